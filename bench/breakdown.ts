@@ -1,4 +1,4 @@
-import type { Stage as RunStage } from '../src/base/stages.ts'
+import type { Stage as RunStage } from '../src/base/run-stages.ts'
 import { until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { befriend, restClientOf, TRUE } from './pair.ts'
 import { tableOf, type Section } from './report.ts'

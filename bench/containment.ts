@@ -4,8 +4,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 import { silentLogger } from '../src/base/log.ts'
 import { UNCONFINED, type Confinement } from '../src/policy/mesh/confinement.ts'
-import { Cells } from '../src/process/cells.ts'
-import { Guardian } from '../src/process/guardian.ts'
+import { ProcessTrees } from '../src/process/process-trees.ts'
+import { CleanupProcess } from '../src/process/cleanup-process.ts'
 import { spawnPermitted } from '../src/process/spawn.ts'
 import type { ContainmentChoice } from '../src/protocol/reasons.ts'
 import { permitFor } from '../test/support/permit.ts'
@@ -42,8 +42,8 @@ const CONTENDERS: Readonly<Record<string, Contender>> = {
 }
 
 /** From the call to the last process's death and the group's removal. */
-const runner = async ({ choice, confinement }: Contender, guardian: Guardian) => {
-  const cells = await Cells.open({ guardian: null, log: silentLogger }, { choice, dataDir: null })
+const runner = async ({ choice, confinement }: Contender, guardian: CleanupProcess) => {
+  const cells = await ProcessTrees.open({ guardian: null, log: silentLogger }, { choice, dataDir: null })
   const problems = await cells.judge({ ...UNCONFINED, ...confinement })
   if (problems.length > 0) throw new Error(problems.map(({ key, why }) => `${key}: ${why}`).join('; '))
   const permit = permitFor(['/bin/true'], { confinement })
@@ -80,7 +80,7 @@ const lineOf = (what: string, { median, p99 }: Summary, base: Summary): string[]
 /** What each way to hold a run together, and each limit, costs. */
 export const containment = async ({ plan }: Stage): Promise<Omit<Section, 'title'>> => {
   const rounds = plan.rounds
-  const guardian = new Guardian({ log: silentLogger })
+  const guardian = new CleanupProcess({ log: silentLogger })
   guardian.start()
   const runners = new Map<string, Awaited<ReturnType<typeof runner>>>()
   try {

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 
 import { silentLogger } from '../src/base/log.ts'
 import { decodeCardLink, encodeCardLink, verifyCard, type VerifiedCard } from '../src/identity/card.ts'
-import { Guardian } from '../src/process/guardian.ts'
+import { CleanupProcess } from '../src/process/cleanup-process.ts'
 import { CARD_DOMAIN } from '../src/protocol/wire/card.ts'
 import { allowIn, introduceIn, signedCardIn } from '../test/support/host-files.ts'
 import { answerQuestions } from '../test/support/host-process.ts'
@@ -25,7 +25,7 @@ interface Common {
   readonly root: string
   readonly requester: VerifiedCard
   /** One for all: what it costs is a line for each run, and to start one for each would be most of a host. */
-  readonly guardian: Guardian
+  readonly guardian: CleanupProcess
   readonly after: (ending: unknown) => void
 }
 
@@ -42,7 +42,7 @@ const startHost = async ({ root, requester, guardian, after }: Common): Promise<
 await answerQuestions(async ({ count, root, card }: HostsInit) => {
   const endings: (() => unknown)[] = []
   const after = (ending: unknown): void => void endings.push(ending as () => unknown)
-  const guardian = new Guardian({ log: silentLogger })
+  const guardian = new CleanupProcess({ log: silentLogger })
   guardian.start()
   const common = { root, requester: verifyCard(decodeCardLink(card), CARD_DOMAIN, Date.now()), guardian, after }
   const cards: string[] = []

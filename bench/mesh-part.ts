@@ -9,10 +9,10 @@ import { KnownAgents } from '../src/mesh/known-agents.ts'
 import { Beacon } from '../src/mesh/beacon.ts'
 import { Cards } from '../src/mesh/cards.ts'
 import { MeshNode } from '../src/mesh/node.ts'
-import { OwnCard } from '../src/mesh/own-card.ts'
-import { Presences, type Heard } from '../src/mesh/presences.ts'
+import { SelfCard } from '../src/mesh/self-card.ts'
+import { Presences, type PresenceRecord } from '../src/mesh/presences.ts'
 import { Reconnect } from '../src/mesh/reconnect.ts'
-import { Standings } from '../src/mesh/standings.ts'
+import { PeerClasses } from '../src/mesh/peer-classes.ts'
 import { ANNOUNCE_DOMAIN } from '../src/protocol/wire/card.ts'
 import type { MachineId } from '../src/protocol/ids.ts'
 import { RECORD_TTL_MS } from '../src/protocol/limits/wire.ts'
@@ -28,16 +28,16 @@ export const startMeshPart = async (bootstrap: readonly string[]) => {
   const knownAgents = new KnownAgents(judges)
   const presences = new Presences(judges, { self: machineId })
   const book = new AddressBook({ contacts: () => [], presences, seen: () => knownAgents.list() }, { bootstrap })
-  const standings = new Standings({ node, book, port })
+  const standings = new PeerClasses({ node, book, port })
   const reconnect = new Reconnect({ node, book, standings, port, clock, log })
   const sign = async (addresses: string[]) => {
     const issued_at_ms = clock.now()
     const body = { version: 1 as const, agent_public_key: signer.publicKey, machine_id: machineId, name: 'bench', addresses }
     return signCard(signer, { ...body, issued_at_ms, expires_at_ms: issued_at_ms + RECORD_TTL_MS }, ANNOUNCE_DOMAIN)
   }
-  const ownCard = new OwnCard({ node, clock, sign })
-  const cards = new Cards({ node, presences, knownAgents, book, ownCard, onNewcomer: () => reconnect.look(), clock, log })
-  const onHeard = (heard: Heard): void => cards.heard(heard)
+  const ownCard = new SelfCard({ node, clock, sign })
+  const cards = new Cards({ node, presences, knownAgents, book, ownCard, onNewcomer: () => reconnect.poll(), clock, log })
+  const onHeard = (heard: PresenceRecord): void => cards.heard(heard)
   const beacon = new Beacon({ node, presences, ownCard, onHeard, clock, log }, { agentId: signer.agentId })
   standings.start()
   node.standing = (id) => standings.of(id)

@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
 
-import { descendantsOf } from '../src/process/process-tree.ts'
+import { descendantsOf } from '../src/process/descendant-tracker.ts'
 
 /** Bytes received from a program's stdout, thrown away as they come. */
 export const drain = async (file: string, argv: readonly string[]): Promise<number> => {

@@ -3,8 +3,8 @@ import { once } from 'node:events'
 
 import { silentLogger } from '../src/base/log.ts'
 import type { Permit } from '../src/policy/permit.ts'
-import { Cells } from '../src/process/cells.ts'
-import { Guardian } from '../src/process/guardian.ts'
+import { ProcessTrees } from '../src/process/process-trees.ts'
+import { CleanupProcess } from '../src/process/cleanup-process.ts'
 import { spawnPermitted } from '../src/process/spawn.ts'
 import type { ContainmentChoice } from '../src/protocol/reasons.ts'
 import { permitFor } from '../test/support/permit.ts'
@@ -22,10 +22,10 @@ const WAYS = { group: 'process group', namespace: 'PID namespace (bwrap)', sandb
 /** What a run in a sandbox costs before and after its program. */
 export const sandbox = async ({ plan }: Stage): Promise<Omit<Section, 'title'>> => {
   const ends: (() => Promise<unknown>)[] = []
-  const guardian = new Guardian({ log: silentLogger })
+  const guardian = new CleanupProcess({ log: silentLogger })
   guardian.start()
   const runner = async (choice: ContainmentChoice, permit: Permit) => {
-    const cells = await Cells.open({ guardian: null, log: silentLogger }, { choice, dataDir: null })
+    const cells = await ProcessTrees.open({ guardian: null, log: silentLogger }, { choice, dataDir: null })
     ends.push(() => cells.stop())
     return async (): Promise<void> => {
       const result = await spawnPermitted(permit, { cells, guardian }, { stdin: false })

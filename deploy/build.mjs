@@ -71,9 +71,13 @@ export const TARGETS = {
   // Its client.
   rexec: { ...COMMAND, entry: 'src/programs/rexec/main.ts', out: 'dist/rexec.cjs' },
   // All that runs no command.
-  'rexec-without-command': { ...LOADED, entry: 'src/programs/rexec/without-command.ts', out: 'dist/rexec-without-command.cjs' },
+  'rexec-maintenance-commands': {
+    ...LOADED,
+    entry: 'src/programs/rexec/maintenance-commands.ts',
+    out: 'dist/rexec-maintenance-commands.cjs',
+  },
   // Where colours of a command are wanted.
-  'rexec-colours': { ...LOADED, entry: 'src/doors/console/coloured-entry.ts', out: 'dist/rexec-colours.cjs' },
+  'rexec-colours': { ...LOADED, entry: 'src/doors/console/render-entry.ts', out: 'dist/rexec-colours.cjs' },
   // What programs import as x0x/client.
   client: {
     entry: 'src/sdk/entry.ts',
@@ -101,8 +105,8 @@ export const TARGETS = {
 /** Files that have a bundle of their own. */
 const APART = {
   'other-commands.ts': 'x0x-other-commands',
-  'without-command.ts': 'rexec-without-command',
-  'coloured-entry.ts': 'rexec-colours',
+  'maintenance-commands.ts': 'rexec-maintenance-commands',
+  'render-entry.ts': 'rexec-colours',
 }
 
 /** An import of such a file becomes one of its bundle. */

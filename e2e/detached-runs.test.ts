@@ -4,7 +4,7 @@ import { copyFile, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
-import type { ShownRun } from '../src/protocol/api/detached-run.ts'
+import type { DetachedRunView } from '../src/protocol/api/detached-run.ts'
 import { MeshOfDaemons, until, type CliResult, type RunningCli, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 
 // Runs that outlive their caller, as their user has them: real daemons, and the built command line.
@@ -30,7 +30,8 @@ const STATUS = 7
 const gate = (n: number): string => join(mesh.root, `gate-${n}`)
 const openGate = async (n: number): Promise<void> => writeFile(gate(n), '')
 
-const known = async (daemon: TestDaemon, id: string, query = ''): Promise<ShownRun> => daemon.get<ShownRun>(`/runs/${id}${query}`)
+const known = async (daemon: TestDaemon, id: string, query = ''): Promise<DetachedRunView> =>
+  daemon.get<DetachedRunView>(`/runs/${id}${query}`)
 
 /** Starts one and answers its id. */
 const detach = async (argv: readonly string[], flags: readonly string[] = []): Promise<string> =>
@@ -138,8 +139,8 @@ const startedLines = async (id: string): Promise<number> =>
 test('the same id twice runs once, and is no id for another command', async () => {
   const request_id = randomUUID()
   const body = { agent: 'bob', argv: ['echo', '7'], detach: true, request_id }
-  const start = async (argv = body.argv): Promise<ShownRun> =>
-    alice.api.json<ShownRun>({ method: 'POST', path: '/exec/run', body: { ...body, argv } })
+  const start = async (argv = body.argv): Promise<DetachedRunView> =>
+    alice.api.json<DetachedRunView>({ method: 'POST', path: '/exec/run', body: { ...body, argv } })
   await start()
   await alice.stop('SIGKILL')
   await alice.start()
@@ -153,13 +154,13 @@ test('the same id twice runs once, and is no id for another command', async () =
 })
 
 test('what is denied is no run: it is said as of any command, and nothing is remembered', async () => {
-  const before = (await alice.get<{ runs: readonly ShownRun[] }>('/runs')).runs.length
+  const before = (await alice.get<{ runs: readonly DetachedRunView[] }>('/runs')).runs.length
   const denied = await alice.cli(['exec', 'bob', '--detach', '--', 'printf', '7'])
   assert.deepEqual([denied.status, denied.stdout.length], [255, 0])
   assert.match(denied.stderr, /^x0x: \S+ denied .* \(detach_not_allowed\): /)
   const foreign = await alice.cli(['exec', 'bob', '--detach', '--', 'rm', '-rf'])
   assert.match(foreign.stderr, /^x0x: \S+ denied .* \(argv_not_allowed\): /)
-  assert.equal((await alice.get<{ runs: readonly ShownRun[] }>('/runs')).runs.length, before)
+  assert.equal((await alice.get<{ runs: readonly DetachedRunView[] }>('/runs')).runs.length, before)
 })
 
 test('Ctrl-C leaves it, a cancel ends it, and who forgets it lets go of it there too', async () => {
@@ -197,7 +198,7 @@ test('several are waited for at once, and end as a fan-out would', async () => {
   await alice.ok('runs', 'cancel', ids[2]!)
   const all = await waiting.finished
   assert.equal(all.status, 1)
-  const { runs } = JSON.parse(all.stdout.toString()) as { runs: readonly ShownRun[] }
+  const { runs } = JSON.parse(all.stdout.toString()) as { runs: readonly DetachedRunView[] }
   assert.deepEqual(
     runs.map(({ request_id, state }) => [request_id, state]),
     ids.map((one) => [one, 'ended']),

@@ -10,7 +10,7 @@ import {
   type ExecDiagnosticsJson,
   type TestDaemon,
 } from '../test/support/mesh-of-daemons.ts'
-import { patient } from '../test/support/patience.ts'
+import { patient } from '../test/support/wait-limits.ts'
 
 // The E2E part of the test plan, on three real daemons and the real command line.
 

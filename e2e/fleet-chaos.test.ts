@@ -6,7 +6,7 @@ import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { test, type TestContext } from 'node:test'
 
 import { certainlyDidNotRun } from '../src/programs/x0x/fleet/ledger-state.ts'
-import type { AskedHost } from '../src/programs/x0x/fleet/ledger-state.ts'
+import type { RequestedHost } from '../src/programs/x0x/fleet/ledger-state.ts'
 import { longOrShort } from '../test/support/campaign.ts'
 import { until, type RunningCli } from '../test/support/mesh-of-daemons.ts'
 import { Dice } from './chaos/dice.ts'
@@ -70,7 +70,7 @@ const settled = async (host: Host): Promise<boolean> => {
 }
 
 /** Asks again until only those are left that deny; answers with which ids who was asked. */
-const retryAll = async (world: FleetWorld, path: string, first: readonly AskedHost[], unheard: ReadonlySet<string>): Promise<void> => {
+const retryAll = async (world: FleetWorld, path: string, first: readonly RequestedHost[], unheard: ReadonlySet<string>): Promise<void> => {
   const rounds = [first]
   await until(
     'all were reached that do not deny',

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { isRunning, MeshOfDaemons, until, type RunningCli, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
-import { patient } from '../test/support/patience.ts'
+import { patient } from '../test/support/wait-limits.ts'
 
 // A daemon is two processes. Either may be killed at any moment, with a run in work.
 

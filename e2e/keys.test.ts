@@ -7,7 +7,7 @@ import { after, before, test } from 'node:test'
 
 import { loadOrCreateAgentKey } from '../src/identity/agent-key.ts'
 import { aliceBobCharlie, MeshOfDaemons, runDaemonCommand, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
-import { response } from '../test/support/rest-door.ts'
+import { response } from '../test/support/rest-server.ts'
 
 // What an operator does with keys: alice may ask bob.
 

@@ -15,7 +15,7 @@ import { DatagramReceiver } from '../test/support/datagram-receiver.ts'
 import { TraceCollector, type Span } from '../test/support/trace-collector.ts'
 import { tempDir } from '../test/support/temp-dir.ts'
 import { MeshOfDaemons, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
-import { readAnswer, response } from '../test/support/rest-door.ts'
+import { readAnswer, response } from '../test/support/rest-server.ts'
 
 const perl = existsSync('/usr/bin/perl')
 

@@ -7,7 +7,7 @@ import { test } from 'node:test'
 import { findExecutable } from '../src/policy/executable.ts'
 import { openFilesOf } from '../src/process/open-files.ts'
 import { MeshOfDaemons, until } from '../test/support/mesh-of-daemons.ts'
-import { patient } from '../test/support/patience.ts'
+import { patient } from '../test/support/wait-limits.ts'
 
 /** Each has two open files of its target at least, and three with standard input. */
 const RUNS = 120

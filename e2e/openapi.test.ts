@@ -10,7 +10,7 @@ import type { RouteKey } from '../src/doors/rest/routes.ts'
 import { decodeOperatorKey, OPERATOR_PROOF_HEADER, proveOperation } from '../src/identity/operator-proof.ts'
 import { RAW_RUN_TYPE } from '../src/protocol/api/run-events.ts'
 import { MeshOfDaemons, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
-import { readAnswer, response, type Answer } from '../test/support/rest-door.ts'
+import { readAnswer, response, type Answer } from '../test/support/rest-server.ts'
 
 // What two daemons answer, held against the document that one of them gives.
 

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
 import { aliceBobCharlie, MeshOfDaemons, type JournalLineJson, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
-import { readAnswer, response, type Answer } from '../test/support/rest-door.ts'
+import { readAnswer, response, type Answer } from '../test/support/rest-server.ts'
 import { rexdPlace } from '../test/support/rexd-server.ts'
 
 // Alice asks for operators only; bob runs what she asks.

@@ -10,7 +10,7 @@ import { test } from 'node:test'
 import { askingMcp, startDesk, type DeskProcess } from '../../test/support/approvals-place.ts'
 import { MAX_QUESTIONS_OF_ASKER } from '../../src/protocol/limits/approvals.ts'
 import { deskPlace } from '../../test/support/desk-place.ts'
-import { questionOf } from '../../test/support/question.ts'
+import { questionOf } from '../../test/support/approval-request.ts'
 import { startMcp } from '../../test/support/mcp-server.ts'
 import { until } from '../../test/support/mesh-of-daemons.ts'
 

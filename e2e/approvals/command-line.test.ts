@@ -2,16 +2,16 @@ import assert from 'node:assert/strict'
 import { readFile, stat } from 'node:fs/promises'
 import { test } from 'node:test'
 
-import type { Question } from '../../src/protocol/desk/question.ts'
+import type { ApprovalRequest } from '../../src/protocol/desk/approval-request.ts'
 import { deskPlace, type DeskPlaceHandle } from '../../test/support/desk-place.ts'
 import { runCli } from '../../test/support/fake-daemon.ts'
 import { until } from '../../test/support/mesh-of-daemons.ts'
-import { questionOf } from '../../test/support/question.ts'
+import { questionOf } from '../../test/support/approval-request.ts'
 import { typedCli } from '../../test/support/typed-cli.ts'
 
 // The command line at a real desk, which an engine asks over its socket.
 
-const ask = (place: DeskPlaceHandle, changed: Partial<Question> = {}) =>
+const ask = (place: DeskPlaceHandle, changed: Partial<ApprovalRequest> = {}) =>
   place.engine('x0x mcp').ask(questionOf(changed), new AbortController().signal, () => undefined)
 
 const cliOf =

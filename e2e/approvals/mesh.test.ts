@@ -9,7 +9,7 @@ import { linkOf, startUi } from '../../test/support/ui-program.ts'
 import { openPage, seriousFaults, skipsBrowser, WITHOUT_BROWSER } from '../page/browser.ts'
 import { WatchingHuman } from '../../test/support/mesh-approvals.ts'
 import { MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
-import { patient } from '../../test/support/patience.ts'
+import { patient } from '../../test/support/wait-limits.ts'
 
 // A host asks its human, and other agents, before it runs what a peer asks for: three real daemons and the real command line.
 

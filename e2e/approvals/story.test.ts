@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { askingMcp, startDesk } from '../../test/support/approvals-place.ts'
-import { patient } from '../../test/support/patience.ts'
+import { patient } from '../../test/support/wait-limits.ts'
 
 /** What is promised of the shortest of all ways: nobody is there. */
 const NOBODY_MS = 2_000

@@ -3,7 +3,7 @@ import { isAppError } from '../../src/base/errors.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { ExecClient } from '../../src/exec/client.ts'
 import { RequesterCounters } from '../../src/exec/counters.ts'
-import { Guardian } from '../../src/process/guardian.ts'
+import { CleanupProcess } from '../../src/process/cleanup-process.ts'
 import { answerQuestions } from '../../test/support/host-process.ts'
 import { newLifecycleLog } from '../../test/support/lifecycle.ts'
 import { startPeer, type Peer } from '../../test/support/peer.ts'
@@ -43,7 +43,7 @@ export interface Done {
 const peers = new Map<number, Peer>()
 
 /** One after the other: of many that begin in the same moment no neighbour has the cards yet, so that they dial one another for them. */
-const start = async ({ nodes, bootstrap, standing }: Starting, guardian: Guardian): Promise<Look[]> => {
+const start = async ({ nodes, bootstrap, standing }: Starting, guardian: CleanupProcess): Promise<Look[]> => {
   for (const { number, dir } of nodes) {
     await peers.get(number)?.stop()
     // All are stopped at the end, by their numbers.
@@ -85,7 +85,7 @@ const run = async ({ asker, agentId, argv }: Errand): Promise<Done> => {
 
 // Some of many nodes, each both halves of a daemon: a process that is asked for them, since all in one would wait for its one thread.
 await answerQuestions(async () => {
-  const guardian = new Guardian({ log: silentLogger })
+  const guardian = new CleanupProcess({ log: silentLogger })
   guardian.start()
   const answer = async (question: Question): Promise<unknown> => {
     if (question === 'look') {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 
 import { FANOUT_ENDS, sumsOf, type FanoutHostJson, type FanoutLedgerJson } from '../../src/protocol/api/fanout.ts'
-import type { AskedHost } from '../../src/programs/x0x/fleet/ledger-state.ts'
+import type { RequestedHost } from '../../src/programs/x0x/fleet/ledger-state.ts'
 import { readLedger } from '../../src/programs/x0x/fleet/ledger-file.ts'
 import type { CliResult, JournalLineJson } from '../../test/support/mesh-of-daemons.ts'
 import { MAY_BE_UNKNOWN } from './plan.ts'
@@ -47,7 +47,7 @@ const factsOf = ({ host, agent_id, end, request_id, code, signal, denial_reason,
 export const assertLedgerSays = async (
   path: string,
   answer: FanoutAnswer,
-): Promise<{ ends: FanoutHostJson[]; hosts: AskedHost[]; ledger: FanoutLedgerJson }> => {
+): Promise<{ ends: FanoutHostJson[]; hosts: RequestedHost[]; ledger: FanoutLedgerJson }> => {
   const { state } = await readLedger(path)
   const ends = state.ends()
   for (const said of answer.hosts) assert.deepEqual(factsOf(ends.find(({ host }) => host === said.host)!), factsOf(said))
@@ -88,7 +88,7 @@ const AGREES: Readonly<Record<FanoutHostJson['end'], (said: FanoutHostJson, line
 export const assertJournalsAgree = async (
   { hosts }: FleetWorld,
   ends: readonly FanoutHostJson[],
-  asked: readonly (readonly AskedHost[])[],
+  asked: readonly (readonly RequestedHost[])[],
   heldUp: boolean,
   unheard: ReadonlySet<string> = new Set(),
 ): Promise<void> => {

@@ -5,7 +5,7 @@ import type { TestContext } from 'node:test'
 
 import { silentLogger } from '../../src/base/log.ts'
 import type { VerifiedCard } from '../../src/identity/card.ts'
-import { Guardian } from '../../src/process/guardian.ts'
+import { CleanupProcess } from '../../src/process/cleanup-process.ts'
 import { CuttableProxy } from '../../test/support/cuttable-proxy.ts'
 import { allowIn, cardIn, introduceIn } from '../../test/support/host-files.ts'
 import { wholeLines } from '../../test/support/journal.ts'
@@ -44,7 +44,7 @@ export class FleetWorld {
   readonly deed: string
   readonly hosts: Host[] = []
   /** Of all hosts in this process: to start one for each is most of what they cost. */
-  readonly #guardian = new Guardian({ log: silentLogger })
+  readonly #guardian = new CleanupProcess({ log: silentLogger })
   readonly #endings: (() => unknown)[] = []
 
   private constructor(mesh: MeshOfDaemons, deed: string) {

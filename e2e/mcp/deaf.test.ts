@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { LAST_ANSWERS_MS } from '../../src/protocol/limits/tools.ts'
 import { soon } from '../../test/support/local-engine.ts'
 import { mcpPlace } from '../../test/support/mcp-server.ts'
-import { patient } from '../../test/support/patience.ts'
+import { patient } from '../../test/support/wait-limits.ts'
 import { until } from '../../test/support/processes.ts'
 import { callOf, RawServer } from '../../test/support/raw-mcp.ts'
 

@@ -2,10 +2,10 @@ import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 
 import { deskPlace, type DeskPlaceHandle } from '../../test/support/desk-place.ts'
-import { questionOf } from '../../test/support/question.ts'
+import { questionOf } from '../../test/support/approval-request.ts'
 import { linkOf, startUi, type UiProgram } from '../../test/support/ui-program.ts'
 import { openPage, seriousFaults, skipsBrowser, WITHOUT_BROWSER, type BrowserPage } from './browser.ts'
-import { patient } from '../../test/support/patience.ts'
+import { patient } from '../../test/support/wait-limits.ts'
 
 const it = (title: string, body: (t: TestContext) => Promise<void>): void =>
   void test(`${title}${WITHOUT_BROWSER}`, { skip: skipsBrowser }, body)

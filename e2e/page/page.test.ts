@@ -8,7 +8,7 @@ import { buildPage } from '../../deploy/build-page.mjs'
 import { pageHost, pendingOf, type PageHost } from '../../test/support/page-host.ts'
 import { until } from '../../test/support/processes.ts'
 import { openPage, seriousFaults, skipsBrowser, WITHOUT_BROWSER, type BrowserPage } from './browser.ts'
-import { patient } from '../../test/support/patience.ts'
+import { patient } from '../../test/support/wait-limits.ts'
 
 const files = async (): Promise<PageFiles> => (await buildPage()).files as PageFiles
 

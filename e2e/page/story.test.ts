@@ -10,7 +10,7 @@ import { startMcp, X0X, type McpServer } from '../../test/support/mcp-server.ts'
 import { tempDir } from '../../test/support/temp-dir.ts'
 import { linkOf, startUi } from '../../test/support/ui-program.ts'
 import { openPage, screenshots, seriousFaults, skipsBrowser, WITHOUT_BROWSER } from './browser.ts'
-import { patient } from '../../test/support/patience.ts'
+import { patient } from '../../test/support/wait-limits.ts'
 
 const TOOLS = `
 [tools.exec]

@@ -9,8 +9,8 @@ import { test, type TestContext } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
 import { localMarksOf } from '../../src/journal/running-marks.ts'
-import { GUARDIAN_NAME } from '../../src/process/guardian.ts'
-import { descendantsOf } from '../../src/process/process-tree.ts'
+import { CLEANUP_NAME } from '../../src/process/cleanup-process.ts'
+import { descendantsOf } from '../../src/process/descendant-tracker.ts'
 import { needs } from '../../test/support/containment.ts'
 import { isAlive, until } from '../../test/support/processes.ts'
 import { post } from '../../test/support/rexd-callers.ts'
@@ -83,7 +83,7 @@ const sleeperOf = async (t: TestContext, server: RexdServer): Promise<number> =>
 const guardianOf = (server: RexdServer): number =>
   descendantsOf(server.pid)
     .map(({ pid }) => pid)
-    .find((pid) => readFileSync(`/proc/${pid}/cmdline`, 'latin1').endsWith(`${GUARDIAN_NAME}\0`)) ?? assert.fail('no guardian')
+    .find((pid) => readFileSync(`/proc/${pid}/cmdline`, 'latin1').endsWith(`${CLEANUP_NAME}\0`)) ?? assert.fail('no guardian')
 
 /** How often the rexd of another test, which had just begun, may be first to end what is left. */
 const TRIES = 5

@@ -18,7 +18,7 @@ import {
   writtenWhenHeld,
 } from '../../test/support/rexd-output.ts'
 import { gone, pidIn, startRexd, type RexdServer } from '../../test/support/rexd-server.ts'
-import { patient } from '../../test/support/patience.ts'
+import { patient } from '../../test/support/wait-limits.ts'
 
 // `rexd --http` as it is installed: what is written comes to whoever asks, and everything ends with it. Who is heard,
 // and what is no message, is in test/doors/rpc/web-*.test.ts.

@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 
 import type { SandboxSettings } from '../../src/policy/sandbox/sandbox-settings.ts'
-import { Cells } from '../../src/process/cells.ts'
+import { ProcessTrees } from '../../src/process/process-trees.ts'
 import { isRoot, needs } from '../../test/support/containment.ts'
 import { needsPerl } from '../../test/support/perl-programs.ts'
 import { silent } from '../../test/support/processes.ts'
@@ -57,7 +57,7 @@ test(
   needsSandbox,
   async (t) => {
     const house = await household(t)
-    const cells = await Cells.open({ guardian: null, log: silent }, { choice: 'group', dataDir: null, places: [] })
+    const cells = await ProcessTrees.open({ guardian: null, log: silent }, { choice: 'group', dataDir: null, places: [] })
     const asked: readonly Partial<SandboxSettings>[] = [{ max_memory_bytes: 64 * MIB }, { max_processes: 64 }]
     for (const settings of asked) {
       const started = await startSandboxed(t, house, ['touch', 'ran'], { cells, settings })

@@ -100,13 +100,13 @@ export class BoundedSet<T> extends Set<T> {
 }
 
 /** Holds memory on behalf of an owner, until `forget` releases it. */
-export interface Keepable {
+export interface Evictable {
   /** May shrink while it is kept, and never grows. */
-  readonly keptBytes: number
-  forget(): void
+  readonly retainedBytes: number
+  evict(): void
 }
 
-export interface KeepingInit {
+export interface RetentionPoolInit {
   readonly count: number
   readonly bytes: number
   readonly countPerOwner: number
@@ -116,44 +116,44 @@ export interface KeepingInit {
  * Bounds what is kept. Above `countPerOwner` the owner's oldest is forgotten, above `count` the oldest of all, above `bytes`
  * the oldest of the owner with most bytes.
  */
-export class Keeping {
-  readonly #limits: KeepingInit
+export class RetentionPool {
+  readonly #limits: RetentionPoolInit
   /** The owner of each, oldest first. */
-  readonly #kept = new Map<Keepable, string>()
+  readonly #kept = new Map<Evictable, string>()
 
-  constructor(init: KeepingInit) {
+  constructor(init: RetentionPoolInit) {
     this.#limits = init
   }
 
-  add(owner: string, one: Keepable): void {
+  add(owner: string, one: Evictable): void {
     const { count, bytes, countPerOwner } = this.#limits
     this.#kept.set(one, owner)
     const own = this.#of(owner)
-    if (own.length > countPerOwner) this.#forget(own[0])
-    if (this.#kept.size > count) this.#forget(this.#kept.keys().next().value)
-    while (bytesOf([...this.#kept.keys()]) > bytes) this.#forget(this.#of(this.#largest())[0])
+    if (own.length > countPerOwner) this.#evict(own[0])
+    if (this.#kept.size > count) this.#evict(this.#kept.keys().next().value)
+    while (bytesOf([...this.#kept.keys()]) > bytes) this.#evict(this.#of(this.#largest())[0])
   }
 
   /** Takes it out without calling `forget`. */
-  delete(one: Keepable): void {
+  delete(one: Evictable): void {
     this.#kept.delete(one)
   }
 
-  #forget(one: Keepable | undefined): void {
+  #evict(one: Evictable | undefined): void {
     if (one === undefined) return
     this.#kept.delete(one)
-    one.forget()
+    one.evict()
   }
 
-  #of(owner: string): Keepable[] {
+  #of(owner: string): Evictable[] {
     return [...this.#kept].flatMap(([one, whose]) => (whose === owner ? [one] : []))
   }
 
   #largest(): string {
     const sums = new Map<string, number>()
-    for (const [{ keptBytes }, owner] of this.#kept) sums.set(owner, (sums.get(owner) ?? 0) + keptBytes)
+    for (const [{ retainedBytes: keptBytes }, owner] of this.#kept) sums.set(owner, (sums.get(owner) ?? 0) + keptBytes)
     return [...sums].reduce((most, one) => (one[1] > most[1] ? one : most))[0]
   }
 }
 
-const bytesOf = (all: readonly Keepable[]): number => all.reduce((sum, { keptBytes }) => sum + keptBytes, 0)
+const bytesOf = (all: readonly Evictable[]): number => all.reduce((sum, { retainedBytes: keptBytes }) => sum + keptBytes, 0)

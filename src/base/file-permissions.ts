@@ -3,7 +3,7 @@ import { mkdir, open, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { AppError, errnoOf, errorText, isMissing } from './errors.ts'
 import { octal, shellWord } from './format.ts'
-import { wayTo } from './path-resolution.ts'
+import { resolveSteps } from './path-resolution.ts'
 
 const ourUid = (): number => process.geteuid?.() ?? 0
 
@@ -85,7 +85,7 @@ export const journalPlaceProblems = (path: string, owner?: number): string[] =>
 export const writableByOthers = (path: string, owner: number = ourUid()): string[] => {
   const problems = new Set<string>()
   try {
-    for (const { path: at, info } of wayTo(path)) {
+    for (const { path: at, info } of resolveSteps(path)) {
       const problem = info === undefined ? undefined : problemOf(at, info, owner)
       if (problem) problems.add(problem)
     }

@@ -6,7 +6,7 @@ import { isMissing } from './errors.ts'
 export const MAX_PATH_LINKS = 40
 
 /** One entry that the kernel looks up while it resolves a path. */
-export interface WayPoint {
+export interface PathStep {
   /** Without symbolic links, except that its last name may be one. */
   readonly path: string
   /** Undefined where nothing stands at `path`; it is the last then. */
@@ -18,7 +18,7 @@ export interface WayPoint {
  * what stands at its end; `..` is taken from where a link has led. Throws what lstat(2) and readlink(2) do, and ELOOP above
  * `MAX_PATH_LINKS`.
  */
-export function* wayTo(path: string): Generator<WayPoint, void, undefined> {
+export function* resolveSteps(path: string): Generator<PathStep, void, undefined> {
   const ahead = namesOf(isAbsolute(path) ? path : `${process.cwd()}/${path}`)
   let links = 0
   let at = '/'

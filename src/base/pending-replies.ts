@@ -15,7 +15,7 @@ export class PendingReplies<Reply, Context = null> {
   }
 
   /** The ID of a new request, and its reply. Throws the reason of `close`, or `rate_limited` if too many requests wait. */
-  begin(context: Context): { readonly id: number; readonly reply: Promise<Reply> } {
+  start(context: Context): { readonly id: number; readonly reply: Promise<Reply> } {
     if (this.#closed !== null) throw this.#closed
     if (this.#pending.size >= MAX_PENDING) throw new AppError('rate_limited', 'too many requests wait for a reply')
     const id = ++this.#lastId

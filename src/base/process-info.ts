@@ -83,7 +83,7 @@ export const identityOf = (pid: number): ProcessIdentity => ({
 })
 
 /** `unknown`: it is of another host or of another PID namespace, into which we do not see, or it hides from us. */
-export const lifeOf = (other: ProcessIdentity): 'alive' | 'gone' | 'unknown' => {
+export const processState = (other: ProcessIdentity): 'alive' | 'gone' | 'unknown' => {
   const us = ownIdentity()
   // No process outlives a restart of the installation that it ran on.
   if (other.boot !== us.boot) return other.machine === us.machine && us.machine !== UNKNOWN ? 'gone' : 'unknown'

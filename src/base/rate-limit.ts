@@ -93,7 +93,7 @@ export class RateLimit {
   }
 }
 
-export interface FairTurnsInit extends TokenBucketInit {
+export interface FairRateLimiterInit extends TokenBucketInit {
   /** How long one waits for its turn. */
   readonly patienceMs: number
   /** How many of one caller wait. */
@@ -111,9 +111,9 @@ interface Waiter {
 const LOOK_MS = 50
 
 /** A rate that callers share. Whose last turn is the longest ago goes first, so that one who asks without end is in the way of none but itself. */
-export class FairTurns {
+export class FairRateLimiter {
   readonly #clock: Clock
-  readonly #init: FairTurnsInit
+  readonly #init: FairRateLimiterInit
   readonly #bucket: TokenBucket
   /** The number of each caller's last turn. */
   readonly #served: BoundedMap<string, number>
@@ -121,7 +121,7 @@ export class FairTurns {
   #turns = 0
   #looking = false
 
-  constructor(components: { readonly clock: Clock }, init: FairTurnsInit) {
+  constructor(components: { readonly clock: Clock }, init: FairRateLimiterInit) {
     this.#clock = components.clock
     this.#init = init
     this.#bucket = new TokenBucket(components, init)
@@ -129,9 +129,9 @@ export class FairTurns {
   }
 
   /** Resolves to whether its turn has come, which takes so many tokens; false where too many of this caller wait, or its time is up. */
-  async take(caller: string, tokens: number): Promise<boolean> {
+  async acquire(caller: string, tokens: number): Promise<boolean> {
     if (this.#waiting.size === 0 && this.#bucket.take(tokens)) {
-      this.#note(caller)
+      this.#record(caller)
       return true
     }
     const own = this.#waiting.get(caller) ?? []
@@ -140,23 +140,23 @@ export class FairTurns {
     const waiter: Waiter = { tokens, done }
     this.#waiting.set(caller, [...own, waiter])
     const late = this.#clock.setTimeout(() => this.#leave(caller, waiter, false), this.#init.patienceMs)
-    this.#look()
+    this.#poll()
     return promise.finally(() => late.cancel())
   }
 
-  #look(): void {
+  #poll(): void {
     if (this.#looking || this.#waiting.size === 0) return
     this.#looking = true
     this.#clock.setTimeout(() => {
       this.#looking = false
       this.#pass()
-      this.#look()
+      this.#poll()
     }, LOOK_MS)
   }
 
   #pass(): void {
     for (let next = this.#next(); next !== null && this.#bucket.take(next.waiter.tokens); next = this.#next()) {
-      this.#note(next.caller)
+      this.#record(next.caller)
       this.#leave(next.caller, next.waiter, true)
     }
   }
@@ -170,7 +170,7 @@ export class FairTurns {
     return first
   }
 
-  #note(caller: string): void {
+  #record(caller: string): void {
     this.#turns += 1
     this.#served.set(caller, this.#turns)
   }

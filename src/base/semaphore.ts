@@ -4,7 +4,7 @@ interface Waiting {
 }
 
 /** A counting semaphore of `limit` places. Callers enter in the order in which they came: who needs more places than are free is not overtaken. */
-export class Turnstile {
+export class Semaphore {
   readonly #limit: number
   readonly #queue: Waiting[] = []
   /** Places that are taken. */
@@ -20,7 +20,7 @@ export class Turnstile {
   }
 
   /** Waits for its places, at most `limit`, and answers how to give them back, which may be called more than once. Throws the signal's reason, and holds none then. */
-  async enter(signal: AbortSignal, places = 1): Promise<() => void> {
+  async acquire(signal: AbortSignal, places = 1): Promise<() => void> {
     signal.throwIfAborted()
     if (this.#queue.length === 0 && this.#inside + places <= this.#limit) this.#inside += places
     else await this.#wait(signal, places)
@@ -32,8 +32,8 @@ export class Turnstile {
   }
 
   /** Does the work in its places. Throws the signal's reason where that is aborted before its turn, and what the work throws. */
-  async within<T>(signal: AbortSignal, work: () => Promise<T>, places = 1): Promise<T> {
-    const leave = await this.enter(signal, places)
+  async use<T>(signal: AbortSignal, work: () => Promise<T>, places = 1): Promise<T> {
+    const leave = await this.acquire(signal, places)
     try {
       return await work()
     } finally {

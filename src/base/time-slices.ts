@@ -14,10 +14,10 @@ interface Waiter {
  * then waits for its next. Between two turns the event loop goes round, and those who wait come one after the other, a
  * caller with many works no more often than one with a single work.
  */
-export class TimeSharing {
+export class TimeSlicer {
   readonly #clock: Pick<Clock, 'monotonic'>
   /** Works that wait, of each caller; whose turn is next comes first. */
-  readonly #waiting = new Map<TimeShare, Waiter[]>()
+  readonly #waiting = new Map<TimeSlice, Waiter[]>()
   /** When this round of the event loop began to compute; null: nothing has in this one. */
   #began: number | null = null
 
@@ -26,28 +26,28 @@ export class TimeSharing {
   }
 
   /** For one caller. What waits is given up with the signal's reason. */
-  share(signal: AbortSignal): TimeShare {
-    return new TimeShare(this, signal)
+  share(signal: AbortSignal): TimeSlice {
+    return new TimeSlice(this, signal)
   }
 
   /** For a share alone. */
   get due(): boolean {
     if (this.#began !== null) return this.#clock.monotonic() - this.#began >= SLICE_MS
-    this.#begin()
+    this.#start()
     return false
   }
 
   /** For a share alone. */
-  wait(share: TimeShare, signal: AbortSignal): Promise<void> {
+  wait(share: TimeSlice, signal: AbortSignal): Promise<void> {
     const { promise, resolve: go, reject: stop } = Promise.withResolvers<void>()
     const waiters = this.#waiting.get(share) ?? []
     waiters.push({ signal, go, stop })
     this.#waiting.set(share, waiters)
-    if (this.#began === null) this.#begin()
+    if (this.#began === null) this.#start()
     return promise
   }
 
-  #begin(): void {
+  #start(): void {
     this.#began = this.#clock.monotonic()
     setImmediate(() => this.#next())
   }
@@ -59,7 +59,7 @@ export class TimeSharing {
       const waiter = waiters.shift()!
       this.#waiting.delete(share)
       if (waiters.length > 0) this.#waiting.set(share, waiters)
-      this.#begin()
+      this.#start()
       if (waiter.signal.aborted) waiter.stop(waiter.signal.reason)
       else waiter.go()
       return
@@ -68,30 +68,30 @@ export class TimeSharing {
 }
 
 /** One caller's part of the time. */
-export class TimeShare {
-  readonly #sharing: TimeSharing
+export class TimeSlice {
+  readonly #sharing: TimeSlicer
   readonly signal: AbortSignal
   /** Whose turns it takes. */
-  readonly #of: TimeShare
+  readonly #of: TimeSlice
 
-  constructor(sharing: TimeSharing, signal: AbortSignal, of: TimeShare | null = null) {
+  constructor(sharing: TimeSlicer, signal: AbortSignal, of: TimeSlice | null = null) {
     this.#sharing = sharing
     this.signal = signal
     this.#of = of ?? this
   }
 
   /** The same caller's part, for a work that `signal` gives up as well. */
-  until(signal: AbortSignal): TimeShare {
-    return new TimeShare(this.#sharing, AbortSignal.any([this.signal, signal]), this.#of)
+  until(signal: AbortSignal): TimeSlice {
+    return new TimeSlice(this.#sharing, AbortSignal.any([this.signal, signal]), this.#of)
   }
 
   /** Has this round had its time? Then `await turn()`. */
-  get due(): boolean {
+  get shouldYield(): boolean {
     return this.#sharing.due
   }
 
   /** Waits for the next turn. Throws the signal's reason. */
-  async turn(): Promise<void> {
+  async yieldTurn(): Promise<void> {
     this.signal.throwIfAborted()
     return this.#sharing.wait(this.#of, this.signal)
   }

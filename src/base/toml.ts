@@ -53,21 +53,21 @@ class TomlLines {
       path = [...path, key]
       const name = keyOf(path)
       if (ofArray && i === keys.length - 1) {
-        this.#note(path)
+        this.#record(path)
         this.#elements.set(name, (this.#elements.get(name) ?? 0) + 1)
       }
       const seen = this.#elements.get(name)
       if (seen !== undefined) path = [...path, seen - 1]
     })
     if (!this.#take(ofArray ? ']]' : ']')) this.#at = this.#text.length
-    return this.#note(path)
+    return this.#record(path)
   }
 
   #pair(table: KeyPath): void {
     const path = [...table]
     for (const key of this.#dottedKey()) {
       path.push(key)
-      this.#note(path)
+      this.#record(path)
     }
     this.#match(SPACE)
     if (!this.#take('=')) return
@@ -76,7 +76,7 @@ class TomlLines {
   }
 
   #value(path: KeyPath): void {
-    if (this.#take('[')) this.#list(']', (index) => this.#value(this.#note([...path, index])))
+    if (this.#take('[')) this.#list(']', (index) => this.#value(this.#record([...path, index])))
     else if (this.#take('{')) this.#list('}', () => this.#pair(path))
     else if (this.#match(STRING) === '') this.#match(SCALAR)
   }
@@ -103,7 +103,7 @@ class TomlLines {
     return keys
   }
 
-  #note(path: KeyPath): KeyPath {
+  #record(path: KeyPath): KeyPath {
     for (; this.#countedTo < this.#at; this.#countedTo++) if (this.#text[this.#countedTo] === '\n') this.#line++
     const name = keyOf(path)
     if (!this.lines.has(name)) this.lines.set(name, this.#line)

@@ -3,7 +3,7 @@ import type { Clock } from './clock.ts'
 import { AppError } from './errors.ts'
 
 /** How long a caller waits. */
-export interface Patience {
+export interface WaitLimits {
   readonly clock: Clock
   /** Null: without limit. */
   readonly timeoutMs: number | null
@@ -12,22 +12,22 @@ export interface Patience {
 }
 
 /** Callers that wait for the next `wake`. One that stops waiting leaves no listener, timer or entry behind. */
-export class Waiters {
+export class Condition {
   readonly #waiting = new Set<() => void>()
 
   /** Resolves every wait. */
-  wake(): void {
+  notifyAll(): void {
     for (const goOn of this.#waiting) goOn()
     this.#waiting.clear()
   }
 
   /** Resolves at the next `wake`. */
-  async next(): Promise<void> {
+  async wait(): Promise<void> {
     return new Promise((resolve) => this.#waiting.add(resolve))
   }
 
   /** Resolves at the next `wake`, when the time is up, or when the signal is aborted. */
-  async wait({ clock, timeoutMs, signal }: Patience): Promise<void> {
+  async waitAtMost({ clock, timeoutMs, signal }: WaitLimits): Promise<void> {
     if (signal.aborted || timeoutMs === 0) return
     const { promise, resolve } = Promise.withResolvers<void>()
     const stop = (): void => resolve()
@@ -42,7 +42,7 @@ export class Waiters {
 }
 
 /** Collects what is to be delivered: each item once, however often it was asked for, in the order in which they were last asked for. */
-export class Due<T> {
+export class CoalescingQueue<T> {
   readonly #deliver: (all: readonly T[]) => Promise<void>
   readonly #due = new Set<T>()
   #work: Promise<void> | null = null
@@ -82,13 +82,13 @@ interface Attempt<T> {
 }
 
 /** Work that several callers wait for, done once for each key, and given up when nobody waits for it any more. */
-export class SharedWork<T> {
+export class SingleFlight<T> {
   readonly #underway = new Map<string, Attempt<T>>()
 
   /** What the work under this key comes to; begins it where it is not under way. Throws what it throws, or the signal's reason. */
-  async join(key: string, begin: (wanted: AbortSignal) => Promise<T>, signal: AbortSignal): Promise<T> {
+  async run(key: string, begin: (wanted: AbortSignal) => Promise<T>, signal: AbortSignal): Promise<T> {
     signal.throwIfAborted()
-    const attempt = this.#underway.get(key) ?? this.#begin(key, begin)
+    const attempt = this.#underway.get(key) ?? this.#start(key, begin)
     attempt.callers += 1
     try {
       return await unlessAborted(attempt.result, signal)
@@ -101,7 +101,7 @@ export class SharedWork<T> {
     }
   }
 
-  #begin(key: string, begin: (wanted: AbortSignal) => Promise<T>): Attempt<T> {
+  #start(key: string, begin: (wanted: AbortSignal) => Promise<T>): Attempt<T> {
     const unwanted = new AbortController()
     const attempt: Attempt<T> = { result: begin(unwanted.signal), unwanted, callers: 0 }
     this.#underway.set(key, attempt)

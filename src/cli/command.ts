@@ -1,7 +1,7 @@
 /** What the local daemon knows that may stand there. */
-export type AskedWords = 'agents' | 'contacts' | 'hosts' | 'machines' | 'runs' | 'detached'
+export type DaemonWords = 'agents' | 'contacts' | 'hosts' | 'machines' | 'runs' | 'detached'
 /** Words that may stand there, or who knows them. */
-export type Completes = AskedWords | readonly string[]
+export type Completes = DaemonWords | readonly string[]
 
 /** An option as help shows it, which is all that parsing needs: `-n, --lines <count>`, `--raw`. */
 export interface OptionSpec {

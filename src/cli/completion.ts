@@ -1,6 +1,6 @@
 import { basename } from 'node:path'
 import {
-  type AskedWords,
+  type DaemonWords,
   type CommandPath,
   type CommandSpec,
   type Completes,
@@ -56,13 +56,13 @@ end
 `,
 }
 
-export type Candidate = readonly [word: string, text: string]
+export type CompletionCandidate = readonly [word: string, text: string]
 
 /** What may stand last in a line. */
 export interface Completions {
-  readonly candidates: readonly Candidate[]
+  readonly candidates: readonly CompletionCandidate[]
   /** The daemon knows more. */
-  readonly asked: AskedWords | null
+  readonly asked: DaemonWords | null
   /** What there is of the last word. */
   readonly begun: string
   /** The words of the command before it, options not counted. */
@@ -71,7 +71,7 @@ export interface Completions {
 
 const NOTHING: Completions = { candidates: [], asked: null, begun: '', before: [] }
 
-const optionCandidates = (path: CommandPath): Candidate[] =>
+const optionCandidates = (path: CommandPath): CompletionCandidate[] =>
   [...optionsOf(path), HELP_OPTION].map((option) => [`--${optionParts(option).name}`, option.text])
 
 const valueOption = (path: CommandPath, word: string): OptionSpec | null =>
@@ -109,7 +109,7 @@ const completesAt = ({ arguments: words = [] }: CommandSpec, at: number): Comple
 }
 
 /** The commands below, where none is named yet, and the programs of this name: `x0x mcp`. */
-const commandsAfter = (programs: readonly CommandSpec[], { path, before }: Read, isFirst: boolean): Candidate[] => {
+const commandsAfter = (programs: readonly CommandSpec[], { path, before }: Read, isFirst: boolean): CompletionCandidate[] => {
   if (before.length > 0) return []
   const [program] = path
   const others = isFirst ? programs.filter(({ name }) => name.startsWith(`${program.name} `)) : []
@@ -129,7 +129,7 @@ export const completions = (programs: readonly CommandSpec[], words: readonly st
   const { path, before, option } = read
   const isOption = option === null && begun.startsWith('-')
   const completes = option === null ? completesAt(path.at(-1)!, before.length) : option.completes
-  const fixed: Candidate[] = typeof completes === 'object' ? completes.map((word) => [word, '']) : []
+  const fixed: CompletionCandidate[] = typeof completes === 'object' ? completes.map((word) => [word, '']) : []
   const commands = option === null ? commandsAfter(programs, read, line.length === 1) : []
   return {
     candidates: (isOption ? optionCandidates(path) : [...commands, ...fixed]).filter(([word]) => word.startsWith(begun)),

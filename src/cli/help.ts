@@ -5,14 +5,14 @@ const DEFAULT_COLUMNS = 80
 const MIN_COLUMNS = 40
 
 /** A name and what is said of it. */
-export type Row = readonly [term: string, text: string]
+export type HelpRow = readonly [term: string, text: string]
 
-export const optionRow = ({ flags, text, default: value }: OptionSpec): Row => [
+export const optionRow = ({ flags, text, default: value }: OptionSpec): HelpRow => [
   flags,
   value === undefined ? text : `${text} (default: ${JSON.stringify(value)})`,
 ]
 
-const commandRow = ({ name, summary, text, options, arguments: words = [] }: CommandSpec): Row => [
+const commandRow = ({ name, summary, text, options, arguments: words = [] }: CommandSpec): HelpRow => [
   [name, ...(options === undefined ? [] : ['[options]']), ...words.map(({ flags }) => flags)].join(' '),
   summary ?? text,
 ]
@@ -38,15 +38,15 @@ export const helpOptions = ({ options = [] }: CommandSpec): readonly OptionSpec[
 export const helpText = (path: CommandPath, columns = DEFAULT_COLUMNS): string => {
   const command = path.at(-1)!
   const { text, arguments: words = [], commands = [], examples = [], notes = [] } = command
-  const helpCommand: Row[] = commands.length === 0 ? [] : [['help [command]', 'display help for command']]
-  const sections: [string, Row[]][] = [
+  const helpCommand: HelpRow[] = commands.length === 0 ? [] : [['help [command]', 'display help for command']]
+  const sections: [string, HelpRow[]][] = [
     ['Arguments:', words.some((word) => word.text !== undefined) ? words.map((word) => [argumentName(word), word.text ?? '']) : []],
     ['Options:', helpOptions(command).map(optionRow)],
     ['Commands:', [...commands.map(commandRow), ...helpCommand]],
   ]
   const width = Math.max(...sections.flatMap(([, rows]) => rows.map(([term]) => term.length)))
   const indent = `\n${' '.repeat(width + 4)}`
-  const row = ([term, about]: Row): string =>
+  const row = ([term, about]: HelpRow): string =>
     `  ${about === '' ? term : `${term.padEnd(width)}  ${wrapped(about, columns - width - 4).join(indent)}`}\n`
   const parts = [
     `Usage: ${pathText(path)} ${usageOf(command)}\n`,

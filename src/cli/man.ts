@@ -1,6 +1,6 @@
 import { RELEASED, VERSION } from '../base/runtime.ts'
 import { type CommandPath, type CommandSpec, argumentName, pathText, usageOf } from './command.ts'
-import { type Row, helpOptions, optionRow } from './help.ts'
+import { type HelpRow, helpOptions, optionRow } from './help.ts'
 import { BUNDLE, DESK, MCP, UI, X0XD } from './programs.ts'
 import { REXD, REXD_EXEC } from './rexd.ts'
 import { REXEC } from './rexec.ts'
@@ -14,7 +14,7 @@ const escaped = (text: string): string =>
     .replaceAll(/[^\p{ASCII}]/gu, (character) => `\\[u${character.codePointAt(0)?.toString(16).toUpperCase().padStart(4, '0')}]`)
     .replaceAll(/^(?=[.'])/gm, '\\&')
 
-const rows = (list: readonly Row[]): string[] => list.flatMap(([term, text]) => ['.TP', `.B ${escaped(term)}`, escaped(text || ' ')])
+const rows = (list: readonly HelpRow[]): string[] => list.flatMap(([term, text]) => ['.TP', `.B ${escaped(term)}`, escaped(text || ' ')])
 
 const examplesOf = ({ examples = [], notes = [] }: CommandSpec): string[] =>
   examples.length === 0 && notes.length === 0 ? [] : ['.PP', '.nf', ...[...examples, ...notes].map(escaped), '.fi']
@@ -25,7 +25,7 @@ const command = (path: CommandPath): string[] => {
   return [
     `.SS ${escaped(`${pathText(path)} ${usageOf(spec)}`)}`,
     escaped(text),
-    ...rows(words.flatMap((word): Row[] => (word.text === undefined ? [] : [[argumentName(word), word.text]]))),
+    ...rows(words.flatMap((word): HelpRow[] => (word.text === undefined ? [] : [[argumentName(word), word.text]]))),
     ...rows(options.map(optionRow)),
     ...examplesOf(spec),
     ...commands.flatMap((below) => command([...path, below])),
@@ -59,9 +59,9 @@ Back to [all pages](README.md).
 `
 
 const cell = (text: string): string => text.replaceAll('|', '\\|').replaceAll('<', '&lt;')
-const rowText = ([term, text]: Row): string => `| \`${term.replaceAll('|', '\\|')}\` | ${cell(text)} |`
+const rowText = ([term, text]: HelpRow): string => `| \`${term.replaceAll('|', '\\|')}\` | ${cell(text)} |`
 
-const tableOf = (title: string, rows: readonly Row[]): string[] =>
+const tableOf = (title: string, rows: readonly HelpRow[]): string[] =>
   rows.length === 0 ? [] : ['', `| ${title} | |`, '|---|---|', ...rows.map(rowText)]
 
 /** What is said of an example behind a wide gap is a comment here: the block is a shell's. */
@@ -76,7 +76,7 @@ const afterOf = ({ examples = [], notes = [] }: CommandSpec): string[] => {
 const sectionOf = (path: CommandPath, depth: number): string[] => {
   const spec = path.at(-1)!
   const { text, arguments: words = [], commands = [] } = spec
-  const args = words.flatMap((word): Row[] => (word.text === undefined ? [] : [[argumentName(word), word.text]]))
+  const args = words.flatMap((word): HelpRow[] => (word.text === undefined ? [] : [[argumentName(word), word.text]]))
   return [
     '',
     `${'#'.repeat(depth)} ${pathText(path)}`,

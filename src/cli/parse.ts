@@ -221,14 +221,14 @@ const asked = (path: CommandPath, words: readonly string[], usage: UsageError): 
 }
 
 /** What only a user reads: a caller without one leaves it out. */
-interface Telling {
+interface ParseMessage {
   readonly suggest: Suggest
   readonly asked: typeof asked
   readonly helpBelow: typeof helpBelow
   readonly unknownCommand: typeof unknownCommand
 }
 
-const parseWith = (program: CommandSpec, argv: readonly string[], usage: UsageError, telling: Telling): ParsedLine => {
+const parseWith = (program: CommandSpec, argv: readonly string[], usage: UsageError, telling: ParseMessage): ParsedLine => {
   const values = new Map<string, readonly string[]>()
   let path: CommandPath = [program]
   for (let args = argv; ;) {

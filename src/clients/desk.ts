@@ -6,14 +6,14 @@ import {
   type AllModes,
   type Flood,
   type Grant,
-  type HumanBody,
+  type ApprovalClientBody,
+  type HumanDecision,
   type ModeOverride,
-  type PendingQuestion,
+  type PendingApprovalRequest,
   type RowSettings,
-  type ToHumanBody,
-  readToHumanBody,
+  type ToApprovalClientBody,
+  readToApprovalClientBody,
 } from '../protocol/desk/messages.ts'
-import type { Decision } from '../protocol/desk/question.ts'
 import type { LifecycleEvent } from '../protocol/events/lifecycle.ts'
 import type { Fields } from '../protocol/json-table.ts'
 import { DESK_ANSWER_MS, MAX_DESK_REPLY } from '../protocol/limits/approvals.ts'
@@ -21,32 +21,18 @@ import { operatorKey } from './operator.ts'
 import type { DataPaths } from './paths.ts'
 
 /** What comes by itself after `subscribe`. */
-export type DeskNews = Extract<ToHumanBody, { type: 'question' | 'settled' | 'flood' | 'event' }>
+export type ApprovalServiceEvent = Extract<ToApprovalClientBody, { type: 'question' | 'settled' | 'flood' | 'event' }>
 
 /** What waits, the oldest first, and what was denied because one asker asked too much. */
-export interface Waiting {
-  readonly questions: readonly PendingQuestion[]
+export interface PendingApprovals {
+  readonly questions: readonly PendingApprovalRequest[]
   readonly floods: readonly Flood[]
   /** How many watch, each of which is shown every question. */
   readonly windows: number
 }
 
-/** A decision about exactly the permit that was shown. */
-export interface HumanDecision {
-  readonly question_id: string
-  readonly permit_sha256: string
-  readonly decision: Decision
-  readonly expires_in_ms?: number
-  readonly uses?: number
-}
-
-/** What is absent goes absent. */
-type WithoutId<B> = B extends { readonly type: 'decide' }
-  ? HumanDecision & { readonly type: 'decide' }
-  : B extends { readonly id: number }
-    ? Omit<B, 'id'>
-    : never
-type Request = WithoutId<HumanBody>
+type WithoutId<B> = B extends { readonly id: number } ? Omit<B, 'id'> : never
+type Request = WithoutId<ApprovalClientBody>
 
 const lost = (): AppError =>
   new AppError('daemon_unreachable', 'the desk closed the connection; what it decided is told by: x0x approvals history', {
@@ -65,21 +51,21 @@ export const noDesk = ({ dir }: Pick<DataPaths, 'dir'>): AppError =>
   )
 
 /** A human's client of the desk: what waits, decisions, and what was allowed for longer. Made by `openDesk`. */
-export class DeskHuman {
-  readonly #channel: DeskChannel<ToHumanBody>
+export class ApprovalClient {
+  readonly #channel: DeskChannel<ToApprovalClientBody>
   /** Resolves when the connection is gone, with the reason. */
   readonly closed: Promise<AppError>
-  #listener: ((news: DeskNews) => void) | null = null
+  #listener: ((news: ApprovalServiceEvent) => void) | null = null
 
-  constructor(channel: DeskChannel<ToHumanBody>) {
+  constructor(channel: DeskChannel<ToApprovalClientBody>) {
     this.#channel = channel
     this.closed = channel.read((body) => this.#take(body))
   }
 
   /** As a window that a human sees: questions wait for it, and `listener` hears of each and of how it ended. */
-  async subscribe(listener: (news: DeskNews) => void): Promise<Waiting> {
+  async subscribe(listener: (news: ApprovalServiceEvent) => void): Promise<PendingApprovals> {
     this.#listener = listener
-    return this.#ask<Waiting>({ type: 'subscribe' })
+    return this.#ask<PendingApprovals>({ type: 'subscribe' })
   }
 
   /** From then on `listener` hears what these runs write, by `runOf`, and of no others. Answers those that go on. */
@@ -88,13 +74,13 @@ export class DeskHuman {
   }
 
   /** Hears of runs of this host's engines, and counts as nobody who could be asked. */
-  async listen(listener: (news: DeskNews) => void): Promise<void> {
+  async listen(listener: (news: ApprovalServiceEvent) => void): Promise<void> {
     this.#listener = listener
     await this.#ask({ type: 'listen' })
   }
 
-  async pending(): Promise<Waiting> {
-    return this.#ask<Waiting>({ type: 'pending' })
+  async pending(): Promise<PendingApprovals> {
+    return this.#ask<PendingApprovals>({ type: 'pending' })
   }
 
   /** Throws `conflict`, with `won_by` and `decision` in its data, where somebody else was faster. */
@@ -151,13 +137,13 @@ export class DeskHuman {
   }
 
   async #ask<T = Fields>(request: Request): Promise<T> {
-    const { id, reply } = this.#channel.replies.begin(null)
+    const { id, reply } = this.#channel.replies.start(null)
     this.#channel.send({ ...request, id })
     const late = setTimeout(() => this.#channel.close(silent()), DESK_ANSWER_MS)
     return (await reply.finally(() => clearTimeout(late))) as T
   }
 
-  #take(body: Exclude<ToHumanBody, { type: 'error' }>): void {
+  #take(body: Exclude<ToApprovalClientBody, { type: 'error' }>): void {
     if (body.type === 'result') this.#channel.replies.resolve(body.id, body.result)
     else if (body.type !== 'opened') this.#listener?.(body)
   }
@@ -167,7 +153,7 @@ const foreign = (problem: string): AppError =>
   new AppError('loose_permissions', `${problem}: nobody is asked there; remove it, and start x0xd --init or x0x desk again`)
 
 /** Connects to the desk of a data directory and proves that we hold the operator's key; the desk proves the same. Throws `daemon_unreachable` where there is none. */
-export const openDesk = async (paths: DataPaths, name: string): Promise<DeskHuman> => {
+export const openDesk = async (paths: DataPaths, name: string): Promise<ApprovalClient> => {
   const socket = await dialOwn(paths.approvalsSocket, foreign)
   if (socket === null) throw noDesk(paths)
   try {
@@ -178,11 +164,11 @@ export const openDesk = async (paths: DataPaths, name: string): Promise<DeskHuma
       // Read after the connection is made: a user who has started nothing has no key either, and must hear what to start.
       key: () => humanKeyOf(operatorKey(paths.operatorKey)),
       maxLine: MAX_DESK_REPLY,
-      read: readToHumanBody,
+      read: readToApprovalClientBody,
       refused: 'the desk refused us: operator.key is not that of its data directory, or too many windows are open',
       lost,
     })
-    return new DeskHuman(channel)
+    return new ApprovalClient(channel)
   } catch (error) {
     throw isAppError(error, 'daemon_unreachable') ? noDesk(paths) : error
   }

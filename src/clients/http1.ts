@@ -35,7 +35,7 @@ class Incoming {
   readonly #socket: Socket
   readonly #held: Buffer[] = []
   #size = 0
-  #over = false
+  #ended = false
   #error: Error | null = null
   #wake: () => void = () => undefined
 
@@ -52,7 +52,7 @@ class Incoming {
       if (error.name === 'AbortError') this.#held.length = 0
     })
     const over = (): void => {
-      this.#over = true
+      this.#ended = true
       this.#wake()
     }
     socket.on('end', over).on('close', over)
@@ -62,7 +62,7 @@ class Incoming {
   async take(max: number): Promise<Buffer | null> {
     while (this.#held.length === 0) {
       if (this.#error !== null) throw this.#error
-      if (this.#over) return null
+      if (this.#ended) return null
       this.#socket.resume()
       await new Promise<void>((resolve) => (this.#wake = resolve))
     }

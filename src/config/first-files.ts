@@ -10,7 +10,7 @@ import { loadOrCreateMachineKey } from '../identity/machine-key.ts'
 import { defaultListen } from './config.ts'
 
 /** What somebody says of a new daemon. */
-export interface FirstWishes {
+export interface FirstFilesOptions {
   /** Its `--name`, by which it is one of several on a host; null: none. */
   readonly name: string | null
   /** What it calls itself; null: the host's name. */
@@ -30,7 +30,7 @@ const configText = ({
   name,
   displayName,
   reachable,
-}: FirstWishes): string => `# x0xd: the settings of this daemon; docs/config.md has all of them. Unknown keys are errors: x0xd --check tries it.
+}: FirstFilesOptions): string => `# x0xd: the settings of this daemon; docs/config.md has all of them. Unknown keys are errors: x0xd --check tries it.
 
 # The name in this machine's card; others see it, and it proves nothing.
 ${displayName === null ? '# display_name = "…"' : `display_name = ${JSON.stringify(displayName)}`}
@@ -73,7 +73,7 @@ const isThere = (path: string): boolean => attempt(() => statSync(path)) !== nul
 /** Directory (0700), keys, configuration, and an ACL that allows nothing. What is there stays as it is. `dryRun`: only says so. */
 export const makeFirstFiles = async (
   paths: DataPaths,
-  wishes: FirstWishes,
+  wishes: FirstFilesOptions,
   { dryRun }: { readonly dryRun: boolean },
 ): Promise<FirstFile[]> => {
   const files: readonly (readonly [path: string, what: string, make: () => Promise<unknown>])[] = [

@@ -69,11 +69,11 @@ export class ApprovalStore implements Startable {
   async read(): Promise<Store> {
     try {
       this.#known = await loadStore(this.#init.path, this.#known)
-      this.#note(null)
+      this.#record(null)
       return this.#known.store
     } catch (error) {
       this.#known = null
-      this.#note(errorText(error))
+      this.#record(errorText(error))
       throw error
     }
   }
@@ -140,7 +140,7 @@ export class ApprovalStore implements Startable {
   }
 
   /** Said once, and once that it is well again. */
-  #note(problem: string | null): void {
+  #record(problem: string | null): void {
     if (problem === this.#problem) return
     const { log } = this.#components
     if (problem !== null) log.error({ problem }, 'the store of approvals cannot be used: whatever must be asked is denied')

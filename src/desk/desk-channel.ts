@@ -2,7 +2,7 @@ import type { Socket } from 'node:net'
 import { type Clock, systemClock } from '../base/clock.ts'
 import { AppError, errorCodeOf } from '../base/errors.ts'
 import { PendingReplies } from '../base/pending-replies.ts'
-import { type DeskRole, type ToEngineBody, type ToHumanBody, readHello } from '../protocol/desk/messages.ts'
+import { type DeskRole, type ToEngineBody, type ToApprovalClientBody, readHello } from '../protocol/desk/messages.ts'
 import { DESK_OPEN_MS } from '../protocol/limits/approvals.ts'
 import { linesOf } from '../protocol/lines.ts'
 import { Seal } from './seal.ts'
@@ -25,13 +25,13 @@ export interface DeskChannelInit<Body> {
 
 const broken = (problem: string): AppError => new AppError('malformed', `the desk sent what is none of its lines: ${problem}`)
 
-const errorOf = ({ code, message, won_by, decision }: Extract<ToHumanBody, { type: 'error' }>): AppError =>
+const errorOf = ({ code, message, won_by, decision }: Extract<ToApprovalClientBody, { type: 'error' }>): AppError =>
   new AppError(errorCodeOf(code), message, {
     data: { ...(won_by === undefined ? {} : { won_by }), ...(decision === undefined ? {} : { decision }) },
   })
 
 /** A client's connection to the approval service, with its requests. Both ends have proven that they hold the same key. */
-export class DeskChannel<Body extends ToEngineBody | ToHumanBody, Context = null> {
+export class DeskChannel<Body extends ToEngineBody | ToApprovalClientBody, Context = null> {
   readonly key: Uint8Array
   readonly replies = new PendingReplies<unknown, Context>()
   readonly #init: DeskChannelInit<Body>
@@ -46,7 +46,7 @@ export class DeskChannel<Body extends ToEngineBody | ToHumanBody, Context = null
   }
 
   /** Throws `daemon_unreachable` if no reply comes, `operator_proof_required` if the connection is closed after our proof, `malformed`. */
-  static async open<B extends ToEngineBody | ToHumanBody, C = null>(init: DeskChannelInit<B>): Promise<DeskChannel<B, C>> {
+  static async open<B extends ToEngineBody | ToApprovalClientBody, C = null>(init: DeskChannelInit<B>): Promise<DeskChannel<B, C>> {
     const { socket, role, name, clock = systemClock } = init
     socket.on('error', () => undefined)
     const gone = new AppError('daemon_unreachable', 'the desk does not answer')

@@ -1,15 +1,15 @@
 import type { ModeOverride } from '../protocol/desk/messages.ts'
-import type { Question, SealedAnswer } from '../protocol/desk/question.ts'
+import type { ApprovalRequest, SealedAnswer } from '../protocol/desk/approval-request.ts'
 import type { LifecycleEvent } from '../protocol/events/lifecycle.ts'
 
 /** What an engine is told once somebody must be waited for. */
-export interface Waiting {
+export interface WaitNotice {
   readonly question_id: string
   readonly expires_at_ms: number
 }
 
 /** Runs of an engine, whose output is told only while somebody looks at it. */
-export interface RunsFollowed {
+export interface LiveRunSource {
   /** Those that go on now. */
   readonly running: readonly LifecycleEvent[]
   /** These are followed from now on, by `runOf`, and no others: what they have written is told at once, and as they write. */
@@ -26,11 +26,11 @@ export interface DeskLink {
    * withdrawn, and its reason is thrown. Throws `approval_unavailable` where there is no desk, it does not answer, or it dies
    * meanwhile: that is a denial.
    */
-  ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SealedAnswer>
+  ask(question: ApprovalRequest, signal: AbortSignal, onPending: (waiting: WaitNotice) => void): Promise<SealedAnswer>
   /** Tells those who watch; what cannot be told is lost. */
   event(event: LifecycleEvent): void
   /** From then on `runs` hears which of them are followed. Once. */
-  serve(runs: RunsFollowed): void
+  serve(runs: LiveRunSource): void
   /**
    * What a human has set for this session, or else saved for this agent; null: nothing. Where no desk is there,
    * what is saved. Throws `approval_unavailable` where that cannot be said, or a desk was there and went away: what it may have

@@ -1,10 +1,10 @@
 import { unlessAborted } from '../base/abort.ts'
 import { type Clock, systemClock } from '../base/clock.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
-import { FairTurns, TokenBucket } from '../base/rate-limit.ts'
+import { FairRateLimiter, TokenBucket } from '../base/rate-limit.ts'
 import { dialOwn } from '../base/unix-sockets.ts'
 import { type EngineBody, type ModeOverride, type ToEngineBody, readToEngineBody } from '../protocol/desk/messages.ts'
-import type { Question, SealedAnswer } from '../protocol/desk/question.ts'
+import type { ApprovalRequest, SealedAnswer } from '../protocol/desk/approval-request.ts'
 import type { LifecycleEvent } from '../protocol/events/lifecycle.ts'
 import {
   DESK_EVENTS,
@@ -16,9 +16,9 @@ import {
   MAX_TOLD_RUNNING,
 } from '../protocol/limits/approvals.ts'
 import { DeskChannel } from './desk-channel.ts'
-import type { DeskLink, RunsFollowed, Waiting } from './desk-link.ts'
+import type { DeskLink, LiveRunSource, WaitNotice } from './desk-link.ts'
 import { checkOldModes } from './modes.ts'
-import { callerOf } from './pending-questions.ts'
+import { callerOf } from './approval-request-queue.ts'
 import { loadStore, tokenBytes } from './store-format.ts'
 
 export interface DeskSocketLinkInit {
@@ -46,7 +46,7 @@ class NoDesk extends AppError {
 }
 
 /** A request is kept with what hears that somebody must be waited for. */
-type EngineChannel = DeskChannel<ToEngineBody, (waiting: Waiting) => void>
+type EngineChannel = DeskChannel<ToEngineBody, (waiting: WaitNotice) => void>
 
 /** The way of an engine to the desk of another process of this user. Connects when it is first needed, and anew when the desk was started again. */
 export class DeskSocketLink implements DeskLink {
@@ -54,29 +54,29 @@ export class DeskSocketLink implements DeskLink {
   readonly #clock: Clock
   readonly #events: TokenBucket
   readonly #outputs: TokenBucket
-  readonly #turns: FairTurns
+  readonly #turns: FairRateLimiter
   readonly #ending = new AbortController()
   #channel: EngineChannel | null = null
   #connecting: Promise<EngineChannel> | null = null
   #key: Uint8Array | null = null
-  #runs: RunsFollowed | null = null
+  #runs: LiveRunSource | null = null
 
   constructor(init: DeskSocketLinkInit, clock: Clock = systemClock) {
     this.#init = init
     this.#clock = clock
     this.#events = new TokenBucket({ clock }, DESK_EVENTS)
     this.#outputs = new TokenBucket({ clock }, DESK_OUTPUTS)
-    this.#turns = new FairTurns({ clock }, DESK_REQUESTS)
+    this.#turns = new FairRateLimiter({ clock }, DESK_REQUESTS)
   }
 
-  async ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SealedAnswer> {
+  async ask(question: ApprovalRequest, signal: AbortSignal, onPending: (waiting: WaitNotice) => void): Promise<SealedAnswer> {
     signal.throwIfAborted()
     try {
       const channel = await this.#connected()
       // It may be withdrawn, by a line of its own.
       await this.#turn(callerOf(question), 2)
       signal.throwIfAborted()
-      const { id, reply } = channel.replies.begin(onPending)
+      const { id, reply } = channel.replies.start(onPending)
       this.#send(channel, { type: 'ask', id, question })
       const answer = await unlessAborted(reply, signal).finally(() => {
         if (channel.replies.drop(id)) this.#send(channel, { type: 'withdraw', id })
@@ -94,7 +94,7 @@ export class DeskSocketLink implements DeskLink {
     if (channel.replies.closed === null && this.#events.take()) this.#send(channel, { type: 'event', event })
   }
 
-  serve(runs: RunsFollowed): void {
+  serve(runs: LiveRunSource): void {
     this.#runs = runs
   }
 
@@ -102,7 +102,7 @@ export class DeskSocketLink implements DeskLink {
     try {
       const channel = await this.#connected()
       await this.#turn(session, 1)
-      const { id, reply } = channel.replies.begin(() => undefined)
+      const { id, reply } = channel.replies.start(() => undefined)
       this.#send(channel, { type: 'override_get', id, session, agent })
       const signal = AbortSignal.timeout(DESK_OPEN_MS)
       return (await unlessAborted(reply, signal).finally(() => channel.replies.drop(id))) as ModeOverride | null
@@ -137,7 +137,7 @@ export class DeskSocketLink implements DeskLink {
 
   /** Slower than the desk takes lines: it would hang up, and with that deny what others of this engine wait for. */
   async #turn(caller: string, lines: number): Promise<void> {
-    if (!(await this.#turns.take(caller, lines))) throw unavailable('too much is asked of the desk at once, ask again in a moment')
+    if (!(await this.#turns.acquire(caller, lines))) throw unavailable('too much is asked of the desk at once, ask again in a moment')
   }
 
   async #connected(): Promise<EngineChannel> {

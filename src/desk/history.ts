@@ -2,7 +2,7 @@ import { AppError } from '../base/errors.ts'
 import { homeDirectory } from '../base/home.ts'
 import { rowProblem } from '../policy/approval/allowlist-row.ts'
 import { stricterFallback } from '../policy/modes.ts'
-import type { Grant, HumanBody } from '../protocol/desk/messages.ts'
+import type { Grant, ApprovalClientBody } from '../protocol/desk/messages.ts'
 import type { LifecycleEvent } from '../protocol/events/lifecycle.ts'
 import { MAX_DESK_REPLY } from '../protocol/limits/approvals.ts'
 import type { ApprovalStore } from './approval-store.ts'
@@ -16,7 +16,7 @@ export interface DeskRecordsComponents {
   readonly modes: DeskModes
 }
 
-type RecordRequest = Extract<HumanBody, { type: 'store' | 'grants' | 'revoke' | 'allowlist_add' | 'allowlist_remove' | 'history' }>
+type RecordRequest = Extract<ApprovalClientBody, { type: 'store' | 'grants' | 'revoke' | 'allowlist_add' | 'allowlist_remove' | 'history' }>
 
 /** As many of the newest as one answer has room for, oldest first. */
 const newest = <T>(all: readonly T[]): readonly T[] => {

@@ -9,9 +9,9 @@ import type { Journal } from '../journal/journal.ts'
 import { parseLine } from '../journal/parse-line.ts'
 import { cutOf } from '../journal/refusals.ts'
 import { lastLines } from '../journal/tail.ts'
-import type { Question } from '../protocol/desk/question.ts'
+import type { ApprovalRequest } from '../protocol/desk/approval-request.ts'
 import { HISTORY_BYTES, MAX_SHOWN_QUESTION, RECOVERY_BYTES } from '../protocol/limits/approvals.ts'
-import { askerName } from './pending-questions.ts'
+import { requesterName } from './approval-request-queue.ts'
 
 const DESK_EVENTS: ReadonlySet<string> = new Set(['question', 'approval', 'store_changed', 'desk_refused'])
 
@@ -25,7 +25,7 @@ export class DeskJournal {
   }
 
   /** Each resolves when the line is on the disk, and rejects `journal_unavailable` when it is not. */
-  async asked(questionId: string, question: Question, engine: string): Promise<void> {
+  async asked(questionId: string, question: ApprovalRequest, engine: string): Promise<void> {
     const { permit_sha256, door, session_id, argv, executable, cwd, env_names, target, always_ask, why } = question
     const long = Buffer.byteLength(JSON.stringify(argv)) > MAX_SHOWN_QUESTION
     await this.#journal.append({
@@ -34,7 +34,7 @@ export class DeskJournal {
       permit_sha256,
       door,
       session: session_id,
-      asker: askerName(question),
+      asker: requesterName(question),
       engine,
       ...(long ? cutOf(argv) : { argv }),
       executable,

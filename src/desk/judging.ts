@@ -2,10 +2,10 @@ import type { Clock } from '../base/clock.ts'
 import { homeDirectory } from '../base/home.ts'
 import { type Judgement, type StoreSnapshot, type StoredAgent, type judge, rowName } from '../policy/approval/judge.ts'
 import { settingsOf } from '../policy/modes.ts'
-import type { Grant, ModeOverride } from '../protocol/desk/messages.ts'
-import type { Question } from '../protocol/desk/question.ts'
+import type { Grant, HumanDecision, ModeOverride } from '../protocol/desk/messages.ts'
+import type { ApprovalRequest } from '../protocol/desk/approval-request.ts'
 import { grantBounds } from '../protocol/limits/approvals.ts'
-import { type Ending, type HumanDecision, denial } from './answers.ts'
+import { type Ending, denial } from './decisions.ts'
 import { type ApprovalStore, storeProblem } from './approval-store.ts'
 import type { DeskModes } from './modes.ts'
 import { newNonce } from './seal.ts'
@@ -22,7 +22,7 @@ const asJudged = ({ security, ask, askFallback, allowlist }: StoreAgent): Stored
  * The store as policy judges by it. What a human of this host has set for the session stands in place of
  * the row's own security and ask; what the engine was configured with stays the ceiling, and what always asks still asks.
  */
-export const snapshotOf = (store: Store, question: Question, override: ModeOverride | null, home: string): StoreSnapshot => {
+export const snapshotOf = (store: Store, question: ApprovalRequest, override: ModeOverride | null, home: string): StoreSnapshot => {
   const { security, ask, askFallback } = store.defaults
   const rows = new Map(Object.entries(store.agents).map(([name, row]) => [name, asJudged(row)]))
   const name = rowName(question)
@@ -53,10 +53,10 @@ export class Judging {
    * `by`: as a question is judged at first, or as if no approver is connected. A use of a grant is written before anybody is told of it;
    * where others have used it up meanwhile, it is judged as without it. A store that cannot be used denies.
    */
-  async judged(question: Question, by: typeof judge): Promise<Judgement> {
+  async judged(question: ApprovalRequest, by: typeof judge): Promise<Judgement> {
     try {
       for (;;) {
-        const judged = await this.#look(question, by)
+        const judged = await this.#poll(question, by)
         if (judged.kind !== 'allow' || judged.grant_id === null || (await this.#use(question, judged.grant_id))) return judged
       }
     } catch (error) {
@@ -65,7 +65,7 @@ export class Judging {
   }
 
   /** What a judgement comes to. `otherwise`: what a denial is called. */
-  ending(question: Question, judged: Judgement, otherwise: 'deny' | 'no_ui'): Ending {
+  ending(question: ApprovalRequest, judged: Judgement, otherwise: 'deny' | 'no_ui'): Ending {
     if (judged.kind !== 'allow') return denial(otherwise, judged.kind === 'ask' ? judged.why : judged.reason)
     const { by, pattern, grant_id } = judged
     const { clock, store } = this.#components
@@ -76,14 +76,14 @@ export class Judging {
     return { decision: 'allow', outcome: 'allowed', by, reason: '' }
   }
 
-  async #look(question: Question, by: typeof judge): Promise<Judgement> {
+  async #poll(question: ApprovalRequest, by: typeof judge): Promise<Judgement> {
     const { clock, modes, store: approvals } = this.#components
     const store = await approvals.read()
     const override = await modes.of(question.session_id, rowName(question))
     return by(question, snapshotOf(store, question, override, homeDirectory()), clock.now())
   }
 
-  async #use(question: Question, grantId: string): Promise<boolean> {
+  async #use(question: ApprovalRequest, grantId: string): Promise<boolean> {
     const { clock, store } = this.#components
     const change = { change: 'grant_use', by: 'desk', agent: rowName(question), detail: grantId } as const
     return store.change(change, (before) => withUse(before, grantId, clock.now()))
@@ -91,7 +91,7 @@ export class Judging {
 
   /** Writes what "always" allows from now on, and answers its id. `announced`: as of the store's `change`, and throws as that. */
   async grant(
-    question: Question,
+    question: ApprovalRequest,
     { expires_in_ms: lasts = grantBounds(question.opaque).usual, uses }: HumanDecision,
     by: string,
     announced: (grantId: string) => Promise<void>,

@@ -4,20 +4,20 @@ import type { AgentSigner } from '../identity/signing.ts'
 import type { ApprovalOutcome } from '../journal/desk-events.ts'
 import { Journal, type JournalComponents } from '../journal/journal.ts'
 import type { ModeOverride } from '../protocol/desk/messages.ts'
-import type { Question, SealedAnswer } from '../protocol/desk/question.ts'
+import type { ApprovalRequest, SealedAnswer } from '../protocol/desk/approval-request.ts'
 import type { LifecycleEvent } from '../protocol/events/lifecycle.ts'
 import { ApprovalStore, storeProblem } from './approval-store.ts'
-import type { DeskLink, RunsFollowed, Waiting } from './desk-link.ts'
-import { Desk } from './desk.ts'
+import type { DeskLink, LiveRunSource, WaitNotice } from './desk-link.ts'
+import { ApprovalService } from './approval-service.ts'
 import { DeskRecords } from './history.ts'
 import { DeskJournal } from './journal.ts'
 import { DeskServer } from './server.ts'
 import { tokenBytes } from './store-format.ts'
-import { type EngineRuns, FollowedRuns } from './watchers.ts'
+import { type EngineRuns, OutputSubscriptions } from './watchers.ts'
 
 export interface LocalDeskLinkComponents {
-  readonly desk: Desk
-  readonly runs: FollowedRuns
+  readonly desk: ApprovalService
+  readonly runs: OutputSubscriptions
   readonly store: ApprovalStore
 }
 
@@ -34,7 +34,7 @@ export class LocalDeskLink implements DeskLink {
     this.#name = init.name
   }
 
-  async ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SealedAnswer> {
+  async ask(question: ApprovalRequest, signal: AbortSignal, onPending: (waiting: WaitNotice) => void): Promise<SealedAnswer> {
     const { desk, store } = this.#components
     const answer = await desk.ask(question, this.#name, signal, onPending)
     this.#key = tokenBytes(await store.read())
@@ -46,7 +46,7 @@ export class LocalDeskLink implements DeskLink {
     this.#components.desk.event(event)
   }
 
-  serve(runs: RunsFollowed): void {
+  serve(runs: LiveRunSource): void {
     this.#runs = this.#components.runs.engine((followed) => runs.follow(followed))
     for (const event of runs.running) this.#runs.heard(event)
   }
@@ -94,8 +94,8 @@ export const openDesk = (components: Omit<JournalComponents, 'signer'>, init: Op
   const lines = new Journal({ ...components, signer }, { path: paths.approvalsJournal, marks: null })
   const journal = new DeskJournal({ journal: lines })
   const store = new ApprovalStore({ ...components, journal: lines }, { path: paths.approvals, socketPath: paths.approvalsSocket })
-  const desk = new Desk({ ...components, journal, store }, { askTimeoutMs })
-  const runs = new FollowedRuns(components)
+  const desk = new ApprovalService({ ...components, journal, store }, { askTimeoutMs })
+  const runs = new OutputSubscriptions(components)
   const records = new DeskRecords({ store, journal, modes: desk.modes })
   const server = new DeskServer({ ...components, desk, journal, records, runs, store }, { path: paths.approvalsSocket, operatorKey })
   return {

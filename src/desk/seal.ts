@@ -1,5 +1,12 @@
 import { equalBytes, hmac, randomBytes, sha256 } from '../identity/hash.ts'
-import { type DeskDirection, type DeskRole, HUMAN_KEY_TEXT, type SealedLine, readSealed, sealedText } from '../protocol/desk/messages.ts'
+import {
+  type DeskDirection,
+  type DeskRole,
+  APPROVAL_CLIENT_KEY_TEXT,
+  type SealedLine,
+  readSealed,
+  sealedText,
+} from '../protocol/desk/messages.ts'
 import { fromHex, toHex } from '../protocol/ids.ts'
 import { DESK_FRESH_MS, MAX_DESK_NONCES } from '../protocol/limits/approvals.ts'
 import { jsonText } from '../protocol/lines.ts'
@@ -15,7 +22,7 @@ export const newNonce = (): string => base64url(randomBytes(NONCE_BYTES))
 export const newHelloNonce = (): string => base64url(randomBytes(HELLO_BYTES))
 
 /** The key of a human at the desk, from which the operator's key cannot be told. */
-export const humanKeyOf = (operatorKey: Uint8Array): Uint8Array => hmac(operatorKey, utf8(HUMAN_KEY_TEXT))
+export const humanKeyOf = (operatorKey: Uint8Array): Uint8Array => hmac(operatorKey, utf8(APPROVAL_CLIENT_KEY_TEXT))
 
 const macOf = (
   key: Uint8Array,

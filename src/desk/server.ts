@@ -6,7 +6,7 @@ import type { Logger } from '../base/log.ts'
 import { TokenBucket } from '../base/rate-limit.ts'
 import type { Startable } from '../base/startable.ts'
 import { claimSocketPath, listenPrivately } from '../base/unix-sockets.ts'
-import { DESK_ROLES, DESK_VERSION, type DeskRole, readEngineBody, readHumanBody } from '../protocol/desk/messages.ts'
+import { DESK_ROLES, DESK_VERSION, type DeskRole, readEngineBody, readApprovalClientBody } from '../protocol/desk/messages.ts'
 import {
   DESK_LINES,
   DESK_OPEN_MS,
@@ -17,18 +17,18 @@ import {
 } from '../protocol/limits/approvals.ts'
 import { LineSplitter, jsonText } from '../protocol/lines.ts'
 import type { ApprovalStore } from './approval-store.ts'
-import type { Desk } from './desk.ts'
+import type { ApprovalService } from './approval-service.ts'
 import type { DeskRecords } from './history.ts'
 import type { DeskJournal } from './journal.ts'
 import { Seal, humanKeyOf, newHelloNonce } from './seal.ts'
-import { type DeskSession, EngineSession, HumanSession } from './sessions.ts'
+import { type DeskSession, EngineSession, ApproverSession } from './sessions.ts'
 import { tokenBytes } from './store-format.ts'
-import { type FollowedRuns, isEvent, isOutput } from './watchers.ts'
+import { type OutputSubscriptions, isEvent, isOutput } from './watchers.ts'
 
 const HANG_UP_MS = 1_000
 
 /** What a connection needs of its server. */
-export interface DeskHost {
+export interface DeskConnectionHost {
   /** The key of each role; a role without one lets nobody in. */
   keys(): Promise<Readonly<Record<DeskRole, Uint8Array | null>>>
   /** Null: as many of this role are connected as may be. */
@@ -39,7 +39,7 @@ export interface DeskHost {
 
 /** One client of the desk, from `hello` to its end. Whatever is wrong with a line ends the connection. */
 export class DeskConnection {
-  readonly #host: DeskHost
+  readonly #host: DeskConnectionHost
   readonly #clock: Clock
   readonly #socket: Socket
   readonly #nonce = newHelloNonce()
@@ -54,7 +54,7 @@ export class DeskConnection {
   #isOver = false
   readonly #onClose: () => void
 
-  constructor(components: { host: DeskHost; clock: Clock }, init: { socket: Socket; onClose: () => void }) {
+  constructor(components: { host: DeskConnectionHost; clock: Clock }, init: { socket: Socket; onClose: () => void }) {
     this.#host = components.host
     this.#clock = components.clock
     this.#socket = init.socket
@@ -64,7 +64,7 @@ export class DeskConnection {
     this.#socket.on('error', () => this.#socket.destroy())
     this.#socket.on('close', () => this.#closed())
     this.#socket.on('end', () => this.#socket.destroy())
-    void this.#begin()
+    void this.#start()
   }
 
   get role(): DeskRole | null {
@@ -78,7 +78,7 @@ export class DeskConnection {
     this.#socket.once('close', () => timer.cancel())
   }
 
-  async #begin(): Promise<void> {
+  async #start(): Promise<void> {
     this.#keys = await this.#host.keys()
     if (this.#isOver) return
     this.#socket.on('data', (chunk: Buffer) => this.#take(chunk))
@@ -127,7 +127,7 @@ export class DeskConnection {
   }
 
   #opened(role: DeskRole, seal: Seal, bytes: Uint8Array): void {
-    const body = role === 'engine' ? readEngineBody(bytes) : readHumanBody(bytes)
+    const body = role === 'engine' ? readEngineBody(bytes) : readApprovalClientBody(bytes)
     if (typeof body === 'string') return this.#refuse('malformed', body)
     if (body.type !== 'open') return this.#refuse('malformed', 'the first body must open')
     if (body.role !== role) return this.#refuse('unauthorized', 'its key is of the other role')
@@ -169,10 +169,10 @@ export class DeskConnection {
 export interface DeskServerComponents {
   readonly clock: Clock
   readonly log: Logger
-  readonly desk: Desk
+  readonly desk: ApprovalService
   readonly journal: DeskJournal
   readonly records: DeskRecords
-  readonly runs: FollowedRuns
+  readonly runs: OutputSubscriptions
   readonly store: ApprovalStore
 }
 
@@ -188,7 +188,7 @@ export class DeskServer implements Startable {
   readonly #init: DeskServerInit
   readonly #server: Server
   readonly #connections = new Set<DeskConnection>()
-  readonly #host: DeskHost
+  readonly #host: DeskConnectionHost
 
   constructor(components: DeskServerComponents, init: DeskServerInit) {
     this.#components = components
@@ -229,7 +229,7 @@ export class DeskServer implements Startable {
 
   #session(role: DeskRole, name: string, send: (body: object) => void): DeskSession | null {
     if (this.#count(role) >= MAX_DESK_CONNECTIONS[role]) return null
-    if (role === 'human') return new HumanSession(this.#components, { name, send })
+    if (role === 'human') return new ApproverSession(this.#components, { name, send })
     return new EngineSession(this.#components, { engine: name, send })
   }
 

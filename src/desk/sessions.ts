@@ -2,18 +2,18 @@ import { hasShare } from '../base/bounded-collections.ts'
 import { errorText, isAppError } from '../base/errors.ts'
 import {
   type EngineBody,
-  type HumanBody,
+  type ApprovalClientBody,
   type ToEngineBody,
-  type ToHumanBody,
+  type ToApprovalClientBody,
   readEngineBody,
-  readHumanBody,
+  readApprovalClientBody,
 } from '../protocol/desk/messages.ts'
-import { MAX_DESK_REPLY, MAX_HUMAN_REQUESTS, MAX_QUESTIONS_OF_ENGINE } from '../protocol/limits/approvals.ts'
+import { MAX_DESK_REPLY, MAX_APPROVAL_CLIENT_REQUESTS, MAX_QUESTIONS_OF_ENGINE } from '../protocol/limits/approvals.ts'
 import { jsonText } from '../protocol/lines.ts'
-import type { Desk } from './desk.ts'
+import type { ApprovalService } from './approval-service.ts'
 import type { DeskRecords } from './history.ts'
-import { callerOf } from './pending-questions.ts'
-import { type EngineRuns, type FollowedRuns, type News, isOutput } from './watchers.ts'
+import { callerOf } from './approval-request-queue.ts'
+import { type EngineRuns, type OutputSubscriptions, type WatcherMessage, isOutput } from './watchers.ts'
 
 /** A question that is not answered yet. */
 interface Asked {
@@ -29,15 +29,15 @@ export interface DeskSession {
 
 /** Serves an engine: it asks, and hears of its own questions alone. */
 export class EngineSession implements DeskSession {
-  readonly #desk: Desk
+  readonly #desk: ApprovalService
   readonly #engine: string
   readonly #send: (body: ToEngineBody) => void
   readonly #asked = new Map<number, Asked>()
-  readonly #followed: FollowedRuns
+  readonly #followed: OutputSubscriptions
   readonly #runs: EngineRuns
 
   constructor(
-    components: { readonly desk: Desk; readonly runs: FollowedRuns },
+    components: { readonly desk: ApprovalService; readonly runs: OutputSubscriptions },
     init: { readonly engine: string; readonly send: (body: ToEngineBody) => void },
   ) {
     this.#desk = components.desk
@@ -112,35 +112,35 @@ export class EngineSession implements DeskSession {
   }
 }
 
-type Request = Exclude<HumanBody, { type: 'open' }>
+type Request = Exclude<ApprovalClientBody, { type: 'open' }>
 
-export interface HumanSessionComponents {
-  readonly desk: Desk
+export interface ApproverSessionComponents {
+  readonly desk: ApprovalService
   readonly records: DeskRecords
-  readonly runs: FollowedRuns
+  readonly runs: OutputSubscriptions
 }
 
 /** Serves a window of a human, who is told of every question and may decide and change. */
-export class HumanSession implements DeskSession {
-  readonly #components: HumanSessionComponents
+export class ApproverSession implements DeskSession {
+  readonly #components: ApproverSessionComponents
   readonly #name: string
-  readonly #send: (body: ToHumanBody) => void
+  readonly #send: (body: ToApprovalClientBody) => void
   #leave: (() => void) | null = null
   #unlisten: (() => void) | null = null
   #going = 0
   #isOver = false
 
-  constructor(components: HumanSessionComponents, init: { readonly name: string; readonly send: (body: ToHumanBody) => void }) {
+  constructor(components: ApproverSessionComponents, init: { readonly name: string; readonly send: (body: ToApprovalClientBody) => void }) {
     this.#components = components
     this.#name = init.name
     this.#send = init.send
   }
 
   take(bytes: Uint8Array): string | null {
-    const body = readHumanBody(bytes)
+    const body = readApprovalClientBody(bytes)
     if (typeof body === 'string') return body
     if (body.type === 'open') return 'it is open already'
-    if (this.#going >= MAX_HUMAN_REQUESTS) return 'too many requests wait for their results'
+    if (this.#going >= MAX_APPROVAL_CLIENT_REQUESTS) return 'too many requests wait for their results'
     this.#going += 1
     void this.#answer(body).finally(() => (this.#going -= 1))
     return null
@@ -171,11 +171,11 @@ export class HumanSession implements DeskSession {
     const { desk, records, runs } = this.#components
     switch (body.type) {
       case 'subscribe':
-        if (!this.#isOver) this.#leave ??= desk.watch({ tell: (news) => this.#hears(news) && this.#send(news) })
+        if (!this.#isOver) this.#leave ??= desk.watch({ emit: (news) => this.#hears(news) && this.#send(news) })
         return desk.waiting
       case 'listen':
         // Whoever watches hears it already.
-        if (!this.#isOver) this.#unlisten ??= desk.listen({ tell: (news) => this.#leave === null && !isOutput(news) && this.#send(news) })
+        if (!this.#isOver) this.#unlisten ??= desk.listen({ emit: (news) => this.#leave === null && !isOutput(news) && this.#send(news) })
         return {}
       case 'follow':
         if (!this.#isOver) runs.follow(this, body.runs)
@@ -207,7 +207,7 @@ export class HumanSession implements DeskSession {
   }
 
   /** What a run writes only while it follows that one. */
-  #hears(news: News): boolean {
+  #hears(news: WatcherMessage): boolean {
     return !isOutput(news) || this.#components.runs.isFollowed(this, news.event)
   }
 

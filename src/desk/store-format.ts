@@ -5,11 +5,11 @@ import { assertOursAlone } from '../base/file-permissions.ts'
 import { versionProblem, writeFileAtomic } from '../base/files.ts'
 import { sha256 } from '../identity/hash.ts'
 import { type Grant, type RowSettings, agentName, grantCheck, overrideCheck } from '../protocol/desk/messages.ts'
-import { askText, fallbackText, securityText } from '../protocol/desk/question.ts'
+import { askText, fallbackText, securityText } from '../protocol/desk/approval-request.ts'
 import { toHex } from '../protocol/ids.ts'
 import { parseTable } from '../protocol/json-shape.ts'
 import {
-  type Field,
+  type JsonField,
   type Sent,
   closedProblemOf,
   flag,
@@ -58,7 +58,7 @@ const AGENT_FIELDS = {
 export type StoreAgent = Sent<typeof AGENT_FIELDS>
 
 /** A table whose keys are names of agents: their ids, or the labels of local ones. */
-const byAgent = <T>(value: Field<T>): Field<Readonly<Record<string, T>>> => map(agentName, value, { max: MAX_STORE_AGENTS })
+const byAgent = <T>(value: JsonField<T>): JsonField<Readonly<Record<string, T>>> => map(agentName, value, { max: MAX_STORE_AGENTS })
 
 const isToken = (value: unknown): boolean => {
   const bytes = isText(value) ? fromBase64(value) : null

@@ -1,22 +1,22 @@
 import { BoundedMap } from '../base/bounded-collections.ts'
 import type { Clock, Timer } from '../base/clock.ts'
-import type { ToHumanBody } from '../protocol/desk/messages.ts'
+import type { ToApprovalClientBody } from '../protocol/desk/messages.ts'
 import { type LifecycleEvent, isOver, runOf } from '../protocol/events/lifecycle.ts'
 import { FOLLOW_TELL_MS, MAX_KNOWN_RUNS, UI_GRACE_MS } from '../protocol/limits/approvals.ts'
 
 /** What a watching human is told without having asked. */
-export type News = Extract<ToHumanBody, { type: 'question' | 'settled' | 'flood' | 'event' }>
+export type WatcherMessage = Extract<ToApprovalClientBody, { type: 'question' | 'settled' | 'flood' | 'event' }>
 
-type EventNews = Extract<News, { type: 'event' }>
+type WatchedEvent = Extract<WatcherMessage, { type: 'event' }>
 
 /** What becomes of a run. */
-export const isEvent = (news: object): news is EventNews => 'type' in news && news.type === 'event'
+export const isEvent = (news: object): news is WatchedEvent => 'type' in news && news.type === 'event'
 
 /** What a run has written so far: only whoever follows it is told, and it is told again. */
-export const isOutput = (news: object): news is EventNews => isEvent(news) && news.event.type === 'exec.output'
+export const isOutput = (news: object): news is WatchedEvent => isEvent(news) && news.event.type === 'exec.output'
 
 export interface Watcher {
-  tell(news: News): void
+  emit(news: WatcherMessage): void
 }
 
 /** The windows that humans watch. */
@@ -58,9 +58,9 @@ export class Watchers {
     return () => void this.#listeners.delete(listener)
   }
 
-  tell(news: News): void {
-    for (const watcher of this.#all) watcher.tell(news)
-    if (isEvent(news)) for (const listener of this.#listeners) listener.tell(news)
+  emit(news: WatcherMessage): void {
+    for (const watcher of this.#all) watcher.emit(news)
+    if (isEvent(news)) for (const listener of this.#listeners) listener.emit(news)
   }
 
   #remove(watcher: Watcher): void {
@@ -77,19 +77,19 @@ export class Watchers {
 }
 
 /** An engine is told which of its runs are followed. */
-type Tell = (runs: readonly string[]) => void
+type SendToWatcher = (runs: readonly string[]) => void
 
 /** Runs of one engine that go on. */
 export class EngineRuns {
   readonly #runs = new BoundedMap<string, LifecycleEvent>({ max: MAX_KNOWN_RUNS })
-  readonly #tell: Tell
+  readonly #emit: SendToWatcher
   readonly #onNew: () => void
   #told = '[]'
   /** Somebody looks at one of them who did not before. */
   #isDue = false
 
-  constructor(init: { readonly tell: Tell; readonly onNew: () => void }) {
-    this.#tell = init.tell
+  constructor(init: { readonly tell: SendToWatcher; readonly onNew: () => void }) {
+    this.#emit = init.tell
     this.#onNew = init.onNew
   }
 
@@ -114,14 +114,14 @@ export class EngineRuns {
   follow(runs: ReadonlySet<string>): void {
     const own = [...this.#runs.keys()].filter((run) => runs.has(run))
     const said = JSON.stringify(own)
-    if (this.#isDue ? own.length > 0 : said !== this.#told) this.#tell(own)
+    if (this.#isDue ? own.length > 0 : said !== this.#told) this.#emit(own)
     this.#told = said
     this.#isDue = false
   }
 }
 
 /** Which runs go on at which engine, and which of them windows follow: an engine tells what a run writes only while somebody looks at it. */
-export class FollowedRuns {
+export class OutputSubscriptions {
   readonly #clock: Clock
   readonly #engines = new Set<EngineRuns>()
   readonly #windows = new Map<object, ReadonlySet<string>>()
@@ -137,7 +137,7 @@ export class FollowedRuns {
     return [...this.#engines].flatMap((engine) => engine.all)
   }
 
-  engine(tell: Tell): EngineRuns {
+  engine(tell: SendToWatcher): EngineRuns {
     const engine = new EngineRuns({ tell, onNew: () => this.#windows.size > 0 && this.#tellSoon() })
     this.#engines.add(engine)
     return engine
@@ -163,10 +163,10 @@ export class FollowedRuns {
   #tellSoon(): void {
     if (this.#isDue) return
     this.#isDue = true
-    this.#clock.setTimeout(() => this.#tell(), FOLLOW_TELL_MS, { unref: true })
+    this.#clock.setTimeout(() => this.#emit(), FOLLOW_TELL_MS, { unref: true })
   }
 
-  #tell(): void {
+  #emit(): void {
     this.#isDue = false
     const all = new Set([...this.#windows.values()].flatMap((runs) => [...runs]))
     for (const engine of this.#engines) engine.follow(all)

@@ -2,9 +2,9 @@ import { join } from 'node:path'
 import { errorText } from '../base/errors.ts'
 import { silentLogger } from '../base/log.ts'
 import type { DaemonConfig } from '../config/config.ts'
-import type { EnforcementJudge } from '../policy/mesh/confinement.ts'
-import { CONTAINMENT_FILE, Cells, type ContainmentRecord, readContainmentRecord } from '../process/cells.ts'
-import { missingTools } from '../process/guardian.ts'
+import type { EnforcementProbe } from '../policy/mesh/confinement.ts'
+import { CONTAINMENT_FILE, ProcessTrees, type ContainmentRecord, readContainmentRecord } from '../process/process-trees.ts'
+import { missingTools } from '../process/cleanup-process.ts'
 import { type Finding, fail, ok, warn } from './findings.ts'
 
 const REMEDY = 'see "Containment" in docs/config.md'
@@ -25,11 +25,11 @@ const findingOf = ({ in_force, stronger }: Pick<ContainmentRecord, 'in_force' | 
 /** What a start would hold runs together with, as tried now by this user, and what it thinks of entries that ask for more. */
 export const tryContainment = async <T>(
   { containment }: Pick<DaemonConfig, 'containment'>,
-  work: (finding: Finding, judge: EnforcementJudge | null) => Promise<T>,
+  work: (finding: Finding, judge: EnforcementProbe | null) => Promise<T>,
 ): Promise<T> => {
-  let cells: Cells
+  let cells: ProcessTrees
   try {
-    cells = await Cells.open({ guardian: null, log: silentLogger }, { choice: containment, dataDir: null })
+    cells = await ProcessTrees.open({ guardian: null, log: silentLogger }, { choice: containment, dataDir: null })
   } catch (error) {
     return work(fail('containment', errorText(error), null), null)
   }

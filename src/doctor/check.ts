@@ -9,7 +9,7 @@ import { type ConfigReading, type DaemonConfig, dataDirMode } from '../config/co
 import { judgeSharing } from '../config/group-sharing.ts'
 import { foreignMachineIdHash } from '../identity/machine-id-hash.ts'
 import { machineIdOfKeyFile } from '../identity/machine-key.ts'
-import type { EnforcementJudge } from '../policy/mesh/confinement.ts'
+import type { EnforcementProbe } from '../policy/mesh/confinement.ts'
 import { type AclInspection, inspectAcl } from '../policy/mesh/load-acl.ts'
 import { checkDatagrams } from '../process/datagram-sender.ts'
 import { checkExecutable, networkUserOf, userNameOf } from '../supervision/network-user.ts'
@@ -29,7 +29,7 @@ export const aclDoubts = ({ path, warnings }: Pick<AclInspection, 'path' | 'warn
   warnings.map((text) => warn('acl', text, `x0x acl check ${path}`))
 
 /** The ACL as this daemon would load it: every problem, then what it allows. */
-export const checkAcl = async (path: string, explicit: boolean, judge: EnforcementJudge | null): Promise<Finding[]> => {
+export const checkAcl = async (path: string, explicit: boolean, judge: EnforcementProbe | null): Promise<Finding[]> => {
   const inspection = await inspectAcl(path, judge)
   const { acl, missing, problems } = inspection
   if (missing && !explicit) return [ok('acl', `${path} does not exist, so exec is disabled`)]

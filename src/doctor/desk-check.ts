@@ -2,7 +2,7 @@ import { errorText, isAppError } from '../base/errors.ts'
 import { counted } from '../base/format.ts'
 import { homeDirectory } from '../base/home.ts'
 import { shownLine } from '../base/visible-text.ts'
-import { type DeskHuman, openDesk } from '../clients/desk.ts'
+import { type ApprovalClient, openDesk } from '../clients/desk.ts'
 import type { DataPaths } from '../clients/paths.ts'
 import { ineffectiveRows } from '../policy/approval/allowlist-row.ts'
 import { type AskFallback, stricterFallback } from '../policy/modes.ts'
@@ -42,7 +42,7 @@ const rowFindings = (store: Fields): Finding[] =>
     warn('store', shownLine(`${row} of ${agent} does not count: ${why}`), shownLine(remedy)),
   )
 
-const storeFindings = async (desk: DeskHuman, path: string): Promise<Finding[]> => {
+const storeFindings = async (desk: ApprovalClient, path: string): Promise<Finding[]> => {
   try {
     const store = await desk.store()
     return [ok('store', `${path} is sound`), ...rowFindings(store), ...modeFindings(store)]
@@ -51,7 +51,7 @@ const storeFindings = async (desk: DeskHuman, path: string): Promise<Finding[]> 
   }
 }
 
-const askedFindings = async (desk: DeskHuman, { approvals, approvalsSocket }: DataPaths): Promise<Finding[]> => {
+const askedFindings = async (desk: ApprovalClient, { approvals, approvalsSocket }: DataPaths): Promise<Finding[]> => {
   try {
     const { questions, windows } = await desk.pending()
     const there = ok(TOPIC, `one answers at ${approvalsSocket}; waiting now: ${counted(questions.length, 'question')}`)
@@ -65,7 +65,7 @@ const askedFindings = async (desk: DeskHuman, { approvals, approvalsSocket }: Da
 
 /** Whether a desk answers, who would be asked, whether its store is sound, what modes it has, and what waits. */
 export const deskFindings = async (paths: DataPaths): Promise<Finding[]> => {
-  let desk: DeskHuman
+  let desk: ApprovalClient
   try {
     desk = await openDesk(paths, 'doctor')
   } catch (error) {

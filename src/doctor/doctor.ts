@@ -6,13 +6,13 @@ import { silentLogger } from '../base/log.ts'
 import type { Environment } from '../base/runtime.ts'
 import type { DataPaths } from '../clients/paths.ts'
 import { type ConfigReading, type DaemonConfig, dataDirMode } from '../config/config.ts'
-import { AskedRuns } from '../executor/requested-detached.ts'
+import { DetachedRequestStore } from '../executor/requested-detached.ts'
 import { agentSignerOf } from '../identity/agent-key.ts'
 import { loadSeed } from '../identity/key-file.ts'
 import { machineIdOfKeyFile, peerIdOf } from '../identity/machine-key.ts'
 import { primitives } from '../identity/primitives.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
-import { lookAtLock } from '../supervision/lock.ts'
+import { inspectLock } from '../supervision/lock.ts'
 import { Contacts } from '../trust/contacts.ts'
 import { Revocations } from '../trust/revocations.ts'
 import { runningContainment } from './check-containment.ts'
@@ -85,7 +85,7 @@ const checkContacts = async (path: string): Promise<Finding> => {
 
 /** What outlives the daemon, and decides nothing: it starts without. */
 const checkDetachedRuns = async (path: string, clock: Clock): Promise<Finding> => {
-  const asked = new AskedRuns({ clock, log: silentLogger }, { path })
+  const asked = new DetachedRequestStore({ clock, log: silentLogger }, { path })
   const problem = await asked.load()
   const lost = 'no detached run can be asked for or seen'
   return problem === null
@@ -178,7 +178,7 @@ const checkClock = async (config: DaemonConfig): Promise<Finding> => {
 }
 
 /** Who may connect at all; what anybody may do who does is another question. */
-const checkStrangers = ({ strangers, bootstrap }: DaemonConfig): Finding =>
+const checkUnlisted = ({ strangers, bootstrap }: DaemonConfig): Finding =>
   strangers
     ? ok('strangers', 'machines that nobody names may connect, so many and so fast (docs/mesh.md); strangers = false keeps them out')
     : ok('strangers', `only machines may connect that contacts, the ACL or one of ${bootstrap.length} bootstrap addresses name`)
@@ -203,7 +203,7 @@ const checkStart = async (config: DaemonConfig, daemon: Finding): Promise<Findin
 ]
 
 const checkDaemon = async (config: DaemonConfig, env: Environment): Promise<Finding[]> => {
-  const look = await lookAtLock(config.paths)
+  const look = await inspectLock(config.paths)
   switch (look.kind) {
     case 'held':
       return [
@@ -249,7 +249,7 @@ export const doctor = async (reading: ConfigReading, examiner: Examiner, env: En
     await checkRevocations(config),
     await checkDetachedRuns(config.paths.detachedRuns, systemClock),
     ...(await checkSuccessors(config)),
-    checkStrangers(config),
+    checkUnlisted(config),
     ...(await checkOwnAddress(config)),
     await checkClock(config),
     ...(await checkServedRexd(config, { strict: true })),

@@ -3,10 +3,10 @@ import { EXIT_BAD_CONFIG } from '../cli/exit.ts'
 import { jsonText } from '../protocol/lines.ts'
 
 /** How a line of `--check` or `--doctor` turned out. */
-export type Standing = 'ok' | 'warn' | 'fail'
+export type CheckStatus = 'ok' | 'warn' | 'fail'
 
 export interface Finding {
-  readonly standing: Standing
+  readonly standing: CheckStatus
   readonly topic: string
   readonly text: string
   /** What to do, one line for each choice; null where nothing is to be done. */

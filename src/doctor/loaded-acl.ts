@@ -25,7 +25,7 @@ export const remedyOf = ({ missing, path }: Pick<AclInspection, 'missing' | 'pat
   missing ? `put ${path} back, or do without it: ${restart}` : restart
 
 /** The ACL file of a daemon, beside what the daemon enforces. */
-export interface AclInForce {
+export interface AclBesideDaemon {
   readonly file: string
   readonly isRunning: boolean
   /** Why the file is not in force; null where it is, or where no daemon runs. */
@@ -45,7 +45,7 @@ const loadedAcl = async (path: string, { sha256, disabled_reason }: ExecState['a
 }
 
 /** Throws `daemon_unreachable` where a daemon is named that is not of this data directory. */
-export const aclInForce = async (api: LocalApi, instance: InstanceChoice, env: Environment): Promise<AclInForce> => {
+export const aclInForce = async (api: LocalApi, instance: InstanceChoice, env: Environment): Promise<AclBesideDaemon> => {
   let summary: ExecState['acl_summary']
   try {
     summary = (await api.json<ExecDiagnostics>({ method: 'GET', path: '/diagnostics/exec' })).acl_summary
@@ -62,7 +62,7 @@ export const aclInForce = async (api: LocalApi, instance: InstanceChoice, env: E
 }
 
 /** What is said before anything else of a file that does not count. */
-export const notInForceLines = ({ difference, remedy }: Pick<AclInForce, 'difference' | 'remedy'>): string[] =>
+export const notInForceLines = ({ difference, remedy }: Pick<AclBesideDaemon, 'difference' | 'remedy'>): string[] =>
   difference === null ? [] : [`not in force: ${difference}`, `Try: ${remedy}`]
 
 /** Said of a file that no daemon has read. */

@@ -12,12 +12,12 @@ export const meshSizeText = (
 ): string => `${counted(heard, 'machine')} heard of, ${counted(known, 'agent')} known, ${standing}, ${connected} connected`
 
 /** Of `/peers`. */
-export interface PeersAnswer {
+export interface PeerConnections {
   readonly peers: readonly { readonly connected: boolean }[]
 }
 
 /** Of `/diagnostics/mesh`. */
-export interface MeshAnswer {
+export interface MeshReport {
   readonly connections: readonly { readonly direction: string; readonly relay: string | null; readonly machine_id: string }[]
   readonly reach: {
     readonly public: boolean
@@ -34,7 +34,7 @@ export interface MeshAnswer {
   readonly hash_table: { readonly mode: string; readonly peers: number; readonly connected: number; readonly records: number }
 }
 
-export const checkPeers = ({ peers }: PeersAnswer): Finding => {
+export const checkPeers = ({ peers }: PeerConnections): Finding => {
   const connected = peers.filter((peer) => peer.connected).length
   return connected > 0
     ? ok('peers', `${connected} connected`)
@@ -42,7 +42,7 @@ export const checkPeers = ({ peers }: PeersAnswer): Finding => {
 }
 
 /** Whether others can reach it: directly, through relays, or not as far as is known. */
-const checkReach = ({ connections, reach }: MeshAnswer): Finding => {
+const checkReach = ({ connections, reach }: MeshReport): Finding => {
   const places = reach.relays.filter(({ reserved_until: until }) => until !== null).length
   if (places > 0) return ok('reach', `others reach it through ${counted(places, 'relay')}`)
   const [wanted] = reach.relays
@@ -64,7 +64,7 @@ const checkReach = ({ connections, reach }: MeshAnswer): Finding => {
 }
 
 /** As `x0x peers` says it, and how many of the standing connections are there. */
-const checkSize = ({ connections, presences, cards, standing }: MeshAnswer): Finding[] => {
+const checkSize = ({ connections, presences, cards, standing }: MeshReport): Finding[] => {
   const connected = new Set(connections.map(({ machine_id: machine }) => machine)).size
   const there = `${standing.connected} of ${counted(standing.wanted, 'standing connection')}`
   const text = meshSizeText({ heard: presences.heard, known: cards.known, connected }, there)
@@ -75,7 +75,7 @@ const checkSize = ({ connections, presences, cards, standing }: MeshAnswer): Fin
   ]
 }
 
-const checkHashTable = ({ hash_table: table, records }: MeshAnswer): Finding[] => {
+const checkHashTable = ({ hash_table: table, records }: MeshReport): Finding[] => {
   if (table.mode === 'off') return [ok('hash table', 'off: agents of whom nobody near has heard are not found (dht)')]
   const asked = `${records.found} of ${counted(records.looked_for, 'look-up')} found one`
   const text = `${table.mode}: ${counted(table.peers, 'peer')} (${table.connected} connected), ${counted(table.records, 'record')} here, own one published ${counted(records.published, 'time')}, ${asked}`
@@ -87,7 +87,7 @@ const checkHashTable = ({ hash_table: table, records }: MeshAnswer): Finding[] =
 }
 
 /** How much of the mesh a running daemon sees, and how it is reached. */
-export const checkMesh = (mesh: MeshAnswer): Finding[] => [...checkSize(mesh), ...checkHashTable(mesh), checkReach(mesh)]
+export const checkMesh = (mesh: MeshReport): Finding[] => [...checkSize(mesh), ...checkHashTable(mesh), checkReach(mesh)]
 
 /** Entries of an ACL for keys that a contact had before, each with the line to write; what is wrong with either file is told elsewhere. */
 export const successorDoubts = async (

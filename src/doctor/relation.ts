@@ -3,7 +3,7 @@ import { counted, shellWord, shellWords } from '../base/format.ts'
 import type { LocalApi } from '../clients/daemon.ts'
 import { askRules } from '../clients/rules.ts'
 import { CAUSE_TEXT, evaluateTrust, trustRemedy } from '../clients/trust.ts'
-import { wayText } from '../clients/way-text.ts'
+import { routeText } from '../clients/route-text.ts'
 import type { ContactRecord, ContactsAnswer, PeersAnswer, Pinged } from '../protocol/api-answers.ts'
 import { findMetacharacter, matchesToken, parseForeignArgv } from '../protocol/argv-template.ts'
 import { isHexId } from '../protocol/ids.ts'
@@ -164,7 +164,7 @@ const pingFindings = async (api: LocalApi, agent: string, own: OwnAgent): Promis
     return [fail('ping', errorText(error), REACH)]
   }
   const { path, rtt_ms } = pinged
-  const way = path === null ? 'this agent itself' : `${path.address}, ${wayText(path)}${path.inbound ? '; it dialled us' : ''}`
+  const way = path === null ? 'this agent itself' : `${path.address}, ${routeText(path)}${path.inbound ? '; it dialled us' : ''}`
   return [ok('ping', `${rtt_ms} ms by ${way}`), versionFinding(pinged), clockFinding(pinged)]
 }
 

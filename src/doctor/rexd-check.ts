@@ -9,9 +9,9 @@ import { type RexdConfig, readRexdConfig, withoutHttp } from '../config/rexd-con
 import { type RexdHttpConfig, readTlsMaterial } from '../config/rexd-http-config.ts'
 import { exposedDataDir } from '../policy/local/authorize.ts'
 import { NO_SETTINGS, type ToolsSettings, placesOf, resolveExec } from '../policy/modes.ts'
-import { IMAGES_DIRECTORY, sandboxPlace } from '../policy/sandbox/sandbox-grant.ts'
+import { IMAGES_DIRECTORY, sandboxPath } from '../policy/sandbox/sandbox-grant.ts'
 import type { SandboxSettings } from '../policy/sandbox/sandbox-settings.ts'
-import { Cells } from '../process/cells.ts'
+import { ProcessTrees } from '../process/process-trees.ts'
 import { ImageStore } from '../process/sandbox/images.ts'
 import { DEFAULT_SANDBOX_PROCESSES } from '../protocol/limits/daemon.ts'
 import { deskFindings } from './desk-check.ts'
@@ -39,7 +39,7 @@ const whereOf = (tools: ToolsSettings, agent: string): string => {
 /** Why the image cannot be had; null: it can, and is unpacked now. */
 const imageProblem = async (settings: SandboxSettings, userNamespace: boolean): Promise<string | null> => {
   if (settings.engine === 'bubblewrap') return null
-  const image = new ImageStore().image(settings, join(sandboxPlace().home, IMAGES_DIRECTORY), userNamespace)
+  const image = new ImageStore().image(settings, join(sandboxPath().home, IMAGES_DIRECTORY), userNamespace)
   return image.then(() => null, errorText)
 }
 
@@ -54,7 +54,7 @@ const boundsText = ({ max_memory_bytes, max_processes }: SandboxSettings, counts
 
 /** Whether the sandbox that a configuration describes can be had on this host, tried really; for every check and doctor. */
 export const sandboxFinding = async (settings: SandboxSettings): Promise<Finding> => {
-  const cells = await Cells.open({ guardian: null, log: silentLogger }, { choice: 'auto', dataDir: null, sandbox: settings })
+  const cells = await ProcessTrees.open({ guardian: null, log: silentLogger }, { choice: 'auto', dataDir: null, sandbox: settings })
   try {
     const support = await cells.sandboxSupport(settings)
     const problem = support.kind === 'works' ? await imageProblem(settings, support.userNamespace) : support.problem

@@ -1,7 +1,7 @@
 import { stat } from 'node:fs/promises'
 import { isDeepStrictEqual } from 'node:util'
 import { errorText } from '../base/errors.ts'
-import { type ProcessIdentity, lifeOf } from '../base/process-info.ts'
+import { type ProcessIdentity, processState } from '../base/process-info.ts'
 import type { Environment } from '../base/runtime.ts'
 import { LocalApi } from '../clients/daemon.ts'
 import { type DataPaths, instanceAt } from '../clients/paths.ts'
@@ -17,13 +17,13 @@ import { aclCounts, aclDoubts, checkUnreadAcl } from './check.ts'
 import { checkExecFiles } from './exec-files.ts'
 import { type Finding, fail, ok, warn } from './findings.ts'
 import { differenceOf, remedyOf } from './loaded-acl.ts'
-import { type MeshAnswer, type PeersAnswer, checkMesh, checkPeers } from './mesh-check.ts'
+import { type MeshReport, type PeerConnections, checkMesh, checkPeers } from './mesh-check.ts'
 import { REXD_TOPIC } from './rexd-check.ts'
 
 interface RunningAnswers {
   readonly agent: { readonly agent_id: string; readonly machine_id: string }
-  readonly peers: PeersAnswer
-  readonly mesh: MeshAnswer
+  readonly peers: PeerConnections
+  readonly mesh: MeshReport
   readonly contacts: { readonly groups: readonly Group[] }
   readonly exec: Pick<ExecDiagnostics, 'acl_summary'> & {
     readonly journal: ExecDiagnostics['journal']
@@ -112,7 +112,7 @@ const checkHalves = async (paths: DataPaths, executorPid: number): Promise<Findi
   const executor = `executor ${await described(executorPid)}`
   const claim = await readPidFile(paths.networkPid)
   if (claim === null) return ok('halves', `${executor}; the network's half is started by others`)
-  if (lifeOf(claim) === 'gone')
+  if (processState(claim) === 'gone')
     return fail('halves', `${executor}; the network's half has ended and is being started again`, 'look at its log')
   const networkUid = await uidOf(claim.pid)
   const text = `${executor}; network ${withUser(claim.pid, networkUid)}`
@@ -125,14 +125,14 @@ const checkRunningRexd = async ({ rexd_config: file, paths }: DaemonConfig): Pro
   const claim = await readPidFile(paths.rexdPid)
   if (claim === null && file === null) return []
   if (claim === null) return [warn(REXD_TOPIC, 'the running daemon does not serve it', 'restart it, so that it reads rexd_config')]
-  if (lifeOf(claim) !== 'gone') return [ok(REXD_TOPIC, await described(claim.pid))]
+  if (processState(claim) !== 'gone') return [ok(REXD_TOPIC, await described(claim.pid))]
   const remedy = file === null ? 'look at its log' : `look at its log; rexd --check --config ${file}`
   return [fail(REXD_TOPIC, 'it has ended and is being started again', remedy)]
 }
 
 /** What the running daemon itself says. */
 export const checkRunning = async (config: DaemonConfig, holder: ProcessIdentity | null, env: Environment): Promise<Finding[]> => {
-  const pid = holder !== null && lifeOf(holder) === 'alive' ? holder.pid : null
+  const pid = holder !== null && processState(holder) === 'alive' ? holder.pid : null
   try {
     const { agent, peers, mesh, contacts, exec } = await ask(config, env)
     const restart = await restartCommand(instanceAt(config), config.paths)

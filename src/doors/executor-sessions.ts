@@ -1,4 +1,4 @@
-import { Turnstile } from '../base/semaphore.ts'
+import { Semaphore } from '../base/semaphore.ts'
 import type { LocalExecutor, SessionOpening } from '../executor-api/local.ts'
 import type { SessionGrant } from '../protocol/rexd/results.ts'
 
@@ -18,10 +18,10 @@ export interface ExecutorSession {
   readonly id: string
   readonly grant: SessionGrant
   /** Places for programs in it. */
-  readonly turns: Turnstile
+  readonly turns: Semaphore
 }
 
-interface Place {
+interface PooledSession {
   readonly session: Promise<ExecutorSession>
   /** How many use it now. */
   users: number
@@ -32,7 +32,7 @@ export class ExecutorSessions {
   readonly #executor: ExecutorSessionsComponents['executor']
   readonly #init: ExecutorSessionsInit
   /** The one that was used last stands last. */
-  readonly #places = new Map<string | null, Place>()
+  readonly #places = new Map<string | null, PooledSession>()
 
   readonly #closing = new Set<Promise<void>>()
 
@@ -60,7 +60,7 @@ export class ExecutorSessions {
     await Promise.all(places.map(async (place) => this.#end(place)))
   }
 
-  #place(key: string | null): Place {
+  #place(key: string | null): PooledSession {
     const known = this.#places.get(key)
     const place = known ?? { session: this.#open(key), users: 0 }
     this.#places.delete(key)
@@ -75,7 +75,7 @@ export class ExecutorSessions {
     await Promise.all(this.#closing)
     const all = { roots: null, capabilities: null, limits: {} }
     const { session: id, grant } = await this.#executor.open({ ...all, ...this.#init.opening(key) })
-    return { id, grant, turns: new Turnstile({ limit: grant.limits.max_processes_per_session }) }
+    return { id, grant, turns: new Semaphore({ limit: grant.limits.max_processes_per_session }) }
   }
 
   #closeIdle(): void {
@@ -88,7 +88,7 @@ export class ExecutorSessions {
   }
 
   /** One that was refused has nothing to be ended; the executor logs a line of the journal that fails. */
-  async #end({ session }: Place): Promise<void> {
+  async #end({ session }: PooledSession): Promise<void> {
     const open = await session.catch(() => null)
     if (open !== null) await this.#executor.close(open.id).catch(() => undefined)
   }

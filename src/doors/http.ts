@@ -181,7 +181,7 @@ export const sourceOf = (address: string | undefined): string | null => {
 }
 
 /** Connections of callers who have not shown the token: of too many the oldest is hung up, so that they keep nobody else out. */
-export class Unproven {
+export class UnauthenticatedConnections {
   /** The oldest first. */
   readonly #sockets = new Map<Socket, string | null>()
   readonly #max: { readonly total: number; readonly perAddress: number }

@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import type { Field, FieldTable, Kind } from '../protocol/json-table.ts'
+import type { JsonField, FieldTable, Kind } from '../protocol/json-table.ts'
 
 type Bounds = { readonly min?: number; readonly max?: number }
 
@@ -66,7 +66,7 @@ const described = (schema: z.ZodType, { says }: Kind): z.ZodType => (says === un
 const schemaOf = (kind: Kind): z.ZodType => described(bareOf(kind), kind)
 
 /** The schema of one field. */
-export const zodFor = <T>({ kind }: Field<T>): z.ZodType<T> => schemaOf(kind) as z.ZodType<T>
+export const zodFor = <T>({ kind }: JsonField<T>): z.ZodType<T> => schemaOf(kind) as z.ZodType<T>
 
 /** The same fields as schemas. */
 export const shapeOf = (fields: FieldTable): Record<string, z.ZodType> =>

@@ -2,7 +2,7 @@ import type { Clock } from '../base/clock.ts'
 import { errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
-import { Waiters } from '../base/wait-queue.ts'
+import { Condition } from '../base/wait-queue.ts'
 import type { ExecutorClient } from '../executor-api/client.ts'
 import { newRequestId } from '../identity/request-id.ts'
 import { type AgentId, type MachineId, shortId } from '../protocol/ids.ts'
@@ -16,17 +16,17 @@ import { ChannelTransport, type RunChannel, type RunTransport } from './transpor
 const SILENT_RENEWALS = 4
 
 /** An approver on one machine. */
-interface Place {
+interface AgentMachine {
   readonly agentId: AgentId
   readonly machineId: MachineId
 }
 
-/** Of `Links`. */
+/** Of `ExecutorLinks`. */
 export interface ApproverLinks {
   link(agentId: AgentId, signal: AbortSignal): Promise<unknown>
   /** Those that are connected. */
   machinesOf(agentId: AgentId): readonly MachineId[]
-  reopenChannel(to: Place, silent: boolean, signal: AbortSignal): Promise<RunChannel>
+  reopenChannel(to: AgentMachine, silent: boolean, signal: AbortSignal): Promise<RunChannel>
 }
 
 export interface ApproverClientComponents {
@@ -41,7 +41,7 @@ export interface ApproverClientComponents {
 export class ApproverClient implements Startable {
   readonly #parts: ApproverClientComponents
   readonly #asks = new Map<number, AbortController>()
-  readonly #pauses = new Waiters()
+  readonly #pauses = new Condition()
   #unsubscribe: () => void = () => undefined
 
   constructor(components: ApproverClientComponents) {
@@ -51,7 +51,7 @@ export class ApproverClient implements Startable {
   start(): void {
     this.#unsubscribe = this.#parts.executor.onApprovalAsk((ask, agentId) => {
       if (agentId === null) this.#withdraw(ask)
-      else this.#begin(ask, agentId)
+      else this.#start(ask, agentId)
     })
   }
 
@@ -65,7 +65,7 @@ export class ApproverClient implements Startable {
     this.#asks.delete(ask)
   }
 
-  #begin(ask: number, agentId: AgentId): void {
+  #start(ask: number, agentId: AgentId): void {
     if (this.#asks.has(ask) || this.#asks.size >= MAX_APPROVER_ASKS) return
     const withdrawn = new AbortController()
     this.#asks.set(ask, withdrawn)
@@ -83,7 +83,7 @@ export class ApproverClient implements Startable {
         asked.add(machineId)
         void this.#askAt(ask, { agentId, machineId }, signal).then((isOver) => isOver || asked.delete(machineId))
       }
-      await this.#pauses.wait({ clock, timeoutMs: pause, signal })
+      await this.#pauses.waitAtMost({ clock, timeoutMs: pause, signal })
       pause = found ? APPROVER_RETRY_MS : Math.min(2 * pause, MAX_APPROVER_RETRY_MS)
     }
   }
@@ -99,7 +99,7 @@ export class ApproverClient implements Startable {
   }
 
   /** True: it has answered there, or is not asked any more; false: that machine is gone. Its human may open a window while a run waits. */
-  async #askAt(ask: number, place: Place, signal: AbortSignal): Promise<boolean> {
+  async #askAt(ask: number, place: AgentMachine, signal: AbortSignal): Promise<boolean> {
     const { clock, links } = this.#parts
     for (let pause = APPROVER_RETRY_MS; !signal.aborted; pause = Math.min(2 * pause, MAX_APPROVER_RETRY_MS)) {
       try {
@@ -108,7 +108,7 @@ export class ApproverClient implements Startable {
         if (isAppError(error, 'not_found')) return true
         this.#failed(place.agentId, error)
       }
-      await this.#pauses.wait({ clock, timeoutMs: pause, signal })
+      await this.#pauses.waitAtMost({ clock, timeoutMs: pause, signal })
       if (!links.machinesOf(place.agentId).includes(place.machineId)) return false
     }
     return true
@@ -118,7 +118,7 @@ export class ApproverClient implements Startable {
     this.#parts.log.debug({ agent: shortId(agentId), error: errorText(error) }, 'an approver could not be asked')
   }
 
-  async #askOnce(ask: number, place: Place, signal: AbortSignal): Promise<boolean> {
+  async #askOnce(ask: number, place: AgentMachine, signal: AbortSignal): Promise<boolean> {
     const { counters, executor, links } = this.#parts
     const requestId = newRequestId()
     const transport = new ChannelTransport({ channel: await links.reopenChannel(place, false, signal) }, { requestId })

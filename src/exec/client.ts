@@ -1,27 +1,27 @@
 import { type Clock, within } from '../base/clock.ts'
 import { isAppError } from '../base/errors.ts'
-import { Turnstile } from '../base/semaphore.ts'
-import { reach } from '../base/stages.ts'
+import { Semaphore } from '../base/semaphore.ts'
+import { reach } from '../base/run-stages.ts'
 import type { Startable } from '../base/startable.ts'
 import type { ExecutorClient } from '../executor-api/client.ts'
 import { newRequestId } from '../identity/request-id.ts'
 import type { RunSession } from '../protocol/api-answers.ts'
 import type { LifecycleLog } from '../protocol/events/event-log.ts'
-import { RunStory } from '../protocol/events/run-reporter.ts'
+import { RunReporter } from '../protocol/events/run-reporter.ts'
 import type { MachineId, RequestId } from '../protocol/ids.ts'
 import { MAX_FANOUT_DIALS, MAX_FANOUT_SIGNING } from '../protocol/limits/fleet.ts'
 import { SHUTDOWN_MS } from '../protocol/limits/wire.ts'
 import type { TraceContext } from '../protocol/trace-context.ts'
 import type { RequesterCounter, RequesterCounters } from './counters.ts'
 import type { SignedBody } from './exit.ts'
-import { RequestedRun } from './requested-run.ts'
+import { OutgoingRun } from './outgoing-run.ts'
 import { type RunOutcome, type RunSink, type RunSpec, checkSpec } from './run-spec.ts'
-import { type AskedTraces, outcomeOfTrace, traceFrame, traced } from './run-traces.ts'
-import { type Session, Sessions } from './sessions.ts'
+import { type RequestTraces, outcomeOfTrace, traceFrame, traced } from './run-traces.ts'
+import { type OutgoingRunEntry, OutgoingRuns } from './outgoing-runs.ts'
 import { type ChannelSource, type RunTransport, Transports } from './transport.ts'
 
 /** The sink, with the story of its run before it. */
-export const storyBefore = (story: RunStory, sink: RunSink): RunSink => ({
+export const withReporter = (story: RunReporter, sink: RunSink): RunSink => ({
   event: (event) => {
     if (event.type === 'stdout' || event.type === 'stderr') story.output(event.data)
     else if (event.type === 'started') story.started()
@@ -31,26 +31,26 @@ export const storyBefore = (story: RunStory, sink: RunSink): RunSink => ({
   sent: () => sink.sent?.(),
 })
 
-export const storyEnded = (story: RunStory, { denial_reason, duration_ms, ...end }: RunOutcome): void => {
+export const reportEnd = (story: RunReporter, { denial_reason, duration_ms, ...end }: RunOutcome): void => {
   if (denial_reason === null) story.finished({ ...end, duration_ms })
   else story.denied(denial_reason, duration_ms)
 }
 
 /** `sent`: the other side may have run it. */
-export const storyFailed = (story: RunStory, error: unknown, sent: boolean): void => {
+export const reportFailure = (story: RunReporter, error: unknown, sent: boolean): void => {
   if (sent) story.lost()
   else story.denied(isAppError(error) ? error.code : 'internal')
 }
 
 /** Of what everybody shares, the parts that runs of fan-outs may use at once: they queue here, among themselves, and nobody else stands behind them. */
-export class FanoutLanes {
-  readonly dials = new Turnstile({ limit: MAX_FANOUT_DIALS })
-  readonly signing = new Turnstile({ limit: MAX_FANOUT_SIGNING })
+export class FanoutLimits {
+  readonly dials = new Semaphore({ limit: MAX_FANOUT_DIALS })
+  readonly signing = new Semaphore({ limit: MAX_FANOUT_SIGNING })
 }
 
 /** Does the work in a place of its lane; null: it needs none. */
-export const inLane = async <T>(lane: Turnstile | null, signal: AbortSignal, work: () => Promise<T>): Promise<T> =>
-  lane === null ? work() : lane.within(signal, work)
+export const withSlot = async <T>(lane: Semaphore | null, signal: AbortSignal, work: () => Promise<T>): Promise<T> =>
+  lane === null ? work() : lane.use(signal, work)
 
 export interface ExecClientComponents {
   /** Null where there is no mesh: then only this daemon itself can be asked. */
@@ -61,19 +61,19 @@ export interface ExecClientComponents {
   /** Hears what becomes of each run. */
   readonly lifecycle: Pick<LifecycleLog, 'add'>
   /** Absent or null: no traces are kept. */
-  readonly traces?: AskedTraces | null
+  readonly traces?: RequestTraces | null
 }
 
 /** Every run that a door asks for goes through here, for this agent and for others. */
 export class ExecClient implements Startable {
   readonly #parts: ExecClientComponents
-  readonly #sessions: Sessions
+  readonly #sessions: OutgoingRuns
   readonly #transports: Transports
-  readonly #lanes = new FanoutLanes()
+  readonly #lanes = new FanoutLimits()
 
   constructor(components: ExecClientComponents) {
     this.#parts = components
-    this.#sessions = new Sessions({ clock: components.clock })
+    this.#sessions = new OutgoingRuns({ clock: components.clock })
     this.#transports = new Transports(components)
   }
 
@@ -89,19 +89,20 @@ export class ExecClient implements Startable {
     const session = this.#sessions.open(spec.request_id ?? newRequestId(), spec)
     const { executor, lifecycle } = this.#parts
     const { requestId: run_id } = session
-    const story = new RunStory(
+    const story = new RunReporter(
       { tell: (facts) => lifecycle.add(facts) },
       { owner: executor.identity.agentId, session: spec.session ?? null, door: 'rest', run_id, node: spec.agent_id },
     )
     session.story = story
-    const run = async (trace: TraceContext | null): Promise<RunOutcome> => this.#run(spec, storyBefore(story, sink), session, trace, signal)
+    const run = async (trace: TraceContext | null): Promise<RunOutcome> =>
+      this.#run(spec, withReporter(story, sink), session, trace, signal)
     try {
       const outcome = await traced(this.#parts.traces, { requestId: run_id, trace: spec.trace }, run, outcomeOfTrace)
       if (outcome.never_arrived === true) session.neverArrived()
-      storyEnded(story, outcome)
+      reportEnd(story, outcome)
       return outcome
     } catch (error) {
-      storyFailed(story, error, session.info.machine_id !== null)
+      reportFailure(story, error, session.info.machine_id !== null)
       throw error
     } finally {
       session.close()
@@ -124,7 +125,7 @@ export class ExecClient implements Startable {
   }
 
   /** Throws `unknown_run`. */
-  output(requestId: RequestId): ReturnType<Sessions['output']> {
+  output(requestId: RequestId): ReturnType<OutgoingRuns['output']> {
     return this.#sessions.output(requestId)
   }
 
@@ -144,7 +145,7 @@ export class ExecClient implements Startable {
   }
 
   /** Until the Request is sent, the caller leaving or the session cancelled throws the signal's reason. */
-  async #run(spec: RunSpec, sink: RunSink, session: Session, trace: TraceContext | null, left?: AbortSignal): Promise<RunOutcome> {
+  async #run(spec: RunSpec, sink: RunSink, session: OutgoingRunEntry, trace: TraceContext | null, left?: AbortSignal): Promise<RunOutcome> {
     const { clock, counters, executor } = this.#parts
     const { requestId } = session
     const unsent = left === undefined ? session.cancelled : AbortSignal.any([session.cancelled, left])
@@ -152,17 +153,17 @@ export class ExecClient implements Startable {
     reach('asked', requestId)
     const lanes = spec.fanout === undefined ? null : this.#lanes
     const dials = lanes !== null && this.#transports.mustDial(spec.agent_id) ? lanes.dials : null
-    const transport = await inLane(dials, unsent, async () => this.#transports.open(spec.agent_id, requestId, unsent))
+    const transport = await withSlot(dials, unsent, async () => this.#transports.open(spec.agent_id, requestId, unsent))
     reach('connected', requestId)
     try {
       // Also when it is signed again: many that were lost together come back together.
       const sign = async (on: RunTransport): Promise<SignedBody> =>
-        inLane(lanes?.signing ?? null, unsent, async () => this.#sign(on, spec, requestId))
+        withSlot(lanes?.signing ?? null, unsent, async () => this.#sign(on, spec, requestId))
       const request = await sign(transport)
       unsent.throwIfAborted()
       const expected = { requestId, from: transport.peer, to: executor.identity }
       const reopen = this.#transports.reopenerOf(transport, requestId)
-      const run = new RequestedRun(
+      const run = new OutgoingRun(
         { transport, reopen, clock, counters, sink, session, sign },
         { spec, expected, request, trace: traceFrame(transport.peer, requestId, trace) },
       )

@@ -1,28 +1,36 @@
 import type { Clock } from '../base/clock.ts'
 import { AppError, asAppError, isAppError } from '../base/errors.ts'
-import type { AskedCalls } from '../executor-api/client.ts'
+import type { DetachedRequestCalls } from '../executor-api/client.ts'
 import { sha256 } from '../identity/hash.ts'
-import { type AskedNews, type AskedRun, hasEnd, isOver } from '../protocol/api/detached-run.ts'
+import { type DetachedRunUpdate, type DetachedRequest, hasEnd, isOver } from '../protocol/api/detached-run.ts'
 import { type RequestId, toHex } from '../protocol/ids.ts'
 import { ASK_HOST_MS, MAX_ASKED_AT_ONCE } from '../protocol/limits/detached.ts'
 import type { DetachedClient, StartedDetached } from './detached/detached-client.ts'
-import type { DetachedStories } from './detached/detached-events.ts'
-import type { AttachOutcome, DetachedEvent, DetachedInfo, DetachedSink, DetachedSpec, DetachedTarget } from './detached/detached-types.ts'
-import { EndWaits, isFullThere } from './detached/end-waits.ts'
-import { mayRun } from './detached/host-answers.ts'
+import type { DetachedRunEvents } from './detached/detached-events.ts'
+import type {
+  AttachOutcome,
+  DetachedRunEvent,
+  DetachedInfo,
+  DetachedSink,
+  DetachedSpec,
+  DetachedTarget,
+} from './detached/detached-types.ts'
+import { CompletionWaits, isFullThere } from './detached/completion-waits.ts'
+import { mayRun } from './detached/host-replies.ts'
 import type { RunOutcome } from './run-spec.ts'
 
-export const goesOn = ({ state }: { readonly state: AskedRun['state'] | null }): boolean => state === 'running' || state === 'waiting'
+export const goesOn = ({ state }: { readonly state: DetachedRequest['state'] | null }): boolean =>
+  state === 'running' || state === 'waiting'
 
 /** Passes events on, and knows when all that was kept at the beginning has been shown. */
-export class ShownSoFar implements DetachedSink {
+export class OutputProgress implements DetachedSink {
   readonly #sink: DetachedSink
   readonly #follow: boolean
   readonly #enough = new AbortController()
   readonly enough = this.#enough.signal
   #kept = 0
   next: number
-  state: AskedRun['state'] | null = null
+  state: DetachedRequest['state'] | null = null
 
   constructor(components: { sink: DetachedSink }, init: { from: number; follow: boolean }) {
     this.#sink = components.sink
@@ -30,7 +38,7 @@ export class ShownSoFar implements DetachedSink {
     this.next = init.from
   }
 
-  async event(event: DetachedEvent): Promise<void> {
+  async event(event: DetachedRunEvent): Promise<void> {
     await this.#sink.event(event)
     if (event.type === 'run_state') {
       this.state = event.info.state
@@ -44,14 +52,14 @@ export class ShownSoFar implements DetachedSink {
 export interface DetachedRunsComponents {
   readonly engine: Pick<DetachedClient, 'start' | 'attach' | 'state' | 'cancel' | 'forget'>
   /** The file of what was asked for. */
-  readonly asked: Pick<AskedCalls, 'add' | 'list' | 'get' | 'note' | 'forget'>
+  readonly asked: Pick<DetachedRequestCalls, 'add' | 'list' | 'get' | 'record' | 'forget'>
   readonly clock: Clock
-  readonly stories: Pick<DetachedStories, 'denied' | 'heard'>
+  readonly stories: Pick<DetachedRunEvents, 'denied' | 'heard'>
 }
 
 /** What is known of a run, and what its host said just now. */
-export interface HeardOf {
-  readonly run: AskedRun
+export interface DetachedRunStatus {
+  readonly run: DetachedRequest
   /** Null: it was not asked, or did not answer. */
   readonly host: DetachedInfo | null
   /** Why it did not answer; null: it did, or was not asked. */
@@ -61,25 +69,25 @@ export interface HeardOf {
 }
 
 /** What has started, or what was denied. */
-export type Started = HeardOf | { readonly denied: RunOutcome }
+export type Started = DetachedRunStatus | { readonly denied: RunOutcome }
 
 /** A run that its caller has stopped looking at: `next` is where to go on. */
-export interface Attached extends Pick<AttachOutcome, 'from' | 'next' | 'outcome'> {
-  readonly state: AskedRun['state']
+export interface AttachProgress extends Pick<AttachOutcome, 'from' | 'next' | 'outcome'> {
+  readonly state: DetachedRequest['state']
 }
 
 /** Of all that another Request for the same run repeats. */
 const digestOf = ({ agent_id, argv, cwd, clamp, lifetime_ms, keep_bytes }: DetachedSpec): string =>
   toHex(sha256(Buffer.from(JSON.stringify([agent_id, argv, cwd, clamp, lifetime_ms, keep_bytes]))))
 
-const targetOf = ({ agent_id, machine_id, request_id, requests }: AskedRun): DetachedTarget => ({
+const targetOf = ({ agent_id, machine_id, request_id, requests }: DetachedRequest): DetachedTarget => ({
   agent_id,
   machine_id,
   request_id,
   request_sha256: requests,
 })
 
-const newsOf = ({ state }: DetachedInfo, outcome: RunOutcome | null): AskedNews => ({
+const newsOf = ({ state }: DetachedInfo, outcome: RunOutcome | null): DetachedRunUpdate => ({
   state,
   code: outcome?.code ?? null,
   signal: outcome?.signal ?? null,
@@ -103,11 +111,11 @@ export class DetachedRuns {
   readonly #asked: DetachedRunsComponents['asked']
   readonly #clock: Clock
   readonly #stories: DetachedRunsComponents['stories']
-  readonly #waits: EndWaits
+  readonly #waits: CompletionWaits
 
   constructor({ engine, asked, clock, stories }: DetachedRunsComponents) {
     this.#stories = stories
-    this.#waits = new EndWaits({ clock })
+    this.#waits = new CompletionWaits({ clock })
     this.#engine = engine
     this.#asked = asked
     this.#clock = clock
@@ -156,18 +164,18 @@ export class DetachedRuns {
   }
 
   /** The oldest first. Throws `bad_runs`. */
-  async list(): Promise<AskedRun[]> {
+  async list(): Promise<DetachedRequest[]> {
     return this.#asked.list()
   }
 
   /** Throws `unknown_run`, `bad_runs`. */
-  async get(id: RequestId): Promise<AskedRun> {
+  async get(id: RequestId): Promise<DetachedRequest> {
     return this.#asked.get(id)
   }
 
   /** Asks the host of each whose end is not known, some at a time. One that does not answer keeps the others from nothing. */
-  async refresh(runs: readonly AskedRun[], signal: AbortSignal): Promise<HeardOf[]> {
-    const heard: HeardOf[] = runs.map((run) => ({ run, host: null, problem: null, outcome: null }))
+  async refresh(runs: readonly DetachedRequest[], signal: AbortSignal): Promise<DetachedRunStatus[]> {
+    const heard: DetachedRunStatus[] = runs.map((run) => ({ run, host: null, problem: null, outcome: null }))
     const asking = heard.entries()
     const askOn = async (): Promise<void> => {
       for (const [at, { run }] of asking) if (needsAsking(run)) heard[at] = await this.#askNow(run, signal)
@@ -186,12 +194,12 @@ export class DetachedRuns {
     { from, follow }: { from: number; follow: boolean },
     sink: DetachedSink,
     signal: AbortSignal,
-  ): Promise<Attached> {
+  ): Promise<AttachProgress> {
     const run = await this.#asked.get(id)
-    const shown = new ShownSoFar({ sink }, { from, follow })
+    const shown = new OutputProgress({ sink }, { from, follow })
     try {
       const { info, outcome, next } = await this.#engine.attach(targetOf(run), from, shown, AbortSignal.any([signal, shown.enough]))
-      await this.#note(run, info, outcome)
+      await this.#record(run, info, outcome)
       return { from, next, outcome, state: info.state }
     } catch (error) {
       if (shown.enough.aborted && !signal.aborted) return { from, next: shown.next, outcome: null, state: shown.state ?? run.state }
@@ -201,9 +209,9 @@ export class DetachedRuns {
   }
 
   /** Until it is over. Throws as `attach`. */
-  async wait(id: RequestId, signal: AbortSignal): Promise<HeardOf> {
+  async wait(id: RequestId, signal: AbortSignal): Promise<DetachedRunStatus> {
     const run = await this.#asked.get(id)
-    const known: HeardOf = { run, host: null, problem: null, outcome: null }
+    const known: DetachedRunStatus = { run, host: null, problem: null, outcome: null }
     if (run.state === 'lost' || run.state === 'expired') return known
     try {
       return await this.#ask(run, { signal, toTheEnd: true })
@@ -215,7 +223,7 @@ export class DetachedRuns {
   }
 
   /** Asks it to end; whether it has, `wait` tells. Throws as `get` and `DetachedClient.cancel`. */
-  async cancel(id: RequestId, signal: AbortSignal): Promise<HeardOf> {
+  async cancel(id: RequestId, signal: AbortSignal): Promise<DetachedRunStatus> {
     const run = await this.#asked.get(id)
     return this.#withEnd(await this.#heard(run, await this.#engine.cancel(targetOf(run), signal)), signal)
   }
@@ -224,7 +232,7 @@ export class DetachedRuns {
    * Has its host let go of what it keeps, then forgets it here. `here`: here alone, where the host cannot be asked. Throws as
    * `get`, and as `DetachedClient.forget`, but for a host that knows nothing of it.
    */
-  async forget(id: RequestId, here: boolean, signal: AbortSignal): Promise<AskedRun> {
+  async forget(id: RequestId, here: boolean, signal: AbortSignal): Promise<DetachedRequest> {
     const run = await this.#asked.get(id)
     if (!here && run.state !== 'expired')
       await this.#engine.forget(targetOf(run), signal).catch((error: unknown) => {
@@ -245,13 +253,13 @@ export class DetachedRuns {
   }
 
   /** Of one that was over when it was asked for something else: how it ended, where its host says so now. */
-  async #withEnd(heard: HeardOf, signal: AbortSignal): Promise<HeardOf> {
+  async #withEnd(heard: DetachedRunStatus, signal: AbortSignal): Promise<DetachedRunStatus> {
     if (heard.run.state !== 'ended' || !needsAsking(heard.run)) return heard
     const asked = await this.#askNow(heard.run, signal)
     return asked.problem === null ? asked : heard
   }
 
-  async #askNow(run: AskedRun, left: AbortSignal): Promise<HeardOf> {
+  async #askNow(run: DetachedRequest, left: AbortSignal): Promise<DetachedRunStatus> {
     const late = new AbortController()
     const timer = this.#clock.setTimeout(() => late.abort(new AppError('timeout', `no answer within ${ASK_HOST_MS} ms`)), ASK_HOST_MS)
     const signal = AbortSignal.any([left, late.signal])
@@ -266,7 +274,7 @@ export class DetachedRuns {
   }
 
   /** How it is there; and again after a while where it goes on, and no more may be attached to wait for its end. */
-  async #ask(run: AskedRun, exit: ExitWanted): Promise<HeardOf> {
+  async #ask(run: DetachedRequest, exit: ExitWanted): Promise<DetachedRunStatus> {
     for (;;) {
       let leave: (() => void) | null = null
       try {
@@ -287,13 +295,13 @@ export class DetachedRuns {
 
   /** Its host knows nothing of it any more, or never did. */
   async #gone(id: RequestId, { data }: AppError): Promise<void> {
-    if (data['state'] === 'expired') await this.#asked.note(id, { state: 'expired', code: null, signal: null, denial_reason: null })
+    if (data['state'] === 'expired') await this.#asked.record(id, { state: 'expired', code: null, signal: null, denial_reason: null })
   }
 
   /** What its host said is told all the same where the row was forgotten meanwhile. */
-  async #note(before: AskedRun, host: DetachedInfo, outcome: RunOutcome | null): Promise<AskedRun> {
+  async #record(before: DetachedRequest, host: DetachedInfo, outcome: RunOutcome | null): Promise<DetachedRequest> {
     const news = newsOf(host, outcome)
-    const run = await this.#asked.note(before.request_id, news).catch((error: unknown) => {
+    const run = await this.#asked.record(before.request_id, news).catch((error: unknown) => {
       if (isAppError(error, 'unknown_run')) return hasEnd(before) ? before : { ...before, ...news }
       throw error
     })
@@ -302,15 +310,15 @@ export class DetachedRuns {
   }
 
   /** Writes down what a host said. `exit`: its signed Exit is had as well, by attaching behind the last byte, `toTheEnd` also where it is still to come. */
-  async #heard(before: AskedRun, host: DetachedInfo, exit: ExitWanted | null = null): Promise<HeardOf> {
-    const run = await this.#note(before, host, null)
+  async #heard(before: DetachedRequest, host: DetachedInfo, exit: ExitWanted | null = null): Promise<DetachedRunStatus> {
+    const run = await this.#record(before, host, null)
     const isWanted = exit !== null && (exit.toTheEnd ? goesOn(host) || host.state === 'ended' : host.state === 'ended' && !hasEnd(run))
     if (!isWanted) return { run, host, problem: null, outcome: null }
     const attach = async (): Promise<AttachOutcome> => this.#engine.attach(targetOf(run), host.bytes_kept, silent, exit.signal)
     const { info, outcome } = await (goesOn(host) ? attach() : this.#waits.fetch(run.machine_id, exit.signal, attach))
-    return { run: await this.#note(run, info, outcome), host: info, problem: null, outcome }
+    return { run: await this.#record(run, info, outcome), host: info, problem: null, outcome }
   }
 }
 
 /** Its host may know more than we do. */
-const needsAsking = (run: AskedRun): boolean => !isOver(run.state) || (run.state === 'ended' && !hasEnd(run))
+const needsAsking = (run: DetachedRequest): boolean => !isOver(run.state) || (run.state === 'ended' && !hasEnd(run))

@@ -4,7 +4,8 @@ import { verifyAgent } from '../identity/signing.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 import type { WarningKind } from '../protocol/reasons.ts'
 import { EXEC_EXIT_DOMAIN, type ExecExit, execExit } from '../protocol/wire/exec.ts'
-import type { OutputName, ReceivedStream } from './received.ts'
+import type { OutputName } from '../protocol/reasons.ts'
+import type { ReceivedStream } from './received.ts'
 import type { RunOutcome } from './run-spec.ts'
 import type { RunPeer } from './transport.ts'
 
@@ -54,13 +55,13 @@ export const partiesProblem = (answer: Parties, expected: Expected): string | nu
 }
 
 /** Output as it arrived. `before`: bytes at its beginning that were left out, and that `bytes` counts. */
-export type SeenOutput = Readonly<Record<OutputName, Pick<ReceivedStream, 'bytes' | 'sha256'> & { readonly before?: number }>>
+export type ReceivedOutput = Readonly<Record<OutputName, Pick<ReceivedStream, 'bytes' | 'sha256'> & { readonly before?: number }>>
 
 /** Warnings of what a cap has cut: the requester knows, and the rest is whole. */
 const CUTS: readonly WarningKind[] = ['stdout_cap_hit', 'stderr_cap_hit', 'duration_cap_hit']
 
 /** Null when what arrived is what the Exit says was forwarded, and nothing but a cap has cut it; otherwise what is wrong. */
-export const compareOutput = (exit: ExecExit, received: SeenOutput, warnings: readonly WarningKind[]): string | null => {
+export const compareOutput = (exit: ExecExit, received: ReceivedOutput, warnings: readonly WarningKind[]): string | null => {
   for (const name of ['stdout', 'stderr'] as const) {
     const { bytes, sha256, before = 0 } = received[name]
     const total = exit[`${name}_bytes_total`]
@@ -74,10 +75,10 @@ export const compareOutput = (exit: ExecExit, received: SeenOutput, warnings: re
 }
 
 /** What was seen of a run here. */
-export interface SeenOfRun {
+export interface ReceivedOfRun {
   readonly requestId: RequestId
   readonly peer: RunPeer
-  readonly received: SeenOutput
+  readonly received: ReceivedOutput
   readonly elapsedMs: number
   readonly warnings: readonly WarningKind[]
   /** How long it waited for an approval; null: it did not. */
@@ -90,7 +91,7 @@ export interface SeenOfRun {
 const ran = ({ code, signal }: ExecExit): boolean => code !== null || signal !== null
 
 /** What its caller is told. `exit`: null where none came that could be believed; `problem`: why the outcome is incomplete, or null. */
-export const outcomeOf = (exit: ExecExit | null, problem: string | null, seen: SeenOfRun): RunOutcome => {
+export const outcomeOf = (exit: ExecExit | null, problem: string | null, seen: ReceivedOfRun): RunOutcome => {
   const { stdout, stderr } = seen.received
   return {
     ok: problem === null && exit !== null && exit.denial_reason === null && ran(exit),

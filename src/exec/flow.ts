@@ -1,6 +1,6 @@
 import type { Clock, Timer } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
-import { Waiters } from '../base/wait-queue.ts'
+import { Condition } from '../base/wait-queue.ts'
 import {
   ACK_EVERY_BYTES,
   ACK_EVERY_MS,
@@ -30,7 +30,7 @@ export class Delivery {
   #queuedBytes = 0
   #waiting: RunEvent | null = null
   #muted = false
-  readonly #idle = new Waiters()
+  readonly #idle = new Condition()
   readonly #consumed = { stdout: 0, stderr: 0 }
   #unacked = 0
   #timer: Timer | null = null
@@ -63,7 +63,7 @@ export class Delivery {
   /** Resolves when the sink has consumed everything pushed so far. */
   async idle(): Promise<void> {
     if (this.#waiting === null && this.#queue.length === 0) return
-    await this.#idle.next()
+    await this.#idle.wait()
   }
 
   /** The last acknowledgement may have been lost. */
@@ -84,7 +84,7 @@ export class Delivery {
       if (consumed !== undefined && this.#wait(event, consumed)) return
       this.#done(event)
     }
-    this.#idle.wake()
+    this.#idle.notifyAll()
   }
 
   #show(event: RunEvent): Promise<void> | undefined {

@@ -6,8 +6,6 @@ import type { ExecFrame } from '../protocol/wire/exec.ts'
 import type { RunEvent } from './run-spec.ts'
 import type { RunPeer } from './transport.ts'
 
-export type OutputName = 'stdout' | 'stderr'
-
 /** One output stream as it arrives: its numbers without holes, its bytes counted and hashed. */
 export class ReceivedStream {
   readonly #hash: Hash = createHash('sha256')
@@ -40,7 +38,7 @@ export class ReceivedStream {
   }
 }
 
-type Told = Extract<ExecFrame, { type: 'started' | 'stdout' | 'stderr' | 'warning' | 'waiting' }>
+type ReceivedFrame = Extract<ExecFrame, { type: 'started' | 'stdout' | 'stderr' | 'warning' | 'waiting' }>
 
 /** What the other side has told of a run: its start, each warning and each byte of its output count once, over however many transports they come. */
 export class ReceivedRun {
@@ -62,7 +60,7 @@ export class ReceivedRun {
   }
 
   /** The event for the caller, null for what was told before on a transport that is lost, or what is wrong with the frame. */
-  take(frame: Told, { peer, resumed }: { readonly peer: RunPeer; readonly resumed: boolean }): RunEvent | string | null {
+  take(frame: ReceivedFrame, { peer, resumed }: { readonly peer: RunPeer; readonly resumed: boolean }): RunEvent | string | null {
     switch (frame.type) {
       case 'started': {
         const { request_id, pid } = frame
@@ -94,7 +92,7 @@ export class ReceivedRun {
   }
 }
 
-type Waiting = Extract<Told, { type: 'waiting' }>
+type Waiting = Extract<ReceivedFrame, { type: 'waiting' }>
 
 /** Time alone has passed between the two. */
 const isSameWait = (frame: Waiting, last: Waiting | null): boolean =>

@@ -83,7 +83,7 @@ export class ResumableTransport {
   #silent = false
   /** Why the last transport was lost, or the last attempt failed. */
   #cause = ''
-  #over = false
+  #ended = false
 
   constructor(components: ResumableTransportComponents, init: ResumableTransportInit) {
     this.#clock = components.clock
@@ -109,7 +109,7 @@ export class ResumableTransport {
   /** Begins to receive, and to renew the lease. */
   start(): void {
     const transport = this.#transport!
-    if (transport.closed) return this.#giveUp('the connection to the agent was lost before the request was sent')
+    if (transport.closed) return this.#abandon('the connection to the agent was lost before the request was sent')
     this.#listen(transport)
     this.#checkLater()
   }
@@ -143,12 +143,12 @@ export class ResumableTransport {
   /** Goes on over another transport, if one can be had now; until then, and otherwise, over the one there is. */
   async move(): Promise<void> {
     const before = this.#transport
-    if (this.#reopen === null || !this.#attached || before === null || this.#over) return
+    if (this.#reopen === null || !this.#attached || before === null || this.#ended) return
     const late = AbortSignal.timeout(RESUME_ATTEMPT_MS)
     const transport = await this.#reopen(false, late).catch(() => null)
     if (transport === null) return
     // What came meanwhile: the end, a loss, or silence, each of which has found its own way.
-    if (this.#over || !this.#attached || this.#transport !== before || transport.closed) return transport.abort()
+    if (this.#ended || !this.#attached || this.#transport !== before || transport.closed) return transport.abort()
     this.#attached = false
     this.#cause = 'it moved to a direct connection'
     this.#limitSearch()
@@ -161,14 +161,14 @@ export class ResumableTransport {
   }
 
   #end(): void {
-    this.#over = true
+    this.#ended = true
     this.#leaveSilentOne()
     this.#timers.cancelAll()
     this.#attempt?.abort(new AppError('conflict', 'the run is over'))
   }
 
-  #giveUp(message: string, foreign = false): void {
-    if (this.#over) return
+  #abandon(message: string, foreign = false): void {
+    if (this.#ended) return
     this.#end()
     this.#transport?.abort()
     this.#init.onLost(message, foreign)
@@ -180,17 +180,17 @@ export class ResumableTransport {
   }
 
   #receive(transport: RunTransport, frame: ExecFrame): void {
-    if (this.#over) return
+    if (this.#ended) return
     if (transport === this.#silentOne) this.#heardAgain(transport)
     if (transport !== this.#transport) return
     this.#liveness.answered()
     if (this.#attached) return this.#init.onFrame(frame)
-    if (frame.type === 'resumed' && frame.request_id === this.#init.requestId) return this.#goOn(frame.stdin)
+    if (frame.type === 'resumed' && frame.request_id === this.#init.requestId) return this.#resume(frame.stdin)
     if (frame.type === 'gone' && frame.request_id === this.#init.requestId) return this.#onGone(frame.unseen)
-    this.#giveUp(`a ${frame.type} frame came instead of an answer to resume`, true)
+    this.#abandon(`a ${frame.type} frame came instead of an answer to resume`, true)
   }
 
-  #goOn(stdin: number): void {
+  #resume(stdin: number): void {
     this.#resumes += 1
     this.#reached()
     this.#init.onResumed(stdin)
@@ -220,7 +220,7 @@ export class ResumableTransport {
     this.neverArrived = unseen
     if (!unseen || this.#again === 'done') {
       const what = unseen ? 'the request did not arrive' : 'the run is not there any more: it was ended, or never began'
-      return this.#giveUp(`the connection to the agent was lost (${this.#cause}), and ${what}`)
+      return this.#abandon(`the connection to the agent was lost (${this.#cause}), and ${what}`)
     }
     this.#again = 'wanted'
     this.#transport?.close()
@@ -232,7 +232,7 @@ export class ResumableTransport {
   async #sendAgain(transport: RunTransport): Promise<void> {
     this.#again = 'done'
     const frame = await this.#init.signAgain(transport)
-    if (this.#over) return transport.abort()
+    if (this.#ended) return transport.abort()
     if (transport.closed) throw new AppError('peer_unreachable', 'the connection was lost again')
     this.#transport = transport
     this.#peer = transport.peer
@@ -245,11 +245,11 @@ export class ResumableTransport {
 
   #closed(transport: RunTransport, error: Error | null): void {
     if (transport === this.#silentOne) this.#silentOne = null
-    if (this.#over || transport !== this.#transport) return
-    if (error === null) return this.#giveUp('the agent ended the stream before the Exit')
+    if (this.#ended || transport !== this.#transport) return
+    if (error === null) return this.#abandon('the agent ended the stream before the Exit')
     const foreign = isAppError(error, 'malformed')
     if (this.#reopen === null || foreign || isAppError(error, 'shutting_down'))
-      return this.#giveUp(`the stream to the agent ended before the Exit: ${errorText(error)}`, foreign)
+      return this.#abandon(`the stream to the agent ended before the Exit: ${errorText(error)}`, foreign)
     this.#lose(errorText(error), false)
   }
 
@@ -271,7 +271,7 @@ export class ResumableTransport {
   #limitSearch(): void {
     const left = this.#sentAt + LEASE_EXPIRES_MS + RESUME_SLACK_MS - this.#clock.monotonic()
     this.#timers.set('deadline', left, () =>
-      this.#giveUp(`the connection to the agent was lost and could not be resumed in time: ${this.#cause}`),
+      this.#abandon(`the connection to the agent was lost and could not be resumed in time: ${this.#cause}`),
     )
   }
 
@@ -283,16 +283,16 @@ export class ResumableTransport {
     this.#timers.set('attempt', RESUME_ATTEMPT_MS, () => attempt.abort(new AppError('timeout', 'the host did not answer in time')))
     try {
       const transport = await this.#reopen!(silent, attempt.signal)
-      if (this.#attempt !== attempt || this.#over) return transport.abort()
+      if (this.#attempt !== attempt || this.#ended) return transport.abort()
       if (transport.closed) throw new AppError('peer_unreachable', 'the connection was lost again')
       if (this.#again !== 'wanted') return this.#ask(transport)
       await this.#sendAgain(transport).catch((error: unknown) => {
         transport.abort()
         const message = `the connection to the agent was lost (${this.#cause}), and the request was not sent again: ${errorText(error)}`
-        this.#giveUp(message, isAppError(error, 'malformed'))
+        this.#abandon(message, isAppError(error, 'malformed'))
       })
     } catch (error) {
-      if (this.#attempt === attempt && !this.#over) this.#lose(errorText(error), silent)
+      if (this.#attempt === attempt && !this.#ended) this.#lose(errorText(error), silent)
     }
   }
 
@@ -328,6 +328,6 @@ export class ResumableTransport {
   }
 
   #checkLater(): void {
-    if (!this.#over) this.#timers.set('check', LIVENESS_CHECK_MS, () => this.#check())
+    if (!this.#ended) this.#timers.set('check', LIVENESS_CHECK_MS, () => this.#check())
   }
 }

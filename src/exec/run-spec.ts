@@ -96,7 +96,7 @@ export const checkSpec = (spec: Pick<RunSpec, 'request_id' | 'argv' | 'cwd'>): v
 }
 
 /** Stdin that is here whole, with the hashes of its pieces. */
-export const heldStdin = (bytes: Uint8Array, pieces: readonly Uint8Array[]): StdinSource => ({
+export const bufferedStdin = (bytes: Uint8Array, pieces: readonly Uint8Array[]): StdinSource => ({
   len: bytes.length,
   pieces,
   chunks: (async function* () {

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import type { Clock, Timer } from '../base/clock.ts'
 import { isAppError } from '../base/errors.ts'
-import { type Stage, type StageReached, nowUs, onStage } from '../base/stages.ts'
+import { type Stage, type StageReached, nowUs, onStage } from '../base/run-stages.ts'
 import type { Startable } from '../base/startable.ts'
 import { type RequestId, fromHex, toHex } from '../protocol/ids.ts'
 import { MAX_TRACED_DETACHED, MAX_TRACED_RUNS } from '../protocol/limits/daemon.ts'
@@ -157,7 +157,7 @@ export class RunTraces implements Startable {
 
   /** A run of ours begins. `parent`: of its caller; null: it begins a trace. Answers what the other side is told; null: there are too many. */
   asked(requestId: RequestId, parent: TraceContext | null): TraceContext | null {
-    return this.#begin('client', requestId, parent)
+    return this.#start('client', requestId, parent)
   }
 
   /** … and has ended. */
@@ -169,7 +169,7 @@ export class RunTraces implements Startable {
   arrived(requestId: RequestId, mayOutlive = false): void {
     if (mayOutlive) this.resumed(requestId)
     const isKnown = mayOutlive && (this.#runs.server.has(requestId) || this.#outliving.has(requestId))
-    if (!isKnown) this.#begin('server', requestId, null)
+    if (!isKnown) this.#start('server', requestId, null)
   }
 
   /** Its requester says where it belongs. */
@@ -214,7 +214,7 @@ export class RunTraces implements Startable {
     this.#lost.delete(requestId)
   }
 
-  #begin(kind: 'client' | 'server', requestId: RequestId, parent: TraceContext | null): TraceContext | null {
+  #start(kind: 'client' | 'server', requestId: RequestId, parent: TraceContext | null): TraceContext | null {
     const runs = this.#runs[kind]
     if (runs.size >= MAX_TRACED_RUNS || runs.has(requestId)) {
       this.#counters.add('spans_dropped')
@@ -244,7 +244,7 @@ export class RunTraces implements Startable {
 }
 
 /** What follows the runs that we ask for. */
-export type AskedTraces = Pick<RunTraces, 'asked' | 'answered'>
+export type RequestTraces = Pick<RunTraces, 'asked' | 'answered'>
 
 export interface Traced {
   readonly requestId: RequestId
@@ -254,7 +254,7 @@ export interface Traced {
 
 /** Does what is followed. `ended`: what its answer says of it, and whether it failed. Absent traces: none are kept. */
 export const traced = async <Answer>(
-  kept: AskedTraces | null | undefined,
+  kept: RequestTraces | null | undefined,
   { requestId, trace }: Traced,
   work: (context: TraceContext | null) => Promise<Answer>,
   ended: (answer: Answer) => { readonly attributes: SpanAttributes; readonly failed: boolean },

@@ -1,13 +1,13 @@
-import { type Keepable, Keeping } from '../base/bounded-collections.ts'
+import { type Evictable, RetentionPool } from '../base/bounded-collections.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
-import { reach } from '../base/stages.ts'
+import { reach } from '../base/run-stages.ts'
 import type { ExecutorClient } from '../executor-api/client.ts'
-import type { RunPort } from '../executor-api/peer-run.ts'
+import type { PeerRunHandle } from '../executor-api/peer-run.ts'
 import { isOver } from '../protocol/api/detached-run.ts'
 import { type RequestId, shortId } from '../protocol/ids.ts'
 import { FRAME_COST } from '../protocol/limits/wire.ts'
-import { isOfStranger } from '../protocol/reasons.ts'
+import { isOfUnlisted } from '../protocol/reasons.ts'
 import { EXEC_PREFIX, type ExecFrame, decodeExecBody, execExit, execFrame } from '../protocol/wire/exec.ts'
 import type { RequesterCounter, RequesterCounters } from './counters.ts'
 import { type RunTraces, contextOf } from './run-traces.ts'
@@ -57,7 +57,7 @@ export class ExecService {
 
   /** The first exec body of an incoming channel: from here on the channel is the run's. */
   readonly onBody: BodyHandler = (channel, requestId, body) => {
-    const run = new PeerRun({ ...this.#components, channel, runs: this.#runs }, { requestId })
+    const run = new PeerRunRelay({ ...this.#components, channel, runs: this.#runs }, { requestId })
     channel.onBody = (id, next) => run.receive(id, next)
     channel.onClosed = (error) => run.closed(error)
     run.receive(requestId, body)
@@ -69,29 +69,29 @@ export class ExecService {
   }
 }
 
-/** The present `PeerRun` of each run, by its name: peer and request id. */
+/** The present `PeerRunRelay` of each run, by its name: peer and request id. */
 class PeerRuns {
-  readonly #runs = new Map<string, PeerRun>()
+  readonly #runs = new Map<string, PeerRunRelay>()
   /** Runs that the executor has closed, with frames that their peers have not read yet. */
-  readonly unread = new Keeping(UNREAD)
+  readonly unread = new RetentionPool(UNREAD)
 
   /** Enters a run that was opened. If its name is taken the first keeps it: the executor refuses the second. */
-  opened(name: string, run: PeerRun): void {
+  opened(name: string, run: PeerRunRelay): void {
     if (!this.#runs.has(name)) this.#runs.set(name, run)
   }
 
   /** The peer resumes its run on another channel: replaces the run on the old one, whose frames are not needed any more. */
-  resumed(name: string, run: PeerRun): void {
+  resumed(name: string, run: PeerRunRelay): void {
     this.#runs.get(name)?.replaced()
     this.#runs.set(name, run)
   }
 
   /** Another channel has the run of this name. */
-  elsewhere(name: string, run: PeerRun): boolean {
+  elsewhere(name: string, run: PeerRunRelay): boolean {
     return (this.#runs.get(name) ?? run) !== run
   }
 
-  ended(name: string, run: PeerRun): void {
+  ended(name: string, run: PeerRunRelay): void {
     if (this.#runs.get(name) === run) this.#runs.delete(name)
     this.unread.delete(run)
   }
@@ -109,11 +109,11 @@ interface Answer {
 }
 
 /** One run of a peer, on one channel. */
-class PeerRun implements Keepable {
+class PeerRunRelay implements Evictable {
   readonly #components: PeerRunComponents
   readonly #channel: RunChannel
   readonly #requestId: RequestId
-  #run: RunPort | null = null
+  #run: PeerRunHandle | null = null
   /** The executor's frames that wait for a slow peer. The run's window bounds them while the run lives, `UNREAD` afterwards. */
   readonly #queue: Answer[] = []
   #queuedBytes = 0
@@ -146,12 +146,12 @@ class PeerRun implements Keepable {
     return this.#components.runs.elsewhere(this.#name, this)
   }
 
-  get keptBytes(): number {
+  get retainedBytes(): number {
     return this.#queuedBytes
   }
 
   /** Drops what waits for the peer. A peer that resumes the run afterwards is answered Gone. */
-  forget(): void {
+  evict(): void {
     this.#leave(() => undefined)
     this.#channel.abort()
   }
@@ -187,7 +187,7 @@ class PeerRun implements Keepable {
     this.#channel.abort()
   }
 
-  #leave(tell: (port: RunPort) => void): void {
+  #leave(tell: (port: PeerRunHandle) => void): void {
     if (this.#ended) return
     this.#end()
     this.#queue.length = 0
@@ -202,7 +202,7 @@ class PeerRun implements Keepable {
 
   #take(frame: ExecFrame, bytes: Uint8Array): void {
     if (this.#run === null) {
-      this.#begin(frame, bytes)
+      this.#start(frame, bytes)
       return
     }
     // An ack of frames that are still in `#queue` would open the window, and the queue could grow to all of the output.
@@ -216,7 +216,7 @@ class PeerRun implements Keepable {
     }
   }
 
-  #begin(frame: ExecFrame, bytes: Uint8Array): void {
+  #start(frame: ExecFrame, bytes: Uint8Array): void {
     const { counters, executor, runs, traces } = this.#components
     const { link, streamNonce } = this.#channel
     const counted = ARRIVALS[frame.type]
@@ -237,7 +237,7 @@ class PeerRun implements Keepable {
     } else throw new AppError('malformed', `the first frame is a ${frame.type}, which opens nothing`)
   }
 
-  #listen(run: RunPort): void {
+  #listen(run: PeerRunHandle): void {
     run.onFrame = (frame) => this.#send(frame)
     run.onClosed = () => this.#over()
     this.#run = run
@@ -246,20 +246,20 @@ class PeerRun implements Keepable {
   #send(bytes: Uint8Array): void {
     if (this.#ended) return
     const frame = execFrame.decode(bytes)
-    this.#note(frame)
+    this.#record(frame)
     const isOutput = frame.type === 'stdout' || frame.type === 'stderr'
     this.#queue.push({ bytes, output: isOutput ? { type: frame.type, seq: frame.seq } : null })
     this.#queuedBytes += costOf(bytes)
     this.#flush()
   }
 
-  #note(frame: ExecFrame): void {
+  #record(frame: ExecFrame): void {
     const first = !this.#answered
     this.#answered = true
     if (frame.type === 'ack') this.#stdinAcked = frame.stdin
     if (frame.type === 'detached' && !isOver(frame.state)) this.#traces?.outlives(this.#requestId)
     // A denied run is answered with its Exit first.
-    if (first && frame.type === 'exit' && isOfStranger(execExit.decode(frame.body).denial_reason))
+    if (first && frame.type === 'exit' && isOfUnlisted(execExit.decode(frame.body).denial_reason))
       this.#components.onStrangerDenied(this.#channel.link)
   }
 

@@ -1,7 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import type { ExecutorClient } from '../executor-api/client.ts'
-import type { RunPort } from '../executor-api/peer-run.ts'
+import type { PeerRunHandle } from '../executor-api/peer-run.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 import { EXEC_PREFIX, type ExecFrame, decodeExecBody, execFrame } from '../protocol/wire/exec.ts'
 
@@ -121,14 +121,14 @@ export class ChannelTransport implements RunTransport {
 }
 
 /** A run on this daemon's own executor: the same frames, and no network. */
-export class PortTransport implements RunTransport {
+export class ExecutorTransport implements RunTransport {
   onFrame: (frame: ExecFrame) => void = nothing
   onClosed: (error: Error | null) => void = nothing
   readonly peer: RunPeer
   readonly streamNonce: Uint8Array
   readonly heard = 0
   readonly #executor: Pick<ExecutorClient, 'openRun' | 'drained'>
-  #run: RunPort | null = null
+  #run: PeerRunHandle | null = null
   #closed = false
 
   constructor(components: { executor: Pick<ExecutorClient, 'openRun' | 'drained'> }, init: { peer: RunPeer; streamNonce: Uint8Array }) {
@@ -197,7 +197,7 @@ export interface ResumableTransportInit {
   onLost(message: string, foreign: boolean): void
 }
 
-/** Of `Links`. */
+/** Of `ExecutorLinks`. */
 export interface ChannelSource {
   /** Whether a link to the agent stands, so that nobody has to be dialled for it. */
   isLinked(agentId: AgentId): boolean
@@ -238,7 +238,7 @@ export class Transports {
     }
     const [streamNonce] = await executor.mintNonces(OWN_LINK, 1)
     if (streamNonce === undefined) throw new AppError('internal', 'the executor minted no nonce')
-    return new PortTransport({ executor }, { peer: { number: OWN_LINK, ...executor.identity }, streamNonce })
+    return new ExecutorTransport({ executor }, { peer: { number: OWN_LINK, ...executor.identity }, streamNonce })
   }
 
   /** To this agent on this machine and no other. Throws as `open`. */

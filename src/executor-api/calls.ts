@@ -25,11 +25,11 @@ export const ANSWERS = {
   settings: 'settings',
   ...ASKED_ANSWERS,
 } as const satisfies Partial<Record<ToExecutor['type'], ToNetwork['type']>>
-type Answers = typeof ANSWERS
-export type CallType = keyof Answers
+type ReplyTypes = typeof ANSWERS
+export type CallType = keyof ReplyTypes
 type WithoutId<T> = T extends unknown ? Omit<T, 'type' | 'id'> : never
 export type Arguments<C extends CallType> = WithoutId<Extract<ToExecutor, { type: C }>>
-export type Answer<C extends CallType> = WithoutId<Extract<ToNetwork, { type: Answers[C] }>>
+export type ReplyOf<C extends CallType> = WithoutId<Extract<ToNetwork, { type: ReplyTypes[C] }>>
 
 /** Who wants to hear of something. */
 export class Listeners<Told extends readonly unknown[]> {
@@ -41,7 +41,7 @@ export class Listeners<Told extends readonly unknown[]> {
     return () => void this.#all.delete(listener)
   }
 
-  tell(...told: Told): void {
+  emit(...told: Told): void {
     for (const listener of this.#all) listener(...told)
   }
 }

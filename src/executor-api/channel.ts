@@ -1,19 +1,19 @@
 import type { Duplex } from 'node:stream'
 import { inOneWrite } from '../base/buffers.ts'
 import { AppError } from '../base/errors.ts'
-import { Waiters } from '../base/wait-queue.ts'
+import { Condition } from '../base/wait-queue.ts'
 import { MAX_PORT_BACKLOG, MAX_PORT_MESSAGE } from '../protocol/limits/wire.ts'
 import { type CborValue, decodeCbor } from '../protocol/wire/cbor.ts'
 import { FrameDecoder, LARGE_FRAME, encodeFrame, encodeFrameHead, lengthOf } from '../protocol/wire/framing.ts'
 import type { Message } from '../protocol/wire/schema.ts'
 
-export interface PortComponents<In, Out> {
+export interface ExecutorChannelComponents<In, Out> {
   readonly duplex: Duplex
   readonly incoming: Message<In>
   readonly outgoing: Message<Out>
 }
 
-export interface PortInit<In> {
+export interface ExecutorChannelInit<In> {
   onMessage(message: In): void
   /** A frame whose content is not a message of ours. The framing is intact, so the channel may go on. */
   onMalformed(payload: Uint8Array, error: unknown): void
@@ -27,17 +27,17 @@ export interface PortInit<In> {
 }
 
 /** One end of the port: whole messages over a byte stream, bounded in both directions. */
-export class PortChannel<In, Out> {
+export class ExecutorChannel<In, Out> {
   readonly #duplex: Duplex
   readonly #incoming: Message<In>
   readonly #outgoing: Message<Out>
-  readonly #init: PortInit<In>
+  readonly #init: ExecutorChannelInit<In>
   readonly #frames = new FrameDecoder(MAX_PORT_MESSAGE)
   readonly #chunks: Uint8Array[] = []
   #closed = false
-  readonly #room = new Waiters()
+  readonly #room = new Condition()
 
-  constructor(components: PortComponents<In, Out>, init: PortInit<In>) {
+  constructor(components: ExecutorChannelComponents<In, Out>, init: ExecutorChannelInit<In>) {
     this.#duplex = components.duplex
     this.#incoming = components.incoming
     this.#outgoing = components.outgoing
@@ -85,7 +85,7 @@ export class PortChannel<In, Out> {
   /** Resolves when there is room again, or at the end of the channel. */
   async drained(): Promise<void> {
     if (this.#closed || !this.#duplex.writableNeedDrain) return
-    await this.#room.next()
+    await this.#room.wait()
   }
 
   /** Sends nothing more, and closes when the other side has taken what was sent. */
@@ -99,7 +99,7 @@ export class PortChannel<In, Out> {
     this.#closed = true
     this.#duplex.uncork()
     this.#duplex.destroy()
-    this.#room.wake()
+    this.#room.notifyAll()
     this.#init.onClosed(error)
   }
 
@@ -139,7 +139,7 @@ export class PortChannel<In, Out> {
 
   #drained(): void {
     if (this.#duplex.isPaused()) this.#duplex.resume()
-    this.#room.wake()
+    this.#room.notifyAll()
   }
 }
 

@@ -2,15 +2,15 @@ import type { Duplex } from 'node:stream'
 import { AppError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { PendingReplies } from '../base/pending-replies.ts'
-import { reachedThere } from '../base/stages.ts'
+import { stageOfOtherProcess } from '../base/run-stages.ts'
 import type { Startable } from '../base/startable.ts'
 import type { TrustEvaluation } from '../protocol/api-answers.ts'
-import type { AskedNews, AskedPage, AskedRun } from '../protocol/api/detached-run.ts'
+import type { DetachedRunUpdate, DetachedRequestPage, DetachedRequest } from '../protocol/api/detached-run.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 import { MAX_TEXT } from '../protocol/limits/wire.ts'
 import type { TrustDecision } from '../protocol/reasons.ts'
-import { ANSWERS, type Answer, type Arguments, type CallType, Listeners, portError } from './calls.ts'
-import { PortChannel } from './channel.ts'
+import { ANSWERS, type ReplyOf, type Arguments, type CallType, Listeners, portError } from './calls.ts'
+import { ExecutorChannel } from './channel.ts'
 import {
   type ASKED_ANSWERS,
   type CallerTokens,
@@ -26,16 +26,16 @@ import {
   toExecutor,
   toNetwork,
 } from './messages.ts'
-import { OpenRun, type RunPort } from './peer-run.ts'
+import { ExecutorPeerRun, type PeerRunHandle } from './peer-run.ts'
 import { NO_SNAPSHOT, type Snapshot } from './snapshot.ts'
 
-type AskedCall = keyof typeof ASKED_ANSWERS
+type PendingCall = keyof typeof ASKED_ANSWERS
 
 /** The file of detached runs that this daemon asked for, as the network's half reaches it. */
-export class AskedCalls {
-  readonly #call: <C extends AskedCall>(type: C, call: Arguments<C>) => Promise<Answer<C>>
+export class DetachedRequestCalls {
+  readonly #call: <C extends PendingCall>(type: C, call: Arguments<C>) => Promise<ReplyOf<C>>
 
-  constructor(call: <C extends AskedCall>(type: C, call: Arguments<C>) => Promise<Answer<C>>) {
+  constructor(call: <C extends PendingCall>(type: C, call: Arguments<C>) => Promise<ReplyOf<C>>) {
     this.#call = call
   }
 
@@ -45,37 +45,37 @@ export class AskedCalls {
   }
 
   /** All of them, the oldest first. Throws `bad_runs`. */
-  async list(): Promise<AskedRun[]> {
-    const all: AskedRun[] = []
+  async list(): Promise<DetachedRequest[]> {
+    const all: DetachedRequest[] = []
     for (;;) {
-      const { runs, more } = await this.#result<AskedPage, 'asked_page'>('asked_page', { after: all.at(-1)?.request_id ?? null })
+      const { runs, more } = await this.#result<DetachedRequestPage, 'asked_page'>('asked_page', { after: all.at(-1)?.request_id ?? null })
       all.push(...runs)
       if (!more) return all
     }
   }
 
   /** Throws `unknown_run`, `bad_runs`. */
-  async get(request_id: RequestId): Promise<AskedRun> {
+  async get(request_id: RequestId): Promise<DetachedRequest> {
     return this.#result('asked_get', { request_id })
   }
 
   /** What was heard of it; answers what is known now. Throws as `get`. */
-  async note(request_id: RequestId, { state, code, signal, denial_reason }: AskedNews): Promise<AskedRun> {
+  async record(request_id: RequestId, { state, code, signal, denial_reason }: DetachedRunUpdate): Promise<DetachedRequest> {
     return this.#result('asked_note', { request_id, state, code, signal, denial_reason })
   }
 
   /** Throws as `get`. */
-  async forget(request_id: RequestId): Promise<AskedRun> {
+  async forget(request_id: RequestId): Promise<DetachedRequest> {
     return this.#result('asked_forget', { request_id })
   }
 
-  async #result<T, C extends AskedCall>(type: C, call: Arguments<C>): Promise<T> {
+  async #result<T, C extends PendingCall>(type: C, call: Arguments<C>): Promise<T> {
     const { json } = await this.#call(type, call)
     return JSON.parse(json) as T
   }
 }
 
-export interface PortIdentity {
+export interface ExecutorIdentity {
   readonly agentId: AgentId
   readonly machineId: MachineId
   readonly agentPublicKey: Uint8Array
@@ -93,11 +93,11 @@ export class ExecutorClient implements Startable {
   readonly signDetachRequest = this.#caller('sign_detach_request')
   readonly signDetachedAsk = this.#caller('sign_detached_ask')
   readonly signRulesRequest = this.#caller('sign_rules_request')
-  readonly asked = new AskedCalls(async (type, call) => this.#call(type, call))
-  readonly #channel: PortChannel<ToNetwork, ToExecutor>
+  readonly asked = new DetachedRequestCalls(async (type, call) => this.#call(type, call))
+  readonly #channel: ExecutorChannel<ToNetwork, ToExecutor>
   readonly #log: Logger
   readonly #replies = new PendingReplies<Extract<ToNetwork, { id: number }>>()
-  readonly #runs = new Map<number, OpenRun>()
+  readonly #runs = new Map<number, ExecutorPeerRun>()
   readonly #onSnapshot = new Listeners<[snapshot: Snapshot]>()
   readonly onSnapshot = this.#onSnapshot.add
   readonly #onDecision = new Listeners<[link: number, decision: TrustDecision]>()
@@ -118,13 +118,13 @@ export class ExecutorClient implements Startable {
   /** Of the next snapshot, as far as it came. */
   readonly #snapshotParts: Uint8Array[] = []
   #lastRun = 0
-  #identity: PortIdentity | null = null
+  #identity: ExecutorIdentity | null = null
   #tokens: CallerTokens | null = null
   #snapshot = NO_SNAPSHOT
 
   constructor(components: { readonly duplex: Duplex; readonly log: Logger }) {
     this.#log = components.log
-    this.#channel = new PortChannel(
+    this.#channel = new ExecutorChannel(
       { duplex: components.duplex, incoming: toNetwork, outgoing: toExecutor },
       {
         onMessage: (message) => this.#guard(() => this.#receive(message)),
@@ -146,7 +146,7 @@ export class ExecutorClient implements Startable {
     this.#channel.close()
   }
 
-  get identity(): PortIdentity {
+  get identity(): ExecutorIdentity {
     if (this.#identity === null) throw new AppError('internal', 'the executor was not greeted yet')
     return this.#identity
   }
@@ -203,7 +203,7 @@ export class ExecutorClient implements Startable {
     call: Omit<Arguments<'sign_request'>, keyof RequestProof | 'fanout'>,
     proof: RequestProof = NO_PROOF,
     fanout: RequestId | null = null,
-  ): Promise<Answer<'sign_request'>> {
+  ): Promise<ReplyOf<'sign_request'>> {
     return this.#call('sign_request', { ...call, ...proof, fanout })
   }
 
@@ -236,18 +236,18 @@ export class ExecutorClient implements Startable {
   }
 
   /** `frame` is the peer's encoded `request` or `rules_request` frame, `streamNonce` ours of the stream it came on. */
-  openRun(link: number, streamNonce: Uint8Array, frame: Uint8Array): RunPort {
+  openRun(link: number, streamNonce: Uint8Array, frame: Uint8Array): PeerRunHandle {
     return this.#newRun('run_open', link, streamNonce, frame)
   }
 
   /** `frame` is the peer's encoded `resume` frame: a run that goes on on another stream. */
-  resumeRun(link: number, streamNonce: Uint8Array, frame: Uint8Array): RunPort {
+  resumeRun(link: number, streamNonce: Uint8Array, frame: Uint8Array): PeerRunHandle {
     return this.#newRun('run_resume', link, streamNonce, frame)
   }
 
-  #newRun(type: 'run_open' | 'run_resume', link: number, streamNonce: Uint8Array, frame: Uint8Array): RunPort {
+  #newRun(type: 'run_open' | 'run_resume', link: number, streamNonce: Uint8Array, frame: Uint8Array): PeerRunHandle {
     const run = ++this.#lastRun
-    const port = new OpenRun({ channel: this.#channel }, { run })
+    const port = new ExecutorPeerRun({ channel: this.#channel }, { run })
     if (this.#channel.closed) {
       queueMicrotask(() => port.ended())
       return port
@@ -262,17 +262,17 @@ export class ExecutorClient implements Startable {
     return this.#channel.drained()
   }
 
-  #caller<C extends CallType>(type: C): (call: Arguments<C>) => Promise<Answer<C>> {
+  #caller<C extends CallType>(type: C): (call: Arguments<C>) => Promise<ReplyOf<C>> {
     return async (call) => this.#call(type, call)
   }
 
-  async #call<C extends CallType>(type: C, call: Arguments<C>): Promise<Answer<C>> {
+  async #call<C extends CallType>(type: C, call: Arguments<C>): Promise<ReplyOf<C>> {
     if (this.#channel.closed) throw new AppError('shutting_down', 'the executor is gone')
-    const { id, reply } = this.#replies.begin(null)
+    const { id, reply } = this.#replies.start(null)
     this.#channel.send({ type, id, ...call } as unknown as ToExecutor)
     const { type: given, id: _id, ...answer } = await reply
     if (given !== ANSWERS[type]) throw new AppError('internal', `the executor answered ${given} instead of ${ANSWERS[type]}`)
-    return answer as unknown as Answer<C>
+    return answer as unknown as ReplyOf<C>
   }
 
   /** A listener that throws is a mistake of its own; the channel and the other listeners go on. */
@@ -295,18 +295,18 @@ export class ExecutorClient implements Startable {
       case 'snapshot':
         return this.#takeSnapshot(message)
       case 'link_decision':
-        return this.#onDecision.tell(message.link, message.decision)
+        return this.#onDecision.emit(message.link, message.decision)
       case 'link_revocations':
-        return this.#onRevocations.tell(message.link, message.items)
+        return this.#onRevocations.emit(message.link, message.items)
       case 'approval_ask':
-        return this.#onApprovalAsk.tell(message.ask, message.agent_id)
+        return this.#onApprovalAsk.emit(message.ask, message.agent_id)
       case 'approval_withdrawn':
-        return this.#onApprovalAsk.tell(message.ask, null)
+        return this.#onApprovalAsk.emit(message.ask, null)
       case 'run_stage':
-        return reachedThere(message)
+        return stageOfOtherProcess(message)
       case 'caller_tokens':
         this.#tokens = message
-        return this.#onTokens.tell(message)
+        return this.#onTokens.emit(message)
       case 'stop':
         return this.#stopAsked.resolve()
       case 'ping':
@@ -323,7 +323,7 @@ export class ExecutorClient implements Startable {
     this.#snapshotParts.push(part)
     if (!last) return
     this.#snapshot = JSON.parse(Buffer.concat(this.#snapshotParts.splice(0)).toString()) as Snapshot
-    this.#onSnapshot.tell(this.#snapshot)
+    this.#onSnapshot.emit(this.#snapshot)
   }
 
   #closeRun(run: number): void {

@@ -1,9 +1,9 @@
 import type { AppError } from '../base/errors.ts'
-import type { CutWish, RanOn, RecalledFacts, RunWish, ToolFacts } from '../protocol/api/exec-target.ts'
+import type { ClampedPreferenceJson, RanOnJson, JournalledFacts, ExecPreference, ToolFacts } from '../protocol/api/exec-target.ts'
 import type { CommandLookup, RulesJson } from '../protocol/api/rules.ts'
 import type { LifecycleFacts } from '../protocol/events/lifecycle.ts'
 import type { RequestId } from '../protocol/ids.ts'
-import type { DenialReason, LocalDoor, WarningKind } from '../protocol/reasons.ts'
+import type { DenialReason, LocalInterface, WarningKind } from '../protocol/reasons.ts'
 import type { Capability, LimitName } from '../protocol/rexd/fields.ts'
 import type { SessionGrant } from '../protocol/rexd/results.ts'
 import type { RecordedOutcome } from '../protocol/tool-record.ts'
@@ -11,7 +11,7 @@ import type { RecordedOutcome } from '../protocol/tool-record.ts'
 // What a door of this host may ask of the executor in its own process: types alone, so that it knows nothing else of it.
 
 export interface SessionOpening {
-  readonly door: LocalDoor
+  readonly door: LocalInterface
   readonly client_name: string
   /** An agent of the mesh, where its commands run; null: here. */
   readonly target: string | null
@@ -70,17 +70,17 @@ export interface Terminal extends TerminalSize {
 }
 
 /** How a run of another server ended, as the journal tells it. `goes_on`: that server still runs it. `unknown`: it does not tell. */
-export type RecalledEnd =
+export type JournalledEnd =
   | { readonly kind: 'goes_on' | 'unknown' }
   | { readonly kind: 'refused'; readonly error: AppError }
   | { readonly kind: 'outcome'; readonly outcome: LocalOutcome }
 
 /** A run that another server has begun for the same key. */
-export interface RecalledRun extends RecalledFacts {
-  readonly end: RecalledEnd
+export interface JournalledRunHandle extends JournalledFacts {
+  readonly end: JournalledEnd
 }
 
-export interface RunStart {
+export interface LocalRunRequest {
   readonly session: string
   /** Absent: no tool. */
   readonly tool?: ToolFacts
@@ -103,7 +103,7 @@ export interface RunStart {
   readonly detached_id?: RequestId
   readonly terminal: Terminal | null
   /** Absent: its caller leaves where it runs, and who is asked, to the configuration. */
-  readonly wish?: RunWish
+  readonly wish?: ExecPreference
 }
 
 /** What happens while a program runs, in order. */
@@ -135,16 +135,16 @@ export interface LocalOutcome extends RecordedOutcome {
 }
 
 /** A run that was accepted. */
-export interface LocalRun {
+export interface LocalRunHandle {
   readonly requestId: RequestId
   /** ISO 8601. */
   readonly startedAt: string
   /** Null: it runs on a target, which does not say. */
   readonly cwd: string | null
   /** Null: the configuration does not choose among hosts. */
-  readonly ranOn?: RanOn | null
+  readonly ranOn?: RanOnJson | null
   /** Wishes of its caller that were wider than what is configured. */
-  readonly cuts?: readonly CutWish[]
+  readonly cuts?: readonly ClampedPreferenceJson[]
   /** What counts, where more was asked for: milliseconds, and bytes of both streams. */
   readonly caps: { readonly timeout_ms: number; readonly max_output_bytes: number }
   /** Null when its program runs; how it ended where it never did. */
@@ -174,7 +174,7 @@ export interface ReachedTarget {
 }
 
 /** One of the agents that some words mean. */
-export interface MeantTarget {
+export interface MatchedTarget {
   /** The contact's name, else the id. */
   readonly host: string
   readonly agent_id: string
@@ -203,9 +203,9 @@ export interface LocalExecutor {
   /** Asks the target of a session which commands it allows; runs nothing. Throws as `reach`. */
   rules(session: string, signal: AbortSignal): Promise<RulesJson>
   /** Whom these words mean, in their order, each agent once; asks none of them. Throws `unsupported_capability` where no target may be asked, and as `GET /contacts/select`. */
-  select(words: readonly string[], signal: AbortSignal): Promise<readonly MeantTarget[]>
+  select(words: readonly string[], signal: AbortSignal): Promise<readonly MatchedTarget[]>
   /** `signal`, aborted before this settles, ends it. */
-  start(start: RunStart, sink: LocalRunSink, signal?: AbortSignal): Promise<LocalRun>
+  start(start: LocalRunRequest, sink: LocalRunSink, signal?: AbortSignal): Promise<LocalRunHandle>
   /** The run of this key, as the journal knows it now; null: it knows none, or there is no journal. */
-  recall(keySha256: string): Promise<RecalledRun | null>
+  recall(keySha256: string): Promise<JournalledRunHandle | null>
 }

@@ -1,5 +1,5 @@
 import { LOG_LEVELS } from '../base/log-level.ts'
-import { STAGES } from '../base/stages.ts'
+import { STAGES } from '../base/run-stages.ts'
 import { MAX_CONFIG_ADDRESSES, MAX_PROVEN_REQUEST, MAX_REFUSED_HTTP_TEXT } from '../protocol/limits/daemon.ts'
 import { MAX_SESSION_NAME } from '../protocol/limits/events.ts'
 import {
@@ -36,7 +36,7 @@ const call = { id: uint() }
 const one = { ...call, request_id: requestId }
 
 /** Of the detached runs that this daemon asked for, whose file only the executor has. Each is answered by a result. */
-export const ASKED_MESSAGES = {
+export const DETACHED_REQUEST_MESSAGES = {
   /** Before its Request leaves. `digest`: of all that another Request for it would repeat; `request`: SHA-256 of this one. */
   asked_add: [
     28,
@@ -213,7 +213,7 @@ export const toExecutor = union('to-executor', {
   pong: [26, {}],
   /** What would the trust rules say of this pair now, and why? Answer: result. */
   evaluate_trust: [27, { ...call, agent: id32, machine: id32 }],
-  ...ASKED_MESSAGES,
+  ...DETACHED_REQUEST_MESSAGES,
   /**
    * An operator proved this fan-out: `proven` is its object exactly as it came. Each of its hosts may then be asked once, until
    * `fanout_over`. Answer: result.

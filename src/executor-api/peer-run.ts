@@ -1,20 +1,20 @@
 import { NO_BYTES } from '../protocol/wire/schema.ts'
-import type { PortChannel } from './channel.ts'
+import type { ExecutorChannel } from './channel.ts'
 import type { ToExecutor, ToNetwork } from './messages.ts'
 
 const nothing = (): void => undefined
 
 /** A run as the network's half holds it: encoded exec-frames down and up, and when it is over. Made by the client alone. */
-export class OpenRun {
+export class ExecutorPeerRun {
   /** The executor's next frame for the peer. Set it before the next turn of the event loop. */
   onFrame: (frame: Uint8Array) => void = nothing
   /** Nothing more comes, for good; called once. */
   onClosed: () => void = nothing
   readonly #run: number
-  readonly #channel: PortChannel<ToNetwork, ToExecutor>
+  readonly #channel: ExecutorChannel<ToNetwork, ToExecutor>
   #ended = false
 
-  constructor(components: { channel: PortChannel<ToNetwork, ToExecutor> }, init: { run: number }) {
+  constructor(components: { channel: ExecutorChannel<ToNetwork, ToExecutor> }, init: { run: number }) {
     this.#channel = components.channel
     this.#run = init.run
   }
@@ -41,4 +41,4 @@ export class OpenRun {
   }
 }
 
-export type RunPort = Omit<OpenRun, 'ended'>
+export type PeerRunHandle = Omit<ExecutorPeerRun, 'ended'>

@@ -1,14 +1,14 @@
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
-import type { DeskLink, Waiting } from '../desk/desk-link.ts'
-import { type Question, type SpentAnswers, openApproval } from '../policy/approval/approval.ts'
+import type { DeskLink, WaitNotice } from '../desk/desk-link.ts'
+import { type ApprovalRequest, type SpentAnswers, openApproval } from '../policy/approval/approval.ts'
 
 /** Asks the approval service and opens its answer at once, because it is fresh for a moment only. `by`: who decided. Throws `approval_unavailable`, and the signal's reason. */
 export const askApprovalService = async (
   { clock, desk, spent }: { readonly clock: Clock; readonly desk: DeskLink | null; readonly spent: SpentAnswers },
-  question: Question,
+  question: ApprovalRequest,
   signal: AbortSignal,
-  onPending?: (waiting: Waiting) => void,
+  onPending?: (waiting: WaitNotice) => void,
 ) => {
   if (desk === null) throw new AppError('approval_unavailable', 'this daemon has no desk')
   signal.throwIfAborted()

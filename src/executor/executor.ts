@@ -11,25 +11,25 @@ import { AclInForce, type LoadedAcl } from '../policy/mesh/load-acl.ts'
 import { Slots } from '../policy/slots.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import type { Group } from '../trust/groups.ts'
-import { type Succession, wayBack } from '../trust/successions.ts'
+import { type Succession, previousKeys } from '../trust/successions.ts'
 import { AclReload, type ReloadOutcome } from './acl-reload.ts'
 import { AuthorityJournal } from './authority-journal.ts'
 import { Detached } from './detached/detached.ts'
 import { IncomingRuns } from './incoming-runs.ts'
-import { Links } from './links/links.ts'
+import { ExecutorLinks } from './links/executor-links.ts'
 import { Nonces } from './links/nonces.ts'
 import { Signatures } from './links/signatures.ts'
 import { PeerRevocations, PeerSuccessions } from './links/statements.ts'
-import { TrustJudge } from './links/trust-judge.ts'
-import { Calls, type CallsComponents } from './network-calls.ts'
-import { type NetworkHost, PortSession } from './network-session.ts'
+import { TrustEvaluator } from './links/trust-evaluator.ts'
+import { NetworkCalls, type NetworkCallsComponents } from './network-calls.ts'
+import { type NetworkHost, NetworkSession } from './network-session.ts'
 import { Operations } from './operations.ts'
-import { CallerSecrets, type HeldTokens, OperatorGate } from './operator-auth.ts'
-import type { AskedRuns } from './requested-detached.ts'
-import { RunWatch } from './run-watch.ts'
+import { CallerSecrets, type ApiTokenStore, OperatorGate } from './operator-auth.ts'
+import type { DetachedRequestStore } from './requested-detached.ts'
+import { LiveRunFeed } from './live-run-feed.ts'
 import { ApproverAsks } from './runs/agent-approvals.ts'
 import { UnackedTotal } from './runs/outbox.ts'
-import { PeerQuestions } from './runs/peer-questions.ts'
+import { PeerApprovals } from './runs/peer-approvals.ts'
 import { Reports } from './runs/reports.ts'
 import { Requests } from './runs/requests.ts'
 import { Runs } from './runs/runs.ts'
@@ -43,12 +43,12 @@ export interface ExecutorComponents
     Partial<Pick<ExecutorServices, 'desk' | 'deskCounts'>> {
   readonly acl: LoadedAcl
   /** Detached runs that this daemon asked for. */
-  readonly asked: AskedRuns
+  readonly asked: DetachedRequestStore
   readonly signer: AgentSigner
   /** What this agent's keys have said one of the other. */
   readonly successions?: readonly Succession[]
   /** Of callers of the API; null: this executor has none that could be made anew. */
-  readonly tokens?: HeldTokens | null
+  readonly tokens?: ApiTokenStore | null
 }
 
 export interface ExecutorInit {
@@ -79,9 +79,9 @@ export class Executor implements Startable {
   readonly #approvers: ApproverAsks
   readonly #revocations: PeerRevocations
   readonly #views: Views
-  readonly #sessions = new Set<PortSession>()
+  readonly #sessions = new Set<NetworkSession>()
   /** What answers to the operator; once `operator.key` is read. */
-  #proven: (Pick<CallsComponents, 'operations' | 'requests' | 'successions'> & Pick<ExecutorServices, 'authority'>) | null = null
+  #proven: (Pick<NetworkCallsComponents, 'operations' | 'requests' | 'successions'> & Pick<ExecutorServices, 'authority'>) | null = null
   #unsubscribe: () => void = () => undefined
 
   constructor(components: ExecutorComponents, init: ExecutorInit) {
@@ -97,7 +97,7 @@ export class Executor implements Startable {
       env: scrubbedEnvironment(),
     }
     const signatures = new Signatures({ signer, counters, clock })
-    const judge = new TrustJudge({ contacts, revocations }, own)
+    const judge = new TrustEvaluator({ contacts, revocations }, own)
     const services = { ...components, desk, deskCounts, inForce, judge, policy, signatures }
     this.#components = components
     this.#init = init
@@ -108,8 +108,8 @@ export class Executor implements Startable {
     this.#approvers = new ApproverAsks(services, own)
     const shared = { ...services, reports: new Reports(services, own), total: new UnackedTotal(), approvers: this.#approvers }
     this.#detached = new Detached(shared, { dataDir })
-    const questions = new PeerQuestions(shared, own)
-    const watch = desk && new RunWatch({ clock, desk })
+    const questions = new PeerApprovals(shared, own)
+    const watch = desk && new LiveRunFeed({ clock, desk })
     this.#runs = new Runs({ ...shared, detached: this.#detached, questions, watch }, { ...own, askTimeoutMs })
   }
 
@@ -129,7 +129,7 @@ export class Executor implements Startable {
     this.#proven = {
       authority,
       operations: new Operations({ ...services, incoming, secrets }, { onRevoked: () => this.#ownRevoked() }),
-      successions: new PeerSuccessions(services, { own: wayBack(said, signatures.agentId) }),
+      successions: new PeerSuccessions(services, { own: previousKeys(said, signatures.agentId) }),
       requests: new Requests(services, { machineId, requireOperatorProof, known: () => this.#views.snapshot() }),
     }
     this.#unsubscribe = contacts.onChange(() => this.#trustChanged())
@@ -162,11 +162,11 @@ export class Executor implements Startable {
   }
 
   /** Serves a network half on the other end of this byte stream, until it ends. `host`: who started it, and for what. */
-  attach(duplex: Duplex, host: NetworkHost | null = null): PortSession {
+  attach(duplex: Duplex, host: NetworkHost | null = null): NetworkSession {
     if (this.#proven === null) throw new AppError('internal', 'the executor was not started')
     const { signatures, counters } = this.#services
     const nonces = new Nonces()
-    const links = new Links({ ...this.#services, nonces }, { ...this.#own, agentPublicKey: signatures.publicKey })
+    const links = new ExecutorLinks({ ...this.#services, nonces }, { ...this.#own, agentPublicKey: signatures.publicKey })
     const shared = {
       ...this.#services,
       ...this.#proven,
@@ -178,8 +178,8 @@ export class Executor implements Startable {
       runs: this.#runs,
       views: this.#views,
     }
-    const calls = new Calls(shared, { machineId: this.#own.machineId, networkSettings: host?.settings ?? null })
-    const session = new PortSession({ ...shared, calls, duplex, host })
+    const calls = new NetworkCalls(shared, { machineId: this.#own.machineId, networkSettings: host?.settings ?? null })
+    const session = new NetworkSession({ ...shared, calls, duplex, host })
     this.#sessions.add(session)
     counters.count('network_halves')
     void session.closed.then(() => this.#sessions.delete(session))

@@ -2,13 +2,13 @@ import { AppError } from '../base/errors.ts'
 import { cutOf } from '../journal/refusals.ts'
 import type { IncomingRun } from '../protocol/api-answers.ts'
 import type { AgentId, RequestId } from '../protocol/ids.ts'
-import { OWN_LINK } from './links/links.ts'
-import type { TrustJudge } from './links/trust-judge.ts'
-import type { Active, ActiveCommand } from './runs/answers.ts'
+import { OWN_LINK } from './links/executor-links.ts'
+import type { TrustEvaluator } from './links/trust-evaluator.ts'
+import type { Active, ActiveCommand } from './runs/run-replies.ts'
 import type { Runs } from './runs/runs.ts'
 
 export interface IncomingRunsComponents {
-  readonly judge: Pick<TrustJudge, 'nameOf'>
+  readonly judge: Pick<TrustEvaluator, 'nameOf'>
   readonly runs: Pick<Runs, 'active'>
 }
 

@@ -7,20 +7,20 @@ import type { MachineId } from '../protocol/ids.ts'
 import { CARD_TTL_MS, RECORD_TTL_MS } from '../protocol/limits/wire.ts'
 import { ANNOUNCE_DOMAIN, CARD_DOMAIN } from '../protocol/wire/card.ts'
 import { isSuccession } from '../protocol/wire/dm.ts'
-import type { Links, PeerLink } from './links/links.ts'
+import type { ExecutorLinks, PeerLink } from './links/executor-links.ts'
 import type { Nonces } from './links/nonces.ts'
 import type { PeerRevocations, PeerSuccessions } from './links/statements.ts'
 import type { Operations } from './operations.ts'
-import type { AskedRuns } from './requested-detached.ts'
+import type { DetachedRequestStore } from './requested-detached.ts'
 import type { ApproverAsks } from './runs/agent-approvals.ts'
 import type { Requests } from './runs/requests.ts'
 import type { ExecutorServices } from './services.ts'
 import type { Views } from './views.ts'
 
-export type AskedCall = Extract<ToExecutor, { type: keyof typeof ASKED_ANSWERS }>
+export type CallMessage = Extract<ToExecutor, { type: keyof typeof ASKED_ANSWERS }>
 
 /** What the network's half asks of the file of detached runs. Throws as the file does. */
-export const answerAsked = async (runs: AskedRuns, clock: Clock, call: AskedCall): Promise<unknown> => {
+export const answerAsked = async (runs: DetachedRequestStore, clock: Clock, call: CallMessage): Promise<unknown> => {
   switch (call.type) {
     case 'asked_add': {
       const { type: _type, id: _id, argv: all, ...asked } = call
@@ -33,7 +33,7 @@ export const answerAsked = async (runs: AskedRuns, clock: Clock, call: AskedCall
       return runs.get(call.request_id)
     case 'asked_note': {
       const { state, code, signal, denial_reason } = call
-      return runs.note(call.request_id, { state, code, signal, denial_reason })
+      return runs.record(call.request_id, { state, code, signal, denial_reason })
     }
     case 'asked_forget':
       return runs.forget(call.request_id)
@@ -43,11 +43,11 @@ export const answerAsked = async (runs: AskedRuns, clock: Clock, call: AskedCall
 /** Messages that get an answer. */
 export type Call = Extract<ToExecutor, { id: number }>
 
-export interface CallsComponents extends Pick<ExecutorServices, 'clock' | 'signatures'> {
+export interface NetworkCallsComponents extends Pick<ExecutorServices, 'clock' | 'signatures'> {
   readonly approvers: ApproverAsks
   /** Detached runs that this daemon asked for. */
-  readonly asked: AskedRuns
-  readonly links: Links
+  readonly asked: DetachedRequestStore
+  readonly links: ExecutorLinks
   readonly nonces: Nonces
   readonly operations: Operations
   readonly requests: Requests
@@ -57,12 +57,12 @@ export interface CallsComponents extends Pick<ExecutorServices, 'clock' | 'signa
 }
 
 /** Answers the calls of one network half. What goes wrong is thrown as an AppError. */
-export class Calls {
-  readonly #components: CallsComponents
+export class NetworkCalls {
+  readonly #components: NetworkCallsComponents
   readonly #machineId: MachineId
   readonly #networkSettings: NetworkSettings | null
 
-  constructor(components: CallsComponents, init: { machineId: MachineId; networkSettings: NetworkSettings | null }) {
+  constructor(components: NetworkCallsComponents, init: { machineId: MachineId; networkSettings: NetworkSettings | null }) {
     this.#components = components
     this.#machineId = init.machineId
     this.#networkSettings = init.networkSettings

@@ -1,8 +1,8 @@
 import type { Duplex } from 'node:stream'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
-import { onStage } from '../base/stages.ts'
+import { onStage } from '../base/run-stages.ts'
 import { failedAnswer, portError } from '../executor-api/calls.ts'
-import { PortChannel, headOf } from '../executor-api/channel.ts'
+import { ExecutorChannel, headOf } from '../executor-api/channel.ts'
 import {
   type CallerTokens,
   type NetworkSettings,
@@ -14,14 +14,14 @@ import {
   toNetwork,
 } from '../executor-api/messages.ts'
 import { MAX_PORT_CALLS, MAX_SNAPSHOT_PART, PORT_FINISH_MS } from '../protocol/limits/wire.ts'
-import type { Links, PeerLink } from './links/links.ts'
+import type { ExecutorLinks, PeerLink } from './links/executor-links.ts'
 import type { Nonces } from './links/nonces.ts'
 import type { PeerRevocations, PeerSuccessions } from './links/statements.ts'
-import type { Call, Calls } from './network-calls.ts'
+import type { Call, NetworkCalls } from './network-calls.ts'
 import type { ApproverAsks } from './runs/agent-approvals.ts'
 import type { RunArrival } from './runs/decisions.ts'
-import { RunOutlet } from './runs/frames.ts'
-import type { Carried } from './runs/peer-questions.ts'
+import { PeerStreamWriter } from './runs/frames.ts'
+import type { Carried } from './runs/peer-approvals.ts'
 import type { Runs } from './runs/runs.ts'
 import type { ExecutorServices } from './services.ts'
 import type { Views } from './views.ts'
@@ -35,11 +35,11 @@ export interface NetworkHost {
   onFailed(error: AppError): void
 }
 
-export interface PortSessionComponents extends Pick<ExecutorServices, 'authority' | 'clock' | 'counters' | 'log'> {
+export interface NetworkSessionComponents extends Pick<ExecutorServices, 'authority' | 'clock' | 'counters' | 'log'> {
   readonly approvers: ApproverAsks
-  readonly calls: Calls
+  readonly calls: NetworkCalls
   readonly duplex: Duplex
-  readonly links: Links
+  readonly links: ExecutorLinks
   /** Who started the other half and wants to know how it fares. */
   readonly host: NetworkHost | null
   readonly nonces: Nonces
@@ -50,11 +50,11 @@ export interface PortSessionComponents extends Pick<ExecutorServices, 'authority
 }
 
 /** One network half on the other end of a port: its calls, its links, and the runs that it carries. */
-export class PortSession {
-  readonly #components: PortSessionComponents
-  readonly #channel: PortChannel<ToExecutor, ToNetwork>
+export class NetworkSession {
+  readonly #components: NetworkSessionComponents
+  readonly #channel: ExecutorChannel<ToExecutor, ToNetwork>
   /** Runs of this channel by their number there; null while a request is being refused. */
-  readonly #runs = new Map<number, { readonly run: Carried; readonly outlet: RunOutlet } | null>()
+  readonly #runs = new Map<number, { readonly run: Carried; readonly outlet: PeerStreamWriter } | null>()
   readonly #closed = Promise.withResolvers<Error | null>()
   /** Resolves when the channel is gone: null when it ended cleanly. */
   readonly closed = this.#closed.promise
@@ -62,9 +62,9 @@ export class PortSession {
   #greeted = false
   #calls = 0
 
-  constructor(components: PortSessionComponents) {
+  constructor(components: NetworkSessionComponents) {
     this.#components = components
-    this.#channel = new PortChannel(
+    this.#channel = new ExecutorChannel(
       { duplex: components.duplex, incoming: toExecutor, outgoing: toNetwork },
       {
         onMessage: (message) => this.#guard(() => this.#receive(message)),
@@ -168,7 +168,7 @@ export class PortSession {
     const { links, nonces } = this.#components
     const { run: number, stream_nonce: streamNonce, frame } = message
     if (this.#runs.has(number)) throw new AppError('malformed', `run ${number} is open already`)
-    const outlet = new RunOutlet({ channel: this.#channel }, { run: number, onClosed: () => this.#runs.delete(number) })
+    const outlet = new PeerStreamWriter({ channel: this.#channel }, { run: number, onClosed: () => this.#runs.delete(number) })
     this.#runs.set(number, null)
     try {
       const run = take({ link: links.get(message.link), nonces, streamNonce, frame, outlet })

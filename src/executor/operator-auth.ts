@@ -72,7 +72,7 @@ export interface TokenFiles {
 }
 
 /** What callers of the API show, as it is now: the network half compares, this half makes them anew. */
-export class HeldTokens {
+export class ApiTokenStore {
   readonly #files: TokenFiles
   #now: CallerTokens
 
@@ -99,7 +99,7 @@ export class HeldTokens {
 
 export interface CallerSecretsComponents {
   readonly gate: OperatorGate
-  readonly tokens: HeldTokens | null
+  readonly tokens: ApiTokenStore | null
 }
 
 export interface CallerSecretsInit {

@@ -1,36 +1,43 @@
 import type { Clock } from '../base/clock.ts'
 import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
-import { ASKED_RUN, type AskedNews, type AskedPage, type AskedRun, hasEnd, isOver } from '../protocol/api/detached-run.ts'
+import {
+  DETACHED_REQUEST,
+  type DetachedRunUpdate,
+  type DetachedRequestPage,
+  type DetachedRequest,
+  hasEnd,
+  isOver,
+} from '../protocol/api/detached-run.ts'
 import type { RequestId } from '../protocol/ids.ts'
 import { closedProblemOf, list, record } from '../protocol/json-table.ts'
 import { ASKED_PAGE, MAX_ASKED_REQUESTS, MAX_ASKED_RUNS } from '../protocol/limits/detached.ts'
-import { type Place, fileOf, readJsonFile, refuse, writeJsonFile } from '../trust/json-file.ts'
+import { type JsonPath, fileOf, readJsonFile, refuse, writeJsonFile } from '../trust/json-file.ts'
 
 const FILE_VERSION = 1
-const FILE = { runs: list(record(ASKED_RUN), { max: MAX_ASKED_RUNS }) }
+const FILE = { runs: list(record(DETACHED_REQUEST), { max: MAX_ASKED_RUNS }) }
 
 /** The runs of a parsed file, the oldest first. Throws `bad_runs` naming file and place. */
-export const askedRunsOf = (value: unknown, file: string): readonly AskedRun[] => {
-  const place: Place = { file, code: 'bad_runs', path: '' }
+export const askedRunsOf = (value: unknown, file: string): readonly DetachedRequest[] => {
+  const place: JsonPath = { file, code: 'bad_runs', path: '' }
   const { runs } = fileOf(value, FILE_VERSION, ['runs'], place)
   const problem = closedProblemOf({ runs }, FILE)
   if (problem !== null) return refuse(place, problem)
-  const rows = runs as readonly AskedRun[]
+  const rows = runs as readonly DetachedRequest[]
   const seen = new Set<RequestId>()
   const twice = rows.findIndex(({ request_id }) => seen.size === seen.add(request_id).size)
   return twice === -1 ? rows : refuse(place, `runs[${twice}].request_id appears twice`)
 }
 
 /** A run that is about to be asked for: its row, but for what nobody can know yet. */
-export type NewAskedRun = Omit<AskedRun, keyof AskedNews | 'heard_at_ms' | 'requests'> & { readonly request: string }
+export type NewDetachedRequest = Omit<DetachedRequest, keyof DetachedRunUpdate | 'heard_at_ms' | 'requests'> & { readonly request: string }
 
 const NEXT = { next: 'which there are: x0x runs' }
 const NOTHING_HEARD = { state: 'unknown', code: null, signal: null, denial_reason: null, heard_at_ms: null } as const
 const KEYS_OF_NEWS = ['state', 'code', 'signal', 'denial_reason'] as const
 
 /** Once its host has spoken of it, one of those that are known is what runs: none of them may give way to one that changes nothing. */
-const requestsWith = (before: AskedRun | undefined, request: string): readonly string[] => {
+const requestsWith = (before: DetachedRequest | undefined, request: string): readonly string[] => {
   if (before === undefined) return [request]
   const isThere = before.state !== 'unknown' && before.state !== 'expired' && before.denial_reason === null
   return isThere ? before.requests : [...before.requests.filter((one) => one !== request), request].slice(-MAX_ASKED_REQUESTS)
@@ -40,11 +47,11 @@ const requestsWith = (before: AskedRun | undefined, request: string): readonly s
  * The detached runs that this daemon asked for: they outlive both of its halves, so each is on the disk before its Request
  * leaves. Changes that come together share one write.
  */
-export class AskedRuns {
+export class DetachedRequestStore {
   readonly #path: string
   readonly #clock: Clock
   readonly #log: Logger
-  readonly #runs = new Map<RequestId, AskedRun>()
+  readonly #runs = new Map<RequestId, DetachedRequest>()
   /** Why the file cannot be used; null: it can. */
   #problem: AppError | null = null
   #writing: Promise<void> = Promise.resolve()
@@ -82,7 +89,7 @@ export class AskedRuns {
    * `conflict` for another command under an id that is known, `rate_limited` where all the room is taken by runs that go on,
    * `bad_runs` where the file cannot be used or written; then the Request must not leave.
    */
-  async ask({ request, ...asked }: NewAskedRun): Promise<boolean> {
+  async ask({ request, ...asked }: NewDetachedRequest): Promise<boolean> {
     const id = asked.request_id
     const before = this.#rows().get(id)
     if (before !== undefined && (before.digest !== asked.digest || before.machine_id !== asked.machine_id))
@@ -90,7 +97,7 @@ export class AskedRuns {
     if (before === undefined) this.#makeRoom()
     const requests = requestsWith(before, request)
     // What was denied may run now.
-    const row: AskedRun = { ...(before?.denial_reason === null ? before : { ...asked, ...NOTHING_HEARD }), requests }
+    const row: DetachedRequest = { ...(before?.denial_reason === null ? before : { ...asked, ...NOTHING_HEARD }), requests }
     this.#runs.set(id, row)
     try {
       await this.#save()
@@ -103,7 +110,7 @@ export class AskedRuns {
   }
 
   /** Throws `unknown_run`, `bad_runs`. */
-  get(id: RequestId): AskedRun {
+  get(id: RequestId): DetachedRequest {
     const run = this.#rows().get(id)
     if (run === undefined)
       throw new AppError('unknown_run', `this daemon has asked for no detached run under that id, or has forgotten it: ${id}`, {
@@ -113,17 +120,17 @@ export class AskedRuns {
   }
 
   /** Those behind `after`, or from the oldest on. Throws `bad_runs`. */
-  page(after: RequestId | null, limit = ASKED_PAGE): AskedPage {
+  page(after: RequestId | null, limit = ASKED_PAGE): DetachedRequestPage {
     const all = [...this.#rows().values()]
     const from = after === null ? 0 : all.findIndex(({ request_id }) => request_id === after) + 1
     return { runs: all.slice(from, from + limit), more: all.length > from + limit }
   }
 
   /** What was heard of it. How a run ended stays known, whatever comes later. Throws as `get`. */
-  async note(id: RequestId, news: AskedNews): Promise<AskedRun> {
+  async record(id: RequestId, news: DetachedRunUpdate): Promise<DetachedRequest> {
     const before = this.get(id)
     const heard_at_ms = this.#clock.now()
-    const run: AskedRun =
+    const run: DetachedRequest =
       isOver(before.state) && !hasEnd(news)
         ? { ...before, state: isOver(news.state) ? news.state : before.state, heard_at_ms }
         : { ...before, ...news, heard_at_ms }
@@ -135,7 +142,7 @@ export class AskedRuns {
   }
 
   /** Throws as `get`, and `bad_runs` where the file cannot be written: then it is still known. */
-  async forget(id: RequestId): Promise<AskedRun> {
+  async forget(id: RequestId): Promise<DetachedRequest> {
     const run = this.get(id)
     this.#runs.delete(id)
     try {
@@ -148,7 +155,7 @@ export class AskedRuns {
   }
 
   /** In its place: the oldest come first. */
-  #putBack(run: AskedRun): void {
+  #putBack(run: DetachedRequest): void {
     if (this.#runs.has(run.request_id)) return
     const all = [...this.#runs.values(), run].toSorted((one, other) => one.asked_at_ms - other.asked_at_ms)
     this.#runs.clear()
@@ -159,7 +166,7 @@ export class AskedRuns {
     return new AppError('bad_runs', `${what}, because ${this.#path} cannot be written (${errorText(cause)})`, { cause })
   }
 
-  #rows(): Map<RequestId, AskedRun> {
+  #rows(): Map<RequestId, DetachedRequest> {
     if (this.#problem !== null) throw this.#problem
     return this.#runs
   }

@@ -12,11 +12,11 @@ import { EXEC_COUNTERS, type ExecDiagnostics } from './exec-counters.ts'
 import { contactRecord } from './operations.ts'
 import type { ExecutorServices } from './services.ts'
 
-export type JournalPlace = Pick<JournalStatus, 'path' | 'writable'>
+export type JournalLocation = Pick<JournalStatus, 'path' | 'writable'>
 
 /** The answer to `exec_diagnostics`. */
 export interface ExecutorDiagnostics extends ExecDiagnostics {
-  readonly outgoing_journal: JournalPlace
+  readonly outgoing_journal: JournalLocation
   /** Null where no desk is hosted here. */
   readonly desk: DeskCounts | null
 }
@@ -175,4 +175,4 @@ export class Views {
   }
 }
 
-const placeOf = ({ path, writable }: JournalStatus): JournalPlace => ({ path, writable })
+const placeOf = ({ path, writable }: JournalStatus): JournalLocation => ({ path, writable })

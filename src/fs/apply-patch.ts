@@ -1,12 +1,12 @@
 import { isUtf8 } from 'node:buffer'
 import { AppError, errnoOf } from '../base/errors.ts'
-import type { TimeShare } from '../base/time-slices.ts'
+import type { TimeSlice } from '../base/time-slices.ts'
 import type { FileAccess, FilePermit } from '../policy/local/file-permit.ts'
 import type { Result } from '../protocol/rexd/results.ts'
 import { beneath } from './beneath.ts'
 import { MAX_EDIT_BYTES, readWhole } from './content.ts'
 import { exclusively } from './exclusive.ts'
-import type { Standing } from './open-file.ts'
+import type { FoundFile } from './open-file.ts'
 import { type Hunk, type PatchChange, applyHunks } from './patch-format.ts'
 import { type Effect, carryOut } from './patch-transaction.ts'
 import { conflict, namingPath, pathOf, requirePermit, requireRegular, systemError, tooMuch } from './refusals.ts'
@@ -40,7 +40,7 @@ export const applyPatch = async (
   changes: readonly PatchChange[],
   permitFor: PermitFor,
   announce: (paths: readonly string[]) => Promise<void>,
-  share: TimeShare,
+  share: TimeSlice,
 ): Promise<PatchResult> => {
   if (changes.length > MAX_PATCH_FILES) throw tooMuch('patch_files', changes.length, MAX_PATCH_FILES)
   const permitted = changes.map((change) => permit(change, permitFor))
@@ -84,7 +84,7 @@ const requireOneNameEach = (effects: readonly Effect[]): void => {
 
 interface Planning {
   readonly places: DisposableStack
-  readonly share: TimeShare
+  readonly share: TimeSlice
   /** In memory until everything is known to fit. */
   bytes: number
 }
@@ -119,7 +119,7 @@ const plan = async ({ change, permit, target }: Permitted, planning: Planning): 
 
 const NEWLINE = new Sequence(Buffer.from('\n'))
 
-const patched = async (old: Buffer, hunks: readonly Hunk[], path: string, share: TimeShare): Promise<Buffer> => {
+const patched = async (old: Buffer, hunks: readonly Hunk[], path: string, share: TimeSlice): Promise<Buffer> => {
   if (!isUtf8(old)) throw new AppError('bad_request', `${path}: not UTF-8 text`, { data: { path } })
   let lines = 0
   await NEWLINE.each(old, 0, share, () => ++lines <= MAX_PATCH_LINES)
@@ -135,7 +135,7 @@ const patched = async (old: Buffer, hunks: readonly Hunk[], path: string, share:
 }
 
 /** A file, or when it is not followed a link. */
-const standingAt = async (permit: FilePermit, { places, share }: Planning, followLast: boolean): Promise<Standing> => {
+const standingAt = async (permit: FilePermit, { places, share }: Planning, followLast: boolean): Promise<FoundFile> => {
   const { directory, name, found } = places.use(await beneath(permit, { followLast }))
   if (found === null) throw systemError('ENOENT')
   if (directory === null) throw systemError('EISDIR')

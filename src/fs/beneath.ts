@@ -5,7 +5,7 @@ import { MAX_PATH_LINKS, namesOf } from '../base/path-resolution.ts'
 import { namesBelow } from '../policy/local/authorize.ts'
 import { type FilePermit, type Root, isFilePermit } from '../policy/local/file-permit.ts'
 import { utf8Text } from '../protocol/text.ts'
-import { type Found, type Held, filesProblem, holdRoot } from './open-file.ts'
+import { type Found, type OpenHandle, filesProblem, holdRoot } from './open-file.ts'
 import { forbidden, namingPath, pathOf, systemError, tooMuch } from './refusals.ts'
 
 /** Directories below a root that one walk holds open, to go back to on `..`. */
@@ -20,7 +20,7 @@ export interface WalkOptions {
 
 /** A directory that the walk made. */
 export interface Made {
-  readonly parent: Held
+  readonly parent: OpenHandle
   readonly name: string
 }
 
@@ -30,15 +30,15 @@ export const removeMade = async (made: readonly Made[]): Promise<void> => {
 }
 
 /** Where a permitted path leads: a directory that is held, a name in it, and what stands there. Dispose of it when done. */
-export class Place implements Disposable {
+export class ResolvedPath implements Disposable {
   /** Null when the path led to a directory otherwise than by its name: a root, or `..` of a link. */
-  readonly directory: Held | null
+  readonly directory: OpenHandle | null
   readonly name: string
   /** Null: nothing stands there. */
   readonly found: Found | null
   readonly made: readonly Made[]
 
-  constructor(fields: Pick<Place, 'directory' | 'name' | 'found' | 'made'>) {
+  constructor(fields: Pick<ResolvedPath, 'directory' | 'name' | 'found' | 'made'>) {
     this.directory = fields.directory
     this.name = fields.name
     this.found = fields.found
@@ -86,7 +86,7 @@ class Walk {
   readonly #permit: FilePermit
   readonly #options: WalkOptions
   /** From the root down to where we are. */
-  #stack: Held[] = []
+  #stack: OpenHandle[] = []
   /** What is still to go, the next name last. */
   readonly #ahead: string[] = []
   readonly #made: Made[] = []
@@ -97,7 +97,7 @@ class Walk {
     this.#options = options
   }
 
-  async run(): Promise<Place> {
+  async run(): Promise<ResolvedPath> {
     const { root, names } = this.#permit
     try {
       if (!names.every(isName)) throw new AppError('bad_request', 'path: a name in it is none that a file can have')
@@ -113,7 +113,7 @@ class Walk {
     }
   }
 
-  get #here(): Held {
+  get #here(): OpenHandle {
     return this.#stack.at(-1)!
   }
 
@@ -125,7 +125,7 @@ class Walk {
     this.#ahead.push(...way.reverse())
   }
 
-  async #step(): Promise<Place | null> {
+  async #step(): Promise<ResolvedPath | null> {
     const name = this.#ahead.pop()
     if (name === undefined) return this.#place({ directory: null, name: '', found: { held: this.#here, info: await this.#here.stat() } })
     if (name === '..') this.#up()
@@ -178,7 +178,7 @@ class Walk {
     return true
   }
 
-  async #arrive(name: string): Promise<Place | null> {
+  async #arrive(name: string): Promise<ResolvedPath | null> {
     const directory = this.#here
     let found: Found
     try {
@@ -196,10 +196,10 @@ class Walk {
   }
 
   /** Disposes of all that the place does not need. */
-  #place(fields: Pick<Place, 'directory' | 'name' | 'found'>): Place {
+  #place(fields: Pick<ResolvedPath, 'directory' | 'name' | 'found'>): ResolvedPath {
     const needed = new Set([fields.directory, fields.found?.held, ...this.#made.map(({ parent }) => parent)])
     for (const held of this.#stack) if (!needed.has(held)) held[Symbol.dispose]()
-    return new Place({ ...fields, made: this.#made })
+    return new ResolvedPath({ ...fields, made: this.#made })
   }
 
   #release(): void {
@@ -215,21 +215,21 @@ class Walk {
  * Walks to a permitted path. Throws `forbidden_path` where it leads out of the roots or the root was replaced,
  * `resource_limit` where it is too deep, the system's errors else: ENOENT when a directory on the way is missing.
  */
-export const beneath = async (permit: FilePermit, options: WalkOptions = {}): Promise<Place> => new Walk(permit, options).run()
+export const beneath = async (permit: FilePermit, options: WalkOptions = {}): Promise<ResolvedPath> => new Walk(permit, options).run()
 
 /** A directory below a root; `path` is as the caller knows it. Dispose of it when done. */
-export interface HeldDirectory extends Root, Disposable {
+export interface OpenDirectory extends Root, Disposable {
   /** Open while it is held; null where `filesProblem`: then it is what stood at its path when it was looked at. */
   readonly descriptor: number | null
 }
 
 /** Finds the directory that a permit, of either access, is for: to start a program in, or as a narrower root. Throws `file_error` ENOTDIR for a file. */
-export const holdDirectory = async (permit: FilePermit): Promise<HeldDirectory> => {
+export const holdDirectory = async (permit: FilePermit): Promise<OpenDirectory> => {
   if (!isFilePermit(permit)) throw new AppError('internal', 'this needs a permit')
   return namingPath(permit, () => (filesProblem() === null ? hold(permit) : lookAt(permit)))
 }
 
-const hold = async (permit: FilePermit): Promise<HeldDirectory> => {
+const hold = async (permit: FilePermit): Promise<OpenDirectory> => {
   const place = await beneath(permit)
   try {
     if (place.found === null) throw systemError('ENOENT')
@@ -247,7 +247,7 @@ const hold = async (permit: FilePermit): Promise<HeldDirectory> => {
 }
 
 /** A rename between this look and the start of a program misleads it: without descriptors of directories there is no better check. */
-const lookAt = async (permit: FilePermit): Promise<HeldDirectory> => {
+const lookAt = async (permit: FilePermit): Promise<OpenDirectory> => {
   const path = pathOf(permit)
   const real = await realpath(path)
   if (permit.roots.every((root) => namesBelow(real, root.real) === null))

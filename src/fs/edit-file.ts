@@ -1,19 +1,19 @@
 import { isUtf8 } from 'node:buffer'
 import { AppError } from '../base/errors.ts'
-import type { TimeShare } from '../base/time-slices.ts'
+import type { TimeSlice } from '../base/time-slices.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
 import type { Result } from '../protocol/rexd/results.ts'
 import { beneath } from './beneath.ts'
 import { MAX_EDIT_BYTES, readWhole } from './content.ts'
 import { exclusively } from './exclusive.ts'
 import { mtimeOf, statBehind } from './mtime.ts'
-import type { Standing } from './open-file.ts'
+import type { FoundFile } from './open-file.ts'
 import { overwrite } from './overwrite.ts'
 import { conflict, namingPath, pathOf, requirePermit, requireRegular, requireUnchangedSince, systemError, tooMuch } from './refusals.ts'
 import { Sequence } from './sequence.ts'
 import { writeFile } from './write-file.ts'
 
-export interface EditOptions {
+export interface EditRequest {
   /** Empty: everything that is there, if anything. */
   readonly old_string: string
   readonly new_string: string
@@ -31,7 +31,7 @@ export type Edited = Omit<Result<'fs.edit'>, 'path'>
  * than once, or the file changed meanwhile, `bad_request` for a file that is no UTF-8, `resource_limit` above
  * MAX_EDIT_BYTES, what reading and writing throw, and the reason of the signal before anything is changed.
  */
-export const editFile = async (permit: FilePermit, options: EditOptions, share: TimeShare): Promise<Edited> => {
+export const editFile = async (permit: FilePermit, options: EditRequest, share: TimeSlice): Promise<Edited> => {
   requirePermit(permit, 'write')
   const { old_string, new_string, expected_mtime } = options
   if (old_string === new_string) throw new AppError('bad_request', 'new_string: the same as old_string')
@@ -42,7 +42,7 @@ export const editFile = async (permit: FilePermit, options: EditOptions, share: 
   return { ...written, replacements: 1 }
 }
 
-const edit = async (permit: FilePermit, options: EditOptions, share: TimeShare): Promise<Edited> => {
+const edit = async (permit: FilePermit, options: EditRequest, share: TimeSlice): Promise<Edited> => {
   const path = pathOf(permit)
   using place = await beneath(permit)
   const { directory, name, found } = place
@@ -52,7 +52,7 @@ const edit = async (permit: FilePermit, options: EditOptions, share: TimeShare):
   return await exclusively(
     [found.info],
     async () => {
-      const standing: Standing = { directory, name, found: { ...found, info: await statBehind(found.held) } }
+      const standing: FoundFile = { directory, name, found: { ...found, info: await statBehind(found.held) } }
       requireUnchangedSince(options.expected_mtime, standing.found.info.mtimeNs, path)
       const old = await readWhole(standing.found, 'edit_bytes', MAX_EDIT_BYTES)
       if (!isUtf8(old)) throw new AppError('bad_request', `${path}: not UTF-8 text`, { data: { path } })
@@ -68,9 +68,9 @@ const edit = async (permit: FilePermit, options: EditOptions, share: TimeShare):
 /** UTF-8 is searched as bytes: no character is the end or the middle of another. */
 const edited = async (
   old: Buffer,
-  options: EditOptions,
+  options: EditRequest,
   path: string,
-  share: TimeShare,
+  share: TimeSlice,
 ): Promise<{ readonly data: Buffer; readonly replacements: number }> => {
   const { old_string, new_string } = options
   const wanted = new Sequence(Buffer.from(old_string))
@@ -94,7 +94,7 @@ const edited = async (
   return { data, replacements }
 }
 
-const requireMatches = (matches: number, { replace_all }: EditOptions, path: string): void => {
+const requireMatches = (matches: number, { replace_all }: EditRequest, path: string): void => {
   if (matches === 0) throw conflict(path, 'no_match', 'old_string is not in it', { matches })
   if (matches > 1 && !replace_all) throw conflict(path, 'ambiguous', `old_string is in it ${matches} times`, { matches })
 }

@@ -1,9 +1,9 @@
 import type { BigIntStats } from 'node:fs'
-import { Turnstile } from '../base/semaphore.ts'
+import { Semaphore } from '../base/semaphore.ts'
 import type { Found } from './open-file.ts'
 
 /** A turnstile for each file that is being read or changed in this process. */
-const busy = new Map<string, Turnstile>()
+const busy = new Map<string, Semaphore>()
 
 const keyOf = ({ dev, ino }: BigIntStats): string => `${dev}:${ino}`
 
@@ -30,11 +30,11 @@ export const exclusively = async <T>(
 }
 
 const enter = async (key: string, signal: AbortSignal): Promise<() => void> => {
-  const turnstile = busy.get(key) ?? new Turnstile({ limit: 1 })
+  const turnstile = busy.get(key) ?? new Semaphore({ limit: 1 })
   busy.set(key, turnstile)
   const forget = (): void => void (turnstile.free && busy.delete(key))
   try {
-    const leave = await turnstile.enter(signal)
+    const leave = await turnstile.acquire(signal)
     return () => {
       leave()
       forget()

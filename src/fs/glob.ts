@@ -1,7 +1,7 @@
 import { posix } from 'node:path'
 import { AppError } from '../base/errors.ts'
 import { namesOf } from '../base/path-resolution.ts'
-import type { TimeShare } from '../base/time-slices.ts'
+import type { TimeSlice } from '../base/time-slices.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
 import { MAX_LISTED } from '../protocol/limits/rexd.ts'
 import type { Result } from '../protocol/rexd/results.ts'
@@ -89,11 +89,11 @@ interface Step {
 
 /** What comparing may take, and what it has taken so far. */
 export class GlobWork {
-  readonly #share: TimeShare
+  readonly #share: TimeSlice
   readonly #max: number
   #steps = 0
 
-  constructor(components: { share: TimeShare }, init: { max: number }) {
+  constructor(components: { share: TimeSlice }, init: { max: number }) {
     this.#share = components.share
     this.#max = init.max
   }
@@ -106,7 +106,7 @@ export class GlobWork {
   /** Does a name fit one step? When that was too much, nothing fits any more. */
   async fits(step: Step, characters: readonly string[]): Promise<boolean> {
     if (this.isTooMuch) return false
-    if (this.#share.due) await this.#share.turn()
+    if (this.#share.shouldYield) await this.#share.yieldTurn()
     this.#steps += 1
     if (characters[0] === '.' && step.tokens?.[0] !== '.') return false
     if (step.tokens === null) return true
@@ -284,7 +284,7 @@ export type Matches = Omit<Result<'fs.glob'>, 'path'>
 export const globFiles = async (
   permit: FilePermit,
   { pattern, maxMatches = MAX_LISTED }: GlobOptions,
-  share: TimeShare,
+  share: TimeSlice,
 ): Promise<Matches> => {
   requirePermit(permit, 'read')
   requireCount('max_matches', maxMatches)

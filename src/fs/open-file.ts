@@ -23,7 +23,7 @@ const statPath = promisify(stat)
  * Something in the file system that we hold by an O_PATH descriptor: it stays the same thing, whatever happens to its
  * name. /proc/self/fd stands for the calls that take a directory's descriptor and a name. Errors are the system's.
  */
-export class Held implements Disposable {
+export class OpenHandle implements Disposable {
   #descriptor: number
 
   constructor(descriptor: number) {
@@ -59,13 +59,13 @@ export class Held implements Disposable {
   }
 
   /** Holds a directory of this one; ENOTDIR for whatever else stands at the name, a link too. */
-  async enter(name: string): Promise<Held> {
-    return new Held(await openDescriptor(this.at(name), HOLD_DIRECTORY))
+  async enter(name: string): Promise<OpenHandle> {
+    return new OpenHandle(await openDescriptor(this.at(name), HOLD_DIRECTORY))
   }
 
   /** Holds what stands at a name of this directory: of a link, the link. */
   async look(name: string): Promise<Found> {
-    const held = new Held(await openDescriptor(this.at(name), HOLD))
+    const held = new OpenHandle(await openDescriptor(this.at(name), HOLD))
     try {
       return { held, info: await held.stat() }
     } catch (error) {
@@ -83,23 +83,23 @@ export class Held implements Disposable {
 }
 
 export interface Found {
-  readonly held: Held
+  readonly held: OpenHandle
   /** As it was when it was found. */
   readonly info: BigIntStats
 }
 
 /** What was found at a name, held, and the directory that the name is in. */
-export interface Standing {
-  readonly directory: Held
+export interface FoundFile {
+  readonly directory: OpenHandle
   readonly name: string
   readonly found: Found
 }
 
 /** Null: what stands at the root's path now is not the root. */
-export const holdRoot = async (root: Root): Promise<Held | null> => {
-  let held: Held
+export const holdRoot = async (root: Root): Promise<OpenHandle | null> => {
+  let held: OpenHandle
   try {
-    held = new Held(await openDescriptor(root.real, HOLD_DIRECTORY))
+    held = new OpenHandle(await openDescriptor(root.real, HOLD_DIRECTORY))
   } catch (error) {
     if (errnoOf(error) === 'ENOTDIR') return null
     throw error
@@ -121,13 +121,13 @@ export const holdRoot = async (root: Root): Promise<Held | null> => {
 }
 
 /** Does that file stand at the name? At once, so that nothing of ours comes between this and what follows. */
-export const isAt = (directory: Held, name: string, { dev, ino }: BigIntStats): boolean => {
+export const isAt = (directory: OpenHandle, name: string, { dev, ino }: BigIntStats): boolean => {
   const now = lstatSync(directory.at(name), { bigint: true, throwIfNoEntry: false })
   return now?.dev === dev && now.ino === ino
 }
 
 /** What was found at a name must still stand there, unchanged: else `conflict`. At once, as `isAt`. Answers how it is. */
-export const requireSame = (directory: Held, name: string, old: BigIntStats, path: string): BigIntStats => {
+export const requireSame = (directory: OpenHandle, name: string, old: BigIntStats, path: string): BigIntStats => {
   const now = lstatSync(directory.at(name), { bigint: true, throwIfNoEntry: false })
   if (now?.dev === old.dev && now.ino === old.ino && now.mtimeNs === old.mtimeNs) return now
   const mtime = now === undefined ? null : mtimeText(now.mtimeNs)

@@ -1,7 +1,7 @@
 import { type BigIntStats, constants, fchmodSync, fstatSync, ftruncateSync, writeSync } from 'node:fs'
 import type { FileHandle } from 'node:fs/promises'
 import { AppError, errnoOf, errorText } from '../base/errors.ts'
-import { type Standing, requireSame } from './open-file.ts'
+import { type FoundFile, requireSame } from './open-file.ts'
 import { refusalOf } from './refusals.ts'
 
 /** As much is written synchronously, right behind the check that the file is unchanged. */
@@ -16,7 +16,7 @@ const SET_ID_BITS = 0o6000n
  * where it is not as it was. Call it within `exclusively`, behind `timeBehind`. Answers its status afterwards.
  */
 export const overwrite = async (
-  { directory, name, found }: Standing,
+  { directory, name, found }: FoundFile,
   data: Uint8Array,
   { path, old }: { readonly path: string; readonly old: Uint8Array | null },
 ): Promise<BigIntStats> => {
@@ -38,7 +38,7 @@ export const overwrite = async (
  * as it was found and is not. What fails half way is taken away again, or named in `data.left_changed`; call it like `overwrite`.
  */
 export const append = async (
-  { directory, name, found }: Standing,
+  { directory, name, found }: FoundFile,
   data: Uint8Array,
   { path, mustBeSame }: { readonly path: string; readonly mustBeSame: boolean },
 ): Promise<BigIntStats> => {

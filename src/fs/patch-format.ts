@@ -1,5 +1,5 @@
 import { AppError } from '../base/errors.ts'
-import type { TimeShare } from '../base/time-slices.ts'
+import type { TimeSlice } from '../base/time-slices.ts'
 import { tooMuch } from './refusals.ts'
 import { Sequence } from './sequence.ts'
 
@@ -168,10 +168,10 @@ const READINGS: readonly ((line: string) => string)[] = [(line) => line, (line) 
 
 /** The lines of a file, found by the strictest reading in which they are there. */
 class Lines {
-  readonly #share: TimeShare
+  readonly #share: TimeSlice
   readonly #readings: (readonly string[])[]
 
-  constructor(all: readonly string[], share: TimeShare) {
+  constructor(all: readonly string[], share: TimeSlice) {
     this.#share = share
     this.#readings = [all]
   }
@@ -209,7 +209,7 @@ const placeOf = async (lines: Lines, { contexts, atEnd }: Hunk, before: readonly
  * are those of the file, and so is whether the last line has one. Throws `resource_limit` when the search would take too long,
  * and the reason of the signal.
  */
-export const applyHunks = async (text: string, hunks: readonly Hunk[], share: TimeShare): Promise<Patched> => {
+export const applyHunks = async (text: string, hunks: readonly Hunk[], share: TimeSlice): Promise<Patched> => {
   // As a whole or not at all: a single line that ends otherwise could not be told from its text.
   const end = text.includes('\r\n') && !/(^|[^\r])\n/.test(text) ? '\r\n' : '\n'
   const all = text.split(end)

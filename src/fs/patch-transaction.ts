@@ -5,7 +5,7 @@ import type { FilePermit } from '../policy/local/file-permit.ts'
 import { type Made, beneath, removeMade } from './beneath.ts'
 import { exclusively } from './exclusive.ts'
 import { timeBehind } from './mtime.ts'
-import { type Held, type Standing, isAt, requireSame } from './open-file.ts'
+import { type OpenHandle, type FoundFile, isAt, requireSame } from './open-file.ts'
 import { overwrite } from './overwrite.ts'
 import { namingPath, pathOf, systemError, tooMuch } from './refusals.ts'
 import { type Staged, requireWritable, stage, stageMove, temporaryName } from './staged.ts'
@@ -24,9 +24,9 @@ export type Effect =
   /** Nothing may stand there; missing directories are made. */
   | { readonly kind: 'put'; readonly permit: FilePermit; readonly data: Uint8Array }
   /** Another name for what was found, where nothing may stand; its old name is an effect of its own. */
-  | { readonly kind: 'move'; readonly permit: FilePermit; readonly content: Content; readonly at: Standing }
-  | { readonly kind: 'replace'; readonly permit: FilePermit; readonly content: Content; readonly at: Standing }
-  | { readonly kind: 'remove'; readonly permit: FilePermit; readonly at: Standing }
+  | { readonly kind: 'move'; readonly permit: FilePermit; readonly content: Content; readonly at: FoundFile }
+  | { readonly kind: 'replace'; readonly permit: FilePermit; readonly content: Content; readonly at: FoundFile }
+  | { readonly kind: 'remove'; readonly permit: FilePermit; readonly at: FoundFile }
 
 /** A step that is done and can still be undone. */
 interface Done {
@@ -94,27 +94,27 @@ class Plan {
     this.#places.dispose()
   }
 
-  #put(permit: FilePermit, at: { readonly directory: Held; readonly name: string }, staged: Staged): void {
+  #put(permit: FilePermit, at: { readonly directory: OpenHandle; readonly name: string }, staged: Staged): void {
     this.#staged.push(staged)
     this.#names.push({ permit, perform: async () => put(at, staged, pathOf(permit)) })
   }
 
   /** The file itself, with all that it has; only where another file system is to have it, a new one. */
-  async #move(permit: FilePermit, to: Standing, { at, content }: Extract<Effect, { kind: 'move' }>): Promise<void> {
+  async #move(permit: FilePermit, to: FoundFile, { at, content }: Extract<Effect, { kind: 'move' }>): Promise<void> {
     await requireWritable(at.found)
     const same = await stageMove(to.directory, at)
     this.#put(permit, to, same ?? (await stage(to.directory, content.new, at.found.info)))
     if (same !== null && content.new !== content.old) await this.#write(permit, to, content)
   }
 
-  async #write(permit: FilePermit, at: Standing, content: Content): Promise<void> {
+  async #write(permit: FilePermit, at: FoundFile, content: Content): Promise<void> {
     await requireWritable(at.found)
     this.#written.push(at.found.info)
     this.#contents.push({ permit, perform: async () => replace(at, content, pathOf(permit)) })
   }
 }
 
-const put = async ({ directory, name }: { directory: Held; name: string }, staged: Staged, path: string): Promise<Done> => {
+const put = async ({ directory, name }: { directory: OpenHandle; name: string }, staged: Staged, path: string): Promise<Done> => {
   await staged.create(name)
   return {
     path,
@@ -127,7 +127,7 @@ const put = async ({ directory, name }: { directory: Held; name: string }, stage
   }
 }
 
-const replace = async (at: Standing, content: Content, path: string): Promise<Done> => {
+const replace = async (at: FoundFile, content: Content, path: string): Promise<Done> => {
   await timeBehind(at.found.info)
   const info = await overwrite(at, content.new, { path, old: content.old })
   const undo = async (): Promise<void> => {
@@ -137,7 +137,7 @@ const replace = async (at: Standing, content: Content, path: string): Promise<Do
   return { path, undo }
 }
 
-const remove = ({ directory, name, found }: Standing, path: string): Done => {
+const remove = ({ directory, name, found }: FoundFile, path: string): Done => {
   const backup = directory.at(temporaryName())
   requireSame(directory, name, found.info, path)
   renameSync(directory.at(name), backup)

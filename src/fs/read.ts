@@ -3,7 +3,7 @@ import { lstat, readlink } from 'node:fs/promises'
 import { posix } from 'node:path'
 import { NEVER } from '../base/abort.ts'
 import { errnoOf, isAppError } from '../base/errors.ts'
-import type { TimeShare } from '../base/time-slices.ts'
+import type { TimeSlice } from '../base/time-slices.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
 import { MAX_LISTED } from '../protocol/limits/rexd.ts'
 import type { FsEntry, Result } from '../protocol/rexd/results.ts'
@@ -14,7 +14,7 @@ import { type Mtime, mtimeOf } from './mtime.ts'
 import { namingPath, pathOf, requireCount, requirePermit, requireRegular, systemError, tooMuch } from './refusals.ts'
 import { BoundedEntries, type TreeEntry, entriesBelow, entryTypeOf } from './tree.ts'
 
-export interface ReadOptions {
+export interface ReadRequest {
   /** The first byte; 0 unless told. */
   readonly offset?: number
   /** Bytes, at most what the permit allows; to the end of the file unless told, as far as the permit allows. */
@@ -22,7 +22,7 @@ export interface ReadOptions {
 }
 
 /** `mtime`: when it was last changed before it was read; if it changes meanwhile, a write that expects this time fails. */
-export interface FileContent extends Mtime {
+export interface ReadResult extends Mtime {
   /** Bytes of the whole file. */
   readonly size: number
   readonly data: Uint8Array
@@ -35,7 +35,7 @@ export interface FileContent extends Mtime {
  * `forbidden_path`, and `file_error` also for what is no regular file, without waiting for it; the reason of the
  * signal before it has its turn.
  */
-export const readFile = async (permit: FilePermit, options: ReadOptions = {}, signal: AbortSignal = NEVER): Promise<FileContent> => {
+export const readFile = async (permit: FilePermit, options: ReadRequest = {}, signal: AbortSignal = NEVER): Promise<ReadResult> => {
   requirePermit(permit, 'read')
   const max = permit.max_read_bytes
   const { offset = 0, length = max } = options
@@ -119,7 +119,7 @@ export type Listing = Omit<Result<'fs.list'>, 'path'>
  * without anything in it; a name that is no UTF-8 is left out. Throws `file_error` ENOTDIR for a file, and
  * the reason of the signal.
  */
-export const listDirectory = async (permit: FilePermit, options: ListOptions, share: TimeShare): Promise<Listing> => {
+export const listDirectory = async (permit: FilePermit, options: ListOptions, share: TimeSlice): Promise<Listing> => {
   requirePermit(permit, 'read')
   const { recursive = false, maxEntries = MAX_LISTED } = options
   requireCount('max_entries', maxEntries)

@@ -1,4 +1,4 @@
-import type { TimeShare } from '../base/time-slices.ts'
+import type { TimeSlice } from '../base/time-slices.ts'
 
 /** Things that are compared between two looks at the clock: some ten microseconds. */
 const STEPS = 4_096
@@ -25,17 +25,17 @@ export class Sequence<T> {
   }
 
   /** Calls `onPlace` with each place from `from` on, without overlaps, until it answers false. */
-  async each(all: ArrayLike<T>, from: number, share: TimeShare, onPlace: (at: number) => boolean): Promise<void> {
+  async each(all: ArrayLike<T>, from: number, share: TimeSlice, onPlace: (at: number) => boolean): Promise<void> {
     const state = { at: from, same: 0 }
     while (state.at < all.length) {
       const end = Math.min(all.length, state.at + STEPS)
-      if (!this.#look(all, state, end, onPlace)) return
-      if (share.due) await share.turn()
+      if (!this.#poll(all, state, end, onPlace)) return
+      if (share.shouldYield) await share.yieldTurn()
     }
   }
 
   /** The first place from `from` on; -1 for none. */
-  async find(all: ArrayLike<T>, from: number, share: TimeShare): Promise<number> {
+  async find(all: ArrayLike<T>, from: number, share: TimeSlice): Promise<number> {
     let place = -1
     await this.each(all, from, share, (at) => {
       place = at
@@ -45,7 +45,7 @@ export class Sequence<T> {
   }
 
   /** False: `onPlace` answered so. */
-  #look(all: ArrayLike<T>, state: { at: number; same: number }, end: number, onPlace: (at: number) => boolean): boolean {
+  #poll(all: ArrayLike<T>, state: { at: number; same: number }, end: number, onPlace: (at: number) => boolean): boolean {
     const [wanted, again] = [this.#wanted, this.#again]
     let { at, same } = state
     for (; at < end; at++) {

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { type BigIntStats, constants, renameSync } from 'node:fs'
 import { type FileHandle, link, lstat, open, unlink } from 'node:fs/promises'
 import { errnoOf } from '../base/errors.ts'
-import { type Found, type Held, type Standing, isAt, requireSame } from './open-file.ts'
+import { type Found, type OpenHandle, type FoundFile, isAt, requireSame } from './open-file.ts'
 import { systemError } from './refusals.ts'
 
 const NEW_FILE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
@@ -13,7 +13,7 @@ const NO_LINKS: readonly (string | undefined)[] = ['EPERM', 'ENOTSUP', 'EOPNOTSU
 export const temporaryName = (): string => `.x0x-${randomBytes(16).toString('hex')}.tmp`
 
 /** Makes a file that was not there: EEXIST for anything that stands at the name, a link that leads nowhere too. */
-const openNew = (directory: Held, name: string, mode = 0o666): Promise<FileHandle> => open(directory.at(name), NEW_FILE, mode)
+const openNew = (directory: OpenHandle, name: string, mode = 0o666): Promise<FileHandle> => open(directory.at(name), NEW_FILE, mode)
 
 /** Leaves the owner as it is, chown(2). */
 const SAME_OWNER = -1
@@ -55,12 +55,12 @@ export const requireWritable = async ({ held }: Found): Promise<void> => {
 
 /** A file that is complete, under a name of its own beside the one that it is for. Discard it unless it was put there. */
 export class Staged {
-  readonly #directory: Held
+  readonly #directory: OpenHandle
   readonly #temporary: string
   /** Its status when it was complete; what it will be at its name. */
   readonly info: BigIntStats
 
-  constructor(directory: Held, temporary: string, info: BigIntStats) {
+  constructor(directory: OpenHandle, temporary: string, info: BigIntStats) {
     this.#directory = directory
     this.#temporary = temporary
     this.info = info
@@ -100,7 +100,7 @@ export class Staged {
  * Writes a file beside the place that it is for. A new one gets what the umask, which is that of commands, and the directory leave; one that is to be
  * instead of another takes after it, and nobody can do more with it than with that.
  */
-export const stage = async (directory: Held, data: Uint8Array, old: BigIntStats | null): Promise<Staged> => {
+export const stage = async (directory: OpenHandle, data: Uint8Array, old: BigIntStats | null): Promise<Staged> => {
   const temporary = temporaryName()
   const file = await openNew(directory, temporary, old === null ? 0o666 : 0o600)
   try {
@@ -117,7 +117,7 @@ export const stage = async (directory: Held, data: Uint8Array, old: BigIntStats 
 }
 
 /** The file that is to be moved, under one more name in this directory; null where the file system cannot link it there. */
-export const stageMove = async (directory: Held, { directory: from, name, found }: Standing): Promise<Staged | null> => {
+export const stageMove = async (directory: OpenHandle, { directory: from, name, found }: FoundFile): Promise<Staged | null> => {
   const temporary = temporaryName()
   try {
     await link(from.at(name), directory.at(temporary))

@@ -1,11 +1,11 @@
 import type { BigIntStats, Dir, Dirent } from 'node:fs'
 import { opendir } from 'node:fs/promises'
 import { errnoOf } from '../base/errors.ts'
-import type { TimeShare } from '../base/time-slices.ts'
+import type { TimeSlice } from '../base/time-slices.ts'
 import { MAX_LISTED_BYTES } from '../protocol/limits/rexd.ts'
 import type { FsEntry } from '../protocol/rexd/results.ts'
 import { utf8Text } from '../protocol/text.ts'
-import type { Held } from './open-file.ts'
+import type { OpenHandle } from './open-file.ts'
 
 /** Levels that a listing or a pattern goes down; each holds two descriptors. */
 const MAX_TREE_DEPTH = 64
@@ -21,7 +21,7 @@ export const entryTypeOf = (info: Pick<Dirent | BigIntStats, 'isFile' | 'isDirec
 
 export interface TreeEntry<T> {
   /** Held while the entry is being looked at, not longer. */
-  readonly directory: Held
+  readonly directory: OpenHandle
   readonly name: string
   /** From where the walk began. */
   readonly path: string
@@ -31,7 +31,7 @@ export interface TreeEntry<T> {
 }
 
 interface Level<T> {
-  readonly held: Held
+  readonly held: OpenHandle
   readonly reader: Dir
   readonly prefix: string
   readonly carried: T
@@ -44,7 +44,7 @@ export interface TreeOptions<T> {
   readonly enter: (entry: TreeEntry<T>) => T | null | Promise<T | null>
   /** A directory would have been entered but is too deep. */
   readonly onTooDeep: () => void
-  readonly share: TimeShare
+  readonly share: TimeSlice
 }
 
 /**
@@ -52,13 +52,16 @@ export interface TreeOptions<T> {
  * Links are entries and never followed. A directory below that may not be read is passed by. A name that is no UTF-8 is
  * left out: no operation could be told it. Throws the reason of the signal.
  */
-export async function* entriesBelow<T>(start: Held, { carried, enter, onTooDeep, share }: TreeOptions<T>): AsyncGenerator<TreeEntry<T>> {
+export async function* entriesBelow<T>(
+  start: OpenHandle,
+  { carried, enter, onTooDeep, share }: TreeOptions<T>,
+): AsyncGenerator<TreeEntry<T>> {
   const levels: Level<T>[] = [{ held: start, reader: await readerOf(start), prefix: '', carried }]
   try {
     for (let level = levels.at(-1); level !== undefined; level = levels.at(-1)) {
       share.signal.throwIfAborted()
       // What is in memory already comes without the event loop going round.
-      if (share.due) await share.turn()
+      if (share.shouldYield) await share.yieldTurn()
       const next = (await level.reader.read()) as Dirent<Buffer> | null
       if (next === null) {
         await leave(levels.pop()!, start)
@@ -78,12 +81,12 @@ export async function* entriesBelow<T>(start: Held, { carried, enter, onTooDeep,
   }
 }
 
-const readerOf = (held: Held): Promise<Dir> =>
+const readerOf = (held: OpenHandle): Promise<Dir> =>
   // The types know no names as bytes, the function does.
   opendir(held.self, { encoding: 'buffer' as BufferEncoding, bufferSize: READ_AHEAD })
 
 const descend = async <T>(levels: Level<T>[], { directory, name, path }: TreeEntry<T>, carried: T): Promise<void> => {
-  let held: Held | undefined
+  let held: OpenHandle | undefined
   try {
     held = await directory.enter(name)
     levels.push({ held, reader: await readerOf(held), prefix: `${path}/`, carried })
@@ -93,7 +96,7 @@ const descend = async <T>(levels: Level<T>[], { directory, name, path }: TreeEnt
   }
 }
 
-const leave = async <T>({ held, reader }: Level<T>, start: Held): Promise<void> => {
+const leave = async <T>({ held, reader }: Level<T>, start: OpenHandle): Promise<void> => {
   await reader.close()
   if (held !== start) held[Symbol.dispose]()
 }

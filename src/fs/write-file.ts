@@ -3,10 +3,10 @@ import { NEVER } from '../base/abort.ts'
 import { errnoOf, isAppError } from '../base/errors.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
 import type { Result } from '../protocol/rexd/results.ts'
-import { type Place, beneath, removeMade } from './beneath.ts'
+import { type ResolvedPath, beneath, removeMade } from './beneath.ts'
 import { exclusively } from './exclusive.ts'
 import { mtimeOf, statBehind } from './mtime.ts'
-import type { Held, Standing } from './open-file.ts'
+import type { OpenHandle, FoundFile } from './open-file.ts'
 import { append, overwrite } from './overwrite.ts'
 import { namingPath, pathOf, requirePermit, requireRegular, requireUnchangedSince, systemError } from './refusals.ts'
 import { type Staged, requireWritable, stage } from './staged.ts'
@@ -14,7 +14,7 @@ import { type Staged, requireWritable, stage } from './staged.ts'
 /** Times that a file which comes and goes is looked for again before a write gives up. */
 const MAX_WRITE_TRIES = 8
 
-export interface WriteOptions {
+export interface WriteRequest {
   readonly data: Uint8Array
   /** `create`: nothing may stand there. `replace`: the file has this content then, whether it was there or not. `append`: behind what is there, if anything. */
   readonly mode: 'create' | 'replace' | 'append'
@@ -38,7 +38,7 @@ export type Written = Omit<Result<'fs.write'>, 'path'>
  * `file_not_found` when a directory on the way is missing, `forbidden_path`, `file_error`. Where a failure left something
  * else than there was, `data.left_changed` says so. Throws the reason of the signal before it has its turn.
  */
-export const writeFile = async (permit: FilePermit, options: WriteOptions, signal: AbortSignal = NEVER): Promise<Written> => {
+export const writeFile = async (permit: FilePermit, options: WriteRequest, signal: AbortSignal = NEVER): Promise<Written> => {
   requirePermit(permit, 'write')
   return namingPath(permit, async () => {
     for (let tries = 1; ; tries++) {
@@ -52,12 +52,12 @@ export const writeFile = async (permit: FilePermit, options: WriteOptions, signa
 }
 
 /** The name has come to mean something else: look again what that is. To `create`, and to who expects a time, it is an answer. */
-const isToTryAgain = (error: unknown, { mode, expected_mtime }: WriteOptions): boolean =>
+const isToTryAgain = (error: unknown, { mode, expected_mtime }: WriteRequest): boolean =>
   mode !== 'create' &&
   expected_mtime === null &&
   (errnoOf(error) === 'EEXIST' || (isAppError(error, 'conflict') && !error.data['left_changed']))
 
-const writeOnce = async (permit: FilePermit, options: WriteOptions, signal: AbortSignal): Promise<Written> => {
+const writeOnce = async (permit: FilePermit, options: WriteRequest, signal: AbortSignal): Promise<Written> => {
   const { mode, expected_mtime, data } = options
   using place = await findPlace(permit, options)
   const { directory, name, found } = place
@@ -78,7 +78,7 @@ const writeOnce = async (permit: FilePermit, options: WriteOptions, signal: Abor
   )
 }
 
-const findPlace = async (permit: FilePermit, { mode, mkdir_parents, expected_mtime }: WriteOptions): Promise<Place> => {
+const findPlace = async (permit: FilePermit, { mode, mkdir_parents, expected_mtime }: WriteRequest): Promise<ResolvedPath> => {
   try {
     return await beneath(permit, { followLast: mode !== 'create', makeParents: mkdir_parents && expected_mtime === null })
   } catch (error) {
@@ -88,7 +88,11 @@ const findPlace = async (permit: FilePermit, { mode, mkdir_parents, expected_mti
 }
 
 /** Complete before it gets its name. Directories that were made for it do not stay without it. */
-export const create = async (directory: Held, { name, made }: Pick<Place, 'name' | 'made'>, data: Uint8Array): Promise<BigIntStats> => {
+export const create = async (
+  directory: OpenHandle,
+  { name, made }: Pick<ResolvedPath, 'name' | 'made'>,
+  data: Uint8Array,
+): Promise<BigIntStats> => {
   let staged: Staged | null = null
   try {
     staged = await stage(directory, data, null)
@@ -102,8 +106,8 @@ export const create = async (directory: Held, { name, made }: Pick<Place, 'name'
 }
 
 const writeStanding = async (
-  standing: Standing,
-  { mode, data, atomic, expected_mtime }: WriteOptions,
+  standing: FoundFile,
+  { mode, data, atomic, expected_mtime }: WriteRequest,
   path: string,
 ): Promise<{ readonly info: BigIntStats; readonly atomic: boolean }> => {
   if (mode === 'append') return { info: await append(standing, data, { path, mustBeSame: expected_mtime !== null }), atomic: false }
@@ -113,7 +117,7 @@ const writeStanding = async (
 }
 
 /** Null: a new file would not have all the rights of the old one, or not all of its names. */
-const replace = async ({ directory, name, found }: Standing, data: Uint8Array, path: string): Promise<BigIntStats | null> => {
+const replace = async ({ directory, name, found }: FoundFile, data: Uint8Array, path: string): Promise<BigIntStats | null> => {
   const { info } = found
   if (info.nlink !== 1n) return null
   await requireWritable(found)

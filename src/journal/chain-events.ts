@@ -38,6 +38,6 @@ export interface SealEvent {
 }
 
 /** What the journal says of itself. */
-export type LifeEvent = BeganEvent | SealEvent
+export type ChainEvent = BeganEvent | SealEvent
 
-export const LIFE_EVENTS = ['began', 'head', 'stopped'] as const satisfies readonly LifeEvent['event'][]
+export const LIFE_EVENTS = ['began', 'head', 'stopped'] as const satisfies readonly ChainEvent['event'][]

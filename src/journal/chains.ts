@@ -8,7 +8,7 @@ import type { JournalLine } from './events.ts'
 import { Chain, type EncodedLine, JOURNAL_HEAD_DOMAIN, type PreparedLine, prepareLine, signatureOf, withSignature } from './line.ts'
 import { lastLineOf } from './read.ts'
 
-export interface Place {
+export interface JournalPosition {
   readonly file: string
   /** From 1. */
   readonly line: number
@@ -33,18 +33,18 @@ export interface ChainState {
 }
 
 /** What is wrong with a line, and how it is told. */
-export interface Finding {
+export interface ChainFault {
   readonly kind: 'missing' | 'altered' | 'out_of_place' | 'head_missing' | 'signature'
   readonly message: string
 }
 
 /** The newest line that is signed for. */
-export interface SignedThrough extends Place {
+export interface SignedThrough extends JournalPosition {
   readonly ts: string
 }
 
 /** Follows the lives of a journal's writers as one history: where each began, and what their signatures are good for. */
-export class Lives {
+export class JournalChains {
   readonly #agentId: string | null
   readonly #continued: boolean
   readonly #chains: ReadonlyMap<string, ChainState>
@@ -54,10 +54,10 @@ export class Lives {
   /** Each key once, however many lives have it. */
   readonly #signers = new Map<string, JournalSigner>()
   /** Chains whose beginning is not in the files, where `agentId` must have signed; with the place of their first line here. */
-  readonly #headless = new Map<string, Place>()
+  readonly #headless = new Map<string, JournalPosition>()
   /** The chain from which the first of these files goes on, and which is in none of them. */
   #outside: string | null = null
-  #begun = 0
+  #started = 0
   #unlinked = 0
   #through: SignedThrough | null = null
 
@@ -69,7 +69,7 @@ export class Lives {
   }
 
   get summary(): { lives: number; unlinked: number; agents: string[]; through: SignedThrough | null } {
-    return { lives: this.#begun, unlinked: this.#unlinked, agents: [...this.#agents], through: this.#through }
+    return { lives: this.#started, unlinked: this.#unlinked, agents: [...this.#agents], through: this.#through }
   }
 
   /** The same object for the same key. */
@@ -82,24 +82,24 @@ export class Lives {
   }
 
   /** The first line of a chain that was given is not its first. */
-  goOn(chain: string, place: Place): void {
+  resume(chain: string, place: JournalPosition): void {
     if (this.#agentId !== null) this.#headless.set(chain, place)
   }
 
   /** `read`: how many lines were read before, `inFile` of them in this file. */
-  begin(chain: string, { after, signer }: BeganEvent, read: number, inFile: number): Finding[] {
-    this.#begun += 1
+  start(chain: string, { after, signer }: BeganEvent, read: number, inFile: number): ChainFault[] {
+    this.#started += 1
     const key = signer?.public_key ?? null
     const link = after === null ? this.#first(chain, key, read, inFile) : this.#link(chain, key, after)
     return [...this.#judgeSigner(signer, chain), ...link]
   }
 
-  #first(chain: string, key: string | null, read: number, inFile: number): Finding[] {
+  #first(chain: string, key: string | null, read: number, inFile: number): ChainFault[] {
     if (inFile === 0 && read > 0) this.#unlinked += 1
     return this.#between(chain, key, read - inFile)
   }
 
-  #link(chain: string, key: string | null, { chain: before, n, sha256 }: LineRef): Finding[] {
+  #link(chain: string, key: string | null, { chain: before, n, sha256 }: LineRef): ChainFault[] {
     const state = this.#chains.get(before)
     if (state === undefined) return this.#linkOutside(chain, before, n)
     const there = state.next - 1
@@ -109,7 +109,7 @@ export class Lives {
     return [{ kind: 'altered', message: `chain ${chain} began behind another line ${n} of chain ${before} than there is` }]
   }
 
-  #linkOutside(chain: string, before: string, n: number): Finding[] {
+  #linkOutside(chain: string, before: string, n: number): ChainFault[] {
     if (this.#chains.size === 0) this.#outside = before
     if (this.#outside !== before) return [missing(`the life before chain ${chain}, which is chain ${before}, is missing`)]
     const older = 'give the older file as well, if it was rotated away'
@@ -120,7 +120,7 @@ export class Lives {
    * Lines between the one that a life names and its first. Others may write while a life begins; the same
    * agent, which has one daemon, does not.
    */
-  #between(chain: string, key: string | null, at: number): Finding[] {
+  #between(chain: string, key: string | null, at: number): ChainFault[] {
     const newest = key === null ? undefined : this.#newest.get(key)
     if (newest === undefined || newest.at <= at) return []
     return [{ kind: 'out_of_place', message: `lines of chain ${newest.id} stand before chain ${chain}, which does not know of them` }]
@@ -131,7 +131,7 @@ export class Lives {
     if (state.signer !== null) this.#newest.set(state.signer.public_key, state)
   }
 
-  #judgeSigner(signer: JournalSigner | null, chain: string): Finding[] {
+  #judgeSigner(signer: JournalSigner | null, chain: string): ChainFault[] {
     if (signer === null) return this.#agentId === null ? [] : [unsigned(`chain ${chain} is signed by nobody`)]
     const key = Buffer.from(signer.public_key, 'base64')
     if (agentIdOf(key) !== signer.agent_id) return [unsigned(`the key in chain ${chain} is not that of agent ${signer.agent_id}`)]
@@ -141,7 +141,7 @@ export class Lives {
   }
 
   /** `state`: without this line. */
-  seal(place: Place, line: JournalLine & SealEvent, bytes: Buffer, state: ChainState): Finding[] {
+  seal(place: JournalPosition, line: JournalLine & SealEvent, bytes: Buffer, state: ChainState): ChainFault[] {
     if (line.signer !== null) {
       const wrong = this.#judgeSigner(line.signer, line.chain)
       if (wrong.length > 0) return wrong
@@ -168,7 +168,7 @@ export class Lives {
    * Once all is read. The signature of a life covers the line that its `began` names in an earlier life. A chain that
    * begins here in its middle may be anybody's where nothing of it is signed.
    */
-  finish(): { place: Place; finding: Finding }[] {
+  finish(): { place: JournalPosition; finding: ChainFault }[] {
     for (const state of [...this.#chains.values()].toReversed()) {
       const before = state.signedTo >= 0 && state.after ? this.#chains.get(state.after.chain) : undefined
       if (before && state.after) before.signedTo = Math.max(before.signedTo, Math.min(state.after.n, before.next - 1))
@@ -180,8 +180,8 @@ export class Lives {
   }
 }
 
-const missing = (message: string): Finding => ({ kind: 'missing', message })
-const unsigned = (message: string): Finding => ({ kind: 'signature', message })
+const missing = (message: string): ChainFault => ({ kind: 'missing', message })
+const unsigned = (message: string): ChainFault => ({ kind: 'signature', message })
 
 export interface LifeComponents {
   readonly clock: Clock
@@ -195,7 +195,7 @@ export interface LifeInit {
 }
 
 /** One life of a journal's writer, which is one chain: its first line, what seals it, and its last. */
-export class Life {
+export class ChainWriter {
   readonly chain = new Chain({ id: randomUUID() })
   readonly #components: LifeComponents
   readonly #init: LifeInit

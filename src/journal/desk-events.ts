@@ -1,7 +1,7 @@
 import type { ArgvCut } from './run-key.ts'
 
 /** A question put to the desk, before anything is decided. What it asks about is bound by `permit_sha256`. */
-export interface QuestionEvent {
+export interface ApprovalRequestedEvent {
   readonly event: 'question'
   readonly question_id: string
   readonly permit_sha256: string
@@ -78,4 +78,4 @@ export interface DeskRefusedEvent {
   readonly detail: string
 }
 
-export type DeskEvent = QuestionEvent | ApprovalEvent | StoreChangedEvent | DeskRefusedEvent
+export type ApprovalLogEvent = ApprovalRequestedEvent | ApprovalEvent | StoreChangedEvent | DeskRefusedEvent

@@ -1,9 +1,9 @@
-import type { RanOn, ToolFacts } from '../protocol/api/exec-target.ts'
+import type { RanOnJson, ToolFacts } from '../protocol/api/exec-target.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
-import type { Containment, DenialReason, LocalDoor, TrustLevel, WarningKind } from '../protocol/reasons.ts'
+import type { Containment, DenialReason, LocalInterface, TrustLevel, WarningKind } from '../protocol/reasons.ts'
 import type { DetachedAsk } from '../protocol/wire/detached.ts'
-import { LIFE_EVENTS, type LifeEvent } from './chain-events.ts'
-import type { DeskEvent, DeskRefusedEvent } from './desk-events.ts'
+import { LIFE_EVENTS, type ChainEvent } from './chain-events.ts'
+import type { ApprovalLogEvent, DeskRefusedEvent } from './desk-events.ts'
 import type { ArgvCut, RunKey } from './run-key.ts'
 
 /** Its owner reads the output of a detached run. */
@@ -20,14 +20,14 @@ export interface ForgetEvent extends RunKey {
 }
 
 /** A question of ours about a detached run that is about to be signed. The ids are those of whom it is for. */
-export interface DetachedAskedEvent extends RunKey {
+export interface JournalDetachedRequest extends RunKey {
   readonly event: 'detached_asked'
   readonly ask: DetachedAsk
   readonly from: number
 }
 
 /** What is asked about runs that outlive their callers, on either side. */
-export type DetachedEvent = AttachEvent | ForgetEvent | DetachedAskedEvent
+export type JournalDetachedEvent = AttachEvent | ForgetEvent | JournalDetachedRequest
 
 /** An operator's change of whom this agent trusts, a run that an operator ended, or a request that claimed to be an operator's and proved nothing. */
 export interface AuthorityEvent {
@@ -123,7 +123,7 @@ export interface StartedEvent extends RunKey {
   readonly containment: Containment
 }
 
-export interface WarningEvent extends RunKey {
+export interface JournalWarning extends RunKey {
   readonly event: 'warning'
   readonly kind: WarningKind
   /** Bytes of the stream when it was given; null where the warning is not about a stream. */
@@ -133,7 +133,7 @@ export interface WarningEvent extends RunKey {
 }
 
 /** How a run ended, written before the requester is told. */
-export interface ExitEvent extends RunKey {
+export interface JournalExit extends RunKey {
   readonly event: 'exit'
   readonly code: number | null
   readonly signal: number | null
@@ -166,7 +166,7 @@ export interface LostEvent extends RunKey {
  * A Request of ours that is about to be signed, in the journal of what this agent asks of others: here the
  * ids are those of whom it is for.
  */
-export interface AskedEvent extends RunKey {
+export interface JournalRequest extends RunKey {
   readonly event: 'asked'
   readonly argv: readonly string[]
   readonly stdin_bytes: number
@@ -181,7 +181,7 @@ export interface AskedEvent extends RunKey {
 }
 
 /** A question of ours that is about to be signed: which commands this agent may run there. The ids are those of whom it is for. */
-export interface RulesAskedEvent extends RunKey {
+export interface JournalRulesRequest extends RunKey {
   readonly event: 'rules_asked'
 }
 
@@ -196,7 +196,7 @@ export interface RulesEvent extends RunKey {
 
 /** A session of one of this host's own doors. What its caller says of itself is a label, not an identity. */
 export interface LocalKey {
-  readonly door: LocalDoor
+  readonly door: LocalInterface
   readonly session_id: string
   readonly client_name: string
 }
@@ -223,12 +223,12 @@ export type LocalRequestEvent = OfLocalRun<RequestEvent> & {
   /** Absent: no tool. */
   readonly tool?: ToolFacts
   /** Where it runs; absent: the configuration does not choose among hosts. */
-  readonly ran_on?: RanOn
+  readonly ran_on?: RanOnJson
   /** Who allowed it; absent: nobody had to be asked. */
   readonly approved_by?: string
 }
 
-export interface SessionEvent extends LocalKey {
+export interface JournalSessionEvent extends LocalKey {
   readonly event: 'session'
   readonly state: 'opened' | 'closed'
   readonly roots: readonly string[]
@@ -300,10 +300,10 @@ export interface RefusalsSuppressedEvent {
 export type LocalEvent =
   | LocalRequestEvent
   | OfLocalRun<StartedEvent>
-  | OfLocalRun<WarningEvent>
-  | OfLocalRun<ExitEvent>
+  | OfLocalRun<JournalWarning>
+  | OfLocalRun<JournalExit>
   | OfLocalRun<LostEvent>
-  | SessionEvent
+  | JournalSessionEvent
   | HttpRefusedEvent
   | FileEvent
   | RefusedEvent
@@ -312,17 +312,17 @@ export type LocalEvent =
 export type MeshEvent =
   | RequestEvent
   | StartedEvent
-  | WarningEvent
-  | ExitEvent
+  | JournalWarning
+  | JournalExit
   | DenialEvent
   | LostEvent
-  | AskedEvent
-  | DetachedEvent
-  | RulesAskedEvent
+  | JournalRequest
+  | JournalDetachedEvent
+  | JournalRulesRequest
   | RulesEvent
 
 /** Metadata only: no output, no stdin, no secret. */
-export type JournalEvent = MeshEvent | LocalEvent | LifeEvent | RefusalsSuppressedEvent | AuthorityEvent | ReloadEvent | DeskEvent
+export type JournalEvent = MeshEvent | LocalEvent | ChainEvent | RefusalsSuppressedEvent | AuthorityEvent | ReloadEvent | ApprovalLogEvent
 export const isMeshEvent = <E extends JournalEvent>(event: E): event is E & MeshEvent => 'agent_id' in event
 
 /** What every line carries before the fields of its event. */

@@ -89,14 +89,14 @@ const MIN_FREE_BYTES = 64 * 1024 * 1024
 const MIN_FREE_SHARE = 0.05
 
 /** What is free on a disk; bytes. */
-export interface Room {
+export interface FreeSpace {
   readonly free: number
   /** Above the floor; below 0: under it. */
   readonly spare: number
 }
 
 /** Free space where a directory is; `floors`: how many floors are left free. */
-export const diskRoom = async (directory: string, floors: number): Promise<Room> => {
+export const freeSpace = async (directory: string, floors: number): Promise<FreeSpace> => {
   const { bavail, bfree, blocks, bsize } = await statfs(directory)
   const free = process.geteuid?.() === 0 ? bfree : bavail
   // File systems without blocks of their own report none at all.
@@ -188,8 +188,8 @@ export class JournalFile {
   }
 
   /** Free space; below the floor only the ends of what runs are written. */
-  async room(): Promise<Room> {
-    return diskRoom(dirname(this.path), this.#floors)
+  async room(): Promise<FreeSpace> {
+    return freeSpace(dirname(this.path), this.#floors)
   }
 
   #opened(): FileHandle {

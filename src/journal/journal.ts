@@ -9,7 +9,7 @@ import type { JournalEvent, RefusalEvent } from './events.ts'
 import { prepareLine } from './line.ts'
 import { Refusals, shortened } from './refusals.ts'
 import type { RunMarks } from './running-marks.ts'
-import { JournalWriter, LineQueue, type WaitingLine } from './writer.ts'
+import { JournalWriter, LineQueue, type QueuedLine } from './writer.ts'
 
 export interface JournalInit {
   /** Absolute: `audit_log_path` of the ACL file, or `requests.jsonl` of the data directory. */
@@ -107,7 +107,7 @@ export class Journal implements Startable {
     this.#open = false
     while (this.#working !== null) await this.#working
     await this.#marks?.settled()
-    await this.#writer.close().catch((error: unknown) => this.#note(1, error))
+    await this.#writer.close().catch((error: unknown) => this.#record(1, error))
   }
 
   /**
@@ -153,7 +153,7 @@ export class Journal implements Startable {
           () => null,
           (error: unknown) => error,
         )
-        this.#note(null, failure)
+        this.#record(null, failure)
       })
     return { path: this.path, writable: this.#problem === null, problem: this.#problem }
   }
@@ -194,11 +194,11 @@ export class Journal implements Startable {
   async #flush(): Promise<void> {
     while (!this.#queue.isEmpty || this.#writer.isDue) {
       if (!this.#queue.isEmpty) await this.#writeBatch(this.#queue.takeBatch())
-      await this.#writer.doDue().catch((error: unknown) => this.#note(1, error))
+      await this.#writer.doDue().catch((error: unknown) => this.#record(1, error))
     }
   }
 
-  async #writeBatch(all: readonly WaitingLine[]): Promise<void> {
+  async #writeBatch(all: readonly QueuedLine[]): Promise<void> {
     let batch = all
     let written = 0
     let failure: unknown = null
@@ -212,7 +212,7 @@ export class Journal implements Startable {
       failure = error
     }
     // Before the callers' promises settle, so that `status` answers the new state by then.
-    this.#note(all.length, failure)
+    this.#record(all.length, failure)
     const done = new Set(batch.slice(0, written))
     for (const one of done) one.resolve()
     if (done.size === all.length) return
@@ -221,7 +221,7 @@ export class Journal implements Startable {
   }
 
   /** Says once that the journal fails, and once that it works again. */
-  #note(lines: number | null, failure: unknown): void {
+  #record(lines: number | null, failure: unknown): void {
     const before = this.#problem
     const why = failure ?? this.#writer.low
     this.#problem = why === null ? null : errorText(why)

@@ -1,7 +1,7 @@
 import { type FileHandle, open } from 'node:fs/promises'
-import type { RecalledFacts } from '../protocol/api/exec-target.ts'
+import type { JournalledFacts } from '../protocol/api/exec-target.ts'
 import { MAX_JOURNAL_KEYS } from '../protocol/limits/tools.ts'
-import { type ExitEvent, type JournalLine, type RefusedEvent, isMeshEvent } from './events.ts'
+import { type JournalExit, type JournalLine, type RefusedEvent, isMeshEvent } from './events.ts'
 import { parseLine } from './parse-line.ts'
 import { LineReader, lastRotated } from './read.ts'
 import type { RunKey } from './run-key.ts'
@@ -14,16 +14,16 @@ const MAX_RECALLED_LINES = 50_000
 const HEX_64 = /^[0-9a-f]{64}$/
 
 /** A run that was begun with a key, as the journal tells it. */
-export interface RecalledRun extends RecalledFacts {
+export interface JournalledRun extends JournalledFacts {
   readonly request_id: string
   /** `goes_on`: the process that began it lives, and has not ended it; `none`: no line tells its end; `lost`: its server died before it could, or was not told. */
   readonly end:
     | { readonly kind: 'goes_on' | 'none' | 'lost' }
     | ({ readonly kind: 'refused' } & Pick<RefusedEvent, 'code' | 'detail'>)
-    | ({ readonly kind: 'exit' } & Pick<ExitEvent, 'code' | 'signal' | 'duration_ms' | 'stdout_bytes' | 'stderr_bytes' | 'truncated'>)
+    | ({ readonly kind: 'exit' } & Pick<JournalExit, 'code' | 'signal' | 'duration_ms' | 'stdout_bytes' | 'stderr_bytes' | 'truncated'>)
 }
 
-const begunBy = (line: JournalLine): readonly [key: string, run: RecalledRun] | null => {
+const begunBy = (line: JournalLine): readonly [key: string, run: JournalledRun] | null => {
   if (line.event !== 'request' || isMeshEvent(line) || line.tool === undefined) return null
   const { key_sha256, call_sha256 } = line.tool
   if (key_sha256 === null || !HEX_64.test(key_sha256) || !HEX_64.test(call_sha256)) return null
@@ -43,7 +43,7 @@ const begunBy = (line: JournalLine): readonly [key: string, run: RecalledRun] | 
 }
 
 /** What a later line says of a run. */
-const changedBy = (line: JournalLine, run: RecalledRun): RecalledRun => {
+const changedBy = (line: JournalLine, run: JournalledRun): JournalledRun => {
   switch (line.event) {
     case 'warning':
       return {
@@ -68,7 +68,7 @@ const changedBy = (line: JournalLine, run: RecalledRun): RecalledRun => {
 }
 
 /** How far a file was read. */
-interface Place {
+interface ReadPosition {
   readonly dev: number
   readonly ino: number
   /** Behind the last whole line. */
@@ -79,13 +79,13 @@ interface Place {
  * The runs of a journal that were begun with a key: those of its last MAX_RECALLED_LINES lines when it is first asked, and all that come
  * later, whoever writes them; MAX_JOURNAL_KEYS at most.
  */
-export class RecalledRuns {
+export class JournalledRuns {
   readonly #path: string
   /** By the hash of the key, the oldest first. */
-  readonly #runs = new Map<string, RecalledRun>()
+  readonly #runs = new Map<string, JournalledRun>()
   /** By the id of the run. */
   readonly #keys = new Map<string, string>()
-  #place: Place | null = null
+  #place: ReadPosition | null = null
   #last: Promise<void> = Promise.resolve()
   #next: Promise<void> | null = null
 
@@ -94,7 +94,7 @@ export class RecalledRuns {
   }
 
   /** The run of this key, by what the journal says now; null: there is none. Throws the system's error where it cannot be read. */
-  async find(key: string): Promise<RecalledRun | null> {
+  async find(key: string): Promise<JournalledRun | null> {
     await this.#readOn()
     const run = this.#runs.get(key)
     if (run?.end.kind !== 'none') return run ?? null
@@ -130,7 +130,7 @@ export class RecalledRuns {
   }
 
   /** What was written behind this place of a file before that was rotated away. */
-  async #readRotated({ dev, ino, position }: Place): Promise<void> {
+  async #readRotated({ dev, ino, position }: ReadPosition): Promise<void> {
     const path = await lastRotated(this.#path)
     if (path === null) return
     const file = await open(path, 'r')

@@ -24,24 +24,24 @@ const separated = (line: Line): Line[] => {
 export class LineReader {
   readonly #file: FileHandle
   readonly #lines: LineSplitter
-  readonly #begin: number | null
+  readonly #start: number | null
   #bytes = 0
 
   /** `begin`: its position in the file; null for a file that is at its beginning, and may be a pipe. `max`: bytes of the longest line. */
   constructor(file: FileHandle, begin: number | null, max = MAX_JOURNAL_LINE) {
     this.#lines = new LineSplitter({ max })
     this.#file = file
-    this.#begin = begin
+    this.#start = begin
   }
 
   get position(): number {
-    return (this.#begin ?? 0) + this.#bytes
+    return (this.#start ?? 0) + this.#bytes
   }
 
   /** The lines that end before the end that the file has now, in handfuls. */
   async *lines(): AsyncGenerator<Line[]> {
     for (;;) {
-      const at = this.#begin === null ? null : this.position
+      const at = this.#start === null ? null : this.position
       // A fresh buffer each time: lines are views of it.
       const { bytesRead, buffer } = await this.#file.read(Buffer.allocUnsafe(CHUNK_BYTES), 0, CHUNK_BYTES, at)
       if (bytesRead === 0) return
@@ -66,7 +66,7 @@ export interface RawLine {
   readonly complete: boolean
 }
 
-export interface ReadOptions {
+export interface JournalReadOptions {
   readonly signal?: AbortSignal | undefined
   /** Called once, when all that there is was read; what has come meanwhile is read as well. */
   readonly atEnd?: (() => Promise<void>) | undefined
@@ -75,7 +75,7 @@ export interface ReadOptions {
 }
 
 /** The lines of a file in handfuls, in bounded memory whatever the file holds. */
-export async function* readLines(path: string, { signal, atEnd, max }: ReadOptions = {}): AsyncGenerator<RawLine[]> {
+export async function* readLines(path: string, { signal, atEnd, max }: JournalReadOptions = {}): AsyncGenerator<RawLine[]> {
   const file = await open(path, 'r')
   const reader = new LineReader(file, null, max)
   let count = 0

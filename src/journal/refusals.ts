@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import type { Clock, Timer } from '../base/clock.ts'
 import { RateLimit, TokenBucket } from '../base/rate-limit.ts'
 import { MAX_NAMED_REASONS, MAX_NAMED_SOURCES } from '../protocol/limits/daemon.ts'
-import { isOfStranger } from '../protocol/reasons.ts'
+import { isOfUnlisted } from '../protocol/reasons.ts'
 import type { RefusalEvent, RefusalsSuppressedEvent } from './events.ts'
 import type { ArgvCut } from './run-key.ts'
 
@@ -65,7 +65,7 @@ interface Source {
 const sourceOf = (event: RefusalEvent): Source => {
   if (event.event === 'rules') return { kind: 'agent', name: event.agent_id }
   if (event.event !== 'denial') return { kind: 'own', name: event.event === 'refused' ? event.door : event.event }
-  if (!isOfStranger(event.reason)) return { kind: 'agent', name: event.agent_id }
+  if (!isOfUnlisted(event.reason)) return { kind: 'agent', name: event.agent_id }
   return { kind: 'stranger', name: `stranger ${event.agent_id}.${event.machine_id}` }
 }
 
@@ -96,7 +96,7 @@ class Counted {
 
   add(event: RefusalEvent, now: number): void {
     const { kind, name } = sourceOf(event)
-    this.#note(kind === 'stranger' ? kind : 'other', name)
+    this.#record(kind === 'stranger' ? kind : 'other', name)
     this.#more(reasonOf(event), 1)
     this.#count += 1
     this.#to = now
@@ -105,7 +105,7 @@ class Counted {
   /** With what was counted later, if anything. */
   join(later: Counted | null): this {
     if (later === null) return this
-    for (const kind of ['stranger', 'other'] as const) for (const name of later.#names[kind]) this.#note(kind, name)
+    for (const kind of ['stranger', 'other'] as const) for (const name of later.#names[kind]) this.#record(kind, name)
     for (const [reason, count] of later.#reasons) this.#more(reason, count)
     this.#count += later.#count
     this.#to = later.#to
@@ -125,7 +125,7 @@ class Counted {
     }
   }
 
-  #note(kind: 'stranger' | 'other', name: string): void {
+  #record(kind: 'stranger' | 'other', name: string): void {
     if (this.#names[kind].size < MAX_REFUSAL_SOURCES) this.#names[kind].add(name)
   }
 

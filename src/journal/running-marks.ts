@@ -4,9 +4,9 @@ import { errnoOf, errorText } from '../base/errors.ts'
 import { ensurePrivateDir } from '../base/file-permissions.ts'
 import { syncDirectory } from '../base/files.ts'
 import type { Logger } from '../base/log.ts'
-import { type ProcessIdentity, identityFrom, identityText, lifeOf, ownIdentity } from '../base/process-info.ts'
+import { type ProcessIdentity, identityFrom, identityText, processState, ownIdentity } from '../base/process-info.ts'
 import { isRequestId } from '../protocol/ids.ts'
-import { LOCAL_DOORS } from '../protocol/reasons.ts'
+import { LOCAL_INTERFACES } from '../protocol/reasons.ts'
 import { type AnyRunKey, type JournalEvent, type LocalEvent, type LocalRunKey, type LostEvent, isMeshEvent, keyOf } from './events.ts'
 import { parseLine } from './parse-line.ts'
 import type { RunKey } from './run-key.ts'
@@ -214,7 +214,7 @@ interface LocalMark {
 const parseName = (name: string): LocalMark | null => {
   const [, request_id = '', session_id = '', door, client = '', process = ''] = LOCAL_NAME.exec(name) ?? []
   const owner = identityFrom(process)
-  const known = LOCAL_DOORS.find((one) => one === door)
+  const known = LOCAL_INTERFACES.find((one) => one === door)
   if (!isRequestId(request_id) || known === undefined || owner === null) return null
   const key = { door: known, session_id, client_name: Buffer.from(client, 'base64url').toString(), request_id }
   return { name, key, owner }
@@ -227,11 +227,11 @@ const listMarks = async (directory: string): Promise<LocalMark[]> => (await read
 
 /** The runs that go on now, and those whose process cannot be looked at from here. */
 export const listLocalRuns = async (directory: string): Promise<LocalRunKey[]> =>
-  (await listMarks(directory).catch(() => [])).filter(({ owner }) => lifeOf(owner) !== 'gone').map(({ key }) => key)
+  (await listMarks(directory).catch(() => [])).filter(({ owner }) => processState(owner) !== 'gone').map(({ key }) => key)
 
 /** True while the process that has this run lives and the run has not ended. */
 export const isMarked = async (directory: string, requestId: string): Promise<boolean> =>
-  (await listMarks(directory).catch(() => [])).some(({ key, owner }) => key.request_id === requestId && lifeOf(owner) === 'alive')
+  (await listMarks(directory).catch(() => [])).some(({ key, owner }) => key.request_id === requestId && processState(owner) === 'alive')
 
 /**
  * Of the runs of this host's own doors. Several processes have one journal, so a mark names its process as well, and
@@ -246,7 +246,7 @@ export class LocalMarks extends RunMarks {
     try {
       await ensurePrivateDir(this.directory)
       this.leaveOthers(await readdir(this.directory), (name) => parseName(name) !== null)
-      const left = (await listMarks(this.directory)).filter(({ owner }) => lifeOf(owner) === 'gone')
+      const left = (await listMarks(this.directory)).filter(({ owner }) => processState(owner) === 'gone')
       this.#usable = true
       const taken = await Promise.all(left.map(async (mark) => ((await this.#take(mark)) ? [mark.key] : [])))
       return taken.flat()

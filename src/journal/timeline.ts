@@ -37,7 +37,7 @@ export class Timeline {
   }
 
   add(line: JournalLine): void {
-    if (line.event === 'request') this.#entries.set(keyOf(line), { ...this.#begun(line, line.argv), ended_at: null, end: null })
+    if (line.event === 'request') this.#entries.set(keyOf(line), { ...this.#started(line, line.argv), ended_at: null, end: null })
     else if (line.event === 'exit') this.#end(keyOf(line), line.ts, { code: line.code, signal: line.signal })
     else if (line.event === 'lost') this.#end(keyOf(line), null, 'lost')
     else if (line.event === 'denial') this.#refuse(line, line.argv, line.reason)
@@ -45,7 +45,7 @@ export class Timeline {
     else if (line.event === 'refusals_suppressed') this.suppressed += line.count
   }
 
-  #begun(
+  #started(
     line: { readonly ts: string; readonly request_id?: string; readonly agent_id?: string; readonly client_name?: string },
     argv: readonly string[],
   ): Omit<TimelineEntry, 'ended_at' | 'end'> {
@@ -61,6 +61,6 @@ export class Timeline {
 
   #refuse(line: JournalLine & { readonly event: 'denial' | 'refused' }, argv: readonly string[], reason: string): void {
     this.#named += 1
-    this.#entries.set(`refused ${this.#named}`, { ...this.#begun(line, argv), ended_at: line.ts, end: { refused: reason } })
+    this.#entries.set(`refused ${this.#named}`, { ...this.#started(line, argv), ended_at: line.ts, end: { refused: reason } })
   }
 }

@@ -1,7 +1,7 @@
 import { stat } from 'node:fs/promises'
 import { unreadable } from '../base/files.ts'
 import type { AgentId } from '../protocol/ids.ts'
-import { type ChainState, Lives, type Place, type SignedThrough } from './chains.ts'
+import { type ChainState, JournalChains, type JournalPosition, type SignedThrough } from './chains.ts'
 import { type AnyRunKey, type JournalLine, keyOf } from './events.ts'
 import { FIRST_PREV, hashLine } from './line.ts'
 import { type LaterLine, isTorn, parseLaterLine, parseLine } from './parse-line.ts'
@@ -98,7 +98,7 @@ const MAX_CALLED = 64
 export const PROBLEM_KINDS = ['unreadable', 'altered', 'missing', 'out_of_place', 'head_missing', 'signature', 'unfinished'] as const
 export type ProblemKind = (typeof PROBLEM_KINDS)[number]
 
-export type JournalProblem = Place & { readonly kind: ProblemKind; readonly message: string }
+export type JournalProblem = JournalPosition & { readonly kind: ProblemKind; readonly message: string }
 
 export interface ChainHead {
   readonly chain: string
@@ -160,8 +160,8 @@ class Verifier {
   /** Null: it is not known yet. */
   #running: ReadonlySet<string> | null = null
   readonly #chains = new Map<string, ChainState>()
-  readonly #lives: Lives
-  readonly #started = new Map<string, Place>()
+  readonly #lives: JournalChains
+  readonly #started = new Map<string, JournalPosition>()
   readonly #problems: JournalProblem[] = []
   #problemCount = 0
   #lines = 0
@@ -172,7 +172,7 @@ class Verifier {
 
   constructor(options: VerifyOptions) {
     this.#options = options
-    this.#lives = new Lives({ agentId: options.agentId ?? null, continued: options.continued ?? false, chains: this.#chains })
+    this.#lives = new JournalChains({ agentId: options.agentId ?? null, continued: options.continued ?? false, chains: this.#chains })
   }
 
   /** Looks at what runs; of what is taken from then on, nothing is missed that ran before. */
@@ -194,7 +194,7 @@ class Verifier {
     const later = raw.bytes === null || line !== null ? null : parseLaterLine(raw.bytes)
     if (raw.bytes !== null && line !== null) {
       this.#follow(place, line, raw.bytes)
-      this.#note(place, line)
+      this.#record(place, line)
     } else if (raw.bytes !== null && later !== null) {
       this.#follow(place, later, raw.bytes)
       const message = `its event ${JSON.stringify(later.called.slice(0, MAX_CALLED))} is not known to this version of x0x: verify with the one that wrote it, or a later one`
@@ -231,9 +231,9 @@ class Verifier {
     }
   }
 
-  #follow(place: Place, line: JournalLine | LaterLine, bytes: Buffer): void {
+  #follow(place: JournalPosition, line: JournalLine | LaterLine, bytes: Buffer): void {
     const { chain, n, prev } = line
-    const state = this.#chains.get(chain) ?? this.#begin(place, line)
+    const state = this.#chains.get(chain) ?? this.#start(place, line)
     if (n < state.next)
       return this.#report(place, { kind: 'out_of_place', message: `line ${n} of chain ${chain} stands here again or too late` })
     const gap = `lines ${state.next} to ${n - 1} of chain ${chain} are missing before this one`
@@ -253,32 +253,32 @@ class Verifier {
     this.#lives.read(state)
   }
 
-  #begin(place: Place, line: JournalLine | LaterLine): ChainState {
+  #start(place: JournalPosition, line: JournalLine | LaterLine): ChainState {
     const { chain, n, prev } = line
     const altered = (message: string): void => this.#report(place, { kind: 'altered', message })
     if (n === 0 && prev !== FIRST_PREV) altered(`the first line of chain ${chain} names one before it`)
     // How a life begins that a later version has written is not known here.
     if (n === 0 && line.event !== 'began' && line.event !== null) altered(`the first line of chain ${chain} is not how a life begins`)
-    if (n > 0 && this.#options.continued) this.#lives.goOn(chain, place)
+    if (n > 0 && this.#options.continued) this.#lives.resume(chain, place)
     else if (n > 0) {
       const message = `chain ${chain} begins here with line ${n}: give the older file as well, if it was rotated away`
       this.#report(place, { kind: 'head_missing', message })
     }
     const began = line.event === 'began' && n === 0 ? line : null
-    if (began !== null) for (const finding of this.#lives.begin(chain, began, this.#read, this.#inFile)) this.#report(place, finding)
+    if (began !== null) for (const finding of this.#lives.start(chain, began, this.#read, this.#inFile)) this.#report(place, finding)
     const [signer, after] = [this.#lives.keep(began?.signer ?? null), began?.after]
     const state = { id: chain, first: n, next: n, prev, at: 0, signer, signedTo: -1, stopped: false, after }
     this.#chains.set(chain, state)
     return state
   }
 
-  #note(place: Place, line: JournalLine): void {
+  #record(place: JournalPosition, line: JournalLine): void {
     // What has started since we looked may have no end yet.
     if (line.event === 'started' && this.#running === null) this.#started.set(keyOf(line), place)
     else if (line.event === 'exit' || line.event === 'lost') this.#started.delete(keyOf(line))
   }
 
-  #report(place: Place, { kind, message }: { kind: ProblemKind; message: string }): void {
+  #report(place: JournalPosition, { kind, message }: { kind: ProblemKind; message: string }): void {
     this.#problemCount += 1
     if (this.#problems.length < MAX_VERIFY_PROBLEMS) this.#problems.push({ ...place, kind, message })
   }

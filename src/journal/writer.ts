@@ -1,6 +1,6 @@
 import type { Clock, Timer } from '../base/clock.ts'
 import type { SealEvent } from './chain-events.ts'
-import { Life, type LifeComponents, type LifeInit } from './chains.ts'
+import { ChainWriter, type LifeComponents, type LifeInit } from './chains.ts'
 import type { JournalEvent } from './events.ts'
 import { JournalFile } from './file.ts'
 import type { EncodedLine, PreparedLine } from './line.ts'
@@ -29,7 +29,7 @@ const FULL = 'no space left on the disk'
 export class JournalWriter {
   readonly #clock: Clock
   readonly #file: JournalFile
-  readonly #life: Life
+  readonly #life: ChainWriter
   readonly #onDue: () => void
   readonly #onWritten: ((line: Uint8Array) => void) | null
   readonly #due = new Set<'sync' | 'head'>()
@@ -47,7 +47,7 @@ export class JournalWriter {
     const { path, policySha256, floors } = init
     this.#clock = components.clock
     this.#file = new JournalFile({ path, floors })
-    this.#life = new Life(components, { path, policySha256 })
+    this.#life = new ChainWriter(components, { path, policySha256 })
     this.#onDue = init.onDue
     this.#onWritten = init.onWritten
   }
@@ -97,7 +97,7 @@ export class JournalWriter {
       if (opening.length > 0 || batch.slice(0, written).some(({ event }) => !NOTES.has(event))) await this.#sync()
       else if (written > 0) this.#syncTimer ??= this.#timer('sync', NOTE_SYNC_MS)
       // `began` says who signs, and what stands before it is signed at once.
-      if (opening.length > 0 && whole > 0) this.#begun()
+      if (opening.length > 0 && whole > 0) this.#started()
       else if (written > 0 && this.#life.signs) this.#headTimer ??= this.#timer('head', JOURNAL_HEAD_MS)
       if (whole < lines.length) await this.#file.close()
       return written
@@ -137,7 +137,7 @@ export class JournalWriter {
     })
   }
 
-  #begun(): void {
+  #started(): void {
     this.#introduced = this.#file.files
     if (this.#life.signs) this.#due.add('head')
   }
@@ -200,7 +200,7 @@ export const MAX_JOURNAL_QUEUE_BYTES = 16 * 1024 * 1024
 /** One write: larger batches gain nothing and make a torn one worse. */
 const MAX_JOURNAL_BATCH_BYTES = 1024 * 1024
 
-export interface WaitingLine {
+export interface QueuedLine {
   readonly line: PreparedLine
   readonly size: number
   /** Written below the floor of free space, too. */
@@ -211,7 +211,7 @@ export interface WaitingLine {
 
 /** Lines that wait for the disk, in their order and bounded in bytes. */
 export class LineQueue {
-  #lines: WaitingLine[] = []
+  #lines: QueuedLine[] = []
   #bytes = 0
 
   get isEmpty(): boolean {
@@ -222,13 +222,13 @@ export class LineQueue {
     return this.#bytes + size <= MAX_JOURNAL_QUEUE_BYTES
   }
 
-  push(line: WaitingLine): void {
+  push(line: QueuedLine): void {
     this.#bytes += line.size
     this.#lines.push(line)
   }
 
   /** As many as go into one write. */
-  takeBatch(): WaitingLine[] {
+  takeBatch(): QueuedLine[] {
     let bytes = 0
     let count = 0
     for (const { size } of this.#lines) {

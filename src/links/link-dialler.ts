@@ -1,7 +1,7 @@
 import { unlessAborted } from '../base/abort.ts'
 import { AppError } from '../base/errors.ts'
-import { SharedWork } from '../base/wait-queue.ts'
-import type { AddressBook, Candidate } from '../mesh/address-book.ts'
+import { SingleFlight } from '../base/wait-queue.ts'
+import type { AddressBook, DialCandidate } from '../mesh/address-book.ts'
 import type { AgentRecords } from '../mesh/agent-records.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
 import type { DialFailure } from '../mesh/dialler.ts'
@@ -14,7 +14,7 @@ import type { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
 import { asLinkError, giveUpUnanswered } from './link-handshake.ts'
 import type { LinkEntry, LinkTable } from './link-table.ts'
-import { type Link, type LinkPort, isRejected } from './link.ts'
+import { type Link, type LinkExecutor, isRejected } from './link.ts'
 
 /** Of `RESUME_ATTEMPT_MS`, for each address but the one that answered last: one that never answers must leave time for that one. */
 export const RESUME_OTHER_ADDRESS_MS = 500
@@ -26,7 +26,7 @@ export interface LinkDiallerComponents {
   readonly book: Pick<AddressBook, 'addressesOf' | 'candidates' | 'leavesRoomFor'>
   /** Where an agent is of whom nobody near has heard. */
   readonly records?: Pick<AgentRecords, 'find'> | undefined
-  readonly port: Pick<LinkPort, 'identity'>
+  readonly port: Pick<LinkExecutor, 'identity'>
   readonly table: LinkTable
   readonly counters: DmCounters
 }
@@ -42,7 +42,7 @@ export class LinkDialler {
   readonly #parts: LinkDiallerComponents
   readonly #stopping: AbortSignal
   /** Links being made, by agent, or by agent and machine. */
-  readonly #underway = new SharedWork<LinkEntry>()
+  readonly #underway = new SingleFlight<LinkEntry>()
 
   constructor(components: LinkDiallerComponents, init: { stopping: AbortSignal }) {
     this.#parts = components
@@ -88,7 +88,7 @@ export class LinkDialler {
     const usable = existing !== undefined && !dead.includes(existing.link.connection)
     const entry = usable
       ? existing
-      : await this.#underway.join(`${agentId}:${machineId}`, rejoin, signal).catch((error: unknown) => {
+      : await this.#underway.run(`${agentId}:${machineId}`, rejoin, signal).catch((error: unknown) => {
           signal.throwIfAborted()
           throw asLinkError(error)
         })
@@ -136,7 +136,7 @@ export class LinkDialler {
     const existing = this.#parts.table.to(agentId)
     if (existing !== undefined) return existing
     if (agentId === this.#parts.port.identity.agentId) throw new AppError('bad_request', 'an agent needs no link to itself')
-    return this.#underway.join(agentId, async (wanted) => this.#linkToAny(agentId, wanted), signal)
+    return this.#underway.run(agentId, async (wanted) => this.#linkToAny(agentId, wanted), signal)
   }
 
   /** Proven machines first, then the DHT. Claims come last, because any unlisted peer can make them and let each address time out. */
@@ -182,7 +182,7 @@ export class LinkDialler {
   }
 
   /** Where the hash table says that it is, if that is not among what was tried. */
-  async #elsewhere(agentId: AgentId, tried: readonly Candidate[], wanted: AbortSignal): Promise<Candidate | null> {
+  async #elsewhere(agentId: AgentId, tried: readonly DialCandidate[], wanted: AbortSignal): Promise<DialCandidate | null> {
     const card = (await this.#parts.records?.find(agentId, wanted)) ?? null
     if (card === null || !this.#parts.book.leavesRoomFor(agentId, card.machineId)) return null
     const before = tried.find(({ machineId }) => machineId === card.machineId)?.addresses ?? []
@@ -194,7 +194,7 @@ export class LinkDialler {
    * Without `withinMs` the dialler says how long an address may take, once its turn has come: many may be dialled at once.
    * A handshake that has begun is finished, wanted or not: to begin and leave it would be an offence.
    */
-  async #linkTo(agentId: AgentId, candidate: Candidate, wanted: AbortSignal, hurry: Hurry | null = null): Promise<LinkEntry> {
+  async #linkTo(agentId: AgentId, candidate: DialCandidate, wanted: AbortSignal, hurry: Hurry | null = null): Promise<LinkEntry> {
     const withinMs = hurry?.withinMs ?? null
     const limit = AbortSignal.any([wanted, this.#stopping, ...(withinMs === null ? [] : [AbortSignal.timeout(withinMs)])])
     const how = hurry === null ? {} : { othersMs: RESUME_OTHER_ADDRESS_MS, besides: hurry.besides }
@@ -213,7 +213,7 @@ export class LinkDialler {
     const stream = await connection.openStream(LINK_PROTOCOL, limit)
     try {
       const { entry, channel } = await this.#parts.table.make(connection, stream, (handshake) => handshake.initiate(limit))
-      return this.#begin(entry, channel)
+      return this.#start(entry, channel)
     } catch (error) {
       giveUpUnanswered(connection, asLinkError(error))
       throw error
@@ -221,7 +221,7 @@ export class LinkDialler {
   }
 
   /** When the link is old, a new one replaces it and its last channel closes it. */
-  #begin(entry: LinkEntry, channel: DmChannel): LinkEntry {
+  #start(entry: LinkEntry, channel: DmChannel): LinkEntry {
     const { table, counters } = this.#parts
     const { agentId, machineId, decision } = entry.link
     channel.listen()

@@ -26,13 +26,13 @@ import {
   linkM3,
 } from '../protocol/wire/link.ts'
 import type { FrameStream } from './frame-stream.ts'
-import type { LinkFacts, LinkPort } from './link.ts'
+import type { LinkFacts, LinkExecutor } from './link.ts'
 
 /** A peer that we let wait in a handshake for so long may give up: half of the shortest time that ours wait. */
 export const SLOW_ANSWER_MS = 1_000
 
 export interface HandshakeComponents {
-  readonly port: LinkPort
+  readonly port: LinkExecutor
   readonly machineKey: MachineKey
   readonly primitives: Primitives
 }
@@ -46,7 +46,7 @@ export interface Handshake {
 
 /** The network half of one handshake; the executor's half signs and verifies. See `protocol/link.ts`. */
 export class LinkHandshake {
-  readonly #port: LinkPort
+  readonly #port: LinkExecutor
   readonly #machineKey: MachineKey
   readonly #primitives: Primitives
   readonly #frames: FrameStream

@@ -13,7 +13,7 @@ import { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
 import { FrameStream } from './frame-stream.ts'
 import { type Handshake, LinkHandshake, asLinkError } from './link-handshake.ts'
-import { type LinkPort, OpenLink, isAccepted } from './link.ts'
+import { type LinkExecutor, OpenLink, isAccepted } from './link.ts'
 import { NonceSupply } from './nonce-supply.ts'
 import { StreamPool } from './stream-pool.ts'
 
@@ -34,7 +34,7 @@ export interface LinkEntry {
 
 export interface LinkTableComponents {
   readonly node: { readonly shares: Pick<AgentShares, 'onProven'> }
-  readonly port: LinkPort
+  readonly port: LinkExecutor
   readonly machineKey: MachineKey
   readonly primitives: Primitives
   readonly counters: DmCounters

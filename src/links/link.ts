@@ -97,7 +97,7 @@ export class OpenLink implements Link {
 }
 
 /** The part of the executor's port that links and messages need. */
-export type LinkPort = Pick<
+export type LinkExecutor = Pick<
   ExecutorClient,
   | 'identity'
   | 'onLinkDecision'

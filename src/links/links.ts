@@ -9,8 +9,8 @@ import type { AddressBook } from '../mesh/address-book.ts'
 import type { AgentRecords } from '../mesh/agent-records.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
 import type { MeshNode } from '../mesh/node.ts'
-import type { Offence } from '../mesh/penalties.ts'
-import type { Standings } from '../mesh/standings.ts'
+import type { Violation } from '../mesh/penalties.ts'
+import type { PeerClasses } from '../mesh/peer-classes.ts'
 import { type AgentId, type MachineId, shortId } from '../protocol/ids.ts'
 import { LINK_HANDSHAKE_MS, MAX_FRAME_DATA } from '../protocol/limits/wire.ts'
 import type { TrustDecision } from '../protocol/reasons.ts'
@@ -22,15 +22,15 @@ import type { Dispatcher } from './dispatcher.ts'
 import { LinkDialler } from './link-dialler.ts'
 import { asLinkError } from './link-handshake.ts'
 import { type LinkEntry, LinkTable } from './link-table.ts'
-import { type Link, type LinkPort, isAccepted, isRejected } from './link.ts'
+import { type Link, type LinkExecutor, isAccepted, isRejected } from './link.ts'
 import { LinkResponder, StreamAcceptor } from './responder.ts'
 
 export interface LinksComponents {
   readonly node: MeshNode
   readonly book: AddressBook
   readonly records?: Pick<AgentRecords, 'find'>
-  readonly standings: Pick<Standings, 'of'>
-  readonly port: LinkPort
+  readonly standings: Pick<PeerClasses, 'of'>
+  readonly port: LinkExecutor
   readonly machineKey: MachineKey
   readonly primitives: Primitives
   readonly dispatcher: Pick<Dispatcher, 'attach'>
@@ -133,7 +133,7 @@ export class Links implements Startable {
   }
 
   /** The peer of this link asked for what it may not: see `MeshNode.penalise`. An accepted one may err: what it sent may have come too late. */
-  penalise(link: Pick<Link, 'number'>, offence: Offence): void {
+  penalise(link: Pick<Link, 'number'>, offence: Violation): void {
     const entry = this.#table.byNumber(link.number)
     if (entry !== undefined && !isAccepted(entry.link.decision)) this.#parts.node.penalise(entry.link.connection, offence)
   }

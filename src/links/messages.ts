@@ -22,7 +22,7 @@ import {
 import type { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
 import type { Dispatcher } from './dispatcher.ts'
-import { type Link, type LinkPort, isAccepted } from './link.ts'
+import { type Link, type LinkExecutor, isAccepted } from './link.ts'
 import type { Links } from './links.ts'
 
 /** One listener of a feed, read at its own speed. */
@@ -134,7 +134,7 @@ export type DirectEvent =
 export interface MessagesComponents {
   readonly links: Pick<Links, 'openChannel' | 'penalise'>
   readonly dispatcher: Dispatcher
-  readonly port: Pick<LinkPort, 'identity' | 'revocations'>
+  readonly port: Pick<LinkExecutor, 'identity' | 'revocations'>
   readonly counters: DmCounters
   readonly clock: Clock
   readonly log: Logger

@@ -1,18 +1,18 @@
 import { AppError } from '../base/errors.ts'
-import type { LinkPort } from './link.ts'
+import type { LinkExecutor } from './link.ts'
 
 /** Stream nonces asked of the executor at a time. */
 export const NONCE_BATCH = 8
 
 /** Stream nonces of one link, asked of the executor a few at a time so that a stream never waits for one. */
 export class NonceSupply {
-  readonly #port: LinkPort
+  readonly #port: LinkExecutor
   readonly #link: number
   #stock: Uint8Array[] = []
   #refill: Promise<void> | null = null
   #closed = false
 
-  constructor(components: { port: LinkPort }, init: { link: number }) {
+  constructor(components: { port: LinkExecutor }, init: { link: number }) {
     this.#port = components.port
     this.#link = init.link
   }

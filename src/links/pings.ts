@@ -11,7 +11,7 @@ import { BODY_PREFIX_BYTES, PING_PREFIX, PONG_PREFIX, directPing, directPong } f
 import type { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
 import type { Dispatcher } from './dispatcher.ts'
-import { type LinkPort, isAccepted } from './link.ts'
+import { type LinkExecutor, isAccepted } from './link.ts'
 import type { Links } from './links.ts'
 
 /** Pings of ours under way at once. */
@@ -20,7 +20,7 @@ export const MAX_PINGS = 64
 export interface PingsComponents {
   readonly links: Pick<Links, 'openChannel' | 'penalise'>
   readonly dispatcher: Dispatcher
-  readonly port: Pick<LinkPort, 'identity'>
+  readonly port: Pick<LinkExecutor, 'identity'>
   readonly counters: DmCounters
   readonly clock: Clock
 }

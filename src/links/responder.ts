@@ -5,7 +5,7 @@ import type { Logger } from '../base/log.ts'
 import type { AgentShares } from '../mesh/agent-shares.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
 import type { MeshNode } from '../mesh/node.ts'
-import type { Offence } from '../mesh/penalties.ts'
+import type { Violation } from '../mesh/penalties.ts'
 import type { MeshStream } from '../mesh/stream.ts'
 import { shortId, toHex } from '../protocol/ids.ts'
 import { LINK_HANDSHAKE_MS, LINK_RENEW_MS, MAX_LINK_FRAME, MAX_WAITING_STREAMS } from '../protocol/limits/wire.ts'
@@ -16,12 +16,12 @@ import type { Dispatcher } from './dispatcher.ts'
 import { FrameStream } from './frame-stream.ts'
 import { asLinkError, giveUpUnanswered } from './link-handshake.ts'
 import type { LinkEntry, LinkTable } from './link-table.ts'
-import { type LinkPort, isAccepted, isRejected } from './link.ts'
+import { type LinkExecutor, isAccepted, isRejected } from './link.ts'
 
 /** Handshakes at once, by standing, each with places of its own: strangers cannot use up those of named machines, nor these those of accepted contacts. */
 export const HANDSHAKE_PLACES = { accepted: 64, named: 16, stranger: 32 } as const
 /** … of strangers from one remote address, … */
-export const MAX_STRANGER_HANDSHAKES_PER_ADDRESS = 4
+export const MAX_UNLISTED_HANDSHAKES_PER_ADDRESS = 4
 /** … and of one machine: two that crossed. */
 export const MAX_HANDSHAKES_PER_MACHINE = 2
 
@@ -61,7 +61,7 @@ export class HandshakeBudget {
       !this.#underway.has(connection) &&
       hasShare(own.length, alike.length, HANDSHAKE_PLACES[standing]) &&
       machines.length < MAX_HANDSHAKES_PER_MACHINE &&
-      here.length < MAX_STRANGER_HANDSHAKES_PER_ADDRESS
+      here.length < MAX_UNLISTED_HANDSHAKES_PER_ADDRESS
     )
   }
 }
@@ -101,7 +101,7 @@ export class LinkResponder {
     const done = table.expect(connection)
     try {
       const { entry, channel } = await this.#parts.table.make(connection, stream, (handshake) => handshake.respond(this.#stopping))
-      this.#begin(entry, channel)
+      this.#start(entry, channel)
     } catch (error) {
       this.#onFailed(connection, asLinkError(error))
     } finally {
@@ -110,7 +110,7 @@ export class LinkResponder {
     }
   }
 
-  #begin(entry: LinkEntry, channel: DmChannel): void {
+  #start(entry: LinkEntry, channel: DmChannel): void {
     const { table, dispatcher } = this.#parts
     // The initiator renews the link after `LINK_RENEW_MS`; until then, and a little longer, the old one stays.
     table.after(entry, LINK_RENEW_MS + LINK_RENEW_GRACE_MS, () => table.retire(entry))
@@ -151,7 +151,7 @@ export class LinkResponder {
  * leave it costs us signatures, and so is an offence, unless we have ended the connection ourselves (`ours`) or a named
  * machine (`known`) has lost it, or runs another release.
  */
-const offenceOf = ({ code, data }: AppError, { known, ours }: { known: boolean; ours: boolean }): Offence | null => {
+const offenceOf = ({ code, data }: AppError, { known, ours }: { known: boolean; ours: boolean }): Violation | null => {
   if (data['offence'] === 'bad_signature') return 'bad_signature'
   if (code === 'malformed') return 'malformed'
   return data['offence'] !== 'handshake_failed' || ours || (known && (code === 'peer_unreachable' || code === 'upgrade'))
@@ -160,13 +160,13 @@ const offenceOf = ({ code, data }: AppError, { known, ours }: { known: boolean; 
 }
 
 /** Streams of one connection, used or not, for an agent that the trust rules do not accept. */
-export const MAX_STRANGER_STREAMS = 8
+export const MAX_UNLISTED_STREAMS = 8
 
 export interface StreamAcceptorComponents {
   readonly table: LinkTable
   readonly counters: DmCounters
   readonly clock: Clock
-  readonly port: Pick<LinkPort, 'identity'>
+  readonly port: Pick<LinkExecutor, 'identity'>
   readonly dispatcher: Pick<Dispatcher, 'attach'>
 }
 
@@ -191,7 +191,7 @@ export class StreamAcceptor {
   async #serve(connection: MeshConnection, frames: FrameStream): Promise<void> {
     const greeter = await this.#parts.table.linkOn(connection, AbortSignal.timeout(LINK_HANDSHAKE_MS))
     const nonce = await greeter.nonces.take()
-    const waiting = this.#wait(connection, frames, isAccepted(greeter.link.decision) ? MAX_WAITING_STREAMS : MAX_STRANGER_STREAMS)
+    const waiting = this.#wait(connection, frames, isAccepted(greeter.link.decision) ? MAX_WAITING_STREAMS : MAX_UNLISTED_STREAMS)
     const gone = (): void => frames.abort(greeter.gone.signal.reason as Error)
     greeter.gone.signal.addEventListener('abort', gone, { once: true })
     const done = (): void => {
@@ -233,7 +233,7 @@ export class StreamAcceptor {
     const open = streamOpen.decode(first)
     const entry = table.byId(connection, toHex(open.link_id))
     if (entry === undefined) throw new AppError('malformed', 'a stream of no link')
-    if (!isAccepted(entry.link.decision) && table.channelsOn(connection) >= MAX_STRANGER_STREAMS)
+    if (!isAccepted(entry.link.decision) && table.channelsOn(connection) >= MAX_UNLISTED_STREAMS)
       throw new AppError('rate_limited', 'too many streams of an agent that is not accepted')
     counters.add('streams_accepted')
     const channel = new DmChannel(

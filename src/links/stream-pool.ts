@@ -1,7 +1,7 @@
 import type { Clock, Timer } from '../base/clock.ts'
 import { AppError, asError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
-import { Turnstile } from '../base/semaphore.ts'
+import { Semaphore } from '../base/semaphore.ts'
 import { randomBytes } from '../identity/hash.ts'
 import { type AgentId, fromHex } from '../protocol/ids.ts'
 import { LINK_HANDSHAKE_MS, MAX_LINK_FRAME, NONCE_BYTES, PEAK_MS } from '../protocol/limits/wire.ts'
@@ -23,7 +23,7 @@ export class RecentPeak {
     this.#since = components.clock.monotonic()
   }
 
-  note(count: number): void {
+  record(count: number): void {
     this.#turn()
     this.#now = Math.max(this.#now, count)
   }
@@ -76,7 +76,7 @@ export class StreamPool {
   readonly #self: AgentId
   readonly #closed = new AbortController()
   /** The peer ends the oldest of too many unused streams (`MAX_WAITING_STREAMS`), so a burst waits here. */
-  readonly #unused = new Turnstile({ limit: MAX_UNUSED_STREAMS })
+  readonly #unused = new Semaphore({ limit: MAX_UNUSED_STREAMS })
   #spares: Spare[] = []
   readonly #peak: RecentPeak
   #opening = 0
@@ -95,7 +95,7 @@ export class StreamPool {
   async take(signal: AbortSignal): Promise<DmChannel> {
     this.#dropDead()
     this.#inUse += 1
-    this.#peak.note(this.#inUse)
+    this.#peak.record(this.#inUse)
     const spare = this.#spares.shift() ?? (await this.#openNow(signal))
     this.#refill ??= this.#parts.clock.setTimeout(() => this.fill(), REFILL_MS, { unref: true })
     return this.#channel(spare)
@@ -182,7 +182,7 @@ export class StreamPool {
   async #open(signal?: AbortSignal): Promise<Spare> {
     const closed = this.#closed.signal
     const until = signal === undefined ? closed : AbortSignal.any([signal, closed])
-    const leave = await this.#unused.enter(until)
+    const leave = await this.#unused.acquire(until)
     try {
       return { ...(await this.#greeted(until)), leave }
     } catch (error) {

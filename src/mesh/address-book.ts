@@ -11,7 +11,7 @@ import { MAX_CLAIMS_TRIED, type Presences } from './presences.ts'
  * 1, 2, 4, 8 … places to both sides of ours on the ring of their ids: some twice the logarithm of their number. Who has the
  * same contacts comes to the same pairs, so each connection serves both ends; the nearest alone make a ring, so that gossip reaches everybody.
  */
-export const standingAmong = (self: MachineId, machines: readonly MachineId[], most: number): MachineId[] => {
+export const persistentPeers = (self: MachineId, machines: readonly MachineId[], most: number): MachineId[] => {
   const others = [...new Set(machines)].filter((one) => one !== self)
   if (others.length <= most) return others
   const ring = [...others, self].toSorted()
@@ -34,7 +34,7 @@ export interface BookContact {
 }
 
 /** A machine where an agent may be found, best address first. */
-export interface Candidate {
+export interface DialCandidate {
   readonly machineId: MachineId
   readonly addresses: readonly string[]
   /** The machine says that the agent is on it, and nothing proves it. */
@@ -119,15 +119,15 @@ export class AddressBook {
    * Machines of an agent; of a contact with pins only the pinned ones, since our own rules would reject any other. Behind
    * those that are proven a few that merely claim to be its: the handshake will show.
    */
-  candidates(agentId: AgentId): Candidate[] {
+  candidates(agentId: AgentId): DialCandidate[] {
     const seen = this.#seen().filter((one) => one.agent_id === agentId)
     const contact = this.#index().byAgent.get(agentId)
     const proven = this.#machinesOf(contact, seen)
     const claims = (this.#presences?.claimsOf(agentId) ?? []).filter((one) => !proven.includes(one) && this.#isAllowedOn(contact, one))
-    const candidateOf = (machineId: MachineId): Candidate => ({ machineId, addresses: this.addressesOf(machineId) })
+    const candidateOf = (machineId: MachineId): DialCandidate => ({ machineId, addresses: this.addressesOf(machineId) })
     return [
       ...proven.map(candidateOf),
-      ...claims.slice(0, MAX_CLAIMS_TRIED).map((one): Candidate => ({ ...candidateOf(one), isClaim: true })),
+      ...claims.slice(0, MAX_CLAIMS_TRIED).map((one): DialCandidate => ({ ...candidateOf(one), isClaim: true })),
     ]
   }
 
@@ -149,10 +149,10 @@ export class AddressBook {
     return this.#index().hosts
   }
 
-  /** Machines worth a standing connection: the bootstrap list, where kept contacts live, and of the other known and trusted ones as many as `standingAmong` says. */
+  /** Machines worth a standing connection: the bootstrap list, where kept contacts live, and of the other known and trusted ones as many as `persistentPeers` says. */
   wanted(): MachineId[] {
     const { accepted, kept } = this.homes()
-    return [...new Set([...this.#bootstrap.keys(), ...kept, ...standingAmong(this.#self, accepted, this.#standing)])]
+    return [...new Set([...this.#bootstrap.keys(), ...kept, ...persistentPeers(this.#self, accepted, this.#standing)])]
   }
 
   /** Machines of contacts that are not blocked: `accepted` of those of level `known` or `trusted`, `kept` of these the ones to be kept, `named` of the rest. Goes through all contacts and fetched cards once. */

@@ -2,14 +2,14 @@ import { BoundedMap } from '../base/bounded-collections.ts'
 import type { Clock, Timer } from '../base/clock.ts'
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
-import { Turnstile } from '../base/semaphore.ts'
+import { Semaphore } from '../base/semaphore.ts'
 import type { Startable } from '../base/startable.ts'
-import { SharedWork } from '../base/wait-queue.ts'
+import { SingleFlight } from '../base/wait-queue.ts'
 import type { VerifiedCard } from '../identity/card.ts'
 import { type AgentId, shortId } from '../protocol/ids.ts'
-import { type RecordJudge, recordKeyOf } from './dht-record.ts'
-import type { HashTable } from './hash-table.ts'
-import type { OwnCard } from './own-card.ts'
+import { type RecordValidator, recordKeyOf } from './dht-record.ts'
+import type { Dht } from './dht.ts'
+import type { SelfCard } from './self-card.ts'
 
 /** Our own record is put again this often: the machines nearest to it change, and forget. */
 export const PUBLISH_EVERY_MS = 30 * 60_000
@@ -30,9 +30,9 @@ export const ASK_AGAIN_MS = 30_000
 const MAX_REMEMBERED = 256
 
 export interface AgentRecordsComponents {
-  readonly table: Pick<HashTable, 'diagnostics' | 'onServer' | 'options' | 'put' | 'recordsOf'>
-  readonly judge: RecordJudge
-  readonly ownCard: Pick<OwnCard, 'current'>
+  readonly table: Pick<Dht, 'diagnostics' | 'onServer' | 'options' | 'put' | 'recordsOf'>
+  readonly judge: RecordValidator
+  readonly ownCard: Pick<SelfCard, 'current'>
   readonly clock: Clock
   readonly log: Logger
 }
@@ -41,8 +41,8 @@ export interface AgentRecordsComponents {
 export class AgentRecords implements Startable {
   readonly #parts: AgentRecordsComponents
   readonly #agentId: AgentId
-  readonly #underway = new SharedWork<VerifiedCard | null>()
-  readonly #turns = new Turnstile({ limit: MAX_LOOK_UPS })
+  readonly #underway = new SingleFlight<VerifiedCard | null>()
+  readonly #turns = new Semaphore({ limit: MAX_LOOK_UPS })
   readonly #asked = new BoundedMap<AgentId, { readonly at: number; readonly card: VerifiedCard | null }>({ max: MAX_REMEMBERED })
   readonly #stop = new AbortController()
   /** Null while our record is being put. */
@@ -82,11 +82,11 @@ export class AgentRecords implements Startable {
     if (this.#parts.table.options === null) return null
     const asked = this.#asked.get(agentId)
     if (asked !== undefined && this.#parts.clock.monotonic() - asked.at < ASK_AGAIN_MS) return asked.card
-    return this.#underway.join(agentId, async (wanted) => this.#lookFor(agentId, wanted), signal)
+    return this.#underway.run(agentId, async (wanted) => this.#lookFor(agentId, wanted), signal)
   }
 
   async #lookFor(agentId: AgentId, wanted: AbortSignal): Promise<VerifiedCard | null> {
-    const leave = await this.#turns.enter(wanted)
+    const leave = await this.#turns.acquire(wanted)
     const key = recordKeyOf(agentId)
     const settled = new AbortController()
     const limit = AbortSignal.any([this.#limit(wanted, LOOK_UP_MS), settled.signal])

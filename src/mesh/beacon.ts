@@ -8,9 +8,9 @@ import { MAX_PRESENCE_ADDRESSES, MAX_PRESENCE_BYTES, MAX_PRESENCE_SECS, PRESENCE
 import { PRESENCE_TOPIC, presence } from '../protocol/wire/card.ts'
 import { announceable } from './addresses.ts'
 import type { MeshNode } from './node.ts'
-import type { OwnCard } from './own-card.ts'
-import { type Heard, MAX_HEARD_STRANGERS, PRESENCES_PER_SECOND, type Presences } from './presences.ts'
-import type { Reach } from './reach.ts'
+import type { SelfCard } from './self-card.ts'
+import { type PresenceRecord, MAX_HEARD_UNLISTED, PRESENCES_PER_SECOND, type Presences } from './presences.ts'
+import type { Reachability } from './reachability.ts'
 
 /** Presences of this machine: a burst and a rate, together no more than others accept of one machine in any minute. */
 export const OWN_PRESENCES_BURST = 4
@@ -28,14 +28,14 @@ const fairPauseMs = (others: number): number => ((others + 1) / PRESENCES_PER_SE
 
 /** How long one of so many waits between two presences. A table that is full says only that there are more. */
 export const pauseMs = (others: number): number =>
-  others >= MAX_HEARD_STRANGERS ? MAX_PAUSE_MS : Math.min(MAX_PAUSE_MS, Math.max(MIN_PAUSE_MS, fairPauseMs(others)))
+  others >= MAX_HEARD_UNLISTED ? MAX_PAUSE_MS : Math.min(MAX_PAUSE_MS, Math.max(MIN_PAUSE_MS, fairPauseMs(others)))
 
 export interface BeaconComponents {
-  readonly node: Pick<MeshNode, 'addresses' | 'joinTopic' | 'publish'> & { readonly reach: Pick<Reach, 'onAddresses'> }
+  readonly node: Pick<MeshNode, 'addresses' | 'joinTopic' | 'publish'> & { readonly reach: Pick<Reachability, 'onAddresses'> }
   readonly presences: Presences
-  readonly ownCard: Pick<OwnCard, 'current'>
+  readonly ownCard: Pick<SelfCard, 'current'>
   /** Called with each presence that was news. */
-  readonly onHeard: (heard: Heard) => void
+  readonly onHeard: (heard: PresenceRecord) => void
   readonly clock: Clock
   readonly log: Logger
 }

@@ -4,7 +4,7 @@ import type { Clock } from '../base/clock.ts'
 import { AppError, asError, errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { RateLimit } from '../base/rate-limit.ts'
-import { Turnstile } from '../base/semaphore.ts'
+import { Semaphore } from '../base/semaphore.ts'
 import type { Startable } from '../base/startable.ts'
 import { machineIdOfText } from '../identity/machine-key.ts'
 import { type MachineId, shortId } from '../protocol/ids.ts'
@@ -16,8 +16,8 @@ import type { AddressBook } from './address-book.ts'
 import type { MeshConnection } from './connection.ts'
 import type { KnownAgents } from './known-agents.ts'
 import type { MeshNode } from './node.ts'
-import type { OwnCard } from './own-card.ts'
-import type { Heard, Presences } from './presences.ts'
+import type { SelfCard } from './self-card.ts'
+import type { PresenceRecord, Presences } from './presences.ts'
 import type { MeshStream } from './stream.ts'
 
 /** Strangers whose cards are asked for as soon as they are heard of, so that a small mesh knows itself by name; of more only those that somebody asks for. */
@@ -40,7 +40,7 @@ const CLAIMANTS = ''
 
 /** Questions of one kind: each has places of its own, so that whoever answers none of one kind keeps none of another waiting. */
 class Asks {
-  readonly places = new Turnstile({ limit: MAX_ASKS })
+  readonly places = new Semaphore({ limit: MAX_ASKS })
   underway = 0
 }
 
@@ -49,7 +49,7 @@ export interface CardsComponents {
   readonly presences: Pick<Presences, 'of'>
   readonly knownAgents: KnownAgents
   readonly book: Pick<AddressBook, 'mayBe'>
-  readonly ownCard: Pick<OwnCard, 'current'>
+  readonly ownCard: Pick<SelfCard, 'current'>
   /** A card was learnt: of an agent or machine that was not proven before. */
   readonly onNewcomer: () => void
   readonly clock: Clock
@@ -91,7 +91,7 @@ export class Cards implements Startable {
   }
 
   /** A machine has said that it is there. */
-  heard(heard: Heard): void {
+  heard(heard: PresenceRecord): void {
     const { knownAgents, node, book } = this.#parts
     if (knownAgents.renew(heard) || this.#underway.has(heard.machine_id)) return
     const kind = node.isKnown(heard.machine_id) ? 'known' : book.mayBe(heard.agent_id, heard.machine_id) ? 'claimed' : 'stranger'
@@ -106,11 +106,11 @@ export class Cards implements Startable {
     this.#underway.set(heard.machine_id, asking)
   }
 
-  async #ask(heard: Heard, asks: Asks): Promise<void> {
+  async #ask(heard: PresenceRecord, asks: Asks): Promise<void> {
     const { node, log } = this.#parts
     const { machine_id, neighbour, addresses } = heard
     try {
-      await asks.places.within(this.#stop.signal, async () => {
+      await asks.places.use(this.#stop.signal, async () => {
         const nearest = node.connectionsTo(machine_id).at(-1) ?? node.connectionsTo(machineIdOfText(neighbour) ?? '').at(-1)
         // Whoever brought the word may be silent on purpose.
         if (nearest !== undefined && (await this.#askOf(nearest, heard).catch(() => false))) return
@@ -123,12 +123,12 @@ export class Cards implements Startable {
   }
 
   /** A contact's id is claimed for nothing, so each neighbour that brings such claims has a share of its own. */
-  #mayDial({ agent_id, neighbour }: Heard, asks: Asks): boolean {
+  #mayDial({ agent_id, neighbour }: PresenceRecord, asks: Asks): boolean {
     return this.#dialled.allows(`${agent_id} ${neighbour}`) && (asks === this.#asks.known || this.#allDialled.allowsByChance(CLAIMANTS))
   }
 
   /** False when this machine has no such card. */
-  async #askOf(connection: MeshConnection, heard: Heard): Promise<boolean> {
+  async #askOf(connection: MeshConnection, heard: PresenceRecord): Promise<boolean> {
     this.counts.asked += 1
     const limit = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(CARD_ANSWER_MS)])
     const stream = await connection.openStream(CARD_PROTOCOL, limit)
@@ -145,7 +145,7 @@ export class Cards implements Startable {
     return card.length > 0 && this.#learn(Uint8Array.from(card), heard)
   }
 
-  #learn(card: Uint8Array, heard: Heard): boolean {
+  #learn(card: Uint8Array, heard: PresenceRecord): boolean {
     // What the machine says now, not what it said when it was asked.
     const learnt = this.#parts.knownAgents.learn(card, this.#parts.presences.of(heard.machine_id) ?? heard)
     this.counts[learnt === 'refused' ? 'refused' : 'learnt'] += 1

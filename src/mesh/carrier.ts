@@ -35,7 +35,7 @@ export interface CarrierInit {
 }
 
 /** A connection that we carry. What is in it only its two ends know. */
-interface Carried {
+interface PeerStreamHandler {
   readonly from: MachineId
   readonly to: MachineId
   readonly sinceMs: number
@@ -50,7 +50,7 @@ export class Carrier {
   readonly #parts: CarrierComponents
   readonly #bucket: TokenBucket
   /** The oldest first. */
-  readonly #carried = new Map<Carried, CarriedStreams>()
+  readonly #carried = new Map<PeerStreamHandler, CarriedStreams>()
   readonly #refused: Record<(typeof REFUSALS)[number], number> = { stranger: 0, full: 0, machine_full: 0 }
   #total = { connections: 0, bytes: 0 }
   /** Unpaid bytes of each agent or machine that has dialled through us: while it owes any, nothing more is taken on its connections. Whoever was paid for last comes last. */
@@ -81,7 +81,7 @@ export class Carrier {
 
   /** Once for each. The oldest of the same two makes room. It may be one too many all the same, since others were asked for meanwhile. */
   carry({ from, to, here, there }: CarriedEnds): void {
-    const carried: Carried = { from, to, sinceMs: this.#parts.clock.monotonic(), bytes: 0 }
+    const carried: PeerStreamHandler = { from, to, sinceMs: this.#parts.clock.monotonic(), bytes: 0 }
     const holder = this.#holderOf(from)
     const streams = new CarriedStreams({
       ends: { here, there },
@@ -126,7 +126,7 @@ export class Carrier {
   }
 
   /** The oldest between the same two, whoever of them asked, where one more would be too many. */
-  #tooManyOf(from: MachineId, to: MachineId): Carried | undefined {
+  #tooManyOf(from: MachineId, to: MachineId): PeerStreamHandler | undefined {
     const same = [...this.#carried.keys()].filter((one) => (one.from === from && one.to === to) || (one.from === to && one.to === from))
     return same.length >= MAX_CARRIED_OF_PAIR ? same[0] : undefined
   }
@@ -143,11 +143,11 @@ export class Carrier {
     return this.#parts.agentOf(machineId) ?? machineId
   }
 
-  #end(carried: Carried, reason: string): void {
+  #end(carried: PeerStreamHandler, reason: string): void {
     this.#carried.get(carried)?.abort(new AppError('rate_limited', reason))
   }
 
-  #onBytes(carried: Carried, holder: string, count: number): void {
+  #onBytes(carried: PeerStreamHandler, holder: string, count: number): void {
     carried.bytes += count
     this.#total.bytes += count
     this.#owed.set(holder, (this.#owed.get(holder) ?? 0) + count)

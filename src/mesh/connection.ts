@@ -43,7 +43,7 @@ export class MeshConnection {
     this.address = components.connection.remoteAddr.toString()
     this.host = hostOf(components.connection.remoteAddr)
     this.relay = relayOfText(this.address)
-    // libp2p's hole punching ends the relayed connection as soon as there is another, with all that runs on it: see `DirectWays`.
+    // libp2p's hole punching ends the relayed connection as soon as there is another, with all that runs on it: see `DirectUpgrades`.
     if (this.relay !== null) components.connection.close = async () => undefined
     this.#meter = trafficMeterOf(components.connection)
   }

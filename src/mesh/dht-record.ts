@@ -23,7 +23,7 @@ export const agentOfKey = (key: Uint8Array): AgentId | null => {
 const wrong = (what: string): AppError => new AppError('malformed', `a record of the hash table ${what}`)
 
 /** Which records of the hash table are believed: a card for other daemons, of that very agent, in its time, and none older than one that we have seen. */
-export class RecordJudge {
+export class RecordValidator {
   readonly #clock: Pick<Clock, 'now'>
   readonly #bringer = new AsyncLocalStorage<string>()
   /** How many were not believed. */

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { unlessAborted } from '../base/abort.ts'
 import { BoundedMap } from '../base/bounded-collections.ts'
 import { AppError, errorText } from '../base/errors.ts'
-import { Turnstile } from '../base/semaphore.ts'
+import { Semaphore } from '../base/semaphore.ts'
 import { type MachineId, shortId } from '../protocol/ids.ts'
 import { RELAYED_DIAL_AFTER_MS } from '../protocol/limits/mesh.ts'
 import {
@@ -106,8 +106,8 @@ export class Dialler {
   /** Of known machines only: a host of the local network can have us dial any number of others. */
   readonly #reached = new BoundedMap<MachineId, string>({ max: MAX_CONNECTIONS })
   /** Here and not in libp2p's own queue, where the time of who waits would run out. */
-  readonly #dialling = new Turnstile({ limit: MAX_PARALLEL_DIALS })
-  readonly #background = new Turnstile({ limit: MAX_UNAWAITED_DIALS })
+  readonly #dialling = new Semaphore({ limit: MAX_PARALLEL_DIALS })
+  readonly #background = new Semaphore({ limit: MAX_UNAWAITED_DIALS })
   readonly #precedence = new DialPrecedence()
 
   constructor(components: DiallerComponents) {
@@ -118,10 +118,10 @@ export class Dialler {
   async dial(machineId: MachineId, addresses: readonly string[], signal: AbortSignal, options: DialOptions = {}): Promise<Connection> {
     const dialAny = async (limit: AbortSignal): Promise<Connection> => this.#dialAny(machineId, addresses, limit, options)
     if (options.background !== true)
-      return this.#dialling.within(signal, async () => this.#precedence.awaited(machineId, signal, async () => dialAny(signal)))
+      return this.#dialling.use(signal, async () => this.#precedence.awaited(machineId, signal, async () => dialAny(signal)))
     const giveWay = async (): Promise<Connection> =>
       this.#precedence.background(machineId, async (given) => dialAny(AbortSignal.any([signal, given])))
-    return this.#background.within(signal, async () => this.#dialling.within(signal, giveWay))
+    return this.#background.use(signal, async () => this.#dialling.use(signal, giveWay))
   }
 
   async #dialAny(machineId: MachineId, addresses: readonly string[], signal: AbortSignal, options: DialOptions): Promise<Connection> {

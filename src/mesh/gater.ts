@@ -2,11 +2,11 @@ import type { ConnectionGater, MultiaddrConnection, PeerId } from '@libp2p/inter
 import { BoundedMap } from '../base/bounded-collections.ts'
 import { AppError } from '../base/errors.ts'
 import type { MachineId } from '../protocol/ids.ts'
-import { MAX_STRANGERS_PER_RELAY, MAX_UNPROVEN_CONNECTIONS } from '../protocol/limits/mesh.ts'
-import { MAX_CONNECTIONS, MAX_STRANGER_CONNECTIONS } from '../protocol/limits/wire.ts'
+import { MAX_UNLISTED_PER_RELAY, MAX_UNPROVEN_CONNECTIONS } from '../protocol/limits/mesh.ts'
+import { MAX_CONNECTIONS, MAX_UNLISTED_CONNECTIONS } from '../protocol/limits/wire.ts'
 import { hostOf, isBehindRelay, machineIdOf } from './addresses.ts'
 import type { AgentShares } from './agent-shares.ts'
-import type { Reach } from './reach.ts'
+import type { Reachability } from './reachability.ts'
 
 /** Machines that neither a pin nor the ACL names whose hosts are remembered, so that what strangers did at those hosts does not keep the machines out; of more, the host with most loses its oldest … */
 export const MAX_REMEMBERED_MACHINES = 2_048
@@ -46,9 +46,9 @@ export class KnownHosts {
 }
 
 /** Strangers of one host: an eighth of their places. */
-export const MAX_STRANGERS_PER_HOST = 64
+export const MAX_UNLISTED_PER_HOST = 64
 /** Connections of a machine that has proven no accepted agent: two that crossed, and two that are left of before. The oldest makes room. */
-export const MAX_CONNECTIONS_PER_STRANGER = 4
+export const MAX_CONNECTIONS_PER_UNLISTED = 4
 /** Connections of a machine that has proven one: see also `AgentShares`. The oldest makes room. */
 export const MAX_CONNECTIONS_PER_MACHINE = 32
 
@@ -72,7 +72,7 @@ export interface GateView {
 export interface GateComponents {
   readonly view: GateView
   /** What we carry for others. */
-  readonly reach: Pick<Reach, 'mayReserve' | 'mayCarry'>
+  readonly reach: Pick<Reachability, 'mayReserve' | 'mayCarry'>
   readonly shares: Pick<AgentShares, 'agentOf'>
 }
 
@@ -81,10 +81,10 @@ const REFUSALS = ['too_fast', 'no_machine', 'penalty', 'stranger', 'host_full', 
 type Refusal = (typeof REFUSALS)[number]
 
 /** What we use of an inbound connection. Its `timeline` is the same object in the `Connection` that libp2p makes of it, and so identifies both. */
-export type Incoming = Pick<MultiaddrConnection, 'remoteAddr' | 'timeline' | 'addEventListener' | 'abort'>
+export type InboundConnection = Pick<MultiaddrConnection, 'remoteAddr' | 'timeline' | 'addEventListener' | 'abort'>
 
 /** The upgraded connection: a `MeshConnection`. */
-export interface Held {
+export interface AdmittedConnection {
   /** See `MeshConnection.idle`. */
   readonly idle: boolean
   abort(reason: Error): void
@@ -92,12 +92,12 @@ export interface Held {
 
 /** An inbound connection, from before its first byte until it is closed. */
 interface Guest {
-  readonly incoming: Incoming
+  readonly incoming: InboundConnection
   readonly host: string
   /** Null until Noise has proven the machine. */
   machineId: MachineId | null
   /** Null until libp2p has upgraded the connection, which is a moment after `machineId` is known. */
-  held: Held | null
+  held: AdmittedConnection | null
   /** We closed it to make room, so that it ended unproven is no offence. */
   dropped: boolean
 }
@@ -108,7 +108,7 @@ interface Guest {
  * agent or host that has most of them loses one. Any address may be dialled, loopback included, as a card may name any; how many strangers
  * are is bounded elsewhere.
  */
-export class Gate implements ConnectionGater {
+export class ConnectionGate implements ConnectionGater {
   readonly #view: GateView
   readonly #reach: GateComponents['reach']
   readonly #shares: GateComponents['shares']
@@ -154,7 +154,7 @@ export class Gate implements ConnectionGater {
   }
 
   /** libp2p has upgraded the inbound connection with this timeline. */
-  opened(timeline: object, held: Held): void {
+  opened(timeline: object, held: AdmittedConnection): void {
     const guest = this.#guests.get(timeline)
     if (guest !== undefined) guest.held = held
   }
@@ -179,7 +179,7 @@ export class Gate implements ConnectionGater {
   }
 
   /** Before Noise, when only the address is known. */
-  denyInboundConnection(connection: Incoming): boolean {
+  denyInboundConnection(connection: InboundConnection): boolean {
     const host = hostOf(connection.remoteAddr)
     if (!this.#view.mayBegin(host, this.#hosts.has(host))) return this.#refuse('too_fast')
     const guest: Guest = { incoming: connection, host, machineId: null, held: null, dropped: false }
@@ -194,7 +194,7 @@ export class Gate implements ConnectionGater {
   }
 
   /** Once Noise has proven the machine. */
-  denyInboundEncryptedConnection(peer: PeerId, connection: Incoming): boolean {
+  denyInboundEncryptedConnection(peer: PeerId, connection: InboundConnection): boolean {
     const machineId = machineIdOf(peer)
     const guest = this.#guests.get(connection.timeline)
     if (machineId === null || guest === undefined) return this.#refuse('no_machine')
@@ -205,7 +205,7 @@ export class Gate implements ConnectionGater {
     if (stranger && !this.#strangers) return this.#refuse('stranger')
     const reason = stranger ? this.#noRoomFor(guest) : null
     if (reason !== null) return this.#refuse(reason)
-    this.#dropOldestOf(machineId, this.#shares.agentOf(machineId) === null ? MAX_CONNECTIONS_PER_STRANGER : MAX_CONNECTIONS_PER_MACHINE)
+    this.#dropOldestOf(machineId, this.#shares.agentOf(machineId) === null ? MAX_CONNECTIONS_PER_UNLISTED : MAX_CONNECTIONS_PER_MACHINE)
     if (!this.#makesRoomFor(guest)) return this.#refuse('all_full')
     if (!stranger) this.remember(guest.host, machineId)
     return false
@@ -215,12 +215,12 @@ export class Gate implements ConnectionGater {
   #noRoomFor(newcomer: Guest): Refusal | null {
     const here = this.#countByHost((guest) => this.#isStranger(guest))
     const mine = here.get(newcomer.host) ?? 0
-    if (mine > (isBehindRelay(newcomer.host) ? MAX_STRANGERS_PER_RELAY : MAX_STRANGERS_PER_HOST)) return 'host_full'
+    if (mine > (isBehindRelay(newcomer.host) ? MAX_UNLISTED_PER_RELAY : MAX_UNLISTED_PER_HOST)) return 'host_full'
     const all = [...here.values()].reduce(
       (sum, count) => sum + count,
       this.#view.dialled().filter((one) => !this.#view.isKnown(one)).length,
     )
-    if (all <= MAX_STRANGER_CONNECTIONS) return null
+    if (all <= MAX_UNLISTED_CONNECTIONS) return null
     const [, most] = fullestOf(here)
     const crowded = [...this.#guests.values()].filter((one) => one !== newcomer && this.#isStranger(one) && here.get(one.host) === most)
     const leaving = crowded.find(({ held }) => held?.idle === true) ?? (mine < most ? crowded[0] : undefined)
@@ -266,7 +266,7 @@ export class Gate implements ConnectionGater {
     if (own.length > limit) this.#drop(own[0]!, own[0]!.incoming)
   }
 
-  /** Above `MAX_UNPROVEN_CONNECTIONS` the fullest host loses its oldest unproven connection, hosts in `KnownHosts` after all others: a machine that we know may be about to prove itself there. */
+  /** Above `MAX_UNPROVEN_CONNECTIONS` the fullest host loses its oldest unproven connection, hosts in `ResolvableHosts` after all others: a machine that we know may be about to prove itself there. */
   #makeRoomForUnproven(): void {
     const unproven = [...this.#guests.values()].filter(({ machineId }) => machineId === null)
     if (unproven.length <= MAX_UNPROVEN_CONNECTIONS) return
@@ -277,7 +277,7 @@ export class Gate implements ConnectionGater {
     if (oldest !== undefined) this.#drop(oldest)
   }
 
-  #drop(guest: Guest, end: Pick<Held, 'abort'> = guest.held ?? guest.incoming): void {
+  #drop(guest: Guest, end: Pick<AdmittedConnection, 'abort'> = guest.held ?? guest.incoming): void {
     guest.dropped = true
     this.#forget(guest)
     end.abort(new AppError('rate_limited', 'its place was needed'))

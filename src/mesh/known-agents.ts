@@ -3,10 +3,10 @@ import type { Clock } from '../base/clock.ts'
 import { type VerifiedCard, verifyCard } from '../identity/card.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { ANNOUNCE_DOMAIN, signedCard } from '../protocol/wire/card.ts'
-import type { Heard } from './presences.ts'
+import type { PresenceRecord } from './presences.ts'
 
 /** Unlisted agents that are kept. If there are more, the neighbour that brought most loses its oldest. */
-export const MAX_STRANGERS = 1_024
+export const MAX_UNLISTED = 1_024
 /** Machines on which one contact is known by its cards. Each has budgets and 32 connections of its own, together as many as all unlisted agents. */
 export const MAX_KNOWN_MACHINES = 16
 
@@ -21,7 +21,7 @@ export interface SeenAgent {
 }
 
 /** … and until when its card may be believed at all, however long its machine speaks of it. */
-type KeptAgent = SeenAgent & { readonly card_expires_at_ms: number }
+type KnownAgentRecord = SeenAgent & { readonly card_expires_at_ms: number }
 
 export interface KnownAgentsComponents {
   readonly clock: Pick<Clock, 'now'>
@@ -35,15 +35,15 @@ export interface KnownAgentsComponents {
 export class KnownAgents {
   readonly #parts: KnownAgentsComponents
   /** Oldest news first. */
-  readonly #seen: BoundedMap<string, KeptAgent>
+  readonly #seen: BoundedMap<string, KnownAgentRecord>
 
   constructor(components: KnownAgentsComponents) {
     this.#parts = components
-    this.#seen = new BoundedMap({ max: MAX_STRANGERS, isApart: (_, { agent_id }) => components.isContact(agent_id) })
+    this.#seen = new BoundedMap({ max: MAX_UNLISTED, isApart: (_, { agent_id }) => components.isContact(agent_id) })
   }
 
   /** A machine that speaks of a card that we have holds as long as it says, and no longer than the card. False when we have none that is as new. */
-  renew(heard: Heard): boolean {
+  renew(heard: PresenceRecord): boolean {
     const key = keyOf(heard.agent_id, heard.machine_id)
     const known = this.#seen.get(key)
     if (known === undefined || known.issued_at_ms < heard.card_issued_at_ms || known.card_expires_at_ms <= this.#parts.clock.now())
@@ -54,7 +54,7 @@ export class KnownAgents {
   }
 
   /** Adds a card that a peer handed over. Its machine has said itself whose it is, so two keys stand behind the pair. */
-  learn(data: Uint8Array, heard: Heard): 'newcomer' | 'known' | 'refused' {
+  learn(data: Uint8Array, heard: PresenceRecord): 'newcomer' | 'known' | 'refused' {
     try {
       const card = verifyCard(signedCard.decode(data), ANNOUNCE_DOMAIN, this.#parts.clock.now())
       if (card.machineId !== heard.machine_id || card.agentId !== heard.agent_id || card.issuedAt < heard.card_issued_at_ms)
@@ -73,7 +73,7 @@ export class KnownAgents {
   }
 
   /** Answers whether this agent was not known on this machine. */
-  #remember(card: VerifiedCard, heard: Heard): boolean {
+  #remember(card: VerifiedCard, heard: PresenceRecord): boolean {
     const key = keyOf(card.agentId, card.machineId)
     const newcomer = !this.#seen.has(key)
     const seen = {

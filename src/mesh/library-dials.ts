@@ -2,12 +2,12 @@ import { BoundedMap } from '../base/bounded-collections.ts'
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import { RateLimit } from '../base/rate-limit.ts'
-import { Turnstile } from '../base/semaphore.ts'
+import { Semaphore } from '../base/semaphore.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { perMinute } from '../protocol/limits/mesh.ts'
 import { MAX_DIAL_ADDRESSES } from '../protocol/limits/wire.ts'
 import { relayOfText } from './addresses.ts'
-import type { TableWays } from './libp2p/table-ways.ts'
+import type { DhtDialer } from './libp2p/dht-dialer.ts'
 
 /** Addresses that the hash table dials a minute, of machines of each kind: a look-up asks some tens of servers, and any of them may name any number of machines at any addresses … */
 export const ENGINE_ADDRESSES_PER_MINUTE = 240
@@ -18,7 +18,7 @@ export const ENGINE_DIALS_OF_MACHINE = 4
 /** … so many machines of each kind at once, since an address that is made up need not answer … */
 export const ENGINE_DIALS_AT_ONCE = 3
 /** … and whose connections stay, of all strangers that were dialled: a quarter of strangers' places. */
-export const MAX_ENGINE_STRANGERS = 128
+export const MAX_ENGINE_UNLISTED = 128
 /** Machines of which it is remembered where a server has said that they are; of more, the server that named most loses its oldest. */
 const MAX_NAMED_REMEMBERED = 1_024
 
@@ -52,14 +52,14 @@ type Kind = 'known' | 'seen' | 'named'
  * files do. A stranger also where a server says so, so that a server can have us knock at any host: so often, and not where strangers
  * may not come. libp2p's other services dial for machines that we know alone, and dials of ours have bounds of their own (`Dialler`).
  */
-export class EngineDials implements TableWays {
+export class EngineDials implements DhtDialer {
   readonly #parts: EngineDialsComponents
   readonly #strangers: boolean
   readonly #addresses: RateLimit
   readonly #ofServer: RateLimit
   readonly #ofMachine: RateLimit
   /** Of each kind, so that who makes up addresses keeps nobody waiting who is there. */
-  readonly #turns: Readonly<Record<Kind, Turnstile>>
+  readonly #turns: Readonly<Record<Kind, Semaphore>>
   readonly #named = new BoundedMap<MachineId, Named>({ max: MAX_NAMED_REMEMBERED })
   /** How often each is being dialled by us. */
   readonly #ours = new Map<MachineId, number>()
@@ -70,7 +70,7 @@ export class EngineDials implements TableWays {
     this.#addresses = new RateLimit(components, perMinute(ENGINE_ADDRESSES_PER_MINUTE))
     this.#ofServer = new RateLimit(components, perMinute(ENGINE_ADDRESSES_OF_SERVER))
     this.#ofMachine = new RateLimit(components, perMinute(ENGINE_DIALS_OF_MACHINE))
-    const turns = (): Turnstile => new Turnstile({ limit: ENGINE_DIALS_AT_ONCE })
+    const turns = (): Semaphore => new Semaphore({ limit: ENGINE_DIALS_AT_ONCE })
     this.#turns = { known: turns(), seen: turns(), named: turns() }
   }
 
@@ -101,7 +101,7 @@ export class EngineDials implements TableWays {
   async reach(machineId: MachineId, own: readonly string[], signal: AbortSignal): Promise<void> {
     const { isKnown, addressesOf, dial } = this.#parts
     const kind = isKnown(machineId) ? 'known' : own.length > 0 ? 'seen' : 'named'
-    await this.#turns[kind].within(signal, async () => {
+    await this.#turns[kind].use(signal, async () => {
       const named = kind === 'named' ? this.#named.get(machineId) : undefined
       const all = kind === 'known' ? [...own, ...addressesOf(machineId)] : (named?.addresses ?? own)
       // What a relay carries is limited, and libp2p opens no stream of the table there.
@@ -117,7 +117,7 @@ export class EngineDials implements TableWays {
   }
 
   #mayReach(machineId: MachineId, kind: Kind, addresses: number, named: Named | undefined): boolean {
-    if (kind !== 'known' && (!this.#strangers || this.#parts.strangersDialled() >= MAX_ENGINE_STRANGERS)) return false
+    if (kind !== 'known' && (!this.#strangers || this.#parts.strangersDialled() >= MAX_ENGINE_UNLISTED)) return false
     if (!this.#ofMachine.allows(machineId)) return false
     return (named === undefined || this.#ofServer.allows(named.source, addresses)) && this.#addresses.allows(kind, addresses)
   }

@@ -6,22 +6,22 @@ import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import type { MachineKey } from '../identity/machine-key.ts'
 import type { MachineId } from '../protocol/ids.ts'
-import type { Metered, Standing } from '../protocol/limits/mesh.ts'
+import type { Metered, PeerClass } from '../protocol/limits/mesh.ts'
 import { MAX_CARD_ADDRESSES, MAX_STREAMS_PER_CONNECTION } from '../protocol/limits/wire.ts'
 import { AgentShares } from './agent-shares.ts'
 import type { MeshConnection } from './connection.ts'
-import type { RecordJudge } from './dht-record.ts'
+import type { RecordValidator } from './dht-record.ts'
 import { type DialOptions, Dialler } from './dialler.ts'
-import { Gate } from './gater.ts'
-import { type DhtMode, HashTable } from './hash-table.ts'
+import { ConnectionGate } from './gater.ts'
+import { type DhtMode, Dht } from './dht.ts'
 import { type TopicValidator, joinTopic, watchGossip } from './libp2p/gossip.ts'
 import { type MeshServices, libp2pOptions, listenError } from './libp2p/options.ts'
 import { forgetGonePeers, onFirstHeard } from './libp2p/peer-store.ts'
 import { EngineDials } from './library-dials.ts'
 import { OpenConnections } from './open-connections.ts'
 import { PeerLimits } from './peer-limits.ts'
-import type { Offence } from './penalties.ts'
-import { Reach } from './reach.ts'
+import type { Violation } from './penalties.ts'
+import { Reachability } from './reachability.ts'
 import { Sources } from './sources.ts'
 import { MeshStream } from './stream.ts'
 
@@ -30,7 +30,7 @@ export interface MeshNodeComponents {
   readonly machineKey: MachineKey
   readonly log: Logger
   /** Of records of the hash table; without it there is none. */
-  readonly judge?: RecordJudge
+  readonly judge?: RecordValidator
 }
 
 export interface MeshNodeInit {
@@ -61,17 +61,17 @@ export type StreamHandler = (connection: MeshConnection, stream: MeshStream) => 
  */
 export class MeshNode implements Startable {
   /** What contacts, ACL and bootstrap list say of a machine: those that are named go before strangers, the accepted before the rest. */
-  standing: (machineId: MachineId) => Standing = () => 'stranger'
+  standing: (machineId: MachineId) => PeerClass = () => 'stranger'
   /** Whether a pin or the ACL names this machine. */
   isListed: (machineId: MachineId) => boolean = () => false
   readonly shares: AgentShares
   /** How it is reached through others, and what it carries for them. */
-  readonly reach: Reach
-  readonly table: HashTable
+  readonly reach: Reachability
+  readonly table: Dht
   readonly #machineKey: MachineKey
   readonly #sources: Sources
   readonly #limits: PeerLimits
-  readonly #gate: Gate
+  readonly #gate: ConnectionGate
   readonly #engineDials: EngineDials
   readonly #init: MeshNodeInit
   readonly #handlers = new Map<string, StreamHandler>()
@@ -85,7 +85,7 @@ export class MeshNode implements Startable {
 
   constructor(components: MeshNodeComponents, init: MeshNodeInit) {
     this.#machineKey = components.machineKey
-    this.table = new HashTable(components, { mode: init.dht ?? 'off' })
+    this.table = new Dht(components, { mode: init.dht ?? 'off' })
     this.#init = init
     const outsideHosts = (): number => this.#gate.outsideHosts()
     this.#sources = new Sources({ ...components, outsideHosts }, { standing: (machineId) => this.standing(machineId) })
@@ -106,9 +106,9 @@ export class MeshNode implements Startable {
       onOpened: ({ timeline }, connection) => this.#gate.opened(timeline, connection),
     })
     this.shares = new AgentShares({ connections: this.#connections })
-    this.reach = new Reach({ ...components, shares: this.shares }, { relay: init.relay ?? false })
+    this.reach = new Reachability({ ...components, shares: this.shares }, { relay: init.relay ?? false })
     const { reach, shares, strangersMayCome: strangers } = this
-    this.#gate = new Gate({ view: this.#gateView(), reach, shares }, { strangers, connections: init.connections })
+    this.#gate = new ConnectionGate({ view: this.#gateView(), reach, shares }, { strangers, connections: init.connections })
     this.#limits = new PeerLimits({ sources: this.#sources, connections: this.#connections, log: components.log })
   }
 
@@ -199,7 +199,7 @@ export class MeshNode implements Startable {
   }
 
   /** See `PeerLimits`. */
-  penalise(connection: MeshConnection, offence: Offence): void {
+  penalise(connection: MeshConnection, offence: Violation): void {
     this.#limits.penalise(connection, offence)
   }
 
@@ -220,7 +220,7 @@ export class MeshNode implements Startable {
   }
 
   /** Whom we have had enough of, and how many connections were refused for what: for `/diagnostics/mesh`. */
-  refusals(): ReturnType<Sources['diagnostics']> & { refused: Gate['refusals'] & { readonly agent_full: number } } {
+  refusals(): ReturnType<Sources['diagnostics']> & { refused: ConnectionGate['refusals'] & { readonly agent_full: number } } {
     return { ...this.#sources.diagnostics(), refused: { ...this.#gate.refusals, agent_full: this.shares.closed } }
   }
 
@@ -275,7 +275,7 @@ export class MeshNode implements Startable {
     return connection
   }
 
-  #gateView(): ConstructorParameters<typeof Gate>[0]['view'] {
+  #gateView(): ConstructorParameters<typeof ConnectionGate>[0]['view'] {
     return {
       isKnown: (machineId) => this.isKnown(machineId),
       isListed: (machineId) => this.isListed(machineId),

@@ -6,8 +6,8 @@ import type { Metered } from '../protocol/limits/mesh.ts'
 import type { MeshConnection } from './connection.ts'
 import type { GossipWatch } from './libp2p/gossip.ts'
 import type { Traffic } from './libp2p/traffic.ts'
-import type { Offence } from './penalties.ts'
-import type { Charge, Sources } from './sources.ts'
+import type { Violation } from './penalties.ts'
+import type { RateVerdict, Sources } from './sources.ts'
 
 export interface PeerLimitsComponents {
   readonly sources: Sources
@@ -24,7 +24,7 @@ export class PeerLimits implements GossipWatch {
   }
 
   /** Notes an offence of this peer's source. When the source is refused by that, all of its connections are aborted. */
-  penalise(connection: MeshConnection, offence: Offence): void {
+  penalise(connection: MeshConnection, offence: Violation): void {
     const { connections, log, sources } = this.#parts
     const source = sources.of(connection)
     if (!sources.penalise(source, offence)) return
@@ -66,7 +66,7 @@ export class PeerLimits implements GossipWatch {
   }
 
   /** `too_much` is an offence, and ends these connections. `crowded` is none: strangers together leave no room, and this one may have done little. */
-  #charge(connections: readonly MeshConnection[], what: Metered, count: number): Charge {
+  #charge(connections: readonly MeshConnection[], what: Metered, count: number): RateVerdict {
     const [first] = connections
     if (first === undefined) return 'too_much'
     const charge = this.#parts.sources.charge(first, what, count)

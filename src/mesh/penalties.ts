@@ -25,8 +25,8 @@ export const MAX_PENALTY_MS = 600_000
 export const MAX_PENALISED_SOURCES = 4_096
 
 /** What a source is penalised for. */
-export type Offence = keyof typeof PENALTY_MS
-export const OFFENCES = Object.keys(PENALTY_MS) as Offence[]
+export type Violation = keyof typeof PENALTY_MS
+export const VIOLATIONS = Object.keys(PENALTY_MS) as Violation[]
 
 interface Penalty {
   /** Monotonic milliseconds. */
@@ -34,7 +34,7 @@ interface Penalty {
   /** Enough has come together: the source is refused until then. */
   refused: boolean
   /** The last. */
-  offence: Offence
+  offence: Violation
 }
 
 /** One source as `/diagnostics/mesh` shows it. */
@@ -42,7 +42,7 @@ export interface PenaltyJson {
   source: string
   refused: boolean
   /** What it did last. */
-  offence: Offence
+  offence: Violation
   /** Seconds that are left. */
   secs: number
 }
@@ -61,7 +61,7 @@ export class Penalties {
   }
 
   /** True when the source is refused from now on. */
-  penalise(source: string, offence: Offence): boolean {
+  penalise(source: string, offence: Violation): boolean {
     const now = this.#clock.monotonic()
     const before = this.#current(source)
     const until = Math.min(Math.max(before?.until ?? now, now) + PENALTY_MS[offence], now + MAX_PENALTY_MS)

@@ -7,21 +7,21 @@ import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { perMinute } from '../protocol/limits/mesh.ts'
 import { MAX_CLOCK_SKEW_MS, MAX_PRESENCE_BYTES, PRESENCES_PER_MINUTE } from '../protocol/limits/wire.ts'
 import { type Presence, isOfLaterPresence, presence } from '../protocol/wire/card.ts'
-import type { Verdict } from './libp2p/gossip.ts'
+import type { MessageVerdict } from './libp2p/gossip.ts'
 
 /** Machines of strangers whose presence is kept, some 300 bytes each; of more, the neighbour that brought most loses its oldest. */
-export const MAX_HEARD_STRANGERS = 1_024
+export const MAX_HEARD_UNLISTED = 1_024
 /** Presences in a second that all machines of a mesh together are to publish: each waits longer the more there are (`Beacon`). */
 export const PRESENCES_PER_SECOND = 4
 /** Of strangers, one neighbour may bring so many a minute: those of a whole mesh … */
 export const RELAYED_PRESENCES_PER_MINUTE = 60 * PRESENCES_PER_SECOND
 /** … and all neighbours together so many: twice that, so that no single one that brings too many takes it all. More are not passed on, so that what reaches a node does not grow with the mesh. */
-export const STRANGER_PRESENCES_PER_MINUTE = 2 * RELAYED_PRESENCES_PER_MINUTE
+export const UNLISTED_PRESENCES_PER_MINUTE = 2 * RELAYED_PRESENCES_PER_MINUTE
 /** Addresses of machines in claims to be one agent, beyond the proven ones, that are worth a try. */
 export const MAX_CLAIMS_TRIED = 4
 
 /** A machine that said it is there. That `agent_id` is there too is its claim, which nobody has proven. */
-export interface Heard {
+export interface PresenceRecord {
   readonly agent_id: AgentId
   readonly machine_id: MachineId
   readonly card_issued_at_ms: number
@@ -43,18 +43,18 @@ export interface PresencesComponents {
   readonly isContact: (agentId: AgentId) => boolean
 }
 
-interface Judgement {
-  readonly verdict: Verdict
+interface PresenceVerdict {
+  readonly verdict: MessageVerdict
   /** What is now known of the machine; null where nothing was learnt. */
-  readonly heard: Heard | null
+  readonly heard: PresenceRecord | null
   /** It is new here, or may have been away. */
   readonly newcomer: boolean
 }
 
 const COUNTED = { accept: 'accepted', ignore: 'ignored', reject: 'rejected' } as const
-const judged = (verdict: Verdict): Judgement => ({ verdict, heard: null, newcomer: false })
+const judged = (verdict: MessageVerdict): PresenceVerdict => ({ verdict, heard: null, newcomer: false })
 const LIMITED = judged('ignore')
-const STRANGERS = ''
+const UNLISTED = ''
 
 /** Machines that say they are there: the latest word of each. Bounded for strangers in number and in rate, so that a mesh of any size costs the same. */
 export class Presences {
@@ -65,22 +65,22 @@ export class Presences {
   readonly #claims: RateLimit
   readonly #strangers: RateLimit
   /** Oldest news first. */
-  readonly #heard: BoundedMap<MachineId, Heard>
+  readonly #heard: BoundedMap<MachineId, PresenceRecord>
   /** Verdicts so far, for `/diagnostics/mesh`. */
   readonly counts = { accepted: 0, ignored: 0, rejected: 0, rate_limited: 0 }
 
   constructor(components: PresencesComponents, init: { self: MachineId }) {
     this.#parts = components
     this.#self = init.self
-    this.#heard = new BoundedMap({ max: MAX_HEARD_STRANGERS, isApart: components.isKnown })
+    this.#heard = new BoundedMap({ max: MAX_HEARD_UNLISTED, isApart: components.isKnown })
     this.#publishers = new RateLimit(components, perMinute(PRESENCES_PER_MINUTE))
     this.#neighbours = new RateLimit(components, perMinute(RELAYED_PRESENCES_PER_MINUTE))
     this.#claims = new RateLimit(components, perMinute(PRESENCES_PER_MINUTE))
-    this.#strangers = new RateLimit(components, perMinute(STRANGER_PRESENCES_PER_MINUTE))
+    this.#strangers = new RateLimit(components, perMinute(UNLISTED_PRESENCES_PER_MINUTE))
   }
 
   /** Judges one message. The publisher is proven: the message is signed with that machine's key. */
-  receive(data: Uint8Array, publisher: MachineId, neighbour: string): Judgement {
+  receive(data: Uint8Array, publisher: MachineId, neighbour: string): PresenceVerdict {
     const result = this.#judge(data, publisher, neighbour)
     if (result === LIMITED) this.counts.rate_limited += 1
     else this.counts[COUNTED[result.verdict]] += 1
@@ -88,13 +88,13 @@ export class Presences {
   }
 
   /** Machines whose word still holds, newest last. */
-  list(): Heard[] {
+  list(): PresenceRecord[] {
     const now = this.#parts.clock.now()
     for (const [machineId, heard] of this.#heard) if (heard.expires_at_ms <= now) this.#heard.delete(machineId)
     return [...this.#heard.values()]
   }
 
-  of(machineId: MachineId): Heard | null {
+  of(machineId: MachineId): PresenceRecord | null {
     const heard = this.#heard.get(machineId)
     return heard === undefined || heard.expires_at_ms <= this.#parts.clock.now() ? null : heard
   }
@@ -110,7 +110,7 @@ export class Presences {
     return this.list().length
   }
 
-  #judge(data: Uint8Array, publisher: MachineId, neighbour: string): Judgement {
+  #judge(data: Uint8Array, publisher: MachineId, neighbour: string): PresenceVerdict {
     const said = decoded(data, publisher)
     if (said === null) return judged(data.length <= MAX_PRESENCE_BYTES && isOfLaterPresence(data) ? 'ignore' : 'reject')
     const now = this.#parts.clock.now()
@@ -136,7 +136,7 @@ export class Presences {
     if (!this.#publishers.allows(publisher)) return false
     if (this.#parts.isKnown(publisher)) return true
     if (this.#parts.isContact(agent_id) && this.#claims.allows(`${agent_id} ${neighbour}`)) return true
-    return this.#neighbours.allows(neighbour) && this.#strangers.allows(STRANGERS)
+    return this.#neighbours.allows(neighbour) && this.#strangers.allows(UNLISTED)
   }
 }
 

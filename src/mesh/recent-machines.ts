@@ -5,7 +5,7 @@ import type { MachineId } from '../protocol/ids.ts'
 import { MAX_STANDING_CONNECTIONS } from '../protocol/limits/wire.ts'
 import type { MeshConnection } from './connection.ts'
 import type { MeshNode } from './node.ts'
-import type { Reach } from './reach.ts'
+import type { Reachability } from './reachability.ts'
 
 /** A connection of use within this time is of use still: it stays, and is made again when it is lost. */
 export const RECENT_MS = 600_000
@@ -16,7 +16,7 @@ export const UNUSED_SWEEP_MS = 60_000
 
 export interface RecentMachinesComponents {
   /** A relay of ours is of use as long as it is one. */
-  readonly node: Pick<MeshNode, 'connections' | 'isKnown'> & { readonly reach?: Pick<Reach, 'isRelay'> }
+  readonly node: Pick<MeshNode, 'connections' | 'isKnown'> & { readonly reach?: Pick<Reachability, 'isRelay'> }
   readonly clock: Pick<Clock, 'monotonic'>
 }
 

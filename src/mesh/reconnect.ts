@@ -6,18 +6,18 @@ import type { Startable } from '../base/startable.ts'
 import type { ExecutorClient } from '../executor-api/client.ts'
 import { type MachineId, shortId } from '../protocol/ids.ts'
 import { perMinute } from '../protocol/limits/mesh.ts'
-import { MAX_STRANGER_CONNECTIONS } from '../protocol/limits/wire.ts'
+import { MAX_UNLISTED_CONNECTIONS } from '../protocol/limits/wire.ts'
 import type { AddressBook } from './address-book.ts'
 import type { MeshConnection } from './connection.ts'
 import type { MeshNode } from './node.ts'
-import type { Reach } from './reach.ts'
+import type { Reachability } from './reachability.ts'
 import { RecentMachines, UNUSED_SWEEP_MS } from './recent-machines.ts'
-import type { Standings } from './standings.ts'
+import type { PeerClasses } from './peer-classes.ts'
 
 /** Strangers found by mDNS that are dialled per minute, since any host of the local network may announce any number of machines … */
-export const FOUND_STRANGERS_PER_MINUTE = 32
+export const FOUND_UNLISTED_PER_MINUTE = 32
 /** … that are dialled at once, which leaves the other `MAX_BACKGROUND_DIALS` to named machines … */
-export const MAX_STRANGER_DIALS = 2
+export const MAX_UNLISTED_DIALS = 2
 /** … and that wait for their turn; mDNS finds those beyond it again within a minute or so. */
 export const MAX_FOUND_WAITING = 64
 
@@ -33,11 +33,11 @@ export interface FoundMachine {
 }
 
 /** All strangers are one source. */
-const STRANGERS = ''
+const UNLISTED = ''
 
 /**
  * Machines that mDNS found and for which no caller waits. Each is dialled once: known machines first, strangers
- * `MAX_STRANGER_DIALS` at a time and `FOUND_STRANGERS_PER_MINUTE`, because any host of the local network may announce any
+ * `MAX_UNLISTED_DIALS` at a time and `FOUND_UNLISTED_PER_MINUTE`, because any host of the local network may announce any
  * number of machines and addresses.
  */
 export class FoundMachines {
@@ -48,7 +48,7 @@ export class FoundMachines {
 
   constructor(components: FoundMachinesComponents) {
     this.#node = components.node
-    this.#admitted = new RateLimit(components, perMinute(FOUND_STRANGERS_PER_MINUTE))
+    this.#admitted = new RateLimit(components, perMinute(FOUND_UNLISTED_PER_MINUTE))
   }
 
   /** Takes it in, unless it is one stranger too many. */
@@ -74,13 +74,13 @@ export class FoundMachines {
   }
 
   #mayWait(): boolean {
-    return this.#node.strangersMayCome && this.#waiting.size < MAX_FOUND_WAITING && this.#admitted.allows(STRANGERS)
+    return this.#node.strangersMayCome && this.#waiting.size < MAX_FOUND_WAITING && this.#admitted.allows(UNLISTED)
   }
 
   #firstStranger(): MachineId | undefined {
     // Asked at each connection that comes and ends: all connections are gone through only while a stranger waits.
     const room =
-      this.#waiting.size > 0 && this.#strangers.size < MAX_STRANGER_DIALS && this.#node.strangerConnections() < MAX_STRANGER_CONNECTIONS
+      this.#waiting.size > 0 && this.#strangers.size < MAX_UNLISTED_DIALS && this.#node.strangerConnections() < MAX_UNLISTED_CONNECTIONS
     return room ? this.#waiting.keys().next().value : undefined
   }
 }
@@ -96,12 +96,12 @@ export const SETTLED_CONNECTION_MS = 5_000
 type DiallingNode = Pick<
   MeshNode,
   'connections' | 'connectionsTo' | 'dial' | 'isKnown' | 'onDisconnected' | 'onFound' | 'strangerConnections' | 'strangersMayCome'
-> & { readonly reach?: Pick<Reach, 'isRelay'> }
+> & { readonly reach?: Pick<Reachability, 'isRelay'> }
 
 export interface ReconnectComponents {
   readonly node: DiallingNode
   readonly book: AddressBook
-  readonly standings: Pick<Standings, 'learn'>
+  readonly standings: Pick<PeerClasses, 'learn'>
   readonly port: Pick<ExecutorClient, 'onSnapshot'>
   readonly clock: Clock
   readonly log: Logger
@@ -124,7 +124,7 @@ interface Attempt {
 export class Reconnect implements Startable {
   readonly #node: DiallingNode
   readonly #book: AddressBook
-  readonly #standings: Pick<Standings, 'learn'>
+  readonly #standings: Pick<PeerClasses, 'learn'>
   readonly #port: Pick<ExecutorClient, 'onSnapshot'>
   readonly #clock: Clock
   readonly #log: Logger
@@ -134,7 +134,7 @@ export class Reconnect implements Startable {
   readonly #dialling = new Set<MachineId>()
   readonly #stop = new AbortController()
   #timer: Timer | null = null
-  #look: Timer | null = null
+  #poll: Timer | null = null
   #sweep: Timer | null = null
 
   constructor(components: ReconnectComponents) {
@@ -152,7 +152,7 @@ export class Reconnect implements Startable {
   start(): void {
     this.#node.onDisconnected((connection) => this.#onLost(connection))
     this.#node.onFound((machineId, addresses) => this.#onFound({ machineId, addresses }))
-    this.#port.onSnapshot(() => this.look())
+    this.#port.onSnapshot(() => this.poll())
     this.#lookNow()
     this.#endUnused()
   }
@@ -160,17 +160,17 @@ export class Reconnect implements Startable {
   stop(): void {
     this.#stop.abort()
     this.#timer?.cancel()
-    this.#look?.cancel()
+    this.#poll?.cancel()
     this.#sweep?.cancel()
   }
 
   /** Contacts or addresses have changed: after `LOOK_AFTER_MS` learns all standings anew and dials wanted machines that are not connected. */
-  look(): void {
-    if (!this.#stop.signal.aborted) this.#look ??= this.#clock.setTimeout(() => this.#lookNow(), LOOK_AFTER_MS, { unref: true })
+  poll(): void {
+    if (!this.#stop.signal.aborted) this.#poll ??= this.#clock.setTimeout(() => this.#lookNow(), LOOK_AFTER_MS, { unref: true })
   }
 
   #lookNow(): void {
-    this.#look = null
+    this.#poll = null
     this.#standings.learn()
     const wanted = new Set([...this.#book.wanted(), ...this.#recent.list()])
     for (const machineId of this.#attempts.keys()) if (!wanted.has(machineId)) this.#attempts.delete(machineId)
@@ -184,7 +184,7 @@ export class Reconnect implements Startable {
     if (this.#node.connectionsTo(machineId).length > 0) return
     const attempt = this.#attempts.get(machineId)
     if (attempt === undefined) {
-      if (this.#recent.lost(connection)) this.look()
+      if (this.#recent.lost(connection)) this.poll()
       return
     }
     const lived = this.#clock.now() - connection.openedAtMs
@@ -201,7 +201,7 @@ export class Reconnect implements Startable {
 
   #endUnused(): void {
     // Those that were recent and are not any more are let go.
-    this.look()
+    this.poll()
     this.#recent.endUnused(new Set(this.#attempts.keys()))
     this.#sweep = this.#clock.setTimeout(() => this.#endUnused(), UNUSED_SWEEP_MS, { unref: true })
   }

@@ -31,7 +31,7 @@ export interface RelaysInit {
 }
 
 /** A relay of ours, or one that is to be. */
-interface Place {
+interface RelayCandidate {
   failures: number
   /** Monotonic milliseconds. */
   nextAt: number
@@ -57,7 +57,7 @@ export class Relays implements Startable {
   readonly #parts: RelaysComponents
   readonly #reachable: boolean
   readonly #configured: readonly MachineId[]
-  readonly #places = new Map<MachineId, Place>()
+  readonly #places = new Map<MachineId, RelayCandidate>()
   #timer: NodeJS.Timeout | undefined
   #looking = false
   /** Whose turn it is among those that have no place. */
@@ -79,7 +79,7 @@ export class Relays implements Startable {
       node.reach.onAddresses()
     }
     // Who is reachable by its own word and has none to hold a place at never needs one.
-    if (!this.#reachable || this.#configured.length > 0) this.#timer = setInterval(() => void this.#look(), LOOK_MS).unref()
+    if (!this.#reachable || this.#configured.length > 0) this.#timer = setInterval(() => void this.#poll(), LOOK_MS).unref()
   }
 
   stop(): void {
@@ -104,12 +104,12 @@ export class Relays implements Startable {
     })
   }
 
-  async #look(): Promise<void> {
+  async #poll(): Promise<void> {
     if (this.#looking) return
     this.#looking = true
     try {
       const wanted = await this.#wanted()
-      for (const [machineId, place] of this.#places) if (!place.asking && !wanted.includes(machineId)) this.#giveUp(machineId)
+      for (const [machineId, place] of this.#places) if (!place.asking && !wanted.includes(machineId)) this.#abandon(machineId)
       for (const machineId of wanted) await this.#keep(machineId)
     } catch (error) {
       this.#parts.log.error({ err: errorText(error) }, 'relays were not looked at')
@@ -159,7 +159,7 @@ export class Relays implements Startable {
   }
 
   /** libp2p would keep the place, and renew it, as long as its connection. */
-  #giveUp(machineId: MachineId): void {
+  #abandon(machineId: MachineId): void {
     this.#places.delete(machineId)
     this.#parts.node.reach.places.release(machineId)
     this.#parts.node.reach.onAddresses()

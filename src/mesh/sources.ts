@@ -2,9 +2,9 @@ import { BoundedMap } from '../base/bounded-collections.ts'
 import type { Clock } from '../base/clock.ts'
 import { MAX_METERED_SOURCES, RateLimit, type RateLimitComponents } from '../base/rate-limit.ts'
 import type { MachineId } from '../protocol/ids.ts'
-import { LONGEST_REFILL_MS, METERED, type Metered, RATES, type Standing } from '../protocol/limits/mesh.ts'
-import { Lateness } from './lateness.ts'
-import { OFFENCES, type Offence, Penalties, type PenaltyJson } from './penalties.ts'
+import { LONGEST_REFILL_MS, METERED, type Metered, RATES, type PeerClass } from '../protocol/limits/mesh.ts'
+import { EventLoopLag } from './event-loop-lag.ts'
+import { VIOLATIONS, type Violation, Penalties, type PenaltyJson } from './penalties.ts'
 
 /** All strangers together may do so many times what one of their hosts may … */
 export const CROWD_FACTOR = 4
@@ -24,10 +24,10 @@ interface Whom {
 }
 
 /** `too_much`: above the rate of its standing. `crowded`: below it, but all strangers together are above theirs. */
-export type Charge = 'allowed' | 'too_much' | 'crowded'
+export type RateVerdict = 'allowed' | 'too_much' | 'crowded'
 
 /** Offences that consist in missing a deadline of ours: not counted while our own event loop was late. */
-const OF_TIME: ReadonlySet<Offence> = new Set(['handshake_failed', 'unfinished'])
+const OF_TIME: ReadonlySet<Violation> = new Set(['handshake_failed', 'unfinished'])
 const zeros = <Name extends string>(names: readonly Name[]): Record<Name, number> =>
   Object.fromEntries(names.map((name) => [name, 0])) as Record<Name, number>
 
@@ -44,7 +44,7 @@ class RecentSources {
     this.#clock = components.clock
   }
 
-  note(source: string): void {
+  record(source: string): void {
     this.#last.set(source, this.#clock.monotonic())
   }
 
@@ -67,19 +67,19 @@ class RecentSources {
 export class Sources {
   readonly #parts: SourcesComponents
   readonly #penalties: Penalties
-  readonly #lateness: Lateness
+  readonly #lateness: EventLoopLag
   readonly #limits = new Map<string, RateLimit>()
   /** Strangers' hosts that were charged the multiplied price and had it. */
   readonly #payers: RecentSources
-  readonly #standing: (machineId: MachineId) => Standing
+  readonly #standing: (machineId: MachineId) => PeerClass
   /** Charges that were not allowed, and what sources were penalised for. */
   readonly #refused = zeros(METERED)
-  readonly #offences = zeros(OFFENCES)
+  readonly #offences = zeros(VIOLATIONS)
 
-  constructor(components: SourcesComponents, init: { standing: (machineId: MachineId) => Standing }) {
+  constructor(components: SourcesComponents, init: { standing: (machineId: MachineId) => PeerClass }) {
     this.#parts = components
     this.#penalties = new Penalties(components)
-    this.#lateness = new Lateness(components)
+    this.#lateness = new EventLoopLag(components)
     this.#payers = new RecentSources(components)
     this.#standing = init.standing
   }
@@ -97,23 +97,23 @@ export class Sources {
   }
 
   /** Charges `count` events to this peer's source. */
-  charge(peer: Whom, what: Metered, count: number): Charge {
+  charge(peer: Whom, what: Metered, count: number): RateVerdict {
     const charge = this.#charge(peer, what, count)
     if (charge !== 'allowed') this.#refused[what] += 1
     return charge
   }
 
-  #charge(peer: Whom, what: Metered, count: number): Charge {
+  #charge(peer: Whom, what: Metered, count: number): RateVerdict {
     const standing = this.#standing(peer.machineId)
     const source = this.of(peer)
     if (!this.#limit('own', standing, what).allows(source, count)) return 'too_much'
     if (standing !== 'stranger' || this.#limit('crowd', 'stranger', what).allows(CROWD, count)) return 'allowed'
     if (!this.#paysAmongMany(source, what, count)) return 'crowded'
-    this.#payers.note(source)
+    this.#payers.record(source)
     return 'allowed'
   }
 
-  /** Charges a connection whose machine is not proven yet. `known`: the host is in `KnownHosts`, so a further share is kept there for named machines. It is given out at random, so that strangers of the host cannot take all of it. */
+  /** Charges a connection whose machine is not proven yet. `known`: the host is in `ResolvableHosts`, so a further share is kept there for named machines. It is given out at random, so that strangers of the host cannot take all of it. */
   mayConnect(host: string, known: boolean): boolean {
     const may = this.#mayAnybodyConnect(host) || (known && this.#limit('own', 'named', 'connections').allowsByChance(host))
     if (!may) this.#refused.connections += 1
@@ -121,7 +121,7 @@ export class Sources {
   }
 
   /** True when the source is refused from now on. */
-  penalise(source: string, offence: Offence): boolean {
+  penalise(source: string, offence: Violation): boolean {
     if (OF_TIME.has(offence) && this.#lateness.recent) return false
     this.#offences[offence] += 1
     return this.#penalties.penalise(source, offence)
@@ -132,7 +132,7 @@ export class Sources {
   }
 
   /** For `/diagnostics/mesh`: who is penalised now; how often a meter said no, and how often which offence was seen. */
-  diagnostics(): { penalties: PenaltyJson[]; metered: Record<Metered, number>; offences: Record<Offence, number> } {
+  diagnostics(): { penalties: PenaltyJson[]; metered: Record<Metered, number>; offences: Record<Violation, number> } {
     return { penalties: this.#penalties.list(), metered: { ...this.#refused }, offences: { ...this.#offences } }
   }
 
@@ -155,7 +155,7 @@ export class Sources {
   }
 
   /** `own`: each source at the plain price; `among many`: each at the multiplied price, while `crowd` is used up; `crowd`: all strangers together. */
-  #limit(purpose: 'own' | 'among many' | 'crowd', standing: Standing, what: Metered): RateLimit {
+  #limit(purpose: 'own' | 'among many' | 'crowd', standing: PeerClass, what: Metered): RateLimit {
     const key = `${purpose} ${standing} ${what}`
     const known = this.#limits.get(key)
     if (known !== undefined) return known

@@ -1,10 +1,10 @@
 import type { ModeOverride } from '../protocol/desk/messages.ts'
-import { ASKS, ASK_FALLBACKS, type Ask, type AskFallback, type Host, SECURITIES, type Security } from '../protocol/desk/question.ts'
-import type { LocalDoor } from '../protocol/reasons.ts'
+import { ASKS, ASK_FALLBACKS, type Ask, type AskFallback, type Host, SECURITIES, type Security } from '../protocol/desk/approval-request.ts'
+import type { LocalInterface } from '../protocol/reasons.ts'
 import type { AlwaysAskRule } from './approval/ask-rules.ts'
 import type { SandboxSettings } from './sandbox/sandbox-settings.ts'
 
-export type { Ask, AskFallback, Host, Security } from '../protocol/desk/question.ts'
+export type { Ask, AskFallback, Host, Security } from '../protocol/desk/approval-request.ts'
 
 /** Settings of one place; null: that place does not say. */
 export interface ExecSettings {
@@ -40,7 +40,7 @@ export const stricterFallback = (...values: readonly [AskFallback, ...AskFallbac
 export type SettingSource = 'parameter' | 'session' | 'agent' | 'global' | 'default'
 
 /** A wish of a request that was wider than what is configured. */
-export interface Cut {
+export interface Clamp {
   readonly key: 'security' | 'ask'
   readonly asked: string
   readonly got: string
@@ -54,18 +54,18 @@ export interface ResolvedExec {
   readonly ask_fallback: AskFallback
   readonly node: string | null
   readonly from: Readonly<Record<keyof ExecSettings, SettingSource>>
-  readonly cuts: readonly Cut[]
+  readonly cuts: readonly Clamp[]
 }
 
 /** A wish for a host or a node that the configuration does not open to callers. */
-export interface WishRefused {
+export interface PreferenceRefused {
   readonly kind: 'refused'
   readonly key: 'host' | 'node'
   readonly asked: string
   readonly allowed: readonly string[]
 }
 
-export interface SettingPlaces {
+export interface SettingSources {
   /** Of this one call. */
   readonly parameter: ExecSettings
   /** What a human has set for the session. */
@@ -86,13 +86,13 @@ export const narrowedBy = (found: ResolvedExec, { security, ask, ask_fallback }:
 
 const SOURCES = ['session', 'agent', 'global'] as const
 
-const configured = <K extends keyof ExecSettings>(places: SettingPlaces, key: K): { value: ExecSettings[K]; source: SettingSource } => {
+const configured = <K extends keyof ExecSettings>(places: SettingSources, key: K): { value: ExecSettings[K]; source: SettingSource } => {
   const source = SOURCES.find((place) => places[place][key] !== null)
   return source === undefined ? { value: DEFAULT_SETTINGS[key], source: 'default' } : { value: places[source][key], source }
 }
 
 /** Each setting by itself: the call, then the session, the agent, the file, the default. A call chooses among open hosts and narrows the rest. */
-export const resolveExec = (places: SettingPlaces): ({ readonly kind: 'resolved' } & ResolvedExec) | WishRefused => {
+export const resolveExec = (places: SettingSources): ({ readonly kind: 'resolved' } & ResolvedExec) | PreferenceRefused => {
   const { parameter } = places
   const host = configured(places, 'host')
   const node = configured(places, 'node')
@@ -112,7 +112,7 @@ export const resolveExec = (places: SettingPlaces): ({ readonly kind: 'resolved'
   const baseFallback = fallback.value ?? DEFAULT_SETTINGS.ask_fallback
   const narrowed = parameter.security === null ? base : stricterSecurity(parameter.security, base)
   const narrowedAsk = parameter.ask === null ? baseAsk : stricterAsk(parameter.ask, baseAsk)
-  const cuts: Cut[] = []
+  const cuts: Clamp[] = []
   if (parameter.security !== null && narrowed !== parameter.security)
     cuts.push({ key: 'security', asked: parameter.security, got: narrowed })
   if (parameter.ask !== null && narrowedAsk !== parameter.ask) cuts.push({ key: 'ask', asked: parameter.ask, got: narrowedAsk })
@@ -191,7 +191,7 @@ const narrowed = (row: ModeTable, { security, ask, ask_fallback }: ModeTable): M
 }
 
 /** The label of a caller is given by whoever started its server; elsewhere callers name themselves as they like. */
-export const isGivenLabel = (door: LocalDoor): boolean => door === 'mcp'
+export const isGivenLabel = (door: LocalInterface): boolean => door === 'mcp'
 
 /** The places that say where a run of this agent goes, but for the call itself. */
 export const placesOf = (
@@ -199,7 +199,7 @@ export const placesOf = (
   label: string,
   override: ModeOverride | null,
   isGiven = true,
-): Omit<SettingPlaces, 'parameter'> => {
+): Omit<SettingSources, 'parameter'> => {
   const row = ownOf(tools.agents, label)
   const agent = row === null || isGiven ? row : narrowed(row, tools.defaults)
   return {

@@ -1,3 +1,4 @@
+import type { Terminal } from '../executor-api/local.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import type { Account } from './account.ts'
 import type { FilePin } from './file-mark.ts'
@@ -29,18 +30,6 @@ export interface RunCaps {
   readonly timeout_clamped: boolean
   /** It outlives its caller, and so much of its output is kept; null: it ends with its caller. */
   readonly keep_bytes: number | null
-}
-
-/** Characters. */
-export interface TerminalSize {
-  readonly cols: number
-  readonly rows: number
-}
-
-/** A terminal that a program is to have. */
-export interface Terminal extends TerminalSize {
-  /** It shows what is written without a change, and stdin is none of it: /dev/null, or a pipe with a real end. */
-  readonly raw?: boolean
 }
 
 /** The files of a container's image, which stand in a sandbox in place of this host's programs. */
@@ -77,7 +66,7 @@ export interface SandboxGrant {
 }
 
 /** A file that the requester can exchange. Something that it cannot write stands in its place. */
-export interface HeldFile {
+export interface PinnedFile {
   /** Without symbolic links. */
   readonly path: string
   /** Hex, of the bytes of which a private copy is made; null: the requester can exchange only links to the file, and a private link is made. */
@@ -90,7 +79,7 @@ export interface HeldFile {
 export interface StandIn {
   readonly argv0: string
   /** The program first, then its words. */
-  readonly words: readonly (string | HeldFile)[]
+  readonly words: readonly (string | PinnedFile)[]
 }
 
 /** For whom it runs. */

@@ -1,7 +1,7 @@
 import { accessSync, constants } from 'node:fs'
 import { basename, dirname, isAbsolute, join } from 'node:path'
 import { attempt } from '../base/errors.ts'
-import { wayTo } from '../base/path-resolution.ts'
+import { resolveSteps } from '../base/path-resolution.ts'
 import type { TomlPath, TomlReader } from '../base/toml.ts'
 import { runsNoWord } from './approval/transparent.ts'
 import { interpreterName, mayRunOthers } from './escapes.ts'
@@ -94,7 +94,7 @@ const changeable = (path: string, roots: readonly Root[]): string | null => {
 const placesOf = (path: string): string[] => {
   const places: string[] = []
   try {
-    for (const { path: place, info } of wayTo(path)) if (info?.isDirectory() !== true) places.push(place)
+    for (const { path: place, info } of resolveSteps(path)) if (info?.isDirectory() !== true) places.push(place)
   } catch {
     // Where we may not look nobody writes through us.
   }

@@ -3,7 +3,7 @@ import { basename, dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { attempt, errnoOf, errorText } from '../base/errors.ts'
 import { birthOf, isLiving } from '../base/process-info.ts'
-import { CELL_END_MS, CELL_LOOK_MS, descendantsOf } from './process-tree.ts'
+import { TREE_END_MS, TREE_POLL_MS, descendantsOf } from './descendant-tracker.ts'
 import { processOf, send } from './signals.ts'
 
 /** A control file; the kernel takes or refuses a write as a whole. Throws its error. */
@@ -77,13 +77,13 @@ const removeNow = (directory: string): boolean => {
 export const endGroup = async (directory: string): Promise<boolean> => {
   // Most runs leave nobody behind, and then there is nothing to look for.
   if (removeNow(directory)) return true
-  const deadline = performance.now() + CELL_END_MS
+  const deadline = performance.now() + TREE_END_MS
   for (;;) {
     killGroup(directory)
     for (const below of groupsBelow(directory)) removeNow(below)
     if (removeNow(directory)) return true
     if (performance.now() > deadline) return false
-    await sleep(CELL_LOOK_MS)
+    await sleep(TREE_POLL_MS)
   }
 }
 
@@ -106,7 +106,7 @@ export const makeGroup = (directory: string): boolean => {
 }
 
 /** Where this process lives in one hierarchy of control groups. */
-export interface CgroupPlace {
+export interface CgroupLocation {
   readonly version: 1 | 2
   /** Controllers of a version 1 hierarchy; empty for version 2, where files say it. */
   readonly controllers: readonly string[]
@@ -149,12 +149,12 @@ const directoryOf = (mount: string, root: string, path: string): string | null =
  * Every hierarchy that we live in and can see. On a hybrid system version 2 is mounted below the
  * others and its group is the line `0::`; a version 1 mount names its controllers in its options.
  */
-export const findCgroupPlaces = ({ mountinfo, cgroup }: CgroupFacts = readCgroupFacts()): CgroupPlace[] => {
+export const findCgroupPlaces = ({ mountinfo, cgroup }: CgroupFacts = readCgroupFacts()): CgroupLocation[] => {
   const groups = cgroup.split('\n').flatMap((line) => {
     const [, number, names = '', path] = /^(\d+):([^:]*):(\/.*)$/.exec(line) ?? []
     return path === undefined ? [] : [{ number, controllers: names.split(',').filter(Boolean), path }]
   })
-  return mountinfo.split('\n').flatMap((line): CgroupPlace[] => {
+  return mountinfo.split('\n').flatMap((line): CgroupLocation[] => {
     const [before = '', after = ''] = line.split(' - ')
     const [, , , root = '', point = ''] = before.split(' ').map(unescape)
     const [type, , options = ''] = after.split(' ')
@@ -187,7 +187,7 @@ export class Hierarchy {
   #threaded: boolean
 
   /** `whole`: do not try to move our one thread alone. */
-  constructor(place: CgroupPlace, init: { parentName: string; whole?: boolean }) {
+  constructor(place: CgroupLocation, init: { parentName: string; whole?: boolean }) {
     const { version, own, controllers } = place
     this.version = version
     this.#own = own

@@ -4,12 +4,12 @@ import { rmdirSync, statSync } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import { basename, dirname } from 'node:path'
 import { errnoOf, errorText } from '../base/errors.ts'
-import { lifeOf, ownIdentity, statOf } from '../base/process-info.ts'
+import { processState, ownIdentity, statOf } from '../base/process-info.ts'
 import { randomBytes, sha256 } from '../identity/hash.ts'
 import { findExecutable } from '../policy/executable.ts'
 import { toHex } from '../protocol/ids.ts'
 import {
-  type CgroupPlace,
+  type CgroupLocation,
   Hierarchy,
   type LimitController,
   endGroup,
@@ -34,7 +34,7 @@ export interface LeafLimits {
 }
 
 /** One of the hierarchies that a leaf stands in. */
-export interface LeafPlace {
+export interface LeafLocation {
   readonly hierarchy: Hierarchy
   readonly directory: string
 }
@@ -57,13 +57,13 @@ const setMemory = (directory: string, bytes: number): void => {
  * one turn: the child is born inside, and nothing else is.
  */
 export class CgroupLeaf {
-  readonly #places: readonly LeafPlace[]
+  readonly #places: readonly LeafLocation[]
   readonly #limits: LeafLimits
   #stuck = false
 
   /** Makes the groups, or none. Throws the system's error. */
   constructor(hierarchies: readonly Hierarchy[], init: { name: string; limits: LeafLimits }) {
-    const made: LeafPlace[] = []
+    const made: LeafLocation[] = []
     try {
       for (const hierarchy of hierarchies) {
         made.push({ hierarchy, directory: hierarchy.makeLeaf(init.name) })
@@ -83,7 +83,7 @@ export class CgroupLeaf {
 
   /** Runs `spawn` inside. It must do its work in this very call. */
   enter<T>(spawn: () => T): T {
-    const inside: LeafPlace[] = []
+    const inside: LeafLocation[] = []
     try {
       for (const place of this.#places) {
         writeControl(place.directory, place.hierarchy.entryFile, 0)
@@ -102,7 +102,7 @@ export class CgroupLeaf {
   }
 
   /** As long as we are inside, our own threads count as well; the program may start others before we are out again. */
-  #boundEarly({ hierarchy, directory }: LeafPlace): void {
+  #boundEarly({ hierarchy, directory }: LeafLocation): void {
     const { processes } = this.#limits
     if (processes === null || !hierarchy.limits.has('pids')) return
     writeControl(directory, 'pids.max', processes + Number(readControl(directory, 'pids.current')[0] ?? 0))
@@ -177,7 +177,7 @@ export class Cgroups {
   #next = 1
 
   /** `parentName`: what the parent of all leaves is called, in every hierarchy. `whole`: leaves that the kernel kills, whoever their members are. */
-  constructor(init: { parentName: string; places: readonly CgroupPlace[]; whole?: boolean }) {
+  constructor(init: { parentName: string; places: readonly CgroupLocation[]; whole?: boolean }) {
     this.#places = init.places.map((place) => new Hierarchy(place, init))
     this.#holding = this.#places.find(({ version }) => version === 2) ?? null
   }
@@ -303,12 +303,12 @@ const isLeftover = (path: string, prefix: string): boolean => {
   const whose = name.replace(RANDOM, '')
   if (whose === prefix) return true
   const [, pid, started = '', namespace = ''] = OF_PROCESS.exec(whose) ?? []
-  if (pid === undefined || lifeOf({ ...ownIdentity(), pid: Number(pid), started, namespace }) !== 'gone') return false
+  if (pid === undefined || processState({ ...ownIdentity(), pid: Number(pid), started, namespace }) !== 'gone') return false
   return statSync(path, { throwIfNoEntry: false })?.uid === process.geteuid?.()
 }
 
 /** Below a mount of control groups, and not around ourselves. */
-const isApart = (path: string, places: readonly CgroupPlace[]): boolean =>
+const isApart = (path: string, places: readonly CgroupLocation[]): boolean =>
   places.some(({ mount }) => `${dirname(path)}/`.startsWith(`${mount}/`)) && places.every(({ own }) => !`${own}/`.startsWith(`${path}/`))
 
 /**
@@ -318,7 +318,7 @@ const isApart = (path: string, places: readonly CgroupPlace[]): boolean =>
 export const endLeftovers = async (
   parents: readonly string[],
   { prefix }: Pick<ParentNames, 'prefix'>,
-  places: readonly CgroupPlace[] = findCgroupPlaces(),
+  places: readonly CgroupLocation[] = findCgroupPlaces(),
 ): Promise<string[]> => {
   const bases = parents.map((path) => dirname(path)).flatMap((base) => [base, ...groupsBelow(dirname(base))])
   const found = [...new Set([...new Set(bases)].flatMap(groupsBelow))]

@@ -6,7 +6,8 @@ import { fileURLToPath } from 'node:url'
 import { attempt } from '../base/errors.ts'
 import { findExecutable } from '../policy/executable.ts'
 import { type Confinement, needsNamespace, umaskOf } from '../policy/mesh/confinement.ts'
-import type { Permit, Terminal } from '../policy/permit.ts'
+import type { Terminal } from '../executor-api/local.ts'
+import type { Permit } from '../policy/permit.ts'
 import { commandLimit } from './open-files.ts'
 import { MARK_VARIABLE } from './run-mark.ts'
 import { type SandboxPlan, planSandbox } from './sandbox/bubblewrap.ts'
@@ -46,16 +47,16 @@ export const terminalFiles = (): string[] => {
 const CPU_KILL_LEAD_SECS = 1
 
 /** Programs of the system that confine another before they become it, or hold it. */
-export const TOOLS = { bwrap: 'bubblewrap', prlimit: 'util-linux', nice: 'coreutils' } as const
-export type Tool = keyof typeof TOOLS
+export const SYSTEM_TOOLS = { bwrap: 'bubblewrap', prlimit: 'util-linux', nice: 'coreutils' } as const
+export type SystemTool = keyof typeof SYSTEM_TOOLS
 
 export type ToolLookup = { readonly path: string } | { readonly problem: string }
 
 /** As it stands now; what others could replace is no tool. */
-export const findTool = (name: Tool): ToolLookup => {
+export const findTool = (name: SystemTool): ToolLookup => {
   const lookup = findExecutable(name)
   if (lookup.kind === 'found') return { path: lookup.executable.path }
-  return { problem: lookup.kind === 'missing' ? `${name} is not installed (package ${TOOLS[name]})` : lookup.detail }
+  return { problem: lookup.kind === 'missing' ? `${name} is not installed (package ${SYSTEM_TOOLS[name]})` : lookup.detail }
 }
 
 /** The descriptor on which bwrap tells what becomes of the program. */
@@ -93,15 +94,15 @@ export interface LaunchPlan {
   readonly sandbox: SandboxPlan | null
 }
 
-const wrappersOf = ({ nice, max_cpu_secs }: Confinement): [Tool, string[]][] => [
-  ...(nice === null ? [] : [['nice', ['-n', String(nice)]] satisfies [Tool, string[]]]),
+const wrappersOf = ({ nice, max_cpu_secs }: Confinement): [SystemTool, string[]][] => [
+  ...(nice === null ? [] : [['nice', ['-n', String(nice)]] satisfies [SystemTool, string[]]]),
   ...(max_cpu_secs === null
     ? []
-    : [['prlimit', [`--cpu=${max_cpu_secs}:${max_cpu_secs + CPU_KILL_LEAD_SECS}`, '--']] satisfies [Tool, string[]]]),
+    : [['prlimit', [`--cpu=${max_cpu_secs}:${max_cpu_secs + CPU_KILL_LEAD_SECS}`, '--']] satisfies [SystemTool, string[]]]),
 ]
 
 /** The tools that these limits need. */
-export const toolsFor = (confinement: Confinement): { key: keyof Confinement; tool: Tool }[] => [
+export const toolsFor = (confinement: Confinement): { key: keyof Confinement; tool: SystemTool }[] => [
   ...(confinement.nice === null ? [] : [{ key: 'nice', tool: 'nice' } as const]),
   ...(confinement.max_cpu_secs === null ? [] : [{ key: 'max_cpu_secs', tool: 'prlimit' } as const]),
 ]

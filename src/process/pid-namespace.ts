@@ -9,8 +9,8 @@ import type { Account } from '../policy/account.ts'
 import { findExecutable } from '../policy/executable.ts'
 import type { Confinement } from '../policy/mesh/confinement.ts'
 import { findTool, namespaceArguments } from './launch-plan.ts'
-import { CELL_END_MS, CELL_LOOK_MS, descendantsOf } from './process-tree.ts'
-import { type Member, type ProcessExit, childrenOf, isChildOrIn, nameOf, send } from './signals.ts'
+import { TREE_END_MS, TREE_POLL_MS, descendantsOf } from './descendant-tracker.ts'
+import { type Member, type ExitStatus, childrenOf, isChildOrIn, nameOf, send } from './signals.ts'
 
 /** Of what bwrap says when it fails, this much is kept. */
 export const MAX_WRAPPER_TEXT = 4_096
@@ -53,7 +53,7 @@ export class PidNamespace {
   /** Settles when the program runs, or when bwrap has ended before that. */
   async begun(ended: Promise<unknown>): Promise<void> {
     const deadline = performance.now() + NAMESPACE_START_MS
-    while (!this.#reaped && !this.#isExecuted() && performance.now() < deadline) await Promise.race([sleep(CELL_LOOK_MS), ended])
+    while (!this.#reaped && !this.#isExecuted() && performance.now() < deadline) await Promise.race([sleep(TREE_POLL_MS), ended])
   }
 
   /** Its first process, as soon as bwrap has told it. */
@@ -81,12 +81,12 @@ export class PidNamespace {
   /** bwrap was reaped: kills the rest, and answers true when all are dead. */
   async end(): Promise<boolean> {
     this.#reaped = true
-    await Promise.race([this.#statusClosed, sleep(CELL_END_MS, undefined, { ref: false })])
+    await Promise.race([this.#statusClosed, sleep(TREE_END_MS, undefined, { ref: false })])
     this.#killInit()
-    const deadline = performance.now() + CELL_END_MS
+    const deadline = performance.now() + TREE_END_MS
     while (this.#init !== null && isLiving(this.#init)) {
       if (performance.now() > deadline) return false
-      await sleep(CELL_LOOK_MS)
+      await sleep(TREE_POLL_MS)
     }
     return true
   }
@@ -95,7 +95,7 @@ export class PidNamespace {
    * The program's end, out of bwrap's; null when the program was never executed. bwrap says 128 + n for
    * a signal as a shell does: it is a signal again where we sent that very one.
    */
-  translate({ code, signal }: ProcessExit): ProcessExit | null {
+  translate({ code, signal }: ExitStatus): ExitStatus | null {
     if (signal !== null) return { code: null, signal }
     // The init itself was killed, and with it whoever would have said how the program ended.
     if (this.#status === null) return this.#sent.has(SIGKILL) ? { code: null, signal: SIGKILL } : this.#initDied(code)
@@ -104,7 +104,7 @@ export class PidNamespace {
   }
 
   /** bwrap's own failures end with 1. */
-  #initDied(code: number | null): ProcessExit | null {
+  #initDied(code: number | null): ExitStatus | null {
     return code !== null && code > SIGNAL_BASE ? { code: null, signal: code - SIGNAL_BASE } : null
   }
 

@@ -2,16 +2,16 @@ import { randomBytes } from 'node:crypto'
 import { chmodSync, closeSync, mkdirSync, openSync, readdirSync, rmSync, statSync, symlinkSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 import { attempt } from '../base/errors.ts'
-import { identityFrom, identityText, lifeOf, ownIdentity } from '../base/process-info.ts'
+import { identityFrom, identityText, processState, ownIdentity } from '../base/process-info.ts'
 import type { Startable } from '../base/startable.ts'
 import { hashFile } from '../policy/file-mark.ts'
-import type { HeldFile, Permit, StandIn } from '../policy/permit.ts'
+import type { PinnedFile, Permit, StandIn } from '../policy/permit.ts'
 
 /** Below the data directory of this user, which no root of a requester holds. */
 export const COPIES_DIRECTORY = 'run-copies'
 
 /** What is started of a permit. */
-export interface Starting extends Pick<Permit, 'argv' | 'executable'> {
+export interface ProgramFiles extends Pick<Permit, 'argv' | 'executable'> {
   /** Files that a sandbox must show besides. */
   readonly copies: readonly string[]
 }
@@ -30,7 +30,7 @@ export class PrivateCopies implements Startable {
   start(): void {
     for (const name of namesIn(this.#all)) {
       const owner = identityFrom(name)
-      if (owner !== null && lifeOf(owner) === 'gone') removeAll(join(this.#all, name))
+      if (owner !== null && processState(owner) === 'gone') removeAll(join(this.#all, name))
     }
   }
 
@@ -39,7 +39,7 @@ export class PrivateCopies implements Startable {
   }
 
   /** Makes what stands in place of files. Throws the system's error, and an error for a file that is not what was hashed; nothing is left then. */
-  make({ argv0, words: standing }: StandIn): Starting & { remove(): void } {
+  make({ argv0, words: standing }: StandIn): ProgramFiles & { remove(): void } {
     const directory = join(this.#own, randomBytes(16).toString('hex'))
     try {
       const copies: string[] = []
@@ -72,7 +72,7 @@ const removeRun = (directory: string): void => {
 }
 
 /** Makes a copy of a file, or a link to it, in a directory in which a program that would change the file fails. */
-const placeFor = ({ path, sha256, name }: HeldFile, directory: string): string => {
+const placeFor = ({ path, sha256, name }: PinnedFile, directory: string): string => {
   mkdirSync(directory, { recursive: true, mode: 0o700 })
   const place = join(directory, name)
   if (sha256 === null) symlinkSync(path, place)

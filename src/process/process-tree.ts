@@ -1,243 +1,150 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { NEVER } from '../base/abort.ts'
-import { birthOf, isLiving, statOf } from '../base/process-info.ts'
-import type { TimeShare } from '../base/time-slices.ts'
-import { Due } from '../base/wait-queue.ts'
-import type { MarkSearch } from './run-mark.ts'
-import { type Member, childrenOf, exists, inTurns, mayNotSignal, send } from './signals.ts'
+import type { TimeSlice, TimeSlicer } from '../base/time-slices.ts'
+import { CoalescingQueue } from '../base/wait-queue.ts'
+import type { Containment } from '../protocol/reasons.ts'
+import type { CgroupLeaf } from './cgroups.ts'
+import type { PidNamespace } from './pid-namespace.ts'
+import { ENDS, DescendantTracker, type RunMark } from './descendant-tracker.ts'
+import { type ProcessSignal, mayNotSignal, send, signalAll } from './signals.ts'
 
-/** How long the end of a run waits for a killed process that the kernel does not let go of. */
-export const CELL_END_MS = 2_000
-/** How often that is looked at. */
-export const CELL_LOOK_MS = 1
-/** How often descendants are looked for and stopped before they are killed; each time finds only what was born since. */
-const FREEZE_ROUNDS = 16
-/** How long descendants are looked for; then the known ones are killed, so that the run ends in time. */
-const FREEZE_MS = 1_000
-/** The same after a program that has ended by itself: nobody waits for its death, and a busy machine takes longer to look. */
-const SEARCH_MS = 2_500
-/** How often, and after which pause, a process that hides its environment is looked at again before the run warns of it. */
-export const HIDDEN_LOOKS = 4
-const HIDDEN_LOOK_MS = 100
-/** Descendants of one program that are looked at for those that left its group; two reads of /proc each. */
-const MAX_DESCENDANTS = 1_024
-/** Signals by which somebody asks for the end of a run. */
-export const ENDS: readonly NodeJS.Signals[] = ['SIGTERM', 'SIGKILL', 'SIGINT', 'SIGHUP', 'SIGQUIT']
+/** How long processes that a program left behind may take to end by themselves before they are killed. */
+export const LEFT_BEHIND_MS = 200
+/** Pause between two looks at them. */
+const LEFT_BEHIND_LOOK_MS = 10
 
-/** What descends from a process while its ancestors live, itself left out; at most `most`. */
-export const descendantsOf = (ancestor: number, most?: number): Member[] => [...walkDescendants(ancestor, most)]
-
-function* walkDescendants(ancestor: number, most = MAX_DESCENDANTS): Generator<Member> {
-  const queue = [ancestor]
-  for (const parent of queue)
-    for (const pid of childrenOf(parent)) {
-      // Bounded, so that a program that forks faster than we look cannot hold us here.
-      if (queue.length >= most) return
-      queue.push(pid)
-      const born = birthOf(pid)
-      if (born !== undefined) yield { pid, born }
-    }
+/** What a run lives in. */
+export interface ProcessTreeInit {
+  readonly containment: Containment
+  /** Holds the run, or limits it, or both; null: neither. */
+  readonly leaf: CgroupLeaf | null
+  /** The mark in the environment of its processes; null: they need not be looked for. */
+  readonly mark: RunMark | null
+  /** Divides signals to many processes into turns of the event loop. */
+  readonly sharing: TimeSlicer
+  /** We have gone into its control group, and cannot come out again. */
+  onStuck(): void
 }
 
-/** What the environment of a run's processes carries, and who looks for it. */
-export interface RunMark {
-  readonly text: string
-  readonly search: Pick<MarkSearch, 'find' | 'share'>
-  /** How many processes there had been before the run's own. */
-  readonly forks: number | null
-}
-
-/** What one look for descendants came to. */
-interface Found {
-  /** Somebody who was not known before. */
-  readonly fresh: boolean
-  readonly whole: boolean
-}
-
-const stop = ({ pid, born }: Member): void => void (birthOf(pid) === born && send(pid, 'SIGSTOP'))
-
-/**
- * A child that leads its own process group, and what descends from it. A descendant that made a group of its own is
- * found through its living ancestors, or by the run's mark in its environment (Linux). The group is signalled at once;
- * descendants outside of it are signalled when they are found, which takes several turns of the event loop.
- */
+/** All processes of one run, from before the first to after the last. */
 export class ProcessTree {
-  readonly #pid: number
-  /** Null: its descendants need not be looked for. */
-  readonly #mark: RunMark | null
-  /** The runtime may tell us of its end only when its number is another's already. */
-  readonly #born: string | undefined
-  readonly #strays = new Map<number, Member>()
-  /** Signals that descendants outside of the group were not sent yet. */
-  readonly #due = new Due<NodeJS.Signals>({ deliver: async (signals) => this.#deliver(signals) })
-  #end: Promise<void> | null = null
-  /** A process that could not be looked at may be of the run. */
-  #unseen = false
-  /** At the last look a process did not show its environment. */
-  #hidden = false
-  /** Somebody waits for its end. */
+  readonly #init: ProcessTreeInit
+  #tree: DescendantTracker | null = null
+  #pid = 0
+  #namespace: PidNamespace | null = null
+  #ended = false
+  #mayLeak = false
+  /** Somebody asked for the end of the run. */
   #asked = false
-  #over = false
-  /** Its group has no members any more, and the number may be given to another process. */
-  #isGroupGone = false
-  /** Nothing of it is left, as the last look found. */
-  #isEmpty = false
+  #leftBehind = 0
+  /** Signals that members outside of the process group were not sent yet; sending takes several turns of the event loop. */
+  readonly #due = new CoalescingQueue<NodeJS.Signals>({ deliver: async (signals) => this.#signalOutside(signals) })
+  readonly #share: TimeSlice
 
-  constructor(pid: number, mark: RunMark | null = null) {
-    if (!Number.isSafeInteger(pid) || pid <= 1) throw new RangeError(`not a child's pid: ${pid}`)
-    this.#pid = pid
-    this.#mark = mark
-    this.#born = birthOf(pid)
+  constructor(init: ProcessTreeInit) {
+    this.#init = init
+    this.#share = init.sharing.share(NEVER)
   }
 
-  /** The leader lives, as far as this system says so. */
+  /** What holds the run together. */
+  get containment(): Containment {
+    return this.#init.containment
+  }
+
+  get mark(): string | null {
+    return this.#init.mark?.text ?? null
+  }
+
+  /** The child lives, and no signal of ours reaches it. */
+  get refusesSignals(): boolean {
+    return this.leaderLives && mayNotSignal(this.#pid)
+  }
+
   get leaderLives(): boolean {
-    return !this.#over && this.#born !== undefined && isLiving({ pid: this.#pid, born: this.#born })
+    return this.#tree?.leaderLives === true
   }
 
-  /** Signals the group, and then every descendant that has left it. After `end` one that ends programs only says that somebody waits. */
-  signal(signal: NodeJS.Signals): void {
-    if (ENDS.includes(signal)) this.#asked = true
-    if (this.#over) return
-    // SIGSTOP before SIGKILL: a stopped process forks nothing while the others are looked for.
-    if (!this.#isAnother) send(-this.#pid, signal === 'SIGKILL' && this.#mark !== null ? 'SIGSTOP' : signal)
-    if (this.#mark !== null) this.#due.ask(signal)
-  }
-
-  /** The leader has just been reaped. `end` must follow. */
-  reaped(): void {
-    this.#over = true
-    this.#lookAtGroup()
-  }
-
-  /** The kernel does not give the group's number away while the group has members. */
-  #lookAtGroup(): void {
-    this.#isGroupGone ||= this.#isAnother || !exists(-this.#pid)
-  }
-
-  /** After `reaped`: counts the processes of the group, and the marked ones outside of it, that live now. */
-  async living(): Promise<number> {
-    if (this.#mark === null || this.#born === undefined) return 0
-    await this.#due.stop()
-    this.#lookAtGroup()
-    const { fresh, whole } = await this.#look(() => undefined, this.#isGroupGone ? null : this.#pid)
-    let count = 0
-    for await (const one of this.#outside()) if (isLiving(one)) count++
-    this.#isEmpty = this.#isGroupGone && whole && !fresh && !this.#hidden && count === 0
-    return count
-  }
-
-  /** Kills what is left of the group, and what has left it. */
-  end(): void {
-    if (this.#end !== null) return
-    this.reaped()
-    if (!this.#isGroupGone) {
-      send(-this.#pid, 'SIGKILL')
-      this.#unseen = mayNotSignal(-this.#pid)
-    }
-    this.#end = this.#mark === null || this.#isEmpty ? Promise.resolve() : this.#killRest()
-  }
-
-  /** After `end`: settles when all that was found is dead. False where that is not so, or nobody can say it. */
-  async gone(): Promise<boolean> {
-    await this.#end
-    const deadline = performance.now() + CELL_END_MS
-    for await (const one of this.#outside())
-      while (isLiving(one)) {
-        if (performance.now() > deadline) return false
-        await sleep(CELL_LOOK_MS)
-      }
-    return !this.#unseen
-  }
-
-  /** Its number has been given to a process that is none of ours. */
-  get #isAnother(): boolean {
-    const born = birthOf(this.#pid)
-    return born !== undefined && this.#born !== undefined && born !== this.#born
-  }
-
-  async #deliver(signals: readonly NodeJS.Signals[]): Promise<void> {
-    if (signals.includes('SIGKILL')) return this.#kill()
-    await this.#look(() => undefined)
-    await this.#signalOutside(signals)
-  }
-
-  async #kill(): Promise<void> {
-    const deadline = performance.now() + FREEZE_MS
-    await this.#freeze(() => deadline)
-    // `end` was called meanwhile, and kills the rest.
-    if (this.#over) return
-    if (!this.#isAnother) send(-this.#pid, 'SIGKILL')
-    await this.#signalOutside(['SIGKILL'])
+  /** After `end`: something could not be killed, or could not be looked at. */
+  get mayLeak(): boolean {
+    return this.#mayLeak
   }
 
   /**
-   * Repeats until no descendant is new: the kernel continues a stopped group that a death orphans (setpgid(2)). A process
-   * that hides its environment may be about to show it, as bwrap(1) is while it starts a program.
+   * After `end`: how many processes were killed because the program had ended by itself and left them behind. Always 0 for a
+   * PID namespace, whose processes the kernel kills together with the program, and where this system has no /proc.
    */
-  async #killRest(): Promise<void> {
-    await this.#due.stop()
-    const began = performance.now()
-    const deadline = (): number => began + (this.#asked ? FREEZE_MS : SEARCH_MS)
-    let again = 0
-    for (;;) {
-      const inTime = await this.#freeze(deadline)
-      await this.#signalOutside(['SIGKILL'])
-      this.#unseen ||= !inTime
-      if (!inTime) break
-      const { fresh, whole } = this.#strays.size > 0 ? await this.#look(stop) : { fresh: false, whole: true }
-      if (fresh || !whole) continue
-      if (!this.#hidden || ++again > HIDDEN_LOOKS) break
-      await sleep(HIDDEN_LOOK_MS)
-    }
-    this.#unseen ||= this.#hidden
+  get leftBehind(): number {
+    return this.#leftBehind
   }
 
-  /** Stops the known descendants and looks until none is new, so that none forks between the last look and the kill. False: time was out. */
-  async #freeze(deadline: () => number): Promise<boolean> {
-    const over = this.#over
-    await this.#signalOutside(['SIGSTOP'])
-    for (let round = 0; round < FREEZE_ROUNDS && performance.now() < deadline(); round++) {
-      const { fresh, whole } = await this.#look(stop)
-      if ((whole && !fresh) || this.#over !== over) return true
+  /** Runs a synchronous spawn inside. */
+  enter<T>(spawn: () => T): T {
+    const { leaf, onStuck } = this.#init
+    if (leaf === null) return spawn()
+    try {
+      return leaf.enter(spawn)
+    } finally {
+      if (leaf.isStuck) onStuck()
     }
-    return false
   }
 
-  /** Looks for descendants once. */
-  async #look(onFresh: (member: Member) => void, group: number | null = null): Promise<Found> {
-    const { text, search, forks } = this.#mark!
-    let fresh = false
-    const knows = ({ pid, born }: Member): boolean => this.#strays.get(pid)?.born === born
-    const onFound = (member: Member): void => {
-      if (knows(member)) return
-      this.#strays.set(member.pid, member)
-      fresh = true
-      onFresh(member)
-    }
-    for await (const member of inTurns(this.#over ? [] : walkDescendants(this.#pid), this.#share())) onFound(member)
-    const leader = this.#born === undefined ? null : { pid: this.#pid, born: this.#born }
-    const look = leader && (await search.find({ mark: text, leader, forks, group, knows, onFound }))
-    this.#hidden = look?.hidden === true
-    if (this.#over && look === null) this.#unseen ||= this.#asked
-    return { fresh, whole: look?.whole ?? true }
+  /** The child that `enter` has started; it leads a group of its own. Throws where it cannot be held, or its limits cannot be set. */
+  adopt(pid: number, namespace: PidNamespace | null): void {
+    this.#pid = pid
+    this.#tree = new DescendantTracker(pid, this.#init.mark)
+    this.#namespace = namespace
+    const { leaf } = this.#init
+    // `confine` would limit our own process.
+    if (leaf?.isStuck === true) throw new Error('we cannot come out of its control group again')
+    leaf?.confine()
   }
 
-  #share(): TimeShare {
-    return this.#mark!.search.share(NEVER)
-  }
-
-  /** Known descendants outside of the group; after `end` all known ones, since one may have joined the killed group meanwhile. */
-  async *#outside(): AsyncGenerator<Member> {
-    if (this.#mark === null) return
-    for await (const member of inTurns([...this.#strays.values()], this.#share())) {
-      const stat = statOf(member.pid)
-      if (stat[19] !== member.born) this.#strays.delete(member.pid)
-      else if (this.#over || Number(stat[2]) !== this.#pid) yield member
-    }
+  /** Signals everything inside. Once the child was reaped it only shortens the search for what it left. */
+  signal(signal: ProcessSignal): void {
+    const { leaf, containment } = this.#init
+    if (this.#tree === null) return
+    this.#asked ||= ENDS.includes(signal)
+    if (this.#ended) return this.#tree.signal(signal)
+    if (signal === 'SIGKILL') {
+      leaf?.kill()
+      this.#namespace?.kill()
+      this.#tree.signal(signal)
+    } else if (this.#namespace !== null) this.#namespace.signal(signal)
+    else if (leaf !== null && containment === 'cgroup') {
+      send(-this.#pid, signal)
+      this.#due.ask(signal)
+    } else this.#tree.signal(signal)
+    // A stopped process acts on no other signal before SIGCONT.
+    if (signal === 'SIGTERM' || signal === 'SIGHUP') this.signal('SIGCONT')
   }
 
   async #signalOutside(signals: readonly NodeJS.Signals[]): Promise<void> {
-    for await (const { pid } of this.#outside()) for (const signal of signals) send(pid, signal)
+    const { leaf } = this.#init
+    if (leaf !== null && !this.#ended) await signalAll(leaf.outside(this.#pid), signals, this.#share)
+  }
+
+  /** The child was reaped, or never came to be: kills what is left, and settles when it is dead. */
+  async end(): Promise<void> {
+    const { leaf } = this.#init
+    this.#ended = true
+    this.#tree?.reaped()
+    this.#leftBehind = await this.#countLeftBehind()
+    this.#tree?.end()
+    const ended = [await this.#namespace?.end(), await leaf?.end(), this.containment === 'group' ? await this.#tree?.gone() : true]
+    this.#mayLeak = ended.includes(false)
+  }
+
+  /** Waits for a moment where something is left, because children of a program often end just after it. */
+  async #countLeftBehind(): Promise<number> {
+    const { leaf, containment } = this.#init
+    const holder = containment === 'cgroup' ? leaf : containment === 'group' ? this.#tree : null
+    const deadline = performance.now() + LEFT_BEHIND_MS
+    if (holder === null) return 0
+    while (!this.#asked) {
+      const count = await holder.living()
+      if (count === 0 || performance.now() >= deadline) return this.#asked ? 0 : count
+      await sleep(LEFT_BEHIND_LOOK_MS)
+    }
+    return 0
   }
 }

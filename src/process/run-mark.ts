@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { unlessAborted } from '../base/abort.ts'
 import { attempt } from '../base/errors.ts'
 import { statOf } from '../base/process-info.ts'
-import type { TimeShare, TimeSharing } from '../base/time-slices.ts'
+import type { TimeSlice, TimeSlicer } from '../base/time-slices.ts'
 import { randomBytes } from '../identity/hash.ts'
 import { type Member, isOurUsers } from './signals.ts'
 
@@ -94,7 +94,7 @@ export interface Wanted {
   onFound(member: Member): void
 }
 
-export interface Look {
+export interface SearchPass {
   /** Everybody was looked at. Otherwise time was out, and another look goes on. */
   readonly whole: boolean
   /** One that began meanwhile, and may be of our user, does not show its environment: it may be of the run. */
@@ -109,7 +109,7 @@ interface Ask {
 
 interface Waiting {
   readonly wanted: Wanted
-  readonly answer: (look: Look | null) => void
+  readonly answer: (look: SearchPass | null) => void
 }
 
 /** How old a count may be that a run begins with: an older one is as true, and only makes its looks longer. */
@@ -124,7 +124,7 @@ const READ_SIZE = 16 * 1024
  */
 export class MarkSearch {
   readonly #proc: string
-  readonly #sharing: TimeSharing
+  readonly #sharing: TimeSlicer
   readonly #lookMs: number
   /** Processes whose environment is being read; one that does not come stays here, and is not waited for again. */
   readonly #reading = new Set<string>()
@@ -133,7 +133,7 @@ export class MarkSearch {
   #forks: { readonly count: number | null; readonly at: number } | null = null
 
   /** `proc`: another place than /proc, for a test; `lookMs`: how long a look may take. */
-  constructor(components: { sharing: TimeSharing }, init: { proc?: string; lookMs?: number } = {}) {
+  constructor(components: { sharing: TimeSlicer }, init: { proc?: string; lookMs?: number } = {}) {
     this.#sharing = components.sharing
     this.#proc = init.proc ?? '/proc'
     this.#lookMs = init.lookMs ?? MARK_LOOK_MS
@@ -147,12 +147,12 @@ export class MarkSearch {
   }
 
   /** For work that is done beside a look, within the same turns. */
-  share(signal: AbortSignal): TimeShare {
+  share(signal: AbortSignal): TimeSlice {
     return this.#sharing.share(signal)
   }
 
   /** Every living process with this mark, however it left its group and whoever its parent is. Null where this system shows no processes. */
-  async find(wanted: Wanted): Promise<Look | null> {
+  async find(wanted: Wanted): Promise<SearchPass | null> {
     return new Promise((answer) => {
       this.#waiting.push({ wanted, answer })
       if (!this.#looking) void this.#work()
@@ -166,13 +166,13 @@ export class MarkSearch {
       await Promise.resolve()
       const served = this.#waiting
       this.#waiting = []
-      const looks = await this.#look(served.map(({ wanted }) => wanted))
+      const looks = await this.#poll(served.map(({ wanted }) => wanted))
       for (const [index, { answer }] of served.entries()) answer(looks?.[index] ?? null)
     }
     this.#looking = false
   }
 
-  async #look(all: readonly Wanted[]): Promise<Look[] | null> {
+  async #poll(all: readonly Wanted[]): Promise<SearchPass[] | null> {
     const names = await readdir(this.#proc).catch(() => null)
     if (names === null) return null
     const numbers = readPidNumbers(this.#proc)
@@ -183,7 +183,7 @@ export class MarkSearch {
     const rest = names[Symbol.iterator]()
     const visitRest = async (): Promise<void> => {
       for (const name of rest) {
-        if (share.due) await share.turn()
+        if (share.shouldYield) await share.yieldTurn()
         await this.#visit(Number(name), asks, free > 0 ? deadline : null)
       }
     }

@@ -1,11 +1,12 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { type Clock, type Timer, within } from '../base/clock.ts'
-import type { Permit, TerminalSize } from '../policy/permit.ts'
+import type { TerminalSize } from '../executor-api/local.ts'
+import type { Permit } from '../policy/permit.ts'
 import { MAX_LEFT_IN_PIPES } from '../protocol/limits/daemon.ts'
 import { DRAIN_MS, DURATION_TERM_LEAD_MS, FRAME_COST, KILL_GRACE_MS } from '../protocol/limits/wire.ts'
 import type { Containment, WarningKind } from '../protocol/reasons.ts'
-import type { ProcessExit, ProcessSignal } from './signals.ts'
-import { type Child, type SpawnComponents, type SpawnFailure, spawnPermitted } from './spawn.ts'
+import type { ExitStatus, ProcessSignal } from './signals.ts'
+import { type SpawnedProgram, type SpawnComponents, type SpawnFailure, spawnPermitted } from './spawn.ts'
 import { type OutputLimits, OutputPump, type OutputTotals, StdinSink } from './streams.ts'
 
 /** All in milliseconds from the start. */
@@ -75,7 +76,7 @@ export interface ProcessHandlers {
 type DrainOutcome = 'ended' | 'held' | 'cut'
 
 /** How a run ended, with everything that its Exit says. Neither code nor signal: it could not be killed, and lives. */
-export interface ProcessEnd extends ProcessExit {
+export interface ProcessEnd extends ExitStatus {
   readonly duration_ms: number
   readonly stdout: OutputTotals
   readonly stderr: OutputTotals
@@ -106,7 +107,7 @@ export class RunningProcess {
   readonly ended: Promise<ProcessEnd>
   readonly #clock: Clock
   readonly #handlers: ProcessHandlers
-  readonly #child: Child
+  readonly #child: SpawnedProgram
   readonly #stdout: OutputPump
   readonly #stderr: OutputPump
   readonly #duration: DurationLimit
@@ -121,7 +122,7 @@ export class RunningProcess {
   readonly #abandoned = Promise.withResolvers<null>()
   #outlived = false
 
-  constructor(components: ProcessComponents, init: { child: Child; caps: Permit['caps'] }) {
+  constructor(components: ProcessComponents, init: { child: SpawnedProgram; caps: Permit['caps'] }) {
     const { child, caps } = init
     this.pid = child.pid
     this.stdin = child.stdin && new StdinSink(child.stdin)

@@ -1,7 +1,7 @@
 import { readFileSync, readdirSync, readlinkSync } from 'node:fs'
 import { attempt, errnoOf } from '../base/errors.ts'
 import { birthOf, statOf } from '../base/process-info.ts'
-import type { TimeShare } from '../base/time-slices.ts'
+import type { TimeSlice } from '../base/time-slices.ts'
 
 /** A process by its number and the moment it began, so that a later one with the same number is not mistaken for it. */
 export interface Member {
@@ -11,7 +11,7 @@ export interface Member {
 }
 
 /** How a process ended: a status, or the number of the signal that ended it. */
-export interface ProcessExit {
+export interface ExitStatus {
   readonly code: number | null
   readonly signal: number | null
 }
@@ -33,15 +33,15 @@ export const send = (target: number, signal: NodeJS.Signals): boolean => {
 }
 
 /** Yields all of them, and gives the event loop a turn whenever the time of this one is used up. */
-export async function* inTurns<T>(all: Iterable<T>, share: TimeShare): AsyncGenerator<T> {
+export async function* inTurns<T>(all: Iterable<T>, share: TimeSlice): AsyncGenerator<T> {
   for (const one of all) {
-    if (share.due) await share.turn()
+    if (share.shouldYield) await share.yieldTurn()
     yield one
   }
 }
 
 /** Sends the signals to all members. All are found before the first is signalled: its descendants could not be found after its end. */
-export const signalAll = async (all: Iterable<Member | null>, signals: readonly NodeJS.Signals[], share: TimeShare): Promise<void> => {
+export const signalAll = async (all: Iterable<Member | null>, signals: readonly NodeJS.Signals[], share: TimeSlice): Promise<void> => {
   const members: Member[] = []
   for await (const member of inTurns(all, share)) if (member !== null) members.push(member)
   for await (const { pid, born } of inTurns(members, share)) if (birthOf(pid) === born) for (const signal of signals) send(pid, signal)

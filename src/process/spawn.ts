@@ -5,24 +5,25 @@ import { constants } from 'node:os'
 import { Readable, Writable } from 'node:stream'
 import { AppError, errorText } from '../base/errors.ts'
 import { changedPin } from '../policy/file-mark.ts'
-import { type Permit, type TerminalSize, isPermit } from '../policy/permit.ts'
-import { programPlace, seenIn } from '../policy/sandbox/sandbox-grant.ts'
+import type { TerminalSize } from '../executor-api/local.ts'
+import { type Permit, isPermit } from '../policy/permit.ts'
+import { programPath, seenIn } from '../policy/sandbox/sandbox-grant.ts'
 import type { Containment } from '../protocol/reasons.ts'
-import type { Cell } from './cell.ts'
-import type { CellOpening, CellSource } from './cells.ts'
-import type { Guardian } from './guardian.ts'
+import type { ProcessTree } from './process-tree.ts'
+import type { TreeOpening, ProcessTreeSource } from './process-trees.ts'
+import type { CleanupProcess } from './cleanup-process.ts'
 import { type LaunchPlan, directoryOf, launch, planLaunch, writableOf } from './launch-plan.ts'
 import { MAX_WRAPPER_TEXT, PidNamespace } from './pid-namespace.ts'
-import type { PrivateCopies, Starting } from './private-copies.ts'
+import type { PrivateCopies, ProgramFiles } from './private-copies.ts'
 import { launchObstacle } from './program-format.ts'
 import { standingProblem } from './sandbox/verify.ts'
-import type { ProcessExit, ProcessSignal } from './signals.ts'
+import type { ExitStatus, ProcessSignal } from './signals.ts'
 
 /** A started program: the leader of a session and group of its own, or what stands before it. */
-export interface Child {
+export interface SpawnedProgram {
   readonly pid: number
   /** What its processes live in. */
-  readonly cell: Pick<Cell, 'containment' | 'mayLeak' | 'leftBehind' | 'leaderLives' | 'refusesSignals'>
+  readonly cell: Pick<ProcessTree, 'containment' | 'mayLeak' | 'leftBehind' | 'leaderLives' | 'refusesSignals'>
   /** Null: it reads /dev/null. */
   readonly stdin: Writable | null
   readonly stdout: Readable
@@ -32,7 +33,7 @@ export interface Child {
   /** Null: it has no terminal. */
   readonly resize: ((size: TerminalSize) => void) | null
   /** Settles when the process was reaped and the rest of its cell killed. */
-  readonly exited: Promise<ProcessExit>
+  readonly exited: Promise<ExitStatus>
 }
 
 /** A program that was started. */
@@ -49,13 +50,13 @@ export interface SpawnFailure {
   readonly ran: ProgramStart | null
 }
 
-export type SpawnResult = { readonly kind: 'spawned'; readonly child: Child } | SpawnFailure
+export type SpawnResult = { readonly kind: 'spawned'; readonly child: SpawnedProgram } | SpawnFailure
 
 export interface SpawnComponents {
-  readonly cells: CellSource
+  readonly cells: ProcessTreeSource
   /** Absent: no permit of this program has a stand-in. */
   readonly copies?: PrivateCopies
-  readonly guardian: Guardian
+  readonly guardian: CleanupProcess
 }
 
 const failed = (detail: string, ran: ProgramStart | null = null): SpawnResult => ({ kind: 'spawn_failed', detail, ran })
@@ -64,7 +65,7 @@ const failed = (detail: string, ran: ProgramStart | null = null): SpawnResult =>
 const launchProblem = (permit: Permit): string | null => {
   const { executable, cwd } = permit
   try {
-    const info = statSync(programPlace(permit), { bigint: true })
+    const info = statSync(programPath(permit), { bigint: true })
     if (info.dev !== executable.dev || info.ino !== executable.ino) return `${executable.path} was replaced after it was permitted`
   } catch (error) {
     return errorText(error)
@@ -84,7 +85,7 @@ const pinProblem = ({ pins }: Permit): string | null => {
   return changed === null ? null : `${changed} was changed after it was permitted`
 }
 
-const toExit = (code: number | null, signal: NodeJS.Signals | null): ProcessExit =>
+const toExit = (code: number | null, signal: NodeJS.Signals | null): ExitStatus =>
   signal === null ? { code, signal: null } : { code: null, signal: constants.signals[signal] }
 
 /** What a wrapper says on the program's stderr when it does not become the program. */
@@ -129,7 +130,7 @@ const copiesFor = (permit: Permit, { copies }: SpawnComponents): ReturnType<Priv
 }
 
 /** Settles when the child was reaped and its cell is empty; null where a wrapper never became the program. */
-const endOf = async (child: ChildProcess, cell: Cell, namespace: PidNamespace | null): Promise<ProcessExit | null> =>
+const endOf = async (child: ChildProcess, cell: ProcessTree, namespace: PidNamespace | null): Promise<ExitStatus | null> =>
   new Promise((resolve) => {
     child.once('exit', (code, signal) => {
       const exit = toExit(code, signal)
@@ -139,7 +140,7 @@ const endOf = async (child: ChildProcess, cell: Cell, namespace: PidNamespace | 
   })
 
 /** Sends sizes to the process that holds the program's terminal. */
-const resizerOf = ({ stdio }: ChildProcess, { control }: LaunchPlan): Child['resize'] => {
+const resizerOf = ({ stdio }: ChildProcess, { control }: LaunchPlan): SpawnedProgram['resize'] => {
   const sizes = control === null ? null : stdio[control]
   if (!(sizes instanceof Writable)) return null
   sizes.on('error', () => undefined)
@@ -149,7 +150,7 @@ const resizerOf = ({ stdio }: ChildProcess, { control }: LaunchPlan): Child['res
 /** What was permitted, and what is started of it. */
 interface Run {
   readonly permit: Permit
-  readonly starting: Starting
+  readonly starting: ProgramFiles
 }
 
 /** The program of a sandbox begins when what stands in there was seen to be what was permitted. Says why it must not. */
@@ -170,7 +171,7 @@ const letBegin = async (
 }
 
 const spawnIn = async (
-  { cell, inNamespace }: Extract<CellOpening, { kind: 'cell' }>,
+  { cell, inNamespace }: Extract<TreeOpening, { kind: 'cell' }>,
   run: Run,
   { guardian }: SpawnComponents,
   options: { stdin: boolean; userNamespace: boolean },

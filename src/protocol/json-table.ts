@@ -32,7 +32,7 @@ export type Kind = Bare & { readonly says?: string }
 /** The sender may leave out a field with a default; the receiver always has it. */
 type Presence = 'required' | 'optional' | 'default'
 
-export class Field<out T, out P extends Presence = 'required'> {
+export class JsonField<out T, out P extends Presence = 'required'> {
   /** Never there: the type of the values. */
   declare readonly type?: T
 
@@ -47,15 +47,15 @@ export class Field<out T, out P extends Presence = 'required'> {
   }
 
   /** The same field with a description for the schemas. */
-  says(text: string): Field<T, P> {
-    return new Field<T, P>({ ...this.kind, says: text }, this.presence, this.byDefault)
+  says(text: string): JsonField<T, P> {
+    return new JsonField<T, P>({ ...this.kind, says: text }, this.presence, this.byDefault)
   }
 }
-export type FieldTable = Readonly<Record<string, Field<unknown, Presence>>>
+export type FieldTable = Readonly<Record<string, JsonField<unknown, Presence>>>
 
-export type ValueOf<F> = F extends Field<infer T, Presence> ? T : never
+export type JsonValueOf<F> = F extends JsonField<infer T, Presence> ? T : never
 type Flat<T> = { readonly [K in keyof T]: T[K] }
-type Present<S extends FieldTable, P extends Presence> = { [K in keyof S as S[K]['presence'] extends P ? K : never]: ValueOf<S[K]> }
+type Present<S extends FieldTable, P extends Presence> = { [K in keyof S as S[K]['presence'] extends P ? K : never]: JsonValueOf<S[K]> }
 type OrUndefined<T> = { [K in keyof T]?: T[K] | undefined }
 /** A record as its sender writes it. */
 export type Sent<S extends FieldTable> = Flat<Present<S, 'required'> & OrUndefined<Present<S, 'optional' | 'default'>>>
@@ -66,48 +66,52 @@ export type EventOf<E extends Readonly<Record<string, FieldTable>>> = {
   readonly [N in keyof E]: { readonly type: N } & Sent<E[N]>
 }[keyof E]
 
-const field = <T>(kind: Kind): Field<T> => new Field<T>(kind, 'required')
+const field = <T>(kind: Kind): JsonField<T> => new JsonField<T>(kind, 'required')
 
 interface Bounds {
   readonly min?: number
   readonly max?: number
 }
 
-export const text: Field<string> = field({ is: 'text' })
-export const textOf = <T extends string = string>(bounds: Bounds & { unicode?: boolean }): Field<T> => field({ is: 'text', ...bounds })
+export const text: JsonField<string> = field({ is: 'text' })
+export const textOf = <T extends string = string>(bounds: Bounds & { unicode?: boolean }): JsonField<T> => field({ is: 'text', ...bounds })
 /** A text of at most `max` characters without NUL. */
-export const textUpTo = (max: number, min = 0): Field<string> => field({ is: 'text', min, max, nul: false })
-export const matching = (pattern: RegExp, what: string, lenient?: RegExp): Field<string> =>
+export const textUpTo = (max: number, min = 0): JsonField<string> => field({ is: 'text', min, max, nul: false })
+export const matching = (pattern: RegExp, what: string, lenient?: RegExp): JsonField<string> =>
   field({ is: 'form', pattern, what, ...(lenient && { lenient }) })
-export const time: Field<string> = field({ is: 'time' })
-export const number: Field<number> = field({ is: 'number' })
-export const count: Field<number> = field({ is: 'whole', min: 0 })
-export const integer: Field<number> = field({ is: 'whole', min: Number.MIN_SAFE_INTEGER })
-export const wholeUpTo = (max: number, min = 0): Field<number> => field({ is: 'whole', min, max })
-export const positive: Field<number> = field({ is: 'whole', min: 1 })
-export const flag: Field<boolean> = field({ is: 'flag' })
-export const yes: Field<true> = field({ is: 'true' })
-export const oneOf = <const T extends string>(values: readonly T[]): Field<T> => field({ is: 'one_of', values })
+export const time: JsonField<string> = field({ is: 'time' })
+export const number: JsonField<number> = field({ is: 'number' })
+export const count: JsonField<number> = field({ is: 'whole', min: 0 })
+export const integer: JsonField<number> = field({ is: 'whole', min: Number.MIN_SAFE_INTEGER })
+export const wholeUpTo = (max: number, min = 0): JsonField<number> => field({ is: 'whole', min, max })
+export const positive: JsonField<number> = field({ is: 'whole', min: 1 })
+export const flag: JsonField<boolean> = field({ is: 'flag' })
+export const yes: JsonField<true> = field({ is: 'true' })
+export const oneOf = <const T extends string>(values: readonly T[]): JsonField<T> => field({ is: 'one_of', values })
 /** A kind or a reason. A newer daemon may have more of them; a reader takes what is a name, because a terminal would obey other texts. */
-export const nameOf = <T extends string>(values: readonly T[] = []): Field<T> => field({ is: 'one_of', values, open: true })
-export const list = <T>({ kind }: Field<T>, bounds: Bounds = {}): Field<readonly T[]> => field({ is: 'list', of: kind, ...bounds })
-export const listUpTo = <T>(field: Field<T>, max: number, min = 0): Field<readonly T[]> => list(field, { min, max })
+export const nameOf = <T extends string>(values: readonly T[] = []): JsonField<T> => field({ is: 'one_of', values, open: true })
+export const list = <T>({ kind }: JsonField<T>, bounds: Bounds = {}): JsonField<readonly T[]> => field({ is: 'list', of: kind, ...bounds })
+export const listUpTo = <T>(field: JsonField<T>, max: number, min = 0): JsonField<readonly T[]> => list(field, { min, max })
 export const texts = list(text)
-export const map = <T>(names: Field<string>, { kind }: Field<T>, bounds: { max?: number } = {}): Field<Readonly<Record<string, T>>> =>
-  field({ is: 'map', names: names.kind, of: kind, ...bounds })
-export const table: Field<Fields> = map(text, field<unknown>({ is: 'any' }))
-export const record = <S extends FieldTable>(fields: S): Field<Sent<S>> => field({ is: 'record', fields })
-export const either = <A, B>(a: Field<A>, b: Field<B>): Field<A | B> => field({ is: 'either', of: [a.kind, b.kind] })
-export const orNull = <T>({ kind }: Field<T>): Field<T | null> => field({ is: 'null_or', of: kind })
-export const any = <T>(): Field<T> => field({ is: 'any' })
-export const tested = <T>(test: (value: unknown) => boolean, what: string): Field<T> => field({ is: 'tested', test, what })
+export const map = <T>(
+  names: JsonField<string>,
+  { kind }: JsonField<T>,
+  bounds: { max?: number } = {},
+): JsonField<Readonly<Record<string, T>>> => field({ is: 'map', names: names.kind, of: kind, ...bounds })
+export const table: JsonField<Fields> = map(text, field<unknown>({ is: 'any' }))
+export const record = <S extends FieldTable>(fields: S): JsonField<Sent<S>> => field({ is: 'record', fields })
+export const either = <A, B>(a: JsonField<A>, b: JsonField<B>): JsonField<A | B> => field({ is: 'either', of: [a.kind, b.kind] })
+export const orNull = <T>({ kind }: JsonField<T>): JsonField<T | null> => field({ is: 'null_or', of: kind })
+export const any = <T>(): JsonField<T> => field({ is: 'any' })
+export const tested = <T>(test: (value: unknown) => boolean, what: string): JsonField<T> => field({ is: 'tested', test, what })
 
-export const optional = <T>({ kind }: Field<T>): Field<T, 'optional'> => new Field<T, 'optional'>(kind, 'optional')
-export const byDefault = <T>(value: NoInfer<T>, { kind }: Field<T>): Field<T, 'default'> => new Field<T, 'default'>(kind, 'default', value)
+export const optional = <T>({ kind }: JsonField<T>): JsonField<T, 'optional'> => new JsonField<T, 'optional'>(kind, 'optional')
+export const byDefault = <T>(value: NoInfer<T>, { kind }: JsonField<T>): JsonField<T, 'default'> =>
+  new JsonField<T, 'default'>(kind, 'default', value)
 
 /** How bytes stand in a JSON text: as UTF-8 text, or in base64 (RFC 4648, 4, with padding). */
 export const ENCODING = oneOf(['utf8', 'base64'])
-export type Encoding = ValueOf<typeof ENCODING>
+export type Encoding = JsonValueOf<typeof ENCODING>
 
 // ---- checks of what somebody else wrote ----
 
@@ -232,7 +236,7 @@ const firstIn = (fields: Fields, stated: FieldTable, closed: boolean): string | 
 export const problemOf = (fields: Fields, stated: FieldTable): string | null => firstIn(fields, stated, false)
 /** The same, where a key that is not stated is a problem too. */
 export const closedProblemOf = (fields: Fields, stated: FieldTable): string | null => firstIn(fields, stated, true)
-export const fits = (value: unknown, { kind }: Field<unknown>): boolean => wrongWith(value, kind, true) === null
+export const fits = (value: unknown, { kind }: JsonField<unknown>): boolean => wrongWith(value, kind, true) === null
 
 /** The same fields without nulls for optional ones: null means that the field is absent. A field that may be null itself gets it. */
 export const withoutNulls = (fields: Fields, stated: FieldTable): Fields =>

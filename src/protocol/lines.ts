@@ -4,7 +4,7 @@ const LARGE_PIECE = 32 * 1024
 const NOTHING = Buffer.alloc(0)
 
 /** Gathers pieces in little more memory than their bytes: small ones are copied together, because a piece of one byte kept by itself would cost some hundred. */
-export class Gathered {
+export class ByteBuilder {
   readonly #max: number
   /** Everything that came before `#kept`, in order. */
   #pieces: Uint8Array[] = []
@@ -82,14 +82,14 @@ export type Line = Buffer | 'too_long'
 /** Cuts bytes into lines wherever the chunks end; keeps at most one line, in little more than its own size. */
 export class LineSplitter {
   readonly #max: number
-  readonly #kept: Gathered
+  readonly #kept: ByteBuilder
   readonly #onSkipped: (part: Uint8Array) => void
   #tooLong = false
 
   /** `max`: bytes of the longest line. `onSkipped`: gets each part of a line that is longer, from its first byte on. */
   constructor({ max, onSkipped = () => undefined }: { max: number; onSkipped?: (part: Uint8Array) => void }) {
     this.#max = max
-    this.#kept = new Gathered({ max })
+    this.#kept = new ByteBuilder({ max })
     this.#onSkipped = onSkipped
   }
 

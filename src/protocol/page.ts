@@ -1,5 +1,5 @@
-import type { Flood, Grant, PendingQuestion } from './desk/messages.ts'
-import type { Decision } from './desk/question.ts'
+import type { Flood, Grant, PendingApprovalRequest } from './desk/messages.ts'
+import type { Decision } from './desk/approval-request.ts'
 import type { LifecycleEvent } from './events/lifecycle.ts'
 import type { Fields } from './json-table.ts'
 
@@ -14,9 +14,9 @@ export interface PageSettled {
 }
 
 /** One line of what the page follows. */
-export type PageNews =
+export type PageEvent =
   | { readonly type: 'desk'; readonly open: boolean; readonly problem: string | null }
-  | { readonly type: 'question'; readonly question: PendingQuestion }
+  | { readonly type: 'question'; readonly question: PendingApprovalRequest }
   | ({ readonly type: 'settled' } & PageSettled)
   | { readonly type: 'flood'; readonly flood: Flood }
   | { readonly type: 'event'; readonly event: LifecycleEvent }

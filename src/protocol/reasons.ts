@@ -22,7 +22,7 @@ export const DENIAL_REASONS = [
 export type DenialReason = (typeof DENIAL_REASONS)[number]
 
 /** Denied before anything is known of who asks: anybody in the world may bring it about. */
-export const isOfStranger = (reason: DenialReason | null): boolean => reason === 'unverified_sender' || reason === 'trust_rejected'
+export const isOfUnlisted = (reason: DenialReason | null): boolean => reason === 'unverified_sender' || reason === 'trust_rejected'
 
 /** Why a call over HTTP is refused before anything is done: codes of the error table. */
 export const HTTP_REFUSALS = ['unauthorized', 'forbidden_host', 'rate_limited'] as const
@@ -51,6 +51,10 @@ export const WARNING_KINDS = [
 ] as const
 export type WarningKind = (typeof WARNING_KINDS)[number]
 
+/** What a program writes. */
+export const OUTPUT_NAMES = ['stdout', 'stderr'] as const
+export type OutputName = (typeof OUTPUT_NAMES)[number]
+
 /** How far what runs here for another agent has come. */
 export const RUN_STATES = ['waiting_for_approval', 'running', 'ending'] as const
 export type RunState = (typeof RUN_STATES)[number]
@@ -75,8 +79,8 @@ export const CONTAINMENT_CHOICES = ['auto', ...CONTAINMENTS] as const
 export type ContainmentChoice = (typeof CONTAINMENT_CHOICES)[number]
 
 /** Doors by which a caller of this host may have programs run and files read here. */
-export const LOCAL_DOORS = ['stdio', 'http', 'websocket', 'mcp', 'console'] as const
-export type LocalDoor = (typeof LOCAL_DOORS)[number]
+export const LOCAL_INTERFACES = ['stdio', 'http', 'websocket', 'mcp', 'console'] as const
+export type LocalInterface = (typeof LOCAL_INTERFACES)[number]
 
 /** What a contact is worth; only the operator sets it. */
 export const TRUST_LEVELS = ['blocked', 'unknown', 'known', 'trusted'] as const

@@ -1,5 +1,5 @@
 import { laterVersion } from '../base/files.ts'
-import { cutWish, ranOn, runWish } from './api/exec-target.ts'
+import { clampedPreference, ranOn, execPreference } from './api/exec-target.ts'
 import { parseTable } from './json-shape.ts'
 import {
   type FieldTable,
@@ -44,7 +44,7 @@ const REQUEST = {
   /** Null: the default of the configuration. */
   timeout_ms: orNull(count),
   /** Where it is to run, and who is to be asked; absent: its caller does not say. */
-  wish: optional(runWish),
+  wish: optional(execPreference),
 }
 
 const OUTCOME = {
@@ -72,7 +72,7 @@ const RUN_EVENTS = {
     cwd: orNull(text),
     timeout_ms: count,
     ran_on: optional(ranOn),
-    cuts: optional(list(cutWish)),
+    cuts: optional(list(clampedPreference)),
   },
   stdout: { data_b64: base64 },
   stderr: { data_b64: base64 },

@@ -36,7 +36,7 @@ export class ByteTransport implements Omit<Transport, 'close'> {
   readonly finished: AbortSignal = this.#finished.signal
   #drained: Deferred<void> | null = null
   #paused = false
-  #over = false
+  #ended = false
   /** Nothing can be sent any more, and why; what the server has sent is still read. */
   #unwritable: { readonly error: Error | null } | null = null
 
@@ -55,10 +55,10 @@ export class ByteTransport implements Omit<Transport, 'close'> {
   }
 
   send(text: string): void | Promise<void> {
-    if (this.#over) return undefined
+    if (this.#ended) return undefined
     if (this.#unwritable !== null) {
       // While reading is paused nothing else would report it.
-      if (this.#paused) this.#tell(this.#unwritable.error)
+      if (this.#paused) this.#emit(this.#unwritable.error)
       return undefined
     }
     if (this.#writable.write(`${text}\n`)) return undefined
@@ -68,25 +68,25 @@ export class ByteTransport implements Omit<Transport, 'close'> {
 
   pause(): void {
     this.#paused = true
-    if (!this.#over) this.#readable.pause()
+    if (!this.#ended) this.#readable.pause()
   }
 
   resume(): void {
     this.#paused = false
     this.#readable.resume()
-    if (this.#unwritable !== null) void this.#giveUp()
+    if (this.#unwritable !== null) void this.#abandon()
   }
 
   /** Ends what we send, drops what still comes, and reports nothing from now on. */
   end(): void {
-    this.#over = true
+    this.#ended = true
     this.#settle()
     if (!this.#writable.destroyed) this.#writable.end()
     this.#readable.resume()
   }
 
   destroy(): void {
-    this.#over = true
+    this.#ended = true
     this.#settle()
     this.#readable.destroy()
     this.#writable.destroy()
@@ -94,39 +94,39 @@ export class ByteTransport implements Omit<Transport, 'close'> {
 
   #read(chunk: Uint8Array): void {
     try {
-      for (const line of this.#over ? [] : this.#lines.pushStrictly(chunk, tooLong)) {
+      for (const line of this.#ended ? [] : this.#lines.pushStrictly(chunk, tooLong)) {
         const text = lineText(line)
         // A blank line says nothing.
         if (text.trim() === '') continue
         this.#events.onMessage(text)
-        if (this.#over) return
+        if (this.#ended) return
       }
     } catch (error) {
-      this.#tell(error as Error)
+      this.#emit(error as Error)
     }
   }
 
   #readableEnded(error: Error | null): void {
     this.#finished.abort()
-    this.#tell(error)
+    this.#emit(error)
   }
 
   #writableEnded(error: Error | null): void {
     this.#settle()
-    if (this.#over || this.#unwritable !== null) return
+    if (this.#ended || this.#unwritable !== null) return
     this.#unwritable = { error }
-    void this.#giveUp()
+    void this.#abandon()
   }
 
   /** Leaves `DRAIN_MS` for what the server has sent, and as long as it takes while reading is paused; then reports the end. */
-  async #giveUp(): Promise<void> {
+  async #abandon(): Promise<void> {
     await pause(DRAIN_MS, this.finished)
-    if (!this.#paused) this.#tell(this.#unwritable?.error ?? null)
+    if (!this.#paused) this.#emit(this.#unwritable?.error ?? null)
   }
 
-  #tell(error: Error | null): void {
-    if (this.#over) return
-    this.#over = true
+  #emit(error: Error | null): void {
+    if (this.#ended) return
+    this.#ended = true
     this.#settle()
     this.#events.onClosed(error)
   }
@@ -211,7 +211,7 @@ class ChildTransport implements Transport {
       this.#stderr.push(chunk)
       options.onStderr?.(chunk)
     })
-    const onClosed = (error: Error | null): void => void this.#tell(error, events)
+    const onClosed = (error: Error | null): void => void this.#emit(error, events)
     const onMessage = (text: string): void => events.onMessage(text)
     this.#bytes = new ByteTransport({ readable: child.stdout, writable: child.stdin }, { onMessage, onClosed })
   }
@@ -243,7 +243,7 @@ class ChildTransport implements Transport {
   }
 
   /** How it ended is known a moment after its output has ended. */
-  async #tell(error: Error | null, events: TransportEvents): Promise<void> {
+  async #emit(error: Error | null, events: TransportEvents): Promise<void> {
     await pause(DRAIN_MS, this.#closed.signal)
     const { exitCode, signalCode } = this.#child
     const how =

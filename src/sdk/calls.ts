@@ -3,7 +3,7 @@ import { jsonText } from '../protocol/lines.ts'
 import type { Method, Params } from '../protocol/rexd/methods.ts'
 import type { EventParams } from '../protocol/rexd/results.ts'
 import { RexdDisconnected, RexdError } from './errors.ts'
-import type { Incoming } from './incoming.ts'
+import type { IncomingMessage } from './incoming.ts'
 import { whenAborted } from './promises.ts'
 
 /** Where a call may be sent: over one transport, or over whichever its session has. */
@@ -54,7 +54,7 @@ interface Call {
   abandoned: boolean
 }
 
-type Answer = Extract<Incoming, { kind: 'result' | 'failure' }>
+type Answer = Extract<IncomingMessage, { kind: 'result' | 'failure' }>
 
 /** The calls of a connection: those that wait to be sent, in their order, and those that wait for their answer. */
 export class Calls {

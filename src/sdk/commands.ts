@@ -2,7 +2,7 @@ import type { Params } from '../protocol/rexd/methods.ts'
 import { toBase64 } from '../protocol/text.ts'
 import { type DataSource, toText, wholeOf } from './data.ts'
 import { present } from './fields.ts'
-import type { CutWish, Place, ProcessExit, RanOn } from './process-record.ts'
+import type { ClampedPreference, RunPlacement, ProcessExit, RanOn } from './process-record.ts'
 import type { CallOptions } from './promises.ts'
 
 /** Up to here stdin goes with the command, which saves the way there and back. */
@@ -62,7 +62,7 @@ export interface TerminalOptions extends ProgramOptions {
 }
 
 /** What a command is started with, and what is written to its stdin afterwards. */
-export interface Starting {
+export interface StartRequest {
   readonly params: Params<'exec.start'>
   readonly feed: { readonly source: DataSource; readonly end: boolean } | null
 }
@@ -91,7 +91,7 @@ export const terminalParams = (sessionId: string, command: Command, options: Ter
   return present<Params<'pty.open'>>({ ...programOf(sessionId, command, options), cols, rows })
 }
 
-export const startParams = (sessionId: string, command: Command, options: ExecOptions): Starting => {
+export const startParams = (sessionId: string, command: Command, options: ExecOptions): StartRequest => {
   const { stdin, stdinOpen = false, failOnLimit, detach } = options
   const inline = inlineOf(stdin, stdinOpen)
   const feed = stdin === undefined || inline !== undefined ? null : { source: stdin, end: !stdinOpen }
@@ -107,7 +107,7 @@ export const startParams = (sessionId: string, command: Command, options: ExecOp
 }
 
 /** How a program ended, and all that it wrote. Any exit code is a result, none is an error. */
-export class RunResult implements ProcessExit, Place {
+export class RunResult implements ProcessExit, RunPlacement {
   /** Null when a signal ended it. */
   readonly exitCode: number | null
   /** The signal that ended it, as `SIGTERM`. */
@@ -124,9 +124,9 @@ export class RunResult implements ProcessExit, Place {
   readonly stdout: Uint8Array
   readonly stderr: Uint8Array
   readonly ranOn: RanOn | null
-  readonly cutWishes: readonly CutWish[]
+  readonly cutWishes: readonly ClampedPreference[]
 
-  constructor(exit: ProcessExit, output: { readonly stdout: Uint8Array; readonly stderr: Uint8Array }, place: Place) {
+  constructor(exit: ProcessExit, output: { readonly stdout: Uint8Array; readonly stderr: Uint8Array }, place: RunPlacement) {
     this.exitCode = exit.exitCode
     this.signal = exit.signal
     this.timedOut = exit.timedOut

@@ -22,7 +22,7 @@ export class OpenTransport {
   readonly #init: OpenTransportInit
   #transport: Transport | null = null
   #closing: Promise<void> | null = null
-  #over = false
+  #ended = false
   #loss: { readonly error: Error | null } | null = null
   /** What was sent last has not settled: nothing more is sent before it does. */
   #behind = false
@@ -45,7 +45,7 @@ export class OpenTransport {
 
   /** Sends what waits to be sent. */
   pump(): void {
-    while (this.#transport !== null && !this.#over && !this.#behind) {
+    while (this.#transport !== null && !this.#ended && !this.#behind) {
       const text = this.#calls.take(this)
       if (text === null) return
       const sent = this.#transport.send(text)
@@ -55,19 +55,19 @@ export class OpenTransport {
 
   /** Stops reading, or goes on. */
   hold(held: boolean): void {
-    if (this.#over) return
+    if (this.#ended) return
     if (held) this.#transport?.pause()
     else this.#transport?.resume()
   }
 
   /** It was lost or closed: nothing is sent or taken any more. */
   get over(): boolean {
-    return this.#over
+    return this.#ended
   }
 
   /** Resolves when nothing is left of it. */
   async close(): Promise<void> {
-    this.#over = true
+    this.#ended = true
     this.#closing ??= this.#transport?.close() ?? null
     await this.#closing
   }
@@ -80,7 +80,7 @@ export class OpenTransport {
   }
 
   #receive(text: string): void {
-    if (this.#over) return
+    if (this.#ended) return
     try {
       const incoming = parseIncoming(text)
       if (incoming.kind === 'unknown_event') return
@@ -94,8 +94,8 @@ export class OpenTransport {
   }
 
   #lose(error: Error | null): void {
-    if (this.#over) return
-    this.#over = true
+    if (this.#ended) return
+    this.#ended = true
     this.#loss = { error }
     this.#init.onLost(this)
   }

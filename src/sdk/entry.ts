@@ -15,8 +15,17 @@ export type { Data, DataSource } from './data.ts'
 export { RexdDisconnected, RexdError, RexdGap, RexdProtocolError, type RexdErrorName } from './errors.ts'
 export type { CamelCase } from './fields.ts'
 export type { ReadOptions } from './remote-files.ts'
-export type { OutputChunk, OutputName, RemoteOutput } from './output.ts'
-export type { CutWish, Place, ProcessExit, RanOn } from './process-record.ts'
+export type { OutputChunk, RemoteOutput } from './output.ts'
+export type {
+  ClampedPreference,
+  /** @deprecated The former name of `ClampedPreference`. */
+  ClampedPreference as CutWish,
+  ProcessExit,
+  RanOn,
+  RunPlacement,
+  /** @deprecated The former name of `RunPlacement`. */
+  RunPlacement as Place,
+} from './process-record.ts'
 export type { CallOptions } from './promises.ts'
 export {
   PROTOCOL,
@@ -27,6 +36,7 @@ export {
   type RexdEvent,
   type SessionInfo,
 } from '../protocol/rexd/results.ts'
+export type { OutputName } from '../protocol/reasons.ts'
 export type { Encoding } from '../protocol/json-table.ts'
 export type { Method, Params } from '../protocol/rexd/methods.ts'
 export type { CapabilityName, LimitName } from '../protocol/rexd/fields.ts'

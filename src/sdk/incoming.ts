@@ -4,7 +4,7 @@ import { EVENTS, RESULTS, type Result, type RexdEvent } from '../protocol/rexd/r
 import { RexdError, RexdProtocolError, quote } from './errors.ts'
 
 /** What a message of the server is. */
-export type Incoming =
+export type IncomingMessage =
   | { readonly kind: 'result'; readonly id: number; readonly result: unknown }
   | { readonly kind: 'failure'; readonly id: number; readonly error: RexdError }
   | { readonly kind: 'event'; readonly event: RexdEvent }
@@ -50,7 +50,7 @@ export const bytesOf = (data: string, encoding: unknown, what: string): Uint8Arr
   return Buffer.from(data, encoding)
 }
 
-const eventOf = (method: string, params: unknown): Incoming => {
+const eventOf = (method: string, params: unknown): IncomingMessage => {
   if (!Object.hasOwn(EVENTS, method)) return { kind: 'unknown_event' }
   const stated: Stated = EVENTS[method as RexdEvent['method']]
   const needed = Object.keys(stated).filter((name) => stated[name]!.presence === 'required')
@@ -66,7 +66,7 @@ const errorOf = (value: unknown): RexdError => {
 }
 
 /** Throws `RexdProtocolError` for what is no message of a server, and for the word that a message of ours was none. */
-export const parseIncoming = (text: string): Incoming => {
+export const parseIncoming = (text: string): IncomingMessage => {
   let value: unknown
   try {
     value = JSON.parse(text)

@@ -1,3 +1,4 @@
+import type { OutputName } from '../protocol/reasons.ts'
 import type { Fullness } from './connection.ts'
 import { toText } from './data.ts'
 import { type CallOptions, type Deferred, deferred, whenAborted } from './promises.ts'
@@ -11,8 +12,6 @@ const OUTPUT_HIGH_WATER = 1024 * 1024
 export const OUTPUT_LIMIT = 16 * 1024 * 1024
 /** What a chunk counts beside its data, so that a flood of tiny ones is bounded too. */
 const CHUNK_COST = 256
-
-export type OutputName = 'stdout' | 'stderr'
 
 /** A part of what a process wrote, as the system gave it out: it ends anywhere. */
 export interface OutputChunk {
@@ -51,28 +50,28 @@ export class OutputQueue {
     const one: Waiting = { chunk, order: this.#order++ }
     this.#waiting[chunk.stream].push(one)
     this.#cost += costOf(one)
-    this.#tell()
+    this.#emit()
   }
 
   /** No more comes: behind what is there, readers end, or get the error. */
   end(error: unknown): void {
     if (this.#end !== null) return
     this.#end = { error }
-    this.#tell()
+    this.#emit()
   }
 
   /** As `end`, and what is there is not given out any more. */
   fail(error: unknown): void {
     this.end(error)
     for (const name of ['stdout', 'stderr'] as const) this.#clear(name)
-    this.#tell()
+    this.#emit()
   }
 
   /** Nobody will read this stream: what is there and what comes is dropped, and holds nothing. */
   discard(name: OutputName): void {
     this.#discarded.add(name)
     this.#clear(name)
-    this.#tell()
+    this.#emit()
   }
 
   /** Throws a `TypeError` where somebody reads one of them already. The streams are discarded when the reader leaves. */
@@ -106,7 +105,7 @@ export class OutputQueue {
     const one = first?.shift()
     if (one === undefined) return null
     this.#cost -= costOf(one)
-    this.#tell()
+    this.#emit()
     return one.chunk
   }
 
@@ -115,7 +114,7 @@ export class OutputQueue {
     this.#cost -= dropped.reduce((sum, one) => sum + costOf(one), 0)
   }
 
-  #tell(): void {
+  #emit(): void {
     this.#changed?.resolve()
     this.#changed = null
     const fullness = this.#now()

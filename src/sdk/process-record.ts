@@ -1,11 +1,12 @@
-import type { RunStory } from '../protocol/events/run-reporter.ts'
+import type { OutputName } from '../protocol/reasons.ts'
+import type { RunReporter } from '../protocol/events/run-reporter.ts'
 import type { Params } from '../protocol/rexd/methods.ts'
 import type { EventParams, Result, RexdEvent } from '../protocol/rexd/results.ts'
 import type { Connection } from './connection.ts'
 import { RexdError, type RexdGap, RexdProtocolError } from './errors.ts'
 import { type CamelCase, camelCase, present } from './fields.ts'
 import { bytesOf, resultOf } from './incoming.ts'
-import { type OutputName, OutputQueue } from './output.ts'
+import { OutputQueue } from './output.ts'
 import { type CallOptions, deferred, pause } from './promises.ts'
 import type { ProcessListener, SessionLink } from './session-link.ts'
 
@@ -18,12 +19,12 @@ export type ProcessExit = CamelCase<Omit<EventParams<'exec.exit'>, 'session_id' 
 /** Where a program runs: this server, its sandbox, or a node, whose `agentId` is said. */
 export type RanOn = CamelCase<NonNullable<Result<'exec.start'>['ran_on']>>
 /** A wish that was wider than what the server's configuration allows, and what it got. */
-export type CutWish = CamelCase<NonNullable<Result<'exec.start'>['cut_wishes']>[number]>
+export type ClampedPreference = CamelCase<NonNullable<Result<'exec.start'>['cut_wishes']>[number]>
 
-export interface Place {
+export interface RunPlacement {
   /** Null: the server does not choose among hosts. */
   readonly ranOn: RanOn | null
-  readonly cutWishes: readonly CutWish[]
+  readonly cutWishes: readonly ClampedPreference[]
 }
 
 export interface ProcessRecordInit extends Result<'exec.start'> {
@@ -58,7 +59,7 @@ export class ProcessRecord implements ProcessListener {
   readonly gone: AbortSignal = this.#gone.signal
   readonly #streams = { stdout: { seq: 0, bytes: 0 }, stderr: { seq: 0, bytes: 0 } }
   /** Told what it writes; null: nobody is. */
-  story: Pick<RunStory, 'output'> | null = null
+  story: Pick<RunReporter, 'output'> | null = null
   /** Its session is being closed: what it still writes is not looked at. */
   #cut = false
 
@@ -76,7 +77,7 @@ export class ProcessRecord implements ProcessListener {
     return { session_id: this.link.id, process_id: this.init.process_id }
   }
 
-  get place(): Place {
+  get place(): RunPlacement {
     const { ran_on, cut_wishes = [] } = this.init
     return { ranOn: ran_on === undefined ? null : camelCase(ran_on), cutWishes: camelCase(cut_wishes) }
   }

@@ -30,7 +30,7 @@ export interface FilePart {
   readonly mtime: string
 }
 
-interface Asked {
+interface ExpectedMtime {
   readonly length: number
   readonly answer: Promise<Result<'fs.read'>>
 }
@@ -44,7 +44,7 @@ export async function* fileParts(
   { path, chunk, offset: first = 0, length = Infinity, mayChange = false }: ReadOptions & { readonly path: string; readonly chunk: number },
 ): AsyncGenerator<FilePart, void, undefined> {
   let before: Result<'fs.read'> | null = null
-  let ahead: Asked[] = []
+  let ahead: ExpectedMtime[] = []
   const ask = (at: number): void => {
     const asked = Math.min(chunk, length - at)
     const answer = read(first + at, asked)

@@ -7,7 +7,7 @@ import { RexdError, RexdProtocolError } from './errors.ts'
 import { type CamelCase, camelCase, present } from './fields.ts'
 import { resultOf } from './incoming.ts'
 import { type OutputChunk, RemoteOutput } from './output.ts'
-import type { CutWish, Place, ProcessExit, ProcessRecord, RanOn } from './process-record.ts'
+import type { ClampedPreference, RunPlacement, ProcessExit, ProcessRecord, RanOn } from './process-record.ts'
 import { type CallOptions, orAborted, pause } from './promises.ts'
 
 /** One `exec.input`: half of what the server takes ahead of the program, so that there is seldom anything to send again. */
@@ -130,13 +130,13 @@ export interface ProgramComponents {
 }
 
 /** What programs have in common, on pipes and on a terminal. */
-export class RemoteProgram implements Place {
+export class RemoteProgram implements RunPlacement {
   /** Its `process_id`. */
   readonly id: string
   /** ISO 8601, by the server's clock. */
   readonly startedAt: string
   readonly ranOn: RanOn | null
-  readonly cutWishes: readonly CutWish[]
+  readonly cutWishes: readonly ClampedPreference[]
   /**
    * How it ended, when all that it wrote has come. Rejects with `RexdError` where it could not be started or was ended for
    * its output, `RexdDisconnected` where its session is lost, `RexdGap` and `RexdProtocolError` where something of its

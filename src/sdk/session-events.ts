@@ -1,6 +1,6 @@
 import { constants } from 'node:os'
 import { HERE, type LifecycleEvent, type LifecycleFacts, lifecycleEvent, lifecycleTextWithTail } from '../protocol/events/lifecycle.ts'
-import { RunStory } from '../protocol/events/run-reporter.ts'
+import { RunReporter } from '../protocol/events/run-reporter.ts'
 import { EVENT_COST, MAX_KEPT_CHARACTERS, MAX_KEPT_EVENTS } from '../protocol/limits/events.ts'
 import type { EventParams } from '../protocol/rexd/results.ts'
 import { RexdDisconnected, RexdError, visibleLines } from './errors.ts'
@@ -34,7 +34,7 @@ interface ProgramEvents {
 }
 
 /** What a session tells of its programs, as it hears it. */
-export class KeptSessionEvents implements SessionEvents {
+export class SessionEventHistory implements SessionEvents {
   readonly #session: string
   readonly #events: SessionEvent[] = []
   #cost = 0
@@ -83,9 +83,9 @@ export class KeptSessionEvents implements SessionEvents {
     )
   }
 
-  #story(processId: string | null, node: string): RunStory {
+  #story(processId: string | null, node: string): RunReporter {
     const about = { owner: '', session: this.#session, door: 'stdio', run_id: String(processId), node: String(node) } as const
-    return new RunStory({ tell: (facts) => this.#add(facts, processId) }, about)
+    return new RunReporter({ tell: (facts) => this.#add(facts, processId) }, about)
   }
 
   #add(facts: LifecycleFacts, processId: string | null): void {

@@ -20,7 +20,7 @@ import { ProcessRecord, killProcess } from './process-record.ts'
 import { type CallOptions, orAborted, whenAborted } from './promises.ts'
 import { RemoteFiles } from './remote-files.ts'
 import { ProcessInput, type ProgramComponents, RemoteProcess, RemoteTerminal } from './remote-process.ts'
-import { KeptSessionEvents, type SessionEvents } from './session-events.ts'
+import { SessionEventHistory, type SessionEvents } from './session-events.ts'
 import type { SessionLink } from './session-link.ts'
 
 /** What one message carries of a file, where the session may have that much: half of what the server takes. */
@@ -68,7 +68,7 @@ export class RexdSession {
   readonly #link: SessionLink
   readonly #records = new Set<ProcessRecord>()
   /** Null: nobody has asked for them. */
-  #events: KeptSessionEvents | null = null
+  #events: SessionEventHistory | null = null
   #closing: Promise<{ terminated: number }> | null = null
 
   constructor(components: { connection: Connection; link: SessionLink }, { opened, cwd }: SessionInit) {
@@ -128,7 +128,7 @@ export class RexdSession {
    * their output, or were denied. Take it when an agent has its next turn. Programs of `client.call` are not among them.
    */
   events(): SessionEvents {
-    this.#events ??= new KeptSessionEvents({ session: this.id })
+    this.#events ??= new SessionEventHistory({ session: this.id })
     return this.#events
   }
 

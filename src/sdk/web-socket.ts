@@ -70,7 +70,7 @@ class SocketTransport implements Transport {
   #error: Error | null = null
   #drained: Deferred<void> | null = null
   #heard = true
-  #over = false
+  #ended = false
 
   constructor(socket: WebSocket, events: TransportEvents, init: { name: string; silenceMs: number }) {
     this.#socket = socket
@@ -81,7 +81,7 @@ class SocketTransport implements Transport {
     socket.on('error', (error: Error) => this.#fail(error))
     socket.on('close', (code: number, reason: Buffer) => this.#end(code, reason.toString('utf8')))
     // By `setImmediate`: where this process was held up, what has arrived meanwhile is read before silence is judged.
-    this.#timer = setInterval(() => setImmediate(() => this.#look(init.silenceMs)), init.silenceMs)
+    this.#timer = setInterval(() => setImmediate(() => this.#poll(init.silenceMs)), init.silenceMs)
     this.#timer.unref()
   }
 
@@ -104,7 +104,7 @@ class SocketTransport implements Transport {
 
   /** Sends Close behind what was sent, drops what still comes, and destroys the socket where no answer comes. */
   async close(): Promise<void> {
-    this.#over = true
+    this.#ended = true
     this.#socket.resume()
     this.#socket.close(NORMAL)
     await pause(CLOSE_KILL_MS, this.#closed.signal)
@@ -114,15 +114,15 @@ class SocketTransport implements Transport {
 
   #read(data: Buffer, isBinary: boolean): void {
     this.#heard = true
-    if (this.#over) return
+    if (this.#ended) return
     if (!isBinary) return this.#events.onMessage(data.toString('utf8'))
     this.#fail(new RexdProtocolError('a message is no text'))
     this.#socket.terminate()
   }
 
   /** While reading is paused, silence says nothing; the ping still fails where the connection is dead. */
-  #look(silenceMs: number): void {
-    if (this.#over) return
+  #poll(silenceMs: number): void {
+    if (this.#ended) return
     if (this.#heard || this.#socket.isPaused) {
       this.#heard = false
       if (this.#socket.readyState === WebSocket.OPEN) this.#socket.ping()
@@ -141,8 +141,8 @@ class SocketTransport implements Transport {
     clearInterval(this.#timer)
     this.#closed.abort()
     this.#settle()
-    if (this.#over) return
-    this.#over = true
+    if (this.#ended) return
+    this.#ended = true
     const inOrder = [NORMAL, GOING_AWAY, NO_STATUS].includes(code)
     const how = code === ABNORMAL ? 'the connection was lost' : `closed with ${code}${reason === '' ? '' : `: ${quote(reason)}`}`
     this.#events.onClosed(this.#error ?? (inOrder ? null : new Error(`${this.#name}: ${how}`)))

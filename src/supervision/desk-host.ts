@@ -2,14 +2,14 @@ import type { Timer } from '../base/clock.ts'
 import { errorText, isAppError } from '../base/errors.ts'
 import { type Startable, type StartableEntry, startAll, stopAll } from '../base/startable.ts'
 import type { DataPaths } from '../clients/paths.ts'
-import type { DeskLink, RunsFollowed, Waiting } from '../desk/desk-link.ts'
+import type { DeskLink, LiveRunSource, WaitNotice } from '../desk/desk-link.ts'
 import { DeskSocketLink } from '../desk/engine-client.ts'
 import { type DeskCounts, openDesk } from '../desk/open-desk.ts'
 import { loadOrCreateSeed, loadSeed } from '../identity/key-file.ts'
 import type { AgentSigner } from '../identity/signing.ts'
 import type { JournalComponents } from '../journal/journal.ts'
 import type { ModeOverride } from '../protocol/desk/messages.ts'
-import type { Question, SealedAnswer } from '../protocol/desk/question.ts'
+import type { ApprovalRequest, SealedAnswer } from '../protocol/desk/approval-request.ts'
 import type { LifecycleEvent } from '../protocol/events/lifecycle.ts'
 import { ASK_TIMEOUT_MS, DESK_RETRY_MS } from '../protocol/limits/approvals.ts'
 import { DataDirLock } from './lock.ts'
@@ -61,7 +61,7 @@ export class DeskHost implements Startable, DeskLink {
   readonly #elsewhere: DeskSocketLink
   #hosted: HostedDesk | null = null
   #answered: DeskLink
-  #runs: RunsFollowed | null = null
+  #runs: LiveRunSource | null = null
   #timer: Timer | null = null
   #trying: Promise<void> = Promise.resolve()
   #problem: string | null = null
@@ -88,7 +88,7 @@ export class DeskHost implements Startable, DeskLink {
     this.#hosted = null
   }
 
-  async ask(question: Question, signal: AbortSignal, onPending: (waiting: Waiting) => void): Promise<SealedAnswer> {
+  async ask(question: ApprovalRequest, signal: AbortSignal, onPending: (waiting: WaitNotice) => void): Promise<SealedAnswer> {
     const link = this.#link
     const answer = await link.ask(question, signal, onPending)
     this.#answered = link
@@ -99,7 +99,7 @@ export class DeskHost implements Startable, DeskLink {
     this.#link.event(event)
   }
 
-  serve(runs: RunsFollowed): void {
+  serve(runs: LiveRunSource): void {
     this.#runs = runs
     this.#elsewhere.serve(runs)
     this.#hosted?.link.serve(runs)

@@ -10,7 +10,7 @@ import type { RexdConfig } from '../config/rexd-config.ts'
 import { DeskSocketLink } from '../desk/engine-client.ts'
 import type { HttpRefusal } from '../doors/http.ts'
 import type { LocalExecutor } from '../executor-api/local.ts'
-import { DoorCalls } from '../executor/local/api.ts'
+import { LocalExecutorService } from '../executor/local/api.ts'
 import { LocalEngine } from '../executor/local/engine.ts'
 import { EngineModes } from '../executor/local/exec-target.ts'
 import { LocalJournal } from '../executor/local/journal.ts'
@@ -18,9 +18,9 @@ import { Journal } from '../journal/journal.ts'
 import { LocalMarks, localMarksOf } from '../journal/running-marks.ts'
 import { exposedDataDir } from '../policy/local/authorize.ts'
 import type { LocalPolicy } from '../policy/local/policy.ts'
-import { Cells } from '../process/cells.ts'
+import { ProcessTrees } from '../process/process-trees.ts'
 import { setOpenFilesOfCommands, setUmaskOfCommands } from '../process/command-settings.ts'
-import { Guardian } from '../process/guardian.ts'
+import { CleanupProcess } from '../process/cleanup-process.ts'
 import { PrivateCopies } from '../process/private-copies.ts'
 
 /** An engine for the doors of one process: no mesh, no identity, no port of the network. */
@@ -77,10 +77,10 @@ export const startLocalExecutor = async (init: EngineInit, env: Environment, log
   const { policy, audit_path, sha256 } = init
   const clock = systemClock
   const routed = modesOf(init, env, log)
-  const guardian = new Guardian({ log })
+  const guardian = new CleanupProcess({ log })
   setUmaskOfCommands()
   const [cells] = await Promise.all([
-    Cells.open({ guardian, log }, { choice: 'auto', dataDir: null, endsLeftovers: true, sandbox: init.tools?.sandbox }),
+    ProcessTrees.open({ guardian, log }, { choice: 'auto', dataDir: null, endsLeftovers: true, sandbox: init.tools?.sandbox }),
     setOpenFilesOfCommands(env, runsAtOnce(policy), log),
   ])
   const journal = audit_path === null ? null : journalAt(audit_path, sha256, { clock, log })
@@ -107,5 +107,5 @@ export const startLocalExecutor = async (init: EngineInit, env: Environment, log
   await startAll(entries)
   const refused = (refusal: HttpRefusal): void =>
     void engine.components.journal.refused({ event: 'http_refused', ...refusal, detail: null })
-  return { executor: new DoorCalls({ engine }), refused, stop: async () => stopAll(entries) }
+  return { executor: new LocalExecutorService({ engine }), refused, stop: async () => stopAll(entries) }
 }

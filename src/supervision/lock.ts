@@ -3,7 +3,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AppError, errnoOf, errorText } from '../base/errors.ts'
 import { writeFileAtomic } from '../base/files.ts'
-import { type ProcessIdentity, identityFrom, identityOf, identityText, lifeOf } from '../base/process-info.ts'
+import { type ProcessIdentity, identityFrom, identityOf, identityText, processState } from '../base/process-info.ts'
 import type { Startable } from '../base/startable.ts'
 import { answers } from '../base/unix-sockets.ts'
 import type { DaemonConfig } from '../config/config.ts'
@@ -20,7 +20,7 @@ export const readPidFile = async (path: string): Promise<ProcessIdentity | null>
   return text.endsWith('\n') ? identityFrom(text.slice(0, -1)) : null
 }
 
-/** `lookAtLock` holds the lock for a moment: a start waits so long for it. */
+/** `inspectLock` holds the lock for a moment: a start waits so long for it. */
 const LOOK_MS = 500
 
 /** SQLITE_BUSY of sqlite3(3). */
@@ -45,10 +45,10 @@ export interface DataDirLockInit extends LockPaths {
 }
 
 /** Whether a daemon has this data directory; `unknown`: we may not look. `holder`: who it said it was. */
-export type Held = { readonly kind: 'free' | 'unknown' } | { readonly kind: 'held'; readonly holder: ProcessIdentity | null }
+export type LockState = { readonly kind: 'free' | 'unknown' } | { readonly kind: 'held'; readonly holder: ProcessIdentity | null }
 
 /** Asks the kernel, and changes nothing. */
-export const lookAtLock = async ({ lock, pid }: LockPaths): Promise<Held> => {
+export const inspectLock = async ({ lock, pid }: LockPaths): Promise<LockState> => {
   try {
     await stat(lock)
   } catch (error) {
@@ -90,7 +90,7 @@ export class DataDirLock implements Startable {
     try {
       // A file system that carries no locks from one container or host to the other may still carry sockets. And somebody
       // may have taken the file for a leftover and removed it: then the lock that we have is another's than its holder has.
-      if (apiSocket !== null && before !== null && lifeOf(before) !== 'gone' && (await answers(apiSocket)))
+      if (apiSocket !== null && before !== null && processState(before) !== 'gone' && (await answers(apiSocket)))
         throw inUse(this.#paths, before, apiSocket)
       await writePidFile(pid, process.pid)
     } catch (error) {
@@ -134,14 +134,14 @@ const take = (path: string): DatabaseSync | null => {
 
 /** The holder, for a message: of a daemon in another PID namespace the pid means nothing here. */
 export const holderText = (holder: ProcessIdentity | null, name = 'daemon'): string =>
-  holder !== null && lifeOf(holder) === 'alive' ? `the ${name} with pid ${holder.pid}` : `a ${name} of another container or host`
+  holder !== null && processState(holder) === 'alive' ? `the ${name} with pid ${holder.pid}` : `a ${name} of another container or host`
 
 const inUse = (
   { what = 'the data directory is in use', holder: name, restart }: DataDirLockInit,
   holder: ProcessIdentity | null,
   file: string,
 ): AppError => {
-  const isHere = restart !== undefined && holder !== null && lifeOf(holder) === 'alive'
+  const isHere = restart !== undefined && holder !== null && processState(holder) === 'alive'
   return new AppError('conflict', `${what} by ${holderText(holder, name)} (${file})`, {
     data: { file, ...(isHere && { next: `Try: ${restart}   (ends that one and starts this one)` }) },
   })
@@ -160,12 +160,12 @@ export const endHolder = async ({
   const { missing, problems } = await inspectAcl(exec_acl)
   if (problems.length > 0 && (exec_acl_explicit || !missing))
     throw new AppError('bad_acl', problems.join('\n'), { data: { file: exec_acl } })
-  const before = await lookAtLock(paths)
+  const before = await inspectLock(paths)
   if (before.kind !== 'held') return
   const { holder } = before
   const cannotEnd = (): string => `${paths.dir} is in use by ${holderText(holder)}, which cannot be ended from here`
   // Where the system does not tell when a process began, it may be any.
-  if (holder === null || holder.started === '0' || lifeOf(holder) !== 'alive') throw new AppError('conflict', cannotEnd())
+  if (holder === null || holder.started === '0' || processState(holder) !== 'alive') throw new AppError('conflict', cannotEnd())
   try {
     process.kill(holder.pid, 'SIGTERM')
   } catch (error) {
@@ -173,7 +173,7 @@ export const endHolder = async ({
     if (errnoOf(error) !== 'ESRCH') throw new AppError('conflict', cannotEnd(), { cause: error })
   }
   for (let waited = 0; waited < HOLDER_STOP_MS; waited += POLL_MS) {
-    if ((await lookAtLock(paths)).kind === 'free') return
+    if ((await inspectLock(paths)).kind === 'free') return
     await sleep(POLL_MS)
   }
   throw new AppError('conflict', `${holderText(holder)} does not end; nothing was started`)

@@ -1,22 +1,22 @@
 import { type DaemonConfig, dataDirMode } from '../config/config.ts'
 import type { NetworkSettings } from '../executor-api/messages.ts'
-import { HeldTokens } from '../executor/operator-auth.ts'
+import { ApiTokenStore } from '../executor/operator-auth.ts'
 import { type SeedFile, loadOrCreateSeed } from '../identity/key-file.ts'
 import type { MachineKey } from '../identity/machine-key.ts'
 
 export interface NetworkSettingsSources {
   readonly config: DaemonConfig
   readonly machineKey: MachineKey
-  readonly tokens: HeldTokens
+  readonly tokens: ApiTokenStore
 }
 
 /** Made where they are missing. */
-export const tokensOf = async (config: DaemonConfig): Promise<HeldTokens> => {
+export const tokensOf = async (config: DaemonConfig): Promise<ApiTokenStore> => {
   const { metrics_token, paths, share_with_group: groupMayRead } = config
   const fileOf = (path: string): SeedFile => ({ path, header: null, groupMayRead })
   const files = { api: fileOf(paths.apiToken), metrics: metrics_token ? fileOf(paths.metricsToken) : null }
   const mode = dataDirMode(config)
-  return new HeldTokens(files, {
+  return new ApiTokenStore(files, {
     api_token: await loadOrCreateSeed(files.api, mode),
     metrics_token: files.metrics && (await loadOrCreateSeed(files.metrics, mode)),
   })

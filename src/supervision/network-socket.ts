@@ -6,7 +6,7 @@ import type { Startable } from '../base/startable.ts'
 import { listenAt } from '../base/unix-sockets.ts'
 import type { NetworkSettings } from '../executor-api/messages.ts'
 import type { Executor } from '../executor/executor.ts'
-import type { PortSession } from '../executor/network-session.ts'
+import type { NetworkSession } from '../executor/network-session.ts'
 import { NETWORK_STOP_MS } from '../protocol/limits/daemon.ts'
 import { activatedSocket } from './sockets.ts'
 
@@ -23,7 +23,7 @@ export class NetworkSocket implements Startable {
   readonly #init: NetworkSocketInit
   readonly #activated = activatedSocket()
   #server: Server | null = null
-  #session: PortSession | null = null
+  #session: NetworkSession | null = null
 
   constructor(components: { executor: Executor; clock: Clock; log: Logger }, init: NetworkSocketInit) {
     this.#executor = components.executor

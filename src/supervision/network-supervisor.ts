@@ -11,13 +11,13 @@ import type { Startable } from '../base/startable.ts'
 import type { DataPaths } from '../clients/paths.ts'
 import type { NetworkSettings } from '../executor-api/messages.ts'
 import type { Executor } from '../executor/executor.ts'
-import type { PortSession } from '../executor/network-session.ts'
+import type { NetworkSession } from '../executor/network-session.ts'
 import { NETWORK_STOP_MS } from '../protocol/limits/daemon.ts'
 import { type NetworkUser, cannotStart } from './network-user.ts'
 import { type OwnProcess, fromSources, ownProgram, programArguments, startOwnProcess } from './own-process.ts'
 import { relayLog } from './relayed-log.ts'
 import { HandedSocket } from './sockets.ts'
-import { type Child, Supervisor } from './supervisor.ts'
+import { type SupervisedChild, Supervisor } from './supervisor.ts'
 
 /** Where its channel is among its descriptors; the API's socket is the next. */
 const CHANNEL_FD = 3
@@ -131,7 +131,7 @@ export interface PulseInit {
  * Whether another process works on its events: asked again and again, it answers. Questions are counted and not time, so
  * that a stop of ourselves, in which nobody asked, is held against nobody.
  */
-export class Pulse implements Startable {
+export class LivenessProbe implements Startable {
   readonly #clock: Clock
   readonly #init: PulseInit
   #timer: Timer | null = null
@@ -209,7 +209,7 @@ export class NetworkSupervisor implements Startable {
   readonly #supervisor: Supervisor
   /** Files that were made here, to be removed at the end. */
   readonly #made = new Set<string>()
-  #pulse: Pulse | null = null
+  #pulse: LivenessProbe | null = null
   #port: number | null = null
   #program: NetworkProgram | null = null
 
@@ -221,7 +221,7 @@ export class NetworkSupervisor implements Startable {
       pidFile: init.paths.networkPid,
       stopMs: NETWORK_STOP_MS,
       patienceMs: null,
-      begin: async () => this.#begin(),
+      begin: async () => this.#start(),
     })
   }
 
@@ -253,7 +253,7 @@ export class NetworkSupervisor implements Startable {
     await Promise.all([...this.#made].map(async (path) => rm(path, { force: true })))
   }
 
-  async #begin(): Promise<Child> {
+  async #start(): Promise<SupervisedChild> {
     const { executor } = this.#components
     const { settings, paths, socketMode } = this.#init
     const socket = await HandedSocket.bind(paths.apiSocket, socketMode)
@@ -276,13 +276,13 @@ export class NetworkSupervisor implements Startable {
       this.#made.add(paths.apiSocket)
       return child
     } catch (error) {
-      socket.giveUp()
+      socket.abandon()
       throw error
     }
   }
 
   /** A child whose channel is closed should end by itself, and is killed when it does not. */
-  async #endWithChannel(session: PortSession, child: NetworkProcess): Promise<void> {
+  async #endWithChannel(session: NetworkSession, child: NetworkProcess): Promise<void> {
     await session.closed
     const timer = this.#components.clock.setTimeout(() => child.kill(), NETWORK_EXIT_MS)
     await child.ended
@@ -290,13 +290,13 @@ export class NetworkSupervisor implements Startable {
   }
 
   /** From when it listens until it ends. */
-  async #watch(session: PortSession, child: NetworkProcess): Promise<void> {
+  async #watch(session: NetworkSession, child: NetworkProcess): Promise<void> {
     const { clock, log } = this.#components
     const onHung = (): void => {
       log.error({ network_pid: child.pid }, "the network's half works on no event any more, and is ended")
       child.kill()
     }
-    const pulse = new Pulse({ clock }, { patienceMs: this.#init.watchdogMs, ask: async () => session.ping(), onHung })
+    const pulse = new LivenessProbe({ clock }, { patienceMs: this.#init.watchdogMs, ask: async () => session.ping(), onHung })
     pulse.start()
     this.#pulse = pulse
     await child.ended
@@ -314,7 +314,7 @@ export class NetworkSupervisor implements Startable {
     return port.finally(() => timer.cancel())
   }
 
-  async #serves(port: Promise<number>, session: PortSession, child: NetworkProcess): Promise<void> {
+  async #serves(port: Promise<number>, session: NetworkSession, child: NetworkProcess): Promise<void> {
     this.#port = await this.#inTime(port, child)
     void this.#watch(session, child)
     this.#made.add(this.#init.paths.apiPort)

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises'
 import { shellWords } from '../base/format.ts'
-import { lifeOf } from '../base/process-info.ts'
+import { processState } from '../base/process-info.ts'
 import { type DataPaths, type InstanceChoice, instanceFlags } from '../clients/paths.ts'
 import { readPidFile } from './lock.ts'
 
@@ -17,6 +17,6 @@ export const restartCommandIn = (controlGroup: string, instance: InstanceChoice)
 /** The command that restarts the daemon of this data directory. */
 export const restartCommand = async (instance: InstanceChoice, paths: DataPaths): Promise<string> => {
   const claim = await readPidFile(paths.pid)
-  const isAlive = claim !== null && lifeOf(claim) === 'alive'
+  const isAlive = claim !== null && processState(claim) === 'alive'
   return restartCommandIn(isAlive ? await readFile(`/proc/${claim.pid}/cgroup`, 'utf8').catch(() => '') : '', instance)
 }

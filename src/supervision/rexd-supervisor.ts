@@ -7,7 +7,7 @@ import type { DataPaths } from '../clients/paths.ts'
 import { loadHttpRexdConfig } from '../config/rexd-config.ts'
 import { REXD_START_MS, REXD_STOP_MS } from '../protocol/limits/daemon.ts'
 import { type OwnProcess, ownProgram, programArguments, startOwnProcess } from './own-process.ts'
-import { type Child, Supervisor } from './supervisor.ts'
+import { type SupervisedChild, Supervisor } from './supervisor.ts'
 
 export interface RexdSupervisorInit {
   /** REXD's own configuration. */
@@ -33,7 +33,7 @@ export class RexdSupervisor implements Startable {
       pidFile: init.paths.rexdPid,
       stopMs: REXD_STOP_MS,
       patienceMs: REXD_START_MS,
-      begin: async () => this.#begin(),
+      begin: async () => this.#start(),
     })
   }
 
@@ -62,7 +62,7 @@ export class RexdSupervisor implements Startable {
     await this.#supervisor.stop()
   }
 
-  async #begin(): Promise<Child> {
+  async #start(): Promise<SupervisedChild> {
     const { config, paths } = this.#init
     // Read before each start, so that mistakes in the configuration stand in our own log, and what it passes on is passed.
     const { policy } = await loadHttpRexdConfig(config, process.env)

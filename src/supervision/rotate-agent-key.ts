@@ -9,7 +9,7 @@ import { machineIdOfKeyFile } from '../identity/machine-key.ts'
 import { Journal } from '../journal/journal.ts'
 import type { AgentId } from '../protocol/ids.ts'
 import { MAX_SUCCESSIONS, SEED_BYTES } from '../protocol/limits/wire.ts'
-import { decodeSuccession, loadSuccessions, saveSuccessions, signSuccession, wayBack } from '../trust/successions.ts'
+import { decodeSuccession, loadSuccessions, saveSuccessions, signSuccession, previousKeys } from '../trust/successions.ts'
 import { DataDirLock } from './lock.ts'
 
 export interface RotatedKey {
@@ -31,7 +31,7 @@ export const rotateAgentKey = async ({ log }: { readonly log: Logger }, paths: D
     const next = agentSignerOf(seed)
     const machine = await machineIdOfKeyFile(paths.dir)
     const statement = decodeSuccession(await signSuccession(old, next, machine, systemClock.now()))
-    const before = wayBack(await loadSuccessions(paths.successions), old.agentId)
+    const before = previousKeys(await loadSuccessions(paths.successions), old.agentId)
     const journal = new Journal({ clock: systemClock, log, signer: old }, { path: paths.outgoing, marks: null })
     await journal.start()
     try {

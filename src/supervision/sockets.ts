@@ -49,7 +49,7 @@ export class HandedSocket {
   }
 
   /** The network's half was not started. */
-  giveUp(): void {
+  abandon(): void {
     this.#server.close()
   }
 }

@@ -2,7 +2,7 @@ import { rm } from 'node:fs/promises'
 import { type Clock, within } from '../base/clock.ts'
 import { errorText } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
-import { lifeOf } from '../base/process-info.ts'
+import { processState } from '../base/process-info.ts'
 import type { Startable } from '../base/startable.ts'
 import { readPidFile, writePidFile } from './lock.ts'
 
@@ -15,7 +15,7 @@ const LIVED_WELL_MS = 60_000
 const ORPHAN_EXIT_MS = 1_000
 
 /** One child process, from its spawn to its end. */
-export interface Child {
+export interface SupervisedChild {
   readonly pid: number
   /** Rejects when it ends before it serves. */
   readonly ready: Promise<void>
@@ -37,7 +37,7 @@ export interface SupervisorInit {
    * without, and what keeps the first from being ready is thrown.
    */
   readonly patienceMs: number | null
-  readonly begin: () => Promise<Child>
+  readonly begin: () => Promise<SupervisedChild>
 }
 
 const ORPHAN_POLL_MS = 10
@@ -49,7 +49,7 @@ export class Supervisor implements Startable {
   readonly #init: SupervisorInit
   readonly #stopping = Promise.withResolvers<void>()
   #stopped = false
-  #child: Child | null = null
+  #child: SupervisedChild | null = null
   /** Clock reading when `#child` was begun. */
   #began = 0
   #keeping: Promise<void> = Promise.resolve()
@@ -63,7 +63,7 @@ export class Supervisor implements Startable {
   async start(): Promise<void> {
     const { patienceMs } = this.#init
     await this.#endOrphan()
-    const first = patienceMs === null ? await this.#begin() : await this.#again()
+    const first = patienceMs === null ? await this.#start() : await this.#again()
     if (patienceMs === null) await first?.ready
     else if (first !== null) await this.#wait(patienceMs, first.ready)
     this.#keeping = this.#keep(first)
@@ -92,13 +92,13 @@ export class Supervisor implements Startable {
   async #endOrphan(): Promise<void> {
     const orphan = await readPidFile(this.#init.pidFile)
     // Where the system does not tell when a process began, it may be any.
-    if (orphan === null || orphan.started === '0' || lifeOf(orphan) !== 'alive') return
+    if (orphan === null || orphan.started === '0' || processState(orphan) !== 'alive') return
     process.kill(orphan.pid, 'SIGKILL')
     const deadline = this.#clock.monotonic() + ORPHAN_EXIT_MS
-    while (this.#clock.monotonic() < deadline && lifeOf(orphan) === 'alive') await this.#wait(ORPHAN_POLL_MS)
+    while (this.#clock.monotonic() < deadline && processState(orphan) === 'alive') await this.#wait(ORPHAN_POLL_MS)
   }
 
-  async #begin(): Promise<Child> {
+  async #start(): Promise<SupervisedChild> {
     const { begin, pidFile } = this.#init
     this.#began = this.#clock.monotonic()
     const child = await begin()
@@ -117,7 +117,7 @@ export class Supervisor implements Startable {
     return child
   }
 
-  async #keep(first: Child | null): Promise<void> {
+  async #keep(first: SupervisedChild | null): Promise<void> {
     const { name } = this.#init
     let wait = RESPAWN_MIN_MS
     for (let child = first; ;) {
@@ -133,12 +133,12 @@ export class Supervisor implements Startable {
   }
 
   /** Null where not even a process came of it. */
-  async #again(): Promise<Child | null> {
+  async #again(): Promise<SupervisedChild | null> {
     const why = (error: unknown): void => {
       if (!this.#stopped) this.#log.error({ err: errorText(error) }, `${this.#init.name} could not be started`)
     }
     try {
-      const child = await this.#begin()
+      const child = await this.#start()
       void child.ready.catch(why)
       return child
     } catch (error) {

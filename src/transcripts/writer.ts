@@ -2,7 +2,7 @@ import { join } from 'node:path'
 import type { Clock, Timer } from '../base/clock.ts'
 import { errorText, isAppError } from '../base/errors.ts'
 import { visibleJson } from '../base/visible-text.ts'
-import { AppendedFile, diskRoom } from '../journal/file.ts'
+import { AppendedFile, freeSpace } from '../journal/file.ts'
 import { type EndedCommand, HIDDEN_VALUE, type TranscriptEntry } from '../protocol/console/transcript.ts'
 import {
   CUT_ARGV,
@@ -205,7 +205,7 @@ export class TranscriptWriter {
   }
 
   /** Makes the file, and the directory. Throws `conflict` where all names of the next minute are taken, `loose_permissions` where others could read it. */
-  static async begin({ clock }: { readonly clock: Clock }, init: TranscriptWriterInit): Promise<TranscriptWriter> {
+  static async start({ clock }: { readonly clock: Clock }, init: TranscriptWriterInit): Promise<TranscriptWriter> {
     await makeTranscriptsDir(init.directory)
     const { name, file } = await createFile(init.directory, clock.now())
     const writer = new TranscriptWriter(clock, init, name, file)
@@ -301,7 +301,7 @@ export class TranscriptWriter {
       let bytes = 0
       const count = this.#queue.findIndex((line) => (bytes += line.bytes.length) > BATCH_BYTES)
       const batch = this.#queue.slice(0, count === -1 ? this.#queue.length : Math.max(1, count))
-      await this.#goOn()
+      await this.#resume()
       const lines = batch.map((line) => line.bytes)
       if (this.#continues !== null) lines[0] = continuing(batch[0]!.bytes, this.#continues)
       await this.#append(this.#file, lines)
@@ -316,7 +316,7 @@ export class TranscriptWriter {
 
   async #writeWaiting(): Promise<void> {
     if (this.#order.waiting.some(({ isKept }) => !isKept)) {
-      await this.#goOn()
+      await this.#resume()
       this.#waitingFile ??= await AppendedFile.create(join(this.#init.directory, filesOf(this.#name).waiting))
       const fresh = this.#order.waiting.filter(({ isKept }) => !isKept)
       await this.#append(
@@ -339,13 +339,13 @@ export class TranscriptWriter {
   /** Throws where the disk has too little room. */
   async #append(file: AppendedFile, lines: readonly Buffer[]): Promise<void> {
     const bytes = Buffer.concat(lines)
-    const { spare } = await diskRoom(this.#init.directory, TRANSCRIPT_FLOORS)
+    const { spare } = await freeSpace(this.#init.directory, TRANSCRIPT_FLOORS)
     if (spare < bytes.length) throw new Error('too little space left on the disk')
     await file.append(bytes)
   }
 
   /** Goes on in another file where this one is full or gone. */
-  async #goOn(): Promise<void> {
+  async #resume(): Promise<void> {
     const isFull = this.#file.size >= (this.#init.maxFileBytes ?? MAX_TRANSCRIPT_FILE)
     if (this.#file.isThere && !isFull) return
     const [old, oldFile] = [this.#name, this.#file]

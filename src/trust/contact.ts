@@ -5,7 +5,7 @@ import { type AgentId, type MachineId, isHexId } from '../protocol/ids.ts'
 import { isTable } from '../protocol/json-table.ts'
 import { MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_NAME, MIN_ID_PREFIX } from '../protocol/limits/wire.ts'
 import { TRUST_LEVELS, type TrustCause, type TrustDecision, type TrustLevel } from '../protocol/reasons.ts'
-import { type Place, fileOf, listOf, objectOf, refuse, textOf, within } from './json-file.ts'
+import { type JsonPath, fileOf, listOf, objectOf, refuse, textOf, within } from './json-file.ts'
 
 /** One agent as the operator knows it: an entry of `contacts.json`, key for key. Never changed, only replaced. */
 export interface Contact {
@@ -56,27 +56,27 @@ export const meetProblem = (
     : `this agent is the contact ${known.name} (conflict), not ${name}: use that name, or rename it first: x0x contacts import LINK --as ${name} --rename`
 }
 
-const idOf = (value: unknown, place: Place): string =>
+const idOf = (value: unknown, place: JsonPath): string =>
   typeof value === 'string' && isHexId(value) ? value : refuse(place, 'expected 64 lower-case hex digits')
 
-const nullOr = <T>(value: unknown, place: Place, field: (value: unknown, place: Place) => T): T | null =>
+const nullOr = <T>(value: unknown, place: JsonPath, field: (value: unknown, place: JsonPath) => T): T | null =>
   value === null ? null : field(value, place)
 
-const timeOf = (value: unknown, place: Place): number =>
+const timeOf = (value: unknown, place: JsonPath): number =>
   typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : refuse(place, 'expected epoch milliseconds')
 
-const addressOf = (value: unknown, place: Place): string => {
+const addressOf = (value: unknown, place: JsonPath): string => {
   const address = textOf(value, place)
   return address.startsWith('/') && Buffer.byteLength(address) <= MAX_ADDRESS_TEXT ? address : refuse(place, 'expected a multiaddr')
 }
 
-const uniqueListOf = <T>(value: unknown, place: Place, item: (value: unknown, place: Place) => T): T[] => {
+const uniqueListOf = <T>(value: unknown, place: JsonPath, item: (value: unknown, place: JsonPath) => T): T[] => {
   const items = listOf(value, place, item)
   items.forEach((one, index) => items.indexOf(one) !== index && refuse(within(place, index), 'appears twice'))
   return items
 }
 
-const labelsOf = (value: unknown, place: Place): Labels => {
+const labelsOf = (value: unknown, place: JsonPath): Labels => {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return refuse(place, 'expected an object')
   const pairs = Object.entries(value)
   for (const [key, text] of pairs) textOf(text, within(place, key))
@@ -89,9 +89,9 @@ const labelsOf = (value: unknown, place: Place): Labels => {
 const KEYS = ['name', 'agent_id', 'trust', 'machines', 'addresses', 'agent_public_key', 'card_issued_at_ms', 'formerly', 'labels'] as const
 const NOTHING_MORE = { formerly: [], labels: NO_LABELS }
 
-const contactOf = (value: unknown, place: Place): Contact => {
+const contactOf = (value: unknown, place: JsonPath): Contact => {
   const entry = objectOf(isTable(value) ? { ...NOTHING_MORE, ...value } : value, KEYS, place)
-  const at = (key: (typeof KEYS)[number]): Place => within(place, key)
+  const at = (key: (typeof KEYS)[number]): JsonPath => within(place, key)
   const name = textOf(entry.name, at('name'))
   const problem = nameProblem(name)
   if (problem !== null) refuse(at('name'), problem)
@@ -117,7 +117,7 @@ const FILE_VERSION = 1
 
 /** The contacts of a parsed `contacts.json`. Throws `bad_contacts` naming file and place. */
 export const contactsOf = (value: unknown, file: string): Contact[] => {
-  const place: Place = { file, code: 'bad_contacts', path: '' }
+  const place: JsonPath = { file, code: 'bad_contacts', path: '' }
   const root = fileOf(value, FILE_VERSION, ['contacts'], place)
   const list = within(place, 'contacts')
   const contacts = listOf(root.contacts, list, contactOf)
@@ -161,7 +161,7 @@ export const findContact = <C extends Pick<Contact, 'name' | 'agent_id'>>(contac
   throw new AppError('ambiguous_agent', `${query} fits ${fitting.length} contacts: ${list}`, { data: { candidates } })
 }
 
-export interface TrustQuestion {
+export interface TrustPair {
   /** Null: the agent is no contact. */
   readonly contact: Pick<Contact, 'trust' | 'machines'> | null
   /** The machine as the connection itself proved it. */
@@ -176,7 +176,7 @@ export interface TrustVerdict {
 }
 
 /** What the trust rules say of one (agent, machine), and which of them says it. Total and without side effects; only `accept` lets a command run. */
-export const judgeTrust = ({ contact, machineId, revoked }: TrustQuestion): TrustVerdict => {
+export const judgeTrust = ({ contact, machineId, revoked }: TrustPair): TrustVerdict => {
   if (revoked) return { decision: 'reject_revoked', cause: 'revoked' }
   if (contact === null) return { decision: 'unknown', cause: 'no_contact' }
   const { trust, machines } = contact
@@ -193,4 +193,4 @@ export const judgeTrust = ({ contact, machineId, revoked }: TrustQuestion): Trus
   }
 }
 
-export const decideTrust = (question: TrustQuestion): TrustDecision => judgeTrust(question).decision
+export const decideTrust = (question: TrustPair): TrustDecision => judgeTrust(question).decision

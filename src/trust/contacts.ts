@@ -8,7 +8,7 @@ import { type Contact, contactsFile, contactsOf, findContact, meetProblem, nameP
 import { readJsonFile, writeJsonFile } from './json-file.ts'
 
 /** What the operator says while importing a card. */
-export interface ImportWish {
+export interface ImportOptions {
   /** The contact's name; without it a new contact is called `agent-<first 8 digits of its id>`, never what its card says. */
   readonly name?: string
   /** A known contact takes `name`, and keeps all else. */
@@ -75,7 +75,7 @@ export class Contacts {
    * newer. Changes neither level nor pins of a contact. Throws `bad_request` or `conflict` for the name,
    * `conflict` for a second name without `rename`, and for a level that differs from a contact's own.
    */
-  importCard(card: VerifiedCard, wish: ImportWish = {}): Promise<Contact> {
+  importCard(card: VerifiedCard, wish: ImportOptions = {}): Promise<Contact> {
     return this.#change((contacts) => {
       const known = contacts.find((contact) => contact.agent_id === card.agentId)
       const name = wish.name ?? known?.name ?? freeName(contacts, card.agentId)

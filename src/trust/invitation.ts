@@ -48,7 +48,7 @@ const lineOf = (prefix: string, encoded: Uint8Array): CopiedLine => ({
 const bad = (reason: string): AppError => new AppError('bad_request', reason)
 
 /** A part of a line is missing, or was changed. */
-export class CutLine extends AppError {
+export class TruncatedInvitation extends AppError {
   constructor(next = '') {
     super('bad_request', 'the line was changed or cut: copy it whole, and only it', { data: { next } })
   }
@@ -61,13 +61,13 @@ const QUOTED = "Try: x0x join 'LINE'   (LINE: all lines of the invitation, withi
 export const isReplyPart = (text: string): boolean => asCopied(text).startsWith(REPLY_PREFIX)
 
 const bytesOf = (prefix: string, line: string, what: string, next = ''): Uint8Array => {
-  if (line.length > MAX_LINE) throw new CutLine(next)
+  if (line.length > MAX_LINE) throw new TruncatedInvitation(next)
   const text = asCopied(line)
   if (!text.startsWith(prefix)) throw bad(`this is not ${what}: it does not begin with ${prefix}`)
   const all = new Uint8Array(Buffer.from(text.slice(prefix.length), 'base64url'))
   const encoded = all.subarray(0, -SUM_BYTES)
   const isWhole = all.length > SUM_BYTES && equalBytes(sha256(encoded).subarray(0, SUM_BYTES), all.subarray(-SUM_BYTES))
-  if (!isWhole || prefix + Buffer.from(all).toString('base64url') !== text) throw new CutLine(next)
+  if (!isWhole || prefix + Buffer.from(all).toString('base64url') !== text) throw new TruncatedInvitation(next)
   return encoded
 }
 

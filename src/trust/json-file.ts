@@ -3,19 +3,19 @@ import { readPrivateFile } from '../base/file-permissions.ts'
 import { versionProblem, writeFileAtomic } from '../base/files.ts'
 
 /** Where in a file a value stands, and how to refuse it. */
-export interface Place {
+export interface JsonPath {
   readonly file: string
   readonly code: ErrorCode
   /** `contacts[2].trust`; empty for the whole. */
   readonly path: string
 }
 
-export const within = (place: Place, key: string | number): Place => ({
+export const within = (place: JsonPath, key: string | number): JsonPath => ({
   ...place,
   path: typeof key === 'number' ? `${place.path}[${key}]` : place.path ? `${place.path}.${key}` : key,
 })
 
-export const refuse = ({ file, code, path }: Place, reason: string, cause?: unknown): never => {
+export const refuse = ({ file, code, path }: JsonPath, reason: string, cause?: unknown): never => {
   throw new AppError(code, `${file}: ${path ? `${path}: ` : ''}${reason}`, { cause, data: { file, key: path } })
 }
 
@@ -47,7 +47,7 @@ export const readJsonFile = async (file: string, code: ErrorCode): Promise<unkno
 export const writeJsonFile = (file: string, value: unknown): Promise<void> => writeFileAtomic(file, `${JSON.stringify(value, null, 2)}\n`)
 
 /** The value as an object of exactly these keys. */
-export const objectOf = <const K extends string>(value: unknown, keys: readonly K[], place: Place): Record<K, unknown> => {
+export const objectOf = <const K extends string>(value: unknown, keys: readonly K[], place: JsonPath): Record<K, unknown> => {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return refuse(place, 'expected an object')
   for (const key of Object.keys(value)) if (!keys.some((known) => known === key)) refuse(within(place, key), 'unknown key')
   for (const key of keys) if (!Object.hasOwn(value, key)) refuse(within(place, key), 'missing')
@@ -55,15 +55,20 @@ export const objectOf = <const K extends string>(value: unknown, keys: readonly 
 }
 
 /** As `objectOf`, for the whole of a file, which says its version as well. */
-export const fileOf = <const K extends string>(value: unknown, version: number, keys: readonly K[], place: Place): Record<K, unknown> => {
+export const fileOf = <const K extends string>(
+  value: unknown,
+  version: number,
+  keys: readonly K[],
+  place: JsonPath,
+): Record<K, unknown> => {
   const problem = typeof value === 'object' && value !== null && 'version' in value ? versionProblem(value.version, version) : null
   if (problem !== null) return refuse(within(place, 'version'), problem)
   return objectOf(value, ['version', ...keys], place)
 }
 
-export const listOf = <T>(value: unknown, place: Place, item: (value: unknown, place: Place) => T): T[] => {
+export const listOf = <T>(value: unknown, place: JsonPath, item: (value: unknown, place: JsonPath) => T): T[] => {
   if (!Array.isArray(value)) return refuse(place, 'expected a list')
   return value.map((one, index) => item(one, within(place, index)))
 }
 
-export const textOf = (value: unknown, place: Place): string => (typeof value === 'string' ? value : refuse(place, 'expected a text'))
+export const textOf = (value: unknown, place: JsonPath): string => (typeof value === 'string' ? value : refuse(place, 'expected a text'))

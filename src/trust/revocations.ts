@@ -5,7 +5,7 @@ import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { MAX_CARD_BYTES } from '../protocol/limits/wire.ts'
 import { REVOCATION_DOMAIN, revocation, revocationBody } from '../protocol/wire/dm.ts'
 import type { ValueOf } from '../protocol/wire/schema.ts'
-import { type Place, fileOf, listOf, readJsonFile, refuse, textOf, within, writeJsonFile } from './json-file.ts'
+import { type JsonPath, fileOf, listOf, readJsonFile, refuse, textOf, within, writeJsonFile } from './json-file.ts'
 
 /** Machines that one agent may revoke one by one; an agent that revokes more counts as revoked everywhere. */
 export const MAX_REVOKED_MACHINES = 64
@@ -13,7 +13,7 @@ export const MAX_REVOKED_MACHINES = 64
 const FILE_VERSION = 1
 
 /** What a signed statement says. Its signer is its subject: nobody can speak for another. */
-export interface Statement {
+export interface RevocationStatement {
   readonly agentId: AgentId
   /** Null: the agent's key itself, on every machine. */
   readonly machineId: MachineId | null
@@ -31,7 +31,7 @@ export const signRevocation = async (signer: AgentSigner, machineId: MachineId |
 }
 
 /** Decoded, not yet verified. Throws `malformed`. */
-const decoded = (bytes: Uint8Array): Statement => {
+const decoded = (bytes: Uint8Array): RevocationStatement => {
   if (bytes.length > MAX_CARD_BYTES) throw new AppError('malformed', 'a revocation is too long')
   // A copy: what was decoded is a view of the message it came in. (The `slice` of a Buffer does not copy.)
   const own = new Uint8Array(bytes)
@@ -47,19 +47,19 @@ const decoded = (bytes: Uint8Array): Statement => {
 }
 
 /** Throws `malformed` unless the agent that it is about signed it. */
-const verified = (statement: Statement): Statement => {
+const verified = (statement: RevocationStatement): RevocationStatement => {
   const { publicKey, signed } = statement
   if (verifyAgent(publicKey, REVOCATION_DOMAIN, signed.body, signed.signature)) return statement
   throw new AppError('malformed', 'a revocation that its agent did not sign')
 }
 
 /** The statements of one agent, as few as say it all: that about the key itself (null) makes those about machines superfluous. */
-type Revoked = ReadonlyMap<MachineId | null, Statement>
+type Revoked = ReadonlyMap<MachineId | null, RevocationStatement>
 
 const isWhole = (revoked: Revoked): boolean => revoked.has(null) || revoked.size > MAX_REVOKED_MACHINES
 
 /** The table with this statement's agent last, or null when the statement says nothing new. */
-const extended = (table: ReadonlyMap<AgentId, Revoked>, statement: Statement): Map<AgentId, Revoked> | null => {
+const extended = (table: ReadonlyMap<AgentId, Revoked>, statement: RevocationStatement): Map<AgentId, Revoked> | null => {
   const { agentId, machineId } = statement
   const known: Revoked = table.get(agentId) ?? new Map()
   if (known.has(machineId) || (machineId !== null && isWhole(known))) return null
@@ -67,7 +67,8 @@ const extended = (table: ReadonlyMap<AgentId, Revoked>, statement: Statement): M
   return new Map([...[...table].filter(([other]) => other !== agentId), [agentId, revoked]])
 }
 
-const statementsOf = (table: ReadonlyMap<AgentId, Revoked>): Statement[] => [...table.values()].flatMap((revoked) => [...revoked.values()])
+const statementsOf = (table: ReadonlyMap<AgentId, Revoked>): RevocationStatement[] =>
+  [...table.values()].flatMap((revoked) => [...revoked.values()])
 
 /** The revocations that are known here, each signed by the agent it is about. Grows only: there is no un-revoke. */
 export class Revocations {
@@ -128,7 +129,7 @@ export class Revocations {
   }
 
   /** Every statement, to send to peers; agents in the order of their latest statements. */
-  list(): readonly Statement[] {
+  list(): readonly RevocationStatement[] {
     return statementsOf(this.#table)
   }
 
@@ -148,7 +149,7 @@ export class Revocations {
 }
 
 const tableOf = (value: unknown, file: string): ReadonlyMap<AgentId, Revoked> => {
-  const place: Place = { file, code: 'bad_revocations', path: '' }
+  const place: JsonPath = { file, code: 'bad_revocations', path: '' }
   const root = fileOf(value, FILE_VERSION, ['revocations'], place)
   const statements = listOf(root.revocations, within(place, 'revocations'), (item, where) => {
     const text = textOf(item, where)

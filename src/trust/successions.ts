@@ -5,7 +5,7 @@ import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { MAX_CARD_BYTES, MAX_SUCCESSIONS } from '../protocol/limits/wire.ts'
 import { SUCCESSION_DOMAIN, succession, successionBody } from '../protocol/wire/dm.ts'
 import type { ValueOf } from '../protocol/wire/schema.ts'
-import { type Place, fileOf, listOf, readJsonFile, refuse, textOf, within, writeJsonFile } from './json-file.ts'
+import { type JsonPath, fileOf, listOf, readJsonFile, refuse, textOf, within, writeJsonFile } from './json-file.ts'
 
 const FILE_VERSION = 1
 
@@ -53,7 +53,7 @@ export const verifySuccession = ({ fromKey, toKey, signed: { body, old_signature
 }
 
 /** From this agent back through the keys that it had before, the newest step first; a loop ends it, as does its length. */
-export const wayBack = (all: readonly Succession[], agentId: AgentId): Succession[] => {
+export const previousKeys = (all: readonly Succession[], agentId: AgentId): Succession[] => {
   const way: Succession[] = []
   for (let to = agentId; way.length < MAX_SUCCESSIONS;) {
     const step = all.find((one) => one.to === to && !way.includes(one))
@@ -68,7 +68,7 @@ export const wayBack = (all: readonly Succession[], agentId: AgentId): Successio
 export const loadSuccessions = async (path: string): Promise<Succession[]> => {
   const value = await readJsonFile(path, 'bad_successions')
   if (value === undefined) return []
-  const place: Place = { file: path, code: 'bad_successions', path: '' }
+  const place: JsonPath = { file: path, code: 'bad_successions', path: '' }
   const root = fileOf(value, FILE_VERSION, ['successions'], place)
   return listOf(root.successions, within(place, 'successions'), (item, where) => {
     try {

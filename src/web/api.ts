@@ -1,5 +1,5 @@
 import { isTable } from '../protocol/json-table.ts'
-import { PAGE_PROOF_HEADER, type PageNews } from '../protocol/page.ts'
+import { PAGE_PROOF_HEADER, type PageEvent } from '../protocol/page.ts'
 
 /** Of this tab alone: no other origin, and so no other port of this host, can read it. */
 const PROOF_KEY = 'x0x-page-proof'
@@ -49,13 +49,13 @@ export const signIn = async (code: string): Promise<void> => {
 }
 
 /** Tells each line of the stream; resolves when it ends. Throws a `CallError` where it cannot begin. */
-export const follow = async (tell: (news: PageNews) => void, signal: AbortSignal): Promise<void> => {
+export const follow = async (tell: (news: PageEvent) => void, signal: AbortSignal): Promise<void> => {
   const response = await post('/api/follow', {}, signal)
   if (!response.ok || response.body === null) throw await errorOf(response)
   let rest = ''
   for await (const text of response.body.pipeThrough(new TextDecoderStream())) {
     const lines = (rest + text).split('\n')
     rest = lines.pop() ?? ''
-    for (const line of lines) tell(JSON.parse(line) as PageNews)
+    for (const line of lines) tell(JSON.parse(line) as PageEvent)
   }
 }

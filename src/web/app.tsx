@@ -7,13 +7,13 @@ import { useKeys } from './keyboard.ts'
 import { PeersView } from './peers-view.tsx'
 import { PolicyView } from './policy-view.tsx'
 import { RunsView } from './runs-view.tsx'
-import { type PageState, type ShownQuestion, waitingOf } from './store.ts'
-import { useNews } from './use-news.ts'
+import { type PageState, type ShownApproval, waitingOf } from './store.ts'
+import { usePageEvents } from './use-page-events.ts'
 import { usePolled } from './use-polled.ts'
 import { Name } from './visible.tsx'
 
 /** Tells a person who looks elsewhere; of the command nothing, for others may see the screen. */
-export const useNotice = (waiting: readonly ShownQuestion[]): void => {
+export const useNotice = (waiting: readonly ShownApproval[]): void => {
   const known = useRef(new Set<string>())
   useEffect(() => {
     const fresh = waiting.filter(({ item }) => !known.current.has(item.question_id))
@@ -112,7 +112,7 @@ const Tabs = ({ view, count, choose }: { readonly view: View; readonly count: nu
 
 /** The whole page. */
 export const App = () => {
-  const [state, dispatch] = useNews()
+  const [state, dispatch] = usePageEvents()
   const [view, setView] = useState<View>('Approvals')
   const [isHelp, setHelp] = useState(false)
   const questions = waitingOf(state)

@@ -1,7 +1,7 @@
 import { useRef, useState } from 'preact/hooks'
-import { QuestionCard } from './question-card.tsx'
-import { groupsOf } from './question-facts.ts'
-import { type Action, type PageState, type ShownQuestion, waitingOf } from './store.ts'
+import { ApprovalCard } from './approval-card.tsx'
+import { groupsOf } from './approval-facts.ts'
+import { type Action, type PageState, type ShownApproval, waitingOf } from './store.ts'
 import { Name } from './visible.tsx'
 
 /** Questions of one asker that are shown each by itself; of more there is a line and a count. */
@@ -18,8 +18,8 @@ const useChangedAt = (key: string): number => {
   return at.current
 }
 
-const Group = ({ asker, cards, changedAt }: { asker: string; cards: readonly ShownQuestion[]; changedAt: number }) => {
-  const card = (shown: ShownQuestion) => <QuestionCard key={shown.item.question_id} shown={shown} changedAt={changedAt} />
+const Group = ({ asker, cards, changedAt }: { asker: string; cards: readonly ShownApproval[]; changedAt: number }) => {
+  const card = (shown: ShownApproval) => <ApprovalCard key={shown.item.question_id} shown={shown} changedAt={changedAt} />
   // One that is settled keeps its place, and takes none of those that wait.
   const rest = cards.filter(({ settled }) => settled === null).slice(SHOWN_OF_ASKER)
   return (

@@ -1,6 +1,6 @@
 import { useState } from 'preact/hooks'
-import type { PendingQuestion } from '../protocol/desk/messages.ts'
-import { unallowable } from '../protocol/desk/question-size.ts'
+import type { PendingApprovalRequest } from '../protocol/desk/messages.ts'
+import { unallowable } from '../protocol/desk/approval-request-size.ts'
 import { MAX_GRANT_USES, grantBounds } from '../protocol/limits/approvals.ts'
 import type { PageDecision } from '../protocol/page.ts'
 import { call } from './api.ts'
@@ -17,7 +17,7 @@ const EXPIRIES: readonly (readonly [string, number])[] = [
 ]
 
 export interface DecideProps {
-  readonly item: PendingQuestion
+  readonly item: PendingApprovalRequest
   /** When the list last changed, as `performance.now` counts. */
   readonly changedAt: number
 }

@@ -1,6 +1,6 @@
 import { useEffect } from 'preact/hooks'
 
-export interface Keys {
+export interface KeyBindings {
   choose(view: number): void
   help(): void
   search(): void
@@ -25,7 +25,7 @@ const deny = (): void =>
 const search = (): void => void setTimeout(() => document.querySelector<HTMLInputElement>('[data-search]')?.focus())
 
 /** Single keys, where nobody types; none of them allows anything. */
-export const useKeys = (keys: Keys): void => {
+export const useKeys = (keys: KeyBindings): void => {
   useEffect(() => {
     const stop = new AbortController()
     const press = (event: KeyboardEvent): void => {

@@ -65,7 +65,7 @@ const Run = ({ run, told = null }: { readonly run: PageRun; readonly told?: Life
   </article>
 )
 
-const Told = ({ event, argv = [] }: { readonly event: LifecycleEvent; readonly argv?: readonly string[] | undefined }) => (
+const RunEvents = ({ event, argv = [] }: { readonly event: LifecycleEvent; readonly argv?: readonly string[] | undefined }) => (
   <article class="card small">
     <header>
       <h4>
@@ -112,7 +112,7 @@ export const RunsView = ({ state }: { readonly state: PageState }) => {
         </p>
       ))}
       {running?.length === 0 && going.length === 0 && <p class="quiet">Nothing runs.</p>}
-      <More all={going} of="runs of engines" show={(event) => <Told key={runOf(event)} event={event} />} />
+      <More all={going} of="runs of engines" show={(event) => <RunEvents key={runOf(event)} event={event} />} />
       <More
         all={running ?? []}
         of="runs"
@@ -120,7 +120,7 @@ export const RunsView = ({ state }: { readonly state: PageState }) => {
       />
       <h2>Ended since this page is open</h2>
       {ended.length === 0 && <p class="quiet">Nothing yet.</p>}
-      <More all={ended} of="runs" show={(event) => <Told key={runOf(event)} event={event} argv={commands.get(runOf(event))} />} />
+      <More all={ended} of="runs" show={(event) => <RunEvents key={runOf(event)} event={event} argv={commands.get(runOf(event))} />} />
       <h2>Before</h2>
       {before?.length === 0 && <p class="quiet">No journal here tells of a run.</p>}
       <More all={before ?? []} of="runs" show={(run) => <Run key={run.key} run={run} />} />

@@ -1,10 +1,10 @@
-import type { Flood, PendingQuestion } from '../protocol/desk/messages.ts'
+import type { Flood, PendingApprovalRequest } from '../protocol/desk/messages.ts'
 import { type LifecycleEvent, runOf } from '../protocol/events/lifecycle.ts'
-import type { PageNews, PageSettled } from '../protocol/page.ts'
+import type { PageEvent, PageSettled } from '../protocol/page.ts'
 
 /** A question on the page: it keeps its place when it is settled, so that nothing moves below a finger. */
-export interface ShownQuestion {
-  readonly item: PendingQuestion
+export interface ShownApproval {
+  readonly item: PendingApprovalRequest
   readonly settled: PageSettled | null
 }
 
@@ -13,7 +13,7 @@ export interface PageState {
   readonly connection: 'connecting' | 'open' | 'lost' | 'signed-out'
   readonly desk: { readonly open: boolean; readonly problem: string | null }
   /** The oldest first. */
-  readonly questions: readonly ShownQuestion[]
+  readonly questions: readonly ShownApproval[]
   /** What was denied because one asker asked too much. */
   readonly floods: readonly Flood[]
   /** The newest first. */
@@ -35,29 +35,29 @@ const MAX_EVENTS = 500
 /** Settled ones that stay to be seen. */
 const MAX_SETTLED = 20
 
-export type Action = PageNews | { readonly type: 'connection'; readonly connection: PageState['connection'] } | { readonly type: 'clear' }
+export type Action = PageEvent | { readonly type: 'connection'; readonly connection: PageState['connection'] } | { readonly type: 'clear' }
 
 /** What a run has written so far takes the place of what it had before. */
 const withEvent = (events: readonly LifecycleEvent[], event: LifecycleEvent): readonly LifecycleEvent[] =>
   [event, ...events.filter((one) => one.type !== 'exec.output' || runOf(one) !== runOf(event))].slice(0, MAX_EVENTS)
 
-const withQuestion = (questions: readonly ShownQuestion[], item: PendingQuestion): readonly ShownQuestion[] => {
+const withApproval = (questions: readonly ShownApproval[], item: PendingApprovalRequest): readonly ShownApproval[] => {
   const known = questions.findIndex((one) => one.item.question_id === item.question_id)
   if (known !== -1) return questions.with(known, { item, settled: null })
   return [...questions, { item, settled: null }].sort((a, b) => a.item.asked_at_ms - b.item.asked_at_ms)
 }
 
-const onlyRecent = (questions: readonly ShownQuestion[]): readonly ShownQuestion[] => {
+const onlyRecent = (questions: readonly ShownApproval[]): readonly ShownApproval[] => {
   const settled = questions.filter((one) => one.settled !== null)
   const dropped = new Set(settled.slice(0, Math.max(0, settled.length - MAX_SETTLED)))
   return questions.filter((one) => !dropped.has(one))
 }
 
-const settle = (questions: readonly ShownQuestion[], settled: PageSettled): readonly ShownQuestion[] =>
+const settle = (questions: readonly ShownApproval[], settled: PageSettled): readonly ShownApproval[] =>
   onlyRecent(questions.map((one) => (one.item.question_id === settled.question_id ? { ...one, settled } : one)))
 
 /** What a desk that is gone had asked waits for nobody any more. */
-const voided = (questions: readonly ShownQuestion[]): readonly ShownQuestion[] =>
+const voided = (questions: readonly ShownApproval[]): readonly ShownApproval[] =>
   onlyRecent(
     questions.map((one) =>
       one.settled === null ? { ...one, settled: { question_id: one.item.question_id, decision: 'lost', by: 'the desk went away' } } : one,
@@ -78,7 +78,7 @@ export const reduce = (state: PageState, action: Action): PageState => {
     case 'question':
       return {
         ...state,
-        questions: withQuestion(state.questions, action.question),
+        questions: withApproval(state.questions, action.question),
         said: 'A command waits for your decision.',
       }
     case 'settled':
@@ -106,4 +106,4 @@ const SILENT_MS = 10_000
 export const isSilent = ({ ts, expires_in_ms }: LifecycleEvent, now: number): boolean =>
   now - Date.parse(ts) > SILENT_MS + (expires_in_ms ?? 0)
 
-export const waitingOf = ({ questions }: PageState): readonly ShownQuestion[] => questions.filter((one) => one.settled === null)
+export const waitingOf = ({ questions }: PageState): readonly ShownApproval[] => questions.filter((one) => one.settled === null)

@@ -2,17 +2,17 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { test, type TestContext } from 'node:test'
 
-import type { DeskHuman } from '../../src/clients/desk.ts'
+import type { ApprovalClient } from '../../src/clients/desk.ts'
 import {
   APPROVAL_REQUEST_DOMAIN,
   APPROVAL_STATEMENT_DOMAIN,
   approvalRequest,
   approvalStatement,
-  type ApprovalRequest,
+  type SignedApprovalRequest,
   type ApprovalStatement,
 } from '../../src/protocol/wire/approval-statement.ts'
 import { execFrame, type ExecFrame } from '../../src/protocol/wire/exec.ts'
-import type { Question } from '../../src/protocol/desk/question.ts'
+import type { ApprovalRequest } from '../../src/protocol/desk/approval-request.ts'
 import { isAppError } from '../../src/base/errors.ts'
 import { deskPlace, type DeskPlaceHandle } from '../support/desk-place.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
@@ -64,7 +64,10 @@ const target = async (t: TestContext): Promise<Target> => {
 }
 
 /** The question as the executor signed it for a stream to carol. */
-const signedQuestion = async ({ network, carolLink }: Pick<Target, 'network' | 'carolLink'>, ask: Asked): Promise<ApprovalRequest> => {
+const signedQuestion = async (
+  { network, carolLink }: Pick<Target, 'network' | 'carolLink'>,
+  ask: Asked,
+): Promise<SignedApprovalRequest> => {
   const { body } = await network.client.signApprovalRequest({
     link: carolLink.number,
     ask: ask.number,
@@ -75,7 +78,7 @@ const signedQuestion = async ({ network, carolLink }: Pick<Target, 'network' | '
 }
 
 const statementOf = (
-  question: ApprovalRequest,
+  question: SignedApprovalRequest,
   carol: Party,
   over: Partial<ApprovalStatement> = {},
 ): Parameters<typeof approvalStatement.encode>[0] => ({
@@ -274,12 +277,12 @@ interface Approver {
   readonly host: ExecutorHost
   readonly network: FakeNetwork
   readonly link: FakeLink
-  readonly human: DeskHuman
+  readonly human: ApprovalClient
   /** Sends a question of bob's as the test wants it; what comes back. */
-  ask(over?: Partial<ApprovalRequest>, how?: { readonly signer?: Party; readonly question?: object }): Promise<ExecFrame>
+  ask(over?: Partial<SignedApprovalRequest>, how?: { readonly signer?: Party; readonly question?: object }): Promise<ExecFrame>
 }
 
-const QUESTION: Question = {
+const QUESTION: ApprovalRequest = {
   permit_sha256: 'ab'.repeat(32),
   grant_sha256: 'cd'.repeat(32),
   door: 'stdio',
@@ -309,7 +312,7 @@ const QUESTION: Question = {
 }
 
 /** What asks about QUESTION over a link, with what a test changes. */
-const asking = (request: ReturnType<FakeLink['request']>, over: Partial<ApprovalRequest> = {}): ApprovalRequest => ({
+const asking = (request: ReturnType<FakeLink['request']>, over: Partial<SignedApprovalRequest> = {}): SignedApprovalRequest => ({
   ...request,
   request_sha256: randomBytes(32),
   permit_sha256: Buffer.from(QUESTION.permit_sha256, 'hex'),
@@ -336,7 +339,7 @@ const approver = async (t: TestContext): Promise<Approver> => {
   return { desk, host, network, link, human, ask }
 }
 
-const onlyQuestion = async (human: DeskHuman): Promise<Awaited<ReturnType<DeskHuman['pending']>>['questions'][number]> =>
+const onlyQuestion = async (human: ApprovalClient): Promise<Awaited<ReturnType<ApprovalClient['pending']>>['questions'][number]> =>
   until('a question waits', async () => (await human.pending()).questions[0] ?? null)
 
 test('an approver is always asked, is shown who would run it, and signs what its human said', async (t) => {

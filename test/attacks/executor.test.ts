@@ -7,7 +7,7 @@ import { signRevocation } from '../../src/trust/revocations.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { signedFrame } from '../support/fake-network.ts'
 import { hasProc, isAlive, start, temporaryDirectory, until } from '../support/processes.ts'
-import { patient } from '../support/patience.ts'
+import { patient } from '../support/wait-limits.ts'
 
 const LIMIT = { timeout: 60_000 }
 const linuxOnly = { ...LIMIT, skip: !hasProc }

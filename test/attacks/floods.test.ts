@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Stream } from '@libp2p/interface'
 
 import { newRequestId } from '../../src/identity/request-id.ts'
-import type { Offence } from '../../src/mesh/penalties.ts'
+import type { Violation } from '../../src/mesh/penalties.ts'
 import { directMessage, MESSAGE_PREFIX } from '../../src/protocol/wire/dm.ts'
 import { LINK_PROTOCOL } from '../../src/protocol/wire/link.ts'
 import { MAX_UNPROVEN_CONNECTIONS, RATES } from '../../src/protocol/limits/mesh.ts'
@@ -16,7 +16,7 @@ import { until } from '../support/processes.ts'
 import { firstMessage, muxerHead, openGossip, push, resets, Stranger, wronglySigned } from '../support/stranger.ts'
 import { HANDSHAKE_PLACES, MAX_HANDSHAKES_PER_MACHINE } from '../../src/links/responder.ts'
 import { REFUSED_CONNECTION_COST } from '../../src/mesh/sources.ts'
-import { MAX_CONNECTIONS_PER_STRANGER, MAX_CONNECTIONS_PER_MACHINE } from '../../src/mesh/gater.ts'
+import { MAX_CONNECTIONS_PER_UNLISTED, MAX_CONNECTIONS_PER_MACHINE } from '../../src/mesh/gater.ts'
 
 const LIMIT = { timeout: 90_000 }
 
@@ -38,7 +38,7 @@ const setUp = async (t: TestContext) => {
   return { bob, alice, stranger, unharmed, address: bob.node.addresses()[0]! }
 }
 
-const offences = (bob: Peer): Offence[] => bob.node.refusals().penalties.map(({ offence }) => offence)
+const offences = (bob: Peer): Violation[] => bob.node.refusals().penalties.map(({ offence }) => offence)
 
 test('streams opened and reset without end cost a stranger its connection, and then its host the way in', LIMIT, async (t) => {
   const { bob, alice, stranger, address, unharmed } = await setUp(t)
@@ -250,9 +250,9 @@ test('a contact of no standing who holds handshakes open on many connections kee
 
 test('a stranger holds a handful of connections, and those it opened last', LIMIT, async (t) => {
   const { bob, stranger, address, unharmed } = await setUp(t)
-  for (let i = 0; i < 4 * MAX_CONNECTIONS_PER_STRANGER; i++) await stranger.connect(address)
-  await until(() => bob.node.strangerConnections() === MAX_CONNECTIONS_PER_STRANGER)
-  await until(() => stranger.node.getConnections().length === MAX_CONNECTIONS_PER_STRANGER)
+  for (let i = 0; i < 4 * MAX_CONNECTIONS_PER_UNLISTED; i++) await stranger.connect(address)
+  await until(() => bob.node.strangerConnections() === MAX_CONNECTIONS_PER_UNLISTED)
+  await until(() => stranger.node.getConnections().length === MAX_CONNECTIONS_PER_UNLISTED)
   await unharmed()
 })
 

@@ -16,7 +16,7 @@ import { AddressBook } from '../../src/mesh/address-book.ts'
 import type { SeenAgent } from '../../src/mesh/known-agents.ts'
 import { forgetGonePeers, MAX_PEER_PROTOCOLS, MAX_PROTOCOL_TEXT } from '../../src/mesh/libp2p/peer-store.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
-import { FrameCutter } from '../../src/mesh/libp2p/traffic.ts'
+import { FrameSplitter } from '../../src/mesh/libp2p/traffic.ts'
 import { guardedMuxer, trafficMeterOf } from '../../src/mesh/libp2p/muxer.ts'
 import type { Traffic } from '../../src/mesh/libp2p/traffic.ts'
 import { toHex } from '../../src/protocol/ids.ts'
@@ -24,7 +24,7 @@ import { MAX_CARD_ADDRESSES, MAX_MUXER_FRAME } from '../../src/protocol/limits/w
 import { startPeer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 import { muxerHead as head, Stranger } from '../support/stranger.ts'
-import { MAX_STRANGERS } from '../../src/mesh/known-agents.ts'
+import { MAX_UNLISTED } from '../../src/mesh/known-agents.ts'
 
 const LIMIT = { timeout: 60_000 }
 
@@ -37,11 +37,11 @@ test('a muxer frame that claims four gigabytes ends its connection before its by
 })
 
 /** What the muxer is given of this, in blocks that are no longer its own. */
-const cut = (frames: FrameCutter, bytes: Uint8Array): Buffer[] => [...frames.take(bytes)].map((block) => Buffer.from(block))
+const cut = (frames: FrameSplitter, bytes: Uint8Array): Buffer[] => [...frames.take(bytes)].map((block) => Buffer.from(block))
 
 test('a muxer frame just beyond the longest is refused by its head, and of the longest nothing is kept', () => {
-  assert.throws(() => cut(new FrameCutter(), head(0, 0, 1, MAX_MUXER_FRAME + 1)), /longer than/)
-  const frames = new FrameCutter()
+  assert.throws(() => cut(new FrameSplitter(), head(0, 0, 1, MAX_MUXER_FRAME + 1)), /longer than/)
+  const frames = new FrameSplitter()
   assert.deepEqual(cut(frames, head(0, 0, 1, MAX_MUXER_FRAME)), [])
   for (let left = MAX_MUXER_FRAME; left > 0; left -= 64 * 1024) {
     const piece = Buffer.alloc(Math.min(left, 64 * 1024), 7)
@@ -83,7 +83,7 @@ test('frames mean the same behind the guard, however they are cut, and no frame 
   fc.assert(
     fc.property(fc.array(frame, { maxLength: 20 }), fc.array(fc.integer({ min: 1, max: 400 }), { minLength: 1 }), (list, cuts) => {
       const bytes = Buffer.concat(list)
-      const frames = new FrameCutter()
+      const frames = new FrameSplitter()
       const out: Buffer[] = []
       const seen = { bytes: 0, pings: 0, streams: 0 }
       for (let at = 0, i = 0; at < bytes.length; i++) {
@@ -215,7 +215,7 @@ test('two thousand contacts whose cards are known are looked through in one pass
     })
   const seen = [
     ...contacts.map((_, i) => announced('contact', i)),
-    ...Array.from({ length: MAX_STRANGERS }, (_, i) => announced('stranger', i)),
+    ...Array.from({ length: MAX_UNLISTED }, (_, i) => announced('stranger', i)),
   ]
   const book = new AddressBook({ contacts: () => contacts, seen: () => seen }, { bootstrap: [] })
   for (let looks = 0; looks < 10; looks++) assert.equal(book.homes().accepted.length, contacts.length)

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { connect, type Socket } from 'node:net'
 import { test } from 'node:test'
 
-import { startDoor, TOKEN, type TestDoor } from '../support/rest-door.ts'
+import { startDoor, TOKEN, type TestDoor } from '../support/rest-server.ts'
 import { REST_HEADERS_MS } from '../../src/doors/http.ts'
 
 const dial = (door: TestDoor, where: 'tcp' | 'unix'): Socket =>

@@ -6,7 +6,7 @@ import { PendingReplies } from '../../src/base/pending-replies.ts'
 
 test('a reply goes once to the request that has its ID, and an error rejects that request alone', async () => {
   const replies = new PendingReplies<string, string>()
-  const [first, second] = [replies.begin('a'), replies.begin('b')]
+  const [first, second] = [replies.start('a'), replies.start('b')]
   assert.deepEqual([first.id, second.id], [1, 2])
   assert.deepEqual([replies.contextOf(1), replies.contextOf(2), replies.contextOf(3)], ['a', 'b', undefined])
   assert.equal(replies.resolve(2, 'done'), true)
@@ -20,26 +20,26 @@ test('a reply goes once to the request that has its ID, and an error rejects tha
 
 test('a request that is dropped takes no reply, and its ID is not given again', () => {
   const replies = new PendingReplies<string>()
-  const { id } = replies.begin(null)
+  const { id } = replies.start(null)
   assert.equal(replies.drop(id), true)
   assert.equal(replies.drop(id), false)
   assert.equal(replies.resolve(id, 'late'), false)
-  assert.equal(replies.begin(null).id, id + 1)
+  assert.equal(replies.start(null).id, id + 1)
 })
 
 test('closing rejects the requests that wait and those that come later, with the first reason', async () => {
   const replies = new PendingReplies<string>()
-  const waiting = [replies.begin(null), replies.begin(null)]
+  const waiting = [replies.start(null), replies.start(null)]
   replies.close(new AppError('internal', 'gone'))
   replies.close(new AppError('internal', 'gone twice'))
   for (const { reply } of waiting) await assert.rejects(reply, { message: 'gone' })
-  assert.throws(() => replies.begin(null), { message: 'gone' })
+  assert.throws(() => replies.start(null), { message: 'gone' })
 })
 
 test('at most 65,536 requests wait, and a reply makes room for the next', () => {
   const replies = new PendingReplies<string>()
-  for (let count = 0; count < 65_536; count++) replies.begin(null)
-  assert.throws(() => replies.begin(null), { code: 'rate_limited' })
+  for (let count = 0; count < 65_536; count++) replies.start(null)
+  assert.throws(() => replies.start(null), { code: 'rate_limited' })
   replies.resolve(1, 'done')
-  replies.begin(null)
+  replies.start(null)
 })

@@ -5,7 +5,7 @@ import { readFile } from 'node:fs/promises'
 import type { Writable } from 'node:stream'
 import { test } from 'node:test'
 
-import { lifeOf, ownIdentity, type ProcessIdentity } from '../../src/base/process-info.ts'
+import { processState, ownIdentity, type ProcessIdentity } from '../../src/base/process-info.ts'
 import { hasProc, until } from '../support/processes.ts'
 
 const NO_PROC = { skip: hasProc ? false : 'no /proc: only the pid is known' }
@@ -19,17 +19,17 @@ const identityIn = async (file: string, argv: readonly string[]): Promise<Proces
 
 test('we are alive, and who was another process is gone', async () => {
   const us = ownIdentity()
-  assert.deepEqual([us.pid, lifeOf(us)], [process.pid, 'alive'])
+  assert.deepEqual([us.pid, processState(us)], [process.pid, 'alive'])
   assert.deepEqual(ownIdentity(), us)
   const module = new URL('../../src/base/process-info.ts', import.meta.url)
   const program = `import { lifeOf, ownIdentity } from '${module}'; const us = ownIdentity(); if (lifeOf(us) === 'alive') console.log(JSON.stringify(us))`
   const other = await identityIn(process.execPath, ['--input-type=module', '-e', program])
-  assert.deepEqual([other.namespace, lifeOf(other)], [us.namespace, 'gone'])
+  assert.deepEqual([other.namespace, processState(other)], [us.namespace, 'gone'])
 })
 
 test('a pid that was given to another is not the one that had it', NO_PROC, () => {
   const us = ownIdentity()
-  assert.equal(lifeOf({ ...us, started: `${Number(us.started) - 1}` }), 'gone')
+  assert.equal(processState({ ...us, started: `${Number(us.started) - 1}` }), 'gone')
 })
 
 test('into another PID namespace or another host nobody sees', NO_PROC, () => {
@@ -37,16 +37,16 @@ test('into another PID namespace or another host nobody sees', NO_PROC, () => {
   assert.match(us.namespace, /^[1-9]\d*$/)
   assert.match(us.boot, /^[0-9a-f]{16}$/)
   for (const pid of [us.pid, 2 ** 22]) {
-    assert.equal(lifeOf({ ...us, pid, namespace: '1' }), 'unknown')
-    assert.equal(lifeOf({ ...us, pid, boot: '1', machine: '1' }), 'unknown')
-    assert.equal(lifeOf({ ...us, pid, boot: '1', machine: '0' }), 'unknown')
+    assert.equal(processState({ ...us, pid, namespace: '1' }), 'unknown')
+    assert.equal(processState({ ...us, pid, boot: '1', machine: '1' }), 'unknown')
+    assert.equal(processState({ ...us, pid, boot: '1', machine: '0' }), 'unknown')
   }
 })
 
 const NO_MACHINE_ID = { skip: ownIdentity().machine === '0' ? 'no /etc/machine-id: a host does not know itself again' : false }
 
 test('of before this host was started again nothing is left', NO_MACHINE_ID, () => {
-  assert.equal(lifeOf({ ...ownIdentity(), boot: '1' }), 'gone')
+  assert.equal(processState({ ...ownIdentity(), boot: '1' }), 'gone')
 })
 
 test('what has ended and was not waited for is gone, whatever its name', NO_PROC, async (t) => {
@@ -59,14 +59,14 @@ test('what has ended and was not waited for is gone, whatever its name', NO_PROC
   ;(child.stdio[3] as Writable).end()
   const stat = async (): Promise<string[]> => (await readFile(`/proc/${pid}/stat`, 'latin1')).split(') ')[1]!.split(' ')
   await until(async () => (await stat())[0] === 'Z')
-  assert.equal(lifeOf({ ...ownIdentity(), pid, started: (await stat())[19]! }), 'gone')
+  assert.equal(processState({ ...ownIdentity(), pid, started: (await stat())[19]! }), 'gone')
 })
 
 test('what is there and hides whose it is may be who it was', NO_PROC, async () => {
   const us = ownIdentity()
-  assert.equal(lifeOf({ ...us, started: '0' }), 'unknown')
+  assert.equal(processState({ ...us, started: '0' }), 'unknown')
   const child = spawn('true')
   const pid = child.pid!
   await once(child, 'close')
-  assert.equal(lifeOf({ ...us, pid, started: '0' }), 'gone')
+  assert.equal(processState({ ...us, pid, started: '0' }), 'gone')
 })

@@ -2,11 +2,11 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { isVisible } from '../../src/base/visible-text.ts'
-import { countdown, questionLines } from '../../src/clients/question-text.ts'
+import { countdown, questionLines } from '../../src/clients/approval-text.ts'
 import { MAX_SHOWN_QUESTION, MAX_SHOWN_STDIN } from '../../src/protocol/limits/approvals.ts'
-import { shownVariables, unallowable } from '../../src/protocol/desk/question-size.ts'
-import { OUTLIVES_REQUESTER } from '../../src/protocol/desk/question.ts'
-import { questionOf } from '../support/question.ts'
+import { shownVariables, unallowable } from '../../src/protocol/desk/approval-request-size.ts'
+import { OUTLIVES_REQUESTER } from '../../src/protocol/desk/approval-request.ts'
+import { questionOf } from '../support/approval-request.ts'
 
 const textOf = (...of: Parameters<typeof questionLines>): string => questionLines(...of).join('\n')
 

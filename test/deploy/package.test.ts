@@ -115,11 +115,11 @@ test("a console's client is bundled with what runs a command; all else, and the 
     [...new Set(outside)].sort(),
     ['fs', 'net', 'os', 'path', 'util']
       .map((name) => `node:${name}`)
-      .concat('./rexec-without-command.cjs')
+      .concat('./rexec-maintenance-commands.cjs')
       .sort(),
   )
   assert.deepEqual([...(await packagesIn(TARGETS.rexec))], [])
-  assert.equal((await packagesIn(TARGETS['rexec-without-command'])).has('@xterm/headless'), false)
+  assert.equal((await packagesIn(TARGETS['rexec-maintenance-commands'])).has('@xterm/headless'), false)
   assert.ok((await packagesIn(TARGETS['rexec-colours'])).has('@xterm/headless'))
   assert.ok(text.length < 52 * 1024, `${text.length} bytes to read before a command is sent`)
 })

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { bundle, TARGETS } from '../../deploy/build.mjs'
-import { exitEvent } from '../support/exit-event.ts'
+import { exitEvent } from '../support/journal-exit.ts'
 import { fakeDaemon, runAnswer } from '../support/fake-daemon.ts'
 
 const REPORT = `process.on('exit', () => require('node:fs').writeSync(2, JSON.stringify(process.moduleLoadList)))`

@@ -11,7 +11,7 @@ import { loadStore, replaceStore } from '../../src/desk/store-format.ts'
 import { readStore, storeText } from '../../src/desk/store-format.ts'
 import { MAX_OVERRIDES, MAX_QUESTION_TEXT } from '../../src/protocol/limits/approvals.ts'
 import { deskPlace, questionWaiting, type DeskPlaceHandle } from '../support/desk-place.ts'
-import { questionOf } from '../support/question.ts'
+import { questionOf } from '../support/approval-request.ts'
 
 const never = new AbortController().signal
 const nothing = (): void => undefined

@@ -12,7 +12,7 @@ import { pathsIn, type DataPaths } from '../../src/clients/paths.ts'
 import { openDesk as openHuman } from '../../src/clients/desk.ts'
 import { programArguments } from '../../src/supervision/own-process.ts'
 import { deskPlace, questionWaiting } from '../support/desk-place.ts'
-import { questionOf } from '../support/question.ts'
+import { questionOf } from '../support/approval-request.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
 const never = new AbortController().signal

@@ -12,7 +12,7 @@ import { MAX_DESK_CONNECTIONS, MAX_DESK_LINE, DESK_LINES } from '../../src/proto
 import { lifecycleEvent } from '../../src/protocol/events/lifecycle.ts'
 import { deskPlace, OPERATOR_KEY, type DeskPlaceHandle, questionWaiting } from '../support/desk-place.ts'
 import { silent } from '../support/processes.ts'
-import { questionOf } from '../support/question.ts'
+import { questionOf } from '../support/approval-request.ts'
 
 // What follows is written after docs/approvals.md and proto/desk-vectors.json alone: it uses nothing of ours but the numbers of limits.
 

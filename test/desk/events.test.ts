@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import type { DeskNews } from '../../src/clients/desk.ts'
+import type { ApprovalServiceEvent } from '../../src/clients/desk.ts'
 import { lifecycleEvent, runOf, type LifecycleEvent } from '../../src/protocol/events/lifecycle.ts'
 import { deskPlace } from '../support/desk-place.ts'
-import { questionOf } from '../support/question.ts'
+import { questionOf } from '../support/approval-request.ts'
 
 const never = new AbortController().signal
 const nothing = (): void => undefined
@@ -27,7 +27,7 @@ const event = (n: number): LifecycleEvent =>
 test('whoever watches or listens hears of the runs of engines, and an engine hears nothing', async (t) => {
   const place = await deskPlace(t)
   const [watching, listening] = [await place.human('page'), await place.human('events')]
-  const [seen, heard] = [Promise.withResolvers<DeskNews>(), Promise.withResolvers<DeskNews>()]
+  const [seen, heard] = [Promise.withResolvers<ApprovalServiceEvent>(), Promise.withResolvers<ApprovalServiceEvent>()]
   await watching.subscribe(seen.resolve)
   await listening.listen(heard.resolve)
   const engine = place.engine('x0x mcp')
@@ -40,7 +40,7 @@ test('whoever watches or listens hears of the runs of engines, and an engine hea
 test('B20: who only listens is nobody who could decide: what is asked falls back, and is not told to him', async (t) => {
   const place = await deskPlace(t)
   const human = await place.human('events')
-  const news: DeskNews[] = []
+  const news: ApprovalServiceEvent[] = []
   await human.listen((one) => news.push(one))
   const answer = await place.engine().ask(questionOf(), never, nothing)
   assert.equal(answer.decision, 'no_ui')
@@ -52,7 +52,7 @@ test('what a run writes while it goes on is told to the window that follows it, 
   const [page, terminal, listening] = [await place.human('page'), await place.human('terminal'), await place.human('events')]
   const news: Record<string, string[]> = { page: [], terminal: [], listening: [] }
   const over = Promise.withResolvers<void>()
-  const hear = (who: string) => (one: DeskNews) => {
+  const hear = (who: string) => (one: ApprovalServiceEvent) => {
     if (one.type !== 'event') return
     news[who]!.push(one.event.type)
     if (Object.values(news).every((types) => types.includes('exec.finished'))) over.resolve()

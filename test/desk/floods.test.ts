@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 
-import { FloodTelling } from '../../src/desk/flood-summary.ts'
-import { WaitingQuestions } from '../../src/desk/pending-questions.ts'
+import { FloodNotifier } from '../../src/desk/flood-summary.ts'
+import { ApprovalRequestQueue } from '../../src/desk/approval-request-queue.ts'
 import {
   DESK_REQUESTS,
   MAX_CLAIMED_QUESTIONS,
@@ -14,21 +14,21 @@ import {
   MAX_WAITING_JSON_OF_ASKER,
   QUESTION_RATE,
 } from '../../src/protocol/limits/approvals.ts'
-import type { DeskNews } from '../../src/clients/desk.ts'
+import type { ApprovalServiceEvent } from '../../src/clients/desk.ts'
 import { deskPlace } from '../support/desk-place.ts'
-import type { Question } from '../../src/protocol/desk/question.ts'
+import type { ApprovalRequest } from '../../src/protocol/desk/approval-request.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { silent } from '../support/processes.ts'
-import { questionOf } from '../support/question.ts'
+import { questionOf } from '../support/approval-request.ts'
 
 const never = new AbortController().signal
 const nothing = (): void => undefined
 /** Questions that wait, and what was too much of them. */
 const counting = () => {
   const components = { clock: new ManualClock(), log: silent }
-  const waiting = new WaitingQuestions(components)
-  const floods = new FloodTelling({ ...components, journal: { settled: async () => undefined }, watchers: { tell: nothing } })
-  const take = (id: string, question: Question): boolean => {
+  const waiting = new ApprovalRequestQueue(components)
+  const floods = new FloodNotifier({ ...components, journal: { settled: async () => undefined }, watchers: { emit: nothing } })
+  const take = (id: string, question: ApprovalRequest): boolean => {
     const isTaken = waiting.take(id, question, 100)
     if (!isTaken) floods.count(question)
     return isTaken
@@ -64,7 +64,7 @@ test('all askers together have 256 questions that wait, and one that calls itsel
 })
 
 test('long questions of one asker leave room for those of others', () => {
-  const waiting = new WaitingQuestions({ clock: new ManualClock() })
+  const waiting = new ApprovalRequestQueue({ clock: new ManualClock() })
   const half = MAX_WAITING_JSON_OF_ASKER / 2
   assert.deepEqual(
     ['a', 'b', 'c'].map((id) => waiting.take(id, of('long'), half)),
@@ -74,7 +74,7 @@ test('long questions of one asker leave room for those of others', () => {
 })
 
 test('long questions of all askers together have 512 KiB', () => {
-  const waiting = new WaitingQuestions({ clock: new ManualClock() })
+  const waiting = new ApprovalRequestQueue({ clock: new ManualClock() })
   const bytes = MAX_WAITING_JSON_OF_ASKER / 2
   let taken = 0
   for (let n = 0; n < MAX_QUESTIONS; n++) if (waiting.take(`q_${n}`, of(`name ${n}`), bytes)) taken += 1
@@ -82,7 +82,7 @@ test('long questions of all askers together have 512 KiB', () => {
 })
 
 test('a caller that calls itself by the names of others, or by ever new ones, leaves their places to them', () => {
-  const waiting = new WaitingQuestions({ clock: new ManualClock() })
+  const waiting = new ApprovalRequestQueue({ clock: new ManualClock() })
   const agent_id = 'c'.repeat(64)
   const claimed = (label: string) => questionOf({ door: 'stdio', asker: { kind: 'local', label } })
   const mesh = questionOf({ door: 'mesh', asker: { kind: 'mesh', agent_id, machine_id: agent_id, name: null } })
@@ -99,7 +99,7 @@ test('a caller that calls itself by the names of others, or by ever new ones, le
 })
 
 test('a caller is one by its session, however it calls itself, and others are shown beside it', () => {
-  const waiting = new WaitingQuestions({ clock: new ManualClock() })
+  const waiting = new ApprovalRequestQueue({ clock: new ManualClock() })
   const claimed = (session_id: string, label: string) => questionOf({ door: 'stdio', session_id, asker: { kind: 'local', label } })
   let taken = 0
   for (let n = 0; n < 1_000; n++) if (waiting.take(`one_${n}`, claimed('s_loud', `name ${n}`), 100)) taken += 1
@@ -108,13 +108,13 @@ test('a caller is one by its session, however it calls itself, and others are sh
 })
 
 test('one agent is one caller by all its machines and servers, and sessions leave half of all places to agents', () => {
-  const waiting = new WaitingQuestions({ clock: new ManualClock() })
+  const waiting = new ApprovalRequestQueue({ clock: new ManualClock() })
   const agent_id = 'c'.repeat(64)
   const ofMesh = (n: number) =>
     questionOf({ door: 'mesh', session_id: `s_${n}`, asker: { kind: 'mesh', agent_id, machine_id: `${n}`.padStart(64, '0'), name: null } })
   const ofServer = (n: number) => questionOf({ door: 'mcp', session_id: `s_${n}`, asker: { kind: 'local', label: 'reviewer' } })
   const ofSession = (n: number) => questionOf({ door: 'websocket', session_id: `s_${n}`, asker: { kind: 'local', label: `name ${n}` } })
-  const taken = (of: (n: number) => Question): number => {
+  const taken = (of: (n: number) => ApprovalRequest): number => {
     let count = 0
     for (let n = 0; n < 2 * MAX_QUESTIONS; n++) if (waiting.take(`${of.name}_${n}`, of(n), 100)) count += 1
     return count
@@ -165,7 +165,7 @@ test('a host that asks for approvals is counted itself, whoever it says has aske
 
 test('an asker whose questions are denied one by one is slowed down all the same', () => {
   const clock = new ManualClock()
-  const waiting = new WaitingQuestions({ clock })
+  const waiting = new ApprovalRequestQueue({ clock })
   const ask = (id: string): boolean => {
     const taken = waiting.take(id, of('loud'), 100)
     waiting.delete(id)
@@ -178,7 +178,7 @@ test('an asker whose questions are denied one by one is slowed down all the same
 test('a flood is one line with a count for humans and in the journal, and what waited before is still there', async (t) => {
   const place = await deskPlace(t)
   const human = await place.human()
-  const news: DeskNews[] = []
+  const news: ApprovalServiceEvent[] = []
   await human.subscribe((one) => news.push(one))
   const first = Promise.withResolvers<{ question_id: string }>()
   const ending = new AbortController()
@@ -236,7 +236,7 @@ test('a flood by ever new and long names hides nothing of what waits from humans
 test('what is too long for a human to read whole is denied and never shown, and a list may still allow it', async (t) => {
   const place = await deskPlace(t)
   const human = await place.human()
-  const news: DeskNews[] = []
+  const news: ApprovalServiceEvent[] = []
   await human.subscribe((one) => news.push(one))
   const long = questionOf({ argv: ['git', 'x'.repeat(MAX_SHOWN_QUESTION)] })
   const answer = await place.engine().ask(long, never, nothing)

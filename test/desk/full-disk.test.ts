@@ -6,16 +6,16 @@ import { test } from 'node:test'
 import { parseLine } from '../../src/journal/parse-line.ts'
 import { errnoOf } from '../../src/base/errors.ts'
 import { readStore } from '../../src/desk/store-format.ts'
-import type { DeskHuman } from '../../src/clients/desk.ts'
+import type { ApprovalClient } from '../../src/clients/desk.ts'
 import { deskPlace } from '../support/desk-place.ts'
-import { questionOf } from '../support/question.ts'
+import { questionOf } from '../support/approval-request.ts'
 import { NO_DISK, smallDisk } from '../support/small-disk.ts'
 
 const never = new AbortController().signal
 const nothing = (): void => undefined
 
 /** Takes every byte that is left, those in the last page of the journal too. */
-const fill = async (path: string, human: DeskHuman): Promise<void> => {
+const fill = async (path: string, human: ApprovalClient): Promise<void> => {
   const file = await open(path, 'w')
   try {
     for (let size = 64 * 1024; size > 0; size = size === 1 ? 0 : size >> 1)

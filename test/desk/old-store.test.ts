@@ -4,7 +4,7 @@ import { test, type TestContext } from 'node:test'
 
 import { deskFindings } from '../../src/doctor/desk-check.ts'
 import { deskPlace } from '../support/desk-place.ts'
-import { questionOf } from '../support/question.ts'
+import { questionOf } from '../support/approval-request.ts'
 import { runCli } from '../support/fake-daemon.ts'
 
 const never = new AbortController().signal

@@ -6,7 +6,7 @@ import { deskFindings } from '../../src/doctor/desk-check.ts'
 import { pathsIn } from '../../src/clients/paths.ts'
 import { deskPlace } from '../support/desk-place.ts'
 import { watching } from '../support/desk-watcher.ts'
-import { questionOf } from '../support/question.ts'
+import { questionOf } from '../support/approval-request.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
 const linesOf = async (paths: ReturnType<typeof pathsIn>): Promise<string[]> =>

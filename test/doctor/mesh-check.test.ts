@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { checkMesh, type MeshAnswer } from '../../src/doctor/mesh-check.ts'
+import { checkMesh, type MeshReport } from '../../src/doctor/mesh-check.ts'
 import { startPeer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 
-const linesOf = (mesh: MeshAnswer): string[] => checkMesh(mesh).map(({ standing, topic, text }) => `${standing} ${topic}: ${text}`)
+const linesOf = (mesh: MeshReport): string[] => checkMesh(mesh).map(({ standing, topic, text }) => `${standing} ${topic}: ${text}`)
 
 test('of a running daemon the doctor says how much of the mesh it sees, what stands, and its part in the hash table', async (t) => {
   const server = await startPeer(t, { name: 'server', dht: 'server' })

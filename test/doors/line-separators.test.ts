@@ -9,14 +9,14 @@ import { createLogger } from '../../src/base/log.ts'
 import { Calls } from '../../src/sdk/calls.ts'
 import { Seal } from '../../src/desk/seal.ts'
 import type { DeskFeed } from '../../src/doors/page/desk-feed.ts'
-import { streamNews } from '../../src/doors/page/desk-feed.ts'
+import { streamEvents } from '../../src/doors/page/desk-feed.ts'
 import { EventStream } from '../../src/doors/rest/event-stream.ts'
 import { BatchAnswers } from '../../src/doors/rpc/call-slots.ts'
 import { success } from '../../src/doors/rpc/message.ts'
 import { Base64, written } from '../../src/doors/rpc/message.ts'
 import { consoleLine } from '../../src/protocol/console/messages.ts'
 import { ManualClock } from '../support/manual-clock.ts'
-import { startDoor } from '../support/rest-door.ts'
+import { startDoor } from '../support/rest-server.ts'
 
 /** NEL, LINE SEPARATOR and PARAGRAPH SEPARATOR, which JSON allows raw. */
 const TEXT = 'a\u0085b\u2028c\u2029d'
@@ -84,7 +84,7 @@ test('streams of REST and of the approval page have none', () => {
   const feed = {
     follow: (tell: (news: object) => void) => (tell({ type: 'question', argv: [TEXT] }), () => undefined),
   } as unknown as DeskFeed
-  streamNews(page as unknown as ServerResponse, { feed, clock, signal: new AbortController().signal })
+  streamEvents(page as unknown as ServerResponse, { feed, clock, signal: new AbortController().signal })
   assertWhole(String(page.read()))
   page.destroy()
 })

@@ -8,9 +8,9 @@ import { toolsFor } from '../../src/doors/mcp/tools.ts'
 import { nullIsAbsent } from '../../src/doors/null-is-absent.ts'
 import { METHODS, paramsOf } from '../../src/doors/rpc/schemas.ts'
 import { readConsoleLine } from '../../src/protocol/console/messages.ts'
-import { readHumanBody } from '../../src/protocol/desk/messages.ts'
+import { readApprovalClientBody } from '../../src/protocol/desk/messages.ts'
 import { CAPABILITY_NAMES } from '../../src/protocol/rexd/fields.ts'
-import { startDoor } from '../support/rest-door.ts'
+import { startDoor } from '../support/rest-server.ts'
 
 /** The fields of an object schema that a sender may leave out. */
 const optionalFields = ({ shape }: z.ZodObject): [name: string, schema: z.ZodType][] =>
@@ -91,7 +91,7 @@ test('the console and the approval service take null for a field that may be lef
     permit_sha256: 'a'.repeat(64),
     decision: 'allow_always',
   }
-  const human = (value: object) => readHumanBody(Buffer.from(JSON.stringify(value)))
+  const human = (value: object) => readApprovalClientBody(Buffer.from(JSON.stringify(value)))
   assert.deepEqual(human({ ...answer, expires_in_ms: null, uses: null }), human(answer))
   assert.equal(typeof human(answer), 'object', String(human(answer)))
   assert.equal(typeof human({ ...answer, permit_sha256: null }), 'string')

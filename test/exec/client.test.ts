@@ -5,7 +5,7 @@ import { test } from 'node:test'
 import { systemClock } from '../../src/base/clock.ts'
 import { AppError } from '../../src/base/errors.ts'
 import type { RunEvent, RunSink, RunSpec } from '../../src/exec/run-spec.ts'
-import { Sessions } from '../../src/exec/sessions.ts'
+import { OutgoingRuns } from '../../src/exec/outgoing-runs.ts'
 import { EXEC_PREFIX, execFrame } from '../../src/protocol/wire/exec.ts'
 import { FIRST_UNACKED_PER_RUN, MAX_ARGV_BYTES, MAX_FRAME_DATA, MAX_RECENT_RUNS, MAX_TEXT } from '../../src/protocol/limits/wire.ts'
 import { execPair, ownHost, type ExecPair, type LocalChannel } from '../support/exec-pair.ts'
@@ -347,7 +347,7 @@ test('the request id of a run that was sent is used up, of one that was not is f
 })
 
 test('no more than a fixed number of used ids is remembered, the latest', () => {
-  const sessions = new Sessions({ clock: systemClock })
+  const sessions = new OutgoingRuns({ clock: systemClock })
   const spec = specFor('e'.repeat(64), ['id'])
   const use = (number: number): void => {
     const session = sessions.open(`id-${number}`, spec)

@@ -6,11 +6,11 @@ import { test, type TestContext } from 'node:test'
 
 import { systemClock } from '../../src/base/clock.ts'
 import { AskPace } from '../../src/exec/detached/detached-client.ts'
-import { DetachedStories } from '../../src/exec/detached/detached-events.ts'
+import { DetachedRunEvents } from '../../src/exec/detached/detached-events.ts'
 import { DetachedRuns } from '../../src/exec/detached-runs.ts'
-import { answerAsked, type AskedCall } from '../../src/executor/network-calls.ts'
-import { AskedRuns } from '../../src/executor/requested-detached.ts'
-import { AskedCalls } from '../../src/executor-api/client.ts'
+import { answerAsked, type CallMessage } from '../../src/executor/network-calls.ts'
+import { DetachedRequestStore } from '../../src/executor/requested-detached.ts'
+import { DetachedRequestCalls } from '../../src/executor-api/client.ts'
 import { ASK_PACE, MAX_ATTACHED_PER_AGENT } from '../../src/protocol/limits/detached.ts'
 import type { RequestId } from '../../src/protocol/ids.ts'
 import { DETACH_KEYS, DetachedMemory, never } from '../support/detached.ts'
@@ -29,14 +29,14 @@ const begunThere = async (t: TestContext, script: string): Promise<{ pair: ExecP
   const keys = `max_concurrent_per_agent = ${MANY}\nmax_concurrent_total = ${MANY}`
   const pair = await execPair(t, { scripts: { one: script }, entryKeys: DETACH_KEYS, keys })
   const clock = systemClock
-  const store = new AskedRuns({ clock, log: silent }, { path: join(await tempDir(t), 'detached-runs.json') })
+  const store = new DetachedRequestStore({ clock, log: silent }, { path: join(await tempDir(t), 'detached-runs.json') })
   await store.load()
-  const asked = new AskedCalls(async (type, call) => {
-    const json = JSON.stringify(await answerAsked(store, clock, { type, id: 1, ...call } as unknown as AskedCall))
+  const asked = new DetachedRequestCalls(async (type, call) => {
+    const json = JSON.stringify(await answerAsked(store, clock, { type, id: 1, ...call } as unknown as CallMessage))
     return { json } as never
   })
   const identity = { agentId: pair.requester.own.signer.agentId } as never
-  const stories = new DetachedStories({ executor: { identity }, lifecycle: newLifecycleLog() })
+  const stories = new DetachedRunEvents({ executor: { identity }, lifecycle: newLifecycleLog() })
   const runs = new DetachedRuns({ engine: pair.detached, asked, clock, stories })
   const { agentId: agent_id } = pair.responder.own.signer
   const spec = { agent_id, argv: [pair.responder.program('one')], cwd: null, clamp: false, lifetime_ms: null, keep_bytes: 10 }

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { test } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
-import type { DetachedEvent } from '../../src/exec/detached/detached-types.ts'
+import type { DetachedRunEvent } from '../../src/exec/detached/detached-types.ts'
 import { begin, DETACH_KEYS, DetachedMemory, never, untilOver } from '../support/detached.ts'
 import { execPair } from '../support/exec-pair.ts'
 import { soon } from '../support/local-engine.ts'
@@ -67,7 +67,7 @@ test('one who reads slowly holds neither the program nor another reader', async 
     target,
     0,
     {
-      event: async (event: DetachedEvent) => {
+      event: async (event: DetachedRunEvent) => {
         await slow.event(event)
         if ('data' in event) await gate.promise
       },
@@ -161,7 +161,7 @@ test('who leaves does not end it, and who asks for more than there is is told ho
 test('a sink that fails ends the attach with its own error, and not the run', async (t) => {
   const pair = await execPair(t, { scripts: { waits: 'echo hi; sleep 60' }, entryKeys: DETACH_KEYS })
   const { target } = await begin(pair, 'waits')
-  const fails = { event: async ({ type }: DetachedEvent) => (type === 'stdout' ? Promise.reject(new Error('full')) : undefined) }
+  const fails = { event: async ({ type }: DetachedRunEvent) => (type === 'stdout' ? Promise.reject(new Error('full')) : undefined) }
   await assert.rejects(pair.detached.attach(target, 0, fails, never()), /full/)
   assert.equal((await pair.detached.state(target, never())).state, 'running')
 })

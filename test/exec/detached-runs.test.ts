@@ -4,17 +4,17 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { AppError, type ErrorCode } from '../../src/base/errors.ts'
-import { DetachedRuns, type DetachedRunsComponents, type HeardOf } from '../../src/exec/detached-runs.ts'
-import { DetachedStories } from '../../src/exec/detached/detached-events.ts'
-import type { DetachedEvent, DetachedInfo, DetachedSpec, DetachedTarget } from '../../src/exec/detached/detached-types.ts'
+import { DetachedRuns, type DetachedRunsComponents, type DetachedRunStatus } from '../../src/exec/detached-runs.ts'
+import { DetachedRunEvents } from '../../src/exec/detached/detached-events.ts'
+import type { DetachedRunEvent, DetachedInfo, DetachedSpec, DetachedTarget } from '../../src/exec/detached/detached-types.ts'
 import type { RunOutcome } from '../../src/exec/run-spec.ts'
-import { answerAsked, type AskedCall } from '../../src/executor/network-calls.ts'
-import { AskedRuns } from '../../src/executor/requested-detached.ts'
-import { AskedCalls } from '../../src/executor-api/client.ts'
+import { answerAsked, type CallMessage } from '../../src/executor/network-calls.ts'
+import { DetachedRequestStore } from '../../src/executor/requested-detached.ts'
+import { DetachedRequestCalls } from '../../src/executor-api/client.ts'
 import { ASK_HOST_MS, MAX_ASKED_AT_ONCE } from '../../src/protocol/limits/detached.ts'
 import type { RequestId } from '../../src/protocol/ids.ts'
 import { LifecycleLog } from '../../src/protocol/events/event-log.ts'
-import { runOutcome } from '../support/exit-event.ts'
+import { runOutcome } from '../support/journal-exit.ts'
 import { soon } from '../support/local-engine.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { silent } from '../support/processes.ts'
@@ -59,10 +59,10 @@ const refuse = (what: string) => async (): Promise<never> => {
 const open = async (t: TestContext, engine: Partial<Engine>) => {
   const clock = new ManualClock()
   const path = join(await tempDir(t), 'detached-runs.json')
-  const store = new AskedRuns({ clock, log: silent }, { path })
+  const store = new DetachedRequestStore({ clock, log: silent }, { path })
   assert.equal(await store.load(), null)
-  const asked = new AskedCalls(async (type, call) => {
-    const json = JSON.stringify(await answerAsked(store, clock, { type, id: 1, ...call } as unknown as AskedCall))
+  const asked = new DetachedRequestCalls(async (type, call) => {
+    const json = JSON.stringify(await answerAsked(store, clock, { type, id: 1, ...call } as unknown as CallMessage))
     return { json } as never
   })
   const whole: Engine = {
@@ -74,8 +74,8 @@ const open = async (t: TestContext, engine: Partial<Engine>) => {
     ...engine,
   }
   const events = new LifecycleLog({ id: 'test', now: () => clock.now() })
-  const stories = new DetachedStories({ executor: { identity: { agentId: 'c3'.repeat(32) } as never }, lifecycle: events })
-  const told = (): unknown[] => events.look(null, 0, 100).events.map(({ type, code, denial_reason }) => [type, code, denial_reason])
+  const stories = new DetachedRunEvents({ executor: { identity: { agentId: 'c3'.repeat(32) } as never }, lifecycle: events })
+  const told = (): unknown[] => events.readSince(null, 0, 100).events.map(({ type, code, denial_reason }) => [type, code, denial_reason])
   return { clock, store, told, runs: new DetachedRuns({ engine: whole, asked, clock, stories }) }
 }
 
@@ -177,7 +177,7 @@ test('what may run is kept, and the same id asks again with all that was signed 
 test('what has started stays, and is told as what may run, where it cannot be written down how it is', async (t) => {
   const id = randomUUID()
   const { runs, store } = await open(t, { start: starting(async () => ({ info: info(id), target: signed(id) })) })
-  t.mock.method(store, 'note', async () => {
+  t.mock.method(store, 'record', async () => {
     throw new AppError('internal')
   })
   await assert.rejects(
@@ -265,11 +265,11 @@ test('a host that does not answer in time is told from one that is not there, an
   })
   const refreshing = runs.refresh(await runs.list(), never)
   await clock.advance(ASK_HOST_MS)
-  const [heard] = (await refreshing) as [HeardOf]
+  const [heard] = (await refreshing) as [DetachedRunStatus]
   assert.equal(heard.problem?.code, 'timeout')
 })
 
-const output = (id: RequestId, offset: number, text: string): DetachedEvent => ({
+const output = (id: RequestId, offset: number, text: string): DetachedRunEvent => ({
   type: 'stdout',
   request_id: id,
   offset,
@@ -288,8 +288,8 @@ test('who does not follow is shown what is kept now, and where to go on', async 
       throw new Error('it goes on')
     },
   })
-  const seen: DetachedEvent[] = []
-  const sink = { event: (event: DetachedEvent) => void seen.push(event) }
+  const seen: DetachedRunEvent[] = []
+  const sink = { event: (event: DetachedRunEvent) => void seen.push(event) }
   const attached = await runs.attach(id, { from: 2, follow: false }, sink, never)
   assert.deepEqual(attached, { from: 2, next: 6, outcome: null, state: 'running' })
   assert.equal(seen.length, 3)

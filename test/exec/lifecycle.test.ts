@@ -23,7 +23,7 @@ const run = async (pair: ExecPair, program: string, more: Partial<RunSpec> = {})
   )
 
 const eventsOf = ({ lifecycle }: ExecPair, session: string | null = null): readonly LifecycleEvent[] => {
-  const { events } = lifecycle.look(session, 0, MAX_KEPT_EVENTS)
+  const { events } = lifecycle.readSince(session, 0, MAX_KEPT_EVENTS)
   for (const event of events) assert.equal(lifecycleProblem(event), null)
   return events
 }

@@ -3,7 +3,7 @@ import { writeFile } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
 
 import { systemClock } from '../../src/base/clock.ts'
-import { reach } from '../../src/base/stages.ts'
+import { reach } from '../../src/base/run-stages.ts'
 import { RequesterCounters } from '../../src/exec/counters.ts'
 import { DetachedClient } from '../../src/exec/detached/detached-client.ts'
 import { TracedRun } from '../../src/exec/run-traces.ts'
@@ -20,7 +20,7 @@ import { until } from '../support/mesh-of-daemons.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { silent } from '../support/processes.ts'
 import { TraceCollector } from '../support/trace-collector.ts'
-import { patient } from '../support/patience.ts'
+import { patient } from '../support/wait-limits.ts'
 
 const CONTEXT: TraceContext = { traceId: '0af7651916cd43dd8448eb211c80319c', spanId: 'b7ad6b7169203331' }
 const nothing = (): void => undefined

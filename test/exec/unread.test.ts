@@ -5,7 +5,7 @@ import { RequesterCounters } from '../../src/exec/counters.ts'
 import { ExecService, UNREAD } from '../../src/exec/service.ts'
 import { decodeExecBody, EXEC_PREFIX, execFrame, type ExecFrame, type ExecRequest } from '../../src/protocol/wire/exec.ts'
 import { FIRST_UNACKED_PER_RUN } from '../../src/protocol/limits/wire.ts'
-import { LINGERING } from '../../src/executor/runs/runs.ts'
+import { AWAITING_ACK } from '../../src/executor/runs/runs.ts'
 import { LocalChannel } from '../support/exec-pair.ts'
 import { ExecutorHost, type HostOptions } from '../support/executor-host.ts'
 import { signedFrame } from '../support/fake-network.ts'
@@ -59,7 +59,7 @@ test(
   async (t) => {
     const scripts = { ends: `exec head -c ${FIRST_UNACKED_PER_RUN} /dev/zero` }
     const { host, ask, comeBack } = await notReading(t, { scripts })
-    const most = Math.ceil((LINGERING.bytes + UNREAD.bytes) / FIRST_UNACKED_PER_RUN)
+    const most = Math.ceil((AWAITING_ACK.bytes + UNREAD.bytes) / FIRST_UNACKED_PER_RUN)
     const runs: Awaited<ReturnType<typeof ask>>[] = []
     for (let count = 0; count < most + 10; count++) {
       const run = await ask('ends')

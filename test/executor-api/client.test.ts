@@ -4,7 +4,7 @@ import { test } from 'node:test'
 
 import { silentLogger } from '../../src/base/log.ts'
 import { ExecutorClient } from '../../src/executor-api/client.ts'
-import { PortChannel } from '../../src/executor-api/channel.ts'
+import { ExecutorChannel } from '../../src/executor-api/channel.ts'
 import { toExecutor, toNetwork, type ToExecutor, type ToNetwork } from '../../src/executor-api/messages.ts'
 
 /** A client of the port, and the messages that it sends to an executor of the test. */
@@ -13,7 +13,7 @@ const portPair = () => {
   const client = new ExecutorClient({ duplex: ours, log: silentLogger })
   const calls: ToExecutor[] = []
   const both = Promise.withResolvers<void>()
-  const executor: PortChannel<ToExecutor, ToNetwork> = new PortChannel(
+  const executor: ExecutorChannel<ToExecutor, ToNetwork> = new ExecutorChannel(
     { duplex: theirs, incoming: toExecutor, outgoing: toNetwork },
     {
       onMessage: (message) => {

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { duplexPair, type Duplex } from 'node:stream'
 import { test } from 'node:test'
 
-import { PortChannel } from '../../src/executor-api/channel.ts'
+import { ExecutorChannel } from '../../src/executor-api/channel.ts'
 import { toExecutor, toNetwork, type ToExecutor, type ToNetwork } from '../../src/executor-api/messages.ts'
 import { MAX_FRAME_DATA, MAX_PORT_BACKLOG, MAX_PORT_MESSAGE, MAX_SEALED_FRAME } from '../../src/protocol/limits/wire.ts'
 import { NO_BYTES } from '../../src/protocol/wire/schema.ts'
@@ -18,10 +18,10 @@ interface Seen {
 const executorEnd = (
   duplex: Duplex,
   holdWhenBehind = true,
-): { channel: PortChannel<ToExecutor, ToNetwork>; seen: Seen; ended: Promise<void> } => {
+): { channel: ExecutorChannel<ToExecutor, ToNetwork>; seen: Seen; ended: Promise<void> } => {
   const seen: Seen = { messages: [], malformed: [], closed: [] }
   const { promise, resolve } = Promise.withResolvers<void>()
-  const channel = new PortChannel(
+  const channel = new ExecutorChannel(
     { duplex, incoming: toExecutor, outgoing: toNetwork },
     {
       onMessage: (message) => seen.messages.push(message),
@@ -36,8 +36,8 @@ const executorEnd = (
   return { channel, seen, ended: promise }
 }
 
-const networkEnd = (duplex: Duplex, onMessage: (message: ToNetwork) => void = () => undefined): PortChannel<ToNetwork, ToExecutor> =>
-  new PortChannel(
+const networkEnd = (duplex: Duplex, onMessage: (message: ToNetwork) => void = () => undefined): ExecutorChannel<ToNetwork, ToExecutor> =>
+  new ExecutorChannel(
     { duplex, incoming: toNetwork, outgoing: toExecutor },
     { onMessage, onMalformed: () => assert.fail('malformed'), onClosed: () => undefined, holdWhenBehind: false },
   )

@@ -7,7 +7,7 @@ import fc from 'fast-check'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { isVisible } from '../../src/base/visible-text.ts'
-import { PortChannel } from '../../src/executor-api/channel.ts'
+import { ExecutorChannel } from '../../src/executor-api/channel.ts'
 import {
   OPERATIONS,
   PORT_VERSION,
@@ -33,11 +33,11 @@ const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
 /** A network half that says what it wants. */
 const rawHalf = (
   host: ExecutorHost,
-): { duplex: Duplex; channel: PortChannel<ToNetwork, ToExecutor>; heard: ToNetwork[]; closed: Promise<Error | null> } => {
+): { duplex: Duplex; channel: ExecutorChannel<ToNetwork, ToExecutor>; heard: ToNetwork[]; closed: Promise<Error | null> } => {
   const [ours, duplex] = duplexPair()
   const session = host.executor.attach(ours)
   const heard: ToNetwork[] = []
-  const channel = new PortChannel(
+  const channel = new ExecutorChannel(
     { duplex, incoming: toNetwork, outgoing: toExecutor },
     { onMessage: (message) => heard.push(message), onMalformed: () => assert.fail(), onClosed: () => undefined, holdWhenBehind: false },
   )

@@ -6,7 +6,7 @@ import { AppError } from '../../src/base/errors.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { ExecutorClient } from '../../src/executor-api/client.ts'
 import type { NetworkSettings } from '../../src/executor-api/messages.ts'
-import type { PortSession } from '../../src/executor/network-session.ts'
+import type { NetworkSession } from '../../src/executor/network-session.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 
 const SETTINGS: NetworkSettings = {
@@ -30,7 +30,7 @@ const SETTINGS: NetworkSettings = {
 
 interface Started {
   readonly client: ExecutorClient
-  readonly session: PortSession
+  readonly session: NetworkSession
   readonly ready: number[]
   readonly failed: AppError[]
 }

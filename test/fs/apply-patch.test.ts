@@ -8,7 +8,7 @@ import { test, type TestContext } from 'node:test'
 import { AppError } from '../../src/base/errors.ts'
 import type { PatchResult, PermitFor } from '../../src/fs/apply-patch.ts'
 import { beneath } from '../../src/fs/beneath.ts'
-import type { Held } from '../../src/fs/open-file.ts'
+import type { OpenHandle } from '../../src/fs/open-file.ts'
 import { MAX_PATCH_DIRECTORIES, carryOut } from '../../src/fs/patch-transaction.ts'
 import { MAX_PATCH_FILES } from '../../src/fs/apply-patch.ts'
 import { MAX_EDIT_BYTES } from '../../src/fs/content.ts'
@@ -252,7 +252,7 @@ test('what cannot be brought back is named', async (t) => {
   // While the second is done, somebody else changes what the first has just made.
   const tampering = {
     ...at,
-    directory: Object.assign(Object.create(at.directory) as Held, {
+    directory: Object.assign(Object.create(at.directory) as OpenHandle, {
       at: (): string => {
         appendFileSync(join(inside, 'new'), 'x')
         throw systemError('EIO')

@@ -5,14 +5,14 @@ import { test } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { beneath } from '../../src/fs/beneath.ts'
-import type { EditOptions } from '../../src/fs/edit-file.ts'
+import type { EditRequest } from '../../src/fs/edit-file.ts'
 import { MAX_EDIT_BYTES } from '../../src/fs/content.ts'
 import { stage } from '../../src/fs/staged.ts'
 import { statPath } from '../../src/fs/read.ts'
 import { asNobody, everythingIn, fileScene, refuses } from '../support/file-permit.ts'
 import { editFile } from '../support/files.ts'
 
-const options = (old_string: string, new_string: string, more: Partial<EditOptions> = {}): EditOptions => ({
+const options = (old_string: string, new_string: string, more: Partial<EditRequest> = {}): EditRequest => ({
   old_string,
   new_string,
   replace_all: false,
@@ -22,7 +22,7 @@ const options = (old_string: string, new_string: string, more: Partial<EditOptio
 
 test('one text is replaced by another, exactly as given', async (t) => {
   const { inside, permit } = await fileScene(t)
-  const cases: [before: string, edit: EditOptions, after: string, replacements: number][] = [
+  const cases: [before: string, edit: EditRequest, after: string, replacements: number][] = [
     ['one two three', options('two', '2'), 'one 2 three', 1],
     ['a\nb\n', options('a\nb', ''), '\n', 1],
     ['cost: x', options('x', '$& $1 $$'), 'cost: $& $1 $$', 1],

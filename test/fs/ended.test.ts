@@ -3,7 +3,7 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import type { TimeShare } from '../../src/base/time-slices.ts'
+import type { TimeSlice } from '../../src/base/time-slices.ts'
 import { applyPatch } from '../../src/fs/apply-patch.ts'
 import { editFile } from '../../src/fs/edit-file.ts'
 import { globFiles } from '../../src/fs/glob.ts'
@@ -12,7 +12,7 @@ import { parsePatch } from '../../src/fs/patch-format.ts'
 import { everythingIn, fileScene, type Scene } from '../support/file-permit.ts'
 import { alone } from '../support/files.ts'
 
-const WORKS: Readonly<Record<string, (permit: Scene['permit'], share: TimeShare) => Promise<unknown>>> = {
+const WORKS: Readonly<Record<string, (permit: Scene['permit'], share: TimeSlice) => Promise<unknown>>> = {
   edit: (permit, share) =>
     editFile(permit('f', 'write'), { old_string: 'a', new_string: 'b', replace_all: true, expected_mtime: null }, share),
   patch: (permit, share) =>

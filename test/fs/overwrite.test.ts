@@ -6,7 +6,7 @@ import { test, type TestContext } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { beneath } from '../../src/fs/beneath.ts'
-import type { Held, Standing } from '../../src/fs/open-file.ts'
+import type { OpenHandle, FoundFile } from '../../src/fs/open-file.ts'
 import { holdDirectory } from '../../src/fs/beneath.ts'
 import { mtimeMs } from '../../src/fs/mtime.ts'
 import { append, overwrite } from '../../src/fs/overwrite.ts'
@@ -25,8 +25,8 @@ const strace = straceNeeds()
 type Calls = Pick<FileHandle, 'write' | 'stat'>
 
 /** The same, some calls of which are done otherwise once it is open. */
-const changed = ({ directory, name, found }: Standing, instead: (whole: Calls) => object): Standing => {
-  const open: Held['open'] = async (flags) => {
+const changed = ({ directory, name, found }: FoundFile, instead: (whole: Calls) => object): FoundFile => {
+  const open: OpenHandle['open'] = async (flags) => {
     const file = await found.held.open(flags)
     return Object.assign(file, instead({ write: file.write.bind(file), stat: file.stat.bind(file) }))
   }
@@ -35,7 +35,7 @@ const changed = ({ directory, name, found }: Standing, instead: (whole: Calls) =
 }
 
 /** A file as it was found, of which writing fails after so many calls. */
-const standing = async (t: TestContext, scene: Scene, failing: { after: number }): Promise<Standing> => {
+const standing = async (t: TestContext, scene: Scene, failing: { after: number }): Promise<FoundFile> => {
   const place = await beneath(scene.permit('f', 'write'))
   t.after(() => place[Symbol.dispose]())
   const { directory, name, found } = place

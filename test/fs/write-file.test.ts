@@ -7,11 +7,11 @@ import { test } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { statPath } from '../../src/fs/read.ts'
-import { writeFile, type WriteOptions } from '../../src/fs/write-file.ts'
+import { writeFile, type WriteRequest } from '../../src/fs/write-file.ts'
 import { needs } from '../support/containment.ts'
 import { asNobody, everythingIn, fileScene, refuses } from '../support/file-permit.ts'
 
-const options = (mode: WriteOptions['mode'], atomic: boolean, more: Partial<WriteOptions> = {}): WriteOptions => ({
+const options = (mode: WriteRequest['mode'], atomic: boolean, more: Partial<WriteRequest> = {}): WriteRequest => ({
   data: Buffer.from('new'),
   mode,
   atomic,
@@ -21,7 +21,7 @@ const options = (mode: WriteOptions['mode'], atomic: boolean, more: Partial<Writ
 })
 
 /** Every way to write, for what is the same in all. */
-const WAYS: readonly (readonly [WriteOptions['mode'], boolean])[] = [
+const WAYS: readonly (readonly [WriteRequest['mode'], boolean])[] = [
   ['create', true],
   ['create', false],
   ['replace', true],
@@ -100,7 +100,7 @@ for (const [mode, atomic] of WAYS) {
   test(`${way}: the file must be as it is expected to be`, async (t) => {
     const { inside, permit } = await fileScene(t)
     const first = await writeFile(permit('a', 'write'), options('create', true, { data: Buffer.from('old') }))
-    const expect = (expected_mtime: string): WriteOptions => options(mode, atomic, { expected_mtime, mkdir_parents: true })
+    const expect = (expected_mtime: string): WriteRequest => options(mode, atomic, { expected_mtime, mkdir_parents: true })
     const { mtime } = first
     const wrong = '2026-02-25T10:00:00.123456789Z'
     const a = permit('a', 'write')

@@ -8,7 +8,7 @@ import fc from 'fast-check'
 
 import type { JournalLine } from '../../src/journal/events.ts'
 import { Journal } from '../../src/journal/journal.ts'
-import { Lives, type ChainState } from '../../src/journal/chains.ts'
+import { JournalChains, type ChainState } from '../../src/journal/chains.ts'
 import { verifyJournal, type VerifyOptions, type VerifyReport } from '../../src/journal/verify.ts'
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import type { AgentSigner } from '../../src/identity/signing.ts'
@@ -257,9 +257,9 @@ test('a life that begins costs the same however many were before', () => {
       return super.values()
     }
   }
-  const lives = new Lives({ agentId: null, continued: false, chains: new Chains() })
+  const lives = new JournalChains({ agentId: null, continued: false, chains: new Chains() })
   const began = { event: 'began', version: '1', policy_sha256: null, after: null } as const
   for (const signer of [null, { agent_id: AGENT.agentId, public_key: Buffer.from(AGENT.publicKey).toString('base64') }])
-    for (let n = 0; n < 10; n++) lives.begin(randomUUID(), { ...began, signer }, n, n)
+    for (let n = 0; n < 10; n++) lives.start(randomUUID(), { ...began, signer }, n, n)
   assert.equal(looked, 0)
 })

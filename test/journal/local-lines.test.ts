@@ -6,7 +6,7 @@ import { isMeshEvent, keyOf, type JournalEvent, type LocalEvent } from '../../sr
 import { endedAmong } from '../../src/journal/running-marks.ts'
 import { parseLine } from '../../src/journal/parse-line.ts'
 import { verifyJournal, type VerifyReport } from '../../src/journal/verify.ts'
-import { LOCAL_DOORS } from '../../src/protocol/reasons.ts'
+import { LOCAL_INTERFACES } from '../../src/protocol/reasons.ts'
 import {
   exitEvent,
   linesOf,
@@ -61,7 +61,7 @@ test('every line of a local session reads back as what was written, and the jour
 test('lines of every door are lines', async (t) => {
   const path = await written(
     t,
-    LOCAL_DOORS.map((door) => ({ event: 'session', ...localSession, door, state: 'opened', roots: [], target: null })),
+    LOCAL_INTERFACES.map((door) => ({ event: 'session', ...localSession, door, state: 'opened', roots: [], target: null })),
   )
   assert.equal((await verifyJournal([path])).ok, true)
 })

@@ -3,8 +3,8 @@ import { test } from 'node:test'
 
 import { AppError, isAppError } from '../../src/base/errors.ts'
 import { CLAIMS_MS, LinkDialler, type LinkDiallerComponents } from '../../src/links/link-dialler.ts'
-import { FanoutLanes, inLane } from '../../src/exec/client.ts'
-import type { Candidate } from '../../src/mesh/address-book.ts'
+import { FanoutLimits, withSlot } from '../../src/exec/client.ts'
+import type { DialCandidate } from '../../src/mesh/address-book.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
 import { MAX_FANOUT_DIALS } from '../../src/protocol/limits/fleet.ts'
 
@@ -19,9 +19,9 @@ const aborted = async (signal: AbortSignal): Promise<never> =>
 /** A dialler whose proven machine refuses, and whose claims accept connections and say nothing. */
 const setUp = (claims: number, { acceptsLate = false } = {}) => {
   const order: string[] = []
-  const candidates: Candidate[] = [
+  const candidates: DialCandidate[] = [
     { machineId: machine(0), addresses: ['proven'] },
-    ...Array.from({ length: claims }, (_, i): Candidate => ({ machineId: machine(i + 1), addresses: ['silent'], isClaim: true })),
+    ...Array.from({ length: claims }, (_, i): DialCandidate => ({ machineId: machine(i + 1), addresses: ['silent'], isClaim: true })),
   ]
   const dial = async (machineId: string, addresses: readonly string[], signal: AbortSignal): Promise<MeshConnection> => {
     order.push(addresses[0]!)
@@ -75,14 +75,14 @@ test(
   { timeout: 30_000 },
   async () => {
     const { dialler } = setUp(4)
-    const lanes = new FanoutLanes()
+    const lanes = new FanoutLimits()
     const signal = AbortSignal.timeout(20_000)
     const began = performance.now()
     const claimed = Array.from({ length: MAX_FANOUT_DIALS }, (_, n) => (n + 16).toString(16).repeat(32))
     // A fan-out, a ping, a doctor and `acl mine` all open a channel.
-    const dials = claimed.map(async (agentId) => inLane(lanes.dials, signal, async () => dialler.openChannel(agentId, signal)))
+    const dials = claimed.map(async (agentId) => withSlot(lanes.dials, signal, async () => dialler.openChannel(agentId, signal)))
     const failed = Promise.all(dials.map(async (dial) => assert.rejects(dial, (error) => isAppError(error, 'peer_unreachable'))))
-    await inLane(lanes.dials, signal, async () => undefined)
+    await withSlot(lanes.dials, signal, async () => undefined)
     assert.ok(performance.now() - began < CLAIMS_MS + 1_500)
     await failed
     assert.ok(performance.now() - began < CLAIMS_MS + 3_000)

@@ -1,26 +1,26 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { HandshakeBudget, HANDSHAKE_PLACES, MAX_STRANGER_HANDSHAKES_PER_ADDRESS } from '../../src/links/responder.ts'
+import { HandshakeBudget, HANDSHAKE_PLACES, MAX_UNLISTED_HANDSHAKES_PER_ADDRESS } from '../../src/links/responder.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
-import type { Standing } from '../../src/protocol/limits/mesh.ts'
+import type { PeerClass } from '../../src/protocol/limits/mesh.ts'
 
 const connection = (machineId: string, host: string): MeshConnection => ({ machineId, host }) as MeshConnection
 
 const budgetOf = (mayBegin = (): boolean => true, agentOf = (_machineId: string): string | null => null): HandshakeBudget =>
   new HandshakeBudget({
-    node: { standing: (machineId) => (machineId.split(' ')[0] ?? 'stranger') as Standing, mayBegin, shares: { agentOf } },
+    node: { standing: (machineId) => (machineId.split(' ')[0] ?? 'stranger') as PeerClass, mayBegin, shares: { agentOf } },
   })
 
-const take = (budget: HandshakeBudget, count: number, standing: Standing, host = (i: number): string => `host${i}`) =>
+const take = (budget: HandshakeBudget, count: number, standing: PeerClass, host = (i: number): string => `host${i}`) =>
   Array.from({ length: count }, (_, i) => budget.take(connection(`${standing} ${i}`, host(i)))).filter((release) => release !== null)
 
 test('strangers have few handshakes from one address and in all, and nobody has those of the accepted', () => {
   const budget = budgetOf()
-  const here = take(budget, MAX_STRANGER_HANDSHAKES_PER_ADDRESS + 1, 'stranger', () => 'here')
-  assert.equal(here.length, MAX_STRANGER_HANDSHAKES_PER_ADDRESS)
+  const here = take(budget, MAX_UNLISTED_HANDSHAKES_PER_ADDRESS + 1, 'stranger', () => 'here')
+  assert.equal(here.length, MAX_UNLISTED_HANDSHAKES_PER_ADDRESS)
   const others = Array.from({ length: HANDSHAKE_PLACES.stranger }, (_, i) => budget.take(connection(`stranger o${i}`, `host${i}`)))
-  assert.equal(others.filter(Boolean).length, HANDSHAKE_PLACES.stranger - MAX_STRANGER_HANDSHAKES_PER_ADDRESS)
+  assert.equal(others.filter(Boolean).length, HANDSHAKE_PLACES.stranger - MAX_UNLISTED_HANDSHAKES_PER_ADDRESS)
   assert.equal(take(budget, 1_000, 'named').length, HANDSHAKE_PLACES.named)
   assert.equal(take(budget, 1_000, 'accepted', () => 'here').length, HANDSHAKE_PLACES.accepted)
   here[0]?.()

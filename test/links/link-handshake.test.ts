@@ -5,7 +5,7 @@ import { before, beforeEach, test } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { FrameStream } from '../../src/links/frame-stream.ts'
-import type { LinkPort } from '../../src/links/link.ts'
+import type { LinkExecutor } from '../../src/links/link.ts'
 import { equalBytes } from '../../src/identity/hash.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { primitives } from '../../src/identity/primitives.ts'
@@ -58,11 +58,11 @@ const refusedByBob = async (tamper: Tamper, parts: Parameters<typeof handshake>[
 }
 
 /** A port with some calls replaced. */
-const replacing = (port: LinkPort, calls: Partial<LinkPort>): LinkPort =>
+const replacing = (port: LinkExecutor, calls: Partial<LinkExecutor>): LinkExecutor =>
   new Proxy(port, {
     get: (target, name) => {
-      const own = Object.hasOwn(calls, name) ? calls[name as keyof LinkPort] : undefined
-      const value: unknown = own ?? target[name as keyof LinkPort]
+      const own = Object.hasOwn(calls, name) ? calls[name as keyof LinkExecutor] : undefined
+      const value: unknown = own ?? target[name as keyof LinkExecutor]
       return typeof value === 'function' && own === undefined ? value.bind(target) : value
     },
   })
@@ -176,7 +176,7 @@ for (const field of ['agent_public_key', 'kem_ciphertext', 'nonce'] as const) {
 }
 
 test('an agent signature that is wrong but confirmed by the right MAC is refused by the executor', LIMIT, async () => {
-  const forging: Pick<LinkPort, 'linkConfirm'> = {
+  const forging: Pick<LinkExecutor, 'linkConfirm'> = {
     linkConfirm: async (call) => {
       const ready = await alice.port.linkConfirm(call)
       return { ...ready, agent_signature: flip(ready.agent_signature, 100) }

@@ -18,7 +18,7 @@ import type { DmChannel } from '../../src/links/channel.ts'
 import { introduce, startPeer, type Peer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 import { connect, signalOf } from '../support/hostile-link.ts'
-import { MAX_STRANGER_HANDSHAKES_PER_ADDRESS } from '../../src/links/responder.ts'
+import { MAX_UNLISTED_HANDSHAKES_PER_ADDRESS } from '../../src/links/responder.ts'
 import { SPARE_STREAMS } from '../../src/links/stream-pool.ts'
 
 const LIMIT = { timeout: 60_000 }
@@ -273,7 +273,7 @@ test('dials that nobody waits for any more give their places to others', LIMIT, 
 test('strangers that hold every handshake open do not keep a known machine out', LIMIT, async (t) => {
   const [alice, bob] = await pair(t)
   const strangers = await Promise.all(
-    Array.from({ length: MAX_STRANGER_HANDSHAKES_PER_ADDRESS + 2 }, (_, i) => startPeer(t, { name: `s${i}` })),
+    Array.from({ length: MAX_UNLISTED_HANDSHAKES_PER_ADDRESS + 2 }, (_, i) => startPeer(t, { name: `s${i}` })),
   )
   const held = await Promise.all(
     strangers.map(async (stranger) => {

@@ -9,7 +9,7 @@ import { machineIdOfText, peerIdOf } from '../../src/identity/machine-key.ts'
 import { AddressBook, type BookContact, MAX_MDNS_PEERS } from '../../src/mesh/address-book.ts'
 import { announceable, hostOf, hostOfText, isPublicText, parseAddress } from '../../src/mesh/addresses.ts'
 import type { SeenAgent } from '../../src/mesh/known-agents.ts'
-import type { Heard } from '../../src/mesh/presences.ts'
+import type { PresenceRecord } from '../../src/mesh/presences.ts'
 import { MAX_ADDRESS_TEXT, MAX_DIAL_ADDRESSES } from '../../src/protocol/limits/wire.ts'
 
 const machineOf = (n: number): string => machineKeyOf(new Uint8Array(32).fill(n)).machineId
@@ -181,7 +181,7 @@ test('what the local network tells is kept within bounds', () => {
 
 test('addresses that the local network names of a known machine come after all others', () => {
   const told = seen(M1, [at(M1, '10.0.0.1')])
-  const presences = { claimsOf: () => [], of: () => ({ addresses: [at(M1, '10.0.0.2')] }) as unknown as Heard }
+  const presences = { claimsOf: () => [], of: () => ({ addresses: [at(M1, '10.0.0.2')] }) as unknown as PresenceRecord }
   const book = new AddressBook(
     { contacts: () => [contact({ addresses: [at(M1, '10.0.0.3')] })], seen: () => [told], presences },
     { bootstrap: [at(M1, '10.0.0.4')] },

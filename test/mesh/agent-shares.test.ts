@@ -5,7 +5,7 @@ import { test, type TestContext } from 'node:test'
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { signCard, verifyCard } from '../../src/identity/card.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
-import { MAX_CONNECTIONS_PER_MACHINE, MAX_CONNECTIONS_PER_STRANGER } from '../../src/mesh/gater.ts'
+import { MAX_CONNECTIONS_PER_MACHINE, MAX_CONNECTIONS_PER_UNLISTED } from '../../src/mesh/gater.ts'
 import { CARD_DOMAIN } from '../../src/protocol/wire/card.ts'
 import { MAX_CONNECTIONS_PER_AGENT, MAX_MACHINES_PER_AGENT } from '../../src/protocol/limits/mesh.ts'
 import { signalOf } from '../support/hostile-link.ts'
@@ -84,8 +84,8 @@ test('a machine that has proven no accepted agent holds few connections, whoever
   const machine = await LinkedMachine.start(t, hugo)
   const { standing } = bob.node
   bob.node.standing = (machineId) => (machineId === machine.key.machineId ? 'accepted' : standing(machineId))
-  for (let i = 0; i < 3 * MAX_CONNECTIONS_PER_STRANGER; i++) await machine.connect(bob).catch(() => undefined)
-  await until(() => bob.node.connectionsTo(machine.key.machineId).length === MAX_CONNECTIONS_PER_STRANGER)
+  for (let i = 0; i < 3 * MAX_CONNECTIONS_PER_UNLISTED; i++) await machine.connect(bob).catch(() => undefined)
+  await until(() => bob.node.connectionsTo(machine.key.machineId).length === MAX_CONNECTIONS_PER_UNLISTED)
 })
 
 test('when all places are taken by several agents, a pinned machine gets one, and the agent with most loses one', LIMIT, async (t) => {

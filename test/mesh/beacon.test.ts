@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { silentLogger } from '../../src/base/log.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { Beacon, pauseMs } from '../../src/mesh/beacon.ts'
-import { MAX_HEARD_STRANGERS, Presences } from '../../src/mesh/presences.ts'
+import { MAX_HEARD_UNLISTED, Presences } from '../../src/mesh/presences.ts'
 import { presence } from '../../src/protocol/wire/card.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
@@ -44,7 +44,7 @@ test('who was stopped and is started again speaks again', async () => {
 test('whose addresses have changed says so at once, of however many machines it hears', async () => {
   const { clock, presences, node, beacon, said } = setUp()
   const word = { version: 1 as const, agent_id: AGENT, card_issued_at_ms: 1, said_at_ms: clock.now(), holds_secs: 1_800, addresses: [] }
-  for (let n = 1; n <= MAX_HEARD_STRANGERS; n++) presences.receive(presence.encode(word), machineOf(n), 'neighbour')
+  for (let n = 1; n <= MAX_HEARD_UNLISTED; n++) presences.receive(presence.encode(word), machineOf(n), 'neighbour')
   assert.equal(pauseMs(presences.size), 600_000)
   beacon.start()
   await clock.advance(10_000)

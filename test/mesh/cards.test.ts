@@ -12,7 +12,7 @@ import { KnownAgents } from '../../src/mesh/known-agents.ts'
 import { AppError } from '../../src/base/errors.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { ALL_CLAIMS_DIALLED_PER_MINUTE, CARD_ANSWERS_PER_MINUTE, Cards, CLAIMS_DIALLED_PER_MINUTE } from '../../src/mesh/cards.ts'
-import type { Heard } from '../../src/mesh/presences.ts'
+import type { PresenceRecord } from '../../src/mesh/presences.ts'
 import { ANNOUNCE_DOMAIN, cardAsk, CARD_DOMAIN, CARD_PROTOCOL, presence, signedCard } from '../../src/protocol/wire/card.ts'
 import { encodeFrame } from '../../src/protocol/wire/framing.ts'
 import { MAX_CARD_BYTES, MAX_CLOCK_SKEW_MS, RECORD_TTL_MS } from '../../src/protocol/limits/wire.ts'
@@ -21,7 +21,7 @@ import { signalOf } from '../support/hostile-link.ts'
 import { introduce, startPeer, type Peer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 import { openGossip, rightlySigned, Stranger } from '../support/stranger.ts'
-import { patient } from '../support/patience.ts'
+import { patient } from '../support/wait-limits.ts'
 
 const LIMIT = { timeout: 60_000 }
 const signer = agentSignerOf(new Uint8Array(32).fill(1))
@@ -42,7 +42,7 @@ const cardOf = async ({ by = signer, machineId = machine, issued, expires = issu
   return signedCard.encode(await signCard(by, { ...body, issued_at_ms: issued, expires_at_ms: expires }, domain))
 }
 
-const heardAt = (now: number, card_issued_at_ms: number): Heard => ({
+const heardAt = (now: number, card_issued_at_ms: number): PresenceRecord => ({
   agent_id: signer.agentId,
   machine_id: machine,
   card_issued_at_ms,

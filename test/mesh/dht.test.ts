@@ -11,9 +11,9 @@ import type { AgentSigner } from '../../src/identity/signing.ts'
 import { isAppError } from '../../src/base/errors.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { AgentRecords, ASK_AGAIN_MS, FIRST_PUBLISH_MS, PUBLISH_EVERY_MS, PUBLISH_SPACING_MS } from '../../src/mesh/agent-records.ts'
-import { recordKeyOf, RecordJudge } from '../../src/mesh/dht-record.ts'
+import { recordKeyOf, RecordValidator } from '../../src/mesh/dht-record.ts'
 import { DHT_PROTOCOL } from '../../src/mesh/libp2p/dht.ts'
-import { HashTable, RECORDS_AT_ONCE, RECORDS_PER_MINUTE } from '../../src/mesh/hash-table.ts'
+import { Dht, RECORDS_AT_ONCE, RECORDS_PER_MINUTE } from '../../src/mesh/dht.ts'
 import { MAX_RECORDS, RecordStore } from '../../src/mesh/libp2p/dht.ts'
 import { CARD_DOMAIN } from '../../src/protocol/wire/card.ts'
 import { RATES } from '../../src/protocol/limits/mesh.ts'
@@ -30,7 +30,7 @@ const other = agentSignerOf(new Uint8Array(32).fill(2))
 
 test('a record is believed that is a card of the agent of its key, in its time; and none older afterwards', async () => {
   const clock = new ManualClock()
-  const judge = new RecordJudge({ clock, isNamed: () => false })
+  const judge = new RecordValidator({ clock, isNamed: () => false })
   const key = recordKeyOf(signer.agentId)
   const now = clock.now()
   const refused = async (value: Uint8Array | Promise<Uint8Array>, under = key): Promise<void> => {
@@ -67,7 +67,7 @@ test('an altered record, or bytes of any kind, are refused and nothing is thrown
   const clock = new ManualClock()
   const key = recordKeyOf(signer.agentId)
   const valid = await recordOf(signer, clock.now())
-  const judge = new RecordJudge({ clock, isNamed: () => false })
+  const judge = new RecordValidator({ clock, isNamed: () => false })
   const refuses = (bytes: Uint8Array, under = key): void =>
     assert.throws(
       () => judge.verify(under, bytes),
@@ -87,7 +87,7 @@ test('an altered record, or bytes of any kind, are refused and nothing is thrown
 })
 
 test('of records so many are kept, the oldest makes room, and what else libp2p keeps stays', async () => {
-  const store = new RecordStore({ judge: new RecordJudge({ clock: new ManualClock(), isNamed: () => false }) })
+  const store = new RecordStore({ judge: new RecordValidator({ clock: new ManualClock(), isNamed: () => false }) })
   assert.ok(store instanceof MemoryDatastore)
   await store.put(new Key('/peers/one'), new Uint8Array(1))
   // Wherever the engine puts them.
@@ -128,7 +128,7 @@ test(
 
 test('however many records are judged, none older than the newest of a named agent is believed', LIMIT, async () => {
   const clock = new ManualClock()
-  const judge = new RecordJudge({ clock, isNamed: (agentId) => agentId === signer.agentId }, { max: 64 })
+  const judge = new RecordValidator({ clock, isNamed: (agentId) => agentId === signer.agentId }, { max: 64 })
   const now = clock.now()
   const old = await recordOf(signer, now)
   const judged = async (by: AgentSigner, source: string): Promise<unknown> => {
@@ -146,7 +146,7 @@ test('however many records are judged, none older than the newest of a named age
 
 test('one source has us keep so many records, and uses up nothing of others', async () => {
   const clock = new ManualClock()
-  const table = new HashTable({ clock }, { mode: 'server' })
+  const table = new Dht({ clock }, { mode: 'server' })
   const kept = (source: string): number => Array.from({ length: 200 }, () => table.mayPut(source)).filter(Boolean).length
   assert.deepEqual([kept('mallory'), kept('honest')], [RECORDS_AT_ONCE, RECORDS_AT_ONCE])
   await clock.advance(60_000)
@@ -155,7 +155,7 @@ test('one source has us keep so many records, and uses up nothing of others', as
 
 test('where nobody takes our record it is put again soon, and where a server has come; only what was taken counts', async (t) => {
   const clock = new ManualClock()
-  const judge = new RecordJudge({ clock, isNamed: () => false })
+  const judge = new RecordValidator({ clock, isNamed: () => false })
   let [takers, puts, takenAt] = [0, 0, 0]
   const put = async (): Promise<number> => {
     puts += 1

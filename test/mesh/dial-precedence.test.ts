@@ -8,7 +8,7 @@ import { KnownAgents } from '../../src/mesh/known-agents.ts'
 import { Cards } from '../../src/mesh/cards.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
 import { Dialler, type DialOptions } from '../../src/mesh/dialler.ts'
-import { DirectWays } from '../../src/mesh/direct-ways.ts'
+import { DirectUpgrades } from '../../src/mesh/direct-upgrades.ts'
 import { MAX_PARALLEL_DIALS, MAX_UNAWAITED_DIALS } from '../../src/protocol/limits/wire.ts'
 import { DIRECT_RETRY_MIN_MS } from '../../src/protocol/limits/mesh.ts'
 import { ManualClock } from '../support/manual-clock.ts'
@@ -67,7 +67,7 @@ const givesWay = async ({ dialler, going }: ReturnType<typeof setUp>): Promise<v
 test('a try of the direct way gives way to a dial that is awaited', async (t) => {
   t.mock.timers.enable({ apis: ['setInterval'] })
   const world = setUp()
-  const ways = new DirectWays({ ...world, book: { addressesOf: () => [address] }, log: silentLogger })
+  const ways = new DirectUpgrades({ ...world, book: { addressesOf: () => [address] }, log: silentLogger })
   ways.start()
   t.after(() => ways.stop())
   t.mock.timers.tick(1_000)

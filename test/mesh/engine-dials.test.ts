@@ -13,14 +13,14 @@ import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { machineIdOfText, peerIdOf } from '../../src/identity/machine-key.ts'
 import { relayedAddress } from '../../src/mesh/addresses.ts'
-import { RecordJudge } from '../../src/mesh/dht-record.ts'
+import { RecordValidator } from '../../src/mesh/dht-record.ts'
 import {
   ENGINE_ADDRESSES_OF_SERVER,
   ENGINE_ADDRESSES_PER_MINUTE,
   ENGINE_DIALS_AT_ONCE,
   ENGINE_DIALS_OF_MACHINE,
   EngineDials,
-  MAX_ENGINE_STRANGERS,
+  MAX_ENGINE_UNLISTED,
 } from '../../src/mesh/library-dials.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
 import type { MachineId } from '../../src/protocol/ids.ts'
@@ -154,7 +154,7 @@ test('named machines that never answer keep nobody waiting of whom more is known
 
 test('where as many strangers are connected as may be, or none may come, the hash table dials none', async () => {
   const { mesh, passed } = setUp()
-  mesh.strangersDialled = MAX_ENGINE_STRANGERS
+  mesh.strangersDialled = MAX_ENGINE_UNLISTED
   assert.equal(await passed(1), 0)
   mesh.strangersDialled -= 1
   assert.equal(await passed(1), 1)
@@ -182,7 +182,7 @@ type Handlers = {
 
 /** A server of the hash table that answers whatever it is asked with these machines. */
 const startHostile = async (t: TestContext, closer: () => { id: Uint8Array; multiaddrs: Uint8Array[] }[]) => {
-  const judge = new RecordJudge({ clock: new ManualClock(), isNamed: () => false })
+  const judge = new RecordValidator({ clock: new ManualClock(), isNamed: () => false })
   const wish = { seed: randomBytes(32), listen: ['/ip4/127.0.0.1/tcp/0'], announce: [], mdns: false, gater: {} }
   const hostile = await createLibp2p(await libp2pOptions({ ...wish, dht: { judge, server: true } }))
   const lie = async (_peer: unknown, { type, key }: { type: string; key: Uint8Array }): Promise<unknown> => ({

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 
 import { silentLogger } from '../../src/base/log.ts'
 import { Beacon, OWN_PRESENCES_BURST, OWN_PRESENCES_PER_MINUTE } from '../../src/mesh/beacon.ts'
-import type { TopicValidator, Verdict } from '../../src/mesh/libp2p/gossip.ts'
+import type { TopicValidator, MessageVerdict } from '../../src/mesh/libp2p/gossip.ts'
 import { Presences } from '../../src/mesh/presences.ts'
 import { PRESENCES_PER_MINUTE } from '../../src/protocol/limits/wire.ts'
 import { newParty } from '../support/fake-network.ts'
@@ -66,7 +66,7 @@ class Hub {
   }
 
   #spread(from: string, data: Uint8Array): void {
-    const hear = (who: string): Verdict => this.#ears.get(who)!.validate(data, from, 'hub')
+    const hear = (who: string): MessageVerdict => this.#ears.get(who)!.validate(data, from, 'hub')
     const [hub, ...others] = this.members.map(({ machineId }) => machineId)
     if (from !== hub && hear(hub!) !== 'accept') return
     for (const one of others) if (one !== from) hear(one)

@@ -7,19 +7,19 @@ import { multiaddr } from '@multiformats/multiaddr'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/machine-key.ts'
 import {
-  Gate,
+  ConnectionGate,
   type GateComponents,
   type GateView,
-  type Incoming,
-  MAX_STRANGERS_PER_HOST,
-  MAX_CONNECTIONS_PER_STRANGER,
+  type InboundConnection,
+  MAX_UNLISTED_PER_HOST,
+  MAX_CONNECTIONS_PER_UNLISTED,
   MAX_CONNECTIONS_PER_MACHINE,
 } from '../../src/mesh/gater.ts'
 import type { MachineId } from '../../src/protocol/ids.ts'
-import { MAX_STRANGER_CONNECTIONS } from '../../src/protocol/limits/wire.ts'
+import { MAX_UNLISTED_CONNECTIONS } from '../../src/protocol/limits/wire.ts'
 import { MAX_UNPROVEN_CONNECTIONS } from '../../src/protocol/limits/mesh.ts'
 import { MAX_REMEMBERED_MACHINES, MAX_HOSTS_PER_MACHINE } from '../../src/mesh/gater.ts'
-import { MAX_STRANGERS_PER_RELAY } from '../../src/protocol/limits/mesh.ts'
+import { MAX_UNLISTED_PER_RELAY } from '../../src/protocol/limits/mesh.ts'
 
 const machineOf = (n: number): MachineId => machineKeyOf(Buffer.alloc(32, `machine${n}`)).machineId
 
@@ -45,7 +45,7 @@ const setUp = (init: { strangers?: boolean; connections?: number } = {}) => {
     mayCarry: (from, to) => known.has(from) && known.has(to),
   }
   const shares: GateComponents['shares'] = { agentOf: (machineId) => agents.get(machineId) ?? null }
-  const gate = new Gate({ view, reach, shares }, { strangers: init.strangers ?? true, connections: init.connections })
+  const gate = new ConnectionGate({ view, reach, shares }, { strangers: init.strangers ?? true, connections: init.connections })
   /** One connection, from a host or a whole address: false when it was refused, or what to close. */
   const come = (host: string, machine: MachineId | null, idle = false) => {
     const onClose: (() => void)[] = []
@@ -62,7 +62,7 @@ const setUp = (init: { strangers?: boolean; connections?: number } = {}) => {
       timeline: { open: 0 },
       addEventListener: (_name: string, listener: () => void) => onClose.push(listener),
       abort: () => guest.close(),
-    } as unknown as Incoming
+    } as unknown as InboundConnection
     if (gate.denyInboundConnection(incoming)) return null
     if (machine === null) return guest
     if (gate.denyInboundEncryptedConnection(peerIdFromString(peerIdOf(machine)), incoming)) return (guest.close(), null)
@@ -75,7 +75,7 @@ const setUp = (init: { strangers?: boolean; connections?: number } = {}) => {
 test('the gate lets machines we know in when strangers have used up their places, nobody who is refused, and only Ed25519 machines at all', () => {
   const { gate, known, refused, come } = setUp()
   known.add(machineOf(0))
-  for (let i = 1; i <= MAX_STRANGER_CONNECTIONS; i++) assert.notEqual(come(`10.0.${i >> 8}.${i & 255}`, machineOf(i)), null)
+  for (let i = 1; i <= MAX_UNLISTED_CONNECTIONS; i++) assert.notEqual(come(`10.0.${i >> 8}.${i & 255}`, machineOf(i)), null)
   assert.notEqual(come('192.0.2.9', machineOf(0)), null)
   refused.add('192.0.2.9')
   assert.equal(come('192.0.2.9', machineOf(0)), null)
@@ -93,21 +93,21 @@ test('the gate lets machines we know in when strangers have used up their places
 
 test('strangers of one host have few places, those of an IPv6 network together, and one machine fewer, of which the oldest goes', () => {
   const { gate, come } = setUp()
-  for (let i = 0; i < MAX_STRANGERS_PER_HOST; i++) assert.notEqual(come(`2001:db8:0:1::${i + 1}`, machineOf(i)), null)
+  for (let i = 0; i < MAX_UNLISTED_PER_HOST; i++) assert.notEqual(come(`2001:db8:0:1::${i + 1}`, machineOf(i)), null)
   assert.equal(come('2001:db8:0:1:ffff::1', machineOf(1_000)), null)
   assert.equal(gate.refusals.host_full, 1)
-  const own = Array.from({ length: MAX_CONNECTIONS_PER_STRANGER + 2 }, () => come('2001:db8:0:2::1', machineOf(2_000)))
+  const own = Array.from({ length: MAX_CONNECTIONS_PER_UNLISTED + 2 }, () => come('2001:db8:0:2::1', machineOf(2_000)))
   assert.deepEqual(
     own.map((guest) => guest?.open),
-    [false, false, ...Array<boolean>(MAX_CONNECTIONS_PER_STRANGER).fill(true)],
+    [false, false, ...Array<boolean>(MAX_CONNECTIONS_PER_UNLISTED).fill(true)],
   )
 })
 
 test('a machine that is named holds few connections until it has proven an accepted agent, and then no more than one can use', () => {
   const { known, agents, come } = setUp()
   known.add(machineOf(0))
-  const own = Array.from({ length: MAX_CONNECTIONS_PER_STRANGER + 5 }, () => come('192.0.2.1', machineOf(0)))
-  assert.equal(own.filter((guest) => guest?.open).length, MAX_CONNECTIONS_PER_STRANGER)
+  const own = Array.from({ length: MAX_CONNECTIONS_PER_UNLISTED + 5 }, () => come('192.0.2.1', machineOf(0)))
+  assert.equal(own.filter((guest) => guest?.open).length, MAX_CONNECTIONS_PER_UNLISTED)
   agents.set(machineOf(0), 'hugo')
   for (let i = 0; i < MAX_CONNECTIONS_PER_MACHINE + 5; i++) own.push(come('192.0.2.1', machineOf(0)))
   assert.equal(own.filter((guest) => guest?.open).length, MAX_CONNECTIONS_PER_MACHINE)
@@ -150,8 +150,8 @@ test('when all places are taken, the agent or host with most makes room for a li
 
 test('when the places of strangers are used up, the host that has most of them loses one to a newcomer, and gets none', () => {
   const { gate, come } = setUp()
-  const perHost = MAX_STRANGER_CONNECTIONS / MAX_STRANGERS_PER_HOST
-  const there = Array.from({ length: MAX_STRANGER_CONNECTIONS }, (_, i) =>
+  const perHost = MAX_UNLISTED_CONNECTIONS / MAX_UNLISTED_PER_HOST
+  const there = Array.from({ length: MAX_UNLISTED_CONNECTIONS }, (_, i) =>
     // The third of the second host has done nothing for long; all others have.
     come(`10.0.0.${(i % perHost) + 1}`, machineOf(i), i === 2 * perHost + 1),
   )
@@ -168,9 +168,9 @@ test('when the places of strangers are used up, the host that has most of them l
 
 test('among hosts that have as many only who is idle makes room', () => {
   const { gate, come } = setUp()
-  const there = Array.from({ length: MAX_STRANGER_CONNECTIONS }, (_, i) => come(`10.0.${i >> 8}.${i & 255}`, machineOf(i), i === 300))
+  const there = Array.from({ length: MAX_UNLISTED_CONNECTIONS }, (_, i) => come(`10.0.${i >> 8}.${i & 255}`, machineOf(i), i === 300))
   assert.notEqual(come('192.0.2.1', machineOf(9_000)), null)
-  assert.deepEqual([there[300]?.open, there.filter((guest) => guest?.open === true).length], [false, MAX_STRANGER_CONNECTIONS - 1])
+  assert.deepEqual([there[300]?.open, there.filter((guest) => guest?.open === true).length], [false, MAX_UNLISTED_CONNECTIONS - 1])
   assert.equal(come('192.0.2.2', machineOf(9_001)), null)
   assert.equal(gate.refusals.full, 1)
 })
@@ -257,7 +257,7 @@ test('strangers that one relay brings are few and one host of their own, whereve
   const relay = machineOf(900)
   const throughRelay = (ip: string, machine: MachineId): string =>
     `/ip4/${ip}/tcp/5483/p2p/${peerIdOf(relay)}/p2p-circuit/p2p/${peerIdOf(machine)}`
-  for (let i = 1; i <= MAX_STRANGERS_PER_RELAY; i++) assert.notEqual(come(throughRelay(`192.0.2.${i}`, machineOf(i)), machineOf(i)), null)
+  for (let i = 1; i <= MAX_UNLISTED_PER_RELAY; i++) assert.notEqual(come(throughRelay(`192.0.2.${i}`, machineOf(i)), machineOf(i)), null)
   assert.equal(come(throughRelay('192.0.2.99', machineOf(99)), machineOf(99)), null)
   known.add(machineOf(100))
   assert.notEqual(come(throughRelay('192.0.2.1', machineOf(100)), machineOf(100)), null)

@@ -6,7 +6,7 @@ import { setImmediate as turn } from 'node:timers/promises'
 import type { Connection, Stream } from '@libp2p/interface'
 import { createLibp2p } from 'libp2p'
 
-import { SMALL_WRITE } from '../../src/mesh/libp2p/held-writes.ts'
+import { SMALL_WRITE } from '../../src/mesh/libp2p/write-coalescing.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
 import { until } from '../support/processes.ts'
 

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { signCard } from '../../src/identity/card.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
-import { KnownAgents, MAX_KNOWN_MACHINES, MAX_STRANGERS } from '../../src/mesh/known-agents.ts'
+import { KnownAgents, MAX_KNOWN_MACHINES, MAX_UNLISTED } from '../../src/mesh/known-agents.ts'
 import { ANNOUNCE_DOMAIN, signedCard } from '../../src/protocol/wire/card.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
@@ -52,9 +52,9 @@ test('a contact is remembered on so many machines that it signs cards for, and t
 test('strangers push out strangers, never a contact', async () => {
   const { knownAgents, learn } = setUp()
   await learn(contact, machineOf(1))
-  for (let i = 0; i < MAX_STRANGERS + 5; i++) assert.equal(await learn(stranger, machineOf(100 + i)), 'newcomer')
+  for (let i = 0; i < MAX_UNLISTED + 5; i++) assert.equal(await learn(stranger, machineOf(100 + i)), 'newcomer')
   const machines = knownAgents.list().map(({ machine_id }) => machine_id)
-  assert.equal(machines.length, MAX_STRANGERS + 1)
+  assert.equal(machines.length, MAX_UNLISTED + 1)
   assert.ok(machines.includes(machineOf(1)))
   assert.ok(!machines.includes(machineOf(104)) && machines.includes(machineOf(105)))
 })

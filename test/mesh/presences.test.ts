@@ -6,11 +6,11 @@ import fc from 'fast-check'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { pauseMs } from '../../src/mesh/beacon.ts'
 import {
-  MAX_HEARD_STRANGERS,
+  MAX_HEARD_UNLISTED,
   Presences,
   PRESENCES_PER_SECOND,
   RELAYED_PRESENCES_PER_MINUTE,
-  STRANGER_PRESENCES_PER_MINUTE,
+  UNLISTED_PRESENCES_PER_MINUTE,
 } from '../../src/mesh/presences.ts'
 import { encodeCbor, type CborValue } from '../../src/protocol/wire/cbor.ts'
 import { presence, type Presence } from '../../src/protocol/wire/card.ts'
@@ -105,7 +105,7 @@ test('a neighbour that floods leaves room for others, and all strangers together
   }
   assert.equal(flood('mallory', 2 * RELAYED_PRESENCES_PER_MINUTE), RELAYED_PRESENCES_PER_MINUTE)
   assert.equal(flood('honest', 10), 10)
-  assert.equal(flood('other', STRANGER_PRESENCES_PER_MINUTE), STRANGER_PRESENCES_PER_MINUTE - RELAYED_PRESENCES_PER_MINUTE - 10)
+  assert.equal(flood('other', UNLISTED_PRESENCES_PER_MINUTE), UNLISTED_PRESENCES_PER_MINUTE - RELAYED_PRESENCES_PER_MINUTE - 10)
   assert.equal(presences.receive(said(), machineOf(1), 'mallory').verdict, 'accept')
 })
 
@@ -123,11 +123,11 @@ test('who claims the id of a contact takes no place of anybody that we know, and
   const known = machineOf(1)
   const { clock, presences, said } = setUp([known])
   assert.equal(presences.receive(said({ agent_id: CONTACT, holds_secs: 1_800 }), known, 'honest').verdict, 'accept')
-  for (let i = 0; i < MAX_HEARD_STRANGERS + 50; i++) {
+  for (let i = 0; i < MAX_HEARD_UNLISTED + 50; i++) {
     presences.receive(said({ agent_id: CONTACT, holds_secs: 1_800 }), machineOf(100 + i), `m${i % 100}`)
     await clock.advance(200)
   }
-  assert.ok(presences.size <= MAX_HEARD_STRANGERS + 1, String(presences.size))
+  assert.ok(presences.size <= MAX_HEARD_UNLISTED + 1, String(presences.size))
   assert.notEqual(presences.of(known), null)
   assert.equal(presences.claimsOf(CONTACT)[0], known)
 })
@@ -154,27 +154,27 @@ test('a neighbour that brings many machines pushes out none that another has bro
   }
   bring('honest', 1)
   bring('mallory', 2)
-  for (let i = 0; i < MAX_HEARD_STRANGERS + 5; i++) {
+  for (let i = 0; i < MAX_HEARD_UNLISTED + 5; i++) {
     bring('mallory', 100 + i)
     await clock.advance(60_000 / RELAYED_PRESENCES_PER_MINUTE)
   }
   const [honest, known, oldest] = [1, 2, 100].map((machine) => presences.of(machineOf(machine)) !== null)
-  assert.deepEqual([presences.size, honest, known, oldest], [MAX_HEARD_STRANGERS + 1, true, true, false])
+  assert.deepEqual([presences.size, honest, known, oldest], [MAX_HEARD_UNLISTED + 1, true, true, false])
 })
 
 test('strangers push out strangers, the oldest first', async () => {
   const { clock, presences, said, receive } = setUp()
-  for (let i = 0; i < MAX_HEARD_STRANGERS + 5; i++) {
+  for (let i = 0; i < MAX_HEARD_UNLISTED + 5; i++) {
     assert.equal(receive(said({ holds_secs: 1_800 }), machineOf(100 + i)).verdict, 'accept')
     await clock.advance(150)
   }
-  assert.deepEqual([presences.size, presences.of(machineOf(104)), presences.of(machineOf(105)) !== null], [MAX_HEARD_STRANGERS, null, true])
+  assert.deepEqual([presences.size, presences.of(machineOf(104)), presences.of(machineOf(105)) !== null], [MAX_HEARD_UNLISTED, null, true])
 })
 
 test('whatever the size of a mesh, all of it together says no more than so much a second, as far as its size can be seen', () => {
-  for (const others of [0, 9, 99, 500, MAX_HEARD_STRANGERS - 1])
+  for (const others of [0, 9, 99, 500, MAX_HEARD_UNLISTED - 1])
     assert.ok((others + 1) / (pauseMs(others) / 1000) <= PRESENCES_PER_SECOND + 0.01, String(others))
-  assert.equal(pauseMs(MAX_HEARD_STRANGERS), (MAX_PRESENCE_SECS * 1000) / 3)
+  assert.equal(pauseMs(MAX_HEARD_UNLISTED), (MAX_PRESENCE_SECS * 1000) / 3)
   assert.equal(pauseMs(9), 45_000)
 })
 

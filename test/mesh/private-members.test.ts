@@ -15,7 +15,7 @@ import { createLibp2p } from 'libp2p'
 import { systemClock } from '../../src/base/clock.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/machine-key.ts'
-import { RecordJudge } from '../../src/mesh/dht-record.ts'
+import { RecordValidator } from '../../src/mesh/dht-record.ts'
 import { forgetGonePeers, IN_HASH_TABLE } from '../../src/mesh/libp2p/peer-store.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
 import { until } from '../support/processes.ts'
@@ -83,7 +83,7 @@ const start = async (t: TestContext, listen: readonly string[]) => {
       announce: [],
       mdns: false,
       gater,
-      dht: { judge: new RecordJudge({ clock: systemClock, isNamed: () => false }), server: true },
+      dht: { judge: new RecordValidator({ clock: systemClock, isNamed: () => false }), server: true },
     }),
   )
   await node.start()

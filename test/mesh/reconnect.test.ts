@@ -5,12 +5,12 @@ import { silentLogger } from '../../src/base/log.ts'
 import { peerIdOf } from '../../src/identity/machine-key.ts'
 import { AddressBook } from '../../src/mesh/address-book.ts'
 import { MAX_BACKGROUND_DIALS, RECONNECT_MAX_MS, RECONNECT_MIN_MS, Reconnect, SETTLED_CONNECTION_MS } from '../../src/mesh/reconnect.ts'
-import { DIAL_MS, MAX_STANDING_CONNECTIONS, MAX_STRANGER_CONNECTIONS } from '../../src/protocol/limits/wire.ts'
+import { DIAL_MS, MAX_STANDING_CONNECTIONS, MAX_UNLISTED_CONNECTIONS } from '../../src/protocol/limits/wire.ts'
 import { agentNumber, machineNumber } from '../support/agents.ts'
 import { FakeNode } from '../support/fake-node.ts'
 import { RECENT_MS, UNUSED_SWEEP_MS } from '../../src/mesh/recent-machines.ts'
 import { ManualClock } from '../support/manual-clock.ts'
-import { FOUND_STRANGERS_PER_MINUTE, MAX_STRANGER_DIALS, MAX_FOUND_WAITING } from '../../src/mesh/reconnect.ts'
+import { FOUND_UNLISTED_PER_MINUTE, MAX_UNLISTED_DIALS, MAX_FOUND_WAITING } from '../../src/mesh/reconnect.ts'
 
 const machineOf = (n: number): string => machineNumber(n).machineId
 const addressOf = (n: number): string => `/ip4/10.0.0.1/tcp/${1000 + n}/p2p/${peerIdOf(machineOf(n))}`
@@ -46,9 +46,9 @@ test('a contact is dialled at once while strangers flood the local network, and 
   assert.deepEqual(node.dialled, [machineOf(1)])
   await node.failAll()
   for (const n of strangers(10, 100)) find(n)
-  assert.equal(node.dials.length, MAX_STRANGER_DIALS)
+  assert.equal(node.dials.length, MAX_UNLISTED_DIALS)
   find(1)
-  assert.equal(node.dials.length, MAX_STRANGER_DIALS + 1)
+  assert.equal(node.dials.length, MAX_UNLISTED_DIALS + 1)
   assert.deepEqual([node.dials.at(-1)?.machineId, node.dials.at(-1)?.addresses], [machineOf(1), [addressOf(1)]])
 })
 
@@ -87,7 +87,7 @@ test('strangers are dialled so often a minute, and a machine that is known howev
     while (node.dials.length > 0) await node.failAll()
     return node.dialled.length - before
   }
-  assert.equal(await tryAll(strangers(1, FOUND_STRANGERS_PER_MINUTE + 10)), FOUND_STRANGERS_PER_MINUTE)
+  assert.equal(await tryAll(strangers(1, FOUND_UNLISTED_PER_MINUTE + 10)), FOUND_UNLISTED_PER_MINUTE)
   assert.equal(await tryAll([100]), 0)
   node.known.add(machineOf(100))
   assert.equal(await tryAll([100]), 1)
@@ -98,11 +98,11 @@ test('strangers are dialled so often a minute, and a machine that is known howev
 test('strangers that wait for their turn are bounded too', async (t) => {
   const { node, clock, find } = setUp(t, [])
   for (let minute = 0; minute < 6; minute++) {
-    for (const n of strangers(1 + minute * FOUND_STRANGERS_PER_MINUTE, FOUND_STRANGERS_PER_MINUTE)) find(n)
+    for (const n of strangers(1 + minute * FOUND_UNLISTED_PER_MINUTE, FOUND_UNLISTED_PER_MINUTE)) find(n)
     await clock.advance(60_000)
   }
   while (node.dials.length > 0) await node.failAll()
-  assert.equal(node.dialled.length, MAX_FOUND_WAITING + MAX_STRANGER_DIALS)
+  assert.equal(node.dialled.length, MAX_FOUND_WAITING + MAX_UNLISTED_DIALS)
 })
 
 test('no stranger is dialled who is connected, names no address, or finds the places of strangers taken', async (t) => {
@@ -110,7 +110,7 @@ test('no stranger is dialled who is connected, names no address, or finds the pl
   node.connect(machineOf(1))
   find(1)
   node.find(machineOf(2))
-  node.strangers = MAX_STRANGER_CONNECTIONS
+  node.strangers = MAX_UNLISTED_CONNECTIONS
   find(3)
   assert.deepEqual(node.dialled, [])
   node.strangers -= 1

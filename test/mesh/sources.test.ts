@@ -3,23 +3,23 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { Lateness, LATENESS_CHECK_MS, LATE_MS, LATENESS_PARDON_MS } from '../../src/mesh/lateness.ts'
+import { EventLoopLag, LATENESS_CHECK_MS, LATE_MS, LATENESS_PARDON_MS } from '../../src/mesh/event-loop-lag.ts'
 import { MAX_METERED_SOURCES, RateLimit } from '../../src/base/rate-limit.ts'
 import { perMinute } from '../../src/protocol/limits/mesh.ts'
 import { Sources, CROWD_FACTOR, REFUSED_CONNECTION_COST } from '../../src/mesh/sources.ts'
-import { LONGEST_REFILL_MS, RATES, type Metered, type Standing } from '../../src/protocol/limits/mesh.ts'
+import { LONGEST_REFILL_MS, RATES, type Metered, type PeerClass } from '../../src/protocol/limits/mesh.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
 /** Machines are called by their standing; `hosts` share what strangers may do. */
 const sourcesOf = (clock: ManualClock, hosts = 1, random?: () => number): Sources =>
   new Sources(
     { clock, outsideHosts: () => hosts, ...(random !== undefined && { random }) },
-    { standing: (machineId) => (machineId in RATES ? (machineId as Standing) : 'stranger') },
+    { standing: (machineId) => (machineId in RATES ? (machineId as PeerClass) : 'stranger') },
   )
 const metersOf = (clock: ManualClock, hosts = 1) => {
   const sources = sourcesOf(clock, hosts)
   return {
-    take: (standing: Standing, source: string, what: Metered, count = 1): boolean =>
+    take: (standing: PeerClass, source: string, what: Metered, count = 1): boolean =>
       sources.charge({ machineId: standing, host: source }, what, count) === 'allowed',
   }
 }
@@ -186,7 +186,7 @@ test('strangers of a host cannot use up what is kept there for those we know, th
     if (tick >= 20 * 60 && tick % 20 === 0 && sources.mayConnect('here', true)) known += 1
     await clock.advance(50)
   }
-  const most = (standing: Standing): number => RATES[standing].connections.burst + RATES[standing].connections.perSecond * secs
+  const most = (standing: PeerClass): number => RATES[standing].connections.burst + RATES[standing].connections.perSecond * secs
   assert.ok(strangers + known <= most('stranger') + most('named'), String(strangers))
   // One try a second, for a minute, beside four hundred a second.
   assert.ok(known > 0)
@@ -204,7 +204,7 @@ test('while our own loop was late nobody is blamed for having been slow, and eve
 
 test('lateness is forgotten after a while', async () => {
   const clock = new ManualClock()
-  const lateness = new Lateness({ clock })
+  const lateness = new EventLoopLag({ clock })
   assert.equal(lateness.recent, false)
   await clock.advance(LATENESS_CHECK_MS + LATE_MS)
   assert.equal(lateness.recent, true)

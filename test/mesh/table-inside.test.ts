@@ -10,7 +10,7 @@ import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { recordKeyOf } from '../../src/mesh/dht-record.ts'
 import { boundAnswers, guardHashTable, putValue } from '../../src/mesh/libp2p/dht-inside.ts'
 import { forgetGonePeers, SWEEPS_GONE } from '../../src/mesh/libp2p/peer-store.ts'
-import { NO_WAYS } from '../../src/mesh/libp2p/table-ways.ts'
+import { NO_DHT_DIALS } from '../../src/mesh/libp2p/dht-dialer.ts'
 import { recordOf } from '../support/agent-record.ts'
 import { signalOf } from '../support/hostile-link.ts'
 import { until } from '../support/processes.ts'
@@ -106,7 +106,7 @@ test('an engine that lacks anything by which it is bounded is not started', LIMI
       const own = partOf(dht, part)
       const lacking = new Proxy(own, { has: (target, key) => key !== member && key in target })
       const other = withPart(dht, part, lacking)
-      assert.throws(() => boundAnswers(other, new WeakMap(), NO_WAYS), TypeError, member)
+      assert.throws(() => boundAnswers(other, new WeakMap(), NO_DHT_DIALS), TypeError, member)
       assert.throws(() => guardHashTable(other, ANSWER), TypeError, member)
     }
   const { PUT_VALUE: put, ...handlers } = partOf(dht, 'rpc')['handlers'] as Record<string, unknown>
@@ -129,7 +129,7 @@ test(
       (await eventsOf(asker, server, { type, key: recordKeyOf(signer.agentId) })).at(-1)?.name === 'PEER_RESPONSE'
     assert.deepEqual([await isAnswered('PING'), await isAnswered('FIND_NODE')], [false, true])
     const untold = { safeDispatchEvent: () => true, _writeReadMessage: async () => ({ closer: [{}], providers: [] }) }
-    boundAnswers(withPart(asker.services.dht!, 'network', untold), new WeakMap(), NO_WAYS)
+    boundAnswers(withPart(asker.services.dht!, 'network', untold), new WeakMap(), NO_DHT_DIALS)
     await assert.rejects((untold._writeReadMessage as (stream: Stream) => Promise<unknown>)({} as Stream), TypeError)
   },
 )

@@ -15,7 +15,7 @@ import { CgroupLeaf } from '../../src/process/cgroups.ts'
 import { endLeftovers } from '../../src/process/cgroups.ts'
 import { findCgroupPlaces } from '../../src/process/cgroup-tree.ts'
 import { Cgroups } from '../../src/process/cgroups.ts'
-import { readContainmentRecord, writeContainmentRecord } from '../../src/process/cells.ts'
+import { readContainmentRecord, writeContainmentRecord } from '../../src/process/process-trees.ts'
 import { needs } from '../support/containment.ts'
 import { temporaryDirectory } from '../support/processes.ts'
 

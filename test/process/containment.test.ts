@@ -8,7 +8,7 @@ import { test, type TestContext } from 'node:test'
 
 import { UNCONFINED } from '../../src/policy/mesh/confinement.ts'
 import { findExecutable } from '../../src/policy/executable.ts'
-import { Cells } from '../../src/process/cells.ts'
+import { ProcessTrees } from '../../src/process/process-trees.ts'
 import { spawnPermitted } from '../../src/process/spawn.ts'
 import { KILL_GRACE_MS } from '../../src/protocol/limits/wire.ts'
 import { hasBwrap, isRoot, needs, openCells, startConfined } from '../support/containment.ts'
@@ -354,25 +354,25 @@ test('a hundred runs at once, in control groups, leave no group, process or desc
 
 test('what was asked for and is impossible is refused, with the reason and the remedy', async (t) => {
   const components = { guardian: null, log: silent }
-  await assert.rejects(Cells.open(components, { choice: 'cgroup', dataDir: null, places: [] }), {
+  await assert.rejects(ProcessTrees.open(components, { choice: 'cgroup', dataDir: null, places: [] }), {
     code: 'bad_config',
     message: /containment = "cgroup" is impossible here: no cgroup version 2 is mounted; .*Delegate=yes/,
   })
   const mount = await temporaryDirectory(t)
   const place = { version: 2, controllers: [], mount, own: join(mount, 'nothing') } as const
-  await assert.rejects(Cells.open(components, { choice: 'cgroup', dataDir: null, places: [place] }), {
+  await assert.rejects(ProcessTrees.open(components, { choice: 'cgroup', dataDir: null, places: [place] }), {
     code: 'bad_config',
     message: /ENOENT/,
   })
   if (hasBwrap) return
-  await assert.rejects(Cells.open(components, { choice: 'pid_namespace', dataDir: null }), {
+  await assert.rejects(ProcessTrees.open(components, { choice: 'pid_namespace', dataDir: null }), {
     code: 'bad_config',
     message: /bwrap is not installed \(package bubblewrap\)/,
   })
 })
 
 test('where no control group can be had, auto is the process group and says why', async (t) => {
-  const cells = await Cells.open({ guardian: null, log: silent }, { choice: 'auto', dataDir: null, places: [] })
+  const cells = await ProcessTrees.open({ guardian: null, log: silent }, { choice: 'auto', dataDir: null, places: [] })
   assert.deepEqual([cells.inForce, cells.stronger[0]], ['group', { containment: 'cgroup', why: 'no cgroup version 2 is mounted' }])
   const found = await cells.judge({ ...UNCONFINED, contain: 'required' })
   assert.match(found[0]!.why, /^cgroup: no cgroup version 2 is mounted; pid_namespace: /)

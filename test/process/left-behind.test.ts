@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { isRoot, needs, openCells, startConfined } from '../support/containment.ts'
-import { patient } from '../support/patience.ts'
+import { patient } from '../support/wait-limits.ts'
 import { hasProc, isAlive, script, start, startGuardian, temporaryDirectory, until, type StartedProcess } from '../support/processes.ts'
 
 /** Containments that let the daemon count what a program left behind. */

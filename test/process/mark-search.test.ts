@@ -10,11 +10,11 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import * as fc from 'fast-check'
 
 import { systemClock } from '../../src/base/clock.ts'
-import { TimeSharing } from '../../src/base/time-slices.ts'
-import { Cell } from '../../src/process/cell.ts'
+import { TimeSlicer } from '../../src/base/time-slices.ts'
+import { ProcessTree } from '../../src/process/process-tree.ts'
 import { MarkSearch, type Wanted } from '../../src/process/run-mark.ts'
 import { givenSince, readPidNumbers } from '../../src/process/run-mark.ts'
-import { ProcessTree, HIDDEN_LOOKS } from '../../src/process/process-tree.ts'
+import { DescendantTracker, HIDDEN_LOOKS } from '../../src/process/descendant-tracker.ts'
 import { marksIn, newMark } from '../../src/process/run-mark.ts'
 import type { Member } from '../../src/process/signals.ts'
 import { hasProc, isAlive, script, start, temporaryDirectory, until } from '../support/processes.ts'
@@ -24,7 +24,7 @@ const linuxOnly = hasProc ? {} : { skip: 'needs /proc' }
 /** For as many processes as a test makes, on a machine that does much else. */
 const PATIENCE_MS = 60_000
 const MARK = 'p-1'
-const sharing = new TimeSharing({ clock: systemClock })
+const sharing = new TimeSlicer({ clock: systemClock })
 
 /** A likeness of /proc: processes of our user with these environments, the leader being 100. */
 const likeProc = async (t: TestContext, environments: Readonly<Record<number, string | null>>, facts = { forks: 1_000, last: 900 }) => {
@@ -150,7 +150,7 @@ test('who hides its environment for a moment is looked at again, and told of whe
     let looks = 0
     const find = async () => ({ whole: true, hidden: ++looks <= hides })
     const child = spawn('true')
-    const tree = new ProcessTree(child.pid!, { text: MARK, search: { find, share: (signal) => sharing.share(signal) }, forks: null })
+    const tree = new DescendantTracker(child.pid!, { text: MARK, search: { find, share: (signal) => sharing.share(signal) }, forks: null })
     await once(child, 'exit')
     tree.end()
     assert.deepEqual([await tree.gone(), looks], [hides === HIDDEN_LOOKS, HIDDEN_LOOKS + 1])
@@ -171,7 +171,7 @@ test('whoever asks for the end while what is left is looked for waits no longer 
     return { whole: false, hidden: false }
   }
   const mark = { text: MARK, search: { find, share: (signal: AbortSignal) => sharing.share(signal) }, forks: null }
-  const cell = new Cell({ containment: 'group', leaf: null, mark, sharing, onStuck: () => undefined })
+  const cell = new ProcessTree({ containment: 'group', leaf: null, mark, sharing, onStuck: () => undefined })
   cell.adopt(child.pid!, null)
   await once(child, 'exit')
   const began = performance.now()

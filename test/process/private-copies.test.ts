@@ -7,13 +7,13 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { identityText, ownIdentity } from '../../src/base/process-info.ts'
-import type { HeldFile, StandIn } from '../../src/policy/permit.ts'
+import type { PinnedFile, StandIn } from '../../src/policy/permit.ts'
 import { COPIES_DIRECTORY, PrivateCopies } from '../../src/process/private-copies.ts'
 import { needs } from '../support/containment.ts'
 import { asOtherUser } from '../support/other-user.ts'
 import { temporaryDirectory } from '../support/processes.ts'
 
-const held = async (path: string, name = 'tool'): Promise<HeldFile> => ({
+const held = async (path: string, name = 'tool'): Promise<PinnedFile> => ({
   path,
   sha256: createHash('sha256')
     .update(await readFile(path))
@@ -22,7 +22,7 @@ const held = async (path: string, name = 'tool'): Promise<HeldFile> => ({
 })
 
 /** `sh` with these words. */
-const standIn = (...words: readonly (string | HeldFile)[]): StandIn => ({ argv0: 'sh', words: ['/bin/sh', ...words] })
+const standIn = (...words: readonly (string | PinnedFile)[]): StandIn => ({ argv0: 'sh', words: ['/bin/sh', ...words] })
 
 const setUp = async (t: TestContext) => {
   const dir = await temporaryDirectory(t)

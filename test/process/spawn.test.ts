@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import type { Permit } from '../../src/policy/permit.ts'
-import { ProcessTree } from '../../src/process/process-tree.ts'
+import { DescendantTracker } from '../../src/process/descendant-tracker.ts'
 import { spawnPermitted } from '../../src/process/spawn.ts'
 import { permitFor } from '../support/permit.ts'
 import { groupCells, startGuardian, temporaryDirectory } from '../support/processes.ts'
@@ -73,12 +73,12 @@ test('an argument that the system does not take is a failure to start', async (t
 })
 
 test('ourselves, init and everybody can be no tree to signal', () => {
-  for (const pid of [1, 0, -1, -5, 1.5, Number.NaN]) assert.throws(() => new ProcessTree(pid), RangeError)
+  for (const pid of [1, 0, -1, -5, 1.5, Number.NaN]) assert.throws(() => new DescendantTracker(pid), RangeError)
 })
 
 test('a tree whose processes are gone is signalled in vain, without an error', () => {
   // Above any pid that Linux gives (2^22).
-  const tree = new ProcessTree(2 ** 22 + 12_345)
+  const tree = new DescendantTracker(2 ** 22 + 12_345)
   tree.signal('SIGTERM')
   tree.end()
   tree.end()

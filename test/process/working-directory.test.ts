@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { systemClock } from '../../src/base/clock.ts'
-import { holdDirectory, type HeldDirectory } from '../../src/fs/beneath.ts'
+import { holdDirectory, type OpenDirectory } from '../../src/fs/beneath.ts'
 import { authorizeFile } from '../../src/policy/local/authorize.ts'
 import type { Permit } from '../../src/policy/permit.ts'
 import { directoryOf, planLaunch } from '../../src/process/launch-plan.ts'
@@ -28,7 +28,7 @@ const twoPlaces = async (t: TestContext): Promise<Scene> => {
 }
 
 /** A directory below the root, held as a session holds it. */
-const hold = async (t: TestContext, { inside }: Scene, path: string): Promise<HeldDirectory> => {
+const hold = async (t: TestContext, { inside }: Scene, path: string): Promise<OpenDirectory> => {
   const verdict = authorizeFile({ path, access: 'read' }, rightsOf(policyOf([inside])))
   assert.ok(verdict.kind === 'permit')
   const held = await holdDirectory(verdict.permit)
@@ -36,7 +36,7 @@ const hold = async (t: TestContext, { inside }: Scene, path: string): Promise<He
   return held
 }
 
-const permitIn = ({ inside }: Scene, { real: path, descriptor }: HeldDirectory, argv: readonly string[], terminal = false): Permit =>
+const permitIn = ({ inside }: Scene, { real: path, descriptor }: OpenDirectory, argv: readonly string[], terminal = false): Permit =>
   permitted(
     askRun(
       policyOf([inside], { security: EVERY_GRANT }),

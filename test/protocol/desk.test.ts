@@ -8,10 +8,10 @@ import { humanKeyOf, Seal } from '../../src/desk/seal.ts'
 import {
   readEngineBody,
   readHello,
-  readHumanBody,
+  readApprovalClientBody,
   readSealed,
   readToEngineBody,
-  readToHumanBody,
+  readToApprovalClientBody,
   type DeskDirection,
   type DeskRole,
 } from '../../src/protocol/desk/messages.ts'
@@ -34,9 +34,9 @@ const vectors = JSON.parse(readFileSync(new URL('../../proto/desk-vectors.json',
 const bytes = (value: object): Uint8Array => Buffer.from(JSON.stringify(value))
 const READERS: Readonly<Record<string, (bytes: Uint8Array) => unknown>> = {
   to_desk_by_engine: readEngineBody,
-  to_desk_by_human: readHumanBody,
+  to_desk_by_human: readApprovalClientBody,
   from_desk_to_engine: readToEngineBody,
-  from_desk_to_human: readToHumanBody,
+  from_desk_to_human: readToApprovalClientBody,
 }
 const keyOf = (role: DeskRole): Uint8Array =>
   role === 'human' ? fromHex(vectors.keys.human_key) : Buffer.from(vectors.keys.socket_token, 'base64')

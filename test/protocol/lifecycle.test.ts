@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { MAX_KEPT_CHARACTERS } from '../../src/protocol/limits/events.ts'
-import { RunStory } from '../../src/protocol/events/run-reporter.ts'
+import { RunReporter } from '../../src/protocol/events/run-reporter.ts'
 import { newLifecycleLog } from '../support/lifecycle.ts'
 import { shown } from '../../src/base/visible-text.ts'
 import {
@@ -67,29 +67,29 @@ test('ten thousand runs with long tails are kept in the room of fifty', () => {
   const log = newLifecycleLog()
   const output = Buffer.alloc(61_440, 'x')
   for (let n = 0; n < 10_000; n++) {
-    const story = new RunStory({ tell: (facts) => log.add(facts) }, { ...FACTS, session: `s_${n % 200}`, run_id: `r${n}` })
+    const story = new RunReporter({ tell: (facts) => log.add(facts) }, { ...FACTS, session: `s_${n % 200}`, run_id: `r${n}` })
     story.started()
     story.output(output)
     story.output(output)
     story.finished({ code: 0, signal: null, duration_ms: 1, incomplete: false })
   }
-  const { events, droppedThrough } = log.look(null, 0, Number.MAX_SAFE_INTEGER)
+  const { events, droppedThrough } = log.readSince(null, 0, Number.MAX_SAFE_INTEGER)
   const kept = events.reduce((sum, { tail }) => sum + (tail?.length ?? 0), 0)
   assert.ok(kept > 0 && kept <= MAX_KEPT_CHARACTERS, `${kept} characters`)
   assert.deepEqual([log.last, events.at(-1)?.n, droppedThrough], [20_000, 20_000, 20_000 - events.length])
-  assert.deepEqual(log.look('s_0', 0, 9).events, [], 'the sessions that were quiet for longest are forgotten')
-  assert.ok(log.look('s_199', 0, 999).events.length > 0)
+  assert.deepEqual(log.readSince('s_0', 0, 9).events, [], 'the sessions that were quiet for longest are forgotten')
+  assert.ok(log.readSince('s_199', 0, 999).events.length > 0)
 })
 
 test('of one run the last event comes once', () => {
   const log = newLifecycleLog()
-  const story = new RunStory({ tell: (facts) => log.add(facts) }, FACTS)
+  const story = new RunReporter({ tell: (facts) => log.add(facts) }, FACTS)
   story.waits(5)
   story.waits(4)
   story.denied('approval_timeout')
   story.lost()
   assert.deepEqual(
-    log.look(null, 0, 9).events.map(({ type }) => type),
+    log.readSince(null, 0, 9).events.map(({ type }) => type),
     ['exec.waiting', 'exec.denied'],
   )
 })

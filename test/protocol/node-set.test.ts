@@ -6,7 +6,7 @@ import { isAppError } from '../../src/base/errors.ts'
 import { MAX_FANOUT_HOSTS } from '../../src/protocol/limits/fleet.ts'
 import { MAX_HOST_WORDS } from '../../src/protocol/limits/fleet.ts'
 import { expandNodeSet, foldNodeSet, parseNodeSet } from '../../src/protocol/hosts/node-set.ts'
-import { patient } from '../support/patience.ts'
+import { patient } from '../support/wait-limits.ts'
 
 const SEED = 20_261_126
 

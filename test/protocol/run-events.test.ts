@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { runEventsOf } from '../../src/protocol/api/run-events.ts'
-import { exitEvent, RUN_ID } from '../support/exit-event.ts'
+import { exitEvent, RUN_ID } from '../support/journal-exit.ts'
 import { runEventBytes } from '../support/fake-daemon.ts'
 
 async function* chunksOf(bytes: Uint8Array, cuts: readonly number[]) {

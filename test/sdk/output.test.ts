@@ -1,9 +1,10 @@
+import type { OutputName } from '../../src/protocol/reasons.ts'
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { OutputQueue, type OutputName } from '../../src/sdk/output.ts'
+import { OutputQueue } from '../../src/sdk/output.ts'
 import { ReadGate, type Fullness } from '../../src/sdk/connection.ts'
 import { all, SEED } from './pieces.ts'
 

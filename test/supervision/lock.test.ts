@@ -12,7 +12,7 @@ import { fileURLToPath } from 'node:url'
 import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
 import { identityOf } from '../../src/base/process-info.ts'
 import { endHolder } from '../../src/supervision/lock.ts'
-import { DataDirLock, lookAtLock } from '../../src/supervision/lock.ts'
+import { DataDirLock, inspectLock } from '../../src/supervision/lock.ts'
 import { pathsIn } from '../../src/clients/paths.ts'
 import { isRunning, until } from '../support/mesh-of-daemons.ts'
 import { asOtherUser } from '../support/other-user.ts'
@@ -49,10 +49,10 @@ test('the second daemon on a data directory is told who holds it, until that giv
   assert.equal(await first.take(), 'held')
   assert.match(await second.take(), new RegExp(`in use by the daemon with pid ${first.child.pid} `))
   assert.match(await readFile(join(dir, 'x0xd.pid'), 'utf8'), new RegExp(`^${first.child.pid} `), 'who was refused took nothing away')
-  const look = await lookAtLock(pathsIn(dir))
+  const look = await inspectLock(pathsIn(dir))
   assert.ok(look.kind === 'held' && look.holder?.pid === first.child.pid)
   first.give()
-  await until('it is given back', async () => (await lookAtLock(pathsIn(dir))).kind === 'free')
+  await until('it is given back', async () => (await inspectLock(pathsIn(dir))).kind === 'free')
   assert.equal(await second.take(), 'held')
   second.give()
   await until('the pid is gone', async () => (await readdir(dir)).join() === 'daemon.lock')
@@ -66,7 +66,7 @@ test('one that is to make way is asked to, and waited for; not where the ACL is 
   const end = async (): Promise<void> => endHolder({ exec_acl, exec_acl_explicit: true, paths: pathsIn(dir) })
   const refused = async (code: ErrorCode, text: RegExp): Promise<void> => {
     await assert.rejects(end(), (error: Error) => isAppError(error, code) && text.test(error.message))
-    assert.equal((await lookAtLock(pathsIn(dir))).kind, 'held')
+    assert.equal((await inspectLock(pathsIn(dir))).kind, 'held')
   }
   assert.equal(await take(), 'held')
   await refused('bad_acl', /there is no such file/)
@@ -116,7 +116,7 @@ test('a daemon that is killed has no lock any more, at once', async (t) => {
     const gone = once(child, 'exit')
     child.kill('SIGKILL')
     await gone
-    assert.deepEqual(await lookAtLock(pathsIn(dir)), { kind: 'free' })
+    assert.deepEqual(await inspectLock(pathsIn(dir)), { kind: 'free' })
   }
 })
 
@@ -141,7 +141,7 @@ test('it keeps out who is in another PID namespace, in both directions', inNames
   assert.equal(await here.take(), 'held')
   assert.match(await there.take(), /in use by a daemon of another container or host/)
   here.give()
-  await until('it is given back', async () => (await lookAtLock(pathsIn(dir))).kind === 'free')
+  await until('it is given back', async () => (await inspectLock(pathsIn(dir))).kind === 'free')
   assert.equal(await there.take(), 'held')
   assert.match(await here.take(), /in use by a daemon of another container or host/)
 })
@@ -154,20 +154,20 @@ test('of many that start at once exactly one goes on, every time', async (t) => 
     assert.equal(answers.filter((answer) => answer === 'held').length, 1, `round ${round}: ${answers.join('; ')}`)
     const winner = starters[answers.indexOf('held')]
     winner?.give()
-    await until('it is given back', async () => (await lookAtLock(pathsIn(dir))).kind === 'free')
+    await until('it is given back', async () => (await inspectLock(pathsIn(dir))).kind === 'free')
   }
 })
 
 test('who only looks neither takes the lock nor its holder’s', async (t) => {
   const dir = await tempDir(t)
-  assert.deepEqual(await lookAtLock(pathsIn(dir)), { kind: 'free' })
+  assert.deepEqual(await inspectLock(pathsIn(dir)), { kind: 'free' })
   const lock = new DataDirLock(pathsIn(dir))
   await lock.start()
-  for (let i = 0; i < 3; i++) assert.equal((await lookAtLock(pathsIn(dir))).kind, 'held')
+  for (let i = 0; i < 3; i++) assert.equal((await inspectLock(pathsIn(dir))).kind, 'held')
   assert.match(await holder(t, dir).take(), /in use by/, 'after all those looks')
   await lock.stop()
   await writeFile(join(dir, 'daemon.lock'), 'no such file of ours, and longer than a hundred bytes '.repeat(20))
-  assert.deepEqual(await lookAtLock(pathsIn(dir)), { kind: 'unknown' })
+  assert.deepEqual(await inspectLock(pathsIn(dir)), { kind: 'unknown' })
   await assert.rejects(
     new DataDirLock(pathsIn(dir)).start(),
     (error) => isAppError(error, 'conflict') && /cannot be locked/.test(error.message),

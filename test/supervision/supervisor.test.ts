@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { createLogger } from '../../src/base/log.ts'
-import { Supervisor, type Child } from '../../src/supervision/supervisor.ts'
+import { Supervisor, type SupervisedChild } from '../../src/supervision/supervisor.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { isAlive, until } from '../support/processes.ts'
 
@@ -37,7 +37,7 @@ const supervise = async (t: TestContext, { ready, patienceMs = PATIENCE_MS }: Ki
   const log = createLogger({ name: 'x', destination: { write: (line) => void logged.push(JSON.parse(line)) } })
   const dir = await mkdtemp(join(tmpdir(), 'x0x-test-'))
   const pidFile = join(dir, 'it.pid')
-  const begin = async (): Promise<Child> => {
+  const begin = async (): Promise<SupervisedChild> => {
     const text = command()
     if (text === null) throw new Error('no such program')
     const child = spawn('/bin/sh', ['-c', text], { stdio: ['ignore', 'pipe', 'ignore'] })

@@ -3,21 +3,21 @@ import { once } from 'node:events'
 import { appendFile } from 'node:fs/promises'
 import type { TestContext } from 'node:test'
 
-import { openDesk, type DeskHuman, type DeskNews } from '../../src/clients/desk.ts'
+import { openDesk, type ApprovalClient, type ApprovalServiceEvent } from '../../src/clients/desk.ts'
 import { pathsIn, type DataPaths } from '../../src/clients/paths.ts'
-import type { ModeOverride, PendingQuestion } from '../../src/protocol/desk/messages.ts'
-import type { Decision } from '../../src/protocol/desk/question.ts'
+import type { ModeOverride, PendingApprovalRequest } from '../../src/protocol/desk/messages.ts'
+import type { Decision } from '../../src/protocol/desk/approval-request.ts'
 import { mcpPlace, startMcp, X0X, type McpServer, type McpSettings } from './mcp-server.ts'
 import { until } from './mesh-of-daemons.ts'
 import { tempDir } from './temp-dir.ts'
 
 /** A window of a human at a desk, who decides what the test says. */
 export interface Human {
-  readonly desk: DeskHuman
-  readonly news: readonly DeskNews[]
+  readonly desk: ApprovalClient
+  readonly news: readonly ApprovalServiceEvent[]
   /** The next question that this human has not been given yet. */
-  question(): Promise<PendingQuestion>
-  decide(question: PendingQuestion, decision: Decision): Promise<{ readonly grant_id: string | null }>
+  question(): Promise<PendingApprovalRequest>
+  decide(question: PendingApprovalRequest, decision: Decision): Promise<{ readonly grant_id: string | null }>
   close(): void
 }
 
@@ -36,8 +36,8 @@ export interface DeskProcess {
 const humanAt = async (t: TestContext, paths: DataPaths, name: string): Promise<Human> => {
   const desk = await openDesk(paths, name)
   t.after(() => desk.close())
-  const [news, given]: [DeskNews[], Set<string>] = [[], new Set()]
-  const waiting: PendingQuestion[] = []
+  const [news, given]: [ApprovalServiceEvent[], Set<string>] = [[], new Set()]
+  const waiting: PendingApprovalRequest[] = []
   const { questions } = await desk.subscribe((one) => {
     news.push(one)
     if (one.type === 'question') waiting.push(one)

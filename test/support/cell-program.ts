@@ -1,12 +1,12 @@
 /** Runs a program in the strongest cell that can be had where this process was put; prints what held it and where it was. */
-import { Cells } from '../../src/process/cells.ts'
-import { Guardian } from '../../src/process/guardian.ts'
+import { ProcessTrees } from '../../src/process/process-trees.ts'
+import { CleanupProcess } from '../../src/process/cleanup-process.ts'
 import { spawnPermitted } from '../../src/process/spawn.ts'
 import { permitFor } from './permit.ts'
 import { silent } from './processes.ts'
 
-const cells = await Cells.open({ guardian: null, log: silent }, { choice: 'auto', dataDir: null })
-const guardian = new Guardian({ log: silent })
+const cells = await ProcessTrees.open({ guardian: null, log: silent }, { choice: 'auto', dataDir: null })
+const guardian = new CleanupProcess({ log: silent })
 guardian.start()
 const result = await spawnPermitted(permitFor(['cat', '/proc/self/cgroup']), { cells, guardian }, { stdin: false })
 if (result.kind !== 'spawned') throw new Error(result.detail)

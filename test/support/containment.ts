@@ -6,7 +6,7 @@ import type { TestContext } from 'node:test'
 
 import { UNCONFINED, type Confinement } from '../../src/policy/mesh/confinement.ts'
 import { findExecutable } from '../../src/policy/executable.ts'
-import { Cells } from '../../src/process/cells.ts'
+import { ProcessTrees } from '../../src/process/process-trees.ts'
 import { findCgroupPlaces } from '../../src/process/cgroup-tree.ts'
 import { Cgroups } from '../../src/process/cgroups.ts'
 import type { ContainmentChoice } from '../../src/protocol/reasons.ts'
@@ -32,8 +32,8 @@ export const needs = {
 }
 
 /** Cells of a kind, whose groups are gone with the test; judged for what a run asks of them. */
-export const openCells = async (t: TestContext, choice: ContainmentChoice, asked: Partial<Confinement> = {}): Promise<Cells> => {
-  const cells = await Cells.open({ guardian: null, log: silent }, { choice, dataDir: null })
+export const openCells = async (t: TestContext, choice: ContainmentChoice, asked: Partial<Confinement> = {}): Promise<ProcessTrees> => {
+  const cells = await ProcessTrees.open({ guardian: null, log: silent }, { choice, dataDir: null })
   t.after(async () => {
     await cells.stop()
     assert.deepEqual(cells.groups.filter(existsSync), [], 'a control group was left behind')

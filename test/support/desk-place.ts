@@ -6,11 +6,11 @@ import { startAll, stopAll } from '../../src/base/startable.ts'
 import { DeskSocketLink } from '../../src/desk/engine-client.ts'
 import type { DeskLink } from '../../src/desk/desk-link.ts'
 import { openDesk as open } from '../../src/desk/open-desk.ts'
-import { openDesk as openHuman, type DeskHuman } from '../../src/clients/desk.ts'
+import { openDesk as openHuman, type ApprovalClient } from '../../src/clients/desk.ts'
 import { pathsIn, type DataPaths } from '../../src/clients/paths.ts'
-import type { Question } from '../../src/protocol/desk/question.ts'
+import type { ApprovalRequest } from '../../src/protocol/desk/approval-request.ts'
 import { silent } from './processes.ts'
-import { questionOf } from './question.ts'
+import { questionOf } from './approval-request.ts'
 import { tempDir } from './temp-dir.ts'
 
 /** The store as a human sees it: any JSON. */
@@ -24,7 +24,7 @@ export interface DeskPlaceHandle {
   /** For an engine of the same process. */
   readonly link: DeskLink
   engine(name?: string): DeskSocketLink
-  human(name?: string): Promise<DeskHuman>
+  human(name?: string): Promise<ApprovalClient>
   /** The lines of the journal, as objects. */
   journal(): Promise<Record<string, unknown>[]>
   /** What the file of the store says. */
@@ -101,7 +101,7 @@ export const deskPlace = async (t: Pick<TestContext, 'after'>, init: DeskPlaceIn
 }
 
 /** A question that waits, and a human who is told of it. */
-export const questionWaiting = async (place: DeskPlaceHandle, question: Question = questionOf(), human?: DeskHuman) => {
+export const questionWaiting = async (place: DeskPlaceHandle, question: ApprovalRequest = questionOf(), human?: ApprovalClient) => {
   const told = human ?? (await place.human())
   await told.subscribe(() => undefined)
   const pending = Promise.withResolvers<{ question_id: string }>()

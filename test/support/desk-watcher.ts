@@ -1,30 +1,30 @@
 import assert from 'node:assert/strict'
 
-import type { DeskHuman } from '../../src/clients/desk.ts'
-import type { PendingQuestion } from '../../src/protocol/desk/messages.ts'
-import type { Decision } from '../../src/protocol/desk/question.ts'
+import type { ApprovalClient } from '../../src/clients/desk.ts'
+import type { PendingApprovalRequest } from '../../src/protocol/desk/messages.ts'
+import type { Decision } from '../../src/protocol/desk/approval-request.ts'
 import type { DeskPlaceHandle } from './desk-place.ts'
 import { soon } from './local-engine.ts'
 
 /** A human who watches a desk, and what he heard. */
 export interface DeskWatcher {
-  readonly human: DeskHuman
-  readonly asked: readonly PendingQuestion[]
+  readonly human: ApprovalClient
+  readonly asked: readonly PendingApprovalRequest[]
   /** Questions that ended, by their ids. */
   readonly settled: readonly string[]
   /** The question that came as this one, from 1. */
-  next(count?: number): Promise<PendingQuestion>
+  next(count?: number): Promise<PendingApprovalRequest>
 }
 
 export const watching = async (desk: DeskPlaceHandle): Promise<DeskWatcher> => {
   const human = await desk.human()
-  const asked: PendingQuestion[] = []
+  const asked: PendingApprovalRequest[] = []
   const settled: string[] = []
   await human.subscribe((news) => {
     if (news.type === 'question') asked.push(news)
     if (news.type === 'settled') settled.push(news.question_id)
   })
-  const next = async (count = 1): Promise<PendingQuestion> => {
+  const next = async (count = 1): Promise<PendingApprovalRequest> => {
     assert.ok(await soon(() => asked.length >= count), 'nobody was asked')
     return asked[count - 1]!
   }
@@ -32,5 +32,8 @@ export const watching = async (desk: DeskPlaceHandle): Promise<DeskWatcher> => {
 }
 
 /** Decides about exactly what was shown. */
-export const decide = async (human: DeskHuman, { question_id, question }: PendingQuestion, decision: Decision): Promise<unknown> =>
-  human.decide({ question_id, permit_sha256: question.permit_sha256, decision })
+export const decide = async (
+  human: ApprovalClient,
+  { question_id, question }: PendingApprovalRequest,
+  decision: Decision,
+): Promise<unknown> => human.decide({ question_id, permit_sha256: question.permit_sha256, decision })

@@ -1,7 +1,7 @@
 import { chmod, cp, rm } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 
-import type { DetachedEvent, DetachedInfo, DetachedSink, DetachedTarget } from '../../src/exec/detached/detached-types.ts'
+import type { DetachedRunEvent, DetachedInfo, DetachedSink, DetachedTarget } from '../../src/exec/detached/detached-types.ts'
 import { neverRan } from '../../src/executor/runs/run-facts.ts'
 import { execExit, execFrame } from '../../src/protocol/wire/exec.ts'
 import { AGENT_SIGNATURE_BYTES } from '../../src/protocol/limits/wire.ts'
@@ -41,9 +41,9 @@ export const ask = async (
 
 /** Keeps what it is told. */
 export class DetachedMemory implements DetachedSink {
-  readonly events: DetachedEvent[] = []
+  readonly events: DetachedRunEvent[] = []
 
-  event(event: DetachedEvent): void | Promise<void> {
+  event(event: DetachedRunEvent): void | Promise<void> {
     this.events.push(event)
   }
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 
-import type { Send, SessionEvents } from '../../src/doors/rpc/session-events.ts'
+import type { Send, RpcSessionEvents } from '../../src/doors/rpc/session-events.ts'
 import { MAX_EVENT_LOG_BYTES } from '../../src/doors/rpc/session-events.ts'
 
 export interface Heard {
@@ -47,7 +47,7 @@ export class EventReader {
 
 /** A session and a caller who comes and goes, and what must be true of both after each step. */
 export class Reading {
-  readonly #events: SessionEvents
+  readonly #events: RpcSessionEvents
   /** Sizes of all events, the first has cursor 1. */
   readonly #sizes: number[] = []
   readonly #works: Promise<void>[] = []
@@ -61,7 +61,7 @@ export class Reading {
   /** The last that its caller said to have, of those that it was not asked for again. */
   #said = 0
 
-  constructor(events: SessionEvents) {
+  constructor(events: RpcSessionEvents) {
     this.#events = events
   }
 

@@ -9,14 +9,14 @@ import { systemClock, type Clock } from '../../src/base/clock.ts'
 import type { Logger } from '../../src/base/log.ts'
 import type { DeskLink } from '../../src/desk/desk-link.ts'
 import { ExecCounters, type ExecTotals } from '../../src/executor/exec-counters.ts'
-import type { PortSession } from '../../src/executor/network-session.ts'
-import { AskedRuns } from '../../src/executor/requested-detached.ts'
+import type { NetworkSession } from '../../src/executor/network-session.ts'
+import { DetachedRequestStore } from '../../src/executor/requested-detached.ts'
 import { Executor } from '../../src/executor/executor.ts'
 import { decodeOperatorKey, OPERATOR_KEY_FILE, proveOperation } from '../../src/identity/operator-proof.ts'
 import { ASKED_BYTES } from '../../src/protocol/limits/daemon.ts'
 import { loadAcl } from '../../src/policy/mesh/load-acl.ts'
-import type { Cells } from '../../src/process/cells.ts'
-import { Guardian } from '../../src/process/guardian.ts'
+import type { ProcessTrees } from '../../src/process/process-trees.ts'
+import { CleanupProcess } from '../../src/process/cleanup-process.ts'
 import { Contacts } from '../../src/trust/contacts.ts'
 import { Revocations } from '../../src/trust/revocations.ts'
 import { commandText } from './acl-text.ts'
@@ -48,7 +48,7 @@ export interface HostOptions {
   /** What the executor says. Default: to nobody. */
   readonly log?: Logger
   /** Default: the weak mode. */
-  readonly cells?: Cells
+  readonly cells?: ProcessTrees
 }
 
 /** An executor with real keys, files, journal and programs, and a fake network half on its port. */
@@ -65,8 +65,8 @@ export class ExecutorHost {
   /** Of what this host asks of others. */
   outgoing!: Journal
   /** The executor's side of each connection. */
-  readonly sessions: PortSession[] = []
-  #guardian!: Guardian
+  readonly sessions: NetworkSession[] = []
+  #guardian!: CleanupProcess
 
   constructor(dir: string, options: HostOptions) {
     this.dir = dir
@@ -132,7 +132,7 @@ export class ExecutorHost {
     this.contacts = new Contacts({ path: join(this.dir, 'contacts.json') })
     this.revocations = new Revocations({ path: join(this.dir, 'revocations.json') })
     this.counters = new ExecCounters({ clock })
-    this.#guardian = new Guardian({ log: silent })
+    this.#guardian = new CleanupProcess({ log: silent })
     this.journal =
       acl.acl.audit_log_path === null
         ? null
@@ -149,7 +149,7 @@ export class ExecutorHost {
     await this.journal?.start()
     await this.outgoing.start()
     this.#guardian.start()
-    const asked = new AskedRuns({ clock, log: silent }, { path: join(this.dir, 'detached-runs.json') })
+    const asked = new DetachedRequestStore({ clock, log: silent }, { path: join(this.dir, 'detached-runs.json') })
     await asked.load()
     this.executor = new Executor(
       {

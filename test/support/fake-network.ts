@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { duplexPair, type Duplex } from 'node:stream'
 
 import { ExecutorClient } from '../../src/executor-api/client.ts'
-import type { RunPort } from '../../src/executor-api/peer-run.ts'
+import type { PeerRunHandle } from '../../src/executor-api/peer-run.ts'
 import { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { randomBytes, sha256 } from '../../src/identity/hash.ts'
 import { pieceHashes } from '../../src/identity/piece-hashes.ts'
@@ -215,13 +215,13 @@ export class ProbeRun {
   /** Settles when the executor has said its last word. */
   readonly closed: Promise<void>
   readonly #client: ExecutorClient
-  readonly #port: RunPort
+  readonly #port: PeerRunHandle
   readonly request: ExecRequest
   readonly #options: AskOptions
   readonly #waiting: { type: ExecFrameType; test: (frame: ExecFrame) => boolean; resolve: (frame: ExecFrame) => void }[] = []
   readonly #next: { stdout: number; stderr: number }
 
-  constructor(client: ExecutorClient, port: RunPort, request: ExecRequest, options: AskOptions, from = { stdout: 0, stderr: 0 }) {
+  constructor(client: ExecutorClient, port: PeerRunHandle, request: ExecRequest, options: AskOptions, from = { stdout: 0, stderr: 0 }) {
     this.#client = client
     this.#port = port
     this.request = request

@@ -1,15 +1,15 @@
 /** Started with whatever a hostile parent leaves: runs the argv behind the first argument in that containment; prints what it prints. */
 import { systemClock } from '../../src/base/clock.ts'
-import { Cells } from '../../src/process/cells.ts'
-import { Guardian } from '../../src/process/guardian.ts'
+import { ProcessTrees } from '../../src/process/process-trees.ts'
+import { CleanupProcess } from '../../src/process/cleanup-process.ts'
 import { startProcess } from '../../src/process/running-process.ts'
 import type { ContainmentChoice } from '../../src/protocol/reasons.ts'
 import { permitFor } from './permit.ts'
 import { silent } from './processes.ts'
 
 const [choice = 'group', ...argv] = process.argv.slice(2)
-const cells = await Cells.open({ guardian: null, log: silent }, { choice: choice as ContainmentChoice, dataDir: null })
-const guardian = new Guardian({ log: silent })
+const cells = await ProcessTrees.open({ guardian: null, log: silent }, { choice: choice as ContainmentChoice, dataDir: null })
+const guardian = new CleanupProcess({ log: silent })
 guardian.start()
 const handlers = { onOutput: (_stream: string, data: Uint8Array) => process.stdout.write(data), onWarning: () => {} }
 const started = await startProcess(

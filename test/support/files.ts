@@ -1,5 +1,5 @@
 import { systemClock } from '../../src/base/clock.ts'
-import { TimeSharing, type TimeShare } from '../../src/base/time-slices.ts'
+import { TimeSlicer, type TimeSlice } from '../../src/base/time-slices.ts'
 import * as patch from '../../src/fs/apply-patch.ts'
 import * as edit from '../../src/fs/edit-file.ts'
 import * as glob from '../../src/fs/glob.ts'
@@ -7,11 +7,10 @@ import * as list from '../../src/fs/read.ts'
 import type { FilePermit } from '../../src/policy/local/file-permit.ts'
 
 /** The time of a caller who is alone. */
-export const alone = (signal: AbortSignal = new AbortController().signal): TimeShare =>
-  new TimeSharing({ clock: systemClock }).share(signal)
+export const alone = (signal: AbortSignal = new AbortController().signal): TimeSlice => new TimeSlicer({ clock: systemClock }).share(signal)
 
 /** The operations that take time, for a caller who is alone. */
-export const editFile = (permit: FilePermit, options: edit.EditOptions): Promise<edit.Edited> => edit.editFile(permit, options, alone())
+export const editFile = (permit: FilePermit, options: edit.EditRequest): Promise<edit.Edited> => edit.editFile(permit, options, alone())
 export const globFiles = (permit: FilePermit, options: glob.GlobOptions): Promise<glob.Matches> => glob.globFiles(permit, options, alone())
 export const listDirectory = (permit: FilePermit, options: list.ListOptions = {}): Promise<list.Listing> =>
   list.listDirectory(permit, options, alone())

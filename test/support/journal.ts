@@ -4,7 +4,7 @@ import type { TestContext } from 'node:test'
 
 import type { JournalEvent, JournalLine, LineHead, LocalEvent, LocalKey, LocalRunKey, MeshEvent } from '../../src/journal/events.ts'
 import type { RunKey } from '../../src/journal/run-key.ts'
-import { LIFE_EVENTS, type LifeEvent } from '../../src/journal/chain-events.ts'
+import { LIFE_EVENTS, type ChainEvent } from '../../src/journal/chain-events.ts'
 import { Journal } from '../../src/journal/journal.ts'
 import { RunningMarks } from '../../src/journal/running-marks.ts'
 import { ALICE, LAPTOP } from './acl-text.ts'
@@ -14,7 +14,7 @@ import { silent, temporaryDirectory } from './processes.ts'
 /** A line about another agent's run, or a Request of ours. */
 export type MeshLine = LineHead & MeshEvent
 
-export const isLifeEvent = <E extends { readonly event: string }>(event: E): event is E & LifeEvent =>
+export const isLifeEvent = <E extends { readonly event: string }>(event: E): event is E & ChainEvent =>
   LIFE_EVENTS.some((name) => name === event.event)
 
 /** The n-th run of ALICE on LAPTOP. */

@@ -1,17 +1,17 @@
 /** A daemon in small, which is not root: with the containment of its first argument starts what the others say, kills it when told, and prints how the run ended. */
 import { systemClock } from '../../src/base/clock.ts'
-import { Cells } from '../../src/process/cells.ts'
-import { Guardian } from '../../src/process/guardian.ts'
+import { ProcessTrees } from '../../src/process/process-trees.ts'
+import { CleanupProcess } from '../../src/process/cleanup-process.ts'
 import { startProcess } from '../../src/process/running-process.ts'
 import { permitFor } from './permit.ts'
 import { silent } from './processes.ts'
 
-const guardian = new Guardian({ log: silent })
+const guardian = new CleanupProcess({ log: silent })
 guardian.start()
 const warnings: string[] = []
 const handlers = { onOutput: () => undefined, onWarning: (kind: string) => warnings.push(kind) }
 const [choice, ...argv] = process.argv.slice(2)
-const cells = await Cells.open({ guardian, log: silent }, { choice: choice === 'cgroup' ? choice : 'group', dataDir: null })
+const cells = await ProcessTrees.open({ guardian, log: silent }, { choice: choice === 'cgroup' ? choice : 'group', dataDir: null })
 const components = { cells, clock: systemClock, guardian, handlers }
 const started = await startProcess(permitFor(argv), components, { stdin: false })
 if (started.kind !== 'started') throw new Error(started.detail)

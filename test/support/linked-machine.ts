@@ -6,8 +6,8 @@ import type { Connection } from '@libp2p/interface'
 import { systemClock } from '../../src/base/clock.ts'
 import { FrameStream } from '../../src/links/frame-stream.ts'
 import { LinkHandshake } from '../../src/links/link-handshake.ts'
-import type { LinkPort } from '../../src/links/link.ts'
-import { Links } from '../../src/executor/links/links.ts'
+import type { LinkExecutor } from '../../src/links/link.ts'
+import { ExecutorLinks } from '../../src/executor/links/executor-links.ts'
 import { Nonces } from '../../src/executor/links/nonces.ts'
 import type { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { machineKeyOf, type MachineKey } from '../../src/identity/machine-key.ts'
@@ -22,12 +22,12 @@ import { Stranger } from './stranger.ts'
 export class LinkedMachine {
   readonly key: MachineKey
   readonly #stranger: Stranger
-  readonly #port: LinkPort
+  readonly #port: LinkExecutor
 
   private constructor(stranger: Stranger, key: MachineKey, signer: ReturnType<typeof agentSignerOf>) {
     this.#stranger = stranger
     this.key = key
-    const links = new Links(
+    const links = new ExecutorLinks(
       {
         signatures: { sign: signer.sign, limited: signer } as never,
         judge: { decide: () => 'accept' } as never,
@@ -36,7 +36,7 @@ export class LinkedMachine {
       },
       { agentId: signer.agentId, agentPublicKey: signer.publicKey, machineId: key.machineId },
     )
-    const port: Pick<LinkPort, 'linkOpen' | 'linkConfirm' | 'linkDropped'> = {
+    const port: Pick<LinkExecutor, 'linkOpen' | 'linkConfirm' | 'linkDropped'> = {
       linkOpen: async ({ peer_machine, kem_public_key }) => links.open(peer_machine, kem_public_key),
       linkConfirm: async ({ handle, m2 }) => {
         const { link, agentSignature } = await links.confirm(handle, m2)
@@ -44,7 +44,7 @@ export class LinkedMachine {
       },
       linkDropped: () => undefined,
     }
-    this.#port = port as LinkPort
+    this.#port = port as LinkExecutor
   }
 
   static async start(t: Pick<TestContext, 'after'>, signer: ReturnType<typeof agentSignerOf>): Promise<LinkedMachine> {

@@ -8,29 +8,29 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { JournalLine } from '../../src/journal/events.ts'
 import { Journal } from '../../src/journal/journal.ts'
 import { systemClock, type Clock } from '../../src/base/clock.ts'
-import { DoorCalls } from '../../src/executor/local/api.ts'
+import { LocalExecutorService } from '../../src/executor/local/api.ts'
 import { LocalEngine } from '../../src/executor/local/engine.ts'
-import type { SessionRun } from '../../src/executor/local/run.ts'
+import type { LocalRun } from '../../src/executor/local/run.ts'
 import { LocalJournal } from '../../src/executor/local/journal.ts'
 import type { TargetRunner } from '../../src/executor/local/target-runner.ts'
-import type { LocalOutcome, LocalRunEvent, LocalRunSink, RunStart } from '../../src/executor-api/local.ts'
+import type { LocalOutcome, LocalRunEvent, LocalRunSink, LocalRunRequest } from '../../src/executor-api/local.ts'
 import type { LocalLimits, LocalPolicy } from '../../src/policy/local/policy.ts'
 import type { DeskLink } from '../../src/desk/desk-link.ts'
 import type { LifecycleFacts } from '../../src/protocol/events/lifecycle.ts'
 import { CAPABILITY_NAMES } from '../../src/protocol/rexd/fields.ts'
-import type { Cells } from '../../src/process/cells.ts'
-import { Guardian } from '../../src/process/guardian.ts'
+import type { ProcessTrees } from '../../src/process/process-trees.ts'
+import { CleanupProcess } from '../../src/process/cleanup-process.ts'
 import { wholeLines, isLifeEvent } from './journal.ts'
 import { policyOf, type RulesText } from './local-policy.ts'
 import { groupCells, silent } from './processes.ts'
-import { patient } from './patience.ts'
+import { patient } from './wait-limits.ts'
 
 export interface LocalHostOptions extends RulesText {
   /** Shell programs by name. */
   readonly scripts?: Readonly<Record<string, string>>
   readonly clock?: Clock
   /** Default: the weak mode. */
-  readonly cells?: Cells
+  readonly cells?: ProcessTrees
   /** Default: a file in the host's directory; null: none. */
   readonly journalPath?: string | null
   /** Default: there is no mesh. */
@@ -70,7 +70,7 @@ export const openingOf = ({
 })
 
 /** A command that asks for nothing but itself. */
-export const startOf = (session: string, argv: readonly string[], more: Partial<RunStart> = {}): RunStart => ({
+export const startOf = (session: string, argv: readonly string[], more: Partial<LocalRunRequest> = {}): LocalRunRequest => ({
   session,
   argv: [...argv],
   shell: false,
@@ -89,7 +89,7 @@ export const startOf = (session: string, argv: readonly string[], more: Partial<
 /** A run, and all that was told of it. */
 export class WatchedRun implements LocalRunSink {
   readonly events: LocalRunEvent[] = []
-  run!: SessionRun
+  run!: LocalRun
   readonly #waiting = new Set<() => void>()
 
   event(event: LocalRunEvent): void {
@@ -156,7 +156,7 @@ export class LocalHost {
   policy!: LocalPolicy
   engine!: LocalEngine
   /** What a door would call. */
-  executor!: DoorCalls
+  executor!: LocalExecutorService
   #parts: { stop(): unknown }[] = []
 
   private constructor(dir: string, options: LocalHostOptions) {
@@ -177,13 +177,13 @@ export class LocalHost {
     const policy = policyOf([host.root], options)
     host.policy = options.amend?.(policy) ?? policy
     await host.#compose(options)
-    host.executor = new DoorCalls({ engine: host.engine })
+    host.executor = new LocalExecutorService({ engine: host.engine })
     return host
   }
 
   async #compose({ cells: given, targets, watched }: LocalHostOptions): Promise<void> {
     const { clock, policy, journalPath } = this
-    const guardian = new Guardian({ log: silent })
+    const guardian = new CleanupProcess({ log: silent })
     const cells = given ?? (await groupCells())
     const journal = journalPath === null ? null : new Journal({ clock, log: silent }, { path: journalPath, marks: null })
     const local = new LocalJournal({ journal, log: silent })
@@ -230,9 +230,9 @@ export class LocalHost {
   }
 
   /** Starts a command; rejects with what refuses it. */
-  async run(session: string, argv: readonly string[], more: Partial<RunStart> = {}): Promise<WatchedRun> {
+  async run(session: string, argv: readonly string[], more: Partial<LocalRunRequest> = {}): Promise<WatchedRun> {
     const watched = new WatchedRun()
-    watched.run = (await this.executor.start(startOf(session, argv, more), watched)) as SessionRun
+    watched.run = (await this.executor.start(startOf(session, argv, more), watched)) as LocalRun
     return watched
   }
 

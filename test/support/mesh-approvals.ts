@@ -1,16 +1,16 @@
-import { openDesk, type DeskHuman, type DeskNews } from '../../src/clients/desk.ts'
+import { openDesk, type ApprovalClient, type ApprovalServiceEvent } from '../../src/clients/desk.ts'
 import { pathsIn } from '../../src/clients/paths.ts'
-import type { PendingQuestion } from '../../src/protocol/desk/messages.ts'
-import type { Decision } from '../../src/protocol/desk/question.ts'
+import type { PendingApprovalRequest } from '../../src/protocol/desk/messages.ts'
+import type { Decision } from '../../src/protocol/desk/approval-request.ts'
 import { until, type TestDaemon } from './mesh-of-daemons.ts'
 
 /** A human who watches the desk of a daemon and decides what the test says. */
 export class WatchingHuman {
-  readonly desk: DeskHuman
-  readonly news: DeskNews[] = []
+  readonly desk: ApprovalClient
+  readonly news: ApprovalServiceEvent[] = []
   readonly #seen = new Set<string>()
 
-  constructor(desk: DeskHuman) {
+  constructor(desk: ApprovalClient) {
     this.desk = desk
   }
 
@@ -22,7 +22,7 @@ export class WatchingHuman {
   }
 
   /** The next question that was not answered by `next` before. */
-  async next(): Promise<PendingQuestion> {
+  async next(): Promise<PendingApprovalRequest> {
     const question = await until('a question came', async () => {
       const { questions } = await this.desk.pending()
       return questions.find(({ question_id }) => !this.#seen.has(question_id)) ?? null
@@ -31,7 +31,7 @@ export class WatchingHuman {
     return question
   }
 
-  async decide({ question_id, question }: PendingQuestion, decision: Decision): Promise<void> {
+  async decide({ question_id, question }: PendingApprovalRequest, decision: Decision): Promise<void> {
     await this.desk.decide({ question_id, permit_sha256: question.permit_sha256, decision })
   }
 

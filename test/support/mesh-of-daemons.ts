@@ -15,7 +15,7 @@ import { operate } from '../../src/clients/operator.ts'
 import { CARD_DOMAIN, cardBody } from '../../src/protocol/wire/card.ts'
 import { wholeLines, isLifeEvent } from './journal.ts'
 import { ownPort } from './own-port.ts'
-import { patient } from './patience.ts'
+import { patient } from './wait-limits.ts'
 
 /** What users run: the bundles that `npm run build` makes. */
 export const DIST = fileURLToPath(new URL('../../dist', import.meta.url))

@@ -1,11 +1,11 @@
 /** A daemon in small: starts what its arguments say, prints its pid and the guardian's, and waits to be killed. */
 import { systemClock } from '../../src/base/clock.ts'
-import { Guardian } from '../../src/process/guardian.ts'
+import { CleanupProcess } from '../../src/process/cleanup-process.ts'
 import { startProcess } from '../../src/process/running-process.ts'
 import { permitFor } from './permit.ts'
 import { groupCells, silent } from './processes.ts'
 
-const guardian = new Guardian({ log: silent })
+const guardian = new CleanupProcess({ log: silent })
 guardian.start()
 const handlers = { onOutput: (_stream: string, data: Uint8Array) => process.stdout.write(data), onWarning: () => {} }
 const started = await startProcess(

@@ -8,10 +8,10 @@ import type { DeskListener, PageDesk } from '../../src/doors/page/components.ts'
 import type { PageFiles } from '../../src/doors/page/components.ts'
 import { PageServer } from '../../src/doors/page/server.ts'
 import type { PageSources } from '../../src/doors/page/components.ts'
-import type { PendingQuestion } from '../../src/protocol/desk/messages.ts'
+import type { PendingApprovalRequest } from '../../src/protocol/desk/messages.ts'
 import type { LifecycleEvent } from '../../src/protocol/events/lifecycle.ts'
 import { PAGE_PROOF_HEADER, type PageDecision } from '../../src/protocol/page.ts'
-import { questionOf } from './question.ts'
+import { questionOf } from './approval-request.ts'
 
 /** A desk that a test speaks for: what the page's server asks of it is written down. */
 export class SpokenDesk implements PageDesk {
@@ -42,7 +42,7 @@ export class SpokenDesk implements PageDesk {
     }
   }
 
-  ask(pending: PendingQuestion): void {
+  ask(pending: PendingApprovalRequest): void {
     for (const listener of this.listeners) listener({ type: 'question', question: pending })
   }
 
@@ -58,7 +58,7 @@ export class SpokenDesk implements PageDesk {
   }
 }
 
-export const pendingOf = (id: string, changed: Parameters<typeof questionOf>[0] = {}): PendingQuestion => ({
+export const pendingOf = (id: string, changed: Parameters<typeof questionOf>[0] = {}): PendingApprovalRequest => ({
   question_id: `q_${id.padEnd(22, '0')}`,
   question: questionOf(changed),
   asked_at_ms: Date.now(),

@@ -19,7 +19,7 @@ import { Messages } from '../../src/links/messages.ts'
 import { Pings } from '../../src/links/pings.ts'
 import { RequesterCounters } from '../../src/exec/counters.ts'
 import { ExecService } from '../../src/exec/service.ts'
-import { AskedRuns } from '../../src/executor/requested-detached.ts'
+import { DetachedRequestStore } from '../../src/executor/requested-detached.ts'
 import { Executor } from '../../src/executor/executor.ts'
 import { ExecutorClient } from '../../src/executor-api/client.ts'
 import { loadOrCreateAgentKey } from '../../src/identity/agent-key.ts'
@@ -27,22 +27,22 @@ import { signCard, verifyCard } from '../../src/identity/card.ts'
 import { loadOrCreateMachineKey } from '../../src/identity/machine-key.ts'
 import { primitives } from '../../src/identity/primitives.ts'
 import { AgentRecords } from '../../src/mesh/agent-records.ts'
-import { RecordJudge } from '../../src/mesh/dht-record.ts'
+import { RecordValidator } from '../../src/mesh/dht-record.ts'
 import { AddressBook } from '../../src/mesh/address-book.ts'
 import { Beacon } from '../../src/mesh/beacon.ts'
 import { Cards } from '../../src/mesh/cards.ts'
-import { OwnCard } from '../../src/mesh/own-card.ts'
-import { Presences, type Heard } from '../../src/mesh/presences.ts'
-import { DirectWays } from '../../src/mesh/direct-ways.ts'
+import { SelfCard } from '../../src/mesh/self-card.ts'
+import { Presences, type PresenceRecord } from '../../src/mesh/presences.ts'
+import { DirectUpgrades } from '../../src/mesh/direct-upgrades.ts'
 import { Relays } from '../../src/mesh/relays.ts'
 import { KnownAgents } from '../../src/mesh/known-agents.ts'
-import type { DhtMode } from '../../src/mesh/hash-table.ts'
+import type { DhtMode } from '../../src/mesh/dht.ts'
 import { MeshNode } from '../../src/mesh/node.ts'
 import { Reconnect } from '../../src/mesh/reconnect.ts'
-import { Standings } from '../../src/mesh/standings.ts'
+import { PeerClasses } from '../../src/mesh/peer-classes.ts'
 import { MeshView } from '../../src/mesh/view.ts'
 import { loadAcl } from '../../src/policy/mesh/load-acl.ts'
-import { Guardian } from '../../src/process/guardian.ts'
+import { CleanupProcess } from '../../src/process/cleanup-process.ts'
 import { CARD_DOMAIN } from '../../src/protocol/wire/card.ts'
 import { RECORD_TTL_MS } from '../../src/protocol/limits/wire.ts'
 import type { TrustLevel } from '../../src/protocol/reasons.ts'
@@ -76,7 +76,7 @@ export interface PeerInit {
   /** Addresses of the relays where it is reached. */
   readonly relays?: readonly string[]
   /** Its helper process; started, and stopped after it, by who gives it. Default: one of its own, where it runs anything. */
-  readonly guardian?: Guardian
+  readonly guardian?: CleanupProcess
   /** It answers who dials it and does nothing by itself: it dials nobody, and announces and asks for nothing; default false. */
   readonly passive?: boolean
 }
@@ -109,10 +109,10 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
           { path: journalPath, marks: new RunningMarks({ log }, { directory: join(dataDir, 'runs'), journal: journalPath }) },
         )
   await journal?.start()
-  const guardian = init.guardian ?? new Guardian({ log })
+  const guardian = init.guardian ?? new CleanupProcess({ log })
   const hasOwnGuardian = init.guardian === undefined && journal !== null
   if (hasOwnGuardian) guardian.start()
-  const asked = new AskedRuns({ clock, log }, { path: join(dataDir, 'detached-runs.json') })
+  const asked = new DetachedRequestStore({ clock, log }, { path: join(dataDir, 'detached-runs.json') })
   await asked.load()
   const executor = new Executor(
     {
@@ -190,7 +190,7 @@ interface NetworkComponents {
 
 const composeNetwork = (components: NetworkComponents, init: PeerInit & { readonly runs: boolean }) => {
   const { clock, port } = components
-  const judge = new RecordJudge({ clock, isNamed: (id) => standings.isNamed(id) })
+  const judge = new RecordValidator({ clock, isNamed: (id) => standings.isNamed(id) })
   const node = new MeshNode(
     { ...components, judge, clock: init.penaltyClock ?? clock },
     {
@@ -215,16 +215,16 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
       ...(init.standing !== undefined && { standing: init.standing }),
     },
   )
-  const standings = new Standings({ port, node, book })
+  const standings = new PeerClasses({ port, node, book })
   node.reach.accepts = (machineId) => standings.of(machineId) === 'accepted'
   const relays = new Relays({ ...components, node, book }, { configured: init.relays ?? [], reachable: init.relay ?? false })
-  const ways = new DirectWays({ ...components, node, book })
+  const ways = new DirectUpgrades({ ...components, node, book })
   const reconnect = new Reconnect({ ...components, node, book, standings })
   const signAnnouncement = async (addresses: string[]) =>
     port.signCard({ kind: 'announcement', name: init.name, addresses, ttl_ms: RECORD_TTL_MS })
-  const ownCard = new OwnCard({ clock, node, sign: signAnnouncement })
-  const cards = new Cards({ ...components, node, presences, knownAgents, book, ownCard, onNewcomer: () => reconnect.look() })
-  const onHeard = (heard: Heard): void => cards.heard(heard)
+  const ownCard = new SelfCard({ clock, node, sign: signAnnouncement })
+  const cards = new Cards({ ...components, node, presences, knownAgents, book, ownCard, onNewcomer: () => reconnect.poll() })
+  const onHeard = (heard: PresenceRecord): void => cards.heard(heard)
   const records = new AgentRecords({ ...components, table: node.table, judge, ownCard }, { agentId: port.identity.agentId })
   const beacon = new Beacon({ ...components, node, presences, ownCard, onHeard }, { agentId: port.identity.agentId })
   const counters = new DmCounters()

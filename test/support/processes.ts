@@ -9,11 +9,11 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { systemClock, type Clock } from '../../src/base/clock.ts'
 import type { Logger } from '../../src/base/log.ts'
 import type { WarningKind } from '../../src/protocol/reasons.ts'
-import { Cells } from '../../src/process/cells.ts'
-import { Guardian } from '../../src/process/guardian.ts'
+import { ProcessTrees } from '../../src/process/process-trees.ts'
+import { CleanupProcess } from '../../src/process/cleanup-process.ts'
 import { startProcess, type ProcessEnd, type RunningProcess } from '../../src/process/running-process.ts'
 import { permitFor, type PermitOptions } from './permit.ts'
-import { patient } from './patience.ts'
+import { patient } from './wait-limits.ts'
 
 const say = (): void => {}
 /** Says nothing. */
@@ -26,16 +26,16 @@ export const temporaryDirectory = async (t: TestContext): Promise<string> => {
   return directory
 }
 
-export const startGuardian = (t: TestContext): Guardian => {
-  const guardian = new Guardian({ log: silent })
+export const startGuardian = (t: TestContext): CleanupProcess => {
+  const guardian = new CleanupProcess({ log: silent })
   guardian.start()
   t.after(() => guardian.stop())
   return guardian
 }
 
 /** The weak mode, without looking at what else this host can do. */
-export const groupCells = async (guardian: Guardian | null = null): Promise<Cells> =>
-  Cells.open({ guardian, log: silent }, { choice: 'group', dataDir: null })
+export const groupCells = async (guardian: CleanupProcess | null = null): Promise<ProcessTrees> =>
+  ProcessTrees.open({ guardian, log: silent }, { choice: 'group', dataDir: null })
 
 /** A shell program in a file of its own: policy allows no metacharacter in an argument. */
 export const script = async (t: TestContext, text: string): Promise<string> => {
@@ -56,8 +56,8 @@ export interface StartedProcess {
 export interface StartOptions extends PermitOptions {
   readonly stdin?: boolean
   readonly clock?: Clock
-  readonly guardian?: Guardian
-  readonly cells?: Cells
+  readonly guardian?: CleanupProcess
+  readonly cells?: ProcessTrees
   readonly paused?: boolean
 }
 

@@ -1,12 +1,12 @@
 import type { StoreSnapshot } from '../../src/policy/approval/judge.ts'
-import type { Question } from '../../src/policy/approval/approval.ts'
+import type { ApprovalRequest } from '../../src/policy/approval/approval.ts'
 
 export const PERMIT_SHA = 'a'.repeat(64)
 export const GRANT_SHA = 'b'.repeat(64)
 const AGENT = 'c'.repeat(64)
 
 /** A question of a local agent about git, with what a test says otherwise. */
-export const questionOf = (fields: Partial<Question> = {}): Question => ({
+export const questionOf = (fields: Partial<ApprovalRequest> = {}): ApprovalRequest => ({
   permit_sha256: PERMIT_SHA,
   grant_sha256: GRANT_SHA,
   door: 'mcp',
@@ -36,7 +36,7 @@ export const questionOf = (fields: Partial<Question> = {}): Question => ({
   ...fields,
 })
 
-export const meshQuestionOf = (fields: Partial<Question> = {}): Question =>
+export const meshQuestionOf = (fields: Partial<ApprovalRequest> = {}): ApprovalRequest =>
   questionOf({
     door: 'mesh',
     session_id: null,

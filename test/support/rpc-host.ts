@@ -4,7 +4,7 @@ import type { TestContext } from 'node:test'
 import { silentLogger, type Logger } from '../../src/base/log.ts'
 import { startLocalExecutor } from '../../src/supervision/local-executor.ts'
 import { loadRexdConfig } from '../../src/config/rexd-config.ts'
-import { RpcWebDoor } from '../../src/doors/rpc/web-door.ts'
+import { RpcHttpServer } from '../../src/doors/rpc/rpc-http-server.ts'
 import type { LocalExecutor } from '../../src/executor-api/local.ts'
 import { ManualClock } from './manual-clock.ts'
 import type { Reached } from './rexd-callers.ts'
@@ -14,7 +14,7 @@ import { rexdPlace, type RexdPlace, type RexdSettings } from './rexd-server.ts'
 export interface RpcHost extends RexdPlace, Reached {
   readonly clock: ManualClock
   readonly executor: LocalExecutor
-  readonly door: RpcWebDoor
+  readonly door: RpcHttpServer
 }
 
 /** In this process, stopped with the test. */
@@ -29,7 +29,7 @@ export const startRpcHost = async (
   const { executor } = rexd
   const clock = new ManualClock()
   const token = 'f'.repeat(64)
-  const door = new RpcWebDoor(
+  const door = new RpcHttpServer(
     { executor, clock, log },
     {
       listen: { kind: 'tcp', host: '127.0.0.1', port: 0 },

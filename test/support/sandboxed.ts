@@ -9,10 +9,10 @@ import { holdDirectory } from '../../src/fs/beneath.ts'
 import { authorizeFile, authorizeLocalRun } from '../../src/policy/local/authorize.ts'
 import type { LocalRunIntent } from '../../src/policy/local/intent.ts'
 import type { Permit, SandboxGrant, SandboxImage } from '../../src/policy/permit.ts'
-import { sandboxGrant, type SandboxPlace } from '../../src/policy/sandbox/sandbox-grant.ts'
+import { sandboxGrant, type SandboxPath } from '../../src/policy/sandbox/sandbox-grant.ts'
 import { DEFAULT_SANDBOX, type SandboxSettings } from '../../src/policy/sandbox/sandbox-settings.ts'
-import { Cells } from '../../src/process/cells.ts'
-import type { Guardian } from '../../src/process/guardian.ts'
+import { ProcessTrees } from '../../src/process/process-trees.ts'
+import type { CleanupProcess } from '../../src/process/cleanup-process.ts'
 import { startProcess, type ProcessEnd, type RunningProcess } from '../../src/process/running-process.ts'
 import { SandboxProbe } from '../../src/process/sandbox/sandbox-probe.ts'
 import { ASKING, EVERY_GRANT, policyOf, rightsOf, slotsOf } from './local-policy.ts'
@@ -28,7 +28,7 @@ export const needsSandbox = { skip: noSandbox !== null }
 export interface Household {
   readonly home: string
   readonly project: string
-  readonly place: SandboxPlace
+  readonly place: SandboxPath
   /** How its sandboxes are made; null: of this host's programs. */
   readonly form: SandboxForm | null
 }
@@ -56,8 +56,8 @@ export interface SandboxedOptions {
   readonly terminal?: LocalRunIntent['terminal']
   readonly env?: Readonly<Record<string, string>>
   readonly stdin?: string
-  readonly cells?: Cells
-  readonly guardian?: Guardian
+  readonly cells?: ProcessTrees
+  readonly guardian?: CleanupProcess
   readonly timeout_ms?: number
   /** Changes what stands there between the permit and its start. */
   readonly meanwhile?: () => Promise<unknown>
@@ -147,8 +147,8 @@ export const runSandboxed = async (
 }
 
 /** Cells of a kind whose groups are gone with the test. */
-export const cellsOf = async (t: Pick<TestContext, 'after'>, choice: 'cgroup' | 'group' | 'pid_namespace'): Promise<Cells> => {
-  const cells = await Cells.open({ guardian: null, log: silent }, { choice, dataDir: null })
+export const cellsOf = async (t: Pick<TestContext, 'after'>, choice: 'cgroup' | 'group' | 'pid_namespace'): Promise<ProcessTrees> => {
+  const cells = await ProcessTrees.open({ guardian: null, log: silent }, { choice, dataDir: null })
   t.after(() => cells.stop())
   return cells
 }

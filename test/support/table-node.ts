@@ -4,12 +4,12 @@ import type { TestContext } from 'node:test'
 import type { PeerId } from '@libp2p/interface'
 import { createLibp2p } from 'libp2p'
 
-import { RecordJudge } from '../../src/mesh/dht-record.ts'
+import { RecordValidator } from '../../src/mesh/dht-record.ts'
 import type { Answerer } from '../../src/mesh/libp2p/dht-inside.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
 import { IN_HASH_TABLE } from '../../src/mesh/libp2p/peer-store.ts'
 import { RecordStore } from '../../src/mesh/libp2p/dht.ts'
-import type { TableWays } from '../../src/mesh/libp2p/table-ways.ts'
+import type { DhtDialer } from '../../src/mesh/libp2p/dht-dialer.ts'
 import type { MachineId } from '../../src/protocol/ids.ts'
 import { signalOf } from './hostile-link.ts'
 import { ManualClock } from './manual-clock.ts'
@@ -19,10 +19,10 @@ import { until } from './processes.ts'
 export const ANSWER: Answerer = async (_machineId, _keep, answer) => answer()
 
 /** libp2p as we use it, and nothing above it. */
-export const startNode = async (t: TestContext, { server, reach }: { server: boolean; reach?: TableWays['reach'] }) => {
-  const judge = new RecordJudge({ clock: new ManualClock(Date.now()), isNamed: () => false })
+export const startNode = async (t: TestContext, { server, reach }: { server: boolean; reach?: DhtDialer['reach'] }) => {
+  const judge = new RecordValidator({ clock: new ManualClock(Date.now()), isNamed: () => false })
   const named = new Map<MachineId, readonly string[]>()
-  const ways: TableWays = {
+  const ways: DhtDialer = {
     named: (machineId, addresses) => void named.set(machineId, addresses),
     reach: reach ?? (async () => Promise.reject(new Error('nobody is dialled'))),
     met: () => undefined,

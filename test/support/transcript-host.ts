@@ -6,7 +6,7 @@ import { systemClock } from '../../src/base/clock.ts'
 import { endedCommand } from './transcripts.ts'
 
 const say = (text: string): void => console.log(`say ${text}`)
-const writer = await TranscriptWriter.begin({ clock: systemClock }, { directory: process.argv[2]!, recordEnv: false, say })
+const writer = await TranscriptWriter.start({ clock: systemClock }, { directory: process.argv[2]!, recordEnv: false, say })
 console.log(`name ${writer.name}`)
 for await (const line of createInterface({ input: process.stdin })) {
   const [what, place = '', text = ''] = line.split(' ')

@@ -245,7 +245,7 @@ test('property: whatever order commands end in, readers show all that ended in t
   await fc.assert(
     fc.asyncProperty(fc.array(fc.nat(), { minLength: 1, maxLength: 12 }), fc.nat(11), async (order, open) => {
       const directory = `${parent}-${count++}`
-      const writer = await TranscriptWriter.begin({ clock: systemClock }, { directory, recordEnv: false, say: () => undefined })
+      const writer = await TranscriptWriter.start({ clock: systemClock }, { directory, recordEnv: false, say: () => undefined })
       try {
         const places = order.map(() => writer.arrive())
         const ending = places.toSorted((one, other) => order[one - 1]! - order[other - 1]!).filter((place) => place !== open)

@@ -21,7 +21,7 @@ const begin = async (t: TestContext, init: Partial<TranscriptWriterInit> = {}) =
   const clock = new ManualClock(Date.UTC(2026, 4, 21, 9, 42, 18))
   const said: string[] = []
   const directory = init.directory ?? (await transcriptsDirectory(t))
-  const writer = await TranscriptWriter.begin({ clock }, { directory, recordEnv: false, say: (text) => void said.push(text), ...init })
+  const writer = await TranscriptWriter.start({ clock }, { directory, recordEnv: false, say: (text) => void said.push(text), ...init })
   t.after(() => writer.close())
   /** A command that begins and ends. */
   const run = (text: string): Promise<boolean> => writer.end(writer.arrive(), endedCommand(text))

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { lifecycleEvent, type LifecycleFacts } from '../../src/protocol/events/lifecycle.ts'
-import { groupsOf, leftText } from '../../src/web/question-facts.ts'
+import { groupsOf, leftText } from '../../src/web/approval-facts.ts'
 import { FIRST_STATE, isSilent, lastOfEach, reduce, waitingOf, type Action, type PageState } from '../../src/web/store.ts'
 import { pendingOf } from '../support/page-host.ts'
 

@@ -2,15 +2,15 @@ import { shown } from '../../base/visible-text.ts'
 import { CONSOLE_TERMINAL } from '../../protocol/console/messages.ts'
 import type { TranscriptEntry } from '../../protocol/console/transcript.ts'
 import { jsonText } from '../../protocol/lines.ts'
-import { FILE_PAGE, linesAround, linesText } from './entry-text.ts'
-import type { Line } from './screen/cells.ts'
+import { FILE_PAGE, linesAround, linesText } from './transcript-text.ts'
+import type { WrappedLine } from './screen/cells.ts'
 
 const SIZE = { width: CONSOLE_TERMINAL.cols, height: CONSOLE_TERMINAL.rows }
 /** A player waits no longer than this where nothing happens; seconds. */
 const IDLE_SECONDS = 2
 
 /** Output cannot be bold: escapes in it are shown as text. So it cannot pass for a banner. */
-const bold = (lines: readonly Line[]): string => linesText(lines, FILE_PAGE).replaceAll(/.+/g, (line) => `\u001b[1m${line}\u001b[0m`)
+const bold = (lines: readonly WrappedLine[]): string => linesText(lines, FILE_PAGE).replaceAll(/.+/g, (line) => `\u001b[1m${line}\u001b[0m`)
 
 const startOf = ({ started_at, time }: TranscriptEntry): number => Date.parse(started_at ?? time)
 

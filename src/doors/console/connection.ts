@@ -20,13 +20,13 @@ import {
 } from '../../protocol/console/messages.ts'
 import type { TranscriptEntry } from '../../protocol/console/transcript.ts'
 import { LineSplitter } from '../../protocol/lines.ts'
-import type { Attached } from './host.ts'
+import type { ConsoleSubscriber } from './host.ts'
 
 /** What a connection asks of its host. */
 export interface ConsoleService {
   run(request: ConsoleRequest, gone: AbortSignal): Promise<ConsoleReply>
   /** Answers what detaches; null where as many are attached as may be. */
-  attach(one: Attached): (() => void) | null
+  attach(one: ConsoleSubscriber): (() => void) | null
 }
 
 /** Answers that nobody reads: beyond this a caller that goes on asking is hung up. */
@@ -49,7 +49,7 @@ export class ConsoleConnection {
   #state: 'fresh' | 'pinged' | 'resting' | 'running' | 'attached' | 'over' = 'fresh'
   #timer: Timer
   /** A line has begun. */
-  #begun = false
+  #started = false
 
   constructor(components: { service: ConsoleService; clock: Clock }, init: { socket: Socket }) {
     this.#service = components.service
@@ -76,7 +76,7 @@ export class ConsoleConnection {
 
   #late(): void {
     if (this.#state === 'over') this.#socket.destroy()
-    else if (this.#begun) this.#refuse(`a line was not finished within ${CONSOLE_LINE_MS / 1000} s`)
+    else if (this.#started) this.#refuse(`a line was not finished within ${CONSOLE_LINE_MS / 1000} s`)
     else if (this.#state !== 'running' && this.#state !== 'attached') this.#finish()
   }
 
@@ -89,15 +89,15 @@ export class ConsoleConnection {
     try {
       for (const line of this.#lines.pushStrictly(chunk, () => new AppError('too_large', `a line has at most ${MAX_CONSOLE_LINE} bytes`))) {
         if (this.#state === 'over') return
-        this.#begun = false
+        this.#started = false
         this.#handle(line)
       }
     } catch (error) {
       return this.#refuse(errorText(error))
     }
     const begins = chunk.at(-1) !== 0x0a
-    if (this.#state === 'over' || (begins && this.#begun)) return
-    this.#begun = begins
+    if (this.#state === 'over' || (begins && this.#started)) return
+    this.#started = begins
     const rests = this.#state !== 'running' && this.#state !== 'attached'
     this.#wait(begins ? CONSOLE_LINE_MS : rests ? CONSOLE_REST_MS : null)
   }
@@ -136,7 +136,7 @@ export class ConsoleConnection {
     this.#write(reply)
     if (once || this.#gone.signal.aborted) return this.#finish()
     this.#state = 'resting'
-    this.#wait(this.#begun ? CONSOLE_LINE_MS : CONSOLE_REST_MS)
+    this.#wait(this.#started ? CONSOLE_LINE_MS : CONSOLE_REST_MS)
   }
 
   #attach(ansi: boolean): void {
@@ -144,7 +144,7 @@ export class ConsoleConnection {
       if (this.#socket.writableLength > MAX_UNREAD_ENTRIES) this.#socket.destroy()
       else this.#write({ event: 'transcript', entry })
     }
-    const detach = this.#service.attach({ ansi, tell })
+    const detach = this.#service.attach({ ansi, emit: tell })
     if (detach === null) return this.#refuse(`${MAX_CONSOLE_ATTACHED} are attached, which is all that may`)
     this.#state = 'attached'
     this.#wait(null)

@@ -1,17 +1,17 @@
 import type { Clock, Timer } from '../../base/clock.ts'
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import { TerminalFilter } from '../../base/terminal-text.ts'
-import type { LocalExecutor, LocalOutcome, LocalRun, LocalRunEvent, RunStart, RunWaiting } from '../../executor-api/local.ts'
-import type { RanOn } from '../../protocol/api/exec-target.ts'
+import type { LocalExecutor, LocalOutcome, LocalRunHandle, LocalRunEvent, LocalRunRequest, RunWaiting } from '../../executor-api/local.ts'
+import type { RanOnJson } from '../../protocol/api/exec-target.ts'
 import { CONSOLE_GRACE_MS, CONSOLE_TERMINAL, type ConsoleRequest } from '../../protocol/console/messages.ts'
 import { type RecordedOutput, TranscriptOutput } from '../../protocol/console/transcript.ts'
 import { leftBehindText } from '../../protocol/left-behind.ts'
 import type { ExecutorSessions } from '../executor-sessions.ts'
-import { nameText, wordsText } from './entry-text.ts'
+import { nameText, wordsText } from './transcript-text.ts'
 import type { ConsoleScreen, ShownEnd } from './screen.ts'
 
 /** What is kept of a run's output, which is bounded: for its agent without what a terminal obeys, and as it came. */
-export class RunOutput {
+export class ConsoleRunOutput {
   readonly #clock: Clock
   readonly #began: number
   readonly #decoder = new TextDecoder('utf-8', { ignoreBOM: true })
@@ -53,18 +53,18 @@ export class RunOutput {
 }
 
 /** How a command ended, as its client is told. */
-export interface RunEnd extends ShownEnd {
+export interface ConsoleRunEnd extends ShownEnd {
   /** What is behind `error`, for a human. */
   readonly message: string | null
   /** Null: it did not run, or the configuration does not choose among hosts. */
-  readonly ranOn: RanOn | null
+  readonly ranOn: RanOnJson | null
 }
 
 export interface ConsoleRunComponents {
   readonly executor: Pick<LocalExecutor, 'start'>
   readonly sessions: ExecutorSessions
   readonly clock: Clock
-  readonly screen: Pick<ConsoleScreen, 'output' | 'note'>
+  readonly screen: Pick<ConsoleScreen, 'output' | 'record'>
 }
 
 const TERMINAL = { ...CONSOLE_TERMINAL, raw: true } as const
@@ -76,24 +76,24 @@ const SIGTERM = 15
 
 /** One command of an agent, from its start to what its client is told. */
 export class ConsoleRun {
-  readonly output: RunOutput
+  readonly output: ConsoleRunOutput
   readonly #components: ConsoleRunComponents
   readonly #n: number
   readonly #request: ConsoleRequest
-  #run: LocalRun | null = null
+  #run: LocalRunHandle | null = null
   #aborted = false
   /** Aborted with it: nobody is asked any more whether it may begin. */
   readonly #leaving = new AbortController()
   #timedOut = false
   #descendantsEnded: number | null = null
-  #ranOn: RanOn | null = null
+  #ranOn: RanOnJson | null = null
   #killTimer: Timer | null = null
 
   constructor(components: ConsoleRunComponents, init: { readonly n: number; readonly request: ConsoleRequest }) {
     this.#components = components
     this.#n = init.n
     this.#request = init.request
-    this.output = new RunOutput(components)
+    this.output = new ConsoleRunOutput(components)
   }
 
   /** Processes that the command left running and that were ended with it; null: there were none. */
@@ -110,7 +110,7 @@ export class ConsoleRun {
   }
 
   /** Runs it to its end. Never throws. */
-  async run(): Promise<RunEnd> {
+  async run(): Promise<ConsoleRunEnd> {
     const began = this.#components.clock.monotonic()
     const took = (): number => Math.max(0, Math.round(this.#components.clock.monotonic() - began))
     try {
@@ -143,7 +143,7 @@ export class ConsoleRun {
     return run.ended
   }
 
-  #start(session: string): RunStart {
+  #start(session: string): LocalRunRequest {
     const { exec, dir, envs, stdin, timeout_ms, clear_env, whoami, wish } = this.#request
     return {
       session,
@@ -167,7 +167,7 @@ export class ConsoleRun {
 
   #waits(question: string): void {
     const { whoami, exec } = this.#request
-    this.#components.screen.note(`${nameText(whoami)} waits for an approval of ${wordsText(exec)}: x0x approvals approve ${question}`)
+    this.#components.screen.record(`${nameText(whoami)} waits for an approval of ${wordsText(exec)}: x0x approvals approve ${question}`)
   }
 
   #take(event: LocalRunEvent): void {
@@ -184,7 +184,7 @@ export class ConsoleRun {
 
   #left(count: number | null): void {
     this.#descendantsEnded = count
-    if (count !== null) this.#components.screen.note(leftBehindText(count))
+    if (count !== null) this.#components.screen.record(leftBehindText(count))
   }
 
   #end(): void {
@@ -203,7 +203,7 @@ export class ConsoleRun {
     this.#killTimer ??= this.#components.clock.setTimeout(() => this.#run?.signal('KILL'), CONSOLE_GRACE_MS)
   }
 
-  #endOf(outcome: LocalOutcome | null, duration_ms: number): RunEnd {
+  #endOf(outcome: LocalOutcome | null, duration_ms: number): ConsoleRunEnd {
     const aborted = this.#aborted ? ('aborted' as const) : null
     const ranOn = this.#ranOn
     if (outcome === null) {
@@ -220,7 +220,7 @@ export class ConsoleRun {
 }
 
 /** What refuses a run before there is one: a program that is not there is its own thing, a directory is not. */
-const notRun = (error: unknown, { exec: [name = ''] }: ConsoleRequest): Omit<RunEnd, 'duration_ms'> => {
+const notRun = (error: unknown, { exec: [name = ''] }: ConsoleRequest): Omit<ConsoleRunEnd, 'duration_ms'> => {
   const missing = isAppError(error, 'file_not_found') && error.data['argv0'] === name && error.data['why'] !== 'not_executable'
   return {
     exit: EXIT_NOT_RUN,

@@ -1,7 +1,7 @@
 import { type Clock, within } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
-import { Turnstile } from '../../base/semaphore.ts'
-import { Waiters } from '../../base/wait-queue.ts'
+import { Semaphore } from '../../base/semaphore.ts'
+import { Condition } from '../../base/wait-queue.ts'
 import type { LocalExecutor } from '../../executor-api/local.ts'
 import {
   type ConsoleReply,
@@ -12,8 +12,8 @@ import {
 } from '../../protocol/console/messages.ts'
 import { type EndedCommand, HIDDEN_VALUE, type TranscriptEntry } from '../../protocol/console/transcript.ts'
 import { ExecutorSessions } from '../executor-sessions.ts'
-import { ConsoleRun, type RunEnd } from './console-run.ts'
-import { nameText } from './entry-text.ts'
+import { ConsoleRun, type ConsoleRunEnd } from './console-run.ts'
+import { nameText } from './transcript-text.ts'
 import type { ConsoleControls, ConsoleScreen } from './screen.ts'
 
 /** What keeps commands in the order in which they began. */
@@ -34,10 +34,10 @@ export interface ConsoleHostComponents {
 }
 
 /** Somebody who is told of commands as they end. */
-export interface Attached {
+export interface ConsoleSubscriber {
   /** `ansi`: the output as the program wrote it. */
   readonly ansi: boolean
-  tell(entry: TranscriptEntry): void
+  emit(entry: TranscriptEntry): void
 }
 
 /** To the second, as transcripts and banners have it. */
@@ -52,18 +52,18 @@ const AVAILABLE = ['exec', 'exec.input', 'pty', 'events'] as const
 
 const openingFor = (whoami: string | null) => ({ door: 'console' as const, client_name: whoami ?? '', available: AVAILABLE, target: null })
 
-const ABORTED: RunEnd = { exit: 143, error: 'aborted', message: null, duration_ms: 0, ranOn: null }
+const ABORTED: ConsoleRunEnd = { exit: 143, error: 'aborted', message: null, duration_ms: 0, ranOn: null }
 
 /** Runs the commands of all agents of one user, and tells them, the screen, the transcript and who is attached. */
 export class ConsoleHost implements ConsoleControls {
   readonly #components: ConsoleHostComponents
   /** One for each name that agents give themselves, so that the journal tells who asked. */
   readonly #sessions: ExecutorSessions
-  readonly #turns = new Turnstile({ limit: MAX_CONSOLE_RUNS })
+  readonly #turns = new Semaphore({ limit: MAX_CONSOLE_RUNS })
   readonly #paused = new Set<string>()
-  readonly #resumed = new Waiters()
+  readonly #resumed = new Condition()
   readonly #running = new Map<number, ConsoleRun>()
-  readonly #attached = new Set<Attached>()
+  readonly #attached = new Set<ConsoleSubscriber>()
   readonly #stopping = new AbortController()
   readonly #working = new Set<Promise<unknown>>()
   #screen!: ConsoleScreen
@@ -98,7 +98,7 @@ export class ConsoleHost implements ConsoleControls {
 
   resume(whoami: string): void {
     this.#paused.delete(whoami)
-    this.#resumed.wake()
+    this.#resumed.notifyAll()
   }
 
   stop(): void {
@@ -112,7 +112,7 @@ export class ConsoleHost implements ConsoleControls {
   }
 
   /** Answers what detaches; null where as many are attached as may be. */
-  attach(one: Attached): (() => void) | null {
+  attach(one: ConsoleSubscriber): (() => void) | null {
     if (this.#attached.size >= MAX_CONSOLE_ATTACHED) return null
     this.#attached.add(one)
     return () => this.#attached.delete(one)
@@ -139,12 +139,12 @@ export class ConsoleHost implements ConsoleControls {
   /** Its agent may have been paused while it waited for its turn: that turn is another's then. Throws the signal's reason. */
   async #enter(whoami: string, signal: AbortSignal): Promise<() => void> {
     for (;;) {
-      if (this.#paused.has(whoami)) this.#screen.note(`${nameText(whoami)} is paused: a command of it waits`)
+      if (this.#paused.has(whoami)) this.#screen.record(`${nameText(whoami)} is paused: a command of it waits`)
       while (this.#paused.has(whoami)) {
-        await this.#resumed.wait({ clock: this.#components.clock, timeoutMs: null, signal })
+        await this.#resumed.waitAtMost({ clock: this.#components.clock, timeoutMs: null, signal })
         signal.throwIfAborted()
       }
-      const leave = await this.#turns.enter(signal)
+      const leave = await this.#turns.acquire(signal)
       if (!this.#paused.has(whoami)) return leave
       leave()
     }
@@ -162,7 +162,7 @@ export class ConsoleHost implements ConsoleControls {
     this.#running.set(n, run)
     const { whoami, dir, exec: argv, timeout_ms } = request
     if (signal.aborted) abort()
-    this.#screen.begin({ n, whoami, dir, argv, timeout_ms, started_at: timeOf(startedAt) })
+    this.#screen.start({ n, whoami, dir, argv, timeout_ms, started_at: timeOf(startedAt) })
     const work = run.run()
     this.#hold(work)
     const end = await work
@@ -184,7 +184,7 @@ export class ConsoleHost implements ConsoleControls {
       ...(end.ranOn && { ran_on: end.ranOn }),
       ...left,
     }
-    this.#tell(command, run)
+    this.#emit(command, run)
     const written = transcript.end(place, command)
     this.#hold(written)
     await within(clock, TRANSCRIPT_WAIT_MS, written)
@@ -197,14 +197,14 @@ export class ConsoleHost implements ConsoleControls {
   }
 
   /** To who is attached. */
-  #tell({ startedAt, error, output, ...command }: EndedCommand, run: ConsoleRun): void {
+  #emit({ startedAt, error, output, ...command }: EndedCommand, run: ConsoleRun): void {
     const envs = Object.fromEntries(Object.keys(command.envs).map((name) => [name, HIDDEN_VALUE]))
     const entry = { ...command, envs, ...(error === null ? {} : { error }), time: timeOf(startedAt) }
-    for (const one of this.#attached) one.tell({ ...entry, output: one.ansi ? run.output.raw().text : output.text })
+    for (const one of this.#attached) one.emit({ ...entry, output: one.ansi ? run.output.raw().text : output.text })
   }
 }
 
-const replyOf = ({ exit, error, message, ranOn }: RunEnd, output: string): ConsoleReply => ({
+const replyOf = ({ exit, error, message, ranOn }: ConsoleRunEnd, output: string): ConsoleReply => ({
   exit,
   output,
   ...(error === null ? {} : { error }),

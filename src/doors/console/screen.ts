@@ -22,12 +22,12 @@ export interface ShownEnd {
 
 /** What the host says to its screen, which never holds up a run: nothing here waits, and what the screen keeps of output is its own to bound. */
 export interface ConsoleScreen {
-  begin(run: ShownRun): void
+  start(run: ShownRun): void
   /** Bytes of the run's terminal as they came; nothing after its `end`. */
   output(n: number, data: Uint8Array): void
   end(n: number, end: ShownEnd): void
   /** A line of the host's own. */
-  note(text: string): void
+  record(text: string): void
   /** Settles when everything that was given is shown. */
   close(): Promise<void>
 }

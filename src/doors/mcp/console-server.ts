@@ -7,7 +7,7 @@ import type { Clock } from '../../base/clock.ts'
 import { AppError, errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { VERSION } from '../../base/runtime.ts'
-import { Turnstile } from '../../base/semaphore.ts'
+import { Semaphore } from '../../base/semaphore.ts'
 import { type ConsoleReply, readConsoleLine } from '../../protocol/console/messages.ts'
 import { PROGRESS_MS } from '../../protocol/limits/tools.ts'
 import { nullIsAbsent } from '../null-is-absent.ts'
@@ -89,7 +89,7 @@ const requestOf = (given: unknown, whoami: string): object => {
 class ConsoleTools {
   readonly #components: ConsoleServerComponents & { readonly transport: LineTransport }
   readonly #whoami: string
-  readonly #turns = new Turnstile({ limit: MAX_CONNECTIONS })
+  readonly #turns = new Semaphore({ limit: MAX_CONNECTIONS })
 
   constructor(components: ConsoleServerComponents & { readonly transport: LineTransport }, init: { readonly whoami: string }) {
     this.#components = components
@@ -109,7 +109,7 @@ class ConsoleTools {
     const told = setInterval(() => call.progress(clock.monotonic() - began, state), PROGRESS_MS)
     let leave = (): void => undefined
     try {
-      leave = await this.#turns.enter(call.signal)
+      leave = await this.#turns.acquire(call.signal)
       state = 'it still runs'
       const reply = await caller.run(request, call.signal)
       // Its turn lasts until the answer is made: as many replies are held at once, and no more.

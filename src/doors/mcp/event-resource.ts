@@ -2,7 +2,7 @@ import { type McpServer, ProtocolError, ProtocolErrorCode, type ReadResourceResu
 import type { Clock } from '../../base/clock.ts'
 import { TerminalFilter } from '../../base/terminal-text.ts'
 import { shown } from '../../base/visible-text.ts'
-import { Waiters } from '../../base/wait-queue.ts'
+import { Condition } from '../../base/wait-queue.ts'
 import type { LifecycleLog } from '../../protocol/events/event-log.ts'
 import { type LifecycleEvent, lifecycleTextWithTail } from '../../protocol/events/lifecycle.ts'
 import { EVENTS_TOLD_MS, MAX_EVENTS_AT_ONCE, MAX_EVENTS_TEXT } from '../../protocol/limits/events.ts'
@@ -77,12 +77,12 @@ export class EventResource {
     server.registerResource('events_since', template, later, async (uri, { n }) => contents(uri.href, this.#since(n)))
     const listener = { server, isWanted: isModern }
     if (!isModern) this.#takeSubscriptions(listener)
-    void this.#tell(listener).catch(() => undefined)
+    void this.#emit(listener).catch(() => undefined)
   }
 
   #newest(): string[] {
     const { log } = this.#components
-    const { events } = log.look(null, 0, Number.MAX_SAFE_INTEGER)
+    const { events } = log.readSince(null, 0, Number.MAX_SAFE_INTEGER)
     const texts = fitting(events.toReversed()).toReversed()
     const left = log.last - texts.length
     const note = left === 0 ? '' : `Events up to ${left} are left out; ${EVENTS_URI}/since/0 begins with the oldest that are kept.`
@@ -93,7 +93,7 @@ export class EventResource {
     const { log } = this.#components
     if (typeof given !== 'string' || !/^[0-9]{1,15}$/.test(given))
       throw new ProtocolError(ProtocolErrorCode.InvalidParams, `${EVENTS_URI}/since/N: N is the number of an event`)
-    const { events, droppedThrough } = log.look(null, Number(given), MAX_EVENTS_AT_ONCE)
+    const { events, droppedThrough } = log.readSince(null, Number(given), MAX_EVENTS_AT_ONCE)
     const texts = fitting(events)
     const last = events[texts.length - 1]?.n ?? log.last
     const gone = droppedThrough === null ? '' : `Events up to ${droppedThrough} are not kept any more.`
@@ -116,16 +116,16 @@ export class EventResource {
   }
 
   /** Says that there is news, and not again for a while, and not before the client takes what there is: however much happens, it costs little. */
-  async #tell(listener: Listener): Promise<void> {
+  async #emit(listener: Listener): Promise<void> {
     const { log, clock, room, ended: signal } = this.#components
-    const pause = new Waiters()
+    const pause = new Condition()
     for (let told = log.last; !signal.aborted;) {
       if (log.last === told) await log.wait({ clock, timeoutMs: null, signal })
       await room(signal)
       told = log.last
       if (!listener.isWanted || signal.aborted) continue
       await listener.server.server.sendResourceUpdated({ uri: EVENTS_URI })
-      await pause.wait({ clock, timeoutMs: EVENTS_TOLD_MS, signal })
+      await pause.waitAtMost({ clock, timeoutMs: EVENTS_TOLD_MS, signal })
     }
   }
 }

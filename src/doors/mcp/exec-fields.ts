@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import { ASKS, HOSTS, SECURITIES } from '../../protocol/desk/question.ts'
+import { ASKS, HOSTS, SECURITIES } from '../../protocol/desk/approval-request.ts'
 import { MAX_PATH } from '../../protocol/limits/rexd.ts'
 import {
   DEFAULT_STDERR_BYTES,

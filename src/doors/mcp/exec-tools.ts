@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { AppError } from '../../base/errors.ts'
-import { type RunWish, wishOf } from '../../protocol/api/exec-target.ts'
+import { type ExecPreference, preferenceOf } from '../../protocol/api/exec-target.ts'
 import { commandSize } from '../../protocol/api/rules.ts'
 import { MAX_COMMAND_JSON } from '../../protocol/limits/daemon.ts'
 import { DEFAULT_STDERR_BYTES, DEFAULT_STDOUT_BYTES, STATUS_STDERR_BYTES } from '../../protocol/limits/tools.ts'
@@ -8,7 +8,7 @@ import type { ToolRequest } from '../tools/tool-request.ts'
 import type { ExecOperation } from '../tools/tool-result.ts'
 import type { View } from '../tools/tool-run.ts'
 import { EXEC_FIELDS, RESULT, STDIN_FIELD, VIEW_FIELDS } from './exec-fields.ts'
-import { type Answer, type Tool, type ToolCall, type ToolContext, tool } from './tool.ts'
+import { type DeferredAnswer, type McpTool, type ToolCall, type ToolContext, tool } from './tool.ts'
 import { answerOnceDue } from './wait-for.ts'
 
 /** A command may do anything that the configuration lets it. */
@@ -27,10 +27,10 @@ interface ExecInput {
   readonly max_stdout_bytes?: number | undefined
   readonly max_stderr_bytes?: number | undefined
   readonly stdin?: string | undefined
-  readonly host?: RunWish['host'] | undefined
+  readonly host?: ExecPreference['host'] | undefined
   readonly node?: string | undefined
-  readonly security?: RunWish['security'] | undefined
-  readonly ask?: RunWish['ask'] | undefined
+  readonly security?: ExecPreference['security'] | undefined
+  readonly ask?: ExecPreference['ask'] | undefined
 }
 
 /** What an operation shows of a run, where its caller names nothing. */
@@ -60,7 +60,7 @@ const requestOf = (operation: ExecOperation, input: ExecInput): ToolRequest => {
       `args: ${bytes} bytes as JSON with the command, where ${MAX_COMMAND_JSON} are allowed; give the rest by stdin`,
     )
   const detach = detaches(input)
-  const wish = wishOf(input)
+  const wish = preferenceOf(input)
   if (wish !== null && target !== null) throw new AppError('bad_request', 'target: with host = "node" and node, or by itself; not both')
   const asked = {
     operation,
@@ -76,12 +76,12 @@ const requestOf = (operation: ExecOperation, input: ExecInput): ToolRequest => {
   return wish === null ? asked : { ...asked, wish }
 }
 
-const run = async (operation: ExecOperation, input: ExecInput, context: ToolContext, call: ToolCall): Promise<Answer> => {
-  const one = context.runs.begin(requestOf(operation, input), input.idempotency_key ?? null)
+const run = async (operation: ExecOperation, input: ExecInput, context: ToolContext, call: ToolCall): Promise<DeferredAnswer> => {
+  const one = context.runs.start(requestOf(operation, input), input.idempotency_key ?? null)
   return answerOnceDue(one, viewOf(operation, input), { context, call, withinMs: input.answer_within_ms, cancels: true })
 }
 
-export const execStatus: Tool = tool({
+export const execStatus: McpTool = tool({
   name: 'exec_status',
   title: 'Did it work?',
   description:
@@ -93,7 +93,7 @@ export const execStatus: Tool = tool({
   call: async (input, context, call) => run('exec_status', input, context, call),
 })
 
-export const execCapture: Tool = tool({
+export const execCapture: McpTool = tool({
   name: 'exec_capture',
   title: 'Run and read',
   description: 'Runs a command and gives its output, bounded. Use it when you have to read what the command prints.',
@@ -104,7 +104,7 @@ export const execCapture: Tool = tool({
   call: async (input, context, call) => run('exec_capture', input, context, call),
 })
 
-export const execWithInput: Tool = tool({
+export const execWithInput: McpTool = tool({
   name: 'exec_with_input',
   title: 'Run with input',
   description:
@@ -116,7 +116,7 @@ export const execWithInput: Tool = tool({
   call: async (input, context, call) => run('exec_with_input', input, context, call),
 })
 
-export const execCommand: Tool = tool({
+export const execCommand: McpTool = tool({
   name: 'exec',
   title: 'Run (for compatibility)',
   description:

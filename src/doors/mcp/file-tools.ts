@@ -12,7 +12,7 @@ import { RESULTS, type Result, type SessionGrant } from '../../protocol/rexd/res
 import { toBase64, unfinished } from '../../protocol/text.ts'
 import { contentBytes } from '../content-bytes.ts'
 import { zodOf } from '../zod-of.ts'
-import { type Tool, type ToolCall, type ToolContext, tool } from './tool.ts'
+import { type McpTool, type ToolCall, type ToolContext, tool } from './tool.ts'
 
 /** A look at files changes nothing, and only this host has them. */
 export const LOOKS = { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false }
@@ -138,7 +138,7 @@ const partOf = (data: Uint8Array, { truncated }: Part, encoding: 'utf8' | 'base6
   return { content, bytes: whole.length, invalid_utf8: invalidUtf8, altered }
 }
 
-export const readFileTool: Tool = tool({
+export const readFileTool: McpTool = tool({
   name: 'read_file',
   title: 'Read a file',
   description: `Reads a file, or a part of it from a byte on: ${DEFAULT_READ_BYTES} bytes unless told, and next_offset where it goes on.`,
@@ -176,7 +176,7 @@ export const readFileTool: Tool = tool({
   },
 })
 
-export const listDirectoryTool: Tool = tool({
+export const listDirectoryTool: McpTool = tool({
   name: 'list_directory',
   title: 'List a directory',
   description: 'Names, types and sizes of what stands in a directory, or in its whole tree. Links are entries and are not followed.',
@@ -202,7 +202,7 @@ export const listDirectoryTool: Tool = tool({
   },
 })
 
-export const globFilesTool: Tool = tool({
+export const globFilesTool: McpTool = tool({
   name: 'glob_files',
   title: 'Find files by name',
   description: 'Paths that fit a pattern: * any characters of a name, ? one, [a-z] a set, {a,b} either, ** any directories or none.',
@@ -228,7 +228,7 @@ export const globFilesTool: Tool = tool({
   },
 })
 
-export const statFileTool: Tool = tool({
+export const statFileTool: McpTool = tool({
   name: 'stat_file',
   title: 'Is it there?',
   description:
@@ -246,7 +246,7 @@ export const statFileTool: Tool = tool({
   },
 })
 
-export const writeFileTool: Tool = tool({
+export const writeFileTool: McpTool = tool({
   name: 'write_file',
   title: 'Write a file',
   description: 'Makes a file, or with mode "replace" or "append" writes one that is there. To change a part of a file, use edit_file.',
@@ -273,7 +273,7 @@ export const writeFileTool: Tool = tool({
   },
 })
 
-export const editFileTool: Tool = tool({
+export const editFileTool: McpTool = tool({
   name: 'edit_file',
   title: 'Change a part of a file',
   description: 'Puts a text in the place of another in a UTF-8 file. old_string must stand in it exactly once, or replace_all be true.',
@@ -297,7 +297,7 @@ export const editFileTool: Tool = tool({
   },
 })
 
-export const applyPatchTool: Tool = tool({
+export const applyPatchTool: McpTool = tool({
   name: 'apply_patch',
   title: 'Change several files',
   description:

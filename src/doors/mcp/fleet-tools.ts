@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { AppError } from '../../base/errors.ts'
-import type { MeantTarget } from '../../executor-api/local.ts'
-import { wishOf } from '../../protocol/api/exec-target.ts'
+import type { MatchedTarget } from '../../executor-api/local.ts'
+import { preferenceOf } from '../../protocol/api/exec-target.ts'
 import { failuresAllowed } from '../../protocol/api/fanout.ts'
 import { commandSize } from '../../protocol/api/rules.ts'
 import { count, flag, number, oneOf, text, texts } from '../../protocol/json-table.ts'
@@ -17,14 +17,14 @@ import {
   MAX_FLEET_STDIN,
   MAX_FLEET_TOTAL,
   MAX_FLEET_VIEW,
-  MAX_FLEET_WORDS,
+  MAX_HOST_TERMS,
   MAX_FLEET_WORD_BYTES,
 } from '../../protocol/limits/fleet.ts'
 import { MAX_TOOL_SECONDS } from '../../protocol/limits/tools.ts'
-import { FLEET_RESULT, type FleetRequest, type ToolFleet } from '../tools/tool-fleet.ts'
+import { FLEET_RESULT, type ToolFleetRequest, type ToolFleet } from '../tools/tool-fleet.ts'
 import { zodOf } from '../zod-of.ts'
 import { ANSWER_FIELD, EXEC_FIELDS, MODE_FIELDS, STDIN_FIELD } from './exec-fields.ts'
-import { type Answer, type Tool, type ToolCall, type ToolContext, tool } from './tool.ts'
+import { type DeferredAnswer, type McpTool, type ToolCall, type ToolContext, tool } from './tool.ts'
 import { inTime, waitForAny } from './wait-for.ts'
 
 const whole = (min: number, max: number, text: string) => z.int().min(min).max(max).describe(`a whole number: ${text}`)
@@ -33,7 +33,7 @@ const INPUT = z.strictObject({
   hosts: z
     .array(z.string().min(1).max(MAX_FLEET_WORD_BYTES))
     .min(1)
-    .max(MAX_FLEET_WORDS)
+    .max(MAX_HOST_TERMS)
     .describe(
       `whom to ask, a list of words: names, ids, node sets such as web[1-20], @group, key=value; a word behind ! leaves out. At most ${MAX_FLEET_HOSTS} hosts`,
     ),
@@ -79,7 +79,7 @@ const OUTPUT = zodOf({
 })
 
 /** Throws `bad_request` for what no schema says. */
-const requestOf = (input: z.output<typeof INPUT>): FleetRequest => {
+const requestOf = (input: z.output<typeof INPUT>): ToolFleetRequest => {
   const { hosts, command, args, stdin = '', canary, parallel, max_failures = null, deadline_seconds } = input
   const words = hosts.reduce((sum, word) => sum + Buffer.byteLength(word), 0)
   if (words > MAX_FLEET_WORD_BYTES)
@@ -92,7 +92,7 @@ const requestOf = (input: z.output<typeof INPUT>): FleetRequest => {
     throw new AppError('bad_request', `args: ${bytes} bytes as JSON with the command, where ${MAX_COMMAND_JSON} are allowed`)
   // Of how many is not known yet: whether it is a limit is.
   if (max_failures !== null) failuresAllowed(max_failures, 1)
-  const wish = wishOf(input)
+  const wish = preferenceOf(input)
   const asked = { operation: 'exec_fleet', command, args, cwd: null, target: null, env: {}, stdin: Buffer.from(stdin) }
   return {
     command: { ...asked, timeout_ms: input.timeout_seconds * 1_000, ...(wish && { wish }) },
@@ -103,7 +103,7 @@ const requestOf = (input: z.output<typeof INPUT>): FleetRequest => {
   }
 }
 
-const resultOf = (fleet: ToolFleet): Answer => {
+const resultOf = (fleet: ToolFleet): DeferredAnswer => {
   return () => {
     const { command, words } = fleet.request
     const known = fleet.result()
@@ -131,7 +131,7 @@ const placesIn = async ({ sessions }: ToolContext): Promise<number> =>
   sessions.use(null, async ({ grant }) => grant.limits.max_concurrent_sessions - FLEET_SPARE_SESSIONS)
 
 /** Whom the words mean. Throws `timeout` where the daemon has not said so by the time of an answer. */
-const meant = async (words: readonly string[], context: ToolContext, call: ToolCall): Promise<readonly MeantTarget[]> => {
+const meant = async (words: readonly string[], context: ToolContext, call: ToolCall): Promise<readonly MatchedTarget[]> => {
   const hosts = await inTime(async (signal) => context.executor.select(words, signal), context, call)
   if (hosts !== null) return hosts
   throw new AppError(
@@ -143,7 +143,7 @@ const meant = async (words: readonly string[], context: ToolContext, call: ToolC
   )
 }
 
-const begun = async (request: FleetRequest, key: string | null, context: ToolContext, call: ToolCall): Promise<ToolFleet> => {
+const begun = async (request: ToolFleetRequest, key: string | null, context: ToolContext, call: ToolCall): Promise<ToolFleet> => {
   const { fleets } = context
   const known = fleets.withKey(key, request)
   if (known !== null) return known
@@ -151,10 +151,10 @@ const begun = async (request: FleetRequest, key: string | null, context: ToolCon
   const places = await placesIn(context)
   call.signal.throwIfAborted()
   // Another call with this key may have been quicker.
-  return fleets.withKey(key, request) ?? fleets.begin(request, hosts, { key, places })
+  return fleets.withKey(key, request) ?? fleets.start(request, hosts, { key, places })
 }
 
-export const execFleet: Tool = tool({
+export const execFleet: McpTool = tool({
   name: 'exec_fleet',
   title: 'Run on many hosts',
   description:
@@ -172,7 +172,7 @@ export const execFleet: Tool = tool({
   },
 })
 
-export const execFleetWait: Tool = tool({
+export const execFleetWait: McpTool = tool({
   name: 'exec_fleet_wait',
   title: 'Wait for many hosts',
   description:

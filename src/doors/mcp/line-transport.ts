@@ -10,8 +10,8 @@ import type { Readable, Writable } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
 import type { Clock } from '../../base/clock.ts'
 import { AppError, ERROR_TABLE } from '../../base/errors.ts'
-import { Turnstile } from '../../base/semaphore.ts'
-import { Waiters } from '../../base/wait-queue.ts'
+import { Semaphore } from '../../base/semaphore.ts'
+import { Condition } from '../../base/wait-queue.ts'
 import { MAX_MCP_BACKLOG, MAX_MCP_CALLS, MAX_MCP_CALL_BYTES, MAX_MCP_MESSAGE } from '../../protocol/limits/tools.ts'
 import { type Line, LineSplitter, jsonText } from '../../protocol/lines.ts'
 import { SkippedId } from '../../protocol/skipped-id.ts'
@@ -64,9 +64,9 @@ export class LineTransport implements Transport {
   readonly #output: Writable
   /** Of the message that is too long and not kept. */
   readonly #skipped = new SkippedId()
-  readonly #drained = new Waiters()
-  readonly #idle = new Waiters()
-  readonly #answers = new Turnstile({ limit: MAX_ANSWERS })
+  readonly #drained = new Condition()
+  readonly #idle = new Condition()
+  readonly #answers = new Semaphore({ limit: MAX_ANSWERS })
   readonly #calls = new Map<RequestId, InFlight>()
   readonly #batches = new Batches()
   /** The client and we agreed on a version of the protocol that has batches. */
@@ -96,7 +96,7 @@ export class LineTransport implements Transport {
   async start(): Promise<void> {
     const gone = (): void => void this.close()
     this.#output.on('error', gone).on('close', gone)
-    this.#output.on('drain', () => this.#drained.wake())
+    this.#output.on('drain', () => this.#drained.notifyAll())
     this.#read().then(this.#ended.resolve, this.#ended.resolve)
   }
 
@@ -114,7 +114,7 @@ export class LineTransport implements Transport {
     this.#closed = true
     this.#input.destroy()
     for (const id of this.#calls.keys()) this.#settle(id)
-    this.#drained.wake()
+    this.#drained.notifyAll()
     this.#ended.resolve()
     this.onclose?.()
   }
@@ -134,7 +134,7 @@ export class LineTransport implements Transport {
 
   /** Resolves when the answer to this call may be made; only a few are at once, and none while others wait for their reader. Throws the signal's reason. */
   async answering(id: RequestId, signal: AbortSignal): Promise<void> {
-    const leave = await this.#answers.enter(signal)
+    const leave = await this.#answers.acquire(signal)
     const call = this.#calls.get(id)
     if (call === undefined) return leave()
     call.leave = leave
@@ -144,13 +144,13 @@ export class LineTransport implements Transport {
 
   /** Resolves when the client has read most of what was written. */
   async room(signal: AbortSignal): Promise<void> {
-    while (this.#isBehind && !signal.aborted) await this.#drained.wait({ clock: this.#clock, timeoutMs: null, signal })
+    while (this.#isBehind && !signal.aborted) await this.#drained.waitAtMost({ clock: this.#clock, timeoutMs: null, signal })
     signal.throwIfAborted()
   }
 
   /** Resolves when everything that was asked is answered, and taken. */
   async settled(): Promise<void> {
-    while (this.#isAsked) await this.#idle.next()
+    while (this.#isAsked) await this.#idle.wait()
     while (!this.#closed && this.#output.writableLength > 0) await new Promise<void>((resolve) => this.#output.write('', () => resolve()))
   }
 
@@ -171,7 +171,7 @@ export class LineTransport implements Transport {
         taken += 1
         // What needs no waiting is answered in this turn.
         if (taken % MESSAGES_AT_ONCE === 0) await setImmediate()
-        while (this.#isBehind) await this.#drained.next()
+        while (this.#isBehind) await this.#drained.wait()
       }
     }
     const rest = lines.rest()
@@ -262,7 +262,7 @@ export class LineTransport implements Transport {
     this.#bytes -= call.bytes
     if (call.stays) this.#staying -= 1
     call.leave?.()
-    if (!this.#isAsked) this.#idle.wake()
+    if (!this.#isAsked) this.#idle.notifyAll()
   }
 }
 

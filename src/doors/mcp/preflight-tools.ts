@@ -8,7 +8,7 @@ import { MAX_NAME } from '../../protocol/limits/wire.ts'
 import { shownNext } from '../tools/run-end.ts'
 import { LAUNCH_ERROR, type ToolAnswer } from '../tools/tool-result.ts'
 import { zodOf } from '../zod-of.ts'
-import { type Tool, type ToolCall, type ToolContext, tool } from './tool.ts'
+import { type McpTool, type ToolCall, type ToolContext, tool } from './tool.ts'
 import { inTime } from './wait-for.ts'
 
 const targetField = (text: string) => z.string().min(1).max(MAX_NAME).optional().describe(text)
@@ -46,7 +46,11 @@ const lookupAnswer = (command: string, lookup: CommandLookup, duration_ms: numbe
 }
 
 /** What a target tells of a program: which commands that begin with it it allows us. */
-const toldBy = (target: string, command: string, asked: Asked<RulesJson>): { readonly isAllowed: boolean; readonly detail: string } => {
+const toldBy = (
+  target: string,
+  command: string,
+  asked: PreflightInput<RulesJson>,
+): { readonly isAllowed: boolean; readonly detail: string } => {
   if ('problem' in asked) {
     const { message, next } = asked.problem
     return { isAllowed: false, detail: `${UNTOLD}, and was not reached: ${[message, next ?? []].flat().join('; ')}` }
@@ -60,7 +64,7 @@ const toldBy = (target: string, command: string, asked: Asked<RulesJson>): { rea
   return { isAllowed: true, detail: shown(`${UNTOLD}; ${target} allows: ${commands.slice(0, MAX_COMMANDS).join(', ')}${more}`) }
 }
 
-const answerOfTarget = (command: string, target: string, asked: Asked<RulesJson>, duration_ms: number): ToolAnswer => {
+const answerOfTarget = (command: string, target: string, asked: PreflightInput<RulesJson>, duration_ms: number): ToolAnswer => {
   const { isAllowed, detail } = toldBy(target, command, asked)
   const about = { success: false, operation: 'which_command', command, args: [], cwd: null, duration_ms, found: null }
   const nothing = { path: null, real_path: null, symlink_followed: null, executable: null, searched: null }
@@ -69,17 +73,19 @@ const answerOfTarget = (command: string, target: string, asked: Asked<RulesJson>
 }
 
 /** What a target was asked: its answer, or why there is none. */
-type Asked<T> = { readonly value: T } | { readonly problem: { readonly code: string; readonly message: string; readonly next?: string } }
+type PreflightInput<T> =
+  | { readonly value: T }
+  | { readonly problem: { readonly code: string; readonly message: string; readonly next?: string } }
 
 /** Mistakes of who asks; whatever else keeps a target from answering is an answer. */
 const MISTAKES = ['bad_request', 'unknown_agent', 'ambiguous_agent'] as const
 
 /** Asks a target, until the call is to be answered. Throws what is a mistake of the caller. */
-const askTarget = async <T>(ask: (signal: AbortSignal) => Promise<T>, context: ToolContext, call: ToolCall): Promise<Asked<T>> => {
-  const answered = async (signal: AbortSignal): Promise<Asked<T>> =>
+const askTarget = async <T>(ask: (signal: AbortSignal) => Promise<T>, context: ToolContext, call: ToolCall): Promise<PreflightInput<T>> => {
+  const answered = async (signal: AbortSignal): Promise<PreflightInput<T>> =>
     ask(signal).then(
-      (value): Asked<T> => ({ value }),
-      (error: unknown): Asked<T> => {
+      (value): PreflightInput<T> => ({ value }),
+      (error: unknown): PreflightInput<T> => {
         if (!isAppError(error) || MISTAKES.some((code) => error.code === code)) throw error
         return { problem: { code: error.code, message: shown(error.message), ...shownNext(error) } }
       },
@@ -88,7 +94,7 @@ const askTarget = async <T>(ask: (signal: AbortSignal) => Promise<T>, context: T
   return answer ?? { problem: { code: 'timeout', message: `nothing is known after ${context.answerWithinMs} ms` } }
 }
 
-export const whichCommand: Tool = tool({
+export const whichCommand: McpTool = tool({
   name: 'which_command',
   title: 'Is this program there?',
   description:
@@ -135,7 +141,7 @@ export const whichCommand: Tool = tool({
   },
 })
 
-export const checkHost: Tool = tool({
+export const checkHost: McpTool = tool({
   name: 'check_host',
   title: 'Does it answer?',
   description:

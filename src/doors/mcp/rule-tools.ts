@@ -9,11 +9,11 @@ import { type RuleCommand, type RuleSlot, TargetRules, type TargetRulesComponent
 import { EXEC_FIELDS, RESULT, VIEW_FIELDS } from './exec-fields.ts'
 import { viewOf } from './exec-tools.ts'
 import { execKill, execList, execOutput, execWait } from './run-tools.ts'
-import { type Answer, type Tool, type ToolCall, type ToolContext, tool } from './tool.ts'
+import { type DeferredAnswer, type McpTool, type ToolCall, type ToolContext, tool } from './tool.ts'
 import { answerOnceDue } from './wait-for.ts'
 
 /** They go on with a command, however it was started. */
-const GO_ON: readonly Tool[] = [execWait, execOutput, execKill, execList]
+const GO_ON: readonly McpTool[] = [execWait, execOutput, execKill, execList]
 const REFRESH = 'rules_refresh'
 /** Characters of an argv, and of a title, that are told. */
 const MAX_SHOWN_ARGV = 600
@@ -79,7 +79,7 @@ const inputOf = ({ rule, slots }: RuleCommand) => {
 }
 
 /** A command that a target allows: its caller fills slots and writes no argv. */
-const ruleTool = (command: RuleCommand, rules: TargetRules): Tool => {
+const ruleTool = (command: RuleCommand, rules: TargetRules): McpTool => {
   const { name, rule } = command
   const { target } = rules
   return tool<RuleInput>({
@@ -98,10 +98,10 @@ const run = async (
   command: RuleCommand,
   rules: TargetRules,
   { input, context, call }: { readonly input: RuleInput; readonly context: ToolContext; readonly call: ToolCall },
-): Promise<Answer> => {
+): Promise<DeferredAnswer> => {
   const [program = '', ...args] = command.fill(input)
   const request = { operation: 'exec_rule', command: program, args, cwd: null, target: rules.target, env: {}, stdin: new Uint8Array(0) }
-  const one = context.runs.begin({ ...request, timeout_ms: input.timeout_seconds * 1_000 }, input.idempotency_key ?? null)
+  const one = context.runs.start({ ...request, timeout_ms: input.timeout_seconds * 1_000 }, input.idempotency_key ?? null)
   const view = viewOf('exec_rule', input)
   // It said otherwise before: its rules may have changed.
   void one.ended.then(() => one.result(view).denial_reason !== null && rules.refresh())
@@ -116,7 +116,7 @@ const REFRESHED = z.strictObject({
   problem: z.string().nullable().describe('why the target did not answer; the tools are those of its last answer'),
 })
 
-const refreshTool = (rules: TargetRules): Tool =>
+const refreshTool = (rules: TargetRules): McpTool =>
   tool({
     name: REFRESH,
     title: `Ask ${rules.target} again`,
@@ -139,8 +139,8 @@ const refreshTool = (rules: TargetRules): Tool =>
 export class RuleTools {
   readonly rules: TargetRules
   /** Of this server whatever the target says. */
-  readonly fixed: readonly Tool[]
-  #tools: readonly Tool[] = []
+  readonly fixed: readonly McpTool[]
+  #tools: readonly McpTool[] = []
   #made: TargetRules['known']['commands'] = []
 
   constructor(components: TargetRulesComponents, target: string) {
@@ -150,7 +150,7 @@ export class RuleTools {
   }
 
   /** The same objects until they change. */
-  get tools(): readonly Tool[] {
+  get tools(): readonly McpTool[] {
     const { commands } = this.rules.known
     if (commands !== this.#made) {
       this.#made = commands

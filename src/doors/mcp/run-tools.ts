@@ -1,12 +1,13 @@
+import { OUTPUT_NAMES } from '../../protocol/reasons.ts'
 import * as z from 'zod'
 import { shellWords } from '../../base/format.ts'
 import { DEFAULT_STDOUT_BYTES, MAX_LISTED_RUNS, MAX_VIEW_BYTES, MIN_PART_BYTES } from '../../protocol/limits/tools.ts'
-import { OUTPUT_PART, RUN_STATES, answerOf } from '../tools/tool-result.ts'
-import { STREAMS, type ToolRun } from '../tools/tool-run.ts'
+import { TOOL_OUTPUT_PART, TOOL_RUN_STATES, answerOf } from '../tools/tool-result.ts'
+import { type ToolRun } from '../tools/tool-run.ts'
 import { zodOf } from '../zod-of.ts'
 import { ANSWER_FIELD, RESULT, VIEW_FIELDS } from './exec-fields.ts'
 import { viewOf } from './exec-tools.ts'
-import { type Tool, tool } from './tool.ts'
+import { type McpTool, tool } from './tool.ts'
 import { answerOnceDue, waitFor } from './wait-for.ts'
 
 /** A look at a run changes nothing. */
@@ -19,7 +20,7 @@ const AS_BEGUN = 'a whole number of bytes, as of the tool that began it'
 /** Characters of a command line in a list. */
 const MAX_SHOWN_COMMAND = 200
 
-export const execWait: Tool = tool({
+export const execWait: McpTool = tool({
   name: 'exec_wait',
   title: 'Wait for a run',
   description:
@@ -39,7 +40,7 @@ export const execWait: Tool = tool({
   },
 })
 
-export const execOutput: Tool = tool({
+export const execOutput: McpTool = tool({
   name: 'exec_output',
   title: 'Read more of the output',
   description:
@@ -47,7 +48,7 @@ export const execOutput: Tool = tool({
   use: null,
   input: z.strictObject({
     ...RUN_ID,
-    stream: z.enum(STREAMS).default('stdout').describe('one of stdout, stderr (default stdout)'),
+    stream: z.enum(OUTPUT_NAMES).default('stdout').describe('one of stdout, stderr (default stdout)'),
     from: z.int().min(0).default(0).describe('a whole number: the offset in bytes of the text (default 0)'),
     max_bytes: z
       .int()
@@ -56,7 +57,7 @@ export const execOutput: Tool = tool({
       .default(DEFAULT_STDOUT_BYTES)
       .describe(`a whole number: the most bytes that come back (default ${DEFAULT_STDOUT_BYTES})`),
   }),
-  output: zodOf(OUTPUT_PART),
+  output: zodOf(TOOL_OUTPUT_PART),
   annotations: LOOKS,
   call: async ({ run_id, stream, from, max_bytes }, { runs }) => {
     const run = runs.get(run_id)
@@ -67,7 +68,7 @@ export const execOutput: Tool = tool({
   },
 })
 
-export const execKill: Tool = tool({
+export const execKill: McpTool = tool({
   name: 'exec_kill',
   title: 'End a run',
   description:
@@ -117,7 +118,7 @@ const listed = (run: ToolRun, waitingBefore: number | null) => {
   }
 }
 
-export const execList: Tool = tool({
+export const execList: McpTool = tool({
   name: 'exec_list',
   title: 'List the runs',
   description: 'Lists the commands that were begun in this session and wait, run, or ended a short time ago, the newest first.',
@@ -130,7 +131,7 @@ export const execList: Tool = tool({
         operation: z.string(),
         command_line: z.string().describe('cut where it is long'),
         target: z.string().nullable(),
-        state: z.enum(RUN_STATES),
+        state: z.enum(TOOL_RUN_STATES),
         waiting_before: z.int().nullable().describe('how many begin before it'),
         exit_code: z.int().nullable(),
         signal: z.string().nullable(),

@@ -13,7 +13,7 @@ import type { LifecycleFacts } from '../../protocol/events/lifecycle.ts'
 import { LAST_ANSWERS_MS } from '../../protocol/limits/tools.ts'
 import { ExecutorSessions } from '../executor-sessions.ts'
 import { shownNext } from '../tools/run-end.ts'
-import type { RunRecorder } from '../tools/run-recorder.ts'
+import type { ToolRunRecorder } from '../tools/tool-run-recorder.ts'
 import { ToolFleets } from '../tools/tool-fleet.ts'
 import type { ToolAnswer } from '../tools/tool-result.ts'
 import { ToolRuns } from '../tools/tool-runs.ts'
@@ -21,7 +21,7 @@ import { framed } from '../tools/untrusted-frame.ts'
 import { EventResource } from './event-resource.ts'
 import { LineTransport } from './line-transport.ts'
 import type { RuleTools } from './rule-tools.ts'
-import type { Tool, ToolCall, ToolContext } from './tool.ts'
+import type { McpTool, ToolCall, ToolContext } from './tool.ts'
 
 export interface McpServerComponents extends ToolContext {
   /** Offers what became of runs. */
@@ -72,12 +72,12 @@ export const refusalOf = (error: unknown): CallToolResult => {
 }
 
 /** As schemas are told to clients; what comes is checked by the tool itself, which says more of what is wrong. */
-export const unchecked = (input: Tool['input']) => {
+export const unchecked = (input: McpTool['input']) => {
   const standard = input['~standard']
   return { '~standard': { ...standard, validate: (value: unknown) => ({ value }) } }
 }
 
-const register = (server: McpServer, tool: Tool, components: McpServerComponents): RegisteredTool => {
+const register = (server: McpServer, tool: McpTool, components: McpServerComponents): RegisteredTool => {
   const { name, title, description, input, output, annotations } = tool
   const config = { title, description, inputSchema: unchecked(input), outputSchema: output, annotations }
   return server.registerTool(name, config, async (given: unknown, context: ServerContext) => {
@@ -97,7 +97,7 @@ const register = (server: McpServer, tool: Tool, components: McpServerComponents
 
 /** What a server offers. */
 export interface McpOffer {
-  readonly tools: readonly Tool[]
+  readonly tools: readonly McpTool[]
   /** Tools that come and go; null: there are none. */
   readonly source: Pick<RuleTools, 'tools' | 'onChanged'> | null
   /** What a model is told of all of them together. */
@@ -155,7 +155,7 @@ export interface ServeMcpInit {
   readonly answerWithinMs: number
   readonly offer: McpOffer
   /** Hears what happens to runs; null: nobody records them. */
-  readonly recorder: RunRecorder | null
+  readonly recorder: ToolRunRecorder | null
 }
 
 /**

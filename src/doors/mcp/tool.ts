@@ -32,7 +32,7 @@ export interface ToolCall {
 }
 
 /** Makes an answer, once its reader takes what there is: many that wait hold no answer. */
-export type Answer = () => ToolAnswer | Promise<ToolAnswer>
+export type DeferredAnswer = () => ToolAnswer | Promise<ToolAnswer>
 
 /** A tool: all that is told of it, and what it does. */
 export interface ToolSpec<I> {
@@ -45,21 +45,21 @@ export interface ToolSpec<I> {
   readonly output: z.ZodObject
   readonly annotations: ToolAnnotations
   /** Settles when there is something to answer. It, and the answer, may throw an `AppError`, which the caller is told. */
-  call(input: I, context: ToolContext, call: ToolCall): Promise<Answer>
+  call(input: I, context: ToolContext, call: ToolCall): Promise<DeferredAnswer>
 }
 
 /** A tool whose input is its own affair: what comes is checked by it. */
-export interface Tool extends Omit<ToolSpec<unknown>, 'call' | 'input'> {
+export interface McpTool extends Omit<ToolSpec<unknown>, 'call' | 'input'> {
   readonly input: z.ZodObject
   /** Throws `bad_request`, which names each argument that is none and what belongs there. */
-  call(input: unknown, context: ToolContext, call: ToolCall): Promise<Answer>
+  call(input: unknown, context: ToolContext, call: ToolCall): Promise<DeferredAnswer>
 }
 
 /** An argument with a text that is no Unicode: whatever it is given to would get another one. Undefined: there is none. */
 const illFormed = (input: object): string | undefined =>
   Object.entries(input).find(([, value]) => [value].flat().some((one) => typeof one === 'string' && !one.isWellFormed()))?.[0]
 
-export const tool = <I extends object>(spec: ToolSpec<I>): Tool => {
+export const tool = <I extends object>(spec: ToolSpec<I>): McpTool => {
   const schema = nullIsAbsent(spec.input)
   return {
     ...spec,

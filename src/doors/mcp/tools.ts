@@ -4,10 +4,10 @@ import { applyPatchTool, editFileTool, globFilesTool, listDirectoryTool, readFil
 import { execFleet, execFleetWait } from './fleet-tools.ts'
 import { checkHost, whichCommand } from './preflight-tools.ts'
 import { execKill, execList, execOutput, execWait } from './run-tools.ts'
-import type { Tool } from './tool.ts'
+import type { McpTool } from './tool.ts'
 
 /** In the order of choice: who can use one that stands before uses it. A tool is added by its entry here, with what must be granted for it to be offered. */
-const TOOLS: readonly (readonly [needs: Capability, tool: Tool, also?: Capability])[] = [
+const TOOLS: readonly (readonly [needs: Capability, tool: McpTool, also?: Capability])[] = [
   ['exec', whichCommand],
   ['exec', checkHost],
   ['fs.read', readFileTool],
@@ -30,13 +30,13 @@ const TOOLS: readonly (readonly [needs: Capability, tool: Tool, also?: Capabilit
 ]
 
 /** The tools that a server offers whose configuration grants these. */
-export const toolsFor = (granted: ReadonlySet<Capability>): readonly Tool[] =>
+export const toolsFor = (granted: ReadonlySet<Capability>): readonly McpTool[] =>
   TOOLS.flatMap(([needs, tool, also = needs]) => (granted.has(needs) && granted.has(also) ? [tool] : []))
 
 const numbered = (lines: readonly string[]): string => lines.map((line, at) => `${at + 1}. ${line}`).join('\n')
 
 /** What a model is told of all of them together. */
-export const instructionsFor = (tools: readonly Tool[]): string => {
+export const instructionsFor = (tools: readonly McpTool[]): string => {
   const choices = tools.flatMap(({ name, use }) => (use === null ? [] : [`${name}: ${use}`]))
   return [
     'Runs programs without a shell, within what the configuration of this host and the rules of each target allow.',

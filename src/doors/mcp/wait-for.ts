@@ -1,12 +1,12 @@
 import { within } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
-import { Waiters } from '../../base/wait-queue.ts'
+import { Condition } from '../../base/wait-queue.ts'
 import { PROGRESS_MS } from '../../protocol/limits/tools.ts'
 import { answerOf } from '../tools/tool-result.ts'
 import type { ToolRun, View } from '../tools/tool-run.ts'
-import type { Answer, ToolCall, ToolContext } from './tool.ts'
+import type { DeferredAnswer, ToolCall, ToolContext } from './tool.ts'
 
-export interface WaitOptions {
+export interface ToolWait {
   readonly context: Pick<ToolContext, 'clock' | 'answerWithinMs' | 'runs' | 'isGone'>
   readonly call: ToolCall
   /** Undefined: as long as the server lets a call wait. */
@@ -43,31 +43,27 @@ export interface Awaitable {
 }
 
 /** Waits until the run has ended, until the call is to be answered, or until it is cancelled; meanwhile tells its progress. */
-export const waitFor = async (run: ToolRun, options: WaitOptions): Promise<void> =>
+export const waitFor = async (run: ToolRun, options: ToolWait): Promise<void> =>
   waitForAny(run, options, () => progressOf(run, options.context.runs.waitingBefore(run)))
 
 /** The same of anything that ends; `progress`: how far it is. */
-export const waitForAny = async (
-  run: Awaitable,
-  { context, call, withinMs, cancels }: WaitOptions,
-  progress: () => string,
-): Promise<void> => {
+export const waitForAny = async (run: Awaitable, { context, call, withinMs, cancels }: ToolWait, progress: () => string): Promise<void> => {
   const { clock, answerWithinMs, isGone } = context
   const begin = clock.monotonic()
   const due = begin + Math.min(withinMs ?? answerWithinMs, answerWithinMs)
-  const ended = new Waiters()
-  void run.ended.then(() => ended.wake())
+  const ended = new Condition()
+  void run.ended.then(() => ended.notifyAll())
   if (cancels) run.owners += 1
   for (let now = begin; !run.over && !call.signal.aborted && now < due; now = clock.monotonic()) {
     call.progress(now - begin, progress())
-    await ended.wait({ clock, timeoutMs: Math.min(due - now, PROGRESS_MS), signal: call.signal })
+    await ended.waitAtMost({ clock, timeoutMs: Math.min(due - now, PROGRESS_MS), signal: call.signal })
   }
   if (cancels) run.owners -= 1
   if (cancels && call.signal.aborted && run.owners === 0 && !isGone()) run.cancel()
 }
 
 /** As `waitFor`; answers what there is by then, also where the run is forgotten before the answer is made. */
-export const answerOnceDue = async (run: ToolRun, view: View, options: WaitOptions): Promise<Answer> => {
+export const answerOnceDue = async (run: ToolRun, view: View, options: ToolWait): Promise<DeferredAnswer> => {
   await waitFor(run, options)
   const text = { ...run.text }
   return () => answerOf(run.result(view, text))

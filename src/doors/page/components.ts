@@ -10,14 +10,14 @@ import type {
   PageJournal,
   PageJournalQuery,
   PageModes,
-  PageNews,
+  PageEvent,
   PagePeer,
   PagePolicy,
   PageRuns,
 } from '../../protocol/page.ts'
 
 /** Hears what the approval service tells an approver who has subscribed. */
-export type DeskListener = (news: PageNews) => void
+export type DeskListener = (news: PageEvent) => void
 
 /** A subscription: as long as it lives, somebody is there to be asked. */
 export interface DeskWatch {

@@ -2,7 +2,7 @@ import type { ServerResponse } from 'node:http'
 import { BoundedMap } from '../../base/bounded-collections.ts'
 import type { Clock, Timer } from '../../base/clock.ts'
 import { AppError, errorText } from '../../base/errors.ts'
-import type { Flood, PendingQuestion } from '../../protocol/desk/messages.ts'
+import type { Flood, PendingApprovalRequest } from '../../protocol/desk/messages.ts'
 import { type LifecycleEvent, runOf } from '../../protocol/events/lifecycle.ts'
 import { MAX_ASKERS, MAX_FOLLOWED_RUNS } from '../../protocol/limits/approvals.ts'
 import {
@@ -14,20 +14,20 @@ import {
   PAGE_FOLLOW_MS,
 } from '../../protocol/limits/page.ts'
 import { jsonText } from '../../protocol/lines.ts'
-import type { PageDecision, PageNews } from '../../protocol/page.ts'
+import type { PageDecision, PageEvent } from '../../protocol/page.ts'
 import type { DeskWatch, PageDesk } from './components.ts'
 
 /** How long until a desk that is gone is looked for again. */
 const AGAIN_MS = 1_000
 
-type Listener = (news: PageNews) => void
+type Listener = (news: PageEvent) => void
 
 /** Follows the desk for as long as a page is open, and not a moment longer: a desk that is followed waits for a person. */
 export class DeskFeed {
   readonly #desk: PageDesk
   readonly #clock: Clock
   readonly #listeners = new Set<Listener>()
-  readonly #questions = new Map<string, PendingQuestion>()
+  readonly #questions = new Map<string, PendingApprovalRequest>()
   readonly #floods = new BoundedMap<string, Flood>({ max: MAX_ASKERS })
   #events: { readonly event: LifecycleEvent; readonly size: number }[] = []
   #watch: DeskWatch | null = null
@@ -86,19 +86,19 @@ export class DeskFeed {
     return (await this.#asking) ?? []
   }
 
-  #hear(news: PageNews): void {
+  #hear(news: PageEvent): void {
     if (news.type === 'question') this.#questions.set(news.question.question_id, news.question)
     else if (news.type === 'settled') this.#questions.delete(news.question_id)
     else if (news.type === 'flood') this.#floods.set(news.flood.asker, news.flood)
     else if (news.type === 'event') this.#keep(news.event)
-    this.#tell(news)
+    this.#emit(news)
   }
 
-  #state(): PageNews {
+  #state(): PageEvent {
     return { type: 'desk', open: this.#watch !== null, problem: this.#problem }
   }
 
-  #tell(news: PageNews): void {
+  #emit(news: PageEvent): void {
     for (const listener of this.#listeners) listener(news)
   }
 
@@ -113,7 +113,7 @@ export class DeskFeed {
       if (trying.signal.aborted) return watch.close()
       this.#watch = watch
       this.#problem = null
-      this.#tell(this.#state())
+      this.#emit(this.#state())
       problem = await watch.ended
     } catch (error) {
       problem = errorText(error)
@@ -121,7 +121,7 @@ export class DeskFeed {
     if (trying.signal.aborted) return
     this.#forget()
     this.#problem = problem
-    this.#tell(this.#state())
+    this.#emit(this.#state())
     this.#again = this.#clock.setTimeout(() => void this.#open(), AGAIN_MS, { unref: true })
   }
 
@@ -153,13 +153,13 @@ export class DeskFeed {
 }
 
 /** Streams what the desk tells to one page, until it goes or its session is over. */
-export const streamNews = (
+export const streamEvents = (
   response: ServerResponse,
   { feed, clock, signal }: { feed: DeskFeed; clock: Clock; signal: AbortSignal },
 ): void => {
   let beat: Timer | null = null
   let unfollow = (): void => undefined
-  const write = (news: PageNews): void => {
+  const write = (news: PageEvent): void => {
     if (response.destroyed) return
     // Output is told again, and the journal has how runs ended: a page that reads slowly loses no question for them.
     const unread = response.writableLength

@@ -1,5 +1,5 @@
 import { AppError } from '../../base/errors.ts'
-import { DECISIONS } from '../../protocol/desk/question.ts'
+import { DECISIONS } from '../../protocol/desk/approval-request.ts'
 import { isHexId } from '../../protocol/ids.ts'
 import {
   type FieldTable,

@@ -15,13 +15,13 @@ import {
   PAGE_NOTES,
   PAGE_REQUEST_MS,
   PAGE_SECRET_BYTES,
-  PAGE_STRANGERS,
+  PAGE_UNLISTED,
 } from '../../protocol/limits/page.ts'
 import { jsonText } from '../../protocol/lines.ts'
 import { PAGE_PROOF_HEADER } from '../../protocol/page.ts'
-import { Unproven, addressOf, closeServer, httpRefusalOf } from '../http.ts'
+import { UnauthenticatedConnections, addressOf, closeServer, httpRefusalOf } from '../http.ts'
 import { PAGE_FILES, type PageDesk, type PageFile, type PageFiles, type PageSources } from './components.ts'
-import { DeskFeed, streamNews } from './desk-feed.ts'
+import { DeskFeed, streamEvents } from './desk-feed.ts'
 import { PAGE_CALLS, runCall } from './page-calls.ts'
 import { LOOPBACK_IP, type LoopbackServers, listenOnLoopback } from './page-listen.ts'
 import { PageLinks, type PageSession, PageSessions } from './sessions.ts'
@@ -59,7 +59,7 @@ export const sessionOf = (request: IncomingMessage, port: number, sessions: Page
 }
 
 /** The session of a call of the page itself. Throws `unauthorized`. */
-export const provenSession = (request: IncomingMessage, port: number, sessions: PageSessions): PageSession => {
+export const authenticatedSession = (request: IncomingMessage, port: number, sessions: PageSessions): PageSession => {
   const session = sessionOf(request, port, sessions)
   const proof = one(request, PAGE_PROOF_HEADER)
   if (session === null || proof === undefined || !session.isProof(proof))
@@ -159,7 +159,7 @@ export class PageServer implements Startable {
   readonly #sessions: PageSessions
   readonly #strangers: TokenBucket
   /** Every user of this host can connect: none of them keeps out who signs in, or has. */
-  readonly #unproven = new Unproven({ total: MAX_PAGE_UNPROVEN, perAddress: MAX_PAGE_UNPROVEN })
+  readonly #unproven = new UnauthenticatedConnections({ total: MAX_PAGE_UNPROVEN, perAddress: MAX_PAGE_UNPROVEN })
   readonly #noted: TokenBucket
   readonly #streams = new WeakMap<PageSession, number>()
 
@@ -171,7 +171,7 @@ export class PageServer implements Startable {
     this.#feed = new DeskFeed({ desk, clock })
     this.#links = new PageLinks({ clock })
     this.#sessions = new PageSessions({ clock })
-    this.#strangers = new TokenBucket({ clock }, PAGE_STRANGERS)
+    this.#strangers = new TokenBucket({ clock }, PAGE_UNLISTED)
     this.#noted = new TokenBucket({ clock }, PAGE_NOTES)
     this.#servers = { ip4: this.#newServer(), ip6: this.#newServer() }
   }
@@ -223,12 +223,12 @@ export class PageServer implements Startable {
       checkOrigin(request, this.host)
       await this.#route(request, response)
     } catch (error) {
-      this.#note(request, error)
+      this.#record(request, error)
       sendError(response, error)
     }
   }
 
-  #note(request: IncomingMessage, error: unknown): void {
+  #record(request: IncomingMessage, error: unknown): void {
     const refusal = httpRefusalOf(request, error)
     if ((refusal === null && isAppError(error)) || !this.#noted.take()) return
     if (refusal === null) this.#components.log.warn({ err: errorText(error) }, 'a request could not be answered')
@@ -275,12 +275,12 @@ export class PageServer implements Startable {
 
   async #call(name: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
     if (request.method !== 'POST') throw new AppError('method_not_allowed')
-    const session = provenSession(request, this.port, this.#sessions)
+    const session = authenticatedSession(request, this.port, this.#sessions)
     this.#unproven.prove(request.socket)
     checkRate(session.calls)
     const body = await readBody(request)
     // It may have ended while the body came: who has signed out decides nothing, and follows nothing.
-    provenSession(request, this.port, this.#sessions)
+    authenticatedSession(request, this.port, this.#sessions)
     if (name === 'follow') return this.#follow(session, response)
     if (name === 'here') session.touch()
     if (name === 'sign-out') session.end()
@@ -297,6 +297,6 @@ export class PageServer implements Startable {
     if (open >= MAX_SESSION_STREAMS) throw new AppError('rate_limited', 'this page is followed twice already')
     this.#streams.set(session, open + 1)
     response.once('close', () => this.#streams.set(session, (this.#streams.get(session) ?? 1) - 1))
-    streamNews(response, { feed: this.#feed, clock: this.#components.clock, signal: session.signal })
+    streamEvents(response, { feed: this.#feed, clock: this.#components.clock, signal: session.signal })
   }
 }

@@ -16,7 +16,7 @@ import { eventRoutes } from './event-routes.ts'
 import { parseJson } from './event-stream.ts'
 import { execRoutes } from './exec-routes.ts'
 import { fanoutRoutes } from './fanout.ts'
-import { HeldBodies, type HeldBody, counted } from './held-bodies.ts'
+import { RequestBodyBudget, type RequestBody, counted } from './request-bodies.ts'
 import { meshRoutes, statusRoutes } from './mesh-routes.ts'
 import { openapi } from './openapi.ts'
 import { ROUTES, type Route, type RouteKey, isPathOf, urlOf } from './routes.ts'
@@ -65,7 +65,7 @@ export interface RestAppInit extends RestInit {
 interface Bodies {
   readonly raw: WeakMap<FastifyRequest, Uint8Array>
   readonly streamed: WeakMap<FastifyRequest, StreamedBody>
-  readonly held: WeakMap<FastifyRequest, HeldBody>
+  readonly held: WeakMap<FastifyRequest, RequestBody>
   /** What a caller still sends when the answer is ready. */
   discardRest(body: StreamedBody | undefined): Promise<void>
 }
@@ -170,7 +170,7 @@ const isLines = ({ headers }: FastifyRequest): boolean => headers['content-type'
 
 /** Before a byte of a body is read: whether there is room for what it asks for, for how much of it, and for how long. */
 const addLimits = (app: FastifyInstance, components: RestComponents, definitions: Record<string, Definition>, bodies: Bodies): void => {
-  const all = new HeldBodies(components)
+  const all = new RequestBodyBudget(components)
   app.addHook('preParsing', async (request, reply, payload) => {
     definitionOf(request, definitions)?.checkRoom?.()
     const length = Number(request.headers['content-length'] ?? (request.headers['transfer-encoding'] === undefined ? 0 : Infinity))

@@ -26,7 +26,7 @@ export type RestExecutor = Pick<
   'identity' | 'snapshot' | 'query' | 'evaluateTrust' | 'operate' | 'signCard' | 'httpRefused' | 'tokens' | 'onTokens'
 >
 
-/** Of `Links`. */
+/** Of `ExecutorLinks`. */
 export interface RestLinks extends Pick<Links, 'list'> {
   link(agentId: AgentId, signal: AbortSignal): Promise<Pick<Link, 'agentId' | 'machineId' | 'decision'>>
 }
@@ -38,7 +38,7 @@ export type RestMessages = Pick<Messages, 'send' | 'subscribe'>
 export type RestPings = Pick<Pings, 'ping'>
 
 /** Of the runs that this daemon asked for. */
-export type RestEvents = Pick<LifecycleLog, 'id' | 'last' | 'look' | 'wait'>
+export type RestEvents = Pick<LifecycleLog, 'id' | 'last' | 'readSince' | 'wait'>
 
 export interface RestComponents {
   readonly runner: RestRunner

@@ -1,10 +1,10 @@
 import type { FastifyReply } from 'fastify'
 import type { Clock } from '../../base/clock.ts'
 import { AppError, asAppError, isAppError, nextOf } from '../../base/errors.ts'
-import type { Attached, HeardOf } from '../../exec/detached-runs.ts'
-import type { DetachedEvent, DetachedSink, DetachedSpec } from '../../exec/detached/detached-types.ts'
+import type { AttachProgress, DetachedRunStatus } from '../../exec/detached-runs.ts'
+import type { DetachedRunEvent, DetachedSink, DetachedSpec } from '../../exec/detached/detached-types.ts'
 import type { AttachedEventJson } from '../../protocol/api/attached-events.ts'
-import { type KeptThere, type ShownRun, isOver } from '../../protocol/api/detached-run.ts'
+import { type RetainedOutputJson, type DetachedRunView, isOver } from '../../protocol/api/detached-run.ts'
 import { RAW_RUN_TYPE } from '../../protocol/api/run-events.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_AGGREGATED_OUTPUT } from '../../protocol/limits/wire.ts'
@@ -32,7 +32,13 @@ import { AggregatedRun, callerGone, streamFormat } from './run-response.ts'
 import type { RunRequest } from './schemas.ts'
 
 /** As callers are shown it. */
-export const keptThere = ({ bytes_kept, bytes_dropped, keep_bytes, lifetime_left_ms, kept_for_ms }: KeptThere): KeptThere => ({
+export const keptThere = ({
+  bytes_kept,
+  bytes_dropped,
+  keep_bytes,
+  lifetime_left_ms,
+  kept_for_ms,
+}: RetainedOutputJson): RetainedOutputJson => ({
   bytes_kept,
   bytes_dropped,
   keep_bytes,
@@ -41,7 +47,7 @@ export const keptThere = ({ bytes_kept, bytes_dropped, keep_bytes, lifetime_left
 })
 
 /** Keeps output for one JSON answer, as far as it fits: whoever wants more goes on at `next`. */
-export class GatheredOutput implements DetachedSink {
+export class BufferedAttachOutput implements DetachedSink {
   readonly #parts = { stdout: [] as Uint8Array[], stderr: [] as Uint8Array[] }
   readonly #full = new AbortController()
   readonly #max: number
@@ -55,7 +61,7 @@ export class GatheredOutput implements DetachedSink {
     this.#max = init.max ?? MAX_AGGREGATED_OUTPUT
   }
 
-  event(event: DetachedEvent): void {
+  event(event: DetachedRunEvent): void {
     if ((event.type !== 'stdout' && event.type !== 'stderr') || this.full.aborted) return
     const data = event.data.subarray(0, this.#max - this.#kept)
     this.#parts[event.type].push(data)
@@ -64,7 +70,7 @@ export class GatheredOutput implements DetachedSink {
     if (this.#kept >= this.#max) this.#full.abort()
   }
 
-  result(request_id: RequestId, { state, from, next, outcome }: Attached): object {
+  result(request_id: RequestId, { state, from, next, outcome }: AttachProgress): object {
     const [stdout_b64, stderr_b64] = [this.#text('stdout'), this.#text('stderr')]
     return { ok: true, request_id, state, from, next, stdout_b64, stderr_b64, outcome }
   }
@@ -86,7 +92,7 @@ export class StreamedOutput implements DetachedSink {
     this.#next = init.from
   }
 
-  event(event: DetachedEvent): void | Promise<void> {
+  event(event: DetachedRunEvent): void | Promise<void> {
     const request_id = this.#requestId
     switch (event.type) {
       case 'run_state': {
@@ -109,7 +115,7 @@ export class StreamedOutput implements DetachedSink {
     }
   }
 
-  async end({ state, outcome, from, next }: Attached): Promise<void> {
+  async end({ state, outcome, from, next }: AttachProgress): Promise<void> {
     const request_id = this.#requestId
     const last: AttachedEventJson =
       outcome === null ? { type: 'end', request_id, state, from, next } : { type: 'exit', ...outcome, from, next }
@@ -130,7 +136,10 @@ export class StreamedOutput implements DetachedSink {
 const isoOf = (ms: number): string => new Date(ms).toISOString()
 
 /** What callers see of it. */
-const shownRun = ({ executor }: RestComponents, { run, host, problem }: Pick<HeardOf, 'run' | 'host' | 'problem'>): ShownRun => {
+const shownRun = (
+  { executor }: RestComponents,
+  { run, host, problem }: Pick<DetachedRunStatus, 'run' | 'host' | 'problem'>,
+): DetachedRunView => {
   const { argv_cut, asked_at_ms, heard_at_ms, digest: _digest, requests: _requests, ...rest } = run
   return {
     ...rest,
@@ -143,12 +152,12 @@ const shownRun = ({ executor }: RestComponents, { run, host, problem }: Pick<Hea
   }
 }
 
-const unasked = (run: HeardOf['run']): HeardOf => ({ run, host: null, problem: null, outcome: null })
+const unasked = (run: DetachedRunStatus['run']): DetachedRunStatus => ({ run, host: null, problem: null, outcome: null })
 
 /** Runs that outlive whoever asked for them. Whoever may ask for a run may see, wait for, end and forget those that this daemon asked for. */
 export const runsRoutes = (components: RestComponents) => {
   const { detached } = components
-  const shown = (heard: HeardOf): ShownRun => shownRun(components, heard)
+  const shown = (heard: DetachedRunStatus): DetachedRunView => shownRun(components, heard)
   return {
     'GET /runs': define({
       query: runsQuery,
@@ -240,7 +249,7 @@ const attach = async (
   const gone = callerGone(reply)
   const format = streamFormat(accept)
   if (format === null) {
-    const gathered = new GatheredOutput({ from })
+    const gathered = new BufferedAttachOutput({ from })
     try {
       const signal = AbortSignal.any([gone, gathered.full])
       return gathered.result(requestId, await detached.attach(requestId, { from, follow }, gathered, signal))
@@ -259,7 +268,7 @@ const attach = async (
   return reply
 }
 
-type Waited = ShownRun & { readonly over: boolean; readonly outcome: HeardOf['outcome'] }
+type Waited = DetachedRunView & { readonly over: boolean; readonly outcome: DetachedRunStatus['outcome'] }
 
 /**
  * All of them, until each is over or the time is up. One that is not known here is an error before any is waited for; one that is
@@ -271,7 +280,7 @@ const waitFor = async (
   gone: AbortSignal,
 ): Promise<Waited[]> => {
   const { clock, detached } = components
-  const known: HeardOf['run'][] = []
+  const known: DetachedRunStatus['run'][] = []
   for (const id of request_ids) known.push(await detached.get(id))
   const late = lateAfter(clock, timeout_ms)
   const answered = new AbortController()
@@ -279,7 +288,7 @@ const waitFor = async (
   try {
     return await Promise.all(
       known.map(async (before) => {
-        const heard = await detached.wait(before.request_id, signal).catch(async (error: unknown): Promise<HeardOf> => {
+        const heard = await detached.wait(before.request_id, signal).catch(async (error: unknown): Promise<DetachedRunStatus> => {
           gone.throwIfAborted()
           const problem = late.signal.aborted ? null : asAppError(error)
           const run = await detached.get(before.request_id).catch((why: unknown) => {

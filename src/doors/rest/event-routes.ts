@@ -9,7 +9,7 @@ import { callerGone, streamFormat } from './run-response.ts'
 import { events as eventsAnswer, eventsItem, eventsQuery } from './schemas.ts'
 
 /** Where a reader is. */
-interface Place {
+interface EventCursor {
   readonly since: number
   /** He was at a place that this log does not know: what he has missed cannot be said. */
   readonly lost: boolean
@@ -23,20 +23,20 @@ interface Found {
 const textOf = (event: LifecycleEvent): object => ({ ...event, text: lifecycleText(event) })
 
 /** A number alone is one of this log; an id says of which log it is. */
-const placeOf = ({ id, last }: RestEvents, text: string | undefined): Place => {
+const placeOf = ({ id, last }: RestEvents, text: string | undefined): EventCursor => {
   if (text === undefined) return { since: 0, lost: false }
   const [log, number] = text.includes('.') ? (text.split('.') as [string, string]) : [id, text]
   const since = Number(number)
   return log === id && since <= last ? { since, lost: false } : { since: 0, lost: true }
 }
 
-const find = (log: RestEvents, session: string | null, { since, lost }: Place): Found => {
-  const { events, droppedThrough } = log.look(session, since, MAX_EVENTS_AT_ONCE)
+const find = (log: RestEvents, session: string | null, { since, lost }: EventCursor): Found => {
+  const { events, droppedThrough } = log.readSince(session, since, MAX_EVENTS_AT_ONCE)
   return { events, gap: lost ? { through: null } : droppedThrough === null ? null : { through: droppedThrough } }
 }
 
 /** The number behind which a reader goes on who was given this. */
-const endOf = ({ events, gap }: Found, { since }: Place): number => events.at(-1)?.n ?? Math.max(since, gap?.through ?? 0)
+const endOf = ({ events, gap }: Found, { since }: EventCursor): number => events.at(-1)?.n ?? Math.max(since, gap?.through ?? 0)
 
 /** What became of runs, to whoever has the token: they are his. `callers` ends the streams. */
 export const eventRoutes = ({ events: log, clock }: RestComponents, callers: Pick<Callers, 'signal'>) =>
@@ -52,11 +52,11 @@ export const eventRoutes = ({ events: log, clock }: RestComponents, callers: Pic
         if (streamFormat(headers.accept) !== 'sse') {
           const found = find(log, session, place)
           const next = endOf(found, place)
-          const more = log.look(session, next, 1).events.length > 0
+          const more = log.readSince(session, next, 1).events.length > 0
           return { ok: true, events: found.events.map(textOf), gap: found.gap, next: `${log.id}.${next}`, more }
         }
         const stream = new EventStream({ reply, clock }, { format: 'sse' })
-        stream.begin()
+        stream.start()
         await follow(log, { clock, session, place, stream, ended: AbortSignal.any([callerGone(reply), callers.signal]) })
         stream.end()
         return reply
@@ -70,7 +70,7 @@ const isEventId = (id: string | string[] | undefined): id is string => typeof id
 interface Following {
   readonly clock: Clock
   readonly session: string | null
-  readonly place: Place
+  readonly place: EventCursor
   readonly stream: EventStream
   readonly ended: AbortSignal
 }

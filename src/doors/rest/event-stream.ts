@@ -35,7 +35,7 @@ export class EventStream {
   #patienceMs: number | null = null
   /** Runs while the reader is behind. */
   #patience: Timer | null = null
-  #begun = false
+  #started = false
 
   constructor(components: { reply: FastifyReply; clock: Clock }, init: { format: StreamFormat }) {
     this.#reply = components.reply
@@ -50,12 +50,12 @@ export class EventStream {
 
   /** True once the status line is out. */
   get begun(): boolean {
-    return this.#begun
+    return this.#started
   }
 
-  begin(): void {
-    if (this.#begun) return
-    this.#begun = true
+  start(): void {
+    if (this.#started) return
+    this.#started = true
     const headers = this.#reply.getHeaders()
     this.#reply.hijack()
     for (const [name, value] of Object.entries(headers)) if (value !== undefined) this.#raw.setHeader(name, value)
@@ -92,7 +92,7 @@ export class EventStream {
 
   /** The same, and the bytes that it announces behind it, uncopied. Of the raw format only. */
   sendWithBytes(json: string, bytes: Uint8Array): void | Promise<void> {
-    this.begin()
+    this.start()
     if (this.#raw.destroyed) return undefined
     this.#raw.write(`${json}\n`, 'latin1')
     return this.#raw.write(bytes) ? undefined : this.#drained()
@@ -103,7 +103,7 @@ export class EventStream {
   }
 
   #out(text: string, encoding: BufferEncoding, left?: () => void): void | Promise<void> {
-    this.begin()
+    this.start()
     if (this.#raw.destroyed) return left?.()
     if (this.#raw.socket !== null) inOneWrite(this.#raw.socket)
     return this.#raw.write(text, encoding, left) ? undefined : this.#drained()
@@ -116,7 +116,7 @@ export class EventStream {
   }
 
   end(): void {
-    this.begin()
+    this.start()
     this.#heartbeat?.cancel()
     this.#raw.end()
   }

@@ -22,7 +22,7 @@ import { type Definitions, type RestRequest, define } from './definition.ts'
 import { startDetached } from './detached-routes.ts'
 import { oneRun } from './detached-schemas.ts'
 import { EventStream } from './event-stream.ts'
-import { MAX_JSON_BODY } from './held-bodies.ts'
+import { MAX_JSON_BODY } from './request-bodies.ts'
 import { toRunSpec } from './run-request.ts'
 import { AggregatedRun, StreamedRun, callerGone, streamFormat } from './run-response.ts'
 import {

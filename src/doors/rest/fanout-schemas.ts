@@ -12,7 +12,7 @@ export const contactLabel = z.strictObject({
   labels: z.record(z.string(), z.string().nullable()).describe('null takes the label away'),
 })
 
-export const hostWord = z
+export const hostTerm = z
   .string()
   .max(MAX_HOST_WORDS)
   .describe('a name, an id, a node set such as web[1-20,30], @group, key=value, or several with commas between; ! before one leaves it out')
@@ -20,7 +20,7 @@ export const hostWord = z
 /** `?expr=a&expr=b`; one alone is no list where a query is read. */
 export const selectQuery = z.strictObject({
   expr: z
-    .union([hostWord, z.array(hostWord).min(1).max(MAX_FANOUT_HOSTS)])
+    .union([hostTerm, z.array(hostTerm).min(1).max(MAX_FANOUT_HOSTS)])
     .describe('words that say whom to ask')
     .transform((words) => (typeof words === 'string' ? [words] : words)),
 })
@@ -29,7 +29,7 @@ export const selectedHosts = zodOf(SELECTED_HOSTS).meta({ id: 'SelectedHosts' })
 
 export const fanoutRequest = z
   .strictObject({
-    hosts: z.array(hostWord).min(1).max(MAX_FANOUT_HOSTS).describe('a list of words that say whom to ask'),
+    hosts: z.array(hostTerm).min(1).max(MAX_FANOUT_HOSTS).describe('a list of words that say whom to ask'),
     argv,
     stdin_b64: optional(base64).describe('for each host'),
     timeout_ms: optional(z.int().min(1)).describe('of each host'),

@@ -24,8 +24,8 @@ import { type Definitions, type RestRequest, define, errorFields } from './defin
 import { EventStream, MAX_BODY_SHAPE, type StreamFormat, decodeBase64 } from './event-stream.ts'
 import { proofOf, traceOf } from './exec-routes.ts'
 import { type FanoutRequest, fanoutEvent, fanoutRequest, fanoutResult } from './fanout-schemas.ts'
-import { MAX_JSON_BODY } from './held-bodies.ts'
-import { KeptOutput, callerGone, outputHead, streamFormat } from './run-response.ts'
+import { MAX_JSON_BODY } from './request-bodies.ts'
+import { RetainedOutput, callerGone, outputHead, streamFormat } from './run-response.ts'
 
 const stdinOf = async ({ stdin_b64 }: FanoutRequest): Promise<FanoutSpec['command']['stdin']> => {
   if (stdin_b64 === undefined) return null
@@ -74,7 +74,7 @@ export const toFanoutSpec = async (
 }
 
 /** Many hosts write to one reader, each when those before it have been taken: what waits is held there and not in the answer's buffer. */
-class InTurn {
+class OrderedWriter {
   #last: Promise<void> | null = null
 
   write(work: () => void | Promise<void>): void | Promise<void> {
@@ -91,7 +91,7 @@ class InTurn {
 /** Writes what becomes of each host as it comes; a reader that is behind holds the runs, not our memory. */
 export class StreamedFanout implements FanoutSink {
   readonly #stream: EventStream
-  readonly #turns = new InTurn()
+  readonly #turns = new OrderedWriter()
   #id: string | null = null
 
   constructor(components: { stream: EventStream }) {
@@ -150,7 +150,7 @@ export class StreamedFanout implements FanoutSink {
 
 /** Keeps what hosts write for one JSON answer: each has the same part of what one run may have. */
 export class AggregatedFanout implements FanoutSink {
-  readonly #outputs = new Map<string, KeptOutput>()
+  readonly #outputs = new Map<string, RetainedOutput>()
   readonly #hosts: FanoutHostResultJson[] = []
   #room = 0
 
@@ -163,13 +163,13 @@ export class AggregatedFanout implements FanoutSink {
   }
 
   event({ agent_id }: FanoutHost, event: RunEvent): void {
-    const output = this.#outputs.get(agent_id) ?? new KeptOutput({ max: this.#room })
+    const output = this.#outputs.get(agent_id) ?? new RetainedOutput({ max: this.#room })
     this.#outputs.set(agent_id, output)
     output.event(event)
   }
 
   ended(host: FanoutHostJson): void {
-    const output = this.#outputs.get(host.agent_id) ?? new KeptOutput({ max: 0 })
+    const output = this.#outputs.get(host.agent_id) ?? new RetainedOutput({ max: 0 })
     this.#outputs.delete(host.agent_id)
     this.#hosts.push({ ...host, ...output.cut(host), ...output.base64 })
   }

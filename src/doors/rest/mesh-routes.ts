@@ -64,7 +64,7 @@ export const meshRoutes = (components: RestComponents, callers: Pick<Callers, 's
       streams: { 'text/event-stream': directEvent },
       handle: async (_request, reply) => {
         const stream = new EventStream({ reply, clock: components.clock }, { format: 'sse' })
-        stream.begin()
+        stream.start()
         const subscription = messages.subscribe()
         const ended = AbortSignal.any([callerGone(reply), callers.signal])
         ended.addEventListener('abort', () => subscription.close(), { once: true })

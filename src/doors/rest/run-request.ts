@@ -1,16 +1,16 @@
 import type { Readable } from 'node:stream'
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
-import { type RunSpec, type StdinSource, heldStdin } from '../../exec/run-spec.ts'
+import { type RunSpec, type StdinSource, bufferedStdin } from '../../exec/run-spec.ts'
 import { PieceHashes, pieceHashesInTurns } from '../../identity/piece-hashes.ts'
 import { type AgentId, fromHex } from '../../protocol/ids.ts'
 import { MAX_STDIN_SPOOL } from '../../protocol/limits/wire.ts'
-import { Gathered } from '../../protocol/lines.ts'
+import { ByteBuilder } from '../../protocol/lines.ts'
 import { stdinPieces } from '../../protocol/wire/exec.ts'
 import { parseWith } from '../validation.ts'
 import type { RestDirectory } from './components.ts'
 import { bodyLines, decodeBase64, parseJson } from './event-stream.ts'
-import type { HeldBody } from './held-bodies.ts'
+import type { RequestBody } from './request-bodies.ts'
 import { type RunRequest, stdinLine } from './schemas.ts'
 
 /** How long what a caller still sends is read and dropped, so that it gets to read its answer. */
@@ -20,11 +20,11 @@ const DISCARD_MS = 2_000
 export class StreamedBody {
   readonly #body: Readable
   readonly #lines: AsyncGenerator<Uint8Array, void, undefined>
-  readonly #held: HeldBody | null
+  readonly #held: RequestBody | null
   /** Lines are kept until the answer is over, and count for the memory of all callers. */
   #keeping = true
 
-  constructor(init: { body: Readable; held: HeldBody | null }) {
+  constructor(init: { body: Readable; held: RequestBody | null }) {
     this.#body = init.body
     this.#held = init.held
     // A run may end before its stdin, and its answer goes out by the same connection.
@@ -109,7 +109,7 @@ const wholeStdin = async (body: RunRequest): Promise<StdinSource | null> => {
   }
   if (body.stdin_b64 === undefined) return null
   const bytes = decodeBase64(body.stdin_b64, 'stdin_b64')
-  return heldStdin(bytes, await pieceHashesInTurns(bytes))
+  return bufferedStdin(bytes, await pieceHashesInTurns(bytes))
 }
 
 const streamedStdin = async (body: RunRequest, streamed: StreamedBody): Promise<StdinSource> => {
@@ -130,7 +130,7 @@ const streamedStdin = async (body: RunRequest, streamed: StreamedBody): Promise<
 
 /** All of it, because the Request signs its hash before the first byte is sent. */
 const spool = async (chunks: AsyncIterable<Uint8Array>): Promise<StdinSource> => {
-  const kept = new Gathered({ max: MAX_STDIN_SPOOL })
+  const kept = new ByteBuilder({ max: MAX_STDIN_SPOOL })
   const hashes = new PieceHashes()
   for await (const chunk of chunks) {
     if (kept.length + chunk.length > MAX_STDIN_SPOOL) {
@@ -139,5 +139,5 @@ const spool = async (chunks: AsyncIterable<Uint8Array>): Promise<StdinSource> =>
     kept.add(chunk)
     hashes.update(chunk)
   }
-  return heldStdin(kept.take(), hashes.digest())
+  return bufferedStdin(kept.take(), hashes.digest())
 }

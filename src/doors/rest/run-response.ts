@@ -12,7 +12,7 @@ import { errorFields } from './definition.ts'
 import type { EventStream, StreamFormat } from './event-stream.ts'
 
 /** Output of one run for one JSON answer, as far as it fits. */
-export class KeptOutput {
+export class RetainedOutput {
   readonly #max: number
   readonly #parts = { stdout: [] as Uint8Array[], stderr: [] as Uint8Array[] }
   readonly #cut = new Set<WarningKind>()
@@ -62,7 +62,7 @@ const nextOfDenial = ({ denial_reason, agent_id }: RunOutcome, named: NamedRun):
 
 /** One JSON answer for one run. */
 export class AggregatedRun implements RunSink {
-  readonly #kept = new KeptOutput({ max: MAX_AGGREGATED_OUTPUT })
+  readonly #kept = new RetainedOutput({ max: MAX_AGGREGATED_OUTPUT })
 
   event(event: RunEvent): void {
     this.#kept.event(event)

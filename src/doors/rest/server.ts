@@ -11,7 +11,7 @@ import type { RestComponents, RestInit } from './components.ts'
 const LOOPBACK = new Set(['127.0.0.1', '::1'])
 
 /** The REST door: one application behind two listeners of this machine, TCP on loopback and a unix socket. */
-export class RestDoor implements Startable {
+export class RestServer implements Startable {
   readonly #components: RestComponents
   readonly #init: RestInit
   readonly #unixRequests = new WeakSet<IncomingMessage>()

@@ -1,7 +1,7 @@
 import { NEVER } from '../../base/abort.ts'
 import { ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import { BatchAnswers, type CallPlaces, type Place } from './call-slots.ts'
+import { BatchAnswers, type CallSlots, type CallSlot } from './call-slots.ts'
 import { METHOD_NOT_FOUND, type RpcCall, type RpcMessage, type RpcResponse, failure, isCall, methodNotFound, success } from './message.ts'
 import type { Methods } from './methods.ts'
 import type { RpcMetrics } from './metrics.ts'
@@ -24,7 +24,7 @@ export interface AnswerComponents {
   readonly methods: Methods
   readonly metrics: RpcMetrics | null
   readonly log: Logger
-  readonly places: CallPlaces
+  readonly places: CallSlots
   /** Nobody waits for the answer any more: what has no place by then is not done. Null: what is asked is done, whoever is there. */
   readonly gone: AbortSignal | null
 }
@@ -33,7 +33,7 @@ export interface AnswerComponents {
 interface Done {
   readonly response: RpcResponse | null
   readonly answered: Answered | null
-  readonly place: Place | null
+  readonly place: CallSlot | null
 }
 
 /** Does what one message asks; of a batch all at once, and answered when all of it is done. */
@@ -92,7 +92,7 @@ const NOTHING = { response: null, answered: null } as const
 /** No response to a notification, which is performed and not answered (JSON-RPC 2.0, 4.1). */
 const perform = async (
   { id, method, params }: RpcCall,
-  place: Place,
+  place: CallSlot,
   { methods, metrics, log, gone }: AnswerComponents,
 ): Promise<Omit<Done, 'place'>> => {
   if (!isMethod(method)) {

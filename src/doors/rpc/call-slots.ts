@@ -1,6 +1,6 @@
 import { AppError } from '../../base/errors.ts'
-import { Turnstile } from '../../base/semaphore.ts'
-import { Waiters } from '../../base/wait-queue.ts'
+import { Semaphore } from '../../base/semaphore.ts'
+import { Condition } from '../../base/wait-queue.ts'
 import { MAX_RPC_PENDING } from '../../protocol/limits/rexd.ts'
 import { jsonText } from '../../protocol/lines.ts'
 import { type RpcResponse, failure } from './message.ts'
@@ -13,20 +13,20 @@ const SMALL_BATCH_ANSWER = 8 * 1024
 export const MAX_RPC_WAITING_BATCH_ANSWER = 64 * 1024
 
 /** How many characters the batches of one connection hold that are not answered yet. */
-export interface BatchRoom {
+export interface BatchSlots {
   taken: number
 }
 
 /** The answers of one batch, each written as soon as it is made: what does not fit is refused in its place, and kept by nobody. */
 export class BatchAnswers {
-  readonly #room: BatchRoom
+  readonly #room: BatchSlots
   /** It waits for a program or an event, and may hold what it has for as long. */
   readonly #waits: boolean
   readonly #texts: string[] = []
   #size = 0
   #taken = 0
 
-  constructor(components: { room: BatchRoom }, init: { waits: boolean }) {
+  constructor(components: { room: BatchSlots }, init: { waits: boolean }) {
     this.#room = components.room
     this.#waits = init.waits
   }
@@ -75,7 +75,7 @@ export class BatchAnswers {
 export const MAX_RPC_WAITS = 1_024
 
 /** A call's place among those in work. */
-export interface Place {
+export interface CallSlot {
   /** Leaves the place while it waits, and takes one again. Throws `resource_limit` where too many wait, and the signal's reason when nobody asks any more. */
   outside<T>(wait: () => Promise<T>): Promise<T>
   /** May be called more than once. */
@@ -83,17 +83,17 @@ export interface Place {
 }
 
 /** The calls of one connection, or of all that ask by POST: so many are in work at once, and so many wait for programs and events. */
-export class CallPlaces {
+export class CallSlots {
   /** Characters of the answers to batches that are not said yet. */
-  readonly batches: BatchRoom = { taken: 0 }
-  readonly #turnstile = new Turnstile({ limit: MAX_RPC_PENDING })
+  readonly batches: BatchSlots = { taken: 0 }
+  readonly #turnstile = new Semaphore({ limit: MAX_RPC_PENDING })
   /** Calls that have a place, or want one. */
   #asked = 0
   #outside = 0
-  readonly #changed = new Waiters()
+  readonly #changed = new Condition()
 
   /** Throws the signal's reason. */
-  async enter(signal: AbortSignal): Promise<Place> {
+  async enter(signal: AbortSignal): Promise<CallSlot> {
     let leave = await this.#enter(signal)
     return {
       leave: () => leave(),
@@ -118,22 +118,22 @@ export class CallPlaces {
 
   /** Resolves when a place is free. */
   async room(): Promise<void> {
-    while (!this.free) await this.#changed.next()
+    while (!this.free) await this.#changed.wait()
   }
 
   /** Resolves when everything that was asked is answered, but for what waits outside. */
   async idle(): Promise<void> {
-    while (this.#asked > 0) await this.#changed.next()
+    while (this.#asked > 0) await this.#changed.wait()
   }
 
   async #enter(signal: AbortSignal): Promise<() => void> {
     this.#asked += 1
     const done = (): void => {
       this.#asked -= 1
-      this.#changed.wake()
+      this.#changed.notifyAll()
     }
     try {
-      const leave = await this.#turnstile.enter(signal)
+      const leave = await this.#turnstile.acquire(signal)
       let inside = true
       return () => {
         if (!inside) return

@@ -1,13 +1,13 @@
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { answerMessage } from './answer.ts'
-import { CallPlaces } from './call-slots.ts'
+import { CallSlots } from './call-slots.ts'
 import type { RpcMessage } from './message.ts'
 import { Methods } from './methods.ts'
 import type { Send } from './session-events.ts'
 import type { MethodsComponents, MethodsInit } from './session-methods.ts'
 
-export interface ConnectionComponents extends Omit<MethodsComponents, 'send'> {
+export interface RpcConnectionComponents extends Omit<MethodsComponents, 'send'> {
   readonly log: Logger
   /** One message to the other side; a promise while it is behind. */
   readonly send: Send
@@ -15,12 +15,12 @@ export interface ConnectionComponents extends Omit<MethodsComponents, 'send'> {
 
 /** One caller, whatever carries its messages: each is answered when it is done, not in the order of the questions. */
 export class RpcConnection {
-  readonly #components: ConnectionComponents
+  readonly #components: RpcConnectionComponents
   readonly #methods: Methods
-  readonly #places = new CallPlaces()
+  readonly #places = new CallSlots()
   readonly #pending = new Set<Promise<void>>()
 
-  constructor(components: ConnectionComponents, init: MethodsInit) {
+  constructor(components: RpcConnectionComponents, init: MethodsInit) {
     this.#components = components
     this.#methods = new Methods(components, init)
   }

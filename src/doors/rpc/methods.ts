@@ -2,8 +2,8 @@ import { isUtf8 } from 'node:buffer'
 import type * as z from 'zod'
 import { giveBack } from '../../base/buffers.ts'
 import { AppError } from '../../base/errors.ts'
-import type { FileCall, LocalRun, RunStart, TerminalSize } from '../../executor-api/local.ts'
-import { wishOf } from '../../protocol/api/exec-target.ts'
+import type { FileCall, LocalRunHandle, LocalRunRequest, TerminalSize } from '../../executor-api/local.ts'
+import { preferenceOf } from '../../protocol/api/exec-target.ts'
 import { MAX_FILE_CHUNK, MAX_INLINE_STDIN, MAX_VARIABLE_TEXT } from '../../protocol/limits/rexd.ts'
 import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS } from '../../protocol/limits/wire.ts'
 import type { FullParams as Params, Method } from '../../protocol/rexd/methods.ts'
@@ -38,12 +38,17 @@ export const argvOf = ({ argv, command, shell, login }: Params<'exec.start'>): r
 }
 
 /** What the executor is asked for. Throws `bad_request`, `resource_limit`. */
-export const runOf = (session: string, argv: readonly string[], params: Params<'exec.start'>, terminal: TerminalSize | null): RunStart => {
+export const runOf = (
+  session: string,
+  argv: readonly string[],
+  params: Params<'exec.start'>,
+  terminal: TerminalSize | null,
+): LocalRunRequest => {
   if (argv.length > MAX_ARGV_TOKENS || argv.some((token) => Buffer.byteLength(token) > MAX_ARGV_BYTES))
     throw new AppError('bad_request', `argv: expected at most ${MAX_ARGV_TOKENS} texts of at most ${MAX_ARGV_BYTES} bytes`)
   if (Object.values(params.env).some((value) => Buffer.byteLength(value) > MAX_VARIABLE_TEXT))
     throw new AppError('bad_request', `env: expected texts of at most ${MAX_VARIABLE_TEXT} bytes`)
-  const wish = wishOf(params)
+  const wish = preferenceOf(params)
   return {
     session,
     argv,
@@ -102,7 +107,7 @@ export class Methods {
     try {
       return await this.#sessions.during(subject.session_id, async () => handler(parsed, context))
     } catch (error) {
-      await this.#sessions.noteForeign(method, subject, error)
+      await this.#sessions.recordForeignAccess(method, subject, error)
       throw error
     }
   }
@@ -230,7 +235,7 @@ export class Methods {
     params: Params<'exec.start'>,
     terminal: TerminalSize | null,
     { id: call, place, ...context }: CallContext,
-  ): Promise<{ process: RpcProcess; run: LocalRun }> {
+  ): Promise<{ process: RpcProcess; run: LocalRunHandle }> {
     const session = this.#session(params.session_id)
     session.requireRead()
     const { executor, clock, metrics, sessions } = this.#components
@@ -245,7 +250,7 @@ export class Methods {
       detached: params.detach,
     }
     const process = new RpcProcess({ emit: (method, params) => session.events.emit(method, params), clock, gone }, init)
-    const start = async (): Promise<LocalRun> => {
+    const start = async (): Promise<LocalRunHandle> => {
       session.starting.add(process)
       const asked = executor.start(runOf(session.id, argv, params, terminal), process)
       const run = await asked.finally(() => session.starting.delete(process))
@@ -287,7 +292,7 @@ export class Methods {
   }
 }
 
-const startedOf = ({ startedAt, caps, ranOn = null, cuts = [] }: LocalRun) => ({
+const startedOf = ({ startedAt, caps, ranOn = null, cuts = [] }: LocalRunHandle) => ({
   started_at: startedAt,
   ...caps,
   ...(ranOn === null ? {} : { ran_on: ranOn }),

@@ -2,8 +2,8 @@ import { isUtf8 } from 'node:buffer'
 import type { Clock } from '../../base/clock.ts'
 import { AppError, ERROR_TABLE } from '../../base/errors.ts'
 import { signalName } from '../../base/format.ts'
-import { Waiters } from '../../base/wait-queue.ts'
-import type { LocalOutcome, LocalRun, LocalRunEvent, LocalRunSink, RunWaiting } from '../../executor-api/local.ts'
+import { Condition } from '../../base/wait-queue.ts'
+import type { LocalOutcome, LocalRunHandle, LocalRunEvent, LocalRunSink, RunWaiting } from '../../executor-api/local.ts'
 import { jsonText } from '../../protocol/lines.ts'
 import type { ProcessStatus } from '../../protocol/rexd/results.ts'
 import { toBase64, unfinished } from '../../protocol/text.ts'
@@ -86,10 +86,10 @@ export class RpcProcess implements LocalRunSink {
   }
   readonly #released = Promise.withResolvers<void>()
   readonly #ended = Promise.withResolvers<void>()
-  readonly #waiters = new Waiters()
+  readonly #waiters = new Condition()
   /** What it wrote last waits for its reader until this settles. */
   #behind: Promise<void> | null = null
-  #run: LocalRun | null = null
+  #run: LocalRunHandle | null = null
   #outcome: LocalOutcome | null = null
   #over = false
   /** There was room for its last event. */
@@ -114,14 +114,14 @@ export class RpcProcess implements LocalRunSink {
   }
 
   /** The run whose events this sink gets. Settles when there was room for all of its events. */
-  async attach(run: LocalRun): Promise<void> {
+  async attach(run: LocalRunHandle): Promise<void> {
     this.#run = run
     // It was allowed just when that was taken back.
     if (this.#withdrawn.signal.aborted) run.cancel()
     await this.#finish(await run.ended)
   }
 
-  get run(): LocalRun {
+  get run(): LocalRunHandle {
     if (this.#run === null) throw new AppError('internal', 'the process has no run yet')
     return this.#run
   }
@@ -217,7 +217,7 @@ export class RpcProcess implements LocalRunSink {
     let behind: Promise<void> | null
     do {
       behind = this.#behind
-      if (!this.#over) await this.#waiters.wait({ clock: this.#clock, timeoutMs: timeoutMs ?? unreadMs, signal })
+      if (!this.#over) await this.#waiters.waitAtMost({ clock: this.#clock, timeoutMs: timeoutMs ?? unreadMs, signal })
       if (timeoutMs !== null || unreadMs === null || signal.aborted) break
       if (behind !== null && behind === this.#behind) throw this.#unreadFor(unreadMs)
     } while (!this.#over)
@@ -264,7 +264,7 @@ export class RpcProcess implements LocalRunSink {
     this.#over = true
     // Emitted before exec.wait is answered, which does not wait for a reader of the events.
     const room = [this.#sayError(this.#errorOf(outcome)), this.#sayExit(outcome)]
-    this.#waiters.wake()
+    this.#waiters.notifyAll()
     this.#ended.resolve()
     for (const one of room) await one
     this.#taken = true

@@ -1,4 +1,4 @@
-import { type Patience, Waiters } from '../../base/wait-queue.ts'
+import { type WaitLimits, Condition } from '../../base/wait-queue.ts'
 import { jsonText } from '../../protocol/lines.ts'
 
 /** Of events that a connection was given: after so many it is asked whether they came, so that the answer is there before room is needed. */
@@ -117,7 +117,7 @@ class Reader {
  * instead. But a caller that waits for the end of a program and has never read events would wait for itself, and nobody
  * waits for a session that is being closed: both have the oldest events dropped.
  */
-export class SessionEvents {
+export class RpcSessionEvents {
   readonly #sessionId: string
   readonly #log: Logged[] | null
   #bytes = 0
@@ -132,8 +132,8 @@ export class SessionEvents {
   #waitedFor = false
   /** The session is being closed. */
   #closing = false
-  readonly #room = new Waiters()
-  readonly #waiters = new Waiters()
+  readonly #room = new Condition()
+  readonly #waiters = new Condition()
 
   constructor(init: { sessionId: string; kept: boolean }) {
     this.#sessionId = init.sessionId
@@ -148,11 +148,11 @@ export class SessionEvents {
     const size = jsonText(event).length
     this.#log.push({ cursor, event, size })
     this.#bytes += size
-    if (!this.#closing) this.#waiters.wake()
+    if (!this.#closing) this.#waiters.notifyAll()
     this.#reader?.wake()
     this.#makeRoom()
     if (this.#bytes <= MAX_EVENT_LOG_BYTES) return undefined
-    return this.#room.next()
+    return this.#room.wait()
   }
 
   /** From now on events go there, those behind `cursor` first. `arrived`: without it, what is sent has come. */
@@ -202,8 +202,8 @@ export class SessionEvents {
   }
 
   /** Resolves when there is an event behind `cursor`, or when the patience is at its end; while the session is being closed, when it is. */
-  async behind(cursor: number, patience: Patience): Promise<void> {
-    if (this.#last <= cursor) await this.#waiters.wait(patience)
+  async behind(cursor: number, patience: WaitLimits): Promise<void> {
+    if (this.#last <= cursor) await this.#waiters.waitAtMost(patience)
   }
 
   /** Its caller waits for the end of a program, and may do nothing else before. */
@@ -221,7 +221,7 @@ export class SessionEvents {
   /** It is closed, and nothing more is said. */
   close(): void {
     this.closing()
-    this.#waiters.wake()
+    this.#waiters.notifyAll()
   }
 
   /** Where there is too much, the oldest is given up, as far as its caller has it, or a connection that lives. */
@@ -231,7 +231,7 @@ export class SessionEvents {
     const spare = unread ? this.#last : Math.max(this.#had, this.#reader?.arrived ?? 0)
     while (this.#bytes > MAX_EVENT_LOG_BYTES && log[0] !== undefined && log[0].cursor <= spare) this.#bytes -= log.shift()!.size
     if (this.#bytes > MAX_EVENT_LOG_BYTES) return
-    this.#room.wake()
+    this.#room.notifyAll()
   }
 
   /** Cursors follow one another without holes. */

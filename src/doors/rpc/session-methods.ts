@@ -2,15 +2,15 @@ import type { Clock } from '../../base/clock.ts'
 import { AppError, isAppError } from '../../base/errors.ts'
 import { VERSION } from '../../base/runtime.ts'
 import type { LocalExecutor } from '../../executor-api/local.ts'
-import type { LocalDoor } from '../../protocol/reasons.ts'
+import type { LocalInterface } from '../../protocol/reasons.ts'
 import type { Capability } from '../../protocol/rexd/fields.ts'
 import type { FullParams as Params, Method } from '../../protocol/rexd/methods.ts'
 import { PROTOCOL } from '../../protocol/rexd/results.ts'
-import type { Place } from './call-slots.ts'
+import type { CallSlot } from './call-slots.ts'
 import type { RpcId } from './message.ts'
 import type { RpcMetrics } from './metrics.ts'
-import type { Arrived, EventsSince, Send, SessionEvents } from './session-events.ts'
-import { RpcSession, type Sessions } from './sessions.ts'
+import type { Arrived, EventsSince, Send, RpcSessionEvents } from './session-events.ts'
+import { RpcSession, type RpcSessions } from './sessions.ts'
 
 /** What the server says of itself to whoever opens a session or comes back to it. */
 const SERVER = { protocol: PROTOCOL, server_version: VERSION, tells_waiting: true } as const
@@ -23,7 +23,7 @@ export interface MethodsComponents {
   readonly executor: LocalExecutor
   readonly clock: Clock
   /** Of all callers of the door. */
-  readonly sessions: Sessions
+  readonly sessions: RpcSessions
   /** Counts what is done; null: nobody reads it. */
   readonly metrics: RpcMetrics | null
   /** Where events go; null: nowhere, they are asked for. */
@@ -33,7 +33,7 @@ export interface MethodsComponents {
 }
 
 export interface MethodsInit {
-  readonly door: LocalDoor
+  readonly door: LocalInterface
   /** What this door can carry. */
   readonly available: readonly Capability[]
   /** A session may wait for a caller who comes back by another connection; else all end with theirs. */
@@ -56,7 +56,7 @@ export interface CallContext {
   /** They are gone; null: that is for the whole connection to say. */
   readonly gone: AbortSignal | null
   /** Where what takes as long as a program is waited for. */
-  readonly place: Pick<Place, 'outside'>
+  readonly place: Pick<CallSlot, 'outside'>
 }
 
 /** The session, process or terminal that a call names. */
@@ -91,7 +91,7 @@ export class SessionMethods {
   }
 
   /** Journals a question about another caller's session or process, which is an attempt; an id that is nobody's is a mistake. */
-  async noteForeign(method: Method, { session_id: session, process_id, pty_id }: CallSubject, error: unknown): Promise<void> {
+  async recordForeignAccess(method: Method, { session_id: session, process_id, pty_id }: CallSubject, error: unknown): Promise<void> {
     const { executor, sessions } = this.#components
     const report = async (code: 'unknown_session' | 'unknown_process', detail: string): Promise<void> =>
       // Where the session was closed meanwhile, it is nobody's any more.
@@ -210,6 +210,6 @@ export class SessionMethods {
 export const callerLeft = (): AppError => new AppError('unknown_session', 'its caller has left')
 
 /** Behind a cursor that no event has yet, the next ones would be left out. */
-const requireHeard = ({ last }: SessionEvents, cursor: number): void => {
+const requireHeard = ({ last }: RpcSessionEvents, cursor: number): void => {
   if (cursor > last) throw new AppError('bad_request', `cursor: the last event of this session is ${last}`)
 }

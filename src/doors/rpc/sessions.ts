@@ -5,7 +5,7 @@ import type { LocalExecutor } from '../../executor-api/local.ts'
 import { equalBytes, sha256 } from '../../identity/hash.ts'
 import type { SessionGrant } from '../../protocol/rexd/results.ts'
 import type { RpcProcess } from './process.ts'
-import { SessionEvents } from './session-events.ts'
+import { RpcSessionEvents } from './session-events.ts'
 
 /** Ended processes of one session that can still be waited for. */
 export const MAX_ENDED_PROCESSES = 256
@@ -13,7 +13,7 @@ export const MAX_ENDED_PROCESSES = 256
 export const MAX_ENDED_ARGV = 4 * 1024 * 1024
 
 /** Processes by their ids; of those that have ended and were read, the oldest are forgotten. */
-export class KnownProcesses {
+export class SessionProcesses {
   readonly #processes = new Map<string, RpcProcess>()
 
   get all(): readonly RpcProcess[] {
@@ -60,14 +60,14 @@ export interface RpcSessionInit {
 /** A session as its door holds it: what it was granted, what it says, and its processes. */
 export class RpcSession {
   readonly init: RpcSessionInit
-  readonly events: SessionEvents
-  readonly processes = new KnownProcesses()
+  readonly events: RpcSessionEvents
+  readonly processes = new SessionProcesses()
   /** Whose start is not answered yet. */
   readonly starting = new Set<RpcProcess>()
 
   constructor(init: RpcSessionInit) {
     this.init = init
-    this.events = new SessionEvents({ sessionId: init.id, kept: init.kept })
+    this.events = new RpcSessionEvents({ sessionId: init.id, kept: init.kept })
   }
 
   get id(): string {
@@ -120,9 +120,9 @@ interface Entry {
 const digest = (token: string): Uint8Array => sha256(new TextEncoder().encode(token))
 
 /** The sessions that are open, of all callers of one door. */
-export class Sessions {
+export class RpcSessions {
   /** What has outlived its session. */
-  readonly detached = new KnownProcesses()
+  readonly detached = new SessionProcesses()
   readonly #executor: Pick<LocalExecutor, 'close'>
   readonly #clock: Clock
   readonly #entries = new Map<string, Entry>()

@@ -1,17 +1,17 @@
 import type { Readable, Writable } from 'node:stream'
 import { aborted } from '../../base/abort.ts'
 import { inOneWrite } from '../../base/buffers.ts'
-import { Waiters } from '../../base/wait-queue.ts'
+import { Condition } from '../../base/wait-queue.ts'
 import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE } from '../../protocol/limits/rexd.ts'
 import { type Line, LineSplitter } from '../../protocol/lines.ts'
 import { SkippedId } from '../../protocol/skipped-id.ts'
 import { utf8Text } from '../../protocol/text.ts'
-import { type ConnectionComponents, RpcConnection } from './connection.ts'
+import { type RpcConnectionComponents, RpcConnection } from './connection.ts'
 import { parseBytes, tooLong, written } from './message.ts'
 import type { MethodsInit } from './session-methods.ts'
-import { Sessions } from './sessions.ts'
+import { RpcSessions } from './sessions.ts'
 
-export interface StdioComponents extends Omit<ConnectionComponents, 'sessions' | 'send' | 'metrics'> {
+export interface StdioComponents extends Omit<RpcConnectionComponents, 'sessions' | 'send' | 'metrics'> {
   readonly input: Readable
   readonly output: Writable
 }
@@ -19,7 +19,7 @@ export interface StdioComponents extends Omit<ConnectionComponents, 'sessions' |
 /** What carries newline-delimited JSON out: one object per line, and a promise when its reader is behind. */
 class LineWriter {
   readonly #output: Writable
-  readonly #drained = new Waiters()
+  readonly #drained = new Condition()
   #gone = false
 
   constructor(output: Writable, onGone: () => void) {
@@ -27,12 +27,12 @@ class LineWriter {
     const gone = (): void => {
       if (this.#gone) return
       this.#gone = true
-      this.#drained.wake()
+      this.#drained.notifyAll()
       onGone()
     }
     output.on('error', gone)
     output.on('close', gone)
-    output.on('drain', () => this.#drained.wake())
+    output.on('drain', () => this.#drained.notifyAll())
   }
 
   readonly send = (message: object | string): void | Promise<void> => {
@@ -40,7 +40,7 @@ class LineWriter {
     inOneWrite(this.#output)
     this.#output.write(written(message, '\n'))
     if (this.#output.writableLength <= MAX_RPC_BACKLOG) return undefined
-    return this.#drained.next()
+    return this.#drained.wait()
   }
 
   /** Resolves when everything was taken, or nobody takes anything any more. */
@@ -61,7 +61,7 @@ export const serveLines = async (streams: StdioComponents, init: Omit<MethodsIni
   const { input, output, executor, clock, log } = streams
   const left = new AbortController()
   const writer = new LineWriter(output, () => left.abort())
-  const sessions = new Sessions({ executor, clock })
+  const sessions = new RpcSessions({ executor, clock })
   const components = { executor, clock, log, sessions, metrics: null, send: writer.send }
   const connection = new RpcConnection(components, { ...init, resumes: false })
   const stopped = AbortSignal.any([left.signal, signal])

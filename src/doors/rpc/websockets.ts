@@ -5,7 +5,7 @@ import { inOneWrite } from '../../base/buffers.ts'
 import type { Timer } from '../../base/clock.ts'
 import { MAX_RPC_BACKLOG, MAX_RPC_MESSAGE } from '../../protocol/limits/rexd.ts'
 import type { Capability } from '../../protocol/rexd/fields.ts'
-import { type ConnectionComponents, RpcConnection } from './connection.ts'
+import { type RpcConnectionComponents, RpcConnection } from './connection.ts'
 import { parseBytes, written } from './message.ts'
 import type { Arrived } from './session-events.ts'
 
@@ -31,13 +31,13 @@ export const tokenOf = ({ headers }: IncomingMessage): string | undefined => {
   return token === undefined ? undefined : `Bearer ${token.slice(TOKEN_PREFIX.length)}`
 }
 
-/** REXD over WebSockets: one JSON-RPC message in each text. `RpcWebDoor` has checked host and token before `accept`. */
+/** REXD over WebSockets: one JSON-RPC message in each text. `RpcHttpServer` has checked host and token before `accept`. */
 export class WebSockets {
-  readonly #components: Omit<ConnectionComponents, 'send'>
+  readonly #components: Omit<RpcConnectionComponents, 'send'>
   readonly #available: readonly Capability[]
   readonly #server: WebSocketServer
 
-  constructor(components: Omit<ConnectionComponents, 'send'>, init: { available: readonly Capability[] }) {
+  constructor(components: Omit<RpcConnectionComponents, 'send'>, init: { available: readonly Capability[] }) {
     this.#components = components
     this.#available = init.available
     this.#server = new WebSocketServer({

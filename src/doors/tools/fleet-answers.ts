@@ -1,8 +1,9 @@
+import { OUTPUT_NAMES } from '../../protocol/reasons.ts'
 import { createHash } from 'node:crypto'
 import { foldNodeSet } from '../../protocol/hosts/node-set.ts'
 import { type Sent, count, flag, integer, orNull, text } from '../../protocol/json-table.ts'
 import { DESCENDANTS_ENDED, type ToolResult } from './tool-result.ts'
-import { STREAMS, type ToolRun, type View } from './tool-run.ts'
+import { type ToolRun, type View } from './tool-run.ts'
 
 /** What hosts answered alike. */
 export const FLEET_ANSWER = {
@@ -35,7 +36,7 @@ const keyOf = (run: ToolRun, incomplete: boolean): string | null => {
   const { exit_code, signal, timed_out, stdout_invalid_utf8, stderr_invalid_utf8, descendants_ended } = run.result({ stdout: 0, stderr: 0 })
   const hash = createHash('sha256')
   hash.update(JSON.stringify([exit_code, signal, timed_out, incomplete, stdout_invalid_utf8, stderr_invalid_utf8, descendants_ended]))
-  for (const stream of STREAMS) {
+  for (const stream of OUTPUT_NAMES) {
     const { head, cut } = run.text[stream].kept.cut(Number.MAX_SAFE_INTEGER)
     if (cut > 0 || run.dropped(stream) > 0) return null
     hash.update(`\n${Buffer.byteLength(head)}\n`).update(head)

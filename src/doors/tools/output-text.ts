@@ -5,7 +5,7 @@ import { RingBuffer } from '../../protocol/ring-buffer.ts'
 import { isContinuation, unfinished } from '../../protocol/text.ts'
 
 /** A part of a text. Places are bytes of its UTF-8, from 0; no character is cut in two. */
-export interface TextPart {
+export interface OutputTextPage {
   readonly text: string
   /** Where it begins: behind what was asked for, where that is no longer kept. */
   readonly from: number
@@ -14,7 +14,7 @@ export interface TextPart {
 }
 
 /** The beginning and the end of a text that is longer than it may be. */
-export interface CutText {
+export interface TruncatedText {
   readonly head: string
   readonly tail: string
   /** Bytes between them. */
@@ -25,7 +25,7 @@ export interface CutText {
  * Keeps the beginning and the end of a text of any length in bounded memory. What is kept depends on the text alone, and not on the
  * pieces in which it came.
  */
-export class KeptText {
+export class HeadTailBuffer {
   readonly #max: { readonly head: number; readonly tail: number }
   readonly #head: RingBuffer
   /** All that is behind the head. */
@@ -61,7 +61,7 @@ export class KeptText {
   }
 
   /** All of it where it fits into `max` bytes, as `head`; else half of them from the beginning, and half from the end. */
-  cut(max: number): CutText {
+  cut(max: number): TruncatedText {
     if (this.total <= max && this.#gap === 0) return { head: this.#part(0, this.total).text, tail: '', cut: 0 }
     const half = Math.floor(max / 2)
     const head = this.#part(0, Math.min(half, this.#head.total))
@@ -70,7 +70,7 @@ export class KeptText {
   }
 
   /** At most `max` bytes from place `from` on. What is no longer kept is left out: `from` of the answer lies behind it. */
-  read(from: number, max: number): TextPart {
+  read(from: number, max: number): OutputTextPage {
     const begin = Math.min(this.isLost(from) ? this.#tailFrom : from, this.total)
     const end = begin < this.#head.total && this.#gap > 0 ? this.#head.total : this.total
     return this.#part(begin, Math.min(begin + max, end))
@@ -91,7 +91,7 @@ export class KeptText {
   }
 
   /** From `begin` to `end`, both of which are kept. A character that is cut at the beginning belongs to what was before, one that is cut at the end to what follows. */
-  #part(begin: number, end: number): TextPart {
+  #part(begin: number, end: number): OutputTextPage {
     const behind = this.#head.total
     const head = this.#head.slice(begin, Math.min(end, behind))
     const tail = this.#tail.slice(Math.max(begin - behind, 0), end - behind)
@@ -110,7 +110,7 @@ const notKept = (bytes: number): string => (bytes === 0 ? '' : `\n[… ${bytes} 
  * A text in at most `max` bytes, with its notes of what is missing; its beginning alone where these do not fit. `above`: bytes
  * that came and were not kept. `cut`: bytes of the kept text that are left out.
  */
-export const shownText = (kept: KeptText, max: number, above: number): { readonly text: string; readonly cut: number } => {
+export const shownText = (kept: HeadTailBuffer, max: number, above: number): { readonly text: string; readonly cut: number } => {
   if (above === 0 && kept.cut(max).cut === 0) return { text: kept.cut(max).head, cut: 0 }
   const end = notKept(above)
   const room = max - Buffer.byteLength(end)
@@ -133,11 +133,11 @@ export const KEPT_BYTES = 512 * 1024
  * as an escape, and with U+FFFD for what is no UTF-8.
  */
 export class ModelText {
-  readonly kept = new KeptText({ head: KEPT_BYTES, tail: KEPT_BYTES })
+  readonly kept = new HeadTailBuffer({ head: KEPT_BYTES, tail: KEPT_BYTES })
   readonly #decoder = new TextDecoder('utf-8', { ignoreBOM: true })
   readonly #filter = new TerminalFilter()
   /** The beginning of a character that goes on. */
-  #begun: Uint8Array = new Uint8Array(0)
+  #started: Uint8Array = new Uint8Array(0)
   #invalid = false
   /** Bytes of text that are not here any more. */
   readonly gone: number
@@ -158,17 +158,17 @@ export class ModelText {
 
   /** No more comes. */
   end(): void {
-    this.#invalid ||= this.#begun.length > 0
+    this.#invalid ||= this.#started.length > 0
     this.#keep(this.#decoder.decode())
     this.kept.push(this.#filter.end())
   }
 
   #check(bytes: Uint8Array): void {
     if (this.#invalid) return
-    const all = this.#begun.length === 0 ? bytes : Buffer.concat([this.#begun, bytes])
+    const all = this.#started.length === 0 ? bytes : Buffer.concat([this.#started, bytes])
     const end = all.length - unfinished(all)
     this.#invalid = !isUtf8(all.subarray(0, end))
-    this.#begun = Uint8Array.from(all.subarray(end))
+    this.#started = Uint8Array.from(all.subarray(end))
   }
 
   #keep(text: string): void {

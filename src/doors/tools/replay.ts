@@ -5,7 +5,7 @@ import { type Fields, isTable } from '../../protocol/json-table.ts'
 import { MAX_KEYS } from '../../protocol/limits/tools.ts'
 import type { WarningKind } from '../../protocol/reasons.ts'
 import { RECORD_VERSION, type RecordLine, type RunRecordEvent } from '../../protocol/tool-record.ts'
-import { textHash } from './run-recorder.ts'
+import { textHash } from './tool-run-recorder.ts'
 import { INERT, ToolRun } from './tool-run.ts'
 import { MAX_ENDED, MAX_UNDER_WAY } from './tool-runs.ts'
 
@@ -48,7 +48,7 @@ export class Replay {
   readonly #dropped = new BoundedMap<string, ToolRun>({ max: MAX_DROPPED })
   /** What was dropped a short time ago, by its run. */
   readonly #droppedText = new BoundedMap<string, ToolRun['text']>({ max: MAX_ENDED })
-  #begun = false
+  #started = false
   #complete = true
   #finished = false
   #results = 0
@@ -86,14 +86,14 @@ export class Replay {
 
   /** Null: nothing differs. */
   async take(line: RecordLine): Promise<Difference | null> {
-    if (this.#begun === (line.event === 'record'))
-      throw misplaced(this.#begun ? 'a record begins once' : 'a record begins with its "record"')
+    if (this.#started === (line.event === 'record'))
+      throw misplaced(this.#started ? 'a record begins once' : 'a record begins with its "record"')
     if (this.#finished) throw misplaced('the record ended before')
     if (!this.#complete && line.event !== 'end') throw misplaced('nothing but its end follows an "incomplete"')
     switch (line.event) {
       case 'record':
         if (line.version !== RECORD_VERSION) throw misplaced(`version ${line.version} of records is not known here`)
-        this.#begun = true
+        this.#started = true
         return null
       case 'incomplete':
         this.#complete = false
@@ -111,7 +111,7 @@ export class Replay {
         this.#drop(line.run)
         return null
       default:
-        await this.#tell(line)
+        await this.#emit(line)
         return null
     }
   }
@@ -124,7 +124,7 @@ export class Replay {
     if (this.#runs.size > MAX_ENDED + MAX_UNDER_WAY) throw misplaced('more runs are under way than a server has')
   }
 
-  async #tell(line: OfRun<'waiting' | 'started' | 'stdout' | 'stderr' | 'warning' | 'ended' | 'refused'>): Promise<void> {
+  async #emit(line: OfRun<'waiting' | 'started' | 'stdout' | 'stderr' | 'warning' | 'ended' | 'refused'>): Promise<void> {
     const run = this.#known(line.run)
     if (run.over) throw misplaced('this run has ended')
     const end = this.#ends.get(line.run)

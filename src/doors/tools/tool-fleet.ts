@@ -1,11 +1,11 @@
 import { createHash, randomBytes } from 'node:crypto'
 import type { Clock } from '../../base/clock.ts'
 import { AppError, isAppError, nextOf } from '../../base/errors.ts'
-import { Turnstile } from '../../base/semaphore.ts'
+import { Semaphore } from '../../base/semaphore.ts'
 import { shown } from '../../base/visible-text.ts'
 import { Fanout, type FanoutPlan, type HostRun } from '../../exec/fleet/fanout.ts'
 import { type FanoutHost, NOT_BEGUN, hostOfError } from '../../exec/fleet/host-end.ts'
-import type { MeantTarget } from '../../executor-api/local.ts'
+import type { MatchedTarget } from '../../executor-api/local.ts'
 import { FANOUT_ENDS, type FanoutEnd, type FanoutHostJson, NO_FACTS, failuresAllowed } from '../../protocol/api/fanout.ts'
 import { foldNodeSet } from '../../protocol/hosts/node-set.ts'
 import { type Sent, count, list, oneOf, optional, orNull, record, text } from '../../protocol/json-table.ts'
@@ -80,7 +80,7 @@ export const hostOfRun = ({ host, agent_id }: FanoutHost, run: ToolRun, weCancel
 const told = (text: string | null): string | null => text && shown(text).slice(0, MAX_FLEET_DETAIL).toWellFormed()
 
 /** One command for many hosts. */
-export interface FleetRequest {
+export interface ToolFleetRequest {
   /** Without a target. */
   readonly command: ToolRequest
   /** As its caller named the hosts. */
@@ -92,7 +92,7 @@ export interface FleetRequest {
 }
 
 /** One text for all requests that ask the same of the same words, hex. */
-export const fleetHash = ({ command, words, plan }: FleetRequest): string =>
+export const fleetHash = ({ command, words, plan }: ToolFleetRequest): string =>
   createHash('sha256')
     .update(JSON.stringify([requestHash(command), words, plan.canary, plan.maxFailures, plan.deadlineMs]))
     .digest('hex')
@@ -132,13 +132,13 @@ export interface ToolFleetComponents {
   readonly clock: Clock
   readonly runs: ToolRuns
   /** Places of hosts of all fleets. */
-  readonly slots: Turnstile
+  readonly slots: Semaphore
 }
 
 export interface ToolFleetInit {
   readonly id: string
-  readonly request: FleetRequest
-  readonly hosts: readonly MeantTarget[]
+  readonly request: ToolFleetRequest
+  readonly hosts: readonly MatchedTarget[]
   readonly plan: FanoutPlan
   readonly key: string | null
 }
@@ -146,7 +146,7 @@ export interface ToolFleetInit {
 /** A command for many hosts, each of which is asked as any target is: a run of its own, with its own session, decision and journal lines. */
 export class ToolFleet {
   readonly id: string
-  readonly request: FleetRequest
+  readonly request: ToolFleetRequest
   readonly parallel: number
   /** Settles when each host has ended. */
   readonly ended: Promise<void>
@@ -173,7 +173,7 @@ export class ToolFleet {
     this.#answers = new FleetAnswers({ view: init.request.view, hosts: init.hosts.map(({ host }) => host) })
     this.#targets = new Map(init.hosts.map(({ agent_id, target }) => [agent_id, target]))
     this.#began = clock.monotonic()
-    const parts = { clock, slots, begin: (host: FanoutHost) => this.#begin(host), ended: (host: FanoutHostJson) => this.#tell(host) }
+    const parts = { clock, slots, start: (host: FanoutHost) => this.#start(host), ended: (host: FanoutHostJson) => this.#emit(host) }
     this.#fanout = new Fanout(parts, init.plan)
     this.ended = this.#fanout.run().then(() => this.#settle())
   }
@@ -222,13 +222,13 @@ export class ToolFleet {
     }
   }
 
-  #begin(host: FanoutHost): HostRun {
+  #start(host: FanoutHost): HostRun {
     const { runs } = this.#components
     const { request, key } = this.#init
     const target = this.#targets.get(host.agent_id)!
     try {
       // A key of its own for each host: whatever became of the call, no host is asked twice.
-      const run = runs.begin({ ...request.command, target }, key === null ? null : JSON.stringify([key, host.agent_id]))
+      const run = runs.start({ ...request.command, target }, key === null ? null : JSON.stringify([key, host.agent_id]))
       return this.#follow(host, run)
     } catch (error) {
       return { ended: Promise.resolve(hostOfError(host, null, error, false)), cancel: () => undefined }
@@ -255,7 +255,7 @@ export class ToolFleet {
     return { ended: over(), cancel }
   }
 
-  #tell(ended: FanoutHostJson): void {
+  #emit(ended: FanoutHostJson): void {
     const { end, host, error, message = null, next = null } = ended
     if (end === 'ran') return
     const key = JSON.stringify([end, error])
@@ -284,7 +284,7 @@ const otherCommand = (): AppError =>
 export class ToolFleets {
   readonly #components: ToolFleetsComponents
   /** Places of hosts of all fleets: each has a session. Null before the first, which says how many there are. */
-  #slots: Turnstile | null = null
+  #slots: Semaphore | null = null
   /** Of this server's life, as of its runs. */
   readonly #prefix = `fleet_${randomBytes(4).toString('hex')}_`
   /** The oldest first. */
@@ -306,14 +306,14 @@ export class ToolFleets {
   }
 
   /** What was begun with this key; null: nothing that is still known. Throws `conflict` where it was another command. */
-  withKey(key: string | null, request: FleetRequest): ToolFleet | null {
+  withKey(key: string | null, request: ToolFleetRequest): ToolFleet | null {
     const known = key === null ? undefined : this.#byKey.get(key)
     if (known !== undefined && fleetHash(known.request) !== fleetHash(request)) throw otherCommand()
     return known ?? null
   }
 
   /** Begins it, hosts in their order. `places`: of hosts of all fleets at once, as many as may have a session; the same in each call. Throws `bad_request`, `rate_limited`. */
-  begin(request: FleetRequest, hosts: readonly MeantTarget[], { key, places }: { key: string | null; places: number }): ToolFleet {
+  start(request: ToolFleetRequest, hosts: readonly MatchedTarget[], { key, places }: { key: string | null; places: number }): ToolFleet {
     const { parallel, canary, maxFailures, deadlineMs } = request.plan
     if (hosts.length > MAX_FLEET_HOSTS)
       throw new AppError('bad_request', `hosts: these words mean ${hosts.length} hosts, and one call asks at most ${MAX_FLEET_HOSTS}`)
@@ -322,7 +322,7 @@ export class ToolFleets {
     if (going >= MAX_FLEETS_GOING)
       throw new AppError('rate_limited', `${going} commands for many hosts go on, and no more may: let one of them end first`)
     const atOnce = Math.max(1, Math.min(MAX_FLEET_PARALLEL, places))
-    this.#slots ??= new Turnstile({ limit: atOnce })
+    this.#slots ??= new Semaphore({ limit: atOnce })
     const plan = {
       fanout_id: `${this.#prefix}${++this.#count}`,
       hosts: hosts.map(({ host, agent_id }) => ({ host, agent_id })),

@@ -1,4 +1,4 @@
-import { RAN_ON, cutWish } from '../../protocol/api/exec-target.ts'
+import { RAN_ON, clampedPreference } from '../../protocol/api/exec-target.ts'
 import { type Sent, count, flag, integer, list, number, oneOf, optional, orNull, record, text, texts } from '../../protocol/json-table.ts'
 
 /** Bounded tools that run a command, from the most bounded to the least. */
@@ -15,8 +15,8 @@ export const LAUNCH_ERROR = { kind: oneOf(LAUNCH_ERRORS), message: text }
 export type LaunchError = Sent<typeof LAUNCH_ERROR>
 
 /** `waiting_for_approval`: a human is asked whether it may begin. `interrupted`: how it ended is not known; it may have run. */
-export const RUN_STATES = ['queued', 'waiting_for_approval', 'running', 'ended', 'interrupted'] as const
-export type RunState = (typeof RUN_STATES)[number]
+export const TOOL_RUN_STATES = ['queued', 'waiting_for_approval', 'running', 'ended', 'interrupted'] as const
+export type ToolRunState = (typeof TOOL_RUN_STATES)[number]
 
 export const DESCENDANTS_ENDED = optional(count).says(
   'number of processes that the command left running and that were ended with it; start a service by its manager instead',
@@ -48,7 +48,7 @@ export const TOOL_RESULT = {
   stderr_omitted_bytes: count,
   stdout_invalid_utf8: flag.says('U+FFFD stands for bytes that are no UTF-8'),
   stderr_invalid_utf8: flag,
-  state: oneOf(RUN_STATES).says('interrupted: how it ended is not known, and it may have run'),
+  state: oneOf(TOOL_RUN_STATES).says('interrupted: how it ended is not known, and it may have run'),
   /** Why it is not known here how it ended; null: it is, or it goes on here. */
   interruption: orNull(text),
   timeout_ms: orNull(count).says('the time that counts; null: it has not begun, or its target clamped the time and does not say to what'),
@@ -57,7 +57,7 @@ export const TOOL_RESULT = {
   descendants_ended: DESCENDANTS_ENDED,
   /** Absent: the configuration does not choose among hosts. Null: it was not decided. */
   ran_on: optional(orNull(record({ ...RAN_ON, agent_id: RAN_ON.agent_id.says('of a node') }))).says('where it ran'),
-  cut_wishes: optional(list(cutWish)).says('what was wished for and is wider than what is configured, which counts'),
+  cut_wishes: optional(list(clampedPreference)).says('what was wished for and is wider than what is configured, which counts'),
   approval: optional(record({ question_id: orNull(text), expires_at: text })).says(
     'a human is asked whether it may begin, until then: exec_wait waits for the answer; question_id is null where the target asks',
   ),
@@ -66,7 +66,7 @@ export const TOOL_RESULT = {
 export type ToolResult = Sent<typeof TOOL_RESULT>
 
 /** A part of the text of one stream. Places are bytes of it, from 0. */
-export const OUTPUT_PART = {
+export const TOOL_OUTPUT_PART = {
   run_id: text,
   stream: oneOf(['stdout', 'stderr']),
   from: count.says('where the text begins'),
@@ -76,9 +76,9 @@ export const OUTPUT_PART = {
   lost: orNull(record({ from: count, to: count })).says('what was asked for and is no longer kept'),
   dropped_bytes: count.says('bytes behind all of it, above what this host takes'),
   more: flag.says('there is more than this already'),
-  state: oneOf(RUN_STATES),
+  state: oneOf(TOOL_RUN_STATES),
 }
-export type OutputPart = Sent<typeof OUTPUT_PART>
+export type ToolOutputPart = Sent<typeof TOOL_OUTPUT_PART>
 
 /** What a tool answers, whatever it does. */
 export interface ToolAnswer {

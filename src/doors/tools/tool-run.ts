@@ -1,10 +1,11 @@
+import { OUTPUT_NAMES, type OutputName } from '../../protocol/reasons.ts'
 import { AppError } from '../../base/errors.ts'
-import type { LocalRun, LocalRunEvent, LocalRunSink, RunWaiting } from '../../executor-api/local.ts'
+import type { LocalRunHandle, LocalRunEvent, LocalRunSink, RunWaiting } from '../../executor-api/local.ts'
 import { ModelText, shownText } from './output-text.ts'
 import { NO_END, RUNS_ELSEWHERE, type RunEnd, endOf, refusalOf, shownNext } from './run-end.ts'
-import { type RunRecorder, refusalEvent, requestEvent, resultEvent, startedEvent } from './run-recorder.ts'
+import { type ToolRunRecorder, refusalEvent, requestEvent, resultEvent, startedEvent } from './tool-run-recorder.ts'
 import { type ToolRequest, requestHash } from './tool-request.ts'
-import type { OutputPart, RunState, ToolResult } from './tool-result.ts'
+import type { ToolOutputPart, ToolRunState, ToolResult } from './tool-result.ts'
 
 /** How much of each stream a caller wants to see, in bytes. */
 export interface View {
@@ -12,12 +13,9 @@ export interface View {
   readonly stderr: number
 }
 
-export const STREAMS = ['stdout', 'stderr'] as const
-export type Stream = (typeof STREAMS)[number]
-
 /** What is needed of a run that was accepted. */
-export type FollowedRun = Pick<LocalRun, 'startedAt' | 'cwd' | 'ended' | 'cancel' | 'signal' | 'ranOn' | 'cuts'> & {
-  readonly caps: Pick<LocalRun['caps'], 'timeout_ms'>
+export type FollowedRun = Pick<LocalRunHandle, 'startedAt' | 'cwd' | 'ended' | 'cancel' | 'signal' | 'ranOn' | 'cuts'> & {
+  readonly caps: Pick<LocalRunHandle['caps'], 'timeout_ms'>
 }
 
 /** Of a run that is over, or is not here: nothing can be done to it. */
@@ -38,7 +36,7 @@ export class ToolRun implements LocalRunSink {
   readonly leaving = new AbortController()
   readonly #ended: Promise<void>
   #settle = (): void => undefined
-  readonly #recorder: RunRecorder | null
+  readonly #recorder: ToolRunRecorder | null
   #stdin: Uint8Array
   #run: FollowedRun | null = null
   #end: RunEnd | null = null
@@ -62,7 +60,7 @@ export class ToolRun implements LocalRunSink {
     readonly id: string
     readonly request: ToolRequest
     readonly askedAt: number
-    readonly recorder?: RunRecorder | null
+    readonly recorder?: ToolRunRecorder | null
   }) {
     const { stdin, ...request } = init.request
     // By a form that every runtime of the command line has, which replays runs.
@@ -73,7 +71,7 @@ export class ToolRun implements LocalRunSink {
     this.askedAt = init.askedAt
     this.#stdin = stdin
     this.#recorder = init.recorder ?? null
-    this.#recorder?.note(this.id, requestEvent(init.request, init.askedAt))
+    this.#recorder?.record(this.id, requestEvent(init.request, init.askedAt))
   }
 
   /** ISO 8601; null: it waits, or was refused. */
@@ -81,7 +79,7 @@ export class ToolRun implements LocalRunSink {
     return this.#run?.startedAt ?? null
   }
 
-  get state(): RunState {
+  get state(): ToolRunState {
     if (this.#end?.interruption === null) return 'ended'
     if (this.#end !== null && this.#end.interruption !== RUNS_ELSEWHERE) return 'interrupted'
     if (this.#run !== null) return 'running'
@@ -133,20 +131,20 @@ export class ToolRun implements LocalRunSink {
 
   waiting({ question_id, expires_at_ms }: Omit<RunWaiting, 'request_id'>): void {
     this.#waiting = { question_id, expires_at_ms }
-    this.#recorder?.note(this.id, { event: 'waiting', ...this.#waiting })
+    this.#recorder?.record(this.id, { event: 'waiting', ...this.#waiting })
   }
 
   event(event: LocalRunEvent): void {
     if (event.type === 'warning') {
       const { kind, amount = null } = event
-      this.#recorder?.note(this.id, { event: 'warning', kind, amount: amount ?? undefined })
+      this.#recorder?.record(this.id, { event: 'warning', kind, amount: amount ?? undefined })
       if (kind === 'descendants_ended') this.#descendantsEnded = amount
       if (event.kind === 'duration_cap_hit') this.#timedOut = true
       if (event.kind === 'cancelled') this.#cancelledThere = true
       if (event.kind === 'timeout_clamped') this.#timeoutClamped = true
       return
     }
-    this.#recorder?.note(this.id, { event: event.type, data_b64: Buffer.from(event.data).toString('base64') })
+    this.#recorder?.record(this.id, { event: event.type, data_b64: Buffer.from(event.data).toString('base64') })
     this.#came[event.type] += event.data.length
     this.text[event.type].push(event.data)
   }
@@ -154,10 +152,10 @@ export class ToolRun implements LocalRunSink {
   /** It was accepted; settles as `ended` does. */
   async follow(run: FollowedRun): Promise<void> {
     this.#run = run
-    this.#recorder?.note(this.id, startedEvent(run))
+    this.#recorder?.record(this.id, startedEvent(run))
     if (this.leaving.signal.aborted) run.cancel()
     const outcome = await run.ended
-    this.#recorder?.note(this.id, { event: 'ended', outcome })
+    this.#recorder?.record(this.id, { event: 'ended', outcome })
     this.#truncated = outcome?.truncated ?? false
     if (outcome !== null)
       this.#dropped = {
@@ -169,7 +167,7 @@ export class ToolRun implements LocalRunSink {
 
   /** It was not accepted. Throws what is a mistake of ours. */
   refuse(error: unknown): void {
-    this.#recorder?.note(this.id, refusalEvent(error))
+    this.#recorder?.record(this.id, refusalEvent(error))
     if (error instanceof AppError) this.refusal = error
     this.#close(error instanceof AppError ? refusalOf(error) : { ...NO_END, interruption: 'the server failed inside' })
     if (!(error instanceof AppError)) throw error
@@ -177,8 +175,8 @@ export class ToolRun implements LocalRunSink {
 
   /** Gives back the memory of its texts: of what a key stands for only the end is known then. */
   dropText(): void {
-    this.#recorder?.note(this.id, { event: 'text_dropped' })
-    for (const stream of STREAMS) {
+    this.#recorder?.record(this.id, { event: 'text_dropped' })
+    for (const stream of OUTPUT_NAMES) {
       const { kept, gone } = this.text[stream]
       this.text[stream] = new ModelText({ gone: gone + kept.total })
     }
@@ -196,22 +194,22 @@ export class ToolRun implements LocalRunSink {
   }
 
   /** Bytes of a stream that nobody can ask for: above what this host takes, or of a run of an earlier server. */
-  dropped(stream: Stream): number {
+  dropped(stream: OutputName): number {
     return this.#dropped[stream] + this.text[stream].gone
   }
 
   /** `text`: its text as it was, where that is to be told although the run may have been forgotten since. */
   result(view: View, text: ToolRun['text'] = this.text): ToolResult {
     const result = this.#result(view, text)
-    this.#recorder?.note(this.id, resultEvent(view, result, text.stdout !== this.text.stdout))
+    this.#recorder?.record(this.id, resultEvent(view, result, text.stdout !== this.text.stdout))
     return result
   }
 
   /** At most `max` bytes of a stream's text, from place `from` on. */
-  part(stream: Stream, from: number, max: number): OutputPart {
+  part(stream: OutputName, from: number, max: number): ToolOutputPart {
     const { kept } = this.text[stream]
     const { text, next, from: begin } = kept.read(from, max)
-    const part: OutputPart = {
+    const part: ToolOutputPart = {
       run_id: this.id,
       stream,
       from: begin,
@@ -223,7 +221,7 @@ export class ToolRun implements LocalRunSink {
       more: next < kept.total,
       state: this.state,
     }
-    this.#recorder?.note(this.id, { event: 'part', stream, from, max, part: { ...part } })
+    this.#recorder?.record(this.id, { event: 'part', stream, from, max, part: { ...part } })
     return part
   }
 
@@ -279,14 +277,18 @@ export class ToolRun implements LocalRunSink {
   }
 
   /** `omitted`: bytes that the text lacks. `kept`: how many of them there are, and can be asked for. */
-  #shown(stream: Stream, view: View, texts: ToolRun['text']): { readonly text: string; readonly omitted: number; readonly kept: number } {
+  #shown(
+    stream: OutputName,
+    view: View,
+    texts: ToolRun['text'],
+  ): { readonly text: string; readonly omitted: number; readonly kept: number } {
     const above = this.#dropped[stream] + texts[stream].gone
     const { text, cut } = shownText(texts[stream].kept, view[stream], above)
     return { text, omitted: cut + above, kept: cut }
   }
 
   #close(end: RunEnd): void {
-    for (const stream of STREAMS) this.text[stream].end()
+    for (const stream of OUTPUT_NAMES) this.text[stream].end()
     this.#stdin = new Uint8Array(0)
     this.#end = end
     this.#settle()

@@ -1,11 +1,11 @@
 import { randomBytes } from 'node:crypto'
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
-import type { LocalExecutor, LocalOutcome, RecalledEnd, RecalledRun } from '../../executor-api/local.ts'
+import type { LocalExecutor, LocalOutcome, JournalledEnd, JournalledRunHandle } from '../../executor-api/local.ts'
 import { MAX_KEYS } from '../../protocol/limits/tools.ts'
 import type { ExecutorSession, ExecutorSessions } from '../executor-sessions.ts'
 import { RUNS_ELSEWHERE } from './run-end.ts'
-import type { RunRecorder } from './run-recorder.ts'
+import type { ToolRunRecorder } from './tool-run-recorder.ts'
 import { type ToolRequest, detachedIdOf, keyHash, requestHash } from './tool-request.ts'
 import { INERT, ToolRun } from './tool-run.ts'
 
@@ -48,13 +48,13 @@ const without = (lost: string): LocalOutcome => ({
 const INTERRUPTED =
   'interrupted: the server that began it ended before it could tell how the command ended; look what it has done before you ask with a new key'
 
-const outcomeOf = (end: Exclude<RecalledEnd, { kind: 'refused' }>): LocalOutcome =>
+const outcomeOf = (end: Exclude<JournalledEnd, { kind: 'refused' }>): LocalOutcome =>
   end.kind === 'outcome' ? end.outcome : without(end.kind === 'goes_on' ? RUNS_ELSEWHERE : INTERRUPTED)
 
 /** Gives a run the end of the one that another server has begun for its key, as far as that is known: nothing is started, and its output is not here. */
-export const recallInto = async (
+export const restoreFromJournal = async (
   run: ToolRun,
-  { started_at, cwd, timeout_ms, timeout_clamped, timed_out, descendants_ended, end }: RecalledRun,
+  { started_at, cwd, timeout_ms, timeout_clamped, timed_out, descendants_ended, end }: JournalledRunHandle,
 ): Promise<void> => {
   if (end.kind === 'refused') return run.refuse(end.error)
   if (timeout_clamped) run.event({ type: 'warning', kind: 'timeout_clamped' })
@@ -76,7 +76,7 @@ export interface ToolRunsInit {
   /** Resolves when one more may begin; throws the signal's reason. */
   ready(signal: AbortSignal): Promise<void>
   /** Hears what happens to all of them. */
-  readonly recorder?: RunRecorder | null
+  readonly recorder?: ToolRunRecorder | null
 }
 
 /** Runs whose end is known and that can still be asked about, and bytes of their texts. */
@@ -115,20 +115,20 @@ export class ToolRuns {
    * Begins a command, which waits for a place while as many run as may, or answers the one that was begun with this key. One
    * whose key was given with another command is refused. Throws `rate_limited`.
    */
-  begin(request: ToolRequest, key: string | null): ToolRun {
-    if (key === null) return this.#begin(request, null)
+  start(request: ToolRequest, key: string | null): ToolRun {
+    if (key === null) return this.#start(request, null)
     const hash = keyHash(this.#init.caller, key)
     const known = this.#keyed.get(hash)
     const isSame = known?.requestHash === requestHash(request)
-    if (known !== null && !isSame) return this.#begin(request, null, otherCommand())
+    if (known !== null && !isSame) return this.#start(request, null, otherCommand())
     // A detached run may go on although the daemon went away: it is asked again.
     if (known !== null && !(request.detach === true && known.state === 'interrupted')) return known
-    const run = this.#begin(request, hash)
+    const run = this.#start(request, hash)
     this.#keyed.keep(hash, run)
     return run
   }
 
-  #begin(request: ToolRequest, key: string | null, refusal: AppError | null = null): ToolRun {
+  #start(request: ToolRequest, key: string | null, refusal: AppError | null = null): ToolRun {
     if (this.#underWay >= MAX_UNDER_WAY || this.#waitingBytes + request.stdin.length > MAX_WAITING_BYTES)
       throw new AppError('rate_limited', `${this.#underWay} commands run or wait, and no more may: let some of them end first`)
     const run = new ToolRun({
@@ -213,7 +213,7 @@ export class ToolRuns {
       if (run.request.detach === true) return false
       // Asked again, it may have ended.
       if (known.end.kind === 'goes_on') this.#keyed.forget(key)
-      await recallInto(run, known)
+      await restoreFromJournal(run, known)
       return true
     }
     this.#keyed.forget(key)
@@ -221,7 +221,7 @@ export class ToolRuns {
   }
 
   async #runIn({ id, turns }: ExecutorSession, run: ToolRun, key: string | null): Promise<void> {
-    await turns.within(run.leaving.signal, async () => {
+    await turns.use(run.leaving.signal, async () => {
       await this.#init.ready(run.leaving.signal)
       const { command, args, cwd, env, timeout_ms, wish, detach } = run.request
       const start = { session: id, argv: [command, ...args], shell: false, cwd, env, stdin: run.takeStdin(), input: false, timeout_ms }

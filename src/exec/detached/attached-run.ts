@@ -11,7 +11,7 @@ import { Delivery } from '../flow.ts'
 import { LIVENESS_CHECK_MS, Liveness } from '../resumable-transport.ts'
 import type { RunEvent, RunOutcome } from '../run-spec.ts'
 import type { RunPeer, RunTransport } from '../transport.ts'
-import { type DetachedEvent, type DetachedInfo, type DetachedSink, type DetachedTarget, infoOf } from './detached-types.ts'
+import { type DetachedRunEvent, type DetachedInfo, type DetachedSink, type DetachedTarget, infoOf } from './detached-types.ts'
 
 type FrameOf<T extends ExecFrame['type']> = Extract<ExecFrame, { type: T }>
 
@@ -45,7 +45,7 @@ export class AttachedStream {
   #state: FrameOf<'detached'> | null = null
   /** Before anything else is shown. */
   #greeting: Promise<void> | null = null
-  #over = false
+  #ended = false
 
   constructor(components: AttachedStreamComponents, init: { readonly requestId: RequestId }) {
     this.#components = components
@@ -76,14 +76,14 @@ export class AttachedStream {
       if (transport.closed) return { kind: 'lost', error: new Error('the connection broke before the agent was asked') }
       transport.send(question)
       this.#liveness.asked()
-      this.#look()
+      this.#poll()
       const end = await this.#done.promise
       await this.#greeting
       await this.#delivery.idle()
       return end
     } finally {
       left.abort()
-      this.#over = true
+      this.#ended = true
       this.#timer?.cancel()
       this.#delivery.close()
       transport.abort()
@@ -91,7 +91,7 @@ export class AttachedStream {
   }
 
   #receive(frame: ExecFrame): void {
-    if (this.#over) return
+    if (this.#ended) return
     try {
       this.#handle(frame)
     } catch (error) {
@@ -151,7 +151,7 @@ export class AttachedStream {
     this.#end({ kind: 'lost', error: error ?? new AppError('peer_rejected', 'the agent closed the stream before the end of the run') })
   }
 
-  #look(): void {
+  #poll(): void {
     const { clock, transport } = this.#components
     // Nothing is lost between a daemon and its own executor.
     if (transport.peer.number !== 0 && this.#liveness.check(transport.heard) === 'silent')
@@ -161,26 +161,26 @@ export class AttachedStream {
       transport.send({ type: 'lease_renew', request_id: this.#requestId })
       this.#liveness.asked()
     }
-    this.#timer = clock.setTimeout(() => this.#look(), LIVENESS_CHECK_MS)
+    this.#timer = clock.setTimeout(() => this.#poll(), LIVENESS_CHECK_MS)
   }
 
   #end(end: StreamEnd): void {
-    this.#over = true
+    this.#ended = true
     this.#timer?.cancel()
     this.#done.resolve(end)
   }
 
   #fail(error: unknown): void {
-    this.#over = true
+    this.#ended = true
     this.#delivery.mute()
     this.#done.reject(error)
   }
 }
 
-export type Own = { readonly agentId: string; readonly machineId: string }
+export type PeerKeys = { readonly agentId: string; readonly machineId: string }
 
 /** What of one stream has come, and what of it was not wanted. */
-class Stream {
+class CountedOutput {
   readonly #hash: Hash = createHash('sha256')
   before = 0
   received = 0
@@ -204,7 +204,7 @@ export const readExitOf = (
   frame: SignedBody,
   target: DetachedTarget,
   peer: RunPeer,
-  to: Own,
+  to: PeerKeys,
 ): { exit: ExecExit; sha256: string } | string => {
   const about = { requestId: target.request_id, from: peer, to }
   let problem = 'it answers none of our requests'
@@ -225,7 +225,7 @@ export interface AttachedRunInit {
 export class AttachedRun {
   readonly #sink: DetachedSink
   readonly #init: AttachedRunInit
-  readonly #output = { stdout: new Stream(), stderr: new Stream() }
+  readonly #output = { stdout: new CountedOutput(), stderr: new CountedOutput() }
   readonly #warnings: WarningKind[] = []
   #pid: number | null = null
   #attached = 0
@@ -275,15 +275,15 @@ export class AttachedRun {
   }
 
   async show(event: RunEvent): Promise<void> {
-    if (event.type === 'started' || event.type === 'warning') return this.#tell(event)
+    if (event.type === 'started' || event.type === 'warning') return this.#emit(event)
     if (!('data' in event)) return
     const offset = this.#shown
     this.#shown += event.data.length
-    return this.#tell({ type: event.type, request_id: event.request_id, data: event.data, offset })
+    return this.#emit({ type: event.type, request_id: event.request_id, data: event.data, offset })
   }
 
   /** Of the verified Exit. Throws `peer_rejected` for one that is not to be believed. */
-  outcomeOf(frame: SignedBody, peer: RunPeer, own: Own): RunOutcome {
+  outcomeOf(frame: SignedBody, peer: RunPeer, own: PeerKeys): RunOutcome {
     const read = readExitOf(frame, this.#init.target, peer, own)
     if (typeof read === 'string') throw new AppError('peer_rejected', `the end of the run is not to be believed: ${read}`)
     const problem = compareOutput(read.exit, this.#output, this.#warnings)
@@ -304,15 +304,15 @@ export class AttachedRun {
     return { ...infoOf(this.#state, peer), state: 'ended', bytes_kept: this.next, lifetime_left_ms: null }
   }
 
-  async #tell(event: DetachedEvent): Promise<void> {
+  async #emit(event: DetachedRunEvent): Promise<void> {
     await this.#sink.event(event)
   }
 
   /** Tells the sink how the run is, or that the connection was lost meanwhile. */
   async greet(): Promise<void> {
     if (this.#state === null || this.#peer === null) return
-    if (this.#attached > 1) await this.#tell({ type: 'reattached', offset: this.#shown })
-    else await this.#tell({ type: 'run_state', info: infoOf(this.#state, this.#peer), from: this.#init.from })
+    if (this.#attached > 1) await this.#emit({ type: 'reattached', offset: this.#shown })
+    else await this.#emit({ type: 'run_state', info: infoOf(this.#state, this.#peer), from: this.#init.from })
   }
 
   #attach(frame: FrameOf<'detached'>, peer: RunPeer): void {

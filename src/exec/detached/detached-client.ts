@@ -2,8 +2,8 @@ import { BoundedMap } from '../../base/bounded-collections.ts'
 import type { Clock } from '../../base/clock.ts'
 import { AppError, isAppError } from '../../base/errors.ts'
 import { TokenBucket } from '../../base/rate-limit.ts'
-import { Turnstile } from '../../base/semaphore.ts'
-import { reach } from '../../base/stages.ts'
+import { Semaphore } from '../../base/semaphore.ts'
+import { reach } from '../../base/run-stages.ts'
 import type { ExecutorClient } from '../../executor-api/client.ts'
 import { NO_PROOF } from '../../executor-api/messages.ts'
 import { newRequestId } from '../../identity/request-id.ts'
@@ -22,8 +22,8 @@ import { type RunTraces, outcomeOfTrace, traceFrame, traced } from '../run-trace
 import { OWN_LINK, type RunPeer, type RunTransport, Transports, type TransportsComponents } from '../transport.ts'
 import { AttachedRun, AttachedStream, type StreamEnd, hashOf, readExitOf } from './attached-run.ts'
 import type { AttachOutcome, DetachedInfo, DetachedSink, DetachedSpec, DetachedTarget } from './detached-types.ts'
-import { known, mayRun, refusal, saysNothing, stateOf, wrong } from './host-answers.ts'
-import { AnswerLost, oneAnswer, pause } from './one-answer.ts'
+import { known, mayRun, refusal, saysNothing, stateOf, wrong } from './host-replies.ts'
+import { AnswerLost, requestOnce, pause } from './request-once.ts'
 
 /** Agents whose pace is remembered. */
 const MAX_PACES = 1_024
@@ -31,7 +31,7 @@ const MAX_PACES = 1_024
 interface Pace {
   readonly meter: TokenBucket
   /** Whoever came first asks first. */
-  readonly line: Turnstile
+  readonly line: Semaphore
 }
 
 /** How fast questions about detached runs are asked: an agent hangs up on whoever asks it faster. */
@@ -46,9 +46,9 @@ export class AskPace {
   /** Resolves when one more question may be asked of this agent. Throws the signal's reason. */
   async turn(agentId: AgentId, signal: AbortSignal): Promise<void> {
     const known = this.#paces.get(agentId)
-    const pace = known ?? { meter: new TokenBucket({ clock: this.#clock }, ASK_PACE), line: new Turnstile({ limit: 1 }) }
+    const pace = known ?? { meter: new TokenBucket({ clock: this.#clock }, ASK_PACE), line: new Semaphore({ limit: 1 }) }
     if (known === undefined) this.#paces.set(agentId, pace)
-    await pace.line.within(signal, async () => {
+    await pace.line.use(signal, async () => {
       while (!pace.meter.take()) await pause(this.#clock, 1_000 / ASK_PACE.perSecond, signal)
     })
   }
@@ -135,12 +135,12 @@ export class DetachedClient {
           const behind = traceFrame(transport.peer, request_id, trace)
           here?.arrived(request_id, true)
           if (trace !== null) here?.joined(request_id, trace)
-          const answer = oneAnswer(this.#parts.clock, transport, [{ type: 'detach_request', ...question }, behind], signal)
+          const answer = requestOnce(this.#parts.clock, transport, [{ type: 'detach_request', ...question }, behind], signal)
           reach('sent', request_id)
           const frame = await answer
           reach(frame.type === 'exit' ? 'exit_received' : 'begun', request_id)
           if (frame.type === 'detached' && !isOver(frame.state)) here?.outlives(request_id)
-          return this.#begun(frame, target, transport.peer)
+          return this.#started(frame, target, transport.peer)
         } finally {
           here?.left(request_id)
           transport.abort()
@@ -248,7 +248,7 @@ export class DetachedClient {
     try {
       const question = await this.#signAsk(transport, target.request_id, ask, 0)
       counters.add('detached_asked')
-      const frame = await oneAnswer(clock, transport, [{ type: 'detached_ask', ...question }], signal)
+      const frame = await requestOnce(clock, transport, [{ type: 'detached_ask', ...question }], signal)
       if (frame.type === 'exit')
         throw refusal(frame, { ...target, request_sha256: [hashOf(question.body)] }, transport.peer, executor.identity)
       return stateOf(frame, transport.peer)
@@ -278,7 +278,7 @@ export class DetachedClient {
     return this.#parts.executor.signDetachedAsk({ link: peer.number, request_id, stream_nonce: streamNonce, ask, from })
   }
 
-  #begun(frame: ExecFrame, target: DetachedTarget, peer: RunPeer): StartedDetached {
+  #started(frame: ExecFrame, target: DetachedTarget, peer: RunPeer): StartedDetached {
     if (frame.type === 'detached') {
       if (!target.request_sha256.includes(toHex(frame.request_sha256)))
         throw new AppError('conflict', 'that id has a run there which this daemon knows nothing of: give another id')

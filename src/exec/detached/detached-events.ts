@@ -1,8 +1,8 @@
 import { BoundedMap } from '../../base/bounded-collections.ts'
 import type { ExecutorClient } from '../../executor-api/client.ts'
-import { type AskedRun, hasEnd, isOver } from '../../protocol/api/detached-run.ts'
+import { type DetachedRequest, hasEnd, isOver } from '../../protocol/api/detached-run.ts'
 import type { LifecycleLog } from '../../protocol/events/event-log.ts'
-import { RunStory } from '../../protocol/events/run-reporter.ts'
+import { RunReporter } from '../../protocol/events/run-reporter.ts'
 import { MAX_ASKED_RUNS } from '../../protocol/limits/detached.ts'
 import type { RunOutcome } from '../run-spec.ts'
 
@@ -11,13 +11,13 @@ export interface DetachedStoriesComponents {
   readonly lifecycle: Pick<LifecycleLog, 'add'>
 }
 
-type About = Pick<AskedRun, 'request_id' | 'agent_id' | 'session'>
+type About = Pick<DetachedRequest, 'request_id' | 'agent_id' | 'session'>
 
 /** What became of detached runs, told as events to whoever asked for them, as far as somebody here hears of it: nobody waits for their ends. */
-export class DetachedStories {
+export class DetachedRunEvents {
   readonly #components: DetachedStoriesComponents
   /** Those that were told of, so that each event comes once. */
-  readonly #stories = new BoundedMap<string, RunStory>({ max: MAX_ASKED_RUNS })
+  readonly #stories = new BoundedMap<string, RunReporter>({ max: MAX_ASKED_RUNS })
 
   constructor(components: DetachedStoriesComponents) {
     this.#components = components
@@ -30,7 +30,7 @@ export class DetachedStories {
   }
 
   /** How it is, as its host has just said. */
-  heard(run: AskedRun, outcome: Pick<RunOutcome, 'duration_ms' | 'incomplete'> | null): void {
+  heard(run: DetachedRequest, outcome: Pick<RunOutcome, 'duration_ms' | 'incomplete'> | null): void {
     const story = this.#storyOf(run)
     const { state, code, signal, denial_reason } = run
     if (denial_reason !== null) story.denied(denial_reason)
@@ -40,12 +40,12 @@ export class DetachedStories {
     else if (state === 'running' && story.running === null && !story.over) story.started()
   }
 
-  #storyOf({ request_id: run_id, agent_id: node, session }: About): RunStory {
+  #storyOf({ request_id: run_id, agent_id: node, session }: About): RunReporter {
     const known = this.#stories.get(run_id)
     if (known !== undefined) return known
     const { executor, lifecycle } = this.#components
     const about = { owner: executor.identity.agentId, session, door: 'rest', run_id, node } as const
-    const story = new RunStory({ tell: (facts) => lifecycle.add(facts) }, about)
+    const story = new RunReporter({ tell: (facts) => lifecycle.add(facts) }, about)
     this.#stories.set(run_id, story)
     return story
   }

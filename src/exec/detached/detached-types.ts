@@ -50,7 +50,7 @@ export interface DetachedInfo {
   readonly kept_for_ms: number | null
 }
 
-export type DetachedEvent =
+export type DetachedRunEvent =
   | { readonly type: 'run_state'; readonly info: DetachedInfo; readonly from: number }
   | Extract<RunEvent, { type: 'started' | 'warning' }>
   /** `offset`: of the first byte, both streams counted together. */
@@ -60,7 +60,7 @@ export type DetachedEvent =
 
 export interface DetachedSink {
   /** Called for one event at a time; a promise is backpressure. A rejection ends the attach, and not the run. */
-  event(event: DetachedEvent): void | Promise<void>
+  event(event: DetachedRunEvent): void | Promise<void>
 }
 
 /** All that there is of a run that is over. */

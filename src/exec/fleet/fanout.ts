@@ -1,6 +1,6 @@
 import { NEVER } from '../../base/abort.ts'
 import type { Clock } from '../../base/clock.ts'
-import { Turnstile } from '../../base/semaphore.ts'
+import { Semaphore } from '../../base/semaphore.ts'
 import { type FanoutHostJson, type FanoutLedgerJson, FanoutSums, type NotStartedReason, isSuccess } from '../../protocol/api/fanout.ts'
 import { type FanoutHost, hostNotStarted, hostStopped } from './host-end.ts'
 
@@ -13,16 +13,16 @@ export interface HostRun {
 }
 
 /** Where a run waits for its place among those of others. */
-export interface Places {
+export interface FanoutSlotSource {
   /** Answers how to give it back. Throws the signal's reason, and holds none then. */
-  enter(signal: AbortSignal): Promise<() => void>
+  acquire(signal: AbortSignal): Promise<() => void>
 }
 
 export interface FanoutComponents {
   readonly clock: Pick<Clock, 'setTimeout'>
   /** Among the runs of all fan-outs. */
-  readonly slots: Places
-  begin(host: FanoutHost): HostRun
+  readonly slots: FanoutSlotSource
+  start(host: FanoutHost): HostRun
   /** Once for each host. A promise is backpressure: until it resolves the host's place is taken. */
   ended(host: FanoutHostJson): void | Promise<void>
 }
@@ -52,7 +52,7 @@ export class Fanout {
   #why: NotStartedReason | null = null
   /** Why what runs is cancelled; null: it is not. */
   #stoppedBy: NotStartedReason | null = null
-  #begun = 0
+  #started = 0
   #inCanary = false
   readonly #stop = new AbortController()
   /** Aborts when what runs is cancelled. */
@@ -70,7 +70,7 @@ export class Fanout {
 
   /** Hosts that had their turn, and those of which is known how they ended. */
   get progress(): { readonly begun: number; readonly ended: number } {
-    return { begun: this.#begun, ended: this.#sums.ended }
+    return { begun: this.#started, ended: this.#sums.ended }
   }
 
   /** Once. Resolves when every host has ended and was told of. */
@@ -85,7 +85,7 @@ export class Fanout {
     } finally {
       timer?.cancel()
     }
-    for (const host of hosts.slice(this.#begun)) await this.#tell(hostNotStarted(host, this.#why!))
+    for (const host of hosts.slice(this.#started)) await this.#emit(hostNotStarted(host, this.#why!))
     return this.#sums.ledger(fanout_id, hosts.length)
   }
 
@@ -106,23 +106,23 @@ export class Fanout {
   /** Resolves when all of these that began have ended. */
   async #window(hosts: readonly FanoutHost[]): Promise<void> {
     const { parallel } = this.#plan
-    const places = new Turnstile({ limit: parallel })
+    const places = new Semaphore({ limit: parallel })
     for (const host of hosts) {
       const leave = await this.#enter(places)
       if (leave === null) break
-      this.#begun += 1
-      void this.#follow(this.#components.begin(host)).finally(leave)
+      this.#started += 1
+      void this.#follow(this.#components.start(host)).finally(leave)
     }
-    const leave = await places.enter(NEVER, parallel)
+    const leave = await places.acquire(NEVER, parallel)
     leave()
   }
 
   /** A place here and one among all fan-outs; null: nothing more begins. */
-  async #enter(places: Turnstile): Promise<(() => void) | null> {
+  async #enter(places: Semaphore): Promise<(() => void) | null> {
     const { signal } = this.#closing
     if (signal.aborted) return null
-    const here = await places.enter(signal).catch(() => null)
-    const among = here === null ? null : await this.#components.slots.enter(signal).catch(() => null)
+    const here = await places.acquire(signal).catch(() => null)
+    const among = here === null ? null : await this.#components.slots.acquire(signal).catch(() => null)
     if (here !== null && among !== null && !signal.aborted)
       return () => {
         among()
@@ -138,10 +138,10 @@ export class Fanout {
     if (this.stopped.aborted) run.cancel()
     const host = await run.ended
     this.#running.delete(run)
-    await this.#tell(hostStopped(host, this.#stoppedBy))
+    await this.#emit(hostStopped(host, this.#stoppedBy))
   }
 
-  async #tell(host: FanoutHostJson): Promise<void> {
+  async #emit(host: FanoutHostJson): Promise<void> {
     this.#sums.add(host)
     const { maxFailures } = this.#plan
     if (this.#inCanary && !isSuccess(host)) this.#close('canary_failed')

@@ -1,7 +1,7 @@
 import { type Clock, within } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import type { Startable } from '../../base/startable.ts'
-import { Waiters } from '../../base/wait-queue.ts'
+import { Condition } from '../../base/wait-queue.ts'
 import type { ExecutorClient } from '../../executor-api/client.ts'
 import type { RequestProof } from '../../executor-api/messages.ts'
 import type { FanoutSession } from '../../protocol/api-answers.ts'
@@ -11,7 +11,7 @@ import { SHUTDOWN_MS } from '../../protocol/limits/wire.ts'
 import type { ExecClient } from '../client.ts'
 import type { RequesterCounters } from '../counters.ts'
 import { checkSpec } from '../run-spec.ts'
-import { Fanout, type FanoutPlan, type Places } from './fanout.ts'
+import { Fanout, type FanoutPlan, type FanoutSlotSource } from './fanout.ts'
 import { type FanoutCommand, type HostSink, beginHost } from './host-run.ts'
 
 /** What all that may go on need to have their least: who has its least takes none of these. */
@@ -21,9 +21,9 @@ const KEPT_FREE = MAX_FANOUTS * FANOUT_LEAST_RUNS
  * Places of the runs of all fan-outs. One whose reader pauses keeps its places for as long as it likes: so each takes its next only while more
  * are free than it has, and whoever comes later finds as many as the one before it took, or its least.
  */
-export class FanoutPlaces {
+export class FanoutSlots {
   readonly #clock: Clock
-  readonly #fewer = new Waiters()
+  readonly #fewer = new Condition()
   #free = MAX_FANOUT_RUNS
 
   constructor(components: { clock: Clock }) {
@@ -31,25 +31,25 @@ export class FanoutPlaces {
   }
 
   /** Of one fan-out; of at most `MAX_FANOUTS` at once. */
-  share(): Places {
+  share(): FanoutSlotSource {
     let mine = 0
     const leave = (): void => {
       mine -= 1
       this.#free += 1
-      this.#fewer.wake()
+      this.#fewer.notifyAll()
     }
     const mayEnter = (): boolean => mine < FANOUT_LEAST_RUNS || this.#free > Math.max(mine, KEPT_FREE)
     const enter = async (signal: AbortSignal): Promise<() => void> => {
       signal.throwIfAborted()
       while (!mayEnter()) {
-        await this.#fewer.wait({ clock: this.#clock, timeoutMs: null, signal })
+        await this.#fewer.waitAtMost({ clock: this.#clock, timeoutMs: null, signal })
         signal.throwIfAborted()
       }
       mine += 1
       this.#free -= 1
       return leave
     }
-    return { enter }
+    return { acquire: enter }
   }
 }
 
@@ -83,14 +83,14 @@ interface Going {
 /** The fan-outs of this daemon: one command each for many hosts, every host a run of its own. */
 export class Fanouts implements Startable {
   readonly #parts: FanoutsComponents
-  readonly #places: FanoutPlaces
+  readonly #places: FanoutSlots
   readonly #going = new Map<string, Going>()
-  readonly #fewer = new Waiters()
+  readonly #fewer = new Condition()
   #stopping = false
 
   constructor(components: FanoutsComponents) {
     this.#parts = components
-    this.#places = new FanoutPlaces(components)
+    this.#places = new FanoutSlots(components)
   }
 
   /** Throws what `run` would throw for want of room. */
@@ -115,7 +115,7 @@ export class Fanouts implements Startable {
       {
         clock,
         slots: this.#places.share(),
-        begin: (host) => beginHost({ runner, sink }, init, host),
+        start: (host) => beginHost({ runner, sink }, init, host),
         ended: (host) => sink.ended(host),
       },
       spec,
@@ -134,7 +134,7 @@ export class Fanouts implements Startable {
     } finally {
       left.removeEventListener('abort', leave)
       this.#going.delete(id)
-      this.#fewer.wake()
+      this.#fewer.notifyAll()
       if (spec.proof !== null) executor.fanoutOver(id).catch(() => undefined)
     }
   }
@@ -163,7 +163,7 @@ export class Fanouts implements Startable {
   async stop(): Promise<void> {
     this.stopAll()
     const over = async (): Promise<void> => {
-      while (this.#going.size > 0) await this.#fewer.next()
+      while (this.#going.size > 0) await this.#fewer.wait()
     }
     await within(this.#parts.clock, SHUTDOWN_MS, over())
   }

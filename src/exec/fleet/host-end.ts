@@ -3,7 +3,7 @@ import { type FanoutEnd, type FanoutHostJson, NO_FACTS, type NotStartedReason } 
 import { denialText } from '../../protocol/denial-text.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
 import type { RunOutcome } from '../run-spec.ts'
-import { isCancelledUnsent, isIdUsed } from '../sessions.ts'
+import { isCancelledUnsent, isIdUsed } from '../outgoing-runs.ts'
 
 /** One host of a fan-out. */
 export interface FanoutHost {
@@ -12,7 +12,7 @@ export interface FanoutHost {
   readonly agent_id: AgentId
 }
 
-export interface AskedHow {
+export interface RequestedMode {
   readonly argv: readonly string[]
   /** Before the outcome came. */
   readonly weCancelled: boolean
@@ -23,7 +23,7 @@ export interface AskedHow {
 /** What a signed Exit, or its absence, says of the host. */
 const endOf = (
   { code, signal, denial_reason, never_arrived, incomplete, warnings }: RunOutcome,
-  { weCancelled, idIsChosen }: AskedHow,
+  { weCancelled, idIsChosen }: RequestedMode,
 ): FanoutEnd => {
   if (never_arrived === true) return weCancelled ? 'cancelled' : 'unreachable'
   // The command may have run under an ID that its executor has seen, or did not look for.
@@ -40,11 +40,11 @@ const USED_BEFORE = 'its agent refused the id of the run, under which the comman
 const USED_HERE = 'a run of this daemon has had the id, and under it the command may have run before'
 export const NOT_BEGUN = 'its agent ended the run before a process began'
 
-const nextOfDenial = ({ host }: FanoutHost, reason: string, { argv }: AskedHow): string =>
+const nextOfDenial = ({ host }: FanoutHost, reason: string, { argv }: RequestedMode): string =>
   denialText(reason, { host, argv }).next.join('\n')
 
 /** How a host ended whose run came to an outcome. */
-export const hostOfOutcome = (host: FanoutHost, outcome: RunOutcome, how: AskedHow): FanoutHostJson => {
+export const hostOfOutcome = (host: FanoutHost, outcome: RunOutcome, how: RequestedMode): FanoutHostJson => {
   const end = endOf(outcome, how)
   const { ok: _ok, never_arrived: _never, incomplete, message, waited_ms, warnings, ...facts } = outcome
   const isUsed = end === 'unknown' && outcome.denial_reason !== null

@@ -1,7 +1,7 @@
 import { newRequestId } from '../../identity/request-id.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
 import type { ExecClient } from '../client.ts'
-import { type RunEvent, type RunSpec, heldStdin } from '../run-spec.ts'
+import { type RunEvent, type RunSpec, bufferedStdin } from '../run-spec.ts'
 import type { HostRun } from './fanout.ts'
 import { type FanoutHost, hostCancelled, hostOfError, hostOfOutcome } from './host-end.ts'
 
@@ -41,7 +41,7 @@ export const beginHost = ({ runner, sink }: HostRunComponents, { command, fanout
     ...common,
     agent_id: host.agent_id,
     request_id,
-    stdin: stdin === null ? null : heldStdin(stdin.bytes, stdin.pieces),
+    stdin: stdin === null ? null : bufferedStdin(stdin.bytes, stdin.pieces),
     fanout: { id: fanoutId, host: host.host },
   }
   const run = async (): Promise<Awaited<HostRun['ended']>> => {

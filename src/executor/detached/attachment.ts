@@ -1,12 +1,12 @@
 import { errorText } from '../../base/errors.ts'
 import { execFrame } from '../../protocol/wire/exec.ts'
 import type { EndCause } from '../runs/execution.ts'
-import type { RunOutlet } from '../runs/frames.ts'
+import type { PeerStreamWriter } from '../runs/frames.ts'
 import { Lease } from '../runs/lease.ts'
 import { Outbox, type UnackedTotal } from '../runs/outbox.ts'
-import type { Carried } from '../runs/peer-questions.ts'
+import type { Carried } from '../runs/peer-approvals.ts'
 import type { ExecutorServices } from '../services.ts'
-import type { KeptRun } from './record.ts'
+import type { DetachedRunRecord } from './record.ts'
 import { type SpoolReader, keptBefore } from './spool.ts'
 
 export interface AttachmentComponents extends Pick<ExecutorServices, 'clock' | 'counters' | 'log'> {
@@ -14,8 +14,8 @@ export interface AttachmentComponents extends Pick<ExecutorServices, 'clock' | '
 }
 
 export interface AttachmentInit {
-  readonly kept: KeptRun
-  readonly outlet: RunOutlet
+  readonly kept: DetachedRunRecord
+  readonly outlet: PeerStreamWriter
   /** Bytes of output that are left out. */
   readonly from: number
 }
@@ -52,7 +52,7 @@ export class Attachment implements Carried {
     const stop = kept.watch(() => this.#wake())
     try {
       await kept.measured()
-      await this.#tell()
+      await this.#emit()
       if (!this.#gone) this.#outbox.flush()
     } catch (error) {
       this.#failed(error)
@@ -119,7 +119,7 @@ export class Attachment implements Carried {
     outlet.send(execFrame.encode({ type: 'gone', request_id, unseen: false }))
   }
 
-  async #tell(): Promise<void> {
+  async #emit(): Promise<void> {
     const { kept, outlet, from } = this.#init
     const { state } = kept.record
     if (from > keptBefore(kept.written) || state === 'expired' || this.#gone) {
@@ -163,7 +163,7 @@ export class Attachment implements Carried {
   }
 
   /** More is written, or it is over, or the reader has left. */
-  async #changed(kept: KeptRun, file: number): Promise<void> {
+  async #changed(kept: DetachedRunRecord, file: number): Promise<void> {
     while (!this.#gone && !kept.over && kept.written.file === file && this.#told === kept.notes.length) await this.#woken()
   }
 

@@ -1,11 +1,11 @@
 import { hasShare } from '../../base/bounded-collections.ts'
 import { errorText } from '../../base/errors.ts'
 import { RateLimit } from '../../base/rate-limit.ts'
-import { reach } from '../../base/stages.ts'
+import { reach } from '../../base/run-stages.ts'
 import { equalBytes, sha256 } from '../../identity/hash.ts'
 import type { ForgetEvent } from '../../journal/events.ts'
 import type { RunKey } from '../../journal/run-key.ts'
-import type { Asked, Permitted } from '../../policy/mesh/authorize.ts'
+import type { ApprovalNeeded, Permitted } from '../../policy/mesh/authorize.ts'
 import type { AgentId } from '../../protocol/ids.ts'
 import {
   DETACHED_ASKS,
@@ -18,18 +18,18 @@ import {
 import { NONCE_BYTES } from '../../protocol/limits/wire.ts'
 import { type ExecDetachRequest, type ExecDetachedAsk, execDetachRequest } from '../../protocol/wire/detached.ts'
 import { type ExecFrame, execFrame } from '../../protocol/wire/exec.ts'
-import type { PeerLink } from '../links/links.ts'
-import type { RunOutlet } from '../runs/frames.ts'
+import type { PeerLink } from '../links/executor-links.ts'
+import type { PeerStreamWriter } from '../runs/frames.ts'
 import type { UnackedTotal } from '../runs/outbox.ts'
-import type { AdmittedQuestion, Carried } from '../runs/peer-questions.ts'
+import type { AdmittedApprovalRequest, Carried } from '../runs/peer-approvals.ts'
 import type { PeerRun } from '../runs/peer-run.ts'
 import type { Reports, RunSubject } from '../runs/reports.ts'
 import type { ExecutorServices } from '../services.ts'
 import { Attachment } from './attachment.ts'
 import type { DetachedRecord } from './record-file.ts'
-import type { KeptRun } from './record.ts'
+import type { DetachedRunRecord } from './record.ts'
 import { keptBefore } from './spool.ts'
-import { KeptRuns, keptName } from './store.ts'
+import { DetachedRunStore, keptName } from './store.ts'
 
 const NO_NONCE = new Uint8Array(NONCE_BYTES)
 const NO_HASH = new Uint8Array(32)
@@ -38,7 +38,8 @@ const NO_HASH = new Uint8Array(32)
 const contentOf = (request: ExecDetachRequest): Uint8Array =>
   sha256(execDetachRequest.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 }))
 
-export const isSameRun = ({ record }: KeptRun, request: ExecDetachRequest): boolean => equalBytes(record.content_sha256, contentOf(request))
+export const isSameRun = ({ record }: DetachedRunRecord, request: ExecDetachRequest): boolean =>
+  equalBytes(record.content_sha256, contentOf(request))
 
 export interface DetachedComponents extends Pick<ExecutorServices, 'clock' | 'counters' | 'log'> {
   readonly reports: Reports
@@ -46,24 +47,24 @@ export interface DetachedComponents extends Pick<ExecutorServices, 'clock' | 'co
 }
 
 /** A verified question of an accepted agent. */
-export interface AskedDetached {
+export interface DetachedAttachRequest {
   readonly subject: RunSubject
   readonly request: ExecDetachedAsk
   readonly link: PeerLink
-  readonly outlet: RunOutlet
+  readonly outlet: PeerStreamWriter
 }
 
 interface Attached {
-  readonly kept: KeptRun
+  readonly kept: DetachedRunRecord
   readonly agentId: AgentId
 }
 
 /** Runs that outlive their callers: who asks about one of its own is answered, and everybody else as if there were none. */
 export class Detached {
   readonly #components: DetachedComponents
-  readonly #runs: KeptRuns
+  readonly #runs: DetachedRunStore
   /** What runs or waits here now. */
-  readonly #going = new Map<KeptRun, PeerRun>()
+  readonly #going = new Map<DetachedRunRecord, PeerRun>()
   readonly #attached = new Set<Attached>()
   readonly #cancels: RateLimit
   /** Questions that are not cancels. */
@@ -79,7 +80,7 @@ export class Detached {
       const subject = { key: keyOf(record), argv: [], requestSha256: record.request_sha256 }
       return reports.denied(subject, 'approval_denied', 'it waited to be allowed when this daemon went away, and never began')
     }
-    this.#runs = new KeptRuns({ clock, log, forgotten, neverBegan }, init)
+    this.#runs = new DetachedRunStore({ clock, log, forgotten, neverBegan }, init)
   }
 
   /** Throws `loose_permissions`. */
@@ -91,12 +92,16 @@ export class Detached {
     this.#runs.stop()
   }
 
-  find(link: PeerLink, requestId: string): KeptRun | null {
+  find(link: PeerLink, requestId: string): DetachedRunRecord | null {
     return this.#runs.find(keptName(link.agentId, link.machineId, requestId))
   }
 
   /** Takes one in that is permitted, or waits to be; or why there is no room. */
-  admit({ key, requestSha256 }: RunSubject, request: ExecDetachRequest, { kind, place }: Permitted | Asked): KeptRun | string {
+  admit(
+    { key, requestSha256 }: RunSubject,
+    request: ExecDetachRequest,
+    { kind, place }: Permitted | ApprovalNeeded,
+  ): DetachedRunRecord | string {
     const { agent_id, machine_id, request_id } = key
     const cap = place.entry.detaching?.max_output_bytes ?? 0
     const keep_bytes = Math.min(request.keep_bytes ?? cap, cap)
@@ -105,12 +110,12 @@ export class Detached {
   }
 
   /** One that was taken in and has not begun. */
-  release(kept: KeptRun): void {
+  release(kept: DetachedRunRecord): void {
     this.#runs.release(kept)
   }
 
   /** Runs it to its end. Whoever asked, now or with the same Request again, is told by `answer`. */
-  async execute(run: PeerRun, kept: KeptRun, outlet: RunOutlet): Promise<void> {
+  async execute(run: PeerRun, kept: DetachedRunRecord, outlet: PeerStreamWriter): Promise<void> {
     this.#components.counters.count('runs_detached')
     this.#going.set(kept, run)
     const told = this.#tellBegun(kept, outlet)
@@ -121,12 +126,12 @@ export class Detached {
   }
 
   /** The same Request came again: it is told how its run is. */
-  answer(kept: KeptRun, outlet: RunOutlet): AdmittedQuestion {
+  answer(kept: DetachedRunRecord, outlet: PeerStreamWriter): AdmittedApprovalRequest {
     return { question: waiterOn(outlet), answered: this.#tellBegun(kept, outlet) }
   }
 
   /** The stream on which a Request came that is to be told whether its run has begun. */
-  streamOf(outlet: RunOutlet): Carried {
+  streamOf(outlet: PeerStreamWriter): Carried {
     return waiterOn(outlet)
   }
 
@@ -135,7 +140,7 @@ export class Detached {
     return (ask === 'cancel' ? this.#cancels : this.#asks).allows(agentId)
   }
 
-  ask(asked: AskedDetached): AdmittedQuestion {
+  ask(asked: DetachedAttachRequest): AdmittedApprovalRequest {
     const { link, request } = asked
     const kept = this.find(link, request.request_id)
     if (kept === null || kept.record.state === 'expired') {
@@ -147,7 +152,7 @@ export class Detached {
   }
 
   /** A question whose answer is one frame. */
-  #once({ outlet, request }: AskedDetached, answer: () => Promise<Uint8Array>): AdmittedQuestion {
+  #once({ outlet, request }: DetachedAttachRequest, answer: () => Promise<Uint8Array>): AdmittedApprovalRequest {
     const answered = answer()
       .then((frame) => outlet.send(frame))
       .catch((error: unknown) => {
@@ -157,7 +162,7 @@ export class Detached {
     return { question: waiterOn(outlet), answered: answered.finally(() => outlet.close()) }
   }
 
-  async #do({ request, subject }: AskedDetached, kept: KeptRun): Promise<Uint8Array> {
+  async #do({ request, subject }: DetachedAttachRequest, kept: DetachedRunRecord): Promise<Uint8Array> {
     await kept.measured()
     if (request.ask === 'cancel') this.#going.get(kept)?.end('cancelled')
     if (request.ask === 'forget' && kept.over) {
@@ -168,7 +173,7 @@ export class Detached {
     return frameOf(kept, request.request_id)
   }
 
-  #attach(asked: AskedDetached, kept: KeptRun): AdmittedQuestion {
+  #attach(asked: DetachedAttachRequest, kept: DetachedRunRecord): AdmittedApprovalRequest {
     const { subject, request, link, outlet } = asked
     const { reports } = this.#components
     const place: Attached = { kept, agentId: link.agentId }
@@ -205,7 +210,7 @@ export class Detached {
     )
   }
 
-  async #tellBegun(kept: KeptRun, outlet: RunOutlet): Promise<void> {
+  async #tellBegun(kept: DetachedRunRecord, outlet: PeerStreamWriter): Promise<void> {
     await kept.begun
     outlet.send(kept.refused ?? execFrame.encode(kept.frame()))
     outlet.close()
@@ -220,14 +225,14 @@ export class Detached {
 const keyOf = ({ agent_id, machine_id, request_id }: DetachedRecord): RunKey => ({ agent_id, machine_id, request_id })
 
 /** Unknown and another's are one: nobody learns which ids there are. */
-const frameOf = (kept: KeptRun | null, request_id: string): Uint8Array => {
+const frameOf = (kept: DetachedRunRecord | null, request_id: string): Uint8Array => {
   const nothing = { kept: 0, dropped: 0, keep_bytes: 0, lifetime_left_ms: null, kept_for_ms: null, stdout_before: 0, stderr_before: 0 }
   const unknown: ExecFrame = { type: 'detached', request_id, state: 'unknown', request_sha256: NO_HASH, ...nothing }
   return execFrame.encode(kept === null ? unknown : kept.frame())
 }
 
 /** A stream on which nothing more is expected of its peer. */
-const waiterOn = (outlet: RunOutlet): AdmittedQuestion['question'] => {
+const waiterOn = (outlet: PeerStreamWriter): AdmittedApprovalRequest['question'] => {
   const close = (): void => outlet.close()
   return { receive: () => undefined, end: () => undefined, lost: close, over: close, violated: close, kill: close }
 }

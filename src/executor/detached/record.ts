@@ -1,15 +1,15 @@
+import type { OutputName } from '../../protocol/reasons.ts'
 import type { Clock } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { DETACHED_KEPT_MS } from '../../protocol/limits/detached.ts'
 import { MAX_WARNINGS_PER_RUN } from '../../protocol/limits/wire.ts'
 import { type ExecExit, type ExecFrame, execExit, execFrame } from '../../protocol/wire/exec.ts'
-import type { OutputStream } from '../runs/outbox.ts'
 import type { PeerRun, PeerRunOutput } from '../runs/peer-run.ts'
 import type { DetachedRecord, RecordFiles } from './record-file.ts'
-import { SPOOL_START, Spool, SpoolIndex, type SpoolPlace, SpoolReader, keptBefore } from './spool.ts'
+import { SPOOL_START, Spool, SpoolIndex, type SpoolPosition, SpoolReader, keptBefore } from './spool.ts'
 
-export interface KeptRunInit {
+export interface DetachedRunRecordInit {
   readonly name: string
   readonly record: DetachedRecord
   /** Settles when the files of a denied run of the same name are gone. */
@@ -19,14 +19,14 @@ export interface KeptRunInit {
 }
 
 /** One detached run as it is kept: what its owner may still ask for, in memory and on the disk. */
-export class KeptRun implements PeerRunOutput {
+export class DetachedRunRecord implements PeerRunOutput {
   readonly name: string
   readonly #components: { readonly clock: Clock; readonly files: RecordFiles; readonly log: Logger }
   readonly #replaced: Promise<void> | undefined
   #record: DetachedRecord
   #spool: Spool | null = null
   /** Of what no spool of ours writes. */
-  #place: SpoolPlace
+  #place: SpoolPosition
   #index = new SpoolIndex()
   /** Until it is looked at what an executor that died has left of the output. */
   #measuring: Promise<void> | null = null
@@ -40,14 +40,14 @@ export class KeptRun implements PeerRunOutput {
   readonly #watchers = new Set<() => void>()
   /** Writes of the record, one behind the other; whether the last one succeeded. */
   #saving: Promise<boolean> = Promise.resolve(true)
-  readonly #begun = Promise.withResolvers<void>()
+  readonly #started = Promise.withResolvers<void>()
   /** Settles when it is known whether it runs, or waits. */
-  readonly begun = this.#begun.promise
+  readonly begun = this.#started.promise
   #refused: Uint8Array | null = null
   /** See `KeptRunInit.discard`; null: it is kept, however it ends. */
   #discard: (() => Promise<void>) | null
 
-  constructor(components: { clock: Clock; files: RecordFiles; log: Logger }, init: KeptRunInit) {
+  constructor(components: { clock: Clock; files: RecordFiles; log: Logger }, init: DetachedRunRecordInit) {
     this.name = init.name
     this.#replaced = init.replaced
     this.#discard = init.discard ?? null
@@ -57,7 +57,7 @@ export class KeptRun implements PeerRunOutput {
     this.#place = { file, stdout, stderr }
     const { clock } = components
     if (ended_at_ms !== null) this.#overSince = clock.monotonic() - Math.max(0, clock.now() - ended_at_ms)
-    if (this.over) this.#begun.resolve()
+    if (this.over) this.#started.resolve()
   }
 
   get record(): DetachedRecord {
@@ -81,7 +81,7 @@ export class KeptRun implements PeerRunOutput {
   }
 
   /** What is in its file. */
-  get written(): SpoolPlace {
+  get written(): SpoolPosition {
     return this.#spool?.written ?? this.#place
   }
 
@@ -130,13 +130,13 @@ export class KeptRun implements PeerRunOutput {
   }
 
   /** False: read no more before `onRoom`. */
-  push(stream: OutputStream, data: Uint8Array): boolean {
+  push(stream: OutputName, data: Uint8Array): boolean {
     return this.#spool?.push(stream, data) ?? true
   }
 
   /** It waits to be allowed. */
   waiting(): void {
-    this.#begun.resolve()
+    this.#started.resolve()
   }
 
   /** It is about to run: from here on a crash leaves it lost. False where that cannot be written, and then it must not. */
@@ -149,7 +149,7 @@ export class KeptRun implements PeerRunOutput {
     this.#discard = null
     this.#endsAt = this.#components.clock.monotonic() + lifetimeMs
     this.#change({ state: 'running' })
-    this.#begun.resolve()
+    this.#started.resolve()
   }
 
   note(frame: Uint8Array): void {
@@ -169,14 +169,14 @@ export class KeptRun implements PeerRunOutput {
     const dropped = Math.max(stdout_bytes_total + stderr_bytes_total - stdout - stderr, this.#spool?.dropped ?? 0)
     const place = { file_bytes: file, stdout_kept: stdout, stderr_kept: stderr, dropped }
     this.#change({ state: exit === null ? 'lost' : 'ended', exit, ...this.#ended(), ...place })
-    this.#begun.resolve()
+    this.#started.resolve()
     await this.#saving
   }
 
   /** An executor that died has left it: what is whole of its output is kept. */
   lose(size: number): void {
     this.#change({ state: 'lost', ...this.#ended() })
-    this.#begun.resolve()
+    this.#started.resolve()
     this.#measuring = this.#measure(size).finally(() => (this.#measuring = null))
   }
 
@@ -216,7 +216,7 @@ export class KeptRun implements PeerRunOutput {
   }
 
   /** How it is, as its owner is told. `before`: what of each stream an attach leaves out. */
-  frame(before: Pick<SpoolPlace, 'stdout' | 'stderr'> = SPOOL_START): Extract<ExecFrame, { type: 'detached' }> {
+  frame(before: Pick<SpoolPosition, 'stdout' | 'stderr'> = SPOOL_START): Extract<ExecFrame, { type: 'detached' }> {
     const { clock } = this.#components
     const { request_id, state, request_sha256, keep_bytes, dropped } = this.#record
     const left = this.over || this.#endsAt === null ? null : Math.max(0, Math.round(this.#endsAt - clock.monotonic()))
@@ -241,7 +241,7 @@ export class KeptRun implements PeerRunOutput {
   async #refuse(exit: Uint8Array, discard: () => Promise<void>): Promise<void> {
     await discard()
     this.#refused = exit
-    this.#begun.resolve()
+    this.#started.resolve()
     this.#changed()
   }
 

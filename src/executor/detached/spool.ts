@@ -2,24 +2,24 @@ import { constants } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { assertOursAlone } from '../../base/file-permissions.ts'
-import { diskRoom } from '../../journal/file.ts'
+import { freeSpace } from '../../journal/file.ts'
 import { MAX_SPOOL_QUEUE } from '../../protocol/limits/detached.ts'
 import { FRAME_COST, MAX_FRAME_DATA } from '../../protocol/limits/wire.ts'
-import type { OutputStream } from '../runs/outbox.ts'
+import type { OutputName } from '../../protocol/reasons.ts'
 
 /** Places are remembered this far apart, so that who attaches late need not read all that is before. */
 const INDEX_EVERY = 256 * 1024
 
 /** Where pieces of one spool begin, as whoever writes or reads it comes by. */
 export class SpoolIndex {
-  readonly #places: SpoolPlace[] = [SPOOL_START]
+  readonly #places: SpoolPosition[] = [SPOOL_START]
 
-  note(place: SpoolPlace): void {
+  record(place: SpoolPosition): void {
     if (place.file - this.#places.at(-1)!.file >= INDEX_EVERY) this.#places.push(place)
   }
 
   /** The last known place that has at most so many bytes of output before it. */
-  before(kept: number): SpoolPlace {
+  before(kept: number): SpoolPosition {
     return this.#places.findLast((place) => keptBefore(place) <= kept) ?? SPOOL_START
   }
 }
@@ -30,18 +30,18 @@ const MAX_PIECE = 0x7fff
 const STDERR_BIT = 0x8000
 
 /** What of each stream stands before a place of a spool, and which byte of the file that place is. */
-export interface SpoolPlace {
+export interface SpoolPosition {
   readonly file: number
   readonly stdout: number
   readonly stderr: number
 }
 
-export const SPOOL_START: SpoolPlace = Object.freeze({ file: 0, stdout: 0, stderr: 0 })
+export const SPOOL_START: SpoolPosition = Object.freeze({ file: 0, stdout: 0, stderr: 0 })
 
-export const keptBefore = ({ stdout, stderr }: SpoolPlace): number => stdout + stderr
+export const keptBefore = ({ stdout, stderr }: SpoolPosition): number => stdout + stderr
 
 /** The bytes to append for output of one stream. */
-export const spoolPieces = (stream: OutputStream, data: Uint8Array): Uint8Array[] => {
+export const spoolPieces = (stream: OutputName, data: Uint8Array): Uint8Array[] => {
   const parts: Uint8Array[] = []
   for (let at = 0; at < data.length; at += MAX_PIECE) {
     const piece = data.subarray(at, at + MAX_PIECE)
@@ -56,7 +56,7 @@ export const spoolPieces = (stream: OutputStream, data: Uint8Array): Uint8Array[
 export const spoolLength = (length: number): number => length + Math.ceil(length / MAX_PIECE) * HEAD_BYTES
 
 export interface SpoolPiece {
-  readonly stream: OutputStream
+  readonly stream: OutputName
   /** Its data: from here to there in the bytes that were looked at. */
   readonly from: number
   readonly to: number
@@ -72,7 +72,7 @@ export const pieceAt = (bytes: Buffer, at: number, end: number): SpoolPiece | nu
 }
 
 /** The place behind a piece. */
-export const placeBehind = ({ file, stdout, stderr }: SpoolPlace, { stream, from, to }: SpoolPiece): SpoolPlace => ({
+export const placeBehind = ({ file, stdout, stderr }: SpoolPosition, { stream, from, to }: SpoolPiece): SpoolPosition => ({
   file: file + HEAD_BYTES + to - from,
   stdout: stream === 'stdout' ? stdout + to - from : stdout,
   stderr: stream === 'stderr' ? stderr + to - from : stderr,
@@ -83,7 +83,7 @@ const FLAGS = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | cons
 const SPOOL_FLOORS = 2
 
 interface Queued {
-  readonly stream: OutputStream
+  readonly stream: OutputName
   readonly data: Uint8Array
 }
 
@@ -109,7 +109,7 @@ export class Spool {
   #waiting = false
   #failed = false
   #dropped = 0
-  #written: SpoolPlace = SPOOL_START
+  #written: SpoolPosition = SPOOL_START
   #writing: Promise<void> | null = null
 
   private constructor(file: FileHandle, directory: string, init: SpoolInit) {
@@ -124,7 +124,7 @@ export class Spool {
   }
 
   /** What is in the file. */
-  get written(): SpoolPlace {
+  get written(): SpoolPosition {
     return this.#written
   }
 
@@ -134,7 +134,7 @@ export class Spool {
   }
 
   /** False: read no more from the program before `onRoom`. */
-  push(stream: OutputStream, data: Uint8Array): boolean {
+  push(stream: OutputName, data: Uint8Array): boolean {
     if (this.#failed) {
       this.#dropped += data.length
       return true
@@ -179,14 +179,14 @@ export class Spool {
 
   async #append(parts: readonly Uint8Array[]): Promise<void> {
     const bytes = Buffer.concat(parts)
-    const { spare } = await diskRoom(this.#directory, SPOOL_FLOORS)
+    const { spare } = await freeSpace(this.#directory, SPOOL_FLOORS)
     if (spare < bytes.length) throw new Error('too little space left on the disk')
     for (let at = 0; at < bytes.length;) at += (await this.#file.write(bytes, at)).bytesWritten
   }
 
-  #count(stream: OutputStream, length: number): void {
+  #count(stream: OutputName, length: number): void {
     this.#written = { ...this.#written, file: this.#written.file + spoolLength(length), [stream]: this.#written[stream] + length }
-    this.index.note(this.#written)
+    this.index.record(this.#written)
   }
 
   #fail(batch: readonly Queued[], error: unknown): void {
@@ -200,7 +200,7 @@ export class Spool {
 const BLOCK = 256 * 1024
 
 export interface SpooledOutput {
-  readonly stream: OutputStream
+  readonly stream: OutputName
   /** At most MAX_FRAME_DATA. */
   readonly data: Uint8Array
 }
@@ -226,20 +226,20 @@ export class SpoolReader {
   readonly #index: SpoolIndex
   #opened: { readonly file: FileHandle; readonly block: Buffer } | null = null
   /** Of the next piece. */
-  #place: SpoolPlace
+  #place: SpoolPosition
   /** Where in the file the block begins, and how much of it was read. */
   #blockAt = 0
   #blockEnd = 0
 
   /** From the last place that `index`, which learns what is read, has for so many bytes of output. */
-  constructor(path: string, { index = new SpoolIndex(), place = index.before(0) }: { index?: SpoolIndex; place?: SpoolPlace } = {}) {
+  constructor(path: string, { index = new SpoolIndex(), place = index.before(0) }: { index?: SpoolIndex; place?: SpoolPosition } = {}) {
     this.#path = path
     this.#index = index
     this.#place = place
   }
 
   /** Of what `next` answers next. */
-  get place(): SpoolPlace {
+  get place(): SpoolPosition {
     return this.#place
   }
 
@@ -268,7 +268,7 @@ export class SpoolReader {
     kept: number,
     end: number,
     goesOn: () => boolean = () => true,
-  ): Promise<{ readonly cut: number; readonly before: SpoolPlace }> {
+  ): Promise<{ readonly cut: number; readonly before: SpoolPosition }> {
     for (;;) {
       const piece = this.#pieceInBlock(end) ?? (goesOn() ? await this.#read(end) : null)
       if (piece === null) return { cut: 0, before: this.#place }
@@ -279,7 +279,7 @@ export class SpoolReader {
   }
 
   /** Where the last whole piece ends. */
-  async measure(end: number): Promise<SpoolPlace> {
+  async measure(end: number): Promise<SpoolPosition> {
     return (await this.skipTo(Infinity, end)).before
   }
 
@@ -290,7 +290,7 @@ export class SpoolReader {
   /** The piece at the place, read from there on. */
   async #read(end: number): Promise<SpoolPiece | null> {
     if (this.#place.file >= end) return null
-    this.#index.note(this.#place)
+    this.#index.record(this.#place)
     this.#opened ??= { file: await openOurs(this.#path), block: Buffer.allocUnsafe(BLOCK) }
     const { file, block } = this.#opened
     const { bytesRead } = await file.read(block, 0, Math.min(BLOCK, end - this.#place.file), this.#place.file)

@@ -18,43 +18,46 @@ import {
 } from '../../protocol/limits/detached.ts'
 import type { ExecutorServices } from '../services.ts'
 import { DETACHED_DIR, type DetachedRecord, RecordFiles } from './record-file.ts'
-import { KeptRun } from './record.ts'
+import { DetachedRunRecord } from './record.ts'
 
 /** How often it is looked which are to be forgotten. */
 const LOOK_EVERY_MS = 60_000
 
-export interface KeptRunsComponents extends Pick<ExecutorServices, 'clock' | 'log'> {
+export interface DetachedRunStoreComponents extends Pick<ExecutorServices, 'clock' | 'log'> {
   /** Writes that one is about to be forgotten because its time is up. False: it cannot, and nothing may be removed. */
   forgotten(record: DetachedRecord): Promise<boolean>
   /** Answers the Exit, encoded, of one that still waited to be allowed when an executor died. */
   neverBegan(record: DetachedRecord): Promise<Uint8Array>
 }
 
-export interface KeptRunsInit {
+export interface DetachedRunStoreInit {
   readonly dataDir: string
   /** Ids of those that are forgotten. Default: MAX_DETACHED_REMEMBERED. */
   readonly remembered?: number
 }
 
 /** Whose it is, and what it asks. */
-export type KeptInit = Pick<DetachedRecord, 'request_id' | 'agent_id' | 'machine_id' | 'content_sha256' | 'request_sha256' | 'keep_bytes'>
+export type DetachedOutputInit = Pick<
+  DetachedRecord,
+  'request_id' | 'agent_id' | 'machine_id' | 'content_sha256' | 'request_sha256' | 'keep_bytes'
+>
 
 /** A name for files and for look-ups: nobody but the very pair that asked comes to the same. */
 export const keptName = (agent: AgentId, machine: MachineId, request: RequestId): string =>
   toHex(sha256(Buffer.from(`${agent}:${machine}:${request}`)))
 
 /** All detached runs of this host that run, are kept, or are remembered. */
-export class KeptRuns {
-  readonly #components: KeptRunsComponents
+export class DetachedRunStore {
+  readonly #components: DetachedRunStoreComponents
   readonly #files: RecordFiles
   readonly #remembered: number
-  readonly #runs = new Map<string, KeptRun>()
+  readonly #runs = new Map<string, DetachedRunRecord>()
   /** Whose output could not be removed, which was said. */
-  readonly #stuck = new Set<KeptRun>()
+  readonly #stuck = new Set<DetachedRunRecord>()
   #timer: Timer | null = null
   #stopped = false
 
-  constructor(components: KeptRunsComponents, init: KeptRunsInit) {
+  constructor(components: DetachedRunStoreComponents, init: DetachedRunStoreInit) {
     this.#components = components
     this.#remembered = init.remembered ?? MAX_DETACHED_REMEMBERED
     this.#files = new RecordFiles(components, { directory: join(init.dataDir, DETACHED_DIR) })
@@ -69,22 +72,22 @@ export class KeptRuns {
         await this.#remove(name, record)
         continue
       }
-      const kept = new KeptRun({ ...this.#components, files: this.#files }, { name, record })
+      const kept = new DetachedRunRecord({ ...this.#components, files: this.#files }, { name, record })
       this.#runs.set(name, kept)
       if (record.state === 'waiting') await kept.finish(await this.#components.neverBegan(record))
       else if (!kept.over) kept.lose((await stat(this.#files.outputOf(name)).catch(() => null))?.size ?? 0)
       // It was forgotten, and its record could not be written any more; or somebody has removed its output.
       else if (record.state !== 'expired' && !(await this.#files.hasOutput(name))) await kept.expire()
     }
-    await this.#look()
+    await this.#poll()
   }
 
-  find(name: string): KeptRun | null {
+  find(name: string): DetachedRunRecord | null {
     return this.#runs.get(name) ?? null
   }
 
   /** Takes one in, which has no files yet, in the place of one of its name; or why there is no room for it. */
-  admit(init: KeptInit, waits: boolean): KeptRun | string {
+  admit(init: DetachedOutputInit, waits: boolean): DetachedRunRecord | string {
     const refused = this.#fullness(init)
     if (refused !== null) return refused
     const name = keptName(init.agent_id, init.machine_id, init.request_id)
@@ -93,13 +96,13 @@ export class KeptRuns {
     const before = this.#runs.get(name)
     const replaced = before && this.drop(before)
     const discard = async (): Promise<void> => this.drop(kept)
-    const kept: KeptRun = new KeptRun({ ...this.#components, files: this.#files }, { name, record, replaced, discard })
+    const kept: DetachedRunRecord = new DetachedRunRecord({ ...this.#components, files: this.#files }, { name, record, replaced, discard })
     this.#runs.set(name, kept)
     return kept
   }
 
   /** Lets go of its output, unless the disk does not: then it stays as it was, and the log says once why. */
-  async expire(kept: KeptRun): Promise<void> {
+  async expire(kept: DetachedRunRecord): Promise<void> {
     // Another run has its name and its files.
     if (this.find(kept.name) !== kept) return
     try {
@@ -117,12 +120,12 @@ export class KeptRuns {
   }
 
   /** One that has no files yet. */
-  release(kept: KeptRun): void {
+  release(kept: DetachedRunRecord): void {
     this.#runs.delete(kept.name)
   }
 
   /** Nothing of it stays, as far as the disk allows. */
-  async drop(kept: KeptRun): Promise<void> {
+  async drop(kept: DetachedRunRecord): Promise<void> {
     this.#runs.delete(kept.name)
     await kept.settled()
     await this.#remove(kept.name, kept.record)
@@ -139,10 +142,10 @@ export class KeptRuns {
     })
   }
 
-  #fullness({ agent_id, keep_bytes }: KeptInit): string | null {
+  #fullness({ agent_id, keep_bytes }: DetachedOutputInit): string | null {
     const all = [...this.#runs.values()].filter(({ record }) => record.state !== 'expired')
     const own = all.filter(({ record }) => record.agent_id === agent_id)
-    const held = (runs: readonly KeptRun[]): number => runs.reduce((sum, { heldBytes }) => sum + heldBytes, 0)
+    const held = (runs: readonly DetachedRunRecord[]): number => runs.reduce((sum, { heldBytes }) => sum + heldBytes, 0)
     const [ownBytes, allBytes] = [held(own), held(all)]
     const [least, leastBytes] = [LEAST_DETACHED_PER_AGENT, LEAST_DETACHED_BYTES_PER_AGENT]
     if (own.length >= MAX_DETACHED_PER_AGENT || !hasShare(own.length, all.length, MAX_DETACHED_RUNS, { least }))
@@ -154,7 +157,7 @@ export class KeptRuns {
   }
 
   /** Forgets what is over for long enough. */
-  async #look(): Promise<void> {
+  async #poll(): Promise<void> {
     this.#timer?.cancel()
     try {
       for (const kept of this.#runs.values()) await this.#lookAt(kept)
@@ -164,10 +167,10 @@ export class KeptRuns {
     } catch (error) {
       this.#components.log.error({ error: errorText(error) }, 'detached runs could not be forgotten')
     }
-    if (!this.#stopped) this.#timer = this.#components.clock.setTimeout(() => void this.#look(), LOOK_EVERY_MS, { unref: true })
+    if (!this.#stopped) this.#timer = this.#components.clock.setTimeout(() => void this.#poll(), LOOK_EVERY_MS, { unref: true })
   }
 
-  async #lookAt(kept: KeptRun): Promise<void> {
+  async #lookAt(kept: DetachedRunRecord): Promise<void> {
     const { overFor: age, record } = kept
     if (age === null || age < DETACHED_KEPT_MS) return
     if (record.state !== 'expired') {

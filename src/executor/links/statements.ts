@@ -2,10 +2,10 @@ import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import { type AgentId, shortId } from '../../protocol/ids.ts'
 import { MAX_REVOCATIONS_PER_LINK, MAX_SUCCESSIONS } from '../../protocol/limits/wire.ts'
 import type { Contact } from '../../trust/contact.ts'
-import type { Statement } from '../../trust/revocations.ts'
-import { type Succession, decodeSuccession, verifySuccession, wayBack } from '../../trust/successions.ts'
+import type { RevocationStatement } from '../../trust/revocations.ts'
+import { type Succession, decodeSuccession, verifySuccession, previousKeys } from '../../trust/successions.ts'
 import type { ExecutorServices } from '../services.ts'
-import type { PeerLink } from './links.ts'
+import type { PeerLink } from './executor-links.ts'
 
 export type PeerRevocationsComponents = Pick<ExecutorServices, 'contacts' | 'counters' | 'inForce' | 'log' | 'revocations'>
 
@@ -50,7 +50,7 @@ export class PeerRevocations {
     const { sentRevocations: sent } = link
     if (sent === null) return []
     const { agentId: self } = this.#init
-    const placesFor = ({ agentId, machineId }: Statement): number => {
+    const placesFor = ({ agentId, machineId }: RevocationStatement): number => {
       if (agentId !== self) return isFriend(link) ? MAX_REVOCATIONS_PER_LINK - ROOM_FOR_OURS : 0
       return machineId === null ? MAX_REVOCATIONS_PER_LINK : MAX_REVOCATIONS_PER_LINK - 1
     }
@@ -76,9 +76,9 @@ export class PeerRevocations {
 }
 
 /** Our own, then other keys, then a machine of each agent, a second of each, and so on: an agent's many machines keep out no word of another. */
-const roundRobin = (statements: readonly Statement[], self: AgentId): Statement[] => {
+const roundRobin = (statements: readonly RevocationStatement[], self: AgentId): RevocationStatement[] => {
   const machines = new Map<AgentId, number>()
-  const turnOf = ({ agentId, machineId }: Statement): number => {
+  const turnOf = ({ agentId, machineId }: RevocationStatement): number => {
     if (agentId === self || machineId === null) return agentId === self ? -1 : 0
     const turn = (machines.get(agentId) ?? 0) + 1
     machines.set(agentId, turn)
@@ -119,7 +119,7 @@ export class PeerSuccessions {
     link.heardSuccessions = true
     const { contacts, counters, log } = this.#components
     try {
-      const way = wayBack(items.slice(0, MAX_SUCCESSIONS).map(decodeSuccession), link.agentId)
+      const way = previousKeys(items.slice(0, MAX_SUCCESSIONS).map(decodeSuccession), link.agentId)
       const at = way.findIndex(({ from }) => contacts.byAgent(from) !== null)
       if (at === -1) return await this.#tellFork(link, way)
       const steps = way.slice(0, at + 1)

@@ -5,16 +5,16 @@ import type {
   FileCall,
   LocalExecutor,
   LocalOutcome,
-  LocalRun,
+  LocalRunHandle,
   LocalRunSink,
-  MeantTarget,
+  MatchedTarget,
   ReachedTarget,
-  RecalledEnd,
-  RecalledRun,
-  RunStart,
+  JournalledEnd,
+  JournalledRunHandle,
+  LocalRunRequest,
   SessionOpening,
 } from '../../executor-api/local.ts'
-import type { RecalledRun as JournalledRun } from '../../journal/past-runs.ts'
+import type { JournalledRun } from '../../journal/past-runs.ts'
 import { targetNameOf } from '../../policy/local/authorize-target.ts'
 import { lookUpCommand } from '../../policy/local/look-up-command.ts'
 import type { CommandLookup, RulesJson } from '../../protocol/api/rules.ts'
@@ -26,7 +26,7 @@ import { answerFileCall } from './file-calls.ts'
 import { startRun } from './start-run.ts'
 import type { TargetRunner } from './target-runner.ts'
 
-const endOf = (end: JournalledRun['end']): RecalledEnd => {
+const endOf = (end: JournalledRun['end']): JournalledEnd => {
   if (end.kind === 'refused') return { kind: 'refused', error: new AppError(errorCodeOf(end.code), end.detail) }
   if (end.kind !== 'exit') return { kind: end.kind === 'goes_on' ? end.kind : 'unknown' }
   const { kind: _kind, stdout_bytes, stderr_bytes, ...facts } = end
@@ -36,10 +36,10 @@ const endOf = (end: JournalledRun['end']): RecalledEnd => {
 }
 
 /** A run that the journal knows, as doors are told of it. */
-export const recalledRun = ({ request_id: _id, end, ...facts }: JournalledRun): RecalledRun => ({ ...facts, end: endOf(end) })
+export const recalledRun = ({ request_id: _id, end, ...facts }: JournalledRun): JournalledRunHandle => ({ ...facts, end: endOf(end) })
 
 /** The `LocalExecutor` of this process: the engine, with a bound on the calls, and on the starts, that are in work at once. */
-export class DoorCalls implements LocalExecutor {
+export class LocalExecutorService implements LocalExecutor {
   readonly #engine: LocalEngine
   /** A start may wait for a human, or for another agent: it takes no place of other calls. */
   readonly #inWork = { calls: 0, starts: 0 }
@@ -76,8 +76,8 @@ export class DoorCalls implements LocalExecutor {
     return this.#call(async () => answerFileCall(this.#engine, this.#engine.session(call.session), call, signal))
   }
 
-  async start(start: RunStart, sink: LocalRunSink, signal: AbortSignal | null = null): Promise<LocalRun> {
-    const begin = async (): Promise<LocalRun> =>
+  async start(start: LocalRunRequest, sink: LocalRunSink, signal: AbortSignal | null = null): Promise<LocalRunHandle> {
+    const begin = async (): Promise<LocalRunHandle> =>
       startRun({ engine: this.#engine, session: this.#engine.session(start.session), start, sink, signal })
     return this.#call(begin, 'starts')
   }
@@ -104,7 +104,7 @@ export class DoorCalls implements LocalExecutor {
     }, signal)
   }
 
-  async select(words: readonly string[], signal: AbortSignal): Promise<readonly MeantTarget[]> {
+  async select(words: readonly string[], signal: AbortSignal): Promise<readonly MatchedTarget[]> {
     return this.#asked(async () => {
       const { targets, policy } = this.#engine.components
       if (targets === null)
@@ -116,7 +116,7 @@ export class DoorCalls implements LocalExecutor {
   }
 
   /** Not counted: they share the readings of the journal. */
-  async recall(keySha256: string): Promise<RecalledRun | null> {
+  async recall(keySha256: string): Promise<JournalledRunHandle | null> {
     const run = await this.#engine.components.journal.recall(keySha256)
     return run && recalledRun(run)
   }

@@ -1,27 +1,27 @@
 import { createHash } from 'node:crypto'
 import { AppError } from '../../base/errors.ts'
-import type { LocalRunSink, RunStart } from '../../executor-api/local.ts'
+import type { LocalRunSink, LocalRunRequest } from '../../executor-api/local.ts'
 import { newRequestId } from '../../identity/request-id.ts'
-import type { Approval, AskedStdin, Question } from '../../policy/approval/approval.ts'
+import type { Approval, RequestedStdin, ApprovalRequest } from '../../policy/approval/approval.ts'
 import type { ExecInForce } from '../../policy/local/local-asking.ts'
 import type { ToolsSettings } from '../../policy/modes.ts'
-import type { RanOn } from '../../protocol/api/exec-target.ts'
-import { shownStdin } from '../../protocol/desk/question-size.ts'
+import type { RanOnJson } from '../../protocol/api/exec-target.ts'
+import { shownStdin } from '../../protocol/desk/approval-request-size.ts'
 import { HERE } from '../../protocol/events/lifecycle.ts'
-import { RunStory } from '../../protocol/events/run-reporter.ts'
+import { RunReporter } from '../../protocol/events/run-reporter.ts'
 import { askApprovalService } from '../ask-approval-service.ts'
 import type { LocalEngine, LocalSession } from './engine.ts'
-import type { EngineModes, ExecPlace } from './exec-target.ts'
+import type { EngineModes, ExecTarget } from './exec-target.ts'
 import { reasonOf } from './journal.ts'
 
 /** What is told of one call to whoever opened its session, from before it is known whether anything will run. */
-export class RunTelling {
+export class LocalRunReporter {
   /** Of the run, if there comes to be one. */
   readonly requestId = newRequestId()
   readonly #watch: LocalEngine['watch']
   readonly #session: Pick<LocalSession, 'tell' | 'key'>
   #node: string
-  #story: RunStory | null = null
+  #story: RunReporter | null = null
 
   constructor(components: {
     readonly engine: Pick<LocalEngine, 'watch'>
@@ -33,17 +33,17 @@ export class RunTelling {
   }
 
   /** Where it is to run, as it was decided. */
-  at({ host, agent_id, name }: RanOn): void {
+  at({ host, agent_id, name }: RanOnJson): void {
     this.#node = host === 'node' ? (agent_id ?? name ?? this.#node) : host
   }
 
   /** Null: nobody hears it. Where it runs is settled from then on. */
-  get story(): RunStory | null {
+  get story(): RunReporter | null {
     const { tell, key } = this.#session
     if (tell === null) return null
     const { client_name: owner, session_id, door } = key
     if (this.#story === null) {
-      this.#story = new RunStory({ tell }, { owner, session: session_id, door, run_id: this.requestId, node: this.#node })
+      this.#story = new RunReporter({ tell }, { owner, session: session_id, door, run_id: this.requestId, node: this.#node })
       this.#watch?.add(this.#story)
     }
     return this.#story
@@ -60,12 +60,12 @@ interface Asking {
   readonly modes: EngineModes
   readonly session: LocalSession
   readonly sink: LocalRunSink
-  readonly telling: RunTelling
+  readonly telling: LocalRunReporter
   /** Aborted where it is not to begin any more. */
   readonly signal: AbortSignal | null
 }
 
-const stdinOf = ({ stdin, input }: RunStart): AskedStdin | null => {
+const stdinOf = ({ stdin, input }: LocalRunRequest): RequestedStdin | null => {
   if (input) return 'open'
   return stdin.length === 0
     ? null
@@ -73,13 +73,18 @@ const stdinOf = ({ stdin, input }: RunStart): AskedStdin | null => {
 }
 
 /** What is in force for a run, for policy. */
-export const inForce = ({ exec }: ExecPlace, { key }: LocalSession, start: RunStart, { always_ask }: ToolsSettings): ExecInForce => {
+export const inForce = (
+  { exec }: ExecTarget,
+  { key }: LocalSession,
+  start: LocalRunRequest,
+  { always_ask }: ToolsSettings,
+): ExecInForce => {
   const { host, security, ask, ask_fallback } = exec
   return { host, security, ask, ask_fallback, door: key.door, label: key.client_name, stdin: stdinOf(start), always_ask }
 }
 
 /** Asks the desk, and answers its word for this very permit. Throws why there is none: `approval_denied`, `approval_timeout`, `approval_unavailable`, `approval_mismatch`; or why nobody waits for it any more. */
-export const askDesk = async (question: Question, { engine, modes, session, sink, signal, telling }: Asking): Promise<Approval> => {
+export const askDesk = async (question: ApprovalRequest, { engine, modes, session, sink, signal, telling }: Asking): Promise<Approval> => {
   const { desk, spent } = modes
   const until = AbortSignal.any([session.ending, ...(signal === null ? [] : [signal]), ...(sink.gone === undefined ? [] : [sink.gone])])
   const { clock } = engine.components

@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto'
 import { type Clock, within } from '../../base/clock.ts'
 import { AppError, isAppError } from '../../base/errors.ts'
-import { Turnstile } from '../../base/semaphore.ts'
+import { Semaphore } from '../../base/semaphore.ts'
 import type { Startable } from '../../base/startable.ts'
-import { type TimeShare, TimeSharing } from '../../base/time-slices.ts'
+import { type TimeSlice, TimeSlicer } from '../../base/time-slices.ts'
 import type { DeskLink } from '../../desk/desk-link.ts'
 import type { SessionOpening } from '../../executor-api/local.ts'
 import { holdDirectory } from '../../fs/beneath.ts'
@@ -19,7 +19,7 @@ import { terminalProblem } from '../../process/terminal.ts'
 import type { LifecycleFacts } from '../../protocol/events/lifecycle.ts'
 import { MAX_FILE_PLACES, SESSION_CLOSE_MS } from '../../protocol/limits/rexd.ts'
 import { CAPABILITY_GROUPS, type Capability } from '../../protocol/rexd/fields.ts'
-import { RunWatch } from '../run-watch.ts'
+import { LiveRunFeed } from '../live-run-feed.ts'
 import type { EndCause } from '../runs/execution.ts'
 import type { ExecutorServices } from '../services.ts'
 import type { EngineModes } from './exec-target.ts'
@@ -33,7 +33,7 @@ interface SessionRun {
 }
 
 /** Runs that are ended together. */
-export class RunSet {
+export class RunGroup {
   readonly #clock: Clock
   readonly #runs = new Map<SessionRun, Promise<void>>()
 
@@ -67,24 +67,24 @@ export class LocalSession {
   readonly key: LocalKey
   readonly rights: SessionRights
   readonly slots: Slots
-  readonly runs: RunSet
+  readonly runs: RunGroup
   /** Hears what becomes of its runs; null: nobody does. */
   readonly tell: ((facts: LifecycleFacts) => void) | null
   readonly #clock: Clock
-  readonly #share: TimeShare
+  readonly #share: TimeSlice
   readonly #ending = new AbortController()
-  readonly #fileTurns = new Turnstile({ limit: MAX_FILE_PLACES })
+  readonly #fileTurns = new Semaphore({ limit: MAX_FILE_PLACES })
   readonly #fileCalls = new Set<Promise<unknown>>()
   #closing: Promise<number> | null = null
 
   constructor(
-    components: { clock: Clock; timeSharing: TimeSharing },
+    components: { clock: Clock; timeSharing: TimeSlicer },
     init: { key: LocalKey; rights: SessionRights; tell: LocalSession['tell'] },
   ) {
     this.key = init.key
     this.rights = init.rights
     this.tell = init.tell
-    this.runs = new RunSet(components)
+    this.runs = new RunGroup(components)
     this.#clock = components.clock
     this.#share = components.timeSharing.share(this.#ending.signal)
     const max = init.rights.limits.max_processes_per_session
@@ -101,9 +101,9 @@ export class LocalSession {
   }
 
   /** Does one file call, which takes so many of MAX_FILE_PLACES. Closing the session, and `signal`, abort it, unless it has begun to change something. */
-  async aboutFiles<T>(places: number, work: (share: TimeShare) => Promise<T>, signal: AbortSignal | null = null): Promise<T> {
+  async aboutFiles<T>(places: number, work: (share: TimeSlice) => Promise<T>, signal: AbortSignal | null = null): Promise<T> {
     const share = signal === null ? this.#share : this.#share.until(signal)
-    const leave = await this.#fileTurns.enter(share.signal, places)
+    const leave = await this.#fileTurns.acquire(share.signal, places)
     const call = work(share)
     this.#fileCalls.add(call)
     try {
@@ -166,21 +166,21 @@ export class LocalEngine implements Startable {
   /** Why nothing can have a terminal here; null: it can. */
   readonly terminalProblem: string | null
   /** Programs that outlive their sessions. */
-  readonly detached: { readonly runs: RunSet; readonly slots: Slots }
+  readonly detached: { readonly runs: RunGroup; readonly slots: Slots }
   readonly #sessions = new Map<string, LocalSession>()
-  readonly #timeSharing: TimeSharing
+  readonly #timeSharing: TimeSlicer
   #outlived: LocalSession[] = []
   /** Null: nobody watches. */
-  readonly watch: RunWatch | null
+  readonly watch: LiveRunFeed | null
   #stopping = false
 
   constructor(components: LocalEngineComponents) {
     this.components = components
     const { clock, watched } = components
-    this.watch = watched === undefined ? null : new RunWatch({ clock, desk: watched })
-    this.#timeSharing = new TimeSharing(components)
+    this.watch = watched === undefined ? null : new LiveRunFeed({ clock, desk: watched })
+    this.#timeSharing = new TimeSlicer(components)
     const max = components.policy.limits.max_detached_processes
-    this.detached = { runs: new RunSet(components), slots: new Slots({ max_concurrent_per_agent: max, max_concurrent_total: max }) }
+    this.detached = { runs: new RunGroup(components), slots: new Slots({ max_concurrent_per_agent: max, max_concurrent_total: max }) }
     this.terminalProblem = components.policy.granted.has('pty') ? terminalProblem() : null
   }
 
@@ -250,7 +250,7 @@ export class LocalEngine implements Startable {
     if (told === undefined && watch === null) return null
     return (facts) => {
       told?.(facts)
-      watch?.tell(facts)
+      watch?.emit(facts)
     }
   }
 

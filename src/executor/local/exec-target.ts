@@ -15,9 +15,9 @@ import {
   resolveExec,
   settingsOf,
 } from '../../policy/modes.ts'
-import { type SandboxPlace, sandboxPlace } from '../../policy/sandbox/sandbox-grant.ts'
+import { type SandboxPath, sandboxPath } from '../../policy/sandbox/sandbox-grant.ts'
 import { ImageStore } from '../../process/sandbox/images.ts'
-import type { RanOn, RunWish } from '../../protocol/api/exec-target.ts'
+import type { RanOnJson, ExecPreference } from '../../protocol/api/exec-target.ts'
 import { isHexId } from '../../protocol/ids.ts'
 import { MIN_ID_PREFIX } from '../../protocol/limits/wire.ts'
 
@@ -130,9 +130,9 @@ export interface EngineModesComponents {
 }
 
 /** Where one run goes, and what is in force for it. */
-export interface ExecPlace {
+export interface ExecTarget {
   readonly exec: ResolvedExec
-  readonly ranOn: RanOn
+  readonly ranOn: RanOnJson
   /** Where `host` is `node`. */
   readonly node: SelectedNode | null
 }
@@ -145,7 +145,7 @@ const notOpen = (key: string, asked: string, allowed: readonly string[]): AppErr
   )
 
 /** A session of a target is one whose every call says `node`; one that says otherwise is refused, and not brought there all the same. */
-export const wishFor = (target: string | null, wish: RunWish | null): RunWish | null => {
+export const wishFor = (target: string | null, wish: ExecPreference | null): ExecPreference | null => {
   if (target === null) return wish
   const own = { host: 'node' as const, node: target }
   for (const key of ['host', 'node'] as const) {
@@ -184,12 +184,12 @@ export class EngineModes {
   }
 
   /** What no sandbox shows, as it stands now: a data directory may be made, or a link be set, while this engine runs. */
-  get sandboxPlace(): SandboxPlace {
-    return sandboxPlace(this.#secrets)
+  get sandboxPlace(): SandboxPath {
+    return sandboxPath(this.#secrets)
   }
 
   /** Throws `command_denied` for a wish that is not open, and why a node is not found. */
-  async place({ session_id, client_name, door }: LocalKey, wish: RunWish | null, signal: AbortSignal | null): Promise<ExecPlace> {
+  async place({ session_id, client_name, door }: LocalKey, wish: ExecPreference | null, signal: AbortSignal | null): Promise<ExecTarget> {
     const parameter = wish === null ? NO_SETTINGS : { ...NO_SETTINGS, ...wish }
     const isGiven = isGivenLabel(door)
     const own = door === 'console' && this.#console !== null ? consoleSession(this.#console, client_name) : null

@@ -1,6 +1,6 @@
 import { join } from 'node:path'
 import { AppError, isAppError } from '../../base/errors.ts'
-import type { TimeShare } from '../../base/time-slices.ts'
+import type { TimeSlice } from '../../base/time-slices.ts'
 import type { FileAnswer, FileCall } from '../../executor-api/local.ts'
 import { type PermitFor, applyPatch } from '../../fs/apply-patch.ts'
 import { editFile } from '../../fs/edit-file.ts'
@@ -12,14 +12,14 @@ import { writeFile } from '../../fs/write-file.ts'
 import { authorizeFile } from '../../policy/local/authorize.ts'
 import type { FileAccess, FilePermit } from '../../policy/local/file-permit.ts'
 import { MAX_JOURNALLED_PATTERN } from '../../protocol/limits/daemon.ts'
-import { FILE_CALL_PLACES, FILE_LOOK_PLACES, MAX_LISTED } from '../../protocol/limits/rexd.ts'
+import { FILE_CALL_SLOTS, FILE_LOOK_PLACES, MAX_LISTED } from '../../protocol/limits/rexd.ts'
 import { utf8Text } from '../../protocol/text.ts'
 import { NO_BYTES } from '../../protocol/wire/schema.ts'
 import { type LocalEngine, type LocalSession, errorOf } from './engine.ts'
 
 const CHANGES: readonly FileCall['method'][] = ['fs.write', 'fs.edit', 'fs.patch']
 
-const placesOf = ({ method }: FileCall): number => (method === 'fs.read' || method === 'fs.stat' ? FILE_LOOK_PLACES : FILE_CALL_PLACES)
+const slotsOf = ({ method }: FileCall): number => (method === 'fs.read' || method === 'fs.stat' ? FILE_LOOK_PLACES : FILE_CALL_SLOTS)
 
 /** Bytes that go into files. */
 const contentOf = (call: FileCall): number | null => {
@@ -44,7 +44,7 @@ const text = (bytes: Uint8Array, name: string): string => {
 interface Asking {
   readonly permitFor: PermitFor
   readonly announce: (paths: readonly string[]) => Promise<void>
-  readonly share: TimeShare
+  readonly share: TimeSlice
 }
 
 /** Divides an absolute pattern into the directory that its first names spell and the pattern from there. */
@@ -75,13 +75,13 @@ export const answerFileCall = async (
   const announce = async (paths: readonly string[]): Promise<void> =>
     void (await Promise.all(paths.map(async (path) => record(path, null))))
   try {
-    const work = async (share: TimeShare): Promise<FileAnswer> => {
+    const work = async (share: TimeSlice): Promise<FileAnswer> => {
       const permit = permitFor(call.path, access)
       await record(join(permit.root.path, ...permit.names), contentOf(call))
       share.signal.throwIfAborted()
       return perform(call, permit, { permitFor, announce, share })
     }
-    return await session.aboutFiles(placesOf(call), work, signal)
+    return await session.aboutFiles(slotsOf(call), work, signal)
   } catch (error) {
     // A file's line without a `refused` line behind it says that it was done.
     if (!isAppError(error, 'journal_unavailable')) await engine.refused(key, { method: call.method, argv: null }, error)

@@ -3,19 +3,19 @@ import type { Logger } from '../../base/log.ts'
 import type { LocalOutcome } from '../../executor-api/local.ts'
 import type { HttpRefusedEvent, LocalEvent, LocalRequestEvent, LocalRunKey, RefusedEvent } from '../../journal/events.ts'
 import type { Journal } from '../../journal/journal.ts'
-import { type RecalledRun, RecalledRuns } from '../../journal/past-runs.ts'
+import { type JournalledRun, JournalledRuns } from '../../journal/past-runs.ts'
 import type { RunningProcess } from '../../process/running-process.ts'
 import type { ProgramStart } from '../../process/spawn.ts'
-import type { RunStory } from '../../protocol/events/run-reporter.ts'
+import type { RunReporter } from '../../protocol/events/run-reporter.ts'
 import { MAX_TEXT } from '../../protocol/limits/wire.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
-import type { RunReport } from '../runs/execution.ts'
+import type { RunRecorder } from '../runs/execution.ts'
 import { type Warning, amountsOf } from '../runs/frames.ts'
 import { type ExitFacts, endOf, neverRan } from '../runs/run-facts.ts'
-import type { TargetProgram } from './mesh-program.ts'
+import type { MeshProgram } from './mesh-program.ts'
 
 /** Here, or on a target. */
-export type LocalProgram = RunningProcess | TargetProgram
+export type LocalProgram = RunningProcess | MeshProgram
 
 /** Only the target's own journal has the hashes of its output. */
 const UNHASHED = { stdout_sha256: null, stderr_sha256: null }
@@ -24,9 +24,9 @@ export interface LocalReportInit {
   readonly key: LocalRunKey
   readonly request: Omit<LocalRequestEvent, 'event' | keyof LocalRunKey>
   /** Null: it runs here. */
-  readonly target: TargetProgram | null
+  readonly target: MeshProgram | null
   /** Null: nobody hears it. */
-  readonly story: RunStory | null
+  readonly story: RunReporter | null
   /** It runs: what was held for its start is not needed any more. */
   onStarted(): void
   /** Output was dropped. */
@@ -34,7 +34,7 @@ export interface LocalReportInit {
 }
 
 /** Journals a run of this host's own doors, and makes its outcome. */
-export class LocalReport implements RunReport<LocalProgram, LocalOutcome> {
+export class LocalReport implements RunRecorder<LocalProgram, LocalOutcome> {
   readonly #journal: LocalJournal
   readonly #init: LocalReportInit
 
@@ -128,13 +128,13 @@ const outcomeOf = (
 export class LocalJournal {
   readonly #journal: Journal | null
   readonly #log: Logger
-  readonly #recalled: RecalledRuns | null
+  readonly #recalled: JournalledRuns | null
 
   /** `journal`: null where the configuration wants none. */
   constructor(components: { journal: Journal | null; log: Logger }) {
     this.#journal = components.journal
     this.#log = components.log
-    this.#recalled = components.journal && new RecalledRuns({ path: components.journal.path })
+    this.#recalled = components.journal && new JournalledRuns({ path: components.journal.path })
   }
 
   /** Settles when it is recorded; throws `journal_unavailable`: then what it announces must not happen. */
@@ -143,7 +143,7 @@ export class LocalJournal {
   }
 
   /** The run that was begun with this key; null: none, or there is no journal. Throws `journal_unavailable`: then nobody knows. */
-  async recall(keySha256: string): Promise<RecalledRun | null> {
+  async recall(keySha256: string): Promise<JournalledRun | null> {
     try {
       return (await this.#recalled?.find(keySha256)) ?? null
     } catch (error) {

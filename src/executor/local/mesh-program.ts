@@ -1,6 +1,6 @@
 import type { Clock, Timer } from '../../base/clock.ts'
 import { AppError, errnoOf, errorCodeOf, errorText } from '../../base/errors.ts'
-import { Due } from '../../base/wait-queue.ts'
+import { CoalescingQueue } from '../../base/wait-queue.ts'
 import type { TargetGrant } from '../../policy/local/authorize-target.ts'
 import type { ProcessEnd, ProcessHandlers } from '../../process/running-process.ts'
 import type { ProcessSignal } from '../../process/signals.ts'
@@ -21,7 +21,7 @@ export interface TargetPatienceInit {
 }
 
 /** How long the daemon that was asked for a run of a target may say nothing. */
-export class TargetPatience {
+export class MeshRunTimeout {
   readonly #clock: Clock
   readonly #init: TargetPatienceInit
   /** What came waits until it may be handed on. */
@@ -37,7 +37,7 @@ export class TargetPatience {
   }
 
   /** It has so long from now. */
-  begin(ms: number): void {
+  start(ms: number): void {
     this.#timer?.cancel()
     this.#timer = this.#clock.setTimeout(() => (this.#isHeard || this.#isHeld ? this.again() : this.#init.onLate()), ms)
   }
@@ -46,7 +46,7 @@ export class TargetPatience {
   again(): void {
     if (this.#timer === null) return
     this.#isHeard = false
-    this.begin(TARGET_SILENCE_MS)
+    this.start(TARGET_SILENCE_MS)
   }
 
   heard(): void {
@@ -84,7 +84,7 @@ type Exit = Extract<RunPart, { type: 'exit' }>
 const ENDS: readonly ProcessSignal[] = ['SIGTERM', 'SIGINT', 'SIGKILL', 'SIGHUP']
 
 /** A command that runs on another agent: an ordinary run of the mesh, as far as this host can see it. */
-export class TargetProgram implements Program {
+export class MeshProgram implements Program {
   readonly stdin = null
   readonly dead = null
   /** It goes on without its session. */
@@ -100,7 +100,7 @@ export class TargetProgram implements Program {
   readonly #givenUp = new AbortController()
   /** Resolves when output may be handed on; null: it may. */
   #paused: PromiseWithResolvers<void> | null = Promise.withResolvers()
-  readonly #patience: TargetPatience
+  readonly #patience: MeshRunTimeout
   #isEnding = false
   /** Why nobody waits for its beginning any more; null: somebody does. */
   #withdrawn: AppError | null = null
@@ -109,26 +109,26 @@ export class TargetProgram implements Program {
   readonly #came = { stdout: 0, stderr: 0 }
   #dropped = false
   /** One `cancel` is on its way at a time, however often the caller asks. */
-  readonly #cancels: Due<'cancel'>
+  readonly #cancels: CoalescingQueue<'cancel'>
 
   constructor(components: { readonly targets: TargetRunner; readonly clock: Clock }, init: TargetProgramInit) {
     this.#targets = components.targets
-    this.#patience = new TargetPatience(components, {
-      onLate: () => this.#giveUp('the daemon did not say in time what became of the command'),
+    this.#patience = new MeshRunTimeout(components, {
+      onLate: () => this.#abandon('the daemon did not say in time what became of the command'),
     })
     this.#init = init
     this.#left = init.grant.max_output_bytes
     this.isDetached = init.grant.detach ?? false
     const asked = { request_id: init.requestId, detach: this.isDetached }
-    this.#cancels = new Due({ deliver: async () => this.#targets.cancel(asked) })
+    this.#cancels = new CoalescingQueue({ deliver: async () => this.#targets.cancel(asked) })
   }
 
   /** Asks the target. Throws why it does not run: `command_denied`, or why nobody could be asked. Who was asked and did not answer may run it. */
-  async start(handlers: ProcessHandlers): Promise<{ readonly kind: 'started'; readonly process: TargetProgram }> {
+  async start(handlers: ProcessHandlers): Promise<{ readonly kind: 'started'; readonly process: MeshProgram }> {
     const { requestId, grant, stdin } = this.#init
     const { target, argv, timeout_ms } = grant
     // Whether an approver of the target is asked for a detached run is not told in time.
-    this.#patience.begin(timeout_ms + TARGET_SILENCE_MS + (this.isDetached ? MAX_APPROVAL_WAIT_MS : 0))
+    this.#patience.start(timeout_ms + TARGET_SILENCE_MS + (this.isDetached ? MAX_APPROVAL_WAIT_MS : 0))
     try {
       const asked = { target, argv, stdin, timeout_ms, request_id: requestId, detach: this.isDetached }
       const parts = this.#targets.run(asked, this.#givenUp.signal)[Symbol.asyncIterator]()
@@ -150,7 +150,7 @@ export class TargetProgram implements Program {
     }
   }
 
-  #unheard(lost: string): { readonly kind: 'started'; readonly process: TargetProgram } {
+  #unheard(lost: string): { readonly kind: 'started'; readonly process: MeshProgram } {
     this.#patience.end()
     this.ended = Promise.resolve(this.#endUnknown(lost))
     return { kind: 'started', process: this }
@@ -178,7 +178,7 @@ export class TargetProgram implements Program {
 
   /** Gives the run up without waiting for its `exit`. */
   kill(): void {
-    this.#giveUp(this.isDetached ? GOES_ON : 'its session was closed before the daemon said what became of the command')
+    this.#abandon(this.isDetached ? GOES_ON : 'its session was closed before the daemon said what became of the command')
   }
 
   signal(signal: ProcessSignal): void {
@@ -189,7 +189,7 @@ export class TargetProgram implements Program {
 
   resize(): void {}
 
-  #giveUp(why: string): void {
+  #abandon(why: string): void {
     this.#patience.end()
     this.#givenUp.abort(new AppError('daemon_unreachable', why))
     this.resume()
@@ -214,7 +214,7 @@ export class TargetProgram implements Program {
         else {
           if (!isAsked) this.#asked(part.expires_in_ms, leave.signal)
           isAsked = true
-          this.#patience.begin(part.expires_in_ms + this.#init.grant.timeout_ms + TARGET_SILENCE_MS)
+          this.#patience.start(part.expires_in_ms + this.#init.grant.timeout_ms + TARGET_SILENCE_MS)
         }
       }
     } finally {

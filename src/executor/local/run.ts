@@ -1,18 +1,18 @@
 import { constants } from 'node:os'
 import { AppError, errorText } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import { Waiters } from '../../base/wait-queue.ts'
-import type { LocalOutcome, LocalRun, LocalRunEvent, LocalRunSink, TerminalSize } from '../../executor-api/local.ts'
+import { Condition } from '../../base/wait-queue.ts'
+import type { LocalOutcome, LocalRunHandle, LocalRunEvent, LocalRunSink, TerminalSize } from '../../executor-api/local.ts'
 import type { Slot } from '../../policy/slots.ts'
 import { PROCESS_SIGNALS, type ProcessSignal } from '../../process/signals.ts'
 import type { StdinSink } from '../../process/streams.ts'
-import type { CutWish, RanOn } from '../../protocol/api/exec-target.ts'
+import type { ClampedPreferenceJson, RanOnJson } from '../../protocol/api/exec-target.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { FRAME_COST, MIN_UNACKED_PER_RUN } from '../../protocol/limits/wire.ts'
 import { type EndCause, Execution, type ExecutionInit } from '../runs/execution.ts'
 import type { Warning } from '../runs/frames.ts'
 import type { LocalProgram, LocalReport } from './journal.ts'
-import type { TargetProgram } from './mesh-program.ts'
+import type { MeshProgram } from './mesh-program.ts'
 
 /** Bytes of one run that wait for its sink, with FRAME_COST for each event; beyond this its program is paused. */
 const HIGH_WATER_MARK = MIN_UNACKED_PER_RUN
@@ -24,7 +24,7 @@ export class SinkQueue {
   readonly #sink: LocalRunSink
   readonly #init: { readonly onRoom: () => void; readonly onSinkError: () => void }
   readonly #queue: LocalRunEvent[] = []
-  readonly #idle = new Waiters()
+  readonly #idle = new Condition()
   #bytes = 0
   #delivering = false
   #full = false
@@ -48,7 +48,7 @@ export class SinkQueue {
 
   /** Resolves when the sink is done with everything. */
   async idle(): Promise<void> {
-    if (this.#delivering) await this.#idle.next()
+    if (this.#delivering) await this.#idle.wait()
   }
 
   /** Nobody reads any more: what is left is dropped, and nothing has to wait. */
@@ -75,7 +75,7 @@ export class SinkQueue {
       this.#checkRoom()
     }
     this.#delivering = false
-    this.#idle.wake()
+    this.#idle.notifyAll()
   }
 
   #checkRoom(): void {
@@ -160,27 +160,27 @@ export interface LocalRunInit {
   readonly requestId: RequestId
   readonly startedAt: string
   readonly cwd: string | null
-  readonly caps: LocalRun['caps']
+  readonly caps: LocalRunHandle['caps']
   readonly sink: LocalRunSink
   readonly stdin: OpenStdin | null
   readonly report: LocalReport
   readonly slot: Slot
   readonly start: ExecutionInit<LocalProgram, LocalOutcome>['start']
   /** Null: it runs here. */
-  readonly target: TargetProgram | null
+  readonly target: MeshProgram | null
   /** Absent: the configuration does not choose among hosts. */
-  readonly ranOn?: RanOn | null
-  readonly cuts?: readonly CutWish[]
+  readonly ranOn?: RanOnJson | null
+  readonly cuts?: readonly ClampedPreferenceJson[]
 }
 
 /** A permitted run of a caller of this host, here or on a target. */
-export class SessionRun implements LocalRun {
+export class LocalRun implements LocalRunHandle {
   readonly requestId: RequestId
   readonly startedAt: string
   readonly cwd: string | null
-  readonly caps: LocalRun['caps']
-  readonly ranOn: RanOn | null
-  readonly cuts: readonly CutWish[]
+  readonly caps: LocalRunHandle['caps']
+  readonly ranOn: RanOnJson | null
+  readonly cuts: readonly ClampedPreferenceJson[]
   /** On a target. */
   readonly isThere: boolean
   readonly begun: Promise<LocalOutcome | null>
@@ -189,7 +189,7 @@ export class SessionRun implements LocalRun {
   readonly #queue: SinkQueue
   /** Null once the outcome is known: whoever keeps the run then does not keep its stdin and its permit with it. */
   #parts: (Pick<LocalRunInit, 'stdin' | 'report' | 'target'> & { readonly execution: Execution<LocalProgram, LocalOutcome> }) | null
-  readonly #begun = Promise.withResolvers<LocalOutcome | null>()
+  readonly #started = Promise.withResolvers<LocalOutcome | null>()
   readonly #ended = Promise.withResolvers<LocalOutcome | null>()
 
   constructor(components: { log: Logger }, init: LocalRunInit) {
@@ -202,12 +202,12 @@ export class SessionRun implements LocalRun {
     this.caps = init.caps
     this.ranOn = init.ranOn ?? null
     this.cuts = init.cuts ?? []
-    this.begun = this.#begun.promise
+    this.begun = this.#started.promise
     this.ended = this.#ended.promise
     this.#queue = new SinkQueue({ sink }, { onRoom: () => this.#parts?.execution.resume(), onSinkError: () => this.end('cancelled') })
     const output = {
       push: (type: 'stdout' | 'stderr', data: Uint8Array) => this.#queue.push({ type, data }),
-      started: () => this.#begun.resolve(null),
+      started: () => this.#started.resolve(null),
       warning: (warning: Warning) => void this.#queue.push({ type: 'warning', ...warning }),
     }
     const execution = new Execution({ start, starting: target, stdin, report, output, slot, timeoutClamped: false })
@@ -227,14 +227,14 @@ export class SessionRun implements LocalRun {
     } catch (error) {
       if (target?.refused === true) {
         await report.refused(error)
-        this.#begun.reject(error)
+        this.#started.reject(error)
       } else {
         this.#log.error({ request_id: this.requestId, error: errorText(error) }, 'a run failed inside')
         report.lost()
       }
     }
     this.#parts = null
-    this.#begun.resolve(outcome)
+    this.#started.resolve(outcome)
     void this.#queue.idle().then(() => this.#ended.resolve(outcome))
   }
 

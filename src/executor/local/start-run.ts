@@ -1,9 +1,9 @@
 import { join } from 'node:path'
 import { AppError, isAppError } from '../../base/errors.ts'
-import type { LocalRunSink, RunStart } from '../../executor-api/local.ts'
+import type { LocalRunSink, LocalRunRequest } from '../../executor-api/local.ts'
 import { holdDirectory } from '../../fs/beneath.ts'
 import { pieceHashes } from '../../identity/piece-hashes.ts'
-import type { Approval, Question } from '../../policy/approval/approval.ts'
+import type { Approval, ApprovalRequest } from '../../policy/approval/approval.ts'
 import { authorizeTargetRun } from '../../policy/local/authorize-target.ts'
 import { type WorkingDirectory, authorizeFile, authorizeLocalRun } from '../../policy/local/authorize.ts'
 import type { Refused, SessionRights } from '../../policy/local/intent.ts'
@@ -13,22 +13,22 @@ import { IMAGES_DIRECTORY, sandboxGrant } from '../../policy/sandbox/sandbox-gra
 import type { Slot } from '../../policy/slots.ts'
 import { starterOf } from '../runs/execution.ts'
 import { evidenceOf } from '../runs/run-facts.ts'
-import { RunTelling, askDesk, inForce, mismatch } from './ask-desk.ts'
+import { LocalRunReporter, askDesk, inForce, mismatch } from './ask-desk.ts'
 import { type LocalEngine, type LocalSession, errorOf } from './engine.ts'
-import { type EngineModes, type ExecPlace, wishFor } from './exec-target.ts'
+import { type EngineModes, type ExecTarget, wishFor } from './exec-target.ts'
 import { LocalReport, type LocalReportInit } from './journal.ts'
-import { TargetProgram } from './mesh-program.ts'
-import { type LocalRunInit, OpenStdin, SessionRun } from './run.ts'
+import { MeshProgram } from './mesh-program.ts'
+import { type LocalRunInit, OpenStdin, LocalRun } from './run.ts'
 
 /** Held until the program is started in it, so that it is the very directory that was permitted. */
-export interface HeldPlace extends WorkingDirectory {
+export interface PinnedDirectory extends WorkingDirectory {
   readonly dev: bigint
   readonly ino: bigint
   release(): void
 }
 
 /** The directory in which a command of this session is to run. Throws `forbidden_path`, `file_not_found`, `file_error`. */
-export const workingDirectory = async (session: LocalSession, path: string | null): Promise<HeldPlace> => {
+export const workingDirectory = async (session: LocalSession, path: string | null): Promise<PinnedDirectory> => {
   const { rights } = session
   const allowed = authorizeFile({ path: path ?? '.', access: 'read' }, { ...rights, capabilities: new Set(['fs.read']) })
   if (allowed.kind === 'refused') throw errorOf(allowed)
@@ -56,33 +56,33 @@ const FORBIDDEN = [
 ] as const
 
 /** A run that is asked for, and where. */
-interface Asked {
+interface StartQuery {
   readonly engine: LocalEngine
   readonly session: LocalSession
-  readonly start: RunStart
+  readonly start: LocalRunRequest
   readonly sink: LocalRunSink
   /** Aborted where it is to be ended before a target has answered. */
   readonly signal: AbortSignal | null
-  readonly telling: RunTelling
+  readonly telling: LocalRunReporter
 }
 
 /** What somebody has allowed, and the directory that it was to run in. */
 interface Allowed {
   readonly approval: Approval
-  readonly directory: HeldPlace | null
+  readonly directory: PinnedDirectory | null
 }
 
 /** How a run goes where a configuration chooses among hosts. */
 interface Routed {
   readonly modes: EngineModes
-  readonly place: ExecPlace
+  readonly place: ExecTarget
   /** Null: nobody was asked yet. */
   readonly allowed: Allowed | null
 }
 
 /** Authorizes a run and starts it. Throws what refuses it, journalled where policy did. */
-export const startRun = async (given: Omit<Asked, 'telling'>): Promise<SessionRun> => {
-  const asked = { ...given, telling: new RunTelling(given) }
+export const startRun = async (given: Omit<StartQuery, 'telling'>): Promise<LocalRun> => {
+  const asked = { ...given, telling: new LocalRunReporter(given) }
   const run = await begin(asked).catch(async (error: unknown) => refuse(asked, error))
   if (!run.isThere) return run
   const { signal } = asked
@@ -93,7 +93,7 @@ export const startRun = async (given: Omit<Asked, 'telling'>): Promise<SessionRu
   return run
 }
 
-const begin = async (asked: Asked): Promise<SessionRun> => {
+const begin = async (asked: StartQuery): Promise<LocalRun> => {
   const { engine, session, start } = asked
   const { modes } = engine.components
   if (modes !== undefined) return beginByModes(asked, modes, null)
@@ -109,7 +109,7 @@ const unconfigured = (): AppError =>
   )
 
 /** Decides all of it; with what was allowed, once more and from the beginning. */
-const beginByModes = async (asked: Asked, modes: EngineModes, allowed: Allowed | null): Promise<SessionRun> => {
+const beginByModes = async (asked: StartQuery, modes: EngineModes, allowed: Allowed | null): Promise<LocalRun> => {
   const { engine, session, start, signal, telling } = asked
   const place = await modes.place(session.key, wishFor(session.rights.target, start.wish ?? null), signal)
   telling.at(place.ranOn)
@@ -120,7 +120,7 @@ const beginByModes = async (asked: Asked, modes: EngineModes, allowed: Allowed |
   return beginThere(asked, verdict.rights, routed)
 }
 
-const beginHere = async (asked: Asked, routed: Routed | null): Promise<SessionRun> => {
+const beginHere = async (asked: StartQuery, routed: Routed | null): Promise<LocalRun> => {
   const { engine, session, start } = asked
   const directory = await workingDirectory(session, start.cwd)
   let isKept = false
@@ -143,7 +143,12 @@ const beginHere = async (asked: Asked, routed: Routed | null): Promise<SessionRu
   }
 }
 
-const askAndBegin = async (asked: Asked, question: Question, routed: Routed | null, directory: HeldPlace | null): Promise<SessionRun> => {
+const askAndBegin = async (
+  asked: StartQuery,
+  question: ApprovalRequest,
+  routed: Routed | null,
+  directory: PinnedDirectory | null,
+): Promise<LocalRun> => {
   if (routed === null) throw new AppError('approval_unavailable')
   if (routed.allowed !== null) throw mismatch('what would run')
   const approval = await askDesk(question, { ...asked, modes: routed.modes })
@@ -151,10 +156,10 @@ const askAndBegin = async (asked: Asked, question: Question, routed: Routed | nu
 }
 
 const permittedRun = (
-  asked: Asked,
-  { permit, slot, directory }: { readonly permit: Permit; readonly slot: Slot; readonly directory: HeldPlace },
+  asked: StartQuery,
+  { permit, slot, directory }: { readonly permit: Permit; readonly slot: Slot; readonly directory: PinnedDirectory },
   routed: Routed | null,
-): SessionRun => {
+): LocalRun => {
   const { engine, start } = asked
   const { argv, stdin: first, input, env } = start
   const stdin = input || first.length > 0 ? new OpenStdin({ first, eof: !input }) : null
@@ -183,7 +188,7 @@ const permittedRun = (
 }
 
 /** The mesh is asked for its command, which is permitted or denied there. */
-const beginThere = async (asked: Asked, rights: SessionRights, routed: Routed | null): Promise<SessionRun> => {
+const beginThere = async (asked: StartQuery, rights: SessionRights, routed: Routed | null): Promise<LocalRun> => {
   const { engine, session, start, sink, telling } = asked
   const { targets, clock } = engine.components
   if (session.closed) throw new AppError('unknown_session')
@@ -201,7 +206,7 @@ const beginThere = async (asked: Asked, rights: SessionRights, routed: Routed | 
     sink.waiting?.({ request_id: requestId, question_id: null, expires_at_ms: clock.now() + ms })
   }
   const stdin = start.stdin.length === 0 ? null : start.stdin
-  const target = new TargetProgram(
+  const target = new MeshProgram(
     { targets, clock },
     { requestId: start.detached_id ?? requestId, grant, stdin, onWaiting, gone: sink.gone },
   )
@@ -235,11 +240,11 @@ const beginThere = async (asked: Asked, rights: SessionRights, routed: Routed | 
 }
 
 const runOf = (
-  { engine, session, start, sink, telling }: Asked,
+  { engine, session, start, sink, telling }: StartQuery,
   request: LocalReportInit['request'],
   onStarted: () => void,
   init: Omit<LocalRunInit, 'requestId' | 'startedAt' | 'sink' | 'report'>,
-): SessionRun => {
+): LocalRun => {
   const { components } = engine
   const { target } = init
   const { requestId, story } = telling
@@ -247,7 +252,7 @@ const runOf = (
   const key = { ...session.key, request_id: requestId }
   const report = new LocalReport(components, { key, request, target, story, onStarted, onCapHit })
   const startedAt = new Date(components.clock.now()).toISOString()
-  const run = new SessionRun(components, { ...init, requestId, startedAt, sink, report })
+  const run = new LocalRun(components, { ...init, requestId, startedAt, sink, report })
   return run
 }
 
@@ -262,9 +267,9 @@ const placeOf = (routed: Routed | null): Pick<LocalRunInit, 'ranOn' | 'cuts'> =>
   cuts: routed?.place.exec.cuts ?? [],
 })
 
-const toolOf = ({ tool }: RunStart): Pick<LocalReportInit['request'], 'tool'> => (tool === undefined ? {} : { tool })
+const toolOf = ({ tool }: LocalRunRequest): Pick<LocalReportInit['request'], 'tool'> => (tool === undefined ? {} : { tool })
 
-const refuse = async (asked: Asked, error: unknown): Promise<never> => {
+const refuse = async (asked: StartQuery, error: unknown): Promise<never> => {
   const { engine, session, start, telling } = asked
   const { argv, tool } = start
   // A tool's calls are in the journal whatever becomes of them.
@@ -275,7 +280,7 @@ const refuse = async (asked: Asked, error: unknown): Promise<never> => {
 }
 
 const permitFor = (
-  { engine, session, start }: Asked,
+  { engine, session, start }: StartQuery,
   cwd: WorkingDirectory,
   { routed, sandbox }: { readonly routed: Routed | null; readonly sandbox: SandboxGrant | null },
 ): Exclude<ReturnType<typeof authorizeLocalRun>, Refused> => {

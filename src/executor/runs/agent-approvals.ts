@@ -3,17 +3,17 @@ import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import type { ToExecutor } from '../../executor-api/messages.ts'
 import { randomBytes } from '../../identity/hash.ts'
-import type { Question } from '../../policy/approval/approval.ts'
+import type { ApprovalRequest } from '../../policy/approval/approval.ts'
 import {
   type AgentsApproval,
-  type Statement,
+  type ApproverStatement,
   type StatementOf,
   claimedMachine,
   countStatements,
   eligible,
   openStatement,
 } from '../../policy/approval/statements.ts'
-import type { Question as SignedQuestion } from '../../protocol/desk/question.ts'
+import type { ApprovalRequest as SignedQuestion } from '../../protocol/desk/approval-request.ts'
 import { type AgentId, type MachineId, fromHex, shortId } from '../../protocol/ids.ts'
 import {
   MAX_APPROVAL_QUESTION,
@@ -25,7 +25,7 @@ import {
 import { NONCE_BYTES } from '../../protocol/limits/wire.ts'
 import { APPROVAL_REQUEST_DOMAIN, approvalRequest } from '../../protocol/wire/approval-statement.ts'
 import { execFrame } from '../../protocol/wire/exec.ts'
-import type { PeerLink } from '../links/links.ts'
+import type { PeerLink } from '../links/executor-links.ts'
 import type { ExecutorServices } from '../services.ts'
 
 /** A network half that reaches approvers. */
@@ -40,7 +40,7 @@ export interface ApproverAsk {
   readonly of: StatementOf
   readonly question: SignedQuestion
   /** `isTrusted`: whether its agent is, at the moment of the call. */
-  onStatement(statement: Statement, isTrusted: () => boolean): void
+  onStatement(statement: ApproverStatement, isTrusted: () => boolean): void
 }
 
 /** The link on which it was signed last for a machine, and with which nonce. */
@@ -156,7 +156,7 @@ export interface CoApprovalComponents {
 
 export interface CoApprovalInit {
   readonly of: StatementOf
-  readonly question: Question
+  readonly question: ApprovalRequest
   /** Called for every approval that comes. */
   onGiven(): void
 }
@@ -168,7 +168,7 @@ export interface NotGiven {
 }
 
 interface Said {
-  readonly statement: Statement
+  readonly statement: ApproverStatement
   /** Now. */
   isTrusted(): boolean
 }
@@ -187,7 +187,7 @@ export class CoApproval {
   }
 
   /** What agents have said that are trusted now: an operator who blocks one in the meantime takes its word away. */
-  get #statements(): Statement[] {
+  get #statements(): ApproverStatement[] {
     return this.#said.filter(({ isTrusted }) => isTrusted()).map(({ statement }) => statement)
   }
 
@@ -233,17 +233,17 @@ export class CoApproval {
       const withdraw = this.#components.approvers.open({ agentId, of, question, onStatement })
       if (withdraw !== null) this.#open.set(agentId, withdraw)
     }
-    this.#look()
+    this.#poll()
   }
 
   #take(agentId: AgentId, said: Said): void {
     this.#open.delete(agentId)
     this.#said.push(said)
     if (said.statement.decision === 'allow') this.#init.onGiven()
-    this.#look()
+    this.#poll()
   }
 
-  #look(): void {
+  #poll(): void {
     const { of } = this.#init
     const approval = countStatements(this.#statements, of)
     if (approval !== null) return this.#settle(approval)
@@ -256,7 +256,7 @@ export class CoApproval {
   }
 
   #sofar(): string {
-    const of = (decision: Statement['decision']): string =>
+    const of = (decision: ApproverStatement['decision']): string =>
       this.#statements
         .filter((one) => one.decision === decision)
         .map(({ agent_id }) => shortId(agent_id))

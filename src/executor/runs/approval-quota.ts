@@ -18,7 +18,7 @@ interface WaitingRun {
 }
 
 /** How many runs wait to be allowed, of whom, and what of their stdin may be held back: they have no slot that would bound them. */
-export class WaitingRoom {
+export class ApprovalQuota {
   readonly #rate: RateLimit
   readonly #runs = new Set<WaitingRun>()
 

@@ -1,22 +1,22 @@
 import { unlessAborted } from '../../base/abort.ts'
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
-import { type Approval, type Question, SpentAnswers } from '../../policy/approval/approval.ts'
+import { type Approval, type ApprovalRequest, SpentAnswers } from '../../policy/approval/approval.ts'
 import type { AgentsApproval } from '../../policy/approval/statements.ts'
-import { type Asked, type Verdict, authorize } from '../../policy/mesh/authorize.ts'
+import { type ApprovalNeeded, type Verdict, authorize } from '../../policy/mesh/authorize.ts'
 import type { Intent } from '../../policy/mesh/intent.ts'
-import { unallowable, withStdin } from '../../protocol/desk/question-size.ts'
+import { unallowable, withStdin } from '../../protocol/desk/approval-request-size.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { ASK_TIMEOUT_MS, MAX_APPROVAL_WAIT_MS, MAX_SHOWN_STDIN } from '../../protocol/limits/approvals.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { ExecRequest } from '../../protocol/wire/exec.ts'
 import { askApprovalService } from '../ask-approval-service.ts'
-import type { PeerLink } from '../links/links.ts'
+import type { PeerLink } from '../links/executor-links.ts'
 import type { ExecutorServices } from '../services.ts'
 import { type ApproverAsks, CoApproval } from './agent-approvals.ts'
-import { WaitingRoom } from './approval-quota.ts'
+import { ApprovalQuota } from './approval-quota.ts'
 import type { EndCause } from './execution.ts'
 import { WARNING_TEXT } from './frames.ts'
-import type { Admitted, Awaited, Refused, WaitingState } from './pending-approval.ts'
+import type { AdmittedRun, PendingApproval, RefusedRun, WaitingState } from './pending-approval.ts'
 import type { Reports, RunSubject } from './reports.ts'
 
 export interface ApprovalsComponents extends Pick<ExecutorServices, 'clock' | 'counters' | 'desk' | 'judge' | 'policy'> {
@@ -32,37 +32,37 @@ export interface ApprovalsInit {
 }
 
 /** A verified request that somebody must allow. */
-export interface AskedRun {
+export interface UnapprovedRequest {
   readonly subject: RunSubject
   readonly intent: Intent
   readonly link: PeerLink
   readonly stdin: ExecRequest['stdin']
-  readonly question: Asked['question']
+  readonly question: ApprovalNeeded['question']
 }
 
-export interface NotAllowed {
+export interface ApprovalDenial {
   readonly reason: DenialReason
   readonly detail: string
 }
 
 type Permitted = Extract<Verdict, { kind: 'permit' }>
-type Tell = (state: WaitingState) => void
+type NotifyRequester = (state: WaitingState) => void
 
 /** Requests of peers that somebody must allow: asks the desk and the agents, and lets policy decide anew with what they say. */
 export class Approvals {
   readonly #components: ApprovalsComponents
   readonly #own: ApprovalsInit
-  readonly #room: WaitingRoom
+  readonly #room: ApprovalQuota
   readonly #spent = new SpentAnswers()
 
   constructor(components: ApprovalsComponents, init: ApprovalsInit) {
     this.#components = components
     this.#own = init
-    this.#room = new WaitingRoom(components)
+    this.#room = new ApprovalQuota(components)
   }
 
   /** What its run waits for, or why it may not even be asked about. */
-  admit(asked: AskedRun): Awaited | NotAllowed {
+  admit(asked: UnapprovedRequest): PendingApproval | ApprovalDenial {
     const { agentId } = asked.link
     const leave = this.#room.enter(agentId, asked.stdin?.len ?? 0)
     if (typeof leave === 'string') return { reason: 'concurrency_limit_reached', detail: leave }
@@ -74,7 +74,7 @@ export class Approvals {
     }
   }
 
-  async #settle(asked: Asking, withdrawn: AbortSignal): Promise<Admitted | Refused> {
+  async #settle(asked: Asking, withdrawn: AbortSignal): Promise<AdmittedRun | RefusedRun> {
     const { counters, reports } = this.#components
     const { subject, stdin } = asked
     const verdict = await this.#decide(asked, withdrawn)
@@ -84,7 +84,7 @@ export class Approvals {
     return { ...permitted, report: reports.of(subject, permitted.permit, stdin, by) }
   }
 
-  async #decide(waiting: Asking, withdrawn: AbortSignal): Promise<Allowed | NotAllowed> {
+  async #decide(waiting: Asking, withdrawn: AbortSignal): Promise<Allowed | ApprovalDenial> {
     const settled = new AbortController()
     const late = this.#components.clock.setTimeout(
       () => settled.abort(new AppError('timeout', 'nobody answered in time')),
@@ -94,7 +94,7 @@ export class Approvals {
     /** Until when, once it is known. */
     const begun = Promise.withResolvers<number>()
     try {
-      const question = await shownQuestion(waiting, signal)
+      const question = await approvalRequestOf(waiting, signal)
       const problem = question === null ? null : unallowable(question)
       if (question === null || problem !== null)
         return withdrawn.aborted
@@ -118,7 +118,7 @@ export class Approvals {
   }
 
   /** The agents' part; null where the entry names none. */
-  #coApproval({ subject, link, question }: AskedRun, tell: Tell, until: Promise<number>): Promise<CoApproval> | null {
+  #coApproval({ subject, link, question }: UnapprovedRequest, tell: NotifyRequester, until: Promise<number>): Promise<CoApproval> | null {
     const { approvers } = question
     if (approvers === null) return null
     const { clock } = this.#components
@@ -127,7 +127,7 @@ export class Approvals {
         expiresAt: clock.monotonic() + Math.max(0, expires_at_ms - clock.now()),
         approvals_needed: co.needed,
         approvals_given: Math.min(co.given, co.needed),
-        reason: asksHuman(question) ? 'human_and_approvers' : 'approvers',
+        reason: needsHuman(question) ? 'human_and_approvers' : 'approvers',
       })
       const of = {
         request_sha256: subject.requestSha256,
@@ -146,15 +146,15 @@ export class Approvals {
 
   /** What the human of this host says; null where only agents are asked. `begin`: until when it is asked. */
   async #human(
-    { question }: AskedRun,
-    tell: Tell,
+    { question }: UnapprovedRequest,
+    tell: NotifyRequester,
     co: Promise<CoApproval> | null,
     signal: AbortSignal,
     begin: (expiresAtMs: number) => void,
-  ): Promise<Approval | NotAllowed | null> {
+  ): Promise<Approval | ApprovalDenial | null> {
     const { clock, desk } = this.#components
     const { askTimeoutMs = ASK_TIMEOUT_MS } = this.#own
-    if (!asksHuman(question)) {
+    if (!needsHuman(question)) {
       begin(clock.now() + askTimeoutMs)
       return null
     }
@@ -179,7 +179,7 @@ export class Approvals {
   }
 
   /** Everything is decided anew: who asks may have lost its trust meanwhile, or the program may be another. */
-  #authorize({ intent, link }: AskedRun, { human, agents }: Given): Allowed | NotAllowed {
+  #authorize({ intent, link }: UnapprovedRequest, { human, agents }: Given): Allowed | ApprovalDenial {
     const { judge, policy } = this.#components
     const { agentId: agent_id, machineId: machine_id } = link
     const who = { kind: 'mesh', agent_id, machine_id, name: judge.nameOf(agent_id) } as const
@@ -193,13 +193,13 @@ export class Approvals {
 }
 
 /** A run that waits, and the stdin that its requester sends ahead. */
-interface Asking extends AskedRun {
-  readonly tell: Tell
+interface Asking extends UnapprovedRequest {
+  readonly tell: NotifyRequester
   readonly arriving: Promise<Uint8Array> | null
 }
 
 /** With the text of stdin, once that has come. Null: nobody waits for it any more. */
-const shownQuestion = async ({ question, stdin, arriving }: Asking, signal: AbortSignal): Promise<Question | null> => {
+const approvalRequestOf = async ({ question, stdin, arriving }: Asking, signal: AbortSignal): Promise<ApprovalRequest | null> => {
   if (stdin === null || arriving === null || stdin.len > MAX_SHOWN_STDIN) return question
   const bytes = await unlessAborted(arriving, signal).catch(() => null)
   return bytes === null ? null : withStdin(question, bytes)
@@ -217,20 +217,21 @@ interface Given {
 }
 
 /** A human of this host is asked, unless the entry leaves it to other agents alone. */
-const asksHuman = ({ approvers, always_ask, ask }: Asked['question']): boolean => approvers === null || always_ask !== null || ask !== 'off'
+const needsHuman = ({ approvers, always_ask, ask }: ApprovalNeeded['question']): boolean =>
+  approvers === null || always_ask !== null || ask !== 'off'
 
 /** What both have given, or the first refusal of either: the other is not waited for then. */
 const firstRefusal = async (
-  human: Promise<Approval | NotAllowed | null>,
-  agents: Promise<AgentsApproval | NotAllowed> | null,
-): Promise<Given | NotAllowed> => {
-  const refused = Promise.withResolvers<NotAllowed>()
+  human: Promise<Approval | ApprovalDenial | null>,
+  agents: Promise<AgentsApproval | ApprovalDenial> | null,
+): Promise<Given | ApprovalDenial> => {
+  const refused = Promise.withResolvers<ApprovalDenial>()
   const watch = async <T extends object | null>(one: Promise<T>): Promise<T> => {
     const said = await one
-    if (said !== null && 'reason' in said) refused.resolve(said as unknown as NotAllowed)
+    if (said !== null && 'reason' in said) refused.resolve(said as unknown as ApprovalDenial)
     return said
   }
-  const both = Promise.all([watch(human), agents === null ? null : watch(agents)]).then(([one, other]): Given | NotAllowed => {
+  const both = Promise.all([watch(human), agents === null ? null : watch(agents)]).then(([one, other]): Given | ApprovalDenial => {
     if (one !== null && 'reason' in one) return one
     if (other !== null && 'reason' in other) return other
     return { human: one, agents: other }
@@ -248,7 +249,7 @@ class Withdrawal extends AppError {
   }
 }
 
-const withdrawalOf = (reason: unknown): NotAllowed => {
+const withdrawalOf = (reason: unknown): ApprovalDenial => {
   const revoked = reason instanceof Withdrawal && reason.by === 'access_revoked'
   return { reason: revoked ? 'trust_rejected' : 'approval_denied', detail: `the question was withdrawn: ${errorText(reason)}` }
 }

@@ -3,7 +3,7 @@ import { equalBytes, sha256 } from '../../identity/hash.ts'
 import { verifyInBatch } from '../../identity/signing.ts'
 import type { Intent } from '../../policy/mesh/intent.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
-import { APPROVAL_REQUEST_DOMAIN, type ApprovalRequest, approvalRequest } from '../../protocol/wire/approval-statement.ts'
+import { APPROVAL_REQUEST_DOMAIN, type SignedApprovalRequest, approvalRequest } from '../../protocol/wire/approval-statement.ts'
 import {
   EXEC_DETACHED_ASK_DOMAIN,
   EXEC_DETACH_REQUEST_DOMAIN,
@@ -23,7 +23,7 @@ import {
   execRequest,
   execRulesRequest,
 } from '../../protocol/wire/exec.ts'
-import type { PeerLink } from '../links/links.ts'
+import type { PeerLink } from '../links/executor-links.ts'
 import type { Nonces } from '../links/nonces.ts'
 import { stdinDigest } from './run-facts.ts'
 
@@ -32,7 +32,7 @@ export type Arrival = ArrivedBytes &
   (
     | { readonly asks: 'run'; readonly request: ExecRequest }
     | { readonly asks: 'rules'; readonly request: ExecRulesRequest }
-    | { readonly asks: 'approval'; readonly request: ApprovalRequest }
+    | { readonly asks: 'approval'; readonly request: SignedApprovalRequest }
     | { readonly asks: 'detach'; readonly request: ExecDetachRequest }
     | { readonly asks: 'detached'; readonly request: ExecDetachedAsk }
   )

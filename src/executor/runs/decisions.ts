@@ -1,29 +1,29 @@
 import { BoundedMap } from '../../base/bounded-collections.ts'
 import { RateLimit, TokenBucket } from '../../base/rate-limit.ts'
-import type { TimeShare } from '../../base/time-slices.ts'
-import { type Asked, type Permitted, type Principal, authorize, senderDenial } from '../../policy/mesh/authorize.ts'
+import type { TimeSlice } from '../../base/time-slices.ts'
+import { type ApprovalNeeded, type Permitted, type Principal, authorize, senderDenial } from '../../policy/mesh/authorize.ts'
 import { RuleBook } from '../../policy/mesh/tellable-rules.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
 import {
   DENIALS_PER_SECOND,
   DENIAL_BURST,
   MAX_RECENT_RUNS,
-  STRANGERS_REQUESTS_PER_SECOND,
-  STRANGERS_REQUEST_BURST,
+  ALL_UNLISTED_REQUESTS_PER_SECOND,
+  ALL_UNLISTED_REQUEST_BURST,
 } from '../../protocol/limits/wire.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { ExecDetachRequest } from '../../protocol/wire/detached.ts'
 import type { SignedStdin } from '../../protocol/wire/exec.ts'
 import { type Detached, isSameRun } from '../detached/detached.ts'
-import type { KeptRun } from '../detached/record.ts'
-import type { PeerLink } from '../links/links.ts'
+import type { DetachedRunRecord } from '../detached/record.ts'
+import type { PeerLink } from '../links/executor-links.ts'
 import { type Nonces, pairKey } from '../links/nonces.ts'
 import type { ExecutorServices } from '../services.ts'
-import type { Denial, Dropped, Told } from './answers.ts'
-import { Approvals, type ApprovalsComponents, type ApprovalsInit, type AskedRun, type NotAllowed } from './approvals.ts'
+import type { Denial, Dropped, RulesAnswer } from './run-replies.ts'
+import { Approvals, type ApprovalsComponents, type ApprovalsInit, type UnapprovedRequest, type ApprovalDenial } from './approvals.ts'
 import { type Arrival, type VerifyContext, intentOf, readArrival, senderProblem } from './arrival.ts'
-import type { RunOutlet } from './frames.ts'
-import type { AdmittedQuestion, PeerQuestions } from './peer-questions.ts'
+import type { PeerStreamWriter } from './frames.ts'
+import type { AdmittedApprovalRequest, PeerApprovals } from './peer-approvals.ts'
 import type { PeerRunInit } from './peer-run.ts'
 import type { RunSubject } from './reports.ts'
 
@@ -43,26 +43,26 @@ export interface RunArrival {
   /** Ours, of that stream. */
   readonly streamNonce: Uint8Array
   readonly frame: Uint8Array
-  readonly outlet: RunOutlet
+  readonly outlet: PeerStreamWriter
 }
 
 /** What was permitted, or waits to be. */
-export interface Begun {
+export interface RunAdmission {
   readonly subject: RunSubject
   readonly argv: readonly string[]
   readonly stdin: SignedStdin | null
   readonly admission: PeerRunInit['admission']
   /** Its place among those that outlive their callers; null: it ends with its caller. */
-  readonly kept: KeptRun | null
+  readonly kept: DetachedRunRecord | null
 }
 
 export interface DecisionsComponents extends Pick<ExecutorServices, 'clock'>, ApprovalsComponents {
   readonly detached: Detached
   /** Of other hosts, for this agent's approval. */
-  readonly questions: PeerQuestions
+  readonly questions: PeerApprovals
 }
 
-const ID_USED: NotAllowed = { reason: 'request_id_used', detail: 'this agent and machine used the request id before' }
+const ID_USED: ApprovalDenial = { reason: 'request_id_used', detail: 'this agent and machine used the request id before' }
 
 /** The name of a run, by its pair and its id. */
 export const knownAs = (link: Pick<PeerLink, 'pair'>, requestId: RequestId): string => `${link.pair}:${requestId}`
@@ -81,12 +81,12 @@ export class Decisions {
   readonly #approvals: Approvals
 
   /** `time`: of what may take long. */
-  constructor(components: DecisionsComponents & { readonly time: TimeShare }, init: ApprovalsInit) {
+  constructor(components: DecisionsComponents & { readonly time: TimeSlice }, init: ApprovalsInit) {
     this.#components = components
     this.#own = init
     this.#ruleBook = new RuleBook(components)
     this.#answers = new RateLimit(components, { burst: DENIAL_BURST, perSecond: DENIALS_PER_SECOND })
-    this.#strangers = new TokenBucket(components, { burst: STRANGERS_REQUEST_BURST, perSecond: STRANGERS_REQUESTS_PER_SECOND })
+    this.#strangers = new TokenBucket(components, { burst: ALL_UNLISTED_REQUEST_BURST, perSecond: ALL_UNLISTED_REQUESTS_PER_SECOND })
     this.#approvals = new Approvals(components, init)
   }
 
@@ -110,7 +110,7 @@ export class Decisions {
   decide(
     arrival: RunArrival,
     { isFull, isKnown }: { isFull: boolean; isKnown(name: string): boolean },
-  ): Begun | AdmittedQuestion | Denial | Told | Dropped {
+  ): RunAdmission | AdmittedApprovalRequest | Denial | RulesAnswer | Dropped {
     const { counters, detached, judge } = this.#components
     const { link } = arrival
     const trust = judge.decide(link.agentId, link.machineId)
@@ -165,7 +165,7 @@ export class Decisions {
     principal: Principal,
     { link }: RunArrival,
     problem: string | null,
-  ): Begun | Denial | Dropped {
+  ): RunAdmission | Denial | Dropped {
     const { agent_id, machine_id, trust } = principal
     const { request } = read
     const subject: RunSubject = {
@@ -189,16 +189,16 @@ export class Decisions {
     return 'detail' in begun ? this.#refused(subject, begun) : { subject, argv, stdin, ...begun }
   }
 
-  #refused(subject: RunSubject, why: NotAllowed): Denial | Dropped {
+  #refused(subject: RunSubject, why: ApprovalDenial): Denial | Dropped {
     return this.#answers.allows(subject.key.agent_id) ? { subject, ...why } : { dropped: 'requests_ignored' }
   }
 
   /** Takes a place among those that are kept, then whatever any run takes. */
   #detach(
-    verdict: Permitted | Asked,
-    asked: Omit<AskedRun, 'question'>,
+    verdict: Permitted | ApprovalNeeded,
+    asked: Omit<UnapprovedRequest, 'question'>,
     request: ExecDetachRequest,
-  ): Pick<Begun, 'kept' | 'admission'> | NotAllowed {
+  ): Pick<RunAdmission, 'kept' | 'admission'> | ApprovalDenial {
     const { detached } = this.#components
     const kept = detached.admit(asked.subject, request, verdict)
     if (typeof kept === 'string') {
@@ -213,12 +213,15 @@ export class Decisions {
     return { kept, admission }
   }
 
-  #admissionOf(verdict: Permitted | Asked, request: Omit<AskedRun, 'question'>): PeerRunInit['admission'] | NotAllowed {
+  #admissionOf(
+    verdict: Permitted | ApprovalNeeded,
+    request: Omit<UnapprovedRequest, 'question'>,
+  ): PeerRunInit['admission'] | ApprovalDenial {
     if (verdict.kind === 'ask') return this.#approvals.admit({ ...request, question: verdict.question })
     return { ...verdict, report: this.#components.reports.of(request.subject, verdict.permit, request.stdin) }
   }
 
-  #decideRules(subject: RunSubject, principal: Principal): Denial | Told {
+  #decideRules(subject: RunSubject, principal: Principal): Denial | RulesAnswer {
     const rules = this.#ruleBook.rulesOf(principal)
     if ('reason' in rules) return { subject, reason: rules.reason, detail: `it asked which commands it may run; ${rules.detail}` }
     return { subject, rules }
@@ -229,7 +232,7 @@ export class Decisions {
     principal: Principal,
     read: Extract<Arrival, { asks: 'approval' | 'detached' }>,
     { link, outlet }: RunArrival,
-  ): AdmittedQuestion | Denial {
+  ): AdmittedApprovalRequest | Denial {
     const { detached, questions } = this.#components
     const denial = senderDenial(principal)
     if (denial !== null) return { subject, ...denial }

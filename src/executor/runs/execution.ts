@@ -9,7 +9,7 @@ import {
 } from '../../process/running-process.ts'
 import type { ProgramStart, SpawnFailure } from '../../process/spawn.ts'
 import type { StdinSink } from '../../process/streams.ts'
-import type { RunStory } from '../../protocol/events/run-reporter.ts'
+import type { RunReporter } from '../../protocol/events/run-reporter.ts'
 import type { DenialReason, WarningKind } from '../../protocol/reasons.ts'
 import type { Warning } from './frames.ts'
 import { type ExitFacts, factsOf, neverRan } from './run-facts.ts'
@@ -29,7 +29,7 @@ export interface Program extends Pick<RunningProcess, 'signal' | 'resize' | 'han
 }
 
 /** What is told of one run, in the right places and the right order: journal, counters, log, and its last frame. */
-export interface RunReport<Started, Last> {
+export interface RunRecorder<Started, Last> {
   /** True when the line is on disk, so that the program may be started. */
   requested(): Promise<boolean>
   /** It will run, or could have: nothing stands in its way any more. */
@@ -50,7 +50,7 @@ export interface RunReport<Started, Last> {
 }
 
 /** What is told, to the story as well. */
-export const reportTo = <S, L>(story: RunStory | null, report: RunReport<S, L>): RunReport<S, L> =>
+export const reportTo = <S, L>(story: RunReporter | null, report: RunRecorder<S, L>): RunRecorder<S, L> =>
   story === null
     ? report
     : {
@@ -91,7 +91,7 @@ export interface ExecutionInit<P extends Program, Last> {
   readonly starting: Pick<Program, 'terminate' | 'kill'> | null
   /** Null: the program reads /dev/null. */
   readonly stdin: StdinSource | null
-  readonly report: RunReport<P, Last>
+  readonly report: RunRecorder<P, Last>
   readonly output: ExecutionOutput<P>
   readonly slot: Slot
   readonly timeoutClamped: boolean
@@ -110,7 +110,7 @@ export class Execution<P extends Program, Last> {
   #cause: EndCause | null = null
   #killed = false
   /** The program is gone, or never was. */
-  #over = false
+  #ended = false
 
   constructor(init: ExecutionInit<P, Last>) {
     this.#init = init
@@ -131,7 +131,7 @@ export class Execution<P extends Program, Last> {
 
   /** The program while it runs, else null. */
   get program(): P | null {
-    return this.#over ? null : this.#process
+    return this.#ended ? null : this.#process
   }
 
   /** Something asked it to end. */
@@ -146,7 +146,7 @@ export class Execution<P extends Program, Last> {
 
   /** Ends the program, then warns. Only the first cause counts. */
   end(cause: EndCause): void {
-    if (this.#over || this.#cause !== null) return
+    if (this.#ended || this.#cause !== null) return
     this.#cause = cause
     const { starting } = this.#init
     const ended = this.#process ?? starting
@@ -209,8 +209,8 @@ export class Execution<P extends Program, Last> {
 
   /** Stops stdin and frees the slot; once. */
   #settle(): void {
-    if (this.#over) return
-    this.#over = true
+    if (this.#ended) return
+    this.#ended = true
     this.#init.stdin?.stop()
     this.#init.slot.release(this.#process?.dead)
     if (this.#process !== null) this.#init.report.settled({ cancelled: this.#cause !== null })

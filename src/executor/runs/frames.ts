@@ -1,4 +1,4 @@
-import type { PortChannel } from '../../executor-api/channel.ts'
+import type { ExecutorChannel } from '../../executor-api/channel.ts'
 import type { ToExecutor, ToNetwork } from '../../executor-api/messages.ts'
 import type { RunCaps } from '../../policy/permit.ts'
 import type { RequestId } from '../../protocol/ids.ts'
@@ -7,10 +7,10 @@ import type { WarningKind } from '../../protocol/reasons.ts'
 import type { ExecFrame } from '../../protocol/wire/exec.ts'
 import { NO_BYTES } from '../../protocol/wire/schema.ts'
 
-type OutletChannel = Pick<PortChannel<ToExecutor, ToNetwork>, 'closed' | 'full' | 'send' | 'drained'>
+type OutletChannel = Pick<ExecutorChannel<ToExecutor, ToNetwork>, 'closed' | 'full' | 'send' | 'drained'>
 
 /** Where the frames of one run leave: one stream of its requester. */
-export class RunOutlet {
+export class PeerStreamWriter {
   readonly #channel: OutletChannel
   readonly #run: number
   readonly #onClosed: () => void

@@ -22,7 +22,7 @@ export interface RequestToSign extends Pick<ExecRequest, 'request_id' | 'to_agen
 }
 
 /** Whom the object's `agent` may mean. */
-export interface KnownAgents {
+export interface ResolvableAgents {
   readonly own: AgentId
   readonly contacts: readonly Pick<Contact, 'name' | 'agent_id'>[]
 }
@@ -57,7 +57,7 @@ export const REQUEST_KEYS = Object.keys(REQUEST_FIELDS)
  * have signed, so that it can change nothing on the way. Throws `operator_proof_required` for any
  * difference, `bad_request` for what is no request object.
  */
-export const checkProvenRequest = (proven: Uint8Array, toSign: RequestToSign, known: KnownAgents): void => {
+export const checkProvenRequest = (proven: Uint8Array, toSign: RequestToSign, known: ResolvableAgents): void => {
   const request = parseBody(proven, REQUEST_FIELDS)
   const different = [
     ...(agentOf(request, known) === toSign.to_agent ? [] : ['agent']),
@@ -68,7 +68,7 @@ export const checkProvenRequest = (proven: Uint8Array, toSign: RequestToSign, kn
 }
 
 /** Whom the object's `agent` or `agent_id` names. */
-const agentOf = ({ agent_id, agent }: Sent<typeof REQUEST_FIELDS>, known: KnownAgents): AgentId => {
+const agentOf = ({ agent_id, agent }: Sent<typeof REQUEST_FIELDS>, known: ResolvableAgents): AgentId => {
   const named = agent_id ?? agent
   if (named === undefined || (agent_id !== undefined && agent !== undefined))
     throw new AppError('bad_request', 'agent_id, agent: name the agent with exactly one of the two')
@@ -77,7 +77,7 @@ const agentOf = ({ agent_id, agent }: Sent<typeof REQUEST_FIELDS>, known: KnownA
 }
 
 /** As a person names an agent, but of strangers only the whole id: anybody can make one that begins as another does. */
-export const agentNamed = (text: string, { own, contacts }: KnownAgents): AgentId => {
+export const agentNamed = (text: string, { own, contacts }: ResolvableAgents): AgentId => {
   if (isHexId(text)) return text
   const byName = contacts.filter((contact) => contact.name === text).map(({ agent_id }) => agent_id)
   const [agentId, ...others] = byName.length > 0 ? byName : byPrefix(text, [own, ...contacts.map(({ agent_id }) => agent_id)])
@@ -174,7 +174,7 @@ const FANOUT_FIELDS = {
 }
 
 /** Whom words may mean. */
-export interface KnownHosts extends Pick<Snapshot, 'contacts' | 'groups'> {
+export interface ResolvableHosts extends Pick<Snapshot, 'contacts' | 'groups'> {
   readonly own: AgentId
 }
 
@@ -188,7 +188,7 @@ interface ProvenFanout {
 }
 
 /** Fan-outs that an operator proved: each covers one Request to each of its hosts, and no other. */
-export class ProvenFanouts {
+export class AuthorizedFanouts {
   readonly #clock: Clock
   /** The oldest first. One too many makes room: its hosts are then asked no more. */
   readonly #fanouts = new BoundedMap<RequestId, ProvenFanout>({ max: MAX_FANOUTS })
@@ -198,7 +198,7 @@ export class ProvenFanouts {
   }
 
   /** Throws `bad_request` for what is no object of a fan-out, `operator_proof_required` for the beginning of a stranger's id, `conflict`, and as `selectHosts`. */
-  add(id: RequestId, proven: Uint8Array, known: KnownHosts): void {
+  add(id: RequestId, proven: Uint8Array, known: ResolvableHosts): void {
     if (this.#fanouts.has(id)) throw new AppError('conflict', 'fanout_id: a fan-out with this id goes on')
     const fanout = parseBody(proven, FANOUT_FIELDS)
     if (fanout.fanout_id !== undefined && fanout.fanout_id !== id) throw refused('the operator proved another fan-out')
@@ -236,7 +236,7 @@ export class ProvenFanouts {
 }
 
 /** Whom its words mean, by what the executor itself knows. */
-const hostsOf = (words: readonly string[], { own, contacts, groups }: KnownHosts): AgentId[] => {
+const hostsOf = (words: readonly string[], { own, contacts, groups }: ResolvableHosts): AgentId[] => {
   const known = {
     index: new ContactIndex(contacts),
     groups: groupsByName(groups),

@@ -1,3 +1,4 @@
+import type { OutputName } from '../../protocol/reasons.ts'
 import { AppError } from '../../base/errors.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import {
@@ -9,9 +10,7 @@ import {
 } from '../../protocol/limits/wire.ts'
 import { execFrame } from '../../protocol/wire/exec.ts'
 import { NO_BYTES } from '../../protocol/wire/schema.ts'
-import type { RunOutlet } from './frames.ts'
-
-export type OutputStream = 'stdout' | 'stderr'
+import type { PeerStreamWriter } from './frames.ts'
 
 /** Unacknowledged bytes of all runs together. */
 export class UnackedTotal {
@@ -99,7 +98,7 @@ class UnackedFrames {
 }
 
 /** Where frames go while the requester is connected. */
-export type FrameOutlet = Pick<RunOutlet, 'send' | 'full' | 'drained'>
+export type FrameWriter = Pick<PeerStreamWriter, 'send' | 'full' | 'drained'>
 
 /** Numbers of the next frame of each stream. */
 export interface Position {
@@ -124,12 +123,12 @@ export class Outbox {
   readonly #streams = { stdout: new UnackedFrames(), stderr: new UnackedFrames() }
   readonly #notes: Uint8Array[] = []
   readonly #resume = (): void => this.#check()
-  #outlet: FrameOutlet | null = null
+  #outlet: FrameWriter | null = null
   /** The outlet whose drain is waited for. */
-  #draining: FrameOutlet | null = null
+  #draining: FrameWriter | null = null
   #exit: Uint8Array | null = null
   /** The outlet that got the Exit. */
-  #exitSentTo: FrameOutlet | null = null
+  #exitSentTo: FrameWriter | null = null
   #order = 0
   #unacked = 0
   #window = FIRST_UNACKED_PER_RUN
@@ -152,7 +151,7 @@ export class Outbox {
   }
 
   /** False when the run must read no more until `onRoom`. */
-  push(stream: OutputStream, data: Uint8Array): boolean {
+  push(stream: OutputName, data: Uint8Array): boolean {
     if (this.#closed) return true
     const frame = { data, order: this.#order++ }
     this.#streams[stream].push(frame)
@@ -191,7 +190,7 @@ export class Outbox {
    * From now on everything goes there: the greeting, all notes, and output from `from` on. Throws
    * `malformed` for numbers that were never sent or of which something was acknowledged; then nothing has changed.
    */
-  attach(outlet: FrameOutlet, from: Position, greeting: readonly Uint8Array[] = []): void {
+  attach(outlet: FrameWriter, from: Position, greeting: readonly Uint8Array[] = []): void {
     const { stdout, stderr } = this.#streams
     if (!stdout.holds(from.stdout) || !stderr.holds(from.stderr))
       throw new AppError('malformed', `there is no going on from ${from.stdout} and ${from.stderr}`)
@@ -231,7 +230,7 @@ export class Outbox {
     void this.#pumpLater(outlet)
   }
 
-  async #pumpLater(outlet: FrameOutlet): Promise<void> {
+  async #pumpLater(outlet: FrameWriter): Promise<void> {
     this.#draining = outlet
     await outlet.drained()
     if (this.#draining === outlet) this.#draining = null
@@ -239,7 +238,7 @@ export class Outbox {
   }
 
   /** Sends in order while `mayGoOn`; true when everything was sent. */
-  #send(outlet: FrameOutlet, mayGoOn: () => boolean): boolean {
+  #send(outlet: FrameWriter, mayGoOn: () => boolean): boolean {
     for (let stream = this.#nextStream(); stream !== null; stream = this.#nextStream()) {
       if (!mayGoOn()) return false
       const frames = this.#streams[stream]
@@ -255,7 +254,7 @@ export class Outbox {
   }
 
   /** The stream whose turn it is, so that what was written first is sent first. */
-  #nextStream(): OutputStream | null {
+  #nextStream(): OutputName | null {
     const [out, err] = [this.#streams.stdout.unsent, this.#streams.stderr.unsent]
     if (out === undefined) return err === undefined ? null : 'stderr'
     return err === undefined || out.order < err.order ? 'stdout' : 'stderr'

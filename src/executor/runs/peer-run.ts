@@ -1,15 +1,14 @@
 import { errorText } from '../../base/errors.ts'
 import type { RunCaps } from '../../policy/permit.ts'
 import type { RunningProcess } from '../../process/running-process.ts'
-import type { RunStory } from '../../protocol/events/run-reporter.ts'
+import type { RunReporter } from '../../protocol/events/run-reporter.ts'
 import type { RequestId } from '../../protocol/ids.ts'
-import type { RunState } from '../../protocol/reasons.ts'
+import type { OutputName, RunState } from '../../protocol/reasons.ts'
 import { type ExecFrame, execFrame } from '../../protocol/wire/exec.ts'
 import type { ExecutorServices } from '../services.ts'
 import { type EndCause, Execution, reportTo, starterOf } from './execution.ts'
 import { type Warning, warningFrame } from './frames.ts'
-import type { OutputStream } from './outbox.ts'
-import { type Admitted, type Awaited, RunWait } from './pending-approval.ts'
+import { type AdmittedRun, type PendingApproval, ApprovalWait } from './pending-approval.ts'
 import type { StdinFeed } from './stdin-feed.ts'
 
 /** Receives the output, the notes and the Exit of a run: its requester's stream, or the files of a detached run. */
@@ -23,7 +22,7 @@ export interface PeerRunOutput {
   /** The program runs, for this time at most. */
   started?(lifetimeMs: number): void
   /** False: read no more from the program before `PeerRun.resume`. */
-  push(stream: OutputStream, data: Uint8Array): boolean
+  push(stream: OutputName, data: Uint8Array): boolean
   note(frame: Uint8Array): void
   /** Takes the encoded Exit; null: the run failed inside and has none. */
   finish(exit: Uint8Array | null): Promise<void> | void
@@ -36,12 +35,12 @@ export type PeerRunComponents = Pick<ExecutorServices, 'cells' | 'clock' | 'guar
 export interface PeerRunInit {
   readonly requestId: RequestId
   /** A permit, or the approval that the run waits for. */
-  readonly admission: Admitted | Awaited
+  readonly admission: AdmittedRun | PendingApproval
   readonly output: PeerRunOutput
   /** Null: /dev/null. */
   readonly stdin: Pick<StdinFeed, 'whole' | 'attach' | 'stop'> | null
   /** Reports the run to the approval clients of this machine; null: nobody is told. */
-  readonly story: RunStory | null
+  readonly story: RunReporter | null
 }
 
 /** A run of another agent, from its permit or its wait for one until its Exit is with its output. */
@@ -49,7 +48,7 @@ export class PeerRun {
   readonly #components: PeerRunComponents
   readonly #init: PeerRunInit
   /** Null: the run was permitted at once. */
-  readonly #wait: RunWait | null
+  readonly #wait: ApprovalWait | null
   /** Null until the run may start. */
   #execution: Execution<RunningProcess, Uint8Array> | null = null
   #cause: EndCause | null = null
@@ -60,7 +59,7 @@ export class PeerRun {
     this.#init = init
     const { admission, output, requestId } = init
     const send = (frame: Uint8Array): void => output.waiting(frame)
-    this.#wait = 'permit' in admission ? null : new RunWait(components, { awaited: admission, requestId, send })
+    this.#wait = 'permit' in admission ? null : new ApprovalWait(components, { awaited: admission, requestId, send })
   }
 
   get requestId(): RequestId {
@@ -141,12 +140,12 @@ export class PeerRun {
     return exit
   }
 
-  async #unkept({ slot, report }: Admitted, detail: string): Promise<Uint8Array> {
+  async #unkept({ slot, report }: AdmittedRun, detail: string): Promise<Uint8Array> {
     slot.release()
     return reportTo(this.#init.story, report).denied('spawn_failed', detail)
   }
 
-  #executionOf({ permit, report, slot }: Admitted): Execution<RunningProcess, Uint8Array> {
+  #executionOf({ permit, report, slot }: AdmittedRun): Execution<RunningProcess, Uint8Array> {
     const { requestId, output, stdin, story } = this.#init
     const { caps } = permit
     return new Execution({
@@ -157,7 +156,7 @@ export class PeerRun {
       output: {
         push: (stream, data) => output.push(stream, data),
         started: ({ pid }) => {
-          this.#note({ type: 'started', request_id: requestId, pid })
+          this.#record({ type: 'started', request_id: requestId, pid })
           output.started?.(caps.timeout_ms)
         },
         warning: (warning) => this.#warn(warning, caps),
@@ -168,10 +167,10 @@ export class PeerRun {
   }
 
   #warn(warning: Warning, caps: RunCaps | null): void {
-    this.#note(warningFrame(this.requestId, warning, caps))
+    this.#record(warningFrame(this.requestId, warning, caps))
   }
 
-  #note(frame: ExecFrame): void {
+  #record(frame: ExecFrame): void {
     this.#init.output.note(execFrame.encode(frame))
   }
 }

@@ -6,17 +6,17 @@ import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_APPROVAL_WAIT_MS } from '../../protocol/limits/approvals.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import { type ExecFrame, execFrame } from '../../protocol/wire/exec.ts'
-import type { EndCause, RunReport } from './execution.ts'
+import type { EndCause, RunRecorder } from './execution.ts'
 
 /** It may run. */
-export interface Admitted {
+export interface AdmittedRun {
   readonly permit: Permit
-  readonly report: RunReport<RunningProcess, Uint8Array>
+  readonly report: RunRecorder<RunningProcess, Uint8Array>
   readonly slot: Slot
 }
 
 /** It may not. */
-export interface Refused {
+export interface RefusedRun {
   readonly reason: DenialReason
   /** The encoded Exit. */
   readonly exit: Uint8Array
@@ -29,30 +29,30 @@ export interface WaitingState extends Pick<Extract<ExecFrame, { type: 'waiting' 
 }
 
 /** Somebody must allow it. */
-export interface Awaited {
+export interface PendingApproval {
   /** Never rejects for a withdrawal. `tell` is called whenever the state has changed. `stdin`: when all of it has come; null: it has none. */
-  settle(tell: (state: WaitingState) => void, stdin: Promise<Uint8Array> | null): Promise<Admitted | Refused>
+  settle(tell: (state: WaitingState) => void, stdin: Promise<Uint8Array> | null): Promise<AdmittedRun | RefusedRun>
   /** Takes the question back at once; `settle` answers soon. */
   withdraw(cause: EndCause): void
 }
 
-export interface RunWaitInit {
-  readonly awaited: Awaited
+export interface ApprovalWaitInit {
+  readonly awaited: PendingApproval
   readonly requestId: RequestId
   /** Sends a frame to the requester, where there is one now. */
   send(frame: Uint8Array): void
 }
 
 /** A run that is not allowed yet: it holds no slot, and whatever ends it takes the question back. */
-export class RunWait {
+export class ApprovalWait {
   readonly #clock: Clock
-  readonly #init: RunWaitInit
+  readonly #init: ApprovalWaitInit
   #state: WaitingState | null = null
-  #over = false
+  #ended = false
   /** What ended it while it waited. */
   #withdrawn: EndCause | null = null
 
-  constructor(components: { readonly clock: Clock }, init: RunWaitInit) {
+  constructor(components: { readonly clock: Clock }, init: ApprovalWaitInit) {
     this.#clock = components.clock
     this.#init = init
   }
@@ -61,17 +61,17 @@ export class RunWait {
     return this.#withdrawn
   }
 
-  async settle(stdin: Promise<Uint8Array> | null = null): Promise<Admitted | Refused> {
+  async settle(stdin: Promise<Uint8Array> | null = null): Promise<AdmittedRun | RefusedRun> {
     try {
-      return await this.#init.awaited.settle((state) => this.#tell(state), stdin)
+      return await this.#init.awaited.settle((state) => this.#emit(state), stdin)
     } finally {
-      this.#over = true
+      this.#ended = true
     }
   }
 
   /** False when it is over, or was withdrawn before. */
   withdraw(cause: EndCause): boolean {
-    if (this.#over || this.#withdrawn !== null) return false
+    if (this.#ended || this.#withdrawn !== null) return false
     this.#withdrawn = cause
     this.#init.awaited.withdraw(cause)
     return true
@@ -79,7 +79,7 @@ export class RunWait {
 
   /** What a stream that joins now is told. */
   frames(): Uint8Array[] {
-    if (this.#state === null || this.#over) return []
+    if (this.#state === null || this.#ended) return []
     const { expiresAt, ...state } = this.#state
     const left = Math.max(0, Math.round(expiresAt - this.#clock.monotonic()))
     const expires_in_ms = Math.min(left, MAX_APPROVAL_WAIT_MS)
@@ -87,8 +87,8 @@ export class RunWait {
   }
 
   /** Not a note of the outbox: a later stream is told what is so then. */
-  #tell(state: WaitingState): void {
-    if (this.#over) return
+  #emit(state: WaitingState): void {
+    if (this.#ended) return
     this.#state = state
     for (const frame of this.frames()) this.#init.send(frame)
   }

@@ -1,5 +1,5 @@
 import { errorText } from '../../base/errors.ts'
-import { reach } from '../../base/stages.ts'
+import { reach } from '../../base/run-stages.ts'
 import type { Journal } from '../../journal/journal.ts'
 import { lastBegun } from '../../journal/past-runs.ts'
 import type { RunKey } from '../../journal/run-key.ts'
@@ -11,7 +11,7 @@ import { MAX_RECENT_RUNS } from '../../protocol/limits/wire.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import { EXEC_EXIT_DOMAIN, EXEC_RULES_DOMAIN, type ExecRequest, execDetachRules, execExit, execFrame } from '../../protocol/wire/exec.ts'
 import type { ExecutorServices } from '../services.ts'
-import type { RunReport } from './execution.ts'
+import type { RunRecorder } from './execution.ts'
 import { amountsOf } from './frames.ts'
 import { type ExitFacts, endOf, evidenceOf, neverRan } from './run-facts.ts'
 
@@ -58,7 +58,7 @@ export class Reports {
     permit: Permit,
     stdin: ExecRequest['stdin'],
     approvedBy: string | null = null,
-  ): RunReport<ProgramStart, Uint8Array> {
+  ): RunRecorder<ProgramStart, Uint8Array> {
     const { counters } = this.#components
     const { key, argv } = subject
     return {

@@ -1,13 +1,14 @@
-import type { Keepable } from '../../base/bounded-collections.ts'
+import type { OutputName } from '../../protocol/reasons.ts'
+import type { Evictable } from '../../base/bounded-collections.ts'
 import { AppError, errorText } from '../../base/errors.ts'
 import { TokenBucket } from '../../base/rate-limit.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { type ExecFrame, type SignedStdin, execFrame } from '../../protocol/wire/exec.ts'
 import type { ExecutorServices } from '../services.ts'
 import type { EndCause } from './execution.ts'
-import type { RunOutlet } from './frames.ts'
+import type { PeerStreamWriter } from './frames.ts'
 import { Lease } from './lease.ts'
-import { Outbox, type OutputStream, type Position, type UnackedTotal } from './outbox.ts'
+import { Outbox, type Position, type UnackedTotal } from './outbox.ts'
 import { PeerRun, type PeerRunComponents, type PeerRunInit, type PeerRunOutput } from './peer-run.ts'
 import { StdinFeed } from './stdin-feed.ts'
 
@@ -22,7 +23,7 @@ export interface RequesterStreamComponents extends Pick<ExecutorServices, 'count
 export interface RequesterStreamInit extends Pick<PeerRunInit, 'requestId' | 'admission' | 'story'> {
   /** As announced; null = /dev/null. */
   readonly stdin: SignedStdin | null
-  readonly outlet: RunOutlet
+  readonly outlet: PeerStreamWriter
   /** False for our own runs, which have no stream to lose. */
   readonly resumable: boolean
   /** Called once: the run has ended, and its requester cannot ask for it any more. */
@@ -33,7 +34,7 @@ export interface RequesterStreamInit extends Pick<PeerRunInit, 'requestId' | 'ad
  * The requester's side of a run that ends with its requester: the present stream, a lease, and what is kept until it is
  * acknowledged. It outlives the stream that the run came on, for as long as the lease lasts.
  */
-export class RequesterStream implements PeerRunOutput, Keepable {
+export class RequesterStream implements PeerRunOutput, Evictable {
   readonly run: PeerRun
   readonly #components: RequesterStreamComponents
   readonly #requestId: RequestId
@@ -44,7 +45,7 @@ export class RequesterStream implements PeerRunOutput, Keepable {
   readonly #stdin: StdinFeed | null
   readonly #resumes: TokenBucket
   /** The requester's present stream; null while there is none. */
-  #outlet: RunOutlet | null
+  #outlet: PeerStreamWriter | null
   /** The Exit is written. */
   #finished = false
   #forgotten = false
@@ -67,12 +68,12 @@ export class RequesterStream implements PeerRunOutput, Keepable {
   }
 
   /** What is kept for its requester, in bytes. */
-  get keptBytes(): number {
+  get retainedBytes(): number {
     return this.#outbox.unacked
   }
 
   /** The program has ended, and the Exit waits for a requester that does not have it yet. */
-  get lingers(): boolean {
+  get awaitsAck(): boolean {
     return this.#finished && !this.#forgotten
   }
 
@@ -81,7 +82,7 @@ export class RequesterStream implements PeerRunOutput, Keepable {
     this.#outlet?.send(frame)
   }
 
-  push(stream: OutputStream, data: Uint8Array): boolean {
+  push(stream: OutputName, data: Uint8Array): boolean {
     return this.#outbox.push(stream, data)
   }
 
@@ -100,24 +101,24 @@ export class RequesterStream implements PeerRunOutput, Keepable {
   }
 
   /** The requester's stream is gone: the run waits for another one while the lease lasts. */
-  lost(outlet: RunOutlet): void {
+  lost(outlet: PeerStreamWriter): void {
     if (outlet !== this.#outlet) return
     if (!this.#resumable) return this.over(outlet)
     this.#detach()
   }
 
   /** The requester is done with it, Exit or not. */
-  over(outlet: RunOutlet): void {
+  over(outlet: PeerStreamWriter): void {
     if (outlet !== this.#outlet) return
     this.#detach()
-    this.#giveUp('peer_disconnected')
+    this.#abandon('peer_disconnected')
   }
 
   /**
    * Goes on on another stream of its requester, which has everything below these numbers; the stream before is closed.
    * False when the run is forgotten, or has dropped what would have to be sent.
    */
-  resume(outlet: RunOutlet, from: Position): boolean {
+  resume(outlet: PeerStreamWriter, from: Position): boolean {
     if (this.#forgotten || this.#outbox.closed) return false
     this.#detach()
     try {
@@ -135,11 +136,11 @@ export class RequesterStream implements PeerRunOutput, Keepable {
   /** Sends what is left to the present outlet, whether it has room or not, and forgets the run. */
   dismiss(): void {
     this.#outbox.flush()
-    this.forget()
+    this.evict()
   }
 
   /** Frees what was kept. A requester that does not have all of it gets no Exit: for it the run is incomplete. */
-  forget(): void {
+  evict(): void {
     if (this.#forgotten) return
     this.#forgotten = true
     this.#lease.stop()
@@ -178,7 +179,7 @@ export class RequesterStream implements PeerRunOutput, Keepable {
   violated(what: string): void {
     this.#components.counters.count('malformed_frames')
     this.#components.log.info({ request_id: this.#requestId, what }, 'a peer broke the protocol of a run')
-    this.#giveUp('peer_disconnected')
+    this.#abandon('peer_disconnected')
     this.#detach()
   }
 
@@ -201,12 +202,12 @@ export class RequesterStream implements PeerRunOutput, Keepable {
   }
 
   #expired(): void {
-    this.#giveUp(this.#outlet === null ? 'peer_disconnected' : 'lease_expired')
+    this.#abandon(this.#outlet === null ? 'peer_disconnected' : 'lease_expired')
   }
 
   /** Its requester is gone: forgets a run whose program has ended; ends any other, which a full outbox must not hold up. */
-  #giveUp(cause: EndCause): void {
-    if (this.#finished) return this.forget()
+  #abandon(cause: EndCause): void {
+    if (this.#finished) return this.evict()
     this.run.end(cause)
     this.#outbox.close()
   }

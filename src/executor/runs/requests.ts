@@ -1,12 +1,12 @@
 import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import { TokenBucket } from '../../base/rate-limit.ts'
-import { reach } from '../../base/stages.ts'
+import { reach } from '../../base/run-stages.ts'
 import type { RequestProof, ToExecutor } from '../../executor-api/messages.ts'
 import type { Snapshot } from '../../executor-api/snapshot.ts'
 import { sha256 } from '../../identity/hash.ts'
 import { FANOUT_OPERATION, RUN_OPERATION } from '../../identity/operator-proof.ts'
 import { batchLeaf, signBatch } from '../../identity/signing.ts'
-import type { AskedEvent, DetachedAskedEvent, RulesAskedEvent } from '../../journal/events.ts'
+import type { JournalRequest, JournalDetachedRequest, JournalRulesRequest } from '../../journal/events.ts'
 import { type MachineId, type RequestId, toHex } from '../../protocol/ids.ts'
 import { MAX_ASKED_RUNS } from '../../protocol/limits/detached.ts'
 import { MAX_BATCH, NONCE_BYTES } from '../../protocol/limits/wire.ts'
@@ -28,10 +28,10 @@ import {
   execRulesRequest,
 } from '../../protocol/wire/exec.ts'
 import type { Message } from '../../protocol/wire/schema.ts'
-import type { PeerLink } from '../links/links.ts'
+import type { PeerLink } from '../links/executor-links.ts'
 import type { Signatures } from '../links/signatures.ts'
 import type { ExecutorServices } from '../services.ts'
-import { ProvenFanouts, type RequestToSign, checkProvenRequest } from './operator-proofs.ts'
+import { AuthorizedFanouts, type RequestToSign, checkProvenRequest } from './operator-proofs.ts'
 
 interface Waiting {
   readonly domain: string
@@ -144,14 +144,14 @@ export class Requests {
   readonly #init: RequestsInit
   /** Requests that were proven a moment ago, the oldest first: a proof is good once, and one that never arrived is sent again. */
   readonly #proven = new Map<RequestId, { readonly digest: string; readonly until: number }>()
-  readonly #fanouts: ProvenFanouts
+  readonly #fanouts: AuthorizedFanouts
   readonly #batches: RequestBatches
   readonly #cancels: TokenBucket
 
   constructor(components: RequestsComponents, init: RequestsInit) {
     this.#components = components
     this.#init = init
-    this.#fanouts = new ProvenFanouts(components)
+    this.#fanouts = new AuthorizedFanouts(components)
     this.#batches = new RequestBatches(components)
     this.#cancels = new TokenBucket(components, CANCELS)
   }
@@ -307,7 +307,7 @@ export class Requests {
     return this.#proven.get(requestId)?.digest === digest && this.#proven.delete(requestId)
   }
 
-  async #append(event: AskedEvent | RulesAskedEvent | DetachedAskedEvent): Promise<void> {
+  async #append(event: JournalRequest | JournalRulesRequest | JournalDetachedRequest): Promise<void> {
     const { counters, outgoing } = this.#components
     try {
       await outgoing.append(event)

@@ -1,5 +1,5 @@
 import { sha256 } from '../../identity/hash.ts'
-import type { ExitEvent } from '../../journal/events.ts'
+import type { JournalExit } from '../../journal/events.ts'
 import type { RunKey } from '../../journal/run-key.ts'
 import type { Permit } from '../../policy/permit.ts'
 import type { ProcessEnd } from '../../process/running-process.ts'
@@ -42,7 +42,7 @@ export const factsOf = (end: ProcessEnd): ExitFacts => ({
 })
 
 /** The fields of an `exit` line. */
-export const endOf = (facts: ExitFacts): Omit<ExitEvent, 'event' | keyof RunKey> => ({
+export const endOf = (facts: ExitFacts): Omit<JournalExit, 'event' | keyof RunKey> => ({
   code: facts.code,
   signal: facts.signal,
   duration_ms: facts.duration_ms,

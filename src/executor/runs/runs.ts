@@ -1,26 +1,26 @@
-import { Keeping } from '../../base/bounded-collections.ts'
+import { RetentionPool } from '../../base/bounded-collections.ts'
 import { AppError, errorText } from '../../base/errors.ts'
-import { TimeSharing } from '../../base/time-slices.ts'
+import { TimeSlicer } from '../../base/time-slices.ts'
 import type { RunKey } from '../../journal/run-key.ts'
 import type { Acl } from '../../policy/mesh/acl.ts'
 import { isListed } from '../../policy/mesh/authorize.ts'
 import { HERE } from '../../protocol/events/lifecycle.ts'
-import type { RunStory } from '../../protocol/events/run-reporter.ts'
+import type { RunReporter } from '../../protocol/events/run-reporter.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
 import { MAX_PORT_RUNS, MAX_RUNS_PER_PEER, MAX_UNACKED_TOTAL, SHUTDOWN_KILL_MS } from '../../protocol/limits/wire.ts'
 import { execFrame } from '../../protocol/wire/exec.ts'
-import { OWN_LINK, type PeerLink } from '../links/links.ts'
+import { OWN_LINK, type PeerLink } from '../links/executor-links.ts'
 import { pairKey } from '../links/nonces.ts'
-import type { TrustJudge } from '../links/trust-judge.ts'
-import type { RunWatch } from '../run-watch.ts'
+import type { TrustEvaluator } from '../links/trust-evaluator.ts'
+import type { LiveRunFeed } from '../live-run-feed.ts'
 import type { ExecutorServices } from '../services.ts'
-import type { Active, Denial, Told } from './answers.ts'
+import type { Active, Denial, RulesAnswer } from './run-replies.ts'
 import type { ApprovalsInit } from './approvals.ts'
 import { readResume } from './arrival.ts'
-import { type Begun, Decisions, type DecisionsComponents, type RunArrival, knownAs } from './decisions.ts'
+import { type RunAdmission, Decisions, type DecisionsComponents, type RunArrival, knownAs } from './decisions.ts'
 import type { EndCause } from './execution.ts'
-import type { RunOutlet } from './frames.ts'
-import type { Carried } from './peer-questions.ts'
+import type { PeerStreamWriter } from './frames.ts'
+import type { Carried } from './peer-approvals.ts'
 import { PeerRun } from './peer-run.ts'
 import { RequesterStream, type RequesterStreamComponents } from './requester-stream.ts'
 
@@ -47,7 +47,7 @@ export class ActiveRuns {
   }
 
   /** Whoever is not accepted any more loses its runs, connected or not. */
-  accessChanged(judge: TrustJudge): void {
+  accessChanged(judge: TrustEvaluator): void {
     for (const { link, run } of this.#active.keys())
       if (run !== null && judge.decide(link.agentId, link.machineId) !== 'accept') run.end('access_revoked')
   }
@@ -76,12 +76,12 @@ export class ActiveRuns {
  * Runs that have ended and whose Exit is kept until their requester has it. An owner is an agent, since that may have
  * as many machines as it likes. `bytes` of them all are half of what all runs may keep: those that run have the other half.
  */
-export const LINGERING = { count: 1_024, bytes: MAX_UNACKED_TOTAL / 2, countPerOwner: 64 } as const
+export const AWAITING_ACK = { count: 1_024, bytes: MAX_UNACKED_TOTAL / 2, countPerOwner: 64 } as const
 
 /** What all runs of an executor share. */
 export interface RunsComponents extends Pick<ExecutorServices, 'clock' | 'counters'>, DecisionsComponents, RequesterStreamComponents {
   /** Null: nobody watches over this host. */
-  readonly watch: RunWatch | null
+  readonly watch: LiveRunFeed | null
 }
 
 /** All requests of all peers: denies each, or runs it to its end. */
@@ -92,13 +92,13 @@ export class Runs {
   readonly #known = new Map<string, RequesterStream>()
   /** Runs that were denied before a process began: their ids may be used again while their Exits are still kept. */
   readonly #denied = new WeakSet<RequesterStream>()
-  readonly #lingering = new Keeping(LINGERING)
+  readonly #lingering = new RetentionPool(AWAITING_ACK)
   readonly #decisions: Decisions
   readonly #stopping = new AbortController()
 
   constructor(components: RunsComponents, init: ApprovalsInit) {
     this.#components = components
-    const time = new TimeSharing(components).share(this.#stopping.signal)
+    const time = new TimeSlicer(components).share(this.#stopping.signal)
     this.#decisions = new Decisions({ ...components, time }, init)
     components.reports.onNeverBegan = (key) => this.#onNeverBegan(key)
   }
@@ -116,7 +116,7 @@ export class Runs {
     const verdict = this.#stopping.signal.aborted
       ? ({ dropped: 'requests_ignored' } as const)
       : this.#decisions.decide(arrival, { isFull: this.#active.isFullFor(link), isKnown: (name) => this.#isKnown(name) })
-    if ('admission' in verdict) return this.#begin(verdict, arrival)
+    if ('admission' in verdict) return this.#start(verdict, arrival)
     if ('question' in verdict) {
       this.#active.track({ link, run: verdict.question, command: null }, verdict.answered)
       return verdict.question
@@ -183,7 +183,7 @@ export class Runs {
     for (const run of this.#known.values()) run.dismiss()
   }
 
-  #begin({ subject, argv, stdin, admission, kept }: Begun, { link, outlet }: RunArrival): Carried {
+  #start({ subject, argv, stdin, admission, kept }: RunAdmission, { link, outlet }: RunArrival): Carried {
     const { clock, detached } = this.#components
     const { request_id: requestId } = subject.key
     const init = { requestId, admission, story: this.#storyOf(link, requestId) }
@@ -219,10 +219,10 @@ export class Runs {
 
   async #execute(agentId: AgentId, stream: RequesterStream): Promise<void> {
     await stream.run.execute()
-    if (stream.lingers) this.#lingering.add(agentId, stream)
+    if (stream.awaitsAck) this.#lingering.add(agentId, stream)
   }
 
-  async #answer(answer: Denial | Told, outlet: RunOutlet): Promise<void> {
+  async #answer(answer: Denial | RulesAnswer, outlet: PeerStreamWriter): Promise<void> {
     const { log, reports } = this.#components
     const { subject } = answer
     try {
@@ -236,7 +236,7 @@ export class Runs {
   }
 
   /** Null: nobody watches over this host, or its requester is of this host. */
-  #storyOf(link: PeerLink, run_id: RequestId): RunStory | null {
+  #storyOf(link: PeerLink, run_id: RequestId): RunReporter | null {
     if (link.number === OWN_LINK) return null
     return this.#components.watch?.story({ owner: link.agentId, session: null, door: 'mesh', run_id, node: HERE }) ?? null
   }

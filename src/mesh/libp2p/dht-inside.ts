@@ -5,7 +5,7 @@ import type { MachineId } from '../../protocol/ids.ts'
 import { addressesTo, machineIdOf } from '../addresses.ts'
 import { agentOfKey } from '../dht-record.ts'
 import { directOnes } from './peer-store.ts'
-import type { TableWays } from './table-ways.ts'
+import type { DhtDialer } from './dht-dialer.ts'
 
 /** Machines that one answer may name: the 20 nearest, the one that was looked for, and who answers. The engine goes through a list with each. */
 export const MAX_NAMED = 22
@@ -24,7 +24,7 @@ const [PUT, GET] = ['PUT_VALUE', 'GET_VALUE']
 /** … and all that are answered. */
 const ANSWERED = [PUT, GET, 'FIND_NODE']
 
-interface Question {
+interface DhtQuery {
   readonly type?: string
   readonly key?: Uint8Array
 }
@@ -34,7 +34,7 @@ interface Answer {
 }
 interface Rpc {
   readonly handlers: Record<string, unknown>
-  handleMessage(peer: PeerId, message: Question): Promise<unknown>
+  handleMessage(peer: PeerId, message: DhtQuery): Promise<unknown>
 }
 interface Network {
   safeDispatchEvent(name: string, event: { readonly detail: PeerInfo }): boolean
@@ -89,7 +89,7 @@ const insideOf = (dht: KadDHT): Inside => {
 }
 
 /** An answer that names more than it may, or a machine past us, is that of a peer that does not answer. What it names we learn before the engine does. */
-export const boundAnswers = (dht: KadDHT, asked: WeakMap<Stream, MachineId>, ways: TableWays): void => {
+export const boundAnswers = (dht: KadDHT, asked: WeakMap<Stream, MachineId>, ways: DhtDialer): void => {
   const { network, routingTable } = insideOf(dht)
   const ask = network._writeReadMessage
   network._writeReadMessage = async (stream, ...question) => {

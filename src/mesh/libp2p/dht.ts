@@ -18,11 +18,11 @@ import { AppError } from '../../base/errors.ts'
 import type { MachineId } from '../../protocol/ids.ts'
 import { DIAL_MS, MAX_CARD_BYTES } from '../../protocol/limits/wire.ts'
 import { addressesTo, machineIdOf } from '../addresses.ts'
-import { RECORD_NAMESPACE, type RecordJudge, agentOfKey } from '../dht-record.ts'
+import { RECORD_NAMESPACE, type RecordValidator, agentOfKey } from '../dht-record.ts'
 import { MAX_TABLE_UPDATES, boundAnswers } from './dht-inside.ts'
 import { withOwn } from './guarded.ts'
 import { directOnes } from './peer-store.ts'
-import { NO_WAYS, type TableWays } from './table-ways.ts'
+import { NO_DHT_DIALS, type DhtDialer } from './dht-dialer.ts'
 
 /** Of our own daemons alone: no record of any other network is kept or looked for. */
 export const DHT_PROTOCOL = '/x0x/kad/1'
@@ -47,14 +47,14 @@ const INHERITED = Object.fromEntries(Object.getOwnPropertyNames(Object.prototype
 
 export interface TableInit {
   /** Values are judged by it wherever they come from. */
-  readonly judge: RecordJudge
+  readonly judge: RecordValidator
   /** Whether records are kept for others, and others answered. */
   readonly server: boolean
   /** Absent: only who is connected anyway is asked. */
-  readonly ways?: TableWays | undefined
+  readonly ways?: DhtDialer | undefined
 }
 
-export const hashTable = ({ judge, server, ways = NO_WAYS }: TableInit): ((components: object) => KadDHT) => {
+export const hashTable = ({ judge, server, ways = NO_DHT_DIALS }: TableInit): ((components: object) => KadDHT) => {
   const make = kadDHT({
     protocol: DHT_PROTOCOL,
     clientMode: !server,
@@ -91,7 +91,7 @@ interface Parts {
 }
 
 /** The same components, with streams on which only so much comes, and ways of our own. `asked`: of whom a stream asks. */
-const bounded = (components: Parts, asked: WeakMap<Stream, MachineId>, ways: TableWays): object => {
+const bounded = (components: Parts, asked: WeakMap<Stream, MachineId>, ways: DhtDialer): object => {
   const { connectionManager, registrar, peerStore } = components
   const connectionTo = (peer: PeerId): Connection | undefined =>
     connectionManager.getConnections(peer).findLast(({ status, limits }) => status === 'open' && limits === undefined)
@@ -132,7 +132,7 @@ const bounded = (components: Parts, asked: WeakMap<Stream, MachineId>, ways: Tab
   })
 }
 
-const alsoTell = (topology: Topology, ways: TableWays): Topology => ({
+const alsoTell = (topology: Topology, ways: DhtDialer): Topology => ({
   ...topology,
   onConnect: (peer, connection) => {
     const machineId = machineIdOf(peer)
@@ -165,10 +165,10 @@ type Call<Name extends 'delete' | 'get' | 'has' | 'put'> = Parameters<MemoryData
 
 /** What libp2p keeps, in memory. Records of named agents are kept apart; of the rest the source with most makes room. */
 export class RecordStore extends MemoryDatastore {
-  readonly #judge: Pick<RecordJudge, 'isNamed' | 'source'>
+  readonly #judge: Pick<RecordValidator, 'isNamed' | 'source'>
   readonly #records: BoundedMap<string, Uint8Array>
 
-  constructor(components: { judge: Pick<RecordJudge, 'isNamed' | 'source'> }) {
+  constructor(components: { judge: Pick<RecordValidator, 'isNamed' | 'source'> }) {
     super()
     this.#judge = components.judge
     this.#records = new BoundedMap({ max: MAX_RECORDS, isApart: (_, record) => this.#isNamed(record) })

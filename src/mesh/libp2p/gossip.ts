@@ -13,9 +13,9 @@ const MAX_MESSAGE_NAMES = 1_024
 const MAX_CONTROL_MESSAGES = 64
 
 /** What becomes of a message: used and passed on, dropped, or held against the neighbour that brought it. */
-export type Verdict = 'accept' | 'ignore' | 'reject'
+export type MessageVerdict = 'accept' | 'ignore' | 'reject'
 /** `publisher` signed the message with its machine key; `neighbour` brought it. */
-export type TopicValidator = (data: Uint8Array, publisher: MachineId, neighbour: string) => Verdict
+export type TopicValidator = (data: Uint8Array, publisher: MachineId, neighbour: string) => MessageVerdict
 
 const VERDICTS = { accept: TopicValidatorResult.Accept, ignore: TopicValidatorResult.Ignore, reject: TopicValidatorResult.Reject }
 

@@ -3,7 +3,7 @@ import { AppError, asError } from '../../base/errors.ts'
 import { MAX_CONNECTION_BACKLOG } from '../../protocol/limits/wire.ts'
 import { DM_PROTOCOL, LINK_PROTOCOL } from '../../protocol/wire/link.ts'
 import { endUnanswered } from './heartbeat.ts'
-import { FrameCutter, HEAD_BYTES, TrafficMeter, noTraffic } from './traffic.ts'
+import { FrameSplitter, HEAD_BYTES, TrafficMeter, noTraffic } from './traffic.ts'
 
 /**
  * Saves the round trip of protocol negotiation (multistream-select 1.0.0): the opener of one of our own
@@ -110,18 +110,18 @@ export const guardedMuxer =
     return { protocol: factory.protocol, createStreamMuxer }
   }
 
-/** Before the muxer gets them, bytes are cut into frames (see `FrameCutter`) and counted. Who says goodbye is hung up on. */
+/** Before the muxer gets them, bytes are cut into frames (see `FrameSplitter`) and counted. Who says goodbye is hung up on. */
 const meterInput = (muxer: Muxer, connection: MessageStream): void => {
   const onData = muxer.onData.bind(muxer)
-  const [frames, meter] = [new FrameCutter(), new TrafficMeter()]
+  const [frames, meter] = [new FrameSplitter(), new TrafficMeter()]
   let isOver = false
   meters.set(muxer, meter)
   muxer.onData = (data) => {
     // Decrypting a message of Noise is work, even when it brings less than one head: counted as a frame.
-    if (data.byteLength < HEAD_BYTES) meter.note({ ...noTraffic(), frames: 1 })
+    if (data.byteLength < HEAD_BYTES) meter.record({ ...noTraffic(), frames: 1 })
     for (const chunk of data instanceof Uint8Array ? [data] : data)
       for (const block of frames.take(chunk)) {
-        meter.note(frames.takeSeen())
+        meter.record(frames.takeSeen())
         // Metering may have ended the connection, or another connection of the same source this one.
         if (muxer.status === 'open') onData(block)
       }

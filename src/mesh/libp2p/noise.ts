@@ -3,7 +3,7 @@ import { defaultCrypto } from '@chainsafe/libp2p-noise/crypto'
 import { AppError } from '../../base/errors.ts'
 import { secretKeyOf } from '../../identity/hash.ts'
 import { AEAD_TAG_BYTES } from '../../protocol/limits/wire.ts'
-import { holdWrites } from './held-writes.ts'
+import { holdWrites } from './write-coalescing.ts'
 
 /** From here on Noise uses the runtime's cipher and not its own; it does so from 1,200 bytes. */
 export const LARGE_MESSAGE = 2 * 1024

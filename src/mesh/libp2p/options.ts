@@ -42,7 +42,7 @@ export interface ReachRules {
 }
 
 /** Of libp2p, the dial by a transport, past its queue. */
-export interface Ways {
+export interface DialUpgrades {
   dial(address: Multiaddr, options: { signal: AbortSignal }): Promise<Connection>
 }
 
@@ -61,7 +61,7 @@ const nobody = {
 export const reachServices = ({ mayAsk, onReview, server }: ReachRules) => ({
   autonat: (components: AutoNATv2Components) => autoNATv2()(withOwn(guarded(components, mayAsk, onReview), { randomWalk: nobody })),
   dcutr: (components: DCUtRServiceComponents) => dcutr()(guarded(components, mayAsk)),
-  ways: (components: { readonly transportManager: Ways }): Ways => ({
+  ways: (components: { readonly transportManager: DialUpgrades }): DialUpgrades => ({
     dial: async (address, options) => components.transportManager.dial(address, options),
   }),
   relay: (components: CircuitRelayServerComponents): unknown => (server === null ? {} : relayServer(server)(components)),
@@ -79,7 +79,7 @@ const MAX_STREAM_WINDOW = 8 * 1024 * 1024
 const KEEP_ALIVE_MS = 10_000
 
 // A type, not an interface: libp2p wants its services indexable.
-export type MeshServices = { peers: object; identify: Identify; pubsub: GossipSub; ways?: Ways; dht?: KadDHT; ping?: object }
+export type MeshServices = { peers: object; identify: Identify; pubsub: GossipSub; ways?: DialUpgrades; dht?: KadDHT; ping?: object }
 
 export interface MeshOptions {
   /** The machine's 32-byte Ed25519 seed. */

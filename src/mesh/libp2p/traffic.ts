@@ -28,7 +28,7 @@ export class TrafficMeter {
   }
 
   /** Throws `rate_limited`. */
-  note(traffic: Traffic): void {
+  record(traffic: Traffic): void {
     for (const what of KINDS) {
       this.total[what] += traffic[what]
       this.#unasked[what] += traffic[what]
@@ -60,7 +60,7 @@ const [SYN, FIN, RST] = [1, 4, 8]
  * as a frame of its own, so that nothing is kept of one that never ends, and its stream and window are asked for each
  * piece. (The muxer's own decoder keeps any frame until it is whole, however long its head says it is.)
  */
-export class FrameCutter {
+export class FrameSplitter {
   /** An incomplete head, or the head of the data frame whose pieces are being handed on. */
   readonly #head = Buffer.alloc(HEAD_BYTES)
   #filled = 0
@@ -93,7 +93,7 @@ export class FrameCutter {
       this.#head.set(part, this.#filled)
       this.#filled += part.length
       at = end + part.length
-      if (this.#filled === HEAD_BYTES) yield* this.#begin()
+      if (this.#filled === HEAD_BYTES) yield* this.#start()
     }
   }
 
@@ -103,18 +103,18 @@ export class FrameCutter {
     while (chunk.length - at >= HEAD_BYTES) {
       const size = HEAD_BYTES + bodyOf(chunk, at)
       if (chunk.length - at < size) break
-      this.#note(chunk, at)
+      this.#record(chunk, at)
       at += size
     }
     return at
   }
 
   /** A head is complete: a frame without a body is handed on, the body of another follows in pieces. */
-  *#begin(): Generator<Uint8Array, void, undefined> {
+  *#start(): Generator<Uint8Array, void, undefined> {
     this.#filled = 0
     this.#left = bodyOf(this.#head, 0)
     if (this.#left === 0) {
-      this.#note(this.#head, 0)
+      this.#record(this.#head, 0)
       yield Buffer.from(this.#head)
     } else this.#flags = this.#head.readUInt16BE(FLAGS_AT)
   }
@@ -126,11 +126,11 @@ export class FrameCutter {
     head.writeUInt16BE(this.#left > 0 ? this.#flags & ~(FIN | RST) : this.#flags, FLAGS_AT)
     head.writeUInt32BE(piece.length, LENGTH_AT)
     this.#flags &= FIN | RST
-    this.#note(head, 0)
+    this.#record(head, 0)
     return head
   }
 
-  #note(bytes: Uint8Array, at: number): void {
+  #record(bytes: Uint8Array, at: number): void {
     const flags = bytes[at + FLAGS_AT + 1] ?? 0
     this.#seen.frames += 1
     if (bytes[at + TYPE_AT] === PING) this.#seen.pings += 1

@@ -1,8 +1,8 @@
 import { createHmac, timingSafeEqual } from 'node:crypto'
-import type { SealedAnswer } from '../../protocol/desk/question.ts'
+import type { SealedAnswer } from '../../protocol/desk/approval-request.ts'
 import { Framed } from './framed.ts'
 
-export type { AskedStdin, Question, SealedAnswer } from '../../protocol/desk/question.ts'
+export type { RequestedStdin, ApprovalRequest, SealedAnswer } from '../../protocol/desk/approval-request.ts'
 
 declare const brand: unique symbol
 

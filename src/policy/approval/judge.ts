@@ -1,7 +1,7 @@
-import { provenAgent } from '../../protocol/desk/question.ts'
+import { provenAgent } from '../../protocol/desk/approval-request.ts'
 import { grantBounds } from '../../protocol/limits/approvals.ts'
 import { type Ask, type AskFallback, type Security, isGivenLabel, stricterAsk, stricterFallback, stricterSecurity } from '../modes.ts'
-import type { Question } from './approval.ts'
+import type { ApprovalRequest } from './approval.ts'
 import { matchesPath, parsePathPattern, tooWide } from './path-pattern.ts'
 
 /** What the store says of one agent; null: what its defaults say. */
@@ -64,15 +64,15 @@ interface InForce {
 const rowOf = ({ agents }: StoreSnapshot, name: string): StoredAgent | null => (Object.hasOwn(agents, name) ? (agents[name] ?? null) : null)
 
 /** The name by which the store knows who asks; a label that counts not in full can but narrow what `main` has. */
-export const rowName = (question: Pick<Question, 'asker' | 'door' | 'target'>): string => {
+export const rowName = (question: Pick<ApprovalRequest, 'asker' | 'door' | 'target'>): string => {
   const { asker, door } = question
   if (asker.kind === 'mesh') return provenAgent(question) ?? asker.agent_id
   return isGiven(door) ? asker.label : MAIN_AGENT
 }
 
-const isGiven = (door: Question['door']): boolean => door !== 'mesh' && isGivenLabel(door)
+const isGiven = (door: ApprovalRequest['door']): boolean => door !== 'mesh' && isGivenLabel(door)
 
-const inForce = (question: Question, store: StoreSnapshot): InForce => {
+const inForce = (question: ApprovalRequest, store: StoreSnapshot): InForce => {
   const { asker } = question
   const isMesh = asker.kind === 'mesh'
   const row = rowOf(store, rowName(question))
@@ -94,7 +94,7 @@ const ask = (why: string, mayLast: boolean): Judgement => Object.freeze({ kind: 
 const deny = (reason: string): Judgement => Object.freeze({ kind: 'deny', reason })
 
 /** An exact grant. One of an opaque command ends by the bound of such grants, whatever it says. */
-const granted = (question: Question, { grants }: StoreSnapshot, now: number): Judgement | null => {
+const granted = (question: ApprovalRequest, { grants }: StoreSnapshot, now: number): Judgement | null => {
   const { opaque } = question
   const { most } = grantBounds(opaque)
   const endOf = (one: StoredGrant): number => (opaque === null ? one.expires_at_ms : Math.min(one.expires_at_ms, one.created_at_ms + most))
@@ -111,7 +111,7 @@ const granted = (question: Question, { grants }: StoreSnapshot, now: number): Ju
 }
 
 /** Patterns that have every program which the command names. Of an opaque command only those count that say so. */
-const listed = ({ opaque, programs, target }: Question, { patterns }: InForce, { home }: StoreSnapshot): Judgement | null => {
+const listed = ({ opaque, programs, target }: ApprovalRequest, { patterns }: InForce, { home }: StoreSnapshot): Judgement | null => {
   if (programs.length === 0 || target.host === 'node') return null
   const read = patterns.flatMap((one) => {
     const pattern = opaque === null || one.opaque === true ? parsePathPattern(one.pattern, home) : ''
@@ -122,7 +122,7 @@ const listed = ({ opaque, programs, target }: Question, { patterns }: InForce, {
   return first !== undefined && hits.every((hit) => hit !== undefined) ? allow(`allowlist:${first.text}`, { pattern: first.text }) : null
 }
 
-const missText = (question: Question, { patterns }: InForce): string => {
+const missText = (question: ApprovalRequest, { patterns }: InForce): string => {
   if (question.asker.kind === 'mesh') return question.why
   if (question.opaque !== null) return `no grant and no pattern with "opaque" allows it: ${question.opaque}`
   const count = patterns.length === 0 ? 'the allowlist is empty' : `none of ${patterns.length} patterns of the allowlist has all of it`
@@ -133,7 +133,7 @@ const missText = (question: Question, { patterns }: InForce): string => {
  * What the store says of a question: the stricter of it and of the question counts. Pure. A command that a rule of
  * the list has, and `ask = "always"`, no pattern and no grant answers; what may run such a command, a grant alone.
  */
-export const judge = (question: Question, store: StoreSnapshot, now: number): Judgement => {
+export const judge = (question: ApprovalRequest, store: StoreSnapshot, now: number): Judgement => {
   const force = inForce(question, store)
   if (force.security === 'deny') return deny('security is "deny" for who asks')
   const grant = granted(question, store, now)
@@ -154,7 +154,7 @@ export const judge = (question: Question, store: StoreSnapshot, now: number): Ju
 }
 
 /** What decides if no approver is connected. What always asks, and what the mesh asks, is denied. */
-export const judgeFallback = (question: Question, store: StoreSnapshot, now: number): Judgement => {
+export const judgeFallback = (question: ApprovalRequest, store: StoreSnapshot, now: number): Judgement => {
   const force = inForce(question, store)
   if (
     question.always_ask !== null ||

@@ -1,7 +1,7 @@
 import { statSync } from 'node:fs'
 import { basename, isAbsolute } from 'node:path'
 import { attempt } from '../../base/errors.ts'
-import { namesOf, realPath, wayTo } from '../../base/path-resolution.ts'
+import { namesOf, realPath, resolveSteps } from '../../base/path-resolution.ts'
 import { isHarmless } from '../environment.ts'
 import { interpreterCalled } from '../escapes.ts'
 import { finderIn } from '../executable.ts'
@@ -120,7 +120,7 @@ export const isFile = (path: string, rights = 0): boolean =>
 /** True where a path leads through what each process sees as its own. */
 const isOfProcess = (path: string): boolean =>
   attempt(() => {
-    for (const { path: place } of wayTo(path)) if (place.startsWith('/proc/')) return true
+    for (const { path: place } of resolveSteps(path)) if (place.startsWith('/proc/')) return true
     return false
   }) ?? true
 

@@ -2,23 +2,23 @@ import { fstatSync, statSync } from 'node:fs'
 import { attempt, errorText } from '../../base/errors.ts'
 import { programFormat } from '../../base/executable-format.ts'
 import { realPath } from '../../base/path-resolution.ts'
-import { shownVariables } from '../../protocol/desk/question-size.ts'
+import { shownVariables } from '../../protocol/desk/approval-request-size.ts'
 import { SCRUBBED_PATH, isHarmless } from '../environment.ts'
 import { finderIn } from '../executable.ts'
 import { type FilePin, type HashedBytes, HashedFiles, fileMark } from '../file-mark.ts'
 import type { PermitFields, StandIn } from '../permit.ts'
-import { programPlace } from '../sandbox/sandbox-grant.ts'
+import { programPath } from '../sandbox/sandbox-grant.ts'
 import { interpretersOf } from '../scripts.ts'
 import { alwaysAskOf } from './always-ask.ts'
-import type { AskedStdin, Question } from './approval.ts'
+import type { RequestedStdin, ApprovalRequest } from './approval.ts'
 import type { AlwaysAskRule } from './ask-rules.ts'
 import { Framed } from './framed.ts'
-import { type CanWrite, holdFiles } from './held-files.ts'
+import { type CanWrite, holdFiles } from './pinned-files.ts'
 import { meaningOf } from './meanings.ts'
 
 /** What is bound beside the permit itself. */
-export interface AskedBy extends Pick<Question, 'door' | 'asker' | 'target' | 'ask'> {
-  readonly stdin: AskedStdin | null
+export interface RequestedBy extends Pick<ApprovalRequest, 'door' | 'asker' | 'target' | 'ask'> {
+  readonly stdin: RequestedStdin | null
   /** Variables that the caller set. */
   readonly variables: readonly string[]
   /** It goes on when its requester has gone. */
@@ -30,7 +30,7 @@ export interface AskedBy extends Pick<Question, 'door' | 'asker' | 'target' | 'a
 
 /** What is known of a run before it is allowed. */
 export interface PermitFacts extends Pick<
-  Question,
+  ApprovalRequest,
   | 'permit_sha256'
   | 'grant_sha256'
   | 'executable'
@@ -55,13 +55,13 @@ export interface PermitFacts extends Pick<
 const MAX_WHY = 512
 
 /** Looks at every file that the run has to do with, now, and binds all of it in two digests. */
-export const permitFacts = (fields: PermitFields, by: AskedBy): PermitFacts => {
+export const permitFacts = (fields: PermitFields, by: RequestedBy): PermitFacts => {
   const path = fields.env['PATH'] ?? SCRUBBED_PATH
   const { executable, argv, sandbox } = fields
   const inImage = sandbox !== null && sandbox.image !== null
   const meaning = meaningOf([executable.path, ...argv.slice(1)], by.variables, { cwd: fields.cwd, path: inImage ? null : path })
   // Of an image, the name of the directory binds the image.
-  const place = attempt(() => programPlace(fields)) ?? executable.path
+  const place = attempt(() => programPath(fields)) ?? executable.path
   const real = inImage ? place : realOf(place)
   const runnable = [...new Set([place, ...meaning.others.map((other) => other.path)])]
   const hashed = new HashedFiles()
@@ -119,13 +119,13 @@ const interpretersIn = (program: string, path: string, hashed: HashedFiles): str
   interpretersOf(program, finderIn(path), (one) => hashed.format(realOf(one))).map(({ interpreter }) => interpreter)
 
 /** What a grant covers at most. */
-const ceilingsOf = ({ caps }: PermitFields): Pick<Question, 'timeout_ms' | 'max_output_bytes'> => ({
+const ceilingsOf = ({ caps }: PermitFields): Pick<ApprovalRequest, 'timeout_ms' | 'max_output_bytes'> => ({
   timeout_ms: caps.timeout_ms,
   max_output_bytes: caps.max_output_bytes ?? caps.max_stdout_bytes + caps.max_stderr_bytes,
 })
 
 /** What the requester sets that may decide what runs. */
-const variablesOf = ({ env }: PermitFields, { variables }: AskedBy): Question['variables'] =>
+const variablesOf = ({ env }: PermitFields, { variables }: RequestedBy): ApprovalRequest['variables'] =>
   shownVariables(variables.filter((name) => !isHarmless(name)).map((name) => ({ name, value: env[name] ?? '' })))
 
 const isScript = (path: string): boolean =>
@@ -134,13 +134,13 @@ const isScript = (path: string): boolean =>
     return format.kind === 'through' && format.isScript
   }) ?? false
 
-const scriptOf = (first: { readonly path: string; readonly read: HashedBytes | null } | undefined): Question['script'] =>
+const scriptOf = (first: { readonly path: string; readonly read: HashedBytes | null } | undefined): ApprovalRequest['script'] =>
   first === undefined || first.read === null ? null : { path: first.path, sha256: first.read.sha256 }
 
 const realOf = (path: string): string => attempt(() => realPath(path)) ?? path
 
 /** What "always" binds as well as "once": the command, its files as they stand, where and for whom it runs. */
-const frameOf = (domain: string, fields: PermitFields, by: AskedBy): Framed => {
+const frameOf = (domain: string, fields: PermitFields, by: RequestedBy): Framed => {
   const { argv, executable, cwd, env, terminal, confinement, account, sandbox } = fields
   const { stdin } = by
   return new Framed(domain)
@@ -163,7 +163,7 @@ const frameOf = (domain: string, fields: PermitFields, by: AskedBy): Framed => {
 const frameOnce = (
   framed: Framed,
   { cwd, cwd_descriptor, caps, terminal, matched_acl, principal }: PermitFields,
-  { ask }: AskedBy,
+  { ask }: RequestedBy,
   alwaysAsk: string | null,
 ): Framed =>
   framed

@@ -28,7 +28,7 @@ export interface Approver {
 }
 
 /** The word of one agent, checked. */
-export interface Statement {
+export interface ApproverStatement {
   readonly agent_id: AgentId
   readonly decision: 'allow' | 'deny'
   readonly permit_sha256: string
@@ -47,7 +47,7 @@ export const openStatement = (
   approver: Approver,
   of: StatementOf,
   now: number,
-): Statement | string => {
+): ApproverStatement | string => {
   try {
     if (!eligible(of).includes(approver.agentId)) return 'it is of an agent that may not approve this'
     if (!verifyAgent(approver.agentPublicKey, APPROVAL_STATEMENT_DOMAIN, signed.body, signed.signature)) return 'its signature does not fit'
@@ -76,7 +76,7 @@ export interface AgentsApproval {
 const counted = new WeakSet<object>()
 
 /** Null where fewer than needed of those who may have allowed it. */
-export const countStatements = (statements: readonly Statement[], of: StatementOf): AgentsApproval | null => {
+export const countStatements = (statements: readonly ApproverStatement[], of: StatementOf): AgentsApproval | null => {
   const may = eligible(of)
   const allowing = statements.filter(({ decision, permit_sha256 }) => decision === 'allow' && permit_sha256 === of.permit_sha256)
   const agents = [...new Set(allowing.map(({ agent_id }) => agent_id))].filter((id) => may.includes(id))

@@ -19,7 +19,7 @@ import {
   refused,
   ungranted,
 } from './intent.ts'
-import { type ExecInForce, type LocalAsked, askLocally, deniedByMode } from './local-asking.ts'
+import { type ExecInForce, type LocalApprovalNeeded, askLocally, deniedByMode } from './local-asking.ts'
 import type { LocalPolicy } from './policy.ts'
 
 /** What another agent's ACL can be asked for: a command, whole, with its output. */
@@ -70,7 +70,7 @@ export const authorizeTargetRun = (
   intent: LocalRunIntent & { readonly cwd: string | null; readonly detached_id?: RequestId },
   { rights, slots, session_id, may_detach = false, exec = null }: TargetContext,
   approval: Approval | null = null,
-): { readonly kind: 'permit'; readonly grant: TargetGrant; readonly slot: Slot } | LocalAsked | Refused => {
+): { readonly kind: 'permit'; readonly grant: TargetGrant; readonly slot: Slot } | LocalApprovalNeeded | Refused => {
   const { target } = rights
   if (target === null) return ungranted('target')
   const problem = impossibleText(intent) ?? tooLongForMesh(intent) ?? missingCapability(intent, rights) ?? onlyHere(intent)
@@ -95,7 +95,7 @@ const askAbout = (
   exec: ExecInForce,
   session_id: string | null,
   approval: Approval | null,
-): LocalAsked | Refused | null => {
+): LocalApprovalNeeded | Refused | null => {
   const { argv, target, timeout_ms } = grant
   const { door, label, stdin, ask } = exec
   const meaning = meaningOf(argv, [], { cwd: null, path: null })

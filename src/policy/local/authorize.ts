@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs'
 import { basename, dirname, isAbsolute, join, posix } from 'node:path'
 import { realPath } from '../../base/path-resolution.ts'
-import { unheldText } from '../../protocol/desk/question-size.ts'
+import { unheldText } from '../../protocol/desk/approval-request-size.ts'
 import { type Capability, capabilitiesOf } from '../../protocol/rexd/fields.ts'
 import { type Approval, allowsAnything } from '../approval/approval.ts'
 import { permitFacts } from '../approval/permit-facts.ts'
@@ -29,7 +29,7 @@ import {
   tooLong,
   ungranted,
 } from './intent.ts'
-import { type ExecInForce, type LocalAsked, askLocally, deniedByMode } from './local-asking.ts'
+import { type ExecInForce, type LocalApprovalNeeded, askLocally, deniedByMode } from './local-asking.ts'
 import type { CommandRule, LocalLimits, LocalPolicy } from './policy.ts'
 import { writesOf } from './requester-writes.ts'
 import { unattendedVariables } from './unattended.ts'
@@ -128,7 +128,7 @@ export const authorizeLocalRun = (
   cwd: WorkingDirectory,
   { policy, rights, slots, session_id, exec = null, sandbox = null }: LocalContext,
   approval: Approval | null = null,
-): { readonly kind: 'permit'; readonly permit: Permit; readonly slot: Slot } | LocalAsked | Refused => {
+): { readonly kind: 'permit'; readonly permit: Permit; readonly slot: Slot } | LocalApprovalNeeded | Refused => {
   const problem = impossibleText(intent) ?? tooLong(intent) ?? missingCapability(intent, rights) ?? forbiddenVariable(intent, policy)
   if (problem !== null) return problem
   // Neither on the host where a sandbox is meant, nor the other way round.
@@ -176,7 +176,7 @@ const lookAndAsk = (
   { fields, intent, policy }: { readonly fields: PermitFields; readonly intent: LocalRunIntent; readonly policy: LocalPolicy },
   exec: ExecInForce,
   approval: Approval | null,
-): Pick<PermitFields, 'pins' | 'stand_in'> | LocalAsked | Refused => {
+): Pick<PermitFields, 'pins' | 'stand_in'> | LocalApprovalNeeded | Refused => {
   const { door, label, host, stdin, ask, always_ask } = exec
   const asker = { kind: 'local', label } as const
   const target = { host, agent_id: null }
@@ -281,7 +281,7 @@ const commandRule = (
 const leadsTo = (path: string): string => (existsSync(path) ? realPath(path) : join(leadsTo(dirname(path)), basename(path)))
 
 /** True when a path is a directory or stands below it, as links lead to both, which need not be there. */
-export const standsIn = (path: string, directory: string): boolean => namesBelow(leadsTo(path), leadsTo(directory)) !== null
+export const isWithin = (path: string, directory: string): boolean => namesBelow(leadsTo(path), leadsTo(directory)) !== null
 
 /**
  * Why a human would decide nothing here: whoever may look at files reads the operator's key in our data directory, and whoever writes
@@ -289,7 +289,7 @@ export const standsIn = (path: string, directory: string): boolean => namesBelow
  */
 export const exposedDataDir = ({ roots, granted }: Pick<LocalPolicy, 'roots' | 'granted'>, dataDir: string): string | null => {
   if (!granted.has('fs.read') && !granted.has('fs.write')) return null
-  const root = roots.find(({ real }) => standsIn(dataDir, real) || standsIn(real, dataDir))
+  const root = roots.find(({ real }) => isWithin(dataDir, real) || isWithin(real, dataDir))
   return root === undefined
     ? null
     : `security.allowed_roots: the data directory ${dataDir} is below the root ${root.path}, or around it, so that an agent could read operator.key there and decide by itself: name roots without it, or put it elsewhere (X0X_DATA_DIR)`

@@ -1,5 +1,5 @@
-import type { LocalDoor } from '../../protocol/reasons.ts'
-import { type Approval, type AskedStdin, type Question, spendApproval } from '../approval/approval.ts'
+import type { LocalInterface } from '../../protocol/reasons.ts'
+import { type Approval, type RequestedStdin, type ApprovalRequest, spendApproval } from '../approval/approval.ts'
 import type { AlwaysAskRule } from '../approval/ask-rules.ts'
 import type { PermitFacts } from '../approval/permit-facts.ts'
 import type { ResolvedExec } from '../modes.ts'
@@ -8,18 +8,18 @@ import { type Refused, refused } from './intent.ts'
 
 /** What the configuration, the session and the call together say of one run. */
 export interface ExecInForce extends Pick<ResolvedExec, 'host' | 'security' | 'ask' | 'ask_fallback'> {
-  readonly door: LocalDoor
+  readonly door: LocalInterface
   /** What the caller calls itself. */
   readonly label: string
-  readonly stdin: AskedStdin | null
+  readonly stdin: RequestedStdin | null
   /** Commands that need a human each time. */
   readonly always_ask: readonly AlwaysAskRule[]
 }
 
 /** It may run once somebody has allowed it: no slot is taken, and the same is asked again with the approval. */
-export interface LocalAsked {
+export interface LocalApprovalNeeded {
   readonly kind: 'ask'
-  readonly question: Question
+  readonly question: ApprovalRequest
 }
 
 /** Nothing runs where a place that counts says `deny`. */
@@ -45,23 +45,23 @@ const whyOf = ({ security, ask, host }: ExecInForce, alwaysAsk: string | null): 
 }
 
 /** What a run is known by before it is permitted: of a command for another host, only its words. */
-export interface AskedRun extends Pick<PermitFields, 'argv' | 'cwd' | 'env'> {
+export interface RunDescription extends Pick<PermitFields, 'argv' | 'cwd' | 'env'> {
   readonly session_id: string | null
   readonly agent_id: string | null
 }
 
 /** The question that must be answered first, a refusal, or null: it may run, now that everything about it was looked at. */
 export const askLocally = (
-  run: AskedRun,
+  run: RunDescription,
   facts: Omit<PermitFacts, 'pins' | 'stand_in'>,
   exec: ExecInForce,
   approval: Approval | null,
-): LocalAsked | Refused | null => {
+): LocalApprovalNeeded | Refused | null => {
   const { always_ask, ...shown } = facts
   if (!needsSomebody(exec, always_ask)) return null
   if (approval !== null) return wrongApproval(approval, facts.permit_sha256)
   const { security, ask, ask_fallback, host, door, label, stdin } = exec
-  const question: Question = {
+  const question: ApprovalRequest = {
     ...shown,
     door,
     session_id: run.session_id,

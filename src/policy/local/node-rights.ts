@@ -5,7 +5,7 @@ import type { Refused, SessionRights } from './intent.ts'
 import type { LocalPolicy } from './policy.ts'
 
 /** An agent of the mesh that a run is to go to. */
-export interface NodeMeant {
+export interface ResolvedNode {
   readonly agent_id: string
   /** The contact's name; null: it has none. */
   readonly name: string | null
@@ -20,7 +20,7 @@ const THERE: readonly Capability[] = ['exec', 'events', 'target']
  * an id that begins as it likes. What an agent calls itself counts for nothing.
  */
 export const rightsOnNode = (
-  { agent_id, name }: NodeMeant,
+  { agent_id, name }: ResolvedNode,
   policy: LocalPolicy,
   { capabilities, limits, target }: SessionRights,
 ): { readonly kind: 'rights'; readonly rights: SessionRights } | Refused => {

@@ -1,6 +1,6 @@
 import { dirname } from 'node:path'
-import type { CanWrite } from '../approval/held-files.ts'
-import { sandboxGrant, sandboxPlace } from '../sandbox/sandbox-grant.ts'
+import type { CanWrite } from '../approval/pinned-files.ts'
+import { sandboxGrant, sandboxPath } from '../sandbox/sandbox-grant.ts'
 import { DEFAULT_SANDBOX } from '../sandbox/sandbox-settings.ts'
 import type { LocalPolicy } from './policy.ts'
 
@@ -11,7 +11,7 @@ import type { LocalPolicy } from './policy.ts'
 export const writesOf = ({ roots, granted }: Pick<LocalPolicy, 'roots' | 'granted'>): CanWrite => {
   const isBelow = (path: string): boolean => roots.some(({ real }) => path.startsWith(real === '/' ? real : `${real}/`))
   if (granted.has('fs.write')) return isBelow
-  const place = sandboxPlace()
+  const place = sandboxPath()
   const holds = (directory: string): boolean => sandboxGrant(DEFAULT_SANDBOX, directory, place).kind === 'grant'
   return (path) => {
     for (let at = path; isBelow(at) && at !== '/'; at = dirname(at)) if (holds(dirname(at))) return true

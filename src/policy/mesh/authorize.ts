@@ -3,14 +3,14 @@ import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { MAX_STDIN_HELD } from '../../protocol/limits/wire.ts'
 import type { DenialReason, TrustDecision } from '../../protocol/reasons.ts'
 import { findAccount } from '../account.ts'
-import type { Approval, Question } from '../approval/approval.ts'
+import type { Approval, ApprovalRequest } from '../approval/approval.ts'
 import type { AgentsApproval } from '../approval/statements.ts'
 import { findExecutable } from '../executable.ts'
 import { type Permit, type PermitFields, type RunCaps, sealPermit } from '../permit.ts'
 import type { Slot, Slots } from '../slots.ts'
 import type { Acl, AllowEntry } from './acl.ts'
 import { type Intent, resolveCaps } from './intent.ts'
-import { type CommandPlace, type NearMiss, describeMismatch, searchCommands } from './match.ts'
+import { type MatchedCommand, type NearMiss, describeMismatch, searchCommands } from './match.ts'
 import { type MeshApprovals, askForMesh, findAskPattern, mayAsk } from './mesh-asking.ts'
 
 /** Who asks. */
@@ -62,7 +62,7 @@ export interface Denied {
   /** The description of the entry whose command matched, where one did. */
   readonly matched_acl: string | null
   /** The command that matched, where a later gate refused. */
-  readonly place: CommandPlace | null
+  readonly place: MatchedCommand | null
   /** Where no command matched: the one that agrees for longest. */
   readonly nearest: NearMiss | null
 }
@@ -73,18 +73,18 @@ export interface Permitted {
   readonly permit: Permit
   readonly slot: Slot
   /** The command of the ACL that allows it. */
-  readonly place: CommandPlace
+  readonly place: MatchedCommand
 }
 
 /** It may run once somebody has allowed it: no slot is taken, and `authorize` is asked again with the approval. */
-export interface Asked {
+export interface ApprovalNeeded {
   readonly kind: 'ask'
-  readonly question: Question
+  readonly question: ApprovalRequest
   /** The command of the ACL that has it, or the pattern of what may be asked for. */
-  readonly place: CommandPlace
+  readonly place: MatchedCommand
 }
 
-export type Verdict = Denied | Permitted | Asked
+export type Verdict = Denied | Permitted | ApprovalNeeded
 
 /**
  * The only thing that says yes. Decides, reserves the slot and makes the permit in one step that
@@ -104,14 +104,14 @@ export const authorize = (
   const caps = resolveCaps(intent, place)
   if ('gate' in caps) return denied(caps.gate, caps.reason, caps.detail, place)
   const run = { intent, principal, context, place, caps }
-  return mayAsk(place, acl, isMiss) ? permitAsked(run, isMiss, { human: approval, agents }) : permitAtOnce(run)
+  return mayAsk(place, acl, isMiss) ? permitApproved(run, isMiss, { human: approval, agents }) : permitAtOnce(run)
 }
 
 interface Resolved {
   readonly intent: Intent
   readonly principal: Principal
   readonly context: PolicyContext
-  readonly place: CommandPlace
+  readonly place: MatchedCommand
   readonly caps: RunCaps
 }
 
@@ -127,7 +127,7 @@ const permitAtOnce = ({ intent, principal, context, place, caps }: Resolved): Ve
 }
 
 /** Somebody may have to be asked first: a question takes no slot, and what was allowed takes one as it is permitted. */
-const permitAsked = ({ intent, principal, context, place, caps }: Resolved, isMiss: boolean, given: MeshApprovals): Verdict => {
+const permitApproved = ({ intent, principal, context, place, caps }: Resolved, isMiss: boolean, given: MeshApprovals): Verdict => {
   const launch = resolveLaunch(intent.argv, context, place)
   if ('failure' in launch) return denied('executable', 'spawn_failed', launch.failure, place)
   const fields = fieldsOf({ intent, principal, place, caps }, launch)
@@ -167,7 +167,7 @@ const denied = (
   gate: Gate,
   reason: DenialReason,
   detail: string,
-  place: CommandPlace | null = null,
+  place: MatchedCommand | null = null,
   nearest: NearMiss | null = null,
 ): Denied => Object.freeze({ kind: 'denied', gate, reason, detail, matched_acl: place?.entry.description ?? null, place, nearest })
 
@@ -176,13 +176,13 @@ const findCommand = (
   argv: readonly string[],
   principal: Principal,
   acl: Acl,
-): { readonly place: CommandPlace; readonly isMiss: boolean } | Denied => {
+): { readonly place: MatchedCommand; readonly isMiss: boolean } | Denied => {
   const sender = senderDenial(principal)
   if (sender !== null) return denied(sender.gate, sender.reason, sender.detail)
   if (acl.enabled !== true) return denied('enabled', 'exec_disabled', `exec is not enabled in ${acl.source ?? 'any ACL file'}`)
   if (argv.length === 0) return denied('argv', 'argv_not_allowed', 'argv is empty')
   const entries = acl.allow.filter((entry) => entry.agent_id === principal.agent_id && entry.machine_id === principal.machine_id)
-  if (entries.length === 0) return denied('pair', 'agent_machine_not_in_acl', strangerDetail(principal, acl))
+  if (entries.length === 0) return denied('pair', 'agent_machine_not_in_acl', unlistedDetail(principal, acl))
   const meta = findMetacharacter(argv)
   if (meta) return denied('metacharacters', 'shell_metachar_in_argv', `token ${meta.token} contains ${JSON.stringify(meta.character)}`)
   const { match, nearest } = searchCommands(entries, argv)
@@ -222,7 +222,7 @@ export const newKeyText = ({ line, agent_id }: AllowEntry): string =>
 /** The line to put in the place of that of the file. */
 export const newKeyLine = ({ agent_id }: { readonly agent_id: AgentId }): string => `agent_id = "${agent_id}"`
 
-const strangerDetail = (principal: Principal, acl: Acl): string => {
+const unlistedDetail = (principal: Principal, acl: Acl): string => {
   const [before] = entriesOfBefore(acl, principal)
   if (before !== undefined) return `${newKeyText(before)}, and the file does not list it; write there: ${newKeyLine(principal)}`
   if (acl.allow.some((entry) => entry.agent_id === principal.agent_id)) return 'the ACL lists this agent, but on another machine'
@@ -240,7 +240,7 @@ const fullness = (principal: Principal, { acl, slots }: PolicyContext): string =
 const resolveLaunch = (
   argv: readonly string[],
   { acl, env }: PolicyContext,
-  place: CommandPlace,
+  place: MatchedCommand,
 ): Pick<Permit, 'executable' | 'cwd' | 'env' | 'account'> | { failure: string } => {
   const lookup = findExecutable(argv[0] ?? '')
   if (lookup.kind !== 'found') return { failure: lookup.detail }

@@ -8,7 +8,7 @@ import { pathsIn, scriptOf } from '../scripts.ts'
 import { quote, quoteArgv } from '../tokens.ts'
 import { type Acl, type AllowEntry, type AllowedCommand, isStdinOpen } from './acl.ts'
 import { type AskingCounts, countAsking, lintAsking } from './asking-rules.ts'
-import type { EnforcementJudge } from './confinement.ts'
+import type { EnforcementProbe } from './confinement.ts'
 import { inspectAcl } from './load-acl.ts'
 import { coversAll } from './match.ts'
 
@@ -30,7 +30,7 @@ export interface AclCheck {
  * Judges a file as the daemon would at its start, and reads its commands as an attacker would. A
  * missing file is a problem. What we could not enforce is a warning here: the daemon may be another user.
  */
-export const checkAclFile = async (path: string, judge: EnforcementJudge | null = null): Promise<AclCheck> => {
+export const checkAclFile = async (path: string, judge: EnforcementProbe | null = null): Promise<AclCheck> => {
   const { acl, problems: all, warnings, unenforceable } = await inspectAcl(path, judge, { pipes: true })
   const problems = all.filter((problem) => !unenforceable.includes(problem))
   const beyond = unenforceable.map((text) => `${text} (as this user; a daemon that cannot either would not start)`)

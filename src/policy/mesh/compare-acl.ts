@@ -9,7 +9,7 @@ import {
   outlivesLonger,
 } from './acl.ts'
 import { type Confinement, umaskOf } from './confinement.ts'
-import { type CommandPlace, coversAll, overlap } from './match.ts'
+import { type MatchedCommand, coversAll, overlap } from './match.ts'
 
 /** What one ACL allows beyond another. */
 export interface Beyond {
@@ -63,11 +63,11 @@ const beyond = (old: Acl, next: Acl): Beyond[] => {
 
 const pairOf = ({ agent_id, machine_id }: AllowEntry): string => `${agent_id}:${machine_id}`
 
-const placesOf = (entries: readonly AllowEntry[]): CommandPlace[] =>
+const placesOf = (entries: readonly AllowEntry[]): MatchedCommand[] =>
   entries.flatMap((entry) => entry.commands.map((command) => ({ entry, command })))
 
 /** Only commands of one pair, one program and one length have an argv in common. */
-const shapeOf = ({ entry, command: { argv } }: CommandPlace): string => JSON.stringify([pairOf(entry), argv[0], argv.length])
+const shapeOf = ({ entry, command: { argv } }: MatchedCommand): string => JSON.stringify([pairOf(entry), argv[0], argv.length])
 
 const of = ({ agent_id, machine_id, line }: AllowEntry, command: AllowedCommand | null, why: string): Beyond => ({
   agent_id,
@@ -97,7 +97,7 @@ const wholeFile = (old: Acl, next: Acl): Beyond[] => {
  * limits: the rights must be within those of every old command that may have come first, up to the one that has it all.
  * What `earlier` commands of the new file have is theirs, and not this one's.
  */
-const commandBeyond = (before: readonly CommandPlace[], place: CommandPlace, earlier: readonly AllowedCommand[]): Beyond[] => {
+const commandBeyond = (before: readonly MatchedCommand[], place: MatchedCommand, earlier: readonly AllowedCommand[]): Beyond[] => {
   const { entry, command } = place
   const isTheirs = ({ tokens }: AllowedCommand): boolean => earlier.some((one) => coversAll(one.tokens, tokens))
   if (isTheirs(command)) return []
@@ -133,7 +133,7 @@ const CAP_KEYS = [
 ] as const satisfies readonly (keyof RunLimits)[]
 
 /** Why a run by the one has more than by the other; warnings on the way to a limit allow nothing. */
-const widerRights = (old: CommandPlace, next: CommandPlace, asking: readonly string[]): string[] => [
+const widerRights = (old: MatchedCommand, next: MatchedCommand, asking: readonly string[]): string[] => [
   ...CAP_KEYS.filter((key) => next.entry.limits[key] > old.entry.limits[key]).map(
     (key) => `${key} is ${next.entry.limits[key]}, and was ${old.entry.limits[key]}`,
   ),

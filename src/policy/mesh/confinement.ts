@@ -37,7 +37,7 @@ export interface Unenforceable {
 }
 
 /** Tries on this host, not in theory; answers nothing where all of it can be enforced. */
-export type EnforcementJudge = (confinement: Confinement) => Promise<readonly Unenforceable[]>
+export type EnforcementProbe = (confinement: Confinement) => Promise<readonly Unenforceable[]>
 
 export const UNCONFINED: Confinement = Object.freeze({
   contain: 'best_effort',

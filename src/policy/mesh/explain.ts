@@ -2,7 +2,7 @@ import { isAbsolute } from 'node:path'
 import { findMetacharacter, parseToken } from '../../protocol/argv-template.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
-import type { Question as AskedQuestion } from '../approval/approval.ts'
+import type { ApprovalRequest as AskedQuestion } from '../approval/approval.ts'
 import { scrubbedEnvironment } from '../environment.ts'
 import { opaqueNote } from '../escapes.ts'
 import type { RunCaps } from '../permit.ts'
@@ -12,10 +12,10 @@ import type { Acl } from './acl.ts'
 import { GATES, type Gate, type Verdict, authorize } from './authorize.ts'
 import { type Confinement, confinementText } from './confinement.ts'
 import type { Intent } from './intent.ts'
-import { type CommandPlace, describeMismatch } from './match.ts'
+import { type MatchedCommand, describeMismatch } from './match.ts'
 
 /** A question about a file: what would happen if this agent on this machine, proven and trusted, asked this now? */
-export interface Question {
+export interface ExplainRequest {
   readonly acl: Acl
   readonly agent_id: AgentId
   readonly machine_id: MachineId
@@ -77,7 +77,7 @@ export interface ExplainedAsking {
 }
 
 /** Asks the function that the daemon asks, beside its slots: nothing runs and none is taken. */
-export const explain = (question: Question): Explanation => {
+export const explain = (question: ExplainRequest): Explanation => {
   const { acl, agent_id, machine_id, argv } = question
   const intent: Intent = {
     argv,
@@ -119,7 +119,7 @@ const gatesOf = (verdict: Verdict): Explanation['gates'] => {
   }))
 }
 
-const places = ({ acl, argv }: Question, { place, ...verdict }: Verdict): Pick<Explanation, 'matched' | 'nearest'> => {
+const places = ({ acl, argv }: ExplainRequest, { place, ...verdict }: Verdict): Pick<Explanation, 'matched' | 'nearest'> => {
   const miss = verdict.kind === 'denied' ? verdict.nearest : null
   return {
     matched: place && placeOf(acl, place),
@@ -127,7 +127,7 @@ const places = ({ acl, argv }: Question, { place, ...verdict }: Verdict): Pick<E
   }
 }
 
-const placeOf = (acl: Acl, { entry, command }: CommandPlace): ExplainedCommand => ({
+const placeOf = (acl: Acl, { entry, command }: MatchedCommand): ExplainedCommand => ({
   entry: acl.allow.indexOf(entry),
   command: entry.commands.includes(command) ? entry.commands.indexOf(command) : entry.asking.patterns.findIndex((one) => one === command),
   pattern: !entry.commands.includes(command),

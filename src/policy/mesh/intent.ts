@@ -1,7 +1,7 @@
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { RunCaps } from '../permit.ts'
 import { type Detaching, type RunLimits, isStdinOpen } from './acl.ts'
-import type { CommandPlace } from './match.ts'
+import type { MatchedCommand } from './match.ts'
 
 /** What is asked, decoded and not yet allowed. */
 export interface Intent {
@@ -36,7 +36,7 @@ export interface CapsDenied {
 }
 
 /** The gates of cwd, detaching, stdin and timeout; the caps of the run where they hold. */
-export const resolveCaps = (intent: Intent, place: CommandPlace): RunCaps | CapsDenied => {
+export const resolveCaps = (intent: Intent, place: MatchedCommand): RunCaps | CapsDenied => {
   const { limits, detaching } = place.entry
   if (intent.cwd !== null) return { gate: 'cwd', reason: 'cwd_not_allowed', detail: 'a requester may not choose the working directory' }
   const { detach = null } = intent

@@ -8,7 +8,7 @@ import { type TomlDocument, readToml, tomlError } from '../../base/toml.ts'
 import { findExecutable } from '../executable.ts'
 import { type Acl, type AllowEntry, type AllowedCommand, closedAcl } from './acl.ts'
 import { type AclComparison, compareAcl } from './compare-acl.ts'
-import { CONFINEMENT_KEYS, type EnforcementJudge, UNCONFINED } from './confinement.ts'
+import { CONFINEMENT_KEYS, type EnforcementProbe, UNCONFINED } from './confinement.ts'
 import { readAcl } from './read-acl.ts'
 
 export type AclStatus = 'enabled' | 'exec_disabled' | 'acl_missing' | 'missing_exec_section'
@@ -34,7 +34,7 @@ export interface LoadAclInit {
   /** The operator named the path, so that its absence is a mistake and not a choice. */
   readonly explicit: boolean
   /** Whether this host can enforce what the entries ask for; without it nobody looks. */
-  readonly judge?: EnforcementJudge
+  readonly judge?: EnforcementProbe
 }
 
 /** All that is right and wrong with an ACL file, found in one pass. */
@@ -59,7 +59,7 @@ const NOTHING = { acl: null, missing: false, sha256: null, bytes: null, warnings
 /** Reads a file and everything about it: who may write it, its syntax, its meaning, the programs it names. `pipes`: as for `readToml`. */
 export const inspectAcl = async (
   file: string,
-  judge: EnforcementJudge | null = null,
+  judge: EnforcementProbe | null = null,
   { pipes = false }: { readonly pipes?: boolean } = {},
 ): Promise<AclInspection> => {
   const path = absolutePath('the ACL', file)
@@ -124,7 +124,7 @@ const judgeJournal = (document: TomlDocument, acl: Acl | null, owner?: number): 
 }
 
 /** Keys of entries that this host cannot enforce, without which their runs may not begin: each `file:line: key: why`. */
-const unenforceable = async (document: TomlDocument, acl: Acl, judge: EnforcementJudge): Promise<string[]> => {
+const unenforceable = async (document: TomlDocument, acl: Acl, judge: EnforcementProbe): Promise<string[]> => {
   const problems: string[] = []
   for (const [index, { confinement, description }] of acl.allow.entries()) {
     if (CONFINEMENT_KEYS.every((key) => confinement[key] === UNCONFINED[key])) continue

@@ -39,13 +39,13 @@ const tokensOverlap = (one: PatternToken, other: PatternToken): boolean => {
 }
 
 /** Where a command stands in the file. */
-export interface CommandPlace {
+export interface MatchedCommand {
   readonly entry: AllowEntry
   readonly command: AllowedCommand
 }
 
 /** A command that was not asked for, and the first token that says so. */
-export interface NearMiss extends CommandPlace {
+export interface NearMiss extends MatchedCommand {
   readonly token: number
 }
 
@@ -53,7 +53,7 @@ export interface NearMiss extends CommandPlace {
 export const searchCommands = (
   entries: readonly AllowEntry[],
   argv: readonly string[],
-): { match: CommandPlace | null; nearest: NearMiss | null } => {
+): { match: MatchedCommand | null; nearest: NearMiss | null } => {
   let nearest: NearMiss | null = null
   for (const entry of entries)
     for (const command of entry.commands) {

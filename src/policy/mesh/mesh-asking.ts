@@ -1,16 +1,16 @@
-import { type Approval, type AskedStdin, type Question, spendApproval } from '../approval/approval.ts'
+import { type Approval, type RequestedStdin, type ApprovalRequest, spendApproval } from '../approval/approval.ts'
 import { type PermitFacts, permitFacts } from '../approval/permit-facts.ts'
 import { type AgentsApproval, spendAgentsApproval } from '../approval/statements.ts'
 import type { PermitFields } from '../permit.ts'
 import type { Acl, AskPattern } from './acl.ts'
-import { type CommandPlace, firstMismatch } from './match.ts'
+import { type MatchedCommand, firstMismatch } from './match.ts'
 
 /** True where it takes a look at the run to know whether somebody must be asked. */
-export const mayAsk = ({ entry }: CommandPlace, { always_ask }: Acl, isMiss: boolean): boolean =>
+export const mayAsk = ({ entry }: MatchedCommand, { always_ask }: Acl, isMiss: boolean): boolean =>
   isMiss || entry.asking.ask === 'always' || entry.asking.approvers.length > 0 || always_ask.length > 0
 
 /** The pattern of an entry that has a command which no rule lists; the first, in the order of the file. */
-export const findAskPattern = (entries: readonly CommandPlace['entry'][], argv: readonly string[]): CommandPlace | null => {
+export const findAskPattern = (entries: readonly MatchedCommand['entry'][], argv: readonly string[]): MatchedCommand | null => {
   for (const entry of entries) {
     const pattern = entry.asking.patterns.find((one) => fitsPattern(one, argv))
     if (pattern !== undefined && entry.asking.ask !== 'off') return { entry, command: pattern }
@@ -24,9 +24,9 @@ const fitsPattern = ({ tokens, anyArguments }: AskPattern, argv: readonly string
 /** A run of the mesh as it would be permitted, and why it was found. */
 export interface MeshRun {
   readonly fields: PermitFields
-  readonly place: CommandPlace
+  readonly place: MatchedCommand
   readonly isMiss: boolean
-  readonly stdin: AskedStdin | null
+  readonly stdin: RequestedStdin | null
   readonly name: string | null
 }
 
@@ -36,14 +36,14 @@ export interface MeshApprovals {
   readonly agents: AgentsApproval | null
 }
 
-export type MeshAnswer =
-  | { readonly kind: 'ask'; readonly question: Question }
+export type MeshApprovalCheck =
+  | { readonly kind: 'ask'; readonly question: ApprovalRequest }
   | { readonly kind: 'mismatch'; readonly detail: string }
   /** Nobody has to be asked any more. */
   | { readonly kind: 'clear'; readonly pins: PermitFields['pins'] }
 
 /** Looks at every file of the run; who must be asked about it, or that what was given fits it. */
-export const askForMesh = (run: MeshRun, acl: Acl, given: MeshApprovals): MeshAnswer => {
+export const askForMesh = (run: MeshRun, acl: Acl, given: MeshApprovals): MeshApprovalCheck => {
   const { fields, place, isMiss, stdin, name } = run
   const { ask: own } = place.entry.asking
   const ask = own === 'always' ? own : isMiss ? 'on-miss' : 'off'
@@ -79,19 +79,19 @@ export const askForMesh = (run: MeshRun, acl: Acl, given: MeshApprovals): MeshAn
   return problem === null ? { kind: 'clear', pins } : { kind: 'mismatch', detail: problem }
 }
 
-const areEnough = ({ agents }: AgentsApproval, { agent_ids, needed }: NonNullable<Question['approvers']>): boolean =>
+const areEnough = ({ agents }: AgentsApproval, { agent_ids, needed }: NonNullable<ApprovalRequest['approvers']>): boolean =>
   agents.filter((agent) => agent_ids.includes(agent)).length >= needed
 
 const questionOf = (
   { fields, place, isMiss, stdin }: MeshRun,
   { pins: _pins, stand_in: _none, ...facts }: PermitFacts,
-  asker: Extract<Question['asker'], { kind: 'mesh' }>,
-  ask: Question['ask'],
-): Question | null => {
+  asker: Extract<ApprovalRequest['asker'], { kind: 'mesh' }>,
+  ask: ApprovalRequest['ask'],
+): ApprovalRequest | null => {
   const { approvers, approvals_needed } = place.entry.asking
   const why = whyOf(place, facts.always_ask, isMiss)
   if (why === null) return null
-  const question: Question = {
+  const question: ApprovalRequest = {
     ...facts,
     door: 'mesh',
     session_id: null,
@@ -111,7 +111,7 @@ const questionOf = (
 }
 
 /** Null: the file alone allows it. */
-const whyOf = ({ entry, command }: CommandPlace, alwaysAsk: string | null, isMiss: boolean): string | null => {
+const whyOf = ({ entry, command }: MatchedCommand, alwaysAsk: string | null, isMiss: boolean): string | null => {
   const { ask, approvers, approvals_needed } = entry.asking
   if (alwaysAsk !== null) return `the list that always asks: ${alwaysAsk}`
   if (ask === 'always') return `the entry ${JSON.stringify(entry.description)} says ask = "always"`

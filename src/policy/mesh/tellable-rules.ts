@@ -1,11 +1,11 @@
-import type { TimeShare } from '../../base/time-slices.ts'
+import type { TimeSlice } from '../../base/time-slices.ts'
 import { findMetacharacter, literalOf } from '../../protocol/argv-template.ts'
 import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS, MAX_RULES, MAX_RULES_BYTES, MAX_RULES_ITEMS } from '../../protocol/limits/wire.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { ExecRule } from '../../protocol/wire/exec.ts'
 import { type Acl, type AllowEntry, isStdinOpen } from './acl.ts'
 import { type Principal, senderDenial } from './authorize.ts'
-import { type CommandPlace, coversAll, overlap } from './match.ts'
+import { type MatchedCommand, coversAll, overlap } from './match.ts'
 
 /** What a pair may be told of what it may run. */
 export interface TellableRules {
@@ -27,7 +27,7 @@ export interface RuleBookComponents {
   /** Its ACL may be another from one question to the next. */
   readonly policy: { readonly acl: Acl }
   /** Each command is held against those before it: a long file takes its turns. */
-  readonly time: TimeShare
+  readonly time: TimeSlice
 }
 
 /** Which commands of an ACL each pair may be told of. Read once for a pair, until another ACL is in force. */
@@ -65,7 +65,7 @@ export class RuleBook {
   }
 }
 
-const tellable = async (entries: readonly AllowEntry[], time: TimeShare): Promise<TellableRules> => {
+const tellable = async (entries: readonly AllowEntry[], time: TimeSlice): Promise<TellableRules> => {
   const rules: ExecRule[] = []
   const room = { bytes: MAX_RULES_BYTES, items: MAX_RULES_ITEMS, rules: MAX_RULES }
   let leftOut = 0
@@ -88,7 +88,7 @@ const tellable = async (entries: readonly AllowEntry[], time: TimeShare): Promis
 
 type Caps = Omit<ExecRule, 'description' | 'argv'>
 
-interface Reached extends CommandPlace {
+interface Reached extends MatchedCommand {
   /** What every request that fits the command is allowed at least. */
   readonly caps: Caps
 }
@@ -97,11 +97,11 @@ interface Reached extends CommandPlace {
  * The commands that a request can come to: none whose literals every request is refused for, none behind one that takes all it
  * takes. Some requests that fit a command may come to an earlier one, in whatever entry of the pair: it has the least caps of these.
  */
-const reached = async (entries: readonly AllowEntry[], time: TimeShare): Promise<Reached[]> => {
-  const earlier = new Map<string, CommandPlace[]>()
+const reached = async (entries: readonly AllowEntry[], time: TimeSlice): Promise<Reached[]> => {
+  const earlier = new Map<string, MatchedCommand[]>()
   const found: Reached[] = []
   for (const place of entries.flatMap((entry) => entry.commands.map((command) => ({ entry, command })))) {
-    if (time.due) await time.turn()
+    if (time.shouldYield) await time.yieldTurn()
     const { argv, tokens } = place.command
     if (findMetacharacter(tokens.map(literalOf)) !== null) continue
     const key = JSON.stringify([argv[0], argv.length])
@@ -123,7 +123,7 @@ const isSendable = (argv: readonly string[]): boolean => argv.length <= MAX_ARGV
 const detachOf = ({ detaching }: AllowEntry): Caps['detach'] =>
   detaching && { lifetime_ms: detaching.max_secs * 1000, keep_bytes: detaching.max_output_bytes }
 
-const capsOf = ({ entry, command }: CommandPlace): Caps => ({
+const capsOf = ({ entry, command }: MatchedCommand): Caps => ({
   timeout_ms: entry.limits.max_duration_secs * 1000,
   max_stdout_bytes: entry.limits.max_stdout_bytes,
   max_stderr_bytes: entry.limits.max_stderr_bytes,

@@ -80,7 +80,7 @@ const SECRETS = [
 export const IMAGES_DIRECTORY = '.x0x-images'
 
 /** What there is on this host that a sandbox must not show. */
-export interface SandboxPlace {
+export interface SandboxPath {
   readonly home: string
   /** Data directories of ours and whatever else is secret, as paths that need not exist. */
   readonly secrets: readonly string[]
@@ -96,7 +96,7 @@ const secretsOf = (home: string): string[] => {
  * The home of this user, with the secrets that stand in it, and further ones: the data directory of whoever asks, where it is another. A
  * variable may name another home than the system does, whose secrets are none the less.
  */
-export const sandboxPlace = (further: readonly string[] = []): SandboxPlace => {
+export const sandboxPath = (further: readonly string[] = []): SandboxPath => {
   const named = attempt(homedir) ?? '/'
   const own = attempt(() => userInfo().homedir) ?? '/'
   const home = whereTo(isAbsolute(named) ? named : own)
@@ -107,7 +107,7 @@ export const sandboxPlace = (further: readonly string[] = []): SandboxPlace => {
 const ELSEWHERE = 'use a directory of the project, below the home or elsewhere'
 
 /** Why a directory may not be shown; null: it may. `writable`: whether it can be changed as well. */
-const placeProblem = (path: string, { home, secrets }: SandboxPlace, writable: boolean): string | null => {
+const placeProblem = (path: string, { home, secrets }: SandboxPath, writable: boolean): string | null => {
   if (!isAbsolute(path)) return 'it is no absolute path'
   const barred = (one: string): boolean => writable || !SHOWABLE.includes(one)
   if (SHARED.filter(barred).includes(path)) return 'it belongs to the whole system'
@@ -131,7 +131,7 @@ const placeProblem = (path: string, { home, secrets }: SandboxPlace, writable: b
 export const sandboxGrant = (
   settings: SandboxSettings,
   cwd: string,
-  place: SandboxPlace = sandboxPlace(),
+  place: SandboxPath = sandboxPath(),
   image: SandboxImage | null = null,
 ): { readonly kind: 'grant'; readonly grant: SandboxGrant } | Refused => {
   const { engine, network, unix_sockets, readable, max_memory_bytes, max_processes } = settings
@@ -178,10 +178,10 @@ export const seenFrom = (root: string, path: string, placeOf = (inside: string):
   return placeOf(at)
 }
 
-type Shown = Pick<SandboxGrant, 'image' | 'writable' | 'readable'>
+type SandboxMount = Pick<SandboxGrant, 'image' | 'writable' | 'readable'>
 
 /** The path of this host of what `path` means in a sandbox: what is shown of the host at its own path, all else in the image. Throws the system's error. */
-export const seenIn = ({ image, writable, readable }: Shown, path: string): string => {
+export const seenIn = ({ image, writable, readable }: SandboxMount, path: string): string => {
   if (image === null) return path
   const shown = [writable, ...readable]
   return seenFrom(image.root, path, (inside) => {
@@ -194,7 +194,7 @@ export const seenIn = ({ image, writable, readable }: Shown, path: string): stri
 }
 
 /** Where the program of a run stands on this host. Throws the system's error. */
-export const programPlace = ({ executable, sandbox }: Pick<Permit, 'executable' | 'sandbox'>): string =>
+export const programPath = ({ executable, sandbox }: Pick<Permit, 'executable' | 'sandbox'>): string =>
   sandbox === null ? executable.path : seenIn(sandbox, executable.path)
 
 const programAt = (grant: SandboxGrant, path: string): Executable | null =>

@@ -8,7 +8,7 @@ import { seenFrom } from '../../policy/sandbox/sandbox-grant.ts'
 import { MAX_INTERPRETERS } from '../../policy/scripts.ts'
 import { SANDBOX_START_MS } from '../../protocol/limits/daemon.ts'
 import type { PidNamespace } from '../pid-namespace.ts'
-import { CELL_LOOK_MS } from '../process-tree.ts'
+import { TREE_POLL_MS } from '../descendant-tracker.ts'
 import { notShown } from '../program-format.ts'
 
 const identityOf = (path: string): Pick<BigIntStats, 'dev' | 'ino'> => statSync(path, { bigint: true })
@@ -35,10 +35,10 @@ const standsAt = (path: string): Pick<BigIntStats, 'dev' | 'ino'> | null => {
   }
 }
 
-type Standing = Pick<Permit, 'executable' | 'cwd' | 'cwd_descriptor' | 'sandbox'>
+type FileFact = Pick<Permit, 'executable' | 'cwd' | 'cwd_descriptor' | 'sandbox'>
 
 /** What stands in the sandbox must be what was permitted: that file, that directory, and what is shown besides. */
-const differenceIn = (root: string, { executable, cwd, cwd_descriptor, sandbox }: Standing): string | null => {
+const differenceIn = (root: string, { executable, cwd, cwd_descriptor, sandbox }: FileFact): string | null => {
   try {
     const program = identityOf(seenFrom(root, executable.path))
     if (program.dev !== executable.dev || program.ino !== executable.ino)
@@ -65,7 +65,7 @@ const differenceIn = (root: string, { executable, cwd, cwd_descriptor, sandbox }
  */
 export const standingProblem = async (
   namespace: Pick<PidNamespace, 'init' | 'isLost'>,
-  { permit, marker, ended }: { readonly permit: Standing; readonly marker: string; readonly ended: Promise<unknown> },
+  { permit, marker, ended }: { readonly permit: FileFact; readonly marker: string; readonly ended: Promise<unknown> },
 ): Promise<string | null> => {
   const deadline = performance.now() + SANDBOX_START_MS
   for (;;) {
@@ -73,6 +73,6 @@ export const standingProblem = async (
     const root = namespace.init === null ? null : `/proc/${namespace.init}/root`
     if (root !== null && existsSync(join(root, marker))) return differenceIn(root, permit)
     if (performance.now() > deadline) return `the sandbox did not stand within ${SANDBOX_START_MS / 1_000} s`
-    await Promise.race([sleep(CELL_LOOK_MS), ended])
+    await Promise.race([sleep(TREE_POLL_MS), ended])
   }
 }

@@ -2,7 +2,7 @@ import { access, readFile, readdir, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { attempt } from '../../base/errors.ts'
-import { lifeOf } from '../../base/process-info.ts'
+import { processState } from '../../base/process-info.ts'
 import type { DataPaths } from '../../clients/paths.ts'
 import { readPidFile } from '../../supervision/lock.ts'
 
@@ -31,7 +31,7 @@ const kilobytes = (status: string, field: string): number | null => {
 const processOf = async (path: string): Promise<object> => {
   const claim = await readPidFile(path)
   if (claim === null) return { life: 'none' }
-  const life = lifeOf(claim)
+  const life = processState(claim)
   if (life !== 'alive') return { life }
   const proc = `/proc/${claim.pid}`
   const status = await readFile(`${proc}/status`, 'utf8').catch(() => '')

@@ -118,16 +118,16 @@ export const startHost = async (env: Environment, options: HostOptions, log: Log
     })
     const screen = options.screen(host)
     host.show(screen)
-    say = (text) => screen.note(text)
+    say = (text) => screen.record(text)
     await begin('screen', { stop: async () => screen.close() })
     const listeners = new ConsoleListeners({ service: host, clock: systemClock }, { uid })
     await begin('listeners', { stop: async () => listeners.close() })
     await begin('commands', { stop: async () => host.end() }, END_MS)
     const { paths: sockets, taken } = await listeners.start(consoleSockets(env, uid))
     const warning = taken === null ? null : onlyOwn(taken)
-    if (warning !== null) screen.note(warning)
+    if (warning !== null) screen.record(warning)
     // Only now that nothing else can fail: a host that does not start leaves no empty transcript.
-    transcript = await TranscriptWriter.begin({ clock: systemClock }, init)
+    transcript = await TranscriptWriter.start({ clock: systemClock }, init)
     begun.resolve(transcript)
     return { sockets, warning, transcript: transcript.path, stopped: host.stopped, stop: async () => stopAll(parts) }
   } catch (error) {

@@ -2,10 +2,10 @@ import { accessSync, constants } from 'node:fs'
 import { BoundedMap } from '../../base/bounded-collections.ts'
 import { errorText } from '../../base/errors.ts'
 import { unreadable } from '../../base/files.ts'
-import { bannerText, endText, nameText, wordsText } from '../../doors/console/entry-text.ts'
-import { type Look, inColourOf, styled } from '../../doors/console/screen/cells.ts'
+import { bannerText, endText, nameText, wordsText } from '../../doors/console/transcript-text.ts'
+import { type TextStyle, inColourOf, styled } from '../../doors/console/screen/cells.ts'
 import type { OrderedScreen } from '../../doors/console/screen/console-screen.ts'
-import { type AnyRunKey, type ExitEvent, type JournalLine, keyOf } from '../../journal/events.ts'
+import { type AnyRunKey, type JournalExit, type JournalLine, keyOf } from '../../journal/events.ts'
 import { parseLine } from '../../journal/parse-line.ts'
 import { tailJournal } from '../../journal/tail.ts'
 
@@ -24,7 +24,7 @@ const whoOf = (key: AnyRunKey): string =>
   'agent_id' in key ? `mesh ${key.agent_id.slice(0, ID_LENGTH)}` : `${key.door} ${key.client_name}`
 
 /** The status as the console has it for its own. */
-const exitOf = ({ code, signal }: Pick<ExitEvent, 'code' | 'signal'>): number => code ?? 128 + (signal ?? 0)
+const exitOf = ({ code, signal }: Pick<JournalExit, 'code' | 'signal'>): number => code ?? 128 + (signal ?? 0)
 
 const isNumber = (value: unknown): boolean => typeof value === 'number'
 const isTexts = (value: unknown): boolean => Array.isArray(value) && value.every((one) => typeof one === 'string')
@@ -40,10 +40,10 @@ const SHAPES: Readonly<Record<string, (line: Readonly<Record<string, unknown>>) 
 
 /** What a journal tells of the runs of other doors, one line each: their output is not in it. */
 export class JournalRuns {
-  readonly #look: Look
-  readonly #begun = new BoundedMap<string, Begun>({ max: MAX_RUNS })
+  readonly #look: TextStyle
+  readonly #started = new BoundedMap<string, Begun>({ max: MAX_RUNS })
 
-  constructor(look: Look) {
+  constructor(look: TextStyle) {
     this.#look = look
   }
 
@@ -59,7 +59,7 @@ export class JournalRuns {
       case 'request': {
         const who = whoOf(line)
         const dir = 'cwd' in line ? line.cwd : '-'
-        this.#begun.set(keyOf(line), { who, argv: line.argv })
+        this.#started.set(keyOf(line), { who, argv: line.argv })
         return bannerText({ time: `${line.ts.slice(0, 19)}Z`, whoami: who, dir, exec: line.argv, timeout_ms: line.timeout_ms }, this.#look)
       }
       case 'exit':
@@ -76,8 +76,8 @@ export class JournalRuns {
   }
 
   #ended(key: AnyRunKey, how: string): string {
-    const { who, argv } = this.#begun.get(keyOf(key)) ?? { who: whoOf(key), argv: [] }
-    this.#begun.delete(keyOf(key))
+    const { who, argv } = this.#started.get(keyOf(key)) ?? { who: whoOf(key), argv: [] }
+    this.#started.delete(keyOf(key))
     return `${inColourOf(this.#look, who, nameText(who))} ${wordsText(argv)} ${how}`
   }
 
@@ -88,7 +88,7 @@ export class JournalRuns {
 
 const follow = async (file: string, screen: OrderedScreen, signal: AbortSignal): Promise<void> => {
   const runs = new JournalRuns(screen.look)
-  screen.note(`runs of other doors are shown from ${file}: when they begin and how they end; a journal has no output`)
+  screen.record(`runs of other doors are shown from ${file}: when they begin and how they end; a journal has no output`)
   try {
     for await (const text of tailJournal(file, { lines: 0, follow: true }, signal)) {
       const line: JournalLine | null = parseLine(Buffer.from(text))
@@ -96,7 +96,7 @@ const follow = async (file: string, screen: OrderedScreen, signal: AbortSignal):
       if (shown !== null) screen.line(shown)
     }
   } catch (error) {
-    screen.note(`${file} is not watched any more: ${errorText(error)}`)
+    screen.record(`${file} is not watched any more: ${errorText(error)}`)
   }
 }
 

@@ -7,7 +7,7 @@ import { realPath } from '../../base/path-resolution.ts'
 import type { Environment } from '../../base/runtime.ts'
 import { configHome, dataDirOf, instanceChoice } from '../../clients/paths.ts'
 import { loadRexdConfig } from '../../config/rexd-config.ts'
-import { standsIn } from '../../policy/local/authorize.ts'
+import { isWithin } from '../../policy/local/authorize.ts'
 import type { McpFlags } from './flags.ts'
 
 /** Commands that read no file which an agent could write, and take no argument from it. */
@@ -99,10 +99,10 @@ export const init = async ({ directory, whoami, config }: Extract<McpFlags, { mo
   const path = absolutePath('--config', config ?? firstConfig(root, env))
   const journal = join(dirname(path), `${basename(path, '.toml')}.log`)
   // Who can write it can grant itself anything.
-  if (standsIn(path, root))
+  if (isWithin(path, root))
     throw new AppError('bad_config', `${path} is below ${root}, where the agent may write: name a file elsewhere by --config`)
   const keys = dataDirOf(instanceChoice({ name: null, dataDir: null }, env))
-  if (standsIn(keys, root) || standsIn(root, keys))
+  if (isWithin(keys, root) || isWithin(root, keys))
     throw new AppError(
       'bad_config',
       `--init: the agent could read the keys of x0x in ${keys}; name a directory that has nothing to do with it`,
@@ -123,7 +123,7 @@ export const init = async ({ directory, whoami, config }: Extract<McpFlags, { mo
     ].join('\n'),
   )
   const output = outputFile()
-  if (output !== null && standsIn(output, root))
+  if (output !== null && isWithin(output, root))
     process.stderr.write(
       `${output} is below ${root}, where the agent may write: it could have its runtime start another program the next time. Keep it where the agent cannot write.\n`,
     )

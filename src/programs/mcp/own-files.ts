@@ -1,5 +1,5 @@
 import type { RexdConfig } from '../../config/rexd-config.ts'
-import { standsIn } from '../../policy/local/authorize.ts'
+import { isWithin } from '../../policy/local/authorize.ts'
 
 /**
  * What the agent could grant itself, or take out of what is kept of it, by writing files that it may write; one text for each.
@@ -13,7 +13,7 @@ export const writableRules = (
   if (!granted.has('fs.write')) return []
   return [path, audit_path, record].flatMap((file) => {
     if (file === null) return []
-    const root = roots.find(({ real }) => standsIn(file, real))
+    const root = roots.find(({ real }) => isWithin(file, real))
     return root === undefined
       ? []
       : [`${file} is below ${root.path}, where the agent may write: put it elsewhere, or set security.allow_write to false`]

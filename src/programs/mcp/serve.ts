@@ -6,7 +6,7 @@ import type { Environment } from '../../base/runtime.ts'
 import { logStopFailures, stopConditions } from '../../cli/exit.ts'
 import { loadRexdConfig } from '../../config/rexd-config.ts'
 import { serveMcp } from '../../doors/mcp/server.ts'
-import { LineRecorder, RecordDigest } from '../../doors/tools/run-recorder.ts'
+import { LineRecorder, RecordDigest } from '../../doors/tools/tool-run-recorder.ts'
 import { filesProblem } from '../../fs/open-file.ts'
 import { AppendedFile } from '../../journal/file.ts'
 import { LifecycleLog } from '../../protocol/events/event-log.ts'
@@ -36,7 +36,7 @@ export class RecordFile {
   #queue: Buffer[] = []
   #held = 0
   #total = 0
-  #over = false
+  #ended = false
   #failed = false
   readonly #digest = new RecordDigest()
   #writing: Promise<void> | null = null
@@ -53,7 +53,7 @@ export class RecordFile {
 
   /** Takes a line; waits for nothing. */
   write(line: Buffer): void {
-    if (this.#over) return
+    if (this.#ended) return
     this.#total += line.length
     if (this.#total > MAX_RECORD) this.#end('full')
     else if (this.#held + line.length > MAX_HELD) this.#end('slow')
@@ -62,14 +62,14 @@ export class RecordFile {
 
   /** Writes the last line and waits until all is on the disk. */
   async close(): Promise<void> {
-    this.#over = true
+    this.#ended = true
     if (!this.#failed) this.#keepLine({ event: 'end', ...this.#digest.value() })
     while (this.#writing !== null) await this.#writing
     await this.#file.close()
   }
 
   #end(why: keyof typeof LAST): void {
-    this.#over = true
+    this.#ended = true
     this.#log.warn({ file: this.#file.path }, `the record is not complete: ${LAST[why]}`)
     this.#keepLine({ event: 'incomplete', reason: LAST[why] })
   }
@@ -96,7 +96,7 @@ export class RecordFile {
         this.#held -= bytes.length
       }
     } catch (error) {
-      this.#over = true
+      this.#ended = true
       this.#failed = true
       this.#queue = []
       this.#log.warn({ file: this.#file.path, err: errorText(error) }, 'the record is not complete: it cannot be written')

@@ -74,7 +74,7 @@ export class Interrupts {
   follow(program: RemoteProcess | RemoteTerminal): void {
     this.begunOrNot()
     this.#program = program
-    if (this.#first !== null) this.#tell(this.#first)
+    if (this.#first !== null) this.#emit(this.#first)
   }
 
   /** The start was answered. */
@@ -93,7 +93,7 @@ export class Interrupts {
         ? 'rexd: connected again\n'
         : `rexd: ${state.loss.message}; trying to come back, for some minutes (Ctrl-C gives up)\n`,
     )
-    if (state.connected && this.#untold && this.#first !== null) this.#tell(this.#first)
+    if (state.connected && this.#untold && this.#first !== null) this.#emit(this.#first)
   }
 
   /** A terminal in raw mode says Ctrl-C like any other key: it is for the command, unless nothing gets there. */
@@ -105,7 +105,7 @@ export class Interrupts {
     if (this.#first !== null || !this.#starting || this.#cutOff) this.#leave(name)
     this.#first = name
     if (this.#program === null && this.#isSlow) this.#unbegun.abort(new Error('withdrawn before it began'))
-    else this.#tell(name)
+    else this.#emit(name)
   }
 
   #leave(name: NodeJS.Signals): never {
@@ -113,7 +113,7 @@ export class Interrupts {
     process.exit(exitOfSignal(name))
   }
 
-  #tell(name: NodeJS.Signals): void {
+  #emit(name: NodeJS.Signals): void {
     this.#untold = false
     this.#program?.kill(name).catch((error: unknown) => {
       this.#untold = error instanceof RexdDisconnected && error.sent

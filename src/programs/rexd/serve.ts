@@ -65,8 +65,8 @@ const overHttp =
     const tls = await readTlsMaterial(http)
     const token = toHex(await loadOrCreateSeed({ path: tokenFile, header: null }))
     // Nothing of HTTP is loaded for standard input.
-    const { RpcWebDoor } = await import('../../doors/rpc/web-door.ts')
-    const door = new RpcWebDoor(
+    const { RpcHttpServer } = await import('../../doors/rpc/rpc-http-server.ts')
+    const door = new RpcHttpServer(
       { executor: rexd.executor, clock: systemClock, log },
       { listen, token, allowed: { hosts, origins }, tls, onRefused: rexd.refused },
     )

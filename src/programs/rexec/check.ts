@@ -2,7 +2,7 @@ import type { Environment } from '../../base/runtime.ts'
 import { consoleSockets, foreignSocket, onlyOwn } from '../../base/unix-sockets.ts'
 import { write } from '../../cli/output.ts'
 import { openConsole } from '../../clients/console.ts'
-import { EXIT_NO_HOST, tell } from './tell.ts'
+import { EXIT_NO_HOST, tell } from './messages.ts'
 
 /** Prints whether a host listens; one that takes a connection runs, whether it knows a ping or not. */
 export const checkHost = async (env: Environment): Promise<number> => {

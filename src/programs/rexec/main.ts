@@ -6,14 +6,14 @@ import { rexecLine } from '../../cli/rexec.ts'
 import { checkHost } from './check.ts'
 import { runFlagsOf } from './run-flags.ts'
 import { runCommand } from './run.ts'
-import { EXIT_NO_HOST } from './tell.ts'
+import { EXIT_NO_HOST } from './messages.ts'
 
 /** Each stands for a whole line; none of them runs a command. */
 const WITHOUT_COMMAND = ['list', 'print', 'attach', 'install']
 
 const dispatch = async (line: CommandLine, env: Environment): Promise<number> => {
   if (line.has('check-host')) return checkHost(env)
-  if (WITHOUT_COMMAND.some((name) => line.has(name))) return (await import('./without-command.ts')).withoutCommand(line, env)
+  if (WITHOUT_COMMAND.some((name) => line.has(name))) return (await import('./maintenance-commands.ts')).withoutCommand(line, env)
   return runCommand(runFlagsOf(line), env)
 }
 

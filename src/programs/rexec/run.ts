@@ -8,7 +8,7 @@ import { type ConsoleReply, MAX_CONSOLE_LINE, MAX_CONSOLE_STDIN } from '../../pr
 import { leftBehindText } from '../../protocol/left-behind.ts'
 import { utf8Text } from '../../protocol/text.ts'
 import type { RunFlags } from './run-flags.ts'
-import { EXIT_NO_HOST, noHost, tell } from './tell.ts'
+import { EXIT_NO_HOST, noHost, tell } from './messages.ts'
 
 /** How long an aborted command's reply is waited for: its grace, and as much again. */
 const ABORT_MS = 2_000

@@ -1,5 +1,5 @@
 import { AppError, attempt, errorText } from '../../base/errors.ts'
-import { Turnstile } from '../../base/semaphore.ts'
+import { Semaphore } from '../../base/semaphore.ts'
 import type { LocalApi } from '../../clients/daemon.ts'
 import { lastLines } from '../../journal/tail.ts'
 import { type Fields, isTable } from '../../protocol/json-table.ts'
@@ -30,7 +30,7 @@ export class JournalBook {
   /** Of what runs here, as the daemon last said; it is set where the ACL says. */
   #ofRuns: string | null = null
   /** One end of a journal is in memory at a time, however many pages ask. */
-  readonly #reading = new Turnstile({ limit: 1 })
+  readonly #reading = new Semaphore({ limit: 1 })
 
   constructor(api: LocalApi, configs: EngineConfigs) {
     this.#api = api
@@ -68,7 +68,7 @@ export class JournalBook {
   /** Nothing, where nothing was ever written. */
   async last(name: string, signal: AbortSignal, lines = MAX_PAGE_SEARCHED): Promise<LastOf> {
     const path = await this.#pathOf(name, signal)
-    return this.#reading.within(signal, async () => {
+    return this.#reading.use(signal, async () => {
       const read = await lastLines(path, { lines, maxBytes: MAX_PAGE_JOURNAL_BYTES })
       const found = read.lines.map((bytes) => ({ line: parsed(bytes.toString()), raw: bytes.toString() }))
       const known = found.flatMap(({ line, raw }) => (line === null ? [] : [{ line, raw }]))

@@ -1,5 +1,5 @@
 import { errorText } from '../../base/errors.ts'
-import { type DeskHuman, openDesk } from '../../clients/desk.ts'
+import { type ApprovalClient, openDesk } from '../../clients/desk.ts'
 import type { DataPaths } from '../../clients/paths.ts'
 import {
   type Ask,
@@ -34,7 +34,7 @@ interface OfDesk {
 }
 
 /** Null: of whoever is in no list. */
-const ofDesk = async (desk: DeskHuman, agent: string | null): Promise<OfDesk> => {
+const ofDesk = async (desk: ApprovalClient, agent: string | null): Promise<OfDesk> => {
   const { session, security, ask, ask_fallback } = await desk.modes({ session: agent, agent })
   return {
     session: overrideIn(session),
@@ -77,7 +77,7 @@ const withStore = (resolved: ResolvedExec, said: OfDesk | null): readonly PageSe
 /** Somebody who is in no list. */
 const OTHERS = ''
 
-const modesOf = async (tools: ToolsSettings, agent: string, config: string, desk: DeskHuman | null): Promise<PageAgentModes> => {
+const modesOf = async (tools: ToolsSettings, agent: string, config: string, desk: ApprovalClient | null): Promise<PageAgentModes> => {
   const said = desk === null ? null : await ofDesk(desk, agent === OTHERS ? null : agent)
   const resolved = resolveExec({
     parameter: NO_SETTINGS,
@@ -124,7 +124,7 @@ export const localModes = async (paths: DataPaths, configs: EngineConfigs): Prom
   }
 }
 
-const atDesk = async (paths: DataPaths, change: (desk: DeskHuman) => Promise<object>): Promise<object> => {
+const atDesk = async (paths: DataPaths, change: (desk: ApprovalClient) => Promise<object>): Promise<object> => {
   const desk = await openDesk(paths, 'x0x ui')
   try {
     return await change(desk)

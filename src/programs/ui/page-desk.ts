@@ -1,8 +1,8 @@
-import { type DeskNews, openDesk } from '../../clients/desk.ts'
+import { type ApprovalServiceEvent, openDesk } from '../../clients/desk.ts'
 import type { DataPaths } from '../../clients/paths.ts'
 import type { PageDesk } from '../../doors/page/components.ts'
-import type { Flood, PendingQuestion } from '../../protocol/desk/messages.ts'
-import type { PageNews } from '../../protocol/page.ts'
+import type { Flood, PendingApprovalRequest } from '../../protocol/desk/messages.ts'
+import type { PageEvent } from '../../protocol/page.ts'
 
 /** Who decides, in the desk's journal and to other humans. */
 const NAME = 'x0x ui'
@@ -10,9 +10,9 @@ const NAME = 'x0x ui'
 /** How often it is looked whether the desk still answers. */
 const LOOK_MS = 5_000
 
-const newsOf = (news: DeskNews): PageNews => {
+const newsOf = (news: ApprovalServiceEvent): PageEvent => {
   const { type, ...fields } = news
-  if (type === 'question') return { type, question: fields as PendingQuestion }
+  if (type === 'question') return { type, question: fields as PendingApprovalRequest }
   return type === 'flood' ? { type, flood: fields as Flood } : news
 }
 

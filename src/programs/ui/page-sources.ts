@@ -2,7 +2,7 @@ import { errorText } from '../../base/errors.ts'
 import { VERSION } from '../../base/runtime.ts'
 import type { LocalApi } from '../../clients/daemon.ts'
 import { defaultAclPath } from '../../clients/paths.ts'
-import { type AclInForce, aclInForce, notInForceLines } from '../../doctor/loaded-acl.ts'
+import { type AclBesideDaemon, aclInForce, notInForceLines } from '../../doctor/loaded-acl.ts'
 import type { PageSources } from '../../doors/page/components.ts'
 import type { ExecDiagnostics } from '../../executor/exec-counters.ts'
 import type { Acl, AllowEntry } from '../../policy/mesh/acl.ts'
@@ -68,7 +68,7 @@ const explanationOf = (acl: Acl, { agent_id, machine_id, argv }: PageExplainQuer
 }
 
 /** What the daemon enforces where its ACL file has changed since it was read. */
-export const explainInForce = (inForce: AclInForce, query: PageExplainQuery): PageExplanation => {
+export const explainInForce = (inForce: AclBesideDaemon, query: PageExplainQuery): PageExplanation => {
   const said = notInForceLines(inForce)
   const unknown = { outcome: 'denied' as const, text: 'this user cannot read what x0xd loaded' }
   const { outcome, text } = inForce.loaded === null ? unknown : explanationOf(inForce.loaded, query)

@@ -53,7 +53,7 @@ class WatchedApi extends LocalApi {
   }
 
   override async json<T>(call: ApiCall): Promise<T> {
-    const answered = this.#progress.begin('waiting for the daemon')
+    const answered = this.#progress.start('waiting for the daemon')
     try {
       return await super.json<T>(call)
     } finally {

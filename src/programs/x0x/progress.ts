@@ -24,7 +24,7 @@ export class Progress {
   }
 
   /** Until the answer is called: before anything is written. */
-  begin(what: string): () => void {
+  start(what: string): () => void {
     if (this.#off) return () => undefined
     if (this.#waiting === 0) this.#later(what, this.#components.clock.monotonic())
     this.#waiting += 1

@@ -29,10 +29,10 @@ export class TerminalText {
   }
 }
 
-export type WaitingEvent = Extract<RunEventJson, { type: 'waiting_for_approval' }>
+export type WaitingEventJson = Extract<RunEventJson, { type: 'waiting_for_approval' }>
 
 /** What is waited for; `agent` as it was typed. A reason that we do not know comes from a newer daemon. */
-export const waitingText = (event: WaitingEvent, agent: string, leftMs: number): string => {
+export const waitingText = (event: WaitingEventJson, agent: string, leftMs: number): string => {
   const { reason, approvals_needed, approvals_given } = event
   const human = `a human of ${shownLine(agent)} is asked`
   const others = `${approvals_given} of ${approvals_needed} approvals of other agents given`
@@ -51,7 +51,7 @@ export class WaitingLine {
   }
 
   /** False when nobody reads any more. */
-  async show(event: WaitingEvent): Promise<boolean> {
+  async show(event: WaitingEventJson): Promise<boolean> {
     return this.#line.show((left) => `x0x: ${waitingText(event, this.#agent, left)}`, event.expires_in_ms)
   }
 
@@ -64,11 +64,11 @@ export class WaitingLine {
 export type WarningEvent = Extract<RunEventJson, { type: 'warning' }>
 
 /** Where the events of a run go. Each answer is false when nobody reads any more. */
-export interface RunOutput {
+export interface RunEventSink {
   data(part: OutputPart): Promise<boolean>
   warning(event: WarningEvent): Promise<boolean>
   /** Nothing runs before somebody over there allows it. */
-  waiting(event: WaitingEvent): Promise<boolean>
+  waiting(event: WaitingEventJson): Promise<boolean>
   /** Whatever comes next, it does not wait any more; also where it never did. */
   waitedEnough(): Promise<void>
   exit(event: ExitEvent): Promise<void>
@@ -77,7 +77,7 @@ export interface RunOutput {
 const warningText = ({ kind, message }: WarningEvent): string => `x0x: warning: ${kind}: ${shownLine(message)}\n`
 
 /** stdout to stdout, stderr to stderr, as it comes; on a terminal its control characters are shown, not obeyed. */
-export class LiveOutput implements RunOutput {
+export class LiveOutput implements RunEventSink {
   readonly #context: CliContext
   readonly #waiting: WaitingLine
   readonly #terminal: { readonly stdout: TerminalText | null; readonly stderr: TerminalText | null }
@@ -100,7 +100,7 @@ export class LiveOutput implements RunOutput {
     return write(this.#context.stderr, warningText(event))
   }
 
-  async waiting(event: WaitingEvent): Promise<boolean> {
+  async waiting(event: WaitingEventJson): Promise<boolean> {
     return this.#context.quiet || this.#waiting.show(event)
   }
 
@@ -117,7 +117,7 @@ export class LiveOutput implements RunOutput {
 }
 
 /** `--json`: everything at the end, in the shape of `POST /exec/run`. */
-export class CollectedOutput implements RunOutput {
+export class CollectedOutput implements RunEventSink {
   readonly #context: CliContext
   readonly #chunks = { stdout: [] as Uint8Array[], stderr: [] as Uint8Array[] }
 

@@ -5,14 +5,14 @@ import { VERSION } from '../../base/runtime.ts'
 import type { StartableEntry } from '../../base/startable.ts'
 import type { ApiSocket } from '../../doors/rest/components.ts'
 import { DaemonMetrics } from '../../doors/rest/metrics.ts'
-import { RestDoor } from '../../doors/rest/server.ts'
+import { RestServer } from '../../doors/rest/server.ts'
 import { AgentDirectory } from '../../exec/agents.ts'
 import { ApproverClient } from '../../exec/approver-client.ts'
 import { ExecClient } from '../../exec/client.ts'
 import { RequesterCounters } from '../../exec/counters.ts'
 import { DetachedRuns } from '../../exec/detached-runs.ts'
 import { DetachedClient } from '../../exec/detached/detached-client.ts'
-import { DetachedStories } from '../../exec/detached/detached-events.ts'
+import { DetachedRunEvents } from '../../exec/detached/detached-events.ts'
 import { Fanouts } from '../../exec/fleet/fanouts.ts'
 import { RulesClient } from '../../exec/rules-client.ts'
 import { RunTraces } from '../../exec/run-traces.ts'
@@ -31,16 +31,16 @@ import { AddressBook } from '../../mesh/address-book.ts'
 import { AgentRecords } from '../../mesh/agent-records.ts'
 import { Beacon } from '../../mesh/beacon.ts'
 import { Cards } from '../../mesh/cards.ts'
-import { RecordJudge } from '../../mesh/dht-record.ts'
-import { DirectWays } from '../../mesh/direct-ways.ts'
-import type { DhtMode } from '../../mesh/hash-table.ts'
+import { RecordValidator } from '../../mesh/dht-record.ts'
+import { DirectUpgrades } from '../../mesh/direct-upgrades.ts'
+import type { DhtMode } from '../../mesh/dht.ts'
 import { KnownAgents } from '../../mesh/known-agents.ts'
 import { MeshNode } from '../../mesh/node.ts'
-import { OwnCard } from '../../mesh/own-card.ts'
-import { type Heard, Presences } from '../../mesh/presences.ts'
+import { SelfCard } from '../../mesh/self-card.ts'
+import { type PresenceRecord, Presences } from '../../mesh/presences.ts'
 import { Reconnect } from '../../mesh/reconnect.ts'
 import { Relays } from '../../mesh/relays.ts'
-import { Standings } from '../../mesh/standings.ts'
+import { PeerClasses } from '../../mesh/peer-classes.ts'
 import { MeshView } from '../../mesh/view.ts'
 import { LifecycleLog } from '../../protocol/events/event-log.ts'
 import { type AgentId, type MachineId, toHex } from '../../protocol/ids.ts'
@@ -56,7 +56,7 @@ export interface NetworkDependencies {
   readonly apiSocket: ApiSocket
 }
 
-export interface NetworkHalf {
+export interface ComposedNetwork {
   readonly entries: readonly StartableEntry[]
   /** Once started. */
   apiPort(): number
@@ -73,7 +73,7 @@ const composeMesh = ({ settings, clock, log, machineKey }: NetworkDependencies, 
   const { agentId } = port.identity
   const { machineId } = machineKey
   const contacts = () => port.snapshot.contacts
-  const judge = new RecordJudge({ clock, isNamed: (id) => standings.isNamed(id) })
+  const judge = new RecordValidator({ clock, isNamed: (id) => standings.isNamed(id) })
   const node = new MeshNode({ machineKey, clock, log, judge }, { ...settings, dht: dhtModeOf(settings) })
   const isContact = (id: AgentId): boolean => book.isContact(id)
   const isKnown = (id: MachineId): boolean => node.isKnown(id)
@@ -85,17 +85,17 @@ const composeMesh = ({ settings, clock, log, machineKey }: NetworkDependencies, 
   )
   const sign = async (addresses: string[]) =>
     port.signCard({ kind: 'announcement', name: settings.display_name, addresses, ttl_ms: RECORD_TTL_MS })
-  const ownCard = new OwnCard({ node, clock, sign })
-  const standings = new Standings({ node, book, port })
+  const ownCard = new SelfCard({ node, clock, sign })
+  const standings = new PeerClasses({ node, book, port })
   node.reach.accepts = (id) => standings.of(id) === 'accepted'
   const reachable = settings.relay || settings.announce.length > 0
   const relays = new Relays({ node, book, clock, log }, { configured: settings.relays, reachable })
-  const ways = new DirectWays({ node, book, clock, log })
+  const ways = new DirectUpgrades({ node, book, clock, log })
   const reconnect = new Reconnect({ node, book, standings, port, clock, log })
   const records = new AgentRecords({ table: node.table, judge, ownCard, clock, log }, { agentId })
-  const onNewcomer = (): void => reconnect.look()
+  const onNewcomer = (): void => reconnect.poll()
   const cards = new Cards({ node, presences, knownAgents, book, ownCard, onNewcomer, clock, log })
-  const onHeard = (heard: Heard): void => cards.heard(heard)
+  const onHeard = (heard: PresenceRecord): void => cards.heard(heard)
   const beacon = new Beacon({ node, presences, ownCard, onHeard, clock, log }, { agentId })
   return { node, knownAgents, beacon, book, cards, presences, reconnect, records, relays, standings, ways }
 }
@@ -145,7 +145,7 @@ const composeDm = (
     engine,
     asked: port.asked,
     clock,
-    stories: new DetachedStories({ executor: port, lifecycle: events }),
+    stories: new DetachedRunEvents({ executor: port, lifecycle: events }),
   })
   const approvers = new ApproverClient({ links, executor: port, clock, counters: requester, log })
   return { approvers, counters, detached, events, fanouts, links, messages, pings, rules, runner, tracing: traces?.entries ?? [] }
@@ -153,7 +153,7 @@ const composeDm = (
 
 type Dm = ReturnType<typeof composeDm>
 
-const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, port: ExecutorClient, mesh: Mesh, dm: Dm): RestDoor => {
+const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, port: ExecutorClient, mesh: Mesh, dm: Dm): RestServer => {
   const { knownAgents, cards, node, presences, reconnect, records, relays } = mesh
   const { counters: dmCounters, detached, events, fanouts, links, messages, pings, rules, runner } = dm
   const directory = new AgentDirectory({
@@ -175,7 +175,7 @@ const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, p
   const metrics = new DaemonMetrics({ executor: port, runner, dmCounters, links, view }, { version: VERSION })
   const { api_port, api_token, display_name: displayName, metrics_token } = settings
   const metricsToken = metrics_token === null ? null : toHex(metrics_token)
-  return new RestDoor(
+  return new RestServer(
     {
       runner,
       fanouts,
@@ -199,7 +199,7 @@ const composeRest = ({ settings, clock, log, apiSocket }: NetworkDependencies, p
 }
 
 /** The half that parses the network's bytes. It can ask the executor, which it has greeted, and start nothing. */
-export const composeNetwork = (dependencies: NetworkDependencies, port: ExecutorClient): NetworkHalf => {
+export const composeNetwork = (dependencies: NetworkDependencies, port: ExecutorClient): ComposedNetwork => {
   const mesh = composeMesh(dependencies, port)
   const dm = composeDm(dependencies, port, mesh)
   const rest = composeRest(dependencies, port, mesh, dm)

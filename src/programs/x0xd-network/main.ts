@@ -3,7 +3,7 @@ import { parseArgs } from 'node:util'
 import { systemClock } from '../../base/clock.ts'
 import { AppError, asAppError, errorText, isAppError } from '../../base/errors.ts'
 import { createLogger } from '../../base/log.ts'
-import { logStages } from '../../base/stages.ts'
+import { logStages } from '../../base/run-stages.ts'
 import { startAll, stopAll } from '../../base/startable.ts'
 import { dial, dialService } from '../../base/unix-sockets.ts'
 import { EXIT_FAILURE, firstCrash, logStopFailures, onStopSignal, printFailure, programExitStatus } from '../../cli/exit.ts'
@@ -13,7 +13,7 @@ import { machineKeyOf } from '../../identity/machine-key.ts'
 import { loadPrimitives } from '../../identity/primitives.ts'
 import { ServiceManager } from '../../supervision/service-manager.ts'
 import { activatedSocket } from '../../supervision/sockets.ts'
-import { type NetworkHalf, composeNetwork } from './compose.ts'
+import { type ComposedNetwork, composeNetwork } from './compose.ts'
 
 const NAME = 'x0xd-network'
 /** There is no executor, or no longer: EX_TEMPFAIL of sysexits(3). Its unit starts us again when it is back. */
@@ -24,7 +24,7 @@ const CHANNEL_FD = 3
 const API_SOCKET_FD = 4
 
 /** Where the executor is, and the API's socket; and whether somebody but the executor may end us. */
-interface Place {
+interface InheritedSockets {
   readonly channel: Socket
   readonly apiSocket: ApiSocket
   readonly standsAlone: boolean
@@ -43,7 +43,7 @@ const executorAt = async (path: string): Promise<Socket> => {
   return socket
 }
 
-const placeOf = async (argv: readonly string[]): Promise<Place> => {
+const placeOf = async (argv: readonly string[]): Promise<InheritedSockets> => {
   const { values } = parseArgs({ args: [...argv], options: OPTIONS })
   if (values.of !== undefined) return { channel: new Socket({ fd: CHANNEL_FD }), apiSocket: { fd: API_SOCKET_FD }, standsAlone: false }
   const activated = activatedSocket()
@@ -60,7 +60,7 @@ const stopSignal = async (standsAlone: boolean): Promise<void> =>
     onStopSignal((signal) => standsAlone && signal !== 'SIGHUP' && resolve())
   })
 
-const begin = async (port: ExecutorClient, apiSocket: ApiSocket): Promise<NetworkHalf> => {
+const begin = async (port: ExecutorClient, apiSocket: ApiSocket): Promise<ComposedNetwork> => {
   await port.start()
   const settings = await port.settings()
   const log = createLogger({ name: NAME, level: settings.log_level })
@@ -70,7 +70,7 @@ const begin = async (port: ExecutorClient, apiSocket: ApiSocket): Promise<Networ
   return network
 }
 
-const serve = async ({ channel, apiSocket, standsAlone }: Place): Promise<number> => {
+const serve = async ({ channel, apiSocket, standsAlone }: InheritedSockets): Promise<number> => {
   const log = createLogger({ name: NAME })
   const crash = firstCrash(log, { unhandledRejections: 'log' })
   const stopping = stopSignal(standsAlone)
@@ -78,7 +78,7 @@ const serve = async ({ channel, apiSocket, standsAlone }: Place): Promise<number
   // Without the executor there is nothing to do, and its children are dead already.
   let closedByUs = false
   void port.closed.then(() => closedByUs || process.exit(EXIT_NO_EXECUTOR))
-  let network: NetworkHalf
+  let network: ComposedNetwork
   try {
     network = await begin(port, apiSocket)
   } catch (error) {

@@ -11,8 +11,8 @@ import type { NetworkSettings } from '../../executor-api/messages.ts'
 import type { ReloadOutcome } from '../../executor/acl-reload.ts'
 import { ExecCounters } from '../../executor/exec-counters.ts'
 import { Executor } from '../../executor/executor.ts'
-import type { HeldTokens } from '../../executor/operator-auth.ts'
-import { AskedRuns } from '../../executor/requested-detached.ts'
+import type { ApiTokenStore } from '../../executor/operator-auth.ts'
+import { DetachedRequestStore } from '../../executor/requested-detached.ts'
 import { agentKeyFile, loadOrCreateAgentKey } from '../../identity/agent-key.ts'
 import { seedPath } from '../../identity/key-file.ts'
 import { rememberMachineId } from '../../identity/machine-id-hash.ts'
@@ -20,9 +20,9 @@ import { type MachineKey, loadOrCreateMachineKey } from '../../identity/machine-
 import { Journal, type JournalComponents } from '../../journal/journal.ts'
 import { RunningMarks } from '../../journal/running-marks.ts'
 import { type AclStatus, type LoadedAcl, loadAcl } from '../../policy/mesh/load-acl.ts'
-import { Cells } from '../../process/cells.ts'
+import { ProcessTrees } from '../../process/process-trees.ts'
 import { setOpenFilesOfCommands, setUmaskOfCommands } from '../../process/command-settings.ts'
-import { Guardian } from '../../process/guardian.ts'
+import { CleanupProcess } from '../../process/cleanup-process.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { ASKED_BYTES, ASKED_FLOORS, NETWORK_START_MS, REXD_START_MS, REXD_STOP_MS, WATCHDOG_MS } from '../../protocol/limits/daemon.ts'
 import { AclCopy, copyToSyslog } from '../../supervision/copies.ts'
@@ -76,7 +76,7 @@ interface Dependencies {
   readonly watchdogMs: number
 }
 
-interface ExecutorHalf {
+interface ComposedExecutor {
   readonly executor: Executor
   readonly agentId: AgentId
   readonly acl: LoadedAcl
@@ -194,7 +194,7 @@ const startParts = async (
 
 const composeNetworkSide = (
   { config, clock, log, watchdogMs }: Dependencies,
-  { executor }: ExecutorHalf,
+  { executor }: ComposedExecutor,
   settings: NetworkSettings,
   user: NetworkUser | null,
 ): NetworkSide => {
@@ -234,7 +234,7 @@ const journalOf = (components: JournalComponents, { acl, sha256 }: LoadedAcl, { 
 }
 
 /** The half that holds the agent key, decides, journals and runs. It has no socket. */
-const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies, tokens: HeldTokens): Promise<ExecutorHalf> => {
+const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies, tokens: ApiTokenStore): Promise<ComposedExecutor> => {
   const { paths, share_with_group: groupMayRead, require_operator_proof: requireOperatorProof } = config
   const contacts = new Contacts({ path: paths.contacts })
   const revocations = new Revocations({ path: paths.revocations })
@@ -244,10 +244,10 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
   const askTimeoutMs = config.ask_timeout * 1000
   const counters = new ExecCounters({ clock })
   const { onWritten, entries: copying } = copyToSyslog({ clock, log, counters }, config.syslog)
-  const guardian = new Guardian({ log })
+  const guardian = new CleanupProcess({ log })
   setUmaskOfCommands()
   // The last that can fail but for what is undone here: it leaves groups behind until it is stopped.
-  const cells = await Cells.open({ guardian, log }, { choice: config.containment, dataDir: paths.dir })
+  const cells = await ProcessTrees.open({ guardian, log }, { choice: config.containment, dataDir: paths.dir })
   const load = async () => loadAcl({ path: config.exec_acl, explicit: config.exec_acl_explicit, judge: cells.judge }, clock)
   const acl = await load().catch(async (error: unknown) => {
     await cells.stop()
@@ -262,7 +262,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
     { clock, log, onWritten },
     { paths, dirMode: dataDirMode(config), groupMayRead, signer, name: 'x0xd', askTimeoutMs },
   )
-  const asked = new AskedRuns({ clock, log }, { path: paths.detachedRuns })
+  const asked = new DetachedRequestStore({ clock, log }, { path: paths.detachedRuns })
   const problem = await asked.load()
   if (problem !== null) log.error({ problem: problem.message }, 'detached runs can be neither asked for nor seen')
   const held = { asked, contacts, revocations, signer, successions, tokens }

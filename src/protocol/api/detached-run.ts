@@ -41,10 +41,10 @@ const ENDED = {
 }
 /** What was last heard of it. */
 const NEWS = { state: oneOf(DETACHED_STATES), ...ENDED }
-export type AskedNews = Sent<typeof NEWS>
+export type DetachedRunUpdate = Sent<typeof NEWS>
 
 /** A detached run that this daemon asked for, as its file has it, key for key. Never changed, only replaced. */
-export const ASKED_RUN = {
+export const DETACHED_REQUEST = {
   request_id: tested<RequestId>((value) => isText(value) && isRequestId(value), 'a UUID'),
   agent_id: sha256,
   machine_id: sha256,
@@ -67,11 +67,11 @@ export const ASKED_RUN = {
   /** Of each Request that was signed for it, the newest last. */
   requests: list(sha256, { min: 1, max: MAX_ASKED_REQUESTS }),
 }
-export type AskedRun = Sent<typeof ASKED_RUN>
+export type DetachedRequest = Sent<typeof DETACHED_REQUEST>
 
 /** Some of them, the oldest first. */
-export interface AskedPage {
-  readonly runs: readonly AskedRun[]
+export interface DetachedRequestPage {
+  readonly runs: readonly DetachedRequest[]
   /** There are more behind the last of them. */
   readonly more: boolean
 }
@@ -91,7 +91,7 @@ export const KEPT_THERE = {
   lifetime_left_ms: orNull(count).says('until it is ended; null: it does not run'),
   kept_for_ms: orNull(count).says('until it is forgotten; null: it is not over'),
 }
-export type KeptThere = Sent<typeof KEPT_THERE>
+export type RetainedOutputJson = Sent<typeof KEPT_THERE>
 
 /** A detached run as callers of the daemon are shown it. */
 export const SHOWN_RUN = {
@@ -113,4 +113,4 @@ export const SHOWN_RUN = {
   kept: orNull(record(KEPT_THERE)).says('what its host said just now; null: it was not asked, or did not answer'),
   problem: orNull(record({ error: text, message: text, next: optional(text) })).says('why its host did not answer'),
 }
-export type ShownRun = Sent<typeof SHOWN_RUN>
+export type DetachedRunView = Sent<typeof SHOWN_RUN>

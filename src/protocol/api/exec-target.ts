@@ -1,4 +1,4 @@
-import { ASKS, HOSTS, SECURITIES } from '../desk/question.ts'
+import { ASKS, HOSTS, SECURITIES } from '../desk/approval-request.ts'
 import { type Sent, oneOf, orNull, record, text } from '../json-table.ts'
 
 const WISH = { host: orNull(oneOf(HOSTS)), security: orNull(oneOf(SECURITIES)), ask: orNull(oneOf(ASKS)), node: orNull(text) }
@@ -6,18 +6,18 @@ export const RAN_ON = { host: oneOf(HOSTS), agent_id: orNull(text), name: orNull
 const CUT = { key: text, asked: text, got: text }
 
 /** What a caller wishes for one run: it chooses among the hosts that are open to it, and narrows the rest. Null: nothing. */
-export type RunWish = Sent<typeof WISH>
+export type ExecPreference = Sent<typeof WISH>
 /** Where a command runs. `agent_id`: of a node; null: this host. `name`: of this host, or of the contact; null: it has none. */
-export type RanOn = Sent<typeof RAN_ON>
+export type RanOnJson = Sent<typeof RAN_ON>
 /** A wish that was wider than what is configured, and what it got. */
-export type CutWish = Sent<typeof CUT>
+export type ClampedPreferenceJson = Sent<typeof CUT>
 
-export const runWish = record(WISH)
+export const execPreference = record(WISH)
 export const ranOn = record(RAN_ON)
-export const cutWish = record(CUT)
+export const clampedPreference = record(CUT)
 
 /** The wish of a caller who may leave any of it out; null: of all of it. */
-export const wishOf = (given: { readonly [K in keyof RunWish]?: RunWish[K] | undefined }): RunWish | null => {
+export const preferenceOf = (given: { readonly [K in keyof ExecPreference]?: ExecPreference[K] | undefined }): ExecPreference | null => {
   const { host = null, security = null, ask = null, node = null } = given
   return host === null && security === null && ask === null && node === null ? null : { host, security, ask, node }
 }
@@ -32,7 +32,7 @@ export interface ToolFacts {
 }
 
 /** What is known later of a run that was begun with a key, however it ended. */
-export interface RecalledFacts extends Pick<ToolFacts, 'call_sha256'> {
+export interface JournalledFacts extends Pick<ToolFacts, 'call_sha256'> {
   /** ISO 8601. */
   readonly started_at: string
   /** Null: on a target, which does not say. */

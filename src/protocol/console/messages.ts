@@ -1,7 +1,7 @@
 import { isVisible } from '../../base/visible-text.ts'
-import { type RanOn, type RunWish, wishOf } from '../api/exec-target.ts'
+import { type RanOnJson, type ExecPreference, preferenceOf } from '../api/exec-target.ts'
 import { commandSize } from '../api/rules.ts'
-import { ASKS, HOSTS, SECURITIES } from '../desk/question.ts'
+import { ASKS, HOSTS, SECURITIES } from '../desk/approval-request.ts'
 import { type Fields, isTable } from '../json-table.ts'
 import { MAX_COMMAND_JSON } from '../limits/daemon.ts'
 import { jsonText } from '../lines.ts'
@@ -55,7 +55,7 @@ export interface ConsoleRequest {
   /** Nothing of the host's environment. */
   readonly clear_env: boolean
   /** Absent: its client leaves where it runs, and who is asked, to the configuration. */
-  readonly wish?: RunWish
+  readonly wish?: ExecPreference
 }
 
 export type ConsoleMessage =
@@ -76,13 +76,13 @@ export interface ConsoleReply {
   /** For a human: what is behind `error`. */
   readonly message?: string
   /** Where it ran; absent: it did not, or the console does not choose among hosts. */
-  readonly ran_on?: RanOn
+  readonly ran_on?: RanOnJson
   /** Processes that the command left running and that were ended with it; absent: there were none. */
   readonly descendants_ended?: number
 }
 
 const REQUEST_FIELDS = ['whoami', 'dir', 'envs', 'exec', 'stdin', 'timeout', 'clear_env', 'host', 'security', 'ask']
-/** What a console has of `RunWish`: none of its commands, which have a terminal, goes to an agent of the mesh. */
+/** What a console has of `ExecPreference`: none of its commands, which have a terminal, goes to an agent of the mesh. */
 const WISHES = { host: HOSTS.filter((host) => host !== 'node'), security: SECURITIES, ask: ASKS }
 const ATTACH_FIELDS = ['action', 'ansi']
 
@@ -171,8 +171,8 @@ const readRequest = (value: Fields): ConsoleMessage => {
   if (problem !== null) return bad(problem)
   const seconds = Number(timeout ?? 0)
   const timeout_ms = seconds === 0 ? null : Math.max(1, Math.round(seconds * 1000))
-  const { host, security, ask } = value as Partial<RunWish>
-  const wish = wishOf({ host, security, ask })
+  const { host, security, ask } = value as Partial<ExecPreference>
+  const wish = preferenceOf({ host, security, ask })
   const request = { whoami, dir, envs, exec, stdin: stdin ?? null, timeout_ms, clear_env, ...(wish && { wish }) } as ConsoleRequest
   return { kind: 'request', request }
 }

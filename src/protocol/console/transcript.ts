@@ -1,6 +1,6 @@
 import { ranOn } from '../api/exec-target.ts'
 import { parseTable } from '../json-shape.ts'
-import { type Field, type Sent, count, flag, integer, isText, list, map, optional, problemOf, tested, text } from '../json-table.ts'
+import { type JsonField, type Sent, count, flag, integer, isText, list, map, optional, problemOf, tested, text } from '../json-table.ts'
 import { MAX_TRANSCRIPT_OUTPUT } from '../limits/tools.ts'
 
 /** Milliseconds since the command began, and how many bytes of the output (in UTF-8) came then. */
@@ -14,7 +14,7 @@ const SHAPE = { depth: 4, values: 100_000 }
 
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z$/
 
-const timing: Field<OutputTiming> = list(list(count, { min: 2, max: 2 }) as unknown as Field<OutputTiming[number]>)
+const timing: JsonField<OutputTiming> = list(list(count, { min: 2, max: 2 }) as unknown as JsonField<OutputTiming[number]>)
 const began = tested<string>((value) => isText(value) && TIME.test(value) && !Number.isNaN(Date.parse(value)), 'a time')
 
 /** One command of a supervised console, as a line of its transcript says it, in the order in which it is written. Fields that other programs do not write are optional. */

@@ -44,7 +44,7 @@ import {
   questionCheck,
   securityText,
   sha256Text,
-} from './question.ts'
+} from './approval-request.ts'
 
 /**
  * The prompt protocol (docs/approvals.md): lines of JSON over the desk's socket. The desk says `hello`; every line after it,
@@ -115,7 +115,7 @@ const PENDING_FIELDS = {
   /** What the desk takes as a decision about it. */
   decisions: listUpTo(oneOf(DECISIONS), DECISIONS.length, 1),
 }
-export type PendingQuestion = Sent<typeof PENDING_FIELDS>
+export type PendingApprovalRequest = Sent<typeof PENDING_FIELDS>
 
 /** What one asker asked beyond what a human can look through: denied, and counted. */
 const FLOOD_FIELDS = { asker: text, count: wholeUpTo(Number.MAX_SAFE_INTEGER, 1), last_at_ms: time }
@@ -161,7 +161,7 @@ const FROM_ENGINE = {
 } satisfies Readonly<Record<string, FieldTable>>
 
 /** To the desk, by a human: each has an id, which its result or error repeats. */
-const FROM_HUMAN = {
+const FROM_APPROVAL_CLIENT = {
   open: OPEN,
   subscribe: { type: oneOf(['subscribe']), id },
   /** It is told what these runs write, and no others, until it names others or none. */
@@ -214,7 +214,7 @@ const TO_ENGINE = {
 } satisfies Readonly<Record<string, FieldTable>>
 
 /** From the desk, to a human. `result`: the answer to the request with this id. The others come by themselves after `subscribe`. */
-const TO_HUMAN = {
+const TO_APPROVAL_CLIENT = {
   opened: OPENED,
   result: { type: oneOf(['result']), id, result: table },
   error: ERROR,
@@ -227,9 +227,11 @@ const TO_HUMAN = {
 type BodyOf<T extends Readonly<Record<string, FieldTable>>> = { [K in keyof T]: Sent<T[K]> }[keyof T]
 
 export type EngineBody = BodyOf<typeof FROM_ENGINE>
-export type HumanBody = BodyOf<typeof FROM_HUMAN>
+export type ApprovalClientBody = BodyOf<typeof FROM_APPROVAL_CLIENT>
+/** What a human decides about exactly the permit that was shown. */
+export type HumanDecision = Omit<Extract<ApprovalClientBody, { type: 'decide' }>, 'type' | 'id'>
 export type ToEngineBody = BodyOf<typeof TO_ENGINE>
-export type ToHumanBody = BodyOf<typeof TO_HUMAN>
+export type ToApprovalClientBody = BodyOf<typeof TO_APPROVAL_CLIENT>
 
 const read = <B>(bytes: Uint8Array, kinds: Readonly<Record<string, FieldTable>>): B | string => {
   const fields = parseTable(bytes, DESK_SHAPE)
@@ -243,9 +245,9 @@ const read = <B>(bytes: Uint8Array, kinds: Readonly<Record<string, FieldTable>>)
 
 /** Each answers the body, or says what is wrong with it. */
 export const readEngineBody = (bytes: Uint8Array): EngineBody | string => read(bytes, FROM_ENGINE)
-export const readHumanBody = (bytes: Uint8Array): HumanBody | string => read(bytes, FROM_HUMAN)
+export const readApprovalClientBody = (bytes: Uint8Array): ApprovalClientBody | string => read(bytes, FROM_APPROVAL_CLIENT)
 export const readToEngineBody = (bytes: Uint8Array): ToEngineBody | string => read(bytes, TO_ENGINE)
-export const readToHumanBody = (bytes: Uint8Array): ToHumanBody | string => read(bytes, TO_HUMAN)
+export const readToApprovalClientBody = (bytes: Uint8Array): ToApprovalClientBody | string => read(bytes, TO_APPROVAL_CLIENT)
 
 const HELLO_FIELDS = {
   type: oneOf(['hello']),
@@ -287,4 +289,4 @@ export const sealedText = (
 ): string => `x0x-desk-v1\n${role}\n${direction}\n${server_nonce}\n${nonce}\n${ts}\n${body_sha256}`
 
 /** What the key of humans is made of, by HMAC under the operator's key. */
-export const HUMAN_KEY_TEXT = 'x0x-desk-human-v1'
+export const APPROVAL_CLIENT_KEY_TEXT = 'x0x-desk-human-v1'

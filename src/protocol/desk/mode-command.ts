@@ -1,7 +1,7 @@
 import { isTable } from '../json-table.ts'
 import { MAX_SESSION_NAME } from '../limits/approvals.ts'
 import type { ModeOverride } from './messages.ts'
-import { ASKS, HOSTS, SECURITIES } from './question.ts'
+import { ASKS, HOSTS, SECURITIES } from './approval-request.ts'
 
 /** What a line changes of a session's override; a field that is absent stays as it is, and one that is null is as configured again. */
 export type ModeChange = Partial<ModeOverride>

@@ -1,4 +1,4 @@
-import { type Patience, Waiters } from '../../base/wait-queue.ts'
+import { type WaitLimits, Condition } from '../../base/wait-queue.ts'
 import { EVENT_COST, MAX_EVENT_SESSIONS, MAX_KEPT_CHARACTERS, MAX_KEPT_EVENTS, MAX_KEPT_IN_ALL } from '../limits/events.ts'
 import { type LifecycleEvent, type LifecycleFacts, lifecycleEvent } from './lifecycle.ts'
 
@@ -8,7 +8,7 @@ export interface Numbered {
   readonly n: number
 }
 
-export interface KeptEventsInit<E> {
+export interface EventHistoryInit<E> {
   /** Events, and their costs together, that are kept in each queue. */
   readonly max: number
   readonly maxCost: number
@@ -19,7 +19,7 @@ export interface KeptEventsInit<E> {
 }
 
 /** What a look gives: the events behind a number, oldest first. */
-export interface Look<E> {
+export interface EventPage<E> {
   readonly events: readonly E[]
   /** Behind the number some came that are not kept any more, the last of them with this one; null: none did. */
   readonly droppedThrough: number | null
@@ -27,14 +27,14 @@ export interface Look<E> {
 
 /** The newest events, as many as may be. */
 class Queue<E extends Numbered> {
-  readonly #init: KeptEventsInit<E>
+  readonly #init: EventHistoryInit<E>
   #events: E[] = []
   /** The events before it are gone; they are cut off now and then. */
   #first = 0
   #cost = 0
   #droppedThrough: number
 
-  constructor(init: KeptEventsInit<E>, droppedThrough: number) {
+  constructor(init: EventHistoryInit<E>, droppedThrough: number) {
     this.#init = init
     this.#droppedThrough = droppedThrough
   }
@@ -57,7 +57,7 @@ class Queue<E extends Numbered> {
     this.#first = 0
   }
 
-  look(since: number, limit: number): Look<E> {
+  readSince(since: number, limit: number): EventPage<E> {
     const begin = this.#behind(since)
     return {
       events: this.#events.slice(begin, begin + limit),
@@ -90,16 +90,16 @@ class Queue<E extends Numbered> {
  * Events in memory, the newest of all and the newest of each key, however many come. Who reads them keeps the number that he has
  * come to, and a reader who is slow, gone or never there costs nothing: what was dropped meanwhile is told to him as dropped.
  */
-export class KeptEvents<E extends Numbered> {
-  readonly #init: KeptEventsInit<E>
+export class EventHistory<E extends Numbered> {
+  readonly #init: EventHistoryInit<E>
   readonly #all: Queue<E>
   readonly #keys = new Map<string, Queue<E>>()
-  readonly #waiters = new Waiters()
+  readonly #waiters = new Condition()
   #last = 0
   /** The newest event of a key that was forgotten. */
   #forgottenThrough = 0
 
-  constructor(init: KeptEventsInit<E>) {
+  constructor(init: EventHistoryInit<E>) {
     this.#init = init
     this.#all = new Queue(init, 0)
   }
@@ -115,20 +115,20 @@ export class KeptEvents<E extends Numbered> {
     const event = make(this.#last)
     this.#all.push(event)
     if (key !== null) this.#push(key, event)
-    this.#waiters.wake()
+    this.#waiters.notifyAll()
     return event
   }
 
   /** Of a key, or of all where it is null. */
-  look(key: string | null, since: number, limit: number): Look<E> {
+  readSince(key: string | null, since: number, limit: number): EventPage<E> {
     const queue = key === null ? this.#all : this.#keys.get(key)
-    if (queue !== undefined) return queue.look(since, limit)
+    if (queue !== undefined) return queue.readSince(since, limit)
     return { events: [], droppedThrough: this.#forgottenThrough > since ? this.#forgottenThrough : null }
   }
 
   /** Resolves when another event has come, or as patience has it. */
-  async wait(patience: Patience): Promise<void> {
-    await this.#waiters.wait(patience)
+  async wait(patience: WaitLimits): Promise<void> {
+    await this.#waiters.waitAtMost(patience)
   }
 
   #push(key: string, event: E): void {
@@ -166,7 +166,7 @@ export class LifecycleLog {
   /** Of this log alone: numbers of another mean nothing here. */
   readonly id: string
   readonly #now: () => number
-  readonly #kept = new KeptEvents<LifecycleEvent>({
+  readonly #kept = new EventHistory<LifecycleEvent>({
     max: MAX_KEPT_EVENTS,
     maxCost: MAX_KEPT_CHARACTERS,
     maxKeys: MAX_EVENT_SESSIONS,
@@ -190,12 +190,12 @@ export class LifecycleLog {
   }
 
   /** Of a session, or of all where it is null. */
-  look(session: string | null, since: number, limit: number): Look<LifecycleEvent> {
-    return this.#kept.look(session, since, limit)
+  readSince(session: string | null, since: number, limit: number): EventPage<LifecycleEvent> {
+    return this.#kept.readSince(session, since, limit)
   }
 
   /** Resolves when another event has come, or as patience has it. */
-  async wait(patience: Patience): Promise<void> {
+  async wait(patience: WaitLimits): Promise<void> {
     await this.#kept.wait(patience)
   }
 }

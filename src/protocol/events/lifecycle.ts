@@ -14,7 +14,7 @@ import {
   textUpTo,
 } from '../json-table.ts'
 import { MAX_EVENT_TAIL } from '../limits/events.ts'
-import { LOCAL_DOORS } from '../reasons.ts'
+import { LOCAL_INTERFACES } from '../reasons.ts'
 
 /**
  * What is told of a run to whoever asked for it: that it began, that it waits for a human, how it ended, or that it was
@@ -26,7 +26,7 @@ export const LIFECYCLE_TYPES = ['exec.started', 'exec.waiting', 'exec.finished',
 export const WATCHED_TYPES = [...LIFECYCLE_TYPES, 'exec.output'] as const
 
 /** `rest`: asked over the API of a daemon; `mesh`: asked by an agent of the mesh, here. */
-export const LIFECYCLE_DOORS = ['rest', 'mesh', ...LOCAL_DOORS] as const
+export const LIFECYCLE_INTERFACES = ['rest', 'mesh', ...LOCAL_INTERFACES] as const
 
 /** Where a run is that is neither on another machine nor in a sandbox. */
 export const HERE = 'gateway'
@@ -59,7 +59,7 @@ export const LIFECYCLE_FIELDS = {
   /** Who asked: a label of a local caller, or the id of an agent. */
   owner: label,
   session: orNull(label),
-  door: oneOf(LIFECYCLE_DOORS),
+  door: oneOf(LIFECYCLE_INTERFACES),
   run_id: name,
   /** Where: the id or name of an agent as it was asked for, `gateway` (this host) or `sandbox`. */
   node: name,

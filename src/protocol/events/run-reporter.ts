@@ -44,13 +44,13 @@ export class OutputTail {
 type End = Pick<LifecycleEvent, 'code' | 'signal' | 'duration_ms' | 'incomplete'>
 
 /** One run from its beginning to its end, told as events to whoever asked for it. It holds nothing up, and its last event comes once. */
-export class RunStory {
-  readonly #tell: (facts: LifecycleFacts) => void
+export class RunReporter {
+  readonly #emit: (facts: LifecycleFacts) => void
   readonly #of: Pick<LifecycleFacts, 'owner' | 'session' | 'door' | 'run_id' | 'node'>
   readonly #tail = new OutputTail()
   #waited = false
   #began = false
-  #over = false
+  #ended = false
   /** It has written since it was last asked what. */
   #wrote = false
 
@@ -58,22 +58,22 @@ export class RunStory {
     components: { readonly tell: (facts: LifecycleFacts) => void },
     init: Pick<LifecycleFacts, 'owner' | 'session' | 'door' | 'run_id' | 'node'>,
   ) {
-    this.#tell = components.tell
+    this.#emit = components.tell
     this.#of = { ...init, owner: lifecycleLabel(init.owner), node: lifecycleName(init.node) }
   }
 
   get over(): boolean {
-    return this.#over
+    return this.#ended
   }
 
   started(): void {
     this.#began = true
-    this.#tell({ type: 'exec.started', ...this.#of })
+    this.#emit({ type: 'exec.started', ...this.#of })
   }
 
   /** Told once, however many must agree. */
   waits(expires_in_ms: number): void {
-    if (!this.#waited) this.#tell({ type: 'exec.waiting', ...this.#of, expires_in_ms })
+    if (!this.#waited) this.#emit({ type: 'exec.waiting', ...this.#of, expires_in_ms })
     this.#waited = true
   }
 
@@ -89,12 +89,12 @@ export class RunStory {
 
   /** That it runs, where it does. */
   get running(): LifecycleFacts | null {
-    return this.#began && !this.#over ? { type: 'exec.started', ...this.#of } : null
+    return this.#began && !this.#ended ? { type: 'exec.started', ...this.#of } : null
   }
 
   /** What it has written, while it goes on. Null: nothing since this was last asked, unless `again`. */
   soFar(again: boolean): LifecycleFacts | null {
-    if (!this.#began || this.#over || !(this.#wrote || again)) return null
+    if (!this.#began || this.#ended || !(this.#wrote || again)) return null
     this.#wrote = false
     const { text: tail, truncated: tail_truncated } = this.#tail.take()
     return { type: 'exec.output', ...this.#of, tail, tail_truncated }
@@ -118,7 +118,7 @@ export class RunStory {
   }
 
   #last(make: () => LifecycleFacts): void {
-    if (!this.#over) this.#tell(make())
-    this.#over = true
+    if (!this.#ended) this.#emit(make())
+    this.#ended = true
   }
 }

@@ -33,7 +33,7 @@ export const MAX_DESK_EVENTS_UNREAD = MAX_DESK_UNREAD / 4
 /** One answer of the desk to a human: lists are cut so that they fit. */
 export const MAX_DESK_REPLY = 2 * 1024 * 1024
 /** Requests of one window whose results are on their way. */
-export const MAX_HUMAN_REQUESTS = 32
+export const MAX_APPROVAL_CLIENT_REQUESTS = 32
 /** Who a client says it is: a label in the journal and in a list. */
 export const MAX_DESK_NAME = 64
 

@@ -52,7 +52,7 @@ export const MAX_GROUP_WORDS = 10_000
 /** Hosts of one call: each may be a line of an answer that a model reads. More are for `x0x exec`, which keeps a ledger. */
 export const MAX_FLEET_HOSTS = 256
 /** Words that name them, and … */
-export const MAX_FLEET_WORDS = 256
+export const MAX_HOST_TERMS = 256
 /** … all of them together in a request line, where each byte may take three: a daemon reads 16 KiB of a head. */
 export const MAX_FLEET_WORD_BYTES = 4_096
 /** Hosts of all such calls of one server that are asked at once: each has a session and a connection to the daemon. */

@@ -13,7 +13,7 @@ const KIB = 1024
 const MIB = 1024 * KIB
 
 /** All strangers of one host: some dozens of daemons behind one address. A microsecond to a millisecond each, a few hundredths of a core together. */
-const STRANGER_RATES = {
+const UNLISTED_RATES = {
   /** A request may bring stdin. */
   bytes: { burst: 32 * MIB, perSecond: 2 * MIB },
   frames: { burst: 16_000, perSecond: 2_000 },
@@ -31,8 +31,8 @@ const STRANGER_RATES = {
 } as const satisfies Readonly<Record<string, Rate>>
 
 /** What is counted of a peer. `messages` are those of gossip, `connections` those that it begins. */
-export type Metered = keyof typeof STRANGER_RATES
-export const METERED = Object.keys(STRANGER_RATES) as Metered[]
+export type Metered = keyof typeof UNLISTED_RATES
+export const METERED = Object.keys(UNLISTED_RATES) as Metered[]
 
 /** What one machine may do that contacts of level `unknown`, the ACL or the bootstrap list name: a bootstrap peer relays for many. */
 const NAMED_RATES: Readonly<Record<Metered, Rate>> = {
@@ -62,12 +62,12 @@ const ACCEPTED_RATES: Readonly<Record<Metered, Rate>> = {
 }
 
 /** In this time each budget of a stranger is whole again; that of streams takes longest. */
-export const LONGEST_REFILL_MS = (1_000 * STRANGER_RATES.streams.burst) / STRANGER_RATES.streams.perSecond
+export const LONGEST_REFILL_MS = (1_000 * UNLISTED_RATES.streams.burst) / UNLISTED_RATES.streams.perSecond
 
 /** By what contacts, ACL and bootstrap list say of a machine. */
-export type Standing = 'stranger' | 'named' | 'accepted'
-export const RATES: Readonly<Record<Standing, Readonly<Record<Metered, Rate>>>> = {
-  stranger: STRANGER_RATES,
+export type PeerClass = 'stranger' | 'named' | 'accepted'
+export const RATES: Readonly<Record<PeerClass, Readonly<Record<Metered, Rate>>>> = {
+  stranger: UNLISTED_RATES,
   named: NAMED_RATES,
   accepted: ACCEPTED_RATES,
 }
@@ -80,7 +80,7 @@ export const MAX_UNPROVEN_CONNECTIONS = 256
 
 /** Machines of one agent that are connected at once: a person's computers and some CI runners. Beyond this its oldest machine makes room. */
 export const MAX_MACHINES_PER_AGENT = 16
-/** Connections of all machines of one agent: `MAX_CONNECTIONS_PER_STRANGER` for each. Beyond this its oldest connection makes room. */
+/** Connections of all machines of one agent: `MAX_CONNECTIONS_PER_UNLISTED` for each. Beyond this its oldest connection makes room. */
 export const MAX_CONNECTIONS_PER_AGENT = 64
 
 /** What a daemon with `relay = true` carries for its contacts, and how a daemon uses the relays of others. docs/reach.md names each. */
@@ -113,7 +113,7 @@ export const MAX_OWN_RELAYS = 2
 /** Addresses of each that it tells others: of the four at most that lead to it, the first two. */
 export const ADDRESSES_PER_RELAY = 2
 /** Strangers that one relay may bring us at once: it carries for its own contacts, of whom few are strangers to us. */
-export const MAX_STRANGERS_PER_RELAY = 8
+export const MAX_UNLISTED_PER_RELAY = 8
 /** How long a relayed connection is kept beside a direct one on which everything new begins, once nothing runs on it. */
 export const RELAYED_IDLE_MS = 5_000
 /** Of a machine that has direct addresses as well, relayed ones are dialled this much later: a machine that is near answers sooner. */

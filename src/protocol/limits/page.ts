@@ -31,7 +31,7 @@ export const PAGE_SILENCE_MS = 15_000
 /** Requests of a session: a person clicks, and the page asks for what runs every two seconds. */
 export const PAGE_REQUESTS = { burst: 120, perSecond: 20 } as const
 /** Requests of whoever has no session, but for what signing in needs; wrong codes among them. */
-export const PAGE_STRANGERS = { burst: 60, perSecond: 5 } as const
+export const PAGE_UNLISTED = { burst: 60, perSecond: 5 } as const
 /** Lines of our log about requests that were refused. */
 export const PAGE_NOTES = { burst: 20, perSecond: 0.2 } as const
 /** Events that a page is told of when it comes. */

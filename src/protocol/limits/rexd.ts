@@ -19,7 +19,7 @@ export const MAX_VARIABLE_TEXT = 128 * 1024
  * holds those of a walk alone, at most 130.
  */
 export const MAX_FILE_PLACES = 32
-export const FILE_CALL_PLACES = 4
+export const FILE_CALL_SLOTS = 4
 export const FILE_LOOK_PLACES = 1
 /** Entries or matches that one answer holds: with paths of a usual length they fit MAX_LISTED_BYTES. */
 export const MAX_LISTED = 10_000

@@ -178,8 +178,8 @@ export const LINK_ID_BYTES = 8
 /** Revocations that one side may send over one link, in all its lists together. */
 export const MAX_REVOCATIONS_PER_LINK = 64
 /** Requests answered to all peers together that are not accepted, since each may make as many links as it likes. */
-export const STRANGERS_REQUEST_BURST = 128
-export const STRANGERS_REQUESTS_PER_SECOND = 8
+export const ALL_UNLISTED_REQUEST_BURST = 128
+export const ALL_UNLISTED_REQUESTS_PER_SECOND = 8
 
 /** Denials answered to one accepted agent on one machine: more than any mistaken script needs to be told; each costs a signature and a line of the journal. */
 export const DENIAL_BURST = 512
@@ -209,7 +209,7 @@ export const MAX_KEPT_AGENTS = 256
 /** Connections in all: one per host of a large fleet; libp2p's default is 300. */
 export const MAX_CONNECTIONS = 2_000
 /** Connections of machines that neither the contacts nor the ACL name: they leave the rest to those that are named. */
-export const MAX_STRANGER_CONNECTIONS = 512
+export const MAX_UNLISTED_CONNECTIONS = 512
 /** Machines dialled at once, the others wait: eight handshakes keep two cores busy, four hundred made a requester unresponsive. */
 export const MAX_PARALLEL_DIALS = 16
 /** Of these, dials for which nobody waits: the others are left to who does. */

@@ -1,4 +1,4 @@
-import { ASKS, HOSTS, SECURITIES } from '../desk/question.ts'
+import { ASKS, HOSTS, SECURITIES } from '../desk/approval-request.ts'
 import {
   ENCODING,
   type Received,

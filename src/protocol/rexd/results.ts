@@ -1,4 +1,4 @@
-import { HOSTS } from '../desk/question.ts'
+import { HOSTS } from '../desk/approval-request.ts'
 import { ENCODING, type Sent, any, count, flag, integer, list, oneOf, optional, orNull, record, text, textOf } from '../json-table.ts'
 import type { CapabilityName, LimitName } from './fields.ts'
 import type { Method } from './methods.ts'

@@ -31,7 +31,7 @@ export const approvalRequest = record('approval-request', {
   /** What a human is shown: a question of the prompt protocol, as JSON. */
   question: text(MAX_APPROVAL_QUESTION),
 })
-export type ApprovalRequest = ValueOf<typeof approvalRequest>
+export type SignedApprovalRequest = ValueOf<typeof approvalRequest>
 
 /** The word of another agent on one request, for one target, until one moment: evidence that stands without the link. */
 export const approvalStatement = record('approval-statement', {

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { ConsoleConnection, type ConsoleService } from '../../../src/doors/console/connection.ts'
-import type { Attached } from '../../../src/doors/console/host.ts'
+import type { ConsoleSubscriber } from '../../../src/doors/console/host.ts'
 import {
   CONSOLE_LINE_MS,
   CONSOLE_REST_MS,
@@ -23,7 +23,7 @@ const REQUEST = { whoami: 'Codex', dir: '/', envs: {}, exec: ['true'] }
 /** Runs nothing: a test says when a command is over. */
 class FakeService implements ConsoleService {
   readonly asked: { request: ConsoleRequest; gone: AbortSignal; reply: (reply: ConsoleReply) => void }[] = []
-  readonly attached = new Set<Attached>()
+  readonly attached = new Set<ConsoleSubscriber>()
 
   async run(request: ConsoleRequest, gone: AbortSignal): Promise<ConsoleReply> {
     return new Promise((resolve) => {
@@ -34,7 +34,7 @@ class FakeService implements ConsoleService {
 
   isFull = false
 
-  attach(one: Attached): (() => void) | null {
+  attach(one: ConsoleSubscriber): (() => void) | null {
     if (this.isFull) return null
     this.attached.add(one)
     return () => this.attached.delete(one)
@@ -236,7 +236,7 @@ test('who is attached is told until it leaves, and who does not read is hung up'
   sleeps.socket.pause()
   const entry = { whoami: 'C', dir: '/', envs: {}, exec: ['x'], exit: 0, output: 'x'.repeat(1_000_000), time: '2026-01-01T00:00:00Z' }
   for (let told = 0; sockets.size === 2 && told < 100; told++) {
-    for (const one of service.attached) one.tell(entry)
+    for (const one of service.attached) one.emit(entry)
     assert.equal((await reads.next())?.['event'], 'transcript')
   }
   await until(() => service.attached.size === 1)

@@ -5,7 +5,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { AppError } from '../../../src/base/errors.ts'
 import { ConsoleHost, type Transcript } from '../../../src/doors/console/host.ts'
 import { silentScreen } from '../../../src/doors/console/screen/silent-screen.ts'
-import type { LocalExecutor, LocalOutcome, LocalRun, LocalRunSink, RunStart } from '../../../src/executor-api/local.ts'
+import type { LocalExecutor, LocalOutcome, LocalRunHandle, LocalRunSink, LocalRunRequest } from '../../../src/executor-api/local.ts'
 import {
   MAX_CONSOLE_ATTACHED,
   MAX_CONSOLE_RUNS,
@@ -42,7 +42,7 @@ const OUTCOME: LocalOutcome = {
 
 /** Starts nothing: a test says what a command writes and how it ends. */
 class FakeExecutor {
-  readonly runs: { start: RunStart; sink: LocalRunSink; signals: string[]; end: (outcome?: Partial<LocalOutcome>) => void }[] = []
+  readonly runs: { start: LocalRunRequest; sink: LocalRunSink; signals: string[]; end: (outcome?: Partial<LocalOutcome>) => void }[] = []
   readonly open_sessions = new Set<string>()
   opened = 0
   fails: AppError | null = null
@@ -61,13 +61,13 @@ class FakeExecutor {
     return 0
   }
 
-  async start(start: RunStart, sink: LocalRunSink): Promise<LocalRun> {
+  async start(start: LocalRunRequest, sink: LocalRunSink): Promise<LocalRunHandle> {
     if (this.fails !== null) throw this.fails
     const { promise: ended, resolve } = Promise.withResolvers<LocalOutcome>()
     const signals: string[] = []
     const signal = (name: string): boolean => signals.push(name) > 0
     this.runs.push({ start, sink, signals, end: (outcome = {}) => resolve({ ...OUTCOME, ...outcome }) })
-    return { begun: this.begins, ended, signal, input: () => 0 } as unknown as LocalRun
+    return { begun: this.begins, ended, signal, input: () => 0 } as unknown as LocalRunHandle
   }
 }
 
@@ -187,7 +187,7 @@ test('a program that begins after the grace of its abort has a grace of its own,
 test('who is attached is told names of variables and no values, and output as it was written where that is asked for', async () => {
   const { host, started } = start()
   const told: [string, unknown][] = []
-  for (const ansi of [false, true]) host.attach({ ansi, tell: ({ output, envs }) => told.push([output, envs]) })
+  for (const ansi of [false, true]) host.attach({ ansi, emit: ({ output, envs }) => told.push([output, envs]) })
   const reply = host.run({ ...request('C'), envs: { TOKEN: 'secret' } }, NEVER)
   const one = await started(1)
   await one.sink.event({ type: 'stdout', data: Buffer.from('\u001b[31mred\u001b[m\r\n') })
@@ -202,7 +202,7 @@ test('who is attached is told names of variables and no values, and output as it
 
 test('no more are attached than may be, and who leaves makes place', () => {
   const { host } = start()
-  const one = { ansi: false, tell: () => undefined }
+  const one = { ansi: false, emit: () => undefined }
   const detach = Array.from({ length: MAX_CONSOLE_ATTACHED }, () => host.attach({ ...one }))
   assert.ok(detach.every((leave) => leave !== null))
   assert.equal(host.attach({ ...one }), null)

@@ -5,7 +5,7 @@ import fc from 'fast-check'
 
 import { systemClock } from '../../../src/base/clock.ts'
 import { TerminalFilter } from '../../../src/base/terminal-text.ts'
-import { colouredEntry } from '../../../src/doors/console/coloured-entry.ts'
+import { colouredEntry } from '../../../src/doors/console/render-entry.ts'
 import { OrderedScreen } from '../../../src/doors/console/screen/console-screen.ts'
 import type { ShownRun } from '../../../src/doors/console/screen.ts'
 import { OutputFilter } from '../../../src/doors/console/screen/run-view.ts'
@@ -42,7 +42,7 @@ const show = async (outputs: readonly (readonly Uint8Array[])[], size: { columns
     look: { colour: !plain, drawn: !plain },
   })
   for (const [at, pieces] of outputs.entries()) {
-    screen.begin(run(at + 1, [`job${at + 1}`]))
+    screen.start(run(at + 1, [`job${at + 1}`]))
     for (const piece of pieces) screen.output(at + 1, piece)
     screen.end(at + 1, { exit: 3, error: null, duration_ms: 1_500 })
   }

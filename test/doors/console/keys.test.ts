@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { Keys } from '../../../src/doors/console/screen/keys.ts'
+import { ConsoleKeys } from '../../../src/doors/console/screen/keys.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
 test('a question is asked for 5 s: what is pressed later means what it means alone', async () => {
   const clock = new ManualClock()
   const done: string[] = []
   let asked: readonly string[] = []
-  const keys = new Keys({
+  const keys = new ConsoleKeys({
     clock,
     controls: {
       abort: (n) => done.push(`abort ${n}`),
@@ -20,7 +20,7 @@ test('a question is asked for 5 s: what is pressed later means what it means alo
     targets: () => ({ current: { n: 7, whoami: 'codex', argv: ['make'] }, running: 1, agents: ['codex'] }),
     ask: (rows) => (asked = rows),
     help: () => {},
-    note: () => {},
+    record: () => {},
     repaint: () => {},
   })
   for (const [key, answer] of [

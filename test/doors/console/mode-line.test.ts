@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 
 import { errorText } from '../../../src/base/errors.ts'
-import { Keys } from '../../../src/doors/console/screen/keys.ts'
+import { ConsoleKeys } from '../../../src/doors/console/screen/keys.ts'
 import { setModes } from '../../../src/clients/session-modes.ts'
 import { deskPlace } from '../../support/desk-place.ts'
 import { soon } from '../../support/local-engine.ts'
@@ -24,13 +24,13 @@ const keyboard = (change?: (whoami: string, line: string) => Promise<string>) =>
     stop: () => undefined,
     ...(change && { setModes: change }),
   }
-  const keys = new Keys({
+  const keys = new ConsoleKeys({
     clock,
     controls,
     targets: () => ({ current: { n: 1, whoami: 'Codex', argv: ['sleep'] }, running: 1, agents }),
     ask: (asked) => void rows.push([...asked]),
     help: () => undefined,
-    note: (text) => void notes.push(text),
+    record: (text) => void notes.push(text),
     repaint: () => undefined,
   })
   return { keys, clock, notes, rows, aborted, agents, type: (text: string) => [...text].forEach((one) => keys.press(one)) }

@@ -63,9 +63,9 @@ const open = (t: TestContext, init: { columns?: number; rows?: number; plain?: b
 
 test('commands are shown whole in the order in which they came, whichever ends first', async (t) => {
   const { terminal, screen, write } = open(t)
-  screen.begin(run(1, 'codex', 'slow'))
-  screen.begin(run(2, 'gemini', 'fast', 'a b'))
-  screen.begin(run(3, 'gemini', 'other'))
+  screen.start(run(1, 'codex', 'slow'))
+  screen.start(run(2, 'gemini', 'fast', 'a b'))
+  screen.start(run(3, 'gemini', 'other'))
   write(2, 'of the fast one\r\n')
   write(1, 'first of the slow one\r\n')
   write(3, 'of the other')
@@ -92,7 +92,7 @@ test('commands are shown whole in the order in which they came, whichever ends f
 
 test('a progress bar is drawn anew in its place, and stands there once in the end', async (t) => {
   const { terminal, screen, write } = open(t)
-  screen.begin(run(1, 'codex', 'build'))
+  screen.start(run(1, 'codex', 'build'))
   write(1, 'begin\r\n\u001b[32m10 %\u001b[m')
   await terminal.shows('│ 10 %')
   write(1, '\r\u001b[K20 %')
@@ -106,7 +106,7 @@ test('a progress bar is drawn anew in its place, and stands there once in the en
 
 test('where nothing is drawn anew, lines come as they are done; one that changes afterwards comes again, marked', async (t) => {
   const { terminal, screen, write } = open(t, { plain: true })
-  screen.begin(run(1, 'codex', 'build'))
+  screen.start(run(1, 'codex', 'build'))
   write(1, 'one\r\ntwo\r\n10 %\r20 %')
   await terminal.shows('| two')
   assert.ok(!terminal.lines().some((line) => line.includes('20 %')))
@@ -118,7 +118,7 @@ test('where nothing is drawn anew, lines come as they are done; one that changes
 
 test('a terminal that takes nothing holds nobody up, and what it cannot show in time is counted', async (t) => {
   const { terminal, screen } = open(t)
-  screen.begin(run(1, 'codex', 'yes'))
+  screen.start(run(1, 'codex', 'yes'))
   terminal.hold()
   const line = Buffer.from(`${'y'.repeat(78)}\r\n`)
   const block = Buffer.concat(Array.from({ length: 800 }, () => line))
@@ -144,11 +144,11 @@ test('a terminal that takes nothing holds nobody up, and what it cannot show in 
 
 test('commands that wait keep their beginning and their end, and all together no more than so much', async (t) => {
   const { terminal, screen, write } = open(t)
-  screen.begin(run(1, 'codex', 'wait'))
+  screen.start(run(1, 'codex', 'wait'))
   const block = Buffer.alloc(100_000, 'x')
   const before = await collect()
   for (let n = 2; n < 50; n++) {
-    screen.begin(run(n, 'gemini', `job${n}`))
+    screen.start(run(n, 'gemini', `job${n}`))
     write(n, `begin ${n}\r\n`)
     for (let at = 0; at < 6; at++) screen.output(n, block)
     write(n, `\r\nend ${n}\r\n`)
@@ -165,7 +165,7 @@ test('x aborts the command that was named in the question, and no other', async 
   const { terminal, screen, asked } = open(t)
   screen.press('x')
   await terminal.shows('nothing runs here that could be aborted')
-  screen.begin(run(1, 'codex', 'make', 'all'))
+  screen.start(run(1, 'codex', 'make', 'all'))
   screen.press('x')
   await terminal.shows('x again aborts codex: make all')
   assert.deepEqual(asked, [])
@@ -177,7 +177,7 @@ test('x aborts the command that was named in the question, and no other', async 
   screen.press('n')
   screen.press('x')
   screen.end(1, WELL)
-  screen.begin(run(2, 'codex', 'make', 'other'))
+  screen.start(run(2, 'codex', 'make', 'other'))
   await terminal.shows('make other')
   screen.press('x')
   assert.deepEqual(asked, ['abort 1', 'abort 1'])
@@ -186,7 +186,7 @@ test('x aborts the command that was named in the question, and no other', async 
 test('p pauses an agent and lets it go on; the status says who is paused', async (t) => {
   const { terminal, screen, asked } = open(t)
   for (const [at, name] of ['gemini', 'codex', 'gemini'].entries()) {
-    screen.begin(run(at + 1, name, 'id'))
+    screen.start(run(at + 1, name, 'id'))
     screen.end(at + 1, WELL)
   }
   screen.press('p')
@@ -207,7 +207,7 @@ test('p pauses an agent and lets it go on; the status says who is paused', async
 
 test('^C ends the host; where commands run it asks, and the second is heard', async (t) => {
   const { terminal, screen, asked } = open(t)
-  screen.begin(run(1, 'codex', 'make'))
+  screen.start(run(1, 'codex', 'make'))
   screen.press('\u0003')
   await terminal.shows('1 command runs: ^C again ends the host and aborts it')
   assert.deepEqual(asked, [])
@@ -230,7 +230,7 @@ test('? shows the keys above the status, and hides them', async (t) => {
 test('where nothing is drawn anew, each ? writes the keys once, and no other key does', async (t) => {
   const { terminal, screen } = open(t, { plain: true })
   for (const key of ['?', 'y', '?', 'n']) screen.press(key)
-  screen.note('the end')
+  screen.record('the end')
   await terminal.shows('[… the end]')
   assert.equal(terminal.lines().filter((line) => line.includes('abort the command that is shown')).length, 2)
 })
@@ -238,8 +238,8 @@ test('where nothing is drawn anew, each ? writes the keys once, and no other key
 test('the status and everything else fits windows of any size, and a new size is drawn anew', async (t) => {
   for (const columns of [80, 40, 20, 12]) {
     const { terminal, screen, write } = open(t, { columns, rows: 10 })
-    screen.begin(run(1, 'Claude Code', 'cargo', 'test', '--workspace', '漢字'))
-    screen.begin(run(2, 'codex', 'ls'))
+    screen.start(run(1, 'Claude Code', 'cargo', 'test', '--workspace', '漢字'))
+    screen.start(run(2, 'codex', 'ls'))
     write(1, '漢字'.repeat(30))
     await terminal.shows(/^ Claude /)
     terminal.resize(columns === 80 ? 50 : 80, 12)
@@ -253,10 +253,10 @@ test('the status and everything else fits windows of any size, and a new size is
 
 test('what is printed while the size of the window changes, or it is drawn anew, stands there once', async (t) => {
   const { terminal, screen } = open(t, { rows: 10 })
-  screen.note('before')
+  screen.record('before')
   await terminal.shows('[… before]')
   const notes = Array.from({ length: 450 }, (_none, at) => `${at} ${'x'.repeat(200)}`)
-  for (const note of notes) screen.note(note)
+  for (const note of notes) screen.record(note)
   // Printed by now, and not drawn.
   for (let turn = 0; turn < 10; turn++) await Promise.resolve()
   terminal.resize(300, 10)
@@ -271,7 +271,7 @@ test('what is printed while the size of the window changes, or it is drawn anew,
 test('the time that a command takes goes on while nothing else happens', async (t) => {
   const clock = new ManualClock()
   const { terminal, screen } = open(t, { clock })
-  screen.begin(run(1, 'codex', 'make'))
+  screen.start(run(1, 'codex', 'make'))
   for (const seconds of [0, 1, 2]) {
     await clock.advance(40)
     await terminal.shows(` codex: make · ${seconds} s · ? help`)
@@ -285,7 +285,7 @@ test('the time that a command takes goes on while nothing else happens', async (
 
 test('of lines of ours no more wait than can be kept, and the others are counted', async (t) => {
   const { terminal, screen } = open(t)
-  for (let n = 0; n < 700; n++) screen.note(`note ${n}`)
+  for (let n = 0; n < 700; n++) screen.record(`note ${n}`)
   await terminal.shows('[… 200 lines are left out here: the screen could not keep up]')
   await terminal.shows('[… note 499]')
   assert.ok(!terminal.lines().some((line) => line.includes('note 500')))
@@ -295,7 +295,7 @@ test('a terminal that takes nothing does not keep the screen from being closed',
   const clock = new ManualClock()
   const { terminal, screen } = open(t, { clock })
   terminal.hold()
-  screen.begin(run(1, 'codex', 'make'))
+  screen.start(run(1, 'codex', 'make'))
   await clock.advance(40)
   const closing = screen.close()
   for (let at = 0; at < 10; at++) await clock.advance(500)
@@ -305,7 +305,7 @@ test('a terminal that takes nothing does not keep the screen from being closed',
 
 test('the terminal is given back as it was', async (t) => {
   const { terminal, screen } = open(t)
-  screen.begin(run(1, 'codex', 'make'))
+  screen.start(run(1, 'codex', 'make'))
   screen.output(1, Buffer.from('\u001b[31mred'))
   await terminal.shows('│ red')
   // A character of another width than ours makes no row go on in the first column.
@@ -322,13 +322,13 @@ test('the terminal is given back as it was', async (t) => {
 
 test('behind a command that never ends no more wait than can be kept, nor more of their words than can be shown', async (t) => {
   const { terminal, screen, write } = open(t)
-  screen.begin(run(1, 'codex', 'forever'))
+  screen.start(run(1, 'codex', 'forever'))
   const beginning = Buffer.alloc(256 * 1024, 'y')
   const before = await collect()
   const heap = process.memoryUsage().heapUsed
   for (let n = 2; n <= 602; n++) {
     const long = Buffer.alloc(n > 102 ? 1 : 512 * 1024, 'a').toString('latin1')
-    screen.begin(run(n, 'gemini', 'echo', String(n), long))
+    screen.start(run(n, 'gemini', 'echo', String(n), long))
     if (n < 65) screen.output(n, beginning)
     write(n, `output ${n}\r\n`)
     screen.end(n, WELL)
@@ -338,7 +338,7 @@ test('behind a command that never ends no more wait than can be kept, nor more o
   assert.ok(buffers < 16 * 1024 * 1024, `${buffers} bytes in buffers`)
   assert.ok(grown < 16 * 1024 * 1024, `${grown} bytes in the heap`)
   // What was kept of those that are left out is free for others.
-  screen.begin(run(603, 'gemini', 'true'))
+  screen.start(run(603, 'gemini', 'true'))
   screen.output(603, Buffer.alloc(400_000, 'x'))
   write(603, '\r\nend of 603')
   screen.end(1, WELL)
@@ -353,13 +353,13 @@ test('behind a command that never ends no more wait than can be kept, nor more o
 
 test('an agent that is paused can go on, however many names came after it', async (t) => {
   const { terminal, screen, asked } = open(t)
-  screen.begin(run(1, 'codex', 'true'))
+  screen.start(run(1, 'codex', 'true'))
   screen.end(1, WELL)
   screen.press('p')
   await terminal.shows('1 pause codex')
   screen.press('1')
   for (let n = 2; n <= 100; n++) {
-    screen.begin(run(n, `name ${n}`, 'true'))
+    screen.start(run(n, `name ${n}`, 'true'))
     screen.end(n, WELL)
   }
   screen.press('p')

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { contrast, luminance, paletteColour } from '../../../src/doors/console/screen/cells.ts'
-import { HeldBytes, HeldOutput } from '../../../src/doors/console/screen/pending-output.ts'
+import { SharedByteBudget, PendingOutput } from '../../../src/doors/console/screen/pending-output.ts'
 import { AGENT_COLOURS, inColourOf, lookOf } from '../../../src/doors/console/screen/cells.ts'
 import { OutputLines } from '../../../src/doors/console/screen/run-view.ts'
 import { RunTerminal } from '../../../src/doors/console/screen/run-terminal.ts'
@@ -15,8 +15,8 @@ test('property: what is held comes out in its order, and what does not is counte
   const step = fc.oneof(fc.nat({ max: 200_000 }), fc.constant('take' as const))
   fc.assert(
     fc.property(fc.array(step, { maxLength: 40 }), fc.integer({ min: 0, max: 1_000_000 }), (steps, max) => {
-      const shared = new HeldBytes({ max })
-      const held = new HeldOutput(shared)
+      const shared = new SharedByteBudget({ max })
+      const held = new PendingOutput(shared)
       let written = 0
       let read = 0
       const take = (): boolean => {

@@ -7,14 +7,14 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { isVisible } from '../../../src/base/visible-text.ts'
 import { MAX_RULE_TOOLS } from '../../../src/doors/tools/target-rules.ts'
 import { RuleTools } from '../../../src/doors/mcp/rule-tools.ts'
-import type { Tool } from '../../../src/doors/mcp/tool.ts'
+import type { McpTool } from '../../../src/doors/mcp/tool.ts'
 import { MAX_DESCRIPTION_BYTES } from '../../../src/protocol/limits/wire.ts'
 import type { ExecRule } from '../../../src/protocol/wire/exec.ts'
 
 const CAPS = { timeout_ms: 90_000, max_stdout_bytes: 1, max_stderr_bytes: 2, max_stdin_bytes: 3, detach: null }
 
 /** The tools of a target that tells these. */
-const toolsOf = async (...rules: readonly Partial<ExecRule>[]): Promise<readonly Tool[]> => (await sourceOf(...rules)).tools
+const toolsOf = async (...rules: readonly Partial<ExecRule>[]): Promise<readonly McpTool[]> => (await sourceOf(...rules)).tools
 
 const sourceOf = async (...rules: readonly Partial<ExecRule>[]): Promise<RuleTools> => {
   const answer = { ok: true, request_id: '', agent_id: '', machine_id: '', denial_reason: null, left_out: 0 }

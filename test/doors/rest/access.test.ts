@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { startDoor, TOKEN } from '../../support/rest-door.ts'
+import { startDoor, TOKEN } from '../../support/rest-server.ts'
 
 test('every route but /health wants the token', async (t) => {
   const door = await startDoor(t)

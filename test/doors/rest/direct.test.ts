@@ -6,7 +6,7 @@ import { AppError } from '../../../src/base/errors.ts'
 import type { DirectEvent } from '../../../src/links/messages.ts'
 import { EventFeed } from '../../../src/links/messages.ts'
 import { MAX_DIRECT_PAYLOAD } from '../../../src/protocol/limits/wire.ts'
-import { MACHINE, OTHER_AGENT, readAnswer, response, startDoor } from '../../support/rest-door.ts'
+import { MACHINE, OTHER_AGENT, readAnswer, response, startDoor } from '../../support/rest-server.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
 const message = (payload_b64: string): DirectEvent => ({

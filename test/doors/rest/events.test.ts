@@ -6,7 +6,7 @@ import { events as eventsAnswer, eventsItem } from '../../../src/doors/rest/sche
 import { MAX_KEPT_EVENTS } from '../../../src/protocol/limits/events.ts'
 import type { LifecycleLog } from '../../../src/protocol/events/event-log.ts'
 import { newLifecycleLog } from '../../support/lifecycle.ts'
-import { OTHER_AGENT, response, startDoor, type TestDoor } from '../../support/rest-door.ts'
+import { OTHER_AGENT, response, startDoor, type TestDoor } from '../../support/rest-server.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
 const SSE = { accept: 'text/event-stream' }

@@ -12,9 +12,9 @@ import { MAX_AGGREGATED_OUTPUT, MAX_STDIN_SPOOL } from '../../../src/protocol/li
 import { toHex } from '../../../src/protocol/ids.ts'
 import { MAX_PROVEN_REQUEST } from '../../../src/protocol/limits/daemon.ts'
 import { RAW_RUN_TYPE } from '../../../src/protocol/api/run-events.ts'
-import { runOutcome } from '../../support/exit-event.ts'
+import { runOutcome } from '../../support/journal-exit.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
-import { MACHINE, OTHER_AGENT, readAnswer, response, restComponents, startDoor, TOKEN } from '../../support/rest-door.ts'
+import { MACHINE, OTHER_AGENT, readAnswer, response, restComponents, startDoor, TOKEN } from '../../support/rest-server.ts'
 import { SSE_HEARTBEAT_MS } from '../../../src/doors/rest/event-stream.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'

@@ -12,10 +12,10 @@ import { DEFAULT_FANOUT_PARALLEL, FANOUT_READER_MS, MAX_FANOUT_HOSTS } from '../
 import { fanoutEventsOf, NO_FACTS, type FanoutLedgerJson } from '../../../src/protocol/api/fanout.ts'
 import { NO_LABELS } from '../../../src/protocol/hosts/contact-index.ts'
 import { MAX_AGGREGATED_OUTPUT, MAX_ARGV_BYTES } from '../../../src/protocol/limits/wire.ts'
-import { runOutcome } from '../../support/exit-event.ts'
+import { runOutcome } from '../../support/journal-exit.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { until } from '../../support/processes.ts'
-import { OTHER_AGENT, response, startDoor, TOKEN } from '../../support/rest-door.ts'
+import { OTHER_AGENT, response, startDoor, TOKEN } from '../../support/rest-server.ts'
 import { settle } from '../../support/scripted-peer.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'

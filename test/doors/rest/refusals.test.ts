@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import { AppError } from '../../../src/base/errors.ts'
 import type { HttpRefusal } from '../../../src/doors/http.ts'
-import { restComponents, startDoor, TOKEN } from '../../support/rest-door.ts'
+import { restComponents, startDoor, TOKEN } from '../../support/rest-server.ts'
 
 test('who is refused at the gate, or because there are too many, is told of: once, without query or token, in short plain text', async (t) => {
   const told: HttpRefusal[] = []

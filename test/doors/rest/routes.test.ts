@@ -5,7 +5,7 @@ import { AppError } from '../../../src/base/errors.ts'
 import { OPERATOR_PROOF_HEADER } from '../../../src/identity/operator-proof.ts'
 import { ROUTES } from '../../../src/doors/rest/routes.ts'
 import { RAW_RUN_TYPE } from '../../../src/protocol/api/run-events.ts'
-import { AGENT, MACHINE, OTHER_AGENT, restComponents, startDoor } from '../../support/rest-door.ts'
+import { AGENT, MACHINE, OTHER_AGENT, restComponents, startDoor } from '../../support/rest-server.ts'
 
 test('the list of routes is the table itself', async (t) => {
   const door = await startDoor(t)

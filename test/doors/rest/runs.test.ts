@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { test, type TestContext } from 'node:test'
 
 import { AppError, ERROR_TABLE } from '../../../src/base/errors.ts'
-import { GatheredOutput } from '../../../src/doors/rest/detached-routes.ts'
+import { BufferedAttachOutput } from '../../../src/doors/rest/detached-routes.ts'
 import type { RestDetached } from '../../../src/doors/rest/components.ts'
 import {
   attachedEvent,
@@ -14,18 +14,18 @@ import {
   waitedRuns,
 } from '../../../src/doors/rest/detached-schemas.ts'
 import { runResult } from '../../../src/doors/rest/schemas.ts'
-import type { HeardOf } from '../../../src/exec/detached-runs.ts'
-import type { DetachedEvent, DetachedInfo, DetachedSpec } from '../../../src/exec/detached/detached-types.ts'
-import type { AskedRun, ShownRun } from '../../../src/protocol/api/detached-run.ts'
+import type { DetachedRunStatus } from '../../../src/exec/detached-runs.ts'
+import type { DetachedRunEvent, DetachedInfo, DetachedSpec } from '../../../src/exec/detached/detached-types.ts'
+import type { DetachedRequest, DetachedRunView } from '../../../src/protocol/api/detached-run.ts'
 import { MAX_WAITED_RUNS } from '../../../src/protocol/limits/detached.ts'
 import { RAW_RUN_TYPE } from '../../../src/protocol/api/run-events.ts'
-import { runOutcome } from '../../support/exit-event.ts'
-import { MACHINE, OTHER_AGENT, response, restComponents, startDoor, type TestDoor } from '../../support/rest-door.ts'
+import { runOutcome } from '../../support/journal-exit.ts'
+import { MACHINE, OTHER_AGENT, response, restComponents, startDoor, type TestDoor } from '../../support/rest-server.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
 const OTHER_ID = '01890a5d-ac96-774b-bcce-b302099a8058'
 
-const run = (over: Partial<AskedRun> = {}): AskedRun => ({
+const run = (over: Partial<DetachedRequest> = {}): DetachedRequest => ({
   request_id: ID,
   agent_id: OTHER_AGENT,
   machine_id: MACHINE,
@@ -68,7 +68,13 @@ const OUTCOME = runOutcome({
   stderr_bytes_total: 2,
 })
 
-const heard = (over: Partial<HeardOf> = {}): HeardOf => ({ run: run(), host: info(), problem: null, outcome: null, ...over })
+const heard = (over: Partial<DetachedRunStatus> = {}): DetachedRunStatus => ({
+  run: run(),
+  host: info(),
+  problem: null,
+  outcome: null,
+  ...over,
+})
 
 const door = async (t: TestContext, detached: Partial<RestDetached>): Promise<TestDoor> =>
   startDoor(t, { detached: { ...restComponents().detached, ...detached } })
@@ -207,7 +213,7 @@ test('one run is looked at by its id, and only by one', async (t) => {
   assert.equal((await call('GET', `/runs/${ID}`, { token: null })).status, 401)
 })
 
-const events: readonly DetachedEvent[] = [
+const events: readonly DetachedRunEvent[] = [
   { type: 'run_state', from: 2, info: info() },
   { type: 'started', request_id: ID, agent_id: OTHER_AGENT, machine_id: MACHINE, pid: 7 },
   { type: 'stdout', request_id: ID, offset: 2, data: Buffer.from('out') },
@@ -320,7 +326,7 @@ test('who hangs up detaches, and nothing else', async (t) => {
 })
 
 test('one JSON answer holds so much, and says where to go on', () => {
-  const gathered = new GatheredOutput({ from: 10, max: 4 })
+  const gathered = new BufferedAttachOutput({ from: 10, max: 4 })
   gathered.event({ type: 'stdout', request_id: ID, offset: 10, data: Buffer.from('abc') })
   assert.equal(gathered.full.aborted, false)
   gathered.event({ type: 'stderr', request_id: ID, offset: 13, data: Buffer.from('defg') })
@@ -387,7 +393,7 @@ test('a wait that ends with an error waits for no other run any more', async (t)
 
 test('one that is forgotten while several are waited for ends for itself, as it was last known', async (t) => {
   const forgotten = new Set<string>()
-  const ends = Promise.withResolvers<HeardOf>()
+  const ends = Promise.withResolvers<DetachedRunStatus>()
   const { call } = await door(t, {
     get: async (request_id) => {
       if (forgotten.has(request_id)) throw new AppError('unknown_run')
@@ -404,7 +410,7 @@ test('one that is forgotten while several are waited for ends for itself, as it 
   assert.equal(status, 200)
   waitedRuns.parse(json)
   assert.deepEqual(
-    json.runs.map(({ request_id, over, state, problem }: ShownRun & { over: boolean }) => [request_id, over, state, problem?.error]),
+    json.runs.map(({ request_id, over, state, problem }: DetachedRunView & { over: boolean }) => [request_id, over, state, problem?.error]),
     [
       [ID, true, 'ended', undefined],
       [OTHER_ID, false, 'running', 'unknown_run'],

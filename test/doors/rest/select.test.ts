@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { AppError } from '../../../src/base/errors.ts'
-import { AGENT, OTHER_AGENT, restComponents, startDoor } from '../../support/rest-door.ts'
+import { AGENT, OTHER_AGENT, restComponents, startDoor } from '../../support/rest-server.ts'
 
 test('whom words mean is answered in their order, with names folded', async (t) => {
   const asked: unknown[] = []

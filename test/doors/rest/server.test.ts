@@ -7,15 +7,15 @@ import { dirname, join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { createLogger } from '../../../src/base/log.ts'
-import { RestDoor } from '../../../src/doors/rest/server.ts'
-import { AGENT, MACHINE, restComponents, startDoor, TOKEN } from '../../support/rest-door.ts'
+import { RestServer } from '../../../src/doors/rest/server.ts'
+import { AGENT, MACHINE, restComponents, startDoor, TOKEN } from '../../support/rest-server.ts'
 
 const doorAt = async (
   t: TestContext,
   init: { socket?: { path: string }; host?: string; port?: number; token?: string } = {},
-): Promise<RestDoor> => {
+): Promise<RestServer> => {
   const directory = await mkdtemp(join(tmpdir(), 'x0x-door-'))
-  const door = new RestDoor(restComponents(), {
+  const door = new RestServer(restComponents(), {
     port: 0,
     socket: { path: join(directory, 'api.sock') },
     token: TOKEN,

@@ -5,9 +5,9 @@ import { test, type TestContext } from 'node:test'
 import { systemClock } from '../../../src/base/clock.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { loadRexdConfig } from '../../../src/config/rexd-config.ts'
-import { CallPlaces } from '../../../src/doors/rpc/call-slots.ts'
+import { CallSlots } from '../../../src/doors/rpc/call-slots.ts'
 import { Methods } from '../../../src/doors/rpc/methods.ts'
-import { Sessions } from '../../../src/doors/rpc/sessions.ts'
+import { RpcSessions } from '../../../src/doors/rpc/sessions.ts'
 import { CAPABILITY_NAMES } from '../../../src/protocol/rexd/fields.ts'
 import { startLocalExecutor } from '../../../src/supervision/local-executor.ts'
 import { deskPlace } from '../../support/desk-place.ts'
@@ -24,10 +24,10 @@ const callerOf = async (t: TestContext) => {
   const rexd = await startLocalExecutor(config, { X0X_DATA_DIR: desk.paths.dir }, silentLogger)
   place.ending.push(async () => assert.deepEqual(await rexd.stop(), []))
   const { executor } = rexd
-  const sessions = new Sessions({ executor, clock: systemClock })
+  const sessions = new RpcSessions({ executor, clock: systemClock })
   const components = { executor, clock: systemClock, sessions, metrics: null, send: null }
   const methods = new Methods(components, { door: 'http', available: CAPABILITY_NAMES, resumes: false })
-  const places = new CallPlaces()
+  const places = new CallSlots()
   const call = async (
     method: 'session.open' | 'session.info' | 'session.close' | 'exec.start' | 'exec.wait' | 'exec.kill',
     params: object,

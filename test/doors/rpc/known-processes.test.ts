@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { KnownProcesses, MAX_ENDED_PROCESSES, MAX_ENDED_ARGV } from '../../../src/doors/rpc/sessions.ts'
+import { SessionProcesses, MAX_ENDED_PROCESSES, MAX_ENDED_ARGV } from '../../../src/doors/rpc/sessions.ts'
 import type { RpcProcess } from '../../../src/doors/rpc/process.ts'
 
 const processes = (sizes: readonly number[], over = true): RpcProcess[] =>
   sizes.map((argvSize, at) => ({ id: `${over ? 'ended' : 'running'}${at}`, over, argvSize }) as unknown as RpcProcess)
 
 const afterAll = (added: readonly RpcProcess[]): string[] => {
-  const known = new KnownProcesses()
+  const known = new SessionProcesses()
   for (const process of added) known.add(process)
   return known.all.map(({ id }) => id)
 }

@@ -5,7 +5,7 @@ import { test } from 'node:test'
 
 import { systemClock } from '../../../src/base/clock.ts'
 import { silentLogger } from '../../../src/base/log.ts'
-import { Sessions } from '../../../src/doors/rpc/sessions.ts'
+import { RpcSessions } from '../../../src/doors/rpc/sessions.ts'
 import { serveLines } from '../../../src/doors/rpc/stdio.ts'
 import { WebSockets } from '../../../src/doors/rpc/websockets.ts'
 import { CountedWrites } from '../../support/counted-writes.ts'
@@ -38,7 +38,7 @@ test('lines that are said in one turn go out in one write', async () => {
 })
 
 test('so do messages of a WebSocket', async () => {
-  const sockets = new WebSockets({ ...components, sessions: new Sessions(components), metrics: null }, { available: [] })
+  const sockets = new WebSockets({ ...components, sessions: new RpcSessions(components), metrics: null }, { available: [] })
   const connection = new Counted()
   const headers = { upgrade: 'websocket', 'sec-websocket-version': '13', 'sec-websocket-key': 'A'.repeat(22) + '==' }
   sockets.accept({ method: 'GET', headers } as unknown as IncomingMessage, connection, Buffer.alloc(0))

@@ -7,7 +7,7 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { isAppError } from '../../../src/base/errors.ts'
 import { Methods } from '../../../src/doors/rpc/methods.ts'
 import { RpcConnection } from '../../../src/doors/rpc/connection.ts'
-import { Sessions } from '../../../src/doors/rpc/sessions.ts'
+import { RpcSessions } from '../../../src/doors/rpc/sessions.ts'
 import { isAlive, until } from '../../support/processes.ts'
 import { connect, post, type SocketCaller } from '../../support/rexd-callers.ts'
 import { gone, pidIn, refusalsOf } from '../../support/rexd-server.ts'
@@ -105,7 +105,7 @@ test('a session that cannot be come back to ends with its connection', TIMEOUT, 
 test('a session that was opened for a caller who has left meanwhile is not there for ever', { timeout: 10_000 }, async (t) => {
   const host = await startRpcHost(t, { limits: 'max_concurrent_sessions = 2' })
   const { executor, clock } = host
-  const sessions = new Sessions({ executor, clock })
+  const sessions = new RpcSessions({ executor, clock })
   for (const resumable of [false, true, false, true]) {
     const send = (): undefined => undefined
     const connection = new RpcConnection(
@@ -142,7 +142,7 @@ test('what outlives its session is found again, also where that was closed befor
     await late.promise
     return run
   }
-  const sessions = new Sessions({ executor: host.executor, clock })
+  const sessions = new RpcSessions({ executor: host.executor, clock })
   const answers: { id: number; result: Record<string, never> }[] = []
   const connection = new RpcConnection(
     {
@@ -256,7 +256,7 @@ test('who waits for more events says with it what it has, and so lets go on who 
 
 test('a return to a session that waited for its place until its caller had left takes nothing', TIMEOUT, async (t) => {
   const { executor, clock } = await startRpcHost(t)
-  const sessions = new Sessions({ executor, clock })
+  const sessions = new RpcSessions({ executor, clock })
   const caller = (): Methods =>
     new Methods(
       { executor, clock, sessions, metrics: null, send: () => undefined },

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 
 import { RpcProcess, type WaitInit } from '../../../src/doors/rpc/process.ts'
-import type { LocalRun } from '../../../src/executor-api/local.ts'
+import type { LocalRunHandle } from '../../../src/executor-api/local.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
 const UNREAD_MS = 1_000
@@ -18,8 +18,8 @@ const running = () => {
     { emit, clock },
     { call: 1, sessionId: 's', argv: ['true'], failOnLimit: false, terminal: false, detached: false },
   )
-  const run: Pick<LocalRun, 'requestId' | 'ended' | 'over'> = { requestId: 'r', ended: new Promise(() => undefined), over: false }
-  void process.attach(run as LocalRun)
+  const run: Pick<LocalRunHandle, 'requestId' | 'ended' | 'over'> = { requestId: 'r', ended: new Promise(() => undefined), over: false }
+  void process.attach(run as LocalRunHandle)
   process.release()
   const say = async (): Promise<void> => {
     void process.event({ type: 'stdout', data: Buffer.from('x') })

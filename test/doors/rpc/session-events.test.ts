@@ -4,24 +4,24 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import fc from 'fast-check'
 
 import { systemClock } from '../../../src/base/clock.ts'
-import { SessionEvents, MAX_EVENT_LOG_BYTES, MAX_EVENTS_ANSWERED } from '../../../src/doors/rpc/session-events.ts'
+import { RpcSessionEvents, MAX_EVENT_LOG_BYTES, MAX_EVENTS_ANSWERED } from '../../../src/doors/rpc/session-events.ts'
 import { EventReader, Reading, settled, type Heard } from '../../support/event-reader.ts'
 
 const SEED = 20_261_121
 const KIB = 1024
 
-const kept = (): SessionEvents => new SessionEvents({ sessionId: 's_1', kept: true })
+const kept = (): RpcSessionEvents => new RpcSessionEvents({ sessionId: 's_1', kept: true })
 const cursorsOf = (events: readonly Heard[]): number[] => events.map(({ params }) => Number(params['cursor']))
 const oneTo = (last: number, first = 1): number[] => Array.from({ length: last - first + 1 }, (_, index) => first + index)
 /** Each a little more than a sixteenth of what is kept. */
 const BIG = 'x'.repeat(MAX_EVENT_LOG_BYTES / 16)
 /** Attached, and everything that was there is on its way. */
-const attach = async (events: SessionEvents, reader: EventReader, cursor: number): Promise<void> => {
+const attach = async (events: RpcSessionEvents, reader: EventReader, cursor: number): Promise<void> => {
   events.attach(reader.send, cursor)
   await nextTurn()
 }
 /** Each settles when its writer may go on. */
-const emitBig = (events: SessionEvents, count: number): Promise<void>[] =>
+const emitBig = (events: RpcSessionEvents, count: number): Promise<void>[] =>
   Array.from({ length: count }, async () => events.emit('e', { data: BIG }))
 
 const step = fc.oneof(
@@ -270,7 +270,7 @@ test('a question for events waits until there is one, or until nobody waits any 
 })
 
 test('where nothing is kept events go out without a cursor, hold who writes while their reader is behind, and are gone without one', async () => {
-  const events = new SessionEvents({ sessionId: 's_1', kept: false })
+  const events = new RpcSessionEvents({ sessionId: 's_1', kept: false })
   assert.equal(events.emit('e', {}), undefined)
   const reader = new EventReader(1)
   await attach(events, reader, 0)

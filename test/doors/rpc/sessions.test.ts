@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { RpcSession } from '../../../src/doors/rpc/sessions.ts'
-import { Sessions } from '../../../src/doors/rpc/sessions.ts'
+import { RpcSessions } from '../../../src/doors/rpc/sessions.ts'
 import { DEFAULT_LOCAL_LIMITS } from '../../../src/policy/local/policy.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
@@ -20,13 +20,13 @@ const sessionOf = (id: string, kept = true): RpcSession =>
   })
 
 /** Sessions whose executor remembers which of them it was told to close. */
-const sessionsAt = (clock: ManualClock): { sessions: Sessions; closed: string[] } => {
+const sessionsAt = (clock: ManualClock): { sessions: RpcSessions; closed: string[] } => {
   const closed: string[] = []
   const close = async (session: string): Promise<number> => {
     closed.push(session)
     return 0
   }
-  return { sessions: new Sessions({ executor: { close }, clock }), closed }
+  return { sessions: new RpcSessions({ executor: { close }, clock }), closed }
 }
 
 const nothing = (): void => undefined

@@ -2,17 +2,17 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 
-import { Turnstile } from '../../../src/base/semaphore.ts'
+import { Semaphore } from '../../../src/base/semaphore.ts'
 import { RuleTools } from '../../../src/doors/mcp/rule-tools.ts'
 import type { ToolContext } from '../../../src/doors/mcp/tool.ts'
 import type { RulesJson } from '../../../src/protocol/api/rules.ts'
 import type { ToolResult } from '../../../src/doors/tools/tool-result.ts'
 import { Replay } from '../../../src/doors/tools/replay.ts'
-import { LineRecorder } from '../../../src/doors/tools/run-recorder.ts'
+import { LineRecorder } from '../../../src/doors/tools/tool-run-recorder.ts'
 import type { ToolRequest } from '../../../src/doors/tools/tool-request.ts'
 import { ToolRuns, type ToolRunsComponents } from '../../../src/doors/tools/tool-runs.ts'
 import type { ToolRun } from '../../../src/doors/tools/tool-run.ts'
-import type { LocalRun, LocalRunSink, RunStart } from '../../../src/executor-api/local.ts'
+import type { LocalRunHandle, LocalRunSink, LocalRunRequest } from '../../../src/executor-api/local.ts'
 import { parseRecordLine } from '../../../src/protocol/tool-record.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
@@ -20,11 +20,11 @@ const STREAM = 64 * 1024
 const VIEW = { stdout: 1_024, stderr: 1_024 }
 const OUTCOME = { code: 0, signal: null, duration_ms: 1, stdout_bytes_total: STREAM, stderr_bytes_total: STREAM, truncated: false }
 
-const start = async ({ argv }: RunStart, sink: LocalRunSink, ends: Promise<void>): Promise<LocalRun> => {
+const start = async ({ argv }: LocalRunRequest, sink: LocalRunSink, ends: Promise<void>): Promise<LocalRunHandle> => {
   for (const type of ['stdout', 'stderr'] as const) void sink.event({ type, data: Buffer.alloc(STREAM, 'x') })
   const outcome = { ...OUTCOME, denial_reason: null, detail: null, lost: null }
   const ended = argv.includes('long') ? ends.then(() => outcome) : Promise.resolve(outcome)
-  return { startedAt: '2026-05-21T09:42:18.000Z', cwd: '/srv', caps: { timeout_ms: 1_000 }, ended } as LocalRun
+  return { startedAt: '2026-05-21T09:42:18.000Z', cwd: '/srv', caps: { timeout_ms: 1_000 }, ended } as LocalRunHandle
 }
 
 const requestOf = (args: readonly string[] = []): ToolRequest => {
@@ -38,16 +38,16 @@ const server = () => {
   const clock = new ManualClock()
   const recorder = new LineRecorder({ clock, write: (line) => void lines.push(line) }, { whoami: 'a test' })
   const sessions = {
-    use: async (_target: unknown, work: (session: unknown) => unknown) => work({ id: 's', turns: new Turnstile({ limit: 1 }) }),
+    use: async (_target: unknown, work: (session: unknown) => unknown) => work({ id: 's', turns: new Semaphore({ limit: 1 }) }),
   }
   const components = {
-    executor: { start: async (call: RunStart, sink: LocalRunSink) => start(call, sink, ends.promise), recall: async () => null },
+    executor: { start: async (call: LocalRunRequest, sink: LocalRunSink) => start(call, sink, ends.promise), recall: async () => null },
     sessions,
     clock,
   } as unknown as ToolRunsComponents
   const runs = new ToolRuns(components, { caller: 'a test', ready: async () => undefined, recorder })
   const run = async (key: string, args?: readonly string[]): Promise<ToolRun> => {
-    const begun = runs.begin(requestOf(args), key)
+    const begun = runs.start(requestOf(args), key)
     await begun.ended
     // What the server does when it has ended.
     await setImmediate()
@@ -110,7 +110,7 @@ test('a call of a rule that is answered late has all that its command wrote', as
 
 test('a run that went on for long is known when it has ended, however many ended before', async () => {
   const { runs, run, ends } = server()
-  const long = runs.begin(requestOf(['long']), null)
+  const long = runs.start(requestOf(['long']), null)
   for (let at = 0; at < 100; at++) await run(`key ${at}`)
   ends.resolve()
   await long.ended

@@ -6,13 +6,13 @@ import { test, type TestContext } from 'node:test'
 import * as fc from 'fast-check'
 
 import { AppError, isAppError } from '../../../src/base/errors.ts'
-import { RecordDigest } from '../../../src/doors/tools/run-recorder.ts'
+import { RecordDigest } from '../../../src/doors/tools/tool-run-recorder.ts'
 import { Replay, type Difference } from '../../../src/doors/tools/replay.ts'
-import { LineRecorder } from '../../../src/doors/tools/run-recorder.ts'
+import { LineRecorder } from '../../../src/doors/tools/tool-run-recorder.ts'
 import type { ToolRequest } from '../../../src/doors/tools/tool-request.ts'
 import { ToolRun } from '../../../src/doors/tools/tool-run.ts'
 import { MAX_ENDED, MAX_UNDER_WAY } from '../../../src/doors/tools/tool-runs.ts'
-import type { LocalOutcome, LocalRun } from '../../../src/executor-api/local.ts'
+import type { LocalOutcome, LocalRunHandle } from '../../../src/executor-api/local.ts'
 import { MAX_KEYS } from '../../../src/protocol/limits/tools.ts'
 import { MAX_RECORD_LINE, parseRecordLine, type RecordLine } from '../../../src/protocol/tool-record.ts'
 import { runCli } from '../../support/fake-daemon.ts'
@@ -77,7 +77,7 @@ const recordOf = async ({
   } else {
     let end = (_outcome: LocalOutcome | null): void => undefined
     const ended = new Promise<LocalOutcome | null>((resolve) => (end = resolve))
-    const local = { startedAt: '2026-05-21T09:42:18.000Z', cwd: '/srv', caps: { timeout_ms: 1_000 }, ended } as LocalRun
+    const local = { startedAt: '2026-05-21T09:42:18.000Z', cwd: '/srv', caps: { timeout_ms: 1_000 }, ended } as LocalRunHandle
     const followed = run.follow(local)
     for (const [type, data] of output) run.event({ type, data: Buffer.from(data) })
     if (clamped) run.event({ type: 'warning', kind: 'timeout_clamped' })

@@ -6,14 +6,14 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { AppError } from '../../../src/base/errors.ts'
 import { shown } from '../../../src/base/visible-text.ts'
 import { ExecutorSessions } from '../../../src/doors/executor-sessions.ts'
-import type { FleetRequest } from '../../../src/doors/tools/tool-fleet.ts'
+import type { ToolFleetRequest } from '../../../src/doors/tools/tool-fleet.ts'
 import { ToolFleets } from '../../../src/doors/tools/tool-fleet.ts'
 import { ToolRuns } from '../../../src/doors/tools/tool-runs.ts'
 import type { TargetRequest, TargetRunner } from '../../../src/executor/local/target-runner.ts'
 import { MAX_FLEETS_ENDED, MAX_FLEETS_GOING, MAX_FLEET_DETAIL, MAX_FLEET_HOSTS } from '../../../src/protocol/limits/fleet.ts'
 import { CAPABILITY_NAMES } from '../../../src/protocol/rexd/fields.ts'
 import type { RunPart } from '../../../src/protocol/api/run-events.ts'
-import { exitEvent as exit } from '../../support/exit-event.ts'
+import { exitEvent as exit } from '../../support/journal-exit.ts'
 import { LocalHost } from '../../support/local-engine.ts'
 import { until } from '../../support/processes.ts'
 
@@ -24,7 +24,7 @@ const KEY = { key: null, places: 8 }
 /** How the run of a target ended, whole and well but for what a test says. */
 const output = (text: string): RunPart => ({ type: 'stdout', data: Buffer.from(text) })
 
-const request = (more: Partial<FleetRequest> = {}): FleetRequest => ({
+const request = (more: Partial<ToolFleetRequest> = {}): ToolFleetRequest => ({
   command: {
     operation: 'exec_fleet',
     command: 'id',
@@ -76,7 +76,7 @@ test('many hosts are asked within the sessions that there are, and one run stand
     yield output(target === 'n7' ? 'other\n' : 'same\n')
     yield exit({ stdout_bytes_total: target === 'n7' ? 6 : 5 })
   })
-  const fleet = fleets.begin(request(), many(60), KEY)
+  const fleet = fleets.start(request(), many(60), KEY)
   await fleet.ended
   const { ran, failed, going, answers, not_run } = fleet.result()
   assert.deepEqual([ran, failed, going, not_run], [60, 0, 0, []])
@@ -99,7 +99,7 @@ test('a host whose output a cap of its target cut has failed', async (t) => {
     yield output('same\n')
     yield exit(target === 'n2' ? { stdout_bytes_total: 6, truncated: true, warnings: ['stdout_cap_hit'] } : { stdout_bytes_total: 5 })
   })
-  const fleet = fleets.begin(request(), many(2), KEY)
+  const fleet = fleets.start(request(), many(2), KEY)
   await fleet.ended
   const { ran, failed, answers } = fleet.result()
   assert.deepEqual([ran, failed], [2, 1])
@@ -119,7 +119,7 @@ test('commands for many hosts that go on at once share the sessions that there a
     await first.promise
     yield exit()
   })
-  const all = ['a', 'b', 'c'].map((name) => fleets.begin(request(), hostsOf(...Array.from({ length: 20 }, (_, at) => `${name}${at}`)), KEY))
+  const all = ['a', 'b', 'c'].map((name) => fleets.start(request(), hostsOf(...Array.from({ length: 20 }, (_, at) => `${name}${at}`)), KEY))
   await Promise.all(all.map(async ({ ended }) => ended))
   assert.deepEqual(
     all.map((fleet) => fleet.result().ran),
@@ -142,7 +142,7 @@ test('each host ends by what is known of it', async (t) => {
     if (target === 'mistaken') yield { type: 'error', request_id: null, error: 'internal', message: 'a mistake' }
     yield exit()
   })
-  const fleet = fleets.begin(
+  const fleet = fleets.start(
     request(),
     hostsOf('away', 'never', 'lost', 'denies', 'broken', 'short', 'fails', 'silent', 'inside', 'mistaken', 'well'),
     KEY,
@@ -177,7 +177,7 @@ test('answers of equally many hosts come in the order in which their hosts were 
     yield output(target)
     yield exit({ stdout_bytes_total: target.length })
   })
-  const fleet = fleets.begin(request(), hostsOf('slow', 'quick', 'a'), KEY)
+  const fleet = fleets.start(request(), hostsOf('slow', 'quick', 'a'), KEY)
   await until(() => fleet.result().ran === 2)
   last.resolve()
   await fleet.ended
@@ -193,7 +193,7 @@ test('output of which not all is kept equals no other', async (t) => {
     yield output(piece)
     yield exit({ stdout_bytes_total: piece.length })
   })
-  const fleet = fleets.begin(request(), hostsOf('a', 'b'), KEY)
+  const fleet = fleets.start(request(), hostsOf('a', 'b'), KEY)
   await fleet.ended
   assert.deepEqual(
     fleet.result().answers.map(({ count }) => count),
@@ -207,26 +207,26 @@ test('more hosts, or more commands for many hosts, than may be are refused, and 
     await new Promise<void>((resolve) => gates.push(resolve))
     yield exit()
   })
-  assert.throws(() => fleets.begin(request(), many(MAX_FLEET_HOSTS + 1), KEY), { code: 'bad_request' })
-  const going = Array.from({ length: MAX_FLEETS_GOING }, () => fleets.begin(request(), hostsOf('a'), KEY))
-  assert.throws(() => fleets.begin(request(), hostsOf('a'), KEY), { code: 'rate_limited' })
+  assert.throws(() => fleets.start(request(), many(MAX_FLEET_HOSTS + 1), KEY), { code: 'bad_request' })
+  const going = Array.from({ length: MAX_FLEETS_GOING }, () => fleets.start(request(), hostsOf('a'), KEY))
+  assert.throws(() => fleets.start(request(), hostsOf('a'), KEY), { code: 'rate_limited' })
   fleets.close()
   const open = setInterval(() => gates.splice(0).forEach((gate) => gate()), 10)
   t.after(() => clearInterval(open))
   await Promise.all(going.map(({ ended }) => ended))
-  assert.throws(() => fleets.begin(request(), hostsOf('a'), KEY), { code: 'shutting_down' })
+  assert.throws(() => fleets.start(request(), hostsOf('a'), KEY), { code: 'shutting_down' })
 })
 
 test('of those that have ended the latest are known, and their keys', async (t) => {
   const { fleets } = await fleetsOn(t, async function* () {
     yield exit()
   })
-  const first = fleets.begin(request(), hostsOf('a'), { key: 'first', places: 1 })
+  const first = fleets.start(request(), hostsOf('a'), { key: 'first', places: 1 })
   await first.ended
   assert.equal(fleets.withKey('first', request()), first)
   assert.throws(() => fleets.withKey('first', request({ words: ['other'] })), { code: 'conflict' })
-  for (let at = 0; at <= MAX_FLEETS_ENDED; at++) await fleets.begin(request(), hostsOf('a'), KEY).ended
-  fleets.begin(request(), hostsOf('a'), KEY)
+  for (let at = 0; at <= MAX_FLEETS_ENDED; at++) await fleets.start(request(), hostsOf('a'), KEY).ended
+  fleets.start(request(), hostsOf('a'), KEY)
   assert.throws(() => fleets.get(first.id), { code: 'unknown_run' })
   assert.equal(fleets.withKey('first', request()), null)
 })

@@ -37,14 +37,14 @@ const runsOn = async (t: TestContext, options: LocalHostOptions = {}): Promise<{
 
 test('of what has ended the latest runs are known, and a key stands for one whose text is gone', async (t) => {
   const { runs } = await runsOn(t)
-  const first = runs.begin(requestOf('echo', ['42']), 'a key')
+  const first = runs.start(requestOf('echo', ['42']), 'a key')
   await first.ended
   assert.equal(first.result(VIEW).stdout, '42\n')
-  for (let at = 0; at < MAX_ENDED; at++) await runs.begin(requestOf('no-such-program-x0x'), null).ended
-  await runs.begin(requestOf('true'), null).ended
+  for (let at = 0; at < MAX_ENDED; at++) await runs.start(requestOf('no-such-program-x0x'), null).ended
+  await runs.start(requestOf('true'), null).ended
   assert.throws(() => runs.get(first.id), { code: 'unknown_run' })
   assert.ok(runs.all.length <= MAX_ENDED + 1)
-  const again = runs.begin(requestOf('echo', ['42']), 'a key')
+  const again = runs.start(requestOf('echo', ['42']), 'a key')
   assert.equal(again, first)
   const { success, stdout, stdout_omitted_bytes, run_id } = again.result(VIEW)
   assert.deepEqual([success, stdout_omitted_bytes, run_id], [true, 3, null])
@@ -55,9 +55,9 @@ test('of what has ended the latest runs are known, and a key stands for one whos
 test('a result never has more bytes than its caller asked for, whatever the bound, and says how many it leaves out', async (t) => {
   const { runs } = await runsOn(t, { limits: 'max_output_bytes = 100000' })
   // 108894 bytes of numbers, 8894 of which are above what is kept.
-  const run = runs.begin(requestOf('seq', ['20000']), null)
+  const run = runs.start(requestOf('seq', ['20000']), null)
   await run.ended
-  const wide = runs.begin(requestOf('printf', ['%s', '漢'.repeat(2_000)]), null)
+  const wide = runs.start(requestOf('printf', ['%s', '漢'.repeat(2_000)]), null)
   await wide.ended
   for (const one of [run, wide]) {
     const { total } = one.text.stdout.kept
@@ -76,26 +76,26 @@ test('a result never has more bytes than its caller asked for, whatever the boun
 
 test('more commands than may wait are refused, and all that wait are ended with the server', async (t) => {
   const { runs } = await runsOn(t, { limits: 'max_processes_per_session = 1' })
-  const all = Array.from({ length: MAX_UNDER_WAY }, () => runs.begin(requestOf('sleep', ['300']), null))
-  assert.throws(() => runs.begin(requestOf('true'), null), { code: 'rate_limited' })
+  const all = Array.from({ length: MAX_UNDER_WAY }, () => runs.start(requestOf('sleep', ['300']), null))
+  assert.throws(() => runs.start(requestOf('true'), null), { code: 'rate_limited' })
   assert.equal(runs.waitingBefore(all.at(-1)!), MAX_UNDER_WAY - 1)
   await runs.close()
   await Promise.all(all.map(async (run) => run.ended))
   assert.ok(all.every((run) => run.over && !run.result(VIEW).success))
-  const late = runs.begin(requestOf('true'), null)
+  const late = runs.start(requestOf('true'), null)
   await late.ended
   assert.equal(late.result(VIEW).launch_error?.kind, 'spawn')
 })
 
 test('bytes of stdin that wait are bounded, and given back', async (t) => {
   const { runs } = await runsOn(t, { limits: 'max_processes_per_session = 1' })
-  const holding = runs.begin(requestOf('sleep', ['300']), null)
+  const holding = runs.start(requestOf('sleep', ['300']), null)
   const stdin = new Uint8Array(16 * 1024 * 1024)
-  const waiting = Array.from({ length: 4 }, () => runs.begin(requestOf('cat', [], { stdin }), null))
-  assert.throws(() => runs.begin(requestOf('cat', [], { stdin: new Uint8Array(1) }), null), { code: 'rate_limited' })
+  const waiting = Array.from({ length: 4 }, () => runs.start(requestOf('cat', [], { stdin }), null))
+  assert.throws(() => runs.start(requestOf('cat', [], { stdin: new Uint8Array(1) }), null), { code: 'rate_limited' })
   for (const run of [...waiting, holding]) run.cancel()
   await Promise.all([...waiting, holding].map(async (run) => run.ended))
-  const next = runs.begin(requestOf('true', [], { stdin: new Uint8Array(1) }), null)
+  const next = runs.start(requestOf('true', [], { stdin: new Uint8Array(1) }), null)
   await next.ended
   assert.equal(next.result(VIEW).success, true)
   await runs.close()
@@ -104,7 +104,7 @@ test('bytes of stdin that wait are bounded, and given back', async (t) => {
 test('a session that could not be opened is tried again by the next call', async (t) => {
   const { runs } = await runsOn(t)
   for (let time = 0; time < 2; time++) {
-    const run = runs.begin(requestOf('true', [], { target: 'bob' }), null)
+    const run = runs.start(requestOf('true', [], { target: 'bob' }), null)
     await run.ended
     assert.equal(run.result(VIEW).denial_reason, 'unsupported_capability')
   }

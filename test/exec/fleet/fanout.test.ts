@@ -5,7 +5,7 @@ import { describe, it, test } from 'node:test'
 import fc from 'fast-check'
 
 import { systemClock } from '../../../src/base/clock.ts'
-import { Turnstile } from '../../../src/base/semaphore.ts'
+import { Semaphore } from '../../../src/base/semaphore.ts'
 import { Fanout, type FanoutPlan, type HostRun } from '../../../src/exec/fleet/fanout.ts'
 import type { FanoutHost } from '../../../src/exec/fleet/host-end.ts'
 import {
@@ -78,8 +78,8 @@ class Scripted {
     return new Fanout(
       {
         clock,
-        slots: new Turnstile({ limit: 1_024 }),
-        begin: (host) => this.begin(host),
+        slots: new Semaphore({ limit: 1_024 }),
+        start: (host) => this.begin(host),
         ended: async (host) => {
           this.told.push(host)
           await this.hold(host)
@@ -241,14 +241,14 @@ describe('places', () => {
   })
 
   it('of all fan-outs are shared: two take turns', async () => {
-    const slots = new Turnstile({ limit: 2 })
+    const slots = new Semaphore({ limit: 2 })
     const began: string[] = []
     const fanout = (name: string): Fanout =>
       new Fanout(
         {
           clock: systemClock,
           slots,
-          begin: (host) => {
+          start: (host) => {
             began.push(name)
             return { ended: nextTurn(endOf(host, WELL)), cancel: () => undefined }
           },
@@ -263,11 +263,11 @@ describe('places', () => {
   })
 
   it('are given back by a fan-out that was stopped while it waited for one', async () => {
-    const slots = new Turnstile({ limit: 1 })
-    const leave = await slots.enter(new AbortController().signal)
+    const slots = new Semaphore({ limit: 1 })
+    const leave = await slots.acquire(new AbortController().signal)
     const scripted = new Scripted(() => WELL)
     const fanout = new Fanout(
-      { clock: systemClock, slots, begin: (host) => scripted.begin(host), ended: (host) => void scripted.told.push(host) },
+      { clock: systemClock, slots, start: (host) => scripted.begin(host), ended: (host) => void scripted.told.push(host) },
       { fanout_id: ID, hosts: hostsOf(3), parallel: 2, canary: 0, maxFailures: null, deadlineMs: null },
     )
     const ended = fanout.run()

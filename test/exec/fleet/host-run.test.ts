@@ -5,7 +5,7 @@ import { AppError } from '../../../src/base/errors.ts'
 import { beginHost, type FanoutCommand, type HostRunComponents } from '../../../src/exec/fleet/host-run.ts'
 import type { RunOutcome, RunSpec } from '../../../src/exec/run-spec.ts'
 import { ownHost } from '../../support/exec-pair.ts'
-import { runOutcome } from '../../support/exit-event.ts'
+import { runOutcome } from '../../support/journal-exit.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
 const AGENT = 'a'.repeat(64)

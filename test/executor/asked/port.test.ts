@@ -34,7 +34,7 @@ test("what one network half asked for is there for the next, also behind the exe
   assert.equal(await first.client.asked.add(run), true)
   assert.equal(await first.client.asked.add({ ...run, request: hash(3) }), false)
   const news = { state: 'running', code: null, signal: null, denial_reason: null } as const
-  await first.client.asked.note(run.request_id, news)
+  await first.client.asked.record(run.request_id, news)
   const second = await host.connect()
   const [row, ...others] = await second.client.asked.list()
   assert.deepEqual(others, [])
@@ -68,7 +68,7 @@ test('what cannot be written down is refused, and told with the file', async (t)
   const text = await readFile(join(host.dir, 'detached-runs.json'), 'utf8')
   await assert.rejects(client.asked.add(asked({ argv: ['x'.repeat(MAX_ARGV_BYTES + 1)] })), refused('bad_request'))
   await assert.rejects(
-    client.asked.note(randomUUID(), { state: 'lost', code: null, signal: null, denial_reason: null }),
+    client.asked.record(randomUUID(), { state: 'lost', code: null, signal: null, denial_reason: null }),
     refused('unknown_run'),
   )
   assert.equal(await readFile(join(host.dir, 'detached-runs.json'), 'utf8'), text)

@@ -4,7 +4,7 @@ import { test, type TestContext } from 'node:test'
 
 import { isAppError } from '../../../src/base/errors.ts'
 import { loadAcl } from '../../../src/policy/mesh/load-acl.ts'
-import type { Decision } from '../../../src/protocol/desk/question.ts'
+import type { Decision } from '../../../src/protocol/desk/approval-request.ts'
 import { deskPlace } from '../../support/desk-place.ts'
 import { ask, begin, crash, DETACH_KEYS, DetachedMemory, directoryOf, never, untilOver } from '../../support/detached.ts'
 import { execPair, type ExecPair } from '../../support/exec-pair.ts'

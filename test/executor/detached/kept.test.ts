@@ -23,11 +23,11 @@ import type { Logger } from '../../../src/base/log.ts'
 import { ExecCounters } from '../../../src/executor/exec-counters.ts'
 import type { DetachedTarget } from '../../../src/exec/detached/detached-types.ts'
 import { Attachment } from '../../../src/executor/detached/attachment.ts'
-import type { KeptRun } from '../../../src/executor/detached/record.ts'
-import { KeptRuns, keptName } from '../../../src/executor/detached/store.ts'
+import type { DetachedRunRecord } from '../../../src/executor/detached/record.ts'
+import { DetachedRunStore, keptName } from '../../../src/executor/detached/store.ts'
 import { detachedRecord } from '../../../src/executor/detached/record-file.ts'
 import { UnackedTotal } from '../../../src/executor/runs/outbox.ts'
-import type { RunOutlet } from '../../../src/executor/runs/frames.ts'
+import type { PeerStreamWriter } from '../../../src/executor/runs/frames.ts'
 import {
   DETACHED_KEPT_MS,
   DETACHED_REMEMBERED_MS,
@@ -54,11 +54,11 @@ const SCRIPTS = { waits: 'echo hello; sleep 60', quick: 'echo out; echo err >&2;
 const opened = async (
   t: TestContext,
   dataDir: string,
-  components: Partial<ConstructorParameters<typeof KeptRuns>[0]> = {},
+  components: Partial<ConstructorParameters<typeof DetachedRunStore>[0]> = {},
   remembered?: number,
-): Promise<KeptRuns> => {
+): Promise<DetachedRunStore> => {
   const init = { dataDir, ...(remembered !== undefined && { remembered }) }
-  const runs = new KeptRuns({ clock: new ManualClock(), log: silent, ...ALONE, ...components }, init)
+  const runs = new DetachedRunStore({ clock: new ManualClock(), log: silent, ...ALONE, ...components }, init)
   await runs.load()
   t.after(() => runs.stop())
   return runs
@@ -235,7 +235,7 @@ test('who is attached to what then cannot be kept is told that it never ran', as
     log: silent,
     total: new UnackedTotal(),
   }
-  const attached = new Attachment(parts, { kept, outlet: outlet as unknown as RunOutlet, from: 0 }).run()
+  const attached = new Attachment(parts, { kept, outlet: outlet as unknown as PeerStreamWriter, from: 0 }).run()
   await soon(() => frames.length > 0)
   const exit = exitFrame({}, 'spawn_failed')
   await kept.finish(exit)
@@ -267,8 +267,8 @@ test('of a run that was refused nothing stays, whatever was still being written 
 })
 
 for (const [title, began] of [
-  ['waited', (kept: KeptRun) => kept.waiting()],
-  ['ran', (kept: KeptRun) => kept.started(1_000)],
+  ['waited', (kept: DetachedRunRecord) => kept.waiting()],
+  ['ran', (kept: DetachedRunRecord) => kept.started(1_000)],
 ] as const)
   test(`a run that ${title} is kept, however it ends`, async (t) => {
     const dataDir = await tempDir(t)
@@ -285,7 +285,7 @@ for (const [title, began] of [
 test('a run that waited and whose files cannot be made is refused, and nothing of it stays', async (t) => {
   const dataDir = await tempDir(t)
   await writeFile(join(dataDir, 'detached'), '')
-  const runs = new KeptRuns({ clock: new ManualClock(), log: silent, ...ALONE }, { dataDir })
+  const runs = new DetachedRunStore({ clock: new ManualClock(), log: silent, ...ALONE }, { dataDir })
   const kept = runs.admit(initOf(1), true)
   assert.ok(typeof kept === 'object')
   await assert.rejects(kept.open(writer))
@@ -297,7 +297,7 @@ test('a run that waited and whose files cannot be made is refused, and nothing o
 test('a directory that others may enter keeps the executor from starting', async (t) => {
   const dir = await tempDir(t)
   await mkdir(join(dir, 'detached'), { mode: 0o755 })
-  const runs = new KeptRuns({ clock: new ManualClock(), log: silent, ...ALONE }, { dataDir: dir })
+  const runs = new DetachedRunStore({ clock: new ManualClock(), log: silent, ...ALONE }, { dataDir: dir })
   await assert.rejects(runs.load(), (error) => isAppError(error, 'loose_permissions'))
 })
 
@@ -402,7 +402,7 @@ test('however many agents keep all bytes that they may, a late agent keeps its l
 })
 
 test('what one holds is what is in its file, heads of single bytes too, and while it goes on what may come', async (t) => {
-  const runs = new KeptRuns({ clock: new ManualClock(), log: silent, ...ALONE }, { dataDir: await tempDir(t) })
+  const runs = new DetachedRunStore({ clock: new ManualClock(), log: silent, ...ALONE }, { dataDir: await tempDir(t) })
   t.after(() => runs.stop())
   const kept = runs.admit(initOf(1, 100), false)
   assert.ok(typeof kept === 'object')
@@ -422,7 +422,7 @@ test('what is over is forgotten after a day, and not before that is journalled, 
   const dataDir = await tempDir(t)
   const forgotten: string[] = []
   let writable = true
-  const open = async (): Promise<KeptRuns> => {
+  const open = async (): Promise<DetachedRunStore> => {
     const write = async ({ request_id }: { request_id: string }): Promise<boolean> => {
       if (writable) forgotten.push(request_id)
       return writable

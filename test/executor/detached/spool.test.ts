@@ -5,11 +5,11 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { KeptRuns } from '../../../src/executor/detached/store.ts'
+import { DetachedRunStore } from '../../../src/executor/detached/store.ts'
 import { SpoolIndex, keptBefore } from '../../../src/executor/detached/spool.ts'
 import { SpoolReader } from '../../../src/executor/detached/spool.ts'
 import { Spool } from '../../../src/executor/detached/spool.ts'
-import { diskRoom } from '../../../src/journal/file.ts'
+import { freeSpace } from '../../../src/journal/file.ts'
 import { MAX_SPOOL_QUEUE } from '../../../src/protocol/limits/detached.ts'
 import { FRAME_COST, MAX_FRAME_DATA } from '../../../src/protocol/limits/wire.ts'
 import { exitFrame } from '../../support/detached.ts'
@@ -133,7 +133,7 @@ test('single bytes count with what each takes in memory, so that a flood of them
 test('a disk that is full costs the output from there on, which is counted, and not the run', async (t) => {
   const disk = await smallDisk(t, 512)
   if (disk === null) return t.skip(NO_DISK)
-  const runs = new KeptRuns(
+  const runs = new DetachedRunStore(
     { clock: new ManualClock(), log: silent, forgotten: async () => true, neverBegan: async () => exitFrame() },
     { dataDir: disk },
   )
@@ -153,7 +153,7 @@ test('a disk that is full costs the output from there on, which is counted, and 
   runs.stop()
   const { kept: bytes, dropped } = kept.frame()
   assert.deepEqual([failed, bytes + dropped, bytes < 512 * 1024], [1, 40 * 32_000 + 4, true])
-  assert.ok((await diskRoom(disk, 1)).spare > 0, 'the journal has room')
+  assert.ok((await freeSpace(disk, 1)).spare > 0, 'the journal has room')
   const reader = new SpoolReader(join(disk, 'detached', `${kept.name}.out`))
   assert.equal(keptBefore(await reader.measure(kept.written.file)), bytes)
   await reader.close()

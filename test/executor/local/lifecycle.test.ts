@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import type { RunsFollowed } from '../../../src/desk/desk-link.ts'
+import type { LiveRunSource } from '../../../src/desk/desk-link.ts'
 import {
   lifecycleEvent,
   lifecycleProblem,
@@ -155,7 +155,7 @@ test('a run whose output nobody takes is told when it has ended, with a tail tha
 
 test('those who follow a run see what it writes while it goes on, nobody is told who follows none, and whoever asked for it is not told twice', async (t) => {
   const events: LifecycleEvent[] = []
-  const served = Promise.withResolvers<RunsFollowed>()
+  const served = Promise.withResolvers<LiveRunSource>()
   const host = await LocalHost.start(t, {
     scripts: { slow: 'echo first; read line; echo $line' },
     watched: { event: (event) => void events.push(event), serve: served.resolve },

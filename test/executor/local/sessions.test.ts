@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import type { SessionGrant } from '../../../src/protocol/rexd/results.ts'
-import { LOCAL_DOORS } from '../../../src/protocol/reasons.ts'
+import { LOCAL_INTERFACES } from '../../../src/protocol/reasons.ts'
 import { CAPABILITY_NAMES } from '../../../src/protocol/rexd/fields.ts'
 import { refuses } from '../../support/file-permit.ts'
 import { LocalHost, openingOf, type Opening } from '../../support/local-engine.ts'
@@ -157,9 +157,9 @@ test('a session that finds no place is in the journal as well', async (t) => {
 
 test('every door has its name in the journal', async (t) => {
   const host = await LocalHost.start(t)
-  for (const door of LOCAL_DOORS) await host.executor.open({ ...openingOf(), door })
+  for (const door of LOCAL_INTERFACES) await host.executor.open({ ...openingOf(), door })
   const doors = (await host.lines()).flatMap((line) => ('door' in line ? [line.door] : []))
-  assert.deepEqual(doors, [...LOCAL_DOORS])
+  assert.deepEqual(doors, [...LOCAL_INTERFACES])
 })
 
 test('an engine that stops takes no more sessions', async (t) => {

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import type { PeerLink } from '../../../src/executor/links/links.ts'
+import type { PeerLink } from '../../../src/executor/links/executor-links.ts'
 import { ActiveRuns } from '../../../src/executor/runs/runs.ts'
-import type { Active } from '../../../src/executor/runs/answers.ts'
+import type { Active } from '../../../src/executor/runs/run-replies.ts'
 import { MAX_RUNS_PER_PEER } from '../../../src/protocol/limits/wire.ts'
 
 const never = Promise.withResolvers<void>().promise

@@ -5,11 +5,11 @@ import { test } from 'node:test'
 import { CoApproval } from '../../../src/executor/runs/agent-approvals.ts'
 import { ApproverAsks, type ApproverAsk, type ApproverAsksComponents } from '../../../src/executor/runs/agent-approvals.ts'
 import type { StatementOf } from '../../../src/policy/approval/statements.ts'
-import type { Question } from '../../../src/protocol/desk/question.ts'
+import type { ApprovalRequest } from '../../../src/protocol/desk/approval-request.ts'
 import { MAX_APPROVAL_QUESTION, MAX_MESH_APPROVERS, MAX_WAITING_OF_AGENT } from '../../../src/protocol/limits/approvals.ts'
 import { newParty } from '../../support/fake-network.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
-import { questionOf } from '../../support/question.ts'
+import { questionOf } from '../../support/approval-request.ts'
 
 const [target, requester, carol, dave] = [newParty(), newParty(), newParty(), newParty()]
 const ids = [carol, dave].map(({ signer }) => signer.agentId)
@@ -32,7 +32,7 @@ const collecting = (question: unknown = { argv: ['deploy'] }) => {
     needed: 2,
     expires_at_ms: clock.now() + 60_000,
   }
-  const co = new CoApproval({ approvers: { open }, clock }, { of, question: question as Question, onGiven: () => undefined })
+  const co = new CoApproval({ approvers: { open }, clock }, { of, question: question as ApprovalRequest, onGiven: () => undefined })
   // Who has answered is asked no more, as where statements come in.
   const say = (agent_id: string, decision: 'allow' | 'deny'): void => {
     const ask = asks.get(agent_id)

@@ -1,8 +1,9 @@
+import type { OutputName } from '../../../src/protocol/reasons.ts'
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 
-import { Outbox, UnackedTotal, type OutputStream } from '../../../src/executor/runs/outbox.ts'
+import { Outbox, UnackedTotal } from '../../../src/executor/runs/outbox.ts'
 import { execFrame } from '../../../src/protocol/wire/exec.ts'
 import { AGENT_SIGNATURE_BYTES, FIRST_UNACKED_PER_RUN, FRAME_COST, MAX_UNACKED_PER_RUN } from '../../../src/protocol/limits/wire.ts'
 
@@ -50,7 +51,7 @@ class Reader {
 }
 
 const step = fc.oneof(
-  { weight: 5, arbitrary: fc.record({ do: fc.constant('push' as const), stream: fc.constantFrom<OutputStream>('stdout', 'stderr') }) },
+  { weight: 5, arbitrary: fc.record({ do: fc.constant('push' as const), stream: fc.constantFrom<OutputName>('stdout', 'stderr') }) },
   { weight: 3, arbitrary: fc.record({ do: fc.constant('ack' as const), share: fc.double({ min: 0, max: 1, noNaN: true }) }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('lose' as const) }) },
   { weight: 2, arbitrary: fc.record({ do: fc.constant('come' as const), room: fc.nat({ max: 20 }) }) },

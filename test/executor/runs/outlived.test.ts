@@ -2,21 +2,21 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { systemClock } from '../../../src/base/clock.ts'
-import { TimeSharing } from '../../../src/base/time-slices.ts'
-import { Cell } from '../../../src/process/cell.ts'
+import { TimeSlicer } from '../../../src/base/time-slices.ts'
+import { ProcessTree } from '../../../src/process/process-tree.ts'
 import type { CgroupLeaf } from '../../../src/process/cgroups.ts'
-import type { Cells } from '../../../src/process/cells.ts'
+import type { ProcessTrees } from '../../../src/process/process-trees.ts'
 import { spawnPermitted } from '../../../src/process/spawn.ts'
 import { ExecutorHost } from '../../support/executor-host.ts'
 import { LocalHost } from '../../support/local-engine.ts'
 import { permitFor } from '../../support/permit.ts'
 import { groupCells, isAlive, script, startGuardian, until } from '../../support/processes.ts'
 
-const sharing = new TimeSharing({ clock: systemClock })
+const sharing = new TimeSlicer({ clock: systemClock })
 const GROUP = { containment: 'group', leaf: null, mark: null, sharing, onStuck: () => undefined } as const
 
 /** As a program is that became another user's: no signal reaches it, and the kernel says so. */
-class DeafCell extends Cell {
+class DeafCell extends ProcessTree {
   override signal(): void {}
   override get refusesSignals(): boolean {
     return true
@@ -24,7 +24,7 @@ class DeafCell extends Cell {
 }
 
 /** Cells that are all made like this. */
-const cellsOf = async (make: () => Cell): Promise<Cells> => {
+const cellsOf = async (make: () => ProcessTree): Promise<ProcessTrees> => {
   const cells = await groupCells()
   cells.open = () => ({ kind: 'cell', cell: make(), inNamespace: false })
   return cells
@@ -99,7 +99,7 @@ test('what was started and killed because its limits could not be set is in the 
   const confine = (): never => {
     throw new Error('no limits today')
   }
-  const cells = await cellsOf(() => new Cell({ ...GROUP, leaf: leafOf({ confine }) }))
+  const cells = await cellsOf(() => new ProcessTree({ ...GROUP, leaf: leafOf({ confine }) }))
   const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: 'exec sleep 1000' }, cells })
   const run = await link.ask([host.program('waits')])
   assert.equal(await run.denial(), 'spawn_failed')
@@ -110,7 +110,7 @@ test('what was started and killed because its limits could not be set is in the 
 test('what cannot be held, because we cannot come out of its control group, is killed and fails, without limits for ourselves', async (t) => {
   const done: string[] = []
   const leaf = leafOf({ isStuck: true, confine: () => void done.push('confined'), end: async () => false })
-  const cell = new Cell({ ...GROUP, containment: 'cgroup', leaf, onStuck: () => void done.push('told') })
+  const cell = new ProcessTree({ ...GROUP, containment: 'cgroup', leaf, onStuck: () => void done.push('told') })
   const sandboxSupport = async () => ({ kind: 'impossible', problem: 'there is none' }) as const
   const cells = { open: () => ({ kind: 'cell', cell, inNamespace: false }) as const, sandboxSupport }
   const permit = permitFor([await script(t, 'exec sleep 1000')])

@@ -4,9 +4,9 @@ import { test, type TestContext } from 'node:test'
 import { systemClock } from '../../../src/base/clock.ts'
 import type { Logger } from '../../../src/base/log.ts'
 import { PeerRun, type PeerRunInit, type PeerRunOutput } from '../../../src/executor/runs/peer-run.ts'
-import type { Admitted, Awaited, Refused } from '../../../src/executor/runs/pending-approval.ts'
+import type { AdmittedRun, PendingApproval, RefusedRun } from '../../../src/executor/runs/pending-approval.ts'
 import { execFrame } from '../../../src/protocol/wire/exec.ts'
-import { RunStory } from '../../../src/protocol/events/run-reporter.ts'
+import { RunReporter } from '../../../src/protocol/events/run-reporter.ts'
 import { soon } from '../../support/local-engine.ts'
 import { permitFor } from '../../support/permit.ts'
 import { groupCells, script, silent, startGuardian } from '../../support/processes.ts'
@@ -30,7 +30,7 @@ class Recorder {
     for (let turn = 0; turn < 20; turn += 1) await new Promise(setImmediate)
   }
 
-  async admitted(program = 'exit 3', requested = async (): Promise<void> => undefined): Promise<Admitted> {
+  async admitted(program = 'exit 3', requested = async (): Promise<void> => undefined): Promise<AdmittedRun> {
     return {
       permit: permitFor([await script(this.#t, program)]),
       report: {
@@ -56,7 +56,7 @@ class Recorder {
     }
   }
 
-  async run(admission: Admitted | Awaited, more: Partial<PeerRunOutput> = {}): Promise<PeerRun> {
+  async run(admission: AdmittedRun | PendingApproval, more: Partial<PeerRunOutput> = {}): Promise<PeerRun> {
     const { events } = this
     const output: PeerRunOutput = {
       waiting: () => undefined,
@@ -69,7 +69,7 @@ class Recorder {
       ...more,
     }
     const log: Logger = { ...silent, error: () => void events.push('logged') }
-    const story = new RunStory(
+    const story = new RunReporter(
       { tell: ({ type }) => void events.push(type) },
       { owner: 'bob', session: null, door: 'mesh', run_id: REQUEST_ID, node: 'here' },
     )
@@ -79,11 +79,11 @@ class Recorder {
 }
 
 const approval = (): {
-  readonly awaited: Awaited
-  readonly decided: PromiseWithResolvers<Admitted | Refused>
+  readonly awaited: PendingApproval
+  readonly decided: PromiseWithResolvers<AdmittedRun | RefusedRun>
   readonly withdrawn: string[]
 } => {
-  const decided = Promise.withResolvers<Admitted | Refused>()
+  const decided = Promise.withResolvers<AdmittedRun | RefusedRun>()
   const withdrawn: string[] = []
   return { awaited: { settle: async () => decided.promise, withdraw: (cause) => void withdrawn.push(cause) }, decided, withdrawn }
 }

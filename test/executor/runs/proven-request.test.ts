@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import { isAppError } from '../../../src/base/errors.ts'
 import { runRequest } from '../../../src/doors/rest/schemas.ts'
-import { checkProvenRequest, REQUEST_KEYS, type KnownAgents, type RequestToSign } from '../../../src/executor/runs/operator-proofs.ts'
+import { checkProvenRequest, REQUEST_KEYS, type ResolvableAgents, type RequestToSign } from '../../../src/executor/runs/operator-proofs.ts'
 import { sha256 } from '../../../src/identity/hash.ts'
 import { pieceHashes } from '../../../src/identity/piece-hashes.ts'
 import { toHex } from '../../../src/protocol/ids.ts'
@@ -26,7 +26,7 @@ const contact = (name: string, agent_id: string): Contact => ({
   agent_public_key: null,
   card_issued_at_ms: null,
 })
-const known: KnownAgents = { own: OWN, contacts: [contact('bob', BOB), contact('like-bob', BOBS_LIKE)] }
+const known: ResolvableAgents = { own: OWN, contacts: [contact('bob', BOB), contact('like-bob', BOBS_LIKE)] }
 
 const hello = Buffer.from('hello')
 const stdin = { len: 5, pieces: [sha256(hello)] }

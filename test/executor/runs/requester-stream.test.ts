@@ -4,7 +4,7 @@ import { test, type TestContext } from 'node:test'
 import { systemClock } from '../../../src/base/clock.ts'
 import { ExecCounters } from '../../../src/executor/exec-counters.ts'
 import { UnackedTotal } from '../../../src/executor/runs/outbox.ts'
-import { RunOutlet } from '../../../src/executor/runs/frames.ts'
+import { PeerStreamWriter } from '../../../src/executor/runs/frames.ts'
 import { RequesterStream } from '../../../src/executor/runs/requester-stream.ts'
 import { FIRST_UNACKED_PER_RUN } from '../../../src/protocol/limits/wire.ts'
 import { soon } from '../../support/local-engine.ts'
@@ -44,7 +44,7 @@ const begin = async (t: TestContext, text: string, resumable: boolean) => {
         slot: { release: () => undefined },
       },
       story: null,
-      outlet: new RunOutlet({ channel }, { run: 1, onClosed: () => events.push('closed') }),
+      outlet: new PeerStreamWriter({ channel }, { run: 1, onClosed: () => events.push('closed') }),
       resumable,
       onForgotten: () => events.push('forgotten'),
     },
@@ -56,16 +56,16 @@ for (const resumable of [true, false])
   test(`the Exit of a run that ${resumable ? 'may' : 'may not'} be resumed ${resumable ? 'waits for its requester' : 'is sent and forgotten'}`, async (t) => {
     const { stream, events, over } = await begin(t, 'exit 3', resumable)
     await over
-    assert.deepEqual([events, stream.lingers], [resumable ? ['ended 3'] : ['ended 3', 'closed', 'forgotten'], resumable])
-    stream.forget()
+    assert.deepEqual([events, stream.awaitsAck], [resumable ? ['ended 3'] : ['ended 3', 'closed', 'forgotten'], resumable])
+    stream.evict()
     assert.deepEqual(events, ['ended 3', 'closed', 'forgotten'])
   })
 
 test('a run that is killed while nobody takes its output is over, and nothing of it is kept', async (t) => {
   const { stream, events, over } = await begin(t, "trap '' TERM; while :; do head -c 1000000 /dev/zero; done", true)
   // Its window is full, so its program is paused.
-  assert.equal(await soon(() => stream.keptBytes >= FIRST_UNACKED_PER_RUN), true)
+  assert.equal(await soon(() => stream.retainedBytes >= FIRST_UNACKED_PER_RUN), true)
   stream.run.kill()
   await over
-  assert.deepEqual([events, stream.keptBytes, stream.lingers], [['ended by 9', 'closed', 'forgotten'], 0, false])
+  assert.deepEqual([events, stream.retainedBytes, stream.awaitsAck], [['ended by 9', 'closed', 'forgotten'], 0, false])
 })

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { mkdir, readFile, rename, rm, rmdir, stat } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
 
-import type { AskedEvent, JournalLine } from '../../../src/journal/events.ts'
+import type { JournalRequest, JournalLine } from '../../../src/journal/events.ts'
 import { verifyJournal } from '../../../src/journal/verify.ts'
 import { isAppError, type ErrorCode } from '../../../src/base/errors.ts'
 import type { RequestProof } from '../../../src/executor-api/messages.ts'
@@ -69,8 +69,8 @@ const asking = async (t: TestContext, options: HostOptions = {}): Promise<Asking
   }
 }
 
-const askedOf = (lines: readonly JournalLine[]): AskedEvent[] =>
-  lines.map(({ ts: _ts, chain: _chain, n: _n, prev: _prev, ...event }) => event as AskedEvent)
+const askedOf = (lines: readonly JournalLine[]): JournalRequest[] =>
+  lines.map(({ ts: _ts, chain: _chain, n: _n, prev: _prev, ...event }) => event as JournalRequest)
 
 test('every Request is in the journal of what was asked before its signature comes back, with and without an ACL', async (t) => {
   for (const acl of [true, false]) {

@@ -14,7 +14,7 @@ import {
   MAX_FRAME_DATA,
   STDIN_PIECE_BYTES,
 } from '../../../src/protocol/limits/wire.ts'
-import { LINGERING } from '../../../src/executor/runs/runs.ts'
+import { AWAITING_ACK } from '../../../src/executor/runs/runs.ts'
 import { RESUME_BURST } from '../../../src/executor/runs/requester-stream.ts'
 import { ExecutorHost } from '../../support/executor-host.ts'
 import { newParty, type ProbeRun } from '../../support/fake-network.ts'
@@ -324,7 +324,7 @@ test('a flood of Resumes ends the run', async (t) => {
 test('a peer that leaves its Exits lying loses the oldest, and the slots are free all the time', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { hello: 'echo hi' }, clock: new ManualClock() })
   const runs: ProbeRun[] = []
-  for (let count = 0; count <= LINGERING.countPerOwner; count++) {
+  for (let count = 0; count <= AWAITING_ACK.countPerOwner; count++) {
     const run = await link.ask([host.program('hello')], { over: false, ack: false })
     await run.frame('exit')
     runs.push(run)
@@ -345,7 +345,7 @@ test('what is kept of ended runs is kept of an agent, however many machines it h
   const network = await host.connect()
   const links = await Promise.all(peers.map(async (peer) => network.link(peer)))
   const runs: ProbeRun[] = []
-  for (let count = 0; count <= LINGERING.countPerOwner; count++) {
+  for (let count = 0; count <= AWAITING_ACK.countPerOwner; count++) {
     const run = await links[count % 2]!.ask([host.program('hello')], { over: false, ack: false })
     await run.frame('exit')
     runs.push(run)

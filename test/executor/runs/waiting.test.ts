@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 
-import type { DeskHuman } from '../../../src/clients/desk.ts'
-import type { PendingQuestion } from '../../../src/protocol/desk/messages.ts'
+import type { ApprovalClient } from '../../../src/clients/desk.ts'
+import type { PendingApprovalRequest } from '../../../src/protocol/desk/messages.ts'
 import type { LifecycleEvent } from '../../../src/protocol/events/lifecycle.ts'
-import type { Decision } from '../../../src/protocol/desk/question.ts'
+import type { Decision } from '../../../src/protocol/desk/approval-request.ts'
 import { MAX_SHOWN_STDIN } from '../../../src/protocol/limits/approvals.ts'
 import { MAX_WAITING_OF_AGENT, QUESTION_BURST } from '../../../src/protocol/limits/approvals.ts'
 import { deskPlace, type DeskPlaceHandle } from '../../support/desk-place.ts'
@@ -14,14 +14,14 @@ import { until } from '../../support/mesh-of-daemons.ts'
 
 interface Place {
   readonly desk: DeskPlaceHandle
-  readonly human: DeskHuman
+  readonly human: ApprovalClient
   readonly host: ExecutorHost
   readonly network: FakeNetwork
   readonly link: FakeLink
   /** What those who watch were told of runs. */
   readonly told: LifecycleEvent[]
   /** The only question that waits. */
-  question(): Promise<PendingQuestion>
+  question(): Promise<PendingApprovalRequest>
   decide(decision: Decision): Promise<void>
   nothingWaits(): Promise<void>
 }
@@ -34,7 +34,7 @@ const askingHost = async (t: TestContext, options: HostOptions & { readonly askT
   const human = await desk.human()
   const told: LifecycleEvent[] = []
   await human.subscribe((news) => void (news.type === 'event' && told.push(news.event)))
-  const question = async (): Promise<PendingQuestion> =>
+  const question = async (): Promise<PendingApprovalRequest> =>
     until('a question waits', async () => {
       const { questions } = await human.pending()
       return questions.length === 1 && questions[0]!

@@ -5,7 +5,7 @@ import { test, type TestContext } from 'node:test'
 
 import { realPath } from '../../../src/base/path-resolution.ts'
 import { ANSWER_FRESH_MS, openApproval, sealAnswer, SpentAnswers } from '../../../src/policy/approval/approval.ts'
-import { permitFacts, type AskedBy } from '../../../src/policy/approval/permit-facts.ts'
+import { permitFacts, type RequestedBy } from '../../../src/policy/approval/permit-facts.ts'
 import type { Approval } from '../../../src/policy/approval/approval.ts'
 import { authorizeTargetRun } from '../../../src/policy/local/authorize-target.ts'
 import { askLocally, type ExecInForce } from '../../../src/policy/local/local-asking.ts'
@@ -19,7 +19,7 @@ import { tempDir } from '../../support/temp-dir.ts'
 
 interface Run {
   readonly fields: PermitFields
-  readonly by: AskedBy
+  readonly by: RequestedBy
 }
 
 const KEY = Buffer.alloc(32, 1)
@@ -119,7 +119,7 @@ const UNBOUND: Readonly<Record<string, string>> = {
 
 const others = ({ fields, by }: Run): [at: string, other: Run][] => [
   ...mutations(fields, 'fields').map(([at, other]): [string, Run] => [at, { fields: other as PermitFields, by }]),
-  ...mutations(by, 'by').map(([at, other]): [string, Run] => [at, { fields, by: other as AskedBy }]),
+  ...mutations(by, 'by').map(([at, other]): [string, Run] => [at, { fields, by: other as RequestedBy }]),
 ]
 
 const isUnbound = (at: string): boolean => Object.hasOwn(UNBOUND, at)
@@ -291,7 +291,7 @@ test('a transparent program that its requester can write is opaque, so that no p
   const path = realPath('/usr/bin/df')
   const { dev, ino } = await stat(path, { bigint: true })
   const fields: PermitFields = { ...run.fields, argv: ['df'], executable: { path, dev, ino }, sandbox: null }
-  const opaqueWhere = (canWrite: AskedBy['canWrite']): string | null => permitFacts(fields, { ...run.by, canWrite }).opaque
+  const opaqueWhere = (canWrite: RequestedBy['canWrite']): string | null => permitFacts(fields, { ...run.by, canWrite }).opaque
   assert.equal(
     opaqueWhere(() => false),
     null,

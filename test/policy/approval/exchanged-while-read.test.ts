@@ -6,14 +6,14 @@ import { text } from 'node:stream/consumers'
 import { test, type TestContext } from 'node:test'
 
 import { ANSWER_FRESH_MS, openApproval, sealAnswer, SpentAnswers } from '../../../src/policy/approval/approval.ts'
-import type { Approval, Question } from '../../../src/policy/approval/approval.ts'
+import type { Approval, ApprovalRequest } from '../../../src/policy/approval/approval.ts'
 import { authorizeLocalRun } from '../../../src/policy/local/authorize.ts'
 import type { ExecInForce } from '../../../src/policy/local/local-asking.ts'
 import type { Permit } from '../../../src/policy/permit.ts'
 import { sandboxGrant } from '../../../src/policy/sandbox/sandbox-grant.ts'
 import { DEFAULT_SANDBOX } from '../../../src/policy/sandbox/sandbox-settings.ts'
 import { PrivateCopies } from '../../../src/process/private-copies.ts'
-import { spawnPermitted, type Child } from '../../../src/process/spawn.ts'
+import { spawnPermitted, type SpawnedProgram } from '../../../src/process/spawn.ts'
 import { needs, openCells } from '../../support/containment.ts'
 import { ASKING, policyOf, rightsOf, slotsOf } from '../../support/local-policy.ts'
 import { startGuardian } from '../../support/processes.ts'
@@ -23,7 +23,7 @@ import { tempDir } from '../../support/temp-dir.ts'
 
 const KEY = Buffer.alloc(32, 1)
 
-const approvalOf = ({ permit_sha256 }: Question): Approval => {
+const approvalOf = ({ permit_sha256 }: ApprovalRequest): Approval => {
   const answer = { question_id: 'q_1', permit_sha256, by: 'human:ann', reason: '', nonce: 'n', expires_at_ms: ANSWER_FRESH_MS }
   const opened = openApproval(sealAnswer({ ...answer, decision: 'allow' }, KEY), answer, { key: KEY, now: 1, spent: new SpentAnswers() })
   assert.ok(opened.kind === 'approval')
@@ -137,7 +137,7 @@ const setUp = async (t: TestContext, host: ExecInForce['host']) => {
   }
 }
 
-const outputOf = async ({ stdout, stderr, exited }: Child): Promise<string> => {
+const outputOf = async ({ stdout, stderr, exited }: SpawnedProgram): Promise<string> => {
   const [said] = await Promise.all([text(stdout), text(stderr), exited])
   return said
 }

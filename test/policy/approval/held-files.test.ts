@@ -5,14 +5,14 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { ANSWER_FRESH_MS, openApproval, sealAnswer, SpentAnswers } from '../../../src/policy/approval/approval.ts'
-import type { Approval, Question } from '../../../src/policy/approval/approval.ts'
+import type { Approval, ApprovalRequest } from '../../../src/policy/approval/approval.ts'
 import { MAX_HASHED_BYTES } from '../../../src/policy/file-mark.ts'
 import { authorizeLocalRun } from '../../../src/policy/local/authorize.ts'
 import type { ExecInForce } from '../../../src/policy/local/local-asking.ts'
 import type { StandIn } from '../../../src/policy/permit.ts'
 import { sandboxGrant } from '../../../src/policy/sandbox/sandbox-grant.ts'
 import { DEFAULT_SANDBOX } from '../../../src/policy/sandbox/sandbox-settings.ts'
-import { unallowable } from '../../../src/protocol/desk/question-size.ts'
+import { unallowable } from '../../../src/protocol/desk/approval-request-size.ts'
 import { ASKING, policyOf, rightsOf, slotsOf } from '../../support/local-policy.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
@@ -31,7 +31,7 @@ const FORCE: ExecInForce = {
   always_ask: [],
 }
 
-const approvalOf = ({ permit_sha256 }: Question, by: string): Approval => {
+const approvalOf = ({ permit_sha256 }: ApprovalRequest, by: string): Approval => {
   const answer = { question_id: 'q_1', permit_sha256, by, reason: '', nonce: 'n', expires_at_ms: ANSWER_FRESH_MS }
   const opened = openApproval(sealAnswer({ ...answer, decision: 'allow' }, KEY), answer, { key: KEY, now: 1, spent: new SpentAnswers() })
   assert.ok(opened.kind === 'approval')
@@ -67,7 +67,7 @@ const setUp = async (t: TestContext, security = 'allow_write = true') => {
       approval,
     )
   }
-  const ask = (argv: readonly string[]): Question => {
+  const ask = (argv: readonly string[]): ApprovalRequest => {
     const verdict = run(argv, null)
     assert.ok(verdict.kind === 'ask', verdict.kind === 'refused' ? verdict.message : verdict.kind)
     return verdict.question

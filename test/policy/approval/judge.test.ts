@@ -4,8 +4,8 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { judge, judgeFallback, type StoredAgent, type StoreSnapshot } from '../../../src/policy/approval/judge.ts'
-import type { Question } from '../../../src/policy/approval/approval.ts'
-import { ASK_FALLBACKS, ASKS, SECURITIES } from '../../../src/protocol/desk/question.ts'
+import type { ApprovalRequest } from '../../../src/policy/approval/approval.ts'
+import { ASK_FALLBACKS, ASKS, SECURITIES } from '../../../src/protocol/desk/approval-request.ts'
 import { GRANT_SHA, meshQuestionOf, questionOf, storeOf } from '../../support/questions.ts'
 
 const NOW = 1_000
@@ -29,11 +29,11 @@ const granting = (fields: Partial<StoreSnapshot['grants'][number]> = {}): StoreS
     ...fields,
   },
 ]
-const said = (question: Question, store: StoreSnapshot): string => {
+const said = (question: ApprovalRequest, store: StoreSnapshot): string => {
   const judgement = judge(question, store, NOW)
   return judgement.kind === 'allow' ? judgement.by : judgement.kind
 }
-const fallen = (question: Question, store: StoreSnapshot): string => {
+const fallen = (question: ApprovalRequest, store: StoreSnapshot): string => {
   const judgement = judgeFallback(question, store, NOW)
   return judgement.kind === 'allow' ? judgement.by : judgement.kind
 }

@@ -5,7 +5,7 @@ import { test } from 'node:test'
 
 import { ANSWER_FRESH_MS, MAX_SPENT_ANSWERS, openApproval, sealAnswer, SpentAnswers } from '../../../src/policy/approval/approval.ts'
 import { spendApproval, type Approval, type SealedAnswer } from '../../../src/policy/approval/approval.ts'
-import { ANSWERS } from '../../../src/protocol/desk/question.ts'
+import { APPROVAL_ANSWERS } from '../../../src/protocol/desk/approval-request.ts'
 import { PERMIT_SHA } from '../../support/questions.ts'
 
 const KEY = Buffer.alloc(32, 7)
@@ -34,7 +34,7 @@ test('an answer of the desk is an approval for the permit that was asked about',
 
 test('each decision but allow is none, with its own reason', () => {
   assert.deepEqual(
-    ANSWERS.map((decision) => opened(answerOf({ decision }))),
+    APPROVAL_ANSWERS.map((decision) => opened(answerOf({ decision }))),
     ['approval', 'approval_denied', 'approval_timeout', 'approval_unavailable', 'approval_mismatch'],
   )
 })

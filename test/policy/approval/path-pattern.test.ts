@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { matchesPath, MAX_PATTERN_LENGTH, parsePathPattern } from '../../../src/policy/approval/path-pattern.ts'
-import { patient } from '../../support/patience.ts'
+import { patient } from '../../support/wait-limits.ts'
 
 const fits = (text: string, path: string): boolean => {
   const pattern = parsePathPattern(text, '/home/me')

@@ -10,7 +10,7 @@ import {
   openStatement,
   spendAgentsApproval,
   type Approver,
-  type Statement,
+  type ApproverStatement,
   type StatementOf,
 } from '../../../src/policy/approval/statements.ts'
 import { APPROVAL_STATEMENT_DOMAIN, approvalStatement, type ApprovalStatement } from '../../../src/protocol/wire/approval-statement.ts'
@@ -55,13 +55,13 @@ const say = async (
   party: Party,
   over: Partial<ApprovalStatement> = {},
   { signer = party, domain = APPROVAL_STATEMENT_DOMAIN, now = NOW }: { signer?: Party; domain?: string; now?: number } = {},
-): Promise<Statement | string> => {
+): Promise<ApproverStatement | string> => {
   const nonce = randomBytes(32)
   const body = approvalStatement.encode({ ...honest(party, nonce), ...over })
   return openStatement({ body, signature: await signer.signer.sign(domain, body) }, approverOf(party, nonce), of, now)
 }
 
-const allowed = async (party: Party): Promise<Statement> => {
+const allowed = async (party: Party): Promise<ApproverStatement> => {
   const statement = await say(party)
   assert.ok(typeof statement !== 'string', String(statement))
   return statement
@@ -101,7 +101,7 @@ test('no byte of a signed statement or of its signature can be another', async (
   const nonce = randomBytes(32)
   const body = approvalStatement.encode(honest(carol, nonce))
   const signature = await carol.signer.sign(APPROVAL_STATEMENT_DOMAIN, body)
-  const open = (one: Uint8Array, by: Uint8Array): Statement | string =>
+  const open = (one: Uint8Array, by: Uint8Array): ApproverStatement | string =>
     openStatement({ body: one, signature: by }, approverOf(carol, nonce), of, NOW)
   assert.notEqual(typeof open(body, signature), 'string')
   const other = (bytes: Uint8Array, at: number, flip: number): Uint8Array => bytes.map((byte, n) => (n === at ? byte ^ flip : byte))

@@ -5,7 +5,7 @@ import { test, type TestContext } from 'node:test'
 
 import { judge } from '../../../src/policy/approval/judge.ts'
 import { ANSWER_FRESH_MS, openApproval, sealAnswer, SpentAnswers } from '../../../src/policy/approval/approval.ts'
-import type { Approval, Question } from '../../../src/policy/approval/approval.ts'
+import type { Approval, ApprovalRequest } from '../../../src/policy/approval/approval.ts'
 import { authorizeLocalRun } from '../../../src/policy/local/authorize.ts'
 import type { LocalRunIntent } from '../../../src/policy/local/intent.ts'
 import type { ExecInForce } from '../../../src/policy/local/local-asking.ts'
@@ -26,7 +26,7 @@ const FORCE: ExecInForce = {
 }
 
 /** What a desk that allows makes of a question. */
-const allowed = (question: Question): Approval => {
+const allowed = (question: ApprovalRequest): Approval => {
   const answer = {
     question_id: 'q_1',
     permit_sha256: question.permit_sha256,
@@ -65,7 +65,7 @@ const setUp = async (t: TestContext): Promise<{ dir: string; ask: Ask; active: (
   return { dir, ask, active: () => slots.active }
 }
 
-const questionOf = (verdict: ReturnType<Ask>): Question => {
+const questionOf = (verdict: ReturnType<Ask>): ApprovalRequest => {
   assert.ok(verdict.kind === 'ask', verdict.kind)
   return verdict.question
 }

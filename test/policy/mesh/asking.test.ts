@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { ANSWER_FRESH_MS, openApproval, sealAnswer, SpentAnswers } from '../../../src/policy/approval/approval.ts'
-import type { Approval, Question } from '../../../src/policy/approval/approval.ts'
+import type { Approval, ApprovalRequest } from '../../../src/policy/approval/approval.ts'
 import { countStatements, type AgentsApproval } from '../../../src/policy/approval/statements.ts'
 import { scrubbedEnvironment } from '../../../src/policy/environment.ts'
 import type { Acl } from '../../../src/policy/mesh/acl.ts'
@@ -18,7 +18,7 @@ const entry = (keys: string, ...rest: string[]): string =>
   `[[exec.allow]]\ndescription = "alice"\nagent_id = "${ALICE}"\nmachine_id = "${LAPTOP}"\n${keys}\n${rest.join('')}`
 const file = (...entries: string[]): Acl => aclOf(aclText(entries))
 
-const allowed = ({ permit_sha256 }: Pick<Question, 'permit_sha256'>): Approval => {
+const allowed = ({ permit_sha256 }: Pick<ApprovalRequest, 'permit_sha256'>): Approval => {
   const answer = { question_id: 'q_1', permit_sha256, by: 'human:test', reason: '', nonce: 'n', expires_at_ms: ANSWER_FRESH_MS }
   const opened = openApproval(sealAnswer({ ...answer, decision: 'allow' }, KEY), answer, { key: KEY, now: 1, spent: new SpentAnswers() })
   assert.ok(opened.kind === 'approval')
@@ -36,7 +36,7 @@ const decide = (
     more.approval ?? null,
     more.agents ?? null,
   )
-const questionOf = (verdict: Verdict): Question => {
+const questionOf = (verdict: Verdict): ApprovalRequest => {
   assert.ok(verdict.kind === 'ask', verdict.kind)
   return verdict.question
 }

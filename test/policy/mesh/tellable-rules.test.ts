@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { systemClock, type Clock } from '../../../src/base/clock.ts'
-import { TimeSharing } from '../../../src/base/time-slices.ts'
+import { TimeSlicer } from '../../../src/base/time-slices.ts'
 import { scrubbedEnvironment } from '../../../src/policy/environment.ts'
 import type { Acl } from '../../../src/policy/mesh/acl.ts'
 import { authorize } from '../../../src/policy/mesh/authorize.ts'
@@ -21,7 +21,7 @@ const told = (commands: readonly (readonly string[])[], keys: Record<string, str
   entryText(commands, keys).replace('[[exec.allow]]\n', '[[exec.allow]]\ndiscoverable = true\n')
 
 const bookOf = (acl: Acl, clock: Pick<Clock, 'monotonic'> = systemClock): RuleBook =>
-  new RuleBook({ policy: { acl }, time: new TimeSharing({ clock }).share(new AbortController().signal) })
+  new RuleBook({ policy: { acl }, time: new TimeSlicer({ clock }).share(new AbortController().signal) })
 
 const rulesOf = async (acl: Acl, principal = alice): Promise<TellableRules> => {
   const rules = await bookOf(acl).rulesOf(principal)

@@ -9,15 +9,15 @@ import {
   resolveExec,
   type ExecSettings,
   type ResolvedExec,
-  type SettingPlaces,
+  type SettingSources,
 } from '../../../src/policy/modes.ts'
 import { isGivenLabel, placesOf, settingsOf, together, type ToolsSettings } from '../../../src/policy/modes.ts'
 import type { ModeOverride } from '../../../src/protocol/desk/messages.ts'
 import { overrideText } from '../../../src/protocol/desk/mode-command.ts'
-import { ASK_FALLBACKS, ASKS, HOSTS, SECURITIES } from '../../../src/protocol/desk/question.ts'
+import { ASK_FALLBACKS, ASKS, HOSTS, SECURITIES } from '../../../src/protocol/desk/approval-request.ts'
 
 const set = (fields: Partial<ExecSettings> = {}): ExecSettings => ({ ...NO_SETTINGS, ...fields })
-const places = (fields: Partial<SettingPlaces> = {}): SettingPlaces => ({
+const places = (fields: Partial<SettingSources> = {}): SettingSources => ({
   parameter: NO_SETTINGS,
   session: NO_SETTINGS,
   agent: NO_SETTINGS,
@@ -25,7 +25,7 @@ const places = (fields: Partial<SettingPlaces> = {}): SettingPlaces => ({
   allowed_hosts: null,
   ...fields,
 })
-const resolved = (fields: Partial<SettingPlaces> = {}): ResolvedExec => {
+const resolved = (fields: Partial<SettingSources> = {}): ResolvedExec => {
   const result = resolveExec(places(fields))
   assert.ok(result.kind === 'resolved', result.kind)
   return result
@@ -73,7 +73,7 @@ test('B23: a call narrows, and what it wishes beyond is cut and told', () => {
 })
 
 test('a call chooses the configured host, the sandbox, and what the configuration opens', () => {
-  const choose = (host: ExecSettings['host'], fields: Partial<SettingPlaces> = {}): string => {
+  const choose = (host: ExecSettings['host'], fields: Partial<SettingSources> = {}): string => {
     const result = resolveExec(places({ parameter: set({ host }), ...fields }))
     return result.kind === 'resolved' ? result.host : `refused ${result.allowed.join(' ')}`
   }

@@ -4,17 +4,17 @@ import { userInfo } from 'node:os'
 import { dirname, join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import { sandboxGrant, sandboxPlace, type SandboxPlace } from '../../../src/policy/sandbox/sandbox-grant.ts'
+import { sandboxGrant, sandboxPath, type SandboxPath } from '../../../src/policy/sandbox/sandbox-grant.ts'
 import { DEFAULT_SANDBOX } from '../../../src/policy/sandbox/sandbox-settings.ts'
 import { temporaryDirectory } from '../../support/processes.ts'
 
-const home = async (t: TestContext): Promise<SandboxPlace & { project: string }> => {
+const home = async (t: TestContext): Promise<SandboxPath & { project: string }> => {
   const path = join(await realpath(await temporaryDirectory(t)), 'user')
   for (const name of ['.x0x', '.ssh', 'project']) await mkdir(join(path, name), { recursive: true })
   return { home: path, secrets: [join(path, '.x0x'), join(path, '.ssh')], project: join(path, 'project') }
 }
 
-const reasonOf = (cwd: string, place: SandboxPlace, settings = DEFAULT_SANDBOX): string => {
+const reasonOf = (cwd: string, place: SandboxPath, settings = DEFAULT_SANDBOX): string => {
   const verdict = sandboxGrant(settings, cwd, place)
   if (verdict.kind === 'grant') return 'granted'
   assert.equal(verdict.code, 'forbidden_path')
@@ -123,7 +123,7 @@ test('where HOME names another home, the secrets of both are none for a sandbox'
     else process.env['HOME'] = before
   })
   process.env['HOME'] = other
-  const place = sandboxPlace()
+  const place = sandboxPath()
   assert.equal(place.home, other)
   for (const one of [other, userInfo().homedir]) assert.match(reasonOf(join(one, '.ssh', 'keys'), place), /which holds secrets/)
 })

@@ -4,7 +4,7 @@ import { readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { unitText } from '../../../src/programs/rexec/without-command.ts'
+import { unitText } from '../../../src/programs/rexec/maintenance-commands.ts'
 import { ConsolePlace } from '../../support/console-place.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 

@@ -7,7 +7,7 @@ import { EngineConfigs } from '../../../src/programs/ui/engine-configs.ts'
 import { localModes, revokeGrant, takeBackModes } from '../../../src/programs/ui/local-modes.ts'
 import type { PageModes } from '../../../src/protocol/page.ts'
 import { deskPlace } from '../../support/desk-place.ts'
-import { questionOf } from '../../support/question.ts'
+import { questionOf } from '../../support/approval-request.ts'
 
 const settingsOf = ({ agents }: PageModes, agent: string | null): Record<string, readonly [string, string]> =>
   Object.fromEntries((agents.find((one) => one.agent === agent)?.settings ?? []).map(({ name, value, from }) => [name, [value, from]]))

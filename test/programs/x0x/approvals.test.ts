@@ -5,10 +5,10 @@ import { mkdir, realpath, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import type { PendingQuestion } from '../../../src/protocol/desk/messages.ts'
+import type { PendingApprovalRequest } from '../../../src/protocol/desk/messages.ts'
 import { MAX_SHOWN_QUESTION } from '../../../src/protocol/limits/approvals.ts'
 import { runCli } from '../../support/fake-daemon.ts'
-import { questionOf } from '../../support/question.ts'
+import { questionOf } from '../../support/approval-request.ts'
 import { scriptedDesk, welcoming, type DeskConnection } from '../../support/scripted-desk.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 import { typedCli } from '../../support/typed-cli.ts'
@@ -17,7 +17,7 @@ const [FIRST, SECOND, THIRD] = [`q_abcdef${'A'.repeat(16)}`, `q_abcdeg${'B'.repe
 const BELL = '\u0007'
 const GRANT = `g_${'G'.repeat(22)}`
 
-const pendingOf = (question_id: string, changed: Partial<PendingQuestion> = {}): PendingQuestion => ({
+const pendingOf = (question_id: string, changed: Partial<PendingApprovalRequest> = {}): PendingApprovalRequest => ({
   question_id,
   question: questionOf(),
   asked_at_ms: Date.now(),
@@ -34,7 +34,11 @@ interface Desk {
 }
 
 /** A desk at which these wait, and where nothing that is decided has any consequence but its answer. */
-const deskOf = async (t: TestContext, questions: readonly PendingQuestion[], answers: Record<string, object> = {}): Promise<Desk> => {
+const deskOf = async (
+  t: TestContext,
+  questions: readonly PendingApprovalRequest[],
+  answers: Record<string, object> = {},
+): Promise<Desk> => {
   const [asked, connections]: [Record<string, unknown>[], DeskConnection[]] = [[], []]
   const { dir } = await scriptedDesk(
     t,
@@ -69,7 +73,9 @@ test('what waits is shown whole with the time that is left, and as it is with --
   assert.equal(status, 0)
   assert.match(stdout, new RegExp(`^${FIRST} {3}(100|99) s left; no answer is a denial\nasked by {4}"reviewer"`))
   assert.ok(stdout.includes('         2  "a b"\n'))
-  const json = JSON.parse((await runCli(['--data-dir', dir, '--json', 'approvals', 'pending'])).stdout) as { questions: PendingQuestion[] }
+  const json = JSON.parse((await runCli(['--data-dir', dir, '--json', 'approvals', 'pending'])).stdout) as {
+    questions: PendingApprovalRequest[]
+  }
   assert.deepEqual(
     json.questions.map(({ question_id }) => question_id),
     [FIRST, SECOND],

@@ -9,15 +9,15 @@ import { checkOperatorProof } from '../../../src/identity/check-operator-proof.t
 import { OPERATOR_PROOF_HEADER, RUN_OPERATION } from '../../../src/identity/operator-proof.ts'
 import { statusOfAll, statusOfWaited, stateText, type WaitedRun } from '../../../src/programs/x0x/commands/runs.ts'
 import { MAX_WAITED_RUNS } from '../../../src/protocol/limits/detached.ts'
-import type { ShownRun } from '../../../src/protocol/api/detached-run.ts'
-import { exitEvent, RUN_ID, runOutcome } from '../../support/exit-event.ts'
+import type { DetachedRunView } from '../../../src/protocol/api/detached-run.ts'
+import { exitEvent, RUN_ID, runOutcome } from '../../support/journal-exit.ts'
 import { fakeDaemon, json, runCli, type SeenRequest } from '../../support/fake-daemon.ts'
 
 const AGENT = 'a'.repeat(64)
 const OTHER_ID = `${RUN_ID.slice(0, -1)}d`
 const THIRD_ID = RUN_ID.replace('01', '02')
 
-const run = (over: Partial<ShownRun> = {}): ShownRun => ({
+const run = (over: Partial<DetachedRunView> = {}): DetachedRunView => ({
   request_id: RUN_ID,
   agent_id: AGENT,
   machine_id: 'b'.repeat(64),
@@ -532,7 +532,7 @@ test('those of a session are waited for, ended and forgotten together, and one t
   )
 
   const forgotten = await runCli(['--data-dir', dir, '--json', 'runs', 'forget', RUN_ID, OTHER_ID, THIRD_ID])
-  const { ok, runs, failed } = JSON.parse(forgotten.stdout) as { ok: boolean; runs: ShownRun[]; failed: object[] }
+  const { ok, runs, failed } = JSON.parse(forgotten.stdout) as { ok: boolean; runs: DetachedRunView[]; failed: object[] }
   assert.deepEqual([forgotten.status, ok, runs.map(({ request_id }) => request_id)], [255, false, [RUN_ID, OTHER_ID]])
   const next = `to forget it here alone: x0x runs forget --here ${THIRD_ID}`
   assert.deepEqual(failed, [{ request_id: THIRD_ID, error: 'peer_unreachable', message: 'gone', next }])

@@ -13,7 +13,7 @@ import { timelinePicture } from '../../../src/programs/x0x/commands/audit.ts'
 import { peersGraph, type DrawnPeer } from '../../../src/programs/x0x/commands/peers.ts'
 import { drawingFor, type Drawing } from '../../../src/programs/x0x/drawing.ts'
 import { fakeDaemon, json, runCli } from '../../support/fake-daemon.ts'
-import { RUN_ID } from '../../support/exit-event.ts'
+import { RUN_ID } from '../../support/journal-exit.ts'
 import { denialEvent, exitEvent, requestEvent, runKey } from '../../support/journal.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 

@@ -11,7 +11,7 @@ import { lifecycleEvent, type LifecycleFacts } from '../../../src/protocol/event
 import { deskPlace } from '../../support/desk-place.ts'
 import { json, fakeDaemon, runCli } from '../../support/fake-daemon.ts'
 import { newLifecycleLog } from '../../support/lifecycle.ts'
-import { OTHER_AGENT, startDoor, TOKEN } from '../../support/rest-door.ts'
+import { OTHER_AGENT, startDoor, TOKEN } from '../../support/rest-server.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
 const FACTS: LifecycleFacts = { type: 'exec.finished', owner: 'me', session: null, door: 'rest', run_id: 'r1', node: OTHER_AGENT, code: 0 }

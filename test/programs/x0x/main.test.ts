@@ -15,7 +15,7 @@ import type { CommandSpec } from '../../../src/cli/command.ts'
 import { ERROR_TABLE } from '../../../src/base/errors.ts'
 import { MAX_STDIN_SPOOL } from '../../../src/protocol/limits/wire.ts'
 import { beginRunAnswer, fakeDaemon, json, runAnswer, runCli, runEventBytes, type SeenRequest } from '../../support/fake-daemon.ts'
-import { exitEvent, RUN_ID } from '../../support/exit-event.ts'
+import { exitEvent, RUN_ID } from '../../support/journal-exit.ts'
 import { denialEvent } from '../../support/journal.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import { outcomeLines, statusOf, type ExitEvent } from '../../../src/programs/x0x/outcome.ts'
 import { DENIAL_REASONS, WARNING_KINDS, type DenialReason } from '../../../src/protocol/reasons.ts'
-import { exitEvent as exit } from '../../support/exit-event.ts'
+import { exitEvent as exit } from '../../support/journal-exit.ts'
 
 const facts = { agent: 'bob', argv: ['echo', 'it is'], timed: false, own: { agent_id: 'c'.repeat(64), machine_id: 'd'.repeat(64) } }
 

@@ -12,8 +12,8 @@ const textOf = (output: PassThrough): string => String(output.read() ?? '')
 test('who waits for more than a second is told for what and how long, in a line that is gone when the answer comes', async () => {
   const [output, clock] = [stderr(true), new ManualClock()]
   const progress = new Progress({ stderr: output, clock }, { off: false })
-  const over = progress.begin('waiting for the\u001b daemon')
-  const inner = progress.begin('something within')
+  const over = progress.start('waiting for the\u001b daemon')
+  const inner = progress.start('something within')
   await clock.advance(999)
   assert.equal(textOf(output), '')
   await clock.advance(1)
@@ -35,7 +35,7 @@ test('an answer within a second, a stderr that is no terminal, and a quiet comma
     [true, true, 3_000],
   ] as const) {
     const [output, clock] = [stderr(isTTY), new ManualClock()]
-    const over = new Progress({ stderr: output, clock }, { off }).begin('it')
+    const over = new Progress({ stderr: output, clock }, { off }).start('it')
     await clock.advance(ms)
     over()
     assert.deepEqual([textOf(output), clock.pending], ['', 0])

@@ -5,7 +5,7 @@ import { appendFile, chmod, readdir, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { bannerText } from '../../../src/doors/console/entry-text.ts'
+import { bannerText } from '../../../src/doors/console/transcript-text.ts'
 import { runCli } from '../../support/fake-daemon.ts'
 import { until } from '../../support/processes.ts'
 import { tempDir } from '../../support/temp-dir.ts'

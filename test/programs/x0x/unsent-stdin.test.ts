@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { test, type TestContext } from 'node:test'
 
-import { exitEvent, RUN_ID, runOutcome } from '../../support/exit-event.ts'
+import { exitEvent, RUN_ID, runOutcome } from '../../support/journal-exit.ts'
 import { fakeDaemon, json, runAnswer } from '../../support/fake-daemon.ts'
 import { fleetDaemon, hostEnd } from '../../support/fleet-daemon.ts'
 

@@ -2,10 +2,10 @@ import assert from 'node:assert/strict'
 import { PassThrough } from 'node:stream'
 import { test } from 'node:test'
 
-import { WaitingLine, waitingText, type WaitingEvent } from '../../../src/programs/x0x/run-output.ts'
+import { WaitingLine, waitingText, type WaitingEventJson } from '../../../src/programs/x0x/run-output.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
-const event = (over: Partial<WaitingEvent> = {}): WaitingEvent => ({
+const event = (over: Partial<WaitingEventJson> = {}): WaitingEventJson => ({
   type: 'waiting_for_approval',
   request_id: '01890a5d-ac96-774b-bcce-b302099a8057',
   agent_id: 'ab'.repeat(32),

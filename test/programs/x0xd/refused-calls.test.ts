@@ -8,7 +8,7 @@ import type { HttpRefusedEvent, JournalLine } from '../../../src/journal/events.
 import { linesOf } from '../../support/journal.ts'
 import { MeshOfDaemons, type TestDaemon } from '../../support/mesh-of-daemons.ts'
 import { until } from '../../support/processes.ts'
-import { readAnswer, response } from '../../support/rest-door.ts'
+import { readAnswer, response } from '../../support/rest-server.ts'
 import { REFUSAL_LINES } from '../../../src/journal/refusals.ts'
 
 const TIMEOUT = { timeout: 120_000 }

@@ -3,14 +3,14 @@ import { eastAsianWidth } from 'get-east-asian-width'
 import type { Environment } from '../../../base/runtime.ts'
 
 /** How text of ours looks, wherever it is printed. */
-export interface Look {
+export interface TextStyle {
   readonly colour: boolean
   /** Lines are drawn; else marks of ASCII. */
   readonly drawn: boolean
 }
 
 /** Text alone, as a file has it. */
-export const PLAIN_LOOK: Look = { colour: false, drawn: false }
+export const PLAIN_STYLE: TextStyle = { colour: false, drawn: false }
 
 /** Numbers in the table of 256 colours that can be read on black and on white. */
 export const AGENT_COLOURS = [31, 166, 64, 133, 136, 69, 168, 30] as const
@@ -25,11 +25,11 @@ const colourOfAgent = (whoami: string): number => {
 const STYLES = { bold: '1', dim: '2', bar: '7', bad: '31' } as const
 type Style = keyof typeof STYLES
 
-export const styled = ({ colour }: Look, style: Style, text: string): string =>
+export const styled = ({ colour }: TextStyle, style: Style, text: string): string =>
   colour && text !== '' ? `\u001b[${STYLES[style]}m${text}\u001b[m` : text
 
 /** In the colour of an agent. */
-export const inColourOf = ({ colour }: Look, whoami: string, text: string): string =>
+export const inColourOf = ({ colour }: TextStyle, whoami: string, text: string): string =>
   colour ? `\u001b[1;38;5;${colourOfAgent(whoami)}m${text}\u001b[m` : text
 
 interface LookOptions {
@@ -53,7 +53,7 @@ const hasNoUtf8 = (env: Environment): boolean => {
   return locale !== undefined && locale !== '' && !/utf-?8/i.test(locale)
 }
 
-export const lookOf = (options: LookOptions): Look => ({
+export const lookOf = (options: LookOptions): TextStyle => ({
   colour: wantsColour(options),
   drawn: options.isTerminal && options.env['TERM'] !== 'dumb' && !hasNoUtf8(options.env),
 })
@@ -73,7 +73,7 @@ interface Marks {
 const DRAWN: Marks = { output: '│ ', goesOn: '┊ ', again: '~ ', end: '└ ', oursGoesOn: '    ' }
 const ASCII: Marks = { output: '| ', goesOn: ': ', again: '~ ', end: '= ', oursGoesOn: '    ' }
 
-export const marksOf = ({ drawn }: Look): Marks => (drawn ? DRAWN : ASCII)
+export const marksOf = ({ drawn }: TextStyle): Marks => (drawn ? DRAWN : ASCII)
 
 type Rgb = readonly [number, number, number]
 
@@ -215,7 +215,7 @@ export const fromLeft = (text: string): string => (RIGHT_TO_LEFT.test(text) ? LE
 export const closed = (text: string): string => (RIGHT_TO_LEFT.test(text) ? text + LEFT_TO_RIGHT : text)
 
 /** One line for a human: it may take several rows, each of which begins with a mark. */
-export interface Line {
+export interface WrappedLine {
   /** Before the first row. */
   readonly first: string
   /** Before every other. */
@@ -238,7 +238,7 @@ const widthIn = (character: string, { careful }: Columns): number => {
 }
 
 /** The rows of a line, in the order of a screen; colours go on from row to row and end with each. */
-export const rowsOf = ({ first, next, text }: Line, columns: Columns): string[] => {
+export const rowsOf = ({ first, next, text }: WrappedLine, columns: Columns): string[] => {
   const rows: string[] = []
   let mark = first
   let row = ''

@@ -1,10 +1,10 @@
 import { BoundedSet } from '../../../base/bounded-collections.ts'
 import { type Clock, type Timer, within } from '../../../base/clock.ts'
 import { errorText } from '../../../base/errors.ts'
-import { Waiters } from '../../../base/wait-queue.ts'
-import { endText, firstWords, keptBanner, noteText, oursLine } from '../entry-text.ts'
+import { Condition } from '../../../base/wait-queue.ts'
+import { endText, firstWords, keptBanner, noteText, oursLine } from '../transcript-text.ts'
 import type { ConsoleControls, ConsoleScreen, ShownEnd, ShownRun } from '../screen.ts'
-import { type Line, type Look, marksOf, styled } from './cells.ts'
+import { type WrappedLine, type TextStyle, marksOf, styled } from './cells.ts'
 import {
   type Bottom,
   type Display,
@@ -15,8 +15,8 @@ import {
   barText,
   statusText,
 } from './display.ts'
-import { HELP, type KeyTargets, Keys } from './keys.ts'
-import { HeldBytes, HeldOutput } from './pending-output.ts'
+import { HELP, type KeyTargets, ConsoleKeys } from './keys.ts'
+import { SharedByteBudget, PendingOutput } from './pending-output.ts'
 import { RunView } from './run-view.ts'
 
 /** Output that waits for the screen, of all commands together. */
@@ -33,11 +33,11 @@ const PACE_MS = 20
 /** A terminal that takes nothing does not keep the host from ending. */
 const CLOSE_MS = 1_500
 
-interface HeldRun {
+interface PausedRun {
   /** With the words that can be shown. */
   readonly run: ShownRun
   readonly banner: string
-  readonly output: HeldOutput
+  readonly output: PendingOutput
   readonly begun: number
   end: ShownEnd | null
 }
@@ -45,7 +45,7 @@ interface HeldRun {
 export interface OrderedScreenInit {
   readonly output: ScreenOutput
   readonly clock: Clock
-  readonly look: Look
+  readonly look: TextStyle
   readonly controls: ConsoleControls
   /** No cursor is moved and nothing is drawn anew. */
   readonly plain: boolean
@@ -57,13 +57,13 @@ export interface OrderedScreenInit {
 export class OrderedScreen implements ConsoleScreen {
   readonly #init: OrderedScreenInit
   readonly #display: Display
-  readonly #keys: Keys
-  readonly #runs: HeldRun[] = []
-  readonly #held = new HeldBytes({ max: MAX_HELD_BYTES })
+  readonly #keys: ConsoleKeys
+  readonly #runs: PausedRun[] = []
+  readonly #held = new SharedByteBudget({ max: MAX_HELD_BYTES })
   readonly #agents = new BoundedSet<string>({ max: MAX_AGENTS })
-  readonly #wake = new Waiters()
+  readonly #wake = new Condition()
   readonly #shown: Promise<void>
-  readonly #notes: Line[] = []
+  readonly #notes: WrappedLine[] = []
   #notesLeftOut = 0
   #runsLeftOut = 0
   #view: RunView | null = null
@@ -79,13 +79,13 @@ export class OrderedScreen implements ConsoleScreen {
     this.#init = init
     const { output, clock, controls, plain } = init
     this.#display = plain ? new PlainDisplay(output) : new LiveDisplay({ output, clock, bottom: (columns) => this.#bottom(columns) })
-    this.#keys = new Keys({
+    this.#keys = new ConsoleKeys({
       clock,
       controls,
       targets: () => this.#targets(),
       ask: (rows) => this.#ask(rows),
       help: (isAsked) => this.#help(isAsked),
-      note: (text) => this.note(text),
+      record: (text) => this.record(text),
       repaint: () => this.#display.repaint(),
     })
     this.#shown = this.#show().catch((error: unknown) =>
@@ -98,11 +98,11 @@ export class OrderedScreen implements ConsoleScreen {
     return this.#isClosing
   }
 
-  get look(): Look {
+  get look(): TextStyle {
     return this.#init.look
   }
 
-  begin(run: ShownRun): void {
+  start(run: ShownRun): void {
     this.#runs.push(this.#kept(run))
     if (this.#runs.length > MAX_HELD_RUNS) this.#leaveOutRun()
     this.#agents.delete(run.whoami)
@@ -122,7 +122,7 @@ export class OrderedScreen implements ConsoleScreen {
     this.#changed()
   }
 
-  note(text: string): void {
+  record(text: string): void {
     this.line(styled(this.#init.look, 'dim', noteText(text)))
   }
 
@@ -149,11 +149,11 @@ export class OrderedScreen implements ConsoleScreen {
     this.#init.closed?.()
   }
 
-  #kept(run: ShownRun): HeldRun {
+  #kept(run: ShownRun): PausedRun {
     const { whoami, dir, argv: exec, timeout_ms, started_at: time } = run
     const banner = keptBanner({ whoami, dir, exec, timeout_ms, time }, this.#init.look)
     const begun = this.#init.clock.monotonic()
-    return { run: { ...run, argv: firstWords(exec) }, banner, output: new HeldOutput(this.#held), begun, end: null }
+    return { run: { ...run, argv: firstWords(exec) }, banner, output: new PendingOutput(this.#held), begun, end: null }
   }
 
   #leaveOutRun(): void {
@@ -164,7 +164,7 @@ export class OrderedScreen implements ConsoleScreen {
   }
 
   #changed(): void {
-    this.#wake.wake()
+    this.#wake.notifyAll()
     this.#display.changed()
   }
 
@@ -177,11 +177,11 @@ export class OrderedScreen implements ConsoleScreen {
         this.#runs.shift()
         this.#printRunsLeftOut()
       } else if (this.#isClosing && this.#notes.length === 0) return
-      else if (this.#notes.length === 0) await this.#wake.next()
+      else if (this.#notes.length === 0) await this.#wake.wait()
     }
   }
 
-  async #showRun(held: HeldRun): Promise<void> {
+  async #showRun(held: PausedRun): Promise<void> {
     const { look } = this.#init
     this.#display.print([this.#ours(held.banner)])
     this.#view = await this.#open(held)
@@ -190,7 +190,7 @@ export class OrderedScreen implements ConsoleScreen {
       const next = held.output.next(BLOCK_BYTES)
       if (next === null) {
         if (held.end !== null || this.#isClosing) break
-        await this.#wake.next()
+        await this.#wake.wait()
       } else if ('data' in next) {
         this.#display.print(await this.#view.push(next.data))
         if (held.output.isBehind && held.end === null && !this.#isClosing) await this.#pause(PACE_MS)
@@ -205,7 +205,7 @@ export class OrderedScreen implements ConsoleScreen {
     return new Promise((resolve) => void this.#init.clock.setTimeout(resolve, ms))
   }
 
-  async #open({ run }: HeldRun): Promise<RunView> {
+  async #open({ run }: PausedRun): Promise<RunView> {
     return RunView.open(run, this.#init.look, this.#init.plain)
   }
 
@@ -215,7 +215,7 @@ export class OrderedScreen implements ConsoleScreen {
     this.#view = null
   }
 
-  async #leaveOut(held: HeldRun, bytes: number): Promise<void> {
+  async #leaveOut(held: PausedRun, bytes: number): Promise<void> {
     await this.#endView()
     this.#display.print([
       this.#ours(styled(this.#init.look, 'bad', noteText(`${bytes} bytes of its output are left out here: the screen could not keep up`))),
@@ -242,7 +242,7 @@ export class OrderedScreen implements ConsoleScreen {
     if (leftOut > 0) this.#display.print([this.#ours(noteText(`${leftOut} lines are left out here: the screen could not keep up`))])
   }
 
-  #ours(text: string): Line {
+  #ours(text: string): WrappedLine {
     return oursLine(text, this.#init.look)
   }
 
@@ -275,13 +275,13 @@ export class OrderedScreen implements ConsoleScreen {
   }
 
   #ask(rows: readonly string[]): void {
-    if (this.#init.plain) for (const row of rows) this.note(row)
+    if (this.#init.plain) for (const row of rows) this.record(row)
     this.#asked = rows
     this.#display.changed()
   }
 
   #help(isAsked: boolean): void {
-    if (this.#init.plain && isAsked) for (const row of HELP) this.note(row)
+    if (this.#init.plain && isAsked) for (const row of HELP) this.record(row)
     this.#isHelpShown = isAsked && !this.#isHelpShown
     this.#display.changed()
   }

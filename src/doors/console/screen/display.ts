@@ -1,8 +1,8 @@
 import type { Writable } from 'node:stream'
 import type { Clock, Timer } from '../../../base/clock.ts'
-import { Waiters } from '../../../base/wait-queue.ts'
-import { nameText, wordsText } from '../entry-text.ts'
-import { type Line, type Look, closed, cutLine, cutTo, fromLeft, rowsOf, styled, textWidth } from './cells.ts'
+import { Condition } from '../../../base/wait-queue.ts'
+import { nameText, wordsText } from '../transcript-text.ts'
+import { type WrappedLine, type TextStyle, closed, cutLine, cutTo, fromLeft, rowsOf, styled, textWidth } from './cells.ts'
 
 /** The human's terminal, or whatever stands in its place. */
 export type ScreenOutput = Writable & { readonly isTTY?: boolean; readonly columns?: number; readonly rows?: number }
@@ -10,7 +10,7 @@ export type ScreenOutput = Writable & { readonly isTTY?: boolean; readonly colum
 /** Where lines are printed, one below the other. */
 export interface Display {
   /** Never waits: whoever prints much waits for `ready`. */
-  print(lines: readonly Line[]): void
+  print(lines: readonly WrappedLine[]): void
   /** What `bottom` gives has changed. */
   changed(): void
   /** Settles when what was printed was taken, or nobody takes anything any more. */
@@ -23,7 +23,7 @@ export interface Display {
 /** What moves below the printed lines. */
 export interface Bottom {
   /** Rows of the command that may still change; the last of them matter most. */
-  readonly live: readonly Line[]
+  readonly live: readonly WrappedLine[]
   /** Rows that are always shown. */
   readonly fixed: readonly string[]
 }
@@ -45,19 +45,19 @@ const END = '\u001b[m\u001b[?7h\u001b[?25h'
 /** Waits for a stream that is full; ends when it is gone. */
 class Taking {
   readonly #output: ScreenOutput
-  readonly #waiters = new Waiters()
+  readonly #waiters = new Condition()
   #isGone = false
 
   constructor(output: ScreenOutput, onDrain: () => void) {
     this.#output = output
     const gone = (): void => {
       this.#isGone = true
-      this.#waiters.wake()
+      this.#waiters.notifyAll()
     }
     output.on('error', gone)
     output.on('close', gone)
     output.on('drain', () => {
-      this.#waiters.wake()
+      this.#waiters.notifyAll()
       onDrain()
     })
   }
@@ -75,7 +75,7 @@ class Taking {
   }
 
   async taken(): Promise<void> {
-    while (this.isFull) await this.#waiters.next()
+    while (this.isFull) await this.#waiters.wait()
   }
 
   /** Everything was taken, or will never be. */
@@ -94,7 +94,7 @@ export class PlainDisplay implements Display {
     this.#taking = new Taking(output, () => {})
   }
 
-  print(lines: readonly Line[]): void {
+  print(lines: readonly WrappedLine[]): void {
     const columns = this.#output.isTTY === true ? Math.max(LEAST_COLUMNS, this.#output.columns ?? DEFAULT_COLUMNS) : Infinity
     this.#taking.write(lines.flatMap((line) => rowsOf(line, { columns, careful: true }).map((row) => `${row}\n`)).join(''))
   }
@@ -119,10 +119,10 @@ export interface LiveDisplayInit {
 }
 
 /** In characters, with its end. */
-const sizeOf = ({ text }: Line): number => text.length + 1
+const sizeOf = ({ text }: WrappedLine): number => text.length + 1
 
 /** As many of the last lines as are drawn again. */
-const lastOf = (lines: readonly Line[]): Line[] => {
+const lastOf = (lines: readonly WrappedLine[]): WrappedLine[] => {
   let size = 0
   return lines.slice(lines.findLastIndex((line) => (size += sizeOf(line)) > MAX_HISTORY) + 1)
 }
@@ -133,9 +133,9 @@ export class LiveDisplay implements Display {
   readonly #taking: Taking
   readonly #resized = (): void => this.repaint()
   /** Printed, and not drawn yet. */
-  #lines: Line[] = []
+  #lines: WrappedLine[] = []
   #unsent = 0
-  #history: Line[] = []
+  #history: WrappedLine[] = []
   #bottom: readonly string[] = []
   #timer: Timer | null = null
   #isStale = false
@@ -158,7 +158,7 @@ export class LiveDisplay implements Display {
     return this.#init.output.rows || DEFAULT_ROWS
   }
 
-  print(lines: readonly Line[]): void {
+  print(lines: readonly WrappedLine[]): void {
     this.#lines.push(...lines)
     for (const line of lines) this.#unsent += sizeOf(line)
     this.changed()
@@ -186,7 +186,7 @@ export class LiveDisplay implements Display {
     await this.#taking.flushed()
   }
 
-  #rows(lines: readonly Line[]): string[] {
+  #rows(lines: readonly WrappedLine[]): string[] {
     return lines.flatMap((line) => rowsOf(line, { columns: this.columns, careful: false }))
   }
 
@@ -280,5 +280,5 @@ export const statusText = (state: ScreenState, columns: number): string => {
 }
 
 /** Across the whole row. */
-export const barText = (text: string, columns: number, look: Look): string =>
+export const barText = (text: string, columns: number, look: TextStyle): string =>
   styled(look, 'bar', cutTo(text, columns) + ' '.repeat(Math.max(0, columns - textWidth(text))))

@@ -1,5 +1,5 @@
 import type { Clock, Timer } from '../../../base/clock.ts'
-import { nameText, wordsText } from '../entry-text.ts'
+import { nameText, wordsText } from '../transcript-text.ts'
 import type { ConsoleControls } from '../screen.ts'
 
 /** Of one line, in characters: what a mode takes is far shorter. */
@@ -50,7 +50,7 @@ export interface KeyTargets {
   readonly agents: readonly string[]
 }
 
-export interface KeysInit {
+export interface ConsoleKeysInit {
   readonly clock: Clock
   readonly controls: ConsoleControls
   readonly targets: () => KeyTargets
@@ -58,7 +58,7 @@ export interface KeysInit {
   readonly ask: (rows: readonly string[]) => void
   /** Shows the keys, or hides them; a key that means nothing hides them only. */
   readonly help: (isAsked: boolean) => void
-  readonly note: (text: string) => void
+  readonly record: (text: string) => void
   readonly repaint: () => void
 }
 
@@ -71,7 +71,7 @@ export const HELP = [
   '?   show this, or hide it',
 ] as const
 
-type Question =
+type KeyPrompt =
   | { readonly about: 'abort'; readonly n: number }
   | { readonly about: 'pause'; readonly agents: readonly string[] }
   | { readonly about: 'stop' }
@@ -85,20 +85,20 @@ interface BegunLine {
  * What is pressed at the screen. Aborting asks first, for a key may be pressed in the wrong window, and the answer holds
  * for the command that was named in the question alone. Several characters at once are a paste or a key with a name: they mean nothing.
  */
-export class Keys {
-  readonly #init: KeysInit
-  #question: Question | null = null
+export class ConsoleKeys {
+  readonly #init: ConsoleKeysInit
+  #question: KeyPrompt | null = null
   #timer: Timer | null = null
   /** Begun with its first character, for the agent that was the latest then. */
   #line: BegunLine | null = null
 
-  constructor(init: KeysInit) {
+  constructor(init: ConsoleKeysInit) {
     this.#init = init
   }
 
   press(typed: string): void {
-    if (this.#line !== null) return this.#goOn(this.#line, typed)
-    if (typed.startsWith('/')) return this.#begin(typed)
+    if (this.#line !== null) return this.#resume(this.#line, typed)
+    if (typed.startsWith('/')) return this.#start(typed)
     // A terminal in lines sends the key with the end of its line.
     const key = typed.length > 1 ? typed.replace(/[\r\n]+$/, '') : typed
     if (key !== '' && key.replaceAll(CTRL_C, '') === '') for (const _one of key) this.#stop()
@@ -134,14 +134,14 @@ export class Keys {
     else this.#ask({ about: 'abort', n: current.n }, `x again aborts ${nameText(current.whoami)}: ${wordsText(current.argv)}`)
   }
 
-  #begin(typed: string): void {
+  #start(typed: string): void {
     const [whoami] = this.#init.targets().agents
     if (whoami === undefined) return this.#ask(null, 'no agent has run anything yet, whose modes could be set')
     this.#line = { typed: new TypedLine(), whoami }
-    this.#goOn(this.#line, typed)
+    this.#resume(this.#line, typed)
   }
 
-  #goOn(line: BegunLine, input: string): void {
+  #resume(line: BegunLine, input: string): void {
     const became = line.typed.take(input)
     this.#settle()
     if (became === 'done') return this.#set(line)
@@ -153,7 +153,7 @@ export class Keys {
   }
 
   #set({ typed, whoami }: BegunLine): void {
-    const { controls, note } = this.#init
+    const { controls, record: note } = this.#init
     const told = controls.setModes?.(whoami, typed.text) ?? Promise.resolve('modes cannot be set here')
     void told.then((text) => note(`${nameText(whoami)}: ${text}`))
   }
@@ -170,14 +170,14 @@ export class Keys {
   }
 
   #toggle(whoami: string): void {
-    const { controls, note } = this.#init
+    const { controls, record: note } = this.#init
     if (controls.paused.has(whoami)) controls.resume(whoami)
     else controls.pause(whoami)
     note(`${whoami} ${controls.paused.has(whoami) ? 'is paused: its next commands wait' : 'goes on'}`)
   }
 
   /** `question`: null for an answer. */
-  #ask(question: Question | null, ...rows: readonly string[]): void {
+  #ask(question: KeyPrompt | null, ...rows: readonly string[]): void {
     this.#question = question
     this.#init.ask(rows)
     this.#timer = this.#init.clock.setTimeout(() => this.#settle(), ASKED_MS, { unref: true })

@@ -41,7 +41,7 @@ const HEAD_BYTES = 256 * 1024
 const TAIL_BYTES = 256 * 1024
 
 /** What all commands of a screen keep together. */
-export class HeldBytes {
+export class SharedByteBudget {
   readonly #max: number
   #bytes = 0
 
@@ -56,7 +56,7 @@ export class HeldBytes {
     return granted
   }
 
-  giveBack(bytes: number): void {
+  release(bytes: number): void {
     this.#bytes -= bytes
   }
 }
@@ -65,13 +65,13 @@ export class HeldBytes {
 export type NextOutput = { readonly data: Uint8Array } | { readonly left_out: number }
 
 /** Output of one command that waits for the screen, bounded: where more comes than is shown, the middle is left out and counted. */
-export class HeldOutput {
-  readonly #shared: HeldBytes
+export class PendingOutput {
+  readonly #shared: SharedByteBudget
   #head = new ByteBlocks()
   #tail = new ByteBlocks()
   #leftOut = 0
 
-  constructor(shared: HeldBytes) {
+  constructor(shared: SharedByteBudget) {
     this.#shared = shared
   }
 
@@ -100,7 +100,7 @@ export class HeldOutput {
 
   /** It will never be shown: gives back all that is kept. */
   drop(): void {
-    this.#shared.giveBack(this.#head.size + this.#tail.size)
+    this.#shared.release(this.#head.size + this.#tail.size)
     this.#head = new ByteBlocks()
     this.#tail = new ByteBlocks()
     this.#leftOut = 0
@@ -109,7 +109,7 @@ export class HeldOutput {
   #forget(): void {
     const { length } = this.#tail.shift()
     this.#leftOut += length
-    this.#shared.giveBack(length)
+    this.#shared.release(length)
   }
 
   /** At most `max` bytes; null: there is nothing. */
@@ -125,7 +125,7 @@ export class HeldOutput {
       this.#tail = new ByteBlocks()
     }
     const data = this.#head.shift(max)
-    this.#shared.giveBack(data.length)
+    this.#shared.release(data.length)
     return { data }
   }
 }

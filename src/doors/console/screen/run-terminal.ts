@@ -13,7 +13,7 @@ export interface Cell {
   readonly sgr: string
 }
 
-export interface Row {
+export interface TerminalRow {
   readonly cells: readonly Cell[]
   /** It goes on with the line of the row above. */
   readonly continues: boolean
@@ -83,14 +83,14 @@ export class RunTerminal {
   }
 
   /** The rows that have scrolled off since the last text: nothing changes them any more. */
-  scrolledOff(): Row[] {
+  scrolledOff(): TerminalRow[] {
     if (this.#isTaken) return []
     this.#isTaken = true
     return this.#rows(0, this.#terminal.buffer.active.baseY)
   }
 
   /** The rows of the screen, down to the last that shows something. */
-  onScreen(): Row[] {
+  onScreen(): TerminalRow[] {
     const { baseY } = this.#terminal.buffer.active
     const rows = this.#rows(baseY, baseY + CONSOLE_TERMINAL.rows)
     return rows.slice(0, rows.findLastIndex(({ cells }) => trimmed(cells).length > 0) + 1)
@@ -105,7 +105,7 @@ export class RunTerminal {
     this.#terminal.dispose()
   }
 
-  #rows(from: number, to: number): Row[] {
+  #rows(from: number, to: number): TerminalRow[] {
     const { active } = this.#terminal.buffer
     return Array.from({ length: to - from }, (_none, at) => {
       const line = active.getLine(from + at)

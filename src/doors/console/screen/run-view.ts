@@ -2,8 +2,8 @@ import { TerminalReader } from '../../../base/terminal-text.ts'
 import { shown } from '../../../base/visible-text.ts'
 import { CONSOLE_TERMINAL } from '../../../protocol/console/messages.ts'
 import type { ShownRun } from '../screen.ts'
-import { type Line, type Look, characterWidth, inColourOf, marksOf } from './cells.ts'
-import { type Cell, type Row, RunTerminal, trimmed } from './run-terminal.ts'
+import { type WrappedLine, type TextStyle, characterWidth, inColourOf, marksOf } from './cells.ts'
+import { type Cell, type TerminalRow, RunTerminal, trimmed } from './run-terminal.ts'
 
 /** Marks upon one character. */
 const MAX_MARKS = 8
@@ -137,21 +137,21 @@ const render = (cells: readonly Cell[], colour: boolean): string => {
 
 /** Puts rows of a command's screen together to the lines that it wrote, each behind a mark that it cannot write. */
 export class OutputLines {
-  readonly #look: Look
+  readonly #look: TextStyle
   readonly #whoami: string
   #line: readonly Cell[] = []
   #isOpen = false
   #goesOn = false
   #isAgain = false
 
-  constructor(init: { look: Look; whoami: string }) {
+  constructor(init: { look: TextStyle; whoami: string }) {
     this.#look = init.look
     this.#whoami = init.whoami
   }
 
   /** Rows in their order; `isAgain`: they were printed before, and have changed since. The last line may go on with the next rows. */
-  rows(rows: readonly Row[], isAgain = false): Line[] {
-    const out: Line[] = []
+  rows(rows: readonly TerminalRow[], isAgain = false): WrappedLine[] {
+    const out: WrappedLine[] = []
     for (const { cells, continues } of rows) {
       if (!continues || isAgain !== this.#isAgain) out.push(...this.end())
       this.#isOpen = true
@@ -166,7 +166,7 @@ export class OutputLines {
   }
 
   /** The line that is open, when nothing more belongs to it. */
-  end(): Line[] {
+  end(): WrappedLine[] {
     if (!this.#isOpen) return []
     const rest = trimmed(this.#line)
     const out = rest.length > 0 || !this.#goesOn ? [this.#print(rest)] : []
@@ -177,7 +177,7 @@ export class OutputLines {
   }
 
   /** What is open here, and these rows behind it, as they would be printed now. */
-  preview(rows: readonly Row[]): Line[] {
+  preview(rows: readonly TerminalRow[]): WrappedLine[] {
     const copy = new OutputLines({ look: this.#look, whoami: this.#whoami })
     copy.#line = this.#line
     copy.#isOpen = this.#isOpen
@@ -185,7 +185,7 @@ export class OutputLines {
     return [...copy.rows(rows), ...copy.end()]
   }
 
-  #print(cells: readonly Cell[]): Line {
+  #print(cells: readonly Cell[]): WrappedLine {
     const { output, goesOn, again } = marksOf(this.#look)
     const inColour = (mark: string): string => inColourOf(this.#look, this.#whoami, mark)
     const first = this.#isAgain ? again : this.#goesOn ? goesOn : output
@@ -196,7 +196,7 @@ export class OutputLines {
 /** What the filter gave, in its order; null: the screen is erased. */
 type Step = string | null
 
-const textOf = ({ cells }: Row): string => cells.map(({ text, sgr }) => (sgr === '' ? text : `${sgr} ${text}`)).join('')
+const textOf = ({ cells }: TerminalRow): string => cells.map(({ text, sgr }) => (sgr === '' ? text : `${sgr} ${text}`)).join('')
 
 /**
  * What one command writes, as lines. A row of its screen is printed when nothing can change it any more: it has
@@ -218,25 +218,25 @@ export class RunView {
     this.#early = early
   }
 
-  static async open(run: Pick<ShownRun, 'whoami'>, look: Look, early: boolean): Promise<RunView> {
+  static async open(run: Pick<ShownRun, 'whoami'>, look: TextStyle, early: boolean): Promise<RunView> {
     return new RunView(await RunTerminal.open(), new OutputLines({ look, whoami: run.whoami }), early)
   }
 
   /** The lines that are final by these bytes, of which there are not more than a block. */
-  async push(data: Uint8Array): Promise<Line[]> {
+  async push(data: Uint8Array): Promise<WrappedLine[]> {
     this.#filter.push(data)
     return this.#show()
   }
 
   /** All that there is, before a part that is missing, or at the end. What comes afterwards begins below it. */
-  async end(): Promise<Line[]> {
+  async end(): Promise<WrappedLine[]> {
     this.#filter.end()
     const lines = await this.#show()
     return [...lines, ...this.#all(), ...this.#lines.end()]
   }
 
   /** What is not final yet, as it stands now. */
-  preview(): Line[] {
+  preview(): WrappedLine[] {
     return this.#lines.preview(this.#terminal.onScreen().slice(this.#printed.length))
   }
 
@@ -244,8 +244,8 @@ export class RunView {
     this.#terminal.dispose()
   }
 
-  async #show(): Promise<Line[]> {
-    const out: Line[] = []
+  async #show(): Promise<WrappedLine[]> {
+    const out: WrappedLine[] = []
     for (const step of this.#steps.splice(0)) {
       if (step === null) out.push(...this.#all(), ...this.#lines.end())
       else {
@@ -257,16 +257,16 @@ export class RunView {
   }
 
   /** Rows from the top of the screen, which leave it. */
-  #take(rows: readonly Row[]): Line[] {
+  #take(rows: readonly TerminalRow[]): WrappedLine[] {
     const early = this.#printed.splice(0, rows.length)
-    const out: Line[] = []
+    const out: WrappedLine[] = []
     for (const [at, row] of rows.entries())
       if (at >= early.length) out.push(...this.#lines.rows([row]))
       else if (textOf(row) !== early[at]) out.push(...this.#lines.rows([row], true))
     return out
   }
 
-  #all(): Line[] {
+  #all(): WrappedLine[] {
     const rows = this.#terminal.onScreen()
     // Rows that were printed and are blank now need no second line.
     const out = this.#take(rows)
@@ -274,7 +274,7 @@ export class RunView {
     return out
   }
 
-  #settled(): Line[] {
+  #settled(): WrappedLine[] {
     const rows = this.#terminal.onScreen()
     const next = rows.slice(this.#printed.length, this.#terminal.cursorRow)
     this.#printed.push(...next.map(textOf))

@@ -2,9 +2,9 @@ import type { ConsoleScreen } from '../screen.ts'
 
 /** Shows no commands; notes are told. */
 export const silentScreen = (note: (text: string) => void): ConsoleScreen => ({
-  begin: () => {},
+  start: () => {},
   output: () => {},
   end: () => {},
-  note,
+  record: note,
   close: async () => {},
 })

@@ -2,10 +2,10 @@ import { errorText } from '../../../base/errors.ts'
 import { shellWords } from '../../../base/format.ts'
 import { shown, shownLine } from '../../../base/visible-text.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
-import { type AclInForce, notInForceLines } from '../../../doctor/loaded-acl.ts'
+import { type AclBesideDaemon, notInForceLines } from '../../../doctor/loaded-acl.ts'
 import type { DenialEvent } from '../../../journal/events.ts'
 import type { Acl } from '../../../policy/mesh/acl.ts'
-import { type Explanation, type Question, explain, explanationText } from '../../../policy/mesh/explain.ts'
+import { type Explanation, type ExplainRequest, explain, explanationText } from '../../../policy/mesh/explain.ts'
 import { loadAcl } from '../../../policy/mesh/load-acl.ts'
 import { isHexId } from '../../../protocol/ids.ts'
 import { carriedCommand } from '../carried-command.ts'
@@ -16,7 +16,7 @@ import { ABOUT_THE_ACL } from './acl-suggest.ts'
 import { aclInForceHere, lastDenial } from './last-denial.ts'
 
 /** What would be asked, by whom. */
-type Asked = Omit<Question, 'acl'>
+type ExplainLine = Omit<ExplainRequest, 'acl'>
 
 const readFile = async (file: string): Promise<Acl> => (await loadAcl({ path: file, explicit: true })).acl
 
@@ -28,7 +28,7 @@ const checkId = (id: string, flag: string): string => {
   )
 }
 
-const textOf = (explanation: Explanation, { argv }: Asked): string => shown(explanationText(explanation, argv))
+const textOf = (explanation: Explanation, { argv }: ExplainLine): string => shown(explanationText(explanation, argv))
 
 /** What else is said of the request: for people, and for programs. */
 interface About {
@@ -39,7 +39,7 @@ interface About {
 const NOTHING: About = { lines: [], fields: {} }
 
 /** Of a file that somebody names, or that is what the daemon enforces. */
-const explainFile = async (context: CliContext, file: string, asked: Asked, about: About): Promise<number> => {
+const explainFile = async (context: CliContext, file: string, asked: ExplainLine, about: About): Promise<number> => {
   const explanation = explain({ acl: await readFile(file), ...asked })
   if (context.json) await printJson(context, { ...explanation, ...about.fields })
   else await printLine(context, [...about.lines, textOf(explanation, asked)].join('\n'))
@@ -47,7 +47,7 @@ const explainFile = async (context: CliContext, file: string, asked: Asked, abou
 }
 
 /** What the daemon enforces, then what the changed file would do after a restart. Never a success: the file does not count. */
-const explainBoth = async (context: CliContext, acl: AclInForce, asked: Asked, about: About): Promise<number> => {
+const explainBoth = async (context: CliContext, acl: AclBesideDaemon, asked: ExplainLine, about: About): Promise<number> => {
   const now = acl.loaded === null ? null : explain({ acl: acl.loaded, ...asked })
   const later = await readFile(acl.file).then((read) => explain({ acl: read, ...asked }), errorText)
   if (context.json) {
@@ -69,7 +69,7 @@ const explainBoth = async (context: CliContext, acl: AclInForce, asked: Asked, a
   return 1
 }
 
-const explainAsked = async (context: CliContext, acl: AclInForce, asked: Asked, about: About): Promise<number> =>
+const explainAsked = async (context: CliContext, acl: AclBesideDaemon, asked: ExplainLine, about: About): Promise<number> =>
   acl.difference === null ? explainFile(context, acl.file, asked, about) : explainBoth(context, acl, asked, about)
 
 /** `x0x acl explain`: 0 when it would be allowed, 1 when denied or when the file is not in force, 2 when the file itself would be refused. */
@@ -86,7 +86,7 @@ export const runAclExplain = async (context: CliContext, line: CommandLine): Pro
 }
 
 /** What to do about a denial that the ACL alone does not explain; empty where a restart comes first. */
-const nextOf = ({ reason, agent_id, machine_id, request_id }: DenialEvent, { difference }: AclInForce): string[] => {
+const nextOf = ({ reason, agent_id, machine_id, request_id }: DenialEvent, { difference }: AclBesideDaemon): string[] => {
   if (ABOUT_THE_ACL.includes(reason)) return difference === null ? [`Try: x0x acl suggest --request ${request_id}`] : []
   return reason === 'trust_rejected' || reason === 'unverified_sender'
     ? [`Try: x0x trust evaluate ${agent_id} ${machine_id}`]

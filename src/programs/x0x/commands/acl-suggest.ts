@@ -2,7 +2,7 @@ import { AppError } from '../../../base/errors.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
-import { type AclInForce, notInForceLines } from '../../../doctor/loaded-acl.ts'
+import { type AclBesideDaemon, notInForceLines } from '../../../doctor/loaded-acl.ts'
 import type { DenialEvent } from '../../../journal/events.ts'
 import { entryText, explain, suggestionWarnings, unsuggestable } from '../../../policy/mesh/explain.ts'
 import { inspectAcl } from '../../../policy/mesh/load-acl.ts'
@@ -30,7 +30,7 @@ const assertHelps = ({ reason, argv, argv_cut, detail }: DenialEvent): void => {
 }
 
 /** Throws where the file has such an entry already: a second one would change nothing. */
-const assertNew = async (acl: AclInForce, { agent_id, machine_id, argv }: DenialEvent): Promise<void> => {
+const assertNew = async (acl: AclBesideDaemon, { agent_id, machine_id, argv }: DenialEvent): Promise<void> => {
   const { acl: read } = await inspectAcl(acl.file)
   const matched = read === null ? null : explain({ acl: read, agent_id, machine_id, argv }).matched
   if (matched === null) return

@@ -4,23 +4,23 @@ import type { CommandLine } from '../../../cli/parse.ts'
 import { notInForceLines } from '../../../doctor/loaded-acl.ts'
 import { successorDoubts } from '../../../doctor/mesh-check.ts'
 import { type AclCheck, checkAclFile } from '../../../policy/mesh/check-acl.ts'
-import type { EnforcementJudge } from '../../../policy/mesh/confinement.ts'
-import { Cells } from '../../../process/cells.ts'
+import type { EnforcementProbe } from '../../../policy/mesh/confinement.ts'
+import { ProcessTrees } from '../../../process/process-trees.ts'
 import type { CliContext } from '../context.ts'
 import { painter, printJson, printLine } from '../print.ts'
 import { aclInForceHere } from './last-denial.ts'
 
 /** Tries what entries ask of this host, when one does. */
 const checkHere = async (file: string): Promise<AclCheck> => {
-  let cells: Cells | null = null
-  const judge: EnforcementJudge = async (confinement) => {
-    cells ??= await Cells.open({ guardian: null, log: { warn: () => undefined } }, { choice: 'auto', dataDir: null })
+  let cells: ProcessTrees | null = null
+  const judge: EnforcementProbe = async (confinement) => {
+    cells ??= await ProcessTrees.open({ guardian: null, log: { warn: () => undefined } }, { choice: 'auto', dataDir: null })
     return cells.judge(confinement)
   }
   try {
     return await checkAclFile(file, judge)
   } finally {
-    await (cells as Cells | null)?.stop()
+    await (cells as ProcessTrees | null)?.stop()
   }
 }
 

@@ -5,12 +5,12 @@ import { counted } from '../../../base/format.ts'
 import { plainText, shownSentence, visibleJson } from '../../../base/visible-text.ts'
 import { type Output, untilEnded, write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
-import { type DeskHuman, type DeskNews, type Waiting, openDesk } from '../../../clients/desk.ts'
-import { countdown, questionLines } from '../../../clients/question-text.ts'
+import { type ApprovalClient, type ApprovalServiceEvent, type PendingApprovals, openDesk } from '../../../clients/desk.ts'
+import { countdown, questionLines } from '../../../clients/approval-text.ts'
 import { desktopNotice } from '../../../process/desktop-notice.ts'
-import type { Flood, PendingQuestion } from '../../../protocol/desk/messages.ts'
-import { unallowable } from '../../../protocol/desk/question-size.ts'
-import type { Decision } from '../../../protocol/desk/question.ts'
+import type { Flood, PendingApprovalRequest } from '../../../protocol/desk/messages.ts'
+import { unallowable } from '../../../protocol/desk/approval-request-size.ts'
+import type { Decision } from '../../../protocol/desk/approval-request.ts'
 import { OPAQUE_GRANT_MS } from '../../../protocol/limits/approvals.ts'
 import type { CliContext } from '../context.ts'
 import { printLine } from '../print.ts'
@@ -23,13 +23,13 @@ const MAX_NOTICE = 160
 const TITLE = 'x0x: a command waits for you'
 
 /** Printable ASCII and no semicolon, which would begin another field of the terminal's sequence. */
-const noticeOf = ({ question: { asker, executable } }: PendingQuestion): string =>
+const noticeOf = ({ question: { asker, executable } }: PendingApprovalRequest): string =>
   plainText(`${asker.kind === 'local' ? asker.label : asker.agent_id.slice(0, 8)} asks for ${executable}`)
     .replaceAll(';', ',')
     .slice(0, MAX_NOTICE)
 
 /** Tells of each question once: the desktop, else the terminal (OSC 9 and the bell), else nobody. */
-export const questionNotices = (context: CliContext): ((pending: PendingQuestion) => void) => {
+export const questionNotices = (context: CliContext): ((pending: PendingApprovalRequest) => void) => {
   const told = new Set<string>()
   let last = -APART_MS
   return (pending) => {
@@ -54,7 +54,7 @@ const KEYS: Readonly<Record<string, Decision>> = { a: 'allow_once', A: 'allow_al
 const DONE: Readonly<Record<Decision, string>> = { allow_once: 'allowed once', allow_always: 'allowed from now on', deny: 'denied' }
 
 /** An opaque command may do something else in each run, so that it is allowed for hours. */
-const alwaysKey = ({ decisions, question: { opaque } }: PendingQuestion): string =>
+const alwaysKey = ({ decisions, question: { opaque } }: PendingApprovalRequest): string =>
   decisions.includes('allow_always') ? (opaque === null ? 'A always  ' : `A for ${OPAQUE_GRANT_MS / 3_600_000} h  `) : ''
 
 interface PromptInit {
@@ -66,21 +66,21 @@ interface PromptInit {
 }
 
 /** A question that stands on the screen. */
-interface Shown {
-  readonly pending: PendingQuestion
+interface ShownRequest {
+  readonly pending: PendingApprovalRequest
   readonly sinceMs: number
   /** Told the desk, which has not answered yet. */
   deciding: boolean
 }
 
 /** The oldest question at a terminal, one at a time, decided by a key. */
-export class QuestionPrompt {
+export class ApprovalPrompt {
   readonly #init: PromptInit
-  readonly #waiting = new Map<string, PendingQuestion>()
+  readonly #waiting = new Map<string, PendingApprovalRequest>()
   readonly #later = new Set<string>()
   readonly #floods = new Map<string, Flood>()
-  #desk: DeskHuman | null = null
-  #shown: Shown | null = null
+  #desk: ApprovalClient | null = null
+  #shown: ShownRequest | null = null
   #timer: NodeJS.Timeout | null = null
 
   constructor(init: PromptInit) {
@@ -104,7 +104,7 @@ export class QuestionPrompt {
     stdin.pause()
   }
 
-  begin(desk: DeskHuman, { questions, floods }: Waiting): void {
+  begin(desk: ApprovalClient, { questions, floods }: PendingApprovals): void {
     this.#desk = desk
     this.#shown = null
     this.#waiting.clear()
@@ -113,7 +113,7 @@ export class QuestionPrompt {
     this.#next()
   }
 
-  news(news: DeskNews): void {
+  news(news: ApprovalServiceEvent): void {
     if (news.type === 'question') this.#waiting.set(news.question_id, news)
     else if (news.type === 'flood') this.#floods.set(news.asker, news)
     else if (news.type === 'settled') this.#settled(news)
@@ -128,7 +128,7 @@ export class QuestionPrompt {
     this.#prompt()
   }
 
-  #settled({ question_id: id, decision, by }: Extract<DeskNews, { type: 'settled' }>): void {
+  #settled({ question_id: id, decision, by }: Extract<ApprovalServiceEvent, { type: 'settled' }>): void {
     this.#waiting.delete(id)
     this.#later.delete(id)
     if (this.#shown?.pending.question_id !== id || this.#shown.deciding) return
@@ -221,12 +221,12 @@ const AGAIN_MS = 1_000
 
 /** What a window does with what the desk tells. */
 interface Window {
-  begin(desk: DeskHuman, waiting: Waiting): void
-  news(news: DeskNews): void
+  start(desk: ApprovalClient, waiting: PendingApprovals): void
+  news(news: ApprovalServiceEvent): void
   lost(why: Error): void
 }
 
-const newsLines = (news: DeskNews): string[] => {
+const newsLines = (news: ApprovalServiceEvent): string[] => {
   switch (news.type) {
     case 'question':
       return [`${news.question_id}   x0x approvals approve|deny ${news.question_id}`, ...questionLines(news.question, Infinity), '']
@@ -242,7 +242,7 @@ const newsLines = (news: DeskNews): string[] => {
 /** Without a terminal: what waits and what comes, as lines; nothing is decided here. */
 const lineWindow = (context: CliContext): Window => {
   const told = new Set<string>()
-  const tell = (news: DeskNews): void => {
+  const tell = (news: ApprovalServiceEvent): void => {
     if (news.type === 'question') {
       if (told.has(news.question_id)) return
       told.add(news.question_id)
@@ -251,7 +251,7 @@ const lineWindow = (context: CliContext): Window => {
     if (lines.length > 0) void write(context.stdout, `${lines.join('\n')}\n`)
   }
   return {
-    begin: (_desk, { questions, floods }) => {
+    start: (_desk, { questions, floods }) => {
       for (const question of questions) tell({ type: 'question', ...question })
       for (const flood of floods) tell({ type: 'flood', ...flood })
     },
@@ -261,9 +261,9 @@ const lineWindow = (context: CliContext): Window => {
 }
 
 /** The same window, and a notice of each question. */
-const noticing = (window: Window, notice: (pending: PendingQuestion) => void): Window => ({
-  begin: (desk, waiting) => {
-    window.begin(desk, waiting)
+const noticing = (window: Window, notice: (pending: PendingApprovalRequest) => void): Window => ({
+  start: (desk, waiting) => {
+    window.start(desk, waiting)
     waiting.questions.forEach(notice)
   },
   news: (news) => {
@@ -274,11 +274,11 @@ const noticing = (window: Window, notice: (pending: PendingQuestion) => void): W
 })
 
 /** What comes while the desk still answers `subscribe` waits for that answer. */
-const attend = async (desk: DeskHuman, window: Window): Promise<void> => {
-  const early: DeskNews[] = []
+const attend = async (desk: ApprovalClient, window: Window): Promise<void> => {
+  const early: ApprovalServiceEvent[] = []
   let begun = false
   const waiting = await desk.subscribe((news) => (begun ? window.news(news) : early.push(news)))
-  window.begin(desk, waiting)
+  window.start(desk, waiting)
   begun = true
   for (const news of early) window.news(news)
 }
@@ -309,7 +309,7 @@ export const runWatch = async (context: CliContext, line: CommandLine): Promise<
     const withNotices = (window: Window): Window => (line.has('notify') ? noticing(window, questionNotices(context)) : window)
     if (context.json || !isAtTerminal(context)) return follow(context, withNotices(lineWindow(context)), signal)
     const ending = new AbortController()
-    const prompt = new QuestionPrompt({ stdin: context.stdin, stdout: context.stdout, bell: line.has('bell'), end: () => ending.abort() })
+    const prompt = new ApprovalPrompt({ stdin: context.stdin, stdout: context.stdout, bell: line.has('bell'), end: () => ending.abort() })
     prompt.start()
     try {
       await follow(context, withNotices(prompt), AbortSignal.any([signal, ending.signal]))

@@ -6,13 +6,13 @@ import { shownLine } from '../../../base/visible-text.ts'
 import { durationOf } from '../../../cli/amounts.ts'
 import { write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
-import { type DeskHuman, openDesk } from '../../../clients/desk.ts'
+import { type ApprovalClient, openDesk } from '../../../clients/desk.ts'
 import type { DataPaths } from '../../../clients/paths.ts'
-import { countdown, questionLines } from '../../../clients/question-text.ts'
+import { countdown, questionLines } from '../../../clients/approval-text.ts'
 import { type StoredRows, grantEnd, ineffectiveRows, rowProblem } from '../../../policy/approval/allowlist-row.ts'
-import type { Grant, PendingQuestion } from '../../../protocol/desk/messages.ts'
-import { unallowable } from '../../../protocol/desk/question-size.ts'
-import type { Decision, Question } from '../../../protocol/desk/question.ts'
+import type { Grant, PendingApprovalRequest } from '../../../protocol/desk/messages.ts'
+import { unallowable } from '../../../protocol/desk/approval-request-size.ts'
+import type { Decision, ApprovalRequest } from '../../../protocol/desk/approval-request.ts'
 import { MAX_GRANT_MS, MAX_GRANT_USES, MAX_HISTORY, OPAQUE_GRANT_MS } from '../../../protocol/limits/approvals.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
@@ -31,7 +31,7 @@ export const deskPathsOf = ({ api }: CliContext): DataPaths => {
 }
 
 /** Does one thing at the desk and leaves. */
-export const atDesk = async <T>(context: CliContext, work: (desk: DeskHuman) => Promise<T>): Promise<T> => {
+export const atDesk = async <T>(context: CliContext, work: (desk: ApprovalClient) => Promise<T>): Promise<T> => {
   const desk = await openDesk(deskPathsOf(context), 'x0x approvals')
   try {
     return await work(desk)
@@ -60,13 +60,13 @@ const oneOf = <T>(items: readonly T[], idOf: (item: T) => string, text: string, 
   })
 }
 
-const headOf = ({ question_id: id, expires_at_ms: expires, decisions }: PendingQuestion, now: number): string =>
+const headOf = ({ question_id: id, expires_at_ms: expires, decisions }: PendingApprovalRequest, now: number): string =>
   `${id}   ${countdown(expires, now)} left; no answer is a denial${decisions.includes('allow_always') ? '' : '; it may be allowed once only'}`
 
 /** Only a terminal cuts lines. */
 const columnsOf = ({ stdout }: CliContext): number | undefined => (stdout.isTTY === true ? stdout.columns : Infinity)
 
-const whole = (pending: PendingQuestion, context: CliContext): string =>
+const whole = (pending: PendingApprovalRequest, context: CliContext): string =>
   `${[headOf(pending, Date.now()), ...questionLines(pending.question, columnsOf(context))].join('\n')}\n`
 
 /** `x0x approvals pending`. */
@@ -87,7 +87,7 @@ const WORDS: Readonly<Record<Decision, { readonly ask: string; readonly done: st
   deny: { ask: 'deny this', done: 'denied' },
 }
 
-const checkPermit = ({ question: { permit_sha256: permit } }: PendingQuestion, shown: string | null): void => {
+const checkPermit = ({ question: { permit_sha256: permit } }: PendingApprovalRequest, shown: string | null): void => {
   if (shown === null) return
   if (!/^[0-9a-f]{12,64}$/.test(shown))
     throw usageError(`--permit: ${JSON.stringify(shown)} is not the first 12 to 64 hex digits of a permit`)
@@ -98,13 +98,13 @@ const checkPermit = ({ question: { permit_sha256: permit } }: PendingQuestion, s
 }
 
 /** What cannot be read whole is allowed by nobody. */
-export const checkShowable = (question: Question, decision: Decision): void => {
+export const checkShowable = (question: ApprovalRequest, decision: Decision): void => {
   const problem = decision === 'deny' ? null : unallowable(question)
   if (problem !== null) throw new AppError('too_large', `nobody can allow this request: ${problem}`, { data: { next: 'deny it' } })
 }
 
 /** The desk would refuse it too: nobody is asked for a word that does not count. */
-const checkOffered = ({ question_id: id, decisions }: PendingQuestion, decision: Decision): void => {
+const checkOffered = ({ question_id: id, decisions }: PendingApprovalRequest, decision: Decision): void => {
   if (decisions.includes(decision)) return
   throw new AppError('bad_request', 'this may be allowed once only: it is asked about each time, whatever was allowed before', {
     data: { next: `x0x approvals approve ${id}` },
@@ -123,7 +123,7 @@ const lastingOf = (line: CommandLine): { readonly expires_in_ms?: number; readon
 }
 
 /** An opaque command is granted for some hours only, because each run of it may do something else. */
-const lastingText = ({ question: { opaque } }: PendingQuestion): string =>
+const lastingText = ({ question: { opaque } }: PendingApprovalRequest): string =>
   opaque === null
     ? ''
     : ` (each run may do something else, so it ends in ${counted(OPAQUE_GRANT_MS / 3_600_000, 'hour')} unless --for says less or more)`

@@ -1,13 +1,13 @@
 import { systemClock } from '../../../base/clock.ts'
 import { AppError, errorCodeOf, isAppError } from '../../../base/errors.ts'
 import { shellWord } from '../../../base/format.ts'
-import { Waiters } from '../../../base/wait-queue.ts'
+import { Condition } from '../../../base/wait-queue.ts'
 import { exitOfSignal } from '../../../cli/exit.ts'
 import { write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import { isDaemonGone } from '../../../clients/daemon.ts'
 import type { AttachedEventJson } from '../../../protocol/api/attached-events.ts'
-import { type ShownRun, isOver } from '../../../protocol/api/detached-run.ts'
+import { type DetachedRunView, isOver } from '../../../protocol/api/detached-run.ts'
 import { linesOf } from '../../../protocol/lines.ts'
 import { fromBase64 } from '../../../protocol/text.ts'
 import type { CliContext } from '../context.ts'
@@ -35,12 +35,12 @@ const fromOf = (text: string): number => {
 export const attachCommand = (id: string, next: number): string => `x0x attach ${shellWord(id)}${next === 0 ? '' : ` --from ${next}`}`
 
 /** What is said of an end of which there is no signed Exit. */
-export const lostLines = (run: ShownRun): string[] => [
+export const lostLines = (run: DetachedRunView): string[] => [
   `lost: the executor there was started anew while this ran; how it ended is not known`,
   `on ${shellWord(run.agent ?? run.agent_id)}: x0x audit tail   (request ${run.request_id})`,
 ]
 
-export const factsOf = (run: ShownRun, own: RunFacts['own'] = null): RunFacts => ({
+export const factsOf = (run: DetachedRunView, own: RunFacts['own'] = null): RunFacts => ({
   agent: run.agent ?? run.agent_id,
   argv: run.argv,
   timed: false,
@@ -52,13 +52,13 @@ export const factsOf = (run: ShownRun, own: RunFacts['own'] = null): RunFacts =>
 class Attachment {
   readonly #context: CliContext
   readonly #line: CommandLine
-  readonly #run: ShownRun
+  readonly #run: DetachedRunView
   readonly #output: LiveOutput
   readonly #leaving = new AbortController()
   #next: number
   #left: NodeJS.Signals | null = null
 
-  constructor(context: CliContext, init: { run: ShownRun; line: CommandLine; from: number }) {
+  constructor(context: CliContext, init: { run: DetachedRunView; line: CommandLine; from: number }) {
     this.#context = context
     this.#run = init.run
     this.#line = init.line
@@ -101,7 +101,7 @@ class Attachment {
       }
       if (since === null) await printNotice(this.#context, 'the daemon went away; the command goes on, and so will this')
       since ??= systemClock.monotonic()
-      await new Waiters().wait({ clock: systemClock, timeoutMs: AGAIN_MS, signal: this.#leaving.signal })
+      await new Condition().waitAtMost({ clock: systemClock, timeoutMs: AGAIN_MS, signal: this.#leaving.signal })
       this.#leaving.signal.throwIfAborted()
     }
   }
@@ -146,7 +146,7 @@ class Attachment {
     }
   }
 
-  async #ended(state: ShownRun['state']): Promise<number> {
+  async #ended(state: DetachedRunView['state']): Promise<number> {
     await this.#output.exit()
     const { request_id } = this.#run
     if (isOver(state)) {
@@ -166,7 +166,7 @@ class Attachment {
 }
 
 interface Gathered {
-  readonly state: ShownRun['state']
+  readonly state: DetachedRunView['state']
   readonly outcome: Omit<ExitEvent, 'type'> | null
 }
 

@@ -3,7 +3,7 @@ import { counted, signalName } from '../../../base/format.ts'
 import { shownLine, visibleJson } from '../../../base/visible-text.ts'
 import { untilEnded, write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
-import { durationText } from '../../../doors/console/entry-text.ts'
+import { durationText } from '../../../doors/console/transcript-text.ts'
 import { loadPrimitives } from '../../../identity/primitives.ts'
 import type { AnyRunKey, JournalLine, LocalKey } from '../../../journal/events.ts'
 import { parseLine } from '../../../journal/parse-line.ts'
@@ -19,14 +19,14 @@ import { type Drawing, drawingFor, widestOf } from '../drawing.ts'
 import { usageError } from '../failure.ts'
 import { type Paint, painter, printAnswer, printJson, printLine } from '../print.ts'
 
-interface JournalPlaces {
+interface JournalLocations {
   readonly journal?: { readonly path?: string | null } | null
   readonly outgoing_journal?: { readonly path?: string }
 }
 
 /** The journal that the running daemon writes: of what runs here, or of what it asks of others. */
 export const runningJournal = async (context: CliContext, command: string, outgoing: boolean): Promise<string> => {
-  const places = await context.api.json<JournalPlaces>({ method: 'GET', path: '/diagnostics/exec' })
+  const places = await context.api.json<JournalLocations>({ method: 'GET', path: '/diagnostics/exec' })
   const path = (outgoing ? places.outgoing_journal : places.journal)?.path
   if (typeof path === 'string') return path
   throw new AppError('not_found', 'this daemon keeps no journal: exec is not configured', {

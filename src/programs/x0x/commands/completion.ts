@@ -1,6 +1,6 @@
 import { shownLine } from '../../../base/visible-text.ts'
-import type { AskedWords } from '../../../cli/command.ts'
-import { COMPLETION_SCRIPTS, type Candidate, type Completions, SHELLS, completions } from '../../../cli/completion.ts'
+import type { DaemonWords } from '../../../cli/command.ts'
+import { COMPLETION_SCRIPTS, type CompletionCandidate, type Completions, SHELLS, completions } from '../../../cli/completion.ts'
 import { PAGES } from '../../../cli/man.ts'
 import { write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
@@ -8,7 +8,7 @@ import { LocalApi } from '../../../clients/daemon.ts'
 import { machinesOf } from '../../../clients/machines.ts'
 import { instanceChoice } from '../../../clients/paths.ts'
 import type { ContactRecord, ContactsAnswer, PeersAnswer, RunSession } from '../../../protocol/api-answers.ts'
-import type { ShownRun } from '../../../protocol/api/detached-run.ts'
+import type { DetachedRunView } from '../../../protocol/api/detached-run.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 
@@ -32,50 +32,52 @@ type Get = <T>(path: string) => Promise<T>
 const contactsOf = async (get: Get): Promise<readonly ContactRecord[]> => (await get<ContactsAnswer>('/contacts')).contacts
 const peersOf = async (get: Get): Promise<PeersAnswer['peers']> => (await get<PeersAnswer>('/peers')).peers
 
-const contactWords = (contacts: readonly ContactRecord[]): Candidate[] => contacts.map(({ name, trust }) => [name, trust])
+const contactWords = (contacts: readonly ContactRecord[]): CompletionCandidate[] => contacts.map(({ name, trust }) => [name, trust])
 
 /** Whoever was heard of and is no contact, by its id. */
-const strangerWords = async (get: Get, contacts: readonly ContactRecord[]): Promise<Candidate[]> => {
+const unlistedWords = async (get: Get, contacts: readonly ContactRecord[]): Promise<CompletionCandidate[]> => {
   const named = new Set(contacts.map(({ agent_id }) => agent_id))
-  return (await peersOf(get)).flatMap(({ agent_id, name }): Candidate[] =>
+  return (await peersOf(get)).flatMap(({ agent_id, name }): CompletionCandidate[] =>
     agent_id === null || named.has(agent_id) ? [] : [[agent_id, name ?? '']],
   )
 }
 
 /** A contact by its name, any other agent by its id. */
-const agentWords = async (get: Get): Promise<Candidate[]> => {
+const agentWords = async (get: Get): Promise<CompletionCandidate[]> => {
   const contacts = await contactsOf(get)
-  return [...contactWords(contacts), ...(await strangerWords(get, contacts))]
+  return [...contactWords(contacts), ...(await unlistedWords(get, contacts))]
 }
 
 /** Those that the agent before it is pinned to or was seen on; of an agent that is not known, all. */
-const machineWords = async (get: Get, agent: string): Promise<Candidate[]> => {
+const machineWords = async (get: Get, agent: string): Promise<CompletionCandidate[]> => {
   const [contacts, peers] = await Promise.all([contactsOf(get), peersOf(get)])
   return machinesOf(agent, contacts, peers).map(({ machine_id, name }) => [machine_id, name ?? ''])
 }
 
 /** Behind a comma or a "!" the next host begins; names, what the operator calls several, and ids. */
-const hostWords = async (get: Get, begun: string): Promise<Candidate[]> => {
+const hostWords = async (get: Get, begun: string): Promise<CompletionCandidate[]> => {
   const { contacts, groups } = await get<ContactsAnswer>('/contacts')
-  const labels = contacts.flatMap(({ labels: some }) => Object.entries(some).map(([key, value]): Candidate => [`${key}=${value}`, 'label']))
-  const groupWords = groups.map(({ name, words }): Candidate => [`@${name}`, words.join(' ')])
-  const all = [...contactWords(contacts), ...groupWords, ...labels, ...(await strangerWords(get, contacts))]
+  const labels = contacts.flatMap(({ labels: some }) =>
+    Object.entries(some).map(([key, value]): CompletionCandidate => [`${key}=${value}`, 'label']),
+  )
+  const groupWords = groups.map(({ name, words }): CompletionCandidate => [`@${name}`, words.join(' ')])
+  const all = [...contactWords(contacts), ...groupWords, ...labels, ...(await unlistedWords(get, contacts))]
   const done = /^(?:.*,)?!?/su.exec(begun)![0]
   return all.map(([word, text]) => [`${done}${word}`, text])
 }
 
-const runWords = async (get: Get): Promise<Candidate[]> =>
+const runWords = async (get: Get): Promise<CompletionCandidate[]> =>
   (await get<{ readonly sessions: readonly RunSession[] }>('/exec/sessions')).sessions.map(({ request_id, argv }) => [
     request_id,
     argv.join(' '),
   ])
 
-const detachedWords = async (get: Get): Promise<Candidate[]> =>
-  (await get<{ readonly runs: readonly ShownRun[] }>('/runs')).runs
+const detachedWords = async (get: Get): Promise<CompletionCandidate[]> =>
+  (await get<{ readonly runs: readonly DetachedRunView[] }>('/runs')).runs
     .toReversed()
     .map(({ request_id, state, argv }) => [request_id, `${state}: ${argv.join(' ')}`])
 
-const ASK: Readonly<Record<AskedWords, (get: Get, found: Completions) => Promise<Candidate[]>>> = {
+const ASK: Readonly<Record<DaemonWords, (get: Get, found: Completions) => Promise<CompletionCandidate[]>>> = {
   agents: agentWords,
   contacts: async (get) => contactWords(await contactsOf(get)),
   hosts: async (get, { begun }) => hostWords(get, begun),
@@ -85,7 +87,11 @@ const ASK: Readonly<Record<AskedWords, (get: Get, found: Completions) => Promise
 }
 
 /** What the daemon knows. One that is not there, is slow or refuses knows nothing, and nobody is told: this is asked at each key. */
-const askedWords = async (context: CliContext, line: readonly string[], completed: Completions): Promise<readonly Candidate[]> => {
+const askedWords = async (
+  context: CliContext,
+  line: readonly string[],
+  completed: Completions,
+): Promise<readonly CompletionCandidate[]> => {
   const { asked, begun } = completed
   if (asked === null) return []
   try {
@@ -100,7 +106,7 @@ const askedWords = async (context: CliContext, line: readonly string[], complete
 }
 
 /** A foreign name must not end its line, or begin another column. */
-const lineOf = ([word, text]: Candidate): string => `${word}\t${shownLine(text).replaceAll(/[\t:]/g, ' ')}\n`
+const lineOf = ([word, text]: CompletionCandidate): string => `${word}\t${shownLine(text).replaceAll(/[\t:]/g, ' ')}\n`
 
 /** `x0x completion SHELL`, and what the scripts of all shells ask: `x0x completion words -- LINE...`. */
 export const runCompletion = async (context: CliContext, { words: [what = ''], behindDashes }: CommandLine): Promise<number> => {

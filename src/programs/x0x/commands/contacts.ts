@@ -13,15 +13,13 @@ import { usageError } from '../failure.ts'
 import { selectHosts } from '../fleet/fleet-request.ts'
 import { printAnswer, printDone, printLine, printNotice, printTable } from '../print.ts'
 
-export type Contact = ContactRecord
-
-const levelShown = ({ trust, revoked }: Contact): string => (revoked ? `revoked (was ${trust})` : trust)
+const levelShown = ({ trust, revoked }: ContactRecord): string => (revoked ? `revoked (was ${trust})` : trust)
 
 /** The newest of the keys that it had before. */
-const agentShown = ({ agent_id, formerly: [before] }: Contact): string =>
+const agentShown = ({ agent_id, formerly: [before] }: ContactRecord): string =>
   before === undefined ? agent_id : `${agent_id} (formerly ${before.slice(0, 12)}…)`
 
-const pinShown = ({ revoked_machines }: Contact, machine: string, digits = 64): string =>
+const pinShown = ({ revoked_machines }: ContactRecord, machine: string, digits = 64): string =>
   `${machine.slice(0, digits)}${revoked_machines.includes(machine) ? ' (revoked)' : ''}`
 
 const listed = async ({ api }: CliContext): Promise<ContactsAnswer> => api.read({ method: 'GET', path: '/contacts' }, CONTACTS)
@@ -76,7 +74,7 @@ export const runContactsImport = async (context: CliContext, line: CommandLine):
   }
   try {
     const before = line.has('rename') ? (await listed(context)).contacts : []
-    const answer = await operate<{ contact: Contact }>(context, '/agent/card/import', body)
+    const answer = await operate<{ contact: ContactRecord }>(context, '/agent/card/import', body)
     const old = before.find(({ agent_id }) => agent_id === answer.contact.agent_id)?.name ?? answer.contact.name
     await report(context, answer)
     if (old !== answer.contact.name)
@@ -87,7 +85,7 @@ export const runContactsImport = async (context: CliContext, line: CommandLine):
   }
 }
 
-export const report = async (context: CliContext, answer: { contact?: Contact }): Promise<number> =>
+export const report = async (context: CliContext, answer: { contact?: ContactRecord }): Promise<number> =>
   printDone(context, answer, async () => {
     const { contact } = answer
     if (contact === undefined) return
@@ -126,7 +124,7 @@ export const runContactsLabel = async (context: CliContext, { words: [contact = 
     if (Object.hasOwn(labels, key)) throw usageError(`the label ${key} is named twice`)
     labels[key] = value === '' ? null : value
   }
-  return report(context, await operate<{ contact?: Contact }>(context, '/contacts/label', { contact, labels }))
+  return report(context, await operate<{ contact?: ContactRecord }>(context, '/contacts/label', { contact, labels }))
 }
 
 interface Selected {

@@ -7,7 +7,7 @@ import { durationOf, sizeOf } from '../../../cli/amounts.ts'
 import { exitOfSignal } from '../../../cli/exit.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import { MANY_HOSTS } from '../../../cli/plain-exec.ts'
-import type { ShownRun } from '../../../protocol/api/detached-run.ts'
+import type { DetachedRunView } from '../../../protocol/api/detached-run.ts'
 import type { RunResultJson } from '../../../protocol/api/run-events.ts'
 import { DEFAULT_FANOUT_PARALLEL } from '../../../protocol/limits/fleet.ts'
 import { carriedCommand } from '../carried-command.ts'
@@ -22,7 +22,7 @@ import { ID_BEGINNING, proverOf, traceHeader } from '../request-headers.ts'
 import { statusAsExec } from '../status-as-exec.ts'
 
 /** What a daemon answers to a run that is to outlive its caller. */
-export type DetachedAnswer = RunResultJson | (ShownRun & { readonly ok: true })
+export type DetachedAnswer = RunResultJson | (DetachedRunView & { readonly ok: true })
 
 export const isDenied = (answer: DetachedAnswer): answer is RunResultJson => 'stdout_b64' in answer
 
@@ -56,7 +56,7 @@ export const mayRun = (error: unknown): boolean =>
 /** What became of asking one host: exactly one of them. */
 const ENDS = ['started', 'denied', 'unreachable', 'not_started', 'unknown'] as const
 
-interface Asked {
+interface DetachLine {
   readonly host: string
   readonly agent_id: string
   readonly request_id: string
@@ -69,7 +69,7 @@ interface Asked {
   readonly next?: string
 }
 
-type Host = Pick<Asked, 'host' | 'agent_id'>
+type Host = Pick<DetachLine, 'host' | 'agent_id'>
 
 /** All of the request that is the same for each host. */
 interface ManyRequest {
@@ -80,7 +80,7 @@ interface ManyRequest {
 
 const NOTHING = { state: null, denial_reason: null, error: null, message: null }
 
-const askOne = async (context: CliContext, { host, agent_id }: Host, request: object, signal: AbortSignal): Promise<Asked> => {
+const askOne = async (context: CliContext, { host, agent_id }: Host, request: object, signal: AbortSignal): Promise<DetachLine> => {
   const asked = { host, agent_id, request_id: uuidv7() }
   if (signal.aborted) return { ...asked, ...NOTHING, end: 'not_started' }
   try {
@@ -96,11 +96,11 @@ const askOne = async (context: CliContext, { host, agent_id }: Host, request: ob
   }
 }
 
-const countsOf = (asked: readonly Asked[]): Readonly<Record<Asked['end'], number>> =>
-  Object.fromEntries(ENDS.map((end) => [end, asked.filter((one) => one.end === end).length])) as Record<Asked['end'], number>
+const countsOf = (asked: readonly DetachLine[]): Readonly<Record<DetachLine['end'], number>> =>
+  Object.fromEntries(ENDS.map((end) => [end, asked.filter((one) => one.end === end).length])) as Record<DetachLine['end'], number>
 
 /** As a host of a fan-out that ends, for which starting is all that it was asked for. */
-const endedOf = ({ host, request_id, end, denial_reason, error, message, next }: Asked): EndedHost => ({
+const endedOf = ({ host, request_id, end, denial_reason, error, message, next }: DetachLine): EndedHost => ({
   host,
   request_id,
   end: end === 'started' ? 'ran' : end,
@@ -117,7 +117,7 @@ const endedOf = ({ host, request_id, end, denial_reason, error, message, next }:
 
 const printHosts = async (
   context: CliContext,
-  asked: readonly Asked[],
+  asked: readonly DetachLine[],
   { argv, session }: ManyRequest,
   interrupted: boolean,
 ): Promise<number> => {
@@ -163,7 +163,7 @@ const detachEach = async (context: CliContext, hosts: readonly Host[], request: 
     left ??= signal
     leaving.abort()
   })
-  const asked: Asked[] = []
+  const asked: DetachLine[] = []
   const waiting = hosts.entries()
   const askOn = async (): Promise<void> => {
     for (const [at, host] of waiting) {
@@ -230,7 +230,7 @@ const detachOne = async (context: CliContext, options: DetachOptions): Promise<n
 const CUT_MS = 1_000
 
 /** What the ACL over there has cut. */
-const cutsOf = ({ kept, lifetime_ms, keep_bytes }: ShownRun): string[] => {
+const cutsOf = ({ kept, lifetime_ms, keep_bytes }: DetachedRunView): string[] => {
   if (kept === null) return []
   const { lifetime_left_ms: left } = kept
   const lives = lifetime_ms !== null && left !== null && left < lifetime_ms - CUT_MS

@@ -1,11 +1,11 @@
 import { systemClock } from '../../../base/clock.ts'
 import { AppError } from '../../../base/errors.ts'
 import { shown, shownLine, visibleJson } from '../../../base/visible-text.ts'
-import { Waiters } from '../../../base/wait-queue.ts'
+import { Condition } from '../../../base/wait-queue.ts'
 import { untilEnded, write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import { isDaemonGone } from '../../../clients/daemon.ts'
-import { type DeskHuman, openDesk } from '../../../clients/desk.ts'
+import { type ApprovalClient, openDesk } from '../../../clients/desk.ts'
 import { type LifecycleEvent, isHere, lifecycleProblem, lifecycleTextWithTail } from '../../../protocol/events/lifecycle.ts'
 import { linesOf } from '../../../protocol/lines.ts'
 import type { CliContext } from '../context.ts'
@@ -106,7 +106,7 @@ const printStream = async (context: CliContext, options: EventsOptions, reading:
   return true
 }
 
-const again = async (signal: AbortSignal): Promise<void> => new Waiters().wait({ clock: systemClock, timeoutMs: AGAIN_MS, signal })
+const again = async (signal: AbortSignal): Promise<void> => new Condition().waitAtMost({ clock: systemClock, timeoutMs: AGAIN_MS, signal })
 
 /** Runs that the daemon asked for, over its restarts. `isPatient`: there is something to print without it. */
 const followDaemon = async (context: CliContext, options: EventsOptions, isPatient: boolean, signal: AbortSignal): Promise<void> => {
@@ -124,20 +124,20 @@ const followDaemon = async (context: CliContext, options: EventsOptions, isPatie
 }
 
 /** Null: there is none, or it does not know us. */
-const deskOf = async (context: CliContext): Promise<DeskHuman | null> => {
+const deskOf = async (context: CliContext): Promise<ApprovalClient | null> => {
   if (!context.api.isOwn) return null
   return openDesk(context.api.paths, 'x0x events').catch(() => null)
 }
 
 /** Runs of engines of this host; what they ask of the mesh is told by the daemon. */
-const followDesk = async (context: CliContext, options: EventsOptions, first: DeskHuman, signal: AbortSignal): Promise<void> => {
-  for (let desk: DeskHuman | null = first; !signal.aborted; desk = await deskOf(context)) {
+const followDesk = async (context: CliContext, options: EventsOptions, first: ApprovalClient, signal: AbortSignal): Promise<void> => {
+  for (let desk: ApprovalClient | null = first; !signal.aborted; desk = await deskOf(context)) {
     if (desk !== null) await printDesk(context, options, desk, signal)
     await again(signal)
   }
 }
 
-const printDesk = async (context: CliContext, { session }: EventsOptions, desk: DeskHuman, signal: AbortSignal): Promise<void> => {
+const printDesk = async (context: CliContext, { session }: EventsOptions, desk: ApprovalClient, signal: AbortSignal): Promise<void> => {
   const close = (): void => desk.close()
   signal.addEventListener('abort', close, { once: true })
   let [waiting, isBehind] = [0, false]

@@ -3,7 +3,7 @@ import { counted } from '../../../base/format.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
-import type { DeskHuman } from '../../../clients/desk.ts'
+import type { ApprovalClient } from '../../../clients/desk.ts'
 import { settingsOf } from '../../../policy/modes.ts'
 import type { ModeOverride } from '../../../protocol/desk/messages.ts'
 import {
@@ -52,7 +52,7 @@ interface Modes {
   readonly stored: string
 }
 
-const modesOf = async (desk: DeskHuman, whose: Whose): Promise<Modes> => {
+const modesOf = async (desk: ApprovalClient, whose: Whose): Promise<Modes> => {
   const answer = await desk.modes(whose)
   const { security, ask, ask_fallback } = answer
   const stored = `security=${String(security)} ask=${String(ask)}, no approver connected: ${String(ask_fallback)}`

@@ -12,10 +12,10 @@ import type { CliContext } from '../context.ts'
 import { usageError, withAgent } from '../failure.ts'
 import { EXIT_NOT_RUN, type ExitEvent, type RunFacts, endLines, statusOf } from '../outcome.ts'
 import { ID_BEGINNING, proverOf, traceHeader } from '../request-headers.ts'
-import { CollectedOutput, LiveOutput, type RunOutput } from '../run-output.ts'
+import { CollectedOutput, LiveOutput, type RunEventSink } from '../run-output.ts'
 import type * as StdinSource from '../stdin-source.ts'
 
-export interface ExecOptions {
+export interface ExecCommandOptions {
   readonly agent: string
   readonly argv: readonly string[]
   /** Seconds, as typed. */
@@ -41,21 +41,21 @@ const NOT_TOLD = 'interrupted; the daemon could not be told, and how the command
 /** One `x0x exec`: the request, the events, and the signals that end it. */
 class ExecCommand {
   readonly #context: CliContext
-  readonly #options: ExecOptions
-  readonly #output: RunOutput
+  readonly #options: ExecCommandOptions
+  readonly #output: RunEventSink
   readonly #closing = new AbortController()
   /** Chosen here, so that the run can be cancelled before its first word. By itself uuid loads Web Crypto, which takes a millisecond. */
   readonly #requestId = uuidv7({ random: lightRandomBytes(16) })
   #stdin: StdinSource.CliStdin | null = null
   /** What carries stdin. */
   #body: Readable | null = null
-  #begun = false
+  #started = false
   #outputLost = false
   #interrupted: NodeJS.Signals | null = null
   /** There is output, or an end: nobody needs to be told any more that it goes on. */
   #heard: () => void = () => undefined
 
-  constructor(context: CliContext, options: ExecOptions) {
+  constructor(context: CliContext, options: ExecCommandOptions) {
     this.#context = context
     this.#options = options
     this.#output = context.json ? new CollectedOutput(context) : new LiveOutput(context, options)
@@ -67,11 +67,11 @@ class ExecCommand {
     const { agent, stdinFile } = this.#options
     try {
       // Who types the stdin has the terminal for that.
-      if (stdinFile === null) this.#heard = this.#context.progress.begin(`no output of ${agent} yet`)
+      if (stdinFile === null) this.#heard = this.#context.progress.start(`no output of ${agent} yet`)
       return await this.#follow(await this.#ask())
     } catch (error) {
       // Interrupted before the other side was asked, or no longer waited for: the status that a shell reports of a signal.
-      const unheard = !this.#begun || this.#closing.signal.aborted
+      const unheard = !this.#started || this.#closing.signal.aborted
       if (this.#interrupted !== null && unheard) return exitOfSignal(this.#interrupted)
       throw error
     } finally {
@@ -141,9 +141,9 @@ class ExecCommand {
       await this.#context.api.json({ method: 'POST', path: '/exec/cancel', body: { request_id: this.#requestId } })
     } catch (error) {
       // It is over, and its Exit is on the way; in any other case the closed request cancels it too.
-      if (this.#begun && isAppError(error, 'unknown_run')) return
+      if (this.#started && isAppError(error, 'unknown_run')) return
       this.#closing.abort()
-      if (this.#begun) await write(this.#context.stderr, `x0x: ${NOT_TOLD}\n`)
+      if (this.#started) await write(this.#context.stderr, `x0x: ${NOT_TOLD}\n`)
     }
   }
 
@@ -166,7 +166,7 @@ class ExecCommand {
 
   /** The exit status once the run is over or its output cannot be written any more, else null. */
   async #event(event: RunPart): Promise<number | null> {
-    this.#begun = true
+    this.#started = true
     if (event.type !== 'started') this.#heard()
     if (event.type === 'waiting_for_approval') return (await this.#output.waiting(event)) ? null : EXIT_NOT_RUN
     await this.#output.waitedEnough()
@@ -207,7 +207,7 @@ class ExecCommand {
  * `x0x exec AGENT -- ARGV...`. Answers the exit status: the remote code, 128+n for a signal, and 255
  * for every failure on the way, so that none looks like the remote command's own.
  */
-export const runExec = async (context: CliContext, options: ExecOptions): Promise<number> => {
+export const runExec = async (context: CliContext, options: ExecCommandOptions): Promise<number> => {
   try {
     return await new ExecCommand(context, options).run()
   } catch (error) {

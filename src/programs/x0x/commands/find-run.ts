@@ -1,6 +1,6 @@
 import { AppError, isAppError } from '../../../base/errors.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
-import type { ShownRun } from '../../../protocol/api/detached-run.ts'
+import type { DetachedRunView } from '../../../protocol/api/detached-run.ts'
 import { isRequestId } from '../../../protocol/ids.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
@@ -10,12 +10,12 @@ const MAX_CANDIDATES = 8
 /** Ids begin with the time: fewer digits fit whole days. */
 const BEGINNING = /^[0-9a-f-]{4,36}$/
 
-export const listRuns = async (context: CliContext, query = ''): Promise<readonly ShownRun[]> =>
-  (await context.api.json<{ readonly runs: readonly ShownRun[] }>({ method: 'GET', path: `/runs${query}` })).runs
+export const listRuns = async (context: CliContext, query = ''): Promise<readonly DetachedRunView[]> =>
+  (await context.api.json<{ readonly runs: readonly DetachedRunView[] }>({ method: 'GET', path: `/runs${query}` })).runs
 
 /** By its id or the beginning of one. Throws `unknown_run`, or `conflict` where more than one begins so. */
-export const findRun = async (context: CliContext, id: string): Promise<ShownRun> => {
-  if (isRequestId(id)) return context.api.json<ShownRun>({ method: 'GET', path: `/runs/${id}` })
+export const findRun = async (context: CliContext, id: string): Promise<DetachedRunView> => {
+  if (isRequestId(id)) return context.api.json<DetachedRunView>({ method: 'GET', path: `/runs/${id}` })
   if (!BEGINNING.test(id)) throw usageError(`${JSON.stringify(id)} is no id of a run, nor 4 or more characters that one begins with`)
   const [run, ...others] = (await listRuns(context)).filter(({ request_id }) => request_id.startsWith(id))
   if (run !== undefined && others.length === 0) return run
@@ -28,7 +28,7 @@ export const findRun = async (context: CliContext, id: string): Promise<ShownRun
 
 /** What several words mean. */
 export interface FoundRuns {
-  readonly runs: readonly ShownRun[]
+  readonly runs: readonly DetachedRunView[]
   /** Ids, as they were said, of which nothing is remembered here. */
   readonly unknown: readonly { readonly id: string; readonly error: AppError }[]
 }
@@ -44,7 +44,7 @@ export const findRuns = async (context: CliContext, line: CommandLine): Promise<
       data: { next: 'which there are: x0x runs' },
     })
   }
-  const found = new Map<string, ShownRun>()
+  const found = new Map<string, DetachedRunView>()
   const unknown: { id: string; error: AppError }[] = []
   const words = new Set(ids)
   for (const id of words) {

@@ -5,7 +5,7 @@ import { shownLine } from '../../../base/visible-text.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import { instanceFlags } from '../../../clients/paths.ts'
 import { SETTINGS } from '../../../config/config.ts'
-import { type FirstWishes, makeFirstFiles } from '../../../config/first-files.ts'
+import { type FirstFilesOptions, makeFirstFiles } from '../../../config/first-files.ts'
 import { loadPrimitives } from '../../../identity/primitives.ts'
 import { restartCommand } from '../../../supervision/restart-command.ts'
 import type { CliContext } from '../context.ts'
@@ -22,7 +22,7 @@ interface InitOptions {
   readonly service: boolean | null
 }
 
-interface Wishes extends Omit<FirstWishes, 'name'> {
+interface FirstFilesChoice extends Omit<FirstFilesOptions, 'name'> {
   readonly service: boolean
 }
 
@@ -32,7 +32,7 @@ const checkName = (name: string): string => {
   return parsed.value
 }
 
-const wishesOf = async (context: CliContext, { as, reachable, service }: InitOptions): Promise<Wishes> => {
+const choiceOf = async (context: CliContext, { as, reachable, service }: InitOptions): Promise<FirstFilesChoice> => {
   const said = { displayName: as === null ? null : checkName(as), reachable: reachable ?? true, service: service ?? false }
   if (existsSync(context.api.paths.config)) {
     if (as !== null || reachable !== null)
@@ -81,7 +81,7 @@ const nextFor = async (context: CliContext, flags: readonly string[], isNew: boo
 export const runInit = async (context: CliContext, line: CommandLine): Promise<number> => {
   const either = (yes: string, no: string): boolean | null => (line.has(yes) ? true : line.has(no) ? false : null)
   const said = { as: line.value('as'), reachable: either('reachable', 'only-asks'), service: either('service', 'user') }
-  const { service, ...wishes } = await wishesOf(context, said)
+  const { service, ...wishes } = await choiceOf(context, said)
   const dryRun = line.has('dry-run')
   await loadPrimitives()
   const { paths } = context.api

@@ -7,7 +7,7 @@ import { entryText, suggestionWarnings, unsuggestable } from '../../../policy/me
 import { restartCommand } from '../../../supervision/restart-command.ts'
 import { type Contact, meetProblem, nameProblem } from '../../../trust/contact.ts'
 import {
-  CutLine,
+  TruncatedInvitation,
   type InvitedParty,
   MAX_LINE,
   type ReadLine,
@@ -76,14 +76,14 @@ const askFor = async <T>(
     const typed = await dialogue.ask(begun === '' ? question : '')
     if (typed === '' && begun === '') continue
     const isNew = typed === '' || isPart(typed)
-    if (isNew && begun !== '') left = await failed(dialogue, new CutLine(), left)
+    if (isNew && begun !== '') left = await failed(dialogue, new TruncatedInvitation(), left)
     begun = isNew ? typed : begun + typed
     if (begun === '') continue
     try {
       return read(begun)
     } catch (error) {
       if (!isAppError(error)) throw error
-      if (isPart(begun) && begun.length < MAX_LINE && error instanceof CutLine) {
+      if (isPart(begun) && begun.length < MAX_LINE && error instanceof TruncatedInvitation) {
         if (begun === typed)
           await dialogue.say('this is a part of the line (copy it whole): go on with the rest of it, or press Enter to begin again')
         continue

@@ -1,5 +1,5 @@
 import { AppError, isAppError } from '../../../base/errors.ts'
-import { type AclInForce, aclInForce, notRunningText } from '../../../doctor/loaded-acl.ts'
+import { type AclBesideDaemon, aclInForce, notRunningText } from '../../../doctor/loaded-acl.ts'
 import type { DenialEvent, JournalLine } from '../../../journal/events.ts'
 import { parseLine } from '../../../journal/parse-line.ts'
 import { tailJournal } from '../../../journal/tail.ts'
@@ -30,7 +30,7 @@ export interface FoundDenial {
 }
 
 /** The ACL of this daemon; says on stderr where no daemon runs. */
-export const aclInForceHere = async (context: CliContext): Promise<AclInForce> => {
+export const aclInForceHere = async (context: CliContext): Promise<AclBesideDaemon> => {
   const found = await aclInForce(context.api, context.instance, context.env)
   if (!found.isRunning) await printNotice(context, notRunningText(found.file))
   return found
@@ -48,7 +48,7 @@ const contactsHere = async ({ api }: CliContext): Promise<readonly Contact[]> =>
 }
 
 /** The audit log that the daemon writes, or would write. */
-const journalHere = async (context: CliContext, { isRunning, file }: AclInForce): Promise<string> => {
+const journalHere = async (context: CliContext, { isRunning, file }: AclBesideDaemon): Promise<string> => {
   if (isRunning) return runningJournal(context, 'x0x audit tail', false)
   const { acl } = await loadAcl({ path: file, explicit: true })
   if (acl.audit_log_path !== null) return acl.audit_log_path
@@ -58,7 +58,7 @@ const journalHere = async (context: CliContext, { isRunning, file }: AclInForce)
 /** The last denial in the audit log of this machine that fits. Throws `not_found`, or `unknown_agent`. */
 export const lastDenial = async (
   context: CliContext,
-  acl: AclInForce,
+  acl: AclBesideDaemon,
   { request, agent }: DenialChoice,
   fits: (denial: DenialEvent) => boolean,
 ): Promise<FoundDenial> => {

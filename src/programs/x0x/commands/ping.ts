@@ -3,7 +3,7 @@ import { type AppError, isAppError } from '../../../base/errors.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { untilEnded } from '../../../cli/output.ts'
 import { type CommandLine, millisecondsOf } from '../../../cli/parse.ts'
-import { wayText } from '../../../clients/way-text.ts'
+import { routeText } from '../../../clients/route-text.ts'
 import type { Pinged } from '../../../protocol/api-answers.ts'
 import type { CliContext } from '../context.ts'
 import { exitStatusOf, failureLines, printProblem, usageError } from '../failure.ts'
@@ -52,7 +52,7 @@ const ms = (value: number): string => `${value < 10 ? value.toFixed(2) : value.t
 
 const wayOf = ({ path, connect_ms }: Pinged, first: boolean): string => {
   if (path === null) return 'this agent itself'
-  const way = `${path.address} ${wayText(path)}${path.inbound ? ', it dialled us' : ''}`
+  const way = `${path.address} ${routeText(path)}${path.inbound ? ', it dialled us' : ''}`
   return first && connect_ms >= 1 ? `${way}, connected in ${ms(connect_ms)}` : way
 }
 

@@ -5,7 +5,7 @@ import { shownLine } from '../../../base/visible-text.ts'
 import { exitOfSignal } from '../../../cli/exit.ts'
 import { write } from '../../../cli/output.ts'
 import { type CommandLine, millisecondsOf } from '../../../cli/parse.ts'
-import { type ShownRun, hasEnd, isOver } from '../../../protocol/api/detached-run.ts'
+import { type DetachedRunView, hasEnd, isOver } from '../../../protocol/api/detached-run.ts'
 import { MAX_ASKED_AT_ONCE, MAX_WAITED_RUNS } from '../../../protocol/limits/detached.ts'
 import type { CliContext } from '../context.ts'
 import { detachedCutLines } from '../cut-output.ts'
@@ -17,28 +17,31 @@ import { factsOf, lostLines } from './attach.ts'
 import { type FoundRuns, findRuns } from './find-run.ts'
 
 /** A run that was waited for. */
-export interface WaitedRun extends ShownRun {
+export interface WaitedRun extends DetachedRunView {
   readonly over: boolean
   readonly outcome: Omit<ExitEvent, 'type'> | null
 }
 
-const whereOf = ({ agent, agent_id }: ShownRun): string => agent ?? agent_id.slice(0, 12)
-const commandOf = ({ argv, argv_cut }: ShownRun): string => `${shellWords(argv)}${argv_cut === undefined ? '' : ' …'}`
+const whereOf = ({ agent, agent_id }: DetachedRunView): string => agent ?? agent_id.slice(0, 12)
+const commandOf = ({ argv, argv_cut }: DetachedRunView): string => `${shellWords(argv)}${argv_cut === undefined ? '' : ' …'}`
 
 /** `ended 0`, `ended SIGTERM`, `running (peer_unreachable)`. */
-export const stateText = ({ state, code, signal, denial_reason, problem }: ShownRun): string => {
+export const stateText = ({ state, code, signal, denial_reason, problem }: DetachedRunView): string => {
   const end = denial_reason ?? (signal === null ? code : (signalName(signal) ?? `signal ${signal}`))
   return [state, ...(end === null ? [] : [String(end)]), ...(problem === null ? [] : [`(${problem.error})`])].join(' ')
 }
 
-const rowOf = (run: ShownRun): string[] => [run.request_id, whereOf(run), stateText(run), run.asked_at, commandOf(run)]
+const rowOf = (run: DetachedRunView): string[] => [run.request_id, whereOf(run), stateText(run), run.asked_at, commandOf(run)]
 const HEADER = ['RUN', 'ON', 'STATE', 'ASKED', 'COMMAND']
 
 /** `x0x runs`. */
 export const runRuns = async (context: CliContext, line: CommandLine): Promise<number> => {
   const [refresh, session] = [line.has('refresh'), line.value('session')]
   const query = new URLSearchParams({ ...(refresh && { refresh: 'true' }), ...(session !== null && { session }) }).toString()
-  const answer = await context.api.json<{ runs: readonly ShownRun[] }>({ method: 'GET', path: `/runs${query === '' ? '' : `?${query}`}` })
+  const answer = await context.api.json<{ runs: readonly DetachedRunView[] }>({
+    method: 'GET',
+    path: `/runs${query === '' ? '' : `?${query}`}`,
+  })
   return printAnswer(context, answer, async () => {
     if (answer.runs.length === 0)
       return printLine(context, `no detached command${session === null ? '' : ` with session ${session}`} is remembered here`)
@@ -169,11 +172,11 @@ const waitUpTo = async (context: CliContext, line: CommandLine, limit: number | 
 const each = async (
   context: CliContext,
   line: CommandLine,
-  work: (run: ShownRun) => Promise<ShownRun>,
-  done: (run: ShownRun) => string,
+  work: (run: DetachedRunView) => Promise<DetachedRunView>,
+  done: (run: DetachedRunView) => string,
 ): Promise<number> => {
   const { runs: found, unknown } = await findRuns(context, line)
-  const did = new Map<string, ShownRun>()
+  const did = new Map<string, DetachedRunView>()
   const failed = await tellUnknown(context, unknown)
   let status = Math.max(0, ...unknown.map(({ error }) => exitStatusOf(error)))
   const waiting = found.values()
@@ -204,7 +207,7 @@ export const runCancelDetached = async (context: CliContext, line: CommandLine):
     async (run) =>
       line.value('session') !== null && isOver(run.state)
         ? run
-        : context.api.json<ShownRun>({ method: 'POST', path: '/runs/cancel', body: { request_id: run.request_id } }),
+        : context.api.json<DetachedRunView>({ method: 'POST', path: '/runs/cancel', body: { request_id: run.request_id } }),
     (run) => `${isOver(run.state) ? `over before, ${stateText(run)}` : 'asked to end'}: ${commandOf(run)}, on ${whereOf(run)}`,
   )
 
@@ -215,7 +218,7 @@ export const runForget = async (context: CliContext, line: CommandLine): Promise
     line,
     async ({ request_id }) =>
       context.api
-        .json<ShownRun>({ method: 'POST', path: '/runs/forget', body: { request_id, here: line.has('here') } })
+        .json<DetachedRunView>({ method: 'POST', path: '/runs/forget', body: { request_id, here: line.has('here') } })
         .catch((error: unknown) => {
           if (!isAppError(error, 'peer_unreachable')) throw error
           const { code, message, data } = error

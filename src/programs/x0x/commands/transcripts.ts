@@ -2,7 +2,7 @@ import { shownLine, visibleJson } from '../../../base/visible-text.ts'
 import { untilEnded, write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import { Asciicast } from '../../../doors/console/asciicast.ts'
-import { FILE_PAGE, pageOf, transcriptLineText } from '../../../doors/console/entry-text.ts'
+import { FILE_PAGE, pageOf, transcriptLineText } from '../../../doors/console/transcript-text.ts'
 import {
   type Match,
   followTranscript,

@@ -14,13 +14,13 @@ import { DiffView, GroupView } from './group-view.ts'
 import { LedgerState } from './ledger-state.ts'
 import { JsonView, PrefixedView } from './line-views.ts'
 import { ShownLines } from './lines.ts'
-import { HeldOutputs, SpillFile } from './output-store.ts'
+import { OutputStore, SpillFile } from './output-store.ts'
 
 /** Outputs that wait are held by `held`; null of a view that shows them as they come. */
-const viewOf = (context: CliContext, { shape, raw }: FleetLine, beside: FleetProgress): { view: FleetView; held: HeldOutputs | null } => {
+const viewOf = (context: CliContext, { shape, raw }: FleetLine, beside: FleetProgress): { view: FleetView; held: OutputStore | null } => {
   const lines = new ShownLines({ context, beside }, { raw })
   if (shape === 'prefix') return { view: new PrefixedView({ lines }), held: null }
-  const held = new HeldOutputs({ file: new SpillFile() })
+  const held = new OutputStore({ file: new SpillFile() })
   if (shape === 'json') return { view: new JsonView({ context, held }), held }
   return { view: shape === 'group' ? new GroupView({ lines, held }) : new DiffView({ lines, held }), held }
 }

@@ -39,7 +39,7 @@ export class FleetHosts {
     return host === undefined ? event : ({ ...event, host } as FanoutEventJson)
   }
 
-  begin(host: string, requestId: string): void {
+  start(host: string, requestId: string): void {
     this.#of(host).request_id = requestId
   }
 
@@ -52,7 +52,7 @@ export class FleetHosts {
   }
 
   /** Those of which nothing more will be heard, `why`: what had begun may have run. */
-  giveUp(why: string): FanoutHostJson[] {
+  abandon(why: string): FanoutHostJson[] {
     const left = [...this.#hosts.values()].filter(({ end }) => end === null)
     return left.map((host) => {
       const { request_id } = host

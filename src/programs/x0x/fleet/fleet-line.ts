@@ -9,7 +9,7 @@ import { carriedCommand } from '../carried-command.ts'
 import { usageError } from '../failure.ts'
 
 /** How the outputs of the hosts are shown. */
-export type Shape = 'prefix' | 'group' | 'diff' | 'json'
+export type FleetLineFormat = 'prefix' | 'group' | 'diff' | 'json'
 
 /** Of a ledger, whom to ask again: those whose command certainly did not run, or those of whom that is not known. */
 export interface RetryOf {
@@ -31,7 +31,7 @@ export interface FleetLine {
   readonly session: string | null
   readonly stdinFile: string | null
   readonly raw: boolean
-  readonly shape: Shape
+  readonly shape: FleetLineFormat
   readonly ledger: string | null
   readonly retry: RetryOf | null
   /** The options that bound it, as typed: no ledger has them. */
@@ -83,7 +83,7 @@ const retryOf = (line: CommandLine): RetryOf | null => {
   return unknown === null ? null : { file: unknown, which: 'unknown' }
 }
 
-const shapeOf = (line: CommandLine): Shape => {
+const shapeOf = (line: CommandLine): FleetLineFormat => {
   if (line.has('json')) return 'json'
   return line.has('group') ? 'group' : line.has('diff') ? 'diff' : 'prefix'
 }

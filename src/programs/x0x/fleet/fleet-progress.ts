@@ -41,7 +41,7 @@ export class FleetProgress {
   #timer: Timer | null = null
   #drawn = -Infinity
   #shown = false
-  #over = false
+  #ended = false
 
   constructor(components: { readonly stderr: Output; readonly clock: Clock }, init: FleetProgressInit) {
     this.#components = components
@@ -87,7 +87,7 @@ export class FleetProgress {
 
   /** Nothing more is said. */
   end(): void {
-    this.#over = true
+    this.#ended = true
     this.#timer?.cancel()
     this.#timer = null
     if (this.#shown) this.#components.stderr.write(EMPTY_LINE)
@@ -96,7 +96,7 @@ export class FleetProgress {
 
   /** Draws as soon as it may. */
   #changed(): void {
-    if (this.#off || this.#over) return
+    if (this.#off || this.#ended) return
     this.#timer?.cancel()
     this.#drawIn(Math.max(0, this.#drawn + REDRAW_MS - this.#components.clock.monotonic()))
   }

@@ -10,7 +10,7 @@ import { usageError } from '../failure.ts'
 import { openStdin } from '../stdin-source.ts'
 import type { FleetLine, RetryOf } from './fleet-line.ts'
 import { LedgerFile } from './ledger-file.ts'
-import { type AskedHost, LEDGER_VERSION, type LedgerState } from './ledger-state.ts'
+import { type RequestedHost, LEDGER_VERSION, type LedgerState } from './ledger-state.ts'
 
 /** The daemon's answer to whom the words mean. */
 export const selectHosts = async <T>({ api }: CliContext, who: readonly string[]): Promise<T> =>
@@ -74,15 +74,15 @@ const bodyOf = (line: FleetLine, argv: readonly string[], fanoutId: string, stdi
 })
 
 /** By their ids: a name may mean another agent by then, and an operator proves each. `chosen`: with the ids of their runs. */
-const whom = (hosts: readonly AskedHost[], chosen: boolean): object => ({
+const whom = (hosts: readonly RequestedHost[], chosen: boolean): object => ({
   hosts: hosts.map(({ agent_id }) => agent_id),
   ...(chosen && { request_ids: Object.fromEntries(hosts.map(({ agent_id, request_id }) => [agent_id, request_id])) }),
 })
 
-const namesOf = (hosts: readonly AskedHost[]): FleetRequest['names'] => new Map(hosts.map(({ host, agent_id }) => [agent_id, host]))
+const namesOf = (hosts: readonly RequestedHost[]): FleetRequest['names'] => new Map(hosts.map(({ host, agent_id }) => [agent_id, host]))
 
 /** Each with an id for its run, so that a file can name them before one is asked. */
-const selected = async (context: CliContext, who: readonly string[]): Promise<AskedHost[]> =>
+const selected = async (context: CliContext, who: readonly string[]): Promise<RequestedHost[]> =>
   (await selectedHosts(context, who)).map(({ host, agent_id }) => ({ host, agent_id, request_id: uuidv7() }))
 
 const first = async (context: CliContext, line: FleetLine, stdin: Buffer | null): Promise<FleetRequest> => {
@@ -118,7 +118,7 @@ const assertSame = ({ head }: LedgerState, line: FleetLine, stdin: Buffer | null
 }
 
 const retried = async (line: FleetLine, { file, which }: RetryOf, stdin: Buffer | null): Promise<FleetRequest | LedgerState> => {
-  const ledger = await LedgerFile.goOn(file)
+  const ledger = await LedgerFile.resume(file)
   try {
     const request = await askedAgain(ledger, which, line, stdin)
     if (request === null) await ledger.close()

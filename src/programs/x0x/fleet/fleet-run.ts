@@ -27,7 +27,7 @@ import type { FleetProgress } from './fleet-progress.ts'
 import type { FleetRequest } from './fleet-request.ts'
 import { WENT_AWAY, brokenBy, countsLine, fittedLines, summaryLines } from './fleet-summary.ts'
 import type { FleetView } from './fleet-view.ts'
-import type { HeldOutputs } from './output-store.ts'
+import type { OutputStore } from './output-store.ts'
 
 type Warning = Extract<FanoutEventJson, { type: 'warning' }>
 
@@ -68,7 +68,7 @@ interface FleetRunComponents {
   readonly context: CliContext
   readonly view: FleetView
   /** Null: nothing is held. */
-  readonly held: HeldOutputs | null
+  readonly held: OutputStore | null
   readonly progress: FleetProgress
   /** Aborted: the connection to the daemon is closed, which cancels what goes on. */
   readonly closing: AbortController
@@ -176,11 +176,11 @@ export class FleetRun {
       case 'fanout':
         this.#hosts.add(event.hosts, this.#request!.names)
         if (event.more === true) return true
-        view.begin(this.#hosts.names)
+        view.start(this.#hosts.names)
         progress.asked(this.#hosts.names.length)
         return true
       case 'begun':
-        this.#hosts.begin(event.host, event.request_id)
+        this.#hosts.start(event.host, event.request_id)
         this.#request?.ledger?.add({ type: 'begun', host: event.host, request_id: event.request_id })
         progress.begun(event.host)
         return true
@@ -271,7 +271,7 @@ export class FleetRun {
 
   async #finish({ argv, fanoutId, ledger }: FleetRequest): Promise<number> {
     const { context, view, held, progress } = this.#components
-    const left = this.#hosts.giveUp(this.#brokeOff ?? 'the daemon did not say how it ended')
+    const left = this.#hosts.abandon(this.#brokeOff ?? 'the daemon did not say how it ended')
     for (const end of left) progress.ended(end)
     progress.end()
     const all = this.#hosts.sums(fanoutId)

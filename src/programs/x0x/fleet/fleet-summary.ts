@@ -25,9 +25,9 @@ export const WENT_AWAY = 'the local daemon went away before the end, and what it
 /** Why the answer of the daemon broke off. */
 export const brokenBy = (error: unknown): string => (errnoOf(error) === 'ECONNRESET' ? WENT_AWAY : errorText(error))
 
-export type ToldFacts = Pick<RunFacts, 'argv' | 'timed' | 'interrupted' | 'own'>
+export type HostLineFacts = Pick<RunFacts, 'argv' | 'timed' | 'interrupted' | 'own'>
 
-export interface SummaryFacts extends ToldFacts {
+export interface SummaryFacts extends HostLineFacts {
   /** Null: of one that was read. */
   readonly elapsedMs: number | null
   /** Where it is kept, and how all of that ended; null: nowhere. */
@@ -52,7 +52,7 @@ export type EndedHost = Pick<
 >
 
 /** Hosts for which the same is to be said. */
-interface Told {
+interface ToldTogether {
   readonly label: string
   readonly hosts: EndedHost[]
   /** What happened, then what to do; the first is behind the hosts, the others below. */
@@ -91,7 +91,7 @@ const nextLine = (hosts: readonly EndedHost[]): string => {
   return next !== undefined && hosts.every((one) => one.next === next) ? next : `what is wrong: x0x doctor ${shellWord(host)}`
 }
 
-const linesFor = (label: Label, hosts: readonly EndedHost[], facts: ToldFacts): readonly string[] => {
+const linesFor = (label: Label, hosts: readonly EndedHost[], facts: HostLineFacts): readonly string[] => {
   const [first] = hosts as [EndedHost]
   const on = `on ${shellWord(first.host)}`
   const by = killedBy(first)
@@ -119,7 +119,7 @@ const linesFor = (label: Label, hosts: readonly EndedHost[], facts: ToldFacts): 
   }
 }
 
-const toldOf = (hosts: readonly EndedHost[], facts: ToldFacts): Told[] => {
+const toldOf = (hosts: readonly EndedHost[], facts: HostLineFacts): ToldTogether[] => {
   const groups = [
     ...Map.groupBy(
       hosts.filter((host) => !isSuccess(host)),
@@ -132,13 +132,13 @@ const toldOf = (hosts: readonly EndedHost[], facts: ToldFacts): Told[] => {
     .map(({ label, hosts: group }) => ({ label: label.replaceAll('_', ' '), hosts: group, lines: linesFor(label, group, facts) }))
 }
 
-const toldLines = ({ label, hosts, lines: [what = '', ...next] }: Told): string[] => [
+const toldLines = ({ label, hosts, lines: [what = '', ...next] }: ToldTogether): string[] => [
   `${label} (${hosts.length}): ${foldNodeSet(hosts.map(({ host }) => host))}${what === '' ? '' : `: ${what}`}`,
   ...next.map((line) => `  ${line}`),
 ]
 
 /** Every host that did not succeed, with what to do next. */
-export const unsuccessfulLines = (hosts: readonly EndedHost[], facts: ToldFacts): string[] => toldOf(hosts, facts).flatMap(toldLines)
+export const unsuccessfulLines = (hosts: readonly EndedHost[], facts: HostLineFacts): string[] => toldOf(hosts, facts).flatMap(toldLines)
 
 const nextLines = ({ path, ends, bounds }: NonNullable<SummaryFacts['ledger']>): string[] => [
   ...(ends.some(certainlyDidNotRun) ? [`ask again where it certainly did not run: ${retryLine(path, false, bounds)}`] : []),

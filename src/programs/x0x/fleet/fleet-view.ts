@@ -4,7 +4,7 @@ import type { OutputPart } from '../../../protocol/api/run-events.ts'
 /** Shows the outputs of a fan-out. Each answer is false when nobody reads any more. */
 export interface FleetView {
   /** All hosts, before anything of one. */
-  begin(hosts: readonly string[]): void
+  start(hosts: readonly string[]): void
   output(host: string, part: OutputPart): Promise<boolean>
   ended(host: FanoutHostJson): Promise<boolean>
   /** Whatever has not been shown yet. */

@@ -1,3 +1,4 @@
+import type { OutputName } from '../../../protocol/reasons.ts'
 import { structuredPatch } from 'diff'
 import { type FanoutHostJson, isSuccess } from '../../../protocol/api/fanout.ts'
 import type { OutputPart } from '../../../protocol/api/run-events.ts'
@@ -5,10 +6,10 @@ import { foldNodeSet } from '../../../protocol/hosts/node-set.ts'
 import { utf8Text } from '../../../protocol/text.ts'
 import { endText } from './fleet-summary.ts'
 import type { FleetView } from './fleet-view.ts'
-import { LinePieces, MAX_LINE_PIECE, type Prefix, type ShownLines, type Stream, linesOfWhole } from './lines.ts'
-import type { HeldOutput, HeldOutputs } from './output-store.ts'
+import { LinePieces, MAX_LINE_PIECE, type Prefix, type ShownLines, linesOfWhole } from './lines.ts'
+import type { SpillableOutput, OutputStore } from './output-store.ts'
 
-type Outputs = Readonly<Record<Stream, HeldOutput>>
+type Outputs = Readonly<Record<OutputName, SpillableOutput>>
 
 /** Hosts that ended in the same way, with the same output. */
 export interface OutputGroup extends Outputs {
@@ -19,17 +20,17 @@ export interface OutputGroup extends Outputs {
 
 /** Keeps each output once, and who gave it. */
 export class FoldedOutputs {
-  readonly #held: HeldOutputs
+  readonly #held: OutputStore
   readonly #running = new Map<string, Outputs>()
   readonly #groups = new Map<string, OutputGroup>()
   readonly #ranks = new Map<string, number>()
 
-  constructor(components: { readonly held: HeldOutputs }) {
+  constructor(components: { readonly held: OutputStore }) {
     this.#held = components.held
   }
 
   /** In the order in which they were named. */
-  begin(hosts: readonly string[]): void {
+  start(hosts: readonly string[]): void {
     for (const host of hosts) this.#ranks.set(host, this.#ranks.size)
   }
 
@@ -100,9 +101,9 @@ async function* batchesIn(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uin
 /** Writes one output of a group: one line behind its title, several below it. False when nobody reads any more. */
 export const writeGroup = async (
   lines: ShownLines,
-  stream: Stream,
+  stream: OutputName,
   { text, style }: Required<Prefix>,
-  output: HeldOutput,
+  output: SpillableOutput,
 ): Promise<boolean> => {
   let isFirst = true
   for await (const batch of batchesIn(output.read())) {
@@ -115,7 +116,7 @@ export const writeGroup = async (
   return lostLine(lines, stream, output)
 }
 
-const lostLine = async (lines: ShownLines, stream: Stream, { lost }: HeldOutput): Promise<boolean> =>
+const lostLine = async (lines: ShownLines, stream: OutputName, { lost }: SpillableOutput): Promise<boolean> =>
   lost === 0 || lines.say(stream, `  … ${lost} bytes more could not be kept`, 'yellow')
 
 export const styleOf = ({ end }: Pick<OutputGroup, 'end'>): 'bold' | 'red' => (isSuccess(end) ? 'bold' : 'red')
@@ -131,17 +132,17 @@ export const writeWholeGroup = async (lines: ShownLines, group: OutputGroup): Pr
 /** `--group`: equal outputs once, when all have ended. */
 export class GroupView implements FleetView {
   readonly #lines: ShownLines
-  readonly #held: HeldOutputs
+  readonly #held: OutputStore
   readonly #folded: FoldedOutputs
 
-  constructor(components: { readonly lines: ShownLines; readonly held: HeldOutputs }) {
+  constructor(components: { readonly lines: ShownLines; readonly held: OutputStore }) {
     this.#lines = components.lines
     this.#held = components.held
     this.#folded = new FoldedOutputs(components)
   }
 
-  begin(hosts: readonly string[]): void {
-    this.#folded.begin(hosts)
+  start(hosts: readonly string[]): void {
+    this.#folded.start(hosts)
   }
 
   async output(host: string, part: OutputPart): Promise<boolean> {
@@ -187,7 +188,7 @@ interface Compared {
   readonly isWhole: boolean
 }
 
-const beginningOf = async (output: HeldOutput): Promise<Compared> => {
+const beginningOf = async (output: SpillableOutput): Promise<Compared> => {
   const parts: Uint8Array[] = []
   let length = 0
   for await (const part of output.read()) {
@@ -248,7 +249,7 @@ export class DiffView extends GroupView {
     return true
   }
 
-  async #showCommon(common: OutputGroup, compared: Readonly<Record<Stream, Compared>>): Promise<boolean> {
+  async #showCommon(common: OutputGroup, compared: Readonly<Record<OutputName, Compared>>): Promise<boolean> {
     if (!(await this.lines.say('stdout', `${groupTitle(common)}:`, styleOf(common)))) return false
     for (const stream of STREAMS) {
       const { bytes, isWhole } = compared[stream]
@@ -260,7 +261,7 @@ export class DiffView extends GroupView {
     return true
   }
 
-  async #showOther(common: OutputGroup, compared: Readonly<Record<Stream, Compared>>, other: OutputGroup): Promise<boolean> {
+  async #showOther(common: OutputGroup, compared: Readonly<Record<OutputName, Compared>>, other: OutputGroup): Promise<boolean> {
     if (!(await this.lines.say('stdout', `${groupTitle(other)} differs:`, styleOf(other)))) return false
     let same = true
     for (const stream of STREAMS) {

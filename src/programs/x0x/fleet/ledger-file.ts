@@ -4,12 +4,12 @@ import { basename, dirname, join } from 'node:path'
 import { type AppError, errnoOf, errorText, isAppError, isMissing } from '../../../base/errors.ts'
 import { readBounded, syncDirectory, unreadable } from '../../../base/files.ts'
 import { shellWord } from '../../../base/format.ts'
-import { type ProcessIdentity, identityFrom, identityText, lifeOf, ownIdentity } from '../../../base/process-info.ts'
+import { type ProcessIdentity, identityFrom, identityText, processState, ownIdentity } from '../../../base/process-info.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { FANOUT_HOSTS_PER_EVENT } from '../../../protocol/limits/fleet.ts'
 import { usageError } from '../failure.ts'
 import { retryLine } from './fleet-line.ts'
-import { type AskedHost, LedgerChain, type LedgerHead, type LedgerRecord, LedgerState } from './ledger-state.ts'
+import { type RequestedHost, LedgerChain, type LedgerHead, type LedgerRecord, LedgerState } from './ledger-state.ts'
 
 const SUFFIX = '.writes'
 
@@ -43,7 +43,7 @@ export const claimLedger = async (path: string): Promise<() => Promise<void>> =>
       const writer = writerOf(name, basename(ledger))
       const file = join(dirname(ledger), name)
       if (writer === null || name === basename(claim)) continue
-      if (lifeOf(writer) !== 'gone') throw taken(file, writer.pid)
+      if (processState(writer) !== 'gone') throw taken(file, writer.pid)
       await rm(file, { force: true })
     }
   } catch (error) {
@@ -127,7 +127,7 @@ export class LedgerFile {
   }
 
   /** A new one, which names all hosts. Throws `bad_request` where something has that name already. */
-  static async create(path: string, head: LedgerHead, hosts: readonly AskedHost[]): Promise<LedgerFile> {
+  static async create(path: string, head: LedgerHead, hosts: readonly RequestedHost[]): Promise<LedgerFile> {
     const ledger = await claimed(path, async (release) => {
       const file = await open(path, 'wx', 0o600).catch(async (error: unknown) => {
         if (errnoOf(error) === 'EEXIST') throw await taken(path)
@@ -144,7 +144,7 @@ export class LedgerFile {
   }
 
   /** Reads one and goes on with it; nobody else writes it from before it is read. What was left of a last line is cut off. */
-  static async goOn(path: string): Promise<LedgerFile> {
+  static async resume(path: string): Promise<LedgerFile> {
     return claimed(path, async (release) => {
       const read = await readLedger(path)
       const file = await open(path, constants.O_RDWR).catch((error: unknown) => {

@@ -37,7 +37,7 @@ const HOSTS = { hosts: list(record(ASKED_HOST)) }
 const RETRY = { which: oneOf(['certain', 'unknown']), fanout_id: text, at: text, hosts: list(record({ host: text, request_id: text })) }
 
 export type LedgerHead = Sent<typeof HEAD>
-export type AskedHost = Sent<typeof ASKED_HOST>
+export type RequestedHost = Sent<typeof ASKED_HOST>
 export type LedgerRetry = Sent<typeof RETRY>
 
 /** One line. `begun`, `host` and `ledger` are as the daemon says them. */
@@ -92,7 +92,7 @@ const asRecord = (value: unknown): LedgerRecord => {
   return value as LedgerRecord
 }
 
-interface HostState extends AskedHost {
+interface HostState extends RequestedHost {
   /** Its command may have been sent. */
   begun: boolean
   end: FanoutHostJson | null
@@ -101,7 +101,11 @@ interface HostState extends AskedHost {
 }
 
 /** How a host ended that the file says nothing of. */
-export const unheardEnd = ({ host, agent_id, request_id }: AskedHost, end: 'unknown' | 'not_started', message: string): FanoutHostJson => ({
+export const unheardEnd = (
+  { host, agent_id, request_id }: RequestedHost,
+  end: 'unknown' | 'not_started',
+  message: string,
+): FanoutHostJson => ({
   ...NO_FACTS,
   host,
   agent_id,
@@ -144,7 +148,7 @@ export class LedgerState {
       case 'hosts':
         return this.#addHosts(record.hosts)
       case 'begun':
-        return this.#begin(this.#of(record.host))
+        return this.#start(this.#of(record.host))
       case 'host':
         return this.#end(this.#of(record.host), record)
       case 'retry':
@@ -165,12 +169,12 @@ export class LedgerState {
     return this.#hosts.size === this.head.asked
   }
 
-  get hosts(): AskedHost[] {
+  get hosts(): RequestedHost[] {
     return [...this.#hosts.values()].map(({ host, agent_id, request_id }) => ({ host, agent_id, request_id }))
   }
 
   /** Whom to ask again, each with the id for its run. */
-  askedAgain(which: LedgerRetry['which'], newId: () => string): AskedHost[] {
+  askedAgain(which: LedgerRetry['which'], newId: () => string): RequestedHost[] {
     return [...this.#hosts.values()]
       .filter((host) => isMeant(which, endOf(host)))
       .map((host) => ({ host: host.host, agent_id: host.agent_id, request_id: keepsId(host) ? host.request_id : newId() }))
@@ -185,7 +189,7 @@ export class LedgerState {
     return sumsOf(this.head.fanout_id, this.ends())
   }
 
-  #addHosts(hosts: readonly AskedHost[]): void {
+  #addHosts(hosts: readonly RequestedHost[]): void {
     for (const host of hosts) {
       if (this.#hosts.has(host.host)) throw new SyntaxError(`${JSON.stringify(host.host)} stands there twice`)
       this.#hosts.set(host.host, { ...host, begun: false, end: null, before: null })
@@ -200,7 +204,7 @@ export class LedgerState {
     return host
   }
 
-  #begin(host: HostState): void {
+  #start(host: HostState): void {
     if (host.begun || host.end !== null) throw new SyntaxError(`${JSON.stringify(host.host)} begins twice`)
     host.begun = true
   }

@@ -1,3 +1,4 @@
+import type { OutputName } from '../../../protocol/reasons.ts'
 import { shownLine, visibleJson } from '../../../base/visible-text.ts'
 import { write } from '../../../cli/output.ts'
 import { textWidth } from '../../../doors/console/screen/cells.ts'
@@ -8,13 +9,13 @@ import type { CliContext } from '../context.ts'
 import { cutText } from '../cut-output.ts'
 import { printProblem } from '../failure.ts'
 import type { FleetView } from './fleet-view.ts'
-import { LinePieces, type Prefix, type ShownLines, type Stream } from './lines.ts'
-import type { HeldOutput, HeldOutputs } from './output-store.ts'
+import { LinePieces, type Prefix, type ShownLines } from './lines.ts'
+import type { SpillableOutput, OutputStore } from './output-store.ts'
 
 /** Of each output of one host; more is cut, and said. Who reads one object has all of it in memory. */
 export const MAX_JSON_OUTPUT = 1024 * 1024
 
-const textOf = async (output: HeldOutput): Promise<string> => {
+const textOf = async (output: SpillableOutput): Promise<string> => {
   const parts: Uint8Array[] = []
   for await (const part of output.read()) parts.push(part)
   return Buffer.concat(parts).toString('base64')
@@ -23,18 +24,18 @@ const textOf = async (output: HeldOutput): Promise<string> => {
 /** `--json`: one object at the end, in the shape of `POST /exec/fanout`, a host at a time. */
 export class JsonView implements FleetView {
   readonly #context: CliContext
-  readonly #held: HeldOutputs
-  readonly #outputs = new Map<string, Record<Stream, HeldOutput>>()
+  readonly #held: OutputStore
+  readonly #outputs = new Map<string, Record<OutputName, SpillableOutput>>()
   readonly #ended: FanoutHostJson[] = []
   /** Hosts whose output is longer than one object has of it. */
   readonly #tooLong: string[] = []
 
-  constructor(components: { readonly context: CliContext; readonly held: HeldOutputs }) {
+  constructor(components: { readonly context: CliContext; readonly held: OutputStore }) {
     this.#context = components.context
     this.#held = components.held
   }
 
-  begin(): void {}
+  start(): void {}
 
   async output(host: string, { type, data }: OutputPart): Promise<boolean> {
     await this.#of(host)[type].add(data)
@@ -70,7 +71,7 @@ export class JsonView implements FleetView {
     ]
   }
 
-  #of(host: string): Record<Stream, HeldOutput> {
+  #of(host: string): Record<OutputName, SpillableOutput> {
     const known = this.#outputs.get(host)
     if (known !== undefined) return known
     const outputs = { stdout: this.#held.hold(MAX_JSON_OUTPUT), stderr: this.#held.hold(MAX_JSON_OUTPUT) }
@@ -98,41 +99,41 @@ const STREAMS = ['stdout', 'stderr'] as const
 /** As it comes, each line behind the name of its host: `web8: …`. */
 export class PrefixedView implements FleetView {
   readonly #lines: ShownLines
-  readonly #begun = new Map<string, Record<Stream, LinePieces>>()
+  readonly #started = new Map<string, Record<OutputName, LinePieces>>()
   #width = 0
 
   constructor(components: { readonly lines: ShownLines }) {
     this.#lines = components.lines
   }
 
-  begin(hosts: readonly string[]): void {
+  start(hosts: readonly string[]): void {
     this.#width = hosts.reduce((widest, host) => Math.max(widest, widthOf(host)), 0)
     if (this.#width > MAX_ALIGNED) this.#width = 0
   }
 
   async output(host: string, { type, data }: OutputPart): Promise<boolean> {
-    let pieces = this.#begun.get(host)
-    if (pieces === undefined) this.#begun.set(host, (pieces = { stdout: new LinePieces(), stderr: new LinePieces() }))
+    let pieces = this.#started.get(host)
+    if (pieces === undefined) this.#started.set(host, (pieces = { stdout: new LinePieces(), stderr: new LinePieces() }))
     return this.#lines.write(type, this.#prefix(host, type), pieces[type].push(data))
   }
 
   /** What a host wrote last may have no line end: the next line has another prefix, and cannot stand behind it. */
   async ended({ host }: FanoutHostJson): Promise<boolean> {
-    const pieces = this.#begun.get(host)
-    this.#begun.delete(host)
+    const pieces = this.#started.get(host)
+    this.#started.delete(host)
     return pieces === undefined || this.#rest(host, pieces)
   }
 
   async finish(): Promise<boolean> {
-    for (const [host, pieces] of this.#begun) if (!(await this.#rest(host, pieces))) return false
+    for (const [host, pieces] of this.#started) if (!(await this.#rest(host, pieces))) return false
     return true
   }
 
   async close(): Promise<void> {
-    this.#begun.clear()
+    this.#started.clear()
   }
 
-  async #rest(host: string, pieces: Record<Stream, LinePieces>): Promise<boolean> {
+  async #rest(host: string, pieces: Record<OutputName, LinePieces>): Promise<boolean> {
     for (const stream of STREAMS) {
       const rest = pieces[stream].rest()
       if (rest !== null && !(await this.#lines.write(stream, this.#prefix(host, stream), [rest]))) return false
@@ -141,7 +142,7 @@ export class PrefixedView implements FleetView {
   }
 
   /** Aligned for eyes alone: programs cut at the first colon and blank. */
-  #prefix(host: string, stream: Stream): Prefix {
+  #prefix(host: string, stream: OutputName): Prefix {
     const style = stream === 'stdout' ? 'cyan' : 'yellow'
     if (!this.#lines.isTerminal(stream)) return { text: `${host}: `, style }
     return { text: `${host}: ${' '.repeat(Math.max(0, this.#width - widthOf(host)))}`, style }

@@ -1,10 +1,9 @@
+import type { OutputName } from '../../../protocol/reasons.ts'
 import { shown, shownLine } from '../../../base/visible-text.ts'
 import { type Output, write } from '../../../cli/output.ts'
-import { Gathered, LINE_FEED } from '../../../protocol/lines.ts'
+import { ByteBuilder, LINE_FEED } from '../../../protocol/lines.ts'
 import type { CliContext } from '../context.ts'
 import { type Paint, painter } from '../print.ts'
-
-export type Stream = 'stdout' | 'stderr'
 
 const LINE_END = Buffer.from('\n')
 
@@ -31,7 +30,7 @@ interface Side {
 /** Writes lines of hosts to standard output and standard error: as they are, but on a terminal what it would obey is shown. */
 export class ShownLines {
   readonly #beside: Beside
-  readonly #sides: Readonly<Record<Stream, Side>>
+  readonly #sides: Readonly<Record<OutputName, Side>>
 
   constructor(
     components: { readonly context: Pick<CliContext, 'stdout' | 'stderr' | 'env'>; readonly beside: Beside },
@@ -48,12 +47,12 @@ export class ShownLines {
   }
 
   /** Somebody may look at it. */
-  isTerminal(stream: Stream): boolean {
+  isTerminal(stream: OutputName): boolean {
     return this.#sides[stream].output.isTTY === true
   }
 
   /** One write for all of them, so that no line of another stands between. False when nobody reads any more. */
-  async write(stream: Stream, { text, style }: Prefix, lines: Iterable<Uint8Array>, lineStyle?: Style): Promise<boolean> {
+  async write(stream: OutputName, { text, style }: Prefix, lines: Iterable<Uint8Array>, lineStyle?: Style): Promise<boolean> {
     const side = this.#sides[stream]
     const safe = side.output.isTTY === true ? shownLine(text) : text
     const before = Buffer.from(style === undefined || text === '' ? safe : side.paint(style, safe))
@@ -65,7 +64,7 @@ export class ShownLines {
   }
 
   /** A line of ours. */
-  async say(stream: Stream, text: string, style?: Style): Promise<boolean> {
+  async say(stream: OutputName, text: string, style?: Style): Promise<boolean> {
     return this.write(stream, { text, ...(style !== undefined && { style }) }, [Buffer.alloc(0)])
   }
 }
@@ -86,7 +85,7 @@ export const MAX_LINE_PIECE = 32 * 1024
 
 /** Cuts bytes into lines wherever the chunks end; a line that is too long to hold comes in pieces. */
 export class LinePieces {
-  readonly #held = new Gathered({ max: MAX_LINE_PIECE })
+  readonly #held = new ByteBuilder({ max: MAX_LINE_PIECE })
 
   /** A last line without an end of its own; null where there is none. */
   rest(): Uint8Array | null {

@@ -3,7 +3,7 @@ import { type FileHandle, open, unlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { errorText } from '../../../base/errors.ts'
-import { Gathered } from '../../../protocol/lines.ts'
+import { ByteBuilder } from '../../../protocol/lines.ts'
 
 /** Where bytes stand in the file. */
 export interface Extent {
@@ -52,7 +52,7 @@ export class SpillFile {
     }
   }
 
-  giveBack(extents: readonly Extent[]): void {
+  release(extents: readonly Extent[]): void {
     for (const extent of extents) if (this.#free.length < MAX_FREE) this.#free.push(extent)
   }
 
@@ -84,7 +84,7 @@ export class SpillFile {
 export const MAX_HELD_BYTES = 64 * 1024 * 1024
 
 /** Holds the outputs of many hosts until they are shown, so many bytes in memory and the rest in a file. */
-export class HeldOutputs {
+export class OutputStore {
   readonly #file: SpillFile
   readonly #max: number
   #inMemory = 0
@@ -96,8 +96,8 @@ export class HeldOutputs {
   }
 
   /** `limit`: bytes that are kept; more are only counted. */
-  hold(limit = Infinity): HeldOutput {
-    return new HeldOutput(this, limit)
+  hold(limit = Infinity): SpillableOutput {
+    return new SpillableOutput(this, limit)
   }
 
   /** Something was longer than the limit that it is held with. */
@@ -112,14 +112,14 @@ export class HeldOutputs {
     await this.#file.close()
   }
 
-  /** For `HeldOutput`. True: there is room in memory, and it is taken. */
+  /** For `PendingOutput`. True: there is room in memory, and it is taken. */
   take(bytes: number): boolean {
     if (this.#inMemory + bytes > this.#max) return false
     this.#inMemory += bytes
     return true
   }
 
-  /** For `HeldOutput`. Null where it cannot be kept. */
+  /** For `PendingOutput`. Null where it cannot be kept. */
   async spill(bytes: Uint8Array): Promise<Extent | null> {
     if (this.#problem !== null) return null
     try {
@@ -130,7 +130,7 @@ export class HeldOutputs {
     }
   }
 
-  /** For `HeldOutput`. Ends early where it cannot be read. */
+  /** For `PendingOutput`. Ends early where it cannot be read. */
   async *read(extent: Extent): AsyncGenerator<Uint8Array, void, undefined> {
     try {
       yield* this.#file.read(extent)
@@ -139,27 +139,27 @@ export class HeldOutputs {
     }
   }
 
-  /** For `HeldOutput`. */
-  giveBack(bytesInMemory: number, extents: readonly Extent[]): void {
+  /** For `PendingOutput`. */
+  release(bytesInMemory: number, extents: readonly Extent[]): void {
     this.#inMemory -= bytesInMemory
-    this.#file.giveBack(extents)
+    this.#file.release(extents)
   }
 }
 
 /** One output of one host: the beginning in memory, and from some byte on in the file. Read once. */
-export class HeldOutput {
-  readonly #all: HeldOutputs
+export class SpillableOutput {
+  readonly #all: OutputStore
   readonly #limit: number
   readonly #hash: Hash = createHash('sha256')
-  readonly #memory: Gathered
+  readonly #memory: ByteBuilder
   readonly #extents: Extent[] = []
   #length = 0
   #kept = 0
 
-  constructor(all: HeldOutputs, limit: number) {
+  constructor(all: OutputStore, limit: number) {
     this.#all = all
     this.#limit = limit
-    this.#memory = new Gathered({ max: Number.MAX_SAFE_INTEGER })
+    this.#memory = new ByteBuilder({ max: Number.MAX_SAFE_INTEGER })
   }
 
   /** Of all bytes that came. */
@@ -201,11 +201,11 @@ export class HeldOutput {
         yield part
       }
     this.#kept = read
-    this.#all.giveBack(memory.length, this.#extents.splice(0))
+    this.#all.release(memory.length, this.#extents.splice(0))
   }
 
   drop(): void {
-    this.#all.giveBack(this.#memory.take().length, this.#extents.splice(0))
+    this.#all.release(this.#memory.take().length, this.#extents.splice(0))
   }
 
   async #spill(bytes: Uint8Array): Promise<boolean> {

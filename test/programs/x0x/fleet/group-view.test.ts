@@ -5,7 +5,7 @@ import { test } from 'node:test'
 
 import { DiffView } from '../../../../src/programs/x0x/fleet/group-view.ts'
 import { writeGroup } from '../../../../src/programs/x0x/fleet/group-view.ts'
-import { HeldOutputs } from '../../../../src/programs/x0x/fleet/output-store.ts'
+import { OutputStore } from '../../../../src/programs/x0x/fleet/output-store.ts'
 import { MAX_LINE_PIECE } from '../../../../src/programs/x0x/fleet/lines.ts'
 import { ShownLines } from '../../../../src/programs/x0x/fleet/lines.ts'
 import { SpillFile } from '../../../../src/programs/x0x/fleet/output-store.ts'
@@ -24,7 +24,7 @@ const recorder = () => {
 }
 
 /** What is written of an output that came in these pieces, and in how many writes. */
-const written = async (pieces: readonly string[], held = new HeldOutputs({ file: new SpillFile() })) => {
+const written = async (pieces: readonly string[], held = new OutputStore({ file: new SpillFile() })) => {
   const { writes, lines } = recorder()
   const output = held.hold()
   for (const piece of pieces) await output.add(Buffer.from(piece))
@@ -49,7 +49,7 @@ test('one line stands behind its title, several below it, wherever the pieces en
 test('many short lines are few writes, from memory and from the file', async () => {
   const all = 'y\n'.repeat(200_000)
   for (const max of [undefined, 100_000]) {
-    const held = new HeldOutputs({ file: new SpillFile() }, max === undefined ? {} : { max })
+    const held = new OutputStore({ file: new SpillFile() }, max === undefined ? {} : { max })
     const { text, writes } = await written([all.slice(0, 99_999), all.slice(99_999)], held)
     assert.equal(text, `web[1-4] (4):\n${'  y\n'.repeat(200_000)}`)
     assert.ok(writes < 200, `${writes} writes`)
@@ -57,16 +57,16 @@ test('many short lines are few writes, from memory and from the file', async () 
 })
 
 /** It keeps nothing. */
-const nowhere = (): HeldOutputs => {
+const nowhere = (): OutputStore => {
   const file = new SpillFile({ directory: join(import.meta.dirname, 'not', 'there') })
-  return new HeldOutputs({ file }, { max: 0 })
+  return new OutputStore({ file }, { max: 0 })
 }
 
 test('an output of which nothing could be kept says so at its place', async () => {
   assert.equal((await written(['a\nb\n'], nowhere())).text, 'web[1-4] (4):\n  … 4 bytes more could not be kept\n')
   const { writes, lines } = recorder()
   const view = new DiffView({ lines, held: nowhere() })
-  view.begin(['web1', 'web2'])
+  view.start(['web1', 'web2'])
   for (const [host, text] of [
     ['web1', 'a\nb\n'],
     ['web2', 'c'],

@@ -8,14 +8,14 @@ import fc from 'fast-check'
 import { isAppError } from '../../../../src/base/errors.ts'
 import { identityText, ownIdentity } from '../../../../src/base/process-info.ts'
 import { LedgerFile, readLedger } from '../../../../src/programs/x0x/fleet/ledger-file.ts'
-import { LedgerChain, type AskedHost, type LedgerHead, type LedgerRecord } from '../../../../src/programs/x0x/fleet/ledger-state.ts'
+import { LedgerChain, type RequestedHost, type LedgerHead, type LedgerRecord } from '../../../../src/programs/x0x/fleet/ledger-state.ts'
 import { FANOUT_ENDS } from '../../../../src/protocol/api/fanout.ts'
 import { agentIdOf, denied, hostEnd, notStarted, requestIdOf, unknown, unreachable } from '../../../support/fleet-daemon.ts'
 import { hasProc } from '../../../support/processes.ts'
 import { tempDir } from '../../../support/temp-dir.ts'
 
 const NAMES = ['web1', 'web2', 'web3', 'web4', 'web5', 'web6']
-const ASKED: AskedHost[] = NAMES.map((host) => ({ host, agent_id: agentIdOf(host), request_id: requestIdOf(host) }))
+const ASKED: RequestedHost[] = NAMES.map((host) => ({ host, agent_id: agentIdOf(host), request_id: requestIdOf(host) }))
 const HEAD: LedgerHead = {
   version: 1,
   fanout_id: 'f1',
@@ -205,7 +205,7 @@ test('who goes on with one cuts off what was left of a line, and one that anothe
   const path = join(await tempDir(t), 'x.ledger')
   const whole = await written(path)
   await writeFile(path, Buffer.concat([whole, Buffer.from('{"type":"beg')]))
-  const file = await LedgerFile.goOn(path)
+  const file = await LedgerFile.resume(path)
   file.add({ type: 'retry', which: 'certain', fanout_id: 'f3', at: '', hosts: [{ host: 'web3', request_id: 'r' }] })
   await file.flush()
   assert.equal(file.failure, null)
@@ -241,7 +241,7 @@ test('one program writes it at a time, and what a process that is gone has left 
   await symlink(path, link)
   for (const name of [path, link])
     await assert.rejects(
-      LedgerFile.goOn(name),
+      LedgerFile.resume(name),
       (error) => isBadRequest(error) && /another x0x writes it \(pid \d+\)/.test((error as Error).message),
     )
   assert.equal(first.failure, null)
@@ -250,10 +250,10 @@ test('one program writes it at a time, and what a process that is gone has left 
   // The pid is ours, and the process that had it before is not.
   const left = `${path}.${identityText({ ...ownIdentity(), started: '1' }, '-')}.writes`
   await writeFile(left, '')
-  const second = await LedgerFile.goOn(path)
+  const second = await LedgerFile.resume(path)
   assert.ok(!(await readdir(directory)).includes(basename(left)))
   await second.close()
   await writeFile(`${path}.${identityText({ ...ownIdentity(), boot: '1', machine: '1' }, '-')}.writes`, '')
   // Of another host's process nobody here knows whether it goes on.
-  await assert.rejects(LedgerFile.goOn(path), (error) => isBadRequest(error) && /another x0x writes it/.test((error as Error).message))
+  await assert.rejects(LedgerFile.resume(path), (error) => isBadRequest(error) && /another x0x writes it/.test((error as Error).message))
 })

@@ -1,5 +1,0 @@
-import type { Pinged } from '../protocol/api-answers.ts'
-
-/** How a connection leads to an agent. */
-export const wayText = ({ relay }: Pick<NonNullable<Pinged['path']>, 'relay'>): string =>
-  relay === null ? 'direct' : `relayed by machine ${relay.slice(0, 12)}`

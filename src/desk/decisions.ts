@@ -1,0 +1,144 @@
+import type { Clock } from '../base/clock.ts'
+import { AppError, errorText } from '../base/errors.ts'
+import type { ApprovalOutcome } from '../journal/desk-events.ts'
+import { ANSWER_FRESH_MS, sealAnswer } from '../policy/approval/approval.ts'
+import type { HumanDecision, PendingApprovalRequest } from '../protocol/desk/messages.ts'
+import { unallowable } from '../protocol/desk/approval-request-size.ts'
+import {
+  type ApprovalAnswer,
+  DECISIONS,
+  type Decision,
+  type ApprovalRequest,
+  type SealedAnswer,
+} from '../protocol/desk/approval-request.ts'
+import { MAX_OPAQUE_GRANT_MS, grantBounds } from '../protocol/limits/approvals.ts'
+import { type ApprovalStore, storeProblem } from './approval-store.ts'
+import type { DeskJournal } from './journal.ts'
+import { newNonce } from './seal.ts'
+import { tokenBytes } from './store-format.ts'
+
+/** Who decided a question, and what. */
+export interface Settled {
+  readonly decision: string
+  readonly by: string
+}
+
+/** What becomes of a question. `decision` is told to its asker, `outcome` is written down. */
+export interface Ending {
+  readonly decision: ApprovalAnswer
+  readonly outcome: ApprovalOutcome
+  readonly by: string
+  readonly reason: string
+}
+
+export const denial = (decision: 'deny' | 'no_ui' | 'timeout', reason: string): Ending => ({
+  decision,
+  outcome: decision === 'deny' ? 'denied' : decision === 'timeout' ? 'timed_out' : 'no_ui',
+  by: 'desk',
+  reason,
+})
+
+/** An approver could not see all that it would allow. */
+export const truncatedRest = (reason: string): Ending => ({ ...denial('deny', reason), outcome: 'not_shown' })
+
+export const tooMany = (): Ending => denial('deny', 'too many of its questions wait, or came at once: it is denied without being shown')
+
+export const unanswered = (why: 'no_ui' | 'timeout'): Ending =>
+  denial(why, why === 'timeout' ? 'no approver answered in time' : 'every approver disconnected before one answered')
+
+export const stopping = (): Ending => denial('deny', 'the desk is stopping')
+
+export const ofHuman = (by: string, isAllowed: boolean, reason = ''): Ending => ({
+  decision: isAllowed ? 'allow' : 'deny',
+  outcome: isAllowed ? 'allowed' : 'denied',
+  by: `human:${by}`,
+  reason,
+})
+
+export const withdrawn = (engine: string): Ending => ({
+  decision: 'deny',
+  outcome: 'withdrawn',
+  by: engine,
+  reason: 'the asker does not wait any more',
+})
+
+export const decidedBy = ({ decision, by }: Settled): AppError =>
+  new AppError('conflict', `it is ${decision} already, by ${by}`, { data: { won_by: by, decision } })
+
+/** Without what would be written down and never count. */
+export const decisionsFor = (mayLast: boolean): readonly Decision[] => DECISIONS.filter((one) => one !== 'allow_always' || mayLast)
+
+/** Throws `bad_request` for what cannot be decided like that. */
+export const checkDecision = (
+  { question, decisions }: PendingApprovalRequest,
+  { decision, expires_in_ms: lasts, uses }: HumanDecision,
+): void => {
+  const problem = decision === 'deny' ? null : unallowable(question)
+  if (problem !== null) throw new AppError('bad_request', `it cannot be allowed: ${problem}`)
+  if (decision !== 'allow_always') {
+    if (lasts !== undefined || uses !== undefined)
+      throw new AppError('bad_request', `an expiry and uses are of allow_always, and this is ${decision}`)
+    return
+  }
+  if (decisions.includes(decision)) {
+    const { most } = grantBounds(question.opaque)
+    if (lasts === undefined || lasts <= most) return
+    const hours = MAX_OPAQUE_GRANT_MS / 3_600_000
+    throw new AppError('bad_request', `this command may run others, so it may be allowed for at most ${hours} hours, not ${lasts} ms`)
+  }
+  if (question.always_ask !== null) throw new AppError('bad_request', `it needs a human each time (${question.always_ask}): allow it once`)
+  if (question.grant_sha256 === null)
+    throw new AppError('bad_request', 'this may be allowed once only: what it would run again is not known')
+  throw new AppError('bad_request', 'ask is "always" for who asks, so that no grant would count: allow it once')
+}
+
+/** Nobody can be asked; `why` says why. */
+export const unavailable = (why: string, cause?: unknown): AppError =>
+  new AppError('approval_unavailable', `${why}; nothing was allowed`, { cause })
+
+export interface AnswersComponents {
+  readonly clock: Clock
+  readonly journal: DeskJournal
+  readonly store: ApprovalStore
+}
+
+const unwritten = (error: unknown): AppError => unavailable(`the journal of the desk cannot be written (${errorText(error)})`, error)
+
+/** What was asked and what becomes of it: on the disk first, then in an answer with a MAC for the engine. */
+export class DecisionSigner {
+  readonly #components: AnswersComponents
+
+  constructor(components: AnswersComponents) {
+    this.#components = components
+  }
+
+  /** Throws `approval_unavailable` where it cannot be written, as `ended` does. */
+  async asked(id: string, question: ApprovalRequest, engine: string): Promise<void> {
+    await this.#components.journal.asked(id, question, engine).catch((error: unknown) => {
+      throw unwritten(error)
+    })
+  }
+
+  async ended(id: string, { permit_sha256 }: ApprovalRequest, { outcome, by, reason }: Ending): Promise<void> {
+    await this.#components.journal.settled({ question_id: id, permit_sha256, outcome, by, reason }).catch((error: unknown) => {
+      throw unwritten(error)
+    })
+  }
+
+  async close(id: string, question: ApprovalRequest, ending: Ending): Promise<SealedAnswer> {
+    await this.ended(id, question, ending)
+    return this.seal(id, question, ending)
+  }
+
+  /** Throws `approval_unavailable` while the store has no key. */
+  async seal(id: string, { permit_sha256 }: ApprovalRequest, { decision, by, reason }: Ending): Promise<SealedAnswer> {
+    const { clock, store } = this.#components
+    const expires_at_ms = clock.now() + ANSWER_FRESH_MS
+    try {
+      const key = tokenBytes(await store.read())
+      return sealAnswer({ question_id: id, permit_sha256, decision, by, reason, expires_at_ms, nonce: newNonce() }, key)
+    } catch (error) {
+      throw unavailable(storeProblem(error), error)
+    }
+  }
+}

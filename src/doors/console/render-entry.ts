@@ -1,0 +1,24 @@
+import type { TranscriptEntry } from '../../protocol/console/transcript.ts'
+import { type Page, linesAround, linesText } from './transcript-text.ts'
+import { RunView } from './screen/run-view.ts'
+
+/** What a view takes at once. */
+const BLOCK_BYTES = 4_096
+
+/**
+ * A command whose output is as the program wrote it, as the console shows it: that output goes through a terminal of its own, and
+ * only the colours of its cells are kept. Bounded as the screen is, piece by piece.
+ */
+export async function* colouredEntry(entry: TranscriptEntry, page: Page): AsyncGenerator<string> {
+  const { before, after } = linesAround(entry, page.look)
+  yield linesText(before, page)
+  const view = await RunView.open(entry, page.look, false)
+  try {
+    const bytes = Buffer.from(entry.output)
+    for (let at = 0; at < bytes.length; at += BLOCK_BYTES) yield linesText(await view.push(bytes.subarray(at, at + BLOCK_BYTES)), page)
+    yield linesText(await view.end(), page)
+  } finally {
+    view.dispose()
+  }
+  yield linesText(after, page)
+}

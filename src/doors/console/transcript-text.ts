@@ -1,0 +1,195 @@
+import { shellWord, signalName } from '../../base/format.ts'
+import type { Environment } from '../../base/runtime.ts'
+import { isVisible, replaceInvisible, shown, shownLine } from '../../base/visible-text.ts'
+import type { ParsedEntry, TranscriptEntry } from '../../protocol/console/transcript.ts'
+import {
+  type WrappedLine,
+  type TextStyle,
+  PLAIN_STYLE,
+  closed,
+  fromLeft,
+  inColourOf,
+  lookOf,
+  marksOf,
+  rowsOf,
+  styled,
+} from './screen/cells.ts'
+
+/** What a banner says of a command. */
+type Banner = Pick<TranscriptEntry, 'time' | 'whoami' | 'dir' | 'exec'> & {
+  /** Milliseconds; absent or null: none, or not known. */
+  readonly timeout_ms?: number | null
+}
+
+/** How a command ended. */
+type Ending = Pick<TranscriptEntry, 'exit' | 'duration_ms'> & { readonly error?: string | null | undefined }
+
+/** Where entries are printed. */
+export interface Page {
+  readonly look: TextStyle
+  /** Of a terminal that goes on with a long line in the next row; null: lines may be of any length. */
+  readonly columns: number | null
+}
+
+/** A file of text. */
+export const FILE_PAGE: Page = { look: PLAIN_STYLE, columns: null }
+
+/** A program's standard output. */
+interface Output {
+  readonly isTTY?: boolean | undefined
+  readonly columns?: number | undefined
+}
+
+/** How standard output shows commands. `colour`: as flags say; null: they say nothing. */
+export const pageOf = (stdout: Output, env: Environment, colour: boolean | null): Page => {
+  const isTerminal = stdout.isTTY === true
+  return { look: lookOf({ isTerminal, env, colour }), columns: isTerminal ? (stdout.columns ?? null) : null }
+}
+
+const PLAIN_NAME = /^[\p{L}\p{N}][\p{L}\p{M}\p{N}_.@+\- ]*$/u
+const PLAIN_PATH = /^(?!.* TO=)[\p{L}\p{N}_.@+\-/~%,=][\p{L}\p{M}\p{N}_.@+\-/~ %,=]*$/u
+/** Blanks that pass for the one of ASCII, and marks that would stand upon a character of ours. */
+const MISLEADING = /[\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000]|^\p{M}/gu
+/** Of one banner, in characters: the transcript has the rest. */
+const MAX_WORDS = 4_000
+const TAB_COLUMNS = 8
+
+const NAMED_ESCAPES: Readonly<Record<string, string>> = { '\\': '\\\\', "'": "\\'", '\n': '\\n', '\t': '\\t', '\r': '\\r' }
+
+const escaped = (character: string): string => {
+  const named = NAMED_ESCAPES[character]
+  if (named !== undefined) return named
+  const code = character.codePointAt(0) ?? 0
+  return code <= 0xffff ? `\\u${code.toString(16).padStart(4, '0')}` : `\\U${code.toString(16).padStart(8, '0')}`
+}
+
+const isAsItLooks = (text: string): boolean => isVisible(text) && text.search(MISLEADING) === -1
+
+/** One word of a command line that can be read in one way only, and pasted into bash; `$'…'` where a character hides. */
+const word = (text: string): string =>
+  isAsItLooks(text)
+    ? shellWord(text)
+    : `$'${replaceInvisible(text.replaceAll(/[\\']/g, escaped).replaceAll(MISLEADING, escaped), escaped)}'`
+
+const bare = (text: string, plain: RegExp): string => {
+  const beginning = text.slice(0, MAX_WORDS)
+  const shown = plain.test(beginning) && isAsItLooks(beginning) ? beginning : word(beginning)
+  return closed(beginning === text ? shown : `${shown} [${text.length - beginning.length} more characters]`)
+}
+
+/** How an agent calls itself. */
+export const nameText = (whoami: string): string => bare(whoami, PLAIN_NAME)
+
+/** A command line. What is left out of a long one is counted outside of all quotes, where no word of it can stand. */
+export const wordsText = (exec: readonly string[]): string => {
+  const shown: string[] = []
+  let left = MAX_WORDS
+  for (const [at, text] of exec.entries()) {
+    if (left <= 0) return `${shown.join(' ')} [${exec.length - at} more words]`
+    const beginning = text.slice(0, left)
+    shown.push(beginning === text ? word(text) : `${word(beginning)} [${text.length - beginning.length} more characters]`)
+    left -= text.length + 1
+  }
+  return shown.join(' ')
+}
+
+/** A copy that keeps nothing of a longer text alive. */
+const copied = (text: string): string => Buffer.from(text, 'utf16le').toString('utf16le')
+
+/** The words that `wordsText` shows, in bounded memory. */
+export const firstWords = (exec: readonly string[]): string[] => {
+  const words: string[] = []
+  let left = MAX_WORDS
+  for (const text of exec) {
+    if (left <= 0) break
+    words.push(copied(text.slice(0, left)))
+    left -= text.length + 1
+  }
+  return words
+}
+
+const tenths = (ms: number): number => Math.round(ms / 100) / 10
+
+/** The one line in front of a command's output; whatever its parts hold, it reads in one way. */
+export const bannerText = ({ time, whoami, dir, exec, timeout_ms }: Banner, look: TextStyle = PLAIN_STYLE): string => {
+  const timeout = timeout_ms === null || timeout_ms === undefined ? '' : ` TO=${timeout_ms / 1000}`
+  const who = inColourOf(look, whoami, nameText(whoami))
+  return `${styled(look, 'dim', `[${shownLine(time)}]`)} ${who}:${bare(dir, PLAIN_PATH)}${timeout} $ ${styled(look, 'bold', wordsText(exec))}`
+}
+
+/** As `bannerText`; a copy, which may be kept for long. */
+export const keptBanner = (banner: Banner, look: TextStyle): string => copied(bannerText(banner, look))
+
+/** What we say ourselves among output. */
+export const noteText = (note: string): string => `[… ${shownLine(note)}]`
+
+/** `2.3 s`, `4 min 10 s`, `2 h 5 min`. */
+export const durationText = (ms: number): string => {
+  if (ms < 60_000) return `${tenths(ms)} s`
+  const minutes = Math.floor(ms / 60_000)
+  return minutes < 60 ? `${minutes} min ${Math.floor((ms % 60_000) / 1000)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`
+}
+
+/** The line behind the output of what did not do well: `└ aborted, exit 143 (SIGTERM), after 3 s`; null: there is none. */
+export const endText = ({ exit, error = null, duration_ms }: Ending, look: TextStyle): string | null => {
+  if (exit === 0 && error === null) return null
+  const signal = exit > 128 ? signalName(exit - 128) : null
+  const parts = [
+    ...(error === null ? [] : [shownLine(error).replaceAll('_', ' ')]),
+    `exit ${exit}${signal === null ? '' : ` (${signal})`}`,
+    ...(duration_ms === undefined ? [] : [`after ${durationText(duration_ms)}`]),
+  ]
+  return marksOf(look).end + styled(look, 'bad', parts.join(', '))
+}
+
+/** A line that is not output. */
+export const oursLine = (text: string, look: TextStyle): WrappedLine => ({ first: '', next: marksOf(look).oursGoesOn, text })
+
+const withoutTabs = (text: string): string => {
+  let out = ''
+  for (const character of text) out += character === '\t' ? ' '.repeat(TAB_COLUMNS - (out.length % TAB_COLUMNS)) : character
+  return out
+}
+
+/** Recorded output, which is text, as lines that begin with a mark. */
+const outputLines = (output: string, whoami: string, { look, columns }: Page): WrappedLine[] => {
+  const text = shown(output)
+  const lines = text === '' ? [] : (text.endsWith('\n') ? text.slice(0, -1) : text).split('\n')
+  const { output: mark, goesOn } = marksOf(look)
+  const [first, next] = [inColourOf(look, whoami, mark), inColourOf(look, whoami, goesOn)]
+  return lines.map((line) => ({ first, next, text: columns === null ? line : withoutTabs(line) }))
+}
+
+/** Lines as they are printed. */
+export const linesText = (lines: readonly WrappedLine[], { columns }: Page): string =>
+  lines
+    .flatMap((line) => (columns === null ? [line.first + fromLeft(line.text)] : rowsOf(line, { columns, careful: true })))
+    .map((row) => `${row}\n`)
+    .join('')
+
+/** The lines of ours around a command's output, with the blank line behind it. */
+export const linesAround = (
+  entry: TranscriptEntry,
+  look: TextStyle,
+): { readonly before: readonly WrappedLine[]; readonly after: readonly WrappedLine[] } => {
+  const { missing_before: missing = 0 } = entry
+  const ended = endText(entry, look)
+  const ours = (text: string): WrappedLine => oursLine(text, look)
+  return {
+    before: [...(missing === 0 ? [] : [ours(noteText(`${missing} before this could not be written`))]), ours(bannerText(entry, look))],
+    after: [...(ended === null ? [] : [ours(ended)]), ours('')],
+  }
+}
+
+/** A command as the console shows it; its output is text. */
+export const entryText = (entry: TranscriptEntry, page: Page): string => {
+  const { before, after } = linesAround(entry, page.look)
+  return linesText([...before, ...outputLines(entry.output, entry.whoami, page), ...after], page)
+}
+
+/** A line of a transcript, `number` from 1, as the console shows it: a command, or why the line is none. */
+export const transcriptLineText = (line: ParsedEntry & { readonly number: number }, page: Page): string => {
+  if ('entry' in line) return entryText(line.entry, page)
+  const problem = noteText(`line ${line.number} is no entry: ${line.problem}`)
+  return linesText([oursLine(problem, page.look), oursLine('', page.look)], page)
+}

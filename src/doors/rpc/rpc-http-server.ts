@@ -1,0 +1,280 @@
+import type { IncomingMessage, Server, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+import type { Duplex } from 'node:stream'
+import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import { METRICS_TYPE } from '../../base/metrics.ts'
+import { Semaphore } from '../../base/semaphore.ts'
+import type { Startable } from '../../base/startable.ts'
+import { type ListenAddress, listenAt } from '../../base/unix-sockets.ts'
+import {
+  HTTP_TRANSFER_MS,
+  MAX_RPC_MESSAGE,
+  MAX_RPC_PENDING,
+  MAX_UNPROVEN_CONNECTIONS,
+  MAX_UNPROVEN_PER_ADDRESS,
+} from '../../protocol/limits/rexd.ts'
+import { ByteBuilder } from '../../protocol/lines.ts'
+import { CAPABILITY_NAMES } from '../../protocol/rexd/fields.ts'
+import {
+  type AllowedNames,
+  type HttpRefusal,
+  type Tls,
+  TokenCheck,
+  UnauthenticatedConnections,
+  checkHost,
+  closeServer,
+  httpRefusalOf,
+  listenerOf,
+  makeServer,
+  renewCertificates,
+  urlOf,
+} from '../http.ts'
+import { type MessageAnswer, answerMessage } from './answer.ts'
+import { CallSlots } from './call-slots.ts'
+import { failure, parseBytes, tooLong, written } from './message.ts'
+import { Methods } from './methods.ts'
+import { RpcMetrics } from './metrics.ts'
+import { type MethodsComponents, callerLeft } from './session-methods.ts'
+import { RpcSessions } from './sessions.ts'
+import { WebSockets, tokenOf } from './websockets.ts'
+
+/** Requests that are pipelined on one connection (RFC 9112, 9.3.2) are answered one after the other, so that it takes no more places than others. */
+export class PipelinedRequests {
+  readonly #queues = new WeakMap<Duplex, { length: number; last: Promise<void> }>()
+
+  /** Resolves when every earlier question of this connection is answered. Hangs up, and throws, where too many wait. */
+  async wait({ socket }: IncomingMessage, response: ServerResponse): Promise<void> {
+    const queue = this.#queues.get(socket) ?? { length: 0, last: Promise.resolve() }
+    this.#queues.set(socket, queue)
+    const before = queue.last
+    queue.length += 1
+    queue.last = new Promise((resolve) => response.once('close', resolve))
+    response.once('close', () => (queue.length -= 1))
+    if (queue.length > MAX_RPC_PENDING) {
+      socket.destroy()
+      throw new AppError('resource_limit', 'too many questions on one connection that wait for one before them')
+    }
+    await before
+  }
+}
+
+export interface RpcHttpServerComponents extends Omit<MethodsComponents, 'sessions' | 'metrics' | 'send'> {
+  readonly log: Logger
+}
+
+export interface RpcHttpServerInit {
+  readonly listen: ListenAddress
+  readonly token: string
+  readonly allowed: AllowedNames
+  readonly tls: Tls
+  /** Told of each request that has no token, or comes by another name or from another site. */
+  onRefused(refusal: HttpRefusal): void
+}
+
+/** REXD over HTTP: `POST /rpc` for single questions, `/ws` for a WebSocket on which events come by themselves. */
+export class RpcHttpServer implements Startable {
+  readonly #components: RpcHttpServerComponents
+  readonly #init: RpcHttpServerInit
+  readonly #token: TokenCheck
+  readonly #sessions: RpcSessions
+  /** Of all that ask by POST: whoever has the token and knows a session has it. */
+  readonly #methods: Methods
+  readonly #sockets: WebSockets
+  readonly #metrics: RpcMetrics
+  /** Of questions by POST: each may be as long as a chunk of a file. */
+  readonly #reading = new Semaphore({ limit: MAX_RPC_PENDING })
+  readonly #places = new CallSlots()
+  readonly #pipelined = new PipelinedRequests()
+  readonly #unproven = new UnauthenticatedConnections({ total: MAX_UNPROVEN_CONNECTIONS, perAddress: MAX_UNPROVEN_PER_ADDRESS })
+  #server: Server | null = null
+
+  constructor(components: RpcHttpServerComponents, init: RpcHttpServerInit) {
+    const { executor, clock } = components
+    this.#components = components
+    this.#init = init
+    this.#token = new TokenCheck({ token: init.token, where: 'the token_file of this server' })
+    this.#sessions = new RpcSessions({ executor, clock })
+    this.#metrics = new RpcMetrics({ sessions: this.#sessions })
+    const shared = { sessions: this.#sessions, metrics: this.#metrics }
+    this.#methods = new Methods({ executor, clock, ...shared, send: null }, { door: 'http', available: CAPABILITY_NAMES, resumes: true })
+    this.#sockets = new WebSockets({ ...components, ...shared }, { available: CAPABILITY_NAMES })
+  }
+
+  /** Where it is, once started. */
+  get url(): string {
+    return urlOf(this.#listening, this.#init.listen, this.#init.tls)
+  }
+
+  /** Errors: `conflict` where the place belongs to another, `loose_permissions` where others could reach a socket, `bad_config` where the certificates are none. */
+  async start(): Promise<void> {
+    const server = makeServer(this.#init.tls)
+    server.on('connection', (socket: Socket) => this.#unproven.add(socket))
+    server.on('request', (request: IncomingMessage, response: ServerResponse) => void this.#answer(request, response))
+    server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => this.#upgrade(request, socket, head))
+    // Before anybody can ask.
+    this.#server = server
+    const { listen } = this.#init
+    const place = listen.kind === 'unix' ? listen.path : `${listen.host}:${listen.port}`
+    await listenAt(server, listen, `${place} is in use by another; stop what listens there, or choose another place in server.http_listen`)
+    server.on('error', (error) => this.#components.log.error({ err: errorText(error) }, 'the listener failed'))
+  }
+
+  /** For the callers to come. Throws `bad_config`, and those of before stay. */
+  renewCertificates(tls: NonNullable<Tls>): void {
+    renewCertificates(this.#listening, tls)
+  }
+
+  /** Takes nothing new and hangs up; what runs is for the engine to end. */
+  async stop(): Promise<void> {
+    const server = this.#server
+    if (server === null) return
+    const closed = closeServer(server)
+    this.#sockets.close()
+    for (const session of this.#sessions.all) session.events.close()
+    server.closeAllConnections()
+    await closed
+  }
+
+  get #listening(): Server {
+    if (this.#server === null) throw new AppError('internal', 'the door does not listen')
+    return this.#server
+  }
+
+  /** Throws `forbidden_host`, `unauthorized`. */
+  #admit(request: IncomingMessage, authorization: string | undefined): void {
+    try {
+      checkHost(request, listenerOf(this.#listening, this.#init.listen), this.#init.allowed)
+      this.#token.check(authorization)
+      this.#unproven.prove(request.socket)
+    } catch (error) {
+      const refusal = httpRefusalOf(request, error)
+      if (refusal !== null) this.#init.onRefused(refusal)
+      throw error
+    }
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const gone = new AbortController()
+    response.once('close', () => gone.abort(callerLeft()))
+    try {
+      this.#admit(request, request.headers.authorization)
+      if (request.url === '/metrics') return this.#tellMetrics(request, response)
+      requireRpc(request)
+      await this.#pipelined.wait(request, response)
+      const { said, afterwards, taken, lost } = await this.#work(request, gone.signal)
+      try {
+        if (said === null) response.writeHead(204).end()
+        else sendJson(response, 200, said)
+      } finally {
+        afterwards()
+        void this.#taken(response, gone.signal).then((whole) => (whole ? taken() : lost()))
+      }
+    } catch (error) {
+      // Nobody is there to read an answer.
+      if (gone.signal.aborted || (request.destroyed && !request.complete)) return
+      const known = isAppError(error) ? error : new AppError('internal')
+      if (!isAppError(error)) this.#components.log.error({ err: errorText(error) }, 'a request failed inside')
+      refuse(request, response, known)
+    }
+  }
+
+  /** Reads the question and does what it asks. Holds its turn to read until a place is free: no more bodies are in memory than calls may be in work. */
+  async #work(request: IncomingMessage, gone: AbortSignal): Promise<MessageAnswer> {
+    const leave = await this.#reading.acquire(gone)
+    let answer: Promise<MessageAnswer>
+    try {
+      const body = await this.#within(
+        () => request.destroy(),
+        async () => bodyOf(request),
+      )
+      const message = body === null ? tooLong(MAX_RPC_MESSAGE) : parseBytes(body)
+      const [methods, places, metrics] = [this.#methods, this.#places, this.#metrics]
+      answer = answerMessage(message, { methods, places, metrics, gone, log: this.#components.log })
+    } finally {
+      void this.#places.room().then(leave)
+    }
+    return answer
+  }
+
+  /** `giveUp`: when it takes too long. */
+  async #within<T>(giveUp: () => void, work: () => Promise<T>): Promise<T> {
+    const timer = this.#components.clock.setTimeout(giveUp, HTTP_TRANSFER_MS)
+    try {
+      return await work()
+    } finally {
+      timer.cancel()
+    }
+  }
+
+  /** True when the caller has the answer; false when it hung up, or was hung up on because it did not read in time. */
+  async #taken(response: ServerResponse, gone: AbortSignal): Promise<boolean> {
+    if (!gone.aborted && !response.writableFinished)
+      await this.#within(
+        () => response.destroy(),
+        async () => new Promise<void>((resolve) => response.once('finish', resolve).once('close', resolve)),
+      )
+    return response.writableFinished
+  }
+
+  #tellMetrics({ method }: IncomingMessage, response: ServerResponse): void {
+    if (method !== 'GET') throw new AppError('method_not_allowed', 'metrics are read by GET')
+    response.writeHead(200, { ...HEADERS, 'content-type': METRICS_TYPE }).end(this.#metrics.text())
+  }
+
+  #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
+    socket.on('error', () => socket.destroy())
+    try {
+      this.#admit(request, tokenOf(request))
+      if (request.url !== '/ws') throw new AppError('not_found', 'a WebSocket is at /ws')
+      this.#sockets.accept(request, socket, head)
+    } catch (error) {
+      const { status } = ERROR_TABLE[isAppError(error) ? error.code : 'internal']
+      const text = `${errorText(error)}\n`
+      const challenge = status === ERROR_TABLE.unauthorized.status ? 'www-authenticate: Bearer\r\n' : ''
+      const head = `HTTP/1.1 ${status} Refused\r\nconnection: close\r\n${challenge}content-type: text/plain\r\ncontent-length: ${Buffer.byteLength(text)}`
+      // A refused caller must hold no socket of ours, neither by sending on nor by staying.
+      socket.end(`${head}\r\n\r\n${text}`, () => socket.destroy())
+    }
+  }
+}
+
+/** A page of another site could send any other type without asking first (Fetch Standard, CORS). */
+const requireRpc = ({ url, method, headers }: IncomingMessage): void => {
+  if (url !== '/rpc') throw new AppError('not_found', 'there are POST /rpc, /ws and GET /metrics')
+  if (method !== 'POST') throw new AppError('method_not_allowed', 'questions are sent by POST')
+  if (headers['content-type']?.split(';')[0]?.trim().toLowerCase() !== 'application/json')
+    throw new AppError('bad_request', 'the body is JSON: Content-Type: application/json')
+}
+
+/** Null: it is longer than any message may be. */
+const bodyOf = async (request: IncomingMessage): Promise<Buffer | null> => {
+  const body = new ByteBuilder({ max: MAX_RPC_MESSAGE })
+  let isTooLong = false
+  for await (const part of request as AsyncIterable<Buffer>) {
+    isTooLong ||= body.length + part.length > MAX_RPC_MESSAGE
+    if (isTooLong) body.take()
+    else body.add(part)
+  }
+  return isTooLong ? null : body.take()
+}
+
+const HEADERS = { 'content-type': 'application/json', 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' }
+
+const sendJson = (response: ServerResponse, status: number, value: object | string): void => {
+  // First what may fail: behind the head no other answer can be given.
+  const text = written(value)
+  response.writeHead(status, HEADERS).end(text)
+}
+
+/** With the status of HTTP, and in the words of the protocol. What a refused caller still sends is not waited for. */
+const refuse = (request: IncomingMessage, response: ServerResponse, error: AppError): void => {
+  const { code } = error
+  if (code === 'unauthorized') response.setHeader('www-authenticate', 'Bearer')
+  if (code === 'method_not_allowed') response.setHeader('allow', request.url === '/metrics' ? 'GET' : 'POST')
+  if (!request.complete) {
+    response.setHeader('connection', 'close')
+    response.once('finish', () => request.socket.destroySoon())
+  }
+  sendJson(response, ERROR_TABLE[code].status, failure(null, error))
+}

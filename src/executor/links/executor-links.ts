@@ -1,0 +1,246 @@
+import type { Clock } from '../../base/clock.ts'
+import { AppError } from '../../base/errors.ts'
+import { TokenBucket } from '../../base/rate-limit.ts'
+import { agentIdOf } from '../../identity/agent-id.ts'
+import { equalBytes, randomBytes } from '../../identity/hash.ts'
+import { type LinkMachines, initiatorTranscript, responderTranscript } from '../../identity/link-crypto.ts'
+import { verifyAgent, verifyMachine } from '../../identity/signing.ts'
+import type { AgentId, MachineId } from '../../protocol/ids.ts'
+import { MAX_CONNECTIONS_PER_AGENT, MAX_UNPROVEN_CONNECTIONS } from '../../protocol/limits/mesh.ts'
+import { LINK_HANDSHAKE_MS, LINK_VERSION, MAX_CONNECTIONS, NONCE_BYTES } from '../../protocol/limits/wire.ts'
+import type { TrustDecision } from '../../protocol/reasons.ts'
+import { LINK_DOMAINS, demandLinkVersion, linkM1, linkM2, linkM2Core, linkM3 } from '../../protocol/wire/link.ts'
+import type { ExecutorServices } from '../services.ts'
+import { type Nonces, pairKey } from './nonces.ts'
+import type { Signatures } from './signatures.ts'
+import type { TrustEvaluator } from './trust-evaluator.ts'
+
+/** Handshakes under way: all that peers may begin (`HANDSHAKE_PLACES` of dm), and as many of our own. */
+export const MAX_HANDSHAKES = 256
+/** Links that a connection carries (`MAX_LINKS_PER_CONNECTION` of dm), and the next one, before the network process closes the oldest. */
+const LINKS_PER_CONNECTION = 4 + 1
+/** Links at once: more than the connections of the network process carry. */
+const MAX_LINKS = LINKS_PER_CONNECTION * (MAX_CONNECTIONS + MAX_UNPROVEN_CONNECTIONS)
+/** … of one agent: more than its connections carry, of which one may be about to make room. */
+export const MAX_LINKS_PER_AGENT = LINKS_PER_CONNECTION * (MAX_CONNECTIONS_PER_AGENT + 1)
+/** Requests answered on one link to a peer that is not accepted: each denial costs a signature and a line of the journal. */
+export const UNLISTED_REQUEST_BURST = 32
+const UNLISTED_REQUESTS_PER_SECOND = 4
+
+/** A peer whose agent key and machine key both signed a transcript with our nonce in it. */
+export interface PeerLink {
+  readonly number: number
+  readonly agentId: AgentId
+  readonly machineId: MachineId
+  readonly agentPublicKey: Uint8Array
+  /** Its peer has said over this link which keys it had before. */
+  heardSuccessions: boolean
+  /** `pairKey` of the two. */
+  readonly pair: string
+  /** How often it may ask for runs while it is not accepted. */
+  readonly strangersRequests: TokenBucket
+  /** Revocations and successions that its peer was sent over this link; null until the network's half knows of the link. */
+  sentRevocations: Set<object> | null
+  decision: TrustDecision
+}
+
+/** A handshake between its first message and its end. */
+interface Handshake {
+  readonly role: 'initiator' | 'responder'
+  readonly peerMachine: MachineId
+  readonly m1: Uint8Array
+  readonly begunAt: number
+  /** The responder's only. */
+  readonly reply: { readonly core: Uint8Array; readonly nonce: Uint8Array; readonly agentPublicKey: Uint8Array } | null
+}
+
+export interface ExecutorLinksComponents extends Pick<ExecutorServices, 'clock' | 'judge' | 'signatures'> {
+  readonly nonces: Nonces
+}
+
+export interface ExecutorLinksInit {
+  readonly agentId: AgentId
+  readonly agentPublicKey: Uint8Array
+  readonly machineId: MachineId
+}
+
+/** The daemon's link to itself. */
+export const OWN_LINK = 0
+
+const rejected = (message: string): AppError => new AppError('peer_rejected', message)
+const badSignature = (whose: 'agent' | 'machine'): AppError =>
+  new AppError('peer_rejected', `the ${whose}'s signature is wrong`, { data: { offence: 'bad_signature' } })
+
+/**
+ * Handshakes and the links that came of them. Everything that is signed or verified here covers bytes
+ * that this side wrote or holds itself, so the network's half can break a link but not forge one.
+ */
+export class ExecutorLinks {
+  readonly #signatures: Signatures
+  readonly #judge: TrustEvaluator
+  readonly #nonces: Nonces
+  readonly #clock: Clock
+  readonly #own: ExecutorLinksInit
+  readonly #handshakes = new Map<number, Handshake>()
+  readonly #links = new Map<number, PeerLink>()
+  #lastHandle = 0
+  #lastLink = OWN_LINK
+
+  constructor(components: ExecutorLinksComponents, init: ExecutorLinksInit) {
+    this.#signatures = components.signatures
+    this.#judge = components.judge
+    this.#nonces = components.nonces
+    this.#clock = components.clock
+    this.#own = init
+    this.#add(OWN_LINK, init.machineId, init.agentPublicKey)
+  }
+
+  /** Throws `not_found` for a link that is gone. */
+  get(number: number): PeerLink {
+    const link = this.#links.get(number)
+    if (link === undefined) throw new AppError('not_found', `there is no link ${number}`)
+    return link
+  }
+
+  all(): readonly PeerLink[] {
+    return [...this.#links.values()]
+  }
+
+  /** M1 of a link that we begin. */
+  open(peerMachine: MachineId, kemPublicKey: Uint8Array): { handle: number; m1: Uint8Array } {
+    const m1 = linkM1.encode({
+      versions: [LINK_VERSION],
+      agent_public_key: this.#own.agentPublicKey,
+      kem_public_key: kemPublicKey,
+      nonce: randomBytes(NONCE_BYTES),
+    })
+    return { handle: this.#start({ role: 'initiator', peerMachine, m1, reply: null }), m1 }
+  }
+
+  /** As initiator: verifies M2 and signs what M3 carries. */
+  async confirm(handle: number, m2: Uint8Array): Promise<{ link: PeerLink; agentSignature: Uint8Array }> {
+    const { peerMachine, m1 } = this.#take(handle, 'initiator')
+    const { core, agent_signature, machine_signature } = linkM2.decode(m2)
+    const { versions, agent_public_key } = linkM2Core.decode(core)
+    demandLinkVersion(versions)
+    const machines: LinkMachines = { machine_initiator: this.#own.machineId, machine_responder: peerMachine }
+    const theirs = responderTranscript(machines, m1, core)
+    if (!verifyAgent(agent_public_key, LINK_DOMAINS.responder_agent, theirs, agent_signature)) throw badSignature('agent')
+    if (!verifyMachine(peerMachine, LINK_DOMAINS.responder_machine, theirs, machine_signature)) throw badSignature('machine')
+    this.#checkNotOurselves(peerMachine)
+    const agentSignature = await this.#signatures.sign(LINK_DOMAINS.initiator_agent, initiatorTranscript(machines, m1, m2))
+    return { link: this.#admit(peerMachine, agent_public_key), agentSignature }
+  }
+
+  /** As responder: writes and signs what M2 carries. */
+  async accept(
+    peerMachine: MachineId,
+    m1: Uint8Array,
+    kemCiphertext: Uint8Array,
+  ): Promise<{ handle: number; core: Uint8Array; agentSignature: Uint8Array }> {
+    const { agent_public_key: agentPublicKey } = linkM1.decode(m1)
+    this.#checkNotOurselves(peerMachine)
+    const nonce = randomBytes(NONCE_BYTES)
+    const core = linkM2Core.encode({
+      versions: [LINK_VERSION],
+      agent_public_key: this.#own.agentPublicKey,
+      kem_ciphertext: kemCiphertext,
+      nonce,
+    })
+    const handle = this.#start({ role: 'responder', peerMachine, m1, reply: { core, nonce, agentPublicKey } })
+    const machines: LinkMachines = { machine_initiator: peerMachine, machine_responder: this.#own.machineId }
+    const agentSignature = await this.#signatures.sign(LINK_DOMAINS.responder_agent, responderTranscript(machines, m1, core))
+    return { handle, core, agentSignature }
+  }
+
+  /** As responder: verifies M3. Our nonce is from now on also the nonce of the handshake's own stream. */
+  finish(handle: number, m2: Uint8Array, m3: Uint8Array): PeerLink {
+    const { peerMachine, m1, reply } = this.#take(handle, 'responder')
+    if (reply === null || !equalBytes(linkM2.decode(m2).core, reply.core)) throw rejected('M2 is not the one we wrote')
+    const { agent_signature, machine_signature } = linkM3.decode(m3)
+    const machines: LinkMachines = { machine_initiator: peerMachine, machine_responder: this.#own.machineId }
+    const theirs = initiatorTranscript(machines, m1, m2)
+    if (!verifyAgent(reply.agentPublicKey, LINK_DOMAINS.initiator_agent, theirs, agent_signature)) throw badSignature('agent')
+    if (!verifyMachine(peerMachine, LINK_DOMAINS.initiator_machine, theirs, machine_signature)) throw badSignature('machine')
+    demandLinkVersion(linkM1.decode(m1).versions)
+    const link = this.#admit(peerMachine, reply.agentPublicKey)
+    this.#nonces.add(link.pair, reply.nonce)
+    return link
+  }
+
+  dropped(handle: number): void {
+    this.#handshakes.delete(handle)
+  }
+
+  /** The connection is gone. Nonces of the pair die with its last link. */
+  closed(number: number): void {
+    const link = this.#links.get(number)
+    if (link === undefined || number === OWN_LINK) return
+    this.#links.delete(number)
+    if (![...this.#links.values()].some((other) => other.pair === link.pair)) this.#nonces.forget(link.pair, link.decision === 'accept')
+  }
+
+  /** Asks the trust rules again; answers the links whose standing changed. */
+  rejudge(): PeerLink[] {
+    return [...this.#links.values()].filter((link) => {
+      const before = link.decision
+      link.decision = this.#judge.decide(link.agentId, link.machineId)
+      return link.decision !== before
+    })
+  }
+
+  #start(handshake: Omit<Handshake, 'begunAt'>): number {
+    const [oldest] = this.#handshakes
+    if (oldest !== undefined && this.#handshakes.size >= MAX_HANDSHAKES) {
+      // The network's half gives up after LINK_HANDSHAKE_MS and should have said so.
+      if (this.#clock.monotonic() - oldest[1].begunAt < LINK_HANDSHAKE_MS) throw new AppError('rate_limited', 'too many handshakes at once')
+      this.#handshakes.delete(oldest[0])
+    }
+    const handle = ++this.#lastHandle
+    this.#handshakes.set(handle, { ...handshake, begunAt: this.#clock.monotonic() })
+    return handle
+  }
+
+  /** A handshake has one try. */
+  #take(handle: number, role: Handshake['role']): Handshake {
+    const handshake = this.#handshakes.get(handle)
+    if (handshake === undefined || handshake.role !== role) throw new AppError('conflict', `there is no handshake ${handle} as ${role}`)
+    this.#handshakes.delete(handle)
+    return handshake
+  }
+
+  #checkNotOurselves(machineId: MachineId): void {
+    if (machineId === this.#own.machineId) throw rejected('the peer has our own machine key')
+  }
+
+  #admit(machineId: MachineId, agentPublicKey: Uint8Array): PeerLink {
+    if (this.#links.size >= MAX_LINKS) throw new AppError('rate_limited', 'too many links')
+    const agentId = agentIdOf(agentPublicKey)
+    if (this.all().filter((link) => link.agentId === agentId).length >= MAX_LINKS_PER_AGENT)
+      throw new AppError('rate_limited', 'too many links of one agent')
+    return this.#add(++this.#lastLink, machineId, agentPublicKey)
+  }
+
+  #add(number: number, machineId: MachineId, agentPublicKey: Uint8Array): PeerLink {
+    const agentId = agentIdOf(agentPublicKey)
+    const decision = this.#judge.decide(agentId, machineId)
+    const strangersRequests = new TokenBucket(
+      { clock: this.#clock },
+      { burst: UNLISTED_REQUEST_BURST, perSecond: UNLISTED_REQUESTS_PER_SECOND },
+    )
+    const pair = pairKey(agentId, machineId)
+    const link: PeerLink = {
+      number,
+      agentId,
+      machineId,
+      agentPublicKey,
+      heardSuccessions: false,
+      pair,
+      strangersRequests,
+      sentRevocations: null,
+      decision,
+    }
+    this.#links.set(number, link)
+    return link
+  }
+}

@@ -1,0 +1,71 @@
+import type { Clock, Timer } from '../base/clock.ts'
+import type { DeskLink, LiveRunSource } from '../desk/desk-link.ts'
+import { type LifecycleEvent, type LifecycleFacts, isOver, lifecycleEvent, runOf } from '../protocol/events/lifecycle.ts'
+import { RunReporter } from '../protocol/events/run-reporter.ts'
+import { LIVE_AGAIN_MS, LIVE_OUTPUT_MS, MAX_LIVE_AT_ONCE } from '../protocol/limits/events.ts'
+
+/** Tells those who watch over this host what becomes of runs and, of those that somebody follows, now and then what they have written. It holds no run up. */
+export class LiveRunFeed implements LiveRunSource {
+  readonly #clock: Clock
+  readonly #desk: Pick<DeskLink, 'event'>
+  /** Runs that go on, by `runOf`. */
+  readonly #stories = new Map<string, RunReporter>()
+  /** When each was last told, the longest ago first. */
+  #followed = new Map<string, number>()
+  /** Of the last event. */
+  #n = 0
+  #timer: Timer | null = null
+
+  constructor(components: { readonly clock: Clock; readonly desk: Pick<DeskLink, 'event' | 'serve'> }) {
+    this.#clock = components.clock
+    this.#desk = components.desk
+    components.desk.serve(this)
+  }
+
+  emit(facts: LifecycleFacts): void {
+    this.#n += 1
+    if (isOver(facts)) this.#stories.delete(runOf(facts))
+    this.#desk.event(this.#event(facts))
+  }
+
+  /** A run of which nobody else hears. */
+  story(about: ConstructorParameters<typeof RunReporter>[1]): RunReporter {
+    const story = new RunReporter({ tell: (facts) => this.emit(facts) }, about)
+    this.add(story)
+    return story
+  }
+
+  /** One whose facts are told here as well. */
+  add(story: RunReporter): void {
+    this.#stories.set(story.run, story)
+  }
+
+  get running(): readonly LifecycleEvent[] {
+    return [...this.#stories.values()].flatMap(({ running }) => (running === null ? [] : [this.#event(running)]))
+  }
+
+  follow(runs: readonly string[]): void {
+    this.#followed = new Map(runs.map((run) => [run, -LIVE_AGAIN_MS]))
+    this.#timer?.cancel()
+    this.#poll()
+  }
+
+  #event(facts: LifecycleFacts): LifecycleEvent {
+    return lifecycleEvent(facts, { n: this.#n, ts: new Date(this.#clock.now()).toISOString() })
+  }
+
+  #poll(): void {
+    let room = MAX_LIVE_AT_ONCE
+    const now = this.#clock.monotonic()
+    const followed = [...this.#followed].filter(([run]) => this.#stories.has(run))
+    for (const [run, told] of followed) {
+      const facts = room > 0 ? (this.#stories.get(run)?.soFar(now - told >= LIVE_AGAIN_MS) ?? null) : null
+      if (facts === null) continue
+      room -= 1
+      this.#followed.delete(run)
+      this.#followed.set(run, now)
+      this.emit(facts)
+    }
+    this.#timer = followed.length === 0 ? null : this.#clock.setTimeout(() => this.#poll(), LIVE_OUTPUT_MS, { unref: true })
+  }
+}

@@ -1,0 +1,214 @@
+import { AppError, errorText } from '../../base/errors.ts'
+import { SpentAnswers, spendApproval } from '../../policy/approval/approval.ts'
+import { QUESTION_FIELDS, type ApprovalRequest } from '../../protocol/desk/approval-request.ts'
+import { type AgentId, type MachineId, toHex } from '../../protocol/ids.ts'
+import { parseTable } from '../../protocol/json-shape.ts'
+import { closedProblemOf } from '../../protocol/json-table.ts'
+import { DESK_SHAPE } from '../../protocol/limits/approvals.ts'
+import type { DenialReason } from '../../protocol/reasons.ts'
+import { APPROVAL_STATEMENT_DOMAIN, type SignedApprovalRequest, approvalStatement } from '../../protocol/wire/approval-statement.ts'
+import { execFrame } from '../../protocol/wire/exec.ts'
+import { askApprovalService } from '../ask-approval-service.ts'
+import type { ExecCounters } from '../exec-counters.ts'
+import type { PeerLink } from '../links/executor-links.ts'
+import type { TrustEvaluator } from '../links/trust-evaluator.ts'
+import type { ExecutorServices } from '../services.ts'
+import { ApprovalQuota } from './approval-quota.ts'
+import type { EndCause } from './execution.ts'
+import { type PeerStreamWriter, WARNING_TEXT } from './frames.ts'
+import { Lease } from './lease.ts'
+import type { PeerRun } from './peer-run.ts'
+import type { Reports, RunSubject } from './reports.ts'
+
+export interface PeerApprovalsComponents extends Pick<ExecutorServices, 'clock' | 'counters' | 'desk' | 'log' | 'signatures'> {
+  readonly judge: Pick<TrustEvaluator, 'nameOf'>
+  readonly reports: Reports
+}
+
+export interface PeerApprovalsInit {
+  readonly agentId: AgentId
+  readonly machineId: MachineId
+}
+
+/** A verified question of an accepted agent: whether this one approves a run over there. */
+export interface RequestedApproval {
+  readonly subject: RunSubject
+  readonly request: SignedApprovalRequest
+  readonly link: PeerLink
+  readonly outlet: PeerStreamWriter
+}
+
+/** What a stream that came carries, besides a run: frames of its peer, and its end. */
+export interface Carried {
+  receive(bytes: Uint8Array): void
+  lost(outlet: PeerStreamWriter): void
+  over(outlet: PeerStreamWriter): void
+  violated(what: string): void
+}
+
+/** A question under way, and when it is answered. */
+export interface AdmittedApprovalRequest {
+  readonly question: Carried & Pick<PeerRun, 'end' | 'kill'>
+  readonly answered: Promise<void>
+}
+
+type Denial = { readonly reason: DenialReason; readonly detail: string }
+const isDenial = (answer: Uint8Array | Denial): answer is Denial => 'reason' in answer
+
+/** Questions of other hosts that a human of this one decides: with its word alone a statement is signed. */
+export class PeerApprovals {
+  readonly #components: PeerApprovalsComponents
+  readonly #own: PeerApprovalsInit
+  readonly #room: ApprovalQuota
+  readonly #spent = new SpentAnswers()
+
+  constructor(components: PeerApprovalsComponents, init: PeerApprovalsInit) {
+    this.#components = components
+    this.#own = init
+    this.#room = new ApprovalQuota(components)
+  }
+
+  /** The question under way, and when it is answered; or why nobody is asked. */
+  admit(asked: RequestedApproval): AdmittedApprovalRequest | Denial {
+    const read = readApprovalRequest(asked, (id) => this.#components.judge.nameOf(id))
+    if (typeof read === 'string') return { reason: 'approval_denied', detail: `it asked for an approval; its question is none: ${read}` }
+    const { agentId } = asked.link
+    const leave = this.#room.enter(agentId, 0)
+    if (typeof leave === 'string') return { reason: 'concurrency_limit_reached', detail: `it asked for an approval; ${leave}` }
+    this.#components.counters.count('approvals_asked')
+    const question = new PeerApproval(this.#components)
+    return { question, answered: this.#answer(asked, read, question).finally(leave) }
+  }
+
+  async #answer(asked: RequestedApproval, read: ApprovalRequest, question: PeerApproval): Promise<void> {
+    const { log, reports } = this.#components
+    try {
+      const answer = await this.#decide(asked, read, question.withdrawn)
+      asked.outlet.send(isDenial(answer) ? await reports.denied(asked.subject, answer.reason, answer.detail) : answer)
+    } catch (error) {
+      log.error({ request_id: asked.subject.key.request_id, error: errorText(error) }, 'a question for an approval could not be answered')
+    } finally {
+      question.answered()
+      asked.outlet.close()
+    }
+  }
+
+  /** The encoded statement, or a denial where no human has decided. */
+  async #decide({ request }: RequestedApproval, read: ApprovalRequest, signal: AbortSignal): Promise<Uint8Array | Denial> {
+    const { clock, desk } = this.#components
+    const none = (why: string): Denial => ({ reason: 'approval_denied', detail: `it asked for an approval; ${why}` })
+    const until = new AbortController()
+    const timer = clock.setTimeout(() => until.abort(new AppError('timeout', 'nobody decided in time')), request.expires_in_ms)
+    try {
+      const service = { clock, desk, spent: this.#spent }
+      const { opened, by } = await askApprovalService(service, read, AbortSignal.any([signal, until.signal]))
+      // Too many wait, or the desk is stopping: nobody has refused it, and it may be asked again.
+      if (!by.startsWith('human:')) return none('reason' in opened ? opened.detail : 'no human has decided it')
+      if (opened.kind === 'approval')
+        return spendApproval(opened.approval) ? await this.#sign(request, 'allow') : none('its answer was used')
+      return opened.reason === 'approval_denied' ? await this.#sign(request, 'deny') : none(opened.detail)
+    } catch (error) {
+      return none(errorText(error))
+    } finally {
+      timer.cancel()
+    }
+  }
+
+  async #sign(request: SignedApprovalRequest, decision: 'allow' | 'deny'): Promise<Uint8Array> {
+    const { request_sha256, permit_sha256, expires_at_ms, nonce, from_agent, from_machine } = request
+    const body = approvalStatement.encode({
+      version: 1,
+      request_sha256,
+      permit_sha256,
+      target_agent: from_agent,
+      target_machine: from_machine,
+      approver_agent: this.#own.agentId,
+      approver_machine: this.#own.machineId,
+      decision,
+      expires_at_ms,
+      nonce,
+    })
+    const signature = await this.#components.signatures.sign(APPROVAL_STATEMENT_DOMAIN, body)
+    return execFrame.encode({ type: 'approval_statement', body, signature })
+  }
+}
+
+/** One question on its stream: whatever ends the stream takes it back. */
+class PeerApproval implements Carried, Pick<PeerRun, 'end' | 'kill'> {
+  readonly #counters: ExecCounters
+  readonly #lease: Lease
+  readonly #withdrawal = new AbortController()
+  readonly withdrawn = this.#withdrawal.signal
+
+  constructor(components: Pick<PeerApprovalsComponents, 'clock' | 'counters'>) {
+    this.#counters = components.counters
+    this.#lease = new Lease(components, { onExpired: () => this.end('lease_expired') })
+  }
+
+  answered(): void {
+    this.#lease.stop()
+  }
+
+  receive(bytes: Uint8Array): void {
+    this.#lease.renew()
+    try {
+      const frame = execFrame.decode(bytes)
+      if (frame.type === 'lease_renew') return
+      if (frame.type === 'cancel') return this.end('cancelled')
+      this.violated(`${frame.type} behind a question`)
+    } catch (error) {
+      this.violated(errorText(error))
+    }
+  }
+
+  lost(): void {
+    this.end('peer_disconnected')
+  }
+
+  over(): void {
+    this.end('peer_disconnected')
+  }
+
+  violated(_what: string): void {
+    this.#counters.count('malformed_frames')
+    this.end('peer_disconnected')
+  }
+
+  end(cause: EndCause): void {
+    this.#lease.stop()
+    this.#withdrawal.abort(new AppError('approval_denied', `the question was withdrawn: ${WARNING_TEXT[cause]}`))
+  }
+
+  kill(): void {
+    this.end('daemon_stopping')
+  }
+}
+
+/**
+ * What a human of this host is shown: the words of the target, which is proven, about a run that somebody else has asked it
+ * for. What the target could say to have it allowed without a human here is not taken from it.
+ */
+const readApprovalRequest = ({ request, link }: RequestedApproval, nameOf: (id: AgentId) => string | null): ApprovalRequest | string => {
+  const fields = parseTable(Buffer.from(request.question), DESK_SHAPE)
+  if (typeof fields === 'string') return fields
+  const problem = closedProblemOf(fields, QUESTION_FIELDS)
+  if (problem !== null) return problem
+  const said = fields as unknown as ApprovalRequest
+  if (said.asker.kind !== 'mesh') return 'its asker is no agent'
+  if (said.permit_sha256 !== toHex(request.permit_sha256)) return 'it is of another permit'
+  return {
+    ...said,
+    door: 'mesh',
+    session_id: null,
+    asker: { ...said.asker, name: nameOf(said.asker.agent_id) },
+    grant_sha256: null,
+    target: { host: 'node', agent_id: link.agentId },
+    security: 'full',
+    ask: 'always',
+    ask_fallback: 'deny',
+    why: `the agent that would run it asks for the approval of this agent: ${said.why}`.slice(0, MAX_WHY),
+  }
+}
+
+/** Fits what a desk takes of a text. */
+const MAX_WHY = 1_024

@@ -1,0 +1,298 @@
+import { readFile, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { systemClock } from '../base/clock.ts'
+import { AppError, errorText } from '../base/errors.ts'
+import { writeFileAtomic } from '../base/files.ts'
+import type { Logger } from '../base/log.ts'
+import type { Startable } from '../base/startable.ts'
+import { TimeSlicer } from '../base/time-slices.ts'
+import { type Account, accountProblem, findAccount } from '../policy/account.ts'
+import { type Confinement, type EnforcementProbe, type Unenforceable, needsNamespace } from '../policy/mesh/confinement.ts'
+import type { Permit, SandboxGrant } from '../policy/permit.ts'
+import { DEFAULT_SANDBOX_PROCESSES } from '../protocol/limits/daemon.ts'
+import { CONTAINMENTS, type Containment, type ContainmentChoice } from '../protocol/reasons.ts'
+import { ProcessTree } from './process-tree.ts'
+import { type CgroupLocation, type LimitController, findCgroupPlaces } from './cgroup-tree.ts'
+import { type CgroupLeaf, Cgroups, type ParentNames, endLeftovers, parentNamesOf } from './cgroups.ts'
+import type { CleanupProcess } from './cleanup-process.ts'
+import { findTool, toolsFor } from './launch-plan.ts'
+import { namespaceProblem } from './pid-namespace.ts'
+import { MarkSearch, newMark, newMarkPrefix } from './run-mark.ts'
+import { type SandboxNeed, SandboxProbe, type SandboxSupport } from './sandbox/sandbox-probe.ts'
+
+/** A containment that is not in force, and why. */
+export interface NotInForce {
+  readonly containment: Containment
+  readonly why: string
+}
+
+/** What `containment.json` in the data directory says, for whoever examines a running daemon; no start believes it. */
+export interface ContainmentRecord {
+  readonly in_force: Containment
+  /** Those that would be stronger. */
+  readonly stronger: readonly NotInForce[]
+  /** Groups that may hold leaves of this daemon. */
+  readonly parents: readonly string[]
+}
+
+const isTexts = (value: unknown): value is string[] => Array.isArray(value) && value.every((item) => typeof item === 'string')
+
+const isStronger = (value: unknown): value is NotInForce[] =>
+  Array.isArray(value) &&
+  value.every((item: unknown) => typeof item === 'object' && item !== null && 'why' in item && typeof item.why === 'string')
+
+/** Null where there is none, or it is not ours to understand. */
+export const readContainmentRecord = async (path: string): Promise<ContainmentRecord | null> => {
+  try {
+    const value = JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown> | null
+    const { in_force: name, stronger, parents } = value ?? {}
+    const in_force = CONTAINMENTS.find((known) => known === name)
+    return in_force === undefined || !isTexts(parents) || !isStronger(stronger) ? null : { in_force, stronger, parents }
+  } catch {
+    return null
+  }
+}
+
+export const writeContainmentRecord = async (path: string, record: ContainmentRecord): Promise<void> =>
+  writeFileAtomic(path, `${JSON.stringify(record)}\n`)
+
+/** Processes that bwrap adds to a run of its own: itself and the init of the namespace. */
+const NAMESPACE_PROCESSES = 2
+
+const REMEDIES: Readonly<Record<Containment, string>> = {
+  cgroup: 'run the daemon as root, or in a unit with Delegate=yes and without ProtectControlGroups=; or set containment = "auto"',
+  pid_namespace: 'install bubblewrap and allow its namespaces (no RestrictNamespaces= in the unit); or set containment = "auto"',
+  group: '',
+}
+
+/** Without root a program that became another user's (setuid) is killed by cgroup.kill alone, which groups of threads do not have. */
+const mayKillAll = (): boolean => process.geteuid?.() === 0
+
+/** Why nothing runs in a sandbox that is to be bounded. */
+const unbounded = (key: keyof SandboxBounds, why: string): string =>
+  `${key} cannot be enforced: ${why}; run this as root, or where control groups are delegated (systemd-run --user --scope -p Delegate=yes …), or take ${key} out of [tools.exec.sandbox]`
+
+/** In the data directory. */
+export const CONTAINMENT_FILE = 'containment.json'
+
+export type TreeOpening =
+  | { readonly kind: 'cell'; readonly cell: ProcessTree; readonly inNamespace: boolean }
+  | { readonly kind: 'failed'; readonly detail: string }
+
+/** What is bounded of a sandbox; each is enforced, or nothing runs. */
+type SandboxBounds = Pick<SandboxGrant, 'max_memory_bytes' | 'max_processes'>
+
+/** What starts programs in cells. */
+export type ProcessTreeSource = Pick<ProcessTrees, 'open' | 'sandboxSupport'>
+
+export interface ProcessTreesComponents {
+  readonly guardian: Pick<CleanupProcess, 'watchCells' | 'watchMarks'> | null
+  readonly log: Pick<Logger, 'warn'>
+}
+
+export interface ProcessTreesInit {
+  readonly choice: ContainmentChoice
+  /** Where the record is kept, and what the groups are called after; null: there is none, and they are called after this process. */
+  readonly dataDir: string | null
+  /** Ends what those before have left behind. Default: where there is a data directory. */
+  readonly endsLeftovers?: boolean
+  /** What sandboxes are to be bounded by. Tried before the first run: while runs are in groups of threads, memory cannot be had any more. */
+  readonly sandbox?: SandboxBounds | undefined
+  /** Where control groups are to be made, instead of where we live. */
+  readonly places?: readonly CgroupLocation[]
+}
+
+/** Makes the cells that runs live in, of the strongest kind that was asked for and can be had. */
+export class ProcessTrees implements Startable {
+  readonly #components: ProcessTreesComponents
+  readonly #file: string | null
+  readonly #cgroups: Cgroups
+  readonly #markPrefix = newMarkPrefix()
+  readonly #sharing = new TimeSlicer({ clock: systemClock })
+  readonly #search = new MarkSearch({ sharing: this.#sharing })
+  #inForce: Containment = 'group'
+  /** Why control groups cannot limit this, as tried once; null: they can. */
+  readonly #limits = new Map<LimitController, string | null>()
+  readonly #sandboxes = new SandboxProbe()
+  #stronger: readonly NotInForce[] = []
+
+  private constructor(components: ProcessTreesComponents, init: { file: string | null; cgroups: Cgroups }) {
+    this.#components = components
+    this.#file = init.file
+    this.#cgroups = init.cgroups
+  }
+
+  /** Ends what a crash has left, and tries what this host can do. `bad_config` where what was asked for is impossible. */
+  static async open(
+    components: ProcessTreesComponents,
+    { choice, dataDir, endsLeftovers = dataDir !== null, sandbox, places = findCgroupPlaces() }: ProcessTreesInit,
+  ): Promise<ProcessTrees> {
+    const names = await parentNamesOf(dataDir)
+    const file = dataDir === null ? null : join(dataDir, CONTAINMENT_FILE)
+    const cells = new ProcessTrees(components, { file, cgroups: new Cgroups({ parentName: names.name, places, whole: !mayKillAll() }) })
+    if (endsLeftovers) await cells.#endLeftovers(names)
+    cells.#watch()
+    try {
+      await cells.#choose(choice)
+      if ((sandbox?.max_memory_bytes ?? null) !== null) await cells.#limitProblem('memory')
+      await cells.#record()
+    } catch (error) {
+      await cells.stop()
+      throw error
+    }
+    return cells
+  }
+
+  get inForce(): Containment {
+    return this.#inForce
+  }
+
+  /** Those that would be stronger, and why they are not in force. */
+  get stronger(): readonly NotInForce[] {
+    return this.#stronger
+  }
+
+  /** After `sandboxSupport`: a control group can bound processes. */
+  get countsProcesses(): boolean {
+    return this.#limits.get('pids') === null
+  }
+
+  /** The control groups that may hold runs. */
+  get groups(): readonly string[] {
+    return this.#cgroups.parents
+  }
+
+  /** Tries what an entry asks for on this host, as the user that it names. */
+  readonly judge: EnforcementProbe = async (confinement) => {
+    const found: Unenforceable[] = []
+    const note = (key: keyof Confinement, why: string | null): void => {
+      if (why !== null) found.push({ key, why })
+    }
+    const { contain, max_memory_bytes, max_processes, run_as } = confinement
+    if (contain === 'required' && this.#inForce === 'group' && !needsNamespace(confinement)) note('contain', this.#weakness())
+    if (max_memory_bytes !== null) note('max_memory_bytes', await this.#limitProblem('memory'))
+    if (max_processes !== null) note('max_processes', await this.#limitProblem('pids'))
+    for (const { key, tool } of toolsFor(confinement)) {
+      const lookup = findTool(tool)
+      if ('problem' in lookup) note(key, lookup.problem)
+    }
+    if (run_as !== null) note('run_as', accountProblem(run_as))
+    if (run_as === null || accountProblem(run_as) === null) await this.#judgeNamespace(confinement, note)
+    return found
+  }
+
+  /** Tries what a sandbox needs of this host; to be called before `open` for a permit that has one. */
+  async sandboxSupport(grant: SandboxNeed & SandboxBounds): Promise<SandboxSupport> {
+    const pids = await this.#limitProblem('pids')
+    const memory = grant.max_memory_bytes === null ? null : await this.#limitProblem('memory')
+    if (memory !== null) return { kind: 'impossible', problem: unbounded('max_memory_bytes', memory) }
+    if (pids !== null && grant.max_processes !== null) return { kind: 'impossible', problem: unbounded('max_processes', pids) }
+    return this.#sandboxes.support(grant)
+  }
+
+  /** The cell of one run. A strong one that cannot be made is a failure where the entry or its limits need it. */
+  open(permit: Pick<Permit, 'confinement' | 'sandbox'>): TreeOpening {
+    const { confinement, sandbox } = permit
+    const { contain } = confinement
+    const memory = confinement.max_memory_bytes ?? sandbox?.max_memory_bytes ?? null
+    const asked = confinement.max_processes ?? sandbox?.max_processes ?? null
+    const inNamespace = this.#inForce === 'pid_namespace' || needsNamespace(confinement) || sandbox !== null
+    const most = asked ?? (sandbox !== null && this.countsProcesses ? DEFAULT_SANDBOX_PROCESSES : null)
+    const processes = most === null ? null : most + (inNamespace ? NAMESPACE_PROCESSES : 0)
+    const limited = memory !== null || asked !== null
+    const hold = this.#inForce === 'cgroup'
+    let leaf: CgroupLeaf | null = null
+    try {
+      if (hold || limited || processes !== null) leaf = this.#cgroups.makeLeaf({ hold, limits: { memory, processes } })
+    } catch (error) {
+      const detail = `no control group could be made: ${errorText(error)}`
+      if (limited || (contain === 'required' && !inNamespace)) return { kind: 'failed', detail }
+      this.#components.log.warn({ error: errorText(error) }, 'a run has no control group, which would hold it together or bound it')
+    }
+    const containment = inNamespace ? 'pid_namespace' : hold && leaf !== null ? 'cgroup' : 'group'
+    if (containment === 'group' && contain === 'required') return { kind: 'failed', detail: 'no strong containment is in force' }
+    const mark = containment === 'group' ? { text: newMark(this.#markPrefix), search: this.#search, forks: this.#search.forksNow } : null
+    return {
+      kind: 'cell',
+      cell: new ProcessTree({ containment, leaf, mark, sharing: this.#sharing, onStuck: () => this.#loseGroups() }),
+      inNamespace,
+    }
+  }
+
+  /** Takes the groups away; those that are not empty are left to the next start. */
+  async stop(): Promise<void> {
+    this.#cgroups.close()
+    if (this.#file !== null) await rm(this.#file, { force: true })
+  }
+
+  /** From now on only what needs a control group goes into one, and fails. */
+  #loseGroups(): void {
+    const why = 'a run could be put into a control group, and the daemon could not come out of it again'
+    this.#components.log.warn({ why }, 'no control groups are made any more')
+    if (this.#inForce !== 'cgroup') return
+    this.#inForce = 'group'
+    this.#stronger = [{ containment: 'cgroup', why }]
+    this.#record().catch((error: unknown) =>
+      this.#components.log.warn({ error: errorText(error) }, 'the containment could not be recorded'),
+    )
+  }
+
+  async #limitProblem(controller: LimitController): Promise<string | null> {
+    const known = this.#limits.get(controller)
+    if (known !== undefined) return known
+    const problem = await this.#cgroups.limitProblem(controller)
+    this.#limits.set(controller, problem)
+    return problem
+  }
+
+  #weakness(): string {
+    return this.#stronger.map(({ containment, why }) => `${containment}: ${why}`).join('; ')
+  }
+
+  async #judgeNamespace(confinement: Confinement, note: (key: keyof Confinement, why: string | null) => void): Promise<void> {
+    if (!needsNamespace(confinement) && this.#inForce !== 'pid_namespace') return
+    const lookup = confinement.run_as === null ? null : findAccount(confinement.run_as)
+    const account: Account | null = lookup?.kind === 'found' ? lookup.account : null
+    const key = confinement.read_only ? 'read_only' : confinement.no_network ? 'no_network' : 'run_as'
+    if (needsNamespace(confinement) || account !== null) note(key, await namespaceProblem(confinement, account))
+  }
+
+  async #choose(choice: ContainmentChoice): Promise<void> {
+    const problem =
+      choice === 'group' ? 'containment = "group" was asked for' : await this.#problemOf(choice === 'auto' ? 'cgroup' : choice)
+    if (problem === null) {
+      this.#inForce = choice === 'pid_namespace' ? 'pid_namespace' : 'cgroup'
+      if (choice === 'pid_namespace') this.#stronger = [{ containment: 'cgroup', why: 'containment = "pid_namespace" was asked for' }]
+      return
+    }
+    if (choice === 'cgroup' || choice === 'pid_namespace')
+      throw new AppError('bad_config', `containment = "${choice}" is impossible here: ${problem}; ${REMEDIES[choice]}`)
+    this.#stronger = [
+      { containment: 'cgroup', why: problem },
+      {
+        containment: 'pid_namespace',
+        why: choice === 'group' ? problem : 'only with containment = "pid_namespace", because it costs more',
+      },
+    ]
+  }
+
+  async #problemOf(containment: 'cgroup' | 'pid_namespace'): Promise<string | null> {
+    return containment === 'cgroup' ? this.#cgroups.holdingProblem() : namespaceProblem({ no_network: false, read_only: false }, null)
+  }
+
+  async #endLeftovers(names: ParentNames): Promise<void> {
+    const left = await endLeftovers(this.#cgroups.parents, names)
+    if (left.length > 0) this.#components.log.warn({ left }, 'a process of an earlier daemon could not be killed')
+  }
+
+  /** Tells the guardian where runs will be, before the first leaf is made. */
+  #watch(): void {
+    this.#components.guardian?.watchCells(this.#cgroups.parents)
+    this.#components.guardian?.watchMarks(this.#markPrefix)
+  }
+
+  async #record(): Promise<void> {
+    if (this.#file === null) return
+    await writeContainmentRecord(this.#file, { in_force: this.#inForce, stronger: this.#stronger, parents: this.#cgroups.parents })
+  }
+}

@@ -1,0 +1,81 @@
+import { shownToken } from '../../base/visible-text.ts'
+import { MAX_SHOWN_QUESTION, MAX_SHOWN_STDIN, MAX_SHOWN_STDIN_JSON } from '../limits/approvals.ts'
+import type { ApprovalRequest } from './approval-request.ts'
+
+/** Every text of a question that others chose, but for stdin. */
+const textsOf = (question: ApprovalRequest): string[] => [
+  ...question.argv,
+  question.executable,
+  ...question.programs,
+  question.cwd,
+  ...question.env_names,
+  ...question.variables.flatMap(({ name, value }) => [name, value ?? '']),
+  ...(question.script === null ? [] : [question.script.path]),
+  ...question.writable.map(({ path }) => path),
+  question.session_id ?? '',
+  question.asker.kind === 'local' ? question.asker.label : (question.asker.name ?? ''),
+]
+
+const isShort = (question: ApprovalRequest): boolean => {
+  let left = MAX_SHOWN_QUESTION
+  for (const text of textsOf(question)) {
+    // A character takes one place at least: what is far too long is not escaped first.
+    if (text.length > left) return false
+    left -= shownToken(text).length + 1
+  }
+  return left >= 0
+}
+
+/** Stdin as an approver reads it; null: it is too long, or no text. */
+export const shownStdin = (bytes: Uint8Array): string | null => {
+  if (bytes.length > MAX_SHOWN_STDIN || bytes.includes(0)) return null
+  try {
+    const text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
+    return JSON.stringify(text).length <= MAX_SHOWN_STDIN_JSON ? text : null
+  } catch {
+    return null
+  }
+}
+
+/** The question with the text of its stdin, which the digests bind by its hash. */
+export const withStdin = (question: ApprovalRequest, bytes: Uint8Array): ApprovalRequest => {
+  const { stdin } = question
+  return stdin === null || stdin === 'open' ? question : { ...question, stdin: { ...stdin, text: shownStdin(bytes) } }
+}
+
+/** Values of variables, as many as a question has room for; null: there is no room for it. */
+export const shownVariables = (variables: readonly { readonly name: string; readonly value: string }[]): ApprovalRequest['variables'] => {
+  let left = MAX_SHOWN_QUESTION
+  return variables.map(({ name, value }) => {
+    left -= name.length + value.length
+    return { name, value: left < 0 ? null : value }
+  })
+}
+
+const stdinProblem = ({ stdin }: ApprovalRequest): string | null => {
+  if (stdin === null) return null
+  const kib = MAX_SHOWN_STDIN / 1024
+  if (stdin === 'open')
+    return 'its stdin stays open, so an approver cannot see what will be written to it: send all of it with the call, and close it'
+  if (stdin.text !== null) return null
+  return stdin.bytes > MAX_SHOWN_STDIN
+    ? `its stdin has ${stdin.bytes} bytes, and an approver is shown ${kib} KiB of text: put it into a file that the requester cannot write`
+    : 'its stdin is not text that an approver can read (UTF-8 without NUL and with few control characters): put it into a file that the requester cannot write'
+}
+
+/** Says that no private copy can run in place of a file. */
+export const unheldText = (why: string): string =>
+  `${why}, so it could be changed after it was allowed: run a file that the requester cannot write`
+
+/** Why no approver can allow a question; null: one can. What cannot be shown whole, and held still, is denied, and never shown in part. */
+export const unallowable = (question: ApprovalRequest): string | null => {
+  if (question.unheld !== null) return unheldText(question.unheld)
+  const stdin = stdinProblem(question)
+  if (stdin !== null) return stdin
+  const variable = question.variables.find(({ value }) => value === null)
+  if (variable !== undefined)
+    return `the values of its variables are too long to be shown (${shownToken(variable.name)}): put them into a file that the requester cannot write`
+  return isShort(question)
+    ? null
+    : `it is too long to be shown whole (${MAX_SHOWN_QUESTION / 1024} KiB): put what is long into a script, and run that`
+}

@@ -1,0 +1,74 @@
+import { shownToken } from '../base/visible-text.ts'
+import type { PendingApprovalRequest } from '../protocol/desk/messages.ts'
+
+/** Who asks, in a word. */
+export const shortRequester = ({ asker }: PendingApprovalRequest['question']): string => {
+  if (asker.kind === 'local') return shownToken(asker.label)
+  return asker.name === null ? `agent ${asker.agent_id.slice(0, 12)}…` : shownToken(asker.name)
+}
+
+/** Who asks, in one line. */
+export const askerText = ({ asker, door, session_id }: PendingApprovalRequest['question']): string => {
+  const session = session_id === null ? '' : `, session ${shownToken(session_id)}`
+  if (asker.kind === 'local') return `${shownToken(asker.label)} (a label), through ${door}${session}`
+  return `agent ${asker.name === null ? '' : `${shownToken(asker.name)} `}${asker.agent_id}${session}`
+}
+
+/** What proves who asks. */
+export const proofText = ({ asker, target }: PendingApprovalRequest['question']): string => {
+  if (asker.kind === 'mesh' && target.host === 'node')
+    return `So says the host that asks, ${target.agent_id ?? ''}: that one is proven by its signature and its connection.`
+  return asker.kind === 'mesh'
+    ? `A request signed by this agent's key, over a link that proved machine ${asker.machine_id}.`
+    : 'Nothing but that it runs as a user of this host: the label is what it calls itself.'
+}
+
+export const targetText = ({ target }: PendingApprovalRequest['question']): string =>
+  target.host === 'node' ? `on agent ${target.agent_id ?? '?'}` : target.host === 'sandbox' ? 'in the sandbox of this host' : 'on this host'
+
+const seconds = (ms: number): number => Math.max(0, Math.ceil(ms / 1000))
+
+/** `1:05` */
+export const leftText = (ms: number): string => `${Math.floor(seconds(ms) / 60)}:${String(seconds(ms) % 60).padStart(2, '0')}`
+
+export const stdinText = ({ stdin }: PendingApprovalRequest['question']): string => {
+  if (stdin === null) return 'none'
+  if (stdin === 'open') return 'open: whoever asks may write to it while it runs'
+  return `${stdin.bytes} bytes${stdin.sha256 === null ? '' : `, SHA-256 ${stdin.sha256}`}${stdin.text === null ? ', which cannot be shown' : ''}`
+}
+
+/** Text on stdin, line by line. */
+export const stdinLines = ({ stdin }: PendingApprovalRequest['question']): readonly string[] =>
+  stdin === null || stdin === 'open' ? [] : (stdin.text?.match(/[^\n]*\n|[^\n]+$/g) ?? [])
+
+/** Every text in which letters may be taken for others. */
+export const foreignTexts = ({ argv, executable, cwd, stdin, variables }: PendingApprovalRequest['question']): readonly string[] => [
+  ...argv,
+  executable,
+  cwd,
+  ...(stdin === null || stdin === 'open' || stdin.text === null ? [] : [stdin.text]),
+  ...variables.flatMap(({ name, value }) => [name, value ?? '']),
+]
+
+/** Questions of one asker after another are one line and a count; none of another asker is behind them. */
+export interface RequesterGroup {
+  /** Tells it from others. */
+  readonly source: string
+  readonly asker: string
+  readonly questions: readonly PendingApprovalRequest[]
+}
+
+/** Who asks as far as that is known here: a label may be anybody's, and so is known by its session; what another host says of who asked it, by that host. */
+const sourceOf = ({ asker, door, session_id, target }: PendingApprovalRequest['question']): string =>
+  JSON.stringify([asker, door, session_id, asker.kind === 'mesh' && target.host === 'node' ? target.agent_id : null])
+
+export const groupsOf = (questions: readonly PendingApprovalRequest[]): readonly RequesterGroup[] => {
+  const groups = new Map<string, PendingApprovalRequest[]>()
+  for (const one of questions) {
+    const key = sourceOf(one.question)
+    const group = groups.get(key)
+    if (group === undefined) groups.set(key, [one])
+    else group.push(one)
+  }
+  return [...groups].map(([source, group]) => ({ source, asker: askerText(group[0]!.question), questions: group }))
+}

@@ -1,0 +1,20 @@
+import assert from 'node:assert/strict'
+import { Duplex } from 'node:stream'
+import type { Socket } from 'node:net'
+import { test } from 'node:test'
+
+import { UnauthenticatedConnections } from '../../src/doors/http.ts'
+
+const MAX = 64
+
+const socketOf = (): Socket => new Duplex({ read: () => undefined, write: (_chunk, _encoding, done) => done() }) as unknown as Socket
+
+test('connections of one turn of the event loop are as bounded as any others, and the oldest go', () => {
+  const unproven = new UnauthenticatedConnections({ total: MAX, perAddress: 1 })
+  const sockets = Array.from({ length: 2 * MAX }, socketOf)
+  for (const socket of sockets) unproven.add(socket)
+  assert.deepEqual(
+    sockets.map(({ destroyed }) => destroyed),
+    sockets.map((_, at) => at < MAX),
+  )
+})

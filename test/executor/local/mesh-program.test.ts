@@ -1,0 +1,296 @@
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+import { setImmediate as turn } from 'node:timers/promises'
+
+import { aborted } from '../../../src/base/abort.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { AppError } from '../../../src/base/errors.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import { LocalJournal, LocalReport } from '../../../src/executor/local/journal.ts'
+import { LocalRun } from '../../../src/executor/local/run.ts'
+import { MeshProgram } from '../../../src/executor/local/mesh-program.ts'
+import type { TargetRunner } from '../../../src/executor/local/target-runner.ts'
+import type { RequestId } from '../../../src/protocol/ids.ts'
+import { MAX_PORT_CALLS } from '../../../src/protocol/limits/wire.ts'
+import { TARGET_SILENCE_MS } from '../../../src/protocol/limits/daemon.ts'
+import { refuses } from '../../support/file-permit.ts'
+import { LocalHost, startOf, WatchedRun } from '../../support/local-engine.ts'
+import { ManualClock } from '../../support/manual-clock.ts'
+
+const NOT_ASKED: Pick<TargetRunner, 'reach' | 'rules' | 'select'> = {
+  select: async () => assert.fail('it is asked to run, and not whom words mean'),
+  reach: async () => assert.fail('it is asked to run, and not whether it answers'),
+  rules: async () => assert.fail('it is asked to run, and not what it allows'),
+}
+
+const ID = '01890a5d-ac96-774b-bcce-b302099a8057' as RequestId
+
+test('however often a run of a target is to be ended, its daemon is asked once at a time, and once more for what came meanwhile', async () => {
+  const asked: PromiseWithResolvers<void>[] = []
+  const targets: TargetRunner = {
+    ...NOT_ASKED,
+    run: async function* () {
+      yield { type: 'started', pid: 1 } as never
+      await new Promise(() => undefined)
+    },
+    cancel: async () => {
+      asked.push(Promise.withResolvers<void>())
+      await asked.at(-1)!.promise
+    },
+  }
+  const grant = { target: 'bob', argv: ['sleep', '600'], timeout_ms: 1_000, max_output_bytes: 1_000 }
+  const target = new MeshProgram({ targets, clock: systemClock }, { requestId: ID, grant, stdin: null })
+  const journal = new LocalJournal({ journal: null, log: silentLogger })
+  const key = { door: 'stdio', session_id: 's_1', client_name: 'a', request_id: ID } as const
+  const nothing = (): void => undefined
+  const report = new LocalReport(
+    { journal },
+    { key, request: { argv: grant.argv } as never, target, story: null, onStarted: nothing, onCapHit: nothing },
+  )
+  const run = new LocalRun(
+    { log: silentLogger },
+    {
+      requestId: ID,
+      startedAt: new Date(systemClock.now()).toISOString(),
+      cwd: null,
+      caps: grant,
+      sink: { event: nothing },
+      stdin: null,
+      report,
+      slot: { release: nothing },
+      start: async (handlers) => target.start(handlers),
+      target,
+    },
+  )
+  void run.execute()
+  await run.begun
+  for (let time = 0; time < 1_000; time++) run.signal('TERM')
+  await turn()
+  for (let time = 0; time < 1_000; time++) run.signal('TERM')
+  assert.equal(asked.length, 1)
+  asked[0]!.resolve()
+  await turn()
+  assert.equal(asked.length, 2)
+  asked[1]!.resolve()
+  await turn()
+  run.end('cancelled')
+  await turn()
+  assert.equal(asked.length, 3)
+  asked[2]!.resolve()
+  target.kill()
+})
+
+/** What has become of a command for a target whose daemon behaves like this, and the events that the journal has of it. */
+const become = async (t: TestContext, run: TargetRunner['run']): Promise<readonly [end: string, ...events: string[]]> => {
+  const targets = { ...NOT_ASKED, run, cancel: async () => undefined }
+  const host = await LocalHost.start(t, { targets, security: 'allow_targets = ["bob"]' })
+  const session = await host.open({ target: 'bob' })
+  const end = await host.run(session, ['make']).then(
+    async (started) => `lost: ${String((await started.outcome()).lost)}`,
+    (error: AppError) => `refused: ${error.message}`,
+  )
+  return [end, ...(await host.lines()).map(({ event }) => event).filter((event) => event !== 'session')]
+}
+
+test('a command that its daemon was asked for is lost where that says nothing of it, and one that nobody was asked for never ran', async (t) => {
+  const fails = (asked: boolean): TargetRunner['run'] =>
+    // oxlint-disable-next-line require-yield -- it fails first
+    async function* () {
+      await turn()
+      throw new AppError('daemon_unreachable', 'it broke off', { data: { asked } })
+    }
+  const silent = 'lost: the daemon did not say what became of the command'
+  assert.deepEqual(await become(t, async function* () {}), [silent, 'request', 'exit'])
+  assert.deepEqual(await become(t, fails(true)), ['lost: it broke off', 'request', 'exit'])
+  assert.deepEqual(await become(t, fails(false)), ['refused: it broke off', 'request', 'refused'])
+})
+
+test('what a target refuses behind a warning, or behind a wait, never ran', async (t) => {
+  const ids = { request_id: ID, agent_id: 'a', machine_id: 'b' }
+  const denied = { type: 'exit', ...ids, code: null, signal: null, denial_reason: 'approval_denied', incomplete: false }
+  const warning = { type: 'warning', ...ids, kind: 'timeout_clamped', message: '' }
+  const waiting = { type: 'waiting_for_approval', ...ids, expires_in_ms: 1_000 }
+  for (const before of [[warning], [waiting, warning, waiting]]) {
+    const run: TargetRunner['run'] = async function* () {
+      yield* [...before, denied] as never[]
+    }
+    const [end, ...events] = await become(t, run)
+    assert.match(end, /^refused: bob denied ".*" \(approval_denied\)/)
+    assert.deepEqual(events, ['request', 'refused'])
+  }
+})
+
+test('whoever is gone while somebody over there is asked takes that back, once, and is told of the question once', async (t) => {
+  const ids = { request_id: ID, agent_id: 'a', machine_id: 'b' }
+  const waiting = { type: 'waiting_for_approval', ...ids, expires_in_ms: 1_000 }
+  const denied = { type: 'exit', ...ids, code: null, signal: null, denial_reason: 'approval_denied', incomplete: false }
+  const cancels: PromiseWithResolvers<void>[] = []
+  const targets: TargetRunner = {
+    ...NOT_ASKED,
+    run: async function* () {
+      const cancelled = Promise.withResolvers<void>()
+      cancels.push(cancelled)
+      yield* [waiting, waiting] as never[]
+      await cancelled.promise
+      yield denied as never
+    },
+    cancel: async () => cancels.shift()!.resolve(),
+  }
+  const host = await LocalHost.start(t, { targets, security: 'allow_targets = ["bob"]' })
+  const session = await host.open({ target: 'bob' })
+  for (const early of [true, false]) {
+    const leaving = new AbortController()
+    const leave = (): void => leaving.abort(new AppError('conflict', 'nobody is there'))
+    let told = 0
+    const waits = (): void => {
+      told += 1
+      setImmediate(leave)
+    }
+    if (early) leave()
+    const sink = { event: () => undefined, waiting: waits, gone: leaving.signal }
+    await refuses(host.executor.start(startOf(session, ['make']), sink), 'conflict')
+    assert.deepEqual([told, cancels], [1, []])
+  }
+})
+
+test('targets that do not answer hold up no other call of the engine', async (t) => {
+  const cancelled = Promise.withResolvers<void>()
+  const targets: TargetRunner = {
+    ...NOT_ASKED,
+    // oxlint-disable-next-line require-yield -- it says nothing
+    run: async function* () {
+      await cancelled.promise
+    },
+    cancel: async () => cancelled.resolve(),
+  }
+  const limits = `max_processes_per_session = ${MAX_PORT_CALLS}`
+  const host = await LocalHost.start(t, { targets, security: 'allow_targets = ["bob"]', limits })
+  const [session, here] = [await host.open({ target: 'bob' }), await host.open()]
+  const starts = Array.from({ length: MAX_PORT_CALLS }, async () => host.executor.start(startOf(session, ['sleep']), new WatchedRun()))
+  await refuses(host.executor.start(startOf(session, ['sleep']), new WatchedRun()), 'rate_limited')
+  await host.executor.file({ method: 'fs.stat', session: here, path: '.' })
+  await host.executor.close(session)
+  await Promise.allSettled(starts)
+})
+
+test('a command that is given up before its target has answered is ended there', async (t) => {
+  const [asked, cancelled] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  const ended = { type: 'exit', denial_reason: null, code: null, signal: 15, duration_ms: 1, truncated: false, incomplete: false }
+  const targets: TargetRunner = {
+    ...NOT_ASKED,
+    run: async function* () {
+      asked.resolve()
+      await cancelled.promise
+      yield { ...ended, stdout_bytes_total: 0, stderr_bytes_total: 0 } as never
+    },
+    cancel: async () => cancelled.resolve(),
+  }
+  const host = await LocalHost.start(t, { targets, security: 'allow_targets = ["bob"]' })
+  const givenUp = new AbortController()
+  const session = await host.open({ target: 'bob' })
+  const started = host.executor.start(startOf(session, ['sleep', '600']), new WatchedRun(), givenUp.signal)
+  await asked.promise
+  givenUp.abort()
+  assert.equal((await (await started).ended)?.signal, 15)
+  // Who gives one up before it was asked for has asked nobody.
+  const never = await host.executor.start(startOf(session, ['sleep', '600']), new WatchedRun(), givenUp.signal)
+  assert.deepEqual([(await never.ended)?.signal, (await never.ended)?.lost], [null, null])
+})
+
+/** A run of a target on a clock that stands still: its daemon says what it is given, and then nothing until the run is given up. */
+const watched = (parts: readonly unknown[], breaks: Error | null = null) => {
+  const clock = new ManualClock()
+  const cancels: RequestId[] = []
+  const targets: TargetRunner = {
+    ...NOT_ASKED,
+    run: async function* (_request, signal) {
+      yield* parts as never[]
+      if (breaks !== null) throw breaks
+      await aborted(signal)
+      throw new Error('aborted')
+    },
+    cancel: async ({ request_id }) => void cancels.push(request_id),
+  }
+  const grant = { target: 'bob', argv: ['sleep', '600'], timeout_ms: 1_000, max_output_bytes: 1_000 }
+  const target = new MeshProgram({ targets, clock }, { requestId: ID, grant, stdin: null })
+  const output: string[] = []
+  const handlers = { onOutput: (_stream: string, data: Uint8Array) => void output.push(String(data)), onWarning: () => undefined }
+  let isOver = false
+  const started = target.start(handlers as never).then(async ({ process }) => process.ended.then(() => void (isOver = true)))
+  return { clock, cancels, target, output, started, isOver: () => isOver }
+}
+
+const STARTED = { type: 'started', pid: 1 }
+const SILENT = 'the daemon did not say in time what became of the command'
+
+test('a daemon that never says what became of a command is given up behind its time, and no timer is left', async () => {
+  const { clock, target, started, isOver } = watched([])
+  await clock.advance(1_000 + TARGET_SILENCE_MS - 1)
+  assert.equal(isOver(), false)
+  await clock.advance(1)
+  await started
+  assert.deepEqual([target.lost, target.refused, clock.pending], [SILENT, false, 0])
+})
+
+test('a run that is to end, of which its daemon says no more, is given up, however often it is asked to end', async () => {
+  const { clock, cancels, target, started, isOver } = watched([STARTED])
+  target.resume()
+  await turn()
+  for (const ms of [0, TARGET_SILENCE_MS / 2, TARGET_SILENCE_MS / 2 - 1]) {
+    await clock.advance(ms)
+    target.terminate()
+  }
+  assert.equal(isOver(), false)
+  await clock.advance(1)
+  await started
+  assert.deepEqual([target.lost, cancels.length, clock.pending], [SILENT, 3, 0])
+})
+
+test('a run that is to end before its daemon knows it is ended when it has begun', async () => {
+  const [known, cancelled] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  let [isKnown, unheard] = [false, 0]
+  const ended = { type: 'exit', denial_reason: null, code: null, signal: 15, duration_ms: 1, truncated: false, incomplete: false }
+  const targets: TargetRunner = {
+    ...NOT_ASKED,
+    run: async function* () {
+      await known.promise
+      yield STARTED as never
+      await cancelled.promise
+      yield { ...ended, stdout_bytes_total: 0, stderr_bytes_total: 0 } as never
+    },
+    cancel: async () => (isKnown ? cancelled.resolve() : void (unheard += 1)),
+  }
+  const grant = { target: 'bob', argv: ['sleep', '600'], timeout_ms: 1_000, max_output_bytes: 1_000, detach: true as const }
+  const target = new MeshProgram({ targets, clock: systemClock }, { requestId: ID, grant, stdin: null })
+  const started = target.start({ onOutput: () => undefined, onWarning: () => undefined })
+  target.resume()
+  target.terminate()
+  await turn()
+  isKnown = true
+  known.resolve()
+  const { process } = await started
+  assert.deepEqual([unheard, (await process.ended).signal], [1, 15])
+})
+
+test('a daemon whose output we do not take is waited for', async () => {
+  const { clock, output, target, started, isOver } = watched([STARTED, { type: 'stdout', data: Buffer.from('one') }])
+  await turn()
+  await clock.advance(100 * TARGET_SILENCE_MS)
+  assert.deepEqual([isOver(), output], [false, []])
+  target.resume()
+  await turn()
+  await clock.advance(2 * TARGET_SILENCE_MS)
+  await started
+  assert.deepEqual([target.lost, output, clock.pending], [SILENT, ['one'], 0])
+})
+
+test('a daemon that is killed is said to have gone away, and not what the system says of its connection', async () => {
+  const { target, started } = watched([STARTED], Object.assign(new Error('it ended in the middle of an answer'), { code: 'ECONNRESET' }))
+  target.resume()
+  await started
+  assert.equal(target.lost, 'the daemon went away before it told how the command ended')
+  const other = watched([STARTED], new Error('an event is longer than 1 bytes'))
+  other.target.resume()
+  await other.started
+  assert.equal(other.target.lost, 'an event is longer than 1 bytes')
+})
