@@ -214,6 +214,7 @@ export const parseQuietly = (program: CommandSpec, argv: readonly string[], usag
 /** What `--help` asks for. Throws for words that are wrong without it, too. */
 const asked = (path: CommandPath, words: readonly string[], usage: UsageError): ParsedLine => {
   const command = path.at(-1)!
+  if (command.commands !== undefined && words[0] === 'help') return helpBelow(path, words.slice(1), usage)
   const surplus = command.group === true ? null : tooManyWords(path, words)
   if (surplus !== null) throw usage(surplus, pathText(path))
   if (command.group === true) helpBelow(path, words, usage)
