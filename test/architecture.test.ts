@@ -29,6 +29,8 @@ const STATEMENTS: Record<RuleName, string> = {
   quietImports: 'importing a file does nothing',
   entryPoints: 'the entry points are these and no others, and no file is forgotten',
   sizes: 'a file has at most 350 lines of code and a function at most 60',
+  typeNames: 'an exported type has a name of its own',
+  smallFiles: 'a file below 40 lines is started, loaded on demand, imported by three files, or a listed exception',
 }
 
 test('the rules have read every source file', () => {
@@ -191,6 +193,18 @@ const BAD: Record<RuleName, Record<string, string>[]> = {
     { 'src/base/a.ts': `class A {\n  m() {\n${'    this.m()\n'.repeat(59)}  }\n}` },
     { 'src/base/a.ts': `export function f() {\n${'  f()\n'.repeat(59)}}` },
   ],
+  typeNames: [
+    { 'src/base/a.ts': 'export interface A {}', 'src/links/b.ts': 'export class A {}' },
+    { 'src/base/a.ts': 'export type A = 1', 'src/links/b.ts': 'export interface A {}' },
+  ],
+  smallFiles: [
+    { 'src/base/a.ts': 'export const a = 1', 'src/links/b.ts': "import { a } from '../base/a.ts'\nexport const b = a\n".repeat(20) },
+    {
+      'src/base/a.ts': 'export const a = 1',
+      'src/programs/x0x/main.ts': "import { a } from '../../base/a.ts'",
+      'src/programs/rexd/main.ts': "import { a } from '../../base/a.ts'",
+    },
+  ],
 }
 
 const parsed = (files: Record<string, string>): Source[] => Object.entries(files).map(([path, text]) => parseSource(path, text))
@@ -204,10 +218,10 @@ for (const [name, examples] of Object.entries(BAD)) {
 test('what the rules allow passes all of them', () => {
   const good = parsed({
     'src/base/log.ts': "import { pino } from 'pino'\nexport const log = () => pino()",
-    'src/executor-api/client.ts': "import { log } from '../base/log.ts'\nexport const client = () => log()",
+    'src/executor-api/client.ts': `${'// why\n'.repeat(39)}export const client = () => import('../base/log.ts')`,
     'src/exec/run.ts': "import { client } from '../executor-api/client.ts'\nexport const run = () => client()",
     'src/sdk/entry.ts': "export { connect } from './client.ts'",
-    'src/sdk/client.ts': 'export const connect = async () => 0',
+    'src/sdk/client.ts': `${'\n'.repeat(39)}export const connect = async () => 0`,
     'src/programs/x0xd/main.ts': 'export const main = async () => 0',
     'src/programs/x0xd-network/main.ts': "import { run } from '../../exec/run.ts'\nexport const main = async () => run()",
     'src/programs/rexd/main.ts': "import { run } from '../../exec/run.ts'\nexport const main = async () => run()",

@@ -12,47 +12,20 @@ const EXECUTOR = ['trust', 'policy', 'journal', 'transcripts', 'desk', 'process'
 /** Types of the counters, which the page shows. */
 const SHOWN_COUNTERS = 'src/executor/exec-counters.ts'
 const AGENT_KEY = 'src/identity/agent-key.ts'
-/** The files that something outside `src/` starts; every other file must be imported by one of ours. */
-const EXECUTOR_ENTRY = 'src/programs/x0xd/main.ts'
-const NETWORK_ENTRY = 'src/programs/x0xd-network/main.ts'
-/** Door and executor in one process, without the mesh. */
-const REXD_ENTRY = 'src/programs/rexd/main.ts'
-const MCP_ENTRY = 'src/programs/mcp/main.ts'
-/** The page's server, and what runs in the browser. */
-const UI_ENTRY = 'src/programs/ui/main.ts'
-/** The desk where no daemon runs. */
-const DESK_ENTRY = 'src/programs/desk/main.ts'
-/** What helps whoever helps. */
-const BUNDLE_ENTRY = 'src/programs/bundle/main.ts'
-const WEB_ENTRY = 'src/web/main.tsx'
-const SIGN_IN_ENTRY = 'src/web/sign-in.ts'
-/** Door and executor of a console, and its client. */
-const CONSOLE_ENTRY = 'src/programs/console/main.ts'
-const REXEC_ENTRY = 'src/programs/rexec/main.ts'
-const REXEC_MCP_ENTRY = 'src/programs/rexec-mcp/main.ts'
-/** Holds the terminal of one program. */
-const TERMINAL_ENTRY = 'src/process/terminal-main.ts'
-/** The build puts it in front of every program. */
-const OWN_PIPES = 'src/base/own-pipes.ts'
-/** What the package exports as `x0x/client`. */
+const main = (program: string): string => `src/programs/${program}/main.ts`
+/** The module that the package exports as `x0x/client`. */
 const CLIENT_ENTRY = 'src/sdk/entry.ts'
+/** The page and its sign-in, which run in a browser. */
+const PAGE_ENTRIES = ['src/web/main.tsx', 'src/web/sign-in.ts']
+/** The files that something outside `src/` starts. Every other file must be imported by a file of `src/`. */
 const ENTRY_POINTS = [
-  'src/programs/x0x/main.ts',
+  ...'x0x x0xd x0xd-network rexd mcp ui desk bundle console rexec rexec-mcp'.split(' ').map(main),
   CLIENT_ENTRY,
-  EXECUTOR_ENTRY,
-  NETWORK_ENTRY,
-  REXD_ENTRY,
-  MCP_ENTRY,
-  UI_ENTRY,
-  DESK_ENTRY,
-  BUNDLE_ENTRY,
-  WEB_ENTRY,
-  SIGN_IN_ENTRY,
-  CONSOLE_ENTRY,
-  REXEC_ENTRY,
-  REXEC_MCP_ENTRY,
-  TERMINAL_ENTRY,
-  OWN_PIPES,
+  ...PAGE_ENTRIES,
+  // It holds the terminal of one program.
+  'src/process/terminal-main.ts',
+  // The build puts it in front of every program.
+  'src/base/own-pipes.ts',
 ]
 
 /** Packages that parse or serve the network, and what starts programs: each in one process alone. */
@@ -64,6 +37,34 @@ const STARTS_PROGRAMS = /^(node:)?(child_process|cluster|worker_threads)$/
 /** Blank lines and comments are not counted. */
 const MAX_FILE_LINES = 350
 const MAX_FUNCTION_LINES = 60
+
+/** A file with fewer lines, blank lines and comments included, needs a reason to be a file of its own. */
+const SMALL_FILE_LINES = 40
+const SMALL_FILE_IMPORTERS = 3
+/** Small files that are neither started, nor loaded on demand, nor imported often; each with the reason to keep it. */
+const SMALL_FILES: Readonly<Record<string, string>> = {
+  'src/base/ip-network.ts': 'mesh and doors both need it, and nothing else in base/ knows IP networks',
+  'src/cli/amounts.ts': 'only commands other than a plain exec load it',
+  'src/clients/machines.ts': 'only commands other than a plain exec load it',
+  'src/clients/route-text.ts': 'the doctor and ping share it',
+  'src/clients/session-modes.ts': 'only the console loads it',
+  'src/doors/console/screen/silent-screen.ts': 'it replaces the module that loads the terminal emulator',
+  'src/doors/content-bytes.ts': 'the MCP server and REXD share it',
+  'src/doors/rpc/schemas.ts': 'answers and methods share it',
+  'src/executor/json-body.ts': 'operations and operator proofs share it',
+  'src/identity/check-operator-proof.ts': 'the client, which only makes proofs, does not load the check',
+  'src/identity/light-hash.ts': 'a plain exec loads it instead of the hashes of node:crypto',
+  'src/policy/local/node-rights.ts': 'the start of a local run is the only user',
+  'src/policy/local/requester-writes.ts': 'the local decision is the only user',
+  'src/process/desktop-notice.ts': 'only process/ may start programs',
+  'src/programs/bundle/flags.ts': 'main parses it before the collector is loaded',
+  'src/programs/mcp/own-files.ts': 'serving and checking share it',
+  'src/programs/rexd/flags.ts': 'main parses it before the server is loaded',
+  'src/programs/rexec/check.ts': 'the single-file program has few modules',
+  'src/protocol/copied-text.ts': 'invitations and contacts share it',
+  'src/protocol/wire/invitation.ts': 'one signed message a file',
+  'src/web/token-text.ts': 'a test reads it without preact',
+}
 
 /** Who may import a package: a folder or a file below `src/`. A package without a row may be imported by nobody. */
 const OWNERS: readonly (readonly [RegExp, readonly string[]])[] = [
@@ -216,15 +217,15 @@ const processes: Rule = (sources) => {
   }
   const ofExecutor = (file: string): boolean => isIn(file, EXECUTOR) || file === AGENT_KEY
   return [
-    ...from(EXECUTOR_ENTRY, (file) => isIn(file, NETWORK), NETWORK_PACKAGES),
-    ...from(NETWORK_ENTRY, ofExecutor, STARTS_PROGRAMS),
-    ...from(REXD_ENTRY, (file) => isIn(file, ['mesh', 'links']), MESH_PACKAGES),
-    ...from(MCP_ENTRY, (file) => isIn(file, ['mesh', 'links']), MESH_PACKAGES),
-    ...from(UI_ENTRY, (file) => isIn(file, ['mesh', 'links', 'exec', 'executor', 'web']) && file !== SHOWN_COUNTERS, NETWORK_PACKAGES),
-    ...from(DESK_ENTRY, (file) => isIn(file, [...NETWORK, 'process', 'executor']), NETWORK_PACKAGES),
-    ...from(CONSOLE_ENTRY, (file) => isIn(file, ['mesh', 'links']), NETWORK_PACKAGES),
-    ...from(REXEC_MCP_ENTRY, ofExecutor, MESH_PACKAGES),
-    ...from(REXEC_ENTRY, (file) => isIn(file, ['mesh', 'links', 'executor', 'process', 'policy']), NETWORK_PACKAGES),
+    ...from(main('x0xd'), (file) => isIn(file, NETWORK), NETWORK_PACKAGES),
+    ...from(main('x0xd-network'), ofExecutor, STARTS_PROGRAMS),
+    ...from(main('rexd'), (file) => isIn(file, ['mesh', 'links']), MESH_PACKAGES),
+    ...from(main('mcp'), (file) => isIn(file, ['mesh', 'links']), MESH_PACKAGES),
+    ...from(main('ui'), (file) => isIn(file, ['mesh', 'links', 'exec', 'executor', 'web']) && file !== SHOWN_COUNTERS, NETWORK_PACKAGES),
+    ...from(main('desk'), (file) => isIn(file, [...NETWORK, 'process', 'executor']), NETWORK_PACKAGES),
+    ...from(main('console'), (file) => isIn(file, ['mesh', 'links']), NETWORK_PACKAGES),
+    ...from(main('rexec-mcp'), ofExecutor, MESH_PACKAGES),
+    ...from(main('rexec'), (file) => isIn(file, ['mesh', 'links', 'executor', 'process', 'policy']), NETWORK_PACKAGES),
   ]
 }
 
@@ -238,7 +239,7 @@ const apart: Rule = (sources) =>
 const page: Rule = (sources) => {
   const reach = reachOf(sources)
   return [
-    ...[WEB_ENTRY, SIGN_IN_ENTRY].flatMap((entry) =>
+    ...PAGE_ENTRIES.flatMap((entry) =>
       [...reach(entry)]
         .filter((file) => file.startsWith('src/') && !isIn(file, ['web', 'protocol']) && file !== 'src/base/visible-text.ts')
         .map((file) => `${entry}: reaches ${file}`),
@@ -269,7 +270,34 @@ const sizes: Rule = (sources) =>
     ...functions.filter((it) => it.lines > MAX_FUNCTION_LINES).map((it) => `${path}: ${it.name} has ${it.lines} lines`),
   ])
 
-/** Each answers one line for everything that breaks it. */
+const typeNames: Rule = (sources) => {
+  const filesOf = Map.groupBy(
+    sources.flatMap(({ path, exportedTypes }) => exportedTypes.map((name) => ({ name, path }))),
+    ({ name }) => name,
+  )
+  return [...filesOf]
+    .filter(([, files]) => files.length > 1)
+    .map(([name, files]) => `${name}: declared in ${files.map(({ path }) => path).join(', ')}`)
+}
+
+const smallFiles: Rule = (sources) => {
+  const importersOf = Map.groupBy(
+    sources.flatMap(({ path, imports }) => imports.map(({ file, dynamic }) => ({ file, path, dynamic }))),
+    ({ file }) => file,
+  )
+  const stands = ({ path, allLines }: Source): boolean => {
+    const importers = importersOf.get(path) ?? []
+    return (
+      allLines >= SMALL_FILE_LINES ||
+      ENTRY_POINTS.includes(path) ||
+      importers.some(({ dynamic }) => dynamic) ||
+      new Set(importers.map((it) => it.path)).size >= SMALL_FILE_IMPORTERS
+    )
+  }
+  return sources.filter((it) => !(it.path in SMALL_FILES || stands(it))).map(({ path, allLines }) => `${path}: ${allLines} lines`)
+}
+
+/** Each rule returns one line for each breach. */
 export const RULES = {
   names,
   resolved,
@@ -288,4 +316,6 @@ export const RULES = {
   quietImports,
   entryPoints,
   sizes,
+  typeNames,
+  smallFiles,
 } satisfies Record<string, Rule>

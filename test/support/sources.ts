@@ -10,15 +10,21 @@ export interface Import {
   readonly file: string | undefined
   /** Imported names; `*` for a namespace, `default` for a default import. */
   readonly names: readonly string[]
+  /** True for `import()`, which loads the file when the call runs. */
+  readonly dynamic: boolean
 }
 
 export interface Source {
   readonly path: string
   readonly text: string
   readonly imports: readonly Import[]
-  /** Without blank lines and comments. */
+  /** Number of lines, with blank lines and comments. */
+  readonly allLines: number
+  /** Number of lines without blank lines and comments. */
   readonly lines: number
-  /** Every function with a body: its name, and how many lines it takes, without blank ones and comments. */
+  /** Names of the classes, interfaces and type aliases that the file declares and exports. */
+  readonly exportedTypes: readonly string[]
+  /** Every function with a body, with its number of lines (no blank lines, no comments). */
   readonly functions: readonly { readonly name: string; readonly lines: number }[]
   /** Free-standing uses that a rule may forbid: `Date.now`, `process`, `shell: true`, … */
   readonly uses: ReadonlySet<string>
@@ -40,20 +46,26 @@ const codeOf = (text: string, { comments }: Parsed): string => {
 }
 
 const importsOf = (path: string, text: string, { module }: Parsed): Import[] => {
-  const found: [string, string[]][] = []
+  const found: [from: string, names: string[], dynamic: boolean][] = []
   for (const { moduleRequest, entries } of module.staticImports) {
     const names = entries.map(({ importName }) =>
       importName.kind === 'Name' ? (importName.name ?? '') : importName.kind === 'Default' ? 'default' : '*',
     )
-    found.push([moduleRequest.value, names])
+    found.push([moduleRequest.value, names, false])
   }
   for (const { entries } of module.staticExports) {
-    for (const { moduleRequest, importName } of entries) if (moduleRequest) found.push([moduleRequest.value, [importName.name ?? '*']])
+    for (const { moduleRequest, importName } of entries)
+      if (moduleRequest) found.push([moduleRequest.value, [importName.name ?? '*'], false])
   }
   for (const { moduleRequest } of module.dynamicImports) {
-    found.push([text.slice(moduleRequest.start, moduleRequest.end).replace(/^['"`]|['"`]$/g, ''), ['*']])
+    found.push([text.slice(moduleRequest.start, moduleRequest.end).replace(/^['"`]|['"`]$/g, ''), ['*'], true])
   }
-  return found.map(([from, names]) => ({ from, names, file: from.startsWith('.') ? posix.join(posix.dirname(path), from) : undefined }))
+  return found.map(([from, names, dynamic]) => ({
+    from,
+    names,
+    dynamic,
+    file: from.startsWith('.') ? posix.join(posix.dirname(path), from) : undefined,
+  }))
 }
 
 const inspect = (code: string, { program }: Parsed) => {
@@ -80,6 +92,16 @@ const inspect = (code: string, { program }: Parsed) => {
   return { functions, uses }
 }
 
+const TYPE_DECLARATIONS = ['ClassDeclaration', 'TSInterfaceDeclaration', 'TSTypeAliasDeclaration']
+
+const exportedTypesOf = ({ program }: Parsed): string[] =>
+  program.body.flatMap((node) => {
+    const declared = node.type === 'ExportNamedDeclaration' ? node.declaration : null
+    return declared && 'id' in declared && declared.id?.type === 'Identifier' && TYPE_DECLARATIONS.includes(declared.type)
+      ? [declared.id.name]
+      : []
+  })
+
 const REEXPORTS = new Set(['ExportAllDeclaration', 'ImportDeclaration', 'ExportNamedDeclaration'])
 const EFFECTS = new Set([
   'ExpressionStatement',
@@ -103,7 +125,9 @@ export const parseSource = (path: string, text: string): Source => {
     path,
     text,
     imports: importsOf(path, text, parsed),
+    allLines: text.split('\n').length - (text.endsWith('\n') ? 1 : 0),
     lines: lineCount(code),
+    exportedTypes: exportedTypesOf(parsed),
     ...inspect(code, parsed),
     topLevelEffects: body.filter((node) => EFFECTS.has(node.type)).length,
     onlyReexports: body.length > 0 && own.length === 0,
