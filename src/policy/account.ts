@@ -2,7 +2,7 @@ import { isAbsolute } from 'node:path'
 import { errorText } from '../base/errors.ts'
 import { type PasswdEntry, readPasswd } from '../base/file-permissions.ts'
 
-/** A user that programs may be run as. Supplementary groups are not taken along. */
+/** A user that runs commands. Its supplementary groups are not used. */
 export interface Account {
   readonly name: string
   readonly uid: number
@@ -15,8 +15,8 @@ export type AccountLookup = { readonly kind: 'found'; readonly account: Account 
 const refused = (detail: string): AccountLookup => ({ kind: 'refused', detail })
 
 /**
- * The user of this name in passwd(5), as it stands now. Root is refused under any name, and so is root's
- * group: what runs as root runs as us. Users of other sources than the file are not found.
+ * Finds a user in passwd(5). Refuses root under any name and root's group, because such a run would have the daemon's own rights. Users
+ * from other sources are not found.
  */
 export const findAccount = (name: string, file = '/etc/passwd'): AccountLookup => {
   let entries: PasswdEntry[]
@@ -34,7 +34,7 @@ export const findAccount = (name: string, file = '/etc/passwd'): AccountLookup =
   return { kind: 'found', account: Object.freeze({ name, uid, gid, home: isAbsolute(home) ? home : '/' }) }
 }
 
-/** What a run as this user needs that this daemon may lack. */
+/** Why this daemon cannot run commands as this user; null if it can. */
 export const accountProblem = (name: string): string | null => {
   if (process.geteuid?.() !== 0) return 'only a daemon that runs as root can run programs as another user'
   const lookup = findAccount(name)

@@ -9,14 +9,14 @@ import { type FindProgram, interpreterProblems } from './scripts.ts'
 
 export type ExecutableLookup =
   | { readonly kind: 'found'; readonly executable: Executable }
-  /** No such program, or what stands there may not be executed: then `path` says where. */
+  /** The program does not exist, or may not be executed; then `path` names the file. */
   | { readonly kind: 'missing'; readonly why: 'not_found' | 'not_executable'; readonly path: string | null; readonly detail: string }
-  /** Somebody else could put another program in its place, or in that of an interpreter that runs it. */
+  /** Another user could replace the program or its interpreter. */
   | { readonly kind: 'unsafe'; readonly path: string; readonly detail: string; readonly executable: Executable }
 
 /**
- * The program that a name stands for: an absolute path as it is, a bare name in `path`. It is
- * looked up at once and again for every permit, so that what is pinned is what stands there now.
+ * Finds a program: an absolute path as it is, a bare name in `path`. The lookup is repeated for each permit, so that the present file is
+ * pinned.
  */
 export const findExecutable = (name: string, path = SCRUBBED_PATH): ExecutableLookup => {
   const candidates = isAbsolute(name) ? [name] : path.split(':').map((directory) => join(directory, name))
@@ -26,7 +26,7 @@ export const findExecutable = (name: string, path = SCRUBBED_PATH): ExecutableLo
     const executable = executableAt(candidate)
     if (executable) return judged(executable, path)
   }
-  // As execvp(3): what may not be executed is passed over, and told of where nothing else is found.
+  // Like execvp(3): a file that is not executable is skipped, and reported if no other is found.
   const barred = candidates.find((candidate) => attempt(() => statSync(candidate)) !== null)
   if (barred !== undefined)
     return { kind: 'missing', why: 'not_executable', path: barred, detail: `${barred} is there and may not be executed` }
@@ -39,11 +39,11 @@ export const findExecutable = (name: string, path = SCRUBBED_PATH): ExecutableLo
   return { kind: 'missing', why: 'not_found', path: null, detail: `${JSON.stringify(name)} ${where}` }
 }
 
-/** True when a program is the file at an absolute path, or at a bare name in any directory of `path`, whoever may write there. */
+/** True if the program is the file at an absolute path or at a bare name in a directory of `path`, whoever may write there. */
 export const isCalled = ({ dev, ino }: Executable, name: string, path = SCRUBBED_PATH): boolean =>
   filesCalled(name, path).has(`${dev}:${ino}`)
 
-/** The files, as `dev:ino`, at an absolute path, or at a bare name in any directory of `path`. */
+/** Files, as `dev:ino`, at an absolute path or at a bare name in all directories of `path`. */
 export const filesCalled = (name: string, path: string): ReadonlySet<string> =>
   new Set(
     (isAbsolute(name) ? [name] : path.split(':').map((directory) => join(directory, name))).flatMap((candidate) => {
@@ -52,10 +52,10 @@ export const filesCalled = (name: string, path: string): ReadonlySet<string> =>
     }),
   )
 
-/** Programs that are many in one file, and act by the name that they are called by. */
+/** Programs that contain many commands and act by the name under which they are called. */
 export const MULTI_CALL: readonly string[] = ['busybox', 'toybox', 'coreutils']
 
-/** True when this file is such a program under another name, and acts by that name. */
+/** True if the file is a multi-call program under the name of one of its commands. */
 export const isApplet = (executable: Executable, path = SCRUBBED_PATH): boolean => {
   if (MULTI_CALL.includes(basename(executable.path))) return false
   return (
@@ -83,7 +83,7 @@ const judged = (executable: Executable, path: string): ExecutableLookup => {
   }
 }
 
-/** Looks a bare name up in the directories of `path`, as execvp(3) does. */
+/** Finds a bare name in `path`, like execvp(3). */
 export const finderIn =
   (path: string): FindProgram =>
   (name) =>

@@ -3,7 +3,7 @@ import { type BigIntStats, closeSync, constants, fstatSync, openSync, readSync, 
 import { errnoOf } from '../base/errors.ts'
 import { type Beginning, HEAD_BYTES, type ProgramFormat, formatOf, programFormat } from '../base/executable-format.ts'
 
-/** A file as it stood when it was looked at. */
+/** State of a file when it was inspected. */
 export interface FilePin {
   readonly path: string
   readonly mark: string
@@ -12,8 +12,8 @@ export interface FilePin {
 const markOf = ({ dev, ino, size, mtimeNs, ctimeNs }: BigIntStats): string => `${dev}:${ino}:${size}:${mtimeNs}:${ctimeNs}`
 
 /**
- * Which file stands at a path and what was last done to it: whoever writes it, or puts another there, changes its mark,
- * since nobody sets the time of a change. Of what is not there, the system's word for that.
+ * Identity and last change of a file. Writing or replacing the file changes its mark, because no user can set ctime. For a missing file,
+ * the error code.
  */
 export const fileMark = (path: string): string => {
   try {
@@ -23,10 +23,10 @@ export const fileMark = (path: string): string => {
   }
 }
 
-/** The first file that is no more what it was; null: all are. */
+/** Path of the first changed file; null if none changed. */
 export const changedPin = (pins: readonly FilePin[]): string | null => pins.find(({ path, mark }) => fileMark(path) !== mark)?.path ?? null
 
-/** Bytes of scripts and programs that are hashed for one run. Policy reads them while other callers wait. */
+/** Maximum bytes of scripts and programs hashed for one run, because other requests wait meanwhile. */
 export const MAX_HASHED_BYTES = 64 * 1024 * 1024
 const PART_BYTES = 1024 * 1024
 
@@ -36,13 +36,13 @@ export interface HashedBytes extends Beginning {
 }
 
 /**
- * SHA-256 of a plain file, with its size and its beginning. Reads it once, through one descriptor, and gives each part to `take`, whose errors it
- * throws. Null: it cannot be read, is too large, or changed meanwhile.
+ * SHA-256 of a plain file with its size and beginning. Reads the file once through one descriptor and passes each part to `take`, whose
+ * errors it throws. Null if the file is unreadable, too large, or changed meanwhile.
  */
 export const hashFile = (path: string, take?: (part: Uint8Array) => void, most = MAX_HASHED_BYTES): HashedBytes | null => {
   let descriptor: number
   try {
-    // Never waits for the other end of a pipe.
+    // O_NONBLOCK prevents waiting for the other end of a pipe.
     descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK)
   } catch {
     return null
@@ -71,12 +71,15 @@ export const hashFile = (path: string, take?: (part: Uint8Array) => void, most =
   }
 }
 
-/** Files of one run without symbolic links, `MAX_HASHED_BYTES` together. Each is hashed once, and its format is that of the hashed bytes. */
+/**
+ * Hashed files of one run, at most `MAX_HASHED_BYTES` together. Paths must have no links. Each file is read once, and its format comes from
+ * the hashed bytes.
+ */
 export class HashedFiles {
   readonly #files = new Map<string, HashedBytes | null>()
   #bytesLeft = MAX_HASHED_BYTES
 
-  /** Null: it cannot be read whole. */
+  /** Null if the file cannot be read completely. */
   hash(path: string): HashedBytes | null {
     const known = this.#files.get(path)
     if (known !== undefined) return known

@@ -6,19 +6,19 @@ import type { SandboxSettings } from './sandbox/sandbox-settings.ts'
 
 export type { Ask, AskFallback, Host, Security } from '../protocol/desk/approval-request.ts'
 
-/** Settings of one place; null: that place does not say. */
+/** Settings from one source; null for a setting that it does not have. */
 export interface ExecSettings {
   readonly host: Host | null
   readonly security: Security | null
   readonly ask: Ask | null
   readonly ask_fallback: AskFallback | null
-  /** As `x0x exec` names an agent. */
+  /** Name of an agent, as in `x0x exec`. */
   readonly node: string | null
 }
 
 export const NO_SETTINGS: ExecSettings = Object.freeze({ host: null, security: null, ask: null, ask_fallback: null, node: null })
 
-/** What holds where no place says anything. */
+/** Settings if no source has any. */
 export const DEFAULT_SETTINGS = Object.freeze({
   host: 'sandbox',
   security: 'deny',
@@ -27,7 +27,7 @@ export const DEFAULT_SETTINGS = Object.freeze({
   node: null,
 } as const satisfies { readonly [K in keyof ExecSettings]: ExecSettings[K] })
 
-/** In a sandbox nothing of this host is at stake, so that a file which says nothing lets it go on there. */
+/** Default in a sandbox, where nothing of this host is at risk. */
 const SANDBOX_SECURITY: Security = 'full'
 
 const strictest = <T>(order: readonly T[], values: readonly T[]): T => order[Math.min(...values.map((value) => order.indexOf(value)))]!
@@ -36,17 +36,17 @@ export const stricterSecurity = (...values: readonly [Security, ...Security[]]):
 export const stricterAsk = (...values: readonly [Ask, ...Ask[]]): Ask => strictest(ASKS, values)
 export const stricterFallback = (...values: readonly [AskFallback, ...AskFallback[]]): AskFallback => strictest(ASK_FALLBACKS, values)
 
-/** A place that may say a setting, the first that does wins. */
+/** Sources of settings by priority. */
 export type SettingSource = 'parameter' | 'session' | 'agent' | 'global' | 'default'
 
-/** A wish of a request that was wider than what is configured. */
+/** A preference that exceeded the configuration and was reduced. */
 export interface Clamp {
   readonly key: 'security' | 'ask'
   readonly asked: string
   readonly got: string
 }
 
-/** What is in force for one call. */
+/** Modes in force for one call. */
 export interface ResolvedExec {
   readonly host: Host
   readonly security: Security
@@ -57,7 +57,7 @@ export interface ResolvedExec {
   readonly cuts: readonly Clamp[]
 }
 
-/** A wish for a host or a node that the configuration does not open to callers. */
+/** A preference for a host or node that the configuration does not allow clients to choose. */
 export interface PreferenceRefused {
   readonly kind: 'refused'
   readonly key: 'host' | 'node'
@@ -66,17 +66,17 @@ export interface PreferenceRefused {
 }
 
 export interface SettingSources {
-  /** Of this one call. */
+  /** Settings of this call. */
   readonly parameter: ExecSettings
-  /** What a human has set for the session. */
+  /** Settings that a person made for the session. */
   readonly session: ExecSettings
   readonly agent: ExecSettings
   readonly global: ExecSettings
-  /** Hosts that a call may choose; null: the one that is configured, and the sandbox. */
+  /** Hosts that a call may choose; null for the configured host and the sandbox. */
   readonly allowed_hosts: readonly Host[] | null
 }
 
-/** What is in force, no wider than these settings say. */
+/** Reduces the modes in force to these settings. */
 export const narrowedBy = (found: ResolvedExec, { security, ask, ask_fallback }: ExecSettings): ResolvedExec => ({
   ...found,
   security: stricterSecurity(found.security, security ?? found.security),
@@ -91,7 +91,9 @@ const configured = <K extends keyof ExecSettings>(places: SettingSources, key: K
   return source === undefined ? { value: DEFAULT_SETTINGS[key], source: 'default' } : { value: places[source][key], source }
 }
 
-/** Each setting by itself: the call, then the session, the agent, the file, the default. A call chooses among open hosts and narrows the rest. */
+/**
+ * Resolves each setting separately by priority: call, session, agent, file, default. A call can choose an allowed host and narrow the rest.
+ */
 export const resolveExec = (places: SettingSources): ({ readonly kind: 'resolved' } & ResolvedExec) | PreferenceRefused => {
   const { parameter } = places
   const host = configured(places, 'host')
@@ -104,7 +106,7 @@ export const resolveExec = (places: SettingSources): ({ readonly kind: 'resolved
   const chosen = parameter.host ?? own
   if (parameter.host !== null && parameter.host !== own && !open.includes(parameter.host))
     return { kind: 'refused', key: 'host', asked: parameter.host, allowed: [...new Set([own, ...open])] }
-  // Whoever may choose the host `node` may choose among the agents that the configuration lets it reach; a bound one stays.
+  // A client that may choose the host `node` may choose any allowed agent, unless the configuration binds one.
   if (parameter.node !== null && node.value !== null && parameter.node !== node.value)
     return { kind: 'refused', key: 'node', asked: parameter.node, allowed: [node.value] }
   const base = security.source === 'default' && chosen === 'sandbox' ? SANDBOX_SECURITY : (security.value ?? DEFAULT_SETTINGS.security)
@@ -136,26 +138,26 @@ export const resolveExec = (places: SettingSources): ({ readonly kind: 'resolved
   }
 }
 
-/** What one table says of where commands run. */
+/** Execution settings of one table. */
 export interface ModeTable extends ExecSettings {
-  /** Hosts that a call may choose; null: it does not say. */
+  /** Hosts that a call may choose; null if the table has no such key. */
   readonly allowed_hosts: readonly Host[] | null
 }
 
 /** `[tools.exec]` and `[[agents.list]]` of a configuration. */
 export interface ToolsSettings {
   readonly defaults: ModeTable
-  /** By the name that an agent gives itself. */
+  /** By the name that a client gives itself. */
   readonly agents: Readonly<Record<string, ModeTable>>
   readonly sandbox: SandboxSettings
-  /** Commands that need a human each time, in the order of the file. */
+  /** Commands that need an approver for each run, in the order of the file. */
   readonly always_ask: readonly AlwaysAskRule[]
 }
 
-/** Above what is set beside it: on this host, as far as its configuration goes. Whom to ask stays as it is, is always asked, or is not. */
+/** `ask` of an elevated session. It may exceed other settings, within the configuration of this host. Null leaves `ask` unchanged. */
 const ELEVATED_ASK = { on: null, ask: 'always', full: 'off' } as const
 
-/** What a human has set for a session, as settings. */
+/** Settings that a person made for a session. */
 export const settingsOf = (override: ModeOverride | null): ExecSettings => {
   if (override === null) return NO_SETTINGS
   const { host, security, ask, node, elevated } = override
@@ -165,7 +167,7 @@ export const settingsOf = (override: ModeOverride | null): ExecSettings => {
 
 const SET_KEYS = ['host', 'security', 'ask', 'node'] as const
 
-/** What humans have set in several places, as one: each setting by itself, from the first place that says it. Null: none says anything. */
+/** Combines settings of several sources; the first source with a setting wins. Null if none has any. */
 export const together = (...places: readonly (ModeOverride | null)[]): ModeOverride | null => {
   const all = places.map(settingsOf)
   const first = <K extends (typeof SET_KEYS)[number]>(key: K): ExecSettings[K] | null => all.find((one) => one[key] !== null)?.[key] ?? null
@@ -176,7 +178,7 @@ export const together = (...places: readonly (ModeOverride | null)[]): ModeOverr
 const ownOf = (agents: ToolsSettings['agents'], label: string): ModeTable | null =>
   Object.hasOwn(agents, label) ? (agents[label] ?? null) : null
 
-/** Of a row only what is stricter than the file's own word. */
+/** The settings of a row that are stricter than those of the file. */
 const narrowed = (row: ModeTable, { security, ask, ask_fallback }: ModeTable): ModeTable => {
   const own = { ...DEFAULT_SETTINGS, ...(security && { security }), ...(ask && { ask }), ...(ask_fallback && { ask_fallback }) }
   const stricter = <T>(order: readonly T[], wish: T | null, is: T): T | null =>
@@ -190,10 +192,10 @@ const narrowed = (row: ModeTable, { security, ask, ask_fallback }: ModeTable): M
   }
 }
 
-/** The label of a caller is given by whoever started its server; elsewhere callers name themselves as they like. */
+/** True if the label was given when the client's server was started. Elsewhere clients choose their own labels. */
 export const isGivenLabel = (door: LocalInterface): boolean => door === 'mcp'
 
-/** The places that say where a run of this agent goes, but for the call itself. */
+/** The sources of settings for an agent, without those of the call. */
 export const placesOf = (
   tools: ToolsSettings,
   label: string,

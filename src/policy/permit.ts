@@ -4,120 +4,120 @@ import type { Account } from './account.ts'
 import type { FilePin } from './file-mark.ts'
 import type { Confinement } from './mesh/confinement.ts'
 
-/** A program as it stood when it was permitted: the very inode, so that another in its place is noticed. */
+/** A permitted program, identified by its inode so that a replacement is detected. */
 export interface Executable {
-  /** Absolute; links are not resolved, because a program may look at its own name. */
+  /** Absolute path. Links are not resolved, because a program may use its own name. */
   readonly path: string
   readonly dev: bigint
   readonly ino: bigint
 }
 
-/** The limits of this one run: bytes, and milliseconds from its start. */
+/** Limits of one run in bytes and milliseconds. */
 export interface RunCaps {
   readonly max_stdout_bytes: number
   readonly max_stderr_bytes: number
-  /** Both streams together; null: each has its own cap alone. */
+  /** Limit of both streams together; null if each has only its own. */
   readonly max_output_bytes: number | null
   readonly max_stdin_bytes: number
   readonly warn_stdout_bytes: number
   readonly warn_stderr_bytes: number
   readonly warn_duration_ms: number
-  /** Nothing runs longer than this. */
+  /** Maximum duration. */
   readonly max_duration_ms: number
-  /** When this run is to be ended: the request's own timeout, else the cap. */
+  /** Duration after which the run is ended: the timeout of the request, else the maximum. */
   readonly timeout_ms: number
-  /** The request asked for more than the cap and agreed to run at the cap. */
+  /** True if the request exceeded the maximum and accepted the reduction. */
   readonly timeout_clamped: boolean
-  /** It outlives its caller, and so much of its output is kept; null: it ends with its caller. */
+  /** Bytes of output stored for a detached run; null for other runs. */
   readonly keep_bytes: number | null
 }
 
-/** The files of a container's image, which stand in a sandbox in place of this host's programs. */
+/** Files of a container image, used in a sandbox instead of this host's programs. */
 export interface SandboxImage {
-  /** As it is configured. */
+  /** Name from the configuration. */
   readonly name: string
-  /** SHA-256 of its configuration, hex, as the engine names it. */
+  /** SHA-256 of the image's configuration as hex, as the engine reports it. */
   readonly id: string
-  /** Where its files were unpacked on this host. */
+  /** Directory on this host with the unpacked files. */
   readonly root: string
-  /** The environment that it gives its programs. */
+  /** Environment that the image sets. */
   readonly env: Readonly<Record<string, string>>
 }
 
-/** What a run in a sandbox has of this host; all else is absent, or is read only and the system's own. */
+/** Access of a run in a sandbox to this host. All else is absent, or read-only and part of the system. */
 export interface SandboxGrant {
   readonly engine: 'bubblewrap' | 'podman' | 'docker'
-  /** Null: this host's own programs are shown. */
+  /** Null if this host's programs are shown. */
   readonly image: SandboxImage | null
-  /** The host's network with all that listens on it; false: none at all. */
+  /** True for the host's network; false for none. */
   readonly network: boolean
-  /** It may make sockets of the file system (AF_UNIX) without the network. */
+  /** True if AF_UNIX sockets are allowed without the network. */
   readonly unix_sockets: boolean
-  /** The one directory that it may change, at its own path. */
+  /** The only writable directory, at its own path. */
   readonly writable: string
-  /** Further ones that it sees. */
+  /** Further visible directories. */
   readonly readable: readonly string[]
-  /** Stands there empty, but for what is named above. */
+  /** Home directory, which appears empty except for the directories above. */
   readonly home: string
-  /** Of all its processes together; null: no bound. */
+  /** Limit for all processes together; null for none. */
   readonly max_memory_bytes: number | null
-  /** At once, threads included; null: a number of ours, where control groups can be had. */
+  /** Limit of processes and threads; null for a default, if control groups are available. */
   readonly max_processes: number | null
 }
 
-/** A file that the requester can exchange. Something that it cannot write stands in its place. */
+/** A file that the requester can replace. A private copy or link runs in its place. */
 export interface PinnedFile {
-  /** Without symbolic links. */
+  /** Path without links. */
   readonly path: string
-  /** Hex, of the bytes of which a private copy is made; null: the requester can exchange only links to the file, and a private link is made. */
+  /** SHA-256 of the copied bytes as hex; null if the requester can replace only links to the file and a private link is enough. */
   readonly sha256: string | null
-  /** The last name of the path by which the command names it. */
+  /** Last component of the path by which the command names it. */
   readonly name: string
 }
 
-/** What starts in place of `executable` and `argv`, so that the requester can change nothing of it any more. */
+/** Command that starts in place of `executable` and `argv`, so that the requester can change no file of it. */
 export interface StandIn {
   readonly argv0: string
-  /** The program first, then its words. */
+  /** The program, then its arguments. */
   readonly words: readonly (string | PinnedFile)[]
 }
 
-/** For whom it runs. */
+/** The requester of the run. */
 export type PermitPrincipal =
   | { readonly kind: 'mesh'; readonly agent_id: AgentId; readonly machine_id: MachineId }
   | { readonly kind: 'local'; readonly session_id: string }
 
-/** All that is allowed of one run, and all that will run: nothing else is read when the program starts. */
+/** All that is allowed of one run. Nothing else is read when it starts. */
 export interface PermitFields {
   readonly argv: readonly string[]
   readonly executable: Executable
-  /** Absolute. */
+  /** Absolute path. */
   readonly cwd: string
-  /** That very directory, held open by whoever asked, where a path could come to mean another; null: by its path. */
+  /** Descriptor of that directory, which prevents its replacement; null to open it by path. */
   readonly cwd_descriptor: number | null
-  /** The whole environment. */
+  /** The complete environment. */
   readonly env: Readonly<Record<string, string>>
   readonly caps: RunCaps
-  /** It runs on a terminal of its own, which begins with this size; null: on pipes. */
+  /** Initial size of the run's terminal; null for pipes. */
   readonly terminal: Terminal | null
-  /** What the system enforces on its processes. */
+  /** Restrictions that the system enforces on its processes. */
   readonly confinement: Confinement
-  /** Whom it runs as; null: the daemon's own user. */
+  /** User of the run; null for the daemon's user. */
   readonly account: Account | null
-  /** It runs in a sandbox, or not at all; null: on the host. */
+  /** Sandbox of the run; null for the host. */
   readonly sandbox: SandboxGrant | null
-  /** Files that it would run, which must be what they were when somebody allowed it. */
+  /** Files that must be as they were when the run was allowed. */
   readonly pins: readonly FilePin[]
-  /** Null: the requester can write none of them, or nobody allowed these very files. */
+  /** Null if the requester can write none of the files, or no approver allowed their content. */
   readonly stand_in: StandIn | null
-  /** The description of the ACL entry that allows it. */
+  /** Description of the ACL entry that allows the run. */
   readonly matched_acl: string
   readonly principal: PermitPrincipal
 }
 
 declare const brand: unique symbol
 
-/** Made by `authorize` alone, frozen through and through. */
+/** Made by `authorize` alone and deeply frozen. */
 export interface Permit extends PermitFields {
   readonly [brand]: true
 }
@@ -134,7 +134,7 @@ const frozenGrant = (grant: SandboxGrant): SandboxGrant =>
 const frozenStandIn = ({ argv0, words }: StandIn): StandIn =>
   Object.freeze({ argv0, words: Object.freeze(words.map((word) => (typeof word === 'string' ? word : Object.freeze({ ...word })))) })
 
-/** For `authorize` alone (a test holds every other file to that). Copies, freezes and marks. */
+/** Copies, freezes and marks a permit. Only `authorize` may call it; a test checks all other files. */
 export const sealPermit = (fields: PermitFields): Permit => {
   const permit = Object.freeze({
     argv: Object.freeze([...fields.argv]),
@@ -156,5 +156,5 @@ export const sealPermit = (fields: PermitFields): Permit => {
   return permit as unknown as Permit
 }
 
-/** True for the very object that `authorize` made; a copy or a likeness of one is none. */
+/** True only for the object that `authorize` made, not for a copy. */
 export const isPermit = (thing: unknown): thing is Permit => typeof thing === 'object' && thing !== null && permits.has(thing)

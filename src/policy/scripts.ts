@@ -3,31 +3,31 @@ import { isMissing } from '../base/errors.ts'
 import { type ProgramFormat, programFormat } from '../base/executable-format.ts'
 import { writableByOthers } from '../base/file-permissions.ts'
 
-/** What an interpreter is given to run. */
+/** What an interpreter runs. */
 export type Given =
-  /** The file that this word names. */
+  /** The file that this argument names. */
   | { readonly kind: 'script'; readonly word: string }
-  /** Perhaps the file that this word names: an unknown option stands before it. */
+  /** Possibly the file that this argument names, because an unknown option precedes it. */
   | { readonly kind: 'unsure'; readonly word: string }
-  /** A module, which is looked for first where the program starts. */
+  /** A module, which is first looked up in the working directory. */
   | { readonly kind: 'module'; readonly word: string }
-  /** The text that is in its words, or its stdin. */
+  /** Text in the arguments or in stdin. */
   | { readonly kind: 'text' }
-  /** Nothing that its words say. */
+  /** Nothing that the arguments show. */
   | { readonly kind: 'nothing' }
 
 interface Options {
   readonly names: readonly string[]
-  /** Has nothing behind it. */
+  /** Options without a value. */
   readonly flag: RegExp
-  /** Has a word behind it that is no file to run. */
+  /** Options with a value that is no file to run. */
   readonly valued: RegExp
-  /** What runs is the word behind it, or stdin. */
+  /** Options whose value, or stdin, is the code to run. */
   readonly text: RegExp
   readonly module?: RegExp
 }
 
-/** Of the interpreters that are used most, by their manuals; whatever is missing here counts as not known. */
+/** Options of the most used interpreters, from their manuals. Missing ones count as unknown. */
 const OPTIONS: readonly Options[] = [
   {
     names: ['sh', 'bash', 'rbash', 'dash', 'ash', 'zsh', 'ksh'],
@@ -66,15 +66,15 @@ const UNKNOWN: Options = { names: [], flag: NONE, valued: NONE, text: NONE }
 
 const optionsOf = (interpreter: string): Options => OPTIONS.find(({ names }) => names.includes(interpreter)) ?? UNKNOWN
 
-/** True for an interpreter whose options are known. */
+/** True for an interpreter with known options. */
 export const isUnderstood = (interpreter: string): boolean => optionsOf(interpreter) !== UNKNOWN
 
-/** Python's modules come from elsewhere with these. */
+/** With these options, Python does not look for modules in the working directory. */
 const ISOLATED = /^-[A-Za-z]*[IP]/
 /** The value of a long option that may be a file: `--require=./x.js`. */
 const NAMED_FILE = /^--?[\w-]+=(\.{0,2}[^/=]*\/.*)$/
 
-/** What an interpreter, by its usual name, is given by the words behind it. */
+/** Finds what an interpreter runs by the arguments after it. `interpreter`: usual name. */
 export const scriptOf = (interpreter: string, words: readonly string[]): Given => {
   const { flag, valued, text, module } = optionsOf(interpreter)
   let isSure = true
@@ -96,29 +96,28 @@ export const scriptOf = (interpreter: string, words: readonly string[]): Given =
   return { kind: 'nothing' }
 }
 
-/** The absolute paths among these words, and behind the `=` of an option. */
+/** Absolute paths among these arguments, also after the `=` of an option. */
 export const pathsIn = (words: readonly string[]): string[] =>
   words.map((word) => NAMED_FILE.exec(word)?.[1] ?? word).filter((word) => isAbsolute(word))
 
-/** Interpreters of interpreters of a script that are followed, as the kernel does. */
+/** Maximum number of nested interpreters of a script, as in the kernel. */
 export const MAX_INTERPRETERS = 5
 
-/** Finds a bare name, as env(1) does. Null where there is none. */
+/** Finds a bare name, as env(1) does; null if there is none. */
 export type FindProgram = (name: string) => string | null
 
-/** What the kernel starts for a program. */
+/** Returns what the kernel starts for a program. */
 type FormatOf = (path: string) => ProgramFormat
 
-/** One program that starts another in its place. */
+/** A program and the interpreter that it starts. */
 export interface Interpretation {
   readonly program: string
   readonly interpreter: string
 }
 
 /**
- * What runs in the end when this program is started: the interpreters of a script, each by the next, and the
- * loader of an ELF file. Libraries and modules are not followed. Throws what the system says of files that cannot
- * be looked at, and where the chain leads nowhere.
+ * The interpreters and ELF loaders that start when a program starts. Libraries and modules are not followed. Throws errors of the system,
+ * and if the chain cannot be followed.
  */
 export const interpretersOf = (program: string, find: FindProgram, formatOf: FormatOf = programFormat, depth = 0): Interpretation[] => {
   if (depth > MAX_INTERPRETERS) throw new Error(`${program} names too many interpreters`)
@@ -134,13 +133,13 @@ export const interpretersOf = (program: string, find: FindProgram, formatOf: For
   ])
 }
 
-/** Who else could change any of them: one sentence each with its remedy. */
+/** Other users' ways to change any of them: one sentence each, with its remedy. */
 export const interpreterProblems = (path: string, find: FindProgram): string[] =>
   interpretersOf(path, find).flatMap(({ program, interpreter }) =>
     writableByOthers(interpreter).map((problem) => `${program} runs ${interpreter}, and ${problem}`),
   )
 
-/** Null for what is not there: whoever starts it says so, and where others could put it its directory is a problem. */
+/** Null for a missing file. The start reports it, and a writable directory is a problem of its own. */
 const ifThere = (formatOf: FormatOf, path: string): ProgramFormat | null => {
   try {
     return formatOf(path)
@@ -150,15 +149,15 @@ const ifThere = (formatOf: FormatOf, path: string): ProgramFormat | null => {
   }
 }
 
-/** What stands behind env(1) in a script is one text, which it takes apart itself when told so. */
+/** The script passes env(1) one text, which it splits only with these options. */
 const ENV_SPLIT = /^(-[iv]*S|--split-string=)/
-/** Its options that take no word of their own. */
+/** Options of env(1) without a value. */
 const ENV_OPTION = /^(-[iv]*|--ignore-environment|--debug)$/
 const ASSIGNMENT = /^[^-=]+=/
-/** What env itself has a meaning for inside a word. */
+/** Characters with a special meaning for env(1). */
 const ENV_QUOTING = /["'\\$#]/
 
-/** The program that env(1) starts: behind its options and assignments; null for none. Throws where that cannot be told for sure. */
+/** The program that env(1) starts, after its options and assignments; null if none. Throws if this is uncertain. */
 const behindEnv = (script: string, argument: string, find: FindProgram): string | null => {
   const words = argument
     .replace(ENV_SPLIT, '')

@@ -2,13 +2,13 @@ import type { AgentId } from '../protocol/ids.ts'
 import { MAX_PIECES_UNACKED, MAX_STDIN_HELD } from '../protocol/limits/wire.ts'
 import type { Caps } from './mesh/acl.ts'
 
-/** The right to one running program. */
+/** The right to run one program. */
 export interface Slot {
-  /** Gives it back, where `after` is given when that has come; later calls do nothing. */
+  /** Returns the slot, at once or when `after` settles. Later calls do nothing. */
   release(after?: Promise<unknown> | null): void
 }
 
-/** How many programs run now, of whom, and what of their stdin may be held back; hands out slots while the caps allow. */
+/** Counts running programs by agent and their pending stdin, and hands out slots within the limits. */
 export class Slots {
   #perAgent: number
   #total: number
@@ -21,7 +21,7 @@ export class Slots {
     this.#total = caps.max_concurrent_total
   }
 
-  /** From now on; who has more already keeps them to their ends. */
+  /** Changes the limits. Running programs keep their slots. */
   limit(caps: Pick<Caps, 'max_concurrent_per_agent' | 'max_concurrent_total'>): void {
     this.#perAgent = caps.max_concurrent_per_agent
     this.#total = caps.max_concurrent_total
@@ -31,17 +31,17 @@ export class Slots {
     return this.#active
   }
 
-  /** Agents without a running program are not in it. */
+  /** Agents without a running program are absent. */
   get activePerAgent(): Readonly<Record<AgentId, number>> {
     return Object.fromEntries(this.#running)
   }
 
-  /** Stdin that the running programs may be sent ahead, in bytes. */
+  /** Bytes of stdin that the running programs may receive ahead of reading. */
   get stdinBytes(): number {
     return this.#stdinBytes
   }
 
-  /** Null when this agent or the host has as many as it may. `stdin`: the bytes that were announced. */
+  /** Null if the limit of this agent or host is reached. `stdin`: announced bytes. */
   reserve(agent: AgentId, stdin = 0): Slot | null {
     const own = this.#running.get(agent) ?? 0
     const ahead = Math.min(stdin, MAX_PIECES_UNACKED)

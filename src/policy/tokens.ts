@@ -3,7 +3,7 @@ import type { TomlPath, TomlReader } from '../base/toml.ts'
 import { replaceInvisible } from '../base/visible-text.ts'
 import { type PatternToken, findMetacharacter, literalOf, parseToken } from '../protocol/argv-template.ts'
 
-/** The argv of a command; empty where it cannot be read, which is a problem of the reader's. */
+/** Reads the argv of a command. Empty if invalid, which the reader reports. */
 export const readArgv = (toml: TomlReader, path: TomlPath, value: unknown): string[] => {
   const argv = toml.strings(path, value)
   if (value === undefined) toml.problem(path, 'is required: the program and each of its arguments, as in argv = ["df", "-h"]')
@@ -11,7 +11,7 @@ export const readArgv = (toml: TomlReader, path: TomlPath, value: unknown): stri
   return argv ?? []
 }
 
-/** A token of a command as files have it; the first one names the program. What is wrong is the reader's. */
+/** Reads a token of a command. The first names the program. The reader collects problems. */
 export const readToken = (toml: TomlReader, path: TomlPath, text: string, isProgram: boolean): PatternToken => {
   const token = parseToken(text)
   const problem = typeof token === 'string' ? token : isProgram ? programProblem(text, token) : null
@@ -25,17 +25,17 @@ const programProblem = (text: string, { kind }: PatternToken): string | null => 
   return text.includes('/') && !isAbsolute(text) ? `${JSON.stringify(text)} must be an absolute path or a bare name` : null
 }
 
-/** Of what the mesh may ask for: a literal that every request is refused for. */
+/** Warns about a literal for which each mesh request is denied. */
 export const warnOfMetacharacter = (toml: TomlReader, path: TomlPath, token: PatternToken): void => {
   const meta = findMetacharacter([literalOf(token)])
   if (meta !== null)
     toml.warning(path, `contains ${JSON.stringify(meta.character)}, which every request is refused for: this command can never run`)
 }
 
-/** Longest token shown in a sentence. */
+/** Longest token in a message. */
 const SHOWN = 120
 
-/** A token as one line of plain, visible text in double quotes; longer than anybody reads, it is cut with an ellipsis. */
+/** A token as one line of visible text in double quotes, shortened with an ellipsis. */
 export const quote = (text: string | undefined): string => {
   const shown = text ?? ''
   const cut = shown.length > SHOWN ? `${shown.slice(0, SHOWN)}…` : shown

@@ -11,8 +11,8 @@ import type { CommandRule, LocalPolicy } from './local/policy.ts'
 import { interpretersOf, pathsIn, scriptOf } from './scripts.ts'
 
 /**
- * Where only listed commands may run, whoever writes files must not be able to write those: a problem for each rule
- * whose program, or what interprets it, callers could change through `fs.write`, and for each such directory of PATH.
+ * If only listed commands may run, clients must not be able to write those. Reports each rule whose program or interpreter clients could
+ * change through `fs.write`, and each such directory of PATH.
  */
 export const judgeWritablePrograms = (toml: TomlReader, { allow_commands, granted, roots, env }: LocalPolicy): void => {
   if (allow_commands === null || !granted.has('fs.write')) return
@@ -49,7 +49,7 @@ const judgeRule = (toml: TomlReader, rule: CommandRule, index: number, { path, r
     )
 }
 
-/** A command starts below a root, in whatever directory its caller says. */
+/** A command starts below a root, in a directory that the client chooses. */
 const judgeScript = (
   toml: TomlReader,
   at: TomlPath,
@@ -61,7 +61,7 @@ const judgeScript = (
   }: { interpreter: string; rest: readonly string[]; anyArguments: boolean; roots: readonly Root[] },
 ): void => {
   const given = scriptOf(interpreter, rest)
-  // The first is meant in most rules; where it is the value of an option, the script comes behind it.
+  // Usually the first absolute path is the script; if it is the value of an option, the script comes later.
   const meant = new Set([rest.find((token) => isAbsolute(token)), given.kind === 'script' ? given.word : undefined])
   for (const path of new Set(pathsIn(rest))) {
     const root = meant.has(path) || given.kind === 'unsure' ? changeable(path, roots) : null
@@ -80,7 +80,7 @@ const judgeScript = (
 
 const chainOf = (program: string, path: string): string[] => interpretersOf(program, finderIn(path)).map(({ interpreter }) => interpreter)
 
-/** The root below which `fs.write` could put another file in the place of this one; null where there is none. */
+/** The root below which `fs.write` could replace this file; null if none. */
 const changeable = (path: string, roots: readonly Root[]): string | null => {
   const places = placesOf(path)
   for (const place of places) {
@@ -90,13 +90,13 @@ const changeable = (path: string, roots: readonly Root[]): string | null => {
   return null
 }
 
-/** What leads to the file: each link on the way, and the file; where something is missing, that is the last. Directories cannot be replaced through `fs.write`. */
+/** The file and all links to it; the last path may not exist. `fs.write` cannot replace directories. */
 const placesOf = (path: string): string[] => {
   const places: string[] = []
   try {
     for (const { path: place, info } of resolveSteps(path)) if (info?.isDirectory() !== true) places.push(place)
   } catch {
-    // Where we may not look nobody writes through us.
+    // A directory that this process may not read cannot be written through it.
   }
   return places
 }

@@ -54,8 +54,6 @@ const SMALL_FILES: Readonly<Record<string, string>> = {
   'src/executor/json-body.ts': 'operations and operator proofs share it',
   'src/identity/check-operator-proof.ts': 'the client, which only makes proofs, does not load the check',
   'src/identity/light-hash.ts': 'a plain exec loads it instead of the hashes of node:crypto',
-  'src/policy/local/node-rights.ts': 'the start of a local run is the only user',
-  'src/policy/local/requester-writes.ts': 'the local decision is the only user',
   'src/process/desktop-notice.ts': 'only process/ may start programs',
   'src/programs/bundle/flags.ts': 'main parses it before the collector is loaded',
   'src/programs/mcp/own-files.ts': 'serving and checking share it',

@@ -9,31 +9,31 @@ import type { StoredPattern } from './judge.ts'
 import { parsePathPattern, tooWide } from './path-pattern.ts'
 import { isTransparentFile } from './transparent.ts'
 
-/** What a store has that does not count. */
+/** A row, grant or saved mode of the approval store that has no effect. */
 export interface Ineffective {
   readonly agent: string
-  /** A pattern, the id of a grant, or what release 0.2 saved. */
+  /** The pattern, the ID of the grant, or the mode that release 0.2 saved. */
   readonly row: string
   readonly why: string
-  /** The command line that restores what was meant, or removes the row. */
+  /** Command line that restores the intended permission, or removes the row. */
   readonly remedy: string
 }
 
-/** A row of an allowlist that does not count, or not for all that it has. */
+/** The reason why an allowlist row has no effect, or less than it says. */
 export interface RowProblem {
   readonly why: string
-  /** The command line that allows what was meant; null: nobody can say what that was. */
+  /** Command line that allows what the row intended; null if the intention is unknown. */
   readonly instead: string | null
-  /** No row can have this pattern. */
+  /** True if the store refuses a row with this pattern. */
   readonly isRefused: boolean
 }
 
 interface Row extends StoredPattern {
-  /** The program that it last allowed. */
+  /** Path of the program that the row allowed last. */
   readonly lastResolvedPath?: string | undefined
 }
 
-/** What a store has of agents. */
+/** The agents, grants and modes of an approval store. */
 export interface StoredRows {
   readonly agents: Readonly<Record<string, { readonly allowlist?: readonly Row[] | undefined }>>
   readonly grants: readonly Grant[]
@@ -48,14 +48,14 @@ const isTransparent = (path: string): boolean => {
   return real !== null && isTransparentFile(path, real)
 }
 
-/** A pattern with the links of its directories followed, as the paths are that it is compared with; null: no links are on its way. */
+/** The pattern with the links of its directories resolved, because programs are compared by resolved path. Null if it has no links. */
 const behindLinks = (text: string): string | null => {
   const [fixed = ''] = /^[^*?]*(?=\/[^/]*[*?])|^[^*?]*$/.exec(text) ?? []
   const real = attempt(() => realPath(fixed))
   return real === null || real === fixed ? null : `${real}${text.slice(fixed.length)}`
 }
 
-/** Why a row of an agent does not count; null: it counts for all that it has. */
+/** Why a row of an agent has no effect or less than it says; null if it has its full effect. */
 export const rowProblem = (agent: string, { pattern: text, opaque, lastResolvedPath: last = '' }: Row, home: string): RowProblem | null => {
   if (agent === '*') return { why: 'a row is of one agent', instead: change('add', 'AGENT', text), isRefused: true }
   const pattern = parsePathPattern(text, home)
@@ -86,7 +86,7 @@ export const rowProblem = (agent: string, { pattern: text, opaque, lastResolvedP
   return { why, instead: change('add', agent, text, true), isRefused: false }
 }
 
-/** When a grant ends: one of an opaque program by the bound of such grants, whatever it says. */
+/** Time at which a grant ends, in epoch milliseconds. A grant of an opaque program never lasts longer than `MAX_OPAQUE_GRANT_MS`. */
 export const grantEnd = ({
   executable,
   created_at_ms,
@@ -107,13 +107,13 @@ const UNLIMITED =
   'an older release granted it without limits of time and output, so it covers nothing; allow it again when it is asked: x0x approvals allow-always'
 const ENDED = 'an older release granted it for longer, and a grant of an opaque command ends after a day'
 
-/** Why a grant that has not expired covers nothing; null: it counts. */
+/** Why a grant that has not expired covers no run; null if it is valid. */
 const grantProblem = (grant: Grant, now: number): string | null => {
   if (grant.timeout_ms === undefined || grant.max_output_bytes === undefined) return UNLIMITED
   return grantEnd(grant) <= now ? ENDED : null
 }
 
-/** The lines that write what may be saved into the agent's row. Without them the agent may run nothing. */
+/** Reports a mode that an earlier release saved. The agent may run nothing until the operator runs the command lines. */
 const ineffectiveModes = (agent: string, override: ModeOverride): Ineffective => {
   const { security, ask } = settingsOf(override)
   const words = Object.entries({ security, ask }).flatMap(([key, value]) => (value === null ? [] : [`${key}=${value}`]))
@@ -126,7 +126,7 @@ const ineffectiveModes = (agent: string, override: ModeOverride): Ineffective =>
   }
 }
 
-/** Everything in a store that does not count, or ended before the time that it says. */
+/** Lists all rows, grants and modes of a store that have no effect or end earlier than they say. */
 export const ineffectiveRows = (
   { agents = {}, grants = [], modes = {} }: Partial<StoredRows>,
   home: string,

@@ -6,16 +6,16 @@ import { readArgv, readToken } from '../tokens.ts'
 import type { AlwaysAskRule, CommandPattern } from './ask-rules.ts'
 import type { Meaning, Word } from './meanings.ts'
 
-/** At the end of a pattern: whatever follows. */
+/** Last token of a pattern: any further arguments. */
 export const ANY_TOKEN = '<ANY...>'
-/** In the place of a program: a shell or interpreter, or whatever else runs what nobody can know. */
+/** First token of a pattern: any shell, interpreter or other program that runs code which its arguments do not show. */
 export const SHELL_TOKEN = '<shell>'
-/** Rules of one file. */
+/** Maximum number of rules in one file. */
 export const MAX_ALWAYS_ASK = 1_000
-/** Longest reason, which stands in front of a human. */
+/** Maximum length of a reason, which the approver reads. */
 export const MAX_REASON_BYTES = 512
 
-/** Reads the argv of a pattern: tokens as a command has them, `<ANY...>` last. */
+/** Reads the argv of a pattern. Tokens are those of a command; `<ANY...>` may be the last. */
 export const readPattern = (toml: TomlReader, path: TomlPath, value: unknown, allowShell: boolean): CommandPattern => {
   const argv = readArgv(toml, path, value)
   const anyArguments = argv.at(-1) === ANY_TOKEN
@@ -30,7 +30,7 @@ export const readPattern = (toml: TomlReader, path: TomlPath, value: unknown, al
   return { argv, tokens, anyArguments }
 }
 
-/** The rules at `path`, `[[….always_ask]]` of either configuration. */
+/** Reads the rules at `path`: `[[….always_ask]]` of the ACL or of the REXD configuration. */
 export const readAlwaysAsk = (toml: TomlReader, path: TomlPath, value: unknown): AlwaysAskRule[] => {
   const tables = toml.tables(path, value)
   if (tables.length > MAX_ALWAYS_ASK) toml.problem(path, `has ${tables.length} rules, where ${MAX_ALWAYS_ASK} are allowed`)
@@ -46,17 +46,17 @@ export const readAlwaysAsk = (toml: TomlReader, path: TomlPath, value: unknown):
   })
 }
 
-/** Why a human must be asked by the list. */
+/** The reason why a command always needs an approver. */
 export interface AlwaysAsk {
   readonly reason: string
-  /** True where a rule has the command, so that nothing allows it but a human each time. Else a grant may allow it. */
+  /** True if a rule names the command itself, so that only an approver can allow each run. False if a grant may allow it. */
   readonly isEachTime: boolean
 }
 
 /**
- * Why the list asks for a command; null: it does not. A rule has a command where its tokens stand among the words in their order,
- * whatever stands around and between them, so that no wrapper and no option hides them. A command that may run what its words do not
- * say may run what the list has.
+ * Returns why the always-ask rules apply to a command, or null. A rule applies if its tokens occur among the arguments in their order, with
+ * any arguments before and between them, so that no wrapper and no option hides them. The rules also apply to an opaque command, because it
+ * may run a command that they list.
  */
 export const alwaysAskOf = (rules: readonly AlwaysAskRule[], meaning: Meaning, path: string): AlwaysAsk | null => {
   const names = meaning.argv.map((word) => nameOf(word ?? ''))
@@ -67,7 +67,7 @@ export const alwaysAskOf = (rules: readonly AlwaysAskRule[], meaning: Meaning, p
   return { reason: own?.reason ?? `${meaning.opaque}, so it may run a command that always asks`, isEachTime: false }
 }
 
-/** On some file systems upper and lower case are the same. */
+/** Lower case, because some file systems ignore case. */
 const nameOf = (path: string): string => basename(path).toLowerCase()
 
 const isOf = ({ tokens }: AlwaysAskRule, meaning: Meaning, names: readonly string[], path: string): boolean => {
@@ -75,13 +75,13 @@ const isOf = ({ tokens }: AlwaysAskRule, meaning: Meaning, names: readonly strin
   if (program?.kind !== 'literal' || program.text === SHELL_TOKEN) return false
   const { argv, opaque, open } = meaning
   const name = nameOf(program.text)
-  // A transparent program starts none of its words.
+  // A transparent program starts none of its arguments.
   const last = opaque === null ? 1 : argv.length
   const isKnown = fileTest(program.text, meaning, path)
-  // Of several places the first has the words behind all of them.
+  // Of several matches, the first has the most arguments after it.
   const first = argv.findIndex((word, at) => at < last && (word === null || names[at] === name || isKnown(at)))
   if (first !== -1 && inOrder(wanted, argv.slice(first + 1), open)) return true
-  // A program of many commands has each by a name of its own, too: `git-push` is `git push`.
+  // Subcommands can also be separate programs: `git-push` is `git push`.
   const commandAt = (at: number): string | null =>
     at < last && names[at]?.startsWith(`${name}-`) === true ? names[at].slice(name.length + 1) : null
   const [command] = wanted
@@ -90,7 +90,7 @@ const isOf = ({ tokens }: AlwaysAskRule, meaning: Meaning, names: readonly strin
   return own !== -1 && commandAt(own) !== null && inOrder(wanted.slice(1), argv.slice(own + 1), open)
 }
 
-/** Says of a place among the words whether the rule's program is the very file that stands there, whatever it is called. */
+/** Returns a test: is the argument at an index the file of the rule's program, under any name? */
 const fileTest = (name: string, { file, others }: Meaning, path: string): ((at: number) => boolean) => {
   const all = [...(file === null ? [] : [{ ...file, at: 0 }]), ...others]
   const files = all.length === 0 ? null : filesCalled(name, path)
@@ -98,7 +98,7 @@ const fileTest = (name: string, { file, others }: Meaning, path: string): ((at: 
   return (at) => places.some((place) => place.at === at)
 }
 
-/** True where the tokens stand among the words in their order. A word that is not known may be any. */
+/** True if the tokens occur among the arguments in their order. An unknown argument matches any token. */
 const inOrder = (wanted: readonly PatternToken[], words: readonly Word[], open: boolean): boolean => {
   let at = 0
   for (const word of words) {

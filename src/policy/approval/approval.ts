@@ -6,7 +6,7 @@ export type { RequestedStdin, ApprovalRequest, SealedAnswer } from '../../protoc
 
 declare const brand: unique symbol
 
-/** An answer that was checked, for one permit and one use: made by `openApproval` alone. */
+/** A verified decision for one permit and one use. Only `openApproval` makes it. */
 export interface Approval {
   readonly [brand]: true
   readonly question_id: string
@@ -16,7 +16,7 @@ export interface Approval {
 
 const approvals = new WeakSet<object>()
 
-/** For `openApproval` alone (a test holds every other file to that). */
+/** Only `openApproval` may call this; a test checks it for all other files. */
 export const sealApproval = (fields: { readonly question_id: string; readonly permit_sha256: string; readonly by: string }): Approval => {
   const { question_id, permit_sha256, by } = fields
   const approval = Object.freeze({ question_id, permit_sha256, by })
@@ -24,20 +24,20 @@ export const sealApproval = (fields: { readonly question_id: string; readonly pe
   return approval as unknown as Approval
 }
 
-/** True where nobody has allowed the bytes of any file: by a mode, or by a pattern that lets a program run whatever it likes. */
+/** True if the decision covers the program whatever its files contain: a mode, or a pattern for opaque programs. */
 export const allowsAnything = ({ by }: Approval, opaque: string | null): boolean =>
   by === 'mode:full' || by === 'fallback:full' || (opaque !== null && by.startsWith('allowlist:'))
 
-/** True once, for the very object that `openApproval` made. */
+/** Spends an approval. True the first time, and only for the object that `openApproval` made. */
 export const spendApproval = (thing: Approval): boolean => approvals.delete(thing)
 
-/** How long an answer of a desk is worth anything: it is used at once, or not. */
+/** Validity of an answer of the approval service. The executor uses it at once or never. */
 export const ANSWER_FRESH_MS = 10_000
-/** Answers that are remembered so that none is used twice; beyond it none is taken until some have expired. */
+/** Answers that are remembered to prevent a second use. When full, no answer is accepted until some have expired. */
 export const MAX_SPENT_ANSWERS = 4_096
 const DOMAIN = 'x0x-approval-v1'
 
-/** Why an answer lets nothing run: a denial reason, and a sentence. */
+/** Why an answer permits no run: a denial reason and a sentence. */
 export interface NoApproval {
   readonly kind: 'no_approval'
   readonly reason: 'approval_denied' | 'approval_timeout' | 'approval_unavailable' | 'approval_mismatch'
@@ -57,15 +57,15 @@ const macOf = (answer: Omit<SealedAnswer, 'mac'>, key: Uint8Array): Buffer => {
   return createHmac('sha256', key).update(framed.bytes()).digest()
 }
 
-/** For a desk: its answer with the MAC that engines check. */
+/** Signs an answer of the approval service with the MAC that executors check. */
 export const sealAnswer = (answer: Omit<SealedAnswer, 'mac'>, key: Uint8Array): SealedAnswer =>
   Object.freeze({ ...answer, mac: macOf(answer, key).toString('hex') })
 
-/** Answers that an engine has taken, for as long as they would be taken again. */
+/** Nonces of the answers that an executor has accepted, kept until they expire. */
 export class SpentAnswers {
   readonly #until = new Map<string, number>()
 
-  /** False for one that was taken before, and where too many are remembered. */
+  /** Records a nonce. False if it was used before, or if too many are remembered. */
   take(nonce: string, expiresAt: number, now: number): boolean {
     for (const [old, until] of this.#until) if (until <= now) this.#until.delete(old)
     if (this.#until.has(nonce) || this.#until.size >= MAX_SPENT_ANSWERS) return false
@@ -77,8 +77,8 @@ export class SpentAnswers {
 const none = (reason: NoApproval['reason'], detail: string): NoApproval => Object.freeze({ kind: 'no_approval', reason, detail })
 
 /**
- * The approval that a desk's answer is, for the question that was asked. `key`: the desk's socket token. What is not
- * from the desk, stale, of another question or taken before is none.
+ * Verifies an answer of the approval service to one approval request. `key`: the token of the service's socket. Rejects an answer that is
+ * forged, stale, used before or for another request.
  */
 export const openApproval = (
   answer: SealedAnswer,

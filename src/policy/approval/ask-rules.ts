@@ -1,17 +1,17 @@
 import type { PatternToken } from '../../protocol/argv-template.ts'
 
-/** Tokens of a command; behind them whatever follows, where it is open. */
+/** Tokens of a command, optionally followed by any arguments. */
 export interface CommandPattern {
-  /** As written in the file. */
+  /** The argv as the file has it. */
   readonly argv: readonly string[]
   readonly tokens: readonly PatternToken[]
   readonly anyArguments: boolean
 }
 
-/** A command that needs a human each time, whatever is allowed. */
+/** A command that needs an approver for each run, whatever else allows it. */
 export interface AlwaysAskRule extends CommandPattern {
-  /** Shown to the human. */
+  /** Text that the approver sees. */
   readonly reason: string
-  /** The line of the file, from 1. */
+  /** Line number in the file, from 1. */
   readonly line: number
 }

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 
 type Value = string | number | bigint | boolean | Uint8Array | null
 
-/** One byte before each value says what it is, so that no two of different kinds are the same. */
+/** One tag byte before each value names its kind, so that values of different kinds never have the same bytes. */
 const TAGS = { null: 0, false: 1, true: 2, number: 3, text: 4, bytes: 5, list: 6, table: 7 } as const
 
 const u32 = (value: number): Buffer => {
@@ -11,7 +11,7 @@ const u32 = (value: number): Buffer => {
   return bytes
 }
 
-/** Named fields in the order they are added, each with its count and lengths: two that differ anywhere have other bytes. */
+/** An unambiguous encoding of named fields, each with its count and length. Two inputs that differ have different bytes. */
 export class Framed {
   readonly #parts: Buffer[] = []
 
@@ -26,7 +26,7 @@ export class Framed {
     return this
   }
 
-  /** A value of any shape: tables by the order of their keys, whose value is not undefined. */
+  /** Adds a value of any shape. Keys of tables are sorted; keys without a value are left out. */
   tree(name: string, value: unknown): this {
     this.#text(name)
     this.#tree(value)
@@ -37,7 +37,7 @@ export class Framed {
     return Buffer.concat(this.#parts)
   }
 
-  /** SHA-256, hex. */
+  /** The SHA-256 of all fields as hex. */
   digest(): string {
     const hash = createHash('sha256')
     for (const part of this.#parts) hash.update(part)
@@ -81,7 +81,7 @@ export class Framed {
     this.#parts.push(Buffer.from([TAGS[tag]]))
   }
 
-  /** As UTF-8, which is what a program would get. */
+  /** Encodes text as UTF-8, as a program would receive it. */
   #text(text: string): void {
     this.#sized(Buffer.from(text, 'utf8'))
   }

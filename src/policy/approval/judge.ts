@@ -4,56 +4,56 @@ import { type Ask, type AskFallback, type Security, isGivenLabel, stricterAsk, s
 import type { ApprovalRequest } from './approval.ts'
 import { matchesPath, parsePathPattern, tooWide } from './path-pattern.ts'
 
-/** What the store says of one agent; null: what its defaults say. */
+/** The store's settings for one agent; null means the default of the store. */
 export interface StoredAgent {
   readonly security: Security | null
   readonly ask: Ask | null
-  /** Counts where it is stricter than that of the defaults. */
+  /** Has effect only if it is stricter than the default. */
   readonly ask_fallback: AskFallback | null
   readonly allowlist: readonly StoredPattern[]
 }
 
-/** Programs that an agent may run without a question. */
+/** A pattern of programs that an agent may run without an approval request. */
 export interface StoredPattern {
   readonly pattern: string
-  /** True where the operator said that it counts for programs that may run others. */
+  /** True if the operator allowed the pattern for opaque programs, which may run others. */
   readonly opaque?: boolean | undefined
 }
 
-/** What was allowed for more than once. */
+/** A permission for several runs. */
 export interface StoredGrant {
   readonly id: string
   readonly grant_sha256: string
   readonly created_at_ms: number
-  /** Ceilings: a longer run, or one with more output, is another. Absent: it covers nothing. */
+  /** Upper limits. A run with a longer timeout or more output is not covered. Absent: the grant covers no run. */
   readonly timeout_ms?: number | undefined
   readonly max_output_bytes?: number | undefined
   readonly expires_at_ms: number
-  /** Null: any number until then. */
+  /** Remaining uses; null means any number until it expires. */
   readonly uses_left: number | null
 }
 
-/** The store as it is judged by: read whole, and sound. */
+/** A complete and valid copy of the store, on which decisions are based. */
 export interface StoreSnapshot {
   readonly defaults: { readonly security: Security; readonly ask: Ask; readonly ask_fallback: AskFallback }
-  /** By the label of a local agent, or the id of one of the mesh. */
+  /** Settings by the label of a local agent or the ID of a mesh agent. */
   readonly agents: Readonly<Record<string, StoredAgent>>
   readonly grants: readonly StoredGrant[]
-  /** What `~` means. */
+  /** Directory that `~` stands for. */
   readonly home: string
 }
 
 export type Judgement =
-  /** `by`: as it stands in the answer. `grant_id`: of the grant that this use is of. */
+  /** `by`: the `by` field of the answer. `grant_id`: the grant of which this is a use. */
   | { readonly kind: 'allow'; readonly by: string; readonly pattern: string | null; readonly grant_id: string | null }
-  /** `mayLast`: what a human allows for longer would count for the same command. */
+  /** `mayLast`: true if a permission for longer would cover the same command. */
   | { readonly kind: 'ask'; readonly why: string; readonly mayLast: boolean }
   | { readonly kind: 'deny'; readonly reason: string }
 
-/** The row of callers whose label says nothing, because they choose it with each call or session. */
+/** Row for clients whose label proves nothing, because they choose it for each call or session. */
 export const MAIN_AGENT = 'main'
 
-/** What is in force for who asks: the rows of the store, and the patterns that count for it. */
+/** The settings and patterns that apply to the requester. */
 interface InForce {
   readonly security: Security
   readonly ask: Ask
@@ -63,7 +63,7 @@ interface InForce {
 
 const rowOf = ({ agents }: StoreSnapshot, name: string): StoredAgent | null => (Object.hasOwn(agents, name) ? (agents[name] ?? null) : null)
 
-/** The name by which the store knows who asks; a label that counts not in full can but narrow what `main` has. */
+/** The name of the requester's row in the store. An unproven label can only narrow the rights of `main`. */
 export const rowName = (question: Pick<ApprovalRequest, 'asker' | 'door' | 'target'>): string => {
   const { asker, door } = question
   if (asker.kind === 'mesh') return provenAgent(question) ?? asker.agent_id
@@ -76,7 +76,7 @@ const inForce = (question: ApprovalRequest, store: StoreSnapshot): InForce => {
   const { asker } = question
   const isMesh = asker.kind === 'mesh'
   const row = rowOf(store, rowName(question))
-  // What a caller says of itself, or another host of its requester, can but narrow.
+  // The name that a client gives itself, or another host of its requester, can only narrow.
   const said = rowOf(store, isMesh ? asker.agent_id : asker.label)
   const { security, ask } = isMesh ? question : store.defaults
   const fallbacks = [store.defaults, row, said].map((one) => one?.ask_fallback ?? question.ask_fallback)
@@ -93,7 +93,7 @@ const allow = (by: string, more: { pattern?: string; grant_id?: string } = {}): 
 const ask = (why: string, mayLast: boolean): Judgement => Object.freeze({ kind: 'ask', why, mayLast })
 const deny = (reason: string): Judgement => Object.freeze({ kind: 'deny', reason })
 
-/** An exact grant. One of an opaque command ends by the bound of such grants, whatever it says. */
+/** Finds an exact grant. A grant of an opaque command never lasts longer than the limit for those. */
 const granted = (question: ApprovalRequest, { grants }: StoreSnapshot, now: number): Judgement | null => {
   const { opaque } = question
   const { most } = grantBounds(opaque)
@@ -110,7 +110,7 @@ const granted = (question: ApprovalRequest, { grants }: StoreSnapshot, now: numb
   return grant === undefined ? null : allow(`grant:${grant.id}`, { grant_id: grant.id })
 }
 
-/** Patterns that have every program which the command names. Of an opaque command only those count that say so. */
+/** Checks that the patterns cover all programs of the command. For an opaque command, only patterns marked opaque count. */
 const listed = ({ opaque, programs, target }: ApprovalRequest, { patterns }: InForce, { home }: StoreSnapshot): Judgement | null => {
   if (programs.length === 0 || target.host === 'node') return null
   const read = patterns.flatMap((one) => {
@@ -130,8 +130,9 @@ const missText = (question: ApprovalRequest, { patterns }: InForce): string => {
 }
 
 /**
- * What the store says of a question: the stricter of it and of the question counts. Pure. A command that a rule of
- * the list has, and `ask = "always"`, no pattern and no grant answers; what may run such a command, a grant alone.
+ * Decides an approval request by the store. The stricter of request and store applies. Patterns and grants never answer a request with `ask
+ * = "always"` or a command that an always-ask rule names. A command that might run such a command can be allowed by a grant, not by a
+ * pattern. Pure.
  */
 export const judge = (question: ApprovalRequest, store: StoreSnapshot, now: number): Judgement => {
   const force = inForce(question, store)
@@ -139,7 +140,7 @@ export const judge = (question: ApprovalRequest, store: StoreSnapshot, now: numb
   const grant = granted(question, store, now)
   const { always_ask, grant_sha256 } = question
   if (always_ask !== null) {
-    // Where a rule has the command itself, it has no digest for grants.
+    // If a rule names the command itself, the request has no digest for grants.
     const mayLast = question.opaque !== null && grant_sha256 !== null && force.ask !== 'always'
     return (mayLast ? grant : null) ?? ask(`it is on the list that always asks: ${always_ask}`, mayLast)
   }
@@ -149,11 +150,11 @@ export const judge = (question: ApprovalRequest, store: StoreSnapshot, now: numb
   const hit = grant ?? listed(question, force, store)
   if (hit !== null) return hit
   const miss = missText(question, force)
-  // Of the mesh nothing is asked that its ACL does not say.
+  // A mesh request is asked only if the ACL says so.
   return force.ask === 'on-miss' || isMesh ? ask(miss, grant_sha256 !== null) : deny(`${miss}; ask is "off"`)
 }
 
-/** What decides if no approver is connected. What always asks, and what the mesh asks, is denied. */
+/** Decides if no approver is connected. Denies mesh requests and requests that always need an approver. */
 export const judgeFallback = (question: ApprovalRequest, store: StoreSnapshot, now: number): Judgement => {
   const force = inForce(question, store)
   if (

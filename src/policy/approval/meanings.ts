@@ -9,51 +9,54 @@ import type { Executable } from '../permit.ts'
 import { isUnderstood, scriptOf } from '../scripts.ts'
 import { isTransparentFile, isTransparentName } from './transparent.ts'
 
-/** A word of a command; null: one that nobody knows before it runs. */
+/** An argument of a command; null if it is unknown before the run. */
 export type Word = string | null
 
-/** Words that are held against rules: a caller chooses how many. */
+/** Maximum number of arguments compared with rules, because the client chooses how many it sends. */
 const MAX_WORDS = 4_096
-/** Of those, words that are looked for as programs. */
+/** Of those, maximum number that are looked up as programs. */
 const MAX_LOOKED_FOR = 64
-/** No file has a longer path, or a longer name in it (limits.h). */
+/** Linux accepts no longer path, and no longer file name (limits.h). */
 const MAX_PATH = 4_096
 const MAX_NAME = 255
 
-/** Where names and paths of a command are looked for. */
+/** Where the names and paths of a command are looked up. */
 export interface Surroundings {
-  /** Null: nobody knows. */
+  /** Working directory; null if unknown. */
   readonly cwd: string | null
-  /** Null: on another host, or in an image, whose files nobody here knows. */
+  /** PATH; null for another host or an image, whose files are unknown on this host. */
   readonly path: string | null
 }
 
-/** A program as its name finds it, and the file behind links. */
+/** A program as its name finds it, with the path behind its links. */
 export interface ProgramFile extends Executable {
   readonly real: string
 }
 
-/** What the words of a command say of what it runs. */
+/** The programs and scripts that a command runs, as far as its arguments show. */
 export interface Meaning {
-  /** The words, at most `MAX_WORDS`. */
+  /** The arguments, at most `MAX_WORDS`. */
   readonly argv: readonly Word[]
-  /** More words may follow, which nobody knows. */
+  /** True if further, unknown arguments may follow. */
   readonly open: boolean
-  /** The program's file; null: it is not there, or not on this host. */
+  /** The program's file; null if it does not exist or is on another host. */
   readonly file: ProgramFile | null
-  /** Files that interpreters among the words would run, absolute. */
+  /** Absolute paths of the scripts that interpreters among the arguments run. */
   readonly scripts: readonly string[]
-  /** The place of an interpreter whose options are not known, so that it may run each file behind it; null: there is none. */
+  /** Index of an interpreter with unknown options, so that it may run any file after it; null if there is none. */
   readonly unsure: number | null
-  /** Programs among the other words, and where each stands. */
+  /** Programs among the other arguments, with their index. */
   readonly others: readonly (ProgramFile & { readonly at: number })[]
-  /** Why the command may run what its words do not say; null: they say all. */
+  /** Why the command may run more than its arguments show; null if they show all. */
   readonly opaque: string | null
-  /** False where not even its own files can be told, so that no list and no grant can have it. */
+  /** False if not even the command's own files are known, so that no allowlist and no grant can cover it. */
   readonly isTold: boolean
 }
 
-/** Reads a command by its words and the files that they name. `variables`: names that its caller sets. `open`: more words may follow. */
+/**
+ * Finds what a command runs, by its arguments and the files that they name. `variables`: names that the client sets. `open`: further
+ * arguments may follow.
+ */
 export const meaningOf = (argv: readonly Word[], variables: readonly string[], around: Surroundings, open = false): Meaning => {
   const [called, ...rest] = argv.slice(0, MAX_WORDS)
   const untold = (why: string): Meaning => ({
@@ -82,7 +85,7 @@ export const meaningOf = (argv: readonly Word[], variables: readonly string[], a
   return { argv, open, file, scripts, unsure, others, opaque: byVariable ?? opaque, isTold: true }
 }
 
-/** Wherever an interpreter stands among the words, so that no wrapper hides its script. Behind the first word the script must be there. */
+/** Finds scripts of interpreters at any index, so that no wrapper hides a script. After index 0, the script must exist. */
 const scriptsIn = (words: readonly Word[], file: Meaning['file'], cwd: string | null): Pick<Meaning, 'scripts' | 'unsure'> => {
   const scripts = new Set<string>()
   let unsure: number | null = null
@@ -96,14 +99,13 @@ const scriptsIn = (words: readonly Word[], file: Meaning['file'], cwd: string | 
     const path = given.kind === 'script' ? placeOf(given.word, cwd) : null
     const isThere = path !== null && isFile(path)
     if (path !== null && (isThere || (at === 0 && isUnderstood(name)))) scripts.add(path)
-    // `deno run x.ts` has its script behind a word that is none.
-    // `expect -fx.exp` has it in an option.
+    // `deno run x.ts` has its script after a subcommand, and `expect -fx.exp` has it in an option.
     else if (given.kind === 'unsure' || given.kind === 'nothing' || (path !== null && !isUnderstood(name))) unsure ??= at
   })
   return { scripts: [...scripts], unsure }
 }
 
-/** Programs that a wrapper would find by its words. */
+/** Finds the programs that a wrapper could start by its arguments. */
 const programsIn = (words: readonly Word[], around: Surroundings): Meaning['others'] =>
   words.slice(0, MAX_LOOKED_FOR).flatMap((word, at) => {
     if (word === null || word === '' || word.startsWith('-') || word.length > MAX_PATH) return []
@@ -117,14 +119,14 @@ export const isFile = (path: string, rights = 0): boolean =>
     return info.isFile() && (rights === 0 || (info.mode & rights) !== 0)
   }) ?? false
 
-/** True where a path leads through what each process sees as its own. */
+/** True if a path leads through entries that differ for each process, such as `/proc/self`. */
 const isOfProcess = (path: string): boolean =>
   attempt(() => {
     for (const { path: place } of resolveSteps(path)) if (place.startsWith('/proc/')) return true
     return false
   }) ?? true
 
-/** As the kernel goes on from there: `..` behind a link leads elsewhere than its text says. Null: from where is not known. */
+/** Resolves a path as the kernel does: `..` after a link leads elsewhere than its text says. Null if the directory is unknown. */
 export const placeOf = (path: string, cwd: string | null): string | null => {
   if (isAbsolute(path)) return path
   return cwd === null ? null : ['', ...namesOf(cwd), ...namesOf(path)].join('/')

@@ -1,22 +1,22 @@
-/** Longest pattern that is taken, in characters. */
+/** Maximum length of a pattern in characters. */
 export const MAX_PATTERN_LENGTH = 1_024
-/** Longest path that is compared: what Linux takes. */
+/** Maximum length of a compared path, as in Linux. */
 export const MAX_PATH_LENGTH = 4_096
-/** Comparisons of characters that one path may cost; beyond it the pattern does not fit. */
+/** Maximum number of character comparisons for one path. Beyond it the pattern does not match. */
 export const MAX_PATTERN_STEPS = 65_536
 
 const ANY_DIRECTORIES = '**'
 
-/** Which programs may run, by their resolved absolute paths. */
+/** A pattern of programs, matched against their resolved absolute paths. */
 export interface PathPattern {
   readonly text: string
-  /** Between the slashes, by their characters; null is `**`. */
+  /** Path components as characters; null is `**`. */
   readonly parts: readonly (readonly string[] | null)[]
 }
 
 /**
- * Reads a pattern: absolute, or below `home` with `~/`. `*` and `?` stop at a slash, `**` stands alone between two and
- * crosses them; every other character is itself. A text says what is wrong with it.
+ * Parses a pattern that is absolute or starts with `~/`. `*` and `?` do not match a slash; `**` is a whole component and matches any number
+ * of them. All other characters are literal. Returns a text that says what is wrong.
  */
 export const parsePathPattern = (text: string, home: string): PathPattern | string => {
   if (text.length > MAX_PATTERN_LENGTH) return `it has more than ${MAX_PATTERN_LENGTH} characters`
@@ -30,13 +30,13 @@ export const parsePathPattern = (text: string, home: string): PathPattern | stri
   return Object.freeze({ text, parts: parts.map((part) => (part === ANY_DIRECTORIES ? null : [...part])) })
 }
 
-/** Why a pattern counts for nothing, because its last part says no letter and no digit of a program's name; null: it does. */
+/** Why a pattern has no effect because its last component has no letter or digit of a name; null if it has effect. */
 export const tooWide = ({ parts }: PathPattern): string | null =>
   parts.at(-1)?.some((character) => /[\p{L}\p{N}]/u.test(character)) === true
     ? null
     : 'it covers whole directories: its last part must name a program, as /usr/bin/df does'
 
-/** Counts what a comparison costs. */
+/** Counts the cost of a comparison. */
 class Steps {
   #left = MAX_PATTERN_STEPS
 
@@ -50,10 +50,7 @@ class Steps {
   }
 }
 
-/**
- * Whether a sequence fits a pattern with stars. After a star that did not do, only the last one is widened, so that
- * it costs at most the product of both lengths.
- */
+/** Matches a sequence with stars. Only the last star is widened after a mismatch, so the cost is at most the product of both lengths. */
 const fitsStars = <P, T>(
   pattern: readonly P[],
   things: readonly T[],
@@ -80,7 +77,7 @@ const fitsStars = <P, T>(
   return part === pattern.length
 }
 
-/** True where a resolved absolute path fits; upper and lower case differ, as file systems keep them. */
+/** True if a resolved absolute path matches. Case matters, as file systems preserve it. */
 export const matchesPath = ({ parts }: PathPattern, path: string): boolean => {
   if (!path.startsWith('/') || path.length > MAX_PATH_LENGTH || path === '/') return false
   const names = path.split('/').slice(1)

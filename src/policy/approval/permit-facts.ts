@@ -16,19 +16,19 @@ import { Framed } from './framed.ts'
 import { type CanWrite, holdFiles } from './pinned-files.ts'
 import { meaningOf } from './meanings.ts'
 
-/** What is bound beside the permit itself. */
+/** Facts of the request that the digests include in addition to the permit. */
 export interface RequestedBy extends Pick<ApprovalRequest, 'door' | 'asker' | 'target' | 'ask'> {
   readonly stdin: RequestedStdin | null
-  /** Variables that the caller set. */
+  /** Names of the variables that the client set. */
   readonly variables: readonly string[]
-  /** It goes on when its requester has gone. */
+  /** True for a detached run, which continues without its requester. */
   readonly outlives: boolean
   readonly always_ask: readonly AlwaysAskRule[]
-  /** Null: the requester has no files on this host. */
+  /** Null if the requester has no file access on this host. */
   readonly canWrite: CanWrite | null
 }
 
-/** What is known of a run before it is allowed. */
+/** Facts about a run before it is allowed. */
 export interface PermitFacts extends Pick<
   ApprovalRequest,
   | 'permit_sha256'
@@ -45,22 +45,22 @@ export interface PermitFacts extends Pick<
   | 'outlives'
   | 'always_ask'
 > {
-  /** Files that must still be what they are when it starts. */
+  /** Files that must be unchanged when the run starts. */
   readonly pins: readonly FilePin[]
-  /** What runs in place of the files that the requester can write. */
+  /** Copies that run in place of files that the requester can write. */
   readonly stand_in: StandIn | null
 }
 
-/** Longest text on its way to a human. */
+/** Maximum length of a text for the approver. */
 const MAX_WHY = 512
 
-/** Looks at every file that the run has to do with, now, and binds all of it in two digests. */
+/** Inspects each file of the run and binds all of them in two digests. */
 export const permitFacts = (fields: PermitFields, by: RequestedBy): PermitFacts => {
   const path = fields.env['PATH'] ?? SCRUBBED_PATH
   const { executable, argv, sandbox } = fields
   const inImage = sandbox !== null && sandbox.image !== null
   const meaning = meaningOf([executable.path, ...argv.slice(1)], by.variables, { cwd: fields.cwd, path: inImage ? null : path })
-  // Of an image, the name of the directory binds the image.
+  // The directory of an unpacked image contains its ID, so its path identifies the image.
   const place = attempt(() => programPath(fields)) ?? executable.path
   const real = inImage ? place : realOf(place)
   const runnable = [...new Set([place, ...meaning.others.map((other) => other.path)])]
@@ -70,7 +70,7 @@ export const permitFacts = (fields: PermitFields, by: RequestedBy): PermitFacts 
   const unread = scripts.find(({ read }) => read === null)
   const { writable, unheld, stand_in } = holdFiles(fields, meaning, by.canWrite, hashed)
   const chain = inImage ? [] : attempt(() => runnable.flatMap((program) => interpretersIn(program, path, hashed)))
-  // What runs again must be what was allowed, so each file that the words name must be known, and be no file of the requester.
+  // A grant covers a later run only if each file that the arguments name is known and the requester cannot write it.
   const isOthers = stand_in === null && unheld === null
   const opaque =
     unread !== undefined
@@ -100,7 +100,7 @@ export const permitFacts = (fields: PermitFields, by: RequestedBy): PermitFacts 
     permit_sha256: frameOnce(common('x0x-permit-v2'), fields, by, always_ask).digest(),
     grant_sha256: mayLast ? common('x0x-grant-v2').digest() : null,
     executable: real,
-    // No list has what cannot be told, or stands in an image, where it may go by any name.
+    // No allowlist covers an opaque command or a program in an image, which may have any name there.
     programs: meaning.isTold && !inImage ? programs : [],
     opaque: opaque?.slice(0, MAX_WHY) ?? null,
     variables: variablesOf(fields, by),
@@ -118,13 +118,13 @@ export const permitFacts = (fields: PermitFields, by: RequestedBy): PermitFacts 
 const interpretersIn = (program: string, path: string, hashed: HashedFiles): string[] =>
   interpretersOf(program, finderIn(path), (one) => hashed.format(realOf(one))).map(({ interpreter }) => interpreter)
 
-/** What a grant covers at most. */
+/** The upper limits of a grant for this run. */
 const ceilingsOf = ({ caps }: PermitFields): Pick<ApprovalRequest, 'timeout_ms' | 'max_output_bytes'> => ({
   timeout_ms: caps.timeout_ms,
   max_output_bytes: caps.max_output_bytes ?? caps.max_stdout_bytes + caps.max_stderr_bytes,
 })
 
-/** What the requester sets that may decide what runs. */
+/** Variables of the requester that can decide which code runs. */
 const variablesOf = ({ env }: PermitFields, { variables }: RequestedBy): ApprovalRequest['variables'] =>
   shownVariables(variables.filter((name) => !isHarmless(name)).map((name) => ({ name, value: env[name] ?? '' })))
 
@@ -139,7 +139,7 @@ const scriptOf = (first: { readonly path: string; readonly read: HashedBytes | n
 
 const realOf = (path: string): string => attempt(() => realPath(path)) ?? path
 
-/** What "always" binds as well as "once": the command, its files as they stand, where and for whom it runs. */
+/** Fields of both digests: the command, its files with their state, the target and the requester. */
 const frameOf = (domain: string, fields: PermitFields, by: RequestedBy): Framed => {
   const { argv, executable, cwd, env, terminal, confinement, account, sandbox } = fields
   const { stdin } = by
@@ -159,7 +159,7 @@ const frameOf = (domain: string, fields: PermitFields, by: RequestedBy): Framed 
     .tree('target', by.target)
 }
 
-/** What "once" binds beyond that: this directory, these limits, this session, and when a human must be asked, and why. */
+/** Fields of the digest for one use only: the directory, the limits, the session, and why an approver is needed. */
 const frameOnce = (
   framed: Framed,
   { cwd, cwd_descriptor, caps, terminal, matched_acl, principal }: PermitFields,

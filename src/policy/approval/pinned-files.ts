@@ -12,14 +12,14 @@ import { type Interpretation, interpretersOf, isUnderstood, scriptOf } from '../
 import { type Meaning, isFile, placeOf } from './meanings.ts'
 import { runsNoWord } from './transparent.ts'
 
-/** Whether the requester can write, rename or replace what stands at a place, which is a path without links but for its last name. */
+/** True if the requester can write, rename or replace a file. In the path, only the last component may be a link. */
 export type CanWrite = (place: string) => boolean
 
-/** What runs in place of the files of a command that its requester can write. */
+/** Replacements for the files of a command that its requester can write. */
 export interface PinnedFiles {
   readonly writable: readonly HashedFile[]
   readonly stand_in: StandIn | null
-  /** Why nothing can stand in place of one of them; null: each has something, or the requester can write none. */
+  /** Why a file has no replacement; null if each has one or the requester can write none. */
   readonly unheld: string | null
 }
 
@@ -28,8 +28,8 @@ const NOTHING: PinnedFiles = { writable: [], stand_in: null, unheld: null }
 class NotPinnable extends Error {}
 
 /**
- * Finds the files of a run that its requester can write, and what can run in their place. `canWrite` null: the requester has no files
- * here. `files`: as the approver sees them.
+ * Finds the files of a run that its requester can write, and their replacements. `canWrite`: null if the requester has no file access.
+ * `files`: hashes as the approver sees them.
  */
 export const holdFiles = (fields: PermitFields, meaning: Meaning, canWrite: CanWrite | null, files: HashedFiles): PinnedFiles => {
   if (canWrite === null) return NOTHING
@@ -78,7 +78,7 @@ class Holder {
     return { argv0: interpreter.path, words: [...interpreter.words, program, ...words] }
   }
 
-  /** True where the requester could put another file at the end of this path. */
+  /** True if the requester could put another file at the end of this path. */
   #isHeld(path: string): boolean {
     const reach = attempt(() => {
       for (const { path: place } of resolveSteps(path)) if (this.#canWrite(place)) return true
@@ -87,7 +87,7 @@ class Holder {
     return reach ?? true
   }
 
-  /** What stands in place of a file; null: the file itself, which the requester cannot exchange. `place`: where the path leads on this host. */
+  /** The replacement of a file, or null if the requester cannot replace the file. `place`: resolved path on this host. */
   #hold(path: string, place: string): PinnedFile | null {
     if (!this.#isHeld(path) && !this.#isHeld(place)) return null
     const real = attempt(() => realPath(place))
@@ -107,7 +107,7 @@ class Holder {
     return { path: real, sha256: hashed.sha256, name }
   }
 
-  /** As `#hold`, for a program that is started by its path. */
+  /** Like `#hold`, for a program that is started by its path. */
   #holdProgram(path: string, place: string): PinnedFile | null {
     const held = this.#hold(path, place)
     const [own] = this.#heldInterpreters(held?.path ?? place)
@@ -115,7 +115,7 @@ class Holder {
     return held
   }
 
-  /** The word, or what stands in place of the file that it names. */
+  /** An argument, or the replacement of the file that it names. */
   #wordFor(word: string, at: number, { scripts, unsure, file, read }: Meaning & { readonly read: number }): string | PinnedFile {
     const { cwd, executable, sandbox } = this.#fields
     const path = placeOf(word, cwd) ?? word
@@ -137,7 +137,7 @@ class Holder {
   #heldInterpreters(program: string): Interpretation[] {
     const chain = attempt(() => {
       if (!this.#inImage) return interpretersOf(program, this.#find, (path) => this.#files.format(path))
-      // An interpreter that an image has is looked for in there.
+      // The interpreter of a program in an image is a file of the image.
       const format = this.#files.format(program)
       return format.kind === 'through' ? [{ program, interpreter: format.interpreter }] : []
     })
@@ -145,7 +145,7 @@ class Holder {
     return chain.filter(({ interpreter }) => this.#isHeld(interpreter))
   }
 
-  /** What starts the script that was called, where the requester can write its interpreter; null: the kernel starts it. */
+  /** The interpreter that starts the called script, if the requester can write it; null if the kernel starts the script. */
   #interpreter(program: string): { readonly path: string; readonly words: readonly (string | PinnedFile)[] } | null {
     const [own, ...more] = this.#heldInterpreters(program)
     if (own === undefined) return null
@@ -157,14 +157,14 @@ class Holder {
   }
 }
 
-/** The place of the script that the called program reads, so that the kernel does not start it; 0: no word is known to be one. */
+/** Index of the script that the called program reads itself, so that the kernel does not start it; 0 if none is known. */
 const placeOfScript = ({ file }: Meaning, argv: readonly string[]): number => {
   const name = file === null ? null : interpreterCalled(file.real)
   const given = name !== null && isUnderstood(name) ? scriptOf(name, argv.slice(1)) : null
   return given?.kind === 'script' ? argv.indexOf(given.word, 1) : 0
 }
 
-/** The value of `-XVALUE`, `-abX./VALUE`, `--name=VALUE` or `name=VALUE`, by which a program may name a file to run. */
+/** Values in `-XVALUE`, `-abX./VALUE`, `--name=VALUE` and `name=VALUE`, by which a program may name a file to run. */
 const partsOf = (word: string): readonly string[] => {
   const value = word.slice(word.indexOf('=') + 1)
   return [...(value === word ? [] : [value]), ...(word.startsWith('-') ? [word.slice(2), word.slice(word.search(/[./]/))] : [])]

@@ -4,22 +4,22 @@ import { verifyAgent } from '../../identity/signing.ts'
 import { type AgentId, type MachineId, toHex } from '../../protocol/ids.ts'
 import { APPROVAL_STATEMENT_DOMAIN, approvalStatement } from '../../protocol/wire/approval-statement.ts'
 
-/** What the word of an approver must be about. */
+/** The run that an approver's statement must name. */
 export interface StatementOf {
-  /** Of the exact bytes of the Request. */
+  /** Digest of the exact bytes of the Request. */
   readonly request_sha256: Uint8Array
   /** Hex. */
   readonly permit_sha256: string
   readonly target: { readonly agentId: AgentId; readonly machineId: MachineId }
-  /** Who asked for the run: cannot approve itself. */
+  /** The requester, which cannot approve its own run. */
   readonly requester: AgentId
-  /** Those whom the ACL names. */
+  /** Approvers that the ACL names. */
   readonly approvers: readonly AgentId[]
   readonly needed: number
   readonly expires_at_ms: number
 }
 
-/** Who signed, as the link proved it, and the nonce that it was asked with. */
+/** The signer, as its link authenticated it, and the nonce of the request to it. */
 export interface Approver {
   readonly agentId: AgentId
   readonly machineId: MachineId
@@ -27,21 +27,21 @@ export interface Approver {
   readonly nonce: Uint8Array
 }
 
-/** The word of one agent, checked. */
+/** A verified statement of one agent. */
 export interface ApproverStatement {
   readonly agent_id: AgentId
   readonly decision: 'allow' | 'deny'
   readonly permit_sha256: string
 }
 
-/** The agents that may approve: those whom the ACL names, each once, without who asks and without the target itself. */
+/** Agents that may approve: those in the ACL, without duplicates, the requester and the target. */
 export const eligible = ({ approvers, requester, target }: StatementOf): AgentId[] =>
   [...new Set(approvers)].filter((id) => id !== requester && id !== target.agentId)
 
-/** On which machine these bytes say they were signed; null: they are no statement. Proves nothing. */
+/** The machine that a statement names as its signer; null if the bytes are no statement. Not verified. */
 export const claimedMachine = (body: Uint8Array): MachineId | null => attempt(() => approvalStatement.decode(body).approver_machine)
 
-/** The statement that these signed bytes are, or why they are none for this request. Throws nothing. */
+/** Verifies the signed bytes of a statement for this request, or says why they are invalid. Never throws. */
 export const openStatement = (
   signed: { readonly body: Uint8Array; readonly signature: Uint8Array },
   approver: Approver,
@@ -66,7 +66,7 @@ export const openStatement = (
 
 declare const brand: unique symbol
 
-/** Enough other agents have allowed one permit: made by `countStatements` alone, good once. */
+/** Proof that enough agents approved one permit. Only `countStatements` makes it; valid once. */
 export interface AgentsApproval {
   readonly [brand]: true
   readonly permit_sha256: string
@@ -75,7 +75,7 @@ export interface AgentsApproval {
 
 const counted = new WeakSet<object>()
 
-/** Null where fewer than needed of those who may have allowed it. */
+/** Null if fewer than the needed number of eligible agents approved. */
 export const countStatements = (statements: readonly ApproverStatement[], of: StatementOf): AgentsApproval | null => {
   const may = eligible(of)
   const allowing = statements.filter(({ decision, permit_sha256 }) => decision === 'allow' && permit_sha256 === of.permit_sha256)
@@ -86,5 +86,5 @@ export const countStatements = (statements: readonly ApproverStatement[], of: St
   return approval as unknown as AgentsApproval
 }
 
-/** True once, for the very object that `countStatements` made. */
+/** Spends the approval. True the first time, and only for the object that `countStatements` made. */
 export const spendAgentsApproval = (thing: AgentsApproval): boolean => counted.delete(thing)

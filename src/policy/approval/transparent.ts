@@ -2,8 +2,8 @@ import { basename, dirname } from 'node:path'
 import { writableByOthers } from '../../base/file-permissions.ts'
 
 /**
- * Programs whose words say all that they do: with any option they read, print and end. They start no program, open no pager or
- * editor, load no code and no settings, and write no file. A program with one option that does any of this is not on the list.
+ * Programs whose arguments show all that they do. With any option they read, print and end. They start no program, pager or editor, load no
+ * code and no settings, and write no file. A program with one option that does any of this is not on the list.
  */
 export const TRANSPARENT_PROGRAMS: readonly string[] = (
   'basename dirname echo printf pwd readlink realpath seq sleep test true false cat cmp comm cut grep head od tail tr wc ' +
@@ -12,23 +12,23 @@ export const TRANSPARENT_PROGRAMS: readonly string[] = (
 ).split(' ')
 
 const NAMES: ReadonlySet<string> = new Set(TRANSPARENT_PROGRAMS)
-/** Programs that change the clock or the files of their words, with any option, and start no program. */
+/** Programs that change the clock or the files that they are given, with any option, and start no program. */
 const PLAIN_TOOLS: ReadonlySet<string> = new Set('chgrp chmod chown cp date ln mv rm touch truncate'.split(' '))
-/** Directories of the programs that a system brings. Behind links, so that `/bin` counts where it is no link to `/usr/bin`. */
+/** Directories of system programs after resolving links, so `/bin` counts only if it is not a link to `/usr/bin`. */
 const SYSTEM_DIRECTORIES: readonly string[] = ['/usr/bin', '/bin']
 const ROOT = 0
 
-/** True for a name on the list, alone or in a directory of the system: all that is known of a program of another host. */
+/** True for a listed name, alone or in a system directory. No more is known of a program on another host. */
 export const isTransparentName = (called: string): boolean =>
   NAMES.has(basename(called)) && (!called.includes('/') || SYSTEM_DIRECTORIES.includes(dirname(called)))
 
 /**
- * True for a file that is a program of the list: called by its own name, in a directory of the system, with nobody but root able to
- * change it or what leads to it. A copy, another name of the file and one file that is many programs are not transparent.
+ * True for a listed program that is called by its own name, is in a system directory, and can be changed by root alone. Copies, other names
+ * of the file and multi-call programs are not transparent.
  */
 export const isTransparentFile = (called: string, real: string): boolean => isTransparentName(real) && isOfSystem(called, real)
 
-/** True for a file that starts no program, also none that its words name, by the same rules. */
+/** True for a file that starts no program, not even one that its arguments name, by the same rules. */
 export const runsNoWord = (called: string, real: string): boolean =>
   isTransparentFile(called, real) || (PLAIN_TOOLS.has(basename(real)) && isOfSystem(called, real))
 

@@ -22,10 +22,10 @@ import {
 import { type ExecInForce, type LocalApprovalNeeded, askLocally, deniedByMode } from './local-asking.ts'
 import type { LocalPolicy } from './policy.ts'
 
-/** What another agent's ACL can be asked for: a command, whole, with its output. */
+/** Capabilities of a session for another agent, whose ACL accepts whole commands and returns their output. */
 export const THROUGH_THE_MESH: readonly Capability[] = ['exec', 'events']
 
-/** Why a session may not be opened for this agent; null: it may. */
+/** Why a session for this agent is refused; null if it is allowed. */
 export const forbiddenTarget = (
   target: string,
   { roots }: SessionIntent,
@@ -41,17 +41,17 @@ export const forbiddenTarget = (
   })
 }
 
-/** By which of its names a session may be opened for an agent: as `security.allow_targets` has it, else its contact's. */
+/** The name by which a session is opened: the one in `security.allow_targets`, else the contact's name. */
 export const targetNameOf = ({ host, agent_id }: { readonly host: string; readonly agent_id: string }, { targets }: LocalPolicy): string =>
   targets !== null && !targets.includes(host) && targets.includes(agent_id) ? agent_id : host
 
-/** What the mesh is asked to run, under the ACL of the target. */
+/** A run to request from the mesh. The target's ACL decides about it. */
 export interface TargetGrant {
   readonly target: string
   readonly argv: readonly string[]
   readonly timeout_ms: number
   readonly max_output_bytes: number
-  /** It goes on without its session. Absent: it does not. */
+  /** True for a detached run. */
   readonly detach?: true
 }
 
@@ -59,13 +59,13 @@ export interface TargetContext {
   readonly rights: SessionRights
   readonly slots: Slots
   readonly session_id?: string
-  /** The configuration grants `exec.detach`. Absent: it does not. */
+  /** True if the configuration grants `exec.detach`. */
   readonly may_detach?: boolean
-  /** What is in force for this call; absent or null: the file says nothing of it. */
+  /** Modes in force for this call; absent or null if the configuration sets none. */
   readonly exec?: ExecInForce | null
 }
 
-/** May the mesh be asked for this? What there is on this host, a shell, variables and a directory, a target does not have. */
+/** Decides whether the mesh may be asked for a run. A target supports no shell, variables or working directory of this host. */
 export const authorizeTargetRun = (
   intent: LocalRunIntent & { readonly cwd: string | null; readonly detached_id?: RequestId },
   { rights, slots, session_id, may_detach = false, exec = null }: TargetContext,
@@ -89,7 +89,7 @@ export const authorizeTargetRun = (
   return slot === null ? noSlot(rights.limits, false) : { kind: 'permit', grant, slot }
 }
 
-/** Of a command for another host its words are known, and none of its files. */
+/** For a command on another host, its arguments are known and its files are not. */
 const askAbout = (
   grant: TargetGrant,
   exec: ExecInForce,
@@ -124,7 +124,7 @@ const askAbout = (
   return askLocally({ argv, cwd: '/', env: {}, session_id, agent_id: isHexId(target) ? target : null }, facts, exec, approval)
 }
 
-/** A Request fits one frame. */
+/** A Request must fit one frame. */
 const tooLongForMesh = ({ argv }: LocalRunIntent): Refused | null => {
   const asked = argv.reduce((sum, token) => sum + Buffer.byteLength(token), 0)
   if (argv.length <= MAX_ARGV_TOKENS && asked <= MAX_ARGV_BYTES) return null

@@ -2,15 +2,18 @@ import { existsSync } from 'node:fs'
 import { basename, dirname, isAbsolute, join, posix } from 'node:path'
 import { realPath } from '../../base/path-resolution.ts'
 import { unheldText } from '../../protocol/desk/approval-request-size.ts'
+import { MIN_ID_PREFIX } from '../../protocol/limits/wire.ts'
 import { type Capability, capabilitiesOf } from '../../protocol/rexd/fields.ts'
 import { type Approval, allowsAnything } from '../approval/approval.ts'
+import type { CanWrite } from '../approval/pinned-files.ts'
 import { permitFacts } from '../approval/permit-facts.ts'
 import { SCRUBBED_PATH } from '../environment.ts'
 import { type ExecutableLookup, findExecutable, isApplet, isCalled } from '../executable.ts'
 import { UNCONFINED } from '../mesh/confinement.ts'
 import { firstMismatch } from '../mesh/match.ts'
 import { type Executable, type Permit, type PermitFields, type SandboxGrant, type SandboxImage, sealPermit } from '../permit.ts'
-import { findInImage, namesInImage } from '../sandbox/sandbox-grant.ts'
+import { findInImage, namesInImage, sandboxGrant, sandboxPath } from '../sandbox/sandbox-grant.ts'
+import { DEFAULT_SANDBOX } from '../sandbox/sandbox-settings.ts'
 import type { Slot, Slots } from '../slots.ts'
 import { THROUGH_THE_MESH, forbiddenTarget } from './authorize-target.ts'
 import { type FileAccess, type FilePermit, type Root, sealFilePermit } from './file-permit.ts'
@@ -31,13 +34,12 @@ import {
 } from './intent.ts'
 import { type ExecInForce, type LocalApprovalNeeded, askLocally, deniedByMode } from './local-asking.ts'
 import type { CommandRule, LocalLimits, LocalPolicy } from './policy.ts'
-import { writesOf } from './requester-writes.ts'
 import { unattendedVariables } from './unattended.ts'
 
-/** Where it is to start: a directory below a root, held open. */
+/** Directory in which the run starts. It is below a root and held open. */
 export interface WorkingDirectory {
   readonly path: string
-  /** Null where the system has no way to hold a directory. */
+  /** Null if the system has no way to hold a directory. */
   readonly descriptor: number | null
 }
 
@@ -46,13 +48,16 @@ export interface LocalContext {
   readonly rights: SessionRights
   readonly slots: Slots
   readonly session_id: string
-  /** What is in force for this call; absent or null: the file says nothing of it, and its ceiling alone decides. */
+  /** Modes in force for this call; absent or null if the configuration sets none, so that the policy alone decides. */
   readonly exec?: ExecInForce | null
-  /** It is to run in a sandbox, and this is what it may have; absent or null: on this host. */
+  /** What a run in a sandbox may use; absent or null for a run on this host. */
   readonly sandbox?: SandboxGrant | null
 }
 
-/** What a session that asks for this gets: roots and capabilities narrow, limits go down. `available`: what its door can carry. */
+/**
+ * Decides the rights of a session. A request can only narrow roots and capabilities and lower limits. `available`: what the interface can
+ * carry.
+ */
 export const authorizeSession = (
   intent: SessionIntent,
   policy: LocalPolicy,
@@ -85,11 +90,14 @@ export const authorizeSession = (
   return { kind: 'rights', rights: Object.freeze(rights) }
 }
 
-/** `events` comes with `exec` and `pty`. */
+/** `exec` and `pty` include `events`. */
 const withEvents = (wanted: readonly Capability[]): readonly Capability[] =>
   wanted.includes('exec') || wanted.includes('pty') ? [...wanted, 'events'] : wanted
 
-/** The names that lead from a directory to a path below it; null where it is not below. By whole names: `/srv/app2` is not below `/srv/app`. */
+/**
+ * Path components from a directory to a path below it; null if it is not below. Compares whole components: `/srv/app2` is not below
+ * `/srv/app`.
+ */
 export const namesBelow = (path: string, directory: string): string[] | null => {
   if (path === directory) return []
   const prefix = directory === '/' ? '/' : `${directory}/`
@@ -100,8 +108,8 @@ const outside = (path: string, roots: readonly Root[]): Refused =>
   refused('forbidden_path', `${path} is outside the allowed roots`, { path, allowed_roots: roots.map((root) => root.path) })
 
 /**
- * May what stands at a path be looked at, or changed? A relative path goes on from the session's first root. `.` and
- * `..` are taken out of the text before anything is looked at; what links do to it is the file room's to see to.
+ * Decides whether a file may be read or changed. A relative path starts at the session's first root. `.` and `..` are removed from the text
+ * first; `fs/` checks links when it opens the file.
  */
 export const authorizeFile = (
   { path, access }: { readonly path: string; readonly access: FileAccess },
@@ -122,7 +130,7 @@ export const authorizeFile = (
   return outside(plain, roots)
 }
 
-/** May a program be run? Decides, reserves the slot and makes the permit in one step that nothing can interrupt. */
+/** Decides whether a program may run. Decision, slot reservation and permit are one uninterrupted step. */
 export const authorizeLocalRun = (
   intent: LocalRunIntent,
   cwd: WorkingDirectory,
@@ -131,7 +139,7 @@ export const authorizeLocalRun = (
 ): { readonly kind: 'permit'; readonly permit: Permit; readonly slot: Slot } | LocalApprovalNeeded | Refused => {
   const problem = impossibleText(intent) ?? tooLong(intent) ?? missingCapability(intent, rights) ?? forbiddenVariable(intent, policy)
   if (problem !== null) return problem
-  // Neither on the host where a sandbox is meant, nor the other way round.
+  // A run for the sandbox must not start on the host, nor the other way round.
   if (exec !== null && (exec.host === 'sandbox') !== (sandbox !== null))
     return refused('sandbox_unavailable', 'the run is to be in a sandbox, and was given none')
   const denial = exec === null ? null : deniedByMode(exec)
@@ -171,7 +179,7 @@ export const authorizeLocalRun = (
   return { kind: 'permit', permit, slot }
 }
 
-/** Looks at every file of the run; what must still be so when it starts, or what stands before that. */
+/** Inspects each file of the run. Returns the files to check at the start and their replacements, or what prevents the run. */
 const lookAndAsk = (
   { fields, intent, policy }: { readonly fields: PermitFields; readonly intent: LocalRunIntent; readonly policy: LocalPolicy },
   exec: ExecInForce,
@@ -197,16 +205,16 @@ const lookAndAsk = (
   const run = { argv, cwd, env: fields.env, session_id, agent_id: null }
   const asked = askLocally(run, facts, exec, approval)
   if (asked !== null) return asked
-  // Nobody has allowed these bytes, and a script keeps its own path.
+  // A mode or pattern allowed any content of the files, so the run uses them at their own paths.
   if (approval === null || allowsAnything(approval, facts.opaque)) return { pins, stand_in: null }
   return facts.unheld === null ? { pins, stand_in } : refused('approval_denied', unheldText(facts.unheld))
 }
 
-/** `data.why`: there is no such program, or nobody may execute what stands there, or others could put another in its place. */
+/** `data.why`: the program does not exist, is not executable, or can be replaced by other users. */
 const notLaunchable = (name: string, lookup: Exclude<ExecutableLookup, { kind: 'found' }>): Refused =>
   refused('file_not_found', lookup.detail, { argv0: name, why: lookup.kind === 'missing' ? lookup.why : 'not_executable' })
 
-/** An image knows where its programs are: this host's PATH says nothing of it. */
+/** An image sets the PATH of its programs; this host's PATH does not apply. */
 const environmentOf = (
   { clear_env, terminal, env }: LocalRunIntent,
   policy: LocalPolicy,
@@ -219,7 +227,7 @@ const environmentOf = (
   ...env,
 })
 
-/** With `any_program` as execvp(3) would from the working directory, and whoever may replace what is found. */
+/** With `any_program`, finds programs as execvp(3) does from the working directory, even if other users may replace them. */
 const lookUp = (name: string, path: string | undefined, cwd: WorkingDirectory, { any_program }: LocalPolicy): ExecutableLookup => {
   if (!any_program) return findExecutable(name, path)
   const from = (place: string): string => posix.resolve(cwd.path, place)
@@ -237,10 +245,7 @@ const forbiddenVariable = ({ env }: LocalRunIntent, { allow_env }: LocalPolicy):
 export const fits = ({ tokens, anyArguments }: CommandRule, argv: readonly string[]): boolean =>
   firstMismatch(tokens, anyArguments ? argv.slice(0, tokens.length) : argv) === null
 
-/**
- * Denials also by the file that is meant, whatever name or link it is called by; but of one that is many programs,
- * the name says which.
- */
+/** A denial also applies to the file under another name or link. For a multi-call program such as busybox, the name decides. */
 export const denies = (rule: CommandRule, argv: readonly string[], executable: Executable | null, path: string | undefined): boolean => {
   if (fits(rule, argv)) return true
   const [name = '', ...rest] = rule.argv
@@ -251,11 +256,11 @@ export const denies = (rule: CommandRule, argv: readonly string[], executable: E
   return same && fits({ ...rule, argv: rest, tokens: rule.tokens.slice(1) }, argv.slice(1))
 }
 
-/** In an image the host's files say nothing: what goes by the name is denied. */
+/** A program in an image has no host file to compare, so a denial applies by name. */
 const deniesByName = ({ argv: [name = ''], tokens, ...rule }: CommandRule, argv: readonly string[], names: readonly string[]): boolean =>
   names.includes(posix.basename(name)) && fits({ ...rule, argv: [], tokens: tokens.slice(1) }, argv.slice(1))
 
-/** The rule that allows the command; denials go first. */
+/** Finds the rule that allows the command. Denials come first. */
 const commandRule = (
   argv: readonly string[],
   executable: Executable | null,
@@ -277,15 +282,15 @@ const commandRule = (
   return refused('command_denied', 'no entry of security.allow_commands allows this command', { rule: 'allow_commands' })
 }
 
-/** Where a path leads whose end is not made yet. */
+/** Resolves a path whose last components may not exist. */
 const leadsTo = (path: string): string => (existsSync(path) ? realPath(path) : join(leadsTo(dirname(path)), basename(path)))
 
-/** True when a path is a directory or stands below it, as links lead to both, which need not be there. */
+/** True if a path is a directory or below it after resolving links. Neither needs to exist. */
 export const isWithin = (path: string, directory: string): boolean => namesBelow(leadsTo(path), leadsTo(directory)) !== null
 
 /**
- * Why a human would decide nothing here: whoever may look at files reads the operator's key in our data directory, and whoever writes
- * the store allows itself. Null: it is below no root, or there are no files.
+ * Why approvals would not protect this host: a client that reads files gets the operator key from the data directory, and a client that
+ * writes files can change the approval store. Null if the data directory is outside all roots or clients have no file access.
  */
 export const exposedDataDir = ({ roots, granted }: Pick<LocalPolicy, 'roots' | 'granted'>, dataDir: string): string | null => {
   if (!granted.has('fs.read') && !granted.has('fs.write')) return null
@@ -293,4 +298,48 @@ export const exposedDataDir = ({ roots, granted }: Pick<LocalPolicy, 'roots' | '
   return root === undefined
     ? null
     : `security.allowed_roots: the data directory ${dataDir} is below the root ${root.path}, or around it, so that an agent could read operator.key there and decide by itself: name roots without it, or put it elsewhere (X0X_DATA_DIR)`
+}
+
+/**
+ * Tests whether the requester can write a path: with `fs.write` all files below its roots, otherwise those in a directory that a sandbox
+ * may use. Neither needs an approver.
+ */
+const writesOf = ({ roots, granted }: Pick<LocalPolicy, 'roots' | 'granted'>): CanWrite => {
+  const isBelow = (path: string): boolean => roots.some(({ real }) => path.startsWith(real === '/' ? real : `${real}/`))
+  if (granted.has('fs.write')) return isBelow
+  const place = sandboxPath()
+  const holds = (directory: string): boolean => sandboxGrant(DEFAULT_SANDBOX, directory, place).kind === 'grant'
+  return (path) => {
+    for (let at = path; isBelow(at) && at !== '/'; at = dirname(at)) if (holds(dirname(at))) return true
+    return false
+  }
+}
+
+/** A mesh agent on which a run is to execute. */
+export interface ResolvedNode {
+  readonly agent_id: string
+  /** Name of the contact; null if it has none. */
+  readonly name: string | null
+}
+
+/** Capabilities of a run on another agent, as in a session for one target. */
+const THERE: readonly Capability[] = ['exec', 'events', 'target']
+
+/**
+ * Decides what a session may do on the agent of one of its runs: no more than the session itself, and no more than a session for that
+ * agent. `security.allow_targets` lists agents by contact name or ID. For a contact, a prefix of the ID is enough; an unlisted agent could
+ * create an ID with any prefix. The name that an agent gives itself does not count.
+ */
+export const rightsOnNode = (
+  { agent_id, name }: ResolvedNode,
+  policy: LocalPolicy,
+  { capabilities, limits, target }: SessionRights,
+): { readonly kind: 'rights'; readonly rights: SessionRights } | Refused => {
+  const prefix = name === null ? undefined : policy.targets?.find((text) => text.length >= MIN_ID_PREFIX && agent_id.startsWith(text))
+  const named = [agent_id, prefix, name].find((text) => typeof text === 'string' && policy.targets?.includes(text) === true)
+  const asked = { roots: null, capabilities: null, limits: {}, target: named ?? name ?? agent_id }
+  const available = THERE.filter((one) => capabilities.has(one) || (one === 'target' && target !== null))
+  const verdict = authorizeSession(asked, policy, new Set(available))
+  if (verdict.kind === 'refused') return verdict
+  return { kind: 'rights', rights: Object.freeze({ ...verdict.rights, limits, target: agent_id }) }
 }

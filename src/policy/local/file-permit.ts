@@ -1,39 +1,39 @@
-/** What a file operation does to what stands at its path. */
+/** Access of a file operation. */
 export type FileAccess = 'read' | 'write'
 
-/** A directory that callers may look into: as the configuration names it, and the very directory that it meant when it was read. */
+/** A directory that clients may access: its configured path and the directory that it led to when the file was read. */
 export interface Root {
-  /** Absolute, as the configuration has it, without `.`, `..` and doubled slashes. */
+  /** Absolute path from the configuration, without `.`, `..` and double slashes. */
   readonly path: string
-  /** The same with every link resolved. */
+  /** The same path with all links resolved. */
   readonly real: string
   readonly dev: bigint
   readonly ino: bigint
 }
 
-/** All that is allowed of one file operation. */
+/** What one file operation may access. */
 export interface FilePermitFields {
   readonly access: FileAccess
-  /** The root that the path is below, or is. */
+  /** Root that contains the path. */
   readonly root: Root
-  /** Names from the root to what is meant, none of them empty, `.` or `..`; empty = the root itself. */
+  /** Path components from the root, without empty ones, `.` or `..`. Empty for the root itself. */
   readonly names: readonly string[]
-  /** Every root of the session: a link may lead from one to another. */
+  /** All roots of the session, because a link may lead from one to another. */
   readonly roots: readonly Root[]
-  /** The most bytes of content that one operation may give out. */
+  /** Maximum number of bytes that one operation may return. */
   readonly max_read_bytes: number
 }
 
 declare const brand: unique symbol
 
-/** Made by `authorize` alone, frozen through and through. */
+/** Made by `authorizeFile` alone and deeply frozen. */
 export interface FilePermit extends FilePermitFields {
   readonly [brand]: true
 }
 
 const permits = new WeakSet<object>()
 
-/** For `authorize` alone (a test holds every other file to that). Copies, freezes and marks. */
+/** Copies, freezes and marks a permit. Only `authorizeFile` may call it; a test checks all other files. */
 export const sealFilePermit = (fields: FilePermitFields): FilePermit => {
   const permit = Object.freeze({
     access: fields.access,
@@ -46,5 +46,5 @@ export const sealFilePermit = (fields: FilePermitFields): FilePermit => {
   return permit as unknown as FilePermit
 }
 
-/** True for the very object that `authorize` made; a copy or a likeness of one is none. */
+/** True only for the object that `authorizeFile` made, not for a copy. */
 export const isFilePermit = (thing: unknown): thing is FilePermit => typeof thing === 'object' && thing !== null && permits.has(thing)

@@ -7,44 +7,44 @@ import type { RunCaps } from '../permit.ts'
 import type { Root } from './file-permit.ts'
 import type { LocalLimits } from './policy.ts'
 
-/** What a caller asks of a session; null = all that there is. */
+/** What a client requests of a session; null requests all that is available. */
 export interface SessionIntent {
-  /** As they were found below the policy's own, with a permit of `authorizeFile`. */
+  /** Roots that were resolved below the policy's roots with a permit of `authorizeFile`. */
   readonly roots: readonly Root[] | null
   readonly capabilities: readonly string[] | null
   readonly limits: Readonly<Partial<Record<keyof LocalLimits, number>>>
-  /** An agent of the mesh, whose own ACL then decides; null: this host. */
+  /** Mesh agent whose own ACL decides; null for this host. */
   readonly target: string | null
 }
 
-/** What a session may do: never more than the policy, and it never grows. */
+/** Rights of a session. They never exceed the policy and never grow. */
 export interface SessionRights {
   readonly roots: readonly Root[]
   readonly capabilities: ReadonlySet<Capability>
   readonly limits: LocalLimits
-  /** Where its commands run; null: here. */
+  /** Agent that runs the commands; null for this host. */
   readonly target: string | null
 }
 
-/** A program that a caller of this host's own doors asks for, decoded and not yet allowed. */
+/** A decoded request of a local client to run a program, not yet allowed. */
 export interface LocalRunIntent {
   readonly argv: readonly string[]
-  /** The argv is `/bin/sh -c TEXT`, because a shell was asked for. */
+  /** True if a shell was requested: argv is `/bin/sh -c TEXT`. */
   readonly shell: boolean
-  /** Null: on pipes. */
+  /** Null for pipes. */
   readonly terminal: Terminal | null
   readonly detach: boolean
-  /** More of stdin may follow. */
+  /** True if more stdin may follow. */
   readonly input: boolean
   readonly env: Readonly<Record<string, string>>
-  /** Nothing of the policy's environment. */
+  /** True to leave out the policy's environment. */
   readonly clear_env?: boolean
-  /** Milliseconds; null = the default. */
+  /** Milliseconds; null for the default. */
   readonly timeout_ms: number | null
   readonly max_output_bytes: number | null
 }
 
-/** Refused: a row of the error table, what to say, and facts for programs. */
+/** A refusal: error code, message, and data for programs. */
 export interface Refused {
   readonly kind: 'refused'
   readonly code: ErrorCode
@@ -55,14 +55,14 @@ export interface Refused {
 export const refused = (code: ErrorCode, message: string, data: Record<string, unknown> = {}): Refused =>
   Object.freeze({ kind: 'refused', code, message, data })
 
-/** `target`: of the session. */
+/** `target`: the target of the session. */
 export const ungranted = (capability: Capability, target: string | null = null): Refused => {
   const here = `this session may not use ${capability}${KEYS[capability] ?? ''}`
   const there = `a session of a target has no ${capability}: the mesh carries whole commands and their output`
   return refused('unsupported_capability', target === null ? here : there, { capability })
 }
 
-/** The key of the configuration that grants it, for the message. */
+/** The configuration key that grants the capability, for the message. */
 const KEYS: Readonly<Partial<Record<Capability, string>>> = {
   'exec.shell': '; security.allow_shell grants it',
   'exec.detach': '; security.allow_detach grants it, over HTTP and WebSocket, and to x0x mcp for a target',
@@ -71,7 +71,7 @@ const KEYS: Readonly<Partial<Record<Capability, string>>> = {
   target: '; security.allow_targets grants it',
 }
 
-/** Refuses because all slots are taken. */
+/** Refuses because all slots are in use. */
 export const noSlot = (limits: LocalLimits, detach: boolean): Refused => {
   const limit = detach ? 'max_detached_processes' : 'max_processes_per_session'
   const max = limits[limit]
@@ -79,13 +79,16 @@ export const noSlot = (limits: LocalLimits, detach: boolean): Refused => {
   return refused('resource_limit', `${whose}, which is all that may`, { limit, max })
 }
 
-/** The system ends every text at its first NUL, and gets U+FFFD for half a surrogate pair: what would run is not what the journal says. */
+/**
+ * Refuses NUL, at which the system ends a text, and lone surrogates, which become U+FFFD. Otherwise the run would differ from the audit
+ * log.
+ */
 export const impossibleText = ({ argv, env }: LocalRunIntent): Refused | null =>
   [...argv, ...Object.entries(env).flat()].some((text) => text.includes('\0') || !text.isWellFormed())
     ? refused('bad_request', 'argv, env: not valid Unicode, or with a NUL character')
     : null
 
-/** What runs stands whole in one line of the journal. */
+/** The audit log has the whole command in one line. */
 export const tooLong = ({ argv, env }: LocalRunIntent): Refused | null => {
   const asked = commandSize(argv, Object.keys(env))
   if (asked <= MAX_COMMAND_JSON) return null
@@ -93,7 +96,7 @@ export const tooLong = ({ argv, env }: LocalRunIntent): Refused | null => {
   return refused('resource_limit', text, { limit: 'argv', asked, max: MAX_COMMAND_JSON })
 }
 
-/** Refuses for a capability that the intent needs and the session does not have. */
+/** Refuses if the session lacks a capability that the run needs. */
 export const missingCapability = (intent: LocalRunIntent, { capabilities, target }: SessionRights): Refused | null => {
   const wanted: readonly [boolean, Capability][] = [
     [true, 'exec'],
@@ -106,7 +109,7 @@ export const missingCapability = (intent: LocalRunIntent, { capabilities, target
   return missing === undefined ? null : ungranted(missing[1], target)
 }
 
-/** The limits of a run: its caller's wishes, cut to those of the session. */
+/** The limits of a run: those of the client, cut to those of the session. */
 export const capsOf = (intent: LocalRunIntent, limits: LocalLimits): RunCaps | Refused => {
   const [longest, usual] = intent.detach
     ? ([limits.max_detached_ms, limits.max_detached_ms] as const)

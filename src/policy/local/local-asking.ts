@@ -6,23 +6,23 @@ import type { ResolvedExec } from '../modes.ts'
 import type { PermitFields } from '../permit.ts'
 import { type Refused, refused } from './intent.ts'
 
-/** What the configuration, the session and the call together say of one run. */
+/** The modes in force for one run, from configuration, session and call. */
 export interface ExecInForce extends Pick<ResolvedExec, 'host' | 'security' | 'ask' | 'ask_fallback'> {
   readonly door: LocalInterface
-  /** What the caller calls itself. */
+  /** Name that the client gives itself. */
   readonly label: string
   readonly stdin: RequestedStdin | null
-  /** Commands that need a human each time. */
+  /** Commands that need an approver for each run. */
   readonly always_ask: readonly AlwaysAskRule[]
 }
 
-/** It may run once somebody has allowed it: no slot is taken, and the same is asked again with the approval. */
+/** The run needs an approval. No slot is taken; the decision is repeated with the approval. */
 export interface LocalApprovalNeeded {
   readonly kind: 'ask'
   readonly question: ApprovalRequest
 }
 
-/** Nothing runs where a place that counts says `deny`. */
+/** Refuses if the configuration or a mode says `deny`. */
 export const deniedByMode = ({ security, host }: ExecInForce): Refused | null =>
   security === 'deny'
     ? refused(
@@ -35,7 +35,7 @@ export const deniedByMode = ({ security, host }: ExecInForce): Refused | null =>
       )
     : null
 
-/** On this host whoever keeps the store has a word in all that runs; in a sandbox, or on an agent with rules of its own, only where it was asked for. */
+/** True if an approver or the store must decide. On this host that is each run; in a sandbox or on another agent only if asked for. */
 const needsSomebody = ({ host, ask }: ExecInForce, alwaysAsk: string | null): boolean =>
   host === 'gateway' || ask === 'always' || alwaysAsk !== null
 
@@ -44,13 +44,13 @@ const whyOf = ({ security, ask, host }: ExecInForce, alwaysAsk: string | null): 
   return ask === 'always' ? 'ask is "always"' : `security is "${security}" and ask is "${ask}" on the host ${host}`
 }
 
-/** What a run is known by before it is permitted: of a command for another host, only its words. */
+/** Identity of a run before its permit. For another host, only argv is known. */
 export interface RunDescription extends Pick<PermitFields, 'argv' | 'cwd' | 'env'> {
   readonly session_id: string | null
   readonly agent_id: string | null
 }
 
-/** The question that must be answered first, a refusal, or null: it may run, now that everything about it was looked at. */
+/** Returns the approval request that must be answered first, a refusal, or null if the run may start. */
 export const askLocally = (
   run: RunDescription,
   facts: Omit<PermitFacts, 'pins' | 'stand_in'>,
@@ -81,7 +81,7 @@ export const askLocally = (
   return Object.freeze({ kind: 'ask', question: Object.freeze(question) })
 }
 
-/** An approval is good once, and for the very permit that was asked about. */
+/** An approval is valid once, and only for the permit of its request. */
 const wrongApproval = (approval: Approval, permitSha256: string): Refused | null => {
   if (!spendApproval(approval)) return refused('approval_mismatch', 'this approval was used before; ask again')
   return approval.permit_sha256 === permitSha256

@@ -8,7 +8,7 @@ import { denies, fits } from './authorize.ts'
 import { type SessionRights, ungranted } from './intent.ts'
 import type { CommandRule, LocalPolicy } from './policy.ts'
 
-/** The rule about the program alone, whatever its arguments. */
+/** The rule reduced to its program, with any arguments. */
 const ofProgram = (rule: CommandRule): CommandRule => ({
   ...rule,
   argv: rule.argv.slice(0, 1),
@@ -22,7 +22,7 @@ type Verdict = Pick<CommandLookup, 'allowed_arguments' | 'denial'>
 
 const refusal = (code: ErrorCode, detail: string): Verdict => ({ allowed_arguments: 'none', denial: { code, detail } })
 
-/** What `authorizeLocalRun` may say of some arguments of the program, and what it says of all. */
+/** The verdict of `authorizeLocalRun` that holds for some or for all arguments of the program. */
 const verdictOf = (command: string, lookup: ExecutableLookup, policy: LocalPolicy, { capabilities, target }: SessionRights): Verdict => {
   if (!capabilities.has('exec')) return refusal('unsupported_capability', ungranted('exec', target).message)
   const executable = lookup.kind === 'found' ? lookup.executable : null
@@ -44,8 +44,8 @@ const problemOf = (lookup: ExecutableLookup): CommandLookup['problem'] => {
 const UNTOLD = { found: null, path: null, real_path: null, searched: null, problem: null } as const
 
 /**
- * What a command stands for and whether it may be run: the lookup and the rules are those of `authorizeLocalRun`. Of what is
- * not allowed it is not told whether it is there, as a run does not tell it either.
+ * Finds a command and whether it may run, with the lookup and rules of `authorizeLocalRun`. Like a run, it does not reveal whether a
+ * forbidden command exists.
  */
 export const lookUpCommand = (command: string, policy: LocalPolicy, rights: SessionRights): CommandLookup => {
   const path = policy.env['PATH'] ?? SCRUBBED_PATH

@@ -4,7 +4,7 @@ import type { Root } from './file-permit.ts'
 
 export type LocalLimits = Readonly<Record<LimitName, number>>
 
-/** What a file that names no limit gets. */
+/** Limits of a file that sets none. */
 export const DEFAULT_LOCAL_LIMITS: LocalLimits = Object.freeze({
   max_output_bytes: 1_048_576,
   max_file_read_bytes: 1_048_576,
@@ -18,35 +18,35 @@ export const DEFAULT_LOCAL_LIMITS: LocalLimits = Object.freeze({
 
 /** One command of `allow_commands` or `deny_commands`. */
 export interface CommandRule {
-  /** As written in the file. */
+  /** The argv as the file has it. */
   readonly argv: readonly string[]
   readonly tokens: readonly PatternToken[]
-  /** Whatever follows the tokens fits too. */
+  /** True if any further arguments match. */
   readonly anyArguments: boolean
-  /** The line of the file, from 1. */
+  /** Line number in the file, from 1. */
   readonly line: number
 }
 
-/** What callers of this host's own doors may do: all of `[security]` and `[limits]`, frozen. */
+/** Rights of local clients: `[security]` and `[limits]`, frozen. */
 export interface LocalPolicy {
-  /** The file it came from. */
+  /** Path of the configuration file. */
   readonly source: string
   readonly roots: readonly Root[]
   readonly granted: ReadonlySet<Capability>
-  /** Null: whatever is not denied. */
+  /** Null allows all commands that are not denied. */
   readonly allow_commands: readonly CommandRule[] | null
   readonly deny_commands: readonly CommandRule[]
-  /** Agents of the mesh that a session may be opened for, as `x0x exec` names them; null: any. */
+  /** Mesh agents for which a session may be opened, named as in `x0x exec`; null allows any. */
   readonly targets: readonly string[] | null
-  /** What is asked of targets carries the operator's proof: callers speak with the operator's word. */
+  /** True if requests to targets carry the operator proof, so that clients act with the operator's rights. */
   readonly targets_as_operator: boolean
-  /** Variables that a caller may set; null: any. */
+  /** Variables that a client may set; null allows any. */
   readonly allow_env: readonly string[] | null
-  /** Whatever its user could start is run: also what others may replace, and a path that goes on from the working directory. */
+  /** True to run all that the user could start, including replaceable programs and relative paths. */
   readonly any_program: boolean
-  /** The environment of a program, before what the caller sets. */
+  /** Environment of a program before the client's variables. */
   readonly env: Readonly<Record<string, string>>
-  /** Its terminals have nobody who types: pagers print, editors fail, and nothing prompts, unless the caller sets otherwise. */
+  /** Terminals have no user who types: pagers print, editors fail and nothing prompts, unless the client sets otherwise. */
   readonly unattended?: true
   readonly limits: LocalLimits
 }

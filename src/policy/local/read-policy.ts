@@ -14,7 +14,7 @@ import { judgeWritablePrograms } from '../writable-programs.ts'
 import type { Root } from './file-permit.ts'
 import { type CommandRule, DEFAULT_LOCAL_LIMITS, type LocalLimits, type LocalPolicy } from './policy.ts'
 
-/** Each key that grants something, what, and whether it does where the file does not say. */
+/** Configuration keys that grant a capability, with their defaults. */
 const GRANTS: readonly (readonly [key: string, capability: Capability, isDefault: boolean])[] = [
   ['allow_shell', 'exec.shell', false],
   ['allow_detach', 'exec.detach', false],
@@ -32,13 +32,13 @@ const SECURITY_KEYS = [
   'pass_env',
   'path',
 ]
-/** Of `allow_targets`: whatever agent is asked for, its own ACL decides. */
+/** Entry of `allow_targets` for all agents. Their own ACLs decide. */
 const ANY_TARGET = '*'
 const RULE_KEYS = ['argv', 'args']
 
-/** A name that any shell and any program takes for one (POSIX.1-2017, 8.1), and no other. */
+/** Names that all shells and programs accept (POSIX.1-2017, 8.1). */
 const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]{0,127}$/
-/** Variables that make a program run other code than what was allowed. */
+/** Variables that can make a program run other code than the allowed program. */
 const DANGEROUS_VARIABLES =
   /^(LD_.*|DYLD_.*|GLIBC_TUNABLES|GCONV_PATH|LOCPATH|BASH_ENV|ENV|BASH_FUNC_.*|BASHOPTS|SHELLOPTS|PS4|PROMPT_COMMAND|ZDOTDIR|NODE_(OPTIONS|PATH)|PYTHON.*|PERL.*|RUBY.*|GIT_.*|(_|JDK_)?JAVA_.*|CLASSPATH|LESS(OPEN|CLOSE)|PAGER|EDITOR|VISUAL|BROWSER|IFS|PATH|SHELL)$/
 
@@ -53,7 +53,7 @@ const MAX: Readonly<Record<keyof LocalLimits, number>> = {
   max_detached_ms: Number.MAX_SAFE_INTEGER,
 }
 
-/** `[limits]` and `[security]` of REXD's configuration; what is wrong is the reader's. `own`: the environment that we were started with. */
+/** Reads `[limits]` and `[security]` of the REXD configuration. The reader collects problems. `own`: the environment of this process. */
 export const readLocalPolicy = (toml: TomlReader, own: Environment): LocalPolicy => {
   const { value, path: source } = toml.document
   const limits = readLimits(toml, value['limits'])
@@ -99,7 +99,7 @@ const readLimits = (toml: TomlReader, value: unknown): LocalLimits => {
   if (limits.default_timeout_ms > limits.hard_timeout_ms) {
     if (table['default_timeout_ms'] !== undefined)
       toml.problem(['limits', 'default_timeout_ms'], `is ${limits.default_timeout_ms}, above hard_timeout_ms (${limits.hard_timeout_ms})`)
-    // A default must not make a file invalid that only lowers the hard limit.
+    // A file that only lowers the hard limit stays valid.
     limits.default_timeout_ms = limits.hard_timeout_ms
   }
   return Object.freeze(limits)
@@ -182,12 +182,12 @@ const readPath = (toml: TomlReader, value: unknown): string | null => {
   return directories === null || directories.length === 0 ? null : directories.join(':')
 }
 
-/** Of the host's own: they say where it stands, and not where its commands do. */
+/** Variables with the working directory of the host, which is not that of its commands. */
 const NOT_INHERITED = ['PWD', 'OLDPWD']
 
 /**
- * What the callers of a console may do, which is what its user may: any program in any directory, on a terminal, with the environment
- * of the host. Who starts a console in the foreground grants this by starting it; nothing of the network reaches its door.
+ * Policy of a console: its clients may do what its user may, which is any program in any directory, on a terminal, with the host's
+ * environment. The user grants this by starting a console in the foreground. No network client can reach it.
  */
 export const consolePolicy = (own: Environment): LocalPolicy => {
   const { dev, ino } = statSync('/', { bigint: true })
@@ -208,13 +208,13 @@ export const consolePolicy = (own: Environment): LocalPolicy => {
     unattended: true,
     limits: Object.freeze({
       ...DEFAULT_LOCAL_LIMITS,
-      // A human watches, and ends what goes on for too long.
+      // A person watches and ends runs that take too long.
       default_timeout_ms: Number.MAX_SAFE_INTEGER,
       hard_timeout_ms: Number.MAX_SAFE_INTEGER,
-      // The screen shows all of it; replies and transcripts have bounds of their own.
+      // The screen shows all output; replies and transcripts have their own limits.
       max_output_bytes: Number.MAX_SAFE_INTEGER,
       max_processes_per_session: MAX_CONSOLE_RUNS,
-      // Each connection has one at most, and some rest.
+      // Each connection uses at most one session, and some sessions are idle.
       max_concurrent_sessions: 2 * MAX_CONSOLE_CONNECTIONS,
     }),
   })

@@ -1,6 +1,6 @@
-// Variables for commands on a terminal at which nobody can type: pagers that only print, editors that fail, no prompts.
+// Variables for commands on a terminal without a typing user: pagers only print, editors fail, and nothing prompts.
 
-/** For programs that start their editor by a shell. */
+/** Editor for programs that start it by a shell. */
 const NO_EDITOR = `sh -c 'echo "rexec: no editor: nobody can type here. Give the text as an option, such as git commit -m TEXT, or set the editor: --env GIT_EDITOR=PROGRAM" >&2; exit 1'`
 
 const PAGERS = {
@@ -12,7 +12,7 @@ const PAGERS = {
   DPKG_PAGER: 'cat',
   GH_PAGER: 'cat',
   PSQL_PAGER: 'cat',
-  // Empty: none.
+  // An empty value means no pager.
   AWS_PAGER: '',
   SYSTEMD_PAGER: '',
 } as const
@@ -26,7 +26,7 @@ const EDITORS = {
   JJ_EDITOR: NO_EDITOR,
   KUBE_EDITOR: NO_EDITOR,
   SVN_EDITOR: NO_EDITOR,
-  // These split the text into words and start the first.
+  // These programs split the text and start its first word.
   SUDO_EDITOR: 'false',
   SYSTEMD_EDITOR: 'false',
 } as const
@@ -44,7 +44,7 @@ const PROMPTS = {
 const filled = (names: object, value: string | undefined): Record<string, string> =>
   value === undefined ? {} : Object.fromEntries(Object.keys(names).map((name) => [name, value]))
 
-/** What a command gets before the variables of its caller. A general one of these, such as PAGER, also stands in place of the special ones. */
+/** Variables of a command before those of its client. A general variable of the client, such as PAGER, also replaces the special ones. */
 export const unattendedVariables = (env: Readonly<Record<string, string>>): Record<string, string> => ({
   ...PAGERS,
   ...filled(PAGERS, env['PAGER']),

@@ -5,23 +5,23 @@ import { MAX_DETACHED_BYTES_PER_AGENT } from '../../protocol/limits/detached.ts'
 import type { AlwaysAskRule, CommandPattern } from '../approval/ask-rules.ts'
 import type { Confinement, Contain } from './confinement.ts'
 
-/** What runs of an entry may take that outlive their callers. */
+/** Limits of an entry's detached runs. */
 export interface Detaching {
-  /** How long one may run, in place of `max_duration_secs`. */
+  /** Maximum duration, in place of `max_duration_secs`. */
   readonly max_secs: number
-  /** What is kept of its output at most, in bytes of both streams together. */
+  /** Maximum bytes of stored output, both streams together. */
   readonly max_output_bytes: number
 }
 
-/** What an entry has that says `detach = true` and no more: an hour, and what a person reads at most. */
+/** Limits of an entry with `detach = true` and no others: an hour, and as much output as a person reads. */
 export const DEFAULT_DETACHING: Detaching = Object.freeze({ max_secs: 3_600, max_output_bytes: 8 * 1024 * 1024 })
 
-/** The most `max_detach_secs`: a month; what is to go on for longer is a service of that host. */
+/** Maximum of `max_detach_secs`: a month. Run longer tasks as a service of that host. */
 export const MAX_DETACH_SECS = 31 * 24 * 60 * 60
 
 export const DETACHING_KEYS = ['detach', 'max_detach_secs', 'max_detach_output_bytes'] as const
 
-/** The keys of the entry at `path`; null: its runs end with their callers. */
+/** Reads the keys of the entry at `path`; null if it allows no detached runs. */
 export const readDetaching = (toml: TomlReader, path: TomlPath, table: TomlTable): Detaching | null => {
   const allowed = toml.boolean([...path, 'detach'], table['detach']) ?? false
   const number = (key: 'max_detach_secs' | 'max_detach_output_bytes', max: number): number | null => {
@@ -33,7 +33,7 @@ export const readDetaching = (toml: TomlReader, path: TomlPath, table: TomlTable
   return allowed ? { max_secs, max_output_bytes } : null
 }
 
-/** Why runs of the one entry may outlive their callers by more than those of the other. */
+/** How the limits of detached runs grew from one entry to the next. */
 export const outlivesLonger = (old: Detaching | null, next: Detaching | null): string[] => {
   if (next === null) return []
   if (old === null) return ['detach is true, and was not']
@@ -45,7 +45,7 @@ export const outlivesLonger = (old: Detaching | null, next: Detaching | null): s
   ]
 }
 
-/** Limits of output, input and time, under the names they have in the file. Bytes and seconds. */
+/** Limits of output, input and time in bytes and seconds, named as in the file. */
 export interface RunLimits {
   readonly max_stdout_bytes: number
   readonly max_stderr_bytes: number
@@ -56,13 +56,13 @@ export interface RunLimits {
   readonly warn_duration_secs: number
 }
 
-/** The caps of `[exec]`: those of a run, and how many runs there may be at once. */
+/** Limits of `[exec]`: those of a run and the number of concurrent runs. */
 export interface Caps extends RunLimits {
   readonly max_concurrent_per_agent: number
   readonly max_concurrent_total: number
 }
 
-/** What a file that names no cap gets. */
+/** Limits of a file that sets none. */
 export const DEFAULT_CAPS: Caps = Object.freeze({
   max_stdout_bytes: 16_777_216,
   max_stderr_bytes: 16_777_216,
@@ -75,81 +75,81 @@ export const DEFAULT_CAPS: Caps = Object.freeze({
   warn_duration_secs: 60,
 })
 
-/** One allowed call shape. */
+/** One allowed command. */
 export interface AllowedCommand {
-  /** As written in the file. */
+  /** The argv as the file has it. */
   readonly argv: readonly string[]
   readonly tokens: readonly PatternToken[]
-  /** False: the caller may send no stdin, whatever the cap. */
+  /** False if the requester may send no stdin, whatever the limit. */
   readonly stdin: boolean
-  /** The line of the file, from 1. */
+  /** Line number in the file, from 1. */
   readonly line: number
 }
 
-/** May the caller of this command send stdin? A cap of 0 closes it too. */
+/** True if the requester may send stdin. A limit of 0 forbids it too. */
 export const isStdinOpen = ({ limits }: Pick<AllowEntry, 'limits'>, { stdin }: Pick<AllowedCommand, 'stdin'>): boolean =>
   stdin && limits.max_stdin_bytes > 0
 
-/** A command that an entry does not list, and a human may allow. */
+/** A command that the entry does not list and an approver may allow. */
 export interface AskPattern extends AllowedCommand, CommandPattern {}
 
-/** Whom the commands of an entry need, beyond the file. */
+/** Approvals that an entry requires. */
 export interface EntryAsking {
-  /** `always`: a human of this host for each; `on-miss`: for those that only a pattern has. */
+  /** `always`: a local approver decides about each run. `on-miss`: only about runs that match a pattern. */
   readonly ask: 'off' | 'on-miss' | 'always'
   readonly patterns: readonly AskPattern[]
-  /** Other agents, of whom so many must allow each run. */
+  /** Mesh agents of which `approvals_needed` must approve each run. */
   readonly approvers: readonly AgentId[]
   readonly approvals_needed: number
 }
 
-/** What an entry that says nothing has. */
+/** Value of an entry without approval keys. */
 export const NOBODY_ASKED: EntryAsking = Object.freeze({ ask: 'off', patterns: [], approvers: [], approvals_needed: 0 })
 
-/** What one (agent, machine) pair may run. */
+/** Permissions of one pair of agent and machine. */
 export interface AllowEntry {
-  /** The operator's label, or `allow[N]` where the file gives none. */
+  /** The operator's label, or `allow[N]` without one. */
   readonly description: string
-  /** As the file has it; null where it has none. */
+  /** The label in the file; null without one. */
   readonly described: string | null
-  /** Its pair is told of its commands when it asks which it may run. */
+  /** True if the pair may query the commands of this entry. */
   readonly discoverable: boolean
   readonly agent_id: AgentId
   readonly machine_id: MachineId
   readonly commands: readonly AllowedCommand[]
-  /** The caps of `[exec]` with this entry's own, lower ones in their place. */
+  /** Limits of `[exec]`, replaced by lower ones of this entry. */
   readonly limits: RunLimits
-  /** What the system enforces on its runs. */
+  /** Restrictions that the system enforces on its runs. */
   readonly confinement: Confinement
-  /** Whom its runs need beyond this file. */
+  /** Approvals that its runs need. */
   readonly asking: EntryAsking
-  /** Its runs may outlive their callers; null: none may. */
+  /** Limits of its detached runs; null if none are allowed. */
   readonly detaching: Detaching | null
-  /** The line of the file, from 1. */
+  /** Line number in the file, from 1. */
   readonly line: number
 }
 
-/** A validated ACL file, frozen. */
+/** A validated, frozen ACL. */
 export interface Acl {
   readonly enabled: boolean
   readonly caps: Caps
-  /** What every entry has at least. */
+  /** Minimum of all entries. */
   readonly contain: Contain
-  /** In the order of the file. */
+  /** Entries in the order of the file. */
   readonly allow: readonly AllowEntry[]
-  /** Commands that need a human of this host each time, whoever asks. */
+  /** Commands that need a local approver for each run, for all requesters. */
   readonly always_ask: readonly AlwaysAskRule[]
-  /** Where a child starts; null: where the daemon stands. */
+  /** Directory in which runs start; null for the daemon's working directory. */
   readonly default_cwd: string | null
-  /** Null only where there is no `[exec]`, so that nothing can run. */
+  /** Null only without `[exec]`, when nothing can run. */
   readonly audit_log_path: string | null
-  /** Kept for a mirror of the journal; nothing reads it yet. */
+  /** Reserved for a mirror of the audit log; unused. */
   readonly audit_tasklist_id: string | null
-  /** The file it came from; null where there was none. */
+  /** Path of the file; null if there was none. */
   readonly source: string | null
 }
 
-/** What a host without an ACL has: nobody may run anything. */
+/** The ACL of a host without an ACL file: it allows nothing. */
 export const closedAcl = (source: string | null): Acl =>
   Object.freeze({
     enabled: false,

@@ -13,7 +13,7 @@ export const ASKING_KEYS = ['ask', 'ask_patterns', 'approvers', 'approvals_neede
 
 const ASK_VALUES = ['on-miss', 'always'] as const
 
-/** The keys of the entry at `path`. */
+/** Reads the approval keys of the entry at `path`. */
 export const readAsking = (toml: TomlReader, path: TomlPath, table: TomlTable): EntryAsking => {
   const ask = readAsk(toml, [...path, 'ask'], table['ask'])
   const at = [...path, 'ask_patterns']
@@ -64,7 +64,7 @@ const readApprovers = (toml: TomlReader, path: TomlPath, table: TomlTable): Agen
   return found
 }
 
-/** All of them, unless the entry says fewer. */
+/** All approvers, unless the entry requires fewer. */
 const readNeeded = (toml: TomlReader, path: TomlPath, table: TomlTable, count: number): number => {
   const at = [...path, 'approvals_needed']
   const needed = toml.wholeNumber(at, table['approvals_needed'], 1, MAX_MESH_APPROVERS)
@@ -74,15 +74,15 @@ const readNeeded = (toml: TomlReader, path: TomlPath, table: TomlTable, count: n
   return needed
 }
 
-/** How much of a file asks somebody. */
+/** How often a file requires approvals. */
 export interface AskingCounts {
-  /** Entries whose runs, or some of them, need a human of the host. */
+  /** Entries that require a local approver for some or all runs. */
   readonly asking_entry_count: number
   readonly ask_pattern_count: number
   readonly always_ask_count: number
-  /** Different agents, over all entries. */
+  /** Number of different agents in all entries. */
   readonly approver_count: number
-  /** The most that one entry needs. */
+  /** Highest number that an entry requires. */
   readonly approvals_needed: number
 }
 
@@ -99,13 +99,13 @@ export const countAsking = (acl: Acl | null): AskingCounts => {
 
 type Pattern = Pick<CommandPattern, 'tokens'> & { readonly anyArguments?: boolean }
 
-/** True when whatever fits `narrow` fits `wide` too. */
+/** True if `wide` matches all that `narrow` matches. */
 const covers = (wide: Pattern, narrow: Pattern): boolean =>
   wide.anyArguments === true
     ? coversAll(wide.tokens, narrow.tokens.slice(0, wide.tokens.length))
     : narrow.anyArguments !== true && coversAll(wide.tokens, narrow.tokens)
 
-/** Each beside its key in the file, with the file and the line in front. */
+/** Reports patterns and rules without effect, each with file, line and key. */
 export const lintAsking = (acl: Acl): string[] => [
   ...acl.allow.flatMap((entry, at) =>
     entry.asking.patterns.flatMap((pattern, index) => {
@@ -116,7 +116,7 @@ export const lintAsking = (acl: Acl): string[] => [
   ...lintAlwaysAsk(acl),
 ]
 
-/** Commands of the pair are searched before all of its patterns, wherever they stand; of patterns the first wins. */
+/** All commands of the pair precede its patterns; of several patterns, the first match applies. */
 const lintUnreached = ({ allow }: Acl, entry: AllowEntry, pattern: AskPattern): string[] => {
   const own = allow.filter(({ agent_id, machine_id }) => agent_id === entry.agent_id && machine_id === entry.machine_id)
   const command = own.flatMap(({ commands }) => commands).find((one) => covers(one, pattern))
@@ -132,7 +132,7 @@ const lintUnreached = ({ allow }: Acl, entry: AllowEntry, pattern: AskPattern): 
   ]
 }
 
-/** What a request for it may mean: any word in the place of a template. */
+/** All that a matching request could run, with any argument in place of a template. */
 const widestOf = (acl: Acl, { tokens, anyArguments }: Pattern): Meaning =>
   meaningOf(
     tokens.map((token) => (token.kind === 'literal' ? token.text : null)),
@@ -141,7 +141,7 @@ const widestOf = (acl: Acl, { tokens, anyArguments }: Pattern): Meaning =>
     anyArguments,
   )
 
-/** A rule that nothing allowed is of asks for nothing: most often it is misspelled. */
+/** Reports always-ask rules that match no allowed command, because they are probably misspelled. */
 const lintAlwaysAsk = (acl: Acl): string[] => {
   const listed: (AllowedCommand & Pattern)[] = acl.allow.flatMap(({ commands, asking }) => [...commands, ...asking.patterns])
   const meanings = listed.map((command) => widestOf(acl, command))

@@ -13,28 +13,28 @@ import { type Intent, resolveCaps } from './intent.ts'
 import { type MatchedCommand, type NearMiss, describeMismatch, searchCommands } from './match.ts'
 import { type MeshApprovals, askForMesh, findAskPattern, mayAsk } from './mesh-asking.ts'
 
-/** Who asks. */
+/** The requester. */
 export interface Principal {
   readonly kind: 'mesh'
   readonly agent_id: AgentId
   readonly machine_id: MachineId
-  /** The request's signature, target and nonce hold. */
+  /** True if signature, target and nonce of the request are valid. */
   readonly verified: boolean
   readonly trust: TrustDecision
-  /** The contact's name, for a human to read; it decides nothing. */
+  /** Name of the contact for display. It has no effect on decisions. */
   readonly name?: string | null
-  /** Keys that the contact had before, to tell what a file should say; they decide nothing. */
+  /** Earlier keys of the contact, for a hint about the ACL. They have no effect on decisions. */
   readonly formerly?: readonly AgentId[]
 }
 
 export interface PolicyContext {
   readonly acl: Acl
   readonly slots: Slots
-  /** The child's whole environment: `scrubbedEnvironment()`, read once at start. */
+  /** The complete environment of a run: `scrubbedEnvironment()`, read once at start. */
   readonly env: Readonly<Record<string, string>>
 }
 
-/** The gates in their order; the first that fails answers and later ones are not consulted. */
+/** The gates in their order. The first that fails decides. */
 export const GATES = [
   'sender',
   'trust',
@@ -53,42 +53,42 @@ export const GATES = [
 ] as const
 export type Gate = (typeof GATES)[number]
 
-/** Refused; all but `reason` stays on this host (journal, explain). */
+/** A denial. All fields except `reason` stay on this host, for the audit log and `acl explain`. */
 export interface Denied {
   readonly kind: 'denied'
   readonly gate: Gate
   readonly reason: DenialReason
   readonly detail: string
-  /** The description of the entry whose command matched, where one did. */
+  /** Description of the matched entry; null if none matched. */
   readonly matched_acl: string | null
-  /** The command that matched, where a later gate refused. */
+  /** The matched command, if a later gate denied it. */
   readonly place: MatchedCommand | null
-  /** Where no command matched: the one that agrees for longest. */
+  /** If no command matched: the one with the longest matching beginning. */
   readonly nearest: NearMiss | null
 }
 
-/** Allowed: the slot is reserved already and must be released when the run is over. */
+/** A permit with a reserved slot. Release the slot when the run ends. */
 export interface Permitted {
   readonly kind: 'permit'
   readonly permit: Permit
   readonly slot: Slot
-  /** The command of the ACL that allows it. */
+  /** The ACL command that allows the run. */
   readonly place: MatchedCommand
 }
 
-/** It may run once somebody has allowed it: no slot is taken, and `authorize` is asked again with the approval. */
+/** The run needs an approval. No slot is taken; call `authorize` again with the approval. */
 export interface ApprovalNeeded {
   readonly kind: 'ask'
   readonly question: ApprovalRequest
-  /** The command of the ACL that has it, or the pattern of what may be asked for. */
+  /** The matching command or ask pattern of the ACL. */
   readonly place: MatchedCommand
 }
 
 export type Verdict = Denied | Permitted | ApprovalNeeded
 
 /**
- * The only thing that says yes. Decides, reserves the slot and makes the permit in one step that
- * nothing can interrupt. A denial is a value; it never throws. `agents`: the word of the approvers whom the entry names.
+ * The only function that permits a mesh run. Decision, slot reservation and permit are one uninterrupted step. It never throws: a denial is
+ * a value. `agents`: the statements of the approvers in the ACL entry.
  */
 export const authorize = (
   intent: Intent,
@@ -126,13 +126,13 @@ const permitAtOnce = ({ intent, principal, context, place, caps }: Resolved): Ve
   return { kind: 'permit', permit: sealPermit(fieldsOf({ intent, principal, place, caps }, launch)), slot, place }
 }
 
-/** Somebody may have to be asked first: a question takes no slot, and what was allowed takes one as it is permitted. */
+/** Permits a run that may need approvals. An approval request takes no slot; an approved run takes one with its permit. */
 const permitApproved = ({ intent, principal, context, place, caps }: Resolved, isMiss: boolean, given: MeshApprovals): Verdict => {
   const launch = resolveLaunch(intent.argv, context, place)
   if ('failure' in launch) return denied('executable', 'spawn_failed', launch.failure, place)
   const fields = fieldsOf({ intent, principal, place, caps }, launch)
   const { stdin_len, stdin_sha256 = null } = intent
-  // Its text comes behind the Request; whoever asks about it adds that.
+  // The text of stdin arrives after the Request; the code that asks the approvers adds it.
   const stdin = stdin_len === null ? null : { bytes: stdin_len, sha256: stdin_sha256, text: null }
   const answer = askForMesh({ fields, place, isMiss, stdin, name: principal.name ?? null }, context.acl, given)
   if (answer.kind === 'ask') return Object.freeze({ kind: 'ask', question: answer.question, place })
@@ -171,7 +171,7 @@ const denied = (
   nearest: NearMiss | null = null,
 ): Denied => Object.freeze({ kind: 'denied', gate, reason, detail, matched_acl: place?.entry.description ?? null, place, nearest })
 
-/** The gates up to the command: who asks, and for what. */
+/** The gates up to the command: requester and argv. */
 const findCommand = (
   argv: readonly string[],
   principal: Principal,
@@ -192,7 +192,7 @@ const findCommand = (
   return denied('command', 'argv_not_allowed', nearest ? describeMismatch(nearest, argv) : 'the entry has no command', null, nearest)
 }
 
-/** Whether the file has this command for the pair at all, at once or for who is asked. It allows nothing: `authorize` does. */
+/** True if the ACL lists the command for the pair, with or without approval. This permits nothing; `authorize` does. */
 export const isListed = (
   { argv, detached }: { readonly argv: readonly string[]; readonly detached: boolean },
   pair: { readonly agentId: AgentId; readonly machineId: MachineId },
@@ -203,14 +203,14 @@ export const isListed = (
   return !('kind' in found) && (!detached || found.place.entry.detaching !== null)
 }
 
-/** The gates before the file is looked at. */
+/** The gates before the ACL is read. */
 export const senderDenial = ({ verified, trust }: Principal): Pick<Denied, 'gate' | 'reason' | 'detail'> | null => {
   if (verified !== true) return { gate: 'sender', reason: 'unverified_sender', detail: 'the sender did not prove who it is' }
   if (trust !== 'accept') return { gate: 'trust', reason: 'trust_rejected', detail: `trust says ${trust}; exec needs accept` }
   return null
 }
 
-/** Entries of a file for a key that a contact had before. None of them is for the key that it has. */
+/** ACL entries for an earlier key of the contact. They do not apply to its present key. */
 export const entriesOfBefore = (
   { allow }: Pick<Acl, 'allow'>,
   { formerly = [] }: { readonly formerly?: readonly AgentId[] },
@@ -219,7 +219,7 @@ export const entriesOfBefore = (
 export const newKeyText = ({ line, agent_id }: AllowEntry): string =>
   `line ${line} lists agent ${agent_id.slice(0, 8)}…, whose contact has a new key`
 
-/** The line to put in the place of that of the file. */
+/** The line that replaces the old key in the file. */
 export const newKeyLine = ({ agent_id }: { readonly agent_id: AgentId }): string => `agent_id = "${agent_id}"`
 
 const unlistedDetail = (principal: Principal, acl: Acl): string => {
@@ -236,7 +236,7 @@ const fullness = (principal: Principal, { acl, slots }: PolicyContext): string =
   return `${runs}, which may be sent ${slots.stdinBytes} of ${MAX_STDIN_HELD} bytes of stdin ahead`
 }
 
-/** What would start, where, and as whom: looked up for every permit, so that it is what stands there now. */
+/** Finds the program, directory and user of a run. Repeated for each permit, so that it uses the present state. */
 const resolveLaunch = (
   argv: readonly string[],
   { acl, env }: PolicyContext,

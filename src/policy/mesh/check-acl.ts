@@ -12,9 +12,9 @@ import type { EnforcementProbe } from './confinement.ts'
 import { inspectAcl } from './load-acl.ts'
 import { coversAll } from './match.ts'
 
-/** What `acl check` answers, in the shape that `--json` prints. */
+/** Result of `acl check`, as `--json` prints it. */
 export interface AclCheck {
-  /** The daemon would start with this file. Warnings do not count. */
+  /** True if the daemon would start with this file, with or without warnings. */
   readonly ok: boolean
   readonly problems: readonly string[]
   /** Commands that cannot run, or that allow more than they say. */
@@ -27,8 +27,8 @@ export interface AclCheck {
 }
 
 /**
- * Judges a file as the daemon would at its start, and reads its commands as an attacker would. A
- * missing file is a problem. What we could not enforce is a warning here: the daemon may be another user.
+ * Checks a file like the daemon at start, and its commands from an attacker's view. A missing file is a problem. A restriction that this
+ * user cannot enforce is a warning, because the daemon may run as another user.
  */
 export const checkAclFile = async (path: string, judge: EnforcementProbe | null = null): Promise<AclCheck> => {
   const { acl, problems: all, warnings, unenforceable } = await inspectAcl(path, judge, { pipes: true })
@@ -81,7 +81,7 @@ const lintDirectory = ({ default_cwd, source, allow }: Acl): string[] => {
   }
 }
 
-/** The first matching command wins, so one that is covered by an earlier one is never reached. */
+/** The first matching command applies, so a command covered by an earlier one is never reached. */
 const lintUnreached = (entry: AllowEntry, command: AllowedCommand, earlier: Map<string, AllowedCommand[]>): string[] => {
   const key = JSON.stringify([entry.agent_id, entry.machine_id, command.argv[0], command.argv.length])
   const before = earlier.get(key) ?? []
@@ -103,24 +103,24 @@ const lintCommand = (entry: AllowEntry, command: AllowedCommand): string[] => {
   return [...(note === null ? [] : [`${quoteArgv(command.argv)}: ${note}`]), ...lintWords(command)]
 }
 
-/** What its words say, whoever is asked about them. */
+/** Warnings about the tokens of a command, with or without approval. */
 const lintWords = (command: AllowedCommand): string[] => [...lintInvisible(command), ...lintScript(command), ...lintSlots(command)]
 
-/** Tokens are compared byte for byte: one with invisible characters allows something else than its reader sees. */
+/** Tokens are compared byte for byte, so one with invisible characters allows something other than the reader sees. */
 const lintInvisible = ({ tokens }: AllowedCommand): string[] =>
   tokens
     .flatMap((token) => (token.kind === 'literal' ? [token.text] : 'prefix' in token ? [token.prefix] : []))
     .filter((text) => !isVisible(text))
     .map((text) => `${quote(text)} has characters that nobody sees: what it allows is not what it looks like`)
 
-/** A script that an interpreter is given is as good as a program, but only argv[0] is checked at every run. */
+/** A script of an interpreter is as powerful as a program, but only argv[0] is checked at each run. */
 const lintScript = ({ argv, tokens }: AllowedCommand): string[] => {
   const interpreter = interpreterName(argv[0] ?? '')
   const given = interpreter === null ? null : scriptOf(interpreter, argv.slice(1))
   if (given === null || !('word' in given)) return []
   const words = tokens.slice(1).flatMap((token) => (token.kind === 'literal' ? [token.text] : []))
   const meant = words.some((word) => word === given.word || word.endsWith(`=${given.word}`)) ? [given.word] : []
-  // Behind an option that is not known each path may be what runs.
+  // After an unknown option, each path may be the script.
   const perhaps = given.kind === 'unsure' ? pathsIn(words) : []
   return [...new Set([...meant, ...perhaps])].flatMap(lintGiven)
 }
@@ -131,7 +131,7 @@ const lintGiven = (word: string): string[] =>
 const lintSlots = ({ tokens }: AllowedCommand): string[] =>
   tokens.flatMap((token) => (token.kind === 'url_path' ? lintSlot(token.prefix) : []))
 
-/** An address as far as its host: `https://`, but also `https:` and whatever else a program may take for one. */
+/** A URL up to its host, `https://`, but also `https:` and other forms that a program may accept. */
 const SCHEME_ALONE = /[A-Za-z][A-Za-z0-9+.-]*:\/*$/
 
 const lintSlot = (prefix: string): string[] => {

@@ -11,33 +11,33 @@ import {
 import { type Confinement, umaskOf } from './confinement.ts'
 import { type MatchedCommand, coversAll, overlap } from './match.ts'
 
-/** What one ACL allows beyond another. */
+/** A permission that one ACL has and another lacks. */
 export interface Beyond {
-  /** Null: of the whole file. */
+  /** Null if it concerns the whole file. */
   readonly agent_id: string | null
   readonly machine_id: string | null
-  /** As the file has it; null: it is about no single command. */
+  /** The argv in the file; null if it concerns no single command. */
   readonly argv: readonly string[] | null
-  /** The line of the file that allows it, from 1; null: of the whole file. */
+  /** Line number of the permission, from 1; null if it concerns the whole file. */
   readonly line: number | null
   readonly why: string
 }
 
-/** What a new ACL changes. `narrows` is said only where every run that the new one allows is proven to be one of the old one's. */
+/** Difference between two ACLs. `narrows` means that each run which the new ACL allows is proven to be allowed by the old one. */
 export interface AclComparison {
   readonly verdict: 'equal' | 'narrows' | 'widens'
   readonly more: readonly Beyond[]
   readonly less: readonly Beyond[]
 }
 
-/** Compares by structure: what it cannot prove to be within the old file counts as wider. */
+/** Compares by structure. A permission that is not proven to be in the old ACL counts as wider. */
 export const compareAcl = (old: Acl, next: Acl): AclComparison => {
   const more = beyond(old, next)
   const less = beyond(next, old)
   return { verdict: more.length > 0 ? 'widens' : less.length > 0 ? 'narrows' : 'equal', more, less }
 }
 
-/** What `next` may allow and `old` does not. Sound, and not complete: a command must be within one command of the same pair. */
+/** Permissions of `next` that `old` may lack. Sound but incomplete: each command must be covered by one command of the same pair. */
 const beyond = (old: Acl, next: Acl): Beyond[] => {
   const found = wholeFile(old, next)
   const pairs = Map.groupBy(old.allow, pairOf)
@@ -45,7 +45,7 @@ const beyond = (old: Acl, next: Acl): Beyond[] => {
   const earlier = new Map<string, AllowedCommand[]>()
   for (const entry of next.allow) {
     const before = pairs.get(pairOf(entry)) ?? []
-    // Also where exec is off: a pair that the file names is no stranger, and has a budget of its own.
+    // This counts even if exec is disabled: a pair in the ACL is not an unlisted peer and has its own rate limits.
     if (before.length === 0) found.push(of(entry, null, 'the other file does not name this agent on this machine'))
     if (!next.enabled) continue
     for (const place of placesOf([entry])) {
@@ -66,7 +66,7 @@ const pairOf = ({ agent_id, machine_id }: AllowEntry): string => `${agent_id}:${
 const placesOf = (entries: readonly AllowEntry[]): MatchedCommand[] =>
   entries.flatMap((entry) => entry.commands.map((command) => ({ entry, command })))
 
-/** Only commands of one pair, one program and one length have an argv in common. */
+/** Only commands of the same pair, program and length can match the same argv. */
 const shapeOf = ({ entry, command: { argv } }: MatchedCommand): string => JSON.stringify([pairOf(entry), argv[0], argv.length])
 
 const of = ({ agent_id, machine_id, line }: AllowEntry, command: AllowedCommand | null, why: string): Beyond => ({
@@ -93,9 +93,9 @@ const wholeFile = (old: Acl, next: Acl): Beyond[] => {
 }
 
 /**
- * Of what fits the command, the old file may have let any part through by an earlier command of the pair, with that one's
- * limits: the rights must be within those of every old command that may have come first, up to the one that has it all.
- * What `earlier` commands of the new file have is theirs, and not this one's.
+ * In the old ACL, an earlier command of the pair may have matched a part of the argv, with its own limits. The rights must therefore be
+ * within those of each old command that may match first, up to the one that matches all. Argv that `earlier` commands of the new ACL match
+ * are theirs.
  */
 const commandBeyond = (before: readonly MatchedCommand[], place: MatchedCommand, earlier: readonly AllowedCommand[]): Beyond[] => {
   const { entry, command } = place
@@ -110,7 +110,10 @@ const commandBeyond = (before: readonly MatchedCommand[], place: MatchedCommand,
   return [of(entry, command, 'no single command of the other file has all of this')]
 }
 
-/** Found only where no command is: it must be an old one, with no more rights than any entry of the pair had. */
+/**
+ * A pattern applies only if no command matches. The old ACL must have the pattern, and its rights must not exceed those of any entry of the
+ * pair.
+ */
 const patternBeyond = (before: readonly AllowEntry[], entry: AllowEntry, pattern: AskPattern): Beyond[] => {
   const old = before.find(({ asking }) => asking.ask !== 'off' && asking.patterns.some((one) => samePattern(one, pattern)))
   if (old === undefined) return [of(entry, pattern, 'the other file lets no human be asked for this')]
@@ -132,7 +135,7 @@ const CAP_KEYS = [
   'max_duration_secs',
 ] as const satisfies readonly (keyof RunLimits)[]
 
-/** Why a run by the one has more than by the other; warnings on the way to a limit allow nothing. */
+/** Rights of a run that grew. Warning thresholds grant nothing. */
 const widerRights = (old: MatchedCommand, next: MatchedCommand, asking: readonly string[]): string[] => [
   ...CAP_KEYS.filter((key) => next.entry.limits[key] > old.entry.limits[key]).map(
     (key) => `${key} is ${next.entry.limits[key]}, and was ${old.entry.limits[key]}`,
@@ -155,11 +158,11 @@ const looser = (old: Confinement, next: Confinement): string[] => [
   ...(['no_network', 'read_only'] as const).filter((key) => old[key] && !next[key]).map((key) => `${key} is no longer true`),
 ]
 
-/** How much a human of the host is needed. */
+/** How often a local approver decides, as a number for comparison. */
 type Asks = (ask: EntryAsking['ask']) => number
-/** A command of the file is asked for only where the entry says so of all. */
+/** For a listed command, approval is needed only with `ask = "always"`. */
 const commandAsks: Asks = (ask) => (ask === 'always' ? 1 : 0)
-/** What a pattern has is asked for in any case; `always` each time. */
+/** For a pattern, approval is needed in any case; with `always`, for each run. */
 const patternAsks: Asks = (ask) => (ask === 'always' ? 2 : 1)
 
 const asksLess = (old: EntryAsking, next: EntryAsking, asks: Asks): string[] => [

@@ -1,32 +1,32 @@
 import type { TomlPath, TomlReader, TomlTable } from '../../base/toml.ts'
 
-/** The least `max_memory_bytes`: below it no program can be loaded. */
+/** Minimum of `max_memory_bytes`. With less, no program can be loaded. */
 export const MIN_MEMORY_BYTES = 1024 * 1024
-/** The most `max_processes`: the kernel's PID_MAX_LIMIT. */
+/** Maximum of `max_processes`: the kernel's PID_MAX_LIMIT. */
 export const MAX_PROCESSES = 4_194_304
-/** The most `max_cpu_secs`: a year; more is a slip of the pen. */
+/** Maximum of `max_cpu_secs`: a year. A larger value is a mistake. */
 export const MAX_CPU_SECS = 366 * 24 * 60 * 60
 
-/** Whether a run may go on where only its process group holds it together. */
+/** Whether a run may start if only its process group keeps its processes together. */
 export const CONTAIN_VALUES = ['best_effort', 'required'] as const
 export type Contain = (typeof CONTAIN_VALUES)[number]
 
-/** What the system enforces on the processes of a run, under the names they have in the file; null or false: nothing. */
+/** Restrictions that the system enforces on a run, named as in the file. Null or false means none. */
 export interface Confinement {
   readonly contain: Contain
-  /** Of all its processes together. */
+  /** For all processes together. */
   readonly max_memory_bytes: number | null
-  /** At once, threads included. */
+  /** Processes and threads at the same time. */
   readonly max_processes: number | null
-  /** Processor time of each of its processes. */
+  /** CPU time of each process. */
   readonly max_cpu_secs: number | null
-  /** Added to the daemon's own niceness. */
+  /** Added to the daemon's niceness. */
   readonly nice: number | null
-  /** A name of /etc/passwd. */
+  /** User name in /etc/passwd. */
   readonly run_as: string | null
   readonly no_network: boolean
   readonly read_only: boolean
-  /** Octal, three digits, such as `027`; null: that of every command. */
+  /** Three octal digits, such as `027`; null for `COMMAND_UMASK`. */
   readonly umask: string | null
 }
 
@@ -36,7 +36,7 @@ export interface Unenforceable {
   readonly why: string
 }
 
-/** Tries on this host, not in theory; answers nothing where all of it can be enforced. */
+/** Tests on this host whether the restrictions can be enforced. Returns those that cannot. */
 export type EnforcementProbe = (confinement: Confinement) => Promise<readonly Unenforceable[]>
 
 export const UNCONFINED: Confinement = Object.freeze({
@@ -53,7 +53,7 @@ export const UNCONFINED: Confinement = Object.freeze({
 
 export const CONFINEMENT_KEYS = Object.keys(UNCONFINED) as (keyof Confinement)[]
 
-/** The numbers among them, with their bounds. */
+/** Minimum and maximum of the numbers. */
 const RANGES = {
   max_memory_bytes: [MIN_MEMORY_BYTES, Number.MAX_SAFE_INTEGER],
   max_processes: [1, MAX_PROCESSES],
@@ -61,13 +61,13 @@ const RANGES = {
   nice: [0, 19],
 } as const satisfies Partial<Record<keyof Confinement, readonly [number, number]>>
 
-/** Names that useradd(8) takes. */
+/** Names that useradd(8) accepts. */
 const USER_NAME = /^[a-z_][a-z0-9_.-]{0,31}$/i
 
-/** As umask(1) takes it: three octal digits, with or without a zero before them. */
+/** Like umask(1): three octal digits, optionally after a zero. */
 const UMASK = /^0?([0-7]{3})$/
 
-/** `contain` of the table at `path` over that of the table around it, which it may only tighten. */
+/** Reads `contain` of the table at `path`. It may only be stricter than `around`. */
 export const readContain = (toml: TomlReader, path: TomlPath, value: unknown, around: Contain): Contain => {
   if (value === undefined) return around
   const at = [...path, 'contain']
@@ -77,7 +77,7 @@ export const readContain = (toml: TomlReader, path: TomlPath, value: unknown, ar
   return contain ?? around
 }
 
-/** The keys of the entry at `path`; `contain` is that of `[exec]`. */
+/** Reads the keys of the entry at `path`. `contain`: value of `[exec]`. */
 export const readConfinement = (toml: TomlReader, path: TomlPath, table: TomlTable, contain: Contain): Confinement => {
   const number = (key: keyof typeof RANGES): number | null => {
     const [min, max] = RANGES[key]
@@ -103,15 +103,15 @@ export const readConfinement = (toml: TomlReader, path: TomlPath, table: TomlTab
   }
 }
 
-/** umask of commands whose entry sets none: other users may read the files that they make, and only the owner may change them. */
+/** Default umask of commands: other users may read their files, and only the owner may change them. */
 export const COMMAND_UMASK = 0o022
 
 export const umaskOf = ({ umask }: Pick<Confinement, 'umask'>): number => (umask === null ? COMMAND_UMASK : Number.parseInt(umask, 8))
 
-/** True where a run needs a namespace of its own, whatever else holds it together. */
+/** True if a run needs its own namespace. */
 export const needsNamespace = ({ no_network, read_only }: Confinement): boolean => no_network || read_only
 
-/** The limits that are set, for a reader: `max_processes 16, no_network`. */
+/** The restrictions as text: `max_processes 16, no_network`. */
 export const confinementText = (confinement: Confinement): string =>
   CONFINEMENT_KEYS.flatMap((key) => {
     const value = confinement[key]

@@ -14,7 +14,7 @@ import { type Confinement, confinementText } from './confinement.ts'
 import type { Intent } from './intent.ts'
 import { type MatchedCommand, describeMismatch } from './match.ts'
 
-/** A question about a file: what would happen if this agent on this machine, proven and trusted, asked this now? */
+/** A hypothetical request: this agent on this machine, authenticated and trusted, sends this argv now. */
 export interface ExplainRequest {
   readonly acl: Acl
   readonly agent_id: AgentId
@@ -24,7 +24,7 @@ export interface ExplainRequest {
   readonly timeout_ms?: number | null
   readonly cwd?: string | null
   readonly clamp?: boolean
-  /** It is to outlive its caller. */
+  /** True for a detached run. */
   readonly detach?: boolean
 }
 
@@ -32,51 +32,51 @@ export interface ExplainRequest {
 export interface ExplainedCommand {
   readonly entry: number
   readonly command: number
-  /** It is one of `ask_patterns`: what a human may allow. */
+  /** True for one of `ask_patterns`, which an approver may allow. */
   readonly pattern: boolean
   readonly description: string
-  /** Its pair is told of it. */
+  /** True if the pair may query it. */
   readonly discoverable: boolean
   readonly line: number
   readonly argv: readonly string[]
 }
 
-/** The answer, in the shape that `--json` prints. */
+/** The result, as `--json` prints it. */
 export interface Explanation {
   readonly allowed: boolean
   readonly reason: DenialReason | null
   readonly detail: string | null
   readonly gates: readonly { readonly gate: Gate; readonly result: 'pass' | 'ask' | 'deny' | 'not_reached' }[]
-  /** The command that matched. */
+  /** The matching command. */
   readonly matched: ExplainedCommand | null
-  /** Where none matched: the command that agrees for longest, and the token that does not. */
+  /** Without a match: the command with the longest matching beginning, and the token that differs. */
   readonly nearest: (ExplainedCommand & { readonly token: number; readonly why: string }) | null
-  /** What would run. */
+  /** The run that would start. */
   readonly run: {
     readonly executable: string
     readonly cwd: string
     readonly caps: RunCaps
     readonly confinement: Confinement
   } | null
-  /** Who must allow it first; null: nobody, the file decides. */
+  /** Approvals that are needed first; null if the file alone decides. */
   readonly asks: ExplainedAsking | null
   readonly source: string | null
 }
 
-/** What a question about the run would say. */
+/** Content of the approval request. */
 export interface ExplainedAsking {
-  /** A human of this host is asked. */
+  /** True if a local approver must decide. */
   readonly human: boolean
   readonly why: string
-  /** The reason of the list that always asks. */
+  /** Reason of the always-ask rule. */
   readonly always_ask: string | null
   readonly approvers: readonly AgentId[]
   readonly approvals_needed: number
-  /** It may be allowed for longer than once. */
+  /** True if a permission for longer than once is possible. */
   readonly may_last: boolean
 }
 
-/** Asks the function that the daemon asks, beside its slots: nothing runs and none is taken. */
+/** Calls the daemon's `authorize` with slots of its own, so that nothing runs and no slot is taken. */
 export const explain = (question: ExplainRequest): Explanation => {
   const { acl, agent_id, machine_id, argv } = question
   const intent: Intent = {
@@ -137,7 +137,7 @@ const placeOf = (acl: Acl, { entry, command }: MatchedCommand): ExplainedCommand
   argv: command.argv,
 })
 
-/** The answer for a reader; one line each, the verdict first. */
+/** The result as text, one line each, the verdict first. */
 export const explanationText = (explanation: Explanation, argv: readonly string[]): string => {
   const { allowed, reason, detail, matched, nearest, run, asks, source } = explanation
   const verdict = allowed ? 'allowed ' : asks === null ? 'denied  ' : 'asks    '
@@ -175,14 +175,14 @@ const limitsText = (caps: RunCaps): string => {
   return `${time}, stdout ${caps.max_stdout_bytes} B, stderr ${caps.max_stderr_bytes} B, stdin ${caps.max_stdin_bytes === 0 ? 'closed' : `${caps.max_stdin_bytes} B`}${kept}`
 }
 
-/** Whom an entry is for. */
+/** The pair for which an entry is suggested. */
 export interface SuggestedFor {
   readonly agent_id: AgentId
   readonly machine_id: MachineId
   readonly description: string
 }
 
-/** Why no entry can allow exactly this; null: one can. */
+/** Why no entry can allow exactly this argv; null if one can. */
 export const unsuggestable = (argv: readonly string[]): string | null => {
   if (argv.some((text) => !text.isWellFormed())) return 'it is no Unicode text'
   const meta = findMetacharacter(argv)
@@ -196,7 +196,7 @@ export const unsuggestable = (argv: readonly string[]): string | null => {
     : null
 }
 
-/** What an operator should know before allowing it, stdin being closed. */
+/** Warnings for the operator about an argv with closed stdin. */
 export const suggestionWarnings = (argv: readonly string[]): string[] => {
   const note = argv[0] === undefined ? null : opaqueNote(argv[0], false)
   return note === null ? [] : [note]
@@ -205,12 +205,12 @@ export const suggestionWarnings = (argv: readonly string[]): string[] => {
 const tomlEscape = (character: string): string => `\\U${character.codePointAt(0)!.toString(16).padStart(8, '0')}`
 
 /**
- * A word of TOML on one line, whatever a stranger put in it: only ASCII that shows itself stands there as it is, for no letter
- * looks like another and none turns a line around. A JSON string is a basic string of TOML but for DEL.
+ * A TOML string on one line. All characters except printable ASCII are escaped, because a remote agent chose the text. A JSON string is a
+ * valid basic string of TOML except for DEL.
  */
 const tomlText = (text: string): string => JSON.stringify(text).replaceAll(/[^ -~]/gu, tomlEscape)
 
-/** An entry that allows this argv to the pair and nothing else, and tells the pair of it: no slot, no stdin. */
+/** An ACL entry that allows the pair exactly this argv, without templates and stdin, and lets the pair query it. */
 export const entryText = ({ agent_id, machine_id, description }: SuggestedFor, argv: readonly string[]): string => `
 [[exec.allow]]
 description = ${tomlText(description)}

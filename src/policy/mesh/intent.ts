@@ -3,39 +3,39 @@ import type { RunCaps } from '../permit.ts'
 import { type Detaching, type RunLimits, isStdinOpen } from './acl.ts'
 import type { MatchedCommand } from './match.ts'
 
-/** What is asked, decoded and not yet allowed. */
+/** A decoded request, not yet allowed. */
 export interface Intent {
   readonly argv: readonly string[]
-  /** A requester may not choose one: anything but null is refused. */
+  /** Any value except null is denied: a requester may not choose the directory. */
   readonly cwd: string | null
-  /** Bytes of stdin announced; null: none. */
+  /** Announced bytes of stdin; null for none. */
   readonly stdin_len: number | null
-  /** SHA-256 of all of it, or of the hashes of its pieces where it has several, hex; null: none. */
+  /** SHA-256 of stdin as hex. If stdin has several pieces, the hash of their hashes. Null for none. */
   readonly stdin_sha256?: string | null
-  /** Milliseconds; null: the cap. Below 1 is refused like one above the cap. */
+  /** Milliseconds; null for the maximum. A value below 1 is denied, like one above the maximum. */
   readonly timeout_ms: number | null
-  /** A timeout above the cap runs at the cap instead of being refused; so do a lifetime and bytes to keep. */
+  /** True to reduce a timeout, lifetime or output above its maximum instead of denying the run. */
   readonly clamp: boolean
-  /** It is to outlive its caller; absent or null: it is not. Its time is then this one's, and `timeout_ms` is null. */
+  /** Detached run; absent or null for others. Its lifetime replaces `timeout_ms`, which is then null. */
   readonly detach?: DetachIntent | null
 }
 
-/** How long a run is to outlive its caller, and what is to be kept of its output. */
+/** Lifetime and output storage of a detached run. */
 export interface DetachIntent {
-  /** Milliseconds; null: the cap. */
+  /** Milliseconds; null for the maximum. */
   readonly lifetime_ms: number | null
-  /** Bytes of both streams together; null: the cap. */
+  /** Bytes of both streams together; null for the maximum. */
   readonly keep_bytes: number | null
 }
 
-/** Why one of these gates refuses. */
+/** A denial by one of these gates. */
 export interface CapsDenied {
   readonly gate: 'cwd' | 'detach' | 'stdin' | 'timeout'
   readonly reason: DenialReason
   readonly detail: string
 }
 
-/** The gates of cwd, detaching, stdin and timeout; the caps of the run where they hold. */
+/** Checks the gates for cwd, detached runs, stdin and timeout. Returns the limits of the run. */
 export const resolveCaps = (intent: Intent, place: MatchedCommand): RunCaps | CapsDenied => {
   const { limits, detaching } = place.entry
   if (intent.cwd !== null) return { gate: 'cwd', reason: 'cwd_not_allowed', detail: 'a requester may not choose the working directory' }
@@ -54,13 +54,13 @@ export const resolveCaps = (intent: Intent, place: MatchedCommand): RunCaps | Ca
     return { gate: 'timeout', reason: 'timeout_too_large', detail: `a timeout of ${asked} ms; it must be from 1 to ${cap}` }
   const caps = runCaps({ ...limits, max_stdin_bytes: open ? limits.max_stdin_bytes : 0 }, tooLong ? cap : asked, tooLong)
   if (kept === null) return caps
-  // It has no stdin.
+  // A detached run has no stdin.
   return { ...caps, max_stdin_bytes: 0, max_duration_ms: cap, max_output_bytes: kept.keep_bytes, keep_bytes: kept.keep_bytes }
 }
 
 const tooMuchStdin = (detail: string): CapsDenied => ({ gate: 'stdin', reason: 'stdin_too_large', detail })
 
-/** What is kept of its output, and for how long it may run. */
+/** Duration and output storage of a detached run. */
 const keptOf = (
   { keep_bytes }: DetachIntent,
   detaching: Detaching | null,

@@ -13,50 +13,50 @@ import { readAcl } from './read-acl.ts'
 
 export type AclStatus = 'enabled' | 'exec_disabled' | 'acl_missing' | 'missing_exec_section'
 
-/** The ACL of this daemon. What takes its place without a restart only narrows it. */
+/** The ACL in force. A reload can only narrow it. */
 export interface LoadedAcl {
   readonly acl: Acl
   readonly status: AclStatus
-  /** The file that was read, or looked for where `status` is `acl_missing`. */
+  /** Path of the file, also if it does not exist. */
   readonly loaded_from: string
-  /** SHA-256 of the file as it was read, hex; null where there was none. */
+  /** SHA-256 of the file as hex; null without a file. */
   readonly sha256: string | null
-  /** What was read; null where there was none. */
+  /** Content of the file; null without a file. */
   readonly bytes: Uint8Array | null
   /** ISO 8601. */
   readonly loaded_at: string
-  /** What will not work as written, each `file:line: key: what`. */
+  /** Settings without the intended effect, each as `file:line: key: text`. */
   readonly warnings: readonly string[]
 }
 
 export interface LoadAclInit {
   readonly path: string
-  /** The operator named the path, so that its absence is a mistake and not a choice. */
+  /** True if the operator configured the path, so that a missing file is an error. */
   readonly explicit: boolean
-  /** Whether this host can enforce what the entries ask for; without it nobody looks. */
+  /** Probes whether this host can enforce the entries; without it, nothing is probed. */
   readonly judge?: EnforcementProbe
 }
 
-/** All that is right and wrong with an ACL file, found in one pass. */
+/** All problems and warnings of an ACL file. */
 export interface AclInspection {
   readonly path: string
-  /** Null where the file is missing, is not TOML, or has no `[exec]`. */
+  /** Null if the file is missing, is not TOML, or has no `[exec]`. */
   readonly acl: Acl | null
   readonly missing: boolean
-  /** SHA-256 of the file, hex; null where it is missing or no TOML. */
+  /** SHA-256 of the file as hex; null if it is missing or not TOML. */
   readonly sha256: string | null
-  /** The file, where it is TOML. */
+  /** Content of the file, if it is TOML. */
   readonly bytes: Uint8Array | null
-  /** Any of these keeps the daemon from starting. */
+  /** Problems that prevent the daemon's start. */
   readonly problems: readonly string[]
   readonly warnings: readonly string[]
-  /** Of the problems, those of this user: what this host cannot enforce, and a journal's directory that is another's. */
+  /** The problems that may be due to the present user: restrictions that it cannot enforce, and a log directory of another user. */
   readonly unenforceable: readonly string[]
 }
 
 const NOTHING = { acl: null, missing: false, sha256: null, bytes: null, warnings: [], unenforceable: [] } as const
 
-/** Reads a file and everything about it: who may write it, its syntax, its meaning, the programs it names. `pipes`: as for `readToml`. */
+/** Checks an ACL file: its write permissions, syntax, meaning and programs. `pipes`: as for `readToml`. */
 export const inspectAcl = async (
   file: string,
   judge: EnforcementProbe | null = null,
@@ -89,8 +89,8 @@ export const inspectAcl = async (
 }
 
 /**
- * The ACL that the daemon enforces. A missing file at the default path disables exec; a missing
- * explicit one, or anything wrong with a file, is `bad_acl` with every problem on a line of its own.
+ * Loads the ACL for the daemon. A missing file at the default path disables exec. A missing configured file and any problem throw
+ * `bad_acl`, with one line for each problem.
  */
 export const loadAcl = async (init: LoadAclInit, clock: Pick<Clock, 'now'> = systemClock): Promise<LoadedAcl> => {
   const { path, acl, missing, sha256, bytes, problems, warnings } = await inspectAcl(init.path, init.judge)
@@ -101,7 +101,7 @@ export const loadAcl = async (init: LoadAclInit, clock: Pick<Clock, 'now'> = sys
   return { ...read, acl, status: acl.enabled ? 'enabled' : 'exec_disabled', warnings: [...warnings, ...ownDirectoryWarnings(acl)] }
 }
 
-/** Without `default_cwd` programs start in the daemon's own directory, which the file does not show. */
+/** Without `default_cwd`, programs start in the daemon's working directory, which the file does not show. */
 const ownDirectoryWarnings = ({ enabled, default_cwd, source }: Acl): string[] => {
   if (!enabled || default_cwd !== null) return []
   const place = `${source ?? ''}: exec.default_cwd: is not set, so programs start where this daemon was started, and may read settings from there: `
@@ -109,21 +109,21 @@ const ownDirectoryWarnings = ({ enabled, default_cwd, source }: Acl): string[] =
   return directory === null ? [] : writableByOthers(directory).map((problem) => place + problem)
 }
 
-/** Who owns the directory of a file; undefined where it cannot be looked at. */
+/** Owner of a file's directory; undefined if unknown. */
 const ownerOf = (path: string | null): number | undefined =>
   path === null ? undefined : (attempt(() => statSync(dirname(path)).uid) ?? undefined)
 
-/** It is this user who may not look there; the daemon's user may. */
+/** True if only this user may not read there; the daemon's user may. */
 const isHidden = (problem: string): boolean => problem.includes('EACCES: ')
 
-/** A journal that others can take away is no evidence. What is not there yet is made, for us alone. */
+/** An audit log that other users can replace is no evidence. A missing directory is created as private. */
 const judgeJournal = (document: TomlDocument, acl: Acl | null, owner?: number): string[] => {
   if (acl === null || acl.audit_log_path === null) return []
   const asProblem = (text: string): string => tomlError('bad_acl', document, ['exec', 'audit_log_path'], text).message
   return journalPlaceProblems(acl.audit_log_path, owner).map(asProblem)
 }
 
-/** Keys of entries that this host cannot enforce, without which their runs may not begin: each `file:line: key: why`. */
+/** Restrictions that this host cannot enforce, as `file:line: key: reason`. Runs of these entries must not start. */
 const unenforceable = async (document: TomlDocument, acl: Acl, judge: EnforcementProbe): Promise<string[]> => {
   const problems: string[] = []
   for (const [index, { confinement, description }] of acl.allow.entries()) {
@@ -136,13 +136,13 @@ const unenforceable = async (document: TomlDocument, acl: Acl, judge: Enforcemen
   return problems
 }
 
-/** Every command of an entry, and what a human may allow of it, by its place in the file. */
+/** All commands and ask patterns of an entry, with their index in the file. */
 const programsOf = ({ commands, asking }: AllowEntry): (readonly ['commands' | 'ask_patterns', number, AllowedCommand])[] => [
   ...commands.map((command, index) => ['commands', index, command] as const),
   ...asking.patterns.map((pattern, index) => ['ask_patterns', index, pattern] as const),
 ]
 
-/** Each program once: one that is not there is a warning, one that others could replace is a problem. */
+/** Checks each program once. A missing program is a warning; one that other users could replace is a problem. */
 const judgePrograms = (document: TomlDocument, acl: Acl | null): { problems: string[]; warnings: string[] } => {
   const problems: string[] = []
   const warnings: string[] = []
@@ -162,7 +162,7 @@ const judgePrograms = (document: TomlDocument, acl: Acl | null): { problems: str
   return { problems, warnings }
 }
 
-/** The ACL that decides. What takes its place while a daemon runs allows nothing that it does not. */
+/** The ACL that decides. A running daemon can only replace it by a narrower one. */
 export class AclInForce {
   #loaded: LoadedAcl
 
@@ -178,7 +178,7 @@ export class AclInForce {
     return this.#loaded.acl
   }
 
-  /** In force from this turn on, unless it widens: then nothing is changed. */
+  /** Replaces the ACL at once, unless the new one widens it. */
   narrow(next: LoadedAcl): AclComparison {
     const comparison = compareAcl(this.#loaded.acl, next.acl)
     if (comparison.verdict !== 'widens') this.#loaded = next

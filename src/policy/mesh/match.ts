@@ -3,8 +3,8 @@ import { quote } from '../tokens.ts'
 import type { AllowEntry, AllowedCommand } from './acl.ts'
 
 /**
- * Token by token, of equal length, byte for byte but for the templates. The index of the first token
- * that differs, also where one side has ended; null: the argv matches.
+ * Compares argv with the tokens: equal length, equal bytes except for templates. Returns the index of the first difference, or null if all
+ * match.
  */
 export const firstMismatch = (tokens: readonly PatternToken[], argv: readonly string[]): number | null => {
   const length = Math.max(tokens.length, argv.length)
@@ -16,7 +16,7 @@ export const firstMismatch = (tokens: readonly PatternToken[], argv: readonly st
   return null
 }
 
-/** True when whatever fits `narrow` fits `wide` too. No words are a command that could not be read, which is like no other. */
+/** True if `wide` matches all that `narrow` matches. An empty pattern is an unreadable command and covers nothing. */
 export const coversAll = (wide: readonly PatternToken[], narrow: readonly PatternToken[]): boolean =>
   wide.length > 0 && wide.length === narrow.length && wide.every((token, index) => coversToken(token, narrow[index]!))
 
@@ -26,7 +26,7 @@ const coversToken = (wide: PatternToken, narrow: PatternToken): boolean => {
   return wide.kind === 'int'
 }
 
-/** True when some argv fits both. */
+/** True if some argv matches both. */
 export const overlap = (one: readonly PatternToken[], other: readonly PatternToken[]): boolean =>
   one.length === other.length && one.every((token, index) => tokensOverlap(token, other[index]!))
 
@@ -34,22 +34,22 @@ const tokensOverlap = (one: PatternToken, other: PatternToken): boolean => {
   if (one.kind === 'literal') return matchesToken(other, one.text)
   if (other.kind === 'literal') return matchesToken(one, other.text)
   if (one.kind === 'int' || other.kind === 'int') return one.kind === other.kind
-  // Of two prefixes the one must begin with the other; the shortest path behind the longer is the first to fit both.
+  // Prefixes overlap if one begins with the other. The shortest path after the longer one matches both.
   return matchesToken(one, `${other.prefix}/`) || matchesToken(other, `${one.prefix}/`)
 }
 
-/** Where a command stands in the file. */
+/** A command and its entry. */
 export interface MatchedCommand {
   readonly entry: AllowEntry
   readonly command: AllowedCommand
 }
 
-/** A command that was not asked for, and the first token that says so. */
+/** A command that did not match, and the first token that differs. */
 export interface NearMiss extends MatchedCommand {
   readonly token: number
 }
 
-/** The first command that matches, in the order of the file; else the one that agrees for longest. */
+/** Finds the first matching command in the order of the file, else the one with the longest matching beginning. */
 export const searchCommands = (
   entries: readonly AllowEntry[],
   argv: readonly string[],
@@ -64,7 +64,7 @@ export const searchCommands = (
   return { match: null, nearest }
 }
 
-/** Why one token of a command does not fit, for the operator. */
+/** Explains to the operator why a token of a command did not match. */
 export const describeMismatch = (miss: NearMiss, argv: readonly string[]): string => {
   const expected = miss.command.argv[miss.token]
   const got = argv[miss.token]

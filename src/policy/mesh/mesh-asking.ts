@@ -5,11 +5,11 @@ import type { PermitFields } from '../permit.ts'
 import type { Acl, AskPattern } from './acl.ts'
 import { type MatchedCommand, firstMismatch } from './match.ts'
 
-/** True where it takes a look at the run to know whether somebody must be asked. */
+/** True if the files of the run must be inspected to decide whether it needs approvals. */
 export const mayAsk = ({ entry }: MatchedCommand, { always_ask }: Acl, isMiss: boolean): boolean =>
   isMiss || entry.asking.ask === 'always' || entry.asking.approvers.length > 0 || always_ask.length > 0
 
-/** The pattern of an entry that has a command which no rule lists; the first, in the order of the file. */
+/** Finds the first ask pattern that matches a command, in the order of the file. */
 export const findAskPattern = (entries: readonly MatchedCommand['entry'][], argv: readonly string[]): MatchedCommand | null => {
   for (const entry of entries) {
     const pattern = entry.asking.patterns.find((one) => fitsPattern(one, argv))
@@ -21,7 +21,7 @@ export const findAskPattern = (entries: readonly MatchedCommand['entry'][], argv
 const fitsPattern = ({ tokens, anyArguments }: AskPattern, argv: readonly string[]): boolean =>
   firstMismatch(tokens, anyArguments ? argv.slice(0, tokens.length) : argv) === null
 
-/** A run of the mesh as it would be permitted, and why it was found. */
+/** A mesh run with the fields of its permit, and the rule that it matched. */
 export interface MeshRun {
   readonly fields: PermitFields
   readonly place: MatchedCommand
@@ -30,7 +30,7 @@ export interface MeshRun {
   readonly name: string | null
 }
 
-/** What was given for it. */
+/** Approvals that the run already has. */
 export interface MeshApprovals {
   readonly human: Approval | null
   readonly agents: AgentsApproval | null
@@ -39,10 +39,10 @@ export interface MeshApprovals {
 export type MeshApprovalCheck =
   | { readonly kind: 'ask'; readonly question: ApprovalRequest }
   | { readonly kind: 'mismatch'; readonly detail: string }
-  /** Nobody has to be asked any more. */
+  /** No further approval is needed. */
   | { readonly kind: 'clear'; readonly pins: PermitFields['pins'] }
 
-/** Looks at every file of the run; who must be asked about it, or that what was given fits it. */
+/** Inspects each file of the run. Returns the approval request, a mismatch of the given approvals, or the files to check at the start. */
 export const askForMesh = (run: MeshRun, acl: Acl, given: MeshApprovals): MeshApprovalCheck => {
   const { fields, place, isMiss, stdin, name } = run
   const { ask: own } = place.entry.asking
@@ -60,7 +60,7 @@ export const askForMesh = (run: MeshRun, acl: Acl, given: MeshApprovals): MeshAp
     variables: [],
     outlives: fields.caps.keep_bytes !== null,
     always_ask: acl.always_ask,
-    // An agent of the mesh has no files here.
+    // A mesh agent has no file access on this host.
     canWrite: null,
   })
   const question = questionOf(run, facts, asker, ask)
@@ -68,11 +68,11 @@ export const askForMesh = (run: MeshRun, acl: Acl, given: MeshApprovals): MeshAp
   if (question === null) return { kind: 'clear', pins }
   const needsHuman = question.approvers === null || question.always_ask !== null || question.ask !== 'off'
   if ((needsHuman && given.human === null) || (question.approvers !== null && given.agents === null)) {
-    // An approval that is there is good once, whatever becomes of it.
+    // Any approval given is used up, whatever the result.
     if (given.human === null && given.agents === null) return { kind: 'ask', question }
     return { kind: 'mismatch', detail: 'it needs the word of others too, and came with that of some' }
   }
-  // The file may have become narrower while they were asked.
+  // The ACL may have become narrower since the approval request.
   if (question.approvers !== null && given.agents !== null && !areEnough(given.agents, question.approvers))
     return { kind: 'mismatch', detail: 'the ACL needs the word of more agents, or of others, than have allowed it' }
   const problem = problemOf(needsHuman ? given.human : null, question.approvers === null ? null : given.agents, facts.permit_sha256)
@@ -110,7 +110,7 @@ const questionOf = (
   return Object.freeze(question)
 }
 
-/** Null: the file alone allows it. */
+/** Null if the ACL alone allows the run. */
 const whyOf = ({ entry, command }: MatchedCommand, alwaysAsk: string | null, isMiss: boolean): string | null => {
   const { ask, approvers, approvals_needed } = entry.asking
   if (alwaysAsk !== null) return `the list that always asks: ${alwaysAsk}`

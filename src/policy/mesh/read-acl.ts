@@ -49,7 +49,7 @@ const ENTRY_KEYS = [
 ]
 const COMMAND_KEYS = ['argv', 'stdin']
 
-/** The cap that each warning threshold belongs to. */
+/** The limit that each warning threshold belongs to. */
 const CAP_OF_WARNING = {
   warn_stdout_bytes: 'max_stdout_bytes',
   warn_stderr_bytes: 'max_stderr_bytes',
@@ -58,21 +58,21 @@ const CAP_OF_WARNING = {
 type WarningKey = keyof typeof CAP_OF_WARNING
 const WARNING_KEYS = Object.keys(CAP_OF_WARNING) as WarningKey[]
 
-/** Numbers above this are no longer exact (2^53 - 1); seconds are multiplied by 1000 later. */
+/** Larger numbers are not exact (2^53 - 1). Seconds are multiplied by 1000 later. */
 const MAX_BYTES_CAP = Number.MAX_SAFE_INTEGER
 const MAX_SECS_CAP = Math.floor(Number.MAX_SAFE_INTEGER / 1000)
 
-/** What a reading found. `acl` is meant only where there is no problem. */
+/** Result of parsing. `acl` is valid only without problems. */
 export interface AclReading {
-  /** Null where the file has no `[exec]`. */
+  /** Null if the file has no `[exec]`. */
   readonly acl: Acl | null
-  /** Each `file:line: key: what is wrong`. */
+  /** Each as `file:line: key: text`. */
   readonly problems: string[]
-  /** What is allowed but cannot be meant, in the same form. */
+  /** Permitted settings that are probably mistakes, in the same form. */
   readonly warnings: string[]
 }
 
-/** Reads what a file means, whether or not it is enabled. Pure; the document must carry bigints. */
+/** Parses an ACL, enabled or not. Pure. The document must have bigints. */
 export const readAcl = (document: TomlDocument): AclReading => new AclReader(document).read()
 
 class AclReader {
@@ -124,17 +124,14 @@ class AclReader {
       this.#cap([...path, key], table[key]) ?? DEFAULT_CAPS[key]
     const total = cap('max_concurrent_total')
     const given = table['max_concurrent_per_agent'] !== undefined
-    // A default must not make a file invalid that only lowers the total.
+    // A file that only lowers the total limit stays valid.
     const perAgent = given ? cap('max_concurrent_per_agent') : Math.min(DEFAULT_CAPS.max_concurrent_per_agent, total)
     if (perAgent > total)
       this.#toml.problem([...path, 'max_concurrent_per_agent'], `is ${perAgent}, more than max_concurrent_total (${total})`)
     return { ...limits, max_concurrent_per_agent: perAgent, max_concurrent_total: total }
   }
 
-  /**
-   * The limits of a run as a table gives them, over those around it. A threshold that is not given is
-   * the one around it, but at most half of a cap that is given here.
-   */
+  /** Limits of a run: those of a table, else those around it. A missing warning threshold is at most half of the limit set here. */
   #limits(path: Path, table: Table, around: RunLimits, lowerOnly = false): RunLimits {
     const limits: { -readonly [key in keyof RunLimits]: number } = { ...around }
     for (const key of RUN_LIMIT_KEYS) {

@@ -7,34 +7,34 @@ import { type Acl, type AllowEntry, isStdinOpen } from './acl.ts'
 import { type Principal, senderDenial } from './authorize.ts'
 import { type MatchedCommand, coversAll, overlap } from './match.ts'
 
-/** What a pair may be told of what it may run. */
+/** Commands that a pair may know of. */
 export interface TellableRules {
   /** In the order of the file. */
   readonly rules: readonly ExecRule[]
-  /** Commands that did not fit beside them. */
+  /** Number of commands that did not fit. */
   readonly left_out: number
 }
 
 const NOTHING: TellableRules = Object.freeze({ rules: Object.freeze([]), left_out: 0 })
 
-/** Of the encoding of a rule: the heads of its fields, and numbers of up to nine bytes. */
+/** Bytes of an encoded rule without its tokens: field headers, and numbers of up to nine bytes. */
 const RULE_BYTES = 64
-/** Its items beside the tokens: itself, its argv, five more, and three of what outlives its caller. */
+/** CBOR items of a rule without its tokens: the rule, its argv, five fields, and three for detached runs. */
 const RULE_ITEMS = 10
 const TOKEN_BYTES = 5
 
 export interface RuleBookComponents {
-  /** Its ACL may be another from one question to the next. */
+  /** The ACL may change between two calls. */
   readonly policy: { readonly acl: Acl }
-  /** Each command is held against those before it: a long file takes its turns. */
+  /** Each command is compared with all earlier ones, so a long file is processed in time slices. */
   readonly time: TimeSlice
 }
 
-/** Which commands of an ACL each pair may be told of. Read once for a pair, until another ACL is in force. */
+/** Answers which commands a pair may know of. Cached per pair until the ACL changes. */
 export class RuleBook {
   readonly #components: RuleBookComponents
   #of: Acl | null = null
-  /** As many as the ACL has pairs. */
+  /** At most one entry for each pair of the ACL. */
   readonly #read = new Map<string, Promise<TellableRules>>()
 
   constructor(components: RuleBookComponents) {
@@ -42,8 +42,8 @@ export class RuleBook {
   }
 
   /**
-   * Nothing for a pair that the file does not list, that may run nothing it may be told of, or where exec is off: these
-   * are not told apart. Who is not verified or not trusted is denied before the file is looked at.
+   * Returns the same empty list if the pair is not listed, has no discoverable command, or exec is disabled. Unverified and untrusted
+   * requesters are denied before the ACL is read.
    */
   rulesOf(principal: Principal): Promise<TellableRules> | { readonly reason: DenialReason; readonly detail: string } {
     const denial = senderDenial(principal)
@@ -89,13 +89,13 @@ const tellable = async (entries: readonly AllowEntry[], time: TimeSlice): Promis
 type Caps = Omit<ExecRule, 'description' | 'argv'>
 
 interface Reached extends MatchedCommand {
-  /** What every request that fits the command is allowed at least. */
+  /** Minimum limits of all requests that match the command. */
   readonly caps: Caps
 }
 
 /**
- * The commands that a request can come to: none whose literals every request is refused for, none behind one that takes all it
- * takes. Some requests that fit a command may come to an earlier one, in whatever entry of the pair: it has the least caps of these.
+ * The commands that a request can match: without metacharacters that deny each request, and not covered by an earlier command. If some
+ * requests match an earlier command first, in any entry of the pair, the lowest limits are reported.
  */
 const reached = async (entries: readonly AllowEntry[], time: TimeSlice): Promise<Reached[]> => {
   const earlier = new Map<string, MatchedCommand[]>()
@@ -117,7 +117,7 @@ const reached = async (entries: readonly AllowEntry[], time: TimeSlice): Promise
 
 const sizeOf = (argv: readonly string[]): number => argv.reduce((sum, token) => sum + Buffer.byteLength(token) + TOKEN_BYTES, 0)
 
-/** A Request can carry it. */
+/** True if a Request can carry the argv. */
 const isSendable = (argv: readonly string[]): boolean => argv.length <= MAX_ARGV_TOKENS && sizeOf(argv) <= MAX_ARGV_BYTES
 
 const detachOf = ({ detaching }: AllowEntry): Caps['detach'] =>

@@ -6,19 +6,19 @@ import { readPasswd } from '../../base/file-permissions.ts'
 import { realPath } from '../../base/path-resolution.ts'
 
 /**
- * Places of a home whose files run, or name what runs, outside of the sandbox, beside the hidden files of the home itself (shells
- * read `.bashrc`, `.zshenv`, `.profile` and others). A link in one of them makes its target such a place.
+ * Directories of a home with files that run, or name what runs, outside the sandbox. The home's hidden files, such as `.bashrc`, also
+ * count. The targets of links in these directories count as well.
  */
 const AUTOSTART_PLACES = [
   // Programs that a person calls by name.
   'bin',
   '.local',
   '.local/bin',
-  // Settings that programs read at their start, and which name commands.
+  // Settings that programs read at start and that can name commands.
   '.config',
   '.config/fish',
   '.config/fish/conf.d',
-  // What a desktop, systemd or launchd starts at a login.
+  // Files that the desktop, systemd or launchd starts at login.
   '.config/autostart',
   '.config/environment.d',
   '.config/systemd',
@@ -32,18 +32,17 @@ const AUTOSTART_PLACES = [
 
 const RUNS_OUTSIDE = 'where programs and settings lie that run outside of the sandbox'
 
-/** Links that are followed of one directory. */
+/** Maximum number of links followed in one directory. */
 const MAX_LINKS = 1_000
-/** As the kernel has it (path_resolution(7)). */
+/** Limit of the kernel (path_resolution(7)). */
 const MAX_LINKS_IN_A_ROW = 40
-/** The first user ID of persons (login.defs(5)), and that of nobody. */
+/** First user ID of persons (login.defs(5)), and that of nobody. */
 const [FIRST_PERSON, NOBODY] = [1_000, 65_534]
 
-/** True where `path` is the directory or lies below it. */
 export const isWithin = (path: string, directory: string): boolean =>
   path === directory || path.startsWith(directory === '/' ? '/' : `${directory}/`)
 
-/** Where a path leads, also where nothing stands yet. */
+/** Resolves a path whose end may not exist. */
 export const whereTo = (path: string, links = 0): string => {
   const real = attempt((): string => realPath(path))
   if (real !== null || path === dirname(path)) return real ?? path
@@ -52,7 +51,7 @@ export const whereTo = (path: string, links = 0): string => {
   return target === null ? join(parent, basename(path)) : whereTo(resolve(parent, target), links + 1)
 }
 
-/** The home of this user as the system has it, and for root, which can write there, those of all persons. */
+/** The home of this user and, if it is root, those of all persons, because root can write there. */
 export const homesBeside = (): string[] => {
   const persons = process.geteuid?.() === 0 ? (attempt(() => readPasswd()) ?? []) : []
   const homes = persons.filter(({ uid }) => uid !== null && uid >= FIRST_PERSON && uid < NOBODY).map(({ home }) => home)
@@ -67,10 +66,10 @@ const linksIn = (directory: string): string[] =>
     .slice(0, MAX_LINKS)
     .map(({ name }) => join(directory, name))
 
-/** A name of the home that is hidden is a start-up file, or a directory of settings. */
+/** Hidden names in a home are start-up files or settings. */
 const isAutostart = (name: string): boolean => name.startsWith('.') || name === 'bin' || name === 'Library'
 
-/** Why a run must not write a directory: what it leaves there would run outside of its sandbox. Null: it may. */
+/** Why a run must not write a directory: files in it would run outside the sandbox. Null if it may. */
 export const autostartProblem = (path: string, homes: readonly string[]): string | null => {
   for (const home of homes) {
     const [name = ''] = isWithin(path, home) ? path.slice(home.length + 1).split('/') : []

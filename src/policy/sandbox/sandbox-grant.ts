@@ -9,7 +9,7 @@ import type { Executable, Permit, SandboxGrant, SandboxImage } from '../permit.t
 import { autostartProblem, homesBeside, isWithin, whereTo } from './autostart-places.ts'
 import type { SandboxSettings } from './sandbox-settings.ts'
 
-/** What no run in a sandbox may have, because the rest of the system lives by it; nor anything below. */
+/** Directories, with all below them, that a sandbox may not show because the system depends on them. */
 const SYSTEM = [
   '/bin',
   '/boot',
@@ -28,13 +28,13 @@ const SYSTEM = [
   '/var/spool/at',
   '/var/spool/cron',
 ]
-/** Directories of everybody: their own entries are others' sockets and files. What is below is for whoever made it. */
+/** Directories that several users share. Their entries may belong to other users; directories below them may be shown. */
 const SHARED = ['/', '/home', '/media', '/mnt', '/opt', '/root', '/srv', '/tmp', '/var', '/var/lib', '/var/tmp']
-/** Of those, a configuration may show these. */
+/** Exceptions that a configuration may show read-only. */
 const SHOWABLE = ['/etc', '/media', '/mnt', '/opt', '/srv', '/usr']
-/** Secrets of the whole system, which a daemon of root's could read. */
+/** Secrets of the system that a daemon running as root could read. */
 const SYSTEM_SECRETS = ['/etc/gshadow', '/etc/shadow', '/etc/ssh', '/etc/ssl/private', '/etc/sudoers', '/etc/x0x']
-/** Where a user's secrets lie in the home. Whatever begins with `.x0x` is one as well: data directories of ours. */
+/** Secrets in a user's home. Names that begin with `.x0x` also count, as they are data directories of x0x. */
 const SECRETS = [
   '.Xauthority',
   '.aws',
@@ -76,25 +76,25 @@ const SECRETS = [
   'snap/firefox',
 ] as const
 
-/** In the home: the files of images, which no run may change. */
+/** Directory in the home with the files of images, which no run may change. */
 export const IMAGES_DIRECTORY = '.x0x-images'
 
-/** What there is on this host that a sandbox must not show. */
+/** Paths on this host that a sandbox must not show. */
 export interface SandboxPath {
   readonly home: string
-  /** Data directories of ours and whatever else is secret, as paths that need not exist. */
+  /** Data directories and other secrets. The paths need not exist. */
   readonly secrets: readonly string[]
 }
 
-/** What is secret in a home, whether it is there or not. */
+/** Paths of secrets in a home, existing or not. */
 const secretsOf = (home: string): string[] => {
   const ours = (attempt(() => readdirSync(home)) ?? []).filter((name) => name.startsWith('.x0x'))
   return ['.x0x', IMAGES_DIRECTORY, ...ours, ...SECRETS].map((name) => join(home, name))
 }
 
 /**
- * The home of this user, with the secrets that stand in it, and further ones: the data directory of whoever asks, where it is another. A
- * variable may name another home than the system does, whose secrets are none the less.
+ * The home of this user with its secrets, and `further` secrets such as a data directory outside the home. HOME may differ from the home in
+ * passwd, so the secrets of both count.
  */
 export const sandboxPath = (further: readonly string[] = []): SandboxPath => {
   const named = attempt(homedir) ?? '/'
@@ -106,7 +106,7 @@ export const sandboxPath = (further: readonly string[] = []): SandboxPath => {
 
 const ELSEWHERE = 'use a directory of the project, below the home or elsewhere'
 
-/** Why a directory may not be shown; null: it may. `writable`: whether it can be changed as well. */
+/** Why a directory may not be shown; null if it may. `writable`: whether the run may change it. */
 const placeProblem = (path: string, { home, secrets }: SandboxPath, writable: boolean): string | null => {
   if (!isAbsolute(path)) return 'it is no absolute path'
   const barred = (one: string): boolean => writable || !SHOWABLE.includes(one)
@@ -125,8 +125,8 @@ const placeProblem = (path: string, { home, secrets }: SandboxPath, writable: bo
 }
 
 /**
- * What a run in a directory may have of the host: that directory, to write; the system's programs, to read; and nothing else.
- * `cwd` is a path without links, as one gets that was opened. Refuses a directory that would show more than a project.
+ * Grant of a run in a directory: it may write this directory, read the system's programs, and access nothing else. `cwd` must have no
+ * links. Refuses a directory that would show more than a project.
  */
 export const sandboxGrant = (
   settings: SandboxSettings,
@@ -144,7 +144,7 @@ export const sandboxGrant = (
     const why = existsSync(path) ? placeProblem(path, place, false) : 'it does not exist'
     if (why !== null)
       return refused('forbidden_path', `tools.exec.sandbox.readable: ${path} cannot be shown in a sandbox: ${why}`, { path })
-    // What is in the directory is shown with it.
+    // A directory below the working directory is already visible.
     if (!isWithin(path, cwd)) shown.push(path)
   }
   return {
@@ -153,7 +153,7 @@ export const sandboxGrant = (
   }
 }
 
-/** The path outside of what `path` means to a process whose root is `root`: links are followed as it would. Throws the system's error. */
+/** The path on this host that `path` means to a process with the root directory `root`. Throws the system's error. */
 export const seenFrom = (root: string, path: string, placeOf = (inside: string): string => join(root, inside)): string => {
   let rest = posix.normalize(path).split('/').filter(Boolean)
   let at = '/'
@@ -180,20 +180,23 @@ export const seenFrom = (root: string, path: string, placeOf = (inside: string):
 
 type SandboxMount = Pick<SandboxGrant, 'image' | 'writable' | 'readable'>
 
-/** The path of this host of what `path` means in a sandbox: what is shown of the host at its own path, all else in the image. Throws the system's error. */
+/**
+ * The path on this host that `path` means in a sandbox: shown host directories at their own paths, all else in the image. Throws the
+ * system's error.
+ */
 export const seenIn = ({ image, writable, readable }: SandboxMount, path: string): string => {
   if (image === null) return path
   const shown = [writable, ...readable]
   return seenFrom(image.root, path, (inside) => {
     if (shown.some((one) => inside === one || inside.startsWith(`${one}/`))) return inside
     const own = join(image.root, inside)
-    // Parents of what is shown are made in the sandbox, where the image has none, or no directory.
+    // The sandbox creates missing parents of shown directories.
     const isParent = shown.some((one) => one.startsWith(`${inside}/`))
     return isParent && attempt(() => lstatSync(own).isDirectory()) !== true ? image.root : own
   })
 }
 
-/** Where the program of a run stands on this host. Throws the system's error. */
+/** Path of a run's program on this host. Throws the system's error. */
 export const programPath = ({ executable, sandbox }: Pick<Permit, 'executable' | 'sandbox'>): string =>
   sandbox === null ? executable.path : seenIn(sandbox, executable.path)
 
@@ -206,7 +209,7 @@ const programAt = (grant: SandboxGrant, path: string): Executable | null =>
     return { path, dev: info.dev, ino: info.ino }
   })
 
-/** The program that a name stands for in a sandbox with an image: as `findExecutable`, but nothing of the host is found. */
+/** Finds a program in a sandbox with an image, like `findExecutable` but without the host's files. */
 export const findInImage = (grant: SandboxGrant, name: string, path: string): ExecutableLookup => {
   const places = name.includes('/')
     ? [posix.resolve(grant.writable, name)]
@@ -219,7 +222,7 @@ export const findInImage = (grant: SandboxGrant, name: string, path: string): Ex
   return { kind: 'missing', why: 'not_found', path: null, detail: `${JSON.stringify(name)} ${where} in the image ${grant.image?.name}` }
 }
 
-/** What a program of an image is known by: the name that it is called by, and that of its file behind links. */
+/** Names of a program in an image: the called name, and the name of its file behind links. */
 export const namesInImage = (grant: SandboxGrant, { path }: Executable): readonly string[] => [
   basename(path),
   basename(attempt(() => seenIn(grant, path)) ?? path),

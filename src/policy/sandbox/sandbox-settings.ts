@@ -6,28 +6,28 @@ import { MAX_PROCESSES, MIN_MEMORY_BYTES } from '../mesh/confinement.ts'
 const SANDBOX_ENGINES = ['bubblewrap', 'podman', 'docker'] as const
 type SandboxEngine = (typeof SANDBOX_ENGINES)[number]
 
-/** A name that no engine takes for an option or a path. */
+/** Names that no engine mistakes for an option or a path. */
 const IMAGE_NAME = /^[A-Za-z0-9][\w.\-/:@]{0,511}$/
 
-/** `[tools.exec.sandbox]` of the configuration of this host's doors. */
+/** `[tools.exec.sandbox]` of a configuration. */
 export interface SandboxSettings {
-  /** With a container engine the sandbox has the files of `image`, and none of this host's programs. */
+  /** Container engines show the files of `image` instead of this host's programs. */
   readonly engine: SandboxEngine
-  /** As the engine names it, with a tag or a digest; null: bubblewrap alone. */
+  /** Name for the engine, with a tag or digest; null for bubblewrap. */
   readonly image: string | null
-  /** The host's own network, with all that listens on it. */
+  /** True to share the host's network and all that listens on it. */
   readonly network: boolean
-  /** Sockets of the file system (AF_UNIX), which without `network` are refused otherwise. */
+  /** True to allow AF_UNIX sockets, which are otherwise refused without `network`. */
   readonly unix_sockets: boolean
-  /** Directories that are shown besides the system's own. */
+  /** Directories shown in addition to the system's. */
   readonly readable: readonly string[]
-  /** Of all its processes together, with what it keeps in memory (`/tmp`); where that cannot be enforced nothing runs. Null: no bound. */
+  /** Limit for all processes together, including files in `/tmp`. If it cannot be enforced, nothing runs. Null for no limit. */
   readonly max_memory_bytes: number | null
-  /** At once, threads included; where that cannot be enforced nothing runs. Null: a number of ours, where control groups can be had. */
+  /** Limit of processes and threads. If it cannot be enforced, nothing runs. Null for a default, if control groups are available. */
   readonly max_processes: number | null
 }
 
-/** Of a file that says nothing of it. */
+/** Settings of a file that has none. */
 export const DEFAULT_SANDBOX: SandboxSettings = Object.freeze({
   engine: 'bubblewrap',
   image: null,
@@ -40,7 +40,7 @@ export const DEFAULT_SANDBOX: SandboxSettings = Object.freeze({
 
 const KEYS = Object.keys(DEFAULT_SANDBOX)
 
-/** The table at `path`; `undefined`: there is none. Problems are told to the reader. */
+/** Reads the table at `path`; `undefined` if the file has none. The reader collects problems. */
 export const readSandboxSettings = (toml: TomlReader, path: TomlPath, value: unknown): SandboxSettings => {
   const table = value === undefined ? null : toml.table(path, value, KEYS)
   if (table === null) return DEFAULT_SANDBOX

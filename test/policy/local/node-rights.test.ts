@@ -2,7 +2,7 @@ import { test } from 'node:test'
 import assert from 'node:assert/strict'
 
 import { authorizeTargetRun } from '../../../src/policy/local/authorize-target.ts'
-import { rightsOnNode } from '../../../src/policy/local/node-rights.ts'
+import { rightsOnNode } from '../../../src/policy/local/authorize.ts'
 import type { SessionIntent } from '../../../src/policy/local/intent.ts'
 import { ASKING, askSession, policyOf, refused, slotsOf } from '../../support/local-policy.ts'
 
