@@ -5,16 +5,20 @@ import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
 import { AppError } from '../src/base/errors.ts'
+import type { CommandSpec } from '../src/cli/command.ts'
 import { parseCommandLine, type CommandLine } from '../src/cli/parse.ts'
+import { programLine } from '../src/cli/program-line.ts'
+import { BUNDLE, DESK, MCP, UI, X0XD } from '../src/cli/programs.ts'
+import { REXD, REXD_EXEC } from '../src/cli/rexd.ts'
 import { rexecLine } from '../src/cli/rexec.ts'
 import { X0X } from '../src/cli/x0x.ts'
-import { parseBundleFlags } from '../src/programs/bundle/flags.ts'
-import { parseDeskFlags } from '../src/programs/desk/main.ts'
-import { parseMcpFlags } from '../src/programs/mcp/flags.ts'
-import { parseRexdExecFlags } from '../src/programs/rexd/exec.ts'
-import { parseRexdFlags } from '../src/programs/rexd/flags.ts'
-import { parseUiFlags } from '../src/programs/ui/flags.ts'
-import { parseDaemonFlags } from '../src/programs/x0xd/main.ts'
+import { bundleFlags } from '../src/programs/bundle/flags.ts'
+import { deskFlags } from '../src/programs/desk/main.ts'
+import { mcpFlags } from '../src/programs/mcp/flags.ts'
+import { rexdExecFlags } from '../src/programs/rexd/exec.ts'
+import { rexdFlags } from '../src/programs/rexd/flags.ts'
+import { uiFlags } from '../src/programs/ui/flags.ts'
+import { daemonFlags } from '../src/programs/x0xd/main.ts'
 import { blocksOf, PAGES, pageText, Stage, type Block, type Call } from '../test/support/documented.ts'
 import { runCli } from '../test/support/fake-daemon.ts'
 import { MeshOfDaemons, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
@@ -57,17 +61,24 @@ const readLine = (argv: readonly string[]): CommandLine | null => {
   return parsed.kind === 'line' ? parsed.line : null
 }
 
+const parserOf =
+  (program: CommandSpec, flagsOf: (line: CommandLine) => unknown): Parse =>
+  (argv) => {
+    const line = programLine(program, argv)
+    return typeof line === 'string' ? line : flagsOf(line)
+  }
+
 const PROGRAMS: Readonly<Record<string, Parse>> = {
   x0x: readLine,
-  'x0x mcp': parseMcpFlags,
-  'x0x ui': (argv) => parseUiFlags(argv, {}),
-  'x0x desk': (argv) => parseDeskFlags(argv, {}),
-  'x0x bundle': parseBundleFlags,
-  'x0x rexd': parseRexdFlags,
+  'x0x mcp': parserOf(MCP, mcpFlags),
+  'x0x ui': parserOf(UI, (line) => uiFlags(line, {})),
+  'x0x desk': parserOf(DESK, (line) => deskFlags(line, {})),
+  'x0x bundle': parserOf(BUNDLE, bundleFlags),
+  'x0x rexd': parserOf(REXD, rexdFlags),
   'x0x console': (argv) => rexecLine(rexecWords([...argv])),
-  x0xd: parseDaemonFlags,
-  rexd: parseRexdFlags,
-  'rexd exec': parseRexdExecFlags,
+  x0xd: parserOf(X0XD, daemonFlags),
+  rexd: parserOf(REXD, rexdFlags),
+  'rexd exec': parserOf(REXD_EXEC, rexdExecFlags),
   rexec: rexecLine,
 }
 const OURS = ['x0x', 'x0xd', 'rexd', 'rexec']

@@ -4,7 +4,9 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { parseToml } from '../src/base/toml.ts'
-import { parseMcpFlags } from '../src/programs/mcp/flags.ts'
+import { MCP } from '../src/cli/programs.ts'
+import { mcpFlags } from '../src/programs/mcp/flags.ts'
+import { lineOf } from './support/line-of.ts'
 
 const PAGE = readFileSync(join(import.meta.dirname, '../docs/agents.md'), 'utf8')
 
@@ -35,8 +37,8 @@ test('every file for a runtime of agents that is shown is one, and starts the se
   for (const { command, args } of entries) {
     assert.match(command, /^(\/usr\/local\/bin\/)?x0x$/)
     assert.equal(args[0], 'mcp')
-    const flags = parseMcpFlags(args.slice(1))
-    assert.ok(typeof flags !== 'string' && flags.mode === 'serve' && flags.config.startsWith('/'))
+    const flags = mcpFlags(lineOf(MCP, args.slice(1)))
+    assert.ok(flags.mode === 'serve' && flags.config.startsWith('/'))
   }
   assert.deepEqual(new Set(entries.map(({ args }) => args[2])).size, 8)
 })

@@ -1,6 +1,6 @@
 import { shellWords } from './format.ts'
 
-/** Options of a command line that a hint about it needs too. */
+/** Options of a command line that a hint about it repeats. */
 export interface GivenOptions {
   readonly program: string
   readonly options: readonly (readonly [name: string, value: string])[]
@@ -8,13 +8,17 @@ export interface GivenOptions {
 
 export const NONE_GIVEN: GivenOptions = { program: '', options: [] }
 
-/** They say which daemon is meant, to each program that takes them. */
+/** Options that select the daemon, for every program that takes them. */
 const INSTANCE = ['name', 'data-dir']
-/** They mean something to the same program alone. */
+/** Options that have this meaning for the same program only. */
 const OWN = ['api', 'config', 'exec-acl']
-/** They find the daemon by their configuration or their environment. */
+/** Programs that find the daemon by their configuration or environment. */
 const WITHOUT_INSTANCE = ['x0x mcp', 'x0x rexd', 'x0x console', 'rexd', 'rexec']
 
+/** The same program under a second name. */
+const ALIASES: Readonly<Record<string, string>> = { 'x0x console': 'rexec', 'x0x rexd': 'rexd' }
+
+/** A command of this machine in a hint. A command for another machine has another lead-in, because another daemon is meant there. */
 const COMMAND =
   /(?<=\b(?:Try|[Nn]ext|its output|whether it started|end one|what (?:goes on|runs here for others)|to rename it|what is wrong|ask again where it certainly did not run|it may run twice|how they are|until all are over): |-> |&& )(?:x0x (?:ui|desk|bundle|mcp|rexd|console)|x0xd?|rexd|rexec)(?= )/g
 
@@ -26,11 +30,12 @@ export const givenOptions = (
   options: [...INSTANCE, ...OWN].flatMap((name) => (line.has(name) ? [[name, line.value(name) ?? ''] as const] : [])),
 })
 
-/** A hint whose commands, on this machine, have the options that its reader gave: they can be pasted. */
+/** Adds the options that the user gave to the commands of a hint, so that they can be pasted. Hints of a daemon arrive as text. */
 export const pasteable = (hint: string, { program, options }: GivenOptions): string =>
   hint.replaceAll(COMMAND, (called, at: number) => {
     const [command = ''] = hint.slice(at).split(' && ')
-    const isTaken = (name: string): boolean => called === program || (INSTANCE.includes(name) && !WITHOUT_INSTANCE.includes(called))
+    const isTaken = (name: string): boolean =>
+      (ALIASES[called] ?? called) === program || (INSTANCE.includes(name) && !WITHOUT_INSTANCE.includes(called))
     const missing = options.filter(([name]) => isTaken(name) && !command.includes(` --${name} `))
     return [called, ...missing.map(([name, value]) => shellWords([`--${name}`, value]))].join(' ')
   })

@@ -1,8 +1,11 @@
 import { constants } from 'node:os'
 import { ERROR_TABLE, errorText, isAppError, textWithNext } from '../base/errors.ts'
-import { type GivenOptions, NONE_GIVEN, pasteable } from '../base/hint.ts'
+import { NONE_GIVEN, pasteable } from '../base/hint.ts'
 import type { Logger } from '../base/log.ts'
 import type { StopFailure } from '../base/startable.ts'
+import type { CommandSpec } from './command.ts'
+import type { CommandLine } from './parse.ts'
+import { programLine } from './program-line.ts'
 
 /** What asks a program to stop. */
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const
@@ -40,18 +43,24 @@ export const printFailure = (program: string, error: unknown, failure = EXIT_FAI
   return programExitStatus(error, failure)
 }
 
+interface ProgramOptions {
+  /** Reads the words after the program's name; `programLine` unless given. */
+  readonly read?: (argv: readonly string[]) => CommandLine | string
+  /** Exit status of a failure that is not a wrong command line or configuration. */
+  readonly failure?: number
+}
+
 /**
- * Does what a program's line says, or prints the text that it asks for, and answers the exit status. `read` is as `programLine`:
- * what it throws, or `run`, is written to standard error.
+ * Runs a program with the words after its name, or prints its help or version, and returns the exit status. An error of `read`
+ * or `run` goes to standard error; its hints repeat the options of the line.
  */
-export const runProgram = async <L extends object & { readonly given?: GivenOptions }>(
-  program: string,
+export const runProgram = async (
+  program: CommandSpec,
   argv: readonly string[],
-  read: (argv: readonly string[]) => L | string,
-  run: (line: L) => Promise<number>,
-  failure = EXIT_FAILURE,
+  run: (line: CommandLine) => Promise<number>,
+  { read = (words) => programLine(program, words), failure = EXIT_FAILURE }: ProgramOptions = {},
 ): Promise<number> => {
-  let given: GivenOptions | undefined
+  let given = NONE_GIVEN
   try {
     const line = read(argv)
     if (typeof line !== 'string') {
@@ -61,7 +70,7 @@ export const runProgram = async <L extends object & { readonly given?: GivenOpti
     process.stdout.write(line)
     return 0
   } catch (error) {
-    return printFailure(program, error, failure, given)
+    return printFailure(program.name, error, failure, given)
   }
 }
 

@@ -1,6 +1,7 @@
 import { parseArgs } from 'node:util'
 import type { AppError } from '../base/errors.ts'
 import { edits, shellWords } from '../base/format.ts'
+import { type GivenOptions, givenOptions } from '../base/hint.ts'
 import {
   type CommandPath,
   type CommandSpec,
@@ -56,6 +57,11 @@ export class CommandLine {
     this.words = words
     this.behindDashes = behindDashes
     this.#values = values
+  }
+
+  /** The options that a hint about this line repeats. */
+  get given(): GivenOptions {
+    return givenOptions(this.#path[0].name, this)
   }
 
   has(name: string): boolean {

@@ -6,14 +6,13 @@ import { test, type TestContext } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { loadConfig, readConfig } from '../../src/config/config.ts'
-import { parseDaemonFlags, type DaemonFlags } from '../../src/programs/x0xd/main.ts'
+import { X0XD } from '../../src/cli/programs.ts'
+import { daemonFlags, type DaemonFlags } from '../../src/programs/x0xd/main.ts'
 import { SETTING_KEYS } from '../../src/config/config.ts'
+import { lineOf } from '../support/line-of.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
-const flags = (...argv: string[]): DaemonFlags => {
-  const parsed = parseDaemonFlags(argv)
-  return typeof parsed === 'string' ? assert.fail(parsed) : parsed
-}
+const flags = (...argv: string[]): DaemonFlags => daemonFlags(lineOf(X0XD, argv))
 
 const problemsOf = async (argv: string[], env: Record<string, string> = {}): Promise<readonly string[]> =>
   (await readConfig(flags(...argv), env)).problems

@@ -8,7 +8,10 @@ import { isAppError } from '../../src/base/errors.ts'
 import { loadRexdConfig, readRexdConfig, type RexdConfig, type RexdConfigReading } from '../../src/config/rexd-config.ts'
 import { DEFAULT_REXD_CONFIG } from '../../src/clients/paths.ts'
 import { VERSION } from '../../src/base/runtime.ts'
-import { parseRexdFlags, type RexdFlags } from '../../src/programs/rexd/flags.ts'
+import { programLine } from '../../src/cli/program-line.ts'
+import { REXD } from '../../src/cli/rexd.ts'
+import { rexdFlags, type RexdFlags } from '../../src/programs/rexd/flags.ts'
+import { lineOf } from '../support/line-of.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
 const ROOT = '[[security.allowed_roots]]\npath = "/usr"\n'
@@ -189,10 +192,7 @@ test('what is wrong with a journal that is off is told as well', async (t) => {
   await hasProblem(t, '[audit]\nenabled = false\npath = 5', /^3: audit\.path: must be a string, not 5$/)
 })
 
-const flags = (...argv: string[]): RexdFlags => {
-  const parsed = parseRexdFlags(argv)
-  return typeof parsed === 'string' ? assert.fail(parsed) : parsed
-}
+const flags = (...argv: string[]): RexdFlags => rexdFlags(lineOf(REXD, argv))
 
 test('the words of the command line say how rexd is spoken to, and with which file', () => {
   assert.deepEqual(flags('--stdio'), {
@@ -200,12 +200,13 @@ test('the words of the command line say how rexd is spoken to, and with which fi
     json: false,
     exitOnEof: false,
     config: DEFAULT_REXD_CONFIG,
+    given: { program: 'rexd', options: [] },
   })
   assert.deepEqual([flags('--http').exitOnEof, flags('--http', '--exit-on-eof').exitOnEof], [false, true])
   assert.deepEqual([flags('--http', '--config', 'a.toml').mode, flags('--http', '--config=a.toml').config], ['http', 'a.toml'])
   assert.deepEqual([flags('--check', '--json').mode, flags('--check', '--json').json], ['check', true])
-  for (const argv of [['--version'], ['--stdio', '--version']]) assert.equal(parseRexdFlags(argv), `rexd ${VERSION}\n`)
-  for (const word of ['--help', '-h']) assert.match(String(parseRexdFlags([word])), /Usage: rexd[^]*ssh server-a rexd --stdio/)
+  for (const argv of [['--version'], ['--stdio', '--version']]) assert.equal(programLine(REXD, argv), `rexd ${VERSION}\n`)
+  for (const word of ['--help', '-h']) assert.match(String(programLine(REXD, [word])), /Usage: rexd[^]*ssh server-a rexd --stdio/)
 })
 
 test('words that do not go together, or say nothing, are refused with where to read more', () => {

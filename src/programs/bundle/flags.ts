@@ -1,5 +1,4 @@
-import { programLine } from '../../cli/program-line.ts'
-import { BUNDLE } from '../../cli/programs.ts'
+import type { CommandLine } from '../../cli/parse.ts'
 import type { ConfigFlags } from '../../config/config.ts'
 
 /** What the command line of `x0x bundle` says. */
@@ -10,10 +9,7 @@ export interface BundleFlags extends ConfigFlags {
   readonly json: boolean
 }
 
-/** Parses the arguments behind `x0x bundle`; a text where help or the version was asked for. Throws `bad_config` naming the flag that is wrong. */
-export const parseBundleFlags = (argv: readonly string[]): BundleFlags | string => {
-  const line = programLine(BUNDLE, argv)
-  if (typeof line === 'string') return line
+export const bundleFlags = (line: CommandLine): BundleFlags => {
   const acl = line.value('exec-acl')
   return {
     file: line.words[0] ?? null,

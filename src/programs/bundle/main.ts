@@ -3,12 +3,13 @@ import { AppError, errnoOf, errorText } from '../../base/errors.ts'
 import { absolutePath } from '../../base/home.ts'
 import type { Environment } from '../../base/runtime.ts'
 import { runProgram } from '../../cli/exit.ts'
+import { BUNDLE } from '../../cli/programs.ts'
 import { instanceOf } from '../../config/config.ts'
 import { examinerOf } from '../../doctor/examiner.ts'
 import { loadPrimitives } from '../../identity/primitives.ts'
 import { jsonText } from '../../protocol/lines.ts'
 import { collect } from './collect.ts'
-import { type BundleFlags, parseBundleFlags } from './flags.ts'
+import { type BundleFlags, bundleFlags } from './flags.ts'
 
 const defaultFile = (): string => `x0x-bundle-${new Date().toISOString().replaceAll(/[:.]/g, '-')}.json`
 
@@ -40,4 +41,4 @@ const write = async (flags: BundleFlags, env: Environment): Promise<number> => {
 
 /** Runs `x0x bundle` with the words behind it and answers the exit status: 0; 1 where nothing was written; 2 for flags that are wrong. */
 export const main = async (argv: readonly string[], env: Environment): Promise<number> =>
-  runProgram('x0x bundle', argv, parseBundleFlags, async (flags) => write(flags, env))
+  runProgram(BUNDLE, argv, async (line) => write(bundleFlags(line), env))

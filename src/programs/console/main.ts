@@ -5,7 +5,8 @@ import { createLogger } from '../../base/log.ts'
 import type { Environment } from '../../base/runtime.ts'
 import { shownLine } from '../../base/visible-text.ts'
 import { logStopFailures, runProgram, stopConditions } from '../../cli/exit.ts'
-import { colourOf, rexecLine } from '../../cli/rexec.ts'
+import type { CommandLine } from '../../cli/parse.ts'
+import { REXEC, colourOf, rexecLine } from '../../cli/rexec.ts'
 import type { ConsoleControls } from '../../doors/console/screen.ts'
 import type { OrderedScreen } from '../../doors/console/screen/console-screen.ts'
 import { drawsAnew, openScreen } from '../../doors/console/screen/open-screen.ts'
@@ -31,20 +32,15 @@ export interface HostFlags {
   readonly config: string | null
 }
 
-/** Parses the words behind the program's name; a text where help or the version was asked for. Throws `bad_config`. */
-export const parseHostFlags = (argv: readonly string[]): HostFlags | string => {
-  const line = rexecLine(argv)
-  if (typeof line === 'string') return line
-  return {
-    silent: line.has('silent'),
-    addPath: !line.has('no-add-path'),
-    recordEnv: line.has('record-env'),
-    plain: line.has('plain'),
-    colour: colourOf(line),
-    journals: line.values('watch-journal'),
-    config: line.value('config'),
-  }
-}
+const hostFlags = (line: CommandLine): HostFlags => ({
+  silent: line.has('silent'),
+  addPath: !line.has('no-add-path'),
+  recordEnv: line.has('record-env'),
+  plain: line.has('plain'),
+  colour: colourOf(line),
+  journals: line.values('watch-journal'),
+  config: line.value('config'),
+})
 
 const tell = (text: string): void => void process.stderr.write(`${text}\n`)
 
@@ -99,4 +95,4 @@ const serve = async (flags: HostFlags, env: Environment): Promise<number> => {
 
 /** Runs the host of a console and answers the exit status: 0; 2 for flags; 1 for anything else, another host among it. */
 export const main = async (argv: readonly string[], env: Environment): Promise<number> =>
-  runProgram('rexec', argv, parseHostFlags, async (flags) => serve(flags, env))
+  runProgram(REXEC, argv, async (line) => serve(hostFlags(line), env), { read: rexecLine })

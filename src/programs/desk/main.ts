@@ -5,7 +5,8 @@ import { createLogger } from '../../base/log.ts'
 import type { Environment } from '../../base/runtime.ts'
 import { stopAll } from '../../base/startable.ts'
 import { logStopFailures, runProgram, stopConditions } from '../../cli/exit.ts'
-import { badFlags, programLine } from '../../cli/program-line.ts'
+import type { CommandLine } from '../../cli/parse.ts'
+import { badFlags } from '../../cli/program-line.ts'
 import { DESK } from '../../cli/programs.ts'
 import { dataDirOf, instanceChoice, pathsIn } from '../../clients/paths.ts'
 import { MAX_ASK_TIMEOUT_MS } from '../../protocol/limits/approvals.ts'
@@ -23,15 +24,11 @@ const timeoutOf = (text: string): number => {
   throw badFlags(`--ask-timeout: ${JSON.stringify(text)} is not a number of seconds from 1 to ${MAX_ASK_TIMEOUT_MS / 1000}`, DESK.name)
 }
 
-/** Parses the arguments behind `x0x desk`; a text where help or the version was asked for. Throws `bad_config` naming the flag that is wrong. */
-export const parseDeskFlags = (argv: readonly string[], env: Environment): DeskFlags | string => {
-  const line = programLine(DESK, argv)
-  if (typeof line === 'string') return line
-  return {
-    dataDir: dataDirOf(instanceChoice({ name: line.value('name'), dataDir: line.value('data-dir') }, env)),
-    askTimeoutMs: timeoutOf(line.value('ask-timeout') ?? ''),
-  }
-}
+/** Throws `bad_config` naming the flag that is wrong. */
+export const deskFlags = (line: CommandLine, env: Environment): DeskFlags => ({
+  dataDir: dataDirOf(instanceChoice({ name: line.value('name'), dataDir: line.value('data-dir') }, env)),
+  askTimeoutMs: timeoutOf(line.value('ask-timeout') ?? ''),
+})
 
 /** Mode of a data directory that is made here. */
 const PRIVATE_DIR = 0o700
@@ -56,4 +53,4 @@ const serve = async ({ dataDir, askTimeoutMs }: DeskFlags): Promise<number> => {
 
 /** Runs `x0x desk` with the words behind it and answers the exit status: 0; 1 where another holds the desk; 2 for flags or files that are wrong; 128+n for a signal. */
 export const main = async (argv: readonly string[], env: Environment): Promise<number> =>
-  runProgram('x0x desk', argv, (words) => parseDeskFlags(words, env), serve)
+  runProgram(DESK, argv, async (line) => serve(deskFlags(line, env)))

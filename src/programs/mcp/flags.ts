@@ -1,5 +1,7 @@
+import type { GivenOptions } from '../../base/hint.ts'
 import { isVisible } from '../../base/visible-text.ts'
-import { badFlags, programLine } from '../../cli/program-line.ts'
+import type { CommandLine } from '../../cli/parse.ts'
+import { badFlags } from '../../cli/program-line.ts'
 import { MCP } from '../../cli/programs.ts'
 import { DEFAULT_REXD_CONFIG } from '../../clients/paths.ts'
 import { answerWithinProblem } from '../../config/rexd-config.ts'
@@ -18,7 +20,7 @@ export type McpFlags =
       /** The agent of whose rules the tools are made; null: they take any command. */
       readonly rules: string | null
     }
-  | { readonly mode: 'check'; readonly config: string; readonly json: boolean }
+  | { readonly mode: 'check'; readonly config: string; readonly json: boolean; readonly given: GivenOptions }
   | {
       readonly mode: 'init'
       readonly directory: string
@@ -32,12 +34,10 @@ const MAX_ID_TEXT = 64
 
 const usage = (text: string) => badFlags(text, MCP.name)
 
-/** Parses the arguments behind `x0x mcp`; a text where help or the version was asked for. Throws `bad_config` naming the flag that is wrong. */
-export const parseMcpFlags = (argv: readonly string[]): McpFlags | string => {
-  const line = programLine(MCP, argv)
-  if (typeof line === 'string') return line
+/** Throws `bad_config` naming the flag that is wrong. */
+export const mcpFlags = (line: CommandLine): McpFlags => {
   const config = line.value('config')
-  if (line.has('check')) return { mode: 'check', config: config ?? DEFAULT_REXD_CONFIG, json: line.has('json') }
+  if (line.has('check')) return { mode: 'check', config: config ?? DEFAULT_REXD_CONFIG, json: line.has('json'), given: line.given }
   const directory = line.value('init')
   if (directory !== null)
     return { mode: 'init', directory, whoami: whoamiOf(line.value('whoami') ?? FIRST_NAME), config: line.has('config') ? config : null }

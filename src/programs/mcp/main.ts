@@ -1,9 +1,12 @@
 import type { Environment } from '../../base/runtime.ts'
 import { runProgram } from '../../cli/exit.ts'
-import { type McpFlags, parseMcpFlags } from './flags.ts'
+import type { CommandLine } from '../../cli/parse.ts'
+import { MCP } from '../../cli/programs.ts'
+import { mcpFlags } from './flags.ts'
 
 /** Loads what the flags ask for. */
-const start = async (flags: McpFlags, env: Environment): Promise<number> => {
+const start = async (line: CommandLine, env: Environment): Promise<number> => {
+  const flags = mcpFlags(line)
   switch (flags.mode) {
     case 'check':
       return (await import('./check.ts')).check(flags, env)
@@ -16,4 +19,4 @@ const start = async (flags: McpFlags, env: Environment): Promise<number> => {
 
 /** Runs `x0x mcp` with the words behind it and answers the exit status: 0; 2 for configuration or flags; 128+n for a signal; 1 for anything else. */
 export const main = async (argv: readonly string[], env: Environment): Promise<number> =>
-  runProgram('x0x mcp', argv, parseMcpFlags, async (flags) => start(flags, env))
+  runProgram(MCP, argv, async (line) => start(line, env))

@@ -5,8 +5,8 @@ import { unreadable } from '../../base/files.ts'
 import { assertOwnSocket } from '../../base/unix-sockets.ts'
 import { shownLine } from '../../base/visible-text.ts'
 import { exitOfSignal } from '../../cli/exit.ts'
-import { millisecondsOf } from '../../cli/parse.ts'
-import { badFlags, programLine } from '../../cli/program-line.ts'
+import { type CommandLine, millisecondsOf } from '../../cli/parse.ts'
+import { badFlags } from '../../cli/program-line.ts'
 import { REXD_EXEC } from '../../cli/rexd.ts'
 import { DEFAULT_REXD_CONFIG } from '../../clients/paths.ts'
 import { ASKS, HOSTS, SECURITIES } from '../../protocol/desk/approval-request.ts'
@@ -63,10 +63,8 @@ const oneOf = <T extends string>(flag: string, text: string | null, choices: rea
   throw usage(`--${flag}: ${JSON.stringify(text)} is none of ${choices.join(', ')}`)
 }
 
-/** What is behind `rexd exec`; a text where help was asked for. Throws `bad_config` naming what is wrong. */
-export const parseRexdExecFlags = (argv: readonly string[]): RexdExecFlags | string => {
-  const line = programLine(REXD_EXEC, argv)
-  if (typeof line === 'string') return line
+/** Throws `bad_config` naming what is wrong. */
+export const rexdExecFlags = (line: CommandLine): RexdExecFlags => {
   if (line.has('url') !== line.has('token-file')) throw usage('--url and --token-file belong together')
   return {
     ssh: line.value('ssh'),
@@ -233,13 +231,9 @@ const follow = async (program: RemoteProcess | RemoteTerminal): Promise<number> 
   }
 }
 
-/** Runs `rexd exec` with what is behind it and answers the exit status: the command's own, 128+n, or 255. */
-export const rexdExec = async (argv: readonly string[]): Promise<number> => {
-  const flags = parseRexdExecFlags(argv)
-  if (typeof flags === 'string') {
-    process.stdout.write(flags)
-    return 0
-  }
+/** Runs `rexd exec` and returns the exit status: the command's own, 128+n, or 255. */
+export const rexdExec = async (line: CommandLine): Promise<number> => {
+  const flags = rexdExecFlags(line)
   const interrupts = new Interrupts({ node: flags.target ?? flags.place.node ?? 'its node' })
   // Whoever reads us has enough, as `head`: the write fails, and that ends it, without a word.
   for (const output of [process.stdout, process.stderr]) output.on('error', () => undefined)

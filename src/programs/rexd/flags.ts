@@ -1,4 +1,6 @@
-import { badFlags, programLine } from '../../cli/program-line.ts'
+import type { GivenOptions } from '../../base/hint.ts'
+import type { CommandLine } from '../../cli/parse.ts'
+import { badFlags } from '../../cli/program-line.ts'
 import { REXD } from '../../cli/rexd.ts'
 import { DEFAULT_REXD_CONFIG } from '../../clients/paths.ts'
 
@@ -9,13 +11,19 @@ export interface RexdFlags {
   /** Ends when standard input does. */
   readonly exitOnEof: boolean
   readonly config: string
+  /** For hints. */
+  readonly given: GivenOptions
 }
 
-/** Parses the arguments behind the program's name; a text where help or the version was asked for. Throws `bad_config` naming the flag that is wrong. */
-export const parseRexdFlags = (argv: readonly string[]): RexdFlags | string => {
-  const line = programLine(REXD, argv)
-  if (typeof line === 'string') return line
+/** Throws `bad_config` naming the flag that is wrong. */
+export const rexdFlags = (line: CommandLine): RexdFlags => {
   const mode = line.has('check') ? 'check' : line.has('http') ? 'http' : 'stdio'
   if (mode === 'stdio' && !line.has('stdio')) throw badFlags('say how it is to be spoken to: --stdio or --http', REXD.name)
-  return { mode, json: line.has('json'), exitOnEof: line.has('exit-on-eof'), config: line.value('config') ?? DEFAULT_REXD_CONFIG }
+  return {
+    mode,
+    json: line.has('json'),
+    exitOnEof: line.has('exit-on-eof'),
+    config: line.value('config') ?? DEFAULT_REXD_CONFIG,
+    given: line.given,
+  }
 }

@@ -1,21 +1,18 @@
 import type { Environment } from '../../base/runtime.ts'
-import { printFailure } from '../../cli/exit.ts'
-import { parseRexdFlags } from './flags.ts'
+import { runProgram } from '../../cli/exit.ts'
+import { programLine } from '../../cli/program-line.ts'
+import { REXD, REXD_EXEC } from '../../cli/rexd.ts'
+import { rexdFlags } from './flags.ts'
 
-/** Loads what one of its words asks for: a caller, a server, or neither. */
-const dispatch = async ([word, ...rest]: readonly string[], env: Environment): Promise<number> => {
-  if (word === 'exec') return (await import('./exec.ts')).rexdExec(rest)
-  const flags = parseRexdFlags(word === undefined ? [] : [word, ...rest])
-  if (typeof flags !== 'string') return (await import('./serve.ts')).serveRexd(flags, env)
-  process.stdout.write(flags)
-  return 0
-}
-
-/** Runs `rexd` with the words behind its name and answers the exit status: 0; 2 for configuration or flags; 128+n for a signal; 1 for anything else. */
-export const main = async (argv: readonly string[], env: Environment): Promise<number> => {
-  try {
-    return await dispatch(argv, env)
-  } catch (error) {
-    return printFailure('rexd', error)
-  }
-}
+/**
+ * Runs `rexd` with the words after its name and returns the exit status: 0; 2 for configuration or flags; 128+n for a signal; 1 for
+ * anything else. It loads the client or the server, as the line asks.
+ */
+export const main = async ([word, ...rest]: readonly string[], env: Environment): Promise<number> =>
+  word === 'exec'
+    ? runProgram(REXD, rest, async (line) => (await import('./exec.ts')).rexdExec(line), {
+        read: (words) => programLine(REXD_EXEC, words),
+      })
+    : runProgram(REXD, word === undefined ? [] : [word, ...rest], async (line) =>
+        (await import('./serve.ts')).serveRexd(rexdFlags(line), env),
+      )

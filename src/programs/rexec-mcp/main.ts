@@ -23,4 +23,4 @@ const serve = async (line: CommandLine, env: Environment): Promise<number> => {
 
 /** Runs `rexec --mcp-stdio` and answers the exit status: 0; 2 for flags; 128+n for a signal; 1 for anything else. */
 export const main = async (argv: readonly string[], env: Environment): Promise<number> =>
-  runProgram('rexec', argv, rexecLine, async (line) => serve(line, env))
+  runProgram(REXEC, argv, async (line) => serve(line, env), { read: rexecLine })

@@ -2,7 +2,7 @@ import type { Environment } from '../../base/runtime.ts'
 import { runProgram } from '../../cli/exit.ts'
 import { OutputWatch } from '../../cli/output.ts'
 import type { CommandLine } from '../../cli/parse.ts'
-import { rexecLine } from '../../cli/rexec.ts'
+import { REXEC, rexecLine } from '../../cli/rexec.ts'
 import { checkHost } from './check.ts'
 import { runFlagsOf } from './run-flags.ts'
 import { runCommand } from './run.ts'
@@ -20,5 +20,5 @@ const dispatch = async (line: CommandLine, env: Environment): Promise<number> =>
 /** Runs `rexec` with the words behind its name and answers the exit status. A line that runs a command loads `without-command` never. */
 export const main = async (argv: readonly string[], env: Environment): Promise<number> => {
   const watch = new OutputWatch('rexec', process)
-  return watch.finish(await runProgram('rexec', argv, rexecLine, async (line) => dispatch(line, env), EXIT_NO_HOST))
+  return watch.finish(await runProgram(REXEC, argv, async (line) => dispatch(line, env), { read: rexecLine, failure: EXIT_NO_HOST }))
 }

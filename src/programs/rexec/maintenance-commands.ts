@@ -109,6 +109,6 @@ export const withoutCommand = async (line: CommandLine, env: Environment): Promi
     if (line.has('install')) return await installUnit(env)
     return await attach(env, { colour: colourOf(line) })
   } catch (error) {
-    return printFailure('rexec', error, EXIT_NO_HOST)
+    return printFailure('rexec', error, EXIT_NO_HOST, line.given)
   }
 }

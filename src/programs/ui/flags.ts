@@ -1,5 +1,6 @@
 import type { Environment } from '../../base/runtime.ts'
-import { badFlags, programLine } from '../../cli/program-line.ts'
+import type { CommandLine } from '../../cli/parse.ts'
+import { badFlags } from '../../cli/program-line.ts'
 import { UI } from '../../cli/programs.ts'
 import { type InstanceChoice, instanceChoice } from '../../clients/paths.ts'
 
@@ -24,17 +25,13 @@ const portOf = (text: string): number => {
   throw badFlags(`--port: ${JSON.stringify(text)} is not a number from 0 to ${MAX_PORT}`, UI.name)
 }
 
-/** Parses the arguments behind `x0x ui`; a text where help or the version was asked for. Throws `bad_config` naming the flag that is wrong. */
-export const parseUiFlags = (argv: readonly string[], env: Environment): UiFlags | string => {
-  const line = programLine(UI, argv)
-  if (typeof line === 'string') return line
-  return {
-    instance: instanceChoice({ name: line.value('name'), dataDir: line.value('data-dir') }, env),
-    env,
-    config: line.value('config'),
-    execAcl: line.value('exec-acl'),
-    port: portOf(line.value('port') ?? ''),
-    loopbackIp: line.has('loopback-ip'),
-    json: line.has('json'),
-  }
-}
+/** Throws `bad_config` naming the flag that is wrong. */
+export const uiFlags = (line: CommandLine, env: Environment): UiFlags => ({
+  instance: instanceChoice({ name: line.value('name'), dataDir: line.value('data-dir') }, env),
+  env,
+  config: line.value('config'),
+  execAcl: line.value('exec-acl'),
+  port: portOf(line.value('port') ?? ''),
+  loopbackIp: line.has('loopback-ip'),
+  json: line.has('json'),
+})

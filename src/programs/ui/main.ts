@@ -1,8 +1,9 @@
 import type { Environment } from '../../base/runtime.ts'
 import { runProgram } from '../../cli/exit.ts'
-import { parseUiFlags } from './flags.ts'
+import { UI } from '../../cli/programs.ts'
+import { uiFlags } from './flags.ts'
 import { serve } from './serve.ts'
 
 /** Runs `x0x ui` with the words behind it and answers the exit status: 0; 2 for flags or a build that is not whole; 128+n for a signal; 1 for anything else. */
 export const main = async (argv: readonly string[], env: Environment): Promise<number> =>
-  runProgram('x0x ui', argv, (words) => parseUiFlags(words, env), serve)
+  runProgram(UI, argv, async (line) => serve(uiFlags(line, env)))

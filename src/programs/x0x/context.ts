@@ -3,7 +3,7 @@ import type { Readable } from 'node:stream'
 import { isatty } from 'node:tty'
 import { systemClock } from '../../base/clock.ts'
 import { attempt } from '../../base/errors.ts'
-import { type GivenOptions, givenOptions } from '../../base/hint.ts'
+import type { GivenOptions } from '../../base/hint.ts'
 import type { Environment } from '../../base/runtime.ts'
 import { onStopSignal } from '../../cli/exit.ts'
 import type { Output } from '../../cli/output.ts'
@@ -79,7 +79,7 @@ export const contextOf = (io: CliIo, env: Environment, line: CommandLine): CliCo
     onSignal: (listener) => io.onSignal(listener),
     env,
     instance,
-    given: givenOptions('x0x', line),
+    given: line.given,
     json: line.has('json'),
     quiet,
     progress,

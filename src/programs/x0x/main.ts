@@ -1,6 +1,5 @@
 import { fstatSync } from 'node:fs'
 import { isAppError } from '../../base/errors.ts'
-import { givenOptions } from '../../base/hint.ts'
 import type { Environment } from '../../base/runtime.ts'
 import { OutputWatch } from '../../cli/output.ts'
 import { type CommandLine, parseQuietly } from '../../cli/parse.ts'
@@ -31,7 +30,7 @@ const runLine = async (argv: readonly string[], env: Environment, io: CliIo): Pr
     return status
   } catch (error) {
     const { exitStatusOf, reportFailure } = await import('./other-commands.ts')
-    await reportFailure({ stdout: io.stdout, stderr: io.stderr, given: givenOptions('x0x', line), json: line.has('json') }, error)
+    await reportFailure({ stdout: io.stdout, stderr: io.stderr, given: line.given, json: line.has('json') }, error)
     return exitStatusOf(error)
   }
 }

@@ -1,4 +1,4 @@
-import { type GivenOptions, NONE_GIVEN, givenOptions } from '../../base/hint.ts'
+import { NONE_GIVEN } from '../../base/hint.ts'
 import { type Environment, VERSION } from '../../base/runtime.ts'
 import type { CommandPath } from '../../cli/command.ts'
 import { helpText } from '../../cli/help.ts'
@@ -134,7 +134,7 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
 export const runOther = async (io: CliIo, env: Environment, argv: readonly string[]): Promise<number> => {
   const dashes = argv.indexOf('--')
   const json = (dashes === -1 ? argv : argv.slice(0, dashes)).includes('--json')
-  let given: GivenOptions = NONE_GIVEN
+  let given = NONE_GIVEN
   try {
     const parsed = parseCommandLine(X0X, argv, (problem, command) => usageError(problem, `how to use it: ${command} --help`))
     if (parsed.kind === 'help') return await printHelp(io, parsed)
@@ -143,7 +143,7 @@ export const runOther = async (io: CliIo, env: Environment, argv: readonly strin
       return 0
     }
     const { line } = parsed
-    given = givenOptions('x0x', line)
+    given = line.given
     const run = OTHER_COMMANDS[line.command]
     if (run === undefined) throw new Error(`${line.command} is in the table, and nothing runs it`)
     return await run(contextOf(io, env, line), line)

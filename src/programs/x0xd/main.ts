@@ -1,12 +1,12 @@
 import { existsSync } from 'node:fs'
 import { counted, shellWords } from '../../base/format.ts'
-import { type GivenOptions, givenOptions, pasteable } from '../../base/hint.ts'
+import { type GivenOptions, pasteable } from '../../base/hint.ts'
 import { printAtStart } from '../../base/log-output.ts'
 import { createLogger } from '../../base/log.ts'
 import { type Environment, VERSION } from '../../base/runtime.ts'
 import { logStages } from '../../base/run-stages.ts'
 import { DAEMON_STOP_SIGNALS, EXIT_FAILURE, firstCrash, logStopFailures, onStopSignal, runProgram } from '../../cli/exit.ts'
-import { programLine } from '../../cli/program-line.ts'
+import type { CommandLine } from '../../cli/parse.ts'
 import { X0XD } from '../../cli/programs.ts'
 import { MACHINE_CONFIG, MACHINE_DATA_DIR, instanceChoice, instanceFlags, isMachineMeant } from '../../clients/paths.ts'
 import { type ConfigFlags, type DaemonConfig, instanceOf, loadConfig, readConfig } from '../../config/config.ts'
@@ -38,17 +38,14 @@ export interface DaemonFlags extends ConfigFlags {
 const SETTINGS = ['exec-acl', 'api-port']
 const LISTS = ['listen', 'bootstrap']
 
-/** Parses the arguments behind the program's name; a text where help or the version was asked for. Throws `bad_config` naming the flag that is wrong. */
-export const parseDaemonFlags = (argv: readonly string[]): DaemonFlags | string => {
-  const line = programLine(X0XD, argv)
-  if (typeof line === 'string') return line
+export const daemonFlags = (line: CommandLine): DaemonFlags => {
   const mode = line.has('check') ? 'check' : line.has('doctor') ? 'doctor' : 'run'
   const one = SETTINGS.filter((flag) => line.has(flag)).map((flag) => [flag, line.value(flag) ?? ''] as const)
   const many = LISTS.filter((flag) => line.has(flag)).map((flag) => [flag, line.values(flag)] as const)
   return {
     mode,
     json: line.has('json'),
-    given: givenOptions(X0XD.name, line),
+    given: line.given,
     init: line.has('init'),
     replace: line.has('replace'),
     name: line.value('name'),
@@ -175,4 +172,4 @@ const dispatch = async (flags: DaemonFlags, env: Environment): Promise<number> =
 
 /** Runs `x0xd` with the words behind its name and answers the exit status: 0; 2 for configuration, flags or ACL; 1 for anything else. */
 export const main = async (argv: readonly string[], env: Environment): Promise<number> =>
-  runProgram('x0xd', argv, parseDaemonFlags, async (flags) => dispatch(flags, env))
+  runProgram(X0XD, argv, async (line) => dispatch(daemonFlags(line), env))

@@ -1,7 +1,11 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { parseMcpFlags } from '../../../src/programs/mcp/flags.ts'
+import { MCP } from '../../../src/cli/programs.ts'
+import { mcpFlags } from '../../../src/programs/mcp/flags.ts'
+import { lineOf } from '../../support/line-of.ts'
+
+const flags = (...argv: string[]) => mcpFlags(lineOf(MCP, argv))
 
 test('options of a server mean nothing where none is to be, and are refused there', () => {
   const instead = [['--init', '/srv'], ['--check']]
@@ -12,8 +16,8 @@ test('options of a server mean nothing where none is to be, and are refused ther
   ]
   for (const one of instead)
     for (const other of ofServers)
-      assert.throws(() => parseMcpFlags(['--whoami', 'reviewer', ...one, ...other]), { code: 'bad_config' }, [...one, ...other].join(' '))
-  const served = parseMcpFlags(['--whoami', 'reviewer', ...ofServers.flat()])
+      assert.throws(() => flags('--whoami', 'reviewer', ...one, ...other), { code: 'bad_config' }, [...one, ...other].join(' '))
+  const served = flags('--whoami', 'reviewer', ...ofServers.flat())
   assert.deepEqual(served, {
     mode: 'serve',
     whoami: 'reviewer',
