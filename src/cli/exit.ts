@@ -3,9 +3,6 @@ import { ERROR_TABLE, errorText, isAppError, textWithNext } from '../base/errors
 import { NONE_GIVEN, pasteable } from '../base/hint.ts'
 import type { Logger } from '../base/log.ts'
 import type { StopFailure } from '../base/startable.ts'
-import type { CommandSpec } from './command.ts'
-import type { CommandLine } from './parse.ts'
-import { programLine } from './program-line.ts'
 
 /** What asks a program to stop. */
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const
@@ -41,37 +38,6 @@ export const printFailure = (program: string, error: unknown, failure = EXIT_FAI
   const lines = textWithNext(error).split('\n')
   process.stderr.write(`${lines.map((line) => `${program}: ${pasteable(line, given)}`).join('\n')}\n`)
   return programExitStatus(error, failure)
-}
-
-interface ProgramOptions {
-  /** Reads the words after the program's name; `programLine` unless given. */
-  readonly read?: (argv: readonly string[]) => CommandLine | string
-  /** Exit status of a failure that is not a wrong command line or configuration. */
-  readonly failure?: number
-}
-
-/**
- * Runs a program with the words after its name, or prints its help or version, and returns the exit status. An error of `read`
- * or `run` goes to standard error; its hints repeat the options of the line.
- */
-export const runProgram = async (
-  program: CommandSpec,
-  argv: readonly string[],
-  run: (line: CommandLine) => Promise<number>,
-  { read = (words) => programLine(program, words), failure = EXIT_FAILURE }: ProgramOptions = {},
-): Promise<number> => {
-  let given = NONE_GIVEN
-  try {
-    const line = read(argv)
-    if (typeof line !== 'string') {
-      ;({ given } = line)
-      return await run(line)
-    }
-    process.stdout.write(line)
-    return 0
-  } catch (error) {
-    return printFailure(program.name, error, failure, given)
-  }
 }
 
 export const logStopFailures = (log: Logger, failures: readonly StopFailure[]): void => {

@@ -3,10 +3,10 @@ import { test } from 'node:test'
 
 import { AppError } from '../../src/base/errors.ts'
 import type { CommandSpec } from '../../src/cli/command.ts'
-import { runProgram } from '../../src/cli/exit.ts'
 import { BUNDLE, DESK, MCP, UI, X0XD } from '../../src/cli/programs.ts'
 import { REXD } from '../../src/cli/rexd.ts'
 import { REXEC, rexecLine } from '../../src/cli/rexec.ts'
+import { runProgram } from '../../src/cli/program-line.ts'
 
 const read = { read: rexecLine }
 

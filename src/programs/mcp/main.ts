@@ -1,7 +1,7 @@
 import type { Environment } from '../../base/runtime.ts'
-import { runProgram } from '../../cli/exit.ts'
 import type { CommandLine } from '../../cli/parse.ts'
 import { MCP } from '../../cli/programs.ts'
+import { runProgram } from '../../cli/program-line.ts'
 import { mcpFlags } from './flags.ts'
 
 /** Loads what the flags ask for. */

@@ -1,6 +1,5 @@
 import type { Environment } from '../../base/runtime.ts'
-import { runProgram } from '../../cli/exit.ts'
-import { programLine } from '../../cli/program-line.ts'
+import { programLine, runProgram } from '../../cli/program-line.ts'
 import { REXD, REXD_EXEC } from '../../cli/rexd.ts'
 import { rexdFlags } from './flags.ts'
 

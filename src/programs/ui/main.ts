@@ -1,6 +1,6 @@
 import type { Environment } from '../../base/runtime.ts'
-import { runProgram } from '../../cli/exit.ts'
 import { UI } from '../../cli/programs.ts'
+import { runProgram } from '../../cli/program-line.ts'
 import { uiFlags } from './flags.ts'
 import { serve } from './serve.ts'
 
