@@ -1,7 +1,7 @@
 import { AppError } from '../base/errors.ts'
 import { fromBase64 } from '../protocol/text.ts'
 
-/** The bytes that a field of a message stands for. Throws `bad_request`, and `resource_limit` for more than `max`. */
+/** Decodes the content of a message field. Throws `bad_request`, and `resource_limit` above `max` bytes. */
 export const contentBytes = (text: string, encoding: 'utf8' | 'base64', field: string, max: number): Uint8Array => {
   const bytes = encoding === 'base64' ? fromBase64(text) : Buffer.from(text)
   if (bytes === null) throw new AppError('bad_request', `${field}: not base64`)

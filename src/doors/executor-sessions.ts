@@ -2,94 +2,89 @@ import { Semaphore } from '../base/semaphore.ts'
 import type { LocalExecutor, SessionOpening } from '../executor-api/local.ts'
 import type { SessionGrant } from '../protocol/rexd/results.ts'
 
-export interface ExecutorSessionsComponents {
-  readonly executor: Pick<LocalExecutor, 'open' | 'close'>
-}
-
 export interface ExecutorSessionsInit {
-  /** Who asks, by which door, and where. */
+  /** How the session of a key is opened: interface, client name, capabilities, target. */
   readonly opening: (key: string | null) => Pick<SessionOpening, 'door' | 'client_name' | 'available' | 'target' | 'told'>
-  /** Sessions that are kept while nobody uses them, beside that of null. */
+  /** Maximum number of idle sessions; the session of the key null is not counted. */
   readonly maxIdle: number
 }
 
-/** A session of the executor, with everything that its configuration grants. */
+/** A session of the executor with everything that the configuration grants. */
 export interface ExecutorSession {
   readonly id: string
   readonly grant: SessionGrant
-  /** Places for programs in it. */
+  /** Limits the processes of the session. */
   readonly turns: Semaphore
 }
 
 interface PooledSession {
   readonly session: Promise<ExecutorSession>
-  /** How many use it now. */
+  /** Calls that use it now. */
   users: number
 }
 
-/** One session for each key, opened when somebody first needs it; of those that nobody uses the oldest are closed. */
+/** One executor session per key, opened on first use. If too many are idle, the least recently used are closed. */
 export class ExecutorSessions {
-  readonly #executor: ExecutorSessionsComponents['executor']
+  readonly #deps: { readonly executor: Pick<LocalExecutor, 'open' | 'close'> }
   readonly #init: ExecutorSessionsInit
-  /** The one that was used last stands last. */
-  readonly #places = new Map<string | null, PooledSession>()
-
+  /** Least recently used first. */
+  readonly #sessions = new Map<string | null, PooledSession>()
   readonly #closing = new Set<Promise<void>>()
 
-  constructor(components: ExecutorSessionsComponents, init: ExecutorSessionsInit) {
-    this.#executor = components.executor
+  constructor(deps: { readonly executor: Pick<LocalExecutor, 'open' | 'close'> }, init: ExecutorSessionsInit) {
+    this.#deps = deps
     this.#init = init
   }
 
-  /** Does something in the session of a key, which is open until it is done. Throws what refuses the session. */
+  /** Runs `work` in the session of the key. Throws if the executor refuses the session. */
   async use<T>(key: string | null, work: (session: ExecutorSession) => Promise<T>): Promise<T> {
-    const place = this.#place(key)
-    place.users += 1
+    const pooled = this.#pooled(key)
+    pooled.users += 1
     try {
-      return await work(await place.session)
+      return await work(await pooled.session)
     } finally {
-      place.users -= 1
+      pooled.users -= 1
       this.#closeIdle()
     }
   }
 
-  /** Ends everything in them. */
+  /** Closes all sessions, which ends their processes. */
   async close(): Promise<void> {
-    const places = [...this.#places.values()]
-    this.#places.clear()
-    await Promise.all(places.map(async (place) => this.#end(place)))
+    const all = [...this.#sessions.values()]
+    this.#sessions.clear()
+    await Promise.all(all.map(async (pooled) => this.#end(pooled)))
   }
 
-  #place(key: string | null): PooledSession {
-    const known = this.#places.get(key)
-    const place = known ?? { session: this.#open(key), users: 0 }
-    this.#places.delete(key)
-    this.#places.set(key, place)
-    // What did not work may work the next time.
-    if (known === undefined) place.session.catch(() => this.#places.get(key) === place && this.#places.delete(key))
-    return place
+  #pooled(key: string | null): PooledSession {
+    const known = this.#sessions.get(key)
+    const pooled = known ?? { session: this.#open(key), users: 0 }
+    this.#sessions.delete(key)
+    this.#sessions.set(key, pooled)
+    // A refused session is tried again by the next call.
+    if (known === undefined) pooled.session.catch(() => this.#sessions.get(key) === pooled && this.#sessions.delete(key))
+    return pooled
   }
 
   async #open(key: string | null): Promise<ExecutorSession> {
-    // Their places are free then: a crowd of targets never holds more than are in use, and `maxIdle`.
+    // Sessions that are closing still count in the executor.
     await Promise.all(this.#closing)
     const all = { roots: null, capabilities: null, limits: {} }
-    const { session: id, grant } = await this.#executor.open({ ...all, ...this.#init.opening(key) })
+    const { session: id, grant } = await this.#deps.executor.open({ ...all, ...this.#init.opening(key) })
     return { id, grant, turns: new Semaphore({ limit: grant.limits.max_processes_per_session }) }
   }
 
   #closeIdle(): void {
-    const idle = [...this.#places].filter(([key, { users }]) => key !== null && users === 0)
-    for (const [key, place] of idle.slice(0, Math.max(idle.length - this.#init.maxIdle, 0))) {
-      this.#places.delete(key)
-      const closing = this.#end(place).finally(() => this.#closing.delete(closing))
+    const idle = [...this.#sessions].filter(([key, { users }]) => key !== null && users === 0)
+    for (const [key, pooled] of idle.slice(0, Math.max(idle.length - this.#init.maxIdle, 0))) {
+      this.#sessions.delete(key)
+      const closing = this.#end(pooled).finally(() => this.#closing.delete(closing))
       this.#closing.add(closing)
     }
   }
 
-  /** One that was refused has nothing to be ended; the executor logs a line of the journal that fails. */
+  /** A refused session needs no end. The executor logs its own failures. */
   async #end({ session }: PooledSession): Promise<void> {
     const open = await session.catch(() => null)
-    if (open !== null) await this.#executor.close(open.id).catch(() => undefined)
+    if (open !== null) await this.#deps.executor.close(open.id).catch(() => undefined)
   }
 }

@@ -9,20 +9,20 @@ import { equalBytes, sha256 } from '../identity/hash.ts'
 import { MAX_REFUSED_HTTP_TEXT } from '../protocol/limits/daemon.ts'
 import { HTTP_REFUSALS, type HttpRefusalCode } from '../protocol/reasons.ts'
 
-/** Which of the door's two listeners a request came by. */
+/** The listener that accepted a request. */
 export type Listener = { readonly kind: 'tcp'; readonly port: number } | { readonly kind: 'unix' }
 
 const digest = (text: string): Uint8Array => sha256(new TextEncoder().encode(text))
 
-/** Names of this machine that a browser cannot be tricked into resolving elsewhere. */
+/** Names of this machine that an attacker's DNS cannot point elsewhere. */
 const LOOPBACK_NAMES = ['127.0.0.1', 'localhost', '[::1]']
 
 const ownHosts = (listener: Listener): string[] =>
   listener.kind === 'unix' ? ['localhost'] : LOOPBACK_NAMES.map((name) => `${name}:${listener.port}`)
 
-/** Names that the configuration lets callers use beside our own. */
+/** Names that the configuration allows in addition to the loopback names. */
 export interface AllowedNames {
-  /** As in Host, with the port where it is not the scheme's own. */
+  /** As in the Host header, with the port if it is not the default of the scheme. */
   readonly hosts: readonly string[]
   readonly origins: readonly string[]
 }
@@ -32,8 +32,8 @@ const NO_OTHERS: AllowedNames = { hosts: [], origins: [] }
 const foreign = (text: string, next: string): AppError => new AppError('forbidden_host', text, { data: { next } })
 
 /**
- * Refuses what a foreign page could make a browser send: a name of its own that resolves to us (DNS
- * rebinding) shows in Host, a page of another site in Origin. `allowed`: null where no configuration allows any. Throws `forbidden_host`.
+ * Refuses requests that a foreign page makes a browser send. DNS rebinding shows in Host, another site in Origin. `allowed`: null if no
+ * configuration can allow names. Throws `forbidden_host`.
  */
 export const checkHost = (
   request: Pick<IncomingMessage, 'headers' | 'headersDistinct' | 'url'>,
@@ -43,7 +43,7 @@ export const checkHost = (
   const own = ownHosts(listener)
   const others = allowed ?? NO_OTHERS
   const hosts = [...own, ...others.hosts.map((name) => name.toLowerCase())]
-  // Two of them, or a whole URL instead of a path, could name another host than the one that is looked at (RFC 9112 §3.2).
+  // A second Host header, or a whole URL in place of a path, could name another host (RFC 9112 §3.2).
   const [host, ...more] = request.headersDistinct['host'] ?? []
   const named = more.length === 0 && request.url?.startsWith('/') === true && hosts.includes(host?.toLowerCase() ?? '')
   if (!named) {
@@ -58,7 +58,7 @@ export const checkHost = (
   throw foreign('requests of other origins are refused', `a program sends no Origin header: leave it out; ${page}`)
 }
 
-/** A request that may not even ask, as the journal keeps it: whoever sent it chose the texts, so they are short and of ASCII. */
+/** A refused request for the audit log. The sender chose its texts, so they are short and ASCII. */
 export interface HttpRefusal {
   readonly code: HttpRefusalCode
   readonly method: string
@@ -72,22 +72,22 @@ const cut = (text: string): string => plainText(text.slice(0, MAX_REFUSED_HTTP_T
 
 const cutOrNull = (text: string | undefined): string | null => (text === undefined ? null : cut(text))
 
-/** Null: it was not refused at the gate, nor because there were too many. */
+/** The refusal to log; null if the error is not a refusal of host, token or rate. */
 export const httpRefusalOf = ({ method = '', url = '', headers, socket }: IncomingMessage, error: unknown): HttpRefusal | null => {
   const code = error instanceof AppError ? HTTP_REFUSALS.find((one) => one === error.code) : undefined
   if (code === undefined) return null
   const [host, origin, remote] = [cutOrNull(headers.host), cutOrNull(headers.origin), cutOrNull(socket.remoteAddress)]
-  // Without its query: somebody may have put the token there.
+  // The query could contain the token.
   const [path = ''] = url.split('?')
   return { code, method: cut(method), path: cut(path), host, origin, remote }
 }
 
-/** Compares bearer tokens in constant time, whatever their lengths. */
+/** Compares bearer tokens in constant time for any length. */
 export class TokenCheck {
   readonly #expected: readonly Uint8Array[]
   readonly #refusal: string
 
-  /** `others`: tokens that are as good. `where`: where whoever may have it finds the token. */
+  /** `others`: further valid tokens. `where`: the place of the token, for the error message. */
   constructor(init: { token: string; others?: readonly string[]; where?: string }) {
     this.#refusal = `the bearer token is missing or wrong; it is in ${init.where ?? "the data directory's file api-token"}`
     if (init.token.trim() === '') throw new AppError('bad_config', 'the API token is empty')
@@ -103,22 +103,22 @@ export class TokenCheck {
   }
 }
 
-/** Connections to one local listener: twice the runs, because every run of a caller may have its own. */
+/** Connections of one local listener: twice the number of runs, because each run may have its own connection. */
 export const MAX_LOCAL_CONNECTIONS = 2_048
-/** An idle connection of a local client is kept this long, so that a script's next call needs no new one. */
+/** How long an idle connection of a local client stays open, so that the next call of a script can reuse it. */
 const LOCAL_KEEP_ALIVE_MS = 60_000
 /** How long a local client may take to send the head of a request. */
 export const REST_HEADERS_MS = 10_000
 
-/** PEM texts; `clientCa`: who has no certificate of it is not heard. Null: no TLS. */
+/** PEM texts. `clientCa`: only clients with a certificate of this CA may connect. Null: no TLS. */
 export type Tls = { readonly cert: string; readonly key: string; readonly clientCa: string | null } | null
 
-/** The server of a door, with the limits of all; it listens nowhere yet. Throws `bad_config` where the certificates are none. */
+/** A server with the limits of all interfaces. It does not listen yet. Throws `bad_config` for unusable certificates. */
 export const makeServer = (tls: Tls): Server => {
   const options = {
     requestTimeout: 0,
     headersTimeout: REST_HEADERS_MS,
-    // How often one looks for those whose time is over.
+    // How often Node looks for expired connections.
     connectionsCheckingInterval: REST_HEADERS_MS / 2,
     keepAliveTimeout: LOCAL_KEEP_ALIVE_MS,
   }
@@ -135,7 +135,7 @@ const withCertificates = <T>(work: () => T): T => {
   }
 }
 
-/** What a handshake is made with. */
+/** Certificates and version of a TLS handshake. */
 const contextOf = ({ cert, key, clientCa }: NonNullable<Tls>) =>
   ({ cert, key, minVersion: 'TLSv1.3', ...(clientCa !== null && { ca: clientCa }) }) as const
 
@@ -144,45 +144,48 @@ const makeTlsServer = (tls: NonNullable<Tls>, options: object): Server => {
   return withCertificates(() => createTlsServer({ ...options, handshakeTimeout: REST_HEADERS_MS, ...contextOf(tls), ...clients }))
 }
 
-/** The next handshake is made with these; what is open goes on with what it has. Throws `bad_config`, and those of before stay. */
+/** New handshakes use these certificates; open connections are unchanged. Throws `bad_config` and keeps the previous certificates. */
 export const renewCertificates = (server: Server, tls: NonNullable<Tls>): void => {
   if (!(server instanceof TlsServer)) throw new AppError('internal', 'this door has no certificates')
   withCertificates(() => server.setSecureContext(contextOf(tls)))
 }
 
-/** Where it listens on the network. */
+/** The TCP address of a listening server. */
 export const addressOf = (server: Server): AddressInfo => {
   const address = server.address()
   if (typeof address !== 'object' || address === null) throw new AppError('internal', 'the door does not listen')
   return address
 }
 
-/** What its callers call it in Host. */
+/** What clients put into the Host header. */
 export const listenerOf = (server: Server, listen: ListenAddress): Listener =>
   listen.kind === 'unix' ? { kind: 'unix' } : { kind: 'tcp', port: addressOf(server).port }
 
-/** `http://127.0.0.1:7680`, `unix:/run/rexd/rexd.sock`. */
+/** For example `http://127.0.0.1:7680` or `unix:/run/rexd/rexd.sock`. */
 export const urlOf = (server: Server, listen: ListenAddress, tls: Tls): string => {
   if (listen.kind === 'unix') return `unix:${listen.path}`
   const { address, port, family } = addressOf(server)
   return `${tls === null ? 'http' : 'https'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`
 }
 
-/** Resolves when the last connection is gone. */
+/** Stops accepting; resolves when the last connection has closed. */
 export const closeServer = async (server: Server): Promise<void> => new Promise((resolve) => server.close(() => resolve()))
 
 const LOOPBACK = /^(?:::ffff:)?127\.|^::1$/
 
-/** Where a connection comes from, an IPv6 host by its /64; null: from this machine, where one address is everybody's. */
+/** The source of a connection for limits: an IPv4 address or an IPv6 /64. Null for this machine, whose users share an address. */
 export const sourceOf = (address: string | undefined): string | null => {
   if (address === undefined || LOOPBACK.test(address)) return null
-  // With a point: an address of IPv4, in that of a listener for both.
+  // A dot marks an IPv4 address in IPv6 notation, as dual-stack listeners report it.
   return isIPv6(address) && !address.includes('.') ? networkOf(address) : address
 }
 
-/** Connections of callers who have not shown the token: of too many the oldest is hung up, so that they keep nobody else out. */
+/**
+ * Connections of clients that have not shown the token. If there are too many, the oldest is closed, so that they cannot lock out other
+ * clients.
+ */
 export class UnauthenticatedConnections {
-  /** The oldest first. */
+  /** Oldest first. */
   readonly #sockets = new Map<Socket, string | null>()
   readonly #max: { readonly total: number; readonly perAddress: number }
 
@@ -190,7 +193,7 @@ export class UnauthenticatedConnections {
     this.#max = init
   }
 
-  /** A connection that was just made. */
+  /** Registers a new connection. */
   add(socket: Socket): void {
     const source = sourceOf(socket.remoteAddress)
     this.#sockets.set(socket, source)
@@ -200,13 +203,13 @@ export class UnauthenticatedConnections {
     else if (this.#sockets.size > this.#max.total) this.#hangUp(this.#sockets.keys().next().value!)
   }
 
-  /** Its place is free at once: what comes in the same turn costs another, not the same again. */
+  /** Frees the slot at once, so that several connections in one event-loop turn do not evict the same socket. */
   #hangUp(socket: Socket): void {
     this.#sockets.delete(socket)
     socket.destroy()
   }
 
-  /** Its caller has shown the token. Over TLS the socket of a request is another object, with the same ends. */
+  /** The client has shown the token. With TLS, the socket of a request is another object with the same addresses. */
   prove(socket: Socket): void {
     if (this.#sockets.delete(socket) || socket.remotePort === undefined) return
     for (const one of this.#sockets.keys())

@@ -1,8 +1,8 @@
 import * as z from 'zod'
 
 /**
- * The same object, whose optional fields also take null. Null then means that the field is absent, because clients with strict
- * function calling send every field. A field whose own type has null keeps its meaning. Covers objects in fields and in lists.
+ * The same object, but its optional fields also accept null for "absent", because clients with strict function calling send every field. A
+ * field whose own type includes null keeps its meaning. Applies to objects in fields and lists too.
  */
 export const nullIsAbsent = <T extends z.ZodObject>(object: T): T => {
   const fields = Object.entries(object.shape as Record<string, z.ZodType>).map(([name, field]) => [name, fieldOf(field)])
@@ -19,7 +19,7 @@ const fieldOf = (field: z.ZodType): z.ZodType => {
   }
   const usual = field.def.defaultValue as never
   const filled = inner.nullable().transform((value) => value ?? usual)
-  // The published schema keeps a prefault, and would lose a default of what is transformed.
+  // The published schema keeps a prefault but would lose the default of a transformed field.
   return described(filled, field).prefault(usual)
 }
 

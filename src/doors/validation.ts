@@ -3,12 +3,12 @@ import { AppError } from '../base/errors.ts'
 import { didYouMean } from '../base/format.ts'
 import { MAX_NAME } from '../protocol/limits/wire.ts'
 
-/** Problems of one body, and keys of one problem, that a message shows. */
+/** Maximum number of problems in one message, and of keys in one problem. */
 export const MAX_ISSUES_SHOWN = 5
-/** Characters of a wrong value that a message shows. */
+/** Maximum characters of a wrong value in a message. */
 const MAX_SHOWN = 40
 
-/** What the schema means behind `optional`, `default`, `nullable` and `transform`. */
+/** The schema inside `optional`, `default`, `nullable` and `transform`. */
 const bare = (schema: z.ZodType): z.ZodType => {
   if (schema instanceof z.ZodPipe) return bare(schema.in as z.ZodType)
   return schema instanceof z.ZodOptional ||
@@ -25,11 +25,11 @@ const takesNull = (schema: z.ZodType): boolean =>
 
 const optionsOf = (union: z.ZodUnion): z.ZodType[] => union.options.map((option) => bare(option as z.ZodType))
 
-/** What has keys, where it is that or something else. */
+/** The object of a union, if it has one. */
 const withKeys = (schema: z.ZodType): z.ZodType =>
   (schema instanceof z.ZodUnion && optionsOf(schema).find((option) => option instanceof z.ZodObject)) || schema
 
-/** A schema's own description says what belongs there; without one its kind does. */
+/** Describes the expected value: the schema's own description, or else its kind. */
 const kindOf = (schema: z.ZodType): string => {
   if (schema instanceof z.ZodObject || schema instanceof z.ZodRecord) return 'a JSON object'
   if (schema.description !== undefined) return schema.description
@@ -43,7 +43,7 @@ const kindOf = (schema: z.ZodType): string => {
   return schema instanceof z.ZodBoolean ? 'true or false' : 'a string'
 }
 
-/** Of what may be one thing or another, that whose bound was not kept. */
+/** The alternative of a union whose bound was violated. */
 const bounded = (schema: z.ZodType, issue: z.core.$ZodIssue): z.ZodType => {
   if (!(schema instanceof z.ZodUnion) || (issue.code !== 'too_big' && issue.code !== 'too_small')) return schema
   const kind = { string: z.ZodString, array: z.ZodArray }[issue.origin as string] ?? z.ZodNumber
@@ -74,7 +74,7 @@ const partOf = (whole: z.ZodType, at: PropertyKey): z.ZodType => {
   return outer instanceof z.ZodObject ? (outer.shape[String(at)] as z.ZodType) : outer
 }
 
-/** The schema and the value at a path of both. */
+/** The schema and the value at a path. */
 const descend = (schema: z.ZodType, value: unknown, path: readonly PropertyKey[]): { schema: z.ZodType; value: unknown } => {
   const [first, ...rest] = path
   if (first === undefined) return { schema, value }
@@ -90,7 +90,7 @@ const unknownKeys = (keys: readonly string[], known: readonly string[]): string 
   return [...shown, ...(keys.length > shown.length ? [`${keys.length - shown.length} more`] : [])].join('; ')
 }
 
-/** What is wrong with a name that the caller chose. */
+/** Describes a wrong key of a record. */
 const keyProblem = (issue: z.core.$ZodIssueInvalidKey, whole: z.ZodType, body: unknown): string => {
   const [inner] = issue.issues
   if (inner?.code === 'too_big') return `a name has at most ${inner.maximum} characters`
@@ -99,10 +99,10 @@ const keyProblem = (issue: z.core.$ZodIssueInvalidKey, whole: z.ZodType, body: u
   return record instanceof z.ZodRecord ? `expected ${kindOf(record.keyType as z.ZodType)} as its name` : 'is no name'
 }
 
-/** One problem of a body: which field, what belongs there, and what stands there instead. */
+/** Describes one problem: the field, the expected value and the actual value. */
 export const describeIssue = (issue: z.core.$ZodIssue, whole: z.ZodType, body: unknown): string => {
   if (issue.code === 'invalid_union') {
-    // Of what is of a kind that fits, what is wrong inside of it.
+    // If an alternative has the right kind, the problem inside it is reported.
     const [inner] = issue.errors.find((errors) => errors.every(({ path }) => path.length > 0)) ?? []
     if (inner !== undefined) return describeIssue({ ...inner, path: [...issue.path, ...inner.path] }, whole, body)
   }
@@ -121,11 +121,11 @@ export const describeIssue = (issue: z.core.$ZodIssue, whole: z.ZodType, body: u
 
 const isObject = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null
 
-/** A field of names that callers choose, with one that the library drops without a word; undefined where there is none. */
+/** Name of a record field with the key `__proto__`, which zod would drop silently; undefined if there is none. */
 const fieldWithProto = (value: unknown): string | undefined =>
   isObject(value) ? Object.keys(value).find((key) => isObject(value[key]) && Object.hasOwn(value[key], '__proto__')) : undefined
 
-/** The value in its schema's type, or a `bad_request` that names every key that is wrong. */
+/** The parsed value, or a `bad_request` that names every wrong key. */
 export const checkWith = <T>(schema: z.ZodType<T>, value: unknown): { value: T } | { error: AppError } => {
   const field = fieldWithProto(value)
   if (field !== undefined) return { error: new AppError('bad_request', `${field}.__proto__: is no name that can be given`) }

@@ -7,7 +7,7 @@ const textOf = ({ min = 0, max = Infinity, unicode = false }: Kind & { is: 'text
   const least = min > 0 ? z.string().min(min) : z.string()
   const schema = max < Infinity ? least.max(max) : least
   if (!unicode) return schema
-  // What the system and the journal count is bytes.
+  // The executor and the audit log count bytes.
   const fits = (text: string): boolean => Buffer.byteLength(text) <= max
   return schema.refine((text) => text.isWellFormed(), 'not valid Unicode').refine(fits, `expected a text of at most ${max} bytes`)
 }
@@ -65,10 +65,8 @@ const described = (schema: z.ZodType, { says }: Kind): z.ZodType => (says === un
 
 const schemaOf = (kind: Kind): z.ZodType => described(bareOf(kind), kind)
 
-/** The schema of one field. */
 export const zodFor = <T>({ kind }: JsonField<T>): z.ZodType<T> => schemaOf(kind) as z.ZodType<T>
 
-/** The same fields as schemas. */
 export const shapeOf = (fields: FieldTable): Record<string, z.ZodType> =>
   Object.fromEntries(
     Object.entries(fields).map(([name, { kind, presence, byDefault }]) => {
@@ -80,5 +78,5 @@ export const shapeOf = (fields: FieldTable): Record<string, z.ZodType> =>
     }),
   )
 
-/** What a table states, and nothing besides. */
+/** A closed object with the fields of the table. */
 export const zodOf = (fields: FieldTable): z.ZodObject => z.strictObject(shapeOf(fields))

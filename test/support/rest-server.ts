@@ -6,7 +6,7 @@ import type { TestContext } from 'node:test'
 
 import { systemClock } from '../../src/base/clock.ts'
 import { createLogger } from '../../src/base/log.ts'
-import type { RestComponents, RestInit } from '../../src/doors/rest/components.ts'
+import type { RestServices, RestInit } from '../../src/doors/rest/services.ts'
 import { NO_SNAPSHOT } from '../../src/executor-api/snapshot.ts'
 import { RestServer } from '../../src/doors/rest/server.ts'
 import { newLifecycleLog } from './lifecycle.ts'
@@ -21,7 +21,7 @@ const refuse = (what: string) => (): never => {
 }
 
 /** Components that answer nothing but who they are; a test replaces what it needs. */
-export const restComponents = (over: Partial<RestComponents> = {}): RestComponents => ({
+export const restComponents = (over: Partial<RestServices> = {}): RestServices => ({
   runner: {
     run: refuse('a run'),
     checkRoom: () => undefined,
@@ -101,7 +101,7 @@ export interface Answer {
 }
 
 /** A door on both of its listeners, in a directory of its own, closed with the test. */
-export const startDoor = async (t: TestContext, over: Partial<RestComponents> = {}, init: Partial<RestInit> = {}): Promise<TestDoor> => {
+export const startDoor = async (t: TestContext, over: Partial<RestServices> = {}, init: Partial<RestInit> = {}): Promise<TestDoor> => {
   const directory = await mkdtemp(join(tmpdir(), 'x0x-door-'))
   const socketPath = join(directory, 'api.sock')
   const door = new RestServer(restComponents(over), {

@@ -1,63 +1,62 @@
-import type { Clock } from '../../base/clock.ts'
 import { attempt, isAppError } from '../../base/errors.ts'
 import type { CallerTokens } from '../../executor-api/messages.ts'
 import { type AgentId, isHexId, toHex } from '../../protocol/ids.ts'
 import { FOLLOW_MS } from '../../protocol/limits/wire.ts'
 import { TokenCheck } from '../http.ts'
-import type { RestDirectory, RestExecutor, RestInit } from './components.ts'
+import type { RestInit, RestServices } from './services.ts'
 import { targetOf } from './run-request.ts'
 
-const LOOK_MS = 20
+const POLL_MS = 20
 
-/** Whether the contact of this name becomes that agent, as the link that has just proved it says (docs/keys.md). */
-const becomes = async ({ directory, clock }: NamedAgentComponents, name: string, met: string, signal: AbortSignal): Promise<boolean> => {
-  for (let waited = 0; ; waited += LOOK_MS) {
+/**
+ * Whether the contact of this name changes to the agent `met` within `FOLLOW_MS`: a link that proves the successor key changes it
+ * (docs/keys.md).
+ */
+const becomes = async ({ directory, clock }: NamedAgentServices, name: string, met: string, signal: AbortSignal): Promise<boolean> => {
+  for (let waited = 0; ; waited += POLL_MS) {
     if (attempt(() => directory.resolve(name)) === met) return true
     if (waited >= FOLLOW_MS || signal.aborted) return false
-    await new Promise<void>((resolve) => clock.setTimeout(resolve, LOOK_MS))
+    await new Promise<void>((resolve) => clock.setTimeout(resolve, POLL_MS))
   }
 }
 
-export interface NamedAgentComponents {
-  readonly directory: Pick<RestDirectory, 'resolve'>
-  readonly clock: Clock
-}
+type NamedAgentServices = Pick<RestServices, 'clock'> & { readonly directory: Pick<RestServices['directory'], 'resolve'> }
 
 /**
- * Asks the agent that the body names. Where its machine proves to be another agent, and a contact that was named has followed it to that
- * new key, the new one is asked: nothing was sent yet. Who is named by an id is that id alone. Throws as `targetOf` and `ask`.
+ * Calls `ask` for the agent that the body names. If its machine proves a successor key and the contact follows that key, `ask` is called
+ * again for the new agent; nothing was sent to the first. An agent that is named by its ID is never replaced. Throws as `targetOf` and
+ * `ask`.
  */
 export const askNamed = async <T>(
-  components: NamedAgentComponents,
+  services: NamedAgentServices,
   body: { agent_id?: string | undefined; agent?: string | undefined },
   signal: AbortSignal,
   ask: (agentId: AgentId, signal: AbortSignal) => Promise<T>,
 ): Promise<T> => {
-  const agentId = targetOf(components.directory, body)
+  const agentId = targetOf(services.directory, body)
   try {
     return await ask(agentId, signal)
   } catch (error) {
     const met = isAppError(error) ? error.data['met'] : undefined
     const { agent } = body
-    if (agent === undefined || isHexId(agent) || typeof met !== 'string' || !(await becomes(components, agent, met, signal))) throw error
+    if (agent === undefined || isHexId(agent) || typeof met !== 'string' || !(await becomes(services, agent, met, signal))) throw error
     return ask(met, signal)
   }
 }
 
-export interface CallersInit extends Pick<RestInit, 'token' | 'metricsToken'> {
-  /** Aborts when the door stops. */
-  readonly stopping: AbortSignal
-}
-
-/** Who may call: whoever has a token that is good now. */
-export class Callers {
+/** The API tokens that are valid now. */
+export class ClientTokens {
   readonly #stopping: AbortSignal
   #token = ''
   #changed = new AbortController()
   #all!: TokenCheck
   #metrics!: TokenCheck
 
-  constructor({ executor }: { readonly executor: Pick<RestExecutor, 'tokens' | 'onTokens'> }, init: CallersInit) {
+  /** `init.stopping`: aborts when the server stops. */
+  constructor(
+    { executor }: { readonly executor: Pick<RestServices['executor'], 'tokens' | 'onTokens'> },
+    init: Pick<RestInit, 'token' | 'metricsToken'> & { readonly stopping: AbortSignal },
+  ) {
     this.#stopping = init.stopping
     this.#take(init.token, init.metricsToken ?? null)
     if (executor.tokens !== null) this.#renew(executor.tokens)
@@ -73,7 +72,7 @@ export class Callers {
     ;(metricsToo ? this.#metrics : this.#all).check(authorization)
   }
 
-  /** For a stream that begins now: aborts when what it was opened with is good no more, and when the door stops. */
+  /** For a new stream: aborts when the token that opened it is replaced, and when the server stops. */
   get signal(): AbortSignal {
     return AbortSignal.any([this.#changed.signal, this.#stopping])
   }

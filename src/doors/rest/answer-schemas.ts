@@ -30,8 +30,6 @@ export const incomingEnded = z.strictObject({ ok: z.literal(true), session: inco
 
 export const pinged = zodOf({ ok: yes, ...PINGED }).meta({ id: 'Pinged' })
 
-/** JSON answers that only show state. The OpenAPI document is made from them; each is closed. */
-
 const ok = z.literal(true)
 const dateTime = z.iso.datetime()
 const counters = z.record(z.string(), z.int()).describe('counters by name')

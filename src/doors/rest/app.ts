@@ -7,8 +7,8 @@ import { MAX_SMALL_BODY } from '../../protocol/limits/daemon.ts'
 import { jsonText } from '../../protocol/lines.ts'
 import { type Listener, checkHost, httpRefusalOf } from '../http.ts'
 import { checkWith } from '../validation.ts'
-import { Callers } from './agents.ts'
-import type { RestComponents, RestInit } from './components.ts'
+import { ClientTokens } from './agents.ts'
+import type { RestServices, RestInit } from './services.ts'
 import { contactRoutes } from './contacts.ts'
 import { type Definition, errorFields } from './definition.ts'
 import { runsRoutes } from './detached-routes.ts'
@@ -22,7 +22,7 @@ import { openapi } from './openapi.ts'
 import { ROUTES, type Route, type RouteKey, isPathOf, urlOf } from './routes.ts'
 import { StreamedBody } from './run-request.ts'
 
-/** What the framework itself refuses, in our words. */
+/** Translates errors that fastify itself raises. */
 const toAppError = (error: FastifyError, route: FastifyRequest['routeOptions']): AppError => {
   if (isAppError(error)) return error
   if (error.code === 'FST_ERR_CTP_BODY_TOO_LARGE') {
@@ -37,11 +37,14 @@ const toAppError = (error: FastifyError, route: FastifyRequest['routeOptions']):
   return ours ? new AppError('internal', undefined, { cause: error }) : new AppError('bad_request', errorText(error), { cause: error })
 }
 
-/** Errors whose request may have a body that nobody will read. */
+/** Errors that close the connection, because the rest of the body is not read. */
 const HANGS_UP = new Set<string>(['unauthorized', 'forbidden_host', 'shutting_down'])
 
-/** One row of the error table as JSON. What went wrong inside is for the log alone; who is refused has a line of the journal. */
-export const answerError = ({ executor, log }: Pick<RestComponents, 'executor' | 'log'>, thrown: unknown, reply: FastifyReply): object => {
+/**
+ * Answers with a row of the error table. Details of internal errors go to the log only; requests without a valid token or host are reported
+ * to the audit log.
+ */
+export const answerError = ({ executor, log }: Pick<RestServices, 'executor' | 'log'>, thrown: unknown, reply: FastifyReply): object => {
   const error = toAppError(thrown as FastifyError, reply.request.routeOptions)
   if (thrown === reply.request.raw.errored) log.debug({ err: errorText(thrown) }, 'a caller went away before its request was whole')
   else if (error.code === 'internal') log.error({ err: errorText(error.cause ?? error) }, 'a request failed inside')
@@ -50,57 +53,56 @@ export const answerError = ({ executor, log }: Pick<RestComponents, 'executor' |
   if (HANGS_UP.has(error.code) || !reply.request.raw.complete) reply.header('connection', 'close')
   if (error.code === 'unauthorized') reply.header('www-authenticate', 'Bearer')
   reply.code(ERROR_TABLE[error.code].status).type('application/json; charset=utf-8')
-  // Fastify would look for a schema of the answer; errors have one shape and need none.
+  // Errors have no schema, and fastify would look for one.
   return { ok: false, ...errorFields(error) }
 }
 
 export interface RestAppInit extends RestInit {
-  /** Which listener a request came by. */
   readonly listenerOf: (request: IncomingMessage) => Listener
-  /** Aborts when the door stops. */
+  /** Aborts when the server stops. */
   readonly stopping: AbortSignal
 }
 
-/** Bodies as they came, while their request lives. */
+/** Bodies of requests that are in progress. */
 interface Bodies {
   readonly raw: WeakMap<FastifyRequest, Uint8Array>
   readonly streamed: WeakMap<FastifyRequest, StreamedBody>
   readonly held: WeakMap<FastifyRequest, RequestBody>
-  /** What a caller still sends when the answer is ready. */
+  /** Reads and drops what the client still sends when the answer is ready. */
   discardRest(body: StreamedBody | undefined): Promise<void>
 }
 
-/** zod checks, and answers have no schema: without this fastify would load its compilers of JSON Schema, which the bundle does not have. */
+/** Fastify must not load its compilers of JSON Schema: zod checks requests, answers are not checked, and the bundle does not contain them. */
 const noCompiler = (): never => {
   throw new AppError('internal', 'nothing here compiles JSON Schema')
 }
 
-/** Every route of the door behind its checks; whoever has it decides where it listens. */
-export const buildApp = async (components: RestComponents, init: RestAppInit): Promise<FastifyInstance> => {
+/** Every route with its checks. The caller decides where it listens. */
+export const buildApp = async (services: RestServices, init: RestAppInit): Promise<FastifyInstance> => {
   const app = fastify({
     exposeHeadRoutes: false,
     bodyLimit: MAX_SMALL_BODY,
     logger: false,
     schemaController: { compilersFactory: { buildValidator: noCompiler, buildSerializer: noCompiler } },
-    // A path that cannot be decoded meets no hook.
+    // Hooks do not run for a path that cannot be decoded.
     frameworkErrors: (error, request, reply: FastifyReply) =>
-      void reply.send(answerError(components, refusalOr(error, request.raw, init), reply)),
+      void reply.send(answerError(services, refusalOr(error, request.raw, init), reply)),
   })
-  const callers = new Callers(components, init)
+  const tokens = new ClientTokens(services, init)
   const definitions: Record<RouteKey, Definition> = {
-    ...statusRoutes(components, init, () => openapi(init, definitions)),
-    ...contactRoutes(components, init),
-    ...meshRoutes(components, callers),
-    ...execRoutes(components),
-    ...fanoutRoutes(components),
-    ...runsRoutes(components),
-    ...eventRoutes(components, callers),
+    ...statusRoutes(services, init, () => openapi(init, definitions)),
+    ...contactRoutes(services, init),
+    ...meshRoutes(services, tokens),
+    ...execRoutes(services),
+    ...fanoutRoutes(services),
+    ...runsRoutes(services),
+    ...eventRoutes(services, tokens),
   }
   const bodies: Bodies = {
     raw: new WeakMap(),
     streamed: new WeakMap(),
     held: new WeakMap(),
-    discardRest: async (body) => body?.discardRest(components.clock),
+    discardRest: async (body) => body?.discardRest(services.clock),
   }
   app.setValidatorCompiler(
     ({ schema }) =>
@@ -108,12 +110,12 @@ export const buildApp = async (components: RestComponents, init: RestAppInit): P
         checkWith(schema as z.ZodType, value),
   )
   app.setReplySerializer(jsonText)
-  app.setErrorHandler(async (error, _request, reply) => answerError(components, error, reply))
+  app.setErrorHandler(async (error, _request, reply) => answerError(services, error, reply))
   app.setNotFoundHandler(async (request, reply) => {
     throw noRoute(request, reply)
   })
-  addChecks(app, init, callers, definitions)
-  addLimits(app, components, definitions, bodies)
+  addChecks(app, init, tokens, definitions)
+  addLimits(app, services, definitions, bodies)
   addJsonParser(app, definitions, bodies)
   await app.register(async (scope) => {
     for (const row of ROUTES) addRoute(scope, row, definitions[`${row.method} ${row.path}` as RouteKey], bodies)
@@ -122,7 +124,7 @@ export const buildApp = async (components: RestComponents, init: RestAppInit): P
   return app
 }
 
-/** A known path with another method is told apart, with the `Allow` header that RFC 9110 §15.5.6 asks for. */
+/** An unknown path is `not_found`. A known path with another method gets the `Allow` header that RFC 9110 §15.5.6 requires. */
 const noRoute = ({ method, url }: FastifyRequest, reply: FastifyReply): AppError => {
   const path = url.split('?', 1)[0]!
   const methods = ROUTES.filter((row) => isPathOf(row, path)).map((row) => row.method)
@@ -131,7 +133,7 @@ const noRoute = ({ method, url }: FastifyRequest, reply: FastifyReply): AppError
   return new AppError('method_not_allowed', `${path}: expected ${methods.join(' or ')}, not ${method}`)
 }
 
-/** What the check of the host says of a request, where it says anything; else the error. */
+/** The refusal of the host check if there is one, else the error. */
 const refusalOr = (error: unknown, request: IncomingMessage, init: RestAppInit): unknown => {
   try {
     checkHost(request, init.listenerOf(request))
@@ -141,50 +143,53 @@ const refusalOr = (error: unknown, request: IncomingMessage, init: RestAppInit):
   }
 }
 
-/** By the path of its row, which a route that was found has in its configuration. */
+/** Definition of the matched route; undefined if no route matched. */
 const definitionOf = (request: FastifyRequest, definitions: Record<string, Definition>): Definition | undefined => {
   const { path } = request.routeOptions.config as { readonly path?: string }
   return definitions[`${request.method} ${path}`]
 }
 
-/** An answer that waits for the one before it on its connection is not told that its caller leaves, and what it holds would be held for good. */
+/**
+ * Refuses a request that arrives before the previous one on its connection is answered. Node does not report a disconnect to such a
+ * response, so its resources would never be released.
+ */
 const refusePipelined = (request: IncomingMessage, response: ServerResponse): void => {
   if (response.socket !== null) return
-  // A body that nobody reads would hide that its caller leaves the request before, too.
+  // An unread body would also hide the disconnect from the previous request.
   request.resume()
   throw new AppError('bad_request', 'a request came before the one before it on this connection was answered')
 }
 
-const addChecks = (app: FastifyInstance, init: RestAppInit, callers: Callers, definitions: Record<string, Definition>): void => {
+const addChecks = (app: FastifyInstance, init: RestAppInit, tokens: ClientTokens, definitions: Record<string, Definition>): void => {
   app.addHook('onRequest', async (request, reply) => {
     reply.headers({ 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' })
     refusePipelined(request.raw, reply.raw)
     checkHost(request.raw, init.listenerOf(request.raw))
     const definition = definitionOf(request, definitions)
-    if (definition?.open !== true) callers.check(request.headers.authorization, definition?.metricsToken === true)
+    if (definition?.open !== true) tokens.check(request.headers.authorization, definition?.metricsToken === true)
     if (init.stopping.aborted) throw new AppError('shutting_down')
   })
 }
 
 const isLines = ({ headers }: FastifyRequest): boolean => headers['content-type']?.startsWith('application/x-ndjson') === true
 
-/** Before a byte of a body is read: whether there is room for what it asks for, for how much of it, and for how long. */
-const addLimits = (app: FastifyInstance, components: RestComponents, definitions: Record<string, Definition>, bodies: Bodies): void => {
-  const all = new RequestBodyBudget(components)
+/** Checks capacity, size and time before a byte of the body is read. */
+const addLimits = (app: FastifyInstance, services: RestServices, definitions: Record<string, Definition>, bodies: Bodies): void => {
+  const all = new RequestBodyBudget(services)
   app.addHook('preParsing', async (request, reply, payload) => {
     definitionOf(request, definitions)?.checkRoom?.()
     const length = Number(request.headers['content-length'] ?? (request.headers['transfer-encoding'] === undefined ? 0 : Infinity))
     if (length === 0) return payload
     const held = all.admit(request.raw, reply.raw)
     bodies.held.set(request, held)
-    // Of lines only some are kept: their reader counts.
+    // `StreamedBody` counts the lines that it keeps.
     if (isLines(request)) return payload
     request.raw.once('end', () => held.whole())
     return length <= MAX_SMALL_BODY ? payload : payload.pipe(counted(held))
   })
 }
 
-/** The only type of body, but for one route; its bytes are kept because operators prove them. */
+/** Parses JSON bodies and keeps their bytes, because operator proofs cover them. */
 const addJsonParser = (app: FastifyInstance, definitions: Record<string, Definition>, bodies: Bodies): void => {
   app.removeAllContentTypeParsers()
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, async (request: FastifyRequest, bytes: Buffer) => {
@@ -194,7 +199,7 @@ const addJsonParser = (app: FastifyInstance, definitions: Record<string, Definit
 }
 
 const addLinesParser = (scope: FastifyInstance, bodies: Bodies): void => {
-  // A run may be over before its body is; what nobody will read then ends with the connection.
+  // A run may end before its request body. Closing the connection ends such a body.
   scope.addHook('onRequest', async (request, reply) => {
     if (isLines(request)) reply.header('connection', 'close')
   })

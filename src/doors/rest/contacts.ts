@@ -15,14 +15,23 @@ import {
   trustEvaluation,
   trustQuery,
 } from './answer-schemas.ts'
-import type { RestComponents, RestExecutor, RestInit } from './components.ts'
+import type { RestServices, RestInit } from './services.ts'
 import { type Definition, type Definitions, define } from './definition.ts'
-import { contactLabel, selectQuery, selectedHosts } from './fanout-schemas.ts'
+import {
+  cardImport,
+  contactLabel,
+  contactMeet,
+  contactPin,
+  contactRemove,
+  contactTrust,
+  identityRevoke,
+  selectQuery,
+  selectedHosts,
+} from './schemas.ts'
 import { targetOf } from './run-request.ts'
-import { cardImport, contactMeet, contactPin, contactRemove, contactTrust, identityRevoke } from './schemas.ts'
 
-/** What an operator alone may do: it goes to the executor as it came, since that alone can check the proof. */
-export const operatorRoute = (executor: RestExecutor, operation: Operation, body: z.ZodType, response: z.ZodType): Definition =>
+/** An operation for operators. The executor gets the body unchanged, because it alone can check the operator proof. */
+export const operatorRoute = (executor: RestServices['executor'], operation: Operation, body: z.ZodType, response: z.ZodType): Definition =>
   define({
     body,
     response,
@@ -30,9 +39,9 @@ export const operatorRoute = (executor: RestExecutor, operation: Operation, body
     handle: async ({ rawBody, proof }) => ({ ok: true, ...((await executor.operate(operation, rawBody, proof)) as object) }),
   })
 
-/** Who we are and whom we know. What changes anything goes to the executor as it came: it alone can check the proof. */
-export const contactRoutes = (components: RestComponents, init: RestInit) => {
-  const { executor, node } = components
+/** Routes about this agent and its contacts. */
+export const contactRoutes = (services: RestServices, init: RestInit) => {
+  const { executor, node } = services
   const operation = (name: Operation, body: z.ZodType): Definition => operatorRoute(executor, name, body, contactAnswer)
   return {
     'GET /agent': define({
@@ -63,14 +72,14 @@ export const contactRoutes = (components: RestComponents, init: RestInit) => {
       response: trustEvaluation,
       handle: async ({ query }) => ({
         ok: true as const,
-        ...(await executor.evaluateTrust(targetOf(components.directory, query), query.machine_id)),
+        ...(await executor.evaluateTrust(targetOf(services.directory, query), query.machine_id)),
       }),
     }),
     'GET /contacts/select': define({
       query: selectQuery,
       response: selectedHosts,
       handle: async ({ query }) => {
-        const hosts = components.directory.select(query.expr)
+        const hosts = services.directory.select(query.expr)
         return { ok: true as const, hosts, expression: foldNodeSet(hosts.map(({ host }) => host)) }
       },
     }),

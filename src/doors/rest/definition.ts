@@ -4,52 +4,52 @@ import { AppError, isAppError } from '../../base/errors.ts'
 import type { RouteKey } from './routes.ts'
 import type { StreamedBody } from './run-request.ts'
 
-/** A request whose body fits its route's schema. */
+/** A request whose body fits the schema of its route. */
 export interface RestRequest<B, Q = undefined, P = undefined> {
   readonly body: B
-  /** The parameters behind the path. */
+  /** Query parameters. */
   readonly query: Q
-  /** What stands in the path in place of names in braces. */
+  /** Values of the names in braces in the path. */
   readonly params: P
-  /** The bytes of the body as they came, of a streamed one its first line without the line feed: what is proven. */
+  /** The bytes that an operator proof covers: the body as received, or the first line of a streamed body without its line feed. */
   readonly rawBody: Uint8Array
-  /** The rest of a streamed body; null for a plain one. */
+  /** The rest of a streamed body; null for a plain body. */
   readonly streamed: StreamedBody | null
-  /** The text of an operator's proof; "" where there is none. */
+  /** Text of the operator proof; "" if the request has none. */
   readonly proof: string
   readonly headers: FastifyRequest['headers']
 }
 
-/** How one route is answered. What `handle` returns is the JSON of a 200; what it throws, the error. */
+/** How one route answers. `handle` returns the JSON of a 200, or throws the error. */
 export interface Definition {
   readonly body?: z.ZodType
-  /** An object of the parameters behind the path; without it those are not looked at. */
+  /** Query parameters; without it they are ignored. */
   readonly query?: z.ZodObject
-  /** An object of the names in braces of the path. */
+  /** Names in braces in the path. */
   readonly params?: z.ZodObject
-  /** The JSON of a 200; absent where that is always a stream. */
+  /** JSON of a 200; absent if the answer is always a stream. */
   readonly response?: z.ZodType
-  /** The JSON of a 503 that is no error of the table. */
+  /** JSON of a 503 that is not an error of the table. */
   readonly unavailable?: z.ZodType
-  /** Media types of a streamed answer, and what one of its objects is. */
+  /** Media types of a streamed answer, each with the schema of one event. */
   readonly streams?: Readonly<Record<string, z.ZodType>>
-  /** Media type of an answer that is a text. */
+  /** Media type of a plain text answer. */
   readonly text?: string
-  /** The largest body, in bytes. Default `MAX_SMALL_BODY`. */
+  /** Maximum size of the body in bytes; default `MAX_SMALL_BODY`. */
   readonly bodyLimit?: number
-  /** What that means to a caller whose body is larger. */
+  /** What the limit means for a client, for the error message. */
   readonly bodyHolds?: string
-  /** Values in its JSON, where that may have more than others. */
+  /** Maximum number of JSON values in the body, if it differs from the default. */
   readonly bodyValues?: number
-  /** Throws what it would be answered for want of room, before its body is read. */
+  /** Throws if the server has no capacity for another request of this kind. Called before the body is read. */
   checkRoom?(): void
-  /** Takes `application/x-ndjson` bodies too. */
+  /** Whether the route also accepts `application/x-ndjson` bodies. */
   readonly takesLines?: boolean
-  /** Needs no token. */
+  /** Whether the route needs no token. */
   readonly open?: boolean
-  /** The token for metrics is enough. */
+  /** Whether the metrics token is sufficient. */
   readonly metricsToken?: boolean
-  /** Carries an operator's proof in its header, or may. */
+  /** Whether the route requires or accepts an operator proof. */
   readonly proof?: 'needed' | 'taken'
   handle(request: RestRequest<unknown, unknown, unknown>, reply: FastifyReply): Promise<unknown>
 }
@@ -61,13 +61,13 @@ interface TypedDefinition<B, Q, P> extends Omit<Definition, 'body' | 'query' | '
   handle(request: RestRequest<B, Q, P>, reply: FastifyReply): Promise<unknown>
 }
 
-/** Body and parameters were checked against the definition's own schemas, which makes their types true. */
+/** Gives `handle` the types of the schemas. The server checks body and parameters against them first. */
 export const define = <B = undefined, Q = undefined, P = undefined>(definition: TypedDefinition<B, Q, P>): Definition => definition
 
-/** Of some of the routes; which file has which is for the compiler to see. */
+/** A part of the routes. The compiler checks that the parts together define each route once. */
 export type Definitions = Partial<Record<RouteKey, Definition>>
 
-/** An error as an answer and the last line of a stream tell it; of what is none of ours no more than that. */
+/** Fields of an error in an answer or in the last line of a stream. An unexpected error becomes `internal` without details. */
 export const errorFields = (error: unknown): { error: string; message: string; data?: Readonly<Record<string, unknown>> } => {
   const { code, message, data } = isAppError(error) ? error : new AppError('internal')
   return { error: code, message, ...(Object.keys(data).length > 0 && { data }) }

@@ -9,13 +9,14 @@ import { RAW_RUN_TYPE } from '../../protocol/api/run-events.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_AGGREGATED_OUTPUT } from '../../protocol/limits/wire.ts'
 import { toBase64 } from '../../protocol/text.ts'
-import type { RestComponents } from './components.ts'
+import type { RestServices } from './services.ts'
 import { type Definitions, type RestRequest, define, errorFields } from './definition.ts'
 import {
+  type RunRequest,
+  attachQuery,
   attachedEvent,
   attachedOutput,
   oneRun,
-  outputQuery,
   rawAttachedEvent,
   runCancel,
   runForget,
@@ -25,14 +26,13 @@ import {
   runsQuery,
   runsWait,
   waitedRuns,
-} from './detached-schemas.ts'
+} from './schemas.ts'
 import { EventStream } from './event-stream.ts'
 import { targetOf } from './run-request.ts'
-import { AggregatedRun, callerGone, streamFormat } from './run-response.ts'
-import type { RunRequest } from './schemas.ts'
+import { AggregatedRun, RetainedOutput, closeSignal, streamFormat } from './run-response.ts'
 
-/** As callers are shown it. */
-export const keptThere = ({
+/** Copies only the fields that clients see. */
+export const retainedOutputOf = ({
   bytes_kept,
   bytes_dropped,
   keep_bytes,
@@ -46,48 +46,39 @@ export const keptThere = ({
   kept_for_ms,
 })
 
-/** Keeps output for one JSON answer, as far as it fits: whoever wants more goes on at `next`. */
+/** Collects output for one JSON answer. If the output does not fit, the client continues at `next`. */
 export class BufferedAttachOutput implements DetachedSink {
-  readonly #parts = { stdout: [] as Uint8Array[], stderr: [] as Uint8Array[] }
+  readonly #output: RetainedOutput
   readonly #full = new AbortController()
-  readonly #max: number
   /** Aborts when nothing more fits. */
   readonly full = this.#full.signal
-  #kept = 0
+  /** Offset of the first byte that is not retained. */
   next: number
 
   constructor(init: { from: number; max?: number }) {
     this.next = init.from
-    this.#max = init.max ?? MAX_AGGREGATED_OUTPUT
+    this.#output = new RetainedOutput({ max: init.max ?? MAX_AGGREGATED_OUTPUT })
   }
 
   event(event: DetachedRunEvent): void {
     if ((event.type !== 'stdout' && event.type !== 'stderr') || this.full.aborted) return
-    const data = event.data.subarray(0, this.#max - this.#kept)
-    this.#parts[event.type].push(data)
-    this.#kept += data.length
-    this.next = event.offset + data.length
-    if (this.#kept >= this.#max) this.#full.abort()
+    this.next = event.offset + this.#output.push(event.type, event.data)
+    if (this.#output.isFull) this.#full.abort()
   }
 
   result(request_id: RequestId, { state, from, next, outcome }: AttachProgress): object {
-    const [stdout_b64, stderr_b64] = [this.#text('stdout'), this.#text('stderr')]
-    return { ok: true, request_id, state, from, next, stdout_b64, stderr_b64, outcome }
-  }
-
-  #text(name: 'stdout' | 'stderr'): string {
-    return Buffer.concat(this.#parts[name]).toString('base64')
+    return { ok: true, request_id, state, from, next, ...this.#output.base64, outcome }
   }
 }
 
-/** Writes events as they come; a reader that is behind holds its stream from the host, and nothing else. */
+/** Writes events as they arrive. A slow client pauses only its own stream from the target. */
 export class StreamedOutput implements DetachedSink {
   readonly #stream: EventStream
   readonly #requestId: RequestId
   #next: number
 
-  constructor(components: { stream: EventStream }, init: { requestId: RequestId; from: number }) {
-    this.#stream = components.stream
+  constructor(stream: EventStream, init: { requestId: RequestId; from: number }) {
+    this.#stream = stream
     this.#requestId = init.requestId
     this.#next = init.from
   }
@@ -97,7 +88,13 @@ export class StreamedOutput implements DetachedSink {
     switch (event.type) {
       case 'run_state': {
         const { info, from } = event
-        return this.#stream.send({ type: 'state', request_id, state: info.state, from, ...keptThere(info) } satisfies AttachedEventJson)
+        return this.#stream.send({
+          type: 'state',
+          request_id,
+          state: info.state,
+          from,
+          ...retainedOutputOf(info),
+        } satisfies AttachedEventJson)
       }
       case 'stdout':
       case 'stderr': {
@@ -123,7 +120,7 @@ export class StreamedOutput implements DetachedSink {
     this.#stream.end()
   }
 
-  /** An error after the head went out has no status any more: it is the last line. False = nothing went out yet. */
+  /** Reports an error as the last line of a stream that has begun; false if no status line was sent, so that the caller can answer with one. */
   fail(error: unknown): boolean {
     if (!this.#stream.begun) return false
     const [request_id, next] = [this.#requestId, this.#next]
@@ -135,9 +132,9 @@ export class StreamedOutput implements DetachedSink {
 
 const isoOf = (ms: number): string => new Date(ms).toISOString()
 
-/** What callers see of it. */
-const shownRun = (
-  { executor }: RestComponents,
+/** A detached run as clients see it. */
+const viewOf = (
+  { executor }: RestServices,
   { run, host, problem }: Pick<DetachedRunStatus, 'run' | 'host' | 'problem'>,
 ): DetachedRunView => {
   const { argv_cut, asked_at_ms, heard_at_ms, digest: _digest, requests: _requests, ...rest } = run
@@ -147,25 +144,25 @@ const shownRun = (
     agent: executor.snapshot.contacts.find(({ agent_id }) => agent_id === run.agent_id)?.name ?? null,
     asked_at: isoOf(asked_at_ms),
     heard_at: heard_at_ms === null ? null : isoOf(heard_at_ms),
-    kept: host && keptThere(host),
+    kept: host && retainedOutputOf(host),
     problem: problem && { error: problem.code, message: problem.message, ...nextOf(problem) },
   }
 }
 
-const unasked = (run: DetachedRunStatus['run']): DetachedRunStatus => ({ run, host: null, problem: null, outcome: null })
+const lastKnown = (run: DetachedRunStatus['run']): DetachedRunStatus => ({ run, host: null, problem: null, outcome: null })
 
-/** Runs that outlive whoever asked for them. Whoever may ask for a run may see, wait for, end and forget those that this daemon asked for. */
-export const runsRoutes = (components: RestComponents) => {
-  const { detached } = components
-  const shown = (heard: DetachedRunStatus): DetachedRunView => shownRun(components, heard)
+/** Routes for detached runs. Each client of the API can see, await, end and forget all detached runs of this daemon. */
+export const runsRoutes = (services: RestServices) => {
+  const { detached } = services
+  const view = (status: DetachedRunStatus): DetachedRunView => viewOf(services, status)
   return {
     'GET /runs': define({
       query: runsQuery,
       response: runs,
       handle: async ({ query: { refresh = false, session } }, reply) => {
         const all = (await detached.list()).filter((run) => session === undefined || run.session === session)
-        const heard = refresh ? await detached.refresh(all, callerGone(reply)) : all.map(unasked)
-        return { ok: true, runs: heard.map(shown) }
+        const statuses = refresh ? await detached.refresh(all, closeSignal(reply)) : all.map(lastKnown)
+        return { ok: true, runs: statuses.map(view) }
       },
     }),
     'GET /runs/{request_id}': define({
@@ -174,55 +171,55 @@ export const runsRoutes = (components: RestComponents) => {
       response: oneRun,
       handle: async ({ params, query: { refresh = false } }, reply) => {
         const run = await detached.get(params.request_id)
-        const [heard = unasked(run)] = refresh ? await detached.refresh([run], callerGone(reply)) : []
-        return { ok: true, ...shown(heard) }
+        const [status = lastKnown(run)] = refresh ? await detached.refresh([run], closeSignal(reply)) : []
+        return { ok: true, ...view(status) }
       },
     }),
     'GET /runs/{request_id}/output': define({
       params: runParams,
-      query: outputQuery,
+      query: attachQuery,
       response: attachedOutput,
       streams: { 'application/x-ndjson': attachedEvent, 'text/event-stream': attachedEvent, [RAW_RUN_TYPE]: rawAttachedEvent },
-      handle: async ({ params, query, headers }, reply) => attach(components, params.request_id, query, headers.accept, reply),
+      handle: async ({ params, query, headers }, reply) => attach(services, params.request_id, query, headers.accept, reply),
     }),
     'POST /runs/wait': define({
       body: runsWait,
       response: waitedRuns,
-      handle: async ({ body }, reply) => ({ ok: true, runs: await waitFor(components, body, callerGone(reply)) }),
+      handle: async ({ body }, reply) => ({ ok: true, runs: await waitFor(services, body, closeSignal(reply)) }),
     }),
     'POST /runs/cancel': define({
       body: runCancel,
       response: oneRun,
-      handle: async ({ body }, reply) => ({ ok: true, ...shown(await detached.cancel(body.request_id, callerGone(reply))) }),
+      handle: async ({ body }, reply) => ({ ok: true, ...view(await detached.cancel(body.request_id, closeSignal(reply))) }),
     }),
     'POST /runs/forget': define({
       body: runForget,
       response: oneRun,
       handle: async ({ body: { request_id, here = false } }, reply) => ({
         ok: true,
-        ...shown(unasked(await detached.forget(request_id, here, callerGone(reply)))),
+        ...view(lastKnown(await detached.forget(request_id, here, closeSignal(reply)))),
       }),
     }),
   } satisfies Definitions
 }
 
-/** `POST /exec/run` with `detach`: answers when it is started, or denied. */
+/** `POST /exec/run` with `detach`. Answers when the run has started or was denied. */
 export const startDetached = async (
-  components: RestComponents,
+  services: RestServices,
   { body, streamed }: RestRequest<RunRequest>,
   more: Pick<DetachedSpec, 'proof' | 'trace'>,
-  gone: AbortSignal,
+  signal: AbortSignal,
 ): Promise<object> => {
-  const started = await components.detached.start(
-    { ...detachedSpec(components, body, streamed !== null), ...more },
+  const started = await services.detached.start(
+    { ...detachedSpec(services, body, streamed !== null), ...more },
     body.session ?? null,
-    gone,
+    signal,
   )
-  return 'denied' in started ? new AggregatedRun().result(started.denied, body) : { ok: true, ...shownRun(components, started) }
+  return 'denied' in started ? new AggregatedRun().result(started.denied, body) : { ok: true, ...viewOf(services, started) }
 }
 
 /** Throws `bad_request`, `unknown_agent`, `ambiguous_agent`. */
-const detachedSpec = ({ directory }: RestComponents, body: RunRequest, hasLines: boolean): DetachedSpec => {
+const detachedSpec = ({ directory }: RestServices, body: RunRequest, hasLines: boolean): DetachedSpec => {
   const { detach, request_id } = body
   if (hasLines || body.stdin_b64 !== undefined || body.stdin_len !== undefined || body.stdin_sha256 !== undefined)
     throw new AppError('bad_request', 'detach: a detached run reads no stdin')
@@ -240,28 +237,28 @@ const detachedSpec = ({ directory }: RestComponents, body: RunRequest, hasLines:
 }
 
 const attach = async (
-  { clock, detached }: RestComponents,
+  { clock, detached }: RestServices,
   requestId: RequestId,
   { from = 0, follow = true }: { from?: number | undefined; follow?: boolean | undefined },
   accept: string | undefined,
   reply: FastifyReply,
 ): Promise<unknown> => {
-  const gone = callerGone(reply)
+  const signal = closeSignal(reply)
   const format = streamFormat(accept)
   if (format === null) {
-    const gathered = new BufferedAttachOutput({ from })
+    const buffered = new BufferedAttachOutput({ from })
     try {
-      const signal = AbortSignal.any([gone, gathered.full])
-      return gathered.result(requestId, await detached.attach(requestId, { from, follow }, gathered, signal))
+      const until = AbortSignal.any([signal, buffered.full])
+      return buffered.result(requestId, await detached.attach(requestId, { from, follow }, buffered, until))
     } catch (error) {
-      if (!gathered.full.aborted || gone.aborted) throw error
+      if (!buffered.full.aborted || signal.aborted) throw error
       const { state } = await detached.get(requestId)
-      return gathered.result(requestId, { state, from, next: gathered.next, outcome: null })
+      return buffered.result(requestId, { state, from, next: buffered.next, outcome: null })
     }
   }
-  const sink = new StreamedOutput({ stream: new EventStream({ reply, clock }, { format }) }, { requestId, from })
+  const sink = new StreamedOutput(new EventStream({ reply, clock }, { format }), { requestId, from })
   try {
-    await sink.end(await detached.attach(requestId, { from, follow }, sink, gone))
+    await sink.end(await detached.attach(requestId, { from, follow }, sink, signal))
   } catch (error) {
     if (!sink.fail(error)) throw error
   }
@@ -271,38 +268,38 @@ const attach = async (
 type Waited = DetachedRunView & { readonly over: boolean; readonly outcome: DetachedRunStatus['outcome'] }
 
 /**
- * All of them, until each is over or the time is up. One that is not known here is an error before any is waited for; one that is
- * forgotten later ends for itself, as it was last known.
+ * Waits until each run has ended or the time is up. An unknown ID fails before anything is awaited. A run that is forgotten meanwhile is
+ * reported with its last known state.
  */
 const waitFor = async (
-  components: RestComponents,
+  services: RestServices,
   { request_ids, timeout_ms }: { request_ids: readonly RequestId[]; timeout_ms?: number | undefined },
-  gone: AbortSignal,
+  signal: AbortSignal,
 ): Promise<Waited[]> => {
-  const { clock, detached } = components
+  const { clock, detached } = services
   const known: DetachedRunStatus['run'][] = []
   for (const id of request_ids) known.push(await detached.get(id))
   const late = lateAfter(clock, timeout_ms)
   const answered = new AbortController()
-  const signal = AbortSignal.any([gone, late.signal, answered.signal])
+  const ended = AbortSignal.any([signal, late.signal, answered.signal])
   try {
     return await Promise.all(
       known.map(async (before) => {
-        const heard = await detached.wait(before.request_id, signal).catch(async (error: unknown): Promise<DetachedRunStatus> => {
-          gone.throwIfAborted()
+        const status = await detached.wait(before.request_id, ended).catch(async (error: unknown): Promise<DetachedRunStatus> => {
+          signal.throwIfAborted()
           const problem = late.signal.aborted ? null : asAppError(error)
           const run = await detached.get(before.request_id).catch((why: unknown) => {
             if (isAppError(why, 'unknown_run')) return before
             throw why
           })
-          return { ...unasked(run), problem }
+          return { ...lastKnown(run), problem }
         })
-        return { ...shownRun(components, heard), over: isOver(heard.run.state), outcome: heard.outcome }
+        return { ...viewOf(services, status), over: isOver(status.run.state), outcome: status.outcome }
       }),
     )
   } finally {
     late.cancel()
-    // Where one was an error, nobody waits for the others any more.
+    // After an error, the remaining waits are not needed.
     answered.abort(new AppError('conflict', 'the wait is over'))
   }
 }

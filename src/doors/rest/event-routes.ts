@@ -1,17 +1,16 @@
-import type { Clock } from '../../base/clock.ts'
 import { type LifecycleEvent, lifecycleText } from '../../protocol/events/lifecycle.ts'
 import { MAX_EVENTS_AT_ONCE } from '../../protocol/limits/events.ts'
-import type { Callers } from './agents.ts'
-import type { RestComponents, RestEvents } from './components.ts'
+import type { ClientTokens } from './agents.ts'
+import type { RestServices } from './services.ts'
 import { type Definitions, define } from './definition.ts'
 import { EventStream } from './event-stream.ts'
-import { callerGone, streamFormat } from './run-response.ts'
+import { closeSignal, streamFormat } from './run-response.ts'
 import { events as eventsAnswer, eventsItem, eventsQuery } from './schemas.ts'
 
-/** Where a reader is. */
+/** Position of a client in the event log. */
 interface EventCursor {
   readonly since: number
-  /** He was at a place that this log does not know: what he has missed cannot be said. */
+  /** The client's position is unknown to this log, so the gap cannot be counted. */
   readonly lost: boolean
 }
 
@@ -22,24 +21,24 @@ interface Found {
 
 const textOf = (event: LifecycleEvent): object => ({ ...event, text: lifecycleText(event) })
 
-/** A number alone is one of this log; an id says of which log it is. */
-const placeOf = ({ id, last }: RestEvents, text: string | undefined): EventCursor => {
+/** A plain number refers to this log. An event ID also names its log. */
+const cursorOf = ({ id, last }: RestServices['events'], text: string | undefined): EventCursor => {
   if (text === undefined) return { since: 0, lost: false }
   const [log, number] = text.includes('.') ? (text.split('.') as [string, string]) : [id, text]
   const since = Number(number)
   return log === id && since <= last ? { since, lost: false } : { since: 0, lost: true }
 }
 
-const find = (log: RestEvents, session: string | null, { since, lost }: EventCursor): Found => {
+const find = (log: RestServices['events'], session: string | null, { since, lost }: EventCursor): Found => {
   const { events, droppedThrough } = log.readSince(session, since, MAX_EVENTS_AT_ONCE)
   return { events, gap: lost ? { through: null } : droppedThrough === null ? null : { through: droppedThrough } }
 }
 
-/** The number behind which a reader goes on who was given this. */
+/** Number of the event after which the client continues. */
 const endOf = ({ events, gap }: Found, { since }: EventCursor): number => events.at(-1)?.n ?? Math.max(since, gap?.through ?? 0)
 
-/** What became of runs, to whoever has the token: they are his. `callers` ends the streams. */
-export const eventRoutes = ({ events: log, clock }: RestComponents, callers: Pick<Callers, 'signal'>) =>
+/** Events of the runs that this daemon requested. `tokens` ends the streams of replaced tokens. */
+export const eventRoutes = ({ events: log, clock }: RestServices, tokens: Pick<ClientTokens, 'signal'>) =>
   ({
     'GET /exec/events': define({
       query: eventsQuery,
@@ -48,36 +47,34 @@ export const eventRoutes = ({ events: log, clock }: RestComponents, callers: Pic
       handle: async ({ query, headers }, reply) => {
         const session = query.session ?? null
         const lastEventId = headers['last-event-id']
-        const place = placeOf(log, isEventId(lastEventId) ? lastEventId : query.since)
+        const cursor = cursorOf(log, isEventId(lastEventId) ? lastEventId : query.since)
         if (streamFormat(headers.accept) !== 'sse') {
-          const found = find(log, session, place)
-          const next = endOf(found, place)
+          const found = find(log, session, cursor)
+          const next = endOf(found, cursor)
           const more = log.readSince(session, next, 1).events.length > 0
           return { ok: true, events: found.events.map(textOf), gap: found.gap, next: `${log.id}.${next}`, more }
         }
         const stream = new EventStream({ reply, clock }, { format: 'sse' })
         stream.start()
-        await follow(log, { clock, session, place, stream, ended: AbortSignal.any([callerGone(reply), callers.signal]) })
+        await follow({ events: log, clock }, session, cursor, stream, AbortSignal.any([closeSignal(reply), tokens.signal]))
         stream.end()
         return reply
       },
     }),
   }) satisfies Definitions
 
-/** What is none is of another server, and as good as none. */
+/** Other IDs come from other servers and are ignored. */
 const isEventId = (id: string | string[] | undefined): id is string => typeof id === 'string' && /^[0-9a-f]{12}\.[0-9]{1,15}$/.test(id)
 
-interface Following {
-  readonly clock: Clock
-  readonly session: string | null
-  readonly place: EventCursor
-  readonly stream: EventStream
-  readonly ended: AbortSignal
-}
-
-/** A reader who is behind holds nothing but his own place: what is dropped meanwhile is told to him as a gap. */
-const follow = async (log: RestEvents, { clock, session, place, stream, ended }: Following): Promise<void> => {
-  for (let at = place; !ended.aborted;) {
+/** Streams events. A slow client occupies no memory: events that are dropped meanwhile are reported as a gap. */
+const follow = async (
+  { events: log, clock }: Pick<RestServices, 'events' | 'clock'>,
+  session: string | null,
+  cursor: EventCursor,
+  stream: EventStream,
+  ended: AbortSignal,
+): Promise<void> => {
+  for (let at = cursor; !ended.aborted;) {
     const found = find(log, session, at)
     const idOf = (n: number): string => `${log.id}.${n}`
     if (found.gap !== null) await stream.sendWithId({ type: 'gap', ...found.gap }, idOf(found.gap.through ?? 0))

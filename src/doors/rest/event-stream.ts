@@ -9,12 +9,12 @@ import { MAX_ARGV_TOKENS } from '../../protocol/limits/wire.ts'
 import { jsonText, linesOf } from '../../protocol/lines.ts'
 import { fromBase64, utf8Text } from '../../protocol/text.ts'
 
-/** Silence after which a server-sent event stream gets a comment, so that nothing in between cuts it. */
+/** Interval of the comments in a quiet server-sent event stream, so that no proxy closes it. */
 export const SSE_HEARTBEAT_MS = 15_000
 
 /**
- * One JSON object per line, or server-sent events (HTML Living Standard §9.2) with the same objects as data, or
- * lines again where bytes stand as they are behind the line that says how many.
+ * `ndjson`: one JSON object per line. `sse`: the same objects as server-sent events (HTML Living Standard §9.2). `raw`: lines as in
+ * `ndjson`, but output follows its line as bytes, whose number the line states.
  */
 export type StreamFormat = 'ndjson' | 'sse' | 'raw'
 
@@ -24,31 +24,25 @@ const CONTENT_TYPES: Record<StreamFormat, string> = {
   raw: RAW_RUN_TYPE,
 }
 
-/** An answer that goes out object by object. Its head goes out with the first, or with `begin`. */
+/** An answer that is sent object by object. The first object, or `start`, sends the head. */
 export class EventStream {
-  readonly #reply: FastifyReply
+  readonly #deps: { readonly reply: FastifyReply; readonly clock: Clock }
   readonly #raw: ServerResponse
-  readonly #format: StreamFormat
-  readonly #clock: Clock
+  readonly format: StreamFormat
   #heartbeat: Timer | null = null
-  /** How long a reader that is behind may take nothing; null: as long as it likes. */
-  #patienceMs: number | null = null
-  /** Runs while the reader is behind. */
-  #patience: Timer | null = null
+  /** How long a slow client may read nothing; null: forever. */
+  #readTimeoutMs: number | null = null
+  /** Set while the client is behind. */
+  #readTimer: Timer | null = null
   #started = false
 
-  constructor(components: { reply: FastifyReply; clock: Clock }, init: { format: StreamFormat }) {
-    this.#reply = components.reply
-    this.#raw = components.reply.raw
-    this.#clock = components.clock
-    this.#format = init.format
+  constructor(deps: { readonly reply: FastifyReply; readonly clock: Clock }, init: { readonly format: StreamFormat }) {
+    this.#deps = deps
+    this.#raw = deps.reply.raw
+    this.format = init.format
   }
 
-  get format(): StreamFormat {
-    return this.#format
-  }
-
-  /** True once the status line is out. */
+  /** True once the status line was sent. */
   get begun(): boolean {
     return this.#started
   }
@@ -56,11 +50,11 @@ export class EventStream {
   start(): void {
     if (this.#started) return
     this.#started = true
-    const headers = this.#reply.getHeaders()
-    this.#reply.hijack()
+    const headers = this.#deps.reply.getHeaders()
+    this.#deps.reply.hijack()
     for (const [name, value] of Object.entries(headers)) if (value !== undefined) this.#raw.setHeader(name, value)
-    this.#raw.setHeader('content-type', CONTENT_TYPES[this.#format])
-    // A connection that breaks is the caller's leaving, which is noticed by its `close`.
+    this.#raw.setHeader('content-type', CONTENT_TYPES[this.format])
+    // `close` reports the disconnect.
     this.#raw.on('error', () => undefined)
     this.#raw.once('close', () => this.#heartbeat?.cancel())
     this.#raw.flushHeaders()
@@ -68,29 +62,29 @@ export class EventStream {
   }
 
   /**
-   * A promise when the reader is behind: it resolves when there is room again, or nobody to read. `left`: called when it
-   * has left this process, or nobody is there to read it.
+   * Returns a promise while the client is behind; it resolves when the buffer has drained or the client is gone. `left` is called when the
+   * object has left this process or the client is gone.
    */
   send(object: object, left?: () => void): void | Promise<void> {
     return this.#write(jsonText(object), 'utf8', left)
   }
 
-  /** The same, of server-sent events, with the id that a reader who comes again says in Last-Event-ID. */
+  /** As `send`, with the event ID that a reconnecting client repeats in Last-Event-ID. */
   sendWithId(object: object, id: string): void | Promise<void> {
     return this.#out(`id: ${id}\ndata: ${jsonText(object)}\n\n`, 'utf8')
   }
 
-  /** The same for a JSON text that is ready. */
+  /** As `send`, for serialized JSON. */
   sendText(json: string): void | Promise<void> {
     return this.#write(json, 'utf8')
   }
 
-  /** The same for a JSON text in ASCII that is ready: large ones are neither looked through for escapes nor measured. */
+  /** As `send`, for serialized JSON in ASCII. Large texts are neither escaped nor measured again. */
   sendAscii(json: string): void | Promise<void> {
     return this.#write(json, 'latin1')
   }
 
-  /** The same, and the bytes that it announces behind it, uncopied. Of the raw format only. */
+  /** As `send`, followed by the bytes that the line announces, without a copy. For the raw format only. */
   sendWithBytes(json: string, bytes: Uint8Array): void | Promise<void> {
     this.start()
     if (this.#raw.destroyed) return undefined
@@ -99,7 +93,7 @@ export class EventStream {
   }
 
   #write(json: string, encoding: BufferEncoding, left?: () => void): void | Promise<void> {
-    return this.#out(this.#format === 'sse' ? `data: ${json}\n\n` : `${json}\n`, encoding, left)
+    return this.#out(this.format === 'sse' ? `data: ${json}\n\n` : `${json}\n`, encoding, left)
   }
 
   #out(text: string, encoding: BufferEncoding, left?: () => void): void | Promise<void> {
@@ -109,9 +103,9 @@ export class EventStream {
     return this.#raw.write(text, encoding, left) ? undefined : this.#drained()
   }
 
-  /** From now on a reader that takes nothing for so long is hung up on. */
+  /** From now on, a client that reads nothing for `ms` is disconnected. */
   hurry(ms: number): void {
-    this.#patienceMs = ms
+    this.#readTimeoutMs = ms
     if (this.#raw.writableNeedDrain) this.#watch()
   }
 
@@ -122,15 +116,15 @@ export class EventStream {
   }
 
   #watch(): void {
-    if (this.#patienceMs !== null) this.#patience ??= this.#clock.setTimeout(() => this.#raw.destroy(), this.#patienceMs)
+    if (this.#readTimeoutMs !== null) this.#readTimer ??= this.#deps.clock.setTimeout(() => this.#raw.destroy(), this.#readTimeoutMs)
   }
 
   async #drained(): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>()
     this.#watch()
     const done = (): void => {
-      this.#patience?.cancel()
-      this.#patience = null
+      this.#readTimer?.cancel()
+      this.#readTimer = null
       this.#raw.off('drain', done)
       this.#raw.off('close', done)
       resolve()
@@ -140,10 +134,9 @@ export class EventStream {
     await promise
   }
 
-  /** A comment now and then, so that nothing in between takes a quiet stream for a dead one. */
   #beat(): void {
-    if (this.#format !== 'sse') return
-    this.#heartbeat = this.#clock.setTimeout(
+    if (this.format !== 'sse') return
+    this.#heartbeat = this.#deps.clock.setTimeout(
       () => {
         if (!this.#raw.writableNeedDrain) this.#raw.write(':\n\n')
         this.#beat()
@@ -154,20 +147,20 @@ export class EventStream {
   }
 }
 
-/** One line of an NDJSON request body: stdin in base64, or argv with every character escaped. */
+/** Maximum size of one line of an NDJSON request body: stdin in base64, or argv with every character escaped. */
 export const MAX_NDJSON_LINE = 2 * 1024 * 1024
 
-/** Text of foreign bytes; throws `bad_request` where they are not UTF-8, so that nothing is silently altered. */
+/** Decodes UTF-8 strictly, so that nothing is altered silently. Throws `bad_request`. */
 export const utf8 = (bytes: Uint8Array): string => {
   const text = utf8Text(bytes)
   if (text === null) throw new AppError('bad_request', 'the body is not valid UTF-8')
   return text
 }
 
-/** More than any request has: eight times the words of a command. A value of two bytes takes dozens once it is parsed, and the time of everybody's runs. */
+/** Eight times the tokens of a command. A parsed value of two bytes takes dozens of bytes, and parsing time delays every run. */
 export const MAX_BODY_SHAPE = { depth: 32, values: 8 * MAX_ARGV_TOKENS } as const
 
-/** Throws `bad_request` with the parser's own words. */
+/** Throws `bad_request` with the message of the parser. */
 export const parseJson = (bytes: Uint8Array, values: number = MAX_BODY_SHAPE.values): unknown => {
   if (!hasShape(bytes, { ...MAX_BODY_SHAPE, values }))
     throw new AppError('bad_request', `the body has more than ${values} values, or is nested more than ${MAX_BODY_SHAPE.depth} deep`)
@@ -179,14 +172,14 @@ export const parseJson = (bytes: Uint8Array, values: number = MAX_BODY_SHAPE.val
   }
 }
 
-/** Standard base64 with its padding and nothing else; throws `bad_request` naming `key`. */
+/** Decodes standard base64 with padding. Throws `bad_request`, which names `key`. */
 export const decodeBase64 = (text: string, key: string): Uint8Array => {
   const bytes = fromBase64(text)
   if (bytes === null) throw new AppError('bad_request', `${key}: not base64`)
   return bytes
 }
 
-/** The lines that are not blank, without their ends. */
+/** Lines that are not blank, without line feeds. */
 export async function* bodyLines(body: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
   for await (const line of linesOf(body, MAX_NDJSON_LINE, tooLong)) if (!isBlank(line)) yield line
 }

@@ -16,18 +16,14 @@ import {
   incomingRuns,
   sessionsAnswer,
 } from './answer-schemas.ts'
-import type { RestComponents } from './components.ts'
+import type { RestServices } from './services.ts'
 import { operatorRoute } from './contacts.ts'
 import { type Definitions, type RestRequest, define } from './definition.ts'
 import { startDetached } from './detached-routes.ts'
-import { oneRun } from './detached-schemas.ts'
-import { EventStream } from './event-stream.ts'
-import { MAX_JSON_BODY } from './request-bodies.ts'
-import { toRunSpec } from './run-request.ts'
-import { AggregatedRun, StreamedRun, callerGone, streamFormat } from './run-response.ts'
 import {
   type RunRequest,
   cancelRequest,
+  oneRun,
   outputQuery,
   rawRunEvent,
   rules,
@@ -37,8 +33,12 @@ import {
   runRequest,
   runResult,
 } from './schemas.ts'
+import { EventStream } from './event-stream.ts'
+import { MAX_JSON_BODY } from './request-bodies.ts'
+import { toRunSpec } from './run-request.ts'
+import { AggregatedRun, StreamedRun, closeSignal, streamFormat } from './run-response.ts'
 
-export const execRoutes = (components: RestComponents) =>
+export const execRoutes = (services: RestServices) =>
   ({
     'POST /exec/run': define({
       body: runRequest,
@@ -46,37 +46,37 @@ export const execRoutes = (components: RestComponents) =>
       streams: { 'application/x-ndjson': runEvent, 'text/event-stream': runEvent, [RAW_RUN_TYPE]: rawRunEvent },
       bodyLimit: MAX_JSON_BODY,
       takesLines: true,
-      checkRoom: () => components.runner.checkRoom(),
+      checkRoom: () => services.runner.checkRoom(),
       proof: 'taken',
-      handle: async (request, reply) => run(components, request, reply),
+      handle: async (request, reply) => run(services, request, reply),
     }),
     'POST /exec/cancel': define({
       body: cancelRequest,
       response: cancelAnswer,
       handle: async ({ body: { request_id, fanout_id } }) => {
-        if (request_id !== undefined && fanout_id === undefined) components.runner.cancel(request_id)
-        else if (fanout_id !== undefined && request_id === undefined) components.fanouts.cancel(fanout_id)
+        if (request_id !== undefined && fanout_id === undefined) services.runner.cancel(request_id)
+        else if (fanout_id !== undefined && request_id === undefined) services.fanouts.cancel(fanout_id)
         else throw new AppError('bad_request', 'request_id, fanout_id: name what to cancel with exactly one of the two')
         return request_id === undefined ? { ok: true, fanout_id } : { ok: true, request_id }
       },
     }),
-    'POST /exec/incoming': operatorRoute(components.executor, 'exec_incoming', incomingList, incomingRuns),
-    'POST /exec/incoming/cancel': operatorRoute(components.executor, 'exec_incoming_cancel', incomingCancel, incomingEnded),
+    'POST /exec/incoming': operatorRoute(services.executor, 'exec_incoming', incomingList, incomingRuns),
+    'POST /exec/incoming/cancel': operatorRoute(services.executor, 'exec_incoming_cancel', incomingCancel, incomingEnded),
     'GET /exec/rules': define({
       query: rulesQuery,
       response: rules,
       handle: async ({ query }, reply) =>
-        askNamed(components, query, callerGone(reply), async (agentId, gone) => components.rules.ask(agentId, gone)),
+        askNamed(services, query, closeSignal(reply), async (agentId, signal) => services.rules.ask(agentId, signal)),
     }),
     'GET /exec/sessions': define({
       response: sessionsAnswer,
-      handle: async () => ({ ok: true, sessions: components.runner.sessions(), fanouts: components.fanouts.sessions() }),
+      handle: async () => ({ ok: true, sessions: services.runner.sessions(), fanouts: services.fanouts.sessions() }),
     }),
     'GET /exec/output': define({
       query: outputQuery,
       response: runOutput,
       handle: async ({ query }) => {
-        const { tail = null, tail_truncated = false } = components.runner.output(query.request_id)
+        const { tail = null, tail_truncated = false } = services.runner.output(query.request_id)
         return { ok: true as const, request_id: query.request_id, tail, tail_truncated }
       },
     }),
@@ -84,36 +84,36 @@ export const execRoutes = (components: RestComponents) =>
       response: execDiagnosticsAnswer,
       handle: async () => ({
         ok: true,
-        ...((await components.executor.query('exec_diagnostics')) as object),
-        requester: components.runner.diagnostics(),
+        ...((await services.executor.query('exec_diagnostics')) as object),
+        requester: services.runner.diagnostics(),
       }),
     }),
   }) satisfies Definitions
 
-const run = async (components: RestComponents, request: RestRequest<RunRequest>, reply: FastifyReply): Promise<unknown> => {
-  // First of all, so that a caller who leaves while stdin is still being read is noticed.
-  const gone = callerGone(reply)
-  const proof = proofOf(components, request)
+const run = async (services: RestServices, request: RestRequest<RunRequest>, reply: FastifyReply): Promise<unknown> => {
+  // Created first, so that a disconnect during the upload of stdin is noticed.
+  const signal = closeSignal(reply)
+  const proof = proofOf(services, request)
   const { detach = false } = request.body
-  if (detach !== false) return startDetached(components, request, { ...(proof !== null && { proof }), ...traceOf(request) }, gone)
+  if (detach !== false) return startDetached(services, request, { ...(proof !== null && { proof }), ...traceOf(request) }, signal)
   const spec = {
-    ...(await toRunSpec(request.body, request.streamed, components.directory)),
+    ...(await toRunSpec(request.body, request.streamed, services.directory)),
     ...(proof !== null && { proof }),
     ...traceOf(request),
   }
   const ask = async (sink: RunSink): Promise<RunOutcome> =>
-    // What streams in is read once.
+    // A streamed stdin can be read only once.
     request.streamed !== null
-      ? components.runner.run(spec, sink, gone)
-      : askNamed(components, request.body, gone, async (agent_id) => components.runner.run({ ...spec, agent_id }, sink, gone))
+      ? services.runner.run(spec, sink, signal)
+      : askNamed(services, request.body, signal, async (agent_id) => services.runner.run({ ...spec, agent_id }, sink, signal))
   const format = streamFormat(request.headers.accept)
   if (format === null) {
     const sink = new AggregatedRun()
     return sink.result(await ask(sink), request.body)
   }
-  const { clock } = components
+  const { clock } = services
   const discardRest = async (): Promise<void> => request.streamed?.discardRest(clock)
-  const sink = new StreamedRun({ stream: new EventStream({ reply, clock }, { format }), discardRest })
+  const sink = new StreamedRun(new EventStream({ reply, clock }, { format }), discardRest)
   try {
     await sink.end(await ask(sink), request.body)
   } catch (error) {
@@ -122,14 +122,14 @@ const run = async (components: RestComponents, request: RestRequest<RunRequest>,
   return reply
 }
 
-/** The trace that its caller says it belongs to. */
+/** The trace in the client's `traceparent` header. */
 export const traceOf = ({ headers: { traceparent } }: RestRequest<unknown>): Pick<RunSpec, 'trace'> => {
   const trace = parseTraceparent(typeof traceparent === 'string' ? traceparent : undefined)
   return trace === null ? {} : { trace }
 }
 
-/** Only the executor can check a proof; that there is none can be said before anybody is dialled. */
-export const proofOf = ({ executor }: RestComponents, { proof, rawBody }: RestRequest<unknown>): RequestProof | null => {
+/** The executor checks the proof. A missing proof is refused here, before an agent is dialled. */
+export const proofOf = ({ executor }: RestServices, { proof, rawBody }: RestRequest<unknown>): RequestProof | null => {
   if (proof === '' && !executor.snapshot.require_operator_proof) return null
   if (proof === '')
     throw new AppError(

@@ -19,13 +19,13 @@ import { DEFAULT_FANOUT_PARALLEL, FANOUT_HOSTS_PER_EVENT, FANOUT_READER_MS, MAX_
 import { MAX_AGGREGATED_OUTPUT, MAX_STDIN_SPOOL } from '../../protocol/limits/wire.ts'
 import { jsonText } from '../../protocol/lines.ts'
 import { toBase64 } from '../../protocol/text.ts'
-import type { RestComponents } from './components.ts'
+import type { RestServices } from './services.ts'
 import { type Definitions, type RestRequest, define, errorFields } from './definition.ts'
 import { EventStream, MAX_BODY_SHAPE, type StreamFormat, decodeBase64 } from './event-stream.ts'
 import { proofOf, traceOf } from './exec-routes.ts'
-import { type FanoutRequest, fanoutEvent, fanoutRequest, fanoutResult } from './fanout-schemas.ts'
+import { type FanoutRequest, fanoutEvent, fanoutRequest, fanoutResult } from './schemas.ts'
 import { MAX_JSON_BODY } from './request-bodies.ts'
-import { RetainedOutput, callerGone, outputHead, streamFormat } from './run-response.ts'
+import { RetainedOutput, closeSignal, outputHead, streamFormat } from './run-response.ts'
 
 const stdinOf = async ({ stdin_b64 }: FanoutRequest): Promise<FanoutSpec['command']['stdin']> => {
   if (stdin_b64 === undefined) return null
@@ -34,20 +34,20 @@ const stdinOf = async ({ stdin_b64 }: FanoutRequest): Promise<FanoutSpec['comman
   return { bytes, pieces: await pieceHashesInTurns(bytes) }
 }
 
-/** Throws `bad_request` where an id is given to nobody, or to two. */
+/** Throws `bad_request` if an ID belongs to no host, or two hosts have the same ID. */
 const requestIdsOf = ({ request_ids = {} }: FanoutRequest, hosts: readonly FanoutHost[]): ReadonlyMap<string, string> => {
   const ids = new Map(Object.entries(request_ids))
-  const asked = new Set(hosts.map(({ agent_id }) => agent_id))
-  const foreign = [...ids.keys()].find((agent) => !asked.has(agent))
+  const known = new Set(hosts.map(({ agent_id }) => agent_id))
+  const foreign = [...ids.keys()].find((agent) => !known.has(agent))
   if (foreign !== undefined) throw new AppError('bad_request', `request_ids: ${foreign} is not among the hosts`)
   if (new Set(ids.values()).size < ids.size) throw new AppError('bad_request', 'request_ids: each run needs an id of its own')
   return ids
 }
 
-/** What the body asks for. Throws `bad_request`, `too_large`, and as `selectHosts`. */
+/** Throws `bad_request`, `too_large`, and as `selectHosts`. */
 export const toFanoutSpec = async (
   body: FanoutRequest,
-  { directory }: Pick<RestComponents, 'directory'>,
+  { directory }: Pick<RestServices, 'directory'>,
   more: Pick<FanoutSpec, 'proof'> & Pick<FanoutSpec['command'], 'trace'>,
 ): Promise<FanoutSpec> => {
   const hosts = directory.select(body.hosts).map(({ host, agent_id }): FanoutHost => ({ host, agent_id }))
@@ -73,7 +73,10 @@ export const toFanoutSpec = async (
   }
 }
 
-/** Many hosts write to one reader, each when those before it have been taken: what waits is held there and not in the answer's buffer. */
+/**
+ * Serializes the events of many hosts: each host waits until the client has taken the previous event, so that the answer's buffer stays
+ * small.
+ */
 class OrderedWriter {
   #last: Promise<void> | null = null
 
@@ -88,14 +91,14 @@ class OrderedWriter {
   }
 }
 
-/** Writes what becomes of each host as it comes; a reader that is behind holds the runs, not our memory. */
+/** Streams the events of each host. A slow client pauses the runs and occupies no memory. */
 export class StreamedFanout implements FanoutSink {
   readonly #stream: EventStream
   readonly #turns = new OrderedWriter()
   #id: string | null = null
 
-  constructor(components: { stream: EventStream }) {
-    this.#stream = components.stream
+  constructor(stream: EventStream) {
+    this.#stream = stream
   }
 
   asked({ fanout_id, hosts }: FanoutSpec): void {
@@ -103,24 +106,24 @@ export class StreamedFanout implements FanoutSink {
     for (let at = 0; at < hosts.length; at += FANOUT_HOSTS_PER_EVENT) {
       const some = hosts.slice(at, at + FANOUT_HOSTS_PER_EVENT).map(({ host, agent_id }) => ({ host, agent_id }))
       const more = at + some.length < hosts.length
-      void this.#say({ type: 'fanout', fanout_id, hosts: some, ...(more && { more }) })
+      void this.#send({ type: 'fanout', fanout_id, hosts: some, ...(more && { more }) })
     }
   }
 
-  /** What waits in this process for a reader that is behind would be lost with it. */
+  /** Resolves when the event has left this process: the client must learn the request ID before the run begins. */
   async begun({ host }: FanoutHost, request_id: RequestId): Promise<void> {
-    await new Promise<void>((left) => void this.#say({ type: 'begun', host, request_id }, left))
+    await new Promise<void>((left) => void this.#send({ type: 'begun', host, request_id }, left))
   }
 
   event({ host }: FanoutHost, event: RunEvent): void | Promise<void> {
-    if (!('data' in event)) return this.#say({ ...event, host })
+    if (!('data' in event)) return this.#send({ ...event, host })
     return this.#turns.write(() =>
       this.#stream.sendText(`${outputHead(event)},"host":${jsonText(host)},"data_b64":"${toBase64(event.data)}"}`),
     )
   }
 
   ended(host: FanoutHostJson): void | Promise<void> {
-    return this.#say({ type: 'host', ...host })
+    return this.#send({ type: 'host', ...host })
   }
 
   hurry(): void {
@@ -131,7 +134,7 @@ export class StreamedFanout implements FanoutSink {
     await this.#hangUp({ type: 'ledger', ...ledger })
   }
 
-  /** As of a run: an error after the head went out is the last line. False = nothing went out yet. */
+  /** Reports an error as the last line of a stream that has begun; false if no status line was sent. */
   fail(error: unknown): boolean {
     if (!this.#stream.begun) return false
     void this.#hangUp({ type: 'error', fanout_id: this.#id, ...errorFields(error) })
@@ -139,31 +142,30 @@ export class StreamedFanout implements FanoutSink {
   }
 
   async #hangUp(last: FanoutEventJson): Promise<void> {
-    await this.#say(last)
+    await this.#send(last)
     this.#stream.end()
   }
 
-  #say(event: FanoutEventJson, left?: () => void): void | Promise<void> {
+  #send(event: FanoutEventJson, left?: () => void): void | Promise<void> {
     return this.#turns.write(() => this.#stream.send(event, left))
   }
 }
 
-/** Keeps what hosts write for one JSON answer: each has the same part of what one run may have. */
+/** Collects the output of all hosts for one JSON answer. Each host has an equal share of the output limit of one run. */
 export class AggregatedFanout implements FanoutSink {
   readonly #outputs = new Map<string, RetainedOutput>()
   readonly #hosts: FanoutHostResultJson[] = []
-  #room = 0
+  #maxPerHost = 0
 
   asked({ hosts }: FanoutSpec): void {
-    this.#room = Math.floor(MAX_AGGREGATED_OUTPUT / hosts.length)
+    this.#maxPerHost = Math.floor(MAX_AGGREGATED_OUTPUT / hosts.length)
   }
 
-  begun(): void {
-    // What was begun is in the answer with how it ended.
-  }
+  /** The result lists each host with its end. */
+  begun(): void {}
 
   event({ agent_id }: FanoutHost, event: RunEvent): void {
-    const output = this.#outputs.get(agent_id) ?? new RetainedOutput({ max: this.#room })
+    const output = this.#outputs.get(agent_id) ?? new RetainedOutput({ max: this.#maxPerHost })
     this.#outputs.set(agent_id, output)
     output.event(event)
   }
@@ -174,27 +176,26 @@ export class AggregatedFanout implements FanoutSink {
     this.#hosts.push({ ...host, ...output.cut(host), ...output.base64 })
   }
 
-  hurry(): void {
-    // Nothing is read before all have ended.
-  }
+  /** No client reads before all hosts have ended. */
+  hurry(): void {}
 
   result({ fanout_id }: FanoutLedgerJson): FanoutResultJson {
-    // What did not fit into the answer is cut, and counts as that.
+    // Output that exceeded the share is marked as truncated.
     return { ...sumsOf(fanout_id, this.#hosts), hosts: this.#hosts }
   }
 }
 
-/** Lines, where the Accept header asks for nothing that we have; null = one JSON object at the end. */
+/** NDJSON is the default; null: one JSON object at the end. */
 export const fanoutFormat = (accept: string | undefined): StreamFormat | null => {
   const format = streamFormat(accept)
   if (format === 'raw') return 'ndjson'
   return format === null && accept?.toLowerCase().includes('application/json') !== true ? 'ndjson' : format
 }
 
-/** Words that name hosts, and a request id for each. */
+/** The request also names hosts and a request ID for each. */
 const BODY_VALUES = MAX_BODY_SHAPE.values + 2 * MAX_FANOUT_HOSTS
 
-export const fanoutRoutes = (components: RestComponents) =>
+export const fanoutRoutes = (services: RestServices) =>
   ({
     'POST /exec/fanout': define({
       body: fanoutRequest,
@@ -202,23 +203,23 @@ export const fanoutRoutes = (components: RestComponents) =>
       streams: { 'application/x-ndjson': fanoutEvent, 'text/event-stream': fanoutEvent },
       bodyLimit: MAX_JSON_BODY,
       bodyValues: BODY_VALUES,
-      checkRoom: () => components.fanouts.checkRoom(),
+      checkRoom: () => services.fanouts.checkRoom(),
       proof: 'taken',
-      handle: async (request, reply) => fanOut(components, request, reply),
+      handle: async (request, reply) => fanOut(services, request, reply),
     }),
   }) satisfies Definitions
 
-const fanOut = async (components: RestComponents, request: RestRequest<FanoutRequest>, reply: FastifyReply): Promise<unknown> => {
-  const gone = callerGone(reply)
-  const spec = await toFanoutSpec(request.body, components, { proof: proofOf(components, request), ...traceOf(request) })
+const fanOut = async (services: RestServices, request: RestRequest<FanoutRequest>, reply: FastifyReply): Promise<unknown> => {
+  const signal = closeSignal(reply)
+  const spec = await toFanoutSpec(request.body, services, { proof: proofOf(services, request), ...traceOf(request) })
   const format = fanoutFormat(request.headers.accept)
   if (format === null) {
     const sink = new AggregatedFanout()
-    return sink.result(await components.fanouts.run(spec, sink, gone))
+    return sink.result(await services.fanouts.run(spec, sink, signal))
   }
-  const sink = new StreamedFanout({ stream: new EventStream({ reply, clock: components.clock }, { format }) })
+  const sink = new StreamedFanout(new EventStream({ reply, clock: services.clock }, { format }))
   try {
-    await sink.end(await components.fanouts.run(spec, sink, gone))
+    await sink.end(await services.fanouts.run(spec, sink, signal))
   } catch (error) {
     if (!sink.fail(error)) throw error
   }

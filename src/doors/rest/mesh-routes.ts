@@ -3,7 +3,7 @@ import { AppError } from '../../base/errors.ts'
 import { METRICS_TYPE } from '../../base/metrics.ts'
 import { type AgentId, shortId } from '../../protocol/ids.ts'
 import { MAX_DIRECT_PAYLOAD } from '../../protocol/limits/wire.ts'
-import { type Callers, askNamed } from './agents.ts'
+import { type ClientTokens, askNamed } from './agents.ts'
 import {
   connectedAnswer,
   health,
@@ -14,28 +14,28 @@ import {
   routesAnswer,
   sentAnswer,
 } from './answer-schemas.ts'
-import type { RestComponents, RestInit } from './components.ts'
+import type { RestServices, RestInit } from './services.ts'
 import { type Definitions, define } from './definition.ts'
 import { EventStream, decodeBase64 } from './event-stream.ts'
 import { ROUTES } from './routes.ts'
-import { callerGone } from './run-response.ts'
+import { closeSignal } from './run-response.ts'
 import { connectRequest, directEvent, openapiDocument, sendRequest } from './schemas.ts'
 
-/** A JSON body with one direct message: its payload in base64 and the fields around it. */
+/** Size of a JSON body with one direct message: the payload in base64 and the fields around it. */
 const MAX_DIRECT_BODY = 68 * 1024
 
 const PAYLOAD_LIMIT = `a payload has at most ${MAX_DIRECT_PAYLOAD} bytes (48 KiB)`
 
-/** Links, and what agents say to each other beside runs. `callers` ends the streams of events. */
-export const meshRoutes = (components: RestComponents, callers: Pick<Callers, 'signal'>) => {
-  const { links, messages, pings, view } = components
+/** Routes for links, pings and direct messages. `tokens` ends the event streams of replaced tokens. */
+export const meshRoutes = (services: RestServices, tokens: Pick<ClientTokens, 'signal'>) => {
+  const { links, messages, pings, view } = services
   return {
     'GET /peers': define({ response: peersAnswer, handle: async () => ({ ok: true, peers: view.peers(), mesh: view.counts() }) }),
     'POST /agents/connect': define({
       body: connectRequest,
       response: connectedAnswer,
       handle: async ({ body }, reply) => {
-        const link = await askNamed(components, body, callerGone(reply), async (agentId, gone) => links.link(agentId, gone))
+        const link = await askNamed(services, body, closeSignal(reply), async (agentId, signal) => links.link(agentId, signal))
         return { ok: true, agent_id: link.agentId, machine_id: link.machineId, decision: link.decision }
       },
     }),
@@ -43,7 +43,7 @@ export const meshRoutes = (components: RestComponents, callers: Pick<Callers, 's
       body: connectRequest,
       response: pinged,
       handle: async ({ body }, reply) => {
-        const pong = await askNamed(components, body, callerGone(reply), async (agentId, gone) => pings.ping(agentId, gone))
+        const pong = await askNamed(services, body, closeSignal(reply), async (agentId, signal) => pings.ping(agentId, signal))
         return { ok: true as const, ...pong }
       },
     }),
@@ -56,17 +56,17 @@ export const meshRoutes = (components: RestComponents, callers: Pick<Callers, 's
         const { content_type } = body
         const payload = decodeBase64(body.payload_b64, 'payload_b64')
         if (payload.length > MAX_DIRECT_PAYLOAD) throw new AppError('too_large', `payload_b64: ${PAYLOAD_LIMIT}, not ${payload.length}`)
-        const send = async (agentId: AgentId, gone: AbortSignal) => messages.send(agentId, { content_type, payload }, gone)
-        return { ok: true, ...(await askNamed(components, body, callerGone(reply), send)) }
+        const send = async (agentId: AgentId, signal: AbortSignal) => messages.send(agentId, { content_type, payload }, signal)
+        return { ok: true, ...(await askNamed(services, body, closeSignal(reply), send)) }
       },
     }),
     'GET /direct/events': define({
       streams: { 'text/event-stream': directEvent },
       handle: async (_request, reply) => {
-        const stream = new EventStream({ reply, clock: components.clock }, { format: 'sse' })
+        const stream = new EventStream({ reply, clock: services.clock }, { format: 'sse' })
         stream.start()
         const subscription = messages.subscribe()
-        const ended = AbortSignal.any([callerGone(reply), callers.signal])
+        const ended = AbortSignal.any([closeSignal(reply), tokens.signal])
         ended.addEventListener('abort', () => subscription.close(), { once: true })
         if (ended.aborted) subscription.close()
         for await (const event of subscription) await stream.send(event)
@@ -76,26 +76,26 @@ export const meshRoutes = (components: RestComponents, callers: Pick<Callers, 's
     }),
     'GET /diagnostics/dm': define({
       response: linkDiagnosticsAnswer,
-      handle: async () => ({ ok: true, ...components.dmCounters.snapshot(), links: links.list() }),
+      handle: async () => ({ ok: true, ...services.dmCounters.snapshot(), links: links.list() }),
     }),
     'GET /diagnostics/mesh': define({ response: meshDiagnosticsAnswer, handle: async () => ({ ok: true, ...view.diagnostics() }) }),
     'GET /metrics': define({
       text: METRICS_TYPE,
       metricsToken: true,
-      handle: async (_request, reply) => reply.type(METRICS_TYPE).send(await components.metrics.text()),
+      handle: async (_request, reply) => reply.type(METRICS_TYPE).send(await services.metrics.text()),
     }),
   } satisfies Definitions
 }
 
-export const statusRoutes = (components: RestComponents, init: RestInit, document: () => object) => {
-  const startedAt = components.clock.monotonic()
+export const statusRoutes = (services: RestServices, init: RestInit, document: () => object) => {
+  const startedAt = services.clock.monotonic()
   return {
     'GET /health': define({
       response: health,
       unavailable: health,
       open: true,
       handle: async (_request, reply) => {
-        const answer = await healthOf(components, init, startedAt)
+        const answer = await healthOf(services, init, startedAt)
         if (!answer.ok) reply.code(503)
         return answer
       },
@@ -105,18 +105,18 @@ export const statusRoutes = (components: RestComponents, init: RestInit, documen
   } satisfies Definitions
 }
 
-/** What `/health` shows of the executor's answer to `acl_status`. */
+/** The part of the executor's answer to `acl_status` that `/health` uses. */
 interface ExecHealth {
   readonly status: string
   readonly journal: { readonly writable: boolean } | null
 }
 
 /**
- * What anyone on this machine may know: whether it works, not whom it serves. Asking the executor
- * proves that it answers. Not `ok`: no executor, no listener, or a journal that cannot be written.
+ * Answers without a token whether the daemon works, but not whom it serves. `ok` is false if the executor does not answer, no listener is
+ * open, or the audit log cannot be written.
  */
-const healthOf = async (components: RestComponents, init: RestInit, startedAt: number): Promise<z.infer<typeof health>> => {
-  const { executor, node, links, clock } = components
+const healthOf = async (services: RestServices, init: RestInit, startedAt: number): Promise<z.infer<typeof health>> => {
+  const { executor, node, links, clock } = services
   const exec = (await executor.query('acl_status').catch(() => null)) as ExecHealth | null
   const writable = exec?.journal?.writable ?? null
   return {

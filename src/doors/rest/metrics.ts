@@ -11,8 +11,8 @@ import type { MeshDiagnostics, MeshView } from '../../mesh/view.ts'
 interface NetworkFacts {
   readonly version: string
   readonly requester: Readonly<Record<RequesterCounter, number>>
-  /** Runs that this daemon asked for and that have not ended. */
-  readonly asked: number
+  /** Runs that this daemon requested and that have not ended. */
+  readonly active: number
   readonly dm: DmDiagnostics
   readonly links: number
   readonly mesh: MeshDiagnostics
@@ -24,14 +24,14 @@ const directions = ({ mesh: { connections } }: NetworkFacts): Record<string, num
   return { inbound, outbound: connections.length - inbound }
 }
 
-/** By a code of the error table; of errors that have none of it, by none. */
+/** Only codes of the error table become labels. */
 const linkFailures = ({ dm: { link_failures } }: NetworkFacts): Record<string, number> =>
   Object.fromEntries(Object.entries(link_failures).filter(([code]) => Object.hasOwn(ERROR_TABLE, code)))
 
-/** What the network's half shows a collector: the counters of `/diagnostics/dm` and `/diagnostics/mesh`, and what it asked others for. */
+/** Metrics of the network process: links, mesh, and the runs that this daemon requested. */
 export const NETWORK_METRICS: readonly Metric<NetworkFacts>[] = [
   gauge('x0x_build_info', 'always 1; the label says which x0xd it is', ({ version }) => byLabel('version', { [version]: 1 })),
-  gauge('x0x_requester_runs_active', 'runs that this daemon asked for and that have not ended', ({ asked }) => asked),
+  gauge('x0x_requester_runs_active', 'runs that this daemon asked for and that have not ended', ({ active }) => active),
   ...counterMetrics('x0x_requester', REQUESTER_COUNTERS, ({ requester }: NetworkFacts) => requester),
   gauge('x0x_dm_links', 'links that are open', ({ links }) => links),
   ...counterMetrics('x0x_dm', DM_COUNTERS, ({ dm }: NetworkFacts) => dm),
@@ -92,7 +92,7 @@ export const NETWORK_METRICS: readonly Metric<NetworkFacts>[] = [
   ...usageMetrics<NetworkFacts>('network'),
 ]
 
-export interface MetricsComponents {
+interface MetricSources {
   readonly executor: Pick<ExecutorClient, 'query'>
   readonly runner: Pick<ExecClient, 'diagnostics' | 'sessions'>
   readonly dmCounters: Pick<DmCounters, 'snapshot'>
@@ -100,29 +100,29 @@ export interface MetricsComponents {
   readonly view: Pick<MeshView, 'diagnostics'>
 }
 
-/** What a collector is told of both halves of a daemon. */
+/** Metrics of both processes of the daemon. */
 export class DaemonMetrics {
-  readonly #parts: MetricsComponents
+  readonly #sources: MetricSources
   readonly #version: string
 
-  constructor(components: MetricsComponents, init: { readonly version: string }) {
-    this.#parts = components
+  constructor(sources: MetricSources, init: { readonly version: string }) {
+    this.#sources = sources
     this.#version = init.version
   }
 
-  /** In Prometheus' text format. Throws what asking the executor throws. */
+  /** In the text format of Prometheus. Throws if the executor does not answer. */
   async text(): Promise<string> {
-    const { dmCounters, executor, links, runner, view } = this.#parts
-    const ofExecutor = (await executor.query('metrics')) as Family[]
+    const { dmCounters, executor, links, runner, view } = this.#sources
+    const executorFamilies = (await executor.query('metrics')) as Family[]
     const facts: NetworkFacts = {
       version: this.#version,
       requester: runner.diagnostics(),
-      asked: runner.sessions().length,
+      active: runner.sessions().length,
       dm: dmCounters.snapshot(),
       links: links.list().length,
       mesh: view.diagnostics(),
       usage: processUsage(),
     }
-    return exposition(merged([...familiesOf(NETWORK_METRICS, facts), ...ofExecutor]))
+    return exposition(merged([...familiesOf(NETWORK_METRICS, facts), ...executorFamilies]))
   }
 }

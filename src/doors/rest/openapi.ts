@@ -5,7 +5,7 @@ import type { Definition } from './definition.ts'
 import { ROUTES, type Route, type RouteKey } from './routes.ts'
 import { failure } from './schemas.ts'
 
-/** Schemas with an id stand once, under it. */
+/** Collects schemas that have an ID, so that each appears once. */
 class Components {
   readonly schemas: Record<string, object> = {}
 
@@ -13,7 +13,7 @@ class Components {
     return Object.fromEntries(types.map(([type, schema]) => [type, { schema: this.#refer(schema, io) }]))
   }
 
-  /** Each parameter is one of the object's keys. */
+  /** Makes one parameter of each key of an object. */
   parameters(place: 'query' | 'path', object: z.ZodObject | undefined): object[] {
     return Object.entries(object?.shape ?? {}).map(([name, schema]) => ({
       name,
@@ -31,7 +31,7 @@ class Components {
   }
 }
 
-/** Alternatives, each with all that it needs. */
+/** Alternatives of security schemes; each lists all that it requires. */
 const securityOf = ({ open, proof }: Definition): object[] => [
   ...(open === true || proof === 'needed' ? [] : [{ token: [] }]),
   ...(proof === undefined ? [] : [{ token: [], proof: [] }]),
@@ -73,7 +73,7 @@ const operationOf = (row: Route, definition: Definition, components: Components)
   }
 }
 
-/** The document of all routes, made of the schemas that check them. */
+/** The OpenAPI document of all routes, made from the schemas that check requests. */
 export const openapi = (init: { version: string }, definitions: Readonly<Record<RouteKey, Definition>>): object => {
   const components = new Components()
   const paths: Record<string, Record<string, object>> = {}

@@ -1,41 +1,41 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { Transform } from 'node:stream'
-import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import { HTTP_TRANSFER_MS } from '../../protocol/limits/rexd.ts'
 import { ByteBuilder } from '../../protocol/lines.ts'
+import type { RestServices } from './services.ts'
 
-/** A JSON body of the REST door: 1 MiB of stdin in base64 and the fields around it, with room for a raised cap. */
+/** Maximum size of a JSON body: 1 MiB of stdin in base64 and the fields around it, with room for a raised cap. */
 export const MAX_JSON_BODY = 96 * 1024 * 1024
 /**
- * Bodies that are kept for all callers together while they come and until their answers are over: two of the largest, or
- * one of 1 MiB for each of 192 runs. In memory they take up to three times as much, as bytes, text and value.
+ * Maximum size of all retained bodies together: two of the largest, or one of 1 MiB for each of 192 runs. As bytes, text and value they
+ * occupy up to three times as much memory.
  */
 export const MAX_HELD_BODIES = 2 * MAX_JSON_BODY
 
-/** The body of one request, as far as it is kept here. */
+/** The body of one request and its share of the budget. */
 export interface RequestBody {
-  /** Counts bytes that are kept until the answer is over. Throws `rate_limited`. */
+  /** Counts bytes that are retained until the answer has ended. Throws `rate_limited`. */
   keep(bytes: number): void
-  /** All that has to come in time has come. */
+  /** Ends the time limit, because the required part of the body has arrived. */
   whole(): void
 }
 
 /**
- * What the door keeps for all of its callers together: bodies in JSON, and stdin whose length nobody announced. Whoever
- * has the token could otherwise fill the memory of the process that carries everybody's runs.
+ * Bounds the memory of all request bodies together: JSON, and stdin of unknown length. Otherwise one client with the token could exhaust
+ * the memory of the process that carries all runs.
  */
 export class RequestBodyBudget {
-  readonly #clock: Clock
+  readonly #deps: Pick<RestServices, 'clock'>
   #held = 0
 
-  constructor(components: { clock: Clock }) {
-    this.#clock = components.clock
+  constructor(deps: Pick<RestServices, 'clock'>) {
+    this.#deps = deps
   }
 
-  /** Hangs up on who takes longer than `HTTP_TRANSFER_MS` until its body is whole. */
+  /** Disconnects a client whose body is not complete within `HTTP_TRANSFER_MS`. */
   admit(request: IncomingMessage, response: ServerResponse): RequestBody {
-    const timer = this.#clock.setTimeout(() => request.destroy(), HTTP_TRANSFER_MS)
+    const timer = this.#deps.clock.setTimeout(() => request.destroy(), HTTP_TRANSFER_MS)
     let own = 0
     response.once('close', () => {
       timer.cancel()
@@ -56,18 +56,18 @@ export class RequestBodyBudget {
   }
 }
 
-/** So much is passed on at once: however short the pieces are that it comes in, each costs who keeps it a few hundred bytes. */
-const PASSED_BYTES = 64 * 1024
+/** Small pieces are combined into chunks of this size, because each stored buffer costs a few hundred bytes. */
+const CHUNK_BYTES = 64 * 1024
 
-/** Counts the bytes of a body, and passes them on `PASSED_BYTES` at a time. */
+/** Counts the bytes of a body and passes them on in chunks. */
 export const counted = (held: RequestBody): Transform => {
-  const gathered = new ByteBuilder({ max: 2 * PASSED_BYTES })
+  const gathered = new ByteBuilder({ max: 2 * CHUNK_BYTES })
   return new Transform({
     transform(chunk: Buffer, _encoding, done) {
       try {
         held.keep(chunk.length)
         gathered.add(chunk)
-        done(null, gathered.length < PASSED_BYTES ? undefined : gathered.take())
+        done(null, gathered.length < CHUNK_BYTES ? undefined : gathered.take())
       } catch (error) {
         done(error as Error)
       }

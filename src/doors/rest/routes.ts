@@ -1,11 +1,11 @@
 export type RouteCategory = 'status' | 'identity' | 'contacts' | 'mesh' | 'direct' | 'exec' | 'runs' | 'diagnostics'
 
-/** What the outside knows of one route. */
+/** The public description of one route. */
 export interface Route {
   readonly method: 'GET' | 'POST'
-  /** A name in braces stands for whatever has no slash. */
+  /** A name in braces stands for a segment without a slash. */
   readonly path: string
-  /** The command that uses it; null where none does. */
+  /** The command that uses the route; null if there is none. */
   readonly cli: string | null
   readonly description: string
   readonly category: RouteCategory
@@ -61,8 +61,8 @@ type KeyOf<R> = R extends readonly [infer Method extends string, infer Path exte
 export type RouteKey = KeyOf<(typeof ROWS)[number]>
 
 /**
- * Every route of the REST door, once: `GET /routes` and the OpenAPI document are made from it, a handler without a row or
- * a row without a handler does not compile, and `docs/rest.md` has a line for each.
+ * Every route of the REST interface. `GET /routes` and the OpenAPI document are made from this list. A handler without a row does not
+ * compile, nor a row without a handler.
  */
 export const ROUTES: readonly Route[] = ROWS.map(([method, path, category, cli, description]) => ({
   method,
@@ -74,9 +74,8 @@ export const ROUTES: readonly Route[] = ROWS.map(([method, path, category, cli, 
 
 const NAME_IN_PATH = /\{(\w+)\}/g
 
-/** As the router of the door has it. */
+/** The path in the syntax of the router. */
 export const urlOf = ({ path }: Route): string => path.replaceAll(NAME_IN_PATH, ':$1')
 
-/** Whether a path that was asked for is one of these. */
-export const isPathOf = ({ path }: Route, asked: string): boolean =>
-  new RegExp(`^${path.replaceAll('.', '\\.').replaceAll(NAME_IN_PATH, '[^/]+')}$`).test(asked)
+export const isPathOf = ({ path }: Route, requested: string): boolean =>
+  new RegExp(`^${path.replaceAll('.', '\\.').replaceAll(NAME_IN_PATH, '[^/]+')}$`).test(requested)

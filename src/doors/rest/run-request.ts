@@ -8,12 +8,12 @@ import { MAX_STDIN_SPOOL } from '../../protocol/limits/wire.ts'
 import { ByteBuilder } from '../../protocol/lines.ts'
 import { stdinPieces } from '../../protocol/wire/exec.ts'
 import { parseWith } from '../validation.ts'
-import type { RestDirectory } from './components.ts'
+import type { RestServices } from './services.ts'
 import { bodyLines, decodeBase64, parseJson } from './event-stream.ts'
 import type { RequestBody } from './request-bodies.ts'
 import { type RunRequest, stdinLine } from './schemas.ts'
 
-/** How long what a caller still sends is read and dropped, so that it gets to read its answer. */
+/** How long the server reads and drops the rest of a body after its answer, so that the client can read the answer. */
 const DISCARD_MS = 2_000
 
 /** A body in lines: the request object, then stdin. */
@@ -21,25 +21,25 @@ export class StreamedBody {
   readonly #body: Readable
   readonly #lines: AsyncGenerator<Uint8Array, void, undefined>
   readonly #held: RequestBody | null
-  /** Lines are kept until the answer is over, and count for the memory of all callers. */
+  /** Whether lines are retained until the answer ends and count against the budget. */
   #keeping = true
 
   constructor(init: { body: Readable; held: RequestBody | null }) {
     this.#body = init.body
     this.#held = init.held
-    // A run may end before its stdin, and its answer goes out by the same connection.
+    // A run may end before its stdin; its answer needs the same connection.
     this.#lines = bodyLines(this.#counted(init.body.iterator({ destroyOnReturn: false })))
   }
 
-  /** The request object and its bytes as they came; null where the body is empty. */
+  /** The request object and its bytes as received; null if the body is empty. */
   async head(): Promise<{ readonly value: unknown; readonly bytes: Uint8Array }> {
     const first = await this.#lines.next()
     return first.done === true ? { value: null, bytes: new Uint8Array(0) } : { value: parseJson(first.value), bytes: first.value }
   }
 
   /**
-   * Takes what is still being sent and forgets it, for a while: hanging up on a caller who is writing
-   * resets the connection, and the answer would be lost with it.
+   * Reads and drops the rest of the body for a limited time. Closing the connection of a client that still sends would reset it, and the
+   * client would lose the answer.
    */
   async discardRest(clock: Clock): Promise<void> {
     const body = this.#body
@@ -56,7 +56,7 @@ export class StreamedBody {
     body.off('readable', discard).off('end', resolve).off('close', resolve)
   }
 
-  /** From now on each line is passed on as it comes: the caller may take as long as its run. */
+  /** From now on, lines go directly to the run, so the client may take as long as the run. */
   passOn(): void {
     this.#keeping = false
     this.#held?.whole()
@@ -70,7 +70,7 @@ export class StreamedBody {
     this.#held?.whole()
   }
 
-  /** The bytes of the lines after the head, as they come. */
+  /** Stdin: the bytes of the lines after the first. */
   async *stdin(): AsyncGenerator<Uint8Array, void, undefined> {
     for await (const line of this.#lines) {
       const bytes = decodeBase64(parseWith(stdinLine, parseJson(line)).stdin_b64, 'stdin_b64')
@@ -79,9 +79,9 @@ export class StreamedBody {
   }
 }
 
-/** Exactly one of the two ways to name an agent. */
+/** Throws `bad_request` unless the body names the agent in exactly one way. */
 export const targetOf = (
-  directory: Pick<RestDirectory, 'resolve'>,
+  directory: Pick<RestServices['directory'], 'resolve'>,
   body: { agent_id?: string | undefined; agent?: string | undefined },
 ): AgentId => {
   const text = body.agent_id ?? body.agent
@@ -91,8 +91,12 @@ export const targetOf = (
   return directory.resolve(text)
 }
 
-/** What the body asks for. Throws `bad_request`, `too_large`, `unknown_agent`, `ambiguous_agent`. */
-export const toRunSpec = async (body: RunRequest, streamed: StreamedBody | null, directory: RestDirectory): Promise<RunSpec> => ({
+/** Throws `bad_request`, `too_large`, `unknown_agent`, `ambiguous_agent`. */
+export const toRunSpec = async (
+  body: RunRequest,
+  streamed: StreamedBody | null,
+  directory: RestServices['directory'],
+): Promise<RunSpec> => ({
   agent_id: targetOf(directory, body),
   argv: body.argv,
   stdin: streamed === null ? await wholeStdin(body) : await streamedStdin(body, streamed),
@@ -128,7 +132,7 @@ const streamedStdin = async (body: RunRequest, streamed: StreamedBody): Promise<
   return spool(streamed.stdin())
 }
 
-/** All of it, because the Request signs its hash before the first byte is sent. */
+/** Stdin of unknown length is collected whole, because the Request signs its hashes before the first byte is sent. */
 const spool = async (chunks: AsyncIterable<Uint8Array>): Promise<StdinSource> => {
   const kept = new ByteBuilder({ max: MAX_STDIN_SPOOL })
   const hashes = new PieceHashes()

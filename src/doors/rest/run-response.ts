@@ -6,38 +6,46 @@ import { RAW_RUN_TYPE, type RunEventJson, type RunResultJson } from '../../proto
 import { denialText } from '../../protocol/denial-text.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_AGGREGATED_OUTPUT } from '../../protocol/limits/wire.ts'
-import type { WarningKind } from '../../protocol/reasons.ts'
+import type { OutputName, WarningKind } from '../../protocol/reasons.ts'
 import { toBase64 } from '../../protocol/text.ts'
 import { errorFields } from './definition.ts'
 import type { EventStream, StreamFormat } from './event-stream.ts'
 
-/** Output of one run for one JSON answer, as far as it fits. */
+/** Collects the output of one run for a JSON answer, up to a limit. */
 export class RetainedOutput {
   readonly #max: number
   readonly #parts = { stdout: [] as Uint8Array[], stderr: [] as Uint8Array[] }
   readonly #cut = new Set<WarningKind>()
   #kept = 0
 
-  /** `max`: bytes of both streams. */
+  /** `max`: limit for both streams together, in bytes. */
   constructor({ max }: { max: number }) {
     this.#max = max
   }
 
   event(event: RunEvent): void {
-    if (event.type !== 'stdout' && event.type !== 'stderr') return
-    const room = this.#max - this.#kept
-    const part = event.data.subarray(0, room)
+    if (event.type === 'stdout' || event.type === 'stderr') this.push(event.type, event.data)
+  }
+
+  /** Returns how many of the bytes fit. */
+  push(stream: OutputName, data: Uint8Array): number {
+    const part = data.subarray(0, this.#max - this.#kept)
     this.#kept += part.length
-    if (part.length > 0) this.#parts[event.type].push(part)
-    if (part.length < event.data.length) this.#cut.add(`${event.type}_cap_hit`)
+    if (part.length > 0) this.#parts[stream].push(part)
+    if (part.length < data.length) this.#cut.add(`${stream}_cap_hit`)
+    return part.length
+  }
+
+  get isFull(): boolean {
+    return this.#kept >= this.#max
   }
 
   get base64(): { stdout_b64: string; stderr_b64: string } {
-    const [stdout_b64, stderr_b64] = [this.#parts.stdout, this.#parts.stderr].map((parts) => Buffer.concat(parts).toString('base64'))
-    return { stdout_b64: stdout_b64!, stderr_b64: stderr_b64! }
+    const { stdout, stderr } = this.#parts
+    return { stdout_b64: toBase64(Buffer.concat(stdout)), stderr_b64: toBase64(Buffer.concat(stderr)) }
   }
 
-  /** What did not fit was counted and dropped: `truncated`, with the warning of the stream's cap. */
+  /** Marks output that did not fit: `truncated`, and the warning of the stream's cap. */
   cut({ truncated, warnings }: Pick<RunOutcome, 'truncated' | 'warnings'>): { truncated: boolean; warnings: WarningKind[] } {
     return {
       truncated: truncated || this.#cut.size > 0,
@@ -46,21 +54,20 @@ export class RetainedOutput {
   }
 }
 
-/** A run in the words of its client. */
+/** A run as its client named it. */
 export interface NamedRun {
   readonly agent?: string | undefined
   readonly agent_id?: string | undefined
   readonly argv: readonly string[]
 }
 
-/** The commands that help after a denial, a line each. */
+/** Commands that help after a denial, one per line. */
 const nextOfDenial = ({ denial_reason, agent_id }: RunOutcome, named: NamedRun): { next?: string } => {
   if (denial_reason === null) return {}
   const host = named.agent ?? named.agent_id ?? agent_id
   return { next: denialText(denial_reason, { host, argv: named.argv }).next.join('\n') }
 }
 
-/** One JSON answer for one run. */
 export class AggregatedRun implements RunSink {
   readonly #kept = new RetainedOutput({ max: MAX_AGGREGATED_OUTPUT })
 
@@ -89,20 +96,20 @@ export class AggregatedRun implements RunSink {
   }
 }
 
-/** As JSON.stringify would begin it: nothing in it needs an escape, and its bytes are most of all that we write. */
+/** Begins the JSON of an output event without an escape check, because output is most of what the server writes. */
 export const outputHead = ({ type, request_id, seq }: Extract<RunEvent, { data: Uint8Array }>): string =>
   `{"type":"${type}","request_id":"${request_id}","seq":${seq}`
 
-/** Writes events as they come; a reader that is behind holds the run, not our memory. */
+/** Writes events as they arrive. A slow client pauses the run and occupies no memory. */
 export class StreamedRun implements RunSink {
   readonly #stream: EventStream
-  /** Of a streamed body: what is still being sent when all is said. */
   readonly #discardRest: () => Promise<void>
   #requestId: RequestId | null = null
 
-  constructor(components: { stream: EventStream; discardRest: () => Promise<void> }) {
-    this.#stream = components.stream
-    this.#discardRest = components.discardRest
+  /** `discardRest`: drops the part of a streamed body that the client still sends after the run has ended. */
+  constructor(stream: EventStream, discardRest: () => Promise<void>) {
+    this.#stream = stream
+    this.#discardRest = discardRest
   }
 
   event(event: RunEvent): void | Promise<void> {
@@ -118,7 +125,7 @@ export class StreamedRun implements RunSink {
     await this.#hangUp()
   }
 
-  /** An error after the head went out has no status any more: it is the last line. False = nothing went out yet. */
+  /** Reports an error as the last line of a stream that has begun; false if no status line was sent. */
   fail(error: unknown): boolean {
     if (!this.#stream.begun) return false
     void this.#stream.send({ type: 'error', request_id: this.#requestId, ...errorFields(error) } satisfies RunEventJson)
@@ -132,7 +139,7 @@ export class StreamedRun implements RunSink {
   }
 }
 
-/** What the Accept header asks for; null = one JSON object at the end. */
+/** The stream format that the Accept header names; null: one JSON object at the end. */
 export const streamFormat = (accept: string | undefined): StreamFormat | null => {
   const types = (accept ?? '').split(',').map((part) => part.split(';')[0]!.trim().toLowerCase())
   if (types.includes(RAW_RUN_TYPE)) return 'raw'
@@ -140,8 +147,8 @@ export const streamFormat = (accept: string | undefined): StreamFormat | null =>
   return types.includes('text/event-stream') ? 'sse' : null
 }
 
-/** Aborts when the caller's connection goes away before it has its answer. */
-export const callerGone = (reply: FastifyReply): AbortSignal => {
+/** Aborts when the client disconnects before it has its answer. */
+export const closeSignal = (reply: FastifyReply): AbortSignal => {
   const controller = new AbortController()
   const raw: ServerResponse = reply.raw
   raw.once('close', () => {

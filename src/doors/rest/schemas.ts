@@ -1,19 +1,22 @@
 import * as z from 'zod'
+import { SELECTED_HOSTS } from '../../protocol/api-answers.ts'
 import * as fields from '../../protocol/api-fields.ts'
+import { ATTACHED_EVENTS, ATTACHED_OUTPUT, RAW_ATTACHED_EVENTS, WAITED } from '../../protocol/api/attached-events.ts'
+import { SHOWN_RUN } from '../../protocol/api/detached-run.ts'
+import { FANOUT_EVENTS, FANOUT_RESULT, PERCENTAGE } from '../../protocol/api/fanout.ts'
 import { RULES } from '../../protocol/api/rules.ts'
 import { ERROR_TOLD, RAW_RUN_EVENTS, RUN_EVENTS, RUN_RESULT } from '../../protocol/api/run-events.ts'
 import { LIFECYCLE_FIELDS, LIFECYCLE_TYPES } from '../../protocol/events/lifecycle.ts'
-import { type FieldTable, oneOf, orNull, text, time } from '../../protocol/json-table.ts'
+import { type FieldTable, oneOf, orNull, text, time, yes } from '../../protocol/json-table.ts'
+import { MAX_WAITED_RUNS } from '../../protocol/limits/detached.ts'
 import { MAX_SESSION_NAME } from '../../protocol/limits/events.ts'
+import { MAX_FANOUT_HOSTS, MAX_FANOUT_PARALLEL, MAX_HOST_WORDS } from '../../protocol/limits/fleet.ts'
 import { MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_NAME, MAX_STDIN_BYTES, MAX_STDIN_PIECES, MAX_TEXT } from '../../protocol/limits/wire.ts'
 import { DENIAL_REASONS, TRUST_DECISIONS, TRUST_LEVELS } from '../../protocol/reasons.ts'
 import { nullIsAbsent } from '../null-is-absent.ts'
 import { shapeOf, zodFor, zodOf } from '../zod-of.ts'
 
-/**
- * The bodies of the REST door: closed, so that a key nobody knows is an error and not a silent
- * misunderstanding. The OpenAPI document is made from these same schemas.
- */
+/** Bodies of the REST interface. Unknown keys are errors. The OpenAPI document is made from the same schemas. */
 
 export const hexId = zodFor(fields.hexId)
 export const requestId = zodFor(fields.requestId)
@@ -24,7 +27,7 @@ export const agentName = z
   .max(MAX_NAME)
   .describe('64 hex characters, a unique prefix of at least 6, or the name of a contact')
 
-/** What may be left out may also be null, as many clients write it. */
+/** Many clients send null for an absent field. */
 export const optional = <T extends z.ZodType>(type: T) => type.nullish().transform((value) => value ?? undefined)
 
 export const sessionName = z
@@ -37,10 +40,10 @@ export const sessionName = z
 export const argv = z.array(z.string().refine((token) => token.isWellFormed(), 'not valid Unicode')).min(1)
 export const clamp = optional(z.boolean()).describe('run at the cap, with a warning, where timeout_ms is above it')
 
-/** Whom a request means: one of the two. */
+/** A request names its agent with exactly one of the two. */
 const target = { agent_id: optional(hexId), agent: optional(agentName) }
 
-/** What is left out is as the host's ACL has it. */
+/** Absent fields take the value in the target's ACL. */
 const detach = z.strictObject({
   lifetime_ms: optional(z.int().min(1)).describe('until it is ended'),
   keep_bytes: optional(z.int().min(1)).describe('of its output; what is beyond is dropped and counted'),
@@ -65,7 +68,7 @@ export const runRequest = z
   .meta({ id: 'RunRequest' })
 export type RunRequest = z.infer<typeof runRequest>
 
-/** Each further line of a streamed body. */
+/** Each line of a streamed body after the first. */
 export const stdinLine = z.strictObject({ stdin_b64: base64 })
 
 export const rulesQuery = z.strictObject({
@@ -83,7 +86,7 @@ export const eventsQuery = z.strictObject({
 })
 
 export const outputQuery = z.strictObject({ request_id: requestId })
-/** One of the two. */
+/** Exactly one of the two. */
 export const cancelRequest = z.strictObject({
   request_id: optional(requestId),
   fanout_id: optional(requestId).describe('all hosts of this fan-out: what runs is cancelled, and no more begins'),
@@ -121,7 +124,7 @@ export const identityRevoke = z.strictObject({ machine_id: hexId.nullable().desc
 
 const jsonValue = z.json().meta({ id: 'JsonValue' })
 
-/** What an error says to programs. Keys beyond these depend on the error code. */
+/** Data of an error for programs. Further keys depend on the error code. */
 const errorData = z
   .object({
     next: z.string().optional().describe('what to do next'),
@@ -138,10 +141,10 @@ const errorData = z
   .catchall(jsonValue)
   .meta({ id: 'ErrorData' })
 
-/** The fields of a table that may have what an error says to programs. */
+/** Fields of a table; `data` gets the schema of error data. */
 const answerShape = (stated: FieldTable) => ({ ...shapeOf(stated), ...(Object.hasOwn(stated, 'data') && { data: errorData.optional() }) })
 
-/** One of these messages. Names whose fields are the same table are one alternative. */
+/** A union of messages by `type`. Types that share a table become one alternative. */
 export const eventOf = (events: Readonly<Record<string, FieldTable>>) => {
   const names = Map.groupBy(Object.keys(events), (name) => events[name]!)
   const [first, ...rest] = [...names].map(([stated, types]) =>
@@ -150,15 +153,13 @@ export const eventOf = (events: Readonly<Record<string, FieldTable>>) => {
   return z.discriminatedUnion('type', [first!, ...rest])
 }
 
-/** One line of a streamed answer. */
 export const runEvent = eventOf(RUN_EVENTS).meta({ id: 'RunEvent' })
 
-/** One line of a streamed answer whose output follows its line as it is. */
+/** A line of a streamed answer whose output follows as bytes. */
 export const rawRunEvent = eventOf(RAW_RUN_EVENTS).meta({ id: 'RawRunEvent' })
 
 export const runResult = zodOf(RUN_RESULT).meta({ id: 'RunResult' })
 
-/** One server-sent event of `GET /direct/events`. */
 export const directEvent = z
   .discriminatedUnion('type', [
     z.strictObject({
@@ -187,10 +188,9 @@ const lifecycle = zodOf({
   text: text.says('the event as a sentence, without the tail'),
 }).meta({ id: 'LifecycleEvent' })
 
-/** `through` null: no number of this log was given, because the daemon was started anew or the number is of no event. */
+/** `through` null: the client's number is not of this log, or the daemon was restarted. */
 const gap = z.strictObject({ through: z.int().nullable().describe('events up to this one are not kept any more') })
 
-/** One server-sent event of `GET /exec/events`. */
 export const eventsItem = z.union([lifecycle, gap.extend({ type: z.literal('gap') })])
 
 export const events = z
@@ -203,12 +203,10 @@ export const events = z
   })
   .meta({ id: 'LifecycleEvents' })
 
-/** Limits: docs/rest.md. */
 export const rules = zodOf(RULES).meta({ id: 'Rules' })
 
 export const failure = z.strictObject({ ok: z.literal(false), ...answerShape(ERROR_TOLD) }).meta({ id: 'Error' })
 
-/** An answer whose fields its owner documents. */
 export const runOutput = z
   .strictObject({
     ok: z.literal(true),
@@ -222,3 +220,95 @@ export const runOutput = z
   .meta({ id: 'RunOutput' })
 
 export const openapiDocument = z.looseObject({ openapi: z.string() })
+
+/** A boolean query parameter. */
+const flag = z.enum(['true', 'false']).transform((value) => value === 'true')
+
+export const runsQuery = z.strictObject({
+  refresh: flag.optional().describe('ask the host of each whose end is not known'),
+  session: sessionName.optional().describe('only those that were asked for under this name'),
+})
+export const runQuery = runsQuery.pick({ refresh: true })
+export const runParams = z.strictObject({ request_id: requestId })
+
+export const attachQuery = z.strictObject({
+  from: z
+    .string()
+    .regex(/^[0-9]{1,15}$/)
+    .describe('a whole number of at least 0')
+    .transform(Number)
+    .optional()
+    .describe('the first byte that is wanted, counted over both streams in the order in which they were written; default 0'),
+  follow: flag.optional().describe('go on with what it writes until it is over; default true'),
+})
+
+export const runsWait = z.strictObject({
+  request_ids: z.array(requestId).min(1).max(MAX_WAITED_RUNS),
+  timeout_ms: optional(z.int().min(1)).describe('answer then, whatever has not ended'),
+})
+export const runCancel = z.strictObject({ request_id: requestId })
+export const runForget = z.strictObject({
+  request_id: requestId,
+  here: optional(z.boolean()).describe('here alone: its host is not asked to let go of what it keeps'),
+})
+
+const detachedRun = zodOf(SHOWN_RUN).meta({ id: 'DetachedRun' })
+
+export const runs = z.strictObject({ ok: z.literal(true), runs: z.array(detachedRun) })
+export const oneRun = zodOf({ ok: yes, ...SHOWN_RUN })
+export const waitedRuns = z.strictObject({
+  ok: z.literal(true),
+  runs: z.array(zodOf({ ...SHOWN_RUN, ...WAITED })).describe('in the order in which they were named'),
+})
+
+export const attachedOutput = zodOf(ATTACHED_OUTPUT).meta({ id: 'AttachedOutput' })
+
+export const attachedEvent = eventOf(ATTACHED_EVENTS).meta({ id: 'AttachedEvent' })
+/** A line of the output of a detached run whose bytes follow it. */
+export const rawAttachedEvent = eventOf(RAW_ATTACHED_EVENTS).meta({ id: 'RawAttachedEvent' })
+
+/** The executor checks the labels themselves. */
+export const contactLabel = z.strictObject({
+  contact: agentName,
+  labels: z.record(z.string(), z.string().nullable()).describe('null takes the label away'),
+})
+
+export const hostTerm = z
+  .string()
+  .max(MAX_HOST_WORDS)
+  .describe('a name, an id, a node set such as web[1-20,30], @group, key=value, or several with commas between; ! before one leaves it out')
+
+/** `?expr=a&expr=b`; a single value is not a list. */
+export const selectQuery = z.strictObject({
+  expr: z
+    .union([hostTerm, z.array(hostTerm).min(1).max(MAX_FANOUT_HOSTS)])
+    .describe('words that say whom to ask')
+    .transform((words) => (typeof words === 'string' ? [words] : words)),
+})
+
+export const selectedHosts = zodOf(SELECTED_HOSTS).meta({ id: 'SelectedHosts' })
+
+export const fanoutRequest = z
+  .strictObject({
+    hosts: z.array(hostTerm).min(1).max(MAX_FANOUT_HOSTS).describe('a list of words that say whom to ask'),
+    argv,
+    stdin_b64: optional(base64).describe('for each host'),
+    timeout_ms: optional(z.int().min(1)).describe('of each host'),
+    clamp,
+    cwd: optional(z.string().max(MAX_TEXT)),
+    parallel: optional(z.int().min(1).max(MAX_FANOUT_PARALLEL)).describe('hosts at once'),
+    canary: optional(z.int().min(0)).describe('so many of the first must run and end with code 0 before the others begin'),
+    max_failures: optional(
+      z.union([z.int().min(1), z.string().regex(PERCENTAGE)]).describe('a whole number of at least 1, or a part of the hosts such as "5%"'),
+    ).describe('with so many hosts that did not end with code 0, no more begin'),
+    deadline_ms: optional(z.int().min(1)).describe('for all hosts: then no more begin, and what runs is cancelled'),
+    session: optional(sessionName),
+    fanout_id: optional(requestId),
+    request_ids: optional(z.record(hexId, requestId)).describe('the request ids of some hosts, by agent'),
+  })
+  .meta({ id: 'FanoutRequest' })
+export type FanoutRequest = z.infer<typeof fanoutRequest>
+
+export const fanoutEvent = eventOf(FANOUT_EVENTS).meta({ id: 'FanoutEvent' })
+
+export const fanoutResult = zodOf(FANOUT_RESULT).meta({ id: 'FanoutResult' })

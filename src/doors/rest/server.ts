@@ -6,43 +6,42 @@ import { listenAt } from '../../base/unix-sockets.ts'
 import { SHUTDOWN_MS } from '../../protocol/limits/wire.ts'
 import { type Listener, addressOf, closeServer, makeServer } from '../http.ts'
 import { buildApp } from './app.ts'
-import type { RestComponents, RestInit } from './components.ts'
+import type { RestServices, RestInit } from './services.ts'
 
 const LOOPBACK = new Set(['127.0.0.1', '::1'])
 
-/** The REST door: one application behind two listeners of this machine, TCP on loopback and a unix socket. */
+/** The REST server: one application with two listeners on this machine, TCP on loopback and a Unix socket. */
 export class RestServer implements Startable {
-  readonly #components: RestComponents
+  readonly #services: RestServices
   readonly #init: RestInit
   readonly #unixRequests = new WeakSet<IncomingMessage>()
   readonly #stopping = new AbortController()
   #app: FastifyInstance | null = null
   #servers: Server[] = []
   #port: number | null = null
-  /** Requests that have no whole answer yet. */
+  /** Number of requests that are not fully answered. */
   #answering = 0
 
-  constructor(components: RestComponents, init: RestInit) {
-    this.#components = components
+  constructor(services: RestServices, init: RestInit) {
+    this.#services = services
     this.#init = init
   }
 
-  /** The TCP port, once started. */
   get port(): number {
     if (this.#port === null) throw new AppError('internal', 'the REST door does not listen')
     return this.#port
   }
 
-  /** Errors: `bad_config` (host, token, path), `conflict` (the port or the socket belongs to another), `loose_permissions` (others could reach the socket). */
+  /** Throws `bad_config` (host, token, path), `conflict` (port or socket in use), `loose_permissions` (other users could reach the socket). */
   async start(): Promise<void> {
     const { host = '127.0.0.1', port, socket } = this.#init
     if (!LOOPBACK.has(host)) throw new AppError('bad_config', `the REST door listens on loopback alone, not on ${host}`)
     const listenerOf = (request: IncomingMessage): Listener =>
       this.#unixRequests.has(request) ? { kind: 'unix' } : { kind: 'tcp', port: this.port }
-    const app = await buildApp(this.#components, { ...this.#init, listenerOf, stopping: this.#stopping.signal })
+    const app = await buildApp(this.#services, { ...this.#init, listenerOf, stopping: this.#stopping.signal })
     this.#app = app
-    const place = 'path' in socket ? ({ kind: 'unix', path: socket.path } as const) : socket
-    await this.#listen(place, `${'path' in socket ? socket.path : 'the socket'} is in use by another`, (request, response) => {
+    const address = 'path' in socket ? ({ kind: 'unix', path: socket.path } as const) : socket
+    await this.#listen(address, `${'path' in socket ? socket.path : 'the socket'} is in use by another`, (request, response) => {
       this.#unixRequests.add(request)
       app.routing(request, response)
     })
@@ -51,9 +50,9 @@ export class RestServer implements Startable {
     this.#port = addressOf(tcp).port
   }
 
-  /** Takes nothing new, cancels the runs of its callers, gives them their outcomes while there is time, and hangs up. */
+  /** Accepts no new requests, cancels the runs of its clients, sends them their results while there is time, and closes all connections. */
   async stop(): Promise<void> {
-    const { fanouts, runner, clock } = this.#components
+    const { fanouts, runner, clock } = this.#services
     this.#stopping.abort(new AppError('shutting_down'))
     fanouts.stopAll()
     for (const { request_id } of runner.sessions()) runner.cancel(request_id)
@@ -66,7 +65,7 @@ export class RestServer implements Startable {
     await this.#app?.close()
   }
 
-  /** Also on connections that never asked for anything, which no server counts as idle. */
+  /** Closes all connections, including those that never sent a request, which Node does not count as idle. */
   #hangUp(): void {
     for (const server of this.#servers) server.closeAllConnections()
   }
@@ -82,11 +81,11 @@ export class RestServer implements Startable {
       answer(request, response)
     })
     await listenAt(server, where, inUse)
-    server.on('error', (error) => this.#components.log.error({ err: errorText(error) }, 'a listener of the REST door failed'))
+    server.on('error', (error) => this.#services.log.error({ err: errorText(error) }, 'a listener of the REST door failed'))
     this.#servers.push(server)
     return server
   }
 }
 
-/** A stop that waits longer than this for callers keeps the daemon from ending its children in time. */
+/** A longer wait for clients would keep the daemon from ending its child processes in time. */
 const HANG_UP_MS = SHUTDOWN_MS - 500

@@ -4,7 +4,7 @@ import { connect } from 'node:net'
 import { test, type TestContext } from 'node:test'
 
 import { AppError } from '../../../src/base/errors.ts'
-import type { RestRunner } from '../../../src/doors/rest/components.ts'
+import type { RestServices } from '../../../src/doors/rest/services.ts'
 import { rawRunEvent, runEvent, runResult } from '../../../src/doors/rest/schemas.ts'
 import type { RunOutcome, RunSink, RunSpec, StdinSource } from '../../../src/exec/run-spec.ts'
 import { OPERATOR_PROOF_HEADER } from '../../../src/identity/operator-proof.ts'
@@ -29,7 +29,7 @@ const OUTCOME = runOutcome({
 
 type Run = (spec: RunSpec, sink: RunSink, signal: AbortSignal) => Promise<RunOutcome>
 
-const runnerOf = (run: Run): RestRunner => ({
+const runnerOf = (run: Run): RestServices['runner'] => ({
   run: async (spec, sink, signal) => run(spec, sink, signal!),
   checkRoom: () => undefined,
   cancel: () => undefined,

@@ -24,7 +24,7 @@ const HOST = { host: 'web1', agent_id: OTHER_AGENT }
 test('a host is told to begin when that has left this process, and others are told of meanwhile', async () => {
   const sent: [type: string, left: (() => void) | undefined][] = []
   const send = (event: { type: string }, left?: () => void): void => void sent.push([event.type, left])
-  const sink = new StreamedFanout({ stream: { send } as unknown as EventStream })
+  const sink = new StreamedFanout({ send } as unknown as EventStream)
   let told = false
   const begun = sink.begun(HOST, ID).then(() => (told = true))
   await sink.event(HOST, { type: 'warning', request_id: ID, kind: 'timeout_clamped', message: '' })

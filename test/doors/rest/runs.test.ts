@@ -4,16 +4,16 @@ import { test, type TestContext } from 'node:test'
 
 import { AppError, ERROR_TABLE } from '../../../src/base/errors.ts'
 import { BufferedAttachOutput } from '../../../src/doors/rest/detached-routes.ts'
-import type { RestDetached } from '../../../src/doors/rest/components.ts'
+import type { RestServices } from '../../../src/doors/rest/services.ts'
 import {
   attachedEvent,
   attachedOutput,
   oneRun,
   rawAttachedEvent,
+  runResult,
   runs as runsSchema,
   waitedRuns,
-} from '../../../src/doors/rest/detached-schemas.ts'
-import { runResult } from '../../../src/doors/rest/schemas.ts'
+} from '../../../src/doors/rest/schemas.ts'
 import type { DetachedRunStatus } from '../../../src/exec/detached-runs.ts'
 import type { DetachedRunEvent, DetachedInfo, DetachedSpec } from '../../../src/exec/detached/detached-types.ts'
 import type { DetachedRequest, DetachedRunView } from '../../../src/protocol/api/detached-run.ts'
@@ -76,7 +76,7 @@ const heard = (over: Partial<DetachedRunStatus> = {}): DetachedRunStatus => ({
   ...over,
 })
 
-const door = async (t: TestContext, detached: Partial<RestDetached>): Promise<TestDoor> =>
+const door = async (t: TestContext, detached: Partial<RestServices['detached']>): Promise<TestDoor> =>
   startDoor(t, { detached: { ...restComponents().detached, ...detached } })
 
 const shown = {
@@ -223,7 +223,7 @@ const events: readonly DetachedRunEvent[] = [
 ]
 
 const attaching =
-  (last: Awaited<ReturnType<RestDetached['attach']>> | AppError): RestDetached['attach'] =>
+  (last: Awaited<ReturnType<RestServices['detached']['attach']>> | AppError): RestServices['detached']['attach'] =>
   async (_id, _where, sink) => {
     for (const event of events) await sink.event(event)
     if (last instanceof AppError) throw last
