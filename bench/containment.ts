@@ -42,19 +42,19 @@ const CONTENDERS: Readonly<Record<string, Contender>> = {
 }
 
 /** From the call to the last process's death and the group's removal. */
-const runner = async ({ choice, confinement }: Contender, guardian: CleanupProcess) => {
-  const cells = await ProcessTrees.open({ guardian: null, log: silentLogger }, { choice, dataDir: null })
-  const problems = await cells.judge({ ...UNCONFINED, ...confinement })
+const runner = async ({ choice, confinement }: Contender, cleanup: CleanupProcess) => {
+  const trees = await ProcessTrees.open({ cleanup: null, log: silentLogger }, { choice, dataDir: null })
+  const problems = await trees.judge({ ...UNCONFINED, ...confinement })
   if (problems.length > 0) throw new Error(problems.map(({ key, why }) => `${key}: ${why}`).join('; '))
   const permit = permitFor(['/bin/true'], { confinement })
   const once = async (): Promise<void> => {
-    const result = await spawnPermitted(permit, { cells, guardian }, { stdin: false })
+    const result = await spawnPermitted(permit, { trees, cleanup }, { stdin: false })
     if (result.kind !== 'spawned') throw new Error(result.detail)
     result.child.stdout.resume()
     result.child.stderr.resume()
     await result.child.exited
   }
-  return { once, cells }
+  return { once, trees }
 }
 
 const direct = async (): Promise<void> => {
@@ -80,11 +80,11 @@ const lineOf = (what: string, { median, p99 }: Summary, base: Summary): string[]
 /** What each way to hold a run together, and each limit, costs. */
 export const containment = async ({ plan }: Stage): Promise<Omit<Section, 'title'>> => {
   const rounds = plan.rounds
-  const guardian = new CleanupProcess({ log: silentLogger })
-  guardian.start()
+  const cleanup = new CleanupProcess({ log: silentLogger })
+  cleanup.start()
   const runners = new Map<string, Awaited<ReturnType<typeof runner>>>()
   try {
-    for (const [name, contender] of Object.entries(CONTENDERS)) runners.set(name, await runner(contender, guardian))
+    for (const [name, contender] of Object.entries(CONTENDERS)) runners.set(name, await runner(contender, cleanup))
     const calls = Object.fromEntries([...runners].map(([name, { once }]) => [name, once]))
     const results: Record<string, Summary> = await interleaved(rounds, { direct, ...calls })
     const base = results['direct']!
@@ -97,7 +97,7 @@ export const containment = async ({ plan }: Stage): Promise<Omit<Section, 'title
     const intro = `\`/bin/true\`, from the call until the last process is dead and its group is gone, ${rounds} rounds in turn. With other work on the same cores the figures grow, and the p99 with them first.`
     return { intro, table: tableOf(['what', 'median, ms', 'p99, ms', 'above bare spawn, ms'], lines) }
   } finally {
-    for (const { cells } of runners.values()) await cells.stop()
-    await guardian.stop()
+    for (const { trees } of runners.values()) await trees.stop()
+    await cleanup.stop()
   }
 }

@@ -25,16 +25,16 @@ interface Common {
   readonly root: string
   readonly requester: VerifiedCard
   /** One for all: what it costs is a line for each run, and to start one for each would be most of a host. */
-  readonly guardian: CleanupProcess
+  readonly cleanup: CleanupProcess
   readonly after: (ending: unknown) => void
 }
 
 /** One host that lets the requester run `true`. A passive one: what presences cost is another measurement, and hosts of one machine would hear those of all. */
-const startHost = async ({ root, requester, guardian, after }: Common): Promise<string> => {
+const startHost = async ({ root, requester, cleanup, after }: Common): Promise<string> => {
   const dataDir = await mkdtemp(join(root, 'host-'))
   await introduceIn(dataDir, [{ card: requester }], 'trusted')
   await allowIn(dataDir, [requester], TRUE)
-  const { node } = await startPeer({ after }, { name: 'host', dataDir, guardian, passive: true })
+  const { node } = await startPeer({ after }, { name: 'host', dataDir, cleanup, passive: true })
   return encodeCardLink(await signedCardIn(dataDir, 'host', () => node.addresses()))
 }
 
@@ -42,15 +42,15 @@ const startHost = async ({ root, requester, guardian, after }: Common): Promise<
 await answerQuestions(async ({ count, root, card }: HostsInit) => {
   const endings: (() => unknown)[] = []
   const after = (ending: unknown): void => void endings.push(ending as () => unknown)
-  const guardian = new CleanupProcess({ log: silentLogger })
-  guardian.start()
-  const common = { root, requester: verifyCard(decodeCardLink(card), CARD_DOMAIN, Date.now()), guardian, after }
+  const cleanup = new CleanupProcess({ log: silentLogger })
+  cleanup.start()
+  const common = { root, requester: verifyCard(decodeCardLink(card), CARD_DOMAIN, Date.now()), cleanup, after }
   const cards: string[] = []
   while (cards.length < count)
     cards.push(...(await Promise.all(Array.from({ length: Math.min(AT_ONCE, count - cards.length) }, async () => startHost(common)))))
   const stop = async (): Promise<void> => {
     await Promise.all(endings.map(async (ending) => ending()))
-    await guardian.stop()
+    await cleanup.stop()
   }
   return { answer: async () => cards, stop }
 })

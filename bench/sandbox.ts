@@ -22,13 +22,13 @@ const WAYS = { group: 'process group', namespace: 'PID namespace (bwrap)', sandb
 /** What a run in a sandbox costs before and after its program. */
 export const sandbox = async ({ plan }: Stage): Promise<Omit<Section, 'title'>> => {
   const ends: (() => Promise<unknown>)[] = []
-  const guardian = new CleanupProcess({ log: silentLogger })
-  guardian.start()
+  const cleanup = new CleanupProcess({ log: silentLogger })
+  cleanup.start()
   const runner = async (choice: ContainmentChoice, permit: Permit) => {
-    const cells = await ProcessTrees.open({ guardian: null, log: silentLogger }, { choice, dataDir: null })
-    ends.push(() => cells.stop())
+    const trees = await ProcessTrees.open({ cleanup: null, log: silentLogger }, { choice, dataDir: null })
+    ends.push(() => trees.stop())
     return async (): Promise<void> => {
-      const result = await spawnPermitted(permit, { cells, guardian }, { stdin: false })
+      const result = await spawnPermitted(permit, { trees, cleanup }, { stdin: false })
       if (result.kind !== 'spawned') throw new Error(result.detail)
       result.child.stdout.resume()
       result.child.stderr.resume()
@@ -56,6 +56,6 @@ export const sandbox = async ({ plan }: Stage): Promise<Omit<Section, 'title'>> 
     return { intro, table: tableOf(['what', 'median, ms', 'p99, ms', '× bare spawn'], lines) }
   } finally {
     for (const end of ends.reverse()) await end()
-    await guardian.stop()
+    await cleanup.stop()
   }
 }

@@ -43,12 +43,12 @@ export interface Done {
 const peers = new Map<number, Peer>()
 
 /** One after the other: of many that begin in the same moment no neighbour has the cards yet, so that they dial one another for them. */
-const start = async ({ nodes, bootstrap, standing }: Starting, guardian: CleanupProcess): Promise<Look[]> => {
+const start = async ({ nodes, bootstrap, standing }: Starting, cleanup: CleanupProcess): Promise<Look[]> => {
   for (const { number, dir } of nodes) {
     await peers.get(number)?.stop()
     // All are stopped at the end, by their numbers.
     const t = { after: () => undefined }
-    peers.set(number, await startPeer(t, { name: `n${number}`, dataDir: dir, bootstrap, standing, guardian }))
+    peers.set(number, await startPeer(t, { name: `n${number}`, dataDir: dir, bootstrap, standing, cleanup }))
   }
   return looks()
 }
@@ -85,19 +85,19 @@ const run = async ({ asker, agentId, argv }: Errand): Promise<Done> => {
 
 // Some of many nodes, each both halves of a daemon: a process that is asked for them, since all in one would wait for its one thread.
 await answerQuestions(async () => {
-  const guardian = new CleanupProcess({ log: silentLogger })
-  guardian.start()
+  const cleanup = new CleanupProcess({ log: silentLogger })
+  cleanup.start()
   const answer = async (question: Question): Promise<unknown> => {
     if (question === 'look') {
       await until(() => [...peers.values()].every(({ reconnect }) => reconnect.status().every(({ connected }) => connected)))
       return looks()
     }
-    if ('start' in question) return start(question.start, guardian)
+    if ('start' in question) return start(question.start, cleanup)
     return Promise.all(question.run.map(run))
   }
   const stop = async (): Promise<void> => {
     await Promise.all([...peers.values()].map(async (peer) => peer.stop()))
-    await guardian.stop()
+    await cleanup.stop()
   }
   return { answer, stop }
 })

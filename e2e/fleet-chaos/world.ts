@@ -44,7 +44,7 @@ export class FleetWorld {
   readonly deed: string
   readonly hosts: Host[] = []
   /** Of all hosts in this process: to start one for each is most of what they cost. */
-  readonly #guardian = new CleanupProcess({ log: silentLogger })
+  readonly #cleanup = new CleanupProcess({ log: silentLogger })
   readonly #endings: (() => unknown)[] = []
 
   private constructor(mesh: MeshOfDaemons, deed: string) {
@@ -57,7 +57,7 @@ export class FleetWorld {
   static async create(t: TestContext, plans: readonly HostPlan[]): Promise<FleetWorld> {
     const mesh = await MeshOfDaemons.create('x0x-fleet-chaos-')
     const world = new FleetWorld(mesh, await mesh.program('deed', 'echo ran >> ran\n. ./fate'))
-    world.#guardian.start()
+    world.#cleanup.start()
     t.after(async () => world.#stop())
     await announceNowhere(world.requester)
     const card = await cardIn(world.requester.dir, 'requester', () => [])
@@ -74,7 +74,7 @@ export class FleetWorld {
   async #stop(): Promise<void> {
     try {
       await Promise.all(this.#endings.map(async (ending) => ending()))
-      await this.#guardian.stop()
+      await this.#cleanup.stop()
     } finally {
       await this.mesh.stop()
     }
@@ -99,7 +99,7 @@ export class FleetWorld {
   async #peer(plan: HostPlan, { dir, multiaddr }: TestDaemon): Promise<Host> {
     const { agentId } = await cardIn(dir, plan.name, () => [])
     const after = (ending: unknown): void => void this.#endings.push(ending as () => unknown)
-    const init = { name: plan.name, dataDir: dir, listen: multiaddr, guardian: this.#guardian, passive: true }
+    const init = { name: plan.name, dataDir: dir, listen: multiaddr, cleanup: this.#cleanup, passive: true }
     const start = async (): Promise<void> => void (await startPeer({ after }, init))
     return { ...plan, dir, agentId, daemon: null, proxy: null, start }
   }

@@ -25,8 +25,8 @@ const needsPids = needsAll(needsSandbox.skip, needsPerl.skip, needs.pids.skip)
 
 test(titled('what takes more memory than its sandbox may is killed, and what takes less is not'), needsMemory, async (t) => {
   const house = await household(t)
-  const cells = await cellsOf(t, 'group')
-  const run = async (text: string) => runSandboxed(t, house, ['sh', '-c', text], { cells, settings: { max_memory_bytes: 48 * MIB } })
+  const trees = await cellsOf(t, 'group')
+  const run = async (text: string) => runSandboxed(t, house, ['sh', '-c', text], { trees, settings: { max_memory_bytes: 48 * MIB } })
   const fill = (mib: number): string => `perl -e 'my $x = "x" x (${mib} << 20); print length($x) >> 20' && echo " ends"`
   assert.deepEqual(await run(fill(16)).then(({ stdout, end }) => [stdout, end.code]), ['16 ends\n', 0])
   const together = `$SIG{CHLD} = sub { exit 1 }; pipe(my $in, my $out);
@@ -57,10 +57,10 @@ test(
   needsSandbox,
   async (t) => {
     const house = await household(t)
-    const cells = await ProcessTrees.open({ guardian: null, log: silent }, { choice: 'group', dataDir: null, places: [] })
+    const trees = await ProcessTrees.open({ cleanup: null, log: silent }, { choice: 'group', dataDir: null, places: [] })
     const asked: readonly Partial<SandboxSettings>[] = [{ max_memory_bytes: 64 * MIB }, { max_processes: 64 }]
     for (const settings of asked) {
-      const started = await startSandboxed(t, house, ['touch', 'ran'], { cells, settings })
+      const started = await startSandboxed(t, house, ['touch', 'ran'], { trees, settings })
       const [key = ''] = Object.keys(settings)
       assert.match(
         'failed' in started ? started.failed : 'it ran',
@@ -68,7 +68,7 @@ test(
       )
     }
     assert.deepEqual(await readdir(house.project), [])
-    assert.equal((await runSandboxed(t, house, ['echo', 'ran'], { cells })).stdout, 'ran\n')
+    assert.equal((await runSandboxed(t, house, ['echo', 'ran'], { trees })).stdout, 'ran\n')
   },
 )
 

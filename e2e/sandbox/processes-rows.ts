@@ -147,7 +147,7 @@ export const PROCESS_ROWS: readonly Row[] = [
           house,
           sh(`( MARK=${mark} setsid sh -c "${inner}" >/dev/null 2>&1 </dev/null & ) ; sleep 0.2; exit 3`),
           {
-            cells: await cellsOf(t, choice),
+            trees: await cellsOf(t, choice),
           },
         )
         assert.deepEqual([end.code, end.signal, marked(mark)], [3, null, []])

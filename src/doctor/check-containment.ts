@@ -27,16 +27,16 @@ export const tryContainment = async <T>(
   { containment }: Pick<DaemonConfig, 'containment'>,
   work: (finding: Finding, judge: EnforcementProbe | null) => Promise<T>,
 ): Promise<T> => {
-  let cells: ProcessTrees
+  let trees: ProcessTrees
   try {
-    cells = await ProcessTrees.open({ guardian: null, log: silentLogger }, { choice: containment, dataDir: null })
+    trees = await ProcessTrees.open({ cleanup: null, log: silentLogger }, { choice: containment, dataDir: null })
   } catch (error) {
     return work(fail('containment', errorText(error), null), null)
   }
   try {
-    return await work(findingOf({ in_force: cells.inForce, stronger: cells.stronger }, 'runs would be held together by'), cells.judge)
+    return await work(findingOf({ in_force: trees.inForce, stronger: trees.stronger }, 'runs would be held together by'), trees.judge)
   } finally {
-    await cells.stop()
+    await trees.stop()
   }
 }
 

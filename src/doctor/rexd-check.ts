@@ -54,18 +54,18 @@ const boundsText = ({ max_memory_bytes, max_processes }: SandboxSettings, counts
 
 /** Whether the sandbox that a configuration describes can be had on this host, tried really; for every check and doctor. */
 export const sandboxFinding = async (settings: SandboxSettings): Promise<Finding> => {
-  const cells = await ProcessTrees.open({ guardian: null, log: silentLogger }, { choice: 'auto', dataDir: null, sandbox: settings })
+  const trees = await ProcessTrees.open({ cleanup: null, log: silentLogger }, { choice: 'auto', dataDir: null, sandbox: settings })
   try {
-    const support = await cells.sandboxSupport(settings)
+    const support = await trees.sandboxSupport(settings)
     const problem = support.kind === 'works' ? await imageProblem(settings, support.userNamespace) : support.problem
-    if (problem === null) return ok('sandbox', `${settings.engine} makes one here; ${boundsText(settings, cells.countsProcesses)}`)
+    if (problem === null) return ok('sandbox', `${settings.engine} makes one here; ${boundsText(settings, trees.countsProcesses)}`)
     return warn(
       'sandbox',
       `none can be had here, and commands that are to run in one are refused: ${problem}`,
       'mend that, and check again',
     )
   } finally {
-    await cells.stop()
+    await trees.stop()
   }
 }
 

@@ -39,7 +39,7 @@ import { Views } from './views.ts'
 /** Contacts and revocations are loaded, journals and guardian started before the executor is. */
 export interface ExecutorComponents
   extends
-    Pick<ExecutorServices, 'cells' | 'clock' | 'contacts' | 'counters' | 'guardian' | 'journal' | 'log' | 'outgoing' | 'revocations'>,
+    Pick<ExecutorServices, 'trees' | 'clock' | 'contacts' | 'counters' | 'cleanup' | 'journal' | 'log' | 'outgoing' | 'revocations'>,
     Partial<Pick<ExecutorServices, 'desk' | 'deskCounts'>> {
   readonly acl: LoadedAcl
   /** Detached runs that this daemon asked for. */

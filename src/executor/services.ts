@@ -19,7 +19,7 @@ import type { OperatorGate } from './operator-auth.ts'
 export interface ExecutorServices {
   readonly authority: AuthorityJournal
   /** Starts process trees. It has checked that the ACL can be enforced. */
-  readonly cells: ProcessTreeSource
+  readonly trees: ProcessTreeSource
   readonly clock: Clock
   readonly contacts: Contacts
   readonly counters: ExecCounters
@@ -28,7 +28,7 @@ export interface ExecutorServices {
   /** Counts of an approval service that this process hosts; it returns null when it hosts none. */
   readonly deskCounts: () => DeskCounts | null
   readonly gate: OperatorGate
-  readonly guardian: CleanupProcess
+  readonly cleanup: CleanupProcess
   readonly inForce: AclInForce
   /** The audit log; null only when the ACL names none: then nothing can run. */
   readonly journal: Journal | null

@@ -213,7 +213,7 @@ export class CleanupProcess implements Startable {
   }
 
   /** When we die, the guardian ends every process in the groups below these. */
-  watchCells(parents: readonly string[]): void {
+  watchGroups(parents: readonly string[]): void {
     for (const path of parents) {
       if (!PROCESS_TREES_PATH.test(path)) throw new RangeError(`not a control group: ${path}`)
       this.#watch(`= ${path}`)

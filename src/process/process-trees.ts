@@ -76,7 +76,7 @@ const unbounded = (key: keyof SandboxBounds, why: string): string =>
 export const CONTAINMENT_FILE = 'containment.json'
 
 export type TreeOpening =
-  | { readonly kind: 'cell'; readonly cell: ProcessTree; readonly inNamespace: boolean }
+  | { readonly kind: 'open'; readonly tree: ProcessTree; readonly inNamespace: boolean }
   | { readonly kind: 'failed'; readonly detail: string }
 
 /** What is bounded of a sandbox; each is enforced, or nothing runs. */
@@ -86,7 +86,7 @@ type SandboxBounds = Pick<SandboxGrant, 'max_memory_bytes' | 'max_processes'>
 export type ProcessTreeSource = Pick<ProcessTrees, 'open' | 'sandboxSupport'>
 
 export interface ProcessTreesComponents {
-  readonly guardian: Pick<CleanupProcess, 'watchCells' | 'watchMarks'> | null
+  readonly cleanup: Pick<CleanupProcess, 'watchGroups' | 'watchMarks'> | null
   readonly log: Pick<Logger, 'warn'>
 }
 
@@ -129,18 +129,21 @@ export class ProcessTrees implements Startable {
   ): Promise<ProcessTrees> {
     const names = await parentNamesOf(dataDir)
     const file = dataDir === null ? null : join(dataDir, CONTAINMENT_FILE)
-    const cells = new ProcessTrees(components, { file, cgroups: new Cgroups({ parentName: names.name, places, whole: !mayKillAll() }) })
-    if (endsLeftovers) await cells.#endLeftovers(names)
-    cells.#watch()
+    const trees = new ProcessTrees(components, {
+      file,
+      cgroups: new Cgroups({ parentName: names.name, places, whole: !mayKillAll() }),
+    })
+    if (endsLeftovers) await trees.#endLeftovers(names)
+    trees.#watch()
     try {
-      await cells.#choose(choice)
-      if ((sandbox?.max_memory_bytes ?? null) !== null) await cells.#limitProblem('memory')
-      await cells.#record()
+      await trees.#choose(choice)
+      if ((sandbox?.max_memory_bytes ?? null) !== null) await trees.#limitProblem('memory')
+      await trees.#record()
     } catch (error) {
-      await cells.stop()
+      await trees.stop()
       throw error
     }
-    return cells
+    return trees
   }
 
   get inForce(): Containment {
@@ -213,8 +216,8 @@ export class ProcessTrees implements Startable {
     if (containment === 'group' && contain === 'required') return { kind: 'failed', detail: 'no strong containment is in force' }
     const mark = containment === 'group' ? { text: newMark(this.#markPrefix), search: this.#search, forks: this.#search.forksNow } : null
     return {
-      kind: 'cell',
-      cell: new ProcessTree({ containment, leaf, mark, sharing: this.#sharing, onStuck: () => this.#loseGroups() }),
+      kind: 'open',
+      tree: new ProcessTree({ containment, leaf, mark, sharing: this.#sharing, onStuck: () => this.#loseGroups() }),
       inNamespace,
     }
   }
@@ -287,8 +290,8 @@ export class ProcessTrees implements Startable {
 
   /** Tells the guardian where runs will be, before the first leaf is made. */
   #watch(): void {
-    this.#components.guardian?.watchCells(this.#cgroups.parents)
-    this.#components.guardian?.watchMarks(this.#markPrefix)
+    this.#components.cleanup?.watchGroups(this.#cgroups.parents)
+    this.#components.cleanup?.watchMarks(this.#markPrefix)
   }
 
   async #record(): Promise<void> {

@@ -165,7 +165,7 @@ export class RunningProcess {
 
   /** What holds its processes together. */
   get containment(): Containment {
-    return this.#child.cell.containment
+    return this.#child.tree.containment
   }
 
   /** SIGTERM to everything that runs, SIGKILL after KILL_GRACE_MS. A second call changes nothing. */
@@ -244,7 +244,7 @@ export class RunningProcess {
     const outcome = await this.#drain()
     if (outcome !== 'ended') this.#handlers.onWarning('descendant_held_output', null)
     if (outcome === 'cut') this.#handlers.onWarning('output_lost', null)
-    const { leftBehind } = this.#child.cell
+    const { leftBehind } = this.#child.tree
     if (leftBehind > 0) this.#handlers.onWarning('descendants_ended', leftBehind)
     if (this.#maySurvive(outcome)) this.#handlers.onWarning('descendants_may_survive', null)
     this.#closePipes()
@@ -255,7 +255,7 @@ export class RunningProcess {
 
   /** A process that holds its output, outside of any control group or namespace, was not found and not killed. */
   #maySurvive(outcome: DrainOutcome): boolean {
-    const { containment, mayLeak } = this.#child.cell
+    const { containment, mayLeak } = this.#child.tree
     return mayLeak || (containment === 'group' && outcome !== 'ended')
   }
 
@@ -270,7 +270,7 @@ export class RunningProcess {
 
   /** Looks whether the program has died of SIGKILL, `waited` ms ago. */
   #afterKill(waited: number): void {
-    const { leaderLives, refusesSignals } = this.#child.cell
+    const { leaderLives, refusesSignals } = this.#child.tree
     if (this.#exited || !leaderLives) return
     if (refusesSignals || waited >= KILL_DEAF_MS) return this.#abandoned.resolve(null)
     this.#lookTimer = this.#clock.setTimeout(() => this.#afterKill(KILL_DEAF_MS), KILL_DEAF_MS - waited)

@@ -23,7 +23,7 @@ import type { ExitStatus, ProcessSignal } from './signals.ts'
 export interface SpawnedProgram {
   readonly pid: number
   /** What its processes live in. */
-  readonly cell: Pick<ProcessTree, 'containment' | 'mayLeak' | 'leftBehind' | 'leaderLives' | 'refusesSignals'>
+  readonly tree: Pick<ProcessTree, 'containment' | 'mayLeak' | 'leftBehind' | 'leaderLives' | 'refusesSignals'>
   /** Null: it reads /dev/null. */
   readonly stdin: Writable | null
   readonly stdout: Readable
@@ -53,10 +53,10 @@ export interface SpawnFailure {
 export type SpawnResult = { readonly kind: 'spawned'; readonly child: SpawnedProgram } | SpawnFailure
 
 export interface SpawnComponents {
-  readonly cells: ProcessTreeSource
+  readonly trees: ProcessTreeSource
   /** Absent: no permit of this program has a stand-in. */
   readonly copies?: PrivateCopies
-  readonly guardian: CleanupProcess
+  readonly cleanup: CleanupProcess
 }
 
 const failed = (detail: string, ran: ProgramStart | null = null): SpawnResult => ({ kind: 'spawn_failed', detail, ran })
@@ -101,12 +101,12 @@ const complaintOf = async (stderr: Readable): Promise<string> => {
  */
 export const spawnPermitted = async (permit: Permit, components: SpawnComponents, options: { stdin: boolean }): Promise<SpawnResult> => {
   if (!isPermit(permit)) throw new AppError('internal', 'only a permit can be run')
-  const { cells } = components
-  const support = permit.sandbox === null ? null : await cells.sandboxSupport(permit.sandbox)
+  const { trees } = components
+  const support = permit.sandbox === null ? null : await trees.sandboxSupport(permit.sandbox)
   if (support?.kind === 'impossible') return failed(support.problem)
-  const opening = cells.open(permit)
+  const opening = trees.open(permit)
   if (opening.kind === 'failed') return failed(opening.detail)
-  const { cell } = opening
+  const { tree } = opening
   const userNamespace = support?.userNamespace ?? true
   let discard = (): void => {}
   const start = async (): Promise<SpawnResult> => {
@@ -116,7 +116,7 @@ export const spawnPermitted = async (permit: Permit, components: SpawnComponents
   }
   const result = await start().catch((error: unknown) => failed(errorText(error)))
   if (result.kind === 'spawn_failed') {
-    await cell.end()
+    await tree.end()
     discard()
   } else void result.child.exited.finally(discard)
   return result
@@ -130,12 +130,12 @@ const copiesFor = (permit: Permit, { copies }: SpawnComponents): ReturnType<Priv
 }
 
 /** Settles when the child was reaped and its cell is empty; null where a wrapper never became the program. */
-const endOf = async (child: ChildProcess, cell: ProcessTree, namespace: PidNamespace | null): Promise<ExitStatus | null> =>
+const endOf = async (child: ChildProcess, tree: ProcessTree, namespace: PidNamespace | null): Promise<ExitStatus | null> =>
   new Promise((resolve) => {
     child.once('exit', (code, signal) => {
       const exit = toExit(code, signal)
       // Called in this very moment: from now on the pid may be another's.
-      resolve(cell.end().then(() => (namespace === null ? exit : namespace.translate(exit))))
+      resolve(tree.end().then(() => (namespace === null ? exit : namespace.translate(exit))))
     })
   })
 
@@ -171,23 +171,23 @@ const letBegin = async (
 }
 
 const spawnIn = async (
-  { cell, inNamespace }: Extract<TreeOpening, { kind: 'cell' }>,
+  { tree, inNamespace }: Extract<TreeOpening, { kind: 'open' }>,
   run: Run,
-  { guardian }: SpawnComponents,
+  { cleanup }: SpawnComponents,
   options: { stdin: boolean; userNamespace: boolean },
 ): Promise<SpawnResult> => {
   const { permit, starting } = run
   const started = { ...permit, ...starting }
   const plan = planLaunch(started, inNamespace, options.userNamespace)
   if ('problem' in plan) return failed(plan.problem)
-  guardian.ensure()
+  cleanup.ensure()
   // Without a wrapper the system itself says whether that user may.
   const problem =
     launchObstacle(started.executable.path, plan.isWrapped ? permit.account : null, (path) =>
       permit.sandbox === null || starting.copies.includes(path) ? path : seenIn(permit.sandbox, path),
     ) ?? launchProblem(permit)
   if (problem !== null) return failed(problem)
-  const child = cell.enter(() => launch(plan, started, { stdin: options.stdin, mark: cell.mark }))
+  const child = tree.enter(() => launch(plan, started, { stdin: options.stdin, mark: tree.mark }))
   const { pid, stdin, stdout, stderr } = child
   if (pid === undefined || stdout === null || stderr === null) {
     const [error] = await once(child, 'error')
@@ -199,20 +199,20 @@ const spawnIn = async (
   child.on('error', () => {})
   const status = plan.inNamespace ? child.stdio[3] : null
   const namespace = status instanceof Readable ? new PidNamespace({ wrapper: pid, status }) : null
-  const exited = endOf(child, cell, namespace).finally(() => guardian.release(pid))
+  const exited = endOf(child, tree, namespace).finally(() => cleanup.release(pid))
   try {
     // In this very turn, so that no death of ours comes between.
-    if (cell.containment !== 'cgroup') guardian.protect(pid)
-    cell.adopt(pid, namespace)
+    if (tree.containment !== 'cgroup') cleanup.protect(pid)
+    tree.adopt(pid, namespace)
   } catch (error) {
-    cell.signal('SIGKILL')
+    tree.signal('SIGKILL')
     await exited
     for (const stream of child.stdio) stream?.destroy()
-    return failed(`it was killed, because its limits could not be set: ${errorText(error)}`, { pid, containment: cell.containment })
+    return failed(`it was killed, because its limits could not be set: ${errorText(error)}`, { pid, containment: tree.containment })
   }
   const obstacle = await letBegin(child, { run, plan, namespace, ended: exited })
   if (obstacle !== null) {
-    cell.signal('SIGKILL')
+    tree.signal('SIGKILL')
     await exited
     for (const stream of child.stdio) stream?.destroy()
     return failed(obstacle)
@@ -226,6 +226,15 @@ const spawnIn = async (
   const settled = exited.then((exit) => exit ?? { code: null, signal: constants.signals.SIGKILL })
   return {
     kind: 'spawned',
-    child: { pid, cell, stdin, stdout, stderr, exited: settled, signal: (signal) => cell.signal(signal), resize: resizerOf(child, plan) },
+    child: {
+      pid,
+      tree,
+      stdin,
+      stdout,
+      stderr,
+      exited: settled,
+      signal: (signal) => tree.signal(signal),
+      resize: resizerOf(child, plan),
+    },
   }
 }

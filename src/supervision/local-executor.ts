@@ -77,17 +77,17 @@ export const startLocalExecutor = async (init: EngineInit, env: Environment, log
   const { policy, audit_path, sha256 } = init
   const clock = systemClock
   const routed = modesOf(init, env, log)
-  const guardian = new CleanupProcess({ log })
+  const cleanup = new CleanupProcess({ log })
   setUmaskOfCommands()
-  const [cells] = await Promise.all([
-    ProcessTrees.open({ guardian, log }, { choice: 'auto', dataDir: null, endsLeftovers: true, sandbox: init.tools?.sandbox }),
+  const [trees] = await Promise.all([
+    ProcessTrees.open({ cleanup, log }, { choice: 'auto', dataDir: null, endsLeftovers: true, sandbox: init.tools?.sandbox }),
     setOpenFilesOfCommands(env, runsAtOnce(policy), log),
   ])
   const journal = audit_path === null ? null : journalAt(audit_path, sha256, { clock, log })
   const engine = new LocalEngine({
-    cells,
+    trees,
     clock,
-    guardian,
+    cleanup,
     journal: new LocalJournal({ journal, log }),
     log,
     policy,
@@ -99,9 +99,9 @@ export const startLocalExecutor = async (init: EngineInit, env: Environment, log
   const entries: StartableEntry[] = [
     ...(routed === null ? [] : [{ name: 'desk', startable: { stop: async () => routed.desk.close() } }]),
     ...(routed === null ? [] : [{ name: 'private copies', startable: routed.copies }]),
-    { name: 'cells', startable: cells },
+    { name: 'cells', startable: trees },
     ...(journal === null ? [] : [{ name: 'journal', startable: journal }]),
-    { name: 'guardian', startable: guardian },
+    { name: 'guardian', startable: cleanup },
     { name: 'engine', startable: engine, deadlineMs: ENGINE_STOP_MS },
   ]
   await startAll(entries)

@@ -147,15 +147,15 @@ test(
     const named = await openCells(t, mode)
     pollute(t, await hostile(dir))
     for (const confinement of [{}, ...WRAPPED.filter(({ run_as }) => run_as === undefined)]) {
-      const cells = Object.keys(confinement).length === 0 ? named : await openCells(t, mode, confinement)
-      const { process: running, output } = await start(t, [program], { cells, confinement })
+      const trees = Object.keys(confinement).length === 0 ? named : await openCells(t, mode, confinement)
+      const { process: running, output } = await start(t, [program], { trees, confinement })
       await running.ended
       const stdout = Buffer.concat(output.stdout).toString()
       assert.deepEqual(namesIn(stdout), ['HOME', 'LANG', 'LC_ALL', 'PATH'], JSON.stringify(confinement))
       assert.ok(stdout.includes(`PATH=${SCRUBBED_PATH}\n`))
       assert.equal(Buffer.concat(output.stderr).toString(), '')
     }
-    const byName = await start(t, ['env'], { cells: named })
+    const byName = await start(t, ['env'], { trees: named })
     await byName.process.ended
     assert.match(Buffer.concat(byName.output.stdout).toString(), /^LANG=C\.UTF-8$/m, 'a name is not looked for in that PATH')
     assert.deepEqual(

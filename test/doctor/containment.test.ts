@@ -92,11 +92,11 @@ test('a leaf that a crash left, with somebody in it and no guardian to help, is 
   const { running, pid } = await escaping(mesh)
   const { parents } = await recordOf(bob)
   const children = readFileSync(`/proc/${bob.pid}/task/${bob.pid}/children`, 'latin1').split(' ').filter(Boolean).map(Number)
-  const guardian = children.find((child) => readFileSync(`/proc/${child}/cmdline`, 'latin1').endsWith('x0x-guardian\0'))
-  assert.ok(guardian)
+  const cleanup = children.find((child) => readFileSync(`/proc/${child}/cmdline`, 'latin1').endsWith('x0x-guardian\0'))
+  assert.ok(cleanup)
   // Else it would start another.
   process.kill(bob.pid, 'SIGSTOP')
-  process.kill(guardian, 'SIGKILL')
+  process.kill(cleanup, 'SIGKILL')
   await bob.stop('SIGKILL')
   assert.ok(isAlive(pid))
   await running.finished

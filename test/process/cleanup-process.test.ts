@@ -64,20 +64,20 @@ test('the guardian goes when the daemon goes', linuxOnly, async (t) => {
 })
 
 test('a stopped guardian ends what still runs, and forgets what is over', linuxOnly, async (t) => {
-  const guardian = new CleanupProcess({ log: silent })
-  guardian.start()
-  await run(t, ['true'], { guardian })
-  const { process } = await start(t, ['sleep', '1000'], { guardian })
-  await guardian.stop()
+  const cleanup = new CleanupProcess({ log: silent })
+  cleanup.start()
+  await run(t, ['true'], { cleanup })
+  const { process } = await start(t, ['sleep', '1000'], { cleanup })
+  await cleanup.stop()
   assert.equal((await process.ended).signal, 15)
 })
 
 test('a guardian that was killed is replaced at once, and the next is told of those that run', linuxOnly, async (t) => {
   const mine = globalThis.process.pid
   const before = new Set(childrenOf(mine))
-  const guardian = startGuardian(t)
+  const cleanup = startGuardian(t)
   const helpers = (): number[] => childrenOf(mine).filter((pid) => !before.has(pid) && isGuardian(pid))
-  const first = await start(t, ['sleep', '1000'], { guardian })
+  const first = await start(t, ['sleep', '1000'], { cleanup })
   await until(() => helpers().length === 1)
   const [helper] = helpers()
   // One that ends at once is not followed.
@@ -87,7 +87,7 @@ test('a guardian that was killed is replaced at once, and the next is told of th
     const [now, ...others] = helpers()
     return now !== undefined && now !== helper && others.length === 0
   })
-  await guardian.stop()
+  await cleanup.stop()
   assert.equal((await first.process.ended).signal, 15)
 })
 
@@ -96,14 +96,14 @@ test('a shell that is told by its first word what it is (busybox) can be the gua
   if (busybox.kind !== 'found') return t.skip('needs busybox')
   const mine = globalThis.process.pid
   const before = new Set(childrenOf(mine))
-  const guardian = new CleanupProcess({ log: silent }, { shell: busybox.executable.path })
-  guardian.start()
-  const { process, printed } = await start(t, [await script(t, "trap '' TERM; echo up; while :; do sleep 0.05; done")], { guardian })
+  const cleanup = new CleanupProcess({ log: silent }, { shell: busybox.executable.path })
+  cleanup.start()
+  const { process, printed } = await start(t, [await script(t, "trap '' TERM; echo up; while :; do sleep 0.05; done")], { cleanup })
   await printed('up')
-  const stray = await start(t, [await script(t, "setsid sh -c 'echo $$; exec sleep 1000' & exec sleep 1000")], { guardian })
+  const stray = await start(t, [await script(t, "setsid sh -c 'echo $$; exec sleep 1000' & exec sleep 1000")], { cleanup })
   await stray.printed('\n')
   assert.ok(childrenOf(mine).some((pid) => !before.has(pid) && isGuardian(pid)))
-  await guardian.stop()
+  await cleanup.stop()
   assert.equal((await process.ended).signal, 9)
   await stray.process.ended
   await until(() => !isAlive(Number(Buffer.concat(stray.output.stdout).toString())))
@@ -129,15 +129,15 @@ test('… nor do those that the kernel makes go on when others die', { ...linuxO
 })
 
 test('a stranger whose variables only contain the text of a mark outlives us', linuxOnly, async (t) => {
-  const guardian = startGuardian(t)
-  const { process, printed, output } = await start(t, [await script(t, 'echo "X0X_RUN=$X0X_RUN"; exec sleep 1000')], { guardian })
+  const cleanup = startGuardian(t)
+  const { process, printed, output } = await start(t, [await script(t, 'echo "X0X_RUN=$X0X_RUN"; exec sleep 1000')], { cleanup })
   await printed('\n')
   const text = Buffer.concat(output.stdout).toString().trim()
   assert.match(text, /^X0X_RUN=./)
   const stranger = spawn('sleep', ['1000'], { env: { QUERY_STRING: text, LC_ALL: `C\n${text}` }, stdio: 'ignore', detached: true })
   t.after(() => stranger.kill('SIGKILL'))
   const ended = once(stranger, 'exit')
-  await guardian.stop()
+  await cleanup.stop()
   await process.ended
   stranger.kill('SIGUSR1')
   assert.deepEqual(await ended, [null, 'SIGUSR1'])
@@ -168,11 +168,11 @@ test('more processes than one command takes names do not keep the guardian from 
   const proc = await likeProc(t, { ...others, ...Object.fromEntries(pids.map((pid) => [pid, `A=1\0X0X_RUN=abc-1\0`])) })
   // The least that the kernel ever takes: 128 KiB, which is 3,000 of these names.
   const shell = await script(t, 'ulimit -s 256; exec /bin/sh "$@"')
-  const guardian = new CleanupProcess({ log: silent }, { shell, proc })
-  guardian.start()
-  guardian.watchMarks('abc')
-  await start(t, ['sleep', '1000'], { guardian, cells: await groupCells() })
-  await guardian.stop()
+  const cleanup = new CleanupProcess({ log: silent }, { shell, proc })
+  cleanup.start()
+  cleanup.watchMarks('abc')
+  await start(t, ['sleep', '1000'], { cleanup, trees: await groupCells() })
+  await cleanup.stop()
   assert.deepEqual(await ended, ['SIGTERM', 'SIGTERM'])
 })
 
@@ -180,80 +180,80 @@ test('a process whose memory does not come keeps the guardian from nobody else',
   const { pids, ended } = strays(t)
   const mark = 'X0X_RUN=abc-1\0'
   const proc = await likeProc(t, { [pids[0]!]: mark, 1000000000: null, [pids[1]!]: mark, 1000000001: '' })
-  const guardian = new CleanupProcess({ log: silent }, { proc })
-  guardian.start()
-  guardian.watchMarks('abc')
-  await start(t, ['sleep', '1000'], { guardian, cells: await groupCells() })
-  await guardian.stop()
+  const cleanup = new CleanupProcess({ log: silent }, { proc })
+  cleanup.start()
+  cleanup.watchMarks('abc')
+  await start(t, ['sleep', '1000'], { cleanup, trees: await groupCells() })
+  await cleanup.stop()
   assert.deepEqual(await ended, ['SIGTERM', 'SIGTERM'])
 })
 
 test('a guardian whose tools are missing says so, and ends the groups all the same', linuxOnly, async (t) => {
   const said: unknown[] = []
   const log = { ...silent, warn: (fields: unknown) => void said.push(fields) }
-  const guardian = new CleanupProcess({ log }, { path: await temporaryDirectory(t) })
-  guardian.start()
-  const { process } = await start(t, ['sleep', '1000'], { guardian })
-  await guardian.stop()
+  const cleanup = new CleanupProcess({ log }, { path: await temporaryDirectory(t) })
+  cleanup.start()
+  const { process } = await start(t, ['sleep', '1000'], { cleanup })
+  await cleanup.stop()
   assert.deepEqual(said, [{ missing: ['cat', 'grep', 'rmdir', 'sleep', 'timeout', 'tr'] }])
   assert.match(String((await process.ended).signal), /^(9|15)$/)
 })
 
 test('a stopped program hears of its end', linuxOnly, async (t) => {
-  const guardian = startGuardian(t)
+  const cleanup = startGuardian(t)
   const path = await script(t, "trap 'echo bye; exit 3' TERM\necho up\nkill -STOP $$\nwhile :; do sleep 0.05; done")
-  const byUs = await start(t, [path], { guardian })
+  const byUs = await start(t, [path], { cleanup })
   await byUs.printed('up')
   await until(() => stateOf(byUs.process.pid) === 'T')
   byUs.process.terminate()
   assert.equal((await byUs.process.ended).code, 3)
-  const byTheGuardian = await start(t, [path], { guardian })
+  const byTheGuardian = await start(t, [path], { cleanup })
   await byTheGuardian.printed('up')
   await until(() => stateOf(byTheGuardian.process.pid) === 'T')
-  await guardian.stop()
+  await cleanup.stop()
   assert.equal((await byTheGuardian.process.ended).code, 3)
 })
 
 test('a signal that was meant for the daemon and its session does not end the guardian', linuxOnly, async (t) => {
   const mine = globalThis.process.pid
   const before = new Set(childrenOf(mine))
-  const guardian = startGuardian(t)
+  const cleanup = startGuardian(t)
   const helper = childrenOf(mine).find((pid) => !before.has(pid))!
   await until(() => ignoresTerm(helper))
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT'] as const) globalThis.process.kill(helper, signal)
-  await run(t, ['true'], { guardian })
+  await run(t, ['true'], { cleanup })
   assert.ok(isAlive(helper))
 })
 
 test('stopping twice, or without a start, is nothing', async () => {
-  const guardian = new CleanupProcess({ log: silent })
-  await guardian.stop()
-  guardian.start()
-  await guardian.stop()
-  await guardian.stop()
+  const cleanup = new CleanupProcess({ log: silent })
+  await cleanup.stop()
+  cleanup.start()
+  await cleanup.stop()
+  await cleanup.stop()
 })
 
 test('ourselves and everybody are no group to protect', (t) => {
-  const guardian = startGuardian(t)
-  for (const group of [1, 0, -1, 2.5, Number.NaN]) assert.throws(() => guardian.protect(group), RangeError)
+  const cleanup = startGuardian(t)
+  for (const group of [1, 0, -1, 2.5, Number.NaN]) assert.throws(() => cleanup.protect(group), RangeError)
 })
 
 test('what stands where a control group is named must be a plain absolute path', (t) => {
-  const guardian = startGuardian(t)
+  const cleanup = startGuardian(t)
   for (const path of ['', 'x', '/a b', '/a\nb', ' /a', '/a*', '/$(a)', '/`a`', '/[a]'])
-    assert.throws(() => guardian.watchCells([path]), RangeError)
+    assert.throws(() => cleanup.watchGroups([path]), RangeError)
 })
 
 test('the members of a control group that has no switch to kill it are killed one by one', linuxOnly, async (t) => {
   // A likeness of one: all that the guardian reads is the list of its members.
   const parent = await temporaryDirectory(t)
-  const guardian = new CleanupProcess({ log: silent })
-  guardian.start()
-  guardian.watchCells([parent])
+  const cleanup = new CleanupProcess({ log: silent })
+  cleanup.start()
+  cleanup.watchGroups([parent])
   const deaf = await start(t, ['sleep', '1000'])
   await mkdir(join(parent, 'run-1'))
   await writeFile(join(parent, 'run-1', 'cgroup.procs'), `${deaf.process.pid}\n`)
-  await start(t, ['sleep', '1000'], { guardian })
-  await guardian.stop()
+  await start(t, ['sleep', '1000'], { cleanup })
+  await cleanup.stop()
   assert.equal((await deaf.process.ended).signal, 9)
 })

@@ -130,7 +130,7 @@ for (const choice of STRONG) {
   )
 
   test(`${choice}: a program that cannot be executed is a failure to start, never an exit`, needsOf[choice], async (t) => {
-    const cells = await openCells(t, choice)
+    const trees = await openCells(t, choice)
     const directory = await temporaryDirectory(t)
     for (const [name, text] of [
       ['no-interpreter', '#!/nowhere/interpreter\n'],
@@ -139,7 +139,7 @@ for (const choice of STRONG) {
       const path = join(directory, name)
       await writeFile(path, text)
       await chmod(path, 0o755)
-      const result = await spawnPermitted(permitFor([path]), { cells, guardian: startGuardian(t) }, { stdin: false })
+      const result = await spawnPermitted(permitFor([path]), { trees, cleanup: startGuardian(t) }, { stdin: false })
       assert.equal(result.kind, 'spawn_failed', name)
     }
   })
@@ -256,18 +256,18 @@ test('group: a run that ends by itself and leaves nobody behind has no such warn
 })
 
 test('pid_namespace: a program that ends before we have heard that it began loses nothing of its output', needs.bwrap, async (t) => {
-  const cells = await openCells(t, 'pid_namespace')
+  const trees = await openCells(t, 'pid_namespace')
   for (let round = 0; round < 20; round++) {
-    const { process: running, output, warnings } = await startConfined(t, ['echo', 'all of it'], { choice: 'pid_namespace', cells })
+    const { process: running, output, warnings } = await startConfined(t, ['echo', 'all of it'], { choice: 'pid_namespace', trees })
     await running.ended
     assert.deepEqual([Buffer.concat(output.stdout).toString(), warnings], ['all of it\n', []], `round ${round}`)
   }
 })
 
 test('pid_namespace: a status that looks like a signal is one only where we sent that signal', needs.bwrap, async (t) => {
-  const cells = await openCells(t, 'pid_namespace')
+  const trees = await openCells(t, 'pid_namespace')
   const endOf = async (text: string) => {
-    const started = await startConfined(t, [await script(t, text)], { choice: 'pid_namespace', cells })
+    const started = await startConfined(t, [await script(t, text)], { choice: 'pid_namespace', trees })
     const { code, signal } = await started.process.ended
     return [code, signal]
   }
@@ -294,14 +294,14 @@ test('cgroup: signals without end to a run of many threads hold nobody up, and r
 })
 
 test('pid_namespace: whatever signal of ours ends a program, its end is that signal', needs.bwrap, async (t) => {
-  const cells = await openCells(t, 'pid_namespace')
+  const trees = await openCells(t, 'pid_namespace')
   for (const [name, number] of [
     ['SIGHUP', 1],
     ['SIGINT', 2],
     ['SIGUSR1', 10],
   ] as const) {
     const path = await script(t, 'echo up; exec sleep 1000')
-    const { process: running, printed } = await startConfined(t, [path], { choice: 'pid_namespace', cells })
+    const { process: running, printed } = await startConfined(t, [path], { choice: 'pid_namespace', trees })
     await printed('up')
     if (name === 'SIGHUP') running.hangUp()
     else running.signal(name)
@@ -331,12 +331,12 @@ test('we come out of every leaf again, and a child is born inside', needs.cgroup
 })
 
 test('a hundred runs at once, in control groups, leave no group, process or descriptor', needs.cgroup, async (t) => {
-  const cells = await openCells(t, 'cgroup')
-  const guardian = startGuardian(t)
+  const trees = await openCells(t, 'cgroup')
+  const cleanup = startGuardian(t)
   const descriptors = (): number => readdirSync('/proc/self/fd').length
   const children = (): string => readFileSync(`/proc/self/task/${process.pid}/children`, 'latin1')
   const one = async (): Promise<void> => {
-    const result = await spawnPermitted(permitFor(['true']), { cells, guardian }, { stdin: false })
+    const result = await spawnPermitted(permitFor(['true']), { trees, cleanup }, { stdin: false })
     assert.ok(result.kind === 'spawned')
     const { child } = result
     child.stdout.resume()
@@ -353,7 +353,7 @@ test('a hundred runs at once, in control groups, leave no group, process or desc
 })
 
 test('what was asked for and is impossible is refused, with the reason and the remedy', async (t) => {
-  const components = { guardian: null, log: silent }
+  const components = { cleanup: null, log: silent }
   await assert.rejects(ProcessTrees.open(components, { choice: 'cgroup', dataDir: null, places: [] }), {
     code: 'bad_config',
     message: /containment = "cgroup" is impossible here: no cgroup version 2 is mounted; .*Delegate=yes/,
@@ -372,22 +372,22 @@ test('what was asked for and is impossible is refused, with the reason and the r
 })
 
 test('where no control group can be had, auto is the process group and says why', async (t) => {
-  const cells = await ProcessTrees.open({ guardian: null, log: silent }, { choice: 'auto', dataDir: null, places: [] })
-  assert.deepEqual([cells.inForce, cells.stronger[0]], ['group', { containment: 'cgroup', why: 'no cgroup version 2 is mounted' }])
-  const found = await cells.judge({ ...UNCONFINED, contain: 'required' })
+  const trees = await ProcessTrees.open({ cleanup: null, log: silent }, { choice: 'auto', dataDir: null, places: [] })
+  assert.deepEqual([trees.inForce, trees.stronger[0]], ['group', { containment: 'cgroup', why: 'no cgroup version 2 is mounted' }])
+  const found = await trees.judge({ ...UNCONFINED, contain: 'required' })
   assert.match(found[0]!.why, /^cgroup: no cgroup version 2 is mounted; pid_namespace: /)
   const permit = permitFor(['true'], { confinement: { contain: 'required' } })
-  const result = await spawnPermitted(permit, { cells, guardian: startGuardian(t) }, { stdin: false })
+  const result = await spawnPermitted(permit, { trees, cleanup: startGuardian(t) }, { stdin: false })
   assert.deepEqual(result, { kind: 'spawn_failed', detail: 'no strong containment is in force', ran: null })
 })
 
 test('auto is the strongest that works here, and says why not a stronger one', async (t) => {
-  const cells = await openCells(t, 'auto')
-  if (needs.cgroup.skip === undefined) assert.deepEqual([cells.inForce, cells.stronger], ['cgroup', []])
+  const trees = await openCells(t, 'auto')
+  if (needs.cgroup.skip === undefined) assert.deepEqual([trees.inForce, trees.stronger], ['cgroup', []])
   else {
-    assert.equal(cells.inForce, 'group')
+    assert.equal(trees.inForce, 'group')
     assert.deepEqual(
-      cells.stronger.map(({ containment }) => containment),
+      trees.stronger.map(({ containment }) => containment),
       ['cgroup', 'pid_namespace'],
     )
   }

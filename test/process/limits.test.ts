@@ -109,8 +109,8 @@ test('run_as: a program that this user may not execute is a failure to start, al
     [{ run_as: 'nobody' }, /EACCES/],
     [{ run_as: 'nobody', nice: 1 }, /nobody may not enter/],
   ] as const) {
-    const cells = await openCells(t, 'auto', confinement)
-    const result = await spawnPermitted(permitFor([path], { confinement }), { cells, guardian: startGuardian(t) }, { stdin: false })
+    const trees = await openCells(t, 'auto', confinement)
+    const result = await spawnPermitted(permitFor([path], { confinement }), { trees, cleanup: startGuardian(t) }, { stdin: false })
     assert.equal(result.kind, 'spawn_failed')
     assert.match(result.detail, says)
   }
@@ -144,8 +144,8 @@ test('read_only: nothing on the host can be written, by root neither, nor made w
 test('a program that is gone, or is none, is a failure to start behind every wrapper', needsPrlimit, async (t) => {
   const path = await openToAll(t, '/etc/hostname')
   for (const confinement of [{ nice: 1 }, { max_cpu_secs: 1 }, ...(hasBwrap ? [{ read_only: true }] : [])]) {
-    const cells = await openCells(t, 'auto', confinement)
-    const result = await spawnPermitted(permitFor([path], { confinement }), { cells, guardian: startGuardian(t) }, { stdin: false })
+    const trees = await openCells(t, 'auto', confinement)
+    const result = await spawnPermitted(permitFor([path], { confinement }), { trees, cleanup: startGuardian(t) }, { stdin: false })
     assert.equal(result.kind, 'spawn_failed', JSON.stringify(confinement))
     assert.match(result.detail, /neither an ELF file of this machine nor a script/)
   }
@@ -157,8 +157,8 @@ test("a program's own 126 and 127 stay its own behind every wrapper", needsPrlim
 })
 
 test('what cannot be enforced is named, key by key', async (t) => {
-  const cells = await openCells(t, 'group')
-  const judged = await cells.judge({
+  const trees = await openCells(t, 'group')
+  const judged = await trees.judge({
     contain: 'required',
     max_memory_bytes: null,
     max_processes: null,

@@ -54,7 +54,7 @@ const runWith = async (t: TestContext, text: string, bytes: number): Promise<Ran
     // Another program of this user that hides its environment meanwhile has an ordinary user warned of it.
     onWarning: (kind: string, total: number | null) => void (kind !== 'descendants_may_survive' && warnings.push([kind, total])),
   }
-  const components = { cells: await groupCells(), clock: systemClock, guardian: startGuardian(t), handlers }
+  const components = { trees: await groupCells(), clock: systemClock, cleanup: startGuardian(t), handlers }
   const started = await startProcess(permit, components, { stdin: false })
   assert.ok(started.kind === 'started')
   started.process.resume()

@@ -147,13 +147,13 @@ test('a program that does not read its stdin is no error', async (t) => {
 })
 
 test('two hundred runs leave no descriptor and no zombie', linuxOnly, async (t) => {
-  const guardian = startGuardian(t)
-  await run(t, ['true'], { guardian })
+  const cleanup = startGuardian(t)
+  await run(t, ['true'], { cleanup })
   const before = readdirSync('/proc/self/fd').length
   const pids: number[] = []
   for (let n = 0; n < 20; n++)
     pids.push(
-      ...(await Promise.all(Array.from({ length: 10 }, async () => (await run(t, ['true'], { guardian, stdin: true })).process.pid))),
+      ...(await Promise.all(Array.from({ length: 10 }, async () => (await run(t, ['true'], { cleanup, stdin: true })).process.pid))),
     )
   assert.equal(pids.length, 200)
   await until(() => readdirSync('/proc/self/fd').length <= before)

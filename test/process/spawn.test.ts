@@ -11,7 +11,7 @@ import { permitFor } from '../support/permit.ts'
 import { groupCells, startGuardian, temporaryDirectory } from '../support/processes.ts'
 
 const failureOf = async (t: TestContext, permit: Permit): Promise<string> => {
-  const result = await spawnPermitted(permit, { guardian: startGuardian(t), cells: await groupCells() }, { stdin: false })
+  const result = await spawnPermitted(permit, { cleanup: startGuardian(t), trees: await groupCells() }, { stdin: false })
   assert.equal(result.kind, 'spawn_failed')
   return result.detail
 }
@@ -25,9 +25,9 @@ const program = async (t: TestContext, text = '#!/bin/sh\nexit 0\n'): Promise<st
 
 test('only the very object that policy made is run: no copy, no likeness', async (t) => {
   const permit = permitFor(['true'])
-  const guardian = startGuardian(t)
+  const cleanup = startGuardian(t)
   for (const forged of [{ ...permit }, structuredClone(permit), Object.create(permit), null])
-    await assert.rejects(spawnPermitted(forged as Permit, { guardian, cells: await groupCells() }, { stdin: false }), {
+    await assert.rejects(spawnPermitted(forged as Permit, { cleanup, trees: await groupCells() }, { stdin: false }), {
       code: 'internal',
       message: /permit/,
     })
@@ -104,7 +104,7 @@ test('a file with nothing of a program but its magic, or of another machine, is 
   ] as const) {
     const path = join(directory, name)
     await writeFile(path, content, { mode: 0o755 })
-    const result = await spawnPermitted(permitFor([path]), { cells: await groupCells(), guardian: startGuardian(t) }, { stdin: false })
+    const result = await spawnPermitted(permitFor([path]), { trees: await groupCells(), cleanup: startGuardian(t) }, { stdin: false })
     assert.equal(result.kind, 'spawn_failed', name)
     assert.match(result.detail, /neither an ELF file of this machine nor/, name)
   }

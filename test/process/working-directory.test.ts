@@ -49,7 +49,7 @@ const permitIn = ({ inside }: Scene, { real: path, descriptor }: OpenDirectory, 
 const outputOf = async (t: TestContext, permit: Permit): Promise<string> => {
   const parts: Buffer[] = []
   const handlers = { onOutput: (_stream: string, data: Uint8Array) => void parts.push(Buffer.from(data)), onWarning: () => undefined }
-  const components = { cells: await groupCells(), clock: systemClock, guardian: startGuardian(t), handlers }
+  const components = { trees: await groupCells(), clock: systemClock, cleanup: startGuardian(t), handlers }
   const started = await startProcess(permit, components, { stdin: permit.terminal !== null })
   if (started.kind === 'spawn_failed') return `spawn_failed: ${started.detail}`
   started.process.resume()

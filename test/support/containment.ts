@@ -33,13 +33,13 @@ export const needs = {
 
 /** Cells of a kind, whose groups are gone with the test; judged for what a run asks of them. */
 export const openCells = async (t: TestContext, choice: ContainmentChoice, asked: Partial<Confinement> = {}): Promise<ProcessTrees> => {
-  const cells = await ProcessTrees.open({ guardian: null, log: silent }, { choice, dataDir: null })
+  const trees = await ProcessTrees.open({ cleanup: null, log: silent }, { choice, dataDir: null })
   t.after(async () => {
-    await cells.stop()
-    assert.deepEqual(cells.groups.filter(existsSync), [], 'a control group was left behind')
+    await trees.stop()
+    assert.deepEqual(trees.groups.filter(existsSync), [], 'a control group was left behind')
   })
-  assert.deepEqual(await cells.judge({ ...UNCONFINED, ...asked }), [])
-  return cells
+  assert.deepEqual(await trees.judge({ ...UNCONFINED, ...asked }), [])
+  return trees
 }
 
 /** Starts an argv confined. */
@@ -47,7 +47,7 @@ export const startConfined = async (
   t: TestContext,
   argv: readonly string[],
   { choice = 'auto', confinement = {}, ...options }: StartOptions & { choice?: ContainmentChoice },
-): Promise<StartedProcess> => start(t, argv, { ...options, confinement, cells: await openCells(t, choice, confinement) })
+): Promise<StartedProcess> => start(t, argv, { ...options, confinement, trees: await openCells(t, choice, confinement) })
 
 /** A program that every user may execute, below a directory that every user may enter. */
 export const openToAll = async (t: TestContext, program: string): Promise<string> => {

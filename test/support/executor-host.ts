@@ -48,7 +48,7 @@ export interface HostOptions {
   /** What the executor says. Default: to nobody. */
   readonly log?: Logger
   /** Default: the weak mode. */
-  readonly cells?: ProcessTrees
+  readonly trees?: ProcessTrees
 }
 
 /** An executor with real keys, files, journal and programs, and a fake network half on its port. */
@@ -66,7 +66,7 @@ export class ExecutorHost {
   outgoing!: Journal
   /** The executor's side of each connection. */
   readonly sessions: NetworkSession[] = []
-  #guardian!: CleanupProcess
+  #cleanup!: CleanupProcess
 
   constructor(dir: string, options: HostOptions) {
     this.dir = dir
@@ -126,13 +126,13 @@ export class ExecutorHost {
   /** Starts on the files that are there: the first time, and again after `stop`. */
   async boot(): Promise<void> {
     const clock = this.#options.clock ?? systemClock
-    const cells = this.#options.cells ?? (await groupCells())
+    const trees = this.#options.trees ?? (await groupCells())
     const path = this.#options.acl === false ? join(this.dir, 'none') : this.aclPath
-    const acl = await loadAcl({ path, explicit: false, judge: cells.judge })
+    const acl = await loadAcl({ path, explicit: false, judge: trees.judge })
     this.contacts = new Contacts({ path: join(this.dir, 'contacts.json') })
     this.revocations = new Revocations({ path: join(this.dir, 'revocations.json') })
     this.counters = new ExecCounters({ clock })
-    this.#guardian = new CleanupProcess({ log: silent })
+    this.#cleanup = new CleanupProcess({ log: silent })
     this.journal =
       acl.acl.audit_log_path === null
         ? null
@@ -148,19 +148,19 @@ export class ExecutorHost {
     await this.revocations.load()
     await this.journal?.start()
     await this.outgoing.start()
-    this.#guardian.start()
+    this.#cleanup.start()
     const asked = new DetachedRequestStore({ clock, log: silent }, { path: join(this.dir, 'detached-runs.json') })
     await asked.load()
     this.executor = new Executor(
       {
         acl,
         asked,
-        cells,
+        trees,
         clock,
         contacts: this.contacts,
         counters: this.counters,
         desk: this.#options.desk ?? null,
-        guardian: this.#guardian,
+        cleanup: this.#cleanup,
         journal: this.journal,
         log: this.#options.log ?? silent,
         outgoing: this.outgoing,
@@ -174,7 +174,7 @@ export class ExecutorHost {
 
   async stop(): Promise<void> {
     await this.executor.stop()
-    await this.#guardian.stop()
+    await this.#cleanup.stop()
     await this.journal?.stop()
     await this.outgoing.stop()
   }

@@ -8,17 +8,17 @@ import { permitFor } from './permit.ts'
 import { silent } from './processes.ts'
 
 const [choice = 'group', ...argv] = process.argv.slice(2)
-const cells = await ProcessTrees.open({ guardian: null, log: silent }, { choice: choice as ContainmentChoice, dataDir: null })
-const guardian = new CleanupProcess({ log: silent })
-guardian.start()
+const trees = await ProcessTrees.open({ cleanup: null, log: silent }, { choice: choice as ContainmentChoice, dataDir: null })
+const cleanup = new CleanupProcess({ log: silent })
+cleanup.start()
 const handlers = { onOutput: (_stream: string, data: Uint8Array) => process.stdout.write(data), onWarning: () => {} }
 const started = await startProcess(
   permitFor(argv.length > 0 ? argv : ['ls', '/proc/self/fd']),
-  { cells, clock: systemClock, guardian, handlers },
+  { trees, clock: systemClock, cleanup, handlers },
   { stdin: false },
 )
 if (started.kind !== 'started') throw new Error(started.detail)
 started.process.resume()
 await started.process.ended
-await guardian.stop()
-await cells.stop()
+await cleanup.stop()
+await trees.stop()

@@ -6,13 +6,13 @@ import { startProcess } from '../../src/process/running-process.ts'
 import { permitFor } from './permit.ts'
 import { silent } from './processes.ts'
 
-const guardian = new CleanupProcess({ log: silent })
-guardian.start()
+const cleanup = new CleanupProcess({ log: silent })
+cleanup.start()
 const warnings: string[] = []
 const handlers = { onOutput: () => undefined, onWarning: (kind: string) => warnings.push(kind) }
 const [choice, ...argv] = process.argv.slice(2)
-const cells = await ProcessTrees.open({ guardian, log: silent }, { choice: choice === 'cgroup' ? choice : 'group', dataDir: null })
-const components = { cells, clock: systemClock, guardian, handlers }
+const trees = await ProcessTrees.open({ cleanup, log: silent }, { choice: choice === 'cgroup' ? choice : 'group', dataDir: null })
+const components = { trees, clock: systemClock, cleanup, handlers }
 const started = await startProcess(permitFor(argv), components, { stdin: false })
 if (started.kind !== 'started') throw new Error(started.detail)
 started.process.resume()
@@ -20,5 +20,5 @@ process.stdout.write(`${started.process.pid}\n`)
 process.stdin.once('data', () => started.process.kill())
 const { code, signal, truncated } = await started.process.ended
 process.stdout.write(`${JSON.stringify({ code, signal, truncated, warnings })}\n`)
-await cells.stop()
+await trees.stop()
 process.exit(0)

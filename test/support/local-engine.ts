@@ -30,7 +30,7 @@ export interface LocalHostOptions extends RulesText {
   readonly scripts?: Readonly<Record<string, string>>
   readonly clock?: Clock
   /** Default: the weak mode. */
-  readonly cells?: ProcessTrees
+  readonly trees?: ProcessTrees
   /** Default: a file in the host's directory; null: none. */
   readonly journalPath?: string | null
   /** Default: there is no mesh. */
@@ -181,16 +181,16 @@ export class LocalHost {
     return host
   }
 
-  async #compose({ cells: given, targets, watched }: LocalHostOptions): Promise<void> {
+  async #compose({ trees: given, targets, watched }: LocalHostOptions): Promise<void> {
     const { clock, policy, journalPath } = this
-    const guardian = new CleanupProcess({ log: silent })
-    const cells = given ?? (await groupCells())
+    const cleanup = new CleanupProcess({ log: silent })
+    const trees = given ?? (await groupCells())
     const journal = journalPath === null ? null : new Journal({ clock, log: silent }, { path: journalPath, marks: null })
     const local = new LocalJournal({ journal, log: silent })
     this.engine = new LocalEngine({
-      cells,
+      trees,
       clock,
-      guardian,
+      cleanup,
       journal: local,
       log: silent,
       policy,
@@ -198,8 +198,8 @@ export class LocalHost {
       ...(watched !== undefined && { watched }),
     })
     await journal?.start()
-    guardian.start()
-    this.#parts = [this.engine, guardian, ...(journal === null ? [] : [journal]), cells]
+    cleanup.start()
+    this.#parts = [this.engine, cleanup, ...(journal === null ? [] : [journal]), trees]
   }
 
   /** Ends everything, the latest first; a second call does nothing. */

@@ -5,12 +5,12 @@ import { startProcess } from '../../src/process/running-process.ts'
 import { permitFor } from './permit.ts'
 import { groupCells, silent } from './processes.ts'
 
-const guardian = new CleanupProcess({ log: silent })
-guardian.start()
+const cleanup = new CleanupProcess({ log: silent })
+cleanup.start()
 const handlers = { onOutput: (_stream: string, data: Uint8Array) => process.stdout.write(data), onWarning: () => {} }
 const started = await startProcess(
   permitFor(process.argv.slice(2)),
-  { cells: await groupCells(guardian), clock: systemClock, guardian, handlers },
+  { trees: await groupCells(cleanup), clock: systemClock, cleanup, handlers },
   { stdin: false },
 )
 if (started.kind !== 'started') throw new Error(started.detail)

@@ -76,7 +76,7 @@ export interface PeerInit {
   /** Addresses of the relays where it is reached. */
   readonly relays?: readonly string[]
   /** Its helper process; started, and stopped after it, by who gives it. Default: one of its own, where it runs anything. */
-  readonly guardian?: CleanupProcess
+  readonly cleanup?: CleanupProcess
   /** It answers who dials it and does nothing by itself: it dials nobody, and announces and asks for nothing; default false. */
   readonly passive?: boolean
 }
@@ -109,20 +109,20 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
           { path: journalPath, marks: new RunningMarks({ log }, { directory: join(dataDir, 'runs'), journal: journalPath }) },
         )
   await journal?.start()
-  const guardian = init.guardian ?? new CleanupProcess({ log })
-  const hasOwnGuardian = init.guardian === undefined && journal !== null
-  if (hasOwnGuardian) guardian.start()
+  const cleanup = init.cleanup ?? new CleanupProcess({ log })
+  const hasOwnGuardian = init.cleanup === undefined && journal !== null
+  if (hasOwnGuardian) cleanup.start()
   const asked = new DetachedRequestStore({ clock, log }, { path: join(dataDir, 'detached-runs.json') })
   await asked.load()
   const executor = new Executor(
     {
       acl,
       asked,
-      cells: await groupCells(),
+      trees: await groupCells(),
       clock,
       contacts,
       counters: new ExecCounters({ clock }),
-      guardian,
+      cleanup,
       journal,
       outgoing,
       log,
@@ -144,7 +144,7 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
     stopped = true
     await stopAll(network.startables)
     await executor.stop()
-    if (hasOwnGuardian) await guardian.stop()
+    if (hasOwnGuardian) await cleanup.stop()
     await journal?.stop()
     await outgoing.stop()
     port.stop()

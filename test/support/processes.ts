@@ -27,15 +27,15 @@ export const temporaryDirectory = async (t: TestContext): Promise<string> => {
 }
 
 export const startGuardian = (t: TestContext): CleanupProcess => {
-  const guardian = new CleanupProcess({ log: silent })
-  guardian.start()
-  t.after(() => guardian.stop())
-  return guardian
+  const cleanup = new CleanupProcess({ log: silent })
+  cleanup.start()
+  t.after(() => cleanup.stop())
+  return cleanup
 }
 
 /** The weak mode, without looking at what else this host can do. */
-export const groupCells = async (guardian: CleanupProcess | null = null): Promise<ProcessTrees> =>
-  ProcessTrees.open({ guardian, log: silent }, { choice: 'group', dataDir: null })
+export const groupCells = async (cleanup: CleanupProcess | null = null): Promise<ProcessTrees> =>
+  ProcessTrees.open({ cleanup, log: silent }, { choice: 'group', dataDir: null })
 
 /** A shell program in a file of its own: policy allows no metacharacter in an argument. */
 export const script = async (t: TestContext, text: string): Promise<string> => {
@@ -56,8 +56,8 @@ export interface StartedProcess {
 export interface StartOptions extends PermitOptions {
   readonly stdin?: boolean
   readonly clock?: Clock
-  readonly guardian?: CleanupProcess
-  readonly cells?: ProcessTrees
+  readonly cleanup?: CleanupProcess
+  readonly trees?: ProcessTrees
   readonly paused?: boolean
 }
 
@@ -67,13 +67,13 @@ export const start = async (t: TestContext, argv: readonly string[], options: St
   const warnings: StartedProcess['warnings'] = []
   let waiting: { text: string; resolve: () => void }[] = []
   const text = (): string => Buffer.concat(output.stdout).toString()
-  const guardian = options.guardian ?? startGuardian(t)
+  const cleanup = options.cleanup ?? startGuardian(t)
   const result = await startProcess(
     permitFor(argv, options),
     {
-      cells: options.cells ?? (await groupCells(guardian)),
+      trees: options.trees ?? (await groupCells(cleanup)),
       clock: options.clock ?? systemClock,
-      guardian,
+      cleanup,
       handlers: {
         onOutput: (stream, data) => {
           output[stream].push(Buffer.from(data))

@@ -56,8 +56,8 @@ export interface SandboxedOptions {
   readonly terminal?: LocalRunIntent['terminal']
   readonly env?: Readonly<Record<string, string>>
   readonly stdin?: string
-  readonly cells?: ProcessTrees
-  readonly guardian?: CleanupProcess
+  readonly trees?: ProcessTrees
+  readonly cleanup?: CleanupProcess
   readonly timeout_ms?: number
   /** Changes what stands there between the permit and its start. */
   readonly meanwhile?: () => Promise<unknown>
@@ -112,11 +112,11 @@ export const startSandboxed = async (
   const permit = await sandboxedPermit(t, house, argv, options)
   await options.meanwhile?.()
   const parts: Record<'stdout' | 'stderr', Buffer[]> = { stdout: [], stderr: [] }
-  const guardian = options.guardian ?? startGuardian(t as TestContext)
+  const cleanup = options.cleanup ?? startGuardian(t as TestContext)
   const components = {
-    cells: options.cells ?? (await groupCells()),
+    trees: options.trees ?? (await groupCells()),
     clock: systemClock,
-    guardian,
+    cleanup,
     handlers: {
       onOutput: (stream: 'stdout' | 'stderr', data: Uint8Array) => void parts[stream].push(Buffer.from(data)),
       onWarning: () => undefined,
@@ -148,7 +148,7 @@ export const runSandboxed = async (
 
 /** Cells of a kind whose groups are gone with the test. */
 export const cellsOf = async (t: Pick<TestContext, 'after'>, choice: 'cgroup' | 'group' | 'pid_namespace'): Promise<ProcessTrees> => {
-  const cells = await ProcessTrees.open({ guardian: null, log: silent }, { choice, dataDir: null })
-  t.after(() => cells.stop())
-  return cells
+  const trees = await ProcessTrees.open({ cleanup: null, log: silent }, { choice, dataDir: null })
+  t.after(() => trees.stop())
+  return trees
 }

@@ -132,7 +132,7 @@ export class LocalSession {
   }
 }
 
-export interface LocalEngineComponents extends Pick<ExecutorServices, 'cells' | 'clock' | 'guardian' | 'log'> {
+export interface LocalEngineComponents extends Pick<ExecutorServices, 'trees' | 'clock' | 'cleanup' | 'log'> {
   /** Absent: nobody is asked, so that no permit has a stand-in. */
   readonly copies?: PrivateCopies
   readonly journal: LocalJournal

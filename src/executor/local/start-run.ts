@@ -309,7 +309,7 @@ const sandboxFor = async ({ components }: LocalEngine, cwd: WorkingDirectory, ro
   const place = modes.sandboxPlace
   const made = sandboxGrant(sandbox, cwd.path, place)
   if (made.kind === 'refused') throw errorOf(made)
-  const support = await components.cells.sandboxSupport(made.grant)
+  const support = await components.trees.sandboxSupport(made.grant)
   if (support.kind === 'impossible') throw new AppError('sandbox_unavailable', `no sandbox can be had here: ${support.problem}`)
   if (sandbox.engine === 'bubblewrap') return made.grant
   return { ...made.grant, image: await modes.images.image(sandbox, join(place.home, IMAGES_DIRECTORY), support.userNamespace) }

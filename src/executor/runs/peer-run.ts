@@ -30,7 +30,7 @@ export interface PeerRunOutput {
   killed?(): void
 }
 
-export type PeerRunComponents = Pick<ExecutorServices, 'cells' | 'clock' | 'guardian' | 'log'>
+export type PeerRunComponents = Pick<ExecutorServices, 'trees' | 'clock' | 'cleanup' | 'log'>
 
 export interface PeerRunInit {
   readonly requestId: RequestId

@@ -244,13 +244,13 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
   const askTimeoutMs = config.ask_timeout * 1000
   const counters = new ExecCounters({ clock })
   const { onWritten, entries: copying } = copyToSyslog({ clock, log, counters }, config.syslog)
-  const guardian = new CleanupProcess({ log })
+  const cleanup = new CleanupProcess({ log })
   setUmaskOfCommands()
   // The last that can fail but for what is undone here: it leaves groups behind until it is stopped.
-  const cells = await ProcessTrees.open({ guardian, log }, { choice: config.containment, dataDir: paths.dir })
-  const load = async () => loadAcl({ path: config.exec_acl, explicit: config.exec_acl_explicit, judge: cells.judge }, clock)
+  const trees = await ProcessTrees.open({ cleanup, log }, { choice: config.containment, dataDir: paths.dir })
+  const load = async () => loadAcl({ path: config.exec_acl, explicit: config.exec_acl_explicit, judge: trees.judge }, clock)
   const acl = await load().catch(async (error: unknown) => {
-    await cells.stop()
+    await trees.stop()
     throw error
   })
   for (const warning of acl.warnings) log.warn(warning)
@@ -267,7 +267,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
   if (problem !== null) log.error({ problem: problem.message }, 'detached runs can be neither asked for nor seen')
   const held = { asked, contacts, revocations, signer, successions, tokens }
   const executor = new Executor(
-    { ...held, acl, cells, clock, counters, desk, deskCounts: () => desk.counts(), guardian, journal, log, outgoing },
+    { ...held, acl, trees, clock, counters, desk, deskCounts: () => desk.counts(), cleanup, journal, log, outgoing },
     { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead, requireOperatorProof, askTimeoutMs, groups },
   )
   const aclCopy = new AclCopy({ log }, { path: paths.loadedAcl, loaded: () => executor.acl })
@@ -282,12 +282,12 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
     },
     entries: [
       // First, so that whatever else does not start, this is stopped.
-      { name: 'cells', startable: cells },
+      { name: 'cells', startable: trees },
       ...copying,
       ...(journal === null ? [] : [{ name: 'journal', startable: journal }]),
       { name: 'copy of the ACL', startable: aclCopy },
       { name: 'outgoing journal', startable: outgoing },
-      { name: 'guardian', startable: guardian },
+      { name: 'guardian', startable: cleanup },
       // Whoever waits for it is denied when it stops, so it stops behind the executor.
       { name: 'desk', startable: desk, deadlineMs: DESK_START_MS },
       { name: 'executor', startable: executor, deadlineMs: EXECUTOR_STOP_MS },

@@ -25,9 +25,9 @@ class DeafCell extends ProcessTree {
 
 /** Cells that are all made like this. */
 const cellsOf = async (make: () => ProcessTree): Promise<ProcessTrees> => {
-  const cells = await groupCells()
-  cells.open = () => ({ kind: 'cell', cell: make(), inNamespace: false })
-  return cells
+  const trees = await groupCells()
+  trees.open = () => ({ kind: 'open', tree: make(), inNamespace: false })
+  return trees
 }
 
 /** A control group as far as this goes; what is left out does nothing. */
@@ -45,7 +45,7 @@ test('a program that nothing can kill counts among those that run until it is de
   const { host, link } = await ExecutorHost.linked(t, {
     scripts: { waits: 'echo up; exec sleep 1000', hello: 'echo hi' },
     keys: 'max_concurrent_per_agent = 1\nmax_concurrent_total = 1',
-    cells: await cellsOf(() => new DeafCell(GROUP)),
+    trees: await cellsOf(() => new DeafCell(GROUP)),
   })
   const run = await link.ask([host.program('waits')])
   const { pid } = await run.frame('started')
@@ -69,7 +69,7 @@ test('… and keeps the place of its session, so that sessions opened and closed
   const host = await LocalHost.start(t, {
     scripts: { waits: 'echo $$; exec sleep 1000' },
     amend: (policy) => ({ ...policy, limits: { ...policy.limits, max_concurrent_sessions: 1 } }),
-    cells: await cellsOf(() => new DeafCell(GROUP)),
+    trees: await cellsOf(() => new DeafCell(GROUP)),
   })
   const session = await host.open()
   const run = await host.run(session, [host.program('waits')])
@@ -85,7 +85,7 @@ test('… and keeps the place of its session, so that sessions opened and closed
 test('… and its run ends without it, too, where a caller of REXD says SIGKILL', async (t) => {
   const host = await LocalHost.start(t, {
     scripts: { waits: 'echo $$; exec sleep 1000' },
-    cells: await cellsOf(() => new DeafCell(GROUP)),
+    trees: await cellsOf(() => new DeafCell(GROUP)),
   })
   const run = await host.run(await host.open(), [host.program('waits')])
   const pid = Number((await run.printed(/\d+\n/)).trim())
@@ -99,8 +99,8 @@ test('what was started and killed because its limits could not be set is in the 
   const confine = (): never => {
     throw new Error('no limits today')
   }
-  const cells = await cellsOf(() => new ProcessTree({ ...GROUP, leaf: leafOf({ confine }) }))
-  const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: 'exec sleep 1000' }, cells })
+  const trees = await cellsOf(() => new ProcessTree({ ...GROUP, leaf: leafOf({ confine }) }))
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: 'exec sleep 1000' }, trees })
   const run = await link.ask([host.program('waits')])
   assert.equal(await run.denial(), 'spawn_failed')
   assert.deepEqual(await host.events(run.id), ['request', 'started', 'denial'])
@@ -110,11 +110,11 @@ test('what was started and killed because its limits could not be set is in the 
 test('what cannot be held, because we cannot come out of its control group, is killed and fails, without limits for ourselves', async (t) => {
   const done: string[] = []
   const leaf = leafOf({ isStuck: true, confine: () => void done.push('confined'), end: async () => false })
-  const cell = new ProcessTree({ ...GROUP, containment: 'cgroup', leaf, onStuck: () => void done.push('told') })
+  const tree = new ProcessTree({ ...GROUP, containment: 'cgroup', leaf, onStuck: () => void done.push('told') })
   const sandboxSupport = async () => ({ kind: 'impossible', problem: 'there is none' }) as const
-  const cells = { open: () => ({ kind: 'cell', cell, inNamespace: false }) as const, sandboxSupport }
+  const trees = { open: () => ({ kind: 'open', tree, inNamespace: false }) as const, sandboxSupport }
   const permit = permitFor([await script(t, 'exec sleep 1000')])
-  const result = await spawnPermitted(permit, { cells, guardian: startGuardian(t) }, { stdin: false })
+  const result = await spawnPermitted(permit, { trees, cleanup: startGuardian(t) }, { stdin: false })
   assert.ok(result.kind === 'spawn_failed' && result.ran !== null)
   assert.match(result.detail, /cannot come out of its control group/)
   assert.deepEqual([done, isAlive(result.ran.pid)], [['told'], false])

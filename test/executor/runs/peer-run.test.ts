@@ -73,7 +73,7 @@ class Recorder {
       { tell: ({ type }) => void events.push(type) },
       { owner: 'bob', session: null, door: 'mesh', run_id: REQUEST_ID, node: 'here' },
     )
-    const components = { cells: await groupCells(), clock: systemClock, guardian: startGuardian(this.#t), log }
+    const components = { trees: await groupCells(), clock: systemClock, cleanup: startGuardian(this.#t), log }
     return new PeerRun(components, { requestId: REQUEST_ID, admission, output, stdin: this.stdin, story })
   }
 }

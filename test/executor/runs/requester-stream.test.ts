@@ -17,10 +17,10 @@ const begin = async (t: TestContext, text: string, resumable: boolean) => {
   const channel = { closed: false, full: false, send: () => true, drained: async () => undefined }
   const stream: RequesterStream = new RequesterStream(
     {
-      cells: await groupCells(),
+      trees: await groupCells(),
       clock: systemClock,
       counters: new ExecCounters({ clock: systemClock }),
-      guardian: startGuardian(t),
+      cleanup: startGuardian(t),
       log: silent,
       total: new UnackedTotal(),
     },

@@ -105,7 +105,7 @@ const setUp = async (t: TestContext, host: ExecInForce['host']) => {
   const rights = rightsOf(policy)
   const grant = sandboxGrant(DEFAULT_SANDBOX, work)
   assert.ok(grant.kind === 'grant')
-  const components = { cells: await openCells(t, 'auto'), copies: new PrivateCopies({ dataDir }), guardian: startGuardian(t) }
+  const components = { trees: await openCells(t, 'auto'), copies: new PrivateCopies({ dataDir }), cleanup: startGuardian(t) }
   const context = { policy, rights, session_id: 's_1', exec: { ...EXEC, host }, sandbox: host === 'sandbox' ? grant.grant : null }
   return {
     tool: join(place, 'tool'),

@@ -12,15 +12,15 @@ import { aclInForceHere } from './last-denial.ts'
 
 /** Tries what entries ask of this host, when one does. */
 const checkHere = async (file: string): Promise<AclCheck> => {
-  let cells: ProcessTrees | null = null
+  let trees: ProcessTrees | null = null
   const judge: EnforcementProbe = async (confinement) => {
-    cells ??= await ProcessTrees.open({ guardian: null, log: { warn: () => undefined } }, { choice: 'auto', dataDir: null })
-    return cells.judge(confinement)
+    trees ??= await ProcessTrees.open({ cleanup: null, log: { warn: () => undefined } }, { choice: 'auto', dataDir: null })
+    return trees.judge(confinement)
   }
   try {
     return await checkAclFile(file, judge)
   } finally {
-    await (cells as ProcessTrees | null)?.stop()
+    await (trees as ProcessTrees | null)?.stop()
   }
 }
 
