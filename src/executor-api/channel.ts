@@ -7,7 +7,7 @@ import { type CborValue, decodeCbor } from '../protocol/wire/cbor.ts'
 import { FrameDecoder, LARGE_FRAME, encodeFrame, encodeFrameHead, lengthOf } from '../protocol/wire/framing.ts'
 import type { Message } from '../protocol/wire/schema.ts'
 
-export interface ExecutorChannelComponents<In, Out> {
+export interface ExecutorChannelDeps<In, Out> {
   readonly duplex: Duplex
   readonly incoming: Message<In>
   readonly outgoing: Message<Out>
@@ -28,19 +28,17 @@ export interface ExecutorChannelInit<In> {
 
 /** One end of the port: whole messages over a byte stream, bounded in both directions. */
 export class ExecutorChannel<In, Out> {
+  readonly #deps: ExecutorChannelDeps<In, Out>
   readonly #duplex: Duplex
-  readonly #incoming: Message<In>
-  readonly #outgoing: Message<Out>
   readonly #init: ExecutorChannelInit<In>
   readonly #frames = new FrameDecoder(MAX_PORT_MESSAGE)
   readonly #chunks: Uint8Array[] = []
   #closed = false
   readonly #room = new Condition()
 
-  constructor(components: ExecutorChannelComponents<In, Out>, init: ExecutorChannelInit<In>) {
-    this.#duplex = components.duplex
-    this.#incoming = components.incoming
-    this.#outgoing = components.outgoing
+  constructor(deps: ExecutorChannelDeps<In, Out>, init: ExecutorChannelInit<In>) {
+    this.#deps = deps
+    this.#duplex = deps.duplex
     this.#init = init
     this.#duplex.on('data', (chunk: Uint8Array) => this.#take(chunk))
     this.#duplex.on('drain', () => this.#drained())
@@ -65,7 +63,7 @@ export class ExecutorChannel<In, Out> {
   send(message: Out, ...tail: readonly Uint8Array[]): boolean {
     if (this.#closed || this.#duplex.writableEnded) return false
     const following = lengthOf(tail)
-    const head = following === 0 ? this.#outgoing.encode(message) : this.#outgoing.encodeHead(message, following)
+    const head = following === 0 ? this.#deps.outgoing.encode(message) : this.#deps.outgoing.encodeHead(message, following)
     const length = head.length + following
     if (length > MAX_PORT_MESSAGE) throw new AppError('too_large', `a port message of ${length} bytes`)
     const free = this.#write(head, tail, length)
@@ -129,7 +127,7 @@ export class ExecutorChannel<In, Out> {
   #deliver(payload: Uint8Array): void {
     let message: In
     try {
-      message = this.#incoming.decode(payload)
+      message = this.#deps.incoming.decode(payload)
     } catch (error) {
       this.#init.onMalformed(payload, error)
       return

@@ -122,10 +122,10 @@ export class ExecutorClient implements Startable {
   #tokens: CallerTokens | null = null
   #snapshot = NO_SNAPSHOT
 
-  constructor(components: { readonly duplex: Duplex; readonly log: Logger }) {
-    this.#log = components.log
+  constructor(deps: { readonly duplex: Duplex; readonly log: Logger }) {
+    this.#log = deps.log
     this.#channel = new ExecutorChannel(
-      { duplex: components.duplex, incoming: toNetwork, outgoing: toExecutor },
+      { duplex: deps.duplex, incoming: toNetwork, outgoing: toExecutor },
       {
         onMessage: (message) => this.#guard(() => this.#receive(message)),
         onMalformed: (_payload, error) => this.#channel.close(new AppError('malformed', errorText(error))),

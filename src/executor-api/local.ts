@@ -65,9 +65,7 @@ export interface TerminalSize {
 }
 
 /** `raw`: it shows what is written without a change, and stdin is /dev/null or a pipe, and no terminal. */
-export interface Terminal extends TerminalSize {
-  readonly raw?: boolean
-}
+export type Terminal = TerminalSize & { readonly raw?: boolean }
 
 /** How a run of another server ended, as the journal tells it. `goes_on`: that server still runs it. `unknown`: it does not tell. */
 export type JournalledEnd =
@@ -76,9 +74,7 @@ export type JournalledEnd =
   | { readonly kind: 'outcome'; readonly outcome: LocalOutcome }
 
 /** A run that another server has begun for the same key. */
-export interface JournalledRunHandle extends JournalledFacts {
-  readonly end: JournalledEnd
-}
+export type JournalledRunHandle = JournalledFacts & { readonly end: JournalledEnd }
 
 export interface LocalRunRequest {
   readonly session: string
@@ -130,9 +126,7 @@ export interface LocalRunSink {
   event(event: LocalRunEvent): void | Promise<void>
 }
 
-export interface LocalOutcome extends RecordedOutcome {
-  readonly denial_reason: DenialReason | null
-}
+export type LocalOutcome = RecordedOutcome & { readonly denial_reason: DenialReason | null }
 
 /** A run that was accepted. */
 export interface LocalRunHandle {

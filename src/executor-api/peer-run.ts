@@ -14,8 +14,8 @@ export class ExecutorPeerRun {
   readonly #channel: ExecutorChannel<ToNetwork, ToExecutor>
   #ended = false
 
-  constructor(components: { channel: ExecutorChannel<ToNetwork, ToExecutor> }, init: { run: number }) {
-    this.#channel = components.channel
+  constructor(deps: { channel: ExecutorChannel<ToNetwork, ToExecutor> }, init: { run: number }) {
+    this.#channel = deps.channel
     this.#run = init.run
   }
 

@@ -6,7 +6,7 @@ import type { AuthorityEvent } from '../journal/events.ts'
 import type { Journal } from '../journal/journal.ts'
 import type { ExecCounters } from './exec-counters.ts'
 
-export interface AuthorityJournalComponents {
+export interface AuthorityJournalDeps {
   readonly counters: ExecCounters
   /** Of what runs here, or, where nothing may, of what is asked of others. */
   readonly journal: Journal
@@ -17,10 +17,10 @@ type Change = Pick<AuthorityEvent, 'operation' | 'agent' | 'machine' | 'level' |
 
 /** Journals changes of trust, runs that an operator ended, refused proofs of operators, and refused calls of the REST API. */
 export class AuthorityJournal {
-  readonly #components: AuthorityJournalComponents
+  readonly #deps: AuthorityJournalDeps
 
-  constructor(components: AuthorityJournalComponents) {
-    this.#components = components
+  constructor(deps: AuthorityJournalDeps) {
+    this.#deps = deps
   }
 
   /**
@@ -28,7 +28,7 @@ export class AuthorityJournal {
    * takes trust away is done in any case.
    */
   async announce(change: Change, { widens }: { widens: boolean }): Promise<void> {
-    const { journal } = this.#components
+    const { journal } = this.#deps
     try {
       await journal.append({ event: 'authority', ...change, code: null, detail: change.detail ?? null })
     } catch (error) {
@@ -45,7 +45,7 @@ export class AuthorityJournal {
     if (!isAppError(error)) return
     const { code, message } = error
     const line = { event: 'authority', operation, agent: null, machine: null, level: null, code, detail: message } as const
-    await this.#components.journal.refuse(line).catch((failure: unknown) => this.#failed(failure))
+    await this.#deps.journal.refuse(line).catch((failure: unknown) => this.#failed(failure))
   }
 
   /** A call of the REST API, as the network's half tells of it. */
@@ -53,11 +53,11 @@ export class AuthorityJournal {
     const shown = (text: string | null): string | null => text && plainText(text)
     const texts = { method: plainText(method), path: plainText(path), host: shown(host), origin: shown(origin), remote: shown(remote) }
     const line = { event: 'http_refused', code, ...texts, detail: null } as const
-    await this.#components.journal.refuse(line).catch((failure: unknown) => this.#failed(failure))
+    await this.#deps.journal.refuse(line).catch((failure: unknown) => this.#failed(failure))
   }
 
   #failed(error: unknown): void {
-    this.#components.counters.count('audit_write_failures')
-    this.#components.log.error({ error: errorText(error) }, 'a line of the journal could not be written')
+    this.#deps.counters.count('audit_write_failures')
+    this.#deps.log.error({ error: errorText(error) }, 'a line of the journal could not be written')
   }
 }

@@ -169,8 +169,8 @@ export class ExecCounters {
   readonly #active = new Map<AgentId, number>()
   readonly #recent: RecentWarning[] = []
 
-  constructor(components: { clock: Clock }) {
-    this.#clock = components.clock
+  constructor(deps: { clock: Clock }) {
+    this.#clock = deps.clock
   }
 
   /** For the counters that nothing else moves; requests_denied, sessions_* have methods of their own. */

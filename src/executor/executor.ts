@@ -9,10 +9,10 @@ import type { AgentSigner } from '../identity/signing.ts'
 import { scrubbedEnvironment } from '../policy/environment.ts'
 import { AclInForce, type LoadedAcl } from '../policy/mesh/load-acl.ts'
 import { Slots } from '../policy/slots.ts'
-import type { AgentId, MachineId } from '../protocol/ids.ts'
+import type { MachineId } from '../protocol/ids.ts'
 import type { Group } from '../trust/groups.ts'
 import { type Succession, previousKeys } from '../trust/successions.ts'
-import { AclReload, type ReloadOutcome } from './acl-reload.ts'
+import { type ReloadOutcome, reloadAcl } from './acl-reload.ts'
 import { AuthorityJournal } from './authority-journal.ts'
 import { Detached } from './detached/detached.ts'
 import { IncomingRuns } from './incoming-runs.ts'
@@ -20,8 +20,8 @@ import { ExecutorLinks } from './links/executor-links.ts'
 import { Nonces } from './links/nonces.ts'
 import { Signatures } from './links/signatures.ts'
 import { PeerRevocations, PeerSuccessions } from './links/statements.ts'
-import { TrustEvaluator } from './links/trust-evaluator.ts'
-import { NetworkCalls, type NetworkCallsComponents } from './network-calls.ts'
+import { type OwnIds, TrustEvaluator } from './links/trust-evaluator.ts'
+import { NetworkCalls, type NetworkCallsDeps } from './network-calls.ts'
 import { type NetworkHost, NetworkSession } from './network-session.ts'
 import { Operations } from './operations.ts'
 import { CallerSecrets, type ApiTokenStore, OperatorGate } from './operator-auth.ts'
@@ -37,7 +37,7 @@ import type { ExecutorServices } from './services.ts'
 import { Views } from './views.ts'
 
 /** Contacts and revocations are loaded, journals and guardian started before the executor is. */
-export interface ExecutorComponents
+export interface ExecutorDeps
   extends
     Pick<ExecutorServices, 'trees' | 'clock' | 'contacts' | 'counters' | 'cleanup' | 'journal' | 'log' | 'outgoing' | 'revocations'>,
     Partial<Pick<ExecutorServices, 'desk' | 'deskCounts'>> {
@@ -70,9 +70,9 @@ const SHARED_DIR = 0o750
 
 /** The half that holds the agent key, decides, and runs programs. It never sees the network, only the port. */
 export class Executor implements Startable {
-  readonly #components: ExecutorComponents
+  readonly #deps: ExecutorDeps
   readonly #init: ExecutorInit
-  readonly #own: { readonly agentId: AgentId; readonly machineId: MachineId }
+  readonly #own: OwnIds
   readonly #services: Omit<ExecutorServices, 'authority' | 'gate'>
   readonly #runs: Runs
   readonly #detached: Detached
@@ -81,11 +81,11 @@ export class Executor implements Startable {
   readonly #views: Views
   readonly #sessions = new Set<NetworkSession>()
   /** What answers to the operator; once `operator.key` is read. */
-  #proven: (Pick<NetworkCallsComponents, 'operations' | 'requests' | 'successions'> & Pick<ExecutorServices, 'authority'>) | null = null
+  #proven: (Pick<NetworkCallsDeps, 'operations' | 'requests' | 'successions'> & Pick<ExecutorServices, 'authority'>) | null = null
   #unsubscribe: () => void = () => undefined
 
-  constructor(components: ExecutorComponents, init: ExecutorInit) {
-    const { acl, clock, contacts, counters, desk = null, deskCounts = () => null, revocations, signer } = components
+  constructor(deps: ExecutorDeps, init: ExecutorInit) {
+    const { acl, clock, contacts, counters, desk = null, deskCounts = () => null, revocations, signer } = deps
     const { dataDir, askTimeoutMs, machineId, requireOperatorProof = false, groups = [] } = init
     const own = { agentId: signer.agentId, machineId }
     const inForce = new AclInForce(acl)
@@ -98,8 +98,8 @@ export class Executor implements Startable {
     }
     const signatures = new Signatures({ signer, counters, clock })
     const judge = new TrustEvaluator({ contacts, revocations }, own)
-    const services = { ...components, desk, deskCounts, inForce, judge, policy, signatures }
-    this.#components = components
+    const services = { ...deps, desk, deskCounts, inForce, judge, policy, signatures }
+    this.#deps = deps
     this.#init = init
     this.#own = own
     this.#services = services
@@ -116,7 +116,7 @@ export class Executor implements Startable {
   /** Makes `operator.key` on first start. Throws `loose_permissions` or `bad_key_file`. */
   async start(): Promise<void> {
     const { clock, contacts, signatures, journal, outgoing } = this.#services
-    const { successions: said = [], tokens = null } = this.#components
+    const { successions: said = [], tokens = null } = this.#deps
     const { dataDir, groupMayRead = false, machineId, requireOperatorProof = false } = this.#init
     await Promise.all([this.#detached.load(), this.#runs.load()])
     const file = { path: join(dataDir, OPERATOR_KEY_FILE), header: null, groupMayRead }
@@ -157,8 +157,7 @@ export class Executor implements Startable {
   /** Takes the ACL that `load` answers, where it narrows the one in force. */
   async reload(load: () => Promise<LoadedAcl>): Promise<ReloadOutcome> {
     const { journal, outgoing } = this.#services
-    const components = { ...this.#services, journal: journal ?? outgoing }
-    return new AclReload(components, { onNarrowed: () => this.#aclNarrowed() }).run(load)
+    return reloadAcl({ ...this.#services, journal: journal ?? outgoing }, load, () => this.#aclNarrowed())
   }
 
   /** Serves a network half on the other end of this byte stream, until it ends. `host`: who started it, and for what. */
@@ -171,7 +170,7 @@ export class Executor implements Startable {
       ...this.#services,
       ...this.#proven,
       approvers: this.#approvers,
-      asked: this.#components.asked,
+      asked: this.#deps.asked,
       links,
       nonces,
       revocations: this.#revocations,

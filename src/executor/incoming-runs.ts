@@ -7,19 +7,14 @@ import type { TrustEvaluator } from './links/trust-evaluator.ts'
 import type { Active, ActiveCommand } from './runs/run-replies.ts'
 import type { Runs } from './runs/runs.ts'
 
-export interface IncomingRunsComponents {
-  readonly judge: Pick<TrustEvaluator, 'nameOf'>
-  readonly runs: Pick<Runs, 'active'>
-}
-
 type Incoming = Active & { readonly command: ActiveCommand }
 
 /** What runs here for other agents: an operator may see it, and end it. */
 export class IncomingRuns {
-  readonly #components: IncomingRunsComponents
+  readonly #deps: { readonly judge: Pick<TrustEvaluator, 'nameOf'>; readonly runs: Pick<Runs, 'active'> }
 
-  constructor(components: IncomingRunsComponents) {
-    this.#components = components
+  constructor(deps: { readonly judge: Pick<TrustEvaluator, 'nameOf'>; readonly runs: Pick<Runs, 'active'> }) {
+    this.#deps = deps
   }
 
   /** The oldest first. Since argv is cut, MAX_PORT_RUNS of them fit one message of the port. */
@@ -50,7 +45,7 @@ export class IncomingRuns {
   }
 
   #all(): Incoming[] {
-    return this.#components.runs.active.filter((one): one is Incoming => one.command !== null && one.link.number !== OWN_LINK)
+    return this.#deps.runs.active.filter((one): one is Incoming => one.command !== null && one.link.number !== OWN_LINK)
   }
 
   #shown({ link: { agentId, machineId }, command: { argv, run, since, detached } }: Incoming): IncomingRun {
@@ -58,7 +53,7 @@ export class IncomingRuns {
       request_id: run.requestId,
       agent_id: agentId,
       machine_id: machineId,
-      name: this.#components.judge.nameOf(agentId),
+      name: this.#deps.judge.nameOf(agentId),
       ...cutOf(argv),
       started_at: new Date(since).toISOString(),
       state: run.state,

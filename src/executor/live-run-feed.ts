@@ -6,8 +6,7 @@ import { LIVE_AGAIN_MS, LIVE_OUTPUT_MS, MAX_LIVE_AT_ONCE } from '../protocol/lim
 
 /** Tells those who watch over this host what becomes of runs and, of those that somebody follows, now and then what they have written. It holds no run up. */
 export class LiveRunFeed implements LiveRunSource {
-  readonly #clock: Clock
-  readonly #desk: Pick<DeskLink, 'event'>
+  readonly #deps: { readonly clock: Clock; readonly desk: Pick<DeskLink, 'event' | 'serve'> }
   /** Runs that go on, by `runOf`. */
   readonly #stories = new Map<string, RunReporter>()
   /** When each was last told, the longest ago first. */
@@ -16,16 +15,15 @@ export class LiveRunFeed implements LiveRunSource {
   #n = 0
   #timer: Timer | null = null
 
-  constructor(components: { readonly clock: Clock; readonly desk: Pick<DeskLink, 'event' | 'serve'> }) {
-    this.#clock = components.clock
-    this.#desk = components.desk
-    components.desk.serve(this)
+  constructor(deps: { readonly clock: Clock; readonly desk: Pick<DeskLink, 'event' | 'serve'> }) {
+    this.#deps = deps
+    deps.desk.serve(this)
   }
 
   emit(facts: LifecycleFacts): void {
     this.#n += 1
     if (isOver(facts)) this.#stories.delete(runOf(facts))
-    this.#desk.event(this.#event(facts))
+    this.#deps.desk.event(this.#event(facts))
   }
 
   /** A run of which nobody else hears. */
@@ -51,12 +49,12 @@ export class LiveRunFeed implements LiveRunSource {
   }
 
   #event(facts: LifecycleFacts): LifecycleEvent {
-    return lifecycleEvent(facts, { n: this.#n, ts: new Date(this.#clock.now()).toISOString() })
+    return lifecycleEvent(facts, { n: this.#n, ts: new Date(this.#deps.clock.now()).toISOString() })
   }
 
   #poll(): void {
     let room = MAX_LIVE_AT_ONCE
-    const now = this.#clock.monotonic()
+    const now = this.#deps.clock.monotonic()
     const followed = [...this.#followed].filter(([run]) => this.#stories.has(run))
     for (const [run, told] of followed) {
       const facts = room > 0 ? (this.#stories.get(run)?.soFar(now - told >= LIVE_AGAIN_MS) ?? null) : null
@@ -66,6 +64,6 @@ export class LiveRunFeed implements LiveRunSource {
       this.#followed.set(run, now)
       this.emit(facts)
     }
-    this.#timer = followed.length === 0 ? null : this.#clock.setTimeout(() => this.#poll(), LIVE_OUTPUT_MS, { unref: true })
+    this.#timer = followed.length === 0 ? null : this.#deps.clock.setTimeout(() => this.#poll(), LIVE_OUTPUT_MS, { unref: true })
   }
 }

@@ -43,7 +43,7 @@ export const answerAsked = async (runs: DetachedRequestStore, clock: Clock, call
 /** Messages that get an answer. */
 export type Call = Extract<ToExecutor, { id: number }>
 
-export interface NetworkCallsComponents extends Pick<ExecutorServices, 'clock' | 'signatures'> {
+export interface NetworkCallsDeps extends Pick<ExecutorServices, 'clock' | 'signatures'> {
   readonly approvers: ApproverAsks
   /** Detached runs that this daemon asked for. */
   readonly asked: DetachedRequestStore
@@ -58,18 +58,18 @@ export interface NetworkCallsComponents extends Pick<ExecutorServices, 'clock' |
 
 /** Answers the calls of one network half. What goes wrong is thrown as an AppError. */
 export class NetworkCalls {
-  readonly #components: NetworkCallsComponents
+  readonly #deps: NetworkCallsDeps
   readonly #machineId: MachineId
   readonly #networkSettings: NetworkSettings | null
 
-  constructor(components: NetworkCallsComponents, init: { machineId: MachineId; networkSettings: NetworkSettings | null }) {
-    this.#components = components
+  constructor(deps: NetworkCallsDeps, init: { machineId: MachineId; networkSettings: NetworkSettings | null }) {
+    this.#deps = deps
     this.#machineId = init.machineId
     this.#networkSettings = init.networkSettings
   }
 
   async answer(call: Call): Promise<ToNetwork> {
-    const { approvers, asked, clock, links, nonces, operations, requests, views } = this.#components
+    const { approvers, asked, clock, links, nonces, operations, requests, views } = this.#deps
     const { id } = call
     switch (call.type) {
       case 'hello':
@@ -129,13 +129,13 @@ export class NetworkCalls {
         'conflict',
         `the network half speaks version ${call.version} of the port, and this executor version ${PORT_VERSION}: both halves must be of one release; install it for both, and start both again`,
       )
-    const { agentId: agent_id, publicKey: agent_public_key } = this.#components.signatures
+    const { agentId: agent_id, publicKey: agent_public_key } = this.#deps.signatures
     return { type: 'welcome', id: call.id, version: PORT_VERSION, agent_id, machine_id: this.#machineId, agent_public_key }
   }
 
   /** Revocations first: a key that is revoked names no other. */
   async #takeStatements(link: PeerLink, items: readonly Uint8Array[]): Promise<number> {
-    const { revocations, successions } = this.#components
+    const { revocations, successions } = this.#deps
     const taking = revocations.take(
       link,
       items.filter((item) => !isSuccession(item)),
@@ -150,7 +150,7 @@ export class NetworkCalls {
   }
 
   async #signCard(call: Extract<Call, { type: 'sign_card' }>): Promise<ToNetwork> {
-    const { clock, signatures, views } = this.#components
+    const { clock, signatures, views } = this.#deps
     if (views.selfRevoked) throw revokedSelf()
     const isCard = call.kind === 'card'
     const now = clock.now()

@@ -35,7 +35,7 @@ export interface NetworkHost {
   onFailed(error: AppError): void
 }
 
-export interface NetworkSessionComponents extends Pick<ExecutorServices, 'authority' | 'clock' | 'counters' | 'log'> {
+export interface NetworkSessionDeps extends Pick<ExecutorServices, 'authority' | 'clock' | 'counters' | 'log'> {
   readonly approvers: ApproverAsks
   readonly calls: NetworkCalls
   readonly duplex: Duplex
@@ -51,7 +51,7 @@ export interface NetworkSessionComponents extends Pick<ExecutorServices, 'author
 
 /** One network half on the other end of a port: its calls, its links, and the runs that it carries. */
 export class NetworkSession {
-  readonly #components: NetworkSessionComponents
+  readonly #deps: NetworkSessionDeps
   readonly #channel: ExecutorChannel<ToExecutor, ToNetwork>
   /** Runs of this channel by their number there; null while a request is being refused. */
   readonly #runs = new Map<number, { readonly run: Carried; readonly outlet: PeerStreamWriter } | null>()
@@ -62,10 +62,10 @@ export class NetworkSession {
   #greeted = false
   #calls = 0
 
-  constructor(components: NetworkSessionComponents) {
-    this.#components = components
+  constructor(deps: NetworkSessionDeps) {
+    this.#deps = deps
     this.#channel = new ExecutorChannel(
-      { duplex: components.duplex, incoming: toExecutor, outgoing: toNetwork },
+      { duplex: deps.duplex, incoming: toExecutor, outgoing: toNetwork },
       {
         onMessage: (message) => this.#guard(() => this.#receive(message)),
         onMalformed: (payload, error) => this.#guard(() => this.#salvage(payload, error)),
@@ -73,12 +73,12 @@ export class NetworkSession {
         holdWhenBehind: true,
       },
     )
-    if ((components.host?.settings.otlp ?? null) !== null) this.#pushStages()
+    if ((deps.host?.settings.otlp ?? null) !== null) this.#pushStages()
   }
 
   /** Ends the channel when the other half has taken what was sent, or has had the time to. */
   async finish(): Promise<void> {
-    const timer = this.#components.clock.setTimeout(() => this.#channel.close(), PORT_FINISH_MS)
+    const timer = this.#deps.clock.setTimeout(() => this.#channel.close(), PORT_FINISH_MS)
     this.#channel.finish()
     await this.closed
     timer.cancel()
@@ -98,26 +98,26 @@ export class NetworkSession {
 
   /** Contacts or revocations have changed: links are judged again, and the other half is told. */
   trustChanged(): void {
-    const changed = this.#components.links.rejudge()
+    const changed = this.#deps.links.rejudge()
     for (const { number: link, decision } of changed) this.#channel.send({ type: 'link_decision', link, decision })
     this.#pushSnapshot()
   }
 
   /** In front of the answer to the call that changed them. */
   tellTokens(tokens: CallerTokens): void {
-    if (this.#components.host !== null && this.#greeted) this.#channel.send({ type: 'caller_tokens', ...tokens })
+    if (this.#deps.host !== null && this.#greeted) this.#channel.send({ type: 'caller_tokens', ...tokens })
   }
 
   /** Sends the peer of each link what was revoked since it was last sent something. */
   shareRevocations(): void {
-    for (const link of this.#components.links.all()) this.#pushRevocations(link)
+    for (const link of this.#deps.links.all()) this.#pushRevocations(link)
   }
 
   #receive(message: ToExecutor): void {
     // A half of another release gets no welcome, and says so.
     if (!this.#greeted && message.type !== 'hello' && message.type !== 'network_failed')
       return this.#channel.close(new AppError('malformed', `${message.type} before hello`))
-    const { links } = this.#components
+    const { links } = this.#deps
     switch (message.type) {
       case 'link_dropped':
         return links.dropped(message.handle)
@@ -126,9 +126,9 @@ export class NetworkSession {
       case 'drop_nonces':
         return this.#dropNonces(links.get(message.link), message.nonces)
       case 'run_open':
-        return this.#admit(message, (arrival) => this.#components.runs.open(arrival))
+        return this.#admit(message, (arrival) => this.#deps.runs.open(arrival))
       case 'run_resume':
-        return this.#admit(message, (arrival) => this.#components.runs.resume(arrival))
+        return this.#admit(message, (arrival) => this.#deps.runs.resume(arrival))
       case 'run_frame': {
         // A run that has just ended is no mistake of the other half.
         const open = this.#runs.get(message.run)
@@ -140,13 +140,13 @@ export class NetworkSession {
         return message.type === 'run_lost' ? open?.run.lost(open.outlet) : open?.run.over(open.outlet)
       }
       case 'network_ready':
-        return this.#components.host?.onReady(message.api_port)
+        return this.#deps.host?.onReady(message.api_port)
       case 'network_failed':
-        return this.#components.host?.onFailed(portError({ ...message, message: printable(message.message) }))
+        return this.#deps.host?.onFailed(portError({ ...message, message: printable(message.message) }))
       case 'http_refused':
-        return void this.#components.authority.httpRefused(message)
+        return void this.#deps.authority.httpRefused(message)
       case 'approval_answer':
-        return this.#components.approvers.answered(message.ask, message.frame)
+        return this.#deps.approvers.answered(message.ask, message.frame)
       case 'pong':
         this.#pinged?.resolve()
         this.#pinged = null
@@ -157,7 +157,7 @@ export class NetworkSession {
   }
 
   #dropNonces({ pair, decision }: PeerLink, dropped: readonly Uint8Array[]): void {
-    const { nonces } = this.#components
+    const { nonces } = this.#deps
     for (const nonce of dropped) {
       if (decision === 'accept') nonces.void(pair, nonce)
       else nonces.consume(pair, nonce)
@@ -165,7 +165,7 @@ export class NetworkSession {
   }
 
   #admit(message: Extract<ToExecutor, { type: 'run_open' | 'run_resume' }>, take: (arrival: RunArrival) => Carried | null): void {
-    const { links, nonces } = this.#components
+    const { links, nonces } = this.#deps
     const { run: number, stream_nonce: streamNonce, frame } = message
     if (this.#runs.has(number)) throw new AppError('malformed', `run ${number} is open already`)
     const outlet = new PeerStreamWriter({ channel: this.#channel }, { run: number, onClosed: () => this.#runs.delete(number) })
@@ -183,7 +183,7 @@ export class NetworkSession {
     this.#calls += 1
     try {
       if (this.#calls > MAX_PORT_CALLS) throw new AppError('rate_limited', 'too many calls at once')
-      const answer = await this.#components.calls.answer(call)
+      const answer = await this.#deps.calls.answer(call)
       if (answer.type === 'link_ready') return this.#sendReady(answer)
       this.#channel.send(answer)
       if (answer.type === 'welcome') {
@@ -201,7 +201,7 @@ export class NetworkSession {
 
   /** `link_ready` is the first message about a link, so it carries the decision as it is now. */
   #sendReady(answer: Extract<ToNetwork, { type: 'link_ready' }>): void {
-    const link = this.#components.links.get(answer.link)
+    const link = this.#deps.links.get(answer.link)
     this.#channel.send({ ...answer, decision: link.decision })
     link.sentRevocations = new Set()
     this.#pushRevocations(link)
@@ -209,14 +209,14 @@ export class NetworkSession {
 
   /** Counts what a dishonest network half tried, in counters that it can read and not change. */
   #countRefused(call: Call, error: unknown): void {
-    const { counters } = this.#components
+    const { counters } = this.#deps
     if (isAppError(error, 'malformed')) counters.count('malformed_frames')
     else if (isAppError(error, 'operator_proof_required')) counters.count('proofs_refused')
     else if (isAppError(error, 'peer_rejected') || (isAppError(error) && isMissing(error, call))) counters.count('links_refused')
   }
 
   #fail(id: number, error: unknown): void {
-    const { log } = this.#components
+    const { log } = this.#deps
     if (!isAppError(error)) log.error({ error: errorText(error) }, 'a call of the network half failed inside')
     this.#channel.send(failedAnswer(id, error))
   }
@@ -228,7 +228,7 @@ export class NetworkSession {
   }
 
   #attachApprovers(): void {
-    const detach = this.#components.approvers.attach({
+    const detach = this.#deps.approvers.attach({
       approvalAsk: (ask, agent_id) => void this.#channel.send({ type: 'approval_ask', ask, agent_id }),
       approvalWithdrawn: (ask) => void this.#channel.send({ type: 'approval_withdrawn', ask }),
     })
@@ -238,7 +238,7 @@ export class NetworkSession {
   #pushSnapshot(): void {
     if (!this.#greeted) return
     this.#guard(() => {
-      const json = Buffer.from(JSON.stringify(this.#components.views.snapshot()))
+      const json = Buffer.from(JSON.stringify(this.#deps.views.snapshot()))
       for (let at = 0; at < json.length; at += MAX_SNAPSHOT_PART) {
         const part = json.subarray(at, at + MAX_SNAPSHOT_PART)
         this.#channel.send({ type: 'snapshot', part, last: at + part.length === json.length })
@@ -247,14 +247,14 @@ export class NetworkSession {
   }
 
   #pushRevocations(link: PeerLink): void {
-    const { revocations, successions } = this.#components
+    const { revocations, successions } = this.#deps
     const items = [...successions.takeUnsent(link), ...revocations.takeUnsent(link)]
     if (items.length > 0) this.#channel.send({ type: 'link_revocations', link: link.number, items })
   }
 
   /** A message that broke its schema: counted, and whoever waits for it learns that it failed. */
   #salvage(payload: Uint8Array, error: unknown): void {
-    const { counters, log } = this.#components
+    const { counters, log } = this.#deps
     log.warn({ error: errorText(error) }, 'a malformed message of the network half')
     const [tag, number] = headOf(payload) ?? []
     const run = tag !== undefined && RUN_TAGS.includes(tag) ? this.#runs.get(number!) : undefined
@@ -270,8 +270,8 @@ export class NetworkSession {
     try {
       work()
     } catch (error) {
-      if (isAppError(error)) this.#components.counters.count('malformed_frames')
-      this.#components.log.warn({ error: errorText(error) }, 'a message of the network half failed')
+      if (isAppError(error)) this.#deps.counters.count('malformed_frames')
+      this.#deps.log.warn({ error: errorText(error) }, 'a message of the network half failed')
     }
   }
 

@@ -17,10 +17,7 @@ import { parseBody } from './json-body.ts'
 import type { CallerSecrets } from './operator-auth.ts'
 import type { ExecutorServices } from './services.ts'
 
-export interface OperationsComponents extends Pick<
-  ExecutorServices,
-  'authority' | 'clock' | 'contacts' | 'gate' | 'revocations' | 'signatures'
-> {
+export interface OperationsDeps extends Pick<ExecutorServices, 'authority' | 'clock' | 'contacts' | 'gate' | 'revocations' | 'signatures'> {
   readonly incoming: IncomingRuns
   readonly secrets: CallerSecrets
 }
@@ -48,17 +45,17 @@ export const contactRecord = (
 
 /** What an operator changes, or alone may see, each proven. Bodies are closed: an unknown key is an error. */
 export class Operations {
-  readonly #components: OperationsComponents
+  readonly #deps: OperationsDeps
   readonly #onRevoked: () => void
 
-  constructor(components: OperationsComponents, init: OperationsInit) {
-    this.#components = components
+  constructor(deps: OperationsDeps, init: OperationsInit) {
+    this.#deps = deps
     this.#onRevoked = init.onRevoked
   }
 
   /** The JSON answer. Throws `operator_proof_required`, `bad_request`, and what the operation itself refuses. */
   async run(operation: Operation, body: Uint8Array, proof: string): Promise<unknown> {
-    const { authority, contacts, gate, incoming } = this.#components
+    const { authority, contacts, gate, incoming } = this.#deps
     try {
       gate.check(operation, body, proof)
     } catch (error) {
@@ -111,7 +108,7 @@ export class Operations {
   }
 
   async #import({ card: link, name, trust_level: level, rename = false }: Sent<typeof CARD_IMPORT>): Promise<unknown> {
-    const { authority, clock, contacts, signatures } = this.#components
+    const { authority, clock, contacts, signatures } = this.#deps
     const card = dialableCard(verifyCard(decodeCardLink(link), CARD_DOMAIN, clock.now()))
     if (card.agentId === signatures.agentId) throw new AppError('bad_request', 'this is the card of this agent itself')
     const wish = { rename, ...(name !== undefined && { name }), ...(level !== undefined && { trust: levelOf(level) }) }
@@ -123,7 +120,7 @@ export class Operations {
 
   /** The operator has compared codes with whoever sits at that machine. */
   async #meet({ name, agent_id: agent, machine_id: machine, addresses }: Sent<typeof CONTACT_MEET>): Promise<unknown> {
-    const { authority, contacts, signatures } = this.#components
+    const { authority, contacts, signatures } = this.#deps
     for (const id of [agent, machine]) if (!isHexId(id)) throw new AppError('bad_request', 'an id has 64 lower-case hex digits')
     for (const address of addresses) {
       const problem = addressProblem(address, peerIdOf(machine)) ?? dialProblem(address)
@@ -139,7 +136,7 @@ export class Operations {
 
   /** Labels let nobody in, and yet decide whom a command is for: none without its line. */
   async #label({ contact, labels: changes }: Sent<typeof CONTACT_LABEL>): Promise<unknown> {
-    const { authority, contacts } = this.#components
+    const { authority, contacts } = this.#deps
     const { agent_id: agent, name } = contacts.find(contact)
     const problem = labelChangesProblem(changes)
     if (problem !== null) throw new AppError('bad_request', problem)
@@ -150,7 +147,7 @@ export class Operations {
 
   /** Ended first, then written down. */
   async #endRun({ request_id, agent_id }: Sent<typeof INCOMING_CANCEL>): Promise<unknown> {
-    const { authority, incoming } = this.#components
+    const { authority, incoming } = this.#deps
     if (!isRequestId(request_id)) throw new AppError('bad_request', 'request_id: not a UUID')
     const run = incoming.end(request_id, agent_id ?? null)
     const { agent_id: agent, machine_id: machine } = run
@@ -160,7 +157,7 @@ export class Operations {
 
   /** Taken from whoever had the one before: done whether or not the journal can be written. */
   async #rotate(token: string): Promise<unknown> {
-    const { authority, secrets } = this.#components
+    const { authority, secrets } = this.#deps
     const renewing = secrets.renewalOf(token)
     const change = { operation: 'token_rotate', agent: null, machine: null, level: null, detail: token }
     await authority.announce(change, { widens: false })
@@ -169,7 +166,7 @@ export class Operations {
 
   /** Said here for the operator; that such an agent is never let in is decided anew for every request. */
   #refuseRevoked(agentId: AgentId, machineId?: MachineId): void {
-    const { revoked, machines } = this.#components.revocations.of(agentId)
+    const { revoked, machines } = this.#deps.revocations.of(agentId)
     const remedy = 'it has to make a new identity; import the card of that'
     if (revoked) throw new AppError('conflict', `agent ${agentId} has revoked its key for ever: ${remedy}`)
     if (machineId !== undefined && machines.includes(machineId))
@@ -177,13 +174,13 @@ export class Operations {
   }
 
   #shown(contact: Contact): unknown {
-    return { ok: true, contact: contactRecord(contact, this.#components.revocations) }
+    return { ok: true, contact: contactRecord(contact, this.#deps.revocations) }
   }
 
   async #revoke(machineId: MachineId | null): Promise<unknown> {
     if (machineId !== null && !isHexId(machineId))
       throw new AppError('bad_request', 'machine_id: expected 64 lower-case hex digits or null')
-    const { authority, clock, revocations, signatures } = this.#components
+    const { authority, clock, revocations, signatures } = this.#deps
     const [agent, machine] = [signatures.agentId, machineId]
     await authority.announce({ operation: 'identity_revoke', agent, machine, level: null }, { widens: false })
     const added = revocations.add(await signRevocation(signatures, machineId, clock.now()), () => true)

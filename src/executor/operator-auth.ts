@@ -24,8 +24,8 @@ export class OperatorGate {
   readonly #used = new Map<string, number>()
 
   /** `most`: proofs that are remembered. */
-  constructor(components: { clock: Clock }, init: { key: Uint8Array; most?: number }) {
-    this.#clock = components.clock
+  constructor(deps: { clock: Clock }, init: { key: Uint8Array; most?: number }) {
+    this.#clock = deps.clock
     this.#key = init.key
     this.#most = init.most ?? MAX_USED_PROOFS
     this.#since = this.#clock.now()
@@ -97,11 +97,6 @@ export class ApiTokenStore {
   }
 }
 
-export interface CallerSecretsComponents {
-  readonly gate: OperatorGate
-  readonly tokens: ApiTokenStore | null
-}
-
 export interface CallerSecretsInit {
   readonly operatorKey: SeedFile
   /** Called in the very turn in which they change. */
@@ -110,11 +105,11 @@ export interface CallerSecretsInit {
 
 /** The secrets of this host's callers, made anew while the daemon runs. */
 export class CallerSecrets {
-  readonly #components: CallerSecretsComponents
+  readonly #deps: { readonly gate: OperatorGate; readonly tokens: ApiTokenStore | null }
   readonly #init: CallerSecretsInit
 
-  constructor(components: CallerSecretsComponents, init: CallerSecretsInit) {
-    this.#components = components
+  constructor(deps: { readonly gate: OperatorGate; readonly tokens: ApiTokenStore | null }, init: CallerSecretsInit) {
+    this.#deps = deps
     this.#init = init
   }
 
@@ -123,7 +118,7 @@ export class CallerSecrets {
     const known = ROTATED_TOKENS.find((one) => one === token)
     if (known === undefined) throw new AppError('bad_request', `token: expected one of ${ROTATED_TOKENS.join(', ')}`)
     if (known === 'operator_key') return async () => this.#renewOperatorKey()
-    const { tokens } = this.#components
+    const { tokens } = this.#deps
     const renewal = tokens?.renewalOf(known === 'api_token' ? 'api' : 'metrics') ?? null
     if (tokens === null || renewal === null)
       throw new AppError('conflict', 'this daemon has no such token: metrics_token = true in config.toml makes the one of a collector')
@@ -136,7 +131,7 @@ export class CallerSecrets {
 
   async #renewOperatorKey(): Promise<string> {
     const { operatorKey } = this.#init
-    this.#components.gate.renew(await renewSeed(operatorKey))
+    this.#deps.gate.renew(await renewSeed(operatorKey))
     return operatorKey.path
   }
 }

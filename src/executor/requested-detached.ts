@@ -49,8 +49,7 @@ const requestsWith = (before: DetachedRequest | undefined, request: string): rea
  */
 export class DetachedRequestStore {
   readonly #path: string
-  readonly #clock: Clock
-  readonly #log: Logger
+  readonly #deps: { readonly clock: Clock; readonly log: Logger }
   readonly #runs = new Map<RequestId, DetachedRequest>()
   /** Why the file cannot be used; null: it can. */
   #problem: AppError | null = null
@@ -60,9 +59,8 @@ export class DetachedRequestStore {
   /** The last write failed, which was said. */
   #failing = false
 
-  constructor(components: { clock: Clock; log: Logger }, init: { path: string }) {
-    this.#clock = components.clock
-    this.#log = components.log
+  constructor(deps: { readonly clock: Clock; readonly log: Logger }, init: { path: string }) {
+    this.#deps = deps
     this.#path = init.path
   }
 
@@ -129,7 +127,7 @@ export class DetachedRequestStore {
   /** What was heard of it. How a run ended stays known, whatever comes later. Throws as `get`. */
   async record(id: RequestId, news: DetachedRunUpdate): Promise<DetachedRequest> {
     const before = this.get(id)
-    const heard_at_ms = this.#clock.now()
+    const heard_at_ms = this.#deps.clock.now()
     const run: DetachedRequest =
       isOver(before.state) && !hasEnd(news)
         ? { ...before, state: isOver(news.state) ? news.state : before.state, heard_at_ms }
@@ -200,7 +198,10 @@ export class DetachedRequestStore {
     } catch (error) {
       const fields = { path: this.#path, error: errorText(error), next: 'make room on its disk, or mend who may write there' }
       if (!this.#failing)
-        this.#log.error(fields, 'detached runs cannot be written down: none is started, and what is heard of them is lost with a restart')
+        this.#deps.log.error(
+          fields,
+          'detached runs cannot be written down: none is started, and what is heard of them is lost with a restart',
+        )
       this.#failing = true
       throw error
     }

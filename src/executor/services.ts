@@ -3,9 +3,11 @@ import type { Logger } from '../base/log.ts'
 import type { DeskLink } from '../desk/desk-link.ts'
 import type { DeskCounts } from '../desk/open-desk.ts'
 import type { Journal } from '../journal/journal.ts'
+import type { LocalPolicy } from '../policy/local/policy.ts'
 import type { PolicyContext } from '../policy/mesh/authorize.ts'
 import type { AclInForce } from '../policy/mesh/load-acl.ts'
 import type { ProcessTreeSource } from '../process/process-trees.ts'
+import type { PrivateCopies } from '../process/private-copies.ts'
 import type { CleanupProcess } from '../process/cleanup-process.ts'
 import type { Contacts } from '../trust/contacts.ts'
 import type { Revocations } from '../trust/revocations.ts'
@@ -13,13 +15,17 @@ import type { AuthorityJournal } from './authority-journal.ts'
 import type { ExecCounters } from './exec-counters.ts'
 import type { Signatures } from './links/signatures.ts'
 import type { TrustEvaluator } from './links/trust-evaluator.ts'
+import type { EngineModes } from './local/exec-target.ts'
+import type { LocalJournal } from './local/journal.ts'
+import type { TargetRunner } from './local/target-runner.ts'
 import type { OperatorGate } from './operator-auth.ts'
 
-/** What the parts of one executor share. Each part takes a `Pick` of it. */
+/** Services that the parts of one executor process share. Each part takes a `Pick` of them. */
 export interface ExecutorServices {
+  /** Logs changes of trust and refused calls, in the audit log or, if there is none, in the request log. */
   readonly authority: AuthorityJournal
-  /** Starts process trees. It has checked that the ACL can be enforced. */
-  readonly trees: ProcessTreeSource
+  /** Kills leftovers of a dead daemon. */
+  readonly cleanup: CleanupProcess
   readonly clock: Clock
   readonly contacts: Contacts
   readonly counters: ExecCounters
@@ -27,16 +33,36 @@ export interface ExecutorServices {
   readonly desk: DeskLink | null
   /** Counts of an approval service that this process hosts; it returns null when it hosts none. */
   readonly deskCounts: () => DeskCounts | null
+  /** Checks operator proofs. */
   readonly gate: OperatorGate
-  readonly cleanup: CleanupProcess
+  /** The loaded ACL, which a reload can only narrow. */
   readonly inForce: AclInForce
   /** The audit log; null only when the ACL names none: then nothing can run. */
   readonly journal: Journal | null
+  /** Decides by contacts and revocations whether an agent on a machine is trusted. */
   readonly judge: TrustEvaluator
   readonly log: Logger
   /** The request log: what this agent asks of others. */
   readonly outgoing: Journal
+  /** Input of every decision: ACL in force, slots, environment. */
   readonly policy: PolicyContext
   readonly revocations: Revocations
+  /** Signs with the agent key; counted and rate-limited. */
   readonly signatures: Signatures
+  /** Starts process trees. It has checked that the ACL can be enforced. */
+  readonly trees: ProcessTreeSource
+}
+
+/** Services of the engine that runs commands for local clients: in `rexd`, `x0x mcp` and the console. Each part takes a `Pick` of them. */
+export interface EngineServices extends Pick<ExecutorServices, 'cleanup' | 'clock' | 'log' | 'trees'> {
+  /** Holds private copies of files that a requester can change; absent if nothing asks for approvals, because then no permit needs one. */
+  readonly copies?: PrivateCopies
+  readonly journal: LocalJournal
+  /** Decides where a command runs and who must approve it; absent if the configuration has no modes: then `policy` alone decides. */
+  readonly modes?: EngineModes
+  readonly policy: LocalPolicy
+  /** Sends commands to other agents; null: this engine has no mesh. */
+  readonly targets: TargetRunner | null
+  /** Receives the events of every run for the approval clients of this machine; absent: nobody does. It must not throw. */
+  readonly watched?: Pick<DeskLink, 'event' | 'serve'>
 }

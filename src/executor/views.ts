@@ -8,6 +8,7 @@ import type { ContactRecord, TrustEvaluation } from '../protocol/api-answers.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { DENIAL_REASONS } from '../protocol/reasons.ts'
 import type { Group } from '../trust/groups.ts'
+import type { OwnIds } from './links/trust-evaluator.ts'
 import { EXEC_COUNTERS, type ExecDiagnostics } from './exec-counters.ts'
 import { contactRecord } from './operations.ts'
 import type { ExecutorServices } from './services.ts'
@@ -71,14 +72,12 @@ export const EXEC_METRICS: readonly Metric<ExecFacts>[] = [
   ...usageMetrics<ExecFacts>('executor'),
 ]
 
-export type ViewsComponents = Pick<
+export type ViewsDeps = Pick<
   ExecutorServices,
   'contacts' | 'counters' | 'deskCounts' | 'inForce' | 'journal' | 'judge' | 'outgoing' | 'revocations'
 >
 
-export interface ViewsInit {
-  readonly agentId: AgentId
-  readonly machineId: MachineId
+export interface ViewsInit extends OwnIds {
   readonly requireOperatorProof: boolean
   /** As they were when the daemon began. */
   readonly groups: readonly Group[]
@@ -86,21 +85,21 @@ export interface ViewsInit {
 
 /** What the network's half is shown. */
 export class Views {
-  readonly #components: ViewsComponents
+  readonly #deps: ViewsDeps
   readonly #init: ViewsInit
 
-  constructor(components: ViewsComponents, init: ViewsInit) {
-    this.#components = components
+  constructor(deps: ViewsDeps, init: ViewsInit) {
+    this.#deps = deps
     this.#init = init
   }
 
   /** This agent is revoked, everywhere or on this machine: no peer accepts it any more. */
   get selfRevoked(): boolean {
-    return this.#components.revocations.isRevoked(this.#init.agentId, this.#init.machineId)
+    return this.#deps.revocations.isRevoked(this.#init.agentId, this.#init.machineId)
   }
 
   snapshot(): Snapshot {
-    const { inForce, revocations } = this.#components
+    const { inForce, revocations } = this.#deps
     const pairs = new Map(
       inForce.acl.allow.map(({ agent_id, machine_id }) => [`${agent_id}:${machine_id}`, [agent_id, machine_id] as [string, string]]),
     )
@@ -129,7 +128,7 @@ export class Views {
 
   /** What would be decided of a pair, and why. */
   evaluate(agent_id: AgentId, machine_id: MachineId): TrustEvaluation {
-    const { contacts, inForce, judge, revocations } = this.#components
+    const { contacts, inForce, judge, revocations } = this.#deps
     const contact = contacts.byAgent(agent_id)
     return {
       agent_id,
@@ -141,12 +140,12 @@ export class Views {
   }
 
   #contacts(): ContactRecord[] {
-    const { contacts, revocations } = this.#components
+    const { contacts, revocations } = this.#deps
     return contacts.list().map((contact) => contactRecord(contact, revocations))
   }
 
   async #diagnostics(): Promise<ExecutorDiagnostics> {
-    const { inForce, counters, deskCounts } = this.#components
+    const { inForce, counters, deskCounts } = this.#deps
     const { journal, outgoing_journal, status, ...summary } = await this.#aclStatus()
     const diagnostics = counters.snapshot({
       enabled: inForce.acl.enabled,
@@ -158,7 +157,7 @@ export class Views {
 
   /** The answer to `acl_status`: what an operator's check of the daemon shows. No ACL content. */
   async #aclStatus() {
-    const { inForce, journal, outgoing } = this.#components
+    const { inForce, journal, outgoing } = this.#deps
     const acl = inForce.loaded
     const { allow } = acl.acl
     return {

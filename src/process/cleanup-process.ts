@@ -168,8 +168,8 @@ export class CleanupProcess implements Startable {
   #launchedAt = 0
   #running = false
 
-  constructor(components: { log: Logger }, init: CleanupProcessInit = {}) {
-    this.#log = components.log
+  constructor(deps: { log: Logger }, init: CleanupProcessInit = {}) {
+    this.#log = deps.log
     this.#init = { shell: '/bin/sh', path: TOOLS_PATH, proc: '/proc', ...init }
   }
 

@@ -56,8 +56,8 @@ export class DatagramSocket implements Startable {
   #launchedAt = -Infinity
   #running = false
 
-  constructor(components: { clock: Clock }, init: DatagramSocketInit) {
-    this.#clock = components.clock
+  constructor(deps: { clock: Clock }, init: DatagramSocketInit) {
+    this.#clock = deps.clock
     this.#init = init
   }
 

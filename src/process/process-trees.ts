@@ -85,7 +85,7 @@ type SandboxBounds = Pick<SandboxGrant, 'max_memory_bytes' | 'max_processes'>
 /** What starts programs in cells. */
 export type ProcessTreeSource = Pick<ProcessTrees, 'open' | 'sandboxSupport'>
 
-export interface ProcessTreesComponents {
+export interface ProcessTreesDeps {
   readonly cleanup: Pick<CleanupProcess, 'watchGroups' | 'watchMarks'> | null
   readonly log: Pick<Logger, 'warn'>
 }
@@ -104,7 +104,7 @@ export interface ProcessTreesInit {
 
 /** Makes the cells that runs live in, of the strongest kind that was asked for and can be had. */
 export class ProcessTrees implements Startable {
-  readonly #components: ProcessTreesComponents
+  readonly #deps: ProcessTreesDeps
   readonly #file: string | null
   readonly #cgroups: Cgroups
   readonly #markPrefix = newMarkPrefix()
@@ -116,20 +116,20 @@ export class ProcessTrees implements Startable {
   readonly #sandboxes = new SandboxProbe()
   #stronger: readonly NotInForce[] = []
 
-  private constructor(components: ProcessTreesComponents, init: { file: string | null; cgroups: Cgroups }) {
-    this.#components = components
+  private constructor(deps: ProcessTreesDeps, init: { file: string | null; cgroups: Cgroups }) {
+    this.#deps = deps
     this.#file = init.file
     this.#cgroups = init.cgroups
   }
 
   /** Ends what a crash has left, and tries what this host can do. `bad_config` where what was asked for is impossible. */
   static async open(
-    components: ProcessTreesComponents,
+    deps: ProcessTreesDeps,
     { choice, dataDir, endsLeftovers = dataDir !== null, sandbox, places = findCgroupPlaces() }: ProcessTreesInit,
   ): Promise<ProcessTrees> {
     const names = await parentNamesOf(dataDir)
     const file = dataDir === null ? null : join(dataDir, CONTAINMENT_FILE)
-    const trees = new ProcessTrees(components, {
+    const trees = new ProcessTrees(deps, {
       file,
       cgroups: new Cgroups({ parentName: names.name, places, whole: !mayKillAll() }),
     })
@@ -210,7 +210,7 @@ export class ProcessTrees implements Startable {
     } catch (error) {
       const detail = `no control group could be made: ${errorText(error)}`
       if (limited || (contain === 'required' && !inNamespace)) return { kind: 'failed', detail }
-      this.#components.log.warn({ error: errorText(error) }, 'a run has no control group, which would hold it together or bound it')
+      this.#deps.log.warn({ error: errorText(error) }, 'a run has no control group, which would hold it together or bound it')
     }
     const containment = inNamespace ? 'pid_namespace' : hold && leaf !== null ? 'cgroup' : 'group'
     if (containment === 'group' && contain === 'required') return { kind: 'failed', detail: 'no strong containment is in force' }
@@ -231,13 +231,11 @@ export class ProcessTrees implements Startable {
   /** From now on only what needs a control group goes into one, and fails. */
   #loseGroups(): void {
     const why = 'a run could be put into a control group, and the daemon could not come out of it again'
-    this.#components.log.warn({ why }, 'no control groups are made any more')
+    this.#deps.log.warn({ why }, 'no control groups are made any more')
     if (this.#inForce !== 'cgroup') return
     this.#inForce = 'group'
     this.#stronger = [{ containment: 'cgroup', why }]
-    this.#record().catch((error: unknown) =>
-      this.#components.log.warn({ error: errorText(error) }, 'the containment could not be recorded'),
-    )
+    this.#record().catch((error: unknown) => this.#deps.log.warn({ error: errorText(error) }, 'the containment could not be recorded'))
   }
 
   async #limitProblem(controller: LimitController): Promise<string | null> {
@@ -285,13 +283,13 @@ export class ProcessTrees implements Startable {
 
   async #endLeftovers(names: ParentNames): Promise<void> {
     const left = await endLeftovers(this.#cgroups.parents, names)
-    if (left.length > 0) this.#components.log.warn({ left }, 'a process of an earlier daemon could not be killed')
+    if (left.length > 0) this.#deps.log.warn({ left }, 'a process of an earlier daemon could not be killed')
   }
 
   /** Tells the guardian where runs will be, before the first leaf is made. */
   #watch(): void {
-    this.#components.cleanup?.watchGroups(this.#cgroups.parents)
-    this.#components.cleanup?.watchMarks(this.#markPrefix)
+    this.#deps.cleanup?.watchGroups(this.#cgroups.parents)
+    this.#deps.cleanup?.watchMarks(this.#markPrefix)
   }
 
   async #record(): Promise<void> {

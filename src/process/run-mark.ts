@@ -133,8 +133,8 @@ export class MarkSearch {
   #forks: { readonly count: number | null; readonly at: number } | null = null
 
   /** `proc`: another place than /proc, for a test; `lookMs`: how long a look may take. */
-  constructor(components: { sharing: TimeSlicer }, init: { proc?: string; lookMs?: number } = {}) {
-    this.#sharing = components.sharing
+  constructor(deps: { sharing: TimeSlicer }, init: { proc?: string; lookMs?: number } = {}) {
+    this.#sharing = deps.sharing
     this.#proc = init.proc ?? '/proc'
     this.#lookMs = init.lookMs ?? MARK_LOOK_MS
   }

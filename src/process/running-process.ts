@@ -6,7 +6,7 @@ import { MAX_LEFT_IN_PIPES } from '../protocol/limits/daemon.ts'
 import { DRAIN_MS, DURATION_TERM_LEAD_MS, FRAME_COST, KILL_GRACE_MS } from '../protocol/limits/wire.ts'
 import type { Containment, WarningKind } from '../protocol/reasons.ts'
 import type { ExitStatus, ProcessSignal } from './signals.ts'
-import { type SpawnedProgram, type SpawnComponents, type SpawnFailure, spawnPermitted } from './spawn.ts'
+import { type SpawnedProgram, type SpawnDeps, type SpawnFailure, spawnPermitted } from './spawn.ts'
 import { type OutputLimits, OutputPump, type OutputTotals, StdinSink } from './streams.ts'
 
 /** All in milliseconds from the start. */
@@ -43,8 +43,8 @@ export const endsOf = ({ timeout_ms, cap_ms }: Omit<DurationLimits, 'warn_ms'>):
 export class DurationLimit {
   readonly #timers: Timer[]
 
-  constructor(components: { clock: Clock; handlers: DurationHandlers }, limits: DurationLimits) {
-    const { clock, handlers } = components
+  constructor(deps: { clock: Clock; handlers: DurationHandlers }, limits: DurationLimits) {
+    const { clock, handlers } = deps
     const { terminate, kill } = endsOf(limits)
     this.#timers = [clock.setTimeout(() => handlers.onTerminate(), terminate), clock.setTimeout(() => handlers.onKill(), kill)]
     if (limits.warn_ms < terminate) this.#timers.push(clock.setTimeout(() => handlers.onApproaching(), limits.warn_ms))
@@ -84,18 +84,15 @@ export interface ProcessEnd extends ExitStatus {
   readonly truncated: boolean
 }
 
-export interface ProcessComponents extends SpawnComponents {
-  readonly clock: Clock
-  readonly handlers: ProcessHandlers
-}
+export type ProcessDeps = SpawnDeps & { readonly clock: Clock; readonly handlers: ProcessHandlers }
 
 export type StartResult = { readonly kind: 'started'; readonly process: RunningProcess } | SpawnFailure
 
 /** Starts what was permitted, within its caps. Output is not read before the first `resume`, or the end of the program. */
-export const startProcess = async (permit: Permit, components: ProcessComponents, options: { stdin: boolean }): Promise<StartResult> => {
-  const spawned = await spawnPermitted(permit, components, options)
+export const startProcess = async (permit: Permit, deps: ProcessDeps, options: { stdin: boolean }): Promise<StartResult> => {
+  const spawned = await spawnPermitted(permit, deps, options)
   if (spawned.kind === 'spawn_failed') return spawned
-  return { kind: 'started', process: new RunningProcess(components, { child: spawned.child, caps: permit.caps }) }
+  return { kind: 'started', process: new RunningProcess(deps, { child: spawned.child, caps: permit.caps }) }
 }
 
 /** One running program: its output, its time, its end. */
@@ -122,12 +119,12 @@ export class RunningProcess {
   readonly #abandoned = Promise.withResolvers<null>()
   #outlived = false
 
-  constructor(components: ProcessComponents, init: { child: SpawnedProgram; caps: Permit['caps'] }) {
+  constructor(deps: ProcessDeps, init: { child: SpawnedProgram; caps: Permit['caps'] }) {
     const { child, caps } = init
     this.pid = child.pid
     this.stdin = child.stdin && new StdinSink(child.stdin)
-    this.#clock = components.clock
-    this.#handlers = components.handlers
+    this.#clock = deps.clock
+    this.#handlers = deps.handlers
     this.#child = child
     const budget = caps.max_output_bytes === null ? null : { left: caps.max_output_bytes }
     this.#stdout = this.#pump('stdout', { cap: caps.max_stdout_bytes, warn: caps.warn_stdout_bytes, budget })

@@ -52,7 +52,7 @@ export interface SpawnFailure {
 
 export type SpawnResult = { readonly kind: 'spawned'; readonly child: SpawnedProgram } | SpawnFailure
 
-export interface SpawnComponents {
+export interface SpawnDeps {
   readonly trees: ProcessTreeSource
   /** Absent: no permit of this program has a stand-in. */
   readonly copies?: PrivateCopies
@@ -99,9 +99,9 @@ const complaintOf = async (stderr: Readable): Promise<string> => {
  * Starts what the permit says: no shell, its own session and group, exactly its environment, and no
  * descriptor but the three standard ones. Only a permit that `authorize` made is accepted.
  */
-export const spawnPermitted = async (permit: Permit, components: SpawnComponents, options: { stdin: boolean }): Promise<SpawnResult> => {
+export const spawnPermitted = async (permit: Permit, deps: SpawnDeps, options: { stdin: boolean }): Promise<SpawnResult> => {
   if (!isPermit(permit)) throw new AppError('internal', 'only a permit can be run')
-  const { trees } = components
+  const { trees } = deps
   const support = permit.sandbox === null ? null : await trees.sandboxSupport(permit.sandbox)
   if (support?.kind === 'impossible') return failed(support.problem)
   const opening = trees.open(permit)
@@ -110,9 +110,9 @@ export const spawnPermitted = async (permit: Permit, components: SpawnComponents
   const userNamespace = support?.userNamespace ?? true
   let discard = (): void => {}
   const start = async (): Promise<SpawnResult> => {
-    const { remove, ...starting } = copiesFor(permit, components)
+    const { remove, ...starting } = copiesFor(permit, deps)
     discard = remove
-    return spawnIn(opening, { permit, starting }, components, { ...options, userNamespace })
+    return spawnIn(opening, { permit, starting }, deps, { ...options, userNamespace })
   }
   const result = await start().catch((error: unknown) => failed(errorText(error)))
   if (result.kind === 'spawn_failed') {
@@ -122,7 +122,7 @@ export const spawnPermitted = async (permit: Permit, components: SpawnComponents
   return result
 }
 
-const copiesFor = (permit: Permit, { copies }: SpawnComponents): ReturnType<PrivateCopies['make']> => {
+const copiesFor = (permit: Permit, { copies }: SpawnDeps): ReturnType<PrivateCopies['make']> => {
   const { stand_in, argv, executable } = permit
   if (stand_in === null) return { argv, executable, copies: [], remove: () => {} }
   if (copies === undefined) throw new AppError('internal', 'there is no directory for private copies')
@@ -173,7 +173,7 @@ const letBegin = async (
 const spawnIn = async (
   { tree, inNamespace }: Extract<TreeOpening, { kind: 'open' }>,
   run: Run,
-  { cleanup }: SpawnComponents,
+  { cleanup }: SpawnDeps,
   options: { stdin: boolean; userNamespace: boolean },
 ): Promise<SpawnResult> => {
   const { permit, starting } = run
@@ -226,15 +226,6 @@ const spawnIn = async (
   const settled = exited.then((exit) => exit ?? { code: null, signal: constants.signals.SIGKILL })
   return {
     kind: 'spawned',
-    child: {
-      pid,
-      tree,
-      stdin,
-      stdout,
-      stderr,
-      exited: settled,
-      signal: (signal) => tree.signal(signal),
-      resize: resizerOf(child, plan),
-    },
+    child: { pid, tree, stdin, stdout, stderr, exited: settled, signal: (signal) => tree.signal(signal), resize: resizerOf(child, plan) },
   }
 }

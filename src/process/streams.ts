@@ -56,9 +56,9 @@ export class OutputPump {
   /** Settles when the stream has ended, failed or been destroyed. */
   readonly ended: Promise<void>
 
-  constructor(components: { source: Readable; handlers: OutputHandlers }, limits: OutputLimits) {
-    this.#source = components.source
-    this.#handlers = components.handlers
+  constructor(deps: { source: Readable; handlers: OutputHandlers }, limits: OutputLimits) {
+    this.#source = deps.source
+    this.#handlers = deps.handlers
     this.#limits = limits
     this.ended = new Promise((resolve) => {
       const end = (): void => {

@@ -105,7 +105,6 @@ export const startLocalExecutor = async (init: EngineInit, env: Environment, log
     { name: 'engine', startable: engine, deadlineMs: ENGINE_STOP_MS },
   ]
   await startAll(entries)
-  const refused = (refusal: HttpRefusal): void =>
-    void engine.components.journal.refused({ event: 'http_refused', ...refusal, detail: null })
+  const refused = (refusal: HttpRefusal): void => void engine.services.journal.refused({ event: 'http_refused', ...refusal, detail: null })
   return { executor: new LocalExecutorService({ engine }), refused, stop: async () => stopAll(entries) }
 }

@@ -9,9 +9,7 @@ import type { ExecutorServices } from '../services.ts'
 import type { DetachedRunRecord } from './record.ts'
 import { type SpoolReader, keptBefore } from './spool.ts'
 
-export interface AttachmentComponents extends Pick<ExecutorServices, 'clock' | 'counters' | 'log'> {
-  readonly total: UnackedTotal
-}
+type AttachmentDeps = Pick<ExecutorServices, 'clock' | 'counters' | 'log'> & { readonly total: UnackedTotal }
 
 export interface AttachmentInit {
   readonly kept: DetachedRunRecord
@@ -25,7 +23,7 @@ export interface AttachmentInit {
  * nothing is left out or told twice. It has a window of its own: nobody else waits for it, neither the program.
  */
 export class Attachment implements Carried {
-  readonly #components: AttachmentComponents
+  readonly #deps: AttachmentDeps
   readonly #init: AttachmentInit
   readonly #outbox: Outbox
   readonly #lease: Lease
@@ -34,10 +32,10 @@ export class Attachment implements Carried {
   #room = true
   #told = 0
 
-  constructor(components: AttachmentComponents, init: AttachmentInit) {
-    this.#components = components
+  constructor(deps: AttachmentDeps, init: AttachmentInit) {
+    this.#deps = deps
     this.#init = init
-    const { total, clock } = components
+    const { total, clock } = deps
     const onRoom = (): void => {
       this.#room = true
       this.#wake()
@@ -70,7 +68,7 @@ export class Attachment implements Carried {
       const frame = execFrame.decode(bytes)
       if (frame.type === 'lease_renew') return
       if (frame.type !== 'ack') return this.violated(`${frame.type} from who is attached`)
-      if (frame.request_id !== this.#init.kept.record.request_id) return this.#components.counters.count('malformed_frames')
+      if (frame.request_id !== this.#init.kept.record.request_id) return this.#deps.counters.count('malformed_frames')
       this.#outbox.ack(frame)
     } catch (error) {
       this.violated(errorText(error))
@@ -86,8 +84,8 @@ export class Attachment implements Carried {
   }
 
   violated(what: string): void {
-    this.#components.counters.count('malformed_frames')
-    this.#components.log.info({ request_id: this.#init.kept.record.request_id, what }, 'a peer broke the protocol of an attach')
+    this.#deps.counters.count('malformed_frames')
+    this.#deps.log.info({ request_id: this.#init.kept.record.request_id, what }, 'a peer broke the protocol of an attach')
     this.#leave()
   }
 
@@ -114,7 +112,7 @@ export class Attachment implements Carried {
     const { request_id, state } = kept.record
     // It was let go of, and its file with it, just before that was to be read.
     if (state === 'expired') return outlet.send(execFrame.encode(kept.frame()))
-    this.#components.log.error({ request_id, error: errorText(error) }, 'a detached run could not be read')
+    this.#deps.log.error({ request_id, error: errorText(error) }, 'a detached run could not be read')
     if (!this.#gone) this.#outbox.flush()
     outlet.send(execFrame.encode({ type: 'gone', request_id, unseen: false }))
   }

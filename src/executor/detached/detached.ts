@@ -41,10 +41,7 @@ const contentOf = (request: ExecDetachRequest): Uint8Array =>
 export const isSameRun = ({ record }: DetachedRunRecord, request: ExecDetachRequest): boolean =>
   equalBytes(record.content_sha256, contentOf(request))
 
-export interface DetachedComponents extends Pick<ExecutorServices, 'clock' | 'counters' | 'log'> {
-  readonly reports: Reports
-  readonly total: UnackedTotal
-}
+type DetachedDeps = Pick<ExecutorServices, 'clock' | 'counters' | 'log'> & { readonly reports: Reports; readonly total: UnackedTotal }
 
 /** A verified question of an accepted agent. */
 export interface DetachedAttachRequest {
@@ -61,7 +58,7 @@ interface Attached {
 
 /** Runs that outlive their callers: who asks about one of its own is answered, and everybody else as if there were none. */
 export class Detached {
-  readonly #components: DetachedComponents
+  readonly #deps: DetachedDeps
   readonly #runs: DetachedRunStore
   /** What runs or waits here now. */
   readonly #going = new Map<DetachedRunRecord, PeerRun>()
@@ -70,11 +67,11 @@ export class Detached {
   /** Questions that are not cancels. */
   readonly #asks: RateLimit
 
-  constructor(components: DetachedComponents, init: { readonly dataDir: string }) {
-    this.#components = components
-    const { clock, log, reports } = components
-    this.#cancels = new RateLimit(components, DETACHED_CANCELS)
-    this.#asks = new RateLimit(components, DETACHED_ASKS)
+  constructor(deps: DetachedDeps, init: { readonly dataDir: string }) {
+    this.#deps = deps
+    const { clock, log, reports } = deps
+    this.#cancels = new RateLimit(deps, DETACHED_CANCELS)
+    this.#asks = new RateLimit(deps, DETACHED_ASKS)
     const forgotten = async (record: DetachedRecord): Promise<boolean> => !reports.hasJournal || this.#forgotten(record, 'time')
     const neverBegan = async (record: DetachedRecord): Promise<Uint8Array> => {
       const subject = { key: keyOf(record), argv: [], requestSha256: record.request_sha256 }
@@ -116,7 +113,7 @@ export class Detached {
 
   /** Runs it to its end. Whoever asked, now or with the same Request again, is told by `answer`. */
   async execute(run: PeerRun, kept: DetachedRunRecord, outlet: PeerStreamWriter): Promise<void> {
-    this.#components.counters.count('runs_detached')
+    this.#deps.counters.count('runs_detached')
     this.#going.set(kept, run)
     const told = this.#tellBegun(kept, outlet)
     await run.execute()
@@ -144,7 +141,7 @@ export class Detached {
     const { link, request } = asked
     const kept = this.find(link, request.request_id)
     if (kept === null || kept.record.state === 'expired') {
-      this.#components.counters.count('detached_unknown')
+      this.#deps.counters.count('detached_unknown')
       return this.#once(asked, async () => frameOf(kept, request.request_id))
     }
     if (request.ask === 'attach') return this.#attach(asked, kept)
@@ -157,7 +154,7 @@ export class Detached {
       .then((frame) => outlet.send(frame))
       .catch((error: unknown) => {
         const { request_id } = request
-        this.#components.log.error({ request_id, error: errorText(error) }, 'a question about a detached run could not be answered')
+        this.#deps.log.error({ request_id, error: errorText(error) }, 'a question about a detached run could not be answered')
       })
     return { question: waiterOn(outlet), answered: answered.finally(() => outlet.close()) }
   }
@@ -167,7 +164,7 @@ export class Detached {
     if (request.ask === 'cancel') this.#going.get(kept)?.end('cancelled')
     if (request.ask === 'forget' && kept.over) {
       if (!(await this.#forgotten(kept.record, 'requester')))
-        return this.#components.reports.denied(subject, 'audit_unavailable', 'it asked to forget a detached run')
+        return this.#deps.reports.denied(subject, 'audit_unavailable', 'it asked to forget a detached run')
       await this.#runs.expire(kept)
     }
     return frameOf(kept, request.request_id)
@@ -175,7 +172,7 @@ export class Detached {
 
   #attach(asked: DetachedAttachRequest, kept: DetachedRunRecord): AdmittedApprovalRequest {
     const { subject, request, link, outlet } = asked
-    const { reports } = this.#components
+    const { reports } = this.#deps
     const place: Attached = { kept, agentId: link.agentId }
     // The end alone is sent at once, and opens no file: it needs no place.
     const isAtEnd = kept.record.state === 'ended' && request.from >= keptBefore(kept.written)
@@ -184,7 +181,7 @@ export class Detached {
         reports.denied(subject, 'concurrency_limit_reached', 'as many as may are attached to detached runs already'),
       )
     this.#attached.add(place)
-    const attachment = new Attachment(this.#components, { kept, outlet, from: request.from })
+    const attachment = new Attachment(this.#deps, { kept, outlet, from: request.from })
     const answered = async (): Promise<void> => {
       try {
         const { key } = subject
@@ -196,7 +193,7 @@ export class Detached {
         this.#attached.delete(place)
       }
     }
-    this.#components.counters.count('runs_attached')
+    this.#deps.counters.count('runs_attached')
     return { question: attachment, answered: answered() }
   }
 
@@ -218,7 +215,7 @@ export class Detached {
 
   async #forgotten(record: DetachedRecord, by: ForgetEvent['by']): Promise<boolean> {
     const key = keyOf(record)
-    return this.#components.reports.record(key, async (journal) => journal.append({ event: 'forget', ...key, by }))
+    return this.#deps.reports.record(key, async (journal) => journal.append({ event: 'forget', ...key, by }))
   }
 }
 

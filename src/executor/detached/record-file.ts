@@ -50,9 +50,9 @@ export class RecordFiles {
   readonly #directory: string
   readonly #log: Logger
 
-  constructor(components: { readonly log: Logger }, init: { readonly directory: string }) {
+  constructor(deps: { readonly log: Logger }, init: { readonly directory: string }) {
     this.#directory = init.directory
-    this.#log = components.log
+    this.#log = deps.log
   }
 
   outputOf(name: string): string {

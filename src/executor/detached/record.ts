@@ -21,7 +21,7 @@ export interface DetachedRunRecordInit {
 /** One detached run as it is kept: what its owner may still ask for, in memory and on the disk. */
 export class DetachedRunRecord implements PeerRunOutput {
   readonly name: string
-  readonly #components: { readonly clock: Clock; readonly files: RecordFiles; readonly log: Logger }
+  readonly #deps: { readonly clock: Clock; readonly files: RecordFiles; readonly log: Logger }
   readonly #replaced: Promise<void> | undefined
   #record: DetachedRecord
   #spool: Spool | null = null
@@ -47,15 +47,15 @@ export class DetachedRunRecord implements PeerRunOutput {
   /** See `KeptRunInit.discard`; null: it is kept, however it ends. */
   #discard: (() => Promise<void>) | null
 
-  constructor(components: { clock: Clock; files: RecordFiles; log: Logger }, init: DetachedRunRecordInit) {
+  constructor(deps: { clock: Clock; files: RecordFiles; log: Logger }, init: DetachedRunRecordInit) {
     this.name = init.name
     this.#replaced = init.replaced
     this.#discard = init.discard ?? null
-    this.#components = components
+    this.#deps = deps
     this.#record = init.record
     const { file_bytes: file, stdout_kept: stdout, stderr_kept: stderr, ended_at_ms } = init.record
     this.#place = { file, stdout, stderr }
-    const { clock } = components
+    const { clock } = deps
     if (ended_at_ms !== null) this.#overSince = clock.monotonic() - Math.max(0, clock.now() - ended_at_ms)
     if (this.over) this.#started.resolve()
   }
@@ -71,7 +71,7 @@ export class DetachedRunRecord implements PeerRunOutput {
 
   /** Milliseconds since it was over; null: it is not. */
   get overFor(): number | null {
-    return this.#overSince === null ? null : this.#components.clock.monotonic() - this.#overSince
+    return this.#overSince === null ? null : this.#deps.clock.monotonic() - this.#overSince
   }
 
   /** Bytes of the disk that it has, and, while it goes on, all those of output that it may come to have. */
@@ -107,7 +107,7 @@ export class DetachedRunRecord implements PeerRunOutput {
 
   /** Makes its files. Throws what the disk says; then there are none. */
   async open(run: Pick<PeerRun, 'resume' | 'outputLost'>): Promise<void> {
-    const { files, log } = this.#components
+    const { files, log } = this.#deps
     try {
       await this.#replaced
       await files.prepare()
@@ -147,7 +147,7 @@ export class DetachedRunRecord implements PeerRunOutput {
 
   started(lifetimeMs: number): void {
     this.#discard = null
-    this.#endsAt = this.#components.clock.monotonic() + lifetimeMs
+    this.#endsAt = this.#deps.clock.monotonic() + lifetimeMs
     this.#change({ state: 'running' })
     this.#started.resolve()
   }
@@ -161,7 +161,7 @@ export class DetachedRunRecord implements PeerRunOutput {
   async finish(exit: Uint8Array | null): Promise<void> {
     await this.#spool?.finish().catch((error: unknown) => {
       const fields = { request_id: this.#record.request_id, error: errorText(error) }
-      this.#components.log.error(fields, 'the output of a detached run could not be closed')
+      this.#deps.log.error(fields, 'the output of a detached run could not be closed')
     })
     if (exit !== null && this.#discard !== null) return this.#refuse(exit, this.#discard)
     const { file, stdout, stderr } = this.written
@@ -192,7 +192,7 @@ export class DetachedRunRecord implements PeerRunOutput {
 
   /** Its output is gone for good; its id is remembered. Throws what the disk says where it does not let go of it: then it is as it was. */
   async expire(): Promise<void> {
-    await this.#components.files.removeOutput(this.name)
+    await this.#deps.files.removeOutput(this.name)
     this.#place = SPOOL_START
     this.#index = new SpoolIndex()
     this.#spool = null
@@ -212,12 +212,12 @@ export class DetachedRunRecord implements PeerRunOutput {
     const index = this.#spool?.index ?? this.#index
     // Who wants the end alone, as whoever asks how it ended, has nothing read that is before.
     const place = keptBefore(this.written) <= kept ? this.written : index.before(kept)
-    return new SpoolReader(this.#components.files.outputOf(this.name), { index, place })
+    return new SpoolReader(this.#deps.files.outputOf(this.name), { index, place })
   }
 
   /** How it is, as its owner is told. `before`: what of each stream an attach leaves out. */
   frame(before: Pick<SpoolPosition, 'stdout' | 'stderr'> = SPOOL_START): Extract<ExecFrame, { type: 'detached' }> {
-    const { clock } = this.#components
+    const { clock } = this.#deps
     const { request_id, state, request_sha256, keep_bytes, dropped } = this.#record
     const left = this.over || this.#endsAt === null ? null : Math.max(0, Math.round(this.#endsAt - clock.monotonic()))
     const { overFor } = this
@@ -246,7 +246,7 @@ export class DetachedRunRecord implements PeerRunOutput {
   }
 
   async #measure(size: number): Promise<void> {
-    const { files, log } = this.#components
+    const { files, log } = this.#deps
     try {
       const reader = new SpoolReader(files.outputOf(this.name), { index: this.#index })
       try {
@@ -263,7 +263,7 @@ export class DetachedRunRecord implements PeerRunOutput {
   }
 
   #ended(): Pick<DetachedRecord, 'ended_at_ms'> {
-    const { clock } = this.#components
+    const { clock } = this.#deps
     this.#overSince = clock.monotonic()
     return { ended_at_ms: clock.now() }
   }
@@ -275,7 +275,7 @@ export class DetachedRunRecord implements PeerRunOutput {
   }
 
   async #save(): Promise<boolean> {
-    const { files, log } = this.#components
+    const { files, log } = this.#deps
     try {
       await files.save(this.name, this.#record)
       return true

@@ -23,7 +23,7 @@ import { DetachedRunRecord } from './record.ts'
 /** How often it is looked which are to be forgotten. */
 const LOOK_EVERY_MS = 60_000
 
-export interface DetachedRunStoreComponents extends Pick<ExecutorServices, 'clock' | 'log'> {
+export interface DetachedRunStoreDeps extends Pick<ExecutorServices, 'clock' | 'log'> {
   /** Writes that one is about to be forgotten because its time is up. False: it cannot, and nothing may be removed. */
   forgotten(record: DetachedRecord): Promise<boolean>
   /** Answers the Exit, encoded, of one that still waited to be allowed when an executor died. */
@@ -48,7 +48,7 @@ export const keptName = (agent: AgentId, machine: MachineId, request: RequestId)
 
 /** All detached runs of this host that run, are kept, or are remembered. */
 export class DetachedRunStore {
-  readonly #components: DetachedRunStoreComponents
+  readonly #deps: DetachedRunStoreDeps
   readonly #files: RecordFiles
   readonly #remembered: number
   readonly #runs = new Map<string, DetachedRunRecord>()
@@ -57,10 +57,10 @@ export class DetachedRunStore {
   #timer: Timer | null = null
   #stopped = false
 
-  constructor(components: DetachedRunStoreComponents, init: DetachedRunStoreInit) {
-    this.#components = components
+  constructor(deps: DetachedRunStoreDeps, init: DetachedRunStoreInit) {
+    this.#deps = deps
     this.#remembered = init.remembered ?? MAX_DETACHED_REMEMBERED
-    this.#files = new RecordFiles(components, { directory: join(init.dataDir, DETACHED_DIR) })
+    this.#files = new RecordFiles(deps, { directory: join(init.dataDir, DETACHED_DIR) })
   }
 
   /** Those that an executor before this one had: what it left running is lost, and what waited never began. Throws `loose_permissions`. */
@@ -68,13 +68,13 @@ export class DetachedRunStore {
     for (const [name, record] of await this.#files.load()) {
       const known = keptName(record.agent_id, record.machine_id, record.request_id) === name
       if (!known) {
-        this.#components.log.warn({ file: `${name}.run` }, 'the record of a detached run has the name of another, and is removed')
+        this.#deps.log.warn({ file: `${name}.run` }, 'the record of a detached run has the name of another, and is removed')
         await this.#remove(name, record)
         continue
       }
-      const kept = new DetachedRunRecord({ ...this.#components, files: this.#files }, { name, record })
+      const kept = new DetachedRunRecord({ ...this.#deps, files: this.#files }, { name, record })
       this.#runs.set(name, kept)
-      if (record.state === 'waiting') await kept.finish(await this.#components.neverBegan(record))
+      if (record.state === 'waiting') await kept.finish(await this.#deps.neverBegan(record))
       else if (!kept.over) kept.lose((await stat(this.#files.outputOf(name)).catch(() => null))?.size ?? 0)
       // It was forgotten, and its record could not be written any more; or somebody has removed its output.
       else if (record.state !== 'expired' && !(await this.#files.hasOutput(name))) await kept.expire()
@@ -96,7 +96,7 @@ export class DetachedRunStore {
     const before = this.#runs.get(name)
     const replaced = before && this.drop(before)
     const discard = async (): Promise<void> => this.drop(kept)
-    const kept: DetachedRunRecord = new DetachedRunRecord({ ...this.#components, files: this.#files }, { name, record, replaced, discard })
+    const kept: DetachedRunRecord = new DetachedRunRecord({ ...this.#deps, files: this.#files }, { name, record, replaced, discard })
     this.#runs.set(name, kept)
     return kept
   }
@@ -114,7 +114,7 @@ export class DetachedRunStore {
         error: errorText(error),
         next: 'mend that, and it is forgotten when its owner asks again or its time is up',
       }
-      if (!this.#stuck.has(kept)) this.#components.log.error(fields, 'the output of a detached run cannot be removed, and is kept')
+      if (!this.#stuck.has(kept)) this.#deps.log.error(fields, 'the output of a detached run cannot be removed, and is kept')
       this.#stuck.add(kept)
     }
   }
@@ -138,7 +138,7 @@ export class DetachedRunStore {
 
   async #remove(name: string, { request_id }: DetachedRecord): Promise<void> {
     await this.#files.remove(name).catch((error: unknown) => {
-      this.#components.log.warn({ request_id, error: errorText(error) }, 'files of a detached run could not be removed')
+      this.#deps.log.warn({ request_id, error: errorText(error) }, 'files of a detached run could not be removed')
     })
   }
 
@@ -165,9 +165,9 @@ export class DetachedRunStore {
       const oldestFirst = remembered.toSorted((one, other) => (other.overFor ?? 0) - (one.overFor ?? 0))
       for (const kept of surplusOf(oldestFirst, ({ record }) => record.agent_id, this.#remembered)) await this.drop(kept)
     } catch (error) {
-      this.#components.log.error({ error: errorText(error) }, 'detached runs could not be forgotten')
+      this.#deps.log.error({ error: errorText(error) }, 'detached runs could not be forgotten')
     }
-    if (!this.#stopped) this.#timer = this.#components.clock.setTimeout(() => void this.#poll(), LOOK_EVERY_MS, { unref: true })
+    if (!this.#stopped) this.#timer = this.#deps.clock.setTimeout(() => void this.#poll(), LOOK_EVERY_MS, { unref: true })
   }
 
   async #lookAt(kept: DetachedRunRecord): Promise<void> {
@@ -175,7 +175,7 @@ export class DetachedRunStore {
     if (age === null || age < DETACHED_KEPT_MS) return
     if (record.state !== 'expired') {
       // The journal has it once, however often it is tried.
-      if (!this.#stuck.has(kept) && !(await this.#components.forgotten(record))) return
+      if (!this.#stuck.has(kept) && !(await this.#deps.forgotten(record))) return
       await this.expire(kept)
       if (kept.record.state !== 'expired') return
     }

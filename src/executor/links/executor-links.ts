@@ -1,4 +1,3 @@
-import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import { TokenBucket } from '../../base/rate-limit.ts'
 import { agentIdOf } from '../../identity/agent-id.ts'
@@ -12,8 +11,7 @@ import type { TrustDecision } from '../../protocol/reasons.ts'
 import { LINK_DOMAINS, demandLinkVersion, linkM1, linkM2, linkM2Core, linkM3 } from '../../protocol/wire/link.ts'
 import type { ExecutorServices } from '../services.ts'
 import { type Nonces, pairKey } from './nonces.ts'
-import type { Signatures } from './signatures.ts'
-import type { TrustEvaluator } from './trust-evaluator.ts'
+import type { OwnIds } from './trust-evaluator.ts'
 
 /** Handshakes under way: all that peers may begin (`HANDSHAKE_PLACES` of dm), and as many of our own. */
 export const MAX_HANDSHAKES = 256
@@ -38,7 +36,7 @@ export interface PeerLink {
   /** `pairKey` of the two. */
   readonly pair: string
   /** How often it may ask for runs while it is not accepted. */
-  readonly strangersRequests: TokenBucket
+  readonly unlistedRequests: TokenBucket
   /** Revocations and successions that its peer was sent over this link; null until the network's half knows of the link. */
   sentRevocations: Set<object> | null
   decision: TrustDecision
@@ -54,15 +52,9 @@ interface Handshake {
   readonly reply: { readonly core: Uint8Array; readonly nonce: Uint8Array; readonly agentPublicKey: Uint8Array } | null
 }
 
-export interface ExecutorLinksComponents extends Pick<ExecutorServices, 'clock' | 'judge' | 'signatures'> {
-  readonly nonces: Nonces
-}
+type ExecutorLinksDeps = Pick<ExecutorServices, 'clock' | 'judge' | 'signatures'> & { readonly nonces: Nonces }
 
-export interface ExecutorLinksInit {
-  readonly agentId: AgentId
-  readonly agentPublicKey: Uint8Array
-  readonly machineId: MachineId
-}
+type OwnKeys = OwnIds & { readonly agentPublicKey: Uint8Array }
 
 /** The daemon's link to itself. */
 export const OWN_LINK = 0
@@ -76,23 +68,17 @@ const badSignature = (whose: 'agent' | 'machine'): AppError =>
  * that this side wrote or holds itself, so the network's half can break a link but not forge one.
  */
 export class ExecutorLinks {
-  readonly #signatures: Signatures
-  readonly #judge: TrustEvaluator
-  readonly #nonces: Nonces
-  readonly #clock: Clock
-  readonly #own: ExecutorLinksInit
+  readonly #deps: ExecutorLinksDeps
+  readonly #own: OwnKeys
   readonly #handshakes = new Map<number, Handshake>()
   readonly #links = new Map<number, PeerLink>()
   #lastHandle = 0
   #lastLink = OWN_LINK
 
-  constructor(components: ExecutorLinksComponents, init: ExecutorLinksInit) {
-    this.#signatures = components.signatures
-    this.#judge = components.judge
-    this.#nonces = components.nonces
-    this.#clock = components.clock
-    this.#own = init
-    this.#add(OWN_LINK, init.machineId, init.agentPublicKey)
+  constructor(deps: ExecutorLinksDeps, own: OwnKeys) {
+    this.#deps = deps
+    this.#own = own
+    this.#add(OWN_LINK, own.machineId, own.agentPublicKey)
   }
 
   /** Throws `not_found` for a link that is gone. */
@@ -128,7 +114,7 @@ export class ExecutorLinks {
     if (!verifyAgent(agent_public_key, LINK_DOMAINS.responder_agent, theirs, agent_signature)) throw badSignature('agent')
     if (!verifyMachine(peerMachine, LINK_DOMAINS.responder_machine, theirs, machine_signature)) throw badSignature('machine')
     this.#checkNotOurselves(peerMachine)
-    const agentSignature = await this.#signatures.sign(LINK_DOMAINS.initiator_agent, initiatorTranscript(machines, m1, m2))
+    const agentSignature = await this.#deps.signatures.sign(LINK_DOMAINS.initiator_agent, initiatorTranscript(machines, m1, m2))
     return { link: this.#admit(peerMachine, agent_public_key), agentSignature }
   }
 
@@ -149,7 +135,7 @@ export class ExecutorLinks {
     })
     const handle = this.#start({ role: 'responder', peerMachine, m1, reply: { core, nonce, agentPublicKey } })
     const machines: LinkMachines = { machine_initiator: peerMachine, machine_responder: this.#own.machineId }
-    const agentSignature = await this.#signatures.sign(LINK_DOMAINS.responder_agent, responderTranscript(machines, m1, core))
+    const agentSignature = await this.#deps.signatures.sign(LINK_DOMAINS.responder_agent, responderTranscript(machines, m1, core))
     return { handle, core, agentSignature }
   }
 
@@ -164,7 +150,7 @@ export class ExecutorLinks {
     if (!verifyMachine(peerMachine, LINK_DOMAINS.initiator_machine, theirs, machine_signature)) throw badSignature('machine')
     demandLinkVersion(linkM1.decode(m1).versions)
     const link = this.#admit(peerMachine, reply.agentPublicKey)
-    this.#nonces.add(link.pair, reply.nonce)
+    this.#deps.nonces.add(link.pair, reply.nonce)
     return link
   }
 
@@ -177,14 +163,15 @@ export class ExecutorLinks {
     const link = this.#links.get(number)
     if (link === undefined || number === OWN_LINK) return
     this.#links.delete(number)
-    if (![...this.#links.values()].some((other) => other.pair === link.pair)) this.#nonces.forget(link.pair, link.decision === 'accept')
+    if (![...this.#links.values()].some((other) => other.pair === link.pair))
+      this.#deps.nonces.forget(link.pair, link.decision === 'accept')
   }
 
   /** Asks the trust rules again; answers the links whose standing changed. */
   rejudge(): PeerLink[] {
     return [...this.#links.values()].filter((link) => {
       const before = link.decision
-      link.decision = this.#judge.decide(link.agentId, link.machineId)
+      link.decision = this.#deps.judge.decide(link.agentId, link.machineId)
       return link.decision !== before
     })
   }
@@ -193,11 +180,12 @@ export class ExecutorLinks {
     const [oldest] = this.#handshakes
     if (oldest !== undefined && this.#handshakes.size >= MAX_HANDSHAKES) {
       // The network's half gives up after LINK_HANDSHAKE_MS and should have said so.
-      if (this.#clock.monotonic() - oldest[1].begunAt < LINK_HANDSHAKE_MS) throw new AppError('rate_limited', 'too many handshakes at once')
+      if (this.#deps.clock.monotonic() - oldest[1].begunAt < LINK_HANDSHAKE_MS)
+        throw new AppError('rate_limited', 'too many handshakes at once')
       this.#handshakes.delete(oldest[0])
     }
     const handle = ++this.#lastHandle
-    this.#handshakes.set(handle, { ...handshake, begunAt: this.#clock.monotonic() })
+    this.#handshakes.set(handle, { ...handshake, begunAt: this.#deps.clock.monotonic() })
     return handle
   }
 
@@ -223,11 +211,8 @@ export class ExecutorLinks {
 
   #add(number: number, machineId: MachineId, agentPublicKey: Uint8Array): PeerLink {
     const agentId = agentIdOf(agentPublicKey)
-    const decision = this.#judge.decide(agentId, machineId)
-    const strangersRequests = new TokenBucket(
-      { clock: this.#clock },
-      { burst: UNLISTED_REQUEST_BURST, perSecond: UNLISTED_REQUESTS_PER_SECOND },
-    )
+    const decision = this.#deps.judge.decide(agentId, machineId)
+    const unlistedRequests = new TokenBucket(this.#deps, { burst: UNLISTED_REQUEST_BURST, perSecond: UNLISTED_REQUESTS_PER_SECOND })
     const pair = pairKey(agentId, machineId)
     const link: PeerLink = {
       number,
@@ -236,7 +221,7 @@ export class ExecutorLinks {
       agentPublicKey,
       heardSuccessions: false,
       pair,
-      strangersRequests,
+      unlistedRequests,
       sentRevocations: null,
       decision,
     }

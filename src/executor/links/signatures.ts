@@ -15,15 +15,13 @@ export class Signatures implements AgentSigner {
   readonly agentId: AgentId
   /** For what the network's half asks for: the same key, but throws `rate_limited` when too much is asked at once. */
   readonly limited: AgentSigner
-  readonly #signer: AgentSigner
-  readonly #counters: ExecCounters
+  readonly #deps: { readonly signer: AgentSigner; readonly counters: ExecCounters }
   readonly #bucket: TokenBucket
 
-  constructor(components: { readonly signer: AgentSigner; readonly counters: ExecCounters; readonly clock: Clock }) {
-    const { signer, counters, clock } = components
-    this.#signer = signer
-    this.#counters = counters
-    this.#bucket = new TokenBucket({ clock }, { burst: SIGNATURE_BURST, perSecond: SIGNATURES_PER_SECOND })
+  constructor(deps: { readonly signer: AgentSigner; readonly counters: ExecCounters; readonly clock: Clock }) {
+    const { signer } = deps
+    this.#deps = deps
+    this.#bucket = new TokenBucket(deps, { burst: SIGNATURE_BURST, perSecond: SIGNATURES_PER_SECOND })
     this.publicKey = signer.publicKey
     this.agentId = signer.agentId
     this.limited = { publicKey: signer.publicKey, agentId: signer.agentId, sign: (domain, body) => this.#signOnDemand(domain, body) }
@@ -32,13 +30,13 @@ export class Signatures implements AgentSigner {
   /** Takes one of the signatures that the network's half may have; throws `rate_limited` when too much is asked at once. */
   admit(): void {
     if (this.#bucket.take()) return
-    this.#counters.count('signatures_refused')
+    this.#deps.counters.count('signatures_refused')
     throw new AppError('rate_limited', 'too many signatures at once')
   }
 
   async sign(domain: string, body: Uint8Array): Promise<Uint8Array> {
-    const signature = await this.#signer.sign(domain, body)
-    this.#counters.count('signatures_issued')
+    const signature = await this.#deps.signer.sign(domain, body)
+    this.#deps.counters.count('signatures_issued')
     return signature
   }
 

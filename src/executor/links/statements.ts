@@ -7,7 +7,7 @@ import { type Succession, decodeSuccession, verifySuccession, previousKeys } fro
 import type { ExecutorServices } from '../services.ts'
 import type { PeerLink } from './executor-links.ts'
 
-export type PeerRevocationsComponents = Pick<ExecutorServices, 'contacts' | 'counters' | 'inForce' | 'log' | 'revocations'>
+export type PeerRevocationsDeps = Pick<ExecutorServices, 'contacts' | 'counters' | 'inForce' | 'log' | 'revocations'>
 
 export interface PeerRevocationsInit {
   readonly agentId: AgentId
@@ -22,18 +22,18 @@ const isFriend = (link: PeerLink): boolean => link.decision === 'accept' || link
 
 /** Revocations on their way between peers. Each is signed by the agent it is about, so it does not matter who brings it. */
 export class PeerRevocations {
-  readonly #components: PeerRevocationsComponents
+  readonly #deps: PeerRevocationsDeps
   readonly #init: PeerRevocationsInit
 
-  constructor(components: PeerRevocationsComponents, init: PeerRevocationsInit) {
-    this.#components = components
+  constructor(deps: PeerRevocationsDeps, init: PeerRevocationsInit) {
+    this.#deps = deps
     this.#init = init
   }
 
   /** How many were news of an agent that we know. Strangers are not heard: each costs a verification. */
   async take(link: PeerLink, items: readonly Uint8Array[]): Promise<number> {
     if (!isFriend(link)) return 0
-    const { revocations } = this.#components
+    const { revocations } = this.#deps
     const before = revocations.revision
     const adding = items.map((bytes) => revocations.add(bytes, (agentId) => this.#concernsUs(agentId)))
     if (revocations.revision !== before) this.#init.onRevoked()
@@ -55,7 +55,7 @@ export class PeerRevocations {
       return machineId === null ? MAX_REVOCATIONS_PER_LINK : MAX_REVOCATIONS_PER_LINK - 1
     }
     const taken: Uint8Array[] = []
-    for (const statement of roundRobin(this.#components.revocations.list().toReversed(), self)) {
+    for (const statement of roundRobin(this.#deps.revocations.list().toReversed(), self)) {
       if (sent.has(statement) || sent.size >= placesFor(statement)) continue
       sent.add(statement)
       taken.push(statement.bytes)
@@ -64,12 +64,12 @@ export class PeerRevocations {
   }
 
   #concernsUs(agentId: AgentId): boolean {
-    const { inForce, contacts } = this.#components
+    const { inForce, contacts } = this.#deps
     return contacts.byAgent(agentId) !== null || inForce.acl.allow.some((entry) => entry.agent_id === agentId)
   }
 
   #complain(link: PeerLink, error: unknown): void {
-    const { counters, log } = this.#components
+    const { counters, log } = this.#deps
     if (isAppError(error, 'malformed')) counters.count('malformed_frames')
     log.warn({ agent: shortId(link.agentId), error: errorText(error) }, 'a revocation could not be taken')
   }
@@ -88,16 +88,16 @@ const roundRobin = (statements: readonly RevocationStatement[], self: AgentId): 
   return withTurns.toSorted((one, other) => one.turn - other.turn).map(({ statement }) => statement)
 }
 
-export type PeerSuccessionsComponents = Pick<ExecutorServices, 'authority' | 'contacts' | 'counters' | 'log' | 'revocations'>
+export type PeerSuccessionsDeps = Pick<ExecutorServices, 'authority' | 'contacts' | 'counters' | 'log' | 'revocations'>
 
 /** What a contact that has a new key says of it, over the link on which it proves that key. */
 export class PeerSuccessions {
-  readonly #components: PeerSuccessionsComponents
+  readonly #deps: PeerSuccessionsDeps
   /** Ours, the newest first. */
   readonly #own: readonly Succession[]
 
-  constructor(components: PeerSuccessionsComponents, init: { own: readonly Succession[] }) {
-    this.#components = components
+  constructor(deps: PeerSuccessionsDeps, init: { own: readonly Succession[] }) {
+    this.#deps = deps
     this.#own = init.own
   }
 
@@ -117,7 +117,7 @@ export class PeerSuccessions {
   async take(link: PeerLink, items: readonly Uint8Array[]): Promise<void> {
     if (link.heardSuccessions || items.length === 0) return
     link.heardSuccessions = true
-    const { contacts, counters, log } = this.#components
+    const { contacts, counters, log } = this.#deps
     try {
       const way = previousKeys(items.slice(0, MAX_SUCCESSIONS).map(decodeSuccession), link.agentId)
       const at = way.findIndex(({ from }) => contacts.byAgent(from) !== null)
@@ -131,7 +131,7 @@ export class PeerSuccessions {
   }
 
   async #follow(link: PeerLink, contact: Contact, steps: readonly Succession[]): Promise<void> {
-    const { authority, contacts, log } = this.#components
+    const { authority, contacts, log } = this.#deps
     for (const step of steps) verifySuccession(step)
     const problem = this.#problem(link, contact, steps)
     if (problem !== null) return this.#refuse(`${contact.name} (${contact.agent_id}) is said to be agent ${link.agentId} now: ${problem}`)
@@ -147,7 +147,7 @@ export class PeerSuccessions {
 
   /** Null: nothing stands against it. */
   #problem({ agentId, machineId }: PeerLink, contact: Contact, steps: readonly Succession[]): string | null {
-    const { contacts, revocations } = this.#components
+    const { contacts, revocations } = this.#deps
     const other = contacts.byAgent(agentId)
     if (other !== null) return `that is the contact ${other.name} already`
     if (contact.formerly.includes(agentId)) return 'it had that key before'
@@ -161,7 +161,7 @@ export class PeerSuccessions {
 
   /** A contact that has followed one successor follows no other of the same key: whichever came second, somebody has a key that he should not have. */
   async #tellFork(link: PeerLink, way: readonly Succession[]): Promise<void> {
-    const { contacts } = this.#components
+    const { contacts } = this.#deps
     const contact = contacts.list().find(({ formerly }) => way.some(({ from }) => formerly.includes(from)))
     if (contact === undefined || contact.agent_id === link.agentId || contact.formerly.includes(link.agentId)) return
     for (const step of way) verifySuccession(step)
@@ -169,7 +169,7 @@ export class PeerSuccessions {
   }
 
   async #refuse(problem: string): Promise<void> {
-    const { authority, log } = this.#components
+    const { authority, log } = this.#deps
     log.warn({ problem }, 'the new key of a contact was not followed')
     await authority.refused('contact_succeed', new AppError('conflict', problem))
   }

@@ -44,12 +44,12 @@ export class LocalExecutorService implements LocalExecutor {
   /** A start may wait for a human, or for another agent: it takes no place of other calls. */
   readonly #inWork = { calls: 0, starts: 0 }
 
-  constructor(components: { engine: LocalEngine }) {
-    this.#engine = components.engine
+  constructor(deps: { engine: LocalEngine }) {
+    this.#engine = deps.engine
   }
 
   get mayAsk(): boolean {
-    return this.#engine.components.modes !== undefined
+    return this.#engine.services.modes !== undefined
   }
 
   async open(opening: SessionOpening): Promise<{ session: string; grant: SessionGrant }> {
@@ -86,7 +86,7 @@ export class LocalExecutorService implements LocalExecutor {
     return this.#call(async () => {
       const { rights } = this.#engine.session(session)
       if (rights.target !== null) throw new AppError('unsupported_capability', 'a target does not tell what programs it has')
-      return lookUpCommand(command, this.#engine.components.policy, rights)
+      return lookUpCommand(command, this.#engine.services.policy, rights)
     })
   }
 
@@ -106,7 +106,7 @@ export class LocalExecutorService implements LocalExecutor {
 
   async select(words: readonly string[], signal: AbortSignal): Promise<readonly MatchedTarget[]> {
     return this.#asked(async () => {
-      const { targets, policy } = this.#engine.components
+      const { targets, policy } = this.#engine.services
       if (targets === null)
         throw new AppError('unsupported_capability', 'no target may be asked here; security.allow_targets grants it', {
           data: { capability: 'target' },
@@ -117,13 +117,13 @@ export class LocalExecutorService implements LocalExecutor {
 
   /** Not counted: they share the readings of the journal. */
   async recall(keySha256: string): Promise<JournalledRunHandle | null> {
-    const run = await this.#engine.components.journal.recall(keySha256)
+    const run = await this.#engine.services.journal.recall(keySha256)
     return run && recalledRun(run)
   }
 
   #target(session: string): { readonly target: string; readonly targets: TargetRunner } {
     const { target } = this.#engine.session(session).rights
-    const { targets } = this.#engine.components
+    const { targets } = this.#engine.services
     if (target === null || targets === null) throw new AppError('conflict', 'the session is for this host, and for no target')
     return { target, targets }
   }
@@ -145,7 +145,7 @@ export class LocalExecutorService implements LocalExecutor {
       if (this.#inWork[kind] > MAX_PORT_CALLS) throw new AppError('rate_limited', `too many ${kind} at once`)
       return await work()
     } catch (error) {
-      if (!isAppError(error)) this.#engine.components.log.error({ error: errorText(error) }, 'a call of a door failed inside')
+      if (!isAppError(error)) this.#engine.services.log.error({ error: errorText(error) }, 'a call of a door failed inside')
       throw boundedError(error)
     } finally {
       this.#inWork[kind] -= 1

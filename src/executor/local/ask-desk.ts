@@ -23,13 +23,10 @@ export class LocalRunReporter {
   #node: string
   #story: RunReporter | null = null
 
-  constructor(components: {
-    readonly engine: Pick<LocalEngine, 'watch'>
-    readonly session: Pick<LocalSession, 'tell' | 'key' | 'rights'>
-  }) {
-    this.#watch = components.engine.watch
-    this.#session = components.session
-    this.#node = components.session.rights.target ?? HERE
+  constructor(deps: { readonly engine: Pick<LocalEngine, 'watch'>; readonly session: Pick<LocalSession, 'tell' | 'key' | 'rights'> }) {
+    this.#watch = deps.engine.watch
+    this.#session = deps.session
+    this.#node = deps.session.rights.target ?? HERE
   }
 
   /** Where it is to run, as it was decided. */
@@ -87,7 +84,7 @@ export const inForce = (
 export const askDesk = async (question: ApprovalRequest, { engine, modes, session, sink, signal, telling }: Asking): Promise<Approval> => {
   const { desk, spent } = modes
   const until = AbortSignal.any([session.ending, ...(signal === null ? [] : [signal]), ...(sink.gone === undefined ? [] : [sink.gone])])
-  const { clock } = engine.components
+  const { clock } = engine.services
   const { opened, question_id } = await askApprovalService({ clock, desk, spent }, question, until, (waiting) => {
     telling.story?.waits(Math.max(waiting.expires_at_ms - clock.now(), 0))
     sink.waiting?.({ request_id: telling.requestId, ...waiting })

@@ -4,7 +4,6 @@ import { AppError, isAppError } from '../../base/errors.ts'
 import { Semaphore } from '../../base/semaphore.ts'
 import type { Startable } from '../../base/startable.ts'
 import { type TimeSlice, TimeSlicer } from '../../base/time-slices.ts'
-import type { DeskLink } from '../../desk/desk-link.ts'
 import type { SessionOpening } from '../../executor-api/local.ts'
 import { holdDirectory } from '../../fs/beneath.ts'
 import { filesProblem } from '../../fs/open-file.ts'
@@ -12,19 +11,15 @@ import type { LocalKey } from '../../journal/events.ts'
 import { authorizeFile, authorizeSession } from '../../policy/local/authorize.ts'
 import type { Root } from '../../policy/local/file-permit.ts'
 import type { Refused, SessionRights } from '../../policy/local/intent.ts'
-import type { LocalLimits, LocalPolicy } from '../../policy/local/policy.ts'
+import type { LocalLimits } from '../../policy/local/policy.ts'
 import { Slots } from '../../policy/slots.ts'
-import type { PrivateCopies } from '../../process/private-copies.ts'
 import { terminalProblem } from '../../process/terminal.ts'
 import type { LifecycleFacts } from '../../protocol/events/lifecycle.ts'
 import { MAX_FILE_PLACES, SESSION_CLOSE_MS } from '../../protocol/limits/rexd.ts'
 import { CAPABILITY_GROUPS, type Capability } from '../../protocol/rexd/fields.ts'
 import { LiveRunFeed } from '../live-run-feed.ts'
 import type { EndCause } from '../runs/execution.ts'
-import type { ExecutorServices } from '../services.ts'
-import type { EngineModes } from './exec-target.ts'
-import type { LocalJournal } from './journal.ts'
-import type { TargetRunner } from './target-runner.ts'
+import type { EngineServices } from '../services.ts'
 
 interface SessionRun {
   readonly over: boolean
@@ -37,8 +32,8 @@ export class RunGroup {
   readonly #clock: Clock
   readonly #runs = new Map<SessionRun, Promise<void>>()
 
-  constructor(components: { clock: Clock }) {
-    this.#clock = components.clock
+  constructor(deps: { clock: Clock }) {
+    this.#clock = deps.clock
   }
 
   /** Holds the run until its work is over. */
@@ -77,16 +72,13 @@ export class LocalSession {
   readonly #fileCalls = new Set<Promise<unknown>>()
   #closing: Promise<number> | null = null
 
-  constructor(
-    components: { clock: Clock; timeSharing: TimeSlicer },
-    init: { key: LocalKey; rights: SessionRights; tell: LocalSession['tell'] },
-  ) {
+  constructor(deps: { clock: Clock; timeSharing: TimeSlicer }, init: { key: LocalKey; rights: SessionRights; tell: LocalSession['tell'] }) {
     this.key = init.key
     this.rights = init.rights
     this.tell = init.tell
-    this.runs = new RunGroup(components)
-    this.#clock = components.clock
-    this.#share = components.timeSharing.share(this.#ending.signal)
+    this.runs = new RunGroup(deps)
+    this.#clock = deps.clock
+    this.#share = deps.timeSharing.share(this.#ending.signal)
     const max = init.rights.limits.max_processes_per_session
     this.slots = new Slots({ max_concurrent_per_agent: max, max_concurrent_total: max })
   }
@@ -132,19 +124,6 @@ export class LocalSession {
   }
 }
 
-export interface LocalEngineComponents extends Pick<ExecutorServices, 'trees' | 'clock' | 'cleanup' | 'log'> {
-  /** Absent: nobody is asked, so that no permit has a stand-in. */
-  readonly copies?: PrivateCopies
-  readonly journal: LocalJournal
-  readonly policy: LocalPolicy
-  /** Asks the mesh; null: there is none. */
-  readonly targets: TargetRunner | null
-  /** Where commands run and whom to ask; absent: on this host or on the session's target, as `policy` alone says. */
-  readonly modes?: EngineModes
-  /** Hears what becomes of every run, for those who watch over this host; absent: nobody does. It must not throw. */
-  readonly watched?: Pick<DeskLink, 'event' | 'serve'>
-}
-
 /** The error that a refusal is told as. */
 export const errorOf = ({ code, message, data }: Refused): AppError => new AppError(code, message, { data })
 
@@ -162,7 +141,7 @@ const eventOf = ({ key, rights: { roots, target } }: LocalSession, state: 'opene
 
 /** Callers of this host's own doors: what each may do, and what it has running. */
 export class LocalEngine implements Startable {
-  readonly components: LocalEngineComponents
+  readonly services: EngineServices
   /** Why nothing can have a terminal here; null: it can. */
   readonly terminalProblem: string | null
   /** Programs that outlive their sessions. */
@@ -174,19 +153,19 @@ export class LocalEngine implements Startable {
   readonly watch: LiveRunFeed | null
   #stopping = false
 
-  constructor(components: LocalEngineComponents) {
-    this.components = components
-    const { clock, watched } = components
+  constructor(services: EngineServices) {
+    this.services = services
+    const { clock, policy, watched } = services
     this.watch = watched === undefined ? null : new LiveRunFeed({ clock, desk: watched })
-    this.#timeSharing = new TimeSlicer(components)
-    const max = components.policy.limits.max_detached_processes
-    this.detached = { runs: new RunGroup(components), slots: new Slots({ max_concurrent_per_agent: max, max_concurrent_total: max }) }
-    this.terminalProblem = components.policy.granted.has('pty') ? terminalProblem() : null
+    this.#timeSharing = new TimeSlicer(services)
+    const max = policy.limits.max_detached_processes
+    this.detached = { runs: new RunGroup(services), slots: new Slots({ max_concurrent_per_agent: max, max_concurrent_total: max }) }
+    this.terminalProblem = policy.granted.has('pty') ? terminalProblem() : null
   }
 
   /** Throws `resource_limit`, `forbidden_path`, `file_not_found`, `shutting_down`, `journal_unavailable`. */
   async open(opening: SessionOpening): Promise<LocalSession> {
-    const { policy, journal, clock } = this.components
+    const { policy, journal, clock } = this.services
     const timeSharing = this.#timeSharing
     const { door, client_name } = opening
     const key: LocalKey = { door, session_id: `s_${randomBytes(16).toString('base64url')}`, client_name }
@@ -228,14 +207,14 @@ export class LocalEngine implements Startable {
   async close(session: LocalSession, cause: 'cancelled' | 'daemon_stopping'): Promise<number> {
     const ended = await session.close(cause)
     if (session.slots.active > 0 && this.#sessions.has(session.key.session_id)) this.#outlived.push(session)
-    if (this.#sessions.delete(session.key.session_id)) await this.components.journal.note(eventOf(session, 'closed'))
+    if (this.#sessions.delete(session.key.session_id)) await this.services.journal.note(eventOf(session, 'closed'))
     return ended
   }
 
   /** Journals a refusal. An error that is no `AppError` is a mistake of ours, and refuses nothing. */
   async refused(key: LocalKey, asked: { readonly method: string; readonly argv: readonly string[] | null }, error: unknown): Promise<void> {
     if (!(error instanceof AppError)) return
-    await this.components.journal.refused({ event: 'refused', ...key, ...asked, code: error.code, detail: error.message })
+    await this.services.journal.refused({ event: 'refused', ...key, ...asked, code: error.code, detail: error.message })
   }
 
   /** Takes no more sessions and ends every program. */
@@ -255,7 +234,7 @@ export class LocalEngine implements Startable {
   }
 
   async #rights({ roots, available, capabilities, limits, target }: SessionOpening, key: LocalKey): Promise<SessionRights> {
-    const { policy, targets } = this.components
+    const { policy, targets } = this.services
     const asked = Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== undefined)) as Partial<LocalLimits>
     const whole: SessionRights = { roots: policy.roots, capabilities: new Set(['fs.read']), limits: policy.limits, target: null }
     const narrowed: Root[] = []

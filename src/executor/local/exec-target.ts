@@ -117,7 +117,7 @@ export interface NodeDirectory {
   nodes(signal: AbortSignal | null): Promise<readonly KnownNode[]>
 }
 
-export interface EngineModesComponents {
+export interface EngineModesDeps {
   readonly tools: ToolsSettings
   readonly desk: DeskLink
   /** Null: there is no mesh. */
@@ -170,29 +170,26 @@ export class EngineModes {
   /** Answers of the desk that were taken. */
   readonly spent = new SpentAnswers()
   readonly images: ImageStore
-  readonly #nodes: NodeDirectory | null
-  readonly #secrets: readonly string[]
-  readonly #console: string | null
+  readonly #deps: EngineModesDeps
 
-  constructor(components: EngineModesComponents) {
-    this.desk = components.desk
-    this.tools = components.tools
-    this.#nodes = components.nodes
-    this.#secrets = components.secrets
-    this.#console = components.console ?? null
-    this.images = new ImageStore(components.log)
+  constructor(deps: EngineModesDeps) {
+    this.desk = deps.desk
+    this.tools = deps.tools
+    this.#deps = deps
+    this.images = new ImageStore(deps.log)
   }
 
   /** What no sandbox shows, as it stands now: a data directory may be made, or a link be set, while this engine runs. */
   get sandboxPlace(): SandboxPath {
-    return sandboxPath(this.#secrets)
+    return sandboxPath(this.#deps.secrets)
   }
 
   /** Throws `command_denied` for a wish that is not open, and why a node is not found. */
   async place({ session_id, client_name, door }: LocalKey, wish: ExecPreference | null, signal: AbortSignal | null): Promise<ExecTarget> {
     const parameter = wish === null ? NO_SETTINGS : { ...NO_SETTINGS, ...wish }
     const isGiven = isGivenLabel(door)
-    const own = door === 'console' && this.#console !== null ? consoleSession(this.#console, client_name) : null
+    const { console } = this.#deps
+    const own = door === 'console' && console !== undefined ? consoleSession(console, client_name) : null
     const override = await this.desk.override(session_id, isGiven ? client_name : own)
     // What is set for a name that anybody may give holds for whoever gives it, as far as it narrows.
     const claimed = isGiven ? null : await this.desk.override(client_name, client_name)
@@ -208,10 +205,11 @@ export class EngineModes {
   async #select(text: string | null, signal: AbortSignal | null): Promise<SelectedNode> {
     if (text === null)
       throw new AppError('bad_request', 'node: host = "node" needs to know which: give node, or set tools.exec.node in the configuration')
-    if (this.#nodes === null)
+    const { nodes } = this.#deps
+    if (nodes === null)
       throw new AppError('unsupported_capability', 'host: there is no mesh here; security.allow_targets grants it', {
         data: { capability: 'target' },
       })
-    return selectNode(text, await this.#nodes.nodes(signal))
+    return selectNode(text, await nodes.nodes(signal))
   }
 }

@@ -70,7 +70,7 @@ export const answerFileCall = async (
   }
   const event = access === 'write' ? 'file_write' : 'file_read'
   const record = async (path: string, bytes: number | null): Promise<void> =>
-    engine.components.journal.record({ event, ...key, method: call.method, path, bytes, ...lookedFor(call) })
+    engine.services.journal.record({ event, ...key, method: call.method, path, bytes, ...lookedFor(call) })
   // What a patch changes is known when it is read.
   const announce = async (paths: readonly string[]): Promise<void> =>
     void (await Promise.all(paths.map(async (path) => record(path, null))))

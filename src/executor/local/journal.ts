@@ -38,8 +38,8 @@ export class LocalReport implements RunRecorder<LocalProgram, LocalOutcome> {
   readonly #journal: LocalJournal
   readonly #init: LocalReportInit
 
-  constructor(components: { journal: LocalJournal }, init: LocalReportInit) {
-    this.#journal = components.journal
+  constructor(deps: { journal: LocalJournal }, init: LocalReportInit) {
+    this.#journal = deps.journal
     this.#init = init
   }
 
@@ -126,20 +126,18 @@ const outcomeOf = (
 
 /** The journal, as this host's own doors write it. */
 export class LocalJournal {
-  readonly #journal: Journal | null
-  readonly #log: Logger
+  readonly #deps: { readonly journal: Journal | null; readonly log: Logger }
   readonly #recalled: JournalledRuns | null
 
   /** `journal`: null where the configuration wants none. */
-  constructor(components: { journal: Journal | null; log: Logger }) {
-    this.#journal = components.journal
-    this.#log = components.log
-    this.#recalled = components.journal && new JournalledRuns({ path: components.journal.path })
+  constructor(deps: { journal: Journal | null; log: Logger }) {
+    this.#deps = deps
+    this.#recalled = deps.journal && new JournalledRuns({ path: deps.journal.path })
   }
 
   /** Settles when it is recorded; throws `journal_unavailable`: then what it announces must not happen. */
   async record(event: LocalEvent): Promise<void> {
-    await this.#journal?.append(event)
+    await this.#deps.journal?.append(event)
   }
 
   /** The run that was begun with this key; null: none, or there is no journal. Throws `journal_unavailable`: then nobody knows. */
@@ -158,7 +156,7 @@ export class LocalJournal {
 
   /** As `note`, for a refusal: the journal only counts those above the limit of their source. */
   async refused(event: RefusedEvent | HttpRefusedEvent): Promise<void> {
-    return this.#logged(event, this.#journal?.refuse(event))
+    return this.#logged(event, this.#deps.journal?.refuse(event))
   }
 
   async #logged(event: LocalEvent, writing: Promise<void> | undefined): Promise<void> {
@@ -166,7 +164,7 @@ export class LocalJournal {
       await writing
     } catch (error) {
       const run = 'request_id' in event ? { request_id: event.request_id } : {}
-      this.#log.error({ event: event.event, ...run, error: errorText(error) }, 'a line of the journal could not be written')
+      this.#deps.log.error({ event: event.event, ...run, error: errorText(error) }, 'a line of the journal could not be written')
     }
   }
 }

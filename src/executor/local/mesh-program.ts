@@ -31,8 +31,8 @@ export class MeshRunTimeout {
   /** Null: nobody was asked, or its daemon is not waited for any more. */
   #timer: Timer | null = null
 
-  constructor(components: { readonly clock: Clock }, init: TargetPatienceInit) {
-    this.#clock = components.clock
+  constructor(deps: { readonly clock: Clock }, init: TargetPatienceInit) {
+    this.#clock = deps.clock
     this.#init = init
   }
 
@@ -111,9 +111,9 @@ export class MeshProgram implements Program {
   /** One `cancel` is on its way at a time, however often the caller asks. */
   readonly #cancels: CoalescingQueue<'cancel'>
 
-  constructor(components: { readonly targets: TargetRunner; readonly clock: Clock }, init: TargetProgramInit) {
-    this.#targets = components.targets
-    this.#patience = new MeshRunTimeout(components, {
+  constructor(deps: { readonly targets: TargetRunner; readonly clock: Clock }, init: TargetProgramInit) {
+    this.#targets = deps.targets
+    this.#patience = new MeshRunTimeout(deps, {
       onLate: () => this.#abandon('the daemon did not say in time what became of the command'),
     })
     this.#init = init

@@ -31,8 +31,8 @@ export class SinkQueue {
   #closed = false
 
   /** `onRoom`: once after each `push` that answered false. `onSinkError`: the sink rejected, and is told nothing more. */
-  constructor(components: { sink: LocalRunSink }, init: { onRoom: () => void; onSinkError: () => void }) {
-    this.#sink = components.sink
+  constructor(deps: { sink: LocalRunSink }, init: { onRoom: () => void; onSinkError: () => void }) {
+    this.#sink = deps.sink
     this.#init = init
   }
 
@@ -90,12 +90,6 @@ export const MAX_STDIN_UNACKED = 1024 * 1024
 /** Pieces below this are joined while they wait, so that a flood of tiny ones does not cost memory. */
 const JOIN_BELOW = 4_096
 
-/** What came with the command: its door has bounded it, and all of it is taken. `eof`: nothing follows. */
-export interface FirstStdin {
-  readonly first: Uint8Array
-  readonly eof: boolean
-}
-
 /** The stdin of a local program, which its caller sends piece by piece and did not announce. */
 export class OpenStdin {
   readonly #queue: Uint8Array[] = []
@@ -105,7 +99,8 @@ export class OpenStdin {
   #stopped = false
   #ended: boolean
 
-  constructor({ first, eof }: FirstStdin) {
+  /** `first` came with the command; the interface has bounded it. `eof`: nothing follows. */
+  constructor({ first, eof }: { readonly first: Uint8Array; readonly eof: boolean }) {
     if (first.length > 0) this.#keep(first)
     this.#ended = eof
   }
@@ -192,8 +187,8 @@ export class LocalRun implements LocalRunHandle {
   readonly #started = Promise.withResolvers<LocalOutcome | null>()
   readonly #ended = Promise.withResolvers<LocalOutcome | null>()
 
-  constructor(components: { log: Logger }, init: LocalRunInit) {
-    this.#log = components.log
+  constructor(deps: { log: Logger }, init: LocalRunInit) {
+    this.#log = deps.log
     const { start, target, stdin, report, slot, sink } = init
     this.isThere = target !== null
     this.requestId = init.requestId

@@ -94,7 +94,7 @@ export const startRun = async (given: Omit<StartQuery, 'telling'>): Promise<Loca
 
 const begin = async (asked: StartQuery): Promise<LocalRun> => {
   const { engine, session, start } = asked
-  const { modes } = engine.components
+  const { modes } = engine.services
   if (modes !== undefined) return beginByModes(asked, modes, null)
   if (start.wish !== undefined) throw unconfigured()
   return session.rights.target === null ? beginHere(asked, null) : beginThere(asked, session.rights, null)
@@ -114,7 +114,7 @@ const beginByModes = async (asked: StartQuery, modes: EngineModes, allowed: Allo
   telling.at(place.ranOn)
   const routed = { modes, place, allowed }
   if (place.node === null) return beginHere(asked, routed)
-  const verdict = rightsOnNode(place.node, engine.components.policy, session.rights)
+  const verdict = rightsOnNode(place.node, engine.services.policy, session.rights)
   if (verdict.kind === 'refused') throw errorOf(verdict)
   return beginThere(asked, verdict.rights, routed)
 }
@@ -180,7 +180,7 @@ const permittedRun = (
     caps: { timeout_ms, max_output_bytes: max_output_bytes ?? 0 },
     stdin,
     slot,
-    start: starterOf(engine.components, permit, { stdin: stdin !== null }),
+    start: starterOf(engine.services, permit, { stdin: stdin !== null }),
     target: null,
     ...placeOf(routed),
   })
@@ -189,11 +189,11 @@ const permittedRun = (
 /** The mesh is asked for its command, which is permitted or denied there. */
 const beginThere = async (asked: StartQuery, rights: SessionRights, routed: Routed | null): Promise<LocalRun> => {
   const { engine, session, start, sink, telling } = asked
-  const { targets, clock } = engine.components
+  const { targets, clock } = engine.services
   if (session.closed) throw new AppError('unknown_session')
   if (targets === null) throw new AppError('unsupported_capability', 'there is no mesh here', { data: { capability: 'target' } })
   const exec = routed && inForce(routed.place, session, start, routed.modes.tools)
-  const may_detach = engine.components.policy.granted.has('exec.detach')
+  const may_detach = engine.services.policy.granted.has('exec.detach')
   const context = { rights, slots: session.slots, session_id: session.key.session_id, may_detach, exec }
   const verdict = authorizeTargetRun(start, context, routed?.allowed?.approval ?? null)
   if (verdict.kind === 'refused') throw errorOf(verdict)
@@ -244,14 +244,14 @@ const runOf = (
   onStarted: () => void,
   init: Omit<LocalRunInit, 'requestId' | 'startedAt' | 'sink' | 'report'>,
 ): LocalRun => {
-  const { components } = engine
+  const { services } = engine
   const { target } = init
   const { requestId, story } = telling
   const onCapHit = (): void => void (start.fail_on_limit && run.end('cancelled'))
   const key = { ...session.key, request_id: requestId }
-  const report = new LocalReport(components, { key, request, target, story, onStarted, onCapHit })
-  const startedAt = new Date(components.clock.now()).toISOString()
-  const run = new LocalRun(components, { ...init, requestId, startedAt, sink, report })
+  const report = new LocalReport(services, { key, request, target, story, onStarted, onCapHit })
+  const startedAt = new Date(services.clock.now()).toISOString()
+  const run = new LocalRun(services, { ...init, requestId, startedAt, sink, report })
   return run
 }
 
@@ -283,13 +283,13 @@ const permitFor = (
   cwd: WorkingDirectory,
   { routed, sandbox }: { readonly routed: Routed | null; readonly sandbox: SandboxGrant | null },
 ): Exclude<ReturnType<typeof authorizeLocalRun>, Refused> => {
-  const { components, terminalProblem, detached } = engine
+  const { services, terminalProblem, detached } = engine
   const { rights, slots, key, closed } = session
   if (closed) throw new AppError('unknown_session')
   if (start.terminal !== null && terminalProblem !== null)
     throw new AppError('unsupported_capability', terminalProblem, { data: { capability: 'pty' } })
   const context = {
-    policy: components.policy,
+    policy: services.policy,
     rights,
     slots: start.detach ? detached.slots : slots,
     session_id: key.session_id,
@@ -302,14 +302,14 @@ const permitFor = (
 }
 
 /** What it has of this host in its sandbox; null: it is to run on the host. Throws why there is none, or why the directory is none for a sandbox. */
-const sandboxFor = async ({ components }: LocalEngine, cwd: WorkingDirectory, routed: Routed | null): Promise<SandboxGrant | null> => {
+const sandboxFor = async ({ services }: LocalEngine, cwd: WorkingDirectory, routed: Routed | null): Promise<SandboxGrant | null> => {
   if (routed?.place.exec.host !== 'sandbox') return null
   const { modes } = routed
   const { sandbox } = modes.tools
   const place = modes.sandboxPlace
   const made = sandboxGrant(sandbox, cwd.path, place)
   if (made.kind === 'refused') throw errorOf(made)
-  const support = await components.trees.sandboxSupport(made.grant)
+  const support = await services.trees.sandboxSupport(made.grant)
   if (support.kind === 'impossible') throw new AppError('sandbox_unavailable', `no sandbox can be had here: ${support.problem}`)
   if (sandbox.engine === 'bubblewrap') return made.grant
   return { ...made.grant, image: await modes.images.image(sandbox, join(place.home, IMAGES_DIRECTORY), support.userNamespace) }

@@ -26,9 +26,10 @@ import { NONCE_BYTES } from '../../protocol/limits/wire.ts'
 import { APPROVAL_REQUEST_DOMAIN, approvalRequest } from '../../protocol/wire/approval-statement.ts'
 import { execFrame } from '../../protocol/wire/exec.ts'
 import type { PeerLink } from '../links/executor-links.ts'
+import type { OwnIds } from '../links/trust-evaluator.ts'
 import type { ExecutorServices } from '../services.ts'
 
-/** A network half that reaches approvers. */
+/** A network process that carries approval requests to other agents. */
 export interface ApproverCarrier {
   approvalAsk(ask: number, agentId: AgentId): void
   approvalWithdrawn(ask: number): void
@@ -54,23 +55,18 @@ interface OpenAsk extends ApproverAsk {
   readonly signed: BoundedMap<MachineId, Signed>
 }
 
-export type ApproverAsksComponents = Pick<ExecutorServices, 'clock' | 'counters' | 'judge' | 'signatures'>
-
-export interface ApproverAsksInit {
-  readonly agentId: AgentId
-  readonly machineId: MachineId
-}
+export type ApproverAsksDeps = Pick<ExecutorServices, 'clock' | 'counters' | 'judge' | 'signatures'>
 
 /** What other agents are asked for runs that wait here. The network's half carries question and answer, and can make neither. */
 export class ApproverAsks {
-  readonly #components: ApproverAsksComponents
-  readonly #own: ApproverAsksInit
+  readonly #deps: ApproverAsksDeps
+  readonly #own: OwnIds
   readonly #carriers = new Set<ApproverCarrier>()
   readonly #asks = new Map<number, OpenAsk>()
   #last = 0
 
-  constructor(components: ApproverAsksComponents, init: ApproverAsksInit) {
-    this.#components = components
+  constructor(deps: ApproverAsksDeps, init: OwnIds) {
+    this.#deps = deps
     this.#own = init
   }
 
@@ -96,7 +92,7 @@ export class ApproverAsks {
     call: Extract<ToExecutor, { type: 'sign_approval_request' }>,
     link: PeerLink,
   ): Promise<{ body: Uint8Array; signature: Uint8Array }> {
-    const { clock, judge, signatures } = this.#components
+    const { clock, judge, signatures } = this.#deps
     const ask = this.#asks.get(call.ask)
     if (ask === undefined) throw new AppError('not_found', 'nobody is to be asked that any more')
     if (link.agentId !== ask.agentId) throw new AppError('peer_rejected', 'the peer of the link is not the approver')
@@ -126,7 +122,7 @@ export class ApproverAsks {
 
   /** What the network's half says that the approver answered, whose first word counts. Nothing is believed but a statement of its key. */
   answered(number: number, bytes: Uint8Array): void {
-    const { clock, counters } = this.#components
+    const { clock, counters } = this.#deps
     const ask = this.#asks.get(number)
     if (ask === undefined || ask.signed.size === 0) return counters.count('malformed_frames')
     const frame = execFrame.decode(bytes)
@@ -138,7 +134,7 @@ export class ApproverAsks {
     const statement = openStatement(frame, { agentId, machineId, agentPublicKey, nonce }, ask.of, clock.now())
     if (typeof statement === 'string') return counters.count('statements_refused')
     // Trust may have gone since it was asked.
-    const isTrusted = (): boolean => this.#components.judge.decide(agentId, machineId) === 'accept'
+    const isTrusted = (): boolean => this.#deps.judge.decide(agentId, machineId) === 'accept'
     if (!isTrusted()) return counters.count('statements_refused')
     this.#close(number)
     ask.onStatement(statement, isTrusted)
@@ -147,11 +143,6 @@ export class ApproverAsks {
   #close(number: number): void {
     if (this.#asks.delete(number)) for (const carrier of this.#carriers) carrier.approvalWithdrawn(number)
   }
-}
-
-export interface CoApprovalComponents {
-  readonly approvers: Pick<ApproverAsks, 'open'>
-  readonly clock: Clock
 }
 
 export interface CoApprovalInit {
@@ -175,14 +166,14 @@ interface Said {
 
 /** The word of other agents on one run: asks all whom the entry names, and counts until enough have allowed it, or too few are left. */
 export class CoApproval {
-  readonly #components: CoApprovalComponents
+  readonly #deps: { readonly approvers: Pick<ApproverAsks, 'open'>; readonly clock: Clock }
   readonly #init: CoApprovalInit
   readonly #said: Said[] = []
   readonly #open = new Map<AgentId, () => void>()
   readonly #settled = Promise.withResolvers<AgentsApproval | NotGiven>()
 
-  constructor(components: CoApprovalComponents, init: CoApprovalInit) {
-    this.#components = components
+  constructor(deps: { readonly approvers: Pick<ApproverAsks, 'open'>; readonly clock: Clock }, init: CoApprovalInit) {
+    this.#deps = deps
     this.#init = init
   }
 
@@ -206,7 +197,7 @@ export class CoApproval {
 
   /** Settles when it is decided, or the time is up; then nobody is asked any more. `signal`: it is not wanted any more. */
   async collect(signal: AbortSignal): Promise<AgentsApproval | NotGiven> {
-    const { clock } = this.#components
+    const { clock } = this.#deps
     const { of } = this.#init
     const onAbort = (): void => this.#settle({ reason: 'approval_denied', detail: 'it is not wanted any more' })
     signal.addEventListener('abort', onAbort, { once: true })
@@ -230,7 +221,7 @@ export class CoApproval {
       return this.#settle({ reason: 'approval_denied', detail: 'it is too long to be shown to other agents' })
     for (const agentId of agents) {
       const onStatement: ApproverAsk['onStatement'] = (statement, isTrusted) => this.#take(agentId, { statement, isTrusted })
-      const withdraw = this.#components.approvers.open({ agentId, of, question, onStatement })
+      const withdraw = this.#deps.approvers.open({ agentId, of, question, onStatement })
       if (withdraw !== null) this.#open.set(agentId, withdraw)
     }
     this.#poll()

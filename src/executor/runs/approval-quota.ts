@@ -22,8 +22,8 @@ export class ApprovalQuota {
   readonly #rate: RateLimit
   readonly #runs = new Set<WaitingRun>()
 
-  constructor(components: { readonly clock: Clock }) {
-    this.#rate = new RateLimit(components, { burst: QUESTION_BURST, perSecond: QUESTIONS_PER_SECOND })
+  constructor(deps: { readonly clock: Clock }) {
+    this.#rate = new RateLimit(deps, { burst: QUESTION_BURST, perSecond: QUESTIONS_PER_SECOND })
   }
 
   /** Answers how to leave, once; or why there is no room. `stdinLength`: as announced. */

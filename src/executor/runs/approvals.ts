@@ -5,12 +5,12 @@ import type { AgentsApproval } from '../../policy/approval/statements.ts'
 import { type ApprovalNeeded, type Verdict, authorize } from '../../policy/mesh/authorize.ts'
 import type { Intent } from '../../policy/mesh/intent.ts'
 import { unallowable, withStdin } from '../../protocol/desk/approval-request-size.ts'
-import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { ASK_TIMEOUT_MS, MAX_APPROVAL_WAIT_MS, MAX_SHOWN_STDIN } from '../../protocol/limits/approvals.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { ExecRequest } from '../../protocol/wire/exec.ts'
 import { askApprovalService } from '../ask-approval-service.ts'
 import type { PeerLink } from '../links/executor-links.ts'
+import type { OwnIds } from '../links/trust-evaluator.ts'
 import type { ExecutorServices } from '../services.ts'
 import { type ApproverAsks, CoApproval } from './agent-approvals.ts'
 import { ApprovalQuota } from './approval-quota.ts'
@@ -19,14 +19,12 @@ import { WARNING_TEXT } from './frames.ts'
 import type { AdmittedRun, PendingApproval, RefusedRun, WaitingState } from './pending-approval.ts'
 import type { Reports, RunSubject } from './reports.ts'
 
-export interface ApprovalsComponents extends Pick<ExecutorServices, 'clock' | 'counters' | 'desk' | 'judge' | 'policy'> {
+export interface ApprovalsDeps extends Pick<ExecutorServices, 'clock' | 'counters' | 'desk' | 'judge' | 'policy'> {
   readonly approvers: Pick<ApproverAsks, 'open'>
   readonly reports: Reports
 }
 
-export interface ApprovalsInit {
-  readonly agentId: AgentId
-  readonly machineId: MachineId
+export interface ApprovalsInit extends OwnIds {
   /** How long agents have where no human of this host is asked, and behind its word. Default: ASK_TIMEOUT_MS. */
   readonly askTimeoutMs?: number | undefined
 }
@@ -50,15 +48,15 @@ type NotifyRequester = (state: WaitingState) => void
 
 /** Requests of peers that somebody must allow: asks the desk and the agents, and lets policy decide anew with what they say. */
 export class Approvals {
-  readonly #components: ApprovalsComponents
+  readonly #deps: ApprovalsDeps
   readonly #own: ApprovalsInit
   readonly #room: ApprovalQuota
   readonly #spent = new SpentAnswers()
 
-  constructor(components: ApprovalsComponents, init: ApprovalsInit) {
-    this.#components = components
+  constructor(deps: ApprovalsDeps, init: ApprovalsInit) {
+    this.#deps = deps
     this.#own = init
-    this.#room = new ApprovalQuota(components)
+    this.#room = new ApprovalQuota(deps)
   }
 
   /** What its run waits for, or why it may not even be asked about. */
@@ -66,7 +64,7 @@ export class Approvals {
     const { agentId } = asked.link
     const leave = this.#room.enter(agentId, asked.stdin?.len ?? 0)
     if (typeof leave === 'string') return { reason: 'concurrency_limit_reached', detail: leave }
-    this.#components.counters.count('runs_waited')
+    this.#deps.counters.count('runs_waited')
     const withdrawn = new AbortController()
     return {
       settle: async (tell, stdin) => this.#settle({ ...asked, tell, arriving: stdin }, withdrawn.signal).finally(leave),
@@ -75,7 +73,7 @@ export class Approvals {
   }
 
   async #settle(asked: Asking, withdrawn: AbortSignal): Promise<AdmittedRun | RefusedRun> {
-    const { counters, reports } = this.#components
+    const { counters, reports } = this.#deps
     const { subject, stdin } = asked
     const verdict = await this.#decide(asked, withdrawn)
     counters.count('reason' in verdict ? 'waits_refused' : 'waits_allowed')
@@ -86,10 +84,7 @@ export class Approvals {
 
   async #decide(waiting: Asking, withdrawn: AbortSignal): Promise<Allowed | ApprovalDenial> {
     const settled = new AbortController()
-    const late = this.#components.clock.setTimeout(
-      () => settled.abort(new AppError('timeout', 'nobody answered in time')),
-      MAX_APPROVAL_WAIT_MS,
-    )
+    const late = this.#deps.clock.setTimeout(() => settled.abort(new AppError('timeout', 'nobody answered in time')), MAX_APPROVAL_WAIT_MS)
     const signal = AbortSignal.any([withdrawn, settled.signal])
     /** Until when, once it is known. */
     const begun = Promise.withResolvers<number>()
@@ -121,7 +116,7 @@ export class Approvals {
   #coApproval({ subject, link, question }: UnapprovedRequest, tell: NotifyRequester, until: Promise<number>): Promise<CoApproval> | null {
     const { approvers } = question
     if (approvers === null) return null
-    const { clock } = this.#components
+    const { clock } = this.#deps
     return until.then((expires_at_ms) => {
       const state = (): WaitingState => ({
         expiresAt: clock.monotonic() + Math.max(0, expires_at_ms - clock.now()),
@@ -138,7 +133,7 @@ export class Approvals {
         needed: approvers.needed,
         expires_at_ms,
       }
-      const co: CoApproval = new CoApproval(this.#components, { of, question, onGiven: () => tell(state()) })
+      const co: CoApproval = new CoApproval(this.#deps, { of, question, onGiven: () => tell(state()) })
       tell(state())
       return co
     })
@@ -152,7 +147,7 @@ export class Approvals {
     signal: AbortSignal,
     begin: (expiresAtMs: number) => void,
   ): Promise<Approval | ApprovalDenial | null> {
-    const { clock, desk } = this.#components
+    const { clock, desk } = this.#deps
     const { askTimeoutMs = ASK_TIMEOUT_MS } = this.#own
     if (!needsHuman(question)) {
       begin(clock.now() + askTimeoutMs)
@@ -180,7 +175,7 @@ export class Approvals {
 
   /** Everything is decided anew: who asks may have lost its trust meanwhile, or the program may be another. */
   #authorize({ intent, link }: UnapprovedRequest, { human, agents }: Given): Allowed | ApprovalDenial {
-    const { judge, policy } = this.#components
+    const { judge, policy } = this.#deps
     const { agentId: agent_id, machineId: machine_id } = link
     const who = { kind: 'mesh', agent_id, machine_id, name: judge.nameOf(agent_id) } as const
     const verdict = authorize(intent, { ...who, verified: true, trust: judge.decide(agent_id, machine_id) }, policy, human, agents)
@@ -193,10 +188,7 @@ export class Approvals {
 }
 
 /** A run that waits, and the stdin that its requester sends ahead. */
-interface Asking extends UnapprovedRequest {
-  readonly tell: NotifyRequester
-  readonly arriving: Promise<Uint8Array> | null
-}
+export type Asking = UnapprovedRequest & { readonly tell: NotifyRequester; readonly arriving: Promise<Uint8Array> | null }
 
 /** With the text of stdin, once that has come. Null: nobody waits for it any more. */
 const approvalRequestOf = async ({ question, stdin, arriving }: Asking, signal: AbortSignal): Promise<ApprovalRequest | null> => {

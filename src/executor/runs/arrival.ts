@@ -2,7 +2,6 @@ import { isAppError } from '../../base/errors.ts'
 import { equalBytes, sha256 } from '../../identity/hash.ts'
 import { verifyInBatch } from '../../identity/signing.ts'
 import type { Intent } from '../../policy/mesh/intent.ts'
-import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { APPROVAL_REQUEST_DOMAIN, type SignedApprovalRequest, approvalRequest } from '../../protocol/wire/approval-statement.ts'
 import {
   EXEC_DETACHED_ASK_DOMAIN,
@@ -25,6 +24,7 @@ import {
 } from '../../protocol/wire/exec.ts'
 import type { PeerLink } from '../links/executor-links.ts'
 import type { Nonces } from '../links/nonces.ts'
+import type { OwnIds } from '../links/trust-evaluator.ts'
 import { stdinDigest } from './run-facts.ts'
 
 /** A Request, or a question for rules, for an approval or about a detached run, as it came, readable but not believed. */
@@ -82,7 +82,7 @@ export interface VerifyContext {
   /** Ours, of the stream that it came on. */
   readonly streamNonce: Uint8Array
   readonly nonces: Nonces
-  readonly own: { readonly agentId: AgentId; readonly machineId: MachineId }
+  readonly own: OwnIds
 }
 
 const DOMAINS = {

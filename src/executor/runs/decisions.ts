@@ -20,7 +20,7 @@ import type { PeerLink } from '../links/executor-links.ts'
 import { type Nonces, pairKey } from '../links/nonces.ts'
 import type { ExecutorServices } from '../services.ts'
 import type { Denial, Dropped, RulesAnswer } from './run-replies.ts'
-import { Approvals, type ApprovalsComponents, type ApprovalsInit, type UnapprovedRequest, type ApprovalDenial } from './approvals.ts'
+import { Approvals, type ApprovalsDeps, type ApprovalsInit, type UnapprovedRequest, type ApprovalDenial } from './approvals.ts'
 import { type Arrival, type VerifyContext, intentOf, readArrival, senderProblem } from './arrival.ts'
 import type { PeerStreamWriter } from './frames.ts'
 import type { AdmittedApprovalRequest, PeerApprovals } from './peer-approvals.ts'
@@ -56,7 +56,7 @@ export interface RunAdmission {
   readonly kept: DetachedRunRecord | null
 }
 
-export interface DecisionsComponents extends Pick<ExecutorServices, 'clock'>, ApprovalsComponents {
+export interface DecisionsDeps extends Pick<ExecutorServices, 'clock'>, ApprovalsDeps {
   readonly detached: Detached
   /** Of other hosts, for this agent's approval. */
   readonly questions: PeerApprovals
@@ -69,7 +69,7 @@ export const knownAs = (link: Pick<PeerLink, 'pair'>, requestId: RequestId): str
 
 /** Reads what came, finds out who sent it, and asks policy. */
 export class Decisions {
-  readonly #components: DecisionsComponents
+  readonly #deps: DecisionsDeps
   readonly #ruleBook: RuleBook
   readonly #own: VerifyContext['own']
   /** The ids of runs that each pair has begun, before this start too. A denial before a process began frees its id. Old ones are forgotten: a replay fails on its nonce already. */
@@ -77,22 +77,22 @@ export class Decisions {
   /** Denials and rules for each accepted agent: each costs a signature and a line of the audit log. */
   readonly #answers: RateLimit
   /** The same for all other agents together, because any peer can make another link. */
-  readonly #strangers: TokenBucket
+  readonly #unlisted: TokenBucket
   readonly #approvals: Approvals
 
   /** `time`: of what may take long. */
-  constructor(components: DecisionsComponents & { readonly time: TimeSlice }, init: ApprovalsInit) {
-    this.#components = components
+  constructor(deps: DecisionsDeps & { readonly time: TimeSlice }, init: ApprovalsInit) {
+    this.#deps = deps
     this.#own = init
-    this.#ruleBook = new RuleBook(components)
-    this.#answers = new RateLimit(components, { burst: DENIAL_BURST, perSecond: DENIALS_PER_SECOND })
-    this.#strangers = new TokenBucket(components, { burst: ALL_UNLISTED_REQUEST_BURST, perSecond: ALL_UNLISTED_REQUESTS_PER_SECOND })
-    this.#approvals = new Approvals(components, init)
+    this.#ruleBook = new RuleBook(deps)
+    this.#answers = new RateLimit(deps, { burst: DENIAL_BURST, perSecond: DENIALS_PER_SECOND })
+    this.#unlisted = new TokenBucket(deps, { burst: ALL_UNLISTED_REQUEST_BURST, perSecond: ALL_UNLISTED_REQUESTS_PER_SECOND })
+    this.#approvals = new Approvals(deps, init)
   }
 
   /** Those that ran before this start do not run again. */
   async load(): Promise<void> {
-    for (const { agent_id, machine_id, request_id } of await this.#components.reports.lastBegun())
+    for (const { agent_id, machine_id, request_id } of await this.#deps.reports.lastBegun())
       this.#use(agent_id, knownAs({ pair: pairKey(agent_id, machine_id) }, request_id))
   }
 
@@ -111,10 +111,10 @@ export class Decisions {
     arrival: RunArrival,
     { isFull, isKnown }: { isFull: boolean; isKnown(name: string): boolean },
   ): RunAdmission | AdmittedApprovalRequest | Denial | RulesAnswer | Dropped {
-    const { counters, detached, judge } = this.#components
+    const { counters, detached, judge } = this.#deps
     const { link } = arrival
     const trust = judge.decide(link.agentId, link.machineId)
-    if (trust !== 'accept' && !(link.strangersRequests.take() && this.#strangers.take())) return { dropped: 'requests_ignored' }
+    if (trust !== 'accept' && !(link.unlistedRequests.take() && this.#unlisted.take())) return { dropped: 'requests_ignored' }
     const read = readArrival(arrival.frame)
     if (read === null) return { dropped: 'malformed_frames' }
     // Questions about detached runs have bounds of their own: runs that go on must not keep their owner from ending them.
@@ -157,7 +157,7 @@ export class Decisions {
 
   /** Each answer costs a signature and a line of the journal, as a denial does: no more is verified than may be answered. */
   #mayAsk(read: Arrival, agentId: AgentId): boolean {
-    return read.asks === 'detached' ? this.#components.detached.mayAsk(agentId, read.request) : this.#answers.allows(agentId)
+    return read.asks === 'detached' ? this.#deps.detached.mayAsk(agentId, read.request) : this.#answers.allows(agentId)
   }
 
   #decideRun(
@@ -174,7 +174,7 @@ export class Decisions {
       requestSha256: read.sha256,
     }
     const { intent, stdin } = intentOf(read)
-    const verdict = authorize(intent, principal, this.#components.policy)
+    const verdict = authorize(intent, principal, this.#deps.policy)
     if (verdict.kind === 'denied') {
       if (trust === 'accept' && !this.#mayDeny(agent_id, verdict.reason)) return { dropped: 'requests_ignored' }
       return { subject, reason: verdict.reason, detail: problem ?? verdict.detail }
@@ -199,7 +199,7 @@ export class Decisions {
     asked: Omit<UnapprovedRequest, 'question'>,
     request: ExecDetachRequest,
   ): Pick<RunAdmission, 'kept' | 'admission'> | ApprovalDenial {
-    const { detached } = this.#components
+    const { detached } = this.#deps
     const kept = detached.admit(asked.subject, request, verdict)
     if (typeof kept === 'string') {
       if (verdict.kind === 'permit') verdict.slot.release()
@@ -218,7 +218,7 @@ export class Decisions {
     request: Omit<UnapprovedRequest, 'question'>,
   ): PeerRunInit['admission'] | ApprovalDenial {
     if (verdict.kind === 'ask') return this.#approvals.admit({ ...request, question: verdict.question })
-    return { ...verdict, report: this.#components.reports.of(request.subject, verdict.permit, request.stdin) }
+    return { ...verdict, report: this.#deps.reports.of(request.subject, verdict.permit, request.stdin) }
   }
 
   #decideRules(subject: RunSubject, principal: Principal): Denial | RulesAnswer {
@@ -233,7 +233,7 @@ export class Decisions {
     read: Extract<Arrival, { asks: 'approval' | 'detached' }>,
     { link, outlet }: RunArrival,
   ): AdmittedApprovalRequest | Denial {
-    const { detached, questions } = this.#components
+    const { detached, questions } = this.#deps
     const denial = senderDenial(principal)
     if (denial !== null) return { subject, ...denial }
     if (read.asks === 'detached') return detached.ask({ subject, request: read.request, link, outlet })

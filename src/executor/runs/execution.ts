@@ -1,7 +1,7 @@
 import type { Permit } from '../../policy/permit.ts'
 import type { Slot } from '../../policy/slots.ts'
 import {
-  type ProcessComponents,
+  type ProcessDeps,
   type ProcessEnd,
   type ProcessHandlers,
   type RunningProcess,
@@ -99,9 +99,9 @@ export interface ExecutionInit<P extends Program, Last> {
 
 /** Starts what was permitted, as the `start` of an `Execution`. */
 export const starterOf =
-  (components: Omit<ProcessComponents, 'handlers'>, permit: Permit, options: { readonly stdin: boolean }) =>
+  (deps: Omit<ProcessDeps, 'handlers'>, permit: Permit, options: { readonly stdin: boolean }) =>
   async (handlers: ProcessHandlers): ReturnType<typeof startProcess> =>
-    startProcess(permit, { ...components, handlers }, options)
+    startProcess(permit, { ...deps, handlers }, options)
 
 /** One permitted program, from its line in the journal to the line of its end, whoever asked for it. */
 export class Execution<P extends Program, Last> {

@@ -16,8 +16,8 @@ export class PeerStreamWriter {
   readonly #onClosed: () => void
   #closed = false
 
-  constructor(components: { channel: OutletChannel }, init: { run: number; onClosed: () => void }) {
-    this.#channel = components.channel
+  constructor(deps: { channel: OutletChannel }, init: { run: number; onClosed: () => void }) {
+    this.#channel = deps.channel
     this.#run = init.run
     this.#onClosed = init.onClosed
   }

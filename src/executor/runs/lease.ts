@@ -13,8 +13,8 @@ export class Lease {
   #deaf = 0
   #timer: Timer | null = null
 
-  constructor(components: { clock: Clock }, init: { onExpired: () => void }) {
-    this.#clock = components.clock
+  constructor(deps: { clock: Clock }, init: { onExpired: () => void }) {
+    this.#clock = deps.clock
     this.#onExpired = init.onExpired
     this.#renewedAt = this.#clock.monotonic()
     this.#checkLater()

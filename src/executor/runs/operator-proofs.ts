@@ -174,9 +174,7 @@ const FANOUT_FIELDS = {
 }
 
 /** Whom words may mean. */
-export interface ResolvableHosts extends Pick<Snapshot, 'contacts' | 'groups'> {
-  readonly own: AgentId
-}
+export type ResolvableHosts = Pick<Snapshot, 'contacts' | 'groups'> & { readonly own: AgentId }
 
 interface ProvenFanout {
   readonly command: ProvenCommand
@@ -193,8 +191,8 @@ export class AuthorizedFanouts {
   /** The oldest first. One too many makes room: its hosts are then asked no more. */
   readonly #fanouts = new BoundedMap<RequestId, ProvenFanout>({ max: MAX_FANOUTS })
 
-  constructor(components: { readonly clock: Clock }) {
-    this.#clock = components.clock
+  constructor(deps: { readonly clock: Clock }) {
+    this.#clock = deps.clock
   }
 
   /** Throws `bad_request` for what is no object of a fan-out, `operator_proof_required` for the beginning of a stranger's id, `conflict`, and as `selectHosts`. */

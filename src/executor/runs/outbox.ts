@@ -135,8 +135,8 @@ export class Outbox {
   #waiting = false
   #closed = false
 
-  constructor(components: { readonly total: UnackedTotal }, init: OutboxInit) {
-    this.#total = components.total
+  constructor(deps: { readonly total: UnackedTotal }, init: OutboxInit) {
+    this.#total = deps.total
     this.#init = init
   }
 

@@ -1,7 +1,7 @@
 import { AppError, errorText } from '../../base/errors.ts'
 import { SpentAnswers, spendApproval } from '../../policy/approval/approval.ts'
 import { QUESTION_FIELDS, type ApprovalRequest } from '../../protocol/desk/approval-request.ts'
-import { type AgentId, type MachineId, toHex } from '../../protocol/ids.ts'
+import { type AgentId, toHex } from '../../protocol/ids.ts'
 import { parseTable } from '../../protocol/json-shape.ts'
 import { closedProblemOf } from '../../protocol/json-table.ts'
 import { DESK_SHAPE } from '../../protocol/limits/approvals.ts'
@@ -11,7 +11,7 @@ import { execFrame } from '../../protocol/wire/exec.ts'
 import { askApprovalService } from '../ask-approval-service.ts'
 import type { ExecCounters } from '../exec-counters.ts'
 import type { PeerLink } from '../links/executor-links.ts'
-import type { TrustEvaluator } from '../links/trust-evaluator.ts'
+import type { OwnIds, TrustEvaluator } from '../links/trust-evaluator.ts'
 import type { ExecutorServices } from '../services.ts'
 import { ApprovalQuota } from './approval-quota.ts'
 import type { EndCause } from './execution.ts'
@@ -20,14 +20,9 @@ import { Lease } from './lease.ts'
 import type { PeerRun } from './peer-run.ts'
 import type { Reports, RunSubject } from './reports.ts'
 
-export interface PeerApprovalsComponents extends Pick<ExecutorServices, 'clock' | 'counters' | 'desk' | 'log' | 'signatures'> {
+export interface PeerApprovalsDeps extends Pick<ExecutorServices, 'clock' | 'counters' | 'desk' | 'log' | 'signatures'> {
   readonly judge: Pick<TrustEvaluator, 'nameOf'>
   readonly reports: Reports
-}
-
-export interface PeerApprovalsInit {
-  readonly agentId: AgentId
-  readonly machineId: MachineId
 }
 
 /** A verified question of an accepted agent: whether this one approves a run over there. */
@@ -57,31 +52,31 @@ const isDenial = (answer: Uint8Array | Denial): answer is Denial => 'reason' in 
 
 /** Questions of other hosts that a human of this one decides: with its word alone a statement is signed. */
 export class PeerApprovals {
-  readonly #components: PeerApprovalsComponents
-  readonly #own: PeerApprovalsInit
+  readonly #deps: PeerApprovalsDeps
+  readonly #own: OwnIds
   readonly #room: ApprovalQuota
   readonly #spent = new SpentAnswers()
 
-  constructor(components: PeerApprovalsComponents, init: PeerApprovalsInit) {
-    this.#components = components
+  constructor(deps: PeerApprovalsDeps, init: OwnIds) {
+    this.#deps = deps
     this.#own = init
-    this.#room = new ApprovalQuota(components)
+    this.#room = new ApprovalQuota(deps)
   }
 
   /** The question under way, and when it is answered; or why nobody is asked. */
   admit(asked: RequestedApproval): AdmittedApprovalRequest | Denial {
-    const read = readApprovalRequest(asked, (id) => this.#components.judge.nameOf(id))
+    const read = readApprovalRequest(asked, (id) => this.#deps.judge.nameOf(id))
     if (typeof read === 'string') return { reason: 'approval_denied', detail: `it asked for an approval; its question is none: ${read}` }
     const { agentId } = asked.link
     const leave = this.#room.enter(agentId, 0)
     if (typeof leave === 'string') return { reason: 'concurrency_limit_reached', detail: `it asked for an approval; ${leave}` }
-    this.#components.counters.count('approvals_asked')
-    const question = new PeerApproval(this.#components)
+    this.#deps.counters.count('approvals_asked')
+    const question = new PeerApproval(this.#deps)
     return { question, answered: this.#answer(asked, read, question).finally(leave) }
   }
 
   async #answer(asked: RequestedApproval, read: ApprovalRequest, question: PeerApproval): Promise<void> {
-    const { log, reports } = this.#components
+    const { log, reports } = this.#deps
     try {
       const answer = await this.#decide(asked, read, question.withdrawn)
       asked.outlet.send(isDenial(answer) ? await reports.denied(asked.subject, answer.reason, answer.detail) : answer)
@@ -95,7 +90,7 @@ export class PeerApprovals {
 
   /** The encoded statement, or a denial where no human has decided. */
   async #decide({ request }: RequestedApproval, read: ApprovalRequest, signal: AbortSignal): Promise<Uint8Array | Denial> {
-    const { clock, desk } = this.#components
+    const { clock, desk } = this.#deps
     const none = (why: string): Denial => ({ reason: 'approval_denied', detail: `it asked for an approval; ${why}` })
     const until = new AbortController()
     const timer = clock.setTimeout(() => until.abort(new AppError('timeout', 'nobody decided in time')), request.expires_in_ms)
@@ -128,7 +123,7 @@ export class PeerApprovals {
       expires_at_ms,
       nonce,
     })
-    const signature = await this.#components.signatures.sign(APPROVAL_STATEMENT_DOMAIN, body)
+    const signature = await this.#deps.signatures.sign(APPROVAL_STATEMENT_DOMAIN, body)
     return execFrame.encode({ type: 'approval_statement', body, signature })
   }
 }
@@ -140,9 +135,9 @@ class PeerApproval implements Carried, Pick<PeerRun, 'end' | 'kill'> {
   readonly #withdrawal = new AbortController()
   readonly withdrawn = this.#withdrawal.signal
 
-  constructor(components: Pick<PeerApprovalsComponents, 'clock' | 'counters'>) {
-    this.#counters = components.counters
-    this.#lease = new Lease(components, { onExpired: () => this.end('lease_expired') })
+  constructor(deps: Pick<PeerApprovalsDeps, 'clock' | 'counters'>) {
+    this.#counters = deps.counters
+    this.#lease = new Lease(deps, { onExpired: () => this.end('lease_expired') })
   }
 
   answered(): void {

@@ -30,7 +30,7 @@ export interface PeerRunOutput {
   killed?(): void
 }
 
-export type PeerRunComponents = Pick<ExecutorServices, 'trees' | 'clock' | 'cleanup' | 'log'>
+export type PeerRunDeps = Pick<ExecutorServices, 'trees' | 'clock' | 'cleanup' | 'log'>
 
 export interface PeerRunInit {
   readonly requestId: RequestId
@@ -45,7 +45,7 @@ export interface PeerRunInit {
 
 /** A run of another agent, from its permit or its wait for one until its Exit is with its output. */
 export class PeerRun {
-  readonly #components: PeerRunComponents
+  readonly #deps: PeerRunDeps
   readonly #init: PeerRunInit
   /** Null: the run was permitted at once. */
   readonly #wait: ApprovalWait | null
@@ -54,12 +54,12 @@ export class PeerRun {
   #cause: EndCause | null = null
   #killed = false
 
-  constructor(components: PeerRunComponents, init: PeerRunInit) {
-    this.#components = components
+  constructor(deps: PeerRunDeps, init: PeerRunInit) {
+    this.#deps = deps
     this.#init = init
     const { admission, output, requestId } = init
     const send = (frame: Uint8Array): void => output.waiting(frame)
-    this.#wait = 'permit' in admission ? null : new ApprovalWait(components, { awaited: admission, requestId, send })
+    this.#wait = 'permit' in admission ? null : new ApprovalWait(deps, { awaited: admission, requestId, send })
   }
 
   get requestId(): RequestId {
@@ -82,7 +82,7 @@ export class PeerRun {
     try {
       await output.finish(await this.#toTheEnd())
     } catch (error) {
-      this.#components.log.error({ request_id: requestId, error: errorText(error) }, 'a run failed inside')
+      this.#deps.log.error({ request_id: requestId, error: errorText(error) }, 'a run failed inside')
       story?.lost()
       await output.finish(null)
     }
@@ -149,7 +149,7 @@ export class PeerRun {
     const { requestId, output, stdin, story } = this.#init
     const { caps } = permit
     return new Execution({
-      start: starterOf(this.#components, permit, { stdin: stdin !== null }),
+      start: starterOf(this.#deps, permit, { stdin: stdin !== null }),
       starting: null,
       stdin,
       report: reportTo(story, report),

@@ -52,8 +52,8 @@ export class ApprovalWait {
   /** What ended it while it waited. */
   #withdrawn: EndCause | null = null
 
-  constructor(components: { readonly clock: Clock }, init: ApprovalWaitInit) {
-    this.#clock = components.clock
+  constructor(deps: { readonly clock: Clock }, init: ApprovalWaitInit) {
+    this.#clock = deps.clock
     this.#init = init
   }
 

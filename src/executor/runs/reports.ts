@@ -6,10 +6,11 @@ import type { RunKey } from '../../journal/run-key.ts'
 import type { TellableRules } from '../../policy/mesh/tellable-rules.ts'
 import type { Permit } from '../../policy/permit.ts'
 import type { ProgramStart } from '../../process/spawn.ts'
-import { type AgentId, type MachineId, shortId, toHex } from '../../protocol/ids.ts'
+import { shortId, toHex } from '../../protocol/ids.ts'
 import { MAX_RECENT_RUNS } from '../../protocol/limits/wire.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import { EXEC_EXIT_DOMAIN, EXEC_RULES_DOMAIN, type ExecRequest, execDetachRules, execExit, execFrame } from '../../protocol/wire/exec.ts'
+import type { OwnIds } from '../links/trust-evaluator.ts'
 import type { ExecutorServices } from '../services.ts'
 import type { RunRecorder } from './execution.ts'
 import { amountsOf } from './frames.ts'
@@ -22,28 +23,28 @@ export interface RunSubject {
   readonly requestSha256: Uint8Array
 }
 
-export type ReportsComponents = Pick<ExecutorServices, 'counters' | 'journal' | 'log' | 'signatures'>
+export type ReportsDeps = Pick<ExecutorServices, 'counters' | 'journal' | 'log' | 'signatures'>
 
 /** Where everything that is said of runs of other agents goes. */
 export class Reports {
   /** Called when the run of this key is denied before a process began. */
   onNeverBegan: (key: RunKey) => void = () => undefined
-  readonly #components: ReportsComponents
-  readonly #own: { readonly agentId: AgentId; readonly machineId: MachineId }
+  readonly #deps: ReportsDeps
+  readonly #own: OwnIds
 
-  constructor(components: ReportsComponents, init: { agentId: AgentId; machineId: MachineId }) {
-    this.#components = components
-    this.#own = init
+  constructor(deps: ReportsDeps, own: OwnIds) {
+    this.#deps = deps
+    this.#own = own
   }
 
   /** False where there is none by intent. */
   get hasJournal(): boolean {
-    return this.#components.journal !== null
+    return this.#deps.journal !== null
   }
 
   /** The last runs that have begun here, before this start too. A journal that cannot be read is no reason not to start. */
   async lastBegun(): Promise<RunKey[]> {
-    const { journal, log } = this.#components
+    const { journal, log } = this.#deps
     try {
       return journal === null ? [] : await lastBegun(journal.path, MAX_RECENT_RUNS)
     } catch (error) {
@@ -59,7 +60,7 @@ export class Reports {
     stdin: ExecRequest['stdin'],
     approvedBy: string | null = null,
   ): RunRecorder<ProgramStart, Uint8Array> {
-    const { counters } = this.#components
+    const { counters } = this.#deps
     const { key, argv } = subject
     return {
       requested: async () => this.#requested(subject, permit, stdin, approvedBy),
@@ -88,7 +89,7 @@ export class Reports {
 
   /** Answers the encoded Exit, when the line is on disk as far as the disk allows. `detail` stays on this host. */
   async denied(subject: RunSubject, reason: DenialReason, detail: string | null): Promise<Uint8Array> {
-    const { counters, log } = this.#components
+    const { counters, log } = this.#deps
     counters.denied(reason)
     const { key, argv } = subject
     log.info({ agent: shortId(key.agent_id), request_id: key.request_id, reason, detail }, 'a request was denied')
@@ -101,7 +102,7 @@ export class Reports {
 
   /** Answers the encoded Rules when the line is on disk, or counted where it could be; an encoded Exit where the journal cannot be written. */
   async told(subject: RunSubject, { rules, left_out }: TellableRules): Promise<Uint8Array> {
-    const { counters, journal, signatures } = this.#components
+    const { counters, journal, signatures } = this.#deps
     const { key, requestSha256 } = subject
     const event = { event: 'rules', ...key, listed: rules.length, left_out, detail: null } as const
     // Where there is no journal nothing can run, and there is nothing to tell.
@@ -136,7 +137,7 @@ export class Reports {
   }
 
   #started({ key }: RunSubject, { pid, containment }: ProgramStart): void {
-    const { counters, log } = this.#components
+    const { counters, log } = this.#deps
     const { agent_id, request_id } = key
     reach('spawned', request_id)
     counters.sessionStarted(agent_id)
@@ -146,7 +147,7 @@ export class Reports {
 
   async #ended(subject: RunSubject, facts: ExitFacts): Promise<Uint8Array> {
     const { key } = subject
-    const { counters, log } = this.#components
+    const { counters, log } = this.#deps
     reach('ended', key.request_id)
     counters.sessionOutcome(facts)
     const { code, signal, duration_ms } = facts
@@ -162,7 +163,7 @@ export class Reports {
   /** The last frame of a run, signed and encoded. */
   async #exit(subject: RunSubject, facts: ExitFacts): Promise<Uint8Array> {
     const body = execExit.encode({ ...this.#from(subject), request_sha256: subject.requestSha256, ...facts })
-    return execFrame.encode({ type: 'exit', body, signature: await this.#components.signatures.sign(EXEC_EXIT_DOMAIN, body) })
+    return execFrame.encode({ type: 'exit', body, signature: await this.#deps.signatures.sign(EXEC_EXIT_DOMAIN, body) })
   }
 
   /** How what we sign for a requester begins. */
@@ -179,7 +180,7 @@ export class Reports {
 
   /** False where the line is not on the disk. Every failure is counted, unless there is no journal by intent. */
   async record({ request_id }: RunKey, write: (journal: Journal) => Promise<void>): Promise<boolean> {
-    const { journal, counters, log } = this.#components
+    const { journal, counters, log } = this.#deps
     if (journal === null) return false
     try {
       await write(journal)

@@ -9,16 +9,14 @@ import type { EndCause } from './execution.ts'
 import type { PeerStreamWriter } from './frames.ts'
 import { Lease } from './lease.ts'
 import { Outbox, type Position, type UnackedTotal } from './outbox.ts'
-import { PeerRun, type PeerRunComponents, type PeerRunInit, type PeerRunOutput } from './peer-run.ts'
+import { PeerRun, type PeerRunDeps, type PeerRunInit, type PeerRunOutput } from './peer-run.ts'
 import { StdinFeed } from './stdin-feed.ts'
 
 /** Resumes of one run that are answered: a burst and a rate, both above what a requester that pauses can reach. */
 export const RESUME_BURST = 32
 const RESUMES_PER_SECOND = 8
 
-export interface RequesterStreamComponents extends Pick<ExecutorServices, 'counters'>, PeerRunComponents {
-  readonly total: UnackedTotal
-}
+export type RequesterStreamDeps = Pick<ExecutorServices, 'counters'> & PeerRunDeps & { readonly total: UnackedTotal }
 
 export interface RequesterStreamInit extends Pick<PeerRunInit, 'requestId' | 'admission' | 'story'> {
   /** As announced; null = /dev/null. */
@@ -36,7 +34,7 @@ export interface RequesterStreamInit extends Pick<PeerRunInit, 'requestId' | 'ad
  */
 export class RequesterStream implements PeerRunOutput, Evictable {
   readonly run: PeerRun
-  readonly #components: RequesterStreamComponents
+  readonly #deps: RequesterStreamDeps
   readonly #requestId: RequestId
   readonly #resumable: boolean
   readonly #onForgotten: () => void
@@ -50,21 +48,21 @@ export class RequesterStream implements PeerRunOutput, Evictable {
   #finished = false
   #forgotten = false
 
-  constructor(components: RequesterStreamComponents, init: RequesterStreamInit) {
+  constructor(deps: RequesterStreamDeps, init: RequesterStreamInit) {
     const { requestId, stdin: announced, outlet } = init
-    this.#components = components
+    this.#deps = deps
     this.#requestId = requestId
     this.#resumable = init.resumable
     this.#onForgotten = () => init.onForgotten()
     this.#outlet = outlet
-    this.#outbox = new Outbox(components, { requestId, onRoom: () => this.run.resume() })
+    this.#outbox = new Outbox(deps, { requestId, onRoom: () => this.run.resume() })
     this.#outbox.attach(outlet, { stdout: 0, stderr: 0 })
-    this.#lease = new Lease(components, { onExpired: () => this.#expired() })
-    this.#resumes = new TokenBucket(components, { burst: RESUME_BURST, perSecond: RESUMES_PER_SECOND })
+    this.#lease = new Lease(deps, { onExpired: () => this.#expired() })
+    this.#resumes = new TokenBucket(deps, { burst: RESUME_BURST, perSecond: RESUMES_PER_SECOND })
     const onAck = (stdin: number): void =>
       this.#outlet?.send(execFrame.encode({ type: 'ack', request_id: requestId, stdin, stdout: 0, stderr: 0 }))
-    this.#stdin = announced && new StdinFeed(components, { announced, onAck, onMismatch: () => this.run.end('stdin_mismatch') })
-    this.run = new PeerRun(components, { ...init, output: this, stdin: this.#stdin })
+    this.#stdin = announced && new StdinFeed(deps, { announced, onAck, onMismatch: () => this.run.end('stdin_mismatch') })
+    this.run = new PeerRun(deps, { ...init, output: this, stdin: this.#stdin })
   }
 
   /** What is kept for its requester, in bytes. */
@@ -156,7 +154,7 @@ export class RequesterStream implements PeerRunOutput, Evictable {
       const frame = execFrame.decode(bytes)
       if ('body' in frame) return this.violated(`a second ${frame.type}`)
       // Another run's frame on this run's stream touches neither.
-      if (frame.request_id !== this.#requestId) return this.#components.counters.count('malformed_frames')
+      if (frame.request_id !== this.#requestId) return this.#deps.counters.count('malformed_frames')
       switch (frame.type) {
         case 'lease_renew':
           return
@@ -177,8 +175,8 @@ export class RequesterStream implements PeerRunOutput, Evictable {
 
   /** The peer broke the protocol: its stream ends now, its program as soon as it can. */
   violated(what: string): void {
-    this.#components.counters.count('malformed_frames')
-    this.#components.log.info({ request_id: this.#requestId, what }, 'a peer broke the protocol of a run')
+    this.#deps.counters.count('malformed_frames')
+    this.#deps.log.info({ request_id: this.#requestId, what }, 'a peer broke the protocol of a run')
     this.#abandon('peer_disconnected')
     this.#detach()
   }

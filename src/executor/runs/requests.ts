@@ -50,8 +50,8 @@ export class RequestBatches {
   readonly #waiting: Waiting[] = []
   #isSigning = false
 
-  constructor(components: { readonly signatures: Pick<Signatures, 'sign'> }) {
-    this.#signatures = components.signatures
+  constructor(deps: { readonly signatures: Pick<Signatures, 'sign'> }) {
+    this.#signatures = deps.signatures
   }
 
   /** A signature for `verifyInBatch`, once `recorded` is settled for all of its batch. Throws what its own `recorded` throws. */
@@ -108,10 +108,7 @@ export class RequestBatches {
 /** How long after its signature a proven Request may be signed once more, for another stream of the same peer: all the time that a lost run is looked for. */
 export const SIGN_AGAIN_MS = 15_000
 
-export type RequestsComponents = Pick<
-  ExecutorServices,
-  'authority' | 'clock' | 'contacts' | 'counters' | 'gate' | 'outgoing' | 'signatures'
->
+export type RequestsDeps = Pick<ExecutorServices, 'authority' | 'clock' | 'contacts' | 'counters' | 'gate' | 'outgoing' | 'signatures'>
 
 export interface RequestsInit {
   readonly machineId: MachineId
@@ -140,7 +137,7 @@ type ProvenCall = RequestProof & { readonly fanout: RequestId | null }
 
 /** The Requests of this agent: proven where they must be, journalled always, then signed. */
 export class Requests {
-  readonly #components: RequestsComponents
+  readonly #deps: RequestsDeps
   readonly #init: RequestsInit
   /** Requests that were proven a moment ago, the oldest first: a proof is good once, and one that never arrived is sent again. */
   readonly #proven = new Map<RequestId, { readonly digest: string; readonly until: number }>()
@@ -148,17 +145,17 @@ export class Requests {
   readonly #batches: RequestBatches
   readonly #cancels: TokenBucket
 
-  constructor(components: RequestsComponents, init: RequestsInit) {
-    this.#components = components
+  constructor(deps: RequestsDeps, init: RequestsInit) {
+    this.#deps = deps
     this.#init = init
-    this.#fanouts = new AuthorizedFanouts(components)
-    this.#batches = new RequestBatches(components)
-    this.#cancels = new TokenBucket(components, CANCELS)
+    this.#fanouts = new AuthorizedFanouts(deps)
+    this.#batches = new RequestBatches(deps)
+    this.#cancels = new TokenBucket(deps, CANCELS)
   }
 
   /** Throws `operator_proof_required`, `bad_request`, `conflict`, `rate_limited`; then none of its Requests is proven. */
   async proveFanout({ fanout, proven, proof }: Call<'prove_fanout'>): Promise<object> {
-    const { authority, gate, signatures } = this.#components
+    const { authority, gate, signatures } = this.#deps
     try {
       gate.check(FANOUT_OPERATION, proven, proof)
       const { contacts, groups } = this.#init.known()
@@ -199,7 +196,7 @@ export class Requests {
    * when the line is on the disk. Throws `rate_limited`, `journal_unavailable`.
    */
   async signRules(call: Call<'sign_rules_request'>, peer: PeerLink): Promise<Signed> {
-    const { signatures } = this.#components
+    const { signatures } = this.#deps
     signatures.admit()
     const question = this.#asked(call, peer)
     const { request_id, to_agent: agent_id, to_machine: machine_id } = question
@@ -228,7 +225,7 @@ export class Requests {
     checkArgvSize(argv)
     // Before the journal line, so that the network half fills the disk no faster than it may have signatures; before the
     // proof, which is good once: a caller that is refused here needs it again.
-    this.#components.signatures.admit()
+    this.#deps.signatures.admit()
     const content = (): Uint8Array => message.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 })
     const proven = await this.#believed(toSign, content, call)
     const ofFanout = call.fanout === null ? {} : { fanout_id: call.fanout }
@@ -245,13 +242,13 @@ export class Requests {
 
   /** A cancel is not kept out by what else is asked: it has a bound of its own, which its line in the journal needs no other beside. */
   #admitAsk(ask: DetachedAsk): void {
-    if (ask !== 'cancel') return this.#components.signatures.admit()
+    if (ask !== 'cancel') return this.#deps.signatures.admit()
     if (!this.#cancels.take()) throw new AppError('rate_limited', 'too many cancels at once')
   }
 
   /** All of a question for rules, and how a Request begins. */
   #asked({ request_id, stream_nonce }: Pick<ExecRulesRequest, 'request_id' | 'stream_nonce'>, to: PeerLink): ExecRulesRequest {
-    const { clock, signatures } = this.#components
+    const { clock, signatures } = this.#deps
     return {
       version: 1,
       request_id,
@@ -274,14 +271,14 @@ export class Requests {
     try {
       return this.#check(request, content, call)
     } catch (error) {
-      await this.#components.authority.refused(RUN_OPERATION, error)
+      await this.#deps.authority.refused(RUN_OPERATION, error)
       throw error
     }
   }
 
   /** Whether an operator proved it. What was proven is looked at even where no proof is needed. `content`: asked for where there is a proof. */
   #check(request: RequestToSign, content: () => Uint8Array, { proof, proven, fanout }: ProvenCall): boolean {
-    const { clock, contacts, gate, signatures } = this.#components
+    const { clock, contacts, gate, signatures } = this.#deps
     const isOfProvenFanout = fanout !== null && this.#fanouts.has(fanout)
     if (proof === '' && !isOfProvenFanout && !this.#init.requireOperatorProof) return false
     const digest = digestOf(content(), isOfProvenFanout ? fanout : proof)
@@ -299,7 +296,7 @@ export class Requests {
 
   /** Whether the same Request to the same peer was proven just now: only the stream is another. True once. */
   #wasProven(requestId: RequestId, digest: string): boolean {
-    const now = this.#components.clock.monotonic()
+    const now = this.#deps.clock.monotonic()
     for (const [id, { until }] of this.#proven) {
       if (until > now) break
       this.#proven.delete(id)
@@ -308,7 +305,7 @@ export class Requests {
   }
 
   async #append(event: JournalRequest | JournalRulesRequest | JournalDetachedRequest): Promise<void> {
-    const { counters, outgoing } = this.#components
+    const { counters, outgoing } = this.#deps
     try {
       await outgoing.append(event)
     } catch (error) {

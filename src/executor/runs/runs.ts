@@ -17,12 +17,12 @@ import type { ExecutorServices } from '../services.ts'
 import type { Active, Denial, RulesAnswer } from './run-replies.ts'
 import type { ApprovalsInit } from './approvals.ts'
 import { readResume } from './arrival.ts'
-import { type RunAdmission, Decisions, type DecisionsComponents, type RunArrival, knownAs } from './decisions.ts'
+import { type RunAdmission, Decisions, type DecisionsDeps, type RunArrival, knownAs } from './decisions.ts'
 import type { EndCause } from './execution.ts'
 import type { PeerStreamWriter } from './frames.ts'
 import type { Carried } from './peer-approvals.ts'
 import { PeerRun } from './peer-run.ts'
-import { RequesterStream, type RequesterStreamComponents } from './requester-stream.ts'
+import { RequesterStream, type RequesterStreamDeps } from './requester-stream.ts'
 
 /** Whatever is being answered, until it is. */
 export class ActiveRuns {
@@ -79,14 +79,14 @@ export class ActiveRuns {
 export const AWAITING_ACK = { count: 1_024, bytes: MAX_UNACKED_TOTAL / 2, countPerOwner: 64 } as const
 
 /** What all runs of an executor share. */
-export interface RunsComponents extends Pick<ExecutorServices, 'clock' | 'counters'>, DecisionsComponents, RequesterStreamComponents {
+export interface RunsDeps extends Pick<ExecutorServices, 'clock' | 'counters'>, DecisionsDeps, RequesterStreamDeps {
   /** Null: nobody watches over this host. */
   readonly watch: LiveRunFeed | null
 }
 
 /** All requests of all peers: denies each, or runs it to its end. */
 export class Runs {
-  readonly #components: RunsComponents
+  readonly #deps: RunsDeps
   readonly #active = new ActiveRuns()
   /** Every run that its requester may still ask for, by pair and request id. */
   readonly #known = new Map<string, RequesterStream>()
@@ -96,11 +96,11 @@ export class Runs {
   readonly #decisions: Decisions
   readonly #stopping = new AbortController()
 
-  constructor(components: RunsComponents, init: ApprovalsInit) {
-    this.#components = components
-    const time = new TimeSlicer(components).share(this.#stopping.signal)
-    this.#decisions = new Decisions({ ...components, time }, init)
-    components.reports.onNeverBegan = (key) => this.#onNeverBegan(key)
+  constructor(deps: RunsDeps, init: ApprovalsInit) {
+    this.#deps = deps
+    const time = new TimeSlicer(deps).share(this.#stopping.signal)
+    this.#decisions = new Decisions({ ...deps, time }, init)
+    deps.reports.onNeverBegan = (key) => this.#onNeverBegan(key)
   }
 
   /** Before anything is asked. */
@@ -110,7 +110,7 @@ export class Runs {
 
   /** The run that came of it, or null where none did: then the outlet says why, or just closes. */
   open(arrival: RunArrival): Carried | null {
-    const { counters } = this.#components
+    const { counters } = this.#deps
     const { link, outlet } = arrival
     counters.count('requests_received')
     const verdict = this.#stopping.signal.aborted
@@ -136,7 +136,7 @@ export class Runs {
    * is refused from then on. Who is not accepted gets no answer.
    */
   resume(arrival: RunArrival): Carried | null {
-    const { counters, judge } = this.#components
+    const { counters, judge } = this.#deps
     const { link, nonces, streamNonce, outlet } = arrival
     const fresh = nonces.consume(link.pair, streamNonce)
     const frame = readResume(arrival.frame)
@@ -163,12 +163,12 @@ export class Runs {
 
   /** Contacts or revocations have changed: whoever is not accepted any more loses its runs, connected or not. */
   accessChanged(): void {
-    this.#active.accessChanged(this.#components.judge)
+    this.#active.accessChanged(this.#deps.judge)
   }
 
   /** Another ACL is in force: what it has no longer ends, and waits no longer. Answers how many. */
   aclNarrowed(): number {
-    const { acl, slots } = this.#components.policy
+    const { acl, slots } = this.#deps.policy
     slots.limit(acl.caps)
     return this.#active.aclNarrowed(acl)
   }
@@ -177,19 +177,19 @@ export class Runs {
   async stop(): Promise<void> {
     this.#stopping.abort(new AppError('shutting_down', 'the daemon is stopping'))
     this.#active.end('daemon_stopping')
-    const timer = this.#components.clock.setTimeout(() => this.#active.kill(), SHUTDOWN_KILL_MS)
+    const timer = this.#deps.clock.setTimeout(() => this.#active.kill(), SHUTDOWN_KILL_MS)
     await this.#active.settled()
     timer.cancel()
     for (const run of this.#known.values()) run.dismiss()
   }
 
   #start({ subject, argv, stdin, admission, kept }: RunAdmission, { link, outlet }: RunArrival): Carried {
-    const { clock, detached } = this.#components
+    const { clock, detached } = this.#deps
     const { request_id: requestId } = subject.key
     const init = { requestId, admission, story: this.#storyOf(link, requestId) }
     const since = clock.now()
     if (kept !== null) {
-      const run = new PeerRun(this.#components, { ...init, output: kept, stdin: null })
+      const run = new PeerRun(this.#deps, { ...init, output: kept, stdin: null })
       this.#active.track({ link, run, command: { argv, run, since, detached: true } }, detached.execute(run, kept, outlet))
       return detached.streamOf(outlet)
     }
@@ -198,7 +198,7 @@ export class Runs {
       if (this.#known.get(key) === stream) this.#known.delete(key)
       this.#lingering.delete(stream)
     }
-    const stream = new RequesterStream(this.#components, { ...init, stdin, outlet, resumable: link.number !== OWN_LINK, onForgotten })
+    const stream = new RequesterStream(this.#deps, { ...init, stdin, outlet, resumable: link.number !== OWN_LINK, onForgotten })
     this.#known.set(key, stream)
     const { run } = stream
     this.#active.track({ link, run, command: { argv, run, since, detached: false } }, this.#execute(link.agentId, stream))
@@ -223,7 +223,7 @@ export class Runs {
   }
 
   async #answer(answer: Denial | RulesAnswer, outlet: PeerStreamWriter): Promise<void> {
-    const { log, reports } = this.#components
+    const { log, reports } = this.#deps
     const { subject } = answer
     try {
       const frame = 'rules' in answer ? reports.told(subject, await answer.rules) : reports.denied(subject, answer.reason, answer.detail)
@@ -238,6 +238,6 @@ export class Runs {
   /** Null: nobody watches over this host, or its requester is of this host. */
   #storyOf(link: PeerLink, run_id: RequestId): RunReporter | null {
     if (link.number === OWN_LINK) return null
-    return this.#components.watch?.story({ owner: link.agentId, session: null, door: 'mesh', run_id, node: HERE }) ?? null
+    return this.#deps.watch?.story({ owner: link.agentId, session: null, door: 'mesh', run_id, node: HERE }) ?? null
   }
 }

@@ -96,8 +96,8 @@ export class StdinFeed {
   #unackedBytes = 0
   #ackTimer: Timer | null = null
 
-  constructor(components: { clock: Clock }, init: StdinFeedInit) {
-    this.#clock = components.clock
+  constructor(deps: { clock: Clock }, init: StdinFeedInit) {
+    this.#clock = deps.clock
     this.#init = init
     this.#check = new PieceCheck(init.announced)
     if (init.announced.len === 0) this.#whole.resolve(new Uint8Array(0))

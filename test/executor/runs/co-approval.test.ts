@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 
 import { CoApproval } from '../../../src/executor/runs/agent-approvals.ts'
-import { ApproverAsks, type ApproverAsk, type ApproverAsksComponents } from '../../../src/executor/runs/agent-approvals.ts'
+import { ApproverAsks, type ApproverAsk, type ApproverAsksDeps } from '../../../src/executor/runs/agent-approvals.ts'
 import type { StatementOf } from '../../../src/policy/approval/statements.ts'
 import type { ApprovalRequest } from '../../../src/protocol/desk/approval-request.ts'
 import { MAX_APPROVAL_QUESTION, MAX_MESH_APPROVERS, MAX_WAITING_OF_AGENT } from '../../../src/protocol/limits/approvals.ts'
@@ -86,7 +86,7 @@ test('what is too long for a frame nobody is asked about', async () => {
 })
 
 test('runs of one requester leave room for questions to approvers of others, and get theirs back', () => {
-  const asks = new ApproverAsks({} as ApproverAsksComponents, {
+  const asks = new ApproverAsks({} as ApproverAsksDeps, {
     agentId: 'a'.repeat(64),
     machineId: 'b'.repeat(64),
   })
