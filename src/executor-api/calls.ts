@@ -2,7 +2,7 @@ import { AppError, errorCodeOf, isAppError } from '../base/errors.ts'
 import { MAX_SEALED_FRAME, MAX_TEXT } from '../protocol/limits/wire.ts'
 import { ASKED_ANSWERS, type ToExecutor, type ToNetwork } from './messages.ts'
 
-/** Which answer belongs to which call. */
+/** The reply type of each call. */
 export const ANSWERS = {
   hello: 'welcome',
   link_open: 'link_opened',
@@ -31,11 +31,11 @@ type WithoutId<T> = T extends unknown ? Omit<T, 'type' | 'id'> : never
 export type Arguments<C extends CallType> = WithoutId<Extract<ToExecutor, { type: C }>>
 export type ReplyOf<C extends CallType> = WithoutId<Extract<ToNetwork, { type: ReplyTypes[C] }>>
 
-/** Who wants to hear of something. */
+/** Subscribers to one kind of event. */
 export class Listeners<Told extends readonly unknown[]> {
   readonly #all = new Set<(...told: Told) => void>()
 
-  /** Called each time from now on; the answer ends it. */
+  /** Adds a listener. Returns a function that removes it. */
   readonly add = (listener: (...told: Told) => void): (() => void) => {
     this.#all.add(listener)
     return () => void this.#all.delete(listener)
@@ -46,7 +46,7 @@ export class Listeners<Told extends readonly unknown[]> {
   }
 }
 
-/** An error as others are told it: no longer than a message of the port carries; what is none of the table is a mistake of ours. */
+/** Bounds an error to the size of a message. An error that is not in the error table is `internal`. */
 export const boundedError = (error: unknown): AppError => {
   if (!isAppError(error)) return new AppError('internal', undefined, { cause: error })
   const { code, message, data } = error
@@ -54,13 +54,12 @@ export const boundedError = (error: unknown): AppError => {
   return new AppError(code, message.slice(0, MAX_TEXT / 4), { cause: error.cause, data: isLong ? {} : { ...data } })
 }
 
-/** The answer to a call that failed. */
 export const failedAnswer = (id: number, error: unknown) => {
   const { code, message, data } = boundedError(error)
   return { type: 'failed', id, code, message, data: JSON.stringify(data) } as const
 }
 
-/** The error that the other half told of; `data` is JSON. An unknown code is `internal`. */
+/** The error of a failed call; `data` is JSON. An unknown code is `internal`. */
 export const portError = (failure: { code: string; message: string; data?: string }): AppError => {
   return new AppError(errorCodeOf(failure.code), failure.message, {
     data: failure.data === undefined ? {} : (JSON.parse(failure.data) as Record<string, unknown>),

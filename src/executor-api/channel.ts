@@ -15,18 +15,18 @@ export interface ExecutorChannelDeps<In, Out> {
 
 export interface ExecutorChannelInit<In> {
   onMessage(message: In): void
-  /** A frame whose content is not a message of ours. The framing is intact, so the channel may go on. */
+  /** Called for a frame that is not a valid message. The framing is intact, so the channel may continue. */
   onMalformed(payload: Uint8Array, error: unknown): void
-  /** Once, however it ended; null when the other side ended it between two messages. */
+  /** Called once; null if the other side ended the channel between two messages. */
   onClosed(error: Error | null): void
   /**
-   * Stop reading while the other side leaves more than `MAX_PORT_BACKLOG` of ours unread. For one side
-   * only: the other must always read, or both could wait for ever.
+   * Stops reading while the other side leaves more than `MAX_PORT_BACKLOG` unread. Only one side may do so, or both could wait for each
+   * other.
    */
   readonly holdWhenBehind: boolean
 }
 
-/** One end of the port: whole messages over a byte stream, bounded in both directions. */
+/** One end of the executor API: whole messages over a byte stream, bounded in both directions. */
 export class ExecutorChannel<In, Out> {
   readonly #deps: ExecutorChannelDeps<In, Out>
   readonly #duplex: Duplex
@@ -51,14 +51,14 @@ export class ExecutorChannel<In, Out> {
     return this.#closed
   }
 
-  /** True while `send` would answer false. */
+  /** True while `send` would return false. */
   get full(): boolean {
     return this.#closed || this.#duplex.writableNeedDrain
   }
 
   /**
-   * False when the other side is behind: wait for `drained()`. After the end nothing is sent. `tail`: the
-   * bytes of the message's last field, in parts; the message then has an empty one there.
+   * Returns false while the other side is behind: wait for `drained()`. Sends nothing after the end. `tail` holds the bytes of the
+   * message's last field in parts; the message then has an empty one there.
    */
   send(message: Out, ...tail: readonly Uint8Array[]): boolean {
     if (this.#closed || this.#duplex.writableEnded) return false
@@ -71,7 +71,9 @@ export class ExecutorChannel<In, Out> {
     return free
   }
 
-  /** All of one turn leaves together, and no more than may wait. What is large is written as it is, behind its head: to join the two would copy it. */
+  /**
+   * Writes of one turn leave together, up to the limit of the buffer. A large tail is written separately, because joining it would copy it.
+   */
   #write(head: Uint8Array, tail: readonly Uint8Array[], length: number): boolean {
     inOneWrite(this.#duplex)
     let free = this.#duplex.write(length < LARGE_FRAME ? encodeFrame(head, ...tail) : encodeFrameHead(length, head))
@@ -80,18 +82,18 @@ export class ExecutorChannel<In, Out> {
     return free
   }
 
-  /** Resolves when there is room again, or at the end of the channel. */
+  /** Resolves when there is room again or the channel has ended. */
   async drained(): Promise<void> {
     if (this.#closed || !this.#duplex.writableNeedDrain) return
     await this.#room.wait()
   }
 
-  /** Sends nothing more, and closes when the other side has taken what was sent. */
+  /** Sends nothing more, and closes when everything was sent. */
   finish(): void {
     if (!this.#closed && !this.#duplex.writableEnded) this.#duplex.end(() => this.close())
   }
 
-  /** Ends both directions at once. */
+  /** Closes both directions at once. */
   close(error: Error | null = null): void {
     if (this.#closed) return
     this.#closed = true
@@ -101,7 +103,7 @@ export class ExecutorChannel<In, Out> {
     this.#init.onClosed(error)
   }
 
-  /** A pipe inside one process may deliver while its writer is still writing; an answer must not overtake its question. */
+  /** A pipe inside one process may deliver while its writer still writes. The delay keeps an answer from overtaking its call. */
   #take(chunk: Uint8Array): void {
     if (this.#chunks.push(chunk) === 1) queueMicrotask(() => this.#read())
   }
@@ -119,7 +121,7 @@ export class ExecutorChannel<In, Out> {
           this.#deliver(payload)
         }
     } catch (error) {
-      // What follows an over-long frame cannot be told apart any more.
+      // After an over-long frame, message boundaries are unknown.
       this.close(error as Error)
     }
   }
@@ -141,7 +143,7 @@ export class ExecutorChannel<In, Out> {
   }
 }
 
-/** A message's tag, and its call's or run's number; null where the bytes have neither, and so come from no half of ours. */
+/** The tag of a message and the number of its call or run; null if the bytes have neither. */
 export const headOf = (payload: Uint8Array): [tag: number, number: number] | null => {
   try {
     const value = decodeCbor(payload)

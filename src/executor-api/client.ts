@@ -31,7 +31,7 @@ import { NO_SNAPSHOT, type Snapshot } from './snapshot.ts'
 
 type PendingCall = keyof typeof ASKED_ANSWERS
 
-/** The file of detached runs that this daemon asked for, as the network's half reaches it. */
+/** Client of the executor's store of requested detached runs. */
 export class DetachedRequestCalls {
   readonly #call: <C extends PendingCall>(type: C, call: Arguments<C>) => Promise<ReplyOf<C>>
 
@@ -39,12 +39,12 @@ export class DetachedRequestCalls {
     this.#call = call
   }
 
-  /** Answers when it is on the disk: whether it is new. Throws `conflict`, `rate_limited`, `bad_runs`. */
+  /** Resolves when the row is on disk, to whether it is new. Throws `conflict`, `rate_limited`, `bad_runs`. */
   async add(run: Arguments<'asked_add'>): Promise<boolean> {
     return this.#result('asked_add', run)
   }
 
-  /** All of them, the oldest first. Throws `bad_runs`. */
+  /** Lists all rows, oldest first. Throws `bad_runs`. */
   async list(): Promise<DetachedRequest[]> {
     const all: DetachedRequest[] = []
     for (;;) {
@@ -59,12 +59,12 @@ export class DetachedRequestCalls {
     return this.#result('asked_get', { request_id })
   }
 
-  /** What was heard of it; answers what is known now. Throws as `get`. */
+  /** Records what the target reported, and returns the row. Throws like `get`. */
   async record(request_id: RequestId, { state, code, signal, denial_reason }: DetachedRunUpdate): Promise<DetachedRequest> {
     return this.#result('asked_note', { request_id, state, code, signal, denial_reason })
   }
 
-  /** Throws as `get`. */
+  /** Throws like `get`. */
   async forget(request_id: RequestId): Promise<DetachedRequest> {
     return this.#result('asked_forget', { request_id })
   }
@@ -81,7 +81,7 @@ export interface ExecutorIdentity {
   readonly agentPublicKey: Uint8Array
 }
 
-/** The network's half of the executor's port: calls as promises, runs as frames, and what is pushed. */
+/** The network process's end of the executor API: calls as promises, runs as frames, and pushed events. */
 export class ExecutorClient implements Startable {
   readonly linkOpen = this.#caller('link_open')
   readonly linkConfirm = this.#caller('link_confirm')
@@ -107,15 +107,15 @@ export class ExecutorClient implements Startable {
   readonly #onTokens = new Listeners<[tokens: CallerTokens]>()
   readonly onTokens = this.#onTokens.add
   readonly #onApprovalAsk = new Listeners<[ask: number, agentId: AgentId | null]>()
-  /** `agentId`: whom to ask; null: that ask is withdrawn. */
+  /** `agentId`: the agent to ask; null when the request is withdrawn. */
   readonly onApprovalAsk = this.#onApprovalAsk.add
   readonly #closed = Promise.withResolvers<Error | null>()
   readonly #stopAsked = Promise.withResolvers<void>()
-  /** Resolves when the port is gone: null when it ended cleanly. Without it this half can do nothing. */
+  /** Resolves when the channel is closed; null if it ended cleanly. The network process cannot work without it. */
   readonly closed = this.#closed.promise
-  /** Resolves when the executor wants this half to give its callers their outcomes and end. */
+  /** Resolves when the executor asks this process to answer its clients and end. */
   readonly stopAsked = this.#stopAsked.promise
-  /** Of the next snapshot, as far as it came. */
+  /** Received parts of the next snapshot. */
   readonly #snapshotParts: Uint8Array[] = []
   #lastRun = 0
   #identity: ExecutorIdentity | null = null
@@ -135,7 +135,7 @@ export class ExecutorClient implements Startable {
     )
   }
 
-  /** Says hello. Afterwards `identity` is known, and the first snapshot is on its way behind it. */
+  /** Says hello. Afterwards `identity` is set, and the first snapshot follows. */
   async start(): Promise<void> {
     const welcome = await this.#call('hello', { version: PORT_VERSION })
     if (welcome.version !== PORT_VERSION) throw new AppError('internal', `the executor speaks version ${welcome.version} of the port`)
@@ -156,29 +156,29 @@ export class ExecutorClient implements Startable {
     return this.#snapshot
   }
 
-  /** What was said of them since the settings; null: nothing. */
+  /** Tokens that replaced those of the settings; null if they were not renewed. */
   get tokens(): CallerTokens | null {
     return this.#tokens
   }
 
-  /** This half listens. */
+  /** Reports that this process listens. */
   ready(apiPort: number): void {
     this.#channel.send({ type: 'network_ready', api_port: apiPort })
   }
 
-  /** This half cannot begin: the last message; answers when the executor has it, or is gone. */
+  /** Reports that this process could not start. Resolves when the executor has the message or is gone. */
   async failed(error: AppError): Promise<void> {
     this.#channel.send({ type: 'network_failed', code: error.code, message: error.message.slice(0, MAX_TEXT / 4) })
     this.#channel.finish()
     await this.closed
   }
 
-  /** For the journal. What comes faster than the executor reads is left out: it would not write all of that either. */
+  /** Reports a refusal for the audit log. Refusals are dropped while the executor is behind; it would not log all of them anyway. */
   httpRefused(refusal: HttpRefused): void {
     if (!this.#channel.full) this.#channel.send({ type: 'http_refused', ...refusal })
   }
 
-  /** `frame` is what the approver answered, encoded. */
+  /** `frame` is the approver's encoded answer. */
   approvalAnswer(ask: number, frame: Uint8Array): void {
     this.#channel.send({ type: 'approval_answer', ask, frame })
   }
@@ -216,7 +216,7 @@ export class ExecutorClient implements Startable {
     await this.#call('fanout_over', { fanout })
   }
 
-  /** `body` is the JSON exactly as proven; `proof` the header's text, "" where there is none. */
+  /** `body` is the JSON exactly as proven; `proof` is the header's text, or "" without a proof. */
   async operate(operation: Operation, body: Uint8Array, proof: string): Promise<unknown> {
     return parseResult(await this.#call('operate', { operation, body, proof }))
   }
@@ -229,18 +229,18 @@ export class ExecutorClient implements Startable {
     return parseResult(await this.#call('evaluate_trust', { agent, machine })) as TrustEvaluation
   }
 
-  /** How many of the peer's revocations were new and concern us. */
+  /** Returns how many of the peer's revocations were new and relevant. */
   async revocations(link: number, items: Uint8Array[]): Promise<number> {
     const result = parseResult(await this.#call('revocations', { link, items })) as { accepted: number }
     return result.accepted
   }
 
-  /** `frame` is the peer's encoded `request` or `rules_request` frame, `streamNonce` ours of the stream it came on. */
+  /** `frame` is the peer's encoded `request` or `rules_request`; `streamNonce` is our nonce of its stream. */
   openRun(link: number, streamNonce: Uint8Array, frame: Uint8Array): PeerRunHandle {
     return this.#newRun('run_open', link, streamNonce, frame)
   }
 
-  /** `frame` is the peer's encoded `resume` frame: a run that goes on on another stream. */
+  /** `frame` is the peer's encoded `resume`: it continues a run on another stream. */
   resumeRun(link: number, streamNonce: Uint8Array, frame: Uint8Array): PeerRunHandle {
     return this.#newRun('run_resume', link, streamNonce, frame)
   }
@@ -257,7 +257,6 @@ export class ExecutorClient implements Startable {
     return port
   }
 
-  /** Resolves when the channel has room again, or is closed. */
   async drained(): Promise<void> {
     return this.#channel.drained()
   }
@@ -275,7 +274,7 @@ export class ExecutorClient implements Startable {
     return answer as unknown as ReplyOf<C>
   }
 
-  /** A listener that throws is a mistake of its own; the channel and the other listeners go on. */
+  /** An error of one listener must not end the channel or stop the others. */
   #guard(work: () => void): void {
     try {
       work()

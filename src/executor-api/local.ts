@@ -8,21 +8,22 @@ import type { Capability, LimitName } from '../protocol/rexd/fields.ts'
 import type { SessionGrant } from '../protocol/rexd/results.ts'
 import type { RecordedOutcome } from '../protocol/tool-record.ts'
 
-// What a door of this host may ask of the executor in its own process: types alone, so that it knows nothing else of it.
+// What an interface of this machine can ask of the executor in its own process. It contains only types, so an interface knows nothing else
+// of the executor.
 
 export interface SessionOpening {
   readonly door: LocalInterface
   readonly client_name: string
-  /** An agent of the mesh, where its commands run; null: here. */
+  /** Agent of the mesh on which commands run; null for this machine. */
   readonly target: string | null
-  /** Null: all that there are, as for `capabilities`. */
+  /** Null: all that are configured. The same holds for `capabilities`. */
   readonly roots: readonly string[] | null
   readonly capabilities: readonly string[] | null
-  /** What this door can carry. */
+  /** Capabilities that the interface supports. */
   readonly available: readonly Capability[]
-  /** Asked for in place of the server's. */
+  /** Limits that replace the server's. */
   readonly limits: Readonly<Partial<Record<LimitName, number | undefined>>>
-  /** Hears what becomes of runs of this session, and of no other; absent: nobody does. It must not throw. */
+  /** Receives the events of this session's runs; absent if nobody listens. It must not throw. */
   readonly told?: (facts: LifecycleFacts) => void
 }
 
@@ -50,10 +51,10 @@ export type FileCall =
       readonly replace_all: boolean
       readonly expected_mtime: string | null
     })
-  /** `path`: what relative paths of the patch go on from. */
+  /** `path`: base directory of relative paths in the patch. */
   | (OfFile & { readonly method: 'fs.patch'; readonly patch_text: Uint8Array })
 
-/** The object of the protocol without its content, and the content. */
+/** The result object without its content, and the content. */
 export interface FileAnswer {
   readonly result: object
   readonly data: Uint8Array
@@ -64,142 +65,145 @@ export interface TerminalSize {
   readonly rows: number
 }
 
-/** `raw`: it shows what is written without a change, and stdin is /dev/null or a pipe, and no terminal. */
+/** `raw`: output is not changed, and stdin is /dev/null or a pipe instead of the terminal. */
 export type Terminal = TerminalSize & { readonly raw?: boolean }
 
-/** How a run of another server ended, as the journal tells it. `goes_on`: that server still runs it. `unknown`: it does not tell. */
+/** How a run of another server ended, from the audit log. `goes_on`: that server still runs it. `unknown`: the log does not say. */
 export type JournalledEnd =
   | { readonly kind: 'goes_on' | 'unknown' }
   | { readonly kind: 'refused'; readonly error: AppError }
   | { readonly kind: 'outcome'; readonly outcome: LocalOutcome }
 
-/** A run that another server has begun for the same key. */
+/** A run that another server started with the same key. */
 export type JournalledRunHandle = JournalledFacts & { readonly end: JournalledEnd }
 
 export interface LocalRunRequest {
   readonly session: string
-  /** Absent: no tool. */
+  /** Absent if no tool called. */
   readonly tool?: ToolFacts
   readonly argv: readonly string[]
-  /** `argv` is `/bin/sh -c TEXT`, because a shell was asked for. */
+  /** `argv` is `/bin/sh -c TEXT`, because the client asked for a shell. */
   readonly shell: boolean
   readonly cwd: string | null
   readonly env: Readonly<Record<string, string>>
-  /** `env` is all of its environment, but for the name of its terminal; else it is added to that of the policy. */
+  /** `env` is the whole environment, except TERM; otherwise it is added to that of the policy. */
   readonly clear_env?: boolean
-  /** Given to the program at once; more follows by `LocalRun.input` where `input` is true. */
+  /** Given to the program at once. If `input` is true, more follows by `LocalRun.input`. */
   readonly stdin: Uint8Array
-  /** stdin is a pipe; else, without any bytes, it is /dev/null. */
+  /** Stdin is a pipe. Otherwise stdin without bytes is /dev/null. */
   readonly input: boolean
   readonly timeout_ms: number | null
   readonly max_output_bytes: number | null
   readonly fail_on_limit: boolean
   readonly detach: boolean
-  /** Begins a detached run of the target with this id, or follows the one that has it. Absent: the run ends with its session. */
+  /** Starts a detached run of the target with this ID, or attaches to the existing one. Absent: the run ends with its session. */
   readonly detached_id?: RequestId
   readonly terminal: Terminal | null
-  /** Absent: its caller leaves where it runs, and who is asked, to the configuration. */
+  /** Absent if the client leaves target and modes to the configuration. */
   readonly wish?: ExecPreference
 }
 
-/** What happens while a program runs, in order. */
+/** Events of a running program, in order. */
 export type LocalRunEvent =
   | { readonly type: 'stdout' | 'stderr'; readonly data: Uint8Array }
-  /** `amount`: of `descendants_ended` the number of processes; absent or null: none is known. */
+  /** `amount`: number of processes of `descendants_ended`; otherwise absent or null. */
   | { readonly type: 'warning'; readonly kind: WarningKind; readonly amount?: number | null }
 
-/** Somebody is asked whether the run may begin. */
+/** The run waits for an approval. */
 export interface RunWaiting {
-  /** Of the run that there is to be. */
+  /** ID of the future run. */
   readonly request_id: RequestId
-  /** Null: those whom the target asks, of whom it says no more. */
+  /** Null if the target asks its own approvers. */
   readonly question_id: string | null
   readonly expires_at_ms: number
 }
 
 export interface LocalRunSink {
-  /** Told once of the human of this host, and once of those whom a target asks, before the run is accepted or refused. */
+  /** Called once for the approvers of this machine and once for those of a target, before the run is accepted or refused. */
   waiting?(waiting: RunWaiting): void
-  /** Aborted, with an `AppError`, when nobody waits for their answer any more. */
+  /** Aborted with an `AppError` when the client no longer waits for the approvers. */
   readonly gone?: AbortSignal
-  /** One event at a time. A promise holds what follows, and with it the program. A rejection cancels the run. */
+  /** Receives one event at a time. A promise delays the next event and pauses the program. A rejection cancels the run. */
   event(event: LocalRunEvent): void | Promise<void>
 }
 
 export type LocalOutcome = RecordedOutcome & { readonly denial_reason: DenialReason | null }
 
-/** A run that was accepted. */
 export interface LocalRunHandle {
   readonly requestId: RequestId
   /** ISO 8601. */
   readonly startedAt: string
-  /** Null: it runs on a target, which does not say. */
+  /** Null for a run on a target, which does not report it. */
   readonly cwd: string | null
-  /** Null: the configuration does not choose among hosts. */
+  /** Null if the configuration has no modes. */
   readonly ranOn?: RanOnJson | null
-  /** Wishes of its caller that were wider than what is configured. */
+  /** Preferences that were clamped to the configured modes. */
   readonly cuts?: readonly ClampedPreferenceJson[]
-  /** What counts, where more was asked for: milliseconds, and bytes of both streams. */
+  /** Limits in force: milliseconds, and bytes of both streams. */
   readonly caps: { readonly timeout_ms: number; readonly max_output_bytes: number }
-  /** Null when its program runs; how it ended where it never did. */
+  /** Null when the program runs; the outcome if it never ran. */
   readonly begun: Promise<LocalOutcome | null>
-  /** Settles when all that it wrote was taken by the sink; null: it failed inside, and nobody knows. */
+  /** Resolves when the sink has taken all output; null after an internal error. */
   readonly ended: Promise<LocalOutcome | null>
-  /** How it ended is known, though its sink may not have taken all that it wrote. */
+  /** The outcome is known, though the sink may not have taken all output. */
   readonly over: boolean
-  /** Takes what there is room for, from the beginning; answers how many bytes. Throws `conflict` when its stdin is closed. */
+  /** Accepts as many bytes as there is room for and returns their number. Throws `conflict` if stdin is closed. */
   input(data: Uint8Array, eof: boolean): number
-  /** `TERM` or `SIGTERM`. False: nothing is there to be told. Throws `bad_request` for what is no signal. */
+  /** `TERM` or `SIGTERM`. Returns false if no program runs. Throws `bad_request` for an unknown signal. */
   signal(signal: string): boolean
-  /** Ends everything that it started: SIGTERM, and SIGKILL after the grace. */
+  /** Ends the process tree: SIGTERM, and SIGKILL after the grace period. */
   cancel(): void
-  /** Does nothing where there is no terminal. */
+  /** Does nothing without a terminal. */
   resize(size: TerminalSize): void
-  /** Closes its terminal: SIGHUP to everything on it, and SIGKILL after the grace. */
+  /** Closes the terminal: SIGHUP to the process tree, and SIGKILL after the grace period. */
   hangUp(): void
 }
 
-/** A target that answered. */
 export interface ReachedTarget {
   readonly agent_id: string
   readonly machine_id: string
-  /** What the trust rules of this host's daemon say of it. */
+  /** The trust decision of this machine's daemon. */
   readonly decision: string
 }
 
-/** One of the agents that some words mean. */
 export interface MatchedTarget {
-  /** The contact's name, else the id. */
+  /** The contact's name, else the ID. */
   readonly host: string
   readonly agent_id: string
-  /** Opens its session, where the policy lets it be asked. */
+  /** Value that opens a session of this target, if the policy allows it. */
   readonly target: string
 }
 
-/** Everything throws the `AppError` that refuses it, `unknown_session` among them. */
+/** Every method throws an `AppError` for a refusal, for example `unknown_session`. */
 export interface LocalExecutor {
-  /** A human may be asked before a run begins; absent: none is. */
+  /** A run may wait for an approval; absent: never. */
   readonly mayAsk?: boolean
   open(opening: SessionOpening): Promise<{ readonly session: string; readonly grant: SessionGrant }>
-  /** Ends its programs; answers how many there were. */
+  /** Ends the session's programs and resolves to their number. */
   close(session: string): Promise<number>
-  /** For the journal: what the door refused by itself. */
+  /** Logs a call that the interface refused itself. */
   refused(
     session: string,
     refusal: { readonly method: string; readonly code: 'unknown_session' | 'unknown_process'; readonly detail: string },
   ): Promise<void>
-  /** `signal`, aborted with an `AppError`, gives it up and that is thrown; what has begun to change something is finished or undone. */
+  /** `signal`, aborted with an `AppError`, ends the call with that error. A change that has begun is finished or undone. */
   file(call: FileCall, signal?: AbortSignal): Promise<FileAnswer>
-  /** What a run in this session would start, on this host. Throws `unsupported_capability` for a session of a target. */
+  /** The program that a command would start on this machine. Throws `unsupported_capability` for a session of a target. */
   lookUp(session: string, command: string): Promise<CommandLookup>
-  /** Asks the target of a session whether it answers; runs nothing. Throws `conflict` for a session of this host, and why it does not answer. */
+  /**
+   * Connects to the session's target without running anything. Throws `conflict` for a session of this machine, and why the target does not
+   * answer.
+   */
   reach(session: string, signal: AbortSignal): Promise<ReachedTarget>
-  /** Asks the target of a session which commands it allows; runs nothing. Throws as `reach`. */
+  /** Asks the session's target which commands it allows. Throws like `reach`. */
   rules(session: string, signal: AbortSignal): Promise<RulesJson>
-  /** Whom these words mean, in their order, each agent once; asks none of them. Throws `unsupported_capability` where no target may be asked, and as `GET /contacts/select`. */
+  /**
+   * Resolves words to agents, in their order and each once, without asking them. Throws `unsupported_capability` if targets are not
+   * allowed, and what `GET /contacts/select` answers.
+   */
   select(words: readonly string[], signal: AbortSignal): Promise<readonly MatchedTarget[]>
-  /** `signal`, aborted before this settles, ends it. */
+  /** `signal`, aborted before this resolves, ends the run. */
   start(start: LocalRunRequest, sink: LocalRunSink, signal?: AbortSignal): Promise<LocalRunHandle>
-  /** The run of this key, as the journal knows it now; null: it knows none, or there is no journal. */
+  /** Finds the run of this key in the audit log; null if there is none, or no audit log. */
   recall(keySha256: string): Promise<JournalledRunHandle | null>
 }

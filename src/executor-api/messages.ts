@@ -35,9 +35,9 @@ import { NO_BYTES, type ValueOf, bool, bytes, id32, list, nullable, oneOf, reque
 const call = { id: uint() }
 const one = { ...call, request_id: requestId }
 
-/** Of the detached runs that this daemon asked for, whose file only the executor has. Each is answered by a result. */
+/** Calls about requested detached runs, whose file only the executor has. Reply: result. */
 export const DETACHED_REQUEST_MESSAGES = {
-  /** Before its Request leaves. `digest`: of all that another Request for it would repeat; `request`: SHA-256 of this one. */
+  /** Sent before the Request. `digest`: hash of everything that a repeated Request must repeat. `request`: SHA-256 of this Request. */
   asked_add: [
     28,
     {
@@ -52,10 +52,10 @@ export const DETACHED_REQUEST_MESSAGES = {
       request: id32,
     },
   ],
-  /** The oldest ones, or those behind `after`. */
+  /** The oldest rows, or those after `after`. */
   asked_page: [29, { ...call, after: nullable(requestId) }],
   asked_get: [30, one],
-  /** What was heard of it. */
+  /** What the target reported. */
   asked_note: [
     31,
     {
@@ -69,7 +69,7 @@ export const DETACHED_REQUEST_MESSAGES = {
   asked_forget: [32, one],
 } as const
 
-/** Which answer belongs to which call. */
+/** The reply type of each call. */
 export const ASKED_ANSWERS = {
   asked_add: 'result',
   asked_page: 'result',
@@ -82,22 +82,22 @@ const MAX_TCP_PORT = 65_535
 const address = text(MAX_ADDRESS_TEXT)
 const httpText = text(MAX_REFUSED_HTTP_TEXT)
 
-/** Version of this channel; both halves are one release, so anything else is refused. */
+/** Version of this API. Both processes are of one release, so any other version is refused. */
 export const PORT_VERSION = 10
 
-/** A link's number on this channel, given by the executor. 0 is the daemon's link to itself. */
+/** Number of a link, given by the executor. 0 is the daemon's link to itself. */
 const link = { link: uint() }
-/** A run's number on this channel, given by the network's half when it opens the run. */
+/** Number of a run, given by the network process when it opens the run. */
 const run = { run: uint() }
 
 const callerTokens = {
-  /** What a caller of the API must show, in hex. */
+  /** Token of API clients. */
   api_token: bytes(SEED_BYTES),
-  /** What opens GET /metrics and nothing else; null: only the token above does. */
+  /** Token that opens only GET /metrics; null if only the API token does. */
   metrics_token: nullable(bytes(SEED_BYTES)),
 }
 
-/** What an operator may do, each carrying a proof that the network's half cannot make. */
+/** Operations that need an operator proof, which the network process cannot make. */
 export const OPERATIONS = [
   'card_import',
   'contact_meet',
@@ -113,33 +113,32 @@ export const OPERATIONS = [
 ] as const
 export type Operation = (typeof OPERATIONS)[number]
 
-/** What the network's half may read as JSON. */
+/** Data that the network process may read as JSON. */
 export const QUERIES = ['exec_diagnostics', 'contacts', 'acl_status', 'metrics'] as const
 export type Query = (typeof QUERIES)[number]
 
-/** From the network's half to the executor. */
+/** From the network process to the executor. */
 export const toExecutor = union('to-executor', {
   hello: [0, { ...call, version: uint() }],
-  /** Begin a link as initiator: the executor mints the nonce and writes M1. Answer: link_opened. */
+  /** Start a link as initiator: the executor creates the nonce and writes M1. Reply: link_opened. */
   link_open: [1, { ...call, peer_machine: id32, kem_public_key: bytes(KEM_PUBLIC_KEY_BYTES) }],
-  /** Initiator got M2 (MAC already checked). The executor verifies both signatures and signs. Answer: link_ready. */
+  /** The initiator received M2 (MAC already checked). The executor verifies both signatures and signs. Reply: link_ready. */
   link_confirm: [2, { ...call, handle: uint(), m2: bytes(1, MAX_LINK_FRAME) }],
-  /** Responder got M1. The executor mints the nonce, writes M2's core and signs. Answer: link_accepted. */
+  /** The responder received M1. The executor creates the nonce, writes M2's core and signs. Reply: link_accepted. */
   link_accept: [3, { ...call, peer_machine: id32, m1: bytes(1, MAX_LINK_FRAME), kem_ciphertext: bytes(KEM_CIPHERTEXT_BYTES) }],
-  /** Responder got M3 (MAC already checked); `m2` is what was sent. Answer: link_ready. */
+  /** The responder received M3 (MAC already checked); `m2` is what was sent. Reply: link_ready. */
   link_finish: [4, { ...call, handle: uint(), m2: bytes(1, MAX_LINK_FRAME), m3: bytes(1, MAX_LINK_FRAME) }],
-  /** A handshake that failed or was given up. */
+  /** A handshake failed or was abandoned. */
   link_dropped: [5, { handle: uint() }],
-  /** The connection of a link is gone: its nonces are void. Its runs end with their own streams. */
+  /** The connection of a link is closed: its nonces are void. Its runs end with their own streams. */
   link_closed: [6, link],
-  /** Fresh stream nonces for the peer of a link. Answer: nonces. */
+  /** Issue stream nonces for the peer of a link. Reply: nonces. */
   mint_nonces: [7, { ...call, ...link, count: uint(MAX_NONCES_PER_PEER) }],
-  /** Streams closed unused. */
+  /** Streams were closed unused. */
   drop_nonces: [8, { ...link, nonces: list(bytes(NONCE_BYTES), MAX_NONCES_PER_PEER) }],
   /**
-   * Sign an outgoing Request to the peer of a link (link 0: to ourselves). `proven` is the request object
-   * exactly as an operator proved it, `proof` the header's text; both empty where there is none, and for a part of the
-   * fan-out `fanout`, which is proven as a whole. Answer: signed.
+   * Sign an outgoing Request to the peer of a link (link 0: this agent). `proven` is the request object exactly as an operator proved it,
+   * `proof` the header's text. Both are empty without a proof and for a part of `fanout`, which is proven as a whole. Reply: signed.
    */
   sign_request: [
     9,
@@ -158,7 +157,7 @@ export const toExecutor = union('to-executor', {
       fanout: nullable(requestId),
     },
   ],
-  /** Sign our own card: for people, or as `announcement` for other daemons. Answer: signed. */
+  /** Sign our own card: for people, or as `announcement` for other daemons. Reply: signed. */
   sign_card: [
     10,
     {
@@ -169,29 +168,32 @@ export const toExecutor = union('to-executor', {
       ttl_ms: uint(),
     },
   ],
-  /** A peer's Request, or its question for its rules, arrived on a stream: `frame` is an encoded exec-frame. run_frame answers follow until run_closed. */
+  /**
+   * A peer's Request, or its request for rules, arrived on a stream: `frame` is an encoded exec-frame. run_frame replies follow until
+   * run_closed.
+   */
   run_open: [11, { ...run, ...link, stream_nonce: bytes(NONCE_BYTES), frame: bytes(1, MAX_SEALED_FRAME) }],
-  /** Any later frame of the peer for this run. */
+  /** A later frame of the peer for this run. */
   run_frame: [12, { ...run, frame: bytes(1, MAX_SEALED_FRAME) }],
-  /** The run's stream was lost. The run goes on for the rest of its lease, and may be resumed. */
+  /** The run's stream was lost. The run continues for the rest of its lease and may be resumed. */
   run_lost: [13, run],
-  /** A change by an operator: `body` is the JSON exactly as proven, `proof` the header's text ("" = none). Answer: result. */
+  /** An operation: `body` is the JSON exactly as proven, `proof` the header's text ("" = none). Reply: result. */
   operate: [14, { ...call, operation: oneOf(OPERATIONS), body: bytes(0, MAX_SEALED_FRAME), proof: text(MAX_TEXT) }],
-  /** Answer: result. */
+  /** Reply: result. */
   query: [15, { ...call, what: oneOf(QUERIES) }],
-  /** Revocations that a peer handed over. Answer: result with the number accepted. */
+  /** Revocations that a peer sent. Reply: result with the number accepted. */
   revocations: [16, { ...call, ...link, items: list(bytes(1, MAX_CARD_BYTES), MAX_REVOCATIONS_PER_LINK) }],
-  /** A peer's Resume arrived on a new stream: `frame` is an encoded exec-frame. Answers as for run_open. */
+  /** A peer's Resume arrived on a new stream: `frame` is an encoded exec-frame. Replies as for run_open. */
   run_resume: [17, { ...run, ...link, stream_nonce: bytes(NONCE_BYTES), frame: bytes(1, MAX_SEALED_FRAME) }],
-  /** The peer is done with the run: it closed the stream in peace, because it has the Exit or wants none, or it broke the protocol. */
+  /** The peer is done with the run: it has the Exit, wants none, or broke the protocol. */
   run_over: [18, run],
-  /** Everything that this half has to be told, since it opens no file. Answer: settings. */
+  /** All settings of the network process, which opens no file. Reply: settings. */
   settings: [19, call],
-  /** It listens; `api_port` is the TCP port of its API. */
+  /** The network process listens; `api_port` is the TCP port of its API. */
   network_ready: [20, { api_port: uint(MAX_TCP_PORT) }],
-  /** It could not begin: a code of the error table and its text. It ends after this. */
+  /** The network process could not start: a code of the error table and its text. It ends after this. */
   network_failed: [21, { code: text(MAX_NAME), message: text(MAX_TEXT) }],
-  /** A call of the REST API was refused at the gate, or because there were too many: for the journal. */
+  /** A REST call was refused, or dropped because there were too many: for the audit log. */
   http_refused: [
     22,
     {
@@ -203,25 +205,25 @@ export const toExecutor = union('to-executor', {
       remote: nullable(httpText),
     },
   ],
-  /** Sign a question to the peer of a link (link 0: to ourselves): which commands may this agent run there? Answer: signed. */
+  /** Sign a request for the rules of this agent to the peer of a link (link 0: this agent). Reply: signed. */
   sign_rules_request: [23, { ...call, ...link, request_id: requestId, stream_nonce: bytes(NONCE_BYTES) }],
-  /** Sign the question of an `approval_ask` to the peer of a link. Answer: signed. */
+  /** Sign the approval request of an `approval_ask` to the peer of a link. Reply: signed. */
   sign_approval_request: [24, { ...call, ...link, ask: uint(), request_id: requestId, stream_nonce: bytes(NONCE_BYTES) }],
-  /** What the approver of an `approval_ask` answered: an encoded exec-frame. */
+  /** The approver's answer to an `approval_ask`: an encoded exec-frame. */
   approval_answer: [25, { ask: uint(), frame: bytes(1, MAX_SEALED_FRAME) }],
-  /** Answers `ping`: this half works on its events. */
+  /** Reply to `ping`. */
   pong: [26, {}],
-  /** What would the trust rules say of this pair now, and why? Answer: result. */
+  /** Evaluate the trust rules for a pair. Reply: result. */
   evaluate_trust: [27, { ...call, agent: id32, machine: id32 }],
   ...DETACHED_REQUEST_MESSAGES,
   /**
-   * An operator proved this fan-out: `proven` is its object exactly as it came. Each of its hosts may then be asked once, until
-   * `fanout_over`. Answer: result.
+   * An operator proved this fan-out: `proven` is its object exactly as it came. Each of its hosts may be asked once until `fanout_over`.
+   * Reply: result.
    */
   prove_fanout: [33, { ...call, fanout: requestId, proven: bytes(1, MAX_PROVEN_REQUEST), proof: text(MAX_TEXT) }],
-  /** No more of its hosts is to be asked. Answer: result. */
+  /** No more hosts of the fan-out will be asked. Reply: result. */
   fanout_over: [34, { ...call, fanout: requestId }],
-  /** As sign_request, for a run that is to outlive its caller. Answer: signed. */
+  /** Like sign_request, for a detached run. Reply: signed. */
   sign_detach_request: [
     35,
     {
@@ -238,24 +240,24 @@ export const toExecutor = union('to-executor', {
       proof: text(MAX_TEXT),
     },
   ],
-  /** Sign a question to the peer of a link about a detached run of ours there. Answer: signed. */
+  /** Sign a request about a detached run of ours to the peer of a link. Reply: signed. */
   sign_detached_ask: [
     36,
     { ...call, ...link, request_id: requestId, stream_nonce: bytes(NONCE_BYTES), ask: oneOf(DETACHED_ASKS), from: uint() },
   ],
 })
-/** Of the messages above, those whose number is a run's, and those that nobody waits for. */
+/** Tags of messages whose number is a run's, and of messages without a reply. */
 export const RUN_TAGS: readonly number[] = [11, 12, 13, 17, 18]
 export const UNANSWERED_TAGS: readonly number[] = [5, 6, 8, 20, 21, 22, 25, 26]
 export type ToExecutor = ValueOf<typeof toExecutor>
 
 export type HttpRefused = Omit<Extract<ToExecutor, { type: 'http_refused' }>, 'type'>
 
-/** An operator's proof of a run, as `sign_request` carries it. */
+/** An operator proof of a run, as in `sign_request`. */
 export type RequestProof = Pick<Extract<ToExecutor, { type: 'sign_request' }>, 'proven' | 'proof'>
 export const NO_PROOF: RequestProof = { proven: NO_BYTES, proof: '' }
 
-/** From the executor to the network's half. */
+/** From the executor to the network process. */
 export const toNetwork = union('to-network', {
   welcome: [
     0,
@@ -270,7 +272,7 @@ export const toNetwork = union('to-network', {
   /** `handle` names the handshake until link_ready. */
   link_opened: [1, { ...call, handle: uint(), m1: bytes(1, MAX_LINK_FRAME) }],
   link_accepted: [2, { ...call, handle: uint(), m2_core: bytes(1, MAX_LINK_FRAME), agent_signature: bytes(AGENT_SIGNATURE_BYTES) }],
-  /** Both signatures hold. `agent_signature` is ours for M3 when we are the initiator, else empty. */
+  /** Both signatures are valid. `agent_signature` is ours for M3 if we are the initiator, else empty. */
   link_ready: [3, { ...call, ...link, agent_id: id32, decision: oneOf(TRUST_DECISIONS), agent_signature: bytes(0, AGENT_SIGNATURE_BYTES) }],
   nonces: [4, { ...call, nonces: list(bytes(NONCE_BYTES), MAX_NONCES_PER_PEER) }],
   signed: [5, { ...call, body: bytes(1, MAX_SEALED_FRAME), signature: bytes(AGENT_SIGNATURE_BYTES, MAX_BATCH_SIGNATURE_BYTES) }],
@@ -282,13 +284,13 @@ export const toNetwork = union('to-network', {
   run_frame: [8, { ...run, frame: bytes(1, MAX_SEALED_FRAME) }],
   /** Nothing more comes for this run; its stream may be closed. */
   run_closed: [9, run],
-  /** After hello and after every change: a `Snapshot` as JSON in UTF-8, in parts behind one another. */
+  /** After hello and after every change: consecutive parts of a `Snapshot` as JSON in UTF-8. */
   snapshot: [10, { part: bytes(1, MAX_SNAPSHOT_PART), last: bool }],
-  /** A link's standing changed; anything but accept, accept_with_flag or unknown means: close it now. */
+  /** The decision about a link changed. Close the link unless it is accept, accept_with_flag or unknown. */
   link_decision: [11, { ...link, decision: oneOf(TRUST_DECISIONS) }],
-  /** Revocations of ours and of those we know, to hand to the peer of a link. */
+  /** Revocations, ours and known ones, for the peer of a link. */
   link_revocations: [12, { ...link, items: list(bytes(1, MAX_CARD_BYTES), MAX_REVOCATIONS_PER_LINK) }],
-  /** The settings of docs/config.md by their names, and the two secrets that this half needs: Noise's and the API's. */
+  /** Settings of docs/config.md under their names, and the two secrets that the network process needs: for Noise and for the API. */
   settings: [
     13,
     {
@@ -305,30 +307,30 @@ export const toNetwork = union('to-network', {
       mdns: bool,
       strangers: bool,
       log_level: oneOf(LOG_LEVELS),
-      /** The seed of the machine's Ed25519 key. */
+      /** Seed of the machine's Ed25519 key. */
       machine_seed: bytes(SEED_BYTES),
       ...callerTokens,
-      /** Where traces go; null: none are kept. */
+      /** Where traces are sent; null if tracing is off. */
       otlp: nullable(text(MAX_ADDRESS_TEXT)),
     },
   ],
-  /** Give callers their outcomes and end: every program is over. */
+  /** Answer the clients and end: every program is over. */
   stop: [14, {}],
-  /** Reach this agent and have the question of this number signed for the stream to it: its word is needed for a run that waits. */
+  /** Connect to this agent and have approval request `ask` signed for the stream to it. */
   approval_ask: [15, { ask: uint(), agent_id: id32 }],
-  /** Its word is not needed any more: close the stream. */
+  /** The approval is not needed any more: close the stream. */
   approval_withdrawn: [16, { ask: uint() }],
-  /** Answer: pong, at once. */
+  /** Reply at once: pong. */
   ping: [17, {}],
-  /** A run has reached a stage here; only where traces are kept. */
+  /** A run has reached a stage in the executor; only sent if tracing is on. */
   run_stage: [18, { request_id: requestId, stage: oneOf(STAGES), at_us: uint() }],
-  /** What callers of the API must show from now on, in place of what `settings` said. */
+  /** Tokens that replace those of `settings`. */
   caller_tokens: [19, callerTokens],
 })
 export type ToNetwork = ValueOf<typeof toNetwork>
 
-/** What the executor tells a network half of the daemon's configuration. */
+/** The daemon's configuration for the network process. */
 export type NetworkSettings = Omit<Extract<ToNetwork, { type: 'settings' }>, 'type' | 'id'>
 
-/** What callers of the API must show. */
+/** Tokens of API clients. */
 export type CallerTokens = Omit<Extract<ToNetwork, { type: 'caller_tokens' }>, 'type'>

@@ -4,11 +4,11 @@ import type { ToExecutor, ToNetwork } from './messages.ts'
 
 const nothing = (): void => undefined
 
-/** A run as the network's half holds it: encoded exec-frames down and up, and when it is over. Made by the client alone. */
+/** A run in the network process: exchanges encoded exec-frames with the executor. Only the client creates it. */
 export class ExecutorPeerRun {
-  /** The executor's next frame for the peer. Set it before the next turn of the event loop. */
+  /** Receives the executor's frames for the peer. Set it before the next turn of the event loop. */
   onFrame: (frame: Uint8Array) => void = nothing
-  /** Nothing more comes, for good; called once. */
+  /** Called once when no more frames come. */
   onClosed: () => void = nothing
   readonly #run: number
   readonly #channel: ExecutorChannel<ToNetwork, ToExecutor>
@@ -19,12 +19,12 @@ export class ExecutorPeerRun {
     this.#run = init.run
   }
 
-  /** A later frame of the peer. False = the channel is full: wait for `ExecutorClient.drained()`. */
+  /** Passes on a frame of the peer. False if the channel is full: wait for `ExecutorClient.drained()`. */
   send(frame: Uint8Array): boolean {
     return this.#ended || this.#channel.send({ type: 'run_frame', run: this.#run, frame: NO_BYTES }, frame)
   }
 
-  /** The peer's stream was lost: the run waits for a resumption. `onClosed` still comes. */
+  /** The peer's stream was lost: the run waits to be resumed. `onClosed` still comes. */
   lost(): void {
     if (!this.#ended) this.#channel.send({ type: 'run_lost', run: this.#run })
   }

@@ -1,19 +1,19 @@
 import type { ContactRecord, GroupRecord } from '../protocol/api-answers.ts'
 
-/** What the executor shows the network's half: for display, dialling and handshake budgets, never for a decision. */
+/** What the network process may see: for display, dialling and handshake budgets, never for a decision. */
 export interface Snapshot {
   contacts: ContactRecord[]
   groups: readonly GroupRecord[]
-  /** The (agent, machine) pairs that the ACL names. */
+  /** Pairs of agent and machine in the ACL. */
   known_pairs: [agent_id: string, machine_id: string][]
   revoked_agents: string[]
-  /** This agent itself is revoked, or its presence on this machine. */
+  /** This agent is revoked, everywhere or on this machine. */
   self_revoked: boolean
-  /** Requests are signed for operators only: whoever has no proof may be refused before anybody is dialled. */
+  /** Requests need an operator proof, so a request without one can be refused before dialling. */
   require_operator_proof: boolean
 }
 
-/** Before the first. */
+/** The snapshot before the first one arrives. */
 export const NO_SNAPSHOT: Snapshot = {
   contacts: [],
   groups: [],

@@ -3,7 +3,10 @@ import { AppError } from '../base/errors.ts'
 import type { DeskLink, WaitNotice } from '../desk/desk-link.ts'
 import { type ApprovalRequest, type SpentAnswers, openApproval } from '../policy/approval/approval.ts'
 
-/** Asks the approval service and opens its answer at once, because it is fresh for a moment only. `by`: who decided. Throws `approval_unavailable`, and the signal's reason. */
+/**
+ * Asks the approval service and opens its decision at once, because a decision is valid only for a moment. `by` names who decided. Throws
+ * `approval_unavailable` and the signal's reason.
+ */
 export const askApprovalService = async (
   { clock, desk, spent }: { readonly clock: Clock; readonly desk: DeskLink | null; readonly spent: SpentAnswers },
   question: ApprovalRequest,

@@ -8,14 +8,14 @@ import type { ExecCounters } from './exec-counters.ts'
 
 export interface AuthorityJournalDeps {
   readonly counters: ExecCounters
-  /** Of what runs here, or, where nothing may, of what is asked of others. */
+  /** The audit log; if the ACL names none, the request log. */
   readonly journal: Journal
   readonly log: Logger
 }
 
 type Change = Pick<AuthorityEvent, 'operation' | 'agent' | 'machine' | 'level' | 'request_id'> & { readonly detail?: string }
 
-/** Journals changes of trust, runs that an operator ended, refused proofs of operators, and refused calls of the REST API. */
+/** Logs trust changes, runs that an operator ended, refused operator proofs and refused REST calls. */
 export class AuthorityJournal {
   readonly #deps: AuthorityJournalDeps
 
@@ -24,8 +24,8 @@ export class AuthorityJournal {
   }
 
   /**
-   * Settles when the line is on the disk. Throws `journal_unavailable` for what widens: then it must not be done. What
-   * takes trust away is done in any case.
+   * Resolves when the line is on disk. Throws `journal_unavailable` for a change that widens trust, which must then not happen. A change
+   * that narrows trust happens in any case.
    */
   async announce(change: Change, { widens }: { widens: boolean }): Promise<void> {
     const { journal } = this.#deps
@@ -40,7 +40,7 @@ export class AuthorityJournal {
     }
   }
 
-  /** A change that was asked for without a valid proof of an operator. */
+  /** Logs a change that was requested without a valid operator proof. */
   async refused(operation: string, error: unknown): Promise<void> {
     if (!isAppError(error)) return
     const { code, message } = error
@@ -48,7 +48,7 @@ export class AuthorityJournal {
     await this.#deps.journal.refuse(line).catch((failure: unknown) => this.#failed(failure))
   }
 
-  /** A call of the REST API, as the network's half tells of it. */
+  /** Logs a refused REST call that the network process reported. */
   async httpRefused({ code, method, path, host, origin, remote }: HttpRefused): Promise<void> {
     const shown = (text: string | null): string | null => text && plainText(text)
     const texts = { method: plainText(method), path: plainText(path), host: shown(host), origin: shown(origin), remote: shown(remote) }

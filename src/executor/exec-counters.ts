@@ -4,12 +4,11 @@ import { replaceInvisible } from '../base/visible-text.ts'
 import type { AgentId, RequestId } from '../protocol/ids.ts'
 import { DENIAL_REASONS, type DenialReason, type WarningKind } from '../protocol/reasons.ts'
 
-/** Warnings kept for /diagnostics/exec. */
 export const MAX_RECENT_WARNINGS = 64
-/** An argv in diagnostics: enough to recognise the command. */
+/** Characters of an argv in diagnostics. */
 export const MAX_SUMMARY_TEXT = 128
 
-/** Every plain counter of `totals` and what it counts; `docs/exec.md` has a line for each. */
+/** All plain counters of `totals` with their help texts; `docs/exec.md` has a line for each. */
 export const EXEC_COUNTERS = {
   requests_received: 'requests that arrived, whatever became of them; also questions for rules',
   requests_allowed: 'requests that policy allowed',
@@ -42,17 +41,12 @@ export const EXEC_COUNTERS = {
 } as const
 export type ExecCounter = keyof typeof EXEC_COUNTERS
 
-/** How a program ended by itself or by force. */
 interface Outcomes {
-  /** With the code 0, … */
   succeeded: number
-  /** … with another, … */
   failed: number
-  /** … or by a signal. */
   signalled: number
 }
 
-/** What is counted of an end. */
 export interface CountedEnd {
   readonly code: number | null
   readonly signal: number | null
@@ -61,7 +55,7 @@ export interface CountedEnd {
   readonly stderr_bytes_total: number
 }
 
-/** Seconds that programs take, from a look at a file to a backup. */
+/** Histogram bounds in seconds. */
 export const DURATION_BOUNDS = [0.005, 0.025, 0.1, 0.5, 1, 5, 30, 120, 600, 3600]
 
 interface CapBreaches {
@@ -88,15 +82,14 @@ const CAP_WARNINGS: Partial<Record<WarningKind, keyof CapWarnings>> = {
   duration_approaching_cap: 'duration_approaching',
 }
 
-/** One warning, as the executor saw it. */
 export interface WarningNote {
   readonly kind: WarningKind
   readonly agent_id: AgentId
   readonly request_id: RequestId
   readonly argv: readonly string[]
-  /** Bytes of the stream at that moment; null where the warning is not about a stream. */
+  /** Bytes of the stream at that moment; null if the warning is not about a stream. */
   readonly bytes: number | null
-  /** Processes that were ended; only of `descendants_ended`. */
+  /** Number of ended processes; only for `descendants_ended`. */
   readonly processes?: number
 }
 
@@ -110,28 +103,28 @@ export interface RecentWarning {
   readonly processes?: number
 }
 
-/** What the counters cannot know by themselves. No ACL content: counts and places only. */
+/** State that the counters do not contain. It has no ACL content, only counts and paths. */
 export interface ExecState {
   readonly enabled: boolean
   readonly acl_summary: {
-    /** Where it was looked for, where `disabled_reason` is `acl_missing`. */
+    /** The path that was looked for, also if the file is missing. */
     readonly loaded_from: string
     readonly loaded_at: string | null
-    /** SHA-256 of the file as it was read. */
+    /** SHA-256 of the ACL file. */
     readonly sha256: string | null
     readonly allow_entry_count: number
     readonly command_entry_count: number
-    /** Why exec is off, when it is: `acl_missing`, `missing_exec_section` or `exec_disabled`. */
+    /** Why exec is off: `acl_missing`, `missing_exec_section` or `exec_disabled`; null while it is on. */
     readonly disabled_reason: string | null
   }
-  /** Null when exec is off and there is no journal. */
+  /** Null if the ACL names no audit log. */
   readonly journal: { readonly path: string; readonly writable: boolean } | null
 }
 
 export type ExecTotals = Record<ExecCounter, number> & {
   denial_breakdown: Partial<Record<DenialReason, number>>
   outcome_breakdown: Outcomes
-  /** Of programs that have ended, what is beyond a cap included. */
+  /** Output of ended programs, including bytes beyond a cap. */
   output_bytes: { stdout: number; stderr: number }
   duration_secs: HistogramSnapshot
   cap_breaches: CapBreaches
@@ -142,14 +135,14 @@ export type ExecTotals = Record<ExecCounter, number> & {
 export interface ExecDiagnostics extends ExecState {
   readonly ok: true
   readonly active_sessions: number
-  /** Runs that nobody has allowed or refused yet. */
+  /** Runs that wait for an approval. */
   readonly waiting_runs: number
   readonly active_per_agent: Record<AgentId, number>
   readonly totals: ExecTotals
   readonly recent_warnings: RecentWarning[]
 }
 
-/** argv on one line, printable and short: what a stranger wrote must not write on an operator's terminal. */
+/** Renders argv as one short printable line, so that a peer cannot send escape sequences to an operator's terminal. */
 export const argvSummary = (argv: readonly string[]): string => {
   const line = argv.map((token) => (token === '' ? "''" : token)).join(' ')
   const text = replaceInvisible(line.slice(0, MAX_SUMMARY_TEXT + 1), () => '�').replaceAll(/[^\P{Zs} ]|\p{M}{3,}/gu, '�')
@@ -173,7 +166,7 @@ export class ExecCounters {
     this.#clock = deps.clock
   }
 
-  /** For the counters that nothing else moves; requests_denied, sessions_* have methods of their own. */
+  /** Counts everything except requests_denied and sessions_*, which have their own methods. */
   count(name: Exclude<ExecCounter, 'requests_denied' | `sessions_${string}`>, by = 1): void {
     this.#counts.add(name, by)
   }
@@ -188,7 +181,7 @@ export class ExecCounters {
     this.#active.set(agentId, (this.#active.get(agentId) ?? 0) + 1)
   }
 
-  /** How the program of a session ended, where that is known. */
+  /** Counts how a program ended. */
   sessionOutcome({ code, signal, duration_ms, stdout_bytes_total, stderr_bytes_total }: CountedEnd): void {
     this.#outcomes[signal !== null ? 'signalled' : code === 0 ? 'succeeded' : 'failed'] += 1
     this.#output.stdout += stdout_bytes_total
@@ -196,7 +189,7 @@ export class ExecCounters {
     this.#durations.add(duration_ms / 1000)
   }
 
-  /** Once for each sessionStarted, on every path. */
+  /** Called exactly once for each `sessionStarted`. */
   sessionEnded(agentId: AgentId, how: { cancelled: boolean }): void {
     this.#counts.add('sessions_completed')
     if (how.cancelled) this.#counts.add('sessions_cancelled')
@@ -226,7 +219,7 @@ export class ExecCounters {
     return [...this.#active.values()].reduce((sum, count) => sum + count, 0)
   }
 
-  /** A copy: later counting does not change it. Warnings stand in the order they were given, newest last. */
+  /** Returns a copy. Warnings are ordered from oldest to newest. */
   snapshot(state: ExecState): ExecDiagnostics {
     const breakdown = DENIAL_REASONS.flatMap((reason) => (this.#denials.has(reason) ? [[reason, this.#denials.get(reason)]] : []))
     return {

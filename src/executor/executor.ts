@@ -36,39 +36,39 @@ import { Runs } from './runs/runs.ts'
 import type { ExecutorServices } from './services.ts'
 import { Views } from './views.ts'
 
-/** Contacts and revocations are loaded, journals and guardian started before the executor is. */
+/** Before the executor starts, contacts and revocations are loaded, and journals and cleanup process are started. */
 export interface ExecutorDeps
   extends
     Pick<ExecutorServices, 'trees' | 'clock' | 'contacts' | 'counters' | 'cleanup' | 'journal' | 'log' | 'outgoing' | 'revocations'>,
     Partial<Pick<ExecutorServices, 'desk' | 'deskCounts'>> {
   readonly acl: LoadedAcl
-  /** Detached runs that this daemon asked for. */
+  /** Detached runs that this daemon requested. */
   readonly asked: DetachedRequestStore
   readonly signer: AgentSigner
-  /** What this agent's keys have said one of the other. */
+  /** Statements by which earlier keys of this agent name their successors. */
   readonly successions?: readonly Succession[]
-  /** Of callers of the API; null: this executor has none that could be made anew. */
+  /** Tokens of API clients; null if this executor cannot renew any. */
   readonly tokens?: ApiTokenStore | null
 }
 
 export interface ExecutorInit {
-  /** Where `operator.key` lies. */
+  /** Directory of `operator.key`. */
   readonly dataDir: string
   readonly machineId: MachineId
-  /** A system daemon: its operators read `operator.key` as members of its group. */
+  /** The group of a system daemon may read `operator.key`. */
   readonly groupMayRead?: boolean
-  /** How long agents have whose word a run needs, where no human of this host is asked. */
+  /** How long remote approvers have if no local approver is asked. */
   readonly askTimeoutMs?: number
-  /** Of the operator's file. Default: none. */
+  /** Groups of the operator's file. Default: none. */
   readonly groups?: readonly Group[]
-  /** Requests are signed for operators only. Default: for whoever the network's half speaks for. */
+  /** Signs only Requests that an operator proved. Default: signs every Request that the network process sends. */
   readonly requireOperatorProof?: boolean
 }
 
-/** A daemon's directory that its group may enter. */
+/** Mode of a data directory that its group may enter. */
 const SHARED_DIR = 0o750
 
-/** The half that holds the agent key, decides, and runs programs. It never sees the network, only the port. */
+/** The process that holds the agent key, decides and runs programs. It reaches the network only through the executor API. */
 export class Executor implements Startable {
   readonly #deps: ExecutorDeps
   readonly #init: ExecutorInit
@@ -80,7 +80,7 @@ export class Executor implements Startable {
   readonly #revocations: PeerRevocations
   readonly #views: Views
   readonly #sessions = new Set<NetworkSession>()
-  /** What answers to the operator; once `operator.key` is read. */
+  /** Services that need `operator.key`; null until `start`. */
   #proven: (Pick<NetworkCallsDeps, 'operations' | 'requests' | 'successions'> & Pick<ExecutorServices, 'authority'>) | null = null
   #unsubscribe: () => void = () => undefined
 
@@ -113,7 +113,7 @@ export class Executor implements Startable {
     this.#runs = new Runs({ ...shared, detached: this.#detached, questions, watch }, { ...own, askTimeoutMs })
   }
 
-  /** Makes `operator.key` on first start. Throws `loose_permissions` or `bad_key_file`. */
+  /** Creates `operator.key` on the first start. Throws `loose_permissions` and `bad_key_file`. */
   async start(): Promise<void> {
     const { clock, contacts, signatures, journal, outgoing } = this.#services
     const { successions: said = [], tokens = null } = this.#deps
@@ -136,8 +136,8 @@ export class Executor implements Startable {
   }
 
   /**
-   * Takes no more requests and ends every program; answers when all have ended and are journalled, and
-   * their Exits are with the network's half. To be called before the network is taken down.
+   * Refuses new requests and ends every program. Resolves when all ends are logged and the network process has their Exits. Call it before
+   * the network stops.
    */
   async endRuns(): Promise<void> {
     await this.#runs.stop()
@@ -154,13 +154,13 @@ export class Executor implements Startable {
     return this.#services.inForce.loaded
   }
 
-  /** Takes the ACL that `load` answers, where it narrows the one in force. */
+  /** Replaces the ACL in force by the one that `load` returns, if that is narrower. */
   async reload(load: () => Promise<LoadedAcl>): Promise<ReloadOutcome> {
     const { journal, outgoing } = this.#services
     return reloadAcl({ ...this.#services, journal: journal ?? outgoing }, load, () => this.#aclNarrowed())
   }
 
-  /** Serves a network half on the other end of this byte stream, until it ends. `host`: who started it, and for what. */
+  /** Serves a network process over this byte stream until it ends. `host` started that process; null if somebody else did. */
   attach(duplex: Duplex, host: NetworkHost | null = null): NetworkSession {
     if (this.#proven === null) throw new AppError('internal', 'the executor was not started')
     const { signatures, counters } = this.#services
@@ -196,7 +196,7 @@ export class Executor implements Startable {
   }
 
   #trustChanged(): void {
-    // Runs are ended first, then the network's halves are told.
+    // Runs are ended before the network process learns of the change.
     this.#runs.accessChanged()
     for (const session of this.#sessions) session.trustChanged()
   }

@@ -9,7 +9,7 @@ import type { Runs } from './runs/runs.ts'
 
 type Incoming = Active & { readonly command: ActiveCommand }
 
-/** What runs here for other agents: an operator may see it, and end it. */
+/** Runs of other agents on this machine, which an operator can list and end. */
 export class IncomingRuns {
   readonly #deps: { readonly judge: Pick<TrustEvaluator, 'nameOf'>; readonly runs: Pick<Runs, 'active'> }
 
@@ -17,14 +17,14 @@ export class IncomingRuns {
     this.#deps = deps
   }
 
-  /** The oldest first. Since argv is cut, MAX_PORT_RUNS of them fit one message of the port. */
+  /** Lists the runs, oldest first. Because argv is cut, MAX_PORT_RUNS of them fit in one message of the executor API. */
   list(): readonly IncomingRun[] {
     return this.#all().map((one) => this.#shown(one))
   }
 
   /**
-   * Asks the run to end, at once. An id is its requester's choice: where two agents have the same, throws `conflict` until one
-   * is named. Throws `unknown_run`.
+   * Ends a run at once. Requesters choose the IDs, so two agents may use the same: then throws `conflict` unless an agent is named. Throws
+   * `unknown_run`.
    */
   end(requestId: RequestId, agentId: AgentId | null): IncomingRun {
     const found = this.#all().filter(

@@ -1,7 +1,10 @@
 import { AppError, errorText } from '../base/errors.ts'
 import { type FieldTable, type Sent, closedProblemOf, isTable, withoutNulls } from '../protocol/json-table.ts'
 
-/** A JSON object with exactly these fields; null means that an optional one is absent. Throws `bad_request`, which names the field. */
+/**
+ * Parses a JSON object with exactly these fields; null means that an optional field is absent. Throws `bad_request` with the name of the
+ * field.
+ */
 export const parseBody = <T extends FieldTable>(bytes: Uint8Array, stated: T): Sent<T> => {
   let value: unknown
   try {

@@ -4,14 +4,14 @@ import { type LifecycleEvent, type LifecycleFacts, isOver, lifecycleEvent, runOf
 import { RunReporter } from '../protocol/events/run-reporter.ts'
 import { LIVE_AGAIN_MS, LIVE_OUTPUT_MS, MAX_LIVE_AT_ONCE } from '../protocol/limits/events.ts'
 
-/** Tells those who watch over this host what becomes of runs and, of those that somebody follows, now and then what they have written. It holds no run up. */
+/** Sends run events to the approval clients of this machine and, for followed runs, output at intervals. It never holds up a run. */
 export class LiveRunFeed implements LiveRunSource {
   readonly #deps: { readonly clock: Clock; readonly desk: Pick<DeskLink, 'event' | 'serve'> }
-  /** Runs that go on, by `runOf`. */
+  /** Active runs by `runOf`. */
   readonly #stories = new Map<string, RunReporter>()
-  /** When each was last told, the longest ago first. */
+  /** Followed runs and when output was last sent, longest ago first. */
   #followed = new Map<string, number>()
-  /** Of the last event. */
+  /** Number of the last event. */
   #n = 0
   #timer: Timer | null = null
 
@@ -26,14 +26,14 @@ export class LiveRunFeed implements LiveRunSource {
     this.#deps.desk.event(this.#event(facts))
   }
 
-  /** A run of which nobody else hears. */
+  /** Returns a reporter for a run that has no other listener. */
   story(about: ConstructorParameters<typeof RunReporter>[1]): RunReporter {
     const story = new RunReporter({ tell: (facts) => this.emit(facts) }, about)
     this.add(story)
     return story
   }
 
-  /** One whose facts are told here as well. */
+  /** Adds a run whose events another listener also receives. */
   add(story: RunReporter): void {
     this.#stories.set(story.run, story)
   }

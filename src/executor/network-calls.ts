@@ -19,7 +19,7 @@ import type { Views } from './views.ts'
 
 export type CallMessage = Extract<ToExecutor, { type: keyof typeof ASKED_ANSWERS }>
 
-/** What the network's half asks of the file of detached runs. Throws as the file does. */
+/** Answers calls about the detached runs that this daemon requested. Throws what the store throws. */
 export const answerAsked = async (runs: DetachedRequestStore, clock: Clock, call: CallMessage): Promise<unknown> => {
   switch (call.type) {
     case 'asked_add': {
@@ -40,12 +40,11 @@ export const answerAsked = async (runs: DetachedRequestStore, clock: Clock, call
   }
 }
 
-/** Messages that get an answer. */
 export type Call = Extract<ToExecutor, { id: number }>
 
 export interface NetworkCallsDeps extends Pick<ExecutorServices, 'clock' | 'signatures'> {
   readonly approvers: ApproverAsks
-  /** Detached runs that this daemon asked for. */
+  /** Detached runs that this daemon requested. */
   readonly asked: DetachedRequestStore
   readonly links: ExecutorLinks
   readonly nonces: Nonces
@@ -56,7 +55,7 @@ export interface NetworkCallsDeps extends Pick<ExecutorServices, 'clock' | 'sign
   readonly views: Views
 }
 
-/** Answers the calls of one network half. What goes wrong is thrown as an AppError. */
+/** Answers the calls of one network process. Throws `AppError`s. */
 export class NetworkCalls {
   readonly #deps: NetworkCallsDeps
   readonly #machineId: MachineId
@@ -133,7 +132,7 @@ export class NetworkCalls {
     return { type: 'welcome', id: call.id, version: PORT_VERSION, agent_id, machine_id: this.#machineId, agent_public_key }
   }
 
-  /** Revocations first: a key that is revoked names no other. */
+  /** Revocations come first, because a revoked key cannot name a successor. */
   async #takeStatements(link: PeerLink, items: readonly Uint8Array[]): Promise<number> {
     const { revocations, successions } = this.#deps
     const taking = revocations.take(
@@ -168,7 +167,7 @@ export class NetworkCalls {
   }
 }
 
-/** Nobody would believe a card of this agent. */
+/** Signing is refused, because no peer accepts a card of a revoked agent. */
 const revokedSelf = (): AppError =>
   new AppError(
     'conflict',

@@ -26,12 +26,12 @@ import type { Runs } from './runs/runs.ts'
 import type { ExecutorServices } from './services.ts'
 import type { Views } from './views.ts'
 
-/** Whoever started a network half: the settings for it, and callbacks for how its start went. */
+/** The supervisor that started a network process: settings for it, and callbacks about its start. */
 export interface NetworkHost {
   readonly settings: NetworkSettings
-  /** It listens; once, when all is well. */
+  /** Called once when the network process listens. */
   onReady(apiPort: number): void
-  /** It could not begin, and ends. */
+  /** Called when the network process could not start. */
   onFailed(error: AppError): void
 }
 
@@ -40,7 +40,7 @@ export interface NetworkSessionDeps extends Pick<ExecutorServices, 'authority' |
   readonly calls: NetworkCalls
   readonly duplex: Duplex
   readonly links: ExecutorLinks
-  /** Who started the other half and wants to know how it fares. */
+  /** Null if this process did not start the network process. */
   readonly host: NetworkHost | null
   readonly nonces: Nonces
   readonly revocations: PeerRevocations
@@ -49,14 +49,14 @@ export interface NetworkSessionDeps extends Pick<ExecutorServices, 'authority' |
   readonly views: Views
 }
 
-/** One network half on the other end of a port: its calls, its links, and the runs that it carries. */
+/** One network process on the executor API: its calls, links and relayed runs. */
 export class NetworkSession {
   readonly #deps: NetworkSessionDeps
   readonly #channel: ExecutorChannel<ToExecutor, ToNetwork>
-  /** Runs of this channel by their number there; null while a request is being refused. */
+  /** Relayed runs by number; null while a request is being answered without a run. */
   readonly #runs = new Map<number, { readonly run: Carried; readonly outlet: PeerStreamWriter } | null>()
   readonly #closed = Promise.withResolvers<Error | null>()
-  /** Resolves when the channel is gone: null when it ended cleanly. */
+  /** Resolves when the channel is closed; null if it ended cleanly. */
   readonly closed = this.#closed.promise
   #pinged: PromiseWithResolvers<void> | null = null
   #greeted = false
@@ -76,7 +76,7 @@ export class NetworkSession {
     if ((deps.host?.settings.otlp ?? null) !== null) this.#pushStages()
   }
 
-  /** Ends the channel when the other half has taken what was sent, or has had the time to. */
+  /** Ends the channel after everything was sent, or after PORT_FINISH_MS. */
   async finish(): Promise<void> {
     const timer = this.#deps.clock.setTimeout(() => this.#channel.close(), PORT_FINISH_MS)
     this.#channel.finish()
@@ -84,37 +84,37 @@ export class NetworkSession {
     timer.cancel()
   }
 
-  /** Asks the other half to give its callers their outcomes and to end. */
+  /** Asks the network process to answer its clients and to end. */
   askToStop(): void {
     this.#channel.send({ type: 'stop' })
   }
 
-  /** Asks whether the other half works on its events; resolves when it does. */
+  /** Resolves when the network process answers. */
   async ping(): Promise<void> {
     this.#pinged ??= Promise.withResolvers()
     this.#channel.send({ type: 'ping' })
     return this.#pinged.promise
   }
 
-  /** Contacts or revocations have changed: links are judged again, and the other half is told. */
+  /** Contacts or revocations have changed: evaluates the links again and informs the network process. */
   trustChanged(): void {
     const changed = this.#deps.links.rejudge()
     for (const { number: link, decision } of changed) this.#channel.send({ type: 'link_decision', link, decision })
     this.#pushSnapshot()
   }
 
-  /** In front of the answer to the call that changed them. */
+  /** Sent before the answer to the call that changed the tokens. */
   tellTokens(tokens: CallerTokens): void {
     if (this.#deps.host !== null && this.#greeted) this.#channel.send({ type: 'caller_tokens', ...tokens })
   }
 
-  /** Sends the peer of each link what was revoked since it was last sent something. */
+  /** Sends each peer the revocations that it has not received. */
   shareRevocations(): void {
     for (const link of this.#deps.links.all()) this.#pushRevocations(link)
   }
 
   #receive(message: ToExecutor): void {
-    // A half of another release gets no welcome, and says so.
+    // A network process of another release gets no welcome and reports that.
     if (!this.#greeted && message.type !== 'hello' && message.type !== 'network_failed')
       return this.#channel.close(new AppError('malformed', `${message.type} before hello`))
     const { links } = this.#deps
@@ -130,7 +130,7 @@ export class NetworkSession {
       case 'run_resume':
         return this.#admit(message, (arrival) => this.#deps.runs.resume(arrival))
       case 'run_frame': {
-        // A run that has just ended is no mistake of the other half.
+        // The run may have just ended, so an unknown number is no error.
         const open = this.#runs.get(message.run)
         return open?.run.receive(message.frame)
       }
@@ -199,7 +199,7 @@ export class NetworkSession {
     }
   }
 
-  /** `link_ready` is the first message about a link, so it carries the decision as it is now. */
+  /** `link_ready` is the first message about a link, so it carries the current decision. */
   #sendReady(answer: Extract<ToNetwork, { type: 'link_ready' }>): void {
     const link = this.#deps.links.get(answer.link)
     this.#channel.send({ ...answer, decision: link.decision })
@@ -207,7 +207,7 @@ export class NetworkSession {
     this.#pushRevocations(link)
   }
 
-  /** Counts what a dishonest network half tried, in counters that it can read and not change. */
+  /** Counts attempts of a captured network process in counters that it cannot change. */
   #countRefused(call: Call, error: unknown): void {
     const { counters } = this.#deps
     if (isAppError(error, 'malformed')) counters.count('malformed_frames')
@@ -221,7 +221,7 @@ export class NetworkSession {
     this.#channel.send(failedAnswer(id, error))
   }
 
-  /** For traces; what the other half does not read in time it does without. */
+  /** Sends run stages for traces. Stages are dropped while the network process is behind. */
   #pushStages(): void {
     const stop = onStage((reached) => this.#channel.full || this.#channel.send({ type: 'run_stage', ...reached }))
     void this.closed.then(stop)
@@ -252,7 +252,7 @@ export class NetworkSession {
     if (items.length > 0) this.#channel.send({ type: 'link_revocations', link: link.number, items })
   }
 
-  /** A message that broke its schema: counted, and whoever waits for it learns that it failed. */
+  /** Handles a message that breaks its schema: counts it, and fails the call or run that waits for it. */
   #salvage(payload: Uint8Array, error: unknown): void {
     const { counters, log } = this.#deps
     log.warn({ error: errorText(error) }, 'a malformed message of the network half')
@@ -265,7 +265,7 @@ export class NetworkSession {
     else if (!UNANSWERED_TAGS.includes(tag)) this.#fail(number, new AppError('bad_request', errorText(error)))
   }
 
-  /** An error that a message causes must not reach the channel, which it would end. */
+  /** Keeps errors of one message from ending the channel. */
   #guard(work: () => void): void {
     try {
       work()
@@ -276,16 +276,16 @@ export class NetworkSession {
   }
 
   #end(error: Error | null): void {
-    // Its runs wait as long as their lease: another network half may carry them on.
+    // The runs wait for their lease: another network process may resume them.
     for (const open of this.#runs.values()) open?.run.lost(open.outlet)
     this.#runs.clear()
     this.#closed.resolve(error)
   }
 }
 
-/** The handshake or the link that a call names is not there. */
+/** The call names an unknown handshake or link. */
 const isMissing = ({ code }: AppError, call: Call): boolean =>
   ('handle' in call && code === 'conflict') || ('link' in call && code === 'not_found')
 
-/** For a terminal, which must not obey what a captured network half says. */
+/** Removes control characters, because a captured network process must not control the terminal. */
 const printable = (text: string): string => text.replaceAll(/[^\P{C}\n]/gu, '?')

@@ -23,7 +23,7 @@ export interface OperationsDeps extends Pick<ExecutorServices, 'authority' | 'cl
 }
 
 export interface OperationsInit {
-  /** Called in the very turn in which a revocation of ours takes effect. */
+  /** Called in the same turn in which our own revocation takes effect. */
   onRevoked(): void
 }
 
@@ -33,7 +33,7 @@ const CONTACT_PIN = { contact: text, machine_id: text }
 const CONTACT_LABEL = { contact: text, labels: map(text, orNull(text)) }
 const INCOMING_CANCEL = { request_id: text, agent_id: optional(text) }
 
-/** What the network's half may know of a contact. */
+/** What the network process may know of a contact. */
 export const contactRecord = (
   { name, agent_id, trust, machines, addresses, formerly, labels }: Contact,
   revocations: Revocations,
@@ -43,7 +43,7 @@ export const contactRecord = (
   return { name, agent_id, trust, ...lists, labels, revoked, revoked_machines }
 }
 
-/** What an operator changes, or alone may see, each proven. Bodies are closed: an unknown key is an error. */
+/** Operations that need an operator proof. Unknown keys in a body are errors. */
 export class Operations {
   readonly #deps: OperationsDeps
   readonly #onRevoked: () => void
@@ -53,7 +53,7 @@ export class Operations {
     this.#onRevoked = init.onRevoked
   }
 
-  /** The JSON answer. Throws `operator_proof_required`, `bad_request`, and what the operation itself refuses. */
+  /** Returns the JSON answer. Throws `operator_proof_required`, `bad_request` and the operation's own errors. */
   async run(operation: Operation, body: Uint8Array, proof: string): Promise<unknown> {
     const { authority, contacts, gate, incoming } = this.#deps
     try {
@@ -118,7 +118,7 @@ export class Operations {
     return this.#shown(await contacts.importCard(card, wish))
   }
 
-  /** The operator has compared codes with whoever sits at that machine. */
+  /** Adds a contact after two operators compared codes. */
   async #meet({ name, agent_id: agent, machine_id: machine, addresses }: Sent<typeof CONTACT_MEET>): Promise<unknown> {
     const { authority, contacts, signatures } = this.#deps
     for (const id of [agent, machine]) if (!isHexId(id)) throw new AppError('bad_request', 'an id has 64 lower-case hex digits')
@@ -134,7 +134,7 @@ export class Operations {
     return this.#shown(await contacts.meet({ name, agent_id: agent, machine_id: machine, addresses }))
   }
 
-  /** Labels let nobody in, and yet decide whom a command is for: none without its line. */
+  /** Labels give no trust but select the hosts of a command, so they change only after the log line. */
   async #label({ contact, labels: changes }: Sent<typeof CONTACT_LABEL>): Promise<unknown> {
     const { authority, contacts } = this.#deps
     const { agent_id: agent, name } = contacts.find(contact)
@@ -145,7 +145,7 @@ export class Operations {
     return this.#shown(await contacts.label(agent, changes))
   }
 
-  /** Ended first, then written down. */
+  /** Ends the run first, then logs it. */
   async #endRun({ request_id, agent_id }: Sent<typeof INCOMING_CANCEL>): Promise<unknown> {
     const { authority, incoming } = this.#deps
     if (!isRequestId(request_id)) throw new AppError('bad_request', 'request_id: not a UUID')
@@ -155,7 +155,7 @@ export class Operations {
     return { ok: true, session: run }
   }
 
-  /** Taken from whoever had the one before: done whether or not the journal can be written. */
+  /** Renews a token even if the log cannot be written, because that takes access away. */
   async #rotate(token: string): Promise<unknown> {
     const { authority, secrets } = this.#deps
     const renewing = secrets.renewalOf(token)
@@ -164,7 +164,7 @@ export class Operations {
     return { ok: true, token, file: await renewing() }
   }
 
-  /** Said here for the operator; that such an agent is never let in is decided anew for every request. */
+  /** Explains the refusal to the operator. Every request checks revocation again. */
   #refuseRevoked(agentId: AgentId, machineId?: MachineId): void {
     const { revoked, machines } = this.#deps.revocations.of(agentId)
     const remedy = 'it has to make a new identity; import the card of that'

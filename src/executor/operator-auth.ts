@@ -7,23 +7,23 @@ import type { FANOUT_OPERATION, RUN_OPERATION } from '../identity/operator-proof
 import { OPERATOR_PROOF_MS } from '../protocol/limits/daemon.ts'
 import { ROTATED_TOKENS } from '../protocol/reasons.ts'
 
-/** Proofs remembered so that none is good twice: a thousand a second for as long as one may be fresh. */
+/** Remembered proofs: a thousand per second for as long as one is valid. */
 export const MAX_USED_PROOFS = 131_072
 
-/** A proof may be dated ahead by as much as it may be old, so it is never fresh for longer than this. */
+/** A proof may be dated ahead as far as it may be old, so it is never valid longer than this. */
 const REMEMBER_MS = 2 * OPERATOR_PROOF_MS
 
-/** Checks proofs of operators; each is good once. */
+/** Checks operator proofs; each is valid once. */
 export class OperatorGate {
   readonly #clock: Clock
   #key: Uint8Array
   readonly #most: number
-  /** When we began: older proofs may have been used with the executor before us. */
+  /** Start of this executor: older proofs may have been used before it. */
   readonly #since: number
-  /** Nonces that were used, the oldest first, and until when (monotonic) each is remembered. Only genuine ones get here. */
+  /** Used nonces of genuine proofs, oldest first, with the monotonic time until which each is remembered. */
   readonly #used = new Map<string, number>()
 
-  /** `most`: proofs that are remembered. */
+  /** `most`: maximum number of remembered proofs. */
   constructor(deps: { clock: Clock }, init: { key: Uint8Array; most?: number }) {
     this.#clock = deps.clock
     this.#key = init.key
@@ -32,8 +32,7 @@ export class OperatorGate {
   }
 
   /**
-   * Throws `operator_proof_required` for a proof that is missing, wrong, stale, or was used before, and
-   * `rate_limited` where more are used than can be remembered.
+   * Throws `operator_proof_required` for a proof that is missing, wrong, stale or used, and `rate_limited` if no more can be remembered.
    */
   check(operation: Operation | typeof RUN_OPERATION | typeof FANOUT_OPERATION, body: Uint8Array, proof: string): void {
     if (proof === '') throw refused('this needs the proof of an operator; use the x0x command, which makes it from operator.key')
@@ -48,12 +47,12 @@ export class OperatorGate {
     this.#used.set(genuine.nonce, this.#clock.monotonic() + REMEMBER_MS)
   }
 
-  /** From now on proofs are made with this one; what was proven with the one before is remembered all the same. */
+  /** Uses a new key from now on. Used proofs stay remembered. */
   renew(key: Uint8Array): void {
     this.#key = key
   }
 
-  /** All are kept equally long and stand in the order of their use: the first that has not expired ends the loop. */
+  /** All are remembered equally long and are ordered by use, so the first valid one ends the loop. */
   #forget(): void {
     const now = this.#clock.monotonic()
     for (const [nonce, until] of this.#used) {
@@ -67,11 +66,11 @@ const refused = (message: string): AppError => new AppError('operator_proof_requ
 
 export interface TokenFiles {
   readonly api: SeedFile
-  /** Null: there is none, and the other opens metrics too. */
+  /** Null if there is none; then only the API token opens metrics. */
   readonly metrics: SeedFile | null
 }
 
-/** What callers of the API show, as it is now: the network half compares, this half makes them anew. */
+/** Current tokens of API clients. The executor renews them; the network process compares them. */
 export class ApiTokenStore {
   readonly #files: TokenFiles
   #now: CallerTokens
@@ -85,7 +84,10 @@ export class ApiTokenStore {
     return this.#now
   }
 
-  /** What makes it anew, in the file, then here, and answers where it lies; null: there is none. The one before opens nothing more once the network half is told. */
+  /**
+   * Returns a function that renews the token in its file and returns the path; null if there is no such token. The old token is valid until
+   * the network process learns of the change.
+   */
   renewalOf(which: 'api' | 'metrics'): (() => Promise<string>) | null {
     const file = this.#files[which]
     if (file === null) return null
@@ -99,11 +101,11 @@ export class ApiTokenStore {
 
 export interface CallerSecretsInit {
   readonly operatorKey: SeedFile
-  /** Called in the very turn in which they change. */
+  /** Called in the same turn in which the tokens change. */
   onTokens(tokens: CallerTokens): void
 }
 
-/** The secrets of this host's callers, made anew while the daemon runs. */
+/** Renews the secrets of local clients while the daemon runs. */
 export class CallerSecrets {
   readonly #deps: { readonly gate: OperatorGate; readonly tokens: ApiTokenStore | null }
   readonly #init: CallerSecretsInit
@@ -113,7 +115,9 @@ export class CallerSecrets {
     this.#init = init
   }
 
-  /** What makes it anew and answers where it lies. Throws `bad_request` or `conflict` before anything is done. */
+  /**
+   * Returns a function that renews the token and returns the path of its file. Throws `bad_request` or `conflict` before anything changes.
+   */
   renewalOf(token: string): () => Promise<string> {
     const known = ROTATED_TOKENS.find((one) => one === token)
     if (known === undefined) throw new AppError('bad_request', `token: expected one of ${ROTATED_TOKENS.join(', ')}`)

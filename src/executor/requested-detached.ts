@@ -17,7 +17,7 @@ import { type JsonPath, fileOf, readJsonFile, refuse, writeJsonFile } from '../t
 const FILE_VERSION = 1
 const FILE = { runs: list(record(DETACHED_REQUEST), { max: MAX_ASKED_RUNS }) }
 
-/** The runs of a parsed file, the oldest first. Throws `bad_runs` naming file and place. */
+/** Runs of a parsed file, oldest first. Throws `bad_runs` with file and field. */
 export const askedRunsOf = (value: unknown, file: string): readonly DetachedRequest[] => {
   const place: JsonPath = { file, code: 'bad_runs', path: '' }
   const { runs } = fileOf(value, FILE_VERSION, ['runs'], place)
@@ -29,14 +29,14 @@ export const askedRunsOf = (value: unknown, file: string): readonly DetachedRequ
   return twice === -1 ? rows : refuse(place, `runs[${twice}].request_id appears twice`)
 }
 
-/** A run that is about to be asked for: its row, but for what nobody can know yet. */
+/** The row of a new run, without the fields that only its target knows. */
 export type NewDetachedRequest = Omit<DetachedRequest, keyof DetachedRunUpdate | 'heard_at_ms' | 'requests'> & { readonly request: string }
 
 const NEXT = { next: 'which there are: x0x runs' }
 const NOTHING_HEARD = { state: 'unknown', code: null, signal: null, denial_reason: null, heard_at_ms: null } as const
 const KEYS_OF_NEWS = ['state', 'code', 'signal', 'denial_reason'] as const
 
-/** Once its host has spoken of it, one of those that are known is what runs: none of them may give way to one that changes nothing. */
+/** Once the target has reported the run, one of the known Requests started it, so none of them may be dropped. */
 const requestsWith = (before: DetachedRequest | undefined, request: string): readonly string[] => {
   if (before === undefined) return [request]
   const isThere = before.state !== 'unknown' && before.state !== 'expired' && before.denial_reason === null
@@ -44,19 +44,19 @@ const requestsWith = (before: DetachedRequest | undefined, request: string): rea
 }
 
 /**
- * The detached runs that this daemon asked for: they outlive both of its halves, so each is on the disk before its Request
- * leaves. Changes that come together share one write.
+ * Detached runs that this daemon requested. They outlive both processes, so each is on disk before its Request is sent. Concurrent changes
+ * share one write.
  */
 export class DetachedRequestStore {
   readonly #path: string
   readonly #deps: { readonly clock: Clock; readonly log: Logger }
   readonly #runs = new Map<RequestId, DetachedRequest>()
-  /** Why the file cannot be used; null: it can. */
+  /** Why the file cannot be used; null if it can. */
   #problem: AppError | null = null
   #writing: Promise<void> = Promise.resolve()
-  /** The write that will have whatever is changed now. */
+  /** The pending write, which includes every change made until it starts. */
   #next: Promise<void> | null = null
-  /** The last write failed, which was said. */
+  /** The last write failed and was logged. */
   #failing = false
 
   constructor(deps: { readonly clock: Clock; readonly log: Logger }, init: { path: string }) {
@@ -65,8 +65,8 @@ export class DetachedRequestStore {
   }
 
   /**
-   * Reads the file. One that cannot be used is no reason to serve nobody: it is answered here, thrown by whatever needs the
-   * file, and the file stays as it is.
+   * Reads the file. If it is unusable, the error is returned here and thrown by every later use; the daemon serves and the file is not
+   * touched.
    */
   async load(): Promise<AppError | null> {
     try {
@@ -83,9 +83,9 @@ export class DetachedRequestStore {
   }
 
   /**
-   * Answers when the row is on the disk: whether it is a new one. The same run may be asked for again, since its Request may not have arrived. Throws
-   * `conflict` for another command under an id that is known, `rate_limited` where all the room is taken by runs that go on,
-   * `bad_runs` where the file cannot be used or written; then the Request must not leave.
+   * Resolves when the row is on disk, to whether it is new. A run may be requested again, because its Request may not have arrived. Throws
+   * `conflict` for another command with a known ID, `rate_limited` if all rows are taken by active runs, `bad_runs` if the file is
+   * unusable. Then the Request must not be sent.
    */
   async ask({ request, ...asked }: NewDetachedRequest): Promise<boolean> {
     const id = asked.request_id
@@ -94,14 +94,14 @@ export class DetachedRequestStore {
       throw new AppError('conflict', 'request_id: another command was asked for under this id; each run needs an id of its own')
     if (before === undefined) this.#makeRoom()
     const requests = requestsWith(before, request)
-    // What was denied may run now.
+    // A denied run may be requested again and run now.
     const row: DetachedRequest = { ...(before?.denial_reason === null ? before : { ...asked, ...NOTHING_HEARD }), requests }
     this.#runs.set(id, row)
     try {
       await this.#save()
       return before === undefined
     } catch (error) {
-      // What could not be written does not leave, so there is nothing to remember.
+      // The Request is not sent, so there is nothing to remember.
       if (before === undefined && this.#runs.get(id) === row) this.#runs.delete(id)
       throw this.#unwritten('nothing was asked', error)
     }
@@ -117,14 +117,14 @@ export class DetachedRequestStore {
     return run
   }
 
-  /** Those behind `after`, or from the oldest on. Throws `bad_runs`. */
+  /** Returns rows after `after`, or the oldest. Throws `bad_runs`. */
   page(after: RequestId | null, limit = ASKED_PAGE): DetachedRequestPage {
     const all = [...this.#rows().values()]
     const from = after === null ? 0 : all.findIndex(({ request_id }) => request_id === after) + 1
     return { runs: all.slice(from, from + limit), more: all.length > from + limit }
   }
 
-  /** What was heard of it. How a run ended stays known, whatever comes later. Throws as `get`. */
+  /** Records what the target reported. A known end is never overwritten. Throws like `get`. */
   async record(id: RequestId, news: DetachedRunUpdate): Promise<DetachedRequest> {
     const before = this.get(id)
     const heard_at_ms = this.#deps.clock.now()
@@ -133,13 +133,12 @@ export class DetachedRequestStore {
         ? { ...before, state: isOver(news.state) ? news.state : before.state, heard_at_ms }
         : { ...before, ...news, heard_at_ms }
     this.#runs.set(id, run)
-    // Only what is new is worth a write: that it was heard again is not. A disk that refuses it, which the log says, takes nothing from
-    // what was heard: the file says what was true before, until the next write.
+    // Only a change is written. If the write fails, which is logged, the memory is right and the file is outdated until the next write.
     if (KEYS_OF_NEWS.some((key) => run[key] !== before[key])) await this.#save().catch(() => undefined)
     return run
   }
 
-  /** Throws as `get`, and `bad_runs` where the file cannot be written: then it is still known. */
+  /** Throws like `get`, and `bad_runs` if the file cannot be written; then the run stays known. */
   async forget(id: RequestId): Promise<DetachedRequest> {
     const run = this.get(id)
     this.#runs.delete(id)
@@ -152,7 +151,7 @@ export class DetachedRequestStore {
     }
   }
 
-  /** In its place: the oldest come first. */
+  /** Restores the order: oldest first. */
   #putBack(run: DetachedRequest): void {
     if (this.#runs.has(run.request_id)) return
     const all = [...this.#runs.values(), run].toSorted((one, other) => one.asked_at_ms - other.asked_at_ms)
@@ -180,7 +179,7 @@ export class DetachedRequestStore {
     this.#runs.delete(over.request_id)
   }
 
-  /** One write after another, each of all that was changed before it began. */
+  /** Writes one after another; each contains every change made before it started. */
   async #save(): Promise<void> {
     if (this.#next === null) {
       this.#next = this.#write(this.#writing)

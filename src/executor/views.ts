@@ -18,7 +18,7 @@ export type JournalLocation = Pick<JournalStatus, 'path' | 'writable'>
 /** The answer to `exec_diagnostics`. */
 export interface ExecutorDiagnostics extends ExecDiagnostics {
   readonly outgoing_journal: JournalLocation
-  /** Null where no desk is hosted here. */
+  /** Null if no approval service is hosted here. */
   readonly desk: DeskCounts | null
 }
 
@@ -27,11 +27,11 @@ interface ExecFacts {
   readonly usage: ProcessUsage
 }
 
-/** Zeros included: an alert on a reason needs the series before it is first given. */
+/** Includes zeros, because an alert needs the series before the first denial. */
 const denials = ({ diagnostics: { totals } }: ExecFacts): Record<string, number> =>
   Object.fromEntries(DENIAL_REASONS.map((reason) => [reason, totals.denial_breakdown[reason] ?? 0]))
 
-/** What the executor's half shows a collector: the counters of `/diagnostics/exec`, and what its process uses. */
+/** Metrics of the executor process: the counters of `/diagnostics/exec` and its resource usage. */
 export const EXEC_METRICS: readonly Metric<ExecFacts>[] = [
   gauge('x0x_exec_enabled', '1 where policy lets commands run here', ({ diagnostics }) => diagnostics.enabled),
   gauge('x0x_exec_sessions_active', 'runs whose program runs now', ({ diagnostics }) => diagnostics.active_sessions),
@@ -79,11 +79,11 @@ export type ViewsDeps = Pick<
 
 export interface ViewsInit extends OwnIds {
   readonly requireOperatorProof: boolean
-  /** As they were when the daemon began. */
+  /** Groups at the start of the daemon. */
   readonly groups: readonly Group[]
 }
 
-/** What the network's half is shown. */
+/** What the network process may see. */
 export class Views {
   readonly #deps: ViewsDeps
   readonly #init: ViewsInit
@@ -93,7 +93,7 @@ export class Views {
     this.#init = init
   }
 
-  /** This agent is revoked, everywhere or on this machine: no peer accepts it any more. */
+  /** True if this agent is revoked, everywhere or on this machine: no peer accepts it. */
   get selfRevoked(): boolean {
     return this.#deps.revocations.isRevoked(this.#init.agentId, this.#init.machineId)
   }
@@ -126,7 +126,7 @@ export class Views {
     }
   }
 
-  /** What would be decided of a pair, and why. */
+  /** Evaluates a pair and says why. */
   evaluate(agent_id: AgentId, machine_id: MachineId): TrustEvaluation {
     const { contacts, inForce, judge, revocations } = this.#deps
     const contact = contacts.byAgent(agent_id)
@@ -155,7 +155,7 @@ export class Views {
     return { ...diagnostics, outgoing_journal: placeOf(outgoing_journal), desk: deskCounts() }
   }
 
-  /** The answer to `acl_status`: what an operator's check of the daemon shows. No ACL content. */
+  /** The answer to `acl_status`, for checks of the daemon. It has no ACL content. */
   async #aclStatus() {
     const { inForce, journal, outgoing } = this.#deps
     const acl = inForce.loaded
@@ -168,7 +168,7 @@ export class Views {
       allow_entry_count: allow.length,
       command_entry_count: allow.reduce((sum, entry) => sum + entry.commands.length, 0),
       journal: journal && (await journal.status()),
-      /** Of what this agent asks of others. */
+      /** The request log. */
       outgoing_journal: await outgoing.status(),
     }
   }

@@ -12,11 +12,11 @@ import { type Effect, carryOut } from './patch-transaction.ts'
 import { conflict, namingPath, pathOf, requirePermit, requireRegular, systemError, tooMuch } from './refusals.ts'
 import { Sequence } from './sequence.ts'
 
-/** Files that one patch names. */
+/** Files of one patch. */
 export const MAX_PATCH_FILES = 100
-/** All that one patch reads and writes: it is in memory until everything is known to fit. */
+/** Bytes that one patch reads and writes, all in memory at once. */
 const MAX_PATCH_BYTES = 64 * 1024 * 1024
-/** Lines of a file that is patched: each costs some hundred bytes and a tenth of a microsecond while it is. */
+/** Lines of a patched file: each costs some hundred bytes and 0.1 µs. */
 const MAX_PATCH_LINES = 1_000_000
 
 /** Throws `forbidden_path` for a path that may not be written. */
@@ -28,13 +28,12 @@ export type PatchResult = Omit<Result<'fs.patch'>, 'path'>
 type Permitted = { readonly change: PatchChange; readonly permit: FilePermit; readonly target: FilePermit | null }
 
 /**
- * Applies a patch: everything is read and fitted together in memory first, so that nothing is written when anything does
- * not fit; then one file after the other changes, in its place, and when one cannot, those before it are brought back.
- * What is added or moved to may not be there yet; its directories are made. A link at the end of a path is followed to
- * what is updated, is itself what is deleted, and is not moved. Throws `conflict` where text is not found (`data.line`:
- * the hunk in the patch), something is there or changed meanwhile, or a file is named twice; `resource_limit` above
- * any MAX_PATCH_… or MAX_EDIT_BYTES; what reading and writing throw; and the reason of
- * the signal before anything is changed. `announce` is told every path, all of them permitted, before anything is done.
+ * Applies a patch. First everything is read and matched in memory, so that nothing is written if anything does not fit. Then the files
+ * change one after another; if one fails, the earlier ones are restored. Added files and move targets must not exist; their directories are
+ * created. A final link is followed for an update, is itself deleted by a delete, and is not moved. `announce` receives every permitted
+ * path before anything changes. Throws `conflict` if text is not found (`data.line`: the hunk in the patch), a file exists or changed
+ * meanwhile, or a file is named twice; `resource_limit` above any MAX_PATCH_… or MAX_EDIT_BYTES; errors of reading and writing; and the
+ * signal's reason before anything changes.
  */
 export const applyPatch = async (
   changes: readonly PatchChange[],
@@ -71,7 +70,7 @@ const requireOnce = (paths: readonly string[]): void => {
   if (twice !== undefined) throw conflict(twice, 'named_twice', 'the patch names it twice')
 }
 
-/** The same file by two names: each change fits, and both together do not. */
+/** Two names of one file: each change fits alone, but not both. */
 const requireOneNameEach = (effects: readonly Effect[]): void => {
   const seen = new Set<string>()
   for (const effect of effects) {
@@ -85,7 +84,7 @@ const requireOneNameEach = (effects: readonly Effect[]): void => {
 interface Planning {
   readonly places: DisposableStack
   readonly share: TimeSlice
-  /** In memory until everything is known to fit. */
+  /** Bytes in memory. */
   bytes: number
 }
 
@@ -134,19 +133,19 @@ const patched = async (old: Buffer, hunks: readonly Hunk[], path: string, share:
   return data
 }
 
-/** A file, or when it is not followed a link. */
+/** Finds a file; a final link itself if it is not followed. */
 const standingAt = async (permit: FilePermit, { places, share }: Planning, followLast: boolean): Promise<FoundFile> => {
   const { directory, name, found } = places.use(await beneath(permit, { followLast }))
   if (found === null) throw systemError('ENOENT')
   if (directory === null) throw systemError('EISDIR')
   if (found.info.isSymbolicLink()) return { directory, name, found }
   requireRegular(found.info, pathOf(permit))
-  // Not in the middle of a change. One that comes later is found out by its time.
+  // Waits for a change in progress. A later change is detected by its time.
   const info = await exclusively([found.info], async (infoOf) => infoOf(found), share.signal)
   return { directory, name, found: { ...found, info } }
 }
 
-/** Nothing stands there; its directory may be missing too. */
+/** Requires that nothing exists at the path; its directory may be missing too. */
 const requireFree = async (permit: FilePermit): Promise<void> => {
   try {
     using place = await beneath(permit, { followLast: false })

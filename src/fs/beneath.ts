@@ -8,33 +8,32 @@ import { utf8Text } from '../protocol/text.ts'
 import { type Found, type OpenHandle, filesProblem, holdRoot } from './open-file.ts'
 import { forbidden, namingPath, pathOf, systemError, tooMuch } from './refusals.ts'
 
-/** Directories below a root that one walk holds open, to go back to on `..`. */
+/** Directories that one walk keeps open, to return to on `..`. */
 const MAX_WALK_DEPTH = 128
 
 export interface WalkOptions {
-  /** A link at the end is gone through, to what it leads to; else it is itself what is found. */
+  /** Follow a final link; otherwise the link itself is found. */
   readonly followLast?: boolean
-  /** Directories that are missing on the way are made. */
+  /** Create missing directories on the way. */
   readonly makeParents?: boolean
 }
 
-/** A directory that the walk made. */
 export interface Made {
   readonly parent: OpenHandle
   readonly name: string
 }
 
-/** Takes away the directories that a walk made, as far as nobody has put anything there. */
+/** Removes the directories that a walk created, unless they contain something. */
 export const removeMade = async (made: readonly Made[]): Promise<void> => {
   for (const { parent, name } of made.toReversed()) await rmdir(parent.at(name)).catch(() => {})
 }
 
-/** Where a permitted path leads: a directory that is held, a name in it, and what stands there. Dispose of it when done. */
+/** Result of a walk: an open directory, a name in it, and what the name leads to. Dispose of it. */
 export class ResolvedPath implements Disposable {
-  /** Null when the path led to a directory otherwise than by its name: a root, or `..` of a link. */
+  /** Null if the path led to a directory otherwise than by its name: a root, or `..` of a link. */
   readonly directory: OpenHandle | null
   readonly name: string
-  /** Null: nothing stands there. */
+  /** Null if nothing exists there. */
   readonly found: Found | null
   readonly made: readonly Made[]
 
@@ -52,10 +51,10 @@ export class ResolvedPath implements Disposable {
   }
 }
 
-/** One name for the system as well: no slash and no NUL, not empty, not `.` or `..`. */
+/** A valid name: not empty, not `.` or `..`, without slash and NUL. */
 const isName = (name: string): boolean => !/^\.{0,2}$|[/\0]/.test(name) && name.isWellFormed()
 
-/** What a link says, null when what stands there is none. */
+/** Target of a link; null if it is not a link. */
 const linkText = async (path: string): Promise<string | null> => {
   let bytes: Buffer
   try {
@@ -69,7 +68,7 @@ const linkText = async (path: string): Promise<string | null> => {
   return text
 }
 
-/** The root that an absolute path is below, and the rest of the way from there. */
+/** The root that contains an absolute path, and the rest of the path. */
 const rootOf = (parts: readonly string[], roots: readonly Root[]): { root: Root; rest: string[] } | null => {
   for (const root of roots) {
     for (const way of [namesOf(root.path), namesOf(root.real)])
@@ -79,15 +78,15 @@ const rootOf = (parts: readonly string[], roots: readonly Root[]): { root: Root;
 }
 
 /**
- * One walk from a root. Every step is from a directory that is held and takes one name; a link is read and gone
- * through here, never by the system. So no link leads out of the roots, and no rename meanwhile does.
+ * Walks from a root. Each step takes one name in an open directory. Links are read and followed here, never by the system. So neither a
+ * link nor a concurrent rename leads out of the roots.
  */
 class Walk {
   readonly #permit: FilePermit
   readonly #options: WalkOptions
-  /** From the root down to where we are. */
+  /** Open directories from the root to the current one. */
   #stack: OpenHandle[] = []
-  /** What is still to go, the next name last. */
+  /** Remaining names in reverse order. */
   readonly #ahead: string[] = []
   readonly #made: Made[] = []
   #links = 0
@@ -134,7 +133,7 @@ class Walk {
     return null
   }
 
-  /** Back to the directory from which this one was entered; after a rename the system's `..` may be another. */
+  /** Returns to the directory from which this one was entered, because after a rename the system's `..` may be another. */
   #up(): void {
     if (this.#stack.length === 1) throw this.#forbidden('leads out of the allowed roots')
     this.#stack.pop()?.[Symbol.dispose]()
@@ -162,7 +161,7 @@ class Walk {
     this.#stack.push(await this.#here.enter(name))
   }
 
-  /** Goes on where a link leads. False when there is no link, or none any more. */
+  /** Follows a link. False if it is not or no longer a link. */
   async #follow(name: string): Promise<boolean> {
     if (++this.#links > MAX_PATH_LINKS) throw systemError('ELOOP')
     const target = await linkText(this.#here.at(name))
@@ -190,12 +189,12 @@ class Walk {
     const { held, info } = found
     if (!info.isSymbolicLink() || this.#options.followLast === false) return this.#place({ directory, name, found })
     held[Symbol.dispose]()
-    // No link any more: look again, as often as links may be followed.
+    // It is no longer a link: try again, within the limit of links.
     if (!(await this.#follow(name))) this.#ahead.push(name)
     return null
   }
 
-  /** Disposes of all that the place does not need. */
+  /** Closes the directories that the result does not need. */
   #place(fields: Pick<ResolvedPath, 'directory' | 'name' | 'found'>): ResolvedPath {
     const needed = new Set([fields.directory, fields.found?.held, ...this.#made.map(({ parent }) => parent)])
     for (const held of this.#stack) if (!needed.has(held)) held[Symbol.dispose]()
@@ -212,18 +211,18 @@ class Walk {
 }
 
 /**
- * Walks to a permitted path. Throws `forbidden_path` where it leads out of the roots or the root was replaced,
- * `resource_limit` where it is too deep, the system's errors else: ENOENT when a directory on the way is missing.
+ * Walks to a permitted path. Throws `forbidden_path` if it leads out of the roots or the root was replaced, `resource_limit` if it is too
+ * deep, and errors of the system: ENOENT if a directory on the way is missing.
  */
 export const beneath = async (permit: FilePermit, options: WalkOptions = {}): Promise<ResolvedPath> => new Walk(permit, options).run()
 
-/** A directory below a root; `path` is as the caller knows it. Dispose of it when done. */
+/** A directory below a root; `path` is as the client knows it. Dispose of it. */
 export interface OpenDirectory extends Root, Disposable {
-  /** Open while it is held; null where `filesProblem`: then it is what stood at its path when it was looked at. */
+  /** Open descriptor; null if `filesProblem` is set: then the fields describe the directory at the time of the check. */
   readonly descriptor: number | null
 }
 
-/** Finds the directory that a permit, of either access, is for: to start a program in, or as a narrower root. Throws `file_error` ENOTDIR for a file. */
+/** Opens the directory of a permit, for starting a program or as a narrower root. Throws `file_error` ENOTDIR for a file. */
 export const holdDirectory = async (permit: FilePermit): Promise<OpenDirectory> => {
   if (!isFilePermit(permit)) throw new AppError('internal', 'this needs a permit')
   return namingPath(permit, () => (filesProblem() === null ? hold(permit) : lookAt(permit)))
@@ -246,7 +245,7 @@ const hold = async (permit: FilePermit): Promise<OpenDirectory> => {
   }
 }
 
-/** A rename between this look and the start of a program misleads it: without descriptors of directories there is no better check. */
+/** Without descriptors of directories there is no better check: a rename before the program starts is not noticed. */
 const lookAt = async (permit: FilePermit): Promise<OpenDirectory> => {
   const path = pathOf(permit)
   const real = await realpath(path)
@@ -257,7 +256,7 @@ const lookAt = async (permit: FilePermit): Promise<OpenDirectory> => {
   return { path, real, dev: info.dev, ino: info.ino, descriptor: null, [Symbol.dispose]: () => {} }
 }
 
-/** A directory that was taken away meanwhile has no path, though the system tells one. */
+/** The system still reports a path for a removed directory. */
 const requireAt = async (real: string, { dev, ino }: BigIntStats): Promise<void> => {
   const there = await stat(real, { bigint: true })
   if (there.dev !== dev || there.ino !== ino) throw systemError('ENOENT')

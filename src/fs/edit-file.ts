@@ -14,22 +14,21 @@ import { Sequence } from './sequence.ts'
 import { writeFile } from './write-file.ts'
 
 export interface EditRequest {
-  /** Empty: everything that is there, if anything. */
+  /** Empty: the whole file, which may be missing. */
   readonly old_string: string
   readonly new_string: string
-  /** Every place where the old string is; else it must be in exactly one. */
+  /** Replace every occurrence; otherwise there must be exactly one. */
   readonly replace_all: boolean
-  /** The file must have changed last at exactly this time: `mtime`, or `mtime_ms` as text. */
+  /** The file must have exactly this modification time: `mtime`, or `mtime_ms` as text. */
   readonly expected_mtime: string | null
 }
 
 export type Edited = Omit<Result<'fs.edit'>, 'path'>
 
 /**
- * Replaces one text by another in a UTF-8 file, as exactly as it is given, in its place. An empty old text stands for the
- * whole file, which need not be there, nor its directories. Throws `conflict` when the text is not there, is there more
- * than once, or the file changed meanwhile, `bad_request` for a file that is no UTF-8, `resource_limit` above
- * MAX_EDIT_BYTES, what reading and writing throw, and the reason of the signal before anything is changed.
+ * Replaces a text in a UTF-8 file in place. An empty old text means the whole file, which may be missing like its directories. Throws
+ * `conflict` if the text is missing or ambiguous or the file changed meanwhile, `bad_request` for a file that is not UTF-8,
+ * `resource_limit` above MAX_EDIT_BYTES, errors of reading and writing, and the signal's reason before anything changes.
  */
 export const editFile = async (permit: FilePermit, options: EditRequest, share: TimeSlice): Promise<Edited> => {
   requirePermit(permit, 'write')
@@ -65,7 +64,7 @@ const edit = async (permit: FilePermit, options: EditRequest, share: TimeSlice):
   )
 }
 
-/** UTF-8 is searched as bytes: no character is the end or the middle of another. */
+/** Searches bytes: in UTF-8 no character is part of another. */
 const edited = async (
   old: Buffer,
   options: EditRequest,
@@ -77,7 +76,7 @@ const edited = async (
   const instead = Buffer.from(new_string)
   let replacements = 0
   const count = (): boolean => ++replacements > 0
-  // What is no Unicode text is in no file of UTF-8.
+  // Ill-formed text cannot occur in UTF-8.
   if (old_string.isWellFormed()) await wanted.each(old, 0, share, count)
   requireMatches(replacements, options, path)
   const size = old.length + replacements * (instead.length - wanted.length)

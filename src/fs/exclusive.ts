@@ -2,16 +2,15 @@ import type { BigIntStats } from 'node:fs'
 import { Semaphore } from '../base/semaphore.ts'
 import type { Found } from './open-file.ts'
 
-/** A turnstile for each file that is being read or changed in this process. */
+/** A semaphore for each file that this process is reading or changing. */
 const busy = new Map<string, Semaphore>()
 
 const keyOf = ({ dev, ino }: BigIntStats): string => `${dev}:${ino}`
 
 /**
- * Does `work` while no other operation of this process works on any of these files; who comes first goes first. Every
- * operation takes its files in the same order, so that two cannot wait for one another. `infoOf` answers the status of a file
- * in its turn, since another operation may have changed it after it was found. Throws the signal's reason while it waits;
- * work that has begun is not stopped.
+ * Runs `work` while no other operation of this process uses these files; first come, first served. All operations lock files in the same
+ * order, so they cannot deadlock. `infoOf` returns the current status of a file, which another operation may have changed since it was
+ * found. Throws the signal's reason while it waits; `work` is not interrupted.
  */
 export const exclusively = async <T>(
   files: readonly BigIntStats[],

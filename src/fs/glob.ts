@@ -9,10 +9,10 @@ import { beneath } from './beneath.ts'
 import { forbidden, namingPath, pathOf, requireCount, requirePermit, systemError, tooMuch } from './refusals.ts'
 import { BoundedEntries, entriesBelow } from './tree.ts'
 
-/** Characters of all that the braces of a pattern stand for: it bounds what one name is compared with. */
+/** Total characters of an expanded pattern: bounds the comparisons for one name. */
 export const MAX_GLOB_EXPANDED = 16_384
 
-/** The first pair of braces with a comma directly in it; others are plain characters. */
+/** The first braces with a comma directly inside; others are plain characters. */
 const firstBraces = (text: string): { readonly before: string; readonly choices: readonly string[]; readonly after: string } | null => {
   for (let open = text.indexOf('{'); open !== -1; open = text.indexOf('{', open + 1)) {
     if (isEscaped(text, open)) continue
@@ -32,7 +32,7 @@ const isEscaped = (text: string, at: number): boolean => {
   return slashes % 2 === 1
 }
 
-/** The brace that closes the one at `open`, with the commas that separate its choices; -1 when none does. */
+/** Index of the closing brace for `open`; -1 if there is none. Adds its commas to `commas`. */
 const closingBrace = (text: string, open: number, commas: number[]): number => {
   let depth = 0
   for (let at = open; at < text.length; at++) {
@@ -44,7 +44,7 @@ const closingBrace = (text: string, open: number, commas: number[]): number => {
   return -1
 }
 
-/** All that a pattern with `{a,b}` stands for. Throws `resource_limit` when that is more than MAX_GLOB_EXPANDED characters. */
+/** Expands `{a,b}`. Throws `resource_limit` above MAX_GLOB_EXPANDED characters. */
 export const expandBraces = (pattern: string): string[] => {
   const braces = firstBraces(pattern)
   if (braces === null) return [pattern]
@@ -63,7 +63,7 @@ export const expandBraces = (pattern: string): string[] => {
   return expanded
 }
 
-/** Characters of a pattern. */
+/** Maximum length of a pattern. */
 export const MAX_GLOB_PATTERN = 1_024
 
 const MANY = Symbol('*')
@@ -71,23 +71,23 @@ const ONE = Symbol('?')
 
 interface OneOf {
   readonly negated: boolean
-  /** From and to, both in it, by code point. */
+  /** Inclusive ranges of code points. */
   readonly ranges: readonly (readonly [string, string])[]
 }
 
-/** A string is that one character. */
+/** A string is a literal character. */
 type Token = string | typeof MANY | typeof ONE | OneOf
 
-/** One name of a pattern; what follows it, null at the end. */
+/** One name of a pattern; `next` is null at the end. */
 interface Step {
-  /** Null: `**`, any names, also none. */
+  /** Null for `**`: any number of names. */
   readonly tokens: readonly Token[] | null
   readonly next: Step | null
-  /** The pattern ends in a slash: only a directory is meant. Of the last step. */
+  /** The pattern ends in a slash and matches only directories. Set for the last step. */
   readonly onlyDirectory: boolean
 }
 
-/** What comparing may take, and what it has taken so far. */
+/** Budget of comparisons. */
 export class GlobWork {
   readonly #share: TimeSlice
   readonly #max: number
@@ -98,12 +98,11 @@ export class GlobWork {
     this.#max = init.max
   }
 
-  /** Comparing has taken more steps than it may. */
   get isTooMuch(): boolean {
     return this.#steps > this.#max
   }
 
-  /** Does a name fit one step? When that was too much, nothing fits any more. */
+  /** Compares a name with a step. Once the budget is used up, nothing matches. */
   async fits(step: Step, characters: readonly string[]): Promise<boolean> {
     if (this.isTooMuch) return false
     if (this.#share.shouldYield) await this.#share.yieldTurn()
@@ -116,7 +115,7 @@ export class GlobWork {
   }
 }
 
-/** How far into a pattern a directory is: the steps that a name in it may be the next of. */
+/** Position in a pattern: the steps that a name in a directory may match. */
 export class GlobPosition {
   readonly #steps: ReadonlySet<Step>
 
@@ -124,7 +123,6 @@ export class GlobPosition {
     this.#steps = closed(steps)
   }
 
-  /** Is what stands in the directory under this name meant? */
   async fits(name: string, isDirectory: boolean, work: GlobWork): Promise<boolean> {
     const characters = [...name]
     for (const step of this.#steps)
@@ -132,7 +130,7 @@ export class GlobPosition {
     return false
   }
 
-  /** The position in the directory of this name; null when nothing below it can be meant. */
+  /** The position in this subdirectory; null if nothing below it can match. */
   async below(name: string, work: GlobWork): Promise<GlobPosition | null> {
     const characters = [...name]
     const steps: Step[] = []
@@ -144,10 +142,10 @@ export class GlobPosition {
   }
 }
 
-/** With the steps behind every `**`, which may stand for no name. */
+/** Adds the steps after every `**`, which may match no name. */
 const closed = (steps: Iterable<Step>): Set<Step> => {
   const all = new Set(steps)
-  // A set shows its reader what is added meanwhile.
+  // Iterating a set also visits added elements.
   for (const { tokens, next } of all) if (tokens === null && next !== null) all.add(next)
   return all
 }
@@ -161,7 +159,7 @@ const tokenFits = (token: Token | undefined, character: string): boolean => {
 
 const costOf = (token: Token | undefined): number => (typeof token === 'object' ? token.ranges.length : 1)
 
-/** Goes back to the last `*` alone: an earlier one that took more could not help. So the steps are at most tokens times characters. */
+/** Backtracks only to the last `*`, because an earlier one could not help. So the steps are at most tokens times characters. */
 const tokensFit = (tokens: readonly Token[], characters: readonly string[]): { readonly isFit: boolean; readonly steps: number } => {
   let [at, token, lastMany, took, steps] = [0, 0, -1, 0, 0]
   while (at < characters.length) {
@@ -181,14 +179,14 @@ const tokensFit = (tokens: readonly Token[], characters: readonly string[]): { r
   return { isFit: token === tokens.length, steps }
 }
 
-/** `[abc]`, `[a-z]`, `[!a]`, `[\]a]`, whose `[` is at `open`. Null when nothing closes it: then it is a plain character. */
+/** Parses `[abc]`, `[a-z]`, `[!a]`, `[\]a]` at `open`. Null if it is not closed: then `[` is a plain character. */
 const oneOf = (characters: readonly string[], open: number): { token: OneOf; end: number } | null => {
   const negated = characters[open + 1] === '!' || characters[open + 1] === '^'
   const first = open + (negated ? 2 : 1)
   const ranges: [string, string][] = []
   let at = first
   const next = (): string | undefined => characters[characters[at] === '\\' ? (at += 2) - 1 : at++]
-  // A `]` that comes first is one of them.
+  // A `]` in first position is a member.
   while (at === first || characters[at] !== ']') {
     const from = next()
     const isRange = characters[at] === '-' && characters[at + 1] !== ']'
@@ -207,7 +205,7 @@ const tokensOf = (segment: string): Token[] => {
   for (let at = 0; at < characters.length; at++) {
     const character = characters[at]!
     const set: ReturnType<typeof oneOf> = character === '[' && mayClose ? oneOf(characters, at) : null
-    // What closes none closes none of those behind it.
+    // If nothing closes this bracket, nothing closes later ones.
     if (character === '[') mayClose = set !== null
     if (set !== null) {
       tokens.push(set.token)
@@ -223,7 +221,7 @@ const tokensOf = (segment: string): Token[] => {
 
 const isParent = (tokens: readonly Token[]): boolean => tokens.length === 2 && tokens.every((token) => token === '.')
 
-/** The steps of a pattern without braces: the first of them, `none` when it has no name, null when it leads out. */
+/** Parses a pattern without braces: its first step, `none` if it has no name, null if it leads out of its directory. */
 const stepsOf = (pattern: string): Step | 'none' | null => {
   if (pattern.startsWith('/')) return null
   let next: Step | null = null
@@ -236,11 +234,10 @@ const stepsOf = (pattern: string): Step | 'none' | null => {
 }
 
 /**
- * A pattern, at the directory that it begins in. `*` any characters of a name, `?` one, `[a-z]` one of these, `[!a]` one of
- * the others, `**` as a whole name any directories or none, at the end all that is below, `{a,b}` either, `\` takes the
- * next character as it is, `/` at the end only directories. A dot that begins a name must be in the pattern. Null when it
- * begins at `/` or has a `..`. Throws `bad_request` for an empty one, `resource_limit` above MAX_GLOB_PATTERN or when its
- * braces stand for more than MAX_GLOB_EXPANDED.
+ * Parses a pattern. `*` matches any characters of a name, `?` one, `[a-z]` one of a range, `[!a]` any other; `**` as a whole name matches
+ * any directories or none, and at the end everything below; `{a,b}` matches either; `\` escapes; a final `/` matches only directories. A
+ * leading dot must be explicit. Null if it starts with `/` or contains `..`. Throws `bad_request` for an empty pattern, `resource_limit`
+ * above MAX_GLOB_PATTERN or MAX_GLOB_EXPANDED.
  */
 export const globOf = (pattern: string): GlobPosition | null => {
   if (pattern.length > MAX_GLOB_PATTERN) throw tooMuch('pattern_length', pattern.length, MAX_GLOB_PATTERN)
@@ -252,7 +249,7 @@ export const globOf = (pattern: string): GlobPosition | null => {
   return new GlobPosition(real)
 }
 
-/** Divides a pattern that begins at `/`: the directory that its first names spell, and the pattern from there. Its last name stays one. */
+/** Splits an absolute pattern into the directory of its literal first names and the rest, which keeps at least one name. */
 export const splitPattern = (pattern: string): { readonly path: string; readonly pattern: string } => {
   const names = pattern.split('/')
   const first = names.findIndex((name) => /[*?[{\\]/.test(name))
@@ -261,25 +258,24 @@ export const splitPattern = (pattern: string): { readonly path: string; readonly
   return { path: names.slice(0, cut).join('/') || '/', pattern: names.slice(cut).join('/') }
 }
 
-/** Names that one pattern is held against: a large tree of sources has a tenth of that. */
+/** Names compared with one pattern: ten times those of a large source tree. */
 const MAX_GLOB_LOOKS = 1_000_000
-/** Characters that one pattern compares with others: a second or two of computing, and ten times what a usual pattern takes for all those names. */
+/** Characters compared for one pattern: a second or two, and ten times a usual pattern's need for all names. */
 const MAX_GLOB_STEPS = 200_000_000
 
 export interface GlobOptions {
-  /** Of paths below the permit's: see `globOf`. */
+  /** Pattern of paths below the permit's: see `globOf`. */
   readonly pattern: string
-  /** MAX_LISTED unless told, and at most. */
+  /** Default and maximum: MAX_LISTED. */
   readonly maxMatches?: number
 }
 
 export type Matches = Omit<Result<'fs.glob'>, 'path'>
 
 /**
- * Paths of whatever kind below a directory that fit a pattern. Links are matched and not followed, directories in which
- * nothing can fit are not looked into. Throws `forbidden_path` for a pattern that begins at `/` or has a `..`,
- * `bad_request` for an empty one, `resource_limit` for one that is too long, `file_error` ENOTDIR for a file, and the
- * reason of the signal. Where it takes too long, MAX_GLOB_LOOKS or MAX_GLOB_STEPS, the answer is truncated.
+ * Finds paths of any type below a directory. Links are matched but not followed; directories without possible matches are skipped. Throws
+ * `forbidden_path` for a pattern with `/` in front or `..`, `bad_request` for an empty one, `resource_limit` for one that is too long,
+ * `file_error` ENOTDIR for a file, and the signal's reason. Above MAX_GLOB_LOOKS or MAX_GLOB_STEPS the answer is truncated.
  */
 export const globFiles = async (
   permit: FilePermit,

@@ -6,11 +6,11 @@ import type { Root } from '../policy/local/file-permit.ts'
 import { mtimeText } from './mtime.ts'
 import { conflict } from './refusals.ts'
 
-/** Why there are no files here; null: there are. A path is walked by descriptors of directories, which Linux alone lets be walked from. */
+/** Why file operations are unavailable; null if they work. Paths are walked by descriptors of directories, which only Linux supports. */
 export const filesProblem = (): string | null =>
   process.platform === 'linux' ? null : 'files are served on Linux alone, where a directory can be held while its path is walked'
 
-/** A descriptor that says which thing is meant and opens nothing: the same on every architecture we run on, open(2). */
+/** Identifies a file without opening it, open(2); the same on all supported architectures. */
 const O_PATH = 0o10000000
 const HOLD = O_PATH | constants.O_NOFOLLOW
 const HOLD_DIRECTORY = HOLD | constants.O_DIRECTORY
@@ -20,8 +20,8 @@ const statDescriptor = promisify(fstat)
 const statPath = promisify(stat)
 
 /**
- * Something in the file system that we hold by an O_PATH descriptor: it stays the same thing, whatever happens to its
- * name. /proc/self/fd stands for the calls that take a directory's descriptor and a name. Errors are the system's.
+ * A file or directory held by an O_PATH descriptor, so a rename does not change what it means. /proc/self/fd replaces calls with a
+ * directory's descriptor and a name. Throws errors of the system.
  */
 export class OpenHandle implements Disposable {
   #descriptor: number
@@ -34,17 +34,17 @@ export class OpenHandle implements Disposable {
     return this.#descriptor
   }
 
-  /** A path to it for one system call; never for a user. */
+  /** Path for one system call; never shown to a user. */
   get self(): string {
     return `/proc/self/fd/${this.#descriptor}`
   }
 
-  /** A path to what stands at a name of this directory, for one system call: nothing before the name is a link. */
+  /** Path of a name in this directory for one system call; no link precedes the name. */
   at(name: string): string {
     return `${this.self}/${name}`
   }
 
-  /** Where it stands now. */
+  /** Its current path. */
   real(): Promise<string> {
     return readlink(this.self)
   }
@@ -53,17 +53,17 @@ export class OpenHandle implements Disposable {
     return statDescriptor(this.#descriptor, { bigint: true })
   }
 
-  /** Opens the thing itself; only for a regular file. */
+  /** Opens the file itself; only for a regular file. */
   open(flags: number): Promise<FileHandle> {
     return openHandle(this.self, flags | constants.O_NONBLOCK | constants.O_NOCTTY)
   }
 
-  /** Holds a directory of this one; ENOTDIR for whatever else stands at the name, a link too. */
+  /** Opens a subdirectory. ENOTDIR for anything else, including a link. */
   async enter(name: string): Promise<OpenHandle> {
     return new OpenHandle(await openDescriptor(this.at(name), HOLD_DIRECTORY))
   }
 
-  /** Holds what stands at a name of this directory: of a link, the link. */
+  /** Opens what a name in this directory stands for; a link is opened itself. */
   async look(name: string): Promise<Found> {
     const held = new OpenHandle(await openDescriptor(this.at(name), HOLD))
     try {
@@ -74,7 +74,7 @@ export class OpenHandle implements Disposable {
     }
   }
 
-  /** Closing such a descriptor flushes nothing, so that it may be done at once. A closed one leads nowhere. */
+  /** Synchronous, because closing such a descriptor flushes nothing. */
   [Symbol.dispose](): void {
     if (this.#descriptor === -1) return
     closeSync(this.#descriptor)
@@ -84,18 +84,18 @@ export class OpenHandle implements Disposable {
 
 export interface Found {
   readonly held: OpenHandle
-  /** As it was when it was found. */
+  /** Status when it was found. */
   readonly info: BigIntStats
 }
 
-/** What was found at a name, held, and the directory that the name is in. */
+/** A found file and its directory. */
 export interface FoundFile {
   readonly directory: OpenHandle
   readonly name: string
   readonly found: Found
 }
 
-/** Null: what stands at the root's path now is not the root. */
+/** Opens a root; null if its path now leads to another directory. */
 export const holdRoot = async (root: Root): Promise<OpenHandle | null> => {
   let held: OpenHandle
   try {
@@ -105,7 +105,7 @@ export const holdRoot = async (root: Root): Promise<OpenHandle | null> => {
     throw error
   }
   try {
-    // Looked at through /proc, as every later step goes: one call tells whether that works and where it leads.
+    // Uses /proc like all later steps, so it also checks that /proc works.
     const { dev, ino } = await statPath(held.at('.'), { bigint: true })
     if (dev === root.dev && ino === root.ino) return held
     held[Symbol.dispose]()
@@ -120,13 +120,13 @@ export const holdRoot = async (root: Root): Promise<OpenHandle | null> => {
   }
 }
 
-/** Does that file stand at the name? At once, so that nothing of ours comes between this and what follows. */
+/** True if the name still leads to this file. Synchronous, so that nothing happens before the caller's next step. */
 export const isAt = (directory: OpenHandle, name: string, { dev, ino }: BigIntStats): boolean => {
   const now = lstatSync(directory.at(name), { bigint: true, throwIfNoEntry: false })
   return now?.dev === dev && now.ino === ino
 }
 
-/** What was found at a name must still stand there, unchanged: else `conflict`. At once, as `isAt`. Answers how it is. */
+/** Throws `conflict` unless the name still leads to the unchanged file. Synchronous like `isAt`. Returns its status. */
 export const requireSame = (directory: OpenHandle, name: string, old: BigIntStats, path: string): BigIntStats => {
   const now = lstatSync(directory.at(name), { bigint: true, throwIfNoEntry: false })
   if (now?.dev === old.dev && now.ino === old.ino && now.mtimeNs === old.mtimeNs) return now

@@ -4,16 +4,15 @@ import { AppError, errnoOf, errorText } from '../base/errors.ts'
 import { type FoundFile, requireSame } from './open-file.ts'
 import { refusalOf } from './refusals.ts'
 
-/** As much is written synchronously, right behind the check that the file is unchanged. */
+/** Bytes written synchronously, directly after the check that the file is unchanged. */
 const FIRST_BYTES = 64 * 1024
 
 const SET_ID_BITS = 0o6000n
 
 /**
- * Gives a file another content in its place: owner, group, permission bits, ACL, extended attributes and links stay. What
- * makes a program run as its owner does not. Throws `conflict` when the name leads to something else by now or the file is
- * not as it was found. What fails on the way is undone with `old`, where that is known; `data.left_changed` names the file
- * where it is not as it was. Call it within `exclusively`, behind `timeBehind`. Answers its status afterwards.
+ * Overwrites a file in place. Owner, group, permission bits, ACL, extended attributes and links stay; set-id bits do not. Throws `conflict`
+ * if the name leads elsewhere or the file has changed. A failure is undone with `old`, if given; otherwise `data.left_changed` names the
+ * file. Call it inside `exclusively`, after `timeBehind`. Returns the new status.
  */
 export const overwrite = async (
   { directory, name, found }: FoundFile,
@@ -34,8 +33,8 @@ export const overwrite = async (
 }
 
 /**
- * Puts data behind the end, wherever that is by then; what others append stays. Throws `conflict` where the file must be
- * as it was found and is not. What fails half way is taken away again, or named in `data.left_changed`; call it like `overwrite`.
+ * Appends data at the current end; data of other writers stays. Throws `conflict` if the file must be unchanged and is not. A partial write
+ * is removed or reported in `data.left_changed`. Call it like `overwrite`.
  */
 export const append = async (
   { directory, name, found }: FoundFile,
@@ -55,7 +54,7 @@ export const append = async (
   return await file.stat({ bigint: true })
 }
 
-/** The error, with the file in `data.left_changed` where it is not as it was. */
+/** Adds `data.left_changed` if the file is not as it was. */
 const withLeftChanged = (error: unknown, { isHarmed, isStripped }: Progress, path: string): unknown => {
   const refusal = refusalOf(error, path)
   if ((!isHarmed && !isStripped) || !(refusal instanceof AppError)) return error
@@ -64,15 +63,15 @@ const withLeftChanged = (error: unknown, { isHarmed, isStripped }: Progress, pat
 }
 
 interface Progress {
-  /** Where the file ends, if nobody else writes to it. */
+  /** End of the file, if nobody else writes to it. */
   end: number
-  /** Its content is not as it was. */
+  /** The content has changed. */
   isHarmed: boolean
-  /** It has lost what made it run as its owner. */
+  /** The set-id bits were removed. */
   isStripped: boolean
 }
 
-/** What is new behind the old end goes first: a disk that is full is found out while the old content is whole. */
+/** Writes the part beyond the old end first, so that a full disk is noticed while the old content is intact. */
 const fill = async (file: FileHandle, data: Uint8Array, progress: Progress): Promise<void> => {
   const size = progress.end
   const [behind, within] = [data.subarray(size), data.subarray(0, size)]
@@ -89,7 +88,7 @@ const fill = async (file: FileHandle, data: Uint8Array, progress: Progress): Pro
   if (data.length < size) await file.truncate(data.length)
 }
 
-/** Writes the first FIRST_BYTES synchronously, so that two servers hardly ever both find the file unchanged. */
+/** Writes the first FIRST_BYTES synchronously, so that two servers rarely both find the file unchanged. */
 const writeAll = async (file: FileHandle, data: Uint8Array, position: number, progress: Progress): Promise<void> => {
   for (let done = 0; done < data.length;) {
     if (done === 0) done = writeSync(file.fd, data, 0, Math.min(data.length, FIRST_BYTES), position)
@@ -98,7 +97,7 @@ const writeAll = async (file: FileHandle, data: Uint8Array, position: number, pr
   }
 }
 
-/** Cuts the file back to `end`, synchronously, and only where nobody else has written behind it since. */
+/** Truncates the file to `end`, unless somebody else has written behind it. */
 const isCut = (file: FileHandle, progress: Progress, end: number): boolean => {
   if (progress.end <= end) return true
   try {
@@ -121,8 +120,8 @@ const isRestored = async (file: FileHandle, old: Uint8Array | null, progress: Pr
 }
 
 /**
- * Takes the set-id bits away, as the system does where anybody but root writes. Synchronously, right behind the check: a file
- * that is not written keeps them.
+ * Removes the set-id bits, as the system does for writers other than root. Synchronous after the check, so that a file that is not written
+ * keeps them.
  */
 const isStripped = (file: FileHandle, mode: bigint): boolean => {
   if ((mode & SET_ID_BITS) === 0n) return false

@@ -3,7 +3,7 @@ import type { TimeSlice } from '../base/time-slices.ts'
 import { tooMuch } from './refusals.ts'
 import { Sequence } from './sequence.ts'
 
-/** Lines of one patch: read, each costs up to 160 bytes and a microsecond, all of them in one piece. */
+/** Lines of one patch: each costs up to 160 bytes and 1 µs in one turn. */
 export const MAX_PATCH_TEXT_LINES = 200_000
 
 export interface PatchLine {
@@ -11,14 +11,14 @@ export interface PatchLine {
   readonly text: string
 }
 
-/** One place of a file that is changed. */
+/** One changed place of a file. */
 export interface Hunk {
-  /** Lines that stand somewhere above it, each below the one before. */
+  /** Lines that occur above it, in this order. */
   readonly contexts: readonly string[]
   readonly lines: readonly PatchLine[]
   /** Its last line is the last of the file. */
   readonly atEnd: boolean
-  /** Where it begins in the patch, from 1. */
+  /** Line of the patch where it starts, from 1. */
   readonly line: number
 }
 
@@ -37,7 +37,7 @@ const END_OF_FILE = '*** End of File'
 
 const KINDS: Readonly<Record<string, PatchLine['kind']>> = { ' ': 'keep', '-': 'remove', '+': 'add' }
 
-/** A carriage return belongs to the end of a line. */
+/** A carriage return is part of the line end. */
 const isBlank = (line: string): boolean => line === '' || line === '\r'
 
 const isBegin = (line: string): boolean => line.trim() === BEGIN
@@ -48,7 +48,7 @@ const requireFewLines = (text: string): void => {
   if (lines > MAX_PATCH_TEXT_LINES) throw tooMuch('patch_text_lines', lines, MAX_PATCH_TEXT_LINES)
 }
 
-/** Reads a patch line by line; where it stands is what a complaint names. */
+/** Parses a patch line by line; errors name the current line. */
 class Parser {
   readonly #lines: readonly string[]
   #at = 0
@@ -61,7 +61,7 @@ class Parser {
   parse(): PatchChange[] {
     const foreign = this.#lines.findIndex((line) => !line.isWellFormed())
     if (foreign !== -1) throw this.#wrong('not Unicode text', foreign)
-    // What stands around a patch is how its author introduced or quoted it.
+    // Text before the patch is an introduction or a quote.
     const begin = this.#lines.findIndex(isBegin)
     if (begin === -1) throw this.#wrong(`expected "${BEGIN}"`)
     this.#at = begin + 1
@@ -104,7 +104,7 @@ class Parser {
     if (this.#at + 1 === line && !isFirst) throw this.#wrong('expected "@@"')
     const lines: PatchLine[] = []
     for (; this.#line !== undefined && !this.#isMarker() && !this.#isHunkHeader(); this.#at++) {
-      // A line of context that is empty often loses its blank.
+      // An empty context line often loses its leading blank.
       const kind = isBlank(this.#line) ? 'keep' : KINDS[this.#line[0]!]
       if (kind === undefined) throw this.#wrong('a line of a change begins with " ", "+" or "-"')
       lines.push({ kind, text: this.#line.slice(1) })
@@ -117,7 +117,7 @@ class Parser {
     return this.#lines[this.#at]
   }
 
-  /** Nothing of a hunk begins like this. The end of the text is one too, so that it is complained about. */
+  /** True at a line that ends a hunk, and at the end of the text, which is reported as an error. */
   #isMarker(): boolean {
     return this.#line === undefined || this.#line.startsWith('***')
   }
@@ -150,23 +150,23 @@ class Parser {
 }
 
 /**
- * Reads a patch in an envelope: `*** Begin Patch`, then `*** Add File: P` with lines `+…`, `*** Delete File: P`, or
- * `*** Update File: P` with perhaps `*** Move to: P` and hunks, then `*** End Patch`; text around it is passed over. A hunk begins with `@@`, which the
- * first may lack, or several `@@ line` to go to first; its lines begin with a blank (stays), `-` (goes) or `+` (comes);
- * `*** End of File` behind it says that it is at the end. Throws nothing but `bad_request`, which names the line, and `resource_limit` above MAX_PATCH_TEXT_LINES.
+ * Parses `*** Begin Patch` … `*** End Patch` and ignores surrounding text. Inside are `*** Add File: P` with lines `+…`, `*** Delete File:
+ * P`, and `*** Update File: P` with an optional `*** Move to: P` and hunks. A hunk starts with `@@`, optional for the first, or with
+ * several `@@ line` to search for. Its lines start with a blank (keep), `-` (remove) or `+` (add). `*** End of File` puts it at the end.
+ * Throws only `bad_request` with the line, and `resource_limit` above MAX_PATCH_TEXT_LINES.
  */
 export const parsePatch = (text: string): PatchChange[] => new Parser(text).parse()
 
-/** Lines of a file times places where a patch changes it: the search takes up to three times as many steps, some ten nanoseconds each. */
+/** Lines of a file times hunks: the search takes up to three times as many steps of about 10 ns. */
 const MAX_PATCH_STEPS = 50_000_000
 
-/** Either the new text, or the hunk that fits nowhere. */
+/** The new text, or the hunk that does not fit. */
 export type Patched = { readonly text: string } | { readonly unmatched: Hunk }
 
-/** Ways to read a line, from the strictest: as it is, without blanks at its end, without those at its beginning as well. */
+/** Comparisons from strict to lenient: exact, without trailing blanks, without leading blanks either. */
 const READINGS: readonly ((line: string) => string)[] = [(line) => line, (line) => line.trimEnd(), (line) => line.trim()]
 
-/** The lines of a file, found by the strictest reading in which they are there. */
+/** Lines of a file, searched with the strictest comparison that finds them. */
 class Lines {
   readonly #share: TimeSlice
   readonly #readings: (readonly string[])[]
@@ -190,7 +190,7 @@ class Lines {
   }
 }
 
-/** Where a hunk goes, not before `from`; -1 for nowhere. Without lines to find: behind its context, else at the end. */
+/** Position of a hunk, not before `from`; -1 if it does not fit. A hunk without old lines goes after its context, else to the end. */
 const placeOf = async (lines: Lines, { contexts, atEnd }: Hunk, before: readonly string[], from: number): Promise<number> => {
   let start = from
   for (const context of contexts) {
@@ -205,12 +205,11 @@ const placeOf = async (lines: Lines, { contexts, atEnd }: Hunk, before: readonly
 }
 
 /**
- * Changes a text, one hunk after the other and each below the one before. What stays is kept as the file has it; line ends
- * are those of the file, and so is whether the last line has one. Throws `resource_limit` when the search would take too long,
- * and the reason of the signal.
+ * Applies hunks in order, each below the last. Kept lines stay as they are in the file; line ends and a missing final one follow the file.
+ * Throws `resource_limit` for a search that would take too long, and the signal's reason.
  */
 export const applyHunks = async (text: string, hunks: readonly Hunk[], share: TimeSlice): Promise<Patched> => {
-  // As a whole or not at all: a single line that ends otherwise could not be told from its text.
+  // Only if all lines agree, because a single different line end could not be told from text.
   const end = text.includes('\r\n') && !/(^|[^\r])\n/.test(text) ? '\r\n' : '\n'
   const all = text.split(end)
   const hasEnd = all.at(-1) === ''

@@ -10,46 +10,45 @@ import { overwrite } from './overwrite.ts'
 import { namingPath, pathOf, systemError, tooMuch } from './refusals.ts'
 import { type Staged, requireWritable, stage, stageMove, temporaryName } from './staged.ts'
 
-/** Directories that one patch makes: each is held open until all is done. */
+/** Directories that one patch creates: each stays open until the end. */
 export const MAX_PATCH_DIRECTORIES = 256
 
-/** What a file has, and what it is to have; the same object where that does not change. */
+/** Old and new content; the same object if it does not change. */
 export interface Content {
   readonly old: Uint8Array
   readonly new: Uint8Array
 }
 
-/** One thing that a patch does, and everything that is needed for it. */
+/** One effect of a patch. */
 export type Effect =
-  /** Nothing may stand there; missing directories are made. */
+  /** Creates a file that must not exist, and missing directories. */
   | { readonly kind: 'put'; readonly permit: FilePermit; readonly data: Uint8Array }
-  /** Another name for what was found, where nothing may stand; its old name is an effect of its own. */
+  /** Adds a name to the found file; removing the old name is a separate effect. */
   | { readonly kind: 'move'; readonly permit: FilePermit; readonly content: Content; readonly at: FoundFile }
   | { readonly kind: 'replace'; readonly permit: FilePermit; readonly content: Content; readonly at: FoundFile }
   | { readonly kind: 'remove'; readonly permit: FilePermit; readonly at: FoundFile }
 
-/** A step that is done and can still be undone. */
+/** A completed step that can be undone. */
 interface Done {
   readonly path: string
   undo(): void | Promise<void>
-  /** Nothing is to be undone any more. */
+  /** Called when the patch is applied. */
   settle?(): Promise<void>
 }
 
-/** One step, ready to be done. */
 interface Step {
   readonly permit: FilePermit
   perform(): Done | Promise<Done>
 }
 
-/** All steps of a patch. Those that only change names come first, since they can be undone exactly; then contents. */
+/** All steps of a patch. Renames come first, because they can be undone exactly; then contents. */
 class Plan {
   readonly #places = new DisposableStack()
   readonly #made: Made[] = []
   readonly #staged: Staged[] = []
   readonly #names: Step[] = []
   readonly #contents: Step[] = []
-  /** Files that are written over. */
+  /** Overwritten files. */
   readonly #written: BigIntStats[] = []
 
   async prepare(effect: Effect): Promise<void> {
@@ -67,7 +66,7 @@ class Plan {
     }
   }
 
-  /** Does all steps; where one fails, undoes the others, the last first, and names in the error what could not be undone. */
+  /** Performs all steps. If one fails, undoes the others in reverse order and names in the error what could not be undone. */
   async carryOut(signal: AbortSignal): Promise<void> {
     const done: Done[] = []
     await exclusively(
@@ -81,7 +80,7 @@ class Plan {
       },
       signal,
     )
-    // The patch is applied: a name that cannot be taken away now is no failure of it.
+    // The patch is applied, so a backup that cannot be removed is no failure.
     for (const { settle } of done) await settle?.().catch(() => {})
   }
 
@@ -99,7 +98,7 @@ class Plan {
     this.#names.push({ permit, perform: async () => put(at, staged, pathOf(permit)) })
   }
 
-  /** The file itself, with all that it has; only where another file system is to have it, a new one. */
+  /** Moves the file itself; on another file system, creates a new one. */
   async #move(permit: FilePermit, to: FoundFile, { at, content }: Extract<Effect, { kind: 'move' }>): Promise<void> {
     await requireWritable(at.found)
     const same = await stageMove(to.directory, at)
@@ -119,7 +118,7 @@ const put = async ({ directory, name }: { directory: OpenHandle; name: string },
   return {
     path,
     undo: () => {
-      // With further names its content is not lost: then it need not be unchanged.
+      // With further names its content is not lost, so it may have changed.
       if (staged.info.nlink === 1n) requireSame(directory, name, staged.info, path)
       else if (!isAt(directory, name, staged.info)) throw systemError('ESTALE')
       unlinkSync(directory.at(name))
@@ -173,9 +172,8 @@ const withLeftChanged = (error: unknown, left: readonly string[]): unknown => {
 }
 
 /**
- * Makes everything ready that can be made ready, then does it, one thing after the other. When something fails, what was
- * done is undone; `data.left_changed` names what could not be. A crash in between leaves what was done until then.
- * Throws the reason of the signal before anything is done.
+ * Prepares all effects, then performs them in order. A failure undoes the completed ones; `data.left_changed` names what could not be
+ * undone. A crash in between leaves the completed ones. Throws the signal's reason before anything changes.
  */
 export const carryOut = async (effects: readonly Effect[], signal: AbortSignal): Promise<void> => {
   const plan = new Plan()

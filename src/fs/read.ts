@@ -15,25 +15,24 @@ import { namingPath, pathOf, requireCount, requirePermit, requireRegular, system
 import { BoundedEntries, type TreeEntry, entriesBelow, entryTypeOf } from './tree.ts'
 
 export interface ReadRequest {
-  /** The first byte; 0 unless told. */
+  /** First byte. Default: 0. */
   readonly offset?: number
-  /** Bytes, at most what the permit allows; to the end of the file unless told, as far as the permit allows. */
+  /** Bytes, at most the permit's limit. Default: to the end, within that limit. */
   readonly length?: number
 }
 
-/** `mtime`: when it was last changed before it was read; if it changes meanwhile, a write that expects this time fails. */
+/** `mtime` is the time before the read. If the file changes meanwhile, a write that expects this time fails. */
 export interface ReadResult extends Mtime {
   /** Bytes of the whole file. */
   readonly size: number
   readonly data: Uint8Array
-  /** The file goes on behind the data. */
+  /** The file continues after the data. */
   readonly truncated: boolean
 }
 
 /**
- * Reads a regular file, or a part of it. Throws `resource_limit` for a length above the permit's, `file_not_found`,
- * `forbidden_path`, and `file_error` also for what is no regular file, without waiting for it; the reason of the
- * signal before it has its turn.
+ * Reads all or part of a regular file. Throws `resource_limit` for a length above the permit's, `file_not_found`, `forbidden_path`,
+ * `file_error` (also at once for a file that is not regular), and the signal's reason while it waits.
  */
 export const readFile = async (permit: FilePermit, options: ReadRequest = {}, signal: AbortSignal = NEVER): Promise<ReadResult> => {
   requirePermit(permit, 'read')
@@ -53,7 +52,7 @@ export const readFile = async (permit: FilePermit, options: ReadRequest = {}, si
         const info = await infoOf(found)
         const size = Number(info.size)
         await using file = await found.held.open(constants.O_RDONLY)
-        // One byte more than is given tells whether there are more.
+        // One extra byte shows whether the file continues.
         const data = await readFrom(file, offset, length + 1, size - offset)
         const truncated = data.length > length
         return { size, ...mtimeOf(info), data: truncated ? data.subarray(0, length) : data, truncated }
@@ -77,7 +76,7 @@ const MISSING: PathStatus = Object.freeze({
   symlink_target: null,
 })
 
-/** What stands at a path: of a link at its end the link itself. A missing directory on the way is no error. */
+/** Status of a path; a final link is described itself. A missing directory on the way is no error. */
 export const statPath = async (permit: FilePermit): Promise<PathStatus> => {
   requirePermit(permit, 'read')
   try {
@@ -106,18 +105,17 @@ const look = async (permit: FilePermit): Promise<PathStatus> => {
 }
 
 export interface ListOptions {
-  /** Also what stands in its directories, down to MAX_TREE_DEPTH. */
+  /** Include subdirectories, down to MAX_TREE_DEPTH. */
   readonly recursive?: boolean
-  /** MAX_LISTED unless told, and at most. */
+  /** Default and maximum: MAX_LISTED. */
   readonly maxEntries?: number
 }
 
 export type Listing = Omit<Result<'fs.list'>, 'path'>
 
 /**
- * What stands in a directory; links are entries and are not followed. A directory below that may not be read is an entry
- * without anything in it; a name that is no UTF-8 is left out. Throws `file_error` ENOTDIR for a file, and
- * the reason of the signal.
+ * Lists a directory; links are entries and are not followed. An unreadable subdirectory is listed without content; a name that is not UTF-8
+ * is left out. Throws `file_error` ENOTDIR for a file, and the signal's reason.
  */
 export const listDirectory = async (permit: FilePermit, options: ListOptions, share: TimeSlice): Promise<Listing> => {
   requirePermit(permit, 'read')
@@ -139,7 +137,7 @@ export const listDirectory = async (permit: FilePermit, options: ListOptions, sh
   })
 }
 
-/** Null: it has gone meanwhile. */
+/** Null if the entry is gone. */
 const describe = async ({ directory, name, path, type }: TreeEntry<unknown>, base: string): Promise<FsEntry | null> => {
   const whole = posix.join(base, path)
   try {

@@ -6,31 +6,31 @@ import { AppError } from '../base/errors.ts'
 import { type FileAccess, type FilePermit, isFilePermit } from '../policy/local/file-permit.ts'
 import { isTime, mtimeText } from './mtime.ts'
 
-/** The first line of every operation: nothing is done without a permit that policy made for just that. */
+/** First check of every operation: policy must have created the permit for exactly this access. */
 export const requirePermit = (permit: FilePermit, access: FileAccess): void => {
   if (!isFilePermit(permit) || permit.access !== access) throw new AppError('internal', `this needs a permit to ${access}`)
 }
 
-/** The path that the permit is for, as its caller knows it. */
+/** The permitted path as the client knows it. */
 export const pathOf = ({ root, names }: FilePermit): string => posix.join(root.path, ...names)
 
 export const forbidden = (permit: FilePermit, path: string, why: string): AppError =>
   new AppError('forbidden_path', `${path} ${why}`, { data: { path, allowed_roots: permit.roots.map((root) => root.path) } })
 
-/** `limit` is the name of what is limited. */
+/** `limit`: name of the limit. */
 export const tooMuch = (limit: string, asked: number, max: number): AppError =>
   new AppError('resource_limit', `${limit}: ${asked} is above the ${max} that may be`, { data: { limit, asked, max } })
 
-/** A number that a caller gave: whole, and not negative. */
+/** Requires a non-negative integer. */
 export const requireCount = (name: string, value: number): void => {
   if (!Number.isSafeInteger(value) || value < 0) throw new AppError('bad_request', `${name}: a whole number, 0 or more`)
 }
 
-/** An error like the system's, for what the walk finds out itself. */
+/** An error like the system's. */
 export const systemError = (code: keyof typeof constants.errno): NodeJS.ErrnoException =>
   Object.assign(new Error(code), { code, errno: -constants.errno[code] })
 
-/** Only regular files have content for us: reading a device or a pipe takes something away from others, or waits. */
+/** Only regular files have content: reading a device or pipe may consume data or block. */
 export const requireRegular = (info: BigIntStats, path: string): void => {
   if (info.isFile()) return
   if (info.isDirectory()) throw systemError('EISDIR')
@@ -40,7 +40,7 @@ export const requireRegular = (info: BigIntStats, path: string): void => {
 export const conflict = (path: string, reason: string, text: string, data: Record<string, unknown> = {}): AppError =>
   new AppError('conflict', `${path}: ${text}`, { data: { path, reason, ...data } })
 
-/** What a caller who has seen the file expects of it: changed last at exactly this time. Null expects nothing; a missing file fits no time. */
+/** Requires the modification time that a client expects. Null expects nothing; a missing file matches no time. */
 export const requireUnchangedSince = (expected: string | null, actual: bigint | null, path: string): void => {
   if (expected === null || (actual !== null && isTime(expected, actual))) return
   const mtime = actual === null ? null : mtimeText(actual)
@@ -48,7 +48,7 @@ export const requireUnchangedSince = (expected: string | null, actual: bigint | 
   throw conflict(path, 'changed', text, { expected_mtime: expected, mtime })
 }
 
-/** Turns the system's error about a path into one of the error table; any other error stays as it is. */
+/** Converts an error of the system to one of the error table; other errors stay. */
 export const refusalOf = (error: unknown, path: string): unknown => {
   const { code, errno } = error as NodeJS.ErrnoException
   if (error instanceof AppError || typeof errno !== 'number') return error
@@ -58,7 +58,7 @@ export const refusalOf = (error: unknown, path: string): unknown => {
   return new AppError('file_error', withPath(getSystemErrorMessage(errno)), { cause: error, data: { path, errno: code } })
 }
 
-/** Does the work of an operation; its errors name the permitted path, and not the path under /proc of the failing call. */
+/** Runs an operation whose errors name the permitted path instead of the path under /proc. */
 export const namingPath = async <T>(permit: FilePermit, work: () => Promise<T>): Promise<T> => {
   try {
     return await work()

@@ -1,12 +1,12 @@
 import type { TimeSlice } from '../base/time-slices.ts'
 
-/** Things that are compared between two looks at the clock: some ten microseconds. */
+/** Comparisons between two checks of the time: about 10 µs. */
 const STEPS = 4_096
 
-/** Things in a row that are looked for in others: takes a step per thing, whatever they are (Knuth, Morris, Pratt). */
+/** Searches a sequence in linear time (Knuth, Morris, Pratt). */
 export class Sequence<T> {
   readonly #wanted: ArrayLike<T>
-  /** How much of the beginning stands again at the end of each beginning. */
+  /** For each prefix, the length of its longest border. */
   readonly #again: Int32Array
 
   constructor(wanted: ArrayLike<T>) {
@@ -24,7 +24,7 @@ export class Sequence<T> {
     return this.#wanted.length
   }
 
-  /** Calls `onPlace` with each place from `from` on, without overlaps, until it answers false. */
+  /** Calls `onPlace` for each match from `from`, without overlaps, until it returns false. */
   async each(all: ArrayLike<T>, from: number, share: TimeSlice, onPlace: (at: number) => boolean): Promise<void> {
     const state = { at: from, same: 0 }
     while (state.at < all.length) {
@@ -34,7 +34,7 @@ export class Sequence<T> {
     }
   }
 
-  /** The first place from `from` on; -1 for none. */
+  /** Returns the first match from `from`; -1 for none. */
   async find(all: ArrayLike<T>, from: number, share: TimeSlice): Promise<number> {
     let place = -1
     await this.each(all, from, share, (at) => {
@@ -44,7 +44,7 @@ export class Sequence<T> {
     return place
   }
 
-  /** False: `onPlace` answered so. */
+  /** False if `onPlace` returned false. */
   #poll(all: ArrayLike<T>, state: { at: number; same: number }, end: number, onPlace: (at: number) => boolean): boolean {
     const [wanted, again] = [this.#wanted, this.#again]
     let { at, same } = state

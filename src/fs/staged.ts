@@ -6,22 +6,22 @@ import { type Found, type OpenHandle, type FoundFile, isAt, requireSame } from '
 import { systemError } from './refusals.ts'
 
 const NEW_FILE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
-/** What file systems without hard links say to one (link(2)): vfat, exFAT, many in user space. */
+/** Errors of link(2) on file systems without hard links: vfat, exFAT, many in user space. */
 const NO_LINKS: readonly (string | undefined)[] = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']
 
-/** A name that nobody can know before it is there. */
+/** An unguessable name. */
 export const temporaryName = (): string => `.x0x-${randomBytes(16).toString('hex')}.tmp`
 
-/** Makes a file that was not there: EEXIST for anything that stands at the name, a link that leads nowhere too. */
+/** Creates a file. EEXIST for anything at the name, including a dangling link. */
 const openNew = (directory: OpenHandle, name: string, mode = 0o666): Promise<FileHandle> => open(directory.at(name), NEW_FILE, mode)
 
-/** Leaves the owner as it is, chown(2). */
+/** Keeps the owner, chown(2). */
 const SAME_OWNER = -1
 
-/** The group's bits, cut to those of all others: they may have been the mask of an ACL, which the new file does not have. */
+/** The group's bits reduced to those of others, because they may be the mask of an ACL that the new file lacks. */
 const narrowed = (mode: bigint): bigint => (mode & 0o707n) | (mode & 0o070n & ((mode & 0o007n) << 3n))
 
-/** Gives the file the old one's owner and group as far as we may, then its permission bits, so that nobody can do more than before. */
+/** Copies owner and group as far as allowed, then the permission bits, so that nobody gains rights. */
 const takeAfter = async (file: FileHandle, old: BigIntStats): Promise<void> => {
   const { uid, gid } = await file.stat({ bigint: true })
   if (uid !== old.uid || gid !== old.gid) {
@@ -31,7 +31,7 @@ const takeAfter = async (file: FileHandle, old: BigIntStats): Promise<void> => {
   await allowed(() => file.chmod(Number(narrowed(old.mode))))
 }
 
-/** False: we may not, the user is none of this namespace, or the file system has no such thing. */
+/** False if it is not allowed, the user is unknown in this namespace, or the file system does not support it. */
 const allowed = async (change: () => Promise<void>): Promise<boolean> => {
   try {
     await change()
@@ -42,22 +42,22 @@ const allowed = async (change: () => Promise<void>): Promise<boolean> => {
   }
 }
 
-/** The system lets a file be replaced or renamed by who may write its directory: here the right to write the file itself is required. */
+/** Requires the right to write the file itself. The system would let anybody replace it who may write its directory. */
 export const requireWritable = async ({ held }: Found): Promise<void> => {
   try {
     const file = await held.open(constants.O_WRONLY)
     await file.close()
   } catch (error) {
-    // A program that is running may be replaced, not written to.
+    // A running program may be replaced but not written.
     if (errnoOf(error) !== 'ETXTBSY') throw error
   }
 }
 
-/** A file that is complete, under a name of its own beside the one that it is for. Discard it unless it was put there. */
+/** A complete file under a temporary name beside its destination. Discard it unless it was placed. */
 export class Staged {
   readonly #directory: OpenHandle
   readonly #temporary: string
-  /** Its status when it was complete; what it will be at its name. */
+  /** Its status when it was complete. */
   readonly info: BigIntStats
 
   constructor(directory: OpenHandle, temporary: string, info: BigIntStats) {
@@ -66,7 +66,7 @@ export class Staged {
     this.info = info
   }
 
-  /** Gives it its name, where nothing may stand: EEXIST. */
+  /** Gives it its name. EEXIST if something is there. */
   async create(name: string): Promise<void> {
     try {
       await link(this.#directory.at(this.#temporary), this.#directory.at(name))
@@ -77,18 +77,18 @@ export class Staged {
     await this.discard()
   }
 
-  /** Takes the place of what was found at the name, if that is still there unchanged, else `conflict`: of two at once, one wins. */
+  /** Replaces the file at the name, if that is unchanged, else throws `conflict`: of two concurrent calls one wins. */
   replaceSame(name: string, old: BigIntStats, path: string): void {
     requireSame(this.#directory, name, old, path)
     renameSync(this.#directory.at(this.#temporary), this.#directory.at(name))
   }
 
-  /** Takes the name of its own away, if it still has it. */
+  /** Removes the temporary name, if it is still there. */
   async discard(): Promise<void> {
     await unlink(this.#directory.at(this.#temporary)).catch(() => {})
   }
 
-  /** An empty file holds the name until this one takes its place. */
+  /** An empty file reserves the name until this one replaces it. */
   async #createByRename(name: string): Promise<void> {
     await using file = await openNew(this.#directory, name)
     if (!isAt(this.#directory, name, await file.stat({ bigint: true }))) throw systemError('EEXIST')
@@ -97,8 +97,7 @@ export class Staged {
 }
 
 /**
- * Writes a file beside the place that it is for. A new one gets what the umask, which is that of commands, and the directory leave; one that is to be
- * instead of another takes after it, and nobody can do more with it than with that.
+ * Writes a file beside its destination. A new file gets its mode from umask and directory; a replacement gets at most the old one's rights.
  */
 export const stage = async (directory: OpenHandle, data: Uint8Array, old: BigIntStats | null): Promise<Staged> => {
   const temporary = temporaryName()
@@ -116,7 +115,7 @@ export const stage = async (directory: OpenHandle, data: Uint8Array, old: BigInt
   }
 }
 
-/** The file that is to be moved, under one more name in this directory; null where the file system cannot link it there. */
+/** Links the moved file into this directory; null if the file system cannot. */
 export const stageMove = async (directory: OpenHandle, { directory: from, name, found }: FoundFile): Promise<Staged | null> => {
   const temporary = temporaryName()
   try {

@@ -7,26 +7,26 @@ import type { FsEntry } from '../protocol/rexd/results.ts'
 import { utf8Text } from '../protocol/text.ts'
 import type { OpenHandle } from './open-file.ts'
 
-/** Levels that a listing or a pattern goes down; each holds two descriptors. */
+/** Depth of a listing or pattern; each level holds two descriptors. */
 const MAX_TREE_DEPTH = 64
 
-/** Entries that are read from the system at once. */
+/** Entries read from the system at once. */
 const READ_AHEAD = 256
-/** Errors for which a directory is passed by: it may not be read, or it is no directory any more. */
+/** Errors for which a directory is skipped: it is unreadable or gone. */
 const PASSED_BY: readonly (string | undefined)[] = ['EACCES', 'EPERM', 'ENOENT', 'ENOTDIR', 'ELOOP']
 
-/** `other`: a device, a pipe or a socket. */
+/** `other`: a device, pipe or socket. */
 export const entryTypeOf = (info: Pick<Dirent | BigIntStats, 'isFile' | 'isDirectory' | 'isSymbolicLink'>): FsEntry['type'] =>
   info.isFile() ? 'file' : info.isDirectory() ? 'dir' : info.isSymbolicLink() ? 'symlink' : 'other'
 
 export interface TreeEntry<T> {
-  /** Held while the entry is being looked at, not longer. */
+  /** Open only while the entry is handled. */
   readonly directory: OpenHandle
   readonly name: string
-  /** From where the walk began. */
+  /** Path below the start. */
   readonly path: string
   readonly type: FsEntry['type']
-  /** What its directory was entered with. */
+  /** Value with which its directory was entered. */
   readonly carried: T
 }
 
@@ -38,19 +38,18 @@ interface Level<T> {
 }
 
 export interface TreeOptions<T> {
-  /** What the beginning is entered with. */
+  /** Value for the start directory. */
   readonly carried: T
-  /** What a directory is entered with; null: it is not. */
+  /** Returns the value for a subdirectory; null to skip it. */
   readonly enter: (entry: TreeEntry<T>) => T | null | Promise<T | null>
-  /** A directory would have been entered but is too deep. */
+  /** Called when a subdirectory is too deep to enter. */
   readonly onTooDeep: () => void
   readonly share: TimeSlice
 }
 
 /**
- * What stands in a directory, one entry after the other in the system's order and never more than READ_AHEAD in memory.
- * Links are entries and never followed. A directory below that may not be read is passed by. A name that is no UTF-8 is
- * left out: no operation could be told it. Throws the reason of the signal.
+ * Yields entries in the system's order, with at most READ_AHEAD in memory. Links are never followed. Unreadable subdirectories are skipped,
+ * and so are names that are not UTF-8, because no operation could name them. Throws the signal's reason.
  */
 export async function* entriesBelow<T>(
   start: OpenHandle,
@@ -60,7 +59,7 @@ export async function* entriesBelow<T>(
   try {
     for (let level = levels.at(-1); level !== undefined; level = levels.at(-1)) {
       share.signal.throwIfAborted()
-      // What is in memory already comes without the event loop going round.
+      // Buffered entries do not give the event loop a turn.
       if (share.shouldYield) await share.yieldTurn()
       const next = (await level.reader.read()) as Dirent<Buffer> | null
       if (next === null) {
@@ -82,7 +81,7 @@ export async function* entriesBelow<T>(
 }
 
 const readerOf = (held: OpenHandle): Promise<Dir> =>
-  // The types know no names as bytes, the function does.
+  // The types do not know names as bytes, the function does.
   opendir(held.self, { encoding: 'buffer' as BufferEncoding, bufferSize: READ_AHEAD })
 
 const descend = async <T>(levels: Level<T>[], { directory, name, path }: TreeEntry<T>, carried: T): Promise<void> => {
@@ -101,7 +100,7 @@ const leave = async <T>({ held, reader }: Level<T>, start: OpenHandle): Promise<
   if (held !== start) held[Symbol.dispose]()
 }
 
-/** The entries of one answer, up to its limits: `max` of them, and MAX_LISTED_BYTES together as JSON. */
+/** Entries of one answer within its limits: `max` entries, and MAX_LISTED_BYTES as JSON. */
 export class BoundedEntries<T extends { readonly path: string }> {
   readonly #max: number
   readonly #things: T[] = []
@@ -112,16 +111,16 @@ export class BoundedEntries<T extends { readonly path: string }> {
     this.#max = max
   }
 
-  /** False when it is full; the thing is not in it then. */
+  /** False if it is full; then the entry was not added. */
   add(thing: T): boolean {
-    // With the comma between two.
+    // Includes the comma.
     this.#bytes += Buffer.byteLength(JSON.stringify(thing)) + 1
     if (this.#things.length >= this.#max || this.#bytes > MAX_LISTED_BYTES) this.truncated = true
     else this.#things.push(thing)
     return !this.truncated
   }
 
-  /** In the order of their paths, by code unit. */
+  /** Sorted by path in code units. */
   sorted(): T[] {
     return this.#things.sort((a, b) => (a.path < b.path ? -1 : 1))
   }

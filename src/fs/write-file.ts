@@ -11,32 +11,31 @@ import { append, overwrite } from './overwrite.ts'
 import { namingPath, pathOf, requirePermit, requireRegular, requireUnchangedSince, systemError } from './refusals.ts'
 import { type Staged, requireWritable, stage } from './staged.ts'
 
-/** Times that a file which comes and goes is looked for again before a write gives up. */
+/** Attempts for a file that appears and disappears before a write fails. */
 const MAX_WRITE_TRIES = 8
 
 export interface WriteRequest {
   readonly data: Uint8Array
-  /** `create`: nothing may stand there. `replace`: the file has this content then, whether it was there or not. `append`: behind what is there, if anything. */
+  /** `create`: must not exist. `replace`: create or overwrite. `append`: create or add to the end. */
   readonly mode: 'create' | 'replace' | 'append'
-  /** Make the directories that are missing on the way. */
+  /** Create missing directories on the way. */
   readonly mkdir_parents: boolean
   /**
-   * A new file in the place of one that is there, where it can be seen to keep all of its rights: owner, group and
-   * permission bits, of which the group's are no more than everybody's, and no other name. Its ACL and extended attributes
-   * are lost. Else what is there is written over in its place and keeps them. Means nothing to `append`.
+   * Replace the file by a new one, if that provably keeps its rights: owner, group and permission bits, of which the group's must not
+   * exceed others', and a single name. ACL and extended attributes are lost. Otherwise the file is overwritten in place and keeps them. No
+   * effect for `append`.
    */
   readonly atomic: boolean
-  /** The file must be there and have changed last at exactly this time: `mtime`, or `mtime_ms` as text. */
+  /** The file must exist with exactly this modification time: `mtime`, or `mtime_ms` as text. */
   readonly expected_mtime: string | null
 }
 
 export type Written = Omit<Result<'fs.write'>, 'path'>
 
 /**
- * Writes a regular file; a link at the end leads to the file that is meant, except for `create`. A new file has its whole
- * content before it has its name. Throws `conflict` when there is something to `create` or the file is not as expected,
- * `file_not_found` when a directory on the way is missing, `forbidden_path`, `file_error`. Where a failure left something
- * else than there was, `data.left_changed` says so. Throws the reason of the signal before it has its turn.
+ * Writes a regular file; a final link is followed, except for `create`. A new file gets its name only when it is complete. Throws
+ * `conflict` if the file exists (`create`) or is not as expected, `file_not_found` if a directory is missing, `forbidden_path`,
+ * `file_error`. After a failure `data.left_changed` names a file that is not as it was. Throws the signal's reason while it waits.
  */
 export const writeFile = async (permit: FilePermit, options: WriteRequest, signal: AbortSignal = NEVER): Promise<Written> => {
   requirePermit(permit, 'write')
@@ -51,7 +50,7 @@ export const writeFile = async (permit: FilePermit, options: WriteRequest, signa
   })
 }
 
-/** The name has come to mean something else: look again what that is. To `create`, and to who expects a time, it is an answer. */
+/** True if the name now leads elsewhere, so try again. For `create` and an expected time that is an error. */
 const isToTryAgain = (error: unknown, { mode, expected_mtime }: WriteRequest): boolean =>
   mode !== 'create' &&
   expected_mtime === null &&
@@ -87,7 +86,7 @@ const findPlace = async (permit: FilePermit, { mode, mkdir_parents, expected_mti
   }
 }
 
-/** Complete before it gets its name. Directories that were made for it do not stay without it. */
+/** The file is complete before it gets its name. If that fails, directories created for it are removed. */
 export const create = async (
   directory: OpenHandle,
   { name, made }: Pick<ResolvedPath, 'name' | 'made'>,
@@ -116,7 +115,7 @@ const writeStanding = async (
   return { info: await overwrite(standing, data, { path, old: null }), atomic: false }
 }
 
-/** Null: a new file would not have all the rights of the old one, or not all of its names. */
+/** Null if a new file would lack rights or names of the old one. */
 const replace = async ({ directory, name, found }: FoundFile, data: Uint8Array, path: string): Promise<BigIntStats | null> => {
   const { info } = found
   if (info.nlink !== 1n) return null

@@ -6,20 +6,20 @@ import { birthOf, isLiving } from '../base/process-info.ts'
 import { TREE_END_MS, TREE_POLL_MS, descendantsOf } from './descendant-tracker.ts'
 import { processOf, send } from './signals.ts'
 
-/** A control file; the kernel takes or refuses a write as a whole. Throws its error. */
+/** Writes a control file; the kernel takes or refuses the value as a whole. Throws its error. */
 export const writeControl = (directory: string, file: string, value: string | number): void =>
   writeFileSync(join(directory, file), String(value))
 
 export const hasControl = (directory: string, file: string): boolean => existsSync(join(directory, file))
 
-/** The words of a control file; none where it cannot be read. */
+/** Words of a control file; empty if it cannot be read. */
 export const readControl = (directory: string, file: string): string[] =>
   attempt(() => readFileSync(join(directory, file), 'utf8').split(/\s+/).filter(Boolean)) ?? []
 
-/** The processes of this very group, never ourselves. 0 stands for one that our PID namespace does not show. */
+/** Processes of this group, without this process. 0 stands for one that our PID namespace does not show. */
 export const membersOf = (directory: string): number[] => [...walkMembers(directory)].filter((pid) => pid !== null)
 
-/** The same, one after the other; null for each thread of one that was named already. */
+/** The same one by one; null for each further thread of a process. */
 export function* walkMembers(directory: string): Generator<number | null> {
   const threaded = isThreaded(directory)
   const seen = new Set([0, 1, process.pid])
@@ -30,10 +30,10 @@ export function* walkMembers(directory: string): Generator<number | null> {
   }
 }
 
-/** A group of version 2 whose members are threads: the kernel does not list or kill its processes. */
+/** A version 2 group whose members are threads: the kernel neither lists nor kills its processes. */
 const isThreaded = (directory: string): boolean => readControl(directory, 'cgroup.type')[0] === 'threaded'
 
-/** The groups directly below. A host has hundreds, for whose paths `join` would be called so often at each start that the runtime compiles it once more, which is 5 MB. */
+/** Child groups. Without `join`, which the runtime would recompile for the hundreds of paths at each start, at a cost of 5 MB. */
 export const groupsBelow = (directory: string): string[] => {
   try {
     return readdirSync(directory, { withFileTypes: true })
@@ -45,22 +45,22 @@ export const groupsBelow = (directory: string): string[] => {
 }
 
 /**
- * SIGKILL to everything in the group and below it; whom this misses is left to the next call. Groups of threads and of
- * version 1 have no `cgroup.kill`, nor have kernels before 5.14: their members are killed one by one.
+ * Sends SIGKILL to everything in the group and below it; call it again for what it misses. Groups of threads, version 1 and kernels before
+ * 5.14 have no `cgroup.kill`: there each member is killed.
  */
 export const killGroup = (directory: string): void => {
   try {
     if (hasControl(directory, 'cgroup.kill') && !isThreaded(directory)) return writeControl(directory, 'cgroup.kill', 1)
     for (const below of groupsBelow(directory)) killGroup(below)
-    // Who is born in a frozen group does not run, and a frozen process dies of SIGKILL all the same.
+    // A process born in a frozen group does not run, and SIGKILL also ends a frozen process.
     if (hasControl(directory, 'cgroup.freeze')) writeControl(directory, 'cgroup.freeze', 1)
     for (const pid of membersOf(directory)) send(pid, 'SIGKILL')
   } catch {
-    // It was removed while we looked.
+    // The group was removed meanwhile.
   }
 }
 
-/** True when the group is no longer there. The kernel refuses while anybody lives in it or below. */
+/** Removes the group; true if it is gone. The kernel refuses while a process lives in it or below. */
 const removeNow = (directory: string): boolean => {
   try {
     rmdirSync(directory)
@@ -71,11 +71,10 @@ const removeNow = (directory: string): boolean => {
 }
 
 /**
- * Kills what is in the group and removes it. A group can be removed when nobody lives in it: true means
- * that all are dead. False after CELL_END_MS, for a process that the kernel itself holds.
+ * Kills everything in the group and removes it. True means that all are dead. False after TREE_END_MS, for a process that the kernel holds.
  */
 export const endGroup = async (directory: string): Promise<boolean> => {
-  // Most runs leave nobody behind, and then there is nothing to look for.
+  // Most runs leave nothing behind.
   if (removeNow(directory)) return true
   const deadline = performance.now() + TREE_END_MS
   for (;;) {
@@ -87,14 +86,14 @@ export const endGroup = async (directory: string): Promise<boolean> => {
   }
 }
 
-/** Counts the processes that live in the group and below it. Removes it where there are none, so that most runs need no look. */
+/** Counts living processes in the group and below it. Removes an empty group, so that most runs need no search. */
 export const livingIn = (directory: string): number => {
   if (removeNow(directory)) return 0
   const here = membersOf(directory).filter((pid) => isLiving({ pid, born: birthOf(pid) ?? '' }))
   return groupsBelow(directory).reduce((count, below) => count + livingIn(below), here.length)
 }
 
-/** Makes a group; `false` when there is one of that name. Throws what else is wrong. */
+/** Creates a group; false if it exists. Throws other errors. */
 export const makeGroup = (directory: string): boolean => {
   try {
     mkdirSync(directory)
@@ -105,18 +104,18 @@ export const makeGroup = (directory: string): boolean => {
   }
 }
 
-/** Where this process lives in one hierarchy of control groups. */
+/** The group of this process in one hierarchy. */
 export interface CgroupLocation {
   readonly version: 1 | 2
-  /** Controllers of a version 1 hierarchy; empty for version 2, where files say it. */
+  /** Controllers of a version 1 hierarchy; empty for version 2, which lists them in files. */
   readonly controllers: readonly string[]
-  /** Where the hierarchy is mounted. */
+  /** Mount point of the hierarchy. */
   readonly mount: string
-  /** The directory of our own group. */
+  /** Directory of our own group. */
   readonly own: string
 }
 
-/** What the two files of /proc say, so that a test can say something else. */
+/** Contents of two files of /proc, which tests replace. */
 export interface CgroupFacts {
   /** /proc/self/mountinfo, proc_pid_mountinfo(5). */
   readonly mountinfo: string
@@ -124,20 +123,20 @@ export interface CgroupFacts {
   readonly cgroup: string
 }
 
-/** Our own facts; empty on a system without /proc. */
+/** Empty on a system without /proc. */
 export const readCgroupFacts = (): CgroupFacts => {
   const read = (path: string): string => attempt(() => readFileSync(path, 'utf8')) ?? ''
   return { mountinfo: read('/proc/self/mountinfo'), cgroup: read('/proc/self/cgroup') }
 }
 
-/** A path that can stand in a line for the guardian: no blank, nothing that a file name here does not need. */
+/** Paths that fit in an input line of the cleanup process, which has no quoting. */
 const PLAIN_PATH = /^\/[A-Za-z0-9/._@:,+~\\-]*$/
 
-/** mountinfo writes blanks and backslashes in octal. */
+/** mountinfo escapes blanks and backslashes in octal. */
 const unescape = (text: string): string =>
   text.replaceAll(/\\([0-7]{3})/g, (_all, digits: string) => String.fromCharCode(Number.parseInt(digits, 8)))
 
-/** The group's directory, or null where the mount does not show it. */
+/** Directory of the group; null if the mount does not show it. */
 const directoryOf = (mount: string, root: string, path: string): string | null => {
   if (path.split('/').includes('..')) return null
   if (root === '/') return join(mount, path)
@@ -146,8 +145,8 @@ const directoryOf = (mount: string, root: string, path: string): string | null =
 }
 
 /**
- * Every hierarchy that we live in and can see. On a hybrid system version 2 is mounted below the
- * others and its group is the line `0::`; a version 1 mount names its controllers in its options.
+ * Finds every visible hierarchy that contains this process. On a hybrid system version 2 is mounted below the others and its group is the
+ * line `0::`; a version 1 mount names its controllers in its options.
  */
 export const findCgroupPlaces = ({ mountinfo, cgroup }: CgroupFacts = readCgroupFacts()): CgroupLocation[] => {
   const groups = cgroup.split('\n').flatMap((line) => {
@@ -169,50 +168,49 @@ export const findCgroupPlaces = ({ mountinfo, cgroup }: CgroupFacts = readCgroup
   })
 }
 
-/** A controller that limits. */
 export type LimitController = 'memory' | 'pids'
 
-/** Where a unit's own processes stand, so that the group above them can hand controllers down (DelegateSubgroup= of systemd). */
+/** Group of a unit's own processes, so that their parent group can delegate controllers (DelegateSubgroup= of systemd). */
 const DAEMON_GROUP = 'x0x-daemon'
 
-/** One hierarchy, and in it the parent of the leaves of one data directory. */
+/** One hierarchy, and in it the parent of all leaves of one data directory. */
 export class Hierarchy {
   readonly version: 1 | 2
-  /** The group that holds our leaves. */
+  /** Parent group of our leaves. */
   readonly parent: string
-  /** Which limits a leaf of ours can have. */
+  /** Limits that our leaves can have. */
   readonly limits = new Set<LimitController>()
   readonly #base: string
   #own: string
   #threaded: boolean
 
-  /** `whole`: do not try to move our one thread alone. */
+  /** `whole`: always move the whole process instead of one thread. */
   constructor(place: CgroupLocation, init: { parentName: string; whole?: boolean }) {
     const { version, own, controllers } = place
     this.version = version
     this.#own = own
     this.#threaded = version === 2 && init.whole !== true
-    // Only version 2 forbids processes where controllers are handed down.
+    // Only version 2 forbids processes in groups that delegate controllers.
     this.#base = version === 2 && basename(own) === DAEMON_GROUP ? dirname(own) : own
     this.parent = join(this.#base, init.parentName)
     for (const name of ['memory', 'pids'] as const) if (controllers.includes(name)) this.limits.add(name)
   }
 
-  /** Where we come back to. */
+  /** The group to return to. */
   get own(): string {
     return this.#own
   }
 
   /**
-   * The file that takes us in and out. A thread that moves alone waits for nobody; a process that moves waits for a
-   * grace period of the kernel, 8 ms and more after a while of quiet.
+   * File that moves us in and out. A single thread moves at once. A process waits for a grace period of the kernel, 8 ms or more after idle
+   * time.
    */
   get entryFile(): string {
     if (this.version === 1) return 'tasks'
     return this.#threaded ? 'cgroup.threads' : 'cgroup.procs'
   }
 
-  /** Makes a leaf and answers its path. Throws the system's error. */
+  /** Creates a leaf and returns its path. Throws errors of the system. */
   makeLeaf(name: string): string {
     this.#makeParent()
     const directory = join(this.parent, name)
@@ -221,7 +219,7 @@ export class Hierarchy {
     return directory
   }
 
-  /** From now on leaves are for processes instead of threads; nobody may live in one yet. False where they are that already. */
+  /** Creates leaves for processes instead of threads from now on; no leaf may be in use. False if that is already so. */
   goWhole(): boolean {
     if (!this.#threaded) return false
     this.#threaded = false
@@ -229,28 +227,28 @@ export class Hierarchy {
     return true
   }
 
-  /** Version 2: makes leaves that can have this limit. Says why not. */
+  /** Version 2: enables a limit for our leaves. Returns why that fails. */
   enable(controller: LimitController): string | null {
     if (this.limits.has(controller)) return null
     const there = readControl(this.#base, 'cgroup.controllers')
     if (!there.includes(controller)) return `${this.#base} was not given the ${controller} controller`
     const problem = this.#try(controller)
-    // Memory belongs to processes, so that threads cannot have it apart.
+    // Memory is accounted per process, so groups of threads cannot limit it.
     return problem !== null && this.goWhole() ? this.#try(controller) : problem
   }
 
-  /** Removes the parent; nothing where leaves are left. */
+  /** Removes the parent if it has no leaves. */
   close(): void {
     try {
       rmdirSync(this.parent)
     } catch {
-      // Never made, or not empty: the next start looks again.
+      // It was never created, or is not empty: the next start tries again.
     }
   }
 
   #makeParent(): void {
     if (!makeGroup(this.parent)) return
-    // Throws where our own group hands down what only processes can have.
+    // Throws if our own group delegates controllers that only processes can have.
     if (this.#threaded) writeControl(this.parent, 'cgroup.type', 'threaded')
     this.#handDown(this.parent)
   }
@@ -273,13 +271,13 @@ export class Hierarchy {
     try {
       writeControl(directory, 'cgroup.subtree_control', `+${controller}`)
     } catch {
-      // A group that hands controllers down has no processes of its own: ours step aside.
+      // A group that delegates controllers may not contain processes, so ours move to a child group.
       this.#stepAside(directory)
       writeControl(directory, 'cgroup.subtree_control', `+${controller}`)
     }
   }
 
-  /** Only what is ours moves; a group that holds others cannot be used. */
+  /** Moves only our processes; a group with others cannot be used. */
   #stepAside(directory: string): void {
     const aside = join(directory, DAEMON_GROUP)
     makeGroup(aside)

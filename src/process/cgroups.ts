@@ -25,7 +25,7 @@ import {
 import { PROBE_MS } from './pid-namespace.ts'
 import type { Member } from './signals.ts'
 
-/** What the members of a leaf may use together; null: as much as there is. */
+/** Limits for all members of a leaf together; null: unlimited. */
 export interface LeafLimits {
   /** Bytes. */
   readonly memory: number | null
@@ -33,7 +33,6 @@ export interface LeafLimits {
   readonly processes: number | null
 }
 
-/** One of the hierarchies that a leaf stands in. */
 export interface LeafLocation {
   readonly hierarchy: Hierarchy
   readonly directory: string
@@ -42,26 +41,26 @@ export interface LeafLocation {
 const setMemory = (directory: string, bytes: number): void => {
   if (hasControl(directory, 'memory.max')) {
     writeControl(directory, 'memory.max', bytes)
-    // One that is not ended whole would be left without its parts.
+    // Otherwise the kernel would kill only a part of the run.
     if (hasControl(directory, 'memory.oom.group')) writeControl(directory, 'memory.oom.group', 1)
     if (hasControl(directory, 'memory.swap.max')) writeControl(directory, 'memory.swap.max', 0)
     return
   }
   writeControl(directory, 'memory.limit_in_bytes', bytes)
-  // Memory and swap together; not there where swap is not accounted.
+  // Memory and swap together; absent if swap is not accounted.
   if (hasControl(directory, 'memory.memsw.limit_in_bytes')) writeControl(directory, 'memory.memsw.limit_in_bytes', bytes)
 }
 
 /**
- * A control group of one run, in one or more hierarchies. We go in, spawn, and come out again, all in
- * one turn: the child is born inside, and nothing else is.
+ * A control group of one run, in one or more hierarchies. The daemon enters it, spawns and leaves within one turn, so only the child is
+ * born inside.
  */
 export class CgroupLeaf {
   readonly #places: readonly LeafLocation[]
   readonly #limits: LeafLimits
   #stuck = false
 
-  /** Makes the groups, or none. Throws the system's error. */
+  /** Creates all groups or none. Throws errors of the system. */
   constructor(hierarchies: readonly Hierarchy[], init: { name: string; limits: LeafLimits }) {
     const made: LeafLocation[] = []
     try {
@@ -76,12 +75,12 @@ export class CgroupLeaf {
     this.#limits = init.limits
   }
 
-  /** We could not come out again: it must not be killed, for it holds ourselves. */
+  /** The daemon could not leave the group, so the group must not be killed. */
   get isStuck(): boolean {
     return this.#stuck
   }
 
-  /** Runs `spawn` inside. It must do its work in this very call. */
+  /** Runs `spawn` inside. It must be synchronous. */
   enter<T>(spawn: () => T): T {
     const inside: LeafLocation[] = []
     try {
@@ -101,14 +100,14 @@ export class CgroupLeaf {
     }
   }
 
-  /** As long as we are inside, our own threads count as well; the program may start others before we are out again. */
+  /** Our own threads count while we are inside, and the program may already start others. */
   #boundEarly({ hierarchy, directory }: LeafLocation): void {
     const { processes } = this.#limits
     if (processes === null || !hierarchy.limits.has('pids')) return
     writeControl(directory, 'pids.max', processes + Number(readControl(directory, 'pids.current')[0] ?? 0))
   }
 
-  /** Only now that we are out again: our own threads and memory would have counted. Throws the system's error. */
+  /** Sets the limits after we have left, because our own threads and memory would count. Throws errors of the system. */
   confine(): void {
     const { memory, processes } = this.#limits
     for (const { hierarchy, directory } of this.#places) {
@@ -117,7 +116,7 @@ export class CgroupLeaf {
     }
   }
 
-  /** Version 1 refuses a limit below what is in use: then it was passed already, and ends as it would have a moment later. */
+  /** Version 1 refuses a limit below current use. The run has exceeded it, so it is killed as it would be a moment later. */
   #limitMemory(directory: string, bytes: number): void {
     try {
       setMemory(directory, bytes)
@@ -127,7 +126,7 @@ export class CgroupLeaf {
     }
   }
 
-  /** Every member outside of this process group, which gets its own signal; null now and then, for who counts the time. */
+  /** Members outside of this process group, which is signalled as a whole. Yields null at times, so that the caller can check the time. */
   *outside(group: number): Generator<Member | null> {
     for (const { directory } of this.#places)
       for (const pid of walkMembers(directory)) {
@@ -137,12 +136,11 @@ export class CgroupLeaf {
       }
   }
 
-  /** SIGKILL to every member. */
   kill(): void {
     if (!this.#stuck) for (const { directory } of this.#places) killGroup(directory)
   }
 
-  /** Counts the processes that live in it. They are the same ones in each hierarchy. */
+  /** Counts living members, which are the same in each hierarchy. */
   living(): number {
     return this.#stuck ? 0 : Math.max(0, ...this.#places.map(({ directory }) => livingIn(directory)))
   }
@@ -155,46 +153,48 @@ export class CgroupLeaf {
   }
 }
 
-/** How the memory of a probe is limited: enough for any `true`. */
+/** Memory limit of a probe: enough for any `true`. */
 const PROBE_MEMORY_BYTES = 64 * 1024 * 1024
 
 const UNLIMITED: LeafLimits = { memory: null, processes: null }
-/** More than a program that waits has, which the probe is. */
+/** More processes than the waiting probe has. */
 const PROBE_PROCESSES = 16
 
-/** What a leaf is made for. */
 export interface LeafNeed {
-  /** To hold the run together: version 2. */
+  /** The leaf holds the run together (version 2). */
   readonly hold: boolean
   readonly limits: LeafLimits
 }
 
-/** The control groups that this host lets us have, as tried. */
+/** The control groups that this machine grants, as tried. */
 export class Cgroups {
   readonly #holding: Hierarchy | null
   readonly #places: readonly Hierarchy[]
   readonly #limiting: Partial<Record<LimitController, Hierarchy>> = {}
   #next = 1
 
-  /** `parentName`: what the parent of all leaves is called, in every hierarchy. `whole`: leaves that the kernel kills, whoever their members are. */
+  /**
+   * `parentName`: name of the parent of all leaves in every hierarchy. `whole`: use leaves that the kernel can kill, whatever the user of
+   * their members.
+   */
   constructor(init: { parentName: string; places: readonly CgroupLocation[]; whole?: boolean }) {
     this.#places = init.places.map((place) => new Hierarchy(place, init))
     this.#holding = this.#places.find(({ version }) => version === 2) ?? null
   }
 
-  /** The parents of leaves, made or not. */
+  /** Parents of leaves, created or not. */
   get parents(): string[] {
     return this.#places.filter((hierarchy) => hierarchy === this.#holding || hierarchy.limits.size > 0).map(({ parent }) => parent)
   }
 
-  /** Makes a leaf, goes in, starts a program, comes out, kills and removes. Says why that does not work. */
+  /** Tries the whole life of a leaf: create, enter, start, leave, kill, remove. Returns why that fails. */
   async holdingProblem(): Promise<string | null> {
     if (this.#holding === null) return 'no cgroup version 2 is mounted'
     const problem = await this.#try([this.#holding], UNLIMITED)
     return problem !== null && this.#holding.goWhole() ? this.#try([this.#holding], UNLIMITED) : problem
   }
 
-  /** The same for a leaf with one limit; the hierarchy that has it is kept in mind. */
+  /** The same with one limit. The hierarchy that supports it is used from then on. */
   async limitProblem(controller: LimitController): Promise<string | null> {
     if (this.#limiting[controller] !== undefined) return null
     const old = this.#places.find(({ version, limits }) => version === 1 && limits.has(controller))
@@ -210,7 +210,7 @@ export class Cgroups {
     return problem
   }
 
-  /** Throws what kept it from being made. */
+  /** Throws why the leaf could not be created. */
   makeLeaf({ hold, limits }: LeafNeed): CgroupLeaf {
     const hierarchies = new Set<Hierarchy>()
     const add = (hierarchy: Hierarchy | null | undefined): void => {
@@ -223,7 +223,7 @@ export class Cgroups {
     return this.#leafIn([...hierarchies], limits)
   }
 
-  /** Removes what is empty. */
+  /** Removes empty groups. */
   close(): void {
     for (const hierarchy of this.#places) hierarchy.close()
   }
@@ -246,12 +246,12 @@ export class Cgroups {
   }
 }
 
-/** `program` waits for its stdin, so that it lives until it is killed. */
+/** `program` waits for its stdin, so it lives until it is killed. */
 const tryLeaf = async (leaf: CgroupLeaf, program: string): Promise<string | null> => {
   const child = leaf.enter(() => spawn(program, [], { env: {}, stdio: ['pipe', 'ignore', 'ignore'], detached: true }))
   child.stdin.on('error', () => {})
   const exit = once(child, 'exit', { signal: AbortSignal.timeout(PROBE_MS) })
-  // Where it is not waited for, the leaf's end says enough.
+  // If nobody waits for it, `leaf.end` reports the failure.
   exit.catch(() => {})
   if (leaf.isStuck) {
     child.kill('SIGKILL')
@@ -268,15 +268,15 @@ const tryLeaf = async (leaf: CgroupLeaf, program: string): Promise<string | null
 }
 
 /**
- * How the parents of our groups are called, in every hierarchy: the name is the only record of whose they are. Each start
- * has one of its own, so that a guardian that is still at work for the start before cannot reach the runs of this one.
+ * Names of the parents of our groups in every hierarchy. The name alone says who owns a group. Each start has its own, so that the cleanup
+ * process of an earlier start cannot reach runs of this one.
  */
 export interface ParentNames {
   readonly prefix: string
   readonly name: string
 }
 
-/** After the data directory, which one daemon at a time has; null: after this process. */
+/** Named after the data directory, which only one daemon uses; null: after this process. */
 export const parentNamesOf = async (dataDir: string | null): Promise<ParentNames> => {
   const prefix = dataDir === null ? nameOfProcess() : `x0x-${await digestOf(dataDir)}`
   return { prefix, name: `${prefix}-${toHex(randomBytes(8))}` }
@@ -287,7 +287,7 @@ const nameOfProcess = (): string => {
   return `x0x-of-${pid}-${started}-${namespace}`
 }
 
-/** Of the directory itself and not of its path: in another mount namespace another may stand there, whose runs are not ours to end. */
+/** Identifies the directory by device and inode, because in another mount namespace the same path may be another directory. */
 const digestOf = async (directory: string): Promise<string> => {
   const { dev, ino } = await stat(directory, { bigint: true })
   return toHex(sha256(Buffer.from(`${dev}:${ino}`))).slice(0, 16)
@@ -296,7 +296,7 @@ const digestOf = async (directory: string): Promise<string> => {
 const RANDOM = /-[0-9a-f]{16}$/
 const OF_PROCESS = /^x0x-of-(\d+)-(\d+)-(\d+)$/
 
-/** Of a start before with our data directory, or of a process of our user that is gone. */
+/** True for a group of an earlier start with our data directory, or of a dead process of our user. */
 const isLeftover = (path: string, prefix: string): boolean => {
   const name = basename(path)
   if (!RANDOM.test(name)) return false
@@ -307,13 +307,13 @@ const isLeftover = (path: string, prefix: string): boolean => {
   return statSync(path, { throwIfNoEntry: false })?.uid === process.geteuid?.()
 }
 
-/** Below a mount of control groups, and not around ourselves. */
+/** True for a group below a mount of control groups that does not contain this process. */
 const isApart = (path: string, places: readonly CgroupLocation[]): boolean =>
   places.some(({ mount }) => `${dirname(path)}/`.startsWith(`${mount}/`)) && places.every(({ own }) => !`${own}/`.startsWith(`${path}/`))
 
 /**
- * Kills and removes what starts before this one have left: beside where our own parents will stand, and in the groups
- * beside that one, which are those of other sessions of the same user. Answers those that are still there.
+ * Kills and removes groups of earlier starts: beside our own parents, and in sibling groups, which belong to other sessions of the same
+ * user. Returns those that remain.
  */
 export const endLeftovers = async (
   parents: readonly string[],

@@ -8,23 +8,22 @@ import { findExecutable } from '../policy/executable.ts'
 import { closeInheritedDescriptors } from './inherited-descriptors.ts'
 import { MARK_VARIABLE } from './run-mark.ts'
 
-/** How long the groups of a daemon that died have between SIGTERM and SIGKILL, in seconds. */
+/** Seconds between SIGTERM and SIGKILL for the process groups of a dead daemon. */
 const CLEANUP_GRACE_SECONDS = 1
-/** Processes whose environment it reads with one command, which takes 128 KiB of names at least (execve(2)). */
+/** Processes whose environment one command reads; a command line takes at least 128 KiB (execve(2)). */
 const CLEANUP_PORTION = 256
-/** How long one such command may take, in seconds: a process whose memory the kernel holds does not come. */
+/** Seconds that one such command may take, because the kernel may block reads of a process's memory. */
 const CLEANUP_READ_SECONDS = 2
 
-/** What it calls, of the system. */
+/** System tools that the script calls. */
 export const CLEANUP_TOOLS = ['cat', 'grep', 'rmdir', 'sleep', 'timeout', 'tr'] as const
 
 /**
- * Reads `+ GROUP`, `- GROUP`, `= CELLS` (a control group that holds those of runs) and `? MARKS` (what the marks of runs begin with) until our end of
- * the pipe is closed, by us or by our death; then ends what is left, and takes the empty groups away. Of the members of a
- * control group, which the kernel lists by thread, each process is asked once; one that our PID namespace does not show
- * is listed as 0, which in a kill would be ourselves. A constant text: nothing that
- * anyone asks for becomes part of it, and what it reads is neither split nor expanded as a path. Environments are read in
- * portions, because one command takes only so many names (execve(2)), and in time. Its argument is where processes are shown.
+ * Reads `+ GROUP`, `- GROUP`, `= PARENT` (a control group with the groups of runs) and `? PREFIX` (of the marks of runs) until the daemon's
+ * end of the pipe closes. Then it ends what is left and removes the empty groups. The kernel lists members of a control group by thread, so
+ * only thread group leaders are signalled; a process that our PID namespace does not show is listed as 0, which `kill` would take for the
+ * script itself. The text is constant: it contains no input of clients, and its input is neither split nor expanded. Environments are read
+ * in portions, because a command line is limited (execve(2)), and with a timeout. Its argument is the path of /proc.
  */
 export const CLEANUP_SCRIPT = `
 trap '' HUP INT QUIT TERM
@@ -133,36 +132,35 @@ done 2>/dev/null
 sweep || { sleep ${CLEANUP_GRACE_SECONDS}; sweep; }
 `
 
-/** A guardian that ended sooner cannot live here, and is not started again and again. */
+/** A cleanup process that ended sooner cannot work here and is not restarted at once. */
 export const CLEANUP_LIVED_MS = 100
 
-/** The last word of its command line, which other shells do not have. */
+/** Last argument of its command line, which identifies it. */
 export const CLEANUP_NAME = 'x0x-guardian'
 
-/** Where the system has its tools. */
 const TOOLS_PATH = '/usr/bin:/bin'
 
-/** Tools of the guardian that are not there: without them descendants outside of their group outlive a killed daemon, or get no SIGTERM first. */
+/** Missing tools: without them, descendants outside of their process group outlive a killed daemon or get no SIGTERM first. */
 export const missingTools = (path = TOOLS_PATH): string[] => CLEANUP_TOOLS.filter((name) => findExecutable(name, path).kind === 'missing')
 
-/** Other places than the system's, for a test. */
+/** Other paths for tests. */
 export interface CleanupProcessInit {
   readonly shell?: string
   readonly path?: string
   readonly proc?: string
 }
 
-/** What `findCgroupPlaces` finds: an absolute path without blanks or anything that a shell would expand. */
+/** Paths that `findCgroupPlaces` returns: absolute, without blanks and shell patterns. */
 const PROCESS_TREES_PATH = /^\/[A-Za-z0-9/._@:,+~\\-]+$/
 
 /**
- * A small process beside the daemon that outlives it and leaves no orphan: when the daemon dies, in
- * whatever way, it ends every process group that was still running. Costs a line on a pipe per run.
+ * A small process that outlives the daemon. When the daemon dies, it ends every process group that still runs. It costs one line on a pipe
+ * per run.
  */
 export class CleanupProcess implements Startable {
   readonly #log: Logger
   readonly #init: Required<CleanupProcessInit>
-  /** What it ends when we die, a line of the script's input for each. */
+  /** Input lines of the script: what to end when the daemon dies. */
   readonly #watched = new Set<string>()
   #helper: ChildProcess | null = null
   #launchedAt = 0
@@ -173,7 +171,7 @@ export class CleanupProcess implements Startable {
     this.#init = { shell: '/bin/sh', path: TOOLS_PATH, proc: '/proc', ...init }
   }
 
-  /** Also makes this process fit to have children: none of them gets a descriptor that we were left with. */
+  /** Also closes inherited descriptors of this process, so that no child inherits them. */
   start(): void {
     closeInheritedDescriptors()
     const missing = missingTools(this.#init.path)
@@ -182,7 +180,7 @@ export class CleanupProcess implements Startable {
     this.#launch()
   }
 
-  /** Whatever still runs is ended by the guardian, as if we had died. */
+  /** The cleanup process ends whatever still runs, as if the daemon had died. */
   async stop(): Promise<void> {
     this.#running = false
     const helper = this.#helper
@@ -193,26 +191,26 @@ export class CleanupProcess implements Startable {
     await gone
   }
 
-  /** Starts the helper again if it was lost. To be called before each run. */
+  /** Restarts the cleanup process if it was lost. Call it before each run. */
   ensure(): void {
     if (this.#helper === null && this.#running) this.#launch()
   }
 
-  /** When we die, the guardian ends this process group. Members of a watched control group need no call. */
+  /** Registers a process group. Members of a watched control group need no registration. */
   protect(group: number): void {
-    // It goes into a kill as its negative: 0 and 1 would mean ourselves and everybody.
+    // `kill` takes its negative: 0 and 1 would mean this process's group and all processes.
     if (!Number.isSafeInteger(group) || group <= 1) throw new RangeError(`not a process group: ${group}`)
     this.ensure()
     this.#watch(`+ ${group}`)
   }
 
-  /** When we die, the guardian ends every process whose mark begins so. */
+  /** Registers all processes whose mark starts with this prefix. */
   watchMarks(prefix: string): void {
     if (!/^[0-9a-f]+$/.test(prefix)) throw new RangeError(`not the beginning of a mark: ${prefix}`)
     this.#watch(`? ${prefix}`)
   }
 
-  /** When we die, the guardian ends every process in the groups below these. */
+  /** Registers all processes in the groups below these. */
   watchGroups(parents: readonly string[]): void {
     for (const path of parents) {
       if (!PROCESS_TREES_PATH.test(path)) throw new RangeError(`not a control group: ${path}`)
@@ -220,7 +218,7 @@ export class CleanupProcess implements Startable {
     }
   }
 
-  /** The group's leader was reaped and the rest of it killed. */
+  /** Call it when the leader was reaped and the rest of the group killed. */
   release(group: number): void {
     if (this.#watched.delete(`+ ${group}`)) this.#send(`- ${group}`)
   }
@@ -236,29 +234,29 @@ export class CleanupProcess implements Startable {
   }
 
   #launch(): void {
-    // Its own name stands behind the script: argv0 must be `sh`, by which busybox chooses its applet.
+    // The name follows the script, because argv0 must be `sh` for busybox.
     const { shell, path, proc } = this.#init
     const helper = spawn(shell, ['-c', CLEANUP_SCRIPT, 'sh', proc, CLEANUP_NAME], {
       argv0: 'sh',
       cwd: '/',
       env: { PATH: path },
       stdio: ['pipe', 'ignore', 'ignore'],
-      // A session of its own: a Ctrl-C that ends the daemon must not end this first.
+      // In its own session, so that Ctrl-C does not end it before the daemon.
       detached: true,
     })
     this.#helper = helper
     this.#launchedAt = performance.now()
-    // It must not keep us alive: it is there for the moment when we are not.
+    // It must not keep the daemon alive.
     helper.unref()
     if (helper.stdin instanceof Socket) helper.stdin.unref()
-    // `exit` below handles its end; a failed write tells nothing more.
+    // `exit` below reports its end; a failed write adds nothing.
     helper.stdin?.on('error', () => {})
     helper.once('error', (error) => this.#lost(helper, errorText(error)))
     helper.once('exit', () => this.#lost(helper, 'it ended'))
     for (const line of this.#watched) this.#send(line)
   }
 
-  /** Starts another guardian at once, which is sent all that runs. Where this one ended within GUARDIAN_LIVED_MS the next run does. */
+  /** Restarts it at once and registers everything again. If it ended within CLEANUP_LIVED_MS, the next run restarts it. */
   #lost(helper: ChildProcess, reason: string): void {
     if (this.#helper !== helper) return
     this.#helper = null

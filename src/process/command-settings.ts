@@ -7,18 +7,18 @@ import { COMMAND_UMASK } from '../policy/mesh/confinement.ts'
 import { findTool } from './launch-plan.ts'
 import { openFilesOf, setCommandLimit, startingLimit } from './open-files.ts'
 
-/** Open files of this process for one run: the pipes of its standard streams and of its terminal or namespace, and its directory. */
+/** Open files of this process per run: pipes of the standard streams and of a terminal or namespace, and the directory. */
 const FILES_PER_RUN = 4
-/** Its other open files: connections of clients, journals, and what the runtime opens. */
+/** Other open files: connections, journals and those of the runtime. */
 const OTHER_FILES = 400
 
-/** Files that this process creates for a caller get the same modes as those of commands. */
+/** Files that this process creates for a client get the same modes as those of commands. */
 export const setUmaskOfCommands = (): void => void process.umask(COMMAND_UMASK)
 
 /**
- * Has commands start with the soft limit of open files that this process was started with. `runs`: how many may run at once. If that
- * limit has room for all of them, this process takes it as well and commands inherit it. Otherwise this process keeps its
- * raised limit, and each command is started by one more program.
+ * Lets commands start with the soft limit of open files that this process was started with. `runs`: maximum number of concurrent runs. If
+ * that limit suffices for all of them, this process takes it too, and commands inherit it. Otherwise each command is started through
+ * `prlimit`.
  */
 export const setOpenFilesOfCommands = async (env: Environment, runs: number, log: Pick<Logger, 'warn'>): Promise<void> => {
   const own = openFilesOf('self')
@@ -31,7 +31,7 @@ export const setOpenFilesOfCommands = async (env: Environment, runs: number, log
   else log.warn({ problem, limit: own.soft }, 'commands start with a raised soft limit of open files')
 }
 
-/** Answers why it could not be lowered. */
+/** Returns why the limit could not be lowered. */
 const lowerOwn = async (prlimit: string, soft: number): Promise<string | null> => {
   try {
     await promisify(execFile)(prlimit, ['--pid', String(process.pid), `--nofile=${soft}:`], { env: {} })

@@ -6,15 +6,17 @@ import { AppError, errorText } from '../base/errors.ts'
 import type { Startable } from '../base/startable.ts'
 import { MAX_DATAGRAM_BACKLOG } from '../protocol/limits/daemon.ts'
 
-/** The runtime has no datagrams of unix sockets. */
+/** Node.js cannot send datagrams on Unix sockets. */
 const PERL = '/usr/bin/perl'
 
-/** A helper that ended is started again so long after its start; until then what is to be sent is lost. */
+/** Delay before a dead helper is restarted; until then messages are lost. */
 export const HELPER_RETRY_MS = 5_000
-/** For what it still has when we stop: a receiver that takes nothing holds up each message for a second. */
+/** Time for pending messages at a stop: a receiver that takes nothing delays each message by a second. */
 const HELPER_STOP_MS = 1_000
 
-/** Sends each line of its input as a datagram, by a new socket where the receiver is another one now, and says of each line that nobody took. */
+/**
+ * Sends each input line as a datagram, reconnects if the receiver was replaced, and prints an error for each line that was not received.
+ */
 const SCRIPT = String.raw`
 use Socket;
 $| = 1;
@@ -36,19 +38,19 @@ while (my $line = <STDIN>) {
 }
 `
 
-/** Throws `bad_config` where this host has not what it takes. */
+/** Throws `bad_config` if perl is missing. */
 export const checkDatagrams = (): void => {
   if (!existsSync(PERL)) throw new AppError('bad_config', `syslog: ${PERL} is missing, which sends what this runtime cannot`)
 }
 
 export interface DatagramSocketInit {
-  /** Of the socket. */
+  /** Path of the socket. */
   readonly path: string
-  /** So many were taken and reached nobody. */
+  /** Called with the number of messages that were accepted and lost. */
   readonly onLost: (count: number, why: string) => void
 }
 
-/** Messages without line feeds to a datagram socket of this host, by a small process that waits in our place. */
+/** Sends messages without line feeds to a local datagram socket, through a small helper process that may block. */
 export class DatagramSocket implements Startable {
   readonly #clock: Clock
   readonly #init: DatagramSocketInit
@@ -66,7 +68,7 @@ export class DatagramSocket implements Startable {
     this.#launch()
   }
 
-  /** What it has is sent, where that is quick. */
+  /** Sends pending messages, for HELPER_STOP_MS at most. */
   async stop(): Promise<void> {
     this.#running = false
     const helper = this.#helper
@@ -78,7 +80,7 @@ export class DatagramSocket implements Startable {
     timer.cancel()
   }
 
-  /** False: there is no room, and it is not sent. */
+  /** Returns false if there is no room; then the message is not sent. */
   send(message: string): boolean {
     if (this.#helper === null && this.#running && this.#clock.monotonic() - this.#launchedAt >= HELPER_RETRY_MS) this.#launch()
     const stdin = this.#helper?.stdin
@@ -87,14 +89,14 @@ export class DatagramSocket implements Startable {
     return true
   }
 
-  /** What a helper that ends had not taken yet. */
+  /** Counts messages that a dead helper had not read. */
   readonly #written = (error?: Error | null): void => {
     if (error) this.#init.onLost(1, 'the process that sends it has ended')
   }
 
   #launch(): void {
     this.#launchedAt = this.#clock.monotonic()
-    // A session of its own: a Ctrl-C is for us.
+    // In its own session, so that Ctrl-C does not end it.
     const helper = spawn(PERL, ['-e', SCRIPT, this.#init.path], { cwd: '/', env: {}, stdio: ['pipe', 'pipe', 'ignore'], detached: true })
     this.#helper = helper
     helper.stdin?.on('error', () => undefined)

@@ -6,32 +6,31 @@ import { CoalescingQueue } from '../base/wait-queue.ts'
 import type { MarkSearch } from './run-mark.ts'
 import { type Member, childrenOf, exists, inTurns, mayNotSignal, send } from './signals.ts'
 
-/** How long the end of a run waits for a killed process that the kernel does not let go of. */
+/** How long the end of a run waits for a killed process that the kernel holds. */
 export const TREE_END_MS = 2_000
-/** How often that is looked at. */
 export const TREE_POLL_MS = 1
-/** How often descendants are looked for and stopped before they are killed; each time finds only what was born since. */
+/** Rounds of finding and stopping descendants before they are killed; each finds only those born since the last. */
 const FREEZE_ROUNDS = 16
-/** How long descendants are looked for; then the known ones are killed, so that the run ends in time. */
+/** How long descendants are searched; then the known ones are killed, so that the run ends in time. */
 const FREEZE_MS = 1_000
-/** The same after a program that has ended by itself: nobody waits for its death, and a busy machine takes longer to look. */
+/** The same after a program that ended by itself: nobody waits, and a busy machine is slow. */
 const SEARCH_MS = 2_500
-/** How often, and after which pause, a process that hides its environment is looked at again before the run warns of it. */
+/** How often, and with which pause, a process that hides its environment is inspected again before the run warns. */
 export const HIDDEN_LOOKS = 4
 const HIDDEN_LOOK_MS = 100
-/** Descendants of one program that are looked at for those that left its group; two reads of /proc each. */
+/** Descendants that are checked for having left the group; each costs two reads of /proc. */
 const MAX_DESCENDANTS = 1_024
-/** Signals by which somebody asks for the end of a run. */
+/** Signals that ask a run to end. */
 export const ENDS: readonly NodeJS.Signals[] = ['SIGTERM', 'SIGKILL', 'SIGINT', 'SIGHUP', 'SIGQUIT']
 
-/** What descends from a process while its ancestors live, itself left out; at most `most`. */
+/** Living descendants of a process, without itself; at most `most`. */
 export const descendantsOf = (ancestor: number, most?: number): Member[] => [...walkDescendants(ancestor, most)]
 
 function* walkDescendants(ancestor: number, most = MAX_DESCENDANTS): Generator<Member> {
   const queue = [ancestor]
   for (const parent of queue)
     for (const pid of childrenOf(parent)) {
-      // Bounded, so that a program that forks faster than we look cannot hold us here.
+      // Bounded, so that a program that forks quickly cannot keep us busy.
       if (queue.length >= most) return
       queue.push(pid)
       const born = birthOf(pid)
@@ -39,17 +38,17 @@ function* walkDescendants(ancestor: number, most = MAX_DESCENDANTS): Generator<M
     }
 }
 
-/** What the environment of a run's processes carries, and who looks for it. */
+/** The mark in the environment of a run's processes, and the search for it. */
 export interface RunMark {
   readonly text: string
   readonly search: Pick<MarkSearch, 'find' | 'share'>
-  /** How many processes there had been before the run's own. */
+  /** Processes started since boot, before the run's own. */
   readonly forks: number | null
 }
 
-/** What one look for descendants came to. */
+/** Result of one search for descendants. */
 interface Found {
-  /** Somebody who was not known before. */
+  /** Found a process that was not known. */
   readonly fresh: boolean
   readonly whole: boolean
 }
@@ -57,30 +56,30 @@ interface Found {
 const stop = ({ pid, born }: Member): void => void (birthOf(pid) === born && send(pid, 'SIGSTOP'))
 
 /**
- * A child that leads its own process group, and what descends from it. A descendant that made a group of its own is
- * found through its living ancestors, or by the run's mark in its environment (Linux). The group is signalled at once;
- * descendants outside of it are signalled when they are found, which takes several turns of the event loop.
+ * A child that leads its own process group, and its descendants. A descendant in another group is found through its living ancestors, or by
+ * the run's mark in its environment (Linux). The group is signalled at once. Descendants outside of it are signalled when they are found,
+ * which takes several turns of the event loop.
  */
 export class DescendantTracker {
   readonly #pid: number
-  /** Null: its descendants need not be looked for. */
+  /** Null if descendants need no search. */
   readonly #mark: RunMark | null
-  /** The runtime may tell us of its end only when its number is another's already. */
+  /** Start time of the child. The runtime may report its end only after its PID was reused. */
   readonly #born: string | undefined
   readonly #strays = new Map<number, Member>()
-  /** Signals that descendants outside of the group were not sent yet. */
+  /** Signals not yet sent to descendants outside of the group. */
   readonly #due = new CoalescingQueue<NodeJS.Signals>({ deliver: async (signals) => this.#deliver(signals) })
   #end: Promise<void> | null = null
-  /** A process that could not be looked at may be of the run. */
+  /** A process that could not be inspected may belong to the run. */
   #unseen = false
-  /** At the last look a process did not show its environment. */
+  /** In the last search a process hid its environment. */
   #hidden = false
-  /** Somebody waits for its end. */
+  /** A client waits for the end. */
   #asked = false
   #ended = false
-  /** Its group has no members any more, and the number may be given to another process. */
+  /** The group has no members, so its number may be reused. */
   #isGroupGone = false
-  /** Nothing of it is left, as the last look found. */
+  /** The last search found nothing alive. */
   #isEmpty = false
 
   constructor(pid: number, mark: RunMark | null = null) {
@@ -90,32 +89,32 @@ export class DescendantTracker {
     this.#born = birthOf(pid)
   }
 
-  /** The leader lives, as far as this system says so. */
+  /** True if the leader is known to live. */
   get leaderLives(): boolean {
     return !this.#ended && this.#born !== undefined && isLiving({ pid: this.#pid, born: this.#born })
   }
 
-  /** Signals the group, and then every descendant that has left it. After `end` one that ends programs only says that somebody waits. */
+  /** Signals the group, then every descendant outside of it. After `end` a terminating signal only shortens the search. */
   signal(signal: NodeJS.Signals): void {
     if (ENDS.includes(signal)) this.#asked = true
     if (this.#ended) return
-    // SIGSTOP before SIGKILL: a stopped process forks nothing while the others are looked for.
+    // SIGSTOP precedes SIGKILL, because a stopped process cannot fork while others are searched.
     if (!this.#isAnother) send(-this.#pid, signal === 'SIGKILL' && this.#mark !== null ? 'SIGSTOP' : signal)
     if (this.#mark !== null) this.#due.ask(signal)
   }
 
-  /** The leader has just been reaped. `end` must follow. */
+  /** The leader was reaped. `end` must follow. */
   reaped(): void {
     this.#ended = true
     this.#lookAtGroup()
   }
 
-  /** The kernel does not give the group's number away while the group has members. */
+  /** The kernel does not reuse the group's number while it has members. */
   #lookAtGroup(): void {
     this.#isGroupGone ||= this.#isAnother || !exists(-this.#pid)
   }
 
-  /** After `reaped`: counts the processes of the group, and the marked ones outside of it, that live now. */
+  /** After `reaped`: counts living processes of the group and marked ones outside of it. */
   async living(): Promise<number> {
     if (this.#mark === null || this.#born === undefined) return 0
     await this.#due.stop()
@@ -127,7 +126,7 @@ export class DescendantTracker {
     return count
   }
 
-  /** Kills what is left of the group, and what has left it. */
+  /** Kills the rest of the group and descendants outside of it. */
   end(): void {
     if (this.#end !== null) return
     this.reaped()
@@ -138,7 +137,7 @@ export class DescendantTracker {
     this.#end = this.#mark === null || this.#isEmpty ? Promise.resolve() : this.#killRest()
   }
 
-  /** After `end`: settles when all that was found is dead. False where that is not so, or nobody can say it. */
+  /** After `end`: resolves to true when all found processes are dead; false if one lives or that is unknown. */
   async gone(): Promise<boolean> {
     await this.#end
     const deadline = performance.now() + TREE_END_MS
@@ -150,7 +149,7 @@ export class DescendantTracker {
     return !this.#unseen
   }
 
-  /** Its number has been given to a process that is none of ours. */
+  /** The PID was reused by an unrelated process. */
   get #isAnother(): boolean {
     const born = birthOf(this.#pid)
     return born !== undefined && this.#born !== undefined && born !== this.#born
@@ -165,15 +164,15 @@ export class DescendantTracker {
   async #kill(): Promise<void> {
     const deadline = performance.now() + FREEZE_MS
     await this.#freeze(() => deadline)
-    // `end` was called meanwhile, and kills the rest.
+    // `end` was called meanwhile and kills the rest.
     if (this.#ended) return
     if (!this.#isAnother) send(-this.#pid, 'SIGKILL')
     await this.#signalOutside(['SIGKILL'])
   }
 
   /**
-   * Repeats until no descendant is new: the kernel continues a stopped group that a death orphans (setpgid(2)). A process
-   * that hides its environment may be about to show it, as bwrap(1) is while it starts a program.
+   * Repeats until no descendant is new, because the kernel continues a stopped group that a death orphans (setpgid(2)). A process that
+   * hides its environment may soon show it, like bwrap(1) while it starts a program.
    */
   async #killRest(): Promise<void> {
     await this.#due.stop()
@@ -193,7 +192,10 @@ export class DescendantTracker {
     this.#unseen ||= this.#hidden
   }
 
-  /** Stops the known descendants and looks until none is new, so that none forks between the last look and the kill. False: time was out. */
+  /**
+   * Stops known descendants until a search finds no new one, so that none forks between the last search and the kill. False if the time is
+   * up.
+   */
   async #freeze(deadline: () => number): Promise<boolean> {
     const over = this.#ended
     await this.#signalOutside(['SIGSTOP'])
@@ -204,7 +206,6 @@ export class DescendantTracker {
     return false
   }
 
-  /** Looks for descendants once. */
   async #poll(onFresh: (member: Member) => void, group: number | null = null): Promise<Found> {
     const { text, search, forks } = this.#mark!
     let fresh = false
@@ -227,7 +228,7 @@ export class DescendantTracker {
     return this.#mark!.search.share(NEVER)
   }
 
-  /** Known descendants outside of the group; after `end` all known ones, since one may have joined the killed group meanwhile. */
+  /** Known descendants outside of the group. After `end` all known ones, because one may have joined the killed group. */
   async *#outside(): AsyncGenerator<Member> {
     if (this.#mark === null) return
     for await (const member of inTurns([...this.#strays.values()], this.#share())) {

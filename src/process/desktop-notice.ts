@@ -3,7 +3,10 @@ import { isAbsolute } from 'node:path'
 import type { Environment } from '../base/runtime.ts'
 import { findExecutable } from '../policy/executable.ts'
 
-/** Tells the desktop of this user by `notify-send` of libnotify, as the user's PATH has it; false: there is none. The text is shown as it is, without markup. */
+/**
+ * Shows a notification by `notify-send` of libnotify, found in the user's PATH; false if there is none. The text is shown literally,
+ * without markup.
+ */
 export const desktopNotice = (title: string, text: string, env: Environment): boolean => {
   if ((env['DISPLAY'] ?? env['WAYLAND_DISPLAY'] ?? env['DBUS_SESSION_BUS_ADDRESS']) === undefined) return false
   const tool = findExecutable('notify-send', (env['PATH'] ?? '').split(':').filter(isAbsolute).join(':'))
@@ -13,7 +16,7 @@ export const desktopNotice = (title: string, text: string, env: Environment): bo
     stdio: 'ignore',
     env: { ...env },
   })
-  // Whoever watches reads the question in any case.
+  // An approval client shows the request in any case.
   child.on('error', () => undefined).unref()
   return true
 }

@@ -1,6 +1,6 @@
 import { closeSync, readFileSync, readdirSync } from 'node:fs'
 
-/** O_CLOEXEC as fdinfo shows it, proc_pid_fdinfo(5); the same on every architecture we run on. */
+/** O_CLOEXEC in fdinfo, proc_pid_fdinfo(5); the same on all supported architectures. */
 const CLOSE_ON_EXEC = 0o2000000
 
 const closesOnExec = (descriptor: number): boolean => {
@@ -8,23 +8,23 @@ const closesOnExec = (descriptor: number): boolean => {
   return flags === undefined || (Number.parseInt(flags, 8) & CLOSE_ON_EXEC) !== 0
 }
 
-/** What makes the runtime read certificates by a thread of its own, from its start on. */
+/** With these variables, the runtime reads certificates in a thread of its own at its start. */
 const READS_CERTIFICATES = ['NODE_EXTRA_CA_CERTS', 'NODE_USE_SYSTEM_CA', 'NODE_OPTIONS']
 
 /**
- * That thread opens its file without O_CLOEXEC. If we closed it, the thread would close the same number once more, when
- * another file has it. Asking for the certificates waits until the thread is done.
+ * That thread opens its file without O_CLOEXEC. If we closed its descriptor, the thread would close the number again after its reuse.
+ * Requesting the certificates waits until the thread is done.
  */
 const awaitCertificates = (): void => {
   if (READS_CERTIFICATES.every((name) => process.env[name] === undefined)) return
-  // Loaded only then: it takes as long as all else of this file's work.
+  // Loaded only here, because it takes as long as the rest of this file.
   const { getCACertificates } = process.getBuiltinModule('node:tls')
   for (const kind of ['extra', 'default'] as const) getCACertificates(kind)
 }
 
 /**
- * Closes the descriptors that our parent left open, which every child would inherit. The runtime marks its own
- * descriptors and the first inherited ones, but stops at the first gap. Linux only; elsewhere nothing.
+ * Closes descriptors that the parent process left open, because every child would inherit them. The runtime marks its own descriptors and
+ * the first inherited ones, but stops at the first gap. Linux only.
  */
 export const closeInheritedDescriptors = (): void => {
   awaitCertificates()
@@ -38,6 +38,6 @@ export const closeInheritedDescriptors = (): void => {
     try {
       if (!closesOnExec(descriptor)) closeSync(descriptor)
     } catch {
-      // It was the one that read the directory, and is gone.
+      // It was the descriptor of the directory itself.
     }
 }

@@ -13,16 +13,15 @@ import { MARK_VARIABLE } from './run-mark.ts'
 import { type SandboxPlan, planSandbox } from './sandbox/bubblewrap.ts'
 import { PTY_PACKAGE, isOneFile } from './terminal.ts'
 
-/** Our sources run as they are, or a bundle does. Looked at when it is needed: the command line's bundle has no URL, and no terminals. */
+/** Whether the sources or a bundle run. Evaluated on demand, because the CLI's bundle has no URL and needs no terminals. */
 const placeOf = (): { readonly fromSources: boolean; readonly host: string } => {
   const fromSources = import.meta.url.endsWith('.ts')
   return { fromSources, host: fileURLToPath(new URL(fromSources ? './terminal-main.ts' : './terminal-host.cjs', import.meta.url)) }
 }
 
 /**
- * The words that go before a program so that it runs on a terminal: a process of its own for each, because the open end
- * of a terminal would be inherited by whatever its owner starts later. `control`: a descriptor on which sizes come, and
- * before them the environment of a program on a raw terminal.
+ * Words before a program that runs it on a terminal. Each has a holder process, because the descriptor of a terminal would be inherited by
+ * later children. `control`: descriptor that carries sizes and, before them, the environment of a program on a raw terminal.
  */
 export const terminalWords = ({ cols, rows, raw = false }: Terminal, control: number): string[] => {
   const { fromSources, host } = placeOf()
@@ -32,10 +31,10 @@ export const terminalWords = ({ cols, rows, raw = false }: Terminal, control: nu
   return [process.execPath, ...program, raw ? 'raw' : 'cooked', String(control), String(cols), String(rows)]
 }
 
-/** What that process reads of this host besides the system's own: the runtime, its program, and the native part. */
+/** Files that the holder process reads besides the system's own: the runtime, its program and the native module. */
 export const terminalFiles = (): string[] => {
   const { fromSources, host } = placeOf()
-  // One file has them inside.
+  // A single-file program contains them.
   if (isOneFile()) return [process.execPath]
   const packages = attempt(() => dirname(dirname(createRequire(import.meta.url).resolve(`${PTY_PACKAGE}/requireBinary.js`))))
   const root = fileURLToPath(new URL('../..', import.meta.url))
@@ -43,36 +42,36 @@ export const terminalFiles = (): string[] => {
   return [process.execPath, ...program, ...(packages === null ? [] : [packages])]
 }
 
-/** From SIGXCPU at `max_cpu_secs` to SIGKILL, in seconds of processor time. */
+/** Seconds of processor time between SIGXCPU at `max_cpu_secs` and SIGKILL. */
 const CPU_KILL_LEAD_SECS = 1
 
-/** Programs of the system that confine another before they become it, or hold it. */
+/** System programs that confine or hold another program. */
 export const SYSTEM_TOOLS = { bwrap: 'bubblewrap', prlimit: 'util-linux', nice: 'coreutils' } as const
 export type SystemTool = keyof typeof SYSTEM_TOOLS
 
 export type ToolLookup = { readonly path: string } | { readonly problem: string }
 
-/** As it stands now; what others could replace is no tool. */
+/** Looks a tool up each time. A file that others could replace is not accepted. */
 export const findTool = (name: SystemTool): ToolLookup => {
   const lookup = findExecutable(name)
   if (lookup.kind === 'found') return { path: lookup.executable.path }
   return { problem: lookup.kind === 'missing' ? `${name} is not installed (package ${SYSTEM_TOOLS[name]})` : lookup.detail }
 }
 
-/** The descriptor on which bwrap tells what becomes of the program. */
+/** Descriptor on which bwrap reports status. */
 const STATUS_DESCRIPTOR = 3
 
-/** What bwrap is to do; the program follows. Everything stays where it is, but for what the entry takes away. */
+/** Options of bwrap; the program follows. Everything of the host stays visible except what the ACL entry takes away. */
 export const namespaceArguments = ({ no_network, read_only }: Pick<Confinement, 'no_network' | 'read_only'>, cwd: string): string[] => [
   '--die-with-parent',
   '--unshare-pid',
   '--new-session',
   ...(no_network ? ['--unshare-net'] : []),
-  // A /dev of its own, because the real one has places that can be written.
+  // A private /dev, because the real one has writable places.
   ...(read_only ? ['--ro-bind', '/', '/', '--dev', '/dev'] : ['--dev-bind', '/', '/']),
   '--proc',
   '/proc',
-  // Root could undo either with its capabilities.
+  // With its capabilities, root could undo either.
   ...(no_network || read_only ? ['--cap-drop', 'ALL'] : []),
   '--chdir',
   cwd,
@@ -81,16 +80,16 @@ export const namespaceArguments = ({ no_network, read_only }: Pick<Confinement, 
   '--',
 ]
 
-/** What is really started, and what it is to become. */
+/** The program to spawn, and what it becomes. */
 export interface LaunchPlan {
   readonly file: string
   readonly args: readonly string[]
-  /** The program is started by another, which would blur why it did not start. */
+  /** Another program starts it, so a failed start is harder to recognize. */
   readonly isWrapped: boolean
   readonly inNamespace: boolean
-  /** The descriptor of whoever holds its terminal, on which sizes go; null: it has none. */
+  /** Descriptor of the terminal's holder for sizes; null without a terminal. */
   readonly control: number | null
-  /** What bwrap is given to make a sandbox of; null: it is none. */
+  /** Null without a sandbox. */
   readonly sandbox: SandboxPlan | null
 }
 
@@ -101,25 +100,25 @@ const wrappersOf = ({ nice, max_cpu_secs }: Confinement): [SystemTool, string[]]
     : [['prlimit', [`--cpu=${max_cpu_secs}:${max_cpu_secs + CPU_KILL_LEAD_SECS}`, '--']] satisfies [SystemTool, string[]]]),
 ]
 
-/** The tools that these limits need. */
+/** Tools that these limits need. */
 export const toolsFor = (confinement: Confinement): { key: keyof Confinement; tool: SystemTool }[] => [
   ...(confinement.nice === null ? [] : [{ key: 'nice', tool: 'nice' } as const]),
   ...(confinement.max_cpu_secs === null ? [] : [{ key: 'max_cpu_secs', tool: 'prlimit' } as const]),
 ]
 
 interface Planned extends Pick<Permit, 'argv' | 'executable' | 'cwd' | 'cwd_descriptor' | 'env' | 'confinement' | 'terminal' | 'sandbox'> {
-  /** Private copies, which a sandbox shows; absent: there are none. */
+  /** Private copies that a sandbox shows; absent if there are none. */
   readonly copies?: readonly string[]
 }
 
-/** Words that give a program the soft limit of open files of commands. The holder of a terminal raises its own, so they stand behind it. */
+/** Words that give a command its soft limit of open files. They follow the holder of a terminal, which raises its own limit. */
 const openFilesWords = (hasTerminal: boolean): string[] => {
   const limit = commandLimit()
   const tool = limit === null || (limit.isInherited && !hasTerminal) ? null : findTool('prlimit')
   return limit === null || tool === null || 'problem' in tool ? [] : [tool.path, `--nofile=${limit.soft}:`, '--']
 }
 
-/** bwrap's own words, and what it reads besides. */
+/** Words of bwrap, and the plan of a sandbox. */
 const namespaceWords = (
   permit: Planned,
   userNamespace: boolean,
@@ -130,12 +129,12 @@ const namespaceWords = (
     const plan = planSandbox(permit, sandbox, { first, userNamespace, shown: [...(terminal === null ? [] : terminalFiles()), ...copies] })
     return 'problem' in plan ? plan : { words: [...plan.words, '--json-status-fd', String(STATUS_DESCRIPTOR), '--'], sandbox: plan.sandbox }
   }
-  // bwrap goes to its directory by the path, which may lead elsewhere by then.
+  // bwrap enters the directory by its path, which may have changed.
   if (cwd_descriptor !== null) return { problem: 'a directory that is held open cannot be kept in a namespace' }
   return { words: namespaceArguments(confinement, cwd), sandbox: null }
 }
 
-/** How the program comes to run: directly, or by way of the tools that confine it. Says which tool is missing. */
+/** Plans how to start a program: directly or through confining tools. Returns which tool is missing. */
 export const planLaunch = (permit: Planned, namespaceForAll: boolean, userNamespace = true): LaunchPlan | { readonly problem: string } => {
   const { argv, executable, confinement, terminal } = permit
   const inNamespace = namespaceForAll || needsNamespace(confinement) || permit.sandbox !== null
@@ -155,11 +154,11 @@ export const planLaunch = (permit: Planned, namespaceForAll: boolean, userNamesp
   return { file, args, isWrapped: words.length > 0, inNamespace, control, sandbox: namespace.sandbox }
 }
 
-/** The directory that is held open is the one that is meant, whatever its path leads to by now. */
+/** A held directory is used by its descriptor, because its path may have changed. */
 export const directoryOf = ({ cwd, cwd_descriptor }: Pick<Permit, 'cwd' | 'cwd_descriptor'>): string =>
   cwd_descriptor === null ? cwd : `/proc/self/fd/${cwd_descriptor}`
 
-/** A child inherits the umask of this process, which is one for all threads: `start` must do its work in this very call. */
+/** A child inherits the umask, which all threads of this process share: `start` must be synchronous. */
 const withUmask = <T>(umask: number, start: () => T): T => {
   const own = process.umask(umask)
   try {
@@ -169,7 +168,7 @@ const withUmask = <T>(umask: number, start: () => T): T => {
   }
 }
 
-/** Starts it at once: its own session, no shell, no descriptor but the standard ones and bwrap's. */
+/** Spawns at once: its own session, no shell, and only the standard descriptors and bwrap's. */
 export const launch = (
   plan: LaunchPlan,
   permit: Pick<Permit, 'argv' | 'cwd' | 'cwd_descriptor' | 'env' | 'account' | 'terminal' | 'confinement'>,
@@ -183,10 +182,10 @@ export const launch = (
   const pipes = extra.filter(Boolean).map(() => 'pipe' as const)
   const stdio: StdioOptions = [stdin ? 'pipe' : 'ignore', 'pipe', 'pipe', ...pipes]
   const user = account === null ? {} : { uid: account.uid, gid: account.gid }
-  // A wrapper has its own name; the program's is the path that it is started by.
+  // A wrapper has its own name; a program has the name in argv.
   const argv0 = plan.isWrapped ? plan.file : (argv[0] ?? plan.file)
   const raw = permit.terminal?.raw === true
-  // What holds a raw terminal is a runtime, and what makes a sandbox runs outside of it: they would obey variables that are meant for the program.
+  // A raw terminal's holder and the setup of a sandbox must not obey variables that are meant for the program.
   const own = plan.sandbox !== null ? {} : raw ? marked : env
   const child = withUmask(umaskOf(permit.confinement), () =>
     spawn(plan.file, plan.args, { argv0, cwd, env: own, stdio, shell: false, detached: true, ...user }),

@@ -3,9 +3,9 @@ import { basename } from 'node:path'
 import { attempt } from '../base/errors.ts'
 import type { Environment } from '../base/runtime.ts'
 
-/** The soft limit that Linux and systemd give by default. */
+/** Default soft limit of Linux and systemd. */
 const USUAL_OPEN_FILES = 1_024
-/** Programs that raise their own soft limit, so that theirs does not tell what they were started with. */
+/** Programs that raise their own soft limit, so theirs does not show what they were started with. */
 const RAISES_ITS_OWN = /^(node|x0x|x0xd|rexd|rexec|bun|deno|systemd)$/
 
 /** RLIMIT_NOFILE of a process. */
@@ -16,7 +16,7 @@ export interface OpenFiles {
 
 const numberOf = (text = ''): number => (text === 'unlimited' ? Infinity : Number(text))
 
-/** Null where this system does not tell. */
+/** Null if the system does not report it. */
 export const openFilesOf = (pid: number | 'self'): OpenFiles | null => {
   const text = attempt(() => readFileSync(`/proc/${pid}/limits`, 'latin1'))
   const [, soft, hard] = /^Max open files +(\w+) +(\w+)/m.exec(text ?? '') ?? []
@@ -30,8 +30,8 @@ const raisesItsOwn = (pid: number): boolean => {
 }
 
 /**
- * The soft limit of open files that this process was started with. Node.js raises it to the hard limit before any of our code
- * runs, so it comes from X0X_OPEN_FILES or from the parent, and is the usual one where neither tells.
+ * Soft limit of open files at the start of this process. Node.js raises it before our code runs, so it comes from X0X_OPEN_FILES or the
+ * parent process; otherwise it is the usual one.
  */
 export const startingLimit = (env: Environment, { soft }: OpenFiles): number => {
   const given = env['X0X_OPEN_FILES']
@@ -41,10 +41,10 @@ export const startingLimit = (env: Environment, { soft }: OpenFiles): number => 
   return Math.min(soft, tells ? parent.soft : USUAL_OPEN_FILES)
 }
 
-/** The soft limit that commands start with. */
+/** Soft limit of commands. */
 export interface CommandLimit {
   readonly soft: number
-  /** This process has it too. If not, `prlimit` sets it for each command. */
+  /** This process has the limit too. If not, `prlimit` sets it for each command. */
   readonly isInherited: boolean
 }
 

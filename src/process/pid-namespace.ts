@@ -12,28 +12,28 @@ import { findTool, namespaceArguments } from './launch-plan.ts'
 import { TREE_END_MS, TREE_POLL_MS, descendantsOf } from './descendant-tracker.ts'
 import { type Member, type ExitStatus, childrenOf, isChildOrIn, nameOf, send } from './signals.ts'
 
-/** Of what bwrap says when it fails, this much is kept. */
+/** Characters kept of bwrap's error output. */
 export const MAX_WRAPPER_TEXT = 4_096
-/** How long bwrap may take from its start to the program's; then the program counts as started. */
+/** How long bwrap may take to execute the program; then the program counts as started. */
 const NAMESPACE_START_MS = 5_000
 
 /** Signals that end no process. */
 const HARMLESS: readonly NodeJS.Signals[] = ['SIGCONT', 'SIGSTOP']
 const { SIGKILL } = constants.signals
-/** Where shells and bwrap put the number of a signal into an exit status. */
+/** Shells and bwrap add the number of a signal to this in an exit status. */
 const SIGNAL_BASE = 128
 
-/** What bwrap is called in /proc, before it has become the program. */
+/** Process name of bwrap before it executes the program. */
 const WRAPPER_NAME = 'bwrap'
 
 /**
- * A PID namespace that bwrap holds. Its first process is an init of bwrap's; when that dies the kernel
- * kills all others. bwrap tells us the init's pid and, if the program was executed, its exit status.
+ * A PID namespace held by bwrap. Its init belongs to bwrap; when the init dies, the kernel kills all others. bwrap reports the init's PID
+ * and, if the program was executed, its exit status.
  */
 export class PidNamespace {
   readonly #wrapper: number
   readonly #statusClosed: Promise<void>
-  /** Numbers of the signals that were sent. */
+  /** Numbers of sent signals. */
   readonly #sent = new Set<number>()
   #text = ''
   #init: Member | null = null
@@ -50,23 +50,23 @@ export class PidNamespace {
     status.on('data', (chunk: Buffer) => this.#readStatus(chunk.toString('latin1')))
   }
 
-  /** Settles when the program runs, or when bwrap has ended before that. */
+  /** Resolves when the program runs or bwrap has ended. */
   async begun(ended: Promise<unknown>): Promise<void> {
     const deadline = performance.now() + NAMESPACE_START_MS
     while (!this.#reaped && !this.#isExecuted() && performance.now() < deadline) await Promise.race([sleep(TREE_POLL_MS), ended])
   }
 
-  /** Its first process, as soon as bwrap has told it. */
+  /** PID of the init once bwrap has reported it. */
   get init(): number | null {
     return this.#init?.pid ?? null
   }
 
-  /** bwrap has ended, and as far as it said so without having executed the program. */
+  /** bwrap has ended without reporting that it executed the program. */
   get isLost(): boolean {
     return this.#reaped && this.#status === null
   }
 
-  /** To all that runs inside; not to bwrap, which would take everything with it at once. */
+  /** Signals everything inside, but not bwrap, whose end would kill everything at once. */
   signal(signal: NodeJS.Signals): void {
     if (!HARMLESS.includes(signal)) this.#sent.add(constants.signals[signal])
     if (this.#init !== null && isLiving(this.#init)) for (const { pid } of descendantsOf(this.#init.pid)) send(pid, signal)
@@ -78,7 +78,7 @@ export class PidNamespace {
     this.#killInit()
   }
 
-  /** bwrap was reaped: kills the rest, and answers true when all are dead. */
+  /** Call it when bwrap was reaped: kills the rest and returns true when all are dead. */
   async end(): Promise<boolean> {
     this.#reaped = true
     await Promise.race([this.#statusClosed, sleep(TREE_END_MS, undefined, { ref: false })])
@@ -92,12 +92,12 @@ export class PidNamespace {
   }
 
   /**
-   * The program's end, out of bwrap's; null when the program was never executed. bwrap says 128 + n for
-   * a signal as a shell does: it is a signal again where we sent that very one.
+   * Derives the program's end from bwrap's; null if the program was never executed. bwrap reports a signal as 128 + n like a shell; that
+   * counts as a signal only if we sent it.
    */
   translate({ code, signal }: ExitStatus): ExitStatus | null {
     if (signal !== null) return { code: null, signal }
-    // The init itself was killed, and with it whoever would have said how the program ended.
+    // The init was killed, and with it the report of the program's end.
     if (this.#status === null) return this.#sent.has(SIGKILL) ? { code: null, signal: SIGKILL } : this.#initDied(code)
     const sent = this.#status - SIGNAL_BASE
     return this.#sent.has(sent) ? { code: null, signal: sent } : { code: this.#status, signal: null }
@@ -112,30 +112,33 @@ export class PidNamespace {
     if (this.#init !== null && isLiving(this.#init)) send(this.#init.pid, 'SIGKILL')
   }
 
-  /** The init's child is bwrap until it has become the program. */
+  /** The child of the init is bwrap until it executes the program. */
   #isExecuted(): boolean {
     const [program] = this.#init === null ? [] : childrenOf(this.#init.pid)
     const name = program === undefined ? null : nameOf(program)
     return name !== null && name !== WRAPPER_NAME
   }
 
-  /** One JSON object a line: `child-pid` first, `exit-code` when there is one. */
+  /** One JSON object per line: `child-pid` first, `exit-code` later. */
   #readStatus(text: string): void {
     this.#text = (this.#text + text).slice(-MAX_WRAPPER_TEXT)
     const pid = Number(/"child-pid": (\d+)[ ,}]/.exec(this.#text)?.[1])
     const namespace = /"pid-namespace": (\d+)[ ,}]/.exec(this.#text)?.[1]
     const born = this.#init === null && pid > 1 ? birthOf(pid) : undefined
-    // A line that is read late may have a number that is another process's by now.
+    // A line that is read late may have a reused PID.
     if (born !== undefined && isChildOrIn(pid, this.#wrapper, namespace)) this.#init = { pid, born }
     const status = /"exit-code": (\d+)[ ,}]/.exec(this.#text)?.[1]
     if (status !== undefined) this.#status = Number(status)
   }
 }
 
-/** A probe of what this host can do. */
+/** How long a probe of this machine may take. */
 export const PROBE_MS = 5_000
 
-/** What bwrap says where it does not become `true` with these words; null: it does. `feed`: what it reads on descriptor 3, or it writes there. */
+/**
+ * Runs `true` through bwrap and returns its complaint; null on success. `feed`: what it reads from descriptor 3, on which it may also
+ * write.
+ */
 export const bwrapComplaint = async (
   bwrap: string,
   words: readonly string[],
@@ -169,7 +172,7 @@ export const bwrapComplaint = async (
   }
 }
 
-/** Runs `true` in such a namespace, as this user. Says why that does not work. */
+/** Runs `true` in such a namespace, as this user. Returns why that fails. */
 export const namespaceProblem = async (
   confinement: Pick<Confinement, 'no_network' | 'read_only'>,
   account: Account | null,

@@ -7,16 +7,16 @@ import type { Startable } from '../base/startable.ts'
 import { hashFile } from '../policy/file-mark.ts'
 import type { PinnedFile, Permit, StandIn } from '../policy/permit.ts'
 
-/** Below the data directory of this user, which no root of a requester holds. */
+/** Directory below the user's data directory, outside every root of a requester. */
 export const COPIES_DIRECTORY = 'run-copies'
 
-/** What is started of a permit. */
+/** Program and argv that are started for a permit. */
 export interface ProgramFiles extends Pick<Permit, 'argv' | 'executable'> {
-  /** Files that a sandbox must show besides. */
+  /** Files that a sandbox must also show. */
   readonly copies: readonly string[]
 }
 
-/** Private copies of files that their requesters can write, for as long as a run needs them. */
+/** Private copies of files that their requesters can write, kept while a run needs them. */
 export class PrivateCopies implements Startable {
   readonly #all: string
   readonly #own: string
@@ -26,7 +26,7 @@ export class PrivateCopies implements Startable {
     this.#own = join(this.#all, identityText(ownIdentity(), '-'))
   }
 
-  /** Removes the copies of processes that were killed. */
+  /** Removes copies of dead processes. */
   start(): void {
     for (const name of namesIn(this.#all)) {
       const owner = identityFrom(name)
@@ -38,7 +38,7 @@ export class PrivateCopies implements Startable {
     removeAll(this.#own)
   }
 
-  /** Makes what stands in place of files. Throws the system's error, and an error for a file that is not what was hashed; nothing is left then. */
+  /** Creates the copies. Throws errors of the system, and for a file whose hash differs from the approved one; then nothing is left. */
   make({ argv0, words: standing }: StandIn): ProgramFiles & { remove(): void } {
     const directory = join(this.#own, randomBytes(16).toString('hex'))
     try {
@@ -65,13 +65,13 @@ const removeAll = (own: string): void => {
   attempt(() => rmSync(own, { recursive: true, force: true }))
 }
 
-/** Leaves to the next start what the system does not remove now. */
+/** The next start removes what the system refuses to remove now. */
 const removeRun = (directory: string): void => {
   for (const name of namesIn(directory)) attempt(() => chmodSync(join(directory, name), 0o700))
   attempt(() => rmSync(directory, { recursive: true, force: true }))
 }
 
-/** Makes a copy of a file, or a link to it, in a directory in which a program that would change the file fails. */
+/** Copies or links a file in a read-only directory, so that a program cannot replace the file. */
 const placeFor = ({ path, sha256, name }: PinnedFile, directory: string): string => {
   mkdirSync(directory, { recursive: true, mode: 0o700 })
   const place = join(directory, name)

@@ -8,25 +8,23 @@ import type { PidNamespace } from './pid-namespace.ts'
 import { ENDS, DescendantTracker, type RunMark } from './descendant-tracker.ts'
 import { type ProcessSignal, mayNotSignal, send, signalAll } from './signals.ts'
 
-/** How long processes that a program left behind may take to end by themselves before they are killed. */
+/** How long left-behind processes may take to end by themselves before they are killed. */
 export const LEFT_BEHIND_MS = 200
-/** Pause between two looks at them. */
 const LEFT_BEHIND_LOOK_MS = 10
 
-/** What a run lives in. */
 export interface ProcessTreeInit {
   readonly containment: Containment
-  /** Holds the run, or limits it, or both; null: neither. */
+  /** Control group that holds or limits the run; null if there is none. */
   readonly leaf: CgroupLeaf | null
-  /** The mark in the environment of its processes; null: they need not be looked for. */
+  /** Mark in the environment of its processes; null if they need no search. */
   readonly mark: RunMark | null
   /** Divides signals to many processes into turns of the event loop. */
   readonly sharing: TimeSlicer
-  /** We have gone into its control group, and cannot come out again. */
+  /** Called when the daemon entered the control group and could not leave it. */
   onStuck(): void
 }
 
-/** All processes of one run, from before the first to after the last. */
+/** All processes of one run. */
 export class ProcessTree {
   readonly #init: ProcessTreeInit
   #tree: DescendantTracker | null = null
@@ -34,10 +32,10 @@ export class ProcessTree {
   #namespace: PidNamespace | null = null
   #ended = false
   #mayLeak = false
-  /** Somebody asked for the end of the run. */
+  /** A client asked for the end of the run. */
   #asked = false
   #leftBehind = 0
-  /** Signals that members outside of the process group were not sent yet; sending takes several turns of the event loop. */
+  /** Signals not yet sent to members outside of the process group; sending takes several turns of the event loop. */
   readonly #due = new CoalescingQueue<NodeJS.Signals>({ deliver: async (signals) => this.#signalOutside(signals) })
   readonly #share: TimeSlice
 
@@ -46,7 +44,6 @@ export class ProcessTree {
     this.#share = init.sharing.share(NEVER)
   }
 
-  /** What holds the run together. */
   get containment(): Containment {
     return this.#init.containment
   }
@@ -55,7 +52,7 @@ export class ProcessTree {
     return this.#init.mark?.text ?? null
   }
 
-  /** The child lives, and no signal of ours reaches it. */
+  /** The child lives and cannot be signalled. */
   get refusesSignals(): boolean {
     return this.leaderLives && mayNotSignal(this.#pid)
   }
@@ -64,14 +61,14 @@ export class ProcessTree {
     return this.#tree?.leaderLives === true
   }
 
-  /** After `end`: something could not be killed, or could not be looked at. */
+  /** After `end`: a process could not be killed or inspected. */
   get mayLeak(): boolean {
     return this.#mayLeak
   }
 
   /**
-   * After `end`: how many processes were killed because the program had ended by itself and left them behind. Always 0 for a
-   * PID namespace, whose processes the kernel kills together with the program, and where this system has no /proc.
+   * After `end`: number of processes that a program left behind when it ended by itself, and that were killed. Always 0 for a PID
+   * namespace, whose processes the kernel kills together with the program, and without /proc.
    */
   get leftBehind(): number {
     return this.#leftBehind
@@ -88,7 +85,7 @@ export class ProcessTree {
     }
   }
 
-  /** The child that `enter` has started; it leads a group of its own. Throws where it cannot be held, or its limits cannot be set. */
+  /** Takes over the child that `enter` started, which leads its own group. Throws if it cannot be held or limited. */
   adopt(pid: number, namespace: PidNamespace | null): void {
     this.#pid = pid
     this.#tree = new DescendantTracker(pid, this.#init.mark)
@@ -99,7 +96,7 @@ export class ProcessTree {
     leaf?.confine()
   }
 
-  /** Signals everything inside. Once the child was reaped it only shortens the search for what it left. */
+  /** Signals everything inside. After the child was reaped, it only shortens the search for left-behind processes. */
   signal(signal: ProcessSignal): void {
     const { leaf, containment } = this.#init
     if (this.#tree === null) return
@@ -114,7 +111,7 @@ export class ProcessTree {
       send(-this.#pid, signal)
       this.#due.ask(signal)
     } else this.#tree.signal(signal)
-    // A stopped process acts on no other signal before SIGCONT.
+    // A stopped process acts on other signals only after SIGCONT.
     if (signal === 'SIGTERM' || signal === 'SIGHUP') this.signal('SIGCONT')
   }
 
@@ -123,7 +120,7 @@ export class ProcessTree {
     if (leaf !== null && !this.#ended) await signalAll(leaf.outside(this.#pid), signals, this.#share)
   }
 
-  /** The child was reaped, or never came to be: kills what is left, and settles when it is dead. */
+  /** Call it when the child was reaped or never existed: kills the rest and resolves when it is dead. */
   async end(): Promise<void> {
     const { leaf } = this.#init
     this.#ended = true
@@ -134,7 +131,7 @@ export class ProcessTree {
     this.#mayLeak = ended.includes(false)
   }
 
-  /** Waits for a moment where something is left, because children of a program often end just after it. */
+  /** Waits for a moment, because children of a program often end just after it. */
   async #countLeftBehind(): Promise<number> {
     const { leaf, containment } = this.#init
     const holder = containment === 'cgroup' ? leaf : containment === 'group' ? this.#tree : null

@@ -20,18 +20,17 @@ import { namespaceProblem } from './pid-namespace.ts'
 import { MarkSearch, newMark, newMarkPrefix } from './run-mark.ts'
 import { type SandboxNeed, SandboxProbe, type SandboxSupport } from './sandbox/sandbox-probe.ts'
 
-/** A containment that is not in force, and why. */
 export interface NotInForce {
   readonly containment: Containment
   readonly why: string
 }
 
-/** What `containment.json` in the data directory says, for whoever examines a running daemon; no start believes it. */
+/** Content of `containment.json` in the data directory, for examining a running daemon. No start trusts it. */
 export interface ContainmentRecord {
   readonly in_force: Containment
-  /** Those that would be stronger. */
+  /** Stronger kinds. */
   readonly stronger: readonly NotInForce[]
-  /** Groups that may hold leaves of this daemon. */
+  /** Groups that may hold runs of this daemon. */
   readonly parents: readonly string[]
 }
 
@@ -41,7 +40,7 @@ const isStronger = (value: unknown): value is NotInForce[] =>
   Array.isArray(value) &&
   value.every((item: unknown) => typeof item === 'object' && item !== null && 'why' in item && typeof item.why === 'string')
 
-/** Null where there is none, or it is not ours to understand. */
+/** Null if it is missing or not understood. */
 export const readContainmentRecord = async (path: string): Promise<ContainmentRecord | null> => {
   try {
     const value = JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown> | null
@@ -56,7 +55,7 @@ export const readContainmentRecord = async (path: string): Promise<ContainmentRe
 export const writeContainmentRecord = async (path: string, record: ContainmentRecord): Promise<void> =>
   writeFileAtomic(path, `${JSON.stringify(record)}\n`)
 
-/** Processes that bwrap adds to a run of its own: itself and the init of the namespace. */
+/** Processes that bwrap adds to a run: itself and the init of the namespace. */
 const NAMESPACE_PROCESSES = 2
 
 const REMEDIES: Readonly<Record<Containment, string>> = {
@@ -65,10 +64,10 @@ const REMEDIES: Readonly<Record<Containment, string>> = {
   group: '',
 }
 
-/** Without root a program that became another user's (setuid) is killed by cgroup.kill alone, which groups of threads do not have. */
+/** Without root, only cgroup.kill ends a program that changed its user (setuid), and groups of threads do not have it. */
 const mayKillAll = (): boolean => process.geteuid?.() === 0
 
-/** Why nothing runs in a sandbox that is to be bounded. */
+/** The error for a limit of a sandbox that cannot be enforced. */
 const unbounded = (key: keyof SandboxBounds, why: string): string =>
   `${key} cannot be enforced: ${why}; run this as root, or where control groups are delegated (systemd-run --user --scope -p Delegate=yes …), or take ${key} out of [tools.exec.sandbox]`
 
@@ -79,10 +78,10 @@ export type TreeOpening =
   | { readonly kind: 'open'; readonly tree: ProcessTree; readonly inNamespace: boolean }
   | { readonly kind: 'failed'; readonly detail: string }
 
-/** What is bounded of a sandbox; each is enforced, or nothing runs. */
+/** Limits of a sandbox: if one cannot be enforced, nothing runs. */
 type SandboxBounds = Pick<SandboxGrant, 'max_memory_bytes' | 'max_processes'>
 
-/** What starts programs in cells. */
+/** Creates process trees. */
 export type ProcessTreeSource = Pick<ProcessTrees, 'open' | 'sandboxSupport'>
 
 export interface ProcessTreesDeps {
@@ -92,17 +91,17 @@ export interface ProcessTreesDeps {
 
 export interface ProcessTreesInit {
   readonly choice: ContainmentChoice
-  /** Where the record is kept, and what the groups are called after; null: there is none, and they are called after this process. */
+  /** Directory of the record, after which the groups are named; null: no record, and groups named after this process. */
   readonly dataDir: string | null
-  /** Ends what those before have left behind. Default: where there is a data directory. */
+  /** Ends leftovers of earlier starts. Default: true if there is a data directory. */
   readonly endsLeftovers?: boolean
-  /** What sandboxes are to be bounded by. Tried before the first run: while runs are in groups of threads, memory cannot be had any more. */
+  /** Limits of later sandboxes. Memory is tried before the first run, because it cannot be limited once runs use groups of threads. */
   readonly sandbox?: SandboxBounds | undefined
-  /** Where control groups are to be made, instead of where we live. */
+  /** Where control groups are created. Default: below our own groups. */
   readonly places?: readonly CgroupLocation[]
 }
 
-/** Makes the cells that runs live in, of the strongest kind that was asked for and can be had. */
+/** Creates process trees with the strongest containment that was configured and works here. */
 export class ProcessTrees implements Startable {
   readonly #deps: ProcessTreesDeps
   readonly #file: string | null
@@ -111,7 +110,7 @@ export class ProcessTrees implements Startable {
   readonly #sharing = new TimeSlicer({ clock: systemClock })
   readonly #search = new MarkSearch({ sharing: this.#sharing })
   #inForce: Containment = 'group'
-  /** Why control groups cannot limit this, as tried once; null: they can. */
+  /** Why control groups cannot enforce a limit, as tried once; null if they can. */
   readonly #limits = new Map<LimitController, string | null>()
   readonly #sandboxes = new SandboxProbe()
   #stronger: readonly NotInForce[] = []
@@ -122,7 +121,7 @@ export class ProcessTrees implements Startable {
     this.#cgroups = init.cgroups
   }
 
-  /** Ends what a crash has left, and tries what this host can do. `bad_config` where what was asked for is impossible. */
+  /** Ends leftovers of a crash and tries what this machine supports. Throws `bad_config` if the configured containment is impossible. */
   static async open(
     deps: ProcessTreesDeps,
     { choice, dataDir, endsLeftovers = dataDir !== null, sandbox, places = findCgroupPlaces() }: ProcessTreesInit,
@@ -150,22 +149,22 @@ export class ProcessTrees implements Startable {
     return this.#inForce
   }
 
-  /** Those that would be stronger, and why they are not in force. */
+  /** Stronger kinds, and why they are not in force. */
   get stronger(): readonly NotInForce[] {
     return this.#stronger
   }
 
-  /** After `sandboxSupport`: a control group can bound processes. */
+  /** After `sandboxSupport`: a control group can limit processes. */
   get countsProcesses(): boolean {
     return this.#limits.get('pids') === null
   }
 
-  /** The control groups that may hold runs. */
+  /** Control groups that may hold runs. */
   get groups(): readonly string[] {
     return this.#cgroups.parents
   }
 
-  /** Tries what an entry asks for on this host, as the user that it names. */
+  /** Tries what an ACL entry requires on this machine, as the user that it names. */
   readonly judge: EnforcementProbe = async (confinement) => {
     const found: Unenforceable[] = []
     const note = (key: keyof Confinement, why: string | null): void => {
@@ -184,7 +183,7 @@ export class ProcessTrees implements Startable {
     return found
   }
 
-  /** Tries what a sandbox needs of this host; to be called before `open` for a permit that has one. */
+  /** Tries what a sandbox needs. Call it before `open` for a permit with a sandbox. */
   async sandboxSupport(grant: SandboxNeed & SandboxBounds): Promise<SandboxSupport> {
     const pids = await this.#limitProblem('pids')
     const memory = grant.max_memory_bytes === null ? null : await this.#limitProblem('memory')
@@ -193,7 +192,7 @@ export class ProcessTrees implements Startable {
     return this.#sandboxes.support(grant)
   }
 
-  /** The cell of one run. A strong one that cannot be made is a failure where the entry or its limits need it. */
+  /** Creates the process tree of one run. Fails if required containment or limits are impossible. */
   open(permit: Pick<Permit, 'confinement' | 'sandbox'>): TreeOpening {
     const { confinement, sandbox } = permit
     const { contain } = confinement
@@ -222,13 +221,13 @@ export class ProcessTrees implements Startable {
     }
   }
 
-  /** Takes the groups away; those that are not empty are left to the next start. */
+  /** Removes empty groups; the next start removes the others. */
   async stop(): Promise<void> {
     this.#cgroups.close()
     if (this.#file !== null) await rm(this.#file, { force: true })
   }
 
-  /** From now on only what needs a control group goes into one, and fails. */
+  /** From now on, runs that need a control group fail, and others get none. */
   #loseGroups(): void {
     const why = 'a run could be put into a control group, and the daemon could not come out of it again'
     this.#deps.log.warn({ why }, 'no control groups are made any more')
@@ -286,7 +285,7 @@ export class ProcessTrees implements Startable {
     if (left.length > 0) this.#deps.log.warn({ left }, 'a process of an earlier daemon could not be killed')
   }
 
-  /** Tells the guardian where runs will be, before the first leaf is made. */
+  /** Registers the groups and marks with the cleanup process before the first run. */
   #watch(): void {
     this.#deps.cleanup?.watchGroups(this.#cgroups.parents)
     this.#deps.cleanup?.watchMarks(this.#markPrefix)

@@ -6,14 +6,14 @@ import { realPath } from '../base/path-resolution.ts'
 import type { Account } from '../policy/account.ts'
 import { MAX_INTERPRETERS } from '../policy/scripts.ts'
 
-/** What a number of passwd(5) may do by the mode alone: without supplementary groups that is all there is. */
+/** Whether the mode lets a user of passwd(5) execute a file. The user has no supplementary groups. */
 const mayExecute = (path: string, { uid, gid }: Account): boolean => {
   const { mode, uid: owner, gid: group } = statSync(path)
   const shift = uid === owner ? 6 : gid === group ? 3 : 0
   return ((mode >> shift) & 1) === 1
 }
 
-/** Throws where this user, or we ourselves, could not execute it. */
+/** Throws if this user or our own cannot execute the file. */
 const checkAccess = (path: string, account: Account | null): void => {
   accessSync(path, constants.X_OK)
   if (account === null) return
@@ -24,17 +24,16 @@ const checkAccess = (path: string, account: Account | null): void => {
   }
 }
 
-/** Where on this host a path stands that means something else where the program runs. Throws the system's error. */
+/** Maps a path of the running program to a path of this machine. Throws errors of the system. */
 type PlaceOf = (path: string) => string
 
-/** Of a script in a sandbox. */
+/** The error for a script in a sandbox. */
 export const notShown = (path: string, interpreter: string): string =>
   `${path} names ${interpreter}, which the sandbox does not show; tools.exec.sandbox.readable can name its directory`
 
 /**
- * Why the kernel would not start this program, or null. Looked at before, because whoever executes it
- * by execvp(3) would hand what is no program to a shell, and a wrapper would report the rest as an exit
- * status of the program's own.
+ * Returns why the kernel would refuse this program, or null. Checked before the start, because execvp(3) would hand an unknown format to a
+ * shell, and a wrapper would report other failures as exit statuses of the program.
  */
 export const launchObstacle = (path: string, account: Account | null, placeOf: PlaceOf = (one) => one, depth = 0): string | null => {
   try {

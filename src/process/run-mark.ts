@@ -8,37 +8,37 @@ import type { TimeSlice, TimeSlicer } from '../base/time-slices.ts'
 import { randomBytes } from '../identity/hash.ts'
 import { type Member, isOurUsers } from './signals.ts'
 
-/** Set for everything that a run starts, where nothing stronger than its process group holds it. */
+/** Environment variable of every process of a run that only its process group holds. */
 export const MARK_VARIABLE = 'X0X_RUN'
 
 const hex = (): string => Buffer.from(randomBytes(8)).toString('hex')
 
-/** What the marks of one daemon begin with. */
+/** Creates the common prefix of one daemon's marks. */
 export const newMarkPrefix = hex
 
-/** A mark that no other run can guess: whoever carries one is ended with its run. */
+/** Creates an unguessable mark: every process that carries it is ended with the run. */
 export const newMark = (prefix: string): string => `${prefix}-${hex()}`
 
-/** The values of the variable, of which a hand-made environment may have several. */
+/** Values of the variable; a hand-made environment may have several. */
 export const marksIn = (environment: string): string[] =>
-  // Whole variables: a stranger's may have such a text for its value, as QUERY_STRING has what anybody asks a web server.
+  // Compares whole variables, because a value of another one may contain such text, like QUERY_STRING in a web server.
   environment
     .split('\0')
     .flatMap((variable) => (variable.startsWith(`${MARK_VARIABLE}=`) ? [variable.slice(MARK_VARIABLE.length + 1)] : []))
 
-/** What the kernel says of the numbers that it has given to processes and threads. */
+/** Counters of the kernel for process and thread numbers. */
 export interface PidNumbers {
-  /** The number that was given last, in our PID namespace (proc_loadavg(5)). */
+  /** Last number given in our PID namespace (proc_loadavg(5)). */
   readonly last: number
-  /** Processes and threads that live. */
+  /** Living processes and threads. */
   readonly living: number
-  /** Processes and threads that were started since boot (proc_stat(5)). */
+  /** Processes and threads started since boot (proc_stat(5)). */
   readonly forks: number
-  /** Numbers are smaller (proc_sys_kernel(5)). */
+  /** Upper bound of numbers (proc_sys_kernel(5)). */
   readonly max: number
 }
 
-/** Numbers below are not given again when the kernel begins anew (RESERVED_PIDS). */
+/** Numbers below are not reused when the kernel wraps around (RESERVED_PIDS). */
 const RESERVED = 300
 
 const count = (text: string | undefined): number => {
@@ -47,11 +47,11 @@ const count = (text: string | undefined): number => {
   return number
 }
 
-/** Processes and threads that were started since boot; null where it is not told. */
+/** Processes and threads started since boot; null if the system does not report it. */
 export const readForks = (proc = '/proc'): number | null =>
   attempt(() => count(/^processes (\d+)$/m.exec(readFileSync(join(proc, 'stat'), 'latin1'))?.[1]))
 
-/** Null where this system does not say it. */
+/** Null if the system does not report it. */
 export const readPidNumbers = (proc = '/proc'): PidNumbers | null => {
   const forks = readForks(proc)
   if (forks === null) return null
@@ -63,10 +63,9 @@ export const readPidNumbers = (proc = '/proc'): PidNumbers | null => {
 }
 
 /**
- * True for the numbers that may have been given since a process got its own, when there had been `forks`. Numbers are
- * given one after the other, those in use left out: while there have been fewer than there are, all that is new lies
- * between that number and the last. (A start that is refused late uses a number up and is not counted; who plays on that
- * could as well take the mark out of its environment.)
+ * Returns a filter for numbers that may have been given after `first`, when `forks` processes had been started. The kernel gives numbers in
+ * ascending order and skips used ones. So until it has wrapped around, all new ones lie between `first` and the last. (A start that fails
+ * late uses a number without being counted. A program that exploits this could also remove its mark.)
  */
 export const givenSince = (first: number, forks: number | null, now: PidNumbers | null): ((pid: number) => boolean) => {
   if (now === null || forks === null || now.forks - forks + now.living >= now.max - RESERVED) return () => true
@@ -74,30 +73,30 @@ export const givenSince = (first: number, forks: number | null, now: PidNumbers 
   return first <= last ? (pid) => pid > first && pid <= last : (pid) => pid > first || pid <= last
 }
 
-/** How long one look through all processes of the host may take: enough for some 10,000 new ones. */
+/** How long one search of all processes may take: enough for about 10,000 new ones. */
 const MARK_LOOK_MS = 1_000
-/** Environments that are read at the same time: one that hangs in the kernel holds one of the four threads that also write the journal. */
+/** Environments read at once: a blocked read holds one of the four pool threads, which also write the audit log. */
 const MAX_READS = 2
 
-/** Whose descendants are looked for. */
+/** A search for the descendants of one run. */
 export interface Wanted {
   readonly mark: string
-  /** The leader of the run, of which everything marked descends; itself it is left out. */
+  /** Leader of the run, ancestor of everything marked. It is left out. */
   readonly leader: Member
-  /** `forksNow` from before the leader began; null: not known. */
+  /** `forksNow` before the leader started; null if not known. */
   readonly forks: number | null
-  /** Process group whose members are wanted too, marked or not; null: none. */
+  /** Process group whose members are also wanted; null for none. */
   readonly group: number | null
-  /** True for those that need not be looked at again. */
+  /** True for a process that need not be inspected again. */
   knows(member: Member): boolean
-  /** Called for each as soon as it is found. */
+  /** Called at once for each found process. */
   onFound(member: Member): void
 }
 
 export interface SearchPass {
-  /** Everybody was looked at. Otherwise time was out, and another look goes on. */
+  /** All processes were inspected. Otherwise the time was up, and another search continues. */
   readonly whole: boolean
-  /** One that began meanwhile, and may be of our user, does not show its environment: it may be of the run. */
+  /** A new process, possibly of our user, hides its environment: it may belong to the run. */
   readonly hidden: boolean
 }
 
@@ -112,46 +111,45 @@ interface Waiting {
   readonly answer: (look: SearchPass | null) => void
 }
 
-/** How old a count may be that a run begins with: an older one is as true, and only makes its looks longer. */
+/** Maximum age of a cached count; an older one is also correct, but makes searches longer. */
 const FORKS_KEPT_MS = 1_000
-/** Most environments are shorter. */
+/** Longer than most environments. */
 const READ_SIZE = 16 * 1024
 
 /**
- * Looks through all processes of this host for the marks of runs (proc_pid_environ(5)). Runs that ask at the same time
- * share a look; looks are divided into turns of the event loop, and end in time. Reading the
- * memory of another process may block in the kernel: it is done by threads of the pool, at most MAX_READS at a time.
+ * Searches all processes of this machine for marks of runs (proc_pid_environ(5)). Concurrent requests share a search, which yields to the
+ * event loop and ends in time. Reading the memory of a process may block in the kernel, so pool threads do it, at most MAX_READS at a time.
  */
 export class MarkSearch {
   readonly #proc: string
   readonly #sharing: TimeSlicer
   readonly #lookMs: number
-  /** Processes whose environment is being read; one that does not come stays here, and is not waited for again. */
+  /** Processes whose environment is being read. A blocked one stays here and is not read again. */
   readonly #reading = new Set<string>()
   #waiting: Waiting[] = []
   #looking = false
   #forks: { readonly count: number | null; readonly at: number } | null = null
 
-  /** `proc`: another place than /proc, for a test; `lookMs`: how long a look may take. */
+  /** `proc`: replaces /proc in tests. `lookMs`: time limit of a search. */
   constructor(deps: { sharing: TimeSlicer }, init: { proc?: string; lookMs?: number } = {}) {
     this.#sharing = deps.sharing
     this.#proc = init.proc ?? '/proc'
     this.#lookMs = init.lookMs ?? MARK_LOOK_MS
   }
 
-  /** How many processes there have been, for whoever begins now. */
+  /** Number of processes started since boot, cached for a moment. */
   get forksNow(): number | null {
     const now = performance.now()
     if (this.#forks === null || now - this.#forks.at >= FORKS_KEPT_MS) this.#forks = { count: readForks(this.#proc), at: now }
     return this.#forks.count
   }
 
-  /** For work that is done beside a look, within the same turns. */
+  /** Time slice for work beside a search. */
   share(signal: AbortSignal): TimeSlice {
     return this.#sharing.share(signal)
   }
 
-  /** Every living process with this mark, however it left its group and whoever its parent is. Null where this system shows no processes. */
+  /** Finds every living process with this mark, in any group and with any parent. Null if the system shows no processes. */
   async find(wanted: Wanted): Promise<SearchPass | null> {
     return new Promise((answer) => {
       this.#waiting.push({ wanted, answer })
@@ -162,7 +160,7 @@ export class MarkSearch {
   async #work(): Promise<void> {
     this.#looking = true
     while (this.#waiting.length > 0) {
-      // Asks of this turn share the look.
+      // Requests of the same turn share the search.
       await Promise.resolve()
       const served = this.#waiting
       this.#waiting = []
@@ -191,7 +189,7 @@ export class MarkSearch {
     return asks.map(({ hidden }) => ({ whole: visits.every(({ status }) => status === 'fulfilled'), hidden }))
   }
 
-  /** One process, for all who may want it; null: nothing can be read. Throws where time is out. */
+  /** Inspects one process for all searches. A null deadline means that nothing can be read now. Throws when the time is up. */
   async #visit(pid: number, all: readonly Ask[], deadline: AbortSignal | null): Promise<void> {
     const near = Number.isSafeInteger(pid) ? all.filter(({ isSince, wanted }) => wanted.leader.pid !== pid && isSince(pid)) : []
     if (near.length === 0) return
@@ -213,7 +211,10 @@ export class MarkSearch {
     }
   }
 
-  /** Empty where the process is not our user's, or is gone; null: the kernel does not show it, or does not answer. Throws the signal's reason. */
+  /**
+   * Empty if the process is gone or of another user; null if the kernel hides the environment or does not answer. Throws the signal's
+   * reason.
+   */
   async #environmentOf({ pid, born }: Member, deadline: AbortSignal | null): Promise<string | null> {
     const name = `${pid}-${born}`
     if (deadline === null || this.#reading.has(name)) return process.getuid?.() === 0 || isOurUsers(pid, this.#proc) ? null : ''
@@ -225,7 +226,7 @@ export class MarkSearch {
   }
 }
 
-/** In few reads, because each waits for a thread of the pool; so would the close, which is not waited for. */
+/** Few reads, because each waits for a pool thread. Nobody waits for the close. */
 const readWhole = async (path: string): Promise<string> => {
   const file = await open(path)
   try {

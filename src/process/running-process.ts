@@ -11,35 +11,35 @@ import { type OutputLimits, OutputPump, type OutputTotals, StdinSink } from './s
 
 /** All in milliseconds from the start. */
 export interface DurationLimits {
-  /** What the requester asked for, or the cap. */
+  /** The requester's timeout, or the cap. */
   readonly timeout_ms: number
-  /** The operator's: nothing runs longer. */
+  /** The operator's cap: nothing runs longer. */
   readonly cap_ms: number
-  /** When `onApproaching` is called, if that is before the end begins. */
+  /** When `onApproaching` is called, if that is before SIGTERM. */
   readonly warn_ms: number
 }
 
 export interface DurationHandlers {
   onApproaching(): void
-  /** Time for SIGTERM. */
+  /** Send SIGTERM. */
   onTerminate(): void
-  /** Time for SIGKILL. */
+  /** Send SIGKILL. */
   onKill(): void
 }
 
-/** SIGTERM comes 5 s before SIGKILL, or half way where that would be too early. */
+/** SIGTERM precedes SIGKILL by 5 s, or comes at half the time if that is too early. */
 const leadBefore = (kill: number): number => (kill < 2 * DURATION_TERM_LEAD_MS ? Math.floor(kill / 2) : kill - DURATION_TERM_LEAD_MS)
 
 /**
- * When the signals are due. The cap is hard: SIGKILL at it, SIGTERM before. A timeout below it is the
- * requester's own: SIGTERM at it, and the grace after it as far as the cap leaves room.
+ * When the signals are due. At the cap SIGKILL is sent, and SIGTERM before it. A shorter timeout sends SIGTERM itself, and SIGKILL after
+ * the grace period as far as the cap allows.
  */
 export const endsOf = ({ timeout_ms, cap_ms }: Omit<DurationLimits, 'warn_ms'>): { terminate: number; kill: number } => {
   const kill = Math.min(timeout_ms + DURATION_TERM_LEAD_MS, cap_ms)
   return { terminate: Math.min(timeout_ms, leadBefore(cap_ms)), kill }
 }
 
-/** The three moments of a run's time. Starts counting when it is made. */
+/** Timers of a run. They start at construction. */
 export class DurationLimit {
   readonly #timers: Timer[]
 
@@ -55,27 +55,29 @@ export class DurationLimit {
   }
 }
 
-/** From SIGKILL to the moment when a program that lives, and is another user's by now, is given up. */
+/** How long to wait after SIGKILL for a process that has changed user, before the run is reported as ended without it. */
 const KILL_REFUSED_MS = 1_000
-/** The same for one that the kernel itself holds, or takes this long to take apart. */
+/** The same for a process that the kernel holds. */
 const KILL_DEAF_MS = 10_000
-/** After exit, all the time that pipes may still be read while a descendant writes to them. */
+/** How long pipes are read after the exit while a descendant writes to them. */
 export const DRAIN_TOTAL_MS = 2_000
 
 export interface ProcessHandlers {
-  /** Bytes to forward, in order per stream, at most MAX_FRAME_DATA each; may call `pause`. */
+  /** Output in order per stream, at most MAX_FRAME_DATA bytes each; may call `pause`. */
   onOutput(stream: 'stdout' | 'stderr', data: Uint8Array): void
-  /** Each kind at most once. `amount`: total bytes for a stream's warning, the number of processes for `descendants_ended`, null for all others. */
+  /**
+   * Called at most once per kind. `amount`: total bytes for a stream's warning, the number of processes for `descendants_ended`, else null.
+   */
   onWarning(kind: WarningKind, amount: number | null): void
 }
 
 /**
- * How the reading of the pipes came to its end after the process had exited: `ended` = end of file;
- * `held` = a descendant keeps them open and is silent; `cut` = a descendant went on writing, and what it wrote is lost.
+ * How reading ended after the exit: `ended` = end of file; `held` = a descendant keeps the pipes open without writing; `cut` = a descendant
+ * kept writing, and output is lost.
  */
 type DrainOutcome = 'ended' | 'held' | 'cut'
 
-/** How a run ended, with everything that its Exit says. Neither code nor signal: it could not be killed, and lives. */
+/** How a run ended, with all facts of its Exit. Without code and signal the program could not be killed and lives. */
 export interface ProcessEnd extends ExitStatus {
   readonly duration_ms: number
   readonly stdout: OutputTotals
@@ -88,19 +90,18 @@ export type ProcessDeps = SpawnDeps & { readonly clock: Clock; readonly handlers
 
 export type StartResult = { readonly kind: 'started'; readonly process: RunningProcess } | SpawnFailure
 
-/** Starts what was permitted, within its caps. Output is not read before the first `resume`, or the end of the program. */
+/** Starts a permitted program within its caps. Output is read from the first `resume` or the exit. */
 export const startProcess = async (permit: Permit, deps: ProcessDeps, options: { stdin: boolean }): Promise<StartResult> => {
   const spawned = await spawnPermitted(permit, deps, options)
   if (spawned.kind === 'spawn_failed') return spawned
   return { kind: 'started', process: new RunningProcess(deps, { child: spawned.child, caps: permit.caps }) }
 }
 
-/** One running program: its output, its time, its end. */
 export class RunningProcess {
   readonly pid: number
   /** Null: the program reads /dev/null. */
   readonly stdin: StdinSink | null
-  /** Settles once, when the program has exited and its output was read; the pipes are closed then. */
+  /** Resolves when the program has exited, its output was read and the pipes are closed. */
   readonly ended: Promise<ProcessEnd>
   readonly #clock: Clock
   readonly #handlers: ProcessHandlers
@@ -111,7 +112,7 @@ export class RunningProcess {
   #paused = true
   #terminating = false
   #exited = false
-  /** What came after the exit, as the limits count it. */
+  /** Cost of output that came after the exit. */
   #leftover = 0
   #outOfTime = false
   #killTimer: Timer | null = null
@@ -134,8 +135,8 @@ export class RunningProcess {
   }
 
   /**
-   * Stops reading both streams; the program blocks when its pipes are full. What a program that has ended left in them
-   * is read all the same: it is no more than a pipe holds, and it would be lost.
+   * Stops reading; the program blocks when its pipes are full. After the exit, the rest in the pipes is read all the same, because it is
+   * small and would be lost.
    */
   pause(): void {
     if (this.#exited && this.#leftover < MAX_LEFT_IN_PIPES) return
@@ -151,31 +152,30 @@ export class RunningProcess {
   resume(): void {
     this.#paused = false
     this.#stdout.resume()
-    // A handler of the first may have paused again.
+    // A handler of stdout may have paused again.
     if (!this.#paused) this.#stderr.resume()
   }
 
-  /** Null, but for a program that has outlived its run because nothing could kill it, and counts among those that run: settles when it is dead at last. */
+  /** Null, except for a program that could not be killed and outlived its run: resolves when it is dead. */
   get dead(): Promise<unknown> | null {
     return this.#outlived ? this.#child.exited : null
   }
 
-  /** What holds its processes together. */
   get containment(): Containment {
     return this.#child.tree.containment
   }
 
-  /** SIGTERM to everything that runs, SIGKILL after KILL_GRACE_MS. A second call changes nothing. */
+  /** SIGTERM to the process tree, SIGKILL after KILL_GRACE_MS. A second call has no effect. */
   terminate(): void {
     this.#askToEnd('SIGTERM')
   }
 
-  /** The same as when somebody closes the window of a terminal: SIGHUP to everything that runs. */
+  /** SIGHUP to the process tree, like the closing of a terminal window, and SIGKILL after KILL_GRACE_MS. */
   hangUp(): void {
     this.#askToEnd('SIGHUP')
   }
 
-  /** Does nothing where there is no terminal. */
+  /** Does nothing without a terminal. */
   resize(size: TerminalSize): void {
     if (!this.#exited) this.#child.resize?.(size)
   }
@@ -187,13 +187,13 @@ export class RunningProcess {
     this.#killTimer = this.#clock.setTimeout(() => this.kill(), KILL_GRACE_MS)
   }
 
-  /** Signals everything that runs. SIGKILL goes by `kill`; no other signal is followed by a second. */
+  /** Signals the process tree. SIGKILL goes through `kill`; no other signal is followed by a second. */
   signal(signal: ProcessSignal): void {
     if (signal === 'SIGKILL') this.kill()
     else if (!this.#exited) this.#child.signal(signal)
   }
 
-  /** SIGKILL to everything that runs, now. */
+  /** Sends SIGKILL to the process tree. */
   kill(): void {
     if (this.#exited) return
     this.#terminating = true
@@ -250,13 +250,13 @@ export class RunningProcess {
     return { ...exit, duration_ms: duration, stdout, stderr, truncated }
   }
 
-  /** A process that holds its output, outside of any control group or namespace, was not found and not killed. */
+  /** A process that holds the output, without a control group or namespace, was neither found nor killed. */
   #maySurvive(outcome: DrainOutcome): boolean {
     const { containment, mayLeak } = this.#child.tree
     return mayLeak || (containment === 'group' && outcome !== 'ended')
   }
 
-  /** The program has survived SIGKILL: the run ends without it, and warns. */
+  /** The program survived SIGKILL: the run ends without it and warns. */
   #abandon(duration_ms: number): ProcessEnd {
     this.#outlived = true
     this.#handlers.onWarning('descendants_may_survive', null)
@@ -265,7 +265,7 @@ export class RunningProcess {
     return { code: null, signal: null, duration_ms, stdout, stderr, truncated: true }
   }
 
-  /** Looks whether the program has died of SIGKILL, `waited` ms ago. */
+  /** Checks whether the program has died, `waited` ms after SIGKILL. */
   #afterKill(waited: number): void {
     const { leaderLives, refusesSignals } = this.#child.tree
     if (this.#exited || !leaderLives) return
@@ -274,8 +274,8 @@ export class RunningProcess {
   }
 
   /**
-   * Waits, after the exit, until everything that the program wrote has been read. Pipes that stay open are given up after
-   * DRAIN_MS without a byte, and after DRAIN_TOTAL_MS whatever comes.
+   * Reads the rest of the output after the exit. Open pipes are abandoned after DRAIN_MS without a byte, and after DRAIN_TOTAL_MS in any
+   * case.
    */
   async #drain(): Promise<DrainOutcome> {
     const [stdout, stderr] = [this.#stdout, this.#stderr]
@@ -284,10 +284,10 @@ export class RunningProcess {
     while (!stdout.isEnded || !stderr.isEnded) {
       const before = stdout.total + stderr.total
       await within(this.#clock, DRAIN_MS, ended)
-      // A timer that fires late on a busy machine fires before bytes that have long arrived: let those come first.
+      // On a busy machine a late timer fires before bytes that have arrived, so those are read first.
       await nextTurn()
       if (stdout.isEnded && stderr.isEnded) break
-      // More has come than the pipes of the ended process can have held.
+      // More has come than the pipes of the ended program can have held.
       if (this.#paused || this.#clock.monotonic() - began >= DRAIN_TOTAL_MS) return 'cut'
       if (stdout.total + stderr.total === before) return 'held'
     }
@@ -296,7 +296,7 @@ export class RunningProcess {
 
   #closePipes(): void {
     this.stdin?.destroy()
-    // Bytes that come between here and the close must not reach anyone: the totals stand.
+    // The totals are final, so later bytes must be ignored.
     this.#stop()
     this.#stdout.destroy()
     this.#stderr.destroy()

@@ -19,34 +19,32 @@ import { launchObstacle } from './program-format.ts'
 import { standingProblem } from './sandbox/verify.ts'
 import type { ExitStatus, ProcessSignal } from './signals.ts'
 
-/** A started program: the leader of a session and group of its own, or what stands before it. */
+/** A started program, or its wrapper: the leader of its own session and group. */
 export interface SpawnedProgram {
   readonly pid: number
-  /** What its processes live in. */
   readonly tree: Pick<ProcessTree, 'containment' | 'mayLeak' | 'leftBehind' | 'leaderLives' | 'refusesSignals'>
   /** Null: it reads /dev/null. */
   readonly stdin: Writable | null
   readonly stdout: Readable
   readonly stderr: Readable
-  /** As `Cell.signal`. */
+  /** Like `ProcessTree.signal`. */
   signal(signal: ProcessSignal): void
-  /** Null: it has no terminal. */
+  /** Null without a terminal. */
   readonly resize: ((size: TerminalSize) => void) | null
-  /** Settles when the process was reaped and the rest of its cell killed. */
+  /** Resolves when the process was reaped and the rest of its tree killed. */
   readonly exited: Promise<ExitStatus>
 }
 
-/** A program that was started. */
 export interface ProgramStart {
   readonly pid: number
   readonly containment: Containment
 }
 
-/** A failure to start is a value: the requester is denied `spawn_failed`, `detail` stays here. */
+/** A failed start is a value: the requester is denied `spawn_failed`, `detail` stays on this machine. */
 export interface SpawnFailure {
   readonly kind: 'spawn_failed'
   readonly detail: string
-  /** What ran for a moment all the same, until it was killed; null: nothing. */
+  /** A program that ran for a moment until it was killed; null if none did. */
   readonly ran: ProgramStart | null
 }
 
@@ -54,14 +52,14 @@ export type SpawnResult = { readonly kind: 'spawned'; readonly child: SpawnedPro
 
 export interface SpawnDeps {
   readonly trees: ProcessTreeSource
-  /** Absent: no permit of this program has a stand-in. */
+  /** Absent if no permit of this program needs a private copy. */
   readonly copies?: PrivateCopies
   readonly cleanup: CleanupProcess
 }
 
 const failed = (detail: string, ran: ProgramStart | null = null): SpawnResult => ({ kind: 'spawn_failed', detail, ran })
 
-/** What stands at the path now must be the very file that was permitted. */
+/** The file at the path must still be the permitted one. */
 const launchProblem = (permit: Permit): string | null => {
   const { executable, cwd } = permit
   try {
@@ -79,7 +77,7 @@ const launchProblem = (permit: Permit): string | null => {
   return pinProblem(permit)
 }
 
-/** Every file that was hashed must be what it was, at the last moment before the program begins. */
+/** Every hashed file must be unchanged at the last moment before the start. */
 const pinProblem = ({ pins }: Permit): string | null => {
   const changed = changedPin(pins)
   return changed === null ? null : `${changed} was changed after it was permitted`
@@ -88,7 +86,7 @@ const pinProblem = ({ pins }: Permit): string | null => {
 const toExit = (code: number | null, signal: NodeJS.Signals | null): ExitStatus =>
   signal === null ? { code, signal: null } : { code: null, signal: constants.signals[signal] }
 
-/** What a wrapper says on the program's stderr when it does not become the program. */
+/** A wrapper's error output when it does not execute the program. */
 const complaintOf = async (stderr: Readable): Promise<string> => {
   let text = ''
   for await (const chunk of stderr) text = (text + String(chunk)).slice(0, MAX_WRAPPER_TEXT)
@@ -96,8 +94,8 @@ const complaintOf = async (stderr: Readable): Promise<string> => {
 }
 
 /**
- * Starts what the permit says: no shell, its own session and group, exactly its environment, and no
- * descriptor but the three standard ones. Only a permit that `authorize` made is accepted.
+ * Starts a permit: no shell, its own session and group, exactly its environment, and no descriptor except the three standard ones. Accepts
+ * only permits that `authorize` created.
  */
 export const spawnPermitted = async (permit: Permit, deps: SpawnDeps, options: { stdin: boolean }): Promise<SpawnResult> => {
   if (!isPermit(permit)) throw new AppError('internal', 'only a permit can be run')
@@ -129,17 +127,17 @@ const copiesFor = (permit: Permit, { copies }: SpawnDeps): ReturnType<PrivateCop
   return copies.make(stand_in)
 }
 
-/** Settles when the child was reaped and its cell is empty; null where a wrapper never became the program. */
+/** Resolves when the child was reaped and its tree is empty; null if a wrapper never executed the program. */
 const endOf = async (child: ChildProcess, tree: ProcessTree, namespace: PidNamespace | null): Promise<ExitStatus | null> =>
   new Promise((resolve) => {
     child.once('exit', (code, signal) => {
       const exit = toExit(code, signal)
-      // Called in this very moment: from now on the pid may be another's.
+      // Called at once, because the PID may be reused from now on.
       resolve(tree.end().then(() => (namespace === null ? exit : namespace.translate(exit))))
     })
   })
 
-/** Sends sizes to the process that holds the program's terminal. */
+/** Sends sizes to the holder of the program's terminal. */
 const resizerOf = ({ stdio }: ChildProcess, { control }: LaunchPlan): SpawnedProgram['resize'] => {
   const sizes = control === null ? null : stdio[control]
   if (!(sizes instanceof Writable)) return null
@@ -147,13 +145,13 @@ const resizerOf = ({ stdio }: ChildProcess, { control }: LaunchPlan): SpawnedPro
   return ({ cols, rows }) => void sizes.write(`${cols} ${rows}\n`)
 }
 
-/** What was permitted, and what is started of it. */
+/** The permit, and the files that are started for it. */
 interface Run {
   readonly permit: Permit
   readonly starting: ProgramFiles
 }
 
-/** The program of a sandbox begins when what stands in there was seen to be what was permitted. Says why it must not. */
+/** Releases the program of a sandbox after the sandbox was compared with the permit. Returns why it must not start. */
 const letBegin = async (
   child: ChildProcess,
   { run, plan, namespace, ended }: { run: Run; plan: LaunchPlan; namespace: PidNamespace | null; ended: Promise<unknown> },
@@ -181,7 +179,7 @@ const spawnIn = async (
   const plan = planLaunch(started, inNamespace, options.userNamespace)
   if ('problem' in plan) return failed(plan.problem)
   cleanup.ensure()
-  // Without a wrapper the system itself says whether that user may.
+  // Without a wrapper the system checks that user's rights itself.
   const problem =
     launchObstacle(started.executable.path, plan.isWrapped ? permit.account : null, (path) =>
       permit.sandbox === null || starting.copies.includes(path) ? path : seenIn(permit.sandbox, path),
@@ -193,15 +191,15 @@ const spawnIn = async (
     const [error] = await once(child, 'error')
     return failed(errorText(error))
   }
-  // At the exit of a child the runtime throws away what nobody listens for, and we may not be asked for its streams until then.
+  // At the exit of a child the runtime discards streams without listeners, and ours come later.
   for (const stream of [stdout, stderr]) stream.on('readable', () => {})
-  // Later errors can only come from a kill through the runtime's own handle, which nobody uses.
+  // Later errors come only from a kill through the runtime's handle, which nobody uses.
   child.on('error', () => {})
   const status = plan.inNamespace ? child.stdio[3] : null
   const namespace = status instanceof Readable ? new PidNamespace({ wrapper: pid, status }) : null
   const exited = endOf(child, tree, namespace).finally(() => cleanup.release(pid))
   try {
-    // In this very turn, so that no death of ours comes between.
+    // In the same turn, so that the daemon cannot die in between.
     if (tree.containment !== 'cgroup') cleanup.protect(pid)
     tree.adopt(pid, namespace)
   } catch (error) {

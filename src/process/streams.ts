@@ -8,36 +8,36 @@ export interface OutputBudget {
 }
 
 export interface OutputLimits {
-  /** Bytes that are forwarded; what comes after is counted and dropped. */
+  /** Bytes to forward; later bytes are counted and dropped. */
   readonly cap: number
-  /** What this stream shares with others; null: nothing. */
+  /** Shared with other streams; null if there is none. */
   readonly budget: OutputBudget | null
   /** Bytes at which `onApproaching` is called. */
   readonly warn: number
 }
 
 export interface OutputHandlers {
-  /** In order, at most MAX_FRAME_DATA each, at most `cap` together. May pause the pump. */
+  /** Output in order, at most MAX_FRAME_DATA bytes each and `cap` together. May pause the pump. */
   onData(data: Uint8Array): void
-  /** The total reached `warn`; once. */
+  /** Called once when the total reaches `warn`. */
   onApproaching(total: number): void
-  /** A byte beyond the cap came and was dropped; once. */
+  /** Called once when a byte beyond the cap is dropped. */
   onCapHit(total: number): void
 }
 
 export interface OutputTotals {
-  /** All bytes the child wrote. */
+  /** All bytes that the program wrote. */
   readonly bytes_total: number
   readonly bytes_forwarded: number
-  /** Of the forwarded bytes. */
+  /** Hash of the forwarded bytes. */
   readonly sha256: Uint8Array
-  /** Bytes were dropped; output of exactly the cap is whole. */
+  /** Bytes were dropped. Output of exactly the cap is complete. */
   readonly truncated: boolean
 }
 
 /**
- * Reads one output stream of a child: counts, caps and hashes. It pulls, so that a paused pump leaves
- * the bytes where they are and the child blocks once its pipe is full. Begins paused.
+ * Reads one output stream of a child: counts, caps and hashes. While it is paused, the bytes stay in the pipe and the child blocks when
+ * that is full. It starts paused.
  */
 export class OutputPump {
   readonly #source: Readable
@@ -47,13 +47,13 @@ export class OutputPump {
   #total = 0
   #forwarded = 0
   #paused = true
-  /** `finish` was called: what still comes is not counted. */
+  /** `finish` was called: later bytes are not counted. */
   #finished = false
   #flushing = false
   #approached = false
   #capHit = false
   #ended = false
-  /** Settles when the stream has ended, failed or been destroyed. */
+  /** Resolves when the stream has ended, failed or been destroyed. */
   readonly ended: Promise<void>
 
   constructor(deps: { source: Readable; handlers: OutputHandlers }, limits: OutputLimits) {
@@ -66,7 +66,7 @@ export class OutputPump {
         resolve()
       }
       this.#source.once('end', end).once('close', end).once('error', end)
-      // A program behind a wrapper may be over before anybody is told that it began.
+      // A program behind a wrapper may end before its start is reported.
       if (this.#source.readableEnded || this.#source.destroyed) end()
     })
     this.#source.on('readable', () => this.#pullSoon())
@@ -76,7 +76,7 @@ export class OutputPump {
     return this.#ended
   }
 
-  /** All bytes taken so far, those beyond the cap included. */
+  /** All bytes read, including those beyond the cap. */
   get total(): number {
     return this.#total
   }
@@ -91,12 +91,12 @@ export class OutputPump {
     this.#pull(0)
   }
 
-  /** Gives the pipe up, whoever still holds its other end. */
+  /** Closes our end of the pipe. */
   destroy(): void {
     this.#source.destroy()
   }
 
-  /** The result; call it once, when no more will be read. */
+  /** Returns the result. Call it once, when nothing more will be read. */
   finish(): OutputTotals {
     this.#paused = true
     this.#finished = true
@@ -108,7 +108,7 @@ export class OutputPump {
     }
   }
 
-  /** Small pieces that come in one turn of the event loop become one. */
+  /** Joins small pieces of one turn of the event loop. */
   #pullSoon(): void {
     if (this.#source.readableLength >= MAX_FRAME_DATA) this.#pull(MAX_FRAME_DATA)
     if (this.#flushing) return
@@ -119,10 +119,10 @@ export class OutputPump {
     })
   }
 
-  /** Takes what there is, in pieces of at least `least` bytes. */
+  /** Reads what is available, if that is at least `least` bytes. */
   #pull(least: number): void {
     while (!this.#paused && this.#source.readableLength >= least) {
-      // Asking for more than there is would wait for more; asking for nothing lets the stream refill or end.
+      // Requesting more than is available would wait; a read without a size lets the stream refill or end.
       const available = Math.min(this.#source.readableLength, MAX_FRAME_DATA)
       const chunk: Buffer | null = available > 0 ? this.#source.read(available) : this.#source.read()
       if (chunk === null) return
@@ -151,20 +151,17 @@ export class OutputPump {
   }
 }
 
-/**
- * A child's standard input. A child that does not read, or has closed it, is no error: what it does
- * not take is dropped.
- */
+/** Stdin of a child. Bytes that the child does not read are dropped without an error. */
 export class StdinSink {
   readonly #target: Writable
 
   constructor(target: Writable) {
     this.#target = target
-    // EPIPE and the like; every write that it fails is settled by its own callback.
+    // EPIPE and similar; the callback of each write settles it.
     target.on('error', () => {})
   }
 
-  /** Settles when the pipe has taken the bytes, or when they can only be dropped. */
+  /** Resolves when the pipe has taken the bytes or they are dropped. */
   async write(data: Uint8Array): Promise<void> {
     if (!this.#target.writable) return
     await new Promise<void>((resolve) => {
@@ -172,7 +169,7 @@ export class StdinSink {
     })
   }
 
-  /** End of file for the child, after what was written. */
+  /** Sends end of file after the written bytes. */
   end(): void {
     if (this.#target.writable) this.#target.end()
   }

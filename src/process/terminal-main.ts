@@ -7,37 +7,37 @@ import { errnoOf } from '../base/errors.ts'
 import { signalName } from '../base/format.ts'
 import { EXIT_FAILURE, type Ended, type NativePty, type OnTerminal, loadPty, readEnvironment, startRaw } from './terminal.ts'
 
-/** When the program is gone, output that is still on its way is waited for as long as it comes; a descendant may hold the terminal for ever. */
+/** After the program's end, output is read until it pauses for this long; a descendant may hold the terminal for ever. */
 const QUIET_MS = 50
-/** A terminal that is full is tried again after so long, and then seldomer: nothing tells when it has room. */
+/** Pauses before writing to a full terminal again; they grow, because nothing reports free space. */
 const TYPE_PAUSE_MS = 1
 const MAX_TYPE_PAUSE_MS = 32
 /** End of file is a character on a terminal (termios, VEOF). */
 const END_OF_FILE = '\u0004'
 const LINE_FEED = 10
-/** Signals that are sent to this process and to the program: what they do is for the program to decide. */
+/** Signals that are sent to this process and to the program; only the program acts on them. */
 const LEFT_TO_THE_PROGRAM = ['SIGTERM', 'SIGHUP', 'SIGINT', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2'] as const
 
-/** What is asked of the kernel at once. */
+/** Bytes of one read. */
 const REST_BYTES = 64 * 1024
 
 const writeTo = promisify(write)
 
 /**
- * What was written and not handed over yet: on Linux a worker of the kernel does that, which may come late on a busy
- * machine; a read waits for it, and the poll of the event loop does not. Empty where there is nothing.
+ * Reads written but undelivered output. On Linux a kernel worker delivers it, possibly late; a read waits for the worker, the event loop's
+ * poll does not. Empty if there is none.
  */
 const restOf = (fd: number): Buffer => {
   const rest = Buffer.allocUnsafe(REST_BYTES)
   try {
     return rest.subarray(0, readSync(fd, rest))
   } catch {
-    // EAGAIN: nothing is there. EIO: nobody has the other side open any more.
+    // EAGAIN: nothing is available. EIO: nobody has the other side open.
     return rest.subarray(0, 0)
   }
 }
 
-/** What the terminal shows goes to standard output, at the speed of its reader. Settles when nothing more comes. */
+/** Copies the terminal's output to standard output at the speed of its reader. `quiet` resolves when nothing more comes. */
 const show = (terminal: ReadStream, fd: number): { quiet(): Promise<void> } => {
   const heard = { last: performance.now(), ended: false }
   const { promise: over, resolve } = Promise.withResolvers<void>()
@@ -51,7 +51,7 @@ const show = (terminal: ReadStream, fd: number): { quiet(): Promise<void> } => {
     })
   }
   terminal.on('data', take)
-  // EIO is how Linux says that nobody has the other side open any more.
+  // EIO: nobody has the other side open.
   const end = (): void => {
     heard.ended = true
     resolve()
@@ -61,7 +61,7 @@ const show = (terminal: ReadStream, fd: number): { quiet(): Promise<void> } => {
     for (let before = NaN; !heard.ended && (terminal.isPaused() || heard.last !== before);) {
       before = heard.last
       await Promise.race([sleep(QUIET_MS), over])
-      // A timer that fires late on a busy machine fires before bytes that have long arrived: let those come first.
+      // On a busy machine a late timer fires before bytes that have arrived, so those are read first.
       await nextTurn()
       const rest = heard.ended || terminal.isPaused() ? null : restOf(fd)
       if (rest !== null && rest.length > 0) take(rest)
@@ -71,9 +71,9 @@ const show = (terminal: ReadStream, fd: number): { quiet(): Promise<void> } => {
   return { quiet }
 }
 
-/** Lines of `COLS ROWS`, of which `text` has come. */
+/** Reads lines of `COLS ROWS`, starting with `text`. */
 const followSize = (control: number, text: string, resize: (cols: number, rows: number) => void): void => {
-  // Not by way of the pool: a read that waits there would keep the process from ending.
+  // A socket, because a read in the thread pool would keep the process from ending.
   const sizes = new Socket({ fd: control, readable: true, writable: false })
   let begun = text
   const take = (part: string): void => {
@@ -89,7 +89,9 @@ const followSize = (control: number, text: string, resize: (cols: number, rows: 
   sizes.on('error', () => undefined)
 }
 
-/** Not by the stream of the terminal: its writes to one that is full go round and round, and nothing else is done meanwhile, not even to see that the program has ended. */
+/**
+ * Writes without the terminal's stream, which loops on a full terminal and blocks everything else, even the detection of the program's end.
+ */
 const type = async (fd: number, bytes: Uint8Array, terminal: ReadStream): Promise<void> => {
   let pause = TYPE_PAUSE_MS
   for (let at = 0; at < bytes.length && !terminal.destroyed;) {
@@ -111,11 +113,11 @@ const passInput = async (fd: number, terminal: ReadStream): Promise<void> => {
     last = chunk.at(-1) ?? last
     await type(fd, chunk, terminal)
   }
-  // Behind an unfinished line the first end of file only hands the line over.
+  // After an incomplete line, the first end of file only delivers the line.
   await type(fd, Buffer.from(last === LINE_FEED ? END_OF_FILE : END_OF_FILE.repeat(2)), terminal)
 }
 
-/** What is typed on standard input goes to the terminal, which handles lines and signals. */
+/** Standard input is typed into the terminal, which handles lines and signals. */
 const startCooked = (
   { native, helper }: { readonly native: NativePty; readonly helper: string },
   words: readonly string[],
@@ -127,12 +129,12 @@ const startCooked = (
   const env = Object.entries(process.env).map(([name, value]) => `${name}=${value ?? ''}`)
   const onExit = (code: number, signal: number): void => resolve({ code, signal })
   const { fd, pty } = native.fork(file, args, env, process.cwd(), cols, rows, -1, -1, true, helper, onExit)
-  // Many programs close their streams shortly before they end. Were nobody left there, the terminal would be hung up on them.
+  // Many programs close their streams shortly before they end. An open descriptor keeps the terminal from being hung up then.
   const held = openSync(pty, files.O_RDWR | files.O_NOCTTY)
   return { fd, ended, release: () => closeSync(held) }
 }
 
-/** Ends as the program has: with its status, or by the signal that ended it. */
+/** Ends like the program: with its status or by its signal. */
 const endAs = ({ code, signal }: Ended): number => {
   if (signal === 0) return code
   const name = signalName(signal)
@@ -144,8 +146,8 @@ const endAs = ({ code, signal }: Ended): number => {
 }
 
 /**
- * Holds the terminal of one program: `cooked|raw CONTROL COLS ROWS PROGRAM ARGUMENT…`. Its output is the terminal's, and so is its
- * input where it is no raw one: then it is the program's.
+ * Holds the terminal of one program: `cooked|raw CONTROL COLS ROWS PROGRAM ARGUMENT…`. The terminal is the program's output and, unless it
+ * is raw, also its input.
  */
 export const main = async ([mode, control = '', cols = '', rows = '', ...words]: readonly string[]): Promise<number> => {
   const pty = loadPty()
@@ -154,14 +156,14 @@ export const main = async ([mode, control = '', cols = '', rows = '', ...words]:
     return EXIT_FAILURE
   }
   for (const signal of LEFT_TO_THE_PROGRAM) process.on(signal, () => undefined)
-  // Our reader is gone: our exit closes the terminal, which hangs up the program.
+  // The reader is gone: our exit closes the terminal, which hangs up the program.
   process.stdout.on('error', () => process.exit(EXIT_FAILURE))
   const [isRaw, wide, high] = [mode === 'raw', Number(cols), Number(rows)]
   const { env, rest } = isRaw ? readEnvironment(Number(control)) : { env: {}, rest: '' }
   const { fd, ended, release } = isRaw ? startRaw(pty.native, { words, env, cols: wide, rows: high }) : startCooked(pty, words, wide, high)
   const terminal = new ReadStream(fd)
   const screen = show(terminal, fd)
-  // It fails where standard input or the terminal is gone: nothing more is typed.
+  // Fails if standard input or the terminal is closed; then nothing more is typed.
   if (!isRaw) void passInput(fd, terminal).catch(() => undefined)
   followSize(Number(control), rest, (columns, lines) => void (terminal.destroyed || pty.native.resize(fd, columns, lines)))
   const end = await ended

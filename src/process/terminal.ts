@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { errorText } from '../base/errors.ts'
 import { SCRUBBED_PATH } from '../policy/environment.ts'
 
-/** Where everybody may make a directory of his own that nobody else may rename: no variable of a caller chooses it. In memory where that can be. */
+/** Directories where every user can create a private one; no client's variable selects them. The first is in memory. */
 const PLACES = ['/dev/shm', '/tmp', '/var/tmp']
 
 const loadFrom = (place: string, bytes: Uint8Array): unknown => {
@@ -22,12 +22,15 @@ const loadFrom = (place: string, bytes: Uint8Array): unknown => {
   }
 }
 
-/** True where this program, its runtime and all that it loads are one file. */
+/** True if the program, its runtime and its modules are one file. */
 export const isOneFile = (): boolean => process.getBuiltinModule('node:sea').isSea()
 
 let loaded: { readonly exports: unknown } | null = null
 
-/** A native module inside of the one file; undefined where there are several. The system loads one from a file alone: it is written for that moment. */
+/**
+ * Loads a native module of a single-file program; undefined otherwise. The system loads modules only from files, so it is written to one
+ * for that moment.
+ */
 export const heldModule = (name: string): unknown => {
   if (!isOneFile()) return undefined
   if (loaded !== null) return loaded.exports
@@ -43,7 +46,10 @@ export const heldModule = (name: string): unknown => {
   throw new AggregateError(problems, `none of ${PLACES.join(', ')} is one where programs may be run from`)
 }
 
-/** What `@lydell/node-pty` has below its own classes, which end a terminal with output unread (its version is pinned for that). */
+/**
+ * The native part of `@lydell/node-pty`. Its JavaScript classes close a terminal with unread output, so the pinned version's native part is
+ * used.
+ */
 export interface NativePty {
   fork(
     file: string,
@@ -76,7 +82,7 @@ const installed = (require: NodeJS.Require): unknown => {
   return requireBinary(PTY_BINARY)
 }
 
-/** The native part, and the program that it starts others by where it needs one; or why there is none. */
+/** Loads the native part and the path of its spawn helper, or returns why that fails. */
 export const loadPty = (): { readonly native: NativePty; readonly helper: string } | { readonly problem: string } => {
   try {
     const require = createRequire(import.meta.url)
@@ -89,7 +95,7 @@ export const loadPty = (): { readonly native: NativePty; readonly helper: string
   }
 }
 
-/** Why nothing can have a terminal here; null: it can. */
+/** Why terminals are impossible here; null if they work. */
 export const terminalProblem = (): string | null => {
   const pty = loadPty()
   return 'problem' in pty ? pty.problem : null
@@ -101,22 +107,22 @@ export interface Ended {
   readonly signal: number
 }
 
-/** A program on its terminal. `release` closes what keeps the terminal from being hung up while the program lives. */
+/** A program on its terminal. `release` closes the descriptor that keeps the terminal from being hung up. */
 export interface OnTerminal {
   readonly fd: number
   readonly ended: Promise<Ended>
   release(): void
 }
 
-/** Nothing is changed between program and reader (termios(3)). */
+/** Settings that pass bytes unchanged (termios(3)). */
 const RAW = ['raw', '-echo', '-echoe', '-echok', '-echoctl', '-echoke', '-iexten', 'cs8', '38400']
-/** What a shell reports of a command that it could not start. */
+/** Exit status of a shell for a command that it could not start. */
 export const EXIT_FAILURE = 126
 
 const LINE_FEED = 10
 const CHUNK_BYTES = 64 * 1024
 
-/** The environment of the program, one line of JSON, and what came behind it. */
+/** Reads the program's environment, one line of JSON, and what follows it. */
 export const readEnvironment = (control: number): { readonly env: Record<string, string>; readonly rest: string } => {
   const chunks: Buffer[] = []
   for (;;) {
@@ -139,8 +145,8 @@ interface RawStart {
 }
 
 /**
- * Starts a program whose output and errors are a terminal that passes them on as they are, and whose input is ours. We lead the
- * session, and the first terminal that a leader opens becomes that of its session (tty_ioctl(4)): /dev/tty is it, too.
+ * Starts a program with a raw terminal as output and our stdin as input. This process leads the session, and the first terminal that a
+ * leader opens becomes the session's (tty_ioctl(4)), so /dev/tty is the same one.
  */
 export const startRaw = (native: NativePty, { words, env, cols, rows }: RawStart): OnTerminal => {
   const { master, slave, pty } = native.open(cols, rows)
@@ -151,7 +157,7 @@ export const startRaw = (native: NativePty, { words, env, cols, rows }: RawStart
   const nothing = openSync('/dev/null', files.O_RDWR)
   const [file = '', ...args] = words
   const { promise: ended, resolve } = Promise.withResolvers<Ended>()
-  // The open end would be inherited: in the program its number stands for /dev/null.
+  // The program would inherit the open end, so its number is /dev/null there.
   const stdio = Array.from({ length: master + 1 }, (_one, at): 'ignore' | number => (at === master ? nothing : 'ignore'))
   stdio.splice(0, 3, 0, own, own)
   const child = spawn(file, args, { env, stdio, shell: false })

@@ -14,13 +14,13 @@ type AttachmentDeps = Pick<ExecutorServices, 'clock' | 'counters' | 'log'> & { r
 export interface AttachmentInit {
   readonly kept: DetachedRunRecord
   readonly outlet: PeerStreamWriter
-  /** Bytes of output that are left out. */
+  /** Bytes of output to skip. */
   readonly from: number
 }
 
 /**
- * One owner's stream on which a detached run is read: all from the file, whatever is in it already and whatever comes, so that
- * nothing is left out or told twice. It has a window of its own: nobody else waits for it, neither the program.
+ * One stream on which the owner of a detached run reads its output. All output comes from the file, so nothing is skipped or sent twice.
+ * Each attachment has its own window and holds up neither the program nor other readers.
  */
 export class Attachment implements Carried {
   readonly #deps: AttachmentDeps
@@ -44,7 +44,7 @@ export class Attachment implements Carried {
     this.#lease = new Lease({ clock }, { onExpired: () => this.#leave() })
   }
 
-  /** Tells all of it to its end, or until its reader leaves. Never rejects. */
+  /** Sends the output until the run ends or the reader leaves. Never rejects. */
   async run(): Promise<void> {
     const { kept, outlet } = this.#init
     const stop = kept.watch(() => this.#wake())
@@ -89,7 +89,7 @@ export class Attachment implements Carried {
     this.#leave()
   }
 
-  /** Whoever reads is told the ends of runs that a stop brings about. */
+  /** A stop of the daemon does not detach the reader: it still receives how the run ends. */
   end(cause: EndCause): void {
     if (cause !== 'daemon_stopping') this.#leave()
   }
@@ -106,11 +106,11 @@ export class Attachment implements Carried {
     this.#wake()
   }
 
-  /** Whoever reads is told at once: it would ask again and again, and be told nothing else. */
+  /** Tells the reader that the output is gone, because otherwise it would keep asking. */
   #failed(error: unknown): void {
     const { kept, outlet } = this.#init
     const { request_id, state } = kept.record
-    // It was let go of, and its file with it, just before that was to be read.
+    // The run expired, and its file was removed, before the file was read.
     if (state === 'expired') return outlet.send(execFrame.encode(kept.frame()))
     this.#deps.log.error({ request_id, error: errorText(error) }, 'a detached run could not be read')
     if (!this.#gone) this.#outbox.flush()
@@ -142,14 +142,14 @@ export class Attachment implements Carried {
     const { kept } = this.#init
     let left = cut
     while (!this.#gone) {
-      // In this order: what is written before it is over is read after it is known to be.
+      // Read `over` before the file size: what was written before the end is then included.
       const { over } = kept
       this.#tellNotes()
       const end = kept.written.file
       const output = await reader.next(end)
       if (output === null) {
         if (over) return
-        // It would be looked for without end.
+        // Without this error the loop would not end.
         if (reader.place.file < end) throw new Error(`the file ends before byte ${end}, which was written`)
         await this.#changed(kept, reader.place.file)
         continue
@@ -160,7 +160,7 @@ export class Attachment implements Carried {
     }
   }
 
-  /** More is written, or it is over, or the reader has left. */
+  /** Waits until more is written, the run is over, or the reader has left. */
   async #changed(kept: DetachedRunRecord, file: number): Promise<void> {
     while (!this.#gone && !kept.over && kept.written.file === file && this.#told === kept.notes.length) await this.#woken()
   }

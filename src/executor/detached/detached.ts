@@ -34,7 +34,7 @@ import { DetachedRunStore, keptName } from './store.ts'
 const NO_NONCE = new Uint8Array(NONCE_BYTES)
 const NO_HASH = new Uint8Array(32)
 
-/** All that a Request says of its run: the same again, on another stream and later, is the same run. */
+/** SHA-256 of a Request without its nonce and time. An equal hash on another stream means the same run. */
 const contentOf = (request: ExecDetachRequest): Uint8Array =>
   sha256(execDetachRequest.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 }))
 
@@ -43,7 +43,7 @@ export const isSameRun = ({ record }: DetachedRunRecord, request: ExecDetachRequ
 
 type DetachedDeps = Pick<ExecutorServices, 'clock' | 'counters' | 'log'> & { readonly reports: Reports; readonly total: UnackedTotal }
 
-/** A verified question of an accepted agent. */
+/** A verified request of an accepted agent about a detached run. */
 export interface DetachedAttachRequest {
   readonly subject: RunSubject
   readonly request: ExecDetachedAsk
@@ -56,15 +56,15 @@ interface Attached {
   readonly agentId: AgentId
 }
 
-/** Runs that outlive their callers: who asks about one of its own is answered, and everybody else as if there were none. */
+/** Runs that outlive their requesters. Only the owner of a run learns that it exists. */
 export class Detached {
   readonly #deps: DetachedDeps
   readonly #runs: DetachedRunStore
-  /** What runs or waits here now. */
+  /** Runs that are running or waiting for an approval. */
   readonly #going = new Map<DetachedRunRecord, PeerRun>()
   readonly #attached = new Set<Attached>()
   readonly #cancels: RateLimit
-  /** Questions that are not cancels. */
+  /** Limits requests other than cancels. */
   readonly #asks: RateLimit
 
   constructor(deps: DetachedDeps, init: { readonly dataDir: string }) {
@@ -80,7 +80,6 @@ export class Detached {
     this.#runs = new DetachedRunStore({ clock, log, forgotten, neverBegan }, init)
   }
 
-  /** Throws `loose_permissions`. */
   async load(): Promise<void> {
     await this.#runs.load()
   }
@@ -93,7 +92,7 @@ export class Detached {
     return this.#runs.find(keptName(link.agentId, link.machineId, requestId))
   }
 
-  /** Takes one in that is permitted, or waits to be; or why there is no room. */
+  /** Admits a run that is permitted or needs an approval. A text says why there is no room. */
   admit(
     { key, requestSha256 }: RunSubject,
     request: ExecDetachRequest,
@@ -106,12 +105,12 @@ export class Detached {
     return this.#runs.admit({ agent_id, machine_id, request_id, content_sha256, request_sha256: requestSha256, keep_bytes }, kind === 'ask')
   }
 
-  /** One that was taken in and has not begun. */
+  /** Drops a run that was admitted but has not started. */
   release(kept: DetachedRunRecord): void {
     this.#runs.release(kept)
   }
 
-  /** Runs it to its end. Whoever asked, now or with the same Request again, is told by `answer`. */
+  /** Runs the program to its end. The requester, and every repetition of its Request, is answered when the run has started. */
   async execute(run: PeerRun, kept: DetachedRunRecord, outlet: PeerStreamWriter): Promise<void> {
     this.#deps.counters.count('runs_detached')
     this.#going.set(kept, run)
@@ -122,17 +121,17 @@ export class Detached {
     reach('over', run.requestId)
   }
 
-  /** The same Request came again: it is told how its run is. */
+  /** Answers a repeated Request with the state of its run. */
   answer(kept: DetachedRunRecord, outlet: PeerStreamWriter): AdmittedApprovalRequest {
     return { question: waiterOn(outlet), answered: this.#tellBegun(kept, outlet) }
   }
 
-  /** The stream on which a Request came that is to be told whether its run has begun. */
+  /** The stream of a Request that waits for the start of its run. */
   streamOf(outlet: PeerStreamWriter): Carried {
     return waiterOn(outlet)
   }
 
-  /** Whether one more question of this agent is answered. */
+  /** Takes one request of this agent from its rate limit. */
   mayAsk(agentId: AgentId, { ask }: Pick<ExecDetachedAsk, 'ask'>): boolean {
     return (ask === 'cancel' ? this.#cancels : this.#asks).allows(agentId)
   }
@@ -148,7 +147,7 @@ export class Detached {
     return this.#once(asked, async () => this.#do(asked, kept))
   }
 
-  /** A question whose answer is one frame. */
+  /** Answers with a single frame. */
   #once({ outlet, request }: DetachedAttachRequest, answer: () => Promise<Uint8Array>): AdmittedApprovalRequest {
     const answered = answer()
       .then((frame) => outlet.send(frame))
@@ -174,7 +173,7 @@ export class Detached {
     const { subject, request, link, outlet } = asked
     const { reports } = this.#deps
     const place: Attached = { kept, agentId: link.agentId }
-    // The end alone is sent at once, and opens no file: it needs no place.
+    // A reader that wants only the end opens no file, so it takes no place.
     const isAtEnd = kept.record.state === 'ended' && request.from >= keptBefore(kept.written)
     if (!isAtEnd && !this.#hasRoom(place))
       return this.#once(asked, async () =>
@@ -221,14 +220,14 @@ export class Detached {
 
 const keyOf = ({ agent_id, machine_id, request_id }: DetachedRecord): RunKey => ({ agent_id, machine_id, request_id })
 
-/** Unknown and another's are one: nobody learns which ids there are. */
+/** An unknown run and a run of another agent look alike, so that nobody can probe request IDs. */
 const frameOf = (kept: DetachedRunRecord | null, request_id: string): Uint8Array => {
   const nothing = { kept: 0, dropped: 0, keep_bytes: 0, lifetime_left_ms: null, kept_for_ms: null, stdout_before: 0, stderr_before: 0 }
   const unknown: ExecFrame = { type: 'detached', request_id, state: 'unknown', request_sha256: NO_HASH, ...nothing }
   return execFrame.encode(kept === null ? unknown : kept.frame())
 }
 
-/** A stream on which nothing more is expected of its peer. */
+/** A stream whose peer sends nothing more. */
 const waiterOn = (outlet: PeerStreamWriter): AdmittedApprovalRequest['question'] => {
   const close = (): void => outlet.close()
   return { receive: () => undefined, end: () => undefined, lost: close, over: close, violated: close, kill: close }

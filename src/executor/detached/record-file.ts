@@ -8,27 +8,27 @@ import type { Logger } from '../../base/log.ts'
 import { MAX_SEALED_FRAME, MAX_WARNINGS_PER_RUN } from '../../protocol/limits/wire.ts'
 import { type ValueOf, bytes, id32, list, literal, nullable, oneOf, record, requestId, uint } from '../../protocol/wire/schema.ts'
 
-/** Below a daemon's data directory. */
+/** Directory below the daemon's data directory. */
 export const DETACHED_DIR = 'detached'
 
 const sha256 = bytes(32)
 
-/** What is known on the disk of a detached run, beside its output. */
+/** Record of one detached run, stored beside its output. */
 export const detachedRecord = record('detached-run', {
   version: literal(1),
   request_id: requestId,
   agent_id: id32,
   machine_id: id32,
-  /** Of all that its Request says but its nonce and its time: the same again is the same run. */
+  /** SHA-256 of the Request without nonce and time: an equal hash means the same run. */
   content_sha256: sha256,
-  /** Of the exact bytes of the Request that runs. */
+  /** SHA-256 of the exact bytes of the Request. */
   request_sha256: sha256,
   keep_bytes: uint(),
-  /** `running` is what a start finds where the executor died: the run is lost. */
+  /** A record that says `running` at a start belongs to a dead executor: the run is lost. */
   state: oneOf(['waiting', 'running', 'ended', 'lost', 'expired']),
-  /** Epoch milliseconds: when it ended, or was found lost; null: it is not over. */
+  /** Epoch milliseconds of the end, or of the start that found the run lost; null while it runs. */
   ended_at_ms: nullable(uint()),
-  /** What its file holds, and what is not in it. */
+  /** Bytes in the output file, bytes of each stream in it, and bytes that are missing. */
   file_bytes: uint(),
   stdout_kept: uint(),
   stderr_kept: uint(),
@@ -45,7 +45,7 @@ const TEMPORARY = /^\.[0-9a-f]{64}\.run\.[0-9a-f]{12}\.tmp$/
 /** Far above the longest record. */
 const MAX_RECORD = 256 * 1024
 
-/** The files of detached runs: for each, by a name that its owner and its id give, a record and its output. */
+/** Files of detached runs: a record and an output file each, named after a hash of owner and request ID. */
 export class RecordFiles {
   readonly #directory: string
   readonly #log: Logger
@@ -59,7 +59,7 @@ export class RecordFiles {
     return join(this.#directory, `${name}.out`)
   }
 
-  /** Makes the directory where there is none. Throws `loose_permissions`, and what the disk says. */
+  /** Creates the directory. Throws `loose_permissions` and errors of the file system. */
   async prepare(): Promise<void> {
     await ensurePrivateDir(this.#directory)
   }
@@ -87,8 +87,8 @@ export class RecordFiles {
   }
 
   /**
-   * All records by their names, at a start. What cannot be believed is removed with its output, and what was left of runs that
-   * are not known, or forgotten; files of other names stay. Throws `loose_permissions` where the directory is not ours alone.
+   * Reads all records at a start, by name. Removes unreadable records with their output, and leftovers of unknown or expired runs; keeps
+   * other files. Throws `loose_permissions` if others can use the directory.
    */
   async load(): Promise<Map<string, DetachedRecord>> {
     const known = new Map<string, DetachedRecord>()
@@ -112,7 +112,7 @@ export class RecordFiles {
     return known
   }
 
-  /** What the disk does not let go of keeps nobody from starting. */
+  /** A file that cannot be removed does not prevent the start. */
   async #clear(file: string): Promise<void> {
     await rm(join(this.#directory, file), { force: true }).catch((error: unknown) => {
       this.#log.warn({ file, error: errorText(error) }, 'what was left of a detached run cannot be removed, and stays')

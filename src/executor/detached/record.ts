@@ -12,39 +12,39 @@ import { SPOOL_START, Spool, SpoolIndex, type SpoolPosition, SpoolReader, keptBe
 export interface DetachedRunRecordInit {
   readonly name: string
   readonly record: DetachedRecord
-  /** Settles when the files of a denied run of the same name are gone. */
+  /** Resolves when the files of a denied run of the same name are removed. */
   readonly replaced?: Promise<void> | undefined
-  /** Removes a new run that was denied before it ran or waited, so that nothing of it is kept. Absent: its files are there. */
+  /** Removes a new run that was denied before it started or waited. Absent for a run whose files exist already. */
   discard?(): Promise<void>
 }
 
-/** One detached run as it is kept: what its owner may still ask for, in memory and on the disk. */
+/** A detached run in memory and on disk: everything that its owner can still ask for. */
 export class DetachedRunRecord implements PeerRunOutput {
   readonly name: string
   readonly #deps: { readonly clock: Clock; readonly files: RecordFiles; readonly log: Logger }
   readonly #replaced: Promise<void> | undefined
   #record: DetachedRecord
   #spool: Spool | null = null
-  /** Of what no spool of ours writes. */
+  /** Content of a file that has no open spool. */
   #place: SpoolPosition
   #index = new SpoolIndex()
-  /** Until it is looked at what an executor that died has left of the output. */
+  /** Pending while the output of a dead executor is measured. */
   #measuring: Promise<void> | null = null
-  /** Of the monotonic clock: when it will be ended. */
+  /** Monotonic time at which the run is ended. */
   #endsAt: number | null = null
   /**
-   * Of the monotonic clock: when it was over. The other one is believed between two lives alone, so that one that is set takes
-   * nothing from what is kept, and keeps nothing for longer.
+   * Monotonic time of the end. The wall clock is used only across restarts, so that changing it neither expires a run early nor keeps it
+   * longer.
    */
   #overSince: number | null = null
   readonly #watchers = new Set<() => void>()
-  /** Writes of the record, one behind the other; whether the last one succeeded. */
+  /** Serializes writes of the record; resolves to whether the last one succeeded. */
   #saving: Promise<boolean> = Promise.resolve(true)
   readonly #started = Promise.withResolvers<void>()
-  /** Settles when it is known whether it runs, or waits. */
+  /** Resolves when the run has started, waits for an approval, or was denied. */
   readonly begun = this.#started.promise
   #refused: Uint8Array | null = null
-  /** See `KeptRunInit.discard`; null: it is kept, however it ends. */
+  /** See `DetachedRunRecordInit.discard`; null once the run is kept in any case. */
   #discard: (() => Promise<void>) | null
 
   constructor(deps: { clock: Clock; files: RecordFiles; log: Logger }, init: DetachedRunRecordInit) {
@@ -64,28 +64,28 @@ export class DetachedRunRecord implements PeerRunOutput {
     return this.#record
   }
 
-  /** Nothing more comes of it. */
+  /** The run has ended or was denied. */
   get over(): boolean {
     return this.#refused !== null || (this.#record.state !== 'waiting' && this.#record.state !== 'running')
   }
 
-  /** Milliseconds since it was over; null: it is not. */
+  /** Milliseconds since the end; null while the run is not over. */
   get overFor(): number | null {
     return this.#overSince === null ? null : this.#deps.clock.monotonic() - this.#overSince
   }
 
-  /** Bytes of the disk that it has, and, while it goes on, all those of output that it may come to have. */
+  /** Bytes on disk; while the run goes on, also the output that it may still write. */
   get heldBytes(): number {
     const { written } = this
     return written.file + (this.over ? 0 : this.#record.keep_bytes - keptBefore(written))
   }
 
-  /** What is in its file. */
+  /** Content of the output file. */
   get written(): SpoolPosition {
     return this.#spool?.written ?? this.#place
   }
 
-  /** The Exit, encoded, of one that never ran and is not kept. */
+  /** Encoded Exit of a run that was denied and not kept. */
   get refused(): Uint8Array | null {
     return this.#refused
   }
@@ -94,18 +94,18 @@ export class DetachedRunRecord implements PeerRunOutput {
     return this.#record.notes
   }
 
-  /** The Exit, encoded; null: it is lost, or goes on. */
+  /** Encoded Exit; null if the run is lost or goes on. */
   get exit(): Uint8Array | null {
     return this.#refused ?? this.#record.exit
   }
 
-  /** It was denied: while it waited, or when its program could not be started. */
+  /** The run was denied while it waited or because its program could not start. */
   get isDenied(): boolean {
     const { state, exit } = this.#record
     return state === 'ended' && (exitOf(exit)?.denial_reason ?? null) !== null
   }
 
-  /** Makes its files. Throws what the disk says; then there are none. */
+  /** Creates the files. Throws errors of the file system; then no file is left. */
   async open(run: Pick<PeerRun, 'resume' | 'outputLost'>): Promise<void> {
     const { files, log } = this.#deps
     try {
@@ -134,12 +134,14 @@ export class DetachedRunRecord implements PeerRunOutput {
     return this.#spool?.push(stream, data) ?? true
   }
 
-  /** It waits to be allowed. */
   waiting(): void {
     this.#started.resolve()
   }
 
-  /** It is about to run: from here on a crash leaves it lost. False where that cannot be written, and then it must not. */
+  /**
+   * Records that the program starts: from now on a crash makes the run `lost`. False if that cannot be written; then the program must not
+   * start.
+   */
   async approved(): Promise<boolean> {
     this.#change({ state: 'running' })
     return this.#saving
@@ -157,7 +159,7 @@ export class DetachedRunRecord implements PeerRunOutput {
     this.#change({ notes: [...this.#record.notes, frame] })
   }
 
-  /** It is over: `exit` is its encoded Exit, null where there will be none. */
+  /** Ends the run. `exit` is its encoded Exit; null if there is none. */
   async finish(exit: Uint8Array | null): Promise<void> {
     await this.#spool?.finish().catch((error: unknown) => {
       const fields = { request_id: this.#record.request_id, error: errorText(error) }
@@ -173,24 +175,24 @@ export class DetachedRunRecord implements PeerRunOutput {
     await this.#saving
   }
 
-  /** An executor that died has left it: what is whole of its output is kept. */
+  /** Marks a run of a dead executor as lost. Complete pieces of its output are kept. */
   lose(size: number): void {
     this.#change({ state: 'lost', ...this.#ended() })
     this.#started.resolve()
     this.#measuring = this.#measure(size).finally(() => (this.#measuring = null))
   }
 
-  /** Settles when what is kept is known. */
+  /** Resolves when the size of the output is known. */
   async measured(): Promise<void> {
     await this.#measuring
   }
 
-  /** Settles when its record is written. */
+  /** Resolves when the record is written. */
   async settled(): Promise<void> {
     await this.#saving
   }
 
-  /** Its output is gone for good; its id is remembered. Throws what the disk says where it does not let go of it: then it is as it was. */
+  /** Removes the output and remembers only the ID. If the file cannot be removed, throws the error and changes nothing. */
   async expire(): Promise<void> {
     await this.#deps.files.removeOutput(this.name)
     this.#place = SPOOL_START
@@ -201,21 +203,21 @@ export class DetachedRunRecord implements PeerRunOutput {
     await this.#saving
   }
 
-  /** Calls back whenever there is more to read, or it is over; answers how to stop that. */
+  /** Calls back on new output and at the end. Returns a function that stops it. */
   watch(onChange: () => void): () => void {
     this.#watchers.add(onChange)
     return () => void this.#watchers.delete(onChange)
   }
 
-  /** A reader of its own, at the last place that is known at or before so many bytes of output. */
+  /** Returns a reader of its own, which starts at the last indexed position up to `kept` bytes of output. */
   reader(kept: number): SpoolReader {
     const index = this.#spool?.index ?? this.#index
-    // Who wants the end alone, as whoever asks how it ended, has nothing read that is before.
+    // A reader that wants only the end has nothing to read before it.
     const place = keptBefore(this.written) <= kept ? this.written : index.before(kept)
     return new SpoolReader(this.#deps.files.outputOf(this.name), { index, place })
   }
 
-  /** How it is, as its owner is told. `before`: what of each stream an attach leaves out. */
+  /** State of the run as a frame for its owner. `before`: output of each stream that an attachment skips. */
   frame(before: Pick<SpoolPosition, 'stdout' | 'stderr'> = SPOOL_START): Extract<ExecFrame, { type: 'detached' }> {
     const { clock } = this.#deps
     const { request_id, state, request_sha256, keep_bytes, dropped } = this.#record
@@ -237,7 +239,7 @@ export class DetachedRunRecord implements PeerRunOutput {
     }
   }
 
-  /** Nothing of it is kept: its requester gets the Exit, and may ask again. */
+  /** Keeps nothing of the run: its requester receives the Exit and may send the Request again. */
   async #refuse(exit: Uint8Array, discard: () => Promise<void>): Promise<void> {
     await discard()
     this.#refused = exit
@@ -290,7 +292,6 @@ export class DetachedRunRecord implements PeerRunOutput {
   }
 }
 
-/** What an encoded Exit says. */
 const exitOf = (frame: Uint8Array | null): ExecExit | null => {
   const decoded = frame && execFrame.decode(frame)
   return decoded?.type === 'exit' ? execExit.decode(decoded.body) : null

@@ -7,10 +7,10 @@ import { MAX_SPOOL_QUEUE } from '../../protocol/limits/detached.ts'
 import { FRAME_COST, MAX_FRAME_DATA } from '../../protocol/limits/wire.ts'
 import type { OutputName } from '../../protocol/reasons.ts'
 
-/** Places are remembered this far apart, so that who attaches late need not read all that is before. */
+/** Distance of indexed positions, so that a late reader need not read the whole file. */
 const INDEX_EVERY = 256 * 1024
 
-/** Where pieces of one spool begin, as whoever writes or reads it comes by. */
+/** Start positions of pieces, recorded while the spool is written or read. */
 export class SpoolIndex {
   readonly #places: SpoolPosition[] = [SPOOL_START]
 
@@ -18,18 +18,18 @@ export class SpoolIndex {
     if (place.file - this.#places.at(-1)!.file >= INDEX_EVERY) this.#places.push(place)
   }
 
-  /** The last known place that has at most so many bytes of output before it. */
+  /** The last indexed position with at most `kept` bytes of output before it. */
   before(kept: number): SpoolPosition {
     return this.#places.findLast((place) => keptBefore(place) <= kept) ?? SPOOL_START
   }
 }
 
-/** Output in the order in which it came: each piece behind two bytes, the stream in the highest bit and its length in the others. */
+/** The file holds output in order of arrival. Each piece has a two-byte header: the stream in the highest bit, the length in the others. */
 export const HEAD_BYTES = 2
 const MAX_PIECE = 0x7fff
 const STDERR_BIT = 0x8000
 
-/** What of each stream stands before a place of a spool, and which byte of the file that place is. */
+/** A position in the file, and the bytes of each stream before it. */
 export interface SpoolPosition {
   readonly file: number
   readonly stdout: number
@@ -40,7 +40,7 @@ export const SPOOL_START: SpoolPosition = Object.freeze({ file: 0, stdout: 0, st
 
 export const keptBefore = ({ stdout, stderr }: SpoolPosition): number => stdout + stderr
 
-/** The bytes to append for output of one stream. */
+/** Encodes output of one stream as pieces. */
 export const spoolPieces = (stream: OutputName, data: Uint8Array): Uint8Array[] => {
   const parts: Uint8Array[] = []
   for (let at = 0; at < data.length; at += MAX_PIECE) {
@@ -52,17 +52,17 @@ export const spoolPieces = (stream: OutputName, data: Uint8Array): Uint8Array[] 
   return parts
 }
 
-/** How many bytes of the file so much output of one stream takes. */
+/** Bytes in the file for `length` bytes of output. */
 export const spoolLength = (length: number): number => length + Math.ceil(length / MAX_PIECE) * HEAD_BYTES
 
 export interface SpoolPiece {
   readonly stream: OutputName
-  /** Its data: from here to there in the bytes that were looked at. */
+  /** Range of the data in the scanned bytes. */
   readonly from: number
   readonly to: number
 }
 
-/** The whole piece that begins at `at`; null where these bytes do not hold all of it, or what a loss of power leaves: none is empty. */
+/** The complete piece at `at`; null if the bytes end first, or for zeros that a power loss left, because no piece is empty. */
 export const pieceAt = (bytes: Buffer, at: number, end: number): SpoolPiece | null => {
   if (at + HEAD_BYTES > end) return null
   const head = bytes.readUInt16BE(at)
@@ -71,7 +71,7 @@ export const pieceAt = (bytes: Buffer, at: number, end: number): SpoolPiece | nu
   return to > end || to === from ? null : { stream: (head & STDERR_BIT) === 0 ? 'stdout' : 'stderr', from, to }
 }
 
-/** The place behind a piece. */
+/** The position after a piece. */
 export const placeBehind = ({ file, stdout, stderr }: SpoolPosition, { stream, from, to }: SpoolPiece): SpoolPosition => ({
   file: file + HEAD_BYTES + to - from,
   stdout: stream === 'stdout' ? stdout + to - from : stdout,
@@ -79,7 +79,7 @@ export const placeBehind = ({ file, stdout, stderr }: SpoolPosition, { stream, f
 })
 
 const FLAGS = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
-/** Floors of free space that are left to the journals: what is kept of one run must not keep others from running. */
+/** Multiple of the journals' free-space reserve that a spool leaves alone, so that stored output never prevents other runs. */
 const SPOOL_FLOORS = 2
 
 interface Queued {
@@ -90,15 +90,15 @@ interface Queued {
 const costOf = ({ data }: Queued): number => data.length + FRAME_COST
 
 export interface SpoolInit {
-  /** There is room again, after a `push` that answered false. */
+  /** Called when there is room again after `push` returned false. */
   onRoom(): void
-  /** More is in the file, or will never be. */
+  /** Called when the file has grown or writing has failed. */
   onWritten(): void
-  /** The disk refuses: what comes from now on is dropped. Once. */
+  /** Called once if the file system refuses a write; later output is dropped. */
   onFailed(error: unknown): void
 }
 
-/** The output of one run on its way into a file that we made and that we alone write. */
+/** Writes the output of one run to a new file. */
 export class Spool {
   readonly index = new SpoolIndex()
   readonly #file: FileHandle
@@ -118,17 +118,16 @@ export class Spool {
     this.#init = init
   }
 
-  /** Throws where anything has that name, and what the disk says. */
+  /** Throws if the path exists, and errors of the file system. */
   static async create(path: string, init: SpoolInit): Promise<Spool> {
     return new Spool(await open(path, FLAGS, 0o600), dirname(path), init)
   }
 
-  /** What is in the file. */
   get written(): SpoolPosition {
     return this.#written
   }
 
-  /** Bytes that the disk refused. */
+  /** Bytes that could not be written. */
   get dropped(): number {
     return this.#dropped
   }
@@ -148,7 +147,7 @@ export class Spool {
     return false
   }
 
-  /** All that was pushed is on the disk: no record says more than would be there after a loss of power. The file is closed. */
+  /** Flushes everything to disk and closes the file, so that no record claims more than survives a power loss. */
   async finish(): Promise<void> {
     while (this.#writing !== null) await this.#writing
     try {
@@ -196,7 +195,7 @@ export class Spool {
   }
 }
 
-/** Above the longest piece with its head, so that each read has a whole one. */
+/** Larger than the longest piece with its header, so that each read contains a whole piece. */
 const BLOCK = 256 * 1024
 
 export interface SpooledOutput {
@@ -205,7 +204,7 @@ export interface SpooledOutput {
   readonly data: Uint8Array
 }
 
-/** Throws `loose_permissions`, and what the disk says. */
+/** Throws `loose_permissions` and errors of the file system. */
 const openOurs = async (path: string): Promise<FileHandle> => {
   const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK)
   try {
@@ -218,39 +217,39 @@ const openOurs = async (path: string): Promise<FileHandle> => {
 }
 
 /**
- * Reads a spool from any byte of its output on, as far as it is written; by a descriptor of its own, at its own speed. The file is
- * opened when there is something to read: who wants its end alone needs none. What reads throws as `openOurs`.
+ * Reads a spool from any byte of output, with its own descriptor and speed. The file is opened by the first read, whose errors are those of
+ * `openOurs`.
  */
 export class SpoolReader {
   readonly #path: string
   readonly #index: SpoolIndex
   #opened: { readonly file: FileHandle; readonly block: Buffer } | null = null
-  /** Of the next piece. */
+  /** Position of the next piece. */
   #place: SpoolPosition
-  /** Where in the file the block begins, and how much of it was read. */
+  /** Where the block starts in the file, and how many bytes of it were read. */
   #blockAt = 0
   #blockEnd = 0
 
-  /** From the last place that `index`, which learns what is read, has for so many bytes of output. */
+  /** Starts at `place`. `index` also records the positions that this reader passes. */
   constructor(path: string, { index = new SpoolIndex(), place = index.before(0) }: { index?: SpoolIndex; place?: SpoolPosition } = {}) {
     this.#path = path
     this.#index = index
     this.#place = place
   }
 
-  /** Of what `next` answers next. */
+  /** Position of the next piece. */
   get place(): SpoolPosition {
     return this.#place
   }
 
-  /** The next output before this byte of the file, pieces of one stream together; null where there is none. */
+  /** The next output before file position `end`, adjacent pieces of one stream joined; null if there is none. */
   async next(end: number): Promise<SpooledOutput | null> {
     const first = this.#pieceInBlock(end) ?? (await this.#read(end))
     if (first === null) return null
     const { stream } = first
     const parts: Uint8Array[] = []
     let length = 0
-    // Pieces of one block: its bytes are in use until they are copied.
+    // Only pieces of one block are joined, because the block is reused by the next read.
     for (let piece: SpoolPiece | null = first; piece !== null && piece.stream === stream; piece = this.#pieceInBlock(end)) {
       length += piece.to - piece.from
       if (length > MAX_FRAME_DATA) break
@@ -261,8 +260,8 @@ export class SpoolReader {
   }
 
   /**
-   * Goes on to the piece in which the output behind `kept` bytes begins: what of it is to be left out, and what of each stream is before.
-   * `goesOn`: asked now and then whether anybody still waits for that.
+   * Moves to the piece that contains output byte `kept`. Returns how much of that piece to skip and the exact position. Stops early once
+   * `goesOn` returns false.
    */
   async skipTo(
     kept: number,
@@ -278,7 +277,7 @@ export class SpoolReader {
     }
   }
 
-  /** Where the last whole piece ends. */
+  /** Returns the end of the last complete piece. */
   async measure(end: number): Promise<SpoolPosition> {
     return (await this.skipTo(Infinity, end)).before
   }
@@ -287,7 +286,7 @@ export class SpoolReader {
     await this.#opened?.file.close()
   }
 
-  /** The piece at the place, read from there on. */
+  /** Reads a block at the current position. */
   async #read(end: number): Promise<SpoolPiece | null> {
     if (this.#place.file >= end) return null
     this.#index.record(this.#place)

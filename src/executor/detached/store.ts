@@ -20,39 +20,38 @@ import type { ExecutorServices } from '../services.ts'
 import { DETACHED_DIR, type DetachedRecord, RecordFiles } from './record-file.ts'
 import { DetachedRunRecord } from './record.ts'
 
-/** How often it is looked which are to be forgotten. */
+/** Interval of the search for expired runs. */
 const LOOK_EVERY_MS = 60_000
 
 export interface DetachedRunStoreDeps extends Pick<ExecutorServices, 'clock' | 'log'> {
-  /** Writes that one is about to be forgotten because its time is up. False: it cannot, and nothing may be removed. */
+  /** Logs that a run expires. False if that fails; then nothing may be removed. */
   forgotten(record: DetachedRecord): Promise<boolean>
-  /** Answers the Exit, encoded, of one that still waited to be allowed when an executor died. */
+  /** Returns the encoded Exit of a run that still waited for an approval when an executor died. */
   neverBegan(record: DetachedRecord): Promise<Uint8Array>
 }
 
 export interface DetachedRunStoreInit {
   readonly dataDir: string
-  /** Ids of those that are forgotten. Default: MAX_DETACHED_REMEMBERED. */
+  /** Maximum number of remembered IDs of expired runs. Default: MAX_DETACHED_REMEMBERED. */
   readonly remembered?: number
 }
 
-/** Whose it is, and what it asks. */
 export type DetachedOutputInit = Pick<
   DetachedRecord,
   'request_id' | 'agent_id' | 'machine_id' | 'content_sha256' | 'request_sha256' | 'keep_bytes'
 >
 
-/** A name for files and for look-ups: nobody but the very pair that asked comes to the same. */
+/** Name of files and map entries. It contains agent and machine, so another pair cannot reach the run. */
 export const keptName = (agent: AgentId, machine: MachineId, request: RequestId): string =>
   toHex(sha256(Buffer.from(`${agent}:${machine}:${request}`)))
 
-/** All detached runs of this host that run, are kept, or are remembered. */
+/** All detached runs of this machine that are running, stored or remembered. */
 export class DetachedRunStore {
   readonly #deps: DetachedRunStoreDeps
   readonly #files: RecordFiles
   readonly #remembered: number
   readonly #runs = new Map<string, DetachedRunRecord>()
-  /** Whose output could not be removed, which was said. */
+  /** Runs whose output could not be removed; the log says so once. */
   readonly #stuck = new Set<DetachedRunRecord>()
   #timer: Timer | null = null
   #stopped = false
@@ -63,7 +62,7 @@ export class DetachedRunStore {
     this.#files = new RecordFiles(deps, { directory: join(init.dataDir, DETACHED_DIR) })
   }
 
-  /** Those that an executor before this one had: what it left running is lost, and what waited never began. Throws `loose_permissions`. */
+  /** Loads the runs of earlier executors. Running ones become lost; waiting ones never began. Throws `loose_permissions`. */
   async load(): Promise<void> {
     for (const [name, record] of await this.#files.load()) {
       const known = keptName(record.agent_id, record.machine_id, record.request_id) === name
@@ -76,7 +75,7 @@ export class DetachedRunStore {
       this.#runs.set(name, kept)
       if (record.state === 'waiting') await kept.finish(await this.#deps.neverBegan(record))
       else if (!kept.over) kept.lose((await stat(this.#files.outputOf(name)).catch(() => null))?.size ?? 0)
-      // It was forgotten, and its record could not be written any more; or somebody has removed its output.
+      // The run expired but its record was not written, or somebody removed its output.
       else if (record.state !== 'expired' && !(await this.#files.hasOutput(name))) await kept.expire()
     }
     await this.#poll()
@@ -86,7 +85,7 @@ export class DetachedRunStore {
     return this.#runs.get(name) ?? null
   }
 
-  /** Takes one in, which has no files yet, in the place of one of its name; or why there is no room for it. */
+  /** Adds a run without files, replacing a denied one of the same name. A text says why there is no room. */
   admit(init: DetachedOutputInit, waits: boolean): DetachedRunRecord | string {
     const refused = this.#fullness(init)
     if (refused !== null) return refused
@@ -101,9 +100,9 @@ export class DetachedRunStore {
     return kept
   }
 
-  /** Lets go of its output, unless the disk does not: then it stays as it was, and the log says once why. */
+  /** Removes the output of a run. If that fails, the run stays as it is and the log says once why. */
   async expire(kept: DetachedRunRecord): Promise<void> {
-    // Another run has its name and its files.
+    // Another run has this name and its files.
     if (this.find(kept.name) !== kept) return
     try {
       await kept.expire()
@@ -119,12 +118,12 @@ export class DetachedRunStore {
     }
   }
 
-  /** One that has no files yet. */
+  /** Removes a run that has no files yet. */
   release(kept: DetachedRunRecord): void {
     this.#runs.delete(kept.name)
   }
 
-  /** Nothing of it stays, as far as the disk allows. */
+  /** Removes a run and its files, as far as the file system allows. */
   async drop(kept: DetachedRunRecord): Promise<void> {
     this.#runs.delete(kept.name)
     await kept.settled()
@@ -156,7 +155,7 @@ export class DetachedRunStore {
       : null
   }
 
-  /** Forgets what is over for long enough. */
+  /** Expires old runs and forgets the oldest IDs. */
   async #poll(): Promise<void> {
     this.#timer?.cancel()
     try {
@@ -174,7 +173,7 @@ export class DetachedRunStore {
     const { overFor: age, record } = kept
     if (age === null || age < DETACHED_KEPT_MS) return
     if (record.state !== 'expired') {
-      // The journal has it once, however often it is tried.
+      // The audit log names it once, however often the removal is tried.
       if (!this.#stuck.has(kept) && !(await this.#deps.forgotten(record))) return
       await this.expire(kept)
       if (kept.record.state !== 'expired') return

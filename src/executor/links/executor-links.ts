@@ -13,42 +13,41 @@ import type { ExecutorServices } from '../services.ts'
 import { type Nonces, pairKey } from './nonces.ts'
 import type { OwnIds } from './trust-evaluator.ts'
 
-/** Handshakes under way: all that peers may begin (`HANDSHAKE_PLACES` of dm), and as many of our own. */
+/** Handshakes at once: all that peers may begin (`HANDSHAKE_PLACES`) and as many of our own. */
 export const MAX_HANDSHAKES = 256
-/** Links that a connection carries (`MAX_LINKS_PER_CONNECTION` of dm), and the next one, before the network process closes the oldest. */
+/** Links of one connection (`MAX_LINKS_PER_CONNECTION`), and one more until the network process closes the oldest. */
 const LINKS_PER_CONNECTION = 4 + 1
 /** Links at once: more than the connections of the network process carry. */
 const MAX_LINKS = LINKS_PER_CONNECTION * (MAX_CONNECTIONS + MAX_UNPROVEN_CONNECTIONS)
-/** … of one agent: more than its connections carry, of which one may be about to make room. */
+/** Links of one agent: more than its connections carry, one of which may be about to be closed. */
 export const MAX_LINKS_PER_AGENT = LINKS_PER_CONNECTION * (MAX_CONNECTIONS_PER_AGENT + 1)
-/** Requests answered on one link to a peer that is not accepted: each denial costs a signature and a line of the journal. */
+/** Requests answered on one link to a peer that is not accepted. Each denial costs a signature and a line in the audit log. */
 export const UNLISTED_REQUEST_BURST = 32
 const UNLISTED_REQUESTS_PER_SECOND = 4
 
-/** A peer whose agent key and machine key both signed a transcript with our nonce in it. */
+/** A peer whose agent key and machine key both signed a transcript that contains our nonce. */
 export interface PeerLink {
   readonly number: number
   readonly agentId: AgentId
   readonly machineId: MachineId
   readonly agentPublicKey: Uint8Array
-  /** Its peer has said over this link which keys it had before. */
+  /** The peer has sent the statements of its earlier keys over this link. */
   heardSuccessions: boolean
-  /** `pairKey` of the two. */
+  /** `pairKey` of agent and machine. */
   readonly pair: string
-  /** How often it may ask for runs while it is not accepted. */
+  /** Rate limit of its requests while the peer is not accepted. */
   readonly unlistedRequests: TokenBucket
-  /** Revocations and successions that its peer was sent over this link; null until the network's half knows of the link. */
+  /** Revocations and successions sent over this link; null until the network process knows the link. */
   sentRevocations: Set<object> | null
   decision: TrustDecision
 }
 
-/** A handshake between its first message and its end. */
 interface Handshake {
   readonly role: 'initiator' | 'responder'
   readonly peerMachine: MachineId
   readonly m1: Uint8Array
   readonly begunAt: number
-  /** The responder's only. */
+  /** Set for the responder only. */
   readonly reply: { readonly core: Uint8Array; readonly nonce: Uint8Array; readonly agentPublicKey: Uint8Array } | null
 }
 
@@ -56,7 +55,7 @@ type ExecutorLinksDeps = Pick<ExecutorServices, 'clock' | 'judge' | 'signatures'
 
 type OwnKeys = OwnIds & { readonly agentPublicKey: Uint8Array }
 
-/** The daemon's link to itself. */
+/** Number of the daemon's link to itself. */
 export const OWN_LINK = 0
 
 const rejected = (message: string): AppError => new AppError('peer_rejected', message)
@@ -64,8 +63,8 @@ const badSignature = (whose: 'agent' | 'machine'): AppError =>
   new AppError('peer_rejected', `the ${whose}'s signature is wrong`, { data: { offence: 'bad_signature' } })
 
 /**
- * Handshakes and the links that came of them. Everything that is signed or verified here covers bytes
- * that this side wrote or holds itself, so the network's half can break a link but not forge one.
+ * Handshakes and the links that they create. All signatures cover bytes that the executor wrote or holds, so the network process can break
+ * a link but not forge one.
  */
 export class ExecutorLinks {
   readonly #deps: ExecutorLinksDeps
@@ -81,7 +80,7 @@ export class ExecutorLinks {
     this.#add(OWN_LINK, own.machineId, own.agentPublicKey)
   }
 
-  /** Throws `not_found` for a link that is gone. */
+  /** Throws `not_found` for an unknown link. */
   get(number: number): PeerLink {
     const link = this.#links.get(number)
     if (link === undefined) throw new AppError('not_found', `there is no link ${number}`)
@@ -92,7 +91,7 @@ export class ExecutorLinks {
     return [...this.#links.values()]
   }
 
-  /** M1 of a link that we begin. */
+  /** Initiator: returns M1 of a new link. */
   open(peerMachine: MachineId, kemPublicKey: Uint8Array): { handle: number; m1: Uint8Array } {
     const m1 = linkM1.encode({
       versions: [LINK_VERSION],
@@ -103,7 +102,7 @@ export class ExecutorLinks {
     return { handle: this.#start({ role: 'initiator', peerMachine, m1, reply: null }), m1 }
   }
 
-  /** As initiator: verifies M2 and signs what M3 carries. */
+  /** Initiator: verifies M2 and signs M3. */
   async confirm(handle: number, m2: Uint8Array): Promise<{ link: PeerLink; agentSignature: Uint8Array }> {
     const { peerMachine, m1 } = this.#take(handle, 'initiator')
     const { core, agent_signature, machine_signature } = linkM2.decode(m2)
@@ -118,7 +117,7 @@ export class ExecutorLinks {
     return { link: this.#admit(peerMachine, agent_public_key), agentSignature }
   }
 
-  /** As responder: writes and signs what M2 carries. */
+  /** Responder: writes and signs M2. */
   async accept(
     peerMachine: MachineId,
     m1: Uint8Array,
@@ -139,7 +138,7 @@ export class ExecutorLinks {
     return { handle, core, agentSignature }
   }
 
-  /** As responder: verifies M3. Our nonce is from now on also the nonce of the handshake's own stream. */
+  /** Responder: verifies M3. From now on the nonce of M2 is also the nonce of the handshake's own stream. */
   finish(handle: number, m2: Uint8Array, m3: Uint8Array): PeerLink {
     const { peerMachine, m1, reply } = this.#take(handle, 'responder')
     if (reply === null || !equalBytes(linkM2.decode(m2).core, reply.core)) throw rejected('M2 is not the one we wrote')
@@ -158,7 +157,7 @@ export class ExecutorLinks {
     this.#handshakes.delete(handle)
   }
 
-  /** The connection is gone. Nonces of the pair die with its last link. */
+  /** The connection was closed. Nonces of a pair become void with its last link. */
   closed(number: number): void {
     const link = this.#links.get(number)
     if (link === undefined || number === OWN_LINK) return
@@ -167,7 +166,7 @@ export class ExecutorLinks {
       this.#deps.nonces.forget(link.pair, link.decision === 'accept')
   }
 
-  /** Asks the trust rules again; answers the links whose standing changed. */
+  /** Evaluates trust again and returns the links whose decision changed. */
   rejudge(): PeerLink[] {
     return [...this.#links.values()].filter((link) => {
       const before = link.decision
@@ -179,7 +178,7 @@ export class ExecutorLinks {
   #start(handshake: Omit<Handshake, 'begunAt'>): number {
     const [oldest] = this.#handshakes
     if (oldest !== undefined && this.#handshakes.size >= MAX_HANDSHAKES) {
-      // The network's half gives up after LINK_HANDSHAKE_MS and should have said so.
+      // The network process drops a handshake after LINK_HANDSHAKE_MS, so this one was forgotten.
       if (this.#deps.clock.monotonic() - oldest[1].begunAt < LINK_HANDSHAKE_MS)
         throw new AppError('rate_limited', 'too many handshakes at once')
       this.#handshakes.delete(oldest[0])
@@ -189,7 +188,7 @@ export class ExecutorLinks {
     return handle
   }
 
-  /** A handshake has one try. */
+  /** Removes the handshake: each can be completed only once. */
   #take(handle: number, role: Handshake['role']): Handshake {
     const handshake = this.#handshakes.get(handle)
     if (handshake === undefined || handshake.role !== role) throw new AppError('conflict', `there is no handshake ${handle} as ${role}`)

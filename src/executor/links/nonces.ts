@@ -3,23 +3,26 @@ import { randomBytes } from '../../identity/hash.ts'
 import { type AgentId, type MachineId, toHex } from '../../protocol/ids.ts'
 import { MAX_NONCES_PER_PEER, NONCE_BYTES } from '../../protocol/limits/wire.ts'
 
-/** Pairs of which void nonces are remembered, 128 each: then a Request that never came is known as such. 8 MiB at most; of more, the agent with most pairs loses its oldest. */
+/**
+ * Pairs whose void nonces are remembered (128 each, 8 MiB in all), to prove that a Request never arrived. Above that, the agent with most
+ * pairs loses its oldest.
+ */
 export const MAX_PAIRS_WITH_VOID_NONCES = 512
 
-/** One (agent, machine), as a key of a map. */
+/** Map key of an agent on a machine. */
 export const pairKey = (agentId: AgentId, machineId: MachineId): string => `${agentId}:${machineId}`
 const agentOfPair = (pair: string): AgentId => pair.split(':')[0]!
 
 /**
- * The stream nonces we gave out and nobody has used. Kept in memory only, so that a restart refuses
- * every request signed before it; bound to one (agent, machine); good for one request.
+ * Stream nonces that were issued and not used. Each belongs to one pair of agent and machine and is valid for one request. They are only in
+ * memory, so a restart rejects all earlier Requests.
  */
 export class Nonces {
   readonly #byPair = new Map<string, BoundedSet<string>>()
-  /** Nonces that were void before they were used: nothing signed with one was ever taken, nor ever will be. The newest pairs last. */
+  /** Nonces that became void unused: nothing signed with one was or will be accepted. The newest pairs come last. */
   readonly #void = new BoundedMap<string, ReadonlySet<string>>({ max: MAX_PAIRS_WITH_VOID_NONCES })
 
-  /** Fresh nonces for a pair. Above the limit the pair's oldest are void: only its own streams suffer. */
+  /** Issues nonces for a pair. Above the limit, the oldest nonces of that pair become void. */
   mint(pair: string, count: number): Uint8Array[] {
     return Array.from({ length: count }, () => {
       const nonce = randomBytes(NONCE_BYTES)
@@ -28,25 +31,25 @@ export class Nonces {
     })
   }
 
-  /** Takes in a nonce that served as a handshake's and is now also its stream's. */
+  /** Adds the nonce of a handshake, which is also that of its stream. */
   add(pair: string, nonce: Uint8Array): void {
     const nonces = this.#byPair.get(pair) ?? new BoundedSet({ max: MAX_NONCES_PER_PEER })
     this.#byPair.set(pair, nonces)
     nonces.add(toHex(nonce))
   }
 
-  /** True once for a nonce that this pair was given. */
+  /** Returns true once for each nonce of this pair. */
   consume(pair: string, nonce: Uint8Array): boolean {
     return this.#byPair.get(pair)?.delete(toHex(nonce)) ?? false
   }
 
-  /** Makes a nonce void, and remembers it. True when nothing signed with it was ever taken: it was given to this pair, and never used. */
+  /** Makes a nonce void. True if it was issued to this pair and never used, so nothing signed with it was accepted. */
   void(pair: string, nonce: Uint8Array): boolean {
     if (this.consume(pair, nonce)) this.#remember(pair, [toHex(nonce)])
     return this.#void.get(pair)?.has(toHex(nonce)) ?? false
   }
 
-  /** The pair has no link any more: everything it was given is void. Of a pair that may ask for its runs it is remembered. */
+  /** Called when the pair has no link: all its nonces become void. They are remembered if the pair may run commands. */
   forget(pair: string, remembered: boolean): void {
     if (remembered) this.#remember(pair, this.#byPair.get(pair) ?? [])
     this.#byPair.delete(pair)

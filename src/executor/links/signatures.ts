@@ -5,15 +5,15 @@ import type { AgentSigner } from '../../identity/signing.ts'
 import type { AgentId } from '../../protocol/ids.ts'
 import type { ExecCounters } from '../exec-counters.ts'
 
-/** Signatures that the network's half may ask for: a burst and a rate per second. */
+/** Rate limit of signatures that the network process requests. */
 export const SIGNATURE_BURST = 4_000
 const SIGNATURES_PER_SECOND = 2_000
 
-/** The agent key at work, counted. */
+/** Signs with the agent key and counts the signatures. */
 export class Signatures implements AgentSigner {
   readonly publicKey: Uint8Array
   readonly agentId: AgentId
-  /** For what the network's half asks for: the same key, but throws `rate_limited` when too much is asked at once. */
+  /** The same key for requests of the network process: `sign` throws `rate_limited` above the limit. */
   readonly limited: AgentSigner
   readonly #deps: { readonly signer: AgentSigner; readonly counters: ExecCounters }
   readonly #bucket: TokenBucket
@@ -27,7 +27,7 @@ export class Signatures implements AgentSigner {
     this.limited = { publicKey: signer.publicKey, agentId: signer.agentId, sign: (domain, body) => this.#signOnDemand(domain, body) }
   }
 
-  /** Takes one of the signatures that the network's half may have; throws `rate_limited` when too much is asked at once. */
+  /** Takes one signature from the limit of the network process. Throws `rate_limited`. */
   admit(): void {
     if (this.#bucket.take()) return
     this.#deps.counters.count('signatures_refused')

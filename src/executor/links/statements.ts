@@ -11,16 +11,16 @@ export type PeerRevocationsDeps = Pick<ExecutorServices, 'contacts' | 'counters'
 
 export interface PeerRevocationsInit {
   readonly agentId: AgentId
-  /** Called in the very turn in which a peer's word takes effect. */
+  /** Called in the same turn in which a peer's revocation takes effect. */
   onRevoked(): void
 }
 
-/** Of `MAX_REVOCATIONS_PER_LINK`, kept for what we revoke of ourselves while the link lives; the last place for our key itself. */
+/** Part of `MAX_REVOCATIONS_PER_LINK` reserved for our own revocations; the last place is for our key itself. */
 const ROOM_FOR_OURS = 16
 
 const isFriend = (link: PeerLink): boolean => link.decision === 'accept' || link.decision === 'accept_with_flag'
 
-/** Revocations on their way between peers. Each is signed by the agent it is about, so it does not matter who brings it. */
+/** Exchanges revocations with peers. Each is signed by the agent that it revokes, so any peer may deliver it. */
 export class PeerRevocations {
   readonly #deps: PeerRevocationsDeps
   readonly #init: PeerRevocationsInit
@@ -30,7 +30,9 @@ export class PeerRevocations {
     this.#init = init
   }
 
-  /** How many were news of an agent that we know. Strangers are not heard: each costs a verification. */
+  /**
+   * Returns how many were new and concern a known agent. Peers that are not accepted are ignored, because each item costs a verification.
+   */
   async take(link: PeerLink, items: readonly Uint8Array[]): Promise<number> {
     if (!isFriend(link)) return 0
     const { revocations } = this.#deps
@@ -43,8 +45,8 @@ export class PeerRevocations {
   }
 
   /**
-   * What a peer has not been sent over this link, and counts as sent from now on: our own first; a stranger learns only
-   * what we say of ourselves. A peer takes `MAX_REVOCATIONS_PER_LINK` over one link and no more.
+   * Returns the revocations that were not sent over this link, and counts them as sent. Our own come first; an unlisted peer receives only
+   * those. A peer accepts `MAX_REVOCATIONS_PER_LINK` per link.
    */
   takeUnsent(link: PeerLink): Uint8Array[] {
     const { sentRevocations: sent } = link
@@ -75,7 +77,9 @@ export class PeerRevocations {
   }
 }
 
-/** Our own, then other keys, then a machine of each agent, a second of each, and so on: an agent's many machines keep out no word of another. */
+/**
+ * Orders our own first, then whole keys, then one machine per agent in turn, so that an agent with many machines does not crowd out others.
+ */
 const roundRobin = (statements: readonly RevocationStatement[], self: AgentId): RevocationStatement[] => {
   const machines = new Map<AgentId, number>()
   const turnOf = ({ agentId, machineId }: RevocationStatement): number => {
@@ -90,10 +94,10 @@ const roundRobin = (statements: readonly RevocationStatement[], self: AgentId): 
 
 export type PeerSuccessionsDeps = Pick<ExecutorServices, 'authority' | 'contacts' | 'counters' | 'log' | 'revocations'>
 
-/** What a contact that has a new key says of it, over the link on which it proves that key. */
+/** Handles statements by which a contact moves to a new key, on the link that proves the new key. */
 export class PeerSuccessions {
   readonly #deps: PeerSuccessionsDeps
-  /** Ours, the newest first. */
+  /** Statements of our own earlier keys, newest first. */
   readonly #own: readonly Succession[]
 
   constructor(deps: PeerSuccessionsDeps, init: { own: readonly Succession[] }) {
@@ -101,7 +105,7 @@ export class PeerSuccessions {
     this.#own = init.own
   }
 
-  /** Ours, once over each link to an agent that we accept; they count as sent with what is said of revocations. */
+  /** Returns our statements once for each link to an accepted agent. */
   takeUnsent(link: PeerLink): Uint8Array[] {
     const { sentRevocations: sent, decision } = link
     if (sent === null || (decision !== 'accept' && decision !== 'accept_with_flag')) return []
@@ -111,8 +115,8 @@ export class PeerSuccessions {
   }
 
   /**
-   * Once over each link, and only of the agent at its other end: a stranger costs a look at our contacts, and one that
-   * names a contact a few signatures. What it says is not kept, but for the contact that follows.
+   * Accepts statements once per link, and only about the agent of that link. An unlisted peer costs a lookup of contacts; one that names a
+   * contact also a few signatures. Only the resulting contact is stored.
    */
   async take(link: PeerLink, items: readonly Uint8Array[]): Promise<void> {
     if (link.heardSuccessions || items.length === 0) return
@@ -145,21 +149,21 @@ export class PeerSuccessions {
     )
   }
 
-  /** Null: nothing stands against it. */
+  /** Returns why the succession is refused; null if it is valid. */
   #problem({ agentId, machineId }: PeerLink, contact: Contact, steps: readonly Succession[]): string | null {
     const { contacts, revocations } = this.#deps
     const other = contacts.byAgent(agentId)
     if (other !== null) return `that is the contact ${other.name} already`
     if (contact.formerly.includes(agentId)) return 'it had that key before'
     if (steps.some((step) => step.machineId !== machineId)) return 'it was said on another machine than that which says it'
-    // Whoever has the old key could announce a key of their own from any machine.
+    // Otherwise a thief of the old key could announce a successor from any machine.
     if (contact.machines.length === 0) return 'the contact is pinned to no machine'
     if (!contact.machines.includes(machineId)) return 'it comes from a machine that is not pinned'
     if (steps.some(({ from, to }) => [from, to].some((one) => revocations.isRevoked(one, machineId)))) return 'one of its keys is revoked'
     return null
   }
 
-  /** A contact that has followed one successor follows no other of the same key: whichever came second, somebody has a key that he should not have. */
+  /** A contact follows only one successor of a key. A second claim means that a key was stolen, so it is logged and refused. */
   async #tellFork(link: PeerLink, way: readonly Succession[]): Promise<void> {
     const { contacts } = this.#deps
     const contact = contacts.list().find(({ formerly }) => way.some(({ from }) => formerly.includes(from)))

@@ -4,13 +4,13 @@ import { type TrustVerdict, judgeTrust } from '../../trust/contact.ts'
 import type { Contacts } from '../../trust/contacts.ts'
 import type { Revocations } from '../../trust/revocations.ts'
 
-/** The agent and the machine that this executor is. */
+/** Agent and machine of this daemon. */
 export interface OwnIds {
   readonly agentId: AgentId
   readonly machineId: MachineId
 }
 
-/** What the trust rules say of a pair right now. Ourselves on this machine we trust; the ACL still decides. */
+/** Evaluates the trust rules for an agent on a machine. This agent on this machine is always trusted; the ACL still decides. */
 export class TrustEvaluator {
   readonly #deps: { readonly contacts: Contacts; readonly revocations: Revocations }
   readonly #own: OwnIds
@@ -20,12 +20,12 @@ export class TrustEvaluator {
     this.#own = own
   }
 
-  /** What the operator calls an agent, for a human to read; null: it is no contact. */
+  /** The contact's name; null if the agent is not a contact. */
   nameOf(agentId: AgentId): string | null {
     return this.#deps.contacts.byAgent(agentId)?.name ?? null
   }
 
-  /** Keys that a contact had before. */
+  /** Earlier keys of a contact. */
   formerlyOf(agentId: AgentId): readonly AgentId[] {
     return this.#deps.contacts.byAgent(agentId)?.formerly ?? []
   }
@@ -34,7 +34,6 @@ export class TrustEvaluator {
     return this.judge(agentId, machineId).decision
   }
 
-  /** The decision, and why. */
   judge(agentId: AgentId, machineId: MachineId): TrustVerdict {
     const { contacts, revocations } = this.#deps
     const revoked = revocations.isRevoked(agentId, machineId)

@@ -35,13 +35,13 @@ const endOf = (end: JournalledRun['end']): JournalledEnd => {
   return { kind: 'outcome', outcome }
 }
 
-/** A run that the journal knows, as doors are told of it. */
+/** Converts a run found in the audit log for local interfaces. */
 export const recalledRun = ({ request_id: _id, end, ...facts }: JournalledRun): JournalledRunHandle => ({ ...facts, end: endOf(end) })
 
-/** The `LocalExecutor` of this process: the engine, with a bound on the calls, and on the starts, that are in work at once. */
+/** The `LocalExecutor` of this process: an engine with limits on concurrent calls and starts. */
 export class LocalExecutorService implements LocalExecutor {
   readonly #engine: LocalEngine
-  /** A start may wait for a human, or for another agent: it takes no place of other calls. */
+  /** A start may wait for an approval, so starts are counted apart from other calls. */
   readonly #inWork = { calls: 0, starts: 0 }
 
   constructor(deps: { engine: LocalEngine }) {
@@ -61,7 +61,7 @@ export class LocalExecutorService implements LocalExecutor {
     })
   }
 
-  /** Not counted: what gives resources back is never refused. */
+  /** Not limited, because closing a session frees resources. */
   async close(session: string): Promise<number> {
     return this.#engine.close(this.#engine.session(session), 'cancelled')
   }
@@ -115,7 +115,7 @@ export class LocalExecutorService implements LocalExecutor {
     }, signal)
   }
 
-  /** Not counted: they share the readings of the journal. */
+  /** Not limited, because these calls share reads of the audit log. */
   async recall(keySha256: string): Promise<JournalledRunHandle | null> {
     const run = await this.#engine.services.journal.recall(keySha256)
     return run && recalledRun(run)
@@ -128,7 +128,7 @@ export class LocalExecutorService implements LocalExecutor {
     return { target, targets }
   }
 
-  /** Of the daemon. Whatever comes of it once nobody waits any more is no failure of ours. */
+  /** Calls the daemon. An error after the client has left is no internal failure. */
   async #asked<T>(ask: () => Promise<T>, signal: AbortSignal): Promise<T> {
     return this.#call(async () => {
       try {

@@ -14,9 +14,8 @@ import type { LocalEngine, LocalSession } from './engine.ts'
 import type { EngineModes, ExecTarget } from './exec-target.ts'
 import { reasonOf } from './journal.ts'
 
-/** What is told of one call to whoever opened its session, from before it is known whether anything will run. */
+/** Reports events of one call to the client that opened the session, from before it is known whether a program runs. */
 export class LocalRunReporter {
-  /** Of the run, if there comes to be one. */
   readonly requestId = newRequestId()
   readonly #watch: LocalEngine['watch']
   readonly #session: Pick<LocalSession, 'tell' | 'key'>
@@ -29,12 +28,12 @@ export class LocalRunReporter {
     this.#node = deps.session.rights.target ?? HERE
   }
 
-  /** Where it is to run, as it was decided. */
+  /** Sets the target after the decision. */
   at({ host, agent_id, name }: RanOnJson): void {
     this.#node = host === 'node' ? (agent_id ?? name ?? this.#node) : host
   }
 
-  /** Null: nobody hears it. Where it runs is settled from then on. */
+  /** The reporter; null if nobody listens. The target is fixed from the first call on. */
   get story(): RunReporter | null {
     const { tell, key } = this.#session
     if (tell === null) return null
@@ -51,14 +50,13 @@ export class LocalRunReporter {
   }
 }
 
-/** Who waits for the answer, and for whom. */
 interface Asking {
   readonly engine: LocalEngine
   readonly modes: EngineModes
   readonly session: LocalSession
   readonly sink: LocalRunSink
   readonly telling: LocalRunReporter
-  /** Aborted where it is not to begin any more. */
+  /** Aborted if the run must not start any more. */
   readonly signal: AbortSignal | null
 }
 
@@ -69,7 +67,7 @@ const stdinOf = ({ stdin, input }: LocalRunRequest): RequestedStdin | null => {
     : { bytes: stdin.length, sha256: createHash('sha256').update(stdin).digest('hex'), text: shownStdin(stdin) }
 }
 
-/** What is in force for a run, for policy. */
+/** Modes in force for a run. */
 export const inForce = (
   { exec }: ExecTarget,
   { key }: LocalSession,
@@ -80,7 +78,10 @@ export const inForce = (
   return { host, security, ask, ask_fallback, door: key.door, label: key.client_name, stdin: stdinOf(start), always_ask }
 }
 
-/** Asks the desk, and answers its word for this very permit. Throws why there is none: `approval_denied`, `approval_timeout`, `approval_unavailable`, `approval_mismatch`; or why nobody waits for it any more. */
+/**
+ * Asks the approval service and returns its approval of exactly this permit. Throws `approval_denied`, `approval_timeout`,
+ * `approval_unavailable`, `approval_mismatch`, or the reason why the client left.
+ */
 export const askDesk = async (question: ApprovalRequest, { engine, modes, session, sink, signal, telling }: Asking): Promise<Approval> => {
   const { desk, spent } = modes
   const until = AbortSignal.any([session.ending, ...(signal === null ? [] : [signal]), ...(sink.gone === undefined ? [] : [sink.gone])])
@@ -93,6 +94,6 @@ export const askDesk = async (question: ApprovalRequest, { engine, modes, sessio
   return opened.approval
 }
 
-/** What was allowed is no more what would run. */
+/** The error for a run that differs from the approved one. */
 export const mismatch = (what: string): AppError =>
   new AppError('approval_mismatch', `${what} is no more what was approved; ask again: what runs is what was approved`)

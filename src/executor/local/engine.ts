@@ -36,7 +36,7 @@ export class RunGroup {
     this.#clock = deps.clock
   }
 
-  /** Holds the run until its work is over. */
+  /** Holds the run until `work` settles. */
   add(run: SessionRun, work: Promise<void>): void {
     this.#runs.set(
       run,
@@ -44,7 +44,7 @@ export class RunGroup {
     )
   }
 
-  /** Ends every program, and answers when all are over; how many there were. */
+  /** Ends every program and resolves to their number when all are over. */
   async end(cause: EndCause): Promise<number> {
     const runs = [...this.#runs.keys()].filter(({ over }) => !over)
     for (const run of runs) run.end(cause)
@@ -57,13 +57,13 @@ export class RunGroup {
   }
 }
 
-/** A session of a local caller: its rights, its runs and file calls, and its share of the event loop. */
+/** A session of a local client: its rights, runs, file calls and share of the event loop. */
 export class LocalSession {
   readonly key: LocalKey
   readonly rights: SessionRights
   readonly slots: Slots
   readonly runs: RunGroup
-  /** Hears what becomes of its runs; null: nobody does. */
+  /** Receives events of the session's runs; null if nobody listens. */
   readonly tell: ((facts: LifecycleFacts) => void) | null
   readonly #clock: Clock
   readonly #share: TimeSlice
@@ -87,12 +87,15 @@ export class LocalSession {
     return this.#closing !== null
   }
 
-  /** Aborted when it is closed, with the reason. */
+  /** Aborted with a reason when the session is closed. */
   get ending(): AbortSignal {
     return this.#ending.signal
   }
 
-  /** Does one file call, which takes so many of MAX_FILE_PLACES. Closing the session, and `signal`, abort it, unless it has begun to change something. */
+  /**
+   * Runs a file call that takes `places` of MAX_FILE_PLACES. Closing the session or `signal` aborts it, unless it has begun to change
+   * something.
+   */
   async aboutFiles<T>(places: number, work: (share: TimeSlice) => Promise<T>, signal: AbortSignal | null = null): Promise<T> {
     const share = signal === null ? this.#share : this.#share.until(signal)
     const leave = await this.#fileTurns.acquire(share.signal, places)
@@ -106,7 +109,7 @@ export class LocalSession {
     }
   }
 
-  /** Ends every program that is its own, and answers when all are over; how many there were. A second call waits for the first. */
+  /** Ends every program of the session and resolves to their number. A second call waits for the first. */
   async close(cause: EndCause): Promise<number> {
     this.#closing ??= this.#end(cause)
     return this.#closing
@@ -118,16 +121,16 @@ export class LocalSession {
     return ended
   }
 
-  /** What is being written is not left half-written, unless the file system does not answer. */
+  /** Waits for running file calls, so that no file stays half written; not longer than SESSION_CLOSE_MS. */
   async #filesDone(): Promise<void> {
     await within(this.#clock, SESSION_CLOSE_MS, Promise.allSettled(this.#fileCalls))
   }
 }
 
-/** The error that a refusal is told as. */
+/** The error for a refusal. */
 export const errorOf = ({ code, message, data }: Refused): AppError => new AppError(code, message, { data })
 
-/** A directory below those of the policy. Throws `forbidden_path`, `file_not_found`, `file_error`. */
+/** Returns a directory below the roots of the policy. Throws `forbidden_path`, `file_not_found`, `file_error`. */
 const rootAt = async (path: string, whole: SessionRights): Promise<Root> => {
   const allowed = authorizeFile({ path, access: 'read' }, whole)
   if (allowed.kind === 'refused') throw errorOf(allowed)
@@ -139,17 +142,17 @@ const rootAt = async (path: string, whole: SessionRights): Promise<Root> => {
 const eventOf = ({ key, rights: { roots, target } }: LocalSession, state: 'opened' | 'closed') =>
   ({ event: 'session', ...key, state, roots: roots.map((root) => root.path), target }) as const
 
-/** Callers of this host's own doors: what each may do, and what it has running. */
+/** Sessions of local clients on this machine: their rights and running programs. */
 export class LocalEngine implements Startable {
   readonly services: EngineServices
-  /** Why nothing can have a terminal here; null: it can. */
+  /** Why terminals are impossible here; null if they work. */
   readonly terminalProblem: string | null
   /** Programs that outlive their sessions. */
   readonly detached: { readonly runs: RunGroup; readonly slots: Slots }
   readonly #sessions = new Map<string, LocalSession>()
   readonly #timeSharing: TimeSlicer
   #outlived: LocalSession[] = []
-  /** Null: nobody watches. */
+  /** Null if no approval client can watch. */
   readonly watch: LiveRunFeed | null
   #stopping = false
 
@@ -184,11 +187,11 @@ export class LocalEngine implements Startable {
     }
   }
 
-  /** Synchronous, so that no two sessions take the last place. */
+  /** Synchronous, so that two sessions cannot take the last place. */
   #place(session: LocalSession, max: number): LocalSession {
     if (this.#stopping) throw new AppError('shutting_down')
     const data = { limit: 'max_concurrent_sessions', max }
-    // A program that nothing could kill keeps the place of its session.
+    // A program that could not be killed keeps the place of its session.
     this.#outlived = this.#outlived.filter(({ slots }) => slots.active > 0)
     if (this.#sessions.size + this.#outlived.length >= max)
       throw new AppError('resource_limit', `${max} sessions are open, which is all that may be`, { data })
@@ -196,14 +199,13 @@ export class LocalEngine implements Startable {
     return session
   }
 
-  /** Throws `unknown_session`. */
   session(id: string): LocalSession {
     const session = this.#sessions.get(id)
     if (session === undefined || session.closed) throw new AppError('unknown_session')
     return session
   }
 
-  /** Ends its programs and forgets it; answers how many there were. */
+  /** Ends the session's programs, forgets the session and resolves to their number. */
   async close(session: LocalSession, cause: 'cancelled' | 'daemon_stopping'): Promise<number> {
     const ended = await session.close(cause)
     if (session.slots.active > 0 && this.#sessions.has(session.key.session_id)) this.#outlived.push(session)
@@ -211,13 +213,13 @@ export class LocalEngine implements Startable {
     return ended
   }
 
-  /** Journals a refusal. An error that is no `AppError` is a mistake of ours, and refuses nothing. */
+  /** Logs a refusal. An error that is not an `AppError` is a bug, not a refusal. */
   async refused(key: LocalKey, asked: { readonly method: string; readonly argv: readonly string[] | null }, error: unknown): Promise<void> {
     if (!(error instanceof AppError)) return
     await this.services.journal.refused({ event: 'refused', ...key, ...asked, code: error.code, detail: error.message })
   }
 
-  /** Takes no more sessions and ends every program. */
+  /** Refuses new sessions and ends every program. */
   async stop(): Promise<void> {
     this.#stopping = true
     const sessions = [...this.#sessions.values()].map(async (session) => this.close(session, 'daemon_stopping'))
@@ -239,7 +241,7 @@ export class LocalEngine implements Startable {
     const whole: SessionRights = { roots: policy.roots, capabilities: new Set(['fs.read']), limits: policy.limits, target: null }
     const narrowed: Root[] = []
     const leftOut: unknown[] = []
-    // Roots are a wish: one that is outside or not there is left out, and the answer names those that remain.
+    // A root that is missing or not allowed is left out; the answer names the remaining ones.
     for (const path of roots ?? []) {
       try {
         narrowed.push(await rootAt(path, whole))

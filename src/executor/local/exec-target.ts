@@ -21,27 +21,26 @@ import type { RanOnJson, ExecPreference } from '../../protocol/api/exec-target.t
 import { isHexId } from '../../protocol/ids.ts'
 import { MIN_ID_PREFIX } from '../../protocol/limits/wire.ts'
 
-/** An agent of the mesh, as this host's daemon knows it. */
+/** An agent of the mesh that the daemon knows. */
 export interface KnownNode {
   readonly agent_id: string
-  /** What the operator calls it; null: it is no contact, and what it says of itself counts for nothing. */
+  /** The contact's name; null if the agent is not a contact. Then its own names do not count. */
   readonly contact: string | null
-  /** What it calls itself. */
+  /** Names that the agent gives itself. */
   readonly names: readonly string[]
-  /** Where it is reached, such as `/ip4/192.0.2.7/tcp/5483`. */
+  /** Addresses such as `/ip4/192.0.2.7/tcp/5483`. */
   readonly addresses: readonly string[]
 }
 
-/** The one that was meant. */
 export interface SelectedNode {
   readonly agent_id: string
-  /** The contact's name; null where it has none. */
+  /** The contact's name; null if it is not a contact. */
   readonly name: string | null
 }
 
 const HEX_PREFIX = /^[0-9a-f]{1,64}$/
 
-/** One text for names that a person takes for the same: case, blanks, `_`, `.` and `-` make no difference. */
+/** Normalizes names that a person confuses: case, blanks, `_`, `.` and `-` do not matter. */
 export const normalName = (name: string): string =>
   name
     .normalize('NFKC')
@@ -51,13 +50,13 @@ export const normalName = (name: string): string =>
 
 const isAddress = (text: string): boolean => text.startsWith('/') || isIPv4(text) || isIPv6(text) || /^[^/]+:\d+$/.test(text)
 
-/** `/ip4/192.0.2.7/tcp/5483` is also `192.0.2.7` and `192.0.2.7:5483`. */
+/** `/ip4/192.0.2.7/tcp/5483` also matches `192.0.2.7` and `192.0.2.7:5483`. */
 const isAt = (address: string, text: string): boolean => {
   const [, , host, , port] = address.split('/')
   return text === address || text === host || text === `${host}:${port}` || text === `[${host}]:${port}`
 }
 
-/** By what the operator calls them: as it is written, else however it is. */
+/** Finds contacts by name: an exact match, else a normalized one. */
 const byName = (contacts: readonly KnownNode[], text: string): KnownNode[] => {
   const wanted = normalName(text)
   const exact = contacts.filter(({ contact }) => contact === text)
@@ -70,7 +69,7 @@ const byClaim = (contacts: readonly KnownNode[], text: string): KnownNode[] => {
   return wanted === '' ? [] : contacts.filter(({ names }) => names.some((name) => normalName(name) === wanted))
 }
 
-/** Each step answers whoever it fits; the first that fits anybody decides. Strangers have an id, and no more: names and addresses anybody can claim. */
+/** The first step that finds an agent decides. Only IDs of unlisted agents count, because anybody can claim a name or address. */
 const fitting = (text: string, nodes: readonly KnownNode[]): KnownNode[] => {
   const contacts = nodes.filter(({ contact }) => contact !== null)
   const isPrefix = text.length >= MIN_ID_PREFIX && HEX_PREFIX.test(text)
@@ -79,9 +78,9 @@ const fitting = (text: string, nodes: readonly KnownNode[]): KnownNode[] => {
     () => byName(contacts, text),
     () => (isAddress(text) ? contacts.filter(({ addresses }) => addresses.some((address) => isAt(address, text))) : []),
     () => ofPrefix(contacts),
-    // Anybody can make an id that begins as a contact's does.
+    // Tried after contacts, because anybody can create an ID with a given prefix.
     () => ofPrefix(nodes),
-    // A contact may call itself as another one is called, or after its address or its id.
+    // A contact may give itself the name, address or ID of another one, so this comes last.
     () => byClaim(contacts, text),
   ]
   for (const step of steps) {
@@ -92,9 +91,8 @@ const fitting = (text: string, nodes: readonly KnownNode[]): KnownNode[] => {
 }
 
 /**
- * The node that a text means: its whole id; else the name of a contact, however it is written; else the address at which a contact is
- * reached; else the beginning of an id, of contacts before others; else what a contact calls itself. Throws `unknown_agent`, or
- * `ambiguous_agent` with `data.candidates`.
+ * Resolves a text to an agent. In this order: a whole ID, a contact's name, a contact's address, the prefix of a contact's ID, the prefix
+ * of another ID, the name that a contact gives itself. Throws `unknown_agent`, or `ambiguous_agent` with `data.candidates`.
  */
 export const selectNode = (text: string, nodes: readonly KnownNode[]): SelectedNode => {
   if (isHexId(text)) return { agent_id: text, name: nodes.find(({ agent_id }) => agent_id === text)?.contact ?? null }
@@ -111,29 +109,28 @@ export const selectNode = (text: string, nodes: readonly KnownNode[]): SelectedN
   throw new AppError('ambiguous_agent', `node: ${JSON.stringify(text)} could be ${list}; say which by its id`, { data: { candidates } })
 }
 
-/** Who knows the agents of the mesh. */
 export interface NodeDirectory {
-  /** Throws why they are not known, such as `daemon_unreachable`. */
+  /** Throws why the agents are not known, such as `daemon_unreachable`. */
   nodes(signal: AbortSignal | null): Promise<readonly KnownNode[]>
 }
 
 export interface EngineModesDeps {
   readonly tools: ToolsSettings
   readonly desk: DeskLink
-  /** Null: there is no mesh. */
+  /** Null if there is no mesh. */
   readonly nodes: NodeDirectory | null
-  /** Directories that hold secrets of ours, beside those of the home. */
+  /** Directories with secrets of x0x, besides those in the home directory. */
   readonly secrets: readonly string[]
-  /** The id of the console that this is the engine of. */
+  /** ID of the console that owns this engine. */
   readonly console?: string
   readonly log?: Logger
 }
 
-/** Where one run goes, and what is in force for it. */
+/** Where a run goes, and the modes in force for it. */
 export interface ExecTarget {
   readonly exec: ResolvedExec
   readonly ranOn: RanOnJson
-  /** Where `host` is `node`. */
+  /** Set if `host` is `node`. */
   readonly node: SelectedNode | null
 }
 
@@ -144,7 +141,7 @@ const notOpen = (key: string, asked: string, allowed: readonly string[]): AppErr
     { data: { key, asked, allowed } },
   )
 
-/** A session of a target is one whose every call says `node`; one that says otherwise is refused, and not brought there all the same. */
+/** Every call of a session with a target means that target. Another host or node is refused. */
 export const wishFor = (target: string | null, wish: ExecPreference | null): ExecPreference | null => {
   if (target === null) return wish
   const own = { host: 'node' as const, node: target }
@@ -160,14 +157,14 @@ export const wishFor = (target: string | null, wish: ExecPreference | null): Exe
   return { security: null, ask: null, ...wish, ...own }
 }
 
-/** What the desk knows a caller of one console by. Its name is what it says of itself, at another console somebody else's. */
+/** Key under which the approval service knows a console client. It contains the console's ID, because client names are free text. */
 export const consoleSession = (console: string, name: string): string => `${console} ${name}`
 
-/** Where commands run, how far they may go and whom to ask, where a configuration says so. */
+/** Resolves where commands run, what they may do and who must approve, from the configuration. */
 export class EngineModes {
   readonly desk: DeskLink
   readonly tools: ToolsSettings
-  /** Answers of the desk that were taken. */
+  /** Decisions of the approval service that were used. */
   readonly spent = new SpentAnswers()
   readonly images: ImageStore
   readonly #deps: EngineModesDeps
@@ -179,19 +176,19 @@ export class EngineModes {
     this.images = new ImageStore(deps.log)
   }
 
-  /** What no sandbox shows, as it stands now: a data directory may be made, or a link be set, while this engine runs. */
+  /** Paths that no sandbox shows, looked up for each run because data directories and links can appear while the engine runs. */
   get sandboxPlace(): SandboxPath {
     return sandboxPath(this.#deps.secrets)
   }
 
-  /** Throws `command_denied` for a wish that is not open, and why a node is not found. */
+  /** Throws `command_denied` for a preference that is not allowed, and why a node was not found. */
   async place({ session_id, client_name, door }: LocalKey, wish: ExecPreference | null, signal: AbortSignal | null): Promise<ExecTarget> {
     const parameter = wish === null ? NO_SETTINGS : { ...NO_SETTINGS, ...wish }
     const isGiven = isGivenLabel(door)
     const { console } = this.#deps
     const own = door === 'console' && console !== undefined ? consoleSession(console, client_name) : null
     const override = await this.desk.override(session_id, isGiven ? client_name : own)
-    // What is set for a name that anybody may give holds for whoever gives it, as far as it narrows.
+    // A setting for a self-chosen client name only narrows, because anybody can choose that name.
     const claimed = isGiven ? null : await this.desk.override(client_name, client_name)
     const found = resolveExec({ parameter, ...placesOf(this.tools, client_name, override, isGiven) })
     if (found.kind === 'refused') throw notOpen(found.key, found.asked, found.allowed)

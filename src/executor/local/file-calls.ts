@@ -21,14 +21,14 @@ const CHANGES: readonly FileCall['method'][] = ['fs.write', 'fs.edit', 'fs.patch
 
 const slotsOf = ({ method }: FileCall): number => (method === 'fs.read' || method === 'fs.stat' ? FILE_LOOK_PLACES : FILE_CALL_SLOTS)
 
-/** Bytes that go into files. */
+/** Bytes that the call writes. */
 const contentOf = (call: FileCall): number | null => {
   if (call.method === 'fs.write') return call.data.length
   if (call.method === 'fs.edit') return call.new_string.length
   return call.method === 'fs.patch' ? call.patch_text.length : null
 }
 
-/** What a look into a directory asks for. */
+/** Fields of the audit log line for a directory listing. */
 const lookedFor = (call: FileCall): { readonly pattern?: string; readonly recursive?: boolean } => {
   if (call.method === 'fs.glob') return { pattern: call.pattern.slice(0, MAX_JOURNALLED_PATTERN) }
   return call.method === 'fs.list' ? { recursive: call.recursive } : {}
@@ -40,18 +40,17 @@ const text = (bytes: Uint8Array, name: string): string => {
   return decoded
 }
 
-/** What `perform` needs beside the call and its permit. */
 interface Asking {
   readonly permitFor: PermitFor
   readonly announce: (paths: readonly string[]) => Promise<void>
   readonly share: TimeSlice
 }
 
-/** Divides an absolute pattern into the directory that its first names spell and the pattern from there. */
+/** Splits an absolute pattern into its leading directory and the rest. */
 const placed = (call: FileCall): FileCall =>
   call.method === 'fs.glob' && call.pattern.startsWith('/') ? { ...call, ...splitPattern(call.pattern) } : call
 
-/** Looks at files, or changes them, within the rights of the session; in the journal first. */
+/** Reads or changes files within the rights of the session. The audit log line is on disk first. */
 export const answerFileCall = async (
   engine: LocalEngine,
   session: LocalSession,
@@ -71,7 +70,7 @@ export const answerFileCall = async (
   const event = access === 'write' ? 'file_write' : 'file_read'
   const record = async (path: string, bytes: number | null): Promise<void> =>
     engine.services.journal.record({ event, ...key, method: call.method, path, bytes, ...lookedFor(call) })
-  // What a patch changes is known when it is read.
+  // The files of a patch are known only after it is parsed.
   const announce = async (paths: readonly string[]): Promise<void> =>
     void (await Promise.all(paths.map(async (path) => record(path, null))))
   try {
@@ -83,7 +82,7 @@ export const answerFileCall = async (
     }
     return await session.aboutFiles(slotsOf(call), work, signal)
   } catch (error) {
-    // A file's line without a `refused` line behind it says that it was done.
+    // A line without a following `refused` line means that the call was done.
     if (!isAppError(error, 'journal_unavailable')) await engine.refused(key, { method: call.method, argv: null }, error)
     throw error
   }

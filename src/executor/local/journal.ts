@@ -14,26 +14,26 @@ import { type Warning, amountsOf } from '../runs/frames.ts'
 import { type ExitFacts, endOf, neverRan } from '../runs/run-facts.ts'
 import type { MeshProgram } from './mesh-program.ts'
 
-/** Here, or on a target. */
+/** A program on this machine or on a target. */
 export type LocalProgram = RunningProcess | MeshProgram
 
-/** Only the target's own journal has the hashes of its output. */
+/** Only the target's audit log has the hashes of the output. */
 const UNHASHED = { stdout_sha256: null, stderr_sha256: null }
 
 export interface LocalReportInit {
   readonly key: LocalRunKey
   readonly request: Omit<LocalRequestEvent, 'event' | keyof LocalRunKey>
-  /** Null: it runs here. */
+  /** Null for a run on this machine. */
   readonly target: MeshProgram | null
-  /** Null: nobody hears it. */
+  /** Null if nobody listens. */
   readonly story: RunReporter | null
-  /** It runs: what was held for its start is not needed any more. */
+  /** Called when the program runs: resources of the start can be released. */
   onStarted(): void
-  /** Output was dropped. */
+  /** Called when output is dropped. */
   onCapHit(): void
 }
 
-/** Journals a run of this host's own doors, and makes its outcome. */
+/** Logs a run of a local client and builds its outcome. */
 export class LocalReport implements RunRecorder<LocalProgram, LocalOutcome> {
   readonly #journal: LocalJournal
   readonly #init: LocalReportInit
@@ -78,13 +78,13 @@ export class LocalReport implements RunRecorder<LocalProgram, LocalOutcome> {
     return outcomeOf(neverRan(reason), { detail })
   }
 
-  /** By the target, or nobody could be asked. */
+  /** The target refused the run, or could not be asked. */
   async refused(error: unknown): Promise<void> {
     await this.#noteRefusal(error instanceof AppError ? error.code : 'internal', errorText(error))
     this.#init.story?.denied(reasonOf(error))
   }
 
-  /** It failed inside. */
+  /** The run failed with an internal error. */
   lost(): void {
     this.#init.story?.lost()
   }
@@ -110,7 +110,7 @@ export class LocalReport implements RunRecorder<LocalProgram, LocalOutcome> {
   }
 }
 
-/** Why it did not run, as one word. */
+/** The reason why a run did not start, as a code. */
 export const reasonOf = (error: unknown): string => {
   if (!(error instanceof AppError)) return 'internal'
   const { reason } = error.data
@@ -124,23 +124,26 @@ const outcomeOf = (
   { detail = null, lost = null }: { readonly detail?: string | null; readonly lost?: string | null },
 ): LocalOutcome => ({ ...facts, detail: cut(detail), lost: cut(lost) })
 
-/** The journal, as this host's own doors write it. */
+/** The audit log of local clients. */
 export class LocalJournal {
   readonly #deps: { readonly journal: Journal | null; readonly log: Logger }
   readonly #recalled: JournalledRuns | null
 
-  /** `journal`: null where the configuration wants none. */
+  /** `journal`: null if the configuration wants no audit log. */
   constructor(deps: { journal: Journal | null; log: Logger }) {
     this.#deps = deps
     this.#recalled = deps.journal && new JournalledRuns({ path: deps.journal.path })
   }
 
-  /** Settles when it is recorded; throws `journal_unavailable`: then what it announces must not happen. */
+  /** Resolves when the line is on disk. Throws `journal_unavailable`; then the logged action must not happen. */
   async record(event: LocalEvent): Promise<void> {
     await this.#deps.journal?.append(event)
   }
 
-  /** The run that was begun with this key; null: none, or there is no journal. Throws `journal_unavailable`: then nobody knows. */
+  /**
+   * Finds the run that was started with this key; null if there is none or no audit log. Throws `journal_unavailable` if the log cannot be
+   * read.
+   */
   async recall(keySha256: string): Promise<JournalledRun | null> {
     try {
       return (await this.#recalled?.find(keySha256)) ?? null
@@ -149,12 +152,12 @@ export class LocalJournal {
     }
   }
 
-  /** As `record`, for what has happened already: a failure is logged. */
+  /** Like `record`, for something that has happened: an error is only logged. */
   async note(event: LocalEvent): Promise<void> {
     return this.#logged(event, this.record(event))
   }
 
-  /** As `note`, for a refusal: the journal only counts those above the limit of their source. */
+  /** Like `note`, for a refusal: the audit log only counts refusals above the limit of their source. */
   async refused(event: RefusedEvent | HttpRefusedEvent): Promise<void> {
     return this.#logged(event, this.#deps.journal?.refuse(event))
   }

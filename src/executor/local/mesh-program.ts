@@ -16,19 +16,19 @@ import type { Program } from '../runs/execution.ts'
 import type { TargetRunner } from './target-runner.ts'
 
 export interface TargetPatienceInit {
-  /** Called once at most for each `begin`: nothing was heard in time, and it is not us who take nothing. */
+  /** Called at most once per `start` if nothing was received in time although output was accepted. */
   onLate(): void
 }
 
-/** How long the daemon that was asked for a run of a target may say nothing. */
+/** How long the daemon may be silent about a run on a target. */
 export class MeshRunTimeout {
   readonly #clock: Clock
   readonly #init: TargetPatienceInit
-  /** What came waits until it may be handed on. */
+  /** Received output waits because the client does not read. */
   #isHeld = false
-  /** Something came since it was counted anew. */
+  /** Something was received since the timer started. */
   #isHeard = false
-  /** Null: nobody was asked, or its daemon is not waited for any more. */
+  /** Null before the request and after the end. */
   #timer: Timer | null = null
 
   constructor(deps: { readonly clock: Clock }, init: TargetPatienceInit) {
@@ -36,13 +36,13 @@ export class MeshRunTimeout {
     this.#init = init
   }
 
-  /** It has so long from now. */
+  /** Starts the timeout anew. */
   start(ms: number): void {
     this.#timer?.cancel()
     this.#timer = this.#clock.setTimeout(() => (this.#isHeard || this.#isHeld ? this.again() : this.#init.onLate()), ms)
   }
 
-  /** It has as long as between two words from now, where it is waited for at all. */
+  /** Restarts the timeout with TARGET_SILENCE_MS, if it is running. */
   again(): void {
     if (this.#timer === null) return
     this.#isHeard = false
@@ -53,7 +53,7 @@ export class MeshRunTimeout {
     this.#isHeard = true
   }
 
-  /** Until `release` it is us who take nothing. */
+  /** Until `release` the client does not read, so silence is not the daemon's fault. */
   hold(): void {
     this.#isHeld = true
   }
@@ -72,43 +72,43 @@ export interface TargetProgramInit {
   readonly requestId: RequestId
   readonly grant: TargetGrant
   readonly stdin: Uint8Array | null
-  /** Somebody over there must allow it, and has so long for that at most. Called once. */
+  /** Called once if an approver of the target must answer within this time. */
   readonly onWaiting?: (expiresInMs: number) => void
-  /** Aborted, with an `AppError`, when nobody waits any more for what they say: that is taken back. */
+  /** Aborted with an `AppError` when the client no longer waits for the approvers. */
   readonly gone?: AbortSignal | undefined
 }
 
 type Exit = Extract<RunPart, { type: 'exit' }>
 
-/** Signals that the mesh has: it can end a run, and no more. */
+/** The mesh can only end a run, so only these signals are accepted. */
 const ENDS: readonly ProcessSignal[] = ['SIGTERM', 'SIGINT', 'SIGKILL', 'SIGHUP']
 
-/** A command that runs on another agent: an ordinary run of the mesh, as far as this host can see it. */
+/** A command that runs on another agent as a run of the mesh. */
 export class MeshProgram implements Program {
   readonly stdin = null
   readonly dead = null
-  /** It goes on without its session. */
+  /** The run continues without its session. */
   readonly isDetached: boolean
   /** Set by `start`. */
   ended!: Promise<ProcessEnd>
-  /** It did not run: `start` threw why. */
+  /** The command did not run; `start` threw the reason. */
   refused = false
-  /** Why it is not known how it ended; null: it is, or it goes on. */
+  /** Why the end is unknown; null if it is known or the run goes on. */
   lost: string | null = null
   readonly #targets: TargetRunner
   readonly #init: TargetProgramInit
   readonly #givenUp = new AbortController()
-  /** Resolves when output may be handed on; null: it may. */
+  /** Resolves when output may be delivered; null if it may. */
   #paused: PromiseWithResolvers<void> | null = Promise.withResolvers()
   readonly #patience: MeshRunTimeout
   #isEnding = false
-  /** Why nobody waits for its beginning any more; null: somebody does. */
+  /** Why the client left before the start; null while it waits. */
   #withdrawn: AppError | null = null
   #left: number
-  /** What came, dropped bytes included. */
+  /** Received bytes, including dropped ones. */
   readonly #came = { stdout: 0, stderr: 0 }
   #dropped = false
-  /** One `cancel` is on its way at a time, however often the caller asks. */
+  /** Sends one `cancel` at a time, however often the client asks. */
   readonly #cancels: CoalescingQueue<'cancel'>
 
   constructor(deps: { readonly targets: TargetRunner; readonly clock: Clock }, init: TargetProgramInit) {
@@ -123,11 +123,14 @@ export class MeshProgram implements Program {
     this.#cancels = new CoalescingQueue({ deliver: async () => this.#targets.cancel(asked) })
   }
 
-  /** Asks the target. Throws why it does not run: `command_denied`, or why nobody could be asked. Who was asked and did not answer may run it. */
+  /**
+   * Asks the target. Throws `command_denied`, or why the target was not reached. A target that was reached but did not answer may run the
+   * command.
+   */
   async start(handlers: ProcessHandlers): Promise<{ readonly kind: 'started'; readonly process: MeshProgram }> {
     const { requestId, grant, stdin } = this.#init
     const { target, argv, timeout_ms } = grant
-    // Whether an approver of the target is asked for a detached run is not told in time.
+    // A detached run does not report in time whether an approver of the target is asked.
     this.#patience.start(timeout_ms + TARGET_SILENCE_MS + (this.isDetached ? MAX_APPROVAL_WAIT_MS : 0))
     try {
       const asked = { target, argv, stdin, timeout_ms, request_id: requestId, detach: this.isDetached }
@@ -137,7 +140,7 @@ export class MeshProgram implements Program {
       if (first.type === 'error') throw new AppError(errorCodeOf(first.error), first.message, { data: { ...first.data } })
       if (first.type === 'exit' && first.denial_reason !== null) throw this.#withdrawn ?? denied(grant, first)
       if (first.type === 'exit' && first.never_arrived === true) throw this.#withdrawn ?? notReached(target, first)
-      // Its daemon may not have known it yet when it was to end.
+      // The daemon may not have known the run when `terminate` was called.
       if (this.#isEnding) this.#cancels.ask('cancel')
       this.ended = this.#follow([...warnings, first], parts, handlers)
       return { kind: 'started', process: this }
@@ -165,7 +168,7 @@ export class MeshProgram implements Program {
     this.#paused = null
   }
 
-  /** A target is asked to end; it sends SIGKILL by itself where that is not heeded. */
+  /** Asks the target to end the run; the target sends SIGKILL itself if needed. */
   terminate(): void {
     this.#cancels.ask('cancel')
     if (!this.#isEnding) this.#patience.again()
@@ -176,7 +179,7 @@ export class MeshProgram implements Program {
     this.terminate()
   }
 
-  /** Gives the run up without waiting for its `exit`. */
+  /** Abandons the run without waiting for its `exit`. */
   kill(): void {
     this.#abandon(this.isDetached ? GOES_ON : 'its session was closed before the daemon said what became of the command')
   }
@@ -201,7 +204,7 @@ export class MeshProgram implements Program {
     return done === true ? null : value
   }
 
-  /** What tells whether it runs; a warning does not. Where somebody must be asked over there, that takes its time. */
+  /** Returns the first part that says whether the command runs, which may take an approval. */
   async #first(parts: AsyncIterator<RunPart>): Promise<{ readonly first: RunPart | null; readonly warnings: readonly RunPart[] }> {
     const warnings: RunPart[] = []
     const leave = new AbortController()
@@ -222,7 +225,7 @@ export class MeshProgram implements Program {
     }
   }
 
-  /** Until it is known whether it runs, whoever goes takes back what is asked. */
+  /** Cancels the request if the client leaves before it is known whether the command runs. */
   #asked(expiresInMs: number, known: AbortSignal): void {
     const { gone, onWaiting } = this.#init
     const withdraw = (): void => {
@@ -234,7 +237,7 @@ export class MeshProgram implements Program {
     if (gone?.aborted === true) withdraw()
   }
 
-  /** Resolves when output may be handed on. */
+  /** Resolves when output may be delivered. */
   async #room(): Promise<void> {
     this.#patience.hold()
     await this.#paused?.promise
@@ -257,7 +260,7 @@ export class MeshProgram implements Program {
       }
     } catch (error) {
       if (this.#givenUp.signal.aborted) lost = errorText(this.#givenUp.signal.reason)
-      // What the system says of the connection to the daemon is that it went away.
+      // A system error of the connection means that the daemon went away.
       else if (errnoOf(error) === undefined) lost = errorText(error)
     } finally {
       this.#patience.end()
@@ -294,7 +297,7 @@ export class MeshProgram implements Program {
   #endOf(exit: Pick<Exit, 'code' | 'signal' | 'duration_ms' | 'stdout_bytes_total' | 'stderr_bytes_total' | 'truncated'>): ProcessEnd {
     const { code, signal, duration_ms, stdout_bytes_total, stderr_bytes_total } = exit
     const truncated = exit.truncated || this.#dropped
-    // Only the journal over there knows the hashes.
+    // Only the target's audit log has the hashes.
     const totals = (bytes: number): ProcessEnd['stdout'] => ({ bytes_total: bytes, bytes_forwarded: bytes, sha256: NO_BYTES, truncated })
     return { code, signal, duration_ms, stdout: totals(stdout_bytes_total), stderr: totals(stderr_bytes_total), truncated }
   }
@@ -303,7 +306,7 @@ export class MeshProgram implements Program {
 const GOES_ON = 'its session has ended, and the detached run goes on: the same call in a new session follows it'
 const WENT_AWAY = 'the daemon went away before it told how the command ended'
 
-/** The connection broke off behind the request, or something went wrong inside, which says nothing of the command. */
+/** After an interrupted connection or an internal error, the command may still run. */
 const mayRun = (error: unknown): boolean =>
   !(error instanceof AppError) ||
   error.code === 'internal' ||
@@ -315,10 +318,10 @@ const denied = ({ target, argv }: TargetGrant, { denial_reason, request_id }: Ex
   return new AppError('command_denied', what, { data: { target, reason: denial_reason, request_id, next: next.join('\n') } })
 }
 
-/** The target sends the number as the beginning of a text. */
+/** The target sends the number at the beginning of the text. */
 const amountOf = ({ kind, message }: Extract<RunPart, { type: 'warning' }>): number | null =>
   kind === 'descendants_ended' ? leftBehindIn(message) : null
 
-/** Nothing ran there, for certain. */
+/** The command certainly did not run. */
 const notReached = (target: string, { message, request_id }: Exit): AppError =>
   new AppError('peer_unreachable', message ?? `${target} was not reached`, { data: { target, request_id } })

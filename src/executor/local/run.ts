@@ -14,12 +14,12 @@ import type { Warning } from '../runs/frames.ts'
 import type { LocalProgram, LocalReport } from './journal.ts'
 import type { MeshProgram } from './mesh-program.ts'
 
-/** Bytes of one run that wait for its sink, with FRAME_COST for each event; beyond this its program is paused. */
+/** Bytes of one run that wait for its sink, plus FRAME_COST per event. Above this the program is paused. */
 const HIGH_WATER_MARK = MIN_UNACKED_PER_RUN
 
 const costOf = (event: LocalRunEvent): number => ('data' in event ? event.data.length + FRAME_COST : 0)
 
-/** The events of one run on their way to its sink, one at a time and in order. */
+/** Delivers the events of one run to its sink, one at a time and in order. */
 export class SinkQueue {
   readonly #sink: LocalRunSink
   readonly #init: { readonly onRoom: () => void; readonly onSinkError: () => void }
@@ -30,13 +30,15 @@ export class SinkQueue {
   #full = false
   #closed = false
 
-  /** `onRoom`: once after each `push` that answered false. `onSinkError`: the sink rejected, and is told nothing more. */
+  /**
+   * `onRoom` is called once after each `push` that returned false. `onSinkError` is called when the sink rejects; it receives nothing more.
+   */
   constructor(deps: { sink: LocalRunSink }, init: { onRoom: () => void; onSinkError: () => void }) {
     this.#sink = deps.sink
     this.#init = init
   }
 
-  /** False when the run must read no more until `onRoom`. */
+  /** False: read no more before `onRoom`. */
   push(event: LocalRunEvent): boolean {
     if (this.#closed) return true
     this.#queue.push(event)
@@ -46,12 +48,12 @@ export class SinkQueue {
     return !this.#full
   }
 
-  /** Resolves when the sink is done with everything. */
+  /** Resolves when the sink has taken everything. */
   async idle(): Promise<void> {
     if (this.#delivering) await this.#idle.wait()
   }
 
-  /** Nobody reads any more: what is left is dropped, and nothing has to wait. */
+  /** Drops the rest, because nobody reads any more. */
   close(): void {
     this.#closed = true
     this.#queue.length = 0
@@ -59,7 +61,7 @@ export class SinkQueue {
     this.#checkRoom()
   }
 
-  /** Without a promise the next event follows in the same turn. */
+  /** If the sink returns no promise, the next event follows in the same turn. */
   async #deliver(): Promise<void> {
     this.#delivering = true
     for (let event = this.#queue.shift(); event !== undefined; event = this.#queue.shift()) {
@@ -85,12 +87,12 @@ export class SinkQueue {
   }
 }
 
-/** Bytes that wait for the program; beyond this no more are taken. */
+/** Bytes that wait for the program; more are not accepted. */
 export const MAX_STDIN_UNACKED = 1024 * 1024
-/** Pieces below this are joined while they wait, so that a flood of tiny ones does not cost memory. */
+/** Smaller waiting pieces are joined, so that many tiny ones do not cost memory. */
 const JOIN_BELOW = 4_096
 
-/** The stdin of a local program, which its caller sends piece by piece and did not announce. */
+/** The stdin of a local program, sent piece by piece without being announced. */
 export class OpenStdin {
   readonly #queue: Uint8Array[] = []
   #sink: StdinSink | null = null
@@ -99,21 +101,20 @@ export class OpenStdin {
   #stopped = false
   #ended: boolean
 
-  /** `first` came with the command; the interface has bounded it. `eof`: nothing follows. */
+  /** `first` came with the command and is bounded by the interface. `eof`: nothing follows. */
   constructor({ first, eof }: { readonly first: Uint8Array; readonly eof: boolean }) {
     if (first.length > 0) this.#keep(first)
     this.#ended = eof
   }
 
-  /** Its end was given: nothing more is taken. */
   get ended(): boolean {
     return this.#ended
   }
 
-  /** Takes what there is room for, from the beginning; answers how many bytes. `eof` counts where all were taken. */
+  /** Accepts as many bytes as there is room for and returns their number. `eof` counts only if all bytes were accepted. */
   give(data: Uint8Array, eof: boolean): number {
     const room = Math.max(0, MAX_STDIN_UNACKED - this.#bytes)
-    // A copy: a view would keep the whole message for the part that was taken.
+    // A copy, because a view would keep the whole message in memory.
     const taken = data.length <= room ? data : Uint8Array.from(data.subarray(0, room))
     if (taken.length > 0 && !this.#stopped) this.#keep(taken)
     this.#ended = eof && taken.length === data.length
@@ -121,7 +122,7 @@ export class OpenStdin {
     return taken.length
   }
 
-  /** The program is there. */
+  /** The program has started. */
   attach(sink: StdinSink): void {
     this.#sink = sink
     void this.#write()
@@ -161,14 +162,14 @@ export interface LocalRunInit {
   readonly report: LocalReport
   readonly slot: Slot
   readonly start: ExecutionInit<LocalProgram, LocalOutcome>['start']
-  /** Null: it runs here. */
+  /** Null for a run on this machine. */
   readonly target: MeshProgram | null
-  /** Absent: the configuration does not choose among hosts. */
+  /** Absent if the configuration has no modes. */
   readonly ranOn?: RanOnJson | null
   readonly cuts?: readonly ClampedPreferenceJson[]
 }
 
-/** A permitted run of a caller of this host, here or on a target. */
+/** A permitted run of a local client, on this machine or on a target. */
 export class LocalRun implements LocalRunHandle {
   readonly requestId: RequestId
   readonly startedAt: string
@@ -176,13 +177,13 @@ export class LocalRun implements LocalRunHandle {
   readonly caps: LocalRunHandle['caps']
   readonly ranOn: RanOnJson | null
   readonly cuts: readonly ClampedPreferenceJson[]
-  /** On a target. */
+  /** The run is on a target. */
   readonly isThere: boolean
   readonly begun: Promise<LocalOutcome | null>
   readonly ended: Promise<LocalOutcome | null>
   readonly #log: Logger
   readonly #queue: SinkQueue
-  /** Null once the outcome is known: whoever keeps the run then does not keep its stdin and its permit with it. */
+  /** Null once the outcome is known, so that a retained run does not retain stdin and permit. */
   #parts: (Pick<LocalRunInit, 'stdin' | 'report' | 'target'> & { readonly execution: Execution<LocalProgram, LocalOutcome> }) | null
   readonly #started = Promise.withResolvers<LocalOutcome | null>()
   readonly #ended = Promise.withResolvers<LocalOutcome | null>()
@@ -213,7 +214,7 @@ export class LocalRun implements LocalRunHandle {
     return this.#parts === null
   }
 
-  /** Runs to the end; never rejects. Where a target refuses it, `begun` rejects. The slot is free when it settles. */
+  /** Runs to the end; never rejects. If a target refuses the run, `begun` rejects. The slot is free when it resolves. */
   async execute(): Promise<void> {
     const { execution, report, target } = this.#parts!
     let outcome: LocalOutcome | null = null
@@ -240,7 +241,7 @@ export class LocalRun implements LocalRunHandle {
   }
 
   signal(text: string): boolean {
-    // Before the look whether it is over: a wrong name is an error in any case.
+    // Checked first, because a wrong name is an error even after the end.
     const signal = signalOf(text)
     const program = this.#parts?.execution.program ?? null
     program?.signal(signal)
@@ -259,22 +260,22 @@ export class LocalRun implements LocalRunHandle {
     this.#parts?.execution.program?.hangUp()
   }
 
-  /** A detached run of a target is left. */
+  /** Ends the run; a detached run of a target is only left. */
   end(cause: EndCause): void {
     if (this.#parts?.target?.isDetached === true) return this.kill()
     this.#parts?.execution.end(cause)
-    // Its door has stopped reading by then: a full queue must not hold the program.
+    // The interface has stopped reading, so a full queue must not hold the program.
     if (cause === 'daemon_stopping') this.#queue.close()
   }
 
-  /** SIGKILL, and no more waiting for a reader. */
+  /** Sends SIGKILL and stops waiting for the reader. */
   kill(): void {
     this.#parts?.execution.kill()
     this.#queue.close()
   }
 }
 
-/** `TERM` or `SIGTERM`; throws `bad_request` for what may not be sent. */
+/** Accepts `TERM` and `SIGTERM`. Throws `bad_request` for other names. */
 const signalOf = (text: string): ProcessSignal => {
   const name = text.startsWith('SIG') ? text : `SIG${text}`
   const signal = PROCESS_SIGNALS.find((one) => one === name)

@@ -19,14 +19,14 @@ import { LocalReport, type LocalReportInit } from './journal.ts'
 import { MeshProgram } from './mesh-program.ts'
 import { type LocalRunInit, OpenStdin, LocalRun } from './run.ts'
 
-/** Held until the program is started in it, so that it is the very directory that was permitted. */
+/** A directory that is kept open until the program starts in it, so that it is exactly the permitted one. */
 export interface PinnedDirectory extends WorkingDirectory {
   readonly dev: bigint
   readonly ino: bigint
   release(): void
 }
 
-/** The directory in which a command of this session is to run. Throws `forbidden_path`, `file_not_found`, `file_error`. */
+/** Opens the working directory of a command. Throws `forbidden_path`, `file_not_found`, `file_error`. */
 export const workingDirectory = async (session: LocalSession, path: string | null): Promise<PinnedDirectory> => {
   const { rights } = session
   const allowed = authorizeFile({ path: path ?? '.', access: 'read' }, { ...rights, capabilities: new Set(['fs.read']) })
@@ -41,7 +41,7 @@ export const workingDirectory = async (session: LocalSession, path: string | nul
   return { path: real, descriptor, dev, ino, release }
 }
 
-/** Codes by which policy refuses, or nobody allowed it: these are journalled, and other errors are mistakes of the caller's. */
+/** Codes of refusals by policy or approvers. These are logged; other errors are mistakes of the client. */
 const FORBIDDEN = [
   'unsupported_capability',
   'command_denied',
@@ -54,32 +54,31 @@ const FORBIDDEN = [
   'sandbox_unavailable',
 ] as const
 
-/** A run that is asked for, and where. */
 interface StartQuery {
   readonly engine: LocalEngine
   readonly session: LocalSession
   readonly start: LocalRunRequest
   readonly sink: LocalRunSink
-  /** Aborted where it is to be ended before a target has answered. */
+  /** Aborted to end the run before a target has answered. */
   readonly signal: AbortSignal | null
   readonly telling: LocalRunReporter
 }
 
-/** What somebody has allowed, and the directory that it was to run in. */
+/** An approval, and the directory that it is for. */
 interface Allowed {
   readonly approval: Approval
   readonly directory: PinnedDirectory | null
 }
 
-/** How a run goes where a configuration chooses among hosts. */
+/** A run whose target the configuration chose. */
 interface Routed {
   readonly modes: EngineModes
   readonly place: ExecTarget
-  /** Null: nobody was asked yet. */
+  /** Null if no approver was asked yet. */
   readonly allowed: Allowed | null
 }
 
-/** Authorizes a run and starts it. Throws what refuses it, journalled where policy did. */
+/** Authorizes and starts a run. Throws the refusal, which is logged if policy refused. */
 export const startRun = async (given: Omit<StartQuery, 'telling'>): Promise<LocalRun> => {
   const asked = { ...given, telling: new LocalRunReporter(given) }
   const run = await begin(asked).catch(async (error: unknown) => refuse(asked, error))
@@ -107,7 +106,7 @@ const unconfigured = (): AppError =>
     { data: { capability: 'tools.exec' } },
   )
 
-/** Decides all of it; with what was allowed, once more and from the beginning. */
+/** Decides everything; with an approval, everything again. */
 const beginByModes = async (asked: StartQuery, modes: EngineModes, allowed: Allowed | null): Promise<LocalRun> => {
   const { engine, session, start, signal, telling } = asked
   const place = await modes.place(session.key, wishFor(session.rights.target, start.wish ?? null), signal)
@@ -128,11 +127,11 @@ const beginHere = async (asked: StartQuery, routed: Routed | null): Promise<Loca
     if (before !== null && (before.dev !== directory.dev || before.ino !== directory.ino)) throw mismatch(directory.path)
     const sandbox = await sandboxFor(engine, directory, routed)
     const verdict = permitFor(asked, directory, { routed, sandbox })
-    // Held meanwhile, so that no other directory can come to be the same.
+    // The directory stays open while the approval is pending, so that no other one can take its place.
     if (verdict.kind === 'ask') return await askAndBegin(asked, verdict.question, routed, directory)
     const run = permittedRun(asked, { ...verdict, directory }, routed)
     isKept = true
-    // A session that was closed meanwhile has nothing started any more.
+    // The session was closed meanwhile, so nothing may start.
     if (session.closed) run.end('cancelled')
     const runs = start.detach ? engine.detached.runs : session.runs
     runs.add(run, run.execute().finally(directory.release))
@@ -167,7 +166,7 @@ const permittedRun = (
     argv,
     stdin_bytes: first.length,
     cwd: permit.cwd,
-    // Values may be secrets.
+    // Only names, because values may be secrets.
     env: Object.keys(env),
     target: null,
     request_sha256: null,
@@ -186,7 +185,7 @@ const permittedRun = (
   })
 }
 
-/** The mesh is asked for its command, which is permitted or denied there. */
+/** Asks the mesh; the target permits or denies the command. */
 const beginThere = async (asked: StartQuery, rights: SessionRights, routed: Routed | null): Promise<LocalRun> => {
   const { engine, session, start, sink, telling } = asked
   const { targets, clock } = engine.services
@@ -217,7 +216,7 @@ const beginThere = async (asked: StartQuery, rights: SessionRights, routed: Rout
     cwd: '',
     env: [],
     target: grant.target,
-    // Only the target's own journal has these.
+    // Only the target's audit log has these.
     stdin_sha256: null,
     request_sha256: null,
     executable: null,
@@ -255,7 +254,6 @@ const runOf = (
   return run
 }
 
-/** For the journal. */
 const routeOf = (routed: Routed | null): Pick<LocalReportInit['request'], 'ran_on' | 'approved_by'> => {
   const approval = routed?.allowed?.approval
   return { ...(routed && { ran_on: routed.place.ranOn }), ...(approval && { approved_by: approval.by }) }
@@ -271,7 +269,7 @@ const toolOf = ({ tool }: LocalRunRequest): Pick<LocalReportInit['request'], 'to
 const refuse = async (asked: StartQuery, error: unknown): Promise<never> => {
   const { engine, session, start, telling } = asked
   const { argv, tool } = start
-  // A tool's calls are in the journal whatever becomes of them.
+  // Every call of a tool is logged, whatever its outcome.
   if (tool !== undefined || FORBIDDEN.some((code) => isAppError(error, code)))
     await engine.refused(session.key, { method: tool?.operation ?? 'exec.start', argv }, error)
   telling.refused(error)
@@ -301,7 +299,10 @@ const permitFor = (
   return verdict
 }
 
-/** What it has of this host in its sandbox; null: it is to run on the host. Throws why there is none, or why the directory is none for a sandbox. */
+/**
+ * Returns what the sandbox shows of this machine; null if the command runs outside a sandbox. Throws why a sandbox is impossible here or
+ * for this directory.
+ */
 const sandboxFor = async ({ services }: LocalEngine, cwd: WorkingDirectory, routed: Routed | null): Promise<SandboxGrant | null> => {
   if (routed?.place.exec.host !== 'sandbox') return null
   const { modes } = routed

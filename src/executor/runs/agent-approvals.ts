@@ -35,29 +35,29 @@ export interface ApproverCarrier {
   approvalWithdrawn(ask: number): void
 }
 
-/** One approver is asked about one run. */
+/** An approval request to one agent. */
 export interface ApproverAsk {
   readonly agentId: AgentId
   readonly of: StatementOf
   readonly question: SignedQuestion
-  /** `isTrusted`: whether its agent is, at the moment of the call. */
+  /** `isTrusted` evaluates the agent's trust at the moment of the call. */
   onStatement(statement: ApproverStatement, isTrusted: () => boolean): void
 }
 
-/** The link on which it was signed last for a machine, and with which nonce. */
+/** Link and nonce of the last signed request to a machine. */
 interface Signed {
   readonly link: PeerLink
   readonly nonce: Uint8Array
 }
 
 interface OpenAsk extends ApproverAsk {
-  /** By the machine of the approver. */
+  /** By machine of the approver. */
   readonly signed: BoundedMap<MachineId, Signed>
 }
 
 export type ApproverAsksDeps = Pick<ExecutorServices, 'clock' | 'counters' | 'judge' | 'signatures'>
 
-/** What other agents are asked for runs that wait here. The network's half carries question and answer, and can make neither. */
+/** Approval requests to other agents for runs that wait here. The network process carries request and statement but can forge neither. */
 export class ApproverAsks {
   readonly #deps: ApproverAsksDeps
   readonly #own: OwnIds
@@ -70,14 +70,14 @@ export class ApproverAsks {
     this.#own = init
   }
 
-  /** What is open is asked through this network half, too. Answers how to take it away. */
+  /** Also sends pending requests through this network process. Returns a function that removes it. */
   attach(carrier: ApproverCarrier): () => void {
     this.#carriers.add(carrier)
     for (const [ask, { agentId }] of this.#asks) carrier.approvalAsk(ask, agentId)
     return () => void this.#carriers.delete(carrier)
   }
 
-  /** Answers how to withdraw it; null where too many are open, or too many for runs of its requester. */
+  /** Returns a function that withdraws the request; null if too many are open, in all or for this requester. */
   open(ask: ApproverAsk): (() => void) | null {
     const own = [...this.#asks.values()].filter(({ of }) => of.requester === ask.of.requester).length
     if (!hasShare(own, this.#asks.size, MAX_APPROVER_ASKS, { least: MAX_MESH_APPROVERS })) return null
@@ -87,7 +87,7 @@ export class ApproverAsks {
     return () => this.#close(number)
   }
 
-  /** Signs the question for one stream to its approver. Throws `not_found`, `peer_rejected`, `rate_limited`. */
+  /** Signs a request for one stream to its approver. Throws `not_found`, `peer_rejected`, `rate_limited`. */
   async sign(
     call: Extract<ToExecutor, { type: 'sign_approval_request' }>,
     link: PeerLink,
@@ -120,7 +120,7 @@ export class ApproverAsks {
     return { body, signature: await signatures.sign(APPROVAL_REQUEST_DOMAIN, body) }
   }
 
-  /** What the network's half says that the approver answered, whose first word counts. Nothing is believed but a statement of its key. */
+  /** Takes the answer that the network process delivers. Only a statement signed by the approver's key counts, and only the first. */
   answered(number: number, bytes: Uint8Array): void {
     const { clock, counters } = this.#deps
     const ask = this.#asks.get(number)
@@ -133,7 +133,7 @@ export class ApproverAsks {
     const { agentId, machineId, agentPublicKey } = link
     const statement = openStatement(frame, { agentId, machineId, agentPublicKey, nonce }, ask.of, clock.now())
     if (typeof statement === 'string') return counters.count('statements_refused')
-    // Trust may have gone since it was asked.
+    // Trust may have changed since the request.
     const isTrusted = (): boolean => this.#deps.judge.decide(agentId, machineId) === 'accept'
     if (!isTrusted()) return counters.count('statements_refused')
     this.#close(number)
@@ -148,11 +148,11 @@ export class ApproverAsks {
 export interface CoApprovalInit {
   readonly of: StatementOf
   readonly question: ApprovalRequest
-  /** Called for every approval that comes. */
+  /** Called for each approval. */
   onGiven(): void
 }
 
-/** Why the agents' approval is not there. */
+/** Why the agents' approval is missing. */
 export interface NotGiven {
   readonly reason: 'approval_denied' | 'approval_timeout'
   readonly detail: string
@@ -160,11 +160,10 @@ export interface NotGiven {
 
 interface Said {
   readonly statement: ApproverStatement
-  /** Now. */
   isTrusted(): boolean
 }
 
-/** The word of other agents on one run: asks all whom the entry names, and counts until enough have allowed it, or too few are left. */
+/** Collects statements of all approvers that the ACL entry names, until enough have allowed the run or too few are left. */
 export class CoApproval {
   readonly #deps: { readonly approvers: Pick<ApproverAsks, 'open'>; readonly clock: Clock }
   readonly #init: CoApprovalInit
@@ -177,7 +176,7 @@ export class CoApproval {
     this.#init = init
   }
 
-  /** What agents have said that are trusted now: an operator who blocks one in the meantime takes its word away. */
+  /** Statements of agents that are trusted now. Blocking an agent removes its statement. */
   get #statements(): ApproverStatement[] {
     return this.#said.filter(({ isTrusted }) => isTrusted()).map(({ statement }) => statement)
   }
@@ -190,12 +189,12 @@ export class CoApproval {
     return this.#init.of.needed
   }
 
-  /** Enough of those who have allowed it are trusted still. */
+  /** Enough of the agents that allowed the run are still trusted. */
   get stands(): boolean {
     return this.given >= this.needed
   }
 
-  /** Settles when it is decided, or the time is up; then nobody is asked any more. `signal`: it is not wanted any more. */
+  /** Resolves when the run is decided or the time is over, and withdraws the open requests. `signal` aborts the collection. */
   async collect(signal: AbortSignal): Promise<AgentsApproval | NotGiven> {
     const { clock } = this.#deps
     const { of } = this.#init
@@ -216,7 +215,7 @@ export class CoApproval {
   #ask(): void {
     const { of, question } = this.#init
     const agents = eligible(of)
-    // Else no frame can carry it beside its signature.
+    // A longer request does not fit in a frame with its signature.
     if (Buffer.byteLength(JSON.stringify(question)) > MAX_APPROVAL_QUESTION)
       return this.#settle({ reason: 'approval_denied', detail: 'it is too long to be shown to other agents' })
     for (const agentId of agents) {

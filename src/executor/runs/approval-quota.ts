@@ -13,11 +13,11 @@ import { MAX_PIECES_UNACKED } from '../../protocol/limits/wire.ts'
 
 interface WaitingRun {
   readonly agentId: AgentId
-  /** Bytes of its stdin that may be sent ahead. */
+  /** Bytes of stdin that may arrive before the start. */
   readonly ahead: number
 }
 
-/** How many runs wait to be allowed, of whom, and what of their stdin may be held back: they have no slot that would bound them. */
+/** Limits runs that wait for an approval and the stdin that they hold, because they have no slot. */
 export class ApprovalQuota {
   readonly #rate: RateLimit
   readonly #runs = new Set<WaitingRun>()
@@ -26,7 +26,7 @@ export class ApprovalQuota {
     this.#rate = new RateLimit(deps, { burst: QUESTION_BURST, perSecond: QUESTIONS_PER_SECOND })
   }
 
-  /** Answers how to leave, once; or why there is no room. `stdinLength`: as announced. */
+  /** Returns a function that leaves the quota, or a text that says why there is no room. `stdinLength`: announced bytes. */
   enter(agentId: AgentId, stdinLength: number): (() => void) | string {
     const all = [...this.#runs]
     const own = all.filter((run) => run.agentId === agentId)

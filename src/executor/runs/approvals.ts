@@ -25,11 +25,11 @@ export interface ApprovalsDeps extends Pick<ExecutorServices, 'clock' | 'counter
 }
 
 export interface ApprovalsInit extends OwnIds {
-  /** How long agents have where no human of this host is asked, and behind its word. Default: ASK_TIMEOUT_MS. */
+  /** How long remote approvers have, from the request or after the local approval. Default: ASK_TIMEOUT_MS. */
   readonly askTimeoutMs?: number | undefined
 }
 
-/** A verified request that somebody must allow. */
+/** A verified request that needs an approval. */
 export interface UnapprovedRequest {
   readonly subject: RunSubject
   readonly intent: Intent
@@ -46,7 +46,7 @@ export interface ApprovalDenial {
 type Permitted = Extract<Verdict, { kind: 'permit' }>
 type NotifyRequester = (state: WaitingState) => void
 
-/** Requests of peers that somebody must allow: asks the desk and the agents, and lets policy decide anew with what they say. */
+/** Approvals for requests of peers: asks the approval service and other agents, then lets policy decide again. */
 export class Approvals {
   readonly #deps: ApprovalsDeps
   readonly #own: ApprovalsInit
@@ -59,7 +59,7 @@ export class Approvals {
     this.#room = new ApprovalQuota(deps)
   }
 
-  /** What its run waits for, or why it may not even be asked about. */
+  /** Admits the request to wait, or returns why it is denied at once. */
   admit(asked: UnapprovedRequest): PendingApproval | ApprovalDenial {
     const { agentId } = asked.link
     const leave = this.#room.enter(agentId, asked.stdin?.len ?? 0)
@@ -86,7 +86,7 @@ export class Approvals {
     const settled = new AbortController()
     const late = this.#deps.clock.setTimeout(() => settled.abort(new AppError('timeout', 'nobody answered in time')), MAX_APPROVAL_WAIT_MS)
     const signal = AbortSignal.any([withdrawn, settled.signal])
-    /** Until when, once it is known. */
+    /** Resolves to the time at which the approval request expires. */
     const begun = Promise.withResolvers<number>()
     try {
       const question = await approvalRequestOf(waiting, signal)
@@ -107,12 +107,12 @@ export class Approvals {
       return 'reason' in given ? { ...given, reason: toldReason(given.reason) } : this.#authorize(asked, given)
     } finally {
       late.cancel()
-      // Whoever is still asked is asked no more.
+      // Withdraws the requests that are still open.
       settled.abort(new AppError('approval_denied', 'it is decided'))
     }
   }
 
-  /** The agents' part; null where the entry names none. */
+  /** Asks the agents; null if the ACL entry names none. */
   #coApproval({ subject, link, question }: UnapprovedRequest, tell: NotifyRequester, until: Promise<number>): Promise<CoApproval> | null {
     const { approvers } = question
     if (approvers === null) return null
@@ -139,7 +139,7 @@ export class Approvals {
     })
   }
 
-  /** What the human of this host says; null where only agents are asked. `begin`: until when it is asked. */
+  /** Asks the approvers of this machine; null if only agents are asked. `begin` receives the expiry. */
   async #human(
     { question }: UnapprovedRequest,
     tell: NotifyRequester,
@@ -173,7 +173,7 @@ export class Approvals {
     }
   }
 
-  /** Everything is decided anew: who asks may have lost its trust meanwhile, or the program may be another. */
+  /** Decides everything again, because trust or the program may have changed. */
   #authorize({ intent, link }: UnapprovedRequest, { human, agents }: Given): Allowed | ApprovalDenial {
     const { judge, policy } = this.#deps
     const { agentId: agent_id, machineId: machine_id } = link
@@ -187,17 +187,16 @@ export class Approvals {
   }
 }
 
-/** A run that waits, and the stdin that its requester sends ahead. */
+/** A waiting request, and the stdin that its requester sends ahead. */
 export type Asking = UnapprovedRequest & { readonly tell: NotifyRequester; readonly arriving: Promise<Uint8Array> | null }
 
-/** With the text of stdin, once that has come. Null: nobody waits for it any more. */
+/** Adds the text of stdin once it has arrived. Null if the wait was aborted. */
 const approvalRequestOf = async ({ question, stdin, arriving }: Asking, signal: AbortSignal): Promise<ApprovalRequest | null> => {
   if (stdin === null || arriving === null || stdin.len > MAX_SHOWN_STDIN) return question
   const bytes = await unlessAborted(arriving, signal).catch(() => null)
   return bytes === null ? null : withStdin(question, bytes)
 }
 
-/** It may run, and who said so. */
 interface Allowed {
   readonly permitted: Permitted
   readonly by: string
@@ -208,11 +207,11 @@ interface Given {
   readonly agents: AgentsApproval | null
 }
 
-/** A human of this host is asked, unless the entry leaves it to other agents alone. */
+/** Local approvers are asked unless the ACL entry leaves the decision to other agents. */
 const needsHuman = ({ approvers, always_ask, ask }: ApprovalNeeded['question']): boolean =>
   approvers === null || always_ask !== null || ask !== 'off'
 
-/** What both have given, or the first refusal of either: the other is not waited for then. */
+/** Resolves when both have approved, or at the first refusal without waiting for the other. */
 const firstRefusal = async (
   human: Promise<Approval | ApprovalDenial | null>,
   agents: Promise<AgentsApproval | ApprovalDenial> | null,
@@ -231,7 +230,6 @@ const firstRefusal = async (
   return Promise.race([both, refused.promise])
 }
 
-/** What ended the run while it waited. */
 class Withdrawal extends AppError {
   readonly by: EndCause
 
@@ -246,5 +244,5 @@ const withdrawalOf = (reason: unknown): ApprovalDenial => {
   return { reason: revoked ? 'trust_rejected' : 'approval_denied', detail: `the question was withdrawn: ${errorText(reason)}` }
 }
 
-/** A requester learns whether it was refused, too late, or no approver was connected. A mismatch concerns this host alone. */
+/** A requester learns whether it was refused, too late, or no approver was connected. A mismatch concerns only this machine. */
 const toldReason = (reason: DenialReason): DenialReason => (reason === 'approval_mismatch' ? 'approval_denied' : reason)

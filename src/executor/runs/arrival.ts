@@ -27,7 +27,7 @@ import type { Nonces } from '../links/nonces.ts'
 import type { OwnIds } from '../links/trust-evaluator.ts'
 import { stdinDigest } from './run-facts.ts'
 
-/** A Request, or a question for rules, for an approval or about a detached run, as it came, readable but not believed. */
+/** A decoded but unverified Request, or a signed request for rules, for an approval, or about a detached run. */
 export type Arrival = ArrivedBytes &
   (
     | { readonly asks: 'run'; readonly request: ExecRequest }
@@ -38,14 +38,14 @@ export type Arrival = ArrivedBytes &
   )
 
 interface ArrivedBytes {
-  /** The exact bytes that are signed. */
+  /** The signed bytes. */
   readonly body: Uint8Array
-  /** Of them alone, or of a batch that they are in. */
+  /** Signature of these bytes, or of a batch that contains them. */
   readonly signature: Uint8Array
   readonly sha256: Uint8Array
 }
 
-/** Null when the bytes are neither: then there is nobody to answer. */
+/** Null if the bytes are none of these: then nobody can be answered. */
 export const readArrival = (frame: Uint8Array): Arrival | null => {
   try {
     const decoded = execFrame.decode(frame)
@@ -79,7 +79,7 @@ const withArgv = <T extends { readonly argv: readonly string[] }>(request: T): T
 
 export interface VerifyContext {
   readonly link: PeerLink
-  /** Ours, of the stream that it came on. */
+  /** Nonce that we issued for the stream. */
   readonly streamNonce: Uint8Array
   readonly nonces: Nonces
   readonly own: OwnIds
@@ -93,7 +93,7 @@ const DOMAINS = {
   detached: EXEC_DETACHED_ASK_DOMAIN,
 } as const
 
-/** What keeps the sender from being who the request says, or null. Uses up the stream's nonce whatever comes of it. */
+/** Returns why the sender is not who the request says, or null. Uses up the nonce of the stream in any case. */
 export const senderProblem = (arrival: Arrival, context: VerifyContext): 'replayed' | 'wrong_party' | 'wrong_signature' | null => {
   const { asks, request, body, signature } = arrival
   const { link, streamNonce, nonces, own } = context
@@ -104,7 +104,7 @@ export const senderProblem = (arrival: Arrival, context: VerifyContext): 'replay
   return verifyInBatch(link.agentPublicKey, DOMAINS[asks], body, signature) ? null : 'wrong_signature'
 }
 
-/** Null when the bytes are no Resume. */
+/** Null if the bytes are not a Resume. */
 export const readResume = (bytes: Uint8Array): Extract<ExecFrame, { type: 'resume' }> | null => {
   try {
     const frame = execFrame.decode(bytes)
@@ -115,7 +115,7 @@ export const readResume = (bytes: Uint8Array): Extract<ExecFrame, { type: 'resum
   }
 }
 
-/** What is asked to be run, as policy judges it. */
+/** Converts a Request for policy. */
 export const intentOf = (arrival: Extract<Arrival, { asks: 'run' | 'detach' }>): { intent: Intent; stdin: ExecRequest['stdin'] } => {
   if (arrival.asks === 'detach') {
     const { argv, cwd, clamp, lifetime_ms, keep_bytes } = arrival.request

@@ -27,7 +27,7 @@ import type { AdmittedApprovalRequest, PeerApprovals } from './peer-approvals.ts
 import type { PeerRunInit } from './peer-run.ts'
 import type { RunSubject } from './reports.ts'
 
-/** What keeps a sender from being believed, as the journal says it. */
+/** Details for the audit log. */
 const SENDER_PROBLEMS = {
   replayed: 'the nonce of its stream was used before, or never given out, or another one was signed',
   wrong_party: 'it names other parties than those of the link',
@@ -36,51 +36,54 @@ const SENDER_PROBLEMS = {
 
 const keyOf = (agentId: AgentId, name: string): string => `${agentId} ${name}`
 
-/** A Request, a question for rules, or a Resume, that came on a stream of a link. */
+/** A first frame that arrived on a stream of a link. */
 export interface RunArrival {
   readonly link: PeerLink
   readonly nonces: Nonces
-  /** Ours, of that stream. */
+  /** Nonce that we issued for the stream. */
   readonly streamNonce: Uint8Array
   readonly frame: Uint8Array
   readonly outlet: PeerStreamWriter
 }
 
-/** What was permitted, or waits to be. */
+/** A run that is permitted or waits for an approval. */
 export interface RunAdmission {
   readonly subject: RunSubject
   readonly argv: readonly string[]
   readonly stdin: SignedStdin | null
   readonly admission: PeerRunInit['admission']
-  /** Its place among those that outlive their callers; null: it ends with its caller. */
+  /** Record of a detached run; null if the run ends with its requester. */
   readonly kept: DetachedRunRecord | null
 }
 
 export interface DecisionsDeps extends Pick<ExecutorServices, 'clock'>, ApprovalsDeps {
   readonly detached: Detached
-  /** Of other hosts, for this agent's approval. */
+  /** Approval requests of other machines for this agent. */
   readonly questions: PeerApprovals
 }
 
 const ID_USED: ApprovalDenial = { reason: 'request_id_used', detail: 'this agent and machine used the request id before' }
 
-/** The name of a run, by its pair and its id. */
+/** Key of a run: pair and request ID. */
 export const knownAs = (link: Pick<PeerLink, 'pair'>, requestId: RequestId): string => `${link.pair}:${requestId}`
 
-/** Reads what came, finds out who sent it, and asks policy. */
+/** Decodes what arrived, verifies the sender and asks policy. */
 export class Decisions {
   readonly #deps: DecisionsDeps
   readonly #ruleBook: RuleBook
   readonly #own: VerifyContext['own']
-  /** The ids of runs that each pair has begun, before this start too. A denial before a process began frees its id. Old ones are forgotten: a replay fails on its nonce already. */
+  /**
+   * Request IDs that each pair has used, also before this start. A denial before a process began frees the ID. The oldest are forgotten,
+   * because a replay already fails on its nonce.
+   */
   readonly #used = new BoundedMap<string, true>({ max: MAX_RECENT_RUNS })
   /** Denials and rules for each accepted agent: each costs a signature and a line of the audit log. */
   readonly #answers: RateLimit
-  /** The same for all other agents together, because any peer can make another link. */
+  /** The same for all other agents together, because any peer can create another link. */
   readonly #unlisted: TokenBucket
   readonly #approvals: Approvals
 
-  /** `time`: of what may take long. */
+  /** `time`: share of the event loop for long work. */
   constructor(deps: DecisionsDeps & { readonly time: TimeSlice }, init: ApprovalsInit) {
     this.#deps = deps
     this.#own = init
@@ -90,23 +93,22 @@ export class Decisions {
     this.#approvals = new Approvals(deps, init)
   }
 
-  /** Those that ran before this start do not run again. */
+  /** Loads the IDs of runs that began before this start. */
   async load(): Promise<void> {
     for (const { agent_id, machine_id, request_id } of await this.#deps.reports.lastBegun())
       this.#use(agent_id, knownAs({ pair: pairKey(agent_id, machine_id) }, request_id))
   }
 
-  /** A run of this id has begun before. */
   hasUsed(agentId: AgentId, name: string): boolean {
     return this.#used.has(keyOf(agentId, name))
   }
 
-  /** The run of this id was denied before a process began, so the id may be used again. */
+  /** The run was denied before a process began, so its ID can be used again. */
   release(agentId: AgentId, name: string): void {
     this.#used.delete(keyOf(agentId, name))
   }
 
-  /** `isFull`: as much is being answered as may be. `isKnown`: a run of this name is there, whoever asks. */
+  /** `isFull`: no more requests can be answered now. `isKnown`: a run of this name exists. */
   decide(
     arrival: RunArrival,
     { isFull, isKnown }: { isFull: boolean; isKnown(name: string): boolean },
@@ -117,7 +119,7 @@ export class Decisions {
     if (trust !== 'accept' && !(link.unlistedRequests.take() && this.#unlisted.take())) return { dropped: 'requests_ignored' }
     const read = readArrival(arrival.frame)
     if (read === null) return { dropped: 'malformed_frames' }
-    // Questions about detached runs have bounds of their own: runs that go on must not keep their owner from ending them.
+    // Requests about detached runs have their own limits, so that an owner can end its runs at any load.
     if (isFull && read.asks !== 'detached') return { dropped: 'requests_ignored' }
     if (read.asks !== 'run' && read.asks !== 'detach' && trust === 'accept' && !this.#mayAsk(read, link.agentId)) {
       arrival.nonces.consume(link.pair, arrival.streamNonce)
@@ -136,7 +138,7 @@ export class Decisions {
       return this.#decideAsk({ key, argv: [], requestSha256: read.sha256 }, principal, read, arrival)
     if (senderDenial(principal) === null) {
       const found = detached.find(link, request_id)
-      // One that was denied before a process began, as when no approver answered, leaves its ID free.
+      // A run that was denied before a process began, for example without an answer of an approver, leaves its ID free.
       const kept = found?.isDenied === true ? null : found
       if (kept !== null && read.asks === 'detach' && isSameRun(kept, read.request)) return detached.answer(kept, arrival.outlet)
       if (isKnown(name) || this.hasUsed(agent_id, name) || kept !== null) {
@@ -145,17 +147,17 @@ export class Decisions {
       }
     }
     const decided = this.#decideRun(read, principal, arrival, problem === null ? null : SENDER_PROBLEMS[problem])
-    // In the same turn, so that of two Requests with one id only one can begin.
+    // In the same turn, so that only one of two Requests with the same ID can begin.
     if ('admission' in decided) this.#use(agent_id, name)
     return decided
   }
 
-  /** One id never means two runs: from now on it is used. */
+  /** Marks the ID as used: one ID never means two runs. */
   #use(agentId: AgentId, name: string): void {
     this.#used.set(keyOf(agentId, name), true, agentId)
   }
 
-  /** Each answer costs a signature and a line of the journal, as a denial does: no more is verified than may be answered. */
+  /** An answer costs a signature and a log line, like a denial. So nothing above the limit is verified. */
   #mayAsk(read: Arrival, agentId: AgentId): boolean {
     return read.asks === 'detached' ? this.#deps.detached.mayAsk(agentId, read.request) : this.#answers.allows(agentId)
   }
@@ -193,7 +195,7 @@ export class Decisions {
     return this.#answers.allows(subject.key.agent_id) ? { subject, ...why } : { dropped: 'requests_ignored' }
   }
 
-  /** Takes a place among those that are kept, then whatever any run takes. */
+  /** Takes a place among detached runs, then those of any run. */
   #detach(
     verdict: Permitted | ApprovalNeeded,
     asked: Omit<UnapprovedRequest, 'question'>,
@@ -241,7 +243,7 @@ export class Decisions {
     return 'reason' in answer ? { subject, ...answer } : answer
   }
 
-  /** A denial for `concurrency_limit_reached` takes no token: the requester did nothing wrong. */
+  /** `concurrency_limit_reached` takes no token, because the requester did nothing wrong. */
   #mayDeny(agentId: AgentId, reason: DenialReason): boolean {
     return reason === 'concurrency_limit_reached' || this.#answers.allows(agentId)
   }

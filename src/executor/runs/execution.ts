@@ -14,13 +14,13 @@ import type { DenialReason, WarningKind } from '../../protocol/reasons.ts'
 import type { Warning } from './frames.ts'
 import { type ExitFacts, factsOf, neverRan } from './run-facts.ts'
 
-/** Why a run was ended before its program was done. Each is also a warning. */
+/** Why a run was ended early. Each is also a warning. */
 export type EndCause = Extract<
   WarningKind,
   'cancelled' | 'lease_expired' | 'peer_disconnected' | 'stdin_mismatch' | 'daemon_stopping' | 'access_revoked' | 'ended_by_operator'
 >
 
-/** What a run runs: a process of this host, or a command that another agent runs. */
+/** A process of this machine, or a command that another agent runs. */
 export interface Program extends Pick<RunningProcess, 'signal' | 'resize' | 'hangUp' | 'terminate' | 'kill' | 'pause' | 'resume'> {
   readonly ended: Promise<ProcessEnd>
   readonly stdin: StdinSink | null
@@ -28,28 +28,28 @@ export interface Program extends Pick<RunningProcess, 'signal' | 'resize' | 'han
   readonly dead: Promise<unknown> | null
 }
 
-/** What is told of one run, in the right places and the right order: journal, counters, log, and its last frame. */
+/** Records one run in audit log, counters and log in the required order, and builds its last frame. */
 export interface RunRecorder<Started, Last> {
-  /** True when the line is on disk, so that the program may be started. */
+  /** True when the line is on disk, so that the program may start. */
   requested(): Promise<boolean>
-  /** It will run, or could have: nothing stands in its way any more. */
+  /** Called when nothing prevents the run any more. */
   allowed(): void
   started(program: Started): void
-  /** To either stream. */
+  /** Output of either stream. */
   wrote?(data: Uint8Array): void
   warned(warning: Warning): void
   /**
-   * Answers the last frame, when the line is on disk as far as the disk allows. `detail` stays on this host. `ran`: what
-   * was killed before anybody heard of it.
+   * Resolves to the last frame when the line is on disk, as far as the disk allows. `detail` stays on this machine. `ran`: a program that
+   * was killed before it was reported.
    */
   denied(reason: DenialReason, detail: string | null, ran?: ProgramStart | null): Promise<Last>
-  /** Answers the last frame, when the line is on disk as far as the disk allows: the outcome is told in any case. */
+  /** Resolves to the last frame when the line is on disk. If the disk fails, the outcome is reported all the same. */
   ended(facts: ExitFacts): Promise<Last>
-  /** Once, for each `started`: what it held is free. */
+  /** Called once for each `started` when its resources are free. */
   settled(how: { readonly cancelled: boolean }): void
 }
 
-/** What is told, to the story as well. */
+/** Also reports the run to `story`. */
 export const reportTo = <S, L>(story: RunReporter | null, report: RunRecorder<S, L>): RunRecorder<S, L> =>
   story === null
     ? report
@@ -70,13 +70,11 @@ export const reportTo = <S, L>(story: RunReporter | null, report: RunRecorder<S,
         },
       }
 
-/** Where stdin comes from. */
 interface StdinSource {
   attach(sink: StdinSink): void
   stop(): void
 }
 
-/** Where output and warnings go. */
 interface ExecutionOutput<P> {
   /** False: the program is paused until `Execution.resume`. */
   push(stream: 'stdout' | 'stderr', data: Uint8Array): boolean
@@ -85,9 +83,9 @@ interface ExecutionOutput<P> {
 }
 
 export interface ExecutionInit<P extends Program, Last> {
-  /** Answers the program, whose output is not read before its first `resume`. */
+  /** Returns the program, whose output is not read before its first `resume`. */
   start(handlers: ProcessHandlers): Promise<{ readonly kind: 'started'; readonly process: P } | SpawnFailure>
-  /** Ends what `start` still waits for. Null: a process of this host, which cannot be ended before it is there. */
+  /** Ends a pending `start`. Null for a process of this machine, which cannot be ended before it exists. */
   readonly starting: Pick<Program, 'terminate' | 'kill'> | null
   /** Null: the program reads /dev/null. */
   readonly stdin: StdinSource | null
@@ -97,26 +95,26 @@ export interface ExecutionInit<P extends Program, Last> {
   readonly timeoutClamped: boolean
 }
 
-/** Starts what was permitted, as the `start` of an `Execution`. */
+/** Returns the `start` of an `Execution` for a permit. */
 export const starterOf =
   (deps: Omit<ProcessDeps, 'handlers'>, permit: Permit, options: { readonly stdin: boolean }) =>
   async (handlers: ProcessHandlers): ReturnType<typeof startProcess> =>
     startProcess(permit, { ...deps, handlers }, options)
 
-/** One permitted program, from its line in the journal to the line of its end, whoever asked for it. */
+/** One permitted program, from its `request` line in the audit log to its `exit` line. */
 export class Execution<P extends Program, Last> {
   readonly #init: ExecutionInit<P, Last>
   #process: P | null = null
   #cause: EndCause | null = null
   #killed = false
-  /** The program is gone, or never was. */
+  /** The program has ended or never started. */
   #ended = false
 
   constructor(init: ExecutionInit<P, Last>) {
     this.#init = init
   }
 
-  /** Runs to the end and answers what the report makes of it. The slot is free when it settles. Call it once. */
+  /** Runs to the end and returns what the recorder builds. The slot is free when it resolves. Call it once. */
   async run(): Promise<Last> {
     try {
       return await this.#run()
@@ -129,17 +127,14 @@ export class Execution<P extends Program, Last> {
     }
   }
 
-  /** The program while it runs, else null. */
   get program(): P | null {
     return this.#ended ? null : this.#process
   }
 
-  /** Something asked it to end. */
   get ending(): boolean {
     return this.#cause !== null
   }
 
-  /** There is room for more output. */
   resume(): void {
     this.#process?.resume()
   }
@@ -155,13 +150,13 @@ export class Execution<P extends Program, Last> {
     if (starting === null) this.warn({ kind: cause, amount: null })
   }
 
-  /** Reports a warning to the journal and to the requester. */
+  /** Reports a warning to the audit log and to the requester. */
   warn(warning: Warning): void {
     this.#init.report.warned(warning)
     this.#init.output.warning(warning)
   }
 
-  /** SIGKILL. */
+  /** Sends SIGKILL. */
   kill(): void {
     this.#killed = true
     const killed = this.#process ?? this.#init.starting
@@ -200,14 +195,14 @@ export class Execution<P extends Program, Last> {
     report.started(process)
     output.started(process)
     if (timeoutClamped) this.warn({ kind: 'timeout_clamped', amount: null })
-    // The run was ended while its program was being started.
+    // The run was ended while its program started.
     if (this.#killed) process.kill()
     else if (this.#cause !== null) process.terminate()
     if (process.stdin !== null) stdin?.attach(process.stdin)
     process.resume()
   }
 
-  /** Stops stdin and frees the slot; once. */
+  /** Stops stdin and frees the slot, once. */
   #settle(): void {
     if (this.#ended) return
     this.#ended = true

@@ -9,7 +9,7 @@ import { NO_BYTES } from '../../protocol/wire/schema.ts'
 
 type OutletChannel = Pick<ExecutorChannel<ToExecutor, ToNetwork>, 'closed' | 'full' | 'send' | 'drained'>
 
-/** Where the frames of one run leave: one stream of its requester. */
+/** Writes the frames of one run to the stream of its requester. */
 export class PeerStreamWriter {
   readonly #channel: OutletChannel
   readonly #run: number
@@ -22,7 +22,7 @@ export class PeerStreamWriter {
     this.#onClosed = init.onClosed
   }
 
-  /** True when the network's half is behind. */
+  /** True while the network process is behind. */
   get full(): boolean {
     return !this.#closed && this.#channel.full && !this.#channel.closed
   }
@@ -36,7 +36,7 @@ export class PeerStreamWriter {
     return this.#channel.drained()
   }
 
-  /** Nothing more comes: later frames are dropped. */
+  /** Closes the stream; later frames are dropped. */
   close(): void {
     if (this.#closed) return
     this.#closed = true
@@ -45,7 +45,7 @@ export class PeerStreamWriter {
   }
 }
 
-/** What the requester reads beside a warning's kind; `warningText` is more exact. */
+/** Default texts of warnings; `warningText` is more precise. */
 export const WARNING_TEXT: Readonly<Record<WarningKind, string>> = {
   stdout_approaching_cap: 'stdout has passed its warning threshold',
   stderr_approaching_cap: 'stderr has passed its warning threshold',
@@ -68,18 +68,16 @@ export const WARNING_TEXT: Readonly<Record<WarningKind, string>> = {
   descendants_ended: 'the command ended and left processes running; they were ended',
 }
 
-/** One warning of a run. */
 export interface Warning {
   readonly kind: WarningKind
   /** See `ProcessHandlers.onWarning`. */
   readonly amount: number | null
 }
 
-/** Names the warning threshold and the time at which the run ends. */
 const nearEndText = ({ warn_duration_ms, timeout_ms }: RunCaps): string =>
   `the run has taken ${warn_duration_ms / 1000} s; it is ended at ${timeout_ms / 1000} s`
 
-/** `caps`: null where they are not known. */
+/** `caps`: null if they are not known. */
 const warningText = ({ kind, amount }: Warning, caps: RunCaps | null): string => {
   if (kind === 'duration_approaching_cap' && caps !== null) return nearEndText(caps)
   return kind === 'descendants_ended' && amount !== null ? leftBehindText(amount) : WARNING_TEXT[kind]
@@ -92,6 +90,6 @@ export const warningFrame = (request_id: RequestId, warning: Warning, caps: RunC
   message: warningText(warning, caps),
 })
 
-/** The amount by its name, as the journal and diagnostics have it. */
+/** The amount under its field name in audit log and diagnostics. */
 export const amountsOf = ({ kind, amount }: Warning): { readonly bytes: number | null; readonly processes?: number } =>
   kind === 'descendants_ended' && amount !== null ? { bytes: null, processes: amount } : { bytes: amount }

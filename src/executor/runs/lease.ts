@@ -1,15 +1,15 @@
 import type { Clock, Timer } from '../../base/clock.ts'
 import { LEASE_EXPIRES_MS, LEASE_RENEW_MS } from '../../protocol/limits/wire.ts'
 
-/** A timer of the executor that fires this late shows that the event loop was held up: no requester counts as silent until what waited meanwhile is read. */
+/** If a timer fires this late, the event loop was blocked. No requester counts as silent before the backlog is read. */
 const LEASE_LATE_MS = 100
 
-/** Notices that a requester has fallen silent. Every frame of it is a renewal. */
+/** Detects a silent requester. Each of its frames renews the lease. */
 export class Lease {
   readonly #clock: Clock
   readonly #onExpired: () => void
   #renewedAt: number
-  /** How long we could not hear the requester since then: what it said meanwhile may still wait behind what others sent. */
+  /** How long the event loop was blocked since the renewal: frames of the requester may still wait. */
   #deaf = 0
   #timer: Timer | null = null
 
@@ -34,7 +34,7 @@ export class Lease {
     return this.#renewedAt + LEASE_EXPIRES_MS + this.#deaf - this.#clock.monotonic()
   }
 
-  /** A few timers per lease, not one per frame: each also measures whether something holds us up. */
+  /** Few timers per lease, instead of one per frame. Each also measures delays of the event loop. */
   #checkLater(): void {
     const wait = Math.min(this.#left, LEASE_RENEW_MS)
     const due = this.#clock.monotonic() + wait
@@ -42,10 +42,10 @@ export class Lease {
   }
 
   #check(late: number): void {
-    // As much again, a renewal's time at least; in all no more than the lease itself, so that it ends.
+    // Adds the delay, at least LEASE_RENEW_MS. The sum is at most the lease itself, so that it ends.
     if (late >= LEASE_LATE_MS) this.#deaf = Math.min(this.#deaf + Math.max(late, LEASE_RENEW_MS), LEASE_EXPIRES_MS)
     if (this.#left > 0) this.#checkLater()
-    // Timers fire before what came meanwhile is read: let that come first.
+    // Timers fire before pending input is read, so decide after that.
     else setImmediate(() => this.#decide())
   }
 

@@ -15,13 +15,13 @@ import { type ExecRequest, stdinPieces } from '../../protocol/wire/exec.ts'
 import type { Contact } from '../../trust/contact.ts'
 import { parseBody } from '../json-body.ts'
 
-/** What is to be signed, as far as a request object can say it. */
+/** The Request to sign, as far as a request object describes it. */
 export interface RequestToSign extends Pick<ExecRequest, 'request_id' | 'to_agent' | 'argv' | 'stdin' | 'timeout_ms' | 'cwd' | 'clamp'> {
-  /** It is to outlive its caller; null: it is not. */
+  /** Null if the run ends with its requester. */
   readonly detach: { readonly lifetime_ms: number | null; readonly keep_bytes: number | null } | null
 }
 
-/** Whom the object's `agent` may mean. */
+/** Agents that the field `agent` can name. */
 export interface ResolvableAgents {
   readonly own: AgentId
   readonly contacts: readonly Pick<Contact, 'name' | 'agent_id'>[]
@@ -29,7 +29,7 @@ export interface ResolvableAgents {
 
 const DETACH = { lifetime_ms: optional(orNull(count)), keep_bytes: optional(orNull(count)) }
 
-/** Fields of a command, as an operator proves it. */
+/** Fields of a command in an operator proof. */
 export const COMMAND_FIELDS = {
   argv: texts,
   stdin_b64: optional(text),
@@ -41,21 +41,20 @@ export const COMMAND_FIELDS = {
   detach: optional(either(flag, record(DETACH))),
 }
 
-/** Fields of a request object: those of `POST /exec/run`. */
+/** Fields of a request object, as in `POST /exec/run`. */
 const REQUEST_FIELDS = {
   agent_id: optional(text),
   agent: optional(text),
   ...COMMAND_FIELDS,
   request_id: optional(text),
-  /** Only this daemon hears of it: nothing of it is signed. */
+  /** Not signed: only this daemon uses it. */
   session: optional(any()),
 }
 export const REQUEST_KEYS = Object.keys(REQUEST_FIELDS)
 
 /**
- * Compares every field of a request object that an operator proved with what the network's half asks to
- * have signed, so that it can change nothing on the way. Throws `operator_proof_required` for any
- * difference, `bad_request` for what is no request object.
+ * Compares every field of the request object that the operator proved with the Request to sign, so that the network process can change
+ * nothing. Throws `operator_proof_required` for a difference and `bad_request` for an invalid object.
  */
 export const checkProvenRequest = (proven: Uint8Array, toSign: RequestToSign, known: ResolvableAgents): void => {
   const request = parseBody(proven, REQUEST_FIELDS)
@@ -67,7 +66,7 @@ export const checkProvenRequest = (proven: Uint8Array, toSign: RequestToSign, kn
   if (different.length > 0) throw refused(`the operator proved another request: ${different.join(', ')} differ`)
 }
 
-/** Whom the object's `agent` or `agent_id` names. */
+/** The agent that `agent` or `agent_id` names. */
 const agentOf = ({ agent_id, agent }: Sent<typeof REQUEST_FIELDS>, known: ResolvableAgents): AgentId => {
   const named = agent_id ?? agent
   if (named === undefined || (agent_id !== undefined && agent !== undefined))
@@ -76,7 +75,10 @@ const agentOf = ({ agent_id, agent }: Sent<typeof REQUEST_FIELDS>, known: Resolv
   return agentNamed(named, known)
 }
 
-/** As a person names an agent, but of strangers only the whole id: anybody can make one that begins as another does. */
+/**
+ * Resolves a name like a person would, but for unlisted agents only a whole ID counts, because anybody can create an ID with a given
+ * prefix.
+ */
 export const agentNamed = (text: string, { own, contacts }: ResolvableAgents): AgentId => {
   if (isHexId(text)) return text
   const byName = contacts.filter((contact) => contact.name === text).map(({ agent_id }) => agent_id)
@@ -89,7 +91,7 @@ export const agentNamed = (text: string, { own, contacts }: ResolvableAgents): A
 const byPrefix = (prefix: string, ids: readonly AgentId[]): AgentId[] =>
   prefix.length < MIN_ID_PREFIX ? [] : [...new Set(ids)].filter((id) => id.startsWith(prefix))
 
-/** What is to run, whoever is to run it. */
+/** A command without its target. */
 export type ProvenCommand = Omit<RequestToSign, 'request_id' | 'to_agent' | 'argv'> & { readonly argv: readonly string[] }
 
 export const commandOf = (command: Sent<typeof COMMAND_FIELDS>): ProvenCommand => ({
@@ -107,7 +109,7 @@ const detachOf = (detach: Sent<typeof COMMAND_FIELDS>['detach'] = false): Reques
   return { lifetime_ms, keep_bytes }
 }
 
-/** The keys in which the two differ. */
+/** Fields that differ. */
 export const differencesOf = (proven: ProvenCommand, toSign: ProvenCommand): string[] => {
   const { argv } = toSign
   const same: Record<string, boolean> = {
@@ -126,7 +128,7 @@ const isSameDetach = (proven: RequestToSign['detach'], toSign: RequestToSign['de
     ? proven === toSign
     : proven.lifetime_ms === toSign.lifetime_ms && proven.keep_bytes === toSign.keep_bytes
 
-/** The stdin that the object pins; null where it names none. */
+/** Stdin that the object describes; null if it describes none. */
 const stdinOf = ({ stdin_b64: whole, stdin_len: len, stdin_sha256: hashes }: Sent<typeof COMMAND_FIELDS>): RequestToSign['stdin'] => {
   if (whole === undefined && len === undefined && hashes === undefined) return null
   if (whole !== undefined && len === undefined && hashes === undefined) {
@@ -151,11 +153,11 @@ const isSameStdin = (proven: RequestToSign['stdin'], toSign: RequestToSign['stdi
 
 export const refused = (message: string): AppError => new AppError('operator_proof_required', message)
 
-/** How long after its proof a fan-out may still ask hosts whose turn comes late, where it has no earlier deadline of its own. */
+/** How long a proven fan-out may reach late hosts, unless it has an earlier deadline. */
 export const PROVEN_FANOUT_MS = 24 * 60 * 60 * 1000
 
 const { argv, stdin_b64, timeout_ms, clamp, cwd } = COMMAND_FIELDS
-/** Fields of its object: those of `POST /exec/fanout`. */
+/** Fields of a fan-out, as in `POST /exec/fanout`. */
 const FANOUT_FIELDS = {
   hosts: texts,
   argv,
@@ -166,36 +168,39 @@ const FANOUT_FIELDS = {
   fanout_id: optional(text),
   request_ids: optional(table),
   deadline_ms: optional(count),
-  // These narrow when hosts are asked and say who is told; nothing of them is signed.
+  // Not signed: these only limit when hosts are asked and who is informed.
   parallel: optional(any()),
   canary: optional(any()),
   max_failures: optional(any()),
   session: optional(any()),
 }
 
-/** Whom words may mean. */
+/** Contacts and groups that host terms can name. */
 export type ResolvableHosts = Pick<Snapshot, 'contacts' | 'groups'> & { readonly own: AgentId }
 
 interface ProvenFanout {
   readonly command: ProvenCommand
-  /** Whom it names and who has not been asked yet. */
+  /** Selected hosts that were not asked yet. */
   readonly unasked: Set<AgentId>
   readonly requestIds: ReadonlyMap<string, unknown>
-  /** Monotonic. */
+  /** Monotonic time. */
   readonly until: number
 }
 
-/** Fan-outs that an operator proved: each covers one Request to each of its hosts, and no other. */
+/** Fan-outs that an operator proved. Each covers one Request per host. */
 export class AuthorizedFanouts {
   readonly #clock: Clock
-  /** The oldest first. One too many makes room: its hosts are then asked no more. */
+  /** Oldest first. A fan-out above the limit replaces the oldest, whose remaining hosts are not asked. */
   readonly #fanouts = new BoundedMap<RequestId, ProvenFanout>({ max: MAX_FANOUTS })
 
   constructor(deps: { readonly clock: Clock }) {
     this.#clock = deps.clock
   }
 
-  /** Throws `bad_request` for what is no object of a fan-out, `operator_proof_required` for the beginning of a stranger's id, `conflict`, and as `selectHosts`. */
+  /**
+   * Throws `bad_request` for an invalid object, `operator_proof_required` for the prefix of an unlisted agent's ID, `conflict`, and what
+   * `selectHosts` throws.
+   */
   add(id: RequestId, proven: Uint8Array, known: ResolvableHosts): void {
     if (this.#fanouts.has(id)) throw new AppError('conflict', 'fanout_id: a fan-out with this id goes on')
     const fanout = parseBody(proven, FANOUT_FIELDS)
@@ -218,7 +223,7 @@ export class AuthorizedFanouts {
     this.#fanouts.delete(id)
   }
 
-  /** Spends the one Request to this host that the proof covers. Throws `operator_proof_required` where it covers none, or another. */
+  /** Uses up the Request to this host. Throws `operator_proof_required` if the proof does not cover it. */
   spend(id: RequestId, toSign: RequestToSign): void {
     const fanout = this.#fanouts.get(id)!
     if (this.#clock.monotonic() > fanout.until) throw refused("the time of the operator's fan-out is over")
@@ -233,7 +238,7 @@ export class AuthorizedFanouts {
   }
 }
 
-/** Whom its words mean, by what the executor itself knows. */
+/** Resolves host terms with the executor's own data. */
 const hostsOf = (words: readonly string[], { own, contacts, groups }: ResolvableHosts): AgentId[] => {
   const known = {
     index: new ContactIndex(contacts),

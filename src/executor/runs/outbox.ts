@@ -33,7 +33,7 @@ export class UnackedTotal {
     for (const resume of waiting) resume()
   }
 
-  /** Calls once when there is room again. */
+  /** Calls `resume` once when there is room again. */
   whenRoom(resume: () => void): void {
     this.#waiting.add(resume)
   }
@@ -45,21 +45,20 @@ export class UnackedTotal {
 
 interface Frame {
   readonly data: Uint8Array
-  /** Its place among the frames of both streams. */
+  /** Position among the frames of both streams. */
   readonly order: number
 }
 
 const costOf = ({ data }: Frame): number => data.length + FRAME_COST
 
-/** The frames of one stream from the first unacknowledged one on, and how many of them were sent. */
+/** Frames of one stream from the first unacknowledged one, and how many of them were sent. */
 class UnackedFrames {
   readonly #frames: Frame[] = []
   #first = 0
   #sent = 0
-  /** The most that was ever sent, on any outlet. */
+  /** The highest number ever sent, on any outlet. */
   #reached = 0
 
-  /** The next frame to be sent. */
   get unsent(): Frame | undefined {
     return this.#frames[this.#sent - this.#first]
   }
@@ -68,14 +67,14 @@ class UnackedFrames {
     this.#frames.push(frame)
   }
 
-  /** Counts the next frame as sent; answers its number. */
+  /** Counts the next frame as sent and returns its number. */
   sendNext(): number {
     const seq = this.#sent++
     this.#reached = Math.max(this.#reached, this.#sent)
     return seq
   }
 
-  /** What the frames below `seq` counted. */
+  /** Drops the frames below `seq` and returns their cost. */
   ack(seq: number): number {
     if (seq < this.#first || seq > this.#sent) throw new AppError('malformed', `ack ${seq} outside ${this.#first}..${this.#sent}`)
     const frames = this.#frames.splice(0, seq - this.#first)
@@ -83,7 +82,7 @@ class UnackedFrames {
     return frames.reduce((sum, frame) => sum + costOf(frame), 0)
   }
 
-  /** True when everything below `seq` was sent once, and everything from there on is still here. */
+  /** True if everything below `seq` was sent and everything from `seq` is still stored. */
   holds(seq: number): boolean {
     return seq >= this.#first && seq <= this.#reached
   }
@@ -97,10 +96,10 @@ class UnackedFrames {
   }
 }
 
-/** Where frames go while the requester is connected. */
+/** The current stream of the requester. */
 export type FrameWriter = Pick<PeerStreamWriter, 'send' | 'full' | 'drained'>
 
-/** Numbers of the next frame of each stream. */
+/** Number of the next frame of each stream. */
 export interface Position {
   readonly stdout: number
   readonly stderr: number
@@ -108,14 +107,13 @@ export interface Position {
 
 export interface OutboxInit {
   readonly requestId: RequestId
-  /** Called once after each `push` that answered false, when output may be read again. */
+  /** Called once after each `push` that returned false, when output may be read again. */
   onRoom(): void
 }
 
 /**
- * Everything that a run sends to its requester: numbered output, which is kept until it is acknowledged, notes and the
- * Exit, which are kept to the end. All of it can be sent again on another outlet. With an outlet or without, it says when
- * the child must wait because the window is full.
+ * Everything that a run sends to its requester. Output is numbered and stored until it is acknowledged; notes and the Exit are stored to
+ * the end. All of it can be sent again on another outlet. The outbox pauses the program while the window is full, also without an outlet.
  */
 export class Outbox {
   readonly #total: UnackedTotal
@@ -124,10 +122,10 @@ export class Outbox {
   readonly #notes: Uint8Array[] = []
   readonly #resume = (): void => this.#check()
   #outlet: FrameWriter | null = null
-  /** The outlet whose drain is waited for. */
+  /** The outlet whose drain is awaited. */
   #draining: FrameWriter | null = null
   #exit: Uint8Array | null = null
-  /** The outlet that got the Exit. */
+  /** The outlet that received the Exit. */
   #exitSentTo: FrameWriter | null = null
   #order = 0
   #unacked = 0
@@ -140,17 +138,17 @@ export class Outbox {
     this.#init = init
   }
 
-  /** True when unsent frames were dropped: nobody can resume from here. */
+  /** True if unsent frames were dropped, so the run cannot resume. */
   get closed(): boolean {
     return this.#closed
   }
 
-  /** What it keeps of the limits, in bytes. */
+  /** Stored bytes that count for the limits. */
   get unacked(): number {
     return this.#unacked
   }
 
-  /** False when the run must read no more until `onRoom`. */
+  /** False: read no more before `onRoom`. */
   push(stream: OutputName, data: Uint8Array): boolean {
     if (this.#closed) return true
     const frame = { data, order: this.#order++ }
@@ -163,13 +161,13 @@ export class Outbox {
     return false
   }
 
-  /** A small frame that every later outlet gets as well. */
+  /** Sends a small frame, also to every later outlet. */
   note(frame: Uint8Array): void {
     this.#notes.push(frame)
     this.#outlet?.send(frame)
   }
 
-  /** The last frame, sent after all output. */
+  /** Sends the last frame after all output. */
   finish(exit: Uint8Array): void {
     this.#exit = exit
     this.#pump()
@@ -180,15 +178,15 @@ export class Outbox {
     const freed = this.#streams.stdout.ack(seqs.stdout) + this.#streams.stderr.ack(seqs.stderr)
     if (this.#closed) return
     this.#unacked -= freed
-    // As TCP's slow start: a reader that takes much is sent much ahead, and one that takes nothing costs little.
+    // Like TCP's slow start: a fast reader gets a large window; one that reads nothing costs little.
     this.#window = Math.min(this.#window + freed, MAX_UNACKED_PER_RUN)
     this.#total.remove(freed)
     this.#check()
   }
 
   /**
-   * From now on everything goes there: the greeting, all notes, and output from `from` on. Throws
-   * `malformed` for numbers that were never sent or of which something was acknowledged; then nothing has changed.
+   * Sends everything to this outlet from now on: the greeting, all notes, and output from `from`. Throws `malformed` for numbers that were
+   * never sent or were acknowledged; then nothing changes.
    */
   attach(outlet: FrameWriter, from: Position, greeting: readonly Uint8Array[] = []): void {
     const { stdout, stderr } = this.#streams
@@ -201,17 +199,17 @@ export class Outbox {
     this.#pump()
   }
 
-  /** The requester is not connected; frames are kept. */
+  /** The requester is disconnected; frames are stored. */
   detach(): void {
     this.#outlet = null
   }
 
-  /** Hands what is not sent yet to the outlet, whether it has room or not: the last chance. */
+  /** Sends the rest even if the outlet is full, because there is no later chance. */
   flush(): void {
     if (this.#outlet !== null) this.#send(this.#outlet, () => true)
   }
 
-  /** Nobody reads any more: what is left is dropped, and nothing has to wait. */
+  /** Drops the rest, because nobody reads any more. */
   close(): void {
     if (this.#closed) return
     this.#closed = true
@@ -237,7 +235,7 @@ export class Outbox {
     this.#pump()
   }
 
-  /** Sends in order while `mayGoOn`; true when everything was sent. */
+  /** Sends in order while `mayGoOn` is true. Returns true when everything was sent. */
   #send(outlet: FrameWriter, mayGoOn: () => boolean): boolean {
     for (let stream = this.#nextStream(); stream !== null; stream = this.#nextStream()) {
       if (!mayGoOn()) return false
@@ -253,7 +251,7 @@ export class Outbox {
     return true
   }
 
-  /** The stream whose turn it is, so that what was written first is sent first. */
+  /** The stream with the oldest unsent frame. */
   #nextStream(): OutputName | null {
     const [out, err] = [this.#streams.stdout.unsent, this.#streams.stderr.unsent]
     if (out === undefined) return err === undefined ? null : 'stderr'
@@ -264,7 +262,7 @@ export class Outbox {
     return this.#unacked >= this.#window || this.#othersFill
   }
 
-  /** A run whose reader keeps up goes on with a window of its own, however much others leave unread. */
+  /** A run whose reader keeps up has a minimum window, however much other runs leave unread. */
   get #othersFill(): boolean {
     return this.#total.full && this.#unacked >= MIN_UNACKED_PER_RUN
   }

@@ -25,7 +25,7 @@ export interface PeerApprovalsDeps extends Pick<ExecutorServices, 'clock' | 'cou
   readonly reports: Reports
 }
 
-/** A verified question of an accepted agent: whether this one approves a run over there. */
+/** A verified approval request of an accepted agent, for a run on its machine. */
 export interface RequestedApproval {
   readonly subject: RunSubject
   readonly request: SignedApprovalRequest
@@ -33,7 +33,7 @@ export interface RequestedApproval {
   readonly outlet: PeerStreamWriter
 }
 
-/** What a stream that came carries, besides a run: frames of its peer, and its end. */
+/** Handles the frames and the end of a peer's stream. */
 export interface Carried {
   receive(bytes: Uint8Array): void
   lost(outlet: PeerStreamWriter): void
@@ -41,7 +41,7 @@ export interface Carried {
   violated(what: string): void
 }
 
-/** A question under way, and when it is answered. */
+/** A pending request on a stream, and when it is answered. */
 export interface AdmittedApprovalRequest {
   readonly question: Carried & Pick<PeerRun, 'end' | 'kill'>
   readonly answered: Promise<void>
@@ -50,7 +50,7 @@ export interface AdmittedApprovalRequest {
 type Denial = { readonly reason: DenialReason; readonly detail: string }
 const isDenial = (answer: Uint8Array | Denial): answer is Denial => 'reason' in answer
 
-/** Questions of other hosts that a human of this one decides: with its word alone a statement is signed. */
+/** Approval requests of other machines, decided by the approvers of this one. Only their decision creates a signed statement. */
 export class PeerApprovals {
   readonly #deps: PeerApprovalsDeps
   readonly #own: OwnIds
@@ -63,7 +63,7 @@ export class PeerApprovals {
     this.#room = new ApprovalQuota(deps)
   }
 
-  /** The question under way, and when it is answered; or why nobody is asked. */
+  /** Returns the pending request, or the denial. */
   admit(asked: RequestedApproval): AdmittedApprovalRequest | Denial {
     const read = readApprovalRequest(asked, (id) => this.#deps.judge.nameOf(id))
     if (typeof read === 'string') return { reason: 'approval_denied', detail: `it asked for an approval; its question is none: ${read}` }
@@ -88,7 +88,7 @@ export class PeerApprovals {
     }
   }
 
-  /** The encoded statement, or a denial where no human has decided. */
+  /** The encoded statement, or a denial if no approver decided. */
   async #decide({ request }: RequestedApproval, read: ApprovalRequest, signal: AbortSignal): Promise<Uint8Array | Denial> {
     const { clock, desk } = this.#deps
     const none = (why: string): Denial => ({ reason: 'approval_denied', detail: `it asked for an approval; ${why}` })
@@ -97,7 +97,7 @@ export class PeerApprovals {
     try {
       const service = { clock, desk, spent: this.#spent }
       const { opened, by } = await askApprovalService(service, read, AbortSignal.any([signal, until.signal]))
-      // Too many wait, or the desk is stopping: nobody has refused it, and it may be asked again.
+      // The approval service is full or stopping. That is no refusal, so the request may be sent again.
       if (!by.startsWith('human:')) return none('reason' in opened ? opened.detail : 'no human has decided it')
       if (opened.kind === 'approval')
         return spendApproval(opened.approval) ? await this.#sign(request, 'allow') : none('its answer was used')
@@ -128,7 +128,7 @@ export class PeerApprovals {
   }
 }
 
-/** One question on its stream: whatever ends the stream takes it back. */
+/** An approval request on its stream. The end of the stream withdraws it. */
 class PeerApproval implements Carried, Pick<PeerRun, 'end' | 'kill'> {
   readonly #counters: ExecCounters
   readonly #lease: Lease
@@ -180,8 +180,8 @@ class PeerApproval implements Carried, Pick<PeerRun, 'end' | 'kill'> {
 }
 
 /**
- * What a human of this host is shown: the words of the target, which is proven, about a run that somebody else has asked it
- * for. What the target could say to have it allowed without a human here is not taken from it.
+ * Builds what the approvers see: the target's claims about a run that another agent requested of it. Fields by which the target could avoid
+ * asking the approvers are replaced.
  */
 const readApprovalRequest = ({ request, link }: RequestedApproval, nameOf: (id: AgentId) => string | null): ApprovalRequest | string => {
   const fields = parseTable(Buffer.from(request.question), DESK_SHAPE)
@@ -205,5 +205,5 @@ const readApprovalRequest = ({ request, link }: RequestedApproval, nameOf: (id: 
   }
 }
 
-/** Fits what a desk takes of a text. */
+/** Maximum text length of the approval service. */
 const MAX_WHY = 1_024

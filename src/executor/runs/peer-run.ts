@@ -15,18 +15,18 @@ import type { StdinFeed } from './stdin-feed.ts'
 export interface PeerRunOutput {
   /** Called before anything else. Throws why output cannot be kept; then the program must not start. */
   open?(run: Pick<PeerRun, 'resume' | 'outputLost'>): Promise<void>
-  /** The run waits for an approval, as this encoded frame says. */
+  /** Sends the encoded frame that says for what the run waits. */
   waiting(frame: Uint8Array): void
-  /** A run that waited was approved. False: that cannot be recorded, so the program must not start. */
+  /** Called when a waiting run was approved. False if that cannot be recorded; then the program must not start. */
   approved?(): Promise<boolean>
-  /** The program runs, for this time at most. */
+  /** Called when the program runs, with its maximum lifetime. */
   started?(lifetimeMs: number): void
   /** False: read no more from the program before `PeerRun.resume`. */
   push(stream: OutputName, data: Uint8Array): boolean
   note(frame: Uint8Array): void
-  /** Takes the encoded Exit; null: the run failed inside and has none. */
+  /** Takes the encoded Exit; null after an internal error. */
   finish(exit: Uint8Array | null): Promise<void> | void
-  /** The program is being killed: it must not be held up by a reader. */
+  /** Called when the program is killed: a reader must not hold it up. */
   killed?(): void
 }
 
@@ -39,11 +39,11 @@ export interface PeerRunInit {
   readonly output: PeerRunOutput
   /** Null: /dev/null. */
   readonly stdin: Pick<StdinFeed, 'whole' | 'attach' | 'stop'> | null
-  /** Reports the run to the approval clients of this machine; null: nobody is told. */
+  /** Reports the run to approval clients of this machine; null if there are none. */
   readonly story: RunReporter | null
 }
 
-/** A run of another agent, from its permit or its wait for one until its Exit is with its output. */
+/** A run of another agent, from its permit or approval request until its output has the Exit. */
 export class PeerRun {
   readonly #deps: PeerRunDeps
   readonly #init: PeerRunInit
@@ -71,7 +71,7 @@ export class PeerRun {
     return this.#cause === null ? 'running' : 'ending'
   }
 
-  /** Frames that tell a stream which joins now that the run waits; none when it does not. */
+  /** Frames for a stream that joins while the run waits. */
   get waitingFrames(): readonly Uint8Array[] {
     return this.#wait?.frames() ?? []
   }
@@ -88,17 +88,16 @@ export class PeerRun {
     }
   }
 
-  /** There is room for more output. */
   resume(): void {
     this.#execution?.resume()
   }
 
-  /** Some output could not be kept, so the hashes of the Exit do not fit what is. */
+  /** Some output was lost, so the hashes of the Exit do not match the stored output. */
   outputLost(): void {
     this.#execution?.warn({ kind: 'output_lost', amount: null })
   }
 
-  /** Ends the program or takes back the approval request, then warns. Only the first cause counts. */
+  /** Ends the program or withdraws the approval request, then warns. Only the first cause counts. */
   end(cause: EndCause): void {
     if (this.#cause !== null) return
     this.#cause = cause
@@ -108,7 +107,6 @@ export class PeerRun {
     this.#warn({ kind: cause, amount: null }, null)
   }
 
-  /** Sends SIGKILL. */
   kill(): void {
     this.#killed = true
     this.#execution?.kill()
@@ -130,11 +128,11 @@ export class PeerRun {
       story?.denied(settled.reason)
       return settled.exit
     }
-    // Until then the record of a run that waited says that it never began.
+    // Until then the stored record of a waiting run says that it never began.
     if (this.#wait !== null && (await output.approved?.()) === false) return this.#unkept(settled, 'its record cannot be written')
     this.#execution = this.#executionOf(settled)
     const exit = this.#execution.run()
-    // It was ended or killed before it was allowed. The journal has the request before that warning.
+    // The run was ended or killed while it waited. The audit log must have the request before that warning.
     if (this.#cause !== null) this.#execution.end(this.#cause)
     if (this.#killed) this.#execution.kill()
     return exit

@@ -8,48 +8,47 @@ import type { DenialReason } from '../../protocol/reasons.ts'
 import { type ExecFrame, execFrame } from '../../protocol/wire/exec.ts'
 import type { EndCause, RunRecorder } from './execution.ts'
 
-/** It may run. */
 export interface AdmittedRun {
   readonly permit: Permit
   readonly report: RunRecorder<RunningProcess, Uint8Array>
   readonly slot: Slot
 }
 
-/** It may not. */
 export interface RefusedRun {
   readonly reason: DenialReason
-  /** The encoded Exit. */
   readonly exit: Uint8Array
 }
 
-/** What a requester is told of its run while somebody must allow it. */
+/** What a requester learns about its waiting run. */
 export interface WaitingState extends Pick<Extract<ExecFrame, { type: 'waiting' }>, 'approvals_needed' | 'approvals_given' | 'reason'> {
-  /** Of the monotonic clock. */
+  /** Monotonic time. */
   readonly expiresAt: number
 }
 
-/** Somebody must allow it. */
+/** A run that needs an approval. */
 export interface PendingApproval {
-  /** Never rejects for a withdrawal. `tell` is called whenever the state has changed. `stdin`: when all of it has come; null: it has none. */
+  /**
+   * Never rejects for a withdrawal. `tell` is called for each change of the state. `stdin` resolves when all of it has arrived; null if
+   * there is none.
+   */
   settle(tell: (state: WaitingState) => void, stdin: Promise<Uint8Array> | null): Promise<AdmittedRun | RefusedRun>
-  /** Takes the question back at once; `settle` answers soon. */
+  /** Withdraws the request; `settle` resolves soon after. */
   withdraw(cause: EndCause): void
 }
 
 export interface ApprovalWaitInit {
   readonly awaited: PendingApproval
   readonly requestId: RequestId
-  /** Sends a frame to the requester, where there is one now. */
+  /** Sends a frame to the requester if it is connected. */
   send(frame: Uint8Array): void
 }
 
-/** A run that is not allowed yet: it holds no slot, and whatever ends it takes the question back. */
+/** A run that waits for an approval. It holds no slot, and ending it withdraws the request. */
 export class ApprovalWait {
   readonly #clock: Clock
   readonly #init: ApprovalWaitInit
   #state: WaitingState | null = null
   #ended = false
-  /** What ended it while it waited. */
   #withdrawn: EndCause | null = null
 
   constructor(deps: { readonly clock: Clock }, init: ApprovalWaitInit) {
@@ -69,7 +68,7 @@ export class ApprovalWait {
     }
   }
 
-  /** False when it is over, or was withdrawn before. */
+  /** False if the wait is over or was withdrawn before. */
   withdraw(cause: EndCause): boolean {
     if (this.#ended || this.#withdrawn !== null) return false
     this.#withdrawn = cause
@@ -77,7 +76,7 @@ export class ApprovalWait {
     return true
   }
 
-  /** What a stream that joins now is told. */
+  /** Frames for a stream that joins now. */
   frames(): Uint8Array[] {
     if (this.#state === null || this.#ended) return []
     const { expiresAt, ...state } = this.#state
@@ -86,7 +85,7 @@ export class ApprovalWait {
     return [execFrame.encode({ type: 'waiting', request_id: this.#init.requestId, expires_in_ms, ...state })]
   }
 
-  /** Not a note of the outbox: a later stream is told what is so then. */
+  /** Not stored in the outbox, because a later stream receives the state of that time. */
   #emit(state: WaitingState): void {
     if (this.#ended) return
     this.#state = state

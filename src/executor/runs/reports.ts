@@ -16,7 +16,7 @@ import type { RunRecorder } from './execution.ts'
 import { amountsOf } from './frames.ts'
 import { type ExitFacts, endOf, evidenceOf, neverRan } from './run-facts.ts'
 
-/** Which request it is about: the requester as the link proved it, and what it asked. */
+/** The verified requester of a request, and what it asked for. */
 export interface RunSubject {
   readonly key: RunKey
   readonly argv: readonly string[]
@@ -25,9 +25,9 @@ export interface RunSubject {
 
 export type ReportsDeps = Pick<ExecutorServices, 'counters' | 'journal' | 'log' | 'signatures'>
 
-/** Where everything that is said of runs of other agents goes. */
+/** Records everything about runs of other agents. */
 export class Reports {
-  /** Called when the run of this key is denied before a process began. */
+  /** Called when a run is denied before a process began. */
   onNeverBegan: (key: RunKey) => void = () => undefined
   readonly #deps: ReportsDeps
   readonly #own: OwnIds
@@ -37,12 +37,12 @@ export class Reports {
     this.#own = own
   }
 
-  /** False where there is none by intent. */
+  /** False if the ACL names no audit log. */
   get hasJournal(): boolean {
     return this.#deps.journal !== null
   }
 
-  /** The last runs that have begun here, before this start too. A journal that cannot be read is no reason not to start. */
+  /** The last runs that began on this machine, also before this start. An unreadable audit log does not prevent the start. */
   async lastBegun(): Promise<RunKey[]> {
     const { journal, log } = this.#deps
     try {
@@ -53,7 +53,7 @@ export class Reports {
     }
   }
 
-  /** `approvedBy`: null where nobody had to. */
+  /** `approvedBy`: null if no approval was needed. */
   of(
     subject: RunSubject,
     permit: Permit,
@@ -81,13 +81,13 @@ export class Reports {
     }
   }
 
-  /** As `denied`, for a run that was admitted and of which no process began. */
+  /** Like `denied`, for an admitted run of which no process began. */
   async neverBegan(subject: RunSubject, reason: DenialReason, detail: string | null): Promise<Uint8Array> {
     this.onNeverBegan(subject.key)
     return this.denied(subject, reason, detail)
   }
 
-  /** Answers the encoded Exit, when the line is on disk as far as the disk allows. `detail` stays on this host. */
+  /** Resolves to the encoded Exit when the line is on disk, as far as the disk allows. `detail` stays on this machine. */
   async denied(subject: RunSubject, reason: DenialReason, detail: string | null): Promise<Uint8Array> {
     const { counters, log } = this.#deps
     counters.denied(reason)
@@ -100,12 +100,12 @@ export class Reports {
     return frame
   }
 
-  /** Answers the encoded Rules when the line is on disk, or counted where it could be; an encoded Exit where the journal cannot be written. */
+  /** Resolves to the encoded Rules when the line is on disk or counted; to an encoded Exit if the audit log cannot be written. */
   async told(subject: RunSubject, { rules, left_out }: TellableRules): Promise<Uint8Array> {
     const { counters, journal, signatures } = this.#deps
     const { key, requestSha256 } = subject
     const event = { event: 'rules', ...key, listed: rules.length, left_out, detail: null } as const
-    // Where there is no journal nothing can run, and there is nothing to tell.
+    // Without an audit log nothing can run, so no rules are revealed.
     if (journal !== null && !((await this.record(key, async () => journal.refuse(event))) && (await journal.status()).writable))
       return this.denied(subject, 'audit_unavailable', 'it asked which commands it may run')
     counters.count('rules_answered')
@@ -160,13 +160,13 @@ export class Reports {
     return frame
   }
 
-  /** The last frame of a run, signed and encoded. */
+  /** Returns the signed and encoded Exit. */
   async #exit(subject: RunSubject, facts: ExitFacts): Promise<Uint8Array> {
     const body = execExit.encode({ ...this.#from(subject), request_sha256: subject.requestSha256, ...facts })
     return execFrame.encode({ type: 'exit', body, signature: await this.#deps.signatures.sign(EXEC_EXIT_DOMAIN, body) })
   }
 
-  /** How what we sign for a requester begins. */
+  /** First fields of everything that is signed for a requester. */
   #from({ key }: RunSubject) {
     return {
       version: 1 as const,
@@ -178,7 +178,7 @@ export class Reports {
     }
   }
 
-  /** False where the line is not on the disk. Every failure is counted, unless there is no journal by intent. */
+  /** False if the line is not on disk. Every failure is counted, unless there is no audit log by configuration. */
   async record({ request_id }: RunKey, write: (journal: Journal) => Promise<void>): Promise<boolean> {
     const { journal, counters, log } = this.#deps
     if (journal === null) return false

@@ -12,25 +12,25 @@ import { Outbox, type Position, type UnackedTotal } from './outbox.ts'
 import { PeerRun, type PeerRunDeps, type PeerRunInit, type PeerRunOutput } from './peer-run.ts'
 import { StdinFeed } from './stdin-feed.ts'
 
-/** Resumes of one run that are answered: a burst and a rate, both above what a requester that pauses can reach. */
+/** Resumes answered per run: burst and rate are above what a requester with pauses can reach. */
 export const RESUME_BURST = 32
 const RESUMES_PER_SECOND = 8
 
 export type RequesterStreamDeps = Pick<ExecutorServices, 'counters'> & PeerRunDeps & { readonly total: UnackedTotal }
 
 export interface RequesterStreamInit extends Pick<PeerRunInit, 'requestId' | 'admission' | 'story'> {
-  /** As announced; null = /dev/null. */
+  /** Announced stdin; null = /dev/null. */
   readonly stdin: SignedStdin | null
   readonly outlet: PeerStreamWriter
   /** False for our own runs, which have no stream to lose. */
   readonly resumable: boolean
-  /** Called once: the run has ended, and its requester cannot ask for it any more. */
+  /** Called once when the run has ended and its requester can no longer resume it. */
   onForgotten(): void
 }
 
 /**
- * The requester's side of a run that ends with its requester: the present stream, a lease, and what is kept until it is
- * acknowledged. It outlives the stream that the run came on, for as long as the lease lasts.
+ * The stream of a run that ends with its requester: the current stream, a lease, and frames that are not acknowledged. It outlives a lost
+ * stream for the rest of the lease.
  */
 export class RequesterStream implements PeerRunOutput, Evictable {
   readonly run: PeerRun
@@ -42,9 +42,9 @@ export class RequesterStream implements PeerRunOutput, Evictable {
   readonly #lease: Lease
   readonly #stdin: StdinFeed | null
   readonly #resumes: TokenBucket
-  /** The requester's present stream; null while there is none. */
+  /** Null while the requester is disconnected. */
   #outlet: PeerStreamWriter | null
-  /** The Exit is written. */
+  /** The outbox has the Exit. */
   #finished = false
   #forgotten = false
 
@@ -65,17 +65,17 @@ export class RequesterStream implements PeerRunOutput, Evictable {
     this.run = new PeerRun(deps, { ...init, output: this, stdin: this.#stdin })
   }
 
-  /** What is kept for its requester, in bytes. */
+  /** Bytes stored for the requester. */
   get retainedBytes(): number {
     return this.#outbox.unacked
   }
 
-  /** The program has ended, and the Exit waits for a requester that does not have it yet. */
+  /** The program has ended, and the requester does not have the Exit yet. */
   get awaitsAck(): boolean {
     return this.#finished && !this.#forgotten
   }
 
-  /** Not a note of the outbox: a later stream is told what is so then. */
+  /** Not stored in the outbox, because a later stream receives the state of that time. */
   waiting(frame: Uint8Array): void {
     this.#outlet?.send(frame)
   }
@@ -98,14 +98,14 @@ export class RequesterStream implements PeerRunOutput, Evictable {
     this.#outbox.close()
   }
 
-  /** The requester's stream is gone: the run waits for another one while the lease lasts. */
+  /** The stream was lost: the run waits for another one while the lease lasts. */
   lost(outlet: PeerStreamWriter): void {
     if (outlet !== this.#outlet) return
     if (!this.#resumable) return this.over(outlet)
     this.#detach()
   }
 
-  /** The requester is done with it, Exit or not. */
+  /** The requester is done with the run, with or without the Exit. */
   over(outlet: PeerStreamWriter): void {
     if (outlet !== this.#outlet) return
     this.#detach()
@@ -113,8 +113,8 @@ export class RequesterStream implements PeerRunOutput, Evictable {
   }
 
   /**
-   * Goes on on another stream of its requester, which has everything below these numbers; the stream before is closed.
-   * False when the run is forgotten, or has dropped what would have to be sent.
+   * Continues on another stream of the requester, which has all frames below `from`; the old stream is closed. False if the run is
+   * forgotten or needed frames were dropped.
    */
   resume(outlet: PeerStreamWriter, from: Position): boolean {
     if (this.#forgotten || this.#outbox.closed) return false
@@ -131,13 +131,13 @@ export class RequesterStream implements PeerRunOutput, Evictable {
     return true
   }
 
-  /** Sends what is left to the present outlet, whether it has room or not, and forgets the run. */
+  /** Sends the rest even if the outlet is full, and forgets the run. */
   dismiss(): void {
     this.#outbox.flush()
     this.evict()
   }
 
-  /** Frees what was kept. A requester that does not have all of it gets no Exit: for it the run is incomplete. */
+  /** Frees the stored frames. A requester that lacks some gets no Exit: for it the run is incomplete. */
   evict(): void {
     if (this.#forgotten) return
     this.#forgotten = true
@@ -147,13 +147,13 @@ export class RequesterStream implements PeerRunOutput, Evictable {
     this.#onForgotten()
   }
 
-  /** A later frame of its requester. Whatever it is, the requester is still there. */
+  /** Every frame renews the lease. */
   receive(bytes: Uint8Array): void {
     this.#lease.renew()
     try {
       const frame = execFrame.decode(bytes)
       if ('body' in frame) return this.violated(`a second ${frame.type}`)
-      // Another run's frame on this run's stream touches neither.
+      // A frame of another run affects neither run.
       if (frame.request_id !== this.#requestId) return this.#deps.counters.count('malformed_frames')
       switch (frame.type) {
         case 'lease_renew':
@@ -173,7 +173,7 @@ export class RequesterStream implements PeerRunOutput, Evictable {
     }
   }
 
-  /** The peer broke the protocol: its stream ends now, its program as soon as it can. */
+  /** The peer broke the protocol: closes its stream and ends its program. */
   violated(what: string): void {
     this.#deps.counters.count('malformed_frames')
     this.#deps.log.info({ request_id: this.#requestId, what }, 'a peer broke the protocol of a run')
@@ -181,7 +181,7 @@ export class RequesterStream implements PeerRunOutput, Evictable {
     this.#detach()
   }
 
-  /** How far stdin has come, and how much of it was taken: what a requester needs to go on. */
+  /** How far stdin was received and acknowledged, for a resuming requester. */
   #greeting(): Uint8Array[] {
     const { received, acked } = this.#stdin ?? { received: 0, acked: 0 }
     const of = { request_id: this.#requestId }
@@ -203,7 +203,7 @@ export class RequesterStream implements PeerRunOutput, Evictable {
     this.#abandon(this.#outlet === null ? 'peer_disconnected' : 'lease_expired')
   }
 
-  /** Its requester is gone: forgets a run whose program has ended; ends any other, which a full outbox must not hold up. */
+  /** The requester is gone. Forgets an ended run; ends any other, which a full outbox must not hold up. */
   #abandon(cause: EndCause): void {
     if (this.#finished) return this.evict()
     this.run.end(cause)

@@ -36,14 +36,14 @@ import { AuthorizedFanouts, type RequestToSign, checkProvenRequest } from './ope
 interface Waiting {
   readonly domain: string
   readonly body: Uint8Array
-  /** Once its line is on the disk, or cannot be: then with why. Never rejects. */
+  /** Resolves when the log line is on disk; to the error if it cannot be written. Never rejects. */
   readonly recorded: Promise<{ readonly error: unknown } | null>
   readonly answer: PromiseWithResolvers<Uint8Array>
 }
 
 /**
- * What is asked of many peers, signed together: while a signature is being made, whatever comes waits for the next one, which is for all of it.
- * So one Request alone waits for nothing, and those of a fan-out cost a signature for as many as come meanwhile.
+ * Signs concurrent requests together. While one signature is made, new requests wait for the next, which covers all of them. A single
+ * Request waits for nothing; a fan-out costs few signatures.
  */
 export class RequestBatches {
   readonly #signatures: Pick<Signatures, 'sign'>
@@ -54,7 +54,7 @@ export class RequestBatches {
     this.#signatures = deps.signatures
   }
 
-  /** A signature for `verifyInBatch`, once `recorded` is settled for all of its batch. Throws what its own `recorded` throws. */
+  /** Returns a signature for `verifyInBatch` when `recorded` has settled for the whole batch. Throws the error of its own `recorded`. */
   async sign(domain: string, body: Uint8Array, recorded: Promise<void>): Promise<Uint8Array> {
     const answer = Promise.withResolvers<Uint8Array>()
     const settled = recorded.then(
@@ -87,8 +87,8 @@ export class RequestBatches {
   }
 
   /**
-   * The signature that one is given is good for all the others, whose path can be told from its own: nobody is given it before all are recorded.
-   * Where one cannot be, it is thrown away, and the others are signed anew: who asks for too much breaks nobody else's.
+   * Each member of a batch can derive the proofs of the others, so no signature is handed out before all lines are on disk. If one line
+   * fails, the batch is signed again without it.
    */
   async #answerAll(batch: readonly Waiting[], made: Promise<Uint8Array[]>): Promise<void> {
     try {
@@ -105,7 +105,10 @@ export class RequestBatches {
   }
 }
 
-/** How long after its signature a proven Request may be signed once more, for another stream of the same peer: all the time that a lost run is looked for. */
+/**
+ * How long after its signature a proven Request may be signed again for another stream of the same peer. A lost run is looked for that
+ * long.
+ */
 export const SIGN_AGAIN_MS = 15_000
 
 export type RequestsDeps = Pick<ExecutorServices, 'authority' | 'clock' | 'contacts' | 'counters' | 'gate' | 'outgoing' | 'signatures'>
@@ -113,16 +116,16 @@ export type RequestsDeps = Pick<ExecutorServices, 'authority' | 'clock' | 'conta
 export interface RequestsInit {
   readonly machineId: MachineId
   readonly requireOperatorProof: boolean
-  /** Whom words of a fan-out may mean: as the network's half is shown it. */
+  /** Contacts and groups as the network process sees them. */
   known(): Pick<Snapshot, 'contacts' | 'groups'>
 }
 
-/** Cancels of detached runs that are signed: of all that may be remembered at once, each a line of some 400 bytes. */
+/** Rate of signed cancels: all runs that can be remembered at once. Each costs a log line of about 400 bytes. */
 const CANCELS = { burst: MAX_ASKED_RUNS, perSecond: 16 } as const
 
 const NO_NONCE = new Uint8Array(NONCE_BYTES)
 
-/** Of everything that a Request that is signed again must repeat: all but its nonce and its time. */
+/** Digest of everything that a repeated Request must repeat: all but nonce and time. */
 const digestOf = (content: Uint8Array, proof: string): string => toHex(sha256(content, Buffer.from(proof)))
 
 type Call<T extends ToExecutor['type']> = Extract<ToExecutor, { type: T }>
@@ -132,14 +135,14 @@ interface Signed {
   readonly signature: Uint8Array
 }
 
-/** What shows that an operator wants a Request. */
+/** The operator proof of a Request. */
 type ProvenCall = RequestProof & { readonly fanout: RequestId | null }
 
-/** The Requests of this agent: proven where they must be, journalled always, then signed. */
+/** Requests of this agent: checks the operator proof if needed, logs, then signs. */
 export class Requests {
   readonly #deps: RequestsDeps
   readonly #init: RequestsInit
-  /** Requests that were proven a moment ago, the oldest first: a proof is good once, and one that never arrived is sent again. */
+  /** Recently proven Requests, oldest first. A proof is valid once, but a Request that never arrived is sent again. */
   readonly #proven = new Map<RequestId, { readonly digest: string; readonly until: number }>()
   readonly #fanouts: AuthorizedFanouts
   readonly #batches: RequestBatches
@@ -173,8 +176,8 @@ export class Requests {
   }
 
   /**
-   * Answers when the line is on the disk. Throws `operator_proof_required`, `bad_request`, `malformed`,
-   * `rate_limited`, `journal_unavailable`; then no signature has left us.
+   * Resolves when the log line is on disk. Throws `operator_proof_required`, `bad_request`, `malformed`, `rate_limited`,
+   * `journal_unavailable`; then no signature leaves the executor.
    */
   async sign(call: Call<'sign_request'>, peer: PeerLink): Promise<Signed> {
     const { argv, stdin, timeout_ms, cwd, clamp } = call
@@ -182,7 +185,7 @@ export class Requests {
     return this.#signRun({ domain: EXEC_REQUEST_DOMAIN, message: execRequest, request }, { ...request, detach: null }, call)
   }
 
-  /** As `sign`, for a run that outlives us. */
+  /** Like `sign`, for a detached run. */
   async signDetach(call: Call<'sign_detach_request'>, peer: PeerLink): Promise<Signed> {
     const { argv, cwd, clamp, lifetime_ms, keep_bytes } = call
     const request: ExecDetachRequest = { ...this.#asked(call, peer), argv, cwd, clamp, lifetime_ms, keep_bytes }
@@ -192,8 +195,8 @@ export class Requests {
   }
 
   /**
-   * Signs the question which commands this agent may run there. It runs nothing, so no operator has to prove it. Answers
-   * when the line is on the disk. Throws `rate_limited`, `journal_unavailable`.
+   * Signs a request for the rules of this agent on a target. It runs nothing, so it needs no operator proof. Resolves when the log line is
+   * on disk. Throws `rate_limited`, `journal_unavailable`.
    */
   async signRules(call: Call<'sign_rules_request'>, peer: PeerLink): Promise<Signed> {
     const { signatures } = this.#deps
@@ -204,7 +207,7 @@ export class Requests {
     return this.#signed(EXEC_RULES_REQUEST_DOMAIN, execRulesRequest.encode(question), this.#append(event))
   }
 
-  /** Signs a question about a detached run of ours. It runs nothing, so no operator has to prove it. Throws as `signRules`. */
+  /** Signs a request about a detached run of ours. It runs nothing, so it needs no operator proof. Throws like `signRules`. */
   async signDetachedAsk(call: Call<'sign_detached_ask'>, peer: PeerLink): Promise<Signed> {
     const { ask, from } = call
     this.#admitAsk(ask)
@@ -223,8 +226,8 @@ export class Requests {
     const { argv, stdin, timeout_ms, detach } = toSign
     reach('sign_asked', request_id)
     checkArgvSize(argv)
-    // Before the journal line, so that the network half fills the disk no faster than it may have signatures; before the
-    // proof, which is good once: a caller that is refused here needs it again.
+    // Before the log line, so that the network process fills the disk no faster than it may have signatures. Before the proof, which is
+    // valid once and still needed after a refusal.
     this.#deps.signatures.admit()
     const content = (): Uint8Array => message.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 })
     const proven = await this.#believed(toSign, content, call)
@@ -240,13 +243,13 @@ export class Requests {
     return signed
   }
 
-  /** A cancel is not kept out by what else is asked: it has a bound of its own, which its line in the journal needs no other beside. */
+  /** Cancels have their own limit, so that other requests cannot hold them up. */
   #admitAsk(ask: DetachedAsk): void {
     if (ask !== 'cancel') return this.#deps.signatures.admit()
     if (!this.#cancels.take()) throw new AppError('rate_limited', 'too many cancels at once')
   }
 
-  /** All of a question for rules, and how a Request begins. */
+  /** Common fields of all signed requests. */
   #asked({ request_id, stream_nonce }: Pick<ExecRulesRequest, 'request_id' | 'stream_nonce'>, to: PeerLink): ExecRulesRequest {
     const { clock, signatures } = this.#deps
     return {
@@ -261,12 +264,11 @@ export class Requests {
     }
   }
 
-  /** When the line is on the disk. */
   async #signed(domain: string, body: Uint8Array, recorded: Promise<void>): Promise<Signed> {
     return { body, signature: await this.#batches.sign(domain, body, recorded) }
   }
 
-  /** As `#check`; a proof that is none leaves a line. */
+  /** Like `#check`, and logs a refused proof. */
   async #believed(request: RequestToSign, content: () => Uint8Array, call: ProvenCall): Promise<boolean> {
     try {
       return this.#check(request, content, call)
@@ -276,7 +278,7 @@ export class Requests {
     }
   }
 
-  /** Whether an operator proved it. What was proven is looked at even where no proof is needed. `content`: asked for where there is a proof. */
+  /** Returns whether an operator proved the Request. A given proof is checked even if none is needed. */
   #check(request: RequestToSign, content: () => Uint8Array, { proof, proven, fanout }: ProvenCall): boolean {
     const { clock, contacts, gate, signatures } = this.#deps
     const isOfProvenFanout = fanout !== null && this.#fanouts.has(fanout)
@@ -288,13 +290,13 @@ export class Requests {
       gate.check(RUN_OPERATION, proven, proof)
       checkProvenRequest(proven, request, { own: signatures.agentId, contacts: contacts.list() })
     }
-    // Proven again it is the newest.
+    // A repeated proof becomes the newest.
     this.#proven.delete(request.request_id)
     this.#proven.set(request.request_id, { digest, until: clock.monotonic() + SIGN_AGAIN_MS })
     return true
   }
 
-  /** Whether the same Request to the same peer was proven just now: only the stream is another. True once. */
+  /** True once if the same Request to the same peer was proven a moment ago, so that only its stream differs. */
   #wasProven(requestId: RequestId, digest: string): boolean {
     const now = this.#deps.clock.monotonic()
     for (const [id, { until }] of this.#proven) {

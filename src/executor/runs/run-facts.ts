@@ -7,7 +7,7 @@ import { toHex } from '../../protocol/ids.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { ExecExit } from '../../protocol/wire/exec.ts'
 
-/** What an Exit says of the run. */
+/** Fields of an Exit that describe the run. */
 export type ExitFacts = Omit<
   ExecExit,
   'version' | 'request_id' | 'from_agent' | 'from_machine' | 'to_agent' | 'to_machine' | 'request_sha256'
@@ -15,7 +15,7 @@ export type ExitFacts = Omit<
 
 const NO_OUTPUT = sha256()
 
-/** A request that never ran: refused, or given up before the spawn. */
+/** Facts of a request that never ran. */
 export const neverRan = (denialReason: DenialReason | null): ExitFacts => ({
   code: null,
   signal: null,
@@ -28,7 +28,6 @@ export const neverRan = (denialReason: DenialReason | null): ExitFacts => ({
   denial_reason: denialReason,
 })
 
-/** A program that ran. */
 export const factsOf = (end: ProcessEnd): ExitFacts => ({
   code: end.code,
   signal: end.signal,
@@ -41,7 +40,7 @@ export const factsOf = (end: ProcessEnd): ExitFacts => ({
   denial_reason: null,
 })
 
-/** The fields of an `exit` line. */
+/** Fields of an `exit` line. */
 export const endOf = (facts: ExitFacts): Omit<JournalExit, 'event' | keyof RunKey> => ({
   code: facts.code,
   signal: facts.signal,
@@ -53,11 +52,11 @@ export const endOf = (facts: ExitFacts): Omit<JournalExit, 'event' | keyof RunKe
   truncated: facts.truncated,
 })
 
-/** Of one piece its hash, of several the hash of their hashes; null: no stdin. */
+/** The hash of a single piece, or the hash of several hashes; null without stdin. */
 export const stdinDigest = (pieces: readonly Uint8Array[]): string | null =>
   pieces.length === 0 ? null : toHex(pieces.length === 1 ? pieces[0]! : sha256(...pieces))
 
-/** The fields of a `request` line that come from the permit and from stdin. */
+/** Fields of a `request` line from permit and stdin. */
 export const evidenceOf = ({ executable: { path, dev, ino }, account, matched_acl, caps }: Permit, stdin: readonly Uint8Array[]) => ({
   matched_acl,
   stdin_sha256: stdinDigest(stdin),

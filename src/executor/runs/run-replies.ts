@@ -10,30 +10,30 @@ export interface Denial {
   readonly detail: string
 }
 
-/** A question for rules that is answered. */
+/** Rules that are sent to a requester. */
 export interface RulesAnswer {
   readonly subject: RunSubject
   readonly rules: Promise<TellableRules>
 }
 
-/** Not answered at all; the counter says why. */
+/** Not answered; the counter says why. */
 export interface Dropped {
   readonly dropped: 'malformed_frames' | 'requests_ignored'
 }
 
-/** A request that is being answered: denied or told its rules (no run), or running. */
+/** A request that is being answered, denied or run. */
 export interface Active {
   readonly link: PeerLink
   readonly run: Pick<PeerRun, 'end' | 'kill'> | null
-  /** Null: no command of the ACL's. */
+  /** Null if no command of the ACL runs. */
   readonly command: ActiveCommand | null
 }
 
 export interface ActiveCommand {
   readonly argv: readonly string[]
   readonly run: Pick<PeerRun, 'requestId' | 'state' | 'end'>
-  /** When it was asked for, by the wall clock. */
+  /** Wall-clock time of the request. */
   readonly since: number
-  /** It outlives its caller. */
+  /** The run outlives its requester. */
   readonly detached: boolean
 }

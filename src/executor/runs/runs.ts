@@ -24,11 +24,10 @@ import type { Carried } from './peer-approvals.ts'
 import { PeerRun } from './peer-run.ts'
 import { RequesterStream, type RequesterStreamDeps } from './requester-stream.ts'
 
-/** Whatever is being answered, until it is. */
+/** Requests that are being answered. */
 export class ActiveRuns {
   readonly #active = new Map<Active, Promise<void>>()
 
-  /** The oldest first. */
   get all(): readonly Active[] {
     return [...this.#active.keys()]
   }
@@ -46,13 +45,13 @@ export class ActiveRuns {
     return this.all.filter((active) => active.link.agentId === link.agentId).length >= MAX_RUNS_PER_PEER
   }
 
-  /** Whoever is not accepted any more loses its runs, connected or not. */
+  /** Ends the runs of agents that are no longer accepted, connected or not. */
   accessChanged(judge: TrustEvaluator): void {
     for (const { link, run } of this.#active.keys())
       if (run !== null && judge.decide(link.agentId, link.machineId) !== 'accept') run.end('access_revoked')
   }
 
-  /** What this ACL does not have ends, and waits no longer. Answers how many. */
+  /** Ends runs that this ACL does not list, waiting ones too. Returns their number. */
   aclNarrowed(acl: Acl): number {
     const gone = this.all.filter(({ link, command }) => command !== null && !isListed(command, link, acl))
     for (const { run } of gone) run?.end('access_revoked')
@@ -73,14 +72,14 @@ export class ActiveRuns {
 }
 
 /**
- * Runs that have ended and whose Exit is kept until their requester has it. An owner is an agent, since that may have
- * as many machines as it likes. `bytes` of them all are half of what all runs may keep: those that run have the other half.
+ * Ended runs whose Exit is stored for their requester. The owner is an agent, because an agent may have any number of machines. They share
+ * half of the bytes that all runs may store; active runs have the other half.
  */
 export const AWAITING_ACK = { count: 1_024, bytes: MAX_UNACKED_TOTAL / 2, countPerOwner: 64 } as const
 
-/** What all runs of an executor share. */
+/** Services that all runs share. */
 export interface RunsDeps extends Pick<ExecutorServices, 'clock' | 'counters'>, DecisionsDeps, RequesterStreamDeps {
-  /** Null: nobody watches over this host. */
+  /** Null if no approval client can watch. */
   readonly watch: LiveRunFeed | null
 }
 
@@ -88,9 +87,9 @@ export interface RunsDeps extends Pick<ExecutorServices, 'clock' | 'counters'>, 
 export class Runs {
   readonly #deps: RunsDeps
   readonly #active = new ActiveRuns()
-  /** Every run that its requester may still ask for, by pair and request id. */
+  /** Runs that a requester can still resume, by pair and request ID. */
   readonly #known = new Map<string, RequesterStream>()
-  /** Runs that were denied before a process began: their ids may be used again while their Exits are still kept. */
+  /** Runs that were denied before a process began: their IDs are free while their Exits are still stored. */
   readonly #denied = new WeakSet<RequesterStream>()
   readonly #lingering = new RetentionPool(AWAITING_ACK)
   readonly #decisions: Decisions
@@ -103,12 +102,11 @@ export class Runs {
     deps.reports.onNeverBegan = (key) => this.#onNeverBegan(key)
   }
 
-  /** Before anything is asked. */
   async load(): Promise<void> {
     await this.#decisions.load()
   }
 
-  /** The run that came of it, or null where none did: then the outlet says why, or just closes. */
+  /** Returns the run; null if there is none, and then the outlet carries the reason or only closes. */
   open(arrival: RunArrival): Carried | null {
     const { counters } = this.#deps
     const { link, outlet } = arrival
@@ -131,9 +129,8 @@ export class Runs {
   }
 
   /**
-   * The run that goes on, or null: then the outlet says `gone`, whether there is no such run, it is another
-   * pair's, or the stream's nonce was used before; and whether its Request was certainly never taken, which
-   * is refused from then on. Who is not accepted gets no answer.
+   * Returns the resumed run, or null. Then `gone` is sent: for an unknown run, a run of another pair, or a used nonce. It also says whether
+   * the Request certainly never arrived; it is refused from then on. A peer that is not accepted gets no answer.
    */
   resume(arrival: RunArrival): Carried | null {
     const { counters, judge } = this.#deps
@@ -156,24 +153,23 @@ export class Runs {
     return null
   }
 
-  /** What is being answered, the oldest first. */
   get active(): readonly Active[] {
     return this.#active.all
   }
 
-  /** Contacts or revocations have changed: whoever is not accepted any more loses its runs, connected or not. */
+  /** Contacts or revocations have changed. */
   accessChanged(): void {
     this.#active.accessChanged(this.#deps.judge)
   }
 
-  /** Another ACL is in force: what it has no longer ends, and waits no longer. Answers how many. */
+  /** A narrower ACL is in force. Returns how many runs it ends. */
   aclNarrowed(): number {
     const { acl, slots } = this.#deps.policy
     slots.limit(acl.caps)
     return this.#active.aclNarrowed(acl)
   }
 
-  /** Ends every program, and answers when all are over: SIGTERM at once, SIGKILL in time for SHUTDOWN_MS. */
+  /** Ends every program: SIGTERM at once, SIGKILL in time for SHUTDOWN_MS. Resolves when all are over. */
   async stop(): Promise<void> {
     this.#stopping.abort(new AppError('shutting_down', 'the daemon is stopping'))
     this.#active.end('daemon_stopping')
@@ -235,7 +231,7 @@ export class Runs {
     }
   }
 
-  /** Null: nobody watches over this host, or its requester is of this host. */
+  /** Null if no approval client can watch, or the requester is this agent. */
   #storyOf(link: PeerLink, run_id: RequestId): RunReporter | null {
     if (link.number === OWN_LINK) return null
     return this.#deps.watch?.story({ owner: link.agentId, session: null, door: 'mesh', run_id, node: HERE }) ?? null

@@ -6,15 +6,15 @@ import { ACK_EVERY_BYTES, ACK_EVERY_MS, MAX_FRAME_DATA, MAX_PIECES_UNACKED, STDI
 import type { SignedStdin } from '../../protocol/wire/exec.ts'
 
 export interface StdinFeedInit {
-  /** All of stdin, as the Request signed it. */
+  /** Stdin as the Request signed it. */
   readonly announced: SignedStdin
-  /** Everything below this number was taken by the child or can only be dropped. */
+  /** Frames below `next` were taken by the program or dropped. */
   onAck(next: number): void
-  /** The bytes are not those that were announced; once. */
+  /** Called once if the bytes differ from the announced ones. */
   onMismatch(): void
 }
 
-/** Frames that wait for the child; small ones share an entry. */
+/** Frames that wait for the program; small ones share an entry. */
 interface Waiting {
   data: Uint8Array
   /** Number of the last frame in it. */
@@ -22,12 +22,10 @@ interface Waiting {
   eof: boolean
 }
 
-/** Below this, frames that wait are joined, so that a flood of tiny ones does not cost memory. */
+/** Smaller waiting frames are joined, so that many tiny ones do not cost memory. */
 const JOIN_BELOW = 4096
 
-/**
- * Joins the frame to the last entry where both are small. `from`: the first entry that may be joined to.
- */
+/** Joins a small frame to the last entry. `from`: first entry that may grow. */
 const append = (list: Waiting[], frame: Waiting, from: number): void => {
   const last = list.length > from ? list.at(-1) : undefined
   if (last === undefined || last.data.length + frame.data.length > JOIN_BELOW) {
@@ -39,22 +37,21 @@ const append = (list: Waiting[], frame: Waiting, from: number): void => {
   last.eof = frame.eof
 }
 
-/** What is known of the bytes so far: the piece that they belong to is not whole, is the signed one, or is not. */
 type PieceVerdict = 'incomplete' | 'signed' | 'wrong'
 
-/** Holds stdin against what the Request signed, piece by piece. */
+/** Checks stdin against the signed hashes, piece by piece. */
 class PieceCheck {
   readonly #signed: SignedStdin
   #hash = newSha256()
   #received = 0
-  /** Pieces that are whole and fit. */
+  /** Number of verified pieces. */
   #fitting = 0
 
   constructor(signed: SignedStdin) {
     this.#signed = signed
   }
 
-  /** The next bytes. Throws `malformed` when they belong to two pieces. */
+  /** Throws `malformed` for bytes of two pieces. */
   take(data: Uint8Array, eof: boolean): PieceVerdict {
     const { len, pieces } = this.#signed
     this.#received += data.length
@@ -63,7 +60,7 @@ class PieceCheck {
     if (this.#received > end) throw new AppError('malformed', 'a stdin frame with bytes of two pieces')
     this.#hash.update(data)
     const expected = pieces[this.#fitting]
-    // All pieces fit already: this is the end, which came by itself.
+    // All pieces are verified: this is a separate end of file.
     if (expected === undefined) return 'signed'
     if (this.#received < end) return 'incomplete'
     if (!equalBytes(this.#hash.digest(), expected)) return 'wrong'
@@ -74,16 +71,16 @@ class PieceCheck {
 }
 
 /**
- * What the peer sends as stdin: in order, exactly what it announced, at the speed of the child. Of what was
- * announced, the child gets no byte before the hash of its piece fits: whoever carries it here may be captured.
+ * Stdin of a peer: in order, exactly as announced, at the speed of the program. The program receives no byte before the hash of its piece
+ * is verified, because the carrier may be captured.
  */
 export class StdinFeed {
   readonly #clock: Clock
   readonly #init: StdinFeedInit
   readonly #check: PieceCheck
-  /** Of a piece that is not whole yet. */
+  /** Frames of an incomplete piece. */
   readonly #held: Waiting[] = []
-  /** On their way to the child. */
+  /** Frames that may go to the program. */
   readonly #queue: Waiting[] = []
   readonly #whole = Promise.withResolvers<Uint8Array>()
   #sink: StdinSink | null = null
@@ -103,22 +100,21 @@ export class StdinFeed {
     if (init.announced.len === 0) this.#whole.resolve(new Uint8Array(0))
   }
 
-  /** All of it, where it is one piece that has come before the child: for an approver. */
+  /** All of stdin if it is one piece that arrived before the program started: for an approver. */
   get whole(): Promise<Uint8Array> {
     return this.#whole.promise
   }
 
-  /** Everything below this number has come. */
+  /** Number of the next frame. */
   get received(): number {
     return this.#next
   }
 
-  /** The last number that was acknowledged. */
   get acked(): number {
     return this.#acked
   }
 
-  /** Throws `malformed` when the peer broke the protocol. */
+  /** Throws `malformed` if the peer broke the protocol. */
   accept(frame: { seq: number; data: Uint8Array; eof: boolean }): void {
     if (this.#stopped) return
     const { seq, data, eof } = frame
@@ -138,7 +134,7 @@ export class StdinFeed {
     this.#keep({ data, seq, eof }, verdict === 'signed')
   }
 
-  /** The child is there: what has come and what comes goes to it. */
+  /** The program has started: sends it all frames. */
   attach(sink: StdinSink): void {
     this.#sink = sink
     void this.#pump(sink)
@@ -152,11 +148,11 @@ export class StdinFeed {
     this.#ackTimer = null
   }
 
-  /** Keeps a frame until its piece is verified and the child has taken it. */
+  /** Stores a frame until its piece is verified and the program has taken it. */
   #keep(frame: Waiting, free: boolean): void {
     const idle = this.#queue.length === 0
     this.#waitingBytes += frame.data.length
-    // The queue's first entry may be on its way into the pipe.
+    // The first entry may be on its way into the pipe.
     if (free && this.#held.length === 0) append(this.#queue, frame, 1)
     else append(this.#held, frame, 0)
     if (!free) return

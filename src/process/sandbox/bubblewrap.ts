@@ -6,9 +6,9 @@ import type { Permit, SandboxGrant } from '../../policy/permit.ts'
 import { SANDBOX_TMP_BYTES } from '../../protocol/limits/daemon.ts'
 import { callFilter } from './seccomp-filter.ts'
 
-/** Where the system's programs and libraries stand; some are links to others. */
+/** Directories of the system's programs and libraries; some are links. */
 const SYSTEM = ['/usr', '/bin', '/sbin', '/lib', '/lib32', '/lib64', '/libx32', '/nix/store']
-/** What programs look up, and no secret is among it. Few, because bwrap reads all of its mounts for each that it adds. */
+/** Files of /etc that programs need and that contain no secret. Few, because bwrap reads all its mounts for each new one. */
 const SETTINGS = [
   'alternatives',
   'fonts',
@@ -29,11 +29,11 @@ const SETTINGS = [
   'ssl/openssl.cnf',
   'terminfo',
 ]
-/** Of no use without a network. */
+/** Needed only with a network. */
 const NETWORK_SETTINGS = ['gai.conf', 'host.conf', 'hosts', 'protocols', 'resolv.conf', 'services']
-/** Of /proc, what root without capabilities could still write, by its number alone, and bwrap does not cover by itself. */
+/** Parts of /proc that root could write without capabilities and that bwrap does not cover. */
 const READ_ONLY_OF_PROC = ['sys', 'fs', 'mtrr']
-/** Of /proc, what tells of the whole host. */
+/** Parts of /proc that describe the whole machine. */
 const HIDDEN_OF_PROC = [
   'acpi',
   'asound',
@@ -52,15 +52,15 @@ const HIDDEN_OF_PROC = [
   'timer_stats',
   'vmallocinfo',
 ]
-/** Homes of accounts that are none of a person's. */
+/** Homes of system accounts. */
 const NO_HOME = /^\/$|^\/(usr|bin|sbin|lib|etc|proc|dev)(\/|$)/
 
-/** What the sandbox is called inside of it. */
+/** Host name inside the sandbox. */
 const HOST_NAME = 'sandbox'
 
 const inMemory = (path: string): string[] => ['--size', String(SANDBOX_TMP_BYTES), '--tmpfs', path]
 
-/** A directory becomes an empty one, a file has nothing in it; what does not exist stays so. */
+/** Covers a directory with an empty one and a file with an empty one; skips missing paths. */
 const covered = (path: string): string[] => {
   const info = attempt(() => statSync(path))
   if (info === null) return []
@@ -73,12 +73,13 @@ const systemPlace = (path: string): string[] => {
   return info.isSymbolicLink() ? ['--symlink', readlinkSync(path), path] : ['--ro-bind', path, path]
 }
 
-/** What every sandbox has of its own. */
+/** Paths that every sandbox creates. */
 const OWN = ['/dev', '/proc', '/run', '/sys', '/tmp', '/var/tmp']
 
 /**
- * An image's files, to read. A directory in which something else is mounted is made anew, since nothing can be made in the image's own.
- * No link of an image is on the way to it: bwrap would follow that out of the new root, and make directories on the host.
+ * Mounts an image's files read-only. A directory that contains another mount is created anew, because nothing can be created in the image's
+ * own. No link of the image may be on the way to a mount, because bwrap would follow it out of the new root and create directories on the
+ * host.
  */
 const imageFiles = (root: string, mounted: readonly string[], at = '/'): string[] =>
   readdirSync(join(root, at), { withFileTypes: true }).flatMap((entry) => {
@@ -92,7 +93,7 @@ const imageFiles = (root: string, mounted: readonly string[], at = '/'): string[
 
 const readOnly = (path: string): string[] => ['--ro-bind', path, path]
 
-/** Namespaces of its own. A user namespace is not had by everybody; without it only root can have the others. */
+/** A user namespace is not available everywhere; without it only root can create the others. */
 const namespaces = (network: boolean, user: boolean): string[] => [
   ...(user ? ['--unshare-user', '--disable-userns'] : []),
   '--unshare-pid',
@@ -103,7 +104,7 @@ const namespaces = (network: boolean, user: boolean): string[] => [
   '--hostname',
   HOST_NAME,
   '--die-with-parent',
-  // What would be typed on a terminal goes to that of its own session.
+  // A program must not type into the terminal of another session.
   '--new-session',
   '--cap-drop',
   'ALL',
@@ -115,7 +116,7 @@ const proc = (): string[] => [
   ...READ_ONLY_OF_PROC.map((name) => `/proc/${name}`)
     .filter((path) => existsSync(path))
     .flatMap(readOnly),
-  // What this user cannot read out here he cannot in there.
+  // Only readable files are covered, because the user cannot read the others inside either.
   ...HIDDEN_OF_PROC.map((name) => `/proc/${name}`)
     .filter((path) => attempt(() => accessSync(path, constants.R_OK)) !== null)
     .flatMap(covered),
@@ -123,19 +124,19 @@ const proc = (): string[] => [
 
 export interface BubblewrapInit {
   readonly grant: Pick<SandboxGrant, 'network' | 'readable' | 'home' | 'image'>
-  /** Null: none, which is for a trial. */
+  /** Null for a trial without a writable directory. */
   readonly writable: string | null
   readonly env: Readonly<Record<string, string>>
-  /** Files and directories that are shown besides. */
+  /** Additional visible files and directories. */
   readonly shown: readonly string[]
-  /** A directory that stands in the root of the sandbox and nowhere else: whoever sees it sees the sandbox. */
+  /** Name of a directory that exists only in the root of this sandbox: it identifies the sandbox. */
   readonly marker: string
   readonly userNamespace: boolean
 }
 
 /**
- * What bwrap is to make, without its descriptors and its program. An empty root, and in it: what the system has, to read; places in
- * memory; what the grant names. The later covers the earlier.
+ * Arguments of bwrap without descriptors and program. The root is empty except for system files (read-only), memory file systems and the
+ * grant's paths. Later mounts cover earlier ones.
  */
 export const bubblewrapArguments = ({ grant, writable, env, shown, marker, userNamespace }: BubblewrapInit): string[] => {
   const { network, readable, home, image } = grant
@@ -144,11 +145,11 @@ export const bubblewrapArguments = ({ grant, writable, env, shown, marker, userN
   mounted.push(...OWN, ...(writable === null ? [] : [writable]))
   return [
     ...namespaces(network, userNamespace),
-    // bwrap itself runs outside: nothing that a caller says is its own environment.
+    // bwrap itself runs outside, so a client's variables must not be its own environment.
     '--clearenv',
     ...Object.entries(env).flatMap(([name, value]) => ['--setenv', name, value]),
     ...(image === null ? SYSTEM.flatMap(systemPlace) : imageFiles(image.root, mounted)),
-    // Parents that bwrap makes by itself are for its own user alone.
+    // bwrap creates missing parents for its own user only.
     '--dir',
     '/etc',
     ...settings.flatMap((name) => ['--ro-bind-try', `/etc/${name}`, `/etc/${name}`]),
@@ -172,27 +173,27 @@ export const bubblewrapArguments = ({ grant, writable, env, shown, marker, userN
   ]
 }
 
-/** True where the sandbox shows a path by itself. */
+/** True for a path below the system's directories. */
 export const isOfSystem = (path: string): boolean => SYSTEM.some((one) => path.startsWith(`${one}/`))
 
-/** What bwrap reads on descriptors of its own, where nobody else sees it, and how it is let go on. */
+/** What bwrap reads on private descriptors, and how the program is released. */
 export interface SandboxPlan {
   readonly feeds: readonly { readonly descriptor: number; readonly bytes: Buffer }[]
-  /** The program begins when a byte comes here. */
+  /** Writing a byte to this descriptor releases the program. */
   readonly gate: number
   /** See `BubblewrapInit.marker`. */
   readonly marker: string
 }
 
 interface PlanInit {
-  /** The first descriptor that is free. */
+  /** First free descriptor. */
   readonly first: number
   readonly userNamespace: boolean
-  /** Files that something before the program needs. */
+  /** Files that a wrapper of the program needs. */
   readonly shown: readonly string[]
 }
 
-/** What bwrap is started with, behind which its program follows, and what it is fed. */
+/** Plans the words before the program and what bwrap reads. */
 export const planSandbox = (
   { executable, cwd, env, terminal }: Pick<Permit, 'executable' | 'cwd' | 'env' | 'terminal'>,
   grant: SandboxGrant,
@@ -202,14 +203,14 @@ export const planSandbox = (
   const filter = callFilter({ unixSockets: grant.network || grant.unix_sockets })
   if (filter === null) return { problem: `no sandbox is known for processors of the kind ${process.arch}` }
   const marker = `.x0x-${randomBytes(16).toString('hex')}`
-  // What holds a terminal is a program of this host's.
+  // The terminal's holder is a program of this machine.
   if (grant.image !== null && terminal !== null) return { problem: 'in the image of a container there is no terminal: run it without one' }
   const isShown =
     shown.includes(executable.path) || grant.image !== null || isOfSystem(executable.path) || executable.path.startsWith(`${cwd}/`)
   const words = bubblewrapArguments({
     grant,
     writable: cwd,
-    // On a raw terminal the program is sent its environment by who holds it.
+    // On a raw terminal the holder sends the program its environment.
     env: terminal?.raw === true ? {} : env,
     shown: isShown ? shown : [...shown, executable.path],
     marker,

@@ -24,7 +24,7 @@ import { MAX_WRAPPER_TEXT } from '../pid-namespace.ts'
 import { bubblewrapArguments } from './bubblewrap.ts'
 import { callFilter } from './seccomp-filter.ts'
 
-/** Of our own environment, what an engine finds its images by. */
+/** Variables by which a container engine finds its images. */
 const ENGINE_VARIABLES = /^(PATH|HOME|USER|TMPDIR|XDG_.*|CONTAINERS_.*|DOCKER_.*)$/
 export const engineEnv = (): Record<string, string> =>
   Object.fromEntries(
@@ -33,7 +33,7 @@ export const engineEnv = (): Record<string, string> =>
 
 const MAX_INSPECT_BYTES = 1024 * 1024
 
-/** Runs an engine to its end; answers what it wrote. Throws what it complains of. */
+/** Runs an engine and returns its output. Throws its complaint. */
 export const ask = async (engine: string, args: readonly string[]): Promise<string> => {
   const child = spawn(engine, args, {
     env: engineEnv(),
@@ -56,22 +56,22 @@ export const ask = async (engine: string, args: readonly string[]): Promise<stri
 }
 
 export const NEW = 'new-'
-/** By its name, one that a crash has left is known and removed. */
+/** The name identifies leftovers of a crash. */
 export const containerOf = (fresh: string): string => `x0x-${basename(fresh)}`
 
-/** Some directories of an image may be written by nobody, so that nothing could be removed from them. */
+/** Makes read-only directories of an image writable if removing fails. */
 export const discard = async (path: string): Promise<void> =>
   rm(path, { recursive: true, force: true }).catch(async () => {
     await ask('chmod', ['-R', 'u+rwX', path])
     await rm(path, { recursive: true, force: true })
   })
 
-/** Which of these names of images a process has mounted, whoever started it. */
+/** Image names that any process has mounted. */
 const mountedOf = async (names: readonly string[]): Promise<ReadonlySet<string>> => {
   const mounted = new Set<string>()
   if (names.length === 0) return mounted
   const pids = (await readdir('/proc').catch(() => [])).filter((name) => /^\d+$/.test(name))
-  // One after another: there may be many, and nobody waits for it but who unpacks an image.
+  // Read one by one, because there may be many and only an unpacking waits.
   for (const pid of pids) {
     const mounts = await readFile(`/proc/${pid}/mountinfo`, 'latin1').catch(() => '')
     for (const name of names) if (mounts.includes(`/${name}`)) mounted.add(name)
@@ -80,8 +80,8 @@ const mountedOf = async (names: readonly string[]): Promise<ReadonlySet<string>>
 }
 
 /**
- * Makes room for one more: what was unused for long, the least lately used of too many, and what a crash has left half unpacked.
- * What runs use stays, and what was asked for a moment ago, which may be about to be.
+ * Makes room for one more image: removes images that were not used for long, the least recently used above the limit, and leftovers of a
+ * crash. Keeps mounted images and recently requested ones, which may be mounted soon.
  */
 export const dropUnused = async (engine: string, directory: string, now = Date.now()): Promise<void> => {
   const names = await readdir(directory)
@@ -99,7 +99,7 @@ export const dropUnused = async (engine: string, directory: string, now = Date.n
   }
 }
 
-/** What becomes the name of a container that is never started, where the image has no command. */
+/** Command of a container that is never started, for an image without a command. */
 const NO_COMMAND = '/x0x-never-started'
 
 interface Inspected {
@@ -118,7 +118,7 @@ const inspectedOf = (text: string): Inspected => {
   return { id, env: Object.fromEntries(list.map((one) => [one.slice(0, one.indexOf('=')), one.slice(one.indexOf('=') + 1)])) }
 }
 
-/** Lets so many bytes through. */
+/** Fails above MAX_IMAGE_BYTES. */
 const bounded = (): Transform => {
   let bytes = 0
   return new Transform({
@@ -129,17 +129,20 @@ const bounded = (): Transform => {
   })
 }
 
-/** podman opens what it writes to by a name, which works for a pipe, and not for the socket that a child of ours has. A failure must not look like an end. */
+/**
+ * podman opens its output by name, which works for a pipe but not for the socket of a child. A failed export must not look like an end of
+ * file.
+ */
 const EXPORT = '{ "$0" export "$1" || kill -KILL $$; } | cat'
 
-/** Unpacks what an engine exports of a container. tar runs in a sandbox that has the new directory alone, so that no archive leads it elsewhere. */
+/** Unpacks a container's export. tar runs in a sandbox that has only the new directory, so that no archive can write elsewhere. */
 const unpack = async (engine: string, container: string, directory: string, userNamespace: boolean): Promise<number> => {
   const [bwrap, tar, filter] = [findExecutable('bwrap'), findExecutable('tar'), callFilter()]
   if (bwrap.kind !== 'found' || tar.kind !== 'found' || filter === null) throw new Error('it needs bubblewrap and tar to be unpacked')
   const grant = { network: false, readable: [], home: '/', image: null }
   const words = bubblewrapArguments({ grant, writable: directory, env: {}, shown: [], marker: '.x0x-unpacking', userNamespace })
   const options = ['-x', '-v', '--no-same-owner', '--no-same-permissions', '--delay-directory-restore', '-C', directory]
-  // Root's tar would make directories that their owner may not write, as it had the right to write them all the same.
+  // Root's tar would create directories that their owner cannot write.
   const user = userNamespace ? ['--uid', '1', '--gid', '1'] : []
   const from = spawn('/bin/sh', ['-c', EXPORT, engine, container], {
     env: engineEnv(),
@@ -153,7 +156,7 @@ const unpack = async (engine: string, container: string, directory: string, user
     stdio: ['pipe', 'pipe', 'pipe', 'pipe'],
   })
   const ends = Promise.all([once(from, 'close'), once(to, 'close')]) as Promise<(number | null)[][]>
-  // One that could not be started says so before the pipe between them has ended.
+  // A failed start may be reported before the pipe ends.
   ends.catch(() => undefined)
   const problems: string[] = []
   const stop = (why: string): void => {
@@ -175,7 +178,7 @@ const unpack = async (engine: string, container: string, directory: string, user
     })
   const late = setTimeout(() => stop(`it took more than ${IMAGE_UNPACK_MS / 1_000} s`), IMAGE_UNPACK_MS)
   await pipeline(from.stdout, bounded(), to.stdin).catch((error: unknown) => {
-    // tar has ended, whether it was done or not: how, it says itself.
+    // tar has ended and reports its own success or failure.
     if (!['EPIPE', 'ERR_STREAM_PREMATURE_CLOSE'].includes(errnoOf(error) ?? '')) stop(errorText(error))
   })
   const codes = (await ends.finally(() => clearTimeout(late))).map(([code]) => code)
@@ -184,17 +187,20 @@ const unpack = async (engine: string, container: string, directory: string, user
   return files
 }
 
-/** The files of images, each unpacked once into a directory of this user alone, called after the image's id. */
+/** Image files, each unpacked once into a private directory named after the image's ID. */
 export class ImageStore {
   #underway: Promise<unknown> = Promise.resolve()
   readonly #log: Pick<Logger, 'info'> | null
 
-  /** `log`: whoever waits for a command finds there why. */
+  /** `log` explains why a command waits. */
   constructor(log: Pick<Logger, 'info'> | null = null) {
     this.#log = log
   }
 
-  /** The image as it is now, unpacked. Throws `sandbox_unavailable`, with what mends it. `directory`: of all images, made where it is not there. */
+  /**
+   * Returns the current image, unpacked. Throws `sandbox_unavailable` with a remedy. `directory` holds all images and is created if
+   * missing.
+   */
   async image({ engine, image: name }: SandboxSettings, directory: string, userNamespace: boolean): Promise<SandboxImage> {
     const tool = findExecutable(engine)
     if (tool.kind !== 'found') throw unavailable(`${engine} cannot be had (${tool.detail}): install it, or set engine = "bubblewrap"`)
@@ -204,7 +210,7 @@ export class ImageStore {
         throw unavailable(engineProblem(engine, name ?? '', errorText(error)))
       })
     const root = join(directory, `${engine}-${found.id}`)
-    // One after another: each finds what the one before has unpacked.
+    // Serialized, so that each finds what an earlier one unpacked.
     const make = async (): Promise<void> => {
       if (!existsSync(root)) {
         this.#log?.info({ image: name, id: found.id }, 'the files of an image are being unpacked')
@@ -223,7 +229,7 @@ export class ImageStore {
   }
 }
 
-/** What an engine complains of, and what mends it. */
+/** Complaints of engines, and remedies. */
 const ENGINE_PROBLEMS: readonly (readonly [
   complaint: RegExp,
   says: (engine: string, name: string) => readonly [what: string, remedy: string],
@@ -267,10 +273,10 @@ const unpacked = async (
   const fresh = await mkdtemp(join(directory, NEW))
   const container = containerOf(fresh)
   try {
-    // It is there; nothing is fetched.
+    // The image exists, so nothing is downloaded.
     await ask(engine, ['create', '--pull', 'never', '--name', container, id, NO_COMMAND])
     const files = await unpack(engine, container, fresh, userNamespace)
-    // Another process may have been first: its files are the same.
+    // Another process may have been faster; its files are the same.
     await rename(fresh, root).catch((error: unknown) => {
       if (!existsSync(root)) throw error
     })

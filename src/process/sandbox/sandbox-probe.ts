@@ -8,19 +8,18 @@ import { PROBE_MS, bwrapComplaint } from '../pid-namespace.ts'
 import { bubblewrapArguments } from './bubblewrap.ts'
 import { callFilter } from './seccomp-filter.ts'
 
-/** What a sandbox can be made with here. */
 export type SandboxSupport =
   | {
       readonly kind: 'works'
       readonly userNamespace: boolean
     }
-  /** `problem`: why not, and what to do about it. */
+  /** `problem` contains the reason and the remedy. */
   | { readonly kind: 'impossible'; readonly problem: string }
 
-/** What of a grant decides whether it can be had. */
+/** Part of a grant that decides whether a sandbox is possible. */
 export type SandboxNeed = Pick<SandboxGrant, 'network'>
 
-/** Where the system says who may have a user namespace, with the value that says nobody, or root alone. */
+/** Settings that restrict user namespaces, with their forbidding and allowing values. */
 const SWITCHES: readonly (readonly [name: string, off: string, on: string])[] = [
   ['kernel.unprivileged_userns_clone', '0', '1'],
   ['user.max_user_namespaces', '0', '15000'],
@@ -29,7 +28,7 @@ const SWITCHES: readonly (readonly [name: string, off: string, on: string])[] = 
 
 const valueOf = (name: string): string | null => attempt(() => readFileSync(`/proc/sys/${name.replaceAll('.', '/')}`, 'latin1').trim())
 
-/** What an operator can do about what bwrap says. */
+/** The operator's remedy for a complaint of bwrap. */
 const remedyOf = (complaint: string): string => {
   const set = SWITCHES.find(([name, off]) => valueOf(name) === off)
   if (set !== undefined) return `the system forbids user namespaces: allow them with sysctl -w ${set[0]}=${set[2]}, or run this as root`
@@ -38,13 +37,13 @@ const remedyOf = (complaint: string): string => {
   return 'namespaces are forbidden around us: a unit needs RestrictNamespaces= off, a container needs --security-opt seccomp=unconfined'
 }
 
-/** Tries what can be had on this host, not in theory, and remembers what worked. */
+/** Tries sandboxes on this machine and remembers what worked. */
 export class SandboxProbe {
   #works: { readonly tool: string; readonly userNamespace: boolean } | null = null
-  /** What is being tried, or did not work a moment ago: callers that come in a crowd do not each try it. */
+  /** A running or recently failed trial, so that concurrent callers share it. */
   #tried: { readonly key: string; readonly support: Promise<SandboxSupport>; readonly until: number } | null = null
 
-  /** Why such a sandbox cannot be had; null: it can. */
+  /** Why such a sandbox is impossible; null if it works. */
   async problem(grant: SandboxNeed): Promise<string | null> {
     const support = await this.support(grant)
     return support.kind === 'works' ? null : support.problem
@@ -66,7 +65,7 @@ export class SandboxProbe {
 
   async #try(bwrap: string, key: string, network: boolean): Promise<SandboxSupport> {
     const complaint = await bubblewrapComplaint(bwrap, { network, userNamespace: true })
-    // Root needs none for the rest.
+    // Root needs no user namespace.
     const asRoot = complaint !== null && process.geteuid?.() === 0
     if (complaint !== null && (!asRoot || (await bubblewrapComplaint(bwrap, { network, userNamespace: false })) !== null))
       return { kind: 'impossible', problem: `bubblewrap does not work here (${complaint}): ${remedyOf(complaint)}` }
@@ -75,7 +74,7 @@ export class SandboxProbe {
   }
 }
 
-/** Runs `true` in a sandbox that shows no directory. Answers what bwrap says where that does not work. */
+/** Runs `true` in a sandbox that shows no directory. Returns bwrap's complaint, or null. */
 const bubblewrapComplaint = async (
   bwrap: string,
   { network, userNamespace }: { readonly network: boolean; readonly userNamespace: boolean },

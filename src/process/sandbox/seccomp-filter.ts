@@ -1,10 +1,9 @@
 /**
- * The system calls that a run in a sandbox is not to make, as a program for seccomp(2): what would make namespaces and mounts of
- * its own, keyrings, which no namespace of a process divides, typing on terminals (ioctl_tty(2)), files that carry the rights of
- * their owner to whoever starts them, and what reaches past the network that it was given.
+ * A seccomp(2) program for sandboxes. It denies system calls that create namespaces and mounts, use keyrings (which namespaces do not
+ * separate), type on terminals (ioctl_tty(2)), create set-id files, or reach beyond the granted network.
  */
 
-/** struct seccomp_data: the number, the architecture, and each argument's low half. */
+/** struct seccomp_data: call number, architecture, and the low half of each argument. */
 const NUMBER = 0
 const ARCHITECTURE = 4
 const argument = (index: number): number => 16 + 8 * index
@@ -20,14 +19,14 @@ const RETURN = 0x06
 const ALLOW = 0x7fff_0000
 const KILL = 0x8000_0000
 const fail = (errno: number): Instruction => [RETURN, 0, 0, 0x0005_0000 | errno]
-/** As errno(3) has them on every architecture that is listed below. */
+/** The same on all architectures below, errno(3). */
 const EPERM = 1
 const ENOSYS = 38
 const EAFNOSUPPORT = 97
 
 type Instruction = readonly [code: number, ifTrue: number, ifFalse: number, value: number]
 
-/** Calls that have the same number everywhere, since Linux 5.1. */
+/** Calls with the same number on all architectures, since Linux 5.1. */
 const COMMON = {
   io_uring_setup: 425,
   io_uring_enter: 426,
@@ -129,7 +128,7 @@ interface Architecture {
   /** AUDIT_ARCH_… of linux/audit.h. */
   readonly audit: number
   readonly numbers: Readonly<Partial<Record<Call, number>>>
-  /** From here on numbers are those of another way to call; null: there is none. */
+  /** Numbers from here belong to another calling convention; null if there is none. */
   readonly foreignFrom: number | null
 }
 
@@ -138,7 +137,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   arm64: { audit: 0xc000_00b7, numbers: ARM64, foreignFrom: null },
 }
 
-/** Whatever their arguments. */
+/** Denied with any arguments. */
 const REFUSED: readonly Call[] = [
   'acct',
   'add_key',
@@ -178,22 +177,22 @@ const REFUSED: readonly Call[] = [
   'umount2',
   'userfaultfd',
 ]
-/** Their arguments lie in memory, where no filter looks; every caller knows what to do on a kernel without them. */
+/** Their arguments are in memory, which a filter cannot read. Callers handle kernels without these calls. */
 const UNKNOWN: readonly Call[] = ['clone3', 'openat2']
 
-/** CLONE_NEW… of linux/sched.h; of clone(2) without CLONE_NEWTIME, whose bit is of the exit signal there. */
+/** CLONE_NEW… of linux/sched.h; for clone(2) without CLONE_NEWTIME, whose bit belongs to the exit signal there. */
 const NEW_NAMESPACES = 0x7e02_0000
 const NEW_TIME = 0x80
 /** S_ISUID and S_ISGID. */
 const SPECIAL_RIGHTS = 0o6000
-/** O_CREAT and the own bit of O_TMPFILE: only with these there is a mode. */
+/** O_CREAT and the bit of O_TMPFILE: only with these the mode counts. */
 const MAKES_A_FILE = 0x40_0040
 /** TIOCSTI types on a terminal, TIOCLINUX pastes there. */
 const TYPING = [0x5412, 0x541c] as const
-/** AF_INET, AF_INET6, AF_NETLINK: those that a network namespace divides; AF_VSOCK would reach the host of a machine. */
+/** AF_INET, AF_INET6, AF_NETLINK: separated by a network namespace. AF_VSOCK would reach the host of a virtual machine. */
 const FAMILIES = [2, 10, 16] as const
 const AF_UNIX = 1
-/** linux/net.h: the type of a socket without its flags; SOCK_DGRAM, and SOCK_RAW, which AF_UNIX takes for it. */
+/** linux/net.h: socket type without flags; SOCK_DGRAM, and SOCK_RAW, which AF_UNIX treats the same. */
 const TYPE_BITS = 0xf
 const DATAGRAMS = [2, 3] as const
 
@@ -209,7 +208,7 @@ const unlessMode = (flags: number, mode: number): Instruction[] => [
 
 type Rule = readonly [Call, readonly Instruction[]]
 
-/** Calls that are judged by their arguments. */
+/** Calls that depend on their arguments. */
 const JUDGED: readonly Rule[] = [
   ['clone', unlessBits(0, NEW_NAMESPACES)],
   ['unshare', unlessBits(0, NEW_NAMESPACES | NEW_TIME)],
@@ -230,7 +229,7 @@ const onlyFamilies = (families: readonly number[]): Rule => [
   [load(argument(0)), ...families.flatMap((one): Instruction[] => [[IF_EQUAL, 0, 1, one], allow]), fail(EAFNOSUPPORT)],
 ]
 
-/** A pair of connected streams reaches nothing else. One of a pair for datagrams can be connected anew, and send to any path. */
+/** A connected pair of streams reaches nothing else. A datagram socket of a pair can be reconnected and send to any path. */
 const noDatagramPairs: Rule = [
   'socketpair',
   [
@@ -241,7 +240,9 @@ const noDatagramPairs: Rule = [
   ],
 ]
 
-/** The filter for this architecture, as bwrap reads it; null where none is known. `unixSockets`: sockets of the file system can be made. */
+/**
+ * The filter for this architecture in bwrap's format; null if the architecture is not supported. `unixSockets`: Unix sockets are allowed.
+ */
 export const callFilter = ({ unixSockets = false } = {}, architecture: string = process.arch): Buffer | null => {
   const known = Object.hasOwn(ARCHITECTURES, architecture) ? ARCHITECTURES[architecture] : undefined
   if (known === undefined) return null
@@ -254,7 +255,7 @@ export const callFilter = ({ unixSockets = false } = {}, architecture: string = 
   ]
   const program: Instruction[] = [
     load(ARCHITECTURE),
-    // A program of another architecture would call by other numbers.
+    // A program of another architecture uses other call numbers.
     [IF_EQUAL, 1, 0, audit],
     [RETURN, 0, 0, KILL],
     load(NUMBER),

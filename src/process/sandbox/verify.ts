@@ -13,7 +13,7 @@ import { notShown } from '../program-format.ts'
 
 const identityOf = (path: string): Pick<BigIntStats, 'dev' | 'ino'> => statSync(path, { bigint: true })
 
-/** Why the program would not begin in there: its file, or an interpreter that a script of it names, is not shown. */
+/** Returns why the program could not start inside: its file or the interpreter of a script is not visible. */
 const missingInterpreter = (root: string, path: string, depth = 0): string | null => {
   const format = programFormat(seenFrom(root, path))
   if (format.kind !== 'through' || depth >= MAX_INTERPRETERS) return null
@@ -22,10 +22,10 @@ const missingInterpreter = (root: string, path: string, depth = 0): string | nul
   return missingInterpreter(root, interpreter, depth + 1)
 }
 
-/** open(2): only to say what it is, whoever may read it. */
+/** open(2): identifies a file without the right to read it. */
 const O_PATH = 0o10_000_000
 
-/** What stands at a path without a link anywhere on the way to it; null: there is one by now. */
+/** Identifies the file at a path; null if a link is on the way. */
 const standsAt = (path: string): Pick<BigIntStats, 'dev' | 'ino'> | null => {
   const descriptor = openSync(path, O_PATH)
   try {
@@ -37,7 +37,7 @@ const standsAt = (path: string): Pick<BigIntStats, 'dev' | 'ino'> | null => {
 
 type FileFact = Pick<Permit, 'executable' | 'cwd' | 'cwd_descriptor' | 'sandbox'>
 
-/** What stands in the sandbox must be what was permitted: that file, that directory, and what is shown besides. */
+/** Returns a difference between the sandbox and the permit: file, directory and readable paths must be the permitted ones. */
 const differenceIn = (root: string, { executable, cwd, cwd_descriptor, sandbox }: FileFact): string | null => {
   try {
     const program = identityOf(seenFrom(root, executable.path))
@@ -47,7 +47,7 @@ const differenceIn = (root: string, { executable, cwd, cwd_descriptor, sandbox }
     const meant = identityOf(cwd_descriptor === null ? cwd : `/proc/self/fd/${cwd_descriptor}`)
     if (directory.dev !== meant.dev || directory.ino !== meant.ino)
       return `${cwd} is another directory in the sandbox than the one that was permitted`
-    // One of them may lie in a directory that another run writes.
+    // A readable path may be in a directory that another run writes.
     for (const path of sandbox?.readable ?? []) {
       const [shown, named] = [identityOf(seenFrom(root, path)), standsAt(path)]
       if (named === null || shown.dev !== named.dev || shown.ino !== named.ino)
@@ -60,8 +60,8 @@ const differenceIn = (root: string, { executable, cwd, cwd_descriptor, sandbox }
 }
 
 /**
- * Waits until the sandbox stands, in which the program has not begun yet, and says why it must not; null: it may, or bwrap has ended
- * already and says itself why. Only the sandbox has a directory `marker`.
+ * Waits until the sandbox exists, while its program has not started. Returns why the program must not start; null if it may, or if bwrap
+ * has ended and reports the reason itself. The directory `marker` identifies the sandbox.
  */
 export const standingProblem = async (
   namespace: Pick<PidNamespace, 'init' | 'isLost'>,

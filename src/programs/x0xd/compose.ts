@@ -39,40 +39,39 @@ import { loadGroups } from '../../trust/groups.ts'
 import { Revocations } from '../../trust/revocations.ts'
 import { loadSuccessions } from '../../trust/successions.ts'
 
-/** A daemon that runs. */
 export interface Daemon {
   readonly agentId: AgentId
   readonly machineId: MachineId
-  /** Where the API is: its address, or the socket that a network half started by others connects to. */
+  /** Address of the API, or the socket for a network process that somebody else starts. */
   readonly where: string
   readonly execStatus: AclStatus
-  /** How many commands the ACL allows, patterns included. */
+  /** Commands that the ACL allows, including patterns. */
   readonly allowedCommands: number
-  /** Where REXD is served; null: it is not to be. */
+  /** Address of REXD; null if it is not served. */
   readonly rexd: string | null
-  /** The network's half serves. */
+  /** The network process serves. */
   readonly networkIsUp: boolean
-  /** False: a part that it should have started again is lost. */
+  /** False if a part was lost that should have been restarted. */
   readonly isWell: boolean
-  /** Takes what the ACL file has become, where that is narrower, and has REXD read its certificates. */
+  /** Replaces the ACL by a narrower one, and lets REXD reload its certificates. */
   reload(): Promise<ReloadOutcome>
-  /** Ends every child first, then everything else. */
+  /** Ends every program first, then everything else. */
   stop(): Promise<readonly StopFailure[]>
 }
 
-/** Ending all children takes at most 3 s, and their last lines in the journal a little more. */
+/** Ending all programs takes at most 3 s, and their last log lines a little more. */
 const EXECUTOR_STOP_MS = 5_000
 
-/** The parts of the desk have deadlines of their own, which are shorter together. */
+/** Longer than the sum of the deadlines of its parts. */
 const DESK_START_MS = 30_000
 
-/** What the parts of the executor's half are built from. */
+/** Shared parts of the composition. */
 interface Dependencies {
   readonly config: DaemonConfig
   readonly clock: Clock
   readonly log: Logger
   readonly machineKey: MachineKey
-  /** How long a process that is started here may work on no event. */
+  /** How long a child process may be unresponsive. */
   readonly watchdogMs: number
 }
 
@@ -84,16 +83,15 @@ interface ComposedExecutor {
   readonly entries: readonly StartableEntry[]
 }
 
-/** The network's half, seen from here. */
 interface NetworkSide {
   readonly startable: Startable
-  /** Once started. */
+  /** Available after the start. */
   where(): string
   isUp(): boolean
   isInHand(): boolean
 }
 
-/** Starts this half and, unless another does, the network's. Throws what was wrong; then nothing is left running. */
+/** Starts the executor process and, unless somebody else does, the network process. Throws what failed; then nothing is left running. */
 export const startDaemon = async (config: DaemonConfig, log: Logger, watchdogMs = WATCHDOG_MS): Promise<Daemon> => {
   if (config.rexd_config !== null) await checkServedRexdConfig(config.rexd_config, process.env, config.paths.dir)
   const user = await chooseUser(config, log)
@@ -108,7 +106,7 @@ export const startDaemon = async (config: DaemonConfig, log: Logger, watchdogMs 
   })
 }
 
-/** Null: as we do, or as whoever else starts it. */
+/** User of the network process; null if it is ours or somebody else starts it. */
 const chooseUser = async ({ executor_socket, network_user, paths }: DaemonConfig, log: Logger): Promise<NetworkUser | null> => {
   if (executor_socket !== null) return null
   const user = networkUserOf(network_user, paths.dir)
@@ -116,10 +114,10 @@ const chooseUser = async ({ executor_socket, network_user, paths }: DaemonConfig
   return user
 }
 
-/** Where systemd puts what a unit loads by LoadCredential= and LoadCredentialEncrypted=. */
+/** Directory of LoadCredential= and LoadCredentialEncrypted= of systemd. */
 const CREDENTIALS = process.env['CREDENTIALS_DIRECTORY'] ?? null
 
-/** What only the daemon that has the directory writes there. */
+/** Files that only the daemon of the data directory writes. */
 const OWN_FILES = [
   'pid',
   'networkPid',
@@ -157,7 +155,7 @@ const startParts = async (
   const network = composeNetworkSide(dependencies, half, settings, user)
   const agentKey = await seedPath(agentKeyFile(paths.dir), CREDENTIALS)
   const secrets = { start: async () => (user === null ? undefined : checkUnreadable([agentKey, paths.operatorKey], user)) }
-  // Last to start, so first to stop: no child outlives the wish to stop, and its Exit still finds a network.
+  // Started last and stopped first: no program outlives a stop, and its Exit still finds a network.
   const programs = { name: 'programs', startable: { stop: () => half.executor.endRuns() }, deadlineMs: EXECUTOR_STOP_MS }
   const rexd = composeRexdSide(dependencies)
   const started: StartableEntry[] = [
@@ -201,7 +199,7 @@ const composeNetworkSide = (
   const { executor_socket: path, paths, share_with_group } = config
   if (path !== null) {
     const socket = new NetworkSocket({ executor, clock, log }, { settings, path })
-    // Its service manager looks after it.
+    // Its service manager supervises the network process.
     return { startable: socket, where: () => `executor ${path}`, isUp: () => socket.isUp, isInHand: () => true }
   }
   const [socketMode, portFileMode] = share_with_group ? [0o660, 0o640] : [0o600, 0o600]
@@ -210,7 +208,7 @@ const composeNetworkSide = (
   return { startable: supervisor, where, isUp: () => supervisor.isUp, isInHand: () => supervisor.isInHand }
 }
 
-/** Its programs have five seconds to end: it is asked first, and awaited when all that others wait for is over. */
+/** Its programs have five seconds to end, so REXD is asked first and awaited last. */
 const composeRexdSide = ({ config: { rexd_config, paths }, clock, log }: Dependencies) => {
   if (rexd_config === null) return null
   const supervisor = new RexdSupervisor({ clock, log }, { config: rexd_config, paths })
@@ -226,14 +224,14 @@ const composeRexdSide = ({ config: { rexd_config, paths }, clock, log }: Depende
 const allowedCommands = ({ acl, status }: LoadedAcl): number =>
   status === 'enabled' ? acl.allow.reduce((sum, { commands, asking }) => sum + commands.length + asking.patterns.length, 0) : 0
 
-/** Null where the ACL names none. */
+/** Null if the ACL names none. */
 const journalOf = (components: JournalComponents, { acl, sha256 }: LoadedAcl, { runs }: DataPaths): Journal | null => {
   const { audit_log_path: path } = acl
   if (path === null) return null
   return new Journal(components, { path, marks: new RunningMarks(components, { directory: runs, journal: path }), policySha256: sha256 })
 }
 
-/** The half that holds the agent key, decides, journals and runs. It has no socket. */
+/** Composes the executor process, which has no network socket. */
 const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies, tokens: ApiTokenStore): Promise<ComposedExecutor> => {
   const { paths, share_with_group: groupMayRead, require_operator_proof: requireOperatorProof } = config
   const contacts = new Contacts({ path: paths.contacts })
@@ -246,7 +244,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
   const { onWritten, entries: copying } = copyToSyslog({ clock, log, counters }, config.syslog)
   const cleanup = new CleanupProcess({ log })
   setUmaskOfCommands()
-  // The last that can fail but for what is undone here: it leaves groups behind until it is stopped.
+  // This is the last step that can fail without cleanup below, because it creates groups that must be removed.
   const trees = await ProcessTrees.open({ cleanup, log }, { choice: config.containment, dataDir: paths.dir })
   const load = async () => loadAcl({ path: config.exec_acl, explicit: config.exec_acl_explicit, judge: trees.judge }, clock)
   const acl = await load().catch(async (error: unknown) => {
@@ -281,14 +279,14 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
       return outcome
     },
     entries: [
-      // First, so that whatever else does not start, this is stopped.
+      // First, so that it is stopped whatever else fails.
       { name: 'cells', startable: trees },
       ...copying,
       ...(journal === null ? [] : [{ name: 'journal', startable: journal }]),
       { name: 'copy of the ACL', startable: aclCopy },
       { name: 'outgoing journal', startable: outgoing },
       { name: 'guardian', startable: cleanup },
-      // Whoever waits for it is denied when it stops, so it stops behind the executor.
+      // Stopping it denies waiting requests, so it stops after the executor.
       { name: 'desk', startable: desk, deadlineMs: DESK_START_MS },
       { name: 'executor', startable: executor, deadlineMs: EXECUTOR_STOP_MS },
     ],
