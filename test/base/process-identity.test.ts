@@ -22,7 +22,7 @@ test('we are alive, and who was another process is gone', async () => {
   assert.deepEqual([us.pid, processState(us)], [process.pid, 'alive'])
   assert.deepEqual(ownIdentity(), us)
   const module = new URL('../../src/base/process-info.ts', import.meta.url)
-  const program = `import { lifeOf, ownIdentity } from '${module}'; const us = ownIdentity(); if (lifeOf(us) === 'alive') console.log(JSON.stringify(us))`
+  const program = `import { processState, ownIdentity } from '${module}'; const us = ownIdentity(); if (processState(us) === 'alive') console.log(JSON.stringify(us))`
   const other = await identityIn(process.execPath, ['--input-type=module', '-e', program])
   assert.deepEqual([other.namespace, processState(other)], [us.namespace, 'gone'])
 })

@@ -182,9 +182,9 @@ test('who may not look cannot tell', { skip: IS_ROOT ? false : 'needs root' }, a
   const [module, paths] = ['supervision/lock.ts', 'clients/paths.ts'].map((name) =>
     fileURLToPath(new URL(`../../src/${name}`, import.meta.url)),
   )
-  const code = `const [{ lookAtLock }, { pathsIn }] = [await import(${JSON.stringify(module)}), await import(${JSON.stringify(paths)})]
+  const code = `const [{ inspectLock }, { pathsIn }] = [await import(${JSON.stringify(module)}), await import(${JSON.stringify(paths)})]
     process.setuid(65534)
-    console.log((await lookAtLock(pathsIn(${JSON.stringify(dir)}))).kind)`
+    console.log((await inspectLock(pathsIn(${JSON.stringify(dir)}))).kind)`
   for (const mode of [0o700, 0o755]) {
     await chmod(dir, mode)
     const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '--eval', code], { encoding: 'utf8' })

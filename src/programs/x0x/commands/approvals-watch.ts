@@ -221,7 +221,7 @@ const AGAIN_MS = 1_000
 
 /** What a window does with what the desk tells. */
 interface Window {
-  start(desk: ApprovalClient, waiting: PendingApprovals): void
+  begin(desk: ApprovalClient, waiting: PendingApprovals): void
   news(news: ApprovalServiceEvent): void
   lost(why: Error): void
 }
@@ -251,7 +251,7 @@ const lineWindow = (context: CliContext): Window => {
     if (lines.length > 0) void write(context.stdout, `${lines.join('\n')}\n`)
   }
   return {
-    start: (_desk, { questions, floods }) => {
+    begin: (_desk, { questions, floods }) => {
       for (const question of questions) tell({ type: 'question', ...question })
       for (const flood of floods) tell({ type: 'flood', ...flood })
     },
@@ -262,8 +262,8 @@ const lineWindow = (context: CliContext): Window => {
 
 /** The same window, and a notice of each question. */
 const noticing = (window: Window, notice: (pending: PendingApprovalRequest) => void): Window => ({
-  start: (desk, waiting) => {
-    window.start(desk, waiting)
+  begin: (desk, waiting) => {
+    window.begin(desk, waiting)
     waiting.questions.forEach(notice)
   },
   news: (news) => {
@@ -278,7 +278,7 @@ const attend = async (desk: ApprovalClient, window: Window): Promise<void> => {
   const early: ApprovalServiceEvent[] = []
   let begun = false
   const waiting = await desk.subscribe((news) => (begun ? window.news(news) : early.push(news)))
-  window.start(desk, waiting)
+  window.begin(desk, waiting)
   begun = true
   for (const news of early) window.news(news)
 }
