@@ -1,9 +1,9 @@
-/** A signal that nobody aborts. */
+/** A signal that is never aborted. */
 export const NEVER = new AbortController().signal
 
 /** Settles as `work` does, or throws the signal's reason if that is aborted first. `work` itself is not stopped. */
 export const unlessAborted = async <T>(work: Promise<T>, signal: AbortSignal): Promise<T> => {
-  // Nobody waits for it any more, so nobody hears how it fails.
+  // The caller gets the reason at once, so a later rejection of `work` must not count as unhandled.
   if (signal.aborted) work.catch(() => undefined)
   signal.throwIfAborted()
   const { promise, reject } = Promise.withResolvers<never>()
@@ -16,7 +16,6 @@ export const unlessAborted = async <T>(work: Promise<T>, signal: AbortSignal): P
   }
 }
 
-/** Resolves when the signal is aborted. */
 export const aborted = async (signal: AbortSignal): Promise<void> => {
   if (signal.aborted) return
   const { promise, resolve } = Promise.withResolvers<void>()

@@ -5,7 +5,10 @@
 export const hasShare = (own: number, all: number, max: number, { least = 0, more = 1 } = {}): boolean =>
   own + more <= least || (all + more <= max && own <= (max - all) / 2)
 
-/** What must go of items that are `max` at most, the oldest first: of whoever has most the oldest, so that nobody's many push out another's few. */
+/**
+ * The items to drop so that at most `max` stay, oldest first. Owners with the most items lose theirs, so one owner cannot push out the
+ * items of another.
+ */
 export const surplusOf = <T>(items: readonly T[], ownerOf: (item: T) => string, max: number): T[] => {
   const bySize = [...Map.groupBy(items, ownerOf).values()].toSorted((one, other) => one.length - other.length)
   let room = max
@@ -17,20 +20,20 @@ export const surplusOf = <T>(items: readonly T[], ownerOf: (item: T) => string, 
 }
 
 export interface BoundedMapInit<K, V> {
-  /** Entries at most, beside those that are kept apart. */
+  /** Largest number of entries, not counting those for which `isApart` is true. */
   readonly max: number
-  /** Entries that never make room for others. The caller bounds their number. */
+  /** Selects entries that never make room for others. The caller bounds their number. */
   readonly isApart?: (key: K, value: V) => boolean
 }
 
 /**
- * A map that forgets an entry when it would hold more than `max`: the oldest of the source that has most. So a source cannot push out all
- * entries of another. An entry that is set again is the newest.
+ * A map of at most `max` entries. Above that it drops the oldest entry of the source that has most, so a source cannot push out all
+ * entries of another. Setting an entry again makes it the newest.
  */
 export class BoundedMap<K, V> extends Map<K, V> {
   readonly #init: BoundedMapInit<K, V>
   readonly #sources = new Map<K, string>()
-  /** Keys of each source, the oldest first; the source that has set one last is the last. */
+  /** Keys of each source, oldest first. Sources are in the order of their last `set`. */
   readonly #keys = new Map<string, Set<K>>()
 
   constructor(init: BoundedMapInit<K, V>) {
@@ -83,7 +86,7 @@ export class BoundedMap<K, V> extends Map<K, V> {
   }
 }
 
-/** A set that forgets the oldest value when it would hold more than `max`. */
+/** A set that drops its oldest value when it would hold more than `max`. */
 export class BoundedSet<T> extends Set<T> {
   readonly #max: number
 
@@ -99,9 +102,9 @@ export class BoundedSet<T> extends Set<T> {
   }
 }
 
-/** Holds memory on behalf of an owner, until `forget` releases it. */
+/** An object that holds memory for an owner until `evict` releases it. */
 export interface Evictable {
-  /** May shrink while it is kept, and never grows. */
+  /** This may shrink while the pool has the object, but never grows. */
   readonly retainedBytes: number
   evict(): void
 }
@@ -113,12 +116,12 @@ export interface RetentionPoolInit {
 }
 
 /**
- * Bounds what is kept. Above `countPerOwner` the owner's oldest is forgotten, above `count` the oldest of all, above `bytes`
- * the oldest of the owner with most bytes.
+ * Bounds retained objects. Above `countPerOwner` it evicts the owner's oldest, above `count` the oldest of all, and above `bytes` the
+ * oldest of the owner with most bytes.
  */
 export class RetentionPool {
   readonly #limits: RetentionPoolInit
-  /** The owner of each, oldest first. */
+  /** The owner of each object, oldest first. */
   readonly #kept = new Map<Evictable, string>()
 
   constructor(init: RetentionPoolInit) {
@@ -134,7 +137,7 @@ export class RetentionPool {
     while (bytesOf([...this.#kept.keys()]) > bytes) this.#evict(this.#of(this.#largest())[0])
   }
 
-  /** Takes it out without calling `forget`. */
+  /** Removes an object without evicting it. */
   delete(one: Evictable): void {
     this.#kept.delete(one)
   }

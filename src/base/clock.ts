@@ -1,15 +1,18 @@
-/** A pending call; cancelling one that has fired or was cancelled does nothing. */
+/** A pending call. Cancelling it after it fired, or twice, has no effect. */
 export interface Timer {
   cancel(): void
 }
 
-/** Where time comes from, so that a test can be the one who says what time it is. */
+/** The source of time; a test replaces it. */
 export interface Clock {
   /** Milliseconds since the Unix epoch; may jump. */
   now(): number
   /** Milliseconds since some fixed moment; never goes back. Use it for durations. */
   monotonic(): number
-  /** Calls once after `ms` milliseconds, however many those are. `unref`: this timer alone does not keep the process alive. */
+  /**
+   * Calls once after `ms` milliseconds, which may exceed the runtime's limit. With `unref`, this timer alone does not keep the process
+   * alive.
+   */
   setTimeout(callback: () => void, ms: number, options?: { readonly unref?: boolean }): Timer
 }
 
@@ -39,7 +42,7 @@ export const systemClock: Clock = {
   setTimeout: startTimer,
 }
 
-/** Settles as `work` does; null where it has not after `ms`. */
+/** Settles as `work` does, or resolves to null after `ms`. */
 export const within = async <T>(clock: Clock, ms: number, work: Promise<T>): Promise<T | null> => {
   const { promise: late, resolve } = Promise.withResolvers<null>()
   const timer = clock.setTimeout(() => resolve(null), ms)
@@ -50,7 +53,7 @@ export const within = async <T>(clock: Clock, ms: number, work: Promise<T>): Pro
   }
 }
 
-/** Timers of one owner, each under a name: one that is set again replaces the one before. */
+/** Named timers of one owner. Setting a timer again replaces it. */
 export class NamedTimers<Name extends string> {
   readonly #clock: Pick<Clock, 'setTimeout'>
   readonly #timers = new Map<Name, Timer>()

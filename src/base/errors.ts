@@ -1,18 +1,18 @@
-/** One row of the error table: what each door shows for a code. */
+/** One row of the error table: how each interface reports a code. */
 interface ErrorRow {
-  /** HTTP status of the REST door. */
+  /** HTTP status of the REST API. */
   readonly status: number
   /** JSON-RPC 2.0 error code. */
   readonly rpc: number
   /** Exit status of the command line. */
   readonly exit: number
-  /** What the user reads when the thrower adds nothing better. */
+  /** Message for the user if the thrower gives none. */
   readonly text: string
 }
 
 /**
- * Every failure that may leave the program, in one place. `docs/errors.md` has a line for each and a
- * test fails where one is missing. A denial or an exit of a run is a value, never an error.
+ * Every failure that may leave the program. `docs/errors.md` has a line for each, which a test checks. A denial or an exit of a run is a
+ * value, never an error.
  */
 export const ERROR_TABLE = {
   bad_request: { status: 400, rpc: -32602, exit: 2, text: 'the request is not valid' },
@@ -71,11 +71,11 @@ export const ERROR_TABLE = {
 
 export type ErrorCode = keyof typeof ERROR_TABLE
 
-/** A code as another program says it; `internal` for one that is not in the table. */
+/** The error code that another program reports; `internal` if the table does not have it. */
 export const errorCodeOf = (code: unknown): ErrorCode =>
   typeof code === 'string' && Object.hasOwn(ERROR_TABLE, code) ? (code as ErrorCode) : 'internal'
 
-/** An error that names its row of the table, says what to do next, and carries data for machines. */
+/** An error with a code of the table, the next step for the user, and data for programs. */
 export class AppError extends Error {
   readonly code: ErrorCode
   /** Facts for programs: file, line, key, candidates… Never a secret. */
@@ -89,24 +89,27 @@ export class AppError extends Error {
   }
 }
 
-/** Checks the name, because each bundle has a class of its own, and one bundle may report an error of another. */
+/** Tests the name, because each bundle has a class of its own and one bundle may report an error of another. */
 export const isAppError = (error: unknown, code?: ErrorCode): error is AppError =>
   error instanceof Error && error.name === 'AppError' && (code === undefined || (error as AppError).code === code)
 
-/** What whoever threw it says to do next, as a field of what is told of it; absent where nobody says, or the message says it. */
+/**
+ * The next step that an error names, as a field of its report. Absent if the error names none, or an empty one because its message says
+ * it.
+ */
 export const nextOf = (error: unknown): { readonly next?: string } => {
   const next = isAppError(error) ? error.data['next'] : null
   return typeof next === 'string' && next !== '' ? { next } : {}
 }
 
-/** The code of an error, as `ENOENT` is one of the system's; undefined where it has none, and of an error of ours, whose code is another kind. */
+/** The code of a system error, such as `ENOENT`. Undefined for an AppError, whose code is of another kind. */
 export const errnoOf = (error: unknown): string | undefined =>
   isAppError(error) ? undefined : (error as NodeJS.ErrnoException | undefined)?.code
 
-/** The system says that nothing stands at a path. */
+/** Whether the error says that nothing exists at a path. */
 export const isMissing = (error: unknown): boolean => ['ENOENT', 'ENOTDIR'].includes(errnoOf(error) ?? '')
 
-/** What `work` answers; null where it throws: for questions to which "that is not known here" is an answer. */
+/** The result of `work`, or null if it throws. For questions where "unknown" is an answer. */
 export const attempt = <T>(work: () => T): T | null => {
   try {
     return work()
@@ -115,18 +118,16 @@ export const attempt = <T>(work: () => T): T | null => {
   }
 }
 
-/** The text of anything thrown, for a log line or a user. */
 export const errorText = (error: unknown): string => (error instanceof Error ? error.message : String(error))
 
-/** What happened, and in further lines what to do next. */
+/** The message, followed by the next step on indented lines. */
 export const textWithNext = (error: unknown): string => {
   const { next } = nextOf(error)
   return next === undefined ? errorText(error) : `${errorText(error)}\n${next.replaceAll(/^/gm, '  ')}`
 }
 
-/** Whatever was thrown, as an error: what has a text alone is one with that text. */
 export const asError = (error: unknown): Error => (error instanceof Error ? error : new Error(String(error)))
 
-/** Whatever was thrown, as an error of ours: what is none is `internal`. */
+/** Any thrown value as an AppError; one that is not becomes `internal`. */
 export const asAppError = (error: unknown): AppError =>
   isAppError(error) ? error : new AppError('internal', errorText(error), { cause: error })

@@ -1,31 +1,31 @@
 import { closeSync, constants, fstatSync, openSync, readSync, readdirSync } from 'node:fs'
 import { attempt, errnoOf } from './errors.ts'
 
-/** As much of a program as execve(2) looks at for `#!`, and the ELF header with its program headers. */
+/** Bytes of a program that execve(2) reads for `#!`; they also hold the ELF header and its program headers. */
 export const HEAD_BYTES = 4_096
 const PT_INTERP = 3
 const ELF_MAGIC = '\u007fELF'
-/** Of macOS, in either order of bytes, and for several processors. */
+/** Mach-O magic numbers of macOS: both byte orders, and fat binaries. */
 const MACH_O = /^(feedface|feedfacf|cefaedfe|cffaedfe|cafebabe)$/
 
-/** What the kernel starts for a program. */
+/** What the kernel starts for an executable file. */
 export type ProgramFormat =
-  /** The file itself, or we may not read it, which the kernel need not. */
+  /** The file itself. Also for a file that this user may not read, which the kernel may still execute. */
   | { readonly kind: 'direct' }
-  /** Another program: the loader of an ELF file, or a script's interpreter and its one argument. */
+  /** Another program: the loader of an ELF file, or a script's interpreter with its one argument. */
   | { readonly kind: 'through'; readonly interpreter: string; readonly argument: string; readonly isScript: boolean }
-  /** Nothing. */
+  /** A file that the kernel cannot execute. */
   | { readonly kind: 'foreign' }
 
 const DIRECT: ProgramFormat = { kind: 'direct' }
 
-/** Reads the beginning of a file. Throws what open(2) and read(2) do; never blocks, whatever stands there. */
+/** Reads the beginning of a file. Throws the errors of open(2) and read(2), and never blocks. */
 export const programFormat = (path: string): ProgramFormat => {
   const beginning = beginningOf(path)
   return beginning === null ? DIRECT : formatOf(beginning)
 }
 
-/** What the kernel starts for a file that begins so. */
+/** What the kernel starts for a file with this beginning. */
 export const formatOf = (beginning: Beginning): ProgramFormat => {
   if (MACH_O.test(beginning.head.toString('hex', 0, 4))) return DIRECT
   return beginning.head.toString('latin1', 0, 4) === ELF_MAGIC ? loaderOf(beginning) : interpreterOf(beginning.head)
@@ -34,11 +34,11 @@ export const formatOf = (beginning: Beginning): ProgramFormat => {
 export interface Beginning {
   /** The first bytes, at most `HEAD_BYTES`. */
   readonly head: Buffer
-  /** Of the whole file, in bytes. */
+  /** Size of the whole file in bytes. */
   readonly size: number
 }
 
-/** Null where we may not read what the kernel may still execute. */
+/** Null if this user may not read the file. The kernel may still execute it. */
 const beginningOf = (path: string): Beginning | null => {
   let file: number
   try {
@@ -57,15 +57,15 @@ const beginningOf = (path: string): Beginning | null => {
   }
 }
 
-/** By `process.arch`: the machines (elf(5), e_machine) whose programs its kernel may run. */
+/** ELF machines (elf(5), e_machine) that a kernel can run, by `process.arch`. */
 const MACHINES: Readonly<Record<string, readonly number[]>> = { x64: [62, 3], arm64: [183, 40], riscv64: [243] }
 
-/** Where the kernel lists further formats (binfmt_misc), such as those of emulated machines, beside two files of its own. */
+/** The kernel lists further formats here (binfmt_misc), such as those of emulated machines. */
 const FURTHER_FORMATS = '/proc/sys/fs/binfmt_misc'
 
 const hasFurtherFormats = (): boolean => (attempt(() => readdirSync(FURTHER_FORMATS)) ?? []).length > 2
 
-/** Little-endian, of a machine that runs here, with program headers inside the file: anything else the kernel does not know. */
+/** Whether this kernel knows the file: little-endian, of a supported machine, with program headers inside the file. */
 const isRunnable = (head: Buffer, size: number): boolean => {
   const wide = head[4] === 2
   if ((!wide && head[4] !== 1) || head[5] !== 1 || head.length < (wide ? 64 : 52)) return false
@@ -77,7 +77,7 @@ const isRunnable = (head: Buffer, size: number): boolean => {
   return each === (wide ? 56 : 32) && count > 0 && table + each * count <= size
 }
 
-/** Of a 64-bit file; others are left to the kernel. */
+/** The loader of a 64-bit ELF file. Other files are left to the kernel. */
 const loaderOf = ({ head, size: bytes }: Beginning): ProgramFormat => {
   if (!isRunnable(head, bytes)) return hasFurtherFormats() ? DIRECT : { kind: 'foreign' }
   if (head[4] !== 2) return DIRECT
@@ -92,7 +92,7 @@ const loaderOf = ({ head, size: bytes }: Beginning): ProgramFormat => {
   return DIRECT
 }
 
-/** Text is bytes here, as for the kernel: a path with letters of other scripts must still be found. */
+/** Decodes as latin1, because paths are bytes to the kernel and need not be UTF-8. */
 const interpreterOf = (head: Buffer): ProgramFormat => {
   const end = head.indexOf(0x0a)
   const found = /^#![ \t]*([^ \t]+)[ \t]*(.*)$/.exec(head.toString('utf8', 0, end === -1 ? head.length : end))

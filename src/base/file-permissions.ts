@@ -15,9 +15,9 @@ const assertPrivate = (path: string, info: Stats, allowed: number): void => {
   throw loose(path, `has mode ${octal(info.mode)}, which lets others in`, `chmod ${octal(info.mode & allowed)} ${shellWord(path)}`)
 }
 
-/** Throws `loose_permissions` where it is not ours, or others have a right to it. `allowed`: the rights that there may be. */
+/** Throws `loose_permissions` if the file is not this user's, or if others have rights beyond `allowed`. */
 export const assertOursAlone = (path: string, info: Stats, allowed: number): void => {
-  // To change its owner would take it, and whatever runs on it, away from that user.
+  // A chown would take the file from its owner and from the programs that use it.
   if (info.uid !== ourUid()) {
     const remedy = `run this as uid ${info.uid}, or choose another directory`
     throw new AppError('loose_permissions', `${path} belongs to uid ${info.uid}, not to us; ${remedy}`, { data: { file: path, remedy } })
@@ -25,22 +25,22 @@ export const assertOursAlone = (path: string, info: Stats, allowed: number): voi
   assertPrivate(path, info, allowed)
 }
 
-/** Makes the directory and its missing parents with `mode`, or checks that an existing one is ours and no looser. */
+/** Makes the directory and its missing parents with `mode`. Checks that an existing one belongs to this user and is no looser. */
 export const ensurePrivateDir = async (path: string, mode = 0o700): Promise<void> => {
   await mkdir(path, { recursive: true, mode })
   assertOursAlone(path, await stat(path), mode)
 }
 
 /**
- * Reads a file that nobody else may read. A link is followed and its target is what is checked, on
- * the very descriptor that is read. `not_found` when missing, `loose_permissions` with the command that mends it.
- * `groupMayRead`: a file that its group may read and that belongs to another is accepted too, a system daemon's, read by a member of its group.
+ * Reads a file that no other user may read. It follows a link and checks the target through the descriptor that it reads. Throws
+ * `not_found`, or `loose_permissions` with the command that repairs it. With `groupMayRead`, it also accepts a file of a system daemon
+ * that a member of its group reads.
  */
 export const readPrivateFile = async (
   path: string,
   { groupMayRead = false }: { readonly groupMayRead?: boolean } = {},
 ): Promise<Buffer> => {
-  // Not blocking, so that a named pipe put in the file's place cannot hold us here.
+  // O_NONBLOCK: a named pipe in place of the file must not block this process.
   const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK).catch((error: unknown) => {
     if (isMissing(error)) throw new AppError('not_found', `${path} is missing`, { cause: error, data: { file: path } })
     if (errnoOf(error) !== 'EACCES') throw error
@@ -61,15 +61,12 @@ export const readPrivateFile = async (
 const problemOf = (path: string, info: Stats, owner: number): string | undefined => {
   if (info.uid !== 0 && info.uid !== owner) return `${path} belongs to uid ${info.uid}; mend it with: chown root ${shellWord(path)}`
   if (info.isSymbolicLink() || (info.mode & 0o022) === 0) return undefined
-  // Sticky: others may add entries, but may not replace one that belongs to root or to us.
+  // In a sticky directory, others may add entries but not replace those of root or this user.
   if (info.isDirectory() && (info.mode & 0o1000) !== 0) return undefined
   return `${path} is writable by others (mode ${octal(info.mode)}); mend it with: chmod go-w ${shellWord(path)}`
 }
 
-/**
- * Who else could take a journal away, or put another in its place: by its directory, and by those above it. No
- * remedy that changes a directory of the system's.
- */
+/** Who else could remove or replace a journal through its directory or a parent of it. The remedies never change a system directory. */
 export const journalPlaceProblems = (path: string, owner?: number): string[] =>
   writableByOthers(dirname(path), owner).map(
     (problem) =>
@@ -77,10 +74,9 @@ export const journalPlaceProblems = (path: string, owner?: number): string[] =>
   )
 
 /**
- * Who else could change what stands at this path: one sentence with its remedy for the file, every
- * directory above it, and every link on the way. Owners must be root or `owner`, by default us. Empty when it is safe;
- * parts that do not exist are not judged, and one that we may not look at is a problem.
- * At once, for a decision that must not be interrupted: a few calls of lstat, some microseconds each.
+ * Who else could change what exists at this path: one sentence with a remedy for the file, each directory above it and each link on the
+ * way. Owners must be root or `owner` (default: this user). Parts that do not exist are not checked; a part that cannot be inspected is a
+ * problem. Synchronous, so that nothing can change during a decision: a few lstat calls of some microseconds.
  */
 export const writableByOthers = (path: string, owner: number = ourUid()): string[] => {
   const problems = new Set<string>()
@@ -90,7 +86,7 @@ export const writableByOthers = (path: string, owner: number = ourUid()): string
       if (problem) problems.add(problem)
     }
   } catch (error) {
-    // Nobody can say who may write where we may not look.
+    // A directory that cannot be inspected may be writable by others.
     problems.add(errorText(error))
   }
   return [...problems]
@@ -99,20 +95,20 @@ export const writableByOthers = (path: string, owner: number = ourUid()): string
 /** A line of passwd(5). */
 export interface PasswdEntry {
   readonly name: string
-  /** Null where the file gives no number that a kernel takes. */
+  /** Null if the file has no number that a kernel accepts. */
   readonly uid: number | null
   readonly gid: number | null
-  /** As it is written, and so perhaps empty. */
+  /** The text of the file, which may be empty. */
   readonly home: string
 }
 
 const FIELDS = 7
 
-/** A number that a kernel takes for a user or group; the highest one means "none". */
+/** A user or group number that a kernel accepts. The highest one means "none". */
 const idOf = (text: string | undefined): number | null =>
   /^[0-9]{1,10}$/.test(text ?? '') && Number(text) < 0xffff_ffff ? Number(text) : null
 
-/** The users of passwd(5) as it stands now, without broken lines; users of other sources are not in it. Throws what the file system throws. */
+/** The valid lines of passwd(5) at this moment, without users of other sources. Throws the errors of the file system. */
 export const readPasswd = (file = '/etc/passwd'): PasswdEntry[] =>
   readFileSync(file, 'utf8')
     .split('\n')

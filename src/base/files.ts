@@ -7,7 +7,7 @@ import { shellWord } from './format.ts'
 
 const TEMPORARY = /^\.(?<of>.+)\.[0-9a-f]{12}\.tmp$/
 
-/** Writes a file of a name of its own beside `path`, with its mode from the first byte, as it is to survive a power cut. Where that fails there is none. */
+/** Writes a temporary file beside `path`, with its mode from the first byte, and syncs it. Leaves no file if that fails. */
 const writeBeside = async (path: string, data: string | Uint8Array, mode: number): Promise<string> => {
   const temporary = join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}.tmp`)
   try {
@@ -27,8 +27,8 @@ const writeBeside = async (path: string, data: string | Uint8Array, mode: number
 }
 
 /**
- * Replaces a file as a whole: readers see the old content or the new, also after a power cut. What throws has changed nothing.
- * `beforehand`: done once the new content is on the disk, so that hardly anything is left that can fail.
+ * Replaces a file atomically: readers see the old content or the new, also after a power cut. If it throws, nothing has changed.
+ * `beforehand` runs when the new content is on disk, so that hardly anything can fail after it.
  */
 export const writeFileAtomic = async (
   path: string,
@@ -44,11 +44,11 @@ export const writeFileAtomic = async (
     await rm(temporary, { force: true })
     throw error
   }
-  // The rename has happened, and every reader sees the new content: that a directory cannot be synced is not reported as a failure of the change.
+  // The rename succeeded and every reader sees the new content, so a failed sync of the directory is not a failure of the change.
   await syncDirectory(dirname(path)).catch(() => {})
 }
 
-/** Makes a file as a whole. One that is there, or that another process makes at the same time, stays as it is. */
+/** Creates a file atomically. An existing file stays as it is, also one that another process creates at the same time. */
 export const createFileAtomic = async (path: string, data: string | Uint8Array, mode: number): Promise<void> => {
   const temporary = await writeBeside(path, data, mode)
   try {
@@ -62,14 +62,14 @@ export const createFileAtomic = async (path: string, data: string | Uint8Array, 
   await syncDirectory(dirname(path))
 }
 
-/** Removes what one that was killed while it wrote these files has left beside them. Only for who alone writes them now. */
+/** Removes temporary files that a killed process left. Only the one process that writes these files may call it. */
 export const removeTemporaries = async (directory: string, paths: readonly string[]): Promise<void> => {
   const names = new Set(paths.filter((path) => dirname(path) === directory).map((path) => basename(path)))
   for (const name of await readdir(directory))
     if (names.has(TEMPORARY.exec(name)?.groups?.['of'] ?? '')) await rm(join(directory, name), { force: true })
 }
 
-/** What was made or renamed in it survives a power cut. */
+/** Makes creations and renames in a directory survive a power cut. */
 export const syncDirectory = async (directory: string): Promise<void> => {
   const handle = await open(directory)
   try {
@@ -82,18 +82,17 @@ export const syncDirectory = async (directory: string): Promise<void> => {
 const CHUNK = 64 * 1024
 
 export interface BoundedRead {
-  /** The most bytes. */
   readonly max: number
-  /** It may be a pipe, whose writer is waited for: for a person's command, and for nothing that goes on. */
+  /** The file may be a pipe, whose writer is waited for. Only for the command of a person, never for a daemon. */
   readonly pipes?: boolean
 }
 
-/** All of a regular file, through the one descriptor that was looked at. Throws what is wrong with it. */
+/** Reads a whole regular file through the descriptor that was checked. Throws what is wrong with it. */
 export const readBounded = async (path: string, { max, pipes = false }: BoundedRead): Promise<Buffer> => {
   const file = await open(path, constants.O_RDONLY | constants.O_NOCTTY | (pipes ? 0 : constants.O_NONBLOCK))
   try {
     const info = await file.stat()
-    // To read a directory is an error of its own.
+    // Reading a directory fails with an error of its own.
     if (!pipes && !info.isFile() && !info.isDirectory()) throw new Error('is no regular file')
     const parts: Buffer[] = []
     for (let bytes = 0; ;) {
@@ -115,7 +114,10 @@ const CAUSES: Readonly<Record<string, string>> = {
   EISDIR: 'is a directory: name a file',
 }
 
-/** Says that a file which a user named cannot be read, why, and what shows it. `name`: the file with the option that it is of. */
+/**
+ * The error for a file that a user named and that cannot be read: the reason, and the command that shows it. `name` is the file with its
+ * option.
+ */
 export const unreadable = (code: ErrorCode, path: string, error: unknown, name = path): AppError => {
   const errno = errnoOf(error) ?? ''
   const [cause, shown] = [CAUSES[errno], errno === 'ENOENT' ? dirname(path) : path]
@@ -125,11 +127,14 @@ export const unreadable = (code: ErrorCode, path: string, error: unknown, name =
   })
 }
 
-/** Of a file that a later version has written: nothing of it may be guessed, or written over. `known`: null where ours states none. */
+/**
+ * The error for a file that a later version wrote. It must not be guessed at or overwritten. `known` is null if this version has no
+ * number.
+ */
 export const laterVersion = (found: number, known: number | null): string =>
   `version ${found} is of a later x0x, and this one reads ${known === null ? 'none that has a version' : `version ${known}`}: start that one again, or put back what stood here before the upgrade; nothing was changed`
 
-/** What is wrong with the version that a file states, or null. Looked at before all else: another version may have other keys. */
+/** What is wrong with the version of a file, or null. Checked first, because another version may have other keys. */
 export const versionProblem = (found: unknown, known: number): string | null => {
   if (found === known) return null
   return Number.isSafeInteger(found) && Number(found) > known ? laterVersion(Number(found), known) : `expected ${known}`

@@ -3,7 +3,7 @@ import { constants } from 'node:os'
 /** `1 line`, `2 lines`. */
 export const counted = (count: number, one: string, many = `${one}s`): string => `${count} ${count === 1 ? one : many}`
 
-/** How many letters were left out, added, changed or swapped with their neighbour (optimal string alignment). */
+/** The number of edits between two words: letters left out, added, changed or swapped with a neighbour (optimal string alignment). */
 export const edits = (a: string, b: string): number => {
   let before: number[] = []
   let last = Array.from({ length: b.length + 1 }, (_, j) => j)
@@ -20,7 +20,7 @@ export const edits = (a: string, b: string): number => {
   return last[b.length]!
 }
 
-/** The word that was probably meant, or null: at most a third of its letters differ. */
+/** The word that the user probably meant, or null. At most a third of its letters differ. */
 export const nearest = (word: string, words: readonly string[]): string | null => {
   const [best] = words
     .map((candidate) => ({ candidate, distance: edits(word, candidate) }))
@@ -35,12 +35,12 @@ export const didYouMean = (word: string, words: readonly string[]): string => {
   return meant === null ? '' : ` (did you mean ${meant}?)`
 }
 
-/** A word for a POSIX shell, quoted where it must be: what is printed can be pasted. */
+/** A word quoted for a POSIX shell if necessary, so that printed commands can be pasted. */
 export const shellWord = (word: string): string => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`)
 
 export const shellWords = (words: readonly string[]): string => words.map(shellWord).join(' ')
 
-/** `SIGTERM` for 15; null for a number that has no name here. */
+/** `SIGTERM` for 15; null for a number without a name on this system. */
 export const signalName = (number: number): NodeJS.Signals | null =>
   (Object.entries(constants.signals).find(([, value]) => value === number)?.[0] as NodeJS.Signals | undefined) ?? null
 

@@ -2,7 +2,7 @@ import { homedir } from 'node:os'
 import { resolve } from 'node:path'
 import { AppError, attempt } from './errors.ts'
 
-/** Why a relative path cannot be used. */
+/** The reason why a relative path cannot be used. */
 export const NO_DIRECTORY = 'the working directory does not exist or cannot be read: give an absolute path'
 
 /** The absolute path of a file or directory that the user named. Throws `bad_config` if it is relative to a working directory that is gone. `what`: its name in messages. */
@@ -12,7 +12,7 @@ export const absolutePath = (what: string, path: string): string => {
   throw new AppError('bad_config', `${what} ${JSON.stringify(path)} is relative, and ${NO_DIRECTORY}`)
 }
 
-/** This user's home directory: `HOME`, or what passwd says. Throws `bad_config` if neither is there. */
+/** This user's home directory: `HOME`, or the entry in passwd. Throws `bad_config` if both are missing. */
 export const homeDirectory = (): string => {
   const home = attempt(homedir)
   if (home !== null) return home

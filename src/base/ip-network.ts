@@ -1,8 +1,8 @@
 const MAPPED = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i
 
 /**
- * What an IPv6 address counts by, however it is written: its first four groups, since one customer usually holds a whole
- * /64; or the IPv4 address that is mapped into it.
+ * The network that an IPv6 address counts for, in one spelling: its first four groups, because one customer usually has a whole /64. For a
+ * mapped IPv4 address, that address.
  */
 export const networkOf = (ip6: string): string => {
   const [, mapped] = MAPPED.exec(ip6) ?? []

@@ -10,10 +10,10 @@ const RETRY_MS = 1_000
 const [STDOUT, STDERR] = [1, 2]
 
 /**
- * A descriptor for the same file as `fd`, 1 or 2, whose writes return at once. A pipe or a terminal is opened again, because its reader may be
- * slow or stopped: the new file description does not block, and the one that other programs share stays as it is. A socket
- * cannot be opened again, and neither can a pipe of another user or one without /proc. The runtime stops those from blocking
- * when it opens its streams (see `firstCrash`), because a daemon must not wait for the reader of its log.
+ * Opens descriptor 1 or 2 again, so that its writes do not block. The reader of a pipe or terminal may be slow or stopped. The new file
+ * description does not block, and the one that other programs share stays as it is. A socket cannot be opened again, nor can a pipe of
+ * another user or one without /proc. The runtime makes those non-blocking when it opens its streams (see `firstCrash`), because a daemon
+ * must not wait for the reader of its log.
  */
 const openAgain = (fd: number): number => {
   const kind = attempt(() => fstatSync(fd))
@@ -23,27 +23,27 @@ const openAgain = (fd: number): number => {
   return attempt(() => openSync(`/proc/self/fd/${fd}`, constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY)) ?? fd
 }
 
-/** At its exit the runtime sets the modes of its terminals and aborts if one is gone. A null device in its place prevents that. */
+/** Replaces lost terminals by the null device. At exit, the runtime sets the modes of its terminals and aborts if one is gone. */
 const replaceLostTerminals = (terminals: readonly number[]): void => {
   for (const fd of terminals) {
     if (isatty(fd)) continue
     attempt(() => closeSync(fd))
-    // The lowest number that is free, which is this one.
+    // open(2) returns the lowest free number, which is this one.
     attempt(() => openSync('/dev/null', constants.O_RDWR))
   }
 }
 
 /**
- * Writes log lines at once, so that the last line before a crash is in the log. A write that fails, for any reason, never
- * throws and never waits: lines are held, tried again each second, and dropped and counted beyond `MAX_HELD_LOG_BYTES`.
+ * Writes log lines synchronously, so that the last line before a crash is in the log. A failed write never throws and never waits. It
+ * keeps the lines and tries again each second; beyond `MAX_HELD_LOG_BYTES` it drops and counts them.
  */
 export class LogOutput {
-  /** Is told how many lines were dropped as soon as the log can be written again. */
+  /** Receives the number of dropped lines as soon as the log can be written again. */
   onRecovered: (dropped: number) => void = () => undefined
   readonly #fd: number
   readonly #held: Buffer[] = []
   #heldBytes = 0
-  /** Since `onRecovered` was last called. */
+  /** Lines dropped since the last call of `onRecovered`. */
   #dropped = 0
   #lost = 0
   #isRetrying = false
@@ -52,7 +52,7 @@ export class LogOutput {
     this.#fd = fd
   }
 
-  /** Lines that were dropped since the process began. */
+  /** Lines dropped since the process started. */
   get lost(): number {
     return this.#lost
   }
@@ -61,13 +61,13 @@ export class LogOutput {
     const bytes = Buffer.from(line)
     const rest = this.flush() ? this.#write(bytes) : bytes
     if (rest.length === 0) return
-    // The rest of a line that is partly written is always kept, so that the next one begins on a line of its own.
+    // The rest of a partly written line is always kept, so that the next line starts on its own line.
     const isWhole = rest.length === bytes.length
     if (isWhole && (this.#dropped > 0 || this.#heldBytes + rest.length > MAX_HELD_LOG_BYTES)) this.#drop()
     else this.#hold(rest)
   }
 
-  /** Writes what is held; false: some of it is left. */
+  /** Writes the held lines; false if some are left. */
   flush(): boolean {
     for (let [line] = this.#held; line !== undefined; [line] = this.#held) {
       const rest = this.#write(line)
@@ -84,7 +84,7 @@ export class LogOutput {
     return this.#held.length === 0
   }
 
-  /** Answers what could not be written. */
+  /** Returns the bytes that could not be written. */
   #write(bytes: Buffer): Buffer {
     let rest = bytes
     while (rest.length > 0) {
@@ -118,7 +118,7 @@ export class LogOutput {
 
 let standardOutput: LogOutput | null = null
 
-/** Prints what a program that goes on says of its start. It does not wait for a terminal that is stopped (Ctrl-S). */
+/** Prints a program's message about its start without waiting for a stopped terminal (Ctrl-S). */
 export const printAtStart = (text: string): void => {
   standardOutput ??= new LogOutput(openAgain(STDOUT))
   standardOutput.write(text)
@@ -139,5 +139,5 @@ export const standardErrorLog = (): LogOutput => {
   return output
 }
 
-/** Lines of this process's log that were dropped; 0 where it has none. */
+/** Dropped lines of this process's log; 0 if it has none. */
 export const lostLogLines = (): number => standardError?.lost ?? 0

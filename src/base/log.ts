@@ -8,7 +8,7 @@ interface LogMethod {
   (message: string): void
 }
 
-/** What our code may say. Ids go through `shortId` first; secrets do not go in at all. */
+/** A log. Shorten IDs with `shortId` before you log them, and never log a secret. */
 export interface Logger {
   readonly debug: LogMethod
   readonly info: LogMethod
@@ -23,25 +23,25 @@ export interface LoggerInit {
   readonly level?: LogLevel
   /** Default standard error. One JSON object and a line feed per call. */
   readonly destination?: { write(line: string): void }
-  /** Lines are for systemd's journal. Default: where standard error leads there. */
+  /** Format lines for systemd's journal. Default: whether standard error leads there. */
   readonly journald?: boolean
 }
 
-/** The second lock: a field of one of these names never shows its value, whoever logs it. */
+/** A second protection against logged secrets: values of fields with these names are never shown. */
 const SECRET_FIELDS = ['token', 'authorization', 'cookie', 'secret', 'key', 'private_key', 'privateKey', 'stdin', 'stdin_b64']
 const NESTING = ['', '*.', '*.*.']
 
-/** What pino writes first. */
+/** The start of every line that pino writes. */
 const LEVEL = /^\{"level":"(\w+)"/
 
 /**
- * JSON lines with ISO 8601 time, by default on standard error (see `LogOutput`). In systemd's journal, which has the time and
- * the process of each line, a priority stands in front in their place.
+ * Logs JSON lines with ISO 8601 time, by default to standard error (see `LogOutput`). For systemd's journal, which records time and
+ * process itself, a priority replaces them.
  */
 export const createLogger = (init: LoggerInit): Logger => {
   const { name, level = 'warn', destination = standardErrorLog() } = init
   const journald = init.journald ?? (init.destination === undefined && leadsToJournald())
-  // A field may hold foreign text: no reader of lines may cut at a character of it.
+  // A field may hold text of other machines, and no character of it may end the line.
   const output = {
     write: (line: string) => destination.write(visibleJson(journald ? withPriority(LEVEL.exec(line)?.[1], line) : line)),
   }
@@ -63,5 +63,5 @@ export const createLogger = (init: LoggerInit): Logger => {
 
 const nothing = (): void => undefined
 
-/** For tests and for commands that have nobody to tell. */
+/** For tests, and for commands without a log. */
 export const silentLogger: Logger = { debug: nothing, info: nothing, warn: nothing, error: nothing, child: () => silentLogger }

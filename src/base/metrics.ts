@@ -1,17 +1,17 @@
-/** As a snapshot shows it: how many were at most so large, each with all that are smaller; `+Inf` is all of them. */
+/** A histogram at one moment: for each bound the number of values up to it, cumulative; `+Inf` counts all. */
 export interface HistogramSnapshot {
   readonly buckets: Readonly<Record<string, number>>
   readonly sum: number
 }
 
-/** How often something was how large; never reset while the process lives. */
+/** Counts values by size. It is never reset while the process lives. */
 export class Histogram {
   readonly #bounds: readonly number[]
-  /** By bound, and last what is beyond all of them. */
+  /** Counts by bound; the last one counts values above all bounds. */
   readonly #counts: number[]
   #sum = 0
 
-  /** `bounds`: ascending. */
+  /** `bounds` must be ascending. */
   constructor(bounds: readonly number[]) {
     this.#bounds = bounds
     this.#counts = [...bounds, Infinity].map(() => 0)
@@ -33,11 +33,11 @@ export class Histogram {
 /** Content type of Prometheus' text format, version 0.0.4 (prometheus.io, "Exposition formats"). */
 export const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
 
-/** One number of a family. Labels are few and known: no path, no argv, no id, no name that a caller gave. */
+/** One number of a metric family. Labels have few, known values: never a path, an argv, an ID, or a name that a client gave. */
 export interface Sample {
   readonly labels?: Readonly<Record<string, string>>
   readonly value: number
-  /** Of a histogram: `_bucket`, `_sum` or `_count`. */
+  /** For a histogram: `_bucket`, `_sum` or `_count`. */
   readonly suffix?: string
 }
 
@@ -48,7 +48,7 @@ export interface Family {
   readonly samples: readonly Sample[]
 }
 
-/** A family, and where its samples come from. */
+/** A metric family and the source of its samples. */
 export interface Metric<Facts> extends Omit<Family, 'samples'> {
   readonly samples: (facts: Facts) => readonly Sample[]
 }
@@ -56,7 +56,7 @@ export interface Metric<Facts> extends Omit<Family, 'samples'> {
 export const familiesOf = <Facts>(metrics: readonly Metric<Facts>[], facts: Facts): Family[] =>
   metrics.map(({ name, type, help, samples }) => ({ name, type, help, samples: samples(facts) }))
 
-/** Each counter of a table by its own name. */
+/** One metric for each counter of a table, under its own name. */
 export const counterMetrics = <Facts, Table extends Readonly<Record<string, string>>>(
   prefix: string,
   table: Table,
@@ -81,12 +81,12 @@ const numbers =
     },
   })
 
-/** What goes up and down. True is 1. */
+/** A value that goes up and down. True is 1. */
 export const gauge = numbers('gauge')
-/** What is broken down by a label, and only grows. */
+/** A value that only grows, divided by a label. */
 export const counter = numbers('counter')
 
-/** A sample for each key of a table that is closed. */
+/** One sample for each key of a closed table. */
 export const byLabel = (label: string, values: Readonly<Record<string, number>>): Sample[] =>
   Object.entries(values).map(([key, value]) => ({ labels: { [label]: key }, value }))
 
@@ -103,7 +103,7 @@ const lineOf = (name: string, { labels = {}, value, suffix = '' }: Sample): stri
   return `${name}${suffix}${pairs.length === 0 ? '' : `{${pairs.join(',')}}`} ${value}`
 }
 
-/** Those of one name become one: each process of a daemon brings its own samples. */
+/** Joins families of the same name, because each process of a daemon adds its own samples. */
 export const merged = (families: readonly Family[]): Family[] => {
   const byName = new Map<string, Family>()
   for (const family of families) {
@@ -113,7 +113,7 @@ export const merged = (families: readonly Family[]): Family[] => {
   return [...byName.values()]
 }
 
-/** What a collector reads. */
+/** The text that a collector reads. */
 export const exposition = (families: readonly Family[]): string =>
   families
     .flatMap(({ name, type, help, samples }) => [
@@ -124,7 +124,7 @@ export const exposition = (families: readonly Family[]): string =>
     .map((line) => `${line}\n`)
     .join('')
 
-/** Counts by name, each with what it counts; never reset while the process lives. */
+/** Named counters with their descriptions. They are never reset while the process lives. */
 export class Counters<Name extends string> {
   readonly #counts: Record<Name, number>
 
@@ -140,7 +140,7 @@ export class Counters<Name extends string> {
     return this.#counts[name]
   }
 
-  /** All of them, zeros included. */
+  /** All counters, also those at zero. */
   snapshot(): Record<Name, number> {
     return { ...this.#counts }
   }

@@ -3,14 +3,14 @@ import { closeSync, constants, fstatSync, openSync } from 'node:fs'
 const { O_RDONLY, O_WRONLY, O_RDWR, O_NONBLOCK } = constants
 
 /**
- * Puts a file description of our own in the place of one that we share. Opening both ends first makes sure that the pipe has a
- * reader and a writer, without which the next open would wait or fail.
+ * Replaces a shared file description by one of this process. Opening both ends first makes sure that the pipe has a reader and a writer,
+ * without which the next open would wait or fail.
  */
 const reopen = (fd: number): void => {
   if (!fstatSync(fd).isFIFO()) return
   const both = openSync(`/proc/self/fd/${fd}`, O_RDWR | O_NONBLOCK)
   closeSync(fd)
-  // The lowest number that is free, which is this one.
+  // open(2) returns the lowest free number, which is this one.
   openSync(`/proc/self/fd/${both}`, fd === 0 ? O_RDONLY : O_WRONLY)
   closeSync(both)
 }
@@ -31,6 +31,6 @@ export const useOwnPipes = (): void => {
     try {
       reopen(fd)
     } catch {
-      // It stays as the runtime makes it.
+      // The descriptor stays as the runtime makes it.
     }
 }

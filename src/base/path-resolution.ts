@@ -2,14 +2,14 @@ import { type Stats, lstatSync, readlinkSync, realpathSync } from 'node:fs'
 import { isAbsolute, join } from 'node:path'
 import { isMissing } from './errors.ts'
 
-/** The kernel's own bound on links in one path (path_resolution(7)). */
+/** The kernel's limit on links in one path (path_resolution(7)). */
 export const MAX_PATH_LINKS = 40
 
 /** One entry that the kernel looks up while it resolves a path. */
 export interface PathStep {
-  /** Without symbolic links, except that its last name may be one. */
+  /** A path without symbolic links, except that its last name may be one. */
   readonly path: string
-  /** Undefined where nothing stands at `path`; it is the last then. */
+  /** Undefined if nothing exists at `path`, which then is the last step. */
   readonly info: Stats | undefined
 }
 
@@ -36,7 +36,7 @@ export function* resolveSteps(path: string): Generator<PathStep, void, undefined
   }
 }
 
-/** Empty names and `.` lead nowhere. */
+/** The names of a path, without empty ones and `.`. */
 export const namesOf = (path: string): string[] => path.split('/').filter((name) => name !== '' && name !== '.')
 
 const standingAt = (path: string): Stats | undefined => {
@@ -49,7 +49,7 @@ const standingAt = (path: string): Stats | undefined => {
 }
 
 /**
- * Where a path leads, as the kernel says: `..` is taken from where a link has led. What `realpathSync` itself answers takes `..` from
- * the text, and so names another file than the one that is opened.
+ * The path that the kernel resolves to; `..` applies after links. `realpathSync` without `.native` applies `..` to the text, so it could
+ * name another file than open(2) opens.
  */
 export const realPath = (path: string): string => realpathSync.native(path)

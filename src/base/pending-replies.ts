@@ -1,15 +1,15 @@
 import { AppError } from './errors.ts'
 
-/** More requests than any program of ours sends before the first reply. */
+/** More requests than a program of x0x sends before the first reply. */
 const MAX_PENDING = 65_536
 
-/** Requests that wait for the reply that has their ID. A `Context` is kept with each of them. */
+/** Requests that wait for the reply with their ID, each with a `Context`. */
 export class PendingReplies<Reply, Context = null> {
   readonly #pending = new Map<number, PromiseWithResolvers<Reply> & { readonly context: Context }>()
   #lastId = 0
   #closed: AppError | null = null
 
-  /** Null while it is open. */
+  /** Why no more requests are accepted; null while they are. */
   get closed(): AppError | null {
     return this.#closed
   }
@@ -40,7 +40,7 @@ export class PendingReplies<Reply, Context = null> {
     return this.drop(id)
   }
 
-  /** Nobody waits for this reply any more. */
+  /** Forgets a request whose reply is no longer wanted. */
   drop(id: number): boolean {
     return this.#pending.delete(id)
   }

@@ -6,7 +6,7 @@ import { attempt, errnoOf } from './errors.ts'
 import { lostLogLines } from './log-output.ts'
 import { type Metric, type Sample, counter, gauge } from './metrics.ts'
 
-/** The fields of proc_pid_stat(5) behind the name; empty when the process is gone, hidden, or this system has no /proc. */
+/** The fields of proc_pid_stat(5) after the name. Empty if the process is gone or hidden, or if the system has no /proc. */
 export const statOf = (pid: number, proc = '/proc'): string[] => {
   try {
     const stat = readFileSync(`${proc}/${pid}/stat`, 'latin1')
@@ -17,12 +17,12 @@ export const statOf = (pid: number, proc = '/proc'): string[] => {
   }
 }
 
-/** The moment a process began, in clock ticks since boot; undefined when it is gone or this system has no /proc. */
+/** When a process started, in clock ticks since boot. Undefined if it is gone or the system has no /proc. */
 export const birthOf = (pid: number): string | undefined => statOf(pid)[19]
 
 /**
- * The very process that began at that moment still lives; one that only waits to be reaped does not. While other threads of
- * it are dying it has its files and sockets, though its first thread is dead already.
+ * Whether the process that started at that moment still lives; a zombie does not. A process whose first thread has ended counts as living
+ * while other threads of it do, because they hold its files and sockets.
  */
 export const isLiving = ({ pid, born }: { readonly pid: number; readonly born: string }): boolean => {
   const stat = statOf(pid)
@@ -30,36 +30,36 @@ export const isLiving = ({ pid, born }: { readonly pid: number; readonly born: s
   return stat[19] === born && ((state !== 'Z' && state !== 'X') || threads > 1)
 }
 
-/** Another one at each start of the system (random(4)); null where there is no /proc. */
+/** An ID that differs at each boot (random(4)); null without /proc. */
 export const bootId = (): string | null => attempt(() => readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim())
 
-/** Names one process for good, also when it has ended: a pid alone is given again, and every host has it. `0` stands for what is not known. */
+/** Identifies a process for ever. A pid alone does not, because it is reused and every host has it. `0` stands for an unknown value. */
 export interface ProcessIdentity {
   readonly pid: number
-  /** Clock ticks between the start of the system and its own. */
+  /** Clock ticks from the boot of the system to the start of the process. */
   readonly started: string
-  /** The PID namespace that the pid is one of. */
+  /** The PID namespace that the pid belongs to. */
   readonly namespace: string
-  /** The boot of the kernel that it runs on, which containers share; where there is no boot id, the host's name. 16 hex digits. */
+  /** The boot of its kernel, which containers share; without a boot ID, the host name. 16 hex digits. */
   readonly boot: string
-  /** The installation, which stays the same over restarts of the system. 16 hex digits. */
+  /** The installation of the system, which is the same after a reboot. 16 hex digits. */
   readonly machine: string
 }
 
 const UNKNOWN = '0'
 
-/** To stand in a file, or with a hyphen in the name of one. */
+/** Text for a file, or with a hyphen for a file name. */
 export const identityText = ({ pid, started, namespace, boot, machine }: ProcessIdentity, between: ' ' | '-'): string =>
   [pid, started, namespace, boot, machine].join(between)
 
-/** Null: that is no such text. */
+/** Null if the text is not an identity. */
 export const identityFrom = (text: string): ProcessIdentity | null => {
   const [, pid, started = '', namespace = '', boot = '', machine = ''] =
     /^([1-9]\d{0,9})[ -](\d+)[ -](\d+)[ -]([0-9a-f]+)[ -]([0-9a-f]+)$/.exec(text) ?? []
   return pid === undefined ? null : { pid: Number(pid), started, namespace, boot, machine }
 }
 
-/** A `/proc` of another PID namespace has other processes under our pids. */
+/** A `/proc` of another PID namespace shows other processes under these pids. */
 const procIsOurs = (): boolean => attempt(() => readlinkSync('/proc/self')) === String(process.pid)
 
 const namespaceOf = (): string => /\d+/.exec(attempt(() => readlinkSync('/proc/self/ns/pid')) ?? '')?.[0] ?? UNKNOWN
@@ -68,12 +68,12 @@ const machineId = (): string | null => attempt(() => readFileSync('/etc/machine-
 
 const digestOf = (text: string): string => createHash('sha256').update(`x0x ${text}`).digest('hex').slice(0, 16)
 
-/** A digest, because machine-id(5) is confidential. While the file is empty or says `uninitialized` the id is unknown. */
+/** A digest, because machine-id(5) is confidential. The ID is unknown while the file is empty or says `uninitialized`. */
 const digestOfId = (id: string | null): string => (id !== null && /^[0-9a-f-]{32,36}$/.test(id) ? digestOf(id) : UNKNOWN)
 
 export const ownIdentity = (): ProcessIdentity => identityOf(process.pid)
 
-/** Of a process in our own PID namespace. */
+/** The identity of a process in this PID namespace. */
 export const identityOf = (pid: number): ProcessIdentity => ({
   pid,
   started: (procIsOurs() ? birthOf(pid) : undefined) ?? UNKNOWN,
@@ -82,10 +82,10 @@ export const identityOf = (pid: number): ProcessIdentity => ({
   machine: digestOfId(machineId()),
 })
 
-/** `unknown`: it is of another host or of another PID namespace, into which we do not see, or it hides from us. */
+/** `unknown`: the process is on another host, in another PID namespace, or hidden from this user. */
 export const processState = (other: ProcessIdentity): 'alive' | 'gone' | 'unknown' => {
   const us = ownIdentity()
-  // No process outlives a restart of the installation that it ran on.
+  // No process outlives a reboot of its installation.
   if (other.boot !== us.boot) return other.machine === us.machine && us.machine !== UNKNOWN ? 'gone' : 'unknown'
   if (other.namespace !== us.namespace) return 'unknown'
   if (!exists(other.pid)) return 'gone'
@@ -107,15 +107,15 @@ const exists = (pid: number): boolean => {
 const RESOLUTION_MS = 50
 const NANOSECONDS = 1e9
 
-/** What this process has used; times in seconds, memory in bytes. */
+/** Resources that this process has used. Times are in seconds, memory in bytes. */
 export interface ProcessUsage {
   readonly started_at: number
   readonly cpu: { readonly user: number; readonly system: number }
   readonly resident: number
   readonly heap: number
-  /** How long its event loop was at work, … */
+  /** Time that the event loop was busy. */
   readonly busy: number
-  /** … and how late it was since this was last asked. */
+  /** Delay of the event loop since the last call. */
   readonly delay: { readonly p99: number; readonly max: number }
   /** Log lines that were dropped because the log could not be written. */
   readonly lost_log_lines: number
@@ -123,7 +123,7 @@ export interface ProcessUsage {
 
 let delays: ReturnType<typeof monitorEventLoopDelay> | null = null
 
-/** Looks at the event loop's delay from the first call on: what nobody reads costs nothing. */
+/** Starts to measure the event-loop delay at the first call, because measuring has a cost. */
 export const processUsage = (): ProcessUsage => {
   const { user, system } = process.cpuUsage()
   const { rss, heapUsed } = process.memoryUsage()
@@ -143,7 +143,7 @@ export const processUsage = (): ProcessUsage => {
   }
 }
 
-/** Of each process of a daemon, told apart by its label. */
+/** Usage metrics of each process of a daemon, under a label. */
 export const usageMetrics = <Facts extends { readonly usage: ProcessUsage }>(process: string): Metric<Facts>[] => {
   const of =
     (pick: (usage: ProcessUsage) => number) =>

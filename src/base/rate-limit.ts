@@ -2,7 +2,7 @@ import { BoundedMap } from './bounded-collections.ts'
 import type { Clock } from './clock.ts'
 
 export interface TokenBucketInit {
-  /** Tokens at the start and at most. */
+  /** Tokens at the start, which is also the most. */
   readonly burst: number
   readonly perSecond: number
 }
@@ -23,13 +23,13 @@ export class TokenBucket {
     this.#at = components.clock.monotonic()
   }
 
-  /** How much there is of what there may be at most: 0 to 1. */
+  /** The share of tokens that is left, from 0 to 1. */
   get level(): number {
     this.#refill()
     return this.#tokens / this.#burst
   }
 
-  /** Takes so many tokens; false, and none taken, when there are fewer. */
+  /** Takes `count` tokens, or none if there are fewer. */
   take(count = 1): boolean {
     this.#refill()
     if (this.#tokens < count) return false
@@ -44,16 +44,19 @@ export class TokenBucket {
   }
 }
 
-/** Sources that a rate limit remembers, about a kilobyte each. */
+/** Sources that a rate limit remembers; each takes about a kilobyte. */
 export const MAX_METERED_SOURCES = 4_096
 
 export interface RateLimitComponents {
   readonly clock: Pick<Clock, 'monotonic'>
-  /** A number from 0 to below 1, as `Math.random`, which is the default. */
+  /** Returns a number from 0 to below 1. Default: `Math.random`. */
   readonly random?: () => number
 }
 
-/** A token bucket for each source. Above MAX_METERED_SOURCES it forgets the source that was quiet longest, which would start with a full bucket. */
+/**
+ * A token bucket for each source. Above MAX_METERED_SOURCES it forgets the source that was quiet longest, whose bucket is full again by
+ * then.
+ */
 export class RateLimit {
   readonly #clock: Pick<Clock, 'monotonic'>
   readonly #random: () => number
@@ -66,22 +69,22 @@ export class RateLimit {
     this.#init = init
   }
 
-  /** Takes `count` tokens of this source; false, and none taken, when it has fewer. */
+  /** Takes `count` tokens of a source, or none if it has fewer. */
   allows(source: string, count = 1): boolean {
     return this.#bucketOf(source).take(count)
   }
 
   /**
-   * Takes one token, or refuses at random: never while at least half of the burst is left, below that the more likely the
-   * fewer are left. So every caller has the same chance, and one that always asks first cannot take everything (as OpenSSH's
-   * MaxStartups).
+   * Takes one token or refuses at random. It never refuses while half of the burst is left; below that, the fewer tokens are left, the
+   * more likely it refuses. So all callers have the same chance, and none can take everything by asking first (compare MaxStartups of
+   * OpenSSH).
    */
   allowsByChance(source: string): boolean {
     const bucket = this.#bucketOf(source)
     return this.#random() < 2 * bucket.level && bucket.take()
   }
 
-  /** Less than half of the burst is left, so `allowsByChance` may refuse. */
+  /** Whether less than half of the burst is left, so that `allowsByChance` may refuse. */
   isShort(source: string): boolean {
     return this.#bucketOf(source).level < 0.5
   }
@@ -94,11 +97,11 @@ export class RateLimit {
 }
 
 export interface FairRateLimiterInit extends TokenBucketInit {
-  /** How long one waits for its turn. */
+  /** The longest time that a call waits for its turn. */
   readonly patienceMs: number
-  /** How many of one caller wait. */
+  /** The largest number of waiting calls of one caller. */
   readonly waiting: number
-  /** Callers whose last turn is remembered. */
+  /** The number of callers whose last turn is remembered. */
   readonly callers: number
 }
 
@@ -107,10 +110,13 @@ interface Waiter {
   readonly done: (isTurn: boolean) => void
 }
 
-/** How soon it is looked again whether there are tokens. */
+/** Interval at which waiting calls look for new tokens. */
 const LOOK_MS = 50
 
-/** A rate that callers share. Whose last turn is the longest ago goes first, so that one who asks without end is in the way of none but itself. */
+/**
+ * A rate limit that callers share fairly. The caller whose last turn was longest ago goes first, so a caller with many requests delays
+ * only itself.
+ */
 export class FairRateLimiter {
   readonly #clock: Clock
   readonly #init: FairRateLimiterInit
@@ -128,7 +134,7 @@ export class FairRateLimiter {
     this.#served = new BoundedMap({ max: init.callers })
   }
 
-  /** Resolves to whether its turn has come, which takes so many tokens; false where too many of this caller wait, or its time is up. */
+  /** Waits for a turn and takes the tokens. Returns false if too many calls of this caller wait, or after `patienceMs`. */
   async acquire(caller: string, tokens: number): Promise<boolean> {
     if (this.#waiting.size === 0 && this.#bucket.take(tokens)) {
       this.#record(caller)

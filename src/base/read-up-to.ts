@@ -1,4 +1,4 @@
-/** All the bytes that come; null as soon as they are more than `max`. */
+/** Joins all bytes; null if there are more than `max`. */
 export const readUpTo = async (parts: AsyncIterable<Uint8Array>, max: number): Promise<Buffer | null> => {
   const kept: Uint8Array[] = []
   let size = 0

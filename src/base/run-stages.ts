@@ -2,11 +2,10 @@ import { channel } from 'node:diagnostics_channel'
 import type { Logger } from './log.ts'
 
 /**
- * The stages of a run, in the order in which they are reached; each process reaches some. The asking
- * daemon: `asked`, `connected` (a stream is ready), `sign_asked`, `signed` (and journalled), `sent`, `exit_received`,
- * `exit_verified`, or `begun` of one that outlives its caller. The answering one: `received`, `permitted`, `journalled`,
- * `spawned`, `ended` (its processes are dead and its output is read), `exit_signed` (and journalled), `over` of one that
- * outlives its caller and may be asked about: nothing more becomes of it.
+ * The stages of a run, in order; each process reaches some of them. Requester: `asked`, `connected` (a stream is ready), `sign_asked`,
+ * `signed` (and journalled), `sent`, `exit_received`, `exit_verified`; `begun` for a detached run. Target: `received`, `permitted`,
+ * `journalled`, `spawned`, `ended` (its processes are dead and its output is read), `exit_signed` (and journalled); `over` for a detached
+ * run whose state is final.
  */
 export const STAGES = [
   'asked',
@@ -35,20 +34,20 @@ export interface StageReached {
 }
 
 const stages = channel('x0x:run-stage')
-/** Of the other half. */
+/** Stages of the other process of the daemon. */
 const others = channel('x0x:run-stage-of-the-other-half')
 
 export const nowUs = (): number => Number(process.hrtime.bigint() / 1_000n)
 
-/** Without a subscriber this is one property read. */
+/** Costs one property read while nothing subscribes. */
 export const reach = (stage: Stage, requestId: string): void => {
   if (stages.hasSubscribers) stages.publish({ stage, request_id: requestId, at_us: nowUs() } satisfies StageReached)
 }
 
-/** A stage that the other half has reached. */
+/** Publishes a stage that the other process has reached. */
 export const stageOfOtherProcess = (reached: StageReached): void => others.publish(reached)
 
-/** Hears each stage of this half and, where it is told of them, of the other, until the answer is called. */
+/** Subscribes to the stages of this process and to those that the other one reports. Returns the function that unsubscribes. */
 export const onStage = (listener: (reached: StageReached) => void): (() => void) => {
   const heard = (message: unknown): void => listener(message as StageReached)
   for (const one of [stages, others]) one.subscribe(heard)
@@ -60,7 +59,7 @@ export const onStage = (listener: (reached: StageReached) => void): (() => void)
 /** Stages are logged in batches at this interval: writing a line at once would take longer than most stages and distort them. */
 const WRITE_MS = 100
 
-/** From now on logs each stage of each run of this half at level debug. */
+/** Logs each stage of each run of this process at level debug from now on. */
 export const logStages = (log: Logger): void => {
   const waiting: object[] = []
   stages.subscribe((message) => {

@@ -1,10 +1,10 @@
-/** `process.env`, or what a test gives instead. */
+/** `process.env`, or the replacement of a test. */
 export type Environment = Readonly<Record<string, string | undefined>>
 
 import manifest from '../../package.json' with { type: 'json' }
 
-/** Of the program; what `--version` prints. */
+/** Version of the program, as `--version` prints it. */
 export const VERSION: string = manifest.version
 
-/** Day of the release, for manual pages. */
+/** Date of the release, for manual pages. */
 export const RELEASED = '2026-11-28'

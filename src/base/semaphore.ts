@@ -3,23 +3,26 @@ interface Waiting {
   readonly go: () => void
 }
 
-/** A counting semaphore of `limit` places. Callers enter in the order in which they came: who needs more places than are free is not overtaken. */
+/** A counting semaphore with `limit` slots. It is fair: a caller that needs more slots than are free is not overtaken. */
 export class Semaphore {
   readonly #limit: number
   readonly #queue: Waiting[] = []
-  /** Places that are taken. */
+  /** Slots in use. */
   #inside = 0
 
   constructor(init: { limit: number }) {
     this.#limit = init.limit
   }
 
-  /** True when nobody who needs one place would have to wait. */
+  /** Whether a slot is free and nobody waits. */
   get free(): boolean {
     return this.#queue.length === 0 && this.#inside < this.#limit
   }
 
-  /** Waits for its places, at most `limit`, and answers how to give them back, which may be called more than once. Throws the signal's reason, and holds none then. */
+  /**
+   * Waits for `places` slots (at most `limit`) and returns the function that releases them, which may be called twice. Throws the signal's
+   * reason, and then holds none.
+   */
   async acquire(signal: AbortSignal, places = 1): Promise<() => void> {
     signal.throwIfAborted()
     if (this.#queue.length === 0 && this.#inside + places <= this.#limit) this.#inside += places
@@ -31,7 +34,7 @@ export class Semaphore {
     }
   }
 
-  /** Does the work in its places. Throws the signal's reason where that is aborted before its turn, and what the work throws. */
+  /** Runs `work` while it holds the slots. Throws the signal's reason if aborted before that. */
   async use<T>(signal: AbortSignal, work: () => Promise<T>, places = 1): Promise<T> {
     const leave = await this.acquire(signal, places)
     try {
@@ -46,7 +49,7 @@ export class Semaphore {
     this.#admit()
   }
 
-  /** Passes free places on to the callers that have waited longest. */
+  /** Gives free slots to the callers that have waited longest. */
   #admit(): void {
     for (let [next] = this.#queue; next !== undefined && this.#inside + next.places <= this.#limit; [next] = this.#queue) {
       this.#queue.shift()
@@ -60,10 +63,10 @@ export class Semaphore {
     const waiting: Waiting = { places, go }
     const abort = (): void => {
       const at = this.#queue.indexOf(waiting)
-      // Not in the queue any more: `#admit` has passed places on to this caller in this very turn.
+      // The caller has left the queue, because `#admit` gave it slots in this very turn.
       if (at === -1) this.#inside -= places
       else this.#queue.splice(at, 1)
-      // Those behind it may need fewer than it did.
+      // The next callers may need fewer slots.
       this.#admit()
       go()
     }

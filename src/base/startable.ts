@@ -1,9 +1,6 @@
 import { AppError, errorText, isAppError } from './errors.ts'
 
-/**
- * Something that lives longer than a call. `stop` must be safe after a start that failed half way,
- * and must not throw because there is nothing to stop.
- */
+/** A component that outlives a call. `stop` must be safe after a failed start, and must not throw because there is nothing to stop. */
 export interface Startable {
   start?(signal: AbortSignal): Promise<void> | void
   stop?(): Promise<void> | void
@@ -12,7 +9,7 @@ export interface Startable {
 export interface StartableEntry {
   readonly name: string
   readonly startable: Startable
-  /** Time for its start and, separately, for its stop, in milliseconds. */
+  /** Milliseconds for the start and, separately, for the stop. */
   readonly deadlineMs?: number
 }
 
@@ -47,8 +44,8 @@ const startOne = async ({ name, startable, deadlineMs = DEFAULT_DEADLINE_MS }: S
 }
 
 /**
- * Starts each in order. When one fails, it and all that had begun are stopped in reverse and its
- * error is thrown; what could not be stopped is named in the message and in `data.stop_failures`.
+ * Starts each component in order. If one fails, it stops that one and all started ones in reverse order and throws the error. The message
+ * and `data.stop_failures` name those that could not be stopped.
  */
 export const startAll = async (entries: readonly StartableEntry[]): Promise<void> => {
   const begun: StartableEntry[] = []
@@ -68,7 +65,7 @@ export const startAll = async (entries: readonly StartableEntry[]): Promise<void
   }
 }
 
-/** Stops each in reverse order, each within its deadline. Never throws: what failed is the answer. */
+/** Stops each component in reverse order, within its deadline. Never throws; it returns the failures. */
 export const stopAll = async (entries: readonly StartableEntry[]): Promise<readonly StopFailure[]> => {
   const failures: StopFailure[] = []
   for (const { name, startable, deadlineMs = DEFAULT_DEADLINE_MS } of entries.toReversed()) {

@@ -1,55 +1,53 @@
-/** Where a text stands in what a terminal would obey (ECMA-48, section 5). */
+/** States of a reader of terminal output (ECMA-48, section 5). */
 type State = 'text' | 'escape' | 'intermediate' | 'sequence' | 'string'
 
-/** What ends a run of characters that belong together, and how many they may be, beyond which they count as none: what follows is text. */
+/** The end of a run of characters, and the longest run. A longer run is read as text. */
 interface Run {
   readonly end: RegExp
   readonly max: number
 }
 
 const RUNS: Readonly<Record<Exclude<State, 'escape'>, Run>> = {
-  // Every control of C0, DEL and C1, but a tab and a line feed.
-  // oxlint-disable-next-line no-control-regex
+  // Every control of C0, DEL and C1, except tab and line feed. oxlint-disable-next-line no-control-regex
   text: { end: /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, max: Infinity },
   intermediate: { end: /[^ -/]/g, max: 256 },
   sequence: { end: /[^ -?]/g, max: 256 },
-  // BEL and ST close a string; whatever else a terminal obeys, a line end first of all, ends it as well.
-  // oxlint-disable-next-line no-control-regex
+  // BEL and ST close a string; so does any other control, above all a line end. oxlint-disable-next-line no-control-regex
   string: { end: /[\u0000-\u0008\u000a-\u001f\u007f-\u009f]/g, max: 4_096 },
 }
 
-/** Behind ESC, and the same as one character of C1: a control sequence; a string that goes on to its terminator. */
+/** Characters after ESC, and their C1 equivalents, that start a control sequence, or a string that lasts until its terminator. */
 const CSI = '[\u009b'
 const STRINGS = 'PX]^_\u0090\u0098\u009d\u009e\u009f'
 const ESC = '\u001b'
 const BEL = '\u0007'
 
-/** What a control sequence or a string begins with; null: neither. */
+/** What a character starts; null if neither a control sequence nor a string. */
 const begunBy = (character: string): 'sequence' | 'string' | null =>
   CSI.includes(character) ? 'sequence' : STRINGS.includes(character) ? 'string' : null
 
 const within = (character: string, from: string, to: string): boolean => character >= from && character <= to
 
-/** Takes the parts of a text for a terminal, in their order. Strings, and escapes with intermediates, are no part. */
+/** Receives the parts of terminal output in order. Strings, and escapes with intermediates, are left out. */
 export interface TerminalParts {
-  /** Tabs, line feeds and what is no control. */
+  /** Printable text with tabs and line feeds. */
   text(text: string): void
-  /** A control of C0, DEL or C1 that begins nothing. */
+  /** A control of C0, DEL or C1 that starts nothing. */
   control(character: string): void
-  /** ESC and this character. */
+  /** ESC followed by this character. */
   escape?(final: string): void
-  /** A control sequence; `parameters` has its intermediates. */
+  /** A control sequence; `parameters` include its intermediates. */
   sequence?(parameters: string, final: string): void
 }
 
 /**
- * Tells what a program wrote for a terminal apart from what the terminal obeys. Holds no more than a state and a sequence of
- * 256 characters: a string that nothing closes ends with its line, or after 4096 characters.
+ * Separates text from control sequences in terminal output. It holds a state and at most 256 characters of a sequence. An unclosed string
+ * ends with its line, or after 4096 characters.
  */
 export class TerminalReader {
   readonly #to: TerminalParts
   #state: State = 'text'
-  /** Characters of the sequence or string that is being passed over. */
+  /** Characters of the sequence or string that is being skipped. */
   #passed = 0
   #parameters = ''
 
@@ -64,12 +62,12 @@ export class TerminalReader {
     }
   }
 
-  /** What follows is text, whatever has begun. */
+  /** Treats what follows as text. */
   reset(): void {
     this.#enter('text')
   }
 
-  /** Takes what belongs to the state; answers where that ends. */
+  /** Consumes characters of the current state and returns where they end. */
   #run(text: string, from: number): number {
     if (this.#state === 'escape') return from
     const { end, max } = RUNS[this.#state]
@@ -87,7 +85,7 @@ export class TerminalReader {
     return this.#run(text, to)
   }
 
-  /** Takes the character that ends a run. False: it ends a sequence that is unfinished, and is read as text. */
+  /** Consumes the character that ends a run. False: the sequence is unfinished, and the character is read as text. */
   #takes(character: string): boolean {
     switch (this.#state) {
       case 'text':
@@ -140,9 +138,8 @@ export class TerminalReader {
 const NEL = '\u0085'
 
 /**
- * Takes out of what a program wrote for a terminal everything that a terminal obeys, and leaves what a person would
- * have read: text, tabs and line feeds. Each line end (CR LF, CR, NEL) is one line feed, and of CRs in a row only one
- * counts.
+ * Removes control sequences from terminal output and keeps what a person would read: text, tabs and line feeds. Each line end (CR LF, CR,
+ * NEL) becomes one line feed, and CRs in a row count once.
  */
 export class TerminalFilter {
   readonly #reader = new TerminalReader({
@@ -158,7 +155,7 @@ export class TerminalFilter {
     },
   })
   #out = ''
-  /** A CR came last: whether a line feed belongs to it, the next character says. */
+  /** The last character was a CR; the next one shows whether a line feed belongs to it. */
   #carriageReturn = false
 
   push(text: string): string {
@@ -166,7 +163,7 @@ export class TerminalFilter {
     return this.#taken()
   }
 
-  /** What was held back, once no more comes. */
+  /** Returns the held-back text at the end of input. */
   end(): string {
     this.#endLine()
     return this.#taken()
@@ -178,7 +175,7 @@ export class TerminalFilter {
     return out
   }
 
-  /** A CR before `next` was a line end by itself, unless a line feed is `next`. */
+  /** Ends the line at a held-back CR, unless a line feed follows. */
   #endLine(next?: string): void {
     if (this.#carriageReturn && next !== '\n') this.#out += '\n'
     this.#carriageReturn = false

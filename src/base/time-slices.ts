@@ -1,6 +1,6 @@
 import type { Clock } from './clock.ts'
 
-/** How long all long computations together may run before the event loop goes round. */
+/** How long all long computations together may run in one turn of the event loop. */
 const SLICE_MS = 10
 
 interface Waiter {
@@ -10,34 +10,34 @@ interface Waiter {
 }
 
 /**
- * Divides the one thread that all callers share: what computes for long asks now and then whether a turn is `due`, and
- * then waits for its next. Between two turns the event loop goes round, and those who wait come one after the other, a
- * caller with many works no more often than one with a single work.
+ * Shares the single thread among callers with long computations. Each computation checks `shouldYield` now and then and waits for its next
+ * turn. The event loop runs between turns, and callers take turns: one with many computations gets no more turns than one with a single
+ * computation.
  */
 export class TimeSlicer {
   readonly #clock: Pick<Clock, 'monotonic'>
-  /** Works that wait, of each caller; whose turn is next comes first. */
+  /** Waiting computations by caller; the next caller is first. */
   readonly #waiting = new Map<TimeSlice, Waiter[]>()
-  /** When this round of the event loop began to compute; null: nothing has in this one. */
+  /** When computing started in this turn of the event loop; null if nothing has run in it. */
   #began: number | null = null
 
   constructor(components: { clock: Pick<Clock, 'monotonic'> }) {
     this.#clock = components.clock
   }
 
-  /** For one caller. What waits is given up with the signal's reason. */
+  /** A slice for one caller. The signal's reason ends its waits. */
   share(signal: AbortSignal): TimeSlice {
     return new TimeSlice(this, signal)
   }
 
-  /** For a share alone. */
+  /** For TimeSlice only. */
   get due(): boolean {
     if (this.#began !== null) return this.#clock.monotonic() - this.#began >= SLICE_MS
     this.#start()
     return false
   }
 
-  /** For a share alone. */
+  /** For TimeSlice only. */
   wait(share: TimeSlice, signal: AbortSignal): Promise<void> {
     const { promise, resolve: go, reject: stop } = Promise.withResolvers<void>()
     const waiters = this.#waiting.get(share) ?? []
@@ -52,7 +52,7 @@ export class TimeSlicer {
     setImmediate(() => this.#next())
   }
 
-  /** Behind everything that has happened in this round: the next. */
+  /** Starts the next waiting computation after all events of this turn. */
   #next(): void {
     this.#began = null
     for (const [share, waiters] of this.#waiting) {
@@ -67,11 +67,11 @@ export class TimeSlicer {
   }
 }
 
-/** One caller's part of the time. */
+/** The share of one caller. */
 export class TimeSlice {
   readonly #sharing: TimeSlicer
   readonly signal: AbortSignal
-  /** Whose turns it takes. */
+  /** The slice whose turns this one takes. */
   readonly #of: TimeSlice
 
   constructor(sharing: TimeSlicer, signal: AbortSignal, of: TimeSlice | null = null) {
@@ -80,12 +80,12 @@ export class TimeSlice {
     this.#of = of ?? this
   }
 
-  /** The same caller's part, for a work that `signal` gives up as well. */
+  /** A slice of the same caller for work that `signal` ends too. */
   until(signal: AbortSignal): TimeSlice {
     return new TimeSlice(this.#sharing, AbortSignal.any([this.signal, signal]), this.#of)
   }
 
-  /** Has this round had its time? Then `await turn()`. */
+  /** Whether the computation should call `yieldTurn` now. */
   get shouldYield(): boolean {
     return this.#sharing.due
   }

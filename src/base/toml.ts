@@ -5,7 +5,7 @@ import { AppError, type ErrorCode, attempt, isMissing } from './errors.ts'
 import { type BoundedRead, readBounded, unreadable } from './files.ts'
 import { isVisible } from './visible-text.ts'
 
-/** Where a value stands: keys of tables, indices of arrays (also of arrays of tables). */
+/** The path of a value: keys of tables, indices of arrays (also of arrays of tables). */
 export type KeyPath = readonly (string | number)[]
 
 /** Bare keys of TOML 1.0; anything else is quoted. */
@@ -18,8 +18,8 @@ const SCALAR = /[^,\]}\n#]*/y
 const keyOf = (path: KeyPath): string => JSON.stringify(path)
 
 /**
- * Reads TOML that a parser has already accepted and notes on which line each key, table and array
- * element begins. It judges nothing; on text that is not TOML it stops early.
+ * Finds the line on which each key, table and array element begins, in TOML that a parser has accepted. It validates nothing, and stops
+ * early at invalid TOML.
  */
 class TomlLines {
   readonly lines = new Map<string, number>()
@@ -27,7 +27,7 @@ class TomlLines {
   #at = 0
   #countedTo = 0
   #line = 1
-  /** How many elements of each array of tables were read so far, by its path. */
+  /** The number of elements read so far of each array of tables, by path. */
   readonly #elements = new Map<string, number>()
 
   constructor(text: string) {
@@ -130,8 +130,8 @@ const unquote = (quoted: string): string => {
 }
 
 /**
- * Answers for a path the line, from 1, on which its value begins; for a path that the text does not have (a missing key),
- * the line of the innermost table or array around it. Reads the text once, at the first call.
+ * Returns a function from a path to the line, from 1, of its value. For a missing key it is the line of the innermost table or array
+ * around it. The text is read once, at the first call.
  */
 export const linesOf = (text: string): ((path: KeyPath) => number) => {
   let lines: ReadonlyMap<string, number> | null = null
@@ -145,29 +145,29 @@ export const linesOf = (text: string): ((path: KeyPath) => number) => {
   }
 }
 
-/** A TOML file whose syntax is right; what it means is for its reader to judge. */
+/** A TOML file with valid syntax. Its reader checks the meaning. */
 export interface TomlDocument {
   readonly path: string
   readonly value: Record<string, unknown>
-  /** Of its bytes, hex. */
+  /** Digest of the file's bytes, in hex. */
   readonly sha256: string
-  /** The line, from 1, of a key or of the nearest thing around it. */
+  /** The line, from 1, of a key, or of the nearest part around it. */
   lineOf(keyPath: KeyPath): number
 }
 
 export interface TomlOptions {
-  /** Integers come as bigint, for a reader that must tell `1` from `1.0` or keep one of 64 bits. */
+  /** Return integers as bigint, for a reader that tells `1` from `1.0` or needs 64 bits. */
   readonly bigints?: boolean
 }
 
 export interface TomlFileOptions extends TomlOptions, Pick<BoundedRead, 'pipes'> {}
 
-/** The most bytes of a file: an ACL of a hundred thousand commands has fewer. */
+/** Size limit in bytes. An ACL of a hundred thousand commands is smaller. */
 const MAX_TOML_BYTES = 16 * 1024 * 1024
 
 const sha256Of = (content: string | Uint8Array): string => createHash('sha256').update(content).digest('hex')
 
-/** Parses TOML; a syntax error becomes `code` with `path:line:column` before its text. */
+/** Parses TOML. A syntax error becomes `code`, with `path:line:column` before its text. */
 export const parseToml = (text: string, path: string, code: ErrorCode, options: TomlOptions = {}): TomlDocument => {
   try {
     const value = parse(text, { integersAsBigInt: options.bigints ?? false })
@@ -182,7 +182,7 @@ export const parseToml = (text: string, path: string, code: ErrorCode, options: 
   }
 }
 
-/** Reads a TOML file, with its bytes. A missing file is `not_found`; anything else that is wrong with it is `code`. */
+/** Reads a TOML file with its bytes. A missing file is `not_found`; any other problem is `code`. */
 export const readToml = async (
   path: string,
   code: ErrorCode,
@@ -216,13 +216,13 @@ export type TomlTable = Readonly<Record<string, unknown>>
 const isTable = (value: unknown): value is TomlTable =>
   typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Date)
 
-/** Freezes a value and all that it is made of; a set among that can still be added to. */
+/** Freezes a value and everything in it. A Set can still be added to. */
 export const deepFreeze = <T>(value: T): T => {
   if (typeof value === 'object' && value !== null) for (const part of Object.values(Object.freeze(value))) deepFreeze(part)
   return value
 }
 
-/** A value as the operator would recognise it. */
+/** A value in the form that its author would recognise. */
 export const nameOf = (value: unknown): string => {
   if (typeof value === 'string') return JSON.stringify(value.length > 80 ? `${value.slice(0, 80)}…` : value)
   if (Array.isArray(value)) return 'a list'
@@ -233,8 +233,8 @@ export const nameOf = (value: unknown): string => {
 }
 
 /**
- * Reads the values of one TOML file strictly: unknown keys and wrong types are problems, each with its file, line
- * and key, and all of them are found in one pass. Null = absent or wrong. The document must carry bigints.
+ * Reads the values of a TOML file strictly. Unknown keys and wrong types are problems with file, line and key, and one pass finds all of
+ * them. Null means absent or wrong. The document must have bigints.
  */
 export class TomlReader {
   readonly document: TomlDocument
@@ -276,7 +276,7 @@ export class TomlReader {
     return null
   }
 
-  /** Of any strings; null where it is no list of them. */
+  /** Any strings; null if the value is not a list of them. */
   strings(path: TomlPath, value: unknown): string[] | null {
     if (value === undefined) return null
     if (Array.isArray(value) && value.every((item) => typeof item === 'string')) return value
@@ -286,7 +286,7 @@ export class TomlReader {
     return null
   }
 
-  /** The tables of `[[a.b]]`, not looked at yet. */
+  /** The unchecked tables of `[[a.b]]`. */
   tables(path: TomlPath, value: unknown): unknown[] {
     if (value === undefined) return []
     if (Array.isArray(value)) return value

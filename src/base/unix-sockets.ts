@@ -8,10 +8,10 @@ import { writableByOthers } from './file-permissions.ts'
 import { octal } from './format.ts'
 import type { Environment } from './runtime.ts'
 
-/** Where the system keeps a socket's path: 104 bytes on macOS, 108 on Linux, one of them the end. */
+/** The size of sun_path without its final NUL: 104 bytes on macOS, 108 on Linux. */
 export const MAX_SOCKET_PATH = process.platform === 'darwin' ? 103 : 107
 
-/** True where somebody listens on it. */
+/** Whether a server listens on the socket. */
 export const answers = async (path: string): Promise<boolean> => {
   const { promise, resolve, reject } = Promise.withResolvers<boolean>()
   const socket = connect(path)
@@ -27,15 +27,15 @@ export const answers = async (path: string): Promise<boolean> => {
   }
 }
 
-/** Throws `bad_config` for a path that the system cannot keep. */
+/** Throws `bad_config` for a path that is too long. */
 export const checkSocketPath = (path: string): void => {
   if (Buffer.byteLength(path) <= MAX_SOCKET_PATH) return
   throw new AppError('bad_config', `${path}: the path of a socket has at most ${MAX_SOCKET_PATH} bytes; choose a shorter one`)
 }
 
 /**
- * Makes room for our socket: a socket that nobody answers on was left by a crash and is removed. A live
- * one, or anything that is no socket, is `conflict`: somebody else's is never taken away.
+ * Makes a path free for a new socket. Removes a socket that no server answers on, which a crash left. Throws `conflict` for a live socket
+ * and for anything else, because it may belong to another program.
  */
 export const claimSocketPath = async (path: string): Promise<void> => {
   checkSocketPath(path)
@@ -49,7 +49,7 @@ export const claimSocketPath = async (path: string): Promise<void> => {
   await unlink(path)
 }
 
-/** Where a server listens: on the network or on a unix socket of its own. */
+/** The address of a server: on the network, or a unix socket. */
 export type ListenAddress =
   | { readonly kind: 'tcp'; readonly host: string; readonly port: number }
   | { readonly kind: 'unix'; readonly path: string }
@@ -58,8 +58,8 @@ const ONLY_US = 0o700
 const OURS_ALONE = 0o600
 
 /**
- * What lets other users connect, by entering the socket's directory, or replace the socket, by writing to it or a
- * directory above: one sentence for each. A directory that does not exist is no problem: it is made private.
+ * Who else could connect, through the socket's directory, or replace the socket, by writing to that directory or one above: one sentence
+ * each. A missing directory is no problem, because it is created private.
  */
 export const socketDirProblems = async (path: string): Promise<string[]> => {
   const directory = dirname(path)
@@ -71,7 +71,7 @@ export const socketDirProblems = async (path: string): Promise<string[]> => {
     ...(info !== null && info.uid !== (process.geteuid?.() ?? info.uid)
       ? [`${directory} belongs to uid ${info.uid}, not to us: ${own}`]
       : []),
-    // The remedy is another directory and not chmod, which would be wrong for /tmp.
+    // The remedy is another directory, because a chmod would be wrong for /tmp.
     ...(letsIn ? [`${directory} lets others in (mode ${octal(info.mode)}): ${own}`] : []),
     ...writableByOthers(directory),
   ]
@@ -82,18 +82,17 @@ const refuseOpenDirectory = async (path: string): Promise<void> => {
   if (problems.length > 0) throw new AppError('loose_permissions', `${path}: ${problems.join('; ')}`, { data: { file: path } })
 }
 
-/** As `claimSocketPath`, in a directory that only we may enter; also `loose_permissions`. */
+/** Like `claimSocketPath`, in a directory that only this user may enter. Also throws `loose_permissions`. */
 const claimPrivateSocket = async (path: string): Promise<void> => {
-  // Checked before the directory is made.
+  // This check comes before the directory is created.
   checkSocketPath(path)
   await refuseOpenDirectory(path)
   await mkdir(dirname(path), { recursive: true, mode: ONLY_US })
-  // Another process may have made the directory first: then it is checked like any other.
+  // Another process may have created the directory first, so it is checked again.
   await refuseOpenDirectory(path)
   await claimSocketPath(path)
 }
 
-/** Resolves when it listens; throws why it cannot. */
 export const listening = async (server: Server, options: ListenOptions & { fd?: number }): Promise<void> => {
   const { promise, resolve, reject } = Promise.withResolvers<void>()
   server.once('error', reject)
@@ -102,7 +101,7 @@ export const listening = async (server: Server, options: ListenOptions & { fd?: 
   server.off('error', reject)
 }
 
-/** A new directory in this one, for us alone. Its name is short, so that the path of a socket in it fits where that of a usual name does. */
+/** A new private directory in this one. Its name is short, so that the socket path in it fits wherever the usual path does. */
 const roomIn = async (directory: string): Promise<string> => {
   const room = join(directory, `.${randomBytes(2).toString('base64url')}`)
   try {
@@ -114,14 +113,14 @@ const roomIn = async (directory: string): Promise<string> => {
   }
 }
 
-/** Gives it the name, which must be nobody's; not every file system has second names. */
+/** Gives a file its final name without replacing an existing one. Some file systems have no hard links. */
 const nameIt = async (draft: string, path: string): Promise<void> =>
   link(draft, path).catch(async (error: unknown) => {
     if (!['EPERM', 'ENOTSUP', 'EOPNOTSUPP'].includes(errnoOf(error) ?? '')) throw error
     await rename(draft, path)
   })
 
-/** The runtime takes away the name by which it was bound. */
+/** Removes the socket at close, because the runtime only removes the name that it was bound to. */
 const takeAwayWith = (server: Server, path: string, { dev, ino }: { readonly dev: bigint; readonly ino: bigint }): void => {
   const close = server.close.bind(server)
   server.close = (done) => {
@@ -132,9 +131,8 @@ const takeAwayWith = (server: Server, path: string, { dev, ino }: { readonly dev
 }
 
 /**
- * Resolves when the server listens on a unix socket of this mode, which nobody could connect to before it had it: until then it stands in
- * a directory of its own. The mask of the process is not touched, which other parts make their files by. `inUse`: what is said where
- * the path was taken meanwhile. Throws `conflict`.
+ * Listens on a unix socket that nobody can connect to before it has its mode: until then it is in a private directory. The umask stays as
+ * it is, because other parts create files with it. `inUse` is the message if the path is taken meanwhile. Throws `conflict`.
  */
 export const listenPrivately = async (server: Server, path: string, inUse: string, mode = OURS_ALONE): Promise<void> => {
   const room = await roomIn(dirname(path))
@@ -155,9 +153,9 @@ export const listenPrivately = async (server: Server, path: string, inUse: strin
 }
 
 /**
- * Resolves when the server listens there; a descriptor listens already. A unix socket that a crash has left is replaced, is
- * for us alone, and is taken away when the server is closed. `inUse`: what is said where the address is
- * another's. Throws `conflict`; `loose_permissions` where others could reach the socket, `bad_config` where its path is too long.
+ * Listens at an address, or on a descriptor that listens already. It replaces a unix socket that a crash left, makes it private, and
+ * removes it at close. `inUse` is the message if the address is taken. Throws `conflict`, `loose_permissions` if others could reach the
+ * socket, and `bad_config` if its path is too long.
  */
 export const listenAt = async (server: Server, where: ListenAddress | { readonly fd: number }, inUse: string): Promise<void> => {
   if ('path' in where) {
@@ -170,15 +168,15 @@ export const listenAt = async (server: Server, where: ListenAddress | { readonly
   })
 }
 
-/** Where one user's console listens, and its clients look for it. */
+/** The sockets of one user's console. */
 export interface ConsoleSockets {
-  /** In a directory of the user's own; null: there is none. */
+  /** A socket in a private directory of the user; null if there is none. */
   readonly own: string | null
-  /** Where clients of other makes look: in a directory that all users share. Null: only `own` counts. */
+  /** The path where other implementations look, in a directory that all users share. Null if only `own` counts. */
   readonly shared: string | null
 }
 
-/** Names the socket; for those who have several consoles, and for tests. */
+/** Names the socket, for users with several consoles and for tests. */
 export const SOCKET_VARIABLE = 'REXEC_SOCKET'
 
 export const consoleSockets = (env: Environment, uid: number): ConsoleSockets => {
@@ -190,8 +188,8 @@ export const consoleSockets = (env: Environment, uid: number): ConsoleSockets =>
 }
 
 /**
- * Why what stands at this path is not the console of this user, whoever put it there: it is theirs to connect to, and a command line
- * would be told to it. Undefined: nothing stands there; null: it is a socket of this user that no other may connect to.
+ * Why the socket at this path may not be this user's console. Others can create it, and would then receive command lines. Undefined:
+ * nothing exists there. Null: it is a socket of this user that no other may connect to.
  */
 export const foreignSocket = (path: string, uid: number): string | null | undefined => {
   try {
@@ -204,21 +202,21 @@ export const foreignSocket = (path: string, uid: number): string | null | undefi
   }
 }
 
-/** What is said where the host serves its own socket alone; `problem` is why. */
+/** The warning that the host serves its private socket only; `problem` is the reason. */
 export const onlyOwn = (problem: string): string =>
   `${problem}: clients of other makes, which know that path alone, cannot connect; ours find the other one. Have it removed, then start the host again`
 
-/** What is done about a path that another user has taken. */
+/** The error for a path that another user has taken. */
 export const squatted = (problem: string): AppError =>
   new AppError(
     'conflict',
     `${problem}; have it removed, or name a socket in a directory of your own, for host and clients: ${SOCKET_VARIABLE}=FILE`,
   )
 
-/** How long a connection may take to be made. */
+/** Timeout for a connection. */
 const CONNECT_MS = 5_000
 
-/** Connects to whoever listens; null: nobody does. */
+/** Connects to a socket; null if nobody listens. */
 export const dial = async (path: string): Promise<Socket | null> =>
   new Promise((resolve, reject) => {
     const socket = connect(path)
@@ -234,7 +232,10 @@ export const dial = async (path: string): Promise<Socket | null> =>
     })
   })
 
-/** Connects to a socket of this user; null: nobody listens there. Throws what `foreign` makes of the reason why it may be somebody else's. */
+/**
+ * Connects to a socket of this user; null if nobody listens. If the socket may be another user's, throws the error that `foreign` makes of
+ * the reason.
+ */
 export const dialOwn = async (path: string, foreign: (problem: string) => AppError): Promise<Socket | null> => {
   const uid = process.geteuid?.() ?? 0
   const before = foreignSocket(path, uid)
@@ -242,7 +243,7 @@ export const dialOwn = async (path: string, foreign: (problem: string) => AppErr
   if (before !== null) throw foreign(before)
   const socket = await dial(path)
   if (socket === null) return null
-  // Ours may have been gone, and another's there, when we connected.
+  // Another user may have replaced the socket while this process connected.
   const after = foreignSocket(path, uid)
   if (after === null) return socket
   socket.destroy()
@@ -251,15 +252,15 @@ export const dialOwn = async (path: string, foreign: (problem: string) => AppErr
 }
 
 /**
- * As `dialOwn`, of a socket that a service made: in a directory that only this user may enter, its mode does not matter. Throws
+ * Like `dialOwn`, for a socket of a service: in a directory that only this user may enter, its mode does not matter. Throws
  * `loose_permissions`.
  */
 export const dialService = async (path: string): Promise<Socket | null> =>
   (await socketDirProblems(path)).length === 0 ? dial(path) : dialOwn(path, (problem) => new AppError('loose_permissions', problem))
 
 /**
- * Throws `loose_permissions` where a socket that a secret is about to be sent to may be another user's. Of root, who calls services of
- * other users, the socket belongs to whoever has its directory.
+ * Throws `loose_permissions` if a socket that is about to receive a secret may be another user's. Root calls services of other users, so
+ * for root the owner of the directory counts.
  */
 export const assertOwnSocket = async (path: string): Promise<void> => {
   if ((await socketDirProblems(path)).length === 0) return

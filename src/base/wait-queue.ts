@@ -11,22 +11,20 @@ export interface WaitLimits {
   readonly signal: AbortSignal
 }
 
-/** Callers that wait for the next `wake`. One that stops waiting leaves no listener, timer or entry behind. */
+/** Callers that wait for the next `notifyAll`. A caller that stops waiting leaves no listener, timer or entry behind. */
 export class Condition {
   readonly #waiting = new Set<() => void>()
 
-  /** Resolves every wait. */
   notifyAll(): void {
     for (const goOn of this.#waiting) goOn()
     this.#waiting.clear()
   }
 
-  /** Resolves at the next `wake`. */
   async wait(): Promise<void> {
     return new Promise((resolve) => this.#waiting.add(resolve))
   }
 
-  /** Resolves at the next `wake`, when the time is up, or when the signal is aborted. */
+  /** Resolves at the next `notifyAll`, after the timeout, or when the signal is aborted. */
   async waitAtMost({ clock, timeoutMs, signal }: WaitLimits): Promise<void> {
     if (signal.aborted || timeoutMs === 0) return
     const { promise, resolve } = Promise.withResolvers<void>()
@@ -41,13 +39,13 @@ export class Condition {
   }
 }
 
-/** Collects what is to be delivered: each item once, however often it was asked for, in the order in which they were last asked for. */
+/** Collects items for delivery, each once, in the order of their last `add`. */
 export class CoalescingQueue<T> {
   readonly #deliver: (all: readonly T[]) => Promise<void>
   readonly #due = new Set<T>()
   #work: Promise<void> | null = null
 
-  /** `deliver`: called with everything asked for since the last call, and not again before its promise resolves. It must not throw. */
+  /** `deliver` receives all items added since its last call, and is not called again before its promise resolves. It must not throw. */
   constructor(components: { deliver(all: readonly T[]): Promise<void> }) {
     this.#deliver = components.deliver
   }
@@ -58,7 +56,7 @@ export class CoalescingQueue<T> {
     this.#work ??= this.#run()
   }
 
-  /** Drops what is not being delivered yet; resolves when the delivery under way is done. */
+  /** Drops undelivered items and waits for the current delivery. */
   async stop(): Promise<void> {
     this.#due.clear()
     await this.#work
@@ -81,11 +79,11 @@ interface Attempt<T> {
   callers: number
 }
 
-/** Work that several callers wait for, done once for each key, and given up when nobody waits for it any more. */
+/** Work that several callers share, done once per key, and aborted when no caller waits for it. */
 export class SingleFlight<T> {
   readonly #underway = new Map<string, Attempt<T>>()
 
-  /** What the work under this key comes to; begins it where it is not under way. Throws what it throws, or the signal's reason. */
+  /** Joins the work under this key, or begins it. Throws the error of the work, or the signal's reason. */
   async run(key: string, begin: (wanted: AbortSignal) => Promise<T>, signal: AbortSignal): Promise<T> {
     signal.throwIfAborted()
     const attempt = this.#underway.get(key) ?? this.#start(key, begin)

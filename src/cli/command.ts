@@ -1,55 +1,55 @@
-/** What the local daemon knows that may stand there. */
+/** Kinds of words that the local daemon can complete. */
 export type DaemonWords = 'agents' | 'contacts' | 'hosts' | 'machines' | 'runs' | 'detached'
-/** Words that may stand there, or who knows them. */
+/** Candidates for completion, or the kind of words to ask the daemon for. */
 export type Completes = DaemonWords | readonly string[]
 
-/** An option as help shows it, which is all that parsing needs: `-n, --lines <count>`, `--raw`. */
+/** An option in the form of its help, such as `-n, --lines <count>` or `--raw`. The parser needs no more. */
 export interface OptionSpec {
   readonly flags: string
   readonly text: string
   readonly default?: string
-  /** Names of options that it cannot stand beside; its own counts for nothing. */
+  /** Names of options that exclude this one. Its own name in the list is ignored. */
   readonly conflicts?: readonly string[]
-  /** Names of options of which one must stand beside it. */
+  /** Names of options of which at least one must be given too. */
   readonly goesWith?: readonly string[]
   readonly completes?: Completes
 }
 
-/** `<name>` must be there, `[text]` may be, `[files...]` takes all that is left. */
+/** `<name>` is required, `[text]` is optional, `[files...]` takes all remaining words. */
 export interface ArgumentSpec {
   readonly flags: string
   readonly text?: string
   readonly completes?: Completes
 }
 
-/** One command: what its line may hold, and what is told of it. Parsing, help, manual pages and completion are made from it. */
+/** One command: its syntax and its description. The parser, help, manual pages and completion use it. */
 export interface CommandSpec {
   readonly name: string
   readonly text: string
-  /** In the list of the command above it; without one it is `text`. */
+  /** The text in the list of its parent command; `text` if absent. */
   readonly summary?: string
-  /** Behind its name, in place of what follows from options and arguments. */
+  /** The syntax after its name; by default it follows from options and arguments. */
   readonly usage?: string
-  /** Of a program: valid for its commands, too. */
+  /** Options; those of a program are valid for its commands too. */
   readonly options?: readonly OptionSpec[]
   readonly arguments?: readonly ArgumentSpec[]
   readonly examples?: readonly string[]
   /** Lines below the examples. */
   readonly notes?: readonly string[]
   readonly commands?: readonly CommandSpec[]
-  /** Does nothing by itself: one of `commands` must follow. */
+  /** It needs one of `commands` and does nothing by itself. */
   readonly group?: true
-  /** What stands behind `--` is a command line for somebody else and none of our arguments. */
+  /** The words after `--` are another program's command line. */
   readonly carries?: true
-  /** Programs that are named as its commands are, first of all words, and are none of them. */
+  /** Programs that are started like commands, by the first word. */
   readonly programs?: readonly string[]
-  /** This installation does not have them. */
+  /** This installation does not have the `programs`. */
   readonly elsewhere?: true
-  /** Told of an option that there is not. */
+  /** Advice after an unknown option. */
   readonly hint?: string
 }
 
-/** From the program to the command that is meant. */
+/** From the program to the chosen command. */
 export type CommandPath = readonly [CommandSpec, ...CommandSpec[]]
 
 export const HELP_OPTION: OptionSpec = { flags: '-h, --help', text: 'show this help' }
@@ -76,6 +76,6 @@ export const optionsOf = (path: CommandPath): readonly OptionSpec[] => {
 /** `x0x contacts pin` */
 export const pathText = (path: CommandPath): string => path.map(({ name }) => name).join(' ')
 
-/** Behind the words of a command. */
+/** The syntax after the words of a command. */
 export const usageOf = ({ usage, commands, arguments: words = [] }: CommandSpec): string =>
   usage ?? ['[options]', ...(commands === undefined ? [] : ['[command]']), ...words.map(({ flags }) => flags)].join(' ')

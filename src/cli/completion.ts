@@ -17,9 +17,8 @@ export type Shell = (typeof SHELLS)[number]
 const ASK = 'x0x completion words --'
 
 /**
- * Each hands the words up to the cursor to `x0x completion words`; where that has no answer, files are completed.
- * bash splits a word at `@`, `=` and `:` as well: what stands side by side is joined again, without its quotes, and of an answer it
- * gets what it means to replace, which is `$2`.
+ * Each script passes the words before the cursor to `x0x completion words`, and completes files if it returns nothing. bash also splits a
+ * word at `@`, `=` and `:`, so its script joins such parts without quotes, and passes on only the part that bash replaces, which is `$2`.
  */
 export const COMPLETION_SCRIPTS: Readonly<Record<Shell, string>> = {
   bash: `_x0x() {
@@ -58,14 +57,14 @@ end
 
 export type CompletionCandidate = readonly [word: string, text: string]
 
-/** What may stand last in a line. */
+/** Candidates for the last word of a line. */
 export interface Completions {
   readonly candidates: readonly CompletionCandidate[]
-  /** The daemon knows more. */
+  /** The kind of words to ask the daemon for, or null. */
   readonly asked: DaemonWords | null
-  /** What there is of the last word. */
+  /** The part of the last word that is typed already. */
   readonly begun: string
-  /** The words of the command before it, options not counted. */
+  /** The words of the command before the last one, without options. */
   readonly before: readonly string[]
 }
 
@@ -80,11 +79,11 @@ const valueOption = (path: CommandPath, word: string): OptionSpec | null =>
     return takesValue && (word === `--${name}` || word === `-${short}`)
   }) ?? null
 
-/** How far a line has come. */
+/** The state after the words before the cursor. */
 interface Read {
   readonly path: CommandPath
   readonly before: readonly string[]
-  /** Its value is next. */
+  /** The option whose value comes next, or null. */
   readonly option: OptionSpec | null
 }
 
@@ -102,13 +101,13 @@ const readLine = (program: CommandSpec, words: readonly string[]): Read => {
   return read
 }
 
-/** Of an argument that takes all that is left, again and again. */
+/** The candidates of an argument; a variadic one repeats. */
 const completesAt = ({ arguments: words = [] }: CommandSpec, at: number): Completes | undefined => {
   const last = words.at(-1)
   return (words[at] ?? (last !== undefined && isVariadic(last) ? last : undefined))?.completes
 }
 
-/** The commands below, where none is named yet, and the programs of this name: `x0x mcp`. */
+/** Subcommands if none is named yet, and programs under this name, such as `x0x mcp`. */
 const commandsAfter = (programs: readonly CommandSpec[], { path, before }: Read, isFirst: boolean): CompletionCandidate[] => {
   if (before.length > 0) return []
   const [program] = path
@@ -117,8 +116,8 @@ const commandsAfter = (programs: readonly CommandSpec[], { path, before }: Read,
 }
 
 /**
- * What may stand last in a command line: `words` are all up to the cursor, the program's name first, the last one
- * begun or empty. Nothing where that is not ours to say: a value, a file, a command behind two dashes.
+ * The candidates for the last word. `words` are all words before the cursor; the program's name is first, and the last one is partial or
+ * empty. There are none for a value, a file, or a command after two dashes.
  */
 export const completions = (programs: readonly CommandSpec[], words: readonly string[]): Completions => {
   const line = [basename(words[0] ?? ''), ...words.slice(1)]

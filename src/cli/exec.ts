@@ -2,7 +2,7 @@ import type { CommandSpec, OptionSpec } from './command.ts'
 import { PLAIN_EXEC } from './plain-exec.ts'
 import { DETACH_OPTIONS } from './runs.ts'
 
-/** With any of them a line is a fan-out, also of one host. */
+/** Any of these options makes a line a fan-out, also with one host. */
 export const FLEET_OPTIONS: readonly OptionSpec[] = [
   { flags: '--parallel <n>', text: 'so many hosts at once, up to 512 (default: 64)' },
   { flags: '--canary <n>', text: 'the first so many must succeed before the rest begin' },
@@ -19,7 +19,7 @@ export const FLEET_OPTIONS: readonly OptionSpec[] = [
   { flags: '--retry-unknown <file>', text: 'ask those again whose command may have run: it may run twice there' },
 ]
 
-/** What is told of the options of a plain one, which is read without it. */
+/** Help texts of the options of a plain `exec`, which is parsed without them. */
 const TEXTS: Readonly<Record<string, string>> = {
   '--timeout <secs>': 'end the command after this time; clamped to the cap there',
   '--session <name>': 'a name of your own: x0x events --session shows its runs alone',

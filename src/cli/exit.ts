@@ -4,13 +4,13 @@ import { NONE_GIVEN, pasteable } from '../base/hint.ts'
 import type { Logger } from '../base/log.ts'
 import type { StopFailure } from '../base/startable.ts'
 
-/** What asks a program to stop. */
+/** Signals that stop a program. */
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const
 
-/** What asks a daemon to stop: SIGHUP asks it to read its files again. */
+/** Signals that stop a daemon; SIGHUP makes it reload its files. */
 export const DAEMON_STOP_SIGNALS = ['SIGTERM', 'SIGINT'] as const
 
-/** Calls back for each of them until the answer is called. */
+/** Calls `listener` for each signal until the returned function is called. */
 export const onStopSignal = (
   listener: (signal: NodeJS.Signals) => void,
   signals: readonly NodeJS.Signals[] = STOP_SIGNALS,
@@ -21,19 +21,22 @@ export const onStopSignal = (
   }
 }
 
-/** What a shell reports of a program that a signal ended. */
+/** The exit status that a shell reports for a program that a signal ended. */
 export const exitOfSignal = (signal: NodeJS.Signals): number => 128 + constants.signals[signal]
 
-/** Exit status for configuration, flags or ACL that are wrong; service managers do not start such a program again. */
+/** Exit status for a wrong configuration, flags or ACL. Service managers do not restart such a program. */
 export const EXIT_BAD_CONFIG = 2
-/** Exit status for anything else. */
+/** Exit status for any other failure. */
 export const EXIT_FAILURE = 1
 
-/** `failure`: for all but a wrong command line or configuration. */
+/** `failure` is the status for anything but a wrong command line or configuration. */
 export const programExitStatus = (error: unknown, failure = EXIT_FAILURE): number =>
   isAppError(error) && ERROR_TABLE[error.code].exit === EXIT_BAD_CONFIG ? EXIT_BAD_CONFIG : failure
 
-/** Writes to standard error why the program ends, each line behind its name, and answers the exit status; `failure`: for all but a wrong command line or configuration. */
+/**
+ * Writes an error to standard error, each line after the program's name, and returns the exit status. `failure` is the status for anything
+ * but a wrong command line or configuration.
+ */
 export const printFailure = (program: string, error: unknown, failure = EXIT_FAILURE, given = NONE_GIVEN): number => {
   const lines = textWithNext(error).split('\n')
   process.stderr.write(`${lines.map((line) => `${program}: ${pasteable(line, given)}`).join('\n')}\n`)
@@ -45,9 +48,9 @@ export const logStopFailures = (log: Logger, failures: readonly StopFailure[]): 
 }
 
 /**
- * Resolves with the first uncaught error, for the process to stop: after one it would go on half working.
- * `unhandledRejections` says whether a rejected promise without a handler stops it too. The network's half only logs it: a
- * stranger's bytes may cause one in a library there, and that half decides nothing.
+ * Resolves with the first uncaught error. The process must then stop, because its state is unknown. `unhandledRejections` says whether a
+ * rejected promise without a handler counts. In the network process it is only logged: bytes of an unlisted peer may cause one in a
+ * library, and that process decides nothing.
  */
 export const firstCrash = (log: Logger, { unhandledRejections }: { readonly unhandledRejections: 'stop' | 'log' }): Promise<Error> =>
   new Promise((resolve) => {
@@ -58,12 +61,15 @@ export const firstCrash = (log: Logger, { unhandledRejections }: { readonly unha
     }
     const note = (reason: unknown): void => log.error({ err: errorText(reason) }, 'a promise was rejected and had no handler')
     process.on('unhandledRejection', unhandledRejections === 'stop' ? stop : note)
-    // A lost output is not an error of ours: a daemon outlives its terminal, its log and the reader of either.
+    // A daemon outlives its terminal, its log and their readers, so lost output is no error.
     for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined)
     process.on('uncaughtException', stop)
   })
 
-/** Aborts at the first of `signals`, at an uncaught error, or, `untilEof`, when who started us has closed our input or died. `status`: the exit status that follows; null: nothing asked it to end. */
+/**
+ * Aborts at the first of `signals`, at an uncaught error, or, with `untilEof`, at the end of standard input. `status` is the exit status;
+ * null if nothing stopped the program.
+ */
 export const stopConditions = (
   log: Logger,
   { untilEof, signals = STOP_SIGNALS }: { readonly untilEof: boolean; readonly signals?: readonly NodeJS.Signals[] },

@@ -1,10 +1,10 @@
 import { type CommandPath, type CommandSpec, HELP_OPTION, type OptionSpec, argumentName, pathText, usageOf } from './command.ts'
 
 const DEFAULT_COLUMNS = 80
-/** A text is not broken into columns narrower than this. */
+/** Text in narrower columns is not wrapped. */
 const MIN_COLUMNS = 40
 
-/** A name and what is said of it. */
+/** A term and its description. */
 export type HelpRow = readonly [term: string, text: string]
 
 export const optionRow = ({ flags, text, default: value }: OptionSpec): HelpRow => [
@@ -17,7 +17,6 @@ const commandRow = ({ name, summary, text, options, arguments: words = [] }: Com
   summary ?? text,
 ]
 
-/** Breaks a text at its spaces. */
 export const wrapped = (text: string, columns: number): string[] => {
   if (columns < MIN_COLUMNS) return [text]
   const lines: string[] = []
@@ -34,7 +33,7 @@ export const wrapped = (text: string, columns: number): string[] => {
 /** The options of a command in the order of its help. */
 export const helpOptions = ({ options = [] }: CommandSpec): readonly OptionSpec[] => [...options, HELP_OPTION]
 
-/** What `--help` prints. `columns`: of the terminal, where it is one. */
+/** The text of `--help`. `columns` is the width of the terminal. */
 export const helpText = (path: CommandPath, columns = DEFAULT_COLUMNS): string => {
   const command = path.at(-1)!
   const { text, arguments: words = [], commands = [], examples = [], notes = [] } = command

@@ -6,7 +6,7 @@ import { REXD, REXD_EXEC } from './rexd.ts'
 import { REXEC } from './rexec.ts'
 import { X0X } from './x0x.ts'
 
-/** Text that troff must not take for a request, an escape or a typographic character. */
+/** Escapes text that troff would read as a request, an escape or a typographic character. */
 const escaped = (text: string): string =>
   text
     .replaceAll('\\', '\\e')
@@ -32,7 +32,7 @@ const command = (path: CommandPath): string[] => {
   ]
 }
 
-/** A manual page in the macros of man(7): the program `parts[0]`, and what else is told on its page. */
+/** A manual page in the macros of man(7) for the program `parts[0]`, with the other commands of its page. */
 export const manualPage = (parts: readonly [CommandSpec, ...CommandSpec[]]): string => {
   const [program, ...others] = parts
   const below = [...(program.commands ?? []).flatMap((one) => command([program, one])), ...others.flatMap((one) => command([one]))]
@@ -64,10 +64,10 @@ const rowText = ([term, text]: HelpRow): string => `| \`${term.replaceAll('|', '
 const tableOf = (title: string, rows: readonly HelpRow[]): string[] =>
   rows.length === 0 ? [] : ['', `| ${title} | |`, '|---|---|', ...rows.map(rowText)]
 
-/** What is said of an example behind a wide gap is a comment here: the block is a shell's. */
+/** Turns the description after a wide gap into a shell comment. */
 const exampleLine = (example: string): string => example.replace(/ {2,}(?=\S)/, (gap) => `${gap}# `)
 
-/** What `--help` tells below the options; empty lines there only make room. */
+/** The text of `--help` below the options, without blank lines. */
 const afterOf = ({ examples = [], notes = [] }: CommandSpec): string[] => {
   const said = notes.filter((line) => line !== '').map(cell)
   return [...(examples.length === 0 ? [] : ['', '```sh', ...examples.map(exampleLine), '```']), ...(said.length === 0 ? [] : ['', ...said])]
@@ -93,11 +93,11 @@ const sectionOf = (path: CommandPath, depth: number): string[] => {
   ]
 }
 
-/** The reference of all programs as Markdown. */
+/** The Markdown reference of all programs. */
 export const referencePage = (programs: readonly CommandSpec[]): string =>
   `${[HEAD.trimEnd(), ...programs.flatMap((program) => sectionOf([program], 2))].join('\n')}\n`
 
-/** Each program with what else is told on its page: of these manual pages, completion and the reference are made. The single file has `x0x` alone. */
+/** The commands on each program's manual page. Manual pages, completion and the reference use it. The single-file build has only `x0x`. */
 export const PAGES: Readonly<Record<string, readonly [CommandSpec, ...CommandSpec[]]>> = {
   x0x: X0X.elsewhere === true ? [X0X] : [X0X, MCP, UI, DESK, BUNDLE],
   x0xd: [X0XD],

@@ -12,11 +12,11 @@ interface Outputs {
 
 interface UntilEnded {
   readonly stdout: Output
-  /** Calls back when this process is asked to stop, until the answer is called. */
+  /** Calls `listener` when a signal asks this process to stop, until the returned function is called. */
   onSignal(listener: () => void): () => void
 }
 
-/** Writes and waits until the stream takes more; the answer is false when its reader is gone. */
+/** Writes and waits until the stream accepts more. False if its reader is gone. */
 export const write = async (output: Output, data: string | Uint8Array): Promise<boolean> => {
   if (output.destroyed || output.writableEnded) return false
   if (output.write(data)) return true
@@ -35,12 +35,11 @@ export const write = async (output: Output, data: string | Uint8Array): Promise<
   })
 }
 
-/** Waits until what was written is written, or cannot be. */
 const flush = async (output: Output): Promise<void> => {
   if (output.writableLength > 0 && !output.destroyed) await new Promise<void>((resolve) => output.write('', () => resolve()))
 }
 
-/** Does what goes on until its signal is aborted: by a signal to this process, or when nobody reads standard output any more. */
+/** Runs `work` until a signal stops this process or standard output loses its reader, which aborts the signal of `work`. */
 export const untilEnded = async (io: UntilEnded, work: (signal: AbortSignal) => Promise<void>): Promise<number> => {
   const ending = new AbortController()
   const end = (): void => ending.abort()
@@ -58,21 +57,21 @@ export const untilEnded = async (io: UntilEnded, work: (signal: AbortSignal) => 
   return 0
 }
 
-/** A reader that went away (`| head`) is no failure of the command; a shell reports it like this. */
+/** A lost reader (`| head`) is not a failure of the command; a shell reports it like this. */
 const EXIT_READER_GONE = exitOfSignal('SIGPIPE')
 const GONE = new Set(['EPIPE', 'ERR_STREAM_DESTROYED'])
 
-/** Nobody reads it any more. What else goes wrong, as on a full disk, somebody may want to know. */
+/** Whether the error means that the reader is gone. Other errors, such as a full disk, are reported. */
 export const isGone = ({ code }: NodeJS.ErrnoException): boolean => GONE.has(code ?? '')
 
-/** Sees to it that no command succeeds whose output was lost: a full disk must not look like an empty answer. */
+/** Makes a command fail if its output was lost: a full disk must not look like an empty answer. */
 export class OutputWatch {
   readonly #program: string
   readonly #io: Outputs
   readonly #failed = new Set<Output>()
   #failure: NodeJS.ErrnoException | null = null
 
-  /** Listens for as long as the process lives: what was written last may fail last. */
+  /** Listens for the life of the process, because the last write may fail last. */
   constructor(program: string, io: Outputs) {
     this.#program = program
     this.#io = io
@@ -83,14 +82,14 @@ export class OutputWatch {
       })
   }
 
-  /** The exit status when all is written: `status`, unless its output was lost. */
+  /** Waits until all is written. Returns `status`, or a failure if output was lost. */
   async finish(status: number): Promise<number> {
     await flush(this.#io.stdout)
     await flush(this.#io.stderr)
     if (this.#failure === null) return status
     if (isGone(this.#failure)) return EXIT_READER_GONE
     const { stderr } = this.#io
-    // One that has failed need not say so again, and whoever waits for it waits for ever.
+    // A stream that failed does not fail again, so waiting for it would never end.
     if (!this.#failed.has(stderr))
       await write(stderr, `${this.#program}: the output could not be written: ${shownLine(this.#failure.message)}\n`)
     return status === 0 ? 1 : status

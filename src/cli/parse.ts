@@ -15,11 +15,11 @@ import {
   pathText,
 } from './command.ts'
 
-/** More edits than this are another word. */
+/** A word with more edits is not suggested. */
 const MAX_EDITS = 3
 const MIN_ALIKE = 0.4
 
-/** ` (Did you mean exec?)`, or nothing where no candidate is close. */
+/** ` (Did you mean exec?)`, or nothing without a close candidate. */
 export const didYouMean = (word: string, candidates: readonly string[], prefix = ''): string => {
   const close = candidates
     .map((candidate) => ({ candidate, distance: edits(word, candidate), length: Math.max(word.length, candidate.length) }))
@@ -30,20 +30,20 @@ export const didYouMean = (word: string, candidates: readonly string[], prefix =
   return ` (Did you mean ${similar.length > 1 ? 'one of ' : ''}${similar.sort().join(', ')}?)`
 }
 
-/** Makes the error of a line that makes no sense; `command` is what to ask for help. */
+/** Makes the error of an invalid line. `command` is the one whose help to read. */
 export type UsageError = (problem: string, command: string) => AppError
 
-/** A word that is meant, as ` (Did you mean exec?)`, or nothing. */
+/** Makes a suggestion, such as ` (Did you mean exec?)`, or nothing. */
 type Suggest = typeof didYouMean
 
 type Values = ReadonlyMap<string, readonly string[]>
 
-/** What a line says: a command, its options and its words. */
+/** A parsed line: a command, its options and its words. */
 export class CommandLine {
-  /** The words of the command behind the program's name, `contacts pin`; empty for the program itself. */
+  /** The words of the command after the program's name, such as `contacts pin`; empty for the program itself. */
   readonly command: string
   readonly words: readonly string[]
-  /** What stands behind `--`; null where there is none. */
+  /** The words after `--`; null without it. */
   readonly behindDashes: readonly string[] | null
   readonly #path: CommandPath
   readonly #values: Values
@@ -68,28 +68,28 @@ export class CommandLine {
     return this.#values.has(name)
   }
 
-  /** The last one given, or the default. */
+  /** The last value given, or the default. */
   value(name: string): string | null {
     return this.#values.get(name)?.at(-1) ?? optionsOf(this.#path).find((option) => optionParts(option).name === name)?.default ?? null
   }
 
-  /** All that were given. */
+  /** All values given. */
   values(name: string): readonly string[] {
     return this.#values.get(name) ?? []
   }
 }
 
-/** `1.5` seconds are 1500; null for what is no time above 0. */
+/** Milliseconds of a number of seconds, such as `1.5`; null for anything else and for 0. */
 export const millisecondsOf = (seconds: string): number | null =>
   /^[0-9]{1,9}(?:\.[0-9]{1,3})?$/.test(seconds) ? Math.round(Number(seconds) * 1000) || null : null
 
-/** A line that is to be run, or one whose answer is text. `asked`: help that was not asked for is a failure. */
+/** A line to run, or one that asks for text. `asked` is false if the help is shown because the line is incomplete, which is a failure. */
 export type ParsedLine =
   | { readonly kind: 'line'; readonly line: CommandLine }
   | { readonly kind: 'help'; readonly path: CommandPath; readonly asked: boolean }
   | { readonly kind: 'version' }
 
-/** The words behind one command, up to the name of a command below it. */
+/** The words after one command, up to the name of a subcommand. */
 interface Level {
   readonly words: readonly string[]
   readonly behindDashes: readonly string[] | null
@@ -118,15 +118,18 @@ const unknownOption = (flag: string, { hint }: CommandSpec, options: readonly Op
   return `unknown option '${flag}'${similar}${hint === undefined ? '' : `; ${hint}`}`
 }
 
-/** Told of an option that stands behind the first word of a command for somebody else: to read it as ours would answer another question. */
+/**
+ * The message for an option after the first word of another program's command. To read it as an option of x0x would change the meaning of
+ * the line.
+ */
 const foreignOption = ([program]: CommandPath, argv: readonly string[], at: number): string =>
   `missing "--" before the command\nTry: ${program.name} ${shellWords([...argv.slice(0, at), '--', ...argv.slice(at)])}`
 
-/** Reads what follows the first `from` words, which lead to the last command of the path. */
+/** Reads the words after the first `from`, which name the command. */
 const readLevel = (path: CommandPath, argv: readonly string[], from: number, suggest: Suggest): Level => {
   const args = argv.slice(from)
   const command = path.at(-1)!
-  // Before two dashes, of a command that carries another, every word is its own.
+  // Without `--`, every word of the other program's command is that program's.
   const isCarrier = command.carries === true && !args.includes('--')
   const own = isCarrier || command.hint !== undefined ? (command.arguments ?? []).filter((one) => !isVariadic(one)).length : Infinity
   const options = [...optionsOf(path), HELP_OPTION]
@@ -184,7 +187,7 @@ const tooManyWords = (path: CommandPath, words: readonly string[]): string | nul
   return `too many arguments${path.length === 1 ? '' : ` for '${name}'`}: it takes ${expected.length}, and not ${words.length}`
 }
 
-/** `help [command]` below a command that has others. */
+/** Answers `help [command]` of a command with subcommands. */
 const helpBelow = (path: CommandPath, [about, ...rest]: readonly string[], usage: UsageError): ParsedLine => {
   if (about === undefined) return helpOf(path)
   const below = path.at(-1)!.commands?.find(({ name }) => name === about)
@@ -202,13 +205,13 @@ const unknownCommand = (path: CommandPath, word: string, usage: UsageError): App
   return usage(`unknown command '${word}'${didYouMean(word, names)}`, pathText(path))
 }
 
-/** Reads the words behind a program's name. Throws what `usage` makes of a line that makes no sense. */
+/** Parses the words after a program's name. Throws the error of `usage` for an invalid line. */
 export const parseCommandLine = (program: CommandSpec, argv: readonly string[], usage: UsageError): ParsedLine =>
   parseWith(program, argv, usage, { suggest: didYouMean, asked, helpBelow, unknownCommand })
 
 const helpOf = (path: CommandPath): ParsedLine => ({ kind: 'help', path, asked: true })
 
-/** As `parseCommandLine`, for a caller whose user never reads what is wrong. */
+/** Like `parseCommandLine`, for a caller that discards the message. */
 export const parseQuietly = (program: CommandSpec, argv: readonly string[], usage: UsageError): ParsedLine =>
   parseWith(program, argv, usage, {
     suggest: () => '',
@@ -217,7 +220,7 @@ export const parseQuietly = (program: CommandSpec, argv: readonly string[], usag
     unknownCommand: () => usage('', ''),
   })
 
-/** What `--help` asks for. Throws for words that are wrong without it, too. */
+/** Answers `--help`. Throws for words that are also wrong without it. */
 const asked = (path: CommandPath, words: readonly string[], usage: UsageError): ParsedLine => {
   const command = path.at(-1)!
   if (command.commands !== undefined && words[0] === 'help') return helpBelow(path, words.slice(1), usage)
@@ -227,7 +230,7 @@ const asked = (path: CommandPath, words: readonly string[], usage: UsageError): 
   return helpOf(path)
 }
 
-/** What only a user reads: a caller without one leaves it out. */
+/** The parts that only serve messages. `parseQuietly` leaves them out of its bundle. */
 interface ParseMessage {
   readonly suggest: Suggest
   readonly asked: typeof asked
@@ -250,11 +253,11 @@ const parseWith = (program: CommandSpec, argv: readonly string[], usage: UsageEr
       continue
     }
     const command = path.at(-1)!
-    // Of a program that stands behind our options, its own are none of ours.
+    // Options after a program's name, such as `x0x mcp`, are that program's.
     if (level.problem !== null && !command.programs?.includes(words[0]!)) throw usage(level.problem, pathText(path))
     if (asks === 'help') return telling.asked(path, words, usage)
     if (asks === 'version') return { kind: 'version' }
-    // With a command behind two dashes, `help` is an agent of that name.
+    // With a command after `--`, `help` is the name of an agent.
     if (words[0] === 'help' && command.commands !== undefined && behindDashes === null)
       return telling.helpBelow(path, words.slice(1), usage)
     if (command.group === true) {

@@ -1,6 +1,6 @@
 import { type CommandSpec, type OptionSpec, VERSION_OPTION } from './command.ts'
 
-/** Of `x0x`, for all its commands; what is told of them stands apart. */
+/** Options of all commands of `x0x`. Their help texts are in another file, so that a plain exec does not load them. */
 export const PLAIN_OPTIONS: readonly OptionSpec[] = [
   { flags: '--name <name>', text: '' },
   { flags: '--data-dir <dir>', text: '' },
@@ -10,7 +10,7 @@ export const PLAIN_OPTIONS: readonly OptionSpec[] = [
   VERSION_OPTION,
 ]
 
-/** What a line of `exec` may hold. What is told of it, and its own commands, stand apart: a plain one is read without them. */
+/** The syntax of a plain `exec`, without help texts and subcommands. */
 export const PLAIN_EXEC: CommandSpec = {
   name: 'exec',
   text: '',
@@ -26,8 +26,8 @@ export const PLAIN_EXEC: CommandSpec = {
   commands: ['sessions', 'cancel'].map((name) => ({ name, text: '' })),
 }
 
-/** As much of `x0x` as a plain `exec` needs. Any other line is for the table of all commands. */
+/** The part of `x0x` that a plain `exec` needs. Any other line uses the table of all commands. */
 export const PLAIN_X0X: CommandSpec = { name: 'x0x', text: '', group: true, options: PLAIN_OPTIONS, commands: [PLAIN_EXEC] }
 
-/** What an expression for many hosts has, and hardly a name. */
+/** Characters of an expression for several hosts, which names of agents rarely have. */
 export const MANY_HOSTS = /[[\]@=!,]/

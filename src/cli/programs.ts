@@ -1,10 +1,10 @@
 import { DEFAULT_REXD_CONFIG } from '../clients/paths.ts'
 import { type CommandSpec, VERSION_OPTION } from './command.ts'
 
-/** With these it serves nothing to its standard input. */
+/** Options with which `x0x mcp` does not serve. */
 const IN_PLACE_OF_SERVING = ['init', 'check']
 
-/** A program of its own to those who type it: it takes no option of `x0x`. */
+/** A separate program, which takes no options of `x0x`. */
 export const MCP: CommandSpec = {
   name: 'x0x mcp',
   summary: 'tools for an AI agent, over standard input and output (Model Context Protocol)',
@@ -47,7 +47,7 @@ export const MCP: CommandSpec = {
   ],
 }
 
-/** A program of its own: it serves a page to the browsers of this host. */
+/** A separate program that serves a page to browsers on this machine. */
 export const UI: CommandSpec = {
   name: 'x0x ui',
   summary: 'a page in your browser: what waits for your decision, what runs, peers, journals, policy',
@@ -63,7 +63,7 @@ export const UI: CommandSpec = {
       text: 'configuration of rexd or x0x mcp whose agents are shown; default: /etc/rexd/config.toml, and those of x0x mcp --init',
     },
     { flags: '--port <port>', text: 'port on this host; 0: any that is free', default: '0' },
-    // A port that is known before can have been another program's, whose scripts a browser then has for this address.
+    // A fixed port may have belonged to another program, whose scripts a browser may have cached for this address.
     {
       flags: '--loopback-ip',
       text: 'serve at http://127.0.0.1, at any free port, for a browser that does not find the name',
@@ -84,7 +84,7 @@ export const UI: CommandSpec = {
   ],
 }
 
-/** A program of its own: it holds what must be asked where no daemon does. */
+/** A separate program that hosts the approval service without a daemon. */
 export const DESK: CommandSpec = {
   name: 'x0x desk',
   summary: 'holds what a human must allow, where no x0xd runs',
@@ -103,7 +103,7 @@ export const DESK: CommandSpec = {
   ],
 }
 
-/** A program of its own: it examines the installation, as `x0xd --doctor` does. */
+/** A separate program that examines the installation, as `x0xd --doctor` does. */
 export const BUNDLE: CommandSpec = {
   name: 'x0x bundle',
   summary: 'a file for whoever helps you: findings, versions, counters, the ends of journals; no key, no command, no name',

@@ -28,7 +28,7 @@ export const REXD: CommandSpec = {
   notes: ['', `It runs what ${DEFAULT_REXD_CONFIG} allows, as the user who starts it. See docs/rexd.md.`],
 }
 
-/** A program of its own to those who type it: it takes no option of `rexd`. */
+/** A separate program, which takes no options of `rexd`. */
 export const REXD_EXEC: CommandSpec = {
   name: 'rexd exec',
   text: 'Runs one command through a rexd: of this host, behind ssh, or one that listens.',

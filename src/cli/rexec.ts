@@ -2,9 +2,9 @@ import { type CommandSpec, VERSION_OPTION } from './command.ts'
 import type { CommandLine } from './parse.ts'
 import { badFlags, programLine } from './program-line.ts'
 
-/** Each says what a line is for; one without them runs a command. */
+/** Options that select what `rexec` does; without one it runs a command. */
 const MODES = ['start-host', 'check-host', 'list', 'print', 'attach', 'mcp-stdio', 'install']
-/** Where `--list` names no count. */
+/** The default count of `--list`. */
 const LISTED = '10'
 
 export const REXEC: CommandSpec = {
@@ -86,7 +86,7 @@ export const REXEC: CommandSpec = {
   ],
 }
 
-/** The parser knows options with a value and options without one; `--list` is both. */
+/** Adds the default count after `--list`, because the parser has no options with an optional value. */
 const withCount = (argv: readonly string[]): string[] => {
   const dashes = argv.indexOf('--')
   const end = dashes === -1 ? argv.length : dashes
@@ -94,7 +94,7 @@ const withCount = (argv: readonly string[]): string[] => {
   return at === -1 || /^\d/.test(argv[at + 1] ?? '') ? [...argv] : argv.toSpliced(at + 1, 0, LISTED)
 }
 
-/** The words behind `rexec`, or the text that it prints in place of running. Throws `bad_config`. */
+/** Parses the words after `rexec`. Returns the text to print if they ask for help or the version. Throws `bad_config`. */
 export const rexecLine = (argv: readonly string[]): CommandLine | string => {
   const line = programLine(REXEC, withCount(argv))
   const mode = typeof line === 'string' ? undefined : MODES.find((name) => line.has(name))
@@ -103,5 +103,5 @@ export const rexecLine = (argv: readonly string[]): CommandLine | string => {
   return line
 }
 
-/** What flags say of colours; null: nothing. */
+/** Whether flags ask for colours; null if none does. */
 export const colourOf = (line: CommandLine): boolean | null => (line.has('no-color') ? false : line.has('force-color') ? true : null)

@@ -1,6 +1,6 @@
 import type { ArgumentSpec, CommandSpec, OptionSpec } from './command.ts'
 
-/** Of `x0x exec`, in the table of all commands alone: a line with one of them is no plain one. */
+/** Options of `x0x exec` that are only in the table of all commands, because a plain exec has none of them. */
 export const DETACH_OPTIONS: readonly OptionSpec[] = [
   {
     flags: '--detach',

@@ -121,7 +121,7 @@ const JOIN: CommandSpec = {
   examples: ['x0x join x0x://invite/… --as bob'],
 }
 
-/** What two machines need before the first command. */
+/** The commands that two machines need before the first run. */
 export const FIRST_COMMANDS: readonly CommandSpec[] = [INIT, INVITE, JOIN]
 
 const id: CommandSpec = {
@@ -277,7 +277,7 @@ const events: CommandSpec = {
   examples: ['x0x events', 'x0x events --follow', 'x0x events --since 42 --json'],
 }
 
-/** What is told of the options of a plain line, which is read without it. */
+/** Help texts of the options of a plain exec, which is parsed without them. */
 const OPTION_TEXTS: Readonly<Record<string, string>> = {
   '--name <name>': 'the daemon with this name (data in ~/.x0x-NAME)',
   '--data-dir <dir>': 'the daemon with this data directory',
@@ -350,12 +350,12 @@ const X0X_WHOLE: CommandSpec = {
   ],
 }
 
-/** Without the programs that are not in it, where the command line is one file. */
+/** The table for the single-file build, which does not have the other programs. */
 export const inSingleFile = (command: CommandSpec): CommandSpec => {
   const { programs = [], examples = [] } = command
   const isHere = (example: string): boolean => !programs.some((program) => example.startsWith(`${command.name} ${program} `))
   return { ...command, examples: examples.filter(isHere), elsewhere: true }
 }
 
-/** Its runtime is inside, and is another one. */
+/** The single-file build has another runtime inside. */
 export const X0X: CommandSpec = process.versions['bun'] === undefined ? X0X_WHOLE : inSingleFile(X0X_WHOLE)

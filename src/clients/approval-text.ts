@@ -2,17 +2,20 @@ import { shownSentence, shownToken, strangeLetters } from '../base/visible-text.
 import { unallowable } from '../protocol/desk/approval-request-size.ts'
 import { type HashedFile, OUTLIVES_REQUESTER, type ApprovalRequest, REQUESTER_CAN_WRITE } from '../protocol/desk/approval-request.ts'
 
-/** Cells before what is said of a fact, behind its name. */
+/** Columns of the label before a fact. */
 const LABEL_WIDTH = 12
-/** What a line is cut at where nobody says how wide the terminal is, and the least that is left to a fact. */
+/** Width of a line if the terminal's is unknown, and the least width for a fact. */
 const USUAL_COLUMNS = 80
 const LEAST_COLUMNS = 20
-/** Before what goes on from the line above, in place of a name or a number: no token of ours begins with it. */
+/** Marks a continued line. No token of x0x begins with it. */
 const GOES_ON = '| '
 
 const cellsOf = (character: string): number => ((character.codePointAt(0) ?? 0) > 0x7e ? 2 : 1)
 
-/** Cut where the terminal would cut, so that no part of a token stands where a line of ours begins. Wide characters count as wide, and so may some that are not. */
+/**
+ * Wraps where the terminal would, so that no part of a token stands where a line of x0x begins. Wide characters count double, and so may
+ * some that are not wide.
+ */
 const wrapped = (text: string, cells: number): string[] => {
   const lines: string[] = []
   let [line, used] = ['', 0]
@@ -34,7 +37,7 @@ const block = (label: string, text: string, columns: number): string[] => {
   )
 }
 
-/** Who asks, and what proves it. */
+/** The requester and how it is authenticated. */
 export const askerText = ({ asker, door, session_id: session, target }: ApprovalRequest): string => {
   const within = session === null ? '' : `, session ${shownToken(session)}`
   if (asker.kind === 'local') return `${shownToken(asker.label)} through ${door}${within}: a label, proven by nothing`
@@ -48,11 +51,9 @@ const HOSTS: Readonly<Record<ApprovalRequest['target']['host'], string>> = {
   node: 'another agent',
 }
 
-/** Where it would run. */
 export const targetText = ({ target: { host, agent_id: agent } }: ApprovalRequest): string =>
   `${HOSTS[host]} (${host})${agent === null ? '' : `, agent ${agent}`}`
 
-/** What it would read. */
 export const stdinText = ({ stdin }: ApprovalRequest): string => {
   if (stdin === null) return 'none'
   if (stdin === 'open') return 'open: more may be written to it, which cannot be shown'
@@ -72,14 +73,14 @@ const secondsText = (ms: number): string => (ms === Number.MAX_SAFE_INTEGER ? 'n
 const approversText = ({ approvers }: ApprovalRequest): string =>
   approvers === null ? '' : `${approvers.needed} of ${approvers.agent_ids.join(', ')}`
 
-/** What the executable would start besides itself, and what nobody can tell. */
+/** Programs that the executable would start, and those that are unknown. */
 const programsText = ({ programs, executable }: ApprovalRequest): string =>
   programs
     .filter((program) => program !== executable)
     .map(shownToken)
     .join(' ')
 
-/** One foreign text behind its label, in quotes, with the letters in it that may be taken for others. */
+/** A foreign text after its label, in quotes, with the letters in it that imitate others. */
 const tokenLines = (label: string, token: string, columns: number): string[] => {
   const strange = strangeLetters(token)
   return [
@@ -88,17 +89,20 @@ const tokenLines = (label: string, token: string, columns: number): string[] => 
   ]
 }
 
-/** Text on stdin, each line by itself and numbered from 1. */
+/** Text on stdin, in lines numbered from 1. */
 const stdinLines = ({ stdin }: ApprovalRequest, columns: number): string[] => {
   const text = stdin === null || stdin === 'open' ? null : stdin.text
   const lines = text?.match(/[^\n]*\n|[^\n]+$/g) ?? []
   return lines.flatMap((line, at) => tokenLines(`${`stdin ${at + 1}`.padEnd(LABEL_WIDTH - 1)} `, line, columns))
 }
 
-/** `87 s`; never below nothing. */
+/** `87 s`; never below zero. */
 export const countdown = (expiresAtMs: number, nowMs: number): string => `${Math.max(0, Math.ceil((expiresAtMs - nowMs) / 1000))} s`
 
-/** A question whole: every fact on lines of its own, each token by itself and numbered from 0, nothing cut and nothing that a terminal would obey. */
+/**
+ * A complete approval request. Each fact has lines of its own, each token is numbered from 0, nothing is cut, and nothing can control the
+ * terminal.
+ */
 export const questionLines = (question: ApprovalRequest, columns = USUAL_COLUMNS): string[] => {
   const fact = (label: string, text: string): string[] => (text === '' ? [] : block(label, text, columns))
   return [

@@ -6,7 +6,7 @@ import { consoleSockets, dialOwn, squatted } from '../base/unix-sockets.ts'
 import { type ConsoleReply, consoleLine } from '../protocol/console/messages.ts'
 import { linesOf } from '../protocol/lines.ts'
 
-/** One line of a host: an output of the largest size, each of its characters escaped, and what stands around it. */
+/** Bytes of the longest line of a host: the largest output with every character escaped, and its envelope. */
 const MAX_HOST_LINE = 8 * 1024 * 1024
 
 /** A connection to the console of this user. */
@@ -28,11 +28,11 @@ export class ConsoleLink {
     this.#socket.write(consoleLine(message))
   }
 
-  /** The next line of the host; null where it has closed the connection. Throws `malformed` for what is none of its lines. */
+  /** The next line of the host; null when it has closed the connection. Throws `malformed` for an invalid line. */
   async next(): Promise<Record<string, unknown> | null> {
     const { done, value: line } = await this.#lines.next().catch((error: unknown) => {
       if (error instanceof AppError) throw error
-      // A host that dies with what we sent unread resets the connection.
+      // A host that ends before it reads the request resets the connection.
       return { done: true as const, value: undefined }
     })
     if (done === true) return null
@@ -46,13 +46,13 @@ export class ConsoleLink {
     return value as Record<string, unknown>
   }
 
-  /** Nothing waits any more: the host ends what was asked for. */
+  /** Closes the connection; the host then ends the command. */
   close(): void {
     this.#socket.destroy()
   }
 }
 
-/** Connects to the console of this user; null: there is none. Throws `conflict` for a socket that another user has put there. */
+/** Connects to the console of this user; null if there is none. Throws `conflict` if the socket belongs to another user. */
 export const openConsole = async (env: Environment): Promise<ConsoleLink | null> => {
   const uid = process.geteuid?.() ?? 0
   const { own, shared } = consoleSockets(env, uid)
@@ -63,12 +63,12 @@ export const openConsole = async (env: Environment): Promise<ConsoleLink | null>
   return null
 }
 
-/** How long a host may take to reply to an abort: its programs have 200 ms, and its disk some time. */
+/** Timeout for the reply to an abort. Programs have 200 ms, and the disk needs some time. */
 export const ABORTED_REPLY_MS = 10_000
 
-/** The reply to a request that was sent; null: the host ended without one. */
+/** The reply to a sent request; null if the host ended without one. */
 export const replyOn = async (link: ConsoleLink, request: object): Promise<ConsoleReply | null> => {
-  // A host of the newer protocol wants a ping before each command; ours takes both.
+  // A host of the newer protocol expects a ping before each command. The x0x host accepts both.
   link.send({ action: 'ping' })
   link.send(request)
   for (;;) {
@@ -81,7 +81,7 @@ export const replyOn = async (link: ConsoleLink, request: object): Promise<Conso
   }
 }
 
-/** Calls of one console, a connection for each. */
+/** Calls of the console, each over a connection of its own. */
 export class ConsoleCalls {
   readonly #clock: Clock
   readonly #env: Environment
@@ -91,7 +91,10 @@ export class ConsoleCalls {
     this.#env = init.env
   }
 
-  /** Sends a request once. Null: no host listens. Throws `daemon_unreachable` where it ended before it replied, or was aborted and says nothing. */
+  /**
+   * Sends a request once; null if no host listens. Throws `daemon_unreachable` if the host ends before it replies, or does not reply to an
+   * abort.
+   */
   async run(request: object, signal: AbortSignal): Promise<ConsoleReply | null> {
     signal.throwIfAborted()
     const link = await openConsole(this.#env)

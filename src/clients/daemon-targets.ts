@@ -14,12 +14,12 @@ import { type ApiCall, type LocalApi, selectPath } from './daemon.ts'
 import { runProver } from './operator.ts'
 import { askRules } from './rules.ts'
 
-/** Asks this host's daemon for runs of others, as `x0x exec` does. */
+/** Starts runs on other agents through the local daemon, as `x0x exec` does. */
 export class DaemonTargets implements TargetRunner {
   readonly #daemon: () => LocalApi
   readonly #asOperator: boolean
 
-  /** `daemon` is asked when there is something to run there: which one is meant may be said wrongly, and concerns no run of this host. */
+  /** `daemon` is called for the first run on an agent, because an error in its configuration must not affect local runs. */
   constructor(components: { daemon: () => LocalApi }, init: { asOperator: boolean }) {
     this.#daemon = components.daemon
     this.#asOperator = init.asOperator
@@ -37,7 +37,7 @@ export class DaemonTargets implements TargetRunner {
   }
 
   async cancel({ request_id, detach }: Pick<TargetRequest, 'request_id' | 'detach'>): Promise<void> {
-    // It may be over, or the daemon gone: what becomes of it is told by the run itself.
+    // The run may have ended, or the daemon may be gone; the run's own stream reports that.
     await this.#daemon()
       .json({ method: 'POST', path: detach ? '/runs/cancel' : '/exec/cancel', body: { request_id } })
       .catch(() => undefined)
@@ -50,7 +50,7 @@ export class DaemonTargets implements TargetRunner {
       const { agent_id, machine_id, decision } = await api.json<ReachedTarget>(call)
       return { agent_id, machine_id, decision }
     } catch (error) {
-      // Nobody links with himself, and runs go to him all the same.
+      // A daemon has no link to itself, but runs for its own agent work.
       const own = isAppError(error, 'bad_request') ? await api.json<ReachedTarget>({ method: 'GET', path: '/agent', signal }) : null
       if (own?.agent_id.startsWith(target) !== true) return withRemedy(error)
       return { agent_id: own.agent_id, machine_id: own.machine_id, decision: 'accept' }
@@ -71,7 +71,7 @@ export class DaemonTargets implements TargetRunner {
     return hosts.map(({ host, agent_id }) => ({ host, agent_id }))
   }
 
-  /** Begins a detached run, or finds the one that has its id, and follows its output from the beginning. */
+  /** Starts a detached run, or finds the one with this ID, and follows its output from the start. */
   async *#runDetached(
     asked: { readonly request_id: RequestId; readonly detach: object },
     signal: AbortSignal,
@@ -103,7 +103,7 @@ export class DaemonTargets implements TargetRunner {
 
 const asAttachedEvent = eventReader('a detached run', ATTACHED_EVENTS)
 
-/** It has begun, and nobody says how it ended. */
+/** The error for a run that started and whose end is unknown. */
 const unknownEnd = (request_id: RequestId, message: string): RunPart => ({
   type: 'error',
   request_id,
@@ -133,7 +133,7 @@ const partsOf = (event: AttachedEventJson): RunPart[] => {
   }
 }
 
-/** Read again: an API may be anywhere. */
+/** Checked again, because the API may be any server. */
 const isSelected = (value: unknown): value is SelectedTarget =>
   isTable(value) && isText(value['host']) && isText(value['agent_id']) && isHexId(value['agent_id'])
 
@@ -148,7 +148,7 @@ const REMEDIES: Partial<Record<ErrorCode, string>> = {
   operator_proof_required: "callers of rexd speak with the operator's word where its configuration has security.targets_as_operator = true",
 }
 
-/** The agents of the mesh, as this host's daemon knows them: contacts, and what has been heard of since it began. */
+/** The agents that the local daemon knows: contacts, and agents that it has heard of since its start. */
 export class DaemonNodes implements NodeDirectory {
   readonly #daemon: () => LocalApi
 

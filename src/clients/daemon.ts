@@ -20,7 +20,7 @@ import {
 
 export interface LocalApiInit {
   readonly instance: InstanceChoice
-  /** `--api`, or null for the socket in the data directory. */
+  /** The value of `--api`, or null for the socket in the data directory. */
   readonly url: string | null
   readonly env: Environment
 }
@@ -28,14 +28,14 @@ export interface LocalApiInit {
 export interface ApiCall {
   readonly method: 'GET' | 'POST'
   readonly path: string
-  /** A JSON value, text sent as it is, or a stream. */
+  /** A value for JSON, text sent unchanged, or a stream. */
   readonly body?: unknown
   readonly stream?: Readable
   readonly headers?: Readonly<Record<string, string>>
   readonly signal?: AbortSignal
 }
 
-/** An answer of the daemon is small but for diagnostics and aggregated output. */
+/** Size limit of an answer. Only diagnostics and aggregated output are large. */
 const MAX_ANSWER = 256 * 1024 * 1024
 
 const ROUTES = '/routes'
@@ -44,7 +44,7 @@ const NO_DAEMON = new Set(['ENOENT', 'ECONNREFUSED', 'ENOTSOCK', 'ENOTDIR'])
 
 const readSmall = (path: string): string | null => attempt(() => readFileSync(path, 'utf8').trim())
 
-/** Talks to one daemon, over its unix socket unless a URL was given. */
+/** Calls one daemon, over its unix socket or at a URL. */
 export class LocalApi {
   readonly paths: DataPaths
   readonly #init: LocalApiInit
@@ -54,7 +54,7 @@ export class LocalApi {
     this.paths = pathsIn(dataDirOf(init.instance))
   }
 
-  /** The parsed JSON of a 2xx answer. Throws the daemon's own error, or `daemon_unreachable`, also for what is no answer of a daemon. */
+  /** The parsed JSON of a 2xx answer. Throws the daemon's own error, or `daemon_unreachable`, also for an invalid answer. */
   async json<T>(call: ApiCall): Promise<T> {
     const body = await this.open(call)
     try {
@@ -65,11 +65,11 @@ export class LocalApi {
     }
   }
 
-  /** The body of a 2xx answer, unread. Throws as `json` does. */
+  /** The unread body of a 2xx answer. Throws as `json` does. */
   async open(call: ApiCall): Promise<AsyncIterable<Uint8Array>> {
     const url = this.#init.url === null ? null : parseUrl(this.#init.url)
-    // The socket alone, without a URL: its directory is private. The port of a daemon that died may be anybody's
-    // by now, who would be handed the token.
+    // Without a URL, only the socket in the private directory is used. The port of a dead daemon may belong to another program, which
+    // would receive the token.
     const to = url === null ? { path: this.paths.apiSocket } : { host: hostOf(url), port: url.port === '' ? 80 : Number(url.port) }
     try {
       return await bodyOf(call, await httpCall(to, this.#request(call, url)))
@@ -79,7 +79,7 @@ export class LocalApi {
     }
   }
 
-  /** Asks, and checks that the answer has these fields: a daemon of another release may leave some out. */
+  /** Calls the daemon and checks that the answer has these fields, because a daemon of another release may omit some. */
   async read<S extends FieldTable>(call: ApiCall, stated: S): Promise<Sent<S>> {
     const answer = await this.json<Fields>(call)
     const problem = problemOf(answer, stated)
@@ -89,7 +89,7 @@ export class LocalApi {
     })
   }
 
-  /** One that has no such route at all is of another release, and has not been started again since an upgrade. */
+  /** A missing route means that the daemon is of another release and was not restarted after an upgrade. */
   async #notFound({ method, path }: ApiCall, error: AppError): Promise<AppError> {
     const [asked] = path.split('?', 1)
     if (asked === ROUTES) return error
@@ -101,19 +101,19 @@ export class LocalApi {
     })
   }
 
-  /** True where the daemon is surely that of our data directory: by its socket, or by a URL of the very port that it says it has. */
+  /** Whether this is certainly the daemon of the data directory: through its socket, or at a URL with the port that it recorded. */
   get isOwn(): boolean {
     const url = this.#init.url
     return url === null || (this.isLocal && readSmall(this.paths.apiPort)?.split(':')[1] === (parseUrl(url).port || '80'))
   }
 
-  /** False for a URL that leads off this machine: nothing that this user's files hold may go there. */
+  /** False for a URL to another machine, which must not receive anything from this user's files. */
   get isLocal(): boolean {
     return this.#init.url === null || isLoopback(hostOf(parseUrl(this.#init.url)))
   }
 
   #request({ method, path, body, stream, headers, signal }: ApiCall, url: URL | null): HttpCall {
-    // X0X_API_TOKEN goes wherever `--api` leads; the token of our data directory is sent to this machine alone.
+    // X0X_API_TOKEN is sent to any `--api`. The token of the data directory is only sent to this machine.
     const token = this.#init.env['X0X_API_TOKEN'] ?? (this.isLocal ? readSmall(this.paths.apiToken) : null)
     return {
       method,
@@ -158,7 +158,7 @@ const hostOf = (url: URL): string => url.hostname.replaceAll(/[[\]]/g, '')
 
 const isLoopback = (host: string): boolean => host === 'localhost' || host === '::1' || (isIPv4(host) && host.startsWith('127.'))
 
-/** A refusal may come before all of a request's body was read; a run's answer begins while its stdin still flows. */
+/** An error may come before the whole body was read. The answer of a run starts while its stdin is still sent. */
 const bodyOf = async (call: ApiCall, { status, body }: HttpAnswer): Promise<AsyncIterable<Uint8Array>> => {
   if (status < 300) return body
   call.stream?.destroy()
@@ -177,7 +177,7 @@ interface ErrorBody {
   readonly data?: unknown
 }
 
-/** The error that a body `{ok: false, error, message, data}` describes. */
+/** The error in a body `{ok: false, error, message, data}`. */
 const errorOf = (status: number, text: string): AppError => {
   const body = attempt(() => JSON.parse(text) as ErrorBody | null)
   const message = typeof body?.message === 'string' ? body.message : `the daemon answered with status ${status}`
@@ -185,24 +185,24 @@ const errorOf = (status: number, text: string): AppError => {
   return new AppError(errorCodeOf(body?.error), message, { data })
 }
 
-/** False where nothing was sent: the connection was not made. */
+/** Whether the request may have been sent; false if the connection failed. */
 const wasAsked = (error: unknown): boolean => !['connect', 'getaddrinfo'].includes((error as NodeJS.ErrnoException).syscall ?? '')
 
-/** The daemon is not there, or goes away: after a while it may answer. Whatever else it says, it says again. */
+/** Whether the daemon is down or stopping, so that a later call may succeed. Other errors would repeat. */
 export const isDaemonGone = (error: unknown): boolean =>
   isAppError(error, 'daemon_unreachable') || isAppError(error, 'shutting_down') || errnoOf(error) !== undefined
 
-/** `data.asked`: the daemon may have done what it was asked for. */
+/** `data.asked`: whether the daemon may have performed the request. */
 const asUnreachable = (error: unknown, signal: AbortSignal | undefined): unknown => {
   if (signal?.aborted === true || errnoOf(error) === undefined) return error
   const text = errnoOf(error) === 'EACCES' ? 'may not be opened by this user' : `broke off: ${(error as Error).message}`
   return new AppError('daemon_unreachable', `the connection to the daemon ${text}`, { cause: error, data: { asked: wasAsked(error) } })
 }
 
-/** Of a path with a query: a daemon reads 16 KiB of head. */
+/** Size limit of a path with its query. A daemon reads a head of 16 KiB. */
 const MAX_SELECT_PATH = 12 * 1024
 
-/** Where the daemon is asked whom words mean. Throws `bad_request` where they are too many for one question. */
+/** The route that resolves words to hosts. Throws `bad_request` if they are too long for one request. */
 export const selectPath = (who: readonly string[]): string => {
   const path = `/contacts/select?${who.map((word) => `expr=${encodeURIComponent(word)}`).join('&')}`
   if (path.length <= MAX_SELECT_PATH) return path

@@ -20,14 +20,14 @@ import { DESK_ANSWER_MS, MAX_DESK_REPLY } from '../protocol/limits/approvals.ts'
 import { operatorKey } from './operator.ts'
 import type { DataPaths } from './paths.ts'
 
-/** What comes by itself after `subscribe`. */
+/** Messages that follow `subscribe`. */
 export type ApprovalServiceEvent = Extract<ToApprovalClientBody, { type: 'question' | 'settled' | 'flood' | 'event' }>
 
-/** What waits, the oldest first, and what was denied because one asker asked too much. */
+/** Pending approval requests, oldest first, and those denied because a client made too many. */
 export interface PendingApprovals {
   readonly questions: readonly PendingApprovalRequest[]
   readonly floods: readonly Flood[]
-  /** How many watch, each of which is shown every question. */
+  /** Number of approval clients; each is shown every request. */
   readonly windows: number
 }
 
@@ -50,10 +50,10 @@ export const noDesk = ({ dir }: Pick<DataPaths, 'dir'>): AppError =>
     { data: { next: '' } },
   )
 
-/** A human's client of the desk: what waits, decisions, and what was allowed for longer. Made by `openDesk`. */
+/** A connection to the approval service: pending requests, decisions, and grants. `openDesk` makes it. */
 export class ApprovalClient {
   readonly #channel: DeskChannel<ToApprovalClientBody>
-  /** Resolves when the connection is gone, with the reason. */
+  /** Resolves with the reason when the connection is closed. */
   readonly closed: Promise<AppError>
   #listener: ((news: ApprovalServiceEvent) => void) | null = null
 
@@ -62,18 +62,18 @@ export class ApprovalClient {
     this.closed = channel.read((body) => this.#take(body))
   }
 
-  /** As a window that a human sees: questions wait for it, and `listener` hears of each and of how it ended. */
+  /** Registers as a client that an approver sees. Requests wait for it, and `listener` receives each of them and its end. */
   async subscribe(listener: (news: ApprovalServiceEvent) => void): Promise<PendingApprovals> {
     this.#listener = listener
     return this.#ask<PendingApprovals>({ type: 'subscribe' })
   }
 
-  /** From then on `listener` hears what these runs write, by `runOf`, and of no others. Answers those that go on. */
+  /** Subscribes `listener` to the output of these runs (`runOf`) only, and returns those that are live. */
   async follow(runs: readonly string[]): Promise<readonly LifecycleEvent[]> {
     return (await this.#ask<{ readonly running: readonly LifecycleEvent[] }>({ type: 'follow', runs })).running
   }
 
-  /** Hears of runs of this host's engines, and counts as nobody who could be asked. */
+  /** Receives events of local runs without registering as an approver. */
   async listen(listener: (news: ApprovalServiceEvent) => void): Promise<void> {
     this.#listener = listener
     await this.#ask({ type: 'listen' })
@@ -83,7 +83,7 @@ export class ApprovalClient {
     return this.#ask<PendingApprovals>({ type: 'pending' })
   }
 
-  /** Throws `conflict`, with `won_by` and `decision` in its data, where somebody else was faster. */
+  /** Throws `conflict`, with `won_by` and `decision` in its data, if another approver was faster. */
   async decide(
     decision: HumanDecision,
   ): Promise<{ readonly question_id: string; readonly decision: string; readonly grant_id: string | null }> {
@@ -98,18 +98,18 @@ export class ApprovalClient {
     return this.#ask({ type: 'revoke', grant_id: grantId })
   }
 
-  /** The approvals store, without what lets an engine in. */
+  /** The approvals store, without the secret for engines. */
   async store(): Promise<Fields> {
     return this.#ask({ type: 'store' })
   }
 
-  /** `opaque`: the human knows that programs of the pattern may run others. */
+  /** `opaque`: the operator accepts that programs of the pattern may run others. */
   async allowlist(change: 'allowlist_add' | 'allowlist_remove', agent: string, pattern: string, opaque = false): Promise<Fields> {
     if (change === 'allowlist_remove') return this.#ask({ type: change, agent, pattern })
     return this.#ask({ type: change, agent, pattern, opaque })
   }
 
-  /** Lines of the desk's journal, the newest last. */
+  /** Lines of the approval log, newest last. */
   async history(limit: number): Promise<Fields> {
     return this.#ask({ type: 'history', limit })
   }
@@ -122,12 +122,12 @@ export class ApprovalClient {
     return this.#ask({ type: 'modes_list' })
   }
 
-  /** Null: as configured. */
+  /** Null resets to the configured modes. */
   async setModes(session: string, override: ModeOverride | null): Promise<Fields> {
     return this.#ask({ type: 'modes_set', session, override })
   }
 
-  /** Writes the agent's row. Null: takes back what was saved. */
+  /** Writes the row of an agent; null removes it. */
   async saveModes(agent: string, row: RowSettings | null): Promise<Fields> {
     return this.#ask({ type: 'modes_save', agent, row })
   }
@@ -152,7 +152,10 @@ export class ApprovalClient {
 const foreign = (problem: string): AppError =>
   new AppError('loose_permissions', `${problem}: nobody is asked there; remove it, and start x0xd --init or x0x desk again`)
 
-/** Connects to the desk of a data directory and proves that we hold the operator's key; the desk proves the same. Throws `daemon_unreachable` where there is none. */
+/**
+ * Connects to the approval service of a data directory. Both sides prove that they hold the operator's key. Throws `daemon_unreachable` if
+ * none runs.
+ */
 export const openDesk = async (paths: DataPaths, name: string): Promise<ApprovalClient> => {
   const socket = await dialOwn(paths.approvalsSocket, foreign)
   if (socket === null) throw noDesk(paths)
@@ -161,7 +164,7 @@ export const openDesk = async (paths: DataPaths, name: string): Promise<Approval
       socket,
       role: 'human',
       name,
-      // Read after the connection is made: a user who has started nothing has no key either, and must hear what to start.
+      // Read after the connection is made: a user without a running service has no key either, and needs the message about the service.
       key: () => humanKeyOf(operatorKey(paths.operatorKey)),
       maxLine: MAX_DESK_REPLY,
       read: readToApprovalClientBody,

@@ -7,22 +7,22 @@ export interface HttpCall {
   /** Path and query, escaped. */
   readonly path: string
   readonly headers: Readonly<Record<string, string>>
-  /** Sent with its length. */
+  /** A body of known length. */
   readonly body?: string
-  /** Instead of a body: sent in chunks, no faster than they are taken. */
+  /** A body sent in chunks, as fast as the server takes them. */
   readonly stream?: Readable
   readonly signal?: AbortSignal
 }
 
 export interface HttpAnswer {
   readonly status: number
-  /** To be read once; whoever stops in the middle closes the connection. */
+  /** To be read once. Stopping early closes the connection. */
   readonly body: AsyncIterable<Uint8Array>
 }
 
-/** Bytes that were received and not taken; above it the socket is paused. */
+/** Received bytes that are held before the socket is paused. */
 const MAX_HELD = 256 * 1024
-/** Of one line, and of all headers or trailers together. Node's own parser has the same bound. */
+/** Size limit of one line, and of all headers or trailers together. Node's own parser has the same limit. */
 const MAX_HEAD = 16 * 1024
 const LINE_END = Buffer.from('\r\n')
 
@@ -30,7 +30,10 @@ const broken = (code: 'EPROTO' | 'ECONNRESET', message: string): Error => Object
 const cutShort = (): Error => broken('ECONNRESET', 'it ended in the middle of an answer')
 const malformed = (what: string): Error => broken('EPROTO', `the answer is no HTTP: ${what}`)
 
-/** The bytes of a connection in order. What has come is given out before the error that ended it: a refusal may come with a reset. */
+/**
+ * The received bytes of a connection in order. They are delivered before the error that ended the connection, because a refusal may come
+ * with a reset.
+ */
 class Incoming {
   readonly #socket: Socket
   readonly #held: Buffer[] = []
@@ -73,7 +76,7 @@ class Incoming {
     return taken
   }
 
-  /** Up to the next line end, without it. */
+  /** The next line, without its end. */
   async line(): Promise<string> {
     const parts: Buffer[] = []
     for (let size = 0; size < MAX_HEAD;) {
@@ -91,7 +94,7 @@ class Incoming {
     throw malformed('a line is too long')
   }
 
-  /** The bytes that are announced, as they come. */
+  /** The next `length` bytes, as they arrive. */
   async *exactly(length: number): AsyncGenerator<Buffer, void, undefined> {
     for (let left = length; left > 0;) {
       const part = await this.take(left)
@@ -124,7 +127,7 @@ const readHeaders = async (incoming: Incoming): Promise<Headers> => {
   return headers
 }
 
-/** The head of the final answer; interim answers (RFC 9110, 15.2) are passed over. */
+/** The head of the final answer. Interim answers (RFC 9110, 15.2) are skipped. */
 const readHead = async (incoming: Incoming): Promise<{ status: number; headers: Headers }> => {
   for (;;) {
     const status = Number(/^HTTP\/1\.[01] ([1-5][0-9]{2})(?: |$)/.exec(await incoming.line())?.[1] ?? 0)
@@ -150,7 +153,7 @@ async function* untilEnd(incoming: Incoming): AsyncGenerator<Buffer, void, undef
   for (let part = await incoming.take(MAX_HELD); part !== null; part = await incoming.take(MAX_HELD)) yield part
 }
 
-/** The body, by the length that the headers give it (RFC 9112, 6.3). Throws where they give two. */
+/** The body, with the length that its headers give (RFC 9112, 6.3). Throws if they give two. */
 const bodyOf = (incoming: Incoming, status: number, headers: Headers): AsyncGenerator<Buffer, void, undefined> => {
   const coding = headers.get('transfer-encoding')
   const length = headers.get('content-length')
@@ -172,7 +175,7 @@ async function* closing(socket: Socket, body: AsyncIterable<Uint8Array>): AsyncG
   }
 }
 
-/** Throws `bad_request` for what would end a line of the request and begin another. */
+/** Throws `bad_request` for a header that would inject another line. */
 const headText = ({ method, path, headers }: HttpCall, length: string): string => {
   const lines = Object.entries({ ...headers, connection: 'close' }).map(([name, value]) => {
     // oxlint-disable-next-line no-control-regex -- control characters are what this is about
@@ -211,7 +214,7 @@ const send = (socket: Socket, call: HttpCall): void => {
   socket.write(Buffer.concat([Buffer.from(head, 'latin1'), body]))
 }
 
-/** The signal ends the connection. Node's own option leaves a listener at the signal for each connection that there was. */
+/** Ends the connection with the signal. Node's own option leaves one listener per connection on the signal. */
 const endWith = (socket: Socket, signal: AbortSignal): void => {
   const end = (): void => void socket.destroy(new DOMException('the caller stopped waiting', 'AbortError'))
   if (signal.aborted) return end()
@@ -220,9 +223,9 @@ const endWith = (socket: Socket, signal: AbortSignal): void => {
 }
 
 /**
- * One request over a connection of its own, strictly HTTP/1.1 (RFC 9112). Not by Node's own client, which alone takes
- * longer to load than the rest of `x0x exec`. Answers when the head has come. Throws what the connection throws, `EPROTO` for an
- * answer that is no HTTP, `ECONNRESET` for one that is cut short (also while its body is read).
+ * Sends one request over a new connection, strictly HTTP/1.1 (RFC 9112). Node's own client takes longer to load than the rest of `x0x
+ * exec`. Resolves when the head has arrived. Throws connection errors, `EPROTO` for an answer that is not HTTP, and `ECONNRESET` for a
+ * truncated one (also while its body is read).
  */
 export const httpCall = async (to: NetConnectOpts, call: HttpCall): Promise<HttpAnswer> => {
   const socket = connect(to)

@@ -5,14 +5,14 @@ import { MIN_ID_PREFIX } from '../protocol/limits/wire.ts'
 
 export interface KnownMachine {
   readonly machine_id: string
-  /** What is known of it: a name that it gave itself, or that it is pinned. */
+  /** The name that the machine reports, or the one it is pinned under. */
   readonly name: string | null
 }
 
 type KnownContact = Pick<ContactRecord, 'name' | 'agent_id' | 'machines'>
 type KnownPeer = Pick<PeerJson, 'agent_id' | 'machine_id' | 'name'>
 
-/** Those that the agent is pinned to or was seen on. `agent`: a contact's name, an id or its first characters. */
+/** Machines that the agent is pinned to or was seen on. `agent` is a contact's name, an ID or its beginning. */
 export const machinesOf = (agent: string, contacts: readonly KnownContact[], peers: readonly KnownPeer[]): KnownMachine[] => {
   const begins = (id: string | null): boolean => id !== null && agent.length >= MIN_ID_PREFIX && id.startsWith(agent)
   const contact = contacts.find(({ name }) => name === agent) ?? contacts.find(({ agent_id }) => begins(agent_id))
@@ -22,8 +22,8 @@ export const machinesOf = (agent: string, contacts: readonly KnownContact[], pee
 }
 
 /**
- * The machine that a person means: 64 hex characters stand for themselves; else the name that a machine of this agent goes by, or
- * the first six or more characters of its id. Throws `bad_request` for none and for several.
+ * The machine that a user means: by its whole ID of 64 hex characters, by its name, or by the first six or more characters of its ID.
+ * Throws `bad_request` for none and for several.
  */
 export const machineNamed = (text: string, known: readonly KnownMachine[]): string => {
   if (isHexId(text)) return text

@@ -3,7 +3,7 @@ import { AppError, errnoOf } from '../base/errors.ts'
 import { OPERATOR_PROOF_HEADER, RUN_OPERATION, decodeOperatorKey, proveOperation } from '../identity/operator-proof.ts'
 import type { LocalApi } from './daemon.ts'
 
-/** Routes for operators alone, and the operation that each proof names. */
+/** Routes that only operators may use, with the operation that each proof names. */
 const OPERATION_OF = {
   '/agent/card/import': 'card_import',
   '/agent/revoke': 'identity_revoke',
@@ -31,7 +31,7 @@ export const operatorKey = (path: string): Uint8Array => {
   return key
 }
 
-/** A word of the operator: the body goes out with a proof, over its exact bytes, that only who can read `operator.key` can make. */
+/** Calls such a route. The body carries a proof over its exact bytes, which only a reader of `operator.key` can make. */
 export const operate = async <T>({ api }: { readonly api: LocalApi }, path: keyof typeof OPERATION_OF, body: object): Promise<T> => {
   if (!api.isLocal)
     throw new AppError(
@@ -43,12 +43,12 @@ export const operate = async <T>({ api }: { readonly api: LocalApi }, path: keyo
   return api.json<T>({ method: 'POST', path, body: text, headers: { [OPERATOR_PROOF_HEADER]: proof } })
 }
 
-/** The header that proves a request object, made over its exact text. */
+/** Makes the header that proves a request object over its exact text. */
 export type RunProver = (request: string) => Readonly<Record<string, string>>
 
-/** What proves runs, or with `operation` what else is asked of others. Throws why there is none: `operator_proof_required`, `bad_key_file`. */
+/** Proves runs, or the `operation` given. Throws if there is no proof: `operator_proof_required`, `bad_key_file`. */
 export const runProver = ({ api }: { readonly api: LocalApi }, operation: string = RUN_OPERATION): RunProver => {
-  // Another daemon would take the proof of ours for a wrong one, and refuse what it may allow without any.
+  // Another daemon would reject this proof, and so refuse what it allows without one.
   if (!api.isOwn)
     throw new AppError(
       'operator_proof_required',

@@ -1,5 +1,4 @@
 import type { Pinged } from '../protocol/api-answers.ts'
 
-/** How a connection leads to an agent. */
 export const routeText = ({ relay }: Pick<NonNullable<Pinged['path']>, 'relay'>): string =>
   relay === null ? 'direct' : `relayed by machine ${relay.slice(0, 12)}`

@@ -6,8 +6,8 @@ import { isTable, problemOf } from '../protocol/json-table.ts'
 import type { LocalApi } from './daemon.ts'
 
 /**
- * Asks an agent, through the daemon, which commands we may run there. `agent`: as a person names it. Throws the daemon's
- * errors, and `daemon_unreachable` for an answer that no daemon gives.
+ * Asks an agent, through the daemon, which commands it allows. `agent` is as the user typed it. Throws the daemon's errors, and
+ * `daemon_unreachable` for an invalid answer.
  */
 export const askRules = async (api: Pick<LocalApi, 'json'>, agent: string, signal?: AbortSignal): Promise<RulesJson> => {
   const path = `/exec/rules?agent=${encodeURIComponent(agent)}`
@@ -16,7 +16,7 @@ export const askRules = async (api: Pick<LocalApi, 'json'>, agent: string, signa
   return answer
 }
 
-/** Checked here too: an API may be anywhere, and tools are made of the rules. */
+/** Checked here too, because the API may be any server, and tools are made of the rules. */
 const isRules = (value: unknown): value is RulesJson =>
   isTable(value) &&
   problemOf(value, RULES) === null &&

@@ -3,7 +3,10 @@ import { changedOverride, overrideIn, overrideText, readModeCommand } from '../p
 import { openDesk } from './desk.ts'
 import type { DataPaths } from './paths.ts'
 
-/** Does what a human's line says, `/exec …` or `/elevated …`, for a session, at the desk and with the operator's key; answers what is set then. */
+/**
+ * Applies a line of the approver, `/exec …` or `/elevated …`, to a session, through the approval service. Returns the modes that are then
+ * set.
+ */
 export const setModes = async (paths: DataPaths, session: string, line: string): Promise<string> => {
   const command = readModeCommand(line.split(' ').filter((word) => word !== ''))
   if (command.kind === 'problem') throw new AppError('bad_request', command.problem)

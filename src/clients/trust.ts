@@ -17,13 +17,13 @@ const machineIdOf = async (api: Pick<LocalApi, 'json'>, agent: string, machine: 
   return machineNamed(machine, known)
 }
 
-/** Asks the daemon what its trust rules say of a pair; either as a person names it. */
+/** Asks the daemon how its trust rules evaluate an agent and a machine, each as the user typed it. */
 export const evaluateTrust = async (api: Pick<LocalApi, 'json'>, agent: string, machine: string): Promise<TrustEvaluation> => {
   const path = `/trust/evaluate?agent=${encodeURIComponent(agent)}&machine_id=${await machineIdOf(api, agent, machine)}`
   return api.json<TrustEvaluation>({ method: 'GET', path })
 }
 
-/** Why, for people. */
+/** Texts for users. */
 export const CAUSE_TEXT: Readonly<Record<TrustCause, string>> = {
   own_agent: 'it is this agent itself, on this machine',
   revoked: 'it has declared its key, or its presence on that machine, void for ever',
@@ -37,7 +37,7 @@ export const CAUSE_TEXT: Readonly<Record<TrustCause, string>> = {
   trusted_and_pinned: 'its trust level is trusted, and it is pinned to that machine',
 }
 
-/** The command that would let its commands go on to the ACL, or that makes that safer; null: none is needed, or none helps. */
+/** The command that would let requests pass on to the ACL, or that makes the entry safer; null if none helps. */
 export const trustRemedy = ({ cause, contact, machine_id }: Pick<TrustEvaluation, 'cause' | 'contact' | 'machine_id'>): string | null => {
   const name = contact === null ? 'NAME' : shellWord(contact.name)
   switch (cause) {
