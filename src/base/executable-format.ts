@@ -92,7 +92,7 @@ const loaderOf = ({ head, size: bytes }: Beginning): ProgramFormat => {
   return DIRECT
 }
 
-/** Decodes as latin1, because paths are bytes to the kernel and need not be UTF-8. */
+/** Decodes as UTF-8, so that an interpreter with non-ASCII letters in its path is found. */
 const interpreterOf = (head: Buffer): ProgramFormat => {
   const end = head.indexOf(0x0a)
   const found = /^#![ \t]*([^ \t]+)[ \t]*(.*)$/.exec(head.toString('utf8', 0, end === -1 ? head.length : end))

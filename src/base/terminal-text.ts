@@ -8,11 +8,13 @@ interface Run {
 }
 
 const RUNS: Readonly<Record<Exclude<State, 'escape'>, Run>> = {
-  // Every control of C0, DEL and C1, except tab and line feed. oxlint-disable-next-line no-control-regex
+  // Every control of C0, DEL and C1, except tab and line feed.
+  // oxlint-disable-next-line no-control-regex
   text: { end: /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, max: Infinity },
   intermediate: { end: /[^ -/]/g, max: 256 },
   sequence: { end: /[^ -?]/g, max: 256 },
-  // BEL and ST close a string; so does any other control, above all a line end. oxlint-disable-next-line no-control-regex
+  // BEL and ST close a string; so does any other control, above all a line end.
+  // oxlint-disable-next-line no-control-regex
   string: { end: /[\u0000-\u0008\u000a-\u001f\u007f-\u009f]/g, max: 4_096 },
 }
 

@@ -16,18 +16,18 @@ import { DEFAULT_API_PORT, MAX_CONFIG_ADDRESSES } from '../protocol/limits/daemo
 import { MAX_ADDRESS_TEXT, MAX_KEPT_AGENTS } from '../protocol/limits/wire.ts'
 import { CONTAINMENT_CHOICES, DHT_CHOICES } from '../protocol/reasons.ts'
 
-/** Either the value or what a right one looks like. */
+/** A value, or the description of a valid one. */
 export type Parsed<T> = { readonly value: T } | { readonly problem: string }
 
 interface Setting<T> {
-  /** From a value of TOML. `base` is the directory that relative paths start from; empty: the working directory. */
+  /** Reads a TOML value. Relative paths start at `base`; if it is empty, at the working directory. */
   readonly parse: (value: unknown, base: string) => Parsed<T>
-  /** From the text of a flag or a variable to what `parse` takes. */
+  /** Turns the text of a flag or variable into a value for `parse`. */
   readonly fromText: (text: string) => unknown
   readonly flag: string | null
 }
 
-/** As useradd(8) takes them. */
+/** User names that useradd(8) accepts. */
 const USER_NAME = /^[A-Za-z_][A-Za-z0-9_.-]{0,31}$/
 const DISPLAY_NAME = /^[A-Za-z0-9._-]{1,64}$/
 const MULTIADDR = /^\/(ip4|ip6|dns[46]?)\/([^/]+)\/tcp\/([0-9]{1,5})(?:\/p2p\/[1-9A-HJ-NP-Za-km-z]{40,64})?$/
@@ -56,14 +56,14 @@ const addresses = (value: unknown): Parsed<readonly string[]> => {
       }
 }
 
-/** Addresses at which a machine is to be dialled. */
+/** Dialable addresses of a machine. */
 const dialled = (value: unknown): Parsed<readonly string[]> => {
   const parsed = addresses(value)
   const bad = 'value' in parsed ? parsed.value.find((address) => dialProblem(address) !== null) : undefined
   return bad === undefined ? parsed : { problem: `${JSON.stringify(bad)} ${dialProblem(bad)}` }
 }
 
-/** Who answers must prove to be this machine, so the address says which it is. */
+/** Each address names its machine, because the answering peer must prove to be that machine. */
 const peers = (value: unknown): Parsed<readonly string[]> => {
   const parsed = dialled(value)
   const bad = 'value' in parsed ? parsed.value.find((address) => machineIdOfText(address.split('/p2p/')[1] ?? '') === null) : undefined
@@ -101,7 +101,7 @@ const port = (value: unknown): Parsed<number> =>
     ? { value }
     : { problem: 'must be a port, 0 to 65535 (0 = any free one)' }
 
-/** Traces leave this host by the collector, and by nobody else: the half that sends them speaks to the world. */
+/** Traces only go to a collector on this host, because the network process sends them. */
 const COLLECTOR = /^http:\/\/(?:127\.0\.0\.1|localhost|\[::1\]):([1-9][0-9]{0,4})\/[!-~]*$/
 
 const collector = (value: unknown): Parsed<string> =>
@@ -116,76 +116,76 @@ const askTimeout = (value: unknown): Parsed<number> =>
 
 const boolean = (value: unknown): Parsed<boolean> => (typeof value === 'boolean' ? { value } : { problem: 'must be true or false' })
 
-/** Every setting, once: how each is read wherever it comes from. `docs/config.md` has a line for each. */
+/** Every setting, with its parser. `docs/config.md` has a line for each. */
 export const SETTINGS = {
-  /** The name in our card; others see it. */
+  /** The name in this agent's card, which others see. */
   display_name: {
     parse: string((text) => DISPLAY_NAME.test(text), '1 to 64 letters, digits, "." "_" or "-"'),
     fromText: same,
     flag: null,
   },
   exec_acl: { parse: path, fromText: same, flag: 'exec-acl' },
-  /** TCP port on 127.0.0.1; 0 = any free one. */
+  /** TCP port on 127.0.0.1; 0 means any free one. */
   api_port: { parse: port, fromText: asNumber, flag: 'api-port' },
   /** Addresses the mesh listens on. */
   listen: { parse: addresses, fromText: list, flag: 'listen' },
-  /** Addresses to tell others beside those, such as that of a port forward. */
+  /** Further addresses to announce, such as that of a port forward. */
   announce: { parse: dialled, fromText: list, flag: null },
-  /** Peers to dial at start. */
+  /** Peers that are dialled at the start. */
   bootstrap: { parse: peers, fromText: list, flag: 'bootstrap' },
-  /** Contacts to whom a connection stands however many there are. */
+  /** Contacts that always have a connection, in a mesh of any size. */
   keep: { parse: agents, fromText: list, flag: null },
   /** Carry connections between contacts that cannot reach each other. */
   relay: { parse: boolean, fromText: asBoolean, flag: null },
-  /** Where to be reached by those who cannot connect directly, before contacts that relay. */
+  /** Machines that relay connections to this one, preferred over contacts that relay. */
   relays: { parse: peers, fromText: list, flag: null },
-  /** The part in the hash table of cards. */
+  /** How this daemon takes part in the DHT of cards. */
   dht: { parse: oneOf(DHT_CHOICES), fromText: same, flag: null },
   /** Find peers on the local network. */
   mdns: { parse: boolean, fromText: asBoolean, flag: null },
-  /** Machines may connect that neither contacts, pins, the ACL nor the bootstrap list name. */
+  /** Whether machines may connect that contacts, pins, the ACL and the bootstrap list do not name. */
   strangers: { parse: boolean, fromText: asBoolean, flag: null },
-  /** Whom the network's half runs as when the daemon is started by root; null: x0x, or a number that nobody has. */
+  /** User of the network process if root starts the daemon; null means x0x, or a number without a user. */
   network_user: {
     parse: string((text) => USER_NAME.test(text), 'the name of a user'),
     fromText: same,
     flag: null,
   },
-  /** A system daemon used by its group: directory 0750, token and operator key 0640, socket 0660. */
+  /** For a system daemon that its group uses: directory 0750, token and operator key 0640, socket 0660. */
   share_with_group: { parse: boolean, fromText: asBoolean, flag: null },
-  /** Who has no operator's proof may ask no other agent to run anything. */
+  /** Requires an operator's proof for every request to another agent. */
   require_operator_proof: { parse: boolean, fromText: asBoolean, flag: null },
-  /** How long a human has to decide, and other agents whose word a run needs; seconds. */
+  /** Seconds that approvers on this machine and on other agents have to decide. */
   ask_timeout: { parse: askTimeout, fromText: asNumber, flag: null },
-  /** Configuration of the REXD that is served beside the daemon; null: none is. */
+  /** Configuration of the REXD that the daemon also serves; null for none. */
   rexd_config: { parse: path, fromText: same, flag: null },
-  /** A datagram socket of this host that gets a copy of each line of the journals; null: none does. */
+  /** A datagram socket on this host that receives a copy of each journal line; null for none. */
   syslog: { parse: path, fromText: same, flag: null },
-  /** The collector on this host that gets traces; null: none are kept. */
+  /** The collector on this host that receives traces; null for none. */
   otlp: { parse: collector, fromText: same, flag: null },
-  /** A collector has a token of its own, which opens GET /metrics and nothing else. */
+  /** Makes a token for collectors that only opens GET /metrics. */
   metrics_token: { parse: boolean, fromText: asBoolean, flag: null },
-  /** What holds a run's processes together. */
+  /** The mechanism that holds the process tree of a run together. */
   containment: { parse: oneOf(CONTAINMENT_CHOICES), fromText: same, flag: null },
   log_level: { parse: oneOf(LOG_LEVELS), fromText: same, flag: null },
 } satisfies Readonly<Record<string, Setting<unknown>>>
 
 export type SettingKey = keyof typeof SETTINGS
 
-/** Those whose default is null. */
+/** Settings with the default null. */
 type Nullable = 'network_user' | 'otlp' | 'rexd_config' | 'syslog'
 
-/** What `config.toml`, the environment and flags may set. The names are those of the file. */
+/** The settings of `config.toml`, the environment and flags, under the names of the file. */
 export type Settings = {
   readonly [K in SettingKey]: ((typeof SETTINGS)[K] extends Setting<infer T> ? T : never) | (K extends Nullable ? null : never)
 }
 
 export const SETTING_KEYS = Object.keys(SETTINGS) as SettingKey[]
 
-/** `api_port` is `X0X_API_PORT`. */
+/** Such as `X0X_API_PORT` for `api_port`. */
 export const variableOf = (key: SettingKey): string => `X0X_${key.toUpperCase()}`
 
-/** Variables that are no settings of the daemon but are known: who we are, what the CLI reads, and the choice of primitives. */
+/** Known variables that are not settings: the instance, those of the CLI, and the choice of primitives. */
 export const OTHER_VARIABLES = [
   'X0X_NAME',
   'X0X_CONFIG',
@@ -196,35 +196,35 @@ export const OTHER_VARIABLES = [
   'X0X_OPEN_FILES',
 ] as const
 
-/** Who may enter the data directory. */
+/** Mode of the data directory. */
 export const dataDirMode = (settings: Pick<Settings, 'share_with_group'>): number => (settings.share_with_group ? 0o750 : 0o700)
 
-/** Everything the daemon was told, checked, with where it came from. */
+/** The complete, checked configuration with its sources. */
 export interface DaemonConfig extends Settings {
   readonly name: string | null
   readonly paths: DataPaths
-  /** The configuration file that was read, or null where there is none. */
+  /** The configuration file that was read; null if there is none. */
   readonly config_file: string | null
-  /** True when somebody named the ACL: then it must exist. */
+  /** True if the user named the ACL, which then must exist. */
   readonly exec_acl_explicit: boolean
-  /** Where a network half that others start connects to; null: we start it. */
+  /** The socket where a separately started network process connects; null if the daemon starts it. */
   readonly executor_socket: string | null
 }
 
-/** What the command line says of the configuration; null or empty where it is silent. */
+/** The flags about the configuration; null or empty if not given. */
 export interface ConfigFlags {
   readonly name: string | null
   readonly config: string | null
   readonly dataDir: string | null
   readonly executorSocket: string | null
-  /** Settings given as flags, by the flag's name. */
+  /** Settings given as flags, under the flags' names. */
   readonly settings: Readonly<Record<string, string | readonly string[]>>
 }
 
-/** The port of upstream's fleet, so that firewalls need one rule. A named instance takes any. */
+/** The port of upstream's fleet, so that firewalls need one rule. A named instance takes any port. */
 const DEFAULT_MESH_PORT = 5483
 
-/** Where a daemon listens that is told nothing. */
+/** The default listen addresses. */
 export const defaultListen = (name: string | null): string => `/ip4/0.0.0.0/tcp/${name === null ? DEFAULT_MESH_PORT : 0}`
 
 const defaultsFor = (name: string | null, paths: DataPaths): Settings => ({
@@ -257,7 +257,7 @@ const defaultsFor = (name: string | null, paths: DataPaths): Settings => ({
   otlp: null,
 })
 
-/** Settings of one source over those of a weaker one; problems are collected, not thrown. */
+/** Settings of one source over those of weaker ones. Problems are collected, not thrown. */
 class Layers {
   readonly problems: string[] = []
   readonly #values: Partial<Record<SettingKey, unknown>> = {}
@@ -286,9 +286,9 @@ const applyFile = (layers: Layers, document: TomlDocument): void => {
   }
 }
 
-/** Kubernetes sets these in every pod for a Service called x0x or x0x-…, and docker for a link of that alias. */
+/** Variables that Kubernetes sets in every pod for a Service x0x or x0x-…, and docker for a link of that alias. */
 const SERVICE_VARIABLE = /^X0X_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?|ENV_\w+)$/
-/** These share a name with a setting or nearly do, and are told from it by their values. */
+/** Variables of the same kind whose names could be settings. Their values tell them apart. */
 const SERVICE_VALUES: readonly (readonly [name: RegExp, value: RegExp])[] = [
   [/^X0X_(?:\w+_)?PORT$/, /^(?:tcp|udp|sctp):\/\//],
   [/^X0X_(?:\w+_)?NAME$/, /^\/[^/]+\/[^/]+$/],
@@ -321,7 +321,7 @@ const applyFlags = (layers: Layers, flags: ConfigFlags): void => {
   }
 }
 
-/** The file's document, or null where only the default place was looked at and is empty. */
+/** The document of the file; null if the default file does not exist. */
 const readConfigFile = async (path: string, explicit: boolean, problems: string[]): Promise<TomlDocument | null> => {
   try {
     const document = await readToml(path, 'bad_config')
@@ -334,19 +334,19 @@ const readConfigFile = async (path: string, explicit: boolean, problems: string[
 }
 
 export interface ConfigReading {
-  /** Where something is wrong, the weaker source or the default stands in. */
+  /** A wrong value is replaced by that of a weaker source or by the default. */
   readonly config: DaemonConfig
-  /** Each names the flag, variable, or file, line and key. */
+  /** Each problem names its flag, its variable, or file, line and key. */
   readonly problems: readonly string[]
 }
 
-/** Which instance is meant, and where its files are. Throws `bad_config`. */
+/** The chosen instance and its files. Throws `bad_config`. */
 export const instanceOf = (flags: ConfigFlags, env: Environment): { readonly name: string | null; readonly paths: DataPaths } => {
   const choice = instanceChoice(flags, env)
   return { name: choice.name, paths: pathsIn(dataDirOf(choice)) }
 }
 
-/** Flags over environment over file over defaults. Throws `bad_config` only where not even the data directory is known. */
+/** Reads flags over environment over file over defaults. Throws `bad_config` only if the data directory is unknown. */
 export const readConfig = async (flags: ConfigFlags, environment: Environment): Promise<ConfigReading> => {
   const env = withoutServices(environment)
   const { name, paths } = instanceOf(flags, env)
@@ -369,7 +369,7 @@ export const readConfig = async (flags: ConfigFlags, environment: Environment): 
   }
 }
 
-/** As `readConfig`, but any problem is `bad_config`; its message and `data.problems` have them all. */
+/** Like `readConfig`, but throws `bad_config` for any problem. Its message and `data.problems` have all of them. */
 export const loadConfig = async (flags: ConfigFlags, env: Environment): Promise<DaemonConfig> => {
   const { config, problems } = await readConfig(flags, env)
   if (problems.length > 0) throw new AppError('bad_config', problems.join('\n'), { data: { problems } })

@@ -9,17 +9,17 @@ import { rememberMachineId } from '../identity/machine-id-hash.ts'
 import { loadOrCreateMachineKey } from '../identity/machine-key.ts'
 import { defaultListen } from './config.ts'
 
-/** What somebody says of a new daemon. */
+/** Choices for a new daemon. */
 export interface FirstFilesOptions {
-  /** Its `--name`, by which it is one of several on a host; null: none. */
+  /** The value of `--name`, for one of several daemons on a host; null for none. */
   readonly name: string | null
-  /** What it calls itself; null: the host's name. */
+  /** The agent's name for others; null for the host's name. */
   readonly displayName: string | null
-  /** Others may connect; else it only asks others. */
+  /** Whether others may connect. Otherwise the daemon only sends requests. */
   readonly reachable: boolean
 }
 
-/** One of the files of a data directory. */
+/** One of the first files of a data directory. */
 export interface FirstFile {
   readonly path: string
   readonly what: string
@@ -70,7 +70,9 @@ default_cwd = "/"
 
 const isThere = (path: string): boolean => attempt(() => statSync(path)) !== null
 
-/** Directory (0700), keys, configuration, and an ACL that allows nothing. What is there stays as it is. `dryRun`: only says so. */
+/**
+ * Makes the directory (0700), keys, configuration, and an ACL that allows nothing. Existing files stay as they are. `dryRun` only reports.
+ */
 export const makeFirstFiles = async (
   paths: DataPaths,
   wishes: FirstFilesOptions,
@@ -87,7 +89,7 @@ export const makeFirstFiles = async (
   const found: FirstFile[] = []
   for (const [path, what, make] of files) {
     const there = isThere(path)
-    // Also of what is there: that it is a key, and nobody else's.
+    // This also checks an existing file: that it is a key, and private.
     if (!dryRun) await make()
     found.push({ path, what, state: there ? 'was there' : dryRun ? 'would be made' : 'made' })
   }

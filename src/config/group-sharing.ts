@@ -5,7 +5,7 @@ import { shellWord } from '../base/format.ts'
 import type { DataPaths } from '../clients/paths.ts'
 import type { Settings } from './config.ts'
 
-/** What a member of the group reads, and with which mode; the socket and `api.port` are made anew at each start. */
+/** The files that members of the group may read, with their modes. Each start makes the socket and `api.port` again. */
 const sharedModes = ({ dir, apiToken, metricsToken, operatorKey }: DataPaths): ReadonlyMap<string, number> =>
   new Map([
     [dir, 0o750],
@@ -14,7 +14,7 @@ const sharedModes = ({ dir, apiToken, metricsToken, operatorKey }: DataPaths): R
     [operatorKey, 0o640],
   ])
 
-/** Those that are there and are closed to their group. */
+/** Existing files that their group cannot read. */
 const closedToGroup = async (paths: DataPaths): Promise<[path: string, mode: number][]> => {
   const all = [...sharedModes(paths)].map(async ([path, mode]): Promise<[string, number][]> => {
     const info = await stat(path).catch(() => null)
@@ -28,13 +28,13 @@ interface Advice {
   readonly remedy: string
 }
 
-/** For what we did not make as it stands there: chmod(1) would open what it leads to. */
+/** Advice for a file that the daemon did not make: chmod(1) would follow a link. */
 const moveAway = (path: string): Advice => ({
   next: 'move it away, and the next start makes one',
   remedy: `mv ${shellWord(path)} ${shellWord(`${path}.old`)}`,
 })
 
-/** For what another user has there. */
+/** Advice for a file of another user. */
 const byHand = (path: string, mode: number): Advice => ({
   next: 'where that is meant, do it yourself',
   remedy: `chmod ${mode.toString(8)} ${shellWord(path)}`,
@@ -60,11 +60,11 @@ const unopened = (path: string, mode: number, cause: unknown): unknown => {
 }
 
 /**
- * Opens what may be opened to the group, so that its mode is changed by its descriptor: a name may lead to another file by
- * then, a link to one of anybody's. Throws `loose_permissions` for a link of either kind, what is no file, or what is another's.
+ * Opens a file whose mode is then changed through the descriptor, because its name may lead to another file by then. Throws
+ * `loose_permissions` for links of both kinds, for special files, and for files of another user.
  */
 const openOwn = async (path: string, mode: number, dir: string): Promise<FileHandle> => {
-  // The operator chose the directory, perhaps by a link to it; what is in it we made.
+  // The operator chose the directory, which may be a link; the daemon made the files in it.
   const flags = path === dir ? constants.O_DIRECTORY : constants.O_NOFOLLOW | constants.O_NONBLOCK
   const file = await open(path, constants.O_RDONLY | flags).catch((error: unknown) => {
     throw unopened(path, mode, error)
@@ -83,7 +83,7 @@ const openOwn = async (path: string, mode: number, dir: string): Promise<FileHan
 
 type Sharing = Pick<Settings, 'share_with_group'> & { readonly paths: DataPaths }
 
-/** Opens to the group what a start without `share_with_group` made for its user alone. Throws `loose_permissions`. */
+/** Opens the files of a start without `share_with_group` to the group. Throws `loose_permissions`. */
 export const shareWithGroup = async ({ share_with_group, paths }: Sharing): Promise<void> => {
   if (!share_with_group) return
   for (const [path, mode] of await closedToGroup(paths)) {
@@ -92,7 +92,7 @@ export const shareWithGroup = async ({ share_with_group, paths }: Sharing): Prom
   }
 }
 
-/** What a start would open to the group, and why it could not. Changes nothing. */
+/** What a start would open to the group, and what would prevent it. Changes nothing. */
 export const judgeSharing = async ({ share_with_group, paths }: Sharing): Promise<{ closed: string[]; problems: string[] }> => {
   const closed = share_with_group ? await closedToGroup(paths) : []
   const judged = closed.map(async ([path, mode]) => {

@@ -20,12 +20,12 @@ export const TOOLS_SECTIONS = ['tools', 'agents'] as const
 
 const MODE_KEYS = ['host', 'security', 'ask', 'ask_fallback', 'node', 'allowed_hosts']
 const GLOBAL_KEYS = [...MODE_KEYS, 'always_ask', 'sandbox']
-/** Agents of one file. */
+/** Limit on agents in a file. */
 const MAX_AGENTS = 1_000
 
 const EXEC: TomlPath = ['tools', 'exec']
 
-/** What a file says of where commands run; null: nothing, and they run as `[security]` alone says. What is wrong is the reader's. */
+/** The settings for where commands run; null if the file has none, and `[security]` alone applies. Problems go to the reader. */
 export const readTools = (toml: TomlReader): ToolsSettings | null => {
   const { tools, agents } = toml.document.value
   if (tools === undefined && agents === undefined) return null
@@ -38,7 +38,7 @@ export const readTools = (toml: TomlReader): ToolsSettings | null => {
   }
 }
 
-/** A file with nothing but `[tools.exec]` and `[[agents.list]]`. Throws `bad_config`, whose message has all that is wrong with it. */
+/** Reads a file that only has `[tools.exec]` and `[[agents.list]]`. Throws `bad_config` with all problems. */
 export const loadTools = async (
   file: string,
 ): Promise<{ readonly tools: ToolsSettings; readonly sha256: string; readonly warnings: readonly string[] }> => {
@@ -53,7 +53,7 @@ export const loadTools = async (
   return { tools: deepFreeze(tools), sha256: document.sha256, warnings: toml.warnings }
 }
 
-/** `exec` of a table of tools, which has nothing else. */
+/** The only key of a table of tools, `exec`. */
 const execTable = (toml: TomlReader, path: TomlPath, value: unknown, keys: readonly string[]): TomlTable => {
   const table = toml.table(path, value, ['exec'])
   if (table === null) return {}
@@ -102,7 +102,7 @@ const readAgents = (toml: TomlReader, value: unknown): ToolsSettings['agents'] =
     if (agents.has(id)) toml.problem([...at, 'id'], `${JSON.stringify(id)} stands here twice`)
     agents.set(id, modes)
   }
-  // A name such as `__proto__` is one like any other.
+  // No prototype, so that a name such as `__proto__` is an ordinary key.
   return Object.assign(Object.create(null) as object, Object.fromEntries(agents))
 }
 
@@ -115,29 +115,29 @@ const readId = (toml: TomlReader, path: TomlPath, value: unknown): string | null
   return null
 }
 
-/** All of REXD's configuration file. */
+/** The whole configuration file of REXD. */
 export interface RexdConfig {
   readonly path: string
-  /** Of the file as it was read, hex. */
+  /** Digest of the file that was read, in hex. */
   readonly sha256: string
-  /** `rexd --stdio` may be used. */
+  /** Whether `rexd --stdio` is allowed. */
   readonly stdio: boolean
   readonly log_level: LogLevel
-  /** `rexd --http` may be used. */
+  /** Settings of `rexd --http`; null if it is not allowed. */
   readonly http: RexdHttpConfig | null
-  /** Null: there is none, because the file says so. */
+  /** Null if the file turns the journal off. */
   readonly audit_path: string | null
   readonly policy: LocalPolicy
-  /** A tool of `x0x mcp` answers by then, in milliseconds. */
+  /** Milliseconds within which a tool of `x0x mcp` answers. */
   readonly answer_within_ms: number
-  /** Where commands run, how far they may go and whom to ask; absent: on this host, as `policy` alone says. */
+  /** Where commands run, their limits, and who approves them. Absent: on this host, as `policy` says. */
   readonly tools?: ToolsSettings
 }
 
 export interface RexdConfigReading {
-  /** Null where the file cannot be read at all. */
+  /** Null if the file cannot be read at all. */
   readonly config: RexdConfig | null
-  /** Each `file:line: key: what is wrong`. */
+  /** Each as `file:line: key: problem`. */
   readonly problems: readonly string[]
   readonly warnings: readonly string[]
 }
@@ -148,7 +148,7 @@ const MCP_KEYS = ['answer_within_ms']
 const AUDIT_KEYS = ['enabled', 'path']
 const DEFAULT_AUDIT = '/var/lib/rexd/audit.log'
 
-/** Reads a file and everything about it: who may write it, its syntax, its meaning. */
+/** Reads a file and checks its writers, syntax and meaning. */
 export const readRexdConfig = async (file: string, env: Environment): Promise<RexdConfigReading> => {
   const path = absolutePath('the configuration', file)
   let document: TomlDocument
@@ -164,25 +164,25 @@ export const readRexdConfig = async (file: string, env: Environment): Promise<Re
   return { config: deepFreeze(config), problems: [...writableByOthers(path), ...toml.problems], warnings: toml.warnings }
 }
 
-/** As `readRexdConfig`, but any problem is `bad_config`; its message and `data.problems` have them all. */
+/** Like `readRexdConfig`, but throws `bad_config` for any problem. Its message and `data.problems` have all of them. */
 export const loadRexdConfig = async (file: string, env: Environment): Promise<{ config: RexdConfig; warnings: readonly string[] }> => {
   const { config, problems, warnings } = await readRexdConfig(file, env)
   if (config !== null && problems.length === 0) return { config, warnings }
   throw new AppError('bad_config', problems.join('\n'), { data: { file, problems } })
 }
 
-/** What a configuration without HTTP is for who serves it so. */
+/** The error if HTTP is requested and the configuration has none. */
 export const withoutHttp = ({ path }: RexdConfig): AppError =>
   new AppError('bad_config', `${path}: server.http_listen is missing: it says where --http listens`)
 
-/** As `loadRexdConfig`, to be served over HTTP. */
+/** Like `loadRexdConfig`, for HTTP. */
 export const loadHttpRexdConfig = async (file: string, env: Environment): Promise<RexdConfig> => {
   const { config } = await loadRexdConfig(file, env)
   if (config.http === null) throw withoutHttp(config)
   return config
 }
 
-/** Throws `bad_config` for what would keep the REXD of a daemon with this data directory from starting. */
+/** Throws `bad_config` for anything that would keep the REXD of a daemon with this data directory from starting. */
 export const checkServedRexdConfig = async (file: string, env: Environment, dataDir: string): Promise<void> => {
   const { policy, tools } = await loadHttpRexdConfig(file, env)
   const problem = tools === undefined ? null : exposedDataDir(policy, dataDir)
@@ -215,7 +215,7 @@ const read = (toml: TomlReader, env: Environment): RexdConfig => {
   }
 }
 
-/** What is wrong with a time by which tools answer, in milliseconds; null: nothing. */
+/** What is wrong with an answer time of tools in milliseconds, or null. */
 export const answerWithinProblem = (ms: number): string | null =>
   Number.isSafeInteger(ms) && ms >= MIN_ANSWER_WITHIN_MS && ms <= MAX_ANSWER_WITHIN_MS
     ? null

@@ -5,14 +5,14 @@ import { readBounded, unreadable } from '../base/files.ts'
 import type { TomlReader, TomlTable } from '../base/toml.ts'
 import { type ListenAddress, MAX_SOCKET_PATH } from '../base/unix-sockets.ts'
 
-/** Where and how REXD is spoken over HTTP. */
+/** How REXD is served over HTTP. */
 export interface RexdHttpConfig {
   readonly listen: ListenAddress
   readonly token_file: string
-  /** Names beside those of this machine that Host may have, and origins of pages that may ask. */
+  /** Names that Host may have besides those of this machine, and origins of pages that may call. */
   readonly allowed_hosts: readonly string[]
   readonly allowed_origins: readonly string[]
-  /** Files; null: no TLS. */
+  /** Files; null without TLS. */
   readonly tls: { readonly cert: string; readonly key: string; readonly client_ca: string | null } | null
 }
 
@@ -29,24 +29,24 @@ export const HTTP_KEYS = [
 
 type HttpKey = (typeof HTTP_KEYS)[number]
 
-/** What protects and widens a way over the network. */
+/** Keys that only make sense for an address on the network. */
 const NETWORK_KEYS = ['http_wildcard', 'tls_cert', 'tls_key', 'tls_client_ca'] as const satisfies readonly HttpKey[]
 
-/** All authorities of a system together have half of it. */
+/** Twice the size of all certificate authorities of a system. */
 const MAX_PEM_BYTES = 1024 * 1024
 
 const LOOPBACK = /^(127\.|\[::1\]$)/
-/** In the one spelling that a URL has for each address (WHATWG URL, host serializing). */
+/** Wildcard addresses in the form of URLs (WHATWG URL, host serializing). */
 const WILDCARD = ['0.0.0.0', '[::]', '[::ffff:0:0]']
 /** `127.0.0.1:7680`, `[::1]:7680`. */
 const LISTEN = /^(?:\[([0-9a-f:.]+)\]|([0-9.]+)):([0-9]{1,5})$/
 const UNIX = 'unix:'
-/** Where an address is wrong, so that what stands beside it is looked at all the same. */
+/** Stands in for a wrong address, so that the other keys are checked too. */
 const NOWHERE: ListenAddress = { kind: 'tcp', host: '127.0.0.1', port: 0 }
 
 const at = (key: HttpKey) => ['server', key]
 
-/** Null: there is no HTTP. */
+/** Null without HTTP. */
 export const readHttpConfig = (toml: TomlReader, server: TomlTable): RexdHttpConfig | null => {
   const text = server['http_listen'] === '' ? null : toml.text(at('http_listen'), server['http_listen'])
   const listen = text === null ? NOWHERE : readListen(toml, text)
@@ -56,7 +56,7 @@ export const readHttpConfig = (toml: TomlReader, server: TomlTable): RexdHttpCon
   const texts = (name: 'allowed_hosts' | 'allowed_origins'): readonly string[] => toml.strings(at(name), server[name]) ?? []
   const [allowed_hosts, allowed_origins] = [texts('allowed_hosts'), texts('allowed_origins')]
   const given = HTTP_KEYS.filter((name) => server[name] !== undefined)
-  // Empty, as in configurations of others, is none.
+  // An empty value means none, as in upstream's configurations.
   if (server['http_listen'] === '') return null
   if (!given.includes('http_listen')) {
     for (const name of given) toml.problem(at(name), 'means nothing without http_listen')
@@ -88,7 +88,7 @@ interface NetworkKeys {
   readonly tls: RexdHttpConfig['tls']
 }
 
-/** Who can reach an address, and who can listen on the way there. */
+/** Checks who can reach an address, and who can read the traffic to it. */
 const judgeNetwork = (toml: TomlReader, host: string, { given, wildcard, tls }: NetworkKeys): void => {
   const hasCert = given.includes('tls_cert')
   if (hasCert !== given.includes('tls_key')) toml.problem(at('tls_cert'), 'tls_cert and tls_key belong together')
@@ -109,11 +109,11 @@ const judgeNetwork = (toml: TomlReader, host: string, { given, wildcard, tls }: 
 export interface TlsMaterial {
   readonly cert: string
   readonly key: string
-  /** Null: no certificate is asked of callers. */
+  /** Null if callers need no certificate. */
   readonly clientCa: string | null
 }
 
-/** Null: no TLS. Throws `bad_config` for a file that cannot be read, and for what is no certificate or does not fit its key. */
+/** Null without TLS. Throws `bad_config` for a file that cannot be read, is not a certificate, or does not fit its key. */
 export const readTlsMaterial = async ({ tls }: RexdHttpConfig): Promise<TlsMaterial | null> => {
   if (tls === null) return null
   const read = async (key: string, file: string): Promise<string> => {
@@ -125,7 +125,7 @@ export const readTlsMaterial = async ({ tls }: RexdHttpConfig): Promise<TlsMater
   }
   const [cert, key] = [await read('tls_cert', tls.cert), await read('tls_key', tls.key)]
   const clientCa = tls.client_ca === null ? null : await read('tls_client_ca', tls.client_ca)
-  // Only who has certificates needs what judges them.
+  // Loaded only for certificates.
   const { createSecureContext } = await import('node:tls')
   try {
     createSecureContext({ cert, key, ...(clientCa === null ? {} : { ca: clientCa }) })

@@ -22,7 +22,7 @@ const findingOf = ({ in_force, stronger }: Pick<ContainmentRecord, 'in_force' | 
   return warn('containment', `${who} the process group alone, so that a descendant may survive its run${reasons}`, REMEDY)
 }
 
-/** What a start would hold runs together with, as tried now by this user, and what it thinks of entries that ask for more. */
+/** Tries the containment that a start of this user would have, and checks entries that ask for more. */
 export const tryContainment = async <T>(
   { containment }: Pick<DaemonConfig, 'containment'>,
   work: (finding: Finding, judge: EnforcementProbe | null) => Promise<T>,
@@ -40,7 +40,7 @@ export const tryContainment = async <T>(
   }
 }
 
-/** What the running daemon holds runs together with, as it wrote it down. */
+/** The containment that the running daemon has recorded. */
 export const runningContainment = async (dataDir: string): Promise<Finding> => {
   const record = await readContainmentRecord(join(dataDir, CONTAINMENT_FILE))
   if (record === null) return warn('containment', 'the running daemon has left no record of it', 'restart it')

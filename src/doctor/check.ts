@@ -24,11 +24,11 @@ import { checkServedRexd } from './rexd-check.ts'
 export const aclCounts = (entries: number, commands: number): string =>
   `${counted(entries, 'allow entry', 'allow entries')}, ${counted(commands, 'command')}`
 
-/** What will not work as written. */
+/** Entries of the ACL that do not work as written. */
 export const aclDoubts = ({ path, warnings }: Pick<AclInspection, 'path' | 'warnings'>): Finding[] =>
   warnings.map((text) => warn('acl', text, `x0x acl check ${path}`))
 
-/** The ACL as this daemon would load it: every problem, then what it allows. */
+/** Checks the ACL as this daemon would load it: every problem, then what it allows. */
 export const checkAcl = async (path: string, explicit: boolean, judge: EnforcementProbe | null): Promise<Finding[]> => {
   const inspection = await inspectAcl(path, judge)
   const { acl, missing, problems } = inspection
@@ -44,7 +44,7 @@ export const checkAcl = async (path: string, explicit: boolean, judge: Enforceme
   return [ok('acl', `${path}: exec ${acl.enabled ? 'enabled' : 'disabled by enabled = false'}, ${counts}`), ...doubtful]
 }
 
-/** An ACL in the data directory that nobody reads, because the daemon has another path. */
+/** Warns about an ACL in the data directory that is not read, because the daemon uses another path. */
 export const checkUnreadAcl = async ({ paths, config_file }: DaemonConfig, read: string): Promise<Finding[]> => {
   if (read === paths.execAcl || (await stat(paths.execAcl).catch(() => null)) === null) return []
   const file = config_file ?? paths.config
@@ -57,7 +57,7 @@ export const checkUnreadAcl = async ({ paths, config_file }: DaemonConfig, read:
   ]
 }
 
-/** What is wrong with a directory of keys that exists; one that does not is made at the first start. */
+/** Problems of an existing data directory. A missing one is made at the first start. */
 export const checkDataDir = async (dir: string, mode: number): Promise<Finding> => {
   const info = await stat(dir).catch(() => null)
   if (info === null) return ok('data', `${dir} will be made at the first start`)
@@ -97,7 +97,9 @@ export const checkMachineId = async (config: DaemonConfig): Promise<Finding[]> =
   ]
 }
 
-/** Warns if the user of the network process may not execute this program; nothing where it may, or where the configuration names no such user. */
+/**
+ * Warns if the user of the network process may not execute the program that starts it. Empty if it may, or if no such user is configured.
+ */
 export const checkNetworkUser = async ({ executor_socket, network_user, paths }: DaemonConfig): Promise<Finding[]> => {
   try {
     const user = executor_socket === null ? networkUserOf(network_user, paths.dir) : null
@@ -108,11 +110,13 @@ export const checkNetworkUser = async ({ executor_socket, network_user, paths }:
   }
 }
 
-/** The launcher of x0xd, which stays its parent if it starts another Node.js, is process 1. */
+/** Whether the parent of x0xd is process 1: the launcher remains its parent if it starts another Node.js. */
 const isStartedByProcessOne = (pid: number): boolean =>
   statOf(pid)[1] === '1' && basename(attempt(() => readlinkSync('/proc/1/exe')) ?? '') === basename(process.execPath)
 
-/** Warns if x0xd is process 1 of its PID namespace, where the kernel gives it every orphan. `pid`: of the daemon, or of this process. */
+/**
+ * Warns if x0xd is process 1 of its PID namespace, where the kernel gives it every orphan. `pid` is the daemon's; null for this process.
+ */
 export const checkProcessOne = (pid: number | null): Finding[] =>
   pid !== null && (pid === 1 || isStartedByProcessOne(pid))
     ? [
@@ -124,13 +128,12 @@ export const checkProcessOne = (pid: number | null): Finding[] =>
       ]
     : []
 
-/** The configuration as it was read. */
 export const checkConfig = ({ config, problems }: ConfigReading): Finding[] =>
   problems.length > 0
     ? problems.map((problem) => fail('config', problem, null))
     : [ok('config', config.config_file ?? 'no file; flags, environment and defaults')]
 
-/** What would hold runs together, and the ACL in the light of that. */
+/** The containment of runs, and the ACL entries that need it. */
 export const checkRuns = async (config: DaemonConfig): Promise<Finding[]> =>
   tryContainment(config, async (finding, judge) => [
     finding,
@@ -138,14 +141,14 @@ export const checkRuns = async (config: DaemonConfig): Promise<Finding[]> =>
     ...(await checkUnreadAcl(config, config.exec_acl)),
   ])
 
-/** The operator's groups as a start would load them; nothing where there are none. */
+/** The groups as a start would load them; empty without groups. */
 export const checkGroups = async ({ paths }: DaemonConfig): Promise<Finding[]> => {
   const { groups, problems } = await inspectGroups(paths.groups)
   if (problems.length > 0) return problems.map((problem) => fail('groups', problem, null))
   return groups.length === 0 ? [] : [ok('groups', `${counted(groups.length, 'group')} in ${paths.groups}`)]
 }
 
-/** What `share_with_group` would open, or refuses to. */
+/** The files that `share_with_group` would open or could not. */
 export const checkSharing = async (config: DaemonConfig): Promise<Finding[]> => {
   const { closed, problems } = await judgeSharing(config)
   if (problems.length > 0) return problems.map((problem) => fail('group', problem, null))
@@ -153,7 +156,7 @@ export const checkSharing = async (config: DaemonConfig): Promise<Finding[]> => 
   return [warn('group', `share_with_group = true, but the group may not read ${closed.join(', ')}`, 'restart x0xd, which opens them')]
 }
 
-/** What the journals' copy for syslog needs; nothing where none is made. */
+/** Checks the syslog socket; empty if none is configured. */
 export const checkSyslog = async ({ syslog }: DaemonConfig): Promise<Finding[]> => {
   if (syslog === null) return []
   try {
@@ -166,7 +169,10 @@ export const checkSyslog = async ({ syslog }: DaemonConfig): Promise<Finding[]> 
   return [warn('syslog', `${syslog} is no socket now, so that no copy of the journals reaches it`, "start this host's syslog")]
 }
 
-/** `x0xd --check`: whether a start would go through, with all that speaks against it. Starts no daemon, and leaves nothing behind but the image of a sandbox that it tried, unpacked. */
+/**
+ * `x0xd --check`: whether a start would succeed, with all obstacles. It starts no daemon, and leaves nothing but the unpacked image of a
+ * sandbox that it tried.
+ */
 export const check = async ({ config, problems }: ConfigReading): Promise<Finding[]> => [
   ...checkConfig({ config, problems }),
   await checkDataDir(config.paths.dir, dataDirMode(config)),
@@ -178,7 +184,7 @@ export const check = async ({ config, problems }: ConfigReading): Promise<Findin
   ...(await checkSuccessors(config)),
   ...(await checkServedRexd(config, { strict: false })),
   ...(await checkSyslog(config)),
-  // A start goes through all the same: runs are denied until it is mended.
+  // A start succeeds all the same: runs are denied until this is repaired.
   ...[...(await checkExecFiles(config.exec_acl)), await checkOutgoing(config.paths.outgoing)].flatMap(({ standing, topic, text, remedy }) =>
     standing === 'fail' && remedy !== null ? [warn(topic, text, remedy)] : [],
   ),

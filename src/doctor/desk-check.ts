@@ -13,7 +13,7 @@ const TOPIC = 'desk'
 const NO_DESK = 'start x0xd --init, or x0x desk where no daemon runs: until then what runs on this host, or must be asked, is denied'
 const LOG = 'look at the log of x0xd or x0x desk'
 
-/** Agents whose modes have lines of their own. */
+/** Limit on agents with a line of their own. */
 const MAX_NAMED = 32
 
 const humansFinding = (windows: number): Finding =>
@@ -21,7 +21,7 @@ const humansFinding = (windows: number): Finding =>
     ? ok('humans', 'nobody watches now, so what must be asked is denied at once: x0x approvals watch, or the page of x0x ui')
     : ok('humans', `${counted(windows, 'window')} watched now; each shows every question, and the first answer counts`)
 
-/** What the store says of everybody, and of each agent that has a row. */
+/** The default modes of the store, and those of each agent with a row. */
 const modeFindings = ({ defaults, agents }: Fields): Finding[] => {
   const rows = Object.entries(agents as Readonly<Record<string, Fields>>)
   const textOf = (row: Fields): string => {
@@ -36,7 +36,7 @@ const modeFindings = ({ defaults, agents }: Fields): Finding[] => {
   ]
 }
 
-/** Rows that do not count, such as patterns of a release that took every pattern for every program. */
+/** Rows without effect, such as patterns of a release in which every pattern was valid for every program. */
 const rowFindings = (store: Fields): Finding[] =>
   ineffectiveRows(store, homeDirectory(), Date.now()).map(({ agent, row, why, remedy }) =>
     warn('store', shownLine(`${row} of ${agent} does not count: ${why}`), shownLine(remedy)),
@@ -63,7 +63,7 @@ const askedFindings = async (desk: ApprovalClient, { approvals, approvalsSocket 
   }
 }
 
-/** Whether a desk answers, who would be asked, whether its store is sound, what modes it has, and what waits. */
+/** Whether an approval service answers, who would be asked, whether its store is valid, its modes, and its pending requests. */
 export const deskFindings = async (paths: DataPaths): Promise<Finding[]> => {
   let desk: ApprovalClient
   try {

@@ -83,7 +83,7 @@ const checkContacts = async (path: string): Promise<Finding> => {
   }
 }
 
-/** What outlives the daemon, and decides nothing: it starts without. */
+/** Checks the detached runs. The daemon starts without this file. */
 const checkDetachedRuns = async (path: string, clock: Clock): Promise<Finding> => {
   const asked = new DetachedRequestStore({ clock, log: silentLogger }, { path })
   const problem = await asked.load()
@@ -93,7 +93,7 @@ const checkDetachedRuns = async (path: string, clock: Clock): Promise<Finding> =
     : warn('detached runs', `${problem.message}; ${lost}`, 'mend the file or move it away')
 }
 
-/** Who has revoked what, and whether that is us. */
+/** Checks the revocations, and whether this agent is revoked. */
 const checkRevocations = async ({ paths }: DaemonConfig): Promise<Finding> => {
   const revocations = new Revocations({ path: paths.revocations })
   try {
@@ -117,7 +117,7 @@ const checkRevocations = async ({ paths }: DaemonConfig): Promise<Finding> => {
   )
 }
 
-/** Throws where there are no keys yet, or bad ones, which have lines of their own. */
+/** Throws for missing or bad keys, which other findings report. */
 const ownIds = async (paths: DataPaths): Promise<{ agentId: AgentId; machineId: MachineId }> => ({
   agentId: agentSignerOf(await loadSeed({ path: paths.agentKey, header: AGENT_HEADER })).agentId,
   machineId: await machineIdOfKeyFile(paths.dir),
@@ -130,12 +130,12 @@ const bindError = async (host: string, port: number): Promise<string | null> =>
     server.listen({ host, port, exclusive: true }, () => server.close(() => resolve(null)))
   })
 
-/** What chooses each of the ports that are listened on. */
+/** The setting of each port that the daemon listens on. */
 const CHOSEN_BY = { 'api port': '--api-port', 'mesh port': '--listen', 'rexd port': 'server.http_listen of rexd_config' } as const
 
 type Endpoint = readonly [keyof typeof CHOSEN_BY, host: string, port: number]
 
-/** Whether what the daemon will listen on is free; asked only while it does not run. */
+/** Whether the daemon's ports are free. Only checked while it does not run. */
 const checkPorts = async (config: DaemonConfig): Promise<Finding[]> => {
   const rexd = await rexdListen(config)
   const wanted: Endpoint[] = [
@@ -160,7 +160,7 @@ const meshEndpoint = (address: string): Endpoint[] => {
   return kind.startsWith('ip') ? [['mesh port', host, Number(port)]] : []
 }
 
-/** The clock of another machine may differ by this much before presences and proofs are refused. */
+/** Beyond this clock difference, other machines refuse presences and proofs. */
 const CLOCK_SLACK_MS = 300_000
 
 const checkClock = async (config: DaemonConfig): Promise<Finding> => {
@@ -177,13 +177,15 @@ const checkClock = async (config: DaemonConfig): Promise<Finding> => {
   )
 }
 
-/** Who may connect at all; what anybody may do who does is another question. */
+/** Who may connect. Permissions are another check. */
 const checkUnlisted = ({ strangers, bootstrap }: DaemonConfig): Finding =>
   strangers
     ? ok('strangers', 'machines that nobody names may connect, so many and so fast (docs/mesh.md); strangers = false keeps them out')
     : ok('strangers', `only machines may connect that contacts, the ACL or one of ${bootstrap.length} bootstrap addresses name`)
 
-/** A list for all hosts of a mesh may have an address of this machine, so it keeps no daemon from its start. */
+/**
+ * Warns about an address of this machine in a list. It does not prevent a start, because the list may be the same for all hosts of a mesh.
+ */
 const checkOwnAddress = async ({ bootstrap, relays, paths }: DaemonConfig): Promise<Finding[]> => {
   const machineId = await machineIdOfKeyFile(paths.dir).catch(() => null)
   const own = machineId === null ? undefined : [...bootstrap, ...relays].find((address) => address.endsWith(`/p2p/${peerIdOf(machineId)}`))
@@ -219,7 +221,7 @@ const checkDaemon = async (config: DaemonConfig, env: Environment): Promise<Find
   }
 }
 
-/** What another user than the daemon's can find out. */
+/** What a user other than the daemon's can find out. */
 const checkFromOutside = async (config: DaemonConfig, user: string, env: Environment): Promise<Finding[]> => {
   const { dir } = config.paths
   const remedy = `run me as ${user}: sudo -u ${user} x0xd --doctor --data-dir ${dir}`
@@ -230,7 +232,10 @@ const checkFromOutside = async (config: DaemonConfig, user: string, env: Environ
   ]
 }
 
-/** `x0xd --doctor`: the installation, piece by piece, each with its remedy. Changes nothing of it; the image of a sandbox that it tries may be unpacked. */
+/**
+ * `x0xd --doctor`: checks each part of the installation and gives remedies. It changes nothing, except that it may unpack the image of a
+ * sandbox that it tries.
+ */
 export const doctor = async (reading: ConfigReading, examiner: Examiner, env: Environment): Promise<Finding[]> => {
   const { config } = reading
   if (examiner.kind === 'stranger') return [checkRuntime(), ...(await checkFromOutside(config, examiner.user, env))]

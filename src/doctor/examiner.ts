@@ -4,21 +4,21 @@ import { readPasswd } from '../base/file-permissions.ts'
 import { userNameOf } from '../supervision/network-user.ts'
 
 /**
- * Who looks at a data directory. `owner`: its user, or whoever could make it; `became`: root, who goes on as its user;
- * `stranger`: another user, who may not see what is in it.
+ * The user who examines a data directory. `owner`: its user, or the one who could make it. `became`: root, continuing as its user.
+ * `stranger`: another user, who cannot read it.
  */
 export type Examiner = { readonly kind: 'owner' } | { readonly kind: 'became' | 'stranger'; readonly user: string }
 
-/** Its types do not know it. */
+/** @types/node lacks these functions. */
 const runtime = process as NodeJS.Process & { initgroups?(user: string, group: number): void }
 
-/** Of nobody, on every system. */
+/** The group of nobody, on every system. */
 const NO_GROUP = 65_534
 
-/** False where we may not, as in a container that took the right from root. */
+/** False without the right to change user, as in some containers. */
 const become = (uid: number, gid: number): boolean => {
   const entry = readPasswd().find((user) => user.uid === uid)
-  // Of a user without an entry nobody knows the group; the directory's may be root's, whose rights we mean to give up.
+  // The group of a user without an entry is unknown. The directory's group may be root's, whose rights must be dropped.
   const group = entry?.gid ?? (gid === 0 ? NO_GROUP : gid)
   try {
     if (entry === undefined) process.setgroups?.([group])
@@ -32,8 +32,8 @@ const become = (uid: number, gid: number): boolean => {
 }
 
 /**
- * Finds out who looks, before anything is looked at. What root sees is not what the daemon's user sees: files that are as
- * they must be would belong to another, and nothing would be forbidden. So root becomes that user, for good.
+ * Finds out who examines, before anything is read. Root would see correct files as another user's, and nothing as forbidden. So root
+ * becomes the user of the directory for good.
  */
 export const examinerOf = async (dataDir: string): Promise<Examiner> => {
   try {

@@ -9,13 +9,13 @@ import { type Finding, fail, ok } from './findings.ts'
 
 const isThere = async (path: string): Promise<boolean> => (await stat(path).catch(() => null)) !== null
 
-/** The directory itself, or the nearest above it that exists. */
+/** The directory, or its nearest existing parent. */
 const nearestExisting = async (directory: string): Promise<string> =>
   (await isThere(directory)) || dirname(directory) === directory ? directory : nearestExisting(dirname(directory))
 
 const makeDirectory = (directory: string): string => `sudo install -d -o ${ownName()} -m 0700 ${shellWord(directory)}`
 
-/** Whether this user could enter the directory, or make something in it. */
+/** Whether this user could enter the directory or create files in it. */
 const mayUse = async (directory: string, mode: number): Promise<string | null> => {
   try {
     if (!(await stat(directory)).isDirectory()) return `${directory} is not a directory`
@@ -28,9 +28,9 @@ const mayUse = async (directory: string, mode: number): Promise<string | null> =
 
 interface JournalKind {
   readonly topic: string
-  /** What cannot be done without it. */
+  /** What does not work without it. */
   readonly loss: string
-  /** What to do where its directory may not be written. */
+  /** The remedy if its directory is not writable. */
   readonly elsewhere: string
 }
 
@@ -67,7 +67,7 @@ const checkJournal = async (path: string, { topic, loss, elsewhere }: JournalKin
   const existing = await nearestExisting(directory)
   const reason = await mayUse(existing, constants.W_OK)
   if (reason === null) return ok(topic, existing === directory ? path : `${path}; its directory will be made at the first start`)
-  // Not for a directory that others use already: it would take it away from them.
+  // No chmod for a directory that others use already, because they would lose access.
   const remedy = existing === directory ? elsewhere : makeDirectory(directory)
   return fail(topic, why(reason), remedy)
 }
@@ -79,15 +79,15 @@ const checkDirectory = async (directory: string): Promise<Finding> => {
   return fail('default_cwd', `nothing can start in ${directory}: ${reason}`, remedy)
 }
 
-/** What runs need beside the ACL itself: a journal that this user can write, and a directory to start in. */
+/** Runs need a journal that this user can write and a directory to start in. */
 export const checkExecFiles = async (aclPath: string): Promise<Finding[]> => {
   const { acl } = await inspectAcl(aclPath)
   if (acl === null || acl.audit_log_path === null) return [ok('journal', 'none is configured, none is needed while exec is disabled')]
   return [await checkJournal(acl.audit_log_path, RUNS), ...(acl.default_cwd === null ? [] : [await checkDirectory(acl.default_cwd)])]
 }
 
-/** What asking other agents needs: the journal of what was asked, with or without an ACL. */
+/** Requests to other agents need the request log, with or without an ACL. */
 export const checkOutgoing = async (path: string): Promise<Finding> => checkJournal(path, ASKED)
 
-/** What sessions of REXD need: a journal that this user can write. */
+/** Sessions of REXD need a journal that this user can write. */
 export const checkRexdJournal = async (path: string): Promise<Finding> => checkJournal(path, OF_REXD)

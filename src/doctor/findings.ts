@@ -2,14 +2,14 @@ import { type GivenOptions, NONE_GIVEN, pasteable } from '../base/hint.ts'
 import { EXIT_BAD_CONFIG } from '../cli/exit.ts'
 import { jsonText } from '../protocol/lines.ts'
 
-/** How a line of `--check` or `--doctor` turned out. */
+/** The result of a line of `--check` or `--doctor`. */
 export type CheckStatus = 'ok' | 'warn' | 'fail'
 
 export interface Finding {
   readonly standing: CheckStatus
   readonly topic: string
   readonly text: string
-  /** What to do, one line for each choice; null where nothing is to be done. */
+  /** What to do, one line for each choice; null if nothing. */
   readonly remedy: string | null
 }
 
@@ -19,7 +19,7 @@ export const fail = (topic: string, text: string, remedy: string | null): Findin
 
 export const isWell = (findings: readonly Finding[]): boolean => findings.every(({ standing }) => standing !== 'fail')
 
-/** One line each, its remedy indented below; topics aligned. */
+/** One line for each finding, with its remedy indented below. */
 export const findingsText = (findings: readonly Finding[], given = NONE_GIVEN): string => {
   const width = Math.max(...findings.map(({ topic }) => topic.length))
   return findings
@@ -31,7 +31,7 @@ export const findingsText = (findings: readonly Finding[], given = NONE_GIVEN): 
     .concat('\n')
 }
 
-/** Prints them and answers the exit status. */
+/** Prints the findings and returns the exit status. */
 export const reportFindings = (
   findings: readonly Finding[],
   { json, given }: { readonly json: boolean; readonly given?: GivenOptions },

@@ -8,7 +8,7 @@ import { type Acl, closedAcl } from '../policy/mesh/acl.ts'
 import { type AclInspection, inspectAcl } from '../policy/mesh/load-acl.ts'
 import { restartCommand } from '../supervision/restart-command.ts'
 
-/** Why the file is not what the daemon enforces; null where it is. */
+/** How the file differs from the ACL that the daemon enforces; null if it does not. */
 export const differenceOf = (
   { loaded_from: path, loaded_at, sha256, disabled_reason }: ExecState['acl_summary'],
   now: Pick<AclInspection, 'missing' | 'sha256' | 'problems'>,
@@ -20,31 +20,31 @@ export const differenceOf = (
   return now.sha256 === sha256 ? null : `x0xd read ${path}${since}, and it has changed since`
 }
 
-/** What makes the file count that differs. */
+/** The command that puts a changed file in force. */
 export const remedyOf = ({ missing, path }: Pick<AclInspection, 'missing' | 'path'>, restart: string): string =>
   missing ? `put ${path} back, or do without it: ${restart}` : restart
 
-/** The ACL file of a daemon, beside what the daemon enforces. */
+/** A daemon's ACL file compared with the ACL that it enforces. */
 export interface AclBesideDaemon {
   readonly file: string
   readonly isRunning: boolean
-  /** Why the file is not in force; null where it is, or where no daemon runs. */
+  /** Why the file is not in force; null if it is, or if no daemon runs. */
   readonly difference: string | null
-  /** What the daemon enforces instead of the file; null where this user cannot read it. */
+  /** The ACL that the daemon enforces instead of the file; null if this user cannot read it. */
   readonly loaded: Acl | null
-  /** What makes the file count. */
+  /** The command that puts the file in force. */
   readonly remedy: string
 }
 
-/** The copy that the daemon keeps of what it loaded, if it is that. */
+/** The daemon's copy of the loaded ACL, if its digest fits. */
 const loadedAcl = async (path: string, { sha256, disabled_reason }: ExecState['acl_summary']): Promise<Acl | null> => {
   if (disabled_reason === 'acl_missing') return closedAcl(null)
-  // The daemon judged who may write its directory.
+  // The daemon has checked who may write its directory.
   const copy = await inspectAcl(path, null, { pipes: true })
   return copy.sha256 === sha256 && sha256 !== null ? (copy.acl ?? closedAcl(path)) : null
 }
 
-/** Throws `daemon_unreachable` where a daemon is named that is not of this data directory. */
+/** Throws `daemon_unreachable` if the chosen daemon does not belong to this data directory. */
 export const aclInForce = async (api: LocalApi, instance: InstanceChoice, env: Environment): Promise<AclBesideDaemon> => {
   let summary: ExecState['acl_summary']
   try {
@@ -61,9 +61,9 @@ export const aclInForce = async (api: LocalApi, instance: InstanceChoice, env: E
   return { file, isRunning: true, difference, loaded, remedy: remedyOf(now, await restartCommand(instance, api.paths)) }
 }
 
-/** What is said before anything else of a file that does not count. */
+/** Lines that precede the analysis of a file that is not in force. */
 export const notInForceLines = ({ difference, remedy }: Pick<AclBesideDaemon, 'difference' | 'remedy'>): string[] =>
   difference === null ? [] : [`not in force: ${difference}`, `Try: ${remedy}`]
 
-/** Said of a file that no daemon has read. */
+/** The text for a file that no daemon has read. */
 export const notRunningText = (file: string): string => `x0xd is not running: this is about the file that it would read, ${file}`

@@ -5,18 +5,18 @@ import { inspectAcl } from '../policy/mesh/load-acl.ts'
 import { Contacts } from '../trust/contacts.ts'
 import { type Finding, ok, warn } from './findings.ts'
 
-/** How much of the mesh a daemon sees. `standing`: how many connections are to stand, or how many of them do, with their noun. */
+/** The size of the mesh that a daemon sees. `standing` is the number of persistent connections, wanted or present, with its noun. */
 export const meshSizeText = (
   { heard, known, connected }: { readonly heard: number; readonly known: number; readonly connected: number },
   standing: string,
 ): string => `${counted(heard, 'machine')} heard of, ${counted(known, 'agent')} known, ${standing}, ${connected} connected`
 
-/** Of `/peers`. */
+/** An entry of `/peers`. */
 export interface PeerConnections {
   readonly peers: readonly { readonly connected: boolean }[]
 }
 
-/** Of `/diagnostics/mesh`. */
+/** The answer of `/diagnostics/mesh`. */
 export interface MeshReport {
   readonly connections: readonly { readonly direction: string; readonly relay: string | null; readonly machine_id: string }[]
   readonly reach: {
@@ -41,7 +41,7 @@ export const checkPeers = ({ peers }: PeerConnections): Finding => {
     : warn('peers', 'none is connected', 'x0x contacts import LINK, or --bootstrap; see x0x diagnostics mesh')
 }
 
-/** Whether others can reach it: directly, through relays, or not as far as is known. */
+/** How others reach the daemon: directly, through relays, or not as far as it knows. */
 const checkReach = ({ connections, reach }: MeshReport): Finding => {
   const places = reach.relays.filter(({ reserved_until: until }) => until !== null).length
   if (places > 0) return ok('reach', `others reach it through ${counted(places, 'relay')}`)
@@ -63,7 +63,7 @@ const checkReach = ({ connections, reach }: MeshReport): Finding => {
   )
 }
 
-/** As `x0x peers` says it, and how many of the standing connections are there. */
+/** The size of the mesh, as `x0x peers` shows it, and how many persistent connections exist. */
 const checkSize = ({ connections, presences, cards, standing }: MeshReport): Finding[] => {
   const connected = new Set(connections.map(({ machine_id: machine }) => machine)).size
   const there = `${standing.connected} of ${counted(standing.wanted, 'standing connection')}`
@@ -86,10 +86,10 @@ const checkHashTable = ({ hash_table: table, records }: MeshReport): Finding[] =
   ]
 }
 
-/** How much of the mesh a running daemon sees, and how it is reached. */
+/** The size and the reachability of a running daemon. */
 export const checkMesh = (mesh: MeshReport): Finding[] => [...checkSize(mesh), ...checkHashTable(mesh), checkReach(mesh)]
 
-/** Entries of an ACL for keys that a contact had before, each with the line to write; what is wrong with either file is told elsewhere. */
+/** ACL entries for former keys of a contact, each with the line to write. Other findings report problems of the files. */
 export const successorDoubts = async (
   aclPath: string,
   contactsPath: string,

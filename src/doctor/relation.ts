@@ -13,13 +13,13 @@ import { findContact } from '../trust/contact.ts'
 import { type Finding, fail, ok, warn } from './findings.ts'
 
 interface RuleQuestion {
-  /** As a person names it. */
+  /** An agent as the user typed it. */
   readonly agent: string
   readonly agentId: string
   readonly argv: readonly string[] | null
 }
 
-/** What would mend it over there. */
+/** Remedies on the other machine. */
 interface Remedies {
   readonly trust: string
   readonly explain: string
@@ -51,7 +51,7 @@ const commandFinding = (argv: readonly string[], rules: readonly ExecRule[], { e
   return { ...(rules.length === 0 ? ok('command', unlisted) : warn('command', unlisted, explain)), remedy: explain }
 }
 
-/** What the other side lets this agent run, as far as it tells. */
+/** The commands that the agent allows this one, as far as it tells. */
 export const ruleFindings = async (api: LocalApi, { agent, agentId, argv }: RuleQuestion, remedies: Remedies): Promise<Finding[]> => {
   try {
     const { denial_reason, rules, left_out } = await askRules(api, agentId)
@@ -73,10 +73,10 @@ export const ruleFindings = async (api: LocalApi, { agent, agentId, argv }: Rule
   }
 }
 
-/** Above this somebody looks at a clock; above MAX_CLOCK_SKEW_MS cards and presences are refused. */
+/** Warns above this clock difference. Above MAX_CLOCK_SKEW_MS, cards and presences are refused. */
 const CLOCK_DOUBT_MS = 30_000
 
-/** Who we are. */
+/** The agent of this machine. */
 export interface OwnAgent {
   readonly agent_id: string
   readonly machine_id: string
@@ -84,18 +84,18 @@ export interface OwnAgent {
   readonly revoked: boolean
 }
 
-/** What is asked: about whom, as a person names it, and of which command. */
+/** The agent to check, as the user typed it, and a command. */
 export interface RelationQuestion {
   readonly agent: string
-  /** Null: of none. */
+  /** Null for no command. */
   readonly argv: readonly string[] | null
 }
 
-/** What others do so that this agent may ask for commands there. */
+/** The command on the target that trusts this agent. */
 const trustThere = ({ machine_id }: OwnAgent): string =>
   `there: x0x contacts import LINK --as NAME (here: x0x card), x0x contacts trust NAME trusted, x0x contacts pin NAME ${machine_id}`
 
-/** The decision there, and why. */
+/** The command on the target that shows its decision and the reason. */
 const lookThere = ({ agent_id, machine_id }: OwnAgent): string => `there: x0x trust evaluate ${agent_id} ${machine_id}`
 
 const NEW_CARD = 'there: x0x card, here: x0x contacts import LINK'
@@ -119,7 +119,7 @@ const contactFinding = (agent: string, contact: ContactRecord | null): Finding =
   return ok('contact', `${name}: agent ${agent_id}, ${trust}, ${pins}`)
 }
 
-/** Every address that we have of it. */
+/** The known addresses of the agent. */
 const addressFinding = async (api: LocalApi, agent: string, contact: ContactRecord | null): Promise<Finding> => {
   const { peers } = await api.json<PeersAnswer>({ method: 'GET', path: '/peers' })
   const seen = peers.filter(({ agent_id }) => agent_id !== null && (agent_id === contact?.agent_id || agent_id.startsWith(agent)))
@@ -154,7 +154,7 @@ const versionFinding = ({ version, own_version }: Pinged): Finding =>
         'update the older one',
       )
 
-/** What the sealed link says when it is asked. */
+/** The results of a ping over the sealed link. */
 const pingFindings = async (api: LocalApi, agent: string, own: OwnAgent): Promise<Finding[]> => {
   let pinged: Pinged
   try {
@@ -168,7 +168,7 @@ const pingFindings = async (api: LocalApi, agent: string, own: OwnAgent): Promis
   return [ok('ping', `${rtt_ms} ms by ${way}`), versionFinding(pinged), clockFinding(pinged)]
 }
 
-/** What it may ask of us. */
+/** What the agent may request from this one. */
 const trustFindings = async (api: LocalApi, agent: string, machine: string): Promise<Finding[]> => {
   const evaluation = await evaluateTrust(api, agent, machine)
   const { decision, cause, contact, in_acl } = evaluation
@@ -190,7 +190,7 @@ const trustFindings = async (api: LocalApi, agent: string, machine: string): Pro
 
 const ownOf = async (api: LocalApi): Promise<OwnAgent> => api.json<OwnAgent>({ method: 'GET', path: '/agent' })
 
-/** Both ends of one relation, as far as each may be seen from here. Throws what the local daemon says of a question that makes no sense. */
+/** Checks both sides of a relation as far as this machine can see them. Throws the daemon's error for an invalid question. */
 export const relationFindings = async (api: LocalApi, { agent, argv }: RelationQuestion): Promise<Finding[]> => {
   const own = await ownOf(api)
   const here = own.revoked

@@ -20,7 +20,7 @@ import { type Finding, fail, ok, warn } from './findings.ts'
 
 const TOPIC = 'commands'
 
-/** An agent that the file does not name. */
+/** Any agent that the file does not name. */
 const OTHERS = ''
 
 const whereOf = (tools: ToolsSettings, agent: string): string => {
@@ -36,14 +36,14 @@ const whereOf = (tools: ToolsSettings, agent: string): string => {
   return `${place}, security ${security}, ask ${ask}`
 }
 
-/** Why the image cannot be had; null: it can, and is unpacked now. */
+/** Why the image is not available; null if it is, and is now unpacked. */
 const imageProblem = async (settings: SandboxSettings, userNamespace: boolean): Promise<string | null> => {
   if (settings.engine === 'bubblewrap') return null
   const image = new ImageStore().image(settings, join(sandboxPath().home, IMAGES_DIRECTORY), userNamespace)
   return image.then(() => null, errorText)
 }
 
-/** What a run may use at most. Where a bound is asked for, one that cannot be had is a problem already. */
+/** The limits of a run. A configured limit that cannot be enforced is already reported. */
 const boundsText = ({ max_memory_bytes, max_processes }: SandboxSettings, countsProcesses: boolean): string => {
   const memory = max_memory_bytes === null ? 'its memory is not bounded (max_memory_bytes)' : `at most ${max_memory_bytes} bytes of memory`
   const processes = countsProcesses
@@ -52,7 +52,7 @@ const boundsText = ({ max_memory_bytes, max_processes }: SandboxSettings, counts
   return `${memory}; ${processes}`
 }
 
-/** Whether the sandbox that a configuration describes can be had on this host, tried really; for every check and doctor. */
+/** Tries whether the configured sandbox works on this host, for every check and doctor. */
 export const sandboxFinding = async (settings: SandboxSettings): Promise<Finding> => {
   const trees = await ProcessTrees.open({ cleanup: null, log: silentLogger }, { choice: 'auto', dataDir: null, sandbox: settings })
   try {
@@ -69,7 +69,7 @@ export const sandboxFinding = async (settings: SandboxSettings): Promise<Finding
   }
 }
 
-/** Where commands would run, and whether a sandbox can be had. Nothing where the configuration does not choose among hosts. */
+/** Where commands would run, and whether the sandbox works. Empty if the configuration does not choose among hosts. */
 export const placeFindings = async ({ tools, policy }: RexdConfig, dataDir: string): Promise<Finding[]> => {
   if (tools === undefined) return []
   const problem = exposedDataDir(policy, dataDir)
@@ -79,7 +79,7 @@ export const placeFindings = async ({ tools, policy }: RexdConfig, dataDir: stri
   return [...exposed, ...agents, others, await sandboxFinding(tools.sandbox)]
 }
 
-/** The same, and whether anybody can be asked. */
+/** Like `placeFindings`, and whether an approver can be asked. */
 export const modesFindings = async (config: RexdConfig, env: Environment): Promise<Finding[]> => {
   if (config.tools === undefined) return []
   const paths = pathsIn(dataDirOf(instanceChoice({ name: null, dataDir: null }, env)))
@@ -87,16 +87,16 @@ export const modesFindings = async (config: RexdConfig, env: Environment): Promi
 }
 
 export interface RexdInspection {
-  /** Null where the file cannot be read at all. */
+  /** Null if the file cannot be read at all. */
   readonly config: RexdConfig | null
-  /** Of the file: with these nothing begins. */
+  /** Problems of the file, which prevent a start. */
   readonly problems: readonly string[]
-  /** Of what it names, certificates and the socket's directory: may be mended at any time. */
+  /** Problems of files that it names, such as certificates and the socket's directory. They may be repaired at any time. */
   readonly obstacles: readonly string[]
   readonly warnings: readonly string[]
 }
 
-/** A configuration and what it leads to. Starts nothing and makes nothing. `http`: it is to be served so. */
+/** A configuration and the files that it names. Starts and makes nothing. `http`: whether it is for HTTP. */
 export const inspectRexd = async (file: string, env: Environment, { http }: { http: boolean }): Promise<RexdInspection> => {
   const { config, problems, warnings } = await readRexdConfig(file, env)
   const unserved = http && config?.http === null ? [withoutHttp(config).message] : []
@@ -126,7 +126,7 @@ const ofTheListener = async (http: RexdHttpConfig): Promise<string[]> => {
 const summaryOf = ({ path, policy: { roots, granted, allow_commands } }: RexdConfig): string =>
   `${path}: roots ${roots.map((root) => root.path).join(', ')}; grants ${[...granted].join(', ')}; ${allow_commands === null ? 'any command' : `${allow_commands.length} commands`}`
 
-/** `obstacle`: what a line of one is, for whoever goes on without REXD and for whoever does not. */
+/** `obstacle` makes the line of an obstacle, which is not a failure if the daemon starts without REXD. */
 export const rexdFindings = (
   { config, problems, obstacles, warnings }: RexdInspection,
   { topic, obstacle }: { topic: string; obstacle: (text: string) => Finding },
@@ -137,14 +137,14 @@ export const rexdFindings = (
   ...(config !== null && problems.length === 0 && obstacles.length === 0 ? [ok(topic, summaryOf(config))] : []),
 ]
 
-/** Of its lines in the findings about the daemon. */
+/** The topic of REXD's lines among those of the daemon. */
 export const REXD_TOPIC = 'rexd'
 
-/** A line of `--check` for what keeps REXD alone from starting: the daemon starts all the same. */
+/** A line for a problem that only prevents REXD; the daemon starts all the same. */
 const doubt = (text: string): Finding => warn(REXD_TOPIC, text, 'mend it; until then x0xd goes on without REXD, and tries again')
 const fault = (text: string): Finding => fail(REXD_TOPIC, text, 'mend it; x0xd tries again by itself')
 
-/** The configuration of the REXD that is to be served, or nothing where none is. */
+/** The configuration of the served REXD; empty if none is. */
 export const checkServedRexd = async ({ rexd_config: file, paths }: DaemonConfig, { strict }: { strict: boolean }): Promise<Finding[]> => {
   if (file === null) return []
   const inspection = await inspectRexd(file, process.env, { http: true })
@@ -152,11 +152,11 @@ export const checkServedRexd = async ({ rexd_config: file, paths }: DaemonConfig
   return [...rexdFindings(inspection, { topic: REXD_TOPIC, obstacle: strict ? fault : doubt }), ...places]
 }
 
-/** Where it is to listen; null where it is not, or where that cannot be read. */
+/** Its listen address; null if it does not listen or is unreadable. */
 export const rexdListen = async ({ rexd_config: file }: DaemonConfig): Promise<ListenAddress | null> =>
   file === null ? null : ((await readRexdConfig(file, process.env)).config?.http?.listen ?? null)
 
-/** Whether the socket that it is to make is anybody's. */
+/** Whether another process uses its socket. */
 export const checkRexdSocket = async (path: string): Promise<Finding> =>
   (await answers(path).catch(() => false))
     ? fail('rexd socket', `another answers on ${path}`, 'choose another in server.http_listen, or stop what answers')

@@ -47,7 +47,7 @@ const ask = async (config: DaemonConfig, env: Environment): Promise<RunningAnswe
   return { agent, peers, mesh, contacts, exec }
 }
 
-/** The ACL that the daemon enforces, and whether the file is still the one that was read. */
+/** The ACL that the daemon enforces, and whether its file has changed since. */
 const checkLoadedAcl = async (summary: RunningAnswers['exec']['acl_summary'], restart: string): Promise<Finding[]> => {
   const { loaded_from: path, loaded_at, disabled_reason } = summary
   const counts = aclCounts(summary.allow_entry_count, summary.command_entry_count)
@@ -60,12 +60,12 @@ const checkLoadedAcl = async (summary: RunningAnswers['exec']['acl_summary'], re
   const difference = differenceOf(summary, now)
   if (difference !== null) return [loaded, warn('acl', `not in force: ${difference}`, remedyOf(now, restart))]
   if (now.missing) return [loaded]
-  // It can say itself whether it can write; we may be another user.
+  // The daemon reports itself whether it can write; this process may be another user.
   const files = (await checkExecFiles(path)).filter(({ topic }) => topic !== 'journal')
   return [loaded, ...aclDoubts(now), ...files]
 }
 
-/** Whether the configuration was written after the daemon had read it. */
+/** Whether the configuration has changed since the daemon read it. */
 const checkLoadedConfig = async ({ config_file, paths }: DaemonConfig, restart: string): Promise<Finding[]> => {
   const [config, start] = await Promise.all([stat(config_file ?? '').catch(() => null), stat(paths.pid).catch(() => null)])
   if (config === null || start === null || config.mtimeMs <= start.mtimeMs) return []
@@ -74,7 +74,7 @@ const checkLoadedConfig = async ({ config_file, paths }: DaemonConfig, restart: 
 
 const wordsByName = (groups: readonly Group[]): Map<string, readonly string[]> => new Map(groups.map(({ name, words }) => [name, words]))
 
-/** Whether the groups that the daemon has are still those of the file; one that is wrong has lines of its own. */
+/** Whether the groups have changed since the daemon read them. Other findings report a wrong file. */
 const checkLoadedGroups = async ({ paths }: DaemonConfig, loaded: readonly Group[], restart: string): Promise<Finding[]> => {
   const { groups, problems } = await inspectGroups(paths.groups)
   if (problems.length > 0 || isDeepStrictEqual(wordsByName(groups), wordsByName(loaded))) return []
@@ -95,19 +95,19 @@ const checkRequestLog = ({ path, writable }: RunningAnswers['exec']['outgoing_jo
 const whoRuns = (where: string, { agent_id, machine_id }: RunningAnswers['agent']): Finding =>
   ok('daemon', `runs${where}: agent ${shortId(agent_id)}, machine ${shortId(machine_id)}`)
 
-/** For who has its token and may not look into its directory. Throws where it does not answer. */
+/** For a user who has the token but cannot read the data directory. Throws if the daemon does not answer. */
 export const askWhoRuns = async (config: DaemonConfig, env: Environment): Promise<Finding> =>
   whoRuns('', await apiOf(config, env).json({ method: 'GET', path: '/agent' }))
 
-/** Linux: whom a process runs as; null where the system does not tell. */
+/** The user of a process on Linux; null if the system does not tell. */
 const uidOf = async (pid: number): Promise<number | null> => (await stat(`/proc/${pid}`).catch(() => null))?.uid ?? null
 
 const withUser = (pid: number, uid: number | null): string => `pid ${pid}${uid === null ? '' : ` as ${userNameOf(uid)}`}`
 
-/** A process and its user. */
+/** A process with its user. */
 const described = async (pid: number): Promise<string> => withUser(pid, await uidOf(pid))
 
-/** Both processes of a running daemon, and whether the one that sees the network is another user's than root's. */
+/** Both processes of a running daemon, and whether the network process runs as root. */
 const checkHalves = async (paths: DataPaths, executorPid: number): Promise<Finding> => {
   const executor = `executor ${await described(executorPid)}`
   const claim = await readPidFile(paths.networkPid)
@@ -120,7 +120,7 @@ const checkHalves = async (paths: DataPaths, executorPid: number): Promise<Findi
   return warn('halves', `${text}: what parses the network's bytes is root`, `${userCommand('x0x')}, and leave network_user out`)
 }
 
-/** The process that the running daemon has for it. */
+/** The REXD process of the running daemon. */
 const checkRunningRexd = async ({ rexd_config: file, paths }: DaemonConfig): Promise<Finding[]> => {
   const claim = await readPidFile(paths.rexdPid)
   if (claim === null && file === null) return []
@@ -130,7 +130,7 @@ const checkRunningRexd = async ({ rexd_config: file, paths }: DaemonConfig): Pro
   return [fail(REXD_TOPIC, 'it has ended and is being started again', remedy)]
 }
 
-/** What the running daemon itself says. */
+/** What the running daemon reports. */
 export const checkRunning = async (config: DaemonConfig, holder: ProcessIdentity | null, env: Environment): Promise<Finding[]> => {
   const pid = holder !== null && processState(holder) === 'alive' ? holder.pid : null
   try {

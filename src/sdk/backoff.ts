@@ -1,19 +1,19 @@
-/** Together a little more than a minute, which is how long a server keeps a session whose connection was lost. */
+/** All attempts take a little more than a minute, which is how long a server keeps a session without its connection. */
 const RECONNECT_ATTEMPTS = 16
 const RECONNECT_FIRST_MS = 250
 const RECONNECT_MAX_MS = 8_000
 
-/** How a connection that was lost is made again. */
+/** How to reconnect. */
 export interface ReconnectOptions {
-  /** Tries in a row before sessions and calls that wait are given up; 16 unless told. The next call begins anew. */
+  /** Attempts in a row before waiting sessions and calls fail. Default: 16. The next call starts over. */
   readonly attempts?: number
-  /** Before the second try, in milliseconds, and twice as long before each one after it; 250 unless told. The first is made at once. */
+  /** Milliseconds before the second attempt; the delay then doubles. Default: 250. The first attempt is immediate. */
   readonly firstDelayMs?: number
-  /** 8,000 unless told. */
+  /** Default: 8,000. */
   readonly maxDelayMs?: number
 }
 
-/** How long to wait before each try: doubling, bounded, and by chance up to a half less, so that many clients do not come back together. */
+/** Delays between attempts: doubling, bounded, and reduced at random by up to a half, so that many clients do not reconnect together. */
 export class Backoff {
   readonly #options: Required<ReconnectOptions>
   readonly #random: () => number
@@ -28,7 +28,7 @@ export class Backoff {
     this.#options = { attempts, firstDelayMs, maxDelayMs }
   }
 
-  /** Milliseconds before the next try; null: there is none. */
+  /** Milliseconds before the next attempt; null after the last one. */
   next(): number | null {
     const { attempts, firstDelayMs, maxDelayMs } = this.#options
     const tries = this.#tries++
@@ -37,7 +37,7 @@ export class Backoff {
     return Math.min(firstDelayMs * 2 ** (tries - 1), maxDelayMs) * (1 - this.#random() / 2)
   }
 
-  /** The server was heard, or a new row of tries begins. */
+  /** Starts over after an answer of the server, or for a new call. */
   reset(): void {
     this.#tries = 0
   }

@@ -25,19 +25,19 @@ const lineText = (line: Uint8Array): string => {
 
 const tooLong = (): Error => new RexdProtocolError(`a message has more than ${MAX_INCOMING_MESSAGE} bytes`)
 
-/** One message a line (NDJSON) over a pair of byte streams. */
+/** One message per line (NDJSON) over a pair of byte streams. */
 export class ByteTransport implements Omit<Transport, 'close'> {
   readonly #readable: Readable
   readonly #writable: Writable
   readonly #events: TransportEvents
   readonly #lines = new LineSplitter({ max: MAX_INCOMING_MESSAGE })
   readonly #finished = new AbortController()
-  /** Aborted when nothing more can be read. */
+  /** Aborted at the end of input. */
   readonly finished: AbortSignal = this.#finished.signal
   #drained: Deferred<void> | null = null
   #paused = false
   #ended = false
-  /** Nothing can be sent any more, and why; what the server has sent is still read. */
+  /** Why nothing can be sent any more. Input of the server is still read. */
   #unwritable: { readonly error: Error | null } | null = null
 
   constructor(components: { readable: Readable; writable: Writable }, events: TransportEvents) {
@@ -57,7 +57,7 @@ export class ByteTransport implements Omit<Transport, 'close'> {
   send(text: string): void | Promise<void> {
     if (this.#ended) return undefined
     if (this.#unwritable !== null) {
-      // While reading is paused nothing else would report it.
+      // While reading is paused, nothing else would report it.
       if (this.#paused) this.#emit(this.#unwritable.error)
       return undefined
     }
@@ -77,7 +77,7 @@ export class ByteTransport implements Omit<Transport, 'close'> {
     if (this.#unwritable !== null) void this.#abandon()
   }
 
-  /** Ends what we send, drops what still comes, and reports nothing from now on. */
+  /** Ends the output, drops further input, and reports nothing from now on. */
   end(): void {
     this.#ended = true
     this.#settle()
@@ -96,7 +96,6 @@ export class ByteTransport implements Omit<Transport, 'close'> {
     try {
       for (const line of this.#ended ? [] : this.#lines.pushStrictly(chunk, tooLong)) {
         const text = lineText(line)
-        // A blank line says nothing.
         if (text.trim() === '') continue
         this.#events.onMessage(text)
         if (this.#ended) return
@@ -118,7 +117,7 @@ export class ByteTransport implements Omit<Transport, 'close'> {
     void this.#abandon()
   }
 
-  /** Leaves `DRAIN_MS` for what the server has sent, and as long as it takes while reading is paused; then reports the end. */
+  /** Waits `DRAIN_MS` for the server's remaining messages, and longer while reading is paused; then reports the end. */
   async #abandon(): Promise<void> {
     await pause(DRAIN_MS, this.finished)
     if (!this.#paused) this.#emit(this.#unwritable?.error ?? null)
@@ -146,8 +145,8 @@ class StreamTransport extends ByteTransport implements Transport {
 }
 
 /**
- * REXD over two byte streams that are there already, as those of a child process or one socket twice. Closing ends the
- * one, waits 12 s for the other to end, and destroys both. It cannot be opened a second time.
+ * REXD over two existing byte streams, such as those of a child process, or one socket for both. Closing ends one, waits 12 s for the
+ * other to end, and destroys both. It can only be opened once.
  */
 export const streams = (readable: Readable, writable: Writable): TransportFactory => {
   let opened = false
@@ -160,29 +159,28 @@ export const streams = (readable: Readable, writable: Writable): TransportFactor
   return { name: 'a pair of streams', again: false, keepsSessions: false, open }
 }
 
-/** The end of what a child says on stderr, for the text of an error. */
+/** Bytes from the end of a child's stderr for error messages. */
 const MAX_STDERR_KEPT = 8 * 1024
 
 export interface StdioOptions {
-  /** The program and its arguments, as `['ssh', '-T', 'host', 'rexd', '--stdio']`; no shell looks at them here. */
+  /** The program and its arguments, such as `['ssh', '-T', 'host', 'rexd', '--stdio']`. No shell interprets them here. */
   readonly command: readonly string[]
-  /** Its whole environment; our own unless told. */
+  /** Its whole environment. Default: that of this process. */
   readonly env?: Readonly<Record<string, string | undefined>>
   readonly cwd?: string
-  /** In a session of its own: a Ctrl-C at our terminal is for us alone, and it can ask nobody for a password. False unless told. */
+  /** Start it in its own terminal session, so that Ctrl-C does not reach it and it cannot ask for a password. Default: false. */
   readonly detached?: boolean
-  /** What it says on stderr, as it comes. The end of it stands in the text of an error all the same. */
+  /** Receives its stderr as it comes. Error messages quote the end of it either way. */
   readonly onStderr?: (bytes: Uint8Array) => void
-  /** How long it has to go when it is closed, before it gets SIGTERM, in milliseconds: 12,000 unless told, which is what `rexd` may need. */
+  /** Milliseconds between closing its stdin and SIGTERM. Default: 12,000, which `rexd` may need. */
   readonly graceMs?: number
 }
 
-/** The last bytes of a stream. */
 class Tail {
   #bytes: Buffer = Buffer.alloc(0)
 
   push(chunk: Uint8Array): void {
-    // A copy of its own, so that a few bytes do not keep a whole chunk.
+    // A copy, so that a few bytes do not keep a whole chunk in memory.
     this.#bytes = Buffer.from(Buffer.concat([this.#bytes, chunk]).subarray(-MAX_STDERR_KEPT))
   }
 
@@ -204,7 +202,7 @@ class ChildTransport implements Transport {
     this.#options = options
     child.once('exit', () => this.#exited.abort())
     child.once('close', () => this.#closed.abort())
-    // A write or a signal failed: the child is gone, which its exit reports.
+    // A failed write or signal means that the child is gone, which its exit reports.
     child.on('error', () => undefined)
     child.stderr.on('error', () => undefined)
     child.stderr.on('data', (chunk: Buffer) => {
@@ -228,7 +226,7 @@ class ChildTransport implements Transport {
     this.#bytes.resume()
   }
 
-  /** The end of stdin is what asks it to go; SIGTERM after the grace, SIGKILL after another. */
+  /** Closes stdin, which asks the child to end; sends SIGTERM after the grace period and SIGKILL after another. */
   async close(): Promise<void> {
     this.#bytes.end()
     await pause(this.#options.graceMs ?? CLOSE_GRACE_MS, this.#exited.signal)
@@ -237,12 +235,12 @@ class ChildTransport implements Transport {
       this.#child.kill(signal)
       await pause(CLOSE_KILL_MS, this.#exited.signal)
     }
-    // Something that it left behind may hold them: ssh with ControlPersist keeps stderr.
+    // A process that it left may hold the streams: ssh with ControlPersist keeps stderr.
     this.#bytes.destroy()
     this.#child.stderr.destroy()
   }
 
-  /** How it ended is known a moment after its output has ended. */
+  /** The exit status is known a moment after the output has ended. */
   async #emit(error: Error | null, events: TransportEvents): Promise<void> {
     await pause(DRAIN_MS, this.#closed.signal)
     const { exitCode, signalCode } = this.#child
@@ -261,7 +259,7 @@ class ChildTransport implements Transport {
 
 const nameOf = ({ command }: StdioOptions): string => quote(command.join(' '))
 
-/** REXD by a child process that carries it on its standard input and output: a `rexd` of this host, or ssh to another. Each opening starts it anew. */
+/** REXD over the stdin and stdout of a child process: a `rexd` of this host, or ssh to another. Each opening starts it again. */
 export const stdio = (options: StdioOptions): TransportFactory => {
   const [file, ...args] = options.command
   if (file === undefined) throw new TypeError('command: names at least the program')

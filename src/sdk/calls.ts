@@ -6,15 +6,15 @@ import { RexdDisconnected, RexdError } from './errors.ts'
 import type { IncomingMessage } from './incoming.ts'
 import { whenAborted } from './promises.ts'
 
-/** Where a call may be sent: over one transport, or over whichever its session has. */
+/** Where a call may be sent: over one transport, or over that of its session. */
 export interface CallScope {
-  /** Where it can be asked now; null: nowhere. */
+  /** The current transport, or null. */
   readonly transport: object | null
-  /** While `transport` is null, another one will come. */
+  /** Whether a new transport will come while `transport` is null. */
   readonly lasting: boolean
 }
 
-/** Asked a second time, these change nothing more: they are sent again after a loss. */
+/** Methods that change nothing more when repeated, so they are sent again after a lost connection. */
 const ASKED_AGAIN: ReadonlySet<Method> = new Set([
   'session.info',
   'session.events',
@@ -31,11 +31,11 @@ export interface CallInit<M extends Method, T> {
   readonly params: Params<M>
   readonly signal?: AbortSignal | undefined
   readonly scope?: CallScope | undefined
-  /** Makes what the caller gets, before any message behind the answer is looked at. May throw. */
+  /** Makes the caller's result, before any later message is processed. May throw. */
   accept(result: unknown): T
-  /** Called in its place where the caller has given up meanwhile. */
+  /** Called instead if the caller has aborted. */
   late?(result: unknown): void
-  /** Called when somebody is asked whether it may be done, also where the caller has given up meanwhile. */
+  /** Called when an approver is asked, also if the caller has aborted. */
   readonly waiting?: CallWaiting | undefined
 }
 
@@ -50,29 +50,29 @@ interface Call {
   readonly reject: (error: unknown) => void
   readonly late: ((result: unknown) => void) | undefined
   readonly waiting: CallWaiting | undefined
-  /** The caller has given up. */
+  /** The caller has aborted. */
   abandoned: boolean
 }
 
 type Answer = Extract<IncomingMessage, { kind: 'result' | 'failure' }>
 
-/** The calls of a connection: those that wait to be sent, in their order, and those that wait for their answer. */
+/** The calls of a connection: those to be sent, in order, and those that wait for an answer. */
 export class Calls {
   readonly #waiting: Call[] = []
   readonly #sent = new Map<number, Call>()
   #last = 0
 
-  /** Some call waits to be sent. */
+  /** Whether a call waits to be sent. */
   get waiting(): boolean {
     return this.#waiting.length > 0
   }
 
-  /** Somebody waits for an answer, or has to be told of one that comes late. */
+  /** Whether a caller waits for an answer, or must learn of a late one. */
   get expecting(): boolean {
     return [...this.#sent.values()].some((call) => !call.abandoned || call.late !== undefined)
   }
 
-  /** Rejects with what the server answers, with `RexdDisconnected`, or with the signal's reason. */
+  /** Rejects with the error of the server, with `RexdDisconnected`, or with the signal's reason. */
   async add<M extends Method, T>(init: CallInit<M, T>): Promise<T> {
     const { method, params, signal, scope, waiting } = init
     signal?.throwIfAborted()
@@ -95,7 +95,7 @@ export class Calls {
     })
   }
 
-  /** The next to be sent on this transport; from now on it counts as sent. */
+  /** The next call for this transport, which counts as sent from now on. */
   take(transport: object): string | null {
     const at = this.#waiting.findIndex(({ scope }) => scope === undefined || scope.transport === transport)
     const [call] = at === -1 ? [] : this.#waiting.splice(at, 1)
@@ -104,14 +104,14 @@ export class Calls {
     return call.text
   }
 
-  /** Somebody is asked about a call; false: nobody here wants to know. */
+  /** An approver is asked about a call. False if no caller listens. */
   waits(params: EventParams<'exec.waiting'>): boolean {
     const call = typeof params.call === 'number' ? this.#sent.get(params.call) : undefined
     call?.waiting?.(params)
     return call?.waiting !== undefined
   }
 
-  /** The method of what was answered; null: nothing was asked by that id. */
+  /** The method that the answer belongs to; null if there was no such call. */
   settle(answer: Answer): Method | null {
     const call = this.#sent.get(answer.id)
     if (call === undefined) return null
@@ -122,7 +122,7 @@ export class Calls {
     return call.method
   }
 
-  /** The transport is lost: what was sent there is rejected, but for the calls of `ASKED_AGAIN` whose scope lasts, which wait to be sent again. */
+  /** Rejects the calls sent over a lost transport, except those of `ASKED_AGAIN` whose scope lasts, which wait for the next one. */
   lose(message: string, cause: unknown): void {
     const sent = [...this.#sent.values()]
     this.#sent.clear()
@@ -133,12 +133,12 @@ export class Calls {
     this.sweep(message, cause)
   }
 
-  /** Rejects the calls whose scope ends without another transport. */
+  /** Rejects the calls whose scope has no further transport. */
   sweep(message: string, cause: unknown): void {
     this.#drop(({ scope }) => scope !== undefined && scope.transport === null && !scope.lasting, message, cause)
   }
 
-  /** Rejects every call that waits to be sent. */
+  /** Rejects all calls that wait to be sent. */
   refuse(message: string, cause: unknown): void {
     this.#drop(() => true, message, cause)
   }
@@ -166,9 +166,9 @@ export class Calls {
   }
 }
 
-/** Throws `resource_limit`: a server cannot say whose message it was that was too long, and its answer ends the connection. */
+/** Throws `resource_limit`. A server cannot name the call of a message that is too long, and closes the connection. */
 const requireSendable = (text: string, method: Method): void => {
-  // A UTF-16 code unit has at most three bytes in UTF-8: most texts need not be measured.
+  // A UTF-16 code unit has at most three bytes in UTF-8, so most texts need not be measured.
   if (text.length * 3 <= MAX_RPC_MESSAGE) return
   const bytes = Buffer.byteLength(text)
   if (bytes <= MAX_RPC_MESSAGE) return

@@ -11,55 +11,54 @@ import { RexdSession } from './session.ts'
 import type { TransportFactory } from './transport.ts'
 
 export interface ConnectOptions extends CallOptions {
-  /** The way to the server: `stdio({ command })`, `webSocket({ url, token })`, `streams(readable, writable)`, or one of one's own. */
+  /** How to reach the server: `stdio({ command })`, `webSocket({ url, token })`, `streams(readable, writable)`, or your own. */
   readonly transport: TransportFactory
   /**
-   * Make the connection again when it was lost: at once where a session is to be gone on with, else when something is asked.
-   * Calls that were not sent yet are sent then; those that were sent are not said twice, but reject with
-   * `RexdDisconnected`. Sessions that are not `resumable` end with their connection. Without it nothing can be asked after
-   * a loss. True over a WebSocket unless told, else false.
+   * Reconnect after a loss: at once if a session is to be resumed, otherwise at the next call. Unsent calls are sent then; sent ones are
+   * not repeated, but reject with `RexdDisconnected`. Sessions that are not `resumable` end with their connection. Without it, no call is
+   * possible after a loss. Default: true over a WebSocket, else false.
    */
   readonly reconnect?: boolean | ReconnectOptions
-  /** Events of processes that were started by `call('exec.start')`, of those that are over for `exec`, and every `session.gap`. */
+  /** Receives events of processes started by `call('exec.start')`, events of ended `exec` processes, and every `session.gap`. */
   readonly onEvent?: (event: RexdEvent) => void
-  /** Told whenever the connection was lost, why, and whether it is being made again, and when it is: for those who show how it stands. */
+  /** Called when the connection is lost, with the reason and whether it is being restored, and when it is restored. */
   readonly onConnection?: (state: ConnectionState) => void
 }
 
 export interface OpenOptions extends CallOptions {
-  /** Who asks, for the journal of the server: at most 64 characters. */
+  /** Name of the client for the server's journal, at most 64 characters. */
   readonly clientName: string
   readonly clientVersion?: string
-  /** Directories below those that the server allows; all of them unless told. */
+  /** Directories within those that the server allows. Default: all of them. */
   readonly workspaceRoots?: readonly string[]
-  /** What it is to be able to do, as `exec`; it gets what the server grants of that. All of it unless told. */
+  /** Capabilities to request, such as `exec`; the session gets those that the server grants. Default: all. */
   readonly capabilities?: readonly CapabilityName[]
   /** Limits below those of the server. */
   readonly limits?: SessionLimits
-  /** Where commands run and relative paths begin; the first root unless told. */
+  /** Working directory of commands and start of relative paths. Default: the first root. */
   readonly cwd?: string
   /**
-   * It outlives a connection that is lost, for a minute, and the client goes on with it: over WebSockets alone. False
-   * unless told. Rejects with a `TypeError` where the client does not connect again.
+   * The session survives a lost connection for a minute, and the client resumes it. Only over WebSockets. Default: false. Rejects with a
+   * `TypeError` if the client does not reconnect.
    */
   readonly resumable?: boolean
-  /** The agent of the mesh that its commands run on, where the server has a mesh; the server itself unless told. */
+  /** The agent of the mesh that its commands run on, if the server has a mesh. Default: the server itself. */
   readonly target?: string
 }
 
-/** Bytes and milliseconds. */
+/** In bytes and milliseconds. */
 export interface SessionLimits {
-  /** Output of one process, both streams together. */
+  /** Output of a process, both streams together. */
   readonly maxOutputBytes?: number
-  /** What one message carries of a file that is read. */
+  /** Bytes of a file in one message. */
   readonly maxFileReadBytes?: number
   readonly maxProcesses?: number
-  /** Of a command that names no time. */
+  /** Timeout of a command without one. */
   readonly defaultTimeoutMs?: number
   readonly hardTimeoutMs?: number
 }
 
-/** A connection to one server. Close it when nothing more is to be asked. */
+/** A connection to one server. Close it when you are done. */
 export class RexdClient {
   readonly #connection: Connection
   readonly #sessions = new Set<RexdSession>()
@@ -68,12 +67,12 @@ export class RexdClient {
     this.#connection = components.connection
   }
 
-  /** There is a connection now, as far as anybody knows. */
+  /** Whether there is a connection, as far as is known. */
   get connected(): boolean {
     return this.#connection.connected
   }
 
-  /** Rejects with `RexdError` as the server refuses, and with `RexdProtocolError` where it speaks another version. */
+  /** Rejects with `RexdError` if the server refuses, and with `RexdProtocolError` if it speaks another version. */
   async open({ signal, cwd, ...asked }: OpenOptions): Promise<RexdSession> {
     if (asked.resumable === true && !this.#connection.lasting)
       throw new TypeError('resumable: the client does not connect again; connect with `reconnect`')
@@ -90,7 +89,7 @@ export class RexdClient {
     })
   }
 
-  /** One method by its name, with the params and the result of the protocol as they are. */
+  /** Calls any method of the protocol with its own params and result. */
   async call<M extends Method>(method: M, params: Params<M>, { signal }: CallOptions = {}): Promise<Result<M>> {
     const accept = (result: unknown): Result<M> => resultOf(result, method)
     const { session_id: id } = params as { readonly session_id?: string }
@@ -98,9 +97,9 @@ export class RexdClient {
     return this.#connection.request({ method, params, scope, signal, accept })
   }
 
-  /** Ends every session, and with it what runs; resolves when nothing is left of the connection. */
+  /** Ends every session with its processes, and resolves when the connection is cleaned up. */
   async close(): Promise<void> {
-    // A server goes on until everything is answered, and an `exec.wait` is answered when its program ends.
+    // A server answers everything before it ends, and `exec.wait` is answered when its program ends.
     for (const session of this.#sessions) void session.close().catch(() => undefined)
     await this.#connection.close()
   }
@@ -148,8 +147,8 @@ const openParams = ({
   })
 
 /**
- * Opens the way to a server. Rejects with `RexdDisconnected` where there is none, after one try; that something can be
- * started does not say yet that it speaks REXD: the first call does.
+ * Connects to a server. Rejects with `RexdDisconnected` after one failed attempt. A started program may still not speak REXD, which the
+ * first call finds out.
  */
 export const connect = async ({
   transport,
@@ -161,7 +160,7 @@ export const connect = async ({
   if (reconnect !== false && !transport.again) throw new TypeError(`reconnect: ${transport.name} cannot be opened again`)
   const options = reconnect === true ? {} : reconnect
   const backoff = options === false ? null : new Backoff({ random: Math.random }, options)
-  // In a microtask of its own: what a callback throws must not reach the connection.
+  // In a microtask of its own, so that an error in a callback does not reach the connection.
   const connection = new Connection(
     { transport, backoff },
     {

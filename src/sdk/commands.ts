@@ -5,76 +5,78 @@ import { present } from './fields.ts'
 import type { ClampedPreference, RunPlacement, ProcessExit, RanOn } from './process-record.ts'
 import type { CallOptions } from './promises.ts'
 
-/** Up to here stdin goes with the command, which saves the way there and back. */
+/** Stdin up to this size is sent with the command, which saves a round trip. */
 const MAX_STDIN_WITH_START = 256 * 1024
 
-/** A program and its arguments; or a text for the server's `/bin/sh`, which the server must allow. */
+/** A program and its arguments, or a text for the server's `/bin/sh`, which the server must allow. */
 export type Command = readonly string[] | { readonly shell: string }
 
-/** Where a program runs and whom it asks, where the server's `[tools.exec]` lets callers choose; what is wider than that is cut (`cutWishes`). */
+/**
+ * Where a program runs and who approves it, if the server's `[tools.exec]` lets clients choose. A wider preference is cut (`cutWishes`).
+ */
 export interface PlaceOptions {
   readonly host?: Params<'exec.start'>['host']
-  /** With `host` node: the id, name or address of an agent of the mesh. */
+  /** With `host` node: ID, name or address of an agent of the mesh. */
   readonly node?: string
   readonly security?: Params<'exec.start'>['security']
   readonly ask?: Params<'exec.start'>['ask']
   /**
-   * Called when a human is asked whether it may begin, with the milliseconds that he has; no answer is a denial. Once for
-   * one of the server's host, and once for those of the agent that it is to run on. Never by a server that does not tell.
+   * Called when an approver is asked about the start, with the milliseconds to decide; no answer is a denial. It may be called for
+   * approvers of the server's host and again for those of the target agent. Some servers do not report it.
    */
   readonly onWaiting?: (waiting: StartWaiting) => void
 }
 
 export interface StartWaiting {
-  /** As `x0x approvals pending` shows it; null: the agent that it is to run on asks, and does not say. */
+  /** ID as in `x0x approvals pending`; null if the target agent asks and does not tell. */
   readonly questionId: string | null
   readonly expiresInMs: number
 }
 
-/** What programs on pipes and on terminals are started with. */
+/** Options of programs on pipes and on terminals. */
 interface ProgramOptions extends CallOptions, PlaceOptions {
-  /** Where it runs; where the session's commands run unless told. A relative path begins there too. */
+  /** Working directory; a relative path starts at it. Default: that of the session. */
   readonly cwd?: string | undefined
-  /** Variables beside those that the server sets, as `TERM` on a terminal; the server must allow each. */
+  /** Variables in addition to those of the server, such as `TERM` on a terminal. The server must allow each. */
   readonly env?: Readonly<Record<string, string>>
-  /** Milliseconds; what the session has as default unless told, and on a terminal the longest that it has. */
+  /** Milliseconds. Default: that of the session; on a terminal, its maximum. */
   readonly timeoutMs?: number
-  /** Bytes of all its output together; the rest is cut off. What the session has as default unless told. */
+  /** Limit on the output of both streams in bytes; the rest is cut off. Default: that of the session. */
   readonly maxOutputBytes?: number
 }
 
 export interface ExecOptions extends ProgramOptions {
-  /** What it reads: all at once or as it comes, at the program's own speed. Nothing unless told. A source that fails ends the program. */
+  /** Its stdin: a value, or a source read as fast as the program reads. Default: empty. A failing source ends the program. */
   readonly stdin?: DataSource
-  /** Its stdin stays open for `write`, behind what `stdin` has. */
+  /** Keeps its stdin open for `write` after `stdin`. */
   readonly stdinOpen?: boolean
-  /** More output than that ends it, and `exited` rejects with `output_limit_exceeded`. */
+  /** End it above the output limit; `exited` then rejects with `output_limit_exceeded`. */
   readonly failOnLimit?: boolean
-  /** It outlives the session, where the server lets it. */
+  /** Let it outlive the session, if the server allows that. */
   readonly detach?: boolean
 }
 
 export interface TerminalOptions extends ProgramOptions {
-  /** Characters in a line; 80 unless told. */
+  /** Columns. Default: 80. */
   readonly cols?: number
-  /** Lines; 24 unless told. */
+  /** Lines. Default: 24. */
   readonly rows?: number
 }
 
-/** What a command is started with, and what is written to its stdin afterwards. */
+/** The start request of a command, and the rest of its stdin. */
 export interface StartRequest {
   readonly params: Params<'exec.start'>
   readonly feed: { readonly source: DataSource; readonly end: boolean } | null
 }
 
-/** A little stdin goes with the command; the server does not count that against what it takes ahead, so nothing may follow it. */
+/** A short stdin is sent with the command. The server does not count it as buffered input, so no other input may follow. */
 const inlineOf = (stdin: DataSource | undefined, open: boolean): Uint8Array | undefined => {
   const whole = stdin === undefined || open ? null : wholeOf(stdin)
   return whole !== null && whole.length <= MAX_STDIN_WITH_START ? whole : undefined
 }
 
 const commandOf = (command: Command): Pick<Params<'exec.start'>, 'argv' | 'command' | 'shell'> => {
-  // What the compiler would have said.
+  // Checks what the compiler checks for typed callers.
   if (typeof command !== 'object') throw new TypeError("command: a list of tokens, as ['ls', '-l'], or { shell: 'ls -l' }")
   const shell = 'shell' in command
   return shell ? { command: command.shell, shell } : { argv: command }
@@ -85,7 +87,7 @@ const programOf = (session_id: string, command: Command, options: ProgramOptions
   return { session_id, ...commandOf(command), cwd, env, timeout_ms, max_output_bytes, host, node, security, ask }
 }
 
-/** What a program on a terminal is started with. */
+/** The start request of a program on a terminal. */
 export const terminalParams = (sessionId: string, command: Command, options: TerminalOptions): Params<'pty.open'> => {
   const { cols, rows } = options
   return present<Params<'pty.open'>>({ ...programOf(sessionId, command, options), cols, rows })
@@ -106,20 +108,20 @@ export const startParams = (sessionId: string, command: Command, options: ExecOp
   return { params, feed }
 }
 
-/** How a program ended, and all that it wrote. Any exit code is a result, none is an error. */
+/** The end of a program with its output. Any exit code is a result, none is an error. */
 export class RunResult implements ProcessExit, RunPlacement {
-  /** Null when a signal ended it. */
+  /** Null if a signal ended it. */
   readonly exitCode: number | null
-  /** The signal that ended it, as `SIGTERM`. */
+  /** The signal that ended it, such as `SIGTERM`. */
   readonly signal: string | null
   readonly timedOut: boolean
   readonly durationMs: number
-  /** Output was cut off, or its time was up. */
+  /** Whether output was cut off or it timed out. */
   readonly truncated: boolean
-  /** What it wrote, whether it is here or not. */
+  /** Bytes that it wrote, also if they were cut off. */
   readonly bytesStdout: number
   readonly bytesStderr: number
-  /** Processes that it left running and that were ended with it. */
+  /** Processes that it left running, which were ended with it. */
   readonly descendantsEnded: number
   readonly stdout: Uint8Array
   readonly stderr: Uint8Array
@@ -141,7 +143,7 @@ export class RunResult implements ProcessExit, RunPlacement {
     this.cutWishes = place.cutWishes
   }
 
-  /** As UTF-8; what is none becomes U+FFFD. */
+  /** As UTF-8; invalid bytes become U+FFFD. */
   get stdoutText(): string {
     return toText(this.stdout)
   }
@@ -151,14 +153,14 @@ export class RunResult implements ProcessExit, RunPlacement {
   }
 }
 
-/** Less is here than was written. */
+/** Whether output is missing. */
 export const isCut = ({ stdout, stderr, bytesStdout, bytesStderr }: RunResult): boolean =>
   stdout.length < bytesStdout || stderr.length < bytesStderr
 
-/** The server has cut off what a program wrote, at a limit that its caller did not ask for. */
+/** The server cut off output at a limit that the caller had not set. */
 export class OutputCut extends Error {
   override readonly name = 'OutputCut'
-  /** How it ended, and what is here of its output. */
+  /** The end of the program, and the output that arrived. */
   readonly result: RunResult
 
   constructor(result: RunResult) {

@@ -10,13 +10,13 @@ import type { Transport, TransportFactory } from './transport.ts'
 
 export interface OpenTransportInit {
   onEvent(event: RexdEvent): void
-  /** The server has answered something; that a session goes on is not counted. */
+  /** Called for each answer of the server, except those that resume a session. */
   onAnswer(): void
-  /** Nothing more comes by this transport; once, and not when it is closed from here. */
+  /** Called once when the transport is lost, but not when this side closes it. */
   onLost(transport: OpenTransport): void
 }
 
-/** One opened transport: calls go out as fast as it takes them, answers and events come in. */
+/** One open transport. It sends calls as fast as they are taken, and receives answers and events. */
 export class OpenTransport {
   readonly #calls: Calls
   readonly #init: OpenTransportInit
@@ -24,7 +24,7 @@ export class OpenTransport {
   #closing: Promise<void> | null = null
   #ended = false
   #loss: { readonly error: Error | null } | null = null
-  /** What was sent last has not settled: nothing more is sent before it does. */
+  /** The last send is pending; nothing more is sent before it settles. */
   #behind = false
 
   constructor(components: { calls: Calls }, init: OpenTransportInit) {
@@ -32,18 +32,18 @@ export class OpenTransport {
     this.#init = init
   }
 
-  /** How it was lost; null while it was not. */
+  /** How the transport was lost; null if it was not. */
   get loss(): { readonly error: Error | null } | null {
     return this.#loss
   }
 
-  /** Rejects where there is no way to the server. */
+  /** Rejects if the server cannot be reached. */
   async open(factory: TransportFactory, signal: AbortSignal): Promise<void> {
     const events = { onMessage: (text: string) => this.#receive(text), onClosed: (error: Error | null) => this.#lose(error) }
     this.#transport = await factory.open(events, signal)
   }
 
-  /** Sends what waits to be sent. */
+  /** Sends waiting calls. */
   pump(): void {
     while (this.#transport !== null && !this.#ended && !this.#behind) {
       const text = this.#calls.take(this)
@@ -53,19 +53,19 @@ export class OpenTransport {
     }
   }
 
-  /** Stops reading, or goes on. */
+  /** Pauses or resumes reading. */
   hold(held: boolean): void {
     if (this.#ended) return
     if (held) this.#transport?.pause()
     else this.#transport?.resume()
   }
 
-  /** It was lost or closed: nothing is sent or taken any more. */
+  /** Whether it was lost or closed. */
   get over(): boolean {
     return this.#ended
   }
 
-  /** Resolves when nothing is left of it. */
+  /** Resolves when it is cleaned up. */
   async close(): Promise<void> {
     this.#ended = true
     this.#closing ??= this.#transport?.close() ?? null
@@ -101,12 +101,12 @@ export class OpenTransport {
   }
 }
 
-/** How much of the output of a process waits to be read. */
+/** How full the unread output of a process is. */
 export type Fullness = 'room' | 'high' | 'limit'
 
 /**
- * Says when nothing more is to be read from the connection: some output is not read by whoever asked for it. An answer
- * that somebody waits for stands behind that output, so reading goes on for it a little longer.
+ * Decides when to stop reading from the connection because output is not consumed. While a caller waits for an answer, which may follow
+ * that output, it reads on for a while.
  */
 export class ReadGate {
   readonly #onHeld: (held: boolean) => void
@@ -119,7 +119,7 @@ export class ReadGate {
     this.#onHeld = init.onHeld
   }
 
-  /** Nothing is to be read now. */
+  /** Whether reading is paused. */
   get held(): boolean {
     return this.#held
   }
@@ -132,7 +132,7 @@ export class ReadGate {
     this.#check()
   }
 
-  /** Somebody waits for an answer. */
+  /** Whether a caller waits for an answer. */
   expect(expecting: boolean): void {
     this.#expecting = expecting
     this.#check()
@@ -147,28 +147,28 @@ export class ReadGate {
 }
 
 const ENDED = 'the server ended the connection'
-/** A connection that was good for so long is no sign that the next will be lost too: tries are counted from the first again. */
+/** After a connection has lasted this long, attempts are counted from the first again. */
 const STEADY_MS = 30_000
 
 export interface ConnectionComponents {
   readonly transport: TransportFactory
-  /** Null: what is lost is lost. */
+  /** Null if a lost connection is not restored. */
   readonly backoff: Backoff | null
 }
 
 export interface ConnectionInit {
-  /** Events that are for nobody here, and gaps. */
+  /** Receives events without a listener here, and gaps. */
   onOther(event: RexdEvent): void
-  /** The transport was lost, or there is another. */
+  /** Called when the transport is lost or replaced. */
   onConnection(state: ConnectionState): void
 }
 
-/** How the connection stands: it is there, or was lost. `again`: it is being made again; else the next call does, if any. */
+/** State of the connection. `again`: it is being restored; otherwise the next call restores it, if that is enabled. */
 export type ConnectionState =
   | { readonly connected: true }
   | { readonly connected: false; readonly loss: RexdDisconnected; readonly again: boolean }
 
-/** The way to one server: one transport after the other, the sessions that go from one to the next, and what was asked and not answered yet. */
+/** The connection to one server: successive transports, the sessions that move between them, and the open calls. */
 export class Connection {
   readonly gate: ReadGate
   readonly #components: ConnectionComponents
@@ -176,10 +176,10 @@ export class Connection {
   readonly #calls = new Calls()
   readonly #links = new Map<string, SessionLink>()
   readonly #closing = new AbortController()
-  /** Transports that are being cleared away. */
+  /** Transports that are being closed. */
   readonly #leaving = new Set<Promise<void>>()
   #transport: OpenTransport | null = null
-  /** When it was opened. */
+  /** When the transport was opened. */
   #since = 0
   #dialing: Promise<void> | null = null
   /** Why there is no transport. */
@@ -195,7 +195,7 @@ export class Connection {
     return this.#transport !== null
   }
 
-  /** A transport that is lost is followed by another. */
+  /** Whether a lost transport is replaced. */
   get lasting(): boolean {
     return this.#components.backoff !== null
   }
@@ -204,7 +204,7 @@ export class Connection {
     return this.#closing.signal.aborted
   }
 
-  /** The first transport, in one try. Rejects with `RexdDisconnected`, or with the signal's reason. */
+  /** Opens the first transport in one attempt. Rejects with `RexdDisconnected`, or with the signal's reason. */
   async open(signal: AbortSignal | undefined): Promise<void> {
     signal?.throwIfAborted()
     try {
@@ -215,7 +215,7 @@ export class Connection {
     }
   }
 
-  /** What a session that was just opened is bound to. */
+  /** The link of a newly opened session. */
   link(init: { id: string; token: string | null }): SessionLink {
     if (this.#transport === null) throw new RexdProtocolError('a session without a connection')
     if (this.#links.has(init.id)) throw new RexdProtocolError(`the server gave ${init.id} to two sessions`)
@@ -224,19 +224,19 @@ export class Connection {
     return link
   }
 
-  /** Of the session of that id; undefined where it was not opened here, or is over. */
+  /** The link of a session; undefined if it was not opened here or has ended. */
   linkOf(sessionId: string): SessionLink | undefined {
     return this.#links.get(sessionId)
   }
 
-  /** The session is over. */
+  /** Ends a session. */
   unlink(link: SessionLink, error: RexdDisconnected): void {
     this.#links.delete(link.id)
     link.end(error)
     this.#calls.sweep(error.message, error)
   }
 
-  /** Rejects with `RexdError` where the server refuses, with `RexdDisconnected`, or with the signal's reason. */
+  /** Rejects with `RexdError` if the server refuses, with `RexdDisconnected`, or with the signal's reason. */
   async request<M extends Method, T>(init: CallInit<M, T>): Promise<T> {
     const why = this.#refusal(init.scope instanceof SessionLink ? init.scope : null)
     if (why !== null) throw new RexdDisconnected(`${init.method}: ${why}`, { sent: false, cause: this.#loss ?? undefined })
@@ -249,7 +249,7 @@ export class Connection {
     }
   }
 
-  /** Refuses whatever waits; resolves when nothing is left of the connection. */
+  /** Rejects all calls, and resolves when the connection is cleaned up. */
   async close(): Promise<void> {
     this.#closing.abort()
     const message = 'the client was closed'
@@ -260,14 +260,14 @@ export class Connection {
     await Promise.all(this.#leaving)
   }
 
-  /** Why nothing can be asked; null where it can. */
+  /** Why no call is possible; null if one is. */
   #refusal(link: SessionLink | null): string | null {
     if (this.closed) return 'the client is closed'
     if (link !== null && link.loss !== null) return link.loss.message
     return this.#transport === null && !this.lasting ? (this.#loss?.message ?? 'there is no connection') : null
   }
 
-  /** What waits is sent, by a new transport where there is none. */
+  /** Sends waiting calls, over a new transport if there is none. */
   #push(): void {
     if (this.#transport === null) this.#redial()
     else this.#transport.pump()
@@ -286,7 +286,7 @@ export class Connection {
   #redial(): void {
     this.#dialing ??= this.#dial().finally(() => {
       this.#dialing = null
-      // Something was asked, or the transport was lost, while this came to its end.
+      // A call was made or the transport was lost while this ended.
       if (this.#transport === null && !this.closed && (this.#calls.waiting || this.#away.length > 0)) this.#redial()
     })
   }
@@ -332,9 +332,9 @@ export class Connection {
     for (const link of this.#away) void this.#resume(link, transport)
   }
 
-  /** Goes on with a session on a new transport: first what it has said meanwhile, then what waits to be asked of it. */
+  /** Resumes a session on a new transport: first its missed events, then its waiting calls. */
   async #resume(link: SessionLink, transport: OpenTransport): Promise<void> {
-    // For this transport alone: over the next one the session is resumed anew.
+    // Only for this transport: on the next one the session is resumed again.
     const scope = {
       lasting: false,
       get transport(): object | null {
@@ -349,7 +349,7 @@ export class Connection {
       await this.#calls.add({ method: 'session.resume', params: link.resumption, scope, accept })
       this.#push()
     } catch (error) {
-      // The transport is lost again, and another is on its way.
+      // The transport was lost again, and another one is coming.
       if (!(error instanceof RexdDisconnected)) this.unlink(link, notResumed(error))
     }
   }
@@ -378,7 +378,7 @@ export class Connection {
     const loss = new RexdDisconnected(message, { sent: true, cause })
     this.#loss = loss
     this.#leave(transport)
-    // A server that broke the protocol would do so again: its sessions are not resumed.
+    // A server that breaks the protocol would do so again, so its sessions are not resumed.
     const isFinal = this.closed || !this.lasting || cause instanceof RexdProtocolError
     for (const link of this.#links.values()) {
       if (isFinal) link.end(wentWith(loss))
@@ -395,7 +395,7 @@ export class Connection {
   }
 
   #leave(transport: OpenTransport): void {
-    // A close that fails leaves nothing to be done either.
+    // A failed close leaves nothing to do either.
     const leaving = transport
       .close()
       .catch(() => undefined)
@@ -407,7 +407,7 @@ export class Connection {
 const wentWith = (loss: RexdDisconnected): RexdDisconnected =>
   new RexdDisconnected(`the session went with its connection: ${loss.message}`, { sent: true, cause: loss.cause })
 
-/** What the processes of a session hear that cannot be gone on with. */
+/** The error for processes of a session that cannot be resumed. */
 const notResumed = (error: unknown): RexdDisconnected => {
   const why = error instanceof RexdError ? `the server refuses: ${error.message}` : textOf(error)
   return new RexdDisconnected(`the session could not be come back to: ${why}`, { sent: true, cause: error })

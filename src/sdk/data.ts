@@ -2,23 +2,22 @@ import { whenAborted } from './promises.ts'
 
 /** Bytes, or text in UTF-8. */
 export type Data = Uint8Array | string
-/** All at once, or as it comes. */
+/** A value, or a source that is read as it comes. */
 export type DataSource = Data | AsyncIterable<Data>
 
 export const toBytes = (data: Data): Uint8Array => (typeof data === 'string' ? Buffer.from(data, 'utf8') : data)
 
-/** UTF-8; what is none becomes U+FFFD. */
+/** As UTF-8; invalid bytes become U+FFFD. */
 export const toText = (bytes: Uint8Array): string => new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes)
 
 const isWhole = (source: DataSource): source is Data => typeof source === 'string' || source instanceof Uint8Array
 
-/** What a source gives, one after the other. */
 export const partsOf = (source: DataSource): Iterable<Data> | AsyncIterable<Data> => (isWhole(source) ? [source] : source)
 
-/** The bytes of a source that has them already; null of one that is still to give them. */
+/** The bytes of a source that is a value; null for any other. */
 export const wholeOf = (source: DataSource): Uint8Array | null => (isWhole(source) ? toBytes(source) : null)
 
-/** The same bytes in chunks of exactly `size`, but for the last; of nothing, one that is empty. */
+/** The same bytes in chunks of exactly `size`, except the last. Empty data is one empty chunk. */
 export async function* contentChunks(source: DataSource, size: number): AsyncGenerator<Uint8Array, void, undefined> {
   let parts: Uint8Array[] = []
   let length = 0
@@ -42,7 +41,7 @@ export async function* contentChunks(source: DataSource, size: number): AsyncGen
 
 const join = (parts: readonly Uint8Array[]): Uint8Array => (parts.length === 1 ? parts[0]! : Buffer.concat(parts))
 
-/** What a source gives until the signal is aborted; then the source is released, also while its next part is awaited. */
+/** Yields from a source until the signal is aborted, then releases the source, also while its next part is pending. */
 export async function* untilAborted(source: DataSource, signal: AbortSignal): AsyncGenerator<Data, void, undefined> {
   if (isWhole(source)) {
     yield source
@@ -65,16 +64,16 @@ export async function* untilAborted(source: DataSource, signal: AbortSignal): As
   }
 }
 
-/** Null: aborted first. Not `Promise.race` with one promise for all parts, which would keep every part for as long as the signal lives. */
+/** Null if aborted first. `Promise.race` with one promise for all parts would keep every part in memory as long as the signal lives. */
 const nextUnlessAborted = async (iterator: AsyncIterator<Data>, signal: AbortSignal): Promise<IteratorResult<Data> | null> =>
   new Promise((resolve, reject) => {
     const release = whenAborted(signal, () => resolve(null))
     iterator.next().then(resolve, reject).finally(release)
   })
 
-/** Ends the iteration as leaving a loop does. A stream of Node.js is destroyed as well: its `return` waits for the read under way. */
+/** Ends the iteration as leaving a loop does. A Node.js stream is also destroyed, because its `return` waits for a pending read. */
 const release = (source: AsyncIterable<Data>, iterator: AsyncIterator<Data>): void => {
-  // Not waited for.
+  // This promise is not awaited.
   iterator.return?.().catch(() => undefined)
   if ('destroy' in source && typeof source.destroy === 'function') source.destroy()
 }

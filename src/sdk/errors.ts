@@ -1,7 +1,7 @@
-/** What the text of an error quotes of what somebody else said. */
+/** Characters of foreign text that an error message quotes. */
 export const MAX_QUOTED = 200
 
-/** What a server may refuse with, and what stands for it where it gives no name. */
+/** Reasons for which a server refuses, or a substitute if it names none. */
 export type RexdErrorName =
   | 'parse_error'
   | 'invalid_request'
@@ -33,7 +33,7 @@ export type RexdErrorName =
   | 'internal'
   | 'rexd_error'
 
-/** Names for the codes of a server that gives none. */
+/** Names for the error codes of a server that sends none. */
 const NAMES: Readonly<Record<number, RexdErrorName>> = {
   [-32_700]: 'parse_error',
   [-32_600]: 'invalid_request',
@@ -52,11 +52,11 @@ const NAMES: Readonly<Record<number, RexdErrorName>> = {
   [-32_010]: 'file_error',
 }
 
-/** What the server refuses, or what the client refuses in its name before it is asked. `docs/errors.md` has every code. */
+/** A refusal of the server, or of the client before it sends. `docs/errors.md` lists every code. */
 export class RexdError extends Error {
-  /** The number of JSON-RPC. */
+  /** The JSON-RPC error code. */
   readonly code: number
-  /** `data.code`, as `forbidden_path`: what to compare with. */
+  /** `data.code`, such as `forbidden_path`. Compare this. */
   override readonly name: RexdErrorName
   readonly data: Readonly<Record<string, unknown>>
 
@@ -65,7 +65,7 @@ export class RexdError extends Error {
     this.code = init.code
     this.data = init.data ?? {}
     const { code: name } = this.data
-    // What a newer server may have besides is a text as well.
+    // A newer server may send further names.
     this.name = typeof name === 'string' ? (name as RexdErrorName) : (NAMES[init.code] ?? 'rexd_error')
   }
 }
@@ -73,7 +73,7 @@ export class RexdError extends Error {
 /** There is no connection, or it was lost. */
 export class RexdDisconnected extends Error {
   override readonly name = 'RexdDisconnected'
-  /** What was asked had been sent: nobody knows whether it was done. False: it was not. */
+  /** True if the request had been sent, so that its effect is unknown. False if it had no effect. */
   readonly sent: boolean
 
   constructor(message: string, init: { sent: boolean; cause?: unknown }) {
@@ -82,15 +82,18 @@ export class RexdDisconnected extends Error {
   }
 }
 
-/** The other side does not speak REXD/1 as it is written, or something of it went missing on the way. */
+/** The server violates REXD/1, or part of its output was lost on the way. */
 export class RexdProtocolError extends Error {
   override readonly name = 'RexdProtocolError'
 }
 
-/** Events of a session were lost for good: what a process wrote is not all here, and how it ended may never be told. `wait` and `session.info` tell how it stands. */
+/**
+ * Events of a session were lost for good: output of a process is missing, and its end may never be reported. `wait` and `session.info`
+ * show its state.
+ */
 export class RexdGap extends Error {
   override readonly name = 'RexdGap'
-  /** The cursors of the first and the last of them. */
+  /** The cursors of the first and the last lost event. */
   readonly from: number
   readonly to: number
 
@@ -101,20 +104,19 @@ export class RexdGap extends Error {
   }
 }
 
-/** The text of anything thrown. */
 export const textOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))
 
-/** As `base/visible-text.ts`, which the library does without: what a terminal would obey, or nobody would see. */
+/** As in `base/visible-text.ts`, which the SDK does not load: controls and invisible characters. */
 const INVISIBLE = /[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]+/gu
 
-/** Foreign text of several lines, with a blank for what is not visible. */
+/** Foreign text of several lines; invisible characters become blanks. */
 export const visibleLines = (text: string): string =>
   text
     .split('\n')
     .map((line) => line.replaceAll(INVISIBLE, ' '))
     .join('\n')
 
-/** Foreign text as part of one line of ours: without what is not visible, and bounded. */
+/** Foreign text for one line: bounded and without invisible characters. */
 export const quote = (text: string, max = MAX_QUOTED): string => {
   const short = text.length > max ? `${text.slice(0, max)}…` : text
   return short.replaceAll(INVISIBLE, ' ').trim()

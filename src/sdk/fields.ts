@@ -1,6 +1,6 @@
 type Camel<S extends string> = S extends `${infer Head}_${infer Tail}` ? `${Head}${Capitalize<Camel<Tail>>}` : S
 
-/** A type of the protocol with the names that a program in this language has for its fields. */
+/** A protocol type with field names in camel case. */
 export type CamelCase<T> = T extends readonly (infer Item)[]
   ? readonly CamelCase<Item>[]
   : T extends object
@@ -9,13 +9,13 @@ export type CamelCase<T> = T extends readonly (infer Item)[]
 
 const camel = (name: string): string => name.replaceAll(/_([a-z0-9])/g, (_, letter: string) => letter.toUpperCase())
 
-/** The same value with those names, all the way down. Only for what has fields: not for what has keys of somebody's choice. */
+/** The same value with names in camel case at all depths. Not for objects with arbitrary keys. */
 export const camelCase = <T>(value: T): CamelCase<T> => {
   if (Array.isArray(value)) return value.map((item: unknown) => camelCase(item)) as CamelCase<T>
   if (typeof value !== 'object' || value === null) return value as CamelCase<T>
   return Object.fromEntries(Object.entries(value).map(([name, inner]) => [camel(name), camelCase(inner as unknown)])) as CamelCase<T>
 }
 
-/** The fields that have a value: what is `undefined` is left out of a message. */
+/** Drops fields that are `undefined`. */
 export const present = <T extends object>(fields: { readonly [Key in keyof T]: T[Key] | undefined }): T =>
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as T

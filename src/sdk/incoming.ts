@@ -3,19 +3,19 @@ import type { Method } from '../protocol/rexd/methods.ts'
 import { EVENTS, RESULTS, type Result, type RexdEvent } from '../protocol/rexd/results.ts'
 import { RexdError, RexdProtocolError, quote } from './errors.ts'
 
-/** What a message of the server is. */
+/** The kind of a message of the server. */
 export type IncomingMessage =
   | { readonly kind: 'result'; readonly id: number; readonly result: unknown }
   | { readonly kind: 'failure'; readonly id: number; readonly error: RexdError }
   | { readonly kind: 'event'; readonly event: RexdEvent }
-  /** An event that a newer server may have. */
+  /** An event of a newer server. */
   | { readonly kind: 'unknown_event' }
 
 type Fields = Readonly<Record<string, unknown>>
 
 const isFields = (value: unknown): value is Fields => typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** What a field of some kind is in JSON; absent: anything. */
+/** The JSON type of each kind of field; absent means any. */
 const TYPES: Readonly<Partial<Record<Kind['is'], string>>> = {
   text: 'string',
   one_of: 'string',
@@ -33,18 +33,18 @@ const requireField = (value: unknown, kind: Kind, name: string): void => {
     throw new RexdProtocolError(`${name} is no ${type}`)
 }
 
-/** The fields of something that the server said. Throws `RexdProtocolError` where one of those that are needed is not there. */
+/** The fields of a message. Throws `RexdProtocolError` if a required one is missing. */
 export const fieldsOf = (value: unknown, what: string, stated: Stated = {}, needed: readonly string[] = []): Fields => {
   if (!isFields(value)) throw new RexdProtocolError(`${what}: not an object`)
   for (const name of needed) requireField(value[name], stated[name]!.kind, `${what}: ${name}`)
   return value
 }
 
-/** An answer in which the needed fields are as they are stated: a server of others may lack some of the rest. */
+/** An answer whose required fields are valid. Other servers may omit the rest. */
 export const resultOf = <M extends Method>(value: unknown, method: M, needed: readonly (keyof Result<M> & string)[] = []): Result<M> =>
   fieldsOf(value, method, RESULTS[method], needed) as Result<M>
 
-/** Bytes as an event or an answer has them. */
+/** The bytes in an event or answer. */
 export const bytesOf = (data: string, encoding: unknown, what: string): Uint8Array => {
   if (encoding !== 'utf8' && encoding !== 'base64') throw new RexdProtocolError(`${what}: an unknown encoding`)
   return Buffer.from(data, encoding)
@@ -65,7 +65,7 @@ const errorOf = (value: unknown): RexdError => {
   return new RexdError({ code: code as number, message: message as string, data: isFields(data) ? data : undefined })
 }
 
-/** Throws `RexdProtocolError` for what is no message of a server, and for the word that a message of ours was none. */
+/** Throws `RexdProtocolError` for an invalid message, and for the report that a message of this client was invalid. */
 export const parseIncoming = (text: string): IncomingMessage => {
   let value: unknown
   try {

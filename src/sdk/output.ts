@@ -3,17 +3,17 @@ import type { Fullness } from './connection.ts'
 import { toText } from './data.ts'
 import { type CallOptions, type Deferred, deferred, whenAborted } from './promises.ts'
 
-/** Unread output of one process, both streams: from here on nothing more is read from the connection, so that the program is held. */
+/** Unread output of a process, both streams, at which reading from the connection stops, so that the program blocks. */
 const OUTPUT_HIGH_WATER = 1024 * 1024
 /**
- * … and from here on not even to find the answer to a call, which stands behind output that is on its way: what the
- * server lets wait (1 MiB), and the buffers between, which for TCP on one host are up to 10 MiB (Linux).
+ * Unread output at which reading stops even if a caller waits for an answer. The answer may follow the output in transit: 1 MiB at the
+ * server, and buffers, which for TCP on one host are up to 10 MiB (Linux).
  */
 export const OUTPUT_LIMIT = 16 * 1024 * 1024
-/** What a chunk counts beside its data, so that a flood of tiny ones is bounded too. */
+/** Added to the size of each chunk, so that many tiny ones are bounded too. */
 const CHUNK_COST = 256
 
-/** A part of what a process wrote, as the system gave it out: it ends anywhere. */
+/** A part of the output, at arbitrary boundaries. */
 export interface OutputChunk {
   readonly stream: OutputName
   readonly data: Uint8Array
@@ -23,13 +23,13 @@ export interface OutputChunk {
 
 interface Waiting {
   readonly chunk: OutputChunk
-  /** Its place among those of both streams. */
+  /** Its position among the chunks of both streams. */
   readonly order: number
 }
 
 const costOf = ({ chunk }: Waiting): number => chunk.data.length + CHUNK_COST
 
-/** Output of one process that nobody has read yet, and what is said when there is no more. */
+/** The unread output of a process, and its end. */
 export class OutputQueue {
   readonly #onFullness: (fullness: Fullness) => void
   readonly #waiting: Readonly<Record<OutputName, Waiting[]>> = { stdout: [], stderr: [] }
@@ -53,28 +53,28 @@ export class OutputQueue {
     this.#emit()
   }
 
-  /** No more comes: behind what is there, readers end, or get the error. */
+  /** Ends the output: readers get the rest, then end or get the error. */
   end(error: unknown): void {
     if (this.#end !== null) return
     this.#end = { error }
     this.#emit()
   }
 
-  /** As `end`, and what is there is not given out any more. */
+  /** Like `end`, but drops the rest. */
   fail(error: unknown): void {
     this.end(error)
     for (const name of ['stdout', 'stderr'] as const) this.#clear(name)
     this.#emit()
   }
 
-  /** Nobody will read this stream: what is there and what comes is dropped, and holds nothing. */
+  /** Drops this stream now and later, so that it cannot block the program. */
   discard(name: OutputName): void {
     this.#discarded.add(name)
     this.#clear(name)
     this.#emit()
   }
 
-  /** Throws a `TypeError` where somebody reads one of them already. The streams are discarded when the reader leaves. */
+  /** Throws a `TypeError` if one of the streams already has a reader. Leaving the loop discards the streams. */
   read(...names: readonly OutputName[]): AsyncGenerator<OutputChunk, void, undefined> {
     const taken = names.find((name) => this.#claimed.has(name))
     if (taken !== undefined) throw new TypeError(`${taken} is read already; each stream is read once`)
@@ -96,7 +96,7 @@ export class OutputQueue {
     }
   }
 
-  /** What was written first of these streams. */
+  /** The earliest chunk of these streams. */
   #take(names: readonly OutputName[]): OutputChunk | null {
     const [first] = names
       .map((name) => this.#waiting[name])
@@ -123,7 +123,7 @@ export class OutputQueue {
     this.#onFullness(fullness)
   }
 
-  /** What is full has room again when half of it is gone, so that not every chunk stops and starts the connection. */
+  /** A full queue has room again at half its size, so that the connection does not stop and start for each chunk. */
   #now(): Fullness {
     if (this.#end !== null) return 'room'
     if (this.#cost >= OUTPUT_LIMIT) return 'limit'
@@ -132,7 +132,7 @@ export class OutputQueue {
   }
 }
 
-/** One stream of what a process writes. It can be read once; whoever stops reading it before its end discards the rest. */
+/** One output stream of a process. It can be read once; stopping early discards the rest. */
 export class RemoteOutput implements AsyncIterable<Uint8Array> {
   readonly #queue: OutputQueue
   readonly #name: OutputName
@@ -142,12 +142,12 @@ export class RemoteOutput implements AsyncIterable<Uint8Array> {
     this.#name = init.name
   }
 
-  /** Its bytes in parts that end anywhere. */
+  /** Its bytes, at arbitrary boundaries. */
   [Symbol.asyncIterator](): AsyncGenerator<Uint8Array, void, undefined> {
     return dataOf(this.#queue.read(this.#name))
   }
 
-  /** All of it. Rejects with a `RangeError` when there are more than `max` bytes; the rest is discarded then. */
+  /** All bytes. Rejects with a `RangeError` above `max`, and discards the rest. */
   async bytes(max: number, { signal }: CallOptions = {}): Promise<Uint8Array> {
     signal?.throwIfAborted()
     const chunks = this.#queue.read(this.#name)
@@ -160,12 +160,12 @@ export class RemoteOutput implements AsyncIterable<Uint8Array> {
     })
   }
 
-  /** As `bytes`, as UTF-8; what is none becomes U+FFFD. */
+  /** Like `bytes`, as UTF-8; invalid bytes become U+FFFD. */
   async text(max: number, options: CallOptions = {}): Promise<string> {
     return toText(await this.bytes(max, options))
   }
 
-  /** Nobody will read it: what comes is dropped, and does not hold the program. */
+  /** Drops the stream, so that it cannot block the program. */
   discard(): void {
     this.#queue.discard(this.#name)
   }

@@ -10,29 +10,29 @@ import { OutputQueue } from './output.ts'
 import { type CallOptions, deferred, pause } from './promises.ts'
 import type { ProcessListener, SessionLink } from './session-link.ts'
 
-/** SIGKILL for a program that SIGTERM did not end: what the server grants too. */
+/** Delay of SIGKILL after SIGTERM, the same as on the server. */
 const KILL_GRACE_MS = 5_000
 
 /** How a process ended. */
 export type ProcessExit = CamelCase<Omit<EventParams<'exec.exit'>, 'session_id' | 'process_id' | 'cursor'>>
 
-/** Where a program runs: this server, its sandbox, or a node, whose `agentId` is said. */
+/** Where a program runs: this server, its sandbox, or a node with its `agentId`. */
 export type RanOn = CamelCase<NonNullable<Result<'exec.start'>['ran_on']>>
-/** A wish that was wider than what the server's configuration allows, and what it got. */
+/** A preference beyond the server's configuration, and what is in force instead. */
 export type ClampedPreference = CamelCase<NonNullable<Result<'exec.start'>['cut_wishes']>[number]>
 
 export interface RunPlacement {
-  /** Null: the server does not choose among hosts. */
+  /** Null if the server does not choose among hosts. */
   readonly ranOn: RanOn | null
   readonly cutWishes: readonly ClampedPreference[]
 }
 
 export interface ProcessRecordInit extends Result<'exec.start'> {
-  /** Of its terminal; null: it has none. */
+  /** ID of its terminal; null without one. */
   readonly pty_id: string | null
 }
 
-/** False: it was over already. While somebody is asked whether it may begin, that is taken back. */
+/** False if it had ended. While an approver is asked about the start, this withdraws the request. */
 export const killProcess = async (
   { connection, link }: { readonly connection: Connection; readonly link: SessionLink },
   asked: { readonly process_id: string; readonly signal?: string | undefined },
@@ -43,7 +43,7 @@ export const killProcess = async (
   return connection.request({ method: 'exec.kill', params, scope: link, signal, accept })
 }
 
-/** One process of a session: takes its events, checks that none is missing, and keeps its output until it is read. */
+/** A process of a session: it receives events, checks that none is missing, and keeps unread output. */
 export class ProcessRecord implements ProcessListener {
   readonly queue: OutputQueue
   readonly init: ProcessRecordInit
@@ -53,14 +53,14 @@ export class ProcessRecord implements ProcessListener {
   readonly #over = new AbortController()
   readonly #gone = new AbortController()
   readonly exited: Promise<ProcessExit> = this.#exited.promise
-  /** Aborted when its caller hears nothing new of it any more. */
+  /** Aborted when the caller gets no more of it. */
   readonly over: AbortSignal = this.#over.signal
-  /** Aborted when the server has said its last word about it, or cannot say it. */
+  /** Aborted after the server's last message about it, or when none can come. */
   readonly gone: AbortSignal = this.#gone.signal
   readonly #streams = { stdout: { seq: 0, bytes: 0 }, stderr: { seq: 0, bytes: 0 } }
-  /** Told what it writes; null: nobody is. */
+  /** Reports its output; null without a reporter. */
   story: Pick<RunReporter, 'output'> | null = null
-  /** Its session is being closed: what it still writes is not looked at. */
+  /** Its session is being closed, so further output is ignored. */
   #cut = false
 
   constructor(components: { connection: Connection; link: SessionLink }, init: ProcessRecordInit) {
@@ -82,12 +82,12 @@ export class ProcessRecord implements ProcessListener {
     return { ranOn: ran_on === undefined ? null : camelCase(ran_on), cutWishes: camelCase(cut_wishes) }
   }
 
-  /** False: it was over already. */
+  /** False if it had ended. */
   async kill(name: string | undefined, options: CallOptions): Promise<boolean> {
     return killProcess({ connection: this.#connection, link: this.link }, { process_id: this.init.process_id, signal: name }, options)
   }
 
-  /** Rejects what its caller waits for, and ends the process. */
+  /** Rejects pending promises and ends the process. */
   abandon(reason: unknown): void {
     if (this.over.aborted) return
     this.queue.fail(reason)
@@ -95,13 +95,13 @@ export class ProcessRecord implements ProcessListener {
     void this.#putDown()
   }
 
-  /** Its session is being closed, and it with it: readers get what came until now, then the error. */
+  /** The session is being closed: readers get the output so far, then the error. */
   cut(error: Error): void {
     this.#cut = true
     this.queue.end(error)
   }
 
-  /** Readers get what came before, then the error; the program goes on. */
+  /** Readers get the earlier output, then the error. The program continues. */
   onGap(error: RexdGap): void {
     this.queue.end(error)
     this.#finish(error)
@@ -170,7 +170,7 @@ export class ProcessRecord implements ProcessListener {
     this.#leave()
   }
 
-  /** Readers get what came, then the error; the process is ended. */
+  /** Readers get the output so far, then the error. The process is ended. */
   #broken(error: RexdProtocolError): void {
     this.queue.end(error)
     this.#finish(error)
@@ -188,11 +188,11 @@ export class ProcessRecord implements ProcessListener {
     this.link.remove(this.init.process_id, this)
   }
 
-  /** Sends SIGTERM, and SIGKILL after `KILL_GRACE_MS`. Where neither can be sent the process is gone, or ends with its connection. */
+  /** Sends SIGTERM, and SIGKILL after `KILL_GRACE_MS`. If neither can be sent, the process is gone or ends with its connection. */
   async #putDown(): Promise<void> {
     for (const name of ['TERM', 'KILL']) {
       if (this.gone.aborted) return
-      // Not waited for: its answer may stand behind output that nobody reads.
+      // Not awaited, because the answer may follow unread output.
       this.kill(name, {}).catch(() => undefined)
       await pause(KILL_GRACE_MS, this.gone)
     }

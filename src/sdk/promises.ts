@@ -1,10 +1,10 @@
 /** The last argument of every method. */
 export interface CallOptions {
-  /** Aborting rejects at once with the signal's reason. What was sent already is not taken back. */
+  /** Rejects at once with its reason when aborted. A sent request is not withdrawn. */
   readonly signal?: AbortSignal | undefined
 }
 
-/** Calls back once, also when it is aborted already; answers how to take that back. */
+/** Calls back once, also if already aborted. Returns the function that cancels this. */
 export const whenAborted = (signal: AbortSignal | undefined, callback: (reason: unknown) => void): (() => void) => {
   if (signal === undefined) return () => undefined
   const listener = (): void => callback(signal.reason)
@@ -13,14 +13,14 @@ export const whenAborted = (signal: AbortSignal | undefined, callback: (reason: 
   return () => signal.removeEventListener('abort', listener)
 }
 
-/** Settles as the promise does, or rejects with the signal's reason as soon as it is aborted. */
+/** Settles as the promise does, or rejects with the signal's reason when aborted. */
 export const orAborted = async <T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> =>
   new Promise((resolve, reject) => {
     const release = whenAborted(signal, reject)
     promise.then(resolve, reject).finally(release)
   })
 
-/** Waits; ends early, without an error, when the signal is aborted. */
+/** Waits; an abort ends it early without an error. */
 export const pause = async (ms: number, signal?: AbortSignal): Promise<void> =>
   new Promise((resolve) => {
     const timer = setTimeout(() => {
@@ -33,7 +33,7 @@ export const pause = async (ms: number, signal?: AbortSignal): Promise<void> =>
     })
   })
 
-/** A promise and what settles it. The client runs on runtimes that have no `Promise.withResolvers`. */
+/** A promise with its settlers, for runtimes without `Promise.withResolvers`. */
 export interface Deferred<T> {
   readonly promise: Promise<T>
   resolve(value: T): void

@@ -10,22 +10,22 @@ import { bytesOf, resultOf } from './incoming.ts'
 import type { CallOptions } from './promises.ts'
 import type { SessionLink } from './session-link.ts'
 
-/** Messages of a file that are asked for beside the one that is taken: at a gigabit and 30 ms about as much as is on the way. */
+/** Chunks requested ahead: about as much as is in transit at a gigabit and 30 ms. */
 export const READ_AHEAD = 3
 
 export interface ReadOptions extends CallOptions {
-  /** The first byte; 0 unless told. */
+  /** First byte. Default: 0. */
   readonly offset?: number
-  /** Bytes; to the end of the file unless told. */
+  /** Number of bytes. Default: to the end of the file. */
   readonly length?: number
-  /** The file may change while it is read, as one that others append to; else that is a `conflict`. */
+  /** Accept that the file changes meanwhile, such as an appended log. Otherwise a change is a `conflict`. */
   readonly mayChange?: boolean
 }
 
-/** What one message has of a file. */
+/** The part of a file in one message. */
 export interface FilePart {
   readonly data: Uint8Array
-  /** Of the whole file. */
+  /** Size of the whole file. */
   readonly size: number
   readonly mtime: string
 }
@@ -35,10 +35,7 @@ interface ExpectedMtime {
   readonly answer: Promise<Result<'fs.read'>>
 }
 
-/**
- * A file from one byte to another in as many messages as it takes: one at least. Once it is known how long the file is,
- * some are asked for ahead, so that nobody waits for the way there and back again and again.
- */
+/** Reads a range of a file in one or more messages. Once the size is known, it requests some ahead to hide the round trips. */
 export async function* fileParts(
   read: (offset: number, length: number) => Promise<Result<'fs.read'>>,
   { path, chunk, offset: first = 0, length = Infinity, mayChange = false }: ReadOptions & { readonly path: string; readonly chunk: number },
@@ -48,7 +45,7 @@ export async function* fileParts(
   const ask = (at: number): void => {
     const asked = Math.min(chunk, length - at)
     const answer = read(first + at, asked)
-    // Where the reader stops, nobody handles the rejection of what was read ahead.
+    // When the reader stops, nothing handles a rejection of the parts read ahead.
     answer.catch(() => undefined)
     ahead.push({ length: asked, answer })
   }
@@ -61,7 +58,7 @@ export async function* fileParts(
     if (data.length > asked) throw new RexdProtocolError(`fs.read: ${data.length} bytes, where ${asked} were asked for`)
     at += data.length
     const isLast = !result.truncated || at >= length
-    // A server that answers with less than was asked for is read part by part: where the next begins is not known before.
+    // If a server sends less than requested, parts are read one by one, because the start of the next is unknown.
     const goesOn = !isLast && data.length === asked
     if (!goesOn) ahead = []
     const end = goesOn ? Math.min(length, result.size - first) : at
@@ -79,7 +76,7 @@ const requireSame = (before: Result<'fs.read'>, now: Result<'fs.read'>, path: st
   throw new RexdError({ code: -32_006, message: `${path}: it was changed at ${now.mtime}, while it was read`, data })
 }
 
-/** What `readAll` reads unless told. */
+/** Default limit of `readAll`. */
 const MAX_READ_ALL = 64 * 1024 * 1024
 
 export type WriteMode = NonNullable<Params<'fs.write'>['mode']>
@@ -91,42 +88,42 @@ export type FileEdited = CamelCase<Result<'fs.edit'>>
 export type FilesPatched = CamelCase<Result<'fs.patch'>>
 
 export interface ReadAllOptions extends ReadOptions {
-  /** Bytes that are too many; 64 MiB unless told. */
+  /** Limit in bytes. Default: 64 MiB. */
   readonly max?: number
 }
 
 export interface WriteOptions extends CallOptions {
-  /** `replace` unless told. */
+  /** Default: `replace`. */
   readonly mode?: WriteMode
-  /** Make the directories that are missing on the way. */
+  /** Make missing parent directories. */
   readonly mkdirParents?: boolean
-  /** A new file in the place of one that is there, where that keeps all of its rights; false unless told. */
+  /** Replace an existing file by a new one, if that keeps all its permissions. Default: false. */
   readonly atomic?: boolean
-  /** The `mtime` or `mtimeMs` that the file must have, else it is a `conflict`. */
+  /** The `mtime` or `mtimeMs` that the file must have; otherwise `conflict`. */
   readonly expectedMtime?: string | number
 }
 
 export interface EditOptions extends CallOptions {
-  /** Empty: all that is there, if anything; the file is made where there is none. */
+  /** Empty for the whole content, if any; a missing file is made. */
   readonly oldString: string
   readonly newString: string
-  /** Every place; else the old text must be there exactly once. */
+  /** Replace all occurrences. Otherwise the old text must occur exactly once. */
   readonly replaceAll?: boolean
   readonly expectedMtime?: string | number
 }
 
 export interface FileContent {
   readonly data: Uint8Array
-  /** Bytes of the whole file. */
+  /** Size of the whole file in bytes. */
   readonly size: number
-  /** For the `expectedMtime` of a change. */
+  /** For `expectedMtime` of a change. */
   readonly mtime: string
 }
 
 export interface RemoteFilesInit {
-  /** Where relative paths begin; null: at the session's first root. */
+  /** Start of relative paths; null for the session's first root. */
   readonly cwd: string | null
-  /** Bytes of one message. */
+  /** Bytes in one message. */
   readonly readChunk: number
   readonly writeChunk: number
 }
@@ -134,7 +131,7 @@ export interface RemoteFilesInit {
 type FileMethod = Extract<Method, `fs.${string}`>
 type Fields<M extends FileMethod> = { readonly [Key in keyof Omit<Params<M>, 'session_id'>]: Params<M>[Key] | undefined }
 
-/** What is relied upon in the answers. */
+/** The required fields of answers. */
 const NEEDED: { readonly [M in FileMethod]: readonly (keyof Result<M>)[] } = {
   'fs.read': ['size', 'mtime', 'encoding', 'content', 'truncated'],
   'fs.write': ['bytes_written', 'mtime', 'created'],
@@ -145,7 +142,7 @@ const NEEDED: { readonly [M in FileMethod]: readonly (keyof Result<M>)[] } = {
   'fs.patch': ['added', 'updated', 'deleted', 'moved'],
 }
 
-/** Files of a session. Everything rejects with `RexdError`, as `file_not_found`, `forbidden_path`, `conflict`, `file_error`. */
+/** Files of a session. All methods reject with `RexdError`, such as `file_not_found`, `forbidden_path`, `conflict`, `file_error`. */
 export class RemoteFiles {
   readonly #connection: Connection
   readonly #link: SessionLink
@@ -157,12 +154,12 @@ export class RemoteFiles {
     this.#init = init
   }
 
-  /** A file, or a part of it, in chunks of at most 1 MiB, of which up to three are asked for ahead. */
+  /** Yields a file, or a range of it, in chunks of at most 1 MiB, requesting up to three ahead. */
   async *read(path: string, options: ReadOptions = {}): AsyncGenerator<Uint8Array, void, undefined> {
     for await (const { data } of this.#parts(path, options)) if (data.length > 0) yield data
   }
 
-  /** The same in one piece. Rejects with a `RangeError` when it has more than `max` bytes. */
+  /** Reads it whole. Rejects with a `RangeError` above `max` bytes. */
   async readAll(path: string, { max = MAX_READ_ALL, ...options }: ReadAllOptions = {}): Promise<FileContent> {
     const parts: Uint8Array[] = []
     let length = 0
@@ -176,16 +173,15 @@ export class RemoteFiles {
     return { data: Buffer.concat(parts, length), ...about }
   }
 
-  /** As `readAll`, as UTF-8; what is none becomes U+FFFD. */
+  /** Like `readAll`, as UTF-8; invalid bytes become U+FFFD. */
   async readText(path: string, options: ReadAllOptions = {}): Promise<string> {
     return toText((await this.readAll(path, options)).data)
   }
 
   /**
-   * Writes a file. What fits into one message (1 MiB) is written at once. What is larger, the first chunk creates or replaces
-   * the file and the rest is appended to it: others see the file grow, and a failure or an abort leaves the beginning.
-   * Somebody else's change in between is a `conflict`. What must not be seen half-written is written under another name
-   * and moved by a command.
+   * Writes a file. Up to 1 MiB it is written at once. Above that, the first chunk creates or replaces the file and the rest is appended:
+   * others see the file grow, and a failure or abort leaves its beginning. Another writer's change in between is a `conflict`. To avoid a
+   * partial file, write under another name and move it with a command.
    */
   async write(path: string, content: DataSource, options: WriteOptions = {}): Promise<FileWritten> {
     const { mode = 'replace', mkdirParents, atomic, expectedMtime, signal } = options
@@ -202,36 +198,36 @@ export class RemoteFiles {
       how = { mode: 'append', expected_mtime: answer.mtime }
       written.push(answer)
     }
-    // There is always one chunk, if only an empty one.
+    // There is always at least one chunk, which may be empty.
     const bytes_written = written.reduce((sum, answer) => sum + answer.bytes_written, 0)
     return camelCase({ ...written[0]!, mtime: written.at(-1)!.mtime, bytes_written })
   }
 
-  /** What stands in a directory, and with `recursive` also below it. */
+  /** The entries of a directory; with `recursive`, also below it. */
   async list(path = '.', options: CallOptions & { readonly recursive?: boolean; readonly maxEntries?: number } = {}): Promise<FileListing> {
     const { recursive, maxEntries, signal } = options
     return camelCase(await this.#call('fs.list', { path: this.#path(path), recursive, max_entries: maxEntries }, signal))
   }
 
-  /** Paths below a directory that fit a pattern. */
+  /** Paths below a directory that match a pattern. */
   async glob(pattern: string, options: CallOptions & { readonly cwd?: string; readonly maxMatches?: number } = {}): Promise<FileMatches> {
     const { cwd, maxMatches, signal } = options
     return camelCase(await this.#call('fs.glob', { pattern, cwd: this.#directory(cwd), max_matches: maxMatches }, signal))
   }
 
-  /** What is at a path; a link is not followed. That nothing is there is an answer, no error. */
+  /** What exists at a path, without following a link. A missing file is a result, not an error. */
   async stat(path: string, { signal }: CallOptions = {}): Promise<FileStatus> {
     return camelCase(await this.#call('fs.stat', { path: this.#path(path) }, signal))
   }
 
-  /** Replaces a text in a file by another. Rejects with `conflict` when it is not there, or more than once. */
+  /** Replaces a text in a file. Rejects with `conflict` if it does not occur, or more than once. */
   async edit(path: string, { oldString, newString, replaceAll, expectedMtime, signal }: EditOptions): Promise<FileEdited> {
     const texts = { old_string: oldString, new_string: newString }
     const params = { path: this.#path(path), ...texts, replace_all: replaceAll, expected_mtime: expectedMtime }
     return camelCase(await this.#call('fs.edit', params, signal))
   }
 
-  /** Applies a patch of several files, `*** Begin Patch` to `*** End Patch`: all of it, or nothing. */
+  /** Applies a patch of several files, `*** Begin Patch` to `*** End Patch`, completely or not at all. */
   async patch(text: string, { cwd, signal }: CallOptions & { readonly cwd?: string } = {}): Promise<FilesPatched> {
     return camelCase(await this.#call('fs.patch', { patch_text: text, cwd: this.#directory(cwd) }, signal))
   }
@@ -243,7 +239,7 @@ export class RemoteFiles {
     yield* fileParts(read, { ...options, path, chunk: this.#init.readChunk })
   }
 
-  /** With the directory of the session before it, where that has one. */
+  /** Prepends the directory of the session, if it has one. */
   #path(path: string): string {
     const { cwd } = this.#init
     return cwd === null || posix.isAbsolute(path) ? path : posix.join(cwd, path)

@@ -10,23 +10,23 @@ import { type OutputChunk, RemoteOutput } from './output.ts'
 import type { ClampedPreference, RunPlacement, ProcessExit, ProcessRecord, RanOn } from './process-record.ts'
 import { type CallOptions, orAborted, pause } from './promises.ts'
 
-/** One `exec.input`: half of what the server takes ahead of the program, so that there is seldom anything to send again. */
+/** Bytes of one `exec.input`: half of the server's buffer, so that little is sent again. */
 export const INPUT_CHUNK = 512 * 1024
-/** … and to a program that took nothing of the last: it tells whether there is room again, and costs little to send again. */
+/** Bytes of one `exec.input` after the program took nothing: enough to learn whether there is room, and cheap to repeat. */
 export const INPUT_PROBE = 1024
-/** A program that does not read: the first pause before it is asked again, and the longest. Nothing tells when it goes on. */
+/** First and longest pause before asking again, because no event says when a program reads again. */
 const INPUT_PAUSE_MS = 5
 const MAX_INPUT_PAUSE_MS = 200
 
-/** The program has closed its stdin, or is over. */
+/** Errors that mean that stdin is closed or the program has ended. */
 const STDIN_CLOSED = ['conflict', 'unknown_process']
 
-/** stdin of one process, or what is typed on its terminal: one write after the other, each as fast as the program reads. */
+/** The stdin of a process or terminal. Writes are sequential, each as fast as the program reads. */
 export class ProcessInput {
   readonly #connection: Connection
   readonly #record: ProcessRecord
   #turn: Promise<unknown> = Promise.resolve()
-  /** A write failed part way: how much of it the program took is not known, and no other may follow. */
+  /** A write failed midway. How much the program took is unknown, so no other write may follow. */
   #broken: { readonly error: unknown } | null = null
 
   constructor(components: { connection: Connection; record: ProcessRecord }) {
@@ -34,18 +34,18 @@ export class ProcessInput {
     this.#record = components.record
   }
 
-  /** Resolves when the server has all of it. Rejects with `RexdError` `conflict` when stdin is closed. */
+  /** Resolves when the server has all of it. Rejects with `RexdError` `conflict` if stdin is closed. */
   async write(data: Data, { signal }: CallOptions = {}): Promise<void> {
     const bytes = toBytes(data)
     return this.#inTurn(async () => this.#writeAll(bytes, signal), signal)
   }
 
-  /** Nothing more comes. */
+  /** Closes stdin. */
   async end({ signal }: CallOptions = {}): Promise<void> {
     return this.#inTurn(async () => this.#close(signal), signal)
   }
 
-  /** Writes what a source gives for as long as the program takes it, before anything else is written. Rejects with the source's error. */
+  /** Writes from a source as long as the program reads, before any other write. Rejects with the source's error. */
   async feed(source: DataSource, init: { end: boolean }): Promise<void> {
     return this.#inTurn(async () => {
       for await (const part of untilAborted(source, this.#record.over))
@@ -54,7 +54,7 @@ export class ProcessInput {
     }, undefined)
   }
 
-  /** False: the program takes no more. */
+  /** False if the program reads no more. */
   async #offer(work: () => Promise<void>): Promise<boolean> {
     try {
       await work()
@@ -78,7 +78,7 @@ export class ProcessInput {
     try {
       await work()
     } catch (error) {
-      // Who types on a terminal sees what has arrived; on a pipe a later write would hide the hole.
+      // A user at a terminal sees what arrived. On a pipe, a later write would hide the gap.
       if (this.#record.init.pty_id === null) this.#broken = { error }
       throw error
     }
@@ -119,7 +119,7 @@ export class ProcessInput {
 }
 
 export interface WaitOptions extends CallOptions {
-  /** Milliseconds; 0 asks only how it stands. For ever unless told. */
+  /** Milliseconds; 0 only asks for the state. Default: no limit. */
   readonly timeoutMs?: number
 }
 
@@ -129,7 +129,7 @@ export interface ProgramComponents {
   readonly input: ProcessInput
 }
 
-/** What programs have in common, on pipes and on a terminal. */
+/** The common part of programs on pipes and on terminals. */
 export class RemoteProgram implements RunPlacement {
   /** Its `process_id`. */
   readonly id: string
@@ -138,9 +138,9 @@ export class RemoteProgram implements RunPlacement {
   readonly ranOn: RanOn | null
   readonly cutWishes: readonly ClampedPreference[]
   /**
-   * How it ended, when all that it wrote has come. Rejects with `RexdError` where it could not be started or was ended for
-   * its output, `RexdDisconnected` where its session is lost, `RexdGap` and `RexdProtocolError` where something of its
-   * output is missing, or the reason of the signal that it was started with.
+   * How it ended, after all of its output. Rejects with `RexdError` if it could not start or was ended for its output, with
+   * `RexdDisconnected` if its session is lost, with `RexdGap` or `RexdProtocolError` if output is missing, or with the reason of its
+   * signal.
    */
   readonly exited: Promise<ProcessExit>
   protected readonly connection: Connection
@@ -159,21 +159,20 @@ export class RemoteProgram implements RunPlacement {
   }
 
   /**
-   * Writes to its stdin, which takes `stdinOpen`, or types on its terminal; resolves when the server has it all, which is
-   * at the program's own speed. Writes wait for those before them. Rejects with `RexdError` `conflict` when stdin is closed
-   * or the program over. After a write that was aborted, or broken off with the connection, nobody knows how much was
-   * taken, so that nothing more can be written to its stdin; on a terminal more can be typed.
+   * Writes to its stdin, which needs `stdinOpen`, or types on its terminal. Resolves when the server has all of it, as fast as the program
+   * reads; writes are sequential. Rejects with `RexdError` `conflict` if stdin is closed or the program has ended. After a write that was
+   * aborted or lost its connection, the amount taken is unknown, so nothing more can be written to stdin; a terminal accepts more.
    */
   async write(data: Data, options: CallOptions = {}): Promise<void> {
     return this.input.write(data, options)
   }
 
-  /** Sends it a signal, as `KILL` or `SIGKILL`, `TERM` unless told; false: it was over already. */
+  /** Sends a signal, such as `KILL` or `SIGKILL`. Default: `TERM`. False if it had ended. */
   async kill(signal?: string, options: CallOptions = {}): Promise<boolean> {
     return this.record.kill(signal, options)
   }
 
-  /** How it stands when it has ended or the time is up. Whoever reads its output needs `exited` only. */
+  /** Its state when it has ended or the timeout is over. A reader of its output only needs `exited`. */
   async wait({ timeoutMs, signal }: WaitOptions = {}): Promise<CamelCase<ProcessStatus>> {
     const { ids, link } = this.record
     const params = present<Params<'exec.wait'>>({ ...ids, timeout_ms: timeoutMs })
@@ -183,10 +182,9 @@ export class RemoteProgram implements RunPlacement {
 }
 
 /**
- * A program that runs on the server. Iterate it for all of its output in the order in which it came, or read `stdout`
- * and `stderr`: each stream once. What is not read yet is kept up to 1 MiB; then nothing more is read from the connection
- * and the program is held, as are the other programs of the same connection, until it is read or discarded. So read both
- * streams at once, or discard the one that is of no interest. While an answer to a call is waited for, up to 16 MiB are kept.
+ * A program on the server. Iterate it for all output in order, or read `stdout` and `stderr`, each once. Up to 1 MiB of unread output is
+ * kept; then the connection stops reading, and this and other programs of the connection block until you read or discard it. So read both
+ * streams at once, or discard one. While a call waits for its answer, up to 16 MiB are kept.
  */
 export class RemoteProcess extends RemoteProgram implements AsyncIterable<OutputChunk> {
   readonly stdout: RemoteOutput
@@ -202,12 +200,12 @@ export class RemoteProcess extends RemoteProgram implements AsyncIterable<Output
     return this.record.queue.read('stdout', 'stderr')
   }
 
-  /** Closes its stdin behind what was written. */
+  /** Closes its stdin after the pending writes. */
   async end(options: CallOptions = {}): Promise<void> {
     return this.input.end(options)
   }
 
-  /** Nobody will read what it writes; `exited` tells how it ends all the same. */
+  /** Drops its output. `exited` still reports its end. */
   discard(): void {
     this.stdout.discard()
     this.stderr.discard()
@@ -215,8 +213,8 @@ export class RemoteProcess extends RemoteProgram implements AsyncIterable<Output
 }
 
 /**
- * A program on a terminal of the server. Iterate it, or read `output`, once: what it and whatever it started wrote on the
- * terminal, as one stream of bytes. What is not read holds it, as it does a `RemoteProcess`.
+ * A program on a terminal of the server. Iterate it, or read `output`, once: everything written to the terminal, as one stream. Unread
+ * output blocks it, as for a `RemoteProcess`.
  */
 export class RemoteTerminal extends RemoteProgram implements AsyncIterable<Uint8Array> {
   readonly output: RemoteOutput
@@ -232,12 +230,12 @@ export class RemoteTerminal extends RemoteProgram implements AsyncIterable<Uint8
     return this.output[Symbol.asyncIterator]()
   }
 
-  /** Gives it another size, in characters; the program hears of it by SIGWINCH. */
+  /** Sets the size in characters; the program receives SIGWINCH. */
   async resize({ cols, rows }: { readonly cols: number; readonly rows: number }, { signal }: CallOptions = {}): Promise<void> {
     await this.connection.request({ method: 'pty.resize', params: { ...this.#of, cols, rows }, ...this.#how('pty.resize', signal) })
   }
 
-  /** SIGHUP to everything on it; what has not gone after 5 s is killed, unless `kill` is false. `exited` tells when it is over. */
+  /** Sends SIGHUP to everything on it, and kills what is left after 5 s, unless `kill` is false. `exited` reports the end. */
   async close({ kill = true, signal }: CallOptions & { readonly kill?: boolean } = {}): Promise<void> {
     await this.connection.request({ method: 'pty.close', params: { ...this.#of, kill }, ...this.#how('pty.close', signal) })
   }

@@ -7,33 +7,33 @@ import { RexdDisconnected, RexdError, visibleLines } from './errors.ts'
 import { type CamelCase, camelCase } from './fields.ts'
 import type { ProcessRecord, RanOn } from './process-record.ts'
 
-/** What became of a program, in fields and as the sentence that an agent reads. */
+/** An event of a program, as fields and as the sentence for an AI agent. */
 export type SessionEvent = CamelCase<Omit<LifecycleEvent, 'owner' | 'door' | 'run_id'>> & {
-  /** Null: it was refused before it had an id. */
+  /** Null if it was denied before it had an ID. */
   readonly processId: string | null
-  /** The sentence, and behind it the end of what it wrote, each line of that indented, so that none passes for a sentence. */
+  /** The sentence, followed by the end of the output with each line indented, so that none imitates a sentence. */
   readonly text: string
 }
 
 const costOf = ({ tail }: SessionEvent): number => EVENT_COST + (tail?.length ?? 0)
 
-/** What becomes of the programs of a session, for an agent that reads it at its next turn: the newest, in bounded memory. */
+/** Events of a session's programs for an AI agent that reads them at its next turn: the newest, in bounded memory. */
 export interface SessionEvents {
-  /** How many were dropped because nobody took them, since the last `take`: the oldest. */
+  /** Number of oldest events dropped since the last `take`. */
   readonly dropped: number
-  /** What has happened since it was last taken, oldest first. */
+  /** Events since the last call, oldest first. */
   take(): readonly SessionEvent[]
 }
 
-/** What is told of one program, from its call on. */
+/** Reports the events of one program from its call on. */
 interface ProgramEvents {
   waiting(told: EventParams<'exec.waiting'>): void
   begun(record: ProcessRecord): void
-  /** It has not begun, as far as anybody knows. */
+  /** It has not started, as far as is known. */
   failed(error: unknown): void
 }
 
-/** What a session tells of its programs, as it hears it. */
+/** Records the events of a session's programs. */
 export class SessionEventHistory implements SessionEvents {
   readonly #session: string
   readonly #events: SessionEvent[] = []
@@ -55,7 +55,7 @@ export class SessionEventHistory implements SessionEvents {
     return this.#events.splice(0)
   }
 
-  /** `node`: where it is asked for; where it runs is told when it has begun. */
+  /** `node` is the requested one; the start event reports the actual one. */
   program(node: string = HERE): ProgramEvents {
     let waited = false
     return {
@@ -105,10 +105,10 @@ const nodeOf = ({ host, agentId, name }: RanOn): string => (host === 'node' ? (a
 
 const numberOf = (signal: string | null): number | null => (signal === null ? null : (constants.signals[signal as NodeJS.Signals] ?? null))
 
-/** The system could not start it, which is known a moment after its start was answered. */
+/** Whether the system could not start it, which is known a moment after the answer to the start. */
 const isNoStart = (error: unknown): boolean => error instanceof RexdError && error.name === 'file_error'
 
-/** Why it did not run, as one word. */
+/** Why it did not run, in one word. */
 const reasonOf = (error: unknown): string => {
   if (!(error instanceof RexdError)) return error instanceof RexdDisconnected ? 'disconnected' : 'aborted'
   const { reason } = error.data

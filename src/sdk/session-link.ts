@@ -3,16 +3,16 @@ import type { RexdEvent } from '../protocol/rexd/results.ts'
 import type { CallScope } from './calls.ts'
 import { type RexdDisconnected, RexdGap, RexdProtocolError } from './errors.ts'
 
-/** Who hears of a process. */
+/** Receives the events of a process. */
 export interface ProcessListener {
   onEvent(event: RexdEvent): void
-  /** Some of what there was to hear is lost; what comes behind it is still told. */
+  /** Some events are lost; later ones are still reported. */
   onGap(error: RexdGap): void
-  /** Nothing more will be heard. */
+  /** No further events will come. */
   onLost(error: Error): void
 }
 
-/** Where a session is: on a transport, between two of them, or over. It knows how far its events were heard, and whose they are. */
+/** Where a session is: on a transport, between two transports, or ended. It tracks the last event that was received. */
 export class SessionLink implements CallScope {
   readonly id: string
   readonly #token: string | null
@@ -21,7 +21,7 @@ export class SessionLink implements CallScope {
   #cursor = 0
   #loss: RexdDisconnected | null = null
 
-  /** `token`: by which it can go on over another transport; null: it ends with this one. */
+  /** `token` resumes it over another transport; null means that it ends with this one. */
   constructor(init: { id: string; token: string | null; transport: object }) {
     this.id = init.id
     this.#token = init.token
@@ -36,17 +36,17 @@ export class SessionLink implements CallScope {
     return this.#token !== null && this.#loss === null
   }
 
-  /** Its transport is lost, and it waits for another. */
+  /** Whether it waits for a transport. */
   get away(): boolean {
     return this.#transport === null && this.lasting
   }
 
-  /** Why nothing can be asked of it any more; null where it can, or will. */
+  /** Why no call is possible; null if one is or will be. */
   get loss(): RexdDisconnected | null {
     return this.#loss
   }
 
-  /** What it takes to go on with it. */
+  /** The request that resumes it. */
   get resumption(): Params<'session.resume'> {
     if (this.#token === null) throw new RexdProtocolError('the session ends with its connection')
     return { session_id: this.id, resume_token: this.#token, cursor: this.#cursor }
@@ -61,7 +61,7 @@ export class SessionLink implements CallScope {
     if (this.#listeners.get(processId) === listener) this.#listeners.delete(processId)
   }
 
-  /** False: it is for nobody here. */
+  /** False if the event has no listener here. */
   hear(event: RexdEvent): boolean {
     if (event.method === 'session.gap') {
       this.#miss(event.params.from, event.params.to)
@@ -69,19 +69,19 @@ export class SessionLink implements CallScope {
     }
     const { cursor } = event.params
     if (cursor !== undefined && this.#token !== null) {
-      // It came over the transport before, too.
+      // The event also came over the previous transport.
       if (cursor <= this.#cursor) return true
       if (cursor > this.#cursor + 1) this.#miss(this.#cursor + 1, cursor - 1)
       this.#cursor = cursor
     }
-    // Its process has no id yet: it is for who asked.
+    // The process has no ID yet, so its caller handles the event.
     if (event.method === 'exec.waiting') return false
     const listener = this.#listeners.get(event.params.process_id)
     listener?.onEvent(event)
     return listener !== undefined
   }
 
-  /** Its transport is lost. */
+  /** The transport is lost. */
   leave(error: RexdDisconnected): void {
     if (this.lasting) this.#transport = null
     else this.end(error)
@@ -92,7 +92,7 @@ export class SessionLink implements CallScope {
     this.#transport = transport
   }
 
-  /** It is over, and all of its processes with it. */
+  /** The session has ended, with all of its processes. */
   end(error: RexdDisconnected): void {
     this.#loss ??= error
     this.#transport = null

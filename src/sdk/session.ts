@@ -23,51 +23,50 @@ import { ProcessInput, type ProgramComponents, RemoteProcess, RemoteTerminal } f
 import { SessionEventHistory, type SessionEvents } from './session-events.ts'
 import type { SessionLink } from './session-link.ts'
 
-/** What one message carries of a file, where the session may have that much: half of what the server takes. */
+/** Bytes of a file in one message, if the session allows: half of the server's maximum. */
 const FILE_CHUNK = 1024 * 1024
-/** What `run` collects of each stream unless told. */
+/** Default limit of each stream of `run`. */
 const MAX_COLLECTED = 64 * 1024 * 1024
 
 export interface RunOptions extends ExecOptions {
-  /** Bytes of each stream that are too many; 64 MiB unless told. */
+  /** Limit in bytes of each stream. Default: 64 MiB. */
   readonly maxCollected?: number
 }
 
 export interface SessionInit {
   readonly opened: Result<'session.open'>
-  /** Where its commands and relative paths begin; null: at its first root. */
+  /** Working directory of its commands and start of relative paths; null for its first root. */
   readonly cwd: string | null
 }
 
-/** How a session stands; limits have the names of the protocol. */
+/** State of a session; limits have the names of the protocol. */
 export type SessionState = CamelCase<Omit<SessionInfo, 'limits'>> & Pick<SessionInfo, 'limits'>
 
 /**
- * What the server keeps for one client: what it may do, and what it has running. It ends with its connection, unless it is
- * `resumable`: then the client makes the connection again and goes on with it where it was. What was asked and not answered
- * when the connection broke rejects with `RexdDisconnected` and `sent`, but for what only reads or waits, which is asked
- * again. When it cannot be gone on with, everything of it rejects with one `RexdDisconnected`.
+ * A session: what a client may do on the server, and what runs there. It ends with its connection unless it is `resumable`: then the
+ * client reconnects and resumes it. Calls that were sent and not answered reject with `RexdDisconnected` and `sent`, except those that
+ * only read or wait, which are repeated. If it cannot be resumed, everything of it rejects with one `RexdDisconnected`.
  */
 export class RexdSession {
   readonly id: string
   readonly serverVersion: string
-  /** What it may do, as `exec` and `fs.write`. */
+  /** Granted capabilities, such as `exec` and `fs.write`. */
   readonly capabilities: Result<'session.open'>['capabilities']
-  /** In force, under the names that they have in the protocol. */
+  /** Limits in force, under their names in the protocol. */
   readonly limits: Result<'session.open'>['limits']
   readonly workspaceRoots: readonly string[]
-  /** The agent of the mesh that its commands run on; null: they run on the server. */
+  /** The agent of the mesh that its commands run on; null for the server. */
   readonly target: string | null
   readonly cwd: string | null
-  /** It outlives a connection that is lost, for as many milliseconds; null: it does not. */
+  /** Milliseconds that it survives a lost connection; null if it does not. */
   readonly resumeWindowMs: number | null
-  /** The server tells that a human is asked about a start (`onWaiting`); one that does not would refuse to be asked for it. */
+  /** Whether the server reports that an approver is asked (`onWaiting`). A server that does not would reject the option. */
   readonly tellsWaiting: boolean
   readonly files: RemoteFiles
   readonly #connection: Connection
   readonly #link: SessionLink
   readonly #records = new Set<ProcessRecord>()
-  /** Null: nobody has asked for them. */
+  /** Null until `events` is called. */
   #events: SessionEventHistory | null = null
   #closing: Promise<{ terminated: number }> | null = null
 
@@ -87,19 +86,19 @@ export class RexdSession {
     this.files = new RemoteFiles(components, { cwd, readChunk, writeChunk: FILE_CHUNK })
   }
 
-  /** It was closed, or lost with its connection: nothing can be asked of it any more. */
+  /** Whether it was closed or lost, so that no call is possible. */
   get ended(): boolean {
     return this.#closing !== null || this.#link.loss !== null
   }
 
-  /** Starts a program; resolves when it runs. Aborting before that rejects; afterwards it ends the program, with SIGTERM and then SIGKILL. */
+  /** Starts a program and resolves when it runs. Aborting before that rejects; later it ends the program with SIGTERM, then SIGKILL. */
   async exec(command: Command, options: ExecOptions = {}): Promise<RemoteProcess> {
     return new RemoteProcess(await this.#start(command, options))
   }
 
   /**
-   * Runs a program to its end and collects what it writes. Rejects with a `RangeError`, and ends the program, when that is
-   * too much; and with an `OutputCut`, which has the result, when the server cut output off that no `maxOutputBytes` named.
+   * Runs a program to its end and collects its output. If there is too much, it rejects with a `RangeError` and ends the program. If the
+   * server cut output off without a `maxOutputBytes`, it rejects with an `OutputCut`, which has the result.
    */
   async run(command: Command, { maxCollected = MAX_COLLECTED, ...options }: RunOptions = {}): Promise<RunResult> {
     const started = await this.#start(command, options)
@@ -116,7 +115,7 @@ export class RexdSession {
     }
   }
 
-  /** Starts a program on a terminal of its own, which the server must allow. Aborting is as with `exec`. */
+  /** Starts a program on a terminal, which the server must allow. Aborting is as with `exec`. */
   async openTerminal(command: Command, options: TerminalOptions = {}): Promise<RemoteTerminal> {
     const params = terminalParams(this.id, command, { ...options, cwd: this.#directory(options.cwd) })
     const opened = (result: unknown): ProcessRecord => this.#record(result, resultOf(result, 'pty.open', ['pty_id']).pty_id)
@@ -124,15 +123,15 @@ export class RexdSession {
   }
 
   /**
-   * What becomes of its programs from the first call of this on: that they began, wait for a human, ended with how much of
-   * their output, or were denied. Take it when an agent has its next turn. Programs of `client.call` are not among them.
+   * Events of its programs from the first call on: started, waiting for an approver, ended with the size of their output, or denied. Call
+   * `take` at the AI agent's next turn. Programs of `client.call` are not included.
    */
   events(): SessionEvents {
     this.#events ??= new SessionEventHistory({ session: this.id })
     return this.#events
   }
 
-  /** How it stands, and its processes. */
+  /** Its state and processes. */
   async info({ signal }: CallOptions = {}): Promise<SessionState> {
     const accept = (result: unknown): SessionState => {
       const { limits, ...info } = resultOf(result, 'session.info', ['session_id', 'processes'])
@@ -141,7 +140,7 @@ export class RexdSession {
     return this.#connection.request({ method: 'session.info', params: { session_id: this.id }, scope: this.#link, signal, accept })
   }
 
-  /** Ends it and every process of it that is not detached; answers how many those were. What any of them still writes is not looked at. */
+  /** Ends it and its processes that are not detached, and returns their number. Further output is ignored. */
   async close(options: CallOptions = {}): Promise<{ terminated: number }> {
     this.#closing ??= this.#close()
     return orAborted(this.#closing, options.signal)
@@ -173,7 +172,7 @@ export class RexdSession {
     return started
   }
 
-  /** Asks for a program. Aborting takes back what somebody is asked about it, and ends one that has begun all the same. */
+  /** Starts a program. Aborting withdraws the approval request, and ends a program that started all the same. */
   async #begin<M extends 'exec.start' | 'pty.open'>(
     method: M,
     params: Params<M>,
@@ -189,7 +188,7 @@ export class RexdSession {
       events?.waiting(event)
       release()
       release = whenAborted(signal, () => void killProcess({ connection, link: scope }, { process_id }).catch(() => undefined))
-      // In a microtask of its own: what it throws must not reach the connection.
+      // In a microtask of its own, so that an error in the callback does not reach the connection.
       if (signal?.aborted !== true) queueMicrotask(() => onWaiting?.({ questionId: question_id, expiresInMs: expires_in_ms }))
     }
     const accept = (result: unknown): ProgramComponents => {
@@ -204,12 +203,12 @@ export class RexdSession {
     return asked.finally(() => release())
   }
 
-  /** Where a program runs: with the directory of the session before it, where that has one. */
+  /** Prepends the directory of the session, if it has one. */
   #directory(cwd = this.cwd ?? undefined): string | undefined {
     return cwd === undefined || this.cwd === null || posix.isAbsolute(cwd) ? cwd : posix.join(this.cwd, cwd)
   }
 
-  /** From here on its events are heard. */
+  /** Its events are handled from here on. */
   #record(result: unknown, ptyId: string | null): ProcessRecord {
     const started = resultOf(result, 'exec.start', ['process_id', 'started_at'])
     const record = new ProcessRecord({ connection: this.#connection, link: this.#link }, { ...started, pty_id: ptyId })
@@ -218,7 +217,7 @@ export class RexdSession {
     return record
   }
 
-  /** From here on its caller may end it. */
+  /** Its caller can end it from here on. */
   #watched(record: ProcessRecord, signal: AbortSignal | undefined): ProgramComponents {
     const connection = this.#connection
     whenAborted(

@@ -9,22 +9,22 @@ import type { RexdSession } from './session.ts'
 import type { TransportFactory } from './transport.ts'
 
 const PROJECT_FILE = '.rexd.json'
-/** It names one target. */
+/** The file names one target only. */
 const MAX_PROJECT_FILE = 16 * 1024
 
-/** What a project says of itself. */
+/** The contents of a project file. */
 export interface Project {
-  /** The file that says it. */
+  /** Path of the file. */
   readonly file: string
   readonly target: string
-  /** Where the project is on the target. */
+  /** The project's directory on the target. */
   readonly cwd: string | null
 }
 
 /**
- * The nearest `.rexd.json` in a directory or above it: `{ "target": "server-a", "cwd": "/srv/app" }`; null where there is
- * none. Throws an `Error` that names the file where it is anything else, cannot be read, is not a file of this user (or
- * root's), or may be written by others: whoever writes it says where commands run.
+ * The nearest `.rexd.json` in a directory or its parents: `{ "target": "server-a", "cwd": "/srv/app" }`; null if there is none. Throws an
+ * `Error` with its name if it is invalid, unreadable, owned by another user (except root), or writable by others, because its writer
+ * chooses where commands run.
  */
 export const findProject = async (directory: string): Promise<Project | null> => {
   for (let at = resolve(directory); ; at = dirname(at)) {
@@ -35,10 +35,10 @@ export const findProject = async (directory: string): Promise<Project | null> =>
   }
 }
 
-/** Null: it is not there. */
+/** Null if it does not exist. */
 const readOwn = async (file: string): Promise<string | null> => {
   try {
-    // A pipe must not hold us before we see that it is one.
+    // O_NONBLOCK: a pipe must not block this process before it is recognised.
     const handle = await open(file, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0))
     try {
       const info = await handle.stat()
@@ -74,18 +74,18 @@ const projectOf = (file: string, text: string): Project => {
   return { file, target, cwd }
 }
 
-/** A path without `.`, `..` and a slash at its end. Throws a `TypeError` for one that is not whole. */
+/** A path without `.`, `..` and a trailing slash. Throws a `TypeError` for a relative path. */
 const plain = (path: string): string => {
   if (!posix.isAbsolute(path)) throw new TypeError(`${JSON.stringify(path)} is not an absolute path`)
   const normal = posix.normalize(path)
   return normal.length > 1 && normal.endsWith('/') ? normal.slice(0, -1) : normal
 }
 
-/** Which target belongs to a path, by the longest prefix that fits it: by whole names, so that `/srv/app` is none of `/srv/app2`. */
+/** Finds the target of a path by its longest prefix of whole names: `/srv/app` does not match `/srv/app2`. */
 export class PathRules {
   readonly #rules: readonly { readonly prefix: string; readonly target: string }[]
 
-  /** Throws a `TypeError` for a prefix that is not absolute or is there twice. */
+  /** Throws a `TypeError` for a prefix that is relative or repeated. */
   constructor(paths: Readonly<Record<string, string>>) {
     const rules = Object.entries(paths).map(([prefix, target]) => ({ prefix: plain(prefix), target }))
     const twice = rules.find(({ prefix }, i) => rules.findIndex((other) => other.prefix === prefix) !== i)
@@ -97,7 +97,7 @@ export class PathRules {
     return this.#rules.map(({ target }) => target)
   }
 
-  /** Null: no rule fits. A relative path begins at `cwd`; without that no rule fits it. */
+  /** Null if no rule matches. A relative path starts at `cwd`; without it no rule matches. */
   find(path: string, cwd: string | undefined): { readonly prefix: string; readonly target: string } | null {
     if (!posix.isAbsolute(path) && (cwd === undefined || !posix.isAbsolute(cwd))) return null
     const whole = plain(posix.isAbsolute(path) ? path : posix.join(cwd!, path))
@@ -106,46 +106,46 @@ export class PathRules {
   }
 }
 
-/** A place where commands may run. */
+/** A server where commands may run. */
 export interface Target {
   readonly transport: TransportFactory
-  /** The agent of the mesh behind that server; the server itself unless told. */
+  /** The agent of the mesh behind that server. Default: the server itself. */
   readonly agent?: string
-  /** Directories that its session is confined to, below those that its server allows; all of those unless told. */
+  /** Directories that its session is confined to, within those of its server. Default: all of those. */
   readonly roots?: readonly string[]
-  /** Where commands run and relative paths begin; the first root unless told. */
+  /** Working directory of commands and start of relative paths. Default: the first root. */
   readonly cwd?: string
 }
 
 export interface TargetRouterInit {
-  /** Every target there is, by its name. */
+  /** All targets by name. */
   readonly targets: Readonly<Record<string, Target>>
-  /** Who asks, for the journals of the servers. */
+  /** Name of the client for the servers' journals. */
   readonly clientName: string
-  /** Where nothing else says which. Without it that is an error, also where there is but one. */
+  /** The target if nothing else selects one. Without it that is an error, even with a single target. */
   readonly defaultTarget?: string
-  /** A prefix of paths, and the target that they belong to: `{ '/srv/app': 'server-a' }`. */
+  /** Path prefixes with their targets: `{ '/srv/app': 'server-a' }`. */
   readonly paths?: Readonly<Record<string, string>>
-  /** Targets that a project's file may choose; all of them unless told. A project may come from anybody. */
+  /** Targets that a project file may choose, because anybody may have written it. Default: all. */
   readonly projectTargets?: readonly string[]
 }
 
-/** What said which target it is. */
+/** What selected the target. */
 export type TargetReason = 'selected' | 'project' | 'path' | 'carried' | 'default'
 
 export interface ResolvedTarget {
   readonly target: string
   readonly reason: TargetReason
-  /** The project's file, or the prefix of the path; null for the other reasons. */
+  /** The project file or the path prefix; null for the other reasons. */
   readonly by: string | null
-  /** Where commands run there: as the project says, else as the target does; null: at its first root. */
+  /** Working directory there, from the project or the target; null for its first root. */
   readonly cwd: string | null
 }
 
 export interface ResolveOptions {
-  /** What is to be touched; where the caller works unless told. */
+  /** The path to work on. Default: the caller's directory. */
   readonly path?: string
-  /** Where the caller works on this host: a project's file is looked for there and above. */
+  /** The caller's directory on this host, where the search for a project file starts. */
   readonly cwd?: string
 }
 
@@ -154,7 +154,7 @@ interface Opened {
   readonly session: RexdSession
 }
 
-/** No such target, or none was said; it lists those there are. */
+/** The target does not exist, or none was selected. It lists the existing ones. */
 export class UnknownTarget extends Error {
   override readonly name = 'UnknownTarget'
   readonly candidates: readonly string[]
@@ -166,9 +166,9 @@ export class UnknownTarget extends Error {
 }
 
 /**
- * Which server a command or a path belongs to. The caller keeps it outside of what a model sees: the model has one set of
- * tools, and this says where they work. The first that says something decides: `select`, the project's file, the prefix of
- * the path, what was chosen last, the default. Nothing that is unknown is passed over for the next.
+ * Selects the server of a command or path. Keep it outside the model's view: the model has one set of tools, and this decides where they
+ * work. The first source that names a target decides: `select`, the project file, the path prefix, the last choice, the default. An
+ * unknown name is an error; no later source replaces it.
  */
 export class TargetRouter {
   readonly #targets: ReadonlyMap<string, Target>
@@ -177,14 +177,14 @@ export class TargetRouter {
   readonly #ofProjects: readonly string[]
   readonly #clientName: string
   readonly #opened = new Map<string, Promise<Opened>>()
-  /** Connections that were lost. */
+  /** Lost connections that are being closed. */
   readonly #leaving = new Set<Promise<void>>()
   #selected: string | null = null
   #carried: string | null = null
   #turn: Promise<unknown> = Promise.resolve()
   #closed = false
 
-  /** Throws `UnknownTarget` where a rule or the default names a target that there is not. */
+  /** Throws `UnknownTarget` if a rule or the default names an unknown target. */
   constructor({ targets, clientName, defaultTarget, paths = {}, projectTargets }: TargetRouterInit) {
     this.#targets = new Map(Object.entries(targets))
     this.#ofProjects = projectTargets ?? this.targets
@@ -200,22 +200,22 @@ export class TargetRouter {
     return [...this.#targets.keys()]
   }
 
-  /** From now on it is this one, whatever else would say another. Throws `UnknownTarget`. */
+  /** Overrides all other sources from now on. Throws `UnknownTarget`. */
   select(name: string): void {
     this.#known(name, 'select')
     this.#selected = name
     this.#carried = name
   }
 
-  /** Takes back `select`, and forgets what was chosen last. */
+  /** Undoes `select` and forgets the last choice. */
   clear(): void {
     this.#selected = null
     this.#carried = null
   }
 
   /**
-   * Which target it is, and what said so. Questions are answered one after the other, as each answer may be what the next
-   * goes on with. Rejects with `UnknownTarget`, and with an `Error` for a project's file that is not right.
+   * The target and its source. Calls are answered in order, because each answer may be the last choice for the next. Rejects with
+   * `UnknownTarget`, and with an `Error` for an invalid project file.
    */
   async resolve(options: ResolveOptions = {}): Promise<ResolvedTarget> {
     const mine = this.#turn.then(async () => this.#resolve(options))
@@ -223,14 +223,14 @@ export class TargetRouter {
     return mine
   }
 
-  /** The session of a target: opened when it is asked for the first time, and again after it was lost or closed; `resumable` where the transport has that. */
+  /** The session of a target, opened at the first call and after a loss or close; `resumable` if the transport supports it. */
   async session(name: string, { signal }: CallOptions = {}): Promise<RexdSession> {
     signal?.throwIfAborted()
     const target = this.#known(name, 'session')
     return orAborted(this.#session(name, target), signal)
   }
 
-  /** Closes every connection; nothing is opened any more. */
+  /** Closes every connection for good. */
   async close(): Promise<void> {
     this.#closed = true
     const opened = [...this.#opened.values()]
@@ -264,7 +264,7 @@ export class TargetRouter {
     throw new UnknownTarget('nothing says which target it is', { candidates: this.targets })
   }
 
-  /** A default is not carried: it is what nobody chose. */
+  /** The default does not become the last choice, because nobody chose it. */
   #answer(target: string, reason: TargetReason, by: string | null): ResolvedTarget {
     if (reason !== 'default') this.#carried = target
     return { target, reason, by, cwd: this.#targets.get(target)?.cwd ?? null }
@@ -285,7 +285,7 @@ export class TargetRouter {
     return (await opening).session
   }
 
-  /** On the connection that there is, or a new one. */
+  /** Opens the session on the existing connection or a new one. */
   async #open({ transport, agent, roots, cwd }: Target, before: RexdClient | undefined): Promise<Opened> {
     const lost = before?.connected === false
     if (lost) this.#leave(before)

@@ -1,41 +1,40 @@
 import { MAX_FILE_CHUNK } from '../protocol/limits/rexd.ts'
 
-/** One message of the server: a chunk of a file as text with six characters for each byte (`\u0001`), and room around it. */
+/** Size of the largest message: a chunk of a file as text with six characters per byte (`\u0001`), and its envelope. */
 export const MAX_INCOMING_MESSAGE = 6 * MAX_FILE_CHUNK + 1024 * 1024
-/** For a server to end what runs and go: it takes 10 s to do so at the most. */
+/** Time for a server to end its programs and exit; it takes at most 10 s. */
 export const CLOSE_GRACE_MS = 12_000
-/** Between SIGTERM and SIGKILL for a child process, and for the other end of a WebSocket to answer Close. */
+/** Time between SIGTERM and SIGKILL for a child process, and for a WebSocket server to answer Close. */
 export const CLOSE_KILL_MS = 2_000
-/** Between the end of one stream of a connection and that of the rest of it. */
+/** Time between the end of one stream of a connection and that of the other. */
 export const DRAIN_MS = 1_000
 
-/** What a transport tells. */
+/** Events of a transport. */
 export interface TransportEvents {
-  /** One whole message. */
   onMessage(text: string): void
-  /** Nothing more comes, and nothing more can be sent; once. Null: it ended in order; else what happened. */
+  /** Called once when nothing more can be received or sent. Null after an orderly end; otherwise the error. */
   onClosed(error: Error | null): void
 }
 
-/** Carries messages, whatever they are, to one server and back, whole and in their order. */
+/** Carries whole messages to a server and back, in order. */
 export interface Transport {
-  /** A promise: no more should be sent before it settles. Neither throws nor rejects: a failure is told by `onClosed`. */
+  /** If it returns a promise, send no more before it settles. It neither throws nor rejects; `onClosed` reports failures. */
   send(text: string): void | Promise<void>
-  /** Reads no more, so that the server is held; what was read already may still be told. */
+  /** Stops reading, so that the server blocks. Messages that were already read may still be delivered. */
   pause(): void
   resume(): void
-  /** Ends it from here and tells nothing more; resolves when nothing is left of it. */
+  /** Closes it without further events; resolves when it is cleaned up. */
   close(): Promise<void>
 }
 
-/** A way to a server. */
+/** Opens transports to a server. */
 export interface TransportFactory {
-  /** What it is, for the text of an error. */
+  /** Its name in error messages. */
   readonly name: string
-  /** It can be opened more than once, one after the other. */
+  /** Whether it can be opened again. */
   readonly again: boolean
-  /** The server keeps sessions of callers who come this way, so that they may come back. */
+  /** Whether the server keeps sessions over this transport for a reconnect. */
   readonly keepsSessions: boolean
-  /** Rejects where there is no way, and may do so when the signal says that nobody wants it any more; then nothing is told. */
+  /** Rejects if the server cannot be reached, or when the signal is aborted. Then there are no events. */
   open(events: TransportEvents, signal: AbortSignal): Promise<Transport>
 }

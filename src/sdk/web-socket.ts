@@ -5,24 +5,24 @@ import { MAX_QUOTED, RexdProtocolError, quote, textOf } from './errors.ts'
 import { type Deferred, deferred, pause, whenAborted } from './promises.ts'
 import { CLOSE_KILL_MS, MAX_INCOMING_MESSAGE, type Transport, type TransportEvents, type TransportFactory } from './transport.ts'
 
-/** From the dialling to the end of the handshake: three tries of TCP, and a slow server. */
+/** Timeout from dialling to the end of the handshake: three TCP attempts and a slow server. */
 const HANDSHAKE_MS = 10_000
-/** A server that lives says something in so long: it is asked every time, and `rexd` asks of itself every 15 s. */
+/** A live server sends something in this time: the client pings, and `rexd` itself pings every 15 s. */
 const SILENCE_MS = 20_000
-/** Bytes that wait to be sent, from where on no more are given to the socket. */
+/** Unsent bytes above which the socket accepts no more. */
 export const MAX_UNSENT = 1024 * 1024
 
 export interface WebSocketOptions {
   /**
-   * Where `rexd --http` listens: `ws://host:port/ws`, `wss://…`, or `unix:/path` of a socket. `http:` and `https:` do as
-   * well, and `/ws` need not be said. Over `ws:` whoever is on the way can read the token: there it belongs on this host.
+   * The address of `rexd --http`: `ws://host:port/ws`, `wss://…`, or `unix:/path` of a socket. `http:` and `https:` also work, and `/ws`
+   * may be omitted. With `ws:` the token can be read on the network, so use it on this host only.
    */
   readonly url: string
-  /** What is in the server's `token_file`; a function is asked at each connection. */
+  /** The content of the server's `token_file`. A function is called for each connection. */
   readonly token: string | (() => string | Promise<string>)
-  /** PEM texts: whom to believe in place of the system's authorities, and who we are. */
+  /** PEM texts: authorities to trust instead of the system's, and the client certificate. */
   readonly tls?: { readonly ca?: string; readonly cert?: string; readonly key?: string }
-  /** A server that says nothing for so long, also when it is asked, is given up; 20,000 milliseconds unless told. */
+  /** Milliseconds without any message, despite pings, after which the server counts as lost. Default: 20,000. */
   readonly silenceMs?: number
 }
 
@@ -33,7 +33,7 @@ const NO_STATUS = 1005
 const ABNORMAL = 1006
 
 interface Address {
-  /** For the text of an error. */
+  /** For error messages. */
   readonly name: string
   readonly url: string
   readonly options: ClientOptions
@@ -59,14 +59,14 @@ const addressOf = ({ url, tls = {} }: WebSocketOptions): Address => {
   return { name: quote(parsed.href), url: parsed.href, options: { ...tls, perMessageDeflate: !isLoopback(parsed.hostname) } }
 }
 
-/** One message in each text. */
+/** One message in each text frame. */
 class SocketTransport implements Transport {
   readonly #socket: WebSocket
   readonly #name: string
   readonly #events: TransportEvents
   readonly #timer: NodeJS.Timeout
   readonly #closed = new AbortController()
-  /** What went wrong first. */
+  /** The first error. */
   #error: Error | null = null
   #drained: Deferred<void> | null = null
   #heard = true
@@ -80,7 +80,7 @@ class SocketTransport implements Transport {
     for (const name of ['ping', 'pong'] as const) socket.on(name, () => void (this.#heard = true))
     socket.on('error', (error: Error) => this.#fail(error))
     socket.on('close', (code: number, reason: Buffer) => this.#end(code, reason.toString('utf8')))
-    // By `setImmediate`: where this process was held up, what has arrived meanwhile is read before silence is judged.
+    // By `setImmediate`: after this process was blocked, it reads what has arrived before it checks for silence.
     this.#timer = setInterval(() => setImmediate(() => this.#poll(init.silenceMs)), init.silenceMs)
     this.#timer.unref()
   }
@@ -102,7 +102,7 @@ class SocketTransport implements Transport {
     this.#socket.resume()
   }
 
-  /** Sends Close behind what was sent, drops what still comes, and destroys the socket where no answer comes. */
+  /** Sends Close after the pending messages, drops further input, and destroys the socket if no answer comes. */
   async close(): Promise<void> {
     this.#ended = true
     this.#socket.resume()
@@ -120,7 +120,7 @@ class SocketTransport implements Transport {
     this.#socket.terminate()
   }
 
-  /** While reading is paused, silence says nothing; the ping still fails where the connection is dead. */
+  /** Silence means nothing while reading is paused. The ping still fails on a dead connection. */
   #poll(silenceMs: number): void {
     if (this.#ended) return
     if (this.#heard || this.#socket.isPaused) {
@@ -133,7 +133,7 @@ class SocketTransport implements Transport {
   }
 
   #fail(error: NodeJS.ErrnoException): void {
-    // What the library calls so is a breach of RFC 6455, or a message that is too long.
+    // Errors with this code are violations of RFC 6455 or messages that are too long.
     this.#error ??= error.code?.startsWith('WS_ERR_') === true ? new RexdProtocolError(error.message, { cause: error }) : error
   }
 
@@ -155,7 +155,7 @@ class SocketTransport implements Transport {
   }
 }
 
-/** The error of an answer that refuses the handshake, with the beginning of its body. */
+/** The error for a refused handshake, with the beginning of the answer's body. */
 const refusalOf = async (response: IncomingMessage): Promise<Error> => {
   let text = ''
   for await (const part of response as AsyncIterable<Buffer>) {
@@ -166,14 +166,14 @@ const refusalOf = async (response: IncomingMessage): Promise<Error> => {
 }
 
 /**
- * REXD by a WebSocket, also over a socket of the file system. Over it sessions may be `resumable`, and the client connects
- * again unless told otherwise. Throws a `TypeError` for a URL that is none, and without a token.
+ * REXD over a WebSocket, also on a unix socket. Sessions can be `resumable`, and the client reconnects by default. Throws a `TypeError`
+ * for an invalid URL or a missing token.
  */
 export const webSocket = (options: WebSocketOptions): TransportFactory => {
   const address = addressOf(options)
   const { name, url } = address
   const { token, silenceMs = SILENCE_MS } = options
-  // For callers that no compiler checks.
+  // For callers without a compiler.
   if (typeof token !== 'string' && typeof token !== 'function')
     throw new TypeError("token: what is in the server's token_file, or what asks for it")
   const open = async (events: TransportEvents, signal: AbortSignal): Promise<Transport> => {
@@ -194,7 +194,7 @@ export const webSocket = (options: WebSocketOptions): TransportFactory => {
             .finally(() => socket.terminate())
         })
         socket.once('error', reject)
-        // In this very call: messages may stand behind the handshake in what was read.
+        // In the same call, because messages may follow the handshake in the same read.
         socket.once('open', () => resolve(new SocketTransport(socket, events, { name, silenceMs })))
       })
     } catch (error) {
@@ -206,7 +206,7 @@ export const webSocket = (options: WebSocketOptions): TransportFactory => {
   return { name, again: true, keepsSessions: true, open }
 }
 
-/** OpenSSL takes the beginning of an answer without TLS for its version, and says where in its source it did. */
+/** OpenSSL reads a plain answer as a TLS version, and its message names a line of its source. */
 const reasonOf = (error: unknown): string => {
   const text = textOf(error).trimEnd()
   return text.includes('wrong version number') ? 'whoever listens there does not speak TLS: without it the URL begins with ws:' : text

@@ -1,7 +1,7 @@
 import { isTable } from '../protocol/json-table.ts'
 import { PAGE_PROOF_HEADER, type PageEvent } from '../protocol/page.ts'
 
-/** Of this tab alone: no other origin, and so no other port of this host, can read it. */
+/** Stored for this tab only. No other origin, and so no other port of this host, can read it. */
 const PROOF_KEY = 'x0x-page-proof'
 
 export class CallError extends Error {
@@ -34,21 +34,21 @@ const errorOf = async (response: Response): Promise<CallError> => {
   return new CallError(String(said['error'] ?? 'internal'), String(said['message'] ?? `status ${response.status}`))
 }
 
-/** Asks the program that serves this page. Throws a `CallError`. */
+/** Calls the program that serves the page. Throws a `CallError`. */
 export const call = async <T>(name: string, body: object = {}, signal?: AbortSignal): Promise<T> => {
   const response = await post(`/api/${name}`, body, signal)
   if (!response.ok) throw await errorOf(response)
   return (await response.json()) as T
 }
 
-/** The link's code for a session; its cookie goes where no script reads it. */
+/** Exchanges the link's code for a session. Its cookie is not readable by scripts. */
 export const signIn = async (code: string): Promise<void> => {
   const response = await post('/sign-in', { code })
   if (!response.ok) throw await errorOf(response)
   keepProof(String(((await response.json()) as { proof: unknown }).proof))
 }
 
-/** Tells each line of the stream; resolves when it ends. Throws a `CallError` where it cannot begin. */
+/** Calls `tell` for each line of the stream and resolves at its end. Throws a `CallError` if it cannot start. */
 export const follow = async (tell: (news: PageEvent) => void, signal: AbortSignal): Promise<void> => {
   const response = await post('/api/follow', {}, signal)
   if (!response.ok || response.body === null) throw await errorOf(response)

@@ -12,7 +12,7 @@ import { usePageEvents } from './use-page-events.ts'
 import { usePolled } from './use-polled.ts'
 import { Name } from './visible.tsx'
 
-/** Tells a person who looks elsewhere; of the command nothing, for others may see the screen. */
+/** Notifies a person whose tab is hidden. It does not show the command, because others may see the screen. */
 export const useNotice = (waiting: readonly ShownApproval[]): void => {
   const known = useRef(new Set<string>())
   useEffect(() => {
@@ -110,7 +110,6 @@ const Tabs = ({ view, count, choose }: { readonly view: View; readonly count: nu
   </nav>
 )
 
-/** The whole page. */
 export const App = () => {
   const [state, dispatch] = usePageEvents()
   const [view, setView] = useState<View>('Approvals')

@@ -27,7 +27,6 @@ const Fact = ({ name, children }: { readonly name: string; readonly children: Co
   </>
 )
 
-/** What runs, and where. */
 const WhatFacts = ({ question }: Pick<PendingApprovalRequest, 'question'>) => {
   const others = question.programs.filter((program) => program !== question.executable)
   return (
@@ -86,7 +85,7 @@ const WhatFacts = ({ question }: Pick<PendingApprovalRequest, 'question'>) => {
   )
 }
 
-/** Who asks, why a person is asked, and what binds the answer. */
+/** The requester, the reason for the request, and what the decision is bound to. */
 const WhoFacts = ({ question }: Pick<PendingApprovalRequest, 'question'>) => (
   <>
     <Fact name="Asked by">
@@ -118,7 +117,7 @@ const WhoFacts = ({ question }: Pick<PendingApprovalRequest, 'question'>) => (
   </>
 )
 
-/** One question, whole. */
+/** A complete approval request. */
 export const ApprovalCard = ({ shown, changedAt }: { readonly shown: ShownApproval; readonly changedAt: number }) => {
   const { item, settled } = shown
   const { question } = item

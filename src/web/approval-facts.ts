@@ -1,20 +1,20 @@
 import { shownToken } from '../base/visible-text.ts'
 import type { PendingApprovalRequest } from '../protocol/desk/messages.ts'
 
-/** Who asks, in a word. */
+/** A short name of the requester. */
 export const shortRequester = ({ asker }: PendingApprovalRequest['question']): string => {
   if (asker.kind === 'local') return shownToken(asker.label)
   return asker.name === null ? `agent ${asker.agent_id.slice(0, 12)}…` : shownToken(asker.name)
 }
 
-/** Who asks, in one line. */
+/** The requester on one line. */
 export const askerText = ({ asker, door, session_id }: PendingApprovalRequest['question']): string => {
   const session = session_id === null ? '' : `, session ${shownToken(session_id)}`
   if (asker.kind === 'local') return `${shownToken(asker.label)} (a label), through ${door}${session}`
   return `agent ${asker.name === null ? '' : `${shownToken(asker.name)} `}${asker.agent_id}${session}`
 }
 
-/** What proves who asks. */
+/** How the requester is authenticated. */
 export const proofText = ({ asker, target }: PendingApprovalRequest['question']): string => {
   if (asker.kind === 'mesh' && target.host === 'node')
     return `So says the host that asks, ${target.agent_id ?? ''}: that one is proven by its signature and its connection.`
@@ -37,11 +37,11 @@ export const stdinText = ({ stdin }: PendingApprovalRequest['question']): string
   return `${stdin.bytes} bytes${stdin.sha256 === null ? '' : `, SHA-256 ${stdin.sha256}`}${stdin.text === null ? ', which cannot be shown' : ''}`
 }
 
-/** Text on stdin, line by line. */
+/** The lines of the text on stdin. */
 export const stdinLines = ({ stdin }: PendingApprovalRequest['question']): readonly string[] =>
   stdin === null || stdin === 'open' ? [] : (stdin.text?.match(/[^\n]*\n|[^\n]+$/g) ?? [])
 
-/** Every text in which letters may be taken for others. */
+/** Every text with letters that imitate others. */
 export const foreignTexts = ({ argv, executable, cwd, stdin, variables }: PendingApprovalRequest['question']): readonly string[] => [
   ...argv,
   executable,
@@ -50,15 +50,18 @@ export const foreignTexts = ({ argv, executable, cwd, stdin, variables }: Pendin
   ...variables.flatMap(({ name, value }) => [name, value ?? '']),
 ]
 
-/** Questions of one asker after another are one line and a count; none of another asker is behind them. */
+/** The requests of one requester. Several become one line with a count, which hides none of another requester. */
 export interface RequesterGroup {
-  /** Tells it from others. */
+  /** Identifies the requester. */
   readonly source: string
   readonly asker: string
   readonly questions: readonly PendingApprovalRequest[]
 }
 
-/** Who asks as far as that is known here: a label may be anybody's, and so is known by its session; what another host says of who asked it, by that host. */
+/**
+ * The requester as far as it is authenticated. A label could be anybody's, so the session identifies it; a statement of another host is
+ * identified by that host.
+ */
 const sourceOf = ({ asker, door, session_id, target }: PendingApprovalRequest['question']): string =>
   JSON.stringify([asker, door, session_id, asker.kind === 'mesh' && target.host === 'node' ? target.agent_id : null])
 

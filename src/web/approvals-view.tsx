@@ -4,10 +4,10 @@ import { groupsOf } from './approval-facts.ts'
 import { type Action, type PageState, type ShownApproval, waitingOf } from './store.ts'
 import { Name } from './visible.tsx'
 
-/** Questions of one asker that are shown each by itself; of more there is a line and a count. */
+/** Requests of one requester that are shown in full; further ones become a line with a count. */
 const SHOWN_OF_ASKER = 3
 
-/** When what is on the page last moved. */
+/** The time of the last layout change. */
 const useChangedAt = (key: string): number => {
   const at = useRef(performance.now())
   const last = useRef(key)
@@ -20,7 +20,7 @@ const useChangedAt = (key: string): number => {
 
 const Group = ({ asker, cards, changedAt }: { asker: string; cards: readonly ShownApproval[]; changedAt: number }) => {
   const card = (shown: ShownApproval) => <ApprovalCard key={shown.item.question_id} shown={shown} changedAt={changedAt} />
-  // One that is settled keeps its place, and takes none of those that wait.
+  // A settled request keeps its place and does not count.
   const rest = cards.filter(({ settled }) => settled === null).slice(SHOWN_OF_ASKER)
   return (
     <section aria-label={`Questions of ${asker}`}>
@@ -48,7 +48,7 @@ const Notify = () => {
   )
 }
 
-/** What waits for a decision, the oldest first. */
+/** Pending approval requests, oldest first. */
 export const ApprovalsView = ({ state, dispatch }: { readonly state: PageState; readonly dispatch: (action: Action) => void }) => {
   const waiting = waitingOf(state)
   const byId = new Map(state.questions.map((one) => [one.item.question_id, one]))

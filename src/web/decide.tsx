@@ -5,7 +5,7 @@ import { MAX_GRANT_USES, grantBounds } from '../protocol/limits/approvals.ts'
 import type { PageDecision } from '../protocol/page.ts'
 import { call } from './api.ts'
 
-/** Long enough to see that what one was about to press is another button now. */
+/** Buttons stay inactive for this long after a change, so that a click does not hit another request. */
 const STILL_MS = 600
 
 const HOUR = 60 * 60_000
@@ -18,7 +18,7 @@ const EXPIRIES: readonly (readonly [string, number])[] = [
 
 export interface DecideProps {
   readonly item: PendingApprovalRequest
-  /** When the list last changed, as `performance.now` counts. */
+  /** Time of the last change of the list, by `performance.now`. */
   readonly changedAt: number
 }
 
@@ -95,7 +95,6 @@ const useDecision = ({ item, changedAt }: DecideProps) => {
   return { said, isBusy, decide }
 }
 
-/** The three answers to one question. */
 export const Decide = (props: DecideProps) => {
   const { said, isBusy, decide } = useDecision(props)
   const [isAlways, setAlways] = useState(false)

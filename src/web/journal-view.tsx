@@ -5,7 +5,7 @@ import { usePolled } from './use-polled.ts'
 import { Name } from './visible.tsx'
 
 const POLL_MS = 5_000
-/** Until somebody who types has stopped. */
+/** Delay after the last key press. */
 const TYPED_MS = 300
 
 const HIDDEN = new Set(['ts', 'event', 'chain', 'n', 'prev', 'signature', 'signer'])
@@ -41,7 +41,7 @@ const useTyped = (text: string): string => {
 
 const orNull = (text: string): string | null => (text === '' ? null : text)
 
-/** What the list does not show, and where it is. */
+/** Lines that the list omits. */
 const LeftOut = ({ lines, unread, more }: PageJournal) => (
   <>
     {lines.length === 0 && <p class="quiet">No line fits.</p>}

@@ -24,7 +24,7 @@ const deny = (): void =>
 
 const search = (): void => void setTimeout(() => document.querySelector<HTMLInputElement>('[data-search]')?.focus())
 
-/** Single keys, where nobody types; none of them allows anything. */
+/** Single keys, ignored in text fields. None of them allows anything. */
 export const useKeys = (keys: KeyBindings): void => {
   useEffect(() => {
     const stop = new AbortController()

@@ -5,7 +5,7 @@ import { More } from './more.tsx'
 import { usePolled } from './use-polled.ts'
 import { Name, Token } from './visible.tsx'
 
-/** Asks for a change, then for all anew. */
+/** Sends a change, then loads everything again. */
 type Change = (name: string, body: object) => void
 
 const TakeBack = ({ change, session }: { readonly session: string | null; readonly change: Change }) => (
@@ -47,7 +47,7 @@ const Agent = ({ modes, isOnly, change }: { readonly modes: PageAgentModes; read
   )
 }
 
-/** What was set for a session by its id, or for an agent of no file that is known here. */
+/** Modes of a session, by its ID, or of an agent in none of the known files. */
 const Other = ({ other, change }: { readonly other: PageSetModes; readonly change: Change }) => (
   <article class="card small">
     <header>
@@ -92,7 +92,7 @@ const Grant = ({ grant, change }: { readonly grant: PageModes['grants'][number];
   </article>
 )
 
-/** How far each agent of this host's own doors may go, where that comes from, and what was allowed for longer. */
+/** The modes of each local agent, where they come from, and its grants. */
 export const ModesView = () => {
   const [changed, setChanged] = useState(0)
   const [said, setSaid] = useState<string | null>(null)

@@ -1,10 +1,10 @@
 import type { ComponentChildren } from 'preact'
 import { useState } from 'preact/hooks'
 
-/** How many of a list are shown before somebody asks for more. */
+/** Items that are shown first. */
 const FIRST = 20
 
-/** A list, the beginning of which is shown; of the rest there is a count, and a way to it. */
+/** The beginning of a list, with the number of further items and a button to show them. */
 export const More = <T,>({
   all,
   of,

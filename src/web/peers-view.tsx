@@ -4,7 +4,7 @@ import { Name } from './visible.tsx'
 
 const POLL_MS = 5_000
 
-/** Other agents: what they are to us, and whether they can be reached. */
+/** Other agents: their trust level and whether they are reachable. */
 export const PeersView = () => {
   const { value, problem } = usePolled<{ readonly peers: readonly PagePeer[] }>('peers', {}, POLL_MS)
   return (

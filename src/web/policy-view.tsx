@@ -12,7 +12,7 @@ const OUTCOMES: Readonly<Record<PageExplanation['outcome'], string>> = {
   denied: 'It would be denied.',
 }
 
-/** A command line typed a word on each line, so that no quoting is guessed. */
+/** Reads a command with one word per line, so that no quoting is guessed. */
 const argvOf = (text: string): string[] => text.split('\n').filter((line, at, lines) => line !== '' || at < lines.length - 1)
 
 const Explain = ({ agent_id, machine_id }: { readonly agent_id: string; readonly machine_id: string }) => {
@@ -54,7 +54,7 @@ const Explain = ({ agent_id, machine_id }: { readonly agent_id: string; readonly
   )
 }
 
-/** What each agent of the mesh may do on this host, by the file that decides. */
+/** The permissions of each agent of the mesh on this host, according to the ACL file. */
 export const PolicyView = () => {
   const { value, problem } = usePolled<PagePolicy>('policy', {}, 0)
   const said = problem ?? value?.problem ?? null

@@ -7,7 +7,7 @@ import { type PageState, isSilent, lastOfEach } from './store.ts'
 import { usePolled } from './use-polled.ts'
 import { Name, Output, Token } from './visible.tsx'
 
-/** What a run has written so far, which comes again and again: it is followed to its end, or stands still to be read. */
+/** The growing output of a run. It scrolls with the end, and "Pause" holds it for reading. */
 export const LiveOutput = ({ text }: { readonly text: string }) => {
   const [held, setHeld] = useState<string | null>(null)
   const place = useRef<HTMLDivElement>(null)
@@ -43,7 +43,7 @@ const SoFar = ({ text }: { readonly text: string | null }) => (text === null || 
 
 const timeOf = (iso: string): string => (Number.isNaN(Date.parse(iso)) ? iso : new Date(iso).toLocaleTimeString())
 
-/** `told`: what those who watch this host have heard of it; null: nothing. */
+/** `told`: the latest run event; null for none. */
 const Run = ({ run, told = null }: { readonly run: PageRun; readonly told?: LifecycleEvent | null }) => (
   <article class="card small">
     <header>
@@ -88,7 +88,7 @@ const RunEvents = ({ event, argv = [] }: { readonly event: LifecycleEvent; reado
   </article>
 )
 
-/** What runs, what ran, and how it ended. */
+/** Live and ended runs. */
 export const RunsView = ({ state }: { readonly state: PageState }) => {
   const told = lastOfEach(state.events)
   const followed = told.filter((event) => !isOver(event)).map(runOf)

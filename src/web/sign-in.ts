@@ -14,21 +14,21 @@ const tried = async (code: string): Promise<void> => {
   }
 }
 
-/** The code of the address; whoever sees the address from then on sees none. */
+/** Takes the code out of the address, so that it cannot be seen there later. */
 const codeOfAddress = (): string => {
   const code = location.hash.slice(1)
   history.replaceState(null, '', '/sign-in')
   return code
 }
 
-/** Follows the code of the link, or takes one that is typed. */
+/** Uses the code of the link, or one that the user types. */
 export const main = async (): Promise<void> => {
   find<HTMLFormElement>('form').addEventListener('submit', (event) => {
     event.preventDefault()
     const typed = find<HTMLInputElement>('#code').value.trim()
     void tried(typed.slice(typed.indexOf('#') + 1))
   })
-  // A link that is pasted where this page is open loads nothing anew.
+  // A link pasted into the open page does not reload it.
   addEventListener('hashchange', () => void tried(codeOfAddress()))
   const code = codeOfAddress()
   if (code !== '') await tried(code)

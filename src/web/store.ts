@@ -2,23 +2,23 @@ import type { Flood, PendingApprovalRequest } from '../protocol/desk/messages.ts
 import { type LifecycleEvent, runOf } from '../protocol/events/lifecycle.ts'
 import type { PageEvent, PageSettled } from '../protocol/page.ts'
 
-/** A question on the page: it keeps its place when it is settled, so that nothing moves below a finger. */
+/** An approval request on the page. A settled one keeps its place, so that nothing moves under the pointer. */
 export interface ShownApproval {
   readonly item: PendingApprovalRequest
   readonly settled: PageSettled | null
 }
 
 export interface PageState {
-  /** To the program that serves us. */
+  /** The connection to the program that serves the page. */
   readonly connection: 'connecting' | 'open' | 'lost' | 'signed-out'
   readonly desk: { readonly open: boolean; readonly problem: string | null }
-  /** The oldest first. */
+  /** Oldest first. */
   readonly questions: readonly ShownApproval[]
-  /** What was denied because one asker asked too much. */
+  /** Requests that were denied because a client made too many. */
   readonly floods: readonly Flood[]
-  /** The newest first. */
+  /** Newest first. */
   readonly events: readonly LifecycleEvent[]
-  /** What a reader of the screen is told. */
+  /** The latest announcement for screen readers. */
   readonly said: string
 }
 
@@ -32,12 +32,12 @@ export const FIRST_STATE: PageState = {
 }
 
 const MAX_EVENTS = 500
-/** Settled ones that stay to be seen. */
+/** Settled requests that stay visible. */
 const MAX_SETTLED = 20
 
 export type Action = PageEvent | { readonly type: 'connection'; readonly connection: PageState['connection'] } | { readonly type: 'clear' }
 
-/** What a run has written so far takes the place of what it had before. */
+/** Output so far replaces the earlier output of the run. */
 const withEvent = (events: readonly LifecycleEvent[], event: LifecycleEvent): readonly LifecycleEvent[] =>
   [event, ...events.filter((one) => one.type !== 'exec.output' || runOf(one) !== runOf(event))].slice(0, MAX_EVENTS)
 
@@ -56,7 +56,7 @@ const onlyRecent = (questions: readonly ShownApproval[]): readonly ShownApproval
 const settle = (questions: readonly ShownApproval[], settled: PageSettled): readonly ShownApproval[] =>
   onlyRecent(questions.map((one) => (one.item.question_id === settled.question_id ? { ...one, settled } : one)))
 
-/** What a desk that is gone had asked waits for nobody any more. */
+/** Requests of a lost approval service cannot be decided any more. */
 const voided = (questions: readonly ShownApproval[]): readonly ShownApproval[] =>
   onlyRecent(
     questions.map((one) =>
@@ -96,11 +96,11 @@ export const reduce = (state: PageState, action: Action): PageState => {
   }
 }
 
-/** Of each run what was told last; the one of which was heard last first, so that none moves while it writes. */
+/** The latest event of each run; the run with the newest event comes first, but further output does not move a run. */
 export const lastOfEach = (events: readonly LifecycleEvent[]): readonly LifecycleEvent[] =>
   [...new Map(events.toReversed().map((event) => [runOf(event), event])).values()].toReversed()
 
-/** What the desk does not know any more as a run that goes on, and was silent for so long, has ended unheard. */
+/** A run that is silent for this long, and that the approval service does not list as live, counts as ended. */
 const SILENT_MS = 10_000
 
 export const isSilent = ({ ts, expires_in_ms }: LifecycleEvent, now: number): boolean =>

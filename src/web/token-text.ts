@@ -1,15 +1,15 @@
 import { shownToken } from '../base/visible-text.ts'
 
-/** A piece of a token as it is shown: as it stands, an escape of ours, or letters that may pass for those of ASCII. */
+/** A part of a shown token: plain text, an escape of `shownToken`, or letters that imitate ASCII ones. */
 export interface TokenPart {
   readonly kind: 'plain' | 'escape' | 'foreign'
   readonly text: string
 }
 
-/** What `shownToken` writes in place of a character, and what it leaves that is not of ASCII. */
+/** Escapes of `shownToken`, and non-ASCII characters that it leaves. */
 const PIECES = /(?<escape>(?:\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|u\{[0-9a-f]+\}|["\\nrt]))+)|(?<foreign>[^ -~]+)/gu
 
-/** A token in quotes, in pieces that together are what `shownToken` says of it. */
+/** A quoted token in parts that together are the text of `shownToken`. */
 export const tokenParts = (token: string): readonly TokenPart[] => {
   const text = shownToken(token)
   const parts: TokenPart[] = []

@@ -3,12 +3,14 @@ import { PAGE_SILENCE_MS } from '../protocol/limits/page.ts'
 import { CallError, call, follow, forgetProof } from './api.ts'
 import { type Action, FIRST_STATE, type PageState, reduce } from './store.ts'
 
-/** Less than the desk waits for a window to come back: what waits is not denied for a moment's loss. */
+/**
+ * Shorter than the time that the approval service waits for a client to come back, so that no request is denied for a short interruption.
+ */
 const AGAIN_MS = 300
-/** A person who moves is told of once in so long. */
+/** Interval at which user activity is reported. */
 const HERE_MS = 60_000
 
-/** Follows once; answers why it ended. */
+/** Follows the events until they end; returns why. */
 const followOnce = async (dispatch: (action: Action) => void, stop: AbortSignal): Promise<'lost' | 'signed-out'> => {
   const silence = new AbortController()
   let late = setTimeout(() => silence.abort(), PAGE_SILENCE_MS)
@@ -38,7 +40,7 @@ const followOn = async (dispatch: (action: Action) => void, stop: AbortSignal): 
   }
 }
 
-/** A session goes on while somebody touches the page. */
+/** Reports activity, so that the session continues while the page is used. */
 const tellHere = (stop: AbortSignal): void => {
   let told = 0
   const here = (): void => {

@@ -6,7 +6,7 @@ export interface Polled<T> {
   readonly problem: string | null
 }
 
-/** What a call answers, asked again every `ms` while the page is seen; 0: once for each `key`. */
+/** The answer of a call, repeated every `ms` while the page is visible. With 0 it is called once for each `key`. */
 export const usePolled = <T>(name: string, body: object, ms: number, key = ''): Polled<T> => {
   const [polled, setPolled] = useState<Polled<T>>({ value: null, problem: null })
   const latest = useRef(body)
