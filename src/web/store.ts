@@ -96,7 +96,7 @@ export const reduce = (state: PageState, action: Action): PageState => {
   }
 }
 
-/** The latest event of each run; the run with the newest event comes first, but further output does not move a run. */
+/** The latest event of each run. Runs are in the order of their first event, newest first, so that none moves while it writes. */
 export const lastOfEach = (events: readonly LifecycleEvent[]): readonly LifecycleEvent[] =>
   [...new Map(events.toReversed().map((event) => [runOf(event), event])).values()].toReversed()
 

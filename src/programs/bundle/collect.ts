@@ -18,7 +18,7 @@ import { knownNames } from './known-names.ts'
 import { processesOf } from './processes.ts'
 import { Redactor } from './redactor.ts'
 
-/** Lines that are told of each, and what is looked at of the end for them. */
+/** Lines quoted of each file. */
 const MAX_LINES = 200
 const MAX_TAIL_BYTES = 2 * 1024 * 1024
 
@@ -29,32 +29,35 @@ const parsed = (lines: readonly string[]): readonly (Line | null)[] =>
     .filter((line) => line.trim() !== '')
     .slice(-MAX_LINES)
     .map((line) => {
-      // systemd's journal has a priority before each.
+      // Lines from systemd's journal start with a priority.
       const value = attempt(() => JSON.parse(line.replace(/^<\d>/, '')) as unknown)
       return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Line) : null
     })
 
-/** The last lines of a file of JSON lines, also of the one that was renamed last; null for one that is no object, and for all where there is no such file. */
+/**
+ * The last lines of a file of JSON lines, including the file that was renamed last. A line that is not an object is null, and so is the
+ * result without a file.
+ */
 export const linesOfFile = async (path: string): Promise<readonly (Line | null)[] | null> => {
   const { lines } = await lastLines(path, { lines: MAX_LINES, maxBytes: MAX_TAIL_BYTES }).catch(() => ({ lines: [] }))
   const isThere = lines.length > 0 || (await stat(path).catch(() => null))?.isFile() === true
   return isThere ? parsed(lines.map(String)) : null
 }
 
-/** The last lines of a stream, read to its end. */
+/** The last lines of a stream, which is read to its end. */
 export const linesOfStream = async (stream: Readable): Promise<readonly (Line | null)[]> => {
   let text = ''
   for await (const part of stream as AsyncIterable<Buffer>) text = `${text}${part.toString('latin1')}`.slice(-MAX_TAIL_BYTES)
   return parsed(Buffer.from(text, 'latin1').toString('utf8').split('\n'))
 }
 
-/** Files whose content is nobody's but their owner's. */
+/** Files whose content must never leave the machine. */
 const SECRET_FILES = ['agentKey', 'machineKey', 'operatorKey', 'apiToken', 'metricsToken'] as const satisfies readonly (keyof DataPaths)[]
 const HEX_KEY = /[0-9a-f]{32,}/g
-/** The token of the desk's socket stands in the store of approvals. */
+/** The token of the approval service's socket, in the approvals store. */
 const STORE_TOKEN = /"token"\s*:\s*"([^"]{16,})"/g
 
-/** Every form in which a secret of this installation might be written. What cannot be read is no secret that we could tell. */
+/** Every form in which a secret of this installation could be written. An unreadable file has no secret that this process could quote. */
 export const secretsOf = async (paths: DataPaths): Promise<string[]> => {
   const texts = await Promise.all(SECRET_FILES.map(async (name) => readFile(paths[name], 'latin1').catch(() => '')))
   const store = await readFile(paths.approvals, 'utf8').catch(() => '')
@@ -64,23 +67,23 @@ export const secretsOf = async (paths: DataPaths): Promise<string[]> => {
   return [...hex, ...encoded, ...[...store.matchAll(STORE_TOKEN)].map(([, token = '']) => token)]
 }
 
-/** The last look before anything is written. */
+/** A final check before anything is written. */
 export const assertWithout = (text: string, secrets: readonly string[]): void => {
   if (secrets.some((secret) => text.includes(secret)))
     throw new AppError('internal', 'a secret of this installation would stand in the bundle, so it was not written')
 }
 
-/** More than what all its bounded parts can be. */
+/** Above the sum of the limits of all parts. */
 const MAX_BUNDLE_BYTES = 8 * 1024 * 1024
 
-/** Findings whose text is ours but for names that can be found in it. What others quote of a file is left out. */
+/** Topics of findings that contain no foreign text, apart from names that can be found and hashed. */
 const TOLD_TOPICS = new Set(
   'runtime,data,user,group,agent key,machine key,operator key,api token,contacts,revocations,detached runs,strangers,clock,daemon,halves,peers,mesh,hash table,journal,outgoing journal,containment,desk,humans,api port,api socket,mesh port'.split(
     ',',
   ),
 )
 
-/** Of these, where nothing is wrong. */
+/** Topics that are only included if nothing is wrong. */
 const TOLD_WHEN_WELL = new Set(['config', 'acl', 'reach'])
 
 const DIAGNOSTICS = { exec: '/diagnostics/exec', dm: '/diagnostics/dm', mesh: '/diagnostics/mesh', health: '/health' } as const
@@ -91,7 +94,7 @@ const findingOf = (redactor: Redactor, { standing, topic, text, remedy }: Findin
   return { standing, topic, text: redactor.sentence(text), remedy: remedy === null ? null : redactor.sentence(remedy) }
 }
 
-/** What it counts; in place of an answer, the code of why there is none. */
+/** Counters of the daemon; without an answer, the error code. */
 const diagnosticsOf = async (api: LocalApi): Promise<Record<string, unknown>> => {
   const asked = Object.entries(DIAGNOSTICS).map(async ([name, path]): Promise<[string, unknown]> => [
     name,
@@ -100,7 +103,7 @@ const diagnosticsOf = async (api: LocalApi): Promise<Record<string, unknown>> =>
   return Object.fromEntries(await Promise.all(asked))
 }
 
-/** Whether each setting is what it is by default is not told: its value is, where that names nothing. */
+/** Values of settings, if they name nothing. */
 const settingsOf = (config: DaemonConfig): Record<string, unknown> => ({
   ...Object.fromEntries(SETTING_KEYS.map((key) => [key, config[key]])),
   exec_acl: config.exec_acl === defaultAclPath(config.name, config.paths) ? 'enabled' : config.exec_acl,
@@ -117,7 +120,7 @@ const logLines = (redactor: Redactor, lines: readonly (Readonly<Record<string, u
     return { ...(redactor.value(fields) as object), ...Object.fromEntries(said) }
   })
 
-/** The bundle as a text for people and programs. Throws `internal` where a secret would stand in it. */
+/** The bundle as text. Throws `internal` if it would contain a secret. */
 export const collect = async (
   flags: BundleFlags,
   examiner: Examiner,

@@ -1,10 +1,9 @@
 import type { CommandLine } from '../../cli/parse.ts'
 import type { ConfigFlags } from '../../config/config.ts'
 
-/** What the command line of `x0x bundle` says. */
 export interface BundleFlags extends ConfigFlags {
   readonly file: string | null
-  /** `-`: standard input. */
+  /** A file; `-` for standard input. */
   readonly log: string | null
   readonly json: boolean
 }

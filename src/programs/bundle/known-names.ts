@@ -24,15 +24,15 @@ import { inspectGroups } from '../../trust/groups.ts'
 
 type Fields = Readonly<Record<string, unknown>>
 
-/** What stands in a text as any other word, and is not the same everywhere. */
+/** Names of this installation that look like ordinary words. */
 export interface KnownNames {
-  /** Of contacts, agents, hosts and users. */
+  /** Names of contacts, agents, hosts and users. */
   readonly names: readonly string[]
-  /** Of commands, and of what was said about them. */
+  /** Words of commands and of their descriptions. */
   readonly words: readonly string[]
 }
 
-/** People of this system, as useradd(8) counts them. */
+/** Whether a uid is a person's, as useradd(8) assigns them. */
 const isPerson = (uid: number | null): boolean => uid !== null && uid >= 1_000 && uid <= 60_000
 
 const jsonOf = async (path: string): Promise<Fields> => {
@@ -43,14 +43,14 @@ const jsonOf = async (path: string): Promise<Fields> => {
 const textsOf = (value: unknown): string[] => (Array.isArray(value) ? value : [value]).filter((text) => typeof text === 'string')
 const keysOf = (value: unknown): string[] => (typeof value === 'object' && value !== null ? Object.keys(value) : [])
 
-/** Keys and values of an operator's labels. */
+/** Keys and values of labels. */
 const labelWords = (labels: unknown): string[] =>
   typeof labels === 'object' && labels !== null ? Object.entries(labels).flatMap(([key, value]) => [key, ...textsOf(value)]) : []
 
-/** A word, and each part of it that might stand alone. */
+/** A text and each part of it that may occur alone. */
 const partsOf = (text: string): string[] => [text, ...text.split(/[/=:,\s]+/)].filter((part) => part.length > 2)
 
-/** Of the installation's own files, and of the lines that are about to be told of. */
+/** Names from the installation's files and from the lines to be quoted. */
 export const knownNames = async (config: DaemonConfig, acl: Acl | null, lines: readonly (Fields | null)[]): Promise<KnownNames> => {
   const { contacts } = await jsonOf(config.paths.contacts)
   const listed = (Array.isArray(contacts) ? contacts : []) as (Fields | null)[]
@@ -77,13 +77,13 @@ export const knownNames = async (config: DaemonConfig, acl: Acl | null, lines: r
   }
 }
 
-/** Of lists that have no name. */
+/** Words from lists that have no name. */
 const FEW_WORDS =
   'acl_missing missing_exec_section enabled inbound outbound tcp noise yamux mdns contact bootstrap x0xd x0xd-network rexd x0x-desk taken unchanged refused invalid opened closed native noble exec_run'.split(
     ' ',
   )
 
-/** Values that are the same in every installation, and so tell nothing of this one. */
+/** Words that are the same in every installation, and so reveal nothing. */
 export const KNOWN_WORDS: ReadonlySet<string> = new Set([
   ...JOURNAL_EVENTS,
   ...Object.keys(ERROR_TABLE),

@@ -15,7 +15,7 @@ const defaultFile = (): string => `x0x-bundle-${new Date().toISOString().replace
 
 const write = async (flags: BundleFlags, env: Environment): Promise<number> => {
   const path = absolutePath('the file', flags.file ?? defaultFile())
-  // Before root becomes the user of the data directory, who may not write here.
+  // Opened before root becomes the user of the data directory, who may not be allowed to write here.
   const file = await open(path, 'wx', 0o600).catch((error: unknown) => {
     const why = errnoOf(error) === 'EEXIST' ? 'is there already, and nothing is written over' : `cannot be made: ${errorText(error)}`
     throw new AppError('conflict', `${path} ${why}`, { cause: error })
@@ -39,6 +39,6 @@ const write = async (flags: BundleFlags, env: Environment): Promise<number> => {
   }
 }
 
-/** Runs `x0x bundle` with the words behind it and answers the exit status: 0; 1 where nothing was written; 2 for flags that are wrong. */
+/** Returns the exit status: 0; 1 if nothing was written; 2 for wrong flags. */
 export const main = async (argv: readonly string[], env: Environment): Promise<number> =>
   runProgram(BUNDLE, argv, async (line) => write(bundleFlags(line), env))

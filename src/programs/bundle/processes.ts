@@ -6,7 +6,7 @@ import { processState } from '../../base/process-info.ts'
 import type { DataPaths } from '../../clients/paths.ts'
 import { readPidFile } from '../../supervision/lock.ts'
 
-/** Names of the units that a package brings. */
+/** Units that a package installs. */
 const UNITS = [
   'x0xd.service',
   'x0xd-user.service',
@@ -27,7 +27,7 @@ const kilobytes = (status: string, field: string): number | null => {
   return count === undefined ? null : Number(count)
 }
 
-/** A process of this installation, by what the system says of it. */
+/** A process of this installation, as the system reports it. */
 const processOf = async (path: string): Promise<object> => {
   const claim = await readPidFile(path)
   if (claim === null) return { life: 'none' }
@@ -54,7 +54,7 @@ const isThere = async (path: string): Promise<boolean> =>
     () => false,
   )
 
-/** Where units are, and where an enabled one has a link. */
+/** Directories of units, and of the links to enabled ones. */
 const PLACES = [
   '/etc/systemd/system',
   '/usr/lib/systemd/system',
@@ -72,7 +72,7 @@ const unitOf = async (unit: string): Promise<object | null> => {
   return { unit, enabled, drop_ins: dropIns }
 }
 
-/** What runs, and which units there are. */
+/** Running processes and installed units. */
 export const processesOf = async (paths: DataPaths): Promise<object> => ({
   systemd: await isThere('/run/systemd/system'),
   units: (await Promise.all(UNITS.map(unitOf))).filter((unit) => unit !== null),

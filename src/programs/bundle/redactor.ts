@@ -1,18 +1,18 @@
 import { createHmac, randomBytes } from 'node:crypto'
 import { KNOWN_WORDS, type KnownNames } from './known-names.ts'
 
-/** Items of one list, and levels of one value, that are told. */
+/** Limit on the items of a list, and on levels of nesting. */
 const MAX_ITEMS = 256
 const MAX_DEPTH = 8
-/** Characters of a sentence. */
+/** Length limit of a sentence. */
 const MAX_TEXT = 1_000
 const HASH_DIGITS = 10
 
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,3})?Z$/
-/** Names of fields of ours. Of a person's choice would be neither. */
+/** The form of x0x's own field names. Names that a person chose are hashed. */
 const FIELD = /^[a-z][a-z0-9]*(?:_[a-z0-9]+)*$/
 const MAX_FIELD = 40
-/** Fields that hold what somebody ran, or where, or what they called it. Of a list of words its length is told. */
+/** Fields with commands, directories and chosen names. For a list of words, only its length is included. */
 const LEFT_OUT = new Set([
   'argv',
   'argv_cut',
@@ -30,9 +30,9 @@ const LEFT_OUT = new Set([
 ])
 
 const MULTIADDR = /\/(ip4|ip6|dns|dns4|dns6|dnsaddr)\/([^/\s]+)(?=\/)/g
-/** In the order in which they are looked for. */
+/** Patterns in the order of their application. */
 const NAMES: readonly RegExp[] = [
-  // A quote that has no end may have been cut off. An apostrophe within a word is none.
+  // A quote without an end may be cut off. An apostrophe within a word is no quote.
   /"(?:[^"\\]|\\.)*(?:"|$)/g,
   /(?<![\w\ue000])'(?:[^']|'(?=\w))*(?:'|$)/g,
   /`[^`]*(?:`|$)/g,
@@ -48,18 +48,18 @@ const NAMES: readonly RegExp[] = [
   /(?<![\w/])~?\/(?!(?:ip4|ip6|dns|dns4|dns6|dnsaddr|tcp|p2p)\/)[^\s,;:()]+/g,
   /(?<![\w./\ue000-])(?!docs\/)[\w.-]+\/[^\s,;:()]+/g,
   /\b[\w.-]+@[\w.-]+\b/g,
-  // A host; not a file of ours.
+  // A host name, but not a file name of x0x.
   /\b(?:[a-z0-9-]+\.)+(?!(?:toml|md|json|jsonl|log|sock|key|port|service|socket|pid)\b)[a-z]{2,}\b/gi,
 ]
 
 /**
- * Takes out of a text or a value what names somebody or something here. Everything is hashed unless it is known to be the
- * same everywhere; the key of the hashes is kept nowhere, so that no guess can be checked against them.
+ * Removes names from a text or value. Everything is hashed unless it is the same in all installations. The key is never stored, so guesses
+ * cannot be tested against the hashes.
  */
 export class Redactor {
   readonly #key = randomBytes(32)
   readonly #names: ReadonlySet<string>
-  /** The longest first. */
+  /** Longest first. */
   readonly #known: readonly string[]
 
   constructor(known: KnownNames) {
@@ -68,14 +68,14 @@ export class Redactor {
     this.#known = [...new Set([...known.names, ...known.words])].filter((word) => !told(word)).sort((a, b) => b.length - a.length)
   }
 
-  /** The same word has the same hash, within one bundle. */
+  /** The hash of a word, which is the same within one bundle. */
   hash(word: string): string {
     return `#${createHmac('sha256', this.#key).update(word).digest('hex').slice(0, HASH_DIGITS)}`
   }
 
-  /** A sentence of ours that may quote something. */
+  /** Redacts a sentence of x0x that may contain quotations. */
   sentence(text: string): string {
-    // What was found stands as a number between two characters that no text of ours has, until all is found.
+    // Found names are replaced by a number between two characters that no such text has, until all are found.
     const marks: string[] = []
     const mark = (word: string): string => `\ue000${marks.push(this.hash(word)) - 1}\ue000`
     let left = text.slice(0, MAX_TEXT).replaceAll('\ue000', '')
@@ -88,7 +88,7 @@ export class Redactor {
     return left.replaceAll(/\ue000(\d+)\ue000/g, (_all, at: string) => marks[Number(at)] ?? '#').replaceAll('\ue000', '')
   }
 
-  /** A value of ours: numbers and known words stay, all other texts are hashed, and what somebody ran is left out. */
+  /** Redacts a value of x0x: numbers and known words stay, other texts are hashed, and commands are dropped. */
   value(value: unknown, depth = 0): unknown {
     if (value === null || typeof value === 'boolean' || typeof value === 'number') return value
     if (typeof value === 'string') return this.#text(value)
@@ -113,7 +113,7 @@ export class Redactor {
     return text.startsWith('/ip') || text.startsWith('/dns') ? this.#address(text) : this.hash(text)
   }
 
-  /** Its kind and its port are told. */
+  /** Keeps the kind and the port of an address. */
   #address(text: string): string {
     const [, kind = '', host = '', transport = '', port = ''] = text.split('/')
     const known = /^(?:ip4|ip6|dns|dns4|dns6)$/.test(kind) && transport === 'tcp' && /^\d{1,5}$/.test(port)

@@ -22,12 +22,12 @@ import { makeTranscriptsDir, transcriptsDir } from '../../transcripts/directory.
 import { TranscriptWriter } from '../../transcripts/writer.ts'
 
 export interface RunningHost {
-  /** Where it listens. */
+  /** Paths that it listens on. */
   readonly sockets: readonly string[]
-  /** What is said of a path that it could not listen on; null: there is none. */
+  /** A warning about a path that it could not listen on, or null. */
   readonly warning: string | null
   readonly transcript: string
-  /** Aborted when its human wants the end. */
+  /** Aborted when the user at the console ends it. */
   readonly stopped: AbortSignal
   stop(): Promise<readonly StopFailure[]>
 }
@@ -35,14 +35,14 @@ export interface RunningHost {
 export interface HostOptions {
   readonly addPath: boolean
   readonly recordEnv: boolean
-  /** Says where commands run, and whom to ask; null: they run on this host, and nobody is asked. */
+  /** The configuration of execution modes; null means this host, without approval. */
   readonly config: string | null
   readonly screen: (controls: ConsoleControls) => ConsoleScreen
 }
 
-/** Where a user's own programs are. */
+/** Directories of a user's own programs, below the home directory. */
 const OWN_PROGRAMS = ['.local/bin', '.cargo/bin']
-/** All commands have their grace, and their lines in the journal a little more. */
+/** Time for the grace period of all commands, and for their journal lines. */
 const END_MS = 10_000
 
 const withOwnPrograms = (env: Environment): Environment => {
@@ -51,7 +51,7 @@ const withOwnPrograms = (env: Environment): Environment => {
   return { ...env, PATH: [...own, ...path].join(delimiter) }
 }
 
-/** One host for each user, or for each socket that is named: the lock is the kernel's, and ends with its process. */
+/** Allows one host per user, or per named socket. The kernel's lock ends with the process. */
 const lockOf = async (env: Environment): Promise<DataDirLock> => {
   const named = env[SOCKET_VARIABLE] ?? ''
   const at = named === '' ? join(transcriptsDir(), 'host') : named
@@ -62,20 +62,20 @@ const lockOf = async (env: Environment): Promise<DataDirLock> => {
 const lockStartable = (lock: DataDirLock): Startable => ({
   start: async () =>
     lock.start().catch((error: unknown) => {
-      // A cause: the file system has no locks.
+      // With a cause, the file system does not support locks.
       if (!isAppError(error, 'conflict') || error.cause !== undefined) throw error
       throw new AppError('conflict', `another host of this user runs; rexec --attach watches it (${error.message})`, { cause: error })
     }),
   stop: async () => lock.stop(),
 })
 
-/** What its human types at the keyboard is done at the desk of the data directory. */
+/** Applies mode changes typed at the console, through the approval service of the data directory. */
 const modeSetter = (env: Environment, console: string) => {
   const paths = pathsIn(dataDirOf(instanceChoice({ name: null, dataDir: null }, env)))
   return async (whoami: string, line: string): Promise<string> => setModes(paths, consoleSession(console, whoami), line)
 }
 
-/** The host of one user: the engine with the policy of a console, the door, the transcript and the screen. */
+/** Composes the host of one user: engine, policy, server, transcript and screen. */
 export const startHost = async (env: Environment, options: HostOptions, log: Logger): Promise<RunningHost> => {
   const uid = process.geteuid?.() ?? 0
   await makeTranscriptsDir(transcriptsDir())
@@ -126,7 +126,7 @@ export const startHost = async (env: Environment, options: HostOptions, log: Log
     const { paths: sockets, taken } = await listeners.start(consoleSockets(env, uid))
     const warning = taken === null ? null : onlyOwn(taken)
     if (warning !== null) screen.record(warning)
-    // Only now that nothing else can fail: a host that does not start leaves no empty transcript.
+    // The transcript starts last, so that a failed start leaves no empty one.
     transcript = await TranscriptWriter.start({ clock: systemClock }, init)
     begun.resolve(transcript)
     return { sockets, warning, transcript: transcript.path, stopped: host.stopped, stop: async () => stopAll(parts) }

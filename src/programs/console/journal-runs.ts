@@ -9,10 +9,10 @@ import { type AnyRunKey, type JournalExit, type JournalLine, keyOf } from '../..
 import { parseLine } from '../../journal/parse-line.ts'
 import { tailJournal } from '../../journal/tail.ts'
 
-/** Runs whose end is awaited; of one that is forgotten the end says no command. */
+/** Runs whose end is awaited. The end of a forgotten one is shown without its command. */
 const MAX_RUNS = 1_000
 const ID_LENGTH = 12
-/** Before every line of theirs. */
+/** Marks lines of other interfaces. */
 const THEIRS = { drawn: '» ', ascii: '> ' } as const
 
 interface Begun {
@@ -23,13 +23,13 @@ interface Begun {
 const whoOf = (key: AnyRunKey): string =>
   'agent_id' in key ? `mesh ${key.agent_id.slice(0, ID_LENGTH)}` : `${key.door} ${key.client_name}`
 
-/** The status as the console has it for its own. */
+/** The exit status in the console's form. */
 const exitOf = ({ code, signal }: Pick<JournalExit, 'code' | 'signal'>): number => code ?? 128 + (signal ?? 0)
 
 const isNumber = (value: unknown): boolean => typeof value === 'number'
 const isTexts = (value: unknown): boolean => Array.isArray(value) && value.every((one) => typeof one === 'string')
 
-/** A file that somebody names may hold anything: whether what is shown of a line is of its kind. */
+/** Checks the types of the shown fields, because the named file may contain anything. */
 const SHAPES: Readonly<Record<string, (line: Readonly<Record<string, unknown>>) => boolean>> = {
   request: ({ argv, timeout_ms, cwd }) => isTexts(argv) && isNumber(timeout_ms) && (cwd === undefined || typeof cwd === 'string'),
   exit: ({ code, signal, duration_ms }) => [code, signal].every((one) => one === null || isNumber(one)) && isNumber(duration_ms),
@@ -38,7 +38,7 @@ const SHAPES: Readonly<Record<string, (line: Readonly<Record<string, unknown>>) 
   refused: ({ argv, code }) => isTexts(argv) && typeof code === 'string',
 }
 
-/** What a journal tells of the runs of other doors, one line each: their output is not in it. */
+/** Shows the runs of other interfaces from journal lines, which do not contain output. */
 export class JournalRuns {
   readonly #look: TextStyle
   readonly #started = new BoundedMap<string, Begun>({ max: MAX_RUNS })
@@ -47,7 +47,7 @@ export class JournalRuns {
     this.#look = look
   }
 
-  /** Null: the line is about no run of another door. */
+  /** Null if the line is not about a run of another interface. */
   text(line: JournalLine): string | null {
     if (('door' in line && line.door === 'console') || SHAPES[line.event]?.({ ...line }) !== true) return null
     const text = this.#textOf(line)
@@ -110,7 +110,7 @@ export const checkJournals = (files: readonly string[]): void => {
     }
 }
 
-/** Shows what journals of other doors tell from now on, until the signal. */
+/** Shows new lines of journals of other interfaces until the signal. */
 export const watchJournals = async (
   files: readonly string[],
   { screen, signal }: { readonly screen: OrderedScreen | null; readonly signal: AbortSignal },

@@ -15,21 +15,20 @@ import { silentScreen } from '../../doors/console/screen/silent-screen.ts'
 import { startHost } from './compose.ts'
 import { checkJournals, watchJournals } from './journal-runs.ts'
 
-/** What the command line says of the host. */
+/** The flags of the host. */
 export interface HostFlags {
-  /** Shows no commands. */
   readonly silent: boolean
-  /** Programs of the user's own directories are found by their names. */
+  /** Find programs in the user's own directories. */
   readonly addPath: boolean
-  /** The transcript has the values of variables that clients give, too. */
+  /** Record the values of variables that clients set, not only their names. */
   readonly recordEnv: boolean
-  /** Nothing is drawn anew. */
+  /** Never redraw the screen. */
   readonly plain: boolean
-  /** Null: no flag says. */
+  /** Null if no flag decides. */
   readonly colour: boolean | null
-  /** Journals of other doors. */
+  /** Journals of other interfaces. */
   readonly journals: readonly string[]
-  /** Null: the configuration does not choose among hosts. */
+  /** Null if the configuration does not choose among hosts. */
   readonly config: string | null
 }
 
@@ -45,7 +44,7 @@ const hostFlags = (line: CommandLine): HostFlags => ({
 
 const tell = (text: string): void => void process.stderr.write(`${text}\n`)
 
-/** A write to a terminal waits for it unless told otherwise, and the host would with it: one that takes nothing would stop every agent. */
+/** Makes writes to the terminal non-blocking. Otherwise a stopped terminal would block the host and every agent. */
 const neverWait = (stdout: NodeJS.WriteStream): void => {
   const { _handle: handle } = stdout as { _handle?: { setBlocking?(isBlocking: boolean): unknown } }
   handle?.setBlocking?.(false)
@@ -53,7 +52,7 @@ const neverWait = (stdout: NodeJS.WriteStream): void => {
 
 const fromHome = (path: string): string => (path.startsWith(`${homeDirectory()}/`) ? `~${path.slice(homeDirectory().length)}` : path)
 
-/** A terminal that is gone ends the host by SIGHUP; to tell it so would be the next error. */
+/** The loss of the terminal ends the host by SIGHUP. Reporting it would be another error. */
 const outliveTerminal = (): void => {
   for (const stream of [process.stdin, process.stdout, process.stderr]) stream.on('error', () => {})
 }
@@ -64,7 +63,7 @@ const serve = async (flags: HostFlags, env: Environment): Promise<number> => {
   outliveTerminal()
   const isDrawn = !silent && drawsAnew(process.stdout, env, flags.plain)
   let screen: OrderedScreen | null = null
-  // On a screen that is drawn anew all lines are its own: another would stand in the midst of its lower rows.
+  // A drawn screen must write all lines itself, because others would land between its rows.
   const say = (text: string): void => (isDrawn && screen?.isClosed === false ? screen.line(shownLine(text)) : tell(text))
   const log = createLogger({ name: 'rexec', ...(isDrawn ? { destination: { write: (line) => say(line.trimEnd()) } } : {}) })
   const stop = stopConditions(log, { untilEof: false })
@@ -78,7 +77,7 @@ const serve = async (flags: HostFlags, env: Environment): Promise<number> => {
   const host = await startHost(env, { addPath, recordEnv, config, screen: silent ? () => silentScreen(tell) : open }, log)
   const ending = AbortSignal.any([stop.signal, host.stopped])
   if (!silent) {
-    // The screen has it as a note; a drawn one and standard error may be the same terminal.
+    // The screen shows the warning as a note. A drawn screen and standard error may be the same terminal.
     if (host.warning !== null && !(isDrawn && process.stderr.isTTY)) tell(`rexec: ${host.warning}`)
     for (const socket of host.sockets) say(`rexec host listening on ${socket}`)
     say(`rexec transcript: ${fromHome(host.transcript)}`)
@@ -89,11 +88,11 @@ const serve = async (flags: HostFlags, env: Environment): Promise<number> => {
   const failures = await host.stop()
   logStopFailures(log, failures)
   if (!silent) tell('rexec host: shutdown')
-  // A signal is how it is ended.
+  // A signal is the normal end.
   const status = stop.status()
   return failures.length > 0 || status === 1 ? 1 : 0
 }
 
-/** Runs the host of a console and answers the exit status: 0; 2 for flags; 1 for anything else, another host among it. */
+/** Runs the host of a console and returns the exit status: 0; 2 for flags; 1 for anything else, such as a second host. */
 export const main = async (argv: readonly string[], env: Environment): Promise<number> =>
   runProgram(REXEC, argv, async (line) => serve(hostFlags(line), env), { read: rexecLine })

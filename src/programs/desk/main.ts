@@ -12,7 +12,6 @@ import { dataDirOf, instanceChoice, pathsIn } from '../../clients/paths.ts'
 import { MAX_ASK_TIMEOUT_MS } from '../../protocol/limits/approvals.ts'
 import { hostDesk } from '../../supervision/desk-host.ts'
 
-/** What the command line of `x0x desk` says. */
 export interface DeskFlags {
   readonly dataDir: string
   readonly askTimeoutMs: number
@@ -30,7 +29,7 @@ export const deskFlags = (line: CommandLine, env: Environment): DeskFlags => ({
   askTimeoutMs: timeoutOf(line.value('ask-timeout') ?? ''),
 })
 
-/** Mode of a data directory that is made here. */
+/** Mode of a new data directory. */
 const PRIVATE_DIR = 0o700
 
 const serve = async ({ dataDir, askTimeoutMs }: DeskFlags): Promise<number> => {
@@ -51,6 +50,6 @@ const serve = async ({ dataDir, askTimeoutMs }: DeskFlags): Promise<number> => {
   return stop.status() ?? 0
 }
 
-/** Runs `x0x desk` with the words behind it and answers the exit status: 0; 1 where another holds the desk; 2 for flags or files that are wrong; 128+n for a signal. */
+/** Returns the exit status: 0; 1 if another process hosts the approval service; 2 for wrong flags or files; 128+n for a signal. */
 export const main = async (argv: readonly string[], env: Environment): Promise<number> =>
   runProgram(DESK, argv, async (line) => serve(deskFlags(line, env)))

@@ -6,7 +6,7 @@ import { writableRules } from './own-files.ts'
 
 const TOPIC = 'configuration'
 
-/** Says what is wrong with a configuration, or what it grants; answers the exit status. */
+/** Prints the problems of a configuration, or what it grants, and returns the exit status. */
 export const check = async (flags: Extract<McpFlags, { mode: 'check' }>, env: Environment): Promise<number> => {
   const found = await inspectRexd(flags.config, env, { http: false })
   const inspection = found.config === null ? found : { ...found, problems: [...found.problems, ...writableRules(found.config, null)] }

@@ -7,17 +7,16 @@ import { DEFAULT_REXD_CONFIG } from '../../clients/paths.ts'
 import { answerWithinProblem } from '../../config/rexd-config.ts'
 import { MAX_NAME } from '../../protocol/limits/wire.ts'
 
-/** What the command line of `x0x mcp` says. */
 export type McpFlags =
   | {
       readonly mode: 'serve'
       readonly whoami: string
       readonly config: string
-      /** Null: what the configuration says. */
+      /** Null for the value of the configuration. */
       readonly answerWithinMs: number | null
-      /** Null: nothing is recorded. */
+      /** Null for no record. */
       readonly record: string | null
-      /** The agent of whose rules the tools are made; null: they take any command. */
+      /** The agent whose rules become the tools; null for tools that take any command. */
       readonly rules: string | null
     }
   | { readonly mode: 'check'; readonly config: string; readonly json: boolean; readonly given: GivenOptions }
@@ -25,11 +24,11 @@ export type McpFlags =
       readonly mode: 'init'
       readonly directory: string
       readonly whoami: string
-      /** Null: it has a place of its own. */
+      /** Null for the default place. */
       readonly config: string | null
     }
 
-/** An id, or a contact's name. */
+/** Length limit of an agent's ID or name. */
 const MAX_ID_TEXT = 64
 
 const usage = (text: string) => badFlags(text, MCP.name)
@@ -51,7 +50,7 @@ export const mcpFlags = (line: CommandLine): McpFlags => {
   }
 }
 
-/** Of an agent that nobody has named. */
+/** The name of an agent without one. */
 const FIRST_NAME = 'agent'
 
 const whoamiOf = (name: string): string => {

@@ -10,7 +10,7 @@ import { loadRexdConfig } from '../../config/rexd-config.ts'
 import { isWithin } from '../../policy/local/authorize.ts'
 import type { McpFlags } from './flags.ts'
 
-/** Commands that read no file which an agent could write, and take no argument from it. */
+/** Commands that take no argument from the agent and read no file that it could write. */
 const FIRST_COMMANDS: readonly (readonly string[])[] = [['true'], ['date'], ['pwd'], ['ls', '-la']]
 
 const ruleText = (argv: readonly string[]): string => `[[security.allow_commands]]\nargv = ${JSON.stringify(argv)}\n`
@@ -54,13 +54,13 @@ ${FIRST_COMMANDS.map(ruleText).join('')}
 path = ${JSON.stringify(journal)}
 `
 
-/** Of a directory with no configuration named: by the directory's name, which another may have too. */
+/** The default configuration of a directory, named after it. Two directories of one name share it. */
 const firstConfig = (root: string, env: Environment): string => {
   const name = basename(root).replaceAll(/[^A-Za-z0-9._-]/g, '_')
   return join(configHome(env), 'x0x', 'mcp', `${name === '' ? 'root' : name}.toml`)
 }
 
-/** The directory as links lead to it. Throws `bad_config` for what is none. */
+/** The resolved directory. Throws `bad_config` if it is not one. */
 const rootOf = (directory: string): string => {
   const path = absolutePath('--init', directory)
   const root = attempt(() => realPath(path))
@@ -68,7 +68,7 @@ const rootOf = (directory: string): string => {
   throw new AppError('bad_config', `--init: ${path} is no directory; make it, or name another`)
 }
 
-/** The file that standard output is written to; null: it is none. */
+/** The regular file that standard output is written to, or null. */
 const outputFile = (): string | null => attempt(() => (fstatSync(1).isFile() ? readlinkSync('/proc/self/fd/1') : null))
 
 const write = async (path: string, text: string): Promise<void> => {
@@ -83,7 +83,7 @@ const write = async (path: string, text: string): Promise<void> => {
   }
 }
 
-/** What a runtime of agents is to be told. It may be started elsewhere, and without the variables by which this daemon is found. */
+/** The entry for an agent runtime, which may start elsewhere and without the variables that select the daemon. */
 const entryText = (whoami: string, config: string, { X0X_NAME, X0X_DATA_DIR: dataDir }: Environment): string => {
   const env = {
     ...(X0X_NAME !== undefined && { X0X_NAME }),
@@ -93,12 +93,14 @@ const entryText = (whoami: string, config: string, { X0X_NAME, X0X_DATA_DIR: dat
   return `${JSON.stringify({ mcpServers: { x0x: { ...server, ...(Object.keys(env).length > 0 && { env }) } } }, null, 2)}\n`
 }
 
-/** Writes a first configuration for a directory; its JSON for a runtime of agents goes to standard output, and all else to standard error. */
+/**
+ * Writes a first configuration for a directory. The JSON for the agent runtime goes to standard output, everything else to standard error.
+ */
 export const init = async ({ directory, whoami, config }: Extract<McpFlags, { mode: 'init' }>, env: Environment): Promise<number> => {
   const root = rootOf(directory)
   const path = absolutePath('--config', config ?? firstConfig(root, env))
   const journal = join(dirname(path), `${basename(path, '.toml')}.log`)
-  // Who can write it can grant itself anything.
+  // An agent that can write the configuration can grant itself anything.
   if (isWithin(path, root))
     throw new AppError('bad_config', `${path} is below ${root}, where the agent may write: name a file elsewhere by --config`)
   const keys = dataDirOf(instanceChoice({ name: null, dataDir: null }, env))

@@ -4,7 +4,6 @@ import { MCP } from '../../cli/programs.ts'
 import { runProgram } from '../../cli/program-line.ts'
 import { mcpFlags } from './flags.ts'
 
-/** Loads what the flags ask for. */
 const start = async (line: CommandLine, env: Environment): Promise<number> => {
   const flags = mcpFlags(line)
   switch (flags.mode) {
@@ -17,6 +16,6 @@ const start = async (line: CommandLine, env: Environment): Promise<number> => {
   }
 }
 
-/** Runs `x0x mcp` with the words behind it and answers the exit status: 0; 2 for configuration or flags; 128+n for a signal; 1 for anything else. */
+/** Returns the exit status: 0; 2 for configuration or flags; 128+n for a signal; 1 for anything else. */
 export const main = async (argv: readonly string[], env: Environment): Promise<number> =>
   runProgram(MCP, argv, async (line) => start(line, env))

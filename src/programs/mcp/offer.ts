@@ -10,19 +10,22 @@ import { instructionsFor, toolsFor } from '../../doors/mcp/tools.ts'
 import { CAPABILITY_NAMES, type Capability } from '../../protocol/rexd/fields.ts'
 import { daemonApi } from '../../supervision/local-executor.ts'
 
-/** How long a start waits for a target to say what it allows: its client waits for us. Tools that come later are told of. */
+/** How long a start waits for a target's rules, because the client waits too. The client is notified of tools that come later. */
 const RULES_START_MS = 8_000
 
-/** Capabilities that tools can use: a command ends with its session and has no terminal. */
+/** Capabilities that tools can use. Their commands end with the session and have no terminal. */
 export const FOR_TOOLS = CAPABILITY_NAMES.filter((name) => name !== 'exec.detach' && name !== 'pty')
 
-/** What `x0x mcp` offers without a target's rules, where so much is granted. */
+/** The tools without a target's rules, for the granted capabilities. */
 export const plainOffer = (granted: ReadonlySet<Capability>): McpOffer => {
   const tools = toolsFor(granted)
   return { tools, source: null, instructions: instructionsFor(tools) }
 }
 
-/** One tool for each command of a target. Throws `bad_config` if the configuration forbids to ask it, or if the daemon knows no such agent. */
+/**
+ * One tool for each command of a target. Throws `bad_config` if the configuration does not allow asking it, or if the daemon does not know
+ * the agent.
+ */
 export const ruleOffer = async (
   target: string,
   { policy, path }: Pick<RexdConfig, 'policy' | 'path'>,

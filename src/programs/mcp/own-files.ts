@@ -2,8 +2,8 @@ import type { RexdConfig } from '../../config/rexd-config.ts'
 import { isWithin } from '../../policy/local/authorize.ts'
 
 /**
- * What the agent could grant itself, or take out of what is kept of it, by writing files that it may write; one text for each.
- * `record`: the file of its record, null where there is none.
+ * How the agent could extend its rights or change its record by writing files that it may write; one text each. `record` is the record's
+ * file or null.
  */
 export const writableRules = (
   { path, audit_path, policy }: Pick<RexdConfig, 'path' | 'audit_path' | 'policy'>,

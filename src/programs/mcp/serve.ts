@@ -18,7 +18,7 @@ import type { McpFlags } from './flags.ts'
 import { FOR_TOOLS, plainOffer, ruleOffer } from './offer.ts'
 import { writableRules } from './own-files.ts'
 
-/** Lines that wait for the disk, in bytes; beyond this it does not keep up. */
+/** Bytes of lines that wait for the disk. Above this, the record ends as incomplete. */
 const MAX_HELD = 16 * 1024 * 1024
 
 const LAST: Readonly<Record<'full' | 'slow', string>> = {
@@ -27,8 +27,8 @@ const LAST: Readonly<Record<'full' | 'slow', string>> = {
 }
 
 /**
- * The file of a record. Where no more goes into it, it says so at its end, and whoever writes goes on without it. Its last line,
- * `end`, is written by `close` alone, and not behind a write that failed: a record without it is not finished.
+ * The file of a record. When it cannot continue, it says so in its last line, and the server goes on without it. Only `close` writes the
+ * line `end`, and never after a failed write, so a record without that line is incomplete.
  */
 export class RecordFile {
   readonly #file: AppendedFile
@@ -46,12 +46,12 @@ export class RecordFile {
     this.#log = log
   }
 
-  /** Throws `conflict` where the file is there already. */
+  /** Throws `conflict` if the file exists. */
   static async create(path: string, log: Logger): Promise<RecordFile> {
     return new RecordFile(await AppendedFile.create(path), log)
   }
 
-  /** Takes a line; waits for nothing. */
+  /** Queues a line without waiting. */
   write(line: Buffer): void {
     if (this.#ended) return
     this.#total += line.length
@@ -60,7 +60,7 @@ export class RecordFile {
     else this.#keep(line)
   }
 
-  /** Writes the last line and waits until all is on the disk. */
+  /** Writes the last line and waits for the disk. */
   async close(): Promise<void> {
     this.#ended = true
     if (!this.#failed) this.#keepLine({ event: 'end', ...this.#digest.value() })
@@ -86,7 +86,7 @@ export class RecordFile {
   }
 
   async #write(): Promise<void> {
-    // What is written in the same turn goes to the disk together.
+    // Lines of the same turn are written together.
     await Promise.resolve()
     try {
       while (this.#queue.length > 0) {
@@ -105,11 +105,11 @@ export class RecordFile {
   }
 }
 
-/** Without files where the system has no way to hold a directory. */
+/** The granted capabilities, without files if the system cannot hold a directory open. */
 const grantedHere = (granted: ReadonlySet<Capability>): ReadonlySet<Capability> =>
   filesProblem() === null ? granted : new Set([...granted].filter((one) => !CAPABILITY_GROUPS.fs.some((file) => file === one)))
 
-/** Serves standard input and output until they end; answers the exit status. */
+/** Serves standard input and output until they end, and returns the exit status. */
 export const serve = async (flags: Extract<McpFlags, { mode: 'serve' }>, env: Environment): Promise<number> => {
   const { whoami, config: file, answerWithinMs, record: path, rules } = flags
   const { config, warnings } = await loadRexdConfig(file, env)

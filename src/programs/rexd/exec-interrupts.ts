@@ -7,16 +7,19 @@ import { RexdDisconnected } from '../../sdk/errors.ts'
 import type { RemoteProcess, RemoteTerminal } from '../../sdk/remote-process.ts'
 import { CountdownLine, clockText } from '../../supervision/countdown-line.ts'
 
-/** It could not be run, or what came of it is not known, or not all of it came. */
+/** Exit status if the command could not run, or its end or output is not completely known. */
 export const EXIT_FAILED = 255
 
-/** How long a start may take before it is said that a human may be asked. */
+/** After this time, a start reports that an approver may be asked. */
 const SLOW_START_MS = 1_500
 
-/** Ctrl-C, as a terminal in raw mode says it. */
+/** Ctrl-C from a terminal in raw mode. */
 const INTERRUPT = 0x03
 
-/** What asks us to end: the first is for the command, the second does not wait for it, and nor does the first while the command cannot be told. */
+/**
+ * Handles signals to this process. The first one goes to the command. The second one ends the wait, and so does the first if the command
+ * cannot be reached.
+ */
 export class Interrupts {
   #program: RemoteProcess | RemoteTerminal | null = null
   #starting = false
@@ -25,9 +28,9 @@ export class Interrupts {
   readonly #unbegun = new AbortController()
   #slow: NodeJS.Timeout | null = null
   #isSlow = false
-  /** Nobody knows whether the command was told of the first. */
+  /** Whether the command may not have received the first signal. */
   #untold = false
-  /** The agent that it is to run on, as it was named. */
+  /** The target agent, as it was named. */
   readonly #node: string
   readonly #line = new CountdownLine({ stderr: process.stderr, clock: systemClock })
   readonly #unlisten = onStopSignal((name) => this.#hear(name))
@@ -36,23 +39,23 @@ export class Interrupts {
     this.#node = init.node
   }
 
-  /** Aborted where we are told to end while a human is, or may be, asked whether it may begin. */
+  /** Aborted by a signal while an approver is, or may be, asked about the start. */
   get unbegun(): AbortSignal {
     return this.#unbegun.signal
   }
 
-  /** 128+n where we were told to end; else what cannot be run has a status of its own. */
+  /** 128+n after a signal, otherwise EXIT_FAILED. */
   get failure(): number {
     return this.#first === null ? EXIT_FAILED : exitOfSignal(this.#first)
   }
 
-  /** Hears no more signals. */
+  /** Stops listening to signals. */
   stop(): void {
     this.begunOrNot()
     this.#unlisten()
   }
 
-  /** From now on there may be a command. `tells`: the server says so where a human is asked. */
+  /** A command may exist from now on. `tells`: the server reports that an approver is asked. */
   starting(tells: boolean): void {
     this.#starting = true
     const why = tells ? '' : ' a human there may be asked first (x0x approvals pending);'
@@ -62,7 +65,7 @@ export class Interrupts {
     }, SLOW_START_MS).unref()
   }
 
-  /** A human is asked. */
+  /** Called when an approver is asked. */
   readonly waiting = ({ questionId, expiresInMs }: StartWaiting): void => {
     this.begunOrNot()
     this.#isSlow = true
@@ -77,14 +80,14 @@ export class Interrupts {
     if (this.#first !== null) this.#emit(this.#first)
   }
 
-  /** The start was answered. */
+  /** Called when the start was answered. */
   begunOrNot(): void {
     if (this.#slow !== null) clearTimeout(this.#slow)
     this.#slow = null
     void this.#line.end()
   }
 
-  /** Once there is a command it goes on where the connection is made again; else what was asked tells what became of it. */
+  /** A started command goes on if the connection is restored. Otherwise the failed call reports its fate. */
   connection(state: ConnectionState): void {
     if (this.#program === null || (!state.connected && !state.again)) return
     this.#cutOff = !state.connected
@@ -96,7 +99,7 @@ export class Interrupts {
     if (state.connected && this.#untold && this.#first !== null) this.#emit(this.#first)
   }
 
-  /** A terminal in raw mode says Ctrl-C like any other key: it is for the command, unless nothing gets there. */
+  /** Ctrl-C from a terminal in raw mode belongs to the command, unless nothing reaches it. */
   typed(bytes: Uint8Array): void {
     if (this.#cutOff && bytes.includes(INTERRUPT)) this.#leave('SIGINT')
   }

@@ -23,25 +23,28 @@ import type { TransportFactory } from '../../sdk/transport.ts'
 import { ownProgram, programArguments } from '../../supervision/own-process.ts'
 import { EXIT_FAILED, Interrupts } from './exec-interrupts.ts'
 
-/** What went wrong, then what to do next where the server says so. Both may be its own words: a terminal obeys nothing of them, and no line of them stands where ours do. */
+/**
+ * The failure, and the next step if the server names one. Both may be foreign text: control characters are escaped, and no line of it
+ * imitates a line of rexd.
+ */
 export const failureText = (error: unknown): string => {
   const next = error instanceof RexdError ? error.data['next'] : null
   const lines = [errorText(error), ...(typeof next === 'string' && next !== '' ? [next] : [])].flatMap((text) => text.split('\n'))
   return lines.map((line, at) => `${at === 0 ? 'rexd: ' : '      '}${shownLine(line)}\n`).join('')
 }
 
-/** One command to be run through a rexd, and the way there. */
+/** A command to run through a rexd, and how to reach that. */
 export interface RexdExecFlags {
-  /** Null: a rexd of this host is started for it, unless there is a `url`. */
+  /** Null: a rexd of this host is started, unless there is a `url`. */
   readonly ssh: string | null
   readonly url: string | null
   readonly tokenFile: string | null
   readonly config: string
   readonly target: string | null
   readonly cwd: string | null
-  /** Where it is to run and whom it is to ask. */
+  /** Where the command runs and who approves it. */
   readonly place: PlaceOptions
-  /** Milliseconds; null: the server's. */
+  /** Milliseconds; null for the server's default. */
   readonly timeoutMs: number | null
   readonly stdin: boolean
   readonly tty: boolean
@@ -86,15 +89,15 @@ export const rexdExecFlags = (line: CommandLine): RexdExecFlags => {
   }
 }
 
-/** What a shell reports of a program that wrote to nobody. */
+/** The status that a shell reports for a program whose output nobody reads. */
 const EXIT_NOT_READ = exitOfSignal('SIGPIPE')
 
-/** Bytes that were typed and are on their way. */
+/** Limit on typed bytes in transit. */
 const MAX_TYPED = 64 * 1024
 
 const CLIENT_NAME = 'rexd exec'
 
-/** An URL of a socket on this host. */
+/** Prefix of the URL of a local socket. */
 const UNIX = 'unix:'
 
 const readToken = async (file: string): Promise<string> => {
@@ -102,14 +105,14 @@ const readToken = async (file: string): Promise<string> => {
     throw new Error(textWithNext(unreadable('bad_config', file, error, `--token-file: ${file}`)), { cause: error })
   })
   const token = text.trim()
-  // Anything else is no value of a header (RFC 9110, 5.5).
+  // Any other character is invalid in a header value (RFC 9110, 5.5).
   if (!/^[\x21-\x7e]+$/.test(token)) throw new Error(`--token-file: ${file} holds no token; take a copy of the server's token_file`)
   return token
 }
 
 const transportOf = async ({ ssh, url, tokenFile, config }: RexdExecFlags): Promise<TransportFactory> => {
   if (url !== null && tokenFile !== null) {
-    // Nothing of HTTP is loaded for standard input and output.
+    // The WebSocket client is not loaded for standard input and output.
     if (url.startsWith(UNIX)) await assertOwnSocket(url.slice(UNIX.length))
     const { webSocket } = await import('../../sdk/web-socket.ts')
     return webSocket({ url, token: async () => readToken(tokenFile) })
@@ -119,13 +122,13 @@ const transportOf = async ({ ssh, url, tokenFile, config }: RexdExecFlags): Prom
   return stdio({ command: [process.execPath, ...programArguments(program), '--stdio', '--config', config], detached: true })
 }
 
-/** Resolves when the stream has taken the bytes: at the speed of its reader. */
+/** Resolves when the stream has taken the bytes. */
 const write = async (to: NodeJS.WriteStream, bytes: Uint8Array): Promise<void> =>
   new Promise((resolve, reject) => {
     to.write(bytes, (error) => (error ? reject(error) : resolve()))
   })
 
-/** Answers how many bytes there were. */
+/** Returns the number of bytes. */
 const copyOutput = async (program: RemoteProcess | RemoteTerminal): Promise<number> => {
   let copied = 0
   const copy = async (to: NodeJS.WriteStream, data: Uint8Array): Promise<void> => {
@@ -140,7 +143,7 @@ const copyOutput = async (program: RemoteProcess | RemoteTerminal): Promise<numb
 
 const onConnection = (state: ConnectionState, interrupts: Interrupts, { tty }: RexdExecFlags): void => {
   interrupts.connection(state)
-  // Reading goes on, so that a Ctrl-C is seen however much was typed before it.
+  // Reading continues, so that Ctrl-C is seen after any amount of typed input.
   if (tty && process.stdin.isTTY && !state.connected) process.stdin.resume()
 }
 
@@ -155,19 +158,19 @@ const onPipes = async (
     onWaiting: interrupts.waiting,
     ...(cwd === null ? {} : { cwd }),
     ...(timeoutMs === null ? {} : { timeoutMs }),
-    // The mesh wants all of it with the command.
+    // The mesh needs all of stdin with the request.
     ...(stdin ? { stdin: target === null ? process.stdin : Buffer.concat(await process.stdin.toArray()) } : {}),
   }
   return session.exec(argv, options)
 }
 
 const sizeOf = ({ columns, rows }: { columns?: number; rows?: number }): { cols: number; rows: number } => ({
-  // A terminal that has no size says 0.
+  // A terminal without a size reports 0.
   cols: columns || 80,
   rows: rows || 24,
 })
 
-/** What is typed goes there as it is, and it has the size of our window. */
+/** Connects this terminal to the remote one, with the same size. */
 const onTerminal = async (
   session: RexdSession,
   { argv, cwd, timeoutMs, place }: RexdExecFlags,
@@ -188,7 +191,7 @@ const onTerminal = async (
   process.stdin.on('data', (bytes: Buffer) => {
     if (process.stdin.isTTY) interrupts.typed(bytes)
     untaken += bytes.length
-    // What a program does not read is left where it is, however much there is.
+    // Pausing leaves input that the program does not read with the terminal.
     if (untaken >= MAX_TYPED) process.stdin.pause()
     const settled = (): void => {
       untaken -= bytes.length
@@ -199,13 +202,13 @@ const onTerminal = async (
   return terminal
 }
 
-/** What was asked and not answered may have been done. */
+/** A sent request without an answer may have been performed. */
 const unknownStart = (error: unknown): never => {
   if (!(error instanceof RexdDisconnected) || !error.sent) throw error
   throw new Error(`${error.message}; whether the command was started is not known`, { cause: error })
 }
 
-/** What was wished for and is not so; where it runs is said only by who chose it. */
+/** Reports preferences that were cut. Users who chose where it runs know the place. */
 const tellPlace = ({ cutWishes }: RemoteProcess | RemoteTerminal): void => {
   for (const { key, asked, got } of cutWishes)
     process.stderr.write(shownLine(`rexd: --${key} ${asked} is more than the server allows; it runs with ${got}`) + '\n')
@@ -226,7 +229,7 @@ const follow = async (program: RemoteProcess | RemoteTerminal): Promise<number> 
     return exitCode ?? 128 + (constants.signals[signal as NodeJS.Signals] ?? 0)
   } finally {
     if (process.stdin.isTTY) process.stdin.setRawMode(false)
-    // What is not read any more must not keep us.
+    // Unread input must not keep this process alive.
     process.stdin.destroy()
   }
 }
@@ -235,7 +238,7 @@ const follow = async (program: RemoteProcess | RemoteTerminal): Promise<number> 
 export const rexdExec = async (line: CommandLine): Promise<number> => {
   const flags = rexdExecFlags(line)
   const interrupts = new Interrupts({ node: flags.target ?? flags.place.node ?? 'its node' })
-  // Whoever reads us has enough, as `head`: the write fails, and that ends it, without a word.
+  // A reader such as `head` may stop early. The failed write then ends the copy silently.
   for (const output of [process.stdout, process.stderr]) output.on('error', () => undefined)
   try {
     const { target, url } = flags

@@ -4,11 +4,10 @@ import { badFlags } from '../../cli/program-line.ts'
 import { REXD } from '../../cli/rexd.ts'
 import { DEFAULT_REXD_CONFIG } from '../../clients/paths.ts'
 
-/** What the command line of `rexd` says. */
 export interface RexdFlags {
   readonly mode: 'stdio' | 'http' | 'check'
   readonly json: boolean
-  /** Ends when standard input does. */
+  /** End when standard input ends. */
   readonly exitOnEof: boolean
   readonly config: string
   /** For hints. */

@@ -19,7 +19,7 @@ import { ReloadSignal } from '../../supervision/reload-signal.ts'
 import { ServiceManager } from '../../supervision/service-manager.ts'
 import type { RexdFlags } from './flags.ts'
 
-/** Reads the files of the certificates again, and answers what became of it, for a line of status. What cannot be used changes nothing. */
+/** Reads the certificate files again and returns the result for the status line. Unusable files change nothing. */
 export const renewCertificates = async (
   { door, log }: { readonly door: { renewCertificates(tls: TlsMaterial): void }; readonly log: Logger },
   http: RexdHttpConfig,
@@ -41,7 +41,7 @@ export const renewCertificates = async (
   }
 }
 
-/** What standard input and output can carry: nothing outlives them. */
+/** Capabilities over standard input and output. Nothing outlives them. */
 const OVER_STDIO = CAPABILITY_NAMES.filter((name) => name !== 'exec.detach')
 
 type Serve = (
@@ -64,7 +64,7 @@ const overHttp =
     const manager = ServiceManager.here(log)
     const tls = await readTlsMaterial(http)
     const token = toHex(await loadOrCreateSeed({ path: tokenFile, header: null }))
-    // Nothing of HTTP is loaded for standard input.
+    // The HTTP server is not loaded for standard input.
     const { RpcHttpServer } = await import('../../doors/rpc/rpc-http-server.ts')
     const door = new RpcHttpServer(
       { executor: rexd.executor, clock: systemClock, log },
@@ -103,7 +103,6 @@ const check = async (flags: RexdFlags, env: Environment): Promise<number> => {
   return reportFindings([...findings, ...modes], flags)
 }
 
-/** Does what the flags say and answers the exit status. */
 export const serveRexd = async (flags: RexdFlags, env: Environment): Promise<number> => {
   switch (flags.mode) {
     case 'check':
@@ -111,7 +110,7 @@ export const serveRexd = async (flags: RexdFlags, env: Environment): Promise<num
     case 'stdio':
       return run(flags, env, overStdio)
     case 'http':
-      // Before anything else: a start is not ended by its signal either.
+      // The signal handler comes first, so that a reload signal does not end a start.
       return run(flags, env, overHttp(new ReloadSignal()), DAEMON_STOP_SIGNALS)
   }
 }

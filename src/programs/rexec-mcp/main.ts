@@ -21,6 +21,6 @@ const serve = async (line: CommandLine, env: Environment): Promise<number> => {
   return stop.status() ?? 0
 }
 
-/** Runs `rexec --mcp-stdio` and answers the exit status: 0; 2 for flags; 128+n for a signal; 1 for anything else. */
+/** Runs `rexec --mcp-stdio` and returns the exit status: 0; 2 for flags; 128+n for a signal; 1 for anything else. */
 export const main = async (argv: readonly string[], env: Environment): Promise<number> =>
   runProgram(REXEC, argv, async (line) => serve(line, env), { read: rexecLine })

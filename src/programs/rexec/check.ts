@@ -4,7 +4,7 @@ import { write } from '../../cli/output.ts'
 import { openConsole } from '../../clients/console.ts'
 import { EXIT_NO_HOST, tell } from './messages.ts'
 
-/** Prints whether a host listens; one that takes a connection runs, whether it knows a ping or not. */
+/** Prints whether a host listens. A host that accepts a connection counts, even if it knows no ping. */
 export const checkHost = async (env: Environment): Promise<number> => {
   const link = await openConsole(env)
   link?.close()

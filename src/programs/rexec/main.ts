@@ -8,7 +8,7 @@ import { runFlagsOf } from './run-flags.ts'
 import { runCommand } from './run.ts'
 import { EXIT_NO_HOST } from './messages.ts'
 
-/** Each stands for a whole line; none of them runs a command. */
+/** Options of lines that do not run a command. */
 const WITHOUT_COMMAND = ['list', 'print', 'attach', 'install']
 
 const dispatch = async (line: CommandLine, env: Environment): Promise<number> => {
@@ -17,7 +17,7 @@ const dispatch = async (line: CommandLine, env: Environment): Promise<number> =>
   return runCommand(runFlagsOf(line), env)
 }
 
-/** Runs `rexec` with the words behind its name and answers the exit status. A line that runs a command loads `without-command` never. */
+/** Runs `rexec` and returns the exit status. A line with a command never loads `maintenance-commands`. */
 export const main = async (argv: readonly string[], env: Environment): Promise<number> => {
   const watch = new OutputWatch('rexec', process)
   return watch.finish(await runProgram(REXEC, argv, async (line) => dispatch(line, env), { read: rexecLine, failure: EXIT_NO_HOST }))

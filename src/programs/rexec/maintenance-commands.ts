@@ -18,11 +18,11 @@ import { transcriptsDir } from '../../transcripts/directory.ts'
 import { readTranscript } from '../../transcripts/read.ts'
 import { EXIT_NO_HOST, noHost, tell } from './messages.ts'
 
-/** Loaded where colours are wanted: it holds a terminal. */
+/** Loaded for colours only, because it contains a terminal emulator. */
 const coloured = async (entry: TranscriptEntry, page: Page): Promise<AsyncGenerator<string>> =>
   (await import('../../doors/console/render-entry.ts')).colouredEntry(entry, page)
 
-/** What the host tells, until it ends or nobody wants more. */
+/** Entries from the host until it ends or the signal is aborted. */
 async function* entries(link: ConsoleLink, page: Page, signal: AbortSignal): AsyncGenerator<string> {
   signal.addEventListener('abort', () => link.close(), { once: true })
   for (let line = await link.next(); line !== null; line = await link.next()) {
@@ -33,7 +33,7 @@ async function* entries(link: ConsoleLink, page: Page, signal: AbortSignal): Asy
   }
 }
 
-/** Prints commands as they end on the running host, until it ends or Ctrl-C. `colour`: null where no flag says. */
+/** Prints commands as they end on the host, until it ends or Ctrl-C. `colour` is null if no flag decides. */
 export const attach = async (env: Environment, { colour }: { readonly colour: boolean | null }): Promise<number> => {
   const link = await openConsole(env)
   if (link === null) return noHost(env)
@@ -44,7 +44,7 @@ export const attach = async (env: Environment, { colour }: { readonly colour: bo
   }).finally(() => link.close())
 }
 
-/** `--list [N]`: newest first. */
+/** `--list [N]`, newest first. */
 export const printList = async (line: CommandLine): Promise<number> => {
   const count = line.value('list') ?? ''
   if (!/^[0-9]{1,6}$/.test(count)) throw badFlags(`--list: ${JSON.stringify(count)} is no count`, REXEC.name)
@@ -53,7 +53,7 @@ export const printList = async (line: CommandLine): Promise<number> => {
   return 0
 }
 
-/** `--print [--follow] NAME`: as the console shows them. */
+/** `--print [--follow] NAME`, in the console's form. */
 export const printTranscript = async (line: CommandLine, env: Environment): Promise<number> => {
   const [name, ...more] = line.words
   if (name === undefined || more.length > 0)
@@ -65,7 +65,7 @@ export const printTranscript = async (line: CommandLine, env: Environment): Prom
   })
 }
 
-/** One word of a command in a unit (systemd.service(5), systemd.syntax(7)). Throws `bad_config` for what no line can hold. */
+/** A word of a command in a unit (systemd.service(5), systemd.syntax(7)). Throws `bad_config` for a word that no unit can contain. */
 const unitWord = (word: string): string => {
   if (!isVisible(word))
     throw new AppError('bad_config', `--install: a path with characters that do not show themselves: ${JSON.stringify(word)}`)
@@ -75,7 +75,7 @@ const unitWord = (word: string): string => {
     .replaceAll('$', '$$$$')}"`
 }
 
-/** The unit of a host that shows nothing. */
+/** The unit of a silent host. */
 export const unitText = (command: readonly string[]): string => `[Unit]
 Description=Host of commands of AI agents (rexec)
 
@@ -87,7 +87,7 @@ Restart=on-failure
 WantedBy=default.target
 `
 
-/** Writes the unit of the user who runs this, and says how it is started. */
+/** Writes the user's unit and prints how to start it. */
 export const installUnit = async (env: Environment): Promise<number> => {
   const program = await realpath(process.argv[1] ?? '')
   const path = join(configHome(env), 'systemd', 'user', 'rexec.service')
@@ -101,7 +101,7 @@ export const installUnit = async (env: Environment): Promise<number> => {
   return 0
 }
 
-/** Does what a line without a command asks for, in a bundle of its own: its errors are reported here, for those of another bundle are of another class. */
+/** Runs a line without a command. This bundle reports its errors itself, because the error class of another bundle differs. */
 export const withoutCommand = async (line: CommandLine, env: Environment): Promise<number> => {
   try {
     if (line.has('list')) return await printList(line)

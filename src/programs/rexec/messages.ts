@@ -2,12 +2,12 @@ import { shellWord } from '../../base/format.ts'
 import type { Environment } from '../../base/runtime.ts'
 import { SOCKET_VARIABLE, consoleSockets } from '../../base/unix-sockets.ts'
 
-/** No host listens, or a command could not be run. */
+/** Exit status if no host listens or a command could not run. */
 export const EXIT_NO_HOST = 127
 
 export const tell = (text: string): void => void process.stderr.write(`${text}\n`)
 
-/** Clients of other makes know the first line. */
+/** Other implementations of clients rely on the first line. */
 export const noHost = (env: Environment): number => {
   const { own, shared } = consoleSockets(env, process.geteuid?.() ?? 0)
   const named = env[SOCKET_VARIABLE] ? `${SOCKET_VARIABLE}=${shellWord(env[SOCKET_VARIABLE])} ` : ''

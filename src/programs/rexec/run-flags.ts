@@ -5,12 +5,12 @@ import { badFlags } from '../../cli/program-line.ts'
 import { REXEC } from '../../cli/rexec.ts'
 import { readConsoleLine, whoamiProblem } from '../../protocol/console/messages.ts'
 
-/** A request as it goes to the host, but for stdin. */
+/** A request to the host, without stdin. */
 export interface RunFlags {
   readonly request: Readonly<Record<string, unknown>>
   readonly readStdin: boolean
   readonly argv0: string
-  /** Seconds; 0: none. */
+  /** Seconds; 0 for none. */
   readonly timeout: number
 }
 

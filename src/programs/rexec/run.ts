@@ -10,7 +10,7 @@ import { utf8Text } from '../../protocol/text.ts'
 import type { RunFlags } from './run-flags.ts'
 import { EXIT_NO_HOST, noHost, tell } from './messages.ts'
 
-/** How long an aborted command's reply is waited for: its grace, and as much again. */
+/** Timeout for the reply to an abort: twice the grace period. */
 const ABORT_MS = 2_000
 
 const readInput = async (): Promise<string> => {
@@ -32,7 +32,7 @@ const showReply = async (reply: ConsoleReply, { argv0, timeout }: RunFlags): Pro
   return exit >= 0 && exit <= 255 ? exit : EXIT_NO_HOST
 }
 
-/** Runs one command through the host and answers its exit status. */
+/** Runs a command through the host and returns its exit status. */
 export const runCommand = async (flags: RunFlags, env: Environment): Promise<number> => {
   const stdin = flags.readStdin ? { stdin: await readInput() } : {}
   const request = { ...flags.request, ...stdin }

@@ -5,9 +5,9 @@ import type { Environment } from '../../base/runtime.ts'
 import { DEFAULT_REXD_CONFIG, configHome } from '../../clients/paths.ts'
 import { type RexdConfigReading, readRexdConfig } from '../../config/rexd-config.ts'
 
-/** Configurations that are looked at. */
+/** Limit on configurations. */
 const MAX_CONFIGS = 32
-/** Those that programs of this user read unless they are told otherwise: of `rexd`, and what `x0x mcp --init` has written. */
+/** The default configuration of `rexd`, and those written by `x0x mcp --init`. */
 const usualConfigs = (env: Environment): readonly string[] => {
   const directory = join(configHome(env), 'x0x', 'mcp')
   const made = attempt(() => readdirSync(directory).filter((name) => name.endsWith('.toml'))) ?? []
@@ -16,11 +16,11 @@ const usualConfigs = (env: Environment): readonly string[] => {
     .slice(0, MAX_CONFIGS)
 }
 
-/** The configurations of this host's own doors, as far as they are known here. */
+/** The known configurations of local programs. */
 export class EngineConfigs {
   readonly #init: { readonly config: string | null; readonly env: Environment }
 
-  /** `config`: null for those that programs read unless they are told otherwise. */
+  /** `config` is null for the default ones. */
   constructor(init: { readonly config: string | null; readonly env: Environment }) {
     this.#init = init
   }
@@ -30,7 +30,7 @@ export class EngineConfigs {
     return Promise.all((config === null ? usualConfigs(env) : [config]).map(async (path) => readRexdConfig(path, env)))
   }
 
-  /** Where they write down what runs. */
+  /** The journals of their runs. */
   async journals(): Promise<readonly string[]> {
     const paths = (await this.read()).flatMap((reading) => reading.config?.audit_path ?? [])
     return [...new Set(paths)]

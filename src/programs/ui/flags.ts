@@ -4,16 +4,15 @@ import { badFlags } from '../../cli/program-line.ts'
 import { UI } from '../../cli/programs.ts'
 import { type InstanceChoice, instanceChoice } from '../../clients/paths.ts'
 
-/** What the command line of `x0x ui` says. */
 export interface UiFlags {
   readonly instance: InstanceChoice
   readonly env: Environment
-  /** Null: that of the daemon. */
+  /** Null for that of the daemon. */
   readonly execAcl: string | null
-  /** Of the programs whose agents are shown; null: those that they read unless they are told otherwise. */
+  /** The configuration of the programs whose agents are shown; null for the default ones. */
   readonly config: string | null
   readonly port: number
-  /** Serve the page at 127.0.0.1, and not below a new name. */
+  /** Serve the page at 127.0.0.1 instead of under a new host name. */
   readonly loopbackIp: boolean
   readonly json: boolean
 }

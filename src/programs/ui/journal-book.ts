@@ -14,22 +14,22 @@ const parsed = (text: string): Fields | null => {
   return isTable(value) ? value : null
 }
 
-/** The end of a journal, the newest last. */
+/** The end of a journal, newest line last. */
 export interface LastOf {
   readonly lines: readonly { readonly line: Fields; readonly raw: string }[]
-  /** Older ones are there that were not looked at. */
+  /** Whether there are older lines that were not read. */
   readonly older: boolean
-  /** Lines that are too long, or say nothing: only the file has them. */
+  /** Number of lines that are too long or invalid; only the file has them. */
   readonly unread: number
 }
 
-/** The journals of this host, as files that this user may read. */
+/** The journals of this host that this user may read. */
 export class JournalBook {
   readonly #api: LocalApi
   readonly #configs: EngineConfigs
-  /** Of what runs here, as the daemon last said; it is set where the ACL says. */
+  /** The audit log as last reported by the daemon; its ACL sets the path. */
   #ofRuns: string | null = null
-  /** One end of a journal is in memory at a time, however many pages ask. */
+  /** Reads one journal at a time, for any number of pages. */
   readonly #reading = new Semaphore({ limit: 1 })
 
   constructor(api: LocalApi, configs: EngineConfigs) {
@@ -37,12 +37,12 @@ export class JournalBook {
     this.#configs = configs
   }
 
-  /** Of what ran for callers of this host's own doors: each by its path. */
+  /** Journals of runs of local programs, by path. */
   async engines(): Promise<readonly string[]> {
     return this.#configs.journals()
   }
 
-  /** The lines that fit, the newest first. */
+  /** Matching lines, newest first. */
   async lines({ journal, event, text }: PageJournalQuery, signal: AbortSignal): Promise<PageJournal> {
     const journals = [...NAMES, ...(await this.engines())]
     const name = journals.find((one) => one === journal)
@@ -65,7 +65,7 @@ export class JournalBook {
     }
   }
 
-  /** Nothing, where nothing was ever written. */
+  /** Empty if nothing was ever written. */
   async last(name: string, signal: AbortSignal, lines = MAX_PAGE_SEARCHED): Promise<LastOf> {
     const path = await this.#pathOf(name, signal)
     return this.#reading.use(signal, async () => {

@@ -22,10 +22,10 @@ import { isTable } from '../../protocol/json-table.ts'
 import type { PageAgentModes, PageModes, PageSetModes, PageSetting } from '../../protocol/page.ts'
 import type { EngineConfigs } from './engine-configs.ts'
 
-/** Agents of all files that are shown: each is asked for at the desk, which hangs up on who asks too much at once. */
+/** Limit on agents of all files. Each needs a request to the approval service, which disconnects clients that send too many. */
 const MAX_AGENTS = 200
 
-/** What the desk says of one agent. */
+/** The approval service's answer about an agent. */
 interface OfDesk {
   readonly session: ModeOverride | null
   readonly security: Security
@@ -33,7 +33,7 @@ interface OfDesk {
   readonly ask_fallback: AskFallback
 }
 
-/** Null: of whoever is in no list. */
+/** Null for agents that no list names. */
 const ofDesk = async (desk: ApprovalClient, agent: string | null): Promise<OfDesk> => {
   const { session, security, ask, ask_fallback } = await desk.modes({ session: agent, agent })
   return {
@@ -55,7 +55,7 @@ const sourceText = (source: SettingSource): string =>
 
 const STORE = 'the approvals store, which is stricter'
 
-/** Where the store has a word in it, the stricter of both; what a human has set stands in the place of its word. */
+/** Applies the stricter of store and configuration; a mode set by an approver replaces that of the store. */
 const withStore = (resolved: ResolvedExec, said: OfDesk | null): readonly PageSetting[] => {
   const { host, security, ask, ask_fallback, node, from } = resolved
   const stored = host === 'gateway' ? said : null
@@ -74,7 +74,7 @@ const withStore = (resolved: ResolvedExec, said: OfDesk | null): readonly PageSe
   ]
 }
 
-/** Somebody who is in no list. */
+/** An agent that no list names. */
 const OTHERS = ''
 
 const modesOf = async (tools: ToolsSettings, agent: string, config: string, desk: ApprovalClient | null): Promise<PageAgentModes> => {
@@ -93,7 +93,7 @@ const modesOf = async (tools: ToolsSettings, agent: string, config: string, desk
 
 const namesIn = (value: unknown): string[] => (isTable(value) ? Object.keys(value) : [])
 
-/** How far the agents of this host's own doors may go, by the files of their programs, the desk, and what humans have set. */
+/** The modes of local agents, from the programs' files, the approval service, and what approvers have set. */
 export const localModes = async (paths: DataPaths, configs: EngineConfigs): Promise<PageModes> => {
   const problems: string[] = []
   const desk = await openDesk(paths, 'x0x ui').catch((error: unknown) => void problems.push(errorText(error)))
@@ -135,6 +135,6 @@ const atDesk = async (paths: DataPaths, change: (desk: ApprovalClient) => Promis
 
 export const revokeGrant = async (paths: DataPaths, id: string): Promise<object> => atDesk(paths, async (desk) => desk.revoke(id))
 
-/** Takes back what was set for a session, or for all sessions of an agent. */
+/** Resets the modes of a session, or of all sessions of an agent. */
 export const takeBackModes = async (paths: DataPaths, session: string): Promise<object> =>
   atDesk(paths, async (desk) => desk.setModes(session, null))

@@ -4,10 +4,10 @@ import type { PageDesk } from '../../doors/page/components.ts'
 import type { Flood, PendingApprovalRequest } from '../../protocol/desk/messages.ts'
 import type { PageEvent } from '../../protocol/page.ts'
 
-/** Who decides, in the desk's journal and to other humans. */
+/** Name of the approval client in the approval log and for other approvers. */
 const NAME = 'x0x ui'
 
-/** How often it is looked whether the desk still answers. */
+/** Interval of the check that the approval service still answers. */
 const LOOK_MS = 5_000
 
 const newsOf = (news: ApprovalServiceEvent): PageEvent => {
@@ -16,7 +16,7 @@ const newsOf = (news: ApprovalServiceEvent): PageEvent => {
   return type === 'flood' ? { type, flood: fields as Flood } : news
 }
 
-/** The desk of a data directory, as a human's window sees it. */
+/** The approval service of a data directory for a page. */
 export const pageDesk = (paths: DataPaths): PageDesk => ({
   watch: async (listener) => {
     const desk = await openDesk(paths, NAME)
@@ -28,7 +28,7 @@ export const pageDesk = (paths: DataPaths): PageDesk => ({
       desk.close()
       throw error
     }
-    // One that is paused says nothing, and its questions do not come.
+    // A stopped service sends nothing, so its requests would be missed.
     const look = setInterval(() => void desk.modes({ session: null, agent: null }).catch(() => undefined), LOOK_MS)
     void desk.closed.then(() => clearInterval(look))
     return {

@@ -21,7 +21,7 @@ interface Named {
   readonly agent_id: string
 }
 
-/** Whom a run needs beyond the file. */
+/** Approvals that a run needs besides the file. */
 const askedText = ({ asking }: AllowEntry, isPattern: boolean): string => {
   const human = asking.ask === 'always' || isPattern ? '; a human of this host is asked' : ''
   return `${human}${asking.approvals_needed === 0 ? '' : `; ${asking.approvals_needed} of ${asking.approvers.length} other agents must allow it`}`
@@ -38,7 +38,7 @@ const rulesOf = (entry: AllowEntry): PageRule[] => [
   ...entry.asking.patterns.map(({ argv, stdin }) => ({ argv, note: noteOf(entry, stdin, true) })),
 ]
 
-/** What each pair of agent and machine may run here, in the order of the file. */
+/** What each pair of agent and machine may run on this host, in the order of the file. */
 export const policyHere = async (init: LoadAclInit, contacts: readonly Named[]): Promise<PagePolicy> => {
   try {
     const { acl, status } = await loadAcl(init)
@@ -67,7 +67,7 @@ const explanationOf = (acl: Acl, { agent_id, machine_id, argv }: PageExplainQuer
   return { outcome, text: explanationText(explanation, argv) }
 }
 
-/** What the daemon enforces where its ACL file has changed since it was read. */
+/** Explains the ACL in force if the file has changed since it was loaded. */
 export const explainInForce = (inForce: AclBesideDaemon, query: PageExplainQuery): PageExplanation => {
   const said = notInForceLines(inForce)
   const unknown = { outcome: 'denied' as const, text: 'this user cannot read what x0xd loaded' }
@@ -75,14 +75,14 @@ export const explainInForce = (inForce: AclBesideDaemon, query: PageExplainQuery
   return { outcome, text: [...said, '', 'In force now:', text].join('\n') }
 }
 
-/** What the function that decides would say of a command. */
+/** The decision about a command, from the function that also decides runs. */
 export const explainHere = async (init: LoadAclInit, query: PageExplainQuery): Promise<PageExplanation> =>
   explanationOf((await loadAcl(init)).acl, query)
 
 const contactsOf = async (api: LocalApi, signal: AbortSignal): Promise<ContactsAnswer['contacts']> =>
   (await api.json<ContactsAnswer>({ method: 'GET', path: '/contacts', signal })).contacts
 
-/** Contacts of whom nothing is seen stand behind those who are there. */
+/** Contacts that are not seen come last. */
 const peersOf = async (api: LocalApi, signal: AbortSignal): Promise<{ readonly peers: readonly PagePeer[] }> => {
   const { peers } = await api.json<PeersAnswer>({ method: 'GET', path: '/peers', signal })
   const contacts = await contactsOf(api, signal)
@@ -91,7 +91,7 @@ const peersOf = async (api: LocalApi, signal: AbortSignal): Promise<{ readonly p
     return {
       agent_id: peer.agent_id,
       machine_id: peer.machine_id,
-      // What a stranger calls itself is no name of ours.
+      // A name that an unlisted peer gives itself is quoted.
       name: contact?.name ?? (peer.name === null ? null : JSON.stringify(peer.name)),
       trust: contact?.trust ?? null,
       state: peer.linked ? 'linked' : peer.connected ? 'connected' : 'announced',
@@ -101,7 +101,7 @@ const peersOf = async (api: LocalApi, signal: AbortSignal): Promise<{ readonly p
   return { peers: [...seen, ...absent.map((contact) => ({ ...contact, machine_id: null, state: 'not seen' }))] }
 }
 
-/** The file that is named, else the one that the running daemon reads: the default place may have none, or another. */
+/** The named file, otherwise the one that the daemon reads, which may not be the default one. */
 const aclOf = async (
   api: LocalApi,
   { execAcl, instance }: Pick<UiFlags, 'execAcl' | 'instance'>,
@@ -112,7 +112,7 @@ const aclOf = async (
   return { path: exec?.acl_summary.loaded_from ?? defaultAclPath(instance.name, api.paths), explicit: false }
 }
 
-/** What the page shows, of the daemon where one runs and of files that this user may read. */
+/** The data of the page: from a running daemon, and from files that this user may read. */
 export const pageSources = (
   api: LocalApi,
   { config, env, execAcl, instance }: Pick<UiFlags, 'config' | 'env' | 'execAcl' | 'instance'>,

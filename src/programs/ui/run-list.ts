@@ -6,7 +6,7 @@ import type { PageRun, PageRuns } from '../../protocol/page.ts'
 import type { JournalBook, LastOf } from './journal-book.ts'
 
 const MAX_RECENT = 50
-/** Lines of the journal of an engine that are looked through each time. */
+/** Journal lines of an engine that are searched each time. */
 const MAX_ENGINE_LINES = 500
 
 interface Session {
@@ -17,13 +17,13 @@ interface Session {
   readonly state: string
 }
 
-/** Runs of which what they write is asked for, the newest: a person looks at few. */
+/** Number of newest runs whose output is followed; a person watches few. */
 const MAX_LIVE = 8
 
 const outputOf = async (api: LocalApi, id: string, signal: AbortSignal): Promise<string | null> =>
   api
     .json<{ readonly tail: string | null }>({ method: 'GET', path: `/exec/output?request_id=${encodeURIComponent(id)}`, signal })
-    // It has ended meanwhile.
+    // The run has ended meanwhile.
     .then(
       ({ tail }) => tail,
       () => null,
@@ -39,7 +39,7 @@ const endOf = (line: Fields): string | null => {
   return line['event'] === 'lost' ? 'lost' : null
 }
 
-/** Whose run a line is about; an id may be of another agent's run too. */
+/** The key of a line's run. Runs of two agents may have the same ID. */
 const keyOf = (line: Fields): string => `${textOf(line['agent_id'] ?? line['session_id'])} ${textOf(line['request_id'])}`
 
 const whereOf = (line: Fields): string =>
@@ -47,7 +47,7 @@ const whereOf = (line: Fields): string =>
     ? `for ${JSON.stringify(line['client_name'])} through ${textOf(line['door'])}`
     : `here, for agent ${shortId(textOf(line['agent_id']))}`
 
-/** The runs that lines of a journal tell of, the oldest first. */
+/** Runs in journal lines, oldest first. */
 const runsIn = (lines: readonly Fields[]): readonly PageRun[] => {
   const runs = new Map<string, PageRun>()
   for (const line of lines) {
@@ -71,13 +71,13 @@ const runsIn = (lines: readonly Fields[]): readonly PageRun[] => {
 
 const isOver = ({ state }: PageRun): boolean => state !== 'running' && state !== 'requested'
 
-/** What runs and what ran: here by the journal, elsewhere by what the daemon asks for now. */
+/** Live and ended runs: those on this host from the journals, others from the daemon. */
 export const runsOf = async (api: LocalApi, book: JournalBook, signal: AbortSignal): Promise<Omit<PageRuns, 'going'>> => {
   const problems: string[] = []
   const noted =
     <T>(fallback: T) =>
     (error: unknown): T => {
-      // That there is no daemon is said once.
+      // A missing daemon is reported once.
       if (problems.length === 0) problems.push(errorText(error))
       return fallback
     }

@@ -14,7 +14,7 @@ import type { UiFlags } from './flags.ts'
 import { pageDesk } from './page-desk.ts'
 import { pageSources } from './page-sources.ts'
 
-/** What the browser loads stands beside us. */
+/** The page's files are beside this program. */
 const pageDirectory = (): string => fileURLToPath(new URL(fromSources ? '../../../dist/page' : './page', import.meta.url))
 
 const linkText = (link: string, json: boolean): string => (json ? `${jsonText({ url: link, expires_in_ms: PAGE_LINK_MS })}\n` : `${link}\n`)
@@ -22,12 +22,12 @@ const linkText = (link: string, json: boolean): string => (json ? `${jsonText({ 
 const HINT = `x0x ui: follow the link within ${PAGE_LINK_MS / 1000} s; it signs in once. Enter prints a new one, Ctrl-C ends this.
 If the browser does not find the address: another browser, or x0x ui --loopback-ip.\n`
 
-/** A new link for each line that the person at the terminal sends. */
+/** Prints a new link for each line typed at the terminal. */
 const onLine = (print: () => void): void => {
   process.stdin.on('data', print).on('error', () => undefined)
 }
 
-/** Serves the page until it is asked to end; answers the exit status. */
+/** Serves the page until it is stopped, and returns the exit status. */
 export const serve = async (flags: UiFlags): Promise<number> => {
   const { instance, env, port, loopbackIp, json } = flags
   const log = createLogger({ name: 'x0x-ui' })

@@ -1,7 +1,7 @@
 import type { CommandLine } from '../../cli/parse.ts'
 import { usageError } from './failure.ts'
 
-/** The command that a line carries to another host, behind its two dashes; `own` words stand before them. */
+/** The command for another host, after `--`; `own` words come before it. */
 export const carriedCommand = ({ words, behindDashes }: CommandLine, own: number): readonly string[] => {
   const next = 'the command stands behind two dashes, word by word, such as: -- echo 42'
   if (behindDashes === null || behindDashes.length === 0) throw usageError('no command given', next)

@@ -12,24 +12,24 @@ import { type ApiCall, LocalApi, type LocalApiInit } from '../../clients/daemon.
 import { type InstanceChoice, instanceChoice } from '../../clients/paths.ts'
 import { Progress } from './progress.ts'
 
-/** What the process gives a command; tests give their own. */
+/** The process's streams and signals; tests replace them. */
 export interface CliIo {
-  /** Opened when first asked for. */
+  /** Opened at the first access. */
   readonly stdin: Readable & { readonly isTTY?: boolean }
-  /** It is that of this process. */
+  /** Whether `stdin` is that of this process. */
   readonly ownsStdin?: boolean
   readonly stdout: Output
   readonly stderr: Output
-  /** Calls back for SIGINT, SIGTERM and SIGHUP until the answer is called. */
+  /** Calls `listener` for SIGINT, SIGTERM and SIGHUP until the returned function is called. */
   onSignal(listener: (signal: NodeJS.Signals) => void): () => void
   /**
-   * Where the terminal is gone, ends this process by SIGHUP as any other program would end: at a normal exit Node
-   * sets the terminal's modes and aborts because it cannot.
+   * If the terminal is gone, ends this process by SIGHUP like other programs. At a normal exit, Node sets the terminal's modes and aborts
+   * because it cannot.
    */
   endWhereHungUp?(): void
 }
 
-/** Everything a command may use. */
+/** Everything that commands use. */
 export interface CliContext extends CliIo {
   readonly env: Environment
   readonly instance: InstanceChoice
@@ -37,13 +37,13 @@ export interface CliContext extends CliIo {
   readonly given: GivenOptions
   /** `--json`: one object on stdout, nothing else. */
   readonly json: boolean
-  /** `--quiet`: results and failures alone. */
+  /** `--quiet`: only results and failures. */
   readonly quiet: boolean
   readonly progress: Progress
   readonly api: LocalApi
 }
 
-/** A terminal is told where the daemon lets its caller wait. */
+/** Shows a progress line while the daemon does not answer. */
 class WatchedApi extends LocalApi {
   readonly #progress: Progress
 
@@ -62,7 +62,7 @@ class WatchedApi extends LocalApi {
   }
 }
 
-/** Throws `bad_config` for a name that can be no daemon's. */
+/** Throws `bad_config` for an invalid name of a daemon. */
 export const contextOf = (io: CliIo, env: Environment, line: CommandLine): CliContext => {
   const instance = instanceChoice({ name: line.value('name'), dataDir: line.value('data-dir') }, env)
   const { stdout, stderr } = io
@@ -87,7 +87,7 @@ export const contextOf = (io: CliIo, env: Environment, line: CommandLine): CliCo
   }
 }
 
-/** Open, and no terminal any more. */
+/** Whether a descriptor was a terminal and is none any more. */
 const hungUp = (fd: number): boolean => attempt(() => fstatSync(fd).isCharacterDevice()) === true && !isatty(fd)
 
 /** The real streams and signals of this process. */

@@ -5,10 +5,10 @@ interface Warned {
   readonly warnings: readonly WarningKind[]
 }
 
-/** Warnings that a part of the output is lost: said also with --quiet and --json. */
+/** Warnings about lost output, which are also printed with --quiet and --json. */
 export const CUT_WARNINGS: readonly WarningKind[] = ['stdout_cap_hit', 'stderr_cap_hit']
 
-/** `stdout was cut (stdout_cap_hit)`; null: no cap cut anything. */
+/** `stdout was cut (stdout_cap_hit)`; null if nothing was cut. */
 export const cutText = ({ warnings }: Warned): string | null => {
   const kinds = CUT_WARNINGS.filter((kind) => warnings.includes(kind))
   if (kinds.length === 0) return null
@@ -16,11 +16,11 @@ export const cutText = ({ warnings }: Warned): string | null => {
   return `${streams.join(' and ')} ${kinds.length === 1 ? 'was' : 'were'} cut (${kinds.join(', ')})`
 }
 
-/** How the next run loses nothing. */
+/** How to avoid the loss in the next run. */
 export const cutNext = (agent: string): string =>
   `Try: less output, or a larger max_stdout_bytes or max_stderr_bytes in the ACL on ${shellWord(agent)}`
 
-/** For standard error, of a detached run whose end alone is told. Empty: no cap cut anything. */
+/** Lines for standard error about a detached run whose output is not printed. Empty if nothing was cut. */
 export const detachedCutLines = (run: { readonly request_id: string; readonly outcome: Warned | null }): string[] => {
   const text = run.outcome && cutText(run.outcome)
   return text === null ? [] : [`${run.request_id}: ${text}`, 'Try: a larger --keep, up to max_detach_output_bytes of its ACL entry']

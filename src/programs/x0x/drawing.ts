@@ -4,12 +4,12 @@ import type { Output } from '../../cli/output.ts'
 import { cutTo, textWidth } from '../../doors/console/screen/cells.ts'
 import { type Paint, painter } from './print.ts'
 
-/** Of what is no terminal, or one that does not say. */
+/** Width if there is no terminal or it does not tell. */
 const DEFAULT_COLUMNS = 80
-/** Narrower than this nothing can be told apart; wider a line is hard to follow. */
+/** Limits of the width: narrower drawings are illegible, and longer lines hard to follow. */
 const [MIN_COLUMNS, MAX_COLUMNS] = [40, 200]
 
-/** What lines and bars are made of. */
+/** Characters of lines and bars. */
 const GLYPHS = {
   branch: '├',
   last: '└',
@@ -36,16 +36,16 @@ const ASCII: Glyphs = {
   axis: '.',
 }
 
-/** How a command may draw: so wide, with these characters, in these colours or none. */
+/** Width, characters and colours of drawings. */
 export interface Drawing {
   readonly columns: number
   readonly glyphs: Glyphs
   readonly paint: Paint
-  /** Foreign text in exactly so many columns; nothing in it moves what stands beside it. */
+  /** Foreign text in exactly this many columns. It cannot move its neighbours. */
   cell(text: string, columns: number): string
 }
 
-/** By the locale, of which the first that is set counts (locale(7)). */
+/** By the first locale variable that is set (locale(7)). */
 const isUtf8 = (env: Environment): boolean => /utf-?8/i.test(env['LC_ALL'] || env['LC_CTYPE'] || env['LANG'] || '')
 
 export const drawingFor = (output: Output, env: Environment): Drawing => {
@@ -66,6 +66,6 @@ export const drawingFor = (output: Output, env: Environment): Drawing => {
   }
 }
 
-/** Columns that the widest of these texts takes, at most `most`. */
+/** Width of the widest text, at most `most`. */
 export const widestOf = (texts: readonly string[], most: number): number =>
   Math.min(most, Math.max(0, ...texts.map((text) => textWidth(shownSentence(text)))))

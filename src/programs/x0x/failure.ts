@@ -5,7 +5,7 @@ import { write } from '../../cli/output.ts'
 import { rejectionText } from '../../protocol/denial-text.ts'
 import type { CliContext } from './context.ts'
 
-/** A command line that makes no sense: exit status 2. */
+/** The error for an invalid command line, with exit status 2. */
 export const usageError = (message: string, next?: string): AppError =>
   new AppError('bad_request', message, next === undefined ? {} : { data: { next } })
 
@@ -33,7 +33,7 @@ const CAUSES: Readonly<Record<string, string>> = {
   ETIMEDOUT: 'no answer in time',
 }
 
-/** `127.0.0.1:5483` of a multiaddr that is so simple; the rest as it is. */
+/** `127.0.0.1:5483` for a simple multiaddr; others unchanged. */
 const placeOf = (address: string): string => {
   const [, kind, host = '', transport, port = ''] = address.split('/')
   if (transport !== 'tcp' || address.includes('/p2p-circuit')) return address
@@ -51,10 +51,10 @@ const triedText = (tried: unknown): string => {
 const addressesOf = (error: AppError): readonly unknown[] =>
   error.code === 'peer_unreachable' && Array.isArray(error.data['addresses']) ? error.data['addresses'] : []
 
-/** One line for each address that did not answer. */
+/** One line for each address that failed. */
 const triedLines = (error: AppError): string[] => [...new Set(addressesOf(error).map((item) => `  ${triedText(item)}`))]
 
-/** The target as its user typed it. */
+/** The target as the user typed it. */
 const hostOf = (error: AppError): string => (typeof error.data['agent'] === 'string' ? error.data['agent'] : 'the agent')
 
 const unreachableLines = (error: AppError): string[] => {
@@ -65,25 +65,25 @@ const unreachableLines = (error: AppError): string[] => {
   return ['  no address of it is known', 'Try: x0x contacts import LINK   (LINK: x0x card on its machine)', ...lines]
 }
 
-/** The target by the name that its user typed. */
+/** Adds the target's name as the user typed it. */
 export const withAgent = (error: unknown, agent: string): unknown =>
   isAppError(error, 'peer_unreachable') || isAppError(error, 'peer_rejected')
     ? new AppError(error.code, error.message, { cause: error, data: { ...error.data, agent } })
     : error
 
-/** Of a link that this side has closed. */
+/** The text for a link that this side refused. */
 const rejectedHere = (error: AppError): { what: string; next: string } | null => {
   const { decision, agent, machine_id } = error.data
   if (error.code !== 'peer_rejected' || typeof decision !== 'string' || typeof agent !== 'string') return null
   return rejectionText(decision, agent, agent, String(machine_id))
 }
 
-/** What to do next, for people; empty where the message says it all. */
+/** The next steps for the user. */
 const nextLines = (error: AppError): string[] => {
   const rejected = rejectedHere(error)
   if (rejected !== null) return [rejected.next]
   const { next } = error.data
-  // Empty: the message says it already.
+  // Empty if the message already says it.
   if (typeof next === 'string') return next === '' ? [] : next.split('\n')
   switch (error.code) {
     case 'daemon_unreachable':
@@ -108,10 +108,10 @@ const nextLines = (error: AppError): string[] => {
   }
 }
 
-/** What happened, then what to do next. */
+/** The failure, followed by the next steps. */
 export const failureLines = (error: unknown): string[] => {
   const rejected = isAppError(error) ? rejectedHere(error) : null
-  // The message for programs names every address as well.
+  // The message for programs also has every address.
   const tried = isAppError(error) ? triedLines(error) : []
   const said =
     rejected !== null
@@ -131,11 +131,11 @@ const failureJson = (error: unknown): object => ({
   ...(isAppError(error) && Object.keys(error.data).length > 0 ? { data: error.data } : {}),
 })
 
-/** On standard error: what happened, then what to do next. */
+/** Prints lines on standard error, with the given options in hints. */
 export const printProblem = async ({ stderr, given }: Pick<CliContext, 'stderr' | 'given'>, lines: readonly string[]): Promise<boolean> =>
   write(stderr, lines.map((line, at) => `${at === 0 ? 'x0x: ' : '     '}${shownLine(pasteable(line, given))}\n`).join(''))
 
-/** Tells people on stderr and, with `--json`, programs on stdout. */
+/** Prints the failure on stderr and, with `--json`, also on stdout. */
 export const reportFailure = async (
   { json, ...context }: Pick<CliContext, 'stdout' | 'stderr' | 'given' | 'json'>,
   error: unknown,

@@ -8,7 +8,7 @@ import { runExec } from './commands/exec.ts'
 import { type CliIo, contextOf, processIo } from './context.ts'
 import { usageError } from './failure.ts'
 
-/** Runs one command line (the words behind the program's name) and answers the exit status; never throws. */
+/** Runs a command line (the words after the program's name) and returns the exit status. Never throws. */
 export const main = async (argv: readonly string[], env: Environment, io: CliIo = processIo()): Promise<number> => {
   const watch = new OutputWatch('x0x', io)
   const status = await watch.finish(await runLine(argv, env, io))
@@ -16,7 +16,7 @@ export const main = async (argv: readonly string[], env: Environment, io: CliIo 
   return status
 }
 
-/** A plain `x0x exec` loads nothing of the other commands, which are a bundle of their own. */
+/** A plain `x0x exec` does not load the other commands, which are a bundle of their own. */
 const runLine = async (argv: readonly string[], env: Environment, io: CliIo): Promise<number> => {
   const line = plainExec(argv)
   if (line === null) return (await import('./other-commands.ts')).runOther(io, env, argv)
@@ -35,10 +35,10 @@ const runLine = async (argv: readonly string[], env: Environment, io: CliIo): Pr
   }
 }
 
-/** Standard input is neither a terminal nor `/dev/null`: only then what looks into it is loaded. */
+/** Whether standard input is neither a terminal nor `/dev/null`. Only then is the code that inspects it loaded. */
 const mayHaveData = (): boolean => !fstatSync(0).isCharacterDevice()
 
-/** One agent and a command, and nothing but what a plain `exec` takes; null for any other line, and for one that makes no sense. */
+/** The line of a plain `exec`: one agent, a command, and no other options. Null for any other line, also an invalid one. */
 const plainExec = (argv: readonly string[]): CommandLine | null => {
   try {
     const parsed = parseQuietly(PLAIN_X0X, argv, usageError)

@@ -10,10 +10,10 @@ import { exitStatusOf, printProblem, reportFailure, usageError } from './failure
 import { outcomeLines } from './outcome.ts'
 import { noteUnsentStdin } from './unsent-stdin.ts'
 
-/** Answers the exit status. */
+/** Returns the exit status. */
 type Command = (context: CliContext, line: CommandLine) => Promise<number>
 
-/** Loaded by a plain `exec` that needs them. */
+/** A plain `exec` loads these when it needs them. */
 export { exitStatusOf, noteUnsentStdin, outcomeLines, printProblem, reportFailure }
 
 const NO_STDIN = 'a detached run has none'
@@ -24,7 +24,7 @@ const notingStdin = async (context: CliContext, ended: Promise<number>, hint: st
   return status
 }
 
-/** The command of this name in a file that is loaded when the command runs. */
+/** A command in a file that is loaded when it runs. */
 const from =
   <K extends string>(load: () => Promise<Readonly<Record<K, Command>>>, name: K): Command =>
   async (context, line) =>
@@ -43,7 +43,7 @@ const labels = async () => import('./commands/contacts.ts')
 const runs = async () => import('./commands/runs.ts')
 const transcripts = async () => import('./commands/transcripts.ts')
 
-/** Every command but `exec` itself, by its words; each loads what it needs and nothing of another. */
+/** Every command except a plain `exec`, by its words. Each loads only what it needs. */
 export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   'exec sessions': async (context, line) => {
     const { runIncoming, runSessions } = await import('./commands/exec-sessions.ts')
@@ -54,7 +54,7 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
     const [id = ''] = line.words
     return line.has('incoming') ? runCancelIncoming(context, id, line.value('agent')) : runCancel(context, id)
   },
-  // A plain one is run without this file.
+  // A plain `exec` does not load this file.
   exec: async (context, line) => {
     const id = line.value('cancel')
     if (id !== null) return (await import('./commands/exec-sessions.ts')).runCancel(context, id)
@@ -130,7 +130,7 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   man: from(async () => import('./commands/manual.ts'), 'runMan'),
 }
 
-/** Runs a line that is no plain `exec`. Its failures begin and end in this bundle: in another our errors are another class. */
+/** Runs a line that is not a plain `exec`. It reports its own failures, because the error class of another bundle differs. */
 export const runOther = async (io: CliIo, env: Environment, argv: readonly string[]): Promise<number> => {
   const dashes = argv.indexOf('--')
   const json = (dashes === -1 ? argv : argv.slice(0, dashes)).includes('--json')
@@ -153,10 +153,9 @@ export const runOther = async (io: CliIo, env: Environment, argv: readonly strin
   }
 }
 
-/** The command line makes no sense. */
 const EXIT_USAGE = 2
 
-/** Help that nobody asked for goes to standard error. */
+/** Help for an incomplete line goes to standard error. */
 const printHelp = async (io: CliIo, { path, asked }: { readonly path: CommandPath; readonly asked: boolean }): Promise<number> => {
   await write(asked ? io.stdout : io.stderr, helpText(path, io.stdout.columns))
   return asked ? 0 : EXIT_USAGE

@@ -5,10 +5,10 @@ import type { DenialReason, WarningKind } from '../../protocol/reasons.ts'
 
 export type ExitEvent = Omit<Extract<RunEventJson, { type: 'exit' }>, 'next'>
 
-/** Transport failure, denial, or a cap's kill: the same number that ssh uses for its own failures. */
+/** Status of a transport failure, a denial, or a run ended at a limit. ssh uses the same number. */
 export const EXIT_NOT_RUN = 255
 
-/** Ends that were not the command's own: its status would be a lie. */
+/** Warnings about ends that were not the command's own, so its status does not count. */
 export const KILLED_BY: readonly WarningKind[] = [
   'duration_cap_hit',
   'lease_expired',
@@ -23,8 +23,8 @@ export const killedBy = (exit: Pick<ExitEvent, 'warnings'>): WarningKind | null 
   KILLED_BY.find((kind) => exit.warnings.includes(kind)) ?? null
 
 /**
- * The exit status of `x0x exec`: the remote one, 128+n for a signal, 255 where the command did not run
- * to its own end. What was cancelled is no success, even where the command takes SIGTERM for a reason to exit with 0.
+ * The exit status of `x0x exec`: the remote one, 128+n for a signal, 255 if the command was ended. A cancelled run is not a success, even
+ * if the command exits with 0 after SIGTERM.
  */
 export const statusOf = (exit: ExitEvent): number => {
   if (exit.denial_reason !== null || exit.incomplete || killedBy(exit) !== null) return EXIT_NOT_RUN
@@ -32,18 +32,18 @@ export const statusOf = (exit: ExitEvent): number => {
   return exit.warnings.includes('cancelled') && exit.code === 0 ? EXIT_NOT_RUN : (exit.code ?? EXIT_NOT_RUN)
 }
 
-/** What a denial's explanation is filled in with. */
+/** Facts for the explanation of an end. */
 export interface RunFacts {
   /** As the user typed it. */
   readonly agent: string
   readonly argv: readonly string[]
-  /** Our own `--timeout` was given. */
+  /** Whether `--timeout` was given. */
   readonly timed: boolean
-  /** It had a lifetime of its own, and nobody who waited. */
+  /** Whether it was a detached run. */
   readonly detached?: boolean
-  /** Ctrl-C was pressed, or another signal came. */
+  /** Whether a signal such as Ctrl-C was received. */
   readonly interrupted?: boolean
-  /** Who we are, as the other side sees us; null when the daemon could not be asked any more. */
+  /** This agent as the target sees it; null if the daemon does not answer any more. */
   readonly own: { readonly agent_id: string; readonly machine_id: string; readonly revoked?: boolean } | null
 }
 
@@ -57,7 +57,7 @@ const KILLED_TEXT: Partial<Record<WarningKind, string>> = {
   daemon_stopping: 'the daemon there was stopping and ended the command',
 }
 
-/** A timeout above the cap is clamped to it and says so: without that warning the time that was up is the one asked for. */
+/** A timeout above the limit is clamped, with a warning. Without it, the requested timeout was used. */
 export const killedText = (by: WarningKind, exit: Pick<ExitEvent, 'warnings'>, facts: Pick<RunFacts, 'timed' | 'detached'>): string =>
   by === 'duration_cap_hit' && facts.detached === true
     ? 'its lifetime was over and the command was ended; ask for a longer one (--lifetime), or raise max_detach_secs there'
@@ -65,20 +65,20 @@ export const killedText = (by: WarningKind, exit: Pick<ExitEvent, 'warnings'>, f
       ? 'our --timeout was up and the command was ended; give it more time, or ask for less'
       : (KILLED_TEXT[by] ?? 'the command was ended')
 
-/** What was denied and why, then what to do. */
+/** The denial with its reason, then the next steps. */
 export const denialLines = (reason: DenialReason, { agent, argv, own }: Pick<RunFacts, 'agent' | 'argv' | 'own'>): string[] => {
   const { what, next } = denialText(reason, { host: agent, argv, own })
   return [what, ...next]
 }
 
-/** What stderr says of an end that needs words: first what happened, then what to do. Empty for a plain end. */
+/** The lines on stderr for an end that needs explanation: what happened, then the next steps. Empty for a plain end. */
 export const outcomeLines = (exit: ExitEvent, facts: RunFacts): string[] => {
   if (exit.denial_reason === 'approval_denied' && facts.interrupted === true)
     return ['cancelled: nothing ran; the question to whoever had to allow it was withdrawn']
   return exit.denial_reason === null ? endLines(exit, facts) : denialLines(exit.denial_reason, facts)
 }
 
-/** The same of a run that was not denied. */
+/** The same for a run that was not denied. */
 export const endLines = (exit: ExitEvent, facts: RunFacts): string[] => {
   if (exit.incomplete) {
     const why = exit.message ?? 'the connection was lost or bytes are missing'

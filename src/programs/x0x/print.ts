@@ -6,7 +6,7 @@ import type { CliContext } from './context.ts'
 const CODES = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33, cyan: 36 } as const
 export type Paint = (style: keyof typeof CODES, text: string) => string
 
-/** Colours for a terminal only, and not where NO_COLOR says so (no-color.org). */
+/** Colours for terminals only, and not with NO_COLOR (no-color.org). */
 export const painter = (output: Output, env: Environment): Paint =>
   output.isTTY === true && !env['NO_COLOR'] && env['TERM'] !== 'dumb'
     ? (style, text) => `\u001b[${CODES[style]}m${text}\u001b[0m`
@@ -14,25 +14,24 @@ export const painter = (output: Output, env: Environment): Paint =>
 
 export const printLine = async (context: CliContext, line: string): Promise<boolean> => write(context.stdout, `${line}\n`)
 
-/** Indented for people and programs alike. */
 export const printJson = async (context: CliContext, value: unknown): Promise<boolean> =>
   write(context.stdout, `${visibleJson(JSON.stringify(value, null, context.json ? undefined : 2))}\n`)
 
-/** An answer of the daemon as it is for programs, as `forPeople` prints it for people. Answers the exit status. */
+/** Prints an answer as JSON for programs, otherwise through `forPeople`. Returns the exit status. */
 export const printAnswer = async (context: CliContext, answer: unknown, forPeople: () => Promise<unknown>): Promise<number> => {
   await (context.json ? printJson(context, answer) : forPeople())
   return 0
 }
 
-/** As `printAnswer`, of what was only changed: a quiet command says nothing of it. */
+/** Like `printAnswer`, for a change; prints nothing with `--quiet`. */
 export const printDone = async (context: CliContext, answer: unknown, forPeople: () => Promise<unknown>): Promise<number> =>
   printAnswer(context, answer, async () => (context.quiet ? undefined : forPeople()))
 
-/** On standard error, beside a result; not where that alone is wanted. */
+/** Prints on standard error, except with `--quiet`. */
 export const printNotice = async (context: CliContext, text: string): Promise<boolean> =>
   context.quiet || write(context.stderr, `x0x: ${text}\n`)
 
-/** Columns padded to their widest cell; every cell is foreign text and shown as such. */
+/** Columns padded to the widest cell. Cells are foreign text and escaped. */
 export const table = (header: readonly string[], rows: readonly (readonly string[])[]): string[] => {
   const lines = [header, ...rows].map((row) => row.map(shownLine))
   const widths = header.map((_, column) => Math.max(...lines.map((row) => row[column]?.length ?? 0)))

@@ -2,18 +2,18 @@ import type { Clock, Timer } from '../../base/clock.ts'
 import { shownLine } from '../../base/visible-text.ts'
 import type { Output } from '../../cli/output.ts'
 
-/** Who waits no longer than this is told nothing. */
+/** Shorter waits are not reported. */
 const SILENCE_MS = 1_000
-/** Of a terminal that does not say, or says 0. */
+/** Width of a terminal that reports none or 0. */
 const DEFAULT_COLUMNS = 80
-/** Goes back to the beginning of the line and empties it. */
+/** Moves to the start of the line and erases it. */
 const EMPTY_LINE = '\r\u001b[K'
 
-/** Says on a terminal, in a line that is gone before anything else is written, that a command still waits, for what, and how long. */
+/** Shows on a terminal what a command waits for, and how long. The line is erased before other output. */
 export class Progress {
   readonly #components: { readonly stderr: Output; readonly clock: Clock }
   readonly #off: boolean
-  /** What is waited for now; the outermost is told. */
+  /** Nested waits; the outermost is shown. */
   #waiting = 0
   #timer: Timer | null = null
   #shown = false
@@ -23,7 +23,7 @@ export class Progress {
     this.#off = init.off || components.stderr.isTTY !== true
   }
 
-  /** Until the answer is called: before anything is written. */
+  /** Shows `what` until the returned function is called, before any other output. */
   start(what: string): () => void {
     if (this.#off) return () => undefined
     if (this.#waiting === 0) this.#later(what, this.#components.clock.monotonic())
@@ -44,7 +44,7 @@ export class Progress {
   #show(what: string, since: number): void {
     const { stderr, clock } = this.#components
     const seconds = Math.round((clock.monotonic() - since) / 1_000)
-    // A line that wraps could not be taken back.
+    // A wrapped line could not be erased.
     const fitting = `x0x: ${shownLine(what)}, ${seconds} s`.slice(0, Math.max(1, (stderr.columns || DEFAULT_COLUMNS) - 1))
     this.#shown = true
     stderr.write(`${EMPTY_LINE}${fitting}`)

@@ -3,10 +3,10 @@ import { AppError } from '../../base/errors.ts'
 import { write } from '../../cli/output.ts'
 import type { CliContext } from './context.ts'
 
-/** A human is there: what is asked is read, and what is typed was meant. */
+/** Whether a user can answer questions. */
 export const isAtTerminal = ({ stdin, stdout }: CliContext): boolean => stdin.isTTY === true && stdout.isTTY === true
 
-/** Asks at a terminal. Only `y` or `yes` is one; the end of input is none. */
+/** Asks a question at a terminal. Only `y` or `yes` confirms; the end of input does not. */
 export const confirmed = async (context: CliContext, question: string): Promise<boolean> => {
   await write(context.stdout, `${question} y/N `)
   const lines = createInterface({ input: context.stdin, terminal: false })
@@ -23,7 +23,7 @@ export const confirmed = async (context: CliContext, question: string): Promise<
   }
 }
 
-/** Lines that are asked of whoever types them, or of a program that does; what is said goes to standard error, so that standard output is the result alone. */
+/** Asks a user, or a program, for lines. Questions go to standard error, so that standard output has the result only. */
 export class Dialogue {
   readonly #context: CliContext
   readonly #lines: Interface
@@ -41,7 +41,7 @@ export class Dialogue {
     await write(this.#context.stderr, `${text}\n`)
   }
 
-  /** Throws `conflict` at the end of the input and at Ctrl-C. */
+  /** Throws `conflict` at the end of input and at Ctrl-C. */
   async ask(question: string): Promise<string> {
     await write(this.#context.stderr, question)
     const { done, value } = await this.#typed.next()

@@ -3,10 +3,10 @@ import type { Environment } from '../../base/runtime.ts'
 import { type RunProver, runProver } from '../../clients/operator.ts'
 import type { CliContext } from './context.ts'
 
-/** The beginning of an id may mean a stranger, whom a proof has to name by the whole id. */
+/** A beginning of an ID may mean an unlisted agent, and a proof must contain the whole ID. */
 export const ID_BEGINNING = /^[0-9a-f]{1,63}$/
 
-/** What proves our requests, or why nothing does. */
+/** Proves requests; or the reason why it cannot. */
 export const proverOf = (context: CliContext): RunProver | AppError => {
   try {
     return runProver(context)
@@ -16,6 +16,6 @@ export const proverOf = (context: CliContext): RunProver | AppError => {
   }
 }
 
-/** The trace that this command is part of, where its caller says one in the environment. Whether it is one, the daemon says. */
+/** The trace of this command's caller from the environment. The daemon validates it. */
 export const traceHeader = ({ TRACEPARENT: traceparent = '' }: Environment): { readonly traceparent?: string } =>
   /^[0-9a-f-]{55,128}$/.test(traceparent) ? { traceparent } : {}

@@ -7,7 +7,7 @@ import type { CliContext } from './context.ts'
 import { CUT_WARNINGS } from './cut-output.ts'
 import { type ExitEvent, KILLED_BY } from './outcome.ts'
 
-/** One stream of foreign bytes for a terminal; characters may be cut anywhere between chunks. */
+/** Decodes a stream of foreign bytes for a terminal. Chunks may split characters. */
 export class TerminalText {
   readonly #decoder = new TextDecoder('utf-8', { ignoreBOM: true })
   #held = ''
@@ -16,7 +16,7 @@ export class TerminalText {
     return this.#show(this.#held + this.#decoder.decode(bytes, { stream: true }))
   }
 
-  /** What was held back, once no more comes. */
+  /** Returns the held-back text at the end. */
   end(): string {
     const rest = shown(this.#held + this.#decoder.decode())
     this.#held = ''
@@ -31,7 +31,7 @@ export class TerminalText {
 
 export type WaitingEventJson = Extract<RunEventJson, { type: 'waiting_for_approval' }>
 
-/** What is waited for; `agent` as it was typed. A reason that we do not know comes from a newer daemon. */
+/** What a run waits for; `agent` as typed. An unknown reason comes from a newer daemon. */
 export const waitingText = (event: WaitingEventJson, agent: string, leftMs: number): string => {
   const { reason, approvals_needed, approvals_given } = event
   const human = `a human of ${shownLine(agent)} is asked`
@@ -40,7 +40,7 @@ export const waitingText = (event: WaitingEventJson, agent: string, leftMs: numb
   return `waiting for approval: ${whom}; ${clockText(leftMs)} left, Ctrl-C withdraws it`
 }
 
-/** Says on standard error that a run waits, and for whom. */
+/** Shows on standard error that a run waits, and for whom. */
 export class WaitingLine {
   readonly #line: CountdownLine
   readonly #agent: string
@@ -50,12 +50,12 @@ export class WaitingLine {
     this.#agent = init.agent
   }
 
-  /** False when nobody reads any more. */
+  /** False if the output has no reader. */
   async show(event: WaitingEventJson): Promise<boolean> {
     return this.#line.show((left) => `x0x: ${waitingText(event, this.#agent, left)}`, event.expires_in_ms)
   }
 
-  /** What comes next has the line to itself. */
+  /** Leaves the line for other output. */
   async end(): Promise<void> {
     await this.#line.end()
   }
@@ -63,20 +63,20 @@ export class WaitingLine {
 
 export type WarningEvent = Extract<RunEventJson, { type: 'warning' }>
 
-/** Where the events of a run go. Each answer is false when nobody reads any more. */
+/** Receives the events of a run. Methods resolve to false if the output has no reader. */
 export interface RunEventSink {
   data(part: OutputPart): Promise<boolean>
   warning(event: WarningEvent): Promise<boolean>
-  /** Nothing runs before somebody over there allows it. */
+  /** The run waits for an approver on the target. */
   waiting(event: WaitingEventJson): Promise<boolean>
-  /** Whatever comes next, it does not wait any more; also where it never did. */
+  /** Called before any other event, also if the run never waited. */
   waitedEnough(): Promise<void>
   exit(event: ExitEvent): Promise<void>
 }
 
 const warningText = ({ kind, message }: WarningEvent): string => `x0x: warning: ${kind}: ${shownLine(message)}\n`
 
-/** stdout to stdout, stderr to stderr, as it comes; on a terminal its control characters are shown, not obeyed. */
+/** Copies output as it comes. On a terminal, control characters are escaped. */
 export class LiveOutput implements RunEventSink {
   readonly #context: CliContext
   readonly #waiting: WaitingLine
@@ -94,7 +94,7 @@ export class LiveOutput implements RunEventSink {
   }
 
   async warning(event: WarningEvent): Promise<boolean> {
-    // What ended the command is said once, at its end.
+    // The reason for an end is printed once, at the end.
     if (event.kind === 'cancelled' || KILLED_BY.includes(event.kind)) return true
     if (this.#context.quiet && !CUT_WARNINGS.includes(event.kind)) return true
     return write(this.#context.stderr, warningText(event))
@@ -116,7 +116,7 @@ export class LiveOutput implements RunEventSink {
   }
 }
 
-/** `--json`: everything at the end, in the shape of `POST /exec/run`. */
+/** `--json`: prints everything at the end, in the form of `POST /exec/run`. */
 export class CollectedOutput implements RunEventSink {
   readonly #context: CliContext
   readonly #chunks = { stdout: [] as Uint8Array[], stderr: [] as Uint8Array[] }

@@ -3,7 +3,10 @@ import type { CliContext } from './context.ts'
 import { reportFailure } from './failure.ts'
 import { EXIT_NOT_RUN } from './outcome.ts'
 
-/** Does what has the exit status of a command: what keeps that from being known is 255, as any other may be the command's. Throws `bad_request`. */
+/**
+ * Runs work whose result is the exit status of a command. Failures become 255, because any other status may be the command's. Throws
+ * `bad_request`.
+ */
 export const statusAsExec = async (context: CliContext, work: () => Promise<number>): Promise<number> => {
   try {
     return await work()

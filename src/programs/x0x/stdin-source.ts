@@ -8,21 +8,21 @@ import { unreadable } from '../../base/files.ts'
 import { toHex } from '../../protocol/ids.ts'
 import { MAX_STDIN_BYTES, MAX_STDIN_SPOOL } from '../../protocol/limits/wire.ts'
 
-/** What follows the request object in a streamed body. */
+/** Stdin of a run, sent after the request in a streamed body. */
 export interface CliStdin {
-  /** The request signs them. Null: the daemon keeps all until the end. */
+  /** Length and hash, which the request signs. Null: the daemon buffers all of it first. */
   readonly declared: { readonly stdin_len: number; readonly stdin_sha256: readonly string[] } | null
-  /** From the beginning, each time. */
+  /** Reads from the start at each call. */
   chunks(): AsyncIterable<Uint8Array>
-  /** Nothing waits for it any more: a read that goes on would keep the process alive. */
+  /** Stops reading, which would keep the process alive. */
   destroy(): void
 }
 
-/** Multiple of three, so that base64 has no padding but at the end; a line stays under 64 KiB. */
+/** A multiple of three, so that base64 has padding at the end only. A line stays below 64 KiB. */
 const CHUNK = 45 * 1024
 
 const declare = async (chunks: AsyncIterable<Uint8Array>): Promise<NonNullable<CliStdin['declared']>> => {
-  // Loaded when there is something to hash: most commands have no stdin.
+  // Loaded only when there is stdin to hash.
   const { PieceHashes } = await import('../../identity/piece-hashes.ts')
   const hashes = new PieceHashes()
   for await (const chunk of chunks)
@@ -31,13 +31,13 @@ const declare = async (chunks: AsyncIterable<Uint8Array>): Promise<NonNullable<C
   return { stdin_len: hashes.length, stdin_sha256: hashes.digest().map(toHex) }
 }
 
-/** A regular file's bytes are read twice: the request signs them. */
+/** A regular file is read twice, because the request signs its hash. */
 const fromFile = async (path: string, signal: AbortSignal): Promise<CliStdin> => {
   const chunks = (): AsyncIterable<Uint8Array> => createReadStream(path, { highWaterMark: CHUNK, signal }) as AsyncIterable<Uint8Array>
   return { declared: await declare(chunks()), chunks, destroy: () => undefined }
 }
 
-/** What can be read only once: sent as it comes, and kept, because it may have to be sent again with its hash before it. */
+/** Stdin that can be read once. It is sent as it comes, and stored in case it must be sent again with its hash. */
 class PipedStdin implements CliStdin {
   readonly declared = null
   readonly #source: () => Readable
@@ -61,7 +61,7 @@ class PipedStdin implements CliStdin {
     this.#stream?.destroy()
   }
 
-  /** One read at a time, whoever waits for it. */
+  /** One read at a time for all readers. */
   async #more(): Promise<boolean> {
     this.#reading ??= this.#read().finally(() => (this.#reading = null))
     return this.#reading
@@ -81,19 +81,19 @@ class PipedStdin implements CliStdin {
   }
 }
 
-/** Without blocking: an open or a read that waits in a thread of the runtime's cannot be given up, and would hold even the exit. */
+/** Opens without blocking. A blocking open or read in a thread of the runtime could not be cancelled, and would delay the exit. */
 const openPipe = (path: string, isPipe: boolean): Readable => {
   const fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
   if (isatty(fd)) return new ReadStream(fd)
   return isPipe ? new Socket({ fd, readable: true, writable: false }) : createReadStream(path, { fd })
 }
 
-/** `-` is our own standard input; anything else is a file. Throws `bad_request` for what cannot be read. */
+/** `-` means standard input, anything else a file. Throws `bad_request` if it cannot be read. */
 export const openStdin = async (path: string, own: Readable, signal: AbortSignal): Promise<CliStdin> => {
   if (path === '-') return new PipedStdin(() => own)
   try {
     const info = await stat(path)
-    // To read a directory is an error of its own.
+    // Reading a directory fails with an error of its own.
     if (info.isFile() || info.isDirectory()) return await fromFile(path, signal)
     return new PipedStdin(() => openPipe(path, info.isFIFO()))
   } catch (error) {
@@ -101,7 +101,7 @@ export const openStdin = async (path: string, own: Readable, signal: AbortSignal
   }
 }
 
-/** The same stdin, read to its end and declared. Throws `too_large` for more than can be kept. */
+/** The same stdin, read to its end and hashed. Throws `too_large` if it is too large to store. */
 export const declaredStdin = async (stdin: CliStdin): Promise<CliStdin> => ({
   declared: stdin.declared ?? (await declare(stdin.chunks())),
   chunks: () => stdin.chunks(),
@@ -117,6 +117,6 @@ async function* bodyLines(head: string, chunks: AsyncIterable<Uint8Array>): Asyn
   }
 }
 
-/** The body of `POST /exec/run` as NDJSON: the request's text, then stdin, no faster than the daemon takes it. */
+/** The body of `POST /exec/run` as NDJSON: the request, then stdin, as fast as the daemon takes it. */
 export const streamedBody = (head: string, stdin: CliStdin): Readable =>
   Readable.from(bodyLines(head, stdin.chunks()), { objectMode: true, highWaterMark: 2 })

@@ -6,10 +6,10 @@ import type { CliContext } from './context.ts'
 
 const STDIN = '/proc/self/fd/0'
 
-/** Nobody has read of the file before us: the rest of a file that a loop of the shell reads is no stdin of ours. */
+/** Whether the file has not been read. The rest of a file that a shell loop reads is not meant for this command. */
 const isAtBeginning = (): boolean => attempt(() => /^pos:\s*0$/m.test(readFileSync('/proc/self/fdinfo/0', 'utf8'))) ?? true
 
-/** The process that started us has this socket too, and may read on from it. */
+/** Whether the parent process also has this socket and may read from it. */
 const isShared = (): boolean => {
   const directory = `/proc/${process.ppid}/fd`
   const own = attempt(() => readlinkSync(STDIN))
@@ -19,7 +19,7 @@ const isShared = (): boolean => {
 
 const nextTurn = async (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 
-/** Waits for nothing: what is there, the next turns of the event loop find. `buffer`: without room, data is found and left where it is. */
+/** Looks for data within the next turns of the event loop. With an empty `buffer`, data is found but not read. */
 const findsData = async (fd: number, buffer: Uint8Array): Promise<boolean> => {
   let found = false
   const socket = new Socket({ fd, readable: true, writable: false, onread: { buffer, callback: () => !(found = true) } })
@@ -31,26 +31,29 @@ const findsData = async (fd: number, buffer: Uint8Array): Promise<boolean> => {
   return found
 }
 
-/** Opened anew, which changes nothing for others that have the pipe; for writing too, because the end of a pipe that nobody writes to would look like data. */
+/**
+ * Opens the pipe again, so that its other users are not affected; also for writing, because the end of a pipe without a writer would look
+ * like data.
+ */
 const pipeHasData = async (): Promise<boolean> => {
   const fd = attempt(() => openSync(STDIN, constants.O_RDWR | constants.O_NONBLOCK))
   return fd !== null && findsData(fd, new Uint8Array(0))
 }
 
-/** Whether standard input has data that nobody has read. Reads nothing that somebody else could read. */
+/** Whether standard input has unread data. Reads nothing that another process could read. */
 const hasUnreadStdin = async (): Promise<boolean> => {
   const info = attempt(() => fstatSync(0))
   if (info === null) return false
   if (info.isFile()) return info.size > 0 && isAtBeginning()
-  // The runtime of the single file reads where it is asked to look.
+  // The runtime of the single-file build would read the data.
   if ((!info.isFIFO() && !info.isSocket()) || process.versions['bun'] !== undefined) return false
-  // Elsewhere the size is what waits there.
+  // On other systems, the size is the number of waiting bytes.
   if (process.platform !== 'linux') return info.size > 0
   if (info.isFIFO()) return pipeHasData()
   return !isShared() && findsData(0, new Uint8Array(1))
 }
 
-/** Says at the end of a command that got no stdin that there was some. */
+/** Warns at the end of a command without stdin that there was input. */
 export const noteUnsentStdin = async (context: CliContext, hint: string): Promise<void> => {
   if (context.quiet || context.ownsStdin !== true || !(await hasUnreadStdin())) return
   await write(context.stderr, `x0x: standard input was not sent; ${hint}\n`)

@@ -9,7 +9,7 @@ import type { CliContext } from '../context.ts'
 import { painter, printAnswer, printLine } from '../print.ts'
 import { aclInForceHere } from './last-denial.ts'
 
-/** Exit statuses that no failure has. */
+/** Exit statuses that differ from those of failures. */
 const STATUS = { equal: 0, narrows: 3, widens: 4 } as const
 
 const WORDS: Readonly<Record<AclComparison['verdict'], string>> = {
@@ -18,7 +18,7 @@ const WORDS: Readonly<Record<AclComparison['verdict'], string>> = {
   widens: 'widens   the new one allows more, or cannot be proven not to: a restart is needed',
 }
 
-/** What a file means; throws `bad_acl` with all that is wrong with it. What this host cannot enforce is for its daemon to say. */
+/** Reads a file; throws `bad_acl` with all problems. Whether this host can enforce it is the daemon's check. */
 const readAclFile = async (file: string): Promise<Acl> => {
   const { acl, problems } = await inspectAcl(file, null, { pipes: true })
   if (problems.length > 0) throw new AppError('bad_acl', problems.join('\n'), { data: { file, problems } })
@@ -26,12 +26,12 @@ const readAclFile = async (file: string): Promise<Acl> => {
   return acl
 }
 
-/** As the running daemon has it; where that keeps no copy, it has loaded none. */
+/** The ACL in force. Without a copy, the daemon has loaded none. */
 const loadedAcl = async (context: CliContext): Promise<Acl> => {
   await context.api.json({ method: 'GET', path: '/agent' })
   const path = context.api.paths.loadedAcl
   try {
-    // Made by the daemon: who may write its directory is the daemon's to judge.
+    // The daemon made the copy, and checks who may write its directory.
     return await readAclFile(path)
   } catch (error) {
     if (!isAppError(error, 'bad_acl')) throw error
@@ -42,7 +42,7 @@ const loadedAcl = async (context: CliContext): Promise<Acl> => {
   }
 }
 
-/** `x0x acl diff [[OLD] NEW]`: without a file, what the daemon has loaded beside the file that it reads. */
+/** `x0x acl diff [[OLD] NEW]`. Without a file, compares the loaded ACL with its file. */
 export const runAclDiff = async (context: CliContext, { words }: CommandLine): Promise<number> => {
   const [first = null, second = null] = words
   const old = first === null || second === null ? await loadedAcl(context) : await readAclFile(first)

@@ -15,7 +15,7 @@ import { printJson, printLine } from '../print.ts'
 import { ABOUT_THE_ACL } from './acl-suggest.ts'
 import { aclInForceHere, lastDenial } from './last-denial.ts'
 
-/** What would be asked, by whom. */
+/** The request to explain. */
 type ExplainLine = Omit<ExplainRequest, 'acl'>
 
 const readFile = async (file: string): Promise<Acl> => (await loadAcl({ path: file, explicit: true })).acl
@@ -30,7 +30,7 @@ const checkId = (id: string, flag: string): string => {
 
 const textOf = (explanation: Explanation, { argv }: ExplainLine): string => shown(explanationText(explanation, argv))
 
-/** What else is said of the request: for people, and for programs. */
+/** Further facts about the request, for users and for programs. */
 interface About {
   readonly lines: readonly string[]
   readonly fields: object
@@ -38,7 +38,7 @@ interface About {
 
 const NOTHING: About = { lines: [], fields: {} }
 
-/** Of a file that somebody names, or that is what the daemon enforces. */
+/** Explains a named file, or a file that is in force. */
 const explainFile = async (context: CliContext, file: string, asked: ExplainLine, about: About): Promise<number> => {
   const explanation = explain({ acl: await readFile(file), ...asked })
   if (context.json) await printJson(context, { ...explanation, ...about.fields })
@@ -46,7 +46,7 @@ const explainFile = async (context: CliContext, file: string, asked: ExplainLine
   return explanation.allowed ? 0 : 1
 }
 
-/** What the daemon enforces, then what the changed file would do after a restart. Never a success: the file does not count. */
+/** Explains the ACL in force, then the changed file after a restart. The exit status is never 0, because the file is not in force. */
 const explainBoth = async (context: CliContext, acl: AclBesideDaemon, asked: ExplainLine, about: About): Promise<number> => {
   const now = acl.loaded === null ? null : explain({ acl: acl.loaded, ...asked })
   const later = await readFile(acl.file).then((read) => explain({ acl: read, ...asked }), errorText)
@@ -72,7 +72,7 @@ const explainBoth = async (context: CliContext, acl: AclBesideDaemon, asked: Exp
 const explainAsked = async (context: CliContext, acl: AclBesideDaemon, asked: ExplainLine, about: About): Promise<number> =>
   acl.difference === null ? explainFile(context, acl.file, asked, about) : explainBoth(context, acl, asked, about)
 
-/** `x0x acl explain`: 0 when it would be allowed, 1 when denied or when the file is not in force, 2 when the file itself would be refused. */
+/** `x0x acl explain`: 0 if allowed; 1 if denied or the file is not in force; 2 if the file is invalid. */
 export const runAclExplain = async (context: CliContext, line: CommandLine): Promise<number> => {
   const [agent, machine] = [line.value('agent'), line.value('machine')]
   const [file = null] = line.words
@@ -85,7 +85,7 @@ export const runAclExplain = async (context: CliContext, line: CommandLine): Pro
   return explainAsked(context, await aclInForceHere(context), asked, NOTHING)
 }
 
-/** What to do about a denial that the ACL alone does not explain; empty where a restart comes first. */
+/** The next step after a denial that the ACL alone does not explain; empty if a restart comes first. */
 const nextOf = ({ reason, agent_id, machine_id, request_id }: DenialEvent, { difference }: AclBesideDaemon): string[] => {
   if (ABOUT_THE_ACL.includes(reason)) return difference === null ? [`Try: x0x acl suggest --request ${request_id}`] : []
   return reason === 'trust_rejected' || reason === 'unverified_sender'
@@ -93,7 +93,7 @@ const nextOf = ({ reason, agent_id, machine_id, request_id }: DenialEvent, { dif
     : ['See: docs/errors.md']
 }
 
-/** `x0x acl explain --last`: the last denial in the audit log of this machine, and what the ACL says of that request now. */
+/** `x0x acl explain --last`: the last denial in this machine's audit log, and the ACL's decision now. */
 const explainLast = async (context: CliContext, file: string | null, agent: string | null): Promise<number> => {
   const acl = await aclInForceHere(context)
   const { denial, name } = await lastDenial(context, acl, { request: null, agent }, () => true)

@@ -12,7 +12,7 @@ import { printJson, printLine, printTable } from '../print.ts'
 
 type Own = NonNullable<RunFacts['own']>
 
-/** `x0x acl mine AGENT`: what we may run there. 0 also where that is nothing; 255 where the agent would not say. */
+/** `x0x acl mine AGENT`: 0, also without any rule; 255 if the agent did not answer. */
 export const runAclMine = async (context: CliContext, { words: [agent = ''] }: CommandLine): Promise<number> => {
   const answer = await askRules(context.api, agent)
   if (context.json) await printJson(context, answer)
@@ -49,7 +49,7 @@ const printNothing = async (context: CliContext, agent: string): Promise<void> =
   for (const line of lines) await printLine(context, shownLine(line))
 }
 
-/** A template stands as it is, all else as a shell wants it. */
+/** Shows a template as it is, and any other word quoted for a shell. */
 const tokenText = (text: string): string => {
   const token = parseToken(text)
   if (typeof token === 'string' || token.kind === 'literal') return shellWord(text)

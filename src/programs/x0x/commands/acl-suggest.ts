@@ -11,12 +11,12 @@ import type { CliContext } from '../context.ts'
 import { printJson } from '../print.ts'
 import { aclInForceHere, lastDenial } from './last-denial.ts'
 
-/** What an entry of the ACL would change. */
+/** Denials that an ACL entry would change. */
 export const ABOUT_THE_ACL: readonly DenialReason[] = ['argv_not_allowed', 'agent_machine_not_in_acl', 'detach_not_allowed']
 
-/** Throws why an entry would not help. */
+/** Throws the reason if an entry would not help. */
 const assertHelps = ({ reason, argv, argv_cut, detail }: DenialEvent): void => {
-  // Another entry of the pair would come behind the one that has the command already.
+  // A second entry of the pair would come after the one that already has the command.
   if (reason === 'detach_not_allowed')
     throw new AppError('conflict', `the entry is there, and does not let it outlive its caller: ${detail ?? reason}`, {
       data: { next: 'write detach = true into the entry that x0x acl explain --detach names, and max_detach_output_bytes for more output' },
@@ -29,7 +29,7 @@ const assertHelps = ({ reason, argv, argv_cut, detail }: DenialEvent): void => {
   if (problem !== null) throw new AppError('conflict', `no entry can allow exactly this: ${problem}`)
 }
 
-/** Throws where the file has such an entry already: a second one would change nothing. */
+/** Throws if the file already has such an entry, because a second one would change nothing. */
 const assertNew = async (acl: AclBesideDaemon, { agent_id, machine_id, argv }: DenialEvent): Promise<void> => {
   const { acl: read } = await inspectAcl(acl.file)
   const matched = read === null ? null : explain({ acl: read, agent_id, machine_id, argv }).matched
@@ -40,7 +40,7 @@ const assertNew = async (acl: AclBesideDaemon, { agent_id, machine_id, argv }: D
   })
 }
 
-/** `x0x acl suggest`: prints an entry for the operator to look at and to paste; changes nothing. */
+/** `x0x acl suggest`: prints an entry for the operator to review and paste. Changes nothing. */
 export const runAclSuggest = async (context: CliContext, given: CommandLine): Promise<number> => {
   const choice = { request: given.value('request'), agent: given.value('agent') }
   const acl = await aclInForceHere(context)

@@ -10,7 +10,7 @@ import type { CliContext } from '../context.ts'
 import { painter, printJson, printLine } from '../print.ts'
 import { aclInForceHere } from './last-denial.ts'
 
-/** Tries what entries ask of this host, when one does. */
+/** Tries the containment that entries require, if any does. */
 const checkHere = async (file: string): Promise<AclCheck> => {
   let trees: ProcessTrees | null = null
   const judge: EnforcementProbe = async (confinement) => {
@@ -24,7 +24,7 @@ const checkHere = async (file: string): Promise<AclCheck> => {
   }
 }
 
-/** What asks somebody is named where the file has any. */
+/** The numbers of entries; approvals are only mentioned if there are any. */
 const countsText = (summary: AclCheck['summary']): string => {
   const { asking_entry_count, ask_pattern_count, always_ask_count, approver_count, approvals_needed } = summary
   const asking = [
@@ -40,7 +40,7 @@ const countsText = (summary: AclCheck['summary']): string => {
   ].join(', ')
 }
 
-/** `x0x acl check [FILE]`: 0 when a daemon would start with it, 2 when not. */
+/** `x0x acl check [FILE]`: 0 if a daemon would start with it, otherwise 2. */
 export const runAclCheck = async (context: CliContext, { words }: CommandLine): Promise<number> => {
   const [named = null] = words
   const inForce = named === null ? await aclInForceHere(context) : null

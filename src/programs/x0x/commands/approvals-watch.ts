@@ -17,18 +17,18 @@ import { printLine } from '../print.ts'
 import { isAtTerminal } from '../prompts.ts'
 import { asLate, deskPathsOf } from './approvals.ts'
 
-/** Questions within this time are one notice: the window has them all. */
+/** Requests within this time share one notification. */
 const APART_MS = 2_000
 const MAX_NOTICE = 160
 const TITLE = 'x0x: a command waits for you'
 
-/** Printable ASCII and no semicolon, which would begin another field of the terminal's sequence. */
+/** Printable ASCII without semicolons, which would start another field of the terminal sequence. */
 const noticeOf = ({ question: { asker, executable } }: PendingApprovalRequest): string =>
   plainText(`${asker.kind === 'local' ? asker.label : asker.agent_id.slice(0, 8)} asks for ${executable}`)
     .replaceAll(';', ',')
     .slice(0, MAX_NOTICE)
 
-/** Tells of each question once: the desktop, else the terminal (OSC 9 and the bell), else nobody. */
+/** Notifies about each request once: on the desktop, otherwise on the terminal (OSC 9 and the bell), otherwise not. */
 export const questionNotices = (context: CliContext): ((pending: PendingApprovalRequest) => void) => {
   const told = new Set<string>()
   let last = -APART_MS
@@ -44,7 +44,7 @@ export const questionNotices = (context: CliContext): ((pending: PendingApproval
   }
 }
 
-/** How long a question must have stood before a key decides about it: what was typed before was meant for another. */
+/** How long a request must be visible before a key decides it, because earlier keys were meant for another one. */
 const READABLE_MS = 700
 const TICK_MS = 1_000
 const [BELL, CLEAR_LINE] = ['\u0007', '\r\u001b[K']
@@ -53,7 +53,7 @@ const [CTRL_C, CTRL_D] = ['\u0003', '\u0004']
 const KEYS: Readonly<Record<string, Decision>> = { a: 'allow_once', A: 'allow_always', d: 'deny' }
 const DONE: Readonly<Record<Decision, string>> = { allow_once: 'allowed once', allow_always: 'allowed from now on', deny: 'denied' }
 
-/** An opaque command may do something else in each run, so that it is allowed for hours. */
+/** The key for `always`. An opaque command may do something else in each run, so it is allowed for hours only. */
 const alwaysKey = ({ decisions, question: { opaque } }: PendingApprovalRequest): string =>
   decisions.includes('allow_always') ? (opaque === null ? 'A always  ' : `A for ${OPAQUE_GRANT_MS / 3_600_000} h  `) : ''
 
@@ -61,19 +61,19 @@ interface PromptInit {
   readonly stdin: Readable
   readonly stdout: Output
   readonly bell: boolean
-  /** `q` or Ctrl-C. */
+  /** Called for `q` or Ctrl-C. */
   readonly end: () => void
 }
 
-/** A question that stands on the screen. */
+/** A request on the screen. */
 interface ShownRequest {
   readonly pending: PendingApprovalRequest
   readonly sinceMs: number
-  /** Told the desk, which has not answered yet. */
+  /** Whether a decision was sent and not answered yet. */
   deciding: boolean
 }
 
-/** The oldest question at a terminal, one at a time, decided by a key. */
+/** Shows one request at a time at a terminal, oldest first, and decides it by a key. */
 export class ApprovalPrompt {
   readonly #init: PromptInit
   readonly #waiting = new Map<string, PendingApprovalRequest>()
@@ -136,7 +136,7 @@ export class ApprovalPrompt {
     this.#say(shownSentence(`${decision}, by ${by}: ${id}`))
   }
 
-  /** Shows the oldest that was not put off, where none stands there. */
+  /** Shows the oldest request that was not skipped, unless one is shown. */
   #next(): void {
     const oldest = [...this.#waiting.values()]
       .filter(({ question_id: id }) => !this.#later.has(id))
@@ -150,7 +150,7 @@ export class ApprovalPrompt {
     this.#prompt()
   }
 
-  /** A chunk of more than one key was pasted, or typed before anything could be read: it decides nothing. */
+  /** A chunk of more than one key was pasted, or typed before anything could be read, so it decides nothing. */
   readonly #typed = (chunk: Buffer | string): void => {
     const key = chunk.toString()
     if (key === 'q' || key.includes(CTRL_C) || key.includes(CTRL_D)) return this.#init.end()
@@ -185,7 +185,7 @@ export class ApprovalPrompt {
       const { grant_id: grant } = await desk.decide({ question_id: id, permit_sha256: question.permit_sha256, decision })
       this.#say(`${DONE[decision]}: ${id}${grant === null ? '' : `, as ${grant}`}`)
     } catch (error) {
-      // What the desk did not take for another reason still waits for somebody.
+      // A request that the service did not accept a decision for, for another reason, is still pending.
       isOver = isAppError(error, 'conflict') || isAppError(error, 'not_found')
       this.#say(shownSentence(errorText(asLate(error))))
     }
@@ -216,10 +216,10 @@ export class ApprovalPrompt {
   }
 }
 
-/** How soon a desk that went away is looked for again. */
+/** Interval of attempts to reach a lost approval service. */
 const AGAIN_MS = 1_000
 
-/** What a window does with what the desk tells. */
+/** Handles the events of the approval service. */
 interface Window {
   begin(desk: ApprovalClient, waiting: PendingApprovals): void
   news(news: ApprovalServiceEvent): void
@@ -239,7 +239,7 @@ const newsLines = (news: ApprovalServiceEvent): string[] => {
   }
 }
 
-/** Without a terminal: what waits and what comes, as lines; nothing is decided here. */
+/** Without a terminal: prints pending and new requests as lines, and decides nothing. */
 const lineWindow = (context: CliContext): Window => {
   const told = new Set<string>()
   const tell = (news: ApprovalServiceEvent): void => {
@@ -260,7 +260,7 @@ const lineWindow = (context: CliContext): Window => {
   }
 }
 
-/** The same window, and a notice of each question. */
+/** The same handler, with notifications. */
 const noticing = (window: Window, notice: (pending: PendingApprovalRequest) => void): Window => ({
   begin: (desk, waiting) => {
     window.begin(desk, waiting)
@@ -273,7 +273,7 @@ const noticing = (window: Window, notice: (pending: PendingApprovalRequest) => v
   lost: (why) => window.lost(why),
 })
 
-/** What comes while the desk still answers `subscribe` waits for that answer. */
+/** Events that arrive before the answer to `subscribe` are handled after it. */
 const attend = async (desk: ApprovalClient, window: Window): Promise<void> => {
   const early: ApprovalServiceEvent[] = []
   let begun = false
@@ -283,7 +283,7 @@ const attend = async (desk: ApprovalClient, window: Window): Promise<void> => {
   for (const news of early) window.news(news)
 }
 
-/** Until the signal: the desk of now, and after it the next one. Throws where there was none from the beginning. */
+/** Follows the approval service and its successors until the signal. Throws if there is none at first. */
 const follow = async (context: CliContext, window: Window, signal: AbortSignal): Promise<void> => {
   const paths = deskPathsOf(context)
   for (let first = true; !signal.aborted; first = false) {
@@ -303,7 +303,7 @@ const follow = async (context: CliContext, window: Window, signal: AbortSignal):
   }
 }
 
-/** `x0x approvals watch`: a window of a human, who decides by keys. */
+/** `x0x approvals watch`: an approval client, operated by keys. */
 export const runWatch = async (context: CliContext, line: CommandLine): Promise<number> =>
   untilEnded(context, async (signal) => {
     const withNotices = (window: Window): Window => (line.has('notify') ? noticing(window, questionNotices(context)) : window)

@@ -19,10 +19,10 @@ import { usageError } from '../failure.ts'
 import { painter, printAnswer, printDone, printLine, printTable } from '../print.ts'
 import { confirmed, isAtTerminal } from '../prompts.ts'
 
-/** As little of an id as may stand for it. */
+/** Length of the shortest accepted beginning of an ID. */
 const MIN_PREFIX = 6
 
-/** Where the desk is. Throws `operator_proof_required` where `--api` leads elsewhere. */
+/** The approval service's paths. Throws `operator_proof_required` if `--api` leads to another machine. */
 export const deskPathsOf = ({ api }: CliContext): DataPaths => {
   if (api.isOwn) return api.paths
   throw new AppError('operator_proof_required', 'a human decides at the desk of this data directory, not through --api', {
@@ -30,7 +30,7 @@ export const deskPathsOf = ({ api }: CliContext): DataPaths => {
   })
 }
 
-/** Does one thing at the desk and leaves. */
+/** Does one thing at the approval service and disconnects. */
 export const atDesk = async <T>(context: CliContext, work: (desk: ApprovalClient) => Promise<T>): Promise<T> => {
   const desk = await openDesk(deskPathsOf(context), 'x0x approvals')
   try {
@@ -63,13 +63,12 @@ const oneOf = <T>(items: readonly T[], idOf: (item: T) => string, text: string, 
 const headOf = ({ question_id: id, expires_at_ms: expires, decisions }: PendingApprovalRequest, now: number): string =>
   `${id}   ${countdown(expires, now)} left; no answer is a denial${decisions.includes('allow_always') ? '' : '; it may be allowed once only'}`
 
-/** Only a terminal cuts lines. */
+/** Width of a terminal; undefined for anything else, where lines are not cut. */
 const columnsOf = ({ stdout }: CliContext): number | undefined => (stdout.isTTY === true ? stdout.columns : Infinity)
 
 const whole = (pending: PendingApprovalRequest, context: CliContext): string =>
   `${[headOf(pending, Date.now()), ...questionLines(pending.question, columnsOf(context))].join('\n')}\n`
 
-/** `x0x approvals pending`. */
 export const runPending = async (context: CliContext): Promise<number> =>
   atDesk(context, async (desk) => {
     const waiting = await desk.pending()
@@ -97,13 +96,13 @@ const checkPermit = ({ question: { permit_sha256: permit } }: PendingApprovalReq
     })
 }
 
-/** What cannot be read whole is allowed by nobody. */
+/** Nobody may allow a request that cannot be shown completely. */
 export const checkShowable = (question: ApprovalRequest, decision: Decision): void => {
   const problem = decision === 'deny' ? null : unallowable(question)
   if (problem !== null) throw new AppError('too_large', `nobody can allow this request: ${problem}`, { data: { next: 'deny it' } })
 }
 
-/** The desk would refuse it too: nobody is asked for a word that does not count. */
+/** Throws before asking the user if the service would refuse this decision. */
 const checkOffered = ({ question_id: id, decisions }: PendingApprovalRequest, decision: Decision): void => {
   if (decisions.includes(decision)) return
   throw new AppError('bad_request', 'this may be allowed once only: it is asked about each time, whatever was allowed before', {
@@ -111,7 +110,7 @@ const checkOffered = ({ question_id: id, decisions }: PendingApprovalRequest, de
   })
 }
 
-/** Times and counts of `allow-always`. */
+/** The limits of `allow-always`. */
 const lastingOf = (line: CommandLine): { readonly expires_in_ms?: number; readonly uses?: number } => {
   const [time, uses] = [line.value('for'), line.value('uses')]
   const ms = time === null ? null : durationOf(time)
@@ -122,13 +121,13 @@ const lastingOf = (line: CommandLine): { readonly expires_in_ms?: number; readon
   return { ...(ms === null ? {} : { expires_in_ms: ms }), ...(uses === null ? {} : { uses: Number(uses) }) }
 }
 
-/** An opaque command is granted for some hours only, because each run of it may do something else. */
+/** An opaque command is allowed for some hours only, because each run may do something else. */
 const lastingText = ({ question: { opaque } }: PendingApprovalRequest): string =>
   opaque === null
     ? ''
     : ` (each run may do something else, so it ends in ${counted(OPAQUE_GRANT_MS / 3_600_000, 'hour')} unless --for says less or more)`
 
-/** `x0x approvals approve|deny|allow-always ID`: what is decided is shown whole first, and only that is decided. */
+/** `x0x approvals approve|deny|allow-always ID`: shows the complete request first, and decides exactly that one. */
 const runDecide = async (context: CliContext, line: CommandLine, decision: Decision): Promise<number> => {
   const [[id = ''], lasting] = [line.words, lastingOf(line)]
   return atDesk(context, async (desk) => {
@@ -160,7 +159,7 @@ export const runApprove = async (context: CliContext, line: CommandLine): Promis
 export const runDeny = async (context: CliContext, line: CommandLine): Promise<number> => runDecide(context, line, 'deny')
 export const runAllowAlways = async (context: CliContext, line: CommandLine): Promise<number> => runDecide(context, line, 'allow_always')
 
-/** Who was faster, and how it was decided. */
+/** Adds who decided first, and how. */
 export const asLate = (error: unknown): unknown => {
   if (!isAppError(error, 'conflict') || typeof error.data['won_by'] !== 'string') return error
   return new AppError('conflict', `${String(error.data['decision'] ?? 'decided')} already, by ${error.data['won_by']}`, {
@@ -174,7 +173,6 @@ const grantRow = (grant: Grant): string[] => {
   return [id, agent, uses === null ? 'any' : String(uses), new Date(grantEnd(grant)).toISOString(), by, shellWords(argv)]
 }
 
-/** `x0x approvals list`. */
 export const runList = async (context: CliContext): Promise<number> =>
   atDesk(context, async (desk) => {
     const [grants, store] = [await desk.grants(), await desk.store()]
@@ -194,7 +192,6 @@ export const runList = async (context: CliContext): Promise<number> =>
     })
   })
 
-/** `x0x approvals revoke GRANT`. */
 export const runRevokeGrant = async (context: CliContext, { words: [id = ''] }: CommandLine): Promise<number> =>
   atDesk(context, async (desk) => {
     const grant = oneOf(await desk.grants(), (one) => one.id, id, 'grant')
@@ -205,7 +202,6 @@ export const runRevokeGrant = async (context: CliContext, { words: [id = ''] }: 
     )
   })
 
-/** `x0x approvals allowlist add|remove AGENT PATTERN`. */
 export const runAllowlist = async (context: CliContext, line: CommandLine): Promise<number> =>
   atDesk(context, async (desk) => {
     const [agent = '', pattern = ''] = line.words
@@ -232,7 +228,7 @@ type HistoryLine = Readonly<Record<string, unknown>>
 const cell = (value: unknown): string =>
   value === undefined || value === null ? '' : typeof value === 'string' ? value : JSON.stringify(value)
 
-/** A question, what became of one, or a change of the store. */
+/** A row for a request, its end, or a change of the store. */
 const historyRow = ({ ts, event, question_id, outcome, change, by, asker, argv, reason, detail }: HistoryLine): string[] => [
   cell(ts),
   cell(event),
@@ -242,7 +238,6 @@ const historyRow = ({ ts, event, question_id, outcome, change, by, asker, argv, 
   Array.isArray(argv) ? shellWords(argv.map(String)) : cell(reason ?? detail),
 ]
 
-/** `x0x approvals history`. */
 export const runHistory = async (context: CliContext, line: CommandLine): Promise<number> => {
   const count = line.value('lines') ?? ''
   if (!/^[1-9][0-9]{0,4}$/.test(count) || Number(count) > MAX_HISTORY)

@@ -19,11 +19,11 @@ import { LiveOutput } from '../run-output.ts'
 import { statusAsExec } from '../status-as-exec.ts'
 import { findRun } from './find-run.ts'
 
-/** A frame's data in base64, and what is around it. */
+/** A base64 frame and its envelope. */
 const MAX_EVENT_LINE = 1024 * 1024
 const tooLong = (): Error => new RangeError(`an event is longer than ${MAX_EVENT_LINE} bytes`)
 
-/** How soon a daemon that went away is asked again, and for how long; a restart takes a second. */
+/** Interval and duration of attempts to reach a lost daemon; a restart takes about a second. */
 const AGAIN_MS = 500
 const PATIENCE_MS = 60_000
 
@@ -34,7 +34,7 @@ const fromOf = (text: string): number => {
 
 export const attachCommand = (id: string, next: number): string => `x0x attach ${shellWord(id)}${next === 0 ? '' : ` --from ${next}`}`
 
-/** What is said of an end of which there is no signed Exit. */
+/** The text for an end without a signed Exit. */
 export const lostLines = (run: DetachedRunView): string[] => [
   `lost: the executor there was started anew while this ran; how it ended is not known`,
   `on ${shellWord(run.agent ?? run.agent_id)}: x0x audit tail   (request ${run.request_id})`,
@@ -48,7 +48,7 @@ export const factsOf = (run: DetachedRunView, own: RunFacts['own'] = null): RunF
   own,
 })
 
-/** One `x0x attach`: output as it comes, over restarts of the daemon, from the byte behind the last that was written. */
+/** One `x0x attach`: copies output as it comes, over restarts of the daemon, from the byte after the last written one. */
 class Attachment {
   readonly #context: CliContext
   readonly #line: CommandLine
@@ -90,7 +90,7 @@ class Attachment {
     return exitOfSignal(signal)
   }
 
-  /** The daemon may be started anew meanwhile: what it asked for goes on. */
+  /** The daemon may restart meanwhile; the run goes on. */
   async #followDaemon(): Promise<number> {
     for (let since: number | null = null; ;) {
       try {
@@ -106,7 +106,7 @@ class Attachment {
     }
   }
 
-  /** The exit status; null: the daemon ended the answer before the run was over. */
+  /** The exit status; null if the daemon ended the answer before the run ended. */
   async #follow(onHeard: () => void): Promise<number | null> {
     const { request_id: id } = this.#run
     const path = `/runs/${id}/output?from=${this.#next}&follow=${!this.#line.has('no-follow')}`
@@ -131,7 +131,7 @@ class Attachment {
       case 'stdout':
       case 'stderr': {
         const data = fromBase64(event.data_b64) ?? new Uint8Array(0)
-        // What is handed to the stream will be written, also when a signal comes before that is done.
+        // Bytes handed to the stream will be written, even if a signal comes first.
         this.#next = event.offset + data.length
         return (await this.#output.data({ type: event.type, data })) ? null : EXIT_NOT_RUN
       }
@@ -170,7 +170,6 @@ interface Gathered {
   readonly outcome: Omit<ExitEvent, 'type'> | null
 }
 
-/** `x0x attach ID`. */
 export const runAttach = async (context: CliContext, line: CommandLine): Promise<number> => {
   const from = fromOf(line.value('from') ?? '')
   return statusAsExec(context, async () => attachFrom(context, line, from))

@@ -24,7 +24,7 @@ interface JournalLocations {
   readonly outgoing_journal?: { readonly path?: string }
 }
 
-/** The journal that the running daemon writes: of what runs here, or of what it asks of others. */
+/** The journal of the running daemon: its audit log or its request log. */
 export const runningJournal = async (context: CliContext, command: string, outgoing: boolean): Promise<string> => {
   const places = await context.api.json<JournalLocations>({ method: 'GET', path: '/diagnostics/exec' })
   const path = (outgoing ? places.outgoing_journal : places.journal)?.path
@@ -36,7 +36,7 @@ export const runningJournal = async (context: CliContext, command: string, outgo
 
 const oneJournal = (): Error => usageError('--outgoing names a journal already: leave out the file')
 
-/** Keys and signatures are thousands of characters that nobody reads. */
+/** Removes keys and signatures, which are thousands of characters. */
 const withoutKeys = (line: JournalLine): JournalLine =>
   'signer' in line
     ? {
@@ -46,7 +46,7 @@ const withoutKeys = (line: JournalLine): JournalLine =>
       }
     : line
 
-/** One line for people: when, what, which run, whose, then the fields of the event. */
+/** One line for users: time, event, run, agents, then the fields of the event. */
 const renderLine = (line: JournalLine): string => {
   const { ts, event, chain: _chain, n: _n, prev: _prev, ...rest } = withoutKeys(line)
   const { request_id, agent_id, session_id, machine_id: _machine, ...fields } = rest as Partial<RunKey & LocalKey>
@@ -60,7 +60,6 @@ const rendered = (text: string): string => {
   return line === null ? shownLine(text) : renderLine(line)
 }
 
-/** `x0x audit tail`. */
 export const runAuditTail = async (context: CliContext, line: CommandLine): Promise<number> => {
   const [lines, outgoing] = [line.value('lines') ?? '', line.has('outgoing')]
   const [file = null] = line.words
@@ -73,7 +72,7 @@ export const runAuditTail = async (context: CliContext, line: CommandLine): Prom
   })
 }
 
-/** Says who must have signed: whom the caller names, or the daemon whose journal it is; null: nobody was named. */
+/** The required signer: the named one, or the daemon that owns the journal; null if nobody was named. */
 const signerOf = async (context: CliContext, line: CommandLine): Promise<AgentId | null> => {
   const agent = line.value('agent')
   if (agent === null)
@@ -82,7 +81,7 @@ const signerOf = async (context: CliContext, line: CommandLine): Promise<AgentId
   return agent
 }
 
-/** What a signature covers, and whose word that is. */
+/** The lines that a signature covers, and the signer. */
 const signedText = ({ signed, lines, torn_lines }: VerifyReport, agent: AgentId | null): string => {
   const { agents, through } = signed
   if (through === null) return 'nothing: whoever may write the file may have written all of it anew'
@@ -93,17 +92,14 @@ const signedText = ({ signed, lines, torn_lines }: VerifyReport, agent: AgentId 
   return `${rest}; through ${through.file}:${through.line} (${through.ts}), by agent ${agents.join(', ')}${whose}`
 }
 
-/**
- * `x0x audit verify`: 0 when no break is found, 1 when there is one. The heads let a reader see with an older copy
- * whether the end was cut off.
- */
+/** `x0x audit verify`: 0 without a break, otherwise 1. Compare the heads with an older copy to detect a truncated end. */
 export const runAuditVerify = async (context: CliContext, line: CommandLine): Promise<number> => {
   const [files, outgoing] = [line.words, line.has('outgoing')]
   if (outgoing && files.length > 0) throw oneJournal()
   const agentId = await signerOf(context, line)
   await loadPrimitives()
   const paths = files.length > 0 ? files : [await runningJournal(context, 'x0x audit verify', outgoing)]
-  // What runs now has no end yet. Where the marks may not be read, such runs are shown as unfinished.
+  // Live runs have no end yet. If their marks cannot be read, they are shown as unfinished.
   const running = async (): Promise<AnyRunKey[]> => {
     const ofAgents = listRunningMarks(context.api.paths.runs).catch(() => [])
     const ofSessions = paths.map(async (path) => listLocalRuns(localMarksOf(path)))
@@ -141,9 +137,9 @@ const renderReport = (report: VerifyReport, agentId: AgentId | null, paint: Pain
   ]
 }
 
-/** Lines of a journal that are read, from its end: a run has three, and a look takes no second. */
+/** Lines read from the end of a journal: about 3,300 runs, in less than a second. */
 const MAX_READ_LINES = 10_000
-/** More rows are no picture. */
+/** Limit on rows of a picture. */
 const MAX_ROWS = 500
 
 const timesOf = ({ began_at, ended_at }: TimelineEntry): number[] => [began_at, ended_at ?? began_at].map(Date.parse)
@@ -182,7 +178,7 @@ const barOf = (entry: TimelineEntry, { from, to, columns }: Axis, { glyphs, pain
   return `${' '.repeat(first)}${paint(colourOf(entry), `${long}${end}`)}${' '.repeat(columns - 1 - last)}`
 }
 
-/** Of a day, or with the day where there are more. */
+/** The time of day, with the date if there are several days. */
 const clock = (ms: number, whole: boolean): string =>
   new Date(ms)
     .toISOString()
@@ -202,7 +198,7 @@ export interface TimelinePicture {
   whose(entry: TimelineEntry): string
 }
 
-/** A row for each entry: whose, what, when on a line of time that all share, and how it ended. */
+/** A row for each entry: the agents, the command, a bar on a common time axis, and the end. */
 export const timelinePicture = ({ entries, suppressed, whose }: TimelinePicture, drawing: Drawing): string[] => {
   const { columns, glyphs, paint, cell } = drawing
   const [whoWidth, endWidth] = [widestOf(entries.map(whose), 14), widestOf(entries.map(outcomeOf), Math.floor(columns / 3))]
@@ -230,7 +226,6 @@ export const timelinePicture = ({ entries, suppressed, whose }: TimelinePicture,
   ]
 }
 
-/** `x0x audit timeline`. */
 export const runAuditTimeline = async (context: CliContext, line: CommandLine): Promise<number> => {
   const count = line.value('count') ?? ''
   const [file = null] = line.words

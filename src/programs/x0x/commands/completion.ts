@@ -12,12 +12,12 @@ import type { DetachedRunView } from '../../../protocol/api/detached-run.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 
-/** Whoever presses a key does not wait for a daemon that is busy. */
+/** Timeout of a completion; a busy daemon is not waited for. */
 const PATIENCE_MS = 500
-/** More than these nobody reads. */
+/** Limit on candidates. */
 const MAX_ASKED = 200
 
-/** The daemon that a line means, by its own flags. */
+/** The daemon that the flags of a line select. */
 const apiOf = ({ env }: CliContext, line: readonly string[]): LocalApi => {
   const flag = (name: string): string | null => {
     const at = line.findLastIndex((word) => word === `--${name}` || word.startsWith(`--${name}=`))
@@ -34,7 +34,7 @@ const peersOf = async (get: Get): Promise<PeersAnswer['peers']> => (await get<Pe
 
 const contactWords = (contacts: readonly ContactRecord[]): CompletionCandidate[] => contacts.map(({ name, trust }) => [name, trust])
 
-/** Whoever was heard of and is no contact, by its id. */
+/** Agents that the daemon has heard of and that are not contacts, by ID. */
 const unlistedWords = async (get: Get, contacts: readonly ContactRecord[]): Promise<CompletionCandidate[]> => {
   const named = new Set(contacts.map(({ agent_id }) => agent_id))
   return (await peersOf(get)).flatMap(({ agent_id, name }): CompletionCandidate[] =>
@@ -42,19 +42,19 @@ const unlistedWords = async (get: Get, contacts: readonly ContactRecord[]): Prom
   )
 }
 
-/** A contact by its name, any other agent by its id. */
+/** Contacts by name, other agents by ID. */
 const agentWords = async (get: Get): Promise<CompletionCandidate[]> => {
   const contacts = await contactsOf(get)
   return [...contactWords(contacts), ...(await unlistedWords(get, contacts))]
 }
 
-/** Those that the agent before it is pinned to or was seen on; of an agent that is not known, all. */
+/** Machines of the agent in the previous word; all machines for an unknown agent. */
 const machineWords = async (get: Get, agent: string): Promise<CompletionCandidate[]> => {
   const [contacts, peers] = await Promise.all([contactsOf(get), peersOf(get)])
   return machinesOf(agent, contacts, peers).map(({ machine_id, name }) => [machine_id, name ?? ''])
 }
 
-/** Behind a comma or a "!" the next host begins; names, what the operator calls several, and ids. */
+/** Completes the host after the last comma or "!": names, groups, labels and IDs. */
 const hostWords = async (get: Get, begun: string): Promise<CompletionCandidate[]> => {
   const { contacts, groups } = await get<ContactsAnswer>('/contacts')
   const labels = contacts.flatMap(({ labels: some }) =>
@@ -86,7 +86,7 @@ const ASK: Readonly<Record<DaemonWords, (get: Get, found: Completions) => Promis
   detached: detachedWords,
 }
 
-/** What the daemon knows. One that is not there, is slow or refuses knows nothing, and nobody is told: this is asked at each key. */
+/** Candidates from the daemon. Errors give none, silently, because this runs at each key press. */
 const askedWords = async (
   context: CliContext,
   line: readonly string[],
@@ -105,10 +105,10 @@ const askedWords = async (
   }
 }
 
-/** A foreign name must not end its line, or begin another column. */
+/** A foreign name must not end its line or start another column. */
 const lineOf = ([word, text]: CompletionCandidate): string => `${word}\t${shownLine(text).replaceAll(/[\t:]/g, ' ')}\n`
 
-/** `x0x completion SHELL`, and what the scripts of all shells ask: `x0x completion words -- LINE...`. */
+/** `x0x completion SHELL`, and `x0x completion words -- LINE...`, which the scripts of all shells call. */
 export const runCompletion = async (context: CliContext, { words: [what = ''], behindDashes }: CommandLine): Promise<number> => {
   const shell = SHELLS.find((name) => name === what)
   if (shell === undefined && what !== 'words')

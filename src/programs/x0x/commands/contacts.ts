@@ -15,7 +15,7 @@ import { printAnswer, printDone, printLine, printNotice, printTable } from '../p
 
 const levelShown = ({ trust, revoked }: ContactRecord): string => (revoked ? `revoked (was ${trust})` : trust)
 
-/** The newest of the keys that it had before. */
+/** The agent's ID, with its newest former key. */
 const agentShown = ({ agent_id, formerly: [before] }: ContactRecord): string =>
   before === undefined ? agent_id : `${agent_id} (formerly ${before.slice(0, 12)}…)`
 
@@ -24,7 +24,6 @@ const pinShown = ({ revoked_machines }: ContactRecord, machine: string, digits =
 
 const listed = async ({ api }: CliContext): Promise<ContactsAnswer> => api.read({ method: 'GET', path: '/contacts' }, CONTACTS)
 
-/** `x0x contacts list`. */
 export const runContactsList = async (context: CliContext): Promise<number> => {
   const answer = await listed(context)
   return printAnswer(context, answer, async () => {
@@ -40,7 +39,7 @@ export const runContactsList = async (context: CliContext): Promise<number> => {
   })
 }
 
-/** A card is longer than the line that a terminal takes at once: 4,095 bytes on Linux, 1,024 on macOS; it drops the rest. */
+/** Explains a card that the terminal cut: it takes lines of at most 4,095 bytes on Linux and 1,024 on macOS, and drops the rest. */
 const cutByTerminal = (card: string, error: AppError): AppError =>
   new AppError(
     'bad_card',
@@ -53,7 +52,7 @@ const checkLevel = (level: string): string => {
   throw usageError(`${JSON.stringify(level)} is no trust level`, `one of ${TRUST_LEVELS.join(', ')}`)
 }
 
-/** More than any card has, with what wrapping adds. */
+/** Size limit of a card with line breaks. */
 const MAX_CARD_TEXT = 64 * 1024
 
 const textOf = async (stdin: CliContext['stdin']): Promise<string> => {
@@ -96,25 +95,20 @@ export const report = async (context: CliContext, answer: { contact?: ContactRec
     await printLine(context, shownLine(line))
   })
 
-/** `x0x contacts trust NAME LEVEL`. */
 export const runContactsTrust = async (context: CliContext, { words: [contact = '', level = ''] }: CommandLine): Promise<number> =>
   report(context, await operate(context, '/contacts/trust', { contact, level: checkLevel(level) }))
 
-/** `x0x contacts pin NAME MACHINE`. */
 export const runContactsPin = async (context: CliContext, { words: [contact = '', machine_id = ''] }: CommandLine): Promise<number> =>
   report(context, await operate(context, '/contacts/pin', { contact, machine_id }))
 
-/** `x0x contacts unpin NAME MACHINE`. */
 export const runContactsUnpin = async (context: CliContext, { words: [contact = '', machine_id = ''] }: CommandLine): Promise<number> =>
   report(context, await operate(context, '/contacts/unpin', { contact, machine_id }))
 
-/** `x0x contacts remove NAME`. */
 export const runContactsRemove = async (context: CliContext, { words: [contact = ''] }: CommandLine): Promise<number> => {
   const answer = await operate<object>(context, '/contacts/remove', { contact })
   return printDone(context, answer, async () => printLine(context, shownLine(`${contact}: removed`)))
 }
 
-/** `x0x contacts label NAME key=value... key=`. */
 export const runContactsLabel = async (context: CliContext, { words: [contact = '', ...words] }: CommandLine): Promise<number> => {
   const labels: Record<string, string | null> = {}
   for (const word of words) {
@@ -135,7 +129,6 @@ interface Selected {
 const lineOf = ({ host, labels, trust }: SelectedHost, width: number): string =>
   `${host.padEnd(width)}  ${labelsText(labels)}${trust === 'blocked' ? ' (blocked)' : ''}`.trimEnd()
 
-/** `x0x contacts select WHO...`. */
 export const runContactsSelect = async (context: CliContext, line: CommandLine): Promise<number> => {
   const answer = await selectHosts<Selected>(context, line.words)
   return printAnswer(context, answer, async () => {

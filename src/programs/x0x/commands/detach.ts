@@ -21,12 +21,12 @@ import { printJson, printLine, printNotice } from '../print.ts'
 import { ID_BEGINNING, proverOf, traceHeader } from '../request-headers.ts'
 import { statusAsExec } from '../status-as-exec.ts'
 
-/** What a daemon answers to a run that is to outlive its caller. */
+/** The daemon's answer to a request for a detached run. */
 export type DetachedAnswer = RunResultJson | (DetachedRunView & { readonly ok: true })
 
 export const isDenied = (answer: DetachedAnswer): answer is RunResultJson => 'stdout_b64' in answer
 
-/** With a proof wherever one can be made at once; few daemons insist. */
+/** Sends a proof if one can be made at once; few daemons require it. */
 export const askDetached = async (context: CliContext, agent: string, request: object, signal: AbortSignal): Promise<DetachedAnswer> => {
   const body = JSON.stringify(request)
   const prover = proverOf(context)
@@ -49,11 +49,11 @@ export const askDetached = async (context: CliContext, agent: string, request: o
   }
 }
 
-/** The Request may have left. */
+/** Whether the request may have been sent. */
 export const mayRun = (error: unknown): boolean =>
   isAppError(error) && (error.data['may_run'] === true || (error.code === 'daemon_unreachable' && error.data['asked'] !== false))
 
-/** What became of asking one host: exactly one of them. */
+/** How starting on one host ended. */
 const ENDS = ['started', 'denied', 'unreachable', 'not_started', 'unknown'] as const
 
 interface DetachLine {
@@ -61,7 +61,7 @@ interface DetachLine {
   readonly agent_id: string
   readonly request_id: string
   readonly end: (typeof ENDS)[number]
-  /** Of the run; null: it is not known to have begun. */
+  /** State of the run; null if it may not have started. */
   readonly state: string | null
   readonly denial_reason: EndedHost['denial_reason']
   readonly error: string | null
@@ -71,10 +71,10 @@ interface DetachLine {
 
 type Host = Pick<DetachLine, 'host' | 'agent_id'>
 
-/** All of the request that is the same for each host. */
+/** The parts of the request that are the same for all hosts. */
 interface ManyRequest {
   readonly argv: readonly string[]
-  /** What all of them are found by later. */
+  /** The label that finds all of the runs later. */
   readonly session: string
 }
 
@@ -90,7 +90,7 @@ const askOne = async (context: CliContext, { host, agent_id }: Host, request: ob
       : { ...asked, ...NOTHING, end: 'started', state: answer.state }
   } catch (error) {
     const code = isAppError(error) ? error.code : 'internal'
-    // What went wrong inside says nothing of the Request.
+    // An internal error says nothing about the request.
     const end = signal.aborted || mayRun(error) || code === 'internal' ? 'unknown' : 'unreachable'
     return { ...asked, ...NOTHING, end, error: code, message: errorText(error), ...nextOf(error) }
   }
@@ -99,7 +99,7 @@ const askOne = async (context: CliContext, { host, agent_id }: Host, request: ob
 const countsOf = (asked: readonly DetachLine[]): Readonly<Record<DetachLine['end'], number>> =>
   Object.fromEntries(ENDS.map((end) => [end, asked.filter((one) => one.end === end).length])) as Record<DetachLine['end'], number>
 
-/** As a host of a fan-out that ends, for which starting is all that it was asked for. */
+/** The start on one host as an end of a fan-out. */
 const endedOf = ({ host, request_id, end, denial_reason, error, message, next }: DetachLine): EndedHost => ({
   host,
   request_id,
@@ -141,13 +141,12 @@ const printHosts = async (
   return status
 }
 
-/** A name that nobody else gives: of the random end of an id. */
+/** A unique label, from the random end of an ID. */
 const nameOfThese = (): string => `detached-${uuidv7().slice(-12)}`
 
 /**
- * `x0x exec WHO... --detach -- ARGV...` of many hosts: an id and its host a line, as they start, and one name of a session for all of
- * them. Each is asked by itself, since each answers at once. Answers the exit status of a fan-out, where starting is what each host
- * was asked for.
+ * `x0x exec WHO... --detach -- ARGV...` for many hosts: prints each run's ID and host, and one label for all of them. Each host is asked
+ * separately, because each answers at once. Returns the exit status of a fan-out of starts.
  */
 export const detachMany = async (
   context: CliContext,
@@ -184,7 +183,7 @@ const detachEach = async (context: CliContext, hosts: readonly Host[], request: 
 interface DetachOptions {
   readonly agent: string
   readonly argv: readonly string[]
-  /** All of the request that is the same for whoever is asked. */
+  /** The parts of the request that are the same for all agents. */
   readonly request: object
 }
 
@@ -203,9 +202,9 @@ const keepOf = (text: string): number => {
 const mayHaveStarted = async (context: CliContext, requestId: string): Promise<boolean> =>
   printProblem(context, [`whether it started: x0x runs --refresh   (${requestId})`])
 
-/** `x0x exec AGENT --detach -- ARGV...`: the id on standard output, and what to type next on standard error. */
+/** `x0x exec AGENT --detach -- ARGV...`: the ID on standard output, the next command on standard error. */
 const detachOne = async (context: CliContext, options: DetachOptions): Promise<number> => {
-  // Chosen here: whoever goes away before the answer finds it again.
+  // Chosen here, so that a user who stops waiting can find the run.
   const request_id = uuidv7()
   const leaving = new AbortController()
   let left: NodeJS.Signals | null = null
@@ -226,10 +225,10 @@ const detachOne = async (context: CliContext, options: DetachOptions): Promise<n
   }
 }
 
-/** More than a second less than was asked for: the answer took some time. */
+/** A difference above this is a cut; smaller ones come from the delay of the answer. */
 const CUT_MS = 1_000
 
-/** What the ACL over there has cut. */
+/** What the target's ACL has cut. */
 const cutsOf = ({ kept, lifetime_ms, keep_bytes }: DetachedRunView): string[] => {
   if (kept === null) return []
   const { lifetime_left_ms: left } = kept
@@ -258,7 +257,6 @@ const printDetached = async (context: CliContext, { agent, argv }: DetachOptions
   return 0
 }
 
-/** `x0x exec WHO... --detach -- ARGV...`. */
 export const runDetached = async (context: CliContext, line: CommandLine): Promise<number> => {
   const { words } = line
   const [agent] = words

@@ -22,7 +22,7 @@ const cellText = (value: unknown): string => {
   return String(value)
 }
 
-/** Single values and short lists, aligned. A counter that is 0 says nothing. */
+/** Aligned values and short lists, without counters at 0. */
 const plainLines = (fields: Fields, indent: string): string[] => {
   const rows = Object.entries(fields).filter(([, value]) => value !== 0)
   const width = Math.max(0, ...rows.map(([name]) => name.length))
@@ -31,7 +31,7 @@ const plainLines = (fields: Fields, indent: string): string[] => {
 
 const isRows = (value: unknown): value is readonly Fields[] => Array.isArray(value) && value.length > 0 && value.every(isFields)
 
-/** A group of values below its name, or a table of things that are alike. */
+/** A group of values under its name, or a table of similar items. */
 const blockLines = (name: string, value: unknown, indent: string): string[] => {
   const lines = isRows(value)
     ? table(
@@ -54,7 +54,7 @@ const fieldLines = (fields: Fields, indent: string): string[] => {
   ]
 }
 
-/** `x0x diagnostics exec|dm|mesh`. Counters at 0 are left out of the text; `--json` has them. */
+/** `x0x diagnostics exec|dm|mesh`. The text omits counters at 0; `--json` has them. */
 export const runDiagnostics = async (context: CliContext, { command }: CommandLine): Promise<number> => {
   const answer = await context.api.json<Fields>({ method: 'GET', path: `/${command.replace(' ', '/')}` })
   return printAnswer(context, answer, async () => {
@@ -63,7 +63,6 @@ export const runDiagnostics = async (context: CliContext, { command }: CommandLi
   })
 }
 
-/** `x0x routes`: what the API offers and which command uses it. */
 export const runRoutes = async (context: CliContext): Promise<number> => {
   const answer = await context.api.json<{ routes: readonly Route[] }>({ method: 'GET', path: '/routes' })
   return printAnswer(context, answer, async () => {

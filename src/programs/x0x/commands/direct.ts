@@ -9,13 +9,13 @@ import { linesOf } from '../../../protocol/lines.ts'
 import type { CliContext } from '../context.ts'
 import { printAnswer, printLine } from '../print.ts'
 
-/** What to do where a message was not delivered. */
+/** The next step after a message was not delivered. */
 const NEXT: Readonly<Record<string, string>> = {
   no_listener: 'nobody listens there now: start x0x direct listen there, then send it again',
   rejected: 'the other side does not accept messages of this agent; there: x0x contacts trust NAME known (or trusted)',
 }
 
-/** `x0x direct send AGENT [TEXT]`: one message, answered when the other side has it. */
+/** `x0x direct send AGENT [TEXT]`: one message, answered when it has arrived. */
 export const runDirectSend = async (context: CliContext, line: CommandLine): Promise<number> => {
   const [agent = '', text = '-'] = line.words
   const given = text === '-' ? await readUpTo(context.stdin as AsyncIterable<Buffer>, MAX_DIRECT_PAYLOAD) : Buffer.from(text)
@@ -57,11 +57,11 @@ const render = (event: DirectEvent, names: Names): string => {
   return `${shownLine(from)}  ${text}`
 }
 
-/** An event is one direct message in base64 and its fields; an error may carry more. */
+/** An event with a message in base64 and its fields. An error may have more data. */
 const MAX_EVENT_LINE = 16 * 1024 * 1024
 const tooLong = (): Error => new RangeError(`a line is longer than ${MAX_EVENT_LINE} bytes`)
 
-/** `x0x direct listen`: messages as they come, with the names that our contacts had when it began, until it is ended. */
+/** `x0x direct listen`: messages as they come, under the contact names of the start, until it is ended. */
 export const runDirectListen = async (context: CliContext): Promise<number> => {
   return untilEnded(context, async (signal) => {
     const headers = { accept: 'text/event-stream' }

@@ -15,7 +15,7 @@ const aclFindings = async ({ api, instance, env }: CliContext): Promise<Finding[
   return difference === null ? [] : [warn('acl here', `not in force: ${difference}`, remedy)]
 }
 
-/** `x0x doctor AGENT`: 0, or 1 where something fails. */
+/** `x0x doctor AGENT`: 0, or 1 if a check fails. */
 export const runDoctor = async (context: CliContext, line: CommandLine): Promise<number> => {
   const question = { agent: line.words[0] ?? '', argv: line.behindDashes === null ? null : carriedCommand(line, 1) }
   const findings = [...(await relationFindings(context.api, question)), ...(await aclFindings(context))]

@@ -12,9 +12,9 @@ import type { CliContext } from '../context.ts'
 import { printJson, printNotice } from '../print.ts'
 
 interface EventsOptions {
-  /** Null: from the oldest that is kept. */
+  /** Null for the oldest event. */
   readonly since: string | null
-  /** Null: of all. */
+  /** Null for all labels. */
   readonly session: string | null
 }
 
@@ -29,14 +29,14 @@ interface EventsAnswer {
   readonly more: boolean
 }
 
-/** An event with its tail, every character of it an escape of six. */
+/** An event with its tail, each character escaped as six. */
 const MAX_EVENT_LINE = 256 * 1024
 const tooLong = (): Error => new RangeError(`a line is longer than ${MAX_EVENT_LINE} bytes`)
 
-/** Events of the desk that wait for whoever reads what is printed; those beyond are told as a gap. */
+/** Events of the approval service that wait for a slow reader; further ones are reported as a gap. */
 const MAX_UNPRINTED = 256
 
-/** How long who went away is left alone before it is looked for again. */
+/** Delay before a reconnect. */
 const AGAIN_MS = 1_000
 
 const gapText = ({ through }: Gap): string =>
@@ -51,7 +51,7 @@ const render = (item: object): string => {
   const { text: _text, ...event } = item as LifecycleEvent & { readonly text?: unknown }
   if (lifecycleProblem(event) !== null) return shownLine(JSON.stringify(item))
   const [sentence = '', ...tail] = lifecycleTextWithTail(event, shown).split('\n')
-  // Numbers of engines are their own: nobody can ask for them.
+  // Engines number their own events, and no client can ask for events from such a number.
   const [n, by] = event.door === 'rest' ? [event.n, ''] : ['-', `  by ${shownLine(event.owner)} (${event.door})`]
   return [`${n}  ${shownLine(event.ts)}  ${sentence}${by}`, ...tail].join('\n')
 }
@@ -64,13 +64,12 @@ const pathOf = ({ session }: EventsOptions, since: string | null): string => {
   return `/exec/events${query === '' ? '' : `?${query}`}`
 }
 
-/** What there is now. */
 const printKept = async (context: CliContext, options: EventsOptions): Promise<number> => {
   const all: object[] = []
   let [since, more] = [options.since, true]
   while (more) {
     const answer = await context.api.json<EventsAnswer>({ method: 'GET', path: pathOf(options, since) })
-    // What is dropped while we read is missing between two answers.
+    // Events dropped while reading leave a gap between two answers.
     if (answer.gap !== null) all.push({ type: 'gap', ...answer.gap })
     all.push(...answer.events)
     ;({ next: since, more } = answer)
@@ -83,14 +82,14 @@ const printKept = async (context: CliContext, options: EventsOptions): Promise<n
   return 0
 }
 
-/** Where a reader of a stream is: what he says when he comes again. */
+/** The position of a reader, which it sends again after a reconnect. */
 interface Reading {
   at: string | null
-  /** The daemon has answered since it was lost last. */
+  /** Whether the daemon has answered since it was last lost. */
   isThere: boolean
 }
 
-/** True: the stream ended; false: nobody reads what is printed. */
+/** True at the end of the stream; false if the output has no reader. */
 const printStream = async (context: CliContext, options: EventsOptions, reading: Reading, signal: AbortSignal): Promise<boolean> => {
   const headers = { accept: 'text/event-stream' }
   const body = await context.api.open({ method: 'GET', path: pathOf(options, reading.at), headers, signal })
@@ -108,7 +107,7 @@ const printStream = async (context: CliContext, options: EventsOptions, reading:
 
 const again = async (signal: AbortSignal): Promise<void> => new Condition().waitAtMost({ clock: systemClock, timeoutMs: AGAIN_MS, signal })
 
-/** Runs that the daemon asked for, over its restarts. `isPatient`: there is something to print without it. */
+/** Follows the daemon's runs, over its restarts. `isPatient`: there are other events to print, so a missing daemon is no error. */
 const followDaemon = async (context: CliContext, options: EventsOptions, isPatient: boolean, signal: AbortSignal): Promise<void> => {
   const reading: Reading = { at: options.since, isThere: false }
   for (let wasThere = isPatient; !signal.aborted; wasThere = true) {
@@ -123,13 +122,13 @@ const followDaemon = async (context: CliContext, options: EventsOptions, isPatie
   }
 }
 
-/** Null: there is none, or it does not know us. */
+/** Null if there is none or it does not accept this user. */
 const deskOf = async (context: CliContext): Promise<ApprovalClient | null> => {
   if (!context.api.isOwn) return null
   return openDesk(context.api.paths, 'x0x events').catch(() => null)
 }
 
-/** Runs of engines of this host; what they ask of the mesh is told by the daemon. */
+/** Follows runs of this host's engines. The daemon reports their runs on the mesh. */
 const followDesk = async (context: CliContext, options: EventsOptions, first: ApprovalClient, signal: AbortSignal): Promise<void> => {
   for (let desk: ApprovalClient | null = first; !signal.aborted; desk = await deskOf(context)) {
     if (desk !== null) await printDesk(context, options, desk, signal)
@@ -160,7 +159,7 @@ const printDesk = async (context: CliContext, { session }: EventsOptions, desk: 
   if (!signal.aborted) await printNotice(context, `${shownLine(why.message)}; events of engines of this host may be missing here`)
 }
 
-/** `x0x events`: what became of runs that this daemon asked for; with `follow` until it is ended, and of this host's engines as well. */
+/** `x0x events`: events of runs that this daemon requested; with `follow`, also those of local engines, until it is ended. */
 export const runEvents = async (context: CliContext, line: CommandLine): Promise<number> => {
   const options = { since: sinceOf(line.value('since')), session: line.value('session') }
   if (!line.has('follow')) return printKept(context, options)
@@ -178,7 +177,7 @@ export const runEvents = async (context: CliContext, line: CommandLine): Promise
   })
 }
 
-/** Throws `bad_request` for what is no number of an event. */
+/** Throws `bad_request` for an invalid event number. */
 const sinceOf = (text: string | null): string | null => {
   if (text === null || /^([0-9a-f]{12}\.)?[0-9]{1,15}$/.test(text)) return text
   throw new AppError('bad_request', `--since: the number of an event, not ${JSON.stringify(text)}`)

@@ -22,7 +22,7 @@ import { usageError } from '../failure.ts'
 import { printAnswer, printLine, printTable } from '../print.ts'
 import { atDesk } from './approvals.ts'
 
-/** Whose modes: a session, which goes by its agent's name where it has none of its own. */
+/** A session, which is named after its agent if it has no name. */
 interface Whose {
   readonly session: string
   readonly agent: string
@@ -46,9 +46,9 @@ interface Modes {
   readonly session: ModeOverride | null
   /** Set for all sessions of the agent. */
   readonly all: ModeOverride | null
-  /** What the two come to. */
+  /** The combination of both. */
   readonly together: ModeOverride | null
-  /** What the store says, which narrows commands on this host where neither does. */
+  /** The store's modes, which narrow commands on this host if neither is set. */
   readonly stored: string
 }
 
@@ -72,7 +72,7 @@ const shownModes = async (context: CliContext, whose: Whose, modes: Modes): Prom
     await printLine(context, shownLine(`the store says: ${stored}`))
   })
 
-/** What is set for sessions, by whatever name, and what the rows of agents in the store say. */
+/** Modes set for sessions, and the store's rows of agents. */
 const list = async (context: CliContext): Promise<number> =>
   atDesk(context, async (desk) => {
     const { sessions, saved, left_out } = await desk.allModes()
@@ -126,11 +126,11 @@ const run = async (context: CliContext, whose: Whose, command: ModeCommand): Pro
   return atDesk(context, async (desk) => shownModes(context, whose, await modesOf(desk, whose)))
 }
 
-/** `x0x exec-mode …`: what a human sets for the session of an agent. It narrows, or decides within what is configured. */
+/** `x0x exec-mode …`: modes that an approver sets for a session. They narrow, or choose within the configuration. */
 export const runExecMode = async (context: CliContext, line: CommandLine): Promise<number> => {
   const what = line.command.slice('exec-mode '.length)
   if (what === 'list') return list(context)
-  // A shell makes one word of what is quoted.
+  // A shell makes one word of quoted words.
   const words = line.words.flatMap((word) => word.split(' ')).filter((word) => word !== '')
   const command =
     what === '' && words.length > 0 ? readModeCommand(words) : what === 'set' ? readSettings(words) : { kind: 'show' as const }

@@ -14,7 +14,7 @@ const goingOf = async ({ api }: CliContext): Promise<Sent<typeof SESSIONS>> => a
 const fanoutLine = ({ fanout_id, argv, asked, begun, ended }: FanoutSession): string =>
   `fan-out ${fanout_id}: of ${counted(asked, 'host')} ${begun} begun, ${ended} ended: ${shellWords(argv)}`
 
-/** `x0x exec sessions`: what this daemon asked for and what has not ended. */
+/** `x0x exec sessions`: live runs that this daemon requested. */
 export const runSessions = async (context: CliContext): Promise<number> => {
   const answer = await goingOf(context)
   return printAnswer(context, answer, async () => {
@@ -27,7 +27,7 @@ export const runSessions = async (context: CliContext): Promise<number> => {
   })
 }
 
-/** `x0x exec sessions --incoming`: what other agents asked for and what has not ended here. */
+/** `x0x exec sessions --incoming`: live runs of other agents on this machine. */
 export const runIncoming = async (context: CliContext): Promise<number> => {
   const answer = await operate<{ sessions: readonly IncomingRun[] }>(context, '/exec/incoming', {})
   return printAnswer(context, answer, async () => {
@@ -44,7 +44,7 @@ const rowOf = (run: IncomingRun): string[] => [run.request_id, whoseRun(run), ru
 const incomingOf = async (context: CliContext): Promise<readonly IncomingRun[]> =>
   (await operate<{ sessions: readonly IncomingRun[] }>(context, '/exec/incoming', {})).sessions
 
-/** Which command an ID begins: of ours, where they count, and of those that run here, where this user may see them. */
+/** Completes the beginning of an ID: from requested runs, and from incoming ones if this user may see them. */
 const idOf = async (context: CliContext, beginning: string, withOurs: boolean): Promise<string> => {
   const { sessions, fanouts } = withOurs ? await goingOf(context) : { sessions: [], fanouts: [] }
   const incoming = await incomingOf(context).catch((error: unknown) => {
@@ -58,7 +58,7 @@ const idOf = async (context: CliContext, beginning: string, withOurs: boolean): 
 const cancelOurs = async (context: CliContext, body: object): Promise<number> =>
   printAnswer(context, await context.api.json<object>({ method: 'POST', path: '/exec/cancel', body }), async () => undefined)
 
-/** `x0x exec cancel ID`, of a run of ours, a fan-out of ours, or else of one that runs here. How it ended is told to whoever waits for it. */
+/** `x0x exec cancel ID`, for a requested run or fan-out, otherwise an incoming run. The waiting client is told how it ended. */
 export const runCancel = async (context: CliContext, beginning: string): Promise<number> => {
   const id = isRequestId(beginning) ? beginning : await idOf(context, beginning, true)
   try {
@@ -77,21 +77,20 @@ export const runCancel = async (context: CliContext, beginning: string): Promise
   }
 }
 
-/** Of whoever may see all. */
+/** For a user who may see all runs. */
 const nowhere = (cause: AppError): AppError =>
   new AppError('unknown_run', 'no command and no fan-out that goes on has that id, be it ours or run here for another agent', {
     cause,
     data: cause.data,
   })
 
-/** Of a user who is no operator. */
+/** For a user who is no operator. */
 const unknownRun = (cause: AppError): AppError =>
   new AppError('unknown_run', 'this daemon has asked for no run under that id that goes on', {
     cause,
     data: { next: `whether one runs here for another agent, only an operator may see: ${cause.message}` },
   })
 
-/** `x0x exec cancel --incoming ID`. */
 export const runCancelIncoming = async (context: CliContext, requestId: string, agent: string | null): Promise<number> => {
   const request_id = isRequestId(requestId) ? requestId : await idOf(context, requestId, false)
   const body = { request_id, ...(agent !== null && { agent_id: agent }) }

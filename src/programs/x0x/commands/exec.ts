@@ -20,7 +20,7 @@ export interface ExecCommandOptions {
   readonly argv: readonly string[]
   /** Seconds, as typed. */
   readonly timeout: string | null
-  /** What its events are kept apart under; null: nothing. */
+  /** The run label of its events; null for none. */
   readonly session: string | null
   readonly stdinFile: string | null
   readonly raw: boolean
@@ -32,10 +32,10 @@ const timeoutMs = (text: string): number => {
   throw usageError(`--timeout: ${JSON.stringify(text)} is not a number of seconds above 0, such as 30 or 2.5`)
 }
 
-/** Loaded only where a command is given stdin. */
+/** Loaded only for a command with stdin. */
 const stdinSource = async (): Promise<typeof StdinSource> => import('../stdin-source.ts')
 
-/** Said where a Ctrl-C could not be passed on. */
+/** Printed if Ctrl-C could not be passed on. */
 const NOT_TOLD = 'interrupted; the daemon could not be told, and how the command ends there is not known'
 
 /** One `x0x exec`: the request, the events, and the signals that end it. */
@@ -44,15 +44,15 @@ class ExecCommand {
   readonly #options: ExecCommandOptions
   readonly #output: RunEventSink
   readonly #closing = new AbortController()
-  /** Chosen here, so that the run can be cancelled before its first word. By itself uuid loads Web Crypto, which takes a millisecond. */
+  /** Chosen here, so that the run can be cancelled before its first event. By itself, uuid loads Web Crypto, which takes a millisecond. */
   readonly #requestId = uuidv7({ random: lightRandomBytes(16) })
   #stdin: StdinSource.CliStdin | null = null
-  /** What carries stdin. */
+  /** The request body if there is stdin. */
   #body: Readable | null = null
   #started = false
   #outputLost = false
   #interrupted: NodeJS.Signals | null = null
-  /** There is output, or an end: nobody needs to be told any more that it goes on. */
+  /** Ends the progress line at the first output or end. */
   #heard: () => void = () => undefined
 
   constructor(context: CliContext, options: ExecCommandOptions) {
@@ -66,11 +66,11 @@ class ExecCommand {
     for (const output of [this.#context.stdout, this.#context.stderr]) output.on('error', () => (this.#outputLost = true))
     const { agent, stdinFile } = this.#options
     try {
-      // Who types the stdin has the terminal for that.
+      // No progress line while a user types stdin at the terminal.
       if (stdinFile === null) this.#heard = this.#context.progress.start(`no output of ${agent} yet`)
       return await this.#follow(await this.#ask())
     } catch (error) {
-      // Interrupted before the other side was asked, or no longer waited for: the status that a shell reports of a signal.
+      // A signal before the start, or the second one, gives the status that a shell reports for a signal.
       const unheard = !this.#started || this.#closing.signal.aborted
       if (this.#interrupted !== null && unheard) return exitOfSignal(this.#interrupted)
       throw error
@@ -85,8 +85,8 @@ class ExecCommand {
   }
 
   /**
-   * With a proof wherever one can be made at once, because then the daemon's journal says whose word it was. An
-   * id that is not whole, and stdin whose end has not come, are sent without one first: few daemons insist.
+   * Sends a proof if one can be made at once, because the daemon's journal then has the operator. A partial ID, or stdin without an end
+   * yet, is first sent without a proof; few daemons require it.
    */
   async #ask(): Promise<AsyncIterable<Uint8Array>> {
     const { agent, stdinFile } = this.#options
@@ -121,7 +121,7 @@ class ExecCommand {
     return { ...call, headers: { ...headers, 'content-type': 'application/x-ndjson' }, stream: this.#body }
   }
 
-  /** The first signal asks for the end and waits for it; the second does not wait. Closing the request cancels the run as well. */
+  /** The first signal asks for the end and waits for it; the second does not wait. Closing the request also cancels the run. */
   #interrupt(signal: NodeJS.Signals): void {
     const again = this.#interrupted !== null
     this.#interrupted = signal
@@ -140,7 +140,7 @@ class ExecCommand {
     try {
       await this.#context.api.json({ method: 'POST', path: '/exec/cancel', body: { request_id: this.#requestId } })
     } catch (error) {
-      // It is over, and its Exit is on the way; in any other case the closed request cancels it too.
+      // The run has ended and its Exit is on the way. In any other case the closed request cancels it too.
       if (this.#started && isAppError(error, 'unknown_run')) return
       this.#closing.abort()
       if (this.#started) await write(this.#context.stderr, `x0x: ${NOT_TOLD}\n`)
@@ -164,7 +164,7 @@ class ExecCommand {
     )
   }
 
-  /** The exit status once the run is over or its output cannot be written any more, else null. */
+  /** The exit status when the run has ended or its output cannot be written; otherwise null. */
   async #event(event: RunPart): Promise<number | null> {
     this.#started = true
     if (event.type !== 'started') this.#heard()
@@ -187,14 +187,14 @@ class ExecCommand {
 
   async #end(event: ExitEvent): Promise<number> {
     await this.#output.exit(event)
-    // What explains a denial is loaded for that alone.
+    // The explanation of a denial is loaded only for a denial.
     const linesOf = event.denial_reason === null ? endLines : (await import('../other-commands.ts')).outcomeLines
     const lines = this.#context.json ? [] : linesOf(event, await this.#facts(event))
     if (lines.length > 0) await (await import('../other-commands.ts')).printProblem(this.#context, lines)
     return this.#outputLost ? EXIT_NOT_RUN : statusOf(event)
   }
 
-  /** Who we are is asked only where a denial is explained. */
+  /** The own agent is only asked for to explain a denial. */
   async #facts(event: ExitEvent): Promise<RunFacts> {
     const { agent, argv, timeout } = this.#options
     const facts = { agent, argv, timed: timeout !== null, interrupted: this.#interrupted !== null }
@@ -204,15 +204,15 @@ class ExecCommand {
 }
 
 /**
- * `x0x exec AGENT -- ARGV...`. Answers the exit status: the remote code, 128+n for a signal, and 255
- * for every failure on the way, so that none looks like the remote command's own.
+ * `x0x exec AGENT -- ARGV...`. Returns the exit status: the remote code, 128+n for a signal, and 255 for every failure on the way, so that
+ * none looks like the remote command's own.
  */
 export const runExec = async (context: CliContext, options: ExecCommandOptions): Promise<number> => {
   try {
     return await new ExecCommand(context, options).run()
   } catch (error) {
     if (isAppError(error, 'bad_request')) throw error
-    // The text of a failure is loaded with the other commands.
+    // Failure texts are loaded with the other commands.
     const { reportFailure } = await import('../other-commands.ts')
     await reportFailure(context, withAgent(error, options.agent))
     return EXIT_NOT_RUN

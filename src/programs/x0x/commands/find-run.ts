@@ -5,15 +5,15 @@ import { isRequestId } from '../../../protocol/ids.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 
-/** As many as a person looks through. */
+/** Candidates that a message lists. */
 const MAX_CANDIDATES = 8
-/** Ids begin with the time: fewer digits fit whole days. */
+/** IDs begin with the time, so fewer digits would match whole days. */
 const BEGINNING = /^[0-9a-f-]{4,36}$/
 
 export const listRuns = async (context: CliContext, query = ''): Promise<readonly DetachedRunView[]> =>
   (await context.api.json<{ readonly runs: readonly DetachedRunView[] }>({ method: 'GET', path: `/runs${query}` })).runs
 
-/** By its id or the beginning of one. Throws `unknown_run`, or `conflict` where more than one begins so. */
+/** Finds a run by its ID or a beginning of it. Throws `unknown_run`, or `conflict` if several match. */
 export const findRun = async (context: CliContext, id: string): Promise<DetachedRunView> => {
   if (isRequestId(id)) return context.api.json<DetachedRunView>({ method: 'GET', path: `/runs/${id}` })
   if (!BEGINNING.test(id)) throw usageError(`${JSON.stringify(id)} is no id of a run, nor 4 or more characters that one begins with`)
@@ -26,14 +26,17 @@ export const findRun = async (context: CliContext, id: string): Promise<Detached
   )
 }
 
-/** What several words mean. */
+/** The runs that several words mean. */
 export interface FoundRuns {
   readonly runs: readonly DetachedRunView[]
-  /** Ids, as they were said, of which nothing is remembered here. */
+  /** IDs, as typed, that match no run. */
   readonly unknown: readonly { readonly id: string; readonly error: AppError }[]
 }
 
-/** As `findRun`, of each, where one that is not known keeps no other from it, and throws when it is the only one; or all of a session, of which there must be one. */
+/**
+ * Finds each run like `findRun`, or all runs of a label, of which there must be one. An unknown ID does not affect the others, but throws
+ * if it is the only one.
+ */
 export const findRuns = async (context: CliContext, line: CommandLine): Promise<FoundRuns> => {
   const [ids, session] = [line.words, line.value('session')]
   if (ids.length > 0 === (session !== null)) throw usageError('name either ids of runs, or those of a session: --session NAME')
@@ -59,7 +62,7 @@ export const findRuns = async (context: CliContext, line: CommandLine): Promise<
   return { runs: [...found.values()], unknown }
 }
 
-/** The whole of an ID that is written in part, among those that there are. Throws `unknown_run`, or `conflict` with the candidates. */
+/** Completes a partial ID from a list. Throws `unknown_run`, or `conflict` with the candidates. */
 export const wholeId = (id: string, among: readonly string[]): string => {
   if (!BEGINNING.test(id)) throw usageError(`${JSON.stringify(id)} is no id of a run, nor 4 or more characters that one begins with`)
   const found = [...new Set(among)].filter((one) => one.startsWith(id))
@@ -70,7 +73,7 @@ export const wholeId = (id: string, among: readonly string[]): string => {
 
 interface NoneText {
   readonly what: string
-  /** Shows which there are. */
+  /** The command that lists the runs. */
   readonly next: string
 }
 

@@ -14,7 +14,7 @@ import { painter, printAnswer, printDone, printJson, printLine } from '../print.
 
 const fact = (value: unknown): string => (Array.isArray(value) ? value.join(' ') : String(value))
 
-/** `x0x id`: who this daemon is, as others must write it into contacts, pins and ACLs. */
+/** `x0x id`: this daemon's IDs, for contacts, pins and ACLs of others. */
 export const runId = async (context: CliContext): Promise<number> => {
   const { ok: _, ...agent } = await context.api.json<Fields>({ method: 'GET', path: '/agent' })
   const paint = painter(context.stdout, context.env)
@@ -31,7 +31,7 @@ export const runCard = async (context: CliContext): Promise<number> => {
   return printAnswer(context, answer, async () => printLine(context, shownLine(answer.link)))
 }
 
-/** `x0x id revoke`: a statement for ever, so it must be said twice. */
+/** `x0x id revoke`: it cannot be undone, so it must be confirmed. */
 export const runRevoke = async (context: CliContext, line: CommandLine): Promise<number> => {
   const machine = line.value('machine')
   const what = machine === null ? 'this agent on every machine' : `this agent on machine ${machine}`
@@ -40,7 +40,6 @@ export const runRevoke = async (context: CliContext, line: CommandLine): Promise
   return printDone(context, answer, async () => printLine(context, `revoked: ${shownLine(what)}`))
 }
 
-/** `x0x keys rotate-token [WHICH]`. */
 export const runRotateToken = async (context: CliContext, { words: [which = 'api-token'] }: CommandLine): Promise<number> => {
   const token = TOKEN_NAMES.find((name) => name === which)
   if (token === undefined)
@@ -53,10 +52,10 @@ export const runRotateToken = async (context: CliContext, { words: [which = 'api
 }
 
 const tell = (fields: object | string, text = ''): void => void process.stderr.write(`${visibleJson(JSON.stringify({ text, fields }))}\n`)
-/** What goes wrong with the journal, without the logger of the daemons, which takes long to load. */
+/** Reports journal problems without the daemons' logger, which takes long to load. */
 const TOLD: Logger = { debug: () => undefined, info: () => undefined, warn: tell, error: tell, child: () => TOLD }
 
-/** `x0x keys rotate`: in the data directory itself, which no daemon may have. */
+/** `x0x keys rotate`: works on the data directory itself, while no daemon uses it. */
 export const runRotate = async (context: CliContext, line: CommandLine): Promise<number> => {
   if (!line.has('yes'))
     throw usageError(
@@ -89,7 +88,6 @@ const MEANING: Readonly<Record<TrustDecision, string>> = {
   reject_revoked: 'links to it are closed, for ever',
 }
 
-/** `x0x trust evaluate AGENT MACHINE`. */
 export const runTrustEvaluate = async (context: CliContext, { words: [agent = '', machine = ''] }: CommandLine): Promise<number> => {
   const evaluation = await evaluateTrust(context.api, agent, machine)
   const { decision, cause, contact, in_acl } = evaluation

@@ -14,11 +14,11 @@ import { printAnswer, printDone, printLine, printNotice, printTable } from '../p
 import { Dialogue, isAtTerminal } from '../prompts.ts'
 
 interface InitOptions {
-  /** What the agent calls itself; null: not said. */
+  /** The agent's name; null if not given. */
   readonly as: string | null
-  /** Others may connect; null: not said. */
+  /** Whether others may connect; null if not given. */
   readonly reachable: boolean | null
-  /** By the system's service manager; null: not said. */
+  /** Whether the system's service manager runs it; null if not given. */
   readonly service: boolean | null
 }
 
@@ -54,7 +54,7 @@ const choiceOf = async (context: CliContext, { as, reachable, service }: InitOpt
   }
 }
 
-/** Whoever waits for the first files does not wait for a daemon that hangs. */
+/** Timeout for the daemon, so that `init` does not hang with it. */
 const ANSWER_MS = 2_000
 
 const isServed = async (context: CliContext): Promise<boolean> => {
@@ -63,12 +63,12 @@ const isServed = async (context: CliContext): Promise<boolean> => {
     await context.api.json({ method: 'GET', path: '/health', signal: AbortSignal.timeout(ANSWER_MS) })
     return true
   } catch (error) {
-    // One that answers that it is not well, or does not answer in time, is there too.
+    // A daemon that answers with an error, or not in time, is also running.
     return !isAppError(error, 'daemon_unreachable') || error.data['asked'] !== false
   }
 }
 
-/** Starts the daemon; one that runs reads what was just made when it is started again, and is asked for an invitation where nothing was. */
+/** The command to type next. A running daemon must be restarted to read new files; if nothing was made, an invitation comes next. */
 const nextFor = async (context: CliContext, flags: readonly string[], isNew: boolean): Promise<string> => {
   const words = (...argv: readonly string[]): string => argv.map(shellWord).join(' ')
   if (!(await isServed(context))) return `${words('x0xd', ...flags)} &`
@@ -77,7 +77,7 @@ const nextFor = async (context: CliContext, flags: readonly string[], isNew: boo
     : `${words('x0x', ...flags, 'invite')}   (the daemon runs)`
 }
 
-/** `x0x init`: makes what is missing in the data directory, and changes nothing that is there. */
+/** `x0x init`: makes what is missing in the data directory and changes no existing file. */
 export const runInit = async (context: CliContext, line: CommandLine): Promise<number> => {
   const either = (yes: string, no: string): boolean | null => (line.has(yes) ? true : line.has(no) ? false : null)
   const said = { as: line.value('as'), reachable: either('reachable', 'only-asks'), service: either('service', 'user') }

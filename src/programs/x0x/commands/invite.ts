@@ -25,13 +25,13 @@ import { usageError } from '../failure.ts'
 import { printJson, printLine } from '../print.ts'
 import { Dialogue } from '../prompts.ts'
 
-/** How often a line or a code may be mistyped. */
+/** How often a line or code may be mistyped. */
 const TRIES = 3
 
 const MIDDLE =
   'the code does not fit: most likely it was misheard or mistyped. If it was not, the codes are of different lines: somebody changed one on its way, or it was copied from another place. Nothing was changed on this machine; begin again: x0x invite'
 
-/** Whether the daemon would take it, before two people are asked to compare codes. */
+/** Checks that the daemon would accept the contact, before two people compare codes. */
 const assertMeetable = async (context: CliContext, name: string, { agent_id }: InvitedParty): Promise<void> => {
   const { contacts } = await context.api.json<{ contacts: readonly Contact[] }>({ method: 'GET', path: '/contacts' })
   const problem = meetProblem(contacts, name, agent_id)
@@ -57,14 +57,14 @@ const inDialogue = async <T>(context: CliContext, work: (dialogue: Dialogue) => 
   }
 }
 
-/** One that is whole is tried once: who guesses has no second try. */
+/** A complete code is tried once, because a guesser must not have a second try. */
 const whole = (text: string, what: 'code' | 'answer'): string => {
   const problem = codeProblem(text, what)
   if (problem !== null) throw new AppError('bad_request', problem)
   return text
 }
 
-/** Asks again where what was typed is wrong in itself. An empty line is no try. `isPart`: more lines may belong to it. */
+/** Asks again after invalid input. An empty line does not count. `isPart`: more lines may follow. */
 const askFor = async <T>(
   dialogue: Dialogue,
   question: string,
@@ -94,14 +94,14 @@ const askFor = async <T>(
   }
 }
 
-/** Answers how many tries are left. Throws after the last. */
+/** Returns the number of tries left. Throws after the last one. */
 const failed = async (dialogue: Dialogue, error: AppError, left: number): Promise<number> => {
   if (left === 1) throw new AppError(error.code, `${error.message}\nnothing was changed; x0x invite begins again`, { data: error.data })
   await dialogue.say(shownLine(errorText(error)))
   return left - 1
 }
 
-/** In one step, by the operator's proof: known, trusted, and pinned to that machine. */
+/** Makes a trusted, pinned contact in one step, with the operator's proof. */
 const meet = async (context: CliContext, name: string, { agent_id, machine_id, addresses }: InvitedParty): Promise<void> => {
   await operate(context, '/contacts/meet', { name, agent_id, machine_id, addresses })
 }
@@ -109,7 +109,7 @@ const meet = async (context: CliContext, name: string, { agent_id, machine_id, a
 const met = (name: string, { agent_id, machine_id }: InvitedParty): string =>
   shownLine(`${name}: trusted, pinned to ${machine_id.slice(0, 12)}, agent ${agent_id}`)
 
-/** `x0x invite NAME [-- ARGV...]`: with a command, prints the entry of the ACL that allows it. */
+/** `x0x invite NAME [-- ARGV...]`. With a command, it prints the ACL entry that allows it. */
 export const runInvite = async (context: CliContext, line: CommandLine): Promise<number> => {
   const [name = ''] = line.words
   const argv = line.behindDashes === null ? null : carriedCommand(line, 1)
@@ -144,7 +144,6 @@ const compareAsInviter = async (dialogue: Dialogue, invited: Uint8Array, { encod
   if (!codes.isAnswer(answer, code)) throw new AppError('conflict', MIDDLE)
 }
 
-/** `x0x join LINE [--as NAME]`. */
 export const runJoin = async (context: CliContext, line: CommandLine): Promise<number> => {
   const invitation = readInvitation(line.words.join(''), Date.now())
   const name = line.value('as') ?? invitation.party.name

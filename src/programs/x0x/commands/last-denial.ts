@@ -11,25 +11,25 @@ import type { CliContext } from '../context.ts'
 import { printNotice } from '../print.ts'
 import { runningJournal } from './audit.ts'
 
-/** How far back the audit log is read. */
+/** Lines of the audit log that are searched. */
 const LINES = 100_000
 
 const ID_BEGINNING = new RegExp(`^[0-9a-f]{${MIN_ID_PREFIX},64}$`)
 
 interface DenialChoice {
-  /** Only this denial; null: the last one. */
+  /** Only this denial; null for the last one. */
   readonly request: string | null
-  /** Only denials of this agent: a contact, an ID, or how an ID begins. */
+  /** Only denials of this agent: a contact, an ID, or the beginning of an ID. */
   readonly agent: string | null
 }
 
 export interface FoundDenial {
   readonly denial: JournalLine & DenialEvent
-  /** The requester's name; null where it is no contact. */
+  /** The requester's contact name, or null. */
   readonly name: string | null
 }
 
-/** The ACL of this daemon; says on stderr where no daemon runs. */
+/** The ACL of this daemon. Warns on stderr if no daemon runs. */
 export const aclInForceHere = async (context: CliContext): Promise<AclBesideDaemon> => {
   const found = await aclInForce(context.api, context.instance, context.env)
   if (!found.isRunning) await printNotice(context, notRunningText(found.file))
@@ -47,7 +47,7 @@ const contactsHere = async ({ api }: CliContext): Promise<readonly Contact[]> =>
   }
 }
 
-/** The audit log that the daemon writes, or would write. */
+/** The audit log that the daemon writes or would write. */
 const journalHere = async (context: CliContext, { isRunning, file }: AclBesideDaemon): Promise<string> => {
   if (isRunning) return runningJournal(context, 'x0x audit tail', false)
   const { acl } = await loadAcl({ path: file, explicit: true })
@@ -55,7 +55,7 @@ const journalHere = async (context: CliContext, { isRunning, file }: AclBesideDa
   throw new AppError('not_found', `${file} names no audit log`)
 }
 
-/** The last denial in the audit log of this machine that fits. Throws `not_found`, or `unknown_agent`. */
+/** The last matching denial in this machine's audit log. Throws `not_found`, or `unknown_agent`. */
 export const lastDenial = async (
   context: CliContext,
   acl: AclBesideDaemon,

@@ -4,7 +4,6 @@ import type { CommandLine } from '../../../cli/parse.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 
-/** `x0x man PROGRAM`. */
 export const runMan = async (context: CliContext, line: CommandLine): Promise<number> => {
   const [program = 'x0x'] = line.words
   const parts = Object.hasOwn(PAGES, program) ? PAGES[program] : undefined

@@ -7,22 +7,22 @@ import type { CliContext } from '../context.ts'
 import { type Drawing, drawingFor, widestOf } from '../drawing.ts'
 import { printAnswer, printLine, printTable } from '../print.ts'
 
-/** The nearest; more are no picture. */
+/** Limit on peers in the picture; the nearest are drawn. */
 const MAX_DRAWN_PEERS = 100
 const MAX_NAME_COLUMNS = 24
-/** `12345 ms` and the space before it. */
+/** Columns of `12345 ms` and the space before it. */
 const RTT_COLUMNS = 9
 const MAX_BAR_COLUMNS = 30
-/** Of the beginning of an agent's id, as elsewhere; a narrow terminal has no room for it. */
+/** Columns of an ID's beginning, and the width of a terminal with room for it. */
 const [ID_COLUMNS, LEAST_FOR_ID] = [12, 72]
 
-/** What is drawn of a peer; `name` as it is to be shown. */
+/** A drawn peer; `name` is safe to print. */
 export interface DrawnPeer extends Pick<PeerJson, 'linked' | 'connected' | 'rtt_ms' | 'agent_id' | 'last_seen'> {
   readonly name: string
 }
 
 export interface PeersGraph {
-  /** This daemon. */
+  /** Name of this daemon. */
   readonly self: string
   readonly peers: readonly DrawnPeer[]
 }
@@ -33,14 +33,14 @@ const STATES: readonly State[] = ['linked', 'connected', 'announced']
 const STATE_WIDTH = 9
 const COLOURS = { linked: 'green', connected: 'cyan', announced: 'dim' } as const
 
-/** Proven before connected before announced, and the nearest of each first. */
+/** Linked peers before connected before announced ones, each by distance. */
 const nearestFirst = (one: DrawnPeer, other: DrawnPeer): number =>
   STATES.indexOf(drawnState(one)) - STATES.indexOf(drawnState(other)) || (one.rtt_ms ?? Infinity) - (other.rtt_ms ?? Infinity) || 0
 
 const farText = ({ rtt_ms, last_seen }: DrawnPeer): string =>
   rtt_ms !== null ? `${rtt_ms} ms` : last_seen === null ? '' : `seen ${last_seen.slice(0, 19).replace('T', ' ')}`
 
-/** A star: this daemon, and a line to each peer, whose bar is as long as the way there and back takes. */
+/** A star: this daemon, with a bar for each peer that is as long as its round trip takes. */
 export const peersGraph = ({ self, peers }: PeersGraph, { columns, glyphs, paint, cell }: Drawing): string[] => {
   const drawn = peers.toSorted(nearestFirst).slice(0, MAX_DRAWN_PEERS)
   const lines = { linked: glyphs.proven, connected: glyphs.connected, announced: glyphs.announced }
@@ -73,11 +73,11 @@ export const peersGraph = ({ self, peers }: PeersGraph, { columns, glyphs, paint
 
 const stateOf = (peer: PeerJson): string => (peer.linked ? 'linked' : peer.connected ? 'connected' : 'announced')
 
-/** Our own name for it; what a stranger calls itself stands in quotes. */
+/** The contact name; a name that an unlisted peer gives itself is quoted. */
 const nameOf = (peer: PeerJson, { contacts }: ContactsAnswer): string =>
   contacts.find((contact) => contact.agent_id === peer.agent_id)?.name ?? (peer.name === null ? '-' : JSON.stringify(peer.name))
 
-/** How its connection leads there. */
+/** The route of its connection. */
 const wayOf = ({ connected, relayed_by: relay }: PeerJson, { contacts }: ContactsAnswer): string => {
   if (!connected) return '-'
   if (relay === null) return 'direct'
@@ -85,7 +85,7 @@ const wayOf = ({ connected, relayed_by: relay }: PeerJson, { contacts }: Contact
   return `relayed by ${name ?? relay.agent_id?.slice(0, 12) ?? `machine ${relay.machine_id.slice(0, 12)}`}`
 }
 
-/** `x0x peers`: who is connected and who was discovered. */
+/** `x0x peers`: connected and discovered peers. */
 export const runPeers = async (context: CliContext, line: CommandLine): Promise<number> => {
   const graph = line.has('graph')
   const answer = await context.api.read({ method: 'GET', path: '/peers' }, PEERS)

@@ -24,13 +24,13 @@ const intervalOf = (text: string): number => {
   throw usageError(`--interval: ${JSON.stringify(text)} is no time of ${MIN_INTERVAL_MS / 1000} seconds or more`)
 }
 
-/** Failures that another try may not have. */
+/** Failures that may be temporary. */
 const PASSING = ['peer_unreachable', 'peer_rejected', 'timeout', 'rate_limited'] as const
 const mayPass = (error: unknown): error is AppError => PASSING.some((code) => isAppError(error, code))
 
 type Answer = { readonly seq: number; readonly pinged: Pinged } | { readonly seq: number; readonly error: AppError }
 
-/** Asks again and again; each answer is told as it comes. */
+/** Pings repeatedly and yields each answer. */
 const pings = async function* (
   context: CliContext,
   agent: string,
@@ -66,7 +66,6 @@ const rttOf = (answered: readonly Pinged[]): { readonly min: number; readonly av
   return { min: Math.min(...times), avg: Math.round(avg * 100) / 100, max: Math.max(...times) }
 }
 
-/** `x0x ping AGENT`. */
 export const runPing = async (context: CliContext, line: CommandLine): Promise<number> => {
   const [agent = ''] = line.words
   const wanted = { count: countOf(line.value('count') ?? ''), interval: intervalOf(line.value('interval') ?? '') }

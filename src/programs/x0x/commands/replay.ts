@@ -11,23 +11,23 @@ import { MAX_RECORD_LINE, parseRecordLine } from '../../../protocol/tool-record.
 import type { CliContext } from '../context.ts'
 import { painter, printJson, printLine } from '../print.ts'
 
-/** Characters of a value that are shown of a difference. */
+/** Length of a value in a difference. */
 const MAX_SHOWN = 300
 
 interface Found extends Difference {
-  /** Of the record, from 1. */
+  /** Line of the record, from 1. */
   readonly line: number
 }
 
 /**
- * Why a record is not what its server gave, whole: a result does not follow; its last line is missing, so that its server was killed
- * or could not write; its last line says other than stands before it.
+ * Why a record is not complete and correct. `differs`: a result does not follow. `not_finished`: the last line is missing, because the
+ * server was killed or could not write. `altered`: the last line contradicts the earlier ones.
  */
 type Reason = 'differs' | 'not_finished' | 'altered'
 
 interface Report {
   readonly ok: boolean
-  /** Null where it is ok. */
+  /** Null if it is correct. */
   readonly reason: Reason | null
   readonly lines: number
   readonly runs: number
@@ -38,7 +38,7 @@ interface Report {
   readonly difference: Found | null
 }
 
-/** Throws `bad_request`, which names file and line. */
+/** Throws `bad_request` with file and line. */
 const replayed = async (file: string): Promise<Report> => {
   const replay = new Replay()
   const digest = new RecordDigest()
@@ -47,7 +47,7 @@ const replayed = async (file: string): Promise<Report> => {
   const malformed = (reason: string): AppError =>
     new AppError('bad_request', `${file}:${lines}: ${reason}`, { data: { file, line: lines } })
   const take = async (bytes: Buffer | null, complete: boolean): Promise<Difference | null> => {
-    // What a server was writing when it was killed: what stands before it is whole.
+    // The partial last line of a killed server; the lines before it are complete.
     if (!complete && bytes !== null && lines > 0 && !replay.finished) return null
     lines += 1
     if (!complete) throw malformed('the line is cut off')
@@ -93,7 +93,7 @@ const opened =
     throw unreadable('bad_request', file, error)
   }
 
-/** A value around the place at which it differs from another. */
+/** A value around the place where it differs from another. */
 const shownValue = (value: unknown, other: unknown): string => {
   const [text, against] = [value, other].map((one) => (one === undefined ? 'nothing' : JSON.stringify(one))) as [string, string]
   let same = 0
@@ -114,8 +114,8 @@ const notes = ({ interrupted, unchecked, complete }: Report): string[] => [
 ]
 
 /**
- * `x0x replay FILE`: 0 where every result follows from what was recorded, 1 where one does not, or the record is not whole; 2 where the
- * file is no record.
+ * `x0x replay FILE`: 0 if every result follows from the record; 1 if one does not, or the record is incomplete; 2 if the file is no
+ * record.
  */
 export const runReplay = async (context: CliContext, { words: [file = ''] }: CommandLine): Promise<number> => {
   const report = await replayed(file).catch(opened(file))

@@ -16,7 +16,7 @@ import { statusAsExec } from '../status-as-exec.ts'
 import { factsOf, lostLines } from './attach.ts'
 import { type FoundRuns, findRuns } from './find-run.ts'
 
-/** A run that was waited for. */
+/** A run after waiting. */
 export interface WaitedRun extends DetachedRunView {
   readonly over: boolean
   readonly outcome: Omit<ExitEvent, 'type'> | null
@@ -34,7 +34,6 @@ export const stateText = ({ state, code, signal, denial_reason, problem }: Detac
 const rowOf = (run: DetachedRunView): string[] => [run.request_id, whereOf(run), stateText(run), run.asked_at, commandOf(run)]
 const HEADER = ['RUN', 'ON', 'STATE', 'ASKED', 'COMMAND']
 
-/** `x0x runs`. */
 export const runRuns = async (context: CliContext, line: CommandLine): Promise<number> => {
   const [refresh, session] = [line.has('refresh'), line.value('session')]
   const query = new URLSearchParams({ ...(refresh && { refresh: 'true' }), ...(session !== null && { session }) }).toString()
@@ -49,7 +48,7 @@ export const runRuns = async (context: CliContext, line: CommandLine): Promise<n
   })
 }
 
-/** Of one run, as of `x0x exec`; what was heard before says less than its Exit. */
+/** The status of one run, like that of `x0x exec`. The Exit takes precedence over earlier reports. */
 export const statusOfWaited = (run: WaitedRun): number => {
   if (run.outcome !== null) return statusOf({ type: 'exit', ...run.outcome })
   if (run.denial_reason !== null || !hasEnd(run)) return EXIT_NOT_RUN
@@ -66,12 +65,12 @@ const standingOf = (run: WaitedRun): number => {
   return statusOfWaited(run) === 0 && run.outcome?.truncated !== true ? 0 : SOME_FAILED
 }
 
-/** Of several, as of a fan-out. */
+/** The status of several runs, like that of a fan-out. */
 export const statusOfAll = (runs: readonly WaitedRun[]): number => Math.max(...runs.map(standingOf))
 
 const UNASKED = 'it may go on there all the same; who is connected here: x0x peers'
 
-/** Empty where its exit status says all. */
+/** Empty if the exit status says everything. */
 const linesOf = (run: WaitedRun): string[] => {
   if (run.outcome !== null) return outcomeLines({ type: 'exit', ...run.outcome }, factsOf(run))
   if (run.problem?.error === 'unknown_run') return [`${run.state}: it was forgotten while it was waited for`]
@@ -90,7 +89,7 @@ const timeoutOf = (text: string): number => {
   throw usageError(`--timeout: ${JSON.stringify(text)} is not a number of seconds above 0, such as 30 or 2.5`)
 }
 
-/** As many at once as the daemon waits for, and then the next. */
+/** Waits for as many runs at once as the daemon allows, then for the next. */
 const waitForAll = async (
   { api }: CliContext,
   ids: readonly string[],
@@ -101,7 +100,7 @@ const waitForAll = async (
   const runs: WaitedRun[] = []
   for (let at = 0; at < ids.length; at += MAX_WAITED_RUNS) {
     const request_ids = ids.slice(at, at + MAX_WAITED_RUNS)
-    // Whose turn comes when the time is up is told as it was last heard to be.
+    // After the timeout, the remaining runs are shown in their last known state.
     const left = timeoutMs === null ? {} : { timeout_ms: Math.max(1, Math.round(timeoutMs - (systemClock.monotonic() - began))) }
     const call = { method: 'POST', path: '/runs/wait', body: { request_ids, ...left }, signal } as const
     runs.push(...(await api.json<{ runs: readonly WaitedRun[] }>(call)).runs)
@@ -122,14 +121,14 @@ const tellFailed = async (context: CliContext, where: string, request_id: string
   return { request_id, error: isAppError(error) ? error.code : 'internal', message: errorText(error), ...nextOf(error) }
 }
 
-/** Says each id that is not known. */
+/** Prints each unknown ID. */
 const tellUnknown = async (context: CliContext, unknown: FoundRuns['unknown']): Promise<FailedRun[]> => {
   const failed: FailedRun[] = []
   for (const { id, error } of unknown) failed.push(await tellFailed(context, id, id, error))
   return failed
 }
 
-/** `x0x runs wait ID...`. Whoever stops waiting ends nothing. */
+/** `x0x runs wait ID...`. Interrupting it ends no run. */
 export const runWait = async (context: CliContext, line: CommandLine): Promise<number> => {
   const timeout = line.value('timeout')
   const limit = timeout === null ? null : timeoutOf(timeout)
@@ -151,7 +150,7 @@ const waitUpTo = async (context: CliContext, line: CommandLine, limit: number | 
     const [run, ...others] = runs
     if (context.json) await printJson(context, { ok: failed.length === 0, runs, ...(failed.length > 0 && { failed }) })
     if (run === undefined) return failed.length > 0 ? SOME_UNKNOWN : EXIT_NOT_RUN
-    // A session that shrinks to one is told as before.
+    // A label that now has one run is reported as before.
     if (others.length > 0 || failed.length > 0 || line.value('session') !== null) {
       if (!context.json) await printTable(context, HEADER, runs.map(rowOf))
       for (const one of runs) await printProblem(context, detachedCutLines(one))
@@ -168,7 +167,7 @@ const waitUpTo = async (context: CliContext, line: CommandLine, limit: number | 
   }
 }
 
-/** Does it with each of them, some at once; where it cannot be done with one that is said, and keeps no other from it. Of a single one its error is thrown. */
+/** Does something with each run, some at once. An error is printed and does not affect the others; with a single run it is thrown. */
 const each = async (
   context: CliContext,
   line: CommandLine,
@@ -199,7 +198,7 @@ const each = async (
   return status
 }
 
-/** `x0x runs cancel ID...`. Of a session, those that are known to be over are left alone. */
+/** `x0x runs cancel ID...`. With a label, it skips runs that have ended. */
 export const runCancelDetached = async (context: CliContext, line: CommandLine): Promise<number> =>
   each(
     context,
@@ -211,7 +210,6 @@ export const runCancelDetached = async (context: CliContext, line: CommandLine):
     (run) => `${isOver(run.state) ? `over before, ${stateText(run)}` : 'asked to end'}: ${commandOf(run)}, on ${whereOf(run)}`,
   )
 
-/** `x0x runs forget ID...`. */
 export const runForget = async (context: CliContext, line: CommandLine): Promise<number> =>
   each(
     context,

@@ -25,7 +25,6 @@ const countOf = (line: CommandLine): number => {
   throw usageError(`--count: ${JSON.stringify(text)} is not a count`)
 }
 
-/** `x0x transcripts list`. */
 export const runTranscriptsList = async (context: CliContext, line: CommandLine): Promise<number> => {
   const directory = pathOf(line)
   const transcripts = await listTranscripts(directory, countOf(line))
@@ -40,14 +39,14 @@ const jsonOf = (line: TranscriptLine): string => {
   return `${visibleJson(JSON.stringify(fields))}\n`
 }
 
-/** What is printed of a line: as the console shows it or, with `--json`, an object on a line. */
+/** Renders a line as the console does or, with `--json`, as an object. */
 const rendering = (context: CliContext): ((line: TranscriptLine) => string) => {
   if (context.json) return jsonOf
   const page = pageOf(context.stdout, context.env, null)
   return (line) => transcriptLineText(line, page)
 }
 
-/** `x0x transcripts search`: 0 where something was found, else 1. */
+/** `x0x transcripts search`: 0 if something was found, otherwise 1. */
 export const runTranscriptsSearch = async (context: CliContext, given: CommandLine): Promise<number> => {
   const [text = '', name = null] = given.words
   if (text === '') throw usageError('nothing to search for', 'x0x transcripts search TEXT')
@@ -88,7 +87,6 @@ const asciicast = async (context: CliContext, name: string, lines: AsyncIterable
   if (isFirst) await write(context.stdout, cast.header(name, null))
 }
 
-/** `x0x transcripts export`. */
 export const runTranscriptsExport = async (context: CliContext, given: CommandLine): Promise<number> => {
   const [name = ''] = given.words
   checkName(name)
@@ -101,13 +99,12 @@ export const runTranscriptsExport = async (context: CliContext, given: CommandLi
   return 0
 }
 
-/** What is no entry is in no export of entries; text says where it stood. */
+/** How to export a line that is not an entry. Only text has it, as a note. */
 const EXPORTED: Readonly<Record<Exclude<Format, 'asciicast'>, (line: TranscriptLine) => string>> = {
   jsonl: (line) => ('entry' in line ? `${visibleJson(JSON.stringify(line.entry))}\n` : ''),
   text: (line) => transcriptLineText(line, FILE_PAGE),
 }
 
-/** `x0x transcripts remove`. */
 export const runTranscriptsRemove = async (context: CliContext, line: CommandLine): Promise<number> => {
   const names = line.words
   for (const name of names) checkName(name)
@@ -116,7 +113,7 @@ export const runTranscriptsRemove = async (context: CliContext, line: CommandLin
   return 0
 }
 
-/** `x0x transcripts print` and `follow`: 0, also when Ctrl-C ended it. */
+/** `x0x transcripts print` and `follow`: 0, also after Ctrl-C. */
 export const runTranscriptsPrint = async (context: CliContext, given: CommandLine): Promise<number> => {
   const [named = null] = given.words
   if (named !== null) checkName(named)

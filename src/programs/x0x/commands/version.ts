@@ -4,7 +4,7 @@ import { shownLine } from '../../../base/visible-text.ts'
 import type { CliContext } from '../context.ts'
 import { printAnswer, printLine } from '../print.ts'
 
-/** What the daemon says of itself; null where none answers us. */
+/** The daemon's version; null if none answers. */
 const daemonVersion = async (context: CliContext): Promise<string | null> => {
   try {
     return (await context.api.json<{ readonly version: string }>({ method: 'GET', path: '/agent' })).version
@@ -14,7 +14,6 @@ const daemonVersion = async (context: CliContext): Promise<string | null> => {
   }
 }
 
-/** `x0x version`. */
 export const runVersion = async (context: CliContext): Promise<number> => {
   const daemon = await daemonVersion(context)
   const runtime = `node ${process.versions.node}`

@@ -16,7 +16,7 @@ import { JsonView, PrefixedView } from './line-views.ts'
 import { ShownLines } from './lines.ts'
 import { OutputStore, SpillFile } from './output-store.ts'
 
-/** Outputs that wait are held by `held`; null of a view that shows them as they come. */
+/** Selects the view. `held` stores outputs for later; null for a view that prints at once. */
 const viewOf = (context: CliContext, { shape, raw }: FleetLine, beside: FleetProgress): { view: FleetView; held: OutputStore | null } => {
   const lines = new ShownLines({ context, beside }, { raw })
   if (shape === 'prefix') return { view: new PrefixedView({ lines }), held: null }
@@ -25,7 +25,7 @@ const viewOf = (context: CliContext, { shape, raw }: FleetLine, beside: FleetPro
   return { view: shape === 'group' ? new GroupView({ lines, held }) : new DiffView({ lines, held }), held }
 }
 
-/** A ledger has no output. */
+/** The ledger has no output. */
 const withoutOutput = (host: FanoutHostJson): object => ({
   ...host,
   stdout_b64: '',
@@ -33,7 +33,7 @@ const withoutOutput = (host: FanoutHostJson): object => ({
   output_cut: host.stdout_bytes_total + host.stderr_bytes_total > 0,
 })
 
-/** There is nobody to ask again: what the ledger says, as it stands. */
+/** The result of the ledger if no host has to be asked again. */
 const nothingToAsk = async (context: CliContext, state: LedgerState, { file, which }: NonNullable<FleetLine['retry']>): Promise<number> => {
   const ledger = state.ledger()
   if (context.json) await printJson(context, { ...ledger, hosts: state.ends().map(withoutOutput) })
@@ -56,14 +56,14 @@ const run = async (context: CliContext, line: FleetLine): Promise<number> => {
     { env: context.env, off: context.quiet || context.env['TERM'] === 'dumb' },
   )
   const { view, held } = viewOf(context, line, progress)
-  // From the first moment on: a signal while the ledger is written must not leave it without its end.
+  // Created first, so that a signal while the ledger is written does not leave it without an end.
   const fleet = new FleetRun({ context, view, held, progress, closing }, { timed: line.timeoutMs !== null, bounds: line.bounds })
   try {
     const request = await fleetRequest(context, line, closing.signal)
     if (request instanceof LedgerState) return await nothingToAsk(context, request, line.retry!)
     return await fleet.run(request)
   } catch (error) {
-    // Before anybody was asked.
+    // A signal came before any host was asked.
     if (closing.signal.aborted && fleet.interruptedStatus !== null) return fleet.interruptedStatus
     throw error
   } finally {
@@ -73,7 +73,7 @@ const run = async (context: CliContext, line: FleetLine): Promise<number> => {
   }
 }
 
-/** `x0x exec WHO... -- ARGV...` of many hosts. Answers the exit status; 255 where nobody could be asked. */
+/** `x0x exec WHO... -- ARGV...` for many hosts. Returns the exit status; 255 if no host could be asked. */
 export const runFleet = async (context: CliContext, commandLine: CommandLine): Promise<number> => {
   const line = fleetLine(commandLine)
   return statusAsExec(context, async () => run(context, line))

@@ -4,18 +4,18 @@ import { unheardEnd } from './ledger-state.ts'
 interface Host {
   readonly host: string
   readonly agent_id: string
-  /** Null: its turn has not come. */
+  /** Null before the host is asked. */
   request_id: string | null
   end: FanoutHostJson | null
 }
 
-/** The hosts of a fan-out that goes on, and what is known of each. */
+/** The state of each host of a live fan-out. */
 export class FleetHosts {
   readonly #hosts = new Map<string, Host>()
-  /** By the name that the daemon has for it now: the one that it was asked by, where that is another. */
+  /** The requested name by the daemon's current name, if they differ. */
   readonly #asked = new Map<string, string>()
 
-  /** None yet: nobody was asked, or we were not told who. */
+  /** Whether no hosts are known yet. */
   get isEmpty(): boolean {
     return this.#hosts.size === 0
   }
@@ -24,7 +24,7 @@ export class FleetHosts {
     return [...this.#hosts.keys()]
   }
 
-  /** `names`: those that they were asked by, by their ids. */
+  /** `names`: the requested names by agent ID. */
   add(hosts: readonly { readonly host: string; readonly agent_id: string }[], names: ReadonlyMap<string, string>): void {
     for (const { host: said, agent_id } of hosts) {
       const host = names.get(agent_id) ?? said
@@ -33,7 +33,7 @@ export class FleetHosts {
     }
   }
 
-  /** The same of the host by the name that it was asked by. */
+  /** The event with the requested name of its host. */
   asAsked(event: FanoutEventJson): FanoutEventJson {
     const host = 'host' in event ? this.#asked.get(event.host) : undefined
     return host === undefined ? event : ({ ...event, host } as FanoutEventJson)
@@ -43,7 +43,7 @@ export class FleetHosts {
     this.#of(host).request_id = requestId
   }
 
-  /** False where it had ended already: the first word stands. */
+  /** False if the host had already ended: its first end counts. */
   end(end: FanoutHostJson): boolean {
     const host = this.#of(end.host)
     if (host.end !== null) return false
@@ -51,7 +51,7 @@ export class FleetHosts {
     return true
   }
 
-  /** Those of which nothing more will be heard, `why`: what had begun may have run. */
+  /** Ends all other hosts, for the reason `why`. A started command may have run. */
   abandon(why: string): FanoutHostJson[] {
     const left = [...this.#hosts.values()].filter(({ end }) => end === null)
     return left.map((host) => {

@@ -11,17 +11,17 @@ import { usageError } from '../failure.ts'
 /** How the outputs of the hosts are shown. */
 export type FleetLineFormat = 'prefix' | 'group' | 'diff' | 'json'
 
-/** Of a ledger, whom to ask again: those whose command certainly did not run, or those of whom that is not known. */
+/** A ledger, and which of its hosts to ask again: those whose command certainly did not run, or those where that is unknown. */
 export interface RetryOf {
   readonly file: string
   readonly which: 'certain' | 'unknown'
 }
 
-/** What a line for many hosts says. */
+/** The parsed line of a fan-out. */
 export interface FleetLine {
   /** Empty with `retry`. */
   readonly who: readonly string[]
-  /** Null with `retry` where the line has none: that of the ledger. */
+  /** Null for the ledger's command with `retry`. */
   readonly argv: readonly string[] | null
   readonly parallel: number | null
   readonly canary: number | null
@@ -34,7 +34,7 @@ export interface FleetLine {
   readonly shape: FleetLineFormat
   readonly ledger: string | null
   readonly retry: RetryOf | null
-  /** The options that bound it, as typed: no ledger has them. */
+  /** Limits as typed, which no ledger records. */
   readonly bounds: readonly string[]
 }
 
@@ -70,7 +70,7 @@ const failuresOf = (line: CommandLine): number | string | null => {
   throw usageError(`--max-failures: ${JSON.stringify(text)} is neither a number above 0, such as 3, nor a part of all, such as 10%`)
 }
 
-/** An empty one is what a variable of the shell leaves that is not set. */
+/** An empty name usually comes from an unset shell variable. */
 const fileOf = (line: CommandLine, name: string): string | null => {
   const file = line.value(name)
   if (file === '') throw usageError(`--${name}: the name of a file is missing`)
@@ -88,7 +88,7 @@ const shapeOf = (line: CommandLine): FleetLineFormat => {
   return line.has('group') ? 'group' : line.has('diff') ? 'diff' : 'prefix'
 }
 
-/** Throws for a line that makes no sense, which nobody is asked by. */
+/** Throws for an invalid line, before any host is asked. */
 export const fleetLine = (line: CommandLine): FleetLine => {
   const retry = retryOf(line)
   const [first] = line.words
@@ -119,6 +119,6 @@ export const fleetLine = (line: CommandLine): FleetLine => {
 const whoNext = (line: CommandLine): string =>
   FLEET_OPTIONS.some((option) => line.has(optionParts(option).name)) ? 'x0x exec WHO... [options] -- ARGV...' : 'x0x exec AGENT -- ARGV...'
 
-/** The line that asks those again whose command certainly did not run, or may have; as few at once, and as carefully, as before. */
+/** The command that asks hosts again whose command certainly did not run, or may have run, with the same limits. */
 export const retryLine = (file: string, unknown = false, bounds: readonly string[] = []): string =>
   shellWords(['x0x', 'exec', `--retry${unknown ? '-unknown' : ''}`, file, ...bounds])

@@ -6,16 +6,16 @@ import { cutTo } from '../../../doors/console/screen/cells.ts'
 import { type FanoutHostJson, FanoutSums } from '../../../protocol/api/fanout.ts'
 import { type Paint, painter } from '../print.ts'
 
-/** At most ten times in a second: more is not read, and costs a terminal far away. */
+/** Redraws at most ten times per second, to spare slow terminals. */
 const REDRAW_MS = 100
-/** The time goes on also where nothing happens. */
+/** Interval of redraws for the elapsed time. */
 const TICK_MS = 1_000
-/** Of a terminal that does not say, or says 0. */
+/** Width of a terminal that reports none or 0. */
 const DEFAULT_COLUMNS = 80
-/** Goes back to the beginning of the line and empties it. */
+/** Moves to the start of the line and erases it. */
 const EMPTY_LINE = '\r\u001b[K'
 
-/** "14 s" or "1:05". */
+/** Such as "14 s" or "1:05". */
 export const timeText = (ms: number): string => {
   const seconds = Math.floor(ms / 1_000)
   return seconds < 60 ? `${seconds} s` : `${Math.floor(seconds / 60)}:${`${seconds % 60}`.padStart(2, '0')}`
@@ -23,18 +23,18 @@ export const timeText = (ms: number): string => {
 
 interface FleetProgressInit {
   readonly env: Environment
-  /** Said by nobody: of a quiet command, or on a terminal that cannot. */
+  /** Print nothing: for `--quiet`, or a terminal that cannot redraw. */
   readonly off: boolean
 }
 
-/** Says on a terminal, in its last line, how far a fan-out has come. The line is gone while anything else is written. */
+/** Shows the progress of a fan-out in a terminal's last line, which is erased while other output is written. */
 export class FleetProgress {
   readonly #components: { readonly stderr: Output; readonly clock: Clock }
   readonly #off: boolean
   readonly #paint: Paint
   readonly #began: number
   readonly #sums = new FanoutSums()
-  /** The one that began first comes first. */
+  /** Running hosts in the order of their start. */
   readonly #running = new Map<string, number>()
   #asked = 0
   #ending = false
@@ -50,7 +50,7 @@ export class FleetProgress {
     this.#began = components.clock.monotonic()
   }
 
-  /** Since when, in milliseconds. */
+  /** Milliseconds since the start. */
   get elapsedMs(): number {
     return this.#components.clock.monotonic() - this.#began
   }
@@ -71,13 +71,13 @@ export class FleetProgress {
     this.#changed()
   }
 
-  /** Somebody pressed Ctrl-C. */
+  /** Called after Ctrl-C. */
   cancelling(): void {
     this.#ending = true
     this.#changed()
   }
 
-  /** What comes next has the line to itself. */
+  /** Erases the line for other output. */
   clear(): void {
     if (!this.#shown) return
     this.#shown = false
@@ -85,7 +85,6 @@ export class FleetProgress {
     this.#changed()
   }
 
-  /** Nothing more is said. */
   end(): void {
     this.#ended = true
     this.#timer?.cancel()
@@ -94,7 +93,7 @@ export class FleetProgress {
     this.#shown = false
   }
 
-  /** Draws as soon as it may. */
+  /** Redraws as soon as allowed. */
   #changed(): void {
     if (this.#off || this.#ended) return
     this.#timer?.cancel()
@@ -109,7 +108,7 @@ export class FleetProgress {
     const { stderr, clock } = this.#components
     this.#drawn = clock.monotonic()
     this.#shown = true
-    // A line that wraps could not be taken back.
+    // A wrapped line could not be erased.
     stderr.write(`${EMPTY_LINE}${cutTo(this.#text(), Math.max(1, (stderr.columns || DEFAULT_COLUMNS) - 1))}`)
     this.#drawIn(TICK_MS)
   }

@@ -12,26 +12,26 @@ import type { FleetLine, RetryOf } from './fleet-line.ts'
 import { LedgerFile } from './ledger-file.ts'
 import { type RequestedHost, LEDGER_VERSION, type LedgerState } from './ledger-state.ts'
 
-/** The daemon's answer to whom the words mean. */
+/** The daemon's answer to which hosts the words mean. */
 export const selectHosts = async <T>({ api }: CliContext, who: readonly string[]): Promise<T> =>
   api.json<T>({ method: 'GET', path: selectPath(who) })
 
-/** Whom the words mean. */
+/** The hosts that the words mean. */
 export const selectedHosts = async (context: CliContext, who: readonly string[]): Promise<SelectedHosts['hosts']> =>
   (await selectHosts<SelectedHosts>(context, who)).hosts
 
-/** What is to be asked, of whom, and where it is kept. */
+/** The request, its hosts, and its ledger. */
 export interface FleetRequest {
   readonly argv: readonly string[]
   readonly fanoutId: string
-  /** Who is asked, by the ids of the agents: so they are called, whatever a contact's name is when the daemon is asked. */
+  /** Requested names by agent ID. Hosts keep them, even if a contact is renamed meanwhile. */
   readonly names: ReadonlyMap<string, string>
-  /** Of `POST /exec/fanout`. */
+  /** The body of `POST /exec/fanout`. */
   readonly body: object
   readonly ledger: LedgerFile | null
 }
 
-/** It goes to the daemon in one piece with the request. */
+/** Stdin is sent in one piece with the request. */
 const tooLong = (): AppError =>
   new AppError('too_large', `stdin for many hosts is longer than ${MAX_STDIN_SPOOL} bytes`, {
     data: { next: 'of one host a file may be longer: x0x exec AGENT --stdin-file FILE -- ARGV...' },
@@ -49,7 +49,7 @@ const stdinOf = async (context: CliContext, path: string, signal: AbortSignal): 
       parts.push(part)
     }
   } catch (error) {
-    // A pipe says what helps for one host.
+    // The error of a pipe suggests what helps for a single host.
     throw isAppError(error, 'too_large') ? tooLong() : error
   } finally {
     stdin.destroy()
@@ -59,7 +59,7 @@ const stdinOf = async (context: CliContext, path: string, signal: AbortSignal): 
 
 const hashOf = (stdin: Buffer | null): string | null => (stdin === null ? null : createHash('sha256').update(stdin).digest('hex'))
 
-/** The request but for who is asked. */
+/** The request without its hosts. */
 const bodyOf = (line: FleetLine, argv: readonly string[], fanoutId: string, stdin: Buffer | null): object => ({
   argv,
   clamp: true,
@@ -73,7 +73,7 @@ const bodyOf = (line: FleetLine, argv: readonly string[], fanoutId: string, stdi
   ...(line.session !== null && { session: line.session }),
 })
 
-/** By their ids: a name may mean another agent by then, and an operator proves each. `chosen`: with the ids of their runs. */
+/** Names the hosts by ID, because a name may change meanwhile and an operator proves each ID. `chosen` adds the run IDs. */
 const whom = (hosts: readonly RequestedHost[], chosen: boolean): object => ({
   hosts: hosts.map(({ agent_id }) => agent_id),
   ...(chosen && { request_ids: Object.fromEntries(hosts.map(({ agent_id, request_id }) => [agent_id, request_id])) }),
@@ -81,7 +81,7 @@ const whom = (hosts: readonly RequestedHost[], chosen: boolean): object => ({
 
 const namesOf = (hosts: readonly RequestedHost[]): FleetRequest['names'] => new Map(hosts.map(({ host, agent_id }) => [agent_id, host]))
 
-/** Each with an id for its run, so that a file can name them before one is asked. */
+/** The hosts with new run IDs, so that the ledger has them before any host is asked. */
 const selected = async (context: CliContext, who: readonly string[]): Promise<RequestedHost[]> =>
   (await selectedHosts(context, who)).map(({ host, agent_id }) => ({ host, agent_id, request_id: uuidv7() }))
 
@@ -104,7 +104,7 @@ const assertWritten = async (ledger: LedgerFile): Promise<void> => {
   throw new AppError('internal', `the ledger cannot be written, and nobody was asked: ${ledger.failure}`)
 }
 
-/** Throws where the line says another command than the ledger: they would be two in one file. */
+/** Throws if the command differs from the ledger's, because one file must not have two commands. */
 const assertSame = ({ head }: LedgerState, line: FleetLine, stdin: Buffer | null): void => {
   if (line.argv !== null && (line.argv.length !== head.argv.length || line.argv.some((word, at) => word !== head.argv[at])))
     throw usageError(
@@ -129,7 +129,7 @@ const retried = async (line: FleetLine, { file, which }: RetryOf, stdin: Buffer 
   }
 }
 
-/** Null: there is nobody to ask. */
+/** Null if no host has to be asked again. */
 const askedAgain = async (
   ledger: LedgerFile,
   which: RetryOf['which'],
@@ -150,7 +150,7 @@ const askedAgain = async (
   return { argv, fanoutId, names: namesOf(hosts), body, ledger }
 }
 
-/** What a line asks for; of a ledger in which there is nobody to ask again, what it says. */
+/** The request of a line; if a ledger has no host to ask again, its state. */
 export const fleetRequest = async (context: CliContext, line: FleetLine, signal: AbortSignal): Promise<FleetRequest | LedgerState> => {
   const stdin = line.stdinFile === null ? null : await stdinOf(context, line.stdinFile, signal)
   return line.retry === null ? first(context, line, stdin) : retried(line, line.retry, stdin)

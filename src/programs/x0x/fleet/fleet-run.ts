@@ -31,10 +31,10 @@ import type { OutputStore } from './output-store.ts'
 
 type Warning = Extract<FanoutEventJson, { type: 'warning' }>
 
-/** What ended a command is said with its end; that a cap is near, only where nothing else is said of it. */
+/** Warnings that the host's end already reports, or that are only printed alone. */
 const SAID_OTHERWISE: readonly WarningKind[] = ['cancelled', 'stdout_approaching_cap', 'stderr_approaching_cap', ...KILLED_BY]
 
-/** Warnings of many hosts, each kind once. */
+/** Warnings of many hosts, each kind printed once. */
 export class FleetWarnings {
   readonly #kinds = new Map<WarningKind, { readonly message: string; readonly hosts: string[] }>()
 
@@ -50,14 +50,14 @@ export class FleetWarnings {
   }
 }
 
-/** The command ran on every host, and failed on some. */
+/** Exit status if the command failed on some hosts. */
 const EXIT_FAILED = 1
-/** On some it certainly did not run to its end. */
+/** Exit status if some hosts certainly did not run it completely. */
 const EXIT_NOT_ALL_RAN = 3
-/** Of some it is not known whether it ran. */
+/** Exit status if it is unknown whether some hosts ran it. */
 const EXIT_UNKNOWN = 4
 
-/** The exit status of a fan-out: that of the worst that happened to a host. */
+/** The exit status of a fan-out: that of the worst host. */
 export const fleetStatus = (ledger: Omit<FanoutLedgerJson, 'type' | 'fanout_id' | 'ok' | 'asked' | 'ran'>): number => {
   if (ledger.unknown > 0) return EXIT_UNKNOWN
   if (ledger.denied + ledger.unreachable + ledger.not_started + ledger.cancelled > 0) return EXIT_NOT_ALL_RAN
@@ -67,14 +67,14 @@ export const fleetStatus = (ledger: Omit<FanoutLedgerJson, 'type' | 'fanout_id' 
 interface FleetRunComponents {
   readonly context: CliContext
   readonly view: FleetView
-  /** Null: nothing is held. */
+  /** Null if no output is stored. */
   readonly held: OutputStore | null
   readonly progress: FleetProgress
-  /** Aborted: the connection to the daemon is closed, which cancels what goes on. */
+  /** Aborting closes the connection to the daemon, which cancels live runs. */
   readonly closing: AbortController
 }
 
-/** One fan-out: the request, its events, and the signals that end it. */
+/** A fan-out: its request, its events, and the signals that end it. */
 export class FleetRun {
   readonly #components: FleetRunComponents
   readonly #timed: boolean
@@ -84,11 +84,11 @@ export class FleetRun {
   readonly #stopListening: () => void
   #request: FleetRequest | null = null
   #interrupted: NodeJS.Signals | null = null
-  /** Of standard output: what comes is not shown any more, and only kept in the ledger. */
+  /** Standard output has no reader, so output is only counted in the ledger. */
   #readerGone = false
-  /** … because it cannot be written, as on a full disk, although somebody may want to read it. A stream of this process forgets that at once. */
+  /** Standard output cannot be written, as on a full disk. The stream itself does not remember this. */
   #isUnwritable = false
-  /** Why there is nothing more to hear of those that have not ended; null: all have. */
+  /** Why the remaining hosts cannot report any more; null if all have ended. */
   #brokeOff: string | null = null
 
   constructor(components: FleetRunComponents, init: Pick<FleetLine, 'bounds'> & { readonly timed: boolean }) {
@@ -105,7 +105,7 @@ export class FleetRun {
     }
   }
 
-  /** The exit status where a signal came; null where none did. */
+  /** The exit status after a signal, otherwise null. */
   get interruptedStatus(): number | null {
     return this.#interrupted === null ? null : exitOfSignal(this.#interrupted)
   }
@@ -115,7 +115,7 @@ export class FleetRun {
     this.#components.closing.abort()
   }
 
-  /** Answers the exit status. Throws where nobody was asked, or we cannot know who was. */
+  /** Returns the exit status. Throws if no host was asked, or if the asked hosts are unknown. */
   async run(request: FleetRequest): Promise<number> {
     this.#request = request
     request.ledger?.onFailure(() => void this.#ledgerFailed())
@@ -128,7 +128,7 @@ export class FleetRun {
     return this.#finish(request)
   }
 
-  /** The ledger says so already: it names all, and none that has begun. */
+  /** The ledger already records this: it names all hosts, and none has started. */
   async #nobodyAsked({ ledger }: FleetRequest, error: unknown): Promise<number> {
     await ledger?.close()
     if (this.#interrupted !== null) return exitOfSignal(this.#interrupted)
@@ -148,7 +148,7 @@ export class FleetRun {
     return context.api.open({ ...call, headers: { 'content-type': 'application/json', ...headers } })
   }
 
-  /** Wherever one can be made, and is not too large for one: then the daemon's journal says whose word it was. */
+  /** Proves the request if possible and not too large, so that the daemon's journal has the operator. */
   #proof(text: string): Readonly<Record<string, string>> {
     if (Buffer.byteLength(text) > MAX_PROVEN_REQUEST) return {}
     try {
@@ -169,7 +169,7 @@ export class FleetRun {
     this.#brokeOff = WENT_AWAY
   }
 
-  /** False when nobody reads our output any more. */
+  /** False if the output has no reader. */
   async #event(event: FanoutEventJson): Promise<boolean> {
     const { view, progress } = this.#components
     switch (event.type) {
@@ -210,7 +210,7 @@ export class FleetRun {
     return this.#readerGone || this.#components.view.ended(end)
   }
 
-  /** What is believed are the ends themselves. */
+  /** The hosts' ends are authoritative, not the daemon's sums. */
   #sumsCame(ledger: FanoutLedgerJson): true {
     const ours = this.#hosts.sums(ledger.fanout_id)
     const differs = [...FANOUT_ENDS, 'failed' as const].some((sum) => ours[sum] !== ledger[sum])
@@ -227,7 +227,7 @@ export class FleetRun {
     return true
   }
 
-  /** Nobody wants more of it, or gets it. With a ledger, or where somebody is there to be told, its end is waited for all the same. True: it goes on. */
+  /** Called when output cannot be delivered. With a ledger or a terminal for messages, it continues to the end. True: it continues. */
   async #readerLeft(): Promise<boolean> {
     this.#readerGone = true
     if (this.#request?.ledger === null && !this.#isUnwritable) {
@@ -238,7 +238,7 @@ export class FleetRun {
     return true
   }
 
-  /** A fan-out whose ends cannot be kept goes no further. */
+  /** Cancels the fan-out, because its results cannot be recorded. */
   async #ledgerFailed(): Promise<void> {
     const { context, progress } = this.#components
     progress.clear()
@@ -247,7 +247,7 @@ export class FleetRun {
     await this.#cancel()
   }
 
-  /** The first signal asks for the end of all and waits for it; the second does not wait. */
+  /** The first signal asks all runs to end and waits for them; the second does not wait. */
   #interrupt(signal: NodeJS.Signals): void {
     const again = this.#interrupted !== null
     this.#interrupted = signal
@@ -263,7 +263,7 @@ export class FleetRun {
     try {
       await context.api.json({ method: 'POST', path: '/exec/cancel', body: { fanout_id: this.#request?.fanoutId } })
     } catch (error) {
-      // It is over, and its last words are on the way; in any other case the closed request cancels it too.
+      // The fan-out has ended and its last events are on the way. In any other case the closed request cancels it too.
       if (!this.#hosts.isEmpty && isAppError(error, 'unknown_run')) return
       closing.abort()
     }
@@ -275,9 +275,9 @@ export class FleetRun {
     for (const end of left) progress.ended(end)
     progress.end()
     const all = this.#hosts.sums(fanoutId)
-    // An answer that broke off, or whose sums are not believed, is not well whatever it said of each host.
+    // An interrupted answer, or one with wrong sums, is not successful, whatever it said about the hosts.
     const sums = { ...all, ok: all.ok && this.#brokeOff === null }
-    // Kept before it is shown: whoever reads it may take his time.
+    // Recorded before it is shown, because the reader may be slow.
     const whole = ledger === null ? sums : ledger.state.ledger()
     ledger?.add({ type: 'ledger', ...whole })
     await ledger?.close()
@@ -310,7 +310,7 @@ export class FleetRun {
     if (problem !== null) await this.#say([`some output could not be kept, and is missing: ${problem}`])
   }
 
-  /** What is said before the counts. */
+  /** Lines before the counts. */
   #beforehand({ unknown }: FanoutLedgerJson, unheard: number): string[] {
     if (unheard > 0 && this.#interrupted !== null && unknown > 0)
       return [`not waiting: how ${counted(unknown, 'command')} end is not known; they are being ended, which may take up to 5 s`]
@@ -326,7 +326,7 @@ export class FleetRun {
     )
   }
 
-  /** Who we are, as others see us; null where the daemon does not say any more. */
+  /** This agent as other agents see it; null if the daemon does not answer. */
   async #own(): Promise<RunFacts['own']> {
     return this.#components.context.api.json<RunFacts['own']>({ method: 'GET', path: '/agent' }).catch(() => null)
   }

@@ -12,7 +12,7 @@ import { certainlyDidNotRun } from './ledger-state.ts'
 
 type Ended = Pick<FanoutHostJson, 'end' | 'code' | 'signal' | 'incomplete' | 'warnings'>
 
-/** How a host ended, in a few words; empty where all went well. */
+/** How a host ended, in a few words; empty after success. */
 export const endText = ({ end, code, signal, incomplete, warnings }: Ended): string => {
   if (end !== 'ran') return end.replaceAll('_', ' ')
   const ended = signal === null ? (code === 0 ? '' : `exit status ${code}`) : (signalName(signal) ?? `signal ${signal}`)
@@ -22,19 +22,19 @@ export const endText = ({ end, code, signal, incomplete, warnings }: Ended): str
 
 export const WENT_AWAY = 'the local daemon went away before the end, and what it asked for ends without it'
 
-/** Why the answer of the daemon broke off. */
+/** Why the daemon's answer was interrupted. */
 export const brokenBy = (error: unknown): string => (errnoOf(error) === 'ECONNRESET' ? WENT_AWAY : errorText(error))
 
 export type HostLineFacts = Pick<RunFacts, 'argv' | 'timed' | 'interrupted' | 'own'>
 
 export interface SummaryFacts extends HostLineFacts {
-  /** Null: of one that was read. */
+  /** Null for a ledger that was read. */
   readonly elapsedMs: number | null
-  /** Where it is kept, and how all of that ended; null: nowhere. */
+  /** The ledger with its ends; null for none. */
   readonly ledger: { readonly path: string; readonly ends: readonly FanoutHostJson[]; readonly bounds: readonly string[] } | null
 }
 
-/** What is known of a host whose turn is over. */
+/** A host that has ended. */
 export type EndedHost = Pick<
   FanoutHostJson,
   | 'host'
@@ -51,11 +51,11 @@ export type EndedHost = Pick<
   | 'next'
 >
 
-/** Hosts for which the same is to be said. */
+/** Hosts with the same text. */
 interface ToldTogether {
   readonly label: string
   readonly hosts: EndedHost[]
-  /** What happened, then what to do; the first is behind the hosts, the others below. */
+  /** What happened, then the next steps. The first line follows the hosts. */
   readonly lines: readonly string[]
 }
 
@@ -65,7 +65,7 @@ const ORDER: readonly Label[] = ['failed', 'denied', 'unreachable', 'not_started
 
 const labelOf = (host: EndedHost): Label => (host.end === 'ran' ? 'failed' : host.end)
 
-/** Hosts with the same one are told together. */
+/** Hosts with the same key share a text. */
 const keyOf = (host: EndedHost): string => {
   const reasons = {
     ran: endText(host),
@@ -80,12 +80,12 @@ const keyOf = (host: EndedHost): string => {
 
 const errorLine = (hosts: readonly EndedHost[], otherwise: string): string => {
   const [{ error, message }] = hosts as [EndedHost]
-  // What is said of one host has its addresses: of many, what they share.
+  // The message of one host has its addresses; several hosts share the general text.
   if (message !== undefined && hosts.every((host) => host.message === message)) return message
   return error === null ? otherwise : `${error}: ${ERROR_TABLE[errorCodeOf(error)].text}`
 }
 
-/** What one host is told fits that one alone, as far as is known. */
+/** The hint for a host, if it is the same for all. */
 const nextLine = (hosts: readonly EndedHost[]): string => {
   const [{ host, next }] = hosts as [EndedHost]
   return next !== undefined && hosts.every((one) => one.next === next) ? next : `what is wrong: x0x doctor ${shellWord(host)}`
@@ -137,7 +137,7 @@ const toldLines = ({ label, hosts, lines: [what = '', ...next] }: ToldTogether):
   ...next.map((line) => `  ${line}`),
 ]
 
-/** Every host that did not succeed, with what to do next. */
+/** Every unsuccessful host, with the next step. */
 export const unsuccessfulLines = (hosts: readonly EndedHost[], facts: HostLineFacts): string[] => toldOf(hosts, facts).flatMap(toldLines)
 
 const nextLines = ({ path, ends, bounds }: NonNullable<SummaryFacts['ledger']>): string[] => [
@@ -145,7 +145,7 @@ const nextLines = ({ path, ends, bounds }: NonNullable<SummaryFacts['ledger']>):
   ...(ends.some(({ end }) => end === 'unknown') ? [`where it may have run, it may run twice: ${retryLine(path, true, bounds)}`] : []),
 ]
 
-/** `20 hosts asked: 17 ran (1 failed), 1 denied, …`: the six counts, always all of them. */
+/** `20 hosts asked: 17 ran (1 failed), 1 denied, …`: always all six counts. */
 export const countsLine = ({ asked, ran, failed, denied, unreachable, not_started, cancelled, unknown }: FanoutLedgerJson): string => {
   const ends = [
     `${ran} ran${failed === 0 ? '' : ` (${failed} failed)`}`,
@@ -158,17 +158,17 @@ export const countsLine = ({ asked, ran, failed, denied, unreachable, not_starte
   return `${counted(asked, 'host')} asked: ${ends.join(', ')}`
 }
 
-/** What became of all: the six counts, then every host that did not succeed, with what to do next. */
+/** The six counts, then every unsuccessful host with the next step. */
 export const summaryLines = (ledger: FanoutLedgerJson, hosts: readonly EndedHost[], facts: SummaryFacts): string[] => [
   `${countsLine(ledger)}${facts.elapsedMs === null ? '' : `; ${timeText(facts.elapsedMs)}`}`,
   ...unsuccessfulLines(hosts, facts),
   ...(facts.ledger === null ? [] : nextLines(facts.ledger)),
 ]
 
-/** Of what `printProblem` puts before a line. */
+/** Width of the prefix that `printProblem` adds. */
 const INDENT = 5
 
-/** Broken at its blanks where it is wider than the terminal. A command stays whole, to be copied. */
+/** Wraps a line at blanks for the terminal. A command is not broken, so that it can be copied. */
 export const fittedLines = (line: string, columns: number): string[] => {
   if (line.includes('x0x ') || line.length + INDENT <= columns) return [line]
   const [first = '', ...rest] = wrapped(line, columns - INDENT - 2)

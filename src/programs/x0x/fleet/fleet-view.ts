@@ -1,14 +1,14 @@
 import type { FanoutHostJson, FanoutLedgerJson } from '../../../protocol/api/fanout.ts'
 import type { OutputPart } from '../../../protocol/api/run-events.ts'
 
-/** Shows the outputs of a fan-out. Each answer is false when nobody reads any more. */
+/** Shows the outputs of a fan-out. Methods resolve to false if the output has no reader. */
 export interface FleetView {
-  /** All hosts, before anything of one. */
+  /** Called with all hosts before any event. */
   start(hosts: readonly string[]): void
   output(host: string, part: OutputPart): Promise<boolean>
   ended(host: FanoutHostJson): Promise<boolean>
-  /** Whatever has not been shown yet. */
+  /** Shows the remaining output. */
   finish(ledger: FanoutLedgerJson): Promise<boolean>
-  /** Leaves nothing behind; also where it did not come to an end. */
+  /** Cleans up, also after an interrupted fan-out. */
   close(): Promise<void>
 }

@@ -11,14 +11,14 @@ import type { SpillableOutput, OutputStore } from './output-store.ts'
 
 type Outputs = Readonly<Record<OutputName, SpillableOutput>>
 
-/** Hosts that ended in the same way, with the same output. */
+/** Hosts with the same end and output. */
 export interface OutputGroup extends Outputs {
   readonly hosts: string[]
-  /** That of the first one. */
+  /** The end of the first host. */
   readonly end: FanoutHostJson
 }
 
-/** Keeps each output once, and who gave it. */
+/** Stores equal outputs once, with their hosts. */
 export class FoldedOutputs {
   readonly #held: OutputStore
   readonly #running = new Map<string, Outputs>()
@@ -29,7 +29,7 @@ export class FoldedOutputs {
     this.#held = components.held
   }
 
-  /** In the order in which they were named. */
+  /** Sets the order of the hosts. */
   start(hosts: readonly string[]): void {
     for (const host of hosts) this.#ranks.set(host, this.#ranks.size)
   }
@@ -54,7 +54,7 @@ export class FoldedOutputs {
     }
   }
 
-  /** That of most hosts first; of equals what went well, then whose host was named first. */
+  /** The largest group first; among equals, successful ones, then the order of hosts. */
   groups(): OutputGroup[] {
     const rank = ({ hosts }: OutputGroup): number => hosts.reduce((first, host) => Math.min(first, this.#ranks.get(host) ?? 0), Infinity)
     return [...this.#groups.values()].sort(
@@ -75,12 +75,15 @@ export const groupTitle = ({ hosts, end }: Pick<OutputGroup, 'hosts' | 'end'>): 
   return `${foldNodeSet(hosts)}${facts === '' ? '' : ` (${facts})`}`
 }
 
-/** Of one write; the longest lines are half as long. */
+/** Size of one write. The longest lines are half as long. */
 const BATCH_BYTES = 2 * MAX_LINE_PIECE
-/** What stands around a line costs as much as some bytes of it. */
+/** Overhead of a line, in bytes. */
 const LINE_COST = 16
 
-/** Lines that are written at once: one write for each would be most of the work. Where there is more than one line, the first has two at least. */
+/**
+ * Joins lines into batches, because one write per line would dominate the cost. If there are several lines, the first batch has at least
+ * two.
+ */
 async function* batchesIn(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array[], void, undefined> {
   const pieces = new LinePieces()
   let [batch, cost]: [Uint8Array[], number] = [[], 0]
@@ -98,7 +101,7 @@ async function* batchesIn(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uin
   if (batch.length > 0) yield batch
 }
 
-/** Writes one output of a group: one line behind its title, several below it. False when nobody reads any more. */
+/** Writes an output of a group: one line after its title, several below it. False if the output has no reader. */
 export const writeGroup = async (
   lines: ShownLines,
   stream: OutputName,
@@ -121,7 +124,7 @@ const lostLine = async (lines: ShownLines, stream: OutputName, { lost }: Spillab
 
 export const styleOf = ({ end }: Pick<OutputGroup, 'end'>): 'bold' | 'red' => (isSuccess(end) ? 'bold' : 'red')
 
-/** Both outputs of a group. A title without output stands on standard output, so that no host is passed over. */
+/** Writes both outputs of a group. Without output, the title goes to standard output, so that no host is omitted. */
 export const writeWholeGroup = async (lines: ShownLines, group: OutputGroup): Promise<boolean> => {
   const [text, style] = [groupTitle(group), styleOf(group)]
   const hasError = group.stderr.length > 0
@@ -129,7 +132,7 @@ export const writeWholeGroup = async (lines: ShownLines, group: OutputGroup): Pr
   return !hasError || writeGroup(lines, 'stderr', { text: `${text} stderr`, style }, group.stderr)
 }
 
-/** `--group`: equal outputs once, when all have ended. */
+/** `--group`: shows equal outputs once, after the end of all hosts. */
 export class GroupView implements FleetView {
   readonly #lines: ShownLines
   readonly #held: OutputStore
@@ -173,18 +176,18 @@ export class GroupView implements FleetView {
   }
 }
 
-/** Of one output that is compared line by line: both, and what is made of them, are in memory. */
+/** Size limit of outputs compared line by line, which are held in memory with the result. */
 export const MAX_COMPARED_BYTES = 1024 * 1024
-/** Lines that differ in one comparison; beyond that it shows nothing to anybody, and costs the square of it. */
+/** Limit on different lines in a comparison. Its cost grows with their square, and nobody reads more. */
 export const MAX_DIFFERENCES = 2_000
-/** For one comparison. */
+/** Time limit of a comparison. */
 const MAX_COMPARE_MS = 2_000
 const STREAMS = ['stdout', 'stderr'] as const
 
-/** The beginning of an output, as far as it can be compared. */
+/** The beginning of an output that can be compared. */
 interface Compared {
   readonly bytes: Buffer
-  /** All of it is there. */
+  /** Whether it is the whole output. */
   readonly isWhole: boolean
 }
 
@@ -209,7 +212,7 @@ const firstDifference = (a: Buffer, b: Buffer): number => {
   return shorter
 }
 
-/** How `other` differs from `common`, as lines of a unified diff, or in a sentence where it cannot be one. Empty: not at all. */
+/** The differences between `other` and `common` as a unified diff, or a sentence if that is not possible. Empty without differences. */
 export const differenceLines = (names: readonly [common: string, other: string], common: Compared, other: Compared): string[] => {
   if (common.isWhole && other.isWhole && common.bytes.equals(other.bytes)) return []
   const at = firstDifference(common.bytes, other.bytes)
@@ -237,7 +240,7 @@ const lineStyle = (line: string): 'red' | 'green' | 'cyan' | undefined => {
   return line.startsWith('@@') ? 'cyan' : undefined
 }
 
-/** `--diff`: the output of most hosts, and how those of the others differ from it. */
+/** `--diff`: shows the output of most hosts, and how the others differ. */
 export class DiffView extends GroupView {
   protected override async show(groups: readonly OutputGroup[]): Promise<boolean> {
     const [common, ...others] = [...groups].sort((a, b) => Number(b.end.end === 'ran') - Number(a.end.end === 'ran'))
@@ -275,7 +278,7 @@ export class DiffView extends GroupView {
     return !same || this.lines.say('stdout', '  the same output', 'dim')
   }
 
-  /** On a terminal what its text would do there is shown; the colour is ours. */
+  /** On a terminal, control characters are escaped, and colours are added. */
   async #line(line: string): Promise<boolean> {
     const style = lineStyle(line)
     return this.lines.write('stdout', { text: '' }, [Buffer.from(line)], style)

@@ -13,16 +13,16 @@ import { type RequestedHost, LedgerChain, type LedgerHead, type LedgerRecord, Le
 
 const SUFFIX = '.writes'
 
-/** Who writes `ledger`, by the name of a file beside it; null: it says nothing of that. */
+/** The process that claims `ledger` by a file of this name; null if the name is no claim. */
 const writerOf = (name: string, ledger: string): ProcessIdentity | null =>
   name.startsWith(`${ledger}.`) && name.endsWith(SUFFIX) ? identityFrom(name.slice(ledger.length + 1, -SUFFIX.length)) : null
 
 /**
- * Says by a file beside a ledger that this process writes it; answers what takes that back. Each says so before it looks for others,
- * so that of two one sees the other at least. What a process that is gone has left is taken away. Throws `bad_request`.
+ * Claims a ledger by a file beside it and returns the function that removes the claim. Each process claims before it looks for others, so
+ * that at least one of two sees the other. It removes claims of dead processes. Throws `bad_request`.
  */
 export const claimLedger = async (path: string): Promise<() => Promise<void>> => {
-  // Of a link it is the file that is written.
+  // A link is resolved, because its target is the written file.
   const ledger = await realpath(path).catch(() => path)
   const claim = `${ledger}.${identityText(ownIdentity(), '-')}${SUFFIX}`
   const taken = (file: string, pid: number): Error =>
@@ -36,7 +36,7 @@ export const claimLedger = async (path: string): Promise<() => Promise<void>> =>
     if (errnoOf(error) === 'EEXIST') throw taken(claim, process.pid)
     throw usageError(`${shownLine(path)}: ${isMissing(error) ? 'there is no such directory' : errorText(error)}`)
   }
-  // One that stays is known to be of a process that is gone.
+  // A claim that stays is recognised as that of a dead process.
   const release = async (): Promise<void> => rm(claim, { force: true }).catch(() => undefined)
   try {
     for (const name of await readdir(dirname(ledger))) {
@@ -53,23 +53,23 @@ export const claimLedger = async (path: string): Promise<() => Promise<void>> =>
   return release
 }
 
-/** Of a file that is read: a fan-out of the most hosts, asked again some ten times. */
+/** Size limit of a ledger that is read: the largest fan-out, asked about ten times. */
 export const MAX_LEDGER_BYTES = 128 * 1024 * 1024
-/** … and of its lines, most of which are short. */
+/** Limit on its lines, most of which are short. */
 export const MAX_LEDGER_LINES = 500_000
 
-/** What a file says, and what is needed to go on with it. */
+/** The contents of a ledger, and what is needed to continue it. */
 interface ReadLedger {
   readonly state: LedgerState
   readonly chain: LedgerChain
-  /** Up to the last whole line: who was killed while it wrote may have left a part of one. */
+  /** Bytes up to the last complete line; a killed process may have left a part of one. */
   readonly bytes: number
 }
 
 const broken = (path: string, line: number, why: string): AppError =>
   usageError(`${shownLine(path)}, line ${line}: ${shownLine(why)}`, 'nobody was asked: this file is no ledger that can be believed')
 
-/** Throws `bad_request` for what is no ledger, or not one that can be believed. */
+/** Throws `bad_request` for a file that is no ledger or is inconsistent. */
 export const readLedger = async (path: string): Promise<ReadLedger> => {
   const bytes = await readBounded(path, { max: MAX_LEDGER_BYTES }).catch((error: unknown) => {
     throw unreadable('bad_request', path, error)
@@ -96,10 +96,10 @@ export const readLedger = async (path: string): Promise<ReadLedger> => {
   return { state, chain, bytes: end }
 }
 
-/** Takes back that this process writes it. */
+/** Removes the claim of this process. */
 type Release = () => Promise<void>
 
-/** What became of each host, on the disk as soon as it is known. One program at a time, until it is closed. */
+/** Records the end of each host on disk as soon as it is known. One program at a time may have it open. */
 export class LedgerFile {
   readonly path: string
   readonly state: LedgerState
@@ -126,7 +126,7 @@ export class LedgerFile {
     this.#size = bytes
   }
 
-  /** A new one, which names all hosts. Throws `bad_request` where something has that name already. */
+  /** A new ledger with all hosts. Throws `bad_request` if the file exists. */
   static async create(path: string, head: LedgerHead, hosts: readonly RequestedHost[]): Promise<LedgerFile> {
     const ledger = await claimed(path, async (release) => {
       const file = await open(path, 'wx', 0o600).catch(async (error: unknown) => {
@@ -143,7 +143,7 @@ export class LedgerFile {
     return ledger
   }
 
-  /** Reads one and goes on with it; nobody else writes it from before it is read. What was left of a last line is cut off. */
+  /** Continues an existing ledger. The claim comes before the read. A partial last line is cut off. */
   static async resume(path: string): Promise<LedgerFile> {
     return claimed(path, async (release) => {
       const read = await readLedger(path)
@@ -155,29 +155,29 @@ export class LedgerFile {
     })
   }
 
-  /** Why it could not be written; null: it could. */
+  /** Why it could not be written, or null. */
   get failure(): string | null {
     return this.#failure
   }
 
-  /** No ledger of ours stands there any more, which a retry could go on with. */
+  /** Whether the ledger was removed or replaced, so that no retry can use it. */
   get isGone(): boolean {
     return this.#isGone
   }
 
-  /** Calls back when it cannot be written any more. */
+  /** Calls `failed` when it cannot be written any more. */
   onFailure(failed: () => void): void {
     this.#failed = failed
   }
 
-  /** Is on the disk a moment later; many at once cost one wait for the disk. */
+  /** Queues a record. Records of one turn share one sync. */
   add(record: LedgerRecord): void {
     this.state.add(record)
     this.#waiting += this.#chain.encode(record)
     this.#writing ??= this.#write()
   }
 
-  /** Resolves when all is on the disk, or cannot be. */
+  /** Resolves when all is on disk, or cannot be. */
   async flush(): Promise<void> {
     while (this.#writing !== null) await this.#writing
   }
@@ -189,7 +189,7 @@ export class LedgerFile {
   }
 
   async #write(): Promise<void> {
-    // Whatever is added in this turn goes with it.
+    // Records added in this turn are written together.
     await Promise.resolve()
     while (this.#waiting !== '' && this.#failure === null) {
       const bytes = Buffer.from(this.#waiting)
@@ -206,7 +206,7 @@ export class LedgerFile {
 
   async #append(bytes: Buffer): Promise<void> {
     const { nlink, size } = await this.#file.stat()
-    // It would be written on, and nobody could ever read it.
+    // Writes to a removed file would succeed, but nobody could read them.
     this.#isGone = nlink === 0 || size !== this.#size
     if (this.#isGone) throw new Error(nlink === 0 ? 'it was removed meanwhile' : 'another program has changed it meanwhile')
     for (let done = 0; done < bytes.length;) {

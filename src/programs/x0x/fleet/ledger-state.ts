@@ -25,22 +25,22 @@ import {
   texts,
 } from '../../../protocol/json-table.ts'
 
-/** Of the file. One of a later version is refused as that. */
+/** Version of the file. Later versions are refused. */
 export const LEDGER_VERSION = 1
 
-/** `request_id`: chosen before anybody was asked; with it a host runs the command once at most, also where it is asked twice. */
+/** `request_id` is chosen before the host is asked. A host runs an ID at most once, even if asked twice. */
 const ASKED_HOST = { host: text, agent_id: text, request_id: text }
 /** The first line. */
 const HEAD = { version: number, fanout_id: text, at: text, argv: texts, stdin_bytes: count, stdin_sha256: orNull(text), asked: count }
 const HOSTS = { hosts: list(record(ASKED_HOST)) }
-/** From here on these hosts are asked again, and what was known of them holds until they begin. */
+/** These hosts are asked again from here on. Their earlier ends hold until they start. */
 const RETRY = { which: oneOf(['certain', 'unknown']), fanout_id: text, at: text, hosts: list(record({ host: text, request_id: text })) }
 
 export type LedgerHead = Sent<typeof HEAD>
 export type RequestedHost = Sent<typeof ASKED_HOST>
 export type LedgerRetry = Sent<typeof RETRY>
 
-/** One line. `begun`, `host` and `ledger` are as the daemon says them. */
+/** A line. `begun`, `host` and `ledger` are the daemon's events. */
 export type LedgerRecord =
   | ({ readonly type: 'x0x_ledger' } & LedgerHead)
   | ({ readonly type: 'hosts' } & Sent<typeof HOSTS>)
@@ -54,17 +54,17 @@ const OF_DAEMON = ['begun', 'host', 'ledger']
 const FIRST = '0'.repeat(32)
 const CHAINED = /^(.*),"chain":"([0-9a-f]{32})"\}$/s
 
-/** The lines of a ledger: each says by a hash which lines stand before it, so that none can be changed, left out or moved unseen. */
+/** Hash-chains the lines of a ledger, so that none can be changed, removed or moved unnoticed. */
 export class LedgerChain {
   #last = FIRST
 
-  /** With its line feed. */
+  /** The line with its line feed. */
   encode(record: LedgerRecord): string {
     const body = visibleJson(JSON.stringify(record))
     return `${body.slice(0, -1)},"chain":"${this.#next(body)}"}\n`
   }
 
-  /** Throws SyntaxError for what is no line of a ledger or does not stand where it stood. */
+  /** Throws SyntaxError for an invalid or displaced line. */
   decode(line: string): LedgerRecord {
     const [, members, chain] = CHAINED.exec(line) ?? []
     if (members === undefined) throw new SyntaxError('it is no line of a ledger')
@@ -93,14 +93,14 @@ const asRecord = (value: unknown): LedgerRecord => {
 }
 
 interface HostState extends RequestedHost {
-  /** Its command may have been sent. */
+  /** Whether its command may have been sent. */
   begun: boolean
   end: FanoutHostJson | null
-  /** What was known before it was asked again. */
+  /** Its end before it was asked again. */
   before: FanoutHostJson | null
 }
 
-/** How a host ended that the file says nothing of. */
+/** The end of a host without a recorded one. */
 export const unheardEnd = (
   { host, agent_id, request_id }: RequestedHost,
   end: 'unknown' | 'not_started',
@@ -115,30 +115,30 @@ export const unheardEnd = (
   message,
 })
 
-/** Its command certainly did not run: it was refused, not reached, never begun, or taken back before it was sent. */
+/** Whether the command certainly did not run: it was denied, not reached, never started, or cancelled before it was sent. */
 export const certainlyDidNotRun = ({ end, code, signal }: FanoutHostJson): boolean =>
   end === 'denied' || end === 'unreachable' || end === 'not_started' || (end === 'cancelled' && code === null && signal === null)
 
-/** Whether hosts that ended so are meant. */
+/** Whether a retry asks hosts with this end. */
 const isMeant = (which: LedgerRetry['which'], end: FanoutHostJson): boolean =>
   which === 'unknown' ? end.end === 'unknown' : certainlyDidNotRun(end)
 
 /**
- * Nobody has answered under the id of its last try: should it have begun all the same and nobody have heard of it, it refuses to run the same
- * id twice. What was refused or ended under an id would be refused for that id again.
+ * Whether the ID of the last attempt is used again. If no host has answered under it, a host that did start it unnoticed refuses to run it
+ * twice. An ID that was denied or has ended would be refused again, so it is replaced.
  */
 const keepsId = ({ begun, end }: HostState): boolean =>
   end === null
     ? !begun
     : end.end === 'not_started' || end.end === 'unreachable' || (end.end === 'cancelled' && !end.warnings.includes('cancelled'))
 
-/** What a ledger says, line by line: at any line each host has exactly one end. */
+/** The state of a ledger after each line. Each host always has exactly one end. */
 export class LedgerState {
   #head: LedgerHead | null = null
   readonly #hosts = new Map<string, HostState>()
   #isClosed = false
 
-  /** Throws SyntaxError for a line that cannot stand behind those before it. */
+  /** Throws SyntaxError for a line that cannot follow the earlier ones. */
   add(record: LedgerRecord): void {
     if ((this.#head === null) !== (record.type === 'x0x_ledger')) throw new SyntaxError('the first line, and no other, is that of a ledger')
     switch (record.type) {
@@ -158,13 +158,13 @@ export class LedgerState {
     }
   }
 
-  /** Throws SyntaxError where the first line did not come, or not all hosts. */
+  /** Throws SyntaxError before the first line and all hosts have been read. */
   get head(): LedgerHead {
     if (this.#head === null) throw new SyntaxError('it is empty')
     return this.#head
   }
 
-  /** All hosts are named. */
+  /** Whether all hosts are named. */
   get isWhole(): boolean {
     return this.#hosts.size === this.head.asked
   }
@@ -173,14 +173,14 @@ export class LedgerState {
     return [...this.#hosts.values()].map(({ host, agent_id, request_id }) => ({ host, agent_id, request_id }))
   }
 
-  /** Whom to ask again, each with the id for its run. */
+  /** The hosts to ask again, each with its run ID. */
   askedAgain(which: LedgerRetry['which'], newId: () => string): RequestedHost[] {
     return [...this.#hosts.values()]
       .filter((host) => isMeant(which, endOf(host)))
       .map((host) => ({ host: host.host, agent_id: host.agent_id, request_id: keepsId(host) ? host.request_id : newId() }))
   }
 
-  /** How each ended, as far as the file says. */
+  /** The end of each host, as far as recorded. */
   ends(): FanoutHostJson[] {
     return [...this.#hosts.values()].map(endOf)
   }
@@ -239,6 +239,6 @@ const endOf = (host: HostState): FanoutHostJson => {
   const unheard = begun ? unheardEnd(host, 'unknown', 'it had begun, and nobody was there any more to hear how it ended') : null
   const end = host.end ?? unheard
   if (end === null) return before ?? unheardEnd(host, 'not_started', 'its turn had not come when nobody was there any more')
-  // That it certainly did not run this time says nothing of the time before.
+  // If it certainly did not run this time, that says nothing about the time before.
   return before?.end === 'unknown' && certainlyDidNotRun(end) ? before : end
 }

@@ -12,7 +12,7 @@ import type { FleetView } from './fleet-view.ts'
 import { LinePieces, type Prefix, type ShownLines } from './lines.ts'
 import type { SpillableOutput, OutputStore } from './output-store.ts'
 
-/** Of each output of one host; more is cut, and said. Who reads one object has all of it in memory. */
+/** Limit of each output of a host; more is cut and reported. A reader of one object holds all of it in memory. */
 export const MAX_JSON_OUTPUT = 1024 * 1024
 
 const textOf = async (output: SpillableOutput): Promise<string> => {
@@ -21,13 +21,13 @@ const textOf = async (output: SpillableOutput): Promise<string> => {
   return Buffer.concat(parts).toString('base64')
 }
 
-/** `--json`: one object at the end, in the shape of `POST /exec/fanout`, a host at a time. */
+/** `--json`: one object at the end, in the form of `POST /exec/fanout`, written host by host. */
 export class JsonView implements FleetView {
   readonly #context: CliContext
   readonly #held: OutputStore
   readonly #outputs = new Map<string, Record<OutputName, SpillableOutput>>()
   readonly #ended: FanoutHostJson[] = []
-  /** Hosts whose output is longer than one object has of it. */
+  /** Hosts whose output was cut. */
   readonly #tooLong: string[] = []
 
   constructor(components: { readonly context: CliContext; readonly held: OutputStore }) {
@@ -92,11 +92,11 @@ export class JsonView implements FleetView {
   }
 }
 
-/** Names are aligned up to this width; one that is an id of 64 characters would push all output off the screen. */
+/** Width up to which names are aligned. An ID of 64 characters would move all output off the screen. */
 const MAX_ALIGNED = 24
 const STREAMS = ['stdout', 'stderr'] as const
 
-/** As it comes, each line behind the name of its host: `web8: …`. */
+/** Prints lines as they come, with the host before each: `web8: …`. */
 export class PrefixedView implements FleetView {
   readonly #lines: ShownLines
   readonly #started = new Map<string, Record<OutputName, LinePieces>>()
@@ -117,7 +117,7 @@ export class PrefixedView implements FleetView {
     return this.#lines.write(type, this.#prefix(host, type), pieces[type].push(data))
   }
 
-  /** What a host wrote last may have no line end: the next line has another prefix, and cannot stand behind it. */
+  /** The last output of a host may lack a line end, which is added before the next prefix. */
   async ended({ host }: FanoutHostJson): Promise<boolean> {
     const pieces = this.#started.get(host)
     this.#started.delete(host)
@@ -141,7 +141,7 @@ export class PrefixedView implements FleetView {
     return true
   }
 
-  /** Aligned for eyes alone: programs cut at the first colon and blank. */
+  /** Aligned for terminals only, because programs split at the first colon and blank. */
   #prefix(host: string, stream: OutputName): Prefix {
     const style = stream === 'stdout' ? 'cyan' : 'yellow'
     if (!this.#lines.isTerminal(stream)) return { text: `${host}: `, style }

@@ -7,14 +7,14 @@ import { type Paint, painter } from '../print.ts'
 
 const LINE_END = Buffer.from('\n')
 
-/** What a terminal shows beside lines, and must take away before one is written. */
+/** Something else on a terminal that must be erased before a line is written. */
 export interface Beside {
   clear(): void
 }
 
 type Style = Parameters<Paint>[0]
 
-/** A text before a line, and how it looks on a terminal. */
+/** The text before a line, and its style on a terminal. */
 export interface Prefix {
   readonly text: string
   readonly style?: Style
@@ -23,11 +23,11 @@ export interface Prefix {
 interface Side {
   readonly output: Output
   readonly paint: Paint
-  /** Control characters are shown, not obeyed. */
+  /** Whether control characters are escaped. */
   readonly isSafe: boolean
 }
 
-/** Writes lines of hosts to standard output and standard error: as they are, but on a terminal what it would obey is shown. */
+/** Writes lines of hosts to standard output and standard error. On a terminal, control characters are escaped. */
 export class ShownLines {
   readonly #beside: Beside
   readonly #sides: Readonly<Record<OutputName, Side>>
@@ -46,12 +46,11 @@ export class ShownLines {
     this.#sides = { stdout: side(context.stdout), stderr: side(context.stderr) }
   }
 
-  /** Somebody may look at it. */
   isTerminal(stream: OutputName): boolean {
     return this.#sides[stream].output.isTTY === true
   }
 
-  /** One write for all of them, so that no line of another stands between. False when nobody reads any more. */
+  /** One write for all lines, so that no other line comes between. False if the output has no reader. */
   async write(stream: OutputName, { text, style }: Prefix, lines: Iterable<Uint8Array>, lineStyle?: Style): Promise<boolean> {
     const side = this.#sides[stream]
     const safe = side.output.isTTY === true ? shownLine(text) : text
@@ -63,7 +62,7 @@ export class ShownLines {
     return write(side.output, Buffer.concat(parts))
   }
 
-  /** A line of ours. */
+  /** Writes a line of x0x itself. */
   async say(stream: OutputName, text: string, style?: Style): Promise<boolean> {
     return this.write(stream, { text, ...(style !== undefined && { style }) }, [Buffer.alloc(0)])
   }
@@ -80,19 +79,19 @@ const shownText = (line: Uint8Array): string => {
   return shown(text.endsWith('\r') ? text.slice(0, -1) : text)
 }
 
-/** Of one line that is held until it ends. With both outputs of 64 hosts that is 4 MiB; a longer line is shown in pieces. */
+/** Bytes held of an unfinished line; a longer line is shown in pieces. Both outputs of 64 hosts take 4 MiB. */
 export const MAX_LINE_PIECE = 32 * 1024
 
-/** Cuts bytes into lines wherever the chunks end; a line that is too long to hold comes in pieces. */
+/** Splits bytes into lines across chunks. A line that is too long comes in pieces. */
 export class LinePieces {
   readonly #held = new ByteBuilder({ max: MAX_LINE_PIECE })
 
-  /** A last line without an end of its own; null where there is none. */
+  /** The last line without a line end, or null. */
   rest(): Uint8Array | null {
     return this.#held.length === 0 ? null : this.#held.take()
   }
 
-  /** The lines that end in this chunk, without their line feeds. */
+  /** The lines that end in this chunk, without line feeds. */
   *push(chunk: Uint8Array): Generator<Uint8Array, void, undefined> {
     for (let rest = chunk; rest.length > 0;) {
       const end = rest.indexOf(LINE_FEED)
@@ -115,7 +114,7 @@ export class LinePieces {
   }
 }
 
-/** The lines of bytes that are all there. */
+/** The lines of complete bytes. */
 export function* linesOfWhole(bytes: Uint8Array): Generator<Uint8Array, void, undefined> {
   const pieces = new LinePieces()
   yield* pieces.push(bytes)

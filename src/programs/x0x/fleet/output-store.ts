@@ -5,20 +5,20 @@ import { join } from 'node:path'
 import { errorText } from '../../../base/errors.ts'
 import { ByteBuilder } from '../../../protocol/lines.ts'
 
-/** Where bytes stand in the file. */
+/** A range of the file. */
 export interface Extent {
   readonly at: number
   readonly length: number
 }
 
-/** Read back in pieces of this size. */
+/** Size of reads from the file. */
 const PIECE = 64 * 1024
-/** Places to write again; what more there are is forgotten, and the file grows instead. */
+/** Free ranges that are remembered for reuse; beyond that the file grows. */
 const MAX_FREE = 4_096
 
 /**
- * A private file for what does not fit into memory. It has no name as soon as it is open, so that nothing of it is left whatever
- * ends this process. Places that are given back are written again.
+ * A private file for output beyond the memory limit. It has no name once it is open, so nothing remains after any kind of end. Released
+ * ranges are reused.
  */
 export class SpillFile {
   readonly #directory: string
@@ -30,7 +30,7 @@ export class SpillFile {
     this.#directory = init.directory ?? tmpdir()
   }
 
-  /** Throws what the file system says, such as that it is full: then nothing of `bytes` is kept. */
+  /** Throws file system errors, such as a full disk; then none of `bytes` is stored. */
   async write(bytes: Uint8Array): Promise<Extent> {
     const file = await (this.#opening ??= this.#open())
     const at = this.#place(bytes.length)
@@ -80,10 +80,10 @@ export class SpillFile {
   }
 }
 
-/** Outputs in memory, of all hosts together. What comes beyond goes to a file. */
+/** Memory for the outputs of all hosts; the rest goes to a file. */
 export const MAX_HELD_BYTES = 64 * 1024 * 1024
 
-/** Holds the outputs of many hosts until they are shown, so many bytes in memory and the rest in a file. */
+/** Stores the outputs of many hosts until they are shown: up to a limit in memory, the rest in a file. */
 export class OutputStore {
   readonly #file: SpillFile
   readonly #max: number
@@ -95,15 +95,15 @@ export class OutputStore {
     this.#max = init.max ?? MAX_HELD_BYTES
   }
 
-  /** `limit`: bytes that are kept; more are only counted. */
+  /** `limit` bytes are stored; further ones are only counted. */
   hold(limit = Infinity): SpillableOutput {
     return new SpillableOutput(this, limit)
   }
 
-  /** Something was longer than the limit that it is held with. */
+  /** Whether an output exceeded its limit. */
   isCut = false
 
-  /** Why something could not be kept or read again, such as a full disk; null: all could. */
+  /** Why an output could not be stored or read, such as a full disk; or null. */
   get problem(): string | null {
     return this.#problem
   }
@@ -112,14 +112,14 @@ export class OutputStore {
     await this.#file.close()
   }
 
-  /** For `PendingOutput`. True: there is room in memory, and it is taken. */
+  /** For `SpillableOutput`. True if there was room in memory, which is now taken. */
   take(bytes: number): boolean {
     if (this.#inMemory + bytes > this.#max) return false
     this.#inMemory += bytes
     return true
   }
 
-  /** For `PendingOutput`. Null where it cannot be kept. */
+  /** For `SpillableOutput`. Null if it cannot be stored. */
   async spill(bytes: Uint8Array): Promise<Extent | null> {
     if (this.#problem !== null) return null
     try {
@@ -130,7 +130,7 @@ export class OutputStore {
     }
   }
 
-  /** For `PendingOutput`. Ends early where it cannot be read. */
+  /** For `SpillableOutput`. Ends early on a read error. */
   async *read(extent: Extent): AsyncGenerator<Uint8Array, void, undefined> {
     try {
       yield* this.#file.read(extent)
@@ -139,14 +139,14 @@ export class OutputStore {
     }
   }
 
-  /** For `PendingOutput`. */
+  /** For `SpillableOutput`. */
   release(bytesInMemory: number, extents: readonly Extent[]): void {
     this.#inMemory -= bytesInMemory
     this.#file.release(extents)
   }
 }
 
-/** One output of one host: the beginning in memory, and from some byte on in the file. Read once. */
+/** One output of a host: its beginning in memory, the rest in the file. It is read once. */
 export class SpillableOutput {
   readonly #all: OutputStore
   readonly #limit: number
@@ -162,17 +162,17 @@ export class SpillableOutput {
     this.#memory = new ByteBuilder({ max: Number.MAX_SAFE_INTEGER })
   }
 
-  /** Of all bytes that came. */
+  /** Number of all bytes. */
   get length(): number {
     return this.#length
   }
 
-  /** Bytes that came and are not kept; of one that was read, those that did not come back. */
+  /** Number of bytes that were not stored or could not be read back. */
   get lost(): number {
     return this.#length - this.#kept
   }
 
-  /** Of all bytes that came, in hex; nothing may come afterwards. */
+  /** Digest of all bytes in hex. No more may follow. */
   digest(): string {
     return this.#hash.digest('hex')
   }
@@ -183,14 +183,14 @@ export class SpillableOutput {
     this.#length += bytes.length
     const kept = bytes.subarray(0, Math.max(0, this.#limit - this.#kept))
     if (kept.length < bytes.length) this.#all.isCut = true
-    // Behind bytes that are missing nothing can stand.
+    // Nothing can follow missing bytes.
     if (!isWhole || kept.length === 0) return
     if (this.#extents.length === 0 && this.#all.take(kept.length)) this.#memory.add(kept)
     else if (!(await this.#spill(kept))) return
     this.#kept += kept.length
   }
 
-  /** What is kept, and nothing of it any more afterwards. */
+  /** Yields the stored bytes and releases them. */
   async *read(): AsyncGenerator<Uint8Array, void, undefined> {
     const memory = this.#memory.take()
     if (memory.length > 0) yield memory
