@@ -19,41 +19,41 @@ import {
 } from './json-table.ts'
 import { RUN_STATES, TRUST_CAUSES, TRUST_DECISIONS, TRUST_LEVELS } from './reasons.ts'
 
-/** Answers of the API that show what a daemon knows. */
+/** Responses of the API about the daemon's state. */
 
 const labels = map(text, text).says("the operator's, by their keys")
 const PAIR = { agent_id: hexId, machine_id: hexId }
-/** The trust rules of the daemon's own host. */
+/** Decisions of the trust rules of the daemon's host. */
 const decision = oneOf(TRUST_DECISIONS)
 
 export const AGENT = { ok: yes, ...PAIR, name: text, addresses: texts, version: text, revoked: flag }
 export type AgentAnswer = Sent<typeof AGENT>
 
-/** A contact as the network process needs it: to show, to resolve a name, to dial. */
+/** A contact as the network process needs it: for display, name lookup and dialling. */
 export const CONTACT = {
   name: text,
   agent_id: hexId,
   trust: oneOf(TRUST_LEVELS),
   machines: list(hexId).says('that it is pinned to'),
-  /** Of the imported card, each ending in /p2p/<peer id>. */
+  /** Addresses of the imported card, each ending in /p2p/<peer id>. */
   addresses: texts,
   formerly: list(hexId).says('keys that it had before, the newest first'),
   labels,
-  /** The agent has revoked its key, for ever: nothing above lets it in. */
+  /** The agent has revoked its key for ever. Nothing above admits it. */
   revoked: flag,
   /** Machines on which the agent has revoked its presence. */
   revoked_machines: list(hexId),
 }
 export type ContactRecord = Sent<typeof CONTACT>
 
-/** A group of contacts, as the operator's file says it; the words are checked, and no group is in itself. */
+/** A group of contacts from the operator's file. Its terms are valid, and no group contains itself. */
 const GROUP = { name: text, words: texts }
 export type GroupRecord = Sent<typeof GROUP>
 
 export const CONTACTS = { ok: yes, contacts: list(record(CONTACT)), groups: list(record(GROUP)) }
 export type ContactsAnswer = Sent<typeof CONTACTS>
 
-/** What an agent says of itself (`name`) is no proof; `linked` is. */
+/** `name` is what the agent claims; `linked` is proven. */
 const PEER = {
   agent_id: orNull(hexId),
   machine_id: hexId,
@@ -68,7 +68,7 @@ const PEER = {
 }
 export type PeerJson = Sent<typeof PEER>
 
-/** How much of the mesh this daemon sees; of unlisted machines at most 1,024. */
+/** Counts of the known mesh. At most 1,024 unlisted machines are counted. */
 const MESH_COUNTS = {
   heard: count.says('machines that sent a presence lately'),
   known: count.says('agents that a card proves'),
@@ -80,7 +80,7 @@ export type MeshCounts = Sent<typeof MESH_COUNTS>
 export const PEERS = { ok: yes, peers: list(record(PEER)), mesh: record(MESH_COUNTS) }
 export type PeersAnswer = Sent<typeof PEERS>
 
-/** A run that this daemon asked for and that has not ended. */
+/** A requested run that has not ended. */
 const RUN_SESSION = {
   request_id: requestId,
   agent_id: hexId,
@@ -89,33 +89,36 @@ const RUN_SESSION = {
   fanout_id: optional(requestId),
   host: optional(text).says('name of the host in the fan-out'),
   started_at: time,
-  /** `connecting` until the Request is sent, `requested` until the process runs, with `waiting_for_approval` between where somebody must allow it. */
+  /**
+   * `connecting` until the Request is sent, `requested` until the process runs. `waiting_for_approval` comes between them if an approval is
+   * needed.
+   */
   state: oneOf(['connecting', 'requested', 'waiting_for_approval', 'running', 'cancelling']),
   approval_expires_at: optional(time),
 }
 export type RunSession = Sent<typeof RUN_SESSION>
 
-/** A fan-out that goes on. */
+/** A fan-out that has not ended. */
 const FANOUT_SESSION = { fanout_id: requestId, argv: texts, started_at: time, asked: count, begun: count, ended: count }
 export type FanoutSession = Sent<typeof FANOUT_SESSION>
 
 export const SESSIONS = { ok: yes, sessions: list(record(RUN_SESSION)), fanouts: list(record(FANOUT_SESSION)) }
 
-/** What runs here for another agent. */
+/** A run on this host for another agent. */
 export const INCOMING_RUN = {
   request_id: requestId,
   ...PAIR,
   name: orNull(text).says('what the operator calls the agent; null: it is no contact'),
   argv: texts,
   argv_cut: optional(record(ARGV_CUT)).says('argv is only its beginning; this is of the whole'),
-  /** When it was asked for. */
+  /** Time of the request. */
   started_at: time,
   state: oneOf(RUN_STATES),
   detached: flag.says('it outlives its caller'),
 }
 export type IncomingRun = Sent<typeof INCOMING_RUN>
 
-/** What the trust rules say of a pair now. */
+/** Present decision of the trust rules about a pair. */
 export const TRUST_EVALUATION = {
   ...PAIR,
   decision,
@@ -143,7 +146,7 @@ export const PINGED = {
 }
 export type Pinged = Sent<typeof PINGED>
 
-/** One host that some words mean. */
+/** A host that a host term selects. */
 const SELECTED_HOST = {
   host: text.says("the contact's name, else the id"),
   agent_id: hexId,

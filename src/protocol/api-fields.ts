@@ -4,7 +4,7 @@ import { DENIAL_REASONS, WARNING_KINDS } from './reasons.ts'
 
 /** Fields that many messages of the API have. */
 
-/** What a reader of an answer takes as an id. */
+/** Form of an ID that a reader of a response accepts. */
 const ANY_ID = /^[\w-]{1,64}$/
 
 export const hexId = matching(/^[0-9a-f]{64}$/, 'an id', ANY_ID).says('64 lower-case hex characters')

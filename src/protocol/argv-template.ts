@@ -1,30 +1,30 @@
 /**
- * One token of an allowed command. The executor matches requests with it; whoever is told of a command
- * reads it again, since the text comes from another host.
+ * One token of an allowed command. The executor matches requests against it. A requester parses the tokens again, because they come from
+ * another host.
  */
 export type PatternToken =
   | { readonly kind: 'literal'; readonly text: string }
   /** `<INT>`: the whole token. */
   | { readonly kind: 'int' }
-  /** `<URL_PATH>`, behind a literal prefix that may be empty. */
+  /** `<URL_PATH>`, after a literal prefix that may be empty. */
   | { readonly kind: 'url_path'; readonly prefix: string }
 
 /** `<INT>`: without sign or leading zero. */
 export const INT_RANGE = { min: 1, max: 999_999 } as const
 const INT = /^[1-9][0-9]{0,5}$/
-/** `<URL_PATH>`; `..` is refused beside it. */
+/** `<URL_PATH>`. `..` is refused separately. */
 const URL_PATH = /^\/[A-Za-z0-9/_.-]{0,256}$/
-/** The same but for the length, in the part of regular expressions that every validator of JSON schemas knows. */
+/** The same without the length, as a regular expression that all validators of JSON schemas support. */
 export const URL_PATH_SHAPE = /^\/(?:\.?[A-Za-z0-9/_-])*\.?$/
 export const MAX_URL_PATH = 257
 const URL_PATH_TOKEN = '<URL_PATH>'
-/** Anything in angle brackets claims to be a template. */
+/** Angle brackets mark a template. */
 const TEMPLATE = /<[^<>]*>/
 
-/** No shell ever sees a token; these are refused nevertheless, as a second lock. */
+/** No shell ever reads a token. These characters are refused nevertheless, as a second protection. */
 const METACHARACTER = /[;|&><`$\n\0]/
 
-/** Reads one token of a rule; a string says why it is none. */
+/** Parses one token of a rule, or says why it is invalid. */
 export const parseToken = (text: string): PatternToken | string => {
   if (text === '<INT>') return { kind: 'int' }
   const prefix = text.endsWith(URL_PATH_TOKEN) ? text.slice(0, -URL_PATH_TOKEN.length) : undefined
@@ -35,7 +35,7 @@ export const parseToken = (text: string): PatternToken | string => {
   return `unknown template ${template}; there are <INT> and <URL_PATH>`
 }
 
-/** The tokens of a command that another host tells of; a string says why no request could ask for it. */
+/** Parses the tokens of a command from another host, or says why no request could send it. */
 export const parseForeignArgv = (argv: readonly string[]): PatternToken[] | string => {
   const tokens = argv.map(parseToken)
   for (const [at, token] of tokens.entries()) if (typeof token === 'string') return `token ${at}: ${token}`
@@ -58,13 +58,13 @@ export const matchesToken = (token: PatternToken, text: string): boolean => {
 
 const isUrlPath = (text: string): boolean => URL_PATH.test(text) && !text.includes('..')
 
-/** What each template takes, for a person. */
+/** Values of each template, as text. */
 export const TEMPLATE_TEXT = {
   int: '1 to 999999, no sign, no leading zero',
   url_path: '/ and up to 256 of A-Z a-z 0-9 / _ . -, without ..',
 } as const
 
-/** The first token with a metacharacter, and which one. */
+/** The first token with a metacharacter, and that character. */
 export const findMetacharacter = (argv: readonly string[]): { token: number; character: string } | null => {
   for (const [token, text] of argv.entries()) {
     const character = METACHARACTER.exec(text)?.[0]
@@ -73,7 +73,7 @@ export const findMetacharacter = (argv: readonly string[]): { token: number; cha
   return null
 }
 
-/** The characters of a token that the rule itself fixes; a template has none. */
+/** The literal characters of a token; a template has none. */
 export const literalOf = (token: PatternToken): string => {
   switch (token.kind) {
     case 'literal':

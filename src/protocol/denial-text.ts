@@ -4,27 +4,27 @@ import type { DenialReason } from './reasons.ts'
 
 /** A denied request, as the requester knows it. */
 export interface DeniedRequest {
-  /** The target, as its user names it. */
+  /** Name of the target as the user gave it. */
   readonly host: string
-  /** Several hosts denied it for this reason; `host` is one of them. */
+  /** True if several hosts denied it for this reason; `host` is one of them. */
   readonly others?: boolean
-  /** Empty: no command was asked for. */
+  /** Empty if no command was requested. */
   readonly argv: readonly string[]
-  /** The requester, as the target sees it; null: not known. */
+  /** The requester as the target sees it; null if unknown. */
   readonly own?: { readonly machine_id: string; readonly revoked?: boolean } | null | undefined
 }
 
-/** One denial in words. */
+/** Text of one denial. */
 export interface DenialText {
-  /** What was denied, with the reason's code and the cause. */
+  /** What was denied, with reason code and cause. */
   readonly what: string
-  /** The code and the cause alone, for a line that names the hosts itself. */
+  /** Code and cause alone, for a line that names the hosts itself. */
   readonly cause: string
-  /** What to do about it: a line each. */
+  /** What to do: one line each. */
   readonly next: readonly string[]
 }
 
-/** A command in a message is there to be recognised. */
+/** A message shows enough of a command to recognise it. */
 const MAX_SHOWN_COMMAND = 200
 
 const commandText = (argv: readonly string[]): string => {
@@ -32,7 +32,7 @@ const commandText = (argv: readonly string[]): string => {
   return text.length > MAX_SHOWN_COMMAND ? `${text.slice(0, MAX_SHOWN_COMMAND)}…` : text
 }
 
-/** A whole command line in one word, which a habit from ssh makes of it. */
+/** A whole command line in one argument, a habit from ssh. */
 const isQuotedLine = (argv: readonly string[]): boolean => argv.length === 1 && /\S\s+\S/.test(argv[0]!)
 
 const trustLines = ({ own }: DeniedRequest, on: string): string[] => [
@@ -44,7 +44,7 @@ const trustLines = ({ own }: DeniedRequest, on: string): string[] => [
 
 type Words = readonly [cause: string, ...next: string[]]
 
-/** `the`: the target in a sentence. `on`: where a command is to be typed. */
+/** `the`: the target in a sentence. `on`: the machine on which to type a command. */
 const WORDS: Readonly<Record<DenialReason, (request: DeniedRequest, the: string, on: string) => Words>> = {
   unverified_sender: (request, the, on) => [`${the} could not verify this agent`, ...trustLines(request, on)],
   trust_rejected: (request, the, on) =>
@@ -104,7 +104,7 @@ const WORDS: Readonly<Record<DenialReason, (request: DeniedRequest, the: string,
   spawn_failed: (_request, _the, on) => ['the program could not be started', `Try, ${on}: x0x audit tail -n 5   (the reason)`],
 }
 
-/** Commands that no ACL lists as one word. */
+/** Denials after the pair was found in the ACL. */
 const AFTER_THE_PAIR: readonly string[] = ['argv_not_allowed', 'agent_machine_not_in_acl', 'shell_metachar_in_argv']
 
 const quotedLine = ({ host, argv }: DeniedRequest): string[] => {
@@ -112,11 +112,11 @@ const quotedLine = ({ host, argv }: DeniedRequest): string[] => {
   return [`${shellWord(argv[0]!)} is one word: leave the quotes out`, `Try: x0x exec ${shellWord(host)} -- ${shellWords(words)}`]
 }
 
-/** The text of a denial, the same at every interface. A reason that this version does not know is shown as it is. */
+/** Text of a denial for all interfaces. An unknown reason is shown by its code. */
 export const denialText = (reason: string, request: DeniedRequest): DenialText => {
   const { host, argv, others = false } = request
   const on = others ? 'on each host' : `on ${host}`
-  // The target may be newer than this version.
+  // The target may have a newer version with further reasons.
   const words = Object.hasOwn(WORDS, reason) ? WORDS[reason as DenialReason] : null
   const [said, ...next] = words === null ? [null, `Try, ${on}: x0x audit tail`] : words(request, others ? 'the host' : host, on)
   const cause = said === null ? reason : `${reason}: ${said}`
@@ -125,7 +125,7 @@ export const denialText = (reason: string, request: DeniedRequest): DenialText =
   return { what: `${host} denied ${subject} (${reason})${said === null ? '' : `: ${said}`}`, cause, next: [...hint, ...next] }
 }
 
-/** Why this side closes a link to `host`, and what changes that. `named`: the agent in a command. */
+/** Why this side closes a link to `host`, and how to change that. `named`: the agent in a command. */
 export const rejectionText = (decision: string, host: string, named: string, machineId: string): { what: string; next: string } => {
   const agent = shellWord(named)
   switch (decision) {

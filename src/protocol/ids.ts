@@ -1,10 +1,10 @@
 import { AppError } from '../base/errors.ts'
 
-/** SHA-256 of the agent's public key behind its prefix, 64 lower-case hex characters. */
+/** SHA-256 of a domain prefix and the agent's public key, as 64 lower-case hex digits. */
 export type AgentId = string
-/** The machine's Ed25519 public key, 64 lower-case hex characters: what the Noise handshake proves. */
+/** The machine's Ed25519 public key, which the Noise handshake proves, as 64 lower-case hex digits. */
 export type MachineId = string
-/** A UUIDv7 in its canonical lower-case text form. */
+/** A UUIDv7 as canonical lower-case text. */
 export type RequestId = string
 
 const HEX_64 = /^[0-9a-f]{64}$/
@@ -15,7 +15,7 @@ export const isRequestId = (text: string): boolean => UUID.test(text)
 
 export const toHex = (bytes: Uint8Array): string => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('hex')
 
-/** Throws `malformed` when the text is not an even number of lower-case hex digits. */
+/** Throws `malformed` unless the text has an even number of lower-case hex digits. */
 export const fromHex = (text: string): Uint8Array => {
   if (text.length % 2 !== 0 || !/^[0-9a-f]*$/.test(text)) throw new AppError('malformed', 'not lower-case hex')
   return new Uint8Array(Buffer.from(text, 'hex'))
@@ -29,5 +29,5 @@ export const requestIdToBytes = (id: RequestId): Uint8Array => {
 export const requestIdFromBytes = (bytes: Uint8Array): RequestId =>
   toHex(bytes).replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5')
 
-/** The first eight characters: enough for a human, never used to decide anything. */
+/** The first eight characters, for display only. */
 export const shortId = (id: string): string => id.slice(0, 8)

@@ -1,29 +1,32 @@
 import { type Fields, isTable } from './json-table.ts'
 
 const [QUOTE, BACKSLASH] = [0x22, 0x5c]
-/** What a byte says outside of a string; 0: nothing. */
+/** Meaning of a byte outside a string; 0 for none. */
 const [OPENS, CLOSES, PARTS, QUOTES] = [1, 2, 3, 4]
 const CHARACTERS: Readonly<Record<string, number>> = { '[': OPENS, '{': OPENS, ']': CLOSES, '}': CLOSES, ',': PARTS, '"': QUOTES }
 const MEANING = Uint8Array.from({ length: 256 }, (_, byte) => CHARACTERS[String.fromCharCode(byte)] ?? 0)
-/** Bytes of a string that are looked at one by one, before the next quote is searched for. */
+/** Bytes of a string inspected one by one before searching for the next quote. */
 const NEAR = 64
 
-/** What a JSON text may be built of. */
+/** Limits of a JSON text. */
 export interface JsonShape {
-  /** Arrays and objects inside one another. */
+  /** Nesting of arrays and objects. */
   readonly depth: number
-  /** Values, about: commas, and arrays and objects that begin. */
+  /** Approximate number of values: commas, arrays and objects. */
   readonly values: number
 }
 
-/** How many backslashes stand right before `at`. */
+/** Number of backslashes directly before `at`. */
 const backslashesBefore = (bytes: Uint8Array, at: number): number => {
   let count = 0
   while (bytes[at - 1 - count] === BACKSLASH) count += 1
   return count
 }
 
-/** Where the string that begins at `at` ends: at its quote, or at the end of all. A search costs as much as dozens of bytes, and quotes may stand side by side. */
+/**
+ * End of the string that begins at `at`: its quote, or the end of the text. A search costs as much as dozens of bytes, and quotes may be
+ * adjacent.
+ */
 const endOfString = (bytes: Uint8Array, at: number): number => {
   let end = at + 1
   while (end < bytes.length) {
@@ -40,8 +43,8 @@ const endOfString = (bytes: Uint8Array, at: number): number => {
 }
 
 /**
- * True for a text of JSON that a parser makes no more of than `shape`; looked at before it is parsed, since a value takes
- * many times the memory of its two bytes. What is no JSON may pass.
+ * True if parsing creates no more than `shape` allows. Checked before parsing, because a value takes many times the memory of its two
+ * bytes. Invalid JSON may pass.
  */
 export const hasShape = (bytes: Uint8Array, { depth, values }: JsonShape): boolean => {
   let [open, count] = [0, 0]
@@ -59,7 +62,7 @@ export const hasShape = (bytes: Uint8Array, { depth, values }: JsonShape): boole
   return true
 }
 
-/** Reads an object of JSON in bounded memory; a text says why it is none. Bytes that are no UTF-8 are read as U+FFFD. */
+/** Parses a JSON object in bounded memory, or says why it is invalid. Invalid UTF-8 is read as U+FFFD. */
 export const parseTable = (bytes: Uint8Array, shape: JsonShape): Fields | string => {
   if (!hasShape(bytes, shape)) return 'it is nested too deeply, or has too many values'
   try {

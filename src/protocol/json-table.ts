@@ -1,23 +1,23 @@
 /**
- * Tables of fields: the only statement of a JSON message. Types, checks of what somebody else wrote, zod schemas (`doors/zod-of.ts`),
- * the OpenAPI document and `proto/rexd.json` are made from them. No library: the clients have none.
+ * Tables of fields, the only declaration of each JSON message. Types, checks of received messages, zod schemas (`doors/zod-of.ts`), the
+ * OpenAPI document and `proto/rexd.json` are made from them. No library is used, because clients have none.
  */
 
-/** The fields of an object that somebody else wrote. */
+/** The fields of a received object. */
 export type Fields = Readonly<Record<string, unknown>>
 
-/** Which values a field may have, as data. */
+/** Allowed values of a field, as data. */
 type Bare =
-  /** `unicode`: without half a surrogate pair, and `max` counts bytes. `nul` false: without NUL. */
+  /** `unicode`: without lone surrogates, and `max` counts bytes. `nul` false: without NUL. */
   | { readonly is: 'text'; readonly min?: number; readonly max?: number; readonly unicode?: boolean; readonly nul?: boolean }
-  /** A text of this form. `lenient`: the check of a reader takes what this pattern takes. */
+  /** A text that matches a pattern. `lenient`: a reader accepts what this other pattern matches. */
   | { readonly is: 'form'; readonly pattern: RegExp; readonly what: string; readonly lenient?: RegExp }
   | { readonly is: 'time' }
   | { readonly is: 'number' }
   | { readonly is: 'whole'; readonly min: number; readonly max?: number }
   | { readonly is: 'flag' }
   | { readonly is: 'true' }
-  /** `open`: a reader takes each name, because a newer writer may have more of them. */
+  /** `open`: a reader accepts any name, because a newer writer may have more of them. */
   | { readonly is: 'one_of'; readonly values: readonly string[]; readonly open?: boolean }
   | { readonly is: 'list'; readonly of: Kind; readonly min?: number; readonly max?: number }
   | { readonly is: 'map'; readonly names: Kind; readonly of: Kind; readonly max?: number }
@@ -25,15 +25,15 @@ type Bare =
   | { readonly is: 'either'; readonly of: readonly [Kind, Kind] }
   | { readonly is: 'null_or'; readonly of: Kind }
   | { readonly is: 'any' }
-  /** Checked by a function: no schema can be made of it. */
+  /** Checked by a function, so no schema can be made of it. */
   | { readonly is: 'tested'; readonly test: (value: unknown) => boolean; readonly what: string }
 export type Kind = Bare & { readonly says?: string }
 
-/** The sender may leave out a field with a default; the receiver always has it. */
+/** A sender may omit a field with a default; a receiver always has it. */
 type Presence = 'required' | 'optional' | 'default'
 
 export class JsonField<out T, out P extends Presence = 'required'> {
-  /** Never there: the type of the values. */
+  /** Never set: carries the type of the values. */
   declare readonly type?: T
 
   readonly kind: Kind
@@ -46,7 +46,7 @@ export class JsonField<out T, out P extends Presence = 'required'> {
     this.byDefault = byDefault
   }
 
-  /** The same field with a description for the schemas. */
+  /** Adds a description for the schemas. */
   says(text: string): JsonField<T, P> {
     return new JsonField<T, P>({ ...this.kind, says: text }, this.presence, this.byDefault)
   }
@@ -59,9 +59,9 @@ type Present<S extends FieldTable, P extends Presence> = { [K in keyof S as S[K]
 type OrUndefined<T> = { [K in keyof T]?: T[K] | undefined }
 /** A record as its sender writes it. */
 export type Sent<S extends FieldTable> = Flat<Present<S, 'required'> & OrUndefined<Present<S, 'optional' | 'default'>>>
-/** A record as its receiver has it: defaults stand where the sender left a field out. */
+/** A record as its receiver has it, with defaults in place of omitted fields. */
 export type Received<S extends FieldTable> = Flat<Present<S, 'required' | 'default'> & Partial<Present<S, 'optional'>>>
-/** A message of one of several types, each with a table of its own. */
+/** A message of one of several types, each with its own table. */
 export type EventOf<E extends Readonly<Record<string, FieldTable>>> = {
   readonly [N in keyof E]: { readonly type: N } & Sent<E[N]>
 }[keyof E]
@@ -88,7 +88,7 @@ export const positive: JsonField<number> = field({ is: 'whole', min: 1 })
 export const flag: JsonField<boolean> = field({ is: 'flag' })
 export const yes: JsonField<true> = field({ is: 'true' })
 export const oneOf = <const T extends string>(values: readonly T[]): JsonField<T> => field({ is: 'one_of', values })
-/** A kind or a reason. A newer daemon may have more of them; a reader takes what is a name, because a terminal would obey other texts. */
+/** A kind or a reason. A newer daemon may have more of them. A reader accepts only names, because a terminal could interpret other text. */
 export const nameOf = <T extends string>(values: readonly T[] = []): JsonField<T> => field({ is: 'one_of', values, open: true })
 export const list = <T>({ kind }: JsonField<T>, bounds: Bounds = {}): JsonField<readonly T[]> => field({ is: 'list', of: kind, ...bounds })
 export const listUpTo = <T>(field: JsonField<T>, max: number, min = 0): JsonField<readonly T[]> => list(field, { min, max })
@@ -109,11 +109,11 @@ export const optional = <T>({ kind }: JsonField<T>): JsonField<T, 'optional'> =>
 export const byDefault = <T>(value: NoInfer<T>, { kind }: JsonField<T>): JsonField<T, 'default'> =>
   new JsonField<T, 'default'>(kind, 'default', value)
 
-/** How bytes stand in a JSON text: as UTF-8 text, or in base64 (RFC 4648, 4, with padding). */
+/** Encoding of bytes in JSON: UTF-8 text, or base64 (RFC 4648, 4, with padding). */
 export const ENCODING = oneOf(['utf8', 'base64'])
 export type Encoding = JsonValueOf<typeof ENCODING>
 
-// ---- checks of what somebody else wrote ----
+// ---- checks of received messages ----
 
 const NAME = /^[a-z][a-z0-9_]{0,63}$/
 
@@ -122,7 +122,7 @@ export const isTable = (value: unknown): value is Fields => typeof value === 'ob
 
 const isWithin = (size: number, { min = 0, max = Infinity }: Bounds): boolean => size >= min && size <= max
 
-/** True for a value that is of this kind by itself; its parts are checked one by one. */
+/** True if the value has this kind, without its parts. */
 const isOf = (value: unknown, kind: Kind): boolean => {
   switch (kind.is) {
     case 'text':
@@ -156,7 +156,7 @@ const isOf = (value: unknown, kind: Kind): boolean => {
 
 const withMost = (what: string, { min = 0, max }: Bounds): string => (max === undefined ? what : `${what} of ${min} to ${max}`)
 
-/** What belongs there, to stand behind "is not". */
+/** Expected kind of value, to follow "is not". */
 const whatOf = (kind: Kind): string => {
   switch (kind.is) {
     case 'text':
@@ -192,7 +192,7 @@ const whatOf = (kind: Kind): string => {
 
 const quoted = (name: string): string => JSON.stringify(name.slice(0, 64))
 
-/** The parts of a list, or of a table with free keys, each with its place. */
+/** The parts of a list or of a table with free keys, each with its path. */
 const partsOf = (value: unknown, kind: Kind): readonly (readonly [place: string, part: unknown, kind: Kind])[] => {
   if (kind.is === 'list') return (value as unknown[]).map((one, index) => [`[${index}]`, one, kind.of])
   if (kind.is !== 'map') return []
@@ -202,7 +202,7 @@ const partsOf = (value: unknown, kind: Kind): readonly (readonly [place: string,
   ])
 }
 
-/** Why a value does not fit, to stand behind its name; null: it fits. `closed`: a key that is not stated does not fit. */
+/** Why a value is invalid, to follow its name; null if valid. `closed`: undeclared keys are invalid. */
 const wrongWith = (value: unknown, kind: Kind, closed: boolean): string | null => {
   if (kind.is === 'null_or') {
     if (value === null) return null
@@ -232,13 +232,13 @@ const wrongIn = (fields: Fields, stated: FieldTable, closed: boolean): string | 
 const firstIn = (fields: Fields, stated: FieldTable, closed: boolean): string | null =>
   wrongIn(fields, stated, closed)?.replace(/^(\.|: )/, '') ?? null
 
-/** The first field that is missing or is not what it must be, with its place; null: all are right. */
+/** The first missing or invalid field with its path; null if all are valid. */
 export const problemOf = (fields: Fields, stated: FieldTable): string | null => firstIn(fields, stated, false)
-/** The same, where a key that is not stated is a problem too. */
+/** The same, with undeclared keys as invalid. */
 export const closedProblemOf = (fields: Fields, stated: FieldTable): string | null => firstIn(fields, stated, true)
 export const fits = (value: unknown, { kind }: JsonField<unknown>): boolean => wrongWith(value, kind, true) === null
 
-/** The same fields without nulls for optional ones: null means that the field is absent. A field that may be null itself gets it. */
+/** The fields without nulls for optional ones, where null means absent. A field that may itself be null keeps it. */
 export const withoutNulls = (fields: Fields, stated: FieldTable): Fields =>
   Object.fromEntries(
     Object.entries(fields).filter(([name, value]) => {
@@ -247,7 +247,7 @@ export const withoutNulls = (fields: Fields, stated: FieldTable): Fields =>
     }),
   )
 
-/** Reads a message, which must have what is stated for its type. Throws SyntaxError. */
+/** Returns a parser for messages with the fields of their type. Throws SyntaxError. */
 export const eventReader =
   <E extends Readonly<Record<string, FieldTable>>>(of: string, events: E) =>
   (value: unknown): EventOf<E> => {

@@ -1,19 +1,25 @@
 const FIRST_BYTES = 4_096
-/** From this size on a piece is kept as it came, without a copy. A smaller one may be a view of the runtime's 64 KiB buffer pool, which it would keep in memory, and is copied. */
+/**
+ * Pieces of at least this size are kept without copying. Smaller ones are copied, because they may be views of the runtime's 64 KiB buffer
+ * pool and would keep it in memory.
+ */
 const LARGE_PIECE = 32 * 1024
 const NOTHING = Buffer.alloc(0)
 
-/** Gathers pieces in little more memory than their bytes: small ones are copied together, because a piece of one byte kept by itself would cost some hundred. */
+/**
+ * Collects pieces in little more memory than their bytes. Small ones are copied together, because a one-byte piece on its own would cost
+ * some hundred.
+ */
 export class ByteBuilder {
   readonly #max: number
-  /** Everything that came before `#kept`, in order. */
+  /** All pieces before `#kept`, in order. */
   #pieces: Uint8Array[] = []
   #piecesLength = 0
-  /** The latest small pieces, joined; `#keptLength` bytes of it are filled. */
+  /** The latest small pieces, joined. `#keptLength` bytes are filled. */
   #kept = NOTHING
   #keptLength = 0
 
-  /** `max`: an upper bound of `length`, which the caller of `add` keeps; buffers are made no larger. */
+  /** `max`: upper bound of `length`, which the caller of `add` must keep. Buffers are never larger. */
   constructor(init: { max: number }) {
     this.#max = init.max
   }
@@ -31,7 +37,7 @@ export class ByteBuilder {
     this.#piecesLength += joined.length + piece.length
   }
 
-  /** All bytes, in one buffer; empties this. */
+  /** Returns all bytes in one buffer and becomes empty. */
   take(): Buffer {
     const joined = this.#takeJoined()
     if (this.#pieces.length === 0) return joined
@@ -69,31 +75,31 @@ export class ByteBuilder {
 
 export const LINE_FEED = 0x0a
 
-/** NEL, LINE SEPARATOR and PARAGRAPH SEPARATOR: JSON allows them raw, and line readers such as Node's `readline` cut at them. */
+/** NEL, LINE SEPARATOR and PARAGRAPH SEPARATOR: JSON allows them unescaped, and line readers such as Node's `readline` split at them. */
 const LINE_SEPARATORS = /[\u0085\u2028\u2029]/g
 
-/** JSON on one line for every reader: each character that Unicode counts as a line separator is escaped. Reads back as the same value. */
+/** JSON on one line for all readers: characters that Unicode counts as line separators are escaped. Parses as the same value. */
 export const jsonText = (value: unknown): string =>
   JSON.stringify(value).replaceAll(LINE_SEPARATORS, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`)
 
-/** A line without its line feed; `too_long` stands for one longer than `max`, whose bytes are skipped. */
+/** A line without its line feed. `too_long` stands for one longer than `max`, whose bytes are skipped. */
 export type Line = Buffer | 'too_long'
 
-/** Cuts bytes into lines wherever the chunks end; keeps at most one line, in little more than its own size. */
+/** Splits chunks of bytes into lines. Keeps at most one line, in little more than its own size. */
 export class LineSplitter {
   readonly #max: number
   readonly #kept: ByteBuilder
   readonly #onSkipped: (part: Uint8Array) => void
   #tooLong = false
 
-  /** `max`: bytes of the longest line. `onSkipped`: gets each part of a line that is longer, from its first byte on. */
+  /** `max`: bytes of the longest line. `onSkipped` receives each part of a longer line, from its first byte. */
   constructor({ max, onSkipped = () => undefined }: { max: number; onSkipped?: (part: Uint8Array) => void }) {
     this.#max = max
     this.#kept = new ByteBuilder({ max })
     this.#onSkipped = onSkipped
   }
 
-  /** The last line, when it had no end of its own; null where there is none. */
+  /** The last line if it had no line feed; null if none. */
   rest(): Line | null {
     return this.#kept.length === 0 && !this.#tooLong ? null : this.#take(NOTHING)
   }
@@ -130,7 +136,7 @@ export class LineSplitter {
   }
 
   #take(last: Buffer): Line {
-    // Most lines lie wholly in one chunk and need no copy.
+    // Most lines are inside one chunk and need no copy.
     if (this.#kept.length === 0 && !this.#tooLong && last.length <= this.#max) return last
     this.#keep(last)
     const line = this.#tooLong ? 'too_long' : this.#kept.take()
@@ -139,7 +145,10 @@ export class LineSplitter {
   }
 }
 
-/** The lines of a stream, and the last one also without its end. Throws `tooLong` as soon as one has more than `max` bytes; stops reading while its consumer works. */
+/**
+ * The lines of a stream, including a last one without line feed. Throws `tooLong` as soon as one has more than `max` bytes. Stops reading
+ * while its consumer works.
+ */
 export async function* linesOf(
   chunks: AsyncIterable<Uint8Array>,
   max: number,

@@ -3,17 +3,20 @@ import type { Decision } from './desk/approval-request.ts'
 import type { LifecycleEvent } from './events/lifecycle.ts'
 import type { Fields } from './json-table.ts'
 
-/** What the page proves itself by beside its cookie: told to it at sign-in, and kept where no other origin reads. */
+/**
+ * Header that proves a session, in addition to the cookie. The page receives the value at sign-in and keeps it where no other origin can
+ * read it.
+ */
 export const PAGE_PROOF_HEADER = 'x-x0x-page'
 
-/** What became of one, and by whom. */
+/** A decided approval request, and who decided it. */
 export interface PageSettled {
   readonly question_id: string
   readonly decision: string
   readonly by: string
 }
 
-/** One line of what the page follows. */
+/** One event of the page's stream. */
 export type PageEvent =
   | { readonly type: 'desk'; readonly open: boolean; readonly problem: string | null }
   | { readonly type: 'question'; readonly question: PendingApprovalRequest }
@@ -22,18 +25,18 @@ export type PageEvent =
   | { readonly type: 'event'; readonly event: LifecycleEvent }
   | { readonly type: 'beat' }
 
-/** A person's word, bound to the permit that the page has shown. */
+/** A decision about the permit that the page displayed. */
 export interface PageDecision {
   readonly question_id: string
   readonly permit_sha256: string
   readonly decision: Decision
-  /** Of `allow_always`; null: as long as the desk lets it last. */
+  /** For `allow_always`; null for the longest that the approval service allows. */
   readonly expires_in_ms: number | null
-  /** Of `allow_always`; null: as often as it is asked. */
+  /** For `allow_always`; null for any number of uses. */
   readonly uses: number | null
 }
 
-/** Which lines of which journal. */
+/** A query for lines of a log. */
 export interface PageJournalQuery {
   readonly journal: string
   readonly event: string | null
@@ -41,25 +44,25 @@ export interface PageJournalQuery {
 }
 
 export interface PageJournal {
-  /** Names of those that there are. */
+  /** Names of the available logs. */
   readonly journals: readonly string[]
   /** The newest first. */
   readonly lines: readonly Fields[]
-  /** Older lines are there that were not looked at, or have no room here. */
+  /** True if there are older lines that were not searched or do not fit. */
   readonly more: boolean
-  /** Lines among those that were looked at that only the file has: too long, or torn. */
+  /** Searched lines that could not be read: too long, or torn. */
   readonly unread: number
   readonly problem: string | null
 }
 
-/** A command of the file that decides. */
+/** A command of the deciding file. */
 export interface PageRule {
   readonly argv: readonly string[]
-  /** What else it says. */
+  /** Further settings of the command. */
   readonly note: string
 }
 
-/** What agents of the mesh may do here. */
+/** Permissions of mesh agents on this host. */
 export interface PagePolicy {
   readonly source: string | null
   readonly pairs: readonly {
@@ -71,33 +74,33 @@ export interface PagePolicy {
   readonly problem: string | null
 }
 
-/** What would become of a command, and what decides. */
+/** The decision about a command, and its reason. */
 export interface PageExplanation {
-  /** `asked`: somebody must allow it first. */
+  /** `asked`: an approval is needed first. */
   readonly outcome: 'allowed' | 'asked' | 'denied'
   readonly text: string
 }
 
-/** One setting of an agent, and where it comes from. */
+/** One setting of an agent, and its source. */
 export interface PageSetting {
   readonly name: 'host' | 'security' | 'ask' | 'ask_fallback' | 'node'
   readonly value: string
   readonly from: string
 }
 
-/** How far an agent of this host's own doors may go where its call says nothing. */
+/** Modes of a local agent whose calls have no preference. */
 export interface PageAgentModes {
-  /** Null: whoever is in no list. */
+  /** Null for agents that are not listed. */
   readonly agent: string | null
-  /** The file of its program. */
+  /** Configuration file of its program. */
   readonly config: string
-  /** Empty: they contradict each other. */
+  /** Empty if they contradict each other. */
   readonly settings: readonly PageSetting[]
-  /** What a human has set for its sessions; null: nothing. */
+  /** Modes that a person set for its sessions; null for none. */
   readonly session: string | null
 }
 
-/** What a human has set for a session, by its id, or for an agent of no file that is known. */
+/** Modes that a person set for a session, by its ID, or for an agent of no known file. */
 export interface PageSetModes {
   readonly name: string
   readonly modes: string
@@ -106,36 +109,36 @@ export interface PageSetModes {
 
 export interface PageModes {
   readonly agents: readonly PageAgentModes[]
-  /** Beside what `agents` have. */
+  /** Modes in addition to those of `agents`. */
   readonly others: readonly PageSetModes[]
   readonly grants: readonly Grant[]
   readonly problems: readonly string[]
 }
 
-/** A run of this host, or one that was asked of another. */
+/** A run on this host, or one requested from another. */
 export interface PageRun {
-  /** Of whom it is and its id, as `runOf` has it for those that engines tell of. */
+  /** Owner and ID of the run, by `runOf` for runs of executors. */
   readonly key: string
   readonly request_id: string
   readonly where: string
   readonly argv: readonly string[]
   readonly started_at: string
   readonly state: string
-  /** What it wrote so far; null: that is not known here. */
+  /** Output so far; null if unknown. */
   readonly output: string | null
 }
 
-/** Whose output the page shows, by `runOf`. */
+/** Runs whose output the page displays, by `runOf`. */
 export interface PageRunsQuery {
   readonly followed: readonly string[]
 }
 
 export interface PageRuns {
-  /** Runs of engines that go on, as the desk knows them; by `runOf`. */
+  /** Live runs of executors that the approval service knows, by `runOf`. */
   readonly going: readonly string[]
   readonly running: readonly PageRun[]
   readonly recent: readonly PageRun[]
-  /** Some journal has older lines than were looked at, or more runs ended than have room here. */
+  /** True if a log has older lines that were not searched, or more runs ended than fit. */
   readonly more: boolean
   readonly problems: readonly string[]
 }
@@ -154,7 +157,7 @@ export interface PageExplainQuery {
   readonly argv: readonly string[]
 }
 
-/** Who is signed in to what. */
+/** Who is signed in, and to which daemon. */
 export interface PageAbout {
   readonly version: string
   readonly data_dir: string

@@ -1,4 +1,4 @@
-/** Why a request was not run: on the wire, in the journal and in diagnostics, in this spelling. */
+/** Why a request was not run. The wire, the audit log and diagnostics use these names. */
 export const DENIAL_REASONS = [
   'unverified_sender',
   'trust_rejected',
@@ -21,14 +21,14 @@ export const DENIAL_REASONS = [
 ] as const
 export type DenialReason = (typeof DENIAL_REASONS)[number]
 
-/** Denied before anything is known of who asks: anybody in the world may bring it about. */
+/** True for a denial before the requester is authenticated, which any peer can cause. */
 export const isOfUnlisted = (reason: DenialReason | null): boolean => reason === 'unverified_sender' || reason === 'trust_rejected'
 
-/** Why a call over HTTP is refused before anything is done: codes of the error table. */
+/** Why an HTTP call is refused before it has any effect: codes of the error table. */
 export const HTTP_REFUSALS = ['unauthorized', 'forbidden_host', 'rate_limited'] as const
 export type HttpRefusalCode = (typeof HTTP_REFUSALS)[number]
 
-/** What a requester and an operator are told while a run goes on, or about how it ended. */
+/** Warnings to requester and operator about a running or ended run. */
 export const WARNING_KINDS = [
   'stdout_approaching_cap',
   'stderr_approaching_cap',
@@ -51,42 +51,42 @@ export const WARNING_KINDS = [
 ] as const
 export type WarningKind = (typeof WARNING_KINDS)[number]
 
-/** What a program writes. */
+/** Output streams of a program. */
 export const OUTPUT_NAMES = ['stdout', 'stderr'] as const
 export type OutputName = (typeof OUTPUT_NAMES)[number]
 
-/** How far what runs here for another agent has come. */
+/** States of a run on this host for another agent. */
 export const RUN_STATES = ['waiting_for_approval', 'running', 'ending'] as const
 export type RunState = (typeof RUN_STATES)[number]
 
-/** What may be said of a run that outlives its caller; see `Detached` in docs/protocol.md. */
+/** States of a detached run; see `Detached` in docs/protocol.md. */
 export const DETACHED_STATES = ['waiting', 'running', 'ended', 'lost', 'expired', 'unknown'] as const
 export type DetachedState = (typeof DETACHED_STATES)[number]
 
-/** Whom a run waits for: a human of its host, other agents, or both. Which rule says so is not told. */
+/** Who must approve a waiting run: a local approver, mesh agents, or both. The rule is not revealed. */
 export const WAITING_REASONS = ['human', 'approvers', 'human_and_approvers'] as const
 export type WaitingReason = (typeof WAITING_REASONS)[number]
 
-/** What holds the processes of a run together, strongest first. */
+/** How the processes of a run are kept together, strongest first. */
 export const CONTAINMENTS = ['cgroup', 'pid_namespace', 'group'] as const
 export type Containment = (typeof CONTAINMENTS)[number]
 
-/** The setting `dht`; `auto` is `client` where a bootstrap list says that there is a mesh beyond the neighbourhood, `server` where an address is announced as well, else `off`. */
+/** Values of the setting `dht`. `auto` means `client` with a bootstrap list, `server` with an announced address in addition, else `off`. */
 export const DHT_CHOICES = ['auto', 'off', 'client', 'server'] as const
 
-/** What the configuration may ask for; `auto`: the strongest that costs little and works. */
+/** Values of the configuration. `auto`: the strongest that is cheap and works. */
 export const CONTAINMENT_CHOICES = ['auto', ...CONTAINMENTS] as const
 export type ContainmentChoice = (typeof CONTAINMENT_CHOICES)[number]
 
-/** Doors by which a caller of this host may have programs run and files read here. */
+/** Interfaces by which a local client can run programs and read files. */
 export const LOCAL_INTERFACES = ['stdio', 'http', 'websocket', 'mcp', 'console'] as const
 export type LocalInterface = (typeof LOCAL_INTERFACES)[number]
 
-/** What a contact is worth; only the operator sets it. */
+/** Trust levels of contacts. Only the operator sets them. */
 export const TRUST_LEVELS = ['blocked', 'unknown', 'known', 'trusted'] as const
 export type TrustLevel = (typeof TRUST_LEVELS)[number]
 
-/** Why the trust rules say what they say of one (agent, machine). */
+/** Reasons of a trust decision about one (agent, machine). */
 export const TRUST_CAUSES = [
   'own_agent',
   'revoked',
@@ -101,7 +101,7 @@ export const TRUST_CAUSES = [
 ] as const
 export type TrustCause = (typeof TRUST_CAUSES)[number]
 
-/** What the trust rules say of one (agent, machine) at this moment. Exec needs `accept`. */
+/** Decisions of the trust rules about one (agent, machine). Exec needs `accept`. */
 export const TRUST_DECISIONS = [
   'accept',
   'accept_with_flag',
@@ -112,5 +112,5 @@ export const TRUST_DECISIONS = [
 ] as const
 export type TrustDecision = (typeof TRUST_DECISIONS)[number]
 
-/** Secrets of this host's callers that an operator has made anew. */
+/** Local secrets that an operator can renew. */
 export const ROTATED_TOKENS = ['api_token', 'metrics_token', 'operator_key'] as const

@@ -1,6 +1,6 @@
 const FIRST_CAPACITY = 1_024
 
-/** The last bytes of a stream, and its first where `max` is not reached. Holds at most twice what came, and never more than `max`. */
+/** The last `max` bytes of a stream, or all if there are fewer. Uses at most twice the received size, and never more than `max`. */
 export class RingBuffer {
   readonly #max: number
   #ring = Buffer.alloc(0)
@@ -30,7 +30,7 @@ export class RingBuffer {
     this.#total += last.length
   }
 
-  /** From one place of the stream to another, both of which are kept. */
+  /** Bytes between two offsets of the stream, both of which must still be stored. */
   slice(from: number, to: number): Buffer {
     if (to <= from) return Buffer.alloc(0)
     const begin = from % this.#ring.length
@@ -38,7 +38,7 @@ export class RingBuffer {
     return Buffer.concat([whole, this.#ring.subarray(0, to - from - whole.length)])
   }
 
-  /** Only what has not gone round yet is moved: it stands where it did. */
+  /** Before the first wrap, bytes are at their offsets, so growing only copies them. */
   #grow(wanted: number): void {
     const capacity = this.#ring.length
     if (capacity === this.#max || wanted <= capacity) return

@@ -1,19 +1,19 @@
-/** What a byte of JSON means outside of a text. */
+/** Meaning of a JSON byte outside a string. */
 const [QUOTE, BACKSLASH, COLON, COMMA] = [0x22, 0x5c, 0x3a, 0x2c]
 const OPENING: ReadonlySet<number> = new Set([0x5b, 0x7b])
 const CLOSING: ReadonlySet<number> = new Set([0x5d, 0x7d])
-/** Bytes of a name or a value that are kept: an id of 256 characters, each escaped. */
+/** Stored bytes of a name or value: an ID of 256 characters, each escaped. */
 const MAX_KEPT = 1_600
 
 /**
- * Reads the `id` of a JSON-RPC request that is too long to keep, from its parts as they are skipped. Memory is bounded. The last
- * `id` of the outermost object counts, as it does for `JSON.parse`.
+ * Finds the `id` of a JSON-RPC request that is too long to store, from its parts as they are skipped, in bounded memory. The last `id` of
+ * the outermost object counts, as in `JSON.parse`.
  */
 export class SkippedId {
   #depth = 0
   #inText = false
   #escaped = false
-  /** Bytes of the current name or value of the outermost object; null: it is longer than any that counts. */
+  /** Bytes of the present name or value of the outermost object; null if it is too long to count. */
   #kept: number[] | null = []
   #isValueOfId = false
   #id: unknown
@@ -22,7 +22,7 @@ export class SkippedId {
     for (const byte of part) this.#take(byte)
   }
 
-  /** The id, or null where there is none that a request may have; begins anew. */
+  /** The ID, or null if there is no valid one. Resets the reader. */
   take(): string | number | null {
     const id = this.#id
     this.#depth = 0

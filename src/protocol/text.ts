@@ -1,6 +1,6 @@
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
-/** The text of bytes, exactly, with a byte order mark if there is one; null when they are no UTF-8. */
+/** Decodes bytes exactly, with a byte order mark if there is one; null if they are not UTF-8. */
 export const utf8Text = (bytes: Uint8Array): string | null => {
   try {
     return decoder.decode(bytes)
@@ -13,8 +13,8 @@ export const utf8Text = (bytes: Uint8Array): string | null => {
 export const toBase64 = (bytes: Uint8Array): string => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64')
 
 /**
- * The bytes of standard base64 with its padding; null when the text is anything else. The decoder skips what is no digit, which
- * makes too few bytes, reads `-` and `_` as digits too, and drops bits behind the last byte: all else of the text is exact.
+ * Decodes standard base64 with its padding; null for any other text. The runtime's decoder skips invalid digits, also reads `-` and `_` as
+ * digits, and drops bits after the last byte, so the result is checked.
  */
 export const fromBase64 = (text: string): Buffer | null => {
   const bytes = Buffer.from(text, 'base64')
@@ -24,10 +24,10 @@ export const fromBase64 = (text: string): Buffer | null => {
   return toBase64(Buffer.from(last, 'base64')) === last ? bytes : null
 }
 
-/** A byte in the middle of a character (RFC 3629). */
+/** A byte inside a UTF-8 character (RFC 3629). */
 export const isContinuation = (byte: number | undefined): boolean => byte !== undefined && (byte & 0xc0) === 0x80
 
-/** How many bytes at the end are the beginning of a character that goes on. */
+/** Number of bytes at the end that begin an incomplete character. */
 export const unfinished = (bytes: Uint8Array): number => {
   for (let back = 1; back <= Math.min(3, bytes.length); back++) {
     const byte = bytes[bytes.length - back]!
@@ -37,3 +37,12 @@ export const unfinished = (bytes: Uint8Array): number => {
   }
   return 0
 }
+
+/**
+ * Characters that mail and chat programs insert when they wrap or quote a line: white space, `>`, soft hyphens, zero-width spaces, and the
+ * `=` of quoted-printable before a line feed.
+ */
+const ADDED = /[\s>=\u00ad\u200b-\u200d\u2060]/g
+
+/** Removes inserted characters from a copied link or line of x0x, which never contains any of them. */
+export const asCopied = (text: string): string => text.replaceAll(ADDED, '')

@@ -22,9 +22,9 @@ import {
   texts,
 } from './json-table.ts'
 
-/** Of a record, in bytes: a result with both streams, each byte of them escaped. */
+/** Size of a record in bytes: a result with both streams, each byte escaped. */
 export const MAX_RECORD_LINE = 16 * 1024 * 1024
-/** What one server records; its tools go on without being recorded. */
+/** Size of one server's recording. Its tools continue unrecorded. */
 export const MAX_RECORD = 256 * 1024 * 1024
 export const RECORD_VERSION = 1
 
@@ -35,15 +35,15 @@ const REQUEST = {
   operation: text,
   command: text,
   args: texts,
-  /** Null: the first root here, or what the target says. */
+  /** Null for the first root, or for the target's directory. */
   cwd: orNull(text),
-  /** An agent of the mesh; null: this host. */
+  /** A mesh agent; null for this host. */
   target: orNull(text),
   /** Names of variables. */
   env: texts,
-  /** Null: the default of the configuration. */
+  /** Null for the default of the configuration. */
   timeout_ms: orNull(count),
-  /** Where it is to run, and who is to be asked; absent: its caller does not say. */
+  /** Preferred host and modes; absent if the client has none. */
   wish: optional(execPreference),
 }
 
@@ -54,19 +54,19 @@ const OUTCOME = {
   stdout_bytes_total: count,
   stderr_bytes_total: count,
   truncated: flag,
-  /** It never ran, and why. */
+  /** Why it never ran. */
   denial_reason: orNull(text),
   detail: orNull(text),
-  /** How it ended is not known, and why. */
+  /** Why its end is unknown. */
   lost: orNull(text),
 }
 
-/** Fields of each event of a run besides its name; results follow from them. */
+/** Fields of each event of a run. Results follow from them. */
 const RUN_EVENTS = {
   request: { request: record(REQUEST), request_hash: text, asked_at: number },
-  /** Somebody is asked whether it may begin; `question_id` null: by its target. */
+  /** The run needs an approval. `question_id`: null if its target decides. */
   waiting: { question_id: orNull(text), expires_at_ms: count },
-  /** `ran_on`, `cuts`: absent where the configuration does not choose among hosts. */
+  /** `ran_on`, `cuts`: absent if the configuration does not choose among hosts. */
   started: {
     started_at: text,
     cwd: orNull(text),
@@ -76,34 +76,34 @@ const RUN_EVENTS = {
   },
   stdout: { data_b64: base64 },
   stderr: { data_b64: base64 },
-  /** `amount`: absent of all kinds but `descendants_ended`. */
+  /** `amount`: only with `descendants_ended`. */
   warning: { kind: text, amount: optional(count) },
-  /** Null: it failed inside the executor. */
+  /** Null if it failed inside the executor. */
   ended: { outcome: orNull(record(OUTCOME)) },
-  /** `code`: of the table of errors; null: a mistake of ours. */
+  /** `code`: from the error table; null for a defect of x0x. */
   refused: { code: orNull(text), message: text, data: table },
   /**
-   * What was answered, of how much of each stream; `text_sha256`: of the text that a model gets, with its frame; `of_dropped`: of its
-   * output as it was before it was dropped.
+   * What was returned, and the displayed part of each stream. `text_sha256`: of the text for the model with its frame. `of_dropped`: of
+   * output before it was dropped.
    */
   result: { view: record({ stdout: count, stderr: count }), result: table, text_sha256: text, of_dropped: flag },
-  /** Its output is no longer kept. */
+  /** Its output is no longer stored. */
   text_dropped: {},
-  /** A part of the output that was answered: at most `max` bytes from byte `from` on. */
+  /** A part of the output that was returned: at most `max` bytes from byte `from`. */
   part: { stream, from: count, max: count, part: table },
 }
 const OF_RUN = {
   run: text,
-  /** Since the record began. */
+  /** Milliseconds since the recording began. */
   ms: number,
 }
 
 /** Fields of each other event. */
 const RECORD_EVENTS = {
   record: { version: count, x0x: text, whoami: text, began_at: text },
-  /** Not everything was recorded; nothing follows but `end`. */
+  /** The recording is incomplete; only `end` follows. */
   incomplete: { reason: text },
-  /** The last line, written when the server ends by itself: how many lines stand before it, and their SHA-256 in hex. */
+  /** The last line, written at a regular end: the number of lines before it, and their SHA-256 as hex. */
   end: { lines: count, sha256: text },
 }
 
@@ -111,13 +111,13 @@ type RecordEventOf<E extends Readonly<Record<string, FieldTable>>> = {
   readonly [N in keyof E]: { readonly event: N } & Sent<E[N]>
 }[keyof E]
 
-/** What was asked; values of variables and stdin are not in it. */
+/** The request, without values of variables and stdin. */
 export type RecordedRequest = Sent<typeof REQUEST>
 /** How a run ended. */
 export type RecordedOutcome = Sent<typeof OUTCOME>
-/** What happened to a run of a tool, as far as its results follow from it. */
+/** An event of a tool's run that affects its results. */
 export type RunRecordEvent = RecordEventOf<typeof RUN_EVENTS>
-/** One line of a record. */
+/** One line of a recording. */
 export type RecordLine = RecordEventOf<typeof RECORD_EVENTS> | (RunRecordEvent & Sent<typeof OF_RUN>)
 
 const checksOf = (event: string): FieldTable | null => {
@@ -125,7 +125,7 @@ const checksOf = (event: string): FieldTable | null => {
   return Object.hasOwn(RECORD_EVENTS, event) ? { event: text, ...RECORD_EVENTS[event as keyof typeof RECORD_EVENTS] } : null
 }
 
-/** Depth of what a tool answers, arguments of a command and fields around them. */
+/** Depth of a result, of the arguments of a command, and of the fields around them. */
 const SHAPE = { depth: 8, values: 100_000 }
 
 const problemWith = (line: Fields): string | null => {
@@ -137,7 +137,7 @@ const problemWith = (line: Fields): string | null => {
   return unknown === undefined ? problemOf(line, checks) : `${JSON.stringify(unknown.slice(0, 100))} is no field of it`
 }
 
-/** Reads one line of a record, without its line feed; a text says why it is none. */
+/** Parses one line without its line feed, or says why it is invalid. */
 export const parseRecordLine = (bytes: Uint8Array): RecordLine | string => {
   const line = parseTable(bytes, SHAPE)
   return isText(line) ? line : (problemWith(line) ?? (line as RecordLine))

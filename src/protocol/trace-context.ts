@@ -1,18 +1,18 @@
-/** Where a span belongs, as W3C Trace Context has it; in hex. Only what is sampled is kept or passed on. */
+/** Position of a span by W3C Trace Context, in hex. Only sampled traces are stored and forwarded. */
 export interface TraceContext {
   readonly traceId: string
-  /** Of the span that is the parent of ours. */
+  /** ID of the parent span. */
   readonly spanId: string
 }
 
 export const TRACE_ID_BYTES = 16
 export const SPAN_ID_BYTES = 8
 
-/** A later version has more behind these four fields (W3C Trace Context §3.2); `ff` is none. */
+/** A later version may have further fields (W3C Trace Context §3.2). `ff` is invalid. */
 const TRACEPARENT = /^(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/
 const NOTHING = /^0+$/
 
-/** Of the header or the variable `traceparent`. `not_sampled`: its caller wants no spans. Null: it says nothing, and a trace begins here. */
+/** Parses the header or variable `traceparent`. `not_sampled`: the client wants no spans. Null: no valid context, so a new trace begins. */
 export const parseTraceparent = (text: string | undefined): TraceContext | 'not_sampled' | null => {
   const [, version, traceId = '', spanId = '', flags = '', more] = TRACEPARENT.exec(text ?? '') ?? []
   if (version === undefined || NOTHING.test(traceId) || NOTHING.test(spanId) || (version === '00' && more !== undefined)) return null

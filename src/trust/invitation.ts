@@ -2,7 +2,7 @@ import { AppError, attempt } from '../base/errors.ts'
 import { addressProblem, dialable } from '../identity/address.ts'
 import { equalBytes, hmac, randomBytes, sha256 } from '../identity/hash.ts'
 import { peerIdOf } from '../identity/machine-key.ts'
-import { asCopied } from '../protocol/copied-text.ts'
+import { asCopied } from '../protocol/text.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import {
   INVITATION_MS,
@@ -15,7 +15,7 @@ import {
 } from '../protocol/wire/invitation.ts'
 import type { Message } from '../protocol/wire/schema.ts'
 
-/** One of two agents that are about to know each other. */
+/** One of two agents that exchange an invitation. */
 export interface InvitedParty {
   readonly agent_id: AgentId
   readonly machine_id: MachineId
@@ -24,7 +24,7 @@ export interface InvitedParty {
   readonly addresses: readonly string[]
 }
 
-/** A line as it is copied, and the bytes that it stands for. */
+/** A line for copying, and the bytes that it encodes. */
 export interface CopiedLine {
   readonly line: string
   readonly encoded: Uint8Array
@@ -35,9 +35,9 @@ export interface ReadLine {
   readonly encoded: Uint8Array
 }
 
-/** Bytes at the end of a line that tell a slip of copying from an attack, which they do not stop. */
+/** Checksum at the end of a line, against copying mistakes and not against attacks. */
 const SUM_BYTES = 4
-/** More characters than any line has, with what wrapping adds. */
+/** Above the length of any line with the characters that wrapping adds. */
 export const MAX_LINE = 4_096
 
 const lineOf = (prefix: string, encoded: Uint8Array): CopiedLine => ({
@@ -47,17 +47,17 @@ const lineOf = (prefix: string, encoded: Uint8Array): CopiedLine => ({
 
 const bad = (reason: string): AppError => new AppError('bad_request', reason)
 
-/** A part of a line is missing, or was changed. */
+/** A part of a line is missing or was changed. */
 export class TruncatedInvitation extends AppError {
   constructor(next = '') {
     super('bad_request', 'the line was changed or cut: copy it whole, and only it', { data: { next } })
   }
 }
 
-/** A shell takes an invitation that is wrapped for several commands. */
+/** A shell would split an unquoted, wrapped invitation into several commands. */
 const QUOTED = "Try: x0x join 'LINE'   (LINE: all lines of the invitation, within the quotes)"
 
-/** It begins as the reply to an invitation does: lines that follow may be the rest of it. */
+/** True if the text begins like a reply to an invitation. Following lines may be its rest. */
 export const isReplyPart = (text: string): boolean => asCopied(text).startsWith(REPLY_PREFIX)
 
 const bytesOf = (prefix: string, line: string, what: string, next = ''): Uint8Array => {
@@ -94,11 +94,11 @@ const decoded = <T extends { agent_id: AgentId; machine_id: MachineId; name: str
   return { value, party: { agent_id, machine_id, name, addresses: dialable(addresses, bad) } }
 }
 
-/** What the inviting side gives the other. */
+/** The line that the inviting side gives the other. */
 export const makeInvitation = (own: InvitedParty, nowMs: number): CopiedLine =>
   lineOf(INVITATION_PREFIX, invitation.encode({ ...sideOf(own), expires_at_ms: nowMs + INVITATION_MS }))
 
-/** Throws `bad_request` for a line that is wrong, changed or too old. */
+/** Throws `bad_request` for a line that is invalid, changed or expired. */
 export const readInvitation = (line: string, nowMs: number): ReadLine => {
   const encoded = bytesOf(INVITATION_PREFIX, line, 'an invitation', QUOTED)
   const { value, party } = decoded(invitation, encoded)
@@ -113,11 +113,11 @@ export const assertFresh = (expiresAtMs: number, nowMs: number): void => {
   }
 }
 
-/** What the invited side answers with. */
+/** The line with which the invited side replies. */
 export const makeReply = (own: InvitedParty, to: Uint8Array): CopiedLine =>
   lineOf(REPLY_PREFIX, invitationReply.encode({ ...sideOf(own), invitation_sha256: sha256(to) }))
 
-/** Throws `bad_request` for a line that is wrong, changed, too late, or the answer to another invitation. */
+/** Throws `bad_request` for a line that is invalid, changed, expired, or the reply to another invitation. */
 export const readReply = (line: string, to: Uint8Array, nowMs: number): ReadLine => {
   const encoded = bytesOf(REPLY_PREFIX, line, 'the reply to an invitation')
   const { value, party } = decoded(invitationReply, encoded)
@@ -127,11 +127,11 @@ export const readReply = (line: string, to: Uint8Array, nowMs: number): ReadLine
   return { party, encoded }
 }
 
-/** Without letters that sound or look like digits (Crockford's base32). */
+/** Crockford's base32, without letters that sound or look like digits. */
 const ALPHABET = '0123456789abcdefghjkmnpqrstvwxyz'
 const SLIPS: Readonly<Record<string, string>> = { o: '0', i: '1', l: '1' }
 
-/** Characters of a code: of its key, which is chosen when both lines are fixed, and of what proves that they are the same. */
+/** Characters of a code: of its key, which is chosen after both lines are fixed, and of the MAC. */
 const KEY_CHARACTERS = 8
 const PROOF_CHARACTERS = 4
 
@@ -144,7 +144,7 @@ const spoken = (bytes: Uint8Array, characters: number): string => {
 
 const heard = (code: string): string => [...code.toLowerCase().replaceAll(/[\s-]/g, '')].map((one) => SLIPS[one] ?? one).join('')
 
-/** What cannot be a code, or what is read back, is a slip of the tongue: nothing was tried with it. */
+/** Why a text cannot be a code. Such a typing mistake does not count as an attempt. */
 export const codeProblem = (text: string, what: 'code' | 'answer'): string | null => {
   const expected = what === 'code' ? KEY_CHARACTERS + PROOF_CHARACTERS : PROOF_CHARACTERS
   const got = heard(text).length
@@ -154,9 +154,9 @@ export const codeProblem = (text: string, what: 'code' | 'answer'): string | nul
 const sameText = (one: string, other: string): boolean => equalBytes(Buffer.from(one), Buffer.from(other))
 
 /**
- * What two people read aloud to each other to know that both have the same two lines (MANA I of Gehrmann, Mitchell and
- * Nyberg): one side chooses a key at random when both lines are fixed, and says it together with a MAC under it; the
- * other compares, and only then answers with a MAC of its own. Who changed a line before could not know the key.
+ * Codes that two people read aloud to verify that both have the same two lines (MANA I of Gehrmann, Mitchell and Nyberg). When both lines
+ * are fixed, one side chooses a random key and reads it with a MAC under it. The other side compares, and only then replies with its own
+ * MAC. An attacker who changed a line earlier could not know the key.
  */
 export class SpokenCodes {
   readonly #transcript: Uint8Array
@@ -165,13 +165,13 @@ export class SpokenCodes {
     this.#transcript = sha256(sha256(invited), sha256(replied))
   }
 
-  /** A new one each time: `xxxx-xxxx-xxxx`. Said by the inviting side. */
+  /** A new code for the inviting side to read aloud: `xxxx-xxxx-xxxx`. */
   code(): string {
     const key = spoken(randomBytes(8), KEY_CHARACTERS)
     return (key + this.#proof(key, 'code')).replaceAll(/(.{4})(?=.)/g, '$1-')
   }
 
-  /** What the invited side says back; null where the code is of other lines than these. */
+  /** The code that the invited side reads back; null if the given code belongs to other lines. */
   answerTo(code: string): string | null {
     const text = heard(code)
     const key = text.slice(0, KEY_CHARACTERS)

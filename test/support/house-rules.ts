@@ -59,8 +59,7 @@ const SMALL_FILES: Readonly<Record<string, string>> = {
   'src/programs/mcp/own-files.ts': 'serving and checking share it',
   'src/programs/rexd/flags.ts': 'main parses it before the server is loaded',
   'src/programs/rexec/check.ts': 'the single-file program has few modules',
-  'src/protocol/copied-text.ts': 'invitations and contacts share it',
-  'src/protocol/wire/invitation.ts': 'one signed message a file',
+  'src/protocol/wire/invitation.ts': 'proto/invitation.cddl is made of its exports',
   'src/web/token-text.ts': 'a test reads it without preact',
 }
 

@@ -23,16 +23,16 @@ const attachedEvents = <D extends FieldTable>(data: D) => {
 }
 
 /**
- * Each line of the streamed output of a detached run. The last one is `exit` with what its signed Exit says, `end` where
- * there is none (it was lost, or goes on and nobody follows), or `error`.
+ * Lines of the streamed output of a detached run. The last is `exit` with the signed Exit, `end` without one (it was lost, or the run
+ * continues and following stopped), or `error`.
  */
 export const ATTACHED_EVENTS = attachedEvents({ data_b64: base64 })
-/** The same of `RAW_RUN_TYPE`. */
+/** The same for `RAW_RUN_TYPE`. */
 export const RAW_ATTACHED_EVENTS = attachedEvents({ data_bytes: count })
 export type AttachedEventJson = EventOf<typeof ATTACHED_EVENTS>
 
 const OUTCOME = orNull(record(RUN_OUTCOME)).says('of the signed Exit, where it was seen just now')
-/** The end of what was kept, or of the run, in one answer. */
+/** The rest of the stored output in one response. */
 export const ATTACHED_OUTPUT = { ok: yes, ...STATE, ...END, stdout_b64: base64, stderr_b64: base64, outcome: OUTCOME }
-/** What is known of a run that was waited for, beside `SHOWN_RUN`. */
+/** Result of waiting for a run, in addition to `SHOWN_RUN`. */
 export const WAITED = { over: flag, outcome: OUTCOME }

@@ -20,70 +20,69 @@ import { MAX_ASKED_REQUESTS } from '../limits/detached.ts'
 import { MAX_SIGNAL } from '../limits/wire.ts'
 import { DENIAL_REASONS, DETACHED_STATES, type DetachedState } from '../reasons.ts'
 
-/** Of a whole argv of which only the beginning is shown. */
+/** Size of an argv of which only the beginning is shown. */
 export const ARGV_CUT = { tokens: count, bytes: count, sha256: hexId }
 
 /**
- * What is known here of a detached run: `unknown` where its Request may have left and nothing was heard yet, or where its host
- * knows nothing of it; `waiting` where somebody must allow it; `lost` where its host's executor was started anew meanwhile;
- * `expired` where its host has let go of it.
+ * State of a detached run as its requester knows it. `unknown`: its Request may have been sent without a reply, or the host does not know
+ * it. `waiting`: it needs an approval. `lost`: the host's executor was restarted meanwhile. `expired`: the host has removed it.
  */
 export type AskedState = DetachedState
 
 const sha256 = matching(/^[0-9a-f]{64}$/, '64 lower-case hex digits')
 
-/** How it ended; all null where it has not, or where nobody knows. */
+/** How the run ended; all null if it has not ended or the end is unknown. */
 const ENDED = {
   code: orNull(exitStatus),
   signal: orNull(wholeUpTo(MAX_SIGNAL)),
-  /** One that is not known here: the file is of a later release. */
+  /** Null for a reason that a later release added. */
   denial_reason: orNull(oneOf(DENIAL_REASONS)),
 }
-/** What was last heard of it. */
+/** Last known state. */
 const NEWS = { state: oneOf(DETACHED_STATES), ...ENDED }
 export type DetachedRunUpdate = Sent<typeof NEWS>
 
-/** A detached run that this daemon asked for, as its file has it, key for key. Never changed, only replaced. */
+/** A detached run that this daemon requested, with the keys of its file. Entries are replaced, never changed. */
 export const DETACHED_REQUEST = {
   request_id: tested<RequestId>((value) => isText(value) && isRequestId(value), 'a UUID'),
   agent_id: sha256,
   machine_id: sha256,
-  /** Its beginning, where it is long. */
+  /** Beginning of a long argv. */
   argv: texts,
-  /** Of the whole argv; null: it is whole. */
+  /** Size and digest of the whole argv; null if `argv` is complete. */
   argv_cut: orNull(record({ ...ARGV_CUT, sha256 })),
   /** Epoch milliseconds. */
   asked_at_ms: count,
-  /** How long it was asked to be kept, and how much of its output; null: as its host has it. */
+  /** Requested lifetime and output storage; null for the host's defaults. */
   lifetime_ms: orNull(count),
   keep_bytes: orNull(count),
-  /** Of the caller that asked; null: it gave none. */
+  /** Run label of the client; null if it gave none. */
   session: orNull(text),
   ...NEWS,
-  /** When `state` was heard, epoch milliseconds; null: never. */
+  /** When `state` was received, in epoch milliseconds; null if never. */
   heard_at_ms: orNull(count),
-  /** Of all that a Request for it repeats: another command under the same id has another. */
+  /** Digest of the fields that a repeated Request has in common: another command with the same ID has another digest. */
   digest: sha256,
-  /** Of each Request that was signed for it, the newest last. */
+  /** Digest of each Request that was signed for the run, the newest last. */
   requests: list(sha256, { min: 1, max: MAX_ASKED_REQUESTS }),
 }
 export type DetachedRequest = Sent<typeof DETACHED_REQUEST>
 
-/** Some of them, the oldest first. */
+/** A page of detached runs, the oldest first. */
 export interface DetachedRequestPage {
   readonly runs: readonly DetachedRequest[]
-  /** There are more behind the last of them. */
+  /** True if more follow. */
   readonly more: boolean
 }
 
-/** Nothing that comes later changes what the run did. */
+/** True if no later message can change the result. */
 export const isOver = (state: AskedState): boolean => state === 'ended' || state === 'lost' || state === 'expired'
 
-/** Whether it is known how it ended. */
+/** True if the end is known. */
 export const hasEnd = ({ code, signal, denial_reason }: Sent<typeof ENDED>): boolean =>
   code !== null || signal !== null || denial_reason !== null
 
-/** What its host keeps of it. */
+/** Output that the host stores. */
 export const KEPT_THERE = {
   bytes_kept: count,
   bytes_dropped: count.says('beyond what is kept'),
@@ -93,7 +92,7 @@ export const KEPT_THERE = {
 }
 export type RetainedOutputJson = Sent<typeof KEPT_THERE>
 
-/** A detached run as callers of the daemon are shown it. */
+/** A detached run as local clients see it. */
 export const SHOWN_RUN = {
   request_id: requestId,
   agent_id: hexId,

@@ -5,42 +5,42 @@ const WISH = { host: orNull(oneOf(HOSTS)), security: orNull(oneOf(SECURITIES)), 
 export const RAN_ON = { host: oneOf(HOSTS), agent_id: orNull(text), name: orNull(text) }
 const CUT = { key: text, asked: text, got: text }
 
-/** What a caller wishes for one run: it chooses among the hosts that are open to it, and narrows the rest. Null: nothing. */
+/** A client's preferences for one run: a host among the allowed ones, and narrower modes. Null: no preference. */
 export type ExecPreference = Sent<typeof WISH>
-/** Where a command runs. `agent_id`: of a node; null: this host. `name`: of this host, or of the contact; null: it has none. */
+/** Where a command ran. `agent_id`: of the node; null for this host. `name`: of this host or of the contact; null if it has none. */
 export type RanOnJson = Sent<typeof RAN_ON>
-/** A wish that was wider than what is configured, and what it got. */
+/** A preference that exceeded the configuration, and its replacement. */
 export type ClampedPreferenceJson = Sent<typeof CUT>
 
 export const execPreference = record(WISH)
 export const ranOn = record(RAN_ON)
 export const clampedPreference = record(CUT)
 
-/** The wish of a caller who may leave any of it out; null: of all of it. */
+/** Completes a partial preference; null for none at all. */
 export const preferenceOf = (given: { readonly [K in keyof ExecPreference]?: ExecPreference[K] | undefined }): ExecPreference | null => {
   const { host = null, security = null, ask = null, node = null } = given
   return host === null && security === null && ask === null && node === null ? null : { host, security, ask, node }
 }
 
-/** The tool that asked for a run. */
+/** The tool call that requested a run. */
 export interface ToolFacts {
   readonly operation: string
-  /** SHA-256, hex, of the idempotency key with the name of its caller; null: there was none. */
+  /** SHA-256 as hex of the idempotency key and the client's name; null without a key. */
   readonly key_sha256: string | null
-  /** SHA-256, hex, of all that was asked for: equal for equal calls. */
+  /** SHA-256 as hex of the whole call: equal for equal calls. */
   readonly call_sha256: string
 }
 
-/** What is known later of a run that was begun with a key, however it ended. */
+/** Facts from the audit log about an earlier run with an idempotency key. */
 export interface JournalledFacts extends Pick<ToolFacts, 'call_sha256'> {
   /** ISO 8601. */
   readonly started_at: string
-  /** Null: on a target, which does not say. */
+  /** Null on a target, which does not report it. */
   readonly cwd: string | null
   readonly timeout_ms: number
-  /** By its target. */
+  /** True if the target reduced the timeout. */
   readonly timeout_clamped: boolean
   readonly timed_out: boolean
-  /** Null: it left no process running. */
+  /** Null if the run left no process. */
   readonly descendants_ended: number | null
 }

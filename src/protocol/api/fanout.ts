@@ -18,11 +18,11 @@ import {
 import { linesOf } from '../lines.ts'
 import { ERROR_TOLD, MAX_RUN_LINE, STARTED, WAITING, WARNING, lineTooLong } from './run-events.ts'
 
-/** What became of one host: exactly one of these. */
+/** Results of one host. */
 export const FANOUT_ENDS = ['ran', 'denied', 'unreachable', 'not_started', 'cancelled', 'unknown'] as const
 export type FanoutEnd = (typeof FANOUT_ENDS)[number]
 
-/** Why a host's turn never came: the `error` of one that ended as `not_started`. */
+/** Values of `error` of a host with the result `not_started`. */
 export const NOT_STARTED_REASONS = [
   'canary_failed',
   'max_failures_reached',
@@ -35,7 +35,7 @@ export type NotStartedReason = (typeof NOT_STARTED_REASONS)[number]
 
 const HOST = { host: text.says("the contact's name, else the agent's id") }
 
-/** How one host ended. */
+/** Result of one host. */
 const HOST_ENDED = {
   ...HOST,
   agent_id: hexId,
@@ -58,7 +58,7 @@ const HOST_ENDED = {
 }
 export type FanoutHostJson = Sent<typeof HOST_ENDED>
 
-/** Of a host of which no more is known than its end. */
+/** Facts of a host of which only the result is known. */
 export const NO_FACTS = {
   machine_id: null,
   code: null,
@@ -73,7 +73,7 @@ export const NO_FACTS = {
   warnings: [],
 } satisfies Omit<FanoutHostJson, 'host' | 'agent_id' | 'request_id' | 'end'>
 
-/** The sums of a fan-out. */
+/** Sums of a fan-out. */
 const LEDGER = {
   fanout_id: requestId,
   ok: flag.says('every host ran and ended with code 0, its output complete'),
@@ -91,8 +91,8 @@ export type FanoutLedgerJson = Sent<typeof LEDGER>
 const OUTPUT = { request_id: requestId, seq: count, data_b64: base64, ...HOST }
 
 /**
- * Each line of the streamed answer of `POST /exec/fanout` (NDJSON or SSE data). `fanout` comes first, once or, with `more`,
- * in several; `host` once for each host; `ledger` last. `error` instead of it: the fan-out broke off, and nothing is known of the hosts without a `host`.
+ * Lines of the streamed response of `POST /exec/fanout` (NDJSON or SSE data). `fanout` comes first, in several parts with `more`; `host`
+ * once for each host; `ledger` last. `error` in its place: the fan-out was aborted, and hosts without `host` are unknown.
  */
 export const FANOUT_EVENTS = {
   fanout: {
@@ -112,28 +112,28 @@ export const FANOUT_EVENTS = {
 }
 export type FanoutEventJson = EventOf<typeof FANOUT_EVENTS>
 
-/** A host as the answer in one object has it, with as much of its output as fitted. */
+/** A host in the response as one object, with as much of its output as fits. */
 const HOST_RESULT = { ...HOST_ENDED, stdout_b64: base64, stderr_b64: base64 }
 export type FanoutHostResultJson = Sent<typeof HOST_RESULT>
 
-/** What `POST /exec/fanout` answers where nothing is streamed. */
+/** Response of `POST /exec/fanout` without streaming. */
 export const FANOUT_RESULT = { ...LEDGER, hosts: list(record(HOST_RESULT)) }
 export type FanoutResultJson = Sent<typeof FANOUT_RESULT>
 
-/** Throws SyntaxError for a line that is no event; other fields of an event are not looked at. */
+/** Throws SyntaxError for a line that is no event. Does not check further fields of an event. */
 export const asFanoutEvent = eventReader('a fan-out', FANOUT_EVENTS)
 
-/** The events of a streamed answer in NDJSON, however its chunks are cut. Throws SyntaxError, or RangeError for a line without end. */
+/** The events of a streamed NDJSON response. Throws SyntaxError, or RangeError for an over-long line. */
 export async function* fanoutEventsOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<FanoutEventJson, void, undefined> {
   for await (const line of linesOf(chunks, MAX_RUN_LINE, lineTooLong)) yield asFanoutEvent(JSON.parse(Buffer.from(line).toString('utf8')))
 }
 
 type Ended = Pick<FanoutHostJson, 'end' | 'code' | 'incomplete' | 'truncated'>
 
-/** It ran, ended with code 0, and all of its output came. */
+/** True if the command ran, ended with code 0, and all of its output arrived. */
 export const isSuccess = ({ end, code, incomplete, truncated }: Ended): boolean => end === 'ran' && code === 0 && !incomplete && !truncated
 
-/** How many ended how. */
+/** Counts hosts by result. */
 export class FanoutSums {
   readonly #ends: Record<FanoutEnd, number> = { ran: 0, denied: 0, unreachable: 0, not_started: 0, cancelled: 0, unknown: 0 }
   #succeeded = 0
@@ -143,35 +143,35 @@ export class FanoutSums {
     if (isSuccess(host)) this.#succeeded += 1
   }
 
-  /** Of those that ran. */
+  /** Number of hosts whose command failed. */
   get failed(): number {
     return this.#ends.ran - this.#succeeded
   }
 
-  /** How many have ended. */
+  /** Number of hosts with a result. */
   get ended(): number {
     return Object.values(this.#ends).reduce((sum, ends) => sum + ends, 0)
   }
 
-  /** Had their turn and did not succeed, whatever else became of them: what `max_failures` counts. */
+  /** Number of hosts that started and did not succeed. `max_failures` limits it. */
   get unsuccessful(): number {
     return this.ended - this.#succeeded - this.#ends.not_started
   }
 
-  /** `asked`: hosts of the fan-out. Add up only when all have ended. */
+  /** `asked`: number of hosts. The sums are complete only when all have a result. */
   ledger(fanout_id: string, asked: number): FanoutLedgerJson {
     return { fanout_id, ok: asked > 0 && this.#succeeded === asked, asked, ...this.#ends, failed: this.failed }
   }
 }
 
-/** The same of hosts that have all ended. */
+/** The sums of hosts that all have a result. */
 export const sumsOf = (fanout_id: string, hosts: Iterable<Ended>): FanoutLedgerJson => {
   const sums = new FanoutSums()
   for (const host of hosts) sums.add(host)
   return sums.ledger(fanout_id, sums.ended)
 }
 
-/** What is wrong with a ledger that somebody else wrote, or null: its ends do not add up, or it says `ok` of what is not. */
+/** Checks a ledger from another program: its sums must match, and `ok` must be true only for success. Null if it is valid. */
 export const ledgerProblem = (ledger: FanoutLedgerJson): string | null => {
   const { asked, ran, failed, ok } = ledger
   const sum = FANOUT_ENDS.reduce((total, end) => total + ledger[end], 0)
@@ -180,12 +180,12 @@ export const ledgerProblem = (ledger: FanoutLedgerJson): string | null => {
   return ok === (asked > 0 && ran === asked && failed === 0) ? null : `it says ok ${ok}`
 }
 
-/** A part of the hosts, such as `5%`. */
+/** A percentage of the hosts, such as `5%`. */
 export const PERCENTAGE = /^([1-9][0-9]?|100)%$/
 
 /**
- * After how many failures of `hosts` nothing more begins. A part of a host counts as one, and no percentage of anything is none.
- * Throws `bad_request` where `limit` is neither a count from 1 nor a percentage.
+ * Number of failures after which no further host starts. A fraction counts as one host. Throws `bad_request` if `limit` is neither a count
+ * from 1 nor a percentage.
  */
 export const failuresAllowed = (limit: number | string, hosts: number): number => {
   if (typeof limit === 'number' && Number.isSafeInteger(limit) && limit >= 1) return limit

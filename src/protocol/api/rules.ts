@@ -5,7 +5,10 @@ import type { ExecRule } from '../wire/exec.ts'
 
 const DETACH = { lifetime_ms: count, keep_bytes: count.says('of its output, both streams together') }
 
-/** What `GET /exec/rules` answers and `x0x acl mine --json` prints; the rules are in the order of the ACL there. Descriptions show all their characters. */
+/**
+ * Response of `GET /exec/rules`, which `x0x acl mine --json` prints. The rules have the order of the ACL. Invisible characters in
+ * descriptions are escaped.
+ */
 export const RULES = {
   ok: flag.says('the agent said which; false for a denial'),
   request_id: requestId,
@@ -30,23 +33,23 @@ export type RulesJson = Omit<Sent<typeof RULES>, 'rules'> & { readonly rules: re
 /** Which arguments of a command are allowed. */
 export const ALLOWED_ARGUMENTS = ['any', 'some', 'none'] as const
 
-/** What a name of a program stands for, exactly as a run of it would find it, and whether one would be allowed. */
+/** The program that a name stands for in a run, and whether a run of it would be allowed. */
 export interface CommandLookup {
-  /** A run would start it; null: it is not allowed, and not told. */
+  /** True if a run would start it; null if it is not allowed and therefore not revealed. */
   readonly found: boolean | null
-  /** Where it stands, as a run starts it; null: nowhere. */
+  /** Path by which a run starts it; null if not found. */
   readonly path: string | null
-  /** The file that `path` leads to when every link is followed. */
+  /** The file behind all links of `path`. */
   readonly real_path: string | null
-  /** The directories in which a bare name was looked for, in their order; null: it was no bare name. */
+  /** Directories searched for a bare name, in their order; null for a path. */
   readonly searched: readonly string[] | null
-  /** Why no run could start it; null: one could. */
+  /** Why no run could start it; null if one could. */
   readonly problem: { readonly kind: 'not_found' | 'not_executable'; readonly detail: string } | null
   readonly allowed_arguments: (typeof ALLOWED_ARGUMENTS)[number]
-  /** Why no run of it is allowed, the code of an error with it; null: one is. */
+  /** Why no run of it is allowed, with the error code; null if one is. */
   readonly denial: { readonly code: string; readonly detail: string } | null
 }
 
-/** How many bytes of a journal's line a command takes, MAX_COMMAND_JSON at most: its argv and the names of its variables, as JSON in which nothing is invisible. */
+/** Bytes of a command in an audit log line, at most MAX_COMMAND_JSON: argv and variable names as JSON with invisible characters escaped. */
 export const commandSize = (argv: readonly string[], variables: readonly string[]): number =>
   Buffer.byteLength(visibleJson(JSON.stringify([argv, variables])))

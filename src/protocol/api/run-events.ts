@@ -17,14 +17,14 @@ import {
 import { LINE_FEED, LineSplitter } from '../lines.ts'
 import { WAITING_REASONS } from '../reasons.ts'
 
-/** A line is an object without output; an error may carry more. */
+/** Lines are objects without output, but an error may contain more. */
 export const MAX_RUN_LINE = 16 * 1024 * 1024
 export const lineTooLong = (): Error => new RangeError(`a line is longer than ${MAX_RUN_LINE} bytes`)
 
-/** The streamed form for programs that read much output: lines of JSON, and bytes as they are. */
+/** Streamed form for programs that read much output: lines of JSON, and raw bytes. */
 export const RAW_RUN_TYPE = 'application/vnd.x0x.run'
 
-/** Fields of all events of one run, as REST tells them. */
+/** Fields of all events of one run in REST. */
 const RUN = { request_id: requestId, agent_id: hexId, machine_id: hexId }
 export const STARTED = { ...RUN, pid: count }
 export const WAITING = {
@@ -35,15 +35,15 @@ export const WAITING = {
   reason: nameOf(WAITING_REASONS),
 }
 export const WARNING = { request_id: requestId, kind: warningKind, message: text }
-/** Of `RAW_RUN_TYPE`: `data_bytes` bytes of output follow the line feed. */
+/** For `RAW_RUN_TYPE`: `data_bytes` bytes of output follow the line feed. */
 const RAW_OUTPUT = { request_id: requestId, seq: count, data_bytes: count }
 const OUTPUT = { request_id: requestId, seq: count, data_b64: base64 }
 
-/** An error, as an answer and as the last line of a stream. Which keys `data` has depends on the error code. */
+/** An error, as a response or the last line of a stream. The keys of `data` depend on the error code. */
 export const ERROR_TOLD = { error: nameOf(), message: text, data: optional(table) }
 const ERROR = { request_id: orNull(requestId), ...ERROR_TOLD }
 
-/** How a run ended. The remote exit code may be non-zero where `ok`. */
+/** How a run ended. The remote exit code may be non-zero even with `ok`. */
 export const RUN_OUTCOME = {
   ok: flag.says('the run ended, its signed Exit was verified and every forwarded byte arrived; false for a denial'),
   ...RUN,
@@ -53,7 +53,7 @@ export const RUN_OUTCOME = {
   stdout_bytes_total: count,
   stderr_bytes_total: count,
   truncated: flag,
-  /** The outcome is unknown or bytes are missing: never a success. */
+  /** The result is unknown or bytes are missing. Never a success. */
   incomplete: flag,
   denial_reason: orNull(denialReason),
   warnings: list(warningKind),
@@ -63,7 +63,7 @@ export const RUN_OUTCOME = {
 }
 const NEXT = { next: optional(text).says('after a denial: the commands that help, a line each') }
 
-/** What `POST /exec/run` answers and `x0x exec --json` prints. */
+/** Response of `POST /exec/run`, which `x0x exec --json` prints. */
 export const RUN_RESULT = { ...RUN_OUTCOME, stdout_b64: base64, stderr_b64: base64, ...NEXT }
 export type RunResultJson = Sent<typeof RUN_RESULT>
 
@@ -76,27 +76,27 @@ const runEvents = <O extends FieldTable>(output: O) => ({
   exit: { ...RUN_OUTCOME, ...NEXT },
   error: ERROR,
 })
-/** Each line of the streamed form (NDJSON or SSE data). */
+/** Lines of the streamed form (NDJSON or SSE data). */
 export const RUN_EVENTS = runEvents(OUTPUT)
-/** Each line of `RAW_RUN_TYPE`. */
+/** Lines of `RAW_RUN_TYPE`. */
 export const RAW_RUN_EVENTS = runEvents(RAW_OUTPUT)
 export type RunEventJson = EventOf<typeof RUN_EVENTS>
 type RawRunEvent = EventOf<typeof RAW_RUN_EVENTS>
 type RawOutput = Extract<RawRunEvent, { type: 'stdout' | 'stderr' }>
 
-/** Bytes of one output stream, in whatever pieces they came. */
+/** Bytes of one output stream. */
 export interface OutputPart {
   readonly type: 'stdout' | 'stderr'
   readonly data: Uint8Array
 }
 
-/** What a run's streamed answer holds, in order. */
+/** Parts of a run's streamed response, in order. */
 export type RunPart = OutputPart | Exclude<RawRunEvent, RawOutput>
 
-/** Throws SyntaxError for a line that is no event; other fields of an event are not looked at. */
+/** Throws SyntaxError for a line that is no event. Does not check further fields of an event. */
 const asEvent = eventReader('a run', RAW_RUN_EVENTS)
 
-/** Where the bytes are between two chunks: in a line, or in the output that a line announced. */
+/** Parses a response in chunks. Between chunks it is inside a line or inside announced output. */
 class RunEventDecoder {
   readonly #lines = new LineSplitter({ max: MAX_RUN_LINE })
   #output: { readonly type: OutputPart['type']; left: number } | null = null
@@ -107,7 +107,7 @@ class RunEventDecoder {
     return { type: output.type, data }
   }
 
-  /** Throws SyntaxError for a line that is no event, RangeError for one without end. */
+  /** Throws SyntaxError for a line that is no event, RangeError for an over-long line. */
   *push(chunk: Uint8Array): Generator<RunPart, void, undefined> {
     for (let rest = chunk; rest.length > 0;) {
       if (this.#output !== null) {
@@ -133,7 +133,7 @@ class RunEventDecoder {
 
 const isOutput = (event: RawRunEvent): event is RawOutput => event.type === 'stdout' || event.type === 'stderr'
 
-/** The events of a streamed answer of type `RAW_RUN_TYPE`, however its chunks are cut. Stops reading while its consumer works. */
+/** The events of a streamed response of type `RAW_RUN_TYPE`. Stops reading while its consumer works. */
 export async function* runEventsOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<RunPart, void, undefined> {
   const decoder = new RunEventDecoder()
   for await (const chunk of chunks) yield* decoder.push(chunk)

@@ -7,54 +7,55 @@ import { MAX_COMMAND_JSON } from '../limits/daemon.ts'
 import { jsonText } from '../lines.ts'
 
 /**
- * The protocol of the console (docs/console.md): one JSON object a line. Sizes are bytes, times are milliseconds; each with its reason.
+ * The protocol of the console (docs/console.md): one JSON object per line. Limits have their reasons; sizes are bytes, times are
+ * milliseconds.
  */
 
-/** One line: stdin of MAX_CONSOLE_STDIN and a command line with its environment, however JSON writes them (6 bytes for one). */
+/** One line: maximal stdin and a command line with its environment, in any JSON encoding (6 bytes for one). */
 export const MAX_CONSOLE_LINE = 8 * 1024 * 1024
-/** stdin of a command, UTF-8. */
+/** Stdin of a command in UTF-8. */
 export const MAX_CONSOLE_STDIN = 1024 * 1024
-/** Who asks: it stands in a banner, in every line of the journal, and in the name of a file. */
+/** Name of the client, which appears in a banner, in each audit log line and in a file name. */
 export const MAX_WHOAMI = 64
-/** A path: what Linux takes. */
+/** A path, as in Linux. */
 const MAX_DIR = 4_096
 const MAX_WORDS = 32_768
 const MAX_VARIABLES = 1_024
-/** Of a week; a longer one is a mistake. */
+/** A week. A longer timeout is a mistake. */
 const MAX_TIMEOUT_S = 604_800
-/** The terminal that each command has: columns and rows. */
+/** Columns and rows of each command's terminal. */
 export const CONSOLE_TERMINAL = { cols: 80, rows: 24 } as const
-/** Connections at once; of more, each is told so and closed. */
+/** Concurrent connections. Further ones receive an error and are closed. */
 export const MAX_CONSOLE_CONNECTIONS = 128
-/** Connections of these that are told of commands as they end: each may leave some of that unread. */
+/** Of these, connections that follow commands: each may leave some output unread. */
 export const MAX_CONSOLE_ATTACHED = 16
-/** Commands that run at once; others wait for their turn. */
+/** Commands that run at once; others wait. */
 export const MAX_CONSOLE_RUNS = 64
-/** From the connect, or from the first byte of a line, to its end. */
+/** Time from connecting, or from the first byte of a line, to its end. */
 export const CONSOLE_LINE_MS = 10_000
-/** How long a connection that has been used may rest. */
+/** Time that a used connection may be idle. */
 export const CONSOLE_REST_MS = 600_000
-/** How long a reply may be on its way. */
+/** Time to send a reply. */
 export const CONSOLE_REPLY_MS = 30_000
-/** How long the reply to a command may wait until its entry of the transcript was written; a disk that hangs is not to stop agents. */
+/** Time that a reply waits for its transcript entry, so that a hanging disk does not stop agents. */
 export const TRANSCRIPT_WAIT_MS = 2_000
 /** From SIGTERM to SIGKILL. */
 export const CONSOLE_GRACE_MS = 200
 
-/** What a command's client asks for. */
+/** A request for a command. */
 export interface ConsoleRequest {
   readonly whoami: string
-  /** Absolute. */
+  /** Absolute path. */
   readonly dir: string
   readonly envs: Readonly<Record<string, string>>
   readonly exec: readonly string[]
-  /** Null: /dev/null. */
+  /** Null for /dev/null. */
   readonly stdin: string | null
-  /** Milliseconds; null: none. */
+  /** Milliseconds; null for no timeout. */
   readonly timeout_ms: number | null
-  /** Nothing of the host's environment. */
+  /** True to leave out the host's environment. */
   readonly clear_env: boolean
-  /** Absent: its client leaves where it runs, and who is asked, to the configuration. */
+  /** Preferred host and modes; absent for those of the configuration. */
   readonly wish?: ExecPreference
 }
 
@@ -63,44 +64,44 @@ export type ConsoleMessage =
   | { readonly kind: 'ping' }
   | { readonly kind: 'abort' }
   | { readonly kind: 'attach'; readonly ansi: boolean }
-  /** `problem` says what is wrong with the line. */
+  /** `problem`: what is wrong with the line. */
   | { readonly kind: 'bad'; readonly problem: string }
 
-/** Why a command did not end by itself; `refused`: the line was none that can be served. */
+/** Why a command did not end by itself. `refused`: the line was invalid. */
 export type ConsoleError = 'not_found' | 'spawn_failed' | 'aborted' | 'timeout' | 'refused'
 
 export interface ConsoleReply {
   readonly exit: number
   readonly output: string
   readonly error?: ConsoleError
-  /** For a human: what is behind `error`. */
+  /** Explanation of `error` for a person. */
   readonly message?: string
-  /** Where it ran; absent: it did not, or the console does not choose among hosts. */
+  /** Host of the run; absent if it did not run or the console does not choose among hosts. */
   readonly ran_on?: RanOnJson
-  /** Processes that the command left running and that were ended with it; absent: there were none. */
+  /** Number of processes that the command left running and that were ended; absent for none. */
   readonly descendants_ended?: number
 }
 
 const REQUEST_FIELDS = ['whoami', 'dir', 'envs', 'exec', 'stdin', 'timeout', 'clear_env', 'host', 'security', 'ask']
-/** What a console has of `ExecPreference`: none of its commands, which have a terminal, goes to an agent of the mesh. */
+/** Preferences that a console supports. Its commands have a terminal and cannot run on a mesh agent. */
 const WISHES = { host: HOSTS.filter((host) => host !== 'node'), security: SECURITIES, ask: ASKS }
 const ATTACH_FIELDS = ['action', 'ansi']
 
-/** Of a name that a client made up: what is wrong is said, and not all of it sent back. */
+/** A name from a client, shortened for an error message. */
 const named = (name: string): string => JSON.stringify(name.slice(0, 64))
 
 const bad = (problem: string): ConsoleMessage => ({ kind: 'bad', problem })
 
-/** JSON can escape half a surrogate pair, for which a program would be given another text. */
+/** JSON can escape lone surrogates, which a program would receive as another text. */
 const isUnicode = (value: unknown): value is string => typeof value === 'string' && value.isWellFormed()
 const isText = (value: unknown): value is string => isUnicode(value) && !value.includes('\0')
 
-/** Why it is no name of an agent, whichever program reads it; null: it is one. */
+/** Why a text is no client name; null if it is valid. */
 export const whoamiProblem = (whoami: unknown): string | null => {
   if (typeof whoami !== 'string' || whoami.trim() === '') return 'whoami: the name of who asks, such as "Codex"'
   const length = new TextEncoder().encode(whoami).length
   if (length > MAX_WHOAMI) return `whoami: ${length} bytes, where ${MAX_WHOAMI} are allowed`
-  // What does not show itself could be taken for another name.
+  // Invisible characters could imitate another name.
   return isVisible(whoami) ? null : 'whoami: every character of it must be visible'
 }
 
@@ -127,7 +128,7 @@ const execProblem = (exec: unknown): string | null => {
   return exec[0] === '' ? 'exec: the program has no name' : null
 }
 
-/** Its line of the journal has the words and the names of the variables, that of the agent among them. */
+/** The audit log line contains the arguments and the names of variables. */
 const sizeProblem = (exec: readonly string[], envs: Readonly<Record<string, string>>): string | null => {
   const size = commandSize(exec, Object.keys({ ...envs, REXEC_WHOAMI: '' }))
   return size <= MAX_COMMAND_JSON
@@ -188,7 +189,7 @@ const readAction = (value: Fields): ConsoleMessage => {
   return typeof ansi === 'boolean' ? { kind: 'attach', ansi } : bad('ansi: true or false')
 }
 
-/** Reads one line that a client wrote. Never throws. */
+/** Parses one line of a client. Never throws. */
 export const readConsoleLine = (line: Uint8Array): ConsoleMessage => {
   let value: unknown
   try {
@@ -202,10 +203,10 @@ export const readConsoleLine = (line: Uint8Array): ConsoleMessage => {
   return Object.hasOwn(fields, 'action') ? readAction(fields) : readRequest(fields)
 }
 
-/** A line of the host, with its end. */
+/** A line of the console, with its line feed. */
 export const consoleLine = (value: object): string => `${jsonText(value)}\n`
 
 export const PONG = { result: 'pong' } as const
 
-/** The reply to what is not run. */
+/** The reply to a refused line. */
 export const refusalOf = (message: string): ConsoleReply => ({ exit: 127, output: '', error: 'refused', message })

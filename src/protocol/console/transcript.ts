@@ -3,13 +3,13 @@ import { parseTable } from '../json-shape.ts'
 import { type JsonField, type Sent, count, flag, integer, isText, list, map, optional, problemOf, tested, text } from '../json-table.ts'
 import { MAX_TRANSCRIPT_OUTPUT } from '../limits/tools.ts'
 
-/** Milliseconds since the command began, and how many bytes of the output (in UTF-8) came then. */
+/** Times in milliseconds since the command's start, with the bytes of UTF-8 output that arrived then. */
 export type OutputTiming = readonly (readonly [ms: number, bytes: number])[]
 
-/** Stands for the value of a variable: values may be secrets. */
+/** Replaces the value of a variable, which may be a secret. */
 export const HIDDEN_VALUE = '[not recorded]'
 
-/** An argv, an environment, and a piece of output for each few milliseconds. */
+/** Limits of a line: an argv, an environment, and a piece of output for each few milliseconds. */
 const SHAPE = { depth: 4, values: 100_000 }
 
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z$/
@@ -17,49 +17,52 @@ const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z$/
 const timing: JsonField<OutputTiming> = list(list(count, { min: 2, max: 2 }) as unknown as JsonField<OutputTiming[number]>)
 const began = tested<string>((value) => isText(value) && TIME.test(value) && !Number.isNaN(Date.parse(value)), 'a time')
 
-/** One command of a supervised console, as a line of its transcript says it, in the order in which it is written. Fields that other programs do not write are optional. */
+/**
+ * One ended command of a console, with the fields of a transcript line in their order. Fields that other programs do not write are
+ * optional.
+ */
 const FIELDS = {
-  /** As its caller calls itself. */
+  /** Name that the client gives itself. */
   whoami: text,
   dir: text,
-  /** What was added to the environment; values only where they were asked for. */
+  /** Variables added to the environment. Values are recorded only if the configuration says so. */
   envs: map(text, text),
   exec: list(text, { min: 1 }),
-  /** Exit status; 128+n where signal n ended it. */
+  /** Exit status; 128+n if signal n ended the command. */
   exit: integer,
-  /** Text, without what a terminal obeys. */
+  /** Output text without terminal control sequences. */
   output: text,
-  /** Why it did not end by itself, such as `aborted`. */
+  /** Why the command did not end by itself, such as `aborted`. */
   error: optional(text),
-  /** When it began, `2026-05-21T09:42:18Z`. */
+  /** Time of the start, `2026-05-21T09:42:18Z`. */
   time: began,
   /** The same with milliseconds. */
   started_at: optional(began),
   duration_ms: optional(count),
-  /** Of all of that text, in UTF-8. */
+  /** Size of the complete text in UTF-8. */
   output_bytes: optional(count),
-  /** Something of it is not in `output`, which says where. */
+  /** True if `output` lacks a part; the text marks where. */
   output_truncated: optional(flag),
   timing: optional(timing),
-  /** `exec` is not all of it. */
+  /** True if `exec` is not complete. */
   exec_truncated: optional(flag),
-  /** Its place in the order in which commands began, from 1. */
+  /** Number in the order of starts, from 1. */
   arrival: optional(count),
-  /** Commands that ended before it, and that could not be written. */
+  /** Number of earlier commands that could not be written. */
   missing_before: optional(count),
-  /** Where it ran; absent: it did not, or its console does not choose among hosts. */
+  /** Host of the run; absent if it did not run or the console does not choose among hosts. */
   ran_on: optional(ranOn),
-  /** Processes that the command left running and that were ended with it; absent: there were none. */
+  /** Number of processes that the command left running and that were ended; absent for none. */
   descendants_ended: optional(count),
-  /** Name of the transcript that this one goes on from. */
+  /** Name of the transcript that this one continues. */
   continues: optional(text),
 }
 export type TranscriptEntry = Sent<typeof FIELDS>
 
-/** What a line of a transcript is; a problem says why it is no entry. */
+/** A parsed line, or why it is no entry. */
 export type ParsedEntry = { readonly entry: TranscriptEntry } | { readonly problem: string }
 
-/** Reads one line, without its line feed. Fields of other programs are left out. */
+/** Parses one line without its line feed. Unknown fields are dropped. */
 export const parseEntry = (bytes: Uint8Array): ParsedEntry => {
   const fields = parseTable(bytes, SHAPE)
   if (isText(fields)) return { problem: fields }
@@ -69,10 +72,10 @@ export const parseEntry = (bytes: Uint8Array): ParsedEntry => {
   return { entry: Object.fromEntries(known) as unknown as TranscriptEntry }
 }
 
-/** What a transcript has of one command's output. */
+/** Output of one command as a transcript records it. */
 export interface RecordedOutput {
   readonly text: string
-  /** Of all that came, in UTF-8. */
+  /** Size of all output in UTF-8. */
   readonly bytes: number
   readonly truncated: boolean
   readonly timing: OutputTiming
@@ -80,7 +83,7 @@ export interface RecordedOutput {
 
 /** A command of a console that has ended. */
 export interface EndedCommand extends Pick<TranscriptEntry, 'whoami' | 'dir' | 'exec' | 'exit' | 'ran_on' | 'descendants_ended'> {
-  /** With the values that the command had. */
+  /** Variables with their real values. */
   readonly envs: Readonly<Record<string, string>>
   readonly error: string | null
   /** Milliseconds since the Unix epoch. */
@@ -95,12 +98,12 @@ interface Piece {
   bytes: number
 }
 
-/** What comes within so many milliseconds, or within this share of the time that has gone by, is one piece: few of them, however long it takes. */
+/** Output within this many milliseconds, or within this share of the elapsed time, is one piece, so a long command has few pieces. */
 const PIECE_MS = 10
 const PIECE_SHARE = 1 / 500
 const PIECE_BYTES = 16 * 1024
 
-/** Cuts a text into pieces of about PIECE_BYTES, no character in two. */
+/** Cuts a text into pieces of about PIECE_BYTES without splitting characters. */
 function* cut(text: string): Generator<string> {
   for (let at = 0; at < text.length;) {
     const end = at + PIECE_BYTES
@@ -110,7 +113,7 @@ function* cut(text: string): Generator<string> {
   }
 }
 
-/** Records the output of one command as it comes, in bounded memory: the beginning and the end of what is longer than a transcript takes. */
+/** Records the output of one command in bounded memory: beginning and end of long output. */
 export class TranscriptOutput {
   readonly #max: number
   readonly #head: Piece[] = []
@@ -119,17 +122,17 @@ export class TranscriptOutput {
   #tailBytes = 0
   #total = 0
 
-  /** `max`: bytes that are kept; half of them are of the beginning where more comes. */
+  /** `max`: stored bytes. Half of them are for the beginning of longer output. */
   constructor({ max = MAX_TRANSCRIPT_OUTPUT }: { readonly max?: number } = {}) {
     this.#max = max
   }
 
-  /** `ms`: since the command began. */
+  /** `ms`: since the command's start. */
   push(text: string, ms: number): void {
     for (const part of cut(text)) this.#add(part, Math.max(0, Math.round(ms)))
   }
 
-  /** What there is by now. */
+  /** The output so far. */
   recorded(): RecordedOutput {
     const left = this.#total - this.#headBytes - this.#tailBytes
     const note =
@@ -152,7 +155,7 @@ export class TranscriptOutput {
       last.text += text
       last.bytes += bytes
     } else {
-      // A text that was put together from many small ones takes many times its length until it is copied.
+      // A concatenated string takes many times its length until it is copied.
       if (last !== undefined) last.text = Buffer.from(last.text, 'utf16le').toString('utf16le')
       pieces.push({ ms, text, bytes })
     }

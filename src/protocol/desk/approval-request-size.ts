@@ -2,7 +2,7 @@ import { shownToken } from '../../base/visible-text.ts'
 import { MAX_SHOWN_QUESTION, MAX_SHOWN_STDIN, MAX_SHOWN_STDIN_JSON } from '../limits/approvals.ts'
 import type { ApprovalRequest } from './approval-request.ts'
 
-/** Every text of a question that others chose, but for stdin. */
+/** All texts of a request that others chose, except stdin. */
 const textsOf = (question: ApprovalRequest): string[] => [
   ...question.argv,
   question.executable,
@@ -19,14 +19,14 @@ const textsOf = (question: ApprovalRequest): string[] => [
 const isShort = (question: ApprovalRequest): boolean => {
   let left = MAX_SHOWN_QUESTION
   for (const text of textsOf(question)) {
-    // A character takes one place at least: what is far too long is not escaped first.
+    // A character takes at least one byte, so a text that is far too long is not escaped first.
     if (text.length > left) return false
     left -= shownToken(text).length + 1
   }
   return left >= 0
 }
 
-/** Stdin as an approver reads it; null: it is too long, or no text. */
+/** Stdin as the approver sees it; null if it is too long or not text. */
 export const shownStdin = (bytes: Uint8Array): string | null => {
   if (bytes.length > MAX_SHOWN_STDIN || bytes.includes(0)) return null
   try {
@@ -37,13 +37,13 @@ export const shownStdin = (bytes: Uint8Array): string | null => {
   }
 }
 
-/** The question with the text of its stdin, which the digests bind by its hash. */
+/** Adds the text of stdin to a request. The digests cover it by its hash. */
 export const withStdin = (question: ApprovalRequest, bytes: Uint8Array): ApprovalRequest => {
   const { stdin } = question
   return stdin === null || stdin === 'open' ? question : { ...question, stdin: { ...stdin, text: shownStdin(bytes) } }
 }
 
-/** Values of variables, as many as a question has room for; null: there is no room for it. */
+/** Values of variables, as many as fit a request; null for one that does not fit. */
 export const shownVariables = (variables: readonly { readonly name: string; readonly value: string }[]): ApprovalRequest['variables'] => {
   let left = MAX_SHOWN_QUESTION
   return variables.map(({ name, value }) => {
@@ -63,11 +63,14 @@ const stdinProblem = ({ stdin }: ApprovalRequest): string | null => {
     : 'its stdin is not text that an approver can read (UTF-8 without NUL and with few control characters): put it into a file that the requester cannot write'
 }
 
-/** Says that no private copy can run in place of a file. */
+/** Text: a file cannot be replaced by a private copy. */
 export const unheldText = (why: string): string =>
   `${why}, so it could be changed after it was allowed: run a file that the requester cannot write`
 
-/** Why no approver can allow a question; null: one can. What cannot be shown whole, and held still, is denied, and never shown in part. */
+/**
+ * Why no approver can allow a request; null if one can. A run that cannot be displayed completely, or whose files cannot be pinned, is
+ * denied.
+ */
 export const unallowable = (question: ApprovalRequest): string | null => {
   if (question.unheld !== null) return unheldText(question.unheld)
   const stdin = stdinProblem(question)

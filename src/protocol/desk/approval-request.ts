@@ -2,35 +2,38 @@ import { type JsonField, either, flag, listUpTo, matching, oneOf, orNull, record
 import { MAX_QUESTION_TEXT, MAX_SHOWN_QUESTION, MAX_SHOWN_STDIN } from '../limits/approvals.ts'
 import { LOCAL_INTERFACES, type LocalInterface } from '../reasons.ts'
 
-/** Where a command runs: in a sandbox of this host, on this host, or on an agent of the mesh. */
+/** Where a command runs: in a sandbox of this host, on this host, or on a mesh agent. */
 export const HOSTS = ['sandbox', 'gateway', 'node'] as const
 export type Host = (typeof HOSTS)[number]
 
-/** How far it may go, strictest first: nothing, what a list has, all that the ceiling allows. */
+/** Which commands may run, strictest first: none, those of an allowlist, or all that the configuration allows. */
 export const SECURITIES = ['deny', 'allowlist', 'full'] as const
 export type Security = (typeof SECURITIES)[number]
 
-/** Whom to ask, strictest first. */
+/** When to ask, strictest first. */
 export const ASKS = ['always', 'on-miss', 'off'] as const
 export type Ask = (typeof ASKS)[number]
 
-/** What decides where somebody must be asked and nobody answers, strictest first. */
+/** The decision if an approval is needed and no approver answers, strictest first. */
 export const ASK_FALLBACKS = ['deny', 'allowlist', 'full'] as const
 export type AskFallback = (typeof ASK_FALLBACKS)[number]
 
 export const DECISIONS = ['allow_once', 'allow_always', 'deny'] as const
 export type Decision = (typeof DECISIONS)[number]
 
-/** What a desk answers an engine. */
+/** Decisions that the approval service returns. */
 export const APPROVAL_ANSWERS = ['allow', 'deny', 'timeout', 'no_ui', 'mismatch'] as const
 export type ApprovalAnswer = (typeof APPROVAL_ANSWERS)[number]
 
-/** Who asks. The label of a local caller is what it calls itself, and no identity. */
+/** The requester. A local client chooses its label, which proves nothing. */
 export type Requester =
   | { readonly kind: 'mesh'; readonly agent_id: string; readonly machine_id: string; readonly name: string | null }
   | { readonly kind: 'local'; readonly label: string }
 
-/** Stdin that comes with it. `text`: as an approver is shown it; null: it cannot be shown. `open`: more may follow, which nobody has seen. */
+/**
+ * Stdin of the run. `text`: as displayed to the approver; null if it cannot be displayed. `open`: more may follow that the approver has not
+ * seen.
+ */
 export type RequestedStdin = { readonly bytes: number; readonly sha256: string | null; readonly text: string | null } | 'open'
 
 export interface HashedFile {
@@ -39,56 +42,56 @@ export interface HashedFile {
   readonly sha256: string
 }
 
-/** Whole facts of a run that somebody must allow: what a human is shown. The digests bind them. */
+/** All facts of a run that needs an approval, as the approver sees them. The digests cover them. */
 export interface ApprovalRequest {
-  /** Of the permit that it would be, hex. */
+  /** Digest of the future permit as hex. */
   readonly permit_sha256: string
-  /** What "always" would bind, hex; null: this may be allowed once only. */
+  /** Digest for "always" as hex; null if the run may be allowed only once. */
   readonly grant_sha256: string | null
   readonly door: 'mesh' | LocalInterface
   readonly session_id: string | null
   readonly asker: Requester
   readonly target: { readonly host: Host; readonly agent_id: string | null }
   readonly argv: readonly string[]
-  /** Resolved: absolute, without a link. Of a target of the mesh, argv[0]. */
+  /** Absolute path without links. For a target of the mesh, argv[0]. */
   readonly executable: string
-  /** The files that patterns are held against, resolved: the executable and the scripts that interpreters would run. None: no pattern counts. */
+  /** Resolved paths that patterns must match: the executable and the scripts of interpreters. If empty, no pattern applies. */
   readonly programs: readonly string[]
-  /** Why the command may run what its words do not say; null: they say all. */
+  /** Why the command may run more than its arguments show; null if they show all. */
   readonly opaque: string | null
   readonly cwd: string
-  /** Of all its variables, whose values the digests bind. */
+  /** Names of all variables. The digests cover their values. */
   readonly env_names: readonly string[]
-  /** Variables that the requester sets and that may decide what runs. Null: the value is too long to be shown. */
+  /** Variables of the requester that may decide which code runs. Null for a value that is too long to display. */
   readonly variables: readonly { readonly name: string; readonly value: string | null }[]
   readonly stdin: RequestedStdin | null
-  /** The file that an interpreter would run. */
+  /** The script that an interpreter would run. */
   readonly script: HashedFile | null
-  /** Files of the command that the requester can write: a private copy of these bytes runs. */
+  /** Files of the command that the requester can write. A private copy of these bytes runs. */
   readonly writable: readonly HashedFile[]
-  /** Why no private copy can run in place of one of them, so that nobody can allow it; null: there is no such file. */
+  /** Why one of them cannot be replaced by a private copy, so that nobody can allow the run; null if there is none. */
   readonly unheld: string | null
   readonly timeout_ms: number
   readonly max_output_bytes: number
-  /** It goes on when its requester has gone. */
+  /** True for a detached run, which continues without its requester. */
   readonly outlives: boolean
   readonly security: Security
   readonly ask: Ask
   readonly ask_fallback: AskFallback
-  /** Why the list that always asks has it, or may have it; with a digest for grants, a grant may allow it. */
+  /** Reason of the always-ask rule that applies or may apply. With a digest for grants, a grant may allow the run. */
   readonly always_ask: string | null
-  /** Which rule missed. */
+  /** Why an approval is needed. */
   readonly why: string
-  /** Agents whose signed word is needed too. */
+  /** Mesh agents whose signed statement is needed too. */
   readonly approvers: { readonly agent_ids: readonly string[]; readonly needed: number } | null
 }
 
-/** What an approver is told of a file of `writable`, in every client. */
+/** Text about a file of `writable`, in each approval client. */
 export const REQUESTER_CAN_WRITE = 'the requester can write this file, so a private copy of these bytes runs'
-/** What an approver is told where `outlives` is true. */
+/** Text displayed if `outlives` is true. */
 export const OUTLIVES_REQUESTER = 'the run goes on when its requester has gone'
 
-/** Answer of a desk, with an HMAC by the key that it shares with engines. */
+/** A reply of the approval service, with an HMAC under the key that it shares with executors. */
 export interface SealedAnswer {
   readonly question_id: string
   readonly permit_sha256: string
@@ -102,19 +105,22 @@ export interface SealedAnswer {
   readonly mac: string
 }
 
-/** Of the mesh, whoever is proven to have asked; null: nobody is. Where another host asks for an approval, that is it, and the asker is its word alone. */
+/**
+ * The authenticated mesh agent that sent the request; null if none. If another host asks for an approval, that host is authenticated and
+ * the requester is only its claim.
+ */
 export const provenAgent = ({ asker, target }: Pick<ApprovalRequest, 'asker' | 'target'>): string | null => {
   if (asker.kind !== 'mesh') return null
   return target.host === 'node' ? (target.agent_id ?? asker.agent_id) : asker.agent_id
 }
 
-/** Words of a command, and names of variables: what Linux takes is less than the bytes of a question allow. */
+/** Arguments of a command, and variable names. Linux allows fewer than fit the size of a request. */
 const MAX_WORDS = 32_768
 const MAX_NAMES = 1_024
-/** A console sets no time. */
+/** A console has no timeout. */
 const MAX_TIMEOUT = Number.MAX_SAFE_INTEGER
 const MAX_APPROVERS = 64
-/** Programs that one command names: the executable and its scripts. */
+/** Programs of one command: the executable and its scripts. */
 const MAX_PROGRAMS = 256
 
 export const sha256Text = matching(/^[0-9a-f]{64}$/, '64 lower-case hex digits')
@@ -127,7 +133,7 @@ export const hostText = oneOf(HOSTS)
 
 const hashedFile = record({ path: textUpTo(MAX_QUESTION_TEXT, 1), sha256: sha256Text })
 
-/** What a question looks like on the socket, field for field as policy makes it. */
+/** Fields of an approval request on the socket, with the names of policy. */
 export const QUESTION_FIELDS = {
   permit_sha256: sha256Text,
   grant_sha256: orNull(sha256Text),
@@ -163,11 +169,11 @@ export const QUESTION_FIELDS = {
   approvers: orNull(record({ agent_ids: listUpTo(sha256Text, MAX_APPROVERS, 1), needed: wholeUpTo(MAX_APPROVERS, 1) })),
 }
 
-/** A type error here says that policy's question and this list differ. */
+/** A type error at this line means that the request of policy and this list differ. */
 const asWritten = (checks: typeof QUESTION_FIELDS): JsonField<ApprovalRequest> => record(checks)
 export const questionCheck = asWritten(QUESTION_FIELDS)
 
-/** What an engine comes back with to policy. */
+/** Fields of the reply that an executor passes to policy. */
 export const ANSWER_FIELDS = {
   question_id: matching(/^q_[A-Za-z0-9_-]{22}$/, 'the id of a question'),
   permit_sha256: sha256Text,

@@ -47,8 +47,8 @@ import {
 } from './approval-request.ts'
 
 /**
- * The prompt protocol (docs/approvals.md): lines of JSON over the desk's socket. The desk says `hello`; every line after it,
- * both ways, is a sealed body. `proto/desk-vectors.json` has examples of all.
+ * The approval protocol (docs/approvals.md): lines of JSON over a socket. The service sends `hello`; all later lines in both directions are
+ * sealed bodies. `proto/desk-vectors.json` has examples of all.
  */
 export const DESK_VERSION = 3
 
@@ -62,18 +62,18 @@ const questionId = ANSWER_FIELDS.question_id
 const grantId = matching(/^g_[A-Za-z0-9_-]{22}$/, 'the id of a grant')
 const session = textUpTo(MAX_SESSION_NAME, 1)
 const anyLabel = textUpTo(MAX_QUESTION_TEXT, 1)
-/** Name of one agent in the store. A row "*" would look as if it held for all agents. */
+/** Name of an agent in the store. A row named "*" would look as if it applied to all agents. */
 export const agentName = tested<string>(
   (value) => fits(value, anyLabel) && value !== '__proto__' && value !== '*',
   `the name of one agent, of at most ${MAX_QUESTION_TEXT} characters (settings for all agents: "defaults")`,
 )
 const question = questionCheck
-/** As `runOf` says. */
+/** Name of a run, as `runOf` makes it. */
 const run = textUpTo(MAX_RUN_NAME, 1)
 const followed = listUpTo(run, MAX_FOLLOWED_RUNS)
 const event = tested<LifecycleEvent>((value) => lifecycleProblem(value) === null, 'an event of a run')
 
-/** What a human sets for a session; null: as configured. `elevated` stands above the others while it is there. */
+/** Modes that an approver sets for a session; null for the configured mode. `elevated` takes precedence over the others. */
 const MODE_FIELDS = {
   host: orNull(hostText),
   security: orNull(securityText),
@@ -85,11 +85,11 @@ export type ModeOverride = Sent<typeof MODE_FIELDS>
 const override = record(MODE_FIELDS)
 export const overrideCheck = override
 
-/** What a human saves in the row of an agent; null: what the row says stays. */
+/** Settings that an approver saves in an agent's row; null leaves the row's setting. */
 const ROW_FIELDS = { security: orNull(securityText), ask: orNull(askText) }
 export type RowSettings = Sent<typeof ROW_FIELDS>
 
-/** What is set for a session until the desk ends. */
+/** Modes set for a session until the service ends. */
 export interface SessionModes {
   readonly session: string
   readonly override: ModeOverride
@@ -97,44 +97,44 @@ export interface SessionModes {
   readonly set_at_ms: number
 }
 
-/** What is set for sessions, the latest last, and what the rows of agents say; of many the newest, and how many more there are. */
+/** Modes of all sessions, the latest last, and of agents' rows. Of many, the newest, with the number of omitted ones. */
 export interface AllModes {
   readonly sessions: readonly SessionModes[]
   readonly saved: readonly ({ readonly agent: string } & RowSettings)[]
   readonly left_out: number
 }
 
-/** A question that waits. */
+/** A pending approval request. */
 const PENDING_FIELDS = {
   question_id: questionId,
   question,
   asked_at_ms: time,
   expires_at_ms: time,
-  /** What the asking engine calls itself. */
+  /** Name that the requesting executor gives itself. */
   engine: text,
-  /** What the desk takes as a decision about it. */
+  /** Decisions that the service accepts for it. */
   decisions: listUpTo(oneOf(DECISIONS), DECISIONS.length, 1),
 }
 export type PendingApprovalRequest = Sent<typeof PENDING_FIELDS>
 
-/** What one asker asked beyond what a human can look through: denied, and counted. */
+/** Requests of one requester beyond its rate limit: denied and counted. */
 const FLOOD_FIELDS = { asker: text, count: wholeUpTo(Number.MAX_SAFE_INTEGER, 1), last_at_ms: time }
 export type Flood = Sent<typeof FLOOD_FIELDS>
 
 const GRANT_FIELDS = {
   id: grantId,
   grant_sha256: sha256Text,
-  /** An agent's id, or the label of a local one. */
+  /** ID of an agent, or label of a local one. */
   agent: agentName,
   argv: QUESTION_FIELDS.argv,
   executable: QUESTION_FIELDS.executable,
   cwd: QUESTION_FIELDS.cwd,
   created_at_ms: time,
   expires_at_ms: time,
-  /** Ceilings of what it covers; absent in a store of an earlier version, whose grants cover nothing. */
+  /** Upper limits of the grant. Absent in a store of an earlier version, whose grants cover nothing. */
   timeout_ms: optional(time),
   max_output_bytes: optional(time),
-  /** Null: as many as come until it expires. */
+  /** Null for any number until it expires. */
   uses_left: orNull(wholeUpTo(MAX_GRANT_USES)),
   by: text,
   last_used_at_ms: orNull(time),
@@ -142,31 +142,31 @@ const GRANT_FIELDS = {
 export type Grant = Sent<typeof GRANT_FIELDS>
 export const grantCheck = record(GRANT_FIELDS)
 
-/** It stands in the journal and in what others are told, so nothing in it may pass for something else. */
+/** It appears in the log and in messages to others, so it must not contain characters that could imitate other text. */
 const name = tested<string>(
   (value) => isText(value) && value.length > 0 && value.length <= MAX_DESK_NAME && isVisible(value),
   `a name of 1 to ${MAX_DESK_NAME} visible characters`,
 )
 const OPEN = { type: oneOf(['open']), role: oneOf(DESK_ROLES), name }
 
-/** To the desk, by an engine. */
+/** Executor to service. */
 const FROM_ENGINE = {
   open: OPEN,
   ask: { type: oneOf(['ask']), id, question },
   withdraw: { type: oneOf(['withdraw']), id },
   event: { type: oneOf(['event']), event },
-  /** A run that goes on as this engine connects: nobody is told, and windows may follow it. */
+  /** A run that was already running when this executor connected. It causes no notification; approval clients may follow it. */
   running: { type: oneOf(['running']), event },
   override_get: { type: oneOf(['override_get']), id, session, agent: orNull(agentName) },
 } satisfies Readonly<Record<string, FieldTable>>
 
-/** To the desk, by a human: each has an id, which its result or error repeats. */
+/** Approval client to service. Each has an ID, which its result or error repeats. */
 const FROM_APPROVAL_CLIENT = {
   open: OPEN,
   subscribe: { type: oneOf(['subscribe']), id },
-  /** It is told what these runs write, and no others, until it names others or none. */
+  /** Follows the output of exactly these runs, until the next such message. */
   follow: { type: oneOf(['follow']), id, runs: followed },
-  /** Hears of runs alone: nobody who could decide is there for that. */
+  /** Receives run events only. This client does not count as an approver who could decide. */
   listen: { type: oneOf(['listen']), id },
   pending: { type: oneOf(['pending']), id },
   decide: {
@@ -181,7 +181,7 @@ const FROM_APPROVAL_CLIENT = {
   store: { type: oneOf(['store']), id },
   grants: { type: oneOf(['grants']), id },
   revoke: { type: oneOf(['revoke']), id, grant_id: grantId },
-  /** `opaque`: the human knows that programs of the pattern may run others. */
+  /** `opaque`: the approver accepts that programs of the pattern may run others. */
   allowlist_add: { type: oneOf(['allowlist_add']), id, agent: agentName, pattern: textUpTo(MAX_PATTERN, 1), opaque: optional(flag) },
   allowlist_remove: { type: oneOf(['allowlist_remove']), id, agent: agentName, pattern: textUpTo(MAX_PATTERN, 1) },
   history: { type: oneOf(['history']), id, limit: wholeUpTo(MAX_HISTORY, 1) },
@@ -192,7 +192,7 @@ const FROM_APPROVAL_CLIENT = {
 } satisfies Readonly<Record<string, FieldTable>>
 
 const OPENED = { type: oneOf(['opened']), role: oneOf(DESK_ROLES) }
-/** `code`: one of the error table. `won_by` and `decision`: who decided before, and what. */
+/** `code`: from the error table. `won_by` and `decision`: an earlier decision and who made it. */
 const ERROR = {
   type: oneOf(['error']),
   id: orNull(id),
@@ -202,18 +202,18 @@ const ERROR = {
   decision: optional(text),
 }
 
-/** From the desk, to an engine. */
+/** Service to executor. */
 const TO_ENGINE = {
   opened: OPENED,
   pending: { type: oneOf(['pending']), id, question_id: questionId, expires_at_ms: time },
   answer: { type: oneOf(['answer']), id, answer: answerCheck },
   override: { type: oneOf(['override']), id, override: orNull(override) },
-  /** Which of its runs are followed from now on: what they have written is told now, and as they write. */
+  /** The runs that are followed from now on. The executor sends their present output and further output as it is written. */
   follow: { type: oneOf(['follow']), runs: listUpTo(run, MAX_FOLLOWED_RUNS * MAX_DESK_CONNECTIONS.human) },
   error: ERROR,
 } satisfies Readonly<Record<string, FieldTable>>
 
-/** From the desk, to a human. `result`: the answer to the request with this id. The others come by themselves after `subscribe`. */
+/** Service to approval client. `result`: the reply to the request with this ID. The others are sent unrequested after `subscribe`. */
 const TO_APPROVAL_CLIENT = {
   opened: OPENED,
   result: { type: oneOf(['result']), id, result: table },
@@ -228,7 +228,7 @@ type BodyOf<T extends Readonly<Record<string, FieldTable>>> = { [K in keyof T]: 
 
 export type EngineBody = BodyOf<typeof FROM_ENGINE>
 export type ApprovalClientBody = BodyOf<typeof FROM_APPROVAL_CLIENT>
-/** What a human decides about exactly the permit that was shown. */
+/** A decision about exactly the permit that was displayed. */
 export type HumanDecision = Omit<Extract<ApprovalClientBody, { type: 'decide' }>, 'type' | 'id'>
 export type ToEngineBody = BodyOf<typeof TO_ENGINE>
 export type ToApprovalClientBody = BodyOf<typeof TO_APPROVAL_CLIENT>
@@ -243,7 +243,7 @@ const read = <B>(bytes: Uint8Array, kinds: Readonly<Record<string, FieldTable>>)
   return closedProblemOf(given, checks) ?? (given as B)
 }
 
-/** Each answers the body, or says what is wrong with it. */
+/** Each returns the body, or says what is wrong with it. */
 export const readEngineBody = (bytes: Uint8Array): EngineBody | string => read(bytes, FROM_ENGINE)
 export const readApprovalClientBody = (bytes: Uint8Array): ApprovalClientBody | string => read(bytes, FROM_APPROVAL_CLIENT)
 export const readToEngineBody = (bytes: Uint8Array): ToEngineBody | string => read(bytes, TO_ENGINE)
@@ -255,7 +255,7 @@ const HELLO_FIELDS = {
   nonce: matching(/^[A-Za-z0-9_-]{43}$/, '32 bytes in base64url'),
 }
 
-/** The nonce of the desk's first line, or what is wrong with it. */
+/** The nonce of the service's first line, or what is wrong with it. */
 export const readHello = (line: Uint8Array): { readonly nonce: string } | string => {
   const fields = parseTable(line, DESK_SHAPE)
   if (typeof fields === 'string') return fields
@@ -265,7 +265,7 @@ export const readHello = (line: Uint8Array): { readonly nonce: string } | string
   return closedProblemOf(fields, HELLO_FIELDS) ?? { nonce: String(fields['nonce']) }
 }
 
-/** Every line after `hello`. */
+/** A line after `hello`. */
 const SEALED_FIELDS = {
   body: text,
   nonce: matching(/^[A-Za-z0-9_-]{22}$/, '16 bytes in base64url'),
@@ -274,19 +274,19 @@ const SEALED_FIELDS = {
 }
 export type SealedLine = Sent<typeof SEALED_FIELDS>
 
-/** The parts of a sealed line, nothing of which is proven yet; or what is wrong with it. */
+/** The unverified parts of a sealed line, or what is wrong with it. */
 export const readSealed = (line: Uint8Array): SealedLine | string => {
   const fields = parseTable(line, DESK_SHAPE)
   if (typeof fields === 'string') return fields
   return closedProblemOf(fields, SEALED_FIELDS) ?? (fields as SealedLine)
 }
 
-/** What the MAC of a line is made over. `body_sha256`: hex, of the UTF-8 of the body's text. */
+/** The text of which a line's MAC is made. `body_sha256`: hex, of the UTF-8 text of the body. */
 export const sealedText = (
   role: DeskRole,
   direction: DeskDirection,
   { server_nonce, nonce, ts, body_sha256 }: { server_nonce: string; nonce: string; ts: number; body_sha256: string },
 ): string => `x0x-desk-v1\n${role}\n${direction}\n${server_nonce}\n${nonce}\n${ts}\n${body_sha256}`
 
-/** What the key of humans is made of, by HMAC under the operator's key. */
+/** The approval clients' key is the HMAC of this text under the operator key. */
 export const APPROVAL_CLIENT_KEY_TEXT = 'x0x-desk-human-v1'

@@ -3,10 +3,10 @@ import { MAX_SESSION_NAME } from '../limits/approvals.ts'
 import type { ModeOverride } from './messages.ts'
 import { ASKS, HOSTS, SECURITIES } from './approval-request.ts'
 
-/** What a line changes of a session's override; a field that is absent stays as it is, and one that is null is as configured again. */
+/** A change of a session's modes. Absent fields stay unchanged; null restores the configured mode. */
 export type ModeChange = Partial<ModeOverride>
 
-/** What a line says: to show what is set, to change it, or why it says nothing. */
+/** A parsed command: show the modes, change them, or an error. */
 export type ModeCommand =
   | { readonly kind: 'show' }
   | { readonly kind: 'change'; readonly change: ModeChange }
@@ -18,7 +18,7 @@ const VALUES: ReadonlyMap<string, readonly string[]> = new Map<string, readonly 
   ['security', SECURITIES],
   ['ask', ASKS],
 ])
-/** As a value: what the configuration says. */
+/** Value for the configured mode. */
 const CONFIGURED = 'default'
 
 const problem = (text: string): ModeCommand => ({ kind: 'problem', problem: text })
@@ -27,7 +27,7 @@ const quoted = (text: string): string => JSON.stringify(text)
 
 const isNode = (value: string): boolean => value.length <= MAX_SESSION_NAME && /^[^\p{C}\p{Z}]+$/u.test(value)
 
-/** `host=gateway ask=always`: each name once. */
+/** `host=gateway ask=always`, with each name at most once. */
 export const readSettings = (words: readonly string[]): ModeCommand => {
   const change: Record<string, string | null> = {}
   for (const word of words) {
@@ -46,7 +46,7 @@ export const readSettings = (words: readonly string[]): ModeCommand => {
 
 const ELEVATED: Readonly<Record<string, ModeOverride['elevated']>> = { on: 'on', ask: 'ask', full: 'full', off: null }
 
-/** A line of a human: `/exec host=… security=… ask=… node=…`, or `/elevated on|off|ask|full`. */
+/** Parses a line of an approver: `/exec host=… security=… ask=… node=…`, or `/elevated on|off|ask|full`. */
 export const readModeCommand = (words: readonly string[]): ModeCommand => {
   const [command, ...rest] = words
   if (command === '/exec') return readSettings(rest)
@@ -56,16 +56,16 @@ export const readModeCommand = (words: readonly string[]): ModeCommand => {
   return { kind: 'change', change: { elevated: ELEVATED[level] ?? null } }
 }
 
-/** The override after a change; null where nothing is set any more. */
+/** The modes after a change; null if none is set any more. */
 export const changedOverride = (before: ModeOverride | null, change: ModeChange): ModeOverride | null => {
   const after = { ...NOTHING_SET, ...before, ...change }
   return Object.values(after).every((value) => value === null) ? null : after
 }
 
-/** What an answer of the desk says of a session. */
+/** The modes of a session in a reply of the approval service. */
 export const overrideIn = (value: unknown): ModeOverride | null => (isTable(value) ? (value as unknown as ModeOverride) : null)
 
-/** `host=gateway ask=always`, as it may be typed again. */
+/** `host=gateway ask=always`, in the form of a command. */
 export const overrideText = (override: ModeOverride | null): string =>
   override === null
     ? 'as configured'

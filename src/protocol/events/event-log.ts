@@ -2,34 +2,34 @@ import { type WaitLimits, Condition } from '../../base/wait-queue.ts'
 import { EVENT_COST, MAX_EVENT_SESSIONS, MAX_KEPT_CHARACTERS, MAX_KEPT_EVENTS, MAX_KEPT_IN_ALL } from '../limits/events.ts'
 import { type LifecycleEvent, type LifecycleFacts, lifecycleEvent } from './lifecycle.ts'
 
-/** An event as it is kept. */
+/** A stored event. */
 export interface Numbered {
   /** From 1. */
   readonly n: number
 }
 
 export interface EventHistoryInit<E> {
-  /** Events, and their costs together, that are kept in each queue. */
+  /** Maximum number of events in each queue. */
   readonly max: number
   readonly maxCost: number
   readonly maxKeys: number
-  /** Costs of the queues of all keys together: above it the oldest of the largest queue goes. */
+  /** Maximum cost of all queues. Above it, the oldest event of the largest queue is evicted. */
   readonly maxKeysCost: number
   readonly costOf: (event: E) => number
 }
 
-/** What a look gives: the events behind a number, oldest first. */
+/** The events after a number, oldest first. */
 export interface EventPage<E> {
   readonly events: readonly E[]
-  /** Behind the number some came that are not kept any more, the last of them with this one; null: none did. */
+  /** Number of the last evicted event after the requested number; null if none was evicted. */
   readonly droppedThrough: number | null
 }
 
-/** The newest events, as many as may be. */
+/** The newest events within the limits. */
 class Queue<E extends Numbered> {
   readonly #init: EventHistoryInit<E>
   #events: E[] = []
-  /** The events before it are gone; they are cut off now and then. */
+  /** Index of the oldest event. Earlier ones are removed from time to time. */
   #first = 0
   #cost = 0
   #droppedThrough: number
@@ -65,7 +65,7 @@ class Queue<E extends Numbered> {
     }
   }
 
-  /** Where the events behind this number begin. */
+  /** Index of the first event after this number. */
   #behind(since: number): number {
     let [low, high] = [this.#first, this.#events.length]
     while (low < high) {
@@ -76,7 +76,7 @@ class Queue<E extends Numbered> {
     return low
   }
 
-  /** The oldest. */
+  /** Evicts the oldest event. */
   drop(): void {
     const gone = this.#events[this.#first]!
     this.#events[this.#first] = undefined as unknown as E
@@ -87,8 +87,8 @@ class Queue<E extends Numbered> {
 }
 
 /**
- * Events in memory, the newest of all and the newest of each key, however many come. Who reads them keeps the number that he has
- * come to, and a reader who is slow, gone or never there costs nothing: what was dropped meanwhile is told to him as dropped.
+ * The newest events in memory, of all keys and of each key. A reader keeps the number of its last event, so that readers cost nothing. A
+ * reader that is too slow learns which events were evicted.
  */
 export class EventHistory<E extends Numbered> {
   readonly #init: EventHistoryInit<E>
@@ -96,7 +96,7 @@ export class EventHistory<E extends Numbered> {
   readonly #keys = new Map<string, Queue<E>>()
   readonly #waiters = new Condition()
   #last = 0
-  /** The newest event of a key that was forgotten. */
+  /** The newest event of an evicted key. */
   #forgottenThrough = 0
 
   constructor(init: EventHistoryInit<E>) {
@@ -104,12 +104,12 @@ export class EventHistory<E extends Numbered> {
     this.#all = new Queue(init, 0)
   }
 
-  /** The number of the newest. */
+  /** Number of the newest event. */
   get last(): number {
     return this.#last
   }
 
-  /** `make` makes the event with its number. Key null: of none. */
+  /** `make` returns the event with its number. Key null for events without a key. */
   add(key: string | null, make: (n: number) => E): E {
     this.#last += 1
     const event = make(this.#last)
@@ -119,14 +119,14 @@ export class EventHistory<E extends Numbered> {
     return event
   }
 
-  /** Of a key, or of all where it is null. */
+  /** Events of a key, or of all if it is null. */
   readSince(key: string | null, since: number, limit: number): EventPage<E> {
     const queue = key === null ? this.#all : this.#keys.get(key)
     if (queue !== undefined) return queue.readSince(since, limit)
     return { events: [], droppedThrough: this.#forgottenThrough > since ? this.#forgottenThrough : null }
   }
 
-  /** Resolves when another event has come, or as patience has it. */
+  /** Resolves with the next event, or by the limits of `patience`. */
   async wait(patience: WaitLimits): Promise<void> {
     await this.#waiters.waitAtMost(patience)
   }
@@ -158,12 +158,12 @@ export class EventHistory<E extends Numbered> {
   }
 }
 
-/** Characters of an event that are kept: those of its tail, and a bound of the rest. */
+/** Characters of a stored event: its tail, and an upper bound of the rest. */
 const costOf = ({ tail }: LifecycleEvent): number => EVENT_COST + (tail?.length ?? 0)
 
-/** The events of runs of one process: of each session, and of all. */
+/** Run events of one process, by session and in all. */
 export class LifecycleLog {
-  /** Of this log alone: numbers of another mean nothing here. */
+  /** ID of this log. Numbers of another log are unrelated. */
   readonly id: string
   readonly #now: () => number
   readonly #kept = new EventHistory<LifecycleEvent>({
@@ -179,7 +179,7 @@ export class LifecycleLog {
     this.#now = init.now
   }
 
-  /** An event of another log gets a number of this one, and keeps its time. */
+  /** Adds an event. One of another log gets a new number and keeps its time. */
   add(facts: LifecycleFacts): LifecycleEvent {
     const { ts = new Date(this.#now()).toISOString() } = facts
     return this.#kept.add(facts.session, (n) => ({ ...lifecycleEvent(facts, { n, ts }), n }))
@@ -189,12 +189,12 @@ export class LifecycleLog {
     return this.#kept.last
   }
 
-  /** Of a session, or of all where it is null. */
+  /** Events of a session, or of all if it is null. */
   readSince(session: string | null, since: number, limit: number): EventPage<LifecycleEvent> {
     return this.#kept.readSince(session, since, limit)
   }
 
-  /** Resolves when another event has come, or as patience has it. */
+  /** Resolves with the next event, or by the limits of `patience`. */
   async wait(patience: WaitLimits): Promise<void> {
     await this.#kept.wait(patience)
   }

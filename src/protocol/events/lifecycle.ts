@@ -17,22 +17,22 @@ import { MAX_EVENT_TAIL } from '../limits/events.ts'
 import { LOCAL_INTERFACES } from '../reasons.ts'
 
 /**
- * What is told of a run to whoever asked for it: that it began, that it waits for a human, how it ended, or that it was
- * denied. Of one run at most one `exec.started`, and exactly one of `exec.finished` and `exec.denied`, which is its last.
+ * Events of a run for its requester: started, waiting for an approval, finished or denied. A run has at most one `exec.started`, and
+ * exactly one of `exec.finished` and `exec.denied` as its last.
  */
 export const LIFECYCLE_TYPES = ['exec.started', 'exec.waiting', 'exec.finished', 'exec.denied'] as const
 
-/** Beside those, for a human who watches over this host: what a run that goes on has written so far. Whoever asked for it has its stream. */
+/** In addition, for an operator who watches this host: output so far. The requester has the output stream. */
 export const WATCHED_TYPES = [...LIFECYCLE_TYPES, 'exec.output'] as const
 
-/** `rest`: asked over the API of a daemon; `mesh`: asked by an agent of the mesh, here. */
+/** `rest`: requested by this daemon's API. `mesh`: a run on this host for a mesh agent. */
 export const LIFECYCLE_INTERFACES = ['rest', 'mesh', ...LOCAL_INTERFACES] as const
 
-/** Where a run is that is neither on another machine nor in a sandbox. */
+/** Host of a run that is neither on another machine nor in a sandbox. */
 export const HERE = 'gateway'
 const SANDBOX = 'sandbox'
 
-/** Neither empty nor anything that would end a line or the parenthesis of the sentence. */
+/** Characters that would end a line or the parenthesis of the sentence. */
 const NOT_OF_A_NAME = /[\p{C}\p{Z}(),=]/gu
 const MAX_LIFECYCLE_NAME = 128
 const name = tested<string>(
@@ -40,45 +40,45 @@ const name = tested<string>(
   'a name',
 )
 
-/** What a name is called in an event: as it is, but for what would end its sentence. */
+/** A name in an event, without characters that would end its sentence. */
 export const lifecycleName = (text: string): string => text.slice(0, MAX_LIFECYCLE_NAME).replaceAll(NOT_OF_A_NAME, '_') || '_'
 
 const MAX_LABEL = 256
 const label = textUpTo(MAX_LABEL)
 
-/** A label of any length, as far as an event has it. */
+/** A label, cut to the length in an event. */
 export const lifecycleLabel = (text: string): string => text.slice(0, MAX_LABEL).replaceAll('\0', ' ')
 
 /** Fields of an event. */
 export const LIFECYCLE_FIELDS = {
   type: oneOf(WATCHED_TYPES),
-  /** Of the log that it is read from, from 1, without a gap but for what that log says it dropped. */
+  /** Number in its log, from 1, without gaps except for evicted events. */
   n: count,
   /** ISO 8601. */
   ts: text,
-  /** Who asked: a label of a local caller, or the id of an agent. */
+  /** The requester: label of a local client, or ID of an agent. */
   owner: label,
   session: orNull(label),
   door: oneOf(LIFECYCLE_INTERFACES),
   run_id: name,
-  /** Where: the id or name of an agent as it was asked for, `gateway` (this host) or `sandbox`. */
+  /** The target: ID or name of an agent as requested, `gateway` (this host) or `sandbox`. */
   node: name,
   code: orNull(integer),
   signal: orNull(integer),
   duration_ms: orNull(count),
-  /** Of `exec.waiting`: how long it waits at most, from `ts` on. */
+  /** For `exec.waiting`: maximum time to wait, from `ts`. */
   expires_in_ms: orNull(count).says('of exec.waiting: how long it waits at most'),
-  /** The end of what it wrote to both streams, as they came; null but in `exec.finished` and `exec.output`. A foreign text. */
+  /** End of the output of both streams in order of arrival; null except in `exec.finished` and `exec.output`. Untrusted text. */
   tail: orNull(textOf({ max: MAX_EVENT_TAIL })).says('the end of its output: a foreign text'),
   tail_truncated: flag,
-  /** How it ended is not known, or bytes of its output are missing: never a success. */
+  /** True if the end is unknown or output is missing: never a success. */
   incomplete: flag,
   denial_reason: orNull(name),
 }
 
 export type LifecycleEvent = Sent<typeof LIFECYCLE_FIELDS>
 
-/** What a room that sees a run says of it; the rest is the log's. */
+/** Facts that the reporter of a run provides. The log adds the rest. */
 export type LifecycleFacts = Pick<LifecycleEvent, 'type' | 'owner' | 'session' | 'door' | 'run_id' | 'node'> & Partial<LifecycleEvent>
 
 const NOTHING = {
@@ -97,7 +97,7 @@ export const lifecycleEvent = (facts: LifecycleFacts, { n, ts }: Pick<LifecycleE
   return { type, n, ts, owner, session, door, run_id, node, ...NOTHING, ...rest }
 }
 
-/** Of which run it is: an agent of the mesh chooses the ids of its runs, and may choose one of another's. */
+/** Key of a run. It includes the owner, because a mesh agent chooses the IDs of its runs and could choose another's. */
 export const runOf = ({ session, owner, run_id }: Pick<LifecycleEvent, 'session' | 'owner' | 'run_id'>): string =>
   `${session ?? owner} ${run_id}`
 
@@ -107,12 +107,12 @@ export const isOver = ({ type }: Pick<LifecycleEvent, 'type'>): boolean => type 
 /** True for a run that is not on another machine. */
 export const isHere = ({ node }: LifecycleEvent): boolean => node === HERE || node === SANDBOX
 
-/** What is wrong with a value that should be an event; null: nothing. */
+/** Why a value is no event; null if it is one. */
 export const lifecycleProblem = (value: unknown): string | null => {
   return isTable(value) ? closedProblemOf(value, LIFECYCLE_FIELDS) : 'it is not an object'
 }
 
-/** Behind the code: what keeps it from saying all. */
+/** Qualifiers after the exit code. */
 const qualifiers = ({ signal, incomplete }: LifecycleEvent): string =>
   `${signal === null ? '' : ` signal=${signal}`}${incomplete ? ' incomplete' : ''}`
 
@@ -137,7 +137,7 @@ export const lifecycleText = (event: LifecycleEvent): string => {
 
 const INDENT = '  '
 
-/** The sentence, and its tail in lines that begin otherwise than a sentence, so that what a program wrote cannot pass for one. `show` makes a foreign text fit to be seen. */
+/** The sentence, and the tail in lines with a prefix, so that output cannot imitate a sentence. `show` makes untrusted text visible. */
 export const lifecycleTextWithTail = (event: LifecycleEvent, show: (foreign: string) => string): string => {
   const sentence = lifecycleText(event)
   if (event.tail === null || event.tail === '') return sentence

@@ -3,25 +3,25 @@ import { RingBuffer } from '../ring-buffer.ts'
 import { isContinuation } from '../text.ts'
 import { type LifecycleEvent, type LifecycleFacts, lifecycleLabel, lifecycleName, runOf } from './lifecycle.ts'
 
-/** As many bytes as MAX_EVENT_TAIL characters can have, and what may be left of one before them. */
+/** Maximum bytes of MAX_EVENT_TAIL characters, and of an incomplete one before them. */
 const KEPT_BYTES = 3 * MAX_EVENT_TAIL + 3
 const UTF8 = new TextDecoder('utf-8', { ignoreBOM: true })
 
 export interface Tail {
   readonly text: string
-  /** There was more before it; the text then ends with the suffix that says so. */
+  /** True if earlier output was cut; the text then ends with a suffix. */
   readonly truncated: boolean
 }
 
 const withoutHalf = (text: string): string => (/^[\udc00-\udfff]/.test(text) ? text.slice(1) : text)
 
-/** The last MAX_EVENT_TAIL characters of a text, its suffix among them. */
+/** The last MAX_EVENT_TAIL characters of a text, with the suffix. */
 export const tailOf = (text: string, wasCut = false): Tail => {
   if (!wasCut && text.length <= MAX_EVENT_TAIL) return { text, truncated: false }
   return { text: `${withoutHalf(text.slice(-(MAX_EVENT_TAIL - TRUNCATED_SUFFIX.length)))}${TRUNCATED_SUFFIX}`, truncated: true }
 }
 
-/** Keeps the end of what a program writes to either stream, in the order in which it came, in bounded memory. */
+/** Stores the end of a program's output, both streams in order of arrival, in bounded memory. */
 export class OutputTail {
   readonly #last = new RingBuffer({ max: KEPT_BYTES })
 
@@ -29,7 +29,7 @@ export class OutputTail {
     this.#last.push(piece)
   }
 
-  /** What there is now. Bytes that are no UTF-8 stand in it as U+FFFD. */
+  /** Returns the present end. Invalid UTF-8 becomes U+FFFD. */
   take(): Tail {
     const { total } = this.#last
     const begin = Math.max(total - KEPT_BYTES, 0)
@@ -43,7 +43,7 @@ export class OutputTail {
 /** How a run ended. */
 type End = Pick<LifecycleEvent, 'code' | 'signal' | 'duration_ms' | 'incomplete'>
 
-/** One run from its beginning to its end, told as events to whoever asked for it. It holds nothing up, and its last event comes once. */
+/** Reports one run as events. It never blocks the run and emits its last event once. */
 export class RunReporter {
   readonly #emit: (facts: LifecycleFacts) => void
   readonly #of: Pick<LifecycleFacts, 'owner' | 'session' | 'door' | 'run_id' | 'node'>
@@ -51,7 +51,7 @@ export class RunReporter {
   #waited = false
   #began = false
   #ended = false
-  /** It has written since it was last asked what. */
+  /** True if there is output since the last report. */
   #wrote = false
 
   constructor(
@@ -71,7 +71,7 @@ export class RunReporter {
     this.#emit({ type: 'exec.started', ...this.#of })
   }
 
-  /** Told once, however many must agree. */
+  /** Emitted once, for any number of approvals. */
   waits(expires_in_ms: number): void {
     if (!this.#waited) this.#emit({ type: 'exec.waiting', ...this.#of, expires_in_ms })
     this.#waited = true
@@ -82,17 +82,17 @@ export class RunReporter {
     this.#wrote = true
   }
 
-  /** As `runOf` has it. */
+  /** Key of the run, by `runOf`. */
   get run(): string {
     return runOf(this.#of)
   }
 
-  /** That it runs, where it does. */
+  /** The event of a running run; null if it is not running. */
   get running(): LifecycleFacts | null {
     return this.#began && !this.#ended ? { type: 'exec.started', ...this.#of } : null
   }
 
-  /** What it has written, while it goes on. Null: nothing since this was last asked, unless `again`. */
+  /** Output so far while it runs. Null without new output since the last call, unless `again`. */
   soFar(again: boolean): LifecycleFacts | null {
     if (!this.#began || this.#ended || !(this.#wrote || again)) return null
     this.#wrote = false
@@ -100,7 +100,7 @@ export class RunReporter {
     return { type: 'exec.output', ...this.#of, tail, tail_truncated }
   }
 
-  /** It did not run. */
+  /** The run did not start. */
   denied(reason: string, duration_ms: number | null = null): void {
     this.#last(() => ({ type: 'exec.denied', ...this.#of, denial_reason: lifecycleName(reason), duration_ms }))
   }
@@ -112,7 +112,7 @@ export class RunReporter {
     })
   }
 
-  /** Nobody knows how it ended. */
+  /** The end of the run is unknown. */
   lost(): void {
     this.finished({ code: null, signal: null, duration_ms: null, incomplete: true })
   }

@@ -2,16 +2,16 @@ import type { AgentId } from '../ids.ts'
 import { MAX_LABELS, MAX_LABEL_TEXT } from '../limits/fleet.ts'
 import type { TrustLevel } from '../reasons.ts'
 
-/** What an operator calls a contact beside its name: `role: "db"`. */
+/** Labels of a contact: `role: "db"`. */
 export type Labels = Readonly<Record<string, string>>
 
 export const NO_LABELS: Labels = Object.freeze({})
 
-/** No comma, bracket, sign or space, so that a label stands in an expression as it is; and nothing that every object has. */
+/** No comma, bracket, operator or space, so that a label needs no quoting; and no property name of all objects. */
 const KEY = new RegExp(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,${MAX_LABEL_TEXT - 1}}$`)
 const VALUE = new RegExp(`^[A-Za-z0-9._:/+@-]{1,${MAX_LABEL_TEXT}}$`)
 
-/** What is wrong with a label, or null. */
+/** Why a label is invalid, or null. */
 export const labelProblem = (key: string, value: string): string | null => {
   if (!KEY.test(key))
     return `${JSON.stringify(key.slice(0, 80))} is no key of a label: 1 to ${MAX_LABEL_TEXT} of letters, digits, ".", "_", "/" and "-", the first a letter or a digit`
@@ -20,7 +20,7 @@ export const labelProblem = (key: string, value: string): string | null => {
   return null
 }
 
-/** What is wrong with so many of them, or null. */
+/** Why a set of labels is invalid, or null. */
 export const labelsProblem = (labels: Labels): string | null => {
   const pairs = Object.entries(labels)
   if (pairs.length > MAX_LABELS) return `a contact has at most ${MAX_LABELS} labels`
@@ -31,7 +31,7 @@ export const labelsProblem = (labels: Labels): string | null => {
   return null
 }
 
-/** What is wrong with what is given and, where it is null, taken, or null. */
+/** Why changed labels are invalid, or null. A null value removes the label. */
 export const labelChangesProblem = (changes: Readonly<Record<string, string | null>>): string | null => {
   const pairs = Object.entries(changes)
   if (pairs.length === 0) return 'no label is named: key=value gives one, key= takes it away'
@@ -43,17 +43,17 @@ export const labelChangesProblem = (changes: Readonly<Record<string, string | nu
   return null
 }
 
-/** In the order of their keys. */
+/** Labels in the order of their keys. */
 export const sortedLabels = (labels: Labels): Labels =>
   Object.fromEntries(Object.entries(labels).toSorted(([a], [b]) => (a < b ? -1 : Number(a > b))))
 
-/** `role=db site=ber`, and `role=` for one that is taken away. */
+/** `role=db site=ber`, with `role=` for a removed label. */
 export const labelsText = (labels: Readonly<Record<string, string | null>>): string =>
   Object.entries(labels)
     .map(([key, value]) => `${key}=${value ?? ''}`)
     .join(' ')
 
-/** Of a contact, what says whether it is meant. */
+/** Fields of a contact that select it. */
 export interface NamedContact {
   readonly name: string
   readonly agent_id: AgentId
@@ -61,12 +61,12 @@ export interface NamedContact {
   readonly labels: Labels
 }
 
-/** The contacts of one snapshot, found without looking at all of them. */
+/** An index of one snapshot's contacts. */
 export class ContactIndex {
   readonly contacts: readonly NamedContact[]
   readonly #byName: ReadonlyMap<string, NamedContact>
   readonly #byId: ReadonlyMap<AgentId, NamedContact>
-  /** By key, then by value; made when it is asked for. */
+  /** By key and value; built on first use. */
   #byLabel: Map<string, Map<string, NamedContact[]>> | null = null
 
   constructor(contacts: readonly NamedContact[]) {
@@ -83,13 +83,13 @@ export class ContactIndex {
     return this.#byId.get(agentId)
   }
 
-  /** By their values; undefined where no contact has a label of this key. */
+  /** Contacts by value; undefined if no contact has a label with this key. */
   labelled(key: string): ReadonlyMap<string, readonly NamedContact[]> | undefined {
     this.#byLabel ??= this.#indexLabels()
     return this.#byLabel.get(key)
   }
 
-  /** Every `key=value` that a contact has. */
+  /** All existing labels as `key=value`. */
   labels(): string[] {
     this.#byLabel ??= this.#indexLabels()
     return [...this.#byLabel].flatMap(([key, values]) => [...values.keys()].map((value) => `${key}=${value}`))

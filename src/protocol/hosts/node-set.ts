@@ -3,7 +3,7 @@ import { isHexId } from '../ids.ts'
 import { MAX_FANOUT_HOSTS, MAX_HOST_WORDS, MAX_NODE_DIGITS } from '../limits/fleet.ts'
 import { MAX_NAME } from '../limits/wire.ts'
 
-/** `01-16/2`: from the first number to the last by steps, each with at least `width` digits. */
+/** `01-16/2`: first number, last number and step, with at least `width` digits. */
 interface Range {
   readonly first: number
   readonly last: number
@@ -11,16 +11,16 @@ interface Range {
   readonly width: number
 }
 
-/** `rack[1-4]-node[01-16]`: texts with the numbers of a bracket between each two. */
+/** `rack[1-4]-node[01-16]`: texts, with the numbers of a bracket between each two. */
 interface NodePattern {
   readonly texts: readonly string[]
   readonly brackets: readonly (readonly Range[])[]
 }
 
-/** A node set that was read and counted, and not yet written out. */
+/** A parsed and counted node set, not yet expanded. */
 export interface NodeSet {
   readonly patterns: readonly NodePattern[]
-  /** Names that it means; one that is said twice is counted twice. */
+  /** Number of names. A repeated name counts twice. */
   readonly count: number
 }
 
@@ -32,7 +32,7 @@ const RANGE = new RegExp(
 
 const TOO_LONG = new RegExp(`[0-9]{${MAX_NODE_DIGITS + 1}}`)
 
-/** What is wrong, and with which character of the text, counted from one. */
+/** Throws with the reason and the character of the text, counted from one. */
 const refuse = (text: string, at: number, why: string): never => {
   const around = JSON.stringify(text.slice(Math.max(0, at - 20), at + 20))
   throw new AppError('bad_request', `${why}, at character ${at + 1} of the node set: ${around}`, { data: { at: at + 1 } })
@@ -63,7 +63,7 @@ const rangeAt = (text: string, at: number, end: number): { range: Range; length:
 
 const countOf = ({ first, last, step }: Range): number => Math.floor((last - first) / step) + 1
 
-/** One name, or what stands for several, up to the comma behind it. */
+/** Parses one name or pattern, up to the next comma. */
 class PatternReader {
   readonly texts: string[] = []
   readonly brackets: Range[][] = []
@@ -128,8 +128,8 @@ class PatternReader {
 }
 
 /**
- * Reads `web[1-20,30]`, `rack[1-4]-node[01-16]`, `[1-9/2]`, `alice`, and several of them with commas between, and counts
- * what they mean before anything is written out. Throws `bad_request` with the place, also where that is more than `max`.
+ * Parses `web[1-20,30]`, `rack[1-4]-node[01-16]`, `[1-9/2]`, `alice`, and several of them with commas, and counts the names before
+ * expanding. Throws `bad_request` with the position, also for more than `max` names.
  */
 export const parseNodeSet = (text: string, max = MAX_FANOUT_HOSTS): NodeSet => {
   if (text.length > MAX_HOST_WORDS) refuse(text, MAX_HOST_WORDS, `a node set has at most ${MAX_HOST_WORDS} characters`)
@@ -160,28 +160,28 @@ const namesOf = ({ texts, brackets }: NodePattern): string[] =>
     [texts[0]!],
   )
 
-/** The names that a node set means, in its order, each once. */
+/** The names of a node set in its order, without duplicates. */
 export const expandNodeSet = (set: NodeSet): string[] => [...new Set(set.patterns.flatMap(namesOf))]
 
-/** A name, cut into its numbers and what stands around them: one text more than numbers. */
+/** A name split into its numbers and the texts around them: one text more than numbers. */
 interface CutName {
   readonly name: string
   readonly texts: readonly string[]
   readonly numbers: readonly string[]
 }
 
-/** Of more numbers that differ, those at the end are folded. */
+/** If more numbers differ, the last ones are folded. */
 const MAX_FOLDED = 4
 const FOLDABLE = /^[A-Za-z0-9._-]+$/
 const NUMBER = new RegExp(`(?<![0-9])[0-9]{1,${MAX_NODE_DIGITS}}(?![0-9])`, 'g')
 
-/** An id, and what is no name, stays whole. */
+/** An ID or an invalid name is not split. */
 const cut = (name: string): CutName => {
   const isWhole = isHexId(name) || !FOLDABLE.test(name)
   return isWhole ? { name, texts: [name], numbers: [] } : { name, texts: name.split(NUMBER), numbers: name.match(NUMBER) ?? [] }
 }
 
-/** Shorter first, so that numbers with as many leading zeros stand together. */
+/** Shorter first, so that numbers with equally many leading zeros are adjacent. */
 const byDigits = (a: string, b: string): number => a.length - b.length || (a < b ? -1 : Number(a > b))
 
 const byName = (a: CutName, b: CutName): number => {
@@ -196,7 +196,7 @@ const byName = (a: CutName, b: CutName): number => {
   return a.texts.length - b.texts.length
 }
 
-/** `1-7,9-20` of numbers in the order of `byDigits`. */
+/** `1-7,9-20`, from numbers in the order of `byDigits`. */
 const rangesOf = (numbers: readonly string[]): string => {
   const left = new Set(numbers)
   const ranges: string[] = []
@@ -213,14 +213,14 @@ const rangesOf = (numbers: readonly string[]): string => {
   return ranges.join(',')
 }
 
-/** Names that share all but some numbers; each of these is any of those listed. */
+/** Names that differ only in some numbers, each with a list of values. */
 interface Block {
   readonly numbers: readonly (readonly string[])[]
-  /** Their ranges: what tells two blocks apart. */
+  /** Ranges of the values, which identify the block. */
   readonly ranges: readonly string[]
 }
 
-/** Without `Map.groupBy`, which a runtime of version 20 does not have. */
+/** Replaces `Map.groupBy`, which Node 20 does not have. */
 const grouped = <T>(items: readonly T[], keyOf: (item: T) => string): T[][] => {
   const groups = new Map<string, T[]>()
   for (const item of items) {
@@ -231,7 +231,7 @@ const grouped = <T>(items: readonly T[], keyOf: (item: T) => string): T[][] => {
   return [...groups.values()]
 }
 
-/** Unites blocks that differ in this number alone. */
+/** Merges blocks that differ only in this number. */
 const united = (blocks: readonly Block[], at: number): Block[] =>
   grouped(blocks, ({ ranges }) => ranges.with(at, '').join(' ')).map((same) => {
     const [first, ...others] = same
@@ -240,7 +240,7 @@ const united = (blocks: readonly Block[], at: number): Block[] =>
     return { numbers: first!.numbers.with(at, numbers), ranges: first!.ranges.with(at, rangesOf(numbers)) }
   })
 
-/** Until no two blocks can be united. */
+/** Repeats until no two blocks can be merged. */
 const unitedInOrder = (blocks: readonly Block[], order: readonly number[]): readonly Block[] => {
   let before = blocks
   for (;;) {
@@ -256,7 +256,7 @@ const textOf = (texts: readonly string[], { ranges }: Block): string =>
     return `${text}${/[,-]/.test(range) ? `[${range}]` : range}${next}`
   })
 
-/** Names of one shape, as few texts as come of uniting from the end or from the beginning. */
+/** Folds names of one shape from the end and from the beginning, and returns the shorter result. */
 const foldAlike = (names: readonly CutName[]): string[] => {
   const [{ texts, numbers }] = names as [CutName]
   const differing = numbers.flatMap((first, at) => (names.some((other) => other.numbers[at] !== first) ? [at] : []))
@@ -272,8 +272,8 @@ const foldAlike = (names: readonly CutName[]): string[] => {
 }
 
 /**
- * The short text that means just these names, whatever their order: `web[1-7,9-20],db`. Leading zeros are kept, and several
- * numbers of a name fold where that is exact. What could be no contact's name stands there as it is.
+ * The shortest text for exactly these names in any order: `web[1-7,9-20],db`. Leading zeros are kept. Several numbers of a name are folded
+ * if that is exact. Invalid names are kept as they are.
  */
 export const foldNodeSet = (names: readonly string[]): string => {
   const sorted = [...new Set(names)].map(cut).toSorted(byName)

@@ -7,16 +7,16 @@ import { MAX_NAME, MIN_ID_PREFIX } from '../limits/wire.ts'
 import { type ContactIndex, NO_LABELS, labelProblem } from './contact-index.ts'
 import { type NodeSet, expandNodeSet, foldNodeSet, parseNodeSet } from './node-set.ts'
 
-/** One part of what says whom is meant. */
+/** One term of a host expression. */
 export type HostPart =
-  /** A contact's name, an id, or the beginning of one. */
+  /** A contact's name, an ID, or an ID prefix. */
   | { readonly kind: 'one'; readonly text: string }
-  /** Of names of contacts. */
+  /** Names of contacts. */
   | { readonly kind: 'set'; readonly set: NodeSet }
   | { readonly kind: 'group'; readonly name: string }
   | { readonly kind: 'label'; readonly key: string; readonly value: string }
 
-/** Whom some words mean: all that is in the one list and not in the other. */
+/** Selected hosts: those of `include` without those of `leaveOut`. */
 export interface HostExpression {
   readonly include: readonly HostPart[]
   readonly leaveOut: readonly HostPart[]
@@ -33,7 +33,7 @@ const refuse = (why: string): never => {
   throw new AppError('bad_request', why)
 }
 
-/** Cuts at the commas that are in no bracket; what is wrong with the brackets is found by who reads the parts. */
+/** Splits at commas outside brackets. Unbalanced brackets are reported later. */
 const partsOf = (word: string): string[] => {
   const parts: string[] = []
   let [from, depth] = [0, 0]
@@ -67,8 +67,8 @@ const partOf = (text: string): HostPart => {
 }
 
 /**
- * Reads the words of WHO: each a name, an id, a node set, `@group` or `key=value`, or several with commas between, and each
- * of these with a `!` before it where it is left out. Throws `bad_request`, also where node sets mean more than may be asked.
+ * Parses host terms: names, IDs, node sets, `@group` or `key=value`, separated by commas, with `!` before a term to leave out. Throws
+ * `bad_request`, also if node sets mean too many hosts.
  */
 export const parseHostExpression = (words: readonly string[]): HostExpression => {
   if (words.reduce((sum, word) => sum + word.length, 0) > MAX_HOST_WORDS)
@@ -94,9 +94,9 @@ export const parseHostExpression = (words: readonly string[]): HostExpression =>
 
 export interface Known {
   readonly index: ContactIndex
-  /** Words of the operator's groups, by their names. */
+  /** Terms of the operator's groups by name. */
   readonly groups: ReadonlyMap<string, readonly string[]>
-  /** Whom the beginning of an id means. Throws `unknown_agent` or `ambiguous_agent`. */
+  /** Finds the agent of an ID prefix. Throws `unknown_agent` or `ambiguous_agent`. */
   byPrefix(text: string): AgentId
 }
 
@@ -109,17 +109,17 @@ const shownNames = (names: readonly string[]): string => {
   return folded.length <= MAX_SHOWN_NAMES ? folded : `${folded.slice(0, MAX_SHOWN_NAMES)}… (${names.length} names)`
 }
 
-/** What is meant by a word that looks like a wildcard, of which there is none. */
+/** A hint about a term that looks like a wildcard, which is not supported. */
 export const wildcardHint = (words: readonly string[]): { readonly next?: string } =>
   words.some((word) => /[*?]/.test(word) || word === 'all')
     ? { next: "there are no wildcards\nTry: x0x exec 'web[1-6]' -- …, or role=web for a label, or @web for a group" }
     : {}
 
-/** One choice: what its words mean is looked up once, and whom they name in vain is told at its end. */
+/** One selection. Terms are resolved once, and unknown names are reported at the end. */
 class Choice {
   readonly #known: Known
   readonly #groups = new Map<string, Hosts>()
-  /** Names that no contact has, by the group that says them; '' for the words themselves. */
+  /** Unknown names by the group that contains them; '' for terms of the selection itself. */
   readonly #unknown = new Map<string, string[]>()
   #prefixes = 0
   #steps = 0
@@ -128,7 +128,7 @@ class Choice {
     this.#known = known
   }
 
-  /** `within`: the group whose words these are, or ''. */
+  /** `within`: the group of these terms, or ''. */
   hostsOf({ include, leaveOut }: HostExpression, within: string): Hosts {
     const hosts = new Map<AgentId, SelectedHost>()
     for (const part of include)
@@ -137,7 +137,7 @@ class Choice {
     return hosts
   }
 
-  /** Throws where a name was none: a slip must not make the choice smaller in silence, nor larger. */
+  /** Throws for unknown names: a mistyped host must not change the selection silently. */
   refuseUnknown(): void {
     const [first] = this.#unknown
     if (first === undefined) return
@@ -213,7 +213,7 @@ class Choice {
     return hosts
   }
 
-  /** Left out may be a value that nobody has, as long as somebody has the key: else a slip of the key would leave nobody out. */
+  /** A left-out value may be unknown if its key exists. An unknown key is an error, because a typing mistake would leave out no host. */
   #labelled({ key, value }: { key: string; value: string }, within: string, leftOut: boolean): readonly SelectedHost[] {
     const { index } = this.#known
     const values = index.labelled(key)
@@ -231,9 +231,9 @@ class Choice {
 const of = (group: string): string => (group === '' ? '' : ` (of @${group})`)
 
 /**
- * Whom the words mean, in their order, each agent once. Contacts, labels and groups are the operator's: nothing that a peer
- * says of itself chooses it. Throws `bad_request` for words that are malformed or mean too many, `unknown_agent` for a name,
- * label or group that is none, `ambiguous_agent`, and `no_hosts` where nobody is left.
+ * Selects hosts in the order of the terms, each agent once. Only the operator's contacts, labels and groups select hosts, never a peer's
+ * claims. Throws `bad_request` for invalid terms or too many hosts, `unknown_agent` for an unknown name, label or group, `ambiguous_agent`,
+ * and `no_hosts` for an empty selection.
  */
 export const selectHosts = (words: readonly string[], known: Known): SelectedHost[] => {
   const choice = new Choice(known)
@@ -248,6 +248,6 @@ export const selectHosts = (words: readonly string[], known: Known): SelectedHos
   return [...hosts.values()]
 }
 
-/** The words of each group. */
+/** Terms of each group. */
 export const groupsByName = (groups: Iterable<{ readonly name: string; readonly words: readonly string[] }>): Known['groups'] =>
   new Map([...groups].map(({ name, words }) => [name, words]))

@@ -1,58 +1,58 @@
-/** Limits of what is kept about detached runs by the daemon that asked for them. */
+/** Limits of detached runs, each with its reason. Times are milliseconds, sizes are bytes. */
 
 /**
- * Detached runs that one daemon remembers having asked for. A row has at most some 3 KiB, so the file is at most 12 MiB and
- * usually 2; beyond it the oldest whose end is known goes, and where none has ended, nothing more is asked.
+ * Detached runs that the requester's daemon remembers. An entry has at most some 3 KiB, so the file has at most 12 MiB and usually 2.
+ * Beyond it, the oldest ended entry is removed; if none has ended, no further run is requested.
  */
 export const MAX_ASKED_RUNS = 4_096
-/** Rows in one answer of the executor: 3 MiB, where a message of the port has 4. */
+/** Entries in one reply of the executor: 3 MiB of the 4 MiB of a message. */
 export const ASKED_PAGE = 1_024
-/** Requests of one id that were signed, each for a stream of its own, because none was known to have arrived. An Exit quotes one of them. */
+/** Signed requests with one ID, each for its own stream, because none was known to have arrived. An Exit quotes one of them. */
 export const MAX_ASKED_REQUESTS = 8
-/** Hosts that one caller has asked at the same time how its runs are: a question is a signature here and one there. */
+/** Hosts that one client queries at the same time: each query costs a signature on both sides. */
 export const MAX_ASKED_AT_ONCE = 32
-/** Runs that one caller waits for at once; each holds a stream. */
+/** Runs that one client waits for at once; each holds a stream. */
 export const MAX_WAITED_RUNS = 256
-/** How long a host has to say how a run is, in ms: one that is gone must not hold up the list of all others. */
+/** Time for a host to report the state of a run, so that an unreachable host does not delay the list of all others. */
 export const ASK_HOST_MS = 10_000
 
-/** Limits of runs that outlive their caller, each with its reason. Milliseconds and bytes. */
-
-/** How long the output and the Exit of a detached run are kept after its end: whoever asked in the evening reads it next day. */
+/** How long output and Exit of a detached run are stored after its end: a run of the evening can be read the next day. */
 export const DETACHED_KEPT_MS = 24 * 60 * 60 * 1000
-/** How long its id is remembered after that, so that a second Request with it does not run. */
+/** How long its ID is remembered afterwards, so that a second Request with it does not run. */
 export const DETACHED_REMEMBERED_MS = 7 * 24 * 60 * 60 * 1000
-/** Detached runs that run or are kept, of all agents; each is two small files and an entry in memory. */
+/** Detached runs of all agents, running or stored; each has two small files and an entry in memory. */
 export const MAX_DETACHED_RUNS = 1_024
-/** … of which one agent has at most this many, and fewer as they fill. */
+/** … of which one agent has at most this many, and fewer as the total fills. */
 export const MAX_DETACHED_PER_AGENT = 256
-/** Detached runs that each agent may have in any case, even if other agents have all of the above. */
+/** Detached runs guaranteed to each agent, even if other agents use the total. */
 export const LEAST_DETACHED_PER_AGENT = 4
-/** What all of them may keep, in bytes of their files: what runs counts with all the output that it may come to keep. */
+/** Disk space of all detached runs. A running one counts with the maximum output that it may store. */
 export const MAX_DETACHED_BYTES = 4 * 1024 * 1024 * 1024
-/** … of which one agent has at most a quarter, and less as they fill. */
+/** … of which one agent has at most a quarter, and less as the total fills. */
 export const MAX_DETACHED_BYTES_PER_AGENT = MAX_DETACHED_BYTES / 4
-/** Bytes that each agent may keep in any case: one run with the output that an ACL entry allows by default. */
+/** Bytes guaranteed to each agent: one run with the output that an ACL entry allows by default. */
 export const LEAST_DETACHED_BYTES_PER_AGENT = 8 * 1024 * 1024
-/** Ids of those that are over and forgotten; the oldest are dropped. */
+/** IDs of ended runs whose output was removed. The oldest are dropped. */
 export const MAX_DETACHED_REMEMBERED = 4_096
-/** Who reads one run at once, … */
+/** Concurrent readers of one run, … */
 export const MAX_ATTACHED_PER_RUN = 4
-/** … one agent's together, and fewer as they fill, … */
+/** … of one agent's runs, fewer as the total fills, … */
 export const MAX_ATTACHED_PER_AGENT = 16
-/** … and all: each holds a descriptor, and a window of MAX_UNACKED_PER_RUN at most. */
+/** … and of all runs. Each holds a descriptor and a window of at most MAX_UNACKED_PER_RUN. */
 export const MAX_ATTACHED = 64
-/** Places that each agent gets in any case: one to read a run, one to wait for an end. */
+/** Readers guaranteed to each agent: one to read a run, one to wait for an end. */
 export const LEAST_ATTACHED_PER_AGENT = 2
-/** Questions about detached runs that one agent is answered: a burst, and a rate above what people type. */
+/** Queries about detached runs answered to one agent: above what people type. */
 export const DETACHED_ASKS = { burst: 128, perSecond: 16 } as const
-/** … and apart from them its cancels, for all that it may have there: who asks too much can still end what it began. */
+/**
+ * … and its cancellations, limited separately for all runs that it may have, so that an agent with too many queries can still end its runs.
+ */
 export const DETACHED_CANCELS = { burst: MAX_DETACHED_PER_AGENT, perSecond: 16 } as const
-/** How fast one is asked: within what it answers, also where some questions are late, and clocks are not the same. */
+/** Rate at which a requester sends queries: below what a target answers, even if some are late and clocks differ. */
 export const ASK_PACE = { burst: 96, perSecond: 15 } as const
-/** Output that waits for the disk before the program waits, each piece with FRAME_COST. */
+/** Output waiting for the disk before the program is paused. Each piece counts with FRAME_COST. */
 export const MAX_SPOOL_QUEUE = 1024 * 1024
-/** How long an answer about a detached run is awaited on one stream. */
+/** Time to wait for a reply about a detached run on one stream. */
 export const DETACHED_ANSWER_MS = 10_000
-/** How long one who is attached looks for the connection that it lost, by default. */
+/** Default time to reconnect an attached client after its connection is lost. */
 export const REATTACH_MS = 60_000

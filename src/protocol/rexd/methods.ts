@@ -22,12 +22,12 @@ import { MAX_EVENTS_WAIT_MS, MAX_PATH, MAX_ROOTS, MAX_SIGNAL_NAME, MAX_TERMINAL_
 import { MAX_ARGV_TOKENS, MAX_NAME, MAX_TEXT } from '../limits/wire.ts'
 import type { CapabilityName } from './fields.ts'
 
-/** `unicode`: JSON can escape half a surrogate pair, which has no form in UTF-8, and so none in files, journals and programs. */
+/** `unicode`: lone surrogates, which JSON can escape, have no form in UTF-8, files, logs and programs. */
 const NAME = textOf({ min: 1, max: MAX_NAME, unicode: true })
 const PATH = textOf({ min: 1, max: MAX_PATH, unicode: true })
 const POSITIVE = positive
 const SIDE = wholeUpTo(MAX_TERMINAL_SIDE, 1)
-/** `mtime` of an answer, or its `mtime_ms`. */
+/** `mtime` of a reply, or its `mtime_ms`. */
 const FILE_TIME = either(textOf({ max: MAX_NAME }), integer)
 const NO = byDefault(false, flag)
 const NO_VARIABLES: Readonly<Record<string, string>> = {}
@@ -37,7 +37,7 @@ const SESSION = { session_id: NAME }
 const PROCESS = { ...SESSION, process_id: NAME }
 const TERMINAL = { ...SESSION, pty_id: NAME }
 
-/** What is to run, where, and with which variables. */
+/** The program, its directory and its variables. */
 const PROGRAM = {
   ...SESSION,
   /** The program and its arguments; either this or `command`. */
@@ -45,96 +45,96 @@ const PROGRAM = {
   /** A text for `/bin/sh`, together with `shell: true`. */
   command: optional(textOf({ min: 1 })),
   shell: NO,
-  /** By a login shell, which reads the profiles of the user there. */
+  /** Run by a login shell, which reads the user's profiles on the server. */
   login: NO,
   cwd: optional(PATH),
-  /** Variables that are set beside those that the server sets. */
+  /** Variables in addition to those of the server. */
   env: byDefault(NO_VARIABLES, map(NAME, text, { max: MAX_VARIABLES })),
   timeout_ms: optional(count),
   max_output_bytes: optional(POSITIVE),
-  /** Where it runs, where the server's `[tools.exec]` lets callers choose. */
+  /** Host of the run, if the server's `[tools.exec]` allows clients to choose. */
   host: optional(oneOf(HOSTS)),
-  /** With `host` node: the id, name or address of an agent of the mesh. */
+  /** With `host` node: the ID, name or address of a mesh agent. */
   node: optional(NAME),
-  /** These narrow what is configured. */
+  /** These narrow the configured modes. */
   security: optional(oneOf(SECURITIES)),
   ask: optional(oneOf(ASKS)),
-  /** Be told by `exec.waiting` that somebody must allow it first. Of a server that says `tells_waiting`. */
+  /** Receive `exec.waiting` if the run needs an approval. Supported by servers with `tells_waiting`. */
   tell_waiting: NO,
 }
 
-/** What a session may ask for below what the server grants. */
+/** Limits that a session may lower. */
 const LIMITS = {
   /** Output of one process, both streams together. */
   max_output_bytes: optional(POSITIVE),
-  /** What one `fs.read` answers at most. */
+  /** Maximum size of one `fs.read` reply. */
   max_file_read_bytes: optional(POSITIVE),
   max_processes_per_session: optional(POSITIVE),
-  /** Of a command that names no time. */
+  /** Timeout of a command without its own. */
   default_timeout_ms: optional(POSITIVE),
-  /** No command runs longer. */
+  /** Maximum duration of a command. */
   hard_timeout_ms: optional(POSITIVE),
 }
 
-/** The params of every method of REXD/1. Times are milliseconds, sizes are bytes. */
+/** Parameters of all methods of REXD/1. Times are milliseconds, sizes are bytes. */
 export const METHODS = {
   'session.open': {
-    /** Who asks, for the journal of the server. */
+    /** Name of the client, for the server's audit log. */
     client_name: NAME,
     client_version: optional(NAME),
-    /** The agent of the mesh on which programs run, where the server has a mesh. Default: the server itself. */
+    /** Mesh agent that runs the programs, if the server has a mesh. Default: the server itself. */
     target: optional(NAME),
-    /** The directories that the session may touch, each below one that the server allows. Default: all of the server's. */
+    /** Directories of the session, each below one that the server allows. Default: all of the server's. */
     workspace_roots: optional(list(PATH, { max: MAX_ROOTS })),
-    /** The session gets those of them that the server grants. Default: all. */
+    /** Requested capabilities. The session gets those that the server grants. Default: all. */
     requested_capabilities: optional(list(textOf<CapabilityName>({ min: 1, max: MAX_NAME, unicode: true }), { max: MAX_ROOTS })),
     limits: byDefault({}, record(LIMITS)),
-    /** When the connection is lost the session waits a while for its caller to come back. Not over standard input and output. */
+    /** If the connection is lost, the session waits for its client to return. Not over standard input and output. */
     resumable: NO,
   },
-  /** Comes back to a session by another connection. `cursor`: of the last event that the caller has. */
+  /** Returns to a session over another connection. `cursor`: of the last received event. */
   'session.resume': { ...SESSION, resume_token: NAME, cursor: byDefault(0, count) },
-  /** Events of a session that are kept, where none come by themselves. */
+  /** Stored events of a session, if events are not sent unrequested. */
   'session.events': {
     ...SESSION,
-    /** Of the last event that the caller has. */
+    /** Cursor of the last received event. */
     cursor: count,
-    /** How long to wait for one more. */
+    /** Time to wait for a further event. */
     timeout_ms: byDefault(0, wholeUpTo(MAX_EVENTS_WAIT_MS)),
   },
-  /** Ends the session and every process of it. */
+  /** Ends the session and all its processes. */
   'session.close': SESSION,
   'session.info': SESSION,
-  /** Starts a program; its output and its end come as events. */
+  /** Starts a program. Its output and end are sent as events. */
   'exec.start': {
     ...PROGRAM,
-    /** What the program reads, at most 1 MiB. Default: nothing. */
+    /** Stdin of the program, at most 1 MiB. Default: none. */
     stdin: optional(text),
     stdin_encoding: ENCODED,
-    /** More of stdin follows by `exec.input`. */
+    /** More stdin follows by `exec.input`. */
     stdin_open: NO,
-    /** More output than it may write ends it, instead of being cut off. */
+    /** Output beyond the limit ends the program instead of being cut. */
     fail_on_limit: NO,
-    /** It outlives the session. */
+    /** The program continues after the session ends. */
     detach: NO,
   },
-  /** `timeout_ms`: how long to wait for the end of the process; 0 asks only for its status. Default: without limit. */
+  /** `timeout_ms`: time to wait for the end of the process; 0 returns its state. Default: no limit. */
   'exec.wait': { ...PROCESS, timeout_ms: optional(count) },
-  /** `signal`: as `KILL` or `SIGKILL`. While somebody is asked whether it may begin, any takes that back. */
+  /** `signal`: such as `KILL` or `SIGKILL`. If the command waits for an approval, any signal withdraws it. */
   'exec.kill': { ...PROCESS, signal: byDefault('TERM', textOf({ min: 1, max: MAX_SIGNAL_NAME })) },
-  /** `eof`: nothing more comes. It counts only where all of `data` was taken. */
+  /** `eof`: end of stdin. It has an effect only if all of `data` was accepted. */
   'exec.input': { ...PROCESS, data: text, encoding: ENCODED, eof: NO },
-  /** Starts a program on a terminal; its output comes as events. `timeout_ms` is by default the longest that the session allows. */
+  /** Starts a program on a terminal. Its output is sent as events. Default of `timeout_ms`: the session's maximum. */
   'pty.open': { ...PROGRAM, cols: byDefault(80, SIDE), rows: byDefault(24, SIDE) },
   'pty.input': { ...TERMINAL, data: text, encoding: ENCODED },
   'pty.resize': { ...TERMINAL, cols: SIDE, rows: SIDE },
-  /** `kill`: SIGHUP, and SIGKILL to what still runs after the grace; else SIGHUP alone. */
+  /** `kill`: SIGHUP, and SIGKILL after the grace period; otherwise SIGHUP alone. */
   'pty.close': { ...TERMINAL, kill: byDefault(true, flag) },
   'fs.read': {
     ...SESSION,
-    /** Relative paths begin at the session's first root, here and below. */
+    /** In all calls, relative paths start at the session's first root. */
     path: PATH,
-    /** The first byte. */
+    /** Offset of the first byte. */
     offset: byDefault(0, count),
     /** At most the session's `max_file_read_bytes`, which is the default. */
     length: optional(count),
@@ -146,25 +146,25 @@ export const METHODS = {
     /** At most 2 MiB. */
     content: text,
     encoding: ENCODED,
-    /** `create`: nothing may stand there. `replace`: whether it was there or not. `append`: behind what is there, if anything. */
+    /** `create`: the file must not exist. `replace`: with or without an existing file. `append`: after existing content. */
     mode: byDefault('replace', oneOf(['create', 'replace', 'append'])),
-    /** Make the directories that are missing on the way. */
+    /** Create missing parent directories. */
     mkdir_parents: NO,
     /**
-     * Replaces the file by a new one, where that can keep all rights of the old one: see `docs/rexd.md`. Default: the
-     * file is written over in its place. Means nothing to `append`, nor where no file is there.
+     * Replaces the file by a new one if all its permissions can be kept: see `docs/rexd.md`. Default: overwrites the file in place. No
+     * effect on `append` and new files.
      */
     atomic: NO,
-    /** The file must be there and have changed last at exactly this time. */
+    /** The file must exist with exactly this modification time. */
     expected_mtime: optional(FILE_TIME),
   },
   /** `max_entries`: at most 10,000, which is the default. */
   'fs.list': { ...SESSION, path: PATH, recursive: NO, max_entries: optional(POSITIVE) },
   'fs.glob': {
     ...SESSION,
-    /** One that begins at `/` is below a root, and has no `cwd`. */
+    /** A pattern that begins with `/` is below a root and has no `cwd`. */
     pattern: textOf({ min: 1, max: MAX_TEXT, unicode: true }),
-    /** Where the pattern begins. Default: the first root. */
+    /** Directory of the pattern. Default: the first root. */
     cwd: optional(PATH),
     /** At most 10,000, which is the default. */
     max_matches: optional(POSITIVE),
@@ -173,24 +173,24 @@ export const METHODS = {
   'fs.edit': {
     ...SESSION,
     path: PATH,
-    /** Empty: all that is there, if anything; the file is made where there is none. */
+    /** Empty for the whole file, which is created if it does not exist. */
     old_string: text,
     new_string: text,
-    /** Every place; else the old text must be there exactly once. */
+    /** Replace all occurrences. Otherwise the old text must occur exactly once. */
     replace_all: NO,
     expected_mtime: optional(FILE_TIME),
   },
   'fs.patch': {
     ...SESSION,
-    /** From `*** Begin Patch` to `*** End Patch`; what stands around it means nothing. */
+    /** From `*** Begin Patch` to `*** End Patch`. Surrounding text is ignored. */
     patch_text: text,
-    /** Where relative paths of the patch begin. Default: the first root. */
+    /** Directory of relative paths in the patch. Default: the first root. */
     cwd: optional(PATH),
   },
 } as const
 
 export type Method = keyof typeof METHODS
-/** What a method is asked, as a caller says it. */
+/** Parameters of a method as the client sends them. */
 export type Params<M extends Method> = Sent<(typeof METHODS)[M]>
-/** The same with the defaults. */
+/** The same with defaults. */
 export type FullParams<M extends Method> = Received<(typeof METHODS)[M]>

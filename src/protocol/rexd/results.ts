@@ -3,36 +3,36 @@ import { ENCODING, type Sent, any, count, flag, integer, list, oneOf, optional, 
 import type { CapabilityName, LimitName } from './fields.ts'
 import type { Method } from './methods.ts'
 
-/** Processes that the command left running and that were ended with it; absent: there were none. */
+/** Number of processes that the command left running and that were ended; absent for none. */
 const DESCENDANTS_ENDED = optional(count)
 
-/** The version of the protocol that both ends speak. */
+/** Version of the protocol. */
 export const PROTOCOL = 'rexd/1'
 
 const SESSION = { session_id: text }
 const PROCESS = { ...SESSION, process_id: text }
 
-/** What a session was granted. */
+/** Rights of a session. */
 const GRANT = {
   capabilities: list(textOf<CapabilityName>({})),
-  /** The limits in force. A server of others may lack some. */
+  /** Limits in force. Servers of other implementations may lack some. */
   limits: any<Readonly<Partial<Record<LimitName, number>>>>(),
-  /** A relative path begins at the first of them. None where it is for an agent of the mesh. */
+  /** Relative paths start at the first of them. Empty for a mesh agent. */
   workspace_roots: list(text),
-  /** The agent of the mesh that its commands run on; absent: they run on the server. */
+  /** Mesh agent that runs the commands; absent for the server. */
   target: optional(text),
 }
 
 const STATUS = {
   status: oneOf(['running', 'exited', 'killed', 'timed_out']),
-  /** Null while it runs, and when a signal ended it. */
+  /** Null while it runs, and if a signal ended it. */
   exit_code: orNull(count),
-  /** The signal that ended it, as `SIGTERM`. */
+  /** The signal that ended it, such as `SIGTERM`. */
   signal: orNull(text),
-  /** What it wrote, whether it was passed on or not. */
+  /** Bytes that it wrote, including those not forwarded. */
   bytes_stdout: count,
   bytes_stderr: count,
-  /** Its output waits for its reader, and the program with it; the event of its end comes behind that output. */
+  /** The program is paused until its output is read. Its end event comes after that output. */
   held: flag,
   descendants_ended: DESCENDANTS_ENDED,
 }
@@ -42,7 +42,7 @@ const SUMMARY = {
   argv: list(text),
   /** ISO 8601. */
   started_at: text,
-  /** Null where the program runs on an agent of the mesh, which does not say. */
+  /** Null on a mesh agent, which does not report it. */
   cwd: orNull(text),
   ...STATUS,
 }
@@ -52,19 +52,19 @@ const INFO = {
   client_name: text,
   /** ISO 8601. */
   opened_at: text,
-  /** Where a command runs that names no directory. Null for an agent of the mesh, which does not say. */
+  /** Default directory of commands. Null on a mesh agent, which does not report it. */
   cwd: orNull(text),
   ...GRANT,
-  /** Those that run, and those that ended a short time ago. */
+  /** Running and recently ended processes. */
   processes: list(record(SUMMARY)),
-  /** Processes of any session that have outlived it; only where `exec.detach` is granted. */
+  /** Detached processes of all sessions; only with `exec.detach`. */
   detached: optional(list(record(SUMMARY))),
 }
 
 const SERVER = {
   protocol: text,
   server_version: text,
-  /** The server takes `tell_waiting` of a start, and tells only a client that asks so. Absent: it does not. */
+  /** The server supports `tell_waiting`; it sends `exec.waiting` only to clients that request it. */
   tells_waiting: optional(flag),
 }
 
@@ -72,53 +72,53 @@ const STARTED = {
   process_id: text,
   /** ISO 8601. */
   started_at: text,
-  /** In force; less than was asked for where that was above the limit. */
+  /** Timeout in force; less than requested if that exceeded the limit. */
   timeout_ms: count,
   max_output_bytes: count,
-  /** Where it runs; absent where the server's configuration does not choose among hosts. `agent_id`: of a node. */
+  /** Host of the run; absent if the server does not choose among hosts. `agent_id`: of a node. */
   ran_on: optional(record({ host: oneOf(HOSTS), agent_id: orNull(text), name: orNull(text) })),
-  /** What was wished for and is wider than what is configured, which counts; absent: nothing. */
+  /** Preferences that exceeded the configuration and were reduced; absent for none. */
   cut_wishes: optional(list(record({ key: text, asked: text, got: text }))),
 }
 
-/** How many bytes were taken from the beginning of `data`; the rest is to be sent again. */
+/** Number of accepted bytes of `data`. Send the rest again. */
 const TAKEN = { accepted_bytes: count }
 const DONE = { ok: flag }
 
 const FILE_TYPE = oneOf(['file', 'dir', 'symlink', 'other'])
-/** ISO 8601 with nine digits behind the point, so that equal texts are equal times; and in whole milliseconds since 1970. */
+/** Modification time in ISO 8601 with nine decimals, so that equal texts are equal times; and in whole milliseconds since 1970. */
 const CHANGED = { mtime: text, mtime_ms: count }
-/** Null where the system refuses to say, and where nothing is there. */
+/** Null if unknown or if the file does not exist. */
 const MAYBE_CHANGED = { size: orNull(count), mtime: orNull(text), mtime_ms: orNull(count) }
 
 const ENTRY = {
   name: text,
-  /** Whole. */
+  /** Absolute path. */
   path: text,
   type: FILE_TYPE,
   ...MAYBE_CHANGED,
 }
 
-// ---- events: messages of the server that answer nothing ----
+// ---- events: unrequested messages of the server ----
 
-/** 1, 2, 3, … within a session whose events are kept; only there. */
+/** 1, 2, 3, … in a session with stored events; absent in others. */
 const EVENT = { ...PROCESS, cursor: optional(count) }
 /** `seq`: 1, 2, 3, … for each stream of each process. */
 const OUTPUT = { ...EVENT, seq: count, data: text, encoding: ENCODING }
 /** The last event of a process that has run. */
 const EXIT = {
   ...EVENT,
-  /** Null when a signal ended it. */
+  /** Null if a signal ended it. */
   exit_code: orNull(count),
-  /** As `SIGTERM`. */
+  /** Such as `SIGTERM`. */
   signal: orNull(text),
-  /** Its time was up. */
+  /** True if its timeout ended it. */
   timed_out: flag,
   duration_ms: count,
-  /** What it wrote, whether it was passed on or not. */
+  /** Bytes that it wrote, including those not forwarded. */
   bytes_stdout: count,
   bytes_stderr: count,
-  /** Output was cut off, or its time was up. */
+  /** Output was cut, or the timeout ended it. */
   truncated: flag,
   descendants_ended: DESCENDANTS_ENDED,
 }
@@ -127,7 +127,7 @@ export const EVENTS = {
   'exec.stdout': OUTPUT,
   'exec.stderr': OUTPUT,
   'exec.exit': EXIT,
-  /** The program could not be started, was ended because of its output, or its end is not known. `data.code`: the name of the error. */
+  /** The program could not be started, was ended because of its output, or its end is unknown. `data.code`: name of the error. */
   'exec.error': {
     ...EVENT,
     code: integer,
@@ -135,8 +135,8 @@ export const EVENTS = {
     data: any<Readonly<Record<string, unknown>>>(),
   },
   /**
-   * Somebody is asked whether a command may begin, whose start is not answered yet. `call`: the `id` of that call.
-   * `question_id`: null where it is not this host that asks, but the agent that it is to run on.
+   * A command whose start is still unanswered needs an approval. `call`: the `id` of that call. `question_id`: null if the target asks
+   * instead of this host.
    */
   'exec.waiting': {
     ...EVENT,
@@ -146,7 +146,7 @@ export const EVENTS = {
   },
   'pty.output': { ...OUTPUT, pty_id: text },
   'pty.exit': { ...EXIT, pty_id: text },
-  /** The events from one cursor to the other, both included, are not kept any more. */
+  /** Events from one cursor to the other, inclusive, are no longer stored. */
   'session.gap': { ...SESSION, from: count, to: count },
 } as const
 
@@ -154,31 +154,31 @@ export type EventName = keyof typeof EVENTS
 export type EventParams<E extends EventName> = Sent<(typeof EVENTS)[E]>
 export type RexdEvent = { [E in EventName]: { readonly method: E; readonly params: EventParams<E> } }[EventName]
 
-/** What every method answers. */
+/** Results of all methods. */
 export const RESULTS = {
   'session.open': {
     ...SESSION,
     ...SERVER,
     ...GRANT,
-    /** Lets the caller come back to the session (`session.resume`); only of a resumable one. */
+    /** Token for `session.resume`; only for a resumable session. */
     resume_token: optional(text),
-    /** How long the session waits for that, in milliseconds. */
+    /** Time that the session waits for its client, in milliseconds. */
     resume_window_ms: optional(count),
   },
   'session.resume': { ...INFO, ...SERVER },
   'session.events': {
     events: list(any<RexdEvent & { readonly jsonrpc: '2.0' }>()),
-    /** Of the last of these events; where there are none, the cursor that was asked with. */
+    /** Cursor of the last of these events; without events, the requested cursor. */
     cursor: count,
-    /** Events that are not kept any more; null: none are missing. */
+    /** Events that are no longer stored; null for none. */
     gap: orNull(record({ from: count, to: count })),
   },
-  /** `terminated`: how many processes were ended by it. */
+  /** `terminated`: number of processes that were ended. */
   'session.close': { ...DONE, terminated: count },
   'session.info': INFO,
   'exec.start': STARTED,
   'exec.wait': STATUS,
-  /** `ok` false: it was over already. */
+  /** `ok` false: it had ended already. */
   'exec.kill': DONE,
   'exec.input': TAKEN,
   'pty.open': { ...STARTED, pty_id: text },
@@ -187,45 +187,45 @@ export const RESULTS = {
   'pty.close': DONE,
   'fs.read': {
     path: text,
-    /** Of the whole file. */
+    /** Size of the whole file. */
     size: count,
     ...CHANGED,
     encoding: ENCODING,
     content: text,
-    /** The content is not valid UTF-8: U+FFFD stands for the bytes that are not. */
+    /** The content is not valid UTF-8; U+FFFD replaces the invalid bytes. */
     lossy: optional(flag),
-    /** The file goes on behind the content. */
+    /** The file continues after the content. */
     truncated: flag,
   },
   'fs.write': {
     path: text,
     bytes_written: count,
     ...CHANGED,
-    /** It was not there before. */
+    /** The file did not exist before. */
     created: flag,
-    /** No reader could see anything between the old content and the new. */
+    /** No reader can have seen a state between old and new content. */
     atomic: flag,
   },
-  /** `entries`: sorted by path. `truncated`: there are more, and those here need not be the first. */
+  /** `entries`: sorted by path. `truncated`: there are more, and these are not necessarily the first. */
   'fs.list': { path: text, entries: list(record(ENTRY)), truncated: flag },
-  /** `matches`: whole paths, sorted. */
+  /** `matches`: absolute paths, sorted. */
   'fs.glob': { path: text, matches: list(text), truncated: flag },
-  /** Where `exists` is false, every field behind it is null. */
+  /** If `exists` is false, all later fields are null. */
   'fs.stat': {
     path: text,
     exists: flag,
-    /** Of a link, the link itself. */
+    /** Type of the path itself, without following a link. */
     type: orNull(FILE_TYPE),
     ...MAYBE_CHANGED,
     mode: orNull(text).says('octal, such as 0644'),
     uid: orNull(count),
     gid: orNull(count),
-    /** Null for everything else than a link. */
+    /** Null except for a link. */
     symlink_target: orNull(text).says('what a link says'),
   },
-  /** `bytes_written`: of the whole file. */
+  /** `bytes_written`: size of the whole file. */
   'fs.edit': { path: text, bytes_written: count, replacements: count, ...CHANGED, created: flag },
-  /** Whole paths, in the order of the patch. */
+  /** Absolute paths in the order of the patch. */
   'fs.patch': {
     path: text,
     added: list(text),
@@ -236,7 +236,7 @@ export const RESULTS = {
 } as const satisfies Record<Method, object>
 
 export type Result<M extends Method> = Sent<(typeof RESULTS)[M]>
-/** What a server of ours grants: it lacks no limit. */
+/** Grant of an x0x server, which has all limits. */
 export type SessionGrant = Omit<Sent<typeof GRANT>, 'limits'> & { readonly limits: Readonly<Record<LimitName, number>> }
 export type SessionInfo = Sent<typeof INFO>
 export type ProcessStatus = Sent<typeof STATUS>

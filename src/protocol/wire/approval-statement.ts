@@ -11,29 +11,28 @@ export const APPROVAL_STATEMENT_DOMAIN = 'x0x-approval-statement-v1'
 const sha256 = bytes(32)
 
 /**
- * The agent that is to run a command asks another whether it may. Signed and bound to one stream of one host, as a Request is;
- * nothing runs for it.
+ * The target of a run asks another agent to approve it. Signed and bound to one stream of one host, like a Request. Nothing runs for it.
  */
 export const approvalRequest = record('approval-request', {
   ...PARTIES,
   stream_nonce: bytes(NONCE_BYTES),
   /** Epoch milliseconds; evidence only. */
   created_at_ms: uint(),
-  /** SHA-256 of the exact bytes of the Request that waits. */
+  /** SHA-256 of the exact bytes of the waiting Request. */
   request_sha256: sha256,
-  /** Of the permit that it would be. */
+  /** Digest of the future permit. */
   permit_sha256: sha256,
-  /** Of this question to this approver: a statement repeats it. */
+  /** Nonce of this request to this approver. The statement repeats it. */
   nonce: bytes(NONCE_BYTES),
-  /** By the clock of who asks, epoch milliseconds: a statement repeats it, and is worth nothing afterwards. */
+  /** Expiry in epoch milliseconds by the sender's clock. The statement repeats it and is invalid afterwards. */
   expires_at_ms: uint(),
   expires_in_ms: uint(MAX_APPROVAL_WAIT_MS),
-  /** What a human is shown: a question of the prompt protocol, as JSON. */
+  /** The approval request of the approval protocol as JSON, for display to the approver. */
   question: text(MAX_APPROVAL_QUESTION),
 })
 export type SignedApprovalRequest = ValueOf<typeof approvalRequest>
 
-/** The word of another agent on one request, for one target, until one moment: evidence that stands without the link. */
+/** An approver's statement about one request for one target until a given time. It is valid evidence without the link. */
 export const approvalStatement = record('approval-statement', {
   version: literal(1),
   request_sha256: sha256,

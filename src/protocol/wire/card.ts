@@ -13,26 +13,26 @@ import { decodeCbor } from './cbor.ts'
 import { type ValueOf, bytes, id32, list, literal, range, record, text, uint } from './schema.ts'
 
 export const CARD_LINK_PREFIX = 'x0x://agent/'
-/** Domain of a card that is handed over by a human. */
+/** Domain of a card that people exchange. */
 export const CARD_DOMAIN = 'x0x-card-v1'
-/** Domain of the same body when daemons hand it to one another. It is valid for a day, and is not a card that people exchange. */
+/** Domain of the same body when daemons exchange it. It is valid for a day and is not a card for people. */
 export const ANNOUNCE_DOMAIN = 'x0x-announce-v1'
 /**
- * gossipsub topic of presences. A malformed message there counts against the neighbour that brings it, also a trusted one.
- * So a change of the format changes the version of `presence`, which older daemons ignore, or the number of this topic.
+ * gossipsub topic of presences. A malformed message counts as a violation of the peer that forwards it, even a trusted one. A change of
+ * format therefore needs a new version of `presence`, which older daemons ignore, or a new topic.
  */
 export const PRESENCE_TOPIC = 'x0x/presence/1'
-/** Asks a machine for a card that it has: a `card-ask`, then the card as it was signed, or nothing. */
+/** Protocol to fetch a card from a machine: a `card-ask`, then the signed card or nothing. */
 export const CARD_PROTOCOL = '/x0x/card/1'
-/** mDNS service (RFC 6763) under which daemons find one another on the local network; other libp2p programs do not. */
+/** mDNS service (RFC 6763) by which daemons, and no other libp2p programs, find one another on the local network. */
 export const MDNS_SERVICE = '_x0x._udp.local'
 
-/** Who an agent is and where it can be reached, in its own words. */
+/** An agent's claims about its identity and addresses. */
 export const cardBody = record('card-body', {
   version: literal(1),
   agent_public_key: bytes(AGENT_PUBLIC_KEY_BYTES),
   machine_id: id32,
-  /** What the agent calls itself; never trusted, never a contact's name without the operator. */
+  /** Name that the agent gives itself. Not trusted, and never a contact's name without the operator. */
   name: text(MAX_NAME),
   addresses: list(text(MAX_ADDRESS_TEXT), MAX_CARD_ADDRESSES),
   issued_at_ms: uint(),
@@ -47,25 +47,25 @@ export type SignedCard = ValueOf<typeof signedCard>
 const PRESENCE_VERSION = 1
 
 /**
- * That a machine is there, said by itself: gossipsub's signature is that of its key. `agent_id` is a mere claim, which the
- * card proves; `card_issued_at_ms` says from when on a card is the one to have.
+ * A machine announces itself, with gossipsub's signature by its key. `agent_id` is a claim that the card proves. `card_issued_at_ms`
+ * identifies the valid card.
  */
 export const presence = record('presence', {
   version: literal(PRESENCE_VERSION),
   agent_id: id32,
   card_issued_at_ms: uint(),
   said_at_ms: uint(),
-  /** For so long it holds, from when it was said. */
+  /** Validity in seconds since the time of the presence. */
   holds_secs: range(1, MAX_PRESENCE_SECS),
-  /** Where the machine can be reached, without the `/p2p/…` that names it. */
+  /** Addresses of the machine without the `/p2p/…` part. */
   addresses: list(text(MAX_ADDRESS_TEXT), MAX_PRESENCE_ADDRESSES),
 })
 export type Presence = ValueOf<typeof presence>
 
-/** Whose card is asked for. */
+/** Requests the card of a machine. */
 export const cardAsk = record('card-ask', { version: literal(1), machine_id: id32 })
 
-/** Whether this is an encoded presence of a later version than ours. */
+/** True for an encoded presence of a later version. */
 export const isOfLaterPresence = (encoded: Uint8Array): boolean => {
   const body = attempt(() => decodeCbor(encoded))
   return Array.isArray(body) && typeof body[0] === 'number' && body[0] > PRESENCE_VERSION

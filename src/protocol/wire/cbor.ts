@@ -3,18 +3,18 @@ import { AppError } from '../../base/errors.ts'
 import { MAX_CBOR_DEPTH, MAX_CBOR_ITEMS } from '../limits/wire.ts'
 import { utf8Text } from '../text.ts'
 
-// Not the package's main entry, which loads native code where it finds any.
-/** What our messages are made of: a deliberately small part of CBOR (RFC 8949). */
+// Not the package's main entry, which loads native code if available.
+/** The accepted values: a deliberately small part of CBOR (RFC 8949). */
 export type CborValue = number | bigint | string | boolean | null | Uint8Array | readonly CborValue[]
 
 const encoder = new Encoder({ useRecords: false, mapsAsObjects: false, tagUint8Array: false, largeBigIntToFloat: false })
 
-/** The bytes of a value. The result is never reused or overwritten. */
+/** Encodes a value. The result is never reused or overwritten. */
 export const encodeCbor = (value: CborValue): Uint8Array => encoder.encode(value)
 
 /**
- * The bytes of a value that ends with an empty byte string, as if that string were `length` bytes long:
- * the string's own bytes are to follow, from where they are, without a copy.
+ * Encodes a value that ends with an empty byte string, as if that string had `length` bytes. The caller sends these bytes after it without
+ * copying them.
  */
 export const encodeCborHead = (value: CborValue, length: number): Uint8Array => {
   const last = Array.isArray(value) ? (value as readonly CborValue[]).at(-1) : value
@@ -22,11 +22,11 @@ export const encodeCborHead = (value: CborValue, length: number): Uint8Array => 
   const whole = encodeCbor(value)
   const head = Buffer.allocUnsafe(whole.length - 1 + MAX_STRING_HEAD)
   head.set(whole)
-  // An empty string is its head alone, one byte.
+  // An empty string consists of its one-byte head.
   return head.subarray(0, writeByteStringHead(head, whole.length - 1, length))
 }
 
-/** Answers where the string's bytes begin. The shortest form, as everywhere. */
+/** Returns where the string's bytes begin. Uses the shortest form, as everywhere. */
 const writeByteStringHead = (target: Buffer, at: number, length: number): number => {
   if (length < 24) return target.writeUInt8((BYTES << 5) | length, at)
   if (length < 0x100) return target.writeUInt8(length, target.writeUInt8((BYTES << 5) | 24, at))
@@ -34,7 +34,7 @@ const writeByteStringHead = (target: Buffer, at: number, length: number): number
   return target.writeUInt32BE(length, target.writeUInt8((BYTES << 5) | 26, at))
 }
 
-/** A byte string's head with a 32-bit length. */
+/** Length of a byte string's head with a 32-bit length. */
 const MAX_STRING_HEAD = 5
 
 const UNSIGNED = 0
@@ -48,7 +48,7 @@ const malformed = (what: string): never => {
   throw new AppError('malformed', `cbor: ${what}`)
 }
 
-/** Reads foreign bytes once. What it does not know in its one form it refuses, so that no two messages mean the same. */
+/** Reads received bytes once. It refuses all other forms, so that no two messages have the same meaning. */
 class Reader {
   readonly #bytes: Uint8Array
   readonly #view: DataView
@@ -106,7 +106,7 @@ class Reader {
     return string
   }
 
-  /** Reads the argument and insists on its shortest form, so that a message has one encoding only. */
+  /** Reads an argument and requires its shortest form, so that each message has one encoding only. */
   #argument(info: number): number {
     if (info < 24) return info
     if (info > 27) return malformed('indefinite lengths are not allowed')
@@ -130,12 +130,12 @@ const simple = (info: number): boolean | null => {
   return info === 22 ? null : malformed('only false, true and null of the simple values are allowed')
 }
 
-/** A byte order mark is a character like any other: a signature over bytes is one over meaning. */
+/** A byte order mark is kept like any other character, because signatures cover the exact bytes. */
 const textOf = (bytes: Uint8Array): string => utf8Text(bytes) ?? malformed('text is not valid UTF-8')
 
 /**
- * Decodes foreign bytes. Refuses tags, maps, floats, indefinite lengths, longer-than-needed heads,
- * depth above 4, excess counts, invalid UTF-8 and trailing bytes; throws only `malformed`. What it
- * takes is the encoding of its result. Byte strings in the result are views of the input.
+ * Decodes received bytes. Refuses tags, maps, floats, indefinite lengths, heads longer than needed, depth above 4, excess counts, invalid
+ * UTF-8 and trailing bytes. Throws only `malformed`. Accepted bytes are the encoding of the result. Byte strings in the result are views of
+ * the input.
  */
 export const decodeCbor = (bytes: Uint8Array): CborValue => new Reader(bytes).message()

@@ -7,31 +7,31 @@ export const EXEC_DETACH_REQUEST_DOMAIN = 'x0x-exec-detach-request-v1'
 /** Domain of the agent key's signature over the exact bytes of an encoded `exec-detached-ask`. */
 export const EXEC_DETACHED_ASK_DOMAIN = 'x0x-exec-detached-ask-v1'
 
-/** A Request for a run that outlives its caller: it has no lease and no stdin, and its output is kept over there. */
+/** A Request for a detached run: it has no lease and no stdin, and its target stores the output. */
 export const execDetachRequest = record('exec-detach-request', {
   ...PARTIES,
   stream_nonce: bytes(NONCE_BYTES),
-  /** Epoch milliseconds; evidence only, freshness comes from the nonce. */
+  /** Epoch milliseconds; evidence only, because the nonce proves freshness. */
   created_at_ms: uint(),
   argv: list(text(MAX_ARGV_BYTES), MAX_ARGV_TOKENS),
-  /** As of a Request. */
+  /** As in a Request. */
   cwd: nullable(text(MAX_TEXT)),
-  /** A lifetime or bytes above the cap are cut to it instead of being denied. */
+  /** True to reduce a lifetime or output above its maximum instead of denying the run. */
   clamp: bool,
-  /** Milliseconds from its start, at which it is ended; null = the responder's cap. */
+  /** Milliseconds from start after which the run is ended; null for the responder's maximum. */
   lifetime_ms: nullable(uint()),
-  /** Bytes of output that are kept, both streams together; null = the responder's cap. */
+  /** Stored bytes of both streams together; null for the responder's maximum. */
   keep_bytes: nullable(uint()),
 })
 export type ExecDetachRequest = ValueOf<typeof execDetachRequest>
 
-/** What may be asked about a detached run of one's own. */
+/** Operations on an own detached run. */
 export const DETACHED_ASKS = ['state', 'attach', 'cancel', 'forget'] as const
 export type DetachedAsk = (typeof DETACHED_ASKS)[number]
 
 /**
- * Asks about the detached run `request_id`. Signed and bound to one stream of one host, as a Request is, so that it means
- * nothing elsewhere, later, or after a restart.
+ * Queries the detached run `request_id`. Signed and bound to one stream of one host, like a Request, so it means nothing elsewhere, later,
+ * or after a restart.
  */
 export const execDetachedAsk = record('exec-detached-ask', {
   ...PARTIES,
@@ -39,7 +39,7 @@ export const execDetachedAsk = record('exec-detached-ask', {
   /** Epoch milliseconds; evidence only. */
   created_at_ms: uint(),
   ask: oneOf(DETACHED_ASKS),
-  /** Of `attach`: how many bytes of kept output are not wanted again, both streams together in the order in which they came. */
+  /** For `attach`: number of stored output bytes to skip, both streams together in the order of their arrival. */
   from: uint(),
 })
 export type ExecDetachedAsk = ValueOf<typeof execDetachedAsk>

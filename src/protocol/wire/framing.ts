@@ -2,7 +2,7 @@ import { AppError } from '../../base/errors.ts'
 
 const LENGTH_BYTES = 4
 
-/** What several parts are together, in bytes. */
+/** Total length of several parts in bytes. */
 export const lengthOf = (parts: readonly Uint8Array[]): number => parts.reduce((sum, part) => sum + part.length, 0)
 
 const NOTHING = new Uint8Array(0)
@@ -19,10 +19,10 @@ export const encodeFrame = (...parts: readonly Uint8Array[]): Uint8Array => {
   return frame
 }
 
-/** From here on a frame is not joined into one piece before it is written. */
+/** Frames of at least this size are not joined before they are written. */
 export const LARGE_FRAME = 16 * 1024
 
-/** The head of a frame of `length` bytes followed by `first`, its first bytes; the caller writes the rest behind it. */
+/** The beginning of a frame of `length` bytes: its head and `first`. The caller writes the rest after it. */
 export const encodeFrameHead = (length: number, first: Uint8Array = NOTHING): Uint8Array => {
   const head = Buffer.allocUnsafe(LENGTH_BYTES + first.length)
   head.writeUInt32BE(length)
@@ -30,27 +30,27 @@ export const encodeFrameHead = (length: number, first: Uint8Array = NOTHING): Ui
   return head
 }
 
-/** Cuts a byte stream into frames; keeps at most one frame's bytes and refuses a longer one by its head. */
+/** Splits a byte stream into frames. Keeps at most one frame and refuses a longer one by its head. */
 export class FrameDecoder {
-  /** The longest payload accepted, in bytes; may be raised between frames. */
+  /** Maximum payload in bytes; may be raised between frames. */
   maxFrame: number
-  /** What is not yielded yet: `#buffer` from `#start` to `#end`. Bytes once yielded are never written over. */
+  /** Bytes not yielded yet: `#buffer` from `#start` to `#end`. Yielded bytes are never overwritten. */
   #buffer: Uint8Array = NOTHING
   #start = 0
   #end = 0
-  /** The buffer is of our own making and has room behind `#end`; otherwise it is a chunk as it came. */
+  /** True if the decoder allocated the buffer, which has room after `#end`; false for a received chunk. */
   #own = false
 
   constructor(maxFrame: number) {
     this.maxFrame = maxFrame
   }
 
-  /** True between frames: a stream that ends now ended cleanly. */
+  /** True between frames, where a stream may end. */
   get idle(): boolean {
     return this.#start === this.#end
   }
 
-  /** Yields the payloads completed by this chunk. Throws `malformed` for an over-long frame. */
+  /** Yields the payloads that this chunk completes. Throws `malformed` for an over-long frame. */
   *push(chunk: Uint8Array): Generator<Uint8Array, void, undefined> {
     if (chunk.length > 0) this.#append(chunk)
     while (this.#end - this.#start >= LENGTH_BYTES) {
@@ -77,8 +77,8 @@ export class FrameDecoder {
   }
 
   /**
-   * Whole frames are views of the chunk they came in. Pieces of one are copied together: a chunk is often
-   * a view of something larger, which a few of its bytes would keep in memory.
+   * Complete frames are views of their chunk. Pieces of a frame are copied, because a chunk is often a view of a larger buffer that they
+   * would keep in memory.
    */
   #append(chunk: Uint8Array): void {
     if (this.idle) {
@@ -94,7 +94,7 @@ export class FrameDecoder {
     this.#end += chunk.length
   }
 
-  /** Makes room for `more` bytes, and for the whole frame where its head is complete and its length allowed. */
+  /** Makes room for `more` bytes, and for the whole frame once its length is known and allowed. */
   #grow(more: number): void {
     const held = this.#end - this.#start
     const known = held >= LENGTH_BYTES ? LENGTH_BYTES + Math.min(this.#peekLength(), this.maxFrame) : LENGTH_BYTES

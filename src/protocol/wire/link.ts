@@ -12,7 +12,7 @@ import {
 } from '../limits/wire.ts'
 import { type ValueOf, bytes, id32, list, record, uint } from './schema.ts'
 
-/** Throws `upgrade`, with what to do as `data.next`, unless the peer lists our version of the link. `who` names the peer. */
+/** Throws `upgrade`, with the remedy as `data.next`, unless the peer lists this link version. `who` names the peer. */
 export const demandLinkVersion = (versions: readonly number[], who = 'the other machine'): void => {
   if (versions.includes(LINK_VERSION)) return
   const theirs = Math.max(0, ...versions)
@@ -24,10 +24,10 @@ export const demandLinkVersion = (versions: readonly number[], who = 'the other 
 
 /** libp2p protocol of the handshake; the stream then carries the first direct messages. */
 export const LINK_PROTOCOL = '/x0x/link/1'
-/** libp2p protocol of every further stream of a link. */
+/** libp2p protocol of all further streams of a link. */
 export const DM_PROTOCOL = '/x0x/dm/1'
 
-/** Domains of the four signatures: role and kind of key, so that none can be reflected or mistaken. */
+/** Domains of the four signatures, with role and kind of key, so that none can be reflected or mistaken for another. */
 export const LINK_DOMAINS = {
   responder_agent: 'x0x-link-responder-agent-v1',
   responder_machine: 'x0x-link-responder-machine-v1',
@@ -41,7 +41,7 @@ export const LINK_CONFIRM_RESPONDER_INFO = 'x0x-link-confirm-responder-v1'
 export const LINK_CONFIRM_INITIATOR_INFO = 'x0x-link-confirm-initiator-v1'
 export const STREAM_KEY_INFO = 'x0x-stream-key-v1'
 
-/** Earlier releases list several. Every release can read the list, so that both sides can say which one is too old. */
+/** Earlier releases list several versions. All releases can read the list, so both sides can tell which one is too old. */
 const versions = list(uint(255), 8)
 const signatures = { agent_signature: bytes(AGENT_SIGNATURE_BYTES), machine_signature: bytes(MACHINE_SIGNATURE_BYTES) }
 
@@ -54,7 +54,7 @@ export const linkM1 = record('link-m1', {
 })
 export type LinkM1 = ValueOf<typeof linkM1>
 
-/** What the responder signs besides M1. Its nonce is also the nonce of this stream. */
+/** The responder's part that is signed with M1. Its nonce is also the nonce of this stream. */
 export const linkM2Core = record('link-m2-core', {
   versions,
   agent_public_key: bytes(AGENT_PUBLIC_KEY_BYTES),
@@ -67,13 +67,13 @@ export type LinkM2Core = ValueOf<typeof linkM2Core>
 export const linkM2 = record('link-m2', { core: bytes(1, MAX_LINK_FRAME), ...signatures, mac: bytes(32) })
 export type LinkM2 = ValueOf<typeof linkM2>
 
-/** Initiator to responder; sealed frames may follow at once. */
+/** Initiator to responder; encrypted frames may follow at once. */
 export const linkM3 = record('link-m3', { ...signatures, mac: bytes(32) })
 
 /**
- * What a signature of the handshake covers, hashed with SHA-256: both machines as Noise proved them
- * and every byte sent so far. The responder signs with `m2` = its encoded core, the initiator with
- * `m2` = the whole encoded M2, and the final transcript adds the encoded M3's two signatures as `m3`.
+ * Input of the handshake signatures, hashed with SHA-256: both machines as Noise authenticated them and all bytes sent so far. The
+ * responder signs with `m2` = its encoded core, the initiator with `m2` = the whole encoded M2, and the final transcript adds the encoded
+ * M3's two signatures as `m3`.
  */
 export const linkTranscript = record('link-transcript', {
   machine_initiator: id32,
@@ -85,5 +85,5 @@ export const linkTranscript = record('link-transcript', {
 
 /** First frame on a `/x0x/dm/1` stream, responder to opener: a fresh nonce of the executor. */
 export const streamHello = record('stream-hello', { nonce: bytes(NONCE_BYTES) })
-/** Opener's first frame, sent with its first sealed one: which link's secret, and its own nonce. */
+/** Opener's first frame, sent with its first encrypted one: the link whose secret is used, and its own nonce. */
 export const streamOpen = record('stream-open', { link_id: bytes(LINK_ID_BYTES), nonce: bytes(NONCE_BYTES) })

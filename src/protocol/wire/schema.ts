@@ -3,9 +3,8 @@ import { type RequestId, fromHex, requestIdFromBytes, requestIdToBytes, toHex } 
 import { type CborValue, decodeCbor, encodeCbor, encodeCborHead } from './cbor.ts'
 
 /**
- * One codec for every message of the wire and of the executor's port: a message is declared once, as
- * a list of named fields, and travels as a CBOR array in that order. The declaration gives the
- * TypeScript type, the encoder, the strict decoder and the CDDL in `proto/`.
+ * One codec for all messages of the wire and between the two processes. A message is declared once as a list of named fields and encoded as
+ * a CBOR array in that order. The declaration gives the TypeScript type, the encoder, the strict decoder and the CDDL in `proto/`.
  */
 export interface Field<T> {
   readonly cddl: string
@@ -25,7 +24,7 @@ const wrong = (path: string, expected: string): never => {
 const integer = (value: CborValue | undefined, low: number, high: number): value is number =>
   typeof value === 'number' && Number.isSafeInteger(value) && value >= low && value <= high
 
-/** The CBOR library writes numbers beyond 32 bits as floats, which we refuse; a bigint it writes as an integer. */
+/** The CBOR library encodes numbers beyond 32 bits as floats, which are refused, but a bigint as an integer. */
 const whole = (value: number): CborValue => (Math.abs(value) > 0xffff_ffff ? BigInt(value) : value)
 
 export const range = (low: number, high: number): Field<number> => ({
@@ -45,14 +44,14 @@ export const bool: Field<boolean> = {
   fromCbor: (value, path) => (typeof value === 'boolean' ? value : wrong(path, 'true or false')),
 }
 
-/** Exactly this number: a format's version. */
+/** Exactly this number, such as a format's version. */
 export const literal = <const T extends number>(only: T): Field<T> => ({
   cddl: String(only),
   toCbor: (value) => value,
   fromCbor: (value, path) => (value === only ? only : wrong(path, String(only))),
 })
 
-/** A byte string of `min` to `max` bytes; exactly `min` when `max` is absent. */
+/** A byte string of `min` to `max` bytes; exactly `min` if `max` is absent. */
 export const bytes = (min: number, max: number = min): Field<Uint8Array> => ({
   cddl: min === max ? `bstr .size ${min}` : `bstr .size (${min}..${max})`,
   toCbor: (value) => value,
@@ -62,7 +61,10 @@ export const bytes = (min: number, max: number = min): Field<Uint8Array> => ({
       : wrong(path, min === max ? `${min} bytes` : `${min} to ${max} bytes`),
 })
 
-/** A text of at most `max` bytes in UTF-8, in which half a surrogate pair has no form: the library would write bytes that end the connection of who reads them. */
+/**
+ * A text of at most `max` bytes in UTF-8. Lone surrogates are refused: the library would encode them as bytes that end the reader's
+ * connection.
+ */
 export const text = (max: number): Field<string> => ({
   cddl: `tstr .size (0..${max})`,
   toCbor: (value) => value.toWellFormed(),
@@ -76,14 +78,14 @@ export const oneOf = <const T extends string>(values: readonly T[]): Field<T> =>
   fromCbor: (value, path) => values.find((one) => one === value) ?? wrong(path, `one of ${values.join(', ')}`),
 })
 
-/** An AgentId or MachineId: 64 hex characters in the program, 32 bytes on the wire. */
+/** An AgentId or MachineId: 64 hex characters in memory, 32 bytes on the wire. */
 export const id32: Field<string> = {
   cddl: 'bstr .size 32',
   toCbor: (value) => fromHex(value),
   fromCbor: (value, path) => (value instanceof Uint8Array && value.length === 32 ? toHex(value) : wrong(path, '32 bytes')),
 }
 
-/** A UUID: text in the program, 16 bytes on the wire. */
+/** A UUID: text in memory, 16 bytes on the wire. */
 export const requestId: Field<RequestId> = {
   cddl: 'bstr .size 16',
   toCbor: (value) => requestIdToBytes(value),
@@ -105,18 +107,18 @@ export const list = <T>(field: Field<T>, max: number): Field<T[]> => ({
   },
 })
 
-/** Stands in a message for bytes that follow it from elsewhere: see `encodeHead`. */
+/** Placeholder for bytes that are sent separately: see `encodeHead`. */
 export const NO_BYTES: Uint8Array = new Uint8Array(0)
 
 export interface Message<T> extends Field<T> {
   readonly name: string
   encode(value: T): Uint8Array
   /**
-   * The encoding of a message that ends with a byte string, up to where that string's `length` bytes
-   * follow. In `value` it is `NO_BYTES`: large ones are sent from where they are.
+   * Encodes a message that ends with a byte string, up to the start of that string's `length` bytes. `value` has `NO_BYTES` in its place,
+   * so that large strings are sent without a copy.
    */
   encodeHead(value: T, length: number): Uint8Array
-  /** Throws only `malformed`; byte strings of the result are views of the input. */
+  /** Throws only `malformed`. Byte strings of the result are views of the input. */
   decode(bytes: Uint8Array): T
 }
 
@@ -142,7 +144,7 @@ const fieldsCddl = (shape: Shape): string =>
     .map(([key, field]) => `${key}: ${field.cddl}`)
     .join(', ')
 
-/** A message of fixed fields, in this order. */
+/** A message of fixed fields in this order. */
 export const record = <const S extends Shape>(name: string, shape: S): Message<RecordOf<S>> =>
   message<RecordOf<S>>(name, {
     cddl: `[${fieldsCddl(shape)}]`,
@@ -153,7 +155,7 @@ export const record = <const S extends Shape>(name: string, shape: S): Message<R
 type Variants = Readonly<Record<string, readonly [tag: number, shape: Shape]>>
 type UnionOf<V extends Variants> = { [K in keyof V & string]: { type: K } & RecordOf<V[K][1]> }[keyof V & string]
 
-/** One of several messages, told apart by the number in the first place of the array. */
+/** One of several messages, distinguished by the number in the first item of the array. */
 export const union = <const V extends Variants>(name: string, variants: V): Message<UnionOf<V>> => {
   const byTag = new Map(Object.entries(variants).map(([type, [tag, shape]]) => [tag, { type, shape }]))
   if (byTag.size !== Object.keys(variants).length) throw new TypeError(`${name}: two variants share a tag`)
