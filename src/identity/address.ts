@@ -6,7 +6,7 @@ const PEER_ID = /^[1-9A-HJ-NP-Za-km-z]{46,64}$/
 const isPort = (text: string): boolean => /^[1-9][0-9]{0,4}$/.test(text) && Number(text) <= 65_535
 const isHostName = (text: string): boolean => HOST_NAME.test(text)
 
-/** What may stand in an address, by the name of the multiaddr protocol: exactly what our mesh can dial. */
+/** Hosts that the mesh can dial, by multiaddr protocol, each with its check. */
 export const HOSTS: Readonly<Record<string, (value: string) => boolean>> = {
   ip4: isIPv4,
   ip6: (value) => isIPv6(value) && !value.includes('%'),
@@ -16,9 +16,8 @@ export const HOSTS: Readonly<Record<string, (value: string) => boolean>> = {
 }
 
 /**
- * What is wrong with an address of this peer, or null: `/ip4|ip6|dns|dns4|dns6/HOST/tcp/PORT/p2p/PEER`,
- * or the same of a relay followed by `/p2p-circuit/p2p/PEER`. It must end in the peer itself, so
- * that a card cannot send those who import it to somebody else.
+ * Why an address of this peer is invalid, or null. Valid forms are `/ip4|ip6|dns|dns4|dns6/HOST/tcp/PORT/p2p/PEER`, and the same for a
+ * relay followed by `/p2p-circuit/p2p/PEER`. It must end in the peer itself, so that a card cannot send its importers to another machine.
  */
 export const addressProblem = (address: string, peerId: string): string | null => {
   const [empty, host = '', value = '', tcp, port = '', ...path] = address.split('/')
@@ -32,7 +31,7 @@ export const addressProblem = (address: string, peerId: string): string | null =
   return null
 }
 
-/** Hosts that no machine can have for another one, and what they are. */
+/** Addresses that no machine can have for another one, with the reason. */
 const NEVER_REACHED = (
   [
     ['fe80::', 10, 'ipv6', 'is a link-local address without a zone: use an address that is valid beyond one link'],
@@ -48,7 +47,7 @@ const NEVER_REACHED = (
   return { hosts, problem }
 })
 
-/** Why an address that somebody wrote can never be dialled, or null. Cards of others may have such an address among good ones. */
+/** Why an address can never be dialled, or null. A card may contain such an address among good ones. */
 export const dialProblem = (address: string): string | null => {
   const [, kind = '', host = '', , port = '', ...path] = address.split('/')
   if (path[2] === 'p2p-circuit' && path[1] === path[4])
@@ -59,7 +58,7 @@ export const dialProblem = (address: string): string | null => {
   return NEVER_REACHED.find(({ hosts }) => hosts.check(host, family))?.problem ?? null
 }
 
-/** Those of a card or an invitation that can be dialled. Throws what `bad` makes of the reason if there are some and none can. */
+/** The addresses of a card or invitation that can be dialled. If there are some and none can, throws `bad` of the reason. */
 export const dialable = (addresses: readonly string[], bad: (problem: string) => Error): string[] => {
   const usable = addresses.filter((address) => dialProblem(address) === null)
   const [first] = addresses

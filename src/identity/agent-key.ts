@@ -14,8 +14,8 @@ export const agentSignerOf = (seed: Uint8Array): AgentSigner => {
 export const agentKeyFile = (dataDir: string): SeedFile => ({ path: join(dataDir, 'agent.key'), header: 'x0x-agent-key-v1' })
 
 /**
- * The agent of a data directory, from `agent.key`, made on first start. Only the executor's half
- * calls this. Throws `loose_permissions`, `bad_key_file`, and `conflict` beside one of `credentials`. `dirMode`: how open the directory may be.
+ * The agent of a data directory, from `agent.key`, which is created on first start. Only the executor process calls this. Throws
+ * `loose_permissions`, `bad_key_file`, and `conflict` if `credentials` has the file too. `dirMode`: permissions of the directory.
  */
 export const loadOrCreateAgentKey = async (dataDir: string, dirMode?: number, credentials: string | null = null): Promise<AgentSigner> =>
   agentSignerOf(await loadGivenOrCreateSeed(agentKeyFile(dataDir), credentials, dirMode))

@@ -8,11 +8,11 @@ import { agentIdOf } from './agent-id.ts'
 import { peerIdOf } from './machine-key.ts'
 import { type AgentSigner, verifyAgent } from './signing.ts'
 
-/** A card whose signature, times and addresses were found right. Whether to trust the agent is another question. */
+/** A card with valid signature, times and addresses. This says nothing about trust in the agent. */
 export interface VerifiedCard {
   readonly agentId: AgentId
   readonly machineId: MachineId
-  /** What the agent calls itself. */
+  /** Name that the agent gives itself. */
   readonly name: string
   /** Each ends in `/p2p/<the machine's peer id>`. */
   readonly addresses: readonly string[]
@@ -22,13 +22,13 @@ export interface VerifiedCard {
   readonly publicKey: Uint8Array
 }
 
-/** A link is text that people paste: four characters for three bytes, and what the CBOR around the parts costs. */
+/** A link has four characters for three bytes, with the CBOR around the parts. */
 const MAX_LINK_CHARS = CARD_LINK_PREFIX.length + Math.ceil((MAX_CARD_BYTES * 4) / 3)
 
 const badCard = (reason: string, cause?: unknown): AppError =>
   new AppError('bad_card', `the agent card is not valid: ${reason}`, { cause, data: { next: 'ask for a fresh one: x0x card' } })
 
-/** Turns a decoder's `malformed` into `bad_card`, which a user who was given a card understands. */
+/** Turns a decoder's `malformed` into `bad_card`, which the user of a card understands. */
 const asBadCard = <T>(decode: () => T): T => {
   try {
     return decode()
@@ -47,7 +47,7 @@ const checkBody = (body: CardBody): void => {
   }
 }
 
-/** Signs a card, or with `ANNOUNCE_DOMAIN` the card that daemons hand to one another. Throws `bad_card` for one that nobody would accept. */
+/** Signs a card; with `ANNOUNCE_DOMAIN`, the card that daemons exchange. Throws `bad_card` for one that no verifier would accept. */
 export const signCard = async (signer: AgentSigner, body: CardBody, domain: string): Promise<SignedCard> => {
   const encoded = cardBody.encode(body)
   checkBody(asBadCard(() => cardBody.decode(encoded)))
@@ -63,16 +63,16 @@ export const decodeCardLink = (link: string): SignedCard => {
   if (link.length > MAX_LINK_CHARS) throw badCard(`it is longer than ${MAX_LINK_CHARS} characters`)
   const text = link.slice(CARD_LINK_PREFIX.length)
   const bytes = Buffer.from(text, 'base64url')
-  // Node skips what it does not know; a link has one spelling only.
+  // Node skips invalid characters, so the text is compared: a link has one spelling only.
   const card = bytes.toString('base64url') === text ? attempt(() => signedCard.decode(bytes)) : null
   if (card === null) throw badCard('its text is damaged or incomplete: copy it whole, and only it')
   return card
 }
 
-/** The same card with the addresses that can be dialled. Throws `bad_card` if it has some and none can. */
+/** The card with the addresses that can be dialled. Throws `bad_card` if it has some and none can. */
 export const dialableCard = (card: VerifiedCard): VerifiedCard => ({ ...card, addresses: dialable(card.addresses, badCard) })
 
-/** Verifies a card for this domain at this time (epoch ms, with 5 min of tolerance for the issuer's clock). Throws `bad_card`. */
+/** Verifies a card for a domain at a time in epoch milliseconds, with 5 min of tolerance for the issuer's clock. Throws `bad_card`. */
 export const verifyCard = (card: SignedCard, domain: string, nowMs: number): VerifiedCard => {
   const body = asBadCard(() => cardBody.decode(card.body))
   checkBody(body)
@@ -87,7 +87,7 @@ export const verifyCard = (card: SignedCard, domain: string, nowMs: number): Ver
     addresses: [...body.addresses],
     issuedAt: body.issued_at_ms,
     expiresAt: body.expires_at_ms,
-    // A copy: what was decoded is a view of the whole message.
+    // A copy, because the decoded bytes are a view of the whole message.
     publicKey: new Uint8Array(body.agent_public_key),
   }
 }

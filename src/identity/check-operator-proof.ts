@@ -6,12 +6,12 @@ import { provenHead } from './operator-proof.ts'
 const PROOF = /^v1\.(0|[1-9][0-9]{0,15})\.([A-Za-z0-9_-]{22})\.([0-9a-f]{64})$/
 
 export interface OperatorProof {
-  /** To be remembered, and refused when seen again, until `fresh_until_ms`. */
+  /** Nonce to remember until `fresh_until_ms`, so that the proof is not accepted twice. */
   readonly nonce: string
   readonly fresh_until_ms: number
 }
 
-/** The proof when it is genuine and no more than 60 s old (or ahead); else null. That it is used once is for the caller to see to. */
+/** Verifies a proof that is at most 60 s old or ahead; null if invalid. The caller must prevent a second use. */
 export const checkOperatorProof = (
   key: Uint8Array,
   operation: string,

@@ -6,21 +6,20 @@ import { fromHex, toHex } from '../protocol/ids.ts'
 import { SEED_BYTES } from '../protocol/limits/wire.ts'
 import { randomBytes } from './hash.ts'
 
-/** Keys' directory: nobody else. A system daemon shares its directory with its group for reading the token and the socket. */
+/** Permissions of a key directory. A system daemon shares its directory with its group, which reads the token and the socket. */
 const PRIVATE_DIR = 0o700
 
 export interface SeedFile {
   readonly path: string
-  /** First line of the file: what it is and in which version. Null: the file is the 64 hex digits alone. */
+  /** First line of the file, with kind and version. Null if the file has only 64 hex digits. */
   readonly header: string | null
-  /** A system daemon's operators read its `operator.key` as its group: 0640 instead of 0600. */
+  /** A system daemon's operators read its `operator.key` by their group: 0640 instead of 0600. */
   readonly groupMayRead?: boolean
 }
 
 /**
- * The 32 secret bytes of a file, made on first use. The file is created with its mode and complete,
- * or not at all; of two processes that start at once one wins and both read the same. Throws
- * `loose_permissions` or `bad_key_file`; what is there is never replaced.
+ * The 32 secret bytes of a file, which is created on first use. The file appears complete and with its permissions; of two processes that
+ * start at once, one creates it and both read the same. Throws `loose_permissions` or `bad_key_file`. An existing file is never replaced.
  */
 export const loadOrCreateSeed = async (file: SeedFile, dirMode: number = PRIVATE_DIR): Promise<Uint8Array> => {
   await ensurePrivateDir(dirname(file.path), dirMode)
@@ -33,7 +32,7 @@ export const loadOrCreateSeed = async (file: SeedFile, dirMode: number = PRIVATE
   return await loadSeed(file)
 }
 
-/** The file that a service manager hands down in place of that of the data directory: its manager owns it. */
+/** The file from the service manager, which owns it, in place of that of the data directory. */
 const givenFile = (file: SeedFile, credentials: string): SeedFile => ({
   ...file,
   path: join(credentials, basename(file.path)),
@@ -41,8 +40,8 @@ const givenFile = (file: SeedFile, credentials: string): SeedFile => ({
 })
 
 /**
- * As `loadOrCreateSeed`; where `credentials`, a directory of the unit's secrets (systemd.exec(5)), has a file of this name it is
- * that one, and none is made. Throws `conflict` where the data directory has one too: nobody can say which is meant.
+ * As `loadOrCreateSeed`, but if the unit's secrets directory `credentials` (systemd.exec(5)) has a file of this name, that one is read and
+ * none is created. Throws `conflict` if the data directory has one too, because the intended one is unknown.
  */
 export const loadGivenOrCreateSeed = async (file: SeedFile, credentials: string | null, dirMode?: number): Promise<Uint8Array> => {
   const given = credentials === null ? null : await seedOrNull(givenFile(file, credentials))
@@ -52,7 +51,7 @@ export const loadGivenOrCreateSeed = async (file: SeedFile, credentials: string 
   throw new AppError('conflict', text, { data: { file: file.path } })
 }
 
-/** Where `loadGivenOrCreateSeed` has found it. */
+/** Path of the file that `loadGivenOrCreateSeed` reads. */
 export const seedPath = async (file: SeedFile, credentials: string | null): Promise<string> => {
   const given = credentials === null ? null : givenFile(file, credentials)
   return given !== null && (await seedOrNull(given)) !== null ? given.path : file.path
@@ -67,13 +66,13 @@ const seedOrNull = async (file: SeedFile): Promise<Uint8Array | null> => {
   }
 }
 
-/** Puts a new secret in the place of the one that is there; readers see the one or the other. */
+/** Replaces the secret atomically. */
 export const renewSeed = async (file: SeedFile, seed = randomBytes(SEED_BYTES)): Promise<Uint8Array> => {
   await writeFileAtomic(file.path, contentOf(file, seed), modeOf(file))
   return seed
 }
 
-/** The seed of an existing file; `not_found` when there is none. */
+/** The seed of an existing file. Throws `not_found` if there is none. */
 export const loadSeed = async (file: SeedFile): Promise<Uint8Array> => {
   const text = (await readPrivateFile(file.path, { groupMayRead: file.groupMayRead ?? false })).toString('latin1')
   const head = headOf(file)
@@ -89,7 +88,7 @@ export const loadSeed = async (file: SeedFile): Promise<Uint8Array> => {
 
 const HEADER = /^(x0x-[a-z-]+-v)(\d+)$/
 
-/** What is said of a file of a later version, or null. One whose secret has no header here may have one there. */
+/** Hint about a file of a later version, or null. A secret without a header may have one in a later version. */
 const laterThan = (header: string | null, text: string): string | null => {
   const [, kind, found = 0] = HEADER.exec(text.split('\n', 1)[0] ?? '') ?? []
   const [, ours, known = null] = HEADER.exec(header ?? '') ?? []

@@ -3,17 +3,17 @@ import { sha256 } from '@noble/hashes/sha2.js'
 import { closeSync, openSync, readSync } from 'node:fs'
 import { AppError } from '../base/errors.ts'
 
-// What the command line needs of cryptography before it can ask anything. To load node:crypto takes a
-// fifth of the time in which the runtime starts; see docs/adr/0023.
+// Cryptography for the command line before its first request. Loading node:crypto takes a fifth of the runtime's start time; see
+// docs/adr/0023.
 
-/** HMAC-SHA-256 (RFC 2104) of the parts one after the other, 32 bytes. */
+/** HMAC-SHA-256 (RFC 2104) of the concatenated parts. */
 export const lightHmac = (key: Uint8Array, ...parts: readonly Uint8Array[]): Uint8Array => {
   const mac = hmac.create(sha256, key)
   for (const part of parts) mac.update(part)
   return mac.digest()
 }
 
-/** From the system's generator: random(4). */
+/** Bytes from the system's generator: random(4). */
 export const lightRandomBytes = (length: number): Uint8Array => {
   const bytes = new Uint8Array(length)
   const fd = openSync('/dev/urandom', 'r')

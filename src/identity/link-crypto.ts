@@ -12,7 +12,7 @@ import { hkdf, hmac, sha256 } from './hash.ts'
 import type { OpaqueSecret } from './primitives-interface.ts'
 import { primitives } from './primitives.ts'
 
-/** The two ends of the connection, as Noise proved them to each. */
+/** Both ends of the connection, as Noise authenticated them. */
 export interface LinkMachines {
   readonly machine_initiator: MachineId
   readonly machine_responder: MachineId
@@ -32,50 +32,50 @@ const hash = (machines: LinkMachines, m1: Uint8Array, m2: Uint8Array, m3: Uint8A
     linkTranscript.encode({ machine_initiator: machines.machine_initiator, machine_responder: machines.machine_responder, m1, m2, m3 }),
   )
 
-/** Both signatures have a fixed length, so that one after the other is unambiguous. */
+/** Both signatures have a fixed length, so their concatenation is unambiguous. */
 const joined = (signatures: LinkSignatures): Uint8Array => Buffer.concat([signatures.agent_signature, signatures.machine_signature])
 
-/** What the responder signs, under its two domains: both machines, M1 and the core of M2. 32 bytes. */
+/** Hash that the responder signs under its two domains: both machines, M1 and the core of M2. 32 bytes. */
 export const responderTranscript = (machines: LinkMachines, m1: Uint8Array, m2Core: Uint8Array): Uint8Array =>
   hash(machines, m1, m2Core, NONE)
 
-/** What the initiator signs, under its two domains: both machines, M1 and the whole of M2. 32 bytes. */
+/** Hash that the initiator signs under its two domains: both machines, M1 and the whole M2. 32 bytes. */
 export const initiatorTranscript = (machines: LinkMachines, m1: Uint8Array, m2: Uint8Array): Uint8Array => hash(machines, m1, m2, NONE)
 
-/** The hash that stands for the finished link: the above and the signatures of M3. 32 bytes. */
+/** Hash of the finished handshake: the above and the signatures of M3. 32 bytes. */
 export const finalTranscript = (machines: LinkMachines, m1: Uint8Array, m2: Uint8Array, m3: LinkSignatures): Uint8Array =>
   hash(machines, m1, m2, joined(m3))
 
-/** The link's secret: HKDF of the KEM's, salted with the two messages that carried keys and nonces. 32 bytes. */
+/** The link's secret: HKDF of the KEM secret, salted with the two messages with keys and nonces. 32 bytes. */
 export const linkSecret = (kemSecret: Uint8Array, m1: Uint8Array, m2Core: Uint8Array): Uint8Array =>
-  // Each message is one CBOR item, which tells its own end: there is one way only to cut the two.
+  // Each message is one CBOR item with a known end, so the concatenation is unambiguous.
   hkdf(kemSecret, sha256(m1, m2Core), encoder.encode(LINK_SECRET_INFO), KEY_BYTES)
 
 const confirmation = (secret: Uint8Array, info: string, ...covered: readonly Uint8Array[]): Uint8Array =>
   hmac(hkdf(secret, NONE, encoder.encode(info), KEY_BYTES), ...covered)
 
-/** M2's MAC: the responder has the secret, and these are the signatures it sent. `transcript`: the responder's. */
+/** MAC of M2: proves that the responder has the secret and sent these signatures. `transcript`: the responder's. */
 export const responderMac = (secret: Uint8Array, transcript: Uint8Array, signatures: LinkSignatures): Uint8Array =>
   confirmation(secret, LINK_CONFIRM_RESPONDER_INFO, transcript, joined(signatures))
 
-/** M3's MAC: the initiator has the secret and saw what the responder saw. `transcript`: the final one. */
+/** MAC of M3: proves that the initiator has the secret and received what the responder sent. `transcript`: the final one. */
 export const initiatorMac = (secret: Uint8Array, transcript: Uint8Array): Uint8Array =>
   confirmation(secret, LINK_CONFIRM_INITIATOR_INFO, transcript)
 
-/** A link's name on the wire; `transcript`: the final one. */
+/** ID of a link on the wire. `transcript`: the final one. */
 export const linkIdOf = (transcript: Uint8Array): Uint8Array => transcript.slice(0, LINK_ID_BYTES)
 
 export interface StreamKeys {
-  /** Seals what the opener of the stream sends. */
+  /** Key for data of the stream's opener. */
   readonly opener: Uint8Array
-  /** Seals what the other side sends. */
+  /** Key for data of the other side. */
   readonly responder: Uint8Array
 }
 
 /**
- * The two keys of one stream of a link. On the handshake's own stream the opener is the initiator
- * and the nonces are those of M1 and M2; on any other they are those of StreamHello (`responderNonce`)
- * and StreamOpen (`openerNonce`), whichever side of the link opened it. `transcript`: the final one.
+ * The two keys of one stream of a link. On the handshake's stream, the opener is the initiator and the nonces are those of M1 and M2. On
+ * others, they are those of StreamHello (`responderNonce`) and StreamOpen (`openerNonce`), whichever side of the link opened it.
+ * `transcript`: the final one.
  */
 export const streamKeys = (secret: Uint8Array, transcript: Uint8Array, responderNonce: Uint8Array, openerNonce: Uint8Array): StreamKeys => {
   const key = (direction: string): Uint8Array =>
@@ -96,7 +96,7 @@ export class NonceCounter {
     this.#next = first
   }
 
-  /** The next nonce, valid until the following call. Throws when the counter is used up: it never wraps. */
+  /** The next nonce, valid until the following call. Throws when the counter is exhausted; it never wraps. */
   take(): Uint8Array {
     if (this.#next >= Number.MAX_SAFE_INTEGER) throw new AppError('internal', 'the nonces of a stream key are used up')
     this.#view.setBigUint64(COUNTER_AT, BigInt(this.#next++))
@@ -104,23 +104,23 @@ export class NonceCounter {
   }
 }
 
-/** One direction of one stream, sending: frame after frame under one ChaCha20-Poly1305 key. */
+/** Encrypts one direction of one stream, frame by frame, under one ChaCha20-Poly1305 key. */
 export class SealingKey {
   readonly #key: OpaqueSecret<'aead'>
   readonly #nonces = new NonceCounter()
 
-  /** `key`: 32 bytes that seal this direction of this stream and nothing else. */
+  /** `key`: 32 bytes, used only for this direction of this stream. */
   constructor(key: Uint8Array) {
     this.#key = primitives().aeadKey(key)
   }
 
-  /** Ciphertext and 16-byte tag of the parts one after the other, in parts that the caller joins where it writes them. */
+  /** Ciphertext and 16-byte tag of the concatenated parts, in parts that the caller writes one after the other. */
   seal(...plaintext: readonly Uint8Array[]): Uint8Array[] {
     return primitives().aeadSeal(this.#key, this.#nonces.take(), plaintext)
   }
 }
 
-/** One direction of one stream, receiving: in order, without holes, or not at all. */
+/** Decrypts one direction of one stream, in order and without gaps. */
 export class OpeningKey {
   readonly #key: OpaqueSecret<'aead'>
   readonly #nonces = new NonceCounter()
@@ -130,7 +130,7 @@ export class OpeningKey {
     this.#key = primitives().aeadKey(key)
   }
 
-  /** Throws `malformed` for anything but the next frame exactly as sealed, and from then on for everything. */
+  /** Throws `malformed` for anything but the next frame exactly as encrypted, and for all later input. */
   open(sealed: Uint8Array): Uint8Array {
     const plaintext = this.#broken ? null : primitives().aeadOpen(this.#key, this.#nonces.take(), sealed)
     if (plaintext !== null) return plaintext

@@ -5,17 +5,17 @@ import { MACHINE_ID_BYTES } from '../protocol/limits/wire.ts'
 import { type SeedFile, loadGivenOrCreateSeed, loadSeed } from './key-file.ts'
 import { statement } from './signing.ts'
 
-/** The machine's Ed25519 key (RFC 8032): libp2p's identity, and the machine's half of a link's signatures. */
+/** The machine's Ed25519 key (RFC 8032): libp2p's identity, and the machine's part of a link's signatures. */
 export interface MachineKey {
-  /** The public key itself. */
+  /** The public key as hex. */
   readonly machineId: MachineId
-  /** 32 bytes, for libp2p, which does the Noise handshake with it. */
+  /** 32 bytes for libp2p, which uses them in the Noise handshake. */
   readonly seed: Uint8Array
   /** The signature of `statement(domain, body)`; about 30 µs. */
   sign(domain: string, body: Uint8Array): Uint8Array
 }
 
-/** PKCS #8 of Ed25519 (RFC 8410) before the 32 bytes of the seed; its public counterpart is 12 bytes longer than the key. */
+/** PKCS #8 of Ed25519 (RFC 8410) before the 32 bytes of the seed. Its public counterpart is 12 bytes longer than the key. */
 const ED25519_PKCS8 = fromHex('302e020100300506032b657004220420')
 const ED25519_SPKI_HEAD = 12
 
@@ -28,11 +28,11 @@ export const machineKeyOf = (seed: Uint8Array): MachineKey => {
 
 const machineFile = (dataDir: string): SeedFile => ({ path: join(dataDir, 'machine.key'), header: 'x0x-machine-key-v1' })
 
-/** The machine of a data directory, from `machine.key`, made on first start. Throws as `loadOrCreateAgentKey`. */
+/** The machine of a data directory, from `machine.key`, which is created on first start. Throws as `loadOrCreateAgentKey`. */
 export const loadOrCreateMachineKey = async (dataDir: string, dirMode?: number, credentials: string | null = null): Promise<MachineKey> =>
   machineKeyOf(await loadGivenOrCreateSeed(machineFile(dataDir), credentials, dirMode))
 
-/** The id alone, of an existing `machine.key`; `not_found` when there is none yet. */
+/** The ID of an existing `machine.key`. Throws `not_found` if there is none. */
 export const machineIdOfKeyFile = async (dataDir: string): Promise<MachineId> =>
   machineKeyOf(await loadSeed(machineFile(dataDir))).machineId
 
@@ -40,7 +40,7 @@ const BASE58 = '123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz'
 /** An identity multihash of 36 bytes that holds a libp2p PublicKey message: Ed25519, 32 bytes (libp2p peer-id specification). */
 const ED25519_PREFIX = '002408011220'
 
-/** The text under which libp2p knows a machine: `12D3KooW…`, the public key in base58. Needs no look-up. */
+/** libp2p's text for a machine: `12D3KooW…`, the public key in base58. */
 export const peerIdOf = (machineId: MachineId): string => {
   fromHex(machineId)
   let rest = BigInt(`0x${ED25519_PREFIX}${machineId}`)
@@ -50,7 +50,7 @@ export const peerIdOf = (machineId: MachineId): string => {
   return `1${text}`
 }
 
-/** The machine whose `peerIdOf` the text is; null: it is that of no Ed25519 key. */
+/** The machine with this `peerIdOf`; null if the text is not of an Ed25519 key. */
 export const machineIdOfText = (text: string): MachineId | null => {
   if (!/^1[1-9A-HJ-NP-Za-km-z]{51}$/.test(text)) return null
   const number = [...text].reduce((sum, digit) => sum * 58n + BigInt(BASE58.indexOf(digit)), 0n)

@@ -16,10 +16,10 @@ import { fromHex } from '../protocol/ids.ts'
 import { AEAD_TAG_BYTES } from '../protocol/limits/wire.ts'
 import { type OpaqueSecret, guarded } from './primitives-interface.ts'
 
-/** Agents' public keys kept in the form in which they check signatures, 9 KB each: those of a fleet of a thousand, all of whom a fan-out hears in turn. */
+/** Imported public keys of agents, 9 KB each: those of a fleet of a thousand, whose members a fan-out verifies in turn. */
 export const MAX_PUBLIC_KEYS = 2_048
 
-// What DER puts before the raw bytes: SubjectPublicKeyInfo, and PKCS #8 holding a seed only (RFC 9881, RFC 9935).
+// DER before the raw bytes: SubjectPublicKeyInfo, and PKCS #8 with a seed only (RFC 9881, RFC 9935).
 const DSA_SPKI = fromHex('308207b2300b0609608648016503040312038207a100')
 const DSA_PKCS8 = fromHex('3034020100300b060960864801650304031204228020')
 const KEM_SPKI = fromHex('308204b2300b0609608648016503040402038204a100')
@@ -31,7 +31,7 @@ const TAG = { authTagLength: AEAD_TAG_BYTES }
 const privateKey = (prefix: Uint8Array, seed: Uint8Array): KeyObject =>
   createPrivateKey({ key: Buffer.concat([prefix, seed]), format: 'der', type: 'pkcs8' })
 
-/** The keys of the agents that we hear from, newest last: importing one costs a quarter of what checking a signature does. */
+/** Imported public keys, the last used one last. Importing a key costs a quarter of verifying a signature. */
 const publicKeys = new BoundedMap<string, KeyObject>({ max: MAX_PUBLIC_KEYS })
 
 const dsaPublicKey = (raw: Uint8Array): KeyObject => {
@@ -61,7 +61,7 @@ export const nativePrimitives = guarded({
 
   dsaSign: (secret, message) =>
     new Promise((resolve, reject) => {
-      // With a callback the signature is made on a thread of the pool.
+      // With a callback, a thread of the pool makes the signature.
       sign(null, message, transparent(secret), (error, signature) => (error ? reject(error) : resolve(signature)))
     }),
 
@@ -79,13 +79,13 @@ export const nativePrimitives = guarded({
 
   kemDecapsulate: (secret, ciphertext) => decapsulate(transparent(secret), ciphertext),
 
-  // Handing over the bytes of a key costs 9 µs at each use, its object one.
+  // Passing the bytes of a key costs 9 µs for each use, which a key object saves.
   aeadKey: (bytes) => opaque(createSecretKey(bytes)),
 
   aeadSeal(key, nonce, plaintext) {
     const cipher = createCipheriv(CIPHER, transparent(key), nonce, TAG)
     const sealed = plaintext.map((part) => cipher.update(part))
-    // A stream cipher holds nothing back: `final` only makes the tag.
+    // A stream cipher buffers nothing, so `final` only makes the tag.
     cipher.final()
     return [...sealed, cipher.getAuthTag()]
   },
@@ -96,7 +96,7 @@ export const nativePrimitives = guarded({
     const decipher = createDecipheriv(CIPHER, transparent(key), nonce, TAG).setAuthTag(sealed.subarray(length))
     const plaintext = decipher.update(sealed.subarray(0, length))
     try {
-      // Likewise, `final` only judges the tag.
+      // Likewise, `final` only checks the tag.
       decipher.final()
     } catch {
       return null
@@ -110,7 +110,7 @@ const fromSeed = (seed: Uint8Array): { publicKey: KeyObject; privateKey: KeyObje
   return { publicKey: createPublicKey(secret), privateKey: secret }
 }
 
-/** True where the runtime has the post-quantum algorithms: Node 24.7 with OpenSSL 3.5, and later. */
+/** True if the runtime has the post-quantum algorithms: Node 24.7 with OpenSSL 3.5, and later. */
 export const hasNativePrimitives = (): boolean => {
   if (typeof encapsulate !== 'function') return false
   try {

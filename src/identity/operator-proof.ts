@@ -3,20 +3,20 @@ import { lightHmac, lightRandomBytes } from './light-hash.ts'
 
 /** HTTP header of a proof. */
 export const OPERATOR_PROOF_HEADER = 'x-x0x-operator-proof'
-/** Where the shared secret lies in the data directory: 64 hex digits and a line feed. */
+/** File of the shared secret in the data directory: 64 hex digits and a line feed. */
 export const OPERATOR_KEY_FILE = 'operator.key'
 
-/** What a proof of a run names as its operation. */
+/** Operation of a proof for a run. */
 export const RUN_OPERATION = 'exec_run'
-/** … and one of a fan-out. */
+/** Operation of a proof for a fan-out. */
 export const FANOUT_OPERATION = 'exec_fanout'
 
 const NONCE_BYTES = 16
 
-/** The secret in the text of `operator.key`; null when it is none. */
+/** The secret in the text of `operator.key`; null if invalid. */
 export const decodeOperatorKey = (text: string): Uint8Array | null => (/^[0-9a-f]{64}\n$/.test(text) ? fromHex(text.trimEnd()) : null)
 
-/** What stands before the body in the bytes that a proof is made over. */
+/** Beginning of the authenticated bytes, before the body. */
 export const provenHead = (operation: string, issuedAt: string, nonce: string): Uint8Array =>
   new TextEncoder().encode(`x0x-operator-v1\n${operation}\n${issuedAt}\n${nonce}\n`)
 

@@ -14,7 +14,7 @@ export class PieceHashes {
 
   update(chunk: Uint8Array): this {
     for (let at = 0; at < chunk.length;) {
-      // A full piece is closed by the first byte behind it: none is empty but the only one.
+      // A full piece is closed by the next byte, so that only empty stdin has an empty piece.
       if (this.#length > 0 && this.#length % STDIN_PIECE_BYTES === 0) this.#next()
       const part = chunk.subarray(at, at + STDIN_PIECE_BYTES - (this.#length % STDIN_PIECE_BYTES))
       this.#hash.update(part)
@@ -24,7 +24,7 @@ export class PieceHashes {
     return this
   }
 
-  /** Once. */
+  /** Call this once. */
   digest(): Uint8Array[] {
     this.#next()
     return this.#pieces
@@ -36,14 +36,14 @@ export class PieceHashes {
   }
 }
 
-/** The same of what is there all at once. */
+/** The hashes of complete data. */
 export const pieceHashes = (...parts: readonly Uint8Array[]): Uint8Array[] => {
   const hashes = new PieceHashes()
   for (const part of parts) hashes.update(part)
   return hashes.digest()
 }
 
-/** The hashes of stdin that is there all at once, a piece in each turn of the event loop: 64 of them at once would hold up everybody. */
+/** The hashes of complete stdin, one piece in each turn of the event loop, because 64 pieces at once would block it. */
 export const pieceHashesInTurns = async (bytes: Uint8Array): Promise<Uint8Array[]> => {
   const hashes = new PieceHashes()
   for (let at = 0; at < bytes.length; at += STDIN_PIECE_BYTES) {

@@ -3,7 +3,7 @@ import { AGENT_PUBLIC_KEY_BYTES, AGENT_SIGNATURE_BYTES, KEM_CIPHERTEXT_BYTES, KE
 
 declare const secretOf: unique symbol
 
-/** A private key in the form its implementation likes best. It is never serialised; key files hold seeds. */
+/** A private key in the form of its implementation. It is never serialised; key files contain seeds. */
 export interface OpaqueSecret<Kind extends 'dsa' | 'kem' | 'aead'> {
   readonly [secretOf]: Kind
 }
@@ -14,8 +14,8 @@ export interface KeyPair<Kind extends 'dsa' | 'kem'> {
 }
 
 /**
- * The primitives that are not in every runtime: ML-DSA-65 (FIPS 204, pure, empty context),
- * ML-KEM-768 (FIPS 203) and ChaCha20-Poly1305 (RFC 8439). Bytes given are never kept or changed.
+ * Primitives that not all runtimes have: ML-DSA-65 (FIPS 204, pure, empty context), ML-KEM-768 (FIPS 203) and ChaCha20-Poly1305 (RFC 8439).
+ * They never store or change the given bytes.
  */
 export interface Primitives {
   readonly name: 'native' | 'noble'
@@ -25,24 +25,24 @@ export interface Primitives {
   dsaSign(secret: OpaqueSecret<'dsa'>, message: Uint8Array): Promise<Uint8Array>
   /** False for anything but a valid signature; never throws. */
   dsaVerify(publicKey: Uint8Array, message: Uint8Array, signature: Uint8Array): boolean
-  /** A fresh key pair, or that of a 64-byte seed (FIPS 203, d ‖ z). */
+  /** A new key pair, or that of a 64-byte seed (FIPS 203, d ‖ z). */
   kemKeygen(seed?: Uint8Array): KeyPair<'kem'>
   /** Throws `malformed` for a public key that FIPS 203 §7.2 refuses. */
   kemEncapsulate(publicKey: Uint8Array): { ciphertext: Uint8Array; sharedSecret: Uint8Array }
-  /** Throws `malformed` for a wrong length; a wrong ciphertext gives a secret nobody else has (implicit rejection). */
+  /** Throws `malformed` for a wrong length. A wrong ciphertext gives a random secret (implicit rejection). */
   kemDecapsulate(secret: OpaqueSecret<'kem'>, ciphertext: Uint8Array): Uint8Array
-  /** The key of these 32 bytes. */
+  /** The key object of 32 bytes. */
   aeadKey(bytes: Uint8Array): OpaqueSecret<'aead'>
   /**
-   * Ciphertext and, as its last 16 bytes, the tag of the parts one after the other: as parts too, to be
-   * joined where they are written. `nonce` is 12 bytes and must never repeat under one key.
+   * Ciphertext of the concatenated parts, and the tag as the last 16 bytes. The result is in parts too, which the caller concatenates.
+   * `nonce` has 12 bytes and must never repeat under one key.
    */
   aeadSeal(key: OpaqueSecret<'aead'>, nonce: Uint8Array, plaintext: readonly Uint8Array[]): Uint8Array[]
-  /** Null when the tag does not fit. */
+  /** Null if the tag is wrong. */
   aeadOpen(key: OpaqueSecret<'aead'>, nonce: Uint8Array, sealed: Uint8Array): Uint8Array | null
 }
 
-/** An implementation that is given no key, signature or ciphertext of a wrong length, and whose errors about those are `malformed`. */
+/** Checks the lengths of keys, signatures and ciphertexts before calling an implementation, and turns its errors into `malformed`. */
 export const guarded = (raw: Primitives): Primitives => ({
   ...raw,
   dsaVerify: (publicKey, message, signature) =>

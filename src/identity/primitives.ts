@@ -6,12 +6,12 @@ let chosen: Primitives | undefined
 
 const native = (): Primitives | undefined => (process.env['X0X_CRYPTO'] !== 'noble' && hasNativePrimitives() ? nativePrimitives : undefined)
 
-/** Loads the library where `primitives` will need it: it keeps some megabytes of tables and code, which a runtime with its own does not need. */
+/** Loads the JavaScript library if the runtime lacks the primitives. It takes some megabytes of memory. */
 export const loadPrimitives = async (): Promise<void> => {
   chosen ??= native() ?? (await import('./noble-primitives.ts')).noblePrimitives
 }
 
-/** The runtime's own primitives where it has them, else the library's, after `loadPrimitives`; `X0X_CRYPTO=noble` forces the library. */
+/** The runtime's primitives or, after `loadPrimitives`, the library's. `X0X_CRYPTO=noble` forces the library. */
 export const primitives = (): Primitives => {
   chosen ??= native()
   if (chosen === undefined) throw new AppError('internal', 'the post-quantum primitives were not loaded')

@@ -4,7 +4,7 @@ import { AGENT_SIGNATURE_BYTES, MACHINE_SIGNATURE_BYTES, MAX_BATCH } from '../pr
 import { sha256 } from './hash.ts'
 import { primitives } from './primitives.ts'
 
-/** Who can sign as an agent. The key itself stays inside. */
+/** Signs as an agent without giving access to the key. */
 export interface AgentSigner {
   readonly publicKey: Uint8Array
   readonly agentId: AgentId
@@ -14,23 +14,20 @@ export interface AgentSigner {
 
 const encoder = new TextEncoder()
 
-/**
- * What is really signed: the domain, a NUL, the body. A domain contains no NUL, so a signature made
- * for one purpose fits no other.
- */
+/** The signed bytes: the domain, a NUL, the body. A domain contains no NUL, so a signature for one purpose is invalid for all others. */
 export const statement = (domain: string, body: Uint8Array): Uint8Array => {
   if (domain === '' || domain.includes('\0')) throw new TypeError('a domain is a text without NUL')
   return Buffer.concat([encoder.encode(domain), Uint8Array.of(0), body])
 }
 
-/** True when the agent key made this signature for this domain; false for anything else, of whatever size. */
+/** True if the agent key made this signature for this domain; false for all else, of any size. */
 export const verifyAgent = (publicKey: Uint8Array, domain: string, body: Uint8Array, signature: Uint8Array): boolean =>
   primitives().dsaVerify(publicKey, statement(domain, body), signature)
 
 /** SubjectPublicKeyInfo of Ed25519 (RFC 8410) before the 32 raw bytes. */
 const ED25519_SPKI = fromHex('302a300506032b6570032100')
 
-/** True when the machine's Ed25519 key, which is its id, made this signature for this domain. */
+/** True if the machine's Ed25519 key, which is its ID, made this signature for this domain. */
 export const verifyMachine = (machineId: MachineId, domain: string, body: Uint8Array, signature: Uint8Array): boolean => {
   if (!isHexId(machineId) || signature.length !== MACHINE_SIGNATURE_BYTES) return false
   const key = createPublicKey({ key: Buffer.concat([ED25519_SPKI, fromHex(machineId)]), format: 'der', type: 'spki' })
@@ -40,19 +37,19 @@ export const verifyMachine = (machineId: MachineId, domain: string, body: Uint8A
 /** Domain of the signature over a batch: its size in one byte, and its root. */
 const BATCH_DOMAIN = 'x0x-batch-v1'
 const HASH_BYTES = 32
-/** Behind the signature: how many statements there are, and which of them it is. */
+/** Two bytes after the signature: the number of statements, and the index of this one. */
 const PLACE_BYTES = 2
 
-/** What a statement, and what two nodes of the tree, are hashed behind: neither can be taken for the other (RFC 9162 §2.1.1). */
+/** Prefixes of hashed statements and of hashed tree nodes, so that one is never mistaken for the other (RFC 9162 §2.1.1). */
 const LEAF = Uint8Array.of(0)
 const NODE = Uint8Array.of(1)
 
-/** A statement's hash in a tree of such. */
+/** A statement's hash as a leaf of the tree. */
 export const batchLeaf = (domain: string, body: Uint8Array): Uint8Array => sha256(LEAF, statement(domain, body))
 
 const rootStatement = (size: number, root: Uint8Array): Uint8Array => Buffer.concat([Uint8Array.of(size), root])
 
-/** Level by level from the leaves to the root; a node without a sibling is its own parent: the tree of RFC 9162 §2.1.1. */
+/** Levels of the tree of RFC 9162 §2.1.1, from the leaves to the root. A node without a sibling is its own parent. */
 const levelsOf = (leaves: readonly Uint8Array[]): (readonly Uint8Array[])[] => {
   const levels = [leaves]
   for (let level = leaves; level.length > 1; levels.push(level)) {
@@ -66,8 +63,8 @@ const levelsOf = (leaves: readonly Uint8Array[]): (readonly Uint8Array[])[] => {
 }
 
 /**
- * One signature for many statements, in their order: the agent's signature over the root of their tree, then for each its place and the hashes that
- * lead from it to the root. It tells whoever has it of the others' number and nothing of what they say, as long as they cannot be guessed.
+ * Signs several statements at once: the agent's signature over the root of their tree. Each statement gets it with its index and the hashes
+ * from it to the root. These reveal the number of the other statements, but not their content unless it can be guessed.
  */
 export const signBatch = async (signer: Pick<AgentSigner, 'sign'>, leaves: readonly Uint8Array[]): Promise<Uint8Array[]> => {
   const levels = levelsOf(leaves)
@@ -78,12 +75,12 @@ export const signBatch = async (signer: Pick<AgentSigner, 'sign'>, leaves: reado
   })
 }
 
-/** The root that a statement's place and path lead to; null: they fit no tree. */
+/** The root that a statement's index and path lead to; null if they fit no tree. */
 const rootOf = (leaf: Uint8Array, size: number, index: number, path: Uint8Array): Uint8Array | null => {
   if (size < 2 || size > MAX_BATCH || index >= size) return null
   let [node, at, last, used] = [leaf, index, size - 1, 0]
   for (; last > 0; at >>= 1, last >>= 1) {
-    // The last of an odd number has no sibling.
+    // The last node of an odd number has no sibling.
     if (at === last && at % 2 === 0) continue
     const sibling = path.subarray(used, (used += HASH_BYTES))
     node = at % 2 === 0 ? sha256(NODE, node, sibling) : sha256(NODE, sibling, node)
@@ -91,7 +88,7 @@ const rootOf = (leaf: Uint8Array, size: number, index: number, path: Uint8Array)
   return used === path.length ? node : null
 }
 
-/** As `verifyAgent`, of a signature for this statement alone or for a batch that it is in. */
+/** As `verifyAgent`, for a signature of this statement alone or of a batch. */
 export const verifyInBatch = (publicKey: Uint8Array, domain: string, body: Uint8Array, signature: Uint8Array): boolean => {
   if (signature.length === AGENT_SIGNATURE_BYTES) return verifyAgent(publicKey, domain, body, signature)
   const [of, place] = [signature.subarray(0, AGENT_SIGNATURE_BYTES), signature.subarray(AGENT_SIGNATURE_BYTES)]

@@ -15,7 +15,7 @@ export interface TranscriptSummary {
   readonly bytes: number
 }
 
-/** Some commands wait for an earlier one, or had moved when their host was killed. */
+/** True if commands wait for an earlier one, or had been moved when their console was killed. */
 const hasWaiting = async (directory: string, name: string): Promise<boolean> => {
   const file = await openTranscriptFile(directory, filesOf(name).waiting)
   if (file === null) return false
@@ -38,13 +38,13 @@ const summaryOf = async (directory: string, name: string): Promise<TranscriptSum
   }
 }
 
-/** A console removes the oldest when it begins. */
+/** Another console may remove the oldest transcripts at its start. */
 const ifRemoved = (error: unknown): null => {
   if (isAppError(error, 'not_found')) return null
   throw error
 }
 
-/** The newest transcripts, newest first. A missing directory has none; throws `loose_permissions`. */
+/** The newest transcripts, newest first. Empty for a missing directory. Throws `loose_permissions`. */
 export const listTranscripts = async (directory: string, count: number): Promise<TranscriptSummary[]> => {
   const summaries: TranscriptSummary[] = []
   for (const name of await transcriptNames(directory)) {
@@ -55,7 +55,7 @@ export const listTranscripts = async (directory: string, count: number): Promise
   return summaries
 }
 
-/** The name of the newest transcript. Throws `not_found` where there is none, and `loose_permissions`. */
+/** Name of the newest transcript. Throws `not_found` if there is none, and `loose_permissions`. */
 export const newestTranscript = async (directory: string): Promise<string> => {
   const [newest] = await transcriptNames(directory)
   if (newest !== undefined) return newest
@@ -64,7 +64,7 @@ export const newestTranscript = async (directory: string): Promise<string> => {
 
 const pathsOf = (directory: string, name: string): string[] => Object.values(filesOf(name)).map((file) => join(directory, file))
 
-/** Removes one transcript. Throws `not_found`, and whatever `openTranscript` does. */
+/** Removes one transcript. Throws `not_found`, and the errors of `openTranscript`. */
 export const removeTranscript = async (directory: string, name: string): Promise<void> => {
   await (await openTranscript(directory, name)).close()
   for (const path of pathsOf(directory, name)) await rm(path, { force: true })
@@ -72,7 +72,7 @@ export const removeTranscript = async (directory: string, name: string): Promise
 
 const sizeOf = (path: string): number => lstatSync(path, { throwIfNoEntry: false })?.size ?? 0
 
-/** Removes the oldest transcripts until all together have no more than `max` bytes; `keep` stays. Answers their names, oldest first. */
+/** Removes the oldest transcripts, except `keep`, until all together have at most `max` bytes. Returns their names, oldest first. */
 export const removeOldest = async (directory: string, keep: string | null, max = MAX_TRANSCRIPTS): Promise<string[]> => {
   const removed: string[] = []
   let total = 0
@@ -86,28 +86,28 @@ export const removeOldest = async (directory: string, keep: string | null, max =
   return removed
 }
 
-/** Characters around a match that are shown of its line. */
+/** Displayed characters of a line around a match. */
 const AROUND = 120
 
 export interface Sought {
   /** Plain text, not empty. */
   readonly text: string
   readonly ignoreCase: boolean
-  /** Only in this transcript; null: in all. */
+  /** Transcript to search; null for all. */
   readonly name: string | null
 }
 
-/** One line that holds what was sought. */
+/** A line that contains the text. */
 export interface Match {
   readonly transcript: string
-  /** Of the entry in it, from 1. */
+  /** Number of the entry in the transcript, from 1. */
   readonly line: number
   readonly time: string
   readonly whoami: string
   readonly field: 'whoami' | 'dir' | 'envs' | 'exec' | 'output' | 'error'
-  /** Of a field's text, from 1. */
+  /** Number of the line in the field's text, from 1. */
   readonly text_line: number
-  /** That line, cut around the match where it is long. */
+  /** The line, cut around the match if it is long. */
   readonly text: string
 }
 
@@ -117,7 +117,7 @@ const countFeeds = (text: string, from: number, to: number): number => {
   return count
 }
 
-/** In small letters, but for a character that has more or fewer of them: places in both texts are the same. */
+/** Lower case, except for characters whose lower case has another length, so that offsets in both texts are equal. */
 const folded = (text: string): string => {
   const whole = text.toLowerCase()
   return whole.length === text.length
@@ -125,7 +125,7 @@ const folded = (text: string): string => {
     : [...text].map((one) => (one.toLowerCase().length === one.length ? one.toLowerCase() : one)).join('')
 }
 
-/** The lines of a text that hold what is sought, each once, as they stand there. */
+/** The lines of a text that contain the searched text, each once, in their original form. */
 function* linesWith(shown: string, { text: wanted, ignoreCase }: Sought): Generator<{ readonly number: number; readonly text: string }> {
   const [text, sought] = ignoreCase ? [folded(shown), folded(wanted)] : [shown, wanted]
   let number = 1
@@ -150,7 +150,7 @@ const fieldsOf = ({ whoami, dir, envs, exec, output, error = '' }: TranscriptEnt
   ['error', error],
 ]
 
-/** The lines of a transcript; of one among others, none where it was removed meanwhile. */
+/** The lines of a transcript. When searching several, one that was removed meanwhile has none. */
 async function* linesOf(directory: string, transcript: string, isNamed: boolean): AsyncGenerator<TranscriptLine> {
   try {
     yield* readTranscript(directory, transcript)
@@ -159,7 +159,7 @@ async function* linesOf(directory: string, transcript: string, isNamed: boolean)
   }
 }
 
-/** All lines of all entries that hold a text, the newest transcript first. Throws as `readTranscript`. */
+/** All lines of all entries that contain a text, the newest transcript first. Throws as `readTranscript`. */
 export async function* searchTranscripts(directory: string, sought: Sought): AsyncGenerator<Match> {
   const { name } = sought
   for (const transcript of name === null ? await transcriptNames(directory) : [name])
@@ -172,10 +172,10 @@ export async function* searchTranscripts(directory: string, sought: Sought): Asy
     }
 }
 
-/** How often a followed transcript is looked at. */
+/** Polling interval of a followed transcript. */
 const POLL_MS = 200
 
-/** Reads on in one file; after its writer has cut a torn line away, from where that began. */
+/** Reads the further lines of one file. If its writer cut off a torn line, reads again from its beginning. */
 class Following {
   readonly #file: FileHandle
   #reader: LineReader
@@ -194,7 +194,7 @@ class Following {
   }
 }
 
-/** Null where there is none, or no more: others may be removed at any moment. */
+/** Null if the transcript does not exist; another console may remove it at any moment. */
 const firstLine = async (directory: string, name: string): Promise<TranscriptLine | null> => {
   const file = await openTranscriptFile(directory, filesOf(name).entries)
   if (file === null) return null
@@ -206,7 +206,7 @@ const firstLine = async (directory: string, name: string): Promise<TranscriptLin
   }
 }
 
-/** The transcript that says it goes on from this one. `others`: newer ones that say something else, which are not looked into again. */
+/** The transcript that continues this one. `others`: newer ones that do not, which are not read again. */
 const continuationOf = async (directory: string, name: string, others: Set<string>): Promise<string | null> => {
   const newer = (await transcriptNames(directory)).filter((other) => other > name && !others.has(other))
   for (const other of newer.reverse()) {
@@ -218,7 +218,7 @@ const continuationOf = async (directory: string, name: string, others: Set<strin
   return null
 }
 
-/** The lines of a transcript and those to come, also where it goes on in another file, until the signal. Throws as `readTranscript`. */
+/** The present and future lines of a transcript, with its continuations in other files, until the signal. Throws as `readTranscript`. */
 export async function* followTranscript(directory: string, name: string, signal: AbortSignal): AsyncGenerator<TranscriptLine> {
   for (let at: string | null = name; at !== null && !signal.aborted;) {
     const file = await openTranscript(directory, at)
@@ -230,7 +230,7 @@ export async function* followTranscript(directory: string, name: string, signal:
         yield* following.lines()
         if (next !== null) break
         next = await continuationOf(directory, at, others)
-        // What was written before the other began is read first.
+        // Lines written before the continuation began are read first.
         if (next === null) await sleep(POLL_MS, undefined, { signal }).catch(() => {})
       }
     } finally {

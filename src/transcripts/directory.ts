@@ -6,15 +6,15 @@ import { assertOursAlone, ensurePrivateDir, writableByOthers } from '../base/fil
 import { unreadable } from '../base/files.ts'
 import { homeDirectory } from '../base/home.ts'
 
-/** `2026-05-21-09:42:18`: when it begins, in UTC. */
+/** `2026-05-21-09:42:18`: time of its beginning in UTC. */
 const NAME = /^\d{4}-\d\d-\d\d-\d\d:\d\d:\d\d$/
 const SUFFIX = '.jsonl'
-/** Holds ended commands that wait for an earlier one. */
+/** File of ended commands that wait for an earlier one. */
 const WAITING_SUFFIX = '.waiting'
 
 export const nameAt = (ms: number): string => new Date(ms).toISOString().slice(0, 19).replace('T', '-')
 
-/** Throws `bad_request` for what can be no transcript's name, and so for every path. */
+/** Throws `bad_request` for an invalid name, which includes all paths. */
 export const checkName = (name: string): void => {
   if (NAME.test(name)) return
   throw new AppError('bad_request', `${JSON.stringify(name.slice(0, 100))} is no name of a transcript`, {
@@ -28,19 +28,19 @@ export const nameOfFile = (file: string): string | null => {
   return file.endsWith(SUFFIX) && NAME.test(name) ? name : null
 }
 
-/** The files of a transcript, below its directory. */
+/** The files of a transcript. */
 export const filesOf = (name: string): { readonly entries: string; readonly waiting: string } => {
   checkName(name)
   return { entries: `${name}${SUFFIX}`, waiting: `${name}${WAITING_SUFFIX}` }
 }
 
-/** One place for all consoles of a user, whatever started them. */
+/** Directory for all consoles of a user. */
 export const transcriptsDir = (): string => join(homeDirectory(), '.rexec')
 
 const loose = (path: string, problem: string, remedy = 'move it away'): AppError =>
   new AppError('loose_permissions', `${path} ${problem}; ${remedy}`, { data: { file: path, remedy } })
 
-/** Throws `loose_permissions` where anybody else may read the directory, write to it, or put another in its place. Missing is no problem. */
+/** Throws `loose_permissions` if another user may read, write or replace the directory. It may be missing. */
 export const checkTranscriptsDir = (directory: string): void => {
   const info = lstatSync(directory, { throwIfNoEntry: false })
   if (info?.isSymbolicLink()) throw loose(directory, 'is a link', 'name the directory itself')
@@ -50,13 +50,13 @@ export const checkTranscriptsDir = (directory: string): void => {
   if (problems.length > 0) throw new AppError('loose_permissions', problems.join('; '), { data: { file: directory } })
 }
 
-/** As `checkTranscriptsDir`, and makes it where it is missing. */
+/** As `checkTranscriptsDir`, and creates the directory if it is missing. */
 export const makeTranscriptsDir = async (directory: string): Promise<void> => {
   checkTranscriptsDir(directory)
   await ensurePrivateDir(directory)
 }
 
-/** Names of all transcripts, newest first. A missing directory has none. */
+/** Names of all transcripts, newest first. Empty for a missing directory. */
 export const transcriptNames = async (directory: string): Promise<string[]> => {
   checkTranscriptsDir(directory)
   const files = await readdir(directory).catch((error: unknown) => {
@@ -69,11 +69,14 @@ export const transcriptNames = async (directory: string): Promise<string[]> => {
     .reverse()
 }
 
-/** A file of a transcript, to be read. Null where it is missing; `loose_permissions` for what is not ours alone, a link among it. */
+/**
+ * Opens a file of a transcript for reading. Null if it is missing. Throws `loose_permissions` if it is not private to this user, and for a
+ * link.
+ */
 export const openTranscriptFile = async (directory: string, file: string): Promise<FileHandle | null> => {
   checkTranscriptsDir(directory)
   const path = join(directory, file)
-  // A named pipe that was put there must not block us.
+  // Non-blocking, because a named pipe in its place would block.
   const flags = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK
   const handle = await open(path, flags).catch((error: unknown) => {
     if (isMissing(error)) return null

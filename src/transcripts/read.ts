@@ -6,15 +6,15 @@ import { MAX_TRANSCRIPT_LINE, MAX_WAITING_BYTES } from '../protocol/limits/tools
 import type { Line } from '../protocol/lines.ts'
 import { filesOf, openTranscriptFile } from './directory.ts'
 
-/** One line of a transcript: an entry, or what is wrong with it. */
+/** One line of a transcript: an entry, or why it is invalid. */
 export type TranscriptLine = ParsedEntry & {
-  /** From 1; of those that wait, on from the last of the file. */
+  /** From 1. Waiting entries continue the numbers of the file. */
   readonly number: number
-  /** An earlier command had not ended when its host wrote last. */
+  /** True if an earlier command had not ended at the last write. */
   readonly waits: boolean
 }
 
-/** Whatever the file of those that wait may hold: more are not shown. */
+/** Bound of waiting entries, whatever the file contains. */
 const MAX_WAITING_READ = 2 * MAX_WAITING_BYTES
 
 export const parsedLine = (line: Line): ParsedEntry =>
@@ -28,7 +28,7 @@ export const openTranscript = async (directory: string, name: string): Promise<F
   throw new AppError('not_found', `there is no transcript ${name} in ${directory}`, { data: { next } })
 }
 
-/** Entries that wait for an earlier command, and whose place is behind `after`. */
+/** Waiting entries with a number above `after`. */
 const waitingEntries = async (directory: string, name: string): Promise<TranscriptEntry[]> => {
   const file = await openTranscriptFile(directory, filesOf(name).waiting)
   if (file === null) return []
@@ -49,8 +49,8 @@ const waitingEntries = async (directory: string, name: string): Promise<Transcri
 }
 
 /**
- * The lines of a transcript in order: those of its file, then what waits for an earlier command that has not ended, or whose
- * host was killed. In bounded memory, whatever the files hold. Throws `not_found`, `bad_request`, `loose_permissions`.
+ * The lines of a transcript in order: those of its file, then entries that wait for an earlier command that has not ended or whose console
+ * was killed. Uses bounded memory for any files. Throws `not_found`, `bad_request`, `loose_permissions`.
  */
 export async function* readTranscript(directory: string, name: string, signal?: AbortSignal): AsyncGenerator<TranscriptLine> {
   const file = await openTranscript(directory, name)
@@ -68,7 +68,7 @@ export async function* readTranscript(directory: string, name: string, signal?: 
       signal?.throwIfAborted()
     }
     const waiting = await waitingEntries(directory, name)
-    // Since the first look, some of these may have moved into the file.
+    // Some entries may have moved into the file since it was read.
     for await (const lines of reader.lines()) for (const line of lines) yield numbered(parsedLine(line))
     const rest = reader.rest()
     if (rest !== null) yield numbered({ problem: 'it is torn: the host was ended while it wrote it, or writes it now' })

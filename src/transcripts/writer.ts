@@ -15,7 +15,7 @@ import {
 import { removeOldest } from './browse.ts'
 import { filesOf, makeTranscriptsDir, nameAt } from './directory.ts'
 
-/** How much may wait for what came earlier. */
+/** Limits of entries that wait for an earlier one. */
 export interface WaitingBounds {
   readonly count: number
   readonly bytes: number
@@ -26,12 +26,12 @@ interface Sized {
 }
 
 /**
- * Gives out places in the order of arrival, and hands on what has ended in that order, whichever ends first. Where more waits
- * than may, the earliest that has not ended loses its place, and is handed on when it ends.
+ * Orders ended commands by their start. `end` returns the items that may be written, in order. If too many wait, the earliest unfinished
+ * command loses its turn and is written when it ends.
  */
 export class ArrivalOrder<T extends Sized> {
   readonly #max: WaitingBounds
-  /** Oldest first, and so the lowest place first. */
+  /** Numbers of running commands, the lowest first. */
   readonly #open = new Set<number>()
   readonly #late = new Set<number>()
   readonly #waiting = new Map<number, T>()
@@ -42,7 +42,7 @@ export class ArrivalOrder<T extends Sized> {
     this.#max = max
   }
 
-  /** Those that have ended, and may not be handed on yet. */
+  /** Ended commands that wait. */
   get waiting(): readonly T[] {
     return this.#before(Infinity).map(([, item]) => item)
   }
@@ -53,7 +53,7 @@ export class ArrivalOrder<T extends Sized> {
     return place
   }
 
-  /** It has ended; null: there is nothing to hand on. Answers what may be handed on now, in order. */
+  /** Records an end; null for no item. Returns the items that may be written now, in order. */
   end(place: number, item: T | null): T[] {
     if (this.#late.delete(place)) return item === null ? [] : [item]
     if (!this.#open.delete(place)) throw new TypeError(`the place ${place} is not open`)
@@ -69,7 +69,7 @@ export class ArrivalOrder<T extends Sized> {
     return released
   }
 
-  /** All that waits, in order: no earlier one will come. */
+  /** All waiting items in order, when no earlier one will come. */
   takeAll(): T[] {
     while (this.#open.size > 0) this.#makeLate()
     return this.#release()
@@ -82,7 +82,7 @@ export class ArrivalOrder<T extends Sized> {
     this.#late.add(first)
   }
 
-  /** Those that wait, with places below this one, in order. */
+  /** Waiting items with numbers below this one, in order. */
   #before(end: number): [number, T][] {
     return [...this.#waiting].filter(([place]) => place < end).sort(([one], [other]) => one - other)
   }
@@ -102,10 +102,10 @@ const lineOf = (entry: TranscriptEntry): Buffer => Buffer.from(`${visibleJson(JS
 
 const cutWords = (words: readonly string[]): string[] => words.slice(0, CUT_ARGV.words).map((word) => word.slice(0, CUT_ARGV.characters))
 
-/** Facts about its place in the transcript. */
+/** Order of an entry in the transcript. */
 export type Placing = Pick<TranscriptEntry, 'arrival' | 'missing_before'>
 
-/** A command as the line of its transcript, which is never longer than readers take. */
+/** Encodes a command as a transcript line, at most as long as readers accept. */
 export const encodeEntry = (command: EndedCommand, placing: Placing, { recordEnv }: { readonly recordEnv: boolean }): Buffer => {
   const { whoami, dir, envs, exec, exit, error, startedAt, duration_ms, output, ran_on, descendants_ended } = command
   const started_at = new Date(startedAt).toISOString()
@@ -134,35 +134,35 @@ export const encodeEntry = (command: EndedCommand, placing: Placing, { recordEnv
   return lineOf({ ...entry, ...cut, whoami: whoami.slice(0, CUT_ARGV.characters), dir: dir.slice(0, CUT_ARGV.characters) })
 }
 
-/** A line that says as well which transcript it goes on from. */
+/** The line with the name of the transcript that it continues. */
 export const continuing = (line: Buffer, name: string): Buffer =>
   Buffer.concat([line.subarray(0, -2), Buffer.from(`,"continues":${JSON.stringify(name)}}\n`)])
 
 export interface TranscriptWriterInit {
   readonly directory: string
-  /** Write the values of variables as well. */
+  /** True to record the values of variables. */
   readonly recordEnv: boolean
-  /** What the human must know: that lines are missing, were removed, or go on in another file. */
+  /** Notifies the user that lines are missing, were removed, or continue in another file. */
   readonly say: (text: string) => void
-  /** For tests; default MAX_TRANSCRIPT_FILE. */
+  /** For tests. Default: MAX_TRANSCRIPT_FILE. */
   readonly maxFileBytes?: number
 }
 
-/** One ended command on its way to the disk. */
+/** An ended command to be written. */
 interface Line {
   readonly bytes: Buffer
-  /** It is in the file of those that wait. */
+  /** True if it is in the file of waiting entries. */
   isKept: boolean
   readonly settle: (durable: boolean) => void
 }
 
 const BATCH_BYTES = 1024 * 1024
-/** After a failure of the disk. */
+/** Delay after a disk error. */
 const RETRY_MS = 1_000
-/** Names that are tried for a new file. */
+/** Number of names tried for a new file. */
 const MAX_NAMES = 60
 
-/** Makes the file of a transcript that begins then, or at the next second whose name is free. */
+/** Creates the file of a transcript that begins at this time, or at the next second with a free name. */
 const createFile = async (directory: string, from: number): Promise<{ readonly name: string; readonly file: AppendedFile }> => {
   for (let at = 0; ; at++) {
     const name = nameAt(from + at * 1_000)
@@ -175,8 +175,8 @@ const createFile = async (directory: string, from: number): Promise<{ readonly n
 }
 
 /**
- * The transcript of one console. Lines stand in the order in which commands began. One that ended before an earlier one waits in
- * a file of its own, on the disk at once, and moves when its turn comes; readers put both together.
+ * Writes the transcript of one console, with lines in the order of the commands' starts. An entry that waits for an earlier command is
+ * written to a file of its own at once, and moves to the transcript when its turn comes. Readers combine both files.
  */
 export class TranscriptWriter {
   readonly #clock: Clock
@@ -185,9 +185,9 @@ export class TranscriptWriter {
   #name: string
   #file: AppendedFile
   #waitingFile: AppendedFile | null = null
-  /** Of files before; what stands in them is in this one's by the time they are removed. */
+  /** Earlier files of waiting entries. Their entries are copied to the present one before they are removed. */
   readonly #oldWaitingFiles: AppendedFile[] = []
-  /** Name of the transcript that the next line goes on from. */
+  /** Name of the transcript that the next line continues. */
   #continues: string | null = null
   #queue: Line[] = []
   #queueBytes = 0
@@ -204,7 +204,10 @@ export class TranscriptWriter {
     this.#file = file
   }
 
-  /** Makes the file, and the directory. Throws `conflict` where all names of the next minute are taken, `loose_permissions` where others could read it. */
+  /**
+   * Creates file and directory. Throws `conflict` if all names of the next minute are taken, `loose_permissions` if other users could read
+   * it.
+   */
   static async start({ clock }: { readonly clock: Clock }, init: TranscriptWriterInit): Promise<TranscriptWriter> {
     await makeTranscriptsDir(init.directory)
     const { name, file } = await createFile(init.directory, clock.now())
@@ -221,14 +224,14 @@ export class TranscriptWriter {
     return this.#file.path
   }
 
-  /** A command begins: its place in the order of arrival, from 1. Each place must be ended. */
+  /** Registers a start. Returns its number, from 1. Call `end` for each number. */
   arrive(): number {
     return this.#order.arrive()
   }
 
   /**
-   * The command has ended; null: it leaves no entry. Settles when its line is on the disk, or with false when the disk does not take it
-   * now: it is kept and written later, or counted as missing. Never rejects.
+   * Registers an end; null for a command without an entry. Resolves with true when its line is on disk, or with false if the disk refuses
+   * it now: the line is then written later, or counted as missing. Never rejects.
    */
   async end(place: number, command: EndedCommand | null): Promise<boolean> {
     const takes = command !== null && !this.#closed && this.#queueBytes <= MAX_WAITING_BYTES
@@ -244,7 +247,7 @@ export class TranscriptWriter {
     return new Promise((settle) => this.#enqueue(this.#order.end(place, { bytes, isKept: false, settle })))
   }
 
-  /** Writes all that has ended, whatever has not, and closes. */
+  /** Writes all ended commands, without waiting for others, and closes. */
   async close(): Promise<void> {
     if (this.#closed) return
     this.#retry?.cancel()
@@ -256,7 +259,7 @@ export class TranscriptWriter {
     if (lost > 0) this.#init.say(`${lost} of its commands are missing in the transcript ${this.path}`)
     await this.#file.close()
     for (const file of this.#oldWaitingFiles) await file.close()
-    // Lines that could not move are still in it.
+    // Lines that could not be moved are still in it.
     if (this.#queue.length === 0) await this.#waitingFile?.remove()
     else await this.#waitingFile?.close()
   }
@@ -269,7 +272,7 @@ export class TranscriptWriter {
   }
 
   async #work(): Promise<void> {
-    // What is enqueued in the same turn is written together.
+    // Lines queued in the same turn are written together.
     await Promise.resolve()
     try {
       do {
@@ -328,15 +331,15 @@ export class TranscriptWriter {
         line.settle(true)
       }
     }
-    // What is queued by now may stand there alone.
+    // Entries queued by now may be in that file only.
     if (this.#queue.length === 0) for (const file of this.#oldWaitingFiles.splice(0)) await file.remove()
     if (this.#waitingFile === null || this.#waitingFile.size === 0 || this.#queue.length > 0) return
     if (this.#order.waiting.length === 0) await this.#waitingFile.empty()
-    // It holds what has moved as well, since there was no moment at which nothing waited.
+    // The file also contains moved entries, because there was always another waiting one.
     else if (this.#waitingFile.size > 4 * MAX_WAITING_BYTES) this.#enqueue(this.#order.takeAll())
   }
 
-  /** Throws where the disk has too little room. */
+  /** Throws if the disk has too little space. */
   async #append(file: AppendedFile, lines: readonly Buffer[]): Promise<void> {
     const bytes = Buffer.concat(lines)
     const { spare } = await freeSpace(this.#init.directory, TRANSCRIPT_FLOORS)
@@ -344,17 +347,17 @@ export class TranscriptWriter {
     await file.append(bytes)
   }
 
-  /** Goes on in another file where this one is full or gone. */
+  /** Continues in another file if this one is full or removed. */
   async #resume(): Promise<void> {
     const isFull = this.#file.size >= (this.#init.maxFileBytes ?? MAX_TRANSCRIPT_FILE)
     if (this.#file.isThere && !isFull) return
     const [old, oldFile] = [this.#name, this.#file]
-    // Who follows looks for names above this one.
+    // Followers look for names above this one.
     const after = Date.parse(`${old.slice(0, 10)}T${old.slice(11)}Z`) + 1_000
     const { name, file } = await createFile(this.#init.directory, Math.max(this.#clock.now(), after))
     this.#name = name
     this.#file = file
-    // Nothing may stand in the one before.
+    // The previous transcript may be empty.
     this.#continues ??= old
     if (this.#waitingFile !== null) this.#oldWaitingFiles.push(this.#waitingFile)
     this.#waitingFile = null

@@ -7,9 +7,9 @@ import { MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_NAME, MIN_ID_PREFIX } from '.
 import { TRUST_LEVELS, type TrustCause, type TrustDecision, type TrustLevel } from '../protocol/reasons.ts'
 import { type JsonPath, fileOf, listOf, objectOf, refuse, textOf, within } from './json-file.ts'
 
-/** One agent as the operator knows it: an entry of `contacts.json`, key for key. Never changed, only replaced. */
+/** A saved agent: an entry of `contacts.json` with its keys. Entries are replaced, never changed. */
 export interface Contact {
-  /** The operator's name for it, unique. */
+  /** The operator's unique name for the agent. */
   readonly name: string
   readonly agent_id: AgentId
   readonly trust: TrustLevel
@@ -17,13 +17,13 @@ export interface Contact {
   readonly machines: readonly MachineId[]
   /** Addresses of the newest imported card. */
   readonly addresses: readonly string[]
-  /** Keys that it had before, the newest first: none of them lets anybody in. */
+  /** Earlier keys of the agent, the newest first. None of them is accepted. */
   readonly formerly: readonly AgentId[]
-  /** What the operator calls it beside its name: they choose whom a command is for, and let nobody in. */
+  /** The operator's labels, which select hosts of a command and permit nothing. */
   readonly labels: Labels
-  /** base64url; null when the contact did not come from a card. */
+  /** base64url; null if the contact did not come from a card. */
   readonly agent_public_key: string | null
-  /** Epoch milliseconds; an older card changes nothing. */
+  /** Epoch milliseconds. An older card is ignored. */
   readonly card_issued_at_ms: number | null
 }
 
@@ -32,7 +32,7 @@ const LOOKS_LIKE_ID = new RegExp(`^[0-9a-f]{${MIN_ID_PREFIX},}$`, 'i')
 const ID_PREFIX = new RegExp(`^[0-9a-f]{${MIN_ID_PREFIX},64}$`)
 const BASE64URL = /^[A-Za-z0-9_-]+$/
 
-/** What is wrong with a name, or null. A name must not be mistaken for an option or for the beginning of an id. */
+/** Why a name is invalid, or null. A name must not look like an option or an ID prefix. */
 export const nameProblem = (name: string): string | null => {
   if (name.length < 1 || name.length > MAX_NAME) return `a name has 1 to ${MAX_NAME} characters`
   if (!NAME.test(name)) return 'a name consists of letters, digits, ".", "_" and "-", and does not begin with "-"'
@@ -40,7 +40,7 @@ export const nameProblem = (name: string): string | null => {
   return null
 }
 
-/** Why nobody can be met as this agent by this name; null: nothing stands against it. Who sits there has said who it is, and has not shown that it has that agent's key. */
+/** Why this agent cannot be added by this name; null if it can. The agent has stated its ID and not yet proven its key. */
 export const meetProblem = (
   contacts: readonly Pick<Contact, 'name' | 'agent_id' | 'trust'>[],
   name: string,
@@ -85,7 +85,7 @@ const labelsOf = (value: unknown, place: JsonPath): Labels => {
   return problem === null ? labels : refuse(place, problem)
 }
 
-/** Those of `NOTHING_MORE` may be absent. */
+/** Fields of `NOTHING_MORE` may be absent. */
 const KEYS = ['name', 'agent_id', 'trust', 'machines', 'addresses', 'agent_public_key', 'card_issued_at_ms', 'formerly', 'labels'] as const
 const NOTHING_MORE = { formerly: [], labels: NO_LABELS }
 
@@ -115,7 +115,7 @@ const contactOf = (value: unknown, place: JsonPath): Contact => {
 
 const FILE_VERSION = 1
 
-/** The contacts of a parsed `contacts.json`. Throws `bad_contacts` naming file and place. */
+/** The contacts of a parsed `contacts.json`. Throws `bad_contacts` with file and place. */
 export const contactsOf = (value: unknown, file: string): Contact[] => {
   const place: JsonPath = { file, code: 'bad_contacts', path: '' }
   const root = fileOf(value, FILE_VERSION, ['contacts'], place)
@@ -131,7 +131,7 @@ export const contactsOf = (value: unknown, file: string): Contact[] => {
   return contacts
 }
 
-/** The contents of `contacts.json`. */
+/** The content of `contacts.json`. */
 export const contactsFile = (contacts: readonly Contact[]): unknown => ({
   version: FILE_VERSION,
   contacts: contacts.map(({ formerly, labels, ...contact }) => ({
@@ -141,10 +141,7 @@ export const contactsFile = (contacts: readonly Contact[]): unknown => ({
   })),
 })
 
-/**
- * The contact that a human means: 64 hex digits, a name, or a prefix of an id that fits one only.
- * Throws `unknown_agent`, or `ambiguous_agent` with `data.candidates`.
- */
+/** Finds a contact by 64 hex digits, name, or unique ID prefix. Throws `unknown_agent`, or `ambiguous_agent` with `data.candidates`. */
 export const findContact = <C extends Pick<Contact, 'name' | 'agent_id'>>(contacts: readonly C[], query: string): C => {
   const found = contacts.find((contact) => contact.name === query || contact.agent_id === query)
   if (found) return found
@@ -162,11 +159,11 @@ export const findContact = <C extends Pick<Contact, 'name' | 'agent_id'>>(contac
 }
 
 export interface TrustPair {
-  /** Null: the agent is no contact. */
+  /** Null if the agent is no contact. */
   readonly contact: Pick<Contact, 'trust' | 'machines'> | null
-  /** The machine as the connection itself proved it. */
+  /** The machine that the connection authenticated. */
   readonly machineId: MachineId
-  /** The agent has revoked its key, or its presence on this machine. */
+  /** True if the agent has revoked its key, or its presence on this machine. */
   readonly revoked: boolean
 }
 
@@ -175,7 +172,7 @@ export interface TrustVerdict {
   readonly cause: TrustCause
 }
 
-/** What the trust rules say of one (agent, machine), and which of them says it. Total and without side effects; only `accept` lets a command run. */
+/** Trust decision about one (agent, machine), and its reason. Total and without side effects. Only `accept` allows a command. */
 export const judgeTrust = ({ contact, machineId, revoked }: TrustPair): TrustVerdict => {
   if (revoked) return { decision: 'reject_revoked', cause: 'revoked' }
   if (contact === null) return { decision: 'unknown', cause: 'no_contact' }

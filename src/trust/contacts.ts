@@ -7,17 +7,17 @@ import type { TrustLevel } from '../protocol/reasons.ts'
 import { type Contact, contactsFile, contactsOf, findContact, meetProblem, nameProblem } from './contact.ts'
 import { readJsonFile, writeJsonFile } from './json-file.ts'
 
-/** What the operator says while importing a card. */
+/** Options of importing a card. */
 export interface ImportOptions {
-  /** The contact's name; without it a new contact is called `agent-<first 8 digits of its id>`, never what its card says. */
+  /** Name of the contact. Without it, a new contact is called `agent-<first 8 digits of its ID>`, never by the name in its card. */
   readonly name?: string
-  /** A known contact takes `name`, and keeps all else. */
+  /** True to rename a known contact. */
   readonly rename?: boolean
-  /** A new contact's level, default `unknown`. A known contact keeps the level it has. */
+  /** Trust level of a new contact, by default `unknown`. A known contact keeps its level. */
   readonly trust?: TrustLevel
 }
 
-/** Who an agent is, as two operators found out by comparing codes. */
+/** Identity of an agent, confirmed by two operators who compared codes. */
 export type Met = Pick<Contact, 'name' | 'agent_id' | 'addresses'> & { readonly machine_id: MachineId }
 
 type Change = (contacts: readonly Contact[]) => { next: readonly Contact[]; contact: Contact }
@@ -29,9 +29,8 @@ interface Waiting {
 }
 
 /**
- * The operator's word about other agents. Every change is on disk before it is answered; listeners
- * hear of it in the same tick in which it takes effect. Nothing that an operator removes lets an
- * agent run a command that it could not run before.
+ * The operator's contacts. Each change is on disk before it is confirmed, and listeners are called in the same tick in which it takes
+ * effect. Removing something never permits a command that was not permitted before.
  */
 export class Contacts {
   readonly #path: string
@@ -45,7 +44,7 @@ export class Contacts {
     this.#path = path
   }
 
-  /** Reads the file; without one there are no contacts. Throws `bad_contacts` or `loose_permissions`, and then nothing may start. */
+  /** Reads the file; without one there are no contacts. Throws `bad_contacts` or `loose_permissions`, which must prevent the start. */
   async load(): Promise<void> {
     const value = await readJsonFile(this.#path, 'bad_contacts')
     this.#contacts = value === undefined ? [] : contactsOf(value, this.#path)
@@ -59,21 +58,21 @@ export class Contacts {
     return this.#contacts.find((contact) => contact.agent_id === agentId) ?? null
   }
 
-  /** By name, id, or a unique prefix of at least 6 digits. Throws `unknown_agent` or `ambiguous_agent`. */
+  /** Finds a contact by name, ID, or a unique prefix of at least 6 digits. Throws `unknown_agent` or `ambiguous_agent`. */
   find(who: string): Contact {
     return findContact(this.#contacts, who)
   }
 
-  /** Calls back after every change; answers how to stop that. */
+  /** Calls the listener after each change. Returns a function that stops this. */
   onChange(listener: () => void): () => void {
     this.#listeners.add(listener)
     return () => this.#listeners.delete(listener)
   }
 
   /**
-   * Adds the agent of a verified card, or refreshes the addresses of one we know when the card is
-   * newer. Changes neither level nor pins of a contact. Throws `bad_request` or `conflict` for the name,
-   * `conflict` for a second name without `rename`, and for a level that differs from a contact's own.
+   * Adds the agent of a verified card, or updates the addresses of a contact if the card is newer. Changes neither level nor pins of a
+   * contact. Throws `bad_request` or `conflict` for the name, `conflict` for a second name without `rename`, and for a level that differs
+   * from the contact's.
    */
   importCard(card: VerifiedCard, wish: ImportOptions = {}): Promise<Contact> {
     return this.#change((contacts) => {
@@ -107,7 +106,7 @@ export class Contacts {
     assertMeetable(this.#contacts, name, agentId)
   }
 
-  /** Known by this name, trusted, and pinned to this machine, in one step. Other pins stay. Throws as `assertMeetable`. */
+  /** Saves the agent as trusted under this name and pins it to this machine, in one step. Other pins stay. Throws as `assertMeetable`. */
   meet({ name, agent_id, machine_id, addresses }: Met): Promise<Contact> {
     return this.#change((contacts) => {
       assertMeetable(contacts, name, agent_id)
@@ -123,7 +122,10 @@ export class Contacts {
     })
   }
 
-  /** The same contact under a new key: name, level, pins, labels and addresses stay. Throws `unknown_agent`, or `conflict` where that key is another contact's. */
+  /**
+   * Replaces the key of a contact. Name, level, pins, labels and addresses stay. Throws `unknown_agent`, or `conflict` if another contact
+   * has that key.
+   */
   succeed(agentId: AgentId, next: { readonly agentId: AgentId; readonly publicKey: Uint8Array }): Promise<Contact> {
     return this.#change((contacts) => {
       const known = findContact(contacts, agentId)
@@ -138,12 +140,11 @@ export class Contacts {
     })
   }
 
-  /** Sets the level. */
   setTrust(who: string, trust: TrustLevel): Promise<Contact> {
     return this.#change((contacts) => replaced(contacts, { ...findContact(contacts, who), trust }))
   }
 
-  /** From the first pin on, the agent is accepted from pinned machines only. Pinning twice changes nothing. */
+  /** Pins a contact. From the first pin on, the agent is accepted only on pinned machines. Pinning twice has no effect. */
   pin(who: string, machineId: MachineId): Promise<Contact> {
     return this.#change((contacts) => {
       if (!isHexId(machineId)) throw new AppError('bad_request', 'a machine id has 64 lower-case hex digits')
@@ -152,7 +153,10 @@ export class Contacts {
     })
   }
 
-  /** Takes a pin away. With the last one a trusted contact becomes `known`: else every machine would be accepted. Throws `not_found`. */
+  /**
+   * Removes a pin. Without the last one, a trusted contact becomes `known`, because otherwise each machine would be accepted. Throws
+   * `not_found`.
+   */
   unpin(who: string, machineId: MachineId): Promise<Contact> {
     return this.#change((contacts) => {
       const contact = findContact(contacts, who)
@@ -165,7 +169,7 @@ export class Contacts {
     })
   }
 
-  /** Gives labels, and takes away those that are null. Throws `bad_request` for what is none, `not_found` for one to take that is not there. */
+  /** Sets labels, and removes those that are null. Throws `bad_request` for an invalid one, `not_found` for a missing one to remove. */
   label(who: string, changes: Readonly<Record<string, string | null>>): Promise<Contact> {
     return this.#change((contacts) => {
       const contact = findContact(contacts, who)
@@ -179,7 +183,7 @@ export class Contacts {
     })
   }
 
-  /** Forgets a contact; answers what it was. */
+  /** Removes a contact and returns it. */
   remove(who: string): Promise<Contact> {
     return this.#change((contacts) => {
       const contact = findContact(contacts, who)
@@ -187,7 +191,10 @@ export class Contacts {
     })
   }
 
-  /** Makes one change after another, those that wait with one write: in the file, then in memory, where listeners hear of each. A change that cannot be written does not happen. */
+  /**
+   * Makes changes in their order, with one write for all waiting ones: first in the file, then in memory, where listeners are called for
+   * each. A change that cannot be written has no effect.
+   */
   #change(change: Change): Promise<Contact> {
     const { promise, resolve, reject } = Promise.withResolvers<Contact>()
     this.#waiting.push({ change, resolve, reject })
@@ -228,7 +235,7 @@ const replaced = (contacts: readonly Contact[], contact: Contact): { next: reado
   contact,
 })
 
-/** Not the card's word, and not taken: two ids may begin alike. */
+/** The name of the card is not used. A further digit is added if two IDs begin alike. */
 const freeName = (contacts: readonly Contact[], agentId: AgentId): string => {
   for (let length = shortId(agentId).length; ; length += 1) {
     const name = `agent-${agentId.slice(0, length)}`

@@ -4,20 +4,20 @@ import { type TomlDocument, TomlReader, type TomlTable, readToml } from '../base
 import { groupNameProblem, parseHostExpression } from '../protocol/hosts/select-hosts.ts'
 import { MAX_GROUPS, MAX_GROUP_WORDS } from '../protocol/limits/fleet.ts'
 
-/** What the operator calls several contacts at once. */
+/** A group of contacts. */
 export interface Group {
   readonly name: string
-  /** As those of a command for many; none means nobody. */
+  /** Terms as in a command for several hosts; an empty list means no contact. */
   readonly words: readonly string[]
 }
 
 interface GroupsReading {
   readonly groups: readonly Group[]
-  /** Any of these keeps the daemon from starting. */
+  /** Problems that prevent the daemon's start. */
   readonly problems: readonly string[]
 }
 
-/** Names of the groups that a group's words name; null where the words are none. */
+/** Groups that a group's terms name; null if the terms are invalid. */
 const namedIn = (toml: TomlReader, { name, words }: Group): string[] | null => {
   if (words.length === 0) return []
   try {
@@ -29,7 +29,7 @@ const namedIn = (toml: TomlReader, { name, words }: Group): string[] | null => {
   }
 }
 
-/** The way from a group back to itself, or null. Each group is looked into once. */
+/** Path from a group back to itself, or null. Each group is inspected once. */
 const circleOf = (named: ReadonlyMap<string, readonly string[]>): string[] | null => {
   const done = new Set<string>()
   const way: string[] = []
@@ -84,7 +84,7 @@ const readGroups = (document: TomlDocument): GroupsReading => {
   return { groups, problems: toml.problems }
 }
 
-/** Reads `groups.toml` and all that is wrong with it; without a file there are no groups. */
+/** Reads and checks `groups.toml`; without a file there are no groups. */
 export const inspectGroups = async (path: string): Promise<GroupsReading> => {
   try {
     const document = await readToml(path, 'bad_groups', { bigints: true })
@@ -95,7 +95,7 @@ export const inspectGroups = async (path: string): Promise<GroupsReading> => {
   }
 }
 
-/** Throws `bad_groups` with every problem on a line of its own, and then nothing may start. */
+/** Throws `bad_groups` with one line for each problem, which must prevent the start. */
 export const loadGroups = async (path: string): Promise<readonly Group[]> => {
   const { groups, problems } = await inspectGroups(path)
   if (problems.length > 0) throw new AppError('bad_groups', problems.join('\n'), { data: { file: path, problems } })

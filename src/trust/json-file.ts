@@ -2,11 +2,11 @@ import { AppError, type ErrorCode, errorText, isAppError } from '../base/errors.
 import { readPrivateFile } from '../base/file-permissions.ts'
 import { versionProblem, writeFileAtomic } from '../base/files.ts'
 
-/** Where in a file a value stands, and how to refuse it. */
+/** Path of a value in a file, and a function that refuses it. */
 export interface JsonPath {
   readonly file: string
   readonly code: ErrorCode
-  /** `contacts[2].trust`; empty for the whole. */
+  /** `contacts[2].trust`; empty for the whole file. */
   readonly path: string
 }
 
@@ -19,7 +19,10 @@ export const refuse = ({ file, code, path }: JsonPath, reason: string, cause?: u
   throw new AppError(code, `${file}: ${path ? `${path}: ` : ''}${reason}`, { cause, data: { file, key: path } })
 }
 
-/** The value of a private JSON file (0600), undefined when there is none. A syntax error says `file:line:column` or quotes what is around it. */
+/**
+ * The value of a private JSON file (0600); undefined if it does not exist. A syntax error states `file:line:column` or quotes the text
+ * around it.
+ */
 export const readJsonFile = async (file: string, code: ErrorCode): Promise<unknown> => {
   let bytes: Uint8Array
   try {
@@ -43,10 +46,10 @@ export const readJsonFile = async (file: string, code: ErrorCode): Promise<unkno
   }
 }
 
-/** Replaces the file as a whole; written for people to read too. */
+/** Replaces the file atomically, in a readable layout. */
 export const writeJsonFile = (file: string, value: unknown): Promise<void> => writeFileAtomic(file, `${JSON.stringify(value, null, 2)}\n`)
 
-/** The value as an object of exactly these keys. */
+/** The value as an object with exactly these keys. */
 export const objectOf = <const K extends string>(value: unknown, keys: readonly K[], place: JsonPath): Record<K, unknown> => {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return refuse(place, 'expected an object')
   for (const key of Object.keys(value)) if (!keys.some((known) => known === key)) refuse(within(place, key), 'unknown key')
@@ -54,7 +57,7 @@ export const objectOf = <const K extends string>(value: unknown, keys: readonly 
   return value as Record<K, unknown>
 }
 
-/** As `objectOf`, for the whole of a file, which says its version as well. */
+/** As `objectOf`, for a whole file with a version. */
 export const fileOf = <const K extends string>(
   value: unknown,
   version: number,

@@ -7,33 +7,36 @@ import { REVOCATION_DOMAIN, revocation, revocationBody } from '../protocol/wire/
 import type { ValueOf } from '../protocol/wire/schema.ts'
 import { type JsonPath, fileOf, listOf, readJsonFile, refuse, textOf, within, writeJsonFile } from './json-file.ts'
 
-/** Machines that one agent may revoke one by one; an agent that revokes more counts as revoked everywhere. */
+/** Machines that one agent may revoke one by one. With more, the agent counts as revoked everywhere. */
 export const MAX_REVOKED_MACHINES = 64
 
 const FILE_VERSION = 1
 
-/** What a signed statement says. Its signer is its subject: nobody can speak for another. */
+/** A signed statement. Its signer is its subject, so no agent can revoke another. */
 export interface RevocationStatement {
   readonly agentId: AgentId
-  /** Null: the agent's key itself, on every machine. */
+  /** Null for the agent's key itself, on all machines. */
   readonly machineId: MachineId | null
   readonly publicKey: Uint8Array
   readonly signed: ValueOf<typeof revocation>
-  /** The whole as it arrived. */
+  /** The complete received bytes. */
   readonly bytes: Uint8Array
 }
 
-/** A statement by this agent about its own key (`machineId` null) or its presence on one machine; `nowMs` epoch ms, for the record. */
+/**
+ * Signs a statement about the agent's own key (`machineId` null) or its presence on one machine. `nowMs`: epoch milliseconds, for
+ * information.
+ */
 export const signRevocation = async (signer: AgentSigner, machineId: MachineId | null, nowMs: number): Promise<Uint8Array> => {
   const { publicKey: agent_public_key } = signer
   const body = revocationBody.encode({ version: 1, agent_public_key, machine_id: machineId, issued_at_ms: nowMs })
   return revocation.encode({ body, signature: await signer.sign(REVOCATION_DOMAIN, body) })
 }
 
-/** Decoded, not yet verified. Throws `malformed`. */
+/** Decodes without verifying. Throws `malformed`. */
 const decoded = (bytes: Uint8Array): RevocationStatement => {
   if (bytes.length > MAX_CARD_BYTES) throw new AppError('malformed', 'a revocation is too long')
-  // A copy: what was decoded is a view of the message it came in. (The `slice` of a Buffer does not copy.)
+  // A copy, because the decoded bytes are a view of their message. (The `slice` of a Buffer does not copy.)
   const own = new Uint8Array(bytes)
   const signed = revocation.decode(own)
   const body = revocationBody.decode(signed.body)
@@ -46,19 +49,19 @@ const decoded = (bytes: Uint8Array): RevocationStatement => {
   }
 }
 
-/** Throws `malformed` unless the agent that it is about signed it. */
+/** Throws `malformed` unless the subject signed the statement. */
 const verified = (statement: RevocationStatement): RevocationStatement => {
   const { publicKey, signed } = statement
   if (verifyAgent(publicKey, REVOCATION_DOMAIN, signed.body, signed.signature)) return statement
   throw new AppError('malformed', 'a revocation that its agent did not sign')
 }
 
-/** The statements of one agent, as few as say it all: that about the key itself (null) makes those about machines superfluous. */
+/** Statements of one agent without superfluous ones: that about the key (null) replaces those about machines. */
 type Revoked = ReadonlyMap<MachineId | null, RevocationStatement>
 
 const isWhole = (revoked: Revoked): boolean => revoked.has(null) || revoked.size > MAX_REVOKED_MACHINES
 
-/** The table with this statement's agent last, or null when the statement says nothing new. */
+/** The table with this statement's agent last, or null if the statement adds nothing. */
 const extended = (table: ReadonlyMap<AgentId, Revoked>, statement: RevocationStatement): Map<AgentId, Revoked> | null => {
   const { agentId, machineId } = statement
   const known: Revoked = table.get(agentId) ?? new Map()
@@ -70,11 +73,11 @@ const extended = (table: ReadonlyMap<AgentId, Revoked>, statement: RevocationSta
 const statementsOf = (table: ReadonlyMap<AgentId, Revoked>): RevocationStatement[] =>
   [...table.values()].flatMap((revoked) => [...revoked.values()])
 
-/** The revocations that are known here, each signed by the agent it is about. Grows only: there is no un-revoke. */
+/** All known revocations, each signed by its subject. Entries are never removed. */
 export class Revocations {
   readonly #path: string
   #table: ReadonlyMap<AgentId, Revoked> = new Map()
-  /** What the file holds. */
+  /** Content of the file. */
   #saved: ReadonlyMap<AgentId, Revoked> = this.#table
   #lastWrite: Promise<unknown> = Promise.resolve()
 
@@ -83,7 +86,7 @@ export class Revocations {
     this.#path = path
   }
 
-  /** Reads the file and verifies every statement again. Throws `bad_revocations` or `loose_permissions`, and then nothing may start. */
+  /** Reads the file and verifies each statement again. Throws `bad_revocations` or `loose_permissions`, which must prevent the start. */
   async load(): Promise<void> {
     const value = await readJsonFile(this.#path, 'bad_revocations')
     this.#table = value === undefined ? new Map() : tableOf(value, this.#path)
@@ -91,14 +94,14 @@ export class Revocations {
   }
 
   /**
-   * Keeps a statement when `keepFor` wants to know about its agent. It holds from the moment it is
-   * verified; the promise is settled when it is on disk as well. Rejects with `malformed`.
+   * Stores a statement if `keepFor` accepts its agent. It takes effect when verified; the promise settles when it is on disk. Rejects with
+   * `malformed`.
    */
   async add(bytes: Uint8Array, keepFor: (agentId: AgentId) => boolean): Promise<'added' | 'known' | 'irrelevant'> {
     const statement = decoded(bytes)
     if (!keepFor(statement.agentId)) return 'irrelevant'
     const table = extended(this.#table, statement)
-    // A signature is checked only of what would say something new: peers tell the same again at every link.
+    // Only new statements are verified, because peers repeat known ones on each link.
     if (table !== null) {
       verified(statement)
       this.#table = table
@@ -107,7 +110,7 @@ export class Revocations {
     return table === null ? 'known' : 'added'
   }
 
-  /** Changes with every statement that is added, and with nothing else. */
+  /** A new object after each added statement. */
   get revision(): object {
     return this.#table
   }
@@ -117,23 +120,23 @@ export class Revocations {
     return revoked !== undefined && (isWhole(revoked) || revoked.has(machineId))
   }
 
-  /** Whether the agent's key itself is revoked, and else on which machines the agent is. */
+  /** Revocation of the agent's key, and the machines that it revoked. */
   of(agentId: AgentId): { revoked: boolean; machines: MachineId[] } {
     const revoked: Revoked = this.#table.get(agentId) ?? new Map()
     return { revoked: isWhole(revoked), machines: [...revoked.keys()].filter((machineId) => machineId !== null) }
   }
 
-  /** Agents whose key itself is revoked. */
+  /** Agents whose key is revoked. */
   agents(): AgentId[] {
     return [...this.#table].filter(([, revoked]) => isWhole(revoked)).map(([agentId]) => agentId)
   }
 
-  /** Every statement, to send to peers; agents in the order of their latest statements. */
+  /** All statements for peers, by agents in the order of their latest statements. */
   list(): readonly RevocationStatement[] {
     return statementsOf(this.#table)
   }
 
-  /** One write after another; what an earlier one could not write, the next one does. */
+  /** Writes one after another. A later write includes what an earlier one failed to write. */
   #save(): Promise<void> {
     const write = async (): Promise<void> => {
       const table = this.#table

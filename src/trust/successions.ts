@@ -9,20 +9,20 @@ import { type JsonPath, fileOf, listOf, readJsonFile, refuse, textOf, within, wr
 
 const FILE_VERSION = 1
 
-/** An agent's word that another key is its own from now on. Both keys sign it: nobody can name a successor that does not want to be one. */
+/** An agent's statement that another key replaces its own. Both keys sign it, so that no key becomes a successor against its will. */
 export interface Succession {
   readonly from: AgentId
   readonly to: AgentId
   readonly toKey: Uint8Array
-  /** Where it was said. */
+  /** Machine of the statement. */
   readonly machineId: MachineId
   readonly signed: ValueOf<typeof succession>
   readonly fromKey: Uint8Array
-  /** The whole as it arrived. */
+  /** The complete received bytes. */
   readonly bytes: Uint8Array
 }
 
-/** `nowMs`: epoch ms, for the record. */
+/** `nowMs`: epoch milliseconds, for information. */
 export const signSuccession = async (from: AgentSigner, to: AgentSigner, machineId: MachineId, nowMs: number): Promise<Uint8Array> => {
   const body = successionBody.encode({
     version: 1,
@@ -35,7 +35,7 @@ export const signSuccession = async (from: AgentSigner, to: AgentSigner, machine
   return succession.encode({ body, old_signature, new_signature })
 }
 
-/** Decoded, not yet verified. Throws `malformed`. */
+/** Decodes without verifying. Throws `malformed`. */
 export const decodeSuccession = (bytes: Uint8Array): Succession => {
   if (bytes.length > MAX_CARD_BYTES) throw new AppError('malformed', 'a succession is too long')
   const own = new Uint8Array(bytes)
@@ -52,7 +52,7 @@ export const verifySuccession = ({ fromKey, toKey, signed: { body, old_signature
   throw new AppError('malformed', 'a succession that its two keys did not sign')
 }
 
-/** From this agent back through the keys that it had before, the newest step first; a loop ends it, as does its length. */
+/** Earlier keys of an agent, the newest step first. Stops at a loop and at the maximum length. */
 export const previousKeys = (all: readonly Succession[], agentId: AgentId): Succession[] => {
   const way: Succession[] = []
   for (let to = agentId; way.length < MAX_SUCCESSIONS;) {
@@ -64,7 +64,10 @@ export const previousKeys = (all: readonly Succession[], agentId: AgentId): Succ
   return way
 }
 
-/** Our own, each verified again. Throws `bad_successions` or `loose_permissions`, and then nothing may start. */
+/**
+ * The successions of this daemon's agent, each verified again. Throws `bad_successions` or `loose_permissions`, which must prevent the
+ * start.
+ */
 export const loadSuccessions = async (path: string): Promise<Succession[]> => {
   const value = await readJsonFile(path, 'bad_successions')
   if (value === undefined) return []
