@@ -9,7 +9,7 @@ import { SyslogCopy } from '../journal/syslog.ts'
 import type { LoadedAcl } from '../policy/mesh/load-acl.ts'
 import { DatagramSocket, checkDatagrams } from '../process/datagram-sender.ts'
 
-/** The ACL file as the running daemon has it, for its operator to compare with what the file has become (`x0x acl diff`). For this user alone. */
+/** The ACL in force as a file, which `x0x acl diff` compares with the configured file. Private to this user. */
 export class AclCopy implements Startable {
   readonly #log: Logger
   readonly #path: string
@@ -21,13 +21,13 @@ export class AclCopy implements Startable {
     this.#loaded = init.loaded
   }
 
-  /** Makes it, of what was read then: the file may be another by now. None where there was no file. */
+  /** Writes the content that was read at start, because the file may have changed. Without an ACL file, nothing is written. */
   async start(): Promise<void> {
     const { bytes } = this.#loaded()
     await (bytes === null ? this.stop() : writeFileAtomic(this.#path, bytes))
   }
 
-  /** After another file has taken effect. Where it cannot be made there is none: the one of before would pass for what is in force. */
+  /** Writes the ACL after a reload. On failure the copy is removed, because the earlier content is no longer in force. */
   async renew(): Promise<void> {
     await this.start().catch(async (error: unknown) => {
       this.#log.error({ err: errorText(error) }, 'the ACL in force could not be copied, so x0x acl diff has nothing to compare with')
@@ -41,13 +41,13 @@ export class AclCopy implements Startable {
 }
 
 export interface JournalCopy {
-  /** As of `JournalComponents`. */
+  /** As in `JournalComponents`. */
   readonly onWritten: ((line: Uint8Array) => void) | null
-  /** To be started before the journals, and so stopped behind them. */
+  /** Start these before the journals, so that they stop after them. */
   readonly entries: readonly StartableEntry[]
 }
 
-/** Gives the syslog at this socket a copy of what the journals of this process have; null: nobody gets one. Throws `bad_config`. */
+/** Copies this process's audit log lines to the syslog at this socket; null copies nothing. Throws `bad_config`. */
 export const copyToSyslog = (components: { clock: Clock; log: Logger; counters: ExecCounters }, path: string | null): JournalCopy => {
   if (path === null) return { onWritten: null, entries: [] }
   checkDatagrams()

@@ -16,13 +16,13 @@ import { DataDirLock } from './lock.ts'
 
 export interface DeskHostInit {
   readonly paths: DataPaths
-  /** Mode of the data directory where it is made. */
+  /** Permissions of a new data directory. */
   readonly dirMode: number
   readonly groupMayRead: boolean
   readonly signer: AgentSigner | null
-  /** What the engine of this process calls itself. */
+  /** Name of this process's executor for the approval service. */
   readonly name: string
-  /** Null: as long as a human has by default. */
+  /** Null for the default time of an approver. */
   readonly askTimeoutMs?: number
 }
 
@@ -37,7 +37,10 @@ interface HostedDesk {
   counts(): DeskCounts
 }
 
-/** One desk per data directory, in whichever process has its lock. Throws `conflict` where another has it, and what keeps it from starting. */
+/**
+ * Starts the approval service of a data directory, in the process that gets its lock. Throws `conflict` if another process has it, and all
+ * errors of the start.
+ */
 export const hostDesk = async (
   components: Omit<JournalComponents, 'signer'>,
   { paths, dirMode, groupMayRead, signer, name, askTimeoutMs = ASK_TIMEOUT_MS }: DeskHostInit,
@@ -52,8 +55,8 @@ export const hostDesk = async (
 }
 
 /**
- * The desk of a daemon: hosted here, or asked where `x0x desk` has it, until that ends. What keeps it from starting is said and
- * tried again; until then whatever must be asked is denied.
+ * Gives a daemon its approval service: hosted in this process, or that of `x0x desk` until it ends. Failures to start are logged and
+ * retried. Until then, runs that need an approval are denied.
  */
 export class DeskHost implements Startable, DeskLink {
   readonly #components: Omit<JournalComponents, 'signer'>
@@ -113,7 +116,7 @@ export class DeskHost implements Startable, DeskLink {
     return this.#answered.approvalKey()
   }
 
-  /** Null while it is not hosted here. */
+  /** Null if the service is not hosted in this process. */
   counts(): DeskCounts | null {
     return this.#hosted?.counts() ?? null
   }

@@ -23,36 +23,39 @@ import { setOpenFilesOfCommands, setUmaskOfCommands } from '../process/command-s
 import { CleanupProcess } from '../process/cleanup-process.ts'
 import { PrivateCopies } from '../process/private-copies.ts'
 
-/** An engine for the doors of one process: no mesh, no identity, no port of the network. */
+/** The executor for local interfaces of one process, without mesh, identity and network process. */
 export interface RunningExecutor {
-  /** What these doors call. */
+  /** Service that the interfaces call. */
   readonly executor: LocalExecutor
-  /** In the journal: a request over HTTP that was refused before it could ask anything. */
+  /** Records an HTTP request that was refused before it had any effect. */
   refused(refusal: HttpRefusal): void
   stop(): Promise<readonly StopFailure[]>
 }
 
-/** Ending all children takes at most 8 s, and their last lines in the journal a little more. */
+/** Ending all children takes at most 8 s, and their last audit log lines a little more. */
 const ENGINE_STOP_MS = 10_000
 
-/** The daemon of this host that is meant, as `x0x` finds it. */
+/** The API of the selected daemon, as `x0x` finds it. */
 export const daemonApi = (env: Environment): LocalApi => {
   const instance = instanceChoice({ name: null, dataDir: null }, env)
   return new LocalApi({ instance, url: env['X0X_API'] ?? null, env })
 }
 
-/** Several processes of a user write the same file, and none has a key to sign with. */
+/** Several processes of a user write the same file, and none has a signing key. */
 const journalAt = (path: string, policySha256: string, components: { clock: Clock; log: Logger }): Journal =>
   new Journal(components, { path, marks: new LocalMarks(components, { directory: localMarksOf(path) }), policySha256 })
 
-/** What an engine of this process is to do, and how it calls itself at the desk. */
+/** Settings of an executor, and its name for the approval service. */
 export interface EngineInit extends Pick<RexdConfig, 'policy' | 'audit_path' | 'sha256' | 'tools'> {
   readonly name?: string
-  /** The id of the console that this is the engine of. */
+  /** ID of the console that this executor serves. */
   readonly console?: string
 }
 
-/** Where commands run and whom to ask; null: the configuration does not choose. Nothing is asked before the first command is. Throws `bad_config`. */
+/**
+ * Modes and approval service; null if the configuration has no `[tools.exec]`. The service is connected at the first command. Throws
+ * `bad_config`.
+ */
 const modesOf = (
   { tools, policy, name = 'x0x', console }: EngineInit,
   env: Environment,
@@ -68,11 +71,11 @@ const modesOf = (
   return { modes, desk, copies: new PrivateCopies({ dataDir: paths.dir }) }
 }
 
-/** How many programs callers may have at once. */
+/** Maximum number of concurrent programs. */
 const runsAtOnce = ({ limits }: LocalPolicy): number =>
   limits.max_concurrent_sessions * limits.max_processes_per_session + limits.max_detached_processes
 
-/** Starts the engine of this process with what the configuration allows: its cells, journal and guardian, and the way to the mesh. */
+/** Starts the executor of this process with its process trees, audit log, cleanup process and mesh client, by the configuration. */
 export const startLocalExecutor = async (init: EngineInit, env: Environment, log: Logger): Promise<RunningExecutor> => {
   const { policy, audit_path, sha256 } = init
   const clock = systemClock

@@ -9,18 +9,18 @@ import { answers } from '../base/unix-sockets.ts'
 import type { DaemonConfig } from '../config/config.ts'
 import { inspectAcl } from '../policy/mesh/load-acl.ts'
 
-/** Says which process is meant, for whoever looks and for the next start: its pid, and what tells it from any other. */
+/** Writes the process ID and start time of the lock's holder, for other programs and the next start. */
 export const writePidFile = async (path: string, pid: number): Promise<void> => {
   await writeFileAtomic(path, `${identityText(identityOf(pid), ' ')}\n`, 0o600)
 }
 
-/** Null where there is none, or it is not ours to understand. */
+/** Null if the file is missing or invalid. */
 export const readPidFile = async (path: string): Promise<ProcessIdentity | null> => {
   const text = await readFile(path, 'utf8').catch(() => '')
   return text.endsWith('\n') ? identityFrom(text.slice(0, -1)) : null
 }
 
-/** `inspectLock` holds the lock for a moment: a start waits so long for it. */
+/** Time that a start waits for a lock, because `inspectLock` holds it for a moment. */
 const LOOK_MS = 500
 
 /** SQLITE_BUSY of sqlite3(3). */
@@ -34,20 +34,20 @@ interface LockPaths {
 }
 
 export interface DataDirLockInit extends LockPaths {
-  /** Null: a service manager listens on it, and does so before any daemon is there. */
+  /** Null if a service manager listens on the socket, which it does before any daemon exists. */
   readonly apiSocket: string | null
-  /** What is held, for the message; by default the data directory. */
+  /** Name of the locked object for messages; by default the data directory. */
   readonly what?: string
-  /** What the holder is called there. */
+  /** Name of the holder for messages. */
   readonly holder?: string
-  /** The command that ends a holder of this host. */
+  /** Command that restarts a holder on this host. */
   readonly restart?: string
 }
 
-/** Whether a daemon has this data directory; `unknown`: we may not look. `holder`: who it said it was. */
+/** Whether a daemon holds this data directory; `unknown`: not permitted to look. `holder`: from its pid file. */
 export type LockState = { readonly kind: 'free' | 'unknown' } | { readonly kind: 'held'; readonly holder: ProcessIdentity | null }
 
-/** Asks the kernel, and changes nothing. */
+/** Asks the kernel without changing anything. */
 export const inspectLock = async ({ lock, pid }: LockPaths): Promise<LockState> => {
   try {
     await stat(lock)
@@ -68,9 +68,9 @@ export const inspectLock = async ({ lock, pid }: LockPaths): Promise<LockState> 
 }
 
 /**
- * One daemon per data directory: SQLite's lock on an empty file, which is the kernel's. Held by a process and not by a
- * pid, it ends with that process however it ends, and keeps out every other that sees the file, from another PID
- * namespace too. The file stays: to remove it would let two that start at once lock one each.
+ * Ensures one daemon per data directory by SQLite's kernel lock on an empty file. The lock ends with its process in any case, and excludes
+ * all processes that see the file, also from another PID namespace. The file is never removed, because two processes that start at once
+ * could then each lock one.
  */
 export class DataDirLock implements Startable {
   readonly #paths: DataDirLockInit
@@ -80,7 +80,7 @@ export class DataDirLock implements Startable {
     this.#paths = paths
   }
 
-  /** Throws `conflict`, naming the holder where it is known. */
+  /** Throws `conflict`, with the holder if known. */
   async start(): Promise<void> {
     const { lock, pid, apiSocket } = this.#paths
     await makeFile(lock)
@@ -88,8 +88,8 @@ export class DataDirLock implements Startable {
     const database = take(lock)
     if (database === null) throw inUse(this.#paths, before, lock)
     try {
-      // A file system that carries no locks from one container or host to the other may still carry sockets. And somebody
-      // may have taken the file for a leftover and removed it: then the lock that we have is another's than its holder has.
+      // A file system without locks between containers or hosts may still share sockets. A user may also have removed the lock file, so
+      // that this lock is of another file than the holder's.
       if (apiSocket !== null && before !== null && processState(before) !== 'gone' && (await answers(apiSocket)))
         throw inUse(this.#paths, before, apiSocket)
       await writePidFile(pid, process.pid)
@@ -100,7 +100,7 @@ export class DataDirLock implements Startable {
     this.#database = database
   }
 
-  /** Gives back what `start` has taken, and nothing else. */
+  /** Releases only what `start` has acquired. */
   async stop(): Promise<void> {
     if (this.#database === null) return
     await rm(this.#paths.pid, { force: true })
@@ -109,7 +109,7 @@ export class DataDirLock implements Startable {
   }
 }
 
-/** Never opened once it exists: who closes a file gives up every lock that its process has on it (fcntl_locking(2)). */
+/** An existing file is not opened, because closing it would release all locks that this process has on it (fcntl_locking(2)). */
 const makeFile = async (path: string): Promise<void> => {
   const file = await open(path, 'ax', 0o600).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'EEXIST') return null
@@ -118,7 +118,7 @@ const makeFile = async (path: string): Promise<void> => {
   await file?.close()
 }
 
-/** Null where another has it. Throws where this file system has no locks. */
+/** Null if another process has the lock. Throws if the file system has no locks. */
 const take = (path: string): DatabaseSync | null => {
   let database: DatabaseSync | null = null
   try {
@@ -132,7 +132,7 @@ const take = (path: string): DatabaseSync | null => {
   }
 }
 
-/** The holder, for a message: of a daemon in another PID namespace the pid means nothing here. */
+/** The holder for a message. The PID of a daemon in another PID namespace means nothing on this side. */
 export const holderText = (holder: ProcessIdentity | null, name = 'daemon'): string =>
   holder !== null && processState(holder) === 'alive' ? `the ${name} with pid ${holder.pid}` : `a ${name} of another container or host`
 
@@ -147,11 +147,13 @@ const inUse = (
   })
 }
 
-/** A daemon that is asked to stop has so long. */
+/** Time for a daemon to stop. */
 const HOLDER_STOP_MS = 15_000
 const POLL_MS = 50
 
-/** Asks the daemon that has the data directory to stop, and waits for it; nothing where none has. Throws `bad_acl`, before anything is ended, and `conflict`. */
+/**
+ * Stops the daemon that holds the data directory, if any, and waits for its end. Throws `bad_acl` before it stops anything, and `conflict`.
+ */
 export const endHolder = async ({
   exec_acl,
   exec_acl_explicit,
@@ -164,7 +166,7 @@ export const endHolder = async ({
   if (before.kind !== 'held') return
   const { holder } = before
   const cannotEnd = (): string => `${paths.dir} is in use by ${holderText(holder)}, which cannot be ended from here`
-  // Where the system does not tell when a process began, it may be any.
+  // If the system does not tell when a process began, the process may be any.
   if (holder === null || holder.started === '0' || processState(holder) !== 'alive') throw new AppError('conflict', cannotEnd())
   try {
     process.kill(holder.pid, 'SIGTERM')

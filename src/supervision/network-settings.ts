@@ -10,7 +10,7 @@ export interface NetworkSettingsSources {
   readonly tokens: ApiTokenStore
 }
 
-/** Made where they are missing. */
+/** The API tokens, which are created if missing. */
 export const tokensOf = async (config: DaemonConfig): Promise<ApiTokenStore> => {
   const { metrics_token, paths, share_with_group: groupMayRead } = config
   const fileOf = (path: string): SeedFile => ({ path, header: null, groupMayRead })
@@ -22,7 +22,7 @@ export const tokensOf = async (config: DaemonConfig): Promise<ApiTokenStore> => 
   })
 }
 
-/** All that the other half is told; it opens no file. */
+/** All settings of the network process, which opens no files. */
 export const networkSettings = ({ config, machineKey, tokens }: NetworkSettingsSources): NetworkSettings => {
   const { display_name, api_port, mdns, relay, strangers, log_level, otlp } = config
   const [listen, announce, bootstrap, relays] = [[...config.listen], [...config.announce], [...config.bootstrap], [...config.relays]]
@@ -40,7 +40,7 @@ export const networkSettings = ({ config, machineKey, tokens }: NetworkSettingsS
     strangers,
     log_level,
     machine_seed: machineKey.seed,
-    // As they are when a network half asks: a later one is told what became of them.
+    // Getters, because a restarted network process needs the present tokens.
     get api_token() {
       return tokens.now.api_token
     },

@@ -15,7 +15,7 @@ export interface NetworkSocketInit {
   readonly path: string
 }
 
-/** A network half that somebody else starts: it connects here. One at a time; the next may come when the last is gone. */
+/** Accepts a network process that the service manager starts. One at a time; the next may connect when the last has disconnected. */
 export class NetworkSocket implements Startable {
   readonly #executor: Executor
   readonly #clock: Clock
@@ -33,8 +33,8 @@ export class NetworkSocket implements Startable {
   }
 
   /**
-   * On the socket that systemd made and keeps, or else one of our own in a directory that only we may enter: who connects
-   * first is told the machine's seed and the API's token. Throws `loose_permissions`, `conflict`.
+   * Listens on systemd's socket, or on an own one in a private directory, because the network process receives the machine's seed and the
+   * API token. Throws `loose_permissions`, `conflict`.
    */
   async start(): Promise<void> {
     const { path } = this.#init
@@ -44,12 +44,12 @@ export class NetworkSocket implements Startable {
     server.on('error', (error) => this.#log.error({ err: errorText(error) }, 'the socket for the network half failed'))
   }
 
-  /** One has come, and is there. */
+  /** True while a network process is connected. */
   get isUp(): boolean {
     return this.#session !== null
   }
 
-  /** The runtime takes the name away with the listener that bound it. */
+  /** The runtime removes the socket's name with its listener. */
   async stop(): Promise<void> {
     this.#server?.close()
     const session = this.#session

@@ -19,37 +19,36 @@ import { relayLog } from './relayed-log.ts'
 import { HandedSocket } from './sockets.ts'
 import { type SupervisedChild, Supervisor } from './supervisor.ts'
 
-/** Where its channel is among its descriptors; the API's socket is the next. */
+/** Descriptor of the channel in the child; that of the API's socket is the next. */
 const CHANNEL_FD = 3
 
 export interface NetworkProcess {
   readonly pid: number
-  /** The executor's port. */
+  /** Channel to the executor. */
   readonly channel: Duplex
-  /** Resolves when it is over and says how. */
+  /** Resolves at the end with its reason. */
   readonly ended: Promise<string>
   kill(): void
 }
 
 const NAME = 'x0xd-network'
 
-/** What the runtime lets it do besides the network: nothing. It opens no file, starts no program and no thread, and loads no native code. */
+/** The runtime's restrictions of the network process: it can open no file, start no program or thread, and load no native code. */
 export const NETWORK_RIGHTS = ['--permission']
 
 export interface NetworkProcessInit {
   readonly program: NetworkProgram
-  /** Null: as we do. */
+  /** Null for this process's user. */
   readonly user: NetworkUser | null
   readonly apiSocketFd: number
-  /** For who reads the list of processes. */
+  /** Shown in the list of processes. */
   readonly dataDir: string
 }
 
 /**
- * Starts the network's half: without the right to start programs or to open files, without environment, in a session
- * of its own (a Ctrl-C is for us, who end the children first), and with two descriptors of ours. Where `user` is given,
- * also another user, without our groups. We hold its program open and hand it over as its standard input, so that neither
- * it nor its user needs a way into the directory where x0x is installed; what it says on standard error, we write down.
+ * Starts the network process without the right to start programs or open files, without environment, and with two inherited descriptors. It
+ * has a session of its own, because on Ctrl-C this process ends its children first. With `user`, it runs as that user without supplementary
+ * groups. Its program is passed as an open file on standard input.
  */
 export const startNetworkProcess = (components: { clock: Clock }, init: NetworkProcessInit): NetworkProcess => {
   const { pid, stdio, ended, kill } = launch(init)
@@ -60,22 +59,22 @@ export const startNetworkProcess = (components: { clock: Clock }, init: NetworkP
   return { pid, channel, ended, kill: () => kill('SIGKILL') }
 }
 
-/** Its program as it comes by standard input; from sources, which are many files, an import of them. */
+/** Arguments to run the program from standard input; from sources, which are many files, to import it. */
 const programWords = (): string[] =>
   fromSources ? ['--allow-fs-read=*', ...programArguments(networkProgram())] : ['--input-type=module', '-']
 
 const networkProgram = (): string => ownProgram('x0xd-network')
 
 /**
- * Its program as it is when we start. What an upgrade puts at its path is of another release than we are, and is not
- * started beside us: the file is held, and where it was written over, or cannot be held, none is started.
+ * The network program at the time of this process's start. An upgrade may replace the file by another release, which must not be started.
+ * If the open file was overwritten or cannot be held open, none is started.
  */
 export class NetworkProgram {
   readonly #path = networkProgram()
   readonly #fd = openSync(this.#path, 'r')
   readonly #was = identityOf(this.#fd)
 
-  /** Opened anew, to be read from its beginning. Throws `conflict`. */
+  /** A new descriptor at the file's beginning. Throws `conflict`. */
   open(): number {
     const held = `/proc/self/fd/${this.#fd}`
     const fd = openSync(existsSync(held) ? held : this.#path, 'r')
@@ -89,7 +88,7 @@ export class NetworkProgram {
   }
 }
 
-/** Of the file and of what is in it. */
+/** Identity of the file and its content. */
 const identityOf = (fd: number): string => {
   const { dev, ino, size, mtimeNs } = fstatSync(fd, { bigint: true })
   return [dev, ino, size, mtimeNs].join(' ')
@@ -102,7 +101,7 @@ const launch = ({ program: held, user, apiSocketFd, dataDir }: NetworkProcessIni
       argv: [...NETWORK_RIGHTS, ...programWords(), '--of', dataDir],
       argv0: NAME,
       env: process.env['X0X_CRYPTO'] === undefined ? {} : { X0X_CRYPTO: process.env['X0X_CRYPTO'] },
-      // Not our standard error: where that is a terminal, what is typed there could be read from it.
+      // Standard error is a pipe, because a process could read typed text from a terminal.
       stdio: [program, 'ignore', 'pipe', 'pipe', apiSocketFd],
       user,
     })
@@ -113,23 +112,23 @@ const launch = ({ program: held, user, apiSocketFd, dataDir }: NetworkProcessIni
   }
 }
 
-/** Questions without an answer, one after another, behind which a process counts as hung. */
+/** Unanswered probes after which a process counts as hung. */
 const MISSED = 3
-/** And so many more behind which it could not even be ended. */
+/** Further unanswered probes after which it could not even be killed. */
 const BEYOND_HELP = 3
 
 export interface PulseInit {
-  /** How long it may say nothing. */
+  /** Time for an answer. */
   readonly patienceMs: number
-  /** Asks it; resolves with its answer, if there is one. */
+  /** Sends a probe; resolves with its answer. */
   readonly ask: () => Promise<void>
-  /** Its answers stay away. Called once for each time that they do. */
+  /** Called once each time that answers are missing. */
   readonly onHung: () => void
 }
 
 /**
- * Whether another process works on its events: asked again and again, it answers. Questions are counted and not time, so
- * that a stop of ourselves, in which nobody asked, is held against nobody.
+ * Probes whether another process handles its events. It counts probes instead of time, so that a pause of this process is not counted
+ * against the other one.
  */
 export class LivenessProbe implements Startable {
   readonly #clock: Clock
@@ -152,7 +151,7 @@ export class LivenessProbe implements Startable {
     this.#timer = null
   }
 
-  /** It is hung, and what should have followed has not. */
+  /** True if the process is hung and was not ended. */
   get isBeyondHelp(): boolean {
     return this.#missed >= MISSED + BEYOND_HELP
   }
@@ -180,9 +179,9 @@ export class LivenessProbe implements Startable {
   }
 }
 
-/** How long the network half may live on when its channel is closed. */
+/** Time for the network process to exit after its channel is closed. */
 const NETWORK_EXIT_MS = 1_000
-/** How often it may take the time of the watchdog until it listens: a machine that begins everything at once is slow. */
+/** Time until it listens, in multiples of the watchdog's time: a machine that starts many services at once is slow. */
 const START_TIMES = 2
 
 export interface NetworkSupervisorComponents {
@@ -193,21 +192,21 @@ export interface NetworkSupervisorComponents {
 
 export interface NetworkSupervisorInit {
   readonly settings: NetworkSettings
-  /** Null: as we do. */
+  /** Null for this process's user. */
   readonly user: NetworkUser | null
   readonly paths: DataPaths
   readonly socketMode: number
   readonly portFileMode: number
-  /** How long it may work on no event until it is ended and started again. */
+  /** Time that it may be busy with one event before it is killed and restarted. */
   readonly watchdogMs: number
 }
 
-/** The network's half, with a port of the executor's for each child that it starts. */
+/** Supervises the network process, with a new executor session for each child. */
 export class NetworkSupervisor implements Startable {
   readonly #components: NetworkSupervisorComponents
   readonly #init: NetworkSupervisorInit
   readonly #supervisor: Supervisor
-  /** Files that were made here, to be removed at the end. */
+  /** Files created by this process, which are removed at the end. */
   readonly #made = new Set<string>()
   #pulse: LivenessProbe | null = null
   #port: number | null = null
@@ -225,23 +224,23 @@ export class NetworkSupervisor implements Startable {
     })
   }
 
-  /** The TCP port of the API; that of the last child while there is none. */
+  /** TCP port of the API; while there is no child, that of the last one. */
   get apiPort(): number {
     if (this.#port === null) throw new AppError('internal', 'the network half never listened')
     return this.#port
   }
 
-  /** It listens. */
+  /** True while it listens. */
   get isUp(): boolean {
     return this.#pulse !== null
   }
 
-  /** False: it is hung and does not even die. */
+  /** False if it is hung and cannot be killed. */
   get isInHand(): boolean {
     return this.#pulse === null || !this.#pulse.isBeyondHelp
   }
 
-  /** Throws what kept the first from listening. */
+  /** Throws the error that kept the first child from listening. */
   async start(): Promise<void> {
     await this.#supervisor.start()
   }
@@ -249,7 +248,7 @@ export class NetworkSupervisor implements Startable {
   async stop(): Promise<void> {
     await this.#supervisor.stop()
     this.#program?.close()
-    // No others: without a child of ours they are another daemon's.
+    // Other files belong to another daemon.
     await Promise.all([...this.#made].map(async (path) => rm(path, { force: true })))
   }
 
@@ -281,7 +280,7 @@ export class NetworkSupervisor implements Startable {
     }
   }
 
-  /** A child whose channel is closed should end by itself, and is killed when it does not. */
+  /** A child whose channel is closed should exit. If it does not, it is killed. */
   async #endWithChannel(session: NetworkSession, child: NetworkProcess): Promise<void> {
     await session.closed
     const timer = this.#components.clock.setTimeout(() => child.kill(), NETWORK_EXIT_MS)
@@ -289,7 +288,7 @@ export class NetworkSupervisor implements Startable {
     timer.cancel()
   }
 
-  /** From when it listens until it ends. */
+  /** Probes the child while it listens. */
   async #watch(session: NetworkSession, child: NetworkProcess): Promise<void> {
     const { clock, log } = this.#components
     const onHung = (): void => {
@@ -304,7 +303,7 @@ export class NetworkSupervisor implements Startable {
     if (this.#pulse === pulse) this.#pulse = null
   }
 
-  /** What hangs before it listens answers nothing that could be missed. */
+  /** A process that hangs before it listens answers no probe, so it has a deadline. */
   async #inTime(port: Promise<number>, child: NetworkProcess): Promise<number> {
     const { clock, log } = this.#components
     const timer = clock.setTimeout(() => {

@@ -6,9 +6,9 @@ import { shellWord } from '../base/format.ts'
 import { sha256 } from '../identity/hash.ts'
 import { startOwnProcess } from './own-process.ts'
 
-/** Whom the network's half runs as, where that is not ourselves. */
+/** User that the network process runs as, if it differs from the executor's user. */
 export interface NetworkUser {
-  /** Null for a number that no user has. */
+  /** Null for a user ID without a user. */
   readonly name: string | null
   readonly uid: number
   readonly gid: number
@@ -16,31 +16,31 @@ export interface NetworkUser {
 
 const DEFAULT_USER = 'x0x'
 
-/** Numbers that neither distributions nor systemd give to anybody (systemd's UIDS-GIDS table), also within a small user namespace. */
+/** User IDs that neither distributions nor systemd assign (systemd's UIDS-GIDS table), available also in a small user namespace. */
 const SPARE_FIRST = 60_578
 const SPARE_COUNT = 606
 
-/** What makes a system user of that name. */
+/** Command that creates the system user. */
 export const userCommand = (name: string): string => `useradd --system --no-create-home --shell /usr/sbin/nologin ${name}`
 
-/** Nobody where there is no such file. */
+/** Empty if there is no passwd file. */
 const users = (): PasswdEntry[] => attempt(readPasswd) ?? []
 
-/** The name of a number, or the number itself. */
+/** User name of an ID, or the ID itself. */
 export const userNameOf = (uid: number): string => users().find((user) => user.uid === uid)?.name ?? String(uid)
 
-/** Another for each data directory, the same at each start. */
+/** A different ID for each data directory, the same at each start. */
 const spareUser = (dataDir: string): NetworkUser => {
   const id = SPARE_FIRST + (Buffer.from(sha256(Buffer.from(dataDir))).readUInt32BE(0) % SPARE_COUNT)
   return { name: null, uid: id, gid: id }
 }
 
-/** Of the user that we are; its number where it has none. */
+/** Name of this process's user, or its ID. */
 export const ownName = (): string => attempt(() => userInfo().username) ?? String(process.geteuid?.())
 
 /**
- * Null: it runs as we do, because we are no root, or because `network_user = "root"` says so. Without the
- * setting it is the user x0x, or, where there is none, a number that nobody has. Throws `bad_config`.
+ * Null for this process's user: it is not root, or `network_user = "root"` says so. By default the user x0x or, if it does not exist, an
+ * unassigned ID. Throws `bad_config`.
  */
 export const networkUserOf = (wanted: string | null, dataDir: string): NetworkUser | null => {
   if (process.geteuid?.() !== 0) {
@@ -61,7 +61,7 @@ export const networkUserOf = (wanted: string | null, dataDir: string): NetworkUs
 const allows = (info: { mode: number; uid: number; gid: number }, { uid, gid }: NetworkUser, bit: 1 | 4): boolean =>
   (info.mode & (info.uid === uid ? bit << 6 : info.gid === gid ? bit << 3 : bit)) !== 0
 
-/** Why nothing can be started as that user: a root without the right to become another, as in a container without capabilities. */
+/** Why no process can start as that user: root without the right to change users, as in a container without capabilities. */
 export const cannotStart = (user: NetworkUser | null, error: unknown): AppError => {
   const as = user === null ? '' : ` as ${user.name ?? `uid ${user.uid}`}`
   const remedy = user === null ? '' : '; start x0xd as a user of its own, or set network_user = "root" and lose the wall between the halves'
@@ -69,10 +69,10 @@ export const cannotStart = (user: NetworkUser | null, error: unknown): AppError 
 }
 
 const GROUP_READS = 0o040
-/** How the one who tries says that he may not. */
+/** Exit status of a test process that was denied access. */
 const MAY_NOT = 3
 
-/** Whether that user can open it, which an access control list may let him, or the directories above it keep him from. */
+/** True if that user can open the file. Access control lists may permit it, or parent directories prevent it. */
 const canOpen = async (path: string, user: NetworkUser): Promise<boolean> => {
   const text = `try { require('node:fs').openSync(process.argv[1], 'r') } catch { process.exit(${MAY_NOT}) }`
   try {
@@ -83,7 +83,7 @@ const canOpen = async (path: string, user: NetworkUser): Promise<boolean> => {
   }
 }
 
-/** Throws `bad_config` if that user may not execute the runtime that we are, for example because x0x was installed with umask 077. */
+/** Throws `bad_config` if that user cannot execute this runtime, for example because x0x was installed with umask 077. */
 export const checkExecutable = async (user: NetworkUser): Promise<void> => {
   const { execPath } = process
   const info = await stat(execPath)
@@ -105,8 +105,8 @@ const canExecute = async (user: NetworkUser): Promise<boolean> => {
 }
 
 /**
- * Throws `loose_permissions` where that user could read a secret that is the executor's alone. Where an access control list
- * lets anybody read, the mode has it for the group: then he tries. Throws `bad_config` where nobody can become him, and as `checkExecutable`.
+ * Throws `loose_permissions` if that user could read a secret of the executor. An access control list shows as group permission, in which
+ * case a process tries as that user. Throws `bad_config` if no process can run as the user, and as `checkExecutable`.
  */
 export const checkUnreadable = async (secrets: readonly string[], user: NetworkUser): Promise<void> => {
   await checkExecutable(user)

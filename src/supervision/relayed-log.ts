@@ -5,22 +5,22 @@ import { TokenBucket } from '../base/rate-limit.ts'
 import { visibleJson } from '../base/visible-text.ts'
 import { LINE_FEED } from '../protocol/lines.ts'
 
-/** One line of the relayed log: a stack or an address list fits, and no line fills a screen for long. */
+/** Length of a relayed line: a stack trace or an address list fits. */
 export const RELAYED_LINE_BYTES = 8 * 1024
-/** Lines at once, as of a start that goes wrong, and for ever after: a log that nobody could read is no log, and fills a disk. */
+/** Lines at once, as at a failing start, and per second afterwards, so that a log stays readable and fills no disk. */
 export const RELAYED_LINES_BURST = 200
 export const RELAYED_LINES_PER_SECOND = 20
-/** Bytes that are read: a process that writes without end waits, and takes no time of the reader. */
+/** Bytes that are read. A process that writes without end is paused. */
 export const RELAYED_BYTES = { burst: 2 * 1024 * 1024, perSecond: 256 * 1024 }
-/** How long such a process waits; the read that was too much, of 64 KiB, is not counted. */
+/** Duration of a pause. The read of 64 KiB that exceeded the limit is not counted. */
 const RELAYED_PAUSE_MS = 1_000
 
 export interface RelayedLogInit {
-  /** What wrote it: stands in every line, whatever the line says of itself. */
+  /** Name of the process, added to each line. */
   readonly name: string
   readonly pid: number
   readonly write: (line: string) => void
-  /** As of `LoggerInit`. */
+  /** As in `LoggerInit`. */
   readonly journald?: boolean
 }
 
@@ -35,16 +35,15 @@ const parsed = (text: string): Said => {
     const value: unknown = JSON.parse(text)
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Said
   } catch {
-    // Its runtime's own words, such as the stack of a crash.
+    // Other lines are the runtime's, such as the stack of a crash.
   }
   return { level: 'error', time: new Date().toISOString(), msg: text }
 }
 
 /**
- * Takes what a process writes to its standard error and writes it on as lines of our log, so that it needs no
- * descriptor of ours: a terminal's could be read as well. Each line is JSON, names its process, is cut at
- * `RELAYED_LINE_BYTES` and holds nothing that a terminal would obey. What comes faster than a log should is dropped
- * and counted, and what comes without end is read no faster than `RELAYED_BYTES`.
+ * Relays the standard error of a process as lines of this log, so that it needs no descriptor of this process: a terminal's could also be
+ * read. Each line is JSON, names the process, has at most `RELAYED_LINE_BYTES`, and contains no terminal control characters. Lines above
+ * the rate are dropped and counted.
  */
 export const relayLog = (stream: Readable, { clock }: { clock: Clock }, init: RelayedLogInit): void => {
   const { name, pid, write, journald = leadsToJournald() } = init
@@ -59,7 +58,7 @@ export const relayLog = (stream: Readable, { clock }: { clock: Clock }, init: Re
   }
   const keep = (more: Buffer): void => {
     const part = more.subarray(0, RELAYED_LINE_BYTES - kept)
-    // A copy, so that a short beginning does not hold the whole chunk that it came in.
+    // A copy, so that a short beginning does not keep its whole chunk in memory.
     if (part.length > 0) parts.push(Buffer.from(part))
     kept += part.length
   }
@@ -87,6 +86,6 @@ export const relayLog = (stream: Readable, { clock }: { clock: Clock }, init: Re
     clock.setTimeout(() => void stream.resume(), RELAYED_PAUSE_MS, { unref: true })
   })
   stream.on('end', endLine)
-  // It is gone, and its end is told elsewhere.
+  // The process has ended, which is reported elsewhere.
   stream.on('error', () => undefined)
 }

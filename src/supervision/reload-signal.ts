@@ -4,12 +4,12 @@ import type { ServiceManager } from './service-manager.ts'
 
 interface Reloading {
   readonly log: Logger
-  /** Is told when it begins and when it is over. */
+  /** Notified when a reload begins and ends. */
   readonly manager: ServiceManager
   readonly work: () => Promise<unknown>
 }
 
-/** SIGHUP, which from the first moment on asks a daemon to read its files again, and never ends it. */
+/** Handles SIGHUP: it makes a daemon read its files again and, from the first moment on, never ends it. */
 export class ReloadSignal {
   #asked = false
   #serving: Reloading | null = null
@@ -22,7 +22,7 @@ export class ReloadSignal {
     })
   }
 
-  /** Does the work for each signal: at once for those that came before, once for all that come while it is done. */
+  /** Calls the reload for each signal: at once for earlier ones, and once for all that arrive during a reload. */
   serve(serving: Reloading): void {
     this.#serving = serving
     void this.#work()

@@ -10,15 +10,15 @@ import { type OwnProcess, ownProgram, programArguments, startOwnProcess } from '
 import { type SupervisedChild, Supervisor } from './supervisor.ts'
 
 export interface RexdSupervisorInit {
-  /** REXD's own configuration. */
+  /** Path of REXD's configuration. */
   readonly config: string
   readonly paths: DataPaths
 }
 
-/** Its one line on standard output. */
+/** Its only line on standard output. */
 const READY = /^rexd \S+ ready: (.+), token in .+\n/
 
-/** `rexd --http` beside the daemon, which goes on without it. It hears nothing of us but when to end. */
+/** Runs `rexd --http` beside the daemon, which also works without it. */
 export class RexdSupervisor implements Startable {
   readonly #init: RexdSupervisorInit
   readonly #supervisor: Supervisor
@@ -37,23 +37,23 @@ export class RexdSupervisor implements Startable {
     })
   }
 
-  /** Where it listens. */
+  /** Address on which it listens. */
   get where(): string {
     return this.#url ?? 'not running'
   }
 
-  /** Resolves also where it cannot be started: it is tried again. */
+  /** Resolves even if it cannot be started; the start is retried. */
   async start(): Promise<void> {
     await this.#supervisor.start()
   }
 
-  /** Has it read its certificates again, as soon as it listens: before that a signal could find it without its handler. */
+  /** Makes it read its certificates again once it listens; an earlier signal could arrive before its handler is installed. */
   reload(): void {
     if (this.#url === null) this.#reloadAsked = true
     else this.#child?.kill('SIGHUP')
   }
 
-  /** Asks it to end its programs and itself, and does not wait for that. */
+  /** Asks it to end its programs and exit, without waiting. */
   askToStop(): void {
     this.#supervisor.askToStop()
   }
@@ -64,12 +64,12 @@ export class RexdSupervisor implements Startable {
 
   async #start(): Promise<SupervisedChild> {
     const { config, paths } = this.#init
-    // Read before each start, so that mistakes in the configuration stand in our own log, and what it passes on is passed.
+    // Read before each start, so that mistakes in the configuration appear in this log and its variables are passed on.
     const { policy } = await loadHttpRexdConfig(config, process.env)
     const child = startOwnProcess({
       argv: [...programArguments(ownProgram('rexd')), '--http', '--exit-on-eof', '--config', config],
       env: { ...policy.env, X0X_DATA_DIR: paths.dir },
-      // Nothing is written to its input: its end is the end of us (`--exit-on-eof`).
+      // Nothing is written to its stdin. Closing it tells REXD that this process ended (`--exit-on-eof`).
       stdio: ['pipe', 'pipe', 2],
       user: null,
     })
@@ -88,7 +88,7 @@ export class RexdSupervisor implements Startable {
       const url = READY.exec(text)?.[1]
       if (url === undefined) return
       resolve(url)
-      // Nothing else is expected there; it is drained.
+      // Further output is not expected and is drained.
       stdout.off('data', listen).resume()
     }
     stdout.setEncoding('utf8').on('data', listen)

@@ -18,9 +18,8 @@ export interface RotatedKey {
 }
 
 /**
- * Gives the agent of a data directory a new key, and keeps what the old one says of it; the old one is gone afterwards.
- * Throws `conflict` while a daemon has the directory. The statement is on the disk before the key is: where that is as far as
- * it came, it names a key that nobody has, and is passed over.
+ * Replaces the key of a data directory's agent and stores the old key's statement about it. The old key is lost. Throws `conflict` while a
+ * daemon holds the directory. The statement is written first; if the process stops there, it names an unknown key and is ignored.
  */
 export const rotateAgentKey = async ({ log }: { readonly log: Logger }, paths: DataPaths): Promise<RotatedKey> => {
   const lock = [{ name: 'data directory', startable: new DataDirLock({ ...paths, apiSocket: null }) }]

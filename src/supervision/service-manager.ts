@@ -8,25 +8,28 @@ import { MAX_STATUS_TEXT, WATCHDOG_MS } from '../protocol/limits/daemon.ts'
 import { notifySocket } from './sockets.ts'
 
 const US_PER_MS = 1_000
-/** Words in each time that the watchdog has: the first may come late. */
+/** Notifications in each watchdog interval, because the first may be late. */
 const WORDS_PER_TIME = 3
 
 export interface ServiceManagerInit {
-  /** The socket to it, connected; null: nobody is told anything. */
+  /** Connected socket of systemd; null if there is none. */
   readonly fd: number | null
-  /** After so long without a word of us it ends us; null: it asks for none, and is asked to from the start of service on. */
+  /**
+   * Interval after which systemd ends this process without a notification. Null: no watchdog is configured, and it is requested when the
+   * service starts.
+   */
   readonly watchdogMs: number | null
 }
 
-/** What a program says of itself once it serves. */
+/** State of a program that serves. */
 export interface Service {
-  /** One line. */
+  /** One line of text. */
   status(): string
-  /** False: what it vouches for is lost, and it is to be ended. */
+  /** False if a part that it depends on is lost, so that the process should be ended. */
   isWell(): boolean
 }
 
-/** How often systemd wants to hear from this process (sd_watchdog_enabled(3)); null where it does not. */
+/** Watchdog interval (sd_watchdog_enabled(3)); null for none. */
 const watchdogOf = (env: Environment): number | null => {
   const us = Number(env['WATCHDOG_USEC'])
   const isOurs = env['WATCHDOG_PID'] === undefined || env['WATCHDOG_PID'] === String(process.pid)
@@ -34,8 +37,8 @@ const watchdogOf = (env: Environment): number | null => {
 }
 
 /**
- * Tells systemd how we are, sd_notify(3). The runtime has no unix datagram sockets; the unit lets systemd open one to
- * itself (OpenFile=), and a write to that is a message, sent by us ourselves: no other process may speak for us.
+ * Notifies systemd about the service, sd_notify(3). The runtime has no unix datagram sockets. The unit opens one to systemd (OpenFile=),
+ * and a write to it is a message from this process itself, as systemd requires.
  */
 export class ServiceManager {
   readonly #clock: Clock
@@ -52,7 +55,7 @@ export class ServiceManager {
     this.#init = init
   }
 
-  /** The one that started this process. */
+  /** The service manager that started this process. */
   static here(log: Logger, env: Environment = process.env): ServiceManager {
     const fd = notifySocket()
     if (fd === null && env['NOTIFY_SOCKET'] !== undefined)
@@ -62,12 +65,12 @@ export class ServiceManager {
     return new ServiceManager({ clock: systemClock, log }, { fd, watchdogMs: watchdogOf(env) })
   }
 
-  /** How long what it watches may say nothing. */
+  /** Time that a watched process may be silent. */
   get watchdogMs(): number {
     return this.#init.watchdogMs ?? WATCHDOG_MS
   }
 
-  /** All serves. From now on it hears of us in time, for as long as the service is well and events are worked on. */
+  /** The service is ready. From now on, notifications are sent in time while it is well and events are handled. */
   ready(service: Service): void {
     this.#service = service
     this.#told = service.status()
@@ -76,7 +79,7 @@ export class ServiceManager {
     if (this.#init.fd !== null) this.#watch()
   }
 
-  /** Files are read again; then `work` is over, and all serves. */
+  /** Reports reloading until `work` ends, then ready. */
   async reload<T>(work: () => Promise<T>): Promise<T> {
     this.#send('RELOADING=1', `MONOTONIC_USEC=${process.hrtime.bigint() / BigInt(US_PER_MS)}`)
     try {
@@ -106,7 +109,7 @@ export class ServiceManager {
     return `STATUS=${plainText(this.#told).slice(0, MAX_STATUS_TEXT)}`
   }
 
-  /** One message behind the other, and none of them holds us up: systemd may be busy. */
+  /** Sends messages in order without waiting, because systemd may be busy. */
   #send(...lines: readonly string[]): void {
     const { fd } = this.#init
     if (fd === null) return

@@ -6,43 +6,40 @@ import { processState } from '../base/process-info.ts'
 import type { Startable } from '../base/startable.ts'
 import { readPidFile, writePidFile } from './lock.ts'
 
-/** Wait before a process that died is started again: first, doubled each time, and at most. */
+/** First and longest delay before restarting a process. It doubles each time. */
 const RESPAWN_MIN_MS = 100
 const RESPAWN_MAX_MS = 10_000
-/** A process that lived this long was well: the wait begins anew. */
+/** A process that lived this long resets the delay. */
 const LIVED_WELL_MS = 60_000
-/** How long a process that an earlier daemon left behind may take to be gone when it is killed. */
+/** Time for a process of an earlier daemon to end after SIGKILL. */
 const ORPHAN_EXIT_MS = 1_000
 
-/** One child process, from its spawn to its end. */
+/** One child process from its start to its end. */
 export interface SupervisedChild {
   readonly pid: number
-  /** Rejects when it ends before it serves. */
+  /** Rejects if the process ends before it serves. */
   readonly ready: Promise<void>
-  /** Says how. */
+  /** Resolves at the end with its reason. */
   readonly ended: Promise<string>
   askToStop(): void
   kill(): void
 }
 
 export interface SupervisorInit {
-  /** What the log calls it. */
+  /** Name in the log. */
   readonly name: string
-  /** The file that says which process it is. */
+  /** File with the process ID. */
   readonly pidFile: string
-  /** From being asked to stop to being killed. */
+  /** Time from the stop request to SIGKILL. */
   readonly stopMs: number
-  /**
-   * How long the start waits for the first to be ready, to go on without it. Null: it is a part that nothing goes
-   * without, and what keeps the first from being ready is thrown.
-   */
+  /** Time that the start waits for the first child before it continues without it. Null: the child is required, and its error is thrown. */
   readonly patienceMs: number | null
   readonly begin: () => Promise<SupervisedChild>
 }
 
 const ORPHAN_POLL_MS = 10
 
-/** A process that is started, started again when it dies, and ended with us. */
+/** Starts a process, restarts it when it ends, and ends it with this process. */
 export class Supervisor implements Startable {
   readonly #clock: Clock
   readonly #log: Logger
@@ -50,7 +47,7 @@ export class Supervisor implements Startable {
   readonly #stopping = Promise.withResolvers<void>()
   #stopped = false
   #child: SupervisedChild | null = null
-  /** Clock reading when `#child` was begun. */
+  /** Clock reading at the start of `#child`. */
   #began = 0
   #keeping: Promise<void> = Promise.resolve()
 
@@ -69,7 +66,7 @@ export class Supervisor implements Startable {
     this.#keeping = this.#keep(first)
   }
 
-  /** Asks the child to stop and has it killed after `stopMs`, without waiting for either; `stop` does. */
+  /** Asks the child to stop and schedules SIGKILL after `stopMs`, without waiting. `stop` waits. */
   askToStop(): void {
     if (this.#stopped) return
     this.#stopped = true
@@ -88,10 +85,10 @@ export class Supervisor implements Startable {
     if (this.#child !== null) await rm(this.#init.pidFile, { force: true })
   }
 
-  /** Ends the child that a killed daemon has left: it would hold the ports that the next one needs. */
+  /** Ends a child of a killed daemon, which would hold the ports of the next one. */
   async #endOrphan(): Promise<void> {
     const orphan = await readPidFile(this.#init.pidFile)
-    // Where the system does not tell when a process began, it may be any.
+    // If the system does not tell when a process began, the process may be any.
     if (orphan === null || orphan.started === '0' || processState(orphan) !== 'alive') return
     process.kill(orphan.pid, 'SIGKILL')
     const deadline = this.#clock.monotonic() + ORPHAN_EXIT_MS
@@ -102,14 +99,14 @@ export class Supervisor implements Startable {
     const { begin, pidFile } = this.#init
     this.#began = this.#clock.monotonic()
     const child = await begin()
-    // `start` waits no longer than `patienceMs`: a rejection after that has no other handler.
+    // `start` waits at most `patienceMs`. A later rejection has no other handler.
     child.ready.catch(() => undefined)
     this.#child = child
     try {
       if (child.pid > 0) await writePidFile(pidFile, child.pid)
       if (this.#stopped) child.kill()
     } catch (error) {
-      // Without its pid file nobody would find the child after a crash of ours, and another would be started beside it.
+      // Without its pid file, the child could not be found after a crash of this process, and a second one would be started.
       child.kill()
       await child.ended
       throw error
@@ -132,7 +129,7 @@ export class Supervisor implements Startable {
     }
   }
 
-  /** Null where not even a process came of it. */
+  /** Null if no process could be created. */
   async #again(): Promise<SupervisedChild | null> {
     const why = (error: unknown): void => {
       if (!this.#stopped) this.#log.error({ err: errorText(error) }, `${this.#init.name} could not be started`)
@@ -147,7 +144,7 @@ export class Supervisor implements Startable {
     }
   }
 
-  /** Waits until the time is up, `something` has settled, or we stop. */
+  /** Waits until the time is up, `something` has settled, or the supervisor stops. */
   async #wait(ms: number, something?: Promise<unknown>): Promise<void> {
     const others = something === undefined ? [] : [something.catch(() => undefined)]
     await within(this.#clock, ms, Promise.race([this.#stopping.promise, ...others]))
