@@ -22,28 +22,28 @@ export interface ChainState {
   next: number
   /** Hash of its last line. */
   prev: string
-  /** How many lines stand up to its last one, in all files. */
+  /** Number of lines in all files up to its last one. */
   at: number
   signer: JournalSigner | null
-  /** Its last line that is signed for, by a signature of its own or by a later life's; -1: none. */
+  /** Its last line covered by its own or a later chain's signature; -1 for none. */
   signedTo: number
   stopped: boolean
-  /** The line before its first; undefined where the first was not read. */
+  /** The line before its first; undefined if its first line was not read. */
   after: LineRef | null | undefined
 }
 
-/** What is wrong with a line, and how it is told. */
+/** A problem of a line. */
 export interface ChainFault {
   readonly kind: 'missing' | 'altered' | 'out_of_place' | 'head_missing' | 'signature'
   readonly message: string
 }
 
-/** The newest line that is signed for. */
+/** The newest signed line. */
 export interface SignedThrough extends JournalPosition {
   readonly ts: string
 }
 
-/** Follows the lives of a journal's writers as one history: where each began, and what their signatures are good for. */
+/** Verifies the chains of a journal's writers as one history: where each began, and what their signatures cover. */
 export class JournalChains {
   readonly #agentId: string | null
   readonly #continued: boolean
@@ -51,17 +51,17 @@ export class JournalChains {
   readonly #agents = new Set<string>()
   /** The chain of each key whose line was read last. */
   readonly #newest = new Map<string, ChainState>()
-  /** Each key once, however many lives have it. */
+  /** Each key once, for any number of chains. */
   readonly #signers = new Map<string, JournalSigner>()
-  /** Chains whose beginning is not in the files, where `agentId` must have signed; with the place of their first line here. */
+  /** Chains whose beginning is not in the files and which `agentId` must have signed, with the position of their first line. */
   readonly #headless = new Map<string, JournalPosition>()
-  /** The chain from which the first of these files goes on, and which is in none of them. */
+  /** The chain that continues from a file before these. */
   #outside: string | null = null
   #started = 0
   #unlinked = 0
   #through: SignedThrough | null = null
 
-  /** `agentId`: who must have signed; null: whoever has. `chains`: as they are before each line. */
+  /** `agentId`: required signer; null for any. `chains`: their state before each line. */
   constructor(init: { agentId: string | null; continued: boolean; chains: ReadonlyMap<string, ChainState> }) {
     this.#agentId = init.agentId
     this.#continued = init.continued
@@ -72,7 +72,7 @@ export class JournalChains {
     return { lives: this.#started, unlinked: this.#unlinked, agents: [...this.#agents], through: this.#through }
   }
 
-  /** The same object for the same key. */
+  /** Returns the same object for the same key. */
   keep(signer: JournalSigner | null): JournalSigner | null {
     if (signer === null) return null
     const known = this.#signers.get(signer.public_key)
@@ -81,12 +81,12 @@ export class JournalChains {
     return signer
   }
 
-  /** The first line of a chain that was given is not its first. */
+  /** Registers a chain whose first given line is not its beginning. */
   resume(chain: string, place: JournalPosition): void {
     if (this.#agentId !== null) this.#headless.set(chain, place)
   }
 
-  /** `read`: how many lines were read before, `inFile` of them in this file. */
+  /** `read`: number of lines read before, `inFile` of them in this file. */
   start(chain: string, { after, signer }: BeganEvent, read: number, inFile: number): ChainFault[] {
     this.#started += 1
     const key = signer?.public_key ?? null
@@ -117,8 +117,8 @@ export class JournalChains {
   }
 
   /**
-   * Lines between the one that a life names and its first. Others may write while a life begins; the same
-   * agent, which has one daemon, does not.
+   * Checks lines between the one that a chain names and its own first line. Other agents may write meanwhile, but not the same agent, which
+   * has one daemon.
    */
   #between(chain: string, key: string | null, at: number): ChainFault[] {
     const newest = key === null ? undefined : this.#newest.get(key)
@@ -126,7 +126,7 @@ export class JournalChains {
     return [{ kind: 'out_of_place', message: `lines of chain ${newest.id} stand before chain ${chain}, which does not know of them` }]
   }
 
-  /** `state`: with its line. */
+  /** `state` includes the line. */
   read(state: ChainState): void {
     if (state.signer !== null) this.#newest.set(state.signer.public_key, state)
   }
@@ -140,7 +140,7 @@ export class JournalChains {
     return []
   }
 
-  /** `state`: without this line. */
+  /** `state` excludes the line. */
   seal(place: JournalPosition, line: JournalLine & SealEvent, bytes: Buffer, state: ChainState): ChainFault[] {
     if (line.signer !== null) {
       const wrong = this.#judgeSigner(line.signer, line.chain)
@@ -151,7 +151,7 @@ export class JournalChains {
     }
     const { signer } = state
     if (line.signature === null) return signer === null ? [] : [unsigned(`line ${line.n} of chain ${line.chain} has lost its signature`)]
-    // Whose key it is stands in another file.
+    // The key is stated in another file.
     if (signer === null)
       return this.#continued ? [] : [unsigned(`nobody is named whose signature line ${line.n} of chain ${line.chain} could have`)]
     const signed = signatureOf(bytes)
@@ -165,8 +165,8 @@ export class JournalChains {
   }
 
   /**
-   * Once all is read. The signature of a life covers the line that its `began` names in an earlier life. A chain that
-   * begins here in its middle may be anybody's where nothing of it is signed.
+   * Call this after the last line. A chain's signature also covers the line of an earlier chain that its `began` names. A chain whose
+   * beginning is missing and of which nothing is signed may be anyone's.
    */
   finish(): { place: JournalPosition; finding: ChainFault }[] {
     for (const state of [...this.#chains.values()].toReversed()) {
@@ -194,12 +194,12 @@ export interface LifeInit {
   readonly policySha256: string | null
 }
 
-/** One life of a journal's writer, which is one chain: its first line, what seals it, and its last. */
+/** Writes one chain of a journal: its first line, its signatures, and its last line. */
 export class ChainWriter {
   readonly chain = new Chain({ id: randomUUID() })
   readonly #components: LifeComponents
   readonly #init: LifeInit
-  /** As it stands in lines; null where nothing is signed. */
+  /** The signer as written in lines; null if nothing is signed. */
   readonly #signer: JournalSigner | null
 
   constructor(components: LifeComponents, init: LifeInit) {
@@ -213,7 +213,7 @@ export class ChainWriter {
     return this.#signer !== null
   }
 
-  /** What must stand before the next lines: `began` before the first, which names the line that stands last in the file now. */
+  /** Lines before the next ones: for a new chain `began`, which names the present last line of the file. */
   async opening(): Promise<PreparedLine[]> {
     if (!this.chain.isNew) return []
     const { path, policySha256 } = this.#init
@@ -222,7 +222,7 @@ export class ChainWriter {
     return [prepareLine(began, this.#components.clock.now())]
   }
 
-  /** The next line of the chain, signed where there is a key. Nothing else may be encoded until it is committed or given up. */
+  /** The next line of the chain, signed if there is a key. Encode nothing else until it is committed or dropped. */
   async seal(event: SealEvent['event'], { introduce }: { introduce: boolean }): Promise<EncodedLine> {
     const { clock, signer } = this.#components
     const prepared = prepareLine({ event, signer: introduce ? this.#signer : null, signature: null }, clock.now())

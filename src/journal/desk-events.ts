@@ -1,52 +1,52 @@
 import type { ArgvCut } from './run-key.ts'
 
-/** A question put to the desk, before anything is decided. What it asks about is bound by `permit_sha256`. */
+/** An approval request before its decision. `permit_sha256` identifies the run. */
 export interface ApprovalRequestedEvent {
   readonly event: 'question'
   readonly question_id: string
   readonly permit_sha256: string
-  /** `mesh`, or a door of this host. */
+  /** `mesh`, or a local interface. */
   readonly door: string
-  /** The session of the asker; null: none. */
+  /** Session of the requester; null for none. */
   readonly session: string | null
-  /** The id of an agent of the mesh, or the label of a local one, which is no identity. */
+  /** ID of a mesh agent, or label of a local client, which proves nothing. */
   readonly asker: string
-  /** What the engine that asks calls itself. */
+  /** Name that the requesting executor gives itself. */
   readonly engine: string
   readonly argv: readonly string[]
-  /** Absent where argv is whole. */
+  /** Absent if argv is complete. */
   readonly argv_cut?: ArgvCut
   readonly executable: string
   readonly cwd: string
-  /** Names alone: a value may be a secret. */
+  /** Names only, because a value may be a secret. */
   readonly env: readonly string[]
   readonly host: string
-  /** The agent that it is to run on; null: here. */
+  /** Agent that would run it; null for this host. */
   readonly target: string | null
-  /** Reason of the rule that always asks. */
+  /** Reason of the always-ask rule. */
   readonly always_ask: string | null
-  /** Which rule missed. */
+  /** Why an approval is needed. */
   readonly why: string
 }
 
-/** What became of questions, before the asker is told. */
+/** A decision about approval requests, written before the requester receives it. */
 export interface ApprovalEvent {
   readonly event: 'approval'
-  /** Null: those that were too many, which have no ids. */
+  /** Null for rate-limited requests, which have no IDs. */
   readonly question_id: string | null
   readonly permit_sha256: string | null
   readonly outcome: ApprovalOutcome
-  /** A human's window, a grant, a pattern, the fallback; who asked, where he asked too much. */
+  /** An approval client, grant, pattern or fallback; for rate-limited requests, the requester. */
   readonly by: string
   readonly reason: string
-  /** Questions that this is about. */
+  /** Number of requests in this event. */
   readonly count: number
 }
 
 export const APPROVAL_OUTCOMES = ['allowed', 'denied', 'timed_out', 'no_ui', 'withdrawn', 'too_many', 'not_shown', 'desk_gone'] as const
 export type ApprovalOutcome = (typeof APPROVAL_OUTCOMES)[number]
 
-/** The store of approvals is about to be written. */
+/** The approval store is about to be written. */
 export interface StoreChangedEvent {
   readonly event: 'store_changed'
   readonly change:
@@ -59,20 +59,20 @@ export interface StoreChangedEvent {
     | 'modes'
     | 'session_modes'
     | 'last_used'
-  /** Who changes it: a human's window, or the desk itself. */
+  /** An approval client, or the approval service itself. */
   readonly by: string
-  /** Whose rule it is; null: it is about no single agent. */
+  /** Agent of the rule; null if it concerns no single agent. */
   readonly agent: string | null
   /** The grant, pattern or modes. */
   readonly detail: string
 }
 
-/** A line on the desk's socket that was not taken. Its own texts are cut. */
+/** A refused line on the approval service's socket. Its own texts are cut. */
 export interface DeskRefusedEvent {
   readonly event: 'desk_refused'
   /** A code of the error table. */
   readonly code: string
-  /** As which the connection was proven; null: as nobody. */
+  /** Authenticated role of the connection; null if unauthenticated. */
   readonly role: string | null
   readonly name: string | null
   readonly detail: string

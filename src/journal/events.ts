@@ -6,10 +6,10 @@ import { LIFE_EVENTS, type ChainEvent } from './chain-events.ts'
 import type { ApprovalLogEvent, DeskRefusedEvent } from './desk-events.ts'
 import type { ArgvCut, RunKey } from './run-key.ts'
 
-/** Its owner reads the output of a detached run. */
+/** The requester reads the output of a detached run. */
 export interface AttachEvent extends RunKey {
   readonly event: 'attach'
-  /** Bytes of output that it does not want again. */
+  /** Bytes of output that it already has. */
   readonly from: number
 }
 
@@ -19,44 +19,44 @@ export interface ForgetEvent extends RunKey {
   readonly by: 'requester' | 'time'
 }
 
-/** A question of ours about a detached run that is about to be signed. The ids are those of whom it is for. */
+/** An own query about a detached run, about to be signed. The IDs are those of the target. */
 export interface JournalDetachedRequest extends RunKey {
   readonly event: 'detached_asked'
   readonly ask: DetachedAsk
   readonly from: number
 }
 
-/** What is asked about runs that outlive their callers, on either side. */
+/** Events of detached runs, on either side. */
 export type JournalDetachedEvent = AttachEvent | ForgetEvent | JournalDetachedRequest
 
-/** An operator's change of whom this agent trusts, a run that an operator ended, or a request that claimed to be an operator's and proved nothing. */
+/** An operator's change of trust, a run that an operator ended, or a request with an invalid operator proof. */
 export interface AuthorityEvent {
   readonly event: 'authority'
-  /** As `Operation` of the executor's port, or `exec_run`. */
+  /** As `Operation` of the executor API, or `exec_run`. */
   readonly operation: string
-  /** Whom it is about; null: not known, or this agent itself. */
+  /** Agent that it concerns; null if unknown or this agent itself. */
   readonly agent: AgentId | null
   readonly machine: MachineId | null
   readonly level: TrustLevel | null
-  /** The run that was ended; absent where it is about none. */
+  /** The ended run; absent if none. */
   readonly request_id?: RequestId
-  /** A code of the error table: the proof was refused, and nothing is done. Null: it was proven, and is about to be done. */
+  /** A code of the error table: the proof was refused and nothing is done. Null: the proof is valid, and the operation follows. */
   readonly code: string | null
   readonly detail: string | null
 }
 
-/** An operator asked for the ACL file to be read again (SIGHUP), and what became of it. */
+/** Result of an operator's request to read the ACL again (SIGHUP). */
 export interface ReloadEvent {
   readonly event: 'reload'
-  /** `taken`: it allows less than the one before. `refused`: it allows more, and needs a restart. `invalid`: it is missing, or wrong. */
+  /** `taken`: narrower than before. `refused`: wider, so a restart is needed. `invalid`: missing or wrong. */
   readonly outcome: 'taken' | 'unchanged' | 'refused' | 'invalid'
   readonly file: string
-  /** Of the file as it was read, hex; null: it could not be. */
+  /** SHA-256 of the file as it was read, hex; null if it could not be read. */
   readonly sha256: string | null
   readonly detail: string | null
 }
 
-/** What a journal line may be about; `docs/exec.md` has a line for each. */
+/** Event names; `docs/exec.md` describes each. */
 export const JOURNAL_EVENTS = [
   'request',
   'started',
@@ -85,30 +85,30 @@ export const JOURNAL_EVENTS = [
   ...LIFE_EVENTS,
 ] as const
 
-/** A request that policy allowed, written before anything is started. */
+/** An allowed request, written before anything is started. */
 export interface RequestEvent extends RunKey {
   readonly event: 'request'
   readonly argv: readonly string[]
   /** Description of the ACL entry that allowed it. */
   readonly matched_acl: string | null
   readonly stdin_bytes: number
-  /** Of stdin, hex; above one mebibyte of the hashes of its pieces, one behind the other. Null: none was announced. */
+  /** SHA-256 of stdin, hex; above one mebibyte, of the concatenated hashes of its pieces. Null: none was announced. */
   readonly stdin_sha256: string | null
-  /** The limit in force, in milliseconds. */
+  /** Timeout in force in milliseconds. */
   readonly timeout_ms: number
-  /** Of the signed bytes that asked for it, hex; null: nobody signed. */
+  /** SHA-256 of the signed request, hex; null for an unsigned one. */
   readonly request_sha256: string | null
-  /** What was found for argv[0], the very file; null: it does not run here. */
+  /** The file found for argv[0]; null if it runs elsewhere. */
   readonly executable: ExecutableFile | null
-  /** Whose name it runs under; null: the daemon's own user. */
+  /** User of the run; null for the daemon's user. */
   readonly account: string | null
-  /** Who allowed it: the desk's word, `agents:ID,ID`, or both joined by `+`; absent: nobody had to. */
+  /** The approval service's `by`, `agents:ID,ID`, or both joined by `+`; absent if no approval was needed. */
   readonly approved_by?: string
-  /** It outlives its caller, and so many bytes of its output are kept at most; absent: it ends with its caller. */
+  /** Maximum stored output of a detached run; absent for other runs. */
   readonly keep_bytes?: number
 }
 
-/** Device and inode as decimal text: they may not fit a number. */
+/** Device and inode as decimal text, because they may exceed a number. */
 export interface ExecutableFile {
   readonly path: string
   readonly dev: string
@@ -117,31 +117,31 @@ export interface ExecutableFile {
 
 export interface StartedEvent extends RunKey {
   readonly event: 'started'
-  /** Of the program, or of the wrapper that started it. */
+  /** PID of the program, or of the wrapper that started it. */
   readonly pid: number
-  /** What holds its processes together. */
+  /** How its processes are kept together. */
   readonly containment: Containment
 }
 
 export interface JournalWarning extends RunKey {
   readonly event: 'warning'
   readonly kind: WarningKind
-  /** Bytes of the stream when it was given; null where the warning is not about a stream. */
+  /** Bytes of the stream at the warning; null if it does not concern a stream. */
   readonly bytes: number | null
-  /** Processes that were ended; only of `descendants_ended`. */
+  /** Number of ended processes; only with `descendants_ended`. */
   readonly processes?: number
 }
 
-/** How a run ended, written before the requester is told. */
+/** How a run ended, written before the requester is informed. */
 export interface JournalExit extends RunKey {
   readonly event: 'exit'
   readonly code: number | null
   readonly signal: number | null
   readonly duration_ms: number
-  /** All bytes the child wrote, those beyond a cap included. */
+  /** All bytes that the child wrote, with those beyond the limit. */
   readonly stdout_bytes: number
   readonly stderr_bytes: number
-  /** Of the bytes that were sent, hex; null where they are not known here. */
+  /** SHA-256 of the sent bytes, hex; null if unknown on this host. */
   readonly stdout_sha256: string | null
   readonly stderr_sha256: string | null
   readonly truncated: boolean
@@ -150,51 +150,48 @@ export interface JournalExit extends RunKey {
 export interface DenialEvent extends RunKey {
   readonly event: 'denial'
   readonly argv: readonly string[]
-  /** Absent where argv is whole. */
+  /** Absent if argv is complete. */
   readonly argv_cut?: ArgvCut
   readonly reason: DenialReason
-  /** What the operator of this machine may know and the requester may not; null when there is no more to say. */
+  /** Details for the operator of this machine that the requester must not see; null for none. */
   readonly detail: string | null
 }
 
-/** A run whose daemon or `rexd` died before it could say how it ended; written by the next start. */
+/** A run whose daemon or `rexd` died before it could record the end; written by the next start. */
 export interface LostEvent extends RunKey {
   readonly event: 'lost'
 }
 
-/**
- * A Request of ours that is about to be signed, in the journal of what this agent asks of others: here the
- * ids are those of whom it is for.
- */
+/** An own Request about to be signed, in the request log. The IDs are those of the target. */
 export interface JournalRequest extends RunKey {
   readonly event: 'asked'
   readonly argv: readonly string[]
   readonly stdin_bytes: number
-  /** As asked for, in milliseconds; null = the cap over there. */
+  /** Requested timeout in milliseconds; null for the target's maximum. */
   readonly timeout_ms: number | null
-  /** The fan-out that it is a part of; absent: of none. */
+  /** Fan-out of the request; absent for a single run. */
   readonly fanout_id?: string
-  /** An operator proved it; else whoever holds the bearer token asked. */
+  /** True with an operator proof; false with the bearer token alone. */
   readonly proven: boolean
-  /** It is to outlive us; absent: it is not. */
+  /** Limits of a detached run; absent for other runs. */
   readonly detach?: { readonly lifetime_ms: number | null; readonly keep_bytes: number | null }
 }
 
-/** A question of ours that is about to be signed: which commands this agent may run there. The ids are those of whom it is for. */
+/** An own query for permitted commands, about to be signed. The IDs are those of the target. */
 export interface JournalRulesRequest extends RunKey {
   readonly event: 'rules_asked'
 }
 
-/** A pair is about to be told which commands it may run here. */
+/** A pair is about to be informed of the commands that it may run. */
 export interface RulesEvent extends RunKey {
   readonly event: 'rules'
-  /** Commands that it is told of, and those that did not fit. */
+  /** Number of commands in the reply, and of those that did not fit. */
   readonly listed: number
   readonly left_out: number
   readonly detail: null
 }
 
-/** A session of one of this host's own doors. What its caller says of itself is a label, not an identity. */
+/** A session of a local interface. The client's name is a label and no identity. */
 export interface LocalKey {
   readonly door: LocalInterface
   readonly session_id: string
@@ -216,15 +213,15 @@ type OfLocalRun<E extends RunKey> = LocalRunKey & Omit<E, keyof RunKey>
 
 export type LocalRequestEvent = OfLocalRun<RequestEvent> & {
   readonly cwd: string
-  /** Names alone: a value may be a secret. */
+  /** Names only, because a value may be a secret. */
   readonly env: readonly string[]
-  /** The agent that the mesh is asked for; null: it runs here. */
+  /** Mesh agent of the request; null if it runs on this host. */
   readonly target: string | null
-  /** Absent: no tool. */
+  /** Absent without a tool. */
   readonly tool?: ToolFacts
-  /** Where it runs; absent: the configuration does not choose among hosts. */
+  /** Host of the run; absent if the configuration does not choose among hosts. */
   readonly ran_on?: RanOnJson
-  /** Who allowed it; absent: nobody had to be asked. */
+  /** Who approved it; absent if no approval was needed. */
   readonly approved_by?: string
 }
 
@@ -232,40 +229,40 @@ export interface JournalSessionEvent extends LocalKey {
   readonly event: 'session'
   readonly state: 'opened' | 'closed'
   readonly roots: readonly string[]
-  /** Where its commands run; null: here. */
+  /** Agent that runs its commands; null for this host. */
   readonly target: string | null
 }
 
-/** A file operation that reads, or that is about to change something. */
+/** A file operation: a completed read, or a change that follows. */
 export interface FileEvent extends LocalKey {
   readonly event: 'file_read' | 'file_write'
   readonly method: string
-  /** Absolute, without `.`, `..` and doubled slashes. */
+  /** Absolute, without `.`, `..` and double slashes. */
   readonly path: string
-  /** Of `fs.glob`, its first MAX_JOURNALLED_PATTERN characters. */
+  /** For `fs.glob`: its first MAX_JOURNALLED_PATTERN characters. */
   readonly pattern?: string
-  /** Of `fs.list`. */
+  /** For `fs.list`. */
   readonly recursive?: boolean
-  /** Content that goes in; null where nothing does. */
+  /** Size of written content; null for other operations. */
   readonly bytes: number | null
 }
 
-/** A call of a session that was refused. */
+/** A refused call of a session. */
 export interface RefusedEvent extends LocalKey {
   readonly event: 'refused'
-  /** Of the run that did not come to be; absent where none was asked for, or it was not requested yet. */
+  /** ID of the refused run; absent if the call was for no run or had not got that far. */
   readonly request_id?: RequestId
   readonly method: string
-  /** What was to run; null where nothing was. */
+  /** Command of the call; null for none. */
   readonly argv: readonly string[] | null
-  /** Absent where argv is whole. */
+  /** Absent if argv is complete. */
   readonly argv_cut?: ArgvCut
   /** A code of the error table. */
   readonly code: string
   readonly detail: string
 }
 
-/** A request to a listener with a missing or wrong token, Host or Origin. Its own texts are cut. */
+/** An HTTP request with a missing or wrong token, Host or Origin. Its own texts are cut. */
 export interface HttpRefusedEvent {
   readonly event: 'http_refused'
   /** A code of the error table. */
@@ -274,25 +271,28 @@ export interface HttpRefusedEvent {
   readonly path: string
   readonly host: string | null
   readonly origin: string | null
-  /** Address of who connected; null on a unix socket. */
+  /** Address of the client; null on a unix socket. */
   readonly remote: string | null
   readonly detail: null
 }
 
-/** A refusal, or an answer for which nothing runs: its caller can cause any number, so a meter says how many are written. */
+/** A refusal, or a reply without a run. Requesters can cause any number, so their lines are rate-limited. */
 export type RefusalEvent = DenialEvent | RulesEvent | RefusedEvent | AuthorityEvent | HttpRefusedEvent | DeskRefusedEvent
 
 /** Refusals that were counted instead of written. */
 export interface RefusalsSuppressedEvent {
   readonly event: 'refusals_suppressed'
   readonly count: number
-  /** How many different sources they came from. */
+  /** Number of different sources. */
   readonly sources: number
-  /** The first of them, MAX_NAMED_SOURCES at most and strangers last: an agent's id, `stranger AGENT.MACHINE`, a door, or an event. */
+  /**
+   * The first of them, at most MAX_NAMED_SOURCES with unlisted peers last: an agent's ID, `stranger AGENT.MACHINE`, an interface, or an
+   * event.
+   */
   readonly named: readonly string[]
-  /** How many for each denial reason or error code, and for `rules`; beyond MAX_NAMED_REASONS of these as `other`. */
+  /** Number for each denial reason or error code, and for `rules`. Beyond MAX_NAMED_REASONS they count as `other`. */
   readonly reasons: Readonly<Record<string, number>>
-  /** Of the first and of the last; ISO 8601. */
+  /** Times of the first and the last, ISO 8601. */
   readonly from: string
   readonly to: string
 }
@@ -308,7 +308,7 @@ export type LocalEvent =
   | FileEvent
   | RefusedEvent
 
-/** What other agents' runs, and our own Requests, leave behind. */
+/** Events of other agents' runs and of own Requests. */
 export type MeshEvent =
   | RequestEvent
   | StartedEvent
@@ -321,19 +321,19 @@ export type MeshEvent =
   | JournalRulesRequest
   | RulesEvent
 
-/** Metadata only: no output, no stdin, no secret. */
+/** Metadata only: no output, stdin or secrets. */
 export type JournalEvent = MeshEvent | LocalEvent | ChainEvent | RefusalsSuppressedEvent | AuthorityEvent | ReloadEvent | ApprovalLogEvent
 export const isMeshEvent = <E extends JournalEvent>(event: E): event is E & MeshEvent => 'agent_id' in event
 
-/** What every line carries before the fields of its event. */
+/** Fields of each line before those of its event. */
 export interface LineHead {
   /** ISO 8601, UTC, milliseconds. */
   readonly ts: string
-  /** UUID of the writing process's life. */
+  /** UUID of the chain; each writing process has its own. */
   readonly chain: string
-  /** Place in the chain, from 0. */
+  /** Number in the chain, from 0. */
   readonly n: number
-  /** SHA-256, hex, of the chain's previous line without its line feed; zeros for the first. */
+  /** SHA-256 of the chain's previous line without its line feed, hex; zeros for the first. */
   readonly prev: string
 }
 

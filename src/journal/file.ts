@@ -7,13 +7,13 @@ import { LINE_FEED } from '../protocol/lines.ts'
 
 const CREATE_FLAGS = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
 
-/** A file that we made and that we alone write: whole lines, on the disk when they are appended. */
+/** A file that this process created and alone writes. Appended lines are complete and on disk. */
 export class AppendedFile {
   readonly path: string
   readonly #handle: FileHandle
   readonly #inode: bigint
   #size = 0
-  /** Something may stand behind `#size`: a failed append, which could not be taken back. */
+  /** True if a failed append may have left bytes after `#size`. */
   #torn = false
 
   private constructor(path: string, handle: FileHandle, inode: bigint) {
@@ -22,7 +22,7 @@ export class AppendedFile {
     this.#inode = inode
   }
 
-  /** Throws `conflict` where anything has that name already. */
+  /** Throws `conflict` if the name exists. */
   static async create(path: string): Promise<AppendedFile> {
     const handle = await open(path, CREATE_FLAGS, 0o600).catch((error: unknown) => {
       if (errnoOf(error) === 'EEXIST') throw new AppError('conflict', `${path} is there already`, { cause: error, data: { file: path } })
@@ -42,12 +42,12 @@ export class AppendedFile {
     return this.#size
   }
 
-  /** False once somebody has removed it, or put another in its place. */
+  /** False if the file was removed or replaced. */
   get isThere(): boolean {
     return lstatSync(this.path, { bigint: true, throwIfNoEntry: false })?.ino === this.#inode
   }
 
-  /** What throws has appended nothing that stays before what is appended next. */
+  /** If it throws, the next append removes what was written. */
   async append(bytes: Uint8Array): Promise<void> {
     await this.#mend()
     this.#torn = true
@@ -57,7 +57,7 @@ export class AppendedFile {
       this.#size += bytes.length
       this.#torn = false
     } catch (error) {
-      // Where this fails too, the next append does it first.
+      // If this fails too, the next append retries it.
       await this.#mend().catch(() => {})
       throw error
     }
@@ -84,31 +84,31 @@ export class AppendedFile {
   }
 }
 
-/** The floor of free space, in bytes and as a share of the disk: below it a journal takes only the ends of runs. */
+/** Free space to leave, in bytes and as a share of the disk. Below it, a journal accepts only the ends of runs. */
 const MIN_FREE_BYTES = 64 * 1024 * 1024
 const MIN_FREE_SHARE = 0.05
 
-/** What is free on a disk; bytes. */
+/** Free space of a disk in bytes. */
 export interface FreeSpace {
   readonly free: number
-  /** Above the floor; below 0: under it. */
+  /** Space above the floor; negative below it. */
   readonly spare: number
 }
 
-/** Free space where a directory is; `floors`: how many floors are left free. */
+/** Free space of a directory's disk. `floors`: multiple of the floor to leave free. */
 export const freeSpace = async (directory: string, floors: number): Promise<FreeSpace> => {
   const { bavail, bfree, blocks, bsize } = await statfs(directory)
   const free = process.geteuid?.() === 0 ? bfree : bavail
-  // File systems without blocks of their own report none at all.
+  // File systems without their own blocks report none.
   if (blocks === 0) return { free: Infinity, spare: Infinity }
   const floor = floors * Math.min(MIN_FREE_BYTES, blocks * bsize * MIN_FREE_SHARE)
   return { free: free * bsize, spare: free * bsize - floor }
 }
 
-/** Never through a link that another user put there (O_NOFOLLOW); a named pipe must not block us (O_NONBLOCK). */
+/** O_NOFOLLOW against links of another user; O_NONBLOCK because a named pipe would block. */
 const OPEN_FLAGS = constants.O_RDWR | constants.O_APPEND | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK
 
-/** A file that others may write is no evidence. */
+/** A file that other users can write is no evidence. */
 const checkTrustworthy = (path: string, info: Stats): void => {
   const problem = !info.isFile()
     ? 'is not a regular file'
@@ -121,34 +121,34 @@ const checkTrustworthy = (path: string, info: Stats): void => {
 }
 
 /**
- * The file below a journal: appended to, synced, and opened anew when another stands in its place.
- * One call at a time. After a failure it closes, and the next call begins by opening again.
+ * The file of a journal: appends, syncs, and reopens when another file is at the path. Make one call at a time. After a failure it closes,
+ * and the next call opens it again.
  */
 export class JournalFile {
   readonly path: string
   #handle: FileHandle | null = null
   #device = 0
   #inode = 0
-  /** The size at our last look, in bytes: where it differs from the file's, another process has written. */
+  /** Last known size in bytes. If the file's size differs, another process has written. */
   #size = 0
-  /** The file does not end with a line feed: a line was torn by a full disk or a crash. */
+  /** True if the file does not end with a line feed, because a full disk or crash tore a line. */
   #torn = false
   #directoryMade = false
   readonly #floors: number
   #files = 0
 
-  /** `floors`: as in JournalInit. Other processes may append too: `ready` then looks at the end of the file again. */
+  /** `floors`: as in JournalInit. Other processes may append too, so `ready` checks the end of the file again. */
   constructor(init: { path: string; floors: number }) {
     this.path = init.path
     this.#floors = init.floors
   }
 
-  /** How many different files there were at the path; one that was cut short is another. */
+  /** Number of different files at the path. A truncated file counts as another. */
   get files(): number {
     return this.#files
   }
 
-  /** Opens the file, or looks whether it is still the one at its path. Throws when it cannot be appended to. */
+  /** Opens the file, or checks that it is still the one at its path. Throws if it cannot be appended to. */
   async ready(): Promise<void> {
     const at = lstatSync(this.path, { throwIfNoEntry: false })
     if (this.#handle !== null && at !== undefined && at.dev === this.#device && at.ino === this.#inode) {
@@ -156,15 +156,15 @@ export class JournalFile {
       if (at.size !== this.#size) await this.#lookAtEnd(this.#handle, at.size)
       return
     }
-    // Rotated away: notes that were not synced yet are synced there.
+    // The file was rotated; unsynced notes are synced in it.
     await this.#handle?.datasync().catch(() => {})
     await this.close()
     await this.#open()
   }
 
   /**
-   * Appends in one call of the system, behind a line feed where a torn line is left; answers how
-   * many of these bytes went in. Fewer than all means a full disk: the rest must be written another time.
+   * Appends in one system call, after a line feed if the last line is torn. Returns the number of bytes written. Fewer than all means a
+   * full disk, and the rest must be written later.
    */
   async append(bytes: Buffer): Promise<number> {
     const handle = this.#opened()
@@ -176,7 +176,7 @@ export class JournalFile {
     return Math.max(0, bytesWritten - mend)
   }
 
-  /** What was appended survives a power cut once this has settled. */
+  /** When this settles, appended lines survive a power failure. */
   async sync(): Promise<void> {
     await this.#opened().datasync()
   }
@@ -187,7 +187,7 @@ export class JournalFile {
     await handle?.close()
   }
 
-  /** Free space; below the floor only the ends of what runs are written. */
+  /** Free space. Below the floor, only ends of runs are written. */
   async room(): Promise<FreeSpace> {
     return freeSpace(dirname(this.path), this.#floors)
   }
@@ -216,14 +216,14 @@ export class JournalFile {
     this.#handle = handle
   }
 
-  /** Once per process: where an operator removes the directory later, writes fail and runs are denied. */
+  /** Once for each process. If an operator removes the directory later, writes fail and runs are denied. */
   async #makeDirectory(): Promise<void> {
     if (this.#directoryMade) return
     await mkdir(dirname(this.path), { recursive: true, mode: 0o700 })
     this.#directoryMade = true
   }
 
-  /** A file that has shrunk was rotated by copying and truncating, and counts as another. */
+  /** A smaller file was rotated by copying and truncating, and counts as another. */
   #countCut(size: number): void {
     if (size < this.#size) this.#files += 1
   }

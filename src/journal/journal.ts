@@ -12,24 +12,27 @@ import type { RunMarks } from './running-marks.ts'
 import { JournalWriter, LineQueue, type QueuedLine } from './writer.ts'
 
 export interface JournalInit {
-  /** Absolute: `audit_log_path` of the ACL file, or `requests.jsonl` of the data directory. */
+  /** Absolute path: `audit_log_path` of the ACL, or `requests.jsonl` of the data directory. */
   readonly path: string
-  /** What is running now; null for a journal of no runs. */
+  /** Marks of running runs; null for a journal without runs. */
   readonly marks: RunMarks | null
-  /** SHA-256, hex, of the policy in force; null, which is the default, where there is none. */
+  /** SHA-256 of the policy in force, hex; null, the default, without one. */
   readonly policySha256?: string | null
-  /** Bytes of lines of what is asked that it takes: callers may ask without end, and refusals have meters of their own. Default: as many as come. */
+  /**
+   * Rate limit in bytes for lines about outgoing requests, of which clients may send any number. Refusals have limits of their own.
+   * Default: none.
+   */
   readonly rate?: TokenBucketInit
-  /** How many times the floor of free space it leaves to others. Default: once. */
+  /** Multiple of the free-space floor to leave. Default: 1. */
   readonly floors?: number
 }
 
 export interface JournalComponents {
   readonly clock: Clock
   readonly log: Logger
-  /** Whose key signs heads. Default: null, nobody's. */
+  /** Signer of the journal. Default: null, nothing is signed. */
   readonly signer?: AgentSigner | null
-  /** Hears each line that is in the file, without its line feed; it must neither wait nor throw. Default: null, nobody. */
+  /** Called with each written line without its line feed. It must neither wait nor throw. */
   readonly onWritten?: ((line: Uint8Array) => void) | null
 }
 
@@ -37,29 +40,28 @@ export interface JournalComponents {
 export interface JournalStatus {
   readonly path: string
   readonly writable: boolean
-  /** Why not, when it is not. */
+  /** Why it is not writable. */
   readonly problem: string | null
 }
 
-/** Events that are written below the floor of free space, so that what has begun may end. */
+/** Events written below the free-space floor, so that started runs can end. */
 const ENDS: ReadonlySet<string> = new Set<JournalEvent['event']>(['started', 'warning', 'exit', 'lost', 'refusals_suppressed'])
 
-/** What callers of this host ask of others: Requests, and the questions that run nothing. */
+/** Outgoing requests of local clients. */
 const ASKS: ReadonlySet<string> = new Set<JournalEvent['event']>(['asked', 'rules_asked', 'detached_asked'])
 
-/** What ends a run is not kept out by what is asked beside it: how often it is signed is bounded. */
+/** Cancellations are exempt, so that other requests cannot prevent the end of a run. Their signatures are limited elsewhere. */
 const isMetered = (event: JournalEvent): boolean => ASKS.has(event.event) && !(event.event === 'detached_asked' && event.ask === 'cancel')
 
-/** Proven changes by an operator are written below the floor, too: others could keep them out by filling the disk. */
+/** An operator's changes are also written below the floor, because clients could otherwise prevent them by filling the disk. */
 const isOperators = (event: JournalEvent): boolean => event.event === 'authority' && event.code === null
 
-/** Room for what `encode` puts before the members. */
+/** Bytes that `encode` puts before the event's fields. */
 const HEAD_BYTES = 256
 
 /**
- * The append-only record of every decision and run. `append` settles when the line is on the disk;
- * concurrent lines share one write and one sync. Every line names the hash of the one before it, the first one of
- * a life the last one of the life before.
+ * Append-only log of all decisions and runs. `append` settles when the line is on disk; concurrent lines share one write and one sync. Each
+ * line has the hash of the line before it; the first line of a chain names the last line of the chain before.
  */
 export class Journal implements Startable {
   readonly #clock: Clock
@@ -69,7 +71,7 @@ export class Journal implements Startable {
   readonly #refusals: Refusals
   readonly #rate: TokenBucket | null
   readonly #queue = new LineQueue()
-  /** The work on the file that goes on now; never two at once. */
+  /** The present work on the file; never two at once. */
   #working: Promise<void> | null = null
   #problem: string | null = null
   #open = false
@@ -90,8 +92,8 @@ export class Journal implements Startable {
   }
 
   /**
-   * Writes `began`, and `lost` for the runs of writers that died. A journal that cannot be written
-   * is no reason not to start: runs are denied until it can be.
+   * Writes `began`, and `lost` for the runs of writers that died. If the journal cannot be written, the daemon starts anyway and denies
+   * runs until it can.
    */
   async start(): Promise<void> {
     await this.#marks?.open()
@@ -101,7 +103,7 @@ export class Journal implements Startable {
     await this.#reportLost()
   }
 
-  /** Writes what waits and that this life ends, then closes. */
+  /** Writes waiting lines and the end of the chain, then closes. */
   async stop(): Promise<void> {
     if (this.#open) await this.#refusals.summarise().catch(() => {})
     this.#open = false
@@ -111,9 +113,8 @@ export class Journal implements Startable {
   }
 
   /**
-   * Settles when the event is durable, or written where it is a note; rejects `journal_unavailable` when it is
-   * not. The line that begins a run also marks it as running; an `exit`, or a `denial` because it could not be started,
-   * takes the mark away.
+   * Settles when the event is on disk, or written if it is a note. Rejects with `journal_unavailable`. The line that begins a run also
+   * marks it as running; an `exit`, or a `denial` of a failed start, removes the mark.
    */
   async append(event: JournalEvent): Promise<void> {
     const marks = this.#marks
@@ -131,21 +132,21 @@ export class Journal implements Startable {
   }
 
   /**
-   * As `append`, for what was asked and may not be: cut short, and beyond what its source may write only counted.
-   * The end of a run of ours is written in any case.
+   * As `append`, for refused requests: the text is cut, and lines beyond the source's rate are only counted. The end of a run that this
+   * daemon started is always written.
    */
   async refuse(event: RefusalEvent): Promise<void> {
     if (this.#marks?.isEndOfOurs(event)) return this.append(shortened(event))
     if (this.#writer.low !== null) return this.#refusals.suppress(event)
     if (!this.#refusals.admits(event)) return
     await this.append(shortened(event)).catch((error: unknown) => {
-      // Not written, and so counted.
+      // Not written, so it is counted.
       if (this.#open) this.#refusals.suppress(event)
       throw error
     })
   }
 
-  /** Whether a line could be written now, as far as one can know without writing it. */
+  /** Whether a line could be written now, checked without writing one. */
   async status(): Promise<JournalStatus> {
     if (this.#open && this.#working === null)
       await this.#work(async () => {
@@ -176,7 +177,7 @@ export class Journal implements Startable {
     return ENDS.has(event.event) || isOperators(event) || this.#marks?.isEndOfOurs(event) === true
   }
 
-  /** Not at once: what is appended in this very turn goes into the same batch. */
+  /** Deferred, so that lines of the same turn share a batch. */
   #kick(): void {
     if (this.#working === null) void this.#work(() => this.#flush())
   }
@@ -211,7 +212,7 @@ export class Journal implements Startable {
     } catch (error) {
       failure = error
     }
-    // Before the callers' promises settle, so that `status` answers the new state by then.
+    // Before the promises settle, so that `status` reports the new state.
     this.#record(all.length, failure)
     const done = new Set(batch.slice(0, written))
     for (const one of done) one.resolve()
@@ -220,7 +221,7 @@ export class Journal implements Startable {
     for (const one of all) if (!done.has(one)) one.reject(error)
   }
 
-  /** Says once that the journal fails, and once that it works again. */
+  /** Logs once that the journal fails, and once that it works again. */
   #record(lines: number | null, failure: unknown): void {
     const before = this.#problem
     const why = failure ?? this.#writer.low

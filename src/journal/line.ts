@@ -2,25 +2,25 @@ import { createHash } from 'node:crypto'
 import { visibleJson } from '../base/visible-text.ts'
 import type { JournalEvent } from './events.ts'
 
-/** The `prev` of a chain's first line. */
+/** `prev` of a chain's first line. */
 export const FIRST_PREV = '0'.repeat(64)
 
-/** What a signature over a line is for. */
+/** Domain of a signature over a line. */
 export const JOURNAL_HEAD_DOMAIN = 'x0x-journal-head-v1'
 
 export const hashLine = (line: Uint8Array): string => createHash('sha256').update(line).digest('hex')
 
-/** One line without its line feed: the head first, then the fields of the event. */
+/** One line without its line feed: the head, then the fields of the event. */
 export interface EncodedLine {
   readonly bytes: Buffer
   readonly hash: string
 }
 
-/** Everything of a line but its place in the chain. */
+/** A line without its position in the chain. */
 export interface PreparedLine {
   readonly ts: string
   readonly event: string
-  /** The fields of the event as JSON members behind the head. */
+  /** Fields of the event as JSON members after the head. */
   readonly members: string
 }
 
@@ -29,11 +29,11 @@ export const prepareLine = (event: JournalEvent, nowMs: number): PreparedLine =>
   return { ts: new Date(nowMs).toISOString(), event: name, members: visibleJson(JSON.stringify(fields)).slice(1) }
 }
 
-/** How a line ends that is not signed yet, and as it is signed. */
+/** End of an unsigned line, and of a signed one. */
 const UNSIGNED = '"signature":null}'
 const SIGNED = /"signature":"([A-Za-z0-9+/]+={0,2})"\}$/
 
-/** The line with its signature in the place of null. */
+/** The line with the signature in place of null. */
 export const withSignature = ({ bytes }: EncodedLine, signature: Uint8Array): EncodedLine => {
   const text = bytes.toString()
   if (!text.endsWith(UNSIGNED)) throw new TypeError('this line has no place for a signature')
@@ -41,7 +41,7 @@ export const withSignature = ({ bytes }: EncodedLine, signature: Uint8Array): En
   return { bytes: signed, hash: hashLine(signed) }
 }
 
-/** What was signed, and the signature; null where the line ends with none. */
+/** The signed bytes and the signature; null for an unsigned line. */
 export const signatureOf = (line: Buffer): { readonly body: Buffer; readonly signature: Buffer } | null => {
   const text = line.toString()
   const [whole, signature] = SIGNED.exec(text) ?? []
@@ -49,7 +49,7 @@ export const signatureOf = (line: Buffer): { readonly body: Buffer; readonly sig
   return { body: Buffer.from(text.slice(0, -whole.length) + UNSIGNED), signature: Buffer.from(signature, 'base64') }
 }
 
-/** The writing side of one chain: gives lines their place, and forgets those that were never written. */
+/** Writing side of one chain: numbers lines, and releases the numbers of unwritten ones. */
 export class Chain {
   readonly id: string
   #next = 0
@@ -59,12 +59,12 @@ export class Chain {
     this.id = init.id
   }
 
-  /** No line of it is in the file yet. */
+  /** True until a line is in the file. */
   get isNew(): boolean {
     return this.#next === 0
   }
 
-  /** Encodes lines in the places they would have; the chain moves on only by `commit`. */
+  /** Encodes lines with their next numbers. The chain advances only by `commit`. */
   encode(lines: readonly PreparedLine[]): EncodedLine[] {
     let prev = this.#prev
     return lines.map(({ ts, event, members }, index) => {
@@ -76,7 +76,7 @@ export class Chain {
     })
   }
 
-  /** These lines, in this order, are in the file. */
+  /** These lines are in the file in this order. */
   commit(written: readonly EncodedLine[]): void {
     this.#next += written.length
     this.#prev = written.at(-1)?.hash ?? this.#prev

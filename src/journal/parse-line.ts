@@ -18,9 +18,9 @@ import {
 import { LIFE_EVENTS } from './chain-events.ts'
 import { JOURNAL_EVENTS, type JournalLine } from './events.ts'
 
-/** Of a session's lines, those of its runs. */
+/** Events of a session's runs. */
 const LOCAL_RUN_EVENTS = ['request', 'started', 'warning', 'exit', 'lost']
-/** How every line of ours begins, and so also one that was torn. */
+/** Beginning of each line, also of a torn one. */
 const BEGINNING = '{"ts":"'
 
 const sha256 = matching(/^[0-9a-f]{64}$/, 'a hash')
@@ -28,13 +28,13 @@ const time = matching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/, 'a time')
 const id = tested<string>((value) => isText(value) && isRequestId(value), 'an id')
 const textOrNull = orNull(text)
 
-/** A place in a chain, as every line of every version has. */
+/** Position in a chain, which lines of all versions have. */
 const PLACE = { n: count, ts: time, prev: sha256, chain: id }
 const SIGNER = orNull(record({ agent_id: sha256, public_key: text }))
 const LINE_REF = orNull(record({ chain: text, n: count, sha256 }))
 const ENDED = { signer: SIGNER, signature: textOrNull }
 
-/** Fields of lines that are about no run. */
+/** Fields of lines that concern no run. */
 const OTHER_LINES: Readonly<Record<string, FieldTable>> = {
   ...Object.fromEntries(LIFE_EVENTS.map((event) => [event, ENDED])),
   began: { signer: SIGNER, version: text, after: LINE_REF },
@@ -95,19 +95,19 @@ const parsed = (bytes: Uint8Array): unknown => {
   }
 }
 
-/** What a line says, or null when it is not a whole line of a journal. */
+/** Parses a line; null if it is not a complete line of a journal. */
 export const parseLine = (bytes: Uint8Array): JournalLine | null => {
   const value = parsed(bytes)
   return isLine(value) ? value : null
 }
 
-/** A line whose event is none of ours: of what it says only the place in its chain is known. */
+/** A line with an unknown event. Only its position in the chain is known. */
 export interface LaterLine extends Pick<JournalLine, 'chain' | 'n' | 'prev' | 'ts'> {
   readonly event: null
   readonly called: string
 }
 
-/** For what `parseLine` does not know: a later version, which wrote this file before we were put in its place, has other events. */
+/** Parses lines that `parseLine` does not know, as of a later version that wrote this file before a downgrade. */
 export const parseLaterLine = (bytes: Uint8Array): LaterLine | null => {
   const value = parsed(bytes)
   if (!isTable(value) || !isText(value['event']) || isKnown(value) || !has(value, PLACE)) return null
@@ -116,12 +116,12 @@ export const parseLaterLine = (bytes: Uint8Array): LaterLine | null => {
 }
 
 /**
- * True for the beginning of one line that a crash or a full disk cut off. It takes no place in its
- * chain, so cutting a line short by hand does not pass for one: that leaves a hole.
+ * True for the beginning of one line that a crash or a full disk cut off. It has no number in its chain, so a line that was shortened by
+ * hand leaves a gap and is detected.
  */
 export const isTorn = (bytes: Uint8Array): boolean => {
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8')
-  // Quotes inside a line are escaped: a second beginning means that two lines were joined.
+  // Quotes inside a line are escaped, so a second beginning means that two lines were joined.
   if (!text.startsWith(BEGINNING.slice(0, text.length)) || text.includes(BEGINNING, 1)) return false
   try {
     JSON.parse(text)

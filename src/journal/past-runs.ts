@@ -8,15 +8,18 @@ import type { RunKey } from './run-key.ts'
 import { isMarked, localMarksOf } from './running-marks.ts'
 import { lastLines, startOfLast } from './tail.ts'
 
-/** How far back a key is looked for: some 40 MB of a journal, which are read once. */
+/** Lines searched for a key: some 40 MB of a journal, read once. */
 const MAX_RECALLED_LINES = 50_000
 
 const HEX_64 = /^[0-9a-f]{64}$/
 
-/** A run that was begun with a key, as the journal tells it. */
+/** A run with an idempotency key, from the journal. */
 export interface JournalledRun extends JournalledFacts {
   readonly request_id: string
-  /** `goes_on`: the process that began it lives, and has not ended it; `none`: no line tells its end; `lost`: its server died before it could, or was not told. */
+  /**
+   * `goes_on`: its process is alive and has not ended it. `none`: no line records its end. `lost`: its server died before the end or was
+   * not informed.
+   */
   readonly end:
     | { readonly kind: 'goes_on' | 'none' | 'lost' }
     | ({ readonly kind: 'refused' } & Pick<RefusedEvent, 'code' | 'detail'>)
@@ -42,7 +45,7 @@ const begunBy = (line: JournalLine): readonly [key: string, run: JournalledRun] 
   return [key_sha256, run]
 }
 
-/** What a later line says of a run. */
+/** The run after a later line. */
 const changedBy = (line: JournalLine, run: JournalledRun): JournalledRun => {
   switch (line.event) {
     case 'warning':
@@ -54,7 +57,7 @@ const changedBy = (line: JournalLine, run: JournalledRun): JournalledRun => {
       }
     case 'exit': {
       const { code, signal, duration_ms, stdout_bytes, stderr_bytes, truncated } = line
-      // On a target, whose daemon did not say how it ended: one that never ran is not truncated.
+      // A target's daemon did not report the end. A run that never started is not truncated.
       if (code === null && signal === null && truncated) return { ...run, end: { kind: 'lost' } }
       return { ...run, end: { kind: 'exit', code, signal, duration_ms, stdout_bytes, stderr_bytes, truncated } }
     }
@@ -67,23 +70,23 @@ const changedBy = (line: JournalLine, run: JournalledRun): JournalledRun => {
   }
 }
 
-/** How far a file was read. */
+/** Position up to which a file was read. */
 interface ReadPosition {
   readonly dev: number
   readonly ino: number
-  /** Behind the last whole line. */
+  /** Offset after the last complete line. */
   readonly position: number
 }
 
 /**
- * The runs of a journal that were begun with a key: those of its last MAX_RECALLED_LINES lines when it is first asked, and all that come
- * later, whoever writes them; MAX_JOURNAL_KEYS at most.
+ * Runs with an idempotency key: those of the last MAX_RECALLED_LINES lines at first use, and all later ones of any writer; at most
+ * MAX_JOURNAL_KEYS.
  */
 export class JournalledRuns {
   readonly #path: string
   /** By the hash of the key, the oldest first. */
   readonly #runs = new Map<string, JournalledRun>()
-  /** By the id of the run. */
+  /** By the ID of the run. */
   readonly #keys = new Map<string, string>()
   #place: ReadPosition | null = null
   #last: Promise<void> = Promise.resolve()
@@ -93,18 +96,18 @@ export class JournalledRuns {
     this.#path = init.path
   }
 
-  /** The run of this key, by what the journal says now; null: there is none. Throws the system's error where it cannot be read. */
+  /** The run of this key by the journal's present content; null for none. Throws the system's error if it cannot be read. */
   async find(key: string): Promise<JournalledRun | null> {
     await this.#readOn()
     const run = this.#runs.get(key)
     if (run?.end.kind !== 'none') return run ?? null
     if (await isMarked(localMarksOf(this.#path), run.request_id)) return { ...run, end: { kind: 'goes_on' } }
-    // A run that ends loses its mark when its end is written, which may have been between the two.
+    // A run's mark is removed after its end is written, so read again in case the end was written between the two.
     await this.#readOn()
     return this.#runs.get(key) ?? null
   }
 
-  /** Reads what was written before this call: a reading that has begun is waited for, and the next one shared. */
+  /** Reads all lines written before this call: waits for a reading in progress, and shares the next one. */
   async #readOn(): Promise<void> {
     this.#next ??= this.#last.then(async () => {
       this.#next = null
@@ -129,7 +132,7 @@ export class JournalledRuns {
     }
   }
 
-  /** What was written behind this place of a file before that was rotated away. */
+  /** Reads lines that were written after this position before the file was rotated. */
   async #readRotated({ dev, ino, position }: ReadPosition): Promise<void> {
     const path = await lastRotated(this.#path)
     if (path === null) return
@@ -142,7 +145,7 @@ export class JournalledRuns {
     }
   }
 
-  /** Takes the lines behind a place; answers where the last whole one ends: one that is being written is read whole the next time. */
+  /** Reads lines after a position. Returns the end of the last complete one; an incomplete line is read the next time. */
   async #readFrom(file: FileHandle, position: number): Promise<number> {
     const reader = new LineReader(file, position)
     for await (const lines of reader.lines()) for (const line of lines) if (line !== 'too_long') this.#take(line)
@@ -169,19 +172,19 @@ export class JournalledRuns {
   }
 }
 
-/** What a run of which there is nothing to warn leaves: its request, its start and its end. */
+/** Lines of a run without warnings: its request, its start and its end. */
 const LINES_OF_RUN = 3
-/** Twice what those take, so that long commands hide few others. */
+/** Twice the size of those lines, so that long commands hide few others. */
 const BYTES_OF_RUN = 4 * 1024
 
 const BEGINS = '"event":"request"'
-/** Of a program that did not start, and of other denials. */
+/** A denial or a failed start has no such line. */
 const STARTED = '"event":"started"'
 const NOT_STARTED = '"reason":"spawn_failed"'
 
 /**
- * The last runs of other agents that a journal says have begun, some `count` of them, the oldest first; of a larger journal its end alone
- * is read. A run whose program did not start has not begun. Throws `not_found` for one that cannot be read; one that is not there has none.
+ * The last `count` or so started runs of other agents, the oldest first. Only the end of a large journal is read. Throws `not_found` if the
+ * journal cannot be read; a missing one has none.
  */
 export const lastBegun = async (path: string, count: number): Promise<RunKey[]> => {
   const { lines } = await lastLines(path, { lines: count * LINES_OF_RUN, maxBytes: count * BYTES_OF_RUN })

@@ -8,11 +8,11 @@ import { hashLine } from './line.ts'
 import { parseLaterLine, parseLine } from './parse-line.ts'
 
 const CHUNK_BYTES = 256 * 1024
-/** How each line of a journal begins. Within a line it can only be another line, since JSON escapes the quotes of a text. */
+/** Beginning of each line. Inside a line it can only be another line, because JSON escapes quotes. */
 const BEGINNING = Buffer.from('{"ts":"')
 const BEGINNING_OF_LINE = /^\{"ts":"[^"]{20,40}","event":"/
 
-/** The lines of a journal in one that has no line feed between a torn line of one writer and the next line of another. */
+/** Splits a torn line of one writer from the next line of another, if no line feed separates them. */
 const separated = (line: Line): Line[] => {
   if (line === 'too_long' || !line.subarray(0, BEGINNING.length).equals(BEGINNING)) return [line]
   const at = line.indexOf(BEGINNING, BEGINNING.length)
@@ -20,14 +20,14 @@ const separated = (line: Line): Line[] => {
   return [line.subarray(0, at), ...separated(line.subarray(at))]
 }
 
-/** Reads on, as often as it is asked; keeps no more than one line. */
+/** Reads further lines at each call. Keeps at most one line. */
 export class LineReader {
   readonly #file: FileHandle
   readonly #lines: LineSplitter
   readonly #start: number | null
   #bytes = 0
 
-  /** `begin`: its position in the file; null for a file that is at its beginning, and may be a pipe. `max`: bytes of the longest line. */
+  /** `begin`: position in the file; null for a file at its beginning, which may be a pipe. `max`: bytes of the longest line. */
   constructor(file: FileHandle, begin: number | null, max = MAX_JOURNAL_LINE) {
     this.#lines = new LineSplitter({ max })
     this.#file = file
@@ -38,11 +38,11 @@ export class LineReader {
     return (this.#start ?? 0) + this.#bytes
   }
 
-  /** The lines that end before the end that the file has now, in handfuls. */
+  /** The lines that end before the present end of the file, in batches. */
   async *lines(): AsyncGenerator<Line[]> {
     for (;;) {
       const at = this.#start === null ? null : this.position
-      // A fresh buffer each time: lines are views of it.
+      // A new buffer each time, because lines are views of it.
       const { bytesRead, buffer } = await this.#file.read(Buffer.allocUnsafe(CHUNK_BYTES), 0, CHUNK_BYTES, at)
       if (bytesRead === 0) return
       this.#bytes += bytesRead
@@ -50,31 +50,31 @@ export class LineReader {
     }
   }
 
-  /** What stands behind the last line feed, when no more will come. */
+  /** The bytes after the last line feed, when no more will come. */
   rest(): Line | null {
     return this.#lines.rest()
   }
 }
 
-/** One line of a file as it stands there. */
+/** One line of a file. */
 export interface RawLine {
   /** From 1. */
   readonly number: number
-  /** Without the line feed; null when it is longer than any line of ours. */
+  /** Without the line feed; null if it is longer than any line of a journal. */
   readonly bytes: Buffer | null
-  /** False for a last line without a line feed: torn, or just being written. */
+  /** False for a last line without a line feed: torn, or being written. */
   readonly complete: boolean
 }
 
 export interface JournalReadOptions {
   readonly signal?: AbortSignal | undefined
-  /** Called once, when all that there is was read; what has come meanwhile is read as well. */
+  /** Called once at the end of the file. Lines written meanwhile are read too. */
   readonly atEnd?: (() => Promise<void>) | undefined
-  /** Bytes of the longest line; default: of a journal's. */
+  /** Bytes of the longest line. Default: that of a journal. */
   readonly max?: number | undefined
 }
 
-/** The lines of a file in handfuls, in bounded memory whatever the file holds. */
+/** The lines of a file in batches, in bounded memory for any content. */
 export async function* readLines(path: string, { signal, atEnd, max }: JournalReadOptions = {}): AsyncGenerator<RawLine[]> {
   const file = await open(path, 'r')
   const reader = new LineReader(file, null, max)
@@ -96,11 +96,11 @@ export async function* readLines(path: string, { signal, atEnd, max }: JournalRe
   }
 }
 
-/** The longest line behind which the longest torn one stands. */
+/** The longest line, followed by the longest torn line. */
 const WINDOW_BYTES = 2 * (MAX_JOURNAL_LINE + 1)
 const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK
 
-/** The last whole line of a file; null where there is none, or no such file. */
+/** The last complete line of a file; null if there is none or no file. */
 const lastOfFile = async (path: string): Promise<LineRef | null> => {
   const file = await open(path, FLAGS).catch(() => null)
   if (file === null) return null
@@ -108,7 +108,7 @@ const lastOfFile = async (path: string): Promise<LineRef | null> => {
     const { size } = await file.stat()
     const from = Math.max(0, size - WINDOW_BYTES)
     const { buffer, bytesRead } = await file.read(Buffer.alloc(size - from), 0, size - from, from)
-    // What stands behind the last line feed is torn.
+    // The bytes after the last line feed are a torn line.
     let end = buffer.subarray(0, bytesRead).lastIndexOf(0x0a)
     while (end > 0) {
       const before = buffer.lastIndexOf(0x0a, end - 1)
@@ -123,10 +123,10 @@ const lastOfFile = async (path: string): Promise<LineRef | null> => {
   }
 }
 
-/** What a rotation puts behind the name: a number or a date. A copy that somebody made has a word there. */
+/** Suffix of a rotated file: a number or a date. A manual copy has a word. */
 const ROTATED = /^[.-]\d[\d.:T_-]*$/
 
-/** The file that was renamed last to such a name, as logrotate does; null: there is none. */
+/** The file last renamed to such a name, as by logrotate; null if there is none. */
 export const lastRotated = async (path: string): Promise<string | null> => {
   const [directory, own] = [dirname(path), basename(path)]
   const rotated = (await readdir(directory))
@@ -137,7 +137,7 @@ export const lastRotated = async (path: string): Promise<string | null> => {
   return rotated[0] === undefined ? null : join(directory, rotated[0].name)
 }
 
-/** The last whole line of a journal: of its file or, where that holds none yet, of the one that was rotated away last. */
+/** The last complete line of a journal: of its file or, if that has none yet, of the last rotated one. */
 export const lastLineOf = async (path: string): Promise<LineRef | null> => {
   const here = await lastOfFile(path)
   if (here !== null) return here

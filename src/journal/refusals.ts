@@ -6,26 +6,28 @@ import { isOfUnlisted } from '../protocol/reasons.ts'
 import type { RefusalEvent, RefusalsSuppressedEvent } from './events.ts'
 import type { ArgvCut } from './run-key.ts'
 
-/** Bytes of a refused argv that are written, since whoever asked chose it; its size and its hash are of the whole. */
+/** Bytes of a refused argv that are written, because the requester chose it. Size and hash are those of the whole. */
 export const MAX_REFUSED_ARGV = 256
 /** Characters of the reason. */
 const MAX_REFUSED_DETAIL = 512
-/** Refusals of one source that are written, each 4 KiB at most: a client that is wrong shows at once, and one that asks without end fills no disk. */
+/**
+ * Refusals of one source that are written, each at most 4 KiB: a mistaken client is visible at once, and a persistent one fills no disk.
+ */
 export const REFUSAL_LINES = { burst: 256, perSecond: 1 }
-/** … of all strangers together, and of all trusted agents: some 1 GB in a day for each. Of the doors of this host there are few. */
+/** … of all unlisted peers together, and of all trusted agents together: some 1 GB a day for each. Local interfaces are few. */
 export const REFUSAL_TOTAL_LINES = { burst: 2048, perSecond: 8 }
-/** Sources of refusals that are not written and whose names are kept for the summary. */
+/** Named sources of unwritten refusals in the summary. */
 const MAX_REFUSAL_SOURCES = 1024
-/** How soon what was not written is told, in one line. */
+/** Interval of the summary line about unwritten refusals. */
 export const REFUSAL_SUMMARY_MS = 60_000
 
-/** The beginning of an argv in so many bytes of UTF-8. */
+/** The beginning of an argv in this many bytes of UTF-8. */
 const beginningOf = (argv: readonly string[]): string[] => {
   const kept: string[] = []
   let left = MAX_REFUSED_ARGV
   for (const token of argv) {
     if (left <= 0) break
-    // A character that is cut in two is left out.
+    // A split character is left out.
     const text = Buffer.from(token)
       .subarray(0, left)
       .toString('utf8')
@@ -36,7 +38,7 @@ const beginningOf = (argv: readonly string[]): string[] => {
   return kept
 }
 
-/** Its beginning, where it is long, and what is known of the whole. */
+/** The beginning of a long argv, with size and hash of the whole. */
 export const cutOf = (argv: readonly string[]): { argv: readonly string[]; argv_cut?: ArgvCut } => {
   const bytes = argv.reduce((sum, token) => sum + Math.max(1, Buffer.byteLength(token)), 0)
   if (bytes <= MAX_REFUSED_ARGV) return { argv }
@@ -44,7 +46,7 @@ export const cutOf = (argv: readonly string[]): { argv: readonly string[]; argv_
   return { argv: beginningOf(argv), argv_cut: { tokens: argv.length, bytes, sha256 } }
 }
 
-/** The event as it is written: cut, since whoever is refused chose its argv. */
+/** The event with its argv cut, because the refused requester chose it. */
 export const shortened = <E extends RefusalEvent>(event: E): E => {
   const { detail } = event
   const short = detail !== null && detail.length > MAX_REFUSED_DETAIL ? `${detail.slice(0, MAX_REFUSED_DETAIL)}…` : detail
@@ -59,8 +61,8 @@ interface Source {
 }
 
 /**
- * Who is metered: a stranger on a machine, who may name whomever he likes; a trusted agent, which has as many machines as
- * it makes keys; a door of this host, whose callers are one principal; whoever speaks for operators.
+ * Source of a refusal: an unlisted peer on a machine, which may claim any agent; a trusted agent, which can make any number of machine
+ * keys; a local interface, whose clients count as one; or operators.
  */
 const sourceOf = (event: RefusalEvent): Source => {
   if (event.event === 'rules') return { kind: 'agent', name: event.agent_id }
@@ -74,18 +76,18 @@ const reasonOf = (event: RefusalEvent): string => {
   return 'reason' in event ? event.reason : (event.code ?? 'other')
 }
 
-/** Bounds the lines of each source of one kind, and of all of them together; `total` is null where there are few sources. */
+/** Rate limits of each source of one kind and of all together. `total` is null for kinds with few sources. */
 interface Meter {
   readonly sources: RateLimit
   readonly total: TokenBucket | null
 }
 
-/** What was not written, in bounded memory. */
+/** Unwritten refusals, counted in bounded memory. */
 class Counted {
   readonly #from: number
   #to: number
   #count = 0
-  /** Strangers apart, since they are as many as they like. */
+  /** Unlisted peers are separate, because there can be any number of them. */
   readonly #names = { stranger: new Set<string>(), other: new Set<string>() }
   readonly #reasons = new Map<string, number>()
 
@@ -102,7 +104,7 @@ class Counted {
     this.#to = now
   }
 
-  /** With what was counted later, if anything. */
+  /** Adds a later count. */
   join(later: Counted | null): this {
     if (later === null) return this
     for (const kind of ['stranger', 'other'] as const) for (const name of later.#names[kind]) this.#record(kind, name)
@@ -136,11 +138,11 @@ class Counted {
   }
 }
 
-/** Which refusals are written: so many of each source and of all, none of them long; the others are counted, and the count is written. */
+/** Decides which refusals are written: limited for each source and in all, and shortened. Others are counted, and the count is written. */
 export class Refusals {
   readonly #clock: Clock
   readonly #write: (event: RefusalsSuppressedEvent) => Promise<void>
-  /** Each by itself: however many strangers there are, what an operator or a trusted peer was refused is written. */
+  /** Separate meters, so that unlisted peers cannot suppress lines about an operator or a trusted peer. */
   readonly #meters: Readonly<Record<Kind, Meter>>
   #suppressed: Counted | null = null
   #timer: Timer | null = null
@@ -157,7 +159,7 @@ export class Refusals {
     }
   }
 
-  /** False: it is counted instead. */
+  /** False if the refusal is counted instead. */
   admits(event: RefusalEvent): boolean {
     const { kind, name } = sourceOf(event)
     const { sources, total } = this.#meters[kind]
@@ -173,7 +175,7 @@ export class Refusals {
     this.#timer ??= this.#clock.setTimeout(() => void this.#due(), REFUSAL_SUMMARY_MS, { unref: true })
   }
 
-  /** Writes what was counted; keeps it where it cannot be written. */
+  /** Writes the count, or keeps it if that fails. */
   async summarise(): Promise<void> {
     this.#timer?.cancel()
     this.#timer = null

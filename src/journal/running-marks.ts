@@ -12,17 +12,17 @@ import { parseLine } from './parse-line.ts'
 import type { RunKey } from './run-key.ts'
 import { tailJournal } from './tail.ts'
 
-/** Where a start after a crash looks for ends that were written: three of the largest batches, and no mark outlives one. */
+/** Lines searched for ends after a crash: three of the largest batches, which no mark outlives. */
 const MAX_RECOVERY_LINES = 10_000
 
-/** Another denial may be of a request that only used a running one's id. */
+/** Another denial may be of a request that only used the ID of a running one. */
 export const endsRun = (event: JournalEvent): event is JournalEvent & AnyRunKey =>
   event.event === 'exit' ||
   event.event === 'lost' ||
   (event.event === 'denial' && event.reason === 'spawn_failed') ||
   (event.event === 'refused' && event.request_id !== undefined)
 
-/** Which of these runs have their end among the journal's last MAX_RECOVERY_LINES lines, as `keyOf` names them. */
+/** The runs with an end among the journal's last MAX_RECOVERY_LINES lines, by `keyOf`. */
 export const endedAmong = async (path: string, runs: readonly AnyRunKey[]): Promise<ReadonlySet<string>> => {
   const wanted = new Set(runs.map(keyOf))
   const ended = new Set<string>()
@@ -35,18 +35,21 @@ export const endedAmong = async (path: string, runs: readonly AnyRunKey[]): Prom
 }
 
 /**
- * The runs of a journal that have begun and not ended, kept apart from it, so that a start after a crash need not read it:
- * one empty file for each run, whose name says all, so that a mark is whole as soon as it exists.
+ * Marks of running runs, beside the journal so that a start after a crash need not read all of it. Each run has one empty file whose name
+ * contains all data, so a mark is complete as soon as it exists.
  */
 export abstract class RunMarks {
   protected readonly log: Logger
   protected readonly directory: string
-  /** Names of the marks that this process has made. */
+  /** Names of marks that this process made. */
   protected readonly ours = new Set<string>()
-  /** Runs of writers that died, whose `lost` line is not written yet. */
+  /** Runs of writers that died and have no `lost` line yet. */
   #lost: readonly AnyRunKey[] = []
   #reporting: Promise<void> | null = null
-  /** Removals under way, by the mark's name. Only `settled` and a run with the same name wait: a mark that stays costs the next start. */
+  /**
+   * Removals in progress by the mark's name. Only `settled` and a run with the same name wait for them, because a remaining mark costs only
+   * the next start.
+   */
   readonly #leaving = new Map<string, Promise<void>>()
 
   constructor(components: { log: Logger }, init: { directory: string }) {
@@ -54,13 +57,13 @@ export abstract class RunMarks {
     this.directory = init.directory
   }
 
-  /** Null: a run that has no mark here. */
+  /** Null for a run without a mark in this directory. */
   protected abstract nameOf(key: AnyRunKey): string | null
 
-  /** Makes the directory ready; answers the runs of writers that died. */
+  /** Prepares the directory, and returns the runs of writers that died. */
   protected abstract find(): Promise<readonly AnyRunKey[]>
 
-  /** Does this line begin a run that is marked? It is marked before anything is started. */
+  /** True if the line begins a marked run. The mark is made before anything starts. */
   abstract marks(event: JournalEvent): event is JournalEvent & AnyRunKey
 
   /** Finds the runs of writers that died, for `reportLost`. */
@@ -68,7 +71,7 @@ export abstract class RunMarks {
     this.#lost = await this.find()
   }
 
-  /** Names that say nothing here stay for who made them: a later version may mark its runs in another way. */
+  /** Unknown names are kept, because a later version may have made them. */
   protected leaveOthers(names: readonly string[], isMark: (name: string) => boolean): void {
     const others = names.filter((name) => !isMark(name))
     if (others.length > 0)
@@ -83,8 +86,8 @@ export abstract class RunMarks {
   }
 
   /**
-   * Runs that cannot be reported now keep their marks and are tried again when the journal works. One whose
-   * end is written only kept its mark: who wrote it died between the two.
+   * Runs that cannot be reported now keep their marks and are retried when the journal works. If the end is written already, the writer
+   * died before it removed the mark.
    */
   async reportLost(path: string, write: (lost: LostEvent | LocalEvent) => Promise<void>): Promise<void> {
     this.#reporting ??= this.#report(path, write).finally(() => (this.#reporting = null))
@@ -105,7 +108,7 @@ export abstract class RunMarks {
     }
   }
 
-  /** Throws where a run without a mark must not be. */
+  /** Throws if a run without a mark is not permitted. */
   async add(key: AnyRunKey): Promise<void> {
     const name = this.nameOf(key)
     if (name === null) return
@@ -115,7 +118,7 @@ export abstract class RunMarks {
     await file.close()
   }
 
-  /** It is the end of a run that is marked by us. */
+  /** True for the end of a run that this process marked. */
   isEndOfOurs(event: JournalEvent): event is JournalEvent & AnyRunKey {
     return endsRun(event) && this.ours.has(this.nameOf(event) ?? '')
   }
@@ -126,7 +129,7 @@ export abstract class RunMarks {
     this.#leaving.set(name, gone)
   }
 
-  /** Never throws: that a mark cannot be removed is logged. */
+  /** Never throws. A failure is logged. */
   async remove(key: AnyRunKey): Promise<void> {
     try {
       const name = this.nameOf(key)
@@ -138,7 +141,7 @@ export abstract class RunMarks {
     }
   }
 
-  /** All removals are done. */
+  /** Settles when all removals are done. */
   async settled(): Promise<void> {
     await Promise.all(this.#leaving.values())
   }
@@ -146,7 +149,7 @@ export abstract class RunMarks {
 
 const PEER_NAME = /^([0-9a-f-]{36})\.([0-9a-f]{64})\.([0-9a-f]{64})$/
 
-/** The runs that are marked as running; empty when there is no such directory. */
+/** The marked runs; empty if the directory does not exist. */
 export const listRunningMarks = async (directory: string): Promise<RunKey[]> => {
   const names = await readdir(directory).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return []
@@ -159,14 +162,14 @@ export const listRunningMarks = async (directory: string): Promise<RunKey[]> => 
 }
 
 /**
- * The marks of other agents' runs. A crash of ours loses none. So that a power cut loses none either, the directory is
- * synced for each, except where the journal is on the same file system, whose sync follows and covers it.
+ * Marks of other agents' runs. They survive a crash of this process. To survive a power failure too, the directory is synced for each mark,
+ * unless the journal is on the same file system, whose sync covers it.
  */
 export class RunningMarks extends RunMarks {
   readonly #journal: string
   #syncs = false
 
-  /** `journal`: the file whose runs these are. */
+  /** `journal`: file of these runs. */
   constructor(components: { log: Logger }, init: { directory: string; journal: string }) {
     super(components, init)
     this.#journal = init.journal
@@ -197,7 +200,7 @@ export class RunningMarks extends RunMarks {
   }
 }
 
-/** The run, and the process that has it. */
+/** Request ID, session and process of a run. */
 const LOCAL_NAME = /^([0-9a-f-]{36})\.(s_[\w-]{1,64})\.([a-z]+)\.([\w-]+)\.([0-9a-f-]+)$/
 
 const nameOf = ({ request_id, session_id, door, client_name }: LocalRunKey, us: ProcessIdentity): string => {
@@ -220,28 +223,28 @@ const parseName = (name: string): LocalMark | null => {
   return { name, key, owner }
 }
 
-/** Where runs of this host's own doors are marked, beside their journal. */
+/** Directory of the marks of local runs, beside their journal. */
 export const localMarksOf = (journal: string): string => `${journal}.running`
 
 const listMarks = async (directory: string): Promise<LocalMark[]> => (await readdir(directory)).flatMap((name) => parseName(name) ?? [])
 
-/** The runs that go on now, and those whose process cannot be looked at from here. */
+/** Running runs, and runs whose process cannot be inspected. */
 export const listLocalRuns = async (directory: string): Promise<LocalRunKey[]> =>
   (await listMarks(directory).catch(() => [])).filter(({ owner }) => processState(owner) !== 'gone').map(({ key }) => key)
 
-/** True while the process that has this run lives and the run has not ended. */
+/** True while the process of this run lives and the run has not ended. */
 export const isMarked = async (directory: string, requestId: string): Promise<boolean> =>
   (await listMarks(directory).catch(() => [])).some(({ key, owner }) => key.request_id === requestId && processState(owner) === 'alive')
 
 /**
- * Of the runs of this host's own doors. Several processes have one journal, so a mark names its process as well, and
- * who finds one whose process is gone makes it its own before it says so.
+ * Marks of local runs. Several processes share one journal, so a mark also names its process. A process that finds the mark of an ended one
+ * takes it over before it reports the run.
  */
 export class LocalMarks extends RunMarks {
   readonly #us = ownIdentity()
   #usable = false
 
-  /** Where no marks can be made there are none, and a warning says so. */
+  /** If no marks can be made, a warning is logged and runs have none. */
   protected override async find(): Promise<readonly LocalRunKey[]> {
     try {
       await ensurePrivateDir(this.directory)
@@ -260,7 +263,7 @@ export class LocalMarks extends RunMarks {
     return this.#usable && !isMeshEvent(event) && event.event === 'request'
   }
 
-  /** Never throws: that a run has no mark costs its end, should we die, and not the run. */
+  /** Never throws. Without a mark, a crash loses the end of the run, which is better than losing the run. */
   override async add(key: AnyRunKey): Promise<void> {
     await super.add(key).catch((error: unknown) => this.#warn(error, 'a run could not be marked'))
   }
@@ -269,7 +272,7 @@ export class LocalMarks extends RunMarks {
     return 'session_id' in key ? nameOf(key, this.#us) : null
   }
 
-  /** Renames the mark to ours. False: another process was faster, or the system refused, and the next start tries again. */
+  /** Renames the mark to this process. False if another process was faster or the system refused; the next start retries. */
   async #take({ name, key }: LocalMark): Promise<boolean> {
     const ours = nameOf(key, this.#us)
     try {

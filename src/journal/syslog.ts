@@ -4,11 +4,11 @@ import type { Logger } from '../base/log.ts'
 import { visibleJson } from '../base/visible-text.ts'
 import type { JournalEvent } from './events.ts'
 
-/** Of security, which readers of the machine's other logs may not see: `authpriv` (RFC 5424 §6.2.1). */
+/** `authpriv` (RFC 5424 §6.2.1): security messages, which readers of other logs may not see. */
 const FACILITY = 10
 const [WARNING, NOTICE, INFORMATIONAL] = [4, 5, 6]
 
-/** Of events that are no mere course of things. */
+/** Severities of unusual events. */
 const SEVERITIES: Readonly<Partial<Record<JournalEvent['event'], number>>> = {
   denial: WARNING,
   lost: WARNING,
@@ -23,13 +23,13 @@ const SEVERITIES: Readonly<Partial<Record<JournalEvent['event'], number>>> = {
   store_changed: NOTICE,
 }
 
-/** With the number that RFC 5612 gives to who has none of his own. */
+/** With the number that RFC 5612 reserves for examples. */
 const ELEMENT = 'x0x@32473'
-/** Of one value, and of a message: receivers take 8 KiB as they come (RFC 5424 §6.1, rsyslog). */
+/** Maximum length of one value, and of a message: receivers accept 8 KiB by default (RFC 5424 §6.1, rsyslog). */
 const MAX_VALUE = 1_024
 const MAX_MESSAGE = 8_192
 
-/** Signatures over what stands before, of some kilobytes: evidence of the file itself. */
+/** Signatures of some kilobytes, which are evidence of the file itself. */
 const LEFT_OUT: ReadonlySet<string> = new Set<JournalEvent['event']>(['head'])
 
 const HOST =
@@ -37,7 +37,7 @@ const HOST =
     .replaceAll(/[^!-~]/g, '-')
     .slice(0, 255) || '-'
 
-/** Visible, on one line, and as a parameter's value must be (§6.3.3). */
+/** Visible, on one line, and escaped as a parameter's value (§6.3.3). */
 const valueOf = (value: unknown): string => {
   const json = visibleJson(JSON.stringify(value))
   const text = typeof value === 'string' ? json.slice(1, -1) : json
@@ -45,7 +45,7 @@ const valueOf = (value: unknown): string => {
   return short.replaceAll(/[\\"\]]/g, String.raw`\$&`)
 }
 
-/** A line of the journal as RFC 5424 has it, every field a parameter; null: it is not for syslog. */
+/** A line of the journal in the form of RFC 5424, with each field as a parameter; null if it is not for syslog. */
 export const syslogMessage = (line: Uint8Array, appName: string): string | null => {
   const { ts, event, prev: _prev, ...fields } = JSON.parse(Buffer.from(line).toString()) as Record<string, unknown>
   const name = String(event)
@@ -63,12 +63,12 @@ export const syslogMessage = (line: Uint8Array, appName: string): string | null 
   return `${head}${parameters.join('')}] ${`${name} ${String(about)}`.trimEnd()}`
 }
 
-/** How often what was lost is told again. */
+/** Interval of messages about lost lines. */
 export const LOSS_TOLD_MS = 60_000
 
-/** Sends datagrams to one socket and waits for nobody. */
+/** Sends datagrams to one socket without waiting. */
 export interface DatagramSender {
-  /** False: there is no room, and it is not sent. */
+  /** False if there is no room and the message is not sent. */
   send(message: string): boolean
 }
 
@@ -76,11 +76,11 @@ export interface SyslogCopyComponents {
   readonly clock: Clock
   readonly log: Logger
   readonly sender: DatagramSender
-  /** Counts messages that nobody got. */
+  /** Counts undelivered messages. */
   readonly counted: (lost: number) => void
 }
 
-/** Gives syslog a copy of each line that is in the journal. It holds up neither the journal nor a run: what cannot be sent is lost, counted and told. */
+/** Copies each journal line to syslog without delaying the journal or a run. Lines that cannot be sent are dropped, counted and logged. */
 export class SyslogCopy {
   readonly #components: SyslogCopyComponents
   readonly #path: string
@@ -92,13 +92,13 @@ export class SyslogCopy {
     this.#path = init.path
   }
 
-  /** A line as it stands in the file, without its line feed. */
+  /** A line without its line feed. */
   readonly take = (line: Uint8Array): void => {
     const message = syslogMessage(line, 'x0xd')
     if (message !== null && !this.#components.sender.send(message)) this.lost(1, 'it is behind, or gone')
   }
 
-  /** So many reached nobody. */
+  /** Counts lost lines, and logs them from time to time. */
   lost(count: number, why: string): void {
     const { clock, counted, log } = this.#components
     counted(count)

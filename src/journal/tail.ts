@@ -7,21 +7,21 @@ import { isTable } from '../protocol/json-table.ts'
 import { LINE_FEED, type Line } from '../protocol/lines.ts'
 import { LineReader } from './read.ts'
 
-/** Lines that `audit tail` shows at most before it follows. */
+/** Maximum number of lines that `audit tail` shows before it follows. */
 const MAX_TAIL_LINES = 100_000
-/** How often a followed journal is looked at. */
+/** Polling interval of a followed journal. */
 const TAIL_POLL_MS = 200
 
 const CHUNK_BYTES = 64 * 1024
 
 export interface TailOptions {
-  /** How many of the last lines to begin with, at most MAX_TAIL_LINES. */
+  /** Number of last lines to begin with, at most MAX_TAIL_LINES. */
   readonly lines: number
-  /** Go on with what is appended, also into the file that takes this one's place. */
+  /** True to continue with appended lines, also in the file that replaces this one. */
   readonly follow: boolean
 }
 
-/** Where the last `count` lines begin: reads backwards, so that the size of the file does not matter. Of more than `maxBytes` it is no beginning of a line. */
+/** Beginning of the last `count` lines. Reads backwards, at most `maxBytes`, beyond which the result is no beginning of a line. */
 export const startOfLast = async (file: FileHandle, size: number, count: number, maxBytes = size): Promise<number> => {
   const first = Math.max(0, size - maxBytes)
   let left = Math.min(count, MAX_TAIL_LINES)
@@ -41,7 +41,7 @@ export const startOfLast = async (file: FileHandle, size: number, count: number,
   return first
 }
 
-/** Another file is at the path, or this one was cut. */
+/** True if another file is at the path, or this one was truncated. */
 const isOver = async (path: string, file: FileHandle, { position }: LineReader): Promise<boolean> => {
   const mine = await file.stat()
   if (mine.size < position) return true
@@ -49,7 +49,7 @@ const isOver = async (path: string, file: FileHandle, { position }: LineReader):
   return there !== null && (there.dev !== mine.dev || there.ino !== mine.ino)
 }
 
-/** Longer than any line of ours is none. */
+/** Over-long lines are skipped. */
 const textOf = (line: Line | null): string[] => (line === null || line === 'too_long' ? [] : [line.toString('utf8')])
 
 async function* textsOf(reader: LineReader): AsyncGenerator<string> {
@@ -57,8 +57,8 @@ async function* textsOf(reader: LineReader): AsyncGenerator<string> {
 }
 
 /**
- * The last lines of a journal and, when asked, those to come, until the signal. Rotation is followed:
- * the old file is read to its end first. Throws `not_found` when the file cannot be opened.
+ * The last lines of a journal and, if requested, future ones until the signal. After a rotation, the old file is read to its end first.
+ * Throws `not_found` if the file cannot be opened.
  */
 export async function* tailJournal(path: string, options: TailOptions, signal?: AbortSignal): AsyncGenerator<string> {
   const stopped = (): boolean => !options.follow || signal?.aborted === true
@@ -74,7 +74,7 @@ export async function* tailJournal(path: string, options: TailOptions, signal?: 
         await sleep(TAIL_POLL_MS, undefined, signal ? { signal } : {}).catch(() => {})
         yield* textsOf(reader)
       }
-      // What was written between the last look and the rotation.
+      // Lines written between the last poll and the rotation.
       yield* textsOf(reader)
       yield* textOf(reader.rest())
     } finally {
@@ -85,7 +85,7 @@ export async function* tailJournal(path: string, options: TailOptions, signal?: 
   }
 }
 
-/** A named pipe would hold us until somebody writes it, and a device may have no end. Throws `not_found` where it cannot be opened. */
+/** Refuses named pipes, which would block, and devices, which may have no end. Throws `not_found` if it cannot be opened. */
 export const openJournal = async (path: string): Promise<FileHandle> => {
   try {
     const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
@@ -97,7 +97,7 @@ export const openJournal = async (path: string): Promise<FileHandle> => {
   throw unreadable('not_found', path, new Error('is no regular file'))
 }
 
-/** In the moment of a rotation there may be no file: then it is waited for. Null = the signal came. */
+/** Waits for the file that a rotation removes for a moment. Null: the signal came. */
 const openFor = async (path: string, wait: boolean, signal?: AbortSignal): Promise<FileHandle | null> => {
   for (;;) {
     try {
@@ -110,7 +110,7 @@ const openFor = async (path: string, wait: boolean, signal?: AbortSignal): Promi
   }
 }
 
-/** How much of the end of a journal is read. */
+/** Limits of reading the end of a journal. */
 export interface LastBounds {
   readonly lines: number
   readonly maxBytes: number
@@ -119,9 +119,9 @@ export interface LastBounds {
 export interface LastLines {
   /** The newest last. */
   readonly lines: readonly Buffer[]
-  /** Longer than any line of ours: they are left out. */
+  /** Number of over-long lines, which are left out. */
   readonly tooLong: number
-  /** Older lines are there, in what was read or in a file that was renamed before it. */
+  /** True if there are older lines, in the part read or in a rotated file. */
   readonly older: boolean
 }
 
@@ -129,7 +129,7 @@ interface Part extends LastLines {
   readonly bytes: number
 }
 
-/** Looked at again so often where the file was renamed in between. */
+/** Attempts if the file is renamed meanwhile. */
 const ATTEMPTS = 3
 
 const NOTHING: Part = { lines: [], tooLong: 0, older: false, bytes: 0 }
@@ -140,16 +140,16 @@ const endOf = async (file: FileHandle, { lines: count, maxBytes }: LastBounds): 
   const reader = new LineReader(file, from)
   const lines: Line[] = []
   for await (const some of reader.lines()) lines.push(...some)
-  // What has no line feed yet may be torn, or just being written.
+  // The bytes after the last line feed may be torn or being written.
   const rest = reader.rest()
   if (rest !== null && rest !== 'too_long') lines.push(rest)
-  // The bound of bytes lies within a line.
+  // The byte limit lies inside a line.
   if (from > 0 && size - from >= maxBytes) lines.shift()
   const known = lines.filter((line) => line !== 'too_long')
   return { lines: known, tooLong: lines.length - known.length, older: from > 0, bytes: reader.position - from }
 }
 
-/** A journal begins with a line that is the first of its chain and names none before it. */
+/** True for the first line of a chain that names no line before it, with which a journal begins. */
 const isFirstOfAll = (bytes: Buffer | undefined): boolean => {
   const line: unknown = attempt(() => JSON.parse(bytes?.toString() ?? '{"n":0}'))
   return isTable(line) && line['n'] === 0 && (line['after'] ?? null) === null
@@ -166,7 +166,10 @@ const isSame = async (one: FileHandle, other: FileHandle): Promise<boolean> => {
   return dev === there.dev && ino === there.ino
 }
 
-/** The last lines of a journal, also of the file that was renamed last (`.1`); none where nothing was ever written. Throws `not_found` for what cannot be read. */
+/**
+ * The last lines of a journal and of the last rotated file (`.1`); empty if nothing was ever written. Throws `not_found` if the journal
+ * cannot be read.
+ */
 export const lastLines = async (path: string, bounds: LastBounds): Promise<LastLines> => {
   for (let attempts = 1; ; attempts++) {
     await using file = await openIfThere(path)

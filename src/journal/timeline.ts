@@ -2,30 +2,30 @@ import { BoundedMap } from '../base/bounded-collections.ts'
 import { shellWords } from '../base/format.ts'
 import { type JournalLine, keyOf } from './events.ts'
 
-/** Characters of a command that are kept of each entry: no terminal shows more. */
+/** Stored characters of a command: as many as a terminal can show. */
 const MAX_COMMAND = 256
 
 export type TimelineEnd = { readonly code: number | null; readonly signal: number | null } | { readonly refused: string } | 'lost' | null
 
-/** A run, or a refusal, which begins and ends at once. */
+/** A run, or a refusal with equal beginning and end. */
 export interface TimelineEntry {
   readonly request_id: string | null
-  /** Whose: an agent's id, or what a caller of this host calls itself. */
+  /** ID of an agent, or name that a local client gives itself. */
   readonly agent_id: string | null
   readonly client_name: string | null
-  /** As a shell would take it, cut. */
+  /** Quoted for a shell, and cut. */
   readonly command: string
   readonly began_at: string
-  /** Null: the journal has no end of it, or does not know when. */
+  /** Null if the end is unknown or has no time. */
   readonly ended_at: string | null
   readonly end: TimelineEnd
 }
 
-/** What a journal tells of runs and refusals in time: the newest, in the order in which they began. */
+/** The newest runs and refusals of a journal in the order of their beginning. */
 export class Timeline {
   readonly #entries: BoundedMap<string, TimelineEntry>
   #named = 0
-  /** Refusals that were counted instead of written. */
+  /** Number of refusals that were counted instead of written. */
   suppressed = 0
 
   constructor(init: { readonly max: number }) {
@@ -53,7 +53,7 @@ export class Timeline {
     return { request_id, agent_id, client_name, command: shellWords(argv).slice(0, MAX_COMMAND), began_at: ts }
   }
 
-  /** In the place of its beginning: a map that is set again would take it for the newest. */
+  /** Keeps the entry's place, because setting a map's key again would make it the newest. */
   #end(key: string, ended_at: string | null, end: TimelineEnd): void {
     const entry = this.#entries.get(key)
     if (entry?.end === null) Object.assign(entry, { ended_at, end })

@@ -7,18 +7,18 @@ import { FIRST_PREV, hashLine } from './line.ts'
 import { type LaterLine, isTorn, parseLaterLine, parseLine } from './parse-line.ts'
 import { type RawLine, readLines } from './read.ts'
 
-/** One file of a journal: which lines of which chains stand in it. */
+/** One file of a journal: the chains in it, with the numbers of their lines. */
 export interface JournalPart {
   readonly path: string
   readonly chains: ReadonlyMap<string, { first: number; last: number }>
-  /** Chains that a chain which begins in this file names as the one before it. */
+  /** Chains that a chain beginning in this file names as the one before it. */
   readonly follows: ReadonlySet<string>
 }
 
-/** Found by pattern, not parsed: the verifier checks what the lines say. */
+/** Found by a pattern without parsing, because the verifier checks the content. */
 const PLACE = /"chain":"([0-9a-f-]{36})","n":(\d{1,15}),/
 const AFTER = /"after":\{"chain":"([0-9a-f-]{36})"/
-/** Where PLACE ends at the latest. */
+/** PLACE ends within this many characters. */
 const HEAD_CHARS = 200
 
 export const partOf = async (path: string, signal?: AbortSignal): Promise<JournalPart> => {
@@ -39,7 +39,7 @@ export const partOf = async (path: string, signal?: AbortSignal): Promise<Journa
 
 type Before = Map<JournalPart, Set<JournalPart>>
 
-/** For each file the files that stand before it, by what the chains in them say. */
+/** The files before each file, by the chains in them. */
 const saidBefore = (parts: readonly JournalPart[]): Before => {
   const holders = new Map<string, JournalPart[]>()
   for (const part of parts)
@@ -60,8 +60,8 @@ const saidBefore = (parts: readonly JournalPart[]): Before => {
 }
 
 /**
- * Sorts the files, oldest first: by the numbers of the lines of each chain, and by the line that each chain names as the
- * one before its first. Clocks decide nothing, since they may be set back. Files that no chain orders keep their order.
+ * Sorts files, oldest first, by the numbers of lines in each chain and by the line that each chain names as the one before its first.
+ * Clocks are ignored, because they may be set back. Unrelated files keep their order.
  */
 export const inOrder = (parts: readonly JournalPart[]): JournalPart[] => {
   const said = saidBefore(parts)
@@ -72,7 +72,7 @@ export const inOrder = (parts: readonly JournalPart[]): JournalPart[] => {
   const ordered: JournalPart[] = []
   while (waitsFor.size > 0) {
     const left = [...waitsFor]
-    // A cycle, which the verifier reports.
+    // The verifier reports cycles.
     const [next] = left.find(([, others]) => others.size === 0) ?? left[0]!
     ordered.push(next)
     waitsFor.delete(next)
@@ -81,19 +81,18 @@ export const inOrder = (parts: readonly JournalPart[]): JournalPart[] => {
   return ordered
 }
 
-/** Problems that one verification lists; it goes on counting. */
+/** Listed problems of one verification; further ones are counted. */
 export const MAX_VERIFY_PROBLEMS = 100
-/** Ends of chains that one verification lists: of those that no later life names there are more where several processes write one file. */
+/** Listed ends of chains. If several processes write one file, there are many that no later chain names. */
 export const MAX_VERIFY_HEADS = 1_000
-/** Characters of an event's name that a message shows. */
+/** Characters of an event's name in a message. */
 const MAX_CALLED = 64
 
 /**
- * `unreadable`: not a line of a journal, or one of a later version's. `altered`: this line or the one before it in its chain is not
- * what was written. `missing`: lines of a chain, or a whole life, are gone. `out_of_place`: a line or a life
- * stands twice, behind its successors, or where it does not belong. `head_missing`: the first lines are in none of
- * the files. `signature`: one that does not fit, is gone, or is of another agent than was said. `unfinished`: a
- * run that started, has no end, and does not run.
+ * `unreadable`: not a line of a journal, or one of a later version. `altered`: this line or the one before it in its chain was changed.
+ * `missing`: lines of a chain, or a whole chain, are gone. `out_of_place`: a line or chain occurs twice, after its successors, or in the
+ * wrong place. `head_missing`: the first lines are in none of the files. `signature`: invalid, missing, or of another agent than stated.
+ * `unfinished`: a run that started, has no end, and is not running.
  */
 export const PROBLEM_KINDS = ['unreadable', 'altered', 'missing', 'out_of_place', 'head_missing', 'signature', 'unfinished'] as const
 export type ProblemKind = (typeof PROBLEM_KINDS)[number]
@@ -102,62 +101,62 @@ export type JournalProblem = JournalPosition & { readonly kind: ProblemKind; rea
 
 export interface ChainHead {
   readonly chain: string
-  /** What its last line counts to; lines before the files given are among them. */
+  /** Number of lines up to its last one, with those before the given files. */
   readonly lines: number
-  /** Of its last line, without the line feed; hex. */
+  /** SHA-256 of its last line without the line feed, hex. */
   readonly sha256: string
-  /** False: it still goes on, its writer was killed, or its end was cut off. */
+  /** False if its writer is running or was killed, or its end was cut off. */
   readonly stopped: boolean
-  /** No later life names it as the one before: with an older copy these tell whether the journal's end was cut off. */
+  /** True if no later chain names it. Compare these with an older copy to see whether the journal's end was cut off. */
   readonly last: boolean
 }
 
 export interface SignedPart {
-  /** Whose signatures fit. */
+  /** Agents with valid signatures. */
   readonly agents: readonly AgentId[]
-  /** Lines that a signature covers, by themselves or by a later life that names them. */
+  /** Lines covered by a signature, of their own chain or of a later chain that names them. */
   readonly lines: number
-  /** Where the newest signature stands; null: nothing is signed. */
+  /** Position of the newest signature; null if nothing is signed. */
   readonly through: SignedThrough | null
 }
 
 export interface VerifyReport {
-  /** True when there is no problem; torn lines, running runs and unsigned lines are none. */
+  /** True without problems. Torn lines, running runs and unsigned lines are no problems. */
   readonly ok: boolean
   readonly files: readonly string[]
   readonly lines: number
   readonly chains: number
-  /** How many chains begin in these files. */
+  /** Number of chains that begin in these files. */
   readonly lives: number
-  /** Of these, how many begin in a new file and know of none before: the link to the files before is theirs to miss. */
+  /** Of these, chains that begin in a new file and name none before: a missing link to earlier files would not be noticed. */
   readonly unlinked_lives: number
-  /** Of all chains, how many have not stopped. */
+  /** Number of chains that have not stopped. */
   readonly open_chains: number
-  /** The ends of chains, to be compared with a copy kept elsewhere: of MAX_VERIFY_HEADS at most, those that no later life names last. */
+  /** Ends of chains to compare with a separate copy: at most MAX_VERIFY_HEADS, with those that no later chain names last. */
   readonly heads: readonly ChainHead[]
   readonly signed: SignedPart
-  /** Lines that a crash or a full disk cut off; each stood at the end when it happened. */
+  /** Lines that a crash or a full disk cut off, each at the end of the file at that time. */
   readonly torn_lines: number
-  /** Runs that have started and still run. */
+  /** Number of runs that are still running. */
   readonly running: number
   readonly problem_count: number
-  /** The first MAX_VERIFY_PROBLEMS of them. */
+  /** At most MAX_VERIFY_PROBLEMS. */
   readonly problems: readonly JournalProblem[]
 }
 
 export interface VerifyOptions {
-  /** Tells what runs now (`listRunningMarks`, `listLocalRuns`), which may be without an end; asked when the files are read. */
+  /** Returns the running runs (`listRunningMarks`, `listLocalRuns`), which may have no end. Called when the files are read. */
   readonly running?: () => Promise<readonly AnyRunKey[]>
-  /** Older files were rotated away: a chain may begin in its middle. */
+  /** True if older files were removed, so that a chain may begin in its middle. */
   readonly continued?: boolean
-  /** Who must have signed. Null: whoever has, and that nobody has is no problem. */
+  /** Required signer. Null: any signer, and unsigned journals are no problem. */
   readonly agentId?: AgentId | null
 }
 
-/** Checks line after line; keeps one entry, some hundred bytes, per chain and per run without an end. */
+/** Checks line after line. Keeps one entry of some hundred bytes for each chain and each run without an end. */
 class Verifier {
   readonly #options: VerifyOptions
-  /** Null: it is not known yet. */
+  /** Null if not known yet. */
   #running: ReadonlySet<string> | null = null
   readonly #chains = new Map<string, ChainState>()
   readonly #lives: JournalChains
@@ -166,7 +165,7 @@ class Verifier {
   #problemCount = 0
   #lines = 0
   #torn = 0
-  /** Lines of chains, in all files and in the one that is read. */
+  /** Number of lines of chains, in all files and in the present one. */
   #read = 0
   #inFile = 0
 
@@ -175,7 +174,7 @@ class Verifier {
     this.#lives = new JournalChains({ agentId: options.agentId ?? null, continued: options.continued ?? false, chains: this.#chains })
   }
 
-  /** Looks at what runs; of what is taken from then on, nothing is missed that ran before. */
+  /** Reads the running runs. Any run that started before and is still running is included. */
   async lookAtRunning(): Promise<void> {
     const running = (await this.#options.running?.()) ?? []
     this.#running = new Set(running.map(keyOf))
@@ -186,7 +185,7 @@ class Verifier {
   }
 
   take(file: string, raw: RawLine): void {
-    // Where several write one file, each closes what another may have torn.
+    // If several processes write one file, each ends a possibly torn line of another.
     if (raw.bytes?.length === 0) return
     this.#lines += 1
     const place = { file, line: raw.number }
@@ -257,7 +256,7 @@ class Verifier {
     const { chain, n, prev } = line
     const altered = (message: string): void => this.#report(place, { kind: 'altered', message })
     if (n === 0 && prev !== FIRST_PREV) altered(`the first line of chain ${chain} names one before it`)
-    // How a life begins that a later version has written is not known here.
+    // The first line of a later version's chain is unknown.
     if (n === 0 && line.event !== 'began' && line.event !== null) altered(`the first line of chain ${chain} is not how a life begins`)
     if (n > 0 && this.#options.continued) this.#lives.resume(chain, place)
     else if (n > 0) {
@@ -273,7 +272,7 @@ class Verifier {
   }
 
   #record(place: JournalPosition, line: JournalLine): void {
-    // What has started since we looked may have no end yet.
+    // A run that started after the running runs were read may have no end yet.
     if (line.event === 'started' && this.#running === null) this.#started.set(keyOf(line), place)
     else if (line.event === 'exit' || line.event === 'lost') this.#started.delete(keyOf(line))
   }
@@ -284,18 +283,17 @@ class Verifier {
   }
 }
 
-/** What can be read once only would be empty the second time. */
+/** A pipe would be empty the second time. */
 const regular = async (path: string): Promise<string> => {
   if ((await stat(path)).isFile()) return path
   throw new Error('it is no regular file, and several are read twice: verify it alone, or unpack it first')
 }
 
 /**
- * Checks a journal, given all its files in any order. Finds what was altered, taken out, doubled or moved inside a
- * life, and lives that were taken out, shortened or moved; and says what a signature covers. Its memory grows with the
- * lives and the runs without an end, not with the lines. What it cannot see: that the end of all was cut off. What no signature covers, whoever may write the file may have
- * written anew. One file may be a pipe; several are read twice, first to put them in order. Throws `not_found` for a file that
- * cannot be read.
+ * Verifies a journal from all its files in any order. Finds changed, removed, repeated and moved lines, and removed, shortened and moved
+ * chains, and states what signatures cover. Memory grows with the chains and the runs without an end, not with the lines. It cannot detect
+ * that the end of the last chain was cut off, or that a user with write access replaced unsigned lines. One file may be a pipe; several are
+ * read twice, first to order them. Throws `not_found` for a file that cannot be read.
  */
 export const verifyJournal = async (paths: readonly string[], options: VerifyOptions = {}, signal?: AbortSignal): Promise<VerifyReport> => {
   const verifier = new Verifier(options)
@@ -306,7 +304,7 @@ export const verifyJournal = async (paths: readonly string[], options: VerifyOpt
     const ordered = paths.length > 1 ? inOrder(parts).map((part) => part.path) : paths
     for (path of ordered) {
       verifier.nextFile()
-      // Only the newest grows.
+      // Only the newest file grows.
       const atEnd = path === ordered.at(-1) ? async (): Promise<void> => verifier.lookAtRunning() : undefined
       for await (const lines of readLines(path, { signal, atEnd })) for (const line of lines) verifier.take(path, line)
     }

@@ -5,27 +5,30 @@ import type { JournalEvent } from './events.ts'
 import { JournalFile } from './file.ts'
 import type { EncodedLine, PreparedLine } from './line.ts'
 
-/** Notes (`started`, warnings) wait so long for a line that is synced anyway, and are synced by themselves then. */
+/** Time after which notes (`started`, warnings) are synced if no other line is. */
 export const NOTE_SYNC_MS = 100
-/** What is written is signed so long after its first line: a signature is 4.5 KiB in the file and a millisecond. */
+/** Time after which written lines are signed. A signature takes 4.5 KiB and a millisecond. */
 export const JOURNAL_HEAD_MS = 60_000
-/** How often the free space of the disk is looked at. */
+/** Interval of checking the disk's free space. */
 const FREE_LOOK_MS = 1_000
 
 export interface JournalWriterInit extends LifeInit {
   readonly floors: number
-  /** A sync or a head is due, for which no line waits: call `doDue`. */
+  /** A sync or a signature is due for which no line waits: call `doDue`. */
   onDue(): void
-  /** Hears each line that is in the file; null: nobody does. */
+  /** Called with each written line; null for none. */
   readonly onWritten: ((line: Uint8Array) => void) | null
 }
 
-/** Lines that announce no effect, so that no caller waits for their sync: they are synced with the next line that does, or after NOTE_SYNC_MS. */
+/** Events without an effect that waits for them. They are synced with the next other line, or after NOTE_SYNC_MS. */
 const NOTES: ReadonlySet<string> = new Set<JournalEvent['event']>(['started', 'warning', 'session', 'file_read'])
 
 const FULL = 'no space left on the disk'
 
-/** One life of a journal on its way to the disk: written in batches, synced, sealed. One call at a time; each throws where the disk fails, and the next opens the file anew. */
+/**
+ * Writes one chain to disk: in batches, synced and signed. Make one call at a time. Each throws if the disk fails, and the next one opens
+ * the file again.
+ */
 export class JournalWriter {
   readonly #clock: Clock
   readonly #file: JournalFile
@@ -35,10 +38,10 @@ export class JournalWriter {
   readonly #due = new Set<'sync' | 'head'>()
   #syncTimer: Timer | null = null
   #headTimer: Timer | null = null
-  /** `JournalFile.files` as of the last line that named the signer. */
+  /** `JournalFile.files` at the last line that stated the signer. */
   #introduced = 0
   #low: Error | null = null
-  /** Free above the floor, less what was written since we looked. */
+  /** Space above the floor at the last check, minus bytes written since. */
   #spare = 0
   #lookedAt = -Infinity
   #closed = false
@@ -60,17 +63,17 @@ export class JournalWriter {
     return this.#due.size > 0
   }
 
-  /** Why there is not room for all; null: there is. */
+  /** Why there is too little space for all lines; null if there is enough. */
   get low(): Error | null {
     return this.#low
   }
 
-  /** Bytes until the floor, under which only ends are to be written. */
+  /** Bytes until the floor, below which only ends may be written. */
   get spare(): number {
     return this.#spare
   }
 
-  /** Looks whether a line could be written, as far as one can know without writing it. */
+  /** Checks whether a line could be written, without writing one. */
   async look(): Promise<void> {
     await this.#orClose(async () => {
       await this.#file.ready()
@@ -78,7 +81,10 @@ export class JournalWriter {
     })
   }
 
-  /** Call it before a batch is chosen. Opens the file, and sets `low` and `spare`; where there was room for so many bytes it looks at the disk once a second. */
+  /**
+   * Call this before choosing a batch. Opens the file and sets `low` and `spare`. If there was space for this many bytes, the disk is
+   * checked once a second.
+   */
   async ready(bytes: number): Promise<void> {
     await this.#orClose(async () => {
       await this.#file.ready()
@@ -87,7 +93,9 @@ export class JournalWriter {
     })
   }
 
-  /** Answers how many of the lines went in; where one of them announces an effect all of these are synced. Fewer than all: the disk is full. */
+  /**
+   * Returns the number of lines written. If one of them has an effect that waits for it, all are synced. Fewer than all: the disk is full.
+   */
   async write(batch: readonly PreparedLine[]): Promise<number> {
     return this.#orClose(async () => {
       const opening = await this.#life.opening()
@@ -96,7 +104,7 @@ export class JournalWriter {
       const written = Math.max(0, whole - opening.length)
       if (opening.length > 0 || batch.slice(0, written).some(({ event }) => !NOTES.has(event))) await this.#sync()
       else if (written > 0) this.#syncTimer ??= this.#timer('sync', NOTE_SYNC_MS)
-      // `began` says who signs, and what stands before it is signed at once.
+      // `began` states the signer, and the lines before it are signed at once.
       if (opening.length > 0 && whole > 0) this.#started()
       else if (written > 0 && this.#life.signs) this.#headTimer ??= this.#timer('head', JOURNAL_HEAD_MS)
       if (whole < lines.length) await this.#file.close()
@@ -104,7 +112,7 @@ export class JournalWriter {
     })
   }
 
-  /** A sync of notes, and a signature over what was written. */
+  /** Syncs notes and signs written lines. */
   async doDue(): Promise<void> {
     if (this.#due.delete('sync'))
       await this.#orClose(async () => {
@@ -114,7 +122,7 @@ export class JournalWriter {
     if (this.#due.delete('head')) await this.#seal('head')
   }
 
-  /** Says that this life ends, where it has begun, and closes. */
+  /** Writes the end of a begun chain, and closes. */
   async close(): Promise<void> {
     this.#closed = true
     for (const timer of [this.#syncTimer, this.#headTimer]) timer?.cancel()
@@ -125,7 +133,7 @@ export class JournalWriter {
     }
   }
 
-  /** While the signature is made other lines wait: some milliseconds. */
+  /** Other lines wait some milliseconds for the signature. */
   async #seal(event: SealEvent['event']): Promise<void> {
     await this.#orClose(async () => {
       await this.#file.ready()
@@ -153,7 +161,7 @@ export class JournalWriter {
     return this.#clock.setTimeout(fire, ms, { unref: true })
   }
 
-  /** Of the file that was appended to, also where it was renamed just now. Notes that were written before are safe with the rest. */
+  /** Syncs the file that was appended to, even if it was renamed. This includes earlier notes. */
   async #sync(): Promise<void> {
     this.#syncTimer?.cancel()
     this.#syncTimer = null
