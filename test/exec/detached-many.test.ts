@@ -61,16 +61,6 @@ test('more runs of one host than may be attached there are waited for, all of th
   assert.deepEqual([(await read).outcome?.code, sink.text('stdout')], [3, 'hi\n'])
 })
 
-test('of more runs of one host than may be attached there it is known how each ended, when it is asked', async (t) => {
-  const { pair, runs, ids } = await begunThere(t, 'exit 3')
-  await soon(async () => (await pair.responder.lines()).filter(({ event }) => event === 'exit').length === MANY)
-  const heard = await runs.refresh(await runs.list(), never())
-  assert.deepEqual(
-    heard.map(({ run, problem }) => [run.request_id, run.code, problem]),
-    ids.map((id) => [id, 3, null]),
-  )
-})
-
 test('an agent is asked no faster than it answers, in the order in which it is to be asked', async () => {
   const clock = new ManualClock()
   const pace = new AskPace({ clock })

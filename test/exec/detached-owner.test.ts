@@ -8,7 +8,6 @@ import type { Logger } from '../../src/base/log.ts'
 import { EXEC_DETACHED_ASK_DOMAIN, execDetachedAsk } from '../../src/protocol/wire/detached.ts'
 import { MAX_DETACHED_PER_AGENT } from '../../src/protocol/limits/detached.ts'
 import { decodeExecBody, execFrame, type ExecFrame } from '../../src/protocol/wire/exec.ts'
-import { MAX_RUNS_PER_PEER } from '../../src/protocol/limits/wire.ts'
 import { ask, begin, DETACH_KEYS, DetachedMemory, directoryOf, never, untilOver } from '../support/detached.ts'
 import { execPair, type ExecPair } from '../support/exec-pair.ts'
 import { newParty, type FakeLink, type Party } from '../support/fake-network.ts'
@@ -104,25 +103,16 @@ test('who has asked so much that it is not answered any more can still end what 
   const link = await pair.responderNetwork.link(pair.requester.own)
   const isAnswered = async (ask: 'state' | 'cancel'): Promise<boolean> =>
     (await asks(pair, pair.requester.own, { request_id: target.request_id, ask }, link)).length > 0
-  let [states, cancels] = [0, 0]
-  while (await isAnswered('state')) states += 1
-  assert.equal(states, 128)
-  while (await isAnswered('cancel')) cancels += 1
+  const answered = async (ask: 'state' | 'cancel', times: number): Promise<number> => {
+    let count = 0
+    for (let n = 0; n < times; n += 16)
+      for (const is of await Promise.all(Array.from({ length: 16 }, async () => isAnswered(ask)))) if (is) count += 1
+    return count
+  }
+  assert.equal(await answered('state', 144), 128)
+  const cancels = await answered('cancel', MAX_DETACHED_PER_AGENT + 16)
   assert.equal(cancels, MAX_DETACHED_PER_AGENT, 'and no more often than it may have runs')
   await soon(async () => (await pair.responder.events(target.request_id)).includes('exit'))
-})
-
-test('who has as many running as it may have answered can still ask about them and end them', { timeout: 120_000 }, async (t) => {
-  const keys = `max_concurrent_per_agent = ${MAX_RUNS_PER_PEER}\nmax_concurrent_total = ${MAX_RUNS_PER_PEER}`
-  const pair = await execPair(t, { scripts: { waits: 'exec sleep 600' }, entryKeys: `${DETACH_KEYS}\nmax_detach_output_bytes = 1`, keys })
-  const { target } = await begin(pair, 'waits')
-  for (let left = MAX_RUNS_PER_PEER - 1; left > 0; left -= 51)
-    await Promise.all(Array.from({ length: 51 }, async () => begin(pair, 'waits')))
-  await assert.rejects(begin(pair, 'waits'), (error) => isAppError(error, 'peer_rejected'))
-  assert.equal((await pair.detached.state(target, never())).state, 'running')
-  const attached = pair.detached.attach(target, 0, new DetachedMemory(), never())
-  await pair.detached.cancel(target, never())
-  assert.deepEqual((await attached).outcome?.warnings, ['cancelled'])
 })
 
 test('a stranger, and whoever is not trusted any more, learns nothing and reads nothing', async (t) => {
@@ -169,13 +159,6 @@ const loseFirstAnswer = (pair: ExecPair): void => {
     }
   }
 }
-
-test('a denial that is lost is given again for the same id, so that its owner knows that nothing runs', async (t) => {
-  const pair = await execPair(t, { scripts: SCRIPTS })
-  loseFirstAnswer(pair)
-  const answer = await ask(pair, 'waits')
-  assert.equal('denied' in answer && answer.denied.denial_reason, 'detach_not_allowed')
-})
 
 test('an answer that is lost is asked for again, and the command runs once', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })

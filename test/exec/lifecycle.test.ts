@@ -64,13 +64,6 @@ test('a run that nobody could be asked for is told as denied, with why', async (
   assert.match(told(pair).join(), /^Exec denied \(node=[0-9a-f]{64}, id=[0-9a-f-]{36}, peer_unreachable\)$/)
 })
 
-test('an id that is in use is no run of its own, and nothing is told of it', async (t) => {
-  const pair = await execPair(t, { scripts: { hello: 'true' } })
-  const { request_id } = await run(pair, 'hello')
-  await assert.rejects(run(pair, 'hello', { request_id }), { code: 'conflict' })
-  assert.equal(told(pair).length, 2)
-})
-
 test('O16: of much output the last 20,000 characters are kept, of both streams together, with a suffix that says so', async (t) => {
   const lines = 'i=0; while [ $i -lt 9000 ]; do echo "line $i"; i=$((i+1)); done'
   // So far apart that what was written last comes last.

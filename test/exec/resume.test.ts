@@ -97,40 +97,6 @@ test('what comes on the lost stream afterwards is not heard', async () => {
   assert.equal(sink.text('stdout'), 'a')
 })
 
-test('a run that is lost before its start, and again and again, is still one run', async () => {
-  const { peer, sink, outcome, next, counters } = await stage()
-  peer.onClosed(RESET)
-  let stream = await next()
-  assert.deepEqual(stream.frames.at(-1), { type: 'resume', request_id: stream.id, stdout: 0, stderr: 0, request_nonce: nonceOf(peer) })
-  for (let seq = 0; seq < 10; seq++) {
-    resumed(stream)
-    stream.started()
-    stream.output('stdout', seq, String(seq))
-    stream.onClosed(RESET)
-    stream = await next()
-  }
-  // Lost while it was asked for.
-  stream.onClosed(RESET)
-  stream = await next()
-  resumed(stream)
-  await stream.exit('0123456789')
-  assert.equal((await outcome).ok, true)
-  assert.equal(sink.events.filter(({ type }) => type === 'started').length, 1)
-  assert.equal(counters.snapshot()['runs_resumed'], 11)
-})
-
-test('an Exit that was lost is fetched', async () => {
-  const { peer, outcome, next } = await stage()
-  peer.started()
-  peer.output('stdout', 0, 'a')
-  peer.onClosed(RESET)
-  const second = await next()
-  resumed(second)
-  second.started()
-  await second.exit('a')
-  assert.equal((await outcome).ok, true)
-})
-
 test('acknowledgements and a Cancel that were lost are said again', async () => {
   const { peer, runner, outcome, next, clock, failures } = await stage()
   peer.started()
@@ -281,16 +247,6 @@ test('a slow stream that is heard on again ends every try: no other begins, and 
   await slow.peer.exit('a')
   assert.equal((await slow.outcome).ok, true)
   assert.deepEqual([late[0]?.left, frames(late[0]!)], ['aborted', []])
-})
-
-test('a silent stream is left with the run that could not be resumed in time', async () => {
-  const { peer, outcome, clock, failures } = await stage()
-  failures.push(...Array.from({ length: 100 }, () => new AppError('peer_unreachable', 'no address answered')))
-  peer.started()
-  await clock.advance(SILENCE_MS)
-  assert.equal(peer.left, null)
-  await clock.advance(LEASE_EXPIRES_MS + RESUME_SLACK_MS)
-  assert.deepEqual([(await outcome).incomplete, peer.left], [true, 'aborted'])
 })
 
 test('a new stream on which nobody answers is silent too', async () => {

@@ -91,14 +91,6 @@ test('which rules outlive their callers is told', async (t) => {
   assert.deepEqual(rules, [{ description: 'a peer', argv: ['/bin/echo', '<INT>'], ...CAPS, detach }])
 })
 
-test('a journal that cannot be written keeps the rules back', async (t) => {
-  const pair = await execPair(t, TOLD)
-  pair.responder.journal!.refuse = async () => Promise.reject(new Error('no space'))
-  const answer = await ask(pair)
-  assert.deepEqual([answer.ok, answer.denial_reason, answer.rules], [false, 'audit_unavailable', []])
-  assert.equal(pair.responder.totals().rules_answered, 0)
-})
-
 /** Answers in place of the responder. */
 const answered = (pair: ExecPair, how: (question: Question, channel: LocalChannel) => void | Promise<void>): void => {
   pair.onIncoming = (channel) => {
@@ -362,9 +354,9 @@ test('whatever comes as rules is refused, or each of its tokens is one of the gr
       for (const [at, byte] of hits) body[at % body.length] = byte
       look(body, expectedOf(answer))
     }),
-    { seed: 20_261_124, numRuns: 20_000 },
+    { seed: 20_261_124, numRuns: 4_000 },
   )
-  assert.ok(outcomes.taken > 500 && outcomes.refused > 5_000, JSON.stringify(outcomes))
+  assert.ok(outcomes.taken > 100 && outcomes.refused > 1_000, JSON.stringify(outcomes))
 })
 
 test('the question itself is bound to its host, its pair and its stream', async (t) => {

@@ -134,17 +134,6 @@ test('the id of a run whose Request certainly did not arrive is free for another
   }
 })
 
-test('what was cancelled meanwhile is not sent again', async () => {
-  const { peer, runner, outcome, stream, streams, clock } = await stage()
-  peer.onClosed(RESET)
-  runner.cancel(peer.id)
-  gone(await stream(1), true)
-  await settle()
-  const { ok, incomplete, message } = await outcome
-  assert.deepEqual([ok, incomplete, streams.flatMap(types), clock.pending], [false, true, ['resume'], 0])
-  assert.match(message ?? '', /not sent again: it was cancelled/)
-})
-
 test('what is cancelled while it is signed anew is not sent again', async () => {
   const clock = new ManualClock()
   const streams: ScriptedPeer[] = []

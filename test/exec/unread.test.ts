@@ -4,14 +4,16 @@ import { test, type TestContext } from 'node:test'
 import { RequesterCounters } from '../../src/exec/counters.ts'
 import { ExecService, UNREAD } from '../../src/exec/service.ts'
 import { decodeExecBody, EXEC_PREFIX, execFrame, type ExecFrame, type ExecRequest } from '../../src/protocol/wire/exec.ts'
+
 import { FIRST_UNACKED_PER_RUN } from '../../src/protocol/limits/wire.ts'
 import { AWAITING_ACK } from '../../src/executor/runs/runs.ts'
 import { LocalChannel } from '../support/exec-pair.ts'
 import { ExecutorHost, type HostOptions } from '../support/executor-host.ts'
 import { signedFrame } from '../support/fake-network.ts'
 import { silent, until } from '../support/processes.ts'
+import { patient } from '../support/wait-limits.ts'
 
-const TIMEOUT = { timeout: 60_000 }
+const TIMEOUT = { timeout: patient(60_000) }
 
 /** A trusted peer that sends whatever it likes and reads nothing: its streams have no room from the first frame on. */
 const notReading = async (t: TestContext, options: HostOptions) => {
@@ -58,13 +60,16 @@ test(
   TIMEOUT,
   async (t) => {
     const scripts = { ends: `exec head -c ${FIRST_UNACKED_PER_RUN} /dev/zero` }
-    const { host, ask, comeBack } = await notReading(t, { scripts })
+    const { host, ask, comeBack } = await notReading(t, { scripts, keys: 'max_concurrent_per_agent = 32' })
     const most = Math.ceil((AWAITING_ACK.bytes + UNREAD.bytes) / FIRST_UNACKED_PER_RUN)
     const runs: Awaited<ReturnType<typeof ask>>[] = []
-    for (let count = 0; count < most + 10; count++) {
-      const run = await ask('ends')
-      await until(async () => (await host.events(run.request.request_id)).includes('exit'))
-      runs.push(run)
+    while (runs.length < most + 10) {
+      const batch = await Promise.all(Array.from({ length: 8 }, async () => ask('ends')))
+      await until(async () => {
+        const lines = await host.lines()
+        return batch.every(({ request }) => lines.some((line) => line.event === 'exit' && line.request_id === request.request_id))
+      })
+      runs.push(...batch)
     }
     await until(() => runs.filter(({ ours }) => !ours.closed).length <= most)
     assert.equal(runs[0]!.ours.closed, true)

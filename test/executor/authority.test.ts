@@ -4,13 +4,11 @@ import { test, type TestContext } from 'node:test'
 
 import type { AuthorityEvent } from '../../src/journal/events.ts'
 import type { JournalEvent, JournalLine } from '../../src/journal/events.ts'
-import { verifyJournal } from '../../src/journal/verify.ts'
 import { isAppError } from '../../src/base/errors.ts'
 import type { Operation } from '../../src/executor-api/messages.ts'
 import { ExecutorHost, type HostOptions } from '../support/executor-host.ts'
 import type { FakeNetwork } from '../support/fake-network.ts'
 import { linesOf } from '../support/journal.ts'
-import { REFUSAL_LINES } from '../../src/journal/refusals.ts'
 
 interface Operator {
   readonly host: ExecutorHost
@@ -73,17 +71,6 @@ test('every change of trust leaves a line, with an ACL and without, before it is
       })),
     )
   }
-})
-
-test("what is asked in an operator's name without a proof leaves lines, and fills no disk with them", async (t) => {
-  const { host, network, lines } = await operator(t)
-  const body = Buffer.from(JSON.stringify({ contact: host.peer.signer.agentId, level: 'trusted' }))
-  const tries = REFUSAL_LINES.burst + 100
-  for (let n = 0; n < tries; n++) await assert.rejects(network.client.operate('contact_trust', body, 'no proof'))
-  const written = await lines()
-  assert.ok(written.length >= REFUSAL_LINES.burst && written.length < tries, `${written.length}`)
-  assert.ok(written.every(({ operation, code }) => operation === 'contact_trust' && code === 'operator_proof_required'))
-  assert.equal((await verifyJournal([host.journalPath])).ok, true)
 })
 
 test('where the journal cannot be written nobody is trusted, and who was trusted can be blocked', async (t) => {

@@ -248,45 +248,21 @@ test('revoking our own machine is told to every peer, and our own runs are over'
   assert.equal(network.revocations.at(-1)?.link, late.number)
 })
 
-test('over a link each revocation is sent once, our own even where the peer has been sent as many as it takes of others', async (t) => {
+test("a link is sent no more revocations than its peer takes, and our key's among them, however many of others came before", async (t) => {
   const { host, network, operate } = await setUp(t)
   const friend = newParty()
   await host.befriend(friend)
-  const others = Array.from({ length: MAX_REVOCATIONS_PER_LINK }, newParty)
-  for (const { signer } of others) await host.revocations.add(await signRevocation(signer, null, Date.now()), () => true)
+  for (let i = 0; i < MAX_REVOCATIONS_PER_LINK; i++)
+    await host.revocations.add(await signRevocation(newParty().signer, null, Date.now()), () => true)
   const link = await network.link(friend)
-  for (let i = 0; i < 3; i++) await operate('identity_revoke', { machine_id: newParty().machine.machineId })
-  const sent = network.revocations.filter((one) => one.link === link.number).map(({ items }) => items.map(agentOf))
-  const [opening = [], ...later] = sent
-  assert.deepEqual(
-    opening,
-    others
-      .map(({ signer }) => signer.agentId)
-      .toReversed()
-      .slice(0, opening.length),
-    'the newest first',
-  )
-  assert.ok(opening.length >= MAX_REVOCATIONS_PER_LINK / 2)
-  const { agentId } = host.own.signer
-  assert.deepEqual(later, [[agentId], [agentId], [agentId]])
-  assert.ok(sent.flat().length <= MAX_REVOCATIONS_PER_LINK)
+  for (let i = 0; i < MAX_REVOCATIONS_PER_LINK; i++) await operate('identity_revoke', { machine_id: newParty().machine.machineId })
+  await operate('identity_revoke', { machine_id: null })
+  const sent = network.revocations.filter((one) => one.link === link.number).flatMap(({ items }) => items)
+  assert.equal(sent.length, MAX_REVOCATIONS_PER_LINK)
+  assert.equal(new Set(sent.map((bytes) => Buffer.from(bytes).toString('hex'))).size, sent.length)
+  const last = bodyOf(sent.at(-1)!)
+  assert.deepEqual([agentOf(sent.at(-1)!), last.machine_id], [host.own.signer.agentId, null])
 })
-
-for (const others of [0, MAX_REVOCATIONS_PER_LINK])
-  test(`a link is sent no more revocations than its peer takes, and our key's among them, with ${others} of others before`, async (t) => {
-    const { host, network, operate } = await setUp(t)
-    const friend = newParty()
-    await host.befriend(friend)
-    for (let i = 0; i < others; i++) await host.revocations.add(await signRevocation(newParty().signer, null, Date.now()), () => true)
-    const link = await network.link(friend)
-    for (let i = 0; i < MAX_REVOCATIONS_PER_LINK; i++) await operate('identity_revoke', { machine_id: newParty().machine.machineId })
-    await operate('identity_revoke', { machine_id: null })
-    const sent = network.revocations.filter((one) => one.link === link.number).flatMap(({ items }) => items)
-    assert.equal(sent.length, MAX_REVOCATIONS_PER_LINK)
-    assert.equal(new Set(sent.map((bytes) => Buffer.from(bytes).toString('hex'))).size, sent.length)
-    const last = bodyOf(sent.at(-1)!)
-    assert.deepEqual([agentOf(sent.at(-1)!), last.machine_id], [host.own.signer.agentId, null])
-  })
 
 test("an agent's many machines keep out no word of another: keys go first, then as many of each", async (t) => {
   const { host, network } = await setUp(t)

@@ -234,17 +234,6 @@ test('a patch may read and write as much as the limits', async (t) => {
   await refuses(patch(...update(0)), 'resource_limit', { limit: 'edit_bytes', asked: MAX_EDIT_BYTES + 1, max: MAX_EDIT_BYTES })
 })
 
-test('of patches and edits at the same time none is lost: it is made or it is refused', async (t) => {
-  const { inside, patch } = await scene(t)
-  const lines = Array.from({ length: 8 }, (_, i) => `line ${i}`)
-  await put(join(inside, 'a'), lines.join('\n'))
-  const results = await Promise.allSettled(lines.map((line, i) => patch('*** Update File: a', `-${line}`, `+LINE ${i}`)))
-  const expected = lines.map((line, i) => (results[i]!.status === 'fulfilled' ? `LINE ${i}` : line))
-  assert.equal(await readFile(join(inside, 'a'), 'utf8'), expected.join('\n'))
-  assert.ok(results.some(({ status }) => status === 'fulfilled'))
-  assert.deepEqual(await everythingIn(inside), ['a', 'b', 'd', 'd/c'])
-})
-
 test('what cannot be brought back is named', async (t) => {
   const { inside, permit } = await scene(t)
   using place = await beneath(permit('a', 'write'))

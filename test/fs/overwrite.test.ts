@@ -117,19 +117,6 @@ test('… a new file in the place of another too', async (t) => {
   assert.equal(times.size, 30)
 })
 
-test('… and what is appended: who expects an earlier time is told', async (t) => {
-  const { inside, permit } = await fileScene(t)
-  await put(join(inside, 'f'), '')
-  const options = { data: Buffer.from('x'), mode: 'append', atomic: false, mkdir_parents: false } as const
-  const times = new Set<number>()
-  for (let i = 1; i <= 30; i++) times.add((await writeFile(permit('f', 'write'), { ...options, expected_mtime: null })).mtime_ms)
-  assert.equal(times.size, 30)
-  for (const time of [...times].slice(0, -1))
-    await refuses(writeFile(permit('f', 'write'), { ...options, expected_mtime: `${time}` }), 'conflict', { reason: 'changed' })
-  await writeFile(permit('f', 'write'), { ...options, expected_mtime: `${[...times].at(-1)}` })
-  assert.equal(await readFile(join(inside, 'f'), 'utf8'), 'x'.repeat(31))
-})
-
 test('what another program appends behind a change is not cut off', async (t) => {
   const scene = await fileScene(t)
   const file = join(scene.inside, 'f')
@@ -207,15 +194,6 @@ test('a longer content that cannot be taken away again is told', { skip: both },
   const node = [process.execPath, '--input-type=module', '--eval', program, outside]
   const { stdout, stderr } = spawnSync('bwrap', [...args, ...node], { encoding: 'utf8' })
   assert.equal(stdout, 'file_error ENOSPC 1\n', stderr)
-})
-
-test('a file that is appended to loses what makes it run as its owner, too', async (t) => {
-  const { inside, permit } = await fileScene(t)
-  await put(join(inside, 'f'), 'old')
-  await chmod(join(inside, 'f'), 0o6755)
-  const options = { mode: 'append', atomic: false, mkdir_parents: false, expected_mtime: null } as const
-  await writeFile(permit('f', 'write'), { ...options, data: Buffer.from('er') })
-  assert.equal((await stat(join(inside, 'f'))).mode & 0o7777, 0o755)
 })
 
 test('who appends and expects a time looks at the file again in the moment before it is written', async (t) => {

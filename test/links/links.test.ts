@@ -82,36 +82,6 @@ test('a warm channel sends its first body without waiting for the peer at all', 
   assert.equal(turned, false)
 })
 
-test('a spare stream that was taken is replaced when it is done with, and before that only after a while', LIMIT, async (t) => {
-  const [alice, bob] = await pair(t)
-  echo(bob)
-  await alice.links.link(bob.agentId, signalOf())
-  await until(() => alice.counters.get('streams_opened') === SPARE_STREAMS)
-  const [first, second] = [await alice.links.openChannel(bob.agentId, signalOf()), await alice.links.openChannel(bob.agentId, signalOf())]
-  assert.equal(await ask(second, 'warm'), 'warm')
-  void second.close()
-  await until(() => alice.counters.get('streams_opened') > SPARE_STREAMS)
-  await until(() => alice.counters.get('streams_opened') === 2 * SPARE_STREAMS - 1)
-  await first.close()
-})
-
-test('after a burst there is a spare stream for each of the next one', LIMIT, async (t) => {
-  const [alice, bob] = await pair(t)
-  echo(bob)
-  const size = 4 * SPARE_STREAMS
-  await alice.links.link(bob.agentId, signalOf())
-  const burst = await Promise.all(Array.from({ length: size }, async () => alice.links.openChannel(bob.agentId, signalOf())))
-  await Promise.all(burst.map(async (channel) => ask(channel, 'once')))
-  for (const channel of burst) void channel.close()
-  // One of them was the handshake's own stream.
-  const used = size - 1
-  await until(() => alice.counters.get('streams_opened') === 2 * used)
-  let turned = false
-  setImmediate(() => (turned = true))
-  for (let i = 0; i < used; i++) await alice.links.openChannel(bob.agentId, signalOf())
-  assert.equal(turned, false)
-})
-
 test('a channel that stays in use does not keep its place among the spare streams', LIMIT, async (t) => {
   const [alice, bob] = await pair(t)
   echo(bob)
@@ -284,20 +254,6 @@ test('strangers that hold every handshake open do not keep a known machine out',
   await until(() => bob.counters.get('handshakes_refused') === 2)
   assert.equal((await alice.links.link(bob.agentId, signalOf())).agentId, bob.agentId)
   for (const frames of held) frames.abort(new Error('done'))
-})
-
-test('a second handshake on a connection that has one under way is refused', LIMIT, async (t) => {
-  const [alice, bob] = await pair(t)
-  const connection = await connect(alice, bob)
-  const open = async () =>
-    new FrameStream(
-      { stream: await connection.openStream(LINK_PROTOCOL, signalOf()) },
-      { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME },
-    )
-  const [first, second] = [await open(), await open()]
-  await assert.rejects(Promise.race([first.read(signalOf()), second.read(signalOf())]))
-  assert.equal(bob.counters.get('handshakes_refused'), 1)
-  for (const frames of [first, second]) frames.abort(new Error('done'))
 })
 
 test('revocations travel to the peer as a link opens', LIMIT, async (t) => {

@@ -119,22 +119,3 @@ test('who has stopped waiting before it asks gives no connection up', LIMIT, asy
   await assert.rejects(alice.links.reopenChannel(to, true, AbortSignal.abort(new Error('over'))), /over/)
   assert.equal(old?.open, true)
 })
-
-test('the address that answered last is tried first', LIMIT, async (t) => {
-  const { alice, bob, to } = await pair(t)
-  const good = bob.node.addresses()[0]!
-  const dead = good.replace(/\/tcp\/\d+\//, '/tcp/1/')
-  await cut(alice, bob)
-  await alice.node.dial(to.machineId, [dead, good], signalOf())
-  await bob.stop()
-  await until(() => alice.node.connections().length === 0)
-  await assert.rejects(alice.node.dial(to.machineId, [dead, good], signalOf()), (error) => {
-    assert.ok(isAppError(error, 'peer_unreachable'))
-    const tried = error.data['addresses'] as { address: string }[]
-    assert.deepEqual(
-      tried.map(({ address }) => address),
-      [good, dead],
-    )
-    return true
-  })
-})

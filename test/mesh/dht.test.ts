@@ -264,29 +264,6 @@ test('where every peer of the hash table is hostile an agent is unreachable, and
   assert.equal(asker.links.machinesOf(stale.agentId).length, 0)
 })
 
-test('a record is found though most of its servers have gone and others have come', LIMIT, async (t) => {
-  const old = await servers(t, 4)
-  const [first] = old
-  const hidden = await startPeer(t, { name: 'hidden' })
-  const at = { at: hidden.machineId, port: Number(hidden.node.addresses()[0]!.split('/')[4]) }
-  const put = async (by: Peer): Promise<number> =>
-    by.node.table.put(recordKeyOf(hidden.agentId), await recordOf(hidden.signer, Date.now(), at), signalOf())
-  const findAt = async (server: Peer): Promise<void> => {
-    const asker = await startPeer(t, { name: 'asker', dht: 'client', bootstrap: server.node.addresses() })
-    await until(async () => (await asker.node.table.recordsOf(recordKeyOf(hidden.agentId), signalOf()).next()).done === false)
-  }
-  await until(async () => (await put(first!)) === 3)
-  for (const gone of old.slice(1, 3)) await gone.stop()
-  const stayed = [first!, old[3]!]
-  const bootstrap = stayed.flatMap(({ node }) => node.addresses())
-  const come = await Promise.all(['n0', 'n1'].map(async (name) => startPeer(t, { name, dht: 'server', bootstrap })))
-  await findAt(old[3]!)
-  // Put again, as every half hour, it is at those that have come, too.
-  await until(async () => (await put(come[1]!)) === 3)
-  for (const gone of stayed) await gone.stop()
-  await findAt(come[0]!)
-})
-
 test('a server that begins anew has forgotten all records, and is given ours again by who knows it', LIMIT, async (t) => {
   const server = await startPeer(t, { name: 'server', dht: 'server' })
   const [listen] = server.node.addresses()

@@ -4,8 +4,6 @@ import { test } from 'node:test'
 import { silentLogger } from '../../src/base/log.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/machine-key.ts'
-import { KnownAgents } from '../../src/mesh/known-agents.ts'
-import { Cards } from '../../src/mesh/cards.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
 import { Dialler, type DialOptions } from '../../src/mesh/dialler.ts'
 import { DirectUpgrades } from '../../src/mesh/direct-upgrades.ts'
@@ -73,25 +71,6 @@ test('a try of the direct way gives way to a dial that is awaited', async (t) =>
   t.mock.timers.tick(1_000)
   await world.clock.advance(DIRECT_RETRY_MIN_MS)
   t.mock.timers.tick(1_000)
-  await givesWay(world)
-})
-
-test('a dial for a card gives way to one that is awaited', async (t) => {
-  const world = setUp()
-  const { clock } = world
-  const knownAgents = new KnownAgents({ clock, isContact: () => true, isKnown: () => true })
-  const cards = new Cards({
-    ...world,
-    knownAgents,
-    presences: { of: () => null },
-    book: { mayBe: () => true },
-    ownCard: { current: () => assert.fail('nobody asks') },
-    onNewcomer: () => undefined,
-    log: silentLogger,
-  })
-  t.after(() => cards.stop())
-  const said = { card_issued_at_ms: clock.now(), said_at_ms: clock.now(), claimed_at_ms: clock.now(), expires_at_ms: clock.now() + 60_000 }
-  cards.heard({ ...said, agent_id: '11'.repeat(32), machine_id: machineId, addresses: [address], neighbour: 'n' })
   await givesWay(world)
 })
 

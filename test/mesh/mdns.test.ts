@@ -13,16 +13,6 @@ const LIMIT = { timeout: 60_000, skip: await noMulticast() }
 
 const connected = (who: Peer, other: Peer): boolean => who.node.connectionsTo(other.machineId).length > 0
 
-test('two that know nothing of each other find each other on the local network', LIMIT, async (t) => {
-  const alice = await startPeer(t, { name: 'alice', mdns: true })
-  const bob = await startPeer(t, { name: 'bob', mdns: true })
-  await until(() => connected(alice, bob) && connected(bob, alice))
-  // Found is not trusted: a link proves the agents, and the rules know neither.
-  assert.deepEqual([alice.port.snapshot.contacts, bob.port.snapshot.contacts], [[], []])
-  await until(() => alice.knownAgents.list().some((one) => one.agent_id === bob.agentId))
-  assert.equal((await alice.links.link(bob.agentId, signalOf())).decision, 'unknown')
-})
-
 test('a contact whose card names no address is found on the local network', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob', mdns: true })
   const alice = await startPeer(t, { name: 'alice', mdns: true })

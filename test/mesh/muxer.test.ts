@@ -57,14 +57,6 @@ test('much more than a window arrives whole', LIMIT, async (t) => {
   assert.ok(updates() >= 40, `${updates()} updates`)
 })
 
-test('without it, each small message is: what is counted here is what it saves', LIMIT, async (t) => {
-  const { echo, updates } = await pairOf(t, yamux())
-  await echo(100)
-  const before = updates()
-  for (let i = 0; i < 20; i++) await echo(100)
-  assert.ok(updates() >= before + 20)
-})
-
 /** Both ends of a connection with our muxer. */
 const connected = async (t: TestContext): Promise<[Connection, Connection]> => {
   const common = {

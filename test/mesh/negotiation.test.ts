@@ -41,12 +41,6 @@ test('a refusal or anything else instead of the agreement is malformed', () => {
   }
 })
 
-test('a stream of a protocol that the peer does not speak ends', { timeout: 30_000 }, async (t) => {
-  const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
-  const connection = await alice.node.dial(bob.machineId, bob.node.addresses(), signalOf())
-  await assert.rejects(connection.openStream('/nobody/speaks/1', signalOf()), (error) => isAppError(error, 'peer_unreachable'))
-})
-
 test('a server that answers something else than Noise is no peer, and does no harm', { timeout: 30_000 }, async (t) => {
   const alice = await startPeer(t, { name: 'alice' })
   const server = createServer((socket) => {

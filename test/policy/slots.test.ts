@@ -8,23 +8,6 @@ import { MAX_PIECES_UNACKED, MAX_STDIN_BYTES, MAX_STDIN_HELD } from '../../src/p
 
 const slotsOf = (perAgent: number, total: number): Slots => new Slots({ max_concurrent_per_agent: perAgent, max_concurrent_total: total })
 
-test('an agent gets as many slots as its cap and no more', () => {
-  const slots = slotsOf(4, 32)
-  for (let run = 0; run < 4; run++) assert.ok(slots.reserve('alice'))
-  assert.equal(slots.reserve('alice'), null)
-  assert.ok(slots.reserve('bob'), 'another agent is not held up')
-  assert.deepEqual(slots.activePerAgent, { alice: 4, bob: 1 })
-})
-
-test('all agents together get as many slots as the total and no more', () => {
-  const slots = slotsOf(2, 3)
-  const held = [slots.reserve('a'), slots.reserve('a'), slots.reserve('b')]
-  assert.equal(slots.reserve('c'), null)
-  held[2]?.release()
-  assert.ok(slots.reserve('c'))
-  assert.equal(slots.active, 3)
-})
-
 test('a slot can be given back once only', () => {
   const slots = slotsOf(2, 2)
   const first = slots.reserve('a')

@@ -225,14 +225,6 @@ test('a signal that was meant for the daemon and its session does not end the gu
   assert.ok(isAlive(helper))
 })
 
-test('stopping twice, or without a start, is nothing', async () => {
-  const cleanup = new CleanupProcess({ log: silent })
-  await cleanup.stop()
-  cleanup.start()
-  await cleanup.stop()
-  await cleanup.stop()
-})
-
 test('ourselves and everybody are no group to protect', (t) => {
   const cleanup = startGuardian(t)
   for (const group of [1, 0, -1, 2.5, Number.NaN]) assert.throws(() => cleanup.protect(group), RangeError)

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readdirSync, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
@@ -16,7 +16,7 @@ import { ManualClock } from '../support/manual-clock.ts'
 import { killMarked, marked } from '../support/marked.ts'
 import { joiningLate, needsPerl, orphanedGroups } from '../support/perl-programs.ts'
 import { permitFor } from '../support/permit.ts'
-import { isAlive, script, silent, startGuardian, temporaryDirectory, until, type StartedProcess } from '../support/processes.ts'
+import { isAlive, script, silent, startGuardian, temporaryDirectory, type StartedProcess } from '../support/processes.ts'
 
 const SIGTERM = 15
 const SIGKILL = 9
@@ -328,28 +328,6 @@ test('we come out of every leaf again, and a child is born inside', needs.cgroup
   await started.process.ended
   assert.equal(readFileSync('/proc/self/cgroup', 'utf8'), before)
   assert.match(Buffer.concat(started.output.stdout).toString(), /^0::.*\/x0x-of-[0-9-]+-[0-9a-f]+\/run-\d+$/m)
-})
-
-test('a hundred runs at once, in control groups, leave no group, process or descriptor', needs.cgroup, async (t) => {
-  const trees = await openCells(t, 'cgroup')
-  const cleanup = startGuardian(t)
-  const descriptors = (): number => readdirSync('/proc/self/fd').length
-  const children = (): string => readFileSync(`/proc/self/task/${process.pid}/children`, 'latin1')
-  const one = async (): Promise<void> => {
-    const result = await spawnPermitted(permitFor(['true']), { trees, cleanup }, { stdin: false })
-    assert.ok(result.kind === 'spawned')
-    const { child } = result
-    child.stdout.resume()
-    child.stderr.resume()
-    assert.deepEqual(await child.exited, { code: 0, signal: null })
-    child.stdout.destroy()
-    child.stderr.destroy()
-  }
-  await one()
-  const [before, childrenBefore] = [descriptors(), children()]
-  await Promise.all(Array.from({ length: 100 }, one))
-  await until(() => descriptors() <= before)
-  assert.equal(children(), childrenBefore)
 })
 
 test('what was asked for and is impossible is refused, with the reason and the remedy', async (t) => {

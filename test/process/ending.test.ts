@@ -69,13 +69,6 @@ test('the whole group ends with a terminated program', linuxOnly, async (t) => {
   await until(() => pids.every((pid) => !isAlive(pid)))
 })
 
-test('a grandchild that made a session of its own ends with a terminated program', linuxOnly, async (t) => {
-  const { process, pids } = await startWithPids(t, "setsid sh -c 'echo pid $$; exec sleep 1000' & wait", 1)
-  process.terminate()
-  await process.ended
-  await until(() => !isAlive(pids[0]!))
-})
-
 test('a grandchild in a session of its own that ignores SIGTERM is killed when the program is', linuxOnly, async (t) => {
   const ignoring = "trap '' TERM; echo pid $$; while :; do sleep 0.01; done"
   const { process, pids } = await startWithPids(t, `setsid sh -c "${ignoring.replaceAll('$', '\\$')}" & wait`, 1)

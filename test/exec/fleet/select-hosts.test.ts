@@ -147,7 +147,7 @@ test('what would take long is refused: beginnings of ids, and groups that mean o
   assert.throws(() => directoryOf(many, {}).select(prefixes), { code: 'bad_request', message: /beginning of an id/ })
   const chain = Object.fromEntries(Array.from({ length: 900 }, (_, index) => [`g${index}`, index === 0 ? ['all=yes'] : [`@g${index - 1}`]]))
   assert.throws(() => directoryOf(many, chain).select(['@g899']), { code: 'bad_request', message: /too much/ })
-  assert.equal(directoryOf(many, chain).select(['@g50']).length, MAX_FANOUT_HOSTS)
+  assert.equal(directoryOf(many, chain).select(['@g5']).length, MAX_FANOUT_HOSTS)
 })
 
 test('a choice of ten thousand takes the loop for a moment only', () => {

@@ -61,19 +61,6 @@ test('more than one message has are listed, each once', async (t) => {
   )
 })
 
-test('what cannot be written down is refused, and told with the file', async (t) => {
-  const host = await ExecutorHost.start(t)
-  const { client } = await host.connect()
-  await client.asked.add(asked())
-  const text = await readFile(join(host.dir, 'detached-runs.json'), 'utf8')
-  await assert.rejects(client.asked.add(asked({ argv: ['x'.repeat(MAX_ARGV_BYTES + 1)] })), refused('bad_request'))
-  await assert.rejects(
-    client.asked.record(randomUUID(), { state: 'lost', code: null, signal: null, denial_reason: null }),
-    refused('unknown_run'),
-  )
-  assert.equal(await readFile(join(host.dir, 'detached-runs.json'), 'utf8'), text)
-})
-
 test('an executor whose file cannot be used serves all else', async (t) => {
   const host = await ExecutorHost.start(t)
   await host.stop()

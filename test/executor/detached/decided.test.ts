@@ -94,15 +94,6 @@ test('an ID that a run in the foreground used after a denial is not told as deni
   await assert.rejects(ask(pair, 'quick', { request_id, known_sha256: target.request_sha256 }), /answers request_id_used/)
 })
 
-test('it is cancelled while it waits, and the question goes away', async (t) => {
-  const { pair, pending } = await asking(t)
-  const { target } = await begin(pair, 'quick')
-  await soon(async () => (await pending()) === 1)
-  await pair.detached.cancel(target, never())
-  assert.equal((await untilOver(pair, target)).state, 'ended')
-  assert.equal(await soon(async () => (await pending()) === 0), true)
-})
-
 test('one that waited when its executor was killed never began, is signed for as that, and cannot be allowed any more', async (t) => {
   const { pair, pending } = await asking(t)
   const { target } = await begin(pair, 'quick')
@@ -126,20 +117,6 @@ test('one that is allowed and whose record cannot be written does not run', asyn
   assert.equal((await pair.responder.events(target.request_id)).includes('started'), false)
 })
 
-test('it takes a slot like any other, and gives it back', async (t) => {
-  const pair = await execPair(t, {
-    scripts: SCRIPTS,
-    entryKeys: DETACH_KEYS,
-    keys: 'max_concurrent_per_agent = 1\nmax_concurrent_total = 1',
-  })
-  const { target } = await begin(pair, 'waits')
-  const full = await ask(pair, 'quick')
-  assert.equal('denied' in full && full.denied.denial_reason, 'concurrency_limit_reached')
-  await pair.detached.cancel(target, never())
-  await untilOver(pair, target)
-  assert.equal((await begin(pair, 'quick')).info.state !== 'unknown', true)
-})
-
 test('a reload that takes detach away ends what runs, and leaves what is kept', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
   const [over, runs] = [await begin(pair, 'quick'), await begin(pair, 'waits')]
@@ -152,23 +129,6 @@ test('a reload that takes detach away ends what runs, and leaves what is kept', 
   const end = await pair.detached.attach(runs.target, 0, sink, never())
   assert.deepEqual(end.outcome?.warnings, ['access_revoked'])
   assert.equal((await pair.detached.state(over.target, never())).state, 'ended')
-})
-
-test('an operator sees it as one that outlives its caller, and ends it', async (t) => {
-  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
-  const { target } = await begin(pair, 'waits')
-  const operate = async (operation: 'exec_incoming' | 'exec_incoming_cancel', value: object): Promise<unknown> => {
-    const body = Buffer.from(JSON.stringify(value))
-    return pair.responderNetwork.client.operate(operation, body, await pair.responder.prove(operation, body))
-  }
-  const { sessions } = (await operate('exec_incoming', {})) as { sessions: { request_id: string; detached: boolean; state: string }[] }
-  assert.deepEqual(
-    sessions.map(({ request_id, detached, state }) => [request_id, detached, state]),
-    [[target.request_id, true, 'running']],
-  )
-  await operate('exec_incoming_cancel', { request_id: target.request_id })
-  const { outcome } = await pair.detached.attach(target, 0, new DetachedMemory(), never())
-  assert.deepEqual(outcome?.warnings, ['ended_by_operator'])
 })
 
 test('no more may be attached than is allowed, and whoever leaves makes room', async (t) => {

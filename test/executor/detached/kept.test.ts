@@ -88,18 +88,6 @@ test('what ended is kept across a restart of the executor, with its signed end',
   assert.equal((await begin(pair, 'quick', { request_id, known_sha256 })).info.state, 'ended')
 })
 
-test('a stop ends it and keeps its end', async (t) => {
-  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
-  const { target } = await begin(pair, 'waits')
-  const sink = new DetachedMemory()
-  const attached = pair.detached.attach(target, 0, sink, never())
-  await soon(() => sink.bytes.length > 0)
-  await pair.restart()
-  const { outcome } = await attached
-  assert.deepEqual([outcome?.signal, outcome?.warnings], [15, ['daemon_stopping']])
-  assert.deepEqual((await pair.detached.state(target, never())).state, 'ended')
-})
-
 test('after a crash it is lost, says so, and what it had written can be read, whole pieces of it', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
   const { target } = await begin(pair, 'waits')
@@ -282,18 +270,6 @@ for (const [title, began] of [
     assert.equal((await readdir(join(dataDir, 'detached'))).length, 2)
   })
 
-test('a run that waited and whose files cannot be made is refused, and nothing of it stays', async (t) => {
-  const dataDir = await tempDir(t)
-  await writeFile(join(dataDir, 'detached'), '')
-  const runs = new DetachedRunStore({ clock: new ManualClock(), log: silent, ...ALONE }, { dataDir })
-  const kept = runs.admit(initOf(1), true)
-  assert.ok(typeof kept === 'object')
-  await assert.rejects(kept.open(writer))
-  const exit = exitFrame({}, 'approval_denied')
-  await kept.finish(exit)
-  assert.deepEqual([runs.find(kept.name), kept.refused], [null, exit])
-})
-
 test('a directory that others may enter keeps the executor from starting', async (t) => {
   const dir = await tempDir(t)
   await mkdir(join(dir, 'detached'), { mode: 0o755 })
@@ -332,16 +308,6 @@ test('a name that is taken by a link keeps the run from starting', async (t) => 
   await assert.rejects(begin(pair, 'waits', { request_id }), /spawn_failed/)
   assert.equal(await readFile(victim, 'utf8'), 'as it was')
   assert.deepEqual(await readdir(directoryOf(pair)), [])
-})
-
-test('what the disk does not let go of keeps nobody from his answer', async (t) => {
-  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
-  const request_id = '0192d3a0-1111-7222-8333-444455556666'
-  const { own } = pair.requester
-  const name = keptName(own.signer.agentId, own.machine.machineId, request_id)
-  await mkdir(join(directoryOf(pair), `${name}.out`), { recursive: true, mode: 0o700 })
-  await assert.rejects(begin(pair, 'waits', { request_id }), /spawn_failed/)
-  assert.equal((await begin(pair, 'waits')).info.state, 'running')
 })
 
 const AGENT = 'a1'.repeat(32)

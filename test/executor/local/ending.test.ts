@@ -7,7 +7,7 @@ import { verifyJournal } from '../../../src/journal/verify.ts'
 import type { LocalPolicy } from '../../../src/policy/local/policy.ts'
 import { KILL_GRACE_MS } from '../../../src/protocol/limits/wire.ts'
 import { refuses } from '../../support/file-permit.ts'
-import { LocalHost, soon, startOf, type LocalHostOptions, type WatchedRun } from '../../support/local-engine.ts'
+import { LocalHost, soon, type LocalHostOptions, type WatchedRun } from '../../support/local-engine.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { hasProc, isAlive, until } from '../../support/processes.ts'
 import { NOTE_SYNC_MS } from '../../../src/journal/writer.ts'
@@ -66,33 +66,6 @@ test('a session that is closed ends its programs, whole trees, and says how many
   await isQuiet(host)
 })
 
-test('a program that ignores SIGTERM is killed after the grace, and its session waits for that', async (t) => {
-  const { host, clock } = await hostWith(t)
-  const session = await host.open()
-  const run = await running(host, session, 'deaf')
-  let ended: number | null = null
-  void host.close(session).then((count) => (ended = count))
-  await until(() => run.warnings.includes('cancelled'))
-  await clock.advance(KILL_GRACE_MS - 1)
-  assert.equal(ended, null)
-  await clock.advance(1)
-  assert.equal((await run.outcome()).signal, SIGKILL)
-  await until(() => ended !== null)
-  await clock.advance(NOTE_SYNC_MS)
-  assert.deepEqual([ended, clock.pending], [1, 0])
-  await isQuiet(host)
-})
-
-test('of two closes at once one closes the session, and the other finds none', async (t) => {
-  const { host } = await hostWith(t)
-  const session = await host.open()
-  await running(host, session, 'waits')
-  const [first, second] = await Promise.allSettled([host.close(session), host.close(session)])
-  assert.deepEqual(first, { status: 'fulfilled', value: 1 })
-  assert.ok(second.status === 'rejected' && (second.reason as { code: string }).code === 'unknown_session')
-  await isQuiet(host)
-})
-
 test('a session that is being closed takes no command and no file', async (t) => {
   const { host, clock } = await hostWith(t)
   const session = await host.open()
@@ -105,22 +78,6 @@ test('a session that is being closed takes no command and no file', async (t) =>
   await Promise.all([closing, run.outcome()])
   await isQuiet(host)
 })
-
-for (let turns = 0; turns < 6; turns++)
-  test(`a session that is closed ${turns} turns after a command was asked for leaves nothing of it`, linuxOnly, async (t) => {
-    const { host } = await hostWith(t)
-    const session = await host.open()
-    const starting = host.run(session, [host.program('waits')]).catch((error: unknown) => error as { code: string })
-    for (let turn = 0; turn < turns; turn++) await new Promise(setImmediate)
-    await host.close(session)
-    const run = await starting
-    if ('code' in run) assert.equal(run.code, 'unknown_session')
-    else {
-      await run.outcome()
-      assert.ok(pidsOf(run).every((pid) => !isAlive(pid)))
-    }
-    await isQuiet(host)
-  })
 
 test('a session that is closed in the very moment in which its command is permitted leaves nothing of it', linuxOnly, async (t) => {
   /** Told when the policy is asked for the environment of a command: the permit comes next. */
@@ -144,24 +101,6 @@ test('a session that is closed in the very moment in which its command is permit
   void run?.run.ended.then(() => (over = true))
   t.after(() => run?.run.signal('KILL'))
   assert.ok(await soon(() => over), 'its program runs on although the session is closed')
-})
-
-test('a program whose output nobody reads ends with the engine as well', linuxOnly, async (t) => {
-  const { host } = await hostWith(t, { limits: 'max_output_bytes = 1000000000' })
-  const session = await host.open()
-  const seen = Promise.withResolvers<number>()
-  const never = new Promise<void>(() => undefined)
-  await host.executor.start(startOf(session, [host.program('floods')]), {
-    event: (event) => {
-      if ('data' in event) seen.resolve(Number(/pid (\d+)/.exec(Buffer.from(event.data).toString())?.[1]))
-      return never
-    },
-  })
-  const pid = await seen.promise
-  assert.ok(isAlive(pid))
-  await host.engine.stop()
-  assert.equal(isAlive(pid), false)
-  await isQuiet(host)
 })
 
 test('an engine that stops ends every program of every session, and tells why', linuxOnly, async (t) => {

@@ -89,27 +89,6 @@ test('what is outside the roots is refused to every method, and what was tried i
   assert.equal(refusals.length, methods.length * paths.length - 1)
 })
 
-test('who may only look may not change, and who may only change may not look', async (t) => {
-  const looking = await hostWith(t, { capabilities: ['fs.read'] })
-  const changing = await hostWith(t, { capabilities: ['fs.write'] })
-  for (const method of methods) {
-    const [may, mayNot] = CHANGES.includes(method) ? [changing, looking] : [looking, changing]
-    await may.call(method, pathFor(method))
-    const capability = CHANGES.includes(method) ? 'fs.write' : 'fs.read'
-    await refuses(mayNot.call(method, pathFor(method)), 'unsupported_capability', { capability })
-    const line = (await mayNot.host.lines()).at(-1)!
-    assert.deepEqual(line.event === 'refused' && [line.method, line.code], [method, 'unsupported_capability'])
-  }
-  assert.equal(await readFile(join(looking.host.root, 'file'), 'utf8'), 'old')
-})
-
-test('nobody may change anything where the configuration does not let them', async (t) => {
-  const { host, call } = await hostWith(t, { capabilities: ['fs.read', 'fs.write'] }, { security: 'allow_write = false' })
-  const before = await everythingIn(host.root)
-  for (const method of CHANGES) await refuses(call(method, pathFor(method)), 'unsupported_capability', { capability: 'fs.write' })
-  assert.deepEqual(await everythingIn(host.root), before)
-})
-
 test('a patch is refused as a whole where one of its files is outside, whatever its own path is', async (t) => {
   const { host, call } = await hostWith(t)
   const before = await everythingIn(host.root)

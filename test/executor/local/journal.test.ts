@@ -6,12 +6,10 @@ import { dirname, join } from 'node:path'
 import { test } from 'node:test'
 
 import { verifyJournal } from '../../../src/journal/verify.ts'
-import { isAppError } from '../../../src/base/errors.ts'
 import type { FileAnswer } from '../../../src/executor-api/local.ts'
 import { NO_BYTES } from '../../../src/protocol/wire/schema.ts'
 import { refuses } from '../../support/file-permit.ts'
 import { LocalHost, soon } from '../../support/local-engine.ts'
-import { NO_DISK, smallDisk } from '../../support/small-disk.ts'
 import { ruleText } from '../../support/local-policy.ts'
 
 const write = (host: LocalHost, session: string, path: string, data: Uint8Array = NO_BYTES): Promise<FileAnswer> =>
@@ -54,42 +52,6 @@ test('with a directory in place of the journal nothing is done, until the journa
   await works(host, session)
   const report = await verifyJournal([`${path}.old`, path])
   assert.deepEqual([report.ok, report.chains], [true, 1])
-})
-
-test('on a full disk nothing is done, until there is room', async (t) => {
-  const disk = await smallDisk(t, 64)
-  if (disk === null) return t.skip(NO_DISK)
-  const host = await LocalHost.start(t, { journalPath: join(disk, 'audit.log') })
-  await writeFile(join(host.root, 'file'), 'as it was')
-  const session = await host.open({ client_name: 'x'.repeat(60) })
-  await writeFile(join(disk, 'ballast'), Buffer.alloc(64 * 1024)).catch(() => undefined)
-  // The page that the journal has begun may still take some lines.
-  const full = async (): Promise<boolean> =>
-    isAppError(await read(host, session, 'y'.repeat(200)).catch((error: unknown) => error), 'journal_unavailable')
-  for (let tries = 0; tries < 500 && !(await full()); tries++);
-  await isRefused(host, session)
-  await rm(join(disk, 'ballast'))
-  await works(host, session)
-  await host.stop()
-  assert.equal((await verifyJournal([host.journalPath!])).ok, true)
-})
-
-test('a refused run takes no place, however often it is tried', async (t) => {
-  const host = await LocalHost.start(t, { limits: 'max_processes_per_session = 1' })
-  const session = await host.open()
-  await rm(dirname(host.journalPath!), { recursive: true })
-  for (let round = 0; round < 5; round++)
-    assert.equal((await (await host.run(session, ['true'])).outcome()).denial_reason, 'audit_unavailable')
-  assert.equal(host.engine.session(session).slots.active, 0)
-})
-
-test('a session that could not be written down takes no place', async (t) => {
-  const host = await LocalHost.start(t, { limits: 'max_concurrent_sessions = 1' })
-  const directory = dirname(host.journalPath!)
-  await rm(directory, { recursive: true })
-  for (let round = 0; round < 5; round++) await refuses(host.open(), 'journal_unavailable')
-  await mkdir(directory, { mode: 0o700 })
-  await host.open()
 })
 
 test('a program that runs while the journal is lost still ends, and is told', async (t) => {

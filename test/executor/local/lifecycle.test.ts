@@ -10,10 +10,9 @@ import {
   type LifecycleEvent,
   type LifecycleFacts,
 } from '../../../src/protocol/events/lifecycle.ts'
-import { MAX_EVENT_TAIL } from '../../../src/protocol/limits/events.ts'
 import type { RunPart } from '../../../src/protocol/api/run-events.ts'
 import { ruleText } from '../../support/local-policy.ts'
-import { LocalHost, soon, startOf } from '../../support/local-engine.ts'
+import { LocalHost, soon } from '../../support/local-engine.ts'
 
 /** What one session is told. */
 class Heard {
@@ -142,15 +141,6 @@ test('a target that waits for its human, runs, denies or is lost is told by the 
     'Exec finished (node=bob, id=ID, code=null incomplete)',
   ])
   assert.deepEqual([heard.facts[0]?.expires_in_ms, heard.facts[2]?.tail], [5_000, 'out'])
-})
-
-test('a run whose output nobody takes is told when it has ended, with a tail that is bounded', async (t) => {
-  const host = await LocalHost.start(t, { scripts: { much: 'head -c 100000 /dev/zero | tr "\\0" x' } })
-  const heard = new Heard()
-  const session = await host.open({ told: heard.told })
-  await host.executor.start(startOf(session, [host.program('much')]), { event: async () => new Promise(() => undefined) })
-  assert.ok(await soon(() => heard.facts.length === 2))
-  assert.deepEqual([heard.facts[1]?.tail_truncated, heard.facts[1]?.tail?.length], [true, MAX_EVENT_TAIL])
 })
 
 test('those who follow a run see what it writes while it goes on, nobody is told who follows none, and whoever asked for it is not told twice', async (t) => {

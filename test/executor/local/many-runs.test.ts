@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
@@ -30,14 +30,6 @@ const standing = (): object => ({ descriptors: descriptors(), children: children
 const rested = async (): Promise<object> => {
   await soon(() => !Object.keys(resources()).includes('FSReqPromise'))
   return standing()
-}
-
-const leadsTo = (fd: string): string => {
-  try {
-    return readlinkSync(`/proc/self/fd/${fd}`)
-  } catch {
-    return ''
-  }
 }
 
 /** Does something so many times, so many at once. */
@@ -78,18 +70,6 @@ test('a hundred short runs, in a campaign five hundred, leave no descriptor, chi
   assert.deepEqual(others, ['session'])
 })
 
-test('a program that runs needs nothing more of what held its directory for the start', linuxOnly, async (t) => {
-  const host = await LocalHost.start(t)
-  await mkdir(join(host.root, 'work'))
-  const session = await host.open()
-  const held = (): number => readdirSync('/proc/self/fd').filter((fd) => leadsTo(fd) === join(host.root, 'work')).length
-  const run = await host.run(session, ['cat'], { cwd: 'work', input: true })
-  await run.run.begun
-  assert.equal(held(), 0)
-  run.run.input(new Uint8Array(0), true)
-  await run.outcome()
-})
-
 test('hundreds of refused, failed and cancelled runs leave nothing behind either', linuxOnly, async (t) => {
   const clock = new ManualClock()
   const host = await LocalHost.start(t, {
@@ -128,22 +108,4 @@ test('hundreds of refused, failed and cancelled runs leave nothing behind either
   await soon(async () => (await host.lines()).some(({ event }) => event === 'refusals_suppressed'))
   await clock.advance(1_000)
   assert.deepEqual([clock.pending, host.engine.session(session).slots.active, await host.close(session)], [0, 0, 0])
-})
-
-test('hundreds of sessions leave nothing behind either', linuxOnly, async (t) => {
-  const host = await LocalHost.start(t, { limits: 'max_concurrent_sessions = 32' })
-  await mkdir(join(host.root, 'sub'))
-  const once = async (at: number): Promise<void> => {
-    const session = await host.open({ roots: ['sub'] })
-    const run = await host.run(session, ['cat'], { input: true })
-    if (at % 2 === 0) run.run.input(new Uint8Array(0), true)
-    await host.close(session)
-    await run.run.ended
-  }
-  await many(AT_ONCE, once)
-  const before = await rested()
-  await many(300, once)
-  await asBefore(before)
-  const all = await Promise.all(Array.from({ length: 32 }, () => host.open()))
-  assert.equal(new Set(all).size, 32)
 })

@@ -232,20 +232,6 @@ test('a daemon that never says what became of a command is given up behind its t
   assert.deepEqual([target.lost, target.refused, clock.pending], [SILENT, false, 0])
 })
 
-test('a run that is to end, of which its daemon says no more, is given up, however often it is asked to end', async () => {
-  const { clock, cancels, target, started, isOver } = watched([STARTED])
-  target.resume()
-  await turn()
-  for (const ms of [0, TARGET_SILENCE_MS / 2, TARGET_SILENCE_MS / 2 - 1]) {
-    await clock.advance(ms)
-    target.terminate()
-  }
-  assert.equal(isOver(), false)
-  await clock.advance(1)
-  await started
-  assert.deepEqual([target.lost, cancels.length, clock.pending], [SILENT, 3, 0])
-})
-
 test('a run that is to end before its daemon knows it is ended when it has begun', async () => {
   const [known, cancelled] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
   let [isKnown, unheard] = [false, 0]

@@ -4,8 +4,6 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import type { SessionGrant } from '../../../src/protocol/rexd/results.ts'
-import { LOCAL_INTERFACES } from '../../../src/protocol/reasons.ts'
-import { CAPABILITY_NAMES } from '../../../src/protocol/rexd/fields.ts'
 import { refuses } from '../../support/file-permit.ts'
 import { LocalHost, openingOf, type Opening } from '../../support/local-engine.ts'
 
@@ -42,12 +40,6 @@ test('a session has what it asked for and no more', async (t) => {
     ],
   )
   assert.deepEqual(limits, { ...host.policy.limits, max_output_bytes: 5, hard_timeout_ms: 1_000, default_timeout_ms: 1_000 })
-})
-
-test('a door grants only what it can carry', async (t) => {
-  const host = await LocalHost.start(t, { security: 'allow_shell = true' })
-  const { grant } = await host.executor.open({ ...openingOf(), available: ['exec', 'fs.read'] })
-  assert.deepEqual(grant.capabilities, ['exec', 'fs.read', 'fs'])
 })
 
 test('a narrower session stays in its directory, whatever it was told before', async (t) => {
@@ -94,13 +86,6 @@ test('a root that another directory was put in the place of is no root any more'
   await assert.rejects(host.run(session, ['true']))
 })
 
-test('limits above those of the server are refused', async (t) => {
-  const host = await LocalHost.start(t)
-  // Those of what outlives sessions are the server's alone.
-  for (const [limit, max] of Object.entries(host.policy.limits).filter(([name]) => !name.startsWith('max_detached')))
-    await refuses(host.open({ limits: { [limit]: max + 1 } }), 'resource_limit', { limit, asked: max + 1, max })
-})
-
 test('so many sessions are open at once and no more, also when they are asked for at once, and a closed one makes room', async (t) => {
   const host = await LocalHost.start(t, { limits: 'max_concurrent_sessions = 3' })
   const results = await Promise.allSettled(Array.from({ length: 10 }, () => host.open()))
@@ -111,12 +96,6 @@ test('so many sessions are open at once and no more, also when they are asked fo
   assert.equal(await host.close(open[0]!), 0)
   await host.open()
   await refuses(host.open(), 'resource_limit', full)
-})
-
-test('a session that was refused takes no place', async (t) => {
-  const host = await LocalHost.start(t, { limits: 'max_concurrent_sessions = 1' })
-  for (const roots of [['/'], ['gone']]) await assert.rejects(host.open({ roots }))
-  await host.open()
 })
 
 test('a session that was closed or never was is none', async (t) => {
@@ -148,29 +127,9 @@ test('the journal has each session from its first line to its last, and what it 
   assert.notEqual(refusal.session_id, session)
 })
 
-test('a session that finds no place is in the journal as well', async (t) => {
-  const host = await LocalHost.start(t, { limits: 'max_concurrent_sessions = 1' })
-  await host.open()
-  await assert.rejects(host.open())
-  assert.ok((await host.lines()).some((line) => line.event === 'refused' && line.code === 'resource_limit'))
-})
-
-test('every door has its name in the journal', async (t) => {
-  const host = await LocalHost.start(t)
-  for (const door of LOCAL_INTERFACES) await host.executor.open({ ...openingOf(), door })
-  const doors = (await host.lines()).flatMap((line) => ('door' in line ? [line.door] : []))
-  assert.deepEqual(doors, [...LOCAL_INTERFACES])
-})
-
 test('an engine that stops takes no more sessions', async (t) => {
   const host = await LocalHost.start(t)
   await host.open()
   await host.engine.stop()
   await refuses(host.open(), 'shutting_down')
-})
-
-test('all that can be granted is granted where the configuration says so', async (t) => {
-  const host = await LocalHost.start(t, { security: 'allow_shell = true\nallow_detach = true' })
-  const names = CAPABILITY_NAMES.filter((name) => name !== 'pty' && name !== 'target')
-  assert.deepEqual((await grantedTo(host)).capabilities.toSorted(), [...names, 'fs'].toSorted())
 })

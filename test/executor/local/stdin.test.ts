@@ -183,36 +183,6 @@ test('input goes to the program piece by piece, behind what came with the comman
   assert.throws(() => run.run.input(NOTHING, true), closed)
 })
 
-test('an end without a byte is an end', async (t) => {
-  const host = await LocalHost.start(t)
-  const run = await host.run(await host.open(), ['cat'], { input: true })
-  assert.equal(run.run.input(NOTHING, true), 0)
-  assert.equal((await run.outcome()).code, 0)
-  assert.throws(() => run.run.input(Buffer.from('x'), false), closed)
-})
-
-test('some mebibytes of input arrive whole, at the speed of the program', async (t) => {
-  const host = await LocalHost.start(t, { limits: 'max_output_bytes = 9000000' })
-  const data = randomBytes(5_000_000)
-  const run = await host.run(await host.open(), ['cat'], { input: true })
-  await feedAll(run, data)
-  assert.equal((await run.outcome()).code, 0)
-  assert.ok(run.output().equals(data))
-})
-
-test('a program that does not read takes no more than the window, and all of it later', async (t) => {
-  const host = await LocalHost.start(t, { scripts: { later: 'while [ ! -e go ]; do sleep 0.02; done; exec wc -c' } })
-  const run = await host.run(await host.open(), [host.program('later')], { input: true })
-  const data = Buffer.alloc(3 * MAX_STDIN_UNACKED)
-  const first = run.run.input(data, true)
-  assert.equal(first, MAX_STDIN_UNACKED)
-  assert.equal(run.run.input(data, true), 0)
-  await writeFile(join(host.root, 'go'), '')
-  await feedAll(run, data.subarray(first))
-  assert.equal((await run.outcome()).code, 0)
-  assert.equal(run.text.trim(), `${data.length}`)
-})
-
 test('what came with the command counts in the window: the input behind it ends nothing', async (t) => {
   const host = await LocalHost.start(t, { scripts: { later: 'while [ ! -e go ]; do sleep 0.02; done; exec wc -c' } })
   const stdin = Buffer.alloc(MAX_INLINE_STDIN)

@@ -26,7 +26,7 @@ test('a reader that does not acknowledge pauses the child at the window; the res
   const run = await link.ask([host.program('big')], { ack: false })
   const { pid } = await run.frame('started')
   await received(run, FIRST_UNACKED_PER_RUN)
-  await sleep(1_000)
+  await sleep(300)
   assert.ok(unacked(run) < FIRST_UNACKED_PER_RUN + MAX_FRAME_DATA + FRAME_COST)
   assert.equal(existsSync(`/proc/${pid}`), true)
   assert.equal(
@@ -39,29 +39,6 @@ test('a reader that does not acknowledge pauses the child at the window; the res
   assert.equal(run.output().length, SIZE)
   assert.deepEqual(Buffer.from(exit.stdout_sha256), Buffer.from(sha256(run.output())))
   assert.equal(exit.truncated, false)
-})
-
-test('a network half that does not read pauses the child, and loses nothing', async (t) => {
-  const { host, network, link } = await ExecutorHost.linked(t, { scripts: BIG, keys: KEYS })
-  const run = await link.ask([host.program('big')])
-  await run.frame('stdout')
-  network.duplex.pause()
-  await sleep(1_000)
-  const before = run.output().length
-  assert.ok(before < SIZE)
-  network.duplex.resume()
-  const exit = await run.exit()
-  assert.deepEqual(Buffer.from(exit.stdout_sha256), Buffer.from(sha256(run.output())))
-})
-
-test('what is left when the program ends is kept for a reader who does not read, and its slot is free', async (t) => {
-  const size = FIRST_UNACKED_PER_RUN + 60_000
-  const { host, link } = await ExecutorHost.linked(t, { scripts: { ends: `exec head -c ${size} /dev/zero` }, keys: KEYS })
-  const run = await link.ask([host.program('ends')], { ack: false })
-  const exit = await run.exit()
-  assert.deepEqual([exit.code, exit.truncated, exit.stdout_bytes_total, run.output().length], [0, false, size, size])
-  assert.deepEqual(Buffer.from(exit.stdout_sha256), Buffer.from(sha256(run.output())))
-  assert.deepEqual([run.warnings(), host.counters.activeSessions], [[], 0])
 })
 
 test('what a descendant floods a reader with who does not read is bounded, and its loss is told', async (t) => {

@@ -2,8 +2,6 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { leftBehindIn, leftBehindText } from '../../../src/protocol/left-behind.ts'
-import { begin, DETACH_KEYS, DetachedMemory, never, untilOver } from '../../support/detached.ts'
-import { execPair } from '../../support/exec-pair.ts'
 import { ExecutorHost } from '../../support/executor-host.ts'
 import { LocalHost } from '../../support/local-engine.ts'
 import { hasProc } from '../../support/processes.ts'
@@ -24,14 +22,6 @@ test('a requester gets the warning descendants_ended; the journal and diagnostic
   assert.deepEqual(lines, [['descendants_ended', null, 2]])
   const [recent] = host.counters.snapshot({} as never).recent_warnings
   assert.deepEqual([recent?.kind, recent?.bytes_at_warn, recent?.processes], ['descendants_ended', null, 2])
-})
-
-test('a detached run has the warning', linuxOnly, async (t) => {
-  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
-  const { target } = await begin(pair, 'leaves')
-  await untilOver(pair, target)
-  const { outcome } = await pair.detached.attach(target, 0, new DetachedMemory(), never())
-  assert.deepEqual([outcome?.code, outcome?.warnings, outcome?.incomplete], [0, ['descendants_ended'], false])
 })
 
 test('a caller of this host gets the number of processes, and the journal has it', linuxOnly, async (t) => {

@@ -280,38 +280,6 @@ test('a proven request is signed once more for another stream of the same machin
   await assert.rejects(sign({}, late), usedBefore)
 })
 
-test('a proven request is signed once more no later because another, proven before it, was proven again', async (t) => {
-  const clock = new ManualClock(Date.now())
-  const { host, sign } = await asking(t, { requireOperatorProof: true, clock })
-  const proven = async (): Promise<RequestProof> => {
-    const object = Buffer.from(JSON.stringify({ agent_id: host.peer.signer.agentId, argv: ['uptime'] }))
-    return { proven: object, proof: await host.prove('exec_run', object, clock.now()) }
-  }
-  const other = { request_id: ID.replace(/.$/, '0') }
-  await sign({}, await proven())
-  const proof = await proven()
-  await sign(other, proof)
-  await clock.advance(SIGN_AGAIN_MS - 1)
-  await sign({}, await proven())
-  await clock.advance(1)
-  await assert.rejects(sign(other, proof), refused('operator_proof_required', /used before/))
-})
-
-test('a contact may be named in what is proven as people name it, a stranger only by its whole id', async (t) => {
-  const { host, network, sign, prove } = await asking(t, { requireOperatorProof: true })
-  await host.befriend(host.peer, 'laptop')
-  const { agentId } = host.peer.signer
-  for (const agent of ['laptop', agentId, agentId.slice(0, 10)]) await sign({}, await prove({ agent, argv: ['uptime'] }))
-  const stranger = newParty()
-  const link = await network.linkOut(stranger)
-  const id = stranger.signer.agentId
-  await assert.rejects(
-    sign({ link: link.number }, await prove({ agent: id.slice(0, 10), argv: ['uptime'] })),
-    refused('operator_proof_required', /give the whole id/),
-  )
-  await sign({ link: link.number }, await prove({ agent: id, argv: ['uptime'] }))
-})
-
 test('a cancel of a detached run is signed and written however much else is asked, and has a bound of its own', async (t) => {
   const { host, network, link, sign, signRules } = await asking(t, { acl: false, requireOperatorProof: true, clock: new ManualClock() })
   const ask = async (what: 'state' | 'cancel') =>

@@ -7,13 +7,7 @@ import { test } from 'node:test'
 
 import { sha256 } from '../../../src/identity/hash.ts'
 import { execFrame, type ExecExit } from '../../../src/protocol/wire/exec.ts'
-import {
-  FIRST_UNACKED_PER_RUN,
-  FRAME_COST,
-  LEASE_EXPIRES_MS,
-  MAX_FRAME_DATA,
-  STDIN_PIECE_BYTES,
-} from '../../../src/protocol/limits/wire.ts'
+import { LEASE_EXPIRES_MS, STDIN_PIECE_BYTES } from '../../../src/protocol/limits/wire.ts'
 import { AWAITING_ACK } from '../../../src/executor/runs/runs.ts'
 import { RESUME_BURST } from '../../../src/executor/runs/requester-stream.ts'
 import { ExecutorHost } from '../../support/executor-host.ts'
@@ -62,51 +56,6 @@ test('a run that is lost before it started is told of its start where it is resu
   assert.equal((await second.exit()).code, 0)
   assert.equal(second.output().toString(), 'hi\n')
   assert.equal(types(second).filter((type) => type === 'started').length, 1)
-})
-
-test('what goes beyond the window while nobody is there waits in the child, and comes when somebody is', async (t) => {
-  const size = 20 * 1024 * 1024
-  const { host, link } = await ExecutorHost.linked(t, {
-    scripts: { big: `head -c ${size} /dev/urandom` },
-    keys: `max_stdout_bytes = ${size}`,
-  })
-  const first = await link.ask([host.program('big')], { ack: false })
-  const { pid } = await first.frame('started')
-  await first.frame('stdout', () => first.output().length > FIRST_UNACKED_PER_RUN / 2)
-  first.lost()
-  await first.closed
-  // Nothing was acknowledged: it can all be had again, and it is no more than the window.
-  const second = await link.resume(first, { stdout: 0, stderr: 0 }, { ack: false })
-  const kept = (): number => second.frames.reduce((sum, frame) => sum + (frame.type === 'stdout' ? frame.data.length + FRAME_COST : 0), 0)
-  await second.frame('stdout', () => kept() >= FIRST_UNACKED_PER_RUN)
-  await new Promise((resolve) => setTimeout(resolve, 1_000))
-  assert.ok(kept() < FIRST_UNACKED_PER_RUN + MAX_FRAME_DATA + FRAME_COST)
-  assert.equal(existsSync(`/proc/${pid}`), true)
-  second.lost()
-  const third = await link.resume(second)
-  third.ack()
-  const exit = await third.exit()
-  assert.equal(exit.truncated, false)
-  sameHash(exit, Buffer.concat([second.output(), third.output()]))
-})
-
-test('a run may be lost any number of times, wherever it is', async (t) => {
-  const size = 4 * 1024 * 1024
-  const { host, link } = await ExecutorHost.linked(t, { scripts: { big: `head -c ${size} /dev/urandom; echo end >&2` } })
-  const parts = { stdout: [] as Buffer[], stderr: [] as Buffer[] }
-  let run = await link.ask([host.program('big')])
-  for (let losses = 0; losses < 20; losses++) {
-    const wanted = Math.floor((size / 21) * (Math.random() + 0.2))
-    await Promise.race([run.frame('stdout', () => run.output().length >= wanted), run.frame('exit')])
-    if (types(run).includes('exit')) break
-    run.lost()
-    for (const stream of ['stdout', 'stderr'] as const) parts[stream].push(run.output(stream))
-    run = await link.resume(run)
-  }
-  const exit = await run.exit()
-  sameHash(exit, Buffer.concat([...parts.stdout, run.output()]))
-  assert.deepEqual(Buffer.from(exit.stderr_sha256), Buffer.from(sha256(Buffer.from('end\n'))))
-  assert.ok(host.totals().runs_resumed > 5, `${host.totals().runs_resumed} times`)
 })
 
 test('stdin goes on from where it had come, and its acknowledgements are told again', async (t) => {

@@ -91,7 +91,7 @@ test('what was refused is approval_denied, and the journal says by whom', async 
 })
 
 test('when the time is up it is approval_timeout', async (t) => {
-  const place = await askingHost(t, { askTimeoutMs: 1_500 })
+  const place = await askingHost(t, { askTimeoutMs: 300 })
   const run = await hello(place)
   await run.frame('waiting')
   assert.equal(await run.denial(), 'approval_timeout')

@@ -69,11 +69,11 @@ const TRICKS: Readonly<Record<string, (chunk: Uint8Array) => readonly Uint8Array
   'puts bytes in between': (chunk) => [randomBytes(64), chunk],
 }
 
-for (const [name, trick] of Object.entries(TRICKS))
-  test(`a relay that ${name} ends what it carries, wherever it does so, and changes nothing`, LIMIT, async (t) => {
-    const { relay, alice, bob } = await setUp(t)
+test('a relay that changes, drops, repeats or inserts bytes ends what it carries, and changes nothing', LIMIT, async (t) => {
+  const { relay, alice, bob } = await setUp(t)
+  for (const [name, trick] of Object.entries(TRICKS)) {
     let times = 0
-    for (const at of [0, 2, 4, 6, 8, 11]) {
+    for (const at of [0, 4, 8, 11]) {
       drop(alice, bob)
       let done = false
       relay.tamper = (chunk, index) => {
@@ -89,10 +89,11 @@ for (const [name, trick] of Object.entries(TRICKS))
       if (!done) assert.equal(answer, text)
       relay.tamper = null
     }
-    assert.ok(times >= 4, String(times))
+    assert.ok(times >= 2, `${name}: ${times}`)
     drop(alice, bob)
     await until(async () => (await echoed(alice, bob, 'after all').catch(() => null)) === 'after all')
-  })
+  }
+})
 
 test('a relay may say that a place is kept for ever: what is told of it can be told', LIMIT, async (t) => {
   const relay = new HostileRelay()

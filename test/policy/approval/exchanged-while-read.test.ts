@@ -149,7 +149,7 @@ const COMMANDS = [
 ] as const
 
 for (const host of ['gateway', 'sandbox'] as const)
-  for (const [what, before] of COMMANDS)
+  for (const [what, before] of host === 'sandbox' ? COMMANDS.slice(-1) : COMMANDS)
     test(
       `${what} (${host}): whenever the file is exchanged while policy reads it, no interpreter runs that was exchanged later`,
       host === 'sandbox' ? needs.bwrap : {},

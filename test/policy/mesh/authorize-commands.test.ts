@@ -85,34 +85,6 @@ test('whatever follows fits where the rule says any, and only behind its own tok
   for (const argv of [['echo'], ['echo', 'x', 'log'], ['echo', 'logs']]) assert.equal(verdictOf(policy, argv), 'command_denied')
 })
 
-test('a number fits where <INT> stands, and no option does', () => {
-  const policy = allowing([['echo', '-n', '<INT>']])
-  for (const text of ['1', '42', '999999']) assert.equal(verdictOf(policy, ['echo', '-n', text]), 'permit allow_commands[0]')
-  for (const text of ['0', '-1', '--output=/etc/passwd', '01', '1000000', '1 ', '', '1\n', '+1', '1;id', '٣', '<INT>'])
-    assert.equal(verdictOf(policy, ['echo', '-n', text]), 'command_denied', text)
-})
-
-test('a path fits where <URL_PATH> stands, and no option, no way up and no other host does', () => {
-  const policy = allowing([['echo', 'http://localhost:1<URL_PATH>']], [['echo', '<URL_PATH>']])
-  for (const text of ['http://localhost:1/', '/a/b_c.d-e', '/']) assert.match(verdictOf(policy, ['echo', text]), /^permit/)
-  const others = [
-    '-o/etc/passwd',
-    '--url=/x',
-    'x/y',
-    '',
-    '/..',
-    '/a/../b',
-    '/a b',
-    '/a?b',
-    '/%2e',
-    '/a\n',
-    'http://localhost:12/',
-    'http://localhost:1@evil/',
-    'http://localhost:1',
-  ]
-  for (const text of others) assert.equal(verdictOf(policy, ['echo', text]), 'command_denied', text)
-})
-
 test('the first rule that allows is the one that is named', () => {
   const policy = allowing([['echo', 'x']], [['echo'], 'any'], [['echo', 'y']])
   assert.deepEqual(
@@ -160,29 +132,11 @@ test('a denial names its rule and goes before every allowance', () => {
   })
 })
 
-test('a command that is denied by its name is denied by its path too', () => {
-  const policy = denying([['echo'], 'any'])
-  for (const name of ['echo', '/bin/echo', '/usr/bin/echo', '//usr/bin/../bin/echo'])
-    assert.equal(verdictOf(policy, [name, 'x']), 'command_denied', name)
-  assert.equal(verdictOf(policy, ['true']), 'permit security')
-})
-
-test('a command that is denied by its path is denied by its name too', () => {
-  const policy = denying([['/usr/bin/echo'], 'any'])
-  for (const name of ['echo', '/bin/echo', '/usr/bin/echo']) assert.equal(verdictOf(policy, [name, 'x']), 'command_denied', name)
-})
-
 test('a command is denied by whatever link leads to its file, soft or hard; a copy is another file', async (t) => {
   const { dir, tool, names } = await manyNames(t)
   const policy = denying([[tool], 'any'])
   for (const name of [tool, ...names]) assert.equal(verdictOf(policy, [name, '-x']), 'command_denied', name)
   assert.equal(verdictOf(policy, [join(dir, 'other/copy')]), 'permit security')
-})
-
-test('a command that is denied by one of its links is denied by all', async (t) => {
-  const { tool, names } = await manyNames(t)
-  for (const denied of names)
-    for (const name of [tool, ...names]) assert.equal(verdictOf(denying([[denied], 'any']), [name]), 'command_denied', `${denied} ${name}`)
 })
 
 test('a denial with arguments is of those arguments alone, by every name', async (t) => {

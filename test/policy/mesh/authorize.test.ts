@@ -385,7 +385,7 @@ test('whatever is asked: no metacharacter is permitted, and what is permitted is
       assert.deepEqual(verdict.permit.argv, argv)
       assert.ok(file.allow.some((entry) => entry.commands.some((command) => firstMismatch(command.tokens, argv) === null)))
     }),
-    { seed: 20_260_103, numRuns: 20_000 },
+    { seed: 20_260_103, numRuns: 6_000 },
   )
-  assert.ok(permits > 50, `only ${permits} were permitted`)
+  assert.ok(permits > 15, `only ${permits} were permitted`)
 })

@@ -191,9 +191,9 @@ test('a matching argv equals its pattern token for token but for the templates',
         else assert.equal(text, expected)
       }
     }),
-    { seed: SEED, numRuns: 20_000 },
+    { seed: SEED, numRuns: 6_000 },
   )
-  assert.ok(matched > 100, `only ${matched} of the cases matched`)
+  assert.ok(matched > 30, `only ${matched} of the cases matched`)
 })
 
 test('the shape that a JSON schema has of <URL_PATH> is the template itself', () => {

@@ -61,7 +61,7 @@ test('whatever is suggested is read as exactly that argv for that pair, without 
       ] as const)
         assert.ok(!isListed({ argv: other, detached: false }, { agentId, machineId: LAPTOP }, acl))
     }),
-    { numRuns: 500 },
+    { numRuns: 150 },
   )
-  assert.ok(made > 200, `${made}`)
+  assert.ok(made > 60, `${made}`)
 })

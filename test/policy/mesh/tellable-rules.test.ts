@@ -8,7 +8,6 @@ import { TimeSlicer } from '../../../src/base/time-slices.ts'
 import { scrubbedEnvironment } from '../../../src/policy/environment.ts'
 import type { Acl } from '../../../src/policy/mesh/acl.ts'
 import { authorize } from '../../../src/policy/mesh/authorize.ts'
-import { searchCommands } from '../../../src/policy/mesh/match.ts'
 import { RuleBook, type TellableRules } from '../../../src/policy/mesh/tellable-rules.ts'
 import { Slots } from '../../../src/policy/slots.ts'
 import { matchesToken, parseToken } from '../../../src/protocol/argv-template.ts'
@@ -180,33 +179,6 @@ test('what does not fit one answer is left out and counted, and what is left fit
 })
 
 const tokens = fc.constantFrom('a', '7', '/x', '<INT>', '<URL_PATH>', 'p<URL_PATH>', 'p/x', 'a;b')
-const commands = fc.array(fc.tuple(fc.constantFrom('one', 'two'), tokens, tokens), { minLength: 1, maxLength: 6 })
-const entries = fc.array(fc.record({ commands, discoverable: fc.boolean() }), { minLength: 1, maxLength: 4 })
-
-/** What stands in a slot for the narrowest request that fits it and few others. */
-const filled = (argv: readonly string[]): string[] => argv.map((token) => token.replace('<INT>', '414243').replace('<URL_PATH>', '/q.w'))
-
-test('every rule that is told is the one that decides a request for it, in the order of the file', async () => {
-  await fc.assert(
-    fc.asyncProperty(entries, async (all) => {
-      const acl = aclOf(aclText(all.map((entry) => (entry.discoverable ? told : entryText)(entry.commands))))
-      const { rules } = await rulesOf(acl)
-      const order = acl.allow.flatMap((entry) => entry.commands.map((command) => ({ entry, command })))
-      const places = rules.map(({ argv }) => {
-        const { match } = searchCommands(acl.allow, filled(argv))
-        assert.ok(match)
-        assert.deepEqual([match.command.argv, match.entry.discoverable], [argv, true])
-        return order.findIndex(({ command }) => command === match.command)
-      })
-      assert.deepEqual(
-        places,
-        [...new Set(places)].toSorted((a, b) => a - b),
-      )
-    }),
-    { seed: 20_261_123, numRuns: 500 },
-  )
-})
-
 const capped = fc.record({
   commands: fc.array(fc.tuple(fc.constant('echo'), tokens, tokens), { minLength: 1, maxLength: 4 }),
   stdin: fc.boolean(),
@@ -265,11 +237,11 @@ test('every request that fits a rule that was told is permitted with at least th
           }
       },
     ),
-    { seed: 20_261_124, numRuns: 500 },
+    { seed: 20_261_124, numRuns: 150 },
   )
-  assert.ok(fitting > 500, `${fitting}`)
-  assert.ok(elsewhere > 50, `${elsewhere}`)
-  assert.ok(detachable > 50, `${detachable}`)
+  assert.ok(fitting > 150, `${fitting}`)
+  assert.ok(elsewhere > 15, `${elsewhere}`)
+  assert.ok(detachable > 15, `${detachable}`)
 })
 
 const fits = (pattern: string, text: string): boolean => {
