@@ -3,10 +3,8 @@ import { mkdir, open, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { ConsolePlace, RawClient } from '../../test/support/console-place.ts'
+import { ConsolePlace } from '../../test/support/console-place.ts'
 import { entry, transcriptOf } from '../../test/support/transcripts.ts'
-import { commandSize } from '../../src/protocol/api/rules.ts'
-import { MAX_COMMAND_JSON } from '../../src/protocol/limits/daemon.ts'
 import { terminalProblem } from '../../src/process/terminal.ts'
 
 // One command after another through the built programs: what rexec.md promises of the host, its client and their statuses.
@@ -60,25 +58,6 @@ test('statuses say how a command ended, or why it did not run', OPTIONS, async (
       [124, 'timeout'],
     ],
   )
-})
-
-test('a command as long as a journal line takes runs, and a longer one is refused by the name of what is too long', OPTIONS, async (t) => {
-  const place = await ConsolePlace.make(t)
-  await place.host()
-  const words = ['true', ...Array.from({ length: 6 }, () => 'x'.repeat(30_000)), '']
-  const left = MAX_COMMAND_JSON - commandSize(words, ['REXEC_WHOAMI'])
-  const one = await place.run([...words.slice(0, -1), 'x'.repeat(left)])
-  assert.deepEqual([one.status, one.stderr], [0, ''])
-  const exec = [...words.slice(0, -1), 'x'.repeat(left + 1)]
-  const limit = `${MAX_COMMAND_JSON + 1} bytes as JSON, where ${MAX_COMMAND_JSON} are allowed; give more by stdin`
-  const problem = `exec: with the names of envs ${limit}`
-  const longer = await place.run(exec)
-  assert.deepEqual([longer.status, longer.stderr.includes(problem)], [2, true])
-  // The host does not rely on its clients.
-  const raw = new RawClient(place.socket)
-  raw.send({ whoami: 'Codex', dir: '/', exec })
-  assert.deepEqual(await raw.next(), { exit: 127, output: '', error: 'refused', message: problem })
-  assert.equal((await place.run(['true'])).status, 0)
 })
 
 for (const [words, problem] of [

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { mkdir, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -40,15 +40,6 @@ test('a client that is killed takes its command along, one that ignores SIGTERM 
   await until(() => !isAlive(pid))
   const [entry] = await place.entries(1)
   assert.deepEqual([entry?.exit, entry?.error], [137, 'aborted'])
-})
-
-test('a program that reacts to SIGTERM within its grace ends by itself', OPTIONS, async (t) => {
-  const place = await ConsolePlace.make(t)
-  const { client } = await goingOn(place, await place.host(), 'trap "echo bye; exit 9" TERM; while :; do sleep 0.01; done')
-  client.child.kill('SIGINT')
-  assert.match((await client.ended).stdout, /bye\n$/)
-  const [entry] = await place.entries(1)
-  assert.deepEqual([entry?.exit, entry?.error], [9, 'aborted'])
 })
 
 test('a descendant that keeps the terminal open does not hold the reply', OPTIONS, async (t) => {
@@ -131,72 +122,6 @@ test('of hosts that start at once over a socket that a dead one left, one runs',
   assert.equal((await place.run(['echo', 'served'])).stdout, 'served\n')
 })
 
-test('a host that is ended ends its commands and tells their clients', OPTIONS, async (t) => {
-  const place = await ConsolePlace.make(t)
-  const host = await place.host()
-  const { client, pid } = await goingOn(place, host)
-  host.child.kill('SIGINT')
-  const [{ status }, { status: ofHost }] = await Promise.all([client.ended, host.ended])
-  assert.deepEqual([status, ofHost, isAlive(pid)], [143, 0, false])
-  const [entry] = await place.entries(1)
-  assert.deepEqual([entry?.exit, entry?.error], [143, 'aborted'])
-})
-
-test('who is attached is told of commands as they end, and of the end of the host', OPTIONS, async (t) => {
-  const place = await ConsolePlace.make(t)
-  const host = await place.host(['--start-host', '--no-add-path'])
-  await place.run(['echo', 'before'])
-  const attached = place.begin(['--attach', '--no-color'])
-  const raw = place.client()
-  raw.send({ action: 'attach', ansi: true })
-  // Attached once a later command is told.
-  await until(async () => {
-    await place.run(['true'])
-    return /\$ true/.test(attached.stdout)
-  })
-  await place.run(['printf', String.raw`\033[31mred\033[0m`], ['-e', 'SECRET=hunter2'])
-  await attached.printed(/red/)
-  const told = async (): Promise<{ event: string; entry: { output: string; envs: object } }> => {
-    const line = await raw.next()
-    assert.ok(line !== null)
-    return line as Awaited<ReturnType<typeof told>>
-  }
-  let last = await told()
-  while (last.entry.output === '') last = await told()
-  const { output, envs } = last.entry
-  assert.deepEqual([last.event, output, envs], ['transcript', '\u001b[31mred\u001b[0m', { SECRET: '[not recorded]' }])
-  host.child.kill('SIGINT')
-  const { status, stdout } = await attached.ended
-  assert.deepEqual([status, stdout.includes('before'), stdout.includes('hunter2')], [0, false, false])
-  assert.equal(await raw.next(), null)
-  const nobody = await place.rexec(['--attach'])
-  assert.equal(nobody.status, 127)
-  assert.match(nobody.stderr, /^HOST NOT FOUND\n {2}no console of this user listens at .*\n {2}Try, in another terminal: .*x0x console\n$/)
-})
-
-test(
-  'who is attached sees colours of a command where it wants colours, and nothing else of what the command wrote for a terminal',
-  OPTIONS,
-  async (t) => {
-    const place = await ConsolePlace.make(t)
-    const host = await place.host()
-    const attached = place.begin(['--attach', '--force-color'])
-    await until(async () => {
-      await place.run(['true'])
-      return attached.stdout.includes('true')
-    })
-    const written = String.raw`\033[31mred\033[0m \033]0;title\007\033[5;1H\033[?1049h\033[2Jlast\n`
-    await place.run(['printf', written])
-    await attached.printed(/last\n\n/)
-    host.child.kill('SIGINT')
-    const { status, stdout } = await attached.ended
-    assert.equal(status, 0)
-    assert.ok(stdout.includes('\u001b[0;31mred\u001b[m\n'), JSON.stringify(stdout))
-    // oxlint-disable-next-line no-control-regex
-    assert.equal(/[\u0000-\u0009\u000b-\u001f]/.test(stdout.replaceAll(/\u001b\[[\d;]*m/g, '')), false, JSON.stringify(stdout))
-  },
-)
-
 test('a silent host shows nothing and keeps everything', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   const host = place.begin(['--start-host', '--silent'])
@@ -231,35 +156,3 @@ test('without a name its sockets are that of the session and that of /tmp, and c
   await host.ended
   assert.deepEqual([existsSync(own), existsSync(shared)], [false, false])
 })
-
-test(
-  'a path in /tmp that somebody has taken keeps no host from its own socket: it says so, and so does --check-host',
-  OPTIONS,
-  async (t) => {
-    const place = await ConsolePlace.make(t)
-    const shared = `/tmp/.rexec-${process.geteuid?.()}`
-    if (existsSync(shared)) return t.skip(`a console of this user runs: ${shared}`)
-    await writeFile(shared, 'taken', { flag: 'wx' })
-    t.after(async () => rm(shared, { force: true }))
-    const without = await place.rexec(['--start-host'], { env: { REXEC_SOCKET: '' } })
-    assert.deepEqual([without.status, without.stderr.includes(`${shared} is no socket; it belongs to uid `)], [1, true])
-    const env = { REXEC_SOCKET: '', XDG_RUNTIME_DIR: join(place.dir, 'runtime') }
-    await mkdir(env.XDG_RUNTIME_DIR, { mode: 0o700 })
-    // A transcript is named by its second, and none is written over.
-    await sleep(1_100)
-    const host = place.begin(['--start-host'], { env })
-    await host.printed(/rexec transcript: /)
-    const said = `${shared} is no socket; it belongs to uid ${process.geteuid?.()}: clients of other makes`
-    assert.ok(host.stderr.includes(`rexec: ${said}`), host.stderr)
-    assert.equal(host.stderr.includes(`listening on ${shared}`), false)
-    await host.printed(/^\[… .* is no socket; .* cannot connect; .*\]$/m)
-    const check = await place.rexec(['--check-host'], { env })
-    assert.deepEqual([check.status, check.stdout, check.stderr.includes(said)], [0, 'HOST RUNNING\n', true])
-    assert.equal((await place.rexec(['--whoami', 'Codex', '--dir', '/', '--', 'echo', 'served'], { env })).stdout, 'served\n')
-    const elsewhere = await place.rexec(['--check-host'], { env: { REXEC_SOCKET: '' } })
-    assert.deepEqual([elsewhere.status, elsewhere.stderr.includes('is no socket')], [127, true])
-    host.child.kill('SIGINT')
-    await host.ended
-    assert.equal(await readFile(shared, 'utf8'), 'taken')
-  },
-)

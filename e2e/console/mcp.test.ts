@@ -56,25 +56,6 @@ test('a tool runs commands on the console in the name that it was started with, 
   assert.deepEqual(JSON.parse(textOf(timed)), { exit: 124, output: '', error: 'timeout' })
 })
 
-test('an argument that is none is told which, and nothing runs', OPTIONS, async (t) => {
-  const place = await ConsolePlace.make(t)
-  const host = await place.host()
-  const client = await connected(t, place)
-  for (const [given, problem] of [
-    [{ argv: ['true'] }, /dir/],
-    [{ dir: '/', argv: [] }, /argv/],
-    [{ dir: 'here', argv: ['true'] }, /dir: the absolute path/],
-    [{ dir: '/', argv: ['true'], envs: ['NOVALUE'] }, /NOVALUE/],
-    [{ dir: '/', argv: ['true'], whoami: 'root' }, /whoami/],
-    [{ dir: '/', argv: ['true'], timeout: -1 }, /timeout/],
-  ] as const) {
-    const answer = await client.callTool({ name: 'exec', arguments: given })
-    assert.equal(answer.isError, true)
-    assert.match(textOf(answer), problem)
-  }
-  assert.equal(host.stdout, '')
-})
-
 test('a call that is cancelled, or whose client is gone, ends its command', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   const host = await place.host()
@@ -114,17 +95,6 @@ test('without a host a call says so; one whose host dies is not sent again', OPT
   await place.host()
   const again = replyIn(await client.callTool({ name: 'exec', arguments: { dir: place.dir, argv: ['cat', 'ran'] } }))
   assert.equal(again.output, 'ran\n')
-})
-
-test('many calls at once are served in turns', OPTIONS, async (t) => {
-  const place = await ConsolePlace.make(t)
-  await place.host()
-  const client = await connected(t, place)
-  const calls = Array.from({ length: 200 }, async (_one, at) =>
-    client.callTool({ name: 'exec', arguments: { dir: '/no/such', argv: [`${at}`] } }),
-  )
-  const errors = (await Promise.all(calls)).map((answer) => replyIn(answer).error)
-  assert.deepEqual(new Set(errors), new Set(['spawn_failed']))
 })
 
 test('--mcp-stdio wants a name, and no command', OPTIONS, async (t) => {

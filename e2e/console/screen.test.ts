@@ -1,17 +1,14 @@
 import assert from 'node:assert/strict'
-import { spawn, spawnSync } from 'node:child_process'
-import { once } from 'node:events'
+import { spawnSync } from 'node:child_process'
 import { appendFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
 import { ConsolePlace } from '../../test/support/console-place.ts'
-import { until } from '../../test/support/processes.ts'
 import { NO_TMUX, Tmux } from '../../test/support/tmux.ts'
 
 const PROGRAM = fileURLToPath(new URL('../../deploy/bin/rexec.cjs', import.meta.url))
-const NO_SCRIPT = spawnSync('script', ['--version']).status === 0 ? false : 'there is no script(1) of util-linux'
 const OPTIONS = { skip: NO_TMUX, timeout: 60_000 }
 
 /** A host in a real terminal of 80 columns. */
@@ -72,41 +69,6 @@ test('three agents at once, one human: whole commands in the order of arrival, a
   )
 })
 
-test('keys: x twice aborts what is shown, p pauses an agent, ^C ends the host and gives the terminal back', OPTIONS, async (t) => {
-  const { place, tmux } = await begin(t)
-  const run = agent(place, 'Codex', 'sh', '-c', 'echo begins; sleep 600')
-  await tmux.shows(/^│ begins$/)
-  await tmux.press('x')
-  await tmux.shows(/^ x again aborts Codex: sh -c/)
-  await tmux.press('x')
-  const { status, stderr } = await run.ended
-  assert.deepEqual([status, stderr], [143, 'rexec: aborted\n'])
-  await tmux.shows(/^└ aborted, exit 143 \(SIGTERM\), after/)
-
-  await tmux.press('p')
-  await tmux.shows(/^ 1 pause Codex/)
-  await tmux.press('1')
-  await tmux.shows(/paused: Codex/)
-  const waits = agent(place, 'Codex', 'echo', 'waited')
-  await tmux.shows(/^\[… Codex is paused: a command of it waits\]$/)
-  assert.equal(waits.stdout, '')
-  await tmux.press('p')
-  await tmux.shows(/^ 1 resume Codex/)
-  await tmux.press('1')
-  assert.equal((await waits.ended).stdout, 'waited\n')
-
-  const last = agent(place, 'Codex', 'sh', '-c', 'echo lasts; sleep 600')
-  await tmux.shows(/^│ lasts$/)
-  await tmux.press('C-c')
-  await tmux.shows(/^ 1 command runs: \^C again ends the host and aborts it/)
-  await tmux.press('C-c')
-  assert.equal((await last.ended).status, 143)
-  const lines = await tmux.shows(/^ended with 0$/)
-  assert.ok(lines.includes('rexec host: shutdown'))
-  assert.ok(!lines.some((line) => line.includes('? help')))
-  assert.deepEqual([await tmux.variable('cursor_flag'), await tmux.variable('wrap_flag')], ['1', '1'])
-})
-
 test('a host whose terminal is closed ends, and its commands with it', OPTIONS, async (t) => {
   const { place, tmux } = await begin(t)
   const run = agent(place, 'Codex', 'sh', '-c', 'echo begins; sleep 600')
@@ -158,27 +120,4 @@ test('what other doors of this host run is seen from their journal, marked as th
   assert.match(shown, /» mesh aaaaaaaaaaaa rm \$'\\u001b\[2J' denied: argv_not_allowed/)
   assert.equal((await place.run(['echo', 'ours'])).stdout, 'ours\n')
   theirs.child.kill('SIGTERM')
-})
-
-test('a terminal that takes nothing more holds up neither commands nor their clients', { ...OPTIONS, skip: NO_SCRIPT }, async (t) => {
-  let end = async (): Promise<void> => {}
-  t.after(async () => end())
-  const place = await ConsolePlace.make(t)
-  const command = `exec ${process.execPath} ${PROGRAM} --start-host`
-  // Nobody reads what it writes for its terminal.
-  const terminal = spawn('script', ['-qec', command, '/dev/null'], {
-    env: { ...place.env, TERM: 'xterm', SHELL: '/bin/sh' },
-    stdio: ['pipe', 'pipe', 'ignore'],
-  })
-  const gone = once(terminal, 'exit')
-  end = async () => {
-    terminal.stdout.resume()
-    // As typed: ends the host, behind what it still shows.
-    terminal.stdin.write('\u0003')
-    await gone
-  }
-  await until(async () => (await place.rexec(['--check-host'])).status === 0)
-  const flood = await place.run(['sh', '-c', 'yes a line of text | head -c 3000000; echo; echo done'])
-  assert.ok(flood.stdout.endsWith('\ndone\n'))
-  assert.equal((await place.run(['echo', 'served'])).stdout, 'served\n')
 })

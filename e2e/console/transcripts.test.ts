@@ -94,21 +94,3 @@ test('a host that is killed with -9 at its answer has kept the command', { timeo
     client.socket.destroy()
   }
 })
-
-test('a host that does not start leaves no transcript and names the cause', async (t) => {
-  const place = await ConsolePlace.make(t)
-  const transcriptsOf = async (): Promise<string[]> =>
-    (await readdir(join(place.dir, 'home', '.rexec'))).filter((name) => name.endsWith('.jsonl'))
-  const missing = await place.rexec(['--start-host', '--config', join(place.dir, 'none.toml')])
-  assert.notEqual(missing.status, 0)
-  assert.match(missing.stderr, /none\.toml/)
-  assert.deepEqual(await transcriptsOf(), [])
-  const first = await place.host()
-  const second = await place.rexec(['--start-host'])
-  assert.equal(second.status, 1)
-  const pattern = new RegExp(
-    `another host of this user runs; rexec --attach watches it \\(its lock is held by the console with pid ${first.pid} `,
-  )
-  assert.match(second.stderr, pattern)
-  assert.equal((await transcriptsOf()).length, 1)
-})

@@ -177,32 +177,9 @@ test('O7, B22: a human sets a session above the file and off restores it; no too
   )
 })
 
-test('a command that always asks is asked about, however wide the mode is, and another is not', async (t) => {
-  const rule = '[[tools.exec.always_ask]]\nargv = ["echo", "<ANY...>"]\nreason = "echoes are heard"\n'
-  const tools = `[tools.exec]\nhost = "gateway"\nsecurity = "full"\nask = "off"\n${rule}`
-  const { desk, server } = await placeOf(t, tools, { security: 'full' })
-  await desk.writeStore((store) => (store['defaults'].ask = 'off'))
-  const { human, asked, next } = await watching(desk)
-  assert.equal((await server.run('exec_status', { command: 'true' })).success, true)
-  assert.equal(asked.length, 0)
-  const echo = server.run('exec_capture', { command: 'echo', args: ['1'] })
-  const { question } = await next()
-  assert.equal(question.always_ask, 'echoes are heard')
-  await decide(human, await next(), 'allow_once')
-  assert.equal((await echo).success, true)
-})
-
 test('O1, O5: without a word the host is the sandbox, and never this host in its place', async (t) => {
   const { server } = await placeOf(t, '[tools.exec]\n')
   const result = await server.run('exec_capture', { command: 'ls', args: ['/'] })
   if (result.denial_reason === null) assert.deepEqual([result.success, result.ran_on?.host], [true, 'sandbox'], JSON.stringify(result))
   else assert.equal(result.denial_reason, 'sandbox_unavailable')
-})
-
-test('a file without the table behaves as ever, and refuses what only the table can keep', async (t) => {
-  const { server } = await placeOf(t, '')
-  const plain = await server.run('exec_capture', { command: 'echo', args: ['1'] })
-  assert.deepEqual([plain.success, 'ran_on' in plain], [true, false])
-  const wished = await server.run('exec_capture', { command: 'echo', args: ['1'], ask: 'always' })
-  assert.deepEqual([wished.denial_reason, /\[tools\.exec\]/.test(String(wished.denial_detail))], ['unsupported_capability', true])
 })

@@ -113,34 +113,6 @@ test('a later session reads the whole output and the end of a detached run, whic
   assert.equal(await readFile(join(mesh.root, 'count-31'), 'utf8'), 'x\n')
 })
 
-test('the same call follows its detached run again when the daemon went away meanwhile', async (t) => {
-  const server = await beside(t)
-  const { run_id } = await server.run('exec_capture', { ...asked('35', 'bob'), answer_within_ms: 0 })
-  const pid = await pidOf('35')
-  assert.ok(await soon(async () => (await server.run('exec_wait', { run_id, answer_within_ms: 100 })).stdout === 'one\n'))
-  await alice.restart()
-  const lost = await server.run('exec_wait', { run_id })
-  assert.equal(lost.state, 'interrupted')
-  let again = lost
-  const follows = async (): Promise<boolean> => {
-    again = await server.run('exec_capture', { ...asked('35', 'bob'), answer_within_ms: 500 })
-    return again.stdout === 'one\n'
-  }
-  assert.ok(await soon(follows), JSON.stringify(again))
-  assert.ok(isAlive(pid))
-  assert.equal((await server.run('exec_kill', { run_id: again.run_id })).state, 'ended')
-})
-
-test('a call that is cancelled ends its detached run', async (t) => {
-  const server = await beside(t)
-  const cancelling = new AbortController()
-  const call = server.ask('exec_status', asked('41', 'bob'), { signal: cancelling.signal })
-  const pid = await pidOf('41')
-  cancelling.abort('enough')
-  await assert.rejects(call, /enough/)
-  assert.ok(await soon(() => !isAlive(pid)))
-})
-
 test('what cannot be detached is refused, and the answer says what to do', async (t) => {
   const server = await beside(t)
   const said = async (args: object): Promise<string> => {

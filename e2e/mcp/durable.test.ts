@@ -114,23 +114,3 @@ test('a key whose command another server of this name runs is told so, and how i
   assert.deepEqual(await first.run('exec_status', asked), ended)
   assert.equal(await read(place.root, 'count'), 'x\n')
 })
-
-test('a key whose server is killed while another of its name runs is interrupted from then on', async (t) => {
-  const place = await mcpPlace(t)
-  const asked = {
-    command: 'sh',
-    args: ['-c', 'echo x >> count; exec sleep 300'],
-    timeout_seconds: 600,
-    idempotency_key: randomUUID(),
-  }
-  const [first, second] = [await startMcp(t, {}, { place }), await startMcp(t, {}, { place })]
-  await first.run('exec_status', { ...asked, answer_within_ms: 0 })
-  assert.ok(await soon(async () => (await read(place.root, 'count')) === 'x\n'))
-  assert.equal((await second.run('exec_status', asked)).state, 'running')
-  process.kill(first.pid, 'SIGKILL')
-  // While a thread of it is dying it still lives.
-  let after = await second.run('exec_status', asked)
-  assert.ok(await soon(async () => (after = await second.run('exec_status', asked)).state !== 'running'))
-  assert.deepEqual([after.state, after.run_id], ['interrupted', null])
-  assert.equal(await read(place.root, 'count'), 'x\n')
-})

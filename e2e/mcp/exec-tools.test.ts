@@ -5,8 +5,6 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import type { ToolResult } from '../../src/doors/tools/tool-result.ts'
-import { commandSize } from '../../src/protocol/api/rules.ts'
-import { MAX_COMMAND_JSON } from '../../src/protocol/limits/daemon.ts'
 import { MAX_TOOL_STDIN } from '../../src/protocol/limits/tools.ts'
 import { startMcp, X0X } from '../../test/support/mcp-server.ts'
 
@@ -39,19 +37,6 @@ const ended = (root: string, more: Partial<ToolResult>): ToolResult => ({
   timeout_clamped: false,
   run_id: null,
   ...more,
-})
-
-test('a command as long as a journal line takes runs, and of a longer one the argument and the limit are named', async (t) => {
-  const { run, ask } = await startMcp(t)
-  const args = Array.from({ length: 6 }, () => 'x'.repeat(30_000))
-  const left = MAX_COMMAND_JSON - commandSize(['true', ...args, ''], [])
-  assert.equal((await run('exec_status', { command: 'true', args: [...args, 'x'.repeat(left)] })).success, true)
-  for (const target of [{}, { target: 'bob' }]) {
-    const { content, isError } = await ask('exec_status', { command: 'true', args: [...args, 'x'.repeat(left + 1)], ...target })
-    assert.equal(isError, true)
-    const wanted = new RegExp(`args: ${MAX_COMMAND_JSON + 1} bytes as JSON with the command, where ${MAX_COMMAND_JSON} are allowed`)
-    assert.match(JSON.stringify(content), wanted)
-  }
 })
 
 test('each tool that runs a command answers in the one shape, with the same fields in the same order', async (t) => {
@@ -141,23 +126,6 @@ test('a time above the configured maximum is clamped to it, and the result says 
   )
   const never = await run('exec_status', { command: 'no-such-program-x0x', timeout_seconds: 3 })
   assert.deepEqual([never.timeout_ms, never.timeout_clamped], [null, false])
-})
-
-test('an argument that is none is told, with what belongs there', async (t) => {
-  const { ask } = await startMcp(t)
-  const told = async (args: Record<string, unknown>, pattern: RegExp): Promise<void> => {
-    const { content, isError } = await ask('exec_capture', args)
-    assert.equal(isError, true)
-    assert.match(content[0]?.type === 'text' ? content[0].text : '', pattern)
-  }
-  await told({}, /^bad_request: command: missing; expected the program/)
-  await told({ comand: 'true' }, /comand: unknown key \(did you mean command\?\)/)
-  await told({ command: 'true', args: 'x' }, /^bad_request: args: expected a list of strings.*not "x"/)
-  await told({ command: 'true', timeout_seconds: 0 }, /timeout_seconds: expected a whole number of at least 1, not 0/)
-  // A program would be given another text.
-  await told({ command: 'true', args: ['x', '\ud800'] }, /^bad_request: args: not valid Unicode$/)
-  await told({ command: 'true', cwd: '\udc00' }, /^bad_request: cwd: not valid Unicode$/)
-  await told({ command: 'true', args: ['x'.repeat(300_000)] }, /args: 300016 bytes as JSON with the command, where 196608 are allowed/)
 })
 
 test('it is one program to those who type it, with flags that are checked', () => {

@@ -3,10 +3,7 @@ import { after, before, test, type TestContext } from 'node:test'
 
 import type { FleetAnswer } from '../../src/doors/tools/fleet-answers.ts'
 import type { FleetResult } from '../../src/doors/tools/tool-fleet.ts'
-import { MAX_FLEET_HOSTS } from '../../src/protocol/limits/fleet.ts'
-import { fakeDaemon } from '../../test/support/fake-daemon.ts'
 import { jsonIn, startMcp, type McpServer, type McpSettings } from '../../test/support/mcp-server.ts'
-import { WatchingHuman } from '../../test/support/mesh-approvals.ts'
 import { MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 
 // One call for many hosts: each is asked, allowed or denied by itself, and equal answers come once.
@@ -104,25 +101,6 @@ test('every host has its own lines in the journal here and there, and a key asks
   }
 })
 
-test('a human over there allows it host by host', async (t) => {
-  const server = await beside(t)
-  const humans = await Promise.all(web.slice(0, 2).map(async (daemon) => WatchingHuman.at(daemon)))
-  const begun = await told(server, { hosts: ['web[1-2]'], command: 'echo', args: ['asked'], answer_within_ms: 0 })
-  assert.deepEqual([begun.state, begun.going], ['running', 2])
-  const { fleet_id } = begun
-  const questions = await Promise.all(humans.map(async (human) => human.next()))
-  await until('both are seen to wait', async () => {
-    const { approvals = [] } = await told(server, { fleet_id, answer_within_ms: 0 }, 'exec_fleet_wait')
-    return approvals.length === 2
-  })
-  await humans[0]!.decide(questions[0]!, 'allow_once')
-  await humans[1]!.decide(questions[1]!, 'deny')
-  const ended = await told(server, { fleet_id }, 'exec_fleet_wait')
-  assert.deepEqual(ended.answers.map(shape), [['web1', 1, 0, 'asked\n']])
-  assert.deepEqual(reasons(ended), [['denied', 'web2', 'approval_denied']])
-  for (const human of humans) human.close()
-})
-
 const sleeping = async (daemon: TestDaemon, argv: string, event: string): Promise<boolean> => {
   const lines = await daemon.journal()
   const request = lines.find((line) => line.event === 'request' && String(line['argv']) === argv)
@@ -146,105 +124,6 @@ test('a call that is cancelled in the middle ends what runs, and begins no more'
     (await Promise.all(web.slice(0, 2).map((one) => sleeping(one, 'sleep,295', 'exit')))).every(Boolean),
   )
   assert.equal(await sleeping(web[3]!, 'sleep,295', 'started'), false)
-})
-
-test('it is ended by its handle, and each host says how', async (t) => {
-  const server = await beside(t)
-  const args = { hosts: ['web[1-2]', 'db1'], command: 'sleep', args: ['296'], timeout_seconds: 300, parallel: 2, answer_within_ms: 0 }
-  const { fleet_id } = await told(server, args)
-  await until('two run', async () =>
-    (await Promise.all(web.slice(0, 2).map((one) => sleeping(one, 'sleep,296', 'started')))).every(Boolean),
-  )
-  const ended = await told(server, { fleet_id, cancel: true }, 'exec_fleet_wait')
-  assert.deepEqual(reasons(ended), [
-    ['cancelled', 'web[1-2]', null],
-    ['not_started', 'db1', 'fanout_cancelled'],
-  ])
-})
-
-test('a canary, a limit of failures and a deadline stop it', async (t) => {
-  const server = await beside(t)
-  const canary = await told(server, { hosts: ['web3', 'web[1-2]'], command: 'wc', args: ['-c'], canary: 1 })
-  assert.deepEqual(reasons(canary), [
-    ['denied', 'web3', 'argv_not_allowed'],
-    ['not_started', 'web[1-2]', 'canary_failed'],
-  ])
-  const failures = await told(server, { hosts: ['web[1-2]', 'db1'], command: 'false', parallel: 1, max_failures: '50%' })
-  assert.deepEqual([failures.ran, reasons(failures)], [2, [['not_started', 'db1', 'max_failures_reached']]])
-  const late = await told(server, {
-    hosts: ['web[1-2]'],
-    command: 'sleep',
-    args: ['297'],
-    timeout_seconds: 300,
-    parallel: 1,
-    deadline_seconds: 1,
-  })
-  assert.deepEqual(reasons(late), [
-    ['cancelled', 'web1', null],
-    ['not_started', 'web2', 'deadline_over'],
-  ])
-})
-
-test('output is bounded for each answer and for all of them, and the whole of it can be read on', async (t) => {
-  const server = await beside(t)
-  const bounded = await told(server, { hosts: ['web[1-2]', 'db1'], command: pid, max_stdout_bytes: 1_000, max_total_bytes: 2_500 })
-  assert.deepEqual(
-    bounded.answers.map(({ count }) => count),
-    [1, 1, 1],
-  )
-  const [one, , last] = bounded.answers
-  assert.match(one!.stdout, /bytes are left out here/)
-  assert.ok(one!.stdout.length < 1_100 && one!.stdout_omitted_bytes > 20_000)
-  assert.deepEqual([last!.stdout, last!.stdout_omitted_bytes > 23_000], ['', true])
-  const { structuredContent } = await server.ask('exec_output', { run_id: last!.run_id, max_bytes: 100_000 })
-  assert.match((structuredContent as { text: string }).text, /^\d+\n1\n2\n[^]*\n5000\n$/)
-})
-
-test('whom no words mean, too many, and arguments that are none are errors, and nobody is asked', async (t) => {
-  const server = await beside(t)
-  const says = async (args: Record<string, unknown>, what: RegExp): Promise<void> => {
-    const { isError, content, structuredContent } = await server.ask('exec_fleet', { command: 'echo', args: ['1'], ...args })
-    assert.deepEqual([isError, structuredContent], [true, undefined])
-    assert.match(JSON.stringify(content), what)
-  }
-  await says({ hosts: ['web[1-5]'] }, /unknown_agent: no contact is named web\[4-5\]/)
-  await says({ hosts: ['role=wbe'] }, /unknown_agent: .*\\nwho has which label: x0x contacts list/)
-  await says({ hosts: ['web1', '!web1'] }, /no_hosts: .*\\nwhom words mean: x0x contacts select/)
-  await says({ hosts: ['web[1-999999999]'] }, /bad_request: .*means 999999999 hosts/)
-  const ids = `n[1-${MAX_FLEET_HOSTS + 1}]`
-  await says({ hosts: [ids] }, /unknown_agent/)
-  await says({ hosts: [] }, /hosts/)
-  await says({ hosts: ['web\ud800'] }, /bad_request: hosts: not valid Unicode/)
-  await says({ hosts: ['web1'], target: 'web1' }, /target/)
-  await says({ hosts: ['web1'], max_failures: '0%' }, /max_failures/)
-  await says({ hosts: ['web1'], parallel: 1_000 }, /parallel/)
-  await says({ hosts: Array.from({ length: 100 }, () => 'x'.repeat(60)) }, /hosts: 6000 bytes/)
-  const lost = await server.ask('exec_fleet_wait', { fleet_id: 'fleet_1' })
-  assert.match(JSON.stringify(lost.content), /unknown_run: fleet_id/)
-  assert.equal(
-    (await server.lines()).some(({ event }) => event === 'request'),
-    false,
-  )
-})
-
-test('a daemon that does not say whom words mean holds up no call, and nobody is asked', async (t) => {
-  const { dir, seen } = await fakeDaemon(t, () => undefined)
-  const options = { env: { X0X_DATA_DIR: dir }, flags: ['--answer-within-ms', '300'] }
-  const server = await startMcp(t, { security: 'allow_targets = ["*"]' }, options)
-  const { isError, content } = await server.ask('exec_fleet', { hosts: ['web1'], command: 'echo', args: ['1'] })
-  assert.equal(isError, true)
-  assert.match(JSON.stringify(content), /timeout: hosts: .*nobody was asked\\n/)
-  assert.deepEqual(
-    seen.map(({ path }) => path),
-    ['/contacts/select?expr=web1'],
-  )
-  const cancelled = new AbortController()
-  const asked = server.ask('exec_fleet', { hosts: ['web2'], command: 'echo' }, { signal: cancelled.signal })
-  await until('the daemon is asked', () => seen.length === 2)
-  cancelled.abort()
-  await assert.rejects(asked)
-  await server.ask('exec_list', {})
-  assert.doesNotMatch(server.said(), /failed inside/)
 })
 
 test('it is not offered where no target may be asked', async (t) => {

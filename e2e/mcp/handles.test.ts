@@ -128,45 +128,6 @@ test('who wants to hear it is told of progress, of what waits for a place and of
   assert.equal((await waiting).stdout, 'next\n')
 })
 
-test('a call that is cancelled while it waits does not begin, and one run of two callers is not ended by one of them', async (t) => {
-  const server = await startMcp(t, { limits: 'max_processes_per_session = 1' })
-  const idempotency_key = randomUUID()
-  const holding = await server.run('exec_status', { ...WAITS, idempotency_key, answer_within_ms: 0 })
-  const pid = await pidOf(server)
-  const [one, other, queued] = [new AbortController(), new AbortController(), new AbortController()]
-  const shared = [one, other].map(async ({ signal }) => server.ask('exec_status', { ...WAITS, idempotency_key }, { signal }))
-  const waiting = server.ask('exec_status', { command: 'touch', args: ['begun'] }, { signal: queued.signal })
-  const states = async (): Promise<unknown[]> =>
-    ((await server.ask('exec_list')).structuredContent as { runs: { state: string }[] }).runs.map(({ state }) => state)
-  assert.ok(await soon(async () => (await states()).includes('queued')))
-  queued.abort('enough')
-  await assert.rejects(waiting, /enough/)
-  assert.ok(await soon(async () => !(await states()).includes('queued')))
-  one.abort('enough')
-  await assert.rejects(shared[0]!, /enough/)
-  assert.equal((await server.run('exec_wait', { run_id: holding.run_id, answer_within_ms: 100 })).state, 'running')
-  assert.ok(isAlive(pid))
-  other.abort('enough')
-  await assert.rejects(shared[1]!, /enough/)
-  assert.ok(await soon(() => !isAlive(pid)))
-  assert.equal((await server.run('exec_status', { command: 'true' })).success, true)
-  assert.equal(await textOf(server, 'begun'), '')
-})
-
-test('a client of the later generation of the protocol has the same results, progress and cancellation', async (t) => {
-  const server = await startMcp(t, {}, { modern: true })
-  assert.equal(server.client.getNegotiatedProtocolVersion(), '2026-07-28')
-  assert.equal((await server.run('exec_capture', { command: 'echo', args: ['a'] })).stdout, 'a\n')
-  const cancelling = new AbortController()
-  const { promise: told, resolve } = Promise.withResolvers<void>()
-  const call = server.ask('exec_status', WAITS, { signal: cancelling.signal, onprogress: () => resolve() })
-  await told
-  const pid = await pidOf(server)
-  cancelling.abort('enough')
-  await assert.rejects(call, /enough/)
-  assert.ok(await soon(() => !isAlive(pid)))
-})
-
 test('everything ends with the session: by the end of standard input, SIGTERM, or kill -9 of its process group', async (t) => {
   for (const how of ['end of input', 'SIGTERM', 'SIGKILL'] as const) {
     const place = await mcpPlace(t)
@@ -180,16 +141,4 @@ test('everything ends with the session: by the end of standard input, SIGTERM, o
     const exits = wholeLines(await readFile(place.journal, 'utf8')).filter((line) => line.includes('"event":"exit"'))
     assert.equal(exits.length, how === 'SIGKILL' ? 0 : 1, how)
   }
-})
-
-test('no command of this host outlives its session, whatever the configuration grants: an argument that asks for it is refused', async (t) => {
-  const server = await startMcp(t, { security: 'allow_detach = true' })
-  for (const { name, inputSchema } of (await server.client.listTools()).tools)
-    assert.ok(!Object.hasOwn(inputSchema.properties ?? {}, 'stay'), name)
-  for (const stay of [true, false, 'yes']) {
-    const { isError, content } = await server.ask('exec_status', { command: 'true', stay })
-    assert.equal(isError, true)
-    assert.match(JSON.stringify(content), /bad_request: /)
-  }
-  assert.deepEqual(await server.lines(), [])
 })

@@ -3,8 +3,7 @@ import { after, before, test, type TestContext } from 'node:test'
 
 import type { LocalRequestEvent } from '../../src/journal/events.ts'
 import { startMcp, type McpServer } from '../../test/support/mcp-server.ts'
-import { WatchingHuman } from '../../test/support/mesh-approvals.ts'
-import { aliceBobCharlie, MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
+import { aliceBobCharlie, MeshOfDaemons, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 
 // O13: a command on an agent of the mesh that a call, or the configuration, names.
 
@@ -36,31 +35,6 @@ test('O13: a node is named by its id, the beginning of it, or its name however i
   assert.deepEqual(target.ran_on, { host: 'node', agent_id: bob.agentId, name: 'bob' })
   const request = (await server.lines()).find(({ event }) => event === 'request') as LocalRequestEvent | undefined
   assert.deepEqual([request?.target, request?.ran_on?.agent_id], [bob.agentId, bob.agentId])
-})
-
-test('a command that waits for a human over there is seen to, and runs when he allows it', async (t) => {
-  const server = await beside(t, OPEN)
-  const human = await WatchingHuman.at(bob)
-  const asked = server.run('exec_capture', { command: 'echo', args: ['asked'], host: 'node', node: 'bob' })
-  const pending = await human.next()
-  await until('it is seen to wait', async () => {
-    const { runs } = (await server.ask('exec_list')).structuredContent as { runs: { state: string }[] }
-    return runs.some(({ state }) => state === 'waiting_for_approval')
-  })
-  await human.decide(pending, 'allow_once')
-  assert.equal((await asked).stdout, 'asked\n')
-  human.close()
-})
-
-test('O20: who is meant by nobody, or by no word, is an error, and one that is not allowed is denied', async (t) => {
-  const server = await beside(t, OPEN)
-  const kindOf = async (more: Record<string, unknown>): Promise<unknown> => {
-    const { launch_error, denial_reason } = await server.run('exec_capture', { ...ECHO, host: 'node', ...more })
-    return launch_error?.kind ?? denial_reason
-  }
-  assert.equal(await kindOf({ node: 'nobody' }), 'config')
-  assert.equal(await kindOf({}), 'config')
-  assert.equal(await kindOf({ node: 'ab'.repeat(32) }), 'unsupported_capability')
 })
 
 test('O5: a node is bound by the configuration, and by default nothing runs there', async (t) => {

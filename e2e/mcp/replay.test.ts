@@ -4,9 +4,6 @@ import { readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { Client } from '@modelcontextprotocol/client'
-import { StdioClientTransport } from '@modelcontextprotocol/client/stdio'
-
 import { mcpPlace, startMcp, X0X } from '../../test/support/mcp-server.ts'
 import { isAlive, until } from '../../test/support/processes.ts'
 
@@ -56,87 +53,6 @@ test('what a server records of its runs is replayed to the very results that it 
   assert.notEqual(changed, record)
   await writeFile(file, changed)
   assert.equal(replay(file).status, 1)
-})
-
-test('what a key brings up again after its text was dropped, and what an earlier server began, is replayed as it was answered', async (t) => {
-  const place = await mcpPlace(t)
-  const keyed = { command: 'echo', args: ['once'], idempotency_key: 'a key' }
-  for (const [name, again] of [
-    ['first', true],
-    ['second', false],
-  ] as const) {
-    const file = join(place.dir, `${name}.jsonl`)
-    const server = await startMcp(t, {}, { place, flags: ['--record', file] })
-    const one = await server.run('exec_capture', keyed)
-    assert.equal(one.stdout.startsWith('once'), again)
-    await Promise.all(Array.from({ length: 70 }, (_item, n) => server.run('exec_status', { command: 'true', args: [`${n}`] })))
-    const two = await server.run('exec_capture', keyed)
-    assert.equal(two.stdout.startsWith('once'), false)
-    await server.close()
-    await until(() => !isAlive(server.pid))
-    const { status, runs, interrupted, difference } = replay(file)
-    assert.deepEqual([status, runs, interrupted, difference], [0, 71, 0, null])
-    assert.ok((await readFile(file, 'utf8')).includes('"text_dropped"'))
-  }
-})
-
-test('the record of a server that was killed has what happened by then, and names no end that it does not know', async (t) => {
-  const place = await mcpPlace(t)
-  const file = join(place.dir, 'record.jsonl')
-  const server = await startMcp(t, {}, { place, flags: ['--record', file] })
-  await server.run('exec_capture', { command: 'echo', args: ['before'] })
-  server.ask('exec_capture', { command: 'sh', args: ['-c', 'echo begun; sleep 100'] }).catch(() => undefined)
-  await until(async () => (await readFile(file, 'utf8')).includes(Buffer.from('begun\n').toString('base64')))
-  process.kill(server.pid, 'SIGKILL')
-  await until(() => !isAlive(server.pid))
-  const { status, runs, interrupted, reason } = replay(file)
-  assert.deepEqual([status, runs, interrupted, reason], [1, 2, 1, 'not_finished'])
-})
-
-test('the record of a server that ends with runs under way has their ends, and its own', async (t) => {
-  const place = await mcpPlace(t)
-  const file = join(place.dir, 'record.jsonl')
-  const server = await startMcp(t, {}, { place, flags: ['--record', file] })
-  server.ask('exec_capture', { command: 'sh', args: ['-c', 'echo begun; sleep 100'] }).catch(() => undefined)
-  await until(async () => (await readFile(file, 'utf8')).includes(Buffer.from('begun\n').toString('base64')))
-  process.kill(server.pid, 'SIGTERM')
-  await until(() => !isAlive(server.pid))
-  const { status, runs, interrupted, reason } = replay(file)
-  assert.deepEqual([status, runs, interrupted, reason], [0, 1, 0, null])
-})
-
-test('a record that could not be written to its end is not finished, its tools go on, and what it has is checked', async (t) => {
-  const place = await mcpPlace(t)
-  const file = join(place.dir, 'record.jsonl')
-  // 64 KiB of any file: the journal stays far below it.
-  const script = 'ulimit -f 128; exec "$@"'
-  const words = [X0X, 'mcp', '--whoami', 'a test', '--config', place.config, '--record', file]
-  const transport = new StdioClientTransport({
-    command: 'sh',
-    args: ['-c', script, 'sh', process.execPath, ...words],
-    env: process.env as Record<string, string>,
-    stderr: 'pipe',
-  })
-  let said = ''
-  transport.stderr?.on('data', (part: Buffer) => (said += part.toString()))
-  const client = new Client({ name: 'test', version: '1' })
-  t.after(() => client.close())
-  await client.connect(transport)
-  const succeeds = async (...args: string[]): Promise<void> => {
-    const { structuredContent } = await client.callTool({ name: 'exec_capture', arguments: { command: 'seq', args } })
-    assert.equal((structuredContent as { success: boolean }).success, true)
-  }
-  await succeeds('5')
-  await until(async () => (await readFile(file, 'utf8')).includes('"result"'))
-  await succeeds('50000')
-  await until(() => said.includes('it cannot be written'))
-  await succeeds('5')
-  const pid = transport.pid ?? 0
-  await client.close()
-  await until(() => !isAlive(pid))
-  const { status, reason, results, difference } = replay(file)
-  assert.deepEqual([status, reason, difference], [1, 'not_finished', null])
-  assert.ok(results > 0)
 })
 
 test('a record never takes the place of what is there', async (t) => {

@@ -2,7 +2,6 @@ import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 
 import type { ToolResult } from '../../src/doors/tools/tool-result.ts'
-import { soon } from '../../test/support/local-engine.ts'
 import { startMcp, type McpServer } from '../../test/support/mcp-server.ts'
 import { aliceBobCharlie, MeshOfDaemons, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 
@@ -45,25 +44,6 @@ test('the same command has the same result here and on a target, field by field'
   }
 })
 
-test('a time above what this host or the target allows is clamped, and the result says so in the same fields', async (t) => {
-  const grants = { security: 'allow_targets = ["bob"]', limits: 'hard_timeout_ms = 100000' }
-  const server = await startMcp(t, grants, { env: { X0X_DATA_DIR: alice.dir } })
-  const wide = await startMcp(t, { ...grants, limits: 'hard_timeout_ms = 600000' }, { env: { X0X_DATA_DIR: alice.dir } })
-  const timeOf = async ({ run }: McpServer, more: Record<string, unknown>): Promise<unknown> => {
-    const { timeout_ms, timeout_clamped } = await run('exec_status', { command: 'echo', args: ['1'], ...more })
-    return [timeout_ms, timeout_clamped]
-  }
-  const target = 'bob'
-  for (const where of [{}, { target }]) {
-    assert.deepEqual(await timeOf(server, { ...where, timeout_seconds: 100 }), [100_000, false])
-    assert.deepEqual(await timeOf(server, { ...where, timeout_seconds: 101 }), [100_000, true])
-  }
-  // The cap of bob's ACL is 300 s, which it does not say.
-  const asked = { timeout_seconds: 400, idempotency_key: 'clamped there' }
-  assert.deepEqual(await timeOf(wide, { timeout_seconds: 400 }), [400_000, false])
-  assert.deepEqual(await timeOf(wide, { ...asked, target }), [null, true])
-})
-
 test('a denial of the target names its reason, and what a target does not have is denied here', async (t) => {
   const server = await beside(t)
   const denied = await server.run('exec_capture', { command: 'cat', args: ['/etc/shadow'], target: 'bob' })
@@ -76,21 +56,6 @@ test('a denial of the target names its reason, and what a target does not have i
   const forbidden = await server.run('exec_capture', { command: 'echo', args: ['1'], target: 'charlie' })
   assert.equal(forbidden.denial_reason, 'unsupported_capability')
   assert.equal((await bob.journal()).filter(({ event, argv }) => event === 'denial' && String(argv) === 'cat,/etc/shadow').length, 1)
-})
-
-test('a run of a target is waited for and ended by its handle, and a key runs it once', async (t) => {
-  const server = await beside(t)
-  const asked = { command: 'sleep', args: ['299'], timeout_seconds: 300, target: 'bob', idempotency_key: 'once' }
-  const begun = await server.run('exec_status', { ...asked, answer_within_ms: 0 })
-  assert.ok(begun.state === 'queued' || begun.state === 'running')
-  const { run_id } = begun
-  const running = async (): Promise<boolean> => (await server.run('exec_wait', { run_id, answer_within_ms: 0 })).state === 'running'
-  assert.ok(await soon(running))
-  assert.equal((await server.run('exec_status', { ...asked, answer_within_ms: 0 })).run_id, run_id)
-  const killed = await server.run('exec_kill', { run_id })
-  assert.deepEqual([killed.state, killed.success, killed.signal, killed.target], ['ended', false, 'SIGTERM', 'bob'])
-  const started = (await bob.journal()).filter(({ event, argv }) => event === 'request' && String(argv) === 'sleep,299')
-  assert.equal(started.length, 1)
 })
 
 test('a target is reached and proves itself without a run, our own daemon too, and one that is not known is a mistake', async (t) => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { createServer, type RequestListener } from 'node:http'
-import { connect, createServer as createTcpServer, type AddressInfo } from 'node:net'
+import { type AddressInfo } from 'node:net'
 import { test, type TestContext } from 'node:test'
 
 import { buildPage } from '../../deploy/build-page.mjs'
@@ -89,23 +89,4 @@ it('the page at 127.0.0.1 has the browser forget what another program had cached
   await page.goto(host.server.newLink())
   await page.getByText('The desk asks you').waitFor()
   assert.equal(await page.evaluate('globalThis.stolen'), undefined)
-})
-
-it('through a tunnel to the same port the page is what it is without one', async (t) => {
-  const host = await pageHost(t, { files: (await buildPage()).files as PageFiles })
-  // As on the machine of the browser, where ssh -L listens at that port.
-  const [far, near] = ['127.0.0.1', '127.0.0.2']
-  const tunnel = createTcpServer((socket) => {
-    const { port } = host.server
-    socket.pipe(connect(port, far).on('error', () => socket.destroy())).pipe(socket.on('error', () => undefined))
-  })
-  tunnel.listen(host.server.port, near)
-  await once(tunnel, 'listening')
-  t.after(() => tunnel.close())
-  let count = 0
-  tunnel.on('connection', () => count++)
-  const { page } = await openPage(t, {}, [`--host-resolver-rules=MAP *.localhost ${near}`])
-  await page.goto(host.server.newLink())
-  await page.getByText('The desk asks you').waitFor()
-  assert.ok(count > 0)
 })

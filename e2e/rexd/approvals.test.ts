@@ -7,15 +7,12 @@ import { createInterface } from 'node:readline'
 import { test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-import type { ModeOverride } from '../../src/protocol/desk/messages.ts'
 import { connect } from '../../src/sdk/client.ts'
 import { stdio } from '../../src/sdk/byte-transport.ts'
 import { deskPlace, type DeskPlaceInit } from '../../test/support/desk-place.ts'
 import { decide, watching } from '../../test/support/desk-watcher.ts'
 import { soon } from '../../test/support/local-engine.ts'
-import { post } from '../../test/support/rexd-callers.ts'
 import { rexdPlace, type RexdSettings } from '../../test/support/rexd-server.ts'
-import { startWebRexd } from './server.ts'
 
 // A caller of REXD whose commands a human must allow.
 
@@ -90,26 +87,6 @@ for (const [what, modes, tools] of PAGERS)
 
 const ECHO = { argv: ['echo', 'hello'] }
 
-test('exec.start waits for a human, says which question and for how long, holds up no other call, and says where it runs', async (t) => {
-  const { desk, call, session, told } = await callerOf(t)
-  const { human, next } = await watching(desk)
-  const started = call('exec.start', { ...session, ...ECHO, security: 'full', tell_waiting: true })
-  const asked = await next()
-  assert.deepEqual([asked.engine, asked.question.door, asked.question.session_id], ['rexd', 'stdio', session.session_id])
-  assert.ok((await call('session.info', session)).result)
-  assert.ok(await soon(() => told.length > 0), 'it is told')
-  const { expires_in_ms: left, process_id, ...waiting } = told[0] ?? {}
-  assert.deepEqual([told.length, waiting], [1, { ...session, call: 2, question_id: asked.question_id }])
-  assert.ok(Number(left) > 60_000 && Number(left) <= 120_000, String(left))
-  await decide(human, asked, 'allow_once')
-  const { result } = await started
-  assert.equal(result?.ran_on?.host, 'gateway')
-  assert.equal(result?.['process_id'], process_id)
-  assert.deepEqual(result?.['cut_wishes'], [{ key: 'security', asked: 'full', got: 'allowlist' }])
-  const { result: ended } = await call('exec.wait', { ...session, process_id: result?.['process_id'] })
-  assert.equal(ended?.['exit_code'], 0)
-})
-
 test('a script that a caller exchanges at the moment of its approval never runs: REXD runs what was hashed, too', async (t) => {
   const desk = await deskPlace(t)
   const place = await rexdPlace(t)
@@ -139,31 +116,6 @@ test('a script that a caller exchanges at the moment of its approval never runs:
   assert.ok(!ran.includes('EVIL') && ran.includes('GOOD'), ran.join(' '))
 })
 
-test('a refusal, and nobody to be asked, are errors with their names', async (t) => {
-  const { desk, call, session } = await callerOf(t)
-  const alone = await call('exec.start', { ...session, ...ECHO })
-  assert.deepEqual([alone.error?.code, alone.error?.data?.['code']], [-32001, 'approval_unavailable'])
-  const { human, next } = await watching(desk)
-  const refused = call('exec.start', { ...session, ...ECHO })
-  await decide(human, await next(), 'deny')
-  assert.equal((await refused).error?.data?.['code'], 'approval_denied')
-})
-
-test('a session that is closed, and a caller that is gone, take their questions back', async (t) => {
-  const { desk, call, session, child } = await callerOf(t)
-  const { next, settled } = await watching(desk)
-  const waiting = call('exec.start', { ...session, ...ECHO })
-  const first = await next()
-  assert.ok((await call('session.close', session)).result)
-  assert.ok((await waiting).error)
-  assert.ok(await soon(() => settled.includes(first.question_id)))
-  const { result } = await call('session.open', { client_name: 'a caller' })
-  void call('exec.start', { session_id: result?.['session_id'], ...ECHO })
-  const second = await next(2)
-  child.stdin.end()
-  assert.ok(await soon(() => settled.includes(second.question_id)))
-})
-
 test('exec.kill of what waits takes the question back, and the library does so where its call is aborted', async (t) => {
   const { desk, call, session, told } = await callerOf(t)
   const { next, settled } = await watching(desk)
@@ -189,29 +141,6 @@ test('exec.kill of what waits takes the question back, and the library does so w
   await assert.rejects(asked, /no more/)
   assert.ok(await soon(() => settled.includes(question_id)), 'the question still waits')
   assert.equal(library.ended, false)
-})
-
-test('an older caller has no event of it among those that it counts', async (t) => {
-  const { url, token } = await startWebRexd(t, { tools: ['host = "gateway"', 'security = "full"'] })
-  const server = { url, token }
-  const { session_id } = await post(server, 'session.open', { client_name: 'older' })
-  const eventsOf = async (more: object, cursor: number): Promise<unknown[]> => {
-    const { process_id } = await post(server, 'exec.start', { session_id, ...ECHO, ask: 'always', ...more })
-    await post(server, 'exec.wait', { session_id, process_id })
-    const { events, gap } = await post(server, 'session.events', { session_id, cursor })
-    assert.equal(gap, null)
-    return (events as Answer[]).map(({ method, params }) => [method, params?.['cursor']])
-  }
-  const [OUT, END] = ['exec.stdout', 'exec.exit']
-  assert.deepEqual(await eventsOf({}, 0), [
-    [OUT, 1],
-    [END, 2],
-  ])
-  assert.deepEqual(await eventsOf({ tell_waiting: true }, 2), [
-    ['exec.waiting', 3],
-    [OUT, 4],
-    [END, 5],
-  ])
 })
 
 test('rexd exec says that its command waits and what was cut of its wishes, and Ctrl-C takes the question back', async (t) => {
@@ -246,27 +175,6 @@ test('rexd exec says that its command waits and what was cut of its wishes, and 
   )
   assert.match(waiting.said(), /rexd: withdrawn before it began\n$/)
   assert.ok(await soon(() => settled.includes(id)), 'the question still waits')
-})
-
-test('what a human sets for the name that a caller gives itself holds as far as it narrows', async (t) => {
-  const { desk, call, session } = await callerOf(t)
-  const { human, next } = await watching(desk)
-  const modes = (more: Partial<ModeOverride>): ModeOverride => ({
-    host: null,
-    node: null,
-    security: null,
-    ask: null,
-    elevated: null,
-    ...more,
-  })
-  await human.setModes('a caller', modes({ security: 'deny' }))
-  const { error } = await call('exec.start', { ...session, ...ECHO })
-  assert.ok(error, 'nothing runs')
-  assert.equal((await human.pending()).questions.length, 0, 'and nobody is asked')
-  await human.setModes('a caller', modes({ security: 'full', ask: 'off' }))
-  const started = call('exec.start', { ...session, ...ECHO })
-  await decide(human, await next(), 'deny')
-  assert.ok((await started).error, 'and it was asked all the same')
 })
 
 test('a caller that may set LANGUAGE gives no listed program messages of its own', async (t) => {

@@ -8,9 +8,19 @@ import { DOCUMENTED_METHODS, NAMES, REQUIREMENTS } from './requirements.ts'
 import { COMMON, type ConfigOptions } from './server.ts'
 import { TRANSPORTS, type Transport } from './transports.ts'
 
-// Every row of the table over every transport that there is.
+// The first row of each method and the rows about messages and events run over every transport. The other rows ask the
+// engine, which does not know the transport: each of them runs over one.
 
-const holdsOver = (transport: Transport, { only }: Requirement): boolean => only === null || only.names.includes(transport.name)
+const ENGINE = /^(exec\.start|exec\.kill|fs|journal|pty|session\.info|session\.open|timeout)\b/
+const methodOf = ({ id }: Requirement): string => id.split('/', 1)[0]!
+
+const isFirst = (row: Requirement): boolean => REQUIREMENTS.find((one) => methodOf(one) === methodOf(row)) === row
+
+const holdsOver = (transport: Transport, row: Requirement): boolean => {
+  if (row.only !== null) return row.only.names.includes(transport.name)
+  if (!ENGINE.test(row.id) || isFirst(row)) return true
+  return TRANSPORTS[REQUIREMENTS.indexOf(row) % TRANSPORTS.length] === transport
+}
 const rowsOver = (transport: Transport): Requirement[] => REQUIREMENTS.filter((row) => holdsOver(transport, row))
 
 test('every method, field, answer, event and error has a row that is about it, and every row is about what there is', () => {

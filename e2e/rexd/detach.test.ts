@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { isAlive, until } from '../../test/support/processes.ts'
-import { connect, post } from '../../test/support/rexd-callers.ts'
+import { isAlive } from '../../test/support/processes.ts'
+import { post } from '../../test/support/rexd-callers.ts'
 import { gone, pidIn, refusalsOf, startRexd, type RexdServer } from '../../test/support/rexd-server.ts'
 
 // Programs that outlive the session that started them: only over HTTP and WebSocket, where granted, and for a time.
@@ -49,37 +49,6 @@ test('a detached program goes on when its session is closed, is known to others,
   assert.equal((await post(server, 'exec.wait', { session_id: third, process_id, timeout_ms: 0 })).status, 'killed')
 })
 
-test('a detached program whose caller has gone writes on, and all that it wrote is counted', TIMEOUT, async (t) => {
-  const server = await startRexd(t, GRANTED)
-  const caller = await connect(t, server)
-  const { session_id } = await caller.call('session.open', { client_name: 'a' })
-  const { process_id } = await caller.call('exec.start', {
-    session_id,
-    ...sleeper('until [ -e go ]; do sleep 0.05; done; seq 2000000; exit 7'),
-  })
-  await pidIn(join(server.root, 'pid'))
-  caller.socket.terminate()
-  const other = await open(server)
-  await until(async () => (await post(server, 'session.info', { session_id: other })).detached.length === 1)
-  await post(server, 'fs.write', { session_id: other, path: 'go', content: '' })
-  const { exit_code, bytes_stdout } = await post(server, 'exec.wait', { session_id: other, process_id })
-  assert.deepEqual([exit_code, bytes_stdout], [7, 14_888_896])
-})
-
-test('while its session is there, a detached program is like any other, and is no part of others', TIMEOUT, async (t) => {
-  const server = await startRexd(t, GRANTED)
-  const [session_id, other] = [await open(server), await open(server)]
-  const { process_id } = await post(server, 'exec.start', { session_id, ...sleeper('echo out; exit 3') })
-  assert.equal((await post(server, 'exec.wait', { session_id, process_id })).exit_code, 3)
-  const { events } = await post(server, 'session.events', { session_id, cursor: 0 })
-  assert.deepEqual(
-    events.map(({ method }: { method: string }) => method),
-    ['exec.stdout', 'exec.exit'],
-  )
-  await assert.rejects(post(server, 'exec.wait', { session_id: other, process_id }), { code: -32_005 })
-  assert.deepEqual((await post(server, 'session.info', { session_id: other })).detached, [])
-})
-
 test('a detached program has a lifetime, and a place among all that are', TIMEOUT, async (t) => {
   const server = await startRexd(t, { ...GRANTED, limits: 'max_detached_processes = 1\nmax_detached_ms = 3000\nhard_timeout_ms = 1000' })
   const session_id = await open(server)
@@ -95,23 +64,6 @@ test('a detached program has a lifetime, and a place among all that are', TIMEOU
   const asked = { session_id: other, ...sleeper('true', { timeout_ms: 3_001 }) }
   const { timeout_ms } = await post(server, 'exec.start', asked)
   assert.equal(timeout_ms, 3_000, 'it is cut to the limit, and told')
-})
-
-test('without the grant nothing is detached, and nobody is told of what others have', TIMEOUT, async (t) => {
-  const server = await startRexd(t, GRANTED)
-  const narrow = await open(server, { requested_capabilities: ['exec', 'exec.shell'] })
-  await assert.rejects(post(server, 'exec.start', { session_id: narrow, ...sleeper() }), { code: -32_007 })
-  const session_id = await open(server)
-  const { process_id } = await post(server, 'exec.start', { session_id, ...sleeper() })
-  await post(server, 'session.close', { session_id })
-  await assert.rejects(post(server, 'exec.kill', { session_id: narrow, process_id }), { code: -32_005 })
-  assert.equal((await post(server, 'session.info', { session_id: narrow })).detached, undefined)
-  const ungranted = await startRexd(t)
-  const asked = { session_id: await open(ungranted), ...sleeper() }
-  await assert.rejects(post(ungranted, 'exec.start', asked), {
-    code: -32_007,
-    data: { code: 'unsupported_capability', capability: 'exec.detach' },
-  })
 })
 
 test('detached programs end with the server, when it is told to stop and when it is killed', TIMEOUT, async (t) => {

@@ -71,34 +71,6 @@ test('session.close ends the whole tribe, the deaf among them', async (t) => {
   await all.peer.close()
 })
 
-test('exec.kill with KILL ends the whole tribe', async (t) => {
-  const all = await tribe(t)
-  const { processes } = await all.session.call<{ processes: { process_id: string }[] }>('session.info')
-  await all.session.call('exec.kill', { process_id: processes[0]!.process_id, signal: 'KILL' })
-  await assertEnded(all)
-  await all.peer.close()
-})
-
-test('time that is up ends the whole tribe', async (t) => {
-  const peer = await overStdio.open(t)
-  const session = await peer.session({ limits: { hard_timeout_ms: 8_000 } })
-  const log = await session.shell(TRIBE, { timeout_ms: 8_000 })
-  assert.equal((await log.finished())['timed_out'], true)
-  const started = (await peer.home.journal()).find(({ event }) => event === 'started')
-  const pids = Object.fromEntries(NAMES.map((name) => [name, log.pids(name)[0]!]))
-  t.after(() => {
-    for (const pid of Object.values(pids)) if (isRunning(pid)) process.kill(pid, 'SIGKILL')
-  })
-  await assertEnded({ peer, session, pids, containment: String(started?.['containment']), groups: [] })
-  await peer.close()
-})
-
-test('the end of the input ends the whole tribe', async (t) => {
-  const all = await tribe(t)
-  await all.peer.close()
-  await assertEnded(all)
-})
-
 test('SIGKILL of the server ends the whole tribe, and leaves no control group', async (t) => {
   const all = await tribe(t)
   t.after(() => {

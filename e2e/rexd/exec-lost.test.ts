@@ -172,25 +172,3 @@ test(`Ctrl-C on a terminal is for the command, and leaves when nothing gets ther
   assert.equal(await status, 130)
   assert.match(seen(), GIVEN_UP)
 })
-
-test(`whoever typed when the connection was lost can go on typing${missing}`, TERMINAL, async (t) => {
-  const way = await proxied(t, { security: 'allow_pty = true' })
-  const { pty, seen, status } = await sitDown(t, way, 'stty -echo; echo ready; while read -r line; do echo "got $line"; done; exit 5')
-  pty.write('one\r')
-  await until(() => seen().includes('got one'))
-  // What is typed now is on its way when the connection breaks.
-  way.proxy.swallow()
-  pty.write('swallowed\r')
-  // A request, and not a ping that happens to come now.
-  await until(() => way.proxy.swallowed > 100)
-  way.proxy.refuse()
-  await until(() => LOST.test(seen()))
-  pty.write('meanwhile\r')
-  way.proxy.allow()
-  await until(() => AGAIN.test(seen()))
-  await until(() => seen().includes('got meanwhile'))
-  pty.write('two\r\u0004')
-  assert.equal(await status, 5)
-  assert.match(seen(), /got two/)
-  assert.doesNotMatch(seen(), /got swallowed/)
-})

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
-import { createReadStream } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -40,35 +39,6 @@ const assertWhole = async (log: ProcessLog, expected: { stdout: string; stderr?:
 
 const numbers = (count: number): string => Array.from({ length: count }, (_, at) => `${at + 1}\n`).join('')
 
-test('a hundred runs of one line, one after the other and at once', async (t) => {
-  const peer = await overStdio.open(t, ROOMY)
-  const session = await peer.session()
-  const logs: ProcessLog[] = []
-  const one = async (round: number): Promise<void> => {
-    const log = await session.start({ argv: ['echo', `line ${round}`] })
-    await assertWhole(log, { stdout: `line ${round}\n` })
-    logs.push(log)
-  }
-  await inTurns(50, 1, one)
-  await inTurns(50, 10, one)
-  await peer.close()
-  for (const log of logs) assert.deepEqual([log.events.length, log.faults], [2, []])
-})
-
-test('fifty runs of a hundred thousand lines, several at once', async (t) => {
-  const peer = await overStdio.open(t, ROOMY)
-  const session = await peer.session()
-  const expected = numbers(100_000)
-  const logs: ProcessLog[] = []
-  await inTurns(50, 5, async () => {
-    const log = await session.start({ argv: ['seq', '1', '100000'] })
-    await assertWhole(log, { stdout: expected })
-    logs.push(log)
-  })
-  await peer.close()
-  for (const log of logs) assert.deepEqual([log.events.at(-1)?.method, log.faults], ['exec.exit', []])
-})
-
 test('both streams of several programs at once, each in its own order', async (t) => {
   const peer = await overStdio.open(t, ROOMY)
   const sessions = await Promise.all(Array.from({ length: 4 }, async () => peer.session()))
@@ -78,66 +48,6 @@ test('both streams of several programs at once, each in its own order', async (t
     const from = (count: number): string => numbers(count).slice(numbers(round).length)
     await assertWhole(log, { stdout: from(20_000), stderr: from(30_000) })
   })
-  await peer.close()
-})
-
-test('any bytes, in pieces that cut characters', async (t) => {
-  const peer = await overStdio.open(t, ROOMY)
-  const session = await peer.session()
-  // Valid, cut, overlong and no UTF-8 at all, at every offset.
-  const pieces = ['a', 'é', '😀', '\u0000', '\r\n'].map((text) => Buffer.from(text))
-  const bytes = Buffer.concat(
-    Array.from({ length: 60_000 }, (_, at) =>
-      at % 97 === 0 ? Buffer.from([0xf0, 0x9f]) : at % 89 === 0 ? Buffer.from([0xff, 0xc0, 0x80]) : pieces[(at * 7) % pieces.length]!,
-    ),
-  )
-  await writeFile(session.path('bytes'), bytes)
-  for (const block of [1_021, 4_096, 65_536]) {
-    const log = await session.start({ argv: ['dd', 'if=bytes', `bs=${block}`, 'status=none'] })
-    await log.finished()
-    assert.equal(sha256(log.stdout), sha256(bytes))
-  }
-  await peer.close()
-})
-
-/** A different content in every place, made without keeping it. */
-const chunkAt = (index: number): Buffer => {
-  const chunk = Buffer.alloc(MiB)
-  let state = index + 1
-  for (let at = 0; at < MiB; at += 4) {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0
-    chunk.writeUInt32LE(state, at)
-  }
-  return chunk
-}
-
-const hashOfFile = async (path: string): Promise<string> => {
-  const hash = createHash('sha256')
-  for await (const part of createReadStream(path)) hash.update(part as Buffer)
-  return hash.digest('hex')
-}
-
-test('a file of 100 MiB goes in by appending and comes out in parts, the same', async (t) => {
-  const peer = await overStdio.open(t, ROOMY)
-  const session = await peer.session()
-  const written = createHash('sha256')
-  for (let index = 0; index < 100; index++) {
-    const chunk = chunkAt(index)
-    written.update(chunk)
-    const content = chunk.toString('base64')
-    await session.call('fs.write', { path: 'large', content, encoding: 'base64', mode: 'append' })
-  }
-  const expected = written.digest('hex')
-  assert.equal(await hashOfFile(session.path('large')), expected)
-  const read = createHash('sha256')
-  for (let offset = 0, more = true; more;) {
-    const { content, truncated } = await session.call('fs.read', { path: 'large', offset, length: 2 * MiB, encoding: 'base64' })
-    const bytes = Buffer.from(String(content), 'base64')
-    read.update(bytes)
-    offset += bytes.length
-    more = truncated === true
-  }
-  assert.equal(read.digest('hex'), expected)
   await peer.close()
 })
 

@@ -3,7 +3,7 @@ import { mkdir, writeFile } from 'node:fs/promises'
 import { userInfo } from 'node:os'
 
 import { SCRUBBED_PATH } from '../../src/policy/environment.ts'
-import { ONE_STREAM, requirement, TIME, type Requirement } from './requirement.ts'
+import { requirement, TIME, type Requirement } from './requirement.ts'
 import { MAX_COMMAND_JSON } from '../../src/protocol/limits/daemon.ts'
 
 const ARGV: readonly Requirement[] = [
@@ -35,21 +35,6 @@ const ARGV: readonly Requirement[] = [
       assert.equal((await log.finished())['exit_code'], 0)
       assert.deepEqual(log.stdout.toString().split('\0').slice(0, -1), tokens)
     },
-  ),
-  requirement(
-    'exec.start/answer-first',
-    'its answer comes before anything of the process',
-    'exec.start',
-    async (peer) => {
-      const session = await peer.session()
-      for (let round = 0; round < 20; round++) {
-        const { at, result } = await peer.ask('exec.start', { session_id: session.id, argv: ['echo', 'x'] })
-        const log = peer.log(result?.['process_id'])
-        await log.finished()
-        assert.ok(log.events.every((event) => event.at > at))
-      }
-    },
-    { only: ONE_STREAM },
   ),
   requirement(
     'exec.start/form',
@@ -123,20 +108,6 @@ const ARGV: readonly Requirement[] = [
     await session.call('exec.input', { process_id: held.id, data: '', eof: true })
   }),
   requirement(
-    'exec.start/missing-program',
-    'a program that is not there is an error, and no process',
-    'exec.start.argv -32009',
-    async (peer) => {
-      const session = await peer.session()
-      await writeFile(session.path('plain'), '#!/bin/sh\n')
-      for (const name of ['no-such-program', '/no/such/program', './program', session.path('plain'), session.dir]) {
-        const { data } = await session.failure(-32009, 'exec.start', { argv: [name] })
-        assert.equal(data['argv0'], name)
-      }
-      assert.deepEqual((await session.call('session.info'))['processes'], [])
-    },
-  ),
-  requirement(
     'exec.error/launch',
     'a program that the system cannot start is told by exec.error, and by nothing else',
     'exec.error exec.error:session_id exec.error:process_id exec.error:code exec.error:message exec.error:data -32010',
@@ -207,34 +178,6 @@ const PLACE: readonly Requirement[] = [
       for (const env of [{ LC_TIME: 1 }, { LC_TIME: null }, { '': 'x' }, ['LC_TIME'], { LC_TIME: 'a\0b' }])
         await session.failure(-32602, 'exec.start', { argv: ['env'], env })
     },
-  ),
-  requirement(
-    'exec.start/pass_env',
-    'the operator may pass on variables of the server',
-    'exec.start.env',
-    async (peer) => {
-      const session = await peer.session()
-      const log = await session.start({ argv: ['/usr/bin/env'] })
-      await log.finished()
-      const lines = log.stdout.toString().trim().split('\n')
-      assert.ok(lines.includes(`PATH=${process.env['PATH']}`))
-      // Where only a process group holds a run, a mark of it is there as well.
-      assert.equal(lines.filter((line) => !line.startsWith('X0X_RUN=')).length, 4, log.stdout.toString())
-    },
-    { config: { security: ['pass_env = ["PATH", "NOT_SET_ANYWHERE"]'] } },
-  ),
-  requirement(
-    'exec.start/path',
-    'the operator says where programs are looked for',
-    'exec.start.argv -32009',
-    async (peer) => {
-      const session = await peer.session()
-      const log = await session.start({ argv: ['env'] })
-      await log.finished()
-      assert.match(log.stdout.toString(), /^PATH=\/usr\/bin:\/bin$/m)
-      await session.failure(-32009, 'exec.start', { argv: ['ldconfig'] })
-    },
-    { config: { security: ['path = ["/usr/bin", "/bin"]'] } },
   ),
 ]
 

@@ -30,30 +30,6 @@ export const PROCESS_LIMIT_REQUIREMENTS: readonly Requirement[] = [
     },
   ),
   requirement(
-    'exec.start/timeout-kill',
-    'a program that does not end when asked is killed',
-    'session.open.limits.hard_timeout_ms',
-    async (peer) => {
-      const session = await peer.session({ limits: { hard_timeout_ms: 4_000 } })
-      const log = await session.shell("trap '' TERM; while :; do sleep 0.05; done", { timeout_ms: 2_000 })
-      const exit = await log.finished()
-      assert.deepEqual([exit['timed_out'], exit['signal']], [true, 'SIGKILL'])
-      // Not when it was asked to end, which is after two seconds.
-      assert.ok(Number(exit['duration_ms']) >= 3_000)
-    },
-  ),
-  requirement(
-    'exec.start/default_timeout',
-    'a command without a time gets the default',
-    'session.open.limits.default_timeout_ms',
-    async (peer) => {
-      const session = await peer.session({ limits: { default_timeout_ms: 500 } })
-      assert.equal((await (await session.start({ argv: ['sleep', '1000'] })).finished())['timed_out'], true)
-      const given = await session.start({ argv: ['sleep', '0.7'], timeout_ms: 20_000 })
-      assert.deepEqual([(await given.finished())['timed_out'], (await session.wait(given))['exit_code']], [false, 0])
-    },
-  ),
-  requirement(
     'exec.start/timeout-limit',
     'a time above the hard limit of the session is cut to it, and the answer says what counts; 0 is the usual one',
     'exec.start.timeout_ms exec.start:timeout_ms',
@@ -145,27 +121,6 @@ export const PROCESS_LIMIT_REQUIREMENTS: readonly Requirement[] = [
       const other = await peer.session()
       await (await other.start({ argv: ['true'] })).finished()
       await session.close()
-    },
-  ),
-  requirement(
-    'exec.start/commands',
-    'what a rule of the operator forbids is not run, and what none allows',
-    'exec.start.argv -32001',
-    async (peer) => {
-      const session = await peer.session()
-      await (await session.start({ argv: ['echo', '5'] })).finished()
-      await (await session.start({ argv: ['seq', '1', '2'] })).finished()
-      for (const argv of [['echo', 'x'], ['echo'], ['echo', '5', '6'], ['env'], ['/usr/bin/env'], ['sh', '-c', 'id']])
-        assert.equal((await session.failure(-32001, 'exec.start', { argv })).data['rule'], 'allow_commands', argv.join(' '))
-      assert.equal((await session.failure(-32001, 'exec.start', { argv: ['seq', '666'] })).data['rule'], 'deny_commands[0]')
-    },
-    {
-      config: {
-        security: [
-          'allow_commands = [{ argv = ["echo", "<INT>"] }, { argv = ["seq"], args = "any" }]',
-          'deny_commands = [{ argv = ["seq", "666"] }]',
-        ],
-      },
     },
   ),
   requirement(

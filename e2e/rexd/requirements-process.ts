@@ -24,42 +24,6 @@ const EVENTS: readonly Requirement[] = [
     },
   ),
   requirement(
-    'exec.stdout/characters',
-    'a character that comes in pieces is told as one',
-    'exec.stdout:data exec.stdout:encoding',
-    async (peer) => {
-      const session = await peer.session()
-      const log = await session.shell("printf 'a\\360\\237'; sleep 0.2; printf '\\230'; sleep 0.2; printf '\\200b'")
-      await log.finished()
-      assert.deepEqual(log.stdout.toString(), 'a😀b')
-      assert.ok(log.events.every(({ method, params }) => method !== 'exec.stdout' || params['encoding'] === 'utf8'))
-    },
-  ),
-  requirement(
-    'exec.stdout/binary',
-    'what is no UTF-8 is base64, byte for byte',
-    'exec.stdout:data exec.stdout:encoding exec.stderr:data',
-    async (peer) => {
-      const session = await peer.session()
-      const bytes = Buffer.from(Array.from({ length: 100_000 }, (_, at) => (at * 7) % 256))
-      const log = await session.shell('cat > bytes; cat bytes; cat bytes >&2', {
-        stdin: bytes.toString('base64'),
-        stdin_encoding: 'base64',
-      })
-      await log.finished()
-      assert.ok(log.stdout.equals(bytes))
-      assert.ok(log.stderr.equals(bytes))
-      // Six times as long as JSON of text; in one write that a pipe takes whole, for the rest of a longer one may be too short to matter.
-      const blown = await session.shell('head -c 4096 /dev/zero')
-      await blown.finished()
-      assert.deepEqual(blown.stdout, Buffer.alloc(4_096))
-      assert.ok(blown.events.every(({ method, params }) => method !== 'exec.stdout' || params['encoding'] === 'base64'))
-      const cut = await session.shell("printf 'a\\303'")
-      await cut.finished()
-      assert.deepEqual(cut.stdout, Buffer.from([0x61, 0xc3]))
-    },
-  ),
-  requirement(
     'exec.exit/event',
     'the end is told once, last, with how it came and how much there was',
     'exec.exit exec.exit:session_id exec.exit:process_id exec.exit:exit_code exec.exit:signal exec.exit:timed_out exec.exit:duration_ms exec.exit:bytes_stdout exec.exit:bytes_stderr',
@@ -114,46 +78,9 @@ const WAIT: readonly Requirement[] = [
       for (const params of [{}, { timeout_ms: 0 }, { timeout_ms: 10_000 }]) assert.deepEqual(await session.wait(log, params), over)
     },
   ),
-  requirement('exec.wait/long', 'a wait of more than 2^31 ms does not end at once', 'exec.wait.timeout_ms', async (peer) => {
-    const session = await peer.session()
-    const log = await session.start({ argv: ['cat'], stdin_open: true })
-    const waited = session.wait(log, { timeout_ms: 2 ** 31 + 5 })
-    await session.wait(log, { timeout_ms: 300 })
-    await session.call('exec.input', { process_id: log.id, data: '', eof: true })
-    assert.equal((await waited)['status'], 'exited')
-  }),
-  requirement('exec.wait/after-exit', 'who is told of the end has been told of all output', 'exec.wait exec.exit', async (peer) => {
-    const session = await peer.session()
-    for (let round = 0; round < 10; round++) {
-      const log = await session.start({ argv: ['seq', '1', '2000'] })
-      assert.equal((await session.wait(log))['status'], 'exited')
-      const exit = await log.finished()
-      assert.equal(log.stdout.length, exit['bytes_stdout'])
-    }
-  }),
-  requirement('exec.wait/unknown', 'a process that is not there', '-32005 exec.wait.process_id', async (peer) => {
-    const session = await peer.session()
-    for (const [method, params] of [
-      ['exec.wait', {}],
-      ['exec.kill', {}],
-      ['exec.input', { data: '' }],
-    ] as const)
-      assert.equal((await session.failure(-32005, method, { process_id: 'p_nobody', ...params })).data['process_id'], 'p_nobody')
-  }),
 ]
 
 const KILL: readonly Requirement[] = [
-  requirement(
-    'exec.exit/left-behind',
-    'what a command leaves behind ends with it, and does not hold its end',
-    'exec.exit',
-    async (peer) => {
-      const session = await peer.session()
-      const log = await session.shell('sleep 1000 & echo pid $!; exit 3')
-      assert.equal((await log.finished())['exit_code'], 3)
-      await allGone(log.pids())
-    },
-  ),
   requirement(
     'exec.kill/signals',
     'a process is told a signal by its name, TERM unless said; false when nobody is there',
@@ -177,22 +104,6 @@ const KILL: readonly Requirement[] = [
         assert.deepEqual(await session.call('exec.kill', { process_id: log.id }), { ok: false })
       }
       await session.close()
-    },
-  ),
-  requirement(
-    'exec.kill/unknown-signal',
-    'what is no signal, or none that may be sent, is refused',
-    'exec.kill.signal -32602',
-    async (peer) => {
-      const session = await peer.session()
-      const log = await session.start({ argv: ['sleep', '1000'] })
-      for (const signal of ['NOPE', '9', '', 'SIGSEGV', 'sigterm', 15])
-        await session.failure(-32602, 'exec.kill', { process_id: log.id, signal })
-      assert.equal((await session.wait(log, { timeout_ms: 0 }))['status'], 'running')
-      await session.call('exec.kill', { process_id: log.id })
-      await log.finished()
-      await session.failure(-32602, 'exec.kill', { process_id: log.id, signal: 'NOPE' })
-      assert.deepEqual(await session.call('exec.kill', { process_id: log.id, signal: 'HUP' }), { ok: false })
     },
   ),
   requirement('exec.kill/tree', 'a signal reaches what the program started, too', 'exec.kill', async (peer) => {

@@ -46,12 +46,6 @@ const longest = async (peer: Peer): Promise<void> => {
 }
 
 const FORM: readonly Requirement[] = [
-  requirement('rpc/version', 'a request says that it is JSON-RPC 2.0', '-32600', async (peer) => {
-    for (const jsonrpc of ['1.0', 2, null]) {
-      const { error } = await peer.answered({ jsonrpc, id: 'v', method: 'session.info' }, 'v')
-      assert.equal(error?.code, -32600)
-    }
-  }),
   requirement('rpc/id', 'an answer has the id of its request: a text, a whole number, null', '-32601', async (peer) => {
     for (const id of ['', 'a b', 'x'.repeat(MAX_RPC_ID), 0, -7, Number.MAX_SAFE_INTEGER]) {
       const { error } = await peer.ask('no.such.method', {}, id)
@@ -60,12 +54,6 @@ const FORM: readonly Requirement[] = [
     const { id, error } = await refused(peer, { jsonrpc: '2.0', id: null, method: 'no.such.method' })
     assert.deepEqual([id, error?.code], [null, -32601])
   }),
-  requirement('rpc/bad-id', 'any other id is an invalid request, answered without it', '-32600', async (peer) => {
-    for (const bad of [1.5, true, {}, [1], 'x'.repeat(MAX_RPC_ID + 1), 2 ** 53]) {
-      const { id, error } = await refused(peer, { jsonrpc: '2.0', id: bad, method: 'session.info' })
-      assert.deepEqual([id, error?.code], [null, -32600], JSON.stringify(bad))
-    }
-  }),
   requirement('rpc/parse-error', 'what is no JSON is told, and ends nothing', '-32700', async (peer) => {
     for (const text of ['{', '{"jsonrpc":"2.0"', 'nonsense', "{'a':1}", '{"a":1}{"b":2}', '\u0000', '"\t"', 'NaN', '['.repeat(10_000)]) {
       const { id, error } = await refused(peer, text)
@@ -73,30 +61,12 @@ const FORM: readonly Requirement[] = [
     }
     await goesOn(peer)
   }),
-  requirement('rpc/invalid-request', 'what is JSON and no request is told', '-32600', async (peer) => {
-    for (const value of [1, 'text', null, true, {}, { jsonrpc: '2.0' }, { jsonrpc: '2.0', method: 5 }]) {
-      const { id, error } = await refused(peer, JSON.stringify(value))
-      assert.deepEqual([id, error?.code], [null, -32600], JSON.stringify(value))
-    }
-    const { error } = await peer.answered({ jsonrpc: '2.0', id: 'm', method: 'session.info', extra: 1 }, 'm')
-    assert.equal(error?.code, -32600)
-    assert.match(error.message, /extra/)
-  }),
   requirement('rpc/method', 'a method that is not there is told, with those that are', '-32601', async (peer) => {
     for (const method of ['', 'exec', 'exec.run', 'Session.open', 'constructor', '__proto__', 'toString', 'x'.repeat(100_000)]) {
       const { message, data } = await peer.failure(-32601, method, {})
       assert.deepEqual(data['methods'], METHODS)
       assert.ok(message.length < 1_000)
     }
-  }),
-  requirement('rpc/params', 'params are given by name', '-32602', async (peer) => {
-    for (const params of [[], ['test'], 'test', 5, null]) {
-      const { error } = await peer.answered({ jsonrpc: '2.0', id: 'p', method: 'session.open', params }, 'p')
-      assert.ok(error?.code === -32602 || error?.code === -32600, JSON.stringify(params))
-    }
-    const { message, data } = await peer.failure(-32602, 'session.open')
-    assert.match(message, /client_name/)
-    assert.equal(data['code'], 'bad_request')
   }),
 ]
 
@@ -132,10 +102,6 @@ const FLOW: readonly Requirement[] = [
     for (;;) if ((await peer.ask('session.info', { session_id: session.id })).error?.code === -32001) break
     await nothingIsSaid(peer)
   }),
-  requirement('rpc/notification-by-position', 'a notification with params by position is not answered either', '', async (peer) => {
-    peer.raw('{"jsonrpc":"2.0","method":"session.open","params":["test"]}')
-    await nothingIsSaid(peer)
-  }),
   requirement('rpc/batch', 'a batch is answered by one list with what is to be answered', '-32600', async (peer) => {
     const batch = [
       { jsonrpc: '2.0', id: 'one', method: 'no.such.method' },
@@ -150,10 +116,6 @@ const FLOW: readonly Requirement[] = [
     assert.equal(of('one')?.error?.code, -32601)
     assert.equal(of(null)?.error?.code, -32600)
     assert.match(String(of('two')?.result?.['session_id']), /^s_/)
-  }),
-  requirement('rpc/batch-silent', 'a batch of notifications is not answered', '', async (peer) => {
-    peer.raw('[{"jsonrpc":"2.0","method":"a"},{"jsonrpc":"2.0","method":"session.info","params":{"session_id":"x"}}]')
-    await nothingIsSaid(peer)
   }),
   requirement('rpc/batch-size', `an empty batch and one of more than ${MAX_RPC_BATCH} are one invalid request`, '-32600', async (peer) => {
     const one = { jsonrpc: '2.0', id: 'b', method: 'no.such.method' }

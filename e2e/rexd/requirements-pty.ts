@@ -175,18 +175,6 @@ const USE: readonly Requirement[] = [
     TERMINAL,
   ),
   requirement(
-    'pty.exit/streams',
-    'a program that closes its streams before it ends is not hung up on',
-    'pty.exit pty.exit:exit_code pty.exit:signal',
-    async (peer) => {
-      const session = await peer.session()
-      const { log } = await shell(session, 'echo last; exec 0<&- 1>&- 2>&-; sleep 0.5; exit 5')
-      const { exit_code, signal } = await log.finished()
-      assert.deepEqual([exit_code, signal, log.stdout.toString()], [5, null, 'last\r\n'])
-    },
-    TERMINAL,
-  ),
-  requirement(
     'pty/process',
     'exec.wait, exec.kill and session.info know the process of a terminal',
     'pty.open:process_id exec.wait exec.kill session.info:processes',

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { writeFileSync } from 'node:fs'
 import { chmod, lstat, mkdir, symlink, writeFile } from 'node:fs/promises'
 
 import type { Session } from './peer.ts'
@@ -74,40 +73,6 @@ const READ: readonly Requirement[] = [
       assert.deepEqual([data['limit'], data['asked'], data['max']], ['max_file_read_bytes', 101, 100])
     },
   ),
-  requirement(
-    'fs.read/cut-character',
-    'a text that is cut by the limit ends with a whole character',
-    'fs.read:content fs.read:truncated fs.read.length -32602',
-    async (peer) => {
-      const session = await peer.session({ limits: { max_file_read_bytes: 100 } })
-      await writeFile(session.path('file'), `x${'é'.repeat(100)}`)
-      const { content, truncated } = await session.call('fs.read', { path: 'file' })
-      assert.deepEqual([content, truncated], [`x${'é'.repeat(49)}`, true])
-      for (const [length, expected] of [
-        [0, ''],
-        [1, 'x'],
-        [2, 'x'],
-        [3, 'xé'],
-      ] as const)
-        assert.deepEqual([await text(session, { length })], [expected])
-      // An empty answer would be asked for again for ever.
-      const { message, data } = await session.failure(-32602, 'fs.read', { path: 'file', offset: 1, length: 1 })
-      assert.match(message, /^length: /)
-      assert.equal(data['path'], 'file')
-      assert.equal(await text(session, { offset: 1, length: 2 }), 'é')
-    },
-  ),
-  requirement('fs.read/no-file', 'what is no regular file is told, without waiting for it', 'fs.read.path -32009 -32010', async (peer) => {
-    const session = await peer.session()
-    await mkdir(session.path('dir'))
-    assert.equal(spawnSync('mkfifo', [session.path('pipe')]).status, 0)
-    assert.equal((await session.failure(-32009, 'fs.read', { path: 'missing' })).data['path'], session.path('missing'))
-    await session.failure(-32009, 'fs.read', { path: 'missing/below' })
-    assert.equal((await session.failure(-32010, 'fs.read', { path: 'dir' })).data['errno'], 'EISDIR')
-    await session.failure(-32010, 'fs.read', { path: 'pipe' })
-    await session.failure(-32602, 'fs.read', { path: '' })
-    await session.failure(-32602, 'fs.read', { path: 'a\0b' })
-  }),
   requirement(
     'fs/outside',
     'no path leads out of the roots, by dots, by name or by a link; inside links are followed',
@@ -193,18 +158,6 @@ const LIST: readonly Requirement[] = [
     }
     await session.failure(-32602, 'fs.list', { path: '.', max_entries: 0 })
   }),
-  requirement(
-    'fs.list/large',
-    'a directory too large for one answer is cut, whatever its names are',
-    'fs.list:entries fs.list:truncated',
-    async (peer) => {
-      const session = await peer.session()
-      const names = Array.from({ length: 6_000 }, (_, at) => `${'中'.repeat(78)}${at}`)
-      for (const name of names) writeFileSync(session.path(name), '')
-      const { entries, truncated } = await session.call<{ entries: unknown[]; truncated: boolean }>('fs.list', { path: '.' })
-      assert.ok(truncated && entries.length > 1_000 && entries.length < names.length, `${entries.length} entries`)
-    },
-  ),
   requirement(
     'fs.glob/answer',
     'paths that fit a pattern, below cwd, sorted',

@@ -104,20 +104,6 @@ const RESUME: readonly Requirement[] = [
     ONLY_WEB,
   ),
   requirement(
-    'session.resume/takes',
-    'the newest connection has the session, and the one before it no more',
-    'session.resume -32001',
-    async (peer) => {
-      const all = await kept(peer)
-      const next = await peer.another()
-      await resumed(next, all)
-      await all.session.failure(-32001, 'session.info')
-      await next.call('session.info', { session_id: all.session.id })
-      await next.close()
-    },
-    { only: { names: ['websocket'], because: 'over HTTP there is no connection that has a session' } },
-  ),
-  requirement(
     'session.resume/connection',
     'a connection takes the sessions along that may not be come back to, and leaves the others with what runs there',
     'session.open.resumable session.resume exec.exit',
@@ -176,16 +162,6 @@ const EVENTS: readonly Requirement[] = [
         await session.failure(-32602, 'session.events', params)
     },
     ONLY_WEB,
-  ),
-  requirement(
-    'session.events/not-kept',
-    'the events of a session that cannot be come back to are not kept',
-    'session.events -32007',
-    async (peer) => {
-      const session = await peer.session()
-      assert.equal((await session.failure(-32007, 'session.events', { cursor: 0 })).data['capability'], 'resume')
-    },
-    { only: { names: ['websocket'], because: 'over HTTP all are kept' } },
   ),
   requirement(
     'session.gap/event',

@@ -1,8 +1,6 @@
 import assert from 'node:assert/strict'
-import { mkdir, symlink, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { mkdir, writeFile } from 'node:fs/promises'
 
-import { CAPABILITY_NAMES } from '../../src/protocol/rexd/fields.ts'
 import type { Peer, Result } from './peer.ts'
 import { requirement, type Requirement } from './requirement.ts'
 
@@ -20,9 +18,6 @@ const DETACHED = { max_detached_processes: 8, max_detached_ms: 86_400_000 }
 
 const opened = async (peer: Peer, params: Record<string, unknown> = {}): Promise<Result> =>
   peer.call('session.open', { client_name: 'test', ...params })
-
-const outside = async (peer: Peer, root: string, code = -32002): Promise<Record<string, unknown>> =>
-  (await peer.failure(code, 'session.open', { client_name: 'test', workspace_roots: [root] })).data
 
 const OPEN: readonly Requirement[] = [
   requirement(
@@ -49,10 +44,6 @@ const OPEN: readonly Requirement[] = [
     await opened(peer, { client_version: '1.2.3-rc.4' })
     await peer.failure(-32602, 'session.open', { client_name: 'test', client_version: '' })
   }),
-  requirement('session.open/ids', 'an id of a session is never given twice', 'session.open:session_id', async (peer) => {
-    const ids = await Promise.all(Array.from({ length: 20 }, async () => (await opened(peer))['session_id']))
-    assert.equal(new Set(ids).size, 20)
-  }),
   requirement(
     'session.open/workspace_roots',
     'roots that are asked for narrow: these and no other',
@@ -67,40 +58,6 @@ const OPEN: readonly Requirement[] = [
       const { data } = await peer.failure(-32002, 'fs.read', { session_id, path: '../beside' })
       assert.deepEqual(data['allowed_roots'], [inner])
       await peer.failure(-32002, 'exec.start', { session_id, argv: ['true'], cwd: session.dir })
-    },
-  ),
-  requirement(
-    'session.open/workspace_roots-order',
-    'the first root is where relative paths begin, and an empty list grants none',
-    'session.open.workspace_roots',
-    async (peer) => {
-      const session = await peer.session()
-      for (const name of ['a', 'b']) await mkdir(session.path(name))
-      const { session_id } = await opened(peer, { workspace_roots: [session.path('b'), session.path('a')] })
-      await peer.call('fs.write', { session_id, path: 'here', content: 'x' })
-      assert.equal((await session.call('fs.stat', { path: 'b/here' }))['exists'], true)
-      const none = await opened(peer, { workspace_roots: [] })
-      assert.deepEqual(none['workspace_roots'], [])
-      await peer.failure(-32002, 'fs.stat', { session_id: none['session_id'], path: session.dir })
-    },
-  ),
-  requirement(
-    'session.open/roots-outside',
-    'a root outside those of the server is refused, and nothing is granted in its place',
-    'session.open.workspace_roots -32002',
-    async (peer) => {
-      const { root, dir } = peer.home
-      await mkdir(`${root}2`)
-      await symlink('/etc', join(root, 'link-to-etc'))
-      for (const wider of ['/', dir, `${root}2`, `${root}/..`, '/etc', '../root2']) {
-        const data = await outside(peer, wider)
-        assert.deepEqual(data['allowed_roots'], [root], wider)
-        assert.equal(typeof data['path'], 'string')
-      }
-      await outside(peer, 'link-to-etc')
-      await outside(peer, 'not-there', -32009)
-      await writeFile(join(root, 'file'), '')
-      await outside(peer, 'file', -32010)
     },
   ),
   requirement(
@@ -120,25 +77,6 @@ const OPEN: readonly Requirement[] = [
       for (const [capability, method, params] of used)
         assert.equal((await peer.failure(-32007, method, { session_id, ...params })).data['capability'], capability)
     },
-  ),
-  requirement(
-    'session.open/unknown-capability',
-    'a capability that does not exist is refused by its name',
-    'session.open.requested_capabilities -32007',
-    async (peer) => {
-      const { data } = await peer.failure(-32007, 'session.open', { client_name: 'test', requested_capabilities: ['exec', 'teleport'] })
-      assert.equal(data['capability'], 'teleport')
-    },
-  ),
-  requirement(
-    'session.open/ungranted-capability',
-    'one that exists and is not granted is left out',
-    'session.open.requested_capabilities',
-    async (peer) => {
-      const answer = await opened(peer, { requested_capabilities: [...CAPABILITY_NAMES] })
-      assert.deepEqual([...(answer['capabilities'] as string[])].sort(), ['events', 'exec', 'exec.input', 'fs', 'fs.read', 'fs.write'])
-    },
-    { config: {} },
   ),
 ]
 
@@ -172,15 +110,6 @@ const LIMITS: readonly Requirement[] = [
       }),
     ),
   requirement(
-    'session.open/limits-timeouts',
-    'a default above a lowered hard limit is lowered with it',
-    'session.open.limits.hard_timeout_ms session.open.limits.default_timeout_ms',
-    async (peer) => {
-      const { limits } = await opened(peer, { limits: { hard_timeout_ms: 1_000 } })
-      assert.equal((limits as Record<string, unknown>)['default_timeout_ms'], 1_000)
-    },
-  ),
-  requirement(
     'session.open/max_concurrent_sessions',
     'no more sessions than the server has room for; a closed one makes room',
     '-32008',
@@ -193,15 +122,6 @@ const LIMITS: readonly Requirement[] = [
       await opened(peer)
     },
     { config: { limits: ['max_concurrent_sessions = 2'] } },
-  ),
-  requirement(
-    'session.open/limits-closed',
-    'limits are those that a session has, and no others',
-    'session.open.limits -32602',
-    async (peer) => {
-      const { message } = await peer.failure(-32602, 'session.open', { client_name: 'test', limits: { max_concurrent_sessions: 1 } })
-      assert.match(message, /max_concurrent_sessions: unknown key/)
-    },
   ),
 ]
 

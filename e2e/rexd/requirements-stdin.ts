@@ -20,13 +20,6 @@ export const STDIN_REQUIREMENTS: readonly Requirement[] = [
     const { data } = await session.failure(-32008, 'exec.start', { argv: ['cat'], stdin: 'x'.repeat(MAX_INLINE_STDIN + 1) })
     assert.equal(data['limit'], 'stdin')
   }),
-  requirement('exec.start/no-stdin', 'without stdin a program reads its end at once', 'exec.start.stdin', async (peer) => {
-    const session = await peer.session()
-    for (const params of [{}, { stdin: '' }]) {
-      const log = await session.start({ argv: ['cat'], ...params })
-      assert.deepEqual([(await log.finished())['exit_code'], log.stdout.length], [0, 0])
-    }
-  }),
   requirement(
     'exec.input/data',
     'with stdin_open more comes by exec.input, in its order, until eof',
@@ -91,26 +84,6 @@ export const STDIN_REQUIREMENTS: readonly Requirement[] = [
       await input('', true)
       await log.finished()
       assert.equal(Number(log.stdout), 2_000_000)
-    },
-  ),
-  requirement(
-    'exec.input/behind-stdin',
-    'input behind a stdin that is not read yet harms nothing',
-    'exec.start.stdin exec.input.data',
-    async (peer) => {
-      const session = await peer.session()
-      const go = session.path('go')
-      const first = 'x'.repeat(MAX_INLINE_STDIN)
-      const log = await session.shell(`while [ ! -e ${go} ]; do sleep 0.05; done; wc -c`, { stdin: first, stdin_open: true })
-      const { accepted_bytes } = await session.call('exec.input', { process_id: log.id, data: 'y'.repeat(300_000) })
-      assert.equal((await session.wait(log, { timeout_ms: 300 }))['status'], 'running')
-      await writeFile(go, '')
-      let taken = Number(accepted_bytes)
-      while (taken < 300_000)
-        taken += Number((await session.call('exec.input', { process_id: log.id, data: 'y'.repeat(300_000 - taken) }))['accepted_bytes'])
-      await session.call('exec.input', { process_id: log.id, data: '', eof: true })
-      assert.equal((await log.finished())['exit_code'], 0)
-      assert.equal(Number(log.stdout), MAX_INLINE_STDIN + 300_000)
     },
   ),
 ]

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
-import { link, lstat, mkdir, readFile, readdir, rm, symlink, writeFile } from 'node:fs/promises'
+import { link, lstat, mkdir, readFile, readdir, rm, writeFile } from 'node:fs/promises'
 
-import { MAX_FILE_CHUNK } from '../../src/protocol/limits/rexd.ts'
 import type { Session } from './peer.ts'
 import { FILE_TIME, requirement, type Requirement } from './requirement.ts'
 
@@ -27,28 +26,6 @@ const WRITE: readonly Requirement[] = [
       assert.deepEqual(await readdir(session.dir), ['file'])
     },
   ),
-  requirement('fs.write/create', 'create never overwrites, nor follows a link', 'fs.write.mode -32006', async (peer) => {
-    const session = await peer.session()
-    const create = { path: 'file', content: 'new', mode: 'create' }
-    assert.equal((await session.call('fs.write', create))['created'], true)
-    for (const atomic of [true, false])
-      assert.equal((await session.failure(-32006, 'fs.write', { ...create, content: 'other', atomic })).data['reason'], 'exists')
-    assert.equal(await content(session), 'new')
-    await symlink('not-there', session.path('link'))
-    await session.failure(-32006, 'fs.write', { ...create, path: 'link' })
-    assert.deepEqual((await readdir(session.dir)).sort(), ['file', 'link'])
-  }),
-  requirement('fs.write/append', 'append goes behind what is there', 'fs.write.mode fs.write:created', async (peer) => {
-    const session = await peer.session()
-    for (const [part, created] of [
-      ['one', true],
-      ['two', false],
-      ['', false],
-      ['three', false],
-    ] as const)
-      assert.equal((await session.call('fs.write', { path: 'file', content: part, mode: 'append' }))['created'], created)
-    assert.equal(await content(session), 'onetwothree')
-  }),
   requirement('fs.write/encoding', 'base64 writes any bytes', 'fs.write.encoding fs.write.content -32602', async (peer) => {
     const session = await peer.session()
     const bytes = Buffer.from([0, 255, 195, 10])
@@ -120,25 +97,6 @@ const WRITE: readonly Requirement[] = [
       assert.equal(writes.filter(({ result }) => result !== undefined).length, 1, 'of several at once one wins')
     },
   ),
-  requirement('fs.write/places', 'a link inside leads to the file; a directory is none', 'fs.write.path -32010', async (peer) => {
-    const session = await peer.session()
-    await mkdir(session.path('dir'))
-    await writeFile(session.path('dir/file'), 'old')
-    await symlink('dir/file', session.path('link'))
-    await session.call('fs.write', { path: 'link', content: 'new' })
-    assert.equal(await content(session, 'dir/file'), 'new')
-    assert.ok((await lstat(session.path('link'))).isSymbolicLink())
-    assert.equal((await session.failure(-32010, 'fs.write', { path: 'dir', content: 'x' })).data['errno'], 'EISDIR')
-    await session.failure(-32010, 'fs.write', { path: '.', content: 'x' })
-  }),
-  requirement('fs.write/size', 'so much at once and no more', 'fs.write.content -32008', async (peer) => {
-    const session = await peer.session()
-    const { bytes_written } = await session.call('fs.write', { path: 'file', content: 'x'.repeat(MAX_FILE_CHUNK) })
-    assert.equal(bytes_written, MAX_FILE_CHUNK)
-    const { data } = await session.failure(-32008, 'fs.write', { path: 'file', content: 'x'.repeat(MAX_FILE_CHUNK + 1) })
-    assert.deepEqual([data['limit'], data['max']], ['content', MAX_FILE_CHUNK])
-    assert.equal((await lstat(session.path('file'))).size, MAX_FILE_CHUNK)
-  }),
   requirement(
     'fs.write/grant',
     'with allow_write = false nothing is changed',

@@ -4,9 +4,9 @@ import { constants } from 'node:os'
 import { describe, test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-import { isRunning, until } from '../../test/support/mesh-of-daemons.ts'
+import { until } from '../../test/support/mesh-of-daemons.ts'
 import { MAX_RPC_MESSAGE } from '../../src/protocol/limits/rexd.ts'
-import type { Peer, Reply, Session } from './peer.ts'
+import type { Peer, Session } from './peer.ts'
 import { allGone } from './processes.ts'
 import { overStdio } from './transports.ts'
 
@@ -109,20 +109,6 @@ test('what was asked before the end of the input is answered, what runs is ended
   await peer.close()
 })
 
-test('a reader that is slow at the end of the input still gets every answer', async (t) => {
-  const peer = await overStdio.open(t)
-  const session = await peer.session()
-  await writeFile(session.path('file'), 'x'.repeat(40_000))
-  peer.pause()
-  const answers = Array.from({ length: 20 }, async () => peer.ask('fs.read', { session_id: session.id, path: 'file' }))
-  peer.process.child.stdin.end()
-  // Long enough for a server that does not wait for its reader to be gone.
-  await Promise.race([peer.process.exited, sleep(2_000)])
-  peer.resume()
-  for (const { result } of await Promise.all(answers)) assert.equal(String(result?.['content']).length, 40_000)
-  assert.equal(await peer.process.exited, 0)
-})
-
 /** Rexd has ended by itself, and everything that it ran. */
 const assertOver = async (peer: Peer, pids: readonly number[]): Promise<void> => {
   await until('rexd has ended', () => !peer.process.running, 15_000)
@@ -172,17 +158,6 @@ describe('the end of a server is the end of what it runs', { concurrency: 4 }, (
   test('a program that does not end when asked is killed, and does not outlive the server', async (t) =>
     stopped(t, 'SIGTERM', "trap '' TERM;"))
 
-  test('a stopped program is ended too', async (t) => {
-    const peer = await overStdio.open(t)
-    const session = await peer.session()
-    const log = await session.shell('echo pid $$; exec sleep 1000')
-    await until('it is there', () => log.pids().length === 1)
-    assert.deepEqual(await session.call('exec.kill', { process_id: log.id, signal: 'STOP' }), { ok: true })
-    await peer.close()
-    await allGone(log.pids())
-    assert.equal(isRunning(peer.process.pid), false)
-  })
-
   test('a caller that is gone takes its programs along, whatever it was waiting for', async (t) => {
     for (const waits of [false, true]) {
       const peer = await overStdio.open(t)
@@ -199,32 +174,6 @@ describe('the end of a server is the end of what it runs', { concurrency: 4 }, (
       await assertOver(peer, pids)
     }
   })
-})
-
-test('nothing but the protocol is on standard output, however much is logged', async (t) => {
-  const peer = await overStdio.open(t, { server: ['log_level = "debug"'], security: ['allow_shell = true'], roots: ['/tmp'] })
-  const { session_id } = await peer.call('session.open', { client_name: 'test', workspace_roots: [peer.home.root] })
-  for (let round = 0; round < 5; round++) {
-    const { process_id } = await peer.call('exec.start', { session_id, shell: true, command: 'echo out; echo err >&2' })
-    await peer.log(process_id).finished()
-  }
-  peer.raw('nonsense')
-  await expectNext(peer, -32700)
-  await peer.close()
-  assert.deepEqual(peer.strays, [])
-})
-
-test('many requests at once are all answered, beyond what is worked on together', async (t) => {
-  const peer = await overStdio.open(t)
-  const session = await peer.session()
-  const log = await session.start({ argv: ['cat'], stdin_open: true })
-  const waits = Array.from({ length: 200 }, async () => peer.ask('exec.wait', { session_id: session.id, process_id: log.id }))
-  const stats = await Promise.all(Array.from({ length: 2_000 }, async () => peer.ask('fs.stat', { session_id: session.id, path: '.' })))
-  assert.ok(stats.every(({ result }) => result?.['exists'] === true))
-  await session.call('exec.input', { process_id: log.id, data: '', eof: true })
-  const statuses = new Set((await Promise.all(waits)).map(({ result }: Reply) => result?.['status']))
-  assert.deepEqual([...statuses], ['exited'])
-  await peer.close()
 })
 
 test('a line about a file that is named as the journal is does not get into it', async (t) => {

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict'
-import { spawn, spawnSync } from 'node:child_process'
+import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { once } from 'node:events'
-import { readdir, readFile, writeFile } from 'node:fs/promises'
+import { readdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
@@ -11,15 +10,12 @@ import { localMarksOf } from '../../src/journal/running-marks.ts'
 import { MAX_RPC_PENDING } from '../../src/protocol/limits/rexd.ts'
 import { WatchingHuman } from '../../test/support/mesh-approvals.ts'
 import { aliceBobCharlie, MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
-import { post } from '../../test/support/rexd-callers.ts'
-import { startRexd } from '../../test/support/rexd-server.ts'
 import type { Params, Peer, Reply, Result } from './peer.ts'
 import type { ConfigOptions } from './server.ts'
 import { overStdio } from './transports.ts'
 
 // A session for another agent: its commands are runs of the mesh, which that agent's ACL permits or denies.
 
-const LINES = 100_000
 /** Of these bob's human is asked. */
 const ASKED = ['echo', 'asked']
 const FOLLOW = ['tail', '-n', '3', '-f', '/etc/passwd']
@@ -80,20 +76,6 @@ test('a command of a session for another agent runs there, with its stdin, outpu
   await peer.close()
 })
 
-test('much output comes whole, and what is more than the session may have is dropped, and said', async (t) => {
-  const peer = await beside(t)
-  const expected = Array.from({ length: LINES }, (_, index) => `${index + 1}\n`).join('')
-  const whole = await run(peer, await sessionFor(peer), ['seq', String(LINES)])
-  assert.ok(whole.log.stdout.toString() === expected, 'every line, in its order')
-  const session_id = await sessionFor(peer, 'bob', { limits: { max_output_bytes: 1_000 } })
-  const cut = await run(peer, session_id, ['seq', String(LINES)])
-  assert.equal(cut.log.stdout.toString(), expected.slice(0, 1_000))
-  assert.deepEqual([cut.status['exit_code'], (await cut.log.exit)['truncated']], [0, true])
-  const { process_id } = await peer.call('exec.start', { session_id, argv: ['seq', '999999'], fail_on_limit: true })
-  await peer.failure(-32_004, 'exec.wait', { session_id, process_id })
-  await peer.close()
-})
-
 test('rexd exec runs a command there, with its stdin', async (t) => {
   const peer = await beside(t)
   const stdin = 'x'.repeat(100_000)
@@ -120,21 +102,6 @@ test('what the ACL there does not list is denied with its reason, in the journal
   assert.equal(refusal?.['request_id'], requested[0]?.['request_id'])
   await peer.close()
   assert.deepEqual(await readdir(localMarksOf(peer.home.journalFile)), [])
-})
-
-test('what ran there when rexd was killed is called lost by the next', async (t) => {
-  const server = await startRexd(t, { security: 'allow_targets = ["bob"]' }, undefined, { env: { X0X_DATA_DIR: alice.dir } })
-  const { session_id } = await post(server, 'session.open', { client_name: 'test', target: 'bob' })
-  const { process_id } = await post(server, 'exec.start', { session_id, argv: FOLLOW })
-  await server.stop('SIGKILL')
-  const next = spawnSync(process.execPath, [REXD, 'exec', '--config', server.config, '--', 'true'])
-  assert.equal(next.status, 0, next.stderr.toString())
-  const lines = (await readFile(join(server.dir, 'log', 'audit.log'), 'utf8')).split('\n').filter((line) => line.includes('"lost"'))
-  const lost = lines.map((line) => JSON.parse(line) as Record<string, unknown>)
-  assert.deepEqual(
-    lost.map((line) => [line['session_id'], `p_${String(line['request_id'])}`]),
-    [[session_id, process_id]],
-  )
 })
 
 test('whoever asks to be told hears once that its command waits for a human over there, and exec.kill takes the question back', async (t) => {
@@ -202,29 +169,6 @@ test('what waits for another agent holds no place of other calls, and no room of
   await peer.close()
 })
 
-test('rexd exec counts down while a human over there is asked, and Ctrl-C takes the question back', async (t) => {
-  const peer = await beside(t)
-  const human = await WatchingHuman.at(bob)
-  const env = { ...process.env, X0X_DATA_DIR: alice.dir }
-  const child = spawn(process.execPath, [REXD, 'exec', '--config', peer.home.configFile, '--target', 'bob', '--', ...ASKED], { env })
-  const ended = once(child, 'close')
-  let said = ''
-  const told = new Promise<void>((resolve) => {
-    child.stderr.setEncoding('utf8').on('data', (part: string) => {
-      said += part
-      if (said.includes('Ctrl-C withdraws it\n')) resolve()
-    })
-  })
-  await human.next()
-  await told
-  assert.match(said, /^rexd: waiting for approval: asked by bob; [12]:\d\d left, Ctrl-C withdraws it\n$/)
-  child.kill('SIGINT')
-  assert.deepEqual(await ended, [130, null])
-  await human.nothingWaits()
-  human.close()
-  await peer.close()
-})
-
 test('what the mesh does not carry is refused before anybody is asked', async (t) => {
   const peer = await beside(t)
   const session_id = await sessionFor(peer)
@@ -251,20 +195,6 @@ test('what the mesh does not carry is refused before anybody is asked', async (t
   }
   assert.equal((await bob.diagnostics()).totals['requests_received'], before)
   await peer.close()
-})
-
-test('a session is opened only for agents that the configuration names, and where there is one', async (t) => {
-  const peer = await beside(t)
-  assert.equal((await peer.failure(-32_007, 'session.open', { client_name: 'test', target: 'charlie' })).data['target'], 'charlie')
-  await peer.failure(-32_602, 'session.open', { client_name: 'test', target: 'bob', workspace_roots: [peer.home.root] })
-  const session_id = await sessionFor(peer, 'nobody')
-  const unknown = await peer.failure(-32_602, 'exec.start', { session_id, argv: ['echo', '1'] })
-  assert.equal(unknown.data['code'], 'unknown_agent')
-  const none = await beside(t, {})
-  assert.equal((await none.failure(-32_007, 'session.open', { client_name: 'test', target: 'bob' })).data['capability'], 'target')
-  const any = await beside(t, { security: ['allow_targets = ["*"]'] })
-  assert.equal((await run(any, await sessionFor(any, bob.agentId), ['echo', '7'])).log.stdout.toString(), '7\n')
-  for (const one of [peer, none, any]) await one.close()
 })
 
 test('a command there is ended by exec.kill, by its time, by the end of its session, and by that of its caller', async (t) => {
@@ -303,40 +233,5 @@ test('where the daemon dies in the middle, nobody claims to know how the command
   await until('nothing runs on bob', async () => (await bob.diagnostics()).active_sessions === 0)
   await alice.start()
   assert.equal((await run(peer, session_id, ['echo', '9'])).log.stdout.toString(), '9\n')
-  await peer.close()
-})
-
-test('what had come when it is lost how a command ends is there, and counted', async (t) => {
-  const peer = await beside(t)
-  const session_id = await sessionFor(peer)
-  // It writes a little, and waits for ever.
-  const { process_id } = await peer.call('exec.start', { session_id, argv: FOLLOW })
-  const log = peer.log(process_id)
-  await log.printed('\n')
-  await alice.stop('SIGKILL')
-  await log.error
-  const { bytes_stdout } = await peer.call('exec.wait', { session_id, process_id })
-  assert.ok(log.stdout.length > 0)
-  assert.equal(bytes_stdout, log.stdout.length)
-  assert.equal((await peer.home.journal()).findLast(({ event }) => event === 'exit')?.['stdout_bytes'], log.stdout.length)
-  await alice.start()
-  await peer.close()
-})
-
-test('a daemon whose name is none keeps no command from running on this host', async (t) => {
-  const peer = await overStdio.open(t, TARGETS, { X0X_NAME: 'a/b' })
-  const here = String((await peer.call('session.open', { client_name: 'test' }))['session_id'])
-  assert.equal((await run(peer, here, ['true'])).status['exit_code'], 0)
-  const started = peer.call('exec.start', { session_id: await sessionFor(peer), argv: ['echo', '1'] })
-  await assert.rejects(started, /X0X_NAME: an instance's name has/)
-  await peer.close()
-})
-
-test('where no daemon answers, the command is refused with what to start', async (t) => {
-  const peer = await overStdio.open(t, TARGETS, { X0X_DATA_DIR: '/nonexistent/x0x' })
-  const session_id = await sessionFor(peer)
-  const { data, message } = await peer.failure(-32_603, 'exec.start', { session_id, argv: ['echo', '1'] })
-  assert.equal(data['code'], 'daemon_unreachable')
-  assert.match(message, /no daemon answers at \/nonexistent\/x0x\/api.sock; .*X0X_DATA_DIR/)
   await peer.close()
 })

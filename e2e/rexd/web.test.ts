@@ -45,25 +45,6 @@ const heldUntilAsked = async (t: TestContext, looked: boolean): Promise<void> =>
   assert.equal((await post(server, 'exec.wait', { session_id, process_id })).exit_code, 0)
 }
 
-const gap = async (t: TestContext): Promise<void> => {
-  const server = await startRexd(t)
-  const { session_id, resume_token } = await post(server, 'session.open', { client_name: 'a' })
-  await post(server, 'session.events', { session_id, cursor: 0 })
-  await post(server, 'exec.start', { session_id, ...numbers() })
-  const { events: all } = await pollToExit(server, session_id, 0)
-  const again = await pollToExit(server, session_id, 3)
-  const first = cursorsOf(again.events)[0]!
-  assert.ok(first > 10)
-  assert.deepEqual(again.gaps, [{ from: 4, to: first - 1 }])
-  assert.deepEqual(again.events, all.slice(first - 1))
-  const caller = await connect(t, server)
-  await caller.call('session.resume', { session_id, resume_token, cursor: 3 })
-  await caller.exit()
-  const [gap, ...events] = caller.events
-  assert.deepEqual([gap!.method, gap!.params], ['session.gap', { session_id, from: 4, to: first - 1 }])
-  assert.deepEqual(events, again.events)
-}
-
 /** Opens a session that can be come back to and starts the numbers in it. */
 const started = async (t: TestContext, server: RexdServer) => {
   const caller = await connect(t, server, { perMessageDeflate: false })
@@ -99,22 +80,6 @@ const breaks = async (t: TestContext, paused: boolean): Promise<void> => {
   assertWhole(outputOf(events))
 }
 
-const newest = async (t: TestContext): Promise<void> => {
-  const server = await startRexd(t)
-  const { caller, session_id, resume_token } = await started(t, server)
-  await caller.until(({ length }) => length > 10)
-  caller.socket.pause()
-  const cursor = cursorOf(caller)
-  const had = [...caller.events]
-  await writtenWhenHeld(await numbersPid(server))
-  const next = await connect(t, server)
-  await next.call('session.resume', { session_id, resume_token, cursor })
-  await next.exit()
-  assertWhole(outputOf([...had, ...next.events]))
-  caller.socket.resume()
-  await assert.rejects(caller.call('session.info', { session_id }), { code: -32_001 })
-}
-
 const slowReader = async (t: TestContext): Promise<void> => {
   const server = await startRexd(t)
   const before = await memoryOf(server.pid)
@@ -132,53 +97,6 @@ const slowReader = async (t: TestContext): Promise<void> => {
   for (const caller of callers) caller.socket.resume()
   await Promise.all(callers.map(async (caller) => caller.exit()))
   for (const caller of callers) assertWhole(outputOf(caller.events))
-}
-
-const closeHeld = async (t: TestContext): Promise<void> => {
-  const server = await startRexd(t)
-  const { session_id } = await post(server, 'session.open', { client_name: 'a' })
-  await post(server, 'session.events', { session_id, cursor: 0 })
-  const { process_id } = await post(server, 'exec.start', { session_id, ...numbers() })
-  const waiting = post(server, 'exec.wait', { session_id, process_id }).then(
-    ({ status }) => status as string,
-    (error: unknown) => String(error),
-  )
-  const pid = await numbersPid(server)
-  await writtenWhenHeld(pid)
-  assert.deepEqual(await post(server, 'session.close', { session_id }), { ok: true, terminated: 1 })
-  assert.ok(!isAlive(pid))
-  assert.notEqual(await Promise.race([waiting, until(() => t.signal.aborted)]), undefined)
-}
-
-const killHeld = async (t: TestContext): Promise<void> => {
-  const server = await startRexd(t)
-  const { session_id } = await post(server, 'session.open', { client_name: 'a' })
-  await post(server, 'session.events', { session_id, cursor: 0 })
-  const { process_id } = await post(server, 'exec.start', { session_id, ...numbers() })
-  const pid = await numbersPid(server)
-  await writtenWhenHeld(pid)
-  await post(server, 'exec.kill', { session_id, process_id, signal: 'KILL' })
-  await gone(pid)
-  const asked = { session_id, process_id, timeout_ms: 1500 }
-  const { status, signal, held } = await post(server, 'exec.wait', asked)
-  assert.deepEqual([status, signal, held], ['running', null, true])
-  assert.equal((await post(server, 'session.info', { session_id })).processes[0].held, true)
-  const { events, gaps } = await pollToExit(server, session_id, 0)
-  const output = outputOf(events)
-  assert.ok(output.equals(expected.subarray(0, output.length)) && output.length > 4 * MIB, `${output.length} bytes`)
-  assert.deepEqual([gaps, events.at(-1)!.params['signal']], [[], 'SIGKILL'])
-  const over = await post(server, 'exec.wait', asked)
-  assert.deepEqual([over.status, over.signal, over.held], ['killed', 'SIGKILL', false])
-}
-
-const onlyWaits = async (t: TestContext): Promise<void> => {
-  const server = await startRexd(t)
-  const { session_id } = await post(server, 'session.open', { client_name: 'a' })
-  const { process_id } = await post(server, 'exec.start', { session_id, ...numbers() })
-  const { status, exit_code, bytes_stdout, held } = await post(server, 'exec.wait', { session_id, process_id })
-  assert.deepEqual([status, exit_code, bytes_stdout, held], ['exited', 0, expected.length, false])
-  const { gap, events } = await post(server, 'session.events', { session_id, cursor: 0 })
-  assert.deepEqual([gap.from, gap.to], [1, events[0].params.cursor - 1])
 }
 
 const stopWithHeld = async (t: TestContext): Promise<void> => {
@@ -255,16 +173,7 @@ describe('rexd --http', { concurrency: 3 }, () => {
     test(`a connection that breaks while it ${how} loses nothing: whoever comes back hears each event once`, TIMEOUT, async (t) =>
       breaks(t, paused),
     )
-  test('what was had and is not kept any more is a gap, told to who asks by POST and by WebSocket', TIMEOUT, gap)
-  test('the newest connection takes a session from one that lives and does not read, and waits for nothing', TIMEOUT, newest)
   test('a caller who reads slowly holds the program, not the memory of the server, and loses nothing', TIMEOUT, slowReader)
-  test('a session whose program is held can be closed, and who waits for the program is told of its end', { timeout: 20_000 }, closeHeld)
-  test(
-    'a program that was killed while it was held has not ended until what it wrote is taken, and who waits is told why',
-    TIMEOUT,
-    killHeld,
-  )
-  test('who waits for a program and never looks at events gets its end, whatever it writes', TIMEOUT, onlyWaits)
   test('it ends soon although a program is held by who does not read', TIMEOUT, stopWithHeld)
   test('it ends although a connection that it refused is not hung up', { timeout: 20_000 }, refusedStays)
   for (const [signal, ended] of [

@@ -35,24 +35,6 @@ test('a file is written, read, looked at and found', async (t) => {
   assert.equal((await files.glob('*', { cwd: 'notes', maxMatches: 1 })).truncated, true)
 })
 
-test('20 MiB are written and read back as they were', async (t) => {
-  const { session, root } = await connected(t)
-  const content = Buffer.alloc(20 * MiB)
-  for (let at = 0; at < content.length; at += 4) content.writeUInt32LE((at * 2_654_435_761) % 2 ** 32, at)
-  const written = await session.files.write('large.bin', content)
-  assert.deepEqual([written.bytesWritten, written.created], [20 * MiB, true])
-  assert.ok((await readFile(join(root, 'large.bin'))).equals(content))
-  const { data, size, mtime } = await session.files.readAll('large.bin')
-  assert.ok(content.equals(data))
-  assert.deepEqual([size, mtime], [20 * MiB, written.mtime])
-  assert.ok(
-    content
-      .subarray(5 * MiB - 1, 8 * MiB)
-      .equals((await session.files.readAll('large.bin', { offset: 5 * MiB - 1, length: 3 * MiB + 1 })).data),
-  )
-  await assert.rejects(session.files.readAll('large.bin', { max: 20 * MiB - 1 }), RangeError)
-})
-
 test('content comes from a source in parts of any size; none at all makes an empty file', async (t) => {
   const { session, root } = await connected(t)
   const sizes = [0, 1, 700_000, 3 * MiB, 5]

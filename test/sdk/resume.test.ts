@@ -120,26 +120,6 @@ test('a server that was killed and came back knows no session: everything of it 
   assert.equal((await (await client.open({ clientName: 'next' })).run(['echo', 'on'])).stdoutText, 'on\n')
 })
 
-test('a server that is not there any more is tried for a while, and then everything ends', async (t) => {
-  const { proxy, session, client } = await resumable(t, { connect: { reconnect: { attempts: 3, firstDelayMs: 1 } } })
-  const process = await session.exec(['sleep', '60'])
-  const over = lost(true, /the session could not be come back to: .* cannot be reached/)
-  const exited = assert.rejects(process.exited, over)
-  const asked = assert.rejects(
-    until(async () => {
-      await session.info()
-      return false
-    }),
-    RexdDisconnected,
-  )
-  proxy.refuse()
-  await Promise.all([exited, asked])
-  assert.deepEqual([session.ended, client.connected], [true, false])
-  proxy.allow()
-  const again = await client.open({ clientName: 'again' })
-  assert.equal((await again.run(['echo', 'on'])).stdoutText, 'on\n')
-})
-
 test('closing ends the session also while there is no connection, as far as this side goes', async (t) => {
   const { proxy, session, client } = await resumable(t)
   const process = await session.exec(['sleep', '60'])

@@ -6,10 +6,7 @@ import { test, type TestContext } from 'node:test'
 import { RexdDisconnected } from '../../src/sdk/errors.ts'
 import { stdio } from '../../src/sdk/byte-transport.ts'
 import { TargetRouter, UnknownTarget, type TargetRouterInit } from '../../src/sdk/target-router.ts'
-import { webSocket } from '../../src/sdk/web-socket.ts'
-import { place } from './real-server.ts'
 import { OPENED, ScriptedServer } from './scripted-server.ts'
-import { proxied } from './web-server.ts'
 import { until } from '../support/processes.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
@@ -221,39 +218,6 @@ test('a router that is closed has closed everything', async (t) => {
   await Promise.all([opening, closing])
   assert.equal(server.line.closed, true)
   await assert.rejects(one.session('a'), RexdDisconnected)
-})
-
-test('two real servers, one set of tools', async (t) => {
-  const [here, there] = [await place(t), await place(t)]
-  const target = ({ command, root }: typeof here) => ({ transport: stdio({ command }), roots: [root] })
-  const some = new TargetRouter({
-    targets: { here: target(here), there: target(there) },
-    clientName: 'router',
-    paths: { [here.root]: 'here', [there.root]: 'there' },
-  })
-  t.after(async () => some.close())
-  const bash = async (command: string, cwd: string): Promise<string> => {
-    const session = await some.session((await some.resolve({ path: cwd })).target)
-    return (await session.run({ shell: command }, { cwd })).stdoutText
-  }
-  await bash('echo for here > a', here.root)
-  await bash('echo for there > a', there.root)
-  assert.equal(await bash('cat a', here.root), 'for here\n')
-  assert.equal(await bash('cat a', there.root), 'for there\n')
-})
-
-test('a target behind a WebSocket keeps its session when the connection is lost', async (t) => {
-  const { server, proxy, url } = await proxied(t)
-  const one = new TargetRouter({ targets: { a: { transport: webSocket({ url, token: server.token }) } }, clientName: 'router' })
-  t.after(async () => one.close())
-  const session = await one.session('a')
-  const running = await session.exec({ shell: 'read line; echo "$line"' }, { stdinOpen: true })
-  proxy.cut()
-  assert.equal(await one.session('a'), session)
-  await session.info()
-  await running.write('still here\n')
-  assert.equal(await running.stdout.text(100), 'still here\n')
-  assert.equal(await one.session('a'), session)
 })
 
 test('an agent of the mesh behind a server is asked for by its name', async (t) => {

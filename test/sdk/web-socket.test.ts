@@ -1,12 +1,11 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { mkdtemp, readFile, rm, stat } from 'node:fs/promises'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
 
 import { WebSocketServer, type WebSocket } from 'ws'
 
@@ -15,9 +14,8 @@ import { RexdDisconnected, RexdProtocolError } from '../../src/sdk/errors.ts'
 import { MAX_INCOMING_MESSAGE } from '../../src/sdk/transport.ts'
 import { MAX_UNSENT, webSocket } from '../../src/sdk/web-socket.ts'
 import { certificate, withoutOpenssl } from '../support/certificates.ts'
-import { isAlive, until } from '../support/processes.ts'
+import { until } from '../support/processes.ts'
 import { gone, pidIn, rexdPlace, startRexd } from '../support/rexd-server.ts'
-import { watch } from './real-server.ts'
 import { OPENED, type Asked } from './scripted-server.ts'
 import { connectedTo, lost, proxied } from './web-server.ts'
 
@@ -202,40 +200,6 @@ test('what the server does not read waits here, in its order, and is bounded at 
   )
 })
 
-test('whoever does not read holds the program, over a WebSocket too', async (t) => {
-  const { url, token, root } = await startRexd(t)
-  const { factory, watched } = watch(webSocket({ url, token }))
-  const client = await connect({ transport: factory })
-  t.after(async () => client.close())
-  const session = await client.open({ clientName: 'slow' })
-  const bytes = 64 * MiB
-  const pausing = watched.nextPause()
-  const process = await session.exec({ shell: `yes 0123456789abcdef | head -c ${bytes} | tee all` })
-  await pausing
-  assert.ok(watched.received < 4 * MiB, `${watched.received}`)
-  // It has come to a halt when it writes nothing more for a while; whatever it was then, it is not everything.
-  const written = async (): Promise<number> => (await stat(join(root, 'all'))).size
-  for (let before = -1; before !== (await written());) {
-    before = await written()
-    await sleep(300)
-  }
-  assert.ok((await written()) < bytes, `${await written()} of ${bytes}`)
-  let length = 0
-  for await (const { data } of process) length += data.length
-  assert.equal(length, bytes)
-  assert.equal((await process.exited).exitCode, 0)
-})
-
-test('a server that says nothing any more is given up, also when nobody has hung up', async (t) => {
-  const { server, proxy, url } = await proxied(t)
-  const client = await connectedTo(t, { url, token: server.token, silenceMs: 1_000 }, { reconnect: false })
-  const session = await client.open({ clientName: 'silence' })
-  // It lives for as long as it is answered.
-  await session.run(['sleep', '2.2'])
-  proxy.silence()
-  await assert.rejects(session.info(), lost(true, /has said nothing for 1000 ms/))
-})
-
 test('without a word about it a session ends with its connection, and its programs with it', async (t) => {
   const { server, proxy, url } = await proxied(t)
   const client = await connectedTo(t, { url, token: server.token })
@@ -275,17 +239,4 @@ test('dialling can be given up at every point, and leaves no socket behind', asy
   const waiting = connect({ transport: webSocket({ url: `ws://127.0.0.1:${port}`, token: async () => token }), signal: never.signal })
   never.abort(new Error('no token'))
   await assert.rejects(waiting, /no token/)
-})
-
-test('closing ends what runs, at once, also where a program floods and nobody reads', async (t) => {
-  const { url, token, root } = await startRexd(t)
-  const client = await connect({ transport: webSocket({ url, token }) })
-  const session = await client.open({ clientName: 'closing', resumable: true })
-  const flood = await session.exec({ shell: 'echo $$ > pid; exec yes' })
-  const pid = await pidIn(join(root, 'pid'))
-  assert.ok(isAlive(pid))
-  const exited = assert.rejects(flood.exited, RexdDisconnected)
-  await client.close()
-  await Promise.all([exited, gone(pid)])
-  await assert.rejects(client.open({ clientName: 'x' }), lost(false, /the client is closed/))
 })

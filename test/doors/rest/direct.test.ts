@@ -87,14 +87,3 @@ test('a feed that ends, ends its streams after what it still had to say', async 
     [message('AA=='), message('AQ==')],
   )
 })
-
-test('a stop of the door ends the streams of events', async (t) => {
-  const feed = feedOf()
-  const door = await startDoor(t, { messages: { subscribe: () => feed.subscribe(), send: noSend } })
-  const request = door.open('GET', '/direct/events')
-  request.end()
-  const answer = readAnswer(await response(request))
-  await door.door.stop()
-  assert.equal((await answer).text, '')
-  assert.equal(feed.size, 0)
-})

@@ -209,13 +209,3 @@ test('a slow reader holds up nobody and no memory: what is dropped meanwhile is 
   slow.hangUp()
   quick.hangUp()
 })
-
-test('streams end with the door', async (t) => {
-  const door = await doorWith(t, newLifecycleLog())
-  const request = door.open('GET', '/exec/events', { headers: SSE })
-  request.end()
-  const message = await response(request)
-  await door.door.stop()
-  message.resume()
-  if (!message.readableEnded) await new Promise((resolve) => message.once('close', resolve))
-})

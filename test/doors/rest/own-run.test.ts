@@ -3,11 +3,9 @@ import { createHash, randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 
 import { pieceHashes } from '../../../src/identity/piece-hashes.ts'
-import { OPERATOR_PROOF_HEADER } from '../../../src/identity/operator-proof.ts'
 import { toHex } from '../../../src/protocol/ids.ts'
 import { ownHost } from '../../support/exec-pair.ts'
-import { linesOf } from '../../support/journal.ts'
-import { response, startDoor, type Answer, type TestDoor } from '../../support/rest-server.ts'
+import { response, startDoor, type TestDoor } from '../../support/rest-server.ts'
 import type { HostOptions } from '../../support/executor-host.ts'
 import type { TestContext } from 'node:test'
 import type { ExecutorHost } from '../../support/executor-host.ts'
@@ -65,25 +63,6 @@ test('stdin streams in and output streams out, byte for byte', async (t) => {
   assert.deepEqual([exit?.['type'], exit?.['ok'], exit?.['code']], ['exit', true, 0])
 })
 
-test('hanging up ends the real child', async (t) => {
-  const { door, host, own } = await realDoor(t, { scripts: { waits: WAITS } })
-  const request = door.open('POST', '/exec/run', { body: {}, headers: { accept: 'application/x-ndjson' } })
-  request.on('error', () => undefined)
-  request.end(JSON.stringify({ agent_id: own, argv: [host.program('waits')] }))
-  const answer = await response(request)
-  let text = ''
-  for await (const part of answer) {
-    text += String(part)
-    if (text.includes(Buffer.from('ready\n').toString('base64'))) break
-  }
-  request.destroy()
-  const [session] = (await door.call('GET', '/exec/sessions')).json.sessions as { request_id: string; state: string }[]
-  while ((await door.call('GET', '/exec/sessions')).json.sessions.length > 0) await new Promise((resolve) => setTimeout(resolve, 10))
-  const id = session?.request_id ?? (JSON.parse(text.split('\n')[0]!) as { request_id: string }).request_id
-  const exit = (await host.lines()).find((line) => line.request_id === id && line.event === 'exit')
-  assert.equal((exit as { code?: number } | undefined)?.code, 9)
-})
-
 test('what a run has written so far is told while it goes on, and cancelling by id gives the waiting caller the outcome', async (t) => {
   const { door, host, own } = await realDoor(t, { scripts: { waits: WAITS } })
   const answer = door.call('POST', '/exec/run', { body: { agent_id: own, argv: [host.program('waits')] } })
@@ -99,53 +78,4 @@ test('what a run has written so far is told while it goes on, and cancelling by 
   assert.deepEqual([json.request_id, json.incomplete, json.warnings.includes('cancelled')], [id, false, true])
   // What a run that is over wrote is its caller's.
   assert.deepEqual([(await output()).status, (await output()).json.error], [404, 'unknown_run'])
-})
-
-test('an operation needs the proof of an operator over its very bytes', async (t) => {
-  const { door, host } = await realDoor(t, { scripts: { hello: 'echo' } })
-  await host.befriend(host.peer, 'bob')
-  const body = Buffer.from('{"contact":"bob", "level":"known"}')
-  const proof = await host.prove('contact_trust', body)
-  const ask = async (bytes: Buffer, header?: string) =>
-    door.call('POST', '/contacts/trust', { body: bytes, headers: { [OPERATOR_PROOF_HEADER]: header } })
-  const none = await ask(body)
-  assert.deepEqual([none.status, none.json.error], [403, 'operator_proof_required'])
-  assert.equal((await ask(Buffer.from('{"contact":"bob","level":"known"}'), proof)).status, 403)
-  assert.equal((await door.call('GET', '/contacts')).json.contacts[0].trust, 'trusted')
-  const done = await ask(body, proof)
-  assert.deepEqual([done.status, done.json.contact.trust], [200, 'known'])
-  assert.equal((await ask(body, proof)).status, 403, 'a proof is good once')
-})
-
-test('where operators must prove, the token alone runs nothing, and a proof runs what it proves once', async (t) => {
-  const { door, host, own } = await realDoor(t, { scripts: { hello: 'cat' }, requireOperatorProof: true })
-  const argv = [host.program('hello')]
-  const body = Buffer.from(JSON.stringify({ agent: own, argv, stdin_b64: 'aGk=' }))
-  const ask = async (bytes: Buffer, proof?: string) =>
-    door.call('POST', '/exec/run', { body: bytes, headers: { [OPERATOR_PROOF_HEADER]: proof } })
-  const none = await ask(body)
-  assert.deepEqual([none.status, none.json.error], [403, 'operator_proof_required'])
-  const proof = await host.prove('exec_run', body)
-  const other = Buffer.from(body.toString().replace('aGk=', 'aG8='))
-  assert.deepEqual((await ask(other, proof)).json.error, 'operator_proof_required')
-  const ran = await ask(body, proof)
-  assert.deepEqual([ran.status, ran.json.ok, ran.json.stdout_b64], [200, true, 'aGk='])
-  assert.equal((await ask(body, proof)).status, 403, 'a proof is good once')
-
-  const head = JSON.stringify({ agent: own, argv })
-  const streamed = async (first: string): Promise<Answer> =>
-    door.call('POST', '/exec/run', {
-      body: `${first}\n{"stdin_b64":"aGk="}\n`,
-      headers: { 'content-type': 'application/x-ndjson', [OPERATOR_PROOF_HEADER]: await host.prove('exec_run', Buffer.from(first)) },
-    })
-  const open = await streamed(head)
-  assert.deepEqual([open.status, open.json.error], [403, 'operator_proof_required'])
-  assert.match(open.json.message, /give stdin_len and stdin_sha256/)
-  const pinned = { stdin_len: 2, stdin_sha256: pieceHashes(Buffer.from('hi')).map(toHex) }
-  assert.equal((await streamed(JSON.stringify({ ...(JSON.parse(head) as object), ...pinned }))).json.stdout_b64, 'aGk=')
-  const asked = (await linesOf(host.outgoingPath)) as unknown as { proven: boolean }[]
-  assert.deepEqual(
-    asked.map(({ proven }) => proven),
-    [true, true],
-  )
 })

@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
@@ -9,12 +8,11 @@ import { Methods } from '../../../src/doors/rpc/methods.ts'
 import { RpcConnection } from '../../../src/doors/rpc/connection.ts'
 import { RpcSessions } from '../../../src/doors/rpc/sessions.ts'
 import { isAlive, until } from '../../support/processes.ts'
-import { connect, post, type SocketCaller } from '../../support/rexd-callers.ts'
+import { connect, post } from '../../support/rexd-callers.ts'
 import { gone, pidIn, refusalsOf } from '../../support/rexd-server.ts'
 import { writtenWhenHeld } from '../../support/rexd-output.ts'
 import { startRpcHost, type RpcHost } from '../../support/rpc-host.ts'
 import { HTTP_IDLE_MS, RESUME_WINDOW_MS, type CallContext } from '../../../src/doors/rpc/session-methods.ts'
-import { WEBSOCKET_PING_MS } from '../../../src/doors/rpc/websockets.ts'
 
 const TIMEOUT = { timeout: 30_000 }
 const LONG = { limits: 'default_timeout_ms = 86400000\nhard_timeout_ms = 86400000' }
@@ -22,43 +20,7 @@ const LONG = { limits: 'default_timeout_ms = 86400000\nhard_timeout_ms = 8640000
 const SLEEPER = { shell: true, command: 'echo $$ > pid; exec sleep 1000' }
 
 const pidOf = async (host: RpcHost): Promise<number> => pidIn(join(host.root, 'pid'))
-/** So much time, in which a connection that lives shows that it does. */
-const pass = async (host: RpcHost, caller: SocketCaller, ms: number): Promise<void> => {
-  const asked = once(caller.socket, 'ping')
-  await host.clock.advance(ms)
-  await asked
-  await assert.rejects(caller.call('session.info', { session_id: 'none' }), unknown)
-}
 const unknown = { code: -32_001 }
-
-test('a session that waits for its caller goes on within the time, and ends with its programs when it is over', TIMEOUT, async (t) => {
-  const host = await startRpcHost(t, LONG)
-  const first = await connect(t, host)
-  const { session_id, resume_token, resume_window_ms } = await first.call('session.open', { client_name: 'a', resumable: true })
-  assert.equal(resume_window_ms, RESUME_WINDOW_MS)
-  await first.call('session.open', { client_name: 'a', resumable: true })
-  await first.call('exec.start', { session_id, ...SLEEPER })
-  const pid = await pidOf(host)
-  for (let passed = 0; passed < 2 * RESUME_WINDOW_MS; passed += WEBSOCKET_PING_MS) await pass(host, first, WEBSOCKET_PING_MS)
-  assert.ok(isAlive(pid), 'while its caller is there no time runs')
-  first.socket.terminate()
-  // Both sessions wait; nobody looks after the connection any more.
-  await until(() => host.clock.pending === 2)
-  await host.clock.advance(RESUME_WINDOW_MS - 1)
-  const second = await connect(t, host)
-  await second.call('session.resume', { session_id, resume_token })
-  await host.clock.advance(2)
-  const { processes } = await second.call('session.info', { session_id })
-  assert.equal(processes[0].status, 'running')
-  second.socket.terminate()
-  await second.closed
-  await until(async () => {
-    await host.clock.advance(RESUME_WINDOW_MS / 10)
-    return !isAlive(pid)
-  })
-  const third = await connect(t, host)
-  await assert.rejects(third.call('session.resume', { session_id, resume_token }), unknown)
-})
 
 test('a session without a connection ends when nothing is asked of it for so long', TIMEOUT, async (t) => {
   const host = await startRpcHost(t, LONG)
@@ -75,31 +37,6 @@ test('a session without a connection ends when nothing is asked of it for so lon
   await host.clock.advance(1)
   await gone(pid)
   await assert.rejects(post(host, 'session.info', { session_id }), unknown)
-})
-
-test('who waits for a program to end is there, however long it takes', TIMEOUT, async (t) => {
-  const host = await startRpcHost(t, LONG)
-  const { session_id } = await post(host, 'session.open', { client_name: 'a' })
-  const { process_id } = await post(host, 'exec.start', { session_id, ...SLEEPER })
-  await pidOf(host)
-  const before = host.clock.pending
-  const waiting = post(host, 'exec.wait', { session_id, process_id, timeout_ms: 2 * HTTP_IDLE_MS })
-  await until(() => host.clock.pending > before)
-  await host.clock.advance(2 * HTTP_IDLE_MS)
-  assert.equal((await waiting).status, 'running')
-  assert.equal((await post(host, 'session.info', { session_id })).processes[0].status, 'running')
-})
-
-test('a session that cannot be come back to ends with its connection', TIMEOUT, async (t) => {
-  const host = await startRpcHost(t, LONG)
-  const caller = await connect(t, host)
-  const { session_id, resume_token } = await caller.call('session.open', { client_name: 'a' })
-  assert.equal(resume_token, undefined)
-  await caller.call('exec.start', { session_id, ...SLEEPER })
-  const pid = await pidOf(host)
-  await assert.rejects(caller.call('session.events', { session_id, cursor: 0 }), { code: -32_007 })
-  caller.socket.terminate()
-  await gone(pid)
 })
 
 test('a session that was opened for a caller who has left meanwhile is not there for ever', { timeout: 10_000 }, async (t) => {

@@ -85,32 +85,6 @@ test('the newest caller has a session: it is taken from each one before', () => 
   assert.equal(sessions.find('s_1', callers.at(-1)!), session, 'who has it keeps it')
 })
 
-test('a session waits for its caller as long as it was told, and is closed once', async () => {
-  const clock = new ManualClock()
-  const { sessions, closed } = sessionsAt(clock)
-  const session = sessionOf('s_1')
-  const token = sessions.add(session, me) ?? ''
-  const leave = async (): Promise<void> => sessions.leave(me, WINDOW)
-  await clock.advance(10 * WINDOW)
-  assert.deepEqual(closed, [], 'while its caller is there no time runs')
-  await leave()
-  assert.equal(sessions.find('s_1', me), null)
-  await clock.advance(WINDOW - 1)
-  assert.equal(sessions.take('s_1', token, me, nothing), session)
-  await clock.advance(10 * WINDOW)
-  assert.deepEqual(closed, [])
-  await leave()
-  await clock.advance(WINDOW - 1)
-  sessions.closeAfter(session, WINDOW)
-  await clock.advance(WINDOW - 1)
-  assert.deepEqual(closed, [], 'who leaves again has the whole time again')
-  await clock.advance(1)
-  assert.deepEqual(closed, ['s_1'])
-  assert.throws(() => sessions.take('s_1', token, me, nothing), unknown)
-  await clock.advance(10 * WINDOW)
-  assert.deepEqual([closed, clock.pending, sessions.size], [['s_1'], 0, 0])
-})
-
 test('while something is asked of a session its time does not end it; behind the last answer it begins anew', async () => {
   const clock = new ManualClock()
   const { sessions, closed } = sessionsAt(clock)
@@ -136,24 +110,6 @@ test('while something is asked of a session its time does not end it; behind the
   strange.resolve()
   await foreign
   assert.equal(clock.pending, 0)
-})
-
-test('what is asked of one session keeps no other of the same owner', async () => {
-  const clock = new ManualClock()
-  const { sessions, closed } = sessionsAt(clock)
-  for (const id of ['s_1', 's_2']) {
-    const session = sessionOf(id)
-    sessions.add(session, me)
-    sessions.closeAfter(session, WINDOW)
-  }
-  const asked = Promise.withResolvers<void>()
-  const during = sessions.during('s_1', me, WINDOW, async () => asked.promise)
-  await clock.advance(WINDOW)
-  assert.deepEqual(closed, ['s_2'])
-  asked.resolve()
-  await during
-  await clock.advance(WINDOW)
-  assert.deepEqual(closed, ['s_2', 's_1'])
 })
 
 test('a question that was asked before the session was taken does not keep it for who has it now', async () => {
@@ -182,19 +138,6 @@ test('the wall clock does not decide how long a session waits', async () => {
   await clock.advance(0)
   assert.deepEqual(closed, [])
   assert.equal(sessions.take('s_1', token, me, nothing), session)
-})
-
-test('what was ended is gone with its time, and leaving what is not there does nothing', async () => {
-  const clock = new ManualClock()
-  const { sessions, closed } = sessionsAt(clock)
-  const session = sessionOf('s_1')
-  const token = sessions.add(session, me) ?? ''
-  await sessions.leave(me, WINDOW)
-  await sessions.end(session)
-  sessions.closeAfter(session, WINDOW)
-  await sessions.leave(me, WINDOW)
-  assert.deepEqual([clock.pending, closed], [0, ['s_1']])
-  assert.throws(() => sessions.take('s_1', token, me, nothing), unknown)
 })
 
 test('whatever happens in whatever order, a session is had by the newest caller, or waits, or is gone', async () => {

@@ -228,25 +228,6 @@ test('a record of more runs under way than a server has is refused', async () =>
   await assert.rejects(replayOf(of(most + 1)), { code: 'bad_request', message: /more runs are under way/ })
 })
 
-test('a change of what happened changes what follows from it', async () => {
-  const lines = linesOf(await recordOf())
-  const changed = async (event: RecordLine['event'], change: (line: never) => object): Promise<string | undefined> => {
-    const at = lines.findIndex((line) => line.event === event)
-    const other: RecordLine = { ...lines[at]!, ...change(lines[at] as never) }
-    return (await replayOf(lines.with(at, other))).difference?.field
-  }
-  assert.equal(await changed('stdout', () => ({ data_b64: Buffer.from('other').toString('base64') })), 'stdout')
-  assert.equal(await changed('stderr', () => ({ data_b64: '' })), 'stderr')
-  assert.equal(await changed('started', () => ({ cwd: '/elsewhere' })), 'cwd')
-  assert.equal(await changed('ended', () => ({ outcome: { ...OUTCOME, code: 0 } })), 'success')
-  assert.equal(await changed('ended', () => ({ outcome: { ...OUTCOME, duration_ms: 13 } })), 'duration_ms')
-  assert.equal(await changed('request', ({ request }: { request: object }) => ({ request: { ...request, args: [] } })), 'args')
-  for (const event of ['started', 'stdout', 'stderr'] as const) {
-    const at = lines.findIndex((line) => line.event === event)
-    assert.ok((await replayOf(lines.toSpliced(at, 1))).difference !== null, event)
-  }
-})
-
 const END: RecordLine = { event: 'end', lines: 1, sha256: '0' }
 
 test('an event that cannot stand where it stands is refused', async () => {
@@ -338,17 +319,6 @@ test('what is no record is 2, with the line and what is wrong with it, in bounde
     assert.ok(!stderr.includes('\u001b'))
   }
   assert.equal((await runCli(['replay', '/nowhere/record'])).status, 2)
-})
-
-test('a record that ends before its runs, or says that it has not everything, is told as such', async (t) => {
-  const lines = (await recordOf()).trimEnd().split('\n')
-  const begun = lines.slice(
-    0,
-    lines.findIndex((line) => line.startsWith('{"event":"ended"')),
-  )
-  const cut = await replayed(t, finished(`${begun.join('\n')}\n{"event":"incomplete","reason":"x"}\n`))
-  assert.equal(cut.status, 0)
-  assert.match(cut.stdout, /1 run without an end.*\n.*has not everything\n.*2 results of 1 run/)
 })
 
 const outcomeOf = async (t: TestContext, record: string) => {
