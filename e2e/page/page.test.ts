@@ -2,13 +2,11 @@ import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 
 import { AppError } from '../../src/base/errors.ts'
-import { lifecycleEvent, type LifecycleFacts } from '../../src/protocol/events/lifecycle.ts'
 import type { PageFiles } from '../../src/doors/page/components.ts'
 import { buildPage } from '../../deploy/build-page.mjs'
 import { pageHost, pendingOf, type PageHost } from '../../test/support/page-host.ts'
 import { until } from '../../test/support/processes.ts'
 import { openPage, seriousFaults, skipsBrowser, WITHOUT_BROWSER, type BrowserPage } from './browser.ts'
-import { patient } from '../../test/support/wait-limits.ts'
 
 const files = async (): Promise<PageFiles> => (await buildPage()).files as PageFiles
 
@@ -142,31 +140,6 @@ it('no word of a daemon or of a journal about runs, peers and lines turns or hid
     if (view !== 'Peers')
       assert.match(text, view === 'Runs' ? /Older runs are in the journals/ : /there are 2.*Older lines were not looked at/)
   }
-})
-
-it('what a run writes is seen as it comes, stands still while it is read, and cannot draw over the page', async (t) => {
-  const { page, desk } = await signedIn(t)
-  const facts = { owner: 'reviewer', session: 's_1', door: 'mcp', run_id: 'r1', node: 'gateway' } as const
-  const tell = (n: number, more: Partial<LifecycleFacts>): void =>
-    desk.tell(lifecycleEvent({ type: 'exec.output', ...facts, ...more }, { n, ts: new Date().toISOString() }))
-  await page.getByRole('button', { name: 'Runs' }).click()
-  tell(1, { type: 'exec.started' })
-  tell(2, { tail: 'line one\n\u202eeno\x1b[2J\n' })
-  const output = page.getByRole('region', { name: 'What it wrote so far' })
-  await output.getByText('line one').waitFor()
-  const text = (await output.textContent()) ?? ''
-  assert.ok(!text.includes('\u202e') && !text.includes('\x1b') && text.includes('\\u202e'), JSON.stringify(text))
-  await page.getByRole('button', { name: 'Pause' }).click()
-  tell(3, { tail: 'line two\n' })
-  await page.getByText('Paused; it has written more.').waitFor()
-  assert.ok(((await output.textContent()) ?? '').includes('line one'))
-  assert.deepEqual(await seriousFaults(page), [])
-  await page.getByRole('button', { name: 'Pause' }).click()
-  await output.getByText('line two').waitFor()
-  tell(4, { type: 'exec.finished', code: 0, tail: 'line two\nthe end\n' })
-  await page.getByText('Exec finished (node=gateway, id=r1, code=0)').waitFor()
-  await page.getByRole('region', { name: 'The end of its output' }).getByText('the end').waitFor()
-  assert.equal(await output.count(), 0)
 })
 
 it('how far an agent may go is explained by where it comes from, and what was allowed for longer is taken back', async (t) => {
@@ -323,21 +296,6 @@ it('keys move and deny, and no single key allows', async (t) => {
   await page.getByText('no single key allows anything').waitFor()
   await page.keyboard.press('/')
   await until(async () => page.evaluate('document.activeElement.matches("[data-search]")'))
-})
-
-it('a page that is closed is no window any more, and one that is signed out says so', async (t) => {
-  const { page, desk, server } = await signedIn(t)
-  assert.equal(desk.listeners.size, 1)
-  await page.getByRole('button', { name: 'Sign out' }).click()
-  await page.getByRole('heading', { name: 'x0x' }).waitFor()
-  while (desk.listeners.size > 0) await page.waitForTimeout(10)
-  await page.goto(server.newLink())
-  await page.getByText('The desk asks you').waitFor()
-  assert.equal(desk.listeners.size, 1)
-  const began = performance.now()
-  await page.close()
-  while (desk.listeners.size > 0) await new Promise((resolve) => setTimeout(resolve, 10))
-  assert.ok(performance.now() - began < patient(2_000))
 })
 
 it('no view has a fault that axe-core calls serious, in light or dark', async (t) => {

@@ -2,7 +2,6 @@ import assert from 'node:assert/strict'
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
-import { createRequire } from 'node:module'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
@@ -12,7 +11,6 @@ import { WebSocketServer } from 'ws'
 
 import { proxied, type Proxied } from '../../test/sdk/web-server.ts'
 import { until } from '../../test/support/processes.ts'
-import { NO_TERMINALS } from './server.ts'
 
 // `rexd exec` over a WebSocket whose connection is lost meanwhile: what it says, and that it can be left.
 
@@ -124,51 +122,4 @@ test('what was lost before there was a command is told once, and what is not kno
     assert.equal(await status, 255)
     assert.match(said.stderr, text)
   }
-})
-
-interface Pty {
-  onData(listener: (text: string) => void): void
-  onExit(listener: (how: { exitCode: number }) => void): void
-  write(text: string): void
-  kill(signal: string): void
-}
-interface PtyModule {
-  spawn(file: string, argv: readonly string[], options: { cols: number; rows: number }): Pty
-}
-
-/** `rexd exec --tty` on a terminal of ours, as somebody has who sits there. */
-const sitDown = async (
-  t: TestContext,
-  way: Proxied,
-  program: string,
-): Promise<{ pty: Pty; seen: () => string; status: Promise<number> }> => {
-  const { spawn: open } = createRequire(import.meta.url)('@lydell/node-pty') as PtyModule
-  const pty = open(process.execPath, argvOf(way, '--tty', '--', 'sh', '-c', program), { cols: 200, rows: 50 })
-  let [text, over] = ['', false]
-  pty.onData((part) => (text += part))
-  const status = new Promise<number>((resolve) =>
-    pty.onExit(({ exitCode }) => {
-      over = true
-      resolve(exitCode)
-    }),
-  )
-  t.after(() => over || pty.kill('SIGKILL'))
-  await until(() => text.includes('ready'))
-  return { pty, seen: () => text, status }
-}
-
-const TERMINAL = { ...TIMEOUT, skip: NO_TERMINALS !== null }
-const missing = NO_TERMINALS === null ? '' : ` (${NO_TERMINALS})`
-
-test(`Ctrl-C on a terminal is for the command, and leaves when nothing gets there${missing}`, TERMINAL, async (t) => {
-  const way = await proxied(t, { security: 'allow_pty = true' })
-  const { pty, seen, status } = await sitDown(t, way, 'trap "echo asked" INT; echo ready; while :; do sleep 0.05; done')
-  pty.write('\u0003')
-  await until(() => seen().includes('asked'))
-  way.proxy.refuse()
-  await until(() => LOST.test(seen()))
-  pty.write('nobody hears this')
-  pty.write('\u0003')
-  assert.equal(await status, 130)
-  assert.match(seen(), GIVEN_UP)
 })

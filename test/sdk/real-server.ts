@@ -1,6 +1,6 @@
 import { chmod, mkdir, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import type { TestContext } from 'node:test'
+import { after, type TestContext } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
 import { connect, type ConnectOptions, type OpenOptions, type RexdClient } from '../../src/sdk/client.ts'
@@ -48,8 +48,44 @@ export interface ConnectedOptions extends Setting {
   readonly through?: (factory: TransportFactory) => TransportFactory
 }
 
-/** A session with a real server, which has gone when the test ends. */
+/** A client of a real server and the place of that server. */
+interface SharedServer extends Place {
+  readonly client: RexdClient
+  roots: number
+}
+
+const sharedServers = new Map<string, Promise<SharedServer>>()
+const cleaners: (() => unknown)[] = []
+
+const closeShared = async (): Promise<void> => {
+  for (const server of sharedServers.values()) await (await server).client.close()
+  for (const clean of cleaners) await clean()
+}
+const afterAll = (work: () => Promise<void>): void => after(work)
+afterAll(closeShared)
+
+const startShared = async (setting: Setting): Promise<SharedServer> => {
+  const where = await place({ after: (clean) => void cleaners.push(clean as () => unknown) }, setting)
+  const client = await connect({ transport: stdio({ command: where.command, onStderr: () => undefined }) })
+  return { ...where, client, roots: 0 }
+}
+
+/** A session with a server of these settings, which the tests of a file share. Each session has a root of its own. */
+const inShared = async (t: TestContext, { open, ...setting }: ConnectedOptions): Promise<Connected> => {
+  const key = JSON.stringify(setting)
+  const starting = sharedServers.get(key) ?? startShared(setting)
+  sharedServers.set(key, starting)
+  const server = await starting
+  const root = join(server.root, `s${++server.roots}`)
+  await mkdir(root)
+  const session = await server.client.open({ clientName: 'test', workspaceRoots: [root], ...open })
+  t.after(async () => session.close())
+  return { root, command: server.command, client: server.client, session }
+}
+
+/** A session with a real server. A test that says how to connect has a server of its own. */
 export const connected = async (t: TestContext, options: ConnectedOptions = {}): Promise<Connected> => {
+  if (options.connect === undefined && options.through === undefined) return inShared(t, options)
   const closing: { client: RexdClient | null } = { client: null }
   // Before the directory goes.
   t.after(async () => closing.client?.close())

@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import { mkdir, mkdtemp, readFile, realpath, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { TestContext } from 'node:test'
+import { after, type TestContext } from 'node:test'
 
 import { wholeLines } from './journal.ts'
 import { isAlive, until } from './processes.ts'
@@ -137,6 +137,16 @@ export const startRexd = async (
   assert.ok(url !== '', `rexd did not start: ${ready}${said}`)
   const token = (await readFile(place.tokenFile, 'latin1')).trim()
   return { ...place, url, port: Number(port), token, child, pid: child.pid!, ready, said: () => said, stop }
+}
+
+/** One server for all tests of a file. The first test that asks for it starts it. */
+export const sharedRexd = (settings: RexdSettings = {}): (() => Promise<RexdServer>) => {
+  const cleaners: (() => unknown)[] = []
+  let server: Promise<RexdServer> | null = null
+  after(async () => {
+    for (const clean of cleaners) await clean()
+  })
+  return async () => (server ??= startRexd({ after: (clean) => void cleaners.push(clean as () => unknown) }, settings))
 }
 
 /** The pid that a program of a session has written to a file of the root. */

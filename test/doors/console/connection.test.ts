@@ -129,22 +129,6 @@ for (const [how, end] of [
     assert.equal(await one.next(), null)
   })
 
-test('a connection that is gone aborts the command', async (t) => {
-  const { client, asked } = await start(t)
-  const one = client()
-  one.send(REQUEST)
-  const { gone } = await asked(1)
-  one.socket.destroy()
-  await until(() => gone.aborted)
-})
-
-test('an abort in the same piece as its command is heard', async (t) => {
-  const { client } = await start(t)
-  const one = client()
-  one.send(`${JSON.stringify(REQUEST)}\n{"action":"abort"}`)
-  assert.deepEqual(await one.next(), { exit: 143, output: '', error: 'aborted' })
-})
-
 for (const [what, line, problem] of [
   ['a line that is no JSON', 'hello', /no JSON/],
   ['a line that is too long', 'x'.repeat(MAX_CONSOLE_LINE + 1), /at most/],

@@ -142,25 +142,6 @@ test('a terminal that takes nothing holds nobody up, and what it cannot show in 
   assert.ok(leftOut > 13e6 && shown * 80 + leftOut <= 16e6 && shown * 80 + leftOut > 16e6 - 200, `${shown} ${leftOut}`)
 })
 
-test('commands that wait keep their beginning and their end, and all together no more than so much', async (t) => {
-  const { terminal, screen, write } = open(t)
-  screen.start(run(1, 'codex', 'wait'))
-  const block = Buffer.alloc(100_000, 'x')
-  const before = await collect()
-  for (let n = 2; n < 50; n++) {
-    screen.start(run(n, 'gemini', `job${n}`))
-    write(n, `begin ${n}\r\n`)
-    for (let at = 0; at < 6; at++) screen.output(n, block)
-    write(n, `\r\nend ${n}\r\n`)
-    screen.end(n, WELL)
-  }
-  const more = (await collect()) - before
-  assert.ok(more < 20e6, String(more))
-  screen.end(1, WELL)
-  await terminal.shows('│ begin 2')
-  await terminal.shows('│ end 2')
-})
-
 test('x aborts the command that was named in the question, and no other', async (t) => {
   const { terminal, screen, asked } = open(t)
   screen.press('x')

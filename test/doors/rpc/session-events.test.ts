@@ -66,20 +66,6 @@ test('what has not been asked for yet holds its program, and what was asked for 
   assert.deepEqual([await settled(first), await settled(second)], [true, true])
 })
 
-test('nothing is given up to who left before it was sent, and every program is held for it', async () => {
-  const events = kept()
-  const reader = new EventReader()
-  await attach(events, reader, 0)
-  await Promise.all(emitBig(events, 4))
-  events.detach()
-  const works = emitBig(events, 16)
-  assert.equal(await settled(works.at(-1)), false)
-  const next = new EventReader()
-  await attach(events, next, 4)
-  await Promise.all(works)
-  assert.deepEqual(cursorsOf(next.heard), oneTo(20, 5))
-})
-
 // A message that was given to a connection may die with it: only its caller knows what came.
 test('nothing is given up to who left before it came, as far back as events are kept', async () => {
   const events = kept()
@@ -116,41 +102,6 @@ test('an event that comes while the sending of others is about to end is sent to
   }
 })
 
-test('a caller who comes back does not wait for the connection that it had', async () => {
-  const events = kept()
-  const stuck = new EventReader(0)
-  await attach(events, stuck, 0)
-  void events.emit('e', {})
-  await nextTurn()
-  events.detach()
-  const next = new EventReader()
-  await attach(events, next, 0)
-  const more = events.emit('e', {})
-  assert.equal(await settled(more), true, 'the program goes on')
-  assert.deepEqual(cursorsOf(next.heard), [1, 2])
-})
-
-test('a connection that was left while it was told of a gap does not lead the next one astray', async () => {
-  const events = kept()
-  await attach(events, new EventReader(), 0)
-  await Promise.all(emitBig(events, 24))
-  events.detach()
-  const stuck = new EventReader(0)
-  await attach(events, stuck, 0)
-  await nextTurn()
-  assert.deepEqual(
-    stuck.heard.map(({ method }) => method),
-    ['session.gap'],
-  )
-  events.detach()
-  const next = new EventReader()
-  await attach(events, next, 24)
-  stuck.drain()
-  await nextTurn()
-  await events.emit('e', {})
-  assert.deepEqual(cursorsOf(next.heard), [25], 'it has the first 24')
-})
-
 test('what was sent is given up only when it has come: a connection that does not say so holds every program', async () => {
   const events = kept()
   const reader = new EventReader()
@@ -169,20 +120,6 @@ test('what was sent is given up only when it has come: a connection that does no
   const next = new EventReader()
   await attach(events, next, 17)
   assert.deepEqual(cursorsOf(next.heard), [18])
-})
-
-test('what is said of a connection that was left does not count for the next one', async () => {
-  const events = kept()
-  const come = Promise.withResolvers<void>()
-  events.attach(new EventReader().send, 0, async () => come.promise)
-  await Promise.all(emitBig(events, 4))
-  events.detach()
-  const silent = new EventReader()
-  events.attach(silent.send, 0, async () => new Promise(() => undefined))
-  const works = emitBig(events, 16)
-  come.resolve()
-  assert.equal(await settled(works.at(-1)), false, 'what the first had is not what this one has')
-  assert.deepEqual(cursorsOf(silent.heard), oneTo(20))
 })
 
 test('only who waits for the end of programs and never looks at events loses the oldest', async () => {
@@ -219,26 +156,6 @@ test('a session that is closed holds nobody, and whoever waits for its events is
     events.since(20).events.map(({ method }) => method),
     ['e', 'last'],
   )
-})
-
-test('a gap says exactly what is missing, to who is sent events and to who asks', async () => {
-  const events = kept()
-  const reader = new EventReader()
-  await attach(events, reader, 0)
-  await Promise.all(emitBig(events, 40))
-  assert.deepEqual(cursorsOf(reader.heard), oneTo(40))
-  events.detach()
-  const { gap, events: answered, cursor } = events.since(3)
-  assert.equal(gap?.from, 4)
-  assert.ok(gap.to >= 20 && gap.to < 30, `${gap.to}`)
-  assert.deepEqual([cursorsOf(answered), cursor], [oneTo(40, gap.to + 1), 40])
-  assert.deepEqual(events.since(gap.to), { events: answered, cursor: 40, gap: null })
-  assert.deepEqual(events.since(40), { events: [], cursor: 40, gap: null })
-  const next = new EventReader()
-  await attach(events, next, 3)
-  await nextTurn()
-  assert.deepEqual(next.heard[0], { jsonrpc: '2.0', method: 'session.gap', params: { session_id: 's_1', ...gap } })
-  assert.deepEqual(cursorsOf(next.heard.slice(1)), oneTo(40, gap.to + 1))
 })
 
 test('an answer has so many events, and the rest comes with the next ones', () => {

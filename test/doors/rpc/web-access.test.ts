@@ -8,13 +8,14 @@ import { test } from 'node:test'
 import { verifyJournal } from '../../../src/journal/verify.ts'
 import { linesOf } from '../../support/journal.ts'
 import { ask, connect, refusedSocket, type Asking } from '../../support/rexd-callers.ts'
-import { startRexd, type RexdServer } from '../../support/rexd-server.ts'
+import { sharedRexd, startRexd, type RexdServer } from '../../support/rexd-server.ts'
 import { until } from '../../support/processes.ts'
 import { REFUSAL_LINES } from '../../../src/journal/refusals.ts'
 
 // Who is heard at all: against the real program.
 
 const TIMEOUT = { timeout: 30_000 }
+const shared = sharedRexd()
 const HELLO = { jsonrpc: '2.0', id: 1, method: 'session.info', params: { session_id: 'none' } }
 const hello = async (server: RexdServer, asking: Asking = {}) => ask(server, { body: HELLO, ...asking })
 
@@ -30,8 +31,8 @@ const raw = async ({ port }: RexdServer, lines: readonly string[]): Promise<stri
   return text.split('\r\n')[0] ?? ''
 }
 
-test('without its token nobody is heard, whatever is said instead', TIMEOUT, async (t) => {
-  const server = await startRexd(t)
+test('without its token nobody is heard, whatever is said instead', TIMEOUT, async () => {
+  const server = await shared()
   const { token } = server
   assert.equal((await hello(server)).json.error.data.code, 'unknown_session')
   assert.equal((await hello(server, { token: null, headers: { authorization: `bearer ${token}` } })).status, 200)
@@ -59,7 +60,7 @@ test('without its token nobody is heard, whatever is said instead', TIMEOUT, asy
 })
 
 test('a WebSocket has its token in a header, or as a subprotocol where a page can send no header', TIMEOUT, async (t) => {
-  const server = await startRexd(t)
+  const server = await shared()
   const { token } = server
   assert.equal((await connect(t, server)).socket.protocol, '')
   const page = await connect(t, server, { headers: {}, protocols: ['rexd.1', `bearer.${token}`] })
@@ -80,8 +81,8 @@ test('a WebSocket has its token in a header, or as a subprotocol where a page ca
   for (const options of refused) assert.equal(await refusedSocket(server, options), 401, JSON.stringify(options))
 })
 
-test('a name that is not ours is refused, as DNS rebinding would send it, and two names at once', TIMEOUT, async (t) => {
-  const server = await startRexd(t)
+test('a name that is not ours is refused, as DNS rebinding would send it, and two names at once', TIMEOUT, async () => {
+  const server = await shared()
   const { port, token } = server
   for (const host of [`127.0.0.1:${port}`, `localhost:${port}`, `LOCALHOST:${port}`, `[::1]:${port}`])
     assert.equal((await hello(server, { headers: { host } })).status, 200, host)
@@ -106,8 +107,8 @@ test('a name that is not ours is refused, as DNS rebinding would send it, and tw
     assert.match(await raw(server, head), /^HTTP\/1\.1 40[03] /, head.join(' | '))
 })
 
-test('a page of another site is refused, by the Origin that its browser sends, also one that has none to tell', TIMEOUT, async (t) => {
-  const server = await startRexd(t)
+test('a page of another site is refused, by the Origin that its browser sends, also one that has none to tell', TIMEOUT, async () => {
+  const server = await shared()
   const { port, token } = server
   assert.equal((await hello(server, { headers: { origin: `http://127.0.0.1:${port}` } })).status, 200)
   const headers = { authorization: `Bearer ${token}` }
@@ -151,8 +152,8 @@ test('names and origins that the configuration allows are heard, however they ar
     assert.equal((await hello(server, { headers: { origin } })).status, 403, origin)
 })
 
-test('there are POST /rpc with JSON and /ws, and nothing else', TIMEOUT, async (t) => {
-  const server = await startRexd(t)
+test('there are POST /rpc with JSON and /ws, and nothing else', TIMEOUT, async () => {
+  const server = await shared()
   for (const type of ['application/json', 'application/json; charset=utf-8', 'Application/JSON'])
     assert.equal((await hello(server, { headers: { 'content-type': type } })).status, 200, type)
   // The three that a page may send to anybody without asking first (Fetch Standard, CORS), and more.

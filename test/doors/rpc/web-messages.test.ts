@@ -10,11 +10,12 @@ import { test } from 'node:test'
 import { MAX_RPC_BATCH, MAX_RPC_MESSAGE } from '../../../src/protocol/limits/rexd.ts'
 import { isAlive, until } from '../../support/processes.ts'
 import { ask, connect, post } from '../../support/rexd-callers.ts'
-import { gone, pidIn, startRexd } from '../../support/rexd-server.ts'
+import { gone, pidIn, sharedRexd, startRexd } from '../../support/rexd-server.ts'
 
 // What is said by those who are heard: against the real program.
 
 const TIMEOUT = { timeout: 30_000 }
+const shared = sharedRexd({ limits: 'max_concurrent_sessions = 100' })
 const MIB = 1024 * 1024
 const call = (id: unknown, method: string, params: object = {}) => ({ jsonrpc: '2.0', id, method, params })
 const padded = (size: number): Buffer => {
@@ -25,8 +26,8 @@ const padded = (size: number): Buffer => {
 test(
   'a body of the most bytes is answered, and one more is told so, as one text and in chunks, and the connection goes on',
   TIMEOUT,
-  async (t) => {
-    const server = await startRexd(t)
+  async () => {
+    const server = await shared()
     for (const [extra, code] of [
       [0, -32_601],
       [1, -32_008],
@@ -52,7 +53,7 @@ test(
 )
 
 test('what is no UTF-8, no JSON, or nothing is answered as such', TIMEOUT, async (t) => {
-  const server = await startRexd(t)
+  const server = await shared()
   const bodies = ['', ' ', 'nonsense', '{', Buffer.from([0x7b, 0xff, 0x7d]), Buffer.from('{"jsonrpc":"2.0","id":"\u{d800}x"}', 'utf16le')]
   for (const body of bodies) {
     const { status, json } = await ask(server, { body })
@@ -75,7 +76,7 @@ test('what is no UTF-8, no JSON, or nothing is answered as such', TIMEOUT, async
 })
 
 test('a mark of byte order before a message is no JSON, by POST and over a WebSocket', TIMEOUT, async (t) => {
-  const server = await startRexd(t)
+  const server = await shared()
   const caller = await connect(t, server)
   for (const [mark, code] of [
     ['', -32_601],
@@ -90,8 +91,8 @@ test('a mark of byte order before a message is no JSON, by POST and over a WebSo
   }
 })
 
-test('a batch is answered as one, without its notifications; of nothing but those there is no answer', TIMEOUT, async (t) => {
-  const server = await startRexd(t)
+test('a batch is answered as one, without its notifications; of nothing but those there is no answer', TIMEOUT, async () => {
+  const server = await shared()
   const { session_id } = await post(server, 'session.open', { client_name: 'a' })
   const path = join(server.root, 'notified')
   const write = { jsonrpc: '2.0', method: 'fs.write', params: { session_id, path, content: 'x' } }
@@ -147,7 +148,7 @@ test(
 )
 
 test('a caller who leaves in the middle of a question, or before its answer, is no mistake and ends nothing', TIMEOUT, async (t) => {
-  const server = await startRexd(t)
+  const server = await shared()
   const { session_id } = await post(server, 'session.open', { client_name: 'a' })
   const { process_id } = await post(server, 'exec.start', { session_id, shell: true, command: 'echo $$ > pid; exec sleep 1000' })
   const pid = await pidIn(join(server.root, 'pid'))
@@ -184,7 +185,7 @@ test('a caller who leaves while it opens sessions leaves none behind', { timeout
 })
 
 test('questions are answered when they are done, not in their order, and each with its own id', TIMEOUT, async (t) => {
-  const server = await startRexd(t)
+  const server = await shared()
   const caller = await connect(t, server)
   const { session_id } = await caller.call('session.open', { client_name: 'a' })
   const { process_id } = await caller.call('exec.start', { session_id, argv: ['cat'], stdin_open: true })
@@ -200,7 +201,7 @@ test('questions are answered when they are done, not in their order, and each wi
 })
 
 test('binary frames are refused, and what was asked before them is not', TIMEOUT, async (t) => {
-  const server = await startRexd(t)
+  const server = await shared()
   const caller = await connect(t, server)
   const opened = caller.call('session.open', { client_name: 'a' })
   await opened
@@ -210,7 +211,7 @@ test('binary frames are refused, and what was asked before them is not', TIMEOUT
 })
 
 test('compression is agreed on where it is offered, and what goes through it is the same', TIMEOUT, async (t) => {
-  const server = await startRexd(t)
+  const server = await shared()
   const content = `${'a line that is said again\n'.repeat(20_000)}é😀`
   for (const perMessageDeflate of [true, false]) {
     const caller = await connect(t, server, { perMessageDeflate })
@@ -226,7 +227,7 @@ test('compression is agreed on where it is offered, and what goes through it is 
 })
 
 test('what is read in base64 is not compressed, not even what could be', TIMEOUT, async (t) => {
-  const server = await startRexd(t)
+  const server = await shared()
   const caller = await connect(t, server, { perMessageDeflate: true })
   const { session_id } = await caller.call('session.open', { client_name: 'a' })
   const [path, size] = [join(server.root, 'zeros'), 600_000]
@@ -238,8 +239,8 @@ test('what is read in base64 is not compressed, not even what could be', TIMEOUT
   assert.ok(socket.bytesRead - before > (size * 4) / 3, `${socket.bytesRead - before} bytes`)
 })
 
-test('whoever hangs up waits for nothing any more, and takes no place of those who wait', TIMEOUT, async (t) => {
-  const server = await startRexd(t)
+test('whoever hangs up waits for nothing any more, and takes no place of those who wait', TIMEOUT, async () => {
+  const server = await shared()
   const { session_id } = await post(server, 'session.open', { client_name: 'test' })
   const { process_id } = await post(server, 'exec.start', { session_id, argv: ['sleep', '100'], timeout_ms: 100_000 })
   const waits = Array.from({ length: MAX_RPC_BATCH }, (_, id) => call(id, 'exec.wait', { session_id, process_id }))
@@ -257,8 +258,8 @@ test('whoever hangs up waits for nothing any more, and takes no place of those w
   await post(server, 'session.close', { session_id })
 })
 
-test('a batch whose answers are too long together is answered, each request by its id, and what it started ends', TIMEOUT, async (t) => {
-  const server = await startRexd(t)
+test('a batch whose answers are too long together is answered, each request by its id, and what it started ends', TIMEOUT, async () => {
+  const server = await shared()
   await writeFile(join(server.root, 'long'), Buffer.alloc(1024 * 1024))
   const { session_id } = await post(server, 'session.open', { client_name: 'test' })
   const reads = Array.from({ length: MAX_RPC_BATCH - 1 }, (_, id) => call(id, 'fs.read', { session_id, path: 'long' }))
