@@ -7,7 +7,6 @@ import { terminalProblem } from '../../src/process/terminal.ts'
 import { ConsolePlace, RawClient, type Watched } from '../../test/support/console-place.ts'
 import { deskPlace, type DeskPlaceHandle, type DeskPlaceInit } from '../../test/support/desk-place.ts'
 import { decide, watching } from '../../test/support/desk-watcher.ts'
-import { soon } from '../../test/support/local-engine.ts'
 
 // A console whose commands a human must allow.
 
@@ -50,38 +49,4 @@ test('a command of a console waits for a human, who sees it there too, and its r
   await decide(human, await next(2), 'deny')
   const { exit, error, message } = (await refused.next()) ?? {}
   assert.deepEqual([exit, error, /refused it/.test(String(message))], [127, 'spawn_failed', true])
-})
-
-test('who hangs up takes the question of his command back', OPTIONS, async (t) => {
-  const { place, desk } = await hostOf(t)
-  const { next, settled } = await watching(desk)
-  const client = asking(place)
-  const { question_id } = await next()
-  client.socket.destroy()
-  assert.ok(await soon(() => settled.includes(question_id)))
-})
-
-test('O7: what is saved for a name narrows what its callers at a console get, whatever else is set for it', OPTIONS, async (t) => {
-  const { place, desk } = await hostOf(t, '[tools.exec]\nhost = "gateway"\nsecurity = "full"\nask = "off"\n', { security: 'full' })
-  const human = await desk.human()
-  const nothing = { host: null, security: null, ask: null, node: null, elevated: null }
-  const exit = async (): Promise<unknown> => (await asking(place).next())?.['exit']
-  assert.equal(await exit(), 0)
-  await human.saveModes('Codex', { security: 'deny', ask: null })
-  await human.setModes('Codex', { ...nothing, ask: 'off' })
-  assert.equal(await exit(), 127)
-  await human.saveModes('Codex', null)
-  assert.equal(await exit(), 0)
-})
-
-test('a wish narrows, a node is none of a console, and a console without the file refuses wishes', OPTIONS, async (t) => {
-  const { place } = await hostOf(t)
-  const denied = await asking(place, { security: 'deny' }).next()
-  assert.deepEqual([denied?.['exit'], /security is "deny"/.test(String(denied?.['message']))], [127, true])
-  const node = await asking(place, { host: 'node' }).next()
-  assert.deepEqual([node?.['error'], node?.['message']], ['refused', 'host: one of sandbox, gateway'])
-  const plain = await ConsolePlace.make(t)
-  await plain.host()
-  const wished = await asking(plain, { ask: 'always' }).next()
-  assert.match(String(wished?.['message']), /\[tools\.exec\]/)
 })

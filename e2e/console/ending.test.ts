@@ -42,15 +42,6 @@ test('a client that is killed takes its command along, one that ignores SIGTERM 
   assert.deepEqual([entry?.exit, entry?.error], [137, 'aborted'])
 })
 
-test('a descendant that keeps the terminal open does not hold the reply', OPTIONS, async (t) => {
-  const place = await ConsolePlace.make(t)
-  await place.host()
-  const { status, stdout } = await place.run(['sh', '-c', 'setsid sleep 600 & echo done'])
-  assert.deepEqual([status, stdout], [0, 'done\n'])
-  const [entry] = await place.entries(1)
-  assert.ok((entry?.duration_ms ?? Infinity) < 30_000)
-})
-
 test('a slow command holds up no other; screen and transcript have the order of arrival', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   const host = await place.host()
@@ -120,18 +111,6 @@ test('of hosts that start at once over a socket that a dead one left, one runs',
   const running = await Promise.all(hosts.map(runs))
   assert.equal(running.filter(Boolean).length, 1)
   assert.equal((await place.run(['echo', 'served'])).stdout, 'served\n')
-})
-
-test('a silent host shows nothing and keeps everything', OPTIONS, async (t) => {
-  const place = await ConsolePlace.make(t)
-  const host = place.begin(['--start-host', '--silent'])
-  await until(async () => (await place.rexec(['--check-host'])).status === 0)
-  assert.equal((await place.run(['echo', 'quiet'])).stdout, 'quiet\n')
-  host.child.kill('SIGINT')
-  const { stdout, stderr } = await host.ended
-  assert.equal(stdout, '')
-  assert.ok(process.geteuid?.() !== 0 ? stderr === '' : /^rexec: this host runs as root: [^\n]*\n$/.test(stderr))
-  assert.equal((await place.entries(1))[0]?.output, 'quiet\n')
 })
 
 test('without a name its sockets are that of the session and that of /tmp, and clients find either', OPTIONS, async (t) => {

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { readFile, writeFile } from 'node:fs/promises'
+import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { after, before, test, type TestContext } from 'node:test'
 
@@ -87,30 +87,6 @@ test('a detached run goes on however its session ends, on a target and on the ow
     assert.ok(!pids.some(isAlive), how)
     await later.close()
   }
-})
-
-test('a later session reads the whole output and the end of a detached run, which runs once', async (t) => {
-  const first = await beside(t)
-  const begun = await first.run('exec_capture', { ...asked('31', 'bob', gated), answer_within_ms: 0 })
-  assert.ok(begun.run_id !== null)
-  await pidOf('31')
-  await first.close()
-  const second = await beside(t)
-  const going = await second.run('exec_capture', { ...asked('31', 'bob', gated), answer_within_ms: 500 })
-  assert.equal(going.success, false)
-  const other = await second.run('exec_capture', { ...asked('31', 'bob', gated), args: ['32'] })
-  assert.equal(other.denial_reason, 'conflict')
-  await writeFile(join(mesh.root, 'go'), '')
-  const whole = ['ended', 3, 'one\ntwo\n']
-  const ended = await second.run('exec_wait', { run_id: going.run_id })
-  assert.deepEqual([ended.state, ended.exit_code, ended.stdout], whole)
-  await second.close()
-  const third = await beside(t)
-  const after24 = await third.run('exec_capture', asked('31', 'bob', gated))
-  assert.deepEqual([after24.state, after24.exit_code, after24.stdout], whole)
-  const conflict = await third.run('exec_capture', { ...asked('31', 'bob', gated), args: ['32'] })
-  assert.equal(conflict.denial_reason, 'conflict')
-  assert.equal(await readFile(join(mesh.root, 'count-31'), 'utf8'), 'x\n')
 })
 
 test('what cannot be detached is refused, and the answer says what to do', async (t) => {

@@ -41,29 +41,6 @@ test('a run that was cut off by the death of its server is interrupted, and neve
   assert.equal(await read(place.root, 'count'), 'x\nx\n')
 })
 
-test('a later server tells how a run of its key ended, without its output, and knows it from other commands and callers', async (t) => {
-  const place = await mcpPlace(t)
-  const key = { idempotency_key: randomUUID() }
-  const late = { idempotency_key: randomUUID() }
-  const asked = { command: 'sh', args: ['-c', 'echo x >> count; echo 1234; exit 3'], ...key }
-  const slow = { command: 'sleep', args: ['300'], timeout_seconds: 1, ...late }
-  const first = await startMcp(t, {}, { place })
-  const before = await first.run('exec_capture', asked)
-  const timedOut = await first.run('exec_status', slow)
-  await first.close()
-
-  const second = await startMcp(t, {}, { place })
-  const omitted = { stdout: '\n[… 5 more bytes were not kept …]\n', stdout_truncated: true, stdout_omitted_bytes: 5 }
-  assert.deepEqual(await second.run('exec_capture', asked), { ...before, ...omitted })
-  assert.deepEqual(await second.run('exec_status', slow), timedOut)
-  const other = await second.run('exec_capture', { ...asked, command: 'true', args: [] })
-  assert.deepEqual([other.success, other.denial_reason], [false, 'conflict'])
-  assert.deepEqual(await second.run('exec_capture', asked), { ...before, ...omitted }, 'the key still stands for its command')
-  assert.equal(await read(place.root, 'count'), 'x\n')
-  const stranger = await startMcp(t, {}, { place, whoami: 'somebody else' })
-  assert.equal((await stranger.run('exec_capture', asked)).stdout, '1234\n')
-})
-
 test('every call of a tool is in the journal with what it asked and what became of it', async (t) => {
   const server = await startMcp(t, { security: 'deny_commands = [{ argv = ["rm"], args = "any" }]' })
   await server.run('exec_status', { command: 'true' })

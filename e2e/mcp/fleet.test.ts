@@ -125,11 +125,3 @@ test('a call that is cancelled in the middle ends what runs, and begins no more'
   )
   assert.equal(await sleeping(web[3]!, 'sleep,295', 'started'), false)
 })
-
-test('it is not offered where no target may be asked', async (t) => {
-  const { client } = await startMcp(t)
-  assert.deepEqual(
-    (await client.listTools()).tools.filter(({ name }) => name.startsWith('exec_fleet')),
-    [],
-  )
-})

@@ -98,36 +98,6 @@ test('a key runs its command once, for however many ask, and belongs to that com
   assert.equal(await textOf(server, 'count'), 'x\n')
 })
 
-test('who wants to hear it is told of progress, of what waits for a place and of what runs', async (t) => {
-  const server = await startMcp(t, { limits: 'max_processes_per_session = 1' })
-  const holding = await server.run('exec_status', { ...WAITS, answer_within_ms: 0 })
-  await pidOf(server)
-  const told: string[] = []
-  const { promise: queued, resolve } = Promise.withResolvers<void>()
-  const waiting = server.run(
-    'exec_capture',
-    { command: 'echo', args: ['next'] },
-    {
-      onprogress: ({ message = '' }) => {
-        told.push(message)
-        resolve()
-      },
-    },
-  )
-  await queued
-  assert.equal(told[0], 'waits for a place; 0 commands are before it')
-  const listed = (await server.ask('exec_list')).structuredContent as { runs: { state: string; waiting_before: number | null }[] }
-  assert.deepEqual(
-    listed.runs.map(({ state, waiting_before }) => [state, waiting_before]),
-    [
-      ['queued', 0],
-      ['running', null],
-    ],
-  )
-  await server.run('exec_kill', { run_id: holding.run_id })
-  assert.equal((await waiting).stdout, 'next\n')
-})
-
 test('everything ends with the session: by the end of standard input, SIGTERM, or kill -9 of its process group', async (t) => {
   for (const how of ['end of input', 'SIGTERM', 'SIGKILL'] as const) {
     const place = await mcpPlace(t)

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { closeSync, openSync } from 'node:fs'
-import { appendFile, chmod, mkdir, readFile, realpath, stat, symlink, writeFile } from 'node:fs/promises'
-import { basename, join } from 'node:path'
+import { appendFile, mkdir, readFile, realpath, stat, symlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { startMcp, X0X } from '../../test/support/mcp-server.ts'
@@ -117,28 +116,4 @@ test('where a human is asked, no server begins whose agent could read what he de
     assert.equal(status, 2, stdout + stderr)
     assert.match(stdout + stderr, /the data directory .* is below the root .*operator\.key/)
   }
-})
-
-test('--init says so when what it writes for the runtime is where the agent may write', async (t) => {
-  const { dir, work } = await placeOf(t)
-  const toFile = (file: string) => {
-    const output = openSync(file, 'w')
-    const args = [X0X, 'mcp', '--init', work, '--config', join(dir, `${basename(file)}.toml`)]
-    const { stderr } = spawnSync(process.execPath, args, { encoding: 'utf8', stdio: ['ignore', output, 'pipe'] })
-    closeSync(output)
-    return stderr
-  }
-  assert.match(toFile(join(work, '.mcp.json')), /could have its runtime start another program the next time/)
-  assert.doesNotMatch(toFile(join(dir, 'b.json')), /another program/)
-})
-
-test('--init leaves no configuration that nothing would be served with', async (t) => {
-  const { dir, work, x0x } = await placeOf(t)
-  await mkdir(join(dir, 'open'))
-  await chmod(join(dir, 'open'), 0o777)
-  const open = join(dir, 'open', 'mcp.toml')
-  const { status, stderr } = x0x('--init', work, '--config', open)
-  assert.equal(status, 2)
-  assert.match(stderr, /writable by others/)
-  await assert.rejects(stat(open), { code: 'ENOENT' })
 })

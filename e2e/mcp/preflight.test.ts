@@ -112,49 +112,6 @@ test('which_command says of a target which commands of the program it tells that
   )
 })
 
-test('check_host says within which roots and limits this host runs commands', async (t) => {
-  const server = await startMcp(t, { limits: 'hard_timeout_ms = 60000', security: 'allow_write = false' })
-  const here = await told(server, 'check_host', {})
-  assert.deepEqual([here['success'], here['reachable'], here['problem'], here['agent_id']], [true, true, null, null])
-  assert.deepEqual(here['workspace_roots'], [server.root])
-  assert.deepEqual([...(here['capabilities'] as string[])].toSorted(), ['events', 'exec', 'exec.input', 'fs', 'fs.read'])
-  assert.equal((here['limits'] as Record<string, number>)['hard_timeout_ms'], 60_000)
-})
-
-test('check_host asks the daemon whether a target answers, and runs nothing', async (t) => {
-  const ids = { agent_id: 'a'.repeat(64), machine_id: 'b'.repeat(64), decision: 'accept' }
-  const { dir, seen } = await fakeDaemon(t, ({ body }, response) => {
-    const { agent } = JSON.parse(body) as { agent: string }
-    if (agent === 'bob') return json(response, 200, { ok: true, ...ids })
-    const code = agent === 'away' ? 'peer_unreachable' : 'unknown_agent'
-    return json(response, agent === 'away' ? 502 : 404, { ok: false, error: code, message: `of ${agent}` })
-  })
-  const server = await startMcp(t, { security: 'allow_targets = ["*"]' }, { env: { X0X_DATA_DIR: dir } })
-  const bob = await told(server, 'check_host', { target: 'bob' })
-  assert.deepEqual([bob['reachable'], bob['agent_id'], bob['machine_id'], bob['trust']], [true, ids.agent_id, ids.machine_id, 'accept'])
-  assert.deepEqual([bob['capabilities'], bob['workspace_roots']], [['exec', 'events'], []])
-  const away = await told(server, 'check_host', { target: 'away' })
-  assert.deepEqual([away['success'], away['reachable'], away['problem']], [false, false, { code: 'peer_unreachable', message: 'of away' }])
-  const { isError, content } = await server.ask('check_host', { target: 'nobody' })
-  assert.equal(isError, true)
-  assert.match(JSON.stringify(content), /unknown_agent: of nobody/)
-  assert.deepEqual(
-    seen.map(({ method, path }) => `${method} ${path}`),
-    ['POST /agents/connect', 'POST /agents/connect', 'POST /agents/connect'],
-  )
-})
-
-test('a target that does not answer in time, and a daemon that is not there, are answers', async (t) => {
-  const { dir } = await fakeDaemon(t, () => undefined)
-  const flags = ['--answer-within-ms', '300']
-  const silent = await startMcp(t, { security: 'allow_targets = ["*"]' }, { env: { X0X_DATA_DIR: dir }, flags })
-  const late = await told(silent, 'check_host', { target: 'bob' })
-  assert.deepEqual([late['reachable'], (late['problem'] as { code: string }).code], [false, 'timeout'])
-  const alone = await startMcp(t, { security: 'allow_targets = ["*"]' }, { env: { X0X_DATA_DIR: join(dir, 'none') } })
-  const gone = await told(alone, 'check_host', { target: 'bob' })
-  assert.deepEqual([gone['reachable'], (gone['problem'] as { code: string }).code], [false, 'daemon_unreachable'])
-})
-
 test('a model is told which tool to use first, the most bounded before the others', async (t) => {
   const { client } = await startMcp(t)
   const instructions = client.getInstructions() ?? ''

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
+import { after, before, test, type TestContext } from 'node:test'
 
+import type { LocalRequestEvent } from '../../src/journal/events.ts'
 import type { ToolResult } from '../../src/doors/tools/tool-result.ts'
 import { startMcp, type McpServer } from '../../test/support/mcp-server.ts'
 import { aliceBobCharlie, MeshOfDaemons, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
@@ -18,7 +19,7 @@ before(async () => {
 
 after(async () => mesh.stop())
 
-const beside = async (t: Parameters<typeof startMcp>[0]): Promise<McpServer> =>
+const beside = async (t: TestContext): Promise<McpServer> =>
   startMcp(t, { security: 'allow_targets = ["bob", "nobody"]' }, { env: { X0X_DATA_DIR: alice.dir } })
 
 /** What may differ between two runs of the same thing, and between here and there. */
@@ -76,4 +77,37 @@ test('a target is reached and proves itself without a run, our own daemon too, a
   const which = await ask('which_command', { command: 'echo', target: 'bob' })
   assert.equal((which.structuredContent as Record<string, unknown>)['found'], null)
   assert.equal(await runs(), before)
+})
+
+// O13: a command on an agent of the mesh that a call, or the configuration, names.
+
+const onNode = async (t: TestContext, tools: string): Promise<McpServer> =>
+  startMcp(t, { security: 'allow_targets = ["bob"]', mcp: `\n[tools.exec]\n${tools}` }, { env: { X0X_DATA_DIR: alice.dir } })
+
+const ECHO = { command: 'echo', args: ['42'] }
+const OPEN = 'security = "full"\nask = "off"\nallowed_hosts = ["node"]\n'
+
+test('O13: a node is named by its id, the beginning of it, or its name however it is written, and the result says where it ran', async (t) => {
+  const server = await onNode(t, OPEN)
+  for (const node of ['bob', 'BOB', bob.agentId, bob.agentId.slice(0, 8)]) {
+    const result = await server.run('exec_capture', { ...ECHO, host: 'node', node })
+    assert.deepEqual([result.success, result.stdout], [true, '42\n'], JSON.stringify(result))
+    assert.deepEqual(result.ran_on, { host: 'node', agent_id: bob.agentId, name: 'bob' })
+  }
+  const target = await server.run('exec_capture', { ...ECHO, target: 'bob' })
+  assert.deepEqual(target.ran_on, { host: 'node', agent_id: bob.agentId, name: 'bob' })
+  const request = (await server.lines()).find(({ event }) => event === 'request') as LocalRequestEvent | undefined
+  assert.deepEqual([request?.target, request?.ran_on?.agent_id], [bob.agentId, bob.agentId])
+})
+
+test('O5: a node is bound by the configuration, and by default nothing runs there', async (t) => {
+  const bound = await onNode(t, `host = "node"\nnode = "bob"\nsecurity = "full"\nask = "off"\n`)
+  assert.deepEqual((await bound.run('exec_capture', ECHO)).ran_on?.agent_id, bob.agentId)
+  const other = await bound.run('exec_capture', { ...ECHO, node: 'charlie' })
+  assert.equal(other.denial_reason, 'command_denied')
+  const closed = await onNode(t, 'host = "node"\nnode = "bob"\n')
+  assert.equal((await closed.run('exec_capture', ECHO)).denial_reason, 'command_denied')
+  const here = await onNode(t, '')
+  const refused = await here.run('exec_capture', { ...ECHO, target: 'bob' })
+  assert.equal(refused.denial_reason, 'command_denied')
 })

@@ -256,24 +256,6 @@ it('a flood of one asker is three questions, a line and a count, and hides nobod
   await page.getByText('13 wait for you').waitFor()
 })
 
-it('who looks at another window is told that a command waits, whichever view of the page is open', async (t) => {
-  const { page, desk, origin } = await signedIn(t)
-  await page.context().grantPermissions(['notifications'], { origin })
-  await page.evaluate(`
-    globalThis.notices = []
-    globalThis.Notification = class extends Notification {
-      constructor(text, options) { super(text, options); notices.push([Notification.permission, this.title, this.body]) }
-    }
-    Object.defineProperty(document, 'hidden', { get: () => true })
-  `)
-  await page.getByRole('button', { name: 'Runs' }).click()
-  await page.getByRole('heading', { name: 'Running' }).waitFor()
-  desk.ask(pendingOf('one', { argv: ['git', 'secret'] }))
-  await page.getByText('A command waits for your decision.').waitFor({ state: 'attached' })
-  await page.waitForTimeout(500)
-  assert.deepEqual(await page.evaluate('notices'), [['granted', 'x0x: a command waits for your decision', '']])
-})
-
 it('keys move and deny, and no single key allows', async (t) => {
   const { page, desk } = await signedIn(t)
   const [one, two] = [pendingOf('one'), pendingOf('two')]

@@ -85,8 +85,6 @@ for (const [what, modes, tools] of PAGERS)
     assert.equal(shown.error === undefined, what !== 'a list', JSON.stringify(shown.error))
   })
 
-const ECHO = { argv: ['echo', 'hello'] }
-
 test('a script that a caller exchanges at the moment of its approval never runs: REXD runs what was hashed, too', async (t) => {
   const desk = await deskPlace(t)
   const place = await rexdPlace(t)
@@ -114,33 +112,6 @@ test('a script that a caller exchanges at the moment of its approval never runs:
     ran.push(await asked)
   }
   assert.ok(!ran.includes('EVIL') && ran.includes('GOOD'), ran.join(' '))
-})
-
-test('exec.kill of what waits takes the question back, and the library does so where its call is aborted', async (t) => {
-  const { desk, call, session, told } = await callerOf(t)
-  const { next, settled } = await watching(desk)
-  const started = call('exec.start', { ...session, ...ECHO, tell_waiting: true })
-  const first = await next()
-  // The human may hear of it before its caller does.
-  assert.ok(await soon(() => told.length > 0))
-  const { process_id } = told[0] ?? {}
-  assert.equal((await call('exec.kill', { ...session, process_id: 'p_other' })).error?.code, -32005)
-  assert.deepEqual((await call('exec.kill', { ...session, process_id })).result, { ok: true })
-  assert.deepEqual((await started).error?.data, { code: 'conflict', reason: 'withdrawn' })
-  assert.ok(await soon(() => settled.includes(first.question_id)), 'the question still waits')
-  const place = await rexdPlace(t)
-  await writeFile(place.config, `${await readFile(place.config, 'utf8')}${ON_HOST}`)
-  const command = [process.execPath, PROGRAM, '--stdio', '--config', place.config]
-  const client = await connect({ transport: stdio({ command, env: { ...process.env, X0X_DATA_DIR: desk.paths.dir } }) })
-  place.ending.push(async () => client.close())
-  const library = await client.open({ clientName: 'test' })
-  const stop = new AbortController()
-  const asked = library.exec(ECHO.argv, { signal: stop.signal })
-  const { question_id } = await next(2)
-  stop.abort(new Error('no more'))
-  await assert.rejects(asked, /no more/)
-  assert.ok(await soon(() => settled.includes(question_id)), 'the question still waits')
-  assert.equal(library.ended, false)
 })
 
 test('rexd exec says that its command waits and what was cut of its wishes, and Ctrl-C takes the question back', async (t) => {

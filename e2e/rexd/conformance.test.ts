@@ -14,7 +14,8 @@ import { TRANSPORTS, type Transport } from './transports.ts'
 const ENGINE = /^(exec\.start|exec\.kill|fs|journal|pty|session\.info|session\.open|timeout)\b/
 const methodOf = ({ id }: Requirement): string => id.split('/', 1)[0]!
 
-const isFirst = (row: Requirement): boolean => REQUIREMENTS.find((one) => methodOf(one) === methodOf(row)) === row
+const isFirst = (row: Requirement): boolean =>
+  METHODS.some((method) => method === methodOf(row)) && REQUIREMENTS.find((one) => methodOf(one) === methodOf(row)) === row
 
 const holdsOver = (transport: Transport, row: Requirement): boolean => {
   if (row.only !== null) return row.only.names.includes(transport.name)

@@ -2,9 +2,8 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { isAlive } from '../../test/support/processes.ts'
 import { post } from '../../test/support/rexd-callers.ts'
-import { gone, pidIn, refusalsOf, startRexd, type RexdServer } from '../../test/support/rexd-server.ts'
+import { gone, pidIn, startRexd, type RexdServer } from '../../test/support/rexd-server.ts'
 
 // Programs that outlive the session that started them: only over HTTP and WebSocket, where granted, and for a time.
 
@@ -22,31 +21,6 @@ const sleeper = (rest = 'exec sleep 600', params: object = {}): object => ({
   command: `echo $$ > pid.tmp && mv pid.tmp pid; ${rest}`,
   detach: true,
   ...params,
-})
-
-test('a detached program goes on when its session is closed, is known to others, and can be ended by them', TIMEOUT, async (t) => {
-  const server = await startRexd(t, GRANTED)
-  const first = await open(server)
-  const { process_id } = await post(server, 'exec.start', { session_id: first, ...sleeper() })
-  const pid = await pidIn(join(server.root, 'pid'))
-  assert.deepEqual(await post(server, 'session.close', { session_id: first }), { ok: true, terminated: 0 })
-  assert.ok(isAlive(pid))
-  const second = await open(server)
-  const { detached, processes } = await post(server, 'session.info', { session_id: second })
-  assert.deepEqual(
-    [processes, detached.map((one: { process_id: string; status: string }) => [one.process_id, one.status])],
-    [[], [[process_id, 'running']]],
-  )
-  const without = await open(server, { requested_capabilities: ['exec'] })
-  await assert.rejects(post(server, 'exec.kill', { session_id: without, process_id }), { code: -32_005 })
-  assert.deepEqual(await refusalsOf(server, without), [`http exec.kill: ${String(process_id)} is not of this session`])
-  const ending = post(server, 'exec.wait', { session_id: second, process_id })
-  assert.deepEqual(await post(server, 'exec.kill', { session_id: second, process_id }), { ok: true })
-  const { status, signal } = await ending
-  assert.deepEqual([status, signal], ['killed', 'SIGTERM'])
-  await gone(pid)
-  const third = await open(server)
-  assert.equal((await post(server, 'exec.wait', { session_id: third, process_id, timeout_ms: 0 })).status, 'killed')
 })
 
 test('a detached program has a lifetime, and a place among all that are', TIMEOUT, async (t) => {

@@ -86,18 +86,6 @@ const ARGV: readonly Requirement[] = [
       assert.equal(log.stdout.toString(), '3\n')
     },
   ),
-  requirement(
-    'exec.start/shell-grant',
-    'without security.allow_shell there is no shell',
-    'exec.start.shell -32007',
-    async (peer) => {
-      const session = await peer.session()
-      const { data, message } = await session.failure(-32007, 'exec.start', { shell: true, command: 'true' })
-      assert.equal(data['capability'], 'exec.shell')
-      assert.match(message, /security\.allow_shell/)
-    },
-    { config: {} },
-  ),
   requirement('exec.start/descriptors', 'a program has its three streams and nothing else of the server', 'exec.start', async (peer) => {
     const session = await peer.session()
     const held = await session.start({ argv: ['cat'], stdin_open: true })
@@ -127,12 +115,6 @@ const ARGV: readonly Requirement[] = [
       )
     },
   ),
-  requirement('exec.start/detach', 'nothing outlives its session here: detach is refused', 'exec.start.detach -32007', async (peer) => {
-    const session = await peer.session()
-    const { data } = await session.failure(-32007, 'exec.start', { argv: ['true'], detach: true })
-    assert.equal(data['capability'], 'exec.detach')
-    await (await session.start({ argv: ['true'], detach: false })).finished()
-  }),
 ]
 
 const PLACE: readonly Requirement[] = [

@@ -107,23 +107,6 @@ export const PROCESS_LIMIT_REQUIREMENTS: readonly Requirement[] = [
     },
   ),
   requirement(
-    'exec.start/max_processes',
-    'no more processes than the session has room for; one that ended makes room',
-    'session.open.limits.max_processes_per_session -32008',
-    async (peer) => {
-      const session = await peer.session({ limits: { max_processes_per_session: 2 } })
-      const logs = [await session.start({ argv: ['sleep', '1000'] }), await session.start({ argv: ['sleep', '1000'] })]
-      const { data } = await session.failure(-32008, 'exec.start', { argv: ['true'] })
-      assert.deepEqual([data['limit'], data['max']], ['max_processes_per_session', 2])
-      await session.call('exec.kill', { process_id: logs[0]!.id })
-      await logs[0]!.finished()
-      await (await session.start({ argv: ['true'] })).finished()
-      const other = await peer.session()
-      await (await other.start({ argv: ['true'] })).finished()
-      await session.close()
-    },
-  ),
-  requirement(
     'journal/unavailable',
     'what cannot be written down does not happen',
     '-32603 exec.start',

@@ -97,18 +97,6 @@ const OPEN: readonly Requirement[] = [
     },
     TERMINAL,
   ),
-  requirement(
-    'pty.open/grant',
-    'without security.allow_pty there is no terminal',
-    'pty.open -32007',
-    async (peer) => {
-      const session = await peer.session()
-      const { data, message } = await session.failure(-32007, 'pty.open', { argv: ['true'] })
-      assert.equal(data['capability'], 'pty')
-      assert.match(message, /security\.allow_pty/)
-    },
-    { config: {} },
-  ),
 ]
 
 /** One that is there, known to `cat` by what it says back. */

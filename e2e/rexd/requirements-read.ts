@@ -73,42 +73,6 @@ const READ: readonly Requirement[] = [
       assert.deepEqual([data['limit'], data['asked'], data['max']], ['max_file_read_bytes', 101, 100])
     },
   ),
-  requirement(
-    'fs/outside',
-    'no path leads out of the roots, by dots, by name or by a link; inside links are followed',
-    '-32002 fs.read.path fs.write.path fs.list.path fs.glob.cwd fs.stat.path fs.edit.path fs.patch.cwd',
-    async (peer) => {
-      const session = await peer.session()
-      const beside = `${session.dir}-beside`
-      await mkdir(beside)
-      await writeFile(`${beside}/secret`, 'secret')
-      await mkdir(session.path('in'))
-      await writeFile(session.path('in/file'), 'inside')
-      await symlink(beside, session.path('out'))
-      await symlink('in', session.path('way'))
-      await symlink('../../..', session.path('up'))
-      assert.equal(await text(session, { path: 'way/file' }), 'inside')
-      assert.equal(await text(session, { path: 'in/../way/./file' }), 'inside')
-      for (const path of ['../x', '/etc/passwd', beside, `${beside}/secret`, 'out/secret', 'up/x', 'in/../../x', `${session.dir}/../x`]) {
-        for (const [method, params] of [
-          ['fs.read', { path }],
-          ['fs.write', { path, content: 'x' }],
-          ['fs.list', { path: `${path}/y` }],
-          ['fs.glob', { pattern: '*', cwd: `${path}/y` }],
-          ['fs.edit', { path, old_string: 'a', new_string: 'b' }],
-          ['fs.patch', { patch_text: '*** Begin Patch\n*** Add File: y\n+x\n*** End Patch', cwd: path }],
-        ] as const) {
-          const { data } = await session.failure(-32002, method, params)
-          assert.deepEqual(data['allowed_roots'], [session.dir], `${method} ${path}`)
-          assert.equal(typeof data['path'], 'string')
-        }
-      }
-      for (const path of ['../x', '/etc/passwd', 'out/secret']) await session.failure(-32002, 'fs.stat', { path })
-      await session.failure(-32002, 'fs.glob', { pattern: '../*' })
-      await session.failure(-32002, 'fs.glob', { pattern: '/etc/*' })
-      await session.failure(-32002, 'fs.glob', { pattern: '{a,../b}' })
-    },
-  ),
 ]
 
 const LIST: readonly Requirement[] = [

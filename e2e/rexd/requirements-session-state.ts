@@ -78,31 +78,6 @@ export const SESSION_STATE_REQUIREMENTS: readonly Requirement[] = [
     },
   ),
   requirement(
-    'session/foreign',
-    'every method refuses the session of another caller, and the journal has each of these attempts',
-    '-32001 session.resume',
-    async (peer) => {
-      const session = await peer.session()
-      const log = await session.start({ argv: ['cat'], stdin_open: true })
-      const other = await peer.another()
-      const methods = METHODS.filter((one) => one !== 'session.open')
-      for (const method of methods)
-        await other.failure(-32001, method, {
-          ...enoughFor(method),
-          session_id: session.id,
-          ...(method === 'session.resume' ? { resume_token: 'x' } : {}),
-          ...(Object.hasOwn(paramsOf(method).shape, 'process_id') ? { process_id: log.id } : {}),
-        })
-      assert.deepEqual(
-        await peer.home.refusalsOf(session.id),
-        methods.map((method) => `${method} unknown_session: by a caller over websocket whose session it is not`),
-      )
-      assert.equal((await session.wait(log, { timeout_ms: 0 }))['status'], 'running')
-      await other.close()
-    },
-    { only: { names: ['websocket'], because: 'one caller has the streams, and over HTTP whoever knows a session has it' } },
-  ),
-  requirement(
     'session/apart',
     'sessions of one connection know nothing of each other',
     '-32005 exec.wait.process_id exec.kill.process_id exec.input.process_id',

@@ -109,20 +109,6 @@ const LIMITS: readonly Requirement[] = [
         await peer.failure(-32602, 'session.open', { client_name: 'test', limits: { [limit]: 0 } })
       }),
     ),
-  requirement(
-    'session.open/max_concurrent_sessions',
-    'no more sessions than the server has room for; a closed one makes room',
-    '-32008',
-    async (peer) => {
-      const first = await opened(peer)
-      await opened(peer)
-      const { data } = await peer.failure(-32008, 'session.open', { client_name: 'test' })
-      assert.deepEqual([data['limit'], data['max']], ['max_concurrent_sessions', 2])
-      await peer.call('session.close', { session_id: first['session_id'] })
-      await opened(peer)
-    },
-    { config: { limits: ['max_concurrent_sessions = 2'] } },
-  ),
 ]
 
 export const SESSION_REQUIREMENTS: readonly Requirement[] = [...OPEN, ...LIMITS]

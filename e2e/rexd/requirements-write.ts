@@ -97,27 +97,6 @@ const WRITE: readonly Requirement[] = [
       assert.equal(writes.filter(({ result }) => result !== undefined).length, 1, 'of several at once one wins')
     },
   ),
-  requirement(
-    'fs.write/grant',
-    'with allow_write = false nothing is changed',
-    'fs.write fs.edit fs.patch -32007',
-    async (peer) => {
-      const session = await peer.session()
-      await writeFile(session.path('file'), 'a')
-      for (const [method, params] of [
-        ['fs.write', { path: 'new', content: 'x' }],
-        ['fs.edit', { path: 'file', old_string: 'a', new_string: 'b' }],
-        ['fs.patch', { patch_text: '*** Begin Patch\n*** Delete File: file\n*** End Patch' }],
-      ] as const) {
-        const { data, message } = await session.failure(-32007, method, params)
-        assert.equal(data['capability'], 'fs.write')
-        assert.match(message, /security\.allow_write/)
-      }
-      assert.equal((await session.call('fs.read', { path: 'file' }))['content'], 'a')
-      assert.deepEqual(await readdir(session.dir), ['file'])
-    },
-    { config: { security: ['allow_write = false'] } },
-  ),
 ]
 
 const EDIT: readonly Requirement[] = [

@@ -64,21 +64,6 @@ test('a line of 200 MiB is passed over without being kept, and told once', async
   await peer.close()
 })
 
-test('a request that is too long is refused with its own id, which may stand before or behind what is long', async (t) => {
-  const peer = await overStdio.open(t)
-  const long = `"params":{"id":"not this","content":"${'x'.repeat(MAX_RPC_MESSAGE)}"}`
-  for (const [id, line] of [
-    ['first', `{"jsonrpc":"2.0","id":"first","method":"fs.write",${long}}\n`],
-    ['last', `{"jsonrpc":"2.0","method":"fs.write",${long},"id":"last"}\n`],
-  ] as const) {
-    const answer = peer.answerTo(id)
-    peer.process.child.stdin.write(line)
-    assert.equal((await answer).error?.code, -32008)
-  }
-  assert.deepEqual(peer.strays, [])
-  await peer.close()
-})
-
 test('a last line without an end is a line: whole it is answered, cut it is told', async (t) => {
   for (const [text, code] of [
     ['{"jsonrpc":"2.0","id":null,"method":"no.such.method"}', -32601],

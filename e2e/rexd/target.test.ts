@@ -220,18 +220,3 @@ test('a command there is ended by exec.kill, by its time, by the end of its sess
   await peer.close()
   await until('nothing runs on bob', async () => (await bob.diagnostics()).active_sessions === 0)
 })
-
-test('where the daemon dies in the middle, nobody claims to know how the command ended', async (t) => {
-  const peer = await beside(t)
-  const session_id = await sessionFor(peer)
-  const { process_id } = await peer.call('exec.start', { session_id, argv: ['sleep', '600'] })
-  const waiting = peer.call('exec.wait', { session_id, process_id })
-  await alice.stop('SIGKILL')
-  const { data, message } = await peer.log(process_id).error
-  assert.deepEqual([(data as Result)['code'], /not known/.test(String(message))], ['peer_unreachable', true])
-  assert.deepEqual([(await waiting)['exit_code'], (await waiting)['signal']], [null, null])
-  await until('nothing runs on bob', async () => (await bob.diagnostics()).active_sessions === 0)
-  await alice.start()
-  assert.equal((await run(peer, session_id, ['echo', '9'])).log.stdout.toString(), '9\n')
-  await peer.close()
-})

@@ -4,7 +4,7 @@ import { connect as connectTcp } from 'node:net'
 import { join } from 'node:path'
 import { describe, test, type TestContext } from 'node:test'
 
-import { isAlive, until } from '../../test/support/processes.ts'
+import { until } from '../../test/support/processes.ts'
 import { connect, outputOf, post } from '../../test/support/rexd-callers.ts'
 import {
   cursorOf,
@@ -18,7 +18,6 @@ import {
   writtenWhenHeld,
 } from '../../test/support/rexd-output.ts'
 import { gone, pidIn, startRexd, type RexdServer } from '../../test/support/rexd-server.ts'
-import { patient } from '../../test/support/wait-limits.ts'
 
 // `rexd --http` as it is installed: what is written comes to whoever asks, and everything ends with it. Who is heard,
 // and what is no message, is in test/doors/rpc/web-*.test.ts.
@@ -99,19 +98,6 @@ const slowReader = async (t: TestContext): Promise<void> => {
   for (const caller of callers) assertWhole(outputOf(caller.events))
 }
 
-const stopWithHeld = async (t: TestContext): Promise<void> => {
-  const server = await startRexd(t)
-  const { session_id } = await post(server, 'session.open', { client_name: 'a' })
-  await post(server, 'session.events', { session_id, cursor: 0 })
-  await post(server, 'exec.start', { session_id, ...numbers() })
-  const pid = await numbersPid(server)
-  await writtenWhenHeld(pid)
-  const begun = performance.now()
-  assert.deepEqual(await server.stop(), [143, null])
-  assert.ok(performance.now() - begun < patient(4_000), 'the programs of a held session are given eight seconds')
-  assert.ok(!isAlive(pid))
-}
-
 /** Programs in a session of each kind, and the pids of all that the server has started. */
 const withPrograms = async (t: TestContext, server: RexdServer): Promise<number[]> => {
   const caller = await connect(t, server)
@@ -148,16 +134,6 @@ const endedBy = async (t: TestContext, signal: NodeJS.Signals, ended: readonly u
   assert.ok(await portIsFree(server))
 }
 
-const refusedStays = async (t: TestContext): Promise<void> => {
-  const server = await startRexd(t)
-  const socket = connectTcp({ port: server.port, host: '127.0.0.1', allowHalfOpen: true })
-  socket.on('error', () => undefined)
-  server.ending.push(async () => void socket.destroy())
-  socket.write(`GET /ws HTTP/1.1\r\nhost: 127.0.0.1:${server.port}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n`)
-  await new Promise<void>((resolve) => socket.once('data', () => resolve()))
-  assert.deepEqual(await Promise.race([server.stop(), until(() => t.signal.aborted)]), [143, null])
-}
-
 // Most of their time is looking that nothing moves.
 describe('rexd --http', { concurrency: 3 }, () => {
   for (const looked of [false, true])
@@ -174,8 +150,6 @@ describe('rexd --http', { concurrency: 3 }, () => {
       breaks(t, paused),
     )
   test('a caller who reads slowly holds the program, not the memory of the server, and loses nothing', TIMEOUT, slowReader)
-  test('it ends soon although a program is held by who does not read', TIMEOUT, stopWithHeld)
-  test('it ends although a connection that it refused is not hung up', { timeout: 20_000 }, refusedStays)
   for (const [signal, ended] of [
     ['SIGTERM', [143, null]],
     ['SIGINT', [130, null]],

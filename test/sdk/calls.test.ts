@@ -13,19 +13,6 @@ const lost =
 /** Short enough for a test, and real. */
 const QUICK = { attempts: 4, firstDelayMs: 1, maxDelayMs: 4 }
 
-test('answers find their calls in any order', async (t) => {
-  const { server, client } = await scripted(t)
-  const { line } = server
-  const calls = [1, 2, 3].map(async (n) => client.call('fs.stat', { session_id: 's_1', path: `${n}` }))
-  const asked = [await line.next(), await line.next(), await line.next()]
-  for (const one of asked.toReversed()) line.answer(one, { path: one.params['path'], exists: false })
-  assert.deepEqual(
-    (await Promise.all(calls)).map(({ path }) => path),
-    ['1', '2', '3'],
-  )
-  assert.equal(new Set(asked.map(({ id }) => id)).size, 3)
-})
-
 test('an aborted call rejects at once, and its answer is no mistake of the server', async (t) => {
   const { server, client, session } = await scripted(t)
   const stop = new AbortController()
@@ -138,16 +125,6 @@ test('reconnect: what was not sent is sent again, and what was sent is not', asy
   assert.equal(first.closed, true)
 })
 
-test('reconnect: nothing is opened before something is asked', async (t) => {
-  const { server, client } = await scripted(t, { reconnect: QUICK })
-  server.line.lose(null)
-  assert.deepEqual([server.tries, client.connected], [1, false])
-  const opening = client.open({ clientName: 'x' })
-  const { line } = await untilLines(server, 2)
-  line.answer(await line.next('session.open'), OPENED)
-  await opening
-})
-
 test('reconnect: it is tried several times, and then calls are refused until the next one begins anew', async (t) => {
   const { server, client } = await scripted(t, { reconnect: QUICK })
   server.line.lose()
@@ -174,17 +151,6 @@ test('reconnect: a server that opens and hangs up at once costs its calls, and d
   }
   await assert.rejects(client.open({ clientName: 'x' }), lost(false, /hung up/))
   assert.equal(server.tries, 5)
-})
-
-test('reconnect: a server that was heard may be lost again as often as it likes', async (t) => {
-  const { server, client } = await scripted(t, { reconnect: QUICK })
-  for (let i = 2; i < 10; i++) {
-    server.line.lose()
-    const opening = client.open({ clientName: 'x' })
-    const { line } = await untilLines(server, i)
-    line.answer(await line.next('session.open'), OPENED)
-    await opening
-  }
 })
 
 test('reconnect: closing ends it, also in the middle', async (t) => {

@@ -56,17 +56,6 @@ test('a session has what it asks for and no more', async (t) => {
   await session.close()
 })
 
-test('a program that cannot be started', async (t) => {
-  const { session } = await connected(t)
-  // It may be executed, and is nothing that the system knows how to execute.
-  await session.files.write('text', '#!/no/such/interpreter\n')
-  await session.run(['chmod', '+x', 'text'])
-  const { workspaceRoots } = session
-  const process = await session.exec([`${workspaceRoots[0]}/text`])
-  await assert.rejects(process.exited, refusal('file_error', -32_010))
-  await assert.rejects(process.stdout.text(100), refusal('file_error', -32_010))
-})
-
 test('what is too long for a message is refused before it is sent, and the connection goes on', async (t) => {
   const { client, session } = await connected(t)
   const long = 'x'.repeat(5 * 1024 * 1024)

@@ -245,18 +245,6 @@ test('a slow reader holds the program: little is kept, and nothing is lost', asy
   assert.equal(account().paused, false)
 })
 
-test('a process that nobody reads can be killed, and holds nothing after that', async (t) => {
-  const { through, account } = watching()
-  const { session } = await connected(t, { limits: 'max_output_bytes = 200000000', through })
-  const pausing = account().nextPause()
-  const process = await session.exec(['yes'])
-  await pausing
-  assert.equal(await process.kill('KILL'), true)
-  process.discard()
-  assert.equal((await process.exited).signal, 'SIGKILL')
-  assert.equal((await session.run(['echo', 'on'])).stdoutText, 'on\n')
-})
-
 test('a signal that is aborted before the start starts nothing; afterwards it ends the program', async (t) => {
   const { session, root } = await connected(t)
   await assert.rejects(session.exec(['touch', 'never'], { signal: AbortSignal.abort(new Error('too late')) }), /too late/)
@@ -280,22 +268,6 @@ test('a signal that is aborted before the start starts nothing; afterwards it en
   await until(() => !isAlive(pid))
   await until(async () => (await session.info()).processes.every(({ status }) => status !== 'running'))
   assert.equal((await session.files.stat('never')).exists, false)
-})
-
-test('waiting for an answer ends with its signal, and the process goes on', async (t) => {
-  const { session } = await connected(t)
-  const process = await session.exec(['sleep', '60'])
-  const stop = new AbortController()
-  const waiting = process.wait({ signal: stop.signal })
-  stop.abort(new Error('not that long'))
-  await assert.rejects(waiting, /not that long/)
-  const reading = new AbortController()
-  const text = process.stdout.text(10, { signal: reading.signal })
-  reading.abort(new Error('nothing comes'))
-  await assert.rejects(text, /nothing comes/)
-  assert.equal((await process.wait({ timeoutMs: 0 })).status, 'running')
-  assert.equal(await process.kill('KILL'), true)
-  await process.exited
 })
 
 test('closing a session ends what it has running, also where nobody reads', async (t) => {

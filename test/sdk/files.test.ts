@@ -52,16 +52,6 @@ test('content comes from a source in parts of any size; none at all makes an emp
   assert.ok(chunks.length > 1 && chunks.every((length) => length <= MiB))
 })
 
-test('a small limit of the session makes more messages, not less content', async (t) => {
-  const { session } = await connected(t, { open: { limits: { maxFileReadBytes: 1000 } } })
-  const content = 'z'.repeat(4500)
-  await session.files.write('a', content)
-  const chunks: number[] = []
-  for await (const chunk of session.files.read('a')) chunks.push(chunk.length)
-  assert.deepEqual(chunks, [1000, 1000, 1000, 1000, 500])
-  assert.equal(await session.files.readText('a', { offset: 900, length: 2000 }), content.slice(900, 2900))
-})
-
 test('a file that changes while it is read is a conflict, or is meant to', async (t) => {
   const { session, root } = await connected(t)
   const read = async (mayChange: boolean): Promise<number> => {

@@ -101,20 +101,6 @@ test('a hole in what a process wrote is an error of that process, which is ended
   assert.equal((await other.exited).exitCode, 0)
 })
 
-for (const [name, events, text] of [
-  ['a repeated number', [output(1, 'a'), output(1, 'a')], /goes on with 1 instead of 2/],
-  ['a first number that is not 1', [output(2, 'b')], /goes on with 2 instead of 1/],
-] as const)
-  test(`${name} is an error too`, async (t) => {
-    const { server, session } = await scripted(t)
-    const starting = session.exec(['one'])
-    await startNext(server.line)
-    const process = await starting
-    for (const event of events) server.line.event('exec.stdout', event)
-    await assert.rejects(process.exited, protocolError(text))
-    server.line.event('exec.exit', { ...OF_1, ...EXIT })
-  })
-
 test('an end that counts more than came is no success; but output that was cut off is told as such', async (t) => {
   const { server, session } = await scripted(t)
   const { line } = server

@@ -120,17 +120,6 @@ test('a server that was killed and came back knows no session: everything of it 
   assert.equal((await (await client.open({ clientName: 'next' })).run(['echo', 'on'])).stdoutText, 'on\n')
 })
 
-test('closing ends the session also while there is no connection, as far as this side goes', async (t) => {
-  const { proxy, session, client } = await resumable(t)
-  const process = await session.exec(['sleep', '60'])
-  proxy.refuse()
-  await until(() => !client.connected)
-  const closing = assert.rejects(session.close(), lost(false, /the client was closed/))
-  const exited = assert.rejects(process.exited, RexdDisconnected)
-  await client.close()
-  await Promise.all([closing, exited])
-})
-
 test('a session that is to be closed while the connection breaks is closed over the next one', async (t) => {
   const { server, proxy, session, client } = await resumable(t)
   await session.exec({ shell: 'echo $$ > pid; exec sleep 60' })

@@ -155,22 +155,6 @@ test('a line that is too long is refused before its end, and one that is just as
   assert.equal(service.asked.length, 0)
 })
 
-for (const [what, line] of [
-  ['a second command', JSON.stringify(REQUEST)],
-  ['a bad line', '{'],
-  ['attach', '{"action":"attach"}'],
-] as const)
-  test(`${what} while a command runs is refused, and the command ends`, async (t) => {
-    const { client, asked, service } = await start(t)
-    const one = client()
-    one.send(REQUEST)
-    const { gone } = await asked(1)
-    one.send(line)
-    await refusal(one)
-    assert.equal(await one.next(), null)
-    assert.deepEqual([gone.aborted, service.asked.length], [true, 1])
-  })
-
 test('who sends half a line and waits is refused, and who sends nothing is hung up', async (t) => {
   const { client, clock, sockets } = await start(t)
   const [half, silent] = [client(), client()]

@@ -188,18 +188,6 @@ const showRecorded = async (output: string, columns: number): Promise<Shown & { 
   return { lines: terminal.lines(), terminal, written }
 }
 
-test('recorded output, as a program wrote it, is shown in its colours and obeys nothing', async () => {
-  const all = Object.values(HOSTILE).map((output) => bytes(output).toString())
-  for (const output of [...all, all.join('\r\n')]) {
-    const { written, ...shown } = await showRecorded(`${ESC}[1;32mgreen${ESC}[m ${output}`, 60)
-    check(shown, 1)
-    // oxlint-disable-next-line no-control-regex
-    assert.equal(/[\u0000-\u0009\u000b-\u001f\u007f-\u009f]/.test(written.replaceAll(/\u001b\[[\d;]*m/g, '')), false)
-    assert.equal(await shown.terminal.leavesNoColour(), true)
-  }
-  assert.ok((await showRecorded(`${ESC}[1;32mgreen${ESC}[m`, 60)).written.includes(`${ESC}[0;1;32mgreen${ESC}[m`))
-})
-
 test('property: whatever bytes a recorded command wrote, every line without their mark is ours', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(FRAGMENTS, { maxLength: 12 }), fc.integer({ min: 30, max: 120 }), async (output, columns) => {

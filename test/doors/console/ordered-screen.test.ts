@@ -199,23 +199,6 @@ test('^C ends the host; where commands run it asks, and the second is heard', as
   assert.deepEqual(asked, ['stop', 'stop'])
 })
 
-test('? shows the keys above the status, and hides them', async (t) => {
-  const { terminal, screen } = open(t, { columns: 60, rows: 12 })
-  screen.press('?')
-  await terminal.shows('x   abort the command that is shown')
-  screen.press('?')
-  for (; terminal.seen().some((line) => line.startsWith('x   abort'));) await sleep(10)
-  assert.equal(terminal.seen().filter((line) => line.includes('nothing runs')).length, 1)
-})
-
-test('where nothing is drawn anew, each ? writes the keys once, and no other key does', async (t) => {
-  const { terminal, screen } = open(t, { plain: true })
-  for (const key of ['?', 'y', '?', 'n']) screen.press(key)
-  screen.record('the end')
-  await terminal.shows('[… the end]')
-  assert.equal(terminal.lines().filter((line) => line.includes('abort the command that is shown')).length, 2)
-})
-
 test('the status and everything else fits windows of any size, and a new size is drawn anew', async (t) => {
   for (const columns of [80, 40, 20, 12]) {
     const { terminal, screen, write } = open(t, { columns, rows: 10 })
@@ -247,29 +230,6 @@ test('what is printed while the size of the window changes, or it is drawn anew,
     terminal.lines().filter((line) => line !== ''),
     ['before', ...notes].map((note) => `[… ${note}]`),
   )
-})
-
-test('the time that a command takes goes on while nothing else happens', async (t) => {
-  const clock = new ManualClock()
-  const { terminal, screen } = open(t, { clock })
-  screen.start(run(1, 'codex', 'make'))
-  for (const seconds of [0, 1, 2]) {
-    await clock.advance(40)
-    await terminal.shows(` codex: make · ${seconds} s · ? help`)
-    await clock.advance(960)
-  }
-  screen.end(1, WELL)
-  const closing = screen.close()
-  await clock.advance(40)
-  await closing
-})
-
-test('of lines of ours no more wait than can be kept, and the others are counted', async (t) => {
-  const { terminal, screen } = open(t)
-  for (let n = 0; n < 700; n++) screen.record(`note ${n}`)
-  await terminal.shows('[… 200 lines are left out here: the screen could not keep up]')
-  await terminal.shows('[… note 499]')
-  assert.ok(!terminal.lines().some((line) => line.includes('note 500')))
 })
 
 test('a terminal that takes nothing does not keep the screen from being closed', async (t) => {

@@ -151,15 +151,6 @@ test('each start has a new name of 128 random bits below localhost, and 127.0.0.
   assert.equal(named.status, 403)
 })
 
-test('a browser is told to forget what it has of the origin, as the sign-in page comes and as it signs in', async (t) => {
-  const host = await pageHost(t)
-  const body = JSON.stringify({ code: codeOf(host.server.newLink()) })
-  for (const answer of [await askPage(host, '/sign-in'), await askPage(host, '/sign-in', { headers: pageHeaders(host), body })]) {
-    assert.equal(answer.status, 200)
-    assert.equal(answer.headers['clear-site-data'], '"cache", "storage"')
-  }
-})
-
 test('a port of which another program has either address of localhost is not taken', async (t) => {
   for (const address of ['127.0.0.1', '::1']) {
     const other = createServer().listen(0, address)

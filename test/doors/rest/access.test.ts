@@ -38,17 +38,6 @@ test('the token for metrics opens them and nothing else', async (t) => {
   assert.equal((await without.call('GET', '/metrics', { token: metricsToken })).status, 401)
 })
 
-test('a wrong token is refused whatever its length or form', async (t) => {
-  const door = await startDoor(t)
-  const wrong = ['', 'f', TOKEN.slice(1), `${TOKEN}f`, 'e'.repeat(64), 'x'.repeat(4096)]
-  for (const token of wrong) assert.equal((await door.call('GET', '/agent', { token })).status, 401, token)
-  for (const authorization of [TOKEN, `Basic ${TOKEN}`, `Bearer${TOKEN}`, `Bearer ${TOKEN} x`]) {
-    assert.equal((await door.call('GET', '/agent', { token: null, headers: { authorization } })).status, 401, authorization)
-  }
-  assert.equal((await door.call('GET', `/agent?token=${TOKEN}`, { token: null })).status, 401)
-  assert.equal((await door.call('GET', '/agent', { token: null, headers: { authorization: `bearer ${TOKEN}` } })).status, 200)
-})
-
 test('a refused request leaves its body unread and its connection closed', async (t) => {
   const door = await startDoor(t)
   const { status, headers } = await door.call('POST', '/exec/run', { token: null, body: { argv: ['x'.repeat(10_000)] } })
@@ -103,16 +92,6 @@ test('an Origin that is not the listener itself is refused', async (t) => {
   }
   const viaSocket = await door.call('GET', '/agent', { viaSocket: true, headers: { origin: 'http://localhost' } })
   assert.equal(viaSocket.status, 403)
-})
-
-test('a preflight gets no permission', async (t) => {
-  const door = await startDoor(t)
-  const { status, headers } = await door.call('OPTIONS', '/exec/run', {
-    token: null,
-    headers: { origin: 'http://evil.example', 'access-control-request-method': 'POST' },
-  })
-  assert.equal(status, 403)
-  assert.equal(headers['access-control-allow-origin'], undefined)
 })
 
 test('no answer may be kept or sniffed', async (t) => {

@@ -89,22 +89,6 @@ test('events are read as one answer, from a number on', async (t) => {
   assert.deepEqual([second.events.length, second.gap], [1, null])
 })
 
-test('many are read in parts', async (t) => {
-  const log = newLifecycleLog()
-  const door = await doorWith(t, log)
-  for (let n = 0; n < 600; n++) tell(log)
-  const seen: number[] = []
-  for (let [since, more] = ['0', true]; more;) {
-    const { json } = await door.call('GET', `/exec/events?since=${since}`)
-    seen.push(...json.events.map(({ n }: Item) => n))
-    ;({ next: since, more } = json)
-  }
-  assert.deepEqual(
-    seen,
-    Array.from({ length: 600 }, (_, at) => at + 1),
-  )
-})
-
 test('B28: without the token, or of another session, nothing is read', async (t) => {
   const log = newLifecycleLog()
   const door = await doorWith(t, log)

@@ -11,7 +11,6 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { startLocalExecutor } from '../../../src/supervision/local-executor.ts'
 import { loadRexdConfig } from '../../../src/config/rexd-config.ts'
-import { UNREAD_MS } from '../../../src/doors/rpc/methods.ts'
 import { MAX_EVENT_LOG_BYTES } from '../../../src/doors/rpc/session-events.ts'
 import { serveLines } from '../../../src/doors/rpc/stdio.ts'
 import type { LocalExecutor } from '../../../src/executor-api/local.ts'
@@ -139,24 +138,6 @@ test('what a batch has while it waits is little; of what it started the id is to
   assert.match((await answer(3)).result.process_id, /^p_/)
 })
 
-test('a batch whose command waits for a human holds little meanwhile, and the room of others is theirs', TIMEOUT, async (t) => {
-  const { executor, send, answer, root, session_id } = await overLines(t, LONG)
-  await writeFile(join(root, 'large'), Buffer.alloc(MAX_RPC_WAITING_BATCH_ANSWER))
-  const [decided, start] = [Promise.withResolvers<void>(), executor.start.bind(executor)]
-  Object.defineProperty(executor, 'mayAsk', { value: true })
-  executor.start = async (run, sink) => {
-    await decided.promise
-    return start(run, sink)
-  }
-  const read = (id: number): Question => question(id, 'fs.read', { session_id, path: 'large' })
-  send([read(1), question(2, 'exec.start', { session_id, argv: ['true'] })])
-  send([read(3)])
-  assert.equal((await answer(3)).result.size, MAX_RPC_WAITING_BATCH_ANSWER)
-  decided.resolve()
-  assert.equal((await answer(1)).error.data.max, MAX_RPC_WAITING_BATCH_ANSWER)
-  assert.match((await answer(2)).result.process_id, /^p_/)
-})
-
 test('a session whose id does not fit into the answer of its batch is closed', TIMEOUT, async (t) => {
   const { executor, send, answer, root, session_id, process_id } = await overLines(t)
   await writeFile(join(root, 'large'), Buffer.alloc(MAX_RPC_WAITING_BATCH_ANSWER - 600, 'x'))
@@ -278,33 +259,6 @@ test('as many programs as may run may have ended unread; beyond that none is sta
   await readAll()
   assert.equal((await post(host, 'exec.wait', { session_id, process_id })).status, 'exited')
   await start('true')
-})
-
-test('whoever has read events and only waits from then on is told why a program does not end', TIMEOUT, async (t) => {
-  const host = await startRpcHost(t)
-  const { session_id } = await post(host, 'session.open', { client_name: 'a' })
-  await post(host, 'session.events', { session_id, cursor: 0 })
-  const argv = ['head', '-c', String(2 * MAX_EVENT_LOG_BYTES), '/dev/zero']
-  const { process_id } = await post(host, 'exec.start', { session_id, argv })
-  const status = async (): Promise<Json> => post(host, 'exec.wait', { session_id, process_id, timeout_ms: 0 })
-  while (!(await status()).held) await new Promise((resolve) => setTimeout(resolve, 20))
-  const waiting = post(host, 'exec.wait', { session_id, process_id })
-  const refused = waiting.catch((error: unknown) => error)
-  let answer: unknown = null
-  while (answer === null) {
-    answer = await Promise.race([refused, new Promise((resolve) => setTimeout(resolve, 300, null))])
-    await host.clock.advance(UNREAD_MS)
-  }
-  const { code, message, data } = answer as { code: number; message: string; data: Json }
-  assert.deepEqual([code, data.code, data.status, data.held], [-32008, 'resource_limit', 'running', true])
-  assert.match(message, /has waited 60 s for its reader/)
-  const waitingAgain = post(host, 'exec.wait', { session_id, process_id })
-  for (let [cursor, more] = [0, true]; more;) {
-    const answer = await post(host, 'session.events', { session_id, cursor, timeout_ms: 0 })
-    more = answer.events.at(-1)?.method !== 'exec.exit'
-    cursor = answer.cursor
-  }
-  assert.equal((await waitingAgain).status, 'exited')
 })
 
 test('a session that nobody was told of is closed: 16 callers who hang up leave room', TIMEOUT, async (t) => {

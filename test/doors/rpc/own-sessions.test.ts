@@ -10,7 +10,6 @@ import { RpcSessions } from '../../../src/doors/rpc/sessions.ts'
 import { isAlive, until } from '../../support/processes.ts'
 import { connect, post } from '../../support/rexd-callers.ts'
 import { gone, pidIn, refusalsOf } from '../../support/rexd-server.ts'
-import { writtenWhenHeld } from '../../support/rexd-output.ts'
 import { startRpcHost, type RpcHost } from '../../support/rpc-host.ts'
 import { HTTP_IDLE_MS, RESUME_WINDOW_MS, type CallContext } from '../../../src/doors/rpc/session-methods.ts'
 
@@ -174,21 +173,6 @@ test('sessions of one connection are unknown to every other, and to who asks by 
   await assert.rejects(one.call('session.info', { session_id }), unknown)
   assert.deepEqual(await refusalsOf(host, session_id), before)
   await assert.rejects(one.call('session.resume', { session_id, resume_token }), unknown)
-})
-
-test('who waits for more events says with it what it has, and so lets go on who was held for it', { timeout: 10_000 }, async (t) => {
-  const host = await startRpcHost(t, LONG)
-  const { session_id } = await post(host, 'session.open', { client_name: 'a' })
-  await post(host, 'session.events', { session_id, cursor: 0 })
-  await post(host, 'exec.start', { session_id, shell: true, command: 'echo $$ > pid; exec seq 1 4000000' })
-  await writtenWhenHeld(await pidOf(host))
-  let cursor = 0
-  for (let round = 0; round < 4; round++) {
-    // The clock stands still: what comes does not come because the time is up.
-    const answer = await post(host, 'session.events', { session_id, cursor, timeout_ms: 1000 })
-    assert.ok(answer.events.length > 0 && answer.gap === null, `round ${round}`)
-    cursor = answer.cursor
-  }
 })
 
 test('a return to a session that waited for its place until its caller had left takes nothing', TIMEOUT, async (t) => {

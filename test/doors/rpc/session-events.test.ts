@@ -66,25 +66,6 @@ test('what has not been asked for yet holds its program, and what was asked for 
   assert.deepEqual([await settled(first), await settled(second)], [true, true])
 })
 
-// A message that was given to a connection may die with it: only its caller knows what came.
-test('nothing is given up to who left before it came, as far back as events are kept', async () => {
-  const events = kept()
-  const lost = new EventReader()
-  await attach(events, lost, 0)
-  await Promise.all(emitBig(events, 12))
-  events.detach()
-  const works = emitBig(events, 12)
-  await nextTurn()
-  const next = new EventReader()
-  // Of the twelve that were sent, the last ten never came.
-  await attach(events, next, 2)
-  await Promise.all(works)
-  assert.deepEqual(
-    next.heard.map(({ method, params }) => (method === 'e' ? params['cursor'] : method)),
-    oneTo(24, 3),
-  )
-})
-
 test('an event that comes while the sending of others is about to end is sent too', async () => {
   for (let turns = 0; turns < 12; turns++) {
     const events = kept()

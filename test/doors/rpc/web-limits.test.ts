@@ -1,14 +1,10 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { writeFile } from 'node:fs/promises'
 import { connect as connectTcp, type Socket } from 'node:net'
-import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { silentLogger } from '../../../src/base/log.ts'
 import { sourceOf } from '../../../src/doors/http.ts'
 import { HTTP_TRANSFER_MS, MAX_RPC_PENDING, MAX_UNPROVEN_CONNECTIONS } from '../../../src/protocol/limits/rexd.ts'
-import { until } from '../../support/processes.ts'
 import { ask, connect, outputOf, post, type Reached } from '../../support/rexd-callers.ts'
 import { numbers, numbersPid, numbersText, writtenWhenHeld } from '../../support/rexd-output.ts'
 import { startRpcHost } from '../../support/rpc-host.ts'
@@ -114,33 +110,6 @@ test('who hangs up with many questions behind one that waits takes nobody elseâ€
   await post(host, 'exec.kill', { session_id, process_id })
 })
 
-/** One that is answered with more than the system takes for who does not read, and is not read. */
-const unread = async (host: Reached, session_id: string): Promise<Socket> => {
-  const params = { session_id, path: 'controls' }
-  return asking(host, [JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'fs.read', params })])
-}
-
-test('what has waited is answered in its turn, for what it is told may be long', TIMEOUT, async (t) => {
-  const { clock, ...host } = await startRpcHost(t, { limits: 'max_file_read_bytes = 2097152' })
-  const { session_id } = await post(host, 'session.open', { client_name: 'a' })
-  // Each of them is six characters in JSON.
-  await writeFile(join(host.root, 'controls'), Buffer.alloc(2 * MIB, 1))
-  await post(host, 'exec.start', { session_id, shell: true, command: 'until [ -e go ]; do sleep 0.05; done' })
-  let answered = false
-  const events = post(host, 'session.events', { session_id, cursor: 0, timeout_ms: 60_000 }).finally(() => (answered = true))
-  await otherQuestions(host)
-  const before = clock.pending
-  const sockets = await Promise.all(Array.from({ length: MAX_RPC_PENDING }, async () => unread(host, session_id)))
-  while (clock.pending < before + MAX_RPC_PENDING) await otherQuestions(host)
-  await writeFile(join(host.root, 'go'), '')
-  await until(async () => (await ask(host, { method: 'GET', path: '/metrics' })).text.includes('rexd_processes_running 0'))
-  await otherQuestions(host)
-  assert.equal(answered, false)
-  sockets.pop()?.destroy()
-  assert.equal((await events).events.at(-1).method, 'exec.exit')
-  for (const socket of sockets) socket.destroy()
-})
-
 test('connections of who has no token keep nobody out: of too many the oldest is hung up', TIMEOUT, async (t) => {
   const host = await startRpcHost(t)
   const { hostname, port } = new URL(host.url)
@@ -161,32 +130,6 @@ test('connections of who has no token keep nobody out: of too many the oldest is
 test('addresses of a network count as one, those of this machine not at all', () => {
   const sources = ['127.0.0.1', '127.9.9.9', '::1', undefined, '10.0.0.1', '2001:db8:1:2::7', '2001:db8:1:2:3:4:5:6', '::ffff:10.0.0.1']
   assert.deepEqual(sources.map(sourceOf), [null, null, null, null, '10.0.0.1', '2001:db8:1:2', '2001:db8:1:2', '::ffff:10.0.0.1'])
-})
-
-test('a question that waits behind another when its connection is lost is no failure inside', TIMEOUT, async (t) => {
-  const errors: unknown[] = []
-  const host = await startRpcHost(t, {}, { ...silentLogger, error: (...said: unknown[]) => void errors.push(said) })
-  const { session_id } = await post(host, 'session.open', { client_name: 'a' })
-  const { process_id } = await post(host, 'exec.start', { session_id, argv: ['sleep', '600'] })
-  const body = (method: string, params: object): string => JSON.stringify({ jsonrpc: '2.0', id: 1, method, params })
-  const bodies = [body('exec.wait', { session_id, process_id }), body('session.close', { session_id })]
-  for (let round = 0; round < 5; round++) {
-    const socket = await asking(host, bodies)
-    await otherQuestions(host)
-    socket.destroy()
-    await otherQuestions(host)
-  }
-  assert.deepEqual(errors, [])
-  assert.equal((await post(host, 'session.info', { session_id })).processes[0].status, 'running', 'what was not its turn is not done')
-})
-
-test('an argv that the journal could not hold as it writes it is too much', TIMEOUT, async (t) => {
-  const host = await startRpcHost(t, { security: '[[security.deny_commands]]\nargv = ["false"]\nargs = "any"' })
-  const { session_id } = await post(host, 'session.open', { client_name: 'a' })
-  // Each of these characters, which nobody sees, is six in the journal.
-  const argv = (count: number): string[] => ['false', ...Array<string>(3).fill('\u00ad'.repeat(count))]
-  await assert.rejects(post(host, 'exec.start', { session_id, argv: argv(11_000) }), { code: -32_008 })
-  await assert.rejects(post(host, 'exec.start', { session_id, argv: argv(10_800) }), { code: -32_001 })
 })
 
 test('who reads slowly is not silent: its connection lives, and everything comes', TIMEOUT, async (t) => {

@@ -7,8 +7,8 @@ import { connect as connectTcp } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { MAX_RPC_BATCH, MAX_RPC_MESSAGE } from '../../../src/protocol/limits/rexd.ts'
-import { isAlive, until } from '../../support/processes.ts'
+import { MAX_RPC_MESSAGE } from '../../../src/protocol/limits/rexd.ts'
+import { isAlive } from '../../support/processes.ts'
 import { ask, connect, post } from '../../support/rexd-callers.ts'
 import { gone, pidIn, sharedRexd, startRexd } from '../../support/rexd-server.ts'
 
@@ -75,48 +75,6 @@ test('what is no UTF-8, no JSON, or nothing is answered as such', TIMEOUT, async
   assert.equal((await caller.closed).code, 1007, 'RFC 6455, 8.1')
 })
 
-test('a mark of byte order before a message is no JSON, by POST and over a WebSocket', TIMEOUT, async (t) => {
-  const server = await shared()
-  const caller = await connect(t, server)
-  for (const [mark, code] of [
-    ['', -32_601],
-    ['\ufeff', -32_700],
-  ] as const) {
-    const text = mark + JSON.stringify(call(1, 'none'))
-    assert.equal((await ask(server, { body: text })).json.error.code, code)
-    assert.equal((await ask(server, { parts: [Buffer.from(mark), Buffer.from(text.slice(mark.length))] })).json.error.code, code)
-    const answer = once(caller.socket, 'message')
-    caller.socket.send(text)
-    assert.equal((JSON.parse(String((await answer)[0])) as { error: { code: number } }).error.code, code)
-  }
-})
-
-test('a batch is answered as one, without its notifications; of nothing but those there is no answer', TIMEOUT, async () => {
-  const server = await shared()
-  const { session_id } = await post(server, 'session.open', { client_name: 'a' })
-  const path = join(server.root, 'notified')
-  const write = { jsonrpc: '2.0', method: 'fs.write', params: { session_id, path, content: 'x' } }
-  const { status, json } = await ask(server, { body: [call('a', 'session.info', { session_id }), write, 1, call('b', 'none')] })
-  assert.equal(status, 200)
-  assert.deepEqual(
-    (json as { id: unknown; error?: { code: number } }[]).map(({ id, error }) => [id, error?.code]),
-    [
-      ['a', undefined],
-      [null, -32_600],
-      ['b', -32_601],
-    ],
-  )
-  assert.equal((await post(server, 'fs.stat', { session_id, path })).exists, true)
-  for (const body of [write, [write, write], { jsonrpc: '2.0', method: 'none' }, { jsonrpc: '2.0', method: 'fs.read', params: [] }]) {
-    const answer = await ask(server, { body })
-    assert.deepEqual([answer.status, answer.text, answer.headers['content-type']], [204, '', undefined], JSON.stringify(body))
-  }
-  assert.equal(
-    (await ask(server, { body: Array.from({ length: MAX_RPC_BATCH + 1 }, (_, id) => call(id, 'none')) })).json.error.code,
-    -32_600,
-  )
-})
-
 /** The most memory that a process ever had. */
 const mostMemory = async (pid: number): Promise<number> =>
   1024 * Number(/VmHWM:\s+(\d+) kB/.exec(await readFile(`/proc/${pid}/status`, 'latin1'))![1])
@@ -171,35 +129,6 @@ test('a caller who leaves in the middle of a question, or before its answer, is 
   assert.equal((await post(server, 'exec.wait', { session_id, process_id })).signal, 'SIGTERM')
 })
 
-test('a caller who leaves while it opens sessions leaves none behind', { timeout: 10_000 }, async (t) => {
-  const server = await startRexd(t, { limits: 'max_concurrent_sessions = 4' })
-  for (let round = 0; round < 12; round++) {
-    const caller = await connect(t, server)
-    await new Promise<void>((resolve) => caller.socket.send(JSON.stringify(call(1, 'session.open', { client_name: 'b' })), () => resolve()))
-    caller.socket.terminate()
-  }
-  await until(async () => {
-    const answers = await ask(server, { body: call(1, 'session.open', { client_name: 'c' }) })
-    return t.signal.aborted || answers.json.error === undefined
-  })
-})
-
-test('questions are answered when they are done, not in their order, and each with its own id', TIMEOUT, async (t) => {
-  const server = await shared()
-  const caller = await connect(t, server)
-  const { session_id } = await caller.call('session.open', { client_name: 'a' })
-  const { process_id } = await caller.call('exec.start', { session_id, argv: ['cat'], stdin_open: true })
-  const order: string[] = []
-  const waited = caller.call('exec.wait', { session_id, process_id }).then(() => order.push('wait'))
-  await Promise.all(Array.from({ length: 200 }, async () => caller.call('session.info', { session_id })))
-  order.push('200 others')
-  await caller.call('exec.input', { session_id, process_id, data: '', eof: true })
-  await waited
-  assert.deepEqual(order, ['200 others', 'wait'])
-  for (const id of ['', 'é\u0000', -1, Number.MAX_SAFE_INTEGER, null])
-    assert.equal((await ask(server, { body: call(id, 'none') })).json.id, id)
-})
-
 test('binary frames are refused, and what was asked before them is not', TIMEOUT, async (t) => {
   const server = await shared()
   const caller = await connect(t, server)
@@ -237,40 +166,4 @@ test('what is read in base64 is not compressed, not even what could be', TIMEOUT
   const { content } = await caller.call('fs.read', { session_id, path, encoding: 'base64' })
   assert.deepEqual(Buffer.from(content as string, 'base64'), Buffer.alloc(size))
   assert.ok(socket.bytesRead - before > (size * 4) / 3, `${socket.bytesRead - before} bytes`)
-})
-
-test('whoever hangs up waits for nothing any more, and takes no place of those who wait', TIMEOUT, async () => {
-  const server = await shared()
-  const { session_id } = await post(server, 'session.open', { client_name: 'test' })
-  const { process_id } = await post(server, 'exec.start', { session_id, argv: ['sleep', '100'], timeout_ms: 100_000 })
-  const waits = Array.from({ length: MAX_RPC_BATCH }, (_, id) => call(id, 'exec.wait', { session_id, process_id }))
-  const leaving = new AbortController()
-  const left = Array.from({ length: 11 }, async () => ask(server, { body: waits, signal: leaving.signal }).catch(() => null))
-  const isFull = async (): Promise<boolean> =>
-    post(server, 'exec.wait', { session_id, process_id, timeout_ms: 1 }).then(
-      () => false,
-      () => true,
-    )
-  await until(isFull)
-  leaving.abort()
-  await Promise.all(left)
-  await until(async () => !(await isFull()))
-  await post(server, 'session.close', { session_id })
-})
-
-test('a batch whose answers are too long together is answered, each request by its id, and what it started ends', TIMEOUT, async () => {
-  const server = await shared()
-  await writeFile(join(server.root, 'long'), Buffer.alloc(1024 * 1024))
-  const { session_id } = await post(server, 'session.open', { client_name: 'test' })
-  const reads = Array.from({ length: MAX_RPC_BATCH - 1 }, (_, id) => call(id, 'fs.read', { session_id, path: 'long' }))
-  const { json } = await ask(server, { body: [call('start', 'exec.start', { session_id, argv: ['true'] }), ...reads] })
-  const answers = json as { id: unknown; result?: { process_id: string }; error?: { code: number } }[]
-  assert.deepEqual(
-    answers.map(({ id }) => id),
-    ['start', ...reads.map(({ id }) => id)],
-  )
-  const codes = new Set(answers.map(({ error }) => error?.code ?? 'ok'))
-  assert.deepEqual(codes, new Set(['ok', -32_008]))
-  const ended = await post(server, 'exec.wait', { session_id, process_id: answers[0]?.result?.process_id })
-  assert.equal(ended.status, 'exited')
 })

@@ -39,19 +39,6 @@ test('every network of the machine is listened on only where that is said twice'
   assert.deepEqual([status, /everybody on the way reads the token/.test(text)], [0, true], text)
 })
 
-test('an address that others reach, without TLS, is a warning of --check and of the start', TIMEOUT, async (t) => {
-  for (const listen of ['192.0.2.1:7680', '[2001:db8::1]:7680', '0.0.0.0:0']) {
-    const { status, text } = await judged(t, { listen, server: 'http_wildcard = true' })
-    assert.deepEqual([status, /everybody on the way reads the token/.test(text)], [0, true], text)
-  }
-  for (const listen of ['127.0.0.1:7680', '127.1.2.3:7680', '[::1]:7680']) {
-    const { status, text } = await judged(t, { listen })
-    assert.deepEqual([status, /everybody on the way/.test(text)], [0, false], text)
-  }
-  const server = await startRexd(t, { listen: '0.0.0.0:0', server: 'http_wildcard = true' })
-  assert.match(server.said(), /everybody on the way reads the token/)
-})
-
 test('it listens where it was told, on IPv6 too, and says where', TIMEOUT, async (t) => {
   for (const [listen, host] of [
     ['127.0.0.1:0', '127.0.0.1'],
@@ -65,36 +52,6 @@ test('it listens where it was told, on IPv6 too, and says where', TIMEOUT, async
     const second = await runRexd('--http', '--config', taken.config)
     assert.deepEqual([second.status, second.stdout], [1, ''])
     assert.match(second.stderr, /in use/)
-  }
-})
-
-test('what it cannot start with is told in one line and how to look, with the status of a configuration', TIMEOUT, async (t) => {
-  const place = await rexdPlace(t)
-  const text = await readFile(place.config, 'utf8')
-  const missing = join(place.dir, 'missing.pem')
-  for (const [wanted, said] of [
-    [text.replace(/^http_listen.*\ntoken_file.*$/m, ''), /http_listen is missing/],
-    [text.replace(/^token_file.*$/m, ''), /token_file: is required/],
-    [text.replace('127.0.0.1:0', 'localhost:0'), /http_listen: "localhost:0" is not an address/],
-    [text.replace('127.0.0.1:0', '127.0.0.1'), /http_listen/],
-    [text.replace('127.0.0.1:0', '127.0.0.1:65536'), /http_listen/],
-    [text.replace('[server]', `[server]\ntls_cert = "${missing}"`), /tls_cert and tls_key belong together/],
-    [text.replace('[server]', `[server]\ntls_cert = "${missing}"\ntls_key = "${missing}"`), /server\.tls_cert: .*missing\.pem/],
-    [
-      text.replace('[server]', `[server]\ntls_cert = "${place.config}"\ntls_key = "${place.config}"`),
-      /tls_cert, tls_key: the certificate cannot be used/,
-    ],
-    [text.replace('[server]', `[server]\ntls_client_ca = "${missing}"`), /tls_client_ca/],
-  ] as const) {
-    await writeFile(place.config, wanted)
-    const { status, stdout, stderr } = await runRexd('--http', '--config', place.config)
-    assert.match(stderr, said)
-    // Without HTTP it may still be meant for standard input.
-    const check = await runRexd('--check', '--config', place.config)
-    if (said.source.includes('is missing')) assert.equal(check.status, 0)
-    else assert.deepEqual([check.status, said.test(check.stdout)], [2, true], check.stdout)
-    assert.deepEqual([status, stdout], [2, ''], stderr)
-    assert.match(stderr, /^rexd: [^\n]+\n(rexd:   Try: [^\n]+\n)?$/)
   }
 })
 

@@ -45,20 +45,6 @@ test('a connection whose answers take their time is not silent', TIMEOUT, async 
   for (const { events } of await Promise.all(answers)) assert.deepEqual(events, [])
 })
 
-test('more questions than may wait for their answers at once are all answered in the end', TIMEOUT, async (t) => {
-  const { clock, ...host } = await startRpcHost(t)
-  const caller = await connect(t, host)
-  const { session_id } = await caller.call('session.open', { client_name: 'a', resumable: true })
-  const before = clock.pending
-  const asked = { session_id, cursor: 0, timeout_ms: 1000 }
-  const answers = Array.from({ length: 10 * MAX_RPC_PENDING }, async () => caller.call('session.events', asked))
-  const last = caller.call('session.info', { session_id })
-  let most = 0
-  const working = Promise.all([...answers, last]).then(() => 'done')
-  while ((await Promise.race([working, clock.advance(100)])) !== 'done') most = Math.max(most, clock.pending - before)
-  assert.ok(most >= MAX_RPC_PENDING, `${most} waited at once`)
-})
-
 test('a text of the most bytes is taken, and one more closes the connection as too large', TIMEOUT, async (t) => {
   const host = await startRpcHost(t)
   const caller = await connect(t, host)

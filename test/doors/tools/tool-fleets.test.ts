@@ -15,7 +15,6 @@ import { CAPABILITY_NAMES } from '../../../src/protocol/rexd/fields.ts'
 import type { RunPart } from '../../../src/protocol/api/run-events.ts'
 import { exitEvent as exit } from '../../support/journal-exit.ts'
 import { LocalHost } from '../../support/local-engine.ts'
-import { until } from '../../support/processes.ts'
 
 /** Of whoever has a long name, and hides something in it. */
 const NEXT = `wait for \u202e${'x'.repeat(1_000)}`
@@ -168,37 +167,6 @@ test('each host ends by what is known of it', async (t) => {
     ['short', 0, true],
     ['well', 0, false],
   ])
-})
-
-test('answers of equally many hosts come in the order in which their hosts were named, whoever ended first', async (t) => {
-  const last = Promise.withResolvers<void>()
-  const { fleets } = await fleetsOn(t, async function* ({ target }) {
-    if (target === 'slow') await last.promise
-    yield output(target)
-    yield exit({ stdout_bytes_total: target.length })
-  })
-  const fleet = fleets.start(request(), hostsOf('slow', 'quick', 'a'), KEY)
-  await until(() => fleet.result().ran === 2)
-  last.resolve()
-  await fleet.ended
-  assert.deepEqual(
-    fleet.result().answers.map(({ hosts }) => hosts),
-    ['slow', 'quick', 'a'],
-  )
-})
-
-test('output of which not all is kept equals no other', async (t) => {
-  const piece = 'x'.repeat(2 * 1024 * 1024)
-  const { fleets } = await fleetsOn(t, async function* () {
-    yield output(piece)
-    yield exit({ stdout_bytes_total: piece.length })
-  })
-  const fleet = fleets.start(request(), hostsOf('a', 'b'), KEY)
-  await fleet.ended
-  assert.deepEqual(
-    fleet.result().answers.map(({ count }) => count),
-    [1, 1],
-  )
 })
 
 test('more hosts, or more commands for many hosts, than may be are refused, and old ones are forgotten', async (t) => {

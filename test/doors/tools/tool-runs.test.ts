@@ -100,13 +100,3 @@ test('bytes of stdin that wait are bounded, and given back', async (t) => {
   assert.equal(next.result(VIEW).success, true)
   await runs.close()
 })
-
-test('a session that could not be opened is tried again by the next call', async (t) => {
-  const { runs } = await runsOn(t)
-  for (let time = 0; time < 2; time++) {
-    const run = runs.start(requestOf('true', [], { target: 'bob' }), null)
-    await run.ended
-    assert.equal(run.result(VIEW).denial_reason, 'unsupported_capability')
-  }
-  await runs.close()
-})
