@@ -28,8 +28,8 @@ export const startMeshPart = async (bootstrap: readonly string[]) => {
   const knownAgents = new KnownAgents(judges)
   const presences = new Presences(judges, { self: machineId })
   const book = new AddressBook({ contacts: () => [], presences, seen: () => knownAgents.list() }, { bootstrap })
-  const standings = new PeerClasses({ node, book, port })
-  const reconnect = new Reconnect({ node, book, standings, port, clock, log })
+  const peerClasses = new PeerClasses({ node, book, port })
+  const reconnect = new Reconnect({ node, book, peerClasses, port, clock, log })
   const sign = async (addresses: string[]) => {
     const issued_at_ms = clock.now()
     const body = { version: 1 as const, agent_public_key: signer.publicKey, machine_id: machineId, name: 'bench', addresses }
@@ -39,8 +39,8 @@ export const startMeshPart = async (bootstrap: readonly string[]) => {
   const cards = new Cards({ node, presences, knownAgents, book, ownCard, onNewcomer: () => reconnect.poll(), clock, log })
   const onHeard = (heard: PresenceRecord): void => cards.heard(heard)
   const beacon = new Beacon({ node, presences, ownCard, onHeard, clock, log }, { agentId: signer.agentId })
-  standings.start()
-  node.standing = (id) => standings.of(id)
+  peerClasses.start()
+  node.classOf = (id) => peerClasses.of(id)
   cards.start()
   beacon.start()
   await node.start()

@@ -7,35 +7,31 @@ import { groupsByName, selectHosts, wildcardHint } from '../protocol/hosts/selec
 import { type AgentId, isHexId } from '../protocol/ids.ts'
 import { MIN_ID_PREFIX } from '../protocol/limits/wire.ts'
 
-export interface AgentDirectoryComponents {
+interface AgentDirectoryDeps {
   readonly ownAgentId: () => AgentId
-  /** The latest. */
   readonly snapshot: () => Pick<Snapshot, 'contacts' | 'groups'>
-  /** Agents that the mesh has seen, contacts or not. */
+  /** Agents that the mesh has seen. */
   readonly discovered: () => Iterable<AgentId>
 }
 
 export interface AgentCandidate {
   readonly agent_id: AgentId
-  /** The contact's name; null for an agent that is none. */
+  /** Name of the contact; null for an agent that is not a contact. */
   readonly name: string | null
 }
 
 const HEX_PREFIX = /^[0-9a-f]{1,64}$/
 
-/** Turns what a human types into an AgentId. */
+/** Resolves names and ID prefixes that a person types to agents. */
 export class AgentDirectory {
-  readonly #components: AgentDirectoryComponents
+  readonly #deps: AgentDirectoryDeps
   #index = new ContactIndex([])
 
-  constructor(components: AgentDirectoryComponents) {
-    this.#components = components
+  constructor(deps: AgentDirectoryDeps) {
+    this.#deps = deps
   }
 
-  /**
-   * 64 hex characters stand for themselves; a contact's name comes before a prefix of at least six
-   * characters of any known id, and contacts before strangers. Throws `unknown_agent`, or `ambiguous_agent` with `data.candidates`.
-   */
+  /** Resolves 64 hex characters as an ID, then a contact's name, then a prefix of at least six characters of a known ID. Contacts come before other agents. Throws `unknown_agent`, or `ambiguous_agent` with `data.candidates`. */
   resolve(text: string): AgentId {
     if (isHexId(text)) return text
     const named = this.#known().named(text)
@@ -58,27 +54,26 @@ export class AgentDirectory {
     throw new AppError('ambiguous_agent', `${JSON.stringify(text)} could be ${list}`, { data: { candidates: found } })
   }
 
-  /** Whom the words of a fan-out mean. Throws as `selectHosts`. */
+  /** Selects the hosts of a fan-out. Throws as `selectHosts`. */
   select(words: readonly string[]): SelectedHost[] {
-    const groups = groupsByName(this.#components.snapshot().groups)
+    const groups = groupsByName(this.#deps.snapshot().groups)
     return selectHosts(words, { index: this.#known(), groups, byPrefix: (text) => this.resolve(text) })
   }
 
-  /** Those of the latest snapshot. */
   #known(): ContactIndex {
-    const { contacts } = this.#components.snapshot()
+    const { contacts } = this.#deps.snapshot()
     if (this.#index.contacts !== contacts) this.#index = new ContactIndex(contacts)
     return this.#index
   }
 
   #byPrefix(prefix: string): AgentCandidate[] {
     if (prefix.length < MIN_ID_PREFIX || !HEX_PREFIX.test(prefix)) return []
-    const known = new Map<AgentId, string | null>([[this.#components.ownAgentId(), null]])
+    const known = new Map<AgentId, string | null>([[this.#deps.ownAgentId(), null]])
     for (const contact of this.#known().contacts) known.set(contact.agent_id, contact.name)
     const fitting = [...known].filter(([id]) => id.startsWith(prefix)).map(([agent_id, name]) => ({ agent_id, name }))
     if (fitting.length > 0) return fitting
-    // Anybody can make an id that begins as a contact's does: it must neither replace nor block the contact.
-    const strangers = new Set([...this.#components.discovered()].filter((id) => id.startsWith(prefix)))
+    // Anyone can create an ID with the same prefix as a contact's. It must neither replace nor hide the contact.
+    const strangers = new Set([...this.#deps.discovered()].filter((id) => id.startsWith(prefix)))
     return [...strangers].map((agent_id) => ({ agent_id, name: null }))
   }
 }

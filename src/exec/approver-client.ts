@@ -1,55 +1,45 @@
-import type { Clock } from '../base/clock.ts'
 import { errorText, isAppError } from '../base/errors.ts'
-import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import { Condition } from '../base/wait-queue.ts'
-import type { ExecutorClient } from '../executor-api/client.ts'
 import { newRequestId } from '../identity/request-id.ts'
 import { type AgentId, type MachineId, shortId } from '../protocol/ids.ts'
 import { APPROVER_RETRY_MS, MAX_APPROVER_ASKS, MAX_APPROVER_MACHINES, MAX_APPROVER_RETRY_MS } from '../protocol/limits/approvals.ts'
 import { LEASE_RENEW_MS } from '../protocol/limits/wire.ts'
 import { type ExecFrame, execFrame } from '../protocol/wire/exec.ts'
-import type { RequesterCounters } from './counters.ts'
+import type { NetworkServices } from './services.ts'
 import { ChannelTransport, type RunChannel, type RunTransport } from './transport.ts'
 
-/** Renewals in a row on whose answer nothing came: the stream is dead, and another is opened. */
+/** Number of unanswered renewals after which a stream counts as dead and another is opened. */
 const SILENT_RENEWALS = 4
 
-/** An approver on one machine. */
 interface AgentMachine {
   readonly agentId: AgentId
   readonly machineId: MachineId
 }
 
-/** Of `ExecutorLinks`. */
+/** The methods of `Links` that this class calls. */
 export interface ApproverLinks {
   link(agentId: AgentId, signal: AbortSignal): Promise<unknown>
-  /** Those that are connected. */
+  /** Connected machines of the agent. */
   machinesOf(agentId: AgentId): readonly MachineId[]
   reopenChannel(to: AgentMachine, silent: boolean, signal: AbortSignal): Promise<RunChannel>
 }
 
-export interface ApproverClientComponents {
-  readonly links: ApproverLinks
-  readonly executor: Pick<ExecutorClient, 'signApprovalRequest' | 'onApprovalAsk' | 'approvalAnswer'>
-  readonly clock: Clock
-  readonly counters: RequesterCounters
-  readonly log: Logger
-}
+type ApproverClientDeps = Pick<NetworkServices, 'clock' | 'counters' | 'executor' | 'log'> & { readonly links: ApproverLinks }
 
-/** Reaches the agents whose approval our executor wants, and carries its question and their signed word. It can make neither. */
+/** Carries approval requests of the executor to other agents, and their signed statements back. It can create neither. */
 export class ApproverClient implements Startable {
-  readonly #parts: ApproverClientComponents
+  readonly #deps: ApproverClientDeps
   readonly #asks = new Map<number, AbortController>()
   readonly #pauses = new Condition()
   #unsubscribe: () => void = () => undefined
 
-  constructor(components: ApproverClientComponents) {
-    this.#parts = components
+  constructor(deps: ApproverClientDeps) {
+    this.#deps = deps
   }
 
   start(): void {
-    this.#unsubscribe = this.#parts.executor.onApprovalAsk((ask, agentId) => {
+    this.#unsubscribe = this.#deps.executor.onApprovalAsk((ask, agentId) => {
       if (agentId === null) this.#withdraw(ask)
       else this.#start(ask, agentId)
     })
@@ -72,9 +62,9 @@ export class ApproverClient implements Startable {
     void this.#run(ask, agentId, withdrawn.signal)
   }
 
-  /** Until it is not asked any more, on each machine that is connected: an approver may come online while a run waits. */
+  /** Asks the agent on each connected machine, until the request is withdrawn. An approver may come online while a run waits. */
   async #run(ask: number, agentId: AgentId, signal: AbortSignal): Promise<void> {
-    const { clock, links } = this.#parts
+    const { clock, links } = this.#deps
     const asked = new Set<MachineId>()
     for (let pause = APPROVER_RETRY_MS; !signal.aborted;) {
       const found = links.machinesOf(agentId).length > 0 || (await this.#reach(agentId, signal))
@@ -90,7 +80,7 @@ export class ApproverClient implements Startable {
 
   async #reach(agentId: AgentId, signal: AbortSignal): Promise<boolean> {
     try {
-      await this.#parts.links.link(agentId, signal)
+      await this.#deps.links.link(agentId, signal)
       return true
     } catch (error) {
       this.#failed(agentId, error)
@@ -98,9 +88,9 @@ export class ApproverClient implements Startable {
     }
   }
 
-  /** True: it has answered there, or is not asked any more; false: that machine is gone. Its human may open a window while a run waits. */
+  /** Returns true after an answer or a withdrawal, false if the machine is disconnected. A person may start an approval client there while a run waits. */
   async #askAt(ask: number, place: AgentMachine, signal: AbortSignal): Promise<boolean> {
-    const { clock, links } = this.#parts
+    const { clock, links } = this.#deps
     for (let pause = APPROVER_RETRY_MS; !signal.aborted; pause = Math.min(2 * pause, MAX_APPROVER_RETRY_MS)) {
       try {
         if (await this.#askOnce(ask, place, signal)) return true
@@ -115,11 +105,11 @@ export class ApproverClient implements Startable {
   }
 
   #failed(agentId: AgentId, error: unknown): void {
-    this.#parts.log.debug({ agent: shortId(agentId), error: errorText(error) }, 'an approver could not be asked')
+    this.#deps.log.debug({ agent: shortId(agentId), error: errorText(error) }, 'an approver could not be asked')
   }
 
   async #askOnce(ask: number, place: AgentMachine, signal: AbortSignal): Promise<boolean> {
-    const { counters, executor, links } = this.#parts
+    const { counters, executor, links } = this.#deps
     const requestId = newRequestId()
     const transport = new ChannelTransport({ channel: await links.reopenChannel(place, false, signal) }, { requestId })
     try {
@@ -132,12 +122,12 @@ export class ApproverClient implements Startable {
       executor.approvalAnswer(ask, execFrame.encode(answer))
       return true
     } finally {
-      // In peace: its executor then takes the question from its human at once.
+      // A normal close makes the approver's daemon withdraw the request from its approval clients at once.
       transport.close()
     }
   }
 
-  /** Null where the stream ended without one. */
+  /** Returns null if the stream ends without an answer. */
   async #answerOf(transport: RunTransport, question: ExecFrame, requestId: string, signal: AbortSignal): Promise<ExecFrame | null> {
     const { promise, resolve } = Promise.withResolvers<ExecFrame | null>()
     const over = new AbortController()
@@ -156,11 +146,11 @@ export class ApproverClient implements Startable {
     }
   }
 
-  /** The other side takes the question back from its human when we fall silent, and we look for another way when it does. */
+  /** Renews the request, because the approver's daemon withdraws it after silence. Calls `onSilent` if the renewals are not answered. */
   #renew(transport: RunTransport, requestId: string, over: AbortSignal, onSilent: () => void): void {
     let heard = transport.heard
     let unanswered = 0
-    const { clock } = this.#parts
+    const { clock } = this.#deps
     const renew = (): void => {
       unanswered = transport.heard === heard ? unanswered + 1 : 0
       heard = transport.heard

@@ -1,6 +1,6 @@
 import { Counters } from '../base/metrics.ts'
 
-/** What the asking side counts; `docs/rest.md` has a line for each. */
+/** Counters of the requester; `docs/rest.md` has a line for each. */
 export const REQUESTER_COUNTERS = {
   runs_requested: 'Requests sent, to other agents and to ourselves',
   runs_completed: 'Runs whose signed Exit was verified and whose output was whole, denials included',
@@ -28,7 +28,6 @@ export const REQUESTER_COUNTERS = {
 
 export type RequesterCounter = keyof typeof REQUESTER_COUNTERS
 
-/** Of the network's half of exec. */
 export class RequesterCounters extends Counters<RequesterCounter> {
   constructor() {
     super(REQUESTER_COUNTERS)

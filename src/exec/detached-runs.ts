@@ -22,7 +22,7 @@ import type { RunOutcome } from './run-spec.ts'
 export const goesOn = ({ state }: { readonly state: DetachedRequest['state'] | null }): boolean =>
   state === 'running' || state === 'waiting'
 
-/** Passes events on, and knows when all that was kept at the beginning has been shown. */
+/** Passes events on, and aborts `enough` when all output that was stored at the beginning has been shown. */
 export class OutputProgress implements DetachedSink {
   readonly #sink: DetachedSink
   readonly #follow: boolean
@@ -49,34 +49,34 @@ export class OutputProgress implements DetachedSink {
   }
 }
 
-export interface DetachedRunsComponents {
+interface DetachedRunsDeps {
   readonly engine: Pick<DetachedClient, 'start' | 'attach' | 'state' | 'cancel' | 'forget'>
-  /** The file of what was asked for. */
+  /** The executor's file of detached requests. */
   readonly asked: Pick<DetachedRequestCalls, 'add' | 'list' | 'get' | 'record' | 'forget'>
   readonly clock: Clock
-  readonly stories: Pick<DetachedRunEvents, 'denied' | 'heard'>
+  readonly events: Pick<DetachedRunEvents, 'denied' | 'heard'>
 }
 
-/** What is known of a run, and what its host said just now. */
+/** What this daemon knows of a detached run, and what its host just replied. */
 export interface DetachedRunStatus {
   readonly run: DetachedRequest
-  /** Null: it was not asked, or did not answer. */
+  /** Null if the host was not asked or did not answer. */
   readonly host: DetachedInfo | null
-  /** Why it did not answer; null: it did, or was not asked. */
+  /** Why the host did not answer; null if it did or was not asked. */
   readonly problem: AppError | null
-  /** How it ended, where its host has just shown the signed Exit. */
+  /** The outcome, if the host just returned the signed Exit. */
   readonly outcome: RunOutcome | null
 }
 
-/** What has started, or what was denied. */
+/** A run that has started, or its denial. */
 export type Started = DetachedRunStatus | { readonly denied: RunOutcome }
 
-/** A run that its caller has stopped looking at: `next` is where to go on. */
+/** Result of an attach that the client ended; the next one starts at the offset `next`. */
 export interface AttachProgress extends Pick<AttachOutcome, 'from' | 'next' | 'outcome'> {
   readonly state: DetachedRequest['state']
 }
 
-/** Of all that another Request for the same run repeats. */
+/** Hash of the fields that a repeated Request for the same run must also have. */
 const digestOf = ({ agent_id, argv, cwd, clamp, lifetime_ms, keep_bytes }: DetachedSpec): string =>
   toHex(sha256(Buffer.from(JSON.stringify([agent_id, argv, cwd, clamp, lifetime_ms, keep_bytes]))))
 
@@ -96,57 +96,48 @@ const newsOf = ({ state }: DetachedInfo, outcome: RunOutcome | null): DetachedRu
 
 interface ExitWanted {
   readonly signal: AbortSignal
-  /** Also where it is still to come. */
+  /** Whether to wait for an Exit that does not exist yet. */
   readonly toTheEnd: boolean
 }
 
 const silent: DetachedSink = { event: () => undefined }
 
-/**
- * The detached runs that this daemon asked for: each is in the executor's file before its Request leaves, and what is heard
- * of it from then on is written down there.
- */
+/** The detached runs that this daemon requested. Each is in the executor's file before its Request is sent. The file is updated with every later reply of the host. */
 export class DetachedRuns {
-  readonly #engine: DetachedRunsComponents['engine']
-  readonly #asked: DetachedRunsComponents['asked']
-  readonly #clock: Clock
-  readonly #stories: DetachedRunsComponents['stories']
+  readonly #deps: DetachedRunsDeps
   readonly #waits: CompletionWaits
 
-  constructor({ engine, asked, clock, stories }: DetachedRunsComponents) {
-    this.#stories = stories
-    this.#waits = new CompletionWaits({ clock })
-    this.#engine = engine
-    this.#asked = asked
-    this.#clock = clock
+  constructor(deps: DetachedRunsDeps) {
+    this.#deps = deps
+    this.#waits = new CompletionWaits(deps)
   }
 
   /**
-   * Starts one, or finds the one that was started by this id. Throws as `DetachedClient.start`, and `conflict`, `rate_limited`
-   * or `bad_runs` where it could not be remembered. With `data.may_run` it may run: the same id asks again.
+   * Starts a run, or finds the one that this request ID started. Throws as `DetachedClient.start`, and `conflict`, `rate_limited` or
+   * `bad_runs` if the run could not be saved. With `data.may_run` it may run; repeat the call with the same ID.
    */
   async start(spec: DetachedSpec, session: string | null, signal: AbortSignal): Promise<Started> {
     const { argv, lifetime_ms, keep_bytes } = spec
     let added: RequestId | null = null
     let id = spec.request_id ?? null
-    // Nobody has heard of a run without an id.
+    // A run without an ID has no events.
     const denied = (reason: string): void =>
-      void (id !== null && this.#stories.denied({ request_id: id, agent_id: spec.agent_id, session }, reason))
+      void (id !== null && this.#deps.events.denied({ request_id: id, agent_id: spec.agent_id, session }, reason))
     const onSigned = async ({ agent_id, machine_id, request_id, request_sha256 }: DetachedTarget): Promise<void> => {
       id = request_id
       const request = request_sha256.at(-1)!
       const about = { agent_id, machine_id, argv: [...argv], lifetime_ms, keep_bytes, session }
-      if (await this.#asked.add({ request_id, ...about, digest: digestOf(spec), request })) added = request_id
+      if (await this.#deps.asked.add({ request_id, ...about, digest: digestOf(spec), request })) added = request_id
     }
-    // Nothing runs, and nothing is to be found again. A row that cannot be removed is one that its host knows nothing of.
-    const forgetNew = async (): Promise<unknown> => added !== null && this.#asked.forget(added).catch(() => undefined)
+    // Removes the row of a run that did not start. If that fails, the host later reports the run as unknown.
+    const forgetNew = async (): Promise<unknown> => added !== null && this.#deps.asked.forget(added).catch(() => undefined)
     let answer: StartedDetached
     try {
-      answer = await this.#engine.start({ ...spec, known_sha256: await this.#requestsOf(spec.request_id) }, onSigned, signal)
+      answer = await this.#deps.engine.start({ ...spec, known_sha256: await this.#requestsOf(spec.request_id) }, onSigned, signal)
     } catch (error) {
       if (isAppError(error) && error.data['may_run'] !== true && !signal.aborted) {
         await forgetNew()
-        // Another run has that id.
+        // In that case the ID belongs to another run.
         if (error.code !== 'conflict') denied(error.code)
       }
       throw error
@@ -157,23 +148,23 @@ export class DetachedRuns {
       return { denied: answer.denied }
     }
     try {
-      return await this.#withEnd(await this.#heard(await this.#asked.get(answer.target.request_id), answer.info), signal)
+      return await this.#withEnd(await this.#heard(await this.#deps.asked.get(answer.target.request_id), answer.info), signal)
     } catch (error) {
       throw mayRun(error)
     }
   }
 
-  /** The oldest first. Throws `bad_runs`. */
+  /** Oldest first. Throws `bad_runs`. */
   async list(): Promise<DetachedRequest[]> {
-    return this.#asked.list()
+    return this.#deps.asked.list()
   }
 
   /** Throws `unknown_run`, `bad_runs`. */
   async get(id: RequestId): Promise<DetachedRequest> {
-    return this.#asked.get(id)
+    return this.#deps.asked.get(id)
   }
 
-  /** Asks the host of each whose end is not known, some at a time. One that does not answer keeps the others from nothing. */
+  /** Asks the hosts of all runs whose end is unknown, several at a time. A host that does not answer does not delay the others. */
   async refresh(runs: readonly DetachedRequest[], signal: AbortSignal): Promise<DetachedRunStatus[]> {
     const heard: DetachedRunStatus[] = runs.map((run) => ({ run, host: null, problem: null, outcome: null }))
     const asking = heard.entries()
@@ -185,20 +176,17 @@ export class DetachedRuns {
     return heard
   }
 
-  /**
-   * Shows what it has written from this byte on, and goes on with what it writes until it is over. Without `follow`: until all
-   * that is kept now was shown. Throws as `get` and `DetachedClient.attach`.
-   */
+  /** Shows the output from this offset. With `follow` it continues to the end of the run; otherwise it stops after all output that is stored now. Throws as `get` and `DetachedClient.attach`. */
   async attach(
     id: RequestId,
     { from, follow }: { from: number; follow: boolean },
     sink: DetachedSink,
     signal: AbortSignal,
   ): Promise<AttachProgress> {
-    const run = await this.#asked.get(id)
+    const run = await this.#deps.asked.get(id)
     const shown = new OutputProgress({ sink }, { from, follow })
     try {
-      const { info, outcome, next } = await this.#engine.attach(targetOf(run), from, shown, AbortSignal.any([signal, shown.enough]))
+      const { info, outcome, next } = await this.#deps.engine.attach(targetOf(run), from, shown, AbortSignal.any([signal, shown.enough]))
       await this.#record(run, info, outcome)
       return { from, next, outcome, state: info.state }
     } catch (error) {
@@ -208,51 +196,48 @@ export class DetachedRuns {
     }
   }
 
-  /** Until it is over. Throws as `attach`. */
+  /** Waits for the end of the run. Throws as `attach`. */
   async wait(id: RequestId, signal: AbortSignal): Promise<DetachedRunStatus> {
-    const run = await this.#asked.get(id)
+    const run = await this.#deps.asked.get(id)
     const known: DetachedRunStatus = { run, host: null, problem: null, outcome: null }
     if (run.state === 'lost' || run.state === 'expired') return known
     try {
       return await this.#ask(run, { signal, toTheEnd: true })
     } catch (error) {
-      // Its Exit says more than what is remembered of it, and that is enough.
+      // The stored end is sufficient if the Exit cannot be fetched.
       if (hasEnd(run) && isAppError(error) && !signal.aborted) return known
       throw error
     }
   }
 
-  /** Asks it to end; whether it has, `wait` tells. Throws as `get` and `DetachedClient.cancel`. */
+  /** Requests the end of the run; `wait` reports when it has ended. Throws as `get` and `DetachedClient.cancel`. */
   async cancel(id: RequestId, signal: AbortSignal): Promise<DetachedRunStatus> {
-    const run = await this.#asked.get(id)
-    return this.#withEnd(await this.#heard(run, await this.#engine.cancel(targetOf(run), signal)), signal)
+    const run = await this.#deps.asked.get(id)
+    return this.#withEnd(await this.#heard(run, await this.#deps.engine.cancel(targetOf(run), signal)), signal)
   }
 
-  /**
-   * Has its host let go of what it keeps, then forgets it here. `here`: here alone, where the host cannot be asked. Throws as
-   * `get`, and as `DetachedClient.forget`, but for a host that knows nothing of it.
-   */
+  /** Makes the host delete the run's data, then deletes the row. `here` deletes only the row, for a host that cannot be reached. Throws as `get` and `DetachedClient.forget`, except if the host does not know the run. */
   async forget(id: RequestId, here: boolean, signal: AbortSignal): Promise<DetachedRequest> {
-    const run = await this.#asked.get(id)
+    const run = await this.#deps.asked.get(id)
     if (!here && run.state !== 'expired')
-      await this.#engine.forget(targetOf(run), signal).catch((error: unknown) => {
+      await this.#deps.engine.forget(targetOf(run), signal).catch((error: unknown) => {
         if (!isAppError(error, 'unknown_run')) throw error
       })
-    return this.#asked.forget(id)
+    return this.#deps.asked.forget(id)
   }
 
-  /** Those that were signed under this id before. */
+  /** Hashes of the Requests that were signed under this ID before. */
   async #requestsOf(id: RequestId | undefined): Promise<readonly string[]> {
     if (id === undefined) return []
     try {
-      return (await this.#asked.get(id)).requests
+      return (await this.#deps.asked.get(id)).requests
     } catch (error) {
       if (isAppError(error, 'unknown_run')) return []
       throw error
     }
   }
 
-  /** Of one that was over when it was asked for something else: how it ended, where its host says so now. */
+  /** Adds the outcome to the status of a run that has ended, if its host can be asked now. */
   async #withEnd(heard: DetachedRunStatus, signal: AbortSignal): Promise<DetachedRunStatus> {
     if (heard.run.state !== 'ended' || !needsAsking(heard.run)) return heard
     const asked = await this.#askNow(heard.run, signal)
@@ -261,7 +246,7 @@ export class DetachedRuns {
 
   async #askNow(run: DetachedRequest, left: AbortSignal): Promise<DetachedRunStatus> {
     const late = new AbortController()
-    const timer = this.#clock.setTimeout(() => late.abort(new AppError('timeout', `no answer within ${ASK_HOST_MS} ms`)), ASK_HOST_MS)
+    const timer = this.#deps.clock.setTimeout(() => late.abort(new AppError('timeout', `no answer within ${ASK_HOST_MS} ms`)), ASK_HOST_MS)
     const signal = AbortSignal.any([left, late.signal])
     try {
       return await this.#ask(run, { signal, toTheEnd: false })
@@ -273,18 +258,18 @@ export class DetachedRuns {
     }
   }
 
-  /** How it is there; and again after a while where it goes on, and no more may be attached to wait for its end. */
+  /** Asks the host for the state. To wait for the end it attaches; if all slots for that are taken, it asks again later. */
   async #ask(run: DetachedRequest, exit: ExitWanted): Promise<DetachedRunStatus> {
     for (;;) {
       let leave: (() => void) | null = null
       try {
-        const host = await this.#engine.state(targetOf(run), exit.signal)
+        const host = await this.#deps.engine.state(targetOf(run), exit.signal)
         const stays = exit.toTheEnd && goesOn(host)
         leave = stays ? this.#waits.enter(run.machine_id) : null
         const heard = await this.#heard(run, host, stays && leave === null ? null : exit)
         if (!stays || leave !== null) return heard
       } catch (error) {
-        // Others ask too much just now, here or there: that ends no wait.
+        // A rate limit, of this daemon or of the host, only delays a wait.
         if (!isFullThere(error) && !(exit.toTheEnd && isAppError(error, 'rate_limited'))) throw error
       } finally {
         leave?.()
@@ -293,32 +278,32 @@ export class DetachedRuns {
     }
   }
 
-  /** Its host knows nothing of it any more, or never did. */
+  /** Records that the host has deleted the run. */
   async #gone(id: RequestId, { data }: AppError): Promise<void> {
-    if (data['state'] === 'expired') await this.#asked.record(id, { state: 'expired', code: null, signal: null, denial_reason: null })
+    if (data['state'] === 'expired') await this.#deps.asked.record(id, { state: 'expired', code: null, signal: null, denial_reason: null })
   }
 
-  /** What its host said is told all the same where the row was forgotten meanwhile. */
+  /** Records the reply of the host. If the row was deleted meanwhile, it still returns the new state. */
   async #record(before: DetachedRequest, host: DetachedInfo, outcome: RunOutcome | null): Promise<DetachedRequest> {
     const news = newsOf(host, outcome)
-    const run = await this.#asked.record(before.request_id, news).catch((error: unknown) => {
+    const run = await this.#deps.asked.record(before.request_id, news).catch((error: unknown) => {
       if (isAppError(error, 'unknown_run')) return hasEnd(before) ? before : { ...before, ...news }
       throw error
     })
-    this.#stories.heard(run, outcome)
+    this.#deps.events.heard(run, outcome)
     return run
   }
 
-  /** Writes down what a host said. `exit`: its signed Exit is had as well, by attaching behind the last byte, `toTheEnd` also where it is still to come. */
+  /** Records the reply of the host. `exit` also fetches the signed Exit, by attaching after the last byte; `toTheEnd` waits for an Exit that does not exist yet. */
   async #heard(before: DetachedRequest, host: DetachedInfo, exit: ExitWanted | null = null): Promise<DetachedRunStatus> {
     const run = await this.#record(before, host, null)
     const isWanted = exit !== null && (exit.toTheEnd ? goesOn(host) || host.state === 'ended' : host.state === 'ended' && !hasEnd(run))
     if (!isWanted) return { run, host, problem: null, outcome: null }
-    const attach = async (): Promise<AttachOutcome> => this.#engine.attach(targetOf(run), host.bytes_kept, silent, exit.signal)
+    const attach = async (): Promise<AttachOutcome> => this.#deps.engine.attach(targetOf(run), host.bytes_kept, silent, exit.signal)
     const { info, outcome } = await (goesOn(host) ? attach() : this.#waits.fetch(run.machine_id, exit.signal, attach))
     return { run: await this.#record(run, info, outcome), host: info, problem: null, outcome }
   }
 }
 
-/** Its host may know more than we do. */
+/** Whether the host may know more than the row. */
 const needsAsking = (run: DetachedRequest): boolean => !isOver(run.state) || (run.state === 'ended' && !hasEnd(run))

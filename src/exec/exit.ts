@@ -9,24 +9,24 @@ import type { ReceivedStream } from './received.ts'
 import type { RunOutcome } from './run-spec.ts'
 import type { RunPeer } from './transport.ts'
 
-/** A Request or an Exit, as its agent's executor signed it. */
+/** A Request or Exit with the signature of its agent's executor. */
 export interface SignedBody {
   readonly body: Uint8Array
   readonly signature: Uint8Array
 }
 
-/** What an Exit must answer. */
+/** The values that an Exit must contain. */
 export interface Expected {
   readonly requestId: RequestId
   /** SHA-256 of the exact bytes of the Request. */
   readonly requestSha256: Uint8Array
-  /** The executing agent and machine, as the link proved them. */
+  /** The target's agent and machine, as the link proved them. */
   readonly from: Omit<RunPeer, 'number'>
   /** The requester. */
   readonly to: { readonly agentId: AgentId; readonly machineId: MachineId }
 }
 
-/** The Exit, when the executing agent signed it and it answers this request; otherwise what is wrong. */
+/** Returns the Exit if the target signed it for this Request; otherwise the problem. */
 export const readExit = (frame: SignedBody, expected: Expected): ExecExit | string => {
   try {
     return answerTo(frame, expected)
@@ -45,7 +45,7 @@ const answerTo = (frame: SignedBody, expected: Expected): ExecExit | string => {
 
 type Parties = Pick<ExecExit, 'request_id' | 'request_sha256' | 'from_agent' | 'from_machine' | 'to_agent' | 'to_machine'>
 
-/** What keeps signed bytes from being the answer, or null. */
+/** Returns why the signed bytes do not answer this Request, or null. */
 export const partiesProblem = (answer: Parties, expected: Expected): string | null => {
   if (answer.request_id !== expected.requestId || !equalBytes(answer.request_sha256, expected.requestSha256))
     return 'answers another request'
@@ -54,19 +54,19 @@ export const partiesProblem = (answer: Parties, expected: Expected): string | nu
   return null
 }
 
-/** Output as it arrived. `before`: bytes at its beginning that were left out, and that `bytes` counts. */
+/** The received output. `before` counts bytes at its beginning that were skipped; `bytes` includes them. */
 export type ReceivedOutput = Readonly<Record<OutputName, Pick<ReceivedStream, 'bytes' | 'sha256'> & { readonly before?: number }>>
 
-/** Warnings of what a cap has cut: the requester knows, and the rest is whole. */
+/** Warnings that a cap cut something; the remaining output is complete. */
 const CUTS: readonly WarningKind[] = ['stdout_cap_hit', 'stderr_cap_hit', 'duration_cap_hit']
 
-/** Null when what arrived is what the Exit says was forwarded, and nothing but a cap has cut it; otherwise what is wrong. */
+/** Returns null if exactly the output that the Exit names was received, except for bytes that a cap cut; otherwise the problem. */
 export const compareOutput = (exit: ExecExit, received: ReceivedOutput, warnings: readonly WarningKind[]): string | null => {
   for (const name of ['stdout', 'stderr'] as const) {
     const { bytes, sha256, before = 0 } = received[name]
     const total = exit[`${name}_bytes_total`]
     if (bytes > total || (bytes < total && !exit.truncated)) return `${bytes} of ${total} bytes of ${name} arrived`
-    // The hash is of all output.
+    // The hash covers all output, so it cannot be checked if bytes were skipped.
     if (before === 0 && !equalBytes(sha256, exit[`${name}_sha256`])) return `${name} is not what the agent sent`
   }
   if (warnings.includes('output_lost') || (exit.truncated && !CUTS.some((kind) => warnings.includes(kind))))
@@ -74,23 +74,23 @@ export const compareOutput = (exit: ExecExit, received: ReceivedOutput, warnings
   return null
 }
 
-/** What was seen of a run here. */
+/** What the requester observed of a run. */
 export interface ReceivedOfRun {
   readonly requestId: RequestId
   readonly peer: RunPeer
   readonly received: ReceivedOutput
   readonly elapsedMs: number
   readonly warnings: readonly WarningKind[]
-  /** How long it waited for an approval; null: it did not. */
+  /** Time spent waiting for an approval; null if the run did not wait. */
   readonly waitedMs: number | null
-  /** The Request certainly did not reach the agent. */
+  /** True if the Request certainly did not reach the target. */
   readonly neverArrived: boolean
 }
 
-/** Ended before its process began: there is nothing that could be called well. */
+/** False if the run ended before its process started. */
 const ran = ({ code, signal }: ExecExit): boolean => code !== null || signal !== null
 
-/** What its caller is told. `exit`: null where none came that could be believed; `problem`: why the outcome is incomplete, or null. */
+/** Builds the outcome of a run. `exit` is null without a valid Exit. `problem` says why the outcome is incomplete, or is null. */
 export const outcomeOf = (exit: ExecExit | null, problem: string | null, seen: ReceivedOfRun): RunOutcome => {
   const { stdout, stderr } = seen.received
   return {

@@ -14,16 +14,13 @@ import type { RunEvent, RunSink, StdinSource } from './run-spec.ts'
 export interface DeliveryComponents {
   readonly sink: RunSink
   readonly clock: Clock
-  /** Everything below these sequence numbers has been consumed. */
+  /** Acknowledges all frames below these sequence numbers. */
   readonly ack: (stdout: number, stderr: number) => void
-  /** The sink failed: nothing more will be delivered. */
+  /** Called when the sink throws; after that, nothing more is delivered. */
   readonly onSinkError: (error: unknown) => void
 }
 
-/**
- * Hands events to the sink one at a time, in order, and acknowledges output only when the sink is done
- * with it: a slow reader here pauses the child there.
- */
+/** Passes events to the sink one at a time, in order. Output is acknowledged only after the sink has consumed it, so that a slow reader pauses the program on the target. */
 export class Delivery {
   readonly #components: DeliveryComponents
   readonly #queue: RunEvent[] = []
@@ -39,7 +36,7 @@ export class Delivery {
     this.#components = components
   }
 
-  /** Output that arrived and that the sink has not consumed: its bytes, and `FRAME_COST` for each frame. */
+  /** Received output that the sink has not consumed: its bytes, and `FRAME_COST` per frame. */
   get queuedBytes(): number {
     return this.#queuedBytes
   }
@@ -50,7 +47,7 @@ export class Delivery {
     if (this.#waiting === null) this.#pump()
   }
 
-  /** The caller is gone: from now on events count as consumed without being passed to the sink. */
+  /** Counts events as consumed without passing them to the sink, because the client disconnected. */
   mute(): void {
     if (this.#muted) return
     this.#muted = true
@@ -66,12 +63,12 @@ export class Delivery {
     await this.#idle.wait()
   }
 
-  /** The last acknowledgement may have been lost. */
+  /** Repeats the last acknowledgement, which may have been lost. */
   ackAgain(): void {
     if (this.#unacked >= 0) this.#ack()
   }
 
-  /** No acknowledgement is sent any more. */
+  /** Sends no more acknowledgements. */
   close(): void {
     this.#timer?.cancel()
     this.#timer = null
@@ -97,11 +94,11 @@ export class Delivery {
     }
   }
 
-  /** False when the sink's own call has muted it: then the event is not waited for. */
+  /** Returns false if the sink muted this object during the call; then the event is not awaited. */
   #wait(event: RunEvent, consumed: Promise<void>): boolean {
     if (!this.#muted) this.#waiting = event
     const resume = (): void => {
-      // `mute` has counted this event and pumped the rest.
+      // `mute` has already counted this event and continued with the queue.
       if (this.#waiting !== event) return
       this.#waiting = null
       this.#done(event)
@@ -140,15 +137,15 @@ const sizeOf = (event: RunEvent): number => (event.type === 'stdout' || event.ty
 
 export interface StdinSenderComponents {
   readonly source: StdinSource
-  /** False = wait for `drained`. */
+  /** Returns false if the peer is slow: wait for `drained`. */
   readonly send: (seq: number, data: Uint8Array, eof: boolean) => boolean
   readonly drained: () => Promise<void>
 }
 
-/** Sends stdin no further ahead than the executing side acknowledges. */
+/** Sends stdin, at most `MAX_PIECES_UNACKED` bytes ahead of the acknowledgements. */
 export class StdinSender {
   readonly #components: StdinSenderComponents
-  /** The data of the frames sent and not acknowledged; the first has number `#acked`. */
+  /** Data of the sent, unacknowledged frames; the first has the sequence number `#acked`. */
   readonly #kept: Uint8Array[] = []
   #acked = 0
   #nextSeq = 0
@@ -156,33 +153,30 @@ export class StdinSender {
   #unacked = 0
   #stopped = false
   #full = false
-  /** What the sender waits for at this moment; `stop` ends every wait. */
+  /** The current wait of the sender, which `stop` ends. */
   #wait: PromiseWithResolvers<null> | null = null
 
   constructor(components: StdinSenderComponents) {
     this.#components = components
   }
 
-  /**
-   * Resolves when all is sent or `stop` was called. Throws `bad_request` when the source has more or
-   * fewer bytes than it said, or what the source throws.
-   */
+  /** Resolves when everything is sent or `stop` was called. Throws `bad_request` if the source has more or fewer bytes than announced, or the error of the source. */
   async run(): Promise<void> {
     const { source } = this.#components
     const chunks = source.chunks[Symbol.asyncIterator]()
     try {
       if (source.len === 0) await this.#send(new Uint8Array(0))
-      // A source that never answers must not hold a run that is over.
+      // The iterator is raced with `stop`, because a source may never answer.
       for (let next = await this.#next(chunks); next !== null; next = await this.#next(chunks)) await this.#sendAll(next)
       if (!this.#stopped && this.#sent < source.len)
         throw new AppError('bad_request', `stdin ended after ${this.#sent} of ${source.len} bytes`)
     } finally {
-      // Not awaited: a source that is in the middle of a read ends after it.
+      // Not awaited, because the source may be in the middle of a read.
       void Promise.resolve(chunks.return?.()).catch(() => undefined)
     }
   }
 
-  /** Below `seq` all is consumed. False when that cannot be. */
+  /** Handles an acknowledgement of all frames below `seq`. Returns false if it is invalid. */
   ack(seq: number): boolean {
     if (seq < this.#acked || seq > this.#nextSeq) return false
     for (const data of this.#kept.splice(0, seq - this.#acked)) this.#unacked -= data.length
@@ -191,7 +185,7 @@ export class StdinSender {
     return true
   }
 
-  /** Sends again what has not come: everything from `seq` on. False when that cannot be. */
+  /** Sends all frames from `seq` again. Returns false if that is invalid. */
   resume(seq: number): boolean {
     if (seq < this.#acked || seq > this.#nextSeq) return false
     const { send, source } = this.#components
@@ -217,7 +211,7 @@ export class StdinSender {
     if (this.#sent + chunk.length > this.#components.source.len)
       throw new AppError('bad_request', `stdin is longer than the ${this.#components.source.len} bytes announced`)
     for (let rest = chunk; rest.length > 0 && !this.#stopped;) {
-      // A frame has bytes of one piece only: that piece can be fed, and acknowledged, without the next.
+      // A frame has bytes of one piece only, so that the target can consume and acknowledge the piece without the next one.
       const data = rest.subarray(0, Math.min(MAX_FRAME_DATA, STDIN_PIECE_BYTES - (this.#sent % STDIN_PIECE_BYTES)))
       rest = rest.subarray(data.length)
       await this.#send(data)
@@ -238,7 +232,7 @@ export class StdinSender {
     if (!free && !this.#stopped) await this.#waitFor(this.#components.drained())
   }
 
-  /** Null when it was woken instead. Each wait has its own promise, so that none piles up on another. */
+  /** Returns null if `#wake` ended the wait. Each wait has its own promise, so that reactions do not accumulate on one. */
   async #waitFor<T>(work?: Promise<T>): Promise<T | null> {
     this.#wait = Promise.withResolvers<null>()
     try {

@@ -1,4 +1,4 @@
-import { type Clock, NamedTimers } from '../base/clock.ts'
+import { NamedTimers } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
 import { reach } from '../base/run-stages.ts'
 import { sha256 } from '../identity/hash.ts'
@@ -14,11 +14,11 @@ import type { RunEvent, RunOutcome, RunSink, RunSpec } from './run-spec.ts'
 import type { OutgoingRunEntry } from './outgoing-runs.ts'
 import type { ResumableTransportComponents, RunTransport } from './transport.ts'
 
-export interface OutgoingRunComponents extends ResumableTransportComponents {
+export interface OutgoingRunDeps extends ResumableTransportComponents {
   readonly counters: RequesterCounters
   readonly sink: RunSink
   readonly session: OutgoingRunEntry
-  /** Has the executor sign the Request for another transport. */
+  /** Makes the executor sign the Request for another transport. */
   readonly sign: (transport: RunTransport) => Promise<SignedBody>
 }
 
@@ -26,53 +26,50 @@ export interface OutgoingRunInit {
   readonly spec: RunSpec
   readonly expected: Omit<Expected, 'requestSha256'>
   readonly request: SignedBody
-  /** Sent behind it; null: nothing is. */
+  /** Frame that is sent after the Request; null without a trace. */
   readonly trace?: ExecFrame | null
 }
 
 type FrameOf<T extends ExecFrame['type']> = Extract<ExecFrame, { type: T }>
 
 /**
- * The asking end of one run: sends the Request and stdin, checks and delivers what comes back, each byte
- * once over however many transports, and ends with an outcome that is only `ok` when the signed Exit says so
- * and every forwarded byte arrived.
+ * The requester's side of one run. It sends the Request and stdin, and checks and delivers the reply. Each byte is delivered once, over any
+ * number of transports. The outcome is `ok` only if the signed Exit says so and every forwarded byte arrived.
  */
 export class OutgoingRun {
   readonly #transport: ResumableTransport
-  readonly #clock: Clock
-  readonly #components: OutgoingRunComponents
+  readonly #deps: OutgoingRunDeps
   readonly #init: OutgoingRunInit
   readonly #delivery: Delivery
   readonly #stdin: StdinSender | null
   readonly #received = new ReceivedRun()
   readonly #done = Promise.withResolvers<RunOutcome>()
   readonly #timers: NamedTimers<'wait' | 'cancel'>
-  /** The Request as it was sent last: `#signAgain` replaces it. */
+  /** The last Request that was sent; `#signAgain` replaces it. */
   #request: SignedBody
   #startedAt = 0
-  /** When it was first told that it waits for an approval; null: it does not wait. */
+  /** Time of the first waiting frame; null if the run does not wait for an approval. */
   #waitingSince: number | null = null
-  /** Null: it never waited, or waits still. */
+  /** Milliseconds spent waiting for an approval; null while no wait has finished. */
   #waitedMs: number | null = null
   #cancelled = false
   #ended = false
-  /** What the caller's sink or source of stdin threw; `run` throws it. */
-  #callerError: { readonly error: unknown } | null = null
+  /** Error of the client's sink or stdin, which `run` throws. */
+  #clientError: { readonly error: unknown } | null = null
 
-  constructor(components: OutgoingRunComponents, init: OutgoingRunInit) {
-    this.#components = components
-    this.#clock = components.clock
-    this.#timers = new NamedTimers(components)
+  constructor(deps: OutgoingRunDeps, init: OutgoingRunInit) {
+    this.#deps = deps
+    this.#timers = new NamedTimers(deps)
     this.#init = init
     this.#request = init.request
     this.#delivery = new Delivery({
-      sink: components.sink,
-      clock: components.clock,
+      sink: deps.sink,
+      clock: deps.clock,
       ack: (stdout, stderr) => void this.#transport.send({ type: 'ack', request_id: this.#id, stdin: 0, stdout, stderr }),
-      onSinkError: (error) => this.#callerFailed(error),
+      onSinkError: (error) => this.#clientFailed(error),
     })
     this.#stdin = this.#makeStdin()
-    this.#transport = new ResumableTransport(components, {
+    this.#transport = new ResumableTransport(deps, {
       requestId: init.expected.requestId,
       position: () => ({ stdout: this.#received.output.stdout.next, stderr: this.#received.output.stderr.next }),
       onFrame: (frame) => this.#receive(frame),
@@ -81,23 +78,20 @@ export class OutgoingRun {
       onSentAgain: () => this.#resendStdin(0),
       onLost: (message, foreign) => this.#lost(message, foreign),
     })
-    components.session.move = () => void this.#transport.move()
+    deps.session.move = () => void this.#transport.move()
   }
 
   get #id(): string {
     return this.#init.expected.requestId
   }
 
-  /**
-   * Sends the Request. `left`: the caller is gone, the run is cancelled and nothing more is shown to it. Resolves when the
-   * run is over; throws only what the caller's sink or stdin threw.
-   */
+  /** Sends the Request and resolves when the run has ended. When `left` aborts, because the client disconnected, the run is cancelled and the sink is no longer called. Throws only errors of the sink or of stdin. */
   async run(left?: AbortSignal): Promise<RunOutcome> {
     const abandon = (): void => this.#abandon()
-    this.#components.session.cancelled.addEventListener('abort', () => this.#cancel())
+    this.#deps.session.cancelled.addEventListener('abort', () => this.#cancel())
     left?.addEventListener('abort', abandon)
     try {
-      this.#startedAt = this.#clock.monotonic()
+      this.#startedAt = this.#deps.clock.monotonic()
       this.#transport.start()
       if (!this.#ended) this.#start()
       return await this.#done.promise
@@ -106,15 +100,15 @@ export class OutgoingRun {
     }
   }
 
-  /** Asks the other side to end the run; its Exit is awaited for a bounded time. */
+  /** Sends Cancel, and waits a bounded time for the Exit. */
   #cancel(): void {
     if (this.#cancelled || this.#ended) return
     this.#cancelled = true
-    this.#components.counters.add('runs_cancelled')
+    this.#deps.counters.add('runs_cancelled')
     this.#transport.send({ type: 'cancel', request_id: this.#id })
     this.#stdin?.stop()
-    const patience = KILL_GRACE_MS + EXIT_WAIT_SLACK_MS
-    this.#timers.set('cancel', patience, () => this.#fail(`no Exit came within ${patience} ms of the Cancel`))
+    const limit = KILL_GRACE_MS + EXIT_WAIT_SLACK_MS
+    this.#timers.set('cancel', limit, () => this.#fail(`no Exit came within ${limit} ms of the Cancel`))
   }
 
   #abandon(): void {
@@ -123,13 +117,13 @@ export class OutgoingRun {
   }
 
   #start(): void {
-    this.#components.counters.add('runs_requested')
+    this.#deps.counters.add('runs_requested')
     this.#transport.send({ type: 'request', ...this.#request })
-    this.#components.sink.sent?.()
+    this.#deps.sink.sent?.()
     if (this.#init.trace) this.#transport.send(this.#init.trace)
     reach('sent', this.#id)
     this.#awaitExit(0)
-    this.#stdin?.run().catch((error: unknown) => this.#callerFailed(error))
+    this.#stdin?.run().catch((error: unknown) => this.#clientFailed(error))
   }
 
   #makeStdin(): StdinSender | null {
@@ -142,9 +136,9 @@ export class OutgoingRun {
     })
   }
 
-  /** The run was resumed on another transport: sends again what may have been lost (Cancel, acknowledgements, stdin). */
+  /** Sends again what may have been lost with the old transport: Cancel, acknowledgements, stdin. */
   #onResumed(stdin: number): void {
-    this.#components.counters.add('runs_resumed')
+    this.#deps.counters.add('runs_resumed')
     if (this.#cancelled) this.#transport.send({ type: 'cancel', request_id: this.#id })
     this.#delivery.ackAgain()
     this.#resendStdin(stdin)
@@ -154,12 +148,12 @@ export class OutgoingRun {
     if (this.#stdin === null ? from !== 0 : !this.#stdin.resume(from)) this.#wrong('stdin is said to have come that was not sent')
   }
 
-  /** Refused when the other side has already shown that it knew the run, and when the run is cancelled, before or while it is signed. */
+  /** Signs the Request again. Throws if the target has already shown that it knew the run, or if the run is cancelled before the signature is there. */
   async #signAgain(transport: RunTransport): Promise<ExecFrame> {
     if (this.#received.begun) throw new AppError('malformed', 'the agent denies a run that it has told of')
-    if (!this.#cancelled) this.#request = await this.#components.sign(transport)
+    if (!this.#cancelled) this.#request = await this.#deps.sign(transport)
     if (this.#cancelled) throw new AppError('conflict', 'it was cancelled')
-    this.#components.counters.add('requests_sent_again')
+    this.#deps.counters.add('requests_sent_again')
     return { type: 'request', ...this.#request }
   }
 
@@ -170,11 +164,11 @@ export class OutgoingRun {
   }
 
   #wrong(problem: string): void {
-    this.#components.counters.add('foreign_frames')
+    this.#deps.counters.add('foreign_frames')
     this.#fail(problem)
   }
 
-  /** What is wrong with the frame, or null. */
+  /** Returns the problem with the frame, or null. */
   #handle(frame: ExecFrame): string | null {
     if (!('body' in frame) && frame.request_id !== this.#id) return 'a frame of another run arrived'
     switch (frame.type) {
@@ -183,7 +177,7 @@ export class OutgoingRun {
       case 'stderr':
       case 'warning':
       case 'waiting':
-        return this.#onTold(this.#received.take(frame, this.#transport))
+        return this.#onEvent(this.#received.take(frame, this.#transport))
       case 'ack':
         return this.#onAck(frame)
       case 'exit':
@@ -194,35 +188,35 @@ export class OutgoingRun {
     }
   }
 
-  #onTold(told: RunEvent | string | null): string | null {
-    if (told === null || typeof told === 'string') return told
-    if (told.type === 'started') this.#onStarted()
-    if (told.type === 'waiting_for_approval') this.#onWaiting(told)
-    const bytes = 'data' in told ? told.data.length : 0
+  #onEvent(event: RunEvent | string | null): string | null {
+    if (event === null || typeof event === 'string') return event
+    if (event.type === 'started') this.#onStarted()
+    if (event.type === 'waiting_for_approval') this.#onWaiting(event)
+    const bytes = 'data' in event ? event.data.length : 0
     if (bytes > 0 && this.#delivery.queuedBytes + bytes > MAX_UNACKED_PER_RUN + UNACKED_SLACK)
       return 'the agent sent more than was acknowledged'
-    this.#delivery.push(told)
+    this.#delivery.push(event)
     return null
   }
 
-  /** Nothing runs before it is allowed: the time of the run is counted from then on. */
-  #onWaiting(told: Extract<RunEvent, { type: 'waiting_for_approval' }>): void {
-    this.#components.session.waiting(told.expires_in_ms)
-    this.#waitingSince ??= this.#clock.monotonic()
-    // However often it says so: nobody is asked for longer.
+  /** The time limit of the run starts after the approval. */
+  #onWaiting(event: Extract<RunEvent, { type: 'waiting_for_approval' }>): void {
+    this.#deps.session.waiting(event.expires_in_ms)
+    this.#waitingSince ??= this.#deps.clock.monotonic()
+    // Repeated waiting frames cannot extend this time.
     const end = this.#waitingSince + MAX_APPROVAL_WAIT_MS
-    this.#awaitExit(Math.min(told.expires_in_ms, Math.max(0, end - this.#clock.monotonic())))
+    this.#awaitExit(Math.min(event.expires_in_ms, Math.max(0, end - this.#deps.clock.monotonic())))
   }
 
   #onStarted(): void {
-    this.#components.session.running()
+    this.#deps.session.running()
     if (this.#waitingSince === null) return
-    this.#waitedMs = Math.round(this.#clock.monotonic() - this.#waitingSince)
+    this.#waitedMs = Math.round(this.#deps.clock.monotonic() - this.#waitingSince)
     this.#waitingSince = null
     this.#awaitExit(0)
   }
 
-  /** `longer`: what may pass before the run begins. */
+  /** `longer` is the time that may pass before the run starts. */
   #awaitExit(longer: number): void {
     const { timeout_ms } = this.#init.spec
     if (timeout_ms === null) return
@@ -230,7 +224,7 @@ export class OutgoingRun {
     this.#timers.set('wait', limit, () => this.#fail(`no Exit came within ${limit} ms`))
   }
 
-  /** Also the answer to a renewal, then with the number of the last one. */
+  /** Handles an acknowledgement. Renewals are answered with one too, which repeats the last number. */
   #onAck({ stdin }: FrameOf<'ack'>): string | null {
     if (this.#stdin === null ? stdin === 0 : this.#stdin.ack(stdin)) return null
     return 'stdin was acknowledged that was not sent'
@@ -248,7 +242,7 @@ export class OutgoingRun {
 
   #lost(message: string, foreign: boolean): void {
     if (this.#ended) return
-    if (foreign) this.#components.counters.add('foreign_frames')
+    if (foreign) this.#deps.counters.add('foreign_frames')
     this.#end()
     this.#settle(null, message)
   }
@@ -260,8 +254,8 @@ export class OutgoingRun {
     this.#settle(null, problem)
   }
 
-  #callerFailed(error: unknown): void {
-    this.#callerError ??= { error }
+  #clientFailed(error: unknown): void {
+    this.#clientError ??= { error }
     this.#abandon()
   }
 
@@ -273,25 +267,25 @@ export class OutgoingRun {
   }
 
   #settle(exit: ExecExit | null, problem: string | null): void {
-    const { counters } = this.#components
+    const { counters } = this.#deps
     counters.add(problem === null ? 'runs_completed' : 'runs_incomplete')
     const outcome = outcomeOf(exit, problem, {
       requestId: this.#id,
       peer: this.#transport.peer,
       received: this.#received.output,
-      elapsedMs: this.#clock.monotonic() - this.#startedAt,
+      elapsedMs: this.#deps.clock.monotonic() - this.#startedAt,
       warnings: this.#received.warnings,
       neverArrived: this.#transport.neverArrived && !this.#received.begun,
-      waitedMs: this.#waitingSince === null ? this.#waitedMs : Math.round(this.#clock.monotonic() - this.#waitingSince),
+      waitedMs: this.#waitingSince === null ? this.#waitedMs : Math.round(this.#deps.clock.monotonic() - this.#waitingSince),
     })
     if (problem === null && outcome.denial_reason !== null) counters.add('runs_denied')
     void this.#answer(outcome)
   }
 
-  /** The outcome waits until the sink has what came before it. */
+  /** Returns the outcome after the sink has consumed all earlier events. */
   async #answer(outcome: RunOutcome): Promise<void> {
     await this.#delivery.idle()
-    if (this.#callerError === null) this.#done.resolve(outcome)
-    else this.#done.reject(this.#callerError.error)
+    if (this.#clientError === null) this.#done.resolve(outcome)
+    else this.#done.reject(this.#clientError.error)
   }
 }

@@ -8,30 +8,30 @@ import type { MachineId, RequestId } from '../protocol/ids.ts'
 import { MAX_RECENT_RUNS } from '../protocol/limits/wire.ts'
 import type { RunSpec } from './run-spec.ts'
 
-/** Runs that one daemon asks for at the same time; more is a loop gone wrong. */
+/** Limit of concurrent runs requested by one daemon. A client that reaches it is probably in a loop. */
 const MAX_LOCAL_RUNS = 1_024
 
-/** Why a run threw that was cancelled before its Request left us: its `data` says so. */
+/** Error of a run that was cancelled before its Request was sent. */
 const cancelledUnsent = (): AppError =>
   new AppError('conflict', 'the run was cancelled before it was sent', { data: { cancelled_unsent: true } })
 
-/** Whether somebody cancelled the run that threw this, before its Request left us. */
+/** Whether the run was cancelled before its Request was sent. */
 export const isCancelledUnsent = (error: unknown): boolean => isAppError(error) && error.data['cancelled_unsent'] === true
 
-/** Whether this was thrown because another run has the id, or had it: under it the command may run. */
+/** Whether another run has, or had, this request ID. The command may then have run under it. */
 export const isIdUsed = (error: unknown): boolean => isAppError(error) && error.data['id_used'] === true
 
-/** One run of ours from `ExecClient.run` until its outcome: what `x0x exec sessions` shows of it, and its `cancelled` signal. */
+/** One requested run, from `ExecClient.run` until its outcome, as `x0x exec sessions` shows it. */
 export class OutgoingRunEntry {
   readonly requestId: RequestId
   readonly #cancel = new AbortController()
-  /** Aborts when the run shall end. */
+  /** Aborts when the run is cancelled. */
   readonly cancelled = this.#cancel.signal
   readonly #clock: Clock
   readonly #onClose: () => void
-  /** What it has written so far; null: its run has no story yet. */
-  story: Pick<RunReporter, 'soFar'> | null = null
-  /** See `ResumableTransport`; nothing before there is a transport. */
+  /** Reporter of the run's events and output; null until it exists. */
+  reporter: Pick<RunReporter, 'soFar'> | null = null
+  /** See `ResumableTransport.move`; does nothing until there is a transport. */
   move: () => void = () => undefined
   #info: RunSession
 
@@ -46,24 +46,23 @@ export class OutgoingRunEntry {
     return this.#info
   }
 
-  /** The Request was sent. */
   requested(machineId: MachineId): void {
     this.#info = { ...this.#info, machine_id: machineId, state: 'requested' }
   }
 
-  /** The Request that was sent certainly did not arrive. */
+  /** Records that the Request certainly did not arrive. */
   neverArrived(): void {
     this.#info = { ...this.#info, machine_id: null }
   }
 
-  /** Somebody must allow it. */
+  /** Records that the run waits for an approval. */
   waiting(expiresInMs: number): void {
     if (this.#info.state !== 'requested' && this.#info.state !== 'waiting_for_approval') return
     const approval_expires_at = new Date(this.#clock.now() + expiresInMs).toISOString()
     this.#info = { ...this.#info, state: 'waiting_for_approval', approval_expires_at }
   }
 
-  /** The process runs. */
+  /** Records that the process has started. */
   running(): void {
     const { approval_expires_at: _, ...info } = this.#info
     if (info.state === 'requested' || info.state === 'waiting_for_approval') this.#info = { ...info, state: 'running' }
@@ -79,21 +78,21 @@ export class OutgoingRunEntry {
   }
 }
 
-/** The runs that this daemon asked for and that have not ended. */
+/** The runs that this daemon requested and that have not ended. */
 export class OutgoingRuns {
   readonly #clock: Clock
   readonly #sessions = new Map<RequestId, OutgoingRunEntry>()
-  /** Of those, parts of fan-outs, which have a limit of their own. */
+  /** Number of those that belong to fan-outs, which have their own limit. */
   #inFanouts = 0
-  /** Ids of runs that have ended. The other side would deny one of these as a replay, which says less than our `conflict`. */
+  /** IDs of ended runs. The target would deny one as a replay; `conflict` is a clearer error. */
   readonly #used = new BoundedSet<RequestId>({ max: MAX_RECENT_RUNS })
   #stopped: PromiseWithResolvers<void> | null = null
 
-  constructor(components: { clock: Clock }) {
-    this.#clock = components.clock
+  constructor({ clock }: { readonly clock: Clock }) {
+    this.#clock = clock
   }
 
-  /** Throws `shutting_down`, or `rate_limited` when there are too many. */
+  /** Throws `shutting_down`, or `rate_limited` if there are too many. */
   checkRoom(): void {
     this.#checkGoing()
     if (this.#sessions.size - this.#inFanouts >= MAX_LOCAL_RUNS)
@@ -104,7 +103,7 @@ export class OutgoingRuns {
     if (this.#stopped !== null) throw new AppError('shutting_down')
   }
 
-  /** Throws `conflict` when the id is or was in use, `rate_limited` when there are too many, `shutting_down`. */
+  /** Throws `conflict` if the ID is or was in use, `rate_limited` if there are too many, and `shutting_down`. */
   open(requestId: RequestId, spec: RunSpec): OutgoingRunEntry {
     if (spec.fanout === undefined) this.checkRoom()
     else this.#checkGoing()
@@ -125,7 +124,7 @@ export class OutgoingRuns {
     return session
   }
 
-  /** Those on this machine go on over the better way that there is to it. */
+  /** Moves the runs on this machine to its new direct connection. */
   move(machineId: MachineId): void {
     for (const session of this.#sessions.values()) if (session.info.machine_id === machineId) session.move()
   }
@@ -134,9 +133,9 @@ export class OutgoingRuns {
     return [...this.#sessions.values()].map((session) => session.info)
   }
 
-  /** The end of what it has written so far. Throws `unknown_run`. */
+  /** Returns the last bytes of the run's output so far. Throws `unknown_run`. */
   output(requestId: RequestId): Pick<LifecycleFacts, 'tail' | 'tail_truncated'> {
-    return this.#session(requestId).story?.soFar(true) ?? {}
+    return this.#session(requestId).reporter?.soFar(true) ?? {}
   }
 
   #session(requestId: RequestId): OutgoingRunEntry {
@@ -163,7 +162,7 @@ export class OutgoingRuns {
   #close({ info: { request_id, machine_id, fanout_id } }: OutgoingRunEntry): void {
     this.#sessions.delete(request_id)
     if (fanout_id !== undefined) this.#inFanouts -= 1
-    // One that was never sent, or never arrived, may be tried again.
+    // A run that was never sent, or never arrived, may be repeated with the same ID.
     if (machine_id !== null) this.#used.add(request_id)
     if (this.#sessions.size === 0) this.#stopped?.resolve()
   }

@@ -6,14 +6,14 @@ import type { ExecFrame } from '../protocol/wire/exec.ts'
 import type { RunEvent } from './run-spec.ts'
 import type { RunPeer } from './transport.ts'
 
-/** One output stream as it arrives: its numbers without holes, its bytes counted and hashed. */
+/** Checks the sequence numbers of one output stream, and counts and hashes its bytes. */
 export class ReceivedStream {
   readonly #hash: Hash = createHash('sha256')
   #digest: Uint8Array | null = null
   #nextSeq = 0
   #bytes = 0
 
-  /** The number of the next frame. */
+  /** Sequence number of the next frame. */
   get next(): number {
     return this.#nextSeq
   }
@@ -22,13 +22,13 @@ export class ReceivedStream {
     return this.#bytes
   }
 
-  /** SHA-256 of what arrived; nothing may be added afterwards. */
+  /** SHA-256 of the received bytes. After reading it, nothing may be added. */
   get sha256(): Uint8Array {
     this.#digest ??= this.#hash.digest()
     return this.#digest
   }
 
-  /** False when `seq` is not the next one: bytes are missing or repeated. */
+  /** Returns false if `seq` is not the next number: bytes are missing or repeated. */
   add(seq: number, data: Uint8Array): boolean {
     if (seq !== this.#nextSeq || this.#digest !== null) return false
     this.#nextSeq += 1
@@ -40,13 +40,12 @@ export class ReceivedStream {
 
 type ReceivedFrame = Extract<ExecFrame, { type: 'started' | 'stdout' | 'stderr' | 'warning' | 'waiting' }>
 
-/** What the other side has told of a run: its start, each warning and each byte of its output count once, over however many transports they come. */
+/** The received state of a run: its start, its warnings and its output. Each counts once, over any number of transports. */
 export class ReceivedRun {
   readonly output = { stdout: new ReceivedStream(), stderr: new ReceivedStream() }
   readonly #warnings: WarningKind[] = []
-  /** Of the process on the other machine; null until Started. */
+  /** PID on the target; null until the run has started. */
   #pid: number | null = null
-  /** The last Waiting frame, and how many told of something new. */
   #waiting: Waiting | null = null
   #waits = 0
 
@@ -54,12 +53,12 @@ export class ReceivedRun {
     return this.#warnings
   }
 
-  /** Whether it has told anything: then it knows the run. */
+  /** Whether the target has sent anything about the run, and so knows it. */
   get begun(): boolean {
     return this.#pid !== null || this.#warnings.length > 0 || this.#waits > 0
   }
 
-  /** The event for the caller, null for what was told before on a transport that is lost, or what is wrong with the frame. */
+  /** Returns the event for the client, null for a repetition after a lost transport, or the problem with the frame. */
   take(frame: ReceivedFrame, { peer, resumed }: { readonly peer: RunPeer; readonly resumed: boolean }): RunEvent | string | null {
     switch (frame.type) {
       case 'started': {
@@ -77,7 +76,7 @@ export class ReceivedRun {
       }
       case 'waiting': {
         if (this.#pid !== null) return 'the run waits for an approval after its start'
-        // Each resumption brings the last one again.
+        // The last waiting frame is repeated after each resumption.
         if (resumed && isSameWait(frame, this.#waiting)) return null
         this.#waiting = frame
         if (++this.#waits > MAX_WAITING_FRAMES) return 'too many waiting frames came'
@@ -94,7 +93,7 @@ export class ReceivedRun {
 
 type Waiting = Extract<ReceivedFrame, { type: 'waiting' }>
 
-/** Time alone has passed between the two. */
+/** Whether two waiting frames differ only in the remaining time. */
 const isSameWait = (frame: Waiting, last: Waiting | null): boolean =>
   last !== null &&
   frame.reason === last.reason &&

@@ -4,27 +4,27 @@ import { LEASE_EXPIRES_MS, LEASE_RENEW_MS, RESUME_ATTEMPT_MS } from '../protocol
 import type { ExecFrame } from '../protocol/wire/exec.ts'
 import type { Reopen, ResumableTransportComponents, ResumableTransportInit, RunPeer, RunTransport } from './transport.ts'
 
-/** The requester checks for signs of life at this interval. Silence is counted in checks and not in time, so that a machine that slept counts one. */
+/** Interval at which the requester checks for signs of life. It counts checks and not time, so that a machine that slept counts one. */
 export const LIVENESS_CHECK_MS = 500
-/** Checks without any byte after an unanswered renewal before the transport counts as silent: 1.5 s, which leaves 1.5 s of the lease to dial again. */
+/** Number of checks without any byte, after an unanswered renewal, until the transport counts as silent. That is 1.5 s, which leaves 1.5 s of the lease to dial again. */
 export const SILENT_CHECKS = 3
 
 const RENEW_EVERY_CHECKS = LEASE_RENEW_MS / LIVENESS_CHECK_MS
 
-/** Whether anything still comes from the other side of a run, whose network half answers renewals itself, however quiet the run is. */
+/** Detects a silent peer. The target's network process answers renewals itself, so a run without output is not silent. */
 export class Liveness {
-  /** 0: everything was answered; n: what was not was sent n - 1 checks ago. */
+  /** 0 if everything was answered; n if the unanswered frame was sent n - 1 checks ago. */
   #unanswered = 0
   /** `RunTransport.heard` at the last check. */
   #heard = 0
   #checks = 0
 
-  /** A renewal is due at the check that was just made. */
+  /** Whether this check must send a renewal. */
   get renewalDue(): boolean {
     return this.#checks % RENEW_EVERY_CHECKS === 0
   }
 
-  /** Something was sent that the other side answers. */
+  /** Records that a frame was sent that the peer answers. */
   asked(): void {
     if (this.#unanswered === 0) this.#unanswered = 1
   }
@@ -33,7 +33,7 @@ export class Liveness {
     this.#unanswered = 0
   }
 
-  /** Once in `LIVENESS_CHECK_MS`. `heard`: that of the transport now; null: there is none. */
+  /** Called every `LIVENESS_CHECK_MS`. `heard` is that of the transport, or null without one. */
   check(heard: number | null): 'heard' | 'waiting' | 'silent' {
     this.#checks += 1
     if (heard !== null && heard !== this.#heard) {
@@ -45,35 +45,34 @@ export class Liveness {
   }
 }
 
-/** Between the beginnings of two attempts, so that a path that is cut again and again costs little. */
+/** Minimum time between the starts of two attempts, so that an unstable path costs little. */
 export const RESUME_PAUSE_MS = 200
-/** How long a requester goes on trying beyond the lease: the last frame that renewed it may have been on its way for so long. */
+/** How long a requester retries after the lease: the last renewal may have been in transit for this long. */
 export const RESUME_SLACK_MS = 1_000
 
 type TimerName = 'check' | 'deadline' | 'attempt' | 'pause'
 
 /**
- * Carries the frames of one run: over one transport and, when that is lost or falls silent, over another to the same
- * agent on the same machine, for as long as the run's lease may last there. Frames sent while there is no transport are
- * dropped; after `onResumed` the owner sends again what the other side needs.
+ * Carries the frames of one run. When a transport is lost or silent, it opens another to the same agent and machine, as long as the run's
+ * lease may last. Frames sent without a transport are dropped; after `onResumed`, the owner sends again what the target needs.
  */
 export class ResumableTransport {
-  /** The Request has not been sent, or not since the other side said that it never came. */
+  /** True until the Request is sent, and again after the target said that it never arrived. */
   neverArrived = true
   readonly #clock: Clock
   readonly #reopen: Reopen | null
   readonly #init: ResumableTransportInit
   readonly #timers: NamedTimers<TimerName>
-  /** The transport that carries the run, or the one on which Resume was sent; null while there is neither. */
+  /** The transport that carries the run, or on which Resume was sent; otherwise null. */
   #transport: RunTransport | null
-  /** Fell silent but is not lost: frames still go there, and whatever comes first on its connection ends the search for another. */
+  /** A silent transport that is not lost. Frames still go to it, and any message on its connection ends the search for another. */
   #silentOne: RunTransport | null = null
   /** False from the loss of a transport until the run is resumed on another, or the silent one is heard again. */
   #attached = true
   #peer: RunPeer
   /** The stream nonce that the Request quotes. */
   #requestNonce: Uint8Array
-  /** Whether the Request is to be sent a second time, or was: at most once. */
+  /** Whether the Request must be, or was, sent a second time. That happens once at most. */
   #again: 'no' | 'wanted' | 'done' = 'no'
   #attempt: AbortController | null = null
   #attemptedAt = Number.NEGATIVE_INFINITY
@@ -96,17 +95,17 @@ export class ResumableTransport {
     this.#sentAt = this.#clock.monotonic()
   }
 
-  /** The agent and machine at the other end: the same on every transport. */
+  /** The agent and machine at the other end; they are the same on every transport. */
   get peer(): RunPeer {
     return this.#peer
   }
 
-  /** True once the run was resumed on another transport. */
+  /** True after the run was resumed on another transport. */
   get resumed(): boolean {
     return this.#resumes > 0
   }
 
-  /** Begins to receive, and to renew the lease. */
+  /** Starts to receive frames and to renew the lease. */
   start(): void {
     const transport = this.#transport!
     if (transport.closed) return this.#abandon('the connection to the agent was lost before the request was sent')
@@ -114,7 +113,7 @@ export class ResumableTransport {
     this.#checkLater()
   }
 
-  /** False = wait for `drained()`. */
+  /** Returns false if the peer is slow: wait for `drained()`. */
   send(frame: ExecFrame): boolean {
     const carrier = this.#carrier
     if (carrier === null) return true
@@ -127,27 +126,27 @@ export class ResumableTransport {
     await this.#carrier?.drained()
   }
 
-  /** Ends in peace: frames sent before still arrive. */
+  /** Ends normally: frames sent before still arrive. */
   close(): void {
     this.#end()
     this.#transport?.close()
   }
 
-  /** Ends at once: sends Cancel, and aborts the transport. */
+  /** Sends Cancel, and aborts the transport. */
   abort(): void {
     this.send({ type: 'cancel', request_id: this.#init.requestId })
     this.#end()
     this.#transport?.abort()
   }
 
-  /** Goes on over another transport, if one can be had now; until then, and otherwise, over the one there is. */
+  /** Moves to another transport if one can be opened now; otherwise the current one stays. */
   async move(): Promise<void> {
     const before = this.#transport
     if (this.#reopen === null || !this.#attached || before === null || this.#ended) return
     const late = AbortSignal.timeout(RESUME_ATTEMPT_MS)
     const transport = await this.#reopen(false, late).catch(() => null)
     if (transport === null) return
-    // What came meanwhile: the end, a loss, or silence, each of which has found its own way.
+    // Meanwhile the run may have ended, or its transport may be lost or silent, which is handled elsewhere.
     if (this.#ended || !this.#attached || this.#transport !== before || transport.closed) return transport.abort()
     this.#attached = false
     this.#cause = 'it moved to a direct connection'
@@ -201,7 +200,7 @@ export class ResumableTransport {
     this.#timers.cancel('deadline', 'attempt', 'pause')
   }
 
-  /** Nothing of the stream was lost, so there is nothing to resume. */
+  /** Nothing was lost on the silent transport, so it needs no Resume. */
   #heardAgain(transport: RunTransport): void {
     this.#silentOne = null
     this.#transport = transport
@@ -253,7 +252,7 @@ export class ResumableTransport {
     this.#lose(errorText(error), false)
   }
 
-  /** Looks for another transport until the run's lease on the other side must be over. */
+  /** Searches for another transport until the run's lease has expired on the target. */
   #lose(cause: string, silent: boolean): void {
     this.#transport = null
     this.#cause = cause
@@ -306,7 +305,7 @@ export class ResumableTransport {
     transport.send({ type: 'resume', request_id: requestId, ...position(), request_nonce: this.#requestNonce })
   }
 
-  /** A transport on which nothing comes is looked for elsewhere, and kept until another is there. */
+  /** While a transport is silent, another is searched; the silent one is kept until then. */
   #check(): void {
     const silent = this.#silentOne
     const found = this.#liveness.check((this.#transport ?? silent)?.heard ?? null)

@@ -1,7 +1,5 @@
-import type { Clock } from '../base/clock.ts'
 import { AppError, isAppError } from '../base/errors.ts'
 import { replaceInvisible } from '../base/visible-text.ts'
-import type { ExecutorClient } from '../executor-api/client.ts'
 import { sha256 } from '../identity/hash.ts'
 import { newRequestId } from '../identity/request-id.ts'
 import { verifyAgent } from '../identity/signing.ts'
@@ -10,20 +8,20 @@ import { parseForeignArgv } from '../protocol/argv-template.ts'
 import type { AgentId, RequestId } from '../protocol/ids.ts'
 import { RESUME_ATTEMPT_MS, RULES_ANSWER_MS } from '../protocol/limits/wire.ts'
 import { EXEC_RULES_DOMAIN, type ExecFrame, type ExecRule, type ExecRules, checkArgvSize, execDetachRules } from '../protocol/wire/exec.ts'
-import type { RequesterCounters } from './counters.ts'
 import { type Expected, type SignedBody, partiesProblem, readExit } from './exit.ts'
-import { type Reopen, type RunTransport, Transports, type TransportsComponents } from './transport.ts'
+import type { NetworkServices } from './services.ts'
+import { type Reopen, type RunTransport, Transports } from './transport.ts'
 
 type Rules = Pick<ExecRules, 'rules' | 'left_out'>
 
-/** The rules, when the asked agent signed them and they answer this question. Throws `malformed` for all else. */
+/** Returns the rules if the target signed them for this request. Throws `malformed` otherwise. */
 export const readRules = (frame: SignedBody, expected: Expected): Rules => {
   if (!verifyAgent(expected.from.agentPublicKey, EXEC_RULES_DOMAIN, frame.body, frame.signature))
     throw new AppError('malformed', 'the rules are not signed by the agent')
   return decodeRules(frame.body, expected)
 }
 
-/** Of bytes that the agent signed. Throws `malformed`. */
+/** Decodes signed rules. Throws `malformed`. */
 export const decodeRules = (body: Uint8Array, expected: Expected): Rules => {
   const answer = execDetachRules.decode(body)
   const problem = partiesProblem(answer, expected)
@@ -31,10 +29,7 @@ export const decodeRules = (body: Uint8Array, expected: Expected): Rules => {
   return { rules: answer.rules.map(readRule), left_out: answer.left_out }
 }
 
-/**
- * A rule of another host, as any door of ours may pass it on: every token is one that the grammar knows and that a
- * Request could carry, and the description shows all its characters.
- */
+/** Checks a rule of another agent before an interface passes it on. A Request must be able to carry its tokens, the grammar must know them, and invisible characters of the description are escaped. */
 const readRule = (rule: ExecRule, index: number): ExecRule => {
   const wrong = (what: string): AppError => new AppError('malformed', `rule ${index}: ${what}`)
   checkArgvSize(rule.argv)
@@ -44,33 +39,29 @@ const readRule = (rule: ExecRule, index: number): ExecRule => {
   return { ...rule, description: rule.description === null ? null : escaped(rule.description) }
 }
 
-/** What does not show itself stands there as text. */
+/** Replaces invisible characters by escape sequences. */
 const escaped = (text: string): string => replaceInvisible(text, (character) => `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`)
 
-/** Questions under way at once. */
+/** Number of rules requests under way at once. */
 export const MAX_QUESTIONS = 64
 
-export interface RulesClientComponents extends TransportsComponents {
-  readonly executor: Pick<ExecutorClient, 'identity' | 'mintNonces' | 'openRun' | 'drained' | 'signRulesRequest'>
-  readonly clock: Clock
-  readonly counters: RequesterCounters
-}
+type RulesClientDeps = Pick<NetworkServices, 'clock' | 'counters' | 'executor' | 'links'>
 
-/** Asks agents which commands this one may run there. */
+/** Requests from agents the commands that this agent may run there. */
 export class RulesClient {
-  readonly #parts: RulesClientComponents
+  readonly #deps: RulesClientDeps
   readonly #transports: Transports
   #asking = 0
 
-  constructor(components: RulesClientComponents) {
-    this.#parts = components
-    this.#transports = new Transports(components)
+  constructor(deps: RulesClientDeps) {
+    this.#deps = deps
+    this.#transports = new Transports(deps)
   }
 
   /**
-   * What the agent answers; a denial is a value. A question whose stream is lost is asked once more, since nothing runs for
-   * it. Errors: `rate_limited`, `peer_rejected` (no answer, or none to believe),
-   * `timeout`, and what dialling throws. `signal` is the caller leaving.
+   * Requests the rules of an agent; a denial is a value. If the stream is lost, it repeats the request once, because it has no effect.
+   * `signal` aborts when the client disconnects. Throws `rate_limited`, `peer_rejected` (no answer, or an invalid one), `timeout`, and dial
+   * errors.
    */
   async ask(agentId: AgentId, signal: AbortSignal = new AbortController().signal): Promise<RulesJson> {
     if (this.#asking >= MAX_QUESTIONS) throw new AppError('rate_limited', `${MAX_QUESTIONS} agents are being asked for their rules`)
@@ -87,7 +78,7 @@ export class RulesClient {
     const transport = await this.#transports.open(agentId, requestId, signal)
     const first = await this.#askOn(transport, requestId, signal)
     if (!('lost' in first)) return first
-    // An id stands for one request: this is another.
+    // Each request needs its own ID.
     const secondId = newRequestId()
     const reopen = this.#transports.reopenerOf(transport, secondId)
     if (reopen === null) throw first.lost
@@ -98,7 +89,7 @@ export class RulesClient {
 
   async #reopen(reopen: Reopen, silent: boolean, signal: AbortSignal): Promise<RunTransport> {
     const late = new AbortController()
-    const timer = this.#parts.clock.setTimeout(() => late.abort(new AppError('timeout', NO_ANSWER, LOOK_THERE)), RESUME_ATTEMPT_MS)
+    const timer = this.#deps.clock.setTimeout(() => late.abort(new AppError('timeout', NO_ANSWER, LOOK_THERE)), RESUME_ATTEMPT_MS)
     try {
       return await reopen(silent, AbortSignal.any([signal, late.signal]))
     } finally {
@@ -107,9 +98,9 @@ export class RulesClient {
   }
 
   async #askOn(transport: RunTransport, requestId: RequestId, signal: AbortSignal): Promise<RulesJson | Lost> {
-    const { clock, counters, executor } = this.#parts
+    const { clock, counters, executor } = this.#deps
     const answer = Promise.withResolvers<ExecFrame | Lost>()
-    // It may fail before it is awaited.
+    // It may reject before it is awaited.
     answer.promise.catch(() => undefined)
     const lost = (error: AppError, silent: boolean): void => answer.resolve({ lost: error, silent })
     const late = clock.setTimeout(() => lost(new AppError('timeout', NO_ANSWER, LOOK_THERE), true), RULES_ANSWER_MS)
@@ -141,7 +132,7 @@ export class RulesClient {
     } finally {
       late.cancel()
       left.abort()
-      // Does nothing once it is closed.
+      // Has no effect on a closed transport.
       transport.abort()
     }
   }
@@ -150,17 +141,17 @@ export class RulesClient {
 const NO_ANSWER = 'the agent did not answer'
 const UNANSWERED = 'the agent closed the stream without an answer: it is stopping, or was asked too often; ask again in some seconds'
 
-/** What to do next: the agent was reached, so its address and what it thinks of us are not in question. */
+/** Advice for the user: the agent was reached, so its address and trust level are not the cause. */
 const LOOK_THERE = { data: { next: 'ask again; where that stays, on its machine: x0xd --doctor' } }
 const ASK_OPERATOR = { data: { next: 'its x0xd is of another version, or is not what it should be: ask its operator' } }
 
-/** The stream was lost before anything came on it. `silent`: it was not closed. */
+/** The stream was lost before an answer. `silent` means that it was not closed. */
 interface Lost {
   readonly lost: AppError
   readonly silent: boolean
 }
 
-/** Throws `malformed` for what is no answer to this question. */
+/** Throws `malformed` if the frame does not answer this request. */
 const resultOf = (frame: ExecFrame, expected: Expected): RulesJson => {
   const about = { request_id: expected.requestId, agent_id: expected.from.agentId, machine_id: expected.from.machineId }
   if (frame.type === 'rules') return { ok: true, ...about, denial_reason: null, ...readRules(frame, expected) }

@@ -7,47 +7,47 @@ import type { WaitingReason, WarningKind } from '../protocol/reasons.ts'
 import type { TraceContext } from '../protocol/trace-context.ts'
 import { checkArgvSize } from '../protocol/wire/exec.ts'
 
-/** All of stdin, known by its length and the hashes of its pieces before its first byte is sent, because the Request signs them. */
+/** Stdin of a run. Its length and the hashes of its pieces are known before the first byte is sent, because the Request signs them. */
 export interface StdinSource {
   readonly len: number
   readonly pieces: readonly Uint8Array[]
-  /** Read once, at the speed of the run. Exactly `len` bytes. */
+  /** Exactly `len` bytes; read once, at the speed of the run. */
   readonly chunks: AsyncIterable<Uint8Array>
 }
 
-/** What a door asks for. */
+/** A run that a client requests. */
 export interface RunSpec {
   readonly agent_id: AgentId
   readonly argv: readonly string[]
-  /** null = /dev/null. */
+  /** Null is /dev/null. */
   readonly stdin: StdinSource | null
-  /** Milliseconds; null = the executing agent's cap. */
+  /** Milliseconds; null is the target's cap. */
   readonly timeout_ms: number | null
-  /** Always refused by this version's policy; carried so that the refusal is the executor's word. */
+  /** Always denied. It is sent so that the target's executor denies and records it. */
   readonly cwd: string | null
-  /** A timeout above the cap runs at the cap with a warning instead of being denied. */
+  /** A timeout above the cap is reduced to it with a warning, instead of a denial. */
   readonly clamp: boolean
-  /** Default: a fresh UUIDv7. */
+  /** Default: a new UUIDv7. */
   readonly request_id?: RequestId
-  /** Of its caller, whose events are kept apart under it; absent: of none. */
+  /** Run label, by which the client's events are grouped. */
   readonly session?: string
-  /** Which trace it belongs to; absent: it begins one, where traces are kept. */
+  /** Trace of the client; absent, the run starts its own trace. */
   readonly trace?: TraceContext | 'not_sampled'
-  /** The fan-out that it is a part of, and how that calls its host; absent: it stands alone. */
+  /** The fan-out of this run, and the name of its host there. */
   readonly fanout?: { readonly id: string; readonly host: string }
-  /** An operator's, over the object that this was made from; the executor compares the two. */
+  /** Proof of an operator over the client's request object; the executor checks it. */
   readonly proof?: RequestProof
 }
 
-/** Nothing runs yet: somebody on the other side must allow it. */
+/** The target waits for an approval before it starts the run. */
 export interface WaitingEvent {
   readonly type: 'waiting_for_approval'
   readonly request_id: RequestId
   readonly agent_id: AgentId
   readonly machine_id: MachineId
-  /** From now on. */
+  /** Milliseconds from now. */
   readonly expires_in_ms: number
-  /** Of other agents; 0: a human over there alone. */
+  /** Number of agents that must approve; 0 if only a person at the target must. */
   readonly approvals_needed: number
   readonly approvals_given: number
   readonly reason: WaitingReason
@@ -66,21 +66,18 @@ export type RunEvent =
   | WaitingEvent
   | { readonly type: 'warning'; readonly request_id: RequestId; readonly kind: WarningKind; readonly message: string }
 
-/** Where a run's events go. */
+/** Receives the events of a run. */
 export interface RunSink {
-  /**
-   * Called for one event at a time. A promise is backpressure: what it stands for is acknowledged to the
-   * executing agent only when it resolves. A rejection cancels the run.
-   */
+  /** Called for one event at a time. The event is acknowledged to the target only after the returned promise resolves, which slows the target down. A rejection cancels the run. */
   event(event: RunEvent): void | Promise<void>
-  /** The Request has left us: from now on nobody but the other side knows whether it ran. */
+  /** Called after the Request was sent: from now on only the target knows whether it ran. */
   sent?(): void
 }
 
-/** How a run ended: the answer of `POST /exec/run` without the output itself. */
+/** The result of `POST /exec/run` without the output. */
 export type RunOutcome = Omit<RunResultJson, 'stdout_b64' | 'stderr_b64' | 'next'>
 
-/** Throws `bad_request` for what no Request can carry. */
+/** Throws `bad_request` for values that a Request cannot carry. */
 export const checkSpec = (spec: Pick<RunSpec, 'request_id' | 'argv' | 'cwd'>): void => {
   if (spec.request_id !== undefined && !isRequestId(spec.request_id)) throw new AppError('bad_request', 'request_id: not a UUID')
   if (!spec.argv.every((token) => token.isWellFormed())) throw new AppError('bad_request', 'argv: not valid Unicode')
@@ -95,7 +92,7 @@ export const checkSpec = (spec: Pick<RunSpec, 'request_id' | 'argv' | 'cwd'>): v
   }
 }
 
-/** Stdin that is here whole, with the hashes of its pieces. */
+/** Stdin that is in memory, with the hashes of its pieces. */
 export const bufferedStdin = (bytes: Uint8Array, pieces: readonly Uint8Array[]): StdinSource => ({
   len: bytes.length,
   pieces,

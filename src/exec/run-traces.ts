@@ -12,7 +12,7 @@ import type { RequesterCounters } from './counters.ts'
 import type { RunOutcome } from './run-spec.ts'
 import { OWN_LINK, type RunPeer } from './transport.ts'
 
-/** What a run took between two of its stages. */
+/** Spans between two stages of a run. */
 const PARTS: readonly (readonly [name: string, from: Stage, to: Stage])[] = [
   ['connect', 'asked', 'connected'],
   ['sign', 'sign_asked', 'signed'],
@@ -26,14 +26,14 @@ const PARTS: readonly (readonly [name: string, from: Stage, to: Stage])[] = [
   ['sign exit', 'ended', 'exit_signed'],
 ]
 
-/** OpenTelemetry's SpanKind. */
+/** SpanKind of OpenTelemetry. */
 const KINDS = { internal: 1, server: 2, client: 3 } as const
-/** … and StatusCode. */
+/** StatusCode of OpenTelemetry. */
 const STATUS_ERROR = 2
 
 export type SpanAttributes = Readonly<Record<string, string | number>>
 
-/** One run as one side of it sees it, from its beginning to its end; times in microseconds of the monotonic clock. */
+/** Trace of one run, as its requester or its target sees it. Times are microseconds of the monotonic clock. */
 export class TracedRun {
   readonly kind: 'client' | 'server'
   readonly #spanId: string
@@ -62,12 +62,12 @@ export class TracedRun {
     this.#attributes = { 'x0x.request_id': requestId }
   }
 
-  /** For spans below this one. */
+  /** Context for spans below this one. */
   get context(): TraceContext {
     return { traceId: this.#traceId, spanId: this.#spanId }
   }
 
-  /** The other side said where it belongs; the first word counts. */
+  /** Joins the trace of the requester. Only the first context counts. */
   join({ traceId, spanId }: TraceContext): void {
     if (this.#parent !== null) return
     this.#traceId = traceId
@@ -92,7 +92,7 @@ export class TracedRun {
     this.#failed = failed
   }
 
-  /** In OTLP's JSON. `epoch`: microseconds from the monotonic clock's zero to that of Unix time. `newId`: of a span. */
+  /** The spans in OTLP's JSON. `epoch` is the offset in microseconds from the monotonic clock to Unix time. `newId` creates a span ID. */
   spans(epoch: number, newId: () => string): object[] {
     const span = (name: string, kind: keyof typeof KINDS, spanId: string, parent: string | null, from: number, to: number): object => ({
       traceId: this.#traceId,
@@ -116,10 +116,10 @@ export class TracedRun {
   }
 }
 
-/** A run that nobody resumes is ended by then: its lease, and the five seconds that a program has after SIGTERM. */
+/** A run that is not resumed has ended after its lease and the five seconds that a program has after SIGTERM. */
 const LOST_MS = LEASE_EXPIRES_MS + KILL_GRACE_MS
 
-/** Where runs go that are over. */
+/** Receives the traces of ended runs. */
 export interface TraceSink {
   add(run: TracedRun): void
 }
@@ -127,22 +127,20 @@ export interface TraceSink {
 const newId = (bytes: number): string => randomBytes(bytes).toString('hex')
 export const newSpanId = (): string => newId(SPAN_ID_BYTES)
 
-/** Follows runs, those that this daemon asks for and those of peers, by their stages in both halves, and hands over what they took. */
+type RunTracesDeps = { readonly sink: TraceSink; readonly counters: RequesterCounters; readonly clock: Clock }
+
+/** Records the stages of requested runs and of peers' runs, in both processes, and exports their traces. */
 export class RunTraces implements Startable {
-  readonly #sink: TraceSink
-  readonly #counters: RequesterCounters
+  readonly #deps: RunTracesDeps
   readonly #runs = { client: new Map<RequestId, TracedRun>(), server: new Map<RequestId, TracedRun>() }
-  /** Runs of peers that go on without them, the oldest first. */
+  /** Detached runs of peers that continue without their requester, oldest first. */
   readonly #outliving = new Map<RequestId, TracedRun>()
   /** Runs of peers whose stream was lost. */
   readonly #lost = new Map<RequestId, Timer>()
-  readonly #clock: Clock
   #stop: () => void = () => undefined
 
-  constructor(components: { sink: TraceSink; counters: RequesterCounters; clock: Clock }) {
-    this.#clock = components.clock
-    this.#sink = components.sink
-    this.#counters = components.counters
+  constructor(deps: RunTracesDeps) {
+    this.#deps = deps
   }
 
   start(): void {
@@ -155,30 +153,30 @@ export class RunTraces implements Startable {
     this.#lost.clear()
   }
 
-  /** A run of ours begins. `parent`: of its caller; null: it begins a trace. Answers what the other side is told; null: there are too many. */
+  /** Starts the trace of a requested run. `parent` is the client's context, or null to start a trace. Returns the context for the target, or null if there are too many traces. */
   asked(requestId: RequestId, parent: TraceContext | null): TraceContext | null {
     return this.#start('client', requestId, parent)
   }
 
-  /** … and has ended. */
+  /** Ends the trace of a requested run. */
   answered(requestId: RequestId, attributes: SpanAttributes, failed: boolean): void {
     this.#end(this.#runs.client, requestId, attributes, failed)
   }
 
-  /** A run of a peer begins. `mayOutlive` its caller: asked for again it is the same run, with the trace that it has. */
+  /** Starts the trace of a peer's run. A detached run (`mayOutlive`) that is requested again keeps its trace. */
   arrived(requestId: RequestId, mayOutlive = false): void {
     if (mayOutlive) this.resumed(requestId)
     const isKnown = mayOutlive && (this.#runs.server.has(requestId) || this.#outliving.has(requestId))
     if (!isKnown) this.#start('server', requestId, null)
   }
 
-  /** Its requester says where it belongs. */
+  /** Joins the trace of the requester. */
   joined(requestId: RequestId, parent: TraceContext): void {
     const run = this.#runs.server.get(requestId) ?? this.#outliving.get(requestId)
     run?.join(parent)
   }
 
-  /** Its requester is told that it goes on: its end is the executor's word. */
+  /** Records that the requester was informed that the run continues; the executor reports its end. */
   outlives(requestId: RequestId): void {
     const { server } = this.#runs
     const run = server.get(requestId)
@@ -188,16 +186,16 @@ export class RunTraces implements Startable {
     if (this.#outliving.size <= MAX_TRACED_DETACHED) return
     const [oldest] = this.#outliving.keys()
     this.#outliving.delete(oldest!)
-    this.#counters.add('spans_dropped')
+    this.#deps.counters.add('spans_dropped')
   }
 
-  /** … and the executor is done with it. */
+  /** Ends the trace of a peer's run, because the executor has finished it. */
   left(requestId: RequestId): void {
     this.resumed(requestId)
     this.#end(this.#runs.server, requestId, {}, false)
   }
 
-  /** Its stream was lost: it goes on when it is resumed, or is over when its lease and the end of its program are. */
+  /** Records a lost stream. The trace continues if the run is resumed; otherwise it ends after `LOST_MS`. */
   lost(requestId: RequestId): void {
     if (!this.#runs.server.has(requestId)) return
     this.resumed(requestId)
@@ -206,7 +204,7 @@ export class RunTraces implements Startable {
       this.#lost.delete(requestId)
       this.#end(this.#runs.server, requestId, {}, true, at)
     }
-    this.#lost.set(requestId, this.#clock.setTimeout(end, LOST_MS))
+    this.#lost.set(requestId, this.#deps.clock.setTimeout(end, LOST_MS))
   }
 
   resumed(requestId: RequestId): void {
@@ -217,7 +215,7 @@ export class RunTraces implements Startable {
   #start(kind: 'client' | 'server', requestId: RequestId, parent: TraceContext | null): TraceContext | null {
     const runs = this.#runs[kind]
     if (runs.size >= MAX_TRACED_RUNS || runs.has(requestId)) {
-      this.#counters.add('spans_dropped')
+      this.#deps.counters.add('spans_dropped')
       return null
     }
     const run = new TracedRun({ kind, requestId, parent, traceId: newId(TRACE_ID_BYTES), spanId: newSpanId(), at: nowUs() })
@@ -225,16 +223,16 @@ export class RunTraces implements Startable {
     return run.context
   }
 
-  /** `at`: where it ended before that; a later stage of it counts. */
+  /** `at` is an earlier end, unless a later stage was reached. */
   #end(runs: Map<RequestId, TracedRun>, requestId: RequestId, attributes: SpanAttributes, failed: boolean, at = nowUs()): void {
     const run = runs.get(requestId)
     if (run === undefined) return
     runs.delete(requestId)
     run.end(Math.max(at, run.lastStageAt), attributes, failed)
-    this.#sink.add(run)
+    this.#deps.sink.add(run)
   }
 
-  /** A run to ourselves has both sides' stages, and no peer. */
+  /** A run of this daemon on itself has the stages of both sides. */
   #reached(reached: StageReached): void {
     const { client, server } = this.#runs
     const id = reached.request_id
@@ -243,16 +241,15 @@ export class RunTraces implements Startable {
   }
 }
 
-/** What follows the runs that we ask for. */
 export type RequestTraces = Pick<RunTraces, 'asked' | 'answered'>
 
 export interface Traced {
   readonly requestId: RequestId
-  /** As its caller says; absent: it begins a trace. */
+  /** Context of the client; absent, the run starts a trace. */
   readonly trace?: TraceContext | 'not_sampled' | undefined
 }
 
-/** Does what is followed. `ended`: what its answer says of it, and whether it failed. Absent traces: none are kept. */
+/** Traces `work`. `ended` returns the attributes of its result and whether it failed. Without `kept`, nothing is traced. */
 export const traced = async <Answer>(
   kept: RequestTraces | null | undefined,
   { requestId, trace }: Traced,
@@ -281,7 +278,7 @@ export const outcomeOfTrace = ({ code, denial_reason, incomplete, ok }: RunOutco
   failed: !ok,
 })
 
-/** Null without a trace, and on the daemon's link to itself, where this process follows both ends. */
+/** The frame that passes a trace context to the target. Null without a trace, and on the daemon's link to itself, where this process traces both ends. */
 export const traceFrame = ({ number }: RunPeer, request_id: RequestId, trace: TraceContext | null): ExecFrame | null =>
   trace === null || number === OWN_LINK
     ? null

@@ -1,23 +1,22 @@
 import { Agent, request } from 'node:http'
-import { type Clock, type Timer, within } from '../base/clock.ts'
+import { type Timer, within } from '../base/clock.ts'
 import { errorText } from '../base/errors.ts'
-import type { Logger } from '../base/log.ts'
 import { nowUs } from '../base/run-stages.ts'
 import type { Startable } from '../base/startable.ts'
 import { MAX_TRACED_RUNS } from '../protocol/limits/daemon.ts'
-import type { RequesterCounters } from './counters.ts'
 import { type TraceSink, type TracedRun, newSpanId } from './run-traces.ts'
+import type { NetworkServices } from './services.ts'
 
-/** What has ended is collected for so long; a word of its requester that comes late still counts. */
+/** Interval of exports. A trace context of the requester that arrives within it still counts. */
 export const EXPORT_EVERY_MS = 1_000
-/** Runs of one message, some six spans of 300 bytes each. */
+/** Runs per message; each has about six spans of 300 bytes. */
 const MAX_BATCH = 256
-/** How long a receiver may take. */
+/** Time limit of one export. */
 const EXPORT_MS = 5_000
-/** … and how long it is waited for when we stop. */
+/** Time limit of the last export, at shutdown. */
 const LAST_EXPORT_MS = 1_000
-/** How often it is told that nobody takes them. */
-const LOSS_TOLD_MS = 60_000
+/** Interval at which lost spans are logged. */
+const LOSS_WARNED_MS = 60_000
 
 export interface TraceExportInit {
   /** OTLP over HTTP: `http://127.0.0.1:4318/v1/traces`. */
@@ -26,34 +25,34 @@ export interface TraceExportInit {
   readonly version: string
 }
 
-/** Sends what runs took to a collector on this host, as OTLP in JSON. Nothing waits for it: what it does not take is dropped and counted. */
+/** Exports traces to a collector on this host, as OTLP in JSON. Traces that the collector does not accept are dropped and counted. */
 export class TraceExport implements Startable, TraceSink {
-  readonly #parts: { readonly clock: Clock; readonly counters: RequesterCounters; readonly log: Logger }
+  readonly #deps: Pick<NetworkServices, 'clock' | 'counters' | 'log'>
   readonly #init: TraceExportInit
   readonly #agent = new Agent({ keepAlive: true, maxSockets: 1 })
   #waiting: TracedRun[] = []
   #timer: Timer | null = null
   #sending: Promise<void> | null = null
-  #toldAt = -Infinity
+  #warnedAt = -Infinity
 
-  constructor(components: { clock: Clock; counters: RequesterCounters; log: Logger }, init: TraceExportInit) {
-    this.#parts = components
+  constructor(deps: Pick<NetworkServices, 'clock' | 'counters' | 'log'>, init: TraceExportInit) {
+    this.#deps = deps
     this.#init = init
   }
 
   async stop(): Promise<void> {
     this.#timer?.cancel()
-    await within(this.#parts.clock, LAST_EXPORT_MS, this.#flush())
+    await within(this.#deps.clock, LAST_EXPORT_MS, this.#flush())
     this.#agent.destroy()
   }
 
   add(run: TracedRun): void {
-    if (this.#waiting.length >= MAX_TRACED_RUNS) return this.#parts.counters.add('spans_dropped')
+    if (this.#waiting.length >= MAX_TRACED_RUNS) return this.#deps.counters.add('spans_dropped')
     this.#waiting.push(run)
-    this.#timer ??= this.#parts.clock.setTimeout(() => void this.#flush(), EXPORT_EVERY_MS, { unref: true })
+    this.#timer ??= this.#deps.clock.setTimeout(() => void this.#flush(), EXPORT_EVERY_MS, { unref: true })
   }
 
-  /** One message after the other, until none waits. */
+  /** Sends one message after the other until none is left. */
   async #flush(): Promise<void> {
     this.#timer = null
     this.#sending ??= this.#sendAll().finally(() => (this.#sending = null))
@@ -61,7 +60,7 @@ export class TraceExport implements Startable, TraceSink {
   }
 
   async #sendAll(): Promise<void> {
-    const { clock, counters, log } = this.#parts
+    const { clock, counters, log } = this.#deps
     while (this.#waiting.length > 0) {
       const epoch = Math.round(clock.now() * 1_000 - nowUs())
       const spans = this.#waiting.splice(0, MAX_BATCH).flatMap((run) => run.spans(epoch, newSpanId))
@@ -70,8 +69,8 @@ export class TraceExport implements Startable, TraceSink {
         counters.add('spans_exported', spans.length)
       } catch (error) {
         counters.add('spans_dropped', spans.length)
-        if (clock.monotonic() - this.#toldAt < LOSS_TOLD_MS) continue
-        this.#toldAt = clock.monotonic()
+        if (clock.monotonic() - this.#warnedAt < LOSS_WARNED_MS) continue
+        this.#warnedAt = clock.monotonic()
         log.warn({ url: this.#init.url, err: errorText(error) }, 'spans were not taken, and are dropped')
       }
     }

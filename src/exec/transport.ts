@@ -5,46 +5,46 @@ import type { PeerRunHandle } from '../executor-api/peer-run.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 import { EXEC_PREFIX, type ExecFrame, decodeExecBody, execFrame } from '../protocol/wire/exec.ts'
 
-/** Who answers on a transport, as the link proved it. */
+/** The other end of a transport, as its link proved it. */
 export interface RunPeer {
-  /** The link's number on the executor's port; 0 is this daemon itself. */
+  /** Number of the link in the executor API; 0 is this daemon itself. */
   readonly number: number
   readonly agentId: AgentId
   readonly machineId: MachineId
   readonly agentPublicKey: Uint8Array
 }
 
-/** What a run needs of a sealed stream to a peer: a `DmChannel`. */
+/** The members of a `DmChannel` that a run needs. */
 export interface RunChannel {
   readonly link: RunPeer & { readonly heard: number }
-  /** The responder's nonce of this stream. */
+  /** Nonce of this stream, minted by the responder. */
   readonly streamNonce: Uint8Array
   onBody: (requestId: RequestId, body: Uint8Array) => void
   onClosed: (error: Error | null) => void
-  /** The body may be given in parts. False = wait for `drained()`; the body was taken all the same. */
+  /** Sends a body, given whole or in parts. If it returns false, the body was accepted, but wait for `drained()` before the next. */
   send(requestId: RequestId, ...body: readonly Uint8Array[]): boolean
   drained(): Promise<void>
   close(): Promise<void>
   abort(): void
 }
 
-/** Carries the frames of one run, whether there is a network in between or not. */
+/** Carries the frames of one run, over a network or within this daemon. */
 export interface RunTransport {
   readonly peer: RunPeer
   readonly streamNonce: Uint8Array
   onFrame: (frame: ExecFrame) => void
-  /** Once; not after our own `close` or `abort`. */
+  /** Called once; not after `close` or `abort`. */
   onClosed: (error: Error | null) => void
-  /** True once nothing can come any more. */
+  /** True when no more frames can arrive. */
   readonly closed: boolean
-  /** Grows with whatever comes from the peer, of this run or not: any of it shows that the path lives. */
+  /** Changes with every message on the peer's connection, of this run or not, which shows that the path works. */
   readonly heard: number
-  /** The first frame must be the Request, or Resume. False = wait for `drained()`. */
+  /** The first frame must be Request or Resume. If it returns false, wait for `drained()`. */
   send(frame: ExecFrame): boolean
   drained(): Promise<void>
-  /** What was sent still arrives. */
+  /** Frames sent before still arrive. */
   close(): void
-  /** At once; the other side sees the loss. */
+  /** Ends at once; the peer sees a lost stream. */
   abort(): void
 }
 
@@ -92,7 +92,7 @@ export class ChannelTransport implements RunTransport {
   close(): void {
     if (this.#closed) return
     this.#closed = true
-    // A stream that cannot be closed well is aborted by its owner; nothing is left for us to do.
+    // If the stream cannot be closed normally, it is aborted.
     this.#channel.close().catch(() => this.#channel.abort())
   }
 
@@ -120,7 +120,7 @@ export class ChannelTransport implements RunTransport {
   }
 }
 
-/** A run on this daemon's own executor: the same frames, and no network. */
+/** A run on this daemon's own executor: the same frames without a network. */
 export class ExecutorTransport implements RunTransport {
   onFrame: (frame: ExecFrame) => void = nothing
   onClosed: (error: Error | null) => void = nothing
@@ -172,66 +172,65 @@ export class ExecutorTransport implements RunTransport {
   }
 }
 
-/** Opens another transport to the same agent and machine. `silent`: the lost one was not closed, but nothing came on it any more. */
+/** Opens another transport to the same agent and machine. `silent` means that the lost one was silent and not closed. */
 export type Reopen = (silent: boolean, signal: AbortSignal) => Promise<RunTransport>
 
 export interface ResumableTransportComponents {
   readonly transport: RunTransport
   readonly clock: Clock
-  /** Null for a run on this daemon's own executor: its transport is lost only with the executor. */
+  /** Null for a run on this daemon's own executor, whose transport is lost only with the executor. */
   readonly reopen: Reopen | null
 }
 
 export interface ResumableTransportInit {
   readonly requestId: RequestId
-  /** Sequence numbers of the frames of output that are expected next. */
+  /** Sequence numbers of the next expected output frames. */
   position(): { readonly stdout: number; readonly stderr: number }
   onFrame(frame: ExecFrame): void
-  /** The run was resumed on another transport; the other side has stdin below this number. */
+  /** The run was resumed on another transport. The target has all stdin below this number. */
   onResumed(stdin: number): void
-  /** The other side has never seen the Request, and has made its nonce void. Answers the same Request, signed for this transport; throws where it is not to be sent again. */
+  /** The target has never seen the Request and has made its nonce void. Returns the Request signed for this transport; throws if it must not be sent again. */
   signAgain(transport: RunTransport): Promise<ExecFrame>
-  /** The Request of `signAgain` was sent: nothing else of the run was sent on this transport. */
+  /** The Request of `signAgain` was sent, as the first frame on this transport. */
   onSentAgain(): void
-  /** Once: the run cannot be followed any more. `foreign`: because of what the other side sent. */
+  /** Called once, when the run can no longer be followed. `foreign` means that the peer sent an invalid frame. */
   onLost(message: string, foreign: boolean): void
 }
 
-/** Of `ExecutorLinks`. */
+/** The methods of `Links` that runs need. */
 export interface ChannelSource {
-  /** Whether a link to the agent stands, so that nobody has to be dialled for it. */
+  /** Whether there is a link to the agent, so that no dial is needed. */
   isLinked(agentId: AgentId): boolean
   openChannel(agentId: AgentId, signal: AbortSignal): Promise<RunChannel>
-  /** To this agent on this machine and no other. `silent`: what connects us to the machine now is to be given up first. */
+  /** Opens a channel to this agent on this machine. If `silent`, the quiet connections to it are replaced. */
   reopenChannel(to: { agentId: AgentId; machineId: MachineId }, silent: boolean, signal: AbortSignal): Promise<RunChannel>
 }
 
-export interface TransportsComponents {
-  /** Null where there is no mesh: then only this daemon itself can be asked. */
+type TransportsDeps = {
   readonly links: ChannelSource | null
   readonly executor: Pick<ExecutorClient, 'identity' | 'mintNonces' | 'openRun' | 'drained'>
 }
 
-/** The port's link of this daemon to itself. */
+/** Number of this daemon's link to itself. */
 export const OWN_LINK = 0
 
-/** Ways to the agents that can be asked: streams to others, and the port to our own executor. */
+/** Opens transports: streams to other agents, or the executor API for this daemon's own agent. */
 export class Transports {
-  readonly #parts: TransportsComponents
+  readonly #deps: TransportsDeps
 
-  constructor(components: TransportsComponents) {
-    this.#parts = components
+  constructor(deps: TransportsDeps) {
+    this.#deps = deps
   }
 
-  /** Whether a way to the agent has to be made first. */
+  /** Whether a connection to the agent must be dialled first. */
   mustDial(agentId: AgentId): boolean {
-    const { executor, links } = this.#parts
+    const { executor, links } = this.#deps
     return agentId !== executor.identity.agentId && links?.isLinked(agentId) === false
   }
 
-  /** Throws what dialling throws: `unknown_agent`, `peer_unreachable`, `peer_rejected`, `timeout`. */
+  /** Throws `unknown_agent`, `peer_unreachable`, `peer_rejected`, `timeout`. */
   async open(agentId: AgentId, requestId: RequestId, signal: AbortSignal): Promise<RunTransport> {
-    const { executor, links } = this.#parts
+    const { executor, links } = this.#deps
     if (agentId !== executor.identity.agentId) {
       if (links === null) throw new AppError('peer_unreachable', 'there is no mesh here: only this agent itself can be asked')
       return new ChannelTransport({ channel: await links.openChannel(agentId, signal) }, { requestId })
@@ -241,17 +240,17 @@ export class Transports {
     return new ExecutorTransport({ executor }, { peer: { number: OWN_LINK, ...executor.identity }, streamNonce })
   }
 
-  /** To this agent on this machine and no other. Throws as `open`. */
+  /** Opens a transport to this agent on this machine. Throws as `open`. */
   async openAt(to: { agentId: AgentId; machineId: MachineId }, requestId: RequestId, signal: AbortSignal): Promise<RunTransport> {
-    const { executor, links } = this.#parts
+    const { executor, links } = this.#deps
     const isOwn = to.agentId === executor.identity.agentId && to.machineId === executor.identity.machineId
     if (isOwn || links === null) return this.open(to.agentId, requestId, signal)
     return new ChannelTransport({ channel: await links.reopenChannel(to, false, signal) }, { requestId })
   }
 
-  /** Null for this daemon itself: there is no network in between. */
+  /** Null for this daemon itself, which needs no network. */
   reopenerOf({ peer }: RunTransport, requestId: RequestId): Reopen | null {
-    const { links } = this.#parts
+    const { links } = this.#deps
     if (links === null || peer.number === OWN_LINK) return null
     return async (silent, signal) => new ChannelTransport({ channel: await links.reopenChannel(peer, silent, signal) }, { requestId })
   }

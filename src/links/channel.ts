@@ -10,46 +10,38 @@ import type { DmCounters } from './counters.ts'
 import type { FrameStream } from './frame-stream.ts'
 import type { Link } from './link.ts'
 
-export interface DmChannelComponents {
-  readonly frames: FrameStream
-  readonly link: Link
-  readonly counters: DmCounters
-  readonly clock: Clock
-}
-
 export interface DmChannelInit {
   readonly self: AgentId
   /** True on the side that opened the stream. */
   readonly opener: boolean
   readonly keys: StreamKeys
   readonly streamNonce: Uint8Array
-  /** A plain frame that goes out with the first sealed one (StreamOpen). */
+  /** A plaintext frame (StreamOpen) that is sent before the first sealed one, in the same write. */
   readonly preface?: Uint8Array
-  /** Called once: something was sent, or the channel ended before. */
+  /** Called once, when the first body is sent or the channel ends without one. */
   readonly onUsed?: () => void
-  /** Called once: we closed it, or it ended. */
+  /** Called once, when this side closes the channel or the channel ends. */
   readonly onDone?: () => void
 }
+
+type DmChannelDeps = { readonly frames: FrameStream; readonly link: Link; readonly counters: DmCounters; readonly clock: Clock }
 
 const nothing = (): void => undefined
 
 /**
- * One stream of a link: bodies between two agents, each in a sealed envelope. A body is whole: its
- * first twelve bytes are its prefix, in both directions. Anything but the next envelope of this very
- * link and stream is counted and ends this stream alone.
+ * One stream of a link. It carries bodies between two agents, each in a sealed envelope. The first twelve bytes of a body are its prefix. A
+ * frame that is not the next envelope of this stream is counted and ends only this stream.
  */
 export class DmChannel {
   readonly link: Link
-  /** Minted by the executor of the side that did not open the stream; a signed Request quotes it. */
+  /** The stream nonce, minted by the executor of the side that did not open the stream. A signed Request quotes it. */
   readonly streamNonce: Uint8Array
   readonly opener: boolean
-  /** Every body from the peer. Set it in the turn in which the channel was handed out. */
+  /** Receives every body from the peer. Set it in the turn of the event loop in which you receive the channel. */
   onBody: (requestId: RequestId, body: Uint8Array) => void = () => undefined
-  /** For the channel's keeper, before `onClosed`. */
+  /** Called before `onClosed`, for the owner of the channel. */
   onReleased: () => void = () => undefined
-  readonly #frames: FrameStream
-  readonly #counters: DmCounters
-  readonly #clock: Clock
+  readonly #deps: DmChannelDeps
   readonly #self: AgentId
   readonly #seal: SealingKey
   readonly #open: OpeningKey
@@ -60,11 +52,9 @@ export class DmChannel {
   #end: { readonly error: Error | null } | null = null
   #onClosed: (error: Error | null) => void = () => undefined
 
-  constructor(components: DmChannelComponents, init: DmChannelInit) {
-    this.link = components.link
-    this.#frames = components.frames
-    this.#counters = components.counters
-    this.#clock = components.clock
+  constructor(deps: DmChannelDeps, init: DmChannelInit) {
+    this.#deps = deps
+    this.link = deps.link
     this.#self = init.self
     this.opener = init.opener
     this.streamNonce = init.streamNonce
@@ -75,21 +65,21 @@ export class DmChannel {
     this.#open = new OpeningKey(init.opener ? init.keys.responder : init.keys.opener)
   }
 
-  /** Begins to receive. Called once by the channel's keeper, after everybody had a chance to set `onBody`. */
+  /** Starts receiving. The owner of the channel calls it once, after the other users could set `onBody`. */
   listen(): void {
-    this.#frames.listen({ onFrame: (frame) => this.#receive(frame), onEnd: (error) => this.#ended(error) }, MAX_SEALED_FRAME)
+    this.#deps.frames.listen({ onFrame: (frame) => this.#receive(frame), onEnd: (error) => this.#ended(error) }, MAX_SEALED_FRAME)
   }
 
   get closed(): boolean {
-    return this.#end !== null || !this.#frames.open
+    return this.#end !== null || !this.#deps.frames.open
   }
 
-  /** True once a body of the peer was opened: its use of the stream's nonce may be under way. */
+  /** True after the first body of the peer was opened: the executor may already be using the stream's nonce. */
   get used(): boolean {
     return this.#bodies > 0
   }
 
-  /** Called once, after the last body: null when either side closed the channel in peace. When set after the end it is called too. */
+  /** Called once, after the last body; the error is null if either side closed the channel normally. A listener that is set after the end is called too. */
   set onClosed(listener: (error: Error | null) => void) {
     this.#onClosed = listener
     const end = this.#end
@@ -97,9 +87,8 @@ export class DmChannel {
   }
 
   /**
-   * Seals and sends one body, given whole or in parts (its prefix included, at most `MAX_SEALED_FRAME` less
-   * envelope and tag). False = the peer is behind: wait for `drained()` before the next. On a closed channel
-   * nothing is sent.
+   * Seals and sends one body, given whole or in parts. With its prefix, it may have at most `MAX_SEALED_FRAME` bytes less envelope and tag.
+   * If it returns false, the peer is slow: wait for `drained()` before the next body. On a closed channel it sends nothing.
    */
   send(requestId: RequestId, ...body: readonly Uint8Array[]): boolean {
     if (this.closed) return true
@@ -110,7 +99,7 @@ export class DmChannel {
         from_agent: this.#self,
         to_agent: this.link.agentId,
         request_id: requestId,
-        created_at_ms: this.#clock.now(),
+        created_at_ms: this.#deps.clock.now(),
         body: NO_BYTES,
       },
       length,
@@ -119,29 +108,27 @@ export class DmChannel {
       throw new AppError('too_large', `a body of ${length} bytes does not fit a frame`)
     }
     const sealed = this.#seal.seal(head, ...body)
-    this.#counters.add('sealed_frames_sent')
-    this.#counters.add('sealed_bytes_sent', lengthOf(sealed))
+    this.#deps.counters.add('sealed_frames_sent')
+    this.#deps.counters.add('sealed_bytes_sent', lengthOf(sealed))
     const preface = this.#preface
-    if (preface === null) return this.#frames.send(sealed)
+    if (preface === null) return this.#deps.frames.send(sealed)
     this.#preface = null
     this.#onUsed()
-    return this.#frames.send(preface, sealed)
+    return this.#deps.frames.send(preface, sealed)
   }
 
-  /** Resolves when `send` has room again or the channel is over. */
+  /** Resolves when `send` can take more or the channel has ended. */
   async drained(): Promise<void> {
-    await this.#frames.drained()
+    await this.#deps.frames.drained()
   }
 
-  /** Sends what is queued and ends the channel. */
   async close(): Promise<void> {
     this.#done()
-    await this.#frames.close()
+    await this.#deps.frames.close()
   }
 
-  /** Resets the stream at once. */
   abort(reason: Error = new AppError('shutting_down', 'the channel was given up')): void {
-    this.#frames.abort(reason)
+    this.#deps.frames.abort(reason)
     this.#ended(reason)
   }
 
@@ -156,8 +143,8 @@ export class DmChannel {
     } catch (error) {
       return this.abort(asError(error))
     }
-    this.#counters.add('sealed_frames_received')
-    this.#counters.add('sealed_bytes_received', frame.length)
+    this.#deps.counters.add('sealed_frames_received')
+    this.#deps.counters.add('sealed_bytes_received', frame.length)
     this.#bodies += 1
     this.onBody(message.request_id, message.body)
   }
@@ -170,9 +157,9 @@ export class DmChannel {
 
   #ended(error: Error | null): void {
     if (this.#end !== null) return
-    if (isAppError(error, 'malformed')) this.#counters.add('malformed_frames')
+    if (isAppError(error, 'malformed')) this.#deps.counters.add('malformed_frames')
     this.#end = { error }
-    if (error === null) void this.#frames.close()
+    if (error === null) void this.#deps.frames.close()
     this.#onUsed()
     this.#done()
     this.onReleased()

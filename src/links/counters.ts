@@ -1,6 +1,6 @@
 import { Counters } from '../base/metrics.ts'
 
-/** Every counter of `/diagnostics/dm` and what it counts. */
+/** The counters of `/diagnostics/dm`, each with its description. */
 export const DM_COUNTERS = {
   links_opened: 'link handshakes that both sides finished',
   links_closed: 'links that ended, for whatever reason',
@@ -28,7 +28,7 @@ export const DM_COUNTERS = {
 } as const satisfies Record<string, string>
 export type DmCounter = keyof typeof DM_COUNTERS
 
-/** All counters, and failed handshakes by error code. */
+/** All counters, with failed handshakes by error code. */
 export type DmDiagnostics = Record<DmCounter, number> & { readonly link_failures: Record<string, number> }
 
 export class DmCounters extends Counters<DmCounter> {
@@ -38,7 +38,6 @@ export class DmCounters extends Counters<DmCounter> {
     super(DM_COUNTERS)
   }
 
-  /** A handshake that failed, with the code of its error. */
   linkFailed(code: string): void {
     this.add('links_failed')
     this.#failures.set(code, (this.#failures.get(code) ?? 0) + 1)

@@ -6,26 +6,24 @@ import type { DmChannel } from './channel.ts'
 import type { DmCounters } from './counters.ts'
 import { isAccepted } from './link.ts'
 
-/** `body` is whole, prefix included. A throw ends the channel. */
+/** Handles one body, prefix included. If it throws, the channel ends. */
 export type BodyHandler = (channel: DmChannel, requestId: RequestId, body: Uint8Array) => void
 
-/** Hands each body of a channel that a peer opened to the handler of its prefix. A body of another prefix is counted and dropped, and ends the channel of an agent that is not accepted. */
+/** Passes each body of a channel that a peer opened to the handler of its prefix. A body with an unknown prefix is counted and dropped; it also ends the channel of an agent that the trust rules do not accept. */
 export class Dispatcher {
-  readonly #counters: DmCounters
-  readonly #log: Logger
+  readonly #deps: { readonly counters: DmCounters; readonly log: Logger }
   readonly #routes = new Map<string, BodyHandler>()
 
-  constructor(components: { readonly counters: DmCounters; readonly log: Logger }) {
-    this.#counters = components.counters
-    this.#log = components.log
+  constructor(deps: { readonly counters: DmCounters; readonly log: Logger }) {
+    this.#deps = deps
   }
 
-  /** From now on bodies of this channel, which a peer has opened and which does not listen yet, go to the handlers. */
+  /** Passes the bodies of this channel to the handlers. The channel must not listen yet. */
   attach(channel: DmChannel): void {
     channel.onBody = (requestId, body) => this.#dispatch(channel, requestId, body)
   }
 
-  /** One handler for each prefix of `BODY_PREFIX_BYTES`. */
+  /** Registers the handler of a prefix of `BODY_PREFIX_BYTES`. */
   route(prefix: Uint8Array, handler: BodyHandler): void {
     const key = keyOf(prefix)
     if (prefix.length !== BODY_PREFIX_BYTES || this.#routes.has(key)) throw new TypeError('a prefix has twelve bytes and one handler')
@@ -35,14 +33,17 @@ export class Dispatcher {
   #dispatch(channel: DmChannel, requestId: RequestId, body: Uint8Array): void {
     const handler = this.#routes.get(keyOf(body.subarray(0, BODY_PREFIX_BYTES)))
     if (handler === undefined) {
-      this.#counters.add('unknown_prefix')
+      this.#deps.counters.add('unknown_prefix')
       if (!isAccepted(channel.link.decision)) channel.abort(new AppError('rate_limited', 'a body for nobody'))
       return
     }
     try {
       handler(channel, requestId, body)
     } catch (error) {
-      this.#log.debug({ agent: shortId(channel.link.agentId), request_id: requestId, err: errorText(error) }, 'a body ended its channel')
+      this.#deps.log.debug(
+        { agent: shortId(channel.link.agentId), request_id: requestId, err: errorText(error) },
+        'a body ended its channel',
+      )
       channel.abort(asError(error))
     }
   }

@@ -7,23 +7,19 @@ import { FrameDecoder, encodeFrame } from '../protocol/wire/framing.ts'
 const NOTHING = new Uint8Array(0)
 
 export interface FrameStreamInit {
-  /** The longest frame accepted for now. */
+  /** Length limit of a frame, until `listen` replaces it. */
   readonly maxFrame: number
-  /** Bytes that may arrive before they are read; more ends the stream. */
+  /** Number of unread bytes that may arrive; more end the stream. */
   readonly maxEarly: number
 }
 
 export interface FrameListener {
   onFrame(frame: Uint8Array): void
-  /** Once; null when the peer ended the stream between two frames. */
+  /** Called once; null if the peer ended the stream between two frames. */
   onEnd(error: Error | null): void
 }
 
-/**
- * A stream cut into frames: first read one at a time, as a handshake needs it, then handed over to a
- * listener. A frame is cut only when it is wanted, so that what follows a handshake is judged by the
- * limits of what it is.
- */
+/** Splits a stream into frames. A handshake first reads them one at a time; then a listener receives the rest. Frames are decoded only on demand, so that the frames after a handshake are checked against their own limits. */
 export class FrameStream {
   readonly #stream: MeshStream
   readonly #frames: FrameDecoder
@@ -47,7 +43,7 @@ export class FrameStream {
     return this.#end === null && this.#stream.open
   }
 
-  /** Sends frames, each whole or in parts, in one go. False when the peer is behind: wait for `drained()`. */
+  /** Sends frames, each whole or in parts, in one write. If it returns false, the peer is slow: wait for `drained()`. */
   send(...payloads: readonly (Uint8Array | readonly Uint8Array[])[]): boolean {
     const frames = payloads.map((payload) => (payload instanceof Uint8Array ? encodeFrame(payload) : encodeFrame(...payload)))
     const [first = NOTHING] = frames
@@ -58,17 +54,17 @@ export class FrameStream {
     return this.#stream.drained()
   }
 
-  /** What may arrive unread from now on, in bytes. */
+  /** Sets how many bytes may arrive unread. */
   allowEarly(bytes: number): void {
     this.#maxEarly = bytes
   }
 
-  /** Asks the peer to wait until `listen`. */
+  /** Stops reading from the peer until `listen`. */
   hold(): void {
     this.#stream.hold()
   }
 
-  /** The next frame. Throws `malformed` for a bad one, what ended the stream when it is over, or the signal's reason. */
+  /** Reads the next frame. Throws `malformed` for an invalid frame, the error that ended the stream, or the signal's reason. */
   async read(signal: AbortSignal): Promise<Uint8Array> {
     for (;;) {
       signal.throwIfAborted()
@@ -79,7 +75,7 @@ export class FrameStream {
     }
   }
 
-  /** From now on every frame goes to the listener, those already here first; a listener may hand over to the next. */
+  /** Passes every frame to this listener, starting with those that have already arrived. A listener can be replaced by another. */
   listen(listener: FrameListener, maxFrame: number): void {
     this.#frames.maxFrame = maxFrame
     this.#listener = listener
@@ -126,7 +122,7 @@ export class FrameStream {
     if (this.#listener !== null) return this.#pump(chunk)
     this.#earlyBytes += chunk.length
     if (this.#earlyBytes > this.#maxEarly) return this.abort(new AppError('malformed', 'more bytes than this stream may send unasked'))
-    // Copied, so that a few bytes do not keep the large message in memory of which they are a view.
+    // Copied, because a view of a few bytes would keep its whole message in memory.
     this.#early.push(Uint8Array.from(chunk))
     if (this.#early.length > MAX_EARLY_PIECES) this.#early = [Buffer.concat(this.#early)]
     this.#waiter?.resolve()
@@ -155,7 +151,7 @@ export class FrameStream {
     this.#listener.onEnd(this.#verdict(error))
   }
 
-  /** A stream that ends inside a frame has not ended in peace. */
+  /** A stream that ends inside a frame is malformed. */
   #verdict(error: Error | null): Error | null {
     return error === null && !this.#frames.idle ? new AppError('malformed', 'the stream ended inside a frame') : error
   }

@@ -1,26 +1,21 @@
 import { unlessAborted } from '../base/abort.ts'
-import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
-import type { Logger } from '../base/log.ts'
-import type { MachineKey } from '../identity/machine-key.ts'
-import type { Primitives } from '../identity/primitives-interface.ts'
-import type { AgentShares } from '../mesh/agent-shares.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
 import type { MeshStream } from '../mesh/stream.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { MAX_LINK_FRAME } from '../protocol/limits/wire.ts'
 import { DmChannel } from './channel.ts'
-import type { DmCounters } from './counters.ts'
 import { FrameStream } from './frame-stream.ts'
 import { type Handshake, LinkHandshake, asLinkError } from './link-handshake.ts'
-import { type LinkExecutor, OpenLink, isAccepted } from './link.ts'
+import { OpenLink, isAccepted } from './link.ts'
 import { NonceSupply } from './nonce-supply.ts'
+import type { LinkServices } from './services.ts'
 import { StreamPool } from './stream-pool.ts'
 
-/** Links that one connection carries: two that crossed, and those that follow them. The oldest makes room. */
+/** Links per connection: two that crossed, and two renewals. One more closes the oldest. */
 export const MAX_LINKS_PER_CONNECTION = 4
 
-/** A link, and everything that is closed with it. */
+/** A link, and all resources that are closed with it. */
 export interface LinkEntry {
   readonly link: OpenLink
   readonly pool: StreamPool
@@ -28,62 +23,54 @@ export interface LinkEntry {
   /** Aborted when the link closes. */
   readonly gone: AbortController
   readonly channels: Set<DmChannel>
-  /** The handshake's own stream while nobody has used it: the first channel we open. */
+  /** The channel on the handshake's own stream, until it is used or the link is renewed. */
   first: DmChannel | null
 }
 
-export interface LinkTableComponents {
-  readonly node: { readonly shares: Pick<AgentShares, 'onProven'> }
-  readonly port: LinkExecutor
-  readonly machineKey: MachineKey
-  readonly primitives: Primitives
-  readonly counters: DmCounters
-  readonly clock: Clock
-  readonly log: Logger
-}
+type LinkTableDeps = Pick<LinkServices, 'clock' | 'counters' | 'log' | 'machineKey' | 'node' | 'port' | 'primitives'>
 
-/** A new link and the channel on its handshake's own stream. The caller of `make` calls `channel.listen()` in the same turn. */
+/** A new link, and the channel on the stream of its handshake. After `make`, call `channel.listen()` in the same turn of the event loop. */
 export interface NewLink {
   readonly entry: LinkEntry
   readonly channel: DmChannel
 }
 
 const isUsable = ({ link }: LinkEntry): boolean => link.usable
-/** The newest of those that nobody carries, or else the newest. */
+/** The newest direct link; if there is none, the newest. */
 const bestOf = (entries: readonly LinkEntry[]): LinkEntry | undefined =>
   entries.findLast(({ link }) => link.connection.relay === null) ?? entries.at(-1)
 
-/** Every open link, by peer, by connection and by number, and the one way to make and to close one. */
+/** All open links, indexed by agent, machine, connection and number. Only this class makes and closes links. */
 export class LinkTable {
-  readonly #parts: LinkTableComponents
+  readonly #deps: LinkTableDeps
   readonly #links = new Set<LinkEntry>()
   readonly #byNumber = new Map<number, LinkEntry>()
-  /** Entries of one key in the order in which they were made. */
+  /** Entries of one key, oldest first. */
   readonly #byAgent = new Map<AgentId, readonly LinkEntry[]>()
   readonly #byMachine = new Map<MachineId, readonly LinkEntry[]>()
   readonly #byConnection = new Map<MeshConnection, readonly LinkEntry[]>()
-  /** While a peer's handshake goes on, of which `HandshakeBudget` lets a connection have one: resolves when a link is there, or none will come. */
+  /** Resolves when the peer's handshake on a connection has ended, with or without a link. `HandshakeBudget` allows one at a time per connection. */
   readonly #pending = new Map<MeshConnection, PromiseWithResolvers<void>>()
 
-  constructor(components: LinkTableComponents) {
-    this.#parts = components
+  constructor(deps: LinkTableDeps) {
+    this.#deps = deps
   }
 
   all(): readonly LinkEntry[] {
     return [...this.#links]
   }
 
-  /** The newest usable link to an agent, a direct one where there is one. */
+  /** The newest usable link to an agent, preferably a direct one. */
   to(agentId: AgentId): LinkEntry | undefined {
     return bestOf((this.#byAgent.get(agentId) ?? []).filter(isUsable))
   }
 
-  /** The same, on one machine. */
+  /** As `to`, on one machine. */
   between(agentId: AgentId, machineId: MachineId): LinkEntry | undefined {
     return bestOf((this.#byAgent.get(agentId) ?? []).filter((entry) => entry.link.machineId === machineId && isUsable(entry)))
   }
 
-  /** Machines to which there are usable links of an agent, the newest first. */
+  /** Machines with usable links to an agent, newest first. */
   machinesOf(agentId: AgentId): MachineId[] {
     const usable = (this.#byAgent.get(agentId) ?? []).filter(isUsable)
     return [...new Set(usable.map(({ link }) => link.machineId).toReversed())]
@@ -93,12 +80,12 @@ export class LinkTable {
     return this.#byNumber.get(number)
   }
 
-  /** By its name on the wire; only on the connection that carried its handshake. */
+  /** Finds a link by its ID on the wire, only on the connection of its handshake. */
   byId(connection: MeshConnection, id: string): LinkEntry | undefined {
     return this.#on(connection).findLast((entry) => entry.link.id === id)
   }
 
-  /** Whether a link shows that much may come from this machine: its agent is accepted, or we have asked it for something. */
+  /** Whether this machine may send much, because its agent is accepted or this side has requested something from it. */
   expectsMuchFrom(machineId: MachineId): boolean {
     return this.#byMachine.get(machineId)?.some(({ link }) => link.usable && (link.asked || isAccepted(link.decision))) ?? false
   }
@@ -107,21 +94,21 @@ export class LinkTable {
     return this.#byMachine.get(machineId)?.findLast(isUsable)?.link.agentId ?? null
   }
 
-  /** Runs the handshake of either side on a stream. Throws what that throws, as an `AppError`; the stream is reset then. */
+  /** Runs either side of a handshake on a stream. Throws its error as an `AppError` and then resets the stream. */
   async make(connection: MeshConnection, stream: MeshStream, run: (handshake: LinkHandshake) => Promise<Handshake>): Promise<NewLink> {
     const frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
     try {
-      return this.#open(connection, frames, await run(new LinkHandshake({ ...this.#parts, frames }, { peer: connection.machineId })))
+      return this.#open(connection, frames, await run(new LinkHandshake({ ...this.#deps, frames }, { peer: connection.machineId })))
     } catch (error) {
       const reason = asLinkError(error)
-      this.#parts.counters.linkFailed(reason.code)
+      this.#deps.counters.linkFailed(reason.code)
       frames.abort(reason)
       throw reason
     }
   }
 
   #open(connection: MeshConnection, frames: FrameStream, { facts, responderNonce, initiatorNonce }: Handshake): NewLink {
-    const { port, counters, clock } = this.#parts
+    const { port, counters, clock } = this.#deps
     if (!connection.open) {
       port.linkClosed(facts.number)
       throw new AppError('peer_unreachable', 'the connection was lost')
@@ -130,7 +117,7 @@ export class LinkTable {
     const link = new OpenLink({ connection }, { ...facts, openedAtMs: clock.now() })
     const entry: LinkEntry = {
       link,
-      pool: new StreamPool({ ...this.#parts, link }, { self }),
+      pool: new StreamPool({ ...this.#deps, link }, { self }),
       nonces: new NonceSupply({ port }, { link: link.number }),
       gone: new AbortController(),
       channels: new Set(),
@@ -143,7 +130,7 @@ export class LinkTable {
     return { entry, channel }
   }
 
-  /** The oldest link of a connection makes room for one too many, so that no peer can use up the links of all. */
+  /** Adds a link. If the connection has too many, its oldest link is closed, so that no peer can use up all links. */
   #add(entry: LinkEntry): void {
     const { connection } = entry.link
     const [oldest, ...others] = this.#on(connection)
@@ -152,25 +139,25 @@ export class LinkTable {
     this.#links.add(entry)
     this.#byNumber.set(entry.link.number, entry)
     for (const [index, key] of this.#indexesOf(entry)) index.set(key, [...(index.get(key) ?? []), entry])
-    this.#parts.counters.add('links_opened')
-    // The new link may be one that we initiated: the peer's handshake still goes on.
+    this.#deps.counters.add('links_opened')
+    // If this side initiated the new link, the peer's handshake may still be running.
     if (this.#settle(connection)) this.#pending.set(connection, Promise.withResolvers())
-    if (isAccepted(entry.link.decision)) this.#parts.node.shares.onProven(connection, entry.link.agentId)
+    if (isAccepted(entry.link.decision)) this.#deps.node.shares.onProven(connection, entry.link.agentId)
   }
 
-  /** A peer's handshake has begun on this connection: streams behind it wait for its link until the answer is called. */
+  /** Records that a peer started a handshake on this connection. Streams that arrive meanwhile wait for its link, until the returned function is called. */
   expect(connection: MeshConnection): () => void {
     this.#pending.set(connection, Promise.withResolvers())
     return () => void this.#settle(connection)
   }
 
-  /** Has streams that wait for a link on this connection look again; false when no handshake was under way. */
+  /** Wakes the streams that wait for a link on this connection. Returns false if no handshake was running. */
   #settle(connection: MeshConnection): boolean {
     this.#pending.get(connection)?.resolve()
     return this.#pending.delete(connection)
   }
 
-  /** The newest link on a connection; waits while a handshake is under way. Throws `peer_rejected` when there is none. */
+  /** Returns the newest link on a connection, after a running handshake has ended. Throws `peer_rejected` if there is none. */
   async linkOn(connection: MeshConnection, signal: AbortSignal): Promise<LinkEntry> {
     for (;;) {
       const entry = this.#on(connection).findLast(isUsable)
@@ -181,19 +168,18 @@ export class LinkTable {
     }
   }
 
-  /** Channels in use on all links of a connection. */
+  /** Number of channels in use on all links of a connection. */
   channelsOn(connection: MeshConnection): number {
     return this.#on(connection).reduce((sum, entry) => sum + entry.channels.size, 0)
   }
 
-  /** A channel on a stream of this link's pool. */
   async openChannel(entry: LinkEntry, signal: AbortSignal): Promise<DmChannel> {
     const channel = await entry.pool.take(signal)
     this.hold(entry, channel)
     return channel
   }
 
-  /** Counts a channel on its link, and drops its nonce when it ends unused. */
+  /** Records a channel on its link. If the channel ends unused, its nonce is dropped. */
   hold(entry: LinkEntry, channel: DmChannel): void {
     entry.channels.add(channel)
     channel.onReleased = () => {
@@ -203,14 +189,14 @@ export class LinkTable {
     }
   }
 
-  /** Does something later, unless the link is closed before. */
+  /** Runs work after a delay, unless the link closes first. */
   after(entry: LinkEntry, ms: number, work: () => void): void {
     if (entry.link.closed) return
-    const timer = this.#parts.clock.setTimeout(work, ms, { unref: true })
+    const timer = this.#deps.clock.setTimeout(work, ms, { unref: true })
     entry.gone.signal.addEventListener('abort', () => timer.cancel(), { once: true })
   }
 
-  /** No new channels; the link closes with its last one. */
+  /** Allows no new channels; the link closes with its last one. */
   retire(entry: LinkEntry): void {
     entry.link.retired = true
     entry.pool.close()
@@ -219,7 +205,7 @@ export class LinkTable {
     if (entry.channels.size === 0) this.close(entry, null)
   }
 
-  /** Ends a link: with a reason, its channels are reset. The executor forgets its nonces. */
+  /** Closes a link, and makes the executor forget its nonces. With a reason, its channels are reset. */
   close(entry: LinkEntry, reason: Error | null): void {
     if (!this.#links.delete(entry)) return
     this.#byNumber.delete(entry.link.number)
@@ -229,8 +215,8 @@ export class LinkTable {
       else index.set(key, others)
     }
     entry.link.closed = true
-    this.#parts.counters.add('links_closed')
-    this.#parts.port.linkClosed(entry.link.number)
+    this.#deps.counters.add('links_closed')
+    this.#deps.port.linkClosed(entry.link.number)
     entry.nonces.close()
     entry.pool.close()
     entry.gone.abort(reason ?? new AppError('peer_unreachable', 'the link is closed'))
@@ -240,13 +226,12 @@ export class LinkTable {
     }
   }
 
-  /** Ends a connection and every link of it. */
   closeConnection(connection: MeshConnection, reason: Error): void {
     this.onLost(connection, reason)
     connection.abort(reason)
   }
 
-  /** The connection is over, and every link of it. */
+  /** Closes all links of a lost connection. */
   onLost(connection: MeshConnection, reason: Error): void {
     for (const entry of this.#on(connection)) this.close(entry, reason)
     this.#settle(connection)

@@ -5,34 +5,33 @@ import { type AgentId, type MachineId, toHex } from '../protocol/ids.ts'
 import type { TrustDecision } from '../protocol/reasons.ts'
 
 export interface LinkPath {
-  /** The peer's, as text. */
+  /** Address of the peer, as text. */
   readonly address: string
-  /** The peer dialled us. */
+  /** True if the peer dialled. */
   readonly inbound: boolean
-  /** The machine that carries it; null: it is direct. */
+  /** The relay that carries the connection; null if it is direct. */
   readonly relay: MachineId | null
 }
 
-/** A proven pair of agents over a proven pair of machines. */
+/** Two agents that proved their keys on a connection of two proven machines. */
 export interface Link {
   readonly agentId: AgentId
   readonly machineId: MachineId
-  /** The peer's, as its signature of the link proved it: to check what it signs. */
+  /** Public key of the peer's agent, with which its signatures are verified. */
   readonly agentPublicKey: Uint8Array
-  /** Its number on the executor's port. */
+  /** Number of the link in the executor API. */
   readonly number: number
-  /** How its connection leads there. */
   readonly path: LinkPath
-  /** What our executor's trust rules say of the peer now: for display and messages; the executor itself decides about runs. */
+  /** Decision of the executor's trust rules about the peer, for display. The executor itself decides about runs. */
   readonly decision: TrustDecision
-  /** Grows with whatever comes from the peer on the connection of this link. */
+  /** Changes with every message from the peer on this link's connection. */
   readonly heard: number
 }
 
 export const isAccepted = (decision: TrustDecision): boolean => decision === 'accept' || decision === 'accept_with_flag'
 export const isRejected = (decision: TrustDecision): boolean => decision.startsWith('reject_')
 
-/** What a finished handshake leaves behind. */
+/** Result of a finished handshake. */
 export interface LinkFacts {
   readonly agentId: AgentId
   readonly agentPublicKey: Uint8Array
@@ -40,11 +39,11 @@ export interface LinkFacts {
   readonly decision: TrustDecision
   readonly initiator: boolean
   readonly secret: Uint8Array
-  /** The final transcript's hash. */
+  /** Hash of the final transcript. */
   readonly transcript: Uint8Array
 }
 
-/** A link while its connection lives: its keys and its state. */
+/** A link with its keys and state, until its connection ends. */
 export class OpenLink implements Link {
   readonly connection: MeshConnection
   readonly agentId: AgentId
@@ -52,14 +51,14 @@ export class OpenLink implements Link {
   readonly agentPublicKey: Uint8Array
   readonly number: number
   readonly initiator: boolean
-  /** Its name on the wire, as hex. */
+  /** ID of the link on the wire, in hex. */
   readonly id: string
   readonly openedAtMs: number
   decision: TrustDecision
-  /** No new channel starts on it; it ends with its last one. */
+  /** No new channel may start; the link ends with its last one. */
   retired = false
   closed = false
-  /** We have opened a channel on it: what answers there may be all the output of a run. */
+  /** This side has opened a channel, so the peer may send all output of a run. */
   asked = false
   readonly #secret: Uint8Array
   readonly #transcript: Uint8Array
@@ -96,7 +95,7 @@ export class OpenLink implements Link {
   }
 }
 
-/** The part of the executor's port that links and messages need. */
+/** The methods of the executor API that links and messages need. */
 export type LinkExecutor = Pick<
   ExecutorClient,
   | 'identity'

@@ -1,50 +1,24 @@
-import type { Clock } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
-import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
-import type { MachineKey } from '../identity/machine-key.ts'
-import type { Primitives } from '../identity/primitives-interface.ts'
 import { newRequestId } from '../identity/request-id.ts'
-import type { AddressBook } from '../mesh/address-book.ts'
-import type { AgentRecords } from '../mesh/agent-records.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
-import type { MeshNode } from '../mesh/node.ts'
 import type { Violation } from '../mesh/penalties.ts'
-import type { PeerClasses } from '../mesh/peer-classes.ts'
 import { type AgentId, type MachineId, shortId } from '../protocol/ids.ts'
 import { LINK_HANDSHAKE_MS, MAX_FRAME_DATA } from '../protocol/limits/wire.ts'
 import type { TrustDecision } from '../protocol/reasons.ts'
 import { REVOCATIONS_PREFIX, revocationList } from '../protocol/wire/dm.ts'
 import { DM_PROTOCOL, LINK_PROTOCOL } from '../protocol/wire/link.ts'
 import type { DmChannel } from './channel.ts'
-import type { DmCounters } from './counters.ts'
-import type { Dispatcher } from './dispatcher.ts'
 import { LinkDialler } from './link-dialler.ts'
 import { asLinkError } from './link-handshake.ts'
 import { type LinkEntry, LinkTable } from './link-table.ts'
-import { type Link, type LinkExecutor, isAccepted, isRejected } from './link.ts'
+import { type Link, isAccepted, isRejected } from './link.ts'
 import { LinkResponder, StreamAcceptor } from './responder.ts'
+import type { LinkServices } from './services.ts'
 
-export interface LinksComponents {
-  readonly node: MeshNode
-  readonly book: AddressBook
-  readonly records?: Pick<AgentRecords, 'find'>
-  readonly standings: Pick<PeerClasses, 'of'>
-  readonly port: LinkExecutor
-  readonly machineKey: MachineKey
-  readonly primitives: Primitives
-  readonly dispatcher: Pick<Dispatcher, 'attach'>
-  readonly counters: DmCounters
-  readonly clock: Clock
-  readonly log: Logger
-}
-
-/**
- * Links to other agents: made when first needed, by whichever side needs one, and kept while the
- * connection lives. Start before the mesh node, so that no stream of a peer is missed.
- */
+/** Links to other agents. Whichever side needs a link first makes it, and it lasts as long as its connection. Start this before the mesh node, so that no stream of a peer is missed. */
 export class Links implements Startable {
-  readonly #parts: LinksComponents
+  readonly #deps: LinkServices
   readonly #table: LinkTable
   readonly #dialler: LinkDialler
   readonly #responder: LinkResponder
@@ -52,18 +26,18 @@ export class Links implements Startable {
   readonly #onMoved = new Set<(machineId: MachineId) => void>()
   readonly #stop = new AbortController()
 
-  constructor(components: LinksComponents) {
-    this.#parts = components
+  constructor(deps: LinkServices) {
+    this.#deps = deps
     const stopping = this.#stop.signal
-    const table = (this.#table = new LinkTable(components))
-    this.#dialler = new LinkDialler({ ...components, table }, { stopping })
-    this.#responder = new LinkResponder({ ...components, table }, { stopping })
-    this.#acceptor = new StreamAcceptor({ ...components, table })
+    const table = (this.#table = new LinkTable(deps))
+    this.#dialler = new LinkDialler({ ...deps, table }, { stopping })
+    this.#responder = new LinkResponder({ ...deps, table }, { stopping })
+    this.#acceptor = new StreamAcceptor({ ...deps, table })
   }
 
   start(): void {
-    const { node, port, standings } = this.#parts
-    node.standing = (machineId) => (this.#table.expectsMuchFrom(machineId) ? 'accepted' : standings.of(machineId))
+    const { node, port, peerClasses } = this.#deps
+    node.classOf = (machineId) => (this.#table.expectsMuchFrom(machineId) ? 'accepted' : peerClasses.of(machineId))
     node.handle(LINK_PROTOCOL, (connection, stream) => void this.#responder.respond(connection, stream))
     node.handle(DM_PROTOCOL, (connection, stream) => this.#acceptor.accept(connection, stream))
     node.onConnected((connection) => void this.#follow(connection))
@@ -72,7 +46,7 @@ export class Links implements Startable {
     port.onLinkRevocations((number, items) => this.#later(() => this.#onRevocations(number, items)))
   }
 
-  /** Who was reached through a relay alone is now connected directly: what begins from now on, and what runs, goes that way. The side that made the link makes the next. */
+  /** A machine that was linked only through a relay has connected directly. The side that made the relayed link makes a direct one, and running and new runs move to it. */
   async #follow(connection: MeshConnection): Promise<void> {
     const { machineId, relay } = connection
     if (relay !== null) return
@@ -83,23 +57,23 @@ export class Links implements Startable {
     for (const listener of this.#onMoved) listener(machineId)
   }
 
-  /** A machine that was linked through a relay is now linked directly. */
+  /** Called when a machine that was linked through a relay is linked directly. */
   onMoved(listener: (machineId: MachineId) => void): void {
     this.#onMoved.add(listener)
   }
 
-  /** Whether a message or a run goes over this connection. */
+  /** Whether a channel is open on this connection. */
   isBusy(connection: MeshConnection): boolean {
     return this.#table.channelsOn(connection) > 0
   }
 
-  /** In a later turn: the answer that made the link precedes these messages on the port, and its awaiter enters the link into the table first. */
+  /** Runs work in a later turn of the event loop. The executor's reply that made a link arrives before these messages, and its receiver must first add the link to the table. */
   #later(work: () => void): void {
     setImmediate(() => {
       try {
         work()
       } catch (error) {
-        this.#parts.log.error({ err: errorText(error) }, 'what the executor says of a link was not followed')
+        this.#deps.log.error({ err: errorText(error) }, 'what the executor says of a link was not followed')
       }
     })
   }
@@ -110,40 +84,37 @@ export class Links implements Startable {
     for (const entry of this.#table.all()) this.#table.close(entry, reason)
   }
 
-  /** See `LinkDialler`. */
   async link(agentId: AgentId, signal: AbortSignal): Promise<Link> {
     return this.#dialler.link(agentId, signal)
   }
 
-  /** See `LinkDialler`. */
   async openChannel(agentId: AgentId, signal: AbortSignal): Promise<DmChannel> {
     return this.#dialler.openChannel(agentId, signal)
   }
 
-  /** See `LinkDialler`. */
   async reopenChannel(to: { agentId: AgentId; machineId: MachineId }, silent: boolean, signal: AbortSignal): Promise<DmChannel> {
     return this.#dialler.reopenChannel(to, silent, signal)
   }
 
-  /** Machines of an agent that are connected: those it has proven to be on, then those on which it says that it is. */
+  /** Connected machines of an agent: first those where it has a link, then those that its card or presence names. */
   machinesOf(agentId: AgentId): MachineId[] {
-    const { book, node } = this.#parts
+    const { book, node } = this.#deps
     const named = book.candidates(agentId).map(({ machineId }) => machineId)
     return [...new Set([...this.#table.machinesOf(agentId), ...named.filter((id) => node.connectionsTo(id).length > 0)])]
   }
 
-  /** The peer of this link asked for what it may not: see `MeshNode.penalise`. An accepted one may err: what it sent may have come too late. */
-  penalise(link: Pick<Link, 'number'>, offence: Violation): void {
+  /** Records a violation of the peer, see `MeshNode.penalise`. An accepted agent is exempt, because its message may only have arrived late. */
+  penalise(link: Pick<Link, 'number'>, violation: Violation): void {
     const entry = this.#table.byNumber(link.number)
-    if (entry !== undefined && !isAccepted(entry.link.decision)) this.#parts.node.penalise(entry.link.connection, offence)
+    if (entry !== undefined && !isAccepted(entry.link.decision)) this.#deps.node.penalise(entry.link.connection, violation)
   }
 
-  /** Whether a usable link to the agent stands. */
+  /** Whether there is a usable link to the agent. */
   isLinked(agentId: AgentId): boolean {
     return this.#table.to(agentId) !== undefined
   }
 
-  /** The agent whose link a connected machine holds. */
+  /** The agent that a connected machine has proven by its link. */
   linkedAgent(machineId: MachineId): AgentId | null {
     return this.#table.linkedAgent(machineId)
   }
@@ -166,12 +137,12 @@ export class Links implements Startable {
     const { link } = entry
     const becameFriend = isAccepted(decision) && !isAccepted(link.decision)
     link.decision = decision
-    if (becameFriend) this.#parts.node.shares.onProven(link.connection, link.agentId)
+    if (becameFriend) this.#deps.node.shares.onProven(link.connection, link.agentId)
     if (isRejected(decision)) {
-      this.#parts.counters.add('links_rejected')
+      this.#deps.counters.add('links_rejected')
       this.#table.closeConnection(link.connection, new AppError('peer_rejected', `the link's standing is now ${decision}`))
     } else if (becameFriend && this.#table.between(link.agentId, link.machineId) === entry) {
-      // What it said of revocations was not heard, and it was not told of others.
+      // Before this, neither side exchanged revocations with the other.
       void this.#dialler.renew(entry)
     }
   }
@@ -180,8 +151,8 @@ export class Links implements Startable {
     const entry = this.#table.byNumber(number)
     if (entry === undefined || !entry.link.usable || items.length === 0) return
     this.#sendRevocations(entry, items).catch((error: unknown) => {
-      this.#parts.log.debug({ agent: shortId(entry.link.agentId), err: errorText(error) }, 'revocations not handed over')
-      // The executor counts them as sent over this link. A stranger's connection stays, since it hears us only if it likes.
+      this.#deps.log.debug({ agent: shortId(entry.link.agentId), err: errorText(error) }, 'revocations not handed over')
+      // The executor counts them as sent on this link. An unlisted peer keeps its connection, because reading them is its choice.
       if (entry.link.usable && isAccepted(entry.link.decision)) this.#table.closeConnection(entry.link.connection, asLinkError(error))
     })
   }
@@ -196,10 +167,10 @@ export class Links implements Startable {
   }
 }
 
-/** Room for the list's own encoding. */
+/** Leaves space for the encoding of the list. */
 const BATCH_BYTES = MAX_FRAME_DATA - 1024
 
-/** Cuts a list so that each part fits a frame. */
+/** Splits a list into parts that each fit into a frame. */
 const batches = (items: readonly Uint8Array[]): Uint8Array[][] => {
   const parts: Uint8Array[][] = []
   let room = 0

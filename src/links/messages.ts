@@ -1,7 +1,5 @@
 import { unlessAborted } from '../base/abort.ts'
-import type { Clock } from '../base/clock.ts'
 import { AppError, asError, errorText } from '../base/errors.ts'
-import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import { newRequestId } from '../identity/request-id.ts'
 import { type AgentId, type MachineId, type RequestId, shortId } from '../protocol/ids.ts'
@@ -20,12 +18,11 @@ import {
   revocationList,
 } from '../protocol/wire/dm.ts'
 import type { DmChannel } from './channel.ts'
-import type { DmCounters } from './counters.ts'
-import type { Dispatcher } from './dispatcher.ts'
-import { type Link, type LinkExecutor, isAccepted } from './link.ts'
+import { type Link, isAccepted } from './link.ts'
 import type { Links } from './links.ts'
+import type { LinkServices } from './services.ts'
 
-/** One listener of a feed, read at its own speed. */
+/** One subscriber of a feed, read at its own speed. */
 export interface Subscription<T> extends AsyncIterable<T> {
   close(): void
 }
@@ -33,7 +30,7 @@ export interface Subscription<T> extends AsyncIterable<T> {
 class Listener<T> implements Subscription<T> {
   readonly #onClose: () => void
   #backlog: T[] = []
-  #wake: () => void = () => undefined
+  #notify: () => void = () => undefined
   #closed = false
 
   constructor(components: { onClose: () => void }) {
@@ -46,14 +43,14 @@ class Listener<T> implements Subscription<T> {
 
   push(event: T): void {
     this.#backlog.push(event)
-    this.#wake()
+    this.#notify()
   }
 
   close(): void {
     if (this.#closed) return
     this.#closed = true
     this.#onClose()
-    this.#wake()
+    this.#notify()
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<T, void, undefined> {
@@ -64,7 +61,7 @@ class Listener<T> implements Subscription<T> {
         yield* events
         if (this.#backlog.length > 0) continue
         if (this.#closed) return
-        await new Promise<void>((resolve) => (this.#wake = resolve))
+        await new Promise<void>((resolve) => (this.#notify = resolve))
       }
     } finally {
       this.close()
@@ -72,13 +69,13 @@ class Listener<T> implements Subscription<T> {
   }
 }
 
-/** Hands events to its subscribers. One that falls `MAX_EVENT_BACKLOG` events behind gets `lastWord` and is unsubscribed. */
+/** Passes events to subscribers. A subscriber that is `MAX_EVENT_BACKLOG` events behind gets `overflowEvent` and is unsubscribed. */
 export class EventFeed<T> {
   readonly #listeners = new Set<Listener<T>>()
-  readonly #lastWord: () => T
+  readonly #overflowEvent: () => T
 
-  constructor(components: { lastWord: () => T }) {
-    this.#lastWord = components.lastWord
+  constructor(components: { overflowEvent: () => T }) {
+    this.#overflowEvent = components.overflowEvent
   }
 
   get size(): number {
@@ -91,7 +88,7 @@ export class EventFeed<T> {
     return listener
   }
 
-  /** How many subscribers got the event, and how many were unsubscribed instead. */
+  /** Returns how many subscribers received the event, and how many were unsubscribed instead. */
   push(event: T): { delivered: number; cutOff: number } {
     let cutOff = 0
     const before = this.#listeners.size
@@ -101,22 +98,22 @@ export class EventFeed<T> {
         continue
       }
       cutOff += 1
-      listener.push(this.#lastWord())
+      listener.push(this.#overflowEvent())
       listener.close()
     }
     return { delivered: before - cutOff, cutOff }
   }
 
-  /** Ends every listener after what it still has to read. */
+  /** Ends every subscription after its remaining events. */
   close(): void {
     for (const listener of this.#listeners) listener.close()
   }
 }
 
-/** How long a sender waits for the receipt of a direct message. */
+/** How long to wait for the receipt of a direct message. */
 const RECEIPT_MS = 10_000
 
-/** What `/direct/events` shows; `lagged` is the last word to a listener that was too slow. */
+/** An event of `/direct/events`. `lagged` is the last event for a subscriber that was too slow. */
 export type DirectEvent =
   | {
       readonly type: 'message'
@@ -131,32 +128,27 @@ export type DirectEvent =
     }
   | { readonly type: 'lagged' }
 
-export interface MessagesComponents {
+type MessagesDeps = Pick<LinkServices, 'clock' | 'counters' | 'dispatcher' | 'log' | 'port'> & {
   readonly links: Pick<Links, 'openChannel' | 'penalise'>
-  readonly dispatcher: Dispatcher
-  readonly port: Pick<LinkExecutor, 'identity' | 'revocations'>
-  readonly counters: DmCounters
-  readonly clock: Clock
-  readonly log: Logger
 }
 
 type Outcome = DirectReceipt['outcome']
 
-/** Generic direct messages between agents, each answered by a receipt, and the revocations peers hand over. */
+/** Sends and receives direct messages between agents, each answered by a receipt. Also receives revocations from peers. */
 export class Messages implements Startable {
-  readonly #parts: MessagesComponents
-  readonly #feed = new EventFeed<DirectEvent>({ lastWord: () => ({ type: 'lagged' }) })
-  /** Revocations taken over each link so far. */
+  readonly #deps: MessagesDeps
+  readonly #feed = new EventFeed<DirectEvent>({ overflowEvent: () => ({ type: 'lagged' }) })
+  /** Number of revocations received on each link. */
   readonly #revocations = new WeakMap<Link, number>()
   /** Channels whose peer has not read its receipts. */
   readonly #unread = new WeakSet<DmChannel>()
 
-  constructor(components: MessagesComponents) {
-    this.#parts = components
+  constructor(deps: MessagesDeps) {
+    this.#deps = deps
   }
 
   start(): void {
-    const { dispatcher } = this.#parts
+    const { dispatcher } = this.#deps
     dispatcher.route(MESSAGE_PREFIX, (channel, requestId, body) => this.#onMessage(channel, requestId, body))
     dispatcher.route(REVOCATIONS_PREFIX, (channel, _requestId, body) => this.#onRevocations(channel, body))
   }
@@ -165,14 +157,14 @@ export class Messages implements Startable {
     this.#feed.close()
   }
 
-  /** Messages from now on, until it is closed or falls `MAX_EVENT_BACKLOG` behind. */
+  /** Subscribes to new messages, until the subscription is closed or `MAX_EVENT_BACKLOG` events behind. */
   subscribe(): Subscription<DirectEvent> {
     return this.#feed.subscribe()
   }
 
-  /** Sends one message and waits for its receipt. Throws as `Links.link`, or `timeout` when no receipt comes. */
+  /** Sends one message and waits for its receipt. Throws as `Links.link`, or `timeout` if no receipt arrives. */
   async send(agentId: AgentId, message: DirectMessage, signal: AbortSignal): Promise<{ request_id: RequestId; outcome: Outcome }> {
-    const { links, counters, port } = this.#parts
+    const { links, counters, port } = this.#deps
     const request_id = newRequestId()
     const body = Buffer.concat([MESSAGE_PREFIX, directMessage.encode(message)])
     const { agentId: self, machineId } = port.identity
@@ -183,11 +175,17 @@ export class Messages implements Startable {
     try {
       signal.throwIfAborted()
       counters.add('messages_sent')
-      const receipt = receiptOn(channel, request_id, AbortSignal.any([signal, AbortSignal.timeout(RECEIPT_MS)]))
-      // When `send` throws, `receipt` is not awaited, and its rejection would be unhandled.
+      const errors = {
+        wrong: 'not the receipt of this message',
+        ended: new AppError('peer_unreachable', 'the peer gave no receipt'),
+        late: 'no receipt came in time',
+      }
+      const limit = AbortSignal.any([signal, AbortSignal.timeout(RECEIPT_MS)])
+      const receipt = replyOn(channel, request_id, { prefix: RECEIPT_PREFIX, decode: directReceipt.decode }, errors, limit)
+      // If `send` throws, `receipt` is never awaited.
       receipt.catch(() => undefined)
       channel.send(request_id, body)
-      const outcome = await receipt
+      const { outcome } = await receipt
       counters.add('receipts_received')
       return { request_id, outcome }
     } finally {
@@ -204,13 +202,13 @@ export class Messages implements Startable {
     void channel.drained().then(() => this.#unread.delete(channel))
   }
 
-  /** Answers an agent that is not accepted once on each channel, since each receipt is work for us. */
+  /** Answers an agent that is not accepted once per channel, because each receipt costs work. */
   #reject(channel: DmChannel, requestId: RequestId): void {
-    this.#parts.counters.add('trust_rejected')
+    this.#deps.counters.add('trust_rejected')
     channel.onBody = () => undefined
     this.#receipt(channel, requestId, 'rejected')
     void channel.close()
-    this.#parts.links.penalise(channel.link, 'denied')
+    this.#deps.links.penalise(channel.link, 'denied')
   }
 
   #receipt(channel: DmChannel, requestId: RequestId, outcome: Outcome): boolean {
@@ -218,7 +216,7 @@ export class Messages implements Startable {
   }
 
   #deliver(from: Pick<Link, 'agentId' | 'machineId' | 'decision'>, requestId: RequestId, message: DirectMessage): Outcome {
-    const { counters, clock } = this.#parts
+    const { counters, clock } = this.#deps
     const { delivered, cutOff } = this.#feed.push({
       type: 'message',
       request_id: requestId,
@@ -240,27 +238,33 @@ export class Messages implements Startable {
     const total = (this.#revocations.get(link) ?? 0) + items.length
     if (total > MAX_REVOCATIONS_PER_LINK) throw new AppError('malformed', 'more revocations than one link may bring')
     this.#revocations.set(link, total)
-    this.#parts.counters.add('revocations_received')
-    this.#parts.port.revocations(link.number, items).catch((error: unknown) => {
-      this.#parts.log.debug({ agent: shortId(link.agentId), err: errorText(error) }, 'revocations not taken')
+    this.#deps.counters.add('revocations_received')
+    this.#deps.port.revocations(link.number, items).catch((error: unknown) => {
+      this.#deps.log.debug({ agent: shortId(link.agentId), err: errorText(error) }, 'revocations not taken')
     })
   }
 }
 
-/** The receipt for one message. Rejects when the channel ends, time is up, or something else comes back. */
-const receiptOn = async (channel: DmChannel, requestId: RequestId, signal: AbortSignal): Promise<Outcome> => {
-  const { promise, resolve, reject } = Promise.withResolvers<Outcome>()
+/** Resolves with the reply to one body. Rejects when the channel ends (`ended`), the signal aborts (`late`), or another body arrives (`wrong`). */
+export const replyOn = async <Reply>(
+  channel: DmChannel,
+  requestId: RequestId,
+  { prefix, decode }: { readonly prefix: Uint8Array; readonly decode: (bytes: Uint8Array) => Reply },
+  errors: { readonly wrong: string; readonly ended: AppError; readonly late: string },
+  signal: AbortSignal,
+): Promise<Reply> => {
+  const { promise, resolve, reject } = Promise.withResolvers<Reply>()
   channel.onBody = (id, body) => {
     try {
-      const prefix = Buffer.from(body.subarray(0, BODY_PREFIX_BYTES))
-      if (id !== requestId || !prefix.equals(RECEIPT_PREFIX)) throw new AppError('malformed', 'not the receipt of this message')
-      resolve(directReceipt.decode(body.subarray(BODY_PREFIX_BYTES)).outcome)
+      if (id !== requestId || !Buffer.from(body.subarray(0, BODY_PREFIX_BYTES)).equals(prefix))
+        throw new AppError('malformed', errors.wrong)
+      resolve(decode(body.subarray(BODY_PREFIX_BYTES)))
     } catch (error) {
       channel.abort(asError(error))
     }
   }
-  channel.onClosed = (error) => reject(error ?? new AppError('peer_unreachable', 'the peer gave no receipt'))
+  channel.onClosed = (error) => reject(error ?? errors.ended)
   return unlessAborted(promise, signal).catch((error: unknown) => {
-    throw error === signal.reason ? new AppError('timeout', 'no receipt came in time', { cause: error }) : error
+    throw error === signal.reason ? new AppError('timeout', errors.late, { cause: error }) : error
   })
 }

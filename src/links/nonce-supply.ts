@@ -1,10 +1,10 @@
 import { AppError } from '../base/errors.ts'
 import type { LinkExecutor } from './link.ts'
 
-/** Stream nonces asked of the executor at a time. */
+/** Number of stream nonces requested from the executor at a time. */
 export const NONCE_BATCH = 8
 
-/** Stream nonces of one link, asked of the executor a few at a time so that a stream never waits for one. */
+/** Stream nonces of one link, requested from the executor in advance, so that a stream need not wait for one. */
 export class NonceSupply {
   readonly #port: LinkExecutor
   readonly #link: number
@@ -17,7 +17,7 @@ export class NonceSupply {
     this.#link = init.link
   }
 
-  /** Throws what the executor answers when the peer already holds as many as it may (`MAX_NONCES_PER_PEER`). */
+  /** Takes one nonce. Throws the executor's error if the peer already holds `MAX_NONCES_PER_PEER`. */
   async take(): Promise<Uint8Array> {
     while (!this.#closed) {
       const nonce = this.#stock.shift()
@@ -28,12 +28,12 @@ export class NonceSupply {
     throw new AppError('peer_unreachable', 'the link is closed')
   }
 
-  /** A stream that carried its nonce is over and the nonce was not used. */
+  /** Returns an unused nonce after its stream has ended. */
   drop(nonce: Uint8Array): void {
     if (!this.#closed) this.#port.dropNonces(this.#link, [nonce])
   }
 
-  /** The link is closed, and its nonces are void with it. */
+  /** Ends the supply with its link, which makes all its nonces void. */
   close(): void {
     this.#closed = true
     this.#stock = []
@@ -42,7 +42,7 @@ export class NonceSupply {
   #refillNow(): void {
     if (this.#refill !== null) return
     this.#refill = this.#mint()
-    // Minting ahead of need may fail without a caller that awaits it; a caller that does sees the failure.
+    // A failure to mint in advance is reported to the next `take`, which awaits it.
     this.#refill.catch(() => undefined)
   }
 

@@ -1,6 +1,4 @@
-import { unlessAborted } from '../base/abort.ts'
-import type { Clock } from '../base/clock.ts'
-import { AppError, asError } from '../base/errors.ts'
+import { AppError } from '../base/errors.ts'
 import { RateLimit } from '../base/rate-limit.ts'
 import type { Startable } from '../base/startable.ts'
 import { newRequestId } from '../identity/request-id.ts'
@@ -9,68 +7,70 @@ import type { AgentId, RequestId } from '../protocol/ids.ts'
 import { PINGS_PER_SECOND, PING_ANSWER_MS, PING_BURST } from '../protocol/limits/wire.ts'
 import { BODY_PREFIX_BYTES, PING_PREFIX, PONG_PREFIX, directPing, directPong } from '../protocol/wire/dm.ts'
 import type { DmChannel } from './channel.ts'
-import type { DmCounters } from './counters.ts'
-import type { Dispatcher } from './dispatcher.ts'
-import { type LinkExecutor, isAccepted } from './link.ts'
+import { isAccepted } from './link.ts'
 import type { Links } from './links.ts'
+import { replyOn } from './messages.ts'
+import type { LinkServices } from './services.ts'
 
-/** Pings of ours under way at once. */
+/** Pings that this daemon may have under way at once. */
 export const MAX_PINGS = 64
 
-export interface PingsComponents {
+type PingsDeps = Pick<LinkServices, 'clock' | 'counters' | 'dispatcher' | 'port'> & {
   readonly links: Pick<Links, 'openChannel' | 'penalise'>
-  readonly dispatcher: Dispatcher
-  readonly port: Pick<LinkExecutor, 'identity'>
-  readonly counters: DmCounters
-  readonly clock: Clock
 }
 
-/** Whether an agent is there, how far away, and by which way. Strangers are not answered. */
+/** Pings agents, and answers the pings of accepted agents only. */
 export class Pings implements Startable {
-  readonly #parts: PingsComponents
+  readonly #deps: PingsDeps
   readonly #version: string
   readonly #rate: RateLimit
   #asking = 0
 
-  constructor(components: PingsComponents, init: { readonly version: string }) {
-    this.#parts = components
+  constructor(deps: PingsDeps, init: { readonly version: string }) {
+    this.#deps = deps
     this.#version = init.version
-    this.#rate = new RateLimit(components, { burst: PING_BURST, perSecond: PINGS_PER_SECOND })
+    this.#rate = new RateLimit(deps, { burst: PING_BURST, perSecond: PINGS_PER_SECOND })
   }
 
   start(): void {
-    this.#parts.dispatcher.route(PING_PREFIX, (channel, requestId, body) => this.#answer(channel, requestId, body))
+    this.#deps.dispatcher.route(PING_PREFIX, (channel, requestId, body) => this.#answer(channel, requestId, body))
   }
 
   stop(): void {}
 
-  /** Errors: what dialling throws, `peer_rejected` (no answer), `timeout`, `rate_limited`. */
+  /** Measures round trip, route, versions and clock difference. Throws dial errors, `peer_rejected` (no answer), `timeout`, `rate_limited`. */
   async ping(agentId: AgentId, signal: AbortSignal): Promise<Pinged> {
     if (this.#asking >= MAX_PINGS) throw new AppError('rate_limited', `${MAX_PINGS} agents are being pinged`)
     this.#asking += 1
     try {
-      return agentId === this.#parts.port.identity.agentId ? this.#own() : await this.#ping(agentId, signal)
+      return agentId === this.#deps.port.identity.agentId ? this.#own() : await this.#ping(agentId, signal)
     } finally {
       this.#asking -= 1
     }
   }
 
   #own(): Pinged {
-    const { agentId: agent_id, machineId: machine_id } = this.#parts.port.identity
+    const { agentId: agent_id, machineId: machine_id } = this.#deps.port.identity
     const versions = { version: this.#version, own_version: this.#version }
     return { agent_id, machine_id, decision: 'accept', path: null, connect_ms: 0, rtt_ms: 0, ...versions, clock_ahead_ms: 0 }
   }
 
   async #ping(agentId: AgentId, signal: AbortSignal): Promise<Pinged> {
-    const { clock, links } = this.#parts
+    const { clock, links } = this.#deps
     const begun = clock.monotonic()
     const channel = await links.openChannel(agentId, signal)
     try {
       signal.throwIfAborted()
       const { link } = channel
       const requestId = newRequestId()
-      const answer = pongOn(channel, requestId, AbortSignal.any([signal, AbortSignal.timeout(PING_ANSWER_MS)]))
-      // When what follows throws it is not awaited.
+      const errors = {
+        wrong: 'not the answer to this ping',
+        ended: new AppError('peer_rejected', UNANSWERED),
+        late: 'the agent did not answer in time',
+      }
+      const limit = AbortSignal.any([signal, AbortSignal.timeout(PING_ANSWER_MS)])
+      const answer = replyOn(channel, requestId, { prefix: PONG_PREFIX, decode: directPong.decode }, errors, limit)
+      // If the code below throws, `answer` is never awaited.
       answer.catch(() => undefined)
       const [sent, sentAt] = [clock.monotonic(), clock.now()]
       channel.send(requestId, Buffer.concat([PING_PREFIX, directPing.encode({ program_version: this.#version })]))
@@ -92,9 +92,9 @@ export class Pings implements Startable {
     }
   }
 
-  /** One for each channel, so that a peer that does not read piles up nothing here. */
+  /** Answers one ping per channel, so that unread answers cannot accumulate. */
   #answer(channel: DmChannel, requestId: RequestId, body: Uint8Array): void {
-    const { clock, counters, links } = this.#parts
+    const { clock, counters, links } = this.#deps
     directPing.decode(body.subarray(BODY_PREFIX_BYTES))
     channel.onBody = () => undefined
     const accepted = isAccepted(channel.link.decision)
@@ -108,26 +108,7 @@ export class Pings implements Startable {
   }
 }
 
-/** To a hundredth of a millisecond. */
 const rounded = (ms: number): number => Math.round(ms * 100) / 100
 
 const UNANSWERED =
   'the agent was reached and does not answer: it does not accept this agent on this machine, or was asked more than ten times a second'
-
-/** Rejects when the channel ends, time is up, or something else comes back. */
-const pongOn = async (channel: DmChannel, requestId: RequestId, signal: AbortSignal): Promise<ReturnType<typeof directPong.decode>> => {
-  const { promise, resolve, reject } = Promise.withResolvers<ReturnType<typeof directPong.decode>>()
-  channel.onBody = (id, body) => {
-    try {
-      const prefix = Buffer.from(body.subarray(0, BODY_PREFIX_BYTES))
-      if (id !== requestId || !prefix.equals(PONG_PREFIX)) throw new AppError('malformed', 'not the answer to this ping')
-      resolve(directPong.decode(body.subarray(BODY_PREFIX_BYTES)))
-    } catch (error) {
-      channel.abort(asError(error))
-    }
-  }
-  channel.onClosed = (error) => reject(error ?? new AppError('peer_rejected', UNANSWERED))
-  return unlessAborted(promise, signal).catch((error: unknown) => {
-    throw error === signal.reason ? new AppError('timeout', 'the agent did not answer in time', { cause: error }) : error
-  })
-}

@@ -1,7 +1,5 @@
 import { hasShare } from '../base/bounded-collections.ts'
-import type { Clock } from '../base/clock.ts'
 import { AppError, asError, errorText } from '../base/errors.ts'
-import type { Logger } from '../base/log.ts'
 import type { AgentShares } from '../mesh/agent-shares.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
 import type { MeshNode } from '../mesh/node.ts'
@@ -11,29 +9,27 @@ import { shortId, toHex } from '../protocol/ids.ts'
 import { LINK_HANDSHAKE_MS, LINK_RENEW_MS, MAX_LINK_FRAME, MAX_WAITING_STREAMS } from '../protocol/limits/wire.ts'
 import { streamHello, streamOpen } from '../protocol/wire/link.ts'
 import { DmChannel } from './channel.ts'
-import type { DmCounters } from './counters.ts'
-import type { Dispatcher } from './dispatcher.ts'
 import { FrameStream } from './frame-stream.ts'
-import { asLinkError, giveUpUnanswered } from './link-handshake.ts'
+import { asLinkError, abortUnanswered } from './link-handshake.ts'
 import type { LinkEntry, LinkTable } from './link-table.ts'
-import { type LinkExecutor, isAccepted, isRejected } from './link.ts'
+import { isAccepted, isRejected } from './link.ts'
+import type { LinkServices } from './services.ts'
 
-/** Handshakes at once, by standing, each with places of its own: strangers cannot use up those of named machines, nor these those of accepted contacts. */
-export const HANDSHAKE_PLACES = { accepted: 64, named: 16, stranger: 32 } as const
-/** … of strangers from one remote address, … */
+/** Handshakes at once by peer class. Each class has its own slots, so that a lower class cannot use up those of a higher one. */
+export const HANDSHAKE_SLOTS = { accepted: 64, named: 16, stranger: 32 } as const
+/** Handshakes at once of unlisted peers from one remote address. */
 export const MAX_UNLISTED_HANDSHAKES_PER_ADDRESS = 4
-/** … and of one machine: two that crossed. */
+/** Handshakes at once of one machine: two that crossed. */
 export const MAX_HANDSHAKES_PER_MACHINE = 2
 
-export interface HandshakeNode extends Pick<MeshNode, 'standing' | 'mayBegin'> {
+export interface HandshakeNode extends Pick<MeshNode, 'classOf' | 'mayBegin'> {
   readonly shares: Pick<AgentShares, 'agentOf'>
 }
 
 /**
- * Who may cost us a handshake now. Noise has already proven the machine, so nobody can pose as one we know: machines
- * of accepted contacts have places of their own, then those that are only named, and strangers have few, fewer still
- * from one address. Two at a time of one machine, one on each connection, and no source more often than its meter allows.
- * All machines that have proven one agent share: they leave as many places as they take.
+ * Limits the handshakes that peers start. Noise has already proven the machine, so no peer can pose as a known one. Limits apply per peer
+ * class, per unlisted address and per machine, and each source has a rate limit. All machines that have proven one agent count as one
+ * holder, which may take at most half of the free slots.
  */
 export class HandshakeBudget {
   readonly #node: HandshakeNode
@@ -43,56 +39,49 @@ export class HandshakeBudget {
     this.#node = components.node
   }
 
-  /** Gives back the place when called, once; null when there is none. */
+  /** Takes a slot and returns the function that releases it; null if there is none. */
   take(connection: MeshConnection): (() => void) | null {
-    if (!this.#hasPlace(connection) || !this.#node.mayBegin(connection, 'handshakes')) return null
+    if (!this.#hasSlot(connection) || !this.#node.mayBegin(connection, 'handshakes')) return null
     this.#underway.add(connection)
     return () => void this.#underway.delete(connection)
   }
 
-  #hasPlace(connection: MeshConnection): boolean {
-    const standing = this.#node.standing(connection.machineId)
-    const alike = [...this.#underway].filter((other) => this.#node.standing(other.machineId) === standing)
+  #hasSlot(connection: MeshConnection): boolean {
+    const peerClass = this.#node.classOf(connection.machineId)
+    const alike = [...this.#underway].filter((other) => this.#node.classOf(other.machineId) === peerClass)
     const holderOf = ({ machineId }: MeshConnection): string => this.#node.shares.agentOf(machineId) ?? machineId
     const own = alike.filter((other) => holderOf(other) === holderOf(connection))
     const machines = alike.filter((other) => other.machineId === connection.machineId)
-    const here = standing === 'stranger' ? alike.filter((other) => other.host === connection.host) : []
+    const here = peerClass === 'stranger' ? alike.filter((other) => other.host === connection.host) : []
     return (
       !this.#underway.has(connection) &&
-      hasShare(own.length, alike.length, HANDSHAKE_PLACES[standing]) &&
+      hasShare(own.length, alike.length, HANDSHAKE_SLOTS[peerClass]) &&
       machines.length < MAX_HANDSHAKES_PER_MACHINE &&
       here.length < MAX_UNLISTED_HANDSHAKES_PER_ADDRESS
     )
   }
 }
 
-/** The side that did not open a link keeps it this much longer, so that its opener renews first. */
+/** The side that did not open a link keeps it this much longer, so that the opener renews it first. */
 const LINK_RENEW_GRACE_MS = 60 * 60 * 1000
 
-export interface LinkResponderComponents {
-  readonly node: HandshakeNode & Pick<MeshNode, 'refuses' | 'isKnown' | 'penalise'>
-  readonly table: LinkTable
-  /** Gets the first channel of each link. */
-  readonly dispatcher: Pick<Dispatcher, 'attach'>
-  readonly counters: DmCounters
-  readonly log: Logger
-}
+type LinkResponderDeps = Pick<LinkServices, 'counters' | 'dispatcher' | 'log' | 'node'> & { readonly table: LinkTable }
 
-/** Answers the handshakes that peers begin. */
+/** Answers the handshakes that peers start. */
 export class LinkResponder {
-  readonly #parts: LinkResponderComponents
+  readonly #deps: LinkResponderDeps
   readonly #budget: HandshakeBudget
   readonly #stopping: AbortSignal
 
-  constructor(components: LinkResponderComponents, init: { stopping: AbortSignal }) {
-    this.#parts = components
-    this.#budget = new HandshakeBudget(components)
+  constructor(deps: LinkResponderDeps, init: { stopping: AbortSignal }) {
+    this.#deps = deps
+    this.#budget = new HandshakeBudget(deps)
     this.#stopping = init.stopping
   }
 
   async respond(connection: MeshConnection, stream: MeshStream): Promise<void> {
-    const { node, table, counters } = this.#parts
-    // The gate did not see this connection if we have dialled it ourselves.
+    const { node, table, counters } = this.#deps
+    // The gate does not see connections that this side dialled.
     const release = node.refuses(connection) ? null : this.#budget.take(connection)
     if (release === null) {
       counters.add('handshakes_refused')
@@ -100,7 +89,7 @@ export class LinkResponder {
     }
     const done = table.expect(connection)
     try {
-      const { entry, channel } = await this.#parts.table.make(connection, stream, (handshake) => handshake.respond(this.#stopping))
+      const { entry, channel } = await this.#deps.table.make(connection, stream, (handshake) => handshake.respond(this.#stopping))
       this.#start(entry, channel)
     } catch (error) {
       this.#onFailed(connection, asLinkError(error))
@@ -111,17 +100,17 @@ export class LinkResponder {
   }
 
   #start(entry: LinkEntry, channel: DmChannel): void {
-    const { table, dispatcher } = this.#parts
-    // The initiator renews the link after `LINK_RENEW_MS`; until then, and a little longer, the old one stays.
+    const { table, dispatcher } = this.#deps
+    // The initiator renews the link after `LINK_RENEW_MS`. The old link stays a little longer.
     table.after(entry, LINK_RENEW_MS + LINK_RENEW_GRACE_MS, () => table.retire(entry))
     dispatcher.attach(channel)
     channel.listen()
     if (isRejected(entry.link.decision)) this.#onProbation(entry, channel)
   }
 
-  /** A peer we reject may ask once on the handshake's stream, so that it and the journal get the executor's answer. */
+  /** Lets a rejected peer send one request on the stream of the handshake, so that it gets a denial and the audit log records it. */
   #onProbation(entry: LinkEntry, channel: DmChannel): void {
-    const { table, counters } = this.#parts
+    const { table, counters } = this.#deps
     const { link } = entry
     counters.add('links_rejected')
     const end = (): void => {
@@ -131,27 +120,27 @@ export class LinkResponder {
     const { onReleased } = channel
     channel.onReleased = () => {
       onReleased()
-      // In a later turn, because libp2p may be aborting this very connection now, and throws when it is aborted again.
+      // In a later turn, because libp2p may be aborting this connection now and throws if it is aborted twice.
       setImmediate(end)
     }
   }
 
   #onFailed(connection: MeshConnection, reason: AppError): void {
-    const { node, log } = this.#parts
+    const { node, log } = this.#deps
     log.debug({ machine: shortId(connection.machineId), err: errorText(reason) }, 'a link handshake failed')
     const ours = connection.givenUp || this.#stopping.aborted
-    const offence = offenceOf(reason, { known: node.isKnown(connection.machineId), ours })
-    if (offence !== null) node.penalise(connection, offence)
-    giveUpUnanswered(connection, reason)
+    const violation = violationOf(reason, { known: node.isKnown(connection.machineId), ours })
+    if (violation !== null) node.penalise(connection, violation)
+    abortUnanswered(connection, reason)
   }
 }
 
 /**
- * The peer's offence in a handshake that it began and that failed; null where it may be nobody's. To begin a handshake and
- * leave it costs us signatures, and so is an offence, unless we have ended the connection ourselves (`ours`) or a named
- * machine (`known`) has lost it, or runs another release.
+ * Returns the peer's violation in a failed handshake that it started; null if it may be innocent. An abandoned handshake is a violation
+ * because it costs this side signatures. Exempt are connections that this side ended (`ours`), and a named machine (`known`) that lost the
+ * connection or runs another release.
  */
-const offenceOf = ({ code, data }: AppError, { known, ours }: { known: boolean; ours: boolean }): Violation | null => {
+const violationOf = ({ code, data }: AppError, { known, ours }: { known: boolean; ours: boolean }): Violation | null => {
   if (data['offence'] === 'bad_signature') return 'bad_signature'
   if (code === 'malformed') return 'malformed'
   return data['offence'] !== 'handshake_failed' || ours || (known && (code === 'peer_unreachable' || code === 'upgrade'))
@@ -159,37 +148,31 @@ const offenceOf = ({ code, data }: AppError, { known, ours }: { known: boolean; 
     : 'handshake_failed'
 }
 
-/** Streams of one connection, used or not, for an agent that the trust rules do not accept. */
+/** Streams per connection, used or not, for an agent that the trust rules do not accept. */
 export const MAX_UNLISTED_STREAMS = 8
 
-export interface StreamAcceptorComponents {
-  readonly table: LinkTable
-  readonly counters: DmCounters
-  readonly clock: Clock
-  readonly port: Pick<LinkExecutor, 'identity'>
-  readonly dispatcher: Pick<Dispatcher, 'attach'>
-}
+type StreamAcceptorDeps = Pick<LinkServices, 'clock' | 'counters' | 'dispatcher' | 'port'> & { readonly table: LinkTable }
 
-/** Greets the streams a peer opens with a nonce, and waits until each is used. */
+/** Greets each stream that a peer opens with a nonce, and waits until the stream is used. */
 export class StreamAcceptor {
-  readonly #parts: StreamAcceptorComponents
+  readonly #deps: StreamAcceptorDeps
   readonly #waiting = new Map<MeshConnection, Set<FrameStream>>()
 
-  constructor(components: StreamAcceptorComponents) {
-    this.#parts = components
+  constructor(deps: StreamAcceptorDeps) {
+    this.#deps = deps
   }
 
   accept(connection: MeshConnection, stream: MeshStream): void {
-    // Before it is used a stream brings one small frame, and behind it at once what it is for.
+    // An unused stream carries one small frame, directly followed by its first body.
     const frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
     void this.#serve(connection, frames).catch((error: unknown) => {
-      this.#parts.counters.add('streams_refused')
+      this.#deps.counters.add('streams_refused')
       frames.abort(asError(error))
     })
   }
 
   async #serve(connection: MeshConnection, frames: FrameStream): Promise<void> {
-    const greeter = await this.#parts.table.linkOn(connection, AbortSignal.timeout(LINK_HANDSHAKE_MS))
+    const greeter = await this.#deps.table.linkOn(connection, AbortSignal.timeout(LINK_HANDSHAKE_MS))
     const nonce = await greeter.nonces.take()
     const waiting = this.#wait(connection, frames, isAccepted(greeter.link.decision) ? MAX_WAITING_STREAMS : MAX_UNLISTED_STREAMS)
     const gone = (): void => frames.abort(greeter.gone.signal.reason as Error)
@@ -199,13 +182,13 @@ export class StreamAcceptor {
       if (waiting.size === 0) this.#waiting.delete(connection)
       greeter.gone.signal.removeEventListener('abort', gone)
     }
-    // Data may follow the first frame in the same turn, so the channel takes over without a pause.
+    // Data may follow the first frame in the same turn, so the channel takes over at once.
     const onFrame = (first: Uint8Array): void => {
       done()
       try {
         this.#open(connection, frames, nonce, first)
       } catch (error) {
-        this.#parts.counters.add('streams_refused')
+        this.#deps.counters.add('streams_refused')
         throw error
       }
     }
@@ -229,7 +212,7 @@ export class StreamAcceptor {
   }
 
   #open(connection: MeshConnection, frames: FrameStream, nonce: Uint8Array, first: Uint8Array): void {
-    const { table, counters, clock, dispatcher, port } = this.#parts
+    const { table, counters, clock, dispatcher, port } = this.#deps
     const open = streamOpen.decode(first)
     const entry = table.byId(connection, toHex(open.link_id))
     if (entry === undefined) throw new AppError('malformed', 'a stream of no link')

@@ -1,17 +1,16 @@
 import type { Clock, Timer } from '../base/clock.ts'
 import { AppError, asError, errorText } from '../base/errors.ts'
-import type { Logger } from '../base/log.ts'
 import { Semaphore } from '../base/semaphore.ts'
 import { randomBytes } from '../identity/hash.ts'
 import { type AgentId, fromHex } from '../protocol/ids.ts'
 import { LINK_HANDSHAKE_MS, MAX_LINK_FRAME, NONCE_BYTES, PEAK_MS } from '../protocol/limits/wire.ts'
 import { DM_PROTOCOL, streamHello, streamOpen } from '../protocol/wire/link.ts'
 import { DmChannel } from './channel.ts'
-import type { DmCounters } from './counters.ts'
 import { FrameStream } from './frame-stream.ts'
 import type { OpenLink } from './link.ts'
+import type { LinkServices } from './services.ts'
 
-/** The highest count noted within the last `PEAK_MS`, or a little longer: at most twice that. */
+/** The highest count recorded within the last `PEAK_MS`. A value may stay for up to twice that time. */
 export class RecentPeak {
   readonly #clock: Pick<Clock, 'monotonic'>
   #since: number
@@ -42,66 +41,61 @@ export class RecentPeak {
   }
 }
 
-/** Streams kept negotiated and ready per connected peer, at least. */
+/** Minimum number of negotiated, unused streams per connected peer. */
 export const SPARE_STREAMS = 2
-/** At most: as many as were in use at once lately, so that the next burst finds them. */
+/** Maximum number of unused streams: as many as were recently in use at once, for the next burst. */
 const MAX_SPARE_STREAMS = 32
-/** A spare stream that is taken is replaced when it is done with, or after this: longer than most runs, since its own packets are saved then. */
+/** A stream that was taken is replaced when its user is done, or after this time. It exceeds the duration of most runs, so that replacing the stream costs no extra packets. */
 export const REFILL_MS = 1_000
-/** Streams of one link that we have opened, or are opening, and not used yet: half of the peer's `MAX_WAITING_STREAMS`. */
+/** Streams of one link that are opening or unused: half of the peer's `MAX_WAITING_STREAMS`. */
 const MAX_UNUSED_STREAMS = 48
 
-export interface StreamPoolComponents {
-  readonly link: OpenLink
-  readonly counters: DmCounters
-  readonly clock: Clock
-  readonly log: Logger
-}
+type StreamPoolDeps = Pick<LinkServices, 'clock' | 'counters' | 'log'> & { readonly link: OpenLink }
 
-/** A stream whose greeting has arrived: the first thing sent on it may be a signed request. */
+/** A stream whose greeting has arrived. The first frame sent on it may carry a signed request. */
 interface Spare {
   readonly frames: FrameStream
   readonly nonce: Uint8Array
-  /** Gives back its place in `#unused`. */
+  /** Releases its slot of `#unused`. */
   readonly leave: () => void
 }
 
 /**
- * Keeps a few greeted streams of one link, so that a message to a linked peer costs one round trip. A stream that was
- * taken is replaced when its user is done, in one packet with its end, or after `REFILL_MS`. The size of a burst is
- * remembered (`RecentPeak`), so that the next burst of that size finds a stream for each.
+ * Keeps a few greeted streams per link ready, so that a message to a linked peer costs one round trip. A stream that was taken is replaced
+ * when its user is done, in one packet with its end, or after `REFILL_MS`. `RecentPeak` remembers the size of a burst, so that the next
+ * burst of that size finds enough streams.
  */
 export class StreamPool {
-  readonly #parts: StreamPoolComponents
+  readonly #deps: StreamPoolDeps
   readonly #self: AgentId
   readonly #closed = new AbortController()
-  /** The peer ends the oldest of too many unused streams (`MAX_WAITING_STREAMS`), so a burst waits here. */
+  /** The peer ends the oldest unused stream above `MAX_WAITING_STREAMS`, so streams of a burst wait here. */
   readonly #unused = new Semaphore({ limit: MAX_UNUSED_STREAMS })
   #spares: Spare[] = []
   readonly #peak: RecentPeak
   #opening = 0
-  /** Streams taken, or waited for, whose users are not done. */
+  /** Streams that are taken or requested, and whose users are not done. */
   #inUse = 0
   #refill: Timer | null = null
   #trim: Timer | null = null
 
-  constructor(components: StreamPoolComponents, init: { self: AgentId }) {
-    this.#parts = components
-    this.#peak = new RecentPeak(components)
+  constructor(deps: StreamPoolDeps, init: { self: AgentId }) {
+    this.#deps = deps
+    this.#peak = new RecentPeak(deps)
     this.#self = init.self
   }
 
-  /** A channel on a spare stream, or on a new one when there is none. Throws what the opening throws. */
+  /** Opens a channel on an unused stream, or on a new one. Throws the error of opening. */
   async take(signal: AbortSignal): Promise<DmChannel> {
     this.#dropDead()
     this.#inUse += 1
     this.#peak.record(this.#inUse)
     const spare = this.#spares.shift() ?? (await this.#openNow(signal))
-    this.#refill ??= this.#parts.clock.setTimeout(() => this.fill(), REFILL_MS, { unref: true })
+    this.#refill ??= this.#deps.clock.setTimeout(() => this.fill(), REFILL_MS, { unref: true })
     return this.#channel(spare)
   }
 
-  /** Opens what is missing, without waiting; a failure shows when somebody needs a stream. */
+  /** Opens missing streams in the background. A failure shows when a stream is taken. */
   fill(): void {
     this.#refill?.cancel()
     this.#refill = null
@@ -119,7 +113,7 @@ export class StreamPool {
     this.#spares = []
   }
 
-  /** How many spares there should be: streams in use are not counted again, since each is replaced when its user is done. */
+  /** Number of unused streams to keep. Streams in use do not count again, because each is replaced when its user is done. */
   get #wanted(): number {
     return Math.max(SPARE_STREAMS, Math.min(this.#peak.value, MAX_SPARE_STREAMS) - this.#inUse)
   }
@@ -130,9 +124,7 @@ export class StreamPool {
   }
 
   #mayFill(): boolean {
-    return (
-      this.#spares.length + this.#opening < this.#wanted && this.#unused.free && this.#parts.link.usable && !this.#closed.signal.aborted
-    )
+    return this.#spares.length + this.#opening < this.#wanted && this.#unused.free && this.#deps.link.usable && !this.#closed.signal.aborted
   }
 
   #dropDead(): void {
@@ -147,7 +139,7 @@ export class StreamPool {
       if (this.#closed.signal.aborted) await spare.frames.close()
       else this.#keep(spare)
     } catch (error) {
-      this.#parts.log.debug({ err: errorText(error) }, 'no spare stream')
+      this.#deps.log.debug({ err: errorText(error) }, 'no spare stream')
     } finally {
       this.#opening -= 1
     }
@@ -155,10 +147,10 @@ export class StreamPool {
 
   #keep(spare: Spare): void {
     this.#spares.push(spare)
-    if (this.#spares.length > SPARE_STREAMS) this.#trim ??= this.#parts.clock.setTimeout(() => this.#shrink(), PEAK_MS, { unref: true })
+    if (this.#spares.length > SPARE_STREAMS) this.#trim ??= this.#deps.clock.setTimeout(() => this.#shrink(), PEAK_MS, { unref: true })
   }
 
-  /** Closes spares beyond `#wanted`, once a burst has been forgotten. */
+  /** Closes streams beyond `#wanted` after the peak has passed. */
   #shrink(): void {
     this.#trim = null
     const kept = this.#spares.splice(0, this.#wanted)
@@ -192,16 +184,16 @@ export class StreamPool {
   }
 
   async #greeted(signal: AbortSignal): Promise<Omit<Spare, 'leave'>> {
-    const { clock, counters, link } = this.#parts
+    const { clock, counters, link } = this.#deps
     const { connection } = link
     let frames: FrameStream | null = null
     let late = false
-    // Not a signal of the runtime's: that would go off for every stream that was opened well, too.
-    const giveUp = (): void => {
+    // A timer, because `AbortSignal.timeout` would also fire for each stream that opened in time.
+    const abortLate = (): void => {
       late = true
       frames?.abort(new AppError('timeout', 'the peer did not greet a stream in time'))
     }
-    const timer = clock.setTimeout(giveUp, LINK_HANDSHAKE_MS, { unref: true })
+    const timer = clock.setTimeout(abortLate, LINK_HANDSHAKE_MS, { unref: true })
     try {
       const stream = await connection.openStream(DM_PROTOCOL, signal)
       frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
@@ -211,7 +203,7 @@ export class StreamPool {
     } catch (error) {
       const reason = asError(error)
       frames?.abort(reason)
-      // A peer greets as soon as it reads. A connection that is quiet for so long is taken for dead, so that the next attempt dials anew.
+      // A live peer greets at once. A connection that stays quiet for this long counts as dead, so that the next attempt dials again.
       if (late && !signal.aborted && connection.quiet) connection.abort(reason)
       throw error
     } finally {
@@ -220,7 +212,7 @@ export class StreamPool {
   }
 
   #channel({ frames, nonce, leave }: Spare): DmChannel {
-    const { link, counters, clock } = this.#parts
+    const { link, counters, clock } = this.#deps
     const ours = randomBytes(NONCE_BYTES)
     const channel = new DmChannel(
       { frames, link, counters, clock },

@@ -7,9 +7,10 @@ import type { SeenAgent } from './known-agents.ts'
 import { MAX_CLAIMS_TRIED, type Presences } from './presences.ts'
 
 /**
- * Of the machines of all accepted contacts those to which a connection stands: all of them while they are few, else the ones at
- * 1, 2, 4, 8 … places to both sides of ours on the ring of their ids: some twice the logarithm of their number. Who has the
- * same contacts comes to the same pairs, so each connection serves both ends; the nearest alone make a ring, so that gossip reaches everybody.
+ * Selects the accepted contacts' machines that get a persistent connection: all of them if they are few. Otherwise it takes the machines at
+ * distances 1, 2, 4, 8 … on both sides of this one on the ring of IDs, about twice the logarithm of their number. Machines with the same
+ * contacts select the same pairs, so each connection serves both ends. The nearest neighbours form a ring, so that gossip reaches every
+ * machine.
  */
 export const persistentPeers = (self: MachineId, machines: readonly MachineId[], most: number): MachineId[] => {
   const others = [...new Set(machines)].filter((one) => one !== self)
@@ -22,10 +23,10 @@ export const persistentPeers = (self: MachineId, machines: readonly MachineId[],
   return [...chosen]
 }
 
-/** Known machines found on the local network by mDNS whose addresses are kept. */
+/** Known machines found by mDNS whose addresses are stored. */
 export const MAX_MDNS_PEERS = 256
 
-/** A contact as far as dialling is concerned. */
+/** The fields of a contact that dialling needs. */
 export interface BookContact {
   readonly agent_id: AgentId
   readonly trust: TrustLevel
@@ -33,60 +34,57 @@ export interface BookContact {
   readonly addresses: readonly string[]
 }
 
-/** A machine where an agent may be found, best address first. */
+/** A machine that may have an agent, best address first. */
 export interface DialCandidate {
   readonly machineId: MachineId
   readonly addresses: readonly string[]
-  /** The machine says that the agent is on it, and nothing proves it. */
+  /** The machine claims to have the agent, without proof. */
   readonly isClaim?: true
 }
 
 export interface AddressBookComponents {
-  /** The same list as long as it is unchanged. */
+  /** Returns the same list until it changes. */
   readonly contacts: () => readonly BookContact[]
   readonly seen: () => readonly SeenAgent[]
-  /** Where machines say that they are, and whose they claim to be. */
+  /** Addresses and claims from presences. */
   readonly presences?: Pick<Presences, 'claimsOf' | 'of'>
 }
 
 export interface AddressBookInit {
-  /** Addresses that end in `/p2p/…`; others are left out. */
+  /** Addresses that end in `/p2p/…`; others are ignored. */
   readonly bootstrap: readonly string[]
-  /** This machine: never a candidate, whoever names it. Also its place on the ring of all machines. */
+  /** This machine, which is never a candidate. */
   readonly self?: MachineId
-  /** Agents to whose machines a connection stands however many contacts there are. */
+  /** Agents whose machines always get a persistent connection. */
   readonly keep?: readonly AgentId[]
-  /** To how many machines of the other contacts a connection stands. */
-  readonly standing?: number
+  /** Number of persistent connections to machines of other contacts. */
+  readonly persistent?: number
 }
 
-/**
- * Where agents and machines may be reached: their presences and fetched cards (freshest first), imported cards,
- * the bootstrap list, and the local network. It knows addresses, not truth: whoever answers still has to prove itself.
- */
+/** Addresses of agents and machines, from presences and fetched cards (newest first), imported cards, the bootstrap list and mDNS. Addresses are only hints: a machine must prove its key after the dial. */
 export class AddressBook {
   readonly #contacts: () => readonly BookContact[]
   readonly #seen: () => readonly SeenAgent[]
   readonly #presences: AddressBookComponents['presences']
   readonly #bootstrap: ReadonlyMap<MachineId, readonly string[]>
   readonly #local = new BoundedMap<MachineId, readonly string[]>({ max: MAX_MDNS_PEERS })
-  /** The addresses of each contact's card, by machine. Parsed once for each contact of a snapshot, because `homes` and `#index` ask for them again and again. */
+  /** Addresses on each contact's card, by machine. Cached, because `homes` and `#index` need them often. */
   readonly #cards = new WeakMap<BookContact, ReadonlyMap<MachineId, readonly string[]>>()
   #indexed: ContactIndex | null = null
 
   readonly #self: MachineId
   readonly #keep: ReadonlySet<AgentId>
-  readonly #standing: number
+  readonly #persistent: number
 
   constructor(components: AddressBookComponents, init: AddressBookInit) {
     this.#self = init.self ?? ''
     this.#keep = new Set(init.keep)
-    this.#standing = init.standing ?? MAX_STANDING_CONNECTIONS
+    this.#persistent = init.persistent ?? MAX_STANDING_CONNECTIONS
     this.#contacts = components.contacts
     this.#seen = components.seen
     this.#presences = components.presences
     const bootstrap = byMachine(init.bootstrap)
-    // One list may serve all machines of a fleet.
+    // One bootstrap list may serve all machines of a fleet.
     bootstrap.delete(this.#self)
     this.#bootstrap = bootstrap
   }
@@ -95,7 +93,7 @@ export class AddressBook {
     return [...this.#bootstrap.keys()]
   }
 
-  /** A known machine was found by mDNS. */
+  /** Stores the addresses of a known machine that mDNS found. */
   learnLocal(machineId: MachineId, addresses: readonly string[]): void {
     this.#local.set(machineId, addresses.slice(0, MAX_DIAL_ADDRESSES))
   }
@@ -104,21 +102,18 @@ export class AddressBook {
     return this.#index().byAgent.has(agentId)
   }
 
-  /** Whether no pin forbids this agent on this machine. */
+  /** Whether the pins allow this agent on this machine. */
   leavesRoomFor(agentId: AgentId, machineId: MachineId): boolean {
     return this.#isAllowedOn(this.#index().byAgent.get(agentId), machineId)
   }
 
-  /** Whether our own rules leave room for this contact on this machine. */
+  /** Whether trust level and pins allow this contact on this machine. */
   mayBe(agentId: AgentId, machineId: MachineId): boolean {
     const contact = this.#index().byAgent.get(agentId)
     return contact !== undefined && contact.trust !== 'blocked' && this.#isAllowedOn(contact, machineId)
   }
 
-  /**
-   * Machines of an agent; of a contact with pins only the pinned ones, since our own rules would reject any other. Behind
-   * those that are proven a few that merely claim to be its: the handshake will show.
-   */
+  /** Machines of an agent; for a contact with pins, only the pinned ones. After proven machines come a few that only claim to have the agent, which the handshake will verify. */
   candidates(agentId: AgentId): DialCandidate[] {
     const seen = this.#seen().filter((one) => one.agent_id === agentId)
     const contact = this.#index().byAgent.get(agentId)
@@ -131,7 +126,7 @@ export class AddressBook {
     ]
   }
 
-  /** Those of mDNS come last, because any host of the local network can name addresses that accept and say nothing. */
+  /** Addresses of a machine. Those of mDNS come last, because any host of the local network can publish addresses that accept and stay silent. */
   addressesOf(machineId: MachineId): string[] {
     const fetched = this.#seen().filter((one) => one.machine_id === machineId)
     const all = [
@@ -144,18 +139,18 @@ export class AddressBook {
     return [...new Set(all)]
   }
 
-  /** Hosts in the cards of contacts that are not blocked, and in the bootstrap list: IP addresses only, no DNS names. */
+  /** IP addresses in the bootstrap list and on the cards of contacts that are not blocked. */
   get listedHosts(): ReadonlySet<string> {
     return this.#index().hosts
   }
 
-  /** Machines worth a standing connection: the bootstrap list, where kept contacts live, and of the other known and trusted ones as many as `persistentPeers` says. */
+  /** Machines that get a persistent connection: the bootstrap list, machines of kept contacts, and those that `persistentPeers` selects. */
   wanted(): MachineId[] {
     const { accepted, kept } = this.homes()
-    return [...new Set([...this.#bootstrap.keys(), ...kept, ...persistentPeers(this.#self, accepted, this.#standing)])]
+    return [...new Set([...this.#bootstrap.keys(), ...kept, ...persistentPeers(this.#self, accepted, this.#persistent)])]
   }
 
-  /** Machines of contacts that are not blocked: `accepted` of those of level `known` or `trusted`, `kept` of these the ones to be kept, `named` of the rest. Goes through all contacts and fetched cards once. */
+  /** Machines of contacts that are not blocked: `accepted` has those of `known` and `trusted` contacts, `kept` the part of it that is always connected, `named` the rest. Reads all contacts and fetched cards once. */
   homes(): Readonly<Record<'named' | 'accepted' | 'kept', MachineId[]>> {
     const seen = Map.groupBy(this.#seen(), (one) => one.agent_id)
     const homes: Record<'named' | 'accepted' | 'kept', MachineId[]> = { named: [], accepted: [], kept: [] }
@@ -175,13 +170,13 @@ export class AddressBook {
     return [...new Set([...newestFirst, ...listed])].filter((machine) => this.#isAllowedOn(contact, machine))
   }
 
-  /** Pins bind a contact to its machines, and no agent but our own is on this machine. */
+  /** Pins limit a contact to its machines, and only the own agent is on this machine. */
   #isAllowedOn(contact: BookContact | undefined, machineId: MachineId): boolean {
     const isPinned = contact !== undefined && contact.machines.length > 0
     return machineId !== this.#self && (!isPinned || contact.machines.includes(machineId))
   }
 
-  /** Made anew only when the list of contacts is another one. */
+  /** Rebuilt when the list of contacts changes. */
   #index(): ContactIndex {
     const contacts = this.#contacts()
     if (this.#indexed?.contacts === contacts) return this.#indexed
@@ -209,7 +204,6 @@ interface ContactIndex {
   readonly byAgent: ReadonlyMap<AgentId, BookContact>
   /** Addresses on the cards of all contacts, by machine. */
   readonly addresses: ReadonlyMap<MachineId, readonly string[]>
-  /** See `listedHosts`. */
   readonly hosts: ReadonlySet<string>
 }
 

@@ -7,19 +7,19 @@ import { machineIdOfText, peerIdOf } from '../identity/machine-key.ts'
 import { type MachineId, toHex } from '../protocol/ids.ts'
 import { MACHINE_ID_BYTES, MAX_ADDRESS_TEXT } from '../protocol/limits/wire.ts'
 
-/** What stands between a relay's address and the peer behind it. */
+/** Separates a relay's address from the peer that it leads to. */
 const CIRCUIT = '/p2p-circuit'
 const ANYBODY = '-'
 
-/** An address we can dial: a host, a TCP port and the machine that must answer there, or through the relay that answers there. */
+/** An address that can be dialled: a host, a TCP port and the machine that must answer, possibly through a relay. */
 export interface PeerAddress {
   readonly text: string
   readonly machineId: MachineId
-  /** Null: the machine itself answers. */
+  /** Null for a direct address. */
   readonly relay: MachineId | null
 }
 
-/** Null for anything but `/ip4|ip6|dns…/HOST/tcp/PORT/p2p/PEER` of an Ed25519 peer, or the same of a relay followed by `/p2p-circuit/p2p/PEER`. */
+/** Returns null unless the text is `/ip4|ip6|dns…/HOST/tcp/PORT/p2p/PEER` of an Ed25519 peer, or such an address of a relay followed by `/p2p-circuit/p2p/PEER`. */
 export const parseAddress = (text: string): PeerAddress | null => {
   if (text.length > MAX_ADDRESS_TEXT) return null
   const machineId = machineIdOfText(text.slice(text.lastIndexOf('/') + 1))
@@ -28,27 +28,27 @@ export const parseAddress = (text: string): PeerAddress | null => {
   return relay === machineId || (text.includes(CIRCUIT) && relay === null) ? null : { text, machineId, relay }
 }
 
-/** The relay that an address leads through; null for a direct one. */
+/** The relay of an address; null for a direct one. */
 export const relayOfText = (text: string): MachineId | null => {
   const [relay, ...behind] = text.split(CIRCUIT)
   return behind.length === 0 ? null : machineIdOfText(relay!.slice(relay!.lastIndexOf('/') + 1))
 }
 
-/** Where a machine is reached through a relay that is reached at `relay`, an address that ends in its `/p2p/…`. */
+/** The address of a machine through the relay at `relay`, which ends in the relay's `/p2p/…`. */
 export const relayedAddress = (relay: string, machineId: MachineId): string => `${relay}${CIRCUIT}/p2p/${peerIdOf(machineId)}`
 
-/** The addresses at which mDNS found a peer, each completed by the `/p2p/…` that must answer there. */
+/** Addresses of a peer, each completed by its `/p2p/…`. */
 export const addressesTo = (peer: PeerId, addresses: readonly Multiaddr[]): string[] =>
   addresses.map(String).map((text) => (text.endsWith(`/p2p/${peer.toString()}`) ? text : `${text}/p2p/${peer.toString()}`))
 
-/** Whether it leads to a host that we can dial, not through a relay; whoever is to answer there. */
+/** Whether the address can be dialled directly. The peer ID is not checked. */
 export const isDirect = (address: Multiaddr): boolean => {
   const text = address.toString()
   if (text.length > MAX_ADDRESS_TEXT || text.includes(CIRCUIT)) return false
   return addressProblem(`${text.replace(/\/p2p\/[^/]*$/, '')}/p2p/${ANYBODY}`, ANYBODY) === null
 }
 
-/** The host of an address, as budgets count it: an IPv6 host by its /64. Null for a DNS name, and for an address through a relay, whose host is another's. */
+/** The host of an address, as rate limits count it: IPv6 hosts by their /64. Null for a DNS name, and for an address through a relay. */
 export const hostOfText = (text: string): string | null => {
   if (text.includes(CIRCUIT)) return null
   const [, protocol, value = ''] = text.split('/')
@@ -58,26 +58,26 @@ export const hostOfText = (text: string): string | null => {
 
 const RELAY_HOST = 'relay '
 
-/** The same of a connection's remote address. All that one relay brings comes from one host, which is not that of the relay itself. */
+/** As `hostOfText`, for a connection. All connections through one relay count as one host, which differs from that of the relay itself. */
 export const hostOf = (address: Multiaddr): string => {
   const text = address.toString()
   const relay = relayOfText(text)
   return relay === null ? (hostOfText(text) ?? text) : `${RELAY_HOST}${relay}`
 }
 
-/** Whether `hostOf` means whomever a relay brings. */
+/** Whether a result of `hostOf` stands for connections through a relay. */
 export const isBehindRelay = (host: string): boolean => host.startsWith(RELAY_HOST)
 
 const isLoopback = (text: string): boolean => text.startsWith('/ip4/127.') || text.startsWith('/ip6/::1/')
 
-/** Addresses to tell others: those that can be dialled. Loopback only if there is nothing else, since elsewhere it is another machine. */
+/** Addresses to announce to other machines. Loopback addresses are used only if there are no others, because elsewhere they mean another machine. */
 export const announceable = (addresses: readonly string[]): string[] => {
   const usable = addresses.filter((address) => dialProblem(address) === null)
   const outside = usable.filter((address) => !isLoopback(address))
   return outside.length > 0 ? outside : usable
 }
 
-/** Networks whose addresses mean another machine elsewhere, or none: private ones, those of one link, those of carriers' NAT, of groups, and IPv4 within IPv6. */
+/** Networks whose addresses are not globally unique: private, link-local, carrier-grade NAT, multicast, and IPv4-mapped. */
 const NOT_PUBLIC = {
   ipv4: [
     ['0.0.0.0', 8],
@@ -99,7 +99,7 @@ const NOT_PUBLIC = {
 } as const
 
 type Family = keyof typeof NOT_PUBLIC
-/** A list for each: for Node.js every address of IPv4 is also one within IPv6. */
+/** One list per family, because Node.js treats every IPv4 address as an IPv4-mapped one too. */
 const notPublic = (family: Family): BlockList => {
   const networks = new BlockList()
   for (const [network, prefix] of NOT_PUBLIC[family]) networks.addSubnet(network, prefix, family)
@@ -115,7 +115,7 @@ export const isPublicText = (text: string): boolean => {
   return protocol === 'ip6' ? !networks.ipv6.check(value, 'ipv6') : true
 }
 
-/** Null when the peer's key is not an Ed25519 key: such a peer has no MachineId. */
+/** Null if the peer's key is not an Ed25519 key, so that it has no MachineId. */
 export const machineIdOf = (peer: PeerId): MachineId | null => {
   const raw = peer.type === 'Ed25519' ? peer.publicKey.raw : null
   return raw === null || raw.length !== MACHINE_ID_BYTES ? null : toHex(raw)

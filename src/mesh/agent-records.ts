@@ -1,53 +1,48 @@
 import { BoundedMap } from '../base/bounded-collections.ts'
-import type { Clock, Timer } from '../base/clock.ts'
+import type { Timer } from '../base/clock.ts'
 import { errorText } from '../base/errors.ts'
-import type { Logger } from '../base/log.ts'
 import { Semaphore } from '../base/semaphore.ts'
 import type { Startable } from '../base/startable.ts'
 import { SingleFlight } from '../base/wait-queue.ts'
 import type { VerifiedCard } from '../identity/card.ts'
 import { type AgentId, shortId } from '../protocol/ids.ts'
-import { type RecordValidator, recordKeyOf } from './dht-record.ts'
+import { recordKeyOf } from './dht-record.ts'
 import type { Dht } from './dht.ts'
-import type { SelfCard } from './self-card.ts'
+import type { MeshServices } from './services.ts'
 
-/** Our own record is put again this often: the machines nearest to it change, and forget. */
+/** Interval at which this agent's record is stored again, because the machines nearest to it change and forget. */
 export const PUBLISH_EVERY_MS = 30 * 60_000
-/** The first time, once there are neighbours to put it to; where nobody took it, again after twice as long each time. */
+/** Delay of the first attempt, until there are neighbours. It doubles after each attempt that no machine accepted. */
 export const FIRST_PUBLISH_MS = 15_000
-/** After a server has come, which may have begun anew and forgotten it, or never had it: within five times `FIRST_PUBLISH_MS`, since all its clients come to it together, and so long after the last time at the earliest. */
+/** Minimum interval after a new server has connected. The server may have restarted, or never had the record. The delay is random, up to four times `FIRST_PUBLISH_MS`, because all its clients connect together. */
 export const PUBLISH_SPACING_MS = 5 * 60_000
-/** How long our record may take to be put. Nobody waits for it, and one slow server that names machines which are not there must not be in its way. */
+/** Time limit for storing the record. It is long because one slow server must not prevent it, and nothing waits for it. */
 const PUBLISH_MS = 60_000
-/** How long another's may be looked for, … */
+/** Time limit of a lookup. */
 export const LOOK_UP_MS = 8_000
-/** … and, where one was found, a newer one: a single server that is silent or gone would else take all that time of whoever waits. */
+/** Time limit for a newer record after one was found. Otherwise a single silent server would use up the lookup's time. */
 export const SETTLE_MS = 1_000
-/** Agents looked for at once. */
+/** Number of lookups at once. */
 const MAX_LOOK_UPS = 4
-/** What was found, or not, is not looked for again before this, so that a caller in a loop asks nobody. */
+/** Result of a lookup is reused for this time, so that a client in a loop causes no traffic. */
 export const ASK_AGAIN_MS = 30_000
 const MAX_REMEMBERED = 256
 
-export interface AgentRecordsComponents {
+type AgentRecordsDeps = Pick<MeshServices, 'clock' | 'judge' | 'log' | 'ownCard'> & {
   readonly table: Pick<Dht, 'diagnostics' | 'onServer' | 'options' | 'put' | 'recordsOf'>
-  readonly judge: RecordValidator
-  readonly ownCard: Pick<SelfCard, 'current'>
-  readonly clock: Clock
-  readonly log: Logger
 }
 
-/** Our card in the hash table, and those of agents whom nobody near has heard of. What is found says where to knock, and nothing else: the link proves who answers. */
+/** Stores this agent's card in the DHT, and looks up those of other agents. A found card only gives addresses; the link proves the agent. */
 export class AgentRecords implements Startable {
-  readonly #parts: AgentRecordsComponents
+  readonly #deps: AgentRecordsDeps
   readonly #agentId: AgentId
   readonly #underway = new SingleFlight<VerifiedCard | null>()
   readonly #turns = new Semaphore({ limit: MAX_LOOK_UPS })
   readonly #asked = new BoundedMap<AgentId, { readonly at: number; readonly card: VerifiedCard | null }>({ max: MAX_REMEMBERED })
   readonly #stop = new AbortController()
-  /** Null while our record is being put. */
+  /** Null while the record is being stored. */
   #timer: Timer | null = null
-  /** Monotonic milliseconds, as is the next. */
+  /** Monotonic milliseconds, also below. */
   #nextAt = Number.POSITIVE_INFINITY
   #takenAt = Number.NEGATIVE_INFINITY
   #hasServerCome = false
@@ -55,18 +50,18 @@ export class AgentRecords implements Startable {
   /** For `/diagnostics/mesh`. */
   readonly counts = { published: 0, looked_for: 0, found: 0 }
 
-  constructor(components: AgentRecordsComponents, init: { agentId: AgentId }) {
-    this.#parts = components
+  constructor(deps: AgentRecordsDeps, init: { agentId: AgentId }) {
+    this.#deps = deps
     this.#agentId = init.agentId
   }
 
-  /** Records that were not believed, wherever they came from. */
+  /** Number of invalid records, from any source. */
   get refused(): number {
-    return this.#parts.judge.refused
+    return this.#deps.judge.refused
   }
 
   start(): void {
-    const { table } = this.#parts
+    const { table } = this.#deps
     if (table.options === null) return
     table.onServer = () => this.#onServer()
     this.#schedule(FIRST_PUBLISH_MS)
@@ -77,11 +72,11 @@ export class AgentRecords implements Startable {
     this.#stop.abort()
   }
 
-  /** The newest card of this agent that the hash table has and that is believed; null where there is none. Throws the signal's reason. */
+  /** Returns the newest valid card of this agent in the DHT; null if there is none. Throws the signal's reason. */
   async find(agentId: AgentId, signal: AbortSignal): Promise<VerifiedCard | null> {
-    if (this.#parts.table.options === null) return null
+    if (this.#deps.table.options === null) return null
     const asked = this.#asked.get(agentId)
-    if (asked !== undefined && this.#parts.clock.monotonic() - asked.at < ASK_AGAIN_MS) return asked.card
+    if (asked !== undefined && this.#deps.clock.monotonic() - asked.at < ASK_AGAIN_MS) return asked.card
     return this.#underway.run(agentId, async (wanted) => this.#lookFor(agentId, wanted), signal)
   }
 
@@ -94,27 +89,27 @@ export class AgentRecords implements Startable {
     let settling: Timer | null = null
     this.counts.looked_for += 1
     try {
-      for await (const value of this.#parts.table.recordsOf(key, limit)) {
+      for await (const value of this.#deps.table.recordsOf(key, limit)) {
         best = this.#better(best, key, value)
-        if (best !== null) settling ??= this.#parts.clock.setTimeout(() => settled.abort(), SETTLE_MS)
+        if (best !== null) settling ??= this.#deps.clock.setTimeout(() => settled.abort(), SETTLE_MS)
       }
     } catch (error) {
       wanted.throwIfAborted()
-      this.#parts.log.debug({ agent: shortId(agentId), err: errorText(error) }, 'the hash table was not asked to the end')
+      this.#deps.log.debug({ agent: shortId(agentId), err: errorText(error) }, 'the hash table was not asked to the end')
     } finally {
       settling?.cancel()
       leave()
     }
     if (best !== null) this.counts.found += 1
-    // Of a daemon that has just started, nobody was asked.
-    if (best !== null || this.#parts.table.diagnostics().peers > 0)
-      this.#asked.set(agentId, { at: this.#parts.clock.monotonic(), card: best })
+    // A daemon that has just started knows no servers, so an empty result is not remembered.
+    if (best !== null || this.#deps.table.diagnostics().peers > 0)
+      this.#asked.set(agentId, { at: this.#deps.clock.monotonic(), card: best })
     return best
   }
 
   #better(best: VerifiedCard | null, key: Uint8Array, value: Uint8Array): VerifiedCard | null {
     try {
-      const card = this.#parts.judge.verify(key, value)
+      const card = this.#deps.judge.verify(key, value)
       return best === null || card.issuedAt > best.issuedAt ? card : best
     } catch {
       return best
@@ -125,9 +120,9 @@ export class AgentRecords implements Startable {
     return AbortSignal.any([wanted, this.#stop.signal, AbortSignal.timeout(ms)])
   }
 
-  /** Not later than it is to be put anyway, and after `least` of the time. */
+  /** Schedules the next attempt unless an earlier one is scheduled. The delay is random, from `least` to 1.2 of `ms`. */
   #schedule(ms: number, least = 0.8): void {
-    const { clock } = this.#parts
+    const { clock } = this.#deps
     const at = clock.monotonic() + Math.ceil(ms * (least + Math.random() * (1.2 - least)))
     if (this.#timer !== null && at >= this.#nextAt) return
     this.#timer?.cancel()
@@ -138,7 +133,7 @@ export class AgentRecords implements Startable {
   #onServer(): void {
     this.#hasServerCome = true
     if (this.#timer === null || this.#stop.signal.aborted) return
-    const spacing = this.#takenAt + PUBLISH_SPACING_MS - this.#parts.clock.monotonic()
+    const spacing = this.#takenAt + PUBLISH_SPACING_MS - this.#deps.clock.monotonic()
     this.#schedule(Math.max(FIRST_PUBLISH_MS * (1 + 3 * Math.random()), spacing), 1)
   }
 
@@ -149,16 +144,16 @@ export class AgentRecords implements Startable {
     if (this.#stop.signal.aborted) return
     if (takers > 0) {
       this.counts.published += 1
-      this.#takenAt = this.#parts.clock.monotonic()
+      this.#takenAt = this.#deps.clock.monotonic()
     }
     this.#againMs = takers > 0 ? FIRST_PUBLISH_MS : Math.min(2 * this.#againMs, PUBLISH_EVERY_MS)
     this.#schedule(takers > 0 ? PUBLISH_EVERY_MS : this.#againMs)
     if (this.#hasServerCome) this.#onServer()
   }
 
-  /** How many took our record. */
+  /** Returns how many machines stored the record. */
   async #put(): Promise<number> {
-    const { table, ownCard, log } = this.#parts
+    const { table, ownCard, log } = this.#deps
     try {
       const { encoded } = await ownCard.current()
       return await table.put(recordKeyOf(this.#agentId), encoded, this.#limit(this.#stop.signal, PUBLISH_MS))

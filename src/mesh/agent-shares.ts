@@ -4,7 +4,7 @@ import { MAX_CONNECTIONS_PER_AGENT, MAX_MACHINES_PER_AGENT } from '../protocol/l
 import type { MeshConnection } from './connection.ts'
 import type { OpenConnections } from './open-connections.ts'
 
-export interface AgentSharesComponents {
+interface AgentSharesDeps {
   readonly connections: Pick<OpenConnections, 'onDisconnected' | 'to'>
 }
 
@@ -14,15 +14,15 @@ export interface AgentSharesComponents {
  * end its link, keep the connections and bring the next machine.
  */
 export class AgentShares {
-  readonly #connections: AgentSharesComponents['connections']
+  readonly #connections: AgentSharesDeps['connections']
   /** Agents that each connected machine has proven; machines in the order of their first proof. */
   readonly #agents = new Map<MachineId, Set<AgentId>>()
   #closed = 0
 
-  constructor(components: AgentSharesComponents) {
-    this.#connections = components.connections
-    components.connections.onDisconnected(({ machineId }) => {
-      if (components.connections.to(machineId).length === 0) this.#agents.delete(machineId)
+  constructor(deps: AgentSharesDeps) {
+    this.#connections = deps.connections
+    deps.connections.onDisconnected(({ machineId }) => {
+      if (deps.connections.to(machineId).length === 0) this.#agents.delete(machineId)
     })
   }
 
@@ -31,12 +31,12 @@ export class AgentShares {
     return this.#closed
   }
 
-  /** The agent that a connected machine proved first; null if it proved none that is accepted. */
+  /** The agent that a connected machine proved first; null if it proved no accepted agent. */
   agentOf(machineId: MachineId): AgentId | null {
     return this.#agents.get(machineId)?.values().next().value ?? null
   }
 
-  /** The machine of this connection has proven an accepted agent. */
+  /** Records that the machine of this connection has proven an accepted agent. */
   onProven(connection: MeshConnection, agentId: AgentId): void {
     const { machineId } = connection
     this.#agents.set(machineId, (this.#agents.get(machineId) ?? new Set()).add(agentId))
@@ -47,7 +47,7 @@ export class AgentShares {
     for (const agentId of this.#agents.get(connection.machineId) ?? []) this.#enforce(agentId, connection)
   }
 
-  /** Above a limit, the oldest machine or connection that is idle makes room, or else the oldest; `newest` stays. */
+  /** Above a limit, closes the oldest idle machine or connection, or else the oldest. It never closes `newest`. */
   #enforce(agentId: AgentId, newest: MeshConnection): void {
     const machines = [...this.#agents].flatMap(([machineId, agents]) => (agents.has(agentId) ? [this.#connections.to(machineId)] : []))
     const others = machines.filter((connections) => connections.every((one) => one.machineId !== newest.machineId))

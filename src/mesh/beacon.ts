@@ -1,70 +1,62 @@
-import type { Clock, Timer } from '../base/clock.ts'
+import type { Timer } from '../base/clock.ts'
 import { errorText } from '../base/errors.ts'
-import type { Logger } from '../base/log.ts'
 import { TokenBucket } from '../base/rate-limit.ts'
 import type { Startable } from '../base/startable.ts'
 import type { AgentId } from '../protocol/ids.ts'
 import { MAX_PRESENCE_ADDRESSES, MAX_PRESENCE_BYTES, MAX_PRESENCE_SECS, PRESENCES_PER_MINUTE } from '../protocol/limits/wire.ts'
 import { PRESENCE_TOPIC, presence } from '../protocol/wire/card.ts'
 import { announceable } from './addresses.ts'
-import type { MeshNode } from './node.ts'
-import type { SelfCard } from './self-card.ts'
-import { type PresenceRecord, MAX_HEARD_UNLISTED, PRESENCES_PER_SECOND, type Presences } from './presences.ts'
-import type { Reachability } from './reachability.ts'
+import { type PresenceRecord, MAX_HEARD_UNLISTED, PRESENCES_PER_SECOND } from './presences.ts'
+import type { MeshServices } from './services.ts'
 
-/** Presences of this machine: a burst and a rate, together no more than others accept of one machine in any minute. */
+/** Rate limit of this machine's presences: burst and rate together stay within what other machines accept per minute. */
 export const OWN_PRESENCES_BURST = 4
 export const OWN_PRESENCES_PER_MINUTE = PRESENCES_PER_MINUTE - OWN_PRESENCES_BURST
-/** They are at least this far apart. */
+/** Minimum time between two presences. */
 const MIN_SPACING_MS = 1_000
-/** Part of each pause that is random, so that machines that start together, or that heard the same newcomer, do not send in step. */
+/** Random part of each pause, so that machines which start together do not send in step. */
 const JITTER = 0.2
-/** Between two presences of ours while the mesh is small … */
+/** Pause between two presences in a small mesh. */
 const MIN_PAUSE_MS = 45_000
-/** … and when it is large: three of these are what a presence may hold. */
+/** Longest pause. A presence is valid for three of them. */
 const MAX_PAUSE_MS = (MAX_PRESENCE_SECS * 1000) / 3
-/** What all of a mesh of this size may say without more than `PRESENCES_PER_SECOND` of it in all: the pause of each. */
+/** Pause with which all machines of a mesh together send `PRESENCES_PER_SECOND`. */
 const fairPauseMs = (others: number): number => ((others + 1) / PRESENCES_PER_SECOND) * 1000
 
-/** How long one of so many waits between two presences. A table that is full says only that there are more. */
+/** Pause between two presences in a mesh of this size. A full table means only that there are more machines. */
 export const pauseMs = (others: number): number =>
   others >= MAX_HEARD_UNLISTED ? MAX_PAUSE_MS : Math.min(MAX_PAUSE_MS, Math.max(MIN_PAUSE_MS, fairPauseMs(others)))
 
-export interface BeaconComponents {
-  readonly node: Pick<MeshNode, 'addresses' | 'joinTopic' | 'publish'> & { readonly reach: Pick<Reachability, 'onAddresses'> }
-  readonly presences: Presences
-  readonly ownCard: Pick<SelfCard, 'current'>
-  /** Called with each presence that was news. */
+type BeaconDeps = Pick<MeshServices, 'clock' | 'log' | 'node' | 'ownCard' | 'presences'> & {
+  /** Called with each presence that brought news. */
   readonly onHeard: (heard: PresenceRecord) => void
-  readonly clock: Clock
-  readonly log: Logger
 }
 
 /**
- * Says that this machine is there: every 45 s in a small mesh, more seldom the larger it is, and sooner when a neighbour or a
- * newcomer appears. What all say together stays below `PRESENCES_PER_SECOND`, so that to hear it costs the same in any mesh.
- * Whose addresses have changed says so at once: until then it is looked for where it is not any more.
+ * Publishes that this machine is present: every 45 s in a small mesh, less often in a larger one. It publishes earlier when a new neighbour
+ * or machine appears, and at once when its addresses change. All machines together stay below `PRESENCES_PER_SECOND`, so that a machine's
+ * load does not grow with the mesh.
  */
 export class Beacon implements Startable {
-  readonly #parts: BeaconComponents
+  readonly #deps: BeaconDeps
   readonly #agentId: AgentId
   readonly #allowed: TokenBucket
-  /** Where we said that we are; null before the first presence. */
-  #told: string | null = null
+  /** Addresses in the last presence; null before the first. */
+  #announced: string | null = null
   #timer: Timer | null = null
   #dueAt = 0
   #lastAt = Number.NEGATIVE_INFINITY
   #stopped = false
 
-  constructor(components: BeaconComponents, init: { agentId: AgentId }) {
-    this.#parts = components
+  constructor(deps: BeaconDeps, init: { agentId: AgentId }) {
+    this.#deps = deps
     this.#agentId = init.agentId
-    this.#allowed = new TokenBucket(components, { burst: OWN_PRESENCES_BURST, perSecond: OWN_PRESENCES_PER_MINUTE / 60 })
+    this.#allowed = new TokenBucket(deps, { burst: OWN_PRESENCES_BURST, perSecond: OWN_PRESENCES_PER_MINUTE / 60 })
   }
 
-  /** Before the node's start: joins the topic and waits for neighbours. */
+  /** Joins the topic. Call it before the node's start. */
   start(): void {
-    const { node, presences, onHeard } = this.#parts
+    const { node, presences, onHeard } = this.#deps
     this.#stopped = false
     node.joinTopic(
       PRESENCE_TOPIC,
@@ -77,7 +69,7 @@ export class Beacon implements Startable {
       () => this.#answer(),
     )
     node.reach.onAddresses = () => {
-      if (this.#told !== null && this.#told !== this.#addresses().join()) this.#soon(MIN_SPACING_MS)
+      if (this.#announced !== null && this.#announced !== this.#addresses().join()) this.#soon(MIN_SPACING_MS)
     }
     this.#in(MIN_SPACING_MS)
   }
@@ -88,35 +80,35 @@ export class Beacon implements Startable {
     this.#timer = null
   }
 
-  /** A new neighbour or a newcomer is answered no sooner than all are to be apart. */
+  /** Answers a new neighbour or machine, within the rate of the mesh. */
   #answer(): void {
-    this.#soon(Math.max(MIN_SPACING_MS, fairPauseMs(this.#parts.presences.size)))
+    this.#soon(Math.max(MIN_SPACING_MS, fairPauseMs(this.#deps.presences.size)))
   }
 
-  /** Sends the next presence so long after the last one. */
+  /** Schedules the next presence at this distance from the last one. */
   #soon(spacingMs: number): void {
-    const earliest = Math.max(0, this.#lastAt + spacingMs - this.#parts.clock.monotonic())
+    const earliest = Math.max(0, this.#lastAt + spacingMs - this.#deps.clock.monotonic())
     this.#in(earliest + Math.random() * MIN_SPACING_MS * JITTER)
   }
 
-  /** Of two times the earlier counts. */
+  /** Schedules the next presence, unless an earlier one is scheduled. */
   #in(ms: number): void {
-    const { clock } = this.#parts
+    const { clock } = this.#deps
     const at = clock.monotonic() + ms
     if (this.#stopped || (this.#timer !== null && this.#dueAt <= at)) return
     this.#timer?.cancel()
     this.#dueAt = at
-    this.#timer = clock.setTimeout(() => void this.#say(), Math.ceil(ms), { unref: true })
+    this.#timer = clock.setTimeout(() => void this.#publish(), Math.ceil(ms), { unref: true })
   }
 
-  async #say(): Promise<void> {
-    const { clock, node, presences, log } = this.#parts
+  async #publish(): Promise<void> {
+    const { clock, node, presences, log } = this.#deps
     this.#timer = null
     if (!this.#allowed.take()) return this.#in(MIN_SPACING_MS)
     this.#lastAt = clock.monotonic()
     try {
-      const said = await this.#presence()
-      if (!this.#stopped) await node.publish(PRESENCE_TOPIC, said)
+      const message = await this.#presence()
+      if (!this.#stopped) await node.publish(PRESENCE_TOPIC, message)
     } catch (error) {
       log.debug({ err: errorText(error) }, 'the presence was not published')
     }
@@ -124,13 +116,13 @@ export class Beacon implements Startable {
   }
 
   #addresses(): string[] {
-    return announceable(this.#parts.node.addresses())
+    return announceable(this.#deps.node.addresses())
   }
 
   async #presence(): Promise<Uint8Array> {
-    const { clock, ownCard, presences } = this.#parts
+    const { clock, ownCard, presences } = this.#deps
     const { issuedAt } = await ownCard.current()
-    const said = {
+    const message = {
       version: 1 as const,
       agent_id: this.#agentId,
       card_issued_at_ms: issuedAt,
@@ -138,18 +130,18 @@ export class Beacon implements Startable {
       holds_secs: Math.min(MAX_PRESENCE_SECS, Math.ceil((3 * pauseMs(presences.size) * (1 + JITTER)) / 1000)),
     }
     const addresses = this.#addresses()
-    this.#told = addresses.join()
-    return fitting(said, addresses)
+    this.#announced = addresses.join()
+    return fitting(message, addresses)
   }
 }
 
 type Said = Omit<Parameters<typeof presence.encode>[0], 'addresses'>
 
-/** With as many addresses as there is room for. */
-const fitting = (said: Said, whole: readonly string[]): Uint8Array => {
+/** Encodes a presence with as many addresses as fit. */
+const fitting = (message: Said, whole: readonly string[]): Uint8Array => {
   const addresses = whole.map((address) => address.replace(/\/p2p\/[^/]*$/, '')).slice(0, MAX_PRESENCE_ADDRESSES)
   for (;;) {
-    const encoded = presence.encode({ ...said, addresses })
+    const encoded = presence.encode({ ...message, addresses })
     if (encoded.length <= MAX_PRESENCE_BYTES) return encoded
     addresses.pop()
   }

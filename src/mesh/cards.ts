@@ -1,8 +1,6 @@
 import { unlessAborted } from '../base/abort.ts'
 import { BoundedMap } from '../base/bounded-collections.ts'
-import type { Clock } from '../base/clock.ts'
 import { AppError, asError, errorText } from '../base/errors.ts'
-import type { Logger } from '../base/log.ts'
 import { RateLimit } from '../base/rate-limit.ts'
 import { Semaphore } from '../base/semaphore.ts'
 import type { Startable } from '../base/startable.ts'
@@ -12,60 +10,50 @@ import { perMinute } from '../protocol/limits/mesh.ts'
 import { CARD_ANSWER_MS, MAX_CARD_ASK_BYTES, MAX_CARD_BYTES } from '../protocol/limits/wire.ts'
 import { CARD_PROTOCOL, cardAsk } from '../protocol/wire/card.ts'
 import { FrameDecoder, encodeFrame } from '../protocol/wire/framing.ts'
-import type { AddressBook } from './address-book.ts'
 import type { MeshConnection } from './connection.ts'
-import type { KnownAgents } from './known-agents.ts'
-import type { MeshNode } from './node.ts'
-import type { SelfCard } from './self-card.ts'
-import type { PresenceRecord, Presences } from './presences.ts'
+import type { PresenceRecord } from './presences.ts'
+import type { MeshServices } from './services.ts'
 import type { MeshStream } from './stream.ts'
 
-/** Strangers whose cards are asked for as soon as they are heard of, so that a small mesh knows itself by name; of more only those that somebody asks for. */
+/** Cards of this many unlisted machines are requested as soon as they are heard of, so that a small mesh knows all its names. Further ones are requested on demand. */
 export const EAGER_CARDS = 128
-/** Cards of machines that we do not know, kept to be handed on, 6 KB each; of more, the neighbour that brought most loses its oldest. */
+/** Cards of unknown machines that are stored for others, 6 KB each. If there are more, the neighbour that brought most loses its oldest. */
 export const MAX_CARDS_HELD = 1_024
-/** Questions of ours of one kind at once … */
+/** Requests of one kind at once. */
 const MAX_ASKS = 8
-/** … and with those that wait; what is beyond is asked when the machine speaks again. */
+/** Requests of one kind, including waiting ones. Others are repeated when the machine publishes its next presence. */
 const MAX_ASKS_UNDERWAY = 256
-/** Questions of one machine, or of the strangers of one host, that are answered a minute: a newcomer asks once for each of `EAGER_CARDS`. */
+/** Requests per minute that are answered to one machine, or to the unlisted machines of one host. A new machine sends one for each of `EAGER_CARDS`. */
 export const CARD_ANSWERS_PER_MINUTE = 2 * EAGER_CARDS
-/** Machines of one contact that are dialled a minute to see the card that proves their claim, of each neighbour that brings it … */
+/** Machines per minute that are dialled to verify a claim to one contact, for each neighbour that brings such claims. */
 export const CLAIMS_DIALLED_PER_MINUTE = 6
-/** … and of strangers' machines that claim to be a contact's so many in all: from half of them on chance decides, so that no neighbour takes all. */
+/** Unlisted machines per minute that are dialled to verify claims, in all. Above half of it they are selected at random, so that no neighbour uses it up. */
 export const ALL_CLAIMS_DIALLED_PER_MINUTE = 60
 
-/** All claimants are one source. */
+/** All claimants share one rate limit. */
 const CLAIMANTS = ''
 
-/** Questions of one kind: each has places of its own, so that whoever answers none of one kind keeps none of another waiting. */
+/** Requests of one kind. Each kind has its own slots, so that unanswered requests of one kind do not delay the others. */
 class Asks {
   readonly places = new Semaphore({ limit: MAX_ASKS })
   underway = 0
 }
 
-export interface CardsComponents {
-  readonly node: Pick<MeshNode, 'connectionsTo' | 'dial' | 'handle' | 'isKnown' | 'machineId'>
-  readonly presences: Pick<Presences, 'of'>
-  readonly knownAgents: KnownAgents
-  readonly book: Pick<AddressBook, 'mayBe'>
-  readonly ownCard: Pick<SelfCard, 'current'>
-  /** A card was learnt: of an agent or machine that was not proven before. */
+type CardsDeps = Pick<MeshServices, 'book' | 'clock' | 'knownAgents' | 'log' | 'node' | 'ownCard' | 'presences'> & {
+  /** Called when a fetched card names an agent or machine that no earlier card named. */
   readonly onNewcomer: () => void
-  readonly clock: Clock
-  readonly log: Logger
 }
 
 /**
- * Cards on demand: who hears of a machine asks it, or the neighbour that brought the word, for the card that proves whose it
- * is. Asked for are the cards of contacts, and of strangers while they are few. What is answered is believed only with the
- * agent's signature, for the machine that says so itself.
+ * Fetches cards on demand. When a presence arrives, it requests the card from that machine or from the neighbour that forwarded the
+ * presence. It does so for contacts, and for unlisted machines while they are few. A card is valid only with the agent's signature, and for
+ * the machine that names the agent itself.
  */
 export class Cards implements Startable {
-  readonly #parts: CardsComponents
-  readonly #held = new BoundedMap<MachineId, Uint8Array>({ max: MAX_CARDS_HELD, isApart: (one) => this.#parts.node.isKnown(one) })
+  readonly #deps: CardsDeps
+  readonly #held = new BoundedMap<MachineId, Uint8Array>({ max: MAX_CARDS_HELD, isApart: (one) => this.#deps.node.isKnown(one) })
   readonly #underway = new Map<MachineId, Promise<unknown>>()
-  /** Of machines that we know, of those that claim to be a contact's, and of strangers'. */
+  /** By kind: known machines, machines that claim to have a contact, and unlisted machines. */
   readonly #asks = { known: new Asks(), claimed: new Asks(), stranger: new Asks() }
   readonly #answers: RateLimit
   readonly #dialled: RateLimit
@@ -74,25 +62,25 @@ export class Cards implements Startable {
   /** For `/diagnostics/mesh`. */
   readonly counts = { asked: 0, learnt: 0, refused: 0, answered: 0 }
 
-  constructor(components: CardsComponents) {
-    this.#parts = components
-    this.#answers = new RateLimit(components, perMinute(CARD_ANSWERS_PER_MINUTE))
-    this.#dialled = new RateLimit(components, perMinute(CLAIMS_DIALLED_PER_MINUTE))
-    this.#allDialled = new RateLimit(components, perMinute(ALL_CLAIMS_DIALLED_PER_MINUTE))
+  constructor(deps: CardsDeps) {
+    this.#deps = deps
+    this.#answers = new RateLimit(deps, perMinute(CARD_ANSWERS_PER_MINUTE))
+    this.#dialled = new RateLimit(deps, perMinute(CLAIMS_DIALLED_PER_MINUTE))
+    this.#allDialled = new RateLimit(deps, perMinute(ALL_CLAIMS_DIALLED_PER_MINUTE))
   }
 
-  /** Before the node's start. */
+  /** Registers the protocol. Call it before the node's start. */
   start(): void {
-    this.#parts.node.handle(CARD_PROTOCOL, (connection, stream) => void this.#answer(connection, stream))
+    this.#deps.node.handle(CARD_PROTOCOL, (connection, stream) => void this.#answer(connection, stream))
   }
 
   stop(): void {
     this.#stop.abort(new AppError('shutting_down'))
   }
 
-  /** A machine has said that it is there. */
+  /** Handles a presence. */
   heard(heard: PresenceRecord): void {
-    const { knownAgents, node, book } = this.#parts
+    const { knownAgents, node, book } = this.#deps
     if (knownAgents.renew(heard) || this.#underway.has(heard.machine_id)) return
     const kind = node.isKnown(heard.machine_id) ? 'known' : book.mayBe(heard.agent_id, heard.machine_id) ? 'claimed' : 'stranger'
     if (kind === 'stranger' && knownAgents.list().length >= EAGER_CARDS) return
@@ -107,12 +95,12 @@ export class Cards implements Startable {
   }
 
   async #ask(heard: PresenceRecord, asks: Asks): Promise<void> {
-    const { node, log } = this.#parts
+    const { node, log } = this.#deps
     const { machine_id, neighbour, addresses } = heard
     try {
       await asks.places.use(this.#stop.signal, async () => {
         const nearest = node.connectionsTo(machine_id).at(-1) ?? node.connectionsTo(machineIdOfText(neighbour) ?? '').at(-1)
-        // Whoever brought the word may be silent on purpose.
+        // The neighbour may withhold the card on purpose, so its failure is not final.
         if (nearest !== undefined && (await this.#askOf(nearest, heard).catch(() => false))) return
         if (asks === this.#asks.stranger || nearest?.machineId === machine_id || !this.#mayDial(heard, asks)) return
         await this.#askOf(await node.dial(machine_id, addresses, this.#stop.signal, { background: true }), heard)
@@ -122,12 +110,12 @@ export class Cards implements Startable {
     }
   }
 
-  /** A contact's id is claimed for nothing, so each neighbour that brings such claims has a share of its own. */
+  /** Anyone can claim a contact's ID, so each neighbour that brings such claims has its own rate limit. */
   #mayDial({ agent_id, neighbour }: PresenceRecord, asks: Asks): boolean {
     return this.#dialled.allows(`${agent_id} ${neighbour}`) && (asks === this.#asks.known || this.#allDialled.allowsByChance(CLAIMANTS))
   }
 
-  /** False when this machine has no such card. */
+  /** Returns false if this machine does not have the card. */
   async #askOf(connection: MeshConnection, heard: PresenceRecord): Promise<boolean> {
     this.counts.asked += 1
     const limit = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(CARD_ANSWER_MS)])
@@ -146,19 +134,19 @@ export class Cards implements Startable {
   }
 
   #learn(card: Uint8Array, heard: PresenceRecord): boolean {
-    // What the machine says now, not what it said when it was asked.
-    const learnt = this.#parts.knownAgents.learn(card, this.#parts.presences.of(heard.machine_id) ?? heard)
+    // The presence may have changed since the request.
+    const learnt = this.#deps.knownAgents.learn(card, this.#deps.presences.of(heard.machine_id) ?? heard)
     this.counts[learnt === 'refused' ? 'refused' : 'learnt'] += 1
     if (learnt === 'refused') return false
     this.#held.set(heard.machine_id, card, heard.neighbour)
-    if (learnt === 'newcomer') this.#parts.onNewcomer()
+    if (learnt === 'newcomer') this.#deps.onNewcomer()
     return true
   }
 
-  /** Nothing is asked of others for it: only what is under way here is waited for. */
+  /** Answers from own data only; it waits for a request that is already under way. */
   async #answer(connection: MeshConnection, stream: MeshStream): Promise<void> {
     const limit = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(CARD_ANSWER_MS)])
-    const { node, ownCard } = this.#parts
+    const { node, ownCard } = this.#deps
     try {
       if (!this.#answers.allows(node.isKnown(connection.machineId) ? connection.machineId : connection.host))
         throw new AppError('rate_limited', 'too many cards asked for')
@@ -174,12 +162,12 @@ export class Cards implements Startable {
   }
 
   #heldOf(machineId: MachineId): Uint8Array {
-    // Of a machine that nobody hears of any more, there is nothing to hand on.
-    return (this.#parts.presences.of(machineId) === null ? undefined : this.#held.get(machineId)) ?? new Uint8Array()
+    // Cards of machines without a valid presence are not passed on.
+    return (this.#deps.presences.of(machineId) === null ? undefined : this.#held.get(machineId)) ?? new Uint8Array()
   }
 }
 
-/** The first frame on a stream, which must be handed over in the turn in which it was got. */
+/** Resolves with the first frame on a stream. Call it in the turn in which the stream was received. */
 const oneFrame = async (stream: MeshStream, maxFrame: number): Promise<Uint8Array> => {
   const { promise, resolve, reject } = Promise.withResolvers<Uint8Array>()
   const frames = new FrameDecoder(maxFrame)
@@ -191,7 +179,7 @@ const oneFrame = async (stream: MeshStream, maxFrame: number): Promise<Uint8Arra
     }
   }
   stream.onEnd = (error) => reject(error ?? new AppError('peer_rejected', 'the peer ended the stream'))
-  // A stream that ends before anybody waits for its frame: who would is told by the stream itself, or has given up.
+  // The stream may end before its frame is awaited.
   promise.catch(() => undefined)
   return promise
 }

@@ -13,17 +13,17 @@ import {
 } from '../protocol/limits/mesh.ts'
 import { type CarriedEnds, CarriedStreams } from './libp2p/relay.ts'
 
-/** How often it is looked whether what came too fast is paid for. */
+/** Interval at which bytes above the rate are charged. */
 const PAY_MS = 20
-/** What is paid for at once. */
+/** Bytes that are charged at a time. */
 const PORTION = 64 * 1024
-/** After so many bytes it is looked how much waits. */
+/** After this many bytes, the buffered amount is checked. */
 const LOOK_BYTES = 1024 * 1024
 
-export interface CarrierComponents {
+interface CarrierDeps {
   readonly clock: Pick<Clock, 'monotonic'>
   readonly log: Logger
-  /** A contact of level `known` or `trusted`. */
+  /** Whether the machine belongs to a contact of level `known` or `trusted`. */
   readonly isAccepted: (machineId: MachineId) => boolean
   /** See `AgentShares.agentOf`. */
   readonly agentOf: (machineId: MachineId) => AgentId | null
@@ -34,7 +34,7 @@ export interface CarrierInit {
   readonly burst?: number
 }
 
-/** A connection that we carry. What is in it only its two ends know. */
+/** One carried connection. Its content is encrypted between its two ends. */
 interface PeerStreamHandler {
   readonly from: MachineId
   readonly to: MachineId
@@ -42,35 +42,35 @@ interface PeerStreamHandler {
   bytes: number
 }
 
-/** Why nobody was carried. */
+/** Reasons for a refusal. */
 const REFUSALS = ['stranger', 'full', 'machine_full'] as const
 
-/** What this daemon carries for its contacts, and how much: who may be carried is said here, and by the gate for it. */
+/** Carries connections between contacts, as a relay, within limits. The gate asks it before each connection. */
 export class Carrier {
-  readonly #parts: CarrierComponents
+  readonly #deps: CarrierDeps
   readonly #bucket: TokenBucket
-  /** The oldest first. */
+  /** Oldest first. */
   readonly #carried = new Map<PeerStreamHandler, CarriedStreams>()
   readonly #refused: Record<(typeof REFUSALS)[number], number> = { stranger: 0, full: 0, machine_full: 0 }
   #total = { connections: 0, bytes: 0 }
-  /** Unpaid bytes of each agent or machine that has dialled through us: while it owes any, nothing more is taken on its connections. Whoever was paid for last comes last. */
+  /** Bytes not yet charged, by the agent or machine that dialled. Above zero, no more is read from its connections. The one charged last comes last. */
   readonly #owed = new Map<string, number>()
   #paying: NodeJS.Timeout | undefined
   #notLooked = 0
 
-  constructor(components: CarrierComponents, { perSecond = CARRIED_BYTES_PER_SECOND, burst = CARRIED_BURST }: CarrierInit = {}) {
-    this.#parts = components
-    this.#bucket = new TokenBucket(components, { burst, perSecond })
+  constructor(deps: CarrierDeps, { perSecond = CARRIED_BYTES_PER_SECOND, burst = CARRIED_BURST }: CarrierInit = {}) {
+    this.#deps = deps
+    this.#bucket = new TokenBucket(deps, { burst, perSecond })
   }
 
-  /** Whether this machine may hold a place, and ask to be carried. */
+  /** Whether this machine may reserve a slot here and dial through this relay. */
   mayUse(machineId: MachineId): boolean {
-    const may = this.#parts.isAccepted(machineId)
+    const may = this.#deps.isAccepted(machineId)
     if (!may) this.#refused.stranger += 1
     return may
   }
 
-  /** Whether one more connection may be carried between these, if it comes about. */
+  /** Whether one more connection between these machines may be carried. */
   mayCarry(from: MachineId, to: MachineId): boolean {
     if (!this.mayUse(from) || !this.mayUse(to)) return false
     const reason = this.#tooManyOf(from, to) === undefined ? this.#noRoomFor(from, to) : null
@@ -79,9 +79,9 @@ export class Carrier {
     return false
   }
 
-  /** Once for each. The oldest of the same two makes room. It may be one too many all the same, since others were asked for meanwhile. */
+  /** Starts to carry a connection. The oldest one of the same pair makes space. Limits are checked again, because others may have started since `mayCarry`. */
   carry({ from, to, here, there }: CarriedEnds): void {
-    const carried: PeerStreamHandler = { from, to, sinceMs: this.#parts.clock.monotonic(), bytes: 0 }
+    const carried: PeerStreamHandler = { from, to, sinceMs: this.#deps.clock.monotonic(), bytes: 0 }
     const holder = this.#holderOf(from)
     const streams = new CarriedStreams({
       ends: { here, there },
@@ -95,12 +95,12 @@ export class Carrier {
     const full = this.#noRoomFor(from, to) !== null
     this.#carried.set(carried, streams)
     if (full) return this.#end(carried, 'too many are carried')
-    this.#parts.log.debug({ from: shortId(from), to: shortId(to) }, 'a connection is carried')
+    this.#deps.log.debug({ from: shortId(from), to: shortId(to) }, 'a connection is carried')
   }
 
-  /** The contacts have changed: whoever is none any more is not carried further. */
+  /** Ends connections of machines that are no longer contacts. */
   review(): void {
-    const { isAccepted } = this.#parts
+    const { isAccepted } = this.#deps
     for (const carried of this.#carried.keys())
       if (!isAccepted(carried.from) || !isAccepted(carried.to)) this.#end(carried, 'one of its ends is no contact any more')
   }
@@ -111,7 +111,7 @@ export class Carrier {
 
   /** For `/diagnostics/mesh`. */
   diagnostics() {
-    const now = this.#parts.clock.monotonic()
+    const now = this.#deps.clock.monotonic()
     return {
       carried: [...this.#carried.keys()].map(({ from, to, sinceMs, bytes }) => ({
         from,
@@ -125,7 +125,7 @@ export class Carrier {
     }
   }
 
-  /** The oldest between the same two, whoever of them asked, where one more would be too many. */
+  /** The oldest connection of the same pair, in either direction, if one more would exceed the limit. */
   #tooManyOf(from: MachineId, to: MachineId): PeerStreamHandler | undefined {
     const same = [...this.#carried.keys()].filter((one) => (one.from === from && one.to === to) || (one.from === to && one.to === from))
     return same.length >= MAX_CARRIED_OF_PAIR ? same[0] : undefined
@@ -138,9 +138,9 @@ export class Carrier {
     return Math.max(of(from), of(to)) >= MAX_CARRIED_OF_MACHINE ? 'machine_full' : null
   }
 
-  /** All machines of one agent share. */
+  /** All machines of one agent share one limit. */
   #holderOf(machineId: MachineId): string {
-    return this.#parts.agentOf(machineId) ?? machineId
+    return this.#deps.agentOf(machineId) ?? machineId
   }
 
   #end(carried: PeerStreamHandler, reason: string): void {
@@ -156,7 +156,7 @@ export class Carrier {
     this.#pay()
   }
 
-  /** Who does not read may leave a window of each of many connections here. */
+  /** Bounds the buffered bytes. A machine that does not read can leave one window of each connection here. */
   #boundHeld(): void {
     this.#notLooked = 0
     const held = [...this.#carried].map(([carried, streams]) => ({ carried, bytes: streams.held })).toSorted((a, b) => b.bytes - a.bytes)

@@ -9,23 +9,22 @@ import { isEarlyProtocol, openProposed, trafficMeterOf } from './libp2p/muxer.ts
 import type { Traffic, TrafficMeter } from './libp2p/traffic.ts'
 import { MeshStream } from './stream.ts'
 
-/** A connection on which something came within this time is not silent, whichever run waits for an answer. */
+/** A connection with data within this time is not quiet, even if a run waits for an answer. */
 const QUIET_AFTER_MS = 1_000
-/** A stranger's connection on which nothing of use came for so long goes first where places are short. */
+/** An unlisted peer's connection without useful data for this time is closed first when slots are short. */
 export const IDLE_CONNECTION_MS = 60_000
 
 /** A Noise session with one machine. */
 export class MeshConnection {
-  /** What the handshake proved. */
+  /** Proven by the handshake. */
   readonly machineId: MachineId
   readonly inbound: boolean
-  /** The peer's address as text. */
   readonly address: string
-  /** What budgets per address count by. */
+  /** Host by which rate limits count it. */
   readonly host: string
-  /** The relay that carries it; null: nobody stands between. What the handshake proved is true either way. */
+  /** The relay that carries it; null if it is direct. The machine is proven in both cases. */
   readonly relay: MachineId | null
-  /** How it ended, in words; null while it lives. */
+  /** How the connection ended; null while it is open. */
   ended: string | null = null
   readonly #connection: Connection
   readonly #clock: Pick<Clock, 'monotonic'>
@@ -43,7 +42,8 @@ export class MeshConnection {
     this.address = components.connection.remoteAddr.toString()
     this.host = hostOf(components.connection.remoteAddr)
     this.relay = relayOfText(this.address)
-    // libp2p's hole punching ends the relayed connection as soon as there is another, with all that runs on it: see `DirectUpgrades`.
+    // libp2p's hole punching would close the relayed connection, with its runs, as soon as there is a direct one. `DirectUpgrades` closes
+    // it later.
     if (this.relay !== null) components.connection.close = async () => undefined
     this.#meter = trafficMeterOf(components.connection)
   }
@@ -53,12 +53,12 @@ export class MeshConnection {
     return this.#meter?.total ?? null
   }
 
-  /** No byte came on a stream of our own protocols for a minute. Streams of libp2p itself (identify, gossipsub) do not count. */
+  /** No byte came on a stream of x0x's own protocols for a minute. Streams of libp2p (identify, gossipsub) do not count. */
   get idle(): boolean {
     return this.unusedFor(IDLE_CONNECTION_MS)
   }
 
-  /** We have ended the connection ourselves, so a handshake that fails by that is not held against the peer. */
+  /** This side has ended the connection, so a failed handshake is not a violation of the peer. */
   get givenUp(): boolean {
     return this.#givenUp
   }
@@ -77,22 +77,22 @@ export class MeshConnection {
     return this.#connection.timeline.open
   }
 
-  /** Nothing came on a stream of our own protocols for so many milliseconds. */
+  /** Whether nothing came on a stream of x0x's own protocols for this time. */
   unusedFor(ms: number): boolean {
     return this.silentMs >= ms
   }
 
-  /** Milliseconds since the last data on a stream of our own protocols, or since the connection opened. */
+  /** Milliseconds since the last data on a stream of x0x's own protocols, or since the connection opened. */
   get silentMs(): number {
     return this.#clock.monotonic() - this.#heardAt
   }
 
-  /** Grows with whatever comes on one of our streams. */
+  /** Changes with every message on one of these streams. */
   get heard(): number {
     return this.#heard
   }
 
-  /** Nothing came for a while. A slow connection still brings bytes, so only a quiet one may be taken for dead. */
+  /** Nothing came for a second. A slow connection still brings bytes, so only a quiet one may be considered dead. */
   get quiet(): boolean {
     return this.unusedFor(QUIET_AFTER_MS)
   }
@@ -107,7 +107,7 @@ export class MeshConnection {
     return roundTripOf(this.#connection)
   }
 
-  /** Opens a stream; for our own protocols without waiting for the peer's agreement. */
+  /** Opens a stream. For x0x's own protocols it does not wait for the negotiation. */
   async openStream(protocol: string, signal: AbortSignal): Promise<MeshStream> {
     const early = isEarlyProtocol(protocol)
     if (this.#streamsOf(protocol) >= MAX_STREAMS_PER_CONNECTION)
@@ -120,7 +120,7 @@ export class MeshConnection {
     }
   }
 
-  /** Ends the connection and every stream of it at once. */
+  /** Ends the connection and all its streams at once. */
   abort(reason: Error): void {
     this.#givenUp ||= this.open
     this.ended ??= `given up here: ${errorText(reason)}`
@@ -131,12 +131,12 @@ export class MeshConnection {
     return this.#connection.newStream(protocol, {
       signal,
       maxOutboundStreams: MAX_STREAMS_PER_CONNECTION,
-      // A relay says how much it carries; what that ends, a run resumes over the next connection.
+      // A relay limits the bytes that it carries. A run resumes on the next connection.
       runOnLimitedConnection: true,
     })
   }
 
-  /** Those that we have opened. */
+  /** Number of streams that this side opened. */
   #streamsOf(protocol: string): number {
     return this.#connection.streams.filter((one) => one.direction === 'outbound' && one.protocol === protocol).length
   }

@@ -7,14 +7,14 @@ import { type AgentId, isHexId } from '../protocol/ids.ts'
 import { MAX_CARD_BYTES } from '../protocol/limits/wire.ts'
 import { ANNOUNCE_DOMAIN, signedCard } from '../protocol/wire/card.ts'
 
-/** The namespace of our records in the hash table, as its engine has it: the first word of a key. */
+/** Namespace of these records in the DHT: the first part of a key. */
 export const RECORD_NAMESPACE = 'x0x'
-/** Agents that nobody names of whose records the newest is remembered, some 150 bytes each; of more, the source that brought most loses its oldest. */
+/** Unlisted agents whose newest record is remembered, about 150 bytes each. If there are more, the source that brought most loses its oldest. */
 const MAX_REMEMBERED_RECORDS = 4_096
 
 export const recordKeyOf = (agentId: AgentId): Uint8Array => new TextEncoder().encode(`/${RECORD_NAMESPACE}/${agentId}`)
 
-/** The agent whose record may be kept under this key; null if the key names none. */
+/** The agent whose record belongs to this key; null if the key names none. */
 export const agentOfKey = (key: Uint8Array): AgentId | null => {
   const [empty, namespace, agentId = '', ...more] = Buffer.from(key).toString('latin1').split('/')
   return empty === '' && namespace === RECORD_NAMESPACE && isHexId(agentId) && more.length === 0 ? agentId : null
@@ -22,15 +22,15 @@ export const agentOfKey = (key: Uint8Array): AgentId | null => {
 
 const wrong = (what: string): AppError => new AppError('malformed', `a record of the hash table ${what}`)
 
-/** Which records of the hash table are believed: a card for other daemons, of that very agent, in its time, and none older than one that we have seen. */
+/** Validates records of the DHT. A record must be an unexpired card of the agent that its key names, and not older than one already seen. */
 export class RecordValidator {
   readonly #clock: Pick<Clock, 'now'>
   readonly #bringer = new AsyncLocalStorage<string>()
-  /** How many were not believed. */
+  /** Number of invalid records. */
   refused = 0
-  /** When the newest record of each agent was issued. */
+  /** Issue time of the newest record of each agent. */
   readonly #newest: BoundedMap<AgentId, number>
-  /** Whether a contact or the ACL names this agent, or it is ours: no records of others push out what is known of its record. */
+  /** Whether the agent is the own one, a contact or in the ACL. Its entry is never evicted by those of others. */
   readonly isNamed: (agentId: AgentId) => boolean
 
   constructor(
@@ -42,17 +42,17 @@ export class RecordValidator {
     this.#newest = new BoundedMap({ max, isApart: this.isNamed })
   }
 
-  /** Source of the peer whose message is being answered; empty for records that we look for. */
+  /** Source of the peer whose message is being handled; empty for own lookups. */
   get source(): string {
     return this.#bringer.getStore() ?? ''
   }
 
-  /** Answers a message of a peer: records in it are of this source. */
+  /** Handles a message of a peer: its records count for this source. */
   from<T>(source: string, answer: () => T): T {
     return this.#bringer.run(source, answer)
   }
 
-  /** Throws `malformed` or `bad_card` for one that is not believed. */
+  /** Throws `malformed` or `bad_card` for an invalid record. */
   verify(key: Uint8Array, value: Uint8Array): VerifiedCard {
     try {
       return this.#believed(key, value)

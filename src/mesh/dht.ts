@@ -9,28 +9,31 @@ import { guardHashTable, machinesOf, putValue, valuesOf } from './libp2p/dht-ins
 import { RecordStore, type TableInit } from './libp2p/dht.ts'
 import type { DhtDialer } from './libp2p/dht-dialer.ts'
 
-/** Records that one source may have us keep: all at once those of a host full of daemons, and then so many a minute. Each has one, and puts it twice an hour: whoever makes up agents would else push out all that we keep within seconds. */
+/**
+ * Rate limit of the records that one source may store here: a burst for a host with many daemons, then a rate. Each daemon has one record
+ * and stores it twice an hour. Without the limit, invented agents could evict all records within seconds.
+ */
 export const RECORDS_AT_ONCE = 64
 export const RECORDS_PER_MINUTE = 4
 
-/** `server` keeps records for others, `client` asks for them and has its own kept. */
+/** `server` stores records for others; `client` only looks them up and has its own stored. */
 export type DhtMode = 'off' | 'client' | 'server'
 
-/** Who asks the table. */
+/** What the DHT needs to know about a peer. */
 export interface TableView {
-  /** Whether this peer may ask now. */
+  /** Whether this peer may send a request now. */
   mayAsk(machineId: MachineId): boolean
-  /** By what meters count it; null for one that is not connected any more. */
+  /** The source by which rate limits count it; null if it is not connected. */
   sourceOf(machineId: MachineId): string | null
 }
 
-/** This machine's part in the hash table of cards, as long as its libp2p runs. */
+/** This machine's part in the DHT of cards. */
 export class Dht {
-  /** What libp2p is started with; null: no part. */
+  /** Options for libp2p; null without DHT. */
   readonly options: (TableInit & { readonly store: RecordStore }) | null
-  /** Where a machine that we know says that it is, or our own files do: there alone it is dialled for the table. */
+  /** Addresses of a known machine from presences, cards and configuration. The DHT dials it only there. */
   addressesOf: (machineId: MachineId) => readonly string[] = () => []
-  /** Called when a machine that we know has connected and keeps records for others. */
+  /** Called when a known machine has connected that is a DHT server. */
   onServer: () => void = () => undefined
   readonly #puts: RateLimit
   #dht: KadDHT | null = null
@@ -43,12 +46,12 @@ export class Dht {
       judge === undefined || init.mode === 'off' ? null : { judge, server: init.mode === 'server', store: new RecordStore({ judge }) }
   }
 
-  /** The same with what dials for it. */
+  /** The options, with the dialler for DHT lookups. */
   startOptions(ways: DhtDialer): Dht['options'] {
     return this.options && { ...this.options, ways }
   }
 
-  /** Before libp2p's start. `view` is asked about each question of a peer. */
+  /** Call it before libp2p's start. `view` is asked before each request of a peer is handled. */
   attach(dht: KadDHT | undefined, view: TableView): void {
     this.#dht = dht ?? null
     this.#view = view
@@ -62,7 +65,7 @@ export class Dht {
     })
   }
 
-  /** For `/diagnostics/mesh`: the part, the machines that are asked first, how many of these are connected now, and the records that are kept, our own among them. */
+  /** For `/diagnostics/mesh`: mode, machines in the routing table, how many of them are connected, and stored records, including the own one. */
   diagnostics(): { mode: DhtMode; peers: number; connected: number; records: number } {
     const { options } = this
     const machines = this.#dht === null ? [] : machinesOf(this.#dht)
@@ -71,17 +74,17 @@ export class Dht {
     return { mode, peers: machines.length, connected, records: options?.store.count ?? 0 }
   }
 
-  /** Whether one more record of this source is kept. */
+  /** Whether one more record of this source is stored. */
   mayPut(source: string): boolean {
     return this.#puts.allows(source)
   }
 
-  /** Every value under this key that was believed, as they come. */
+  /** All valid values under this key, as they arrive. */
   async *recordsOf(key: Uint8Array, signal: AbortSignal): AsyncGenerator<Uint8Array> {
     if (this.#dht !== null) yield* valuesOf(this.#dht, key, signal)
   }
 
-  /** Puts a value to the machines nearest to the key. Answers how many took it. */
+  /** Stores a value on the machines nearest to the key. Returns how many accepted it. */
   async put(key: Uint8Array, value: Uint8Array, signal: AbortSignal): Promise<number> {
     return this.#dht === null ? 0 : putValue(this.#dht, key, value, signal)
   }

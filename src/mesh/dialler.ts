@@ -19,24 +19,24 @@ import { hostOfText, machineIdOf, parseAddress, relayOfText } from './addresses.
 
 interface Dials {
   awaited: number
-  /** Each with what ends it. */
+  /** Each with the controller that aborts it. */
   readonly background: Map<AbortController, Promise<unknown>>
 }
 
 /**
- * libp2p makes one of all dials of a machine that go on at once. A run that comes back within its lease would wait there for an
- * address that never answers, for as long as whoever keeps connections can. So a dial for which nobody waits gives way: it
- * does not begin beside another one of its machine, and ends when such a one begins.
+ * libp2p merges concurrent dials of one machine. A run that resumes within its lease would then wait for a background dial to an address
+ * that never answers. So a background dial yields: it does not start while the machine is dialled for a waiting caller, and is aborted when
+ * such a dial starts.
  */
 export class DialPrecedence {
   readonly #dials = new Map<MachineId, Dials>()
 
-  /** Throws the signal's reason where that is aborted before what gives way has ended. */
+  /** Dials for a waiting caller. Throws the signal's reason if that aborts before the background dials have ended. */
   async awaited<T>(machineId: MachineId, signal: AbortSignal, dial: () => Promise<T>): Promise<T> {
     return this.#within(machineId, async (dials) => {
       dials.awaited += 1
       try {
-        for (const given of dials.background.keys()) given.abort(gaveWay())
+        for (const given of dials.background.keys()) given.abort(yielded())
         await unlessAborted(Promise.allSettled(dials.background.values()), signal)
         return await dial()
       } finally {
@@ -45,10 +45,10 @@ export class DialPrecedence {
     })
   }
 
-  /** Throws `conflict` where it gives way. */
+  /** Dials in the background. Throws `conflict` if it has to yield. */
   async background<T>(machineId: MachineId, dial: (given: AbortSignal) => Promise<T>): Promise<T> {
     return this.#within(machineId, async ({ awaited, background }) => {
-      if (awaited > 0) throw gaveWay()
+      if (awaited > 0) throw yielded()
       const given = new AbortController()
       const dialled = dial(given.signal)
       background.set(given, dialled)
@@ -71,7 +71,7 @@ export class DialPrecedence {
   }
 }
 
-const gaveWay = (): AppError => new AppError('conflict', 'it is dialled for somebody who waits')
+const yielded = (): AppError => new AppError('conflict', 'it is dialled for somebody who waits')
 
 /** Why an address of a peer did not answer. */
 export interface DialFailure {
@@ -81,31 +81,31 @@ export interface DialFailure {
 
 /** How addresses are tried. */
 export interface DialOptions {
-  /** How long each may take that is not the one which answered last, or the last of all where none has. */
+  /** Time limit for each address except the one that answered last, or the last one if none has. */
   readonly othersMs?: number | undefined
-  /** A connection besides those that there are. */
+  /** Makes another connection even if one exists. */
   readonly force?: boolean
-  /** Nobody waits for it: see `DialPrecedence`. */
+  /** Nothing waits for it, see `DialPrecedence`. */
   readonly background?: boolean | undefined
 }
 
 export interface DiallerComponents {
-  /** Of libp2p. */
+  /** libp2p's dial. */
   dial(machineId: MachineId, address: Multiaddr, options: { signal: AbortSignal; force: boolean }): Promise<Connection>
-  /** Of its transport through relays: libp2p's own queue would put it behind the direct addresses of the same machine. */
+  /** Dial of the relay transport. libp2p's own queue would put it after the direct addresses of the same machine. */
   dialRelayed(address: Multiaddr, options: { signal: AbortSignal }): Promise<Connection>
-  /** Of `MeshNode`. */
+  /** See `MeshNode.isKnown`. */
   isKnown(machineId: MachineId): boolean
-  /** Where this machine listens. */
+  /** Addresses on which this machine listens. */
   ownAddresses(): readonly string[]
 }
 
-/** Tries the addresses of a machine, one after the other, beginning with the one that answered the last time. */
+/** Tries the addresses of a machine one after the other, starting with the one that answered last. */
 export class Dialler {
   readonly #components: DiallerComponents
-  /** Of known machines only: a host of the local network can have us dial any number of others. */
+  /** Last address of each known machine. Not of others, because a host of the local network can cause dials of any number of machines. */
   readonly #reached = new BoundedMap<MachineId, string>({ max: MAX_CONNECTIONS })
-  /** Here and not in libp2p's own queue, where the time of who waits would run out. */
+  /** A queue of its own, because in libp2p's queue the time limit of a dial would already run. */
   readonly #dialling = new Semaphore({ limit: MAX_PARALLEL_DIALS })
   readonly #background = new Semaphore({ limit: MAX_UNAWAITED_DIALS })
   readonly #precedence = new DialPrecedence()
@@ -114,14 +114,14 @@ export class Dialler {
     this.#components = components
   }
 
-  /** The first address at which this very machine answers. Throws `peer_unreachable` with what came of each, and `conflict` where it gave way. */
+  /** Connects to the first address at which this machine answers. Throws `peer_unreachable` with the error of each address, and `conflict` if it had to yield. */
   async dial(machineId: MachineId, addresses: readonly string[], signal: AbortSignal, options: DialOptions = {}): Promise<Connection> {
     const dialAny = async (limit: AbortSignal): Promise<Connection> => this.#dialAny(machineId, addresses, limit, options)
     if (options.background !== true)
       return this.#dialling.use(signal, async () => this.#precedence.awaited(machineId, signal, async () => dialAny(signal)))
-    const giveWay = async (): Promise<Connection> =>
+    const inBackground = async (): Promise<Connection> =>
       this.#precedence.background(machineId, async (given) => dialAny(AbortSignal.any([signal, given])))
-    return this.#background.use(signal, async () => this.#dialling.use(signal, giveWay))
+    return this.#background.use(signal, async () => this.#dialling.use(signal, inBackground))
   }
 
   async #dialAny(machineId: MachineId, addresses: readonly string[], signal: AbortSignal, options: DialOptions): Promise<Connection> {
@@ -140,7 +140,7 @@ export class Dialler {
     throw unreachable(machineId, failures)
   }
 
-  /** The addresses of networks where we are not take their whole time, so relayed ones do not wait for them. The first way that answers ends the other: what went on would take turns of those who wait for theirs. */
+  /** Tries direct and relayed addresses in parallel, because unreachable networks use up their whole time limit. The first connection aborts the other attempts, which would otherwise keep dial slots. */
   async #eitherWay(direct: readonly string[], relayed: readonly string[], tries: Tries): Promise<Connection | null> {
     const over = new AbortController()
     const either: Tries = { ...tries, limit: AbortSignal.any([tries.limit, over.signal]) }
@@ -160,9 +160,9 @@ export class Dialler {
     return (await Promise.race([directly, byRelay])) ?? (await directly) ?? byRelay
   }
 
-  /** The first of these that answers. */
+  /** Returns the first connection of these addresses. */
   async #inTurn(addresses: readonly string[], { machineId, failures, limit, force, othersMs }: Tries): Promise<Connection | null> {
-    // Where none has answered yet, nothing is kept waiting by the last.
+    // If none has answered before, the last address gets the full time, because nothing waits behind it.
     const mainly = addresses.find((address) => address === this.#reached.get(machineId)) ?? addresses.at(-1)
     for (const address of addresses) {
       if (limit.aborted) break
@@ -176,7 +176,7 @@ export class Dialler {
     return null
   }
 
-  /** A connection that was lost comes back without waiting for an address that is old. */
+  /** The address that answered last comes first, so that a reconnect does not wait for an old one. */
   #ordered(machineId: MachineId, addresses: readonly string[]): string[] {
     const known = new Set(addresses)
     const reached = this.#reached.get(machineId)
@@ -197,24 +197,24 @@ export class Dialler {
   async #connect(machineId: MachineId, text: string, options: { signal: AbortSignal; force: boolean }): Promise<Connection> {
     const address = parseAddress(text)
     if (address?.machineId !== machineId) throw new AppError('bad_request', 'not an address of this machine that we can dial')
-    // The failed handshake would count as an offence of this machine's own host.
+    // The failed handshake would count as a violation of this machine's own host.
     if (this.#isOwn(text)) throw new AppError('peer_rejected', 'this machine itself listens at this address')
     if (address.relay === null) return this.#components.dial(machineId, multiaddr(text), options)
-    // A card may name any relay, and to use one is to keep a connection to it.
+    // A card may name any relay, and using one means a connection to it.
     if (!this.#components.isKnown(address.relay)) throw new AppError('peer_rejected', 'the relay is nobody whom we know: import its card')
     return this.#components.dialRelayed(multiaddr(text), options)
   }
 
-  /** A DNS name may stand for several machines, so it counts as no address of this one. */
+  /** A DNS name may stand for several machines, so it never counts as an own address. */
   #isOwn(text: string): boolean {
     return hostOfText(text) !== null && this.#components.ownAddresses().some((own) => endpointOf(own) === endpointOf(text))
   }
 }
 
-/** An address without the machine that must answer there. */
+/** An address without its peer ID. */
 const endpointOf = (address: string): string => multiaddr(address).toString().split('/p2p/')[0]!
 
-/** Of the handshake: whoever answered proved another key than that of the machine. Its error has no name of its own. */
+/** Noise's error if the peer proved another key. It has no error name. */
 const ANOTHER_KEY = /^Payload identity key \S+ does not match expected remote identity key/
 
 const dialErrorText = (error: unknown): string => {
@@ -225,7 +225,7 @@ const dialErrorText = (error: unknown): string => {
 /** What all addresses of one dial have in common. */
 interface Tries {
   readonly machineId: MachineId
-  /** Grows. */
+  /** Filled while addresses fail. */
   readonly failures: DialFailure[]
   readonly limit: AbortSignal
   readonly force: boolean

@@ -1,23 +1,15 @@
-import type { Clock } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
-import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import { type MachineId, shortId } from '../protocol/ids.ts'
 import { DIRECT_RETRY_MAX_MS, DIRECT_RETRY_MIN_MS, RELAYED_IDLE_MS } from '../protocol/limits/mesh.ts'
-import type { AddressBook } from './address-book.ts'
 import { relayOfText } from './addresses.ts'
 import type { MeshConnection } from './connection.ts'
-import type { MeshNode } from './node.ts'
+import type { MeshServices } from './services.ts'
 
-/** How often it is looked who is connected only through a relay, and which relayed connections are of no use any more. */
+/** Interval of the checks for relayed connections. */
 const LOOK_MS = 1_000
 
-export interface DirectUpgradesComponents {
-  readonly node: Pick<MeshNode, 'connections' | 'connectionsTo' | 'dial' | 'isKnown'>
-  readonly book: Pick<AddressBook, 'addressesOf'>
-  readonly clock: Pick<Clock, 'monotonic'>
-  readonly log: Logger
-}
+type DirectUpgradesDeps = Pick<MeshServices, 'book' | 'clock' | 'log' | 'node'>
 
 interface Attempt {
   waitMs: number
@@ -25,22 +17,19 @@ interface Attempt {
   nextAt: number
 }
 
-/**
- * Tries the direct way to machines that are connected only through a relay, ever more seldom, and gives relayed connections
- * up beside a direct one when nothing has run on them for a while.
- */
+/** Tries direct connections to machines that are connected only through a relay, with growing pauses. If there is a direct connection, it closes the relayed ones after they were unused for a while. */
 export class DirectUpgrades implements Startable {
-  /** Whether something runs on a connection. */
+  /** Whether a channel is open on a connection. */
   isBusy: (connection: MeshConnection) => boolean = () => false
-  readonly #parts: DirectUpgradesComponents
+  readonly #deps: DirectUpgradesDeps
   readonly #attempts = new Map<MachineId, Attempt>()
-  /** Since when nothing runs on them, in monotonic milliseconds. */
+  /** Since when relayed connections are unused, in monotonic milliseconds. */
   readonly #idle = new Map<MeshConnection, number>()
   readonly #stop = new AbortController()
   #timer: NodeJS.Timeout | undefined
 
-  constructor(components: DirectUpgradesComponents) {
-    this.#parts = components
+  constructor(deps: DirectUpgradesDeps) {
+    this.#deps = deps
   }
 
   start(): void {
@@ -53,7 +42,7 @@ export class DirectUpgrades implements Startable {
   }
 
   #poll(): void {
-    const { node } = this.#parts
+    const { node } = this.#deps
     const relayed = Map.groupBy(
       node.connections().filter(({ relay }) => relay !== null),
       ({ machineId }) => machineId,
@@ -62,31 +51,31 @@ export class DirectUpgrades implements Startable {
     for (const connection of this.#idle.keys()) if (!connection.open) this.#idle.delete(connection)
     for (const [machineId, connections] of relayed) {
       const isDirect = node.connectionsTo(machineId).some(({ relay }) => relay === null)
-      if (isDirect) for (const connection of connections) this.#giveUpIdle(connection)
+      if (isDirect) for (const connection of connections) this.#closeIdle(connection)
       else if (node.isKnown(machineId)) this.#tryLater(machineId, connections)
     }
   }
 
-  #giveUpIdle(connection: MeshConnection): void {
-    const now = this.#parts.clock.monotonic()
+  #closeIdle(connection: MeshConnection): void {
+    const now = this.#deps.clock.monotonic()
     const since = this.isBusy(connection) ? now : (this.#idle.get(connection) ?? now)
     this.#idle.set(connection, since)
     if (now - since >= RELAYED_IDLE_MS) connection.abort(new AppError('peer_unreachable', 'a direct connection has taken its place'))
   }
 
   #tryLater(machineId: MachineId, relayed: readonly MeshConnection[]): void {
-    const now = this.#parts.clock.monotonic()
+    const now = this.#deps.clock.monotonic()
     const attempt = this.#attempts.get(machineId) ?? { waitMs: DIRECT_RETRY_MIN_MS, nextAt: now + DIRECT_RETRY_MIN_MS }
     this.#attempts.set(machineId, attempt)
     if (attempt.nextAt > now) return
     attempt.waitMs = Math.min(2 * attempt.waitMs, DIRECT_RETRY_MAX_MS)
-    // Both ends try: not in step, and not before this try is over.
+    // Both ends try. The pause is random so that they do not try in step, and longer than this attempt.
     attempt.nextAt = now + attempt.waitMs * (1 + Math.random())
     void this.#try(machineId, relayed)
   }
 
   async #try(machineId: MachineId, relayed: readonly MeshConnection[]): Promise<void> {
-    const { node, book, log } = this.#parts
+    const { node, book, log } = this.#deps
     const direct = book.addressesOf(machineId).filter((text) => relayOfText(text) === null)
     if (direct.length === 0) return
     try {

@@ -8,16 +8,16 @@ import { hostOf, isBehindRelay, machineIdOf } from './addresses.ts'
 import type { AgentShares } from './agent-shares.ts'
 import type { Reachability } from './reachability.ts'
 
-/** Machines that neither a pin nor the ACL names whose hosts are remembered, so that what strangers did at those hosts does not keep the machines out; of more, the host with most loses its oldest … */
+/** Unlisted machines whose hosts are remembered, so that violations of others at those hosts do not keep them out. If there are more, the host with most loses its oldest. */
 export const MAX_REMEMBERED_MACHINES = 2_048
-/** … and how many hosts of each, the latest: home, work, a phone's network. Few, because each gets a share of its own (`Sources.mayConnect`) and one machine may hold a /48. */
+/** Hosts remembered per machine, such as home, work and a mobile network. Few, because each gets its own share (`Sources.mayConnect`) and one machine may hold a /48. */
 export const MAX_HOSTS_PER_MACHINE = 4
 
-/** Hosts at which machines that we know have proven themselves, or are listed. A connection from one of these may be such a machine's. */
+/** Hosts where known machines have proven themselves, or that contacts list. A connection from such a host may be from a known machine. */
 export class KnownHosts {
-  /** Hosts at which each machine has proven itself; the latest machine and its latest host last. */
+  /** Hosts of each machine; the latest machine and its latest host are last. */
   readonly #hostsOf: BoundedMap<MachineId, readonly string[]>
-  /** All hosts of `#hostsOf`; null when those have changed since. */
+  /** Cache of all hosts in `#hostsOf`; null after a change. */
   #met: ReadonlySet<string> | null = null
   #listed: ReadonlySet<string> = new Set()
 
@@ -30,14 +30,14 @@ export class KnownHosts {
     return this.#met.has(host) || this.#listed.has(host)
   }
 
-  /** A machine that we know has proven itself at this host. */
+  /** Records that a known machine has proven itself at this host. */
   add(host: string, machineId: MachineId): void {
     const before = this.#hostsOf.get(machineId) ?? []
     this.#hostsOf.set(machineId, [...before.filter((one) => one !== host), host].slice(-MAX_HOSTS_PER_MACHINE), host)
     if (!before.includes(host)) this.#met = null
   }
 
-  /** Forgets machines that are not known any more. `listed`: see `AddressBook.listedHosts`. */
+  /** Forgets machines that are no longer known. For `listed`, see `AddressBook.listedHosts`. */
   review(isKnown: (machineId: MachineId) => boolean, listed: ReadonlySet<string>): void {
     this.#listed = listed
     for (const machineId of this.#hostsOf.keys()) if (!isKnown(machineId)) this.#hostsOf.delete(machineId)
@@ -45,42 +45,42 @@ export class KnownHosts {
   }
 }
 
-/** Strangers of one host: an eighth of their places. */
+/** Unlisted connections per host: an eighth of their slots. */
 export const MAX_UNLISTED_PER_HOST = 64
-/** Connections of a machine that has proven no accepted agent: two that crossed, and two that are left of before. The oldest makes room. */
+/** Connections of a machine without an accepted agent: two that crossed, and two old ones. The oldest makes space. */
 export const MAX_CONNECTIONS_PER_UNLISTED = 4
-/** Connections of a machine that has proven one: see also `AgentShares`. The oldest makes room. */
+/** Connections of a machine with an accepted agent, see also `AgentShares`. The oldest makes space. */
 export const MAX_CONNECTIONS_PER_MACHINE = 32
 
-/** What the gate must know of the mesh. */
+/** What the gate needs to know of the mesh. */
 export interface GateView {
   isKnown(machineId: MachineId): boolean
   /** Whether a pin or the ACL names this machine. */
   isListed(machineId: MachineId): boolean
-  /** Whether this machine, or strangers from this host, are refused for their offences. */
+  /** Whether this machine, or this host's unlisted machines, are refused for violations. */
   isRefused(machineId: MachineId, host: string): boolean
-  /** Whether one more connection from this host may begin now. `known`: a machine that we know has been seen or is listed there. */
+  /** Whether one more connection from this host may start. `known` means that a known machine may be there. */
   mayBegin(host: string, known: boolean): boolean
-  /** A connection from this host was closed before Noise had proven its machine. */
+  /** A connection from this host closed before Noise proved its machine. */
   onUnfinished(host: string): void
-  /** Machines at the other end of the connections that we have dialled ourselves. */
+  /** Machines to which this side dialled the connection. */
   dialled(): readonly MachineId[]
-  /** Whether this machine may be dialled: see `EngineDials`. */
+  /** Whether this machine may be dialled, see `EngineDials`. */
   mayDial(machineId: MachineId): boolean
 }
 
 export interface GateComponents {
   readonly view: GateView
-  /** What we carry for others. */
+  /** What this daemon carries as a relay. */
   readonly reach: Pick<Reachability, 'mayReserve' | 'mayCarry'>
   readonly shares: Pick<AgentShares, 'agentOf'>
 }
 
-/** Why connections were refused, or closed to make room. `all_full`: `MAX_CONNECTIONS` was reached. */
+/** Reasons for refused or closed connections. `all_full` means that `MAX_CONNECTIONS` was reached. */
 const REFUSALS = ['too_fast', 'no_machine', 'penalty', 'stranger', 'host_full', 'full', 'all_full'] as const
 type Refusal = (typeof REFUSALS)[number]
 
-/** What we use of an inbound connection. Its `timeline` is the same object in the `Connection` that libp2p makes of it, and so identifies both. */
+/** The used members of an inbound connection. libp2p passes its `timeline` object on to the `Connection`, so it identifies both. */
 export type InboundConnection = Pick<MultiaddrConnection, 'remoteAddr' | 'timeline' | 'addEventListener' | 'abort'>
 
 /** The upgraded connection: a `MeshConnection`. */
@@ -96,58 +96,57 @@ interface Guest {
   readonly host: string
   /** Null until Noise has proven the machine. */
   machineId: MachineId | null
-  /** Null until libp2p has upgraded the connection, which is a moment after `machineId` is known. */
+  /** Null until libp2p has upgraded the connection, shortly after `machineId` is known. */
   held: AdmittedConnection | null
-  /** We closed it to make room, so that it ended unproven is no offence. */
+  /** This side closed it to make space, so its end is not a violation. */
   dropped: boolean
 }
 
 /**
- * Who may come in and stay: Ed25519 machines only, none that is refused for its offences, each source as fast as it
- * may, and strangers only while they leave room for those we know and for one another. Where places are short, the
- * agent or host that has most of them loses one. Any address may be dialled, loopback included, as a card may name any; how many strangers
- * are is bounded elsewhere.
+ * Decides which connections may be made and may stay. Only Ed25519 machines that are not refused may connect, within the rate of their
+ * source. Unlisted ones must leave slots for known machines and for one another. When slots are short, the agent or host with most
+ * connections loses one. Any address may be dialled, also loopback, because a card may name any.
  */
 export class ConnectionGate implements ConnectionGater {
   readonly #view: GateView
   readonly #reach: GateComponents['reach']
   readonly #shares: GateComponents['shares']
-  readonly #strangers: boolean
+  readonly #unlisted: boolean
   readonly #max: number
-  /** By `timeline`, the oldest first. */
+  /** By `timeline`, oldest first. */
   readonly #guests = new Map<object, Guest>()
   readonly #hosts: KnownHosts
   readonly #refusals = Object.fromEntries(REFUSALS.map((reason) => [reason, 0])) as Record<Refusal, number>
-  /** Cache of `outsideHosts()`; null when a connection has come, gone or been proven since. */
+  /** Cache of `outsideHosts()`; null when a connection has opened, closed or been proven since. */
   #outsideHosts: number | null = null
 
-  /** `strangers`: whether machines may stay that nobody names. `connections`: most of them at once. */
+  /** `strangers` says whether unlisted machines may stay. `connections` is the maximum number at once. */
   constructor(components: GateComponents, init: { strangers: boolean; connections?: number | undefined }) {
     this.#view = components.view
     this.#hosts = new KnownHosts(components.view)
     this.#reach = components.reach
     this.#shares = components.shares
-    this.#strangers = init.strangers
+    this.#unlisted = init.strangers
     this.#max = init.connections ?? MAX_CONNECTIONS
   }
 
-  /** Connections refused so far, by reason, for `/diagnostics/mesh`. */
+  /** Refused connections by reason, for `/diagnostics/mesh`. */
   get refusals(): Readonly<Record<Refusal, number>> {
     return { ...this.#refusals }
   }
 
-  /** How many hosts have an inbound connection of a stranger, or one whose machine is not proven yet. */
+  /** Number of hosts with an inbound connection that is unlisted or not proven yet. */
   outsideHosts(): number {
     this.#outsideHosts ??= this.#countByHost(({ machineId }) => machineId === null || !this.#view.isKnown(machineId)).size
     return this.#outsideHosts
   }
 
-  /** A machine that we know is at this host, so connections from there keep a share of their own: see `Sources.mayConnect`. */
+  /** Records the host of a known machine, so that connections from there keep their own share, see `Sources.mayConnect`. */
   remember(host: string, machineId: MachineId): void {
     this.#hosts.add(host, machineId)
   }
 
-  /** Contacts, ACL or bootstrap list have changed. `listed`: see `AddressBook.listedHosts`. */
+  /** Contacts, ACL or bootstrap list have changed. For `listed`, see `AddressBook.listedHosts`. */
   reviewHosts(listed: ReadonlySet<string>): void {
     this.#hosts.review((machineId) => this.#view.isKnown(machineId), listed)
     this.#outsideHosts = null
@@ -178,7 +177,7 @@ export class ConnectionGate implements ConnectionGater {
     return from === null || to === null || !this.#reach.mayCarry(from, to)
   }
 
-  /** Before Noise, when only the address is known. */
+  /** Called before Noise, when only the address is known. */
   denyInboundConnection(connection: InboundConnection): boolean {
     const host = hostOf(connection.remoteAddr)
     if (!this.#view.mayBegin(host, this.#hosts.has(host))) return this.#refuse('too_fast')
@@ -193,7 +192,7 @@ export class ConnectionGate implements ConnectionGater {
     return false
   }
 
-  /** Once Noise has proven the machine. */
+  /** Called after Noise has proven the machine. */
   denyInboundEncryptedConnection(peer: PeerId, connection: InboundConnection): boolean {
     const machineId = machineIdOf(peer)
     const guest = this.#guests.get(connection.timeline)
@@ -201,19 +200,19 @@ export class ConnectionGate implements ConnectionGater {
     guest.machineId = machineId
     this.#outsideHosts = null
     if (this.#view.isRefused(machineId, guest.host)) return this.#refuse('penalty')
-    const stranger = this.#isStranger(guest)
-    if (stranger && !this.#strangers) return this.#refuse('stranger')
-    const reason = stranger ? this.#noRoomFor(guest) : null
+    const isUnlisted = this.#isUnlisted(guest)
+    if (isUnlisted && !this.#unlisted) return this.#refuse('stranger')
+    const reason = isUnlisted ? this.#noRoomFor(guest) : null
     if (reason !== null) return this.#refuse(reason)
     this.#dropOldestOf(machineId, this.#shares.agentOf(machineId) === null ? MAX_CONNECTIONS_PER_UNLISTED : MAX_CONNECTIONS_PER_MACHINE)
     if (!this.#makesRoomFor(guest)) return this.#refuse('all_full')
-    if (!stranger) this.remember(guest.host, machineId)
+    if (!isUnlisted) this.remember(guest.host, machineId)
     return false
   }
 
-  /** Where strangers' places are full, the host with most strangers gives one up: an idle connection, or else its oldest. It gives up one in use only to a host with fewer than it has. */
+  /** When the slots of unlisted machines are full, the host with most of them loses an idle connection, or else its oldest. It loses a connection in use only to a host with fewer. */
   #noRoomFor(newcomer: Guest): Refusal | null {
-    const here = this.#countByHost((guest) => this.#isStranger(guest))
+    const here = this.#countByHost((guest) => this.#isUnlisted(guest))
     const mine = here.get(newcomer.host) ?? 0
     if (mine > (isBehindRelay(newcomer.host) ? MAX_UNLISTED_PER_RELAY : MAX_UNLISTED_PER_HOST)) return 'host_full'
     const all = [...here.values()].reduce(
@@ -222,7 +221,7 @@ export class ConnectionGate implements ConnectionGater {
     )
     if (all <= MAX_UNLISTED_CONNECTIONS) return null
     const [, most] = fullestOf(here)
-    const crowded = [...this.#guests.values()].filter((one) => one !== newcomer && this.#isStranger(one) && here.get(one.host) === most)
+    const crowded = [...this.#guests.values()].filter((one) => one !== newcomer && this.#isUnlisted(one) && here.get(one.host) === most)
     const leaving = crowded.find(({ held }) => held?.idle === true) ?? (mine < most ? crowded[0] : undefined)
     if (leaving === undefined) return 'full'
     this.#drop(leaving)
@@ -230,8 +229,8 @@ export class ConnectionGate implements ConnectionGater {
   }
 
   /**
-   * When all places are taken, the agent or host with most connections loses one, an idle one if it has any. A machine that a
-   * pin or the ACL names always gets it, and loses one only to another such machine. Others get it if their agent or host has fewer.
+   * When all slots are taken, the agent or host with most connections loses one, preferably an idle one. A listed machine (named by a pin
+   * or the ACL) always gets it, and loses one only to another listed machine. Others get it if their agent or host has fewer.
    */
   #makesRoomFor(newcomer: Guest): boolean {
     const proven = [...this.#guests.values()].filter(({ machineId }) => machineId !== null)
@@ -250,7 +249,7 @@ export class ConnectionGate implements ConnectionGater {
     return true
   }
 
-  /** The agent that the machine of a proven connection has proven; its host, if it has proven none. */
+  /** The agent that the machine has proven; otherwise its host. */
   #holderOf({ machineId, host }: Guest): string {
     return this.#shares.agentOf(machineId!) ?? host
   }
@@ -259,14 +258,14 @@ export class ConnectionGate implements ConnectionGater {
     return machineId !== null && this.#view.isListed(machineId)
   }
 
-  /** A machine that has restarted may have left connections behind that are dead and not closed. */
+  /** A machine that has restarted may have left dead connections. */
   #dropOldestOf(machineId: MachineId, limit: number): void {
     const own = [...this.#guests.values()].filter((guest) => guest.machineId === machineId)
-    // Aborted below `MeshConnection`, so that `givenUp` stays false: a handshake that breaks off by it counts as the machine's own offence.
+    // Aborted below `MeshConnection`, so that `givenUp` stays false: a handshake that breaks off counts as the machine's own violation.
     if (own.length > limit) this.#drop(own[0]!, own[0]!.incoming)
   }
 
-  /** Above `MAX_UNPROVEN_CONNECTIONS` the fullest host loses its oldest unproven connection, hosts in `ResolvableHosts` after all others: a machine that we know may be about to prove itself there. */
+  /** Above `MAX_UNPROVEN_CONNECTIONS` the fullest host loses its oldest unproven connection. `KnownHosts` come last, because a known machine may be about to prove itself there. */
   #makeRoomForUnproven(): void {
     const unproven = [...this.#guests.values()].filter(({ machineId }) => machineId === null)
     if (unproven.length <= MAX_UNPROVEN_CONNECTIONS) return
@@ -293,7 +292,7 @@ export class ConnectionGate implements ConnectionGater {
     return true
   }
 
-  #isStranger({ machineId }: Guest): boolean {
+  #isUnlisted({ machineId }: Guest): boolean {
     return machineId !== null && !this.#view.isKnown(machineId)
   }
 

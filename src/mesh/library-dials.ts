@@ -9,72 +9,73 @@ import { MAX_DIAL_ADDRESSES } from '../protocol/limits/wire.ts'
 import { relayOfText } from './addresses.ts'
 import type { DhtDialer } from './libp2p/dht-dialer.ts'
 
-/** Addresses that the hash table dials a minute, of machines of each kind: a look-up asks some tens of servers, and any of them may name any number of machines at any addresses … */
+/** Addresses per minute that the DHT dials, by kind of machine. A lookup asks some tens of servers, and each may name any number of machines and addresses. */
 export const ENGINE_ADDRESSES_PER_MINUTE = 240
-/** … of these so many that one server has named: three that are hostile use up what there is for the named ones … */
+/** Addresses per minute that one server named. Three hostile servers can use up the limit of the named kind. */
 export const ENGINE_ADDRESSES_OF_SERVER = 80
-/** … each machine so often: one that hangs up whenever it is reached would be dialled again at once, and take the turns of all … */
+/** Dials per minute of one machine. Without it, a machine that hangs up at once would be dialled again and again. */
 export const ENGINE_DIALS_OF_MACHINE = 4
-/** … so many machines of each kind at once, since an address that is made up need not answer … */
+/** Machines of each kind that are dialled at once, because an invented address may never answer. */
 export const ENGINE_DIALS_AT_ONCE = 3
-/** … and whose connections stay, of all strangers that were dialled: a quarter of strangers' places. */
+/** Connections to unlisted machines that were dialled: a quarter of the unlisted slots. */
 export const MAX_ENGINE_UNLISTED = 128
-/** Machines of which it is remembered where a server has said that they are; of more, the server that named most loses its oldest. */
+/** Machines whose addresses from servers are remembered. If there are more, the server that named most loses its oldest. */
 const MAX_NAMED_REMEMBERED = 1_024
 
-export interface EngineDialsComponents {
+interface EngineDialsDeps {
   readonly clock: Pick<Clock, 'monotonic'>
   isKnown(machineId: MachineId): boolean
-  /** Where a machine that we know says that it is, or our own files do. */
+  /** Addresses of a known machine from presences, cards and configuration. */
   addressesOf(machineId: MachineId): readonly string[]
-  /** By what meters count a machine; null for one that is not connected. */
+  /** The source by which rate limits count a machine; null if it is not connected. */
   sourceOf(machineId: MachineId): string | null
-  /** A dial that gives way to those that are awaited. */
+  /** Dials in the background, see `DialPrecedence`. */
   dial(machineId: MachineId, addresses: readonly string[], signal: AbortSignal): Promise<unknown>
-  /** A machine that we know has connected and keeps records for others. */
+  /** A known machine has connected that is a DHT server. */
   onServer(): void
-  /** Strangers to whom a connection stands that this side has dialled. */
-  strangersDialled(): number
+  /** Number of unlisted machines to which this side dialled the connection. */
+  unlistedDialled(): number
 }
 
-/** What a server has said of a stranger. */
+/** Addresses of an unlisted machine, as a server named them. */
 interface Named {
   readonly addresses: readonly string[]
-  /** Of the server. */
+  /** Source of the server. */
   readonly source: string
 }
 
-/** Machines that we know; others that were connected, and said themselves where they are; and those of which only a server has said so. */
+/** Known machines; others that were connected and gave their own addresses; and machines that only a server named. */
 type Kind = 'known' | 'seen' | 'named'
 
 /**
- * What the hash table dials of itself: whom its servers name. A machine that we know only where it says itself that it is, or our own
- * files do. A stranger also where a server says so, so that a server can have us knock at any host: so often, and not where strangers
- * may not come. libp2p's other services dial for machines that we know alone, and dials of ours have bounds of their own (`Dialler`).
+ * Limits the dials of the DHT to the machines that its servers name. A known machine is dialled only at addresses of its own or of the
+ * configuration. An unlisted one is dialled also where a server says, so that a server can cause dials of any host: the rate limits bound
+ * that, and it is off if unlisted machines may not connect. Other libp2p services dial only known machines; this daemon's own dials have
+ * their own limits (`Dialler`).
  */
 export class EngineDials implements DhtDialer {
-  readonly #parts: EngineDialsComponents
-  readonly #strangers: boolean
+  readonly #deps: EngineDialsDeps
+  readonly #unlisted: boolean
   readonly #addresses: RateLimit
   readonly #ofServer: RateLimit
   readonly #ofMachine: RateLimit
-  /** Of each kind, so that who makes up addresses keeps nobody waiting who is there. */
+  /** By kind, so that invented addresses do not delay reachable machines. */
   readonly #turns: Readonly<Record<Kind, Semaphore>>
   readonly #named = new BoundedMap<MachineId, Named>({ max: MAX_NAMED_REMEMBERED })
-  /** How often each is being dialled by us. */
+  /** Number of this daemon's own dials of each machine under way. */
   readonly #ours = new Map<MachineId, number>()
 
-  constructor(components: EngineDialsComponents, init: { strangers: boolean }) {
-    this.#parts = components
-    this.#strangers = init.strangers
-    this.#addresses = new RateLimit(components, perMinute(ENGINE_ADDRESSES_PER_MINUTE))
-    this.#ofServer = new RateLimit(components, perMinute(ENGINE_ADDRESSES_OF_SERVER))
-    this.#ofMachine = new RateLimit(components, perMinute(ENGINE_DIALS_OF_MACHINE))
+  constructor(deps: EngineDialsDeps, init: { strangers: boolean }) {
+    this.#deps = deps
+    this.#unlisted = init.strangers
+    this.#addresses = new RateLimit(deps, perMinute(ENGINE_ADDRESSES_PER_MINUTE))
+    this.#ofServer = new RateLimit(deps, perMinute(ENGINE_ADDRESSES_OF_SERVER))
+    this.#ofMachine = new RateLimit(deps, perMinute(ENGINE_DIALS_OF_MACHINE))
     const turns = (): Semaphore => new Semaphore({ limit: ENGINE_DIALS_AT_ONCE })
     this.#turns = { known: turns(), seen: turns(), named: turns() }
   }
 
-  /** A dial of ours, which `may` lets pass while it lasts. */
+  /** Runs a dial of this daemon, which `may` allows meanwhile. */
   async ours<T>(machineId: MachineId, dial: () => Promise<T>): Promise<T> {
     this.#ours.set(machineId, (this.#ours.get(machineId) ?? 0) + 1)
     try {
@@ -88,23 +89,23 @@ export class EngineDials implements DhtDialer {
 
   /** Whether libp2p may dial this machine now. */
   may(machineId: MachineId): boolean {
-    return this.#ours.has(machineId) || this.#parts.isKnown(machineId)
+    return this.#ours.has(machineId) || this.#deps.isKnown(machineId)
   }
 
-  /** A server has said where a machine is; of a machine that we know that is nothing to us. */
+  /** A server has named the addresses of a machine. Those of a known machine are ignored. */
   named(machineId: MachineId, addresses: readonly string[], server: MachineId): void {
-    const source = this.#parts.sourceOf(server)
-    if (source !== null && !this.#parts.isKnown(machineId)) this.#named.set(machineId, { addresses, source }, source)
+    const source = this.#deps.sourceOf(server)
+    if (source !== null && !this.#deps.isKnown(machineId)) this.#named.set(machineId, { addresses, source }, source)
   }
 
-  /** Connects to a machine that is at `own` by its own words. Throws `rate_limited` where it may not be dialled now, `peer_unreachable`, `conflict` where it gives way, or the signal's reason. */
+  /** Connects to a machine; `own` are the addresses that it gave itself. Throws `rate_limited` if it may not be dialled now, `peer_unreachable`, `conflict` if the dial had to yield, or the signal's reason. */
   async reach(machineId: MachineId, own: readonly string[], signal: AbortSignal): Promise<void> {
-    const { isKnown, addressesOf, dial } = this.#parts
+    const { isKnown, addressesOf, dial } = this.#deps
     const kind = isKnown(machineId) ? 'known' : own.length > 0 ? 'seen' : 'named'
     await this.#turns[kind].use(signal, async () => {
       const named = kind === 'named' ? this.#named.get(machineId) : undefined
       const all = kind === 'known' ? [...own, ...addressesOf(machineId)] : (named?.addresses ?? own)
-      // What a relay carries is limited, and libp2p opens no stream of the table there.
+      // Connections through a relay are limited, and libp2p opens no DHT stream on them.
       const addresses = [...new Set(all)].filter((text) => relayOfText(text) === null).slice(0, MAX_DIAL_ADDRESSES)
       if (addresses.length === 0) throw new AppError('peer_unreachable', 'nobody has said where it is')
       if (!this.#mayReach(machineId, kind, addresses.length, named)) throw new AppError('rate_limited', 'not dialled for the hash table')
@@ -113,11 +114,11 @@ export class EngineDials implements DhtDialer {
   }
 
   met(machineId: MachineId): void {
-    if (this.#parts.isKnown(machineId)) this.#parts.onServer()
+    if (this.#deps.isKnown(machineId)) this.#deps.onServer()
   }
 
   #mayReach(machineId: MachineId, kind: Kind, addresses: number, named: Named | undefined): boolean {
-    if (kind !== 'known' && (!this.#strangers || this.#parts.strangersDialled() >= MAX_ENGINE_UNLISTED)) return false
+    if (kind !== 'known' && (!this.#unlisted || this.#deps.unlistedDialled() >= MAX_ENGINE_UNLISTED)) return false
     if (!this.#ofMachine.allows(machineId)) return false
     return (named === undefined || this.#ofServer.allows(named.source, addresses)) && this.#addresses.allows(kind, addresses)
   }

@@ -15,7 +15,7 @@ import { type DialOptions, Dialler } from './dialler.ts'
 import { ConnectionGate } from './gater.ts'
 import { type DhtMode, Dht } from './dht.ts'
 import { type TopicValidator, joinTopic, watchGossip } from './libp2p/gossip.ts'
-import { type MeshServices, libp2pOptions, listenError } from './libp2p/options.ts'
+import { type Libp2pServices, libp2pOptions, listenError } from './libp2p/options.ts'
 import { forgetGonePeers, onFirstHeard } from './libp2p/peer-store.ts'
 import { EngineDials } from './library-dials.ts'
 import { OpenConnections } from './open-connections.ts'
@@ -29,43 +29,40 @@ export interface MeshNodeComponents {
   readonly clock: Pick<Clock, 'monotonic'>
   readonly machineKey: MachineKey
   readonly log: Logger
-  /** Of records of the hash table; without it there is none. */
+  /** Validates DHT records; absent without DHT. */
   readonly judge?: RecordValidator
 }
 
 export interface MeshNodeInit {
   /** Multiaddrs to listen on, such as `/ip4/0.0.0.0/tcp/0`. */
   readonly listen: readonly string[]
-  /** Addresses to tell others beside those we listen on, such as that of a port forward. */
+  /** Further addresses to announce, such as that of a port forward. */
   readonly announce?: readonly string[]
-  /** Look for peers on the local network. */
+  /** Whether to search for peers on the local network. */
   readonly mdns: boolean
-  /** Whether machines may connect that nobody names; default true. */
+  /** Whether unlisted machines may connect; default true. */
   readonly strangers?: boolean
-  /** Connections at once; default `MAX_CONNECTIONS`. */
+  /** Maximum number of connections; default `MAX_CONNECTIONS`. */
   readonly connections?: number
-  /** Whether we carry for our contacts; default false. */
+  /** Whether to relay for contacts; default false. */
   readonly relay?: boolean
-  /** The part in the hash table; default off. */
+  /** Default off. */
   readonly dht?: DhtMode
 }
 
-/** How often libp2p's peer store is emptied of peers that are not connected. */
+/** Interval at which peers without a connection are removed from libp2p's peer store. */
 const PEER_STORE_SWEEP_MS = 60_000
 
 export type StreamHandler = (connection: MeshConnection, stream: MeshStream) => void
 
-/**
- * This machine on the mesh: listens, dials, carries streams and presences. Everything above speaks
- * of machines and streams; libp2p stays in this folder.
- */
+/** This machine in the mesh. It listens, dials, and carries streams and presences. Other folders use machines and streams; only this folder uses libp2p. */
 export class MeshNode implements Startable {
-  /** What contacts, ACL and bootstrap list say of a machine: those that are named go before strangers, the accepted before the rest. */
-  standing: (machineId: MachineId) => PeerClass = () => 'stranger'
+  /** Peer class of a machine, by contacts, ACL and bootstrap list. A higher class has precedence. */
+  classOf: (machineId: MachineId) => PeerClass = () => 'stranger'
   /** Whether a pin or the ACL names this machine. */
   isListed: (machineId: MachineId) => boolean = () => false
   readonly shares: AgentShares
-  /** How it is reached through others, and what it carries for them. */
+  /** Relays that this machine uses, and what it relays itself. */
   readonly reach: Reachability
   readonly table: Dht
   readonly #machineKey: MachineKey
@@ -78,7 +75,7 @@ export class MeshNode implements Startable {
   readonly #connections: OpenConnections
   readonly #onConnected = new Set<(connection: MeshConnection) => void>()
   readonly #onFound = new Set<(machineId: MachineId, addresses: string[]) => void>()
-  #libp2p: Libp2p<MeshServices> | null = null
+  #libp2p: Libp2p<Libp2pServices> | null = null
   #dialler: Dialler | null = null
   readonly #topics = new Map<string, { validator: TopicValidator; onNeighbour: () => void }>()
   #sweep: NodeJS.Timeout | undefined
@@ -88,7 +85,7 @@ export class MeshNode implements Startable {
     this.table = new Dht(components, { mode: init.dht ?? 'off' })
     this.#init = init
     const outsideHosts = (): number => this.#gate.outsideHosts()
-    this.#sources = new Sources({ ...components, outsideHosts }, { standing: (machineId) => this.standing(machineId) })
+    this.#sources = new Sources({ ...components, outsideHosts }, { classOf: (machineId) => this.classOf(machineId) })
     this.#engineDials = new EngineDials(
       {
         ...components,
@@ -97,9 +94,9 @@ export class MeshNode implements Startable {
         isKnown: (machineId) => this.isKnown(machineId),
         onServer: () => this.table.onServer(),
         sourceOf: (machineId) => this.#limits.sourceOf(machineId),
-        strangersDialled: () => this.connections().filter((one) => !one.inbound && !this.isKnown(one.machineId)).length,
+        unlistedDialled: () => this.connections().filter((one) => !one.inbound && !this.isKnown(one.machineId)).length,
       },
-      { strangers: this.strangersMayCome },
+      { strangers: this.acceptsUnlisted },
     )
     this.#connections = new OpenConnections(components, {
       maySend: (connection, traffic) => this.#limits.maySend(connection, traffic),
@@ -107,12 +104,12 @@ export class MeshNode implements Startable {
     })
     this.shares = new AgentShares({ connections: this.#connections })
     this.reach = new Reachability({ ...components, shares: this.shares }, { relay: init.relay ?? false })
-    const { reach, shares, strangersMayCome: strangers } = this
+    const { reach, shares, acceptsUnlisted: strangers } = this
     this.#gate = new ConnectionGate({ view: this.#gateView(), reach, shares }, { strangers, connections: init.connections })
     this.#limits = new PeerLimits({ sources: this.#sources, connections: this.#connections, log: components.log })
   }
 
-  get strangersMayCome(): boolean {
+  get acceptsUnlisted(): boolean {
     return this.#init.strangers ?? true
   }
 
@@ -172,7 +169,7 @@ export class MeshNode implements Startable {
     await libp2p?.stop()
   }
 
-  /** Where others can reach us, each ending in our `/p2p/…`, directly first; empty before the start. */
+  /** Addresses at which others can connect, each with this machine's `/p2p/…`, direct ones first. Empty before the start. */
   addresses(): string[] {
     const relayed = this.#libp2p === null ? [] : this.reach.relayedAddresses()
     return [...this.directAddresses().slice(0, MAX_CARD_ADDRESSES - relayed.length), ...relayed]
@@ -191,16 +188,16 @@ export class MeshNode implements Startable {
   }
 
   isKnown(machineId: MachineId): boolean {
-    return this.standing(machineId) !== 'stranger'
+    return this.classOf(machineId) !== 'stranger'
   }
 
-  strangerConnections(): number {
+  unlistedConnections(): number {
     return this.connections().filter((one) => !this.isKnown(one.machineId)).length
   }
 
   /** See `PeerLimits`. */
-  penalise(connection: MeshConnection, offence: Violation): void {
-    this.#limits.penalise(connection, offence)
+  penalise(connection: MeshConnection, violation: Violation): void {
+    this.#limits.penalise(connection, violation)
   }
 
   /** See `PeerLimits`. */
@@ -208,7 +205,7 @@ export class MeshNode implements Startable {
     return this.#limits.mayBegin(connection, what)
   }
 
-  /** Contacts, ACL or bootstrap list have changed. `listed`: hosts where machines are said to be that we know. */
+  /** Contacts, ACL or bootstrap list have changed. For `listed`, see `AddressBook.listedHosts`. */
   reviewHosts(listed: ReadonlySet<string>): void {
     this.#gate.reviewHosts(listed)
     this.reach.review()
@@ -219,18 +216,18 @@ export class MeshNode implements Startable {
     return this.#sources.refuses(peer)
   }
 
-  /** Whom we have had enough of, and how many connections were refused for what: for `/diagnostics/mesh`. */
+  /** Penalised sources, and refused connections by reason, for `/diagnostics/mesh`. */
   refusals(): ReturnType<Sources['diagnostics']> & { refused: ConnectionGate['refusals'] & { readonly agent_full: number } } {
     return { ...this.#sources.diagnostics(), refused: { ...this.#gate.refusals, agent_full: this.shares.closed } }
   }
 
-  /** Answers streams of a protocol; before the start, so that none is missed. */
+  /** Registers the handler of a protocol. Call it before the start, so that no stream is missed. */
   handle(protocol: string, handler: StreamHandler): void {
     if (this.#libp2p !== null) throw new TypeError('handlers are set before the start')
     this.#handlers.set(protocol, handler)
   }
 
-  /** Joins a topic; before the start. `onNeighbour` is called when a neighbour has joined it. */
+  /** Joins a topic. Call it before the start. `onNeighbour` is called when a neighbour has joined it. */
   joinTopic(topic: string, validator: TopicValidator, onNeighbour: () => void): void {
     if (this.#libp2p !== null) throw new TypeError('topics are joined before the start')
     this.#topics.set(topic, { validator, onNeighbour })
@@ -244,7 +241,7 @@ export class MeshNode implements Startable {
     this.#onConnected.add(listener)
   }
 
-  /** A machine was found on the local network, or has connected from anywhere for the first time. Nothing of it is proven. */
+  /** Called when mDNS found a machine, or one connected for the first time. Nothing about it is proven. */
   onFound(listener: (machineId: MachineId, addresses: string[]) => void): void {
     this.#onFound.add(listener)
   }
@@ -254,9 +251,9 @@ export class MeshNode implements Startable {
   }
 
   /**
-   * A connection to this machine: one there is that is not among `besides`, or the first address that answers, beginning
-   * with the one that did the last time; each other may take `othersMs`. Throws `peer_unreachable` with `data.addresses`:
-   * every address tried and what came of it.
+   * Returns a connection to this machine: an existing one that is not in `besides`, or a new one to the first address that answers. The
+   * address that answered last is tried first; each other one may take `othersMs`. Throws `peer_unreachable` with `data.addresses`: each
+   * address with its error.
    */
   async dial(
     machineId: MachineId,
@@ -265,7 +262,7 @@ export class MeshNode implements Startable {
     { besides = [], ...how }: Omit<DialOptions, 'force'> & { readonly besides?: readonly MeshConnection[] } = {},
   ): Promise<MeshConnection> {
     const others = this.connectionsTo(machineId).filter((one) => !besides.includes(one))
-    // The newest: an older one may be what is left of a peer that has restarted.
+    // The newest, because an older one may be dead after the peer restarted.
     const existing = others.findLast(({ relay }) => relay === null) ?? others.at(-1)
     if (existing !== undefined) return existing
     const dialler = this.#dialler
@@ -287,7 +284,7 @@ export class MeshNode implements Startable {
     }
   }
 
-  #watch(libp2p: Libp2p<MeshServices>): void {
+  #watch(libp2p: Libp2p<Libp2pServices>): void {
     libp2p.addEventListener('connection:open', (event) => {
       const connection = this.#connections.wrap(event.detail)
       if (connection === null) return
@@ -301,7 +298,7 @@ export class MeshNode implements Startable {
     })
   }
 
-  async #register(libp2p: Libp2p<MeshServices>, protocol: string, handler: StreamHandler): Promise<void> {
+  async #register(libp2p: Libp2p<Libp2pServices>, protocol: string, handler: StreamHandler): Promise<void> {
     const answer = (stream: Parameters<Parameters<Libp2p['handle']>[1]>[0], connection: Connection): void => {
       const wrapped = this.#connections.wrap(connection)
       if (wrapped !== null) handler(wrapped, new MeshStream({ stream, connection: wrapped }, { early: false }))

@@ -7,13 +7,13 @@ import { MeshConnection } from './connection.ts'
 import type { Traffic } from './libp2p/traffic.ts'
 
 export interface OpenConnectionsInit {
-  /** False: the connection has carried more than it may, and ends. */
+  /** Returns false if the connection exceeded a limit and ends. */
   maySend(connection: MeshConnection, traffic: Traffic): boolean
-  /** Once for each, before anything else is done with it. */
+  /** Called once per connection, before any other use. */
   onOpened(connection: Connection, wrapped: MeshConnection): void
 }
 
-/** The connections of this machine that are open, each with the machine at its other end. */
+/** The open connections of this machine, each with the machine at its other end. */
 export class OpenConnections {
   readonly #clock: Pick<Clock, 'monotonic'>
   readonly #init: OpenConnectionsInit
@@ -30,7 +30,7 @@ export class OpenConnections {
     return [...this.#all.values()].filter((connection) => connection.open)
   }
 
-  /** The oldest first. */
+  /** Oldest first. */
   to(machineId: MachineId): MeshConnection[] {
     return (this.#byMachine.get(machineId) ?? []).filter((connection) => connection.open)
   }
@@ -43,7 +43,7 @@ export class OpenConnections {
     for (const connection of this.#all.keys()) connection.abort(reason)
   }
 
-  /** Null for a peer without a MachineId, whose connection is ended. */
+  /** Null for a peer without a MachineId, whose connection is closed. */
   wrap(connection: Connection): MeshConnection | null {
     const known = this.#all.get(connection)
     if (known !== undefined) return known

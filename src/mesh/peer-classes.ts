@@ -5,25 +5,25 @@ import type { PeerClass } from '../protocol/limits/mesh.ts'
 import type { AddressBook } from './address-book.ts'
 import type { MeshNode } from './node.ts'
 
-export interface PeerClassesComponents {
+interface PeerClassesDeps {
   readonly book: AddressBook
   readonly node: Pick<MeshNode, 'isListed' | 'reviewHosts' | 'table'>
   readonly port: Pick<ExecutorClient, 'identity' | 'snapshot' | 'onSnapshot'>
 }
 
-/** What the contacts, the ACL, the bootstrap list and fetched cards say of machines. Whoever is in none of them is a stranger. */
+/** Determines the peer class of machines from contacts, ACL, bootstrap list and fetched cards. A machine in none of them is unlisted. */
 export class PeerClasses implements Startable {
-  readonly #parts: PeerClassesComponents
-  #standings: ReadonlyMap<MachineId, PeerClass> = new Map()
+  readonly #deps: PeerClassesDeps
+  #peerClasses: ReadonlyMap<MachineId, PeerClass> = new Map()
   #listed: ReadonlySet<MachineId> = new Set()
   #listedAgents: ReadonlySet<AgentId> = new Set()
 
-  constructor(components: PeerClassesComponents) {
-    this.#parts = components
+  constructor(deps: PeerClassesDeps) {
+    this.#deps = deps
   }
 
   start(): void {
-    const { book, node, port } = this.#parts
+    const { book, node, port } = this.#deps
     node.isListed = (machineId) => this.#listed.has(machineId)
     node.table.addressesOf = (machineId) => book.addressesOf(machineId)
     port.onSnapshot(() => this.#onSnapshot())
@@ -31,32 +31,32 @@ export class PeerClasses implements Startable {
   }
 
   of(machineId: MachineId): PeerClass {
-    return this.#standings.get(machineId) ?? 'stranger'
+    return this.#peerClasses.get(machineId) ?? 'stranger'
   }
 
-  /** Whether a contact or the ACL names this agent, or it is ours. */
+  /** Whether the agent is the own one, a contact or in the ACL. */
   isNamed(agentId: AgentId): boolean {
-    const { book, port } = this.#parts
+    const { book, port } = this.#deps
     return agentId === port.identity.agentId || book.isContact(agentId) || this.#listedAgents.has(agentId)
   }
 
-  /** A card was fetched: a contact without pins may be on another machine. One look at all, so once for many. */
+  /** Rebuilds all classes. A fetched card may place a contact without pins on another machine. Call it once after many changes, because it reads everything. */
   learn(): void {
-    const { book, port } = this.#parts
+    const { book, port } = this.#deps
     const { named, accepted } = book.homes()
     const machines = [...port.snapshot.known_pairs.map(([, machineId]) => machineId), ...book.bootstrapMachines, ...named]
-    this.#standings = new Map<MachineId, PeerClass>([
+    this.#peerClasses = new Map<MachineId, PeerClass>([
       ...machines.map((machineId) => [machineId, 'named'] as const),
       ...accepted.map((machineId) => [machineId, 'accepted'] as const),
     ])
   }
 
   #onSnapshot(): void {
-    const { contacts, known_pairs } = this.#parts.port.snapshot
+    const { contacts, known_pairs } = this.#deps.port.snapshot
     const pins = contacts.flatMap(({ trust, machines }) => (trust === 'blocked' ? [] : machines))
     this.#listedAgents = new Set(known_pairs.map(([agentId]) => agentId))
     this.#listed = new Set([...known_pairs.map(([, machineId]) => machineId), ...pins])
     this.learn()
-    this.#parts.node.reviewHosts(this.#parts.book.listedHosts)
+    this.#deps.node.reviewHosts(this.#deps.book.listedHosts)
   }
 }

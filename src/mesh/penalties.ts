@@ -1,57 +1,53 @@
 import type { Clock } from '../base/clock.ts'
 
-/** What each offence adds to the time for which its source is refused. */
+/** Milliseconds that each violation adds to the penalty of its source. */
 export const PENALTY_MS = {
-  /** A link handshake whose signature or MAC is wrong: no accident. */
+  /** A link handshake with a wrong signature or MAC, which cannot be an accident. */
   bad_signature: 10_000,
-  /** … whose messages make no sense. */
+  /** A link handshake with malformed messages. */
   malformed: 5_000,
-  /** … that was begun and left. */
+  /** A link handshake that was started and abandoned. */
   handshake_failed: 2_000,
   /** A request or message of an agent that the trust rules do not accept. */
   denied: 1_000,
-  /** More of something than its standing allows: see `RATES`. */
+  /** More events than the peer class allows, see `RATES`. */
   flood: 10_000,
-  /** Gossip that is wrongly signed or not a presence: an honest neighbour has looked before it passed it on. */
+  /** Gossip with a wrong signature or an invalid presence. An honest neighbour validates before it forwards. */
   bad_gossip: 5_000,
-  /** A connection that ended before it had said who it is. */
+  /** A connection that ended before its machine was proven. */
   unfinished: 1_000,
 } as const
-/** A source is refused once its offences add up to this. */
+/** A source is refused when its penalty reaches this. */
 export const MIN_PENALTY_MS = 15_000
-/** Nobody is refused for longer than this at a time. */
+/** Longest time that a source is refused. */
 export const MAX_PENALTY_MS = 600_000
-/** Sources remembered, some 100 bytes each. */
+/** Number of sources that are remembered, about 100 bytes each. */
 export const MAX_PENALISED_SOURCES = 4_096
 
-/** What a source is penalised for. */
+/** A violation, for which a source is penalised. */
 export type Violation = keyof typeof PENALTY_MS
 export const VIOLATIONS = Object.keys(PENALTY_MS) as Violation[]
 
 interface Penalty {
   /** Monotonic milliseconds. */
   until: number
-  /** Enough has come together: the source is refused until then. */
+  /** The penalty reached the threshold: the source is refused until it ends. */
   refused: boolean
-  /** The last. */
-  offence: Violation
+  /** The last violation. */
+  violation: Violation
 }
 
-/** One source as `/diagnostics/mesh` shows it. */
+/** One source in `/diagnostics/mesh`. */
 export interface PenaltyJson {
   source: string
   refused: boolean
-  /** What it did last. */
+  /** The last violation. */
   offence: Violation
-  /** Seconds that are left. */
+  /** Seconds until the penalty ends. */
   secs: number
 }
 
-/**
- * Who has cost us work for nothing, and for how long it is refused: each offence adds time, as OpenSSH's
- * PerSourcePenalties do. Little is forgiven by waiting; from `MIN_PENALTY_MS` on the source is refused until
- * all of it has passed.
- */
+/** Penalties of sources that wasted work. Each violation adds time, as in OpenSSH's PerSourcePenalties. From `MIN_PENALTY_MS` on, the source is refused until all of it has passed. */
 export class Penalties {
   readonly #clock: Pick<Clock, 'monotonic'>
   readonly #sources = new Map<string, Penalty>()
@@ -60,14 +56,14 @@ export class Penalties {
     this.#clock = components.clock
   }
 
-  /** True when the source is refused from now on. */
-  penalise(source: string, offence: Violation): boolean {
+  /** Returns true if the source is refused from now on. */
+  penalise(source: string, violation: Violation): boolean {
     const now = this.#clock.monotonic()
     const before = this.#current(source)
-    const until = Math.min(Math.max(before?.until ?? now, now) + PENALTY_MS[offence], now + MAX_PENALTY_MS)
+    const until = Math.min(Math.max(before?.until ?? now, now) + PENALTY_MS[violation], now + MAX_PENALTY_MS)
     const refused = before?.refused === true || until - now >= MIN_PENALTY_MS
     this.#sources.delete(source)
-    this.#sources.set(source, { until, refused, offence })
+    this.#sources.set(source, { until, refused, violation })
     if (this.#sources.size > MAX_PENALISED_SOURCES) this.#forgetOne()
     return refused
   }
@@ -82,7 +78,7 @@ export class Penalties {
       const penalty = this.#current(source)
       return penalty === null
         ? []
-        : [{ source, refused: penalty.refused, offence: penalty.offence, secs: Math.ceil((penalty.until - now) / 1000) }]
+        : [{ source, refused: penalty.refused, offence: penalty.violation, secs: Math.ceil((penalty.until - now) / 1000) }]
     })
   }
 
@@ -94,7 +90,7 @@ export class Penalties {
     return null
   }
 
-  /** Forgets the oldest source that is not refused, or else the oldest: so no number of new sources ends the refusal of another. */
+  /** Forgets the oldest source that is not refused, or else the oldest. So new sources cannot end the refusal of another. */
   #forgetOne(): void {
     for (const [source, { refused }] of this.#sources) if (!refused) return void this.#sources.delete(source)
     this.#sources.delete(this.#sources.keys().next().value!)

@@ -6,19 +6,19 @@ import { Carrier } from './carrier.ts'
 import type { MeshOptions } from './libp2p/options.ts'
 import { RelayClient } from './libp2p/relay.ts'
 
-/** How this machine is reached through others, and what it carries for them. Who that is, the rooms around the node say. */
+/** Relays that this machine uses, and what it relays itself. Other classes set the rules for both. */
 export class Reachability {
-  /** Whether a machine is that of a contact of level `known` or `trusted`: for such alone something is carried, and an address tried that they name. */
+  /** Whether a machine belongs to a contact of level `known` or `trusted`. Only for these it relays, and tries addresses that they name. */
   accepts: (machineId: MachineId) => boolean = () => false
-  /** Whether a machine is one through which we are to be reached. */
+  /** Whether this machine uses the machine as its relay. */
   isRelay: (machineId: MachineId) => boolean = () => false
-  /** Where we are reached through relays: told to others beside our own addresses. */
+  /** Own addresses through relays, which are announced too. */
   relayedAddresses: () => readonly string[] = () => []
-  /** Called where our addresses may be others now. */
+  /** Called when the own addresses may have changed. */
   onAddresses: () => void = () => undefined
-  /** Our places at relays of others. */
+  /** Reservations at other machines' relays. */
   readonly places = new RelayClient({ isRelay: (machineId) => this.isRelay(machineId) })
-  /** What we carry; null: nothing. */
+  /** The relay of this daemon; null if it is off. */
   readonly carrier: Carrier | null
   readonly #reviews = new Set<() => void>()
 
@@ -31,7 +31,7 @@ export class Reachability {
     this.carrier = init.relay ? new Carrier({ ...components, isAccepted, agentOf: (machineId) => shares.agentOf(machineId) }) : null
   }
 
-  /** For libp2p. */
+  /** Options for libp2p. */
   get options(): NonNullable<MeshOptions['reach']> {
     return {
       client: this.places,

@@ -1,113 +1,136 @@
-import type { Clock, Timer } from '../base/clock.ts'
-import { errorText } from '../base/errors.ts'
-import type { Logger } from '../base/log.ts'
+import { BoundedMap } from '../base/bounded-collections.ts'
+import type { Timer } from '../base/clock.ts'
+import { AppError, errorText } from '../base/errors.ts'
 import { RateLimit } from '../base/rate-limit.ts'
 import type { Startable } from '../base/startable.ts'
-import type { ExecutorClient } from '../executor-api/client.ts'
 import { type MachineId, shortId } from '../protocol/ids.ts'
 import { perMinute } from '../protocol/limits/mesh.ts'
-import { MAX_UNLISTED_CONNECTIONS } from '../protocol/limits/wire.ts'
-import type { AddressBook } from './address-book.ts'
+import { MAX_STANDING_CONNECTIONS, MAX_UNLISTED_CONNECTIONS } from '../protocol/limits/wire.ts'
 import type { MeshConnection } from './connection.ts'
-import type { MeshNode } from './node.ts'
-import type { Reachability } from './reachability.ts'
-import { RecentMachines, UNUSED_SWEEP_MS } from './recent-machines.ts'
-import type { PeerClasses } from './peer-classes.ts'
+import type { MeshServices } from './services.ts'
 
-/** Strangers found by mDNS that are dialled per minute, since any host of the local network may announce any number of machines … */
+/** Unlisted machines found by mDNS that are dialled per minute, because any host of the local network may announce any number. */
 export const FOUND_UNLISTED_PER_MINUTE = 32
-/** … that are dialled at once, which leaves the other `MAX_BACKGROUND_DIALS` to named machines … */
+/** Unlisted machines dialled at once, which leaves the other `MAX_BACKGROUND_DIALS` to named machines. */
 export const MAX_UNLISTED_DIALS = 2
-/** … and that wait for their turn; mDNS finds those beyond it again within a minute or so. */
+/** Found machines that wait for a dial. mDNS finds others again within about a minute. */
 export const MAX_FOUND_WAITING = 64
 
-export interface FoundMachinesComponents {
-  readonly node: Pick<MeshNode, 'isKnown' | 'strangerConnections' | 'strangersMayCome'>
-  readonly clock: Pick<Clock, 'monotonic'>
-}
-
-/** A machine to be tried once, at addresses that anybody may have made up. */
+/** A found machine, to be tried once. Its addresses may be invented. */
 export interface FoundMachine {
   readonly machineId: MachineId
   readonly addresses: readonly string[]
 }
 
-/** All strangers are one source. */
+/** All unlisted machines share one rate limit. */
 const UNLISTED = ''
 
-/**
- * Machines that mDNS found and for which no caller waits. Each is dialled once: known machines first, strangers
- * `MAX_UNLISTED_DIALS` at a time and `FOUND_UNLISTED_PER_MINUTE`, because any host of the local network may announce any
- * number of machines and addresses.
- */
+/** Machines that mDNS found. Each is dialled once, known machines first. Unlisted ones are limited to `MAX_UNLISTED_DIALS` at a time and `FOUND_UNLISTED_PER_MINUTE`. */
 export class FoundMachines {
-  readonly #node: Pick<MeshNode, 'isKnown' | 'strangerConnections' | 'strangersMayCome'>
+  readonly #node: MeshServices['node']
   readonly #admitted: RateLimit
   readonly #waiting = new Map<MachineId, FoundMachine>()
-  readonly #strangers = new Set<MachineId>()
+  readonly #unlisted = new Set<MachineId>()
 
-  constructor(components: FoundMachinesComponents) {
-    this.#node = components.node
-    this.#admitted = new RateLimit(components, perMinute(FOUND_UNLISTED_PER_MINUTE))
+  constructor(deps: Pick<MeshServices, 'clock' | 'node'>) {
+    this.#node = deps.node
+    this.#admitted = new RateLimit(deps, perMinute(FOUND_UNLISTED_PER_MINUTE))
   }
 
-  /** Takes it in, unless it is one stranger too many. */
+  /** Adds a machine, unless there are too many unlisted ones. */
   add(found: FoundMachine): void {
     const { machineId } = found
     const welcome = this.#waiting.has(machineId) || this.#node.isKnown(machineId)
     if (welcome || this.#mayWait()) this.#waiting.set(machineId, found)
   }
 
-  /** The machine to dial now; null when there is none. Each is handed out once, and `done` is called for it. */
+  /** The next machine to dial; null if there is none. Each is returned once; call `done` after its dial. */
   next(): FoundMachine | null {
     const known = [...this.#waiting.keys()].find((machineId) => this.#node.isKnown(machineId))
-    const machineId = known ?? this.#firstStranger()
+    const machineId = known ?? this.#firstUnlisted()
     const found = machineId === undefined ? undefined : this.#waiting.get(machineId)
     if (found === undefined) return null
     this.#waiting.delete(found.machineId)
-    if (known === undefined) this.#strangers.add(found.machineId)
+    if (known === undefined) this.#unlisted.add(found.machineId)
     return found
   }
 
   done(machineId: MachineId): void {
-    this.#strangers.delete(machineId)
+    this.#unlisted.delete(machineId)
   }
 
   #mayWait(): boolean {
-    return this.#node.strangersMayCome && this.#waiting.size < MAX_FOUND_WAITING && this.#admitted.allows(UNLISTED)
+    return this.#node.acceptsUnlisted && this.#waiting.size < MAX_FOUND_WAITING && this.#admitted.allows(UNLISTED)
   }
 
-  #firstStranger(): MachineId | undefined {
-    // Asked at each connection that comes and ends: all connections are gone through only while a stranger waits.
+  #firstUnlisted(): MachineId | undefined {
+    // Connections are counted only while an unlisted machine waits, because this runs at each change of a connection.
     const room =
-      this.#waiting.size > 0 && this.#strangers.size < MAX_UNLISTED_DIALS && this.#node.strangerConnections() < MAX_UNLISTED_CONNECTIONS
+      this.#waiting.size > 0 && this.#unlisted.size < MAX_UNLISTED_DIALS && this.#node.unlistedConnections() < MAX_UNLISTED_CONNECTIONS
     return room ? this.#waiting.keys().next().value : undefined
   }
 }
 
-/** Reconnecting to a wanted machine: the first wait, and the longest. */
-export const RECONNECT_MIN_MS = 500
-export const RECONNECT_MAX_MS = 60_000
-/** Of `MAX_PARALLEL_DIALS`, those for standing connections and found machines, for which no caller waits. */
-export const MAX_BACKGROUND_DIALS = 8
-/** A connection that ends sooner was refused, whatever its handshake came to: the wait before the next grows. */
-export const SETTLED_CONNECTION_MS = 5_000
+/** A connection that was used within this time stays, and is made again when it is lost. */
+export const RECENT_MS = 600_000
+/** Machines that are reconnected for that reason alone. If there are more, the host with most loses its oldest. A running run dials by itself. */
+export const MAX_RECENT_MACHINES = 32
+/** Interval of the checks for unused connections. */
+export const UNUSED_SWEEP_MS = 60_000
 
-type DiallingNode = Pick<
-  MeshNode,
-  'connections' | 'connectionsTo' | 'dial' | 'isKnown' | 'onDisconnected' | 'onFound' | 'strangerConnections' | 'strangersMayCome'
-> & { readonly reach?: Pick<Reachability, 'isRelay'> }
+/** Recently used machines beyond the persistent peers. Their connections stay, and are closed when they are no longer used. */
+export class RecentMachines {
+  readonly #deps: Pick<MeshServices, 'clock' | 'node'>
+  /** Time in monotonic milliseconds until which each is wanted. */
+  readonly #until = new BoundedMap<MachineId, number>({ max: MAX_RECENT_MACHINES })
 
-export interface ReconnectComponents {
-  readonly node: DiallingNode
-  readonly book: AddressBook
-  readonly standings: Pick<PeerClasses, 'learn'>
-  readonly port: Pick<ExecutorClient, 'onSnapshot'>
-  readonly clock: Clock
-  readonly log: Logger
+  constructor(deps: Pick<MeshServices, 'clock' | 'node'>) {
+    this.#deps = deps
+  }
+
+  /** Machines whose connection was lost while it was in use. */
+  list(): MachineId[] {
+    const now = this.#deps.clock.monotonic()
+    for (const [machineId, until] of this.#until) if (until <= now) this.#until.delete(machineId)
+    return [...this.#until.keys()]
+  }
+
+  /** Handles a lost connection. Returns true if it should be made again. */
+  lost(connection: MeshConnection): boolean {
+    const { machineId } = connection
+    // A connection that this side closed is not made again.
+    if (connection.givenUp || !this.#deps.node.isKnown(machineId) || !this.#isOfUse(connection)) return false
+    this.#until.set(machineId, this.#deps.clock.monotonic() + RECENT_MS, connection.host)
+    return true
+  }
+
+  /** Above `MAX_STANDING_CONNECTIONS`, closes connections that this side dialled and that were unused for `RECENT_MS`. Connections that the other end needs were dialled by it. */
+  endUnused(wanted: ReadonlySet<MachineId>): void {
+    const open = this.#deps.node.connections()
+    if (open.length <= MAX_STANDING_CONNECTIONS) return
+    for (const connection of open) {
+      const { inbound, machineId } = connection
+      if (inbound || wanted.has(machineId) || !this.#deps.node.isKnown(machineId)) continue
+      if (!this.#isOfUse(connection)) connection.abort(new AppError('peer_unreachable', 'nobody used the connection any more'))
+    }
+  }
+
+  #isOfUse(connection: MeshConnection): boolean {
+    return !connection.unusedFor(RECENT_MS) || this.#deps.node.reach.isRelay(connection.machineId)
+  }
 }
 
-/** Changes come in bursts (the cards of a whole mesh arrive): one look follows this long after the first. */
+/** First and longest pause before a reconnect. */
+export const RECONNECT_MIN_MS = 500
+export const RECONNECT_MAX_MS = 60_000
+/** Part of `MAX_PARALLEL_DIALS` for persistent peers and found machines. */
+export const MAX_BACKGROUND_DIALS = 8
+/** A connection that ends sooner counts as a failure, and the next pause grows. */
+export const SETTLED_CONNECTION_MS = 5_000
+
+type ReconnectDeps = Pick<MeshServices, 'book' | 'clock' | 'log' | 'node' | 'peerClasses' | 'port'>
+
+/** Delay after a change, because changes come in bursts, for example the cards of a whole mesh. */
 const LOOK_AFTER_MS = 100
 
 interface Attempt {
@@ -118,16 +141,11 @@ interface Attempt {
 }
 
 /**
- * Keeps a connection to every machine that the book finds worth one, or that was of use lately; waits longer after each failure.
- * Machines found on the local network are tried beside them. All dials at once are bounded, and no machine is dialled twice at once.
+ * Keeps connections to persistent peers and recently used machines, with a growing pause after each failure. Also tries machines found on
+ * the local network. All dials together are bounded, and each machine is dialled once at a time.
  */
 export class Reconnect implements Startable {
-  readonly #node: DiallingNode
-  readonly #book: AddressBook
-  readonly #standings: Pick<PeerClasses, 'learn'>
-  readonly #port: Pick<ExecutorClient, 'onSnapshot'>
-  readonly #clock: Clock
-  readonly #log: Logger
+  readonly #deps: ReconnectDeps
   readonly #attempts = new Map<MachineId, Attempt>()
   readonly #found: FoundMachines
   readonly #recent: RecentMachines
@@ -137,22 +155,17 @@ export class Reconnect implements Startable {
   #poll: Timer | null = null
   #sweep: Timer | null = null
 
-  constructor(components: ReconnectComponents) {
-    this.#node = components.node
-    this.#book = components.book
-    this.#standings = components.standings
-    this.#port = components.port
-    this.#clock = components.clock
-    this.#log = components.log
-    this.#found = new FoundMachines(components)
-    this.#recent = new RecentMachines(components)
+  constructor(deps: ReconnectDeps) {
+    this.#deps = deps
+    this.#found = new FoundMachines(deps)
+    this.#recent = new RecentMachines(deps)
   }
 
-  /** After the node's start. */
+  /** Call it after the node's start. */
   start(): void {
-    this.#node.onDisconnected((connection) => this.#onLost(connection))
-    this.#node.onFound((machineId, addresses) => this.#onFound({ machineId, addresses }))
-    this.#port.onSnapshot(() => this.poll())
+    this.#deps.node.onDisconnected((connection) => this.#onLost(connection))
+    this.#deps.node.onFound((machineId, addresses) => this.#onFound({ machineId, addresses }))
+    this.#deps.port.onSnapshot(() => this.poll())
     this.#lookNow()
     this.#endUnused()
   }
@@ -164,30 +177,30 @@ export class Reconnect implements Startable {
     this.#sweep?.cancel()
   }
 
-  /** Contacts or addresses have changed: after `LOOK_AFTER_MS` learns all standings anew and dials wanted machines that are not connected. */
+  /** Contacts or addresses have changed: after `LOOK_AFTER_MS` it updates all peer classes and dials wanted machines. */
   poll(): void {
-    if (!this.#stop.signal.aborted) this.#poll ??= this.#clock.setTimeout(() => this.#lookNow(), LOOK_AFTER_MS, { unref: true })
+    if (!this.#stop.signal.aborted) this.#poll ??= this.#deps.clock.setTimeout(() => this.#lookNow(), LOOK_AFTER_MS, { unref: true })
   }
 
   #lookNow(): void {
     this.#poll = null
-    this.#standings.learn()
-    const wanted = new Set([...this.#book.wanted(), ...this.#recent.list()])
+    this.#deps.peerClasses.learn()
+    const wanted = new Set([...this.#deps.book.wanted(), ...this.#recent.list()])
     for (const machineId of this.#attempts.keys()) if (!wanted.has(machineId)) this.#attempts.delete(machineId)
     for (const machineId of wanted) if (!this.#attempts.has(machineId)) this.#attempts.set(machineId, fresh())
     this.#pump()
   }
 
-  /** It is dialled again soon, unless it ends what it has just begun: then ever later, as if it did not answer. */
+  /** Reconnects soon, but with a growing pause if the connection ended at once. */
   #onLost(connection: MeshConnection): void {
     const { machineId } = connection
-    if (this.#node.connectionsTo(machineId).length > 0) return
+    if (this.#deps.node.connectionsTo(machineId).length > 0) return
     const attempt = this.#attempts.get(machineId)
     if (attempt === undefined) {
       if (this.#recent.lost(connection)) this.poll()
       return
     }
-    const lived = this.#clock.now() - connection.openedAtMs
+    const lived = this.#deps.clock.now() - connection.openedAtMs
     attempt.failures = lived < SETTLED_CONNECTION_MS ? attempt.failures + 1 : 0
     attempt.lastError = `connected, and after ${lived} ms ${connection.ended ?? 'lost'}`
     this.#wait(attempt)
@@ -195,22 +208,22 @@ export class Reconnect implements Startable {
 
   #wait(attempt: Attempt): void {
     const wait = Math.min(RECONNECT_MAX_MS, RECONNECT_MIN_MS * 2 ** Math.min(attempt.failures, 16))
-    attempt.nextAt = this.#clock.monotonic() + jittered(wait)
+    attempt.nextAt = this.#deps.clock.monotonic() + jittered(wait)
     this.#pump()
   }
 
   #endUnused(): void {
-    // Those that were recent and are not any more are let go.
+    // Machines that are no longer recent are dropped from `#attempts`.
     this.poll()
     this.#recent.endUnused(new Set(this.#attempts.keys()))
-    this.#sweep = this.#clock.setTimeout(() => this.#endUnused(), UNUSED_SWEEP_MS, { unref: true })
+    this.#sweep = this.#deps.clock.setTimeout(() => this.#endUnused(), UNUSED_SWEEP_MS, { unref: true })
   }
 
-  /** For `/diagnostics/mesh`: who is wanted, connected or not, and why not. */
+  /** For `/diagnostics/mesh`: the wanted machines, whether they are connected, and the last error. */
   status(): { machine_id: MachineId; connected: boolean; failures: number; last_error: string | null }[] {
     return [...this.#attempts].map(([machineId, attempt]) => {
-      const connections = this.#node.connectionsTo(machineId)
-      const settled = connections.some(({ openedAtMs }) => this.#clock.now() - openedAtMs >= SETTLED_CONNECTION_MS)
+      const connections = this.#deps.node.connectionsTo(machineId)
+      const settled = connections.some(({ openedAtMs }) => this.#deps.clock.now() - openedAtMs >= SETTLED_CONNECTION_MS)
       return {
         machine_id: machineId,
         connected: connections.length > 0,
@@ -224,9 +237,9 @@ export class Reconnect implements Startable {
     this.#timer?.cancel()
     this.#timer = null
     if (this.#stop.signal.aborted) return
-    const now = this.#clock.monotonic()
+    const now = this.#deps.clock.monotonic()
     let wake = Number.POSITIVE_INFINITY
-    // The machine due longest goes first: otherwise many that do not answer would keep those behind them from ever being dialled.
+    // The machine due longest comes first. Otherwise many dead machines could delay the others forever.
     for (const [machineId, attempt] of [...this.#attempts].toSorted(([, a], [, b]) => a.nextAt - b.nextAt)) {
       if (attempt.nextAt <= now && this.#dialling.size >= MAX_BACKGROUND_DIALS) continue
       if (!this.#isFree(machineId)) continue
@@ -237,19 +250,19 @@ export class Reconnect implements Startable {
       }
     }
     this.#pumpFound()
-    if (wake < Number.POSITIVE_INFINITY) this.#timer = this.#clock.setTimeout(() => this.#pump(), wake - now, { unref: true })
+    if (wake < Number.POSITIVE_INFINITY) this.#timer = this.#deps.clock.setTimeout(() => this.#pump(), wake - now, { unref: true })
   }
 
   /** Neither connected nor being dialled. */
   #isFree(machineId: MachineId): boolean {
-    return !this.#dialling.has(machineId) && this.#node.connectionsTo(machineId).length === 0
+    return !this.#dialling.has(machineId) && this.#deps.node.connectionsTo(machineId).length === 0
   }
 
-  /** The book keeps addresses of known machines only: strangers could fill it with theirs. */
+  /** The book stores addresses of known machines only, because unlisted ones could fill it. */
   #onFound(found: FoundMachine): void {
     const { machineId, addresses } = found
     if (addresses.length === 0) return
-    if (this.#node.isKnown(machineId)) this.#book.learnLocal(machineId, addresses)
+    if (this.#deps.node.isKnown(machineId)) this.#deps.book.learnLocal(machineId, addresses)
     if (this.#isFree(machineId)) this.#found.add(found)
     this.#pump()
   }
@@ -273,9 +286,9 @@ export class Reconnect implements Startable {
 
   async #try(machineId: MachineId, attempt: Attempt): Promise<void> {
     this.#dialling.add(machineId)
-    const error = await this.#dial(machineId, this.#book.addressesOf(machineId))
+    const error = await this.#dial(machineId, this.#deps.book.addressesOf(machineId))
     this.#dialling.delete(machineId)
-    // `failures` is not reset yet: see `#onLost`.
+    // `failures` is reset later, see `#onLost`.
     if (error === null) return this.#pump()
     attempt.failures += 1
     attempt.lastError = error
@@ -284,10 +297,10 @@ export class Reconnect implements Startable {
 
   async #dial(machineId: MachineId, addresses: readonly string[]): Promise<string | null> {
     try {
-      await this.#node.dial(machineId, addresses, this.#stop.signal, { background: true })
+      await this.#deps.node.dial(machineId, addresses, this.#stop.signal, { background: true })
       return null
     } catch (error) {
-      if (!this.#stop.signal.aborted) this.#log.debug({ machine: shortId(machineId), err: errorText(error) }, 'not reached')
+      if (!this.#stop.signal.aborted) this.#deps.log.debug({ machine: shortId(machineId), err: errorText(error) }, 'not reached')
       return errorText(error)
     }
   }
@@ -295,5 +308,5 @@ export class Reconnect implements Startable {
 
 const fresh = (): Attempt => ({ failures: 0, nextAt: 0, lastError: null })
 
-/** Between half of it and all of it, so that a fleet does not come back in step. */
+/** Half of the time to all of it, so that a fleet does not reconnect in step. */
 const jittered = (ms: number): number => Math.ceil(ms * (0.5 + Math.random() / 2))

@@ -1,36 +1,28 @@
-import type { Clock } from '../base/clock.ts'
 import { errorText } from '../base/errors.ts'
-import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import { type MachineId, shortId } from '../protocol/ids.ts'
 import { ADDRESSES_PER_RELAY, MAX_OWN_RELAYS } from '../protocol/limits/mesh.ts'
-import type { AddressBook } from './address-book.ts'
 import { announceable, isPublicText, parseAddress, relayedAddress } from './addresses.ts'
-import type { MeshNode } from './node.ts'
+import type { MeshServices } from './services.ts'
 
-/** How often it is looked whether a place is missing … */
+/** Interval of the checks for a missing reservation. */
 const LOOK_MS = 1_000
-/** … at how many of our contacts at once, the others in their turn: what a thousand offer each second would be a third of a core … */
+/** Contacts asked per check, in rotation. Asking a thousand each second would use a third of a core. */
 export const LOOKED_AT_ONCE = 16
-/** … and how long a relay that refused is left alone, at first and at most. */
+/** First and longest pause after a relay refused. */
 const RETRY_MIN_MS = 1_000
 const RETRY_MAX_MS = 60_000
 
-export interface RelaysComponents {
-  readonly node: Pick<MeshNode, 'connections' | 'connectionsTo' | 'directAddresses' | 'machineId' | 'reach'>
-  readonly book: Pick<AddressBook, 'addressesOf'>
-  readonly clock: Pick<Clock, 'monotonic'>
-  readonly log: Logger
-}
+type RelaysDeps = Pick<MeshServices, 'book' | 'clock' | 'log' | 'node'>
 
 export interface RelaysInit {
-  /** Addresses of relays, each ending in `/p2p/…`; empty: contacts that relay. */
+  /** Addresses of relays, each ending in `/p2p/…`. If empty, contacts that relay are used. */
   readonly configured: readonly string[]
-  /** We say ourselves where we are reached, or carry for others: contacts that relay are not needed. */
+  /** This machine announces addresses or is a relay, so it needs no contacts as relays. */
   readonly reachable: boolean
 }
 
-/** A relay of ours, or one that is to be. */
+/** A relay that is used, or may be. */
 interface RelayCandidate {
   failures: number
   /** Monotonic milliseconds. */
@@ -39,46 +31,45 @@ interface RelayCandidate {
   asking: boolean
 }
 
-/** A relay of ours as `/diagnostics/mesh` shows it. */
+/** A relay in `/diagnostics/mesh`. */
 export interface RelayJson {
   machine_id: MachineId
   connected: boolean
-  /** Until when our place there is kept; null: we have none. */
+  /** End of the reservation; null without one. */
   reserved_until: string | null
   last_error: string | null
 }
 
 /**
- * Keeps places at relays, so that those reach us who cannot connect: at the relays of the configuration, or else at those
- * of our contacts that relay, while we know no address of ours at which the world could. What a relay says of its own
- * addresses is not told on: others hear where we know it to be.
+ * Keeps reservations at relays, so that machines can connect that otherwise could not. It uses the configured relays, or contacts that
+ * relay while this machine has no public address. Announced addresses of a relay come from the address book, not from the relay itself.
  */
 export class Relays implements Startable {
-  readonly #parts: RelaysComponents
+  readonly #deps: RelaysDeps
   readonly #reachable: boolean
   readonly #configured: readonly MachineId[]
   readonly #places = new Map<MachineId, RelayCandidate>()
   #timer: NodeJS.Timeout | undefined
   #looking = false
-  /** Whose turn it is among those that have no place. */
+  /** Position in the rotation of machines without a reservation. */
   #turn = 0
 
-  constructor(components: RelaysComponents, init: RelaysInit) {
-    this.#parts = components
+  constructor(deps: RelaysDeps, init: RelaysInit) {
+    this.#deps = deps
     this.#reachable = init.reachable
     this.#configured = [...new Set(init.configured.flatMap((text) => parseAddress(text)?.machineId ?? []))]
   }
 
-  /** Before the node's start. */
+  /** Call it before the node's start. */
   start(): void {
-    const { node } = this.#parts
+    const { node } = this.#deps
     node.reach.isRelay = (machineId) => this.#places.has(machineId)
     node.reach.relayedAddresses = () => this.#addresses()
     node.reach.places.onLost = (machineId) => {
       this.#failed(machineId, 'the place was lost')
       node.reach.onAddresses()
     }
-    // Who is reachable by its own word and has none to hold a place at never needs one.
+    // A machine that announces addresses and has no configured relay never needs one.
     if (!this.#reachable || this.#configured.length > 0) this.#timer = setInterval(() => void this.#poll(), LOOK_MS).unref()
   }
 
@@ -86,13 +77,13 @@ export class Relays implements Startable {
     clearInterval(this.#timer)
   }
 
-  /** Whether the world may reach us without a relay, as far as is known. */
+  /** Whether this machine can probably be reached without a relay. */
   get isPublic(): boolean {
-    return this.#reachable || this.#parts.node.directAddresses().some(isPublicText)
+    return this.#reachable || this.#deps.node.directAddresses().some(isPublicText)
   }
 
   status(): RelayJson[] {
-    const { node } = this.#parts
+    const { node } = this.#deps
     return [...new Set([...this.#configured, ...this.#places.keys()])].map((machineId) => {
       const until = node.reach.places.reservedUntil(machineId)
       return {
@@ -112,14 +103,14 @@ export class Relays implements Startable {
       for (const [machineId, place] of this.#places) if (!place.asking && !wanted.includes(machineId)) this.#abandon(machineId)
       for (const machineId of wanted) await this.#keep(machineId)
     } catch (error) {
-      this.#parts.log.error({ err: errorText(error) }, 'relays were not looked at')
+      this.#deps.log.error({ err: errorText(error) }, 'relays were not looked at')
     }
     this.#looking = false
   }
 
-  /** Connected machines at which we want a place, `MAX_OWN_RELAYS` at most: those first where we have one. */
+  /** Connected machines where a reservation is wanted, at most `MAX_OWN_RELAYS`. Existing reservations come first. */
   async #wanted(): Promise<MachineId[]> {
-    const { node } = this.#parts
+    const { node } = this.#deps
     const direct = new Set(node.connections().flatMap(({ machineId, relay }) => (relay === null ? [machineId] : [])))
     const contacts = this.isPublic ? [] : [...direct].filter((machineId) => node.reach.accepts(machineId))
     const possible = this.#configured.length > 0 ? this.#configured.filter((machineId) => direct.has(machineId)) : contacts
@@ -129,9 +120,9 @@ export class Relays implements Startable {
     return offering.toSorted((a, b) => Number(isOurs(b)) - Number(isOurs(a))).slice(0, MAX_OWN_RELAYS)
   }
 
-  /** Those that are ours or are to be, and where that is too few some of the others. */
+  /** Current candidates, and if they are too few, the next ones of the rotation. */
   #inTurn(possible: readonly MachineId[]): MachineId[] {
-    const { places } = this.#parts.node.reach
+    const { places } = this.#deps.node.reach
     const kept = possible.filter((machineId) => this.#places.has(machineId))
     if (kept.filter((machineId) => places.reservedUntil(machineId) !== null).length >= MAX_OWN_RELAYS) return kept
     const others = possible.filter((machineId) => !this.#places.has(machineId))
@@ -141,7 +132,7 @@ export class Relays implements Startable {
   }
 
   async #keep(machineId: MachineId): Promise<void> {
-    const { node, clock, log } = this.#parts
+    const { node, clock, log } = this.#deps
     const place = this.#places.get(machineId) ?? { failures: 0, nextAt: 0, lastError: null, asking: false }
     this.#places.set(machineId, place)
     if (node.reach.places.reservedUntil(machineId) !== null) return
@@ -158,23 +149,23 @@ export class Relays implements Startable {
     place.asking = false
   }
 
-  /** libp2p would keep the place, and renew it, as long as its connection. */
+  /** libp2p would renew the reservation as long as the connection lasts. */
   #abandon(machineId: MachineId): void {
     this.#places.delete(machineId)
-    this.#parts.node.reach.places.release(machineId)
-    this.#parts.node.reach.onAddresses()
+    this.#deps.node.reach.places.release(machineId)
+    this.#deps.node.reach.onAddresses()
   }
 
   #failed(machineId: MachineId, error: string): void {
     const place = this.#places.get(machineId)
     if (place === undefined) return
-    place.nextAt = this.#parts.clock.monotonic() + Math.min(RETRY_MAX_MS, RETRY_MIN_MS * 2 ** Math.min(place.failures, 16))
+    place.nextAt = this.#deps.clock.monotonic() + Math.min(RETRY_MAX_MS, RETRY_MIN_MS * 2 ** Math.min(place.failures, 16))
     place.failures += 1
     place.lastError = error
   }
 
   #addresses(): string[] {
-    const { node, book } = this.#parts
+    const { node, book } = this.#deps
     return [...this.#places.keys()].flatMap((relay) => {
       if (node.reach.places.reservedUntil(relay) === null) return []
       const dialled = node.connectionsTo(relay).filter((one) => !one.inbound && one.relay === null)

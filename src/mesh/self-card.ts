@@ -4,31 +4,31 @@ import { type SignedCard, cardBody, signedCard } from '../protocol/wire/card.ts'
 import { announceable } from './addresses.ts'
 import type { MeshNode } from './node.ts'
 
-export interface SelfCardComponents {
+interface SelfCardDeps {
   readonly node: Pick<MeshNode, 'addresses'>
   readonly clock: Pick<Clock, 'now'>
-  /** Has the executor sign our card with these addresses, for `RECORD_TTL_MS`. */
+  /** Makes the executor sign a card with these addresses, valid for `RECORD_TTL_MS`. */
   readonly sign: (addresses: string[]) => Promise<SignedCard>
 }
 
-/** Our card as other daemons get it. */
+/** The signed card, encoded for other daemons. */
 export interface IssuedCard {
   readonly issuedAt: number
   readonly encoded: Uint8Array
 }
 
-/** Our card for other daemons: signed when it is first needed, and again when our addresses are others or half of its time has passed. */
+/** This agent's card. It is signed on first use, and again when the addresses change or half of its validity has passed. */
 export class SelfCard {
-  readonly #parts: SelfCardComponents
+  readonly #deps: SelfCardDeps
   #issued: { readonly addresses: string; readonly card: Promise<IssuedCard>; readonly at: number } | null = null
 
-  constructor(components: SelfCardComponents) {
-    this.#parts = components
+  constructor(deps: SelfCardDeps) {
+    this.#deps = deps
   }
 
   async current(): Promise<IssuedCard> {
-    const addresses = announceable(this.#parts.node.addresses()).slice(0, MAX_CARD_ADDRESSES)
-    const now = this.#parts.clock.now()
+    const addresses = announceable(this.#deps.node.addresses()).slice(0, MAX_CARD_ADDRESSES)
+    const now = this.#deps.clock.now()
     const known = this.#issued
     const fresh = known !== null && known.addresses === addresses.join() && Math.abs(now - known.at) < RECORD_TTL_MS / 2
     if (fresh) return known.card
@@ -43,7 +43,7 @@ export class SelfCard {
   }
 
   async #sign(addresses: string[]): Promise<IssuedCard> {
-    const card = await this.#parts.sign(addresses)
+    const card = await this.#deps.sign(addresses)
     return { issuedAt: cardBody.decode(card.body).issued_at_ms, encoded: signedCard.encode(card) }
   }
 }

@@ -3,41 +3,80 @@ import type { Clock } from '../base/clock.ts'
 import { MAX_METERED_SOURCES, RateLimit, type RateLimitComponents } from '../base/rate-limit.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { LONGEST_REFILL_MS, METERED, type Metered, RATES, type PeerClass } from '../protocol/limits/mesh.ts'
-import { EventLoopLag } from './event-loop-lag.ts'
 import { VIOLATIONS, type Violation, Penalties, type PenaltyJson } from './penalties.ts'
 
-/** All strangers together may do so many times what one of their hosts may … */
+/** Ratio between the limit of all unlisted hosts together and that of one of them. */
 export const CROWD_FACTOR = 4
-/** … and a connection from a host that is refused costs as much as so many others: who shares its address with one can still prove who it is. */
+/** Cost of a connection from a refused host, in connections. It is not infinite, so that another machine at that address can still prove itself. */
 export const REFUSED_CONNECTION_COST = 8
 
-export interface SourcesComponents extends RateLimitComponents {
+interface SourcesDeps extends RateLimitComponents {
   readonly clock: Pick<Clock, 'monotonic'>
-  /** How many hosts have a connection of a stranger, or one whose machine is not proven yet: see `Gate.outsideHosts`. */
+  /** Number of hosts with an unlisted or unproven connection, see `ConnectionGate.outsideHosts`. */
   readonly outsideHosts: () => number
 }
 
-/** What a peer is known by. */
+/** Identifies a peer. */
 interface Whom {
   readonly machineId: MachineId
   readonly host: string
 }
 
-/** `too_much`: above the rate of its standing. `crowded`: below it, but all strangers together are above theirs. */
+/** `too_much` means above the limit of its peer class. `crowded` means below it, while all unlisted peers together exceed theirs. */
 export type RateVerdict = 'allowed' | 'too_much' | 'crowded'
 
-/** Offences that consist in missing a deadline of ours: not counted while our own event loop was late. */
+/** Violations by missed deadlines. They do not count while the event loop lags. */
 const OF_TIME: ReadonlySet<Violation> = new Set(['handshake_failed', 'unfinished'])
 const zeros = <Name extends string>(names: readonly Name[]): Record<Name, number> =>
   Object.fromEntries(names.map((name) => [name, 0])) as Record<Name, number>
 
-/** The key under which all strangers are counted together. */
+/** Key of the limit that all unlisted peers share. */
 const CROWD = ''
 
-/** Counts the sources noted within the last `LONGEST_REFILL_MS`, in which every budget is full again, whether they are still connected or not. */
+/** Interval of the checks. */
+export const LATENESS_CHECK_MS = 250
+/** A check that is late by this much counts as lag. */
+export const LATE_MS = 500
+/** After lag, no peer is penalised for missed deadlines during this time. */
+export const LATENESS_PARDON_MS = 10_000
+
+/** Detects whether the event loop lagged recently. A peer that missed a deadline meanwhile may have been in time. */
+export class EventLoopLag {
+  readonly #clock: Pick<Clock, 'monotonic'>
+  #polledAt: number
+  #late = Number.NEGATIVE_INFINITY
+  #timer: NodeJS.Timeout | undefined
+
+  constructor(components: { clock: Pick<Clock, 'monotonic'> }) {
+    this.#clock = components.clock
+    this.#polledAt = components.clock.monotonic()
+  }
+
+  start(): void {
+    this.#polledAt = this.#clock.monotonic()
+    this.#timer = setInterval(() => this.#poll(), LATENESS_CHECK_MS).unref()
+  }
+
+  stop(): void {
+    clearInterval(this.#timer)
+  }
+
+  get recent(): boolean {
+    this.#poll()
+    return this.#clock.monotonic() - this.#late < LATENESS_PARDON_MS
+  }
+
+  #poll(): void {
+    const now = this.#clock.monotonic()
+    if (now - this.#polledAt >= LATENESS_CHECK_MS + LATE_MS) this.#late = now
+    this.#polledAt = now
+  }
+}
+
+/** Counts the sources of the last `LONGEST_REFILL_MS`, in which every limit refills, whether still connected or not. */
 class RecentSources {
   readonly #clock: Pick<Clock, 'monotonic'>
-  /** When each was last noted, in monotonic milliseconds; the latest last. */
+  /** Time of the last event in monotonic milliseconds; latest last. */
   readonly #last = new BoundedMap<string, number>({ max: MAX_METERED_SOURCES })
 
   constructor(components: { clock: Pick<Clock, 'monotonic'> }) {
@@ -59,29 +98,28 @@ class RecentSources {
 }
 
 /**
- * How fast each source may be, and which sources are refused for their offences. A named machine is a source of its
- * own, wherever it is; all strangers of one host are one source, so that nobody can have a named machine refused that
- * shares the host. Strangers also share one rate; while that is used up, each event is charged to its own source
- * multiplied by the number of hosts, so that sources that do little go on and sources that do much are held up.
+ * Rate limits and refusals by source. A named machine is its own source, anywhere. All unlisted machines of one host are one source, so
+ * that nobody can have a named machine refused that shares the host. Unlisted sources also share one limit. While it is used up, each event
+ * costs its own source a multiple, by the number of hosts, so that quiet sources continue and busy ones are slowed down.
  */
 export class Sources {
-  readonly #parts: SourcesComponents
+  readonly #deps: SourcesDeps
   readonly #penalties: Penalties
   readonly #lateness: EventLoopLag
   readonly #limits = new Map<string, RateLimit>()
-  /** Strangers' hosts that were charged the multiplied price and had it. */
+  /** Unlisted hosts that recently paid the multiplied cost. */
   readonly #payers: RecentSources
-  readonly #standing: (machineId: MachineId) => PeerClass
-  /** Charges that were not allowed, and what sources were penalised for. */
+  readonly #classOf: (machineId: MachineId) => PeerClass
+  /** Charges that were not allowed, and violations. */
   readonly #refused = zeros(METERED)
-  readonly #offences = zeros(VIOLATIONS)
+  readonly #violations = zeros(VIOLATIONS)
 
-  constructor(components: SourcesComponents, init: { standing: (machineId: MachineId) => PeerClass }) {
-    this.#parts = components
-    this.#penalties = new Penalties(components)
-    this.#lateness = new EventLoopLag(components)
-    this.#payers = new RecentSources(components)
-    this.#standing = init.standing
+  constructor(deps: SourcesDeps, init: { classOf: (machineId: MachineId) => PeerClass }) {
+    this.#deps = deps
+    this.#penalties = new Penalties(deps)
+    this.#lateness = new EventLoopLag(deps)
+    this.#payers = new RecentSources(deps)
+    this.#classOf = init.classOf
   }
 
   start(): void {
@@ -93,7 +131,7 @@ export class Sources {
   }
 
   of({ machineId, host }: Whom): string {
-    return this.#standing(machineId) === 'stranger' ? host : machineId
+    return this.#classOf(machineId) === 'stranger' ? host : machineId
   }
 
   /** Charges `count` events to this peer's source. */
@@ -104,39 +142,42 @@ export class Sources {
   }
 
   #charge(peer: Whom, what: Metered, count: number): RateVerdict {
-    const standing = this.#standing(peer.machineId)
+    const peerClass = this.#classOf(peer.machineId)
     const source = this.of(peer)
-    if (!this.#limit('own', standing, what).allows(source, count)) return 'too_much'
-    if (standing !== 'stranger' || this.#limit('crowd', 'stranger', what).allows(CROWD, count)) return 'allowed'
+    if (!this.#limit('own', peerClass, what).allows(source, count)) return 'too_much'
+    if (peerClass !== 'stranger' || this.#limit('crowd', 'stranger', what).allows(CROWD, count)) return 'allowed'
     if (!this.#paysAmongMany(source, what, count)) return 'crowded'
     this.#payers.record(source)
     return 'allowed'
   }
 
-  /** Charges a connection whose machine is not proven yet. `known`: the host is in `ResolvableHosts`, so a further share is kept there for named machines. It is given out at random, so that strangers of the host cannot take all of it. */
+  /**
+   * Charges a connection whose machine is not proven yet. `known` means that the host is in `KnownHosts`; then a further share is kept for
+   * named machines. It is assigned at random, so that unlisted machines of the host cannot use it up.
+   */
   mayConnect(host: string, known: boolean): boolean {
     const may = this.#mayAnybodyConnect(host) || (known && this.#limit('own', 'named', 'connections').allowsByChance(host))
     if (!may) this.#refused.connections += 1
     return may
   }
 
-  /** True when the source is refused from now on. */
-  penalise(source: string, offence: Violation): boolean {
-    if (OF_TIME.has(offence) && this.#lateness.recent) return false
-    this.#offences[offence] += 1
-    return this.#penalties.penalise(source, offence)
+  /** Returns true if the source is refused from now on. */
+  penalise(source: string, violation: Violation): boolean {
+    if (OF_TIME.has(violation) && this.#lateness.recent) return false
+    this.#violations[violation] += 1
+    return this.#penalties.penalise(source, violation)
   }
 
   refuses(peer: Whom): boolean {
     return this.#penalties.refuses(this.of(peer))
   }
 
-  /** For `/diagnostics/mesh`: who is penalised now; how often a meter said no, and how often which offence was seen. */
+  /** For `/diagnostics/mesh`: current penalties, denied charges, and violations. */
   diagnostics(): { penalties: PenaltyJson[]; metered: Record<Metered, number>; offences: Record<Violation, number> } {
-    return { penalties: this.#penalties.list(), metered: { ...this.#refused }, offences: { ...this.#offences } }
+    return { penalties: this.#penalties.list(), metered: { ...this.#refused }, offences: { ...this.#violations } }
   }
 
-  /** Addresses cost an attacker little, so each host draws on the rate that all hosts share as well as on its own. */
+  /** Addresses cost an attacker little, so all hosts share a limit in addition to their own. */
   #mayAnybodyConnect(host: string): boolean {
     const count = this.#penalties.refuses(host) ? REFUSED_CONNECTION_COST : 1
     if (!this.#limit('own', 'stranger', 'connections').allows(host, count)) return false
@@ -145,23 +186,23 @@ export class Sources {
   }
 
   /**
-   * The price grows with the hosts that are here or, if they are more, with those that paid within `LONGEST_REFILL_MS`:
-   * else hosts could come, spend a full budget and leave, one after the other, at the price of few. It never exceeds a full
-   * budget, so a source that has done nothing for long can always pay it.
+   * The cost grows with the number of hosts that are connected, or that paid within `LONGEST_REFILL_MS` if these are more. Otherwise hosts
+   * could come, use their full limit and leave, one after the other. It never exceeds a full limit, so that a quiet source can always pay
+   * it.
    */
   #paysAmongMany(source: string, what: Metered, count: number): boolean {
-    const share = Math.max(1, this.#parts.outsideHosts() / CROWD_FACTOR, this.#payers.count / CROWD_FACTOR)
+    const share = Math.max(1, this.#deps.outsideHosts() / CROWD_FACTOR, this.#payers.count / CROWD_FACTOR)
     return this.#limit('among many', 'stranger', what).allows(source, Math.min(count * share, RATES.stranger[what].burst))
   }
 
-  /** `own`: each source at the plain price; `among many`: each at the multiplied price, while `crowd` is used up; `crowd`: all strangers together. */
-  #limit(purpose: 'own' | 'among many' | 'crowd', standing: PeerClass, what: Metered): RateLimit {
-    const key = `${purpose} ${standing} ${what}`
+  /** `own` is the plain limit of each source. `among many` is the limit for the multiplied cost, while `crowd` is used up. `crowd` is shared by all unlisted sources. */
+  #limit(purpose: 'own' | 'among many' | 'crowd', peerClass: PeerClass, what: Metered): RateLimit {
+    const key = `${purpose} ${peerClass} ${what}`
     const known = this.#limits.get(key)
     if (known !== undefined) return known
-    const { burst, perSecond } = RATES[standing][what]
+    const { burst, perSecond } = RATES[peerClass][what]
     const factor = purpose === 'crowd' ? CROWD_FACTOR : 1
-    const limit = new RateLimit(this.#parts, { burst: burst * factor, perSecond: perSecond * factor })
+    const limit = new RateLimit(this.#deps, { burst: burst * factor, perSecond: perSecond * factor })
     this.#limits.set(key, limit)
     return limit
   }

@@ -2,29 +2,29 @@ import type { Stream } from '@libp2p/interface'
 import { AppError, asError } from '../base/errors.ts'
 import { ReplyStripper } from './libp2p/muxer.ts'
 
-/** How long a stream may take to close in peace. */
+/** Time limit of a normal close. */
 const STREAM_CLOSE_MS = 5_000
 
 export interface MeshStreamComponents {
   readonly stream: Stream
-  /** What carries it. */
+  /** The connection of the stream. */
   readonly connection: { noteHeard(): void }
 }
 
 export interface MeshStreamInit {
-  /** We write without waiting for the peer's agreement on the protocol (see `libp2p/negotiation.ts`), which still precedes its first byte. */
+  /** Data is sent without waiting for the protocol negotiation (see `negotiation` in `libp2p/muxer.ts`). The peer's reply still precedes its first byte. */
   readonly early: boolean
 }
 
 /**
- * One libp2p stream as the rooms above see it: bytes in order, one end, and a drain that can be waited
- * for more than once. Who receives must keep up, and bounds what it lets the other side send: `hold` is
- * for a young stream only, since a window that has grown exceeds what libp2p keeps of a paused stream.
+ * One libp2p stream, as other folders use it: bytes in order, one end, and `drained`, which may be awaited more than once. The receiver
+ * must keep up, and bound what it lets the peer send. Use `hold` only on a new stream, because a grown window exceeds what libp2p buffers
+ * of a paused stream.
  */
 export class MeshStream {
-  /** Set it in the turn in which the stream was handed out. */
+  /** Set it in the turn in which you receive the stream. */
   onData: (chunk: Uint8Array) => void = () => undefined
-  /** Called once, after the last data: null when the peer closed its end in peace. */
+  /** Called once, after the last data; null if the peer closed its end normally. */
   onEnd: (error: Error | null) => void = () => undefined
   readonly #stream: Stream
   #stripper: ReplyStripper | null
@@ -34,7 +34,7 @@ export class MeshStream {
   constructor(components: MeshStreamComponents, init: MeshStreamInit) {
     this.#stream = components.stream
     this.#stripper = init.early ? new ReplyStripper(components.stream.protocol) : null
-    // A lost connection ends its streams without an error, so only the peer's own word counts as peace.
+    // A lost connection ends its streams without an error, so only the peer's own close counts as normal.
     this.#stream.addEventListener('remoteCloseWrite', () => (this.#peerClosed = true))
     this.#stream.addEventListener('close', (event) => this.#end(event.error ?? this.#verdict()))
     this.#stream.addEventListener('end', () => {
@@ -51,7 +51,7 @@ export class MeshStream {
     return this.#stream.writeStatus === 'writable' && this.#stream.status === 'open'
   }
 
-  /** False when the peer is behind: wait for `drained()`. Nothing is sent on a stream that is not open. */
+  /** If it returns false, the peer is slow: wait for `drained()`. Nothing is sent on a closed stream. */
   send(bytes: Uint8Array): boolean {
     if (!this.open) return true
     try {
@@ -62,7 +62,7 @@ export class MeshStream {
     }
   }
 
-  /** Resolves when `send` has room again or the stream is over. (libp2p's own `onDrain` waits only once.) */
+  /** Resolves when `send` can take more or the stream has ended. libp2p's own `onDrain` resolves only once. */
   async drained(): Promise<void> {
     if (!this.open || !this.#stream.writableNeedsDrain) return
     const { promise, resolve } = Promise.withResolvers<void>()
@@ -74,27 +74,27 @@ export class MeshStream {
     this.#stream.removeEventListener('close', done)
   }
 
-  /** Takes no more from the peer than its window already lets it send; in a turn of its own, not inside `onData`. */
+  /** Takes only what the peer's window already allows. Call it in a turn of its own, not inside `onData`. */
   hold(): void {
     if (this.#stream.readStatus === 'readable') this.#stream.pause()
   }
 
-  /** Goes on after `hold`. */
+  /** Continues after `hold`. */
   resume(): void {
     if (this.#stream.readStatus === 'paused') this.#stream.resume()
   }
 
-  /** Sends what is queued and ends our side; a peer that never ends its own is cut off. */
+  /** Sends the queued data and closes this side. A peer that never closes its side is cut off. */
   async close(): Promise<void> {
     const stream = this.#stream
-    // Not a signal of the runtime's, which would go off for every stream that was closed in time, too.
+    // A timer, because `AbortSignal.timeout` would also fire for each stream that closed in time.
     const late = new AbortController()
-    const giveUp = (): void => {
+    const abortLate = (): void => {
       const reason = new AppError('timeout', 'the stream did not close in time')
       stream.abort(reason)
       late.abort(reason)
     }
-    const timer = setTimeout(giveUp, STREAM_CLOSE_MS).unref()
+    const timer = setTimeout(abortLate, STREAM_CLOSE_MS).unref()
     stream.addEventListener('close', () => clearTimeout(timer), { once: true })
     try {
       await stream.close({ signal: late.signal })
@@ -104,7 +104,7 @@ export class MeshStream {
     if (stream.status !== 'open' && stream.status !== 'closing') clearTimeout(timer)
   }
 
-  /** Resets the stream: the peer learns that it is over, and nothing else. */
+  /** Resets the stream. */
   abort(reason: Error): void {
     this.#stream.abort(reason)
     this.#end(reason)

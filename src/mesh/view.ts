@@ -1,71 +1,65 @@
-import type { Clock } from '../base/clock.ts'
 import type { MeshCounts, PeerJson } from '../protocol/api-answers.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import type { AgentRecords } from './agent-records.ts'
 import type { Cards } from './cards.ts'
 import type { MeshConnection } from './connection.ts'
-import type { KnownAgents, SeenAgent } from './known-agents.ts'
-import type { MeshNode } from './node.ts'
-import type { Presences } from './presences.ts'
+import type { SeenAgent } from './known-agents.ts'
 import type { Reconnect } from './reconnect.ts'
 import type { Relays } from './relays.ts'
+import type { MeshServices } from './services.ts'
 
-export interface MeshViewComponents {
-  readonly node: MeshNode
-  readonly knownAgents: KnownAgents
-  readonly presences: Pick<Presences, 'counts' | 'list'>
+type MeshViewDeps = Pick<MeshServices, 'clock' | 'knownAgents' | 'node' | 'presences'> & {
   readonly cards: Pick<Cards, 'counts'>
   readonly records: Pick<AgentRecords, 'counts' | 'refused'>
-  readonly reconnect: Reconnect
+  readonly reconnect: Pick<Reconnect, 'status'>
   readonly relays: Pick<Relays, 'isPublic' | 'status'>
-  readonly clock: Clock
-  /** Whose link a connected machine holds, as the room above knows it. */
+  /** The agent that a connected machine has proven; null without a link. */
   readonly linkedAgent: (machineId: MachineId) => AgentId | null
 }
 
 export type MeshDiagnostics = ReturnType<MeshView['diagnostics']>
 
-/** To how many machines a connection is to stand, and to how many it does. */
-const standingOf = (reconnect: Reconnect): { wanted: number; connected: number } => {
+/** Number of wanted persistent connections, and of existing ones. */
+const persistentCounts = (reconnect: Pick<Reconnect, 'status'>): { wanted: number; connected: number } => {
   const wanted = reconnect.status()
   return { wanted: wanted.length, connected: wanted.filter(({ connected }) => connected).length }
 }
 
-/** What this daemon can show of the mesh. */
+/** The state of the mesh, for display. */
 export class MeshView {
-  readonly #parts: MeshViewComponents
+  readonly #deps: MeshViewDeps
 
-  constructor(components: MeshViewComponents) {
-    this.#parts = components
+  constructor(deps: MeshViewDeps) {
+    this.#deps = deps
   }
 
-  /** Every machine that is connected, or whose card is known. */
+  /** Every machine that is connected or whose card is known. */
   peers(): PeerJson[] {
-    const seen = this.#parts.knownAgents.list()
-    const connected = new Set(this.#parts.node.connections().map((connection) => connection.machineId))
+    const seen = this.#deps.knownAgents.list()
+    const connected = new Set(this.#deps.node.connections().map((connection) => connection.machineId))
     const speaking = new Set(seen.map((agent) => agent.machine_id))
     const silent = [...connected].filter((machineId) => !speaking.has(machineId))
     return [...seen.map((agent) => this.#peer(agent.machine_id, agent)), ...silent.map((machineId) => this.#peer(machineId, null))]
   }
 
   counts(): MeshCounts {
-    const { node, knownAgents, presences, reconnect } = this.#parts
+    const { node, knownAgents, presences, reconnect } = this.#deps
     const connected = new Set(node.connections().map(({ machineId }) => machineId)).size
     return { heard: presences.list().length, known: knownAgents.list().length, standing: reconnect.status().length, connected }
   }
 
   /** `/diagnostics/mesh`. */
   diagnostics() {
-    const { node, knownAgents, cards, presences, records, reconnect, relays } = this.#parts
-    const now = this.#parts.clock.now()
+    const { node, knownAgents, cards, presences, records, reconnect, relays } = this.#deps
+    const now = this.#deps.clock.now()
     return {
       machine_id: node.machineId,
       listening: node.listening,
-      strangers: node.strangersMayCome,
+      strangers: node.acceptsUnlisted,
       addresses: node.addresses(),
       connections: node.connections().map((connection) => ({
         machine_id: connection.machineId,
-        agent_id: this.#parts.linkedAgent(connection.machineId),
+        agent_id: this.#deps.linkedAgent(connection.machineId),
         address: connection.address,
         direction: connection.inbound ? 'inbound' : 'outbound',
         relay: connection.relay,
@@ -73,7 +67,7 @@ export class MeshView {
         rtt_ms: connection.rttMs,
         received: connection.received,
       })),
-      standing: standingOf(reconnect),
+      standing: persistentCounts(reconnect),
       reach: { public: relays.isPublic, relays: relays.status(), carrying: node.reach.carrier?.diagnostics() ?? null },
       wanted: reconnect.status(),
       ...node.refusals(),
@@ -84,21 +78,21 @@ export class MeshView {
     }
   }
 
-  /** Whose machine it is: proven, or else said. */
+  /** The agent of a machine: proven by a link, otherwise named by its card. */
   #agentOn(machineId: MachineId): AgentId | null {
-    const seen = this.#parts.knownAgents.list().find((one) => one.machine_id === machineId)
-    return this.#parts.linkedAgent(machineId) ?? seen?.agent_id ?? null
+    const seen = this.#deps.knownAgents.list().find((one) => one.machine_id === machineId)
+    return this.#deps.linkedAgent(machineId) ?? seen?.agent_id ?? null
   }
 
   #lastHeard(connections: readonly MeshConnection[]): string {
-    return new Date(this.#parts.clock.now() - Math.min(...connections.map(({ silentMs }) => silentMs))).toISOString()
+    return new Date(this.#deps.clock.now() - Math.min(...connections.map(({ silentMs }) => silentMs))).toISOString()
   }
 
   #peer(machineId: MachineId, seen: SeenAgent | null): PeerJson {
-    const connections = this.#parts.node.connectionsTo(machineId)
+    const connections = this.#deps.node.connectionsTo(machineId)
     const connection = connections.find(({ relay }) => relay === null) ?? connections[0]
     const relay = connection?.relay ?? null
-    const linked = this.#parts.linkedAgent(machineId)
+    const linked = this.#deps.linkedAgent(machineId)
     return {
       agent_id: seen?.agent_id ?? linked,
       machine_id: machineId,

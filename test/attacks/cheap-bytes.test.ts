@@ -67,7 +67,7 @@ test('a message of Noise that holds nothing ends its connection', LIMIT, async (
   const stranger = await Stranger.start(t)
   const connect = async () => {
     const { wire } = await stranger.connect(bob.node.addresses()[0]!)
-    await until(() => bob.node.strangerConnections() === 1)
+    await until(() => bob.node.unlistedConnections() === 1)
     const { stream, handshake } = wire as unknown as { stream: MessageStream; handshake: { encrypt(text: Uint8Array): Uint8Array } }
     const ended = new Promise((resolve) => wire.addEventListener('close', resolve, { once: true }))
     return { below: stream, handshake, ended }
@@ -75,7 +75,7 @@ test('a message of Noise that holds nothing ends its connection', LIMIT, async (
   const short = await connect()
   short.below.send(Buffer.alloc(2))
   await short.ended
-  await until(() => bob.node.strangerConnections() === 0)
+  await until(() => bob.node.unlistedConnections() === 0)
   const sealed = await connect()
   sealed.below.send(Buffer.concat([Buffer.from([0, 16]), sealed.handshake.encrypt(new Uint8Array(0)).subarray()]))
   await sealed.ended

@@ -171,7 +171,7 @@ test('a flood of gossip costs a machine all its connections at once, whichever i
   const seed = randomBytes(32)
   const stranger = await Stranger.start(t, seed)
   const holds = [await stranger.connect(bob.node.addresses()[0]!), await stranger.connect(bob.node.addresses()[0]!)]
-  await until(() => bob.node.strangerConnections() === holds.length)
+  await until(() => bob.node.unlistedConnections() === holds.length)
   const gossip = await openGossip(holds.at(-1)!)
   const message = await rightlySigned(seed, 1, new Uint8Array(1))
   while (gossip.status === 'open') if (!gossip.send(message)) await sleep(5)

@@ -14,7 +14,7 @@ import { handshake, signalOf } from '../support/hostile-link.ts'
 import { introduce, startPeer, type Peer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 import { firstMessage, muxerHead, openGossip, push, resets, Stranger, wronglySigned } from '../support/stranger.ts'
-import { HANDSHAKE_PLACES, MAX_HANDSHAKES_PER_MACHINE } from '../../src/links/responder.ts'
+import { HANDSHAKE_SLOTS, MAX_HANDSHAKES_PER_MACHINE } from '../../src/links/responder.ts'
 import { REFUSED_CONNECTION_COST } from '../../src/mesh/sources.ts'
 import { MAX_CONNECTIONS_PER_UNLISTED, MAX_CONNECTIONS_PER_MACHINE } from '../../src/mesh/gater.ts'
 
@@ -107,7 +107,7 @@ test('a data frame that never ends is not waited for: what there is of it goes t
   const received = (): number => bob.node.connections().reduce((sum, one) => sum + (one.received?.bytes ?? 0), 0)
   await until(() => received() >= frame)
   // Both ends are in this process; a frame kept would be two MiB, one passed on in pieces some hundred KiB of garbage.
-  assert.ok(bob.node.strangerConnections() === 1 && process.memoryUsage().arrayBuffers - before < 64 * 1024 * 1024)
+  assert.ok(bob.node.unlistedConnections() === 1 && process.memoryUsage().arrayBuffers - before < 64 * 1024 * 1024)
   // The frame's last byte, and behind it a question that is answered: the frames are still told apart.
   const answered = new Promise((resolve) => wire.addEventListener('message', resolve, { once: true }))
   await push(wire, Buffer.concat([Buffer.alloc(1), muxerHead(2, 1, 0, 7)]))
@@ -232,7 +232,7 @@ test('a contact of no standing who holds handshakes open on many connections kee
   await introduce(bob, mallory, 'unknown')
   const hostile = await Stranger.start(t, mallory.machineKey.seed)
   const open: Stream[] = []
-  for (let i = 0; i < HANDSHAKE_PLACES.accepted + 10; i++) {
+  for (let i = 0; i < HANDSHAKE_SLOTS.accepted + 10; i++) {
     // One too many may be closed before it is ours, or before its stream is.
     const stream = await hostile
       .connect(bob.node.addresses()[0]!)
@@ -251,7 +251,7 @@ test('a contact of no standing who holds handshakes open on many connections kee
 test('a stranger holds a handful of connections, and those it opened last', LIMIT, async (t) => {
   const { bob, stranger, address, unharmed } = await setUp(t)
   for (let i = 0; i < 4 * MAX_CONNECTIONS_PER_UNLISTED; i++) await stranger.connect(address)
-  await until(() => bob.node.strangerConnections() === MAX_CONNECTIONS_PER_UNLISTED)
+  await until(() => bob.node.unlistedConnections() === MAX_CONNECTIONS_PER_UNLISTED)
   await until(() => stranger.node.getConnections().length === MAX_CONNECTIONS_PER_UNLISTED)
   await unharmed()
 })

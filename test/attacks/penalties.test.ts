@@ -33,7 +33,7 @@ test('who signs wrongly again and again is refused with all strangers of its hos
     await handshake(mallory, bob, {}, forged)
     await until(() => bob.counters.get('links_failed') > failed)
   }
-  await until(() => bob.node.strangerConnections() === 0)
+  await until(() => bob.node.unlistedConnections() === 0)
   assert.equal(bob.node.refusals().penalties[0]?.refused, true)
   await until(() => eve.node.connections().length === 0)
   await assert.rejects(async () => eve.links.link(bob.agentId, signalOf()))

@@ -12,6 +12,7 @@ import { LocalChannel } from '../support/exec-pair.ts'
 import { newParty } from '../support/fake-network.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { silent } from '../support/processes.ts'
+import { fake } from '../support/fake.ts'
 
 const { signer } = newParty()
 const { agentId, publicKey: agentPublicKey } = signer
@@ -45,11 +46,11 @@ const approver = () => {
         return near
       },
     },
-    executor: {
+    executor: fake({
       signApprovalRequest: async () => ({ body: bytes, signature }),
       onApprovalAsk: (listener) => ((onAsk = listener), () => undefined),
       approvalAnswer: (ask) => void answers.push(ask),
-    },
+    }),
   })
   client.start()
   const settle = async (): Promise<void> => {

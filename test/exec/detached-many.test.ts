@@ -20,6 +20,7 @@ import { soon } from '../support/local-engine.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { silent } from '../support/processes.ts'
 import { tempDir } from '../support/temp-dir.ts'
+import { fake } from '../support/fake.ts'
 
 /** More than may be attached there at once. */
 const MANY = MAX_ATTACHED_PER_AGENT + 4
@@ -36,8 +37,8 @@ const begunThere = async (t: TestContext, script: string): Promise<{ pair: ExecP
     return { json } as never
   })
   const identity = { agentId: pair.requester.own.signer.agentId } as never
-  const stories = new DetachedRunEvents({ executor: { identity }, lifecycle: newLifecycleLog() })
-  const runs = new DetachedRuns({ engine: pair.detached, asked, clock, stories })
+  const stories = new DetachedRunEvents({ executor: fake({ identity }), lifecycle: newLifecycleLog() })
+  const runs = new DetachedRuns({ engine: pair.detached, asked, clock, events: stories })
   const { agentId: agent_id } = pair.responder.own.signer
   const spec = { agent_id, argv: [pair.responder.program('one')], cwd: null, clamp: false, lifetime_ms: null, keep_bytes: 10 }
   const ids = Array.from({ length: MANY }, () => randomUUID())

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { AppError, type ErrorCode } from '../../src/base/errors.ts'
-import { DetachedRuns, type DetachedRunsComponents, type DetachedRunStatus } from '../../src/exec/detached-runs.ts'
+import { DetachedRuns, type DetachedRunStatus } from '../../src/exec/detached-runs.ts'
 import { DetachedRunEvents } from '../../src/exec/detached/detached-events.ts'
 import type { DetachedRunEvent, DetachedInfo, DetachedSpec, DetachedTarget } from '../../src/exec/detached/detached-types.ts'
 import type { RunOutcome } from '../../src/exec/run-spec.ts'
@@ -19,6 +19,7 @@ import { soon } from '../support/local-engine.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { silent } from '../support/processes.ts'
 import { tempDir } from '../support/temp-dir.ts'
+import { fake } from '../support/fake.ts'
 
 const AGENT = 'a1'.repeat(32)
 const MACHINE = '0c'.repeat(32)
@@ -50,7 +51,7 @@ const info = (request_id: RequestId, over: Partial<DetachedInfo> = {}): Detached
 const outcome = (request_id: RequestId, over: Partial<RunOutcome> = {}): RunOutcome =>
   runOutcome({ request_id, agent_id: AGENT, machine_id: MACHINE, ...over })
 
-type Engine = DetachedRunsComponents['engine']
+type Engine = ConstructorParameters<typeof DetachedRuns>[0]['engine']
 const refuse = (what: string) => async (): Promise<never> => {
   throw new Error(`the test did not expect ${what}`)
 }
@@ -74,9 +75,9 @@ const open = async (t: TestContext, engine: Partial<Engine>) => {
     ...engine,
   }
   const events = new LifecycleLog({ id: 'test', now: () => clock.now() })
-  const stories = new DetachedRunEvents({ executor: { identity: { agentId: 'c3'.repeat(32) } as never }, lifecycle: events })
+  const stories = new DetachedRunEvents({ executor: fake({ identity: { agentId: 'c3'.repeat(32) } as never }), lifecycle: events })
   const told = (): unknown[] => events.readSince(null, 0, 100).events.map(({ type, code, denial_reason }) => [type, code, denial_reason])
-  return { clock, store, told, runs: new DetachedRuns({ engine: whole, asked, clock, stories }) }
+  return { clock, store, told, runs: new DetachedRuns({ engine: whole, asked, clock, events: stories }) }
 }
 
 const signed = (request_id: RequestId, n = 1): DetachedTarget => ({

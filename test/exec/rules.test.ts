@@ -26,6 +26,7 @@ import { anyExecRules, encodeExecBody } from '../support/exec-frames.ts'
 import { execPair, LocalChannel, type ExecPair, type PairOptions } from '../support/exec-pair.ts'
 import { newParty, type Party } from '../support/fake-network.ts'
 import { ManualClock } from '../support/manual-clock.ts'
+import { fake } from '../support/fake.ts'
 
 const TOLD: PairOptions = { scripts: {}, commands: [['/bin/echo', '<INT>']], entryKeys: 'discoverable = true\n' }
 const CAPS = { timeout_ms: 300_000, max_stdout_bytes: 16_777_216, max_stderr_bytes: 16_777_216, max_stdin_bytes: 1_048_576, detach: null }
@@ -267,13 +268,13 @@ const silentAgent = (clock: ManualClock, reopen: (signal: AbortSignal) => Promis
         return again
       },
     },
-    executor: {
+    executor: fake({
       identity: { agentId: 'ab'.repeat(32), machineId: 'cd'.repeat(32), agentPublicKey: other.signer.publicKey },
       mintNonces: refuse,
       openRun: refuse,
       drained: refuse,
       signRulesRequest: async () => ({ body: new Uint8Array(1), signature: new Uint8Array(3309) }),
-    },
+    }),
     clock,
     counters: new RequesterCounters(),
   })

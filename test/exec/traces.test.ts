@@ -21,6 +21,7 @@ import { ManualClock } from '../support/manual-clock.ts'
 import { silent } from '../support/processes.ts'
 import { TraceCollector } from '../support/trace-collector.ts'
 import { patient } from '../support/wait-limits.ts'
+import { fake } from '../support/fake.ts'
 
 const CONTEXT: TraceContext = { traceId: '0af7651916cd43dd8448eb211c80319c', spanId: 'b7ad6b7169203331' }
 const nothing = (): void => undefined
@@ -37,7 +38,7 @@ test('a peer is told of a trace behind its Request', async (t) => {
     outlives: () => undefined,
     resumed: () => undefined,
   }
-  const pair = await execPair(t, { traces: TRACES, peerTraces })
+  const pair = await execPair(t, { traces: fake(TRACES), peerTraces: fake(peerTraces) })
   const spec = { argv: [pair.responder.program('hello')], stdin: null, timeout_ms: null, cwd: null, clamp: false }
   const { ok, request_id } = await pair.runner.run({ agent_id: pair.responder.own.signer.agentId, ...spec }, sink)
   assert.equal(ok, true)
@@ -74,7 +75,7 @@ test('a run of a peer is followed until it is over, however often it is resumed'
   const note = (what: string) => () => void seen.push(what)
   const quiet = { joined: () => undefined, outlives: () => undefined }
   const peerTraces = { ...quiet, arrived: note('arrived'), left: note('left'), lost: note('lost'), resumed: note('resumed') }
-  const pair = await execPair(t, { peerTraces, scripts: { slow: 'echo begun; sleep 1; echo done' } })
+  const pair = await execPair(t, { peerTraces: fake(peerTraces), scripts: { slow: 'echo begun; sleep 1; echo done' } })
   const spec = { argv: [pair.responder.program('slow')], stdin: null, timeout_ms: null, cwd: null, clamp: false }
   const run = pair.runner.run(
     { agent_id: pair.responder.own.signer.agentId, ...spec },

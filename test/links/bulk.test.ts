@@ -26,7 +26,7 @@ test('whom we have asked may answer with as much as the path carries, though its
   // Whoever opened the link that there is.
   await bob.links.link(alice.agentId, signalOf())
   await until(() => alice.links.list().length === 1)
-  assert.equal(alice.node.standing(bob.machineId), 'named')
+  assert.equal(alice.node.classOf(bob.machineId), 'named')
   const channel = await alice.links.openChannel(bob.agentId, signalOf())
   assert.equal(alice.counters.get('links_opened'), 1)
   let received = 0
@@ -42,10 +42,10 @@ test('an agent that is accepted is so on a machine that only its link has shown'
   await introduce(alice, bob, 'unknown')
   await bob.contacts.importCard({ ...(await alice.card()), addresses: [] }, { trust: 'trusted' })
   await until(() => bob.port.snapshot.contacts.length === 1)
-  assert.equal(bob.node.standing(alice.machineId), 'stranger')
+  assert.equal(bob.node.classOf(alice.machineId), 'stranger')
   await alice.links.link(bob.agentId, signalOf())
-  await until(() => bob.node.standing(alice.machineId) === 'accepted')
+  await until(() => bob.node.classOf(alice.machineId) === 'accepted')
   await alice.stop()
   await until(() => bob.node.connections().length === 0)
-  assert.equal(bob.node.standing(alice.machineId), 'stranger')
+  assert.equal(bob.node.classOf(alice.machineId), 'stranger')
 })

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { AppError, isAppError } from '../../src/base/errors.ts'
-import { CLAIMS_MS, LinkDialler, type LinkDiallerComponents } from '../../src/links/link-dialler.ts'
+import { CLAIMS_MS, LinkDialler } from '../../src/links/link-dialler.ts'
 import { FanoutLimits, withSlot } from '../../src/exec/client.ts'
 import type { DialCandidate } from '../../src/mesh/address-book.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
@@ -40,7 +40,7 @@ const setUp = (claims: number, { acceptsLate = false } = {}) => {
     port: { identity: { agentId: 'bb'.repeat(32) } },
     table: { to: () => undefined },
     counters: {},
-  } as unknown as LinkDiallerComponents
+  } as unknown as ConstructorParameters<typeof LinkDialler>[0]
   return { order, dialler: new LinkDialler(components, { stopping: new AbortController().signal }) }
 }
 

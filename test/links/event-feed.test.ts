@@ -5,7 +5,7 @@ import { EventFeed } from '../../src/links/messages.ts'
 import { MAX_EVENT_BACKLOG } from '../../src/protocol/limits/daemon.ts'
 
 test('a listener that falls too far behind gets a last word and no more', async () => {
-  const feed = new EventFeed<number>({ lastWord: () => -1 })
+  const feed = new EventFeed<number>({ overflowEvent: () => -1 })
   const [slow, gone] = [feed.subscribe(), feed.subscribe()]
   gone.close()
   for (let i = 0; i < MAX_EVENT_BACKLOG; i++) assert.deepEqual(feed.push(i), { delivered: 1, cutOff: 0 })
@@ -18,7 +18,7 @@ test('a listener that falls too far behind gets a last word and no more', async 
 })
 
 test('a listener that keeps up hears everything, and leaving the loop ends it', async () => {
-  const feed = new EventFeed<number>({ lastWord: () => -1 })
+  const feed = new EventFeed<number>({ overflowEvent: () => -1 })
   const listener = feed.subscribe()
   const read: number[] = []
   setImmediate(() => [1, 2, 3].map((n) => feed.push(n)))

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { HandshakeBudget, HANDSHAKE_PLACES, MAX_UNLISTED_HANDSHAKES_PER_ADDRESS } from '../../src/links/responder.ts'
+import { HandshakeBudget, HANDSHAKE_SLOTS, MAX_UNLISTED_HANDSHAKES_PER_ADDRESS } from '../../src/links/responder.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
 import type { PeerClass } from '../../src/protocol/limits/mesh.ts'
 
@@ -9,7 +9,7 @@ const connection = (machineId: string, host: string): MeshConnection => ({ machi
 
 const budgetOf = (mayBegin = (): boolean => true, agentOf = (_machineId: string): string | null => null): HandshakeBudget =>
   new HandshakeBudget({
-    node: { standing: (machineId) => (machineId.split(' ')[0] ?? 'stranger') as PeerClass, mayBegin, shares: { agentOf } },
+    node: { classOf: (machineId) => (machineId.split(' ')[0] ?? 'stranger') as PeerClass, mayBegin, shares: { agentOf } },
   })
 
 const take = (budget: HandshakeBudget, count: number, standing: PeerClass, host = (i: number): string => `host${i}`) =>
@@ -19,10 +19,10 @@ test('strangers have few handshakes from one address and in all, and nobody has 
   const budget = budgetOf()
   const here = take(budget, MAX_UNLISTED_HANDSHAKES_PER_ADDRESS + 1, 'stranger', () => 'here')
   assert.equal(here.length, MAX_UNLISTED_HANDSHAKES_PER_ADDRESS)
-  const others = Array.from({ length: HANDSHAKE_PLACES.stranger }, (_, i) => budget.take(connection(`stranger o${i}`, `host${i}`)))
-  assert.equal(others.filter(Boolean).length, HANDSHAKE_PLACES.stranger - MAX_UNLISTED_HANDSHAKES_PER_ADDRESS)
-  assert.equal(take(budget, 1_000, 'named').length, HANDSHAKE_PLACES.named)
-  assert.equal(take(budget, 1_000, 'accepted', () => 'here').length, HANDSHAKE_PLACES.accepted)
+  const others = Array.from({ length: HANDSHAKE_SLOTS.stranger }, (_, i) => budget.take(connection(`stranger o${i}`, `host${i}`)))
+  assert.equal(others.filter(Boolean).length, HANDSHAKE_SLOTS.stranger - MAX_UNLISTED_HANDSHAKES_PER_ADDRESS)
+  assert.equal(take(budget, 1_000, 'named').length, HANDSHAKE_SLOTS.named)
+  assert.equal(take(budget, 1_000, 'accepted', () => 'here').length, HANDSHAKE_SLOTS.accepted)
   here[0]?.()
   here[0]?.()
   assert.notEqual(budget.take(connection('stranger again', 'here')), null)
@@ -34,7 +34,7 @@ test('two accepted agents with many machines each leave handshakes to a third', 
   const taken = ['hugo', 'ida'].map(
     (agent) => Array.from({ length: 64 }, (_, i) => budget.take(connection(`accepted ${agent} ${i}`, 'here'))).filter(Boolean).length,
   )
-  assert.ok(taken.every((count) => count > 8) && taken[0]! + taken[1]! < HANDSHAKE_PLACES.accepted, String(taken))
+  assert.ok(taken.every((count) => count > 8) && taken[0]! + taken[1]! < HANDSHAKE_SLOTS.accepted, String(taken))
   assert.notEqual(budget.take(connection('accepted alice 0', 'here')), null)
 })
 

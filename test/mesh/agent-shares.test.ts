@@ -82,8 +82,8 @@ test('connections of an agent are bounded over all of its machines, also after a
 test('a machine that has proven no accepted agent holds few connections, whoever announces it', LIMIT, async (t) => {
   const { bob, hugo } = await setUp(t)
   const machine = await LinkedMachine.start(t, hugo)
-  const { standing } = bob.node
-  bob.node.standing = (machineId) => (machineId === machine.key.machineId ? 'accepted' : standing(machineId))
+  const { classOf: standing } = bob.node
+  bob.node.classOf = (machineId) => (machineId === machine.key.machineId ? 'accepted' : standing(machineId))
   for (let i = 0; i < 3 * MAX_CONNECTIONS_PER_UNLISTED; i++) await machine.connect(bob).catch(() => undefined)
   await until(() => bob.node.connectionsTo(machine.key.machineId).length === MAX_CONNECTIONS_PER_UNLISTED)
 })

@@ -23,7 +23,10 @@ const setUp = () => {
     reach: { onAddresses: (): void => undefined },
   }
   const ownCard = { current: async () => ({ issuedAt: 1, encoded: new Uint8Array() }) }
-  const beacon = new Beacon({ node, presences, ownCard, onHeard: () => undefined, clock, log: silentLogger }, { agentId: AGENT })
+  const beacon = new Beacon(
+    { node: node as never, presences, ownCard, onHeard: () => undefined, clock, log: silentLogger },
+    { agentId: AGENT },
+  )
   return { clock, presences, node, beacon, said }
 }
 

@@ -22,6 +22,10 @@ import { introduce, startPeer, type Peer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 import { openGossip, rightlySigned, Stranger } from '../support/stranger.ts'
 import { patient } from '../support/wait-limits.ts'
+import { fake } from '../support/fake.ts'
+import type { AddressBook } from '../../src/mesh/address-book.ts'
+import type { MeshNode } from '../../src/mesh/node.ts'
+import type { Presences } from '../../src/mesh/presences.ts'
 
 const LIMIT = { timeout: 60_000 }
 const signer = agentSignerOf(new Uint8Array(32).fill(1))
@@ -119,7 +123,7 @@ test('no card is learnt that is of another agent or machine, older than is said,
 const dialled = (claims: readonly { readonly machine: number; readonly neighbour: string }[]) => {
   const { clock, knownAgents } = setUp()
   const machines: string[] = []
-  const node = {
+  const node = fake<MeshNode>({
     machineId: 'ff'.repeat(32),
     connectionsTo: () => [],
     handle: () => undefined,
@@ -128,8 +132,8 @@ const dialled = (claims: readonly { readonly machine: number; readonly neighbour
       machines.push(machineId)
       throw new AppError('peer_unreachable')
     },
-  }
-  const [presences, book] = [{ of: () => null }, { mayBe: () => true }]
+  })
+  const [presences, book] = [fake<Presences>({ of: () => null }), fake<AddressBook>({ mayBe: () => true })]
   const ownCard = { current: async () => assert.fail('nobody asks') }
   const cards = new Cards({ node, presences, book, knownAgents, ownCard, onNewcomer: () => undefined, clock, log: silentLogger })
   for (const { machine: number, neighbour } of claims)

@@ -10,6 +10,7 @@ import { DirectUpgrades } from '../../src/mesh/direct-upgrades.ts'
 import { MAX_PARALLEL_DIALS, MAX_UNAWAITED_DIALS } from '../../src/protocol/limits/wire.ts'
 import { DIRECT_RETRY_MIN_MS } from '../../src/protocol/limits/mesh.ts'
 import { ManualClock } from '../support/manual-clock.ts'
+import { fake } from '../support/fake.ts'
 
 const machineOf = (n: number) => {
   const { machineId } = machineKeyOf(Buffer.alloc(32, `machine${n}`))
@@ -65,7 +66,7 @@ const givesWay = async ({ dialler, going }: ReturnType<typeof setUp>): Promise<v
 test('a try of the direct way gives way to a dial that is awaited', async (t) => {
   t.mock.timers.enable({ apis: ['setInterval'] })
   const world = setUp()
-  const ways = new DirectUpgrades({ ...world, book: { addressesOf: () => [address] }, log: silentLogger })
+  const ways = new DirectUpgrades({ ...world, node: world.node as never, book: fake({ addressesOf: () => [address] }), log: silentLogger })
   ways.start()
   t.after(() => ways.stop())
   t.mock.timers.tick(1_000)

@@ -36,7 +36,7 @@ const RELAYED = relayedAddress(`${OWN[0]}/p2p/${peerIdOf(machineOf(98))}`, machi
 const [SERVER, OTHER] = ['server', 'other']
 
 interface Mesh {
-  strangersDialled: number
+  unlistedDialled: number
   readonly known: Set<MachineId>
   readonly dialled: (readonly string[])[]
   /** A dial. */
@@ -45,7 +45,7 @@ interface Mesh {
 
 const setUp = ({ strangers = true } = {}) => {
   const clock = new ManualClock()
-  const mesh: Mesh = { strangersDialled: 0, known: new Set(), dialled: [], answer: async () => undefined }
+  const mesh: Mesh = { unlistedDialled: 0, known: new Set(), dialled: [], answer: async () => undefined }
   const parts = {
     clock,
     addressesOf: () => [RELAYED, ...OWN],
@@ -53,7 +53,7 @@ const setUp = ({ strangers = true } = {}) => {
     isKnown: (machineId: MachineId) => mesh.known.has(machineId),
     onServer: () => undefined,
     sourceOf: (machineId: MachineId) => `host of ${machineId}`,
-    strangersDialled: () => mesh.strangersDialled,
+    unlistedDialled: () => mesh.unlistedDialled,
   }
   const dials = new EngineDials(parts, { strangers })
   const reaches = async (machineId: MachineId, own: readonly string[] = []): Promise<boolean> =>
@@ -154,9 +154,9 @@ test('named machines that never answer keep nobody waiting of whom more is known
 
 test('where as many strangers are connected as may be, or none may come, the hash table dials none', async () => {
   const { mesh, passed } = setUp()
-  mesh.strangersDialled = MAX_ENGINE_UNLISTED
+  mesh.unlistedDialled = MAX_ENGINE_UNLISTED
   assert.equal(await passed(1), 0)
-  mesh.strangersDialled -= 1
+  mesh.unlistedDialled -= 1
   assert.equal(await passed(1), 1)
   assert.equal(await setUp({ strangers: false }).passed(8), 0)
 })

@@ -51,7 +51,7 @@ class Hub {
       reach: { onAddresses: (): void => undefined },
     }
     const onHeard = (): void => undefined
-    const beacon = new Beacon({ node, presences, ownCard, onHeard, clock, log: silentLogger }, { agentId: signer.agentId })
+    const beacon = new Beacon({ node: node as never, presences, ownCard, onHeard, clock, log: silentLogger }, { agentId: signer.agentId })
     beacon.start()
     const member = { machineId, presences, beacon }
     const [hub] = this.members

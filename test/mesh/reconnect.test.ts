@@ -4,13 +4,23 @@ import { test, type TestContext } from 'node:test'
 import { silentLogger } from '../../src/base/log.ts'
 import { peerIdOf } from '../../src/identity/machine-key.ts'
 import { AddressBook } from '../../src/mesh/address-book.ts'
-import { MAX_BACKGROUND_DIALS, RECONNECT_MAX_MS, RECONNECT_MIN_MS, Reconnect, SETTLED_CONNECTION_MS } from '../../src/mesh/reconnect.ts'
+import {
+  MAX_BACKGROUND_DIALS,
+  RECONNECT_MAX_MS,
+  RECONNECT_MIN_MS,
+  Reconnect,
+  SETTLED_CONNECTION_MS,
+  RECENT_MS,
+  UNUSED_SWEEP_MS,
+  FOUND_UNLISTED_PER_MINUTE,
+  MAX_UNLISTED_DIALS,
+  MAX_FOUND_WAITING,
+} from '../../src/mesh/reconnect.ts'
 import { DIAL_MS, MAX_STANDING_CONNECTIONS, MAX_UNLISTED_CONNECTIONS } from '../../src/protocol/limits/wire.ts'
 import { agentNumber, machineNumber } from '../support/agents.ts'
 import { FakeNode } from '../support/fake-node.ts'
-import { RECENT_MS, UNUSED_SWEEP_MS } from '../../src/mesh/recent-machines.ts'
 import { ManualClock } from '../support/manual-clock.ts'
-import { FOUND_UNLISTED_PER_MINUTE, MAX_UNLISTED_DIALS, MAX_FOUND_WAITING } from '../../src/mesh/reconnect.ts'
+import { fake } from '../support/fake.ts'
 
 const machineOf = (n: number): string => machineNumber(n).machineId
 const addressOf = (n: number): string => `/ip4/10.0.0.1/tcp/${1000 + n}/p2p/${peerIdOf(machineOf(n))}`
@@ -28,12 +38,12 @@ const setUp = (t: TestContext, pinned: readonly number[]) => {
   for (const n of pinned) node.known.add(machineOf(n))
   const book = new AddressBook({ contacts: () => contacts, seen: () => [] }, { bootstrap: [] })
   const reconnect = new Reconnect({
-    node,
+    node: node as never,
     book,
-    standings: { learn: () => undefined },
+    peerClasses: fake({ learn: () => undefined }),
     clock,
     log: silentLogger,
-    port: { onSnapshot: () => () => undefined },
+    port: fake({ onSnapshot: () => () => undefined }),
   })
   reconnect.start()
   t.after(() => reconnect.stop())

@@ -6,6 +6,7 @@ import { systemClock } from '../../src/base/clock.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { LOOKED_AT_ONCE, Relays } from '../../src/mesh/relays.ts'
 import { MAX_OWN_RELAYS } from '../../src/protocol/limits/mesh.ts'
+import { fake } from '../support/fake.ts'
 
 /** A daemon that is connected to these machines, of which `offering` relay. */
 const setUp = (t: TestContext, machines: readonly string[], offering: readonly string[], { reachable = false } = {}) => {
@@ -31,7 +32,7 @@ const setUp = (t: TestContext, machines: readonly string[], offering: readonly s
   }
   const node = { connections, directAddresses: () => [], reach }
   const relays = new Relays(
-    { node: node as never, book: { addressesOf: () => [] }, clock: systemClock, log: silentLogger },
+    { node: node as never, book: fake({ addressesOf: () => [] }), clock: systemClock, log: silentLogger },
     { configured: [], reachable },
   )
   relays.start()

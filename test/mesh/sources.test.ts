@@ -3,10 +3,17 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { EventLoopLag, LATENESS_CHECK_MS, LATE_MS, LATENESS_PARDON_MS } from '../../src/mesh/event-loop-lag.ts'
+import {
+  EventLoopLag,
+  LATENESS_CHECK_MS,
+  LATE_MS,
+  LATENESS_PARDON_MS,
+  Sources,
+  CROWD_FACTOR,
+  REFUSED_CONNECTION_COST,
+} from '../../src/mesh/sources.ts'
 import { MAX_METERED_SOURCES, RateLimit } from '../../src/base/rate-limit.ts'
 import { perMinute } from '../../src/protocol/limits/mesh.ts'
-import { Sources, CROWD_FACTOR, REFUSED_CONNECTION_COST } from '../../src/mesh/sources.ts'
 import { LONGEST_REFILL_MS, RATES, type Metered, type PeerClass } from '../../src/protocol/limits/mesh.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
@@ -14,7 +21,7 @@ import { ManualClock } from '../support/manual-clock.ts'
 const sourcesOf = (clock: ManualClock, hosts = 1, random?: () => number): Sources =>
   new Sources(
     { clock, outsideHosts: () => hosts, ...(random !== undefined && { random }) },
-    { standing: (machineId) => (machineId in RATES ? (machineId as PeerClass) : 'stranger') },
+    { classOf: (machineId) => (machineId in RATES ? (machineId as PeerClass) : 'stranger') },
   )
 const metersOf = (clock: ManualClock, hosts = 1) => {
   const sources = sourcesOf(clock, hosts)

@@ -5,9 +5,9 @@ import { systemClock } from '../../src/base/clock.ts'
 import type { ExecutorClient } from '../../src/executor-api/client.ts'
 import { RequesterCounters } from '../../src/exec/counters.ts'
 import { ExecClient } from '../../src/exec/client.ts'
-import { DetachedClient, type DetachedClientComponents } from '../../src/exec/detached/detached-client.ts'
+import { DetachedClient } from '../../src/exec/detached/detached-client.ts'
 import { RulesClient } from '../../src/exec/rules-client.ts'
-import { ExecService, type ExecServiceComponents } from '../../src/exec/service.ts'
+import { ExecService } from '../../src/exec/service.ts'
 import type { RunChannel, RunPeer } from '../../src/exec/transport.ts'
 import type { ChannelSource } from '../../src/exec/transport.ts'
 import type { RequestId } from '../../src/protocol/ids.ts'
@@ -110,8 +110,8 @@ export interface ExecPair {
 
 export interface PairOptions extends HostOptions {
   /** What the requester keeps of traces, and the responder. */
-  readonly traces?: DetachedClientComponents['traces']
-  readonly peerTraces?: ExecServiceComponents['traces']
+  readonly traces?: ConstructorParameters<typeof DetachedClient>[0]['traces']
+  readonly peerTraces?: ConstructorParameters<typeof ExecService>[0]['traces']
   /** False: the responder does not know the requester. */
   readonly befriend?: boolean
   /** False: the responder's ACL lists another. */
@@ -146,7 +146,7 @@ export const execPair = async (t: TestContext, options: PairOptions): Promise<Ex
       counters: serviceCounters,
       log: silent,
       traces: options.peerTraces ?? null,
-      onStrangerDenied: (peer) => strangersDenied.push(peer),
+      onUnlistedDenied: (peer) => strangersDenied.push(peer),
     })
     return { network, service, back: await network.link(requester.own) }
   }

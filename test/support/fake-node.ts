@@ -17,15 +17,16 @@ export class FakeNode {
   readonly dialled: MachineId[] = []
   /** Whose connection was ended here. */
   readonly aborted: MachineId[] = []
+  readonly reach = { isRelay: (): boolean => false }
   strangers = 0
-  strangersMayCome = true
+  acceptsUnlisted = true
   #connected = new Map<MachineId, MeshConnection>()
   #lose: (connection: MeshConnection) => void = () => undefined
   #find: (machineId: MachineId, addresses: string[]) => void = () => undefined
 
   isKnown = (machineId: MachineId): boolean => this.known.has(machineId)
 
-  strangerConnections(): number {
+  unlistedConnections(): number {
     return this.strangers
   }
 

@@ -1,5 +1,5 @@
 import { FrameStream } from '../../src/links/frame-stream.ts'
-import { LinkHandshake, type Handshake, type HandshakeComponents } from '../../src/links/link-handshake.ts'
+import { LinkHandshake, type Handshake } from '../../src/links/link-handshake.ts'
 import { primitives } from '../../src/identity/primitives.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
 import type { MeshStream } from '../../src/mesh/stream.ts'
@@ -50,7 +50,7 @@ export const handshake = async (
   from: Peer,
   to: Dialled,
   tamper: Tamper = {},
-  parts: Partial<HandshakeComponents> = {},
+  parts: Partial<ConstructorParameters<typeof LinkHandshake>[0]> = {},
 ): Promise<Handshake & { frames: FrameStream; connection: MeshConnection }> => {
   const connection = await connect(from, to)
   const stream = await connection.openStream(LINK_PROTOCOL, signalOf())

@@ -190,7 +190,7 @@ interface NetworkComponents {
 
 const composeNetwork = (components: NetworkComponents, init: PeerInit & { readonly runs: boolean }) => {
   const { clock, port } = components
-  const judge = new RecordValidator({ clock, isNamed: (id) => standings.isNamed(id) })
+  const judge = new RecordValidator({ clock, isNamed: (id) => peerClasses.isNamed(id) })
   const node = new MeshNode(
     { ...components, judge, clock: init.penaltyClock ?? clock },
     {
@@ -212,14 +212,14 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
       bootstrap: [...(init.bootstrap ?? []), ...(init.relays ?? [])],
       keep: init.keep ?? [],
       self: node.machineId,
-      ...(init.standing !== undefined && { standing: init.standing }),
+      ...(init.standing !== undefined && { persistent: init.standing }),
     },
   )
-  const standings = new PeerClasses({ port, node, book })
-  node.reach.accepts = (machineId) => standings.of(machineId) === 'accepted'
+  const peerClasses = new PeerClasses({ port, node, book })
+  node.reach.accepts = (machineId) => peerClasses.of(machineId) === 'accepted'
   const relays = new Relays({ ...components, node, book }, { configured: init.relays ?? [], reachable: init.relay ?? false })
   const ways = new DirectUpgrades({ ...components, node, book })
-  const reconnect = new Reconnect({ ...components, node, book, standings })
+  const reconnect = new Reconnect({ ...components, node, book, peerClasses })
   const signAnnouncement = async (addresses: string[]) =>
     port.signCard({ kind: 'announcement', name: init.name, addresses, ttl_ms: RECORD_TTL_MS })
   const ownCard = new SelfCard({ clock, node, sign: signAnnouncement })
@@ -229,8 +229,8 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
   const beacon = new Beacon({ ...components, node, presences, ownCard, onHeard }, { agentId: port.identity.agentId })
   const counters = new DmCounters()
   const dispatcher = new Dispatcher({ ...components, counters })
-  const links = new Links({ ...components, node, book, records, standings, dispatcher, counters, primitives: primitives() })
-  const exec = { executor: port, counters: new RequesterCounters(), log: components.log, onStrangerDenied: () => undefined }
+  const links = new Links({ ...components, node, book, records, peerClasses, dispatcher, counters, primitives: primitives() })
+  const exec = { executor: port, counters: new RequesterCounters(), log: components.log, onUnlistedDenied: () => undefined }
   ways.isBusy = (connection) => links.isBusy(connection)
   if (init.runs) new ExecService(exec).register(dispatcher)
   const messages = new Messages({ ...components, links, dispatcher, counters })
@@ -247,7 +247,7 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
     linkedAgent: (machineId) => links.linkedAgent(machineId),
   })
   const startables: StartableEntry[] = [
-    { name: 'standings', startable: standings },
+    { name: 'standings', startable: peerClasses },
     { name: 'links', startable: links },
     { name: 'messages', startable: messages },
     { name: 'pings', startable: pings },

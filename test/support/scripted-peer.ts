@@ -22,6 +22,7 @@ import type { RequestId } from '../../src/protocol/ids.ts'
 import { newParty, type Party } from './fake-network.ts'
 import { encodeExecBody } from './exec-frames.ts'
 import { newLifecycleLog } from './lifecycle.ts'
+import { fake } from './fake.ts'
 
 type FrameOf<T extends ExecFrameType> = Extract<ExecFrame, { type: T }>
 
@@ -191,7 +192,7 @@ export const scriptedRun = async (
       openChannel: async () => peer,
       reopenChannel: async (_to, silent, signal) => reopen(silent, signal, peer),
     },
-    executor: {
+    executor: fake({
       identity: { agentId: signer.agentId, machineId: machine.machineId, agentPublicKey: signer.publicKey },
       mintNonces: async () => [],
       openRun: () => {
@@ -210,7 +211,7 @@ export const scriptedRun = async (
         })
         return { body, signature: await signer.sign(EXEC_REQUEST_DOMAIN, body) }
       },
-    },
+    }),
     clock,
     counters,
   })

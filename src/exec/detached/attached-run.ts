@@ -15,25 +15,25 @@ import { type DetachedRunEvent, type DetachedInfo, type DetachedSink, type Detac
 
 type FrameOf<T extends ExecFrame['type']> = Extract<ExecFrame, { type: T }>
 
-/** What came last on one stream. */
+/** How one stream of an attach ended. */
 export type StreamEnd =
   | { readonly kind: 'exit'; readonly frame: FrameOf<'exit'> }
   | { readonly kind: 'state'; readonly frame: FrameOf<'detached'> }
   | { readonly kind: 'lost'; readonly error: Error }
-  /** What is kept cannot be read over there, or not on. */
+  /** The host cannot read the stored output. */
   | { readonly kind: 'unreadable' }
 
 export interface AttachedStreamComponents {
   readonly clock: Clock
   readonly transport: RunTransport
-  /** Throws `malformed` for what cannot be. Answers what is to be shown, or null. */
+  /** Returns the event to show, or null. Throws `malformed`. */
   take(frame: FrameOf<'detached' | 'started' | 'stdout' | 'stderr' | 'warning'>): RunEvent | null
   show(event: RunEvent): Promise<void>
-  /** The run is there, and goes on to be told from here. */
+  /** Called after the first state frame: output follows from here. */
   greet(): Promise<void>
 }
 
-/** One attach on one stream: whatever comes is taken in order and acknowledged when it was shown. */
+/** One attach on one stream. Frames are handled in order and acknowledged after they were shown. */
 export class AttachedStream {
   readonly #components: AttachedStreamComponents
   readonly #requestId: RequestId
@@ -43,7 +43,7 @@ export class AttachedStream {
   readonly #seq = { stdout: 0, stderr: 0 }
   #timer: Timer | null = null
   #state: FrameOf<'detached'> | null = null
-  /** Before anything else is shown. */
+  /** Pending `greet`; events are shown after it. */
   #greeting: Promise<void> | null = null
   #ended = false
 
@@ -64,7 +64,7 @@ export class AttachedStream {
     })
   }
 
-  /** Resolves when all that came was shown. Throws what the sink throws, `peer_rejected` for a peer that lies, and the signal's reason. */
+  /** Resolves when all received events were shown. Throws the error of the sink, `peer_rejected` for an invalid frame, and the signal's reason. */
   async run(question: ExecFrame, signal: AbortSignal): Promise<StreamEnd> {
     const { transport } = this.#components
     const left = new AbortController()
@@ -131,7 +131,7 @@ export class AttachedStream {
     }
   }
 
-  /** There will be no Exit. */
+  /** Handles a second state frame: the run has no Exit. */
   #last(frame: FrameOf<'detached'>): void {
     if (frame.state !== 'lost' && frame.state !== 'expired') throw new AppError('malformed', `the last word is that it is ${frame.state}`)
     this.#end({ kind: 'state', frame })
@@ -153,7 +153,7 @@ export class AttachedStream {
 
   #poll(): void {
     const { clock, transport } = this.#components
-    // Nothing is lost between a daemon and its own executor.
+    // A transport within this daemon cannot be silent.
     if (transport.peer.number !== 0 && this.#liveness.check(transport.heard) === 'silent')
       return this.#end({ kind: 'lost', error: new Error('nothing comes any more') })
     if (transport.peer.number === 0) this.#liveness.check(0)
@@ -179,7 +179,7 @@ export class AttachedStream {
 
 export type PeerKeys = { readonly agentId: string; readonly machineId: string }
 
-/** What of one stream has come, and what of it was not wanted. */
+/** Counts and hashes one output stream. `before` is the number of skipped bytes. */
 class CountedOutput {
   readonly #hash: Hash = createHash('sha256')
   before = 0
@@ -199,7 +199,7 @@ class CountedOutput {
   }
 }
 
-/** The Exit of a run, when its agent signed it and it answers one of these Requests; otherwise what is wrong. */
+/** Returns the Exit if the target signed it for one of these Requests; otherwise the problem. */
 export const readExitOf = (
   frame: SignedBody,
   target: DetachedTarget,
@@ -221,7 +221,7 @@ export interface AttachedRunInit {
   readonly from: number
 }
 
-/** The output of a detached run as it comes, each byte once, over however many streams. */
+/** The output of a detached run. Each byte is shown once, over any number of streams. */
 export class AttachedRun {
   readonly #sink: DetachedSink
   readonly #init: AttachedRunInit
@@ -231,7 +231,7 @@ export class AttachedRun {
   #attached = 0
   #state: FrameOf<'detached'> | null = null
   #peer: RunPeer | null = null
-  /** Of the next byte that is shown. */
+  /** Offset of the next output byte to show. */
   #shown: number
 
   constructor(components: { readonly sink: DetachedSink }, init: AttachedRunInit) {
@@ -240,18 +240,18 @@ export class AttachedRun {
     this.#shown = init.from
   }
 
-  /** The offset behind all that has come. */
+  /** Offset after all received output. */
   get next(): number {
     const { stdout, stderr } = this.#output
     return this.#init.from + stdout.received + stderr.received
   }
 
-  /** How often it was told how the run is: the connection is there. */
+  /** Number of streams on which the state of the run was received. */
   get attached(): number {
     return this.#attached
   }
 
-  /** Throws `malformed` for what cannot be, `unknown_run`, and `bad_request` where there is less output than is to be left out. */
+  /** Throws `malformed`, `unknown_run`, and `bad_request` if the host stores less output than the requested offset. */
   take(frame: FrameOf<'detached' | 'started' | 'stdout' | 'stderr' | 'warning'>, peer: RunPeer): RunEvent | null {
     switch (frame.type) {
       case 'detached':
@@ -282,7 +282,7 @@ export class AttachedRun {
     return this.#emit({ type: event.type, request_id: event.request_id, data: event.data, offset })
   }
 
-  /** Of the verified Exit. Throws `peer_rejected` for one that is not to be believed. */
+  /** The outcome from a verified Exit. Throws `peer_rejected` for an invalid Exit. */
   outcomeOf(frame: SignedBody, peer: RunPeer, own: PeerKeys): RunOutcome {
     const read = readExitOf(frame, this.#init.target, peer, own)
     if (typeof read === 'string') throw new AppError('peer_rejected', `the end of the run is not to be believed: ${read}`)
@@ -298,7 +298,7 @@ export class AttachedRun {
     })
   }
 
-  /** As it is known now that its Exit has come. */
+  /** State of the run after its Exit. */
   ended(peer: RunPeer): DetachedInfo {
     if (this.#state === null) throw new AppError('internal', 'a run ended that was not there')
     return { ...infoOf(this.#state, peer), state: 'ended', bytes_kept: this.next, lifetime_left_ms: null }
@@ -308,7 +308,7 @@ export class AttachedRun {
     await this.#sink.event(event)
   }
 
-  /** Tells the sink how the run is, or that the connection was lost meanwhile. */
+  /** Emits the state of the run, or that the connection was replaced. */
   async greet(): Promise<void> {
     if (this.#state === null || this.#peer === null) return
     if (this.#attached > 1) await this.#emit({ type: 'reattached', offset: this.#shown })

@@ -5,11 +5,11 @@ import type { MachineId } from '../../protocol/ids.ts'
 import { MAX_ATTACHED_PER_AGENT } from '../../protocol/limits/detached.ts'
 import { pause } from './request-once.ts'
 
-/** Of the places that a host has for whoever is attached, those who wait for ends take half: the others are for who reads. */
+/** Attach slots of a host that waits for ends may use: half. The others are for readers. */
 const MAX_ATTACHED_WAITS = MAX_ATTACHED_PER_AGENT / 2
-/** Those who fetch an end that is there are attached for a moment. */
+/** Attaches of a moment, to fetch an Exit that exists, per host. */
 const MAX_FETCHING = 4
-/** How soon one that has no place asks again: each after this, and all of one host together at a quarter of the rate that it answers. */
+/** How soon a wait without a slot asks again. All waits of one host together ask at a quarter of the rate that it allows. */
 const ASK_AGAIN_MS = 2_000
 const ASKS_APART_MS = 250
 
@@ -20,7 +20,7 @@ interface Host {
   fetches: number
 }
 
-/** Who waits here for the ends of runs, by their hosts: some are attached, and hear the end at once; the others ask now and then. */
+/** Schedules the waits for ends of detached runs per host. Some are attached and receive the end at once; the others poll. */
 export class CompletionWaits {
   readonly #clock: Clock
   readonly #hosts = new Map<MachineId, Host>()
@@ -29,13 +29,13 @@ export class CompletionWaits {
     this.#clock = components.clock
   }
 
-  /** Answers how to leave the place; null: there is none. */
+  /** Takes an attach slot and returns the function that releases it; null if there is none. */
   enter(machineId: MachineId): (() => void) | null {
     if (this.#at(machineId).attached >= MAX_ATTACHED_WAITS) return null
     return this.#count(machineId, 'attached')
   }
 
-  /** Does what fetches an end. Throws the signal's reason, and what that throws. */
+  /** Runs `work` in a slot for fetching an Exit. Throws the signal's reason and the errors of `work`. */
   async fetch<T>(machineId: MachineId, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     const leave = this.#count(machineId, 'fetches')
     try {
@@ -45,7 +45,7 @@ export class CompletionWaits {
     }
   }
 
-  /** Until it may be asked again how one is. Throws the signal's reason. */
+  /** Resolves when the host may be asked again. Throws the signal's reason. */
   async pause(machineId: MachineId, signal: AbortSignal): Promise<void> {
     const leave = this.#count(machineId, 'asking')
     try {
@@ -70,6 +70,6 @@ export class CompletionWaits {
   }
 }
 
-/** As many are attached there as may be: also others of this agent, or of others. */
+/** Whether all attach slots of the host are taken, by this agent or by others. */
 export const isFullThere = (error: unknown): boolean =>
   isAppError(error, 'conflict') && error.data['denial_reason'] === 'concurrency_limit_reached'

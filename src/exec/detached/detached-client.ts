@@ -4,7 +4,6 @@ import { AppError, isAppError } from '../../base/errors.ts'
 import { TokenBucket } from '../../base/rate-limit.ts'
 import { Semaphore } from '../../base/semaphore.ts'
 import { reach } from '../../base/run-stages.ts'
-import type { ExecutorClient } from '../../executor-api/client.ts'
 import { NO_PROOF } from '../../executor-api/messages.ts'
 import { newRequestId } from '../../identity/request-id.ts'
 import { isOver } from '../../protocol/api/detached-run.ts'
@@ -14,27 +13,27 @@ import type { DenialReason } from '../../protocol/reasons.ts'
 import type { TraceContext } from '../../protocol/trace-context.ts'
 import type { DetachedAsk } from '../../protocol/wire/detached.ts'
 import type { ExecFrame } from '../../protocol/wire/exec.ts'
-import type { RequesterCounters } from '../counters.ts'
 import { type SignedBody, outcomeOf } from '../exit.ts'
 import { ReceivedStream } from '../received.ts'
 import { type RunOutcome, checkSpec } from '../run-spec.ts'
-import { type RunTraces, outcomeOfTrace, traceFrame, traced } from '../run-traces.ts'
-import { OWN_LINK, type RunPeer, type RunTransport, Transports, type TransportsComponents } from '../transport.ts'
+import { outcomeOfTrace, traceFrame, traced } from '../run-traces.ts'
+import type { NetworkServices } from '../services.ts'
+import { OWN_LINK, type RunPeer, type RunTransport, Transports } from '../transport.ts'
 import { AttachedRun, AttachedStream, type StreamEnd, hashOf, readExitOf } from './attached-run.ts'
 import type { AttachOutcome, DetachedInfo, DetachedSink, DetachedSpec, DetachedTarget } from './detached-types.ts'
 import { known, mayRun, refusal, saysNothing, stateOf, wrong } from './host-replies.ts'
 import { AnswerLost, requestOnce, pause } from './request-once.ts'
 
-/** Agents whose pace is remembered. */
+/** Number of agents with a rate limit here. */
 const MAX_PACES = 1_024
 
 interface Pace {
   readonly meter: TokenBucket
-  /** Whoever came first asks first. */
+  /** Queue of the requests, first come, first served. */
   readonly line: Semaphore
 }
 
-/** How fast questions about detached runs are asked: an agent hangs up on whoever asks it faster. */
+/** Limits the rate of requests about detached runs, because an agent closes the streams of faster clients. */
 export class AskPace {
   readonly #clock: Clock
   readonly #paces = new BoundedMap<AgentId, Pace>({ max: MAX_PACES })
@@ -43,7 +42,7 @@ export class AskPace {
     this.#clock = components.clock
   }
 
-  /** Resolves when one more question may be asked of this agent. Throws the signal's reason. */
+  /** Resolves when one more request to this agent is allowed. Throws the signal's reason. */
   async turn(agentId: AgentId, signal: AbortSignal): Promise<void> {
     const known = this.#paces.get(agentId)
     const pace = known ?? { meter: new TokenBucket({ clock: this.#clock }, ASK_PACE), line: new Semaphore({ limit: 1 }) }
@@ -54,46 +53,36 @@ export class AskPace {
   }
 }
 
-/** Denials under whose request ID a run may have begun: the host has not looked, or has seen one. With any other it has none. */
+/** Denials after which a run with this request ID may still exist. With any other denial, there is none. */
 const HIDES_A_RUN: readonly DenialReason[] = ['unverified_sender', 'trust_rejected', 'request_id_used']
-/** A Request whose answer was lost is sent once more: an operator's proof is good for two signatures. */
+/** A Request without an answer is sent once more. An operator proof is valid for two signatures. */
 const STARTS = 2
-/** Which file that is, and why, its host tells its own operator alone. */
+/** The host names the file and the reason only in its own log. */
 const STUCK = 'the log of x0xd there names the file and the reason; when that is mended, ask again'
-/** Between two attempts to find a lost connection again, doubling. */
+/** Interval between attempts to reconnect; it doubles each time. */
 const FIRST_RETRY_MS = 250
 const LAST_RETRY_MS = 5_000
 
-/** What follows both sides of them, of those that run here. */
-export type DetachedTraces = Pick<RunTraces, 'asked' | 'answered' | 'arrived' | 'joined' | 'left' | 'outlives'>
-
-export interface DetachedClientComponents extends TransportsComponents {
-  readonly executor: Pick<ExecutorClient, 'identity' | 'mintNonces' | 'openRun' | 'drained' | 'signDetachRequest' | 'signDetachedAsk'>
-  readonly clock: Clock
-  readonly counters: RequesterCounters
-  /** Absent or null: no traces are kept. */
-  readonly traces?: DetachedTraces | null
-}
+type DetachedClientDeps = Pick<NetworkServices, 'clock' | 'counters' | 'executor' | 'links' | 'traces'>
 
 export type StartedDetached = { readonly target: DetachedTarget } & ({ readonly info: DetachedInfo } | { readonly denied: RunOutcome })
 
-/** Runs of ours on other agents that outlive this daemon: begins them, and asks about them whenever somebody wants to know. */
+/** Starts detached runs on other agents, which outlive this daemon, and sends requests about them. */
 export class DetachedClient {
-  readonly #parts: DetachedClientComponents
+  readonly #deps: DetachedClientDeps
   readonly #transports: Transports
   readonly #pace: AskPace
 
-  constructor(components: DetachedClientComponents) {
-    this.#parts = components
-    this.#pace = new AskPace(components)
-    this.#transports = new Transports(components)
+  constructor(deps: DetachedClientDeps) {
+    this.#deps = deps
+    this.#pace = new AskPace(deps)
+    this.#transports = new Transports(deps)
   }
 
   /**
-   * Begins one. `onSigned` is awaited before each Request leaves: what it is told is enough to ask about the run for ever after.
-   * A denial is a value. Errors: `bad_request`, `rate_limited`, `journal_unavailable`, `operator_proof_required`,
-   * `peer_rejected` and what dialling throws, with `may_run` in their data where the Request may have arrived, or one before it may
-   * have: the same id again runs once.
+   * Starts a run. `onSigned` is awaited before each Request is sent; its target suffices for all later requests about the run. A denial is
+   * a value. Throws `bad_request`, `rate_limited`, `journal_unavailable`, `operator_proof_required`, `peer_rejected` and dial errors. They
+   * have `may_run` in their data if this or an earlier Request may have arrived; repeating it with the same ID runs it once.
    */
   async start(
     spec: DetachedSpec,
@@ -103,7 +92,7 @@ export class DetachedClient {
     checkSpec(spec)
     const requestId = spec.request_id ?? newRequestId()
     const start = async (trace: TraceContext | null): Promise<StartedDetached> => this.#start(spec, requestId, trace, onSigned, signal)
-    return traced(this.#parts.traces, { requestId, trace: spec.trace }, start, (answer) =>
+    return traced(this.#deps.traces, { requestId, trace: spec.trace }, start, (answer) =>
       'denied' in answer ? outcomeOfTrace(answer.denied) : { attributes: { 'x0x.outcome': 'begun' }, failed: false },
     )
   }
@@ -123,8 +112,8 @@ export class DetachedClient {
       try {
         const transport: RunTransport = await this.#open(target ?? { agent_id: spec.agent_id, machine_id: null }, request_id, signal)
         reach('connected', request_id)
-        // Of a run of this daemon itself the other side is here, and no peer tells of it.
-        const here = trace !== null && transport.peer.number === OWN_LINK ? this.#parts.traces : null
+        // On this daemon itself, this process also traces the target's side.
+        const here = trace !== null && transport.peer.number === OWN_LINK ? this.#deps.traces : null
         try {
           const question = await this.#sign(transport.peer, spec, request_id, transport.streamNonce)
           hashes.push(hashOf(question.body))
@@ -135,7 +124,7 @@ export class DetachedClient {
           const behind = traceFrame(transport.peer, request_id, trace)
           here?.arrived(request_id, true)
           if (trace !== null) here?.joined(request_id, trace)
-          const answer = requestOnce(this.#parts.clock, transport, [{ type: 'detach_request', ...question }, behind], signal)
+          const answer = requestOnce(this.#deps.clock, transport, [{ type: 'detach_request', ...question }, behind], signal)
           reach('sent', request_id)
           const frame = await answer
           reach(frame.type === 'exit' ? 'exit_received' : 'begun', request_id)
@@ -147,7 +136,7 @@ export class DetachedClient {
         }
       } catch (error) {
         if (error instanceof AnswerLost && attempt < STARTS) continue
-        // Of one that was asked for before it was never known that nothing runs; but a conflict is of another command.
+        // If the ID was requested before, an earlier Request may run; only a conflict rules that out.
         const wasAsked = (spec.known_sha256 ?? []).length > 0 && !isAppError(error, 'conflict')
         throw sent || wasAsked ? mayRun(error) : error
       }
@@ -155,9 +144,9 @@ export class DetachedClient {
   }
 
   /**
-   * Shows the output from this byte on to its end, over however many connections: each byte once. Errors: `unknown_run`,
-   * `bad_request` where less is kept, `conflict` where too many are attached or its host cannot read the output, `peer_rejected`,
-   * what the sink throws, and what dialling throws after `patience_ms` without a connection. The run goes on whatever becomes of this.
+   * Shows the output from this offset to its end, each byte once, over any number of connections. The run continues if this fails. Throws
+   * `unknown_run`, `bad_request` if less is stored, `conflict` if too many clients are attached or the host cannot read the output,
+   * `peer_rejected`, the errors of the sink, and dial errors after `patience_ms` without a connection.
    */
   async attach(
     target: DetachedTarget,
@@ -167,7 +156,7 @@ export class DetachedClient {
     { patience_ms = REATTACH_MS }: { readonly patience_ms?: number } = {},
   ): Promise<AttachOutcome> {
     if (!Number.isSafeInteger(from) || from < 0) throw new AppError('bad_request', 'from: expected a whole number of bytes')
-    const { clock, executor } = this.#parts
+    const { clock, executor } = this.#deps
     const run = new AttachedRun({ sink }, { target, from })
     let lostAt = clock.monotonic()
     let wait = FIRST_RETRY_MS
@@ -175,7 +164,7 @@ export class DetachedClient {
       const [before, at, askedAt] = [run.attached, run.next, clock.monotonic()]
       const { end, peer, asked } = await this.#attachOnce(run, target, signal)
       if (run.attached > before) lostAt = clock.monotonic()
-      // One that greets and hangs up again and again is not asked more and more often.
+      // The interval grows for a host that repeatedly accepts the attach and closes the stream.
       if (run.next > at || clock.monotonic() - askedAt > LAST_RETRY_MS) wait = FIRST_RETRY_MS
       if (end.kind === 'exit') {
         if (run.attached === before) throw refusal(end.frame, { ...target, request_sha256: [asked] }, peer, executor.identity)
@@ -191,17 +180,17 @@ export class DetachedClient {
     }
   }
 
-  /** How it is; `unknown` and `expired` are states. */
+  /** Returns the state of the run; `unknown` and `expired` are states. */
   async state(target: DetachedTarget, signal: AbortSignal): Promise<DetachedInfo> {
     return this.#ask(target, 'state', signal)
   }
 
-  /** Asks it to end; it may still be about to when this answers. Throws `unknown_run`. */
+  /** Requests the end of the run, which may follow after the reply. Throws `unknown_run`. */
   async cancel(target: DetachedTarget, signal: AbortSignal): Promise<DetachedInfo> {
     return known(await this.#ask(target, 'cancel', signal))
   }
 
-  /** Has its output and its end forgotten there. Throws `unknown_run`, and `conflict` while it goes on or where its host cannot let go of it. */
+  /** Makes the host delete the output and the end of the run. Throws `unknown_run`, and `conflict` while the run continues or if the host cannot delete them. */
   async forget(target: DetachedTarget, signal: AbortSignal): Promise<DetachedInfo> {
     const info = await this.#ask(target, 'forget', signal)
     if (info.state === 'waiting' || info.state === 'running')
@@ -212,7 +201,7 @@ export class DetachedClient {
   }
 
   async #attachOnce(run: AttachedRun, target: DetachedTarget, signal: AbortSignal): Promise<AttachedOnce> {
-    const { clock, counters } = this.#parts
+    const { clock, counters } = this.#deps
     let transport: RunTransport
     await this.#pace.turn(target.agent_id, signal)
     try {
@@ -242,7 +231,7 @@ export class DetachedClient {
   }
 
   async #ask(target: DetachedTarget, ask: DetachedAsk, signal: AbortSignal): Promise<DetachedInfo> {
-    const { clock, counters, executor } = this.#parts
+    const { clock, counters, executor } = this.#deps
     if (ask !== 'cancel') await this.#pace.turn(target.agent_id, signal)
     const transport = await this.#open(target, target.request_id, signal)
     try {
@@ -271,22 +260,22 @@ export class DetachedClient {
   async #sign(peer: RunPeer, spec: DetachedSpec, request_id: string, stream_nonce: Uint8Array): Promise<SignedBody> {
     const { argv, cwd, clamp, lifetime_ms, keep_bytes, proof = NO_PROOF } = spec
     const request = { link: peer.number, request_id, stream_nonce, argv: [...argv], cwd, clamp, lifetime_ms, keep_bytes }
-    return this.#parts.executor.signDetachRequest({ ...request, ...proof })
+    return this.#deps.executor.signDetachRequest({ ...request, ...proof })
   }
 
   async #signAsk({ peer, streamNonce }: RunTransport, request_id: string, ask: DetachedAsk, from: number): Promise<SignedBody> {
-    return this.#parts.executor.signDetachedAsk({ link: peer.number, request_id, stream_nonce: streamNonce, ask, from })
+    return this.#deps.executor.signDetachedAsk({ link: peer.number, request_id, stream_nonce: streamNonce, ask, from })
   }
 
   #started(frame: ExecFrame, target: DetachedTarget, peer: RunPeer): StartedDetached {
     if (frame.type === 'detached') {
       if (!target.request_sha256.includes(toHex(frame.request_sha256)))
         throw new AppError('conflict', 'that id has a run there which this daemon knows nothing of: give another id')
-      this.#parts.counters.add('runs_detached')
+      this.#deps.counters.add('runs_detached')
       return { target, info: stateOf(frame, peer) }
     }
     if (frame.type !== 'exit') throw wrong(`a ${frame.type} frame came, which has no place here`)
-    const read = readExitOf(frame, target, peer, this.#parts.executor.identity)
+    const read = readExitOf(frame, target, peer, this.#deps.executor.identity)
     if (typeof read === 'string') throw wrong(read)
     const { denial_reason } = read.exit
     const wasAsked = target.request_sha256.length > 1
@@ -300,11 +289,11 @@ export class DetachedClient {
 interface AttachedOnce {
   readonly end: StreamEnd
   readonly peer: RunPeer
-  /** Of the question's bytes, hex. */
+  /** SHA-256 of the request's bytes, in hex. */
   readonly asked: string
 }
 
-/** Where there was no connection. */
+/** Placeholder for an attach without a connection. */
 const NOBODY: RunPeer = { number: -1, agentId: '', machineId: '', agentPublicKey: new Uint8Array(0) }
 
 const lostFor = (error: Error): AppError =>

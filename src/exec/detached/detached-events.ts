@@ -1,52 +1,46 @@
 import { BoundedMap } from '../../base/bounded-collections.ts'
-import type { ExecutorClient } from '../../executor-api/client.ts'
 import { type DetachedRequest, hasEnd, isOver } from '../../protocol/api/detached-run.ts'
-import type { LifecycleLog } from '../../protocol/events/event-log.ts'
 import { RunReporter } from '../../protocol/events/run-reporter.ts'
 import { MAX_ASKED_RUNS } from '../../protocol/limits/detached.ts'
 import type { RunOutcome } from '../run-spec.ts'
-
-export interface DetachedStoriesComponents {
-  readonly executor: Pick<ExecutorClient, 'identity'>
-  readonly lifecycle: Pick<LifecycleLog, 'add'>
-}
+import type { NetworkServices } from '../services.ts'
 
 type About = Pick<DetachedRequest, 'request_id' | 'agent_id' | 'session'>
 
-/** What became of detached runs, told as events to whoever asked for them, as far as somebody here hears of it: nobody waits for their ends. */
+/** Reports the events of detached runs, as far as this daemon learns of them. Nothing waits for their ends. */
 export class DetachedRunEvents {
-  readonly #components: DetachedStoriesComponents
-  /** Those that were told of, so that each event comes once. */
-  readonly #stories = new BoundedMap<string, RunReporter>({ max: MAX_ASKED_RUNS })
+  readonly #deps: Pick<NetworkServices, 'executor' | 'lifecycle'>
+  /** Reporters of the runs with events, so that each event is reported once. */
+  readonly #reporters = new BoundedMap<string, RunReporter>({ max: MAX_ASKED_RUNS })
 
-  constructor(components: DetachedStoriesComponents) {
-    this.#components = components
+  constructor(deps: Pick<NetworkServices, 'executor' | 'lifecycle'>) {
+    this.#deps = deps
   }
 
-  /** It certainly does not run: `reason` of its host's denial, or the code of an error. Its id may be asked for again. */
+  /** The run certainly does not exist: `reason` is the denial or an error code. Its ID may be used again. */
   denied(about: About, reason: string): void {
-    this.#storyOf(about).denied(reason)
-    this.#stories.delete(about.request_id)
+    this.#reporterOf(about).denied(reason)
+    this.#reporters.delete(about.request_id)
   }
 
-  /** How it is, as its host has just said. */
+  /** The host has just reported this state. */
   heard(run: DetachedRequest, outcome: Pick<RunOutcome, 'duration_ms' | 'incomplete'> | null): void {
-    const story = this.#storyOf(run)
+    const reporter = this.#reporterOf(run)
     const { state, code, signal, denial_reason } = run
-    if (denial_reason !== null) story.denied(denial_reason)
+    if (denial_reason !== null) reporter.denied(denial_reason)
     else if (hasEnd(run))
-      story.finished({ code, signal, duration_ms: outcome?.duration_ms ?? null, incomplete: outcome?.incomplete ?? false })
-    else if (isOver(state) && state !== 'ended') story.lost()
-    else if (state === 'running' && story.running === null && !story.over) story.started()
+      reporter.finished({ code, signal, duration_ms: outcome?.duration_ms ?? null, incomplete: outcome?.incomplete ?? false })
+    else if (isOver(state) && state !== 'ended') reporter.lost()
+    else if (state === 'running' && reporter.running === null && !reporter.over) reporter.started()
   }
 
-  #storyOf({ request_id: run_id, agent_id: node, session }: About): RunReporter {
-    const known = this.#stories.get(run_id)
+  #reporterOf({ request_id: run_id, agent_id: node, session }: About): RunReporter {
+    const known = this.#reporters.get(run_id)
     if (known !== undefined) return known
-    const { executor, lifecycle } = this.#components
+    const { executor, lifecycle } = this.#deps
     const about = { owner: executor.identity.agentId, session, door: 'rest', run_id, node } as const
-    const story = new RunReporter({ tell: (facts) => lifecycle.add(facts) }, about)
-    this.#stories.set(run_id, story)
-    return story
+    const reporter = new RunReporter({ tell: (facts) => lifecycle.add(facts) }, about)
+    this.#reporters.set(run_id, reporter)
+    return reporter
   }
 }

@@ -4,38 +4,37 @@ import type { DetachedState } from '../../protocol/reasons.ts'
 import type { ExecFrame } from '../../protocol/wire/exec.ts'
 import type { RunEvent, RunOutcome, RunSpec } from '../run-spec.ts'
 
-/** Where a detached run is, and which Requests of ours it may be the answer to: all that is needed to ask about it later. */
+/** A detached run on its host, with the hashes of all Requests for it. This suffices for later requests about it. */
 export interface DetachedTarget {
   readonly agent_id: AgentId
   readonly machine_id: MachineId
   readonly request_id: RequestId
-  /** SHA-256, hex, of the exact bytes of every Request that was signed for it. */
+  /** SHA-256, in hex, of the exact bytes of every Request that was signed for it. */
   readonly request_sha256: readonly string[]
 }
 
-/** What is to run there and to outlive us. */
+/** A detached run that a client requests. */
 export interface DetachedSpec {
   readonly agent_id: AgentId
   readonly argv: readonly string[]
-  /** Always refused; carried so that the refusal is the executor's word. */
+  /** Always denied. It is sent so that the target's executor denies and records it. */
   readonly cwd: string | null
-  /** A lifetime or bytes above the cap are cut to it instead of being denied. */
+  /** Values above the cap are reduced to it, instead of a denial. */
   readonly clamp: boolean
-  /** Milliseconds; null: the cap over there. */
+  /** Milliseconds; null is the target's cap. */
   readonly lifetime_ms: number | null
-  /** Bytes of output; null: the cap over there. */
+  /** Bytes of output; null is the target's cap. */
   readonly keep_bytes: number | null
-  /** Default: a fresh UUIDv7. The same again, with the same content, runs once. */
+  /** Default: a new UUIDv7. Repeating it with the same content runs it once. */
   readonly request_id?: RequestId
-  /** Of Requests that were signed for that id before, as `DetachedTarget` has them. */
+  /** SHA-256, in hex, of Requests that were signed for this ID before. */
   readonly known_sha256?: readonly string[]
-  /** An operator's, over the object that this was made from. */
+  /** Proof of an operator over the client's request object. */
   readonly proof?: RequestProof
-  /** As `RunSpec` has it. */
   readonly trace?: RunSpec['trace']
 }
 
-/** How a detached run is, as its agent says. */
+/** State of a detached run, as its host reports it. */
 export interface DetachedInfo {
   readonly request_id: RequestId
   readonly agent_id: AgentId
@@ -44,32 +43,32 @@ export interface DetachedInfo {
   readonly bytes_kept: number
   readonly bytes_dropped: number
   readonly keep_bytes: number
-  /** Milliseconds until it is ended; null: it does not run. */
+  /** Milliseconds until the run is ended; null if it does not run. */
   readonly lifetime_left_ms: number | null
-  /** Milliseconds until it is forgotten; null: it is not over. */
+  /** Milliseconds until its data is deleted; null before its end. */
   readonly kept_for_ms: number | null
 }
 
 export type DetachedRunEvent =
   | { readonly type: 'run_state'; readonly info: DetachedInfo; readonly from: number }
   | Extract<RunEvent, { type: 'started' | 'warning' }>
-  /** `offset`: of the first byte, both streams counted together. */
+  /** `offset` is that of the first byte, counted over both streams. */
   | { readonly type: 'stdout' | 'stderr'; readonly request_id: RequestId; readonly data: Uint8Array; readonly offset: number }
-  /** The connection was lost and another was found: nothing is repeated and nothing is missing. */
+  /** The connection was lost and replaced; no byte is repeated or missing. */
   | { readonly type: 'reattached'; readonly offset: number }
 
 export interface DetachedSink {
-  /** Called for one event at a time; a promise is backpressure. A rejection ends the attach, and not the run. */
+  /** Called for one event at a time; a promise delays the next. A rejection ends the attach, not the run. */
   event(event: DetachedRunEvent): void | Promise<void>
 }
 
-/** All that there is of a run that is over. */
+/** Result of an attach to a run that has ended. */
 export interface AttachOutcome {
   readonly info: DetachedInfo
-  /** Null: it is lost, and nobody knows how it ended. */
+  /** Null if the run is lost and its end unknown. */
   readonly outcome: RunOutcome | null
   readonly from: number
-  /** Where the output ends. */
+  /** Offset of the end of the output. */
   readonly next: number
 }
 

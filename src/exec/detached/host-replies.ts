@@ -18,7 +18,7 @@ export const known = (info: DetachedInfo): DetachedInfo => {
   return info
 }
 
-/** The Exit that answers a question instead of a state: why it is not answered. */
+/** The error for an Exit that the host sent instead of a state. */
 export const refusal = (frame: SignedBody, asked: DetachedTarget, peer: RunPeer, own: PeerKeys): AppError => {
   const read = readExitOf(frame, asked, peer, own)
   if (typeof read === 'string') return wrong(read)
@@ -34,7 +34,7 @@ export const saysNothing = (denial_reason: DenialReason): AppError => {
   return new AppError('peer_rejected', what, { data: { denial_reason } })
 }
 
-/** The Request may have arrived, whatever went wrong then. */
+/** Adds to an error that the Request may have arrived. */
 export const mayRun = (error: unknown): AppError => {
   const { code, message, data } = asAppError(error)
   return new AppError(code, message, { cause: error, data: { ...data, may_run: true } })

@@ -6,12 +6,12 @@ import type { RunTransport } from '../transport.ts'
 
 const NEXT = { next: 'ask again in some seconds; where that stays, on its machine: x0xd --doctor' }
 
-/** The stream was lost before anything came on it. */
+/** The stream was lost before an answer. */
 export class AnswerLost extends AppError {}
 
 /**
- * Sends one question, in a frame and what stands behind it, and answers the first frame that comes. Throws `AnswerLost` (`peer_unreachable`, `timeout`) where the
- * stream is lost, `peer_rejected` where it is closed without an answer, and the signal's reason.
+ * Sends one request (a frame, optionally followed by a trace frame) and resolves with the first frame of the reply. Throws `AnswerLost`
+ * (`peer_unreachable`, `timeout`) if the stream is lost, `peer_rejected` if it is closed without an answer, and the signal's reason.
  */
 export const requestOnce = async (
   clock: Clock,
@@ -20,7 +20,7 @@ export const requestOnce = async (
   signal: AbortSignal,
 ): Promise<ExecFrame> => {
   const answer = Promise.withResolvers<ExecFrame>()
-  // It may fail before it is awaited.
+  // It may reject before it is awaited.
   answer.promise.catch(() => undefined)
   const lost = (code: 'timeout' | 'peer_unreachable', what: string): void => answer.reject(new AnswerLost(code, what, { data: NEXT }))
   const timer = clock.setTimeout(() => lost('timeout', 'the agent did not answer'), DETACHED_ANSWER_MS)
@@ -49,7 +49,7 @@ export const requestOnce = async (
   }
 }
 
-/** Settles after so long, or throws the signal's reason. */
+/** Resolves after this time. Throws the signal's reason. */
 export const pause = async (clock: Clock, ms: number, signal: AbortSignal): Promise<void> => {
   signal.throwIfAborted()
   const { promise, resolve, reject } = Promise.withResolvers<void>()

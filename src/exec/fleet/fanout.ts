@@ -4,26 +4,24 @@ import { Semaphore } from '../../base/semaphore.ts'
 import { type FanoutHostJson, type FanoutLedgerJson, FanoutSums, type NotStartedReason, isSuccess } from '../../protocol/api/fanout.ts'
 import { type FanoutHost, hostNotStarted, hostStopped } from './host-end.ts'
 
-/** One host's run. */
 export interface HostRun {
-  /** How it ended; never rejects. */
+  /** Resolves with the result; never rejects. */
   readonly ended: Promise<FanoutHostJson>
-  /** Its end is still told, as whatever it was. */
+  /** Cancels the run; its result is still reported. */
   cancel(): void
 }
 
-/** Where a run waits for its place among those of others. */
+/** Limits the runs of one fan-out among all fan-outs. */
 export interface FanoutSlotSource {
-  /** Answers how to give it back. Throws the signal's reason, and holds none then. */
+  /** Takes a slot and returns the function that releases it. Throws the signal's reason, without a slot. */
   acquire(signal: AbortSignal): Promise<() => void>
 }
 
 export interface FanoutComponents {
   readonly clock: Pick<Clock, 'setTimeout'>
-  /** Among the runs of all fan-outs. */
   readonly slots: FanoutSlotSource
   start(host: FanoutHost): HostRun
-  /** Once for each host. A promise is backpressure: until it resolves the host's place is taken. */
+  /** Called once per host. The slot of the host stays taken until the promise resolves. */
   ended(host: FanoutHostJson): void | Promise<void>
 }
 
@@ -31,31 +29,31 @@ export interface FanoutPlan {
   readonly fanout_id: string
   /** Each agent once. */
   readonly hosts: readonly FanoutHost[]
-  /** Hosts at once. */
+  /** Number of hosts at once. */
   readonly parallel: number
-  /** So many of the first must all succeed before the others begin. */
+  /** The first n hosts must all succeed before the others start. */
   readonly canary: number
-  /** With so many that did not succeed, nothing more begins; null: however many. */
+  /** Number of failures after which no more hosts start; null for no limit. */
   readonly maxFailures: number | null
-  /** For all of them, in milliseconds; null: however long. */
+  /** Time limit of the fan-out in milliseconds; null for none. */
   readonly deadlineMs: number | null
 }
 
-/** Begins hosts in their order, a window of them at once, until all had their turn or nothing more is to begin; each ends once. */
+/** Starts the hosts in order, a window of them at once. Each host ends once. */
 export class Fanout {
   readonly #components: FanoutComponents
   readonly #plan: FanoutPlan
   readonly #sums = new FanoutSums()
   readonly #running = new Set<HostRun>()
   readonly #closing = new AbortController()
-  /** Why nothing more begins; null: more does. */
+  /** Why no more hosts start; null while they do. */
   #why: NotStartedReason | null = null
-  /** Why what runs is cancelled; null: it is not. */
+  /** Why running hosts are cancelled; null if they are not. */
   #stoppedBy: NotStartedReason | null = null
   #started = 0
   #inCanary = false
   readonly #stop = new AbortController()
-  /** Aborts when what runs is cancelled. */
+  /** Aborts when running hosts are cancelled. */
   readonly stopped = this.#stop.signal
 
   constructor(components: FanoutComponents, plan: FanoutPlan) {
@@ -63,17 +61,17 @@ export class Fanout {
     this.#plan = plan
   }
 
-  /** Of the hosts that have ended. */
+  /** Totals of the ended hosts. */
   get sums(): Omit<FanoutSums, 'add'> {
     return this.#sums
   }
 
-  /** Hosts that had their turn, and those of which is known how they ended. */
+  /** Number of hosts that have started, and that have ended. */
   get progress(): { readonly begun: number; readonly ended: number } {
     return { begun: this.#started, ended: this.#sums.ended }
   }
 
-  /** Once. Resolves when every host has ended and was told of. */
+  /** Runs the fan-out, once. Resolves when every host has ended and was reported. */
   async run(): Promise<FanoutLedgerJson> {
     const { canary, deadlineMs, fanout_id, hosts } = this.#plan
     const timer = deadlineMs === null ? null : this.#components.clock.setTimeout(() => this.stop('deadline_over'), deadlineMs)
@@ -89,7 +87,7 @@ export class Fanout {
     return this.#sums.ledger(fanout_id, hosts.length)
   }
 
-  /** Begins nothing more, and cancels what runs. */
+  /** Starts no more hosts, and cancels the running ones. */
   stop(reason: NotStartedReason): void {
     this.#close(reason)
     this.#stoppedBy ??= reason
@@ -97,13 +95,13 @@ export class Fanout {
     for (const run of this.#running) run.cancel()
   }
 
-  /** The first reason holds. */
+  /** Starts no more hosts. The first reason counts. */
   #close(reason: NotStartedReason): void {
     this.#why ??= reason
     this.#closing.abort()
   }
 
-  /** Resolves when all of these that began have ended. */
+  /** Resolves when all of these hosts that started have ended. */
   async #window(hosts: readonly FanoutHost[]): Promise<void> {
     const { parallel } = this.#plan
     const places = new Semaphore({ limit: parallel })
@@ -117,7 +115,7 @@ export class Fanout {
     leave()
   }
 
-  /** A place here and one among all fan-outs; null: nothing more begins. */
+  /** Takes a slot of this window and one of all fan-outs; null if no more hosts start. */
   async #enter(places: Semaphore): Promise<(() => void) | null> {
     const { signal } = this.#closing
     if (signal.aborted) return null

@@ -2,7 +2,6 @@ import { type Clock, within } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import type { Startable } from '../../base/startable.ts'
 import { Condition } from '../../base/wait-queue.ts'
-import type { ExecutorClient } from '../../executor-api/client.ts'
 import type { RequestProof } from '../../executor-api/messages.ts'
 import type { FanoutSession } from '../../protocol/api-answers.ts'
 import type { FanoutHostJson, FanoutLedgerJson, NotStartedReason } from '../../protocol/api/fanout.ts'
@@ -11,15 +10,16 @@ import { SHUTDOWN_MS } from '../../protocol/limits/wire.ts'
 import type { ExecClient } from '../client.ts'
 import type { RequesterCounters } from '../counters.ts'
 import { checkSpec } from '../run-spec.ts'
+import type { NetworkServices } from '../services.ts'
 import { Fanout, type FanoutPlan, type FanoutSlotSource } from './fanout.ts'
-import { type FanoutCommand, type HostSink, beginHost } from './host-run.ts'
+import { type FanoutCommand, type HostSink, startHost } from './host-run.ts'
 
-/** What all that may go on need to have their least: who has its least takes none of these. */
+/** Slots that stay free, so that each possible fan-out gets its minimum. A fan-out above its minimum does not take them. */
 const KEPT_FREE = MAX_FANOUTS * FANOUT_LEAST_RUNS
 
 /**
- * Places of the runs of all fan-outs. One whose reader pauses keeps its places for as long as it likes: so each takes its next only while more
- * are free than it has, and whoever comes later finds as many as the one before it took, or its least.
+ * Slots for the runs of all fan-outs. A fan-out with a paused reader keeps its slots indefinitely. So each takes another only if more slots
+ * are free than it holds; a later fan-out then finds as many as the previous one took, or its minimum.
  */
 export class FanoutSlots {
   readonly #clock: Clock
@@ -30,7 +30,7 @@ export class FanoutSlots {
     this.#clock = components.clock
   }
 
-  /** Of one fan-out; of at most `MAX_FANOUTS` at once. */
+  /** Slots of one fan-out, of at most `MAX_FANOUTS` at once. */
   share(): FanoutSlotSource {
     let mine = 0
     const leave = (): void => {
@@ -53,25 +53,20 @@ export class FanoutSlots {
   }
 }
 
-export interface FanoutsComponents {
-  readonly clock: Clock
-  readonly counters: RequesterCounters
-  readonly executor: Pick<ExecutorClient, 'proveFanout' | 'fanoutOver'>
-  readonly runner: Pick<ExecClient, 'run' | 'cancel'>
-}
+type FanoutsDeps = Pick<NetworkServices, 'clock' | 'counters' | 'executor'> & { readonly runner: Pick<ExecClient, 'run' | 'cancel'> }
 
 export interface FanoutSpec extends FanoutPlan {
   readonly command: FanoutCommand
-  /** An operator's, over the object that this was made from; null: there is none. */
+  /** Proof of an operator over the client's request object; null without one. */
   readonly proof: RequestProof | null
 }
 
 export interface FanoutSink extends HostSink {
-  /** It goes on: every host is told of from now on. */
+  /** The fan-out has started; every host is reported from now on. */
   asked(spec: FanoutSpec): void
-  /** Once for each host. A promise holds the place of that host. */
+  /** Called once per host. The slot of the host stays taken until the promise resolves. */
   ended(host: FanoutHostJson): void | Promise<void>
-  /** It was stopped: from now on a reader that takes nothing is waited for no longer than `FANOUT_READER_MS`. */
+  /** The fan-out was stopped: a reader that takes nothing now delays it by `FANOUT_READER_MS` at most. */
   hurry(): void
 }
 
@@ -80,42 +75,42 @@ interface Going {
   readonly shown: Pick<FanoutSession, 'argv' | 'started_at' | 'asked'>
 }
 
-/** The fan-outs of this daemon: one command each for many hosts, every host a run of its own. */
+/** The fan-outs of this daemon. Each is one command for many hosts, with one run per host. */
 export class Fanouts implements Startable {
-  readonly #parts: FanoutsComponents
-  readonly #places: FanoutSlots
+  readonly #deps: FanoutsDeps
+  readonly #slots: FanoutSlots
   readonly #going = new Map<string, Going>()
   readonly #fewer = new Condition()
   #stopping = false
 
-  constructor(components: FanoutsComponents) {
-    this.#parts = components
-    this.#places = new FanoutSlots(components)
+  constructor(deps: FanoutsDeps) {
+    this.#deps = deps
+    this.#slots = new FanoutSlots(deps)
   }
 
-  /** Throws what `run` would throw for want of room. */
+  /** Throws as `run` if there are too many fan-outs. */
   checkRoom(): void {
     if (this.#stopping) throw new AppError('shutting_down')
     if (this.#going.size >= MAX_FANOUTS) throw new AppError('rate_limited', `${MAX_FANOUTS} fan-outs are going on`)
   }
 
   /**
-   * Asks every host, and resolves with the sums when each has ended and the sink was told. `left`: the caller is gone. Throws, with
-   * no host asked, `bad_request` (argv too large), `rate_limited`, `shutting_down`, `conflict` (one with this id goes on), and
-   * `operator_proof_required`.
+   * Runs the command on every host, and resolves with the totals when each has ended and was reported. `left` aborts when the client
+   * disconnects. Throws before the first run `bad_request` (argv too large), `rate_limited`, `shutting_down`, `conflict` (a fan-out has
+   * this ID), and `operator_proof_required`.
    */
   async run(spec: FanoutSpec, sink: FanoutSink, left: AbortSignal): Promise<FanoutLedgerJson> {
     this.checkRoom()
     const { fanout_id: id, command } = spec
     checkSpec(command)
     if (this.#going.has(id)) throw new AppError('conflict', 'fanout_id: a fan-out with this id goes on')
-    const { clock, counters, executor, runner } = this.#parts
+    const { clock, counters, executor, runner } = this.#deps
     const init = { command, fanoutId: id }
     const fanout = new Fanout(
       {
         clock,
-        slots: this.#places.share(),
-        start: (host) => beginHost({ runner, sink }, init, host),
+        slots: this.#slots.share(),
+        start: (host) => startHost({ runner, sink }, init, host),
         ended: (host) => sink.ended(host),
       },
       spec,
@@ -139,7 +134,7 @@ export class Fanouts implements Startable {
     }
   }
 
-  /** Its caller still gets the ledger. Throws `unknown_run`. */
+  /** Cancels a fan-out; its client still gets the ledger. Throws `unknown_run`. */
   cancel(fanoutId: string): void {
     const going = this.#going.get(fanoutId)
     if (going === undefined)
@@ -149,12 +144,12 @@ export class Fanouts implements Startable {
     going.fanout.stop('fanout_cancelled')
   }
 
-  /** Those that go on, oldest first. */
+  /** Running fan-outs, oldest first. */
   sessions(): FanoutSession[] {
     return [...this.#going].map(([fanout_id, { fanout, shown }]) => ({ fanout_id, ...shown, ...fanout.progress }))
   }
 
-  /** Begins nothing more and cancels all; those who wait get their ledgers. */
+  /** Cancels all fan-outs; their clients get the ledgers. */
   stopAll(reason: NotStartedReason = 'shutting_down'): void {
     this.#stopping = true
     for (const { fanout } of this.#going.values()) fanout.stop(reason)
@@ -165,7 +160,7 @@ export class Fanouts implements Startable {
     const over = async (): Promise<void> => {
       while (this.#going.size > 0) await this.#fewer.wait()
     }
-    await within(this.#parts.clock, SHUTDOWN_MS, over())
+    await within(this.#deps.clock, SHUTDOWN_MS, over())
   }
 }
 

@@ -5,22 +5,21 @@ import type { AgentId, RequestId } from '../../protocol/ids.ts'
 import type { RunOutcome } from '../run-spec.ts'
 import { isCancelledUnsent, isIdUsed } from '../outgoing-runs.ts'
 
-/** One host of a fan-out. */
 export interface FanoutHost {
-  /** The contact's name, else the id. */
+  /** Name of the contact, or the ID. */
   readonly host: string
   readonly agent_id: AgentId
 }
 
 export interface RequestedMode {
   readonly argv: readonly string[]
-  /** Before the outcome came. */
+  /** True if this daemon cancelled the run before its outcome. */
   readonly weCancelled: boolean
-  /** Its caller chose the id of its run, and may have used it before. */
+  /** The client chose the request ID, and may have used it before. */
   readonly idIsChosen: boolean
 }
 
-/** What a signed Exit, or its absence, says of the host. */
+/** Derives the end of a host from its outcome. */
 const endOf = (
   { code, signal, denial_reason, never_arrived, incomplete, warnings }: RunOutcome,
   { weCancelled, idIsChosen }: RequestedMode,
@@ -29,10 +28,10 @@ const endOf = (
   // The command may have run under an ID that its executor has seen, or did not look for.
   if (idIsChosen && (denial_reason === 'request_id_used' || denial_reason === 'unverified_sender')) return 'unknown'
   if (denial_reason !== null) return 'denied'
-  // Its executor says so. One that ended by itself before our Cancel came has run.
+  // The executor confirms the cancellation. A run that ended before Cancel arrived has run.
   if (!incomplete && warnings.includes('cancelled')) return 'cancelled'
   if (code !== null || signal !== null) return 'ran'
-  // Without an Exit nobody knows; with one that names neither code nor signal, no process began: it was not let run.
+  // Without an Exit the end is unknown. An Exit without code and signal means that no process started.
   return incomplete ? 'unknown' : 'denied'
 }
 
@@ -43,7 +42,7 @@ export const NOT_BEGUN = 'its agent ended the run before a process began'
 const nextOfDenial = ({ host }: FanoutHost, reason: string, { argv }: RequestedMode): string =>
   denialText(reason, { host, argv }).next.join('\n')
 
-/** How a host ended whose run came to an outcome. */
+/** Result of a host whose run has an outcome. */
 export const hostOfOutcome = (host: FanoutHost, outcome: RunOutcome, how: RequestedMode): FanoutHostJson => {
   const end = endOf(outcome, how)
   const { ok: _ok, never_arrived: _never, incomplete, message, waited_ms, warnings, ...facts } = outcome
@@ -62,10 +61,7 @@ export const hostOfOutcome = (host: FanoutHost, outcome: RunOutcome, how: Reques
   }
 }
 
-/**
- * How a host ended whose run threw. `sent`: the Request had left us, so that it may run: what threw is then a mistake of ours,
- * since every loss on the way is an outcome. So it is where an earlier Request had its id.
- */
+/** Result of a host whose run threw. If the Request was `sent`, or its ID was used before, the end is unknown: the command may have run. */
 export const hostOfError = (host: FanoutHost, request_id: RequestId | null, error: unknown, sent: boolean): FanoutHostJson => {
   const code = isAppError(error) ? error.code : 'internal'
   const cancelled = isCancelledUnsent(error) || code === 'shutting_down'
@@ -76,7 +72,7 @@ export const hostOfError = (host: FanoutHost, request_id: RequestId | null, erro
   return { ...NO_FACTS, ...host, request_id, end, error: end === 'cancelled' ? null : code, message, ...next }
 }
 
-/** A host that was cancelled before its run began here. */
+/** Result of a host that was cancelled before its run started. */
 export const hostCancelled = (host: FanoutHost, request_id: RequestId): FanoutHostJson => ({
   ...NO_FACTS,
   ...host,
@@ -94,7 +90,7 @@ const WHY_STOPPED: Readonly<Record<NotStartedReason, string>> = {
   shutting_down: 'the daemon was stopping',
 }
 
-/** A host whose turn did not come. */
+/** Result of a host that was not started. */
 export const hostNotStarted = (host: FanoutHost, reason: NotStartedReason): FanoutHostJson => ({
   ...NO_FACTS,
   host: host.host,
@@ -105,7 +101,7 @@ export const hostNotStarted = (host: FanoutHost, reason: NotStartedReason): Fano
   message: WHY_STOPPED[reason],
 })
 
-/** One that ended when its fan-out was stopped, with why that was: of one whose agent signed that we ended it nobody else says so. */
+/** Adds to a cancelled host why its fan-out was stopped, because the Exit does not say so. */
 export const hostStopped = (host: FanoutHostJson, reason: NotStartedReason | null): FanoutHostJson =>
   host.end === 'cancelled' && host.message === undefined && reason !== null
     ? { ...host, message: `it was ended before it had ended by itself: ${WHY_STOPPED[reason]}` }

@@ -5,33 +5,27 @@ import { type RunEvent, type RunSpec, bufferedStdin } from '../run-spec.ts'
 import type { HostRun } from './fanout.ts'
 import { type FanoutHost, hostCancelled, hostOfError, hostOfOutcome } from './host-end.ts'
 
-/** What is to run on each host. */
+/** The command of a fan-out. */
 export interface FanoutCommand extends Pick<RunSpec, 'argv' | 'timeout_ms' | 'cwd' | 'clamp' | 'session' | 'trace'> {
-  /** One copy for all; null = /dev/null. */
+  /** Shared by all hosts; null is /dev/null. */
   readonly stdin: { readonly bytes: Uint8Array; readonly pieces: readonly Uint8Array[] } | null
-  /** Ids that its caller chose, by agent; the others are made. */
+  /** Request IDs that the client chose, by agent; the others are generated. */
   readonly requestIds: ReadonlyMap<AgentId, RequestId>
 }
 
-/** Where hosts' events go; each promise is backpressure, for that host alone. */
+/** Receives the events of hosts. A promise delays only its host. */
 export interface HostSink {
-  /** Before its Request leaves: once it resolves, whoever reads has been told, whatever becomes of this process. */
+  /** Called before the Request is sent. After it resolves, the reader has the line, even if this process crashes. */
   begun(host: FanoutHost, requestId: RequestId): void | Promise<void>
   event(host: FanoutHost, event: RunEvent): void | Promise<void>
 }
 
-export interface HostRunComponents {
-  readonly runner: Pick<ExecClient, 'run' | 'cancel'>
-  readonly sink: HostSink
-}
-
-export interface HostRunInit {
-  readonly command: FanoutCommand
-  readonly fanoutId: string
-}
-
-/** Asks one host of a fan-out. */
-export const beginHost = ({ runner, sink }: HostRunComponents, { command, fanoutId }: HostRunInit, host: FanoutHost): HostRun => {
+/** Starts the run of one host. */
+export const startHost = (
+  { runner, sink }: { readonly runner: Pick<ExecClient, 'run' | 'cancel'>; readonly sink: HostSink },
+  { command, fanoutId }: { readonly command: FanoutCommand; readonly fanoutId: string },
+  host: FanoutHost,
+): HostRun => {
   const { requestIds, stdin, ...common } = command
   const chosen = requestIds.get(host.agent_id)
   const request_id = chosen ?? newRequestId()
@@ -59,7 +53,7 @@ export const beginHost = ({ runner, sink }: HostRunComponents, { command, fanout
     try {
       runner.cancel(request_id)
     } catch {
-      // It ended just now.
+      // It has just ended.
     }
   }
   return { ended: run(), cancel }

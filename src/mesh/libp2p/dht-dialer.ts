@@ -1,17 +1,17 @@
 import { AppError } from '../../base/errors.ts'
 import type { MachineId } from '../../protocol/ids.ts'
 
-/** How the engine comes to machines, all that it would else dial past us. */
+/** Makes all dials of kad-dht, which would otherwise dial without limits. */
 export interface DhtDialer {
-  /** A server has said where a machine is. */
+  /** A server has named the addresses of a machine. */
   named(machineId: MachineId, addresses: readonly string[], server: MachineId): void
-  /** Connects to a machine that is at `own` by its own words. Throws where it may not be dialled, or does not answer. */
+  /** Connects to a machine; `own` are the addresses that it gave itself. Throws if it may not be dialled or does not answer. */
   reach(machineId: MachineId, own: readonly string[], signal: AbortSignal): Promise<void>
-  /** A machine has connected that keeps records for others. */
+  /** A DHT server has connected. */
   met(machineId: MachineId): void
 }
 
-/** For a table that asks only whom others have connected to. */
+/** For a DHT that only uses existing connections. */
 export const NO_DHT_DIALS: DhtDialer = {
   named: () => undefined,
   reach: async () => Promise.reject(new AppError('conflict', 'nobody is dialled for the hash table')),

@@ -7,21 +7,21 @@ import { agentOfKey } from '../dht-record.ts'
 import { directOnes } from './peer-store.ts'
 import type { DhtDialer } from './dht-dialer.ts'
 
-/** Machines that one answer may name: the 20 nearest, the one that was looked for, and who answers. The engine goes through a list with each. */
+/** Machines that one reply may name: the 20 nearest, the target, and the replying server. kad-dht scans a list for each. */
 export const MAX_NAMED = 22
-/** Machines that wait to be entered into the table: for each one more the engine goes through all of them, … */
+/** Machines that wait for their entry in the routing table. For each further one, kad-dht scans all of them. */
 export const MAX_TABLE_UPDATES = 256
-/** … and so many, before one that a server has only named is not entered. Each that is not there takes seconds, and where there is no room, who connects or answers is never entered. */
+/** Above this number, machines that were only named are not entered. A dead one occupies the queue for seconds, and a full queue would keep out machines that connect or reply. */
 const MAX_NAMED_UPDATES = MAX_TABLE_UPDATES / 4
 
-/** How long a put looks for the nearest, of the minute that it is given: the engine puts nothing before it knows them all. */
+/** Part of a minute in which a put searches the nearest machines. kad-dht stores nothing before the search ends. */
 const SEARCH_MS = 40_000
-/** Machines to which a value is put, as many as the engine takes for the nearest. */
+/** Machines on which a value is stored, as many as kad-dht considers nearest. */
 const MAX_TAKERS = 20
 
-/** As the engine names the messages by which a record is put, and asked for, … */
+/** kad-dht's names of the messages that store and request a record. */
 const [PUT, GET] = ['PUT_VALUE', 'GET_VALUE']
-/** … and all that are answered. */
+/** Messages that are answered. */
 const ANSWERED = [PUT, GET, 'FIND_NODE']
 
 interface DhtQuery {
@@ -40,7 +40,7 @@ interface Network {
   safeDispatchEvent(name: string, event: { readonly detail: PeerInfo }): boolean
   _writeReadMessage(stream: Stream, ...asked: readonly unknown[]): Promise<Answer>
 }
-/** What comes of a search: who answers, and at its end who is nearest. */
+/** Event of a search: a machine that replied or, at the end, a nearest one. */
 interface Found {
   readonly name: string
   readonly from?: PeerId
@@ -51,7 +51,7 @@ interface Routing {
   getClosestPeersOffline(key: Uint8Array, options?: object): Promise<PeerInfo[]>
 }
 interface Table {
-  /** Absent before it is started. */
+  /** Absent before the start. */
   readonly kb?: { toIterable(): Iterable<{ readonly peerId: PeerId }> }
   readonly routingTableUpdateQueue: { readonly size: number }
   find(peer: PeerId): Promise<PeerId | undefined>
@@ -65,7 +65,7 @@ interface Fetching {
   ): AsyncIterable<{ readonly name: string; readonly messageType?: unknown }>
   getMany(key: Uint8Array, options: { signal: AbortSignal }): AsyncIterable<{ readonly name: string; readonly value?: Uint8Array }>
 }
-/** What the engine has beside its interface. */
+/** Private members of kad-dht that this file uses. */
 type Inside = KadDHT & {
   readonly rpc: Rpc
   readonly network: Network
@@ -88,7 +88,7 @@ const insideOf = (dht: KadDHT): Inside => {
   return dht
 }
 
-/** An answer that names more than it may, or a machine past us, is that of a peer that does not answer. What it names we learn before the engine does. */
+/** Treats a reply as missing if it names too many machines, or names them by another way. `ways` learns of each named machine before kad-dht does. */
 export const boundAnswers = (dht: KadDHT, asked: WeakMap<Stream, MachineId>, ways: DhtDialer): void => {
   const { network, routingTable } = insideOf(dht)
   const ask = network._writeReadMessage
@@ -110,17 +110,14 @@ export const boundAnswers = (dht: KadDHT, asked: WeakMap<Stream, MachineId>, way
   }
 }
 
-/** The machines that are asked first. One that is gone stays among them until its place is wanted. */
+/** Machines in the routing table. A dead one stays until its slot is needed. */
 export const machinesOf = (dht: KadDHT): MachineId[] =>
   [...(insideOf(dht).routingTable.kb?.toIterable() ?? [])].flatMap(({ peerId }) => machineIdOf(peerId) ?? [])
 
-/** Answers a question of this peer, or throws if the peer may not ask now. `keep`: that we keep a record for others. */
+/** Handles a request of this peer; throws if the peer may not send one now. `keep` means that a record is stored for others. */
 export type Answerer = (machineId: MachineId, keep: boolean, answer: () => Promise<unknown>) => Promise<unknown>
 
-/**
- * From now on each question of a peer is metered before it is looked at, and nobody can have us keep who provides what, or say anything
- * after it. Named are servers of the table alone: the engine would also tell of any other peer whether it was here lately, and its key.
- */
+/** Charges each request before it is handled, and rejects provider records and other unused messages. Replies name only DHT servers, because kad-dht would also reveal other recent peers and their keys. */
 export const guardHashTable = (dht: KadDHT, answerer: Answerer): void => {
   const { rpc, peerRouting, routingTable } = insideOf(dht)
   const closest = peerRouting.getClosestPeersOffline.bind(peerRouting)
@@ -141,13 +138,13 @@ export const guardHashTable = (dht: KadDHT, answerer: Answerer): void => {
   }
 }
 
-/** Every value under a key that the judge believed, as they come. The engine's own choice of one writes it to those who had another, and fails where they do not take it. */
+/** Every valid value under a key, as they arrive. kad-dht's own selection would write the best one to machines with another value, and fail if they refuse it. */
 export async function* valuesOf(dht: KadDHT, key: Uint8Array, signal: AbortSignal): AsyncGenerator<Uint8Array> {
   for await (const event of insideOf(dht).contentFetching.getMany(key, { signal }))
     if (event.name === 'VALUE' && event.value) yield event.value
 }
 
-/** The machines nearest to a key. Where they are not known in `searchMs`, those that answered first: they are of our own table, and slow ones that name one another come behind them. */
+/** The machines nearest to a key. If the search exceeds `searchMs`, those that replied first: they are in the own routing table, ahead of slow machines that name one another. */
 async function* nearestInTime(routing: Routing, key: Uint8Array, signal: AbortSignal, searchMs: number): AsyncGenerator<Found> {
   const over = AbortSignal.timeout(searchMs)
   const answered: Found[] = []
@@ -162,7 +159,7 @@ async function* nearestInTime(routing: Routing, key: Uint8Array, signal: AbortSi
   }
 }
 
-/** Puts a value to the machines nearest to the key, as far as they are known in `searchMs`; whoever does not take it is left out. Answers how many took it. */
+/** Stores a value on the machines nearest to the key, as far as they are found in `searchMs`. Machines that refuse are skipped. Returns how many accepted. */
 export const putValue = async (
   dht: KadDHT,
   key: Uint8Array,

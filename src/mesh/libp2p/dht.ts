@@ -24,16 +24,16 @@ import { withOwn } from './guarded.ts'
 import { directOnes } from './peer-store.ts'
 import { NO_DHT_DIALS, type DhtDialer } from './dht-dialer.ts'
 
-/** Of our own daemons alone: no record of any other network is kept or looked for. */
+/** Used only by x0x daemons, so no records of other networks are stored or requested. */
 export const DHT_PROTOCOL = '/x0x/kad/1'
-/** Streams of the hash table that one connection may have open towards us. */
+/** Inbound DHT streams per connection. */
 const MAX_DHT_STREAMS = 8
-/** What comes on one of its streams at most: the answer with a record and its machines, at `MAX_CARD_ADDRESSES` each … */
+/** Size limit of a reply: a record and its machines, each with `MAX_CARD_ADDRESSES`. */
 export const MAX_ANSWER_BYTES = 128 * 1024
-/** … or a question with a record. The engine would take 4 MiB, and hash what it is asked for. */
+/** Size limit of a request with a record. kad-dht would accept 4 MiB and hash it. */
 export const MAX_QUESTION_BYTES = MAX_CARD_BYTES + 4 * 1024
 
-/** How long one question may take, with the dial for it. The engine's own time grows to a minute with each that is not answered, and a single silent server kept our record from being put anywhere. */
+/** Time limit of one request, including its dial. kad-dht's adaptive limit grows to a minute per unanswered request, so that one silent server could prevent storing a record. */
 export const QUESTION_MS = 5_000
 
 const FIXED = { minTimeout: QUESTION_MS, maxTimeout: QUESTION_MS }
@@ -42,15 +42,15 @@ const refuse = async (): Promise<never> => {
   throw new AppError('malformed', 'no record of ours')
 }
 
-/** The engine finds the judge of a namespace by its name on an object, and each object has these: what `constructor` were asked about it would take for a record. */
+/** kad-dht looks up the validator of a namespace by name on an object. Without these, a namespace such as `constructor` would find an inherited member. */
 const INHERITED = Object.fromEntries(Object.getOwnPropertyNames(Object.prototype).map((name) => [name, refuse]))
 
 export interface TableInit {
-  /** Values are judged by it wherever they come from. */
+  /** Validates values from any source. */
   readonly judge: RecordValidator
-  /** Whether records are kept for others, and others answered. */
+  /** Whether records are stored for others, and requests answered. */
   readonly server: boolean
-  /** Absent: only who is connected anyway is asked. */
+  /** If absent, only existing connections are used. */
   readonly ways?: DhtDialer | undefined
 }
 
@@ -64,16 +64,16 @@ export const hashTable = ({ judge, server, ways = NO_DHT_DIALS }: TableInit): ((
     networkDialTimeout: FIXED,
     pingNewContactTimeout: FIXED,
     pingOldContactTimeout: FIXED,
-    // A fleet may be at private addresses, and each address is dialled to a machine that must prove itself.
+    // A fleet may use private addresses, and a dialled machine must prove its key anyway.
     peerInfoMapper: ({ id, multiaddrs }) => ({ id, multiaddrs: directOnes(multiaddrs) }),
     validators: { ...INHERITED, pk: refuse, [RECORD_NAMESPACE]: async (key, value) => void judge.verify(key, value) },
   })
-  // libp2p gives each service whatever it asks for by name.
+  // libp2p gives each service the components that it requests by name.
   return (components) => {
     const asked = new WeakMap<Stream, MachineId>()
     const dht = make(bounded(components as Parts, asked, ways) as Parameters<typeof make>[0])
     boundAnswers(dht, asked, ways)
-    // libp2p would say of whom the table names that they were found, as if they had said so themselves, and ask it where to dial whomever.
+    // Otherwise libp2p would report machines that the DHT names as discovered, and ask the DHT for addresses before any dial.
     for (const service of [peerDiscoverySymbol, peerRoutingSymbol]) Object.defineProperty(dht, service, { value: undefined })
     return dht
   }
@@ -83,14 +83,14 @@ interface Answering {
   handle(protocol: string, handler: StreamHandler, options?: StreamHandlerOptions): Promise<void>
   register(protocol: string, topology: Topology): Promise<string>
 }
-/** By which the engine asks, and is asked. */
+/** The components by which kad-dht sends and receives. */
 interface Parts {
   readonly connectionManager: { getConnections(peer: PeerId): readonly Connection[] }
   readonly registrar: Answering
   readonly peerStore: PeerStore
 }
 
-/** The same components, with streams on which only so much comes, and ways of our own. `asked`: of whom a stream asks. */
+/** The same components, but with bounded streams and dials through `ways`. `asked` records the machine at the other end of each stream. */
 const bounded = (components: Parts, asked: WeakMap<Stream, MachineId>, ways: DhtDialer): object => {
   const { connectionManager, registrar, peerStore } = components
   const connectionTo = (peer: PeerId): Connection | undefined =>
@@ -103,24 +103,24 @@ const bounded = (components: Parts, asked: WeakMap<Stream, MachineId>, ways: Dht
       const at = directOnes(own.map(({ multiaddr }) => multiaddr))
       await ways.reach(machineId, addressesTo(peer, at), options.signal ?? AbortSignal.timeout(DIAL_MS))
     }
-    // libp2p's own way to a stream would dial where none is left, past us.
+    // libp2p's own method would dial if no connection is left, without limits.
     const connection = connectionTo(peer)
     if (connection === undefined) throw new AppError('peer_unreachable', 'there is no connection to it')
     const stream = boundStream(await connection.newStream(protocol, options), MAX_ANSWER_BYTES)
     asked.set(stream, machineId)
     return stream
   }
-  // libp2p would ask the servers of names for whatever is named.
+  // libp2p would query DNS for any name.
   const isDialable = async (addresses: Multiaddr | Multiaddr[]): Promise<boolean> => directOnes([addresses].flat()).length > 0
   return withOwn<object>(components, {
-    // Nothing else of it, so that an engine that dials in another way fails.
+    // Other members are missing on purpose, so that a changed kad-dht that dials in another way fails.
     connectionManager: { openStream, isDialable },
     registrar: withOwn(registrar, {
       handle: async (protocol, handler, options) =>
         registrar.handle(protocol, (stream, connection) => handler(boundStream(stream, MAX_QUESTION_BYTES), connection), options),
       register: async (protocol, topology) => registrar.register(protocol, alsoTell(topology, ways)),
     }),
-    // libp2p's service answers whatever it is sent, from a queue without end: who opens a stream of the hash table is there.
+    // Replaces libp2p's ping, which answers anything from an unbounded queue. A machine that opens a DHT stream is alive.
     ping: {
       ping: async (peer: PeerId, options?: { signal?: AbortSignal }) => {
         const begun = performance.now()
@@ -141,7 +141,7 @@ const alsoTell = (topology: Topology, ways: DhtDialer): Topology => ({
   },
 })
 
-/** In the turn in which whoever reads it is given it, so that nothing of it is lost. */
+/** Call it in the turn in which the stream is passed to its reader, so that no byte is missed. */
 const boundStream = (stream: Stream, limit: number): Stream => {
   let received = 0
   stream.addEventListener('message', (event) => {
@@ -153,17 +153,17 @@ const boundStream = (stream: Stream, limit: number): Stream => {
   return stream
 }
 
-/** The engine asks that there be a ping service; what it is given in its place is in `bounded`. */
+/** kad-dht requires a ping service; `bounded` replaces it. */
 export const claimPing = (): object => ({ [serviceCapabilities]: ['@libp2p/ping'] })
 
-/** Records of the hash table that we keep for others, 6 KB each, beside those of named agents. The engine itself has no bound. */
+/** Records stored for unlisted agents, 6 KB each. kad-dht itself has no limit. */
 export const MAX_RECORDS = 1_024
-/** Where libp2p's store of peers puts its entries, which `forgetGonePeers` bounds. Whatever else comes is the engine's. */
+/** Prefix of libp2p's peer store, which `forgetGonePeers` bounds. All other keys are records. */
 const PEERS = '/peers/'
 
 type Call<Name extends 'delete' | 'get' | 'has' | 'put'> = Parameters<MemoryDatastore[Name]>
 
-/** What libp2p keeps, in memory. Records of named agents are kept apart; of the rest the source with most makes room. */
+/** libp2p's datastore, in memory. Records of named agents are always kept. If there are too many others, the source with most loses one. */
 export class RecordStore extends MemoryDatastore {
   readonly #judge: Pick<RecordValidator, 'isNamed' | 'source'>
   readonly #records: BoundedMap<string, Uint8Array>
@@ -197,7 +197,7 @@ export class RecordStore extends MemoryDatastore {
     return key
   }
 
-  /** The engine writes a record as protobuf, which begins with a field that is the key. */
+  /** kad-dht stores a record as protobuf that begins with its key. */
   #isNamed(record: Uint8Array): boolean {
     const agentId = agentOfKey(record.subarray(2, 2 + (record[1] ?? 0)))
     return agentId !== null && this.#judge.isNamed(agentId)

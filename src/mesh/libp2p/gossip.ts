@@ -5,24 +5,24 @@ import type { MachineId } from '../../protocol/ids.ts'
 import { PRESENCE_TOPIC } from '../../protocol/wire/card.ts'
 import { machineIdOf } from '../addresses.ts'
 
-/** Gossip of one batch: a neighbour that forwards sends one or a few. */
+/** Messages per batch. A forwarding neighbour sends one or a few. */
 const MAX_MESSAGES_PER_BATCH = 64
-/** Names of messages in one batch: what a heartbeat tells of the last seconds. */
+/** Message IDs per batch: a heartbeat names those of the last seconds. */
 const MAX_MESSAGE_NAMES = 1_024
-/** Topics and control messages in one batch: there is one topic. */
+/** Topics and control messages per batch; there is one topic. */
 const MAX_CONTROL_MESSAGES = 64
 
-/** What becomes of a message: used and passed on, dropped, or held against the neighbour that brought it. */
+/** A message is used and forwarded, dropped, or counted against the neighbour that brought it. */
 export type MessageVerdict = 'accept' | 'ignore' | 'reject'
 /** `publisher` signed the message with its machine key; `neighbour` brought it. */
 export type TopicValidator = (data: Uint8Array, publisher: MachineId, neighbour: string) => MessageVerdict
 
 const VERDICTS = { accept: TopicValidatorResult.Accept, ignore: TopicValidatorResult.Ignore, reject: TopicValidatorResult.Reject }
 
-/** Size of one batch: `MAX_MESSAGES_PER_BATCH` presences of some 1 KB with their envelopes, and names beside them. gossipsub stops reading from a neighbour that sends a larger batch. */
+/** Size limit of a batch: `MAX_MESSAGES_PER_BATCH` presences of about 1 KB with envelopes, and message IDs. gossipsub stops reading from a neighbour that exceeds it. */
 const MAX_BATCH_BYTES = 256 * 1024
 
-/** Deliveries earn no score, only invalid messages cost it: with nine of late (their number fades by `invalidMessageDeliveriesDecay`) a neighbour is graylisted, and gossipsub drops what it sends unread. */
+/** Only invalid messages change the score. After about nine recent ones (see `invalidMessageDeliveriesDecay`), gossipsub ignores the neighbour. */
 const JUDGED_BY_WHAT_IS_INVALID = {
   topicWeight: 1,
   timeInMeshWeight: 0,
@@ -43,7 +43,7 @@ const JUDGED_BY_WHAT_IS_INVALID = {
   invalidMessageDeliveriesDecay: 0.99,
 }
 
-/** All of a message as it came, so that two with one print are the same, signature and all. */
+/** All fields of a message, so that its hash also covers the signature. */
 interface Wire {
   readonly topic: string
   readonly from?: Uint8Array
@@ -54,18 +54,18 @@ interface Wire {
 }
 const NONE = new Uint8Array()
 
-/** Each part behind its length: no two messages write the same. */
+/** Each field is prefixed by its length, so that no two messages have the same input. */
 const printOf = ({ topic, from = NONE, seqno = NONE, data = NONE, signature = NONE, key = NONE }: Wire): string => {
   const parts = [Buffer.from(topic), from, seqno, data, signature, key]
   return hash('sha256', Buffer.concat([Buffer.from(Uint32Array.from(parts, ({ length }) => length).buffer), ...parts]), 'base64')
 }
 
-/** Gossip as x0x uses it: one topic, signed messages, and neighbours that are judged by what they send. */
+/** gossipsub for x0x: one topic, signed messages, and scores from invalid messages only. */
 export const gossip = gossipsub({
   allowPublishToZeroTopicPeers: true,
-  // The publisher's machine key signs the message, so no neighbour can publish another's presence as new.
+  // The publisher's machine key signs the message, so no neighbour can forge a presence.
   globalSignaturePolicy: 'StrictSign',
-  // gossipsub remembers the print of a message whose signature held: the other five or six copies are not verified again.
+  // gossipsub remembers the hash of a verified message, so that its other five or six copies need no verification.
   fastMsgIdFn: printOf,
   fallbackToFloodsub: false,
   floodPublish: true,
@@ -83,7 +83,7 @@ export const gossip = gossipsub({
     maxControlMessages: MAX_CONTROL_MESSAGES,
     maxPeerInfos: 0,
   },
-  // A fleet behind one NAT shares an address, so peers of one address cost no score.
+  // A fleet behind one NAT shares an address, so that must not lower the score.
   scoreParams: {
     IPColocationFactorWeight: 0,
     topics: { [PRESENCE_TOPIC]: JUDGED_BY_WHAT_IS_INVALID },
@@ -91,13 +91,13 @@ export const gossip = gossipsub({
 })
 
 export interface GossipWatch {
-  /** Asked before a batch is processed; false drops it. */
+  /** Called before a batch is processed; false drops it. */
   mayBring(neighbour: MachineId, messages: number): boolean
-  /** A message was wrongly signed, or rejected by the validator of its topic. */
+  /** A message had a wrong signature, or its validator rejected it. */
   onInvalid(neighbour: string): void
 }
 
-/** What gossipsub has beside its interface. */
+/** Private members of gossipsub that this file uses. */
 type Watched = GossipSub & {
   handleReceivedRpc(neighbour: PeerId, rpc: { readonly messages: readonly unknown[] }): Promise<void>
   handleIHave(neighbour: string, names: readonly unknown[]): { readonly messageIDs: readonly Uint8Array[] }[]
@@ -105,16 +105,16 @@ type Watched = GossipSub & {
 }
 const isWatched = (pubsub: GossipSub): pubsub is Watched => 'handleReceivedRpc' in pubsub && 'handleIHave' in pubsub && 'score' in pubsub
 
-/** From now on `watch` hears of every batch and of every invalid message. gossipsub has no events for them. */
+/** Reports every batch and every invalid message to `watch`, because gossipsub has no events for them. */
 export const watchGossip = (pubsub: GossipSub, watch: GossipWatch): void => {
   if (!isWatched(pubsub)) throw new TypeError('gossip has no way in that could be watched')
   const receive = pubsub.handleReceivedRpc.bind(pubsub)
   pubsub.handleReceivedRpc = async (neighbour, rpc) => {
     const machineId = machineIdOf(neighbour)
-    // An empty batch is one byte long and costs us about as much as one message.
+    // An empty batch costs about as much as one message, although it has one byte.
     if (machineId !== null && watch.mayBring(machineId, Math.max(1, rpc.messages.length))) await receive(neighbour, rpc)
   }
-  // The messages of one IWANT are answered in one batch, so no more are asked for than a batch holds.
+  // All messages of one IWANT arrive in one batch, so no more are requested than a batch may hold.
   const ask = pubsub.handleIHave.bind(pubsub)
   pubsub.handleIHave = (neighbour, names) =>
     ask(neighbour, names).map(({ messageIDs }) => ({ messageIDs: messageIDs.slice(0, MAX_MESSAGES_PER_BATCH) }))
@@ -124,12 +124,12 @@ export const watchGossip = (pubsub: GossipSub, watch: GossipWatch): void => {
     mark(neighbour, topic)
     watch.onInvalid(neighbour)
   }
-  // A message's id is its publisher and a sequence number, and a publisher may use one id for two messages. When the first
-  // is invalid, gossipsub would count the second, as a duplicate, against the honest neighbour that brought it.
+  // A message ID is the publisher and a sequence number, so a publisher can use one ID for two messages. If the first is invalid, gossipsub
+  // would count the second against the honest neighbour that brought it.
   score.duplicateMessage = () => undefined
 }
 
-/** Joins a topic: each message goes through `validator` before it is used or passed on. */
+/** Joins a topic. `validator` checks each message before it is used or forwarded. */
 export const joinTopic = (pubsub: GossipSub, topic: string, validator: TopicValidator, onNeighbour: () => void): void => {
   pubsub.topicValidators.set(topic, (peer: PeerId, message: Message) => {
     const publisher = message.type === 'signed' ? machineIdOf(message.from) : null

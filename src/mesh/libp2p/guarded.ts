@@ -3,22 +3,19 @@ import { AppError } from '../../base/errors.ts'
 import type { MachineId } from '../../protocol/ids.ts'
 import { machineIdOf } from '../addresses.ts'
 
-/** Whether this machine is answered, and told that it is there. */
+/** Whether this machine may use the service. */
 export type MayUse = (machineId: MachineId) => boolean
 
-/** What libp2p's services ask of its registrar. */
+/** The registrar's methods that libp2p's services use. */
 interface Registrar {
   handle(protocol: string | string[], handler: StreamHandler, options?: StreamHandlerOptions): Promise<void>
   register(protocol: string, topology: Topology): Promise<string>
 }
 
-/** Takes what is to be done when machines may be used that might not before. */
+/** Registers a callback for when further machines may use the service. */
 export type OnReview = (review: () => void) => void
 
-/**
- * The components of a service of libp2p that answers, and does something for, machines of our choice alone. libp2p's
- * services would dial, reserve and carry for whoever connects. With `onReview` it also hears of those that came before they might be used.
- */
+/** Restricts a libp2p service to chosen machines; it would otherwise dial, reserve and relay for any peer. With `onReview`, it also learns of machines that connected before they were allowed. */
 export const guarded = <Components extends { readonly registrar: Registrar }>(
   components: Components,
   mayUse: MayUse,
@@ -53,7 +50,7 @@ const tell = (topology: Topology, may: (peer: PeerId) => boolean, onReview?: OnR
   }
 }
 
-/** The same object for whoever uses it, but for these members. */
+/** Wraps an object and replaces some members. */
 export const withOwn = <T extends object>(object: T, own: Partial<T>): T =>
   new Proxy(object, {
     get: (target, key) => {

@@ -1,14 +1,14 @@
 import type { AbortOptions, MessageStream, StreamMuxer } from '@libp2p/interface'
 import { AppError } from '../../base/errors.ts'
 
-/** Of a connection that is silent for so long while a ping waits for its answer, that is the end. */
+/** A connection that is silent for this time while a ping waits for its answer is dead. */
 export const PING_PATIENCE_MS = 15_000
-/** Where something has come for so little time no ping is sent … */
+/** No ping is sent if something arrived within this time. */
 export const HEARD_MS = 10_000
-/** … as long as the round trip that is known was measured no longer ago than this. */
+/** A measured round trip is valid for this time; then a ping is sent in any case. */
 export const ROUND_TRIP_MS = 60_000
 
-/** What yamux's muxers have beside their interface. `rtt`: the last round trip in milliseconds; below 0 before the first. */
+/** Private members of yamux's muxer. `rtt` is the last round trip in milliseconds, negative before the first. */
 interface Pinging {
   ping(options?: AbortOptions): Promise<number>
   onData(data: unknown): void
@@ -19,9 +19,9 @@ const isPinging = (muxer: object): muxer is Pinging =>
   'ping' in muxer && 'onData' in muxer && 'rtt' in muxer && typeof muxer.rtt === 'number'
 
 /**
- * Ends a connection whose peer does not answer the muxer's own ping, which every connection sends by a clock of its own. libp2p's
- * monitor asks on all of them in the same moment, by a stream each: of a thousand that is more than a second's work at once. Whatever comes
- * is a sign of life, so that who is asked for runs all the time, and who is pinged, sends none: it is dead 35 s after its last word at the latest.
+ * Ends a connection whose peer does not answer yamux's ping, which each connection sends by its own timer. libp2p's monitor would open a
+ * stream on all connections at once, which takes more than a second with a thousand of them. Any received data counts as a sign of life, so
+ * a busy peer is not pinged. A dead connection ends at most 35 s after its last data.
  */
 export const endUnanswered = (muxer: StreamMuxer, connection: Pick<MessageStream, 'abort'>): void => {
   if (!isPinging(muxer)) throw new TypeError('the muxer has not the members that we rely on')
@@ -34,14 +34,14 @@ export const endUnanswered = (muxer: StreamMuxer, connection: Pick<MessageStream
   muxer.ping = async (options) => {
     const now = performance.now()
     if (now - last.heard < HEARD_MS && now - last.ping < ROUND_TRIP_MS) return muxer.rtt
-    // The first is sent while the connection is being made, and is as slow as that: the next one follows it soon.
+    // The first ping is sent while the connection is being made, so its round trip is too long; the next ping follows soon.
     if (muxer.rtt >= 0) last.ping = now
     let isOver = false
-    // Where this process was held up, what has come meanwhile is read before silence is judged.
+    // If the event loop lagged, data that arrived meanwhile is read before the check.
     const judgeIn = (ms: number): NodeJS.Timeout => setTimeout(() => setImmediate(judge), ms).unref()
     const judge = (): void => {
       if (isOver) return
-      // Behind what a slow path brings the answer may wait for longer than that: silence begins with the last word.
+      // On a slow path, the answer may queue behind other data, so silence counts from the last data.
       const left = last.heard > now ? last.heard + PING_PATIENCE_MS - performance.now() : 0
       if (left > 0) return void (late = judgeIn(left))
       const reason = new AppError('timeout', `no sign of life for ${PING_PATIENCE_MS / 1000} s`)

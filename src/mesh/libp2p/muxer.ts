@@ -6,10 +6,9 @@ import { endUnanswered } from './heartbeat.ts'
 import { FrameSplitter, HEAD_BYTES, TrafficMeter, noTraffic } from './traffic.ts'
 
 /**
- * Saves the round trip of protocol negotiation (multistream-select 1.0.0): the opener of one of our own
- * streams writes its first bytes right behind its proposal. libp2p's `negotiateFully: false` is meant
- * for this and does nothing, so the proposal is written as the muxer makes the stream, and the peer's
- * agreement is taken off the front of what comes back.
+ * Protocols that save the round trip of protocol negotiation (multistream-select 1.0.0): their opener writes data directly after its
+ * proposal. libp2p's `negotiateFully: false` is meant for this but has no effect. So the muxer writes the proposal when it makes the
+ * stream, and the peer's agreement is removed from the reply.
  */
 const EARLY_PROTOCOLS: ReadonlySet<string> = new Set([LINK_PROTOCOL, DM_PROTOCOL])
 
@@ -20,10 +19,10 @@ const line = (text: string): Buffer => {
   return Buffer.concat([Buffer.of(bytes.length), bytes])
 }
 
-/** Both the proposal and the agreement: each line behind its length, which is below 128. */
+/** Proposal and agreement have the same bytes. Each line is prefixed by its length, which is below 128. */
 export const negotiation = (protocol: string): Buffer => Buffer.concat([line('/multistream/1.0.0'), line(protocol)])
 
-/** Takes the peer's agreement off the front of a stream. Throws `malformed` when it is anything else. */
+/** Removes the peer's agreement from the start of a stream. Throws `malformed` for anything else. */
 export class ReplyStripper {
   readonly #expected: Buffer
   #seen = 0
@@ -32,7 +31,7 @@ export class ReplyStripper {
     this.#expected = negotiation(protocol)
   }
 
-  /** What follows the agreement; null while it is incomplete. */
+  /** Returns the bytes after the agreement; null while it is incomplete. */
   push(chunk: Uint8Array): Uint8Array | null {
     const length = Math.min(chunk.length, this.#expected.length - this.#seen)
     if (!this.#expected.subarray(this.#seen, this.#seen + length).equals(chunk.subarray(0, length))) {
@@ -43,21 +42,21 @@ export class ReplyStripper {
   }
 }
 
-/** A window update is sent once the peer has used this much of the window: more than any small message, less than a frame of bulk. */
+/** A window update is sent after the peer has used this much of the window: more than any small message, less than a full frame. */
 export const QUIET_WINDOW = 32 * 1024
-/** Answers of multistream-select on one inbound stream: the greeting, and one for each version of gossipsub, which proposes most. */
+/** Replies of multistream-select on one inbound stream: the greeting, and one per version of gossipsub, which proposes most. */
 export const MAX_NEGOTIATION_ANSWERS = 8
-/** How long a peer that has said goodbye may take what was written before. */
+/** Time limit for written data after the peer sent GoAway. */
 const HANG_UP_MS = 5_000
 
-/** What libp2p is given as a muxer. */
+/** libp2p's type of a muxer option. */
 type MakeMuxer<Components> = (components: Components) => StreamMuxerFactory
 
-/** What yamux's muxers and streams, and the connections below them, have beside their interfaces. */
+/** Private members of yamux's muxers and streams, and of the connections below them. */
 type Muxer = StreamMuxer & { onData(data: StreamMessageEvent['data']): void; _newStream(...args: readonly unknown[]): Stream }
 type Windowed = Stream & {
   sendWindowUpdate(): void
-  /** What the peer may still send, and what it may have on its way at most. */
+  /** Bytes that the peer may still send, and the size of its window. */
   recvWindowCapacity: number
   recvWindow: number
   state: number
@@ -71,14 +70,11 @@ const isWindowed = (stream: Stream): stream is Windowed =>
 
 const meters = new WeakMap<object, TrafficMeter>()
 
-/** The meter of a connection that one of our muxers carries. */
+/** The traffic meter of a connection. */
 export const trafficMeterOf = (connection: object): TrafficMeter | null =>
   ('muxer' in connection && typeof connection.muxer === 'object' ? meters.get(connection.muxer ?? {}) : undefined) ?? null
 
-/**
- * A stream of one of our own protocols. libp2p's `newStream` is this, and besides writes into its peer store, each time, that
- * the peer speaks the protocol: more work than the stream itself.
- */
+/** Opens a stream of one of x0x's own protocols. libp2p's `newStream` would also record in the peer store, each time, that the peer supports the protocol, which costs more than the stream. */
 export const openProposed = async (connection: object, protocol: string): Promise<Stream> => {
   const { muxer, maConn } = connection as { readonly muxer?: StreamMuxer; readonly maConn?: MessageStream }
   if (muxer === undefined || maConn === undefined) throw new TypeError('the connection has not the members that we rely on')
@@ -87,9 +83,8 @@ export const openProposed = async (connection: object, protocol: string): Promis
 }
 
 /**
- * Wraps what makes muxers, so that all that comes is metered and what one connection can make us keep is bounded in both
- * directions; a peer that gives no sign of life is given up; who opens a stream is answered few proposals; small messages are not each answered by a window update; and
- * streams of our own protocols come back already proposed.
+ * Wraps the muxer factory. All input is metered, and buffers are bounded in both directions. Dead connections are closed, proposals per
+ * stream are limited, small messages cause no window updates, and streams of x0x's own protocols are already proposed.
  */
 export const guardedMuxer =
   <Components>(make: MakeMuxer<Components>): MakeMuxer<Components> =>
@@ -110,29 +105,29 @@ export const guardedMuxer =
     return { protocol: factory.protocol, createStreamMuxer }
   }
 
-/** Before the muxer gets them, bytes are cut into frames (see `FrameSplitter`) and counted. Who says goodbye is hung up on. */
+/** Splits input into frames (see `FrameSplitter`) and counts it before the muxer handles it. After GoAway, the connection is closed. */
 const meterInput = (muxer: Muxer, connection: MessageStream): void => {
   const onData = muxer.onData.bind(muxer)
   const [frames, meter] = [new FrameSplitter(), new TrafficMeter()]
   let isOver = false
   meters.set(muxer, meter)
   muxer.onData = (data) => {
-    // Decrypting a message of Noise is work, even when it brings less than one head: counted as a frame.
+    // Decrypting a Noise message costs work even if it is shorter than a frame header, so it counts as a frame.
     if (data.byteLength < HEAD_BYTES) meter.record({ ...noTraffic(), frames: 1 })
     for (const chunk of data instanceof Uint8Array ? [data] : data)
       for (const block of frames.take(chunk)) {
         meter.record(frames.takeSeen())
-        // Metering may have ended the connection, or another connection of the same source this one.
+        // Metering may have ended this connection, directly or through another one of the same source.
         if (muxer.status === 'open') onData(block)
       }
-    // On a connection that stayed nothing could be opened any more, and no ping is sent.
+    // After GoAway no stream can be opened, and no ping is sent.
     if (muxer.status !== 'closed' || isOver) return
     isOver = true
     void hangUp(connection)
   }
 }
 
-/** What was written before goes out, as long as it is taken. */
+/** Closes the connection after the written data was sent. */
 const hangUp = async (connection: MessageStream): Promise<void> => {
   try {
     await connection.close({ signal: AbortSignal.timeout(HANG_UP_MS) })
@@ -141,7 +136,7 @@ const hangUp = async (connection: MessageStream): Promise<void> => {
   }
 }
 
-/** yamux's `abort` ends with a GoAway frame, and throws where ending its streams has already closed the connection below. */
+/** yamux's `abort` ends with a GoAway frame, and throws if the connection below is already closed. */
 const abortQuietly = (muxer: Muxer): void => {
   const abort = muxer.abort.bind(muxer)
   muxer.abort = (error) => {
@@ -153,13 +148,13 @@ const abortQuietly = (muxer: Muxer): void => {
   }
 }
 
-/** A state of yamux's streams. Before it, a window update also carries the SYN or ACK, and must not be held back. */
+/** State of yamux's streams. Before it, a window update also carries SYN or ACK, and must be sent. */
 const ESTABLISHED = 3
 
-/** Streams whose peers may not send more for now, and how that is asked. */
+/** Streams whose window is held, each with the condition. */
 const held = new WeakMap<Stream, () => boolean>()
 
-/** While `isHeld` says so, the peer gets no more window on this stream. The answer is to be called when that may have changed. */
+/** Holds the peer's window on this stream while `isHeld` returns true. Call the returned function when that may have changed. */
 export const holdWindow = (stream: Stream, isHeld: () => boolean): (() => void) => {
   if (!isWindowed(stream)) throw new TypeError('the streams of the muxer have not the members that we rely on')
   held.set(stream, isHeld)
@@ -168,7 +163,7 @@ export const holdWindow = (stream: Stream, isHeld: () => boolean): (() => void) 
   }
 }
 
-/** Holds window updates back until `QUIET_WINDOW` is used: each is a packet of its own. */
+/** Delays window updates until `QUIET_WINDOW` is used, because each is a packet of its own. */
 const quietWindow = (stream: Stream): Stream => {
   if (!isWindowed(stream)) throw new TypeError('the streams of the muxer have not the members that we rely on')
   const update = stream.sendWindowUpdate.bind(stream)
@@ -178,14 +173,14 @@ const quietWindow = (stream: Stream): Stream => {
     try {
       update()
     } catch (error) {
-      // The connection has just closed. The first update of a stream is sent where nobody would catch it.
+      // The connection has just closed. yamux sends the first update of a stream where nothing catches the error.
       stream.abort(asError(error))
     }
   }
   return stream
 }
 
-/** multistream-select answers any number of proposals, of two bytes each. Until a protocol is agreed on we send nothing else on an inbound stream, so what is sent is counted. */
+/** Limits the replies of multistream-select, which answers any number of two-byte proposals. Before a protocol is agreed, nothing else is sent on an inbound stream, so sent messages are counted. */
 const limitAnswers = (stream: Stream): Stream => {
   if (stream.direction !== 'inbound') return stream
   const send = stream.send.bind(stream)
@@ -198,7 +193,7 @@ const limitAnswers = (stream: Stream): Stream => {
   return stream
 }
 
-/** The proposal of one of our own protocols is written as the stream is made: see negotiation.ts. */
+/** Writes the proposal of x0x's own protocols when the stream is made. */
 const proposeEarly = (muxer: Muxer): StreamMuxer => {
   const create = muxer.createStream.bind(muxer)
   muxer.createStream = async (options): Promise<Stream> => {

@@ -5,14 +5,14 @@ import { secretKeyOf } from '../../identity/hash.ts'
 import { AEAD_TAG_BYTES } from '../../protocol/limits/wire.ts'
 import { holdWrites } from './write-coalescing.ts'
 
-/** From here on Noise uses the runtime's cipher and not its own; it does so from 1,200 bytes. */
+/** From this size on, Noise uses the cipher of node:crypto. Its own threshold is 1,200 bytes. */
 export const LARGE_MESSAGE = 2 * 1024
 
-/** Noise passes large messages and the key's bytes to node:crypto, which takes the key as an object too. */
+/** Noise passes large messages and the raw key to node:crypto, which also accepts a key object. */
 const keyFor = (text: { readonly byteLength: number }, key: Uint8Array): Uint8Array =>
   text.byteLength < LARGE_MESSAGE ? key : (secretKeyOf(key) as unknown as Uint8Array)
 
-/** libp2p's own, except that the key of a connection is imported once and not with every large message. */
+/** Noise's default crypto, except that each key is imported once and not with every large message. */
 const crypto: ICryptoInterface = {
   ...defaultCrypto,
   chaCha20Poly1305Encrypt: (text, nonce, ad, key) => defaultCrypto.chaCha20Poly1305Encrypt(text, nonce, ad, keyFor(text, key)),
@@ -20,22 +20,18 @@ const crypto: ICryptoInterface = {
     defaultCrypto.chaCha20Poly1305Decrypt(text, nonce, ad, keyFor(text, key), target),
 }
 
-/** What an encrypted connection has beside its interface. */
+/** Private members of an encrypted connection. */
 type Decrypting = { decrypt(message: Message): unknown; readonly decoder: { lengthDecoder: (bytes: Message) => number } }
 type Message = Uint8Array | { readonly length: number; subarray(): Uint8Array }
 
-/** Before each message, its length. */
+/** Each message is prefixed by its length. */
 const LENGTH_BYTES = 2
-/** Says that the next message has not begun, which is so after all that came at once: the same each time, since to write down where an error was made takes longer than to decrypt. */
+/** Thrown while the next length is incomplete, which happens after each read. It is one object, because capturing a stack trace takes longer than decrypting. */
 const NOT_YET = new RangeError('the length of the next message is not there yet')
 
 const isDecrypting = (connection: object): connection is Decrypting => 'decrypt' in connection && 'decoder' in connection
 
-/**
- * A large message comes as a list of pieces. Noise would copy them into a list of its own and hand on the plaintext as
- * pieces, which are copied once more; joined here, they are copied once. A message without content ends the connection:
- * it never reaches the muxer, so no meter would count it.
- */
+/** Joins the pieces of a large message, because Noise would copy them twice. An empty message ends the connection, because it never reaches the muxer and its meter. */
 const guarded = <Secured extends { connection: object }>(secured: Secured): Secured => {
   const { connection } = secured
   if (!isDecrypting(connection)) throw new TypeError('the encrypted connection has not the members that we rely on')
@@ -53,13 +49,13 @@ const guarded = <Secured extends { connection: object }>(secured: Secured): Secu
   return secured
 }
 
-/** Noise's handshake payload agrees on the muxer. Otherwise multistream-select would, which answers any number of proposals before there is a meter. */
+/** Requires the muxer to be agreed in Noise's handshake payload. Otherwise multistream-select would answer any number of proposals before there is a meter. */
 const demandMuxer = <Secured extends { streamMuxer?: unknown }>(secured: Secured): Secured => {
   if (secured.streamMuxer === undefined) throw new AppError('peer_rejected', 'no muxer was agreed on with Noise')
   return secured
 }
 
-/** libp2p's Noise, with large messages decrypted faster, and without what a peer could repeat unmetered: see `guarded` and `demandMuxer`. */
+/** libp2p's Noise, with faster decryption of large messages, and without unmetered repetitions: see `guarded` and `demandMuxer`. */
 export const noiseEncrypter = (): ReturnType<typeof noise> => {
   const create = noise({ crypto })
   return (components) => {

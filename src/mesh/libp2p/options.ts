@@ -33,20 +33,20 @@ import { type RelayClient, type RelayServerRules, relayServer } from './relay.ts
 import { betweenSocketAndNoise } from './socket.ts'
 
 export interface ReachRules {
-  /** Whom we tell, and whom we believe, at which addresses a machine may be reached directly, and whom we dial for that: contacts. */
+  /** Machines with which direct addresses are exchanged, and that are dialled for it: contacts. */
   readonly mayAsk: MayUse
-  /** When there may be others of them. */
+  /** Called when the set of those machines may have grown. */
   readonly onReview: OnReview
-  /** Null: this daemon carries nothing. */
+  /** Null if this daemon does not relay. */
   readonly server: RelayServerRules | null
 }
 
-/** Of libp2p, the dial by a transport, past its queue. */
+/** Dials with a transport directly, without libp2p's dial queue. */
 export interface DialUpgrades {
   dial(address: Multiaddr, options: { signal: AbortSignal }): Promise<Connection>
 }
 
-/** Nobody is looked for at random only to be asked about our addresses. */
+/** Disables autonat's search for random peers. */
 const nobody = {
   // oxlint-disable-next-line require-yield
   async *walk() {
@@ -54,10 +54,7 @@ const nobody = {
   },
 }
 
-/**
- * autonat tells which of our public addresses others can dial, and dcutr replaces a relayed connection by a direct one where
- * one side can be dialled. Both dial what a peer names, so they are there for contacts alone.
- */
+/** autonat finds out which own public addresses others can dial; dcutr replaces a relayed connection by a direct one. Both dial addresses that a peer names, so only contacts may use them. */
 export const reachServices = ({ mayAsk, onReview, server }: ReachRules) => ({
   autonat: (components: AutoNATv2Components) => autoNATv2()(withOwn(guarded(components, mayAsk, onReview), { randomWalk: nobody })),
   dcutr: (components: DCUtRServiceComponents) => dcutr()(guarded(components, mayAsk)),
@@ -67,19 +64,19 @@ export const reachServices = ({ mayAsk, onReview, server }: ReachRules) => ({
   relay: (components: CircuitRelayServerComponents): unknown => (server === null ? {} : relayServer(server)(components)),
 })
 
-/** Inbound connections being upgraded at once: more than one host may begin (`meter-limits.ts`) within `INBOUND_UPGRADE_MS`; libp2p's default of 10 is used up by one CI job. */
+/** Inbound connections in upgrade at once. One host may start more than that within `INBOUND_UPGRADE_MS` (`protocol/limits/mesh.ts`); libp2p's default of 10 is used up by one CI job. */
 const MAX_PENDING_CONNECTIONS = 512
-/** How long an inbound upgrade may take: longer than `ADDRESS_DIAL_MS`, after which the dialling side has given up. */
+/** Time limit of an inbound upgrade: longer than `ADDRESS_DIAL_MS`, after which the dialling side gives up. */
 const INBOUND_UPGRADE_MS = 5_000
-/** Switches libp2p's own limit off: it would let in whoever comes first in each second. Ours (`meter-limits.ts`) refuse at random. */
+/** Disables libp2p's own limit, which admits the first connections of each second. The limits in `protocol/limits/mesh.ts` select at random. */
 const INBOUND_PER_SECOND_PER_HOST = 1_000_000
 /** yamux's largest window per stream: 8 MiB fill 200 ms at 40 MB/s. */
 const MAX_STREAM_WINDOW = 8 * 1024 * 1024
-/** So long after its last answer yamux pings again: the sign of life (`heartbeat.ts`), and the round trip without which its window never grows. */
+/** Interval of yamux's pings. They show that the peer is alive (`heartbeat.ts`), and measure the round trip that the window needs to grow. */
 const KEEP_ALIVE_MS = 10_000
 
-// A type, not an interface: libp2p wants its services indexable.
-export type MeshServices = { peers: object; identify: Identify; pubsub: GossipSub; ways?: DialUpgrades; dht?: KadDHT; ping?: object }
+// A type, because libp2p requires an index signature.
+export type Libp2pServices = { peers: object; identify: Identify; pubsub: GossipSub; ways?: DialUpgrades; dht?: KadDHT; ping?: object }
 
 export interface MeshOptions {
   /** The machine's 32-byte Ed25519 seed. */
@@ -88,13 +85,13 @@ export interface MeshOptions {
   readonly announce: readonly string[]
   readonly mdns: boolean
   readonly gater: ConnectionGater
-  /** Absent: nobody is reached through others, and nothing is carried. */
+  /** Absent without relays. */
   readonly reach?: ReachRules & { readonly client: RelayClient }
-  /** Null: no part in the hash table. */
+  /** Null without DHT. */
   readonly dht?: (TableInit & { readonly store?: RecordStore }) | null
 }
 
-/** Streams of gossipsub and identify beside ours. */
+/** Streams of gossipsub and identify. */
 const OTHER_STREAMS = 32
 
 const muxer = guardedMuxer(
@@ -107,7 +104,7 @@ const muxer = guardedMuxer(
   }),
 )
 
-/** libp2p formats what it would say for each frame and asks the terminal for each stream, whether anybody reads it or not. */
+/** A logger that does nothing. libp2p's would format its arguments for each frame and check the terminal for each stream. */
 const nothing: LibraryLogger = Object.assign(() => undefined, {
   error: () => undefined,
   trace: () => undefined,
@@ -115,15 +112,14 @@ const nothing: LibraryLogger = Object.assign(() => undefined, {
   newScope: () => nothing,
 })
 
-/** Whoever asks learns what we are, and no version of anything. */
+/** Contains no version on purpose. */
 const USER_AGENT = 'x0x'
 
 /**
- * libp2p as we use it: TCP, Noise, yamux, identify, gossipsub, and each small default raised on purpose. Not its ping: the
- * service answers whatever it is sent, from a queue without end.
- * What this folder relies on inside the libraries, and their versions: docs/libp2p.md.
+ * libp2p with TCP, Noise, yamux, identify and gossipsub. Defaults are changed on purpose. libp2p's ping is left out, because it answers
+ * anything from an unbounded queue. `docs/libp2p.md` lists the private members that this folder uses.
  */
-export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions<MeshServices>> => ({
+export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions<Libp2pServices>> => ({
   privateKey: await generateKeyPairFromSeed('Ed25519', options.seed),
   start: false,
   nodeInfo: { userAgent: USER_AGENT },
@@ -135,7 +131,7 @@ export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions
   streamMuxers: [muxer],
   connectionGater: options.gater,
   connectionManager: {
-    // The gate decides first who makes room; libp2p would refuse newcomers, or close connections of anybody.
+    // The gate decides first. libp2p would refuse new connections, or close any existing one.
     maxConnections: MAX_CONNECTIONS + MAX_PENDING_CONNECTIONS,
     maxParallelDials: MAX_PARALLEL_DIALS,
     maxIncomingPendingConnections: MAX_PENDING_CONNECTIONS,
@@ -159,7 +155,7 @@ export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions
   },
 })
 
-/** How libp2p's text, several lines with stacks, names each address that failed. */
+/** libp2p's error text has a line for each address that failed. */
 const FAILED_ADDRESS = /^\s*(\/\S+): (?:\w*Error: )?(.*)$/gm
 
 const REASONS = [
@@ -170,7 +166,7 @@ const REASONS = [
 
 const reasonOf = (text: string): string => REASONS.find(([code]) => text.includes(code))?.[1] ?? text
 
-/** One line for a mesh that could not listen: which address, why, and what to do. `conflict` where another has the port, else `bad_config`. */
+/** One line for a mesh that cannot listen: the address, the reason and the remedy. The code is `conflict` if the port is in use, otherwise `bad_config`. */
 export const listenError = (listen: readonly string[], cause: unknown): AppError => {
   const text = errorText(cause)
   const failed = [...text.matchAll(FAILED_ADDRESS)].map(([, address = '', reason = '']) => `${address}: ${reasonOf(reason)}`)

@@ -5,16 +5,16 @@ import type { MachineId } from '../../protocol/ids.ts'
 import { MAX_CARD_ADDRESSES } from '../../protocol/limits/wire.ts'
 import { addressesTo, isDirect, machineIdOf } from '../addresses.ts'
 
-/** The engine of the hash table puts it on each peer of its table, and takes it off. */
+/** Tag that kad-dht sets on the peers in its routing table. */
 export const IN_HASH_TABLE = 'kad-peer'
-/** Protocols of one peer that are kept; we have about twenty, … */
+/** Protocols stored per peer; x0x has about twenty. */
 export const MAX_PEER_PROTOCOLS = 64
-/** … and the longest of them, in characters; of ours some thirty. */
+/** Longest stored protocol name, in characters; those of x0x have about thirty. */
 export const MAX_PROTOCOL_TEXT = 64
-/** Sweeps one after the other in which a machine of the hash table was gone, an hour in all, before others are told no more where it was. */
+/** Number of sweeps, an hour in all, after which the addresses of an absent DHT peer are forgotten. */
 export const SWEEPS_GONE = 60
 
-/** Peers of whom it is remembered where they are, as the hash table tells it: some twenty of them with each answer. */
+/** Peers whose addresses are cached; a DHT reply names about twenty. */
 const MAX_WHERE = 512
 
 interface Parts {
@@ -23,14 +23,13 @@ interface Parts {
   readonly connectionManager: { getConnections(peer: PeerId): readonly unknown[] }
 }
 
-/** libp2p forgets an address an hour after it was first said, also of who is connected, and then nobody would be told any more where the servers of the hash table are. `forgetGonePeers` forgets in its place. */
+/** Disables libp2p's expiry after an hour, which would also remove the addresses of connected DHT servers. `forgetGonePeers` does it instead. */
 export const KEEP_ADDRESSES = { maxAddressAge: Number.POSITIVE_INFINITY, maxPeerAge: Number.POSITIVE_INFINITY }
 
 /**
- * libp2p keeps every address that a peer says it has, adds to them whatever others say of it, and compares each with each:
- * some thousands, which fit one answer, take seconds. Here a peer has few, its own words once it was connected, and before that the last ones of others.
- * And it dials by itself whom it is to keep alive, servers of the hash table and relays, also one that was given up: whoever awaits a dial of that
- * machine would wait for it. So it is to keep nobody alive.
+ * Limits the addresses per peer. libp2p stores all that a peer and others name, and compares each with each; a few thousand fit into one
+ * reply and take seconds. Here a connected peer's own addresses replace those that others named. It also removes the keep-alive tag,
+ * because libp2p would redial such peers by itself, and other dials of that machine would wait for it.
  */
 export const boundPeerStore = ({ peerId, peerStore, connectionManager }: Parts): object => {
   rememberWhere(peerStore)
@@ -48,7 +47,7 @@ export const boundPeerStore = ({ peerId, peerStore, connectionManager }: Parts):
   return {}
 }
 
-/** libp2p takes a lock and decodes all of a peer each time, which made one question of a stranger to the hash table cost milliseconds. */
+/** Caches addresses. libp2p takes a lock and decodes the whole peer each time, which made each DHT request of an unlisted peer cost milliseconds. */
 const rememberWhere = (peerStore: PeerStore): void => {
   const where = new BoundedMap<string, Promise<PeerInfo>>({ max: MAX_WHERE })
   const getInfo = peerStore.getInfo.bind(peerStore)
@@ -56,7 +55,7 @@ const rememberWhere = (peerStore: PeerStore): void => {
     const key = peer.toString()
     const known = where.get(key)
     if (known !== undefined) return known
-    // Before it is read, so that what is written meanwhile forgets it.
+    // Stored before it resolves, so that a concurrent write invalidates it.
     const info = getInfo(peer)
     where.set(key, info)
     return info.catch((error: unknown) => {
@@ -73,7 +72,7 @@ const rememberWhere = (peerStore: PeerStore): void => {
   peerStore.delete = noted(peerStore.delete)
 }
 
-/** Those at which we could dial, as many as a card has. */
+/** Addresses that can be dialled directly, as many as a card may have. */
 export const directOnes = (addresses: readonly Multiaddr[]): Multiaddr[] => firstDirect(addresses, (address) => address)
 
 const firstDirect = <T>(all: readonly T[], addressOf: (one: T) => Multiaddr): T[] => {
@@ -82,7 +81,7 @@ const firstDirect = <T>(all: readonly T[], addressOf: (one: T) => Multiaddr): T[
   return found
 }
 
-/** And it need not be kept alive. Nobody here asks for the rest: the name of its program, when it was dialled, and its addresses once more, signed. */
+/** Removes the keep-alive tag and unused data: the agent version, the time of the dial, and the signed copy of the addresses. */
 const bounded = ({ multiaddrs, addresses, protocols, tags, publicKey }: PeerData): PeerData => ({
   ...(tags && { tags: Object.fromEntries(Object.entries(tags).filter(([tag]) => !tag.startsWith(KEEP_ALIVE))) }),
   ...(publicKey && { publicKey }),
@@ -91,7 +90,7 @@ const bounded = ({ multiaddrs, addresses, protocols, tags, publicKey }: PeerData
   ...(protocols && { protocols: protocols.filter(({ length }) => length <= MAX_PROTOCOL_TEXT).slice(0, MAX_PEER_PROTOCOLS) }),
 })
 
-/** Tells of each machine, found on the local network or connected, of which libp2p had not heard before, and where it is said to be. */
+/** Reports each machine that libp2p had not seen before, found by mDNS or connected, with its addresses. */
 export const onFirstHeard = (
   libp2p: Pick<Libp2p, 'addEventListener' | 'peerId'>,
   listener: (machineId: MachineId, addresses: string[]) => void,
@@ -104,9 +103,9 @@ export const onFirstHeard = (
   })
 
 /**
- * Makes libp2p forget every peer that it has no connection to. Its store has no bound and no sweep, so
- * that anybody could fill our memory with keys used once; where peers are is in our own book. The table of the hash table is
- * bounded, and knows its peers by their entries here: of these it forgets where they were, after `SWEEPS_GONE`. `gone`: in how many sweeps each was.
+ * Removes peers without a connection from libp2p's peer store, which has no bound, so that keys used once cannot fill the memory. The
+ * address book has its own copy. Peers of the DHT's bounded routing table only lose their addresses, after `SWEEPS_GONE`. `gone` counts
+ * their sweeps.
  */
 export const forgetGonePeers = async (
   libp2p: Pick<Libp2p, 'getConnections' | 'peerStore'>,

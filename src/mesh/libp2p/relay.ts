@@ -24,10 +24,10 @@ import { machineIdOf } from '../addresses.ts'
 import { type MayUse, guarded } from './guarded.ts'
 import { holdWindow } from './muxer.ts'
 
-/** The latest time that a `Date` can be: a relay may say any. */
+/** Latest time that a `Date` can hold; a relay may name any. */
 const LAST_DATE_MS = 8.64e15
 
-/** What the transport has beside its interface. */
+/** Private members of the relay transport. */
 interface Store extends EventTarget {
   addRelay(peer: PeerId, type: 'configured'): Promise<unknown>
   getReservation(peer: PeerId): { readonly expire: bigint } | undefined
@@ -43,17 +43,14 @@ const isRelaying = (transport: Transport): transport is Relaying =>
   transport.reservationStore !== null &&
   ['addRelay', 'getReservation', 'reservations', 'relayFilter'].every((member) => member in (transport.reservationStore as object))
 
-/**
- * The side of libp2p's relaying that is carried: dials through relays, and holds places at those of our choice. libp2p
- * would take a place at whichever relay brings somebody.
- */
+/** Client side of libp2p's circuit relay. It dials through relays, and reserves only at chosen ones. libp2p itself would reserve at any relay that brings a connection. */
 export class RelayClient {
   readonly #isRelay: MayUse
   #transport: Relaying | null = null
   #peers: CircuitRelayTransportComponents['peerStore'] | null = null
   #onLost: (machineId: MachineId) => void = () => undefined
 
-  /** `isRelay`: whether connections are taken that this machine brings. */
+  /** `isRelay` says whether connections through this machine are accepted. */
   constructor(init: { isRelay: MayUse }) {
     this.#isRelay = init.isRelay
   }
@@ -66,7 +63,7 @@ export class RelayClient {
     })(guarded(components, this.#isRelay))
     if (!isRelaying(transport)) throw new TypeError('the transport by relays has not the members that we rely on')
     const store = transport.reservationStore
-    // Who could not relay at one time may at another; whom we ask, and how often, is decided above.
+    // A machine that could not relay before may do so later. `Relays` decides whom to ask, and how often.
     store.relayFilter = { has: () => false, add: () => undefined }
     store.addEventListener('relay:removed', (event) => {
       const machineId = machineIdOf((event as CustomEvent<{ relay: PeerId }>).detail.relay)
@@ -77,24 +74,24 @@ export class RelayClient {
     return transport
   }
 
-  /** A place of ours is gone: it could not be renewed, or its connection ended. */
+  /** Called when a reservation is lost: it could not be renewed, or its connection ended. */
   set onLost(listener: (machineId: MachineId) => void) {
     this.#onLost = listener
   }
 
-  /** Whether a connected machine says that it relays. */
+  /** Whether a connected machine offers to relay. */
   async isOffered(machineId: MachineId): Promise<boolean> {
     const peer = await this.#peers?.get(peerIdFromString(peerIdOf(machineId))).catch(() => null)
     return peer?.protocols.includes(RELAY_V2_HOP_CODEC) ?? false
   }
 
-  /** Takes a place at a machine to which there is a direct connection; it is renewed until that ends. */
+  /** Reserves at a machine with a direct connection. libp2p renews the reservation until that ends. */
   async reserve(machineId: MachineId): Promise<void> {
     if (this.#transport === null) throw new AppError('shutting_down', 'the mesh is not running')
     await this.#transport.reservationStore.addRelay(peerIdFromString(peerIdOf(machineId)), 'configured')
   }
 
-  /** Gives a place up: it is not renewed, and no address through it is ours any more. */
+  /** Releases a reservation: it is not renewed, and addresses through it are no longer announced. */
   release(machineId: MachineId): void {
     const peer = peerIdFromString(peerIdOf(machineId))
     const reservations = this.#transport?.reservationStore.reservations
@@ -102,14 +99,14 @@ export class RelayClient {
     reservations?.delete(peer)
   }
 
-  /** Until when our place there is kept, as the relay says, in milliseconds; null: there is none. */
+  /** End of the reservation in milliseconds, as the relay says; null without one. */
   reservedUntil(machineId: MachineId): number | null {
     const reservation = this.#transport?.reservationStore.getReservation(peerIdFromString(peerIdOf(machineId)))
     return reservation === undefined ? null : Math.min(Number(reservation.expire) * 1000, LAST_DATE_MS)
   }
 }
 
-/** Two streams that are about to be joined: who asked to be carried, and to whom. */
+/** Two streams that will be joined: that of the dialling machine, and that of its target. */
 export interface CarriedEnds {
   readonly from: MachineId
   readonly to: MachineId
@@ -118,26 +115,23 @@ export interface CarriedEnds {
 }
 
 export interface RelayServerRules {
-  /** Who may hold a place and ask to be carried. Whether the one may be carried to the other, the gate is asked. */
+  /** Whether a machine may reserve and dial through this relay. The gate checks each pair. */
   mayUse(machineId: MachineId): boolean
-  /** Once for each carried connection, before a byte of it. */
+  /** Called once per carried connection, before its first byte. */
   carry(ends: CarriedEnds): void
 }
 
-/** What the relay has beside its interface: it answers each stream with `onHop`, which asks the other end with `stopHop`. */
+/** Private members of the relay server. `onHop` answers each stream, and calls `stopHop` for the other end. */
 type Server = CircuitRelayService & {
   onHop(stream: Stream, connection: Connection): Promise<void>
   stopHop(stop: { readonly connection: Connection }, options: object): Promise<Stream | undefined>
 }
 const isServer = (server: object): server is Server => 'onHop' in server && 'stopHop' in server
 
-/** One setting for both directions: the streams by which a machine is asked, and those by which it asks. */
+/** Shared limit of both directions: streams from a machine, and streams to it. */
 const STREAMS = MAX_CARRIED_OF_MACHINE + 16
 
-/**
- * libp2p's relay, for machines of our choice, with limits that fit runs. It joins two streams through a list without end, so
- * `carry` is handed both before they are joined.
- */
+/** libp2p's relay server, for chosen machines, with limits that fit runs. It joins two streams through an unbounded list, so `carry` gets both before they are joined. */
 export const relayServer =
   (rules: RelayServerRules) =>
   (components: CircuitRelayServerComponents): CircuitRelayService => {
@@ -155,7 +149,7 @@ export const relayServer =
     if (!isServer(server)) throw new TypeError('the relay has not the members that we rely on')
     const { onHop } = Object.getPrototypeOf(server) as Server
     const { stopHop } = server
-    // libp2p keeps the place of a machine that has left for an hour: an agent could leave one place for each machine key that it makes.
+    // libp2p keeps the reservation of an absent machine for an hour, so that an agent could hold one for each machine key that it makes.
     const makeRoom = (): void => {
       if (server.reservations.size < MAX_RESERVATIONS) return
       for (const [peer, { signal }] of server.reservations.entries())
@@ -181,17 +175,17 @@ export const relayServer =
 
 export interface CarriedInit {
   readonly ends: { readonly here: Stream; readonly there: Stream }
-  /** So many bytes have come, from whichever end. */
+  /** Called with the number of bytes that arrived at either end. */
   onBytes(count: number): void
-  /** Whether its senders may send no more for now. */
+  /** Whether the senders must pause. */
   isShort(): boolean
-  /** Once. */
+  /** Called once. */
   onEnd(): void
 }
 
 /**
- * The two streams of a carried connection. libp2p joins them through lists without end: here each sender gets more window
- * only while little of what it has sent waits for the other, so that at most a window is kept of whoever does not read.
+ * The two streams of a carried connection. libp2p joins them through unbounded lists. Here each sender gets more window only while little
+ * of its data waits for the other end, so that at most one window is buffered per direction.
  */
 export class CarriedStreams {
   readonly #init: CarriedInit
@@ -208,18 +202,18 @@ export class CarriedStreams {
       [there, here],
     ] as const)
       stream.addEventListener('close', ({ error }) => {
-        // libp2p leaves the other one open where it could not tell the first that they are joined.
+        // libp2p leaves the other stream open if it could not confirm the connection to the first.
         if (error !== undefined) other.abort(error)
         this.#end()
       })
   }
 
-  /** Bytes of both directions that have come and are not taken yet. */
+  /** Buffered bytes of both directions. */
   get held(): number {
     return this.#waiting.reduce((sum, waiting) => sum + waiting(), 0)
   }
 
-  /** Senders may send again: see `isShort`. */
+  /** Lets the senders continue, see `isShort`. */
   update(): void {
     if (!this.#init.isShort()) for (const update of this.#updates) update()
   }

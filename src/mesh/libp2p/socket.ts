@@ -4,7 +4,7 @@ import { inOneWrite } from '../../base/buffers.ts'
 import { asError } from '../../base/errors.ts'
 import { ReplyStripper, negotiation } from './muxer.ts'
 
-/** What a connection below Noise has beside its interface, of TCP or through a relay; `onData` is where it hands over what it read. */
+/** Private members of a connection below Noise, of TCP or through a relay. `onData` receives what was read. */
 type RawStream = MessageStream & { sendData(data: unknown): unknown; sendReset(error: Error): void; onData(data: Data): void }
 type TcpStream = RawStream & { readonly socket: Socket }
 type Data = StreamMessageEvent['data']
@@ -12,7 +12,7 @@ type Data = StreamMessageEvent['data']
 const isRaw = (stream: MessageStream): stream is RawStream => 'sendData' in stream && 'sendReset' in stream && 'onData' in stream
 const isTcp = (stream: RawStream): stream is TcpStream => 'socket' in stream
 
-/** libp2p's hook for private networks: the one place where a connection can be touched before Noise begins. */
+/** libp2p's hook for private networks: the only place that sees a connection before Noise. */
 export const betweenSocketAndNoise = (): ConnectionProtector => ({
   protect: async (stream) => {
     if (!isRaw(stream)) throw new TypeError('the connection has not the members that we rely on')
@@ -23,10 +23,7 @@ export const betweenSocketAndNoise = (): ConnectionProtector => ({
   },
 })
 
-/**
- * A message of Noise comes in two or three pieces, and what precedes the first as one more; each would be a system call and a packet
- * of its own. What is written in one tick leaves together, before the connection is reset at the latest.
- */
+/** Joins the writes of one tick. A Noise message has two or three pieces; each would be a system call and a packet. They are sent before a reset at the latest. */
 const corkWrites = (stream: TcpStream): void => {
   const { socket } = stream
   const [sendData, sendReset] = [stream.sendData.bind(stream), stream.sendReset.bind(stream)]
@@ -40,25 +37,19 @@ const corkWrites = (stream: TcpStream): void => {
   }
 }
 
-/** The only encrypter of our mesh, as multistream-select names it. */
+/** The only encrypter, by its name in multistream-select. */
 const ENCRYPTER = '/noise'
 
-/**
- * Saves the round trip of negotiation.ts when we dial: libp2p is given the agreement on Noise at once, so that the
- * handshake's first message goes out behind the proposal, and the peer's agreement is taken off when it comes.
- */
+/** Saves the round trip of negotiation for outbound connections. libp2p gets the agreement on Noise at once, so the handshake's first message directly follows the proposal. The peer's agreement is removed when it arrives. */
 const agreeEarly = (stream: RawStream): void => {
   watchFirst(stream, (_data, rest) => rest)
   stream.push(negotiation(ENCRYPTER))
 }
 
-/**
- * Who dials us proposes Noise at once, and nothing else. multistream-select would answer any number of proposals, each
- * two bytes and unmetered, before anybody has said who it is.
- */
+/** Requires an inbound connection to propose Noise at once. multistream-select would answer any number of two-byte proposals, unmetered, from an unknown machine. */
 const demandEncrypter = (stream: RawStream): void => watchFirst(stream, (data) => data)
 
-/** Until the peer has named Noise, libp2p gets what `pass` leaves of its bytes; `rest`: those behind the name, null before it is whole. Another name ends the stream. */
+/** Passes input through `pass` until the peer has named Noise; `rest` has the bytes after the name, null while it is incomplete. Another name ends the stream. */
 const watchFirst = (stream: RawStream, pass: (data: Data, rest: Uint8Array | null) => Data | null): void => {
   const stripper = new ReplyStripper(ENCRYPTER)
   const onData = stream.onData.bind(stream)

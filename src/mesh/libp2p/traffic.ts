@@ -2,26 +2,26 @@ import { AppError } from '../../base/errors.ts'
 import type { Metered } from '../../protocol/limits/mesh.ts'
 import { MAX_MUXER_FRAME } from '../../protocol/limits/wire.ts'
 
-/** Data is metered in portions: to ask for each frame would cost a run with much output more than it must. */
+/** Data is charged in portions, because charging each frame would slow down runs with much output. */
 const METER_EVERY_BYTES = 256 * 1024
 const METER_EVERY_FRAMES = 64
 
-/** Of what is metered, what a muxer sees. */
+/** The metered kinds that a muxer sees. */
 const KINDS = ['bytes', 'frames', 'pings', 'streams', 'resets'] as const satisfies readonly Metered[]
 
-/** What a connection has received. */
+/** Received traffic of a connection. */
 export type Traffic = { [K in (typeof KINDS)[number]]: number }
 
 export const noTraffic = (): Traffic => ({ bytes: 0, frames: 0, pings: 0, streams: 0, resets: 0 })
 
-/** Counts what one connection sends us and asks `charge` about it before the muxer gets it: about each frame that opens or resets a stream or pings, about data a few frames at a time. */
+/** Counts the input of one connection, and calls `charge` before the muxer handles it: for each frame that opens or resets a stream or pings, and for data once per portion. */
 export class TrafficMeter {
-  /** Since the connection began. */
+  /** Totals since the start of the connection. */
   readonly total = noTraffic()
   #unasked = noTraffic()
   #charge: ((traffic: Traffic) => boolean) | null = null
 
-  /** From now on `charge` is asked about everything that comes, and at once about what came before. It answers false for a connection that it has aborted. */
+  /** Sets the function that is charged from now on, and at once for what came before. It returns false if it has aborted the connection. */
   set charge(charge: (traffic: Traffic) => boolean) {
     this.#charge = charge
     this.#ask()
@@ -46,7 +46,7 @@ export class TrafficMeter {
   }
 }
 
-/** A frame's head in the yamux specification: version, type, flags, stream, and the length of what only data has behind it. */
+/** Length of yamux's frame header: version, type, flags, stream and length. Only data frames have a body. */
 export const HEAD_BYTES = 12
 const TYPE_AT = 1
 const FLAGS_AT = 2
@@ -56,27 +56,27 @@ const PING = 2
 const [SYN, FIN, RST] = [1, 4, 8]
 
 /**
- * Cuts what a peer sends so that the muxer never waits for the end of a frame: what is there of a data frame goes on
- * as a frame of its own, so that nothing is kept of one that never ends, and its stream and window are asked for each
- * piece. (The muxer's own decoder keeps any frame until it is whole, however long its head says it is.)
+ * Splits input so that the muxer never waits for the end of a frame. An incomplete data frame is passed on as shorter frames, so that
+ * nothing of it is buffered, and stream and window are checked for each piece. yamux's own decoder would buffer any frame until it is
+ * complete.
  */
 export class FrameSplitter {
-  /** An incomplete head, or the head of the data frame whose pieces are being handed on. */
+  /** An incomplete header, or the header of the data frame that is being passed on. */
   readonly #head = Buffer.alloc(HEAD_BYTES)
   #filled = 0
-  /** Bytes that the data frame still lacks. */
+  /** Missing bytes of the data frame. */
   #left = 0
   #flags = 0
   #seen = noTraffic()
 
-  /** What was cut since the last call, for the meter. */
+  /** Traffic since the last call, for the meter. */
   takeSeen(): Traffic {
     const seen = this.#seen
     this.#seen = noTraffic()
     return seen
   }
 
-  /** Blocks for the muxer, each to be handed on before the next is taken. Throws `malformed` for a frame that is too long. */
+  /** Yields blocks for the muxer; pass on each before you take the next. Throws `malformed` for a frame that is too long. */
   *take(chunk: Uint8Array): Generator<Uint8Array, void, undefined> {
     this.#seen.bytes += chunk.length
     for (let at = 0; at < chunk.length;) {
@@ -97,7 +97,7 @@ export class FrameSplitter {
     }
   }
 
-  /** The end of the last frame that lies wholly in this chunk. */
+  /** End of the last complete frame in this chunk. */
   #wholeFrames(chunk: Uint8Array, begin: number): number {
     let at = begin
     while (chunk.length - at >= HEAD_BYTES) {
@@ -109,7 +109,7 @@ export class FrameSplitter {
     return at
   }
 
-  /** A head is complete: a frame without a body is handed on, the body of another follows in pieces. */
+  /** The header is complete: a frame without body is passed on; otherwise its body follows in pieces. */
   *#start(): Generator<Uint8Array, void, undefined> {
     this.#filled = 0
     this.#left = bodyOf(this.#head, 0)
@@ -119,7 +119,7 @@ export class FrameSplitter {
     } else this.#flags = this.#head.readUInt16BE(FLAGS_AT)
   }
 
-  /** The head of one piece: flags that begin a stream go with the first piece, those that end it with the last. */
+  /** Header of one piece. Flags that start a stream go with the first piece, those that end it with the last. */
   #headOf(piece: Uint8Array): Uint8Array {
     this.#left -= piece.length
     const head = Buffer.from(this.#head)

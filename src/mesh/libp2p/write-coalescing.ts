@@ -1,6 +1,6 @@
 import type { MessageStream } from '@libp2p/interface'
 
-/** An encrypted connection: what is sent on it waits in its `writeBuffer` until `processSendQueue` encrypts it for the `stream` below. */
+/** Private members of an encrypted connection. Sent data waits in `writeBuffer` until `processSendQueue` encrypts it for the `stream` below. */
 type Encrypting = MessageStream & {
   readonly stream: MessageStream & { readonly writeStatus: string }
   readonly writeBuffer: { readonly byteLength: number }
@@ -12,13 +12,12 @@ type Written = { readonly byteLength: number; subarray(): Uint8Array } | Uint8Ar
 const isEncrypting = (connection: object): connection is Encrypting =>
   ['stream', 'writeBuffer', 'processSendQueue', 'sendData'].every((member) => member in connection)
 
-/** As much leaves at once, and so bulk waits for nothing. */
+/** From this size on, data is sent at once. */
 export const SMALL_WRITE = 16 * 1024
 
 /**
- * What is small waits until the end of its turn of the event loop: the frames of a turn are one message of Noise, one packet and
- * one call of the system, as the end of a stream and the beginning of the next are. However the connection ends by us, what waits
- * leaves before. Through a relay nothing waits here: it waits on the connection to the relay.
+ * Delays small writes until the end of the event-loop turn, so that they share one Noise message, packet and system call. If this side ends
+ * the connection, they are sent first. Connections through a relay are not delayed here, but on the connection to the relay.
  */
 export const holdWrites = (connection: object): void => {
   if (!isEncrypting(connection)) throw new TypeError('the encrypted connection has not the members that we rely on')
@@ -34,11 +33,11 @@ export const holdWrites = (connection: object): void => {
     try {
       write()
     } catch {
-      // The connection is aborted by what was thrown.
+      // The error aborts the connection.
     }
   }
   connection.processSendQueue = () => {
-    // On one that ends, whoever sends is told at once.
+    // A sender on a closing connection gets the error at once.
     if (connection.writeBuffer.byteLength >= SMALL_WRITE || below.writeStatus !== 'writable') return write()
     if (!waits) setImmediate(release)
     waits = true

@@ -16,14 +16,14 @@ import { activatedSocket } from '../../supervision/sockets.ts'
 import { type ComposedNetwork, composeNetwork } from './compose.ts'
 
 const NAME = 'x0xd-network'
-/** There is no executor, or no longer: EX_TEMPFAIL of sysexits(3). Its unit starts us again when it is back. */
+/** EX_TEMPFAIL of sysexits(3): there is no executor. systemd then starts this process again. */
 const EXIT_NO_EXECUTOR = 75
 
-/** As the executor hands them down; the same numbers as in network-process.ts, which starts us and which we must not load. */
+/** Descriptors from the executor; the same numbers as in `network-process.ts`, which must not be loaded here. */
 const CHANNEL_FD = 3
 const API_SOCKET_FD = 4
 
-/** Where the executor is, and the API's socket; and whether somebody but the executor may end us. */
+/** The connection to the executor, the socket of the API, and whether a service manager may stop this process. */
 interface InheritedSockets {
   readonly channel: Socket
   readonly apiSocket: ApiSocket
@@ -32,10 +32,10 @@ interface InheritedSockets {
 
 const USAGE = `${NAME} is the network's half of x0xd, which starts it. Alone: node ${NAME}.mjs --executor SOCKET [--api-socket PATH]\n`
 
-/** `--of`: who started us, with the two descriptors; its value is for the list of processes alone. */
+/** `--of` is set if the executor started this process and passed both descriptors. Its value only shows in the process list. */
 const OPTIONS = { of: { type: 'string' }, executor: { type: 'string' }, 'api-socket': { type: 'string' } } as const
 
-/** Connects to an executor of this user. The units of deploy/ let the runtime look at no file; the directory of their socket is root's. */
+/** Connects to an executor of this user. The units of `deploy/` allow the runtime no file access; there, root owns the directory of the socket. */
 const executorAt = async (path: string): Promise<Socket> => {
   const isHidden = process.permission?.has('fs.read', path) === false
   const socket = await (isHidden ? dial(path) : dialService(path))
@@ -54,7 +54,7 @@ const placeOf = async (argv: readonly string[]): Promise<InheritedSockets> => {
   return { channel, apiSocket, standsAlone: true }
 }
 
-/** The executor decides when we end, so that programs end first; only a half that stands alone listens to its service manager. It has no file to read again: SIGHUP does nothing. */
+/** The executor decides when this process ends, so that programs end first. Only a process started on its own obeys its service manager. SIGHUP does nothing, because there is no file to reload. */
 const stopSignal = async (standsAlone: boolean): Promise<void> =>
   new Promise((resolve) => {
     onStopSignal((signal) => standsAlone && signal !== 'SIGHUP' && resolve())
@@ -75,7 +75,7 @@ const serve = async ({ channel, apiSocket, standsAlone }: InheritedSockets): Pro
   const crash = firstCrash(log, { unhandledRejections: 'log' })
   const stopping = stopSignal(standsAlone)
   const port = new ExecutorClient({ duplex: channel, log })
-  // Without the executor there is nothing to do, and its children are dead already.
+  // Without the executor, its programs have ended too.
   let closedByUs = false
   void port.closed.then(() => closedByUs || process.exit(EXIT_NO_EXECUTOR))
   let network: ComposedNetwork
@@ -84,7 +84,7 @@ const serve = async ({ channel, apiSocket, standsAlone }: InheritedSockets): Pro
   } catch (error) {
     if (isAppError(error, 'shutting_down')) return EXIT_NO_EXECUTOR
     closedByUs = true
-    // Of one that it started itself, the executor says it.
+    // If the executor started this process, it reports the error.
     if (standsAlone) printFailure(NAME, error)
     await port.failed(asAppError(error))
     return programExitStatus(error)
@@ -102,12 +102,12 @@ const serve = async ({ channel, apiSocket, standsAlone }: InheritedSockets): Pro
   return reason === undefined && failures.length === 0 ? 0 : EXIT_FAILURE
 }
 
-/** Runs the network's half of the daemon until its executor says stop, or is gone. */
+/** Runs the network process until its executor stops it or ends. */
 export const main = async (argv: readonly string[]): Promise<number> => {
   try {
     await loadPrimitives()
     const status = await serve(await placeOf(argv))
-    // All is stopped; a library's idle timer must not keep the process.
+    // Everything has stopped; an idle timer of a library must not keep the process alive.
     process.exit(status)
   } catch (error) {
     process.stderr.write(`${NAME}: ${errorText(error)}\n`)

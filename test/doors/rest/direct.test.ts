@@ -19,7 +19,7 @@ const message = (payload_b64: string): DirectEvent => ({
   payload_b64,
   received_at: '2026-01-01T00:00:00.000Z',
 })
-const feedOf = () => new EventFeed<DirectEvent>({ lastWord: () => ({ type: 'lagged' }) })
+const feedOf = () => new EventFeed<DirectEvent>({ overflowEvent: () => ({ type: 'lagged' }) })
 const noSend = async (): Promise<never> => Promise.reject(new Error('no message was expected'))
 
 test('a message is sent as it was given, and its receipt is the answer', async (t) => {

@@ -6,7 +6,7 @@ import type { Clock } from '../../../src/base/clock.ts'
 import type { EventStream } from '../../../src/doors/rest/event-stream.ts'
 import { AggregatedFanout, StreamedFanout } from '../../../src/doors/rest/fanout.ts'
 import { RequesterCounters } from '../../../src/exec/counters.ts'
-import { Fanouts, type FanoutsComponents, type FanoutSpec } from '../../../src/exec/fleet/fanouts.ts'
+import { Fanouts, type FanoutSpec } from '../../../src/exec/fleet/fanouts.ts'
 import type { FanoutHost } from '../../../src/exec/fleet/host-end.ts'
 import { DEFAULT_FANOUT_PARALLEL, FANOUT_READER_MS, MAX_FANOUT_HOSTS } from '../../../src/protocol/limits/fleet.ts'
 import { fanoutEventsOf, NO_FACTS, type FanoutLedgerJson } from '../../../src/protocol/api/fanout.ts'
@@ -17,6 +17,7 @@ import { ManualClock } from '../../support/manual-clock.ts'
 import { until } from '../../support/processes.ts'
 import { OTHER_AGENT, response, startDoor, TOKEN } from '../../support/rest-server.ts'
 import { settle } from '../../support/scripted-peer.ts'
+import { fake } from '../../support/fake.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
 const HOST = { host: 'web1', agent_id: OTHER_AGENT }
@@ -57,7 +58,7 @@ class Writers {
   taken = 0
   readonly #cancelled = new Set<string>()
 
-  readonly runner: FanoutsComponents['runner'] = {
+  readonly runner: ConstructorParameters<typeof Fanouts>[0]['runner'] = {
     cancel: (id) => void this.#cancelled.add(id),
     run: async ({ request_id = ID, agent_id }, sink) => {
       for (let seq = 0; !this.#cancelled.has(request_id); seq++) {
@@ -74,7 +75,7 @@ const fanoutsOf = ({ runner }: Writers, clock: ManualClock): Fanouts =>
   new Fanouts({
     clock,
     counters: new RequesterCounters(),
-    executor: { proveFanout: async () => assert.fail('nothing was proven'), fanoutOver: async () => undefined },
+    executor: fake({ proveFanout: async () => assert.fail('nothing was proven'), fanoutOver: async () => undefined }),
     runner,
   })
 

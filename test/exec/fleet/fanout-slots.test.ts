@@ -19,6 +19,7 @@ import type { FanoutLedgerJson } from '../../../src/protocol/api/fanout.ts'
 import { runOutcome } from '../../support/journal-exit.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { settle } from '../../support/scripted-peer.ts'
+import { fake } from '../../support/fake.ts'
 
 /** More than one fan-out may ask at once. */
 const HOSTS = MAX_FANOUT_PARALLEL + 50
@@ -39,7 +40,7 @@ class Daemon {
   readonly fanouts = new Fanouts({
     clock: new ManualClock(),
     counters: new RequesterCounters(),
-    executor: { proveFanout: async () => assert.fail('nothing was proven'), fanoutOver: async () => undefined },
+    executor: fake({ proveFanout: async () => assert.fail('nothing was proven'), fanoutOver: async () => undefined }),
     runner: { cancel: () => undefined, run: async ({ request_id, agent_id }) => runOutcome({ request_id: request_id!, agent_id }) },
   })
 

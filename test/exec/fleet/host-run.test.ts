@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { AppError } from '../../../src/base/errors.ts'
-import { beginHost, type FanoutCommand, type HostRunComponents } from '../../../src/exec/fleet/host-run.ts'
+import { startHost, type FanoutCommand } from '../../../src/exec/fleet/host-run.ts'
 import type { RunOutcome, RunSpec } from '../../../src/exec/run-spec.ts'
 import { ownHost } from '../../support/exec-pair.ts'
 import { runOutcome } from '../../support/journal-exit.ts'
@@ -26,7 +26,7 @@ const refusedAs = (denial_reason: RunOutcome['denial_reason']): RunOutcome =>
 /** A runner that answers this, and the runs that it was asked for. */
 const runnerOf = (outcome: RunOutcome) => {
   const ran: RunSpec[] = []
-  const run: HostRunComponents['runner']['run'] = async (spec) => {
+  const run: Parameters<typeof startHost>[0]['runner']['run'] = async (spec) => {
     ran.push(spec)
     return outcome
   }
@@ -41,7 +41,7 @@ const silent = { begun: (): void => undefined, event: (): void => undefined }
 test('whose id is refused that its caller chose may have run under it before; whose id is new has not', async () => {
   const { runner } = runnerOf(refusedAs('request_id_used'))
   const endWith = async (ids: FanoutCommand['requestIds'], from = runner): Promise<string> => {
-    const { end, next } = await beginHost({ runner: from, sink: silent }, { command: commandWith(ids), fanoutId: ID }, HOST).ended
+    const { end, next } = await startHost({ runner: from, sink: silent }, { command: commandWith(ids), fanoutId: ID }, HOST).ended
     assert.equal(next?.startsWith('Try'), end === 'denied' ? true : undefined, end)
     return end
   }
@@ -57,7 +57,7 @@ test('whose id a run of this daemon has had may have run under it, and one that 
   const own = { host: 'here', agent_id: host.own.signer.agentId }
   const command = { ...commandWith(new Map([[own.agent_id, ID]])), argv: [host.program('hello')] }
   const end = async (): Promise<unknown[]> => {
-    const { end: how, error } = await beginHost({ runner, sink: silent }, { command, fanoutId: ID }, own).ended
+    const { end: how, error } = await startHost({ runner, sink: silent }, { command, fanoutId: ID }, own).ended
     return [how, error]
   }
   assert.deepEqual(await end(), ['ran', null])
@@ -71,7 +71,7 @@ test('no Request leaves before its reader has been told that its host begins, an
   const asked = [true, false].map((cancels) => {
     const told = Promise.withResolvers<void>()
     const sink = { ...silent, begun: async (): Promise<void> => told.promise }
-    return { cancels, told, host: beginHost({ runner, sink }, { command: commandWith(new Map()), fanoutId: ID }, HOST) }
+    return { cancels, told, host: startHost({ runner, sink }, { command: commandWith(new Map()), fanoutId: ID }, HOST) }
   })
   await new Promise(setImmediate)
   assert.equal(ran.length, 0)
@@ -90,7 +90,7 @@ test('a host that could not be asked says what to do next, and one that was canc
     const run = async (): Promise<never> => {
       throw error
     }
-    return beginHost({ runner: { ...runner, run }, sink: silent }, { command: commandWith(new Map()), fanoutId: ID }, HOST).ended
+    return startHost({ runner: { ...runner, run }, sink: silent }, { command: commandWith(new Map()), fanoutId: ID }, HOST).ended
   }
   const data = { next: 'what goes on: x0x exec sessions' }
   const full = await endOf(new AppError('rate_limited', 'too many', { data }))

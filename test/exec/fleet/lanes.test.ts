@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { ExecClient, type ExecClientComponents } from '../../../src/exec/client.ts'
+import { ExecClient } from '../../../src/exec/client.ts'
 import { RequesterCounters } from '../../../src/exec/counters.ts'
 import { RESUME_PAUSE_MS } from '../../../src/exec/resumable-transport.ts'
 import type { RunSpec } from '../../../src/exec/run-spec.ts'
@@ -12,6 +12,7 @@ import { newParty } from '../../support/fake-network.ts'
 import { newLifecycleLog } from '../../support/lifecycle.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { RecordingSink, ScriptedPeer, settle } from '../../support/scripted-peer.ts'
+import { fake } from '../../support/fake.ts'
 
 const HOSTS = 3 * MAX_FANOUT_SIGNING
 const FANOUT = newRequestId()
@@ -46,7 +47,7 @@ const daemon = ({ isLinked }: { isLinked: boolean }) => {
   const peers: ScriptedPeer[] = []
   const again: ScriptedPeer[] = []
   const { signer, machine } = requester
-  const links: ExecClientComponents['links'] = {
+  const links: ConstructorParameters<typeof ExecClient>[0]['links'] = {
     isLinked: () => isLinked,
     openChannel: async () => {
       if (!isLinked) await dials.pass()
@@ -63,7 +64,7 @@ const daemon = ({ isLinked }: { isLinked: boolean }) => {
   const runner = new ExecClient({
     lifecycle: newLifecycleLog(),
     links,
-    executor: {
+    executor: fake({
       identity: { agentId: signer.agentId, machineId: machine.machineId, agentPublicKey: signer.publicKey },
       mintNonces: async () => [],
       openRun: () => assert.fail('no run of our own was expected'),
@@ -75,7 +76,7 @@ const daemon = ({ isLinked }: { isLinked: boolean }) => {
         const body = execRequest.encode({ version: 1, ...from, to_agent, to_machine, created_at_ms: 0, ...fields })
         return { body, signature: new Uint8Array(3309) }
       },
-    },
+    }),
     clock,
     counters: new RequesterCounters(),
   })

@@ -1,0 +1,25 @@
+import type { Clock } from '../base/clock.ts'
+import type { Logger } from '../base/log.ts'
+import type { ExecutorClient } from '../executor-api/client.ts'
+import type { AddressBook } from './address-book.ts'
+import type { RecordValidator } from './dht-record.ts'
+import type { KnownAgents } from './known-agents.ts'
+import type { MeshNode } from './node.ts'
+import type { PeerClasses } from './peer-classes.ts'
+import type { Presences } from './presences.ts'
+import type { SelfCard } from './self-card.ts'
+
+/** Services that the classes of this folder share. Each class takes a `Pick` of it. */
+export interface MeshServices {
+  readonly book: AddressBook
+  readonly clock: Clock
+  /** Validates records of the DHT. */
+  readonly judge: RecordValidator
+  readonly knownAgents: KnownAgents
+  readonly log: Logger
+  readonly node: MeshNode
+  readonly ownCard: Pick<SelfCard, 'current'>
+  readonly port: Pick<ExecutorClient, 'identity' | 'onSnapshot' | 'snapshot'>
+  readonly presences: Presences
+  readonly peerClasses: PeerClasses
+}
