@@ -1,14 +1,11 @@
 import { fromHex, toHex } from '../protocol/ids.ts'
 import { lightHmac, lightRandomBytes } from './light-hash.ts'
 
-/** HTTP header of a proof. */
 export const OPERATOR_PROOF_HEADER = 'x-x0x-operator-proof'
 /** File of the shared secret in the data directory: 64 hex digits and a line feed. */
 export const OPERATOR_KEY_FILE = 'operator.key'
 
-/** Operation of a proof for a run. */
 export const RUN_OPERATION = 'exec_run'
-/** Operation of a proof for a fan-out. */
 export const FANOUT_OPERATION = 'exec_fanout'
 
 const NONCE_BYTES = 16

@@ -7,7 +7,6 @@ export class PieceHashes {
   #length = 0
   readonly #pieces: Uint8Array[] = []
 
-  /** Bytes so far. */
   get length(): number {
     return this.#length
   }

@@ -8,7 +8,6 @@ export interface LineRef {
   readonly sha256: string
 }
 
-/** The agent whose key signs. */
 export interface JournalSigner {
   readonly agent_id: AgentId
   /** ML-DSA-65, base64. */

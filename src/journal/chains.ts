@@ -32,13 +32,11 @@ export interface ChainState {
   after: LineRef | null | undefined
 }
 
-/** A problem of a line. */
 export interface ChainFault {
   readonly kind: 'missing' | 'altered' | 'out_of_place' | 'head_missing' | 'signature'
   readonly message: string
 }
 
-/** The newest signed line. */
 export interface SignedThrough extends JournalPosition {
   readonly ts: string
 }

@@ -23,9 +23,7 @@ export interface ApprovalRequestedEvent {
   readonly host: string
   /** Agent that would run it; null for this host. */
   readonly target: string | null
-  /** Reason of the always-ask rule. */
   readonly always_ask: string | null
-  /** Why an approval is needed. */
   readonly why: string
 }
 

@@ -119,7 +119,6 @@ export interface StartedEvent extends RunKey {
   readonly event: 'started'
   /** PID of the program, or of the wrapper that started it. */
   readonly pid: number
-  /** How its processes are kept together. */
   readonly containment: Containment
 }
 
@@ -283,12 +282,8 @@ export type RefusalEvent = DenialEvent | RulesEvent | RefusedEvent | AuthorityEv
 export interface RefusalsSuppressedEvent {
   readonly event: 'refusals_suppressed'
   readonly count: number
-  /** Number of different sources. */
   readonly sources: number
-  /**
-   * The first of them, at most MAX_NAMED_SOURCES with unlisted peers last: an agent's ID, `stranger AGENT.MACHINE`, an interface, or an
-   * event.
-   */
+  /** At most MAX_NAMED_SOURCES: an agent's ID, an interface, an event, or last `stranger AGENT.MACHINE` for unlisted peers. */
   readonly named: readonly string[]
   /** Number for each denial reason or error code, and for `rules`. Beyond MAX_NAMED_REASONS they count as `other`. */
   readonly reasons: Readonly<Record<string, number>>

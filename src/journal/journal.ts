@@ -18,10 +18,7 @@ export interface JournalInit {
   readonly marks: RunMarks | null
   /** SHA-256 of the policy in force, hex; null, the default, without one. */
   readonly policySha256?: string | null
-  /**
-   * Rate limit in bytes for lines about outgoing requests, of which clients may send any number. Refusals have limits of their own.
-   * Default: none.
-   */
+  /** Rate limit in bytes for lines about outgoing requests. Refusals have limits of their own. Default: none. */
   readonly rate?: TokenBucketInit
   /** Multiple of the free-space floor to leave. Default: 1. */
   readonly floors?: number
@@ -36,11 +33,9 @@ export interface JournalComponents {
   readonly onWritten?: ((line: Uint8Array) => void) | null
 }
 
-/** For diagnostics. */
 export interface JournalStatus {
   readonly path: string
   readonly writable: boolean
-  /** Why it is not writable. */
   readonly problem: string | null
 }
 

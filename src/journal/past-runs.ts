@@ -78,10 +78,7 @@ interface ReadPosition {
   readonly position: number
 }
 
-/**
- * Runs with an idempotency key: those of the last MAX_RECALLED_LINES lines at first use, and all later ones of any writer; at most
- * MAX_JOURNAL_KEYS.
- */
+/** At most MAX_JOURNAL_KEYS runs with an idempotency key: those of the last MAX_RECALLED_LINES lines, and all later ones. */
 export class JournalledRuns {
   readonly #path: string
   /** By the hash of the key, the oldest first. */

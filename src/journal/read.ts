@@ -56,7 +56,6 @@ export class LineReader {
   }
 }
 
-/** One line of a file. */
 export interface RawLine {
   /** From 1. */
   readonly number: number

@@ -8,7 +8,6 @@ import type { ArgvCut } from './run-key.ts'
 
 /** Bytes of a refused argv that are written, because the requester chose it. Size and hash are those of the whole. */
 export const MAX_REFUSED_ARGV = 256
-/** Characters of the reason. */
 const MAX_REFUSED_DETAIL = 512
 /**
  * Refusals of one source that are written, each at most 4 KiB: a mistaken client is visible at once, and a persistent one fills no disk.

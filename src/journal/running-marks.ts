@@ -46,10 +46,7 @@ export abstract class RunMarks {
   /** Runs of writers that died and have no `lost` line yet. */
   #lost: readonly AnyRunKey[] = []
   #reporting: Promise<void> | null = null
-  /**
-   * Removals in progress by the mark's name. Only `settled` and a run with the same name wait for them, because a remaining mark costs only
-   * the next start.
-   */
+  /** Removals in progress by the mark's name. Only `settled` and a run with the same name wait for them. */
   readonly #leaving = new Map<string, Promise<void>>()
 
   constructor(components: { log: Logger }, init: { directory: string }) {
@@ -141,7 +138,6 @@ export abstract class RunMarks {
     }
   }
 
-  /** Settles when all removals are done. */
   async settled(): Promise<void> {
     await Promise.all(this.#leaving.values())
   }

@@ -110,7 +110,6 @@ const openFor = async (path: string, wait: boolean, signal?: AbortSignal): Promi
   }
 }
 
-/** Limits of reading the end of a journal. */
 export interface LastBounds {
   readonly lines: number
   readonly maxBytes: number

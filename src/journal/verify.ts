@@ -137,7 +137,6 @@ export interface VerifyReport {
   readonly signed: SignedPart
   /** Lines that a crash or a full disk cut off, each at the end of the file at that time. */
   readonly torn_lines: number
-  /** Number of runs that are still running. */
   readonly running: number
   readonly problem_count: number
   /** At most MAX_VERIFY_PROBLEMS. */

@@ -14,10 +14,7 @@ export type ExecutableLookup =
   /** Another user could replace the program or its interpreter. */
   | { readonly kind: 'unsafe'; readonly path: string; readonly detail: string; readonly executable: Executable }
 
-/**
- * Finds a program: an absolute path as it is, a bare name in `path`. The lookup is repeated for each permit, so that the present file is
- * pinned.
- */
+/** Finds a program: an absolute path, or a bare name in `path`. Repeated for each permit, to pin the present file. */
 export const findExecutable = (name: string, path = SCRUBBED_PATH): ExecutableLookup => {
   const candidates = isAbsolute(name) ? [name] : path.split(':').map((directory) => join(directory, name))
   if (name === '' || (name.includes('/') && !isAbsolute(name)))

@@ -22,7 +22,6 @@ export interface RunCaps {
   readonly warn_stdout_bytes: number
   readonly warn_stderr_bytes: number
   readonly warn_duration_ms: number
-  /** Maximum duration. */
   readonly max_duration_ms: number
   /** Duration after which the run is ended: the timeout of the request, else the maximum. */
   readonly timeout_ms: number
@@ -91,11 +90,9 @@ export type PermitPrincipal =
 export interface PermitFields {
   readonly argv: readonly string[]
   readonly executable: Executable
-  /** Absolute path. */
   readonly cwd: string
   /** Descriptor of that directory, which prevents its replacement; null to open it by path. */
   readonly cwd_descriptor: number | null
-  /** The complete environment. */
   readonly env: Readonly<Record<string, string>>
   readonly caps: RunCaps
   /** Initial size of the run's terminal; null for pipes. */

@@ -32,7 +32,6 @@ export const warnOfMetacharacter = (toml: TomlReader, path: TomlPath, token: Pat
     toml.warning(path, `contains ${JSON.stringify(meta.character)}, which every request is refused for: this command can never run`)
 }
 
-/** Longest token in a message. */
 const SHOWN = 120
 
 /** A token as one line of visible text in double quotes, shortened with an ellipsis. */

@@ -89,10 +89,7 @@ const RUN_SESSION = {
   fanout_id: optional(requestId),
   host: optional(text).says('name of the host in the fan-out'),
   started_at: time,
-  /**
-   * `connecting` until the Request is sent, `requested` until the process runs. `waiting_for_approval` comes between them if an approval is
-   * needed.
-   */
+  /** `connecting` until the Request is sent, then `waiting_for_approval` if needed, `requested` until the process runs. */
   state: oneOf(['connecting', 'requested', 'waiting_for_approval', 'running', 'cancelling']),
   approval_expires_at: optional(time),
 }

@@ -1,7 +1,4 @@
-/**
- * One token of an allowed command. The executor matches requests against it. A requester parses the tokens again, because they come from
- * another host.
- */
+/** One token of an allowed command. The executor matches requests against it; a requester parses received ones. */
 export type PatternToken =
   | { readonly kind: 'literal'; readonly text: string }
   /** `<INT>`: the whole token. */
@@ -58,7 +55,6 @@ export const matchesToken = (token: PatternToken, text: string): boolean => {
 
 const isUrlPath = (text: string): boolean => URL_PATH.test(text) && !text.includes('..')
 
-/** Values of each template, as text. */
 export const TEMPLATE_TEXT = {
   int: '1 to 999999, no sign, no leading zero',
   url_path: '/ and up to 256 of A-Z a-z 0-9 / _ . -, without ..',

@@ -2,7 +2,6 @@ import { shellWord, shellWords } from '../base/format.ts'
 import { findMetacharacter } from './argv-template.ts'
 import type { DenialReason } from './reasons.ts'
 
-/** A denied request, as the requester knows it. */
 export interface DeniedRequest {
   /** Name of the target as the user gave it. */
   readonly host: string
@@ -14,7 +13,6 @@ export interface DeniedRequest {
   readonly own?: { readonly machine_id: string; readonly revoked?: boolean } | null | undefined
 }
 
-/** Text of one denial. */
 export interface DenialText {
   /** What was denied, with reason code and cause. */
   readonly what: string

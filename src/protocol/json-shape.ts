@@ -8,7 +8,6 @@ const MEANING = Uint8Array.from({ length: 256 }, (_, byte) => CHARACTERS[String.
 /** Bytes of a string inspected one by one before searching for the next quote. */
 const NEAR = 64
 
-/** Limits of a JSON text. */
 export interface JsonShape {
   /** Nesting of arrays and objects. */
   readonly depth: number
@@ -23,10 +22,7 @@ const backslashesBefore = (bytes: Uint8Array, at: number): number => {
   return count
 }
 
-/**
- * End of the string that begins at `at`: its quote, or the end of the text. A search costs as much as dozens of bytes, and quotes may be
- * adjacent.
- */
+/** End of the string that begins at `at`. A search costs as much as dozens of bytes, and quotes may be adjacent. */
 const endOfString = (bytes: Uint8Array, at: number): number => {
   let end = at + 1
   while (end < bytes.length) {

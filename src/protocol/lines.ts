@@ -6,10 +6,7 @@ const FIRST_BYTES = 4_096
 const LARGE_PIECE = 32 * 1024
 const NOTHING = Buffer.alloc(0)
 
-/**
- * Collects pieces in little more memory than their bytes. Small ones are copied together, because a one-byte piece on its own would cost
- * some hundred.
- */
+/** Collects pieces in little more memory than their bytes. Small ones are copied together. */
 export class ByteBuilder {
   readonly #max: number
   /** All pieces before `#kept`, in order. */

@@ -3,10 +3,7 @@ import type { Decision } from './desk/approval-request.ts'
 import type { LifecycleEvent } from './events/lifecycle.ts'
 import type { Fields } from './json-table.ts'
 
-/**
- * Header that proves a session, in addition to the cookie. The page receives the value at sign-in and keeps it where no other origin can
- * read it.
- */
+/** Header that proves a session in addition to the cookie. The page keeps its value where no other origin can read it. */
 export const PAGE_PROOF_HEADER = 'x-x0x-page'
 
 /** A decided approval request, and who decided it. */
@@ -16,7 +13,6 @@ export interface PageSettled {
   readonly by: string
 }
 
-/** One event of the page's stream. */
 export type PageEvent =
   | { readonly type: 'desk'; readonly open: boolean; readonly problem: string | null }
   | { readonly type: 'question'; readonly question: PendingApprovalRequest }
@@ -44,7 +40,6 @@ export interface PageJournalQuery {
 }
 
 export interface PageJournal {
-  /** Names of the available logs. */
   readonly journals: readonly string[]
   /** The newest first. */
   readonly lines: readonly Fields[]

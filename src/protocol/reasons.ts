@@ -51,7 +51,6 @@ export const WARNING_KINDS = [
 ] as const
 export type WarningKind = (typeof WARNING_KINDS)[number]
 
-/** Output streams of a program. */
 export const OUTPUT_NAMES = ['stdout', 'stderr'] as const
 export type OutputName = (typeof OUTPUT_NAMES)[number]
 

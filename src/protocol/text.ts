@@ -9,7 +9,6 @@ export const utf8Text = (bytes: Uint8Array): string | null => {
   }
 }
 
-/** Standard base64 with its padding. */
 export const toBase64 = (bytes: Uint8Array): string => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64')
 
 /**

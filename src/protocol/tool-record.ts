@@ -98,7 +98,6 @@ const OF_RUN = {
   ms: number,
 }
 
-/** Fields of each other event. */
 const RECORD_EVENTS = {
   record: { version: count, x0x: text, whoami: text, began_at: text },
   /** The recording is incomplete; only `end` follows. */
@@ -113,7 +112,6 @@ type RecordEventOf<E extends Readonly<Record<string, FieldTable>>> = {
 
 /** The request, without values of variables and stdin. */
 export type RecordedRequest = Sent<typeof REQUEST>
-/** How a run ended. */
 export type RecordedOutcome = Sent<typeof OUTCOME>
 /** An event of a tool's run that affects its results. */
 export type RunRecordEvent = RecordEventOf<typeof RUN_EVENTS>

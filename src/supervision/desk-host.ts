@@ -16,7 +16,6 @@ import { DataDirLock } from './lock.ts'
 
 export interface DeskHostInit {
   readonly paths: DataPaths
-  /** Permissions of a new data directory. */
   readonly dirMode: number
   readonly groupMayRead: boolean
   readonly signer: AgentSigner | null

@@ -71,7 +71,6 @@ const modesOf = (
   return { modes, desk, copies: new PrivateCopies({ dataDir: paths.dir }) }
 }
 
-/** Maximum number of concurrent programs. */
 const runsAtOnce = ({ limits }: LocalPolicy): number =>
   limits.max_concurrent_sessions * limits.max_processes_per_session + limits.max_detached_processes
 

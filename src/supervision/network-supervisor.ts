@@ -24,7 +24,6 @@ const CHANNEL_FD = 3
 
 export interface NetworkProcess {
   readonly pid: number
-  /** Channel to the executor. */
   readonly channel: Duplex
   /** Resolves at the end with its reason. */
   readonly ended: Promise<string>
@@ -118,7 +117,6 @@ const MISSED = 3
 const BEYOND_HELP = 3
 
 export interface PulseInit {
-  /** Time for an answer. */
   readonly patienceMs: number
   /** Sends a probe; resolves with its answer. */
   readonly ask: () => Promise<void>
@@ -126,10 +124,7 @@ export interface PulseInit {
   readonly onHung: () => void
 }
 
-/**
- * Probes whether another process handles its events. It counts probes instead of time, so that a pause of this process is not counted
- * against the other one.
- */
+/** Probes whether another process handles its events. Counts probes, not time, so that a pause of this process has no effect. */
 export class LivenessProbe implements Startable {
   readonly #clock: Clock
   readonly #init: PulseInit
@@ -230,7 +225,6 @@ export class NetworkSupervisor implements Startable {
     return this.#port
   }
 
-  /** True while it listens. */
   get isUp(): boolean {
     return this.#pulse !== null
   }
@@ -288,7 +282,6 @@ export class NetworkSupervisor implements Startable {
     timer.cancel()
   }
 
-  /** Probes the child while it listens. */
   async #watch(session: NetworkSession, child: NetworkProcess): Promise<void> {
     const { clock, log } = this.#components
     const onHung = (): void => {

@@ -20,7 +20,6 @@ const DEFAULT_USER = 'x0x'
 const SPARE_FIRST = 60_578
 const SPARE_COUNT = 606
 
-/** Command that creates the system user. */
 export const userCommand = (name: string): string => `useradd --system --no-create-home --shell /usr/sbin/nologin ${name}`
 
 /** Empty if there is no passwd file. */

@@ -10,7 +10,6 @@ import { type OwnProcess, ownProgram, programArguments, startOwnProcess } from '
 import { type SupervisedChild, Supervisor } from './supervisor.ts'
 
 export interface RexdSupervisorInit {
-  /** Path of REXD's configuration. */
   readonly config: string
   readonly paths: DataPaths
 }
@@ -37,7 +36,6 @@ export class RexdSupervisor implements Startable {
     })
   }
 
-  /** Address on which it listens. */
   get where(): string {
     return this.#url ?? 'not running'
   }

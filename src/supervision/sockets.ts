@@ -78,5 +78,4 @@ export const activatedSocket = (): number | null => {
   return socket === undefined || others.length > 0 ? null : socket.fd
 }
 
-/** The socket to systemd. */
 export const notifySocket = (): number | null => handedDescriptors().find(({ name }) => name === NOTIFY_NAME)?.fd ?? null

@@ -14,7 +14,6 @@ const LIVED_WELL_MS = 60_000
 /** Time for a process of an earlier daemon to end after SIGKILL. */
 const ORPHAN_EXIT_MS = 1_000
 
-/** One child process from its start to its end. */
 export interface SupervisedChild {
   readonly pid: number
   /** Rejects if the process ends before it serves. */
@@ -28,7 +27,6 @@ export interface SupervisedChild {
 export interface SupervisorInit {
   /** Name in the log. */
   readonly name: string
-  /** File with the process ID. */
   readonly pidFile: string
   /** Time from the stop request to SIGKILL. */
   readonly stopMs: number

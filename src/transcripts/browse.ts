@@ -97,7 +97,6 @@ export interface Sought {
   readonly name: string | null
 }
 
-/** A line that contains the text. */
 export interface Match {
   readonly transcript: string
   /** Number of the entry in the transcript, from 1. */

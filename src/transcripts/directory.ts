@@ -28,7 +28,6 @@ export const nameOfFile = (file: string): string | null => {
   return file.endsWith(SUFFIX) && NAME.test(name) ? name : null
 }
 
-/** The files of a transcript. */
 export const filesOf = (name: string): { readonly entries: string; readonly waiting: string } => {
   checkName(name)
   return { entries: `${name}${SUFFIX}`, waiting: `${name}${WAITING_SUFFIX}` }
@@ -69,10 +68,7 @@ export const transcriptNames = async (directory: string): Promise<string[]> => {
     .reverse()
 }
 
-/**
- * Opens a file of a transcript for reading. Null if it is missing. Throws `loose_permissions` if it is not private to this user, and for a
- * link.
- */
+/** Opens a file for reading; null if it is missing. Throws `loose_permissions` if it is not private, and for a link. */
 export const openTranscriptFile = async (directory: string, file: string): Promise<FileHandle | null> => {
   checkTranscriptsDir(directory)
   const path = join(directory, file)

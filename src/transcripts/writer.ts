@@ -42,7 +42,6 @@ export class ArrivalOrder<T extends Sized> {
     this.#max = max
   }
 
-  /** Ended commands that wait. */
   get waiting(): readonly T[] {
     return this.#before(Infinity).map(([, item]) => item)
   }
@@ -140,7 +139,6 @@ export const continuing = (line: Buffer, name: string): Buffer =>
 
 export interface TranscriptWriterInit {
   readonly directory: string
-  /** True to record the values of variables. */
   readonly recordEnv: boolean
   /** Notifies the user that lines are missing, were removed, or continue in another file. */
   readonly say: (text: string) => void

@@ -13,7 +13,6 @@ export interface Contact {
   readonly name: string
   readonly agent_id: AgentId
   readonly trust: TrustLevel
-  /** Pinned machines. */
   readonly machines: readonly MachineId[]
   /** Addresses of the newest imported card. */
   readonly addresses: readonly string[]
@@ -131,7 +130,6 @@ export const contactsOf = (value: unknown, file: string): Contact[] => {
   return contacts
 }
 
-/** The content of `contacts.json`. */
 export const contactsFile = (contacts: readonly Contact[]): unknown => ({
   version: FILE_VERSION,
   contacts: contacts.map(({ formerly, labels, ...contact }) => ({

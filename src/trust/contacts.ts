@@ -7,7 +7,6 @@ import type { TrustLevel } from '../protocol/reasons.ts'
 import { type Contact, contactsFile, contactsOf, findContact, meetProblem, nameProblem } from './contact.ts'
 import { readJsonFile, writeJsonFile } from './json-file.ts'
 
-/** Options of importing a card. */
 export interface ImportOptions {
   /** Name of the contact. Without it, a new contact is called `agent-<first 8 digits of its ID>`, never by the name in its card. */
   readonly name?: string
@@ -183,7 +182,6 @@ export class Contacts {
     })
   }
 
-  /** Removes a contact and returns it. */
   remove(who: string): Promise<Contact> {
     return this.#change((contacts) => {
       const contact = findContact(contacts, who)

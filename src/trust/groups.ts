@@ -4,7 +4,6 @@ import { type TomlDocument, TomlReader, type TomlTable, readToml } from '../base
 import { groupNameProblem, parseHostExpression } from '../protocol/hosts/select-hosts.ts'
 import { MAX_GROUPS, MAX_GROUP_WORDS } from '../protocol/limits/fleet.ts'
 
-/** A group of contacts. */
 export interface Group {
   readonly name: string
   /** Terms as in a command for several hosts; an empty list means no contact. */

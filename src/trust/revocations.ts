@@ -23,10 +23,7 @@ export interface RevocationStatement {
   readonly bytes: Uint8Array
 }
 
-/**
- * Signs a statement about the agent's own key (`machineId` null) or its presence on one machine. `nowMs`: epoch milliseconds, for
- * information.
- */
+/** Signs a statement about the agent's own key (`machineId` null) or one machine. `nowMs`: epoch ms, for information. */
 export const signRevocation = async (signer: AgentSigner, machineId: MachineId | null, nowMs: number): Promise<Uint8Array> => {
   const { publicKey: agent_public_key } = signer
   const body = revocationBody.encode({ version: 1, agent_public_key, machine_id: machineId, issued_at_ms: nowMs })

@@ -14,7 +14,6 @@ export interface Succession {
   readonly from: AgentId
   readonly to: AgentId
   readonly toKey: Uint8Array
-  /** Machine of the statement. */
   readonly machineId: MachineId
   readonly signed: ValueOf<typeof succession>
   readonly fromKey: Uint8Array

@@ -2,7 +2,6 @@ import type { PatternToken } from '../../protocol/argv-template.ts'
 
 /** Tokens of a command, optionally followed by any arguments. */
 export interface CommandPattern {
-  /** The argv as the file has it. */
   readonly argv: readonly string[]
   readonly tokens: readonly PatternToken[]
   readonly anyArguments: boolean
@@ -10,7 +9,6 @@ export interface CommandPattern {
 
 /** A command that needs an approver for each run, whatever else allows it. */
 export interface AlwaysAskRule extends CommandPattern {
-  /** Text that the approver sees. */
   readonly reason: string
   /** Line number in the file, from 1. */
   readonly line: number

@@ -54,10 +54,7 @@ export interface LocalContext {
   readonly sandbox?: SandboxGrant | null
 }
 
-/**
- * Decides the rights of a session. A request can only narrow roots and capabilities and lower limits. `available`: what the interface can
- * carry.
- */
+/** Decides the rights of a session. A request can only narrow them. `available`: what the interface can carry. */
 export const authorizeSession = (
   intent: SessionIntent,
   policy: LocalPolicy,
@@ -94,10 +91,7 @@ export const authorizeSession = (
 const withEvents = (wanted: readonly Capability[]): readonly Capability[] =>
   wanted.includes('exec') || wanted.includes('pty') ? [...wanted, 'events'] : wanted
 
-/**
- * Path components from a directory to a path below it; null if it is not below. Compares whole components: `/srv/app2` is not below
- * `/srv/app`.
- */
+/** Path components from a directory to a path below it; null if it is not below: `/srv/app2` is not below `/srv/app`. */
 export const namesBelow = (path: string, directory: string): string[] | null => {
   if (path === directory) return []
   const prefix = directory === '/' ? '/' : `${directory}/`

@@ -1,4 +1,3 @@
-/** Access of a file operation. */
 export type FileAccess = 'read' | 'write'
 
 /** A directory that clients may access: its configured path and the directory that it led to when the file was read. */
@@ -14,7 +13,6 @@ export interface Root {
 /** What one file operation may access. */
 export interface FilePermitFields {
   readonly access: FileAccess
-  /** Root that contains the path. */
   readonly root: Root
   /** Path components from the root, without empty ones, `.` or `..`. Empty for the root itself. */
   readonly names: readonly string[]

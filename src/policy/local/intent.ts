@@ -79,10 +79,7 @@ export const noSlot = (limits: LocalLimits, detach: boolean): Refused => {
   return refused('resource_limit', `${whose}, which is all that may`, { limit, max })
 }
 
-/**
- * Refuses NUL, at which the system ends a text, and lone surrogates, which become U+FFFD. Otherwise the run would differ from the audit
- * log.
- */
+/** Refuses NUL, which ends a text, and lone surrogates, which become U+FFFD, because the run would differ from the audit log. */
 export const impossibleText = ({ argv, env }: LocalRunIntent): Refused | null =>
   [...argv, ...Object.entries(env).flat()].some((text) => text.includes('\0') || !text.isWellFormed())
     ? refused('bad_request', 'argv, env: not valid Unicode, or with a NUL character')

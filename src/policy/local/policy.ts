@@ -4,7 +4,6 @@ import type { Root } from './file-permit.ts'
 
 export type LocalLimits = Readonly<Record<LimitName, number>>
 
-/** Limits of a file that sets none. */
 export const DEFAULT_LOCAL_LIMITS: LocalLimits = Object.freeze({
   max_output_bytes: 1_048_576,
   max_file_read_bytes: 1_048_576,
@@ -18,7 +17,6 @@ export const DEFAULT_LOCAL_LIMITS: LocalLimits = Object.freeze({
 
 /** One command of `allow_commands` or `deny_commands`. */
 export interface CommandRule {
-  /** The argv as the file has it. */
   readonly argv: readonly string[]
   readonly tokens: readonly PatternToken[]
   /** True if any further arguments match. */
@@ -29,7 +27,6 @@ export interface CommandRule {
 
 /** Rights of local clients: `[security]` and `[limits]`, frozen. */
 export interface LocalPolicy {
-  /** Path of the configuration file. */
   readonly source: string
   readonly roots: readonly Root[]
   readonly granted: ReadonlySet<Capability>

@@ -62,7 +62,6 @@ export interface Caps extends RunLimits {
   readonly max_concurrent_total: number
 }
 
-/** Limits of a file that sets none. */
 export const DEFAULT_CAPS: Caps = Object.freeze({
   max_stdout_bytes: 16_777_216,
   max_stderr_bytes: 16_777_216,
@@ -77,7 +76,6 @@ export const DEFAULT_CAPS: Caps = Object.freeze({
 
 /** One allowed command. */
 export interface AllowedCommand {
-  /** The argv as the file has it. */
   readonly argv: readonly string[]
   readonly tokens: readonly PatternToken[]
   /** False if the requester may send no stdin, whatever the limit. */

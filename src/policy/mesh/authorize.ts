@@ -13,7 +13,6 @@ import { type Intent, resolveCaps } from './intent.ts'
 import { type MatchedCommand, type NearMiss, describeMismatch, searchCommands } from './match.ts'
 import { type MeshApprovals, askForMesh, findAskPattern, mayAsk } from './mesh-asking.ts'
 
-/** The requester. */
 export interface Principal {
   readonly kind: 'mesh'
   readonly agent_id: AgentId

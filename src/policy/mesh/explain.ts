@@ -47,7 +47,6 @@ export interface Explanation {
   readonly reason: DenialReason | null
   readonly detail: string | null
   readonly gates: readonly { readonly gate: Gate; readonly result: 'pass' | 'ask' | 'deny' | 'not_reached' }[]
-  /** The matching command. */
   readonly matched: ExplainedCommand | null
   /** Without a match: the command with the longest matching beginning, and the token that differs. */
   readonly nearest: (ExplainedCommand & { readonly token: number; readonly why: string }) | null
@@ -68,7 +67,6 @@ export interface ExplainedAsking {
   /** True if a local approver must decide. */
   readonly human: boolean
   readonly why: string
-  /** Reason of the always-ask rule. */
   readonly always_ask: string | null
   readonly approvers: readonly AgentId[]
   readonly approvals_needed: number

@@ -71,7 +71,6 @@ export type DetachedRequest = Sent<typeof DETACHED_REQUEST>
 /** A page of detached runs, the oldest first. */
 export interface DetachedRequestPage {
   readonly runs: readonly DetachedRequest[]
-  /** True if more follow. */
   readonly more: boolean
 }
 

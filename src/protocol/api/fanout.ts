@@ -35,7 +35,6 @@ export type NotStartedReason = (typeof NOT_STARTED_REASONS)[number]
 
 const HOST = { host: text.says("the contact's name, else the agent's id") }
 
-/** Result of one host. */
 const HOST_ENDED = {
   ...HOST,
   agent_id: hexId,

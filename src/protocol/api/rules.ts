@@ -5,10 +5,7 @@ import type { ExecRule } from '../wire/exec.ts'
 
 const DETACH = { lifetime_ms: count, keep_bytes: count.says('of its output, both streams together') }
 
-/**
- * Response of `GET /exec/rules`, which `x0x acl mine --json` prints. The rules have the order of the ACL. Invisible characters in
- * descriptions are escaped.
- */
+/** Response of `GET /exec/rules`, in the order of the ACL. Invisible characters in descriptions are escaped. */
 export const RULES = {
   ok: flag.says('the agent said which; false for a denial'),
   request_id: requestId,

@@ -84,7 +84,6 @@ export type RunEventJson = EventOf<typeof RUN_EVENTS>
 type RawRunEvent = EventOf<typeof RAW_RUN_EVENTS>
 type RawOutput = Extract<RawRunEvent, { type: 'stdout' | 'stderr' }>
 
-/** Bytes of one output stream. */
 export interface OutputPart {
   readonly type: 'stdout' | 'stderr'
   readonly data: Uint8Array

@@ -6,10 +6,7 @@ import { type Fields, isTable } from '../json-table.ts'
 import { MAX_COMMAND_JSON } from '../limits/daemon.ts'
 import { jsonText } from '../lines.ts'
 
-/**
- * The protocol of the console (docs/console.md): one JSON object per line. Limits have their reasons; sizes are bytes, times are
- * milliseconds.
- */
+/** The protocol of the console (docs/console.md): one JSON object per line. Sizes are bytes, times are milliseconds. */
 
 /** One line: maximal stdin and a command line with its environment, in any JSON encoding (6 bytes for one). */
 export const MAX_CONSOLE_LINE = 8 * 1024 * 1024
@@ -42,7 +39,6 @@ export const TRANSCRIPT_WAIT_MS = 2_000
 /** From SIGTERM to SIGKILL. */
 export const CONSOLE_GRACE_MS = 200
 
-/** A request for a command. */
 export interface ConsoleRequest {
   readonly whoami: string
   /** Absolute path. */
@@ -208,5 +204,4 @@ export const consoleLine = (value: object): string => `${jsonText(value)}\n`
 
 export const PONG = { result: 'pong' } as const
 
-/** The reply to a refused line. */
 export const refusalOf = (message: string): ConsoleReply => ({ exit: 127, output: '', error: 'refused', message })

@@ -17,10 +17,7 @@ const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z$/
 const timing: JsonField<OutputTiming> = list(list(count, { min: 2, max: 2 }) as unknown as JsonField<OutputTiming[number]>)
 const began = tested<string>((value) => isText(value) && TIME.test(value) && !Number.isNaN(Date.parse(value)), 'a time')
 
-/**
- * One ended command of a console, with the fields of a transcript line in their order. Fields that other programs do not write are
- * optional.
- */
+/** One ended command, with the fields of a transcript line in their order. Other programs omit optional fields. */
 const FIELDS = {
   /** Name that the client gives itself. */
   whoami: text,
@@ -81,7 +78,6 @@ export interface RecordedOutput {
   readonly timing: OutputTiming
 }
 
-/** A command of a console that has ended. */
 export interface EndedCommand extends Pick<TranscriptEntry, 'whoami' | 'dir' | 'exec' | 'exit' | 'ran_on' | 'descendants_ended'> {
   /** Variables with their real values. */
   readonly envs: Readonly<Record<string, string>>
@@ -132,7 +128,6 @@ export class TranscriptOutput {
     for (const part of cut(text)) this.#add(part, Math.max(0, Math.round(ms)))
   }
 
-  /** The output so far. */
   recorded(): RecordedOutput {
     const left = this.#total - this.#headBytes - this.#tailBytes
     const note =

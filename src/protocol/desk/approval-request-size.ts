@@ -67,10 +67,7 @@ const stdinProblem = ({ stdin }: ApprovalRequest): string | null => {
 export const unheldText = (why: string): string =>
   `${why}, so it could be changed after it was allowed: run a file that the requester cannot write`
 
-/**
- * Why no approver can allow a request; null if one can. A run that cannot be displayed completely, or whose files cannot be pinned, is
- * denied.
- */
+/** Why no approver can allow a request: it cannot be displayed completely, or its files cannot be pinned. Null if one can. */
 export const unallowable = (question: ApprovalRequest): string | null => {
   if (question.unheld !== null) return unheldText(question.unheld)
   const stdin = stdinProblem(question)

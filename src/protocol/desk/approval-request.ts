@@ -30,10 +30,7 @@ export type Requester =
   | { readonly kind: 'mesh'; readonly agent_id: string; readonly machine_id: string; readonly name: string | null }
   | { readonly kind: 'local'; readonly label: string }
 
-/**
- * Stdin of the run. `text`: as displayed to the approver; null if it cannot be displayed. `open`: more may follow that the approver has not
- * seen.
- */
+/** Stdin of the run. `text`: as the approver sees it; null if not displayable. `open`: more may follow, unseen. */
 export type RequestedStdin = { readonly bytes: number; readonly sha256: string | null; readonly text: string | null } | 'open'
 
 export interface HashedFile {
@@ -80,7 +77,6 @@ export interface ApprovalRequest {
   readonly ask_fallback: AskFallback
   /** Reason of the always-ask rule that applies or may apply. With a digest for grants, a grant may allow the run. */
   readonly always_ask: string | null
-  /** Why an approval is needed. */
   readonly why: string
   /** Mesh agents whose signed statement is needed too. */
   readonly approvers: { readonly agent_ids: readonly string[]; readonly needed: number } | null

@@ -104,7 +104,6 @@ export interface AllModes {
   readonly left_out: number
 }
 
-/** A pending approval request. */
 const PENDING_FIELDS = {
   question_id: questionId,
   question,

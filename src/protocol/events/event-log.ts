@@ -2,7 +2,6 @@ import { type WaitLimits, Condition } from '../../base/wait-queue.ts'
 import { EVENT_COST, MAX_EVENT_SESSIONS, MAX_KEPT_CHARACTERS, MAX_KEPT_EVENTS, MAX_KEPT_IN_ALL } from '../limits/events.ts'
 import { type LifecycleEvent, type LifecycleFacts, lifecycleEvent } from './lifecycle.ts'
 
-/** A stored event. */
 export interface Numbered {
   /** From 1. */
   readonly n: number
@@ -76,7 +75,6 @@ class Queue<E extends Numbered> {
     return low
   }
 
-  /** Evicts the oldest event. */
   drop(): void {
     const gone = this.#events[this.#first]!
     this.#events[this.#first] = undefined as unknown as E
@@ -104,7 +102,6 @@ export class EventHistory<E extends Numbered> {
     this.#all = new Queue(init, 0)
   }
 
-  /** Number of the newest event. */
   get last(): number {
     return this.#last
   }

@@ -49,7 +49,6 @@ const label = textUpTo(MAX_LABEL)
 /** A label, cut to the length in an event. */
 export const lifecycleLabel = (text: string): string => text.slice(0, MAX_LABEL).replaceAll('\0', ' ')
 
-/** Fields of an event. */
 export const LIFECYCLE_FIELDS = {
   type: oneOf(WATCHED_TYPES),
   /** Number in its log, from 1, without gaps except for evicted events. */

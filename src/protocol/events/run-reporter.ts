@@ -40,7 +40,6 @@ export class OutputTail {
   }
 }
 
-/** How a run ended. */
 type End = Pick<LifecycleEvent, 'code' | 'signal' | 'duration_ms' | 'incomplete'>
 
 /** Reports one run as events. It never blocks the run and emits its last event once. */
@@ -100,7 +99,6 @@ export class RunReporter {
     return { type: 'exec.output', ...this.#of, tail, tail_truncated }
   }
 
-  /** The run did not start. */
   denied(reason: string, duration_ms: number | null = null): void {
     this.#last(() => ({ type: 'exec.denied', ...this.#of, denial_reason: lifecycleName(reason), duration_ms }))
   }

@@ -43,7 +43,6 @@ export const labelChangesProblem = (changes: Readonly<Record<string, string | nu
   return null
 }
 
-/** Labels in the order of their keys. */
 export const sortedLabels = (labels: Labels): Labels =>
   Object.fromEntries(Object.entries(labels).toSorted(([a], [b]) => (a < b ? -1 : Number(a > b))))
 
@@ -61,7 +60,6 @@ export interface NamedContact {
   readonly labels: Labels
 }
 
-/** An index of one snapshot's contacts. */
 export class ContactIndex {
   readonly contacts: readonly NamedContact[]
   readonly #byName: ReadonlyMap<string, NamedContact>

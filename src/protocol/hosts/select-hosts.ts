@@ -11,7 +11,6 @@ import { type NodeSet, expandNodeSet, foldNodeSet, parseNodeSet } from './node-s
 export type HostPart =
   /** A contact's name, an ID, or an ID prefix. */
   | { readonly kind: 'one'; readonly text: string }
-  /** Names of contacts. */
   | { readonly kind: 'set'; readonly set: NodeSet }
   | { readonly kind: 'group'; readonly name: string }
   | { readonly kind: 'label'; readonly key: string; readonly value: string }
@@ -248,6 +247,5 @@ export const selectHosts = (words: readonly string[], known: Known): SelectedHos
   return [...hosts.values()]
 }
 
-/** Terms of each group. */
 export const groupsByName = (groups: Iterable<{ readonly name: string; readonly words: readonly string[] }>): Known['groups'] =>
   new Map([...groups].map(({ name, words }) => [name, words]))

@@ -68,10 +68,7 @@ export const MAX_QUESTIONS_OF_ENGINE = 64
 /** Default and maximum time for a decision: no client waits longer than half an hour. */
 export const ASK_TIMEOUT_MS = 120_000
 export const MAX_ASK_TIMEOUT_MS = 30 * 60_000
-/**
- * Time that the approval service waits for an approval client to reconnect, as after reloading a page. The fallback must be decided within
- * two seconds.
- */
+/** Time for an approval client to reconnect, as after a page reload. The fallback must be decided within two seconds. */
 export const UI_GRACE_MS = 1_000
 /** Approval requests accepted from one requester. Further ones are denied at once and counted. */
 export const QUESTION_RATE = { burst: 64, perSecond: 2 } as const
@@ -128,10 +125,7 @@ export const MAX_SESSION_NAME = 256
 export const MAX_HISTORY = 1_000
 /** Recent journal lines kept in memory to answer `history`. */
 export const HISTORY_BYTES = 1024 * 1024
-/**
- * Journal bytes read at start to find requests that an earlier service left open: all that can be pending, and nine others a second for the
- * maximum time.
- */
+/** Bytes read at start to find requests left open: all that can be pending, and nine others a second meanwhile. */
 export const RECOVERY_BYTES = 16 * 1024 * 1024
 
 /** Longest time for a decision: nobody waits longer for an absent person. */

@@ -13,10 +13,7 @@ export const MAX_PROVEN_REQUEST = 2 * 1024 * 1024
 /** Events that a slow reader of /direct/events may lag behind before it is disconnected. */
 export const MAX_EVENT_BACKLOG = 1_024
 
-/**
- * Maximum silence of a daemon about a target's run that has timed out or should end: longer than the daemon itself tries to reach the
- * target.
- */
+/** Maximum silence of a daemon about an expired run of a target: longer than it tries to reach the target. */
 export const TARGET_SILENCE_MS = 30_000
 
 // ---- journal ----

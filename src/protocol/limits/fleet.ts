@@ -17,10 +17,7 @@ export const FANOUT_LEAST_RUNS = 4
 export const FANOUT_READER_MS = 10 * 60_000
 /** Machines that fan-outs dial at once: the rest of `MAX_PARALLEL_DIALS` is left to single runs, even if fan-out hosts never answer. */
 export const MAX_FANOUT_DIALS = 12
-/**
- * Fan-out requests signed at once: two signatures if the peers read batches, and some milliseconds of the executor, for which a single run
- * waits.
- */
+/** Fan-out requests signed at once: two batch signatures, or some milliseconds for which a single run waits. */
 export const MAX_FANOUT_SIGNING = 64
 /** Concurrent fan-outs of one daemon. Each keeps its hosts and results in memory, some 5 MB for 10,000 hosts. */
 export const MAX_FANOUTS = 16

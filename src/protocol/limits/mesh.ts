@@ -37,10 +37,7 @@ const UNLISTED_RATES = {
 export type Metered = keyof typeof UNLISTED_RATES
 export const METERED = Object.keys(UNLISTED_RATES) as Metered[]
 
-/**
- * Rates of one machine of a named peer: a contact of level `unknown`, or an entry of the ACL or bootstrap list. A bootstrap peer relays for
- * many.
- */
+/** Rates of a named machine: a contact of level `unknown`, or in the ACL or bootstrap list. A bootstrap peer relays for many. */
 const NAMED_RATES: Readonly<Record<Metered, Rate>> = {
   bytes: { burst: 64 * MIB, perSecond: 8 * MIB },
   frames: { burst: 32_000, perSecond: 4_000 },
@@ -97,10 +94,7 @@ export const MAX_RESERVATIONS = 512
 export const RESERVATION_MS = 60 * 60 * 1000
 /** Connections that one relay carries at once: two streams and at most two buffered windows each. */
 export const MAX_CARRIED = 512
-/**
- * … of which one machine or agent has at most this many at either end: a fan-out to a fleet behind the relay. Less than half of one
- * connection's streams.
- */
+/** … of one machine or agent at either end: a fan-out to a fleet, in less than half of one connection's streams. */
 export const MAX_CARRIED_OF_MACHINE = 112
 /** … and between the same two machines: two that crossed, and two left over. The oldest is closed. */
 export const MAX_CARRIED_OF_PAIR = 4

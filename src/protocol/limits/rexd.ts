@@ -47,10 +47,7 @@ export const MAX_RPC_ID = 256
 export const MAX_RPC_BACKLOG = 1024 * 1024
 /** Time to receive a POST request, and to send its reply to a slow reader: both hold a slot. */
 export const HTTP_TRANSFER_MS = 120_000
-/**
- * Unauthenticated connections, in all and from one network address: a quarter of the usual 1,024 open files. Beyond it, the oldest is
- * closed.
- */
+/** Unauthenticated connections, in all and from one address: a quarter of 1,024 open files. The oldest is closed. */
 export const MAX_UNPROVEN_CONNECTIONS = 256
 export const MAX_UNPROVEN_PER_ADDRESS = 64
 /** Time that one request for events may wait. */

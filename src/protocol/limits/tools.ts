@@ -36,14 +36,10 @@ export const MAX_KEY_LENGTH = 200
 export const MAX_KEYS = 1_000
 /** Idempotency keys read from an audit log. */
 export const MAX_JOURNAL_KEYS = 10_000
-/** Interval of progress notifications. */
 export const PROGRESS_MS = 5_000
 /** One message of a client as a line: two texts of `edit_file` in any JSON encoding (6 bytes a character), and the rest. */
 export const MAX_MCP_MESSAGE = 32 * 1024 * 1024
-/**
- * Unanswered calls of one client, and the bytes of their messages; more are refused. Small calls that end a run have the same number in
- * addition.
- */
+/** Unanswered calls of one client, and their bytes; more are refused. Calls that end a run have as many in addition. */
 export const MAX_MCP_CALLS = 4_096
 export const MAX_MCP_CALL_BYTES = 64 * 1024 * 1024
 /** Time for a client that has closed its input to read the last replies. */

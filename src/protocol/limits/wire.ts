@@ -98,10 +98,7 @@ export const MIN_UNACKED_PER_RUN = 512 * 1024
 export const FRAME_COST = 256
 /** Stdin that a daemon holds in memory until its end, to hash and sign it. */
 export const MAX_STDIN_SPOOL = 64 * 1024 * 1024
-/**
- * A Request signs stdin in pieces of this size. No piece is fed before its hash matches, so a run buffers little, and most stdin is one
- * piece.
- */
+/** Size of signed pieces of stdin. A piece is fed once its hash matches, so a run buffers little. Most stdin is one piece. */
 export const STDIN_PIECE_BYTES = 1024 * 1024
 /** The hashes of this many pieces, 34 bytes each, fit a Request beside its argv … */
 export const MAX_STDIN_PIECES = 512
@@ -207,10 +204,7 @@ export const MAX_PRESENCE_BYTES = 512
 export const CARD_ANSWER_MS = 5_000
 /** A request for a card: a version and a machine. */
 export const MAX_CARD_ASK_BYTES = 64
-/**
- * Persistent connections to contacts' machines. Some 20 are enough for gossip to reach all; the rest spares a small fleet the first
- * handshake.
- */
+/** Persistent connections to contacts' machines. Gossip needs some 20; the rest spares a small fleet the first handshake. */
 export const MAX_STANDING_CONNECTIONS = 64
 /** Agents that a configuration may name for further persistent connections. */
 export const MAX_KEPT_AGENTS = 256
@@ -228,10 +222,7 @@ export const ADDRESS_DIAL_MS = 4_000
 export const DIAL_MS = 12_000
 /** Addresses of one peer that are tried, from all sources. */
 export const MAX_DIAL_ADDRESSES = 16
-/**
- * Bytes that may wait in one stream for its window. Our senders wait for drain after each refused write, so more than a few frames are a
- * defect.
- */
+/** Bytes that wait in one stream for its window. Senders wait for drain, so more than a few frames are a defect. */
 export const MAX_STREAM_WRITE_BUFFER = 2 * 1024 * 1024
 /** One frame of the muxer: yamux sends all that waits in a stream (`MAX_STREAM_WRITE_BUFFER`) and the present write as one frame. */
 export const MAX_MUXER_FRAME = MAX_STREAM_WRITE_BUFFER + 256 * 1024

@@ -1,4 +1,3 @@
-/** Capabilities of a session. */
 export const CAPABILITY_NAMES = [
   'exec',
   'exec.input',

@@ -148,7 +148,6 @@ export const METHODS = {
     encoding: ENCODED,
     /** `create`: the file must not exist. `replace`: with or without an existing file. `append`: after existing content. */
     mode: byDefault('replace', oneOf(['create', 'replace', 'append'])),
-    /** Create missing parent directories. */
     mkdir_parents: NO,
     /**
      * Replaces the file by a new one if all its permissions can be kept: see `docs/rexd.md`. Default: overwrites the file in place. No

@@ -6,7 +6,6 @@ import type { Method } from './methods.ts'
 /** Number of processes that the command left running and that were ended; absent for none. */
 const DESCENDANTS_ENDED = optional(count)
 
-/** Version of the protocol. */
 export const PROTOCOL = 'rexd/1'
 
 const SESSION = { session_id: text }
@@ -93,7 +92,6 @@ const MAYBE_CHANGED = { size: orNull(count), mtime: orNull(text), mtime_ms: orNu
 
 const ENTRY = {
   name: text,
-  /** Absolute path. */
   path: text,
   type: FILE_TYPE,
   ...MAYBE_CHANGED,
@@ -154,7 +152,6 @@ export type EventName = keyof typeof EVENTS
 export type EventParams<E extends EventName> = Sent<(typeof EVENTS)[E]>
 export type RexdEvent = { [E in EventName]: { readonly method: E; readonly params: EventParams<E> } }[EventName]
 
-/** Results of all methods. */
 export const RESULTS = {
   'session.open': {
     ...SESSION,

@@ -12,10 +12,7 @@ const encoder = new Encoder({ useRecords: false, mapsAsObjects: false, tagUint8A
 /** Encodes a value. The result is never reused or overwritten. */
 export const encodeCbor = (value: CborValue): Uint8Array => encoder.encode(value)
 
-/**
- * Encodes a value that ends with an empty byte string, as if that string had `length` bytes. The caller sends these bytes after it without
- * copying them.
- */
+/** Encodes a value ending with an empty byte string, as if that had `length` bytes, which the caller sends after it. */
 export const encodeCborHead = (value: CborValue, length: number): Uint8Array => {
   const last = Array.isArray(value) ? (value as readonly CborValue[]).at(-1) : value
   if (!(last instanceof Uint8Array) || last.length > 0) throw new TypeError('what ends with no empty byte string has no head')

@@ -249,10 +249,7 @@ export const execFrame = union('exec-frame', {
   approval_request: [16, signed],
   /** Server to client, the only reply to it except an Exit with a denial: `body` is an encoded `approval-statement`. */
   approval_statement: [17, signed],
-  /**
-   * Client to server, once, after a Request or a detach request: the trace and span of the requester. It has no effect on the run and
-   * serves observers.
-   */
+  /** Client to server, once, after a Request or a detach request: the requester's trace and span, without effect on the run. */
   trace: [18, { request_id: requestId, trace_id: bytes(TRACE_ID_BYTES), span_id: bytes(SPAN_ID_BYTES) }],
   /**
    * Client to server, the first frame of a new stream, followed only by an optional `trace`: `body` is an encoded `exec-detach-request`.

@@ -76,10 +76,7 @@ export class FrameDecoder {
     this.#own = false
   }
 
-  /**
-   * Complete frames are views of their chunk. Pieces of a frame are copied, because a chunk is often a view of a larger buffer that they
-   * would keep in memory.
-   */
+  /** Complete frames are views of their chunk. Pieces of a frame are copied, or they would keep a larger buffer in memory. */
   #append(chunk: Uint8Array): void {
     if (this.idle) {
       this.#buffer = chunk

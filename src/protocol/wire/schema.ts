@@ -61,10 +61,7 @@ export const bytes = (min: number, max: number = min): Field<Uint8Array> => ({
       : wrong(path, min === max ? `${min} bytes` : `${min} to ${max} bytes`),
 })
 
-/**
- * A text of at most `max` bytes in UTF-8. Lone surrogates are refused: the library would encode them as bytes that end the reader's
- * connection.
- */
+/** A text of at most `max` bytes in UTF-8. Lone surrogates are refused; encoded, they would end the reader's connection. */
 export const text = (max: number): Field<string> => ({
   cddl: `tstr .size (0..${max})`,
   toCbor: (value) => value.toWellFormed(),
