@@ -90,9 +90,9 @@ export class DeskHost implements Startable, DeskLink {
     this.#hosted = null
   }
 
-  async ask(question: ApprovalRequest, signal: AbortSignal, onPending: (waiting: WaitNotice) => void): Promise<SealedAnswer> {
+  async ask(request: ApprovalRequest, signal: AbortSignal, onPending: (waiting: WaitNotice) => void): Promise<SealedAnswer> {
     const link = this.#link
-    const answer = await link.ask(question, signal, onPending)
+    const answer = await link.ask(request, signal, onPending)
     this.#answered = link
     return answer
   }

@@ -188,4 +188,4 @@ export const judgeTrust = ({ contact, machineId, revoked }: TrustPair): TrustVer
   }
 }
 
-export const decideTrust = (question: TrustPair): TrustDecision => judgeTrust(question).decision
+export const decideTrust = (pair: TrustPair): TrustDecision => judgeTrust(pair).decision

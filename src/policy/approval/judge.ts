@@ -64,26 +64,26 @@ interface InForce {
 const rowOf = ({ agents }: StoreSnapshot, name: string): StoredAgent | null => (Object.hasOwn(agents, name) ? (agents[name] ?? null) : null)
 
 /** The name of the requester's row in the store. An unproven label can only narrow the rights of `main`. */
-export const rowName = (question: Pick<ApprovalRequest, 'asker' | 'door' | 'target'>): string => {
-  const { asker, door } = question
-  if (asker.kind === 'mesh') return provenAgent(question) ?? asker.agent_id
+export const rowName = (request: Pick<ApprovalRequest, 'asker' | 'door' | 'target'>): string => {
+  const { asker, door } = request
+  if (asker.kind === 'mesh') return provenAgent(request) ?? asker.agent_id
   return isGiven(door) ? asker.label : MAIN_AGENT
 }
 
 const isGiven = (door: ApprovalRequest['door']): boolean => door !== 'mesh' && isGivenLabel(door)
 
-const inForce = (question: ApprovalRequest, store: StoreSnapshot): InForce => {
-  const { asker } = question
+const inForce = (request: ApprovalRequest, store: StoreSnapshot): InForce => {
+  const { asker } = request
   const isMesh = asker.kind === 'mesh'
-  const row = rowOf(store, rowName(question))
+  const row = rowOf(store, rowName(request))
   // The name that a client gives itself, or another host of its requester, can only narrow.
   const said = rowOf(store, isMesh ? asker.agent_id : asker.label)
-  const { security, ask } = isMesh ? question : store.defaults
-  const fallbacks = [store.defaults, row, said].map((one) => one?.ask_fallback ?? question.ask_fallback)
+  const { security, ask } = isMesh ? request : store.defaults
+  const fallbacks = [store.defaults, row, said].map((one) => one?.ask_fallback ?? request.ask_fallback)
   return {
-    security: stricterSecurity(question.security, row?.security ?? security, said?.security ?? question.security),
-    ask: stricterAsk(question.ask, row?.ask ?? ask, said?.ask ?? question.ask),
-    fallback: stricterFallback(question.ask_fallback, ...fallbacks),
+    security: stricterSecurity(request.security, row?.security ?? security, said?.security ?? request.security),
+    ask: stricterAsk(request.ask, row?.ask ?? ask, said?.ask ?? request.ask),
+    fallback: stricterFallback(request.ask_fallback, ...fallbacks),
     patterns: isMesh ? [] : (row?.allowlist ?? []),
   }
 }
@@ -94,16 +94,16 @@ const ask = (why: string, mayLast: boolean): Judgement => Object.freeze({ kind: 
 const deny = (reason: string): Judgement => Object.freeze({ kind: 'deny', reason })
 
 /** Finds an exact grant. A grant of an opaque command never lasts longer than the limit for those. */
-const granted = (question: ApprovalRequest, { grants }: StoreSnapshot, now: number): Judgement | null => {
-  const { opaque } = question
+const granted = (request: ApprovalRequest, { grants }: StoreSnapshot, now: number): Judgement | null => {
+  const { opaque } = request
   const { most } = grantBounds(opaque)
   const endOf = (one: StoredGrant): number => (opaque === null ? one.expires_at_ms : Math.min(one.expires_at_ms, one.created_at_ms + most))
   const grant = grants.find(
     (one) =>
-      question.grant_sha256 !== null &&
-      one.grant_sha256 === question.grant_sha256 &&
-      question.timeout_ms <= (one.timeout_ms ?? -1) &&
-      question.max_output_bytes <= (one.max_output_bytes ?? -1) &&
+      request.grant_sha256 !== null &&
+      one.grant_sha256 === request.grant_sha256 &&
+      request.timeout_ms <= (one.timeout_ms ?? -1) &&
+      request.max_output_bytes <= (one.max_output_bytes ?? -1) &&
       endOf(one) > now &&
       (one.uses_left === null || one.uses_left > 0),
   )
@@ -122,11 +122,11 @@ const listed = ({ opaque, programs, target }: ApprovalRequest, { patterns }: InF
   return first !== undefined && hits.every((hit) => hit !== undefined) ? allow(`allowlist:${first.text}`, { pattern: first.text }) : null
 }
 
-const missText = (question: ApprovalRequest, { patterns }: InForce): string => {
-  if (question.asker.kind === 'mesh') return question.why
-  if (question.opaque !== null) return `no grant and no pattern with "opaque" allows it: ${question.opaque}`
+const missText = (request: ApprovalRequest, { patterns }: InForce): string => {
+  if (request.asker.kind === 'mesh') return request.why
+  if (request.opaque !== null) return `no grant and no pattern with "opaque" allows it: ${request.opaque}`
   const count = patterns.length === 0 ? 'the allowlist is empty' : `none of ${patterns.length} patterns of the allowlist has all of it`
-  return `${count}: ${question.programs.join(', ')}`
+  return `${count}: ${request.programs.join(', ')}`
 }
 
 /**
@@ -134,33 +134,33 @@ const missText = (question: ApprovalRequest, { patterns }: InForce): string => {
  * = "always"` or a command that an always-ask rule names. A command that might run such a command can be allowed by a grant, not by a
  * pattern. Pure.
  */
-export const judge = (question: ApprovalRequest, store: StoreSnapshot, now: number): Judgement => {
-  const force = inForce(question, store)
+export const judge = (request: ApprovalRequest, store: StoreSnapshot, now: number): Judgement => {
+  const force = inForce(request, store)
   if (force.security === 'deny') return deny('security is "deny" for who asks')
-  const grant = granted(question, store, now)
-  const { always_ask, grant_sha256 } = question
+  const grant = granted(request, store, now)
+  const { always_ask, grant_sha256 } = request
   if (always_ask !== null) {
     // If a rule names the command itself, the request has no digest for grants.
-    const mayLast = question.opaque !== null && grant_sha256 !== null && force.ask !== 'always'
+    const mayLast = request.opaque !== null && grant_sha256 !== null && force.ask !== 'always'
     return (mayLast ? grant : null) ?? ask(`it is on the list that always asks: ${always_ask}`, mayLast)
   }
   if (force.ask === 'always') return ask('ask is "always" for who asks', false)
-  const isMesh = question.asker.kind === 'mesh'
+  const isMesh = request.asker.kind === 'mesh'
   if (force.security === 'full' && !isMesh) return allow('mode:full')
-  const hit = grant ?? listed(question, force, store)
+  const hit = grant ?? listed(request, force, store)
   if (hit !== null) return hit
-  const miss = missText(question, force)
+  const miss = missText(request, force)
   // A mesh request is asked only if the ACL says so.
   return force.ask === 'on-miss' || isMesh ? ask(miss, grant_sha256 !== null) : deny(`${miss}; ask is "off"`)
 }
 
 /** Decides if no approver is connected. Denies mesh requests and requests that always need an approver. */
-export const judgeFallback = (question: ApprovalRequest, store: StoreSnapshot, now: number): Judgement => {
-  const force = inForce(question, store)
+export const judgeFallback = (request: ApprovalRequest, store: StoreSnapshot, now: number): Judgement => {
+  const force = inForce(request, store)
   if (
-    question.always_ask !== null ||
-    question.asker.kind === 'mesh' ||
-    question.approvers !== null ||
+    request.always_ask !== null ||
+    request.asker.kind === 'mesh' ||
+    request.approvers !== null ||
     force.security === 'deny' ||
     force.ask === 'always'
   )
@@ -170,9 +170,9 @@ export const judgeFallback = (question: ApprovalRequest, store: StoreSnapshot, n
       return deny('no approver is connected, and the fallback is "deny"')
     case 'allowlist':
       return (
-        granted(question, store, now) ??
-        listed(question, force, store) ??
-        deny(`no approver is connected, the fallback is "allowlist", and ${missText(question, force)}`)
+        granted(request, store, now) ??
+        listed(request, force, store) ??
+        deny(`no approver is connected, the fallback is "allowlist", and ${missText(request, force)}`)
       )
     case 'full':
       return allow('fallback:full')

@@ -2,7 +2,7 @@ import { isAbsolute } from 'node:path'
 import { findMetacharacter, parseToken } from '../../protocol/argv-template.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
-import type { ApprovalRequest as AskedQuestion } from '../approval/approval.ts'
+import type { ApprovalRequest } from '../approval/approval.ts'
 import { scrubbedEnvironment } from '../environment.ts'
 import { opaqueNote } from '../escapes.ts'
 import type { RunCaps } from '../permit.ts'
@@ -75,19 +75,19 @@ export interface ExplainedAsking {
 }
 
 /** Calls the daemon's `authorize` with slots of its own, so that nothing runs and no slot is taken. */
-export const explain = (question: ExplainRequest): Explanation => {
-  const { acl, agent_id, machine_id, argv } = question
+export const explain = (request: ExplainRequest): Explanation => {
+  const { acl, agent_id, machine_id, argv } = request
   const intent: Intent = {
     argv,
-    cwd: question.cwd ?? null,
-    stdin_len: question.stdin_len ?? null,
-    timeout_ms: question.timeout_ms ?? null,
-    clamp: question.clamp ?? false,
-    detach: question.detach === true ? { lifetime_ms: null, keep_bytes: null } : null,
+    cwd: request.cwd ?? null,
+    stdin_len: request.stdin_len ?? null,
+    timeout_ms: request.timeout_ms ?? null,
+    clamp: request.clamp ?? false,
+    detach: request.detach === true ? { lifetime_ms: null, keep_bytes: null } : null,
   }
   const principal = { kind: 'mesh', agent_id, machine_id, verified: true, trust: 'accept' } as const
   const verdict = authorize(intent, principal, { acl, slots: new Slots(acl.caps), env: scrubbedEnvironment() })
-  return Object.freeze({ ...outcome(verdict), gates: gatesOf(verdict), ...places(question, verdict), source: acl.source })
+  return Object.freeze({ ...outcome(verdict), gates: gatesOf(verdict), ...places(request, verdict), source: acl.source })
 }
 
 const outcome = (verdict: Verdict): Pick<Explanation, 'allowed' | 'reason' | 'detail' | 'run' | 'asks'> => {
@@ -97,8 +97,8 @@ const outcome = (verdict: Verdict): Pick<Explanation, 'allowed' | 'reason' | 'de
   return { allowed: true, reason: null, detail: null, run: { executable: executable.path, cwd, caps, confinement }, asks: null }
 }
 
-const askingOf = (question: AskedQuestion): ExplainedAsking => {
-  const { approvers, always_ask, ask, why, grant_sha256 } = question
+const askingOf = (request: ApprovalRequest): ExplainedAsking => {
+  const { approvers, always_ask, ask, why, grant_sha256 } = request
   return {
     human: approvers === null || always_ask !== null || ask !== 'off',
     why,

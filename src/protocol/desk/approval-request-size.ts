@@ -3,22 +3,22 @@ import { MAX_SHOWN_QUESTION, MAX_SHOWN_STDIN, MAX_SHOWN_STDIN_JSON } from '../li
 import type { ApprovalRequest } from './approval-request.ts'
 
 /** All texts of a request that others chose, except stdin. */
-const textsOf = (question: ApprovalRequest): string[] => [
-  ...question.argv,
-  question.executable,
-  ...question.programs,
-  question.cwd,
-  ...question.env_names,
-  ...question.variables.flatMap(({ name, value }) => [name, value ?? '']),
-  ...(question.script === null ? [] : [question.script.path]),
-  ...question.writable.map(({ path }) => path),
-  question.session_id ?? '',
-  question.asker.kind === 'local' ? question.asker.label : (question.asker.name ?? ''),
+const textsOf = (request: ApprovalRequest): string[] => [
+  ...request.argv,
+  request.executable,
+  ...request.programs,
+  request.cwd,
+  ...request.env_names,
+  ...request.variables.flatMap(({ name, value }) => [name, value ?? '']),
+  ...(request.script === null ? [] : [request.script.path]),
+  ...request.writable.map(({ path }) => path),
+  request.session_id ?? '',
+  request.asker.kind === 'local' ? request.asker.label : (request.asker.name ?? ''),
 ]
 
-const isShort = (question: ApprovalRequest): boolean => {
+const isShort = (request: ApprovalRequest): boolean => {
   let left = MAX_SHOWN_QUESTION
-  for (const text of textsOf(question)) {
+  for (const text of textsOf(request)) {
     // A character takes at least one byte, so a text that is far too long is not escaped first.
     if (text.length > left) return false
     left -= shownToken(text).length + 1
@@ -38,9 +38,9 @@ export const shownStdin = (bytes: Uint8Array): string | null => {
 }
 
 /** Adds the text of stdin to a request. The digests cover it by its hash. */
-export const withStdin = (question: ApprovalRequest, bytes: Uint8Array): ApprovalRequest => {
-  const { stdin } = question
-  return stdin === null || stdin === 'open' ? question : { ...question, stdin: { ...stdin, text: shownStdin(bytes) } }
+export const withStdin = (request: ApprovalRequest, bytes: Uint8Array): ApprovalRequest => {
+  const { stdin } = request
+  return stdin === null || stdin === 'open' ? request : { ...request, stdin: { ...stdin, text: shownStdin(bytes) } }
 }
 
 /** Values of variables, as many as fit a request; null for one that does not fit. */
@@ -68,14 +68,14 @@ export const unheldText = (why: string): string =>
   `${why}, so it could be changed after it was allowed: run a file that the requester cannot write`
 
 /** Why no approver can allow a request: it cannot be displayed completely, or its files cannot be pinned. Null if one can. */
-export const unallowable = (question: ApprovalRequest): string | null => {
-  if (question.unheld !== null) return unheldText(question.unheld)
-  const stdin = stdinProblem(question)
+export const unallowable = (request: ApprovalRequest): string | null => {
+  if (request.unheld !== null) return unheldText(request.unheld)
+  const stdin = stdinProblem(request)
   if (stdin !== null) return stdin
-  const variable = question.variables.find(({ value }) => value === null)
+  const variable = request.variables.find(({ value }) => value === null)
   if (variable !== undefined)
     return `the values of its variables are too long to be shown (${shownToken(variable.name)}): put them into a file that the requester cannot write`
-  return isShort(question)
+  return isShort(request)
     ? null
     : `it is too long to be shown whole (${MAX_SHOWN_QUESTION / 1024} KiB): put what is long into a script, and run that`
 }
