@@ -1,8 +1,7 @@
 import { join } from 'node:path'
-import { agentIdOf } from './agent-id.ts'
+import { agentIdOf, type AgentSigner, statement } from './signing.ts'
 import { type SeedFile, loadGivenOrCreateSeed } from './key-file.ts'
 import { primitives } from './primitives.ts'
-import { type AgentSigner, statement } from './signing.ts'
 
 /** The signer of a 32-byte ML-DSA-65 seed. */
 export const agentSignerOf = (seed: Uint8Array): AgentSigner => {

@@ -4,9 +4,8 @@ import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { MAX_CARD_BYTES, MAX_CLOCK_SKEW_MS } from '../protocol/limits/wire.ts'
 import { CARD_LINK_PREFIX, type CardBody, type SignedCard, cardBody, signedCard } from '../protocol/wire/card.ts'
 import { addressProblem, dialable } from './address.ts'
-import { agentIdOf } from './agent-id.ts'
+import { agentIdOf, type AgentSigner, verifyAgent } from './signing.ts'
 import { peerIdOf } from './machine-key.ts'
-import { type AgentSigner, verifyAgent } from './signing.ts'
 
 /** A card with valid signature, times and addresses. This says nothing about trust in the agent. */
 export interface VerifiedCard {

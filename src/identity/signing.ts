@@ -1,8 +1,13 @@
 import { createPublicKey, verify } from 'node:crypto'
-import { type AgentId, type MachineId, fromHex, isHexId } from '../protocol/ids.ts'
+import { type AgentId, type MachineId, fromHex, isHexId, toHex } from '../protocol/ids.ts'
 import { AGENT_SIGNATURE_BYTES, MACHINE_SIGNATURE_BYTES, MAX_BATCH } from '../protocol/limits/wire.ts'
 import { sha256 } from './hash.ts'
 import { primitives } from './primitives.ts'
+
+const AGENT_ID_DOMAIN = new TextEncoder().encode('x0x-agent-id-v1')
+
+/** SHA-256 of the domain and the ML-DSA-65 public key. */
+export const agentIdOf = (publicKey: Uint8Array): AgentId => toHex(sha256(AGENT_ID_DOMAIN, publicKey))
 
 /** Signs as an agent without giving access to the key. */
 export interface AgentSigner {

@@ -1,6 +1,5 @@
 import { AppError, errorText, isAppError } from '../base/errors.ts'
-import { agentIdOf } from '../identity/agent-id.ts'
-import { type AgentSigner, verifyAgent } from '../identity/signing.ts'
+import { agentIdOf, type AgentSigner, verifyAgent } from '../identity/signing.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { MAX_CARD_BYTES } from '../protocol/limits/wire.ts'
 import { REVOCATION_DOMAIN, revocation, revocationBody } from '../protocol/wire/dm.ts'

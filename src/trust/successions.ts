@@ -1,6 +1,5 @@
 import { AppError, errorText, isAppError } from '../base/errors.ts'
-import { agentIdOf } from '../identity/agent-id.ts'
-import { type AgentSigner, verifyAgent } from '../identity/signing.ts'
+import { agentIdOf, type AgentSigner, verifyAgent } from '../identity/signing.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { MAX_CARD_BYTES, MAX_SUCCESSIONS } from '../protocol/limits/wire.ts'
 import { SUCCESSION_DOMAIN, succession, successionBody } from '../protocol/wire/dm.ts'

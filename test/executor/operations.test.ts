@@ -6,7 +6,7 @@ import { test, type TestContext } from 'node:test'
 
 import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
 import type { Operation } from '../../src/executor-api/messages.ts'
-import { agentIdOf } from '../../src/identity/agent-id.ts'
+import { agentIdOf } from '../../src/identity/signing.ts'
 import { decodeCardLink, encodeCardLink, signCard, verifyCard } from '../../src/identity/card.ts'
 import { peerIdOf } from '../../src/identity/machine-key.ts'
 import { ANNOUNCE_DOMAIN, CARD_DOMAIN } from '../../src/protocol/wire/card.ts'

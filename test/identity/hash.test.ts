@@ -2,10 +2,9 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 
-import { agentIdOf } from '../../src/identity/agent-id.ts'
+import { agentIdOf, statement, verifyAgent, verifyMachine } from '../../src/identity/signing.ts'
 import { equalBytes, hkdf, hmac, randomBytes, sha256 } from '../../src/identity/hash.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
-import { statement, verifyAgent, verifyMachine } from '../../src/identity/signing.ts'
 import { agentNumber } from '../support/agents.ts'
 
 type Rows = Record<string, string | number>[]

@@ -5,7 +5,7 @@ import type { LocalExecutor, LocalOutcome, LocalRunHandle, LocalRunEvent, LocalR
 import type { RanOnJson } from '../../protocol/api/exec-target.ts'
 import { CONSOLE_GRACE_MS, CONSOLE_TERMINAL, type ConsoleRequest } from '../../protocol/console/messages.ts'
 import { type RecordedOutput, TranscriptOutput } from '../../protocol/console/transcript.ts'
-import { leftBehindText } from '../../protocol/left-behind.ts'
+import { leftBehindText } from '../../protocol/reasons.ts'
 import type { ExecutorSessions } from '../executor-sessions.ts'
 import { nameText, wordsText } from './transcript-text.ts'
 import type { ConsoleScreen, ShownEnd } from './screen.ts'

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { leftBehindIn, leftBehindText } from '../../../src/protocol/left-behind.ts'
+import { leftBehindIn, leftBehindText } from '../../../src/protocol/reasons.ts'
 import { ExecutorHost } from '../../support/executor-host.ts'
 import { LocalHost } from '../../support/local-engine.ts'
 import { hasProc } from '../../support/processes.ts'
