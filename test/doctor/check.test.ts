@@ -98,13 +98,16 @@ test('a bad ACL file is refused with its place and reason: missing key, bad hex,
     { text: acl({ head: 'enabled = true\naudit_log_path = "/x"\nmax_stdout_bytes = 0' }), line: 4, says: /max_stdout_bytes/ },
     { text: '[exec\n', line: 1, says: /./ },
   ]
+  const file = join(await tempDir(t), 'acl.toml')
   for (const { text, line, says } of cases) {
-    const { status, stdout, file } = await checkAcl(t, text)
-    assert.equal(status, 2, stdout)
-    const problem = stdout.split('\n').find((text) => text.startsWith('fail  acl'))
-    assert.ok(problem?.includes(`${file}:${line}:`), `${line}: ${stdout}`)
-    assert.match(problem ?? '', says)
+    await writeFile(file, text)
+    const [problem = ''] = (await checkAclFile(file)).problems
+    assert.ok(problem.includes(`${file}:${line}:`), `${line}: ${problem}`)
+    assert.match(problem, says)
   }
+  const started = await checkAcl(t, cases[0]!.text)
+  assert.equal(started.status, 2)
+  assert.ok(started.stdout.includes(`fail  acl`) && started.stdout.includes(`${started.file}:1:`), started.stdout)
 })
 
 test('every problem of configuration and ACL is told at once', async (t) => {

@@ -119,9 +119,11 @@ test('in a PID namespace, too, nothing outlives a daemon that is killed', needs.
   await running.finished
 })
 
-test('the journal says what held a run together, and a cancelled run leaves nobody', needs.cgroup, async (t) => {
+test('the journal and the doctor say what holds a run together, and a cancelled run leaves nobody', needs.cgroup, async (t) => {
   const mesh = await meshOf(t)
   const { running, pid } = await escaping(mesh)
+  const { stdout } = await runDaemonCommand(['--doctor', '--data-dir', mesh.bob.dir])
+  assert.match(stdout, /ok {4}containment +the running daemon holds runs together by cgroup\n/)
   running.child.kill('SIGINT')
   const result: CliResult = await running.finished
   assert.equal(isAlive(pid), false)
@@ -177,15 +179,6 @@ test('check and doctor say what would be in force, and why not a stronger one', 
     const strong = await check(t, mode, '')
     assert.match(strong.stdout, /ok {4}containment +runs would be held together by cgroup\n/)
   }
-})
-
-test('the doctor says what a running daemon has in force', needs.cgroup, async (t) => {
-  const mesh = await MeshOfDaemons.create()
-  t.after(async () => mesh.stop())
-  const daemon = mesh.add('alice')
-  await daemon.start()
-  const { stdout } = await runDaemonCommand(['--doctor', '--data-dir', daemon.dir])
-  assert.match(stdout, /ok {4}containment +the running daemon holds runs together by cgroup\n/)
 })
 
 test('an entry that cannot be enforced keeps the daemon from starting, and names entry and key', async (t) => {

@@ -5,7 +5,7 @@ import { createServer } from 'node:net'
 import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { userInfo } from 'node:os'
 import { join } from 'node:path'
-import { test, type TestContext } from 'node:test'
+import { after, before, test, type TestContext } from 'node:test'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 
 import { FILES_OF_STOPPED } from '../../support/daemon-files.ts'
@@ -17,66 +17,75 @@ const meshOf = async (t: TestContext): Promise<MeshOfDaemons> => {
   return mesh
 }
 
-test('without an ACL file it starts, and exec is disabled', async (t) => {
-  const daemon = (await meshOf(t)).add('alice')
-  await daemon.start()
-  const { enabled, acl_summary } = await daemon.diagnostics()
+/** A daemon without an ACL, which the first tests share. */
+let alice: TestDaemon
+let mesh: MeshOfDaemons
+
+before(async () => {
+  mesh = await MeshOfDaemons.create()
+  alice = mesh.add('alice')
+  await alice.start()
+})
+
+after(async () => mesh.stop())
+
+test('it keeps its identity across a restart and says nothing while it is well', async () => {
+  const { agentId, machineId } = alice
+  assert.equal(await alice.log(), '')
+  await alice.restart()
+  assert.deepEqual([alice.agentId, alice.machineId], [agentId, machineId])
+})
+
+test('without an ACL file it starts, and exec is disabled', async () => {
+  const { enabled, acl_summary } = await alice.diagnostics()
   assert.equal(enabled, false)
   assert.equal(acl_summary['disabled_reason'], 'acl_missing')
-  const own = await daemon.exec(daemon.agentId, ['echo', '1'])
+  const own = await alice.exec(alice.agentId, ['echo', '1'])
   assert.equal(own.status, 255)
   assert.match(own.stderr, /exec_disabled/)
 })
 
-test('its files are for its user alone, and nothing but the identity and the journal of what it asked is left when it stops', async (t) => {
-  const daemon = (await meshOf(t)).add('alice')
-  await daemon.start()
-  for (const name of ['agent.key', 'machine.key', 'operator.key', 'api-token', 'api.sock', 'api.port']) {
-    assert.equal((await stat(join(daemon.dir, name))).mode & 0o077, 0, name)
-  }
-  assert.match(await readFile(join(daemon.dir, 'api.port'), 'utf8'), new RegExp(`^127\\.0\\.0\\.1:${daemon.apiPort}\n$`))
-  assert.equal(await daemon.stop(), 0)
-  assert.deepEqual((await readdir(daemon.dir)).toSorted(), [...FILES_OF_STOPPED, 'x0xd.log'])
-})
-
-test('it keeps its identity across a restart and says nothing while it is well', async (t) => {
-  const daemon = (await meshOf(t)).add('alice')
-  await daemon.start()
-  const { agentId, machineId } = daemon
-  assert.equal(await daemon.log(), '')
-  await daemon.restart()
-  assert.deepEqual([daemon.agentId, daemon.machineId], [agentId, machineId])
-})
-
-test('a second daemon on the same data directory is refused and told who holds it', async (t) => {
-  const daemon = (await meshOf(t)).add('alice')
-  await daemon.start()
-  const second = await runDaemonCommand(['--data-dir', daemon.dir, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0'])
+test('a second daemon on the same data directory is refused and told who holds it', async () => {
+  const second = await runDaemonCommand(['--data-dir', alice.dir, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0'])
   assert.equal(second.status, 1)
-  assert.match(
-    second.stderr,
-    new RegExp(`in use by the daemon with pid ${daemon.pid} .*\nx0xd: {3}Try: x0xd --data-dir \\S+ .*--replace &`),
-  )
-  assert.equal((await daemon.cli(['id'])).status, 0, 'the first goes on')
+  assert.match(second.stderr, new RegExp(`in use by the daemon with pid ${alice.pid} .*\nx0xd: {3}Try: x0xd --data-dir \\S+ .*--replace &`))
+  assert.equal((await alice.cli(['id'])).status, 0, 'the first goes on')
 })
 
-test('after a kill it starts again: neither the lock nor the socket of the dead is in its way', async (t) => {
-  const daemon = (await meshOf(t)).add('alice')
-  await daemon.start()
-  await daemon.stop('SIGKILL')
-  assert.ok((await readdir(daemon.dir)).includes('api.sock'))
+test('the doctor asks a daemon that runs', async () => {
+  const { status, stdout } = await runDaemonCommand(['--doctor', '--data-dir', alice.dir])
+  assert.equal(status, 0, stdout)
+  assert.match(stdout, new RegExp(`ok {4}daemon .*runs with pid ${alice.pid}: agent ${alice.agentId.slice(0, 8)}`))
+  assert.match(stdout, /warn {2}peers .*none is connected/)
+  assert.ok(stdout.includes(`${join(alice.dir, 'requests.jsonl')}; the running daemon can write it`), stdout)
+})
+
+test('its files are for its user alone, and nothing but the identity and the journal of what it asked is left when it stops', async () => {
+  for (const name of ['agent.key', 'machine.key', 'operator.key', 'api-token', 'api.sock', 'api.port']) {
+    assert.equal((await stat(join(alice.dir, name))).mode & 0o077, 0, name)
+  }
+  assert.match(await readFile(join(alice.dir, 'api.port'), 'utf8'), new RegExp(`^127\\.0\\.0\\.1:${alice.apiPort}\n$`))
+  assert.equal(await alice.stop(), 0)
+  assert.deepEqual((await readdir(alice.dir)).toSorted(), [...FILES_OF_STOPPED, 'x0xd.log'])
+})
+
+test('after a kill it starts again: neither the lock nor the socket of the dead is in its way', async () => {
+  await alice.start()
+  await alice.stop('SIGKILL')
+  assert.ok((await readdir(alice.dir)).includes('api.sock'))
   const left = '.network.pid.0123456789ab.tmp'
-  await writeFile(join(daemon.dir, left), '1 ')
-  await daemon.start()
-  assert.equal((await daemon.cli(['id'])).status, 0)
-  assert.ok(!(await readdir(daemon.dir)).includes(left), 'what it was writing is gone')
+  await writeFile(join(alice.dir, left), '1 ')
+  await alice.start()
+  assert.equal((await alice.cli(['id'])).status, 0)
+  assert.ok(!(await readdir(alice.dir)).includes(left), 'what it was writing is gone')
 })
 
-test('a malformed ACL, contacts file or key refuses to start with 2 and names the file', async (t) => {
+test('a malformed ACL, groups file, contacts file or key refuses to start with 2 and names the file', async (t) => {
   const daemon = (await meshOf(t)).add('alice')
   await mkdir(daemon.dir, { mode: 0o700 })
   for (const [name, text] of [
     ['exec-acl.toml', '[exec]\nenabeld = true\n'],
+    ['groups.toml', '[groups]\nweb = ["@web"]\n'],
     ['contacts.json', '{"contacts": 7}'],
     ['agent.key', 'nonsense\n'],
   ] as const) {
@@ -150,16 +159,6 @@ test('SIGHUP never ends it, also while it starts, and takes an ACL only where th
   assert.equal(await daemon.stop(), 0)
 })
 
-test('the doctor asks a daemon that runs', async (t) => {
-  const daemon = (await meshOf(t)).add('alice')
-  await daemon.start()
-  const { status, stdout } = await runDaemonCommand(['--doctor', '--data-dir', daemon.dir])
-  assert.equal(status, 0, stdout)
-  assert.match(stdout, new RegExp(`ok {4}daemon .*runs with pid ${daemon.pid}: agent ${daemon.agentId.slice(0, 8)}`))
-  assert.match(stdout, /warn {2}peers .*none is connected/)
-  assert.ok(stdout.includes(`${join(daemon.dir, 'requests.jsonl')}; the running daemon can write it`), stdout)
-})
-
 test('two instances of one user run side by side by --name, and each is asked by its name', async (t) => {
   const mesh = await meshOf(t)
   const names = ['a', 'b'].map((letter) => `x0x-test-${process.pid}-${letter}`)
@@ -188,24 +187,6 @@ test('two instances of one user run side by side by --name, and each is asked by
   assert.equal(result.status, 0, result.stderr)
   assert.equal((JSON.parse(result.stdout.toString()) as { enabled: boolean }).enabled, true)
   await until('both stop', async () => (await Promise.all(daemons.map(async (daemon) => daemon.stop()))).every((status) => status === 0))
-})
-
-test("a daemon's diagnostics through exec, where the ACL names its data directory", async (t) => {
-  const mesh = await meshOf(t)
-  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
-  await alice.start()
-  const program = await mesh.program('x0x', `exec '${process.execPath}' '${CLI}' "$@"`)
-  const argv = [program, '--data-dir', bob.dir, 'diagnostics', 'exec', '--json']
-  await bob.writeAcl([{ agent: alice, commands: [argv, [program, 'diagnostics', 'exec', '--json']] }])
-  await bob.start()
-  await alice.meet(bob, 'known')
-  await bob.meet(alice, 'trusted')
-  const result = await alice.exec(bob, argv)
-  assert.equal(result.status, 0, result.stderr)
-  const { totals } = JSON.parse(result.stdout.toString()) as { totals: { requests_received: number } }
-  assert.equal(totals.requests_received, 1, 'it counts the very request that asked')
-  const other = await alice.exec(bob, [...argv.slice(0, 2), alice.dir, 'diagnostics', 'exec', '--json'])
-  assert.match(other.stderr, /argv_not_allowed/, 'and no other daemon may be asked')
 })
 
 test('it stops when the launcher that waits for it is killed, and its children get nothing of the channel between them', async (t) => {
@@ -250,19 +231,6 @@ test('a port that is taken is one line that says which and what to do', async (t
   assert.match(api.stderr, new RegExp(`^x0xd: the API cannot listen on 127\\.0\\.0\\.1:${port}: .*--api-port.*\\n$`))
 })
 
-test('the doctor looks at the ACL and the journal of the daemon that runs, wherever it was told to find them', async (t) => {
-  const daemon = (await meshOf(t)).add('alice')
-  await daemon.start()
-  const without = await runDaemonCommand(['--doctor', '--data-dir', daemon.dir])
-  assert.match(without.stdout, /ok {4}acl .*the running daemon found no ACL file/)
-  await daemon.writeAcl([{ agent: daemon, commands: [['echo']] }])
-  await daemon.restart()
-  const { status, stdout } = await runDaemonCommand(['--doctor', '--data-dir', daemon.dir])
-  assert.equal(status, 0, stdout)
-  assert.match(stdout, /ok {4}acl +the running daemon uses \S+exec-acl\.toml, read \S+: exec enabled, 1 allow entry, 1 command\n/)
-  assert.ok(stdout.includes(`${daemon.journalFile}; the running daemon can write it`), stdout)
-})
-
 test('a revocation is seen: by the agent itself, by its doctor, and by those who know it', async (t) => {
   const mesh = await meshOf(t)
   const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
@@ -289,21 +257,4 @@ test('a revocation is seen: by the agent itself, by its doctor, and by those who
     assert.equal(refused.status, 1)
     assert.match(refused.stderr, /revoked its key for ever/)
   }
-})
-
-test('a peer that is trusted only after it connected is heard all the same: a machine that it revoked before is known', async (t) => {
-  const mesh = await meshOf(t)
-  const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
-  await Promise.all([alice.start(), bob.start()])
-  const machine = 'ab'.repeat(32)
-  await alice.ok('id', 'revoke', '--machine', machine, '--yes')
-  await alice.meet(bob, 'known')
-  // A stranger's message is refused, but now the two are linked.
-  await alice.cli(['direct', 'send', 'bob', 'hello'])
-  await until('they are linked', async () => (await bob.get<{ links: unknown[] }>('/diagnostics/dm')).links.length > 0)
-  await bob.meet(alice, 'trusted')
-  await until('bob hears of it', async () => {
-    const { contacts } = await bob.get<{ contacts: { revoked_machines: string[] }[] }>('/contacts')
-    return contacts.some(({ revoked_machines }) => revoked_machines.includes(machine))
-  })
 })
