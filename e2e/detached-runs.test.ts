@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
-import { copyFile, readFile, writeFile } from 'node:fs/promises'
+import { copyFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
 import type { DetachedRunView } from '../src/protocol/api/detached-run.ts'
-import { MeshOfDaemons, until, type CliResult, type RunningCli, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { MeshOfDaemons, type CliResult, type RunningCli, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 
 // Runs that outlive their caller, as their user has them: real daemons, and the built command line.
 
@@ -153,16 +153,6 @@ test('the same id twice runs once, and is no id for another command', async () =
   assert.equal((await alice.ok('attach', request_id)).toString(), '7\n')
 })
 
-test('what is denied is no run: it is said as of any command, and nothing is remembered', async () => {
-  const before = (await alice.get<{ runs: readonly DetachedRunView[] }>('/runs')).runs.length
-  const denied = await alice.cli(['exec', 'bob', '--detach', '--', 'printf', '7'])
-  assert.deepEqual([denied.status, denied.stdout.length], [255, 0])
-  assert.match(denied.stderr, /^x0x: \S+ denied .* \(detach_not_allowed\): /)
-  const foreign = await alice.cli(['exec', 'bob', '--detach', '--', 'rm', '-rf'])
-  assert.match(foreign.stderr, /^x0x: \S+ denied .* \(argv_not_allowed\): /)
-  assert.equal((await alice.get<{ runs: readonly DetachedRunView[] }>('/runs')).runs.length, before)
-})
-
 test('Ctrl-C leaves it, a cancel ends it, and who forgets it lets go of it there too', async () => {
   const id = await detach([sleeper])
   const attached = alice.startCli(['attach', id])
@@ -188,48 +178,6 @@ test('Ctrl-C leaves it, a cancel ends it, and who forgets it lets go of it there
   const gone = await alice.cli(['attach', id])
   assert.equal(gone.status, 255)
   assert.match(gone.stderr, /no detached run under that id.*\n {5}which there are: x0x runs\n/)
-})
-
-test('several are waited for at once, and end as a fan-out would', async () => {
-  const ids = [await detach(['echo', '1']), await detach(['echo', '2']), await detach([sleeper])]
-  const both = await alice.cli(['runs', 'wait', ...ids.slice(0, 2)])
-  assert.equal(both.status, 0, both.stderr)
-  const waiting = alice.startCli(['--json', 'runs', 'wait', ...ids])
-  await alice.ok('runs', 'cancel', ids[2]!)
-  const all = await waiting.finished
-  assert.equal(all.status, 1)
-  const { runs } = JSON.parse(all.stdout.toString()) as { runs: readonly DetachedRunView[] }
-  assert.deepEqual(
-    runs.map(({ request_id, state }) => [request_id, state]),
-    ids.map((one) => [one, 'ended']),
-  )
-})
-
-test('output beyond --keep is said by wait and attach, also with --quiet, and fails a wait for several', async () => {
-  const [cut, whole] = [await detach(['echo', '123456'], ['--keep', '5']), await detach(['echo', '1'])]
-  const one = await alice.cli(['-q', 'runs', 'wait', cut])
-  assert.deepEqual([one.status, one.stdout.toString()], [0, ''])
-  assert.match(one.stderr, new RegExp(`^x0x: ${cut}: stdout was cut \\(stdout_cap_hit\\)\n`))
-  const several = await alice.cli(['-q', 'runs', 'wait', cut, whole])
-  assert.equal(several.status, 1)
-  assert.match(several.stderr, /: stdout was cut/)
-  for (const from of ['0', '2', '5']) {
-    const shown = await alice.cli(['-q', 'attach', cut, '--from', from])
-    assert.deepEqual([shown.status, shown.stdout.toString()], [0, '12345'.slice(Number(from))])
-    assert.match(shown.stderr, /stdout_cap_hit/)
-  }
-  assert.deepEqual([(await alice.cli(['-q', 'runs', 'wait', whole])).stderr, (await alice.cli(['-q', 'attach', whole])).stderr], ['', ''])
-})
-
-test('many hosts are detached by the words of a fan-out', async () => {
-  const { status, stdout, stderr } = await alice.cli(['exec', 'bob', 'bob', '--detach', '--', 'echo', '3'])
-  assert.equal(status, 0, stderr)
-  assert.match(stderr, /^x0x: 1 of 1 started\n/)
-  const [, id = ''] = /^([0-9a-f-]{36}) bob\n$/.exec(stdout.toString()) ?? []
-  assert.equal(await alice.ok('attach', id), '3\n')
-  const nobody = await alice.cli(['exec', 'nobody[1-3]', '--detach', '--', 'echo', '3'])
-  assert.notEqual(nobody.status, 0)
-  assert.match(nobody.stderr, /nobody\[1-3\]/)
 })
 
 test("somebody else's run is none: not by its id, and not by the file of who asked for it", async () => {
@@ -260,19 +208,4 @@ test('a host whose executor was started anew has lost it, and says so; what it h
   assert.deepEqual([again.status, again.stdout.toString()], [255, 'ready\n'])
   assert.equal((await alice.cli(['runs', 'wait', id])).status, 255)
   await alice.ok('runs', 'forget', id)
-})
-
-test('a host that is not there is told from a run that is not', async () => {
-  const id = await detach(['echo', '5'])
-  await until('it has ended', async () => (await known(alice, id, '?refresh=true')).state === 'ended')
-  await bob.stop()
-  const { kept, state, code } = await known(alice, id, '?refresh=true')
-  assert.deepEqual([kept, state, code], [null, 'ended', 0])
-  assert.equal((await alice.cli(['runs', 'wait', id])).status, 0)
-  const refused = await alice.cli(['runs', 'forget', id])
-  assert.match(refused.stderr, new RegExp(`to forget it here alone: x0x runs forget --here ${id}`))
-  await alice.ok('runs', 'forget', '--here', id)
-  const { runs } = JSON.parse(await readFile(join(alice.dir, 'detached-runs.json'), 'utf8')) as { runs: readonly { request_id: string }[] }
-  assert.ok(!runs.some(({ request_id }) => request_id === id))
-  await bob.start()
 })

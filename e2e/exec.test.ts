@@ -22,6 +22,7 @@ let ticker: string
 let trapper: string
 let stubborn: string
 let exiter: string
+let chatter: string
 
 before(async () => {
   mesh = await MeshOfDaemons.create()
@@ -29,6 +30,7 @@ before(async () => {
   trapper = await mesh.program('trapper', "trap 'exit 7' TERM\necho ready\nwhile :; do sleep 0.1; done")
   stubborn = await mesh.program('stubborn', "trap '' TERM\necho ready\nwhile :; do sleep 0.1; done")
   exiter = await mesh.program('exiter', 'echo to-stdout; echo to-stderr >&2; exit $1')
+  chatter = await mesh.program('chatter', 'head -c $1 /dev/zero; head -c $2 /dev/zero >&2; exit 3')
   ;({ alice, bob, charlie } = await aliceBobCharlie(
     mesh,
     [
@@ -65,18 +67,20 @@ test('an allowed argv runs, its output arrives, and its exit status is ours', as
   assert.equal(result.stderr, '')
 })
 
-test('a token that does not fit its template is denied', async () => {
-  assert.equal(denialOf(await alice.exec(bob, ['echo', 'hello'])), 'argv_not_allowed')
-})
-
-test('a shell character in a token is denied, although there is no shell', async () => {
-  assert.equal(denialOf(await alice.exec(bob, ['echo', '99', ';', 'ls'])), 'shell_metachar_in_argv')
-  assert.equal(denialOf(await alice.exec(bob, ['echo', '99;ls'])), 'shell_metachar_in_argv')
-})
-
-test('a command that no entry lists is denied', async () => {
-  assert.equal(denialOf(await alice.exec(bob, ['rm', '-rf', '/'])), 'argv_not_allowed')
-})
+for (const [title, reason, ...argvs] of [
+  ['a token that does not fit its template is denied', 'argv_not_allowed', ['echo', 'hello']],
+  ['a command that no entry lists is denied', 'argv_not_allowed', ['rm', '-rf', '/']],
+  ['a program that is missing there is a denial that says so', 'spawn_failed', ['does-not-exist-anywhere']],
+  [
+    'a shell character in a token is denied, although there is no shell',
+    'shell_metachar_in_argv',
+    ['echo', '99', ';', 'ls'],
+    ['echo', '99;ls'],
+  ],
+] as const)
+  test(title, async () => {
+    for (const argv of argvs) assert.equal(denialOf(await alice.exec(bob, argv)), reason)
+  })
 
 test('the child sees the scrubbed environment and nothing else', async () => {
   const path = await alice.exec(bob, ['printenv', 'PATH'])
@@ -130,10 +134,6 @@ test('stdout and stderr stay apart and the remote exit status comes back', async
   assert.equal(result.status, 3)
   assert.equal(result.stdout.toString(), 'to-stdout\n')
   assert.equal(result.stderr, 'to-stderr\n')
-})
-
-test('a program that is missing there is a denial that says so', async () => {
-  assert.equal(denialOf(await alice.exec(bob, ['does-not-exist-anywhere'])), 'spawn_failed')
 })
 
 test('an explicit timeout above the cap runs at the cap, with a warning', async () => {
@@ -220,7 +220,18 @@ test('--json prints one object in the shape of the API and keeps the exit status
 })
 
 test('diagnostics count what happened since the start, and the journal is whole', async () => {
-  await bob.writeAcl([{ agent: alice, commands: [['echo', '<INT>']] }])
+  await bob.writeAcl(
+    [
+      {
+        agent: alice,
+        commands: [
+          ['echo', '<INT>'],
+          [chatter, '<INT>', '<INT>'],
+        ],
+      },
+    ],
+    'max_stdout_bytes = 1000\nmax_stderr_bytes = 1000\nwarn_stdout_bytes = 500\nwarn_stderr_bytes = 500\n',
+  )
   await bob.restart()
   await alice.exec(bob, ['echo', '1'])
   await alice.exec(bob, ['echo', 'x'])
@@ -234,11 +245,26 @@ test('diagnostics count what happened since the start, and the journal is whole'
   assert.deepEqual(totals.denial_breakdown, { argv_not_allowed: 1, shell_metachar_in_argv: 1, agent_machine_not_in_acl: 1 })
   assert.equal(acl_summary['loaded_from'], bob.aclFile)
   assert.equal(acl_summary['allow_entry_count'], 1)
-  assert.equal(acl_summary['command_entry_count'], 1)
+  assert.equal(acl_summary['command_entry_count'], 2)
   const text = JSON.stringify(await bob.diagnostics())
   assert.ok(!text.includes('echo'), 'no content of the ACL')
   const verify = await bob.cli(['audit', 'verify'])
   assert.equal(verify.status, 0, verify.stdout.toString())
+})
+
+test('output above the cap is cut here and counted there', async () => {
+  const run = async (...argv: readonly string[]) => {
+    const { status, stdout, stderr } = await alice.exec(bob, [chatter, ...argv], ['--json'])
+    assert.equal(status, 3, stderr)
+    return JSON.parse(stdout.toString()) as { stdout_b64: string; stdout_bytes_total: number; truncated: boolean; warnings: string[] }
+  }
+  const { stdout_b64, ...cut } = await run('1001', '1')
+  assert.equal(Buffer.from(stdout_b64, 'base64').length, 1000)
+  assert.deepEqual([cut.truncated, cut.stdout_bytes_total, cut.warnings], [true, 1001, ['stdout_approaching_cap', 'stdout_cap_hit']])
+  const { totals } = await bob.diagnostics()
+  assert.deepEqual([totals.cap_breaches['stdout'], totals.cap_warnings['stdout_approaching']], [1, 1])
+  const whole = await run('1000', '1000')
+  assert.deepEqual([whole.truncated, whole.warnings.toSorted()], [false, ['stderr_approaching_cap', 'stdout_approaching_cap']])
 })
 
 test('an agent may be named by its id, or by a prefix of it', async () => {

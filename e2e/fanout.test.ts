@@ -5,9 +5,8 @@ import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
 import { decodeOperatorKey, FANOUT_OPERATION, OPERATOR_PROOF_HEADER, proveOperation } from '../src/identity/operator-proof.ts'
-import { asFanoutEvent, fanoutEventsOf, ledgerProblem, type FanoutEventJson, type FanoutHostJson } from '../src/protocol/api/fanout.ts'
+import { fanoutEventsOf, ledgerProblem, type FanoutEventJson, type FanoutHostJson } from '../src/protocol/api/fanout.ts'
 import { CuttableProxy } from '../test/support/cuttable-proxy.ts'
-import { RestClient } from '../test/support/rest-client.ts'
 import { announceNowhere, MeshOfDaemons, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 
 // One daemon asks many: each way in which a host can end, for real.
@@ -90,16 +89,6 @@ class Asked {
     assert.equal(ledgerProblem(this.ledger), null)
     assert.equal(this.ledger.asked, asked.length)
     return this
-  }
-}
-
-/** The whole answer in one of the other forms. */
-const textOf = async (body: object, accept: string): Promise<string> => {
-  const client = new RestClient({ socketPath: join(alice.dir, 'api.sock'), token })
-  try {
-    return await client.post('/exec/fanout', body, { accept })
-  } finally {
-    client.close()
   }
 }
 
@@ -201,32 +190,6 @@ test('one whose daemon is killed in the middle, and one whose path is cut for lo
   await dave.start()
 })
 
-test('a machine that is cut off before its turn is unreachable', async () => {
-  proxy.refuse()
-  const asked = await ask({ hosts: ['carol', 'bob'], argv: ['echo', '1'] }).addsUp()
-  assert.deepEqual([asked.ended(carol).end, asked.ended(bob).end], ['unreachable', 'ran'])
-  proxy.allow()
-})
-
-test('a canary that fails keeps the others from beginning, and a limit of failures does at its edge', async () => {
-  const canary = await ask({ hosts: ['dave', 'bob', 'carol'], argv: ['true'], canary: 1 }).addsUp()
-  assert.deepEqual([canary.ledger.denied, canary.ledger.not_started, canary.ended(bob).error], [1, 2, 'canary_failed'])
-  for (const [max_failures, begun] of [
-    [1, 1],
-    [2, 2],
-    ['34%', 2],
-    [3, 3],
-  ] as const) {
-    const asked = await ask({ hosts: ['bob', 'carol', 'dave'], argv: [exits, '1'], parallel: 1, max_failures }).addsUp()
-    assert.deepEqual([asked.ledger.failed, asked.ledger.not_started], [begun, 3 - begun], String(max_failures))
-  }
-})
-
-test('a deadline cancels what runs and lets nothing more begin', async () => {
-  const asked = await ask({ hosts: ['bob', 'carol', 'dave'], argv: [waits], parallel: 2, deadline_ms: 3_000 }).addsUp()
-  assert.deepEqual([asked.ledger.cancelled, asked.ledger.not_started, asked.ended(dave).error], [2, 1, 'deadline_over'])
-})
-
 test('a caller who hangs up in the middle cancels what runs, and no more begins', async () => {
   const asked = ask({ hosts: ['bob', 'dave'], argv: [waits], parallel: 1 })
   await asked.saw('bob began', isStarted(bob))
@@ -235,48 +198,6 @@ test('a caller who hangs up in the middle cancels what runs, and no more begins'
   await until('it ended on bob', async () => (await bob.journal()).some((line) => line.event === 'exit' && line.request_id === request_id))
   await until('alice is done with it', async () => (await alice.get<{ fanouts: object[] }>('/exec/sessions')).fanouts.length === 0)
   assert.ok(!(await dave.journal()).some((line) => line.event === 'request' && line['argv'] === waits))
-})
-
-test('one object at the end has what each wrote, and server-sent events the same events', async () => {
-  const body = { hosts: ['bob', DEAD], argv: ['echo', '7'] }
-  const whole = JSON.parse(await textOf(body, 'application/json')) as {
-    ran: number
-    hosts: { host: string; end: string; stdout_b64: string }[]
-  }
-  assert.deepEqual(
-    whole.hosts.map(({ host, end, stdout_b64 }) => [host, end, stdout_b64]).toSorted(),
-    [
-      ['bob', 'ran', 'Nwo='],
-      [DEAD, 'unreachable', ''],
-    ].toSorted(),
-  )
-  assert.equal(whole.ran, 1)
-  const events = (await textOf(body, 'text/event-stream')).split('\n\n').filter((text) => text.startsWith('data: '))
-  const types = events.map((text) => asFanoutEvent(JSON.parse(text.slice('data: '.length))).type)
-  assert.deepEqual([types[0], types.at(-1), types.filter((type) => type === 'host').length], ['fanout', 'ledger', 2])
-})
-
-test('what is wrong with the question is said before anybody is asked', async () => {
-  const id = '01890a5d-ac96-774b-bcce-b302099a8057'
-  for (const [body, error] of [
-    [{ hosts: [], argv: ['true'] }, 'bad_request'],
-    [{ hosts: ['bob'], argv: [] }, 'bad_request'],
-    [{ hosts: ['nobody'], argv: ['true'] }, 'unknown_agent'],
-    [{ hosts: ['bob'], argv: ['true'], parallel: 513 }, 'bad_request'],
-    [{ hosts: ['bob'], argv: ['true'], max_failures: 0 }, 'bad_request'],
-    [{ hosts: ['bob'], argv: ['true'], max_failures: '0%' }, 'bad_request'],
-    [{ hosts: ['bob'], argv: ['true'], request_ids: { [DEAD]: id } }, 'bad_request'],
-    [{ hosts: ['bob'], argv: ['true'], stdin_b64: '?' }, 'bad_request'],
-    [{ hosts: ['bob'], argv: ['true'], shell: true }, 'bad_request'],
-  ] as const) {
-    const answer = await alice.api.json({ method: 'POST', path: '/exec/fanout', body }).then(
-      () => 'none',
-      (refused: { code: string }) => refused.code,
-    )
-    assert.equal(answer, error, JSON.stringify(body))
-  }
-  await assert.rejects(alice.api.json({ method: 'POST', path: '/exec/cancel', body: { fanout_id: id } }), { code: 'unknown_run' })
-  await assert.rejects(alice.api.json({ method: 'POST', path: '/exec/cancel', body: {} }), { code: 'bad_request' })
 })
 
 test('a daemon that stops in the middle says how each ended first', async () => {

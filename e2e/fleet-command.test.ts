@@ -1,12 +1,9 @@
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readFile, stat } from 'node:fs/promises'
+import { stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
-
-import { spawn as spawnPty } from '@lydell/node-pty'
-import xterm from '@xterm/headless'
 
 import { readLedger } from '../src/programs/x0x/fleet/ledger-file.ts'
 import {
@@ -84,18 +81,6 @@ test('every host answers behind its name, and the summary adds up', async () => 
   assert.match(result.stderr, /^x0x: 4 hosts asked: 4 ran, 0 denied, 0 unreachable, 0 not started, 0 cancelled, 0 unknown; \d+ s\n$/)
 })
 
-test('several words, one left out, stdin for each, outputs apart', async () => {
-  const result = await alice.cli(['exec', 'web1', 'web[2-4]', '!web3', '--stdin-file', '-', '-g', '--', 'cat'], {
-    stdin: Buffer.from('hello'),
-  })
-  assert.equal(result.stdout.toString(), 'web[1-2,4] (3): hello\n')
-  const failed = await alice.cli(['exec', 'web[1-2]', '--', exiter, '3'])
-  assert.equal(failed.status, 1)
-  assert.deepEqual(failed.stdout.toString().trimEnd().split('\n').toSorted(), ['web1: to-stdout', 'web2: to-stdout'])
-  assert.match(failed.stderr, /^web[12]: to-stderr$/m)
-  assert.match(failed.stderr, /^ {5}failed \(2\): web\[1-2\]: exit status 3$/m)
-})
-
 test('whoever is unknown stops all before anybody is asked', async () => {
   const before = (await web[0]!.journal()).length
   for (const words of [['web[1-5]'], ['web1', 'extra'], ['@nobody'], ['web[1-999999999]'], ['web[1-'], ['!web1']]) {
@@ -136,19 +121,6 @@ test('mixed ends: each host is named with its reason, and --retry asks again whe
   assert.match((await alice.cli(['exec', '--retry', path])).stderr, /nobody is asked/)
 })
 
-test('Ctrl-C ends all, and says what was cancelled and what never began', async () => {
-  const path = ledgerIn('cancelled.ledger')
-  const running = await ticking('web[1-4]', path)
-  running.child.kill('SIGINT')
-  const result = await running.finished
-  assert.equal(result.status, 130, result.stderr)
-  assert.match(result.stderr, /4 hosts asked: 0 ran, 0 denied, 0 unreachable, 2 not started, 2 cancelled, 0 unknown; /)
-  assert.match(result.stderr, /^ {5}not started \(2\): web\[3-4\]: /m)
-  assert.match(result.stderr, /^ {5}cancelled \(2\): web\[1-2\]: /m)
-  assert.deepEqual(await endsIn(path), ['web1 cancelled', 'web2 cancelled', 'web3 not_started', 'web4 not_started'])
-  await noneRuns()
-})
-
 test('a reader that goes away ends it quietly, and what runs there', async () => {
   const line = [...cliCommand, ...alice.selector, 'exec', 'web[1-3]', '--', ticker].map((word) => `'${word}'`).join(' ')
   const child = spawn('sh', ['-c', `{ ${line}; echo "status $?" >&2; } | head -1`], {
@@ -181,19 +153,6 @@ test('a command that is killed leaves a ledger that says what is known', async (
   await noneRuns()
 })
 
-test('a daemon that is killed in the middle leaves what had begun unknown', async () => {
-  const path = ledgerIn('daemon.ledger')
-  const running = await ticking('web[1-3]', path)
-  await alice.stop('SIGKILL')
-  const result = await running.finished
-  assert.equal(result.status, 4, result.stderr)
-  assert.match(result.stderr, /^x0x: it broke off: /)
-  assert.match(result.stderr, /3 hosts asked: 0 ran, 0 denied, 0 unreachable, 1 not started, 0 cancelled, 2 unknown; /)
-  assert.deepEqual(await endsIn(path), ['web1 unknown', 'web2 unknown', 'web3 not_started'])
-  assert.equal((await alice.cli(['exec', '--retry', path])).status, 255)
-  await alice.start()
-})
-
 test('--json is one object, and the same whatever else is asked for', async () => {
   const result = await alice.cli(['exec', 'web[1-2]', '--json', '--', exiter, '9'])
   assert.equal(result.status, 1)
@@ -202,48 +161,28 @@ test('--json is one object, and the same whatever else is asked for', async () =
   assert.equal(Buffer.from(answer.hosts[0]!.stdout_b64, 'base64').toString(), 'to-stdout\n')
 })
 
-test('at a terminal of 80 columns a line says how far it is, in colour, and is gone at the end', async () => {
-  const [file, ...words] = cliCommand
-  const terminal = new xterm.Terminal({ cols: 80, rows: 40, allowProposedApi: true })
-  const env = { ...cleanEnvironment(), TERM: 'xterm-256color', NO_COLOR: '' }
-  const pty = spawnPty(file, [...words, ...alice.selector, 'exec', 'web[1-3]', '-g', '--', ticker], { cols: 80, rows: 40, env })
-  let text = ''
-  pty.onData((data) => {
-    text += data
-    terminal.write(data)
-  })
-  const ended = new Promise<number>((resolve) => pty.onExit(({ exitCode }) => resolve(exitCode)))
-  await until('the progress is shown', () => /x0x: 0 of 3 done, 3 running, [1-9]\d* s, slowest web\d/.test(text))
-  pty.write('\u0003')
-  assert.equal(await ended, 130)
-  await new Promise<void>((resolve) => terminal.write('', resolve))
-  // On a slow machine there are more lines than the terminal shows.
-  const { active } = terminal.buffer
-  const rows = Array.from({ length: active.length }, (_none, at) => active.getLine(at)?.translateToString(true) ?? '')
-  assert.ok(!rows.some((row) => /of 3 done/.test(row)), rows.join('\n'))
-  assert.ok(rows.some((row) => row.includes('3 hosts asked: 0 ran')))
-  // What was cancelled has its output shown all the same.
-  assert.ok(
-    rows.some((row) => /^web.+ \((\d, )?cancelled\):/.test(row)),
-    rows.join('\n'),
-  )
-  assert.ok(
-    rows.every((row, at) => !/^\S/.test(row) || row.startsWith('x0x: ') || row.startsWith('web') || at > 10),
-    rows.join('\n'),
-  )
-  assert.ok(text.includes('\u001b[31m'))
-  await noneRuns()
-})
+test('labels and groups choose hosts, before a restart and after it', async () => {
+  assert.match(await alice.ok('contacts', 'label', 'web1', 'role=web', 'site=ber'), /role=web site=ber/)
+  await alice.ok('contacts', 'label', 'web2', 'role=web', 'site=ams')
+  await alice.ok('contacts', 'label', 'web3', 'role=db')
+  await alice.ok('contacts', 'label', 'web2', 'site=')
+  assert.equal(await alice.ok('contacts', 'select', 'role=web'), 'web1  role=web site=ber\nweb2  role=web\n')
+  assert.equal(await alice.ok('contacts', 'select', '--fold', 'web[1-2]', 'web3', '!site=ber'), 'web[2-3]\n')
+  assert.match(await alice.ok('contacts', 'list'), /LABELS[^]*role=web site=ber/)
 
-test('the ledger is lines of JSON, the hosts first', async () => {
-  const path = ledgerIn('lines.ledger')
-  assert.equal((await alice.cli(['-q', 'exec', 'web[1-2]', '--ledger', path, '--', 'echo', '1'])).status, 0)
-  const lines = (await readFile(path, 'utf8'))
-    .trimEnd()
-    .split('\n')
-    .map((line) => JSON.parse(line) as { type: string })
+  await writeFile(join(alice.dir, 'groups.toml'), '[groups]\nweb = ["role=web"]\nall = ["@web", "web[3-3]"]\n', { mode: 0o600 })
+  await alice.restart()
+  assert.equal(await alice.ok('contacts', 'select', '@all', '!web2', '--fold'), 'web[1,3]\n')
+  const { hosts: chosen } = JSON.parse(await alice.ok('--json', 'contacts', 'select', '@web')) as {
+    hosts: { host: string; labels: object }[]
+  }
   assert.deepEqual(
-    lines.map(({ type }) => type).filter((type) => type !== 'begun'),
-    ['x0x_ledger', 'hosts', 'host', 'host', 'ledger'],
+    chosen.map(({ host, labels }) => [host, labels]),
+    [
+      ['web1', { role: 'web', site: 'ber' }],
+      ['web2', { role: 'web' }],
+    ],
   )
+  const words = await alice.ok('completion', 'words', '--', 'x0x', '--data-dir', alice.dir, 'contacts', 'select', 'web1,!')
+  for (const word of ['web1,!@web', 'web1,!role=db', 'web1,!web3']) assert.ok(words.includes(`${word}\t`), words)
 })

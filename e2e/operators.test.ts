@@ -1,12 +1,21 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { mkdir, readFile, rename, stat, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
 import type { Pinged } from '../src/protocol/api-answers.ts'
-import { aliceBobCharlie, cleanEnvironment, MeshOfDaemons, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { lifecycleProblem, type LifecycleEvent } from '../src/protocol/events/lifecycle.ts'
+import {
+  aliceBobCharlie,
+  cleanEnvironment,
+  MeshOfDaemons,
+  startCli,
+  until,
+  type ExecDiagnosticsJson,
+  type TestDaemon,
+} from '../test/support/mesh-of-daemons.ts'
 
 // What an operator looks at and stops, by the command line: alice may ask bob, charlie may not.
 
@@ -233,4 +242,109 @@ test('a support bundle has what helps, and of this stage no key, token, id, name
   const again = bundle('--data-dir', bob.dir, file)
   assert.deepEqual([again.status, again.stderr], [1, `x0x bundle: ${file} is there already, and nothing is written over\n`])
   assert.equal(await readFile(file, 'utf8'), text)
+})
+
+interface Answer {
+  readonly events: readonly (LifecycleEvent & { readonly text: string })[]
+  readonly next: string
+}
+
+const eventsOf = async (daemon: TestDaemon, since = ''): Promise<Answer> => {
+  const answer = await daemon.get<Answer>(`/exec/events${since === '' ? '' : `?since=${since}`}`)
+  for (const { text: _text, ...event } of answer.events) assert.equal(lifecycleProblem(event), null)
+  return answer
+}
+
+/** The sentences behind a place, without the ids of runs. */
+const told = async (daemon: TestDaemon, since: string): Promise<string[]> =>
+  (await eventsOf(daemon, since)).events.map(({ text, run_id }) => text.replace(run_id, 'ID'))
+
+test('O14: what became of runs over the mesh is read later, by whoever asked and nobody else', async () => {
+  const { next } = await eventsOf(alice)
+  const [atBob] = [await eventsOf(bob)]
+  assert.equal(await alice.run(bob, ['echo', '42']), 0)
+  await alice.exec(bob, ['rm', '-rf', 'x'])
+  const node = bob.agentId
+  assert.deepEqual(await told(alice, next), [
+    `Exec started (node=${node}, id=ID)`,
+    `Exec finished (node=${node}, id=ID, code=0)`,
+    `Exec denied (node=${node}, id=ID, argv_not_allowed)`,
+  ])
+  assert.equal((await eventsOf(alice, next)).events[1]?.tail, '42\n')
+  assert.deepEqual(await told(bob, atBob.next), [], 'bob asked for nothing')
+})
+
+test('a run whose caller is gone is told when it has ended', async () => {
+  const { next } = await eventsOf(alice)
+  const caller = startCli([...alice.selector, 'exec', 'bob', '--', waits])
+  await until('it runs', async () => (await told(alice, next)).length === 1)
+  caller.child.kill('SIGKILL')
+  await caller.finished
+  await until('it has ended', async () => (await told(alice, next)).length === 2)
+  assert.match((await told(alice, next))[1] ?? '', /^Exec finished \(.*, code=null signal=15\)$/)
+})
+
+interface Told {
+  readonly ok: boolean
+  readonly request_id: string
+  readonly denial_reason: string | null
+  readonly rules: readonly { readonly argv: readonly string[]; readonly description: string | null }[]
+  readonly left_out: number
+}
+
+test('acl mine shows what the target tells, a human and a program, and what it says runs', async () => {
+  await rm(join(bob.dir, 'groups.toml'))
+  await bob.writeAcl(
+    [
+      {
+        agent: alice,
+        commands: [
+          ['echo', '<INT>'],
+          ['printf', 'n%s', '<URL_PATH>'],
+        ],
+        description: 'Echoes a number.',
+        keys: 'discoverable = true\nmax_duration_secs = 7\ndetach = true\nmax_detach_secs = 60\n',
+      },
+      { agent: alice, commands: [['hostname']], description: 'not told of' },
+    ],
+    'max_stdin_bytes = 0\n',
+  )
+  await bob.restart()
+  const shown = await alice.ok('acl', 'mine', 'bob')
+  assert.deepEqual(shown.split('\n').slice(0, 3), [
+    'COMMAND                TIME  STDOUT  STDERR  STDIN  DETACH       DESCRIPTION (as it is said there)',
+    'echo <INT>             7 s   16 MiB  16 MiB  none   60 s, 8 MiB  Echoes a number.',
+    'printf n%s <URL_PATH>  7 s   16 MiB  16 MiB  none   60 s, 8 MiB  Echoes a number.',
+  ])
+  assert.match(shown, /^<INT>: 1 to 999999/m)
+  assert.match(shown, /^run one: x0x exec bob -- COMMAND$/m)
+  assert.doesNotMatch(shown, /hostname|not told/)
+  const answer = JSON.parse(await alice.ok('acl', 'mine', bob.agentId.slice(0, 12), '--json')) as Told
+  assert.deepEqual(
+    [answer.ok, answer.left_out, answer.rules.map(({ argv }) => argv)],
+    [
+      true,
+      0,
+      [
+        ['echo', '<INT>'],
+        ['printf', 'n%s', '<URL_PATH>'],
+      ],
+    ],
+  )
+  assert.equal((await alice.ok('exec', 'bob', '--', 'echo', '414')).trim(), '414')
+  // What is allowed and not told of runs all the same.
+  await alice.ok('exec', 'bob', '--', 'hostname')
+  const line = (await bob.journal()).find(({ request_id }) => request_id === answer.request_id)
+  assert.deepEqual([line?.event, line?.['listed'], line?.['agent_id']], ['rules', 2, alice.agentId])
+  const { totals } = JSON.parse(await bob.ok('diagnostics', 'exec', '--json')) as ExecDiagnosticsJson & { totals: Record<string, number> }
+  assert.equal(totals['rules_answered'], 2)
+  assert.match(await alice.ok('audit', 'tail', '--outgoing', '--json'), /"rules_asked"/)
+})
+
+test('who is trusted and not listed is told nothing, and what to ask for', async () => {
+  const shown = await charlie.ok('acl', 'mine', 'bob')
+  assert.match(shown, /^bob tells of no command that this agent may run there from this machine\n/)
+  assert.ok(shown.includes(`agent_id = "${charlie.agentId}"`) && shown.includes(`machine_id = "${charlie.machineId}"`), shown)
+  const { ok, rules, left_out } = JSON.parse(await charlie.ok('acl', 'mine', 'bob', '--json')) as Told
+  assert.deepEqual({ ok, rules, left_out }, { ok: true, rules: [], left_out: 0 })
 })

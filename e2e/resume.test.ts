@@ -133,19 +133,6 @@ test('a path that goes silent is left for a new one while the lease lasts, outpu
   await assertClean(stage, ['request', 'started', 'exit'])
 })
 
-test('a silence that ends in a reset is survived as well', async (t) => {
-  const stage = await stageOf(t, { ticks: 'for i in $(seq 12); do echo $i; sleep 0.5; done' })
-  const { alice, mesh, proxy } = stage
-  const running = alice.startCli(['exec', 'bob', '--', join(mesh.root, 'ticks')])
-  await running.printed('2\n')
-  proxy.stall()
-  setTimeout(() => proxy.cut(), 1_000)
-  const result = await running.finished
-  assert.deepEqual([result.status, result.stderr], [0, ''])
-  assert.equal(result.stdout.toString(), Array.from({ length: 12 }, (_, index) => `${index + 1}\n`).join(''))
-  await assertClean(stage, ['request', 'started', 'exit'])
-})
-
 test('several commands over one path are all lost and all go on', async (t) => {
   const data = randomBytes(MIB)
   const names = ['c1', 'c2', 'c3', 'c4', 'c5', 'c6']
@@ -164,24 +151,4 @@ test('several commands over one path are all lost and all go on', async (t) => {
   const results = await Promise.all(running.map(async ({ finished }) => finished))
   for (const [code, { status, stdout, stderr }] of results.entries())
     assert.deepEqual([status, stderr, sha256(stdout)], [code, '', sha256(data)])
-})
-
-test('Ctrl-C while the path is away ends the command when it is back', async (t) => {
-  const stage = await stageOf(t, { waits: 'echo ready; exec sleep 60' })
-  const { alice, bob, mesh, proxy } = stage
-  const running = alice.startCli(['exec', 'bob', '--', join(mesh.root, 'waits')])
-  await running.printed('ready')
-  proxy.refuse()
-  running.child.kill('SIGINT')
-  await until(
-    'the command line was heard',
-    async () => (await alice.get<{ sessions: unknown[] }>('/exec/sessions')).sessions.length === 0,
-    500,
-  ).catch(() => undefined)
-  proxy.allow()
-  const result = await running.finished
-  assert.notEqual(result.status, 0)
-  const warnings = (await bob.journal()).filter(({ event }) => event === 'warning').map(({ kind }) => kind)
-  assert.deepEqual(warnings, ['cancelled'])
-  await assertClean(stage, ['request', 'started', 'warning', 'exit'])
 })

@@ -8,11 +8,7 @@ import { createInterface } from 'node:readline'
 import { test } from 'node:test'
 
 import { askingMcp, startDesk, type DeskProcess } from '../../test/support/approvals-place.ts'
-import { MAX_QUESTIONS_OF_ASKER } from '../../src/protocol/limits/approvals.ts'
-import { deskPlace } from '../../test/support/desk-place.ts'
-import { questionOf } from '../../test/support/approval-request.ts'
 import { startMcp } from '../../test/support/mcp-server.ts'
-import { until } from '../../test/support/mesh-of-daemons.ts'
 
 const ALLOWLIST = { security: 'allowlist' } as const
 
@@ -65,23 +61,6 @@ test('who has the token of engines asks, and decides nothing: neither in its own
   assert.ok(!human.news.some(({ type }) => type === 'settled'))
   await human.decide({ question_id, question, asked_at_ms: 0, expires_at_ms: 0, engine: '', decisions: ['deny'] }, 'deny')
   assert.equal((await running).success, false)
-})
-
-test('O7: what is set for a session puts nothing else that is saved out of force, and /elevated off brings back what was', async (t) => {
-  const desk = await startDesk(t)
-  const { desk: human } = await desk.human()
-  const agent = await askingMcp(t, desk, { modes: { security: 'full', ask: 'off' } })
-  const file = join(agent.root, 'x')
-  const runs = async (): Promise<unknown> => (await agent.run('exec_status', touch(file))).success
-  await human.saveModes('reviewer', { security: 'deny', ask: null })
-  await desk.modes('reviewer', { ask: 'off' })
-  assert.equal(await runs(), false)
-  await desk.modes('reviewer', { ask: 'off', elevated: 'full' })
-  assert.equal(await runs(), true)
-  await desk.modes('reviewer', { ask: 'off' })
-  assert.equal(await runs(), false)
-  await desk.modes('reviewer', { security: 'full', ask: 'off' })
-  assert.equal(await runs(), true)
 })
 
 test('a call that says of itself that it is approved, elevated or of another kind is refused or cut, and no label is believed', async (t) => {
@@ -169,20 +148,6 @@ test('a program that is replaced after it was shown is another permit', async (t
   assert.ok(!existsSync(file))
 })
 
-test('a decision about another digest than that of the question decides nothing', async (t) => {
-  const desk = await startDesk(t)
-  await desk.modes('reviewer', ALLOWLIST)
-  const agent = await askingMcp(t, desk)
-  const human = await desk.human()
-  const running = agent.run('exec_status', touch(join(agent.root, 'x')))
-  const asked = await human.question()
-  const other = { ...asked, question: { ...asked.question, permit_sha256: '0'.repeat(64) } }
-  await assert.rejects(human.decide(other, 'allow_once'), { code: 'conflict' })
-  assert.ok(!existsSync(join(agent.root, 'x')))
-  await human.decide(asked, 'deny')
-  assert.equal((await running).success, false)
-})
-
 test('what nobody can read whole is refused at once, and is shown to nobody in part', async (t) => {
   const desk = await startDesk(t)
   await desk.modes('reviewer', ALLOWLIST)
@@ -191,43 +156,6 @@ test('what nobody can read whole is refused at once, and is shown to nobody in p
   const result = await agent.run('exec_status', { command: 'true', args: [`${'x'.repeat(40_000)}; rm -rf /`] })
   assert.equal(result.success, false)
   assert.ok(!human.news.some(({ type }) => type === 'question'))
-})
-
-test('more questions of one agent than anybody looks through are a count, and an older question of another stays where it is', async (t) => {
-  const place = await deskPlace(t)
-  const human = await place.human()
-  await human.subscribe(() => undefined)
-  // One engine keeps most of such a flood to itself.
-  const engines = Array.from({ length: 4 }, (_one, at) => place.engine(`engine ${at}`))
-  const gone = new AbortController()
-  const ask = async (label: string, at: number) =>
-    engines[at % engines.length]!.ask(
-      questionOf({ asker: { kind: 'local', label }, permit_sha256: String(at).padStart(64, '0') }),
-      gone.signal,
-      () => undefined,
-    )
-  const quiet = ask('quiet', 0)
-  await until('the first question', async () => (await human.pending()).questions.length === 1)
-  const loud = Array.from({ length: 60 }, async (_one, at) => ask('loud', at + 1))
-  const denied: string[] = []
-  for (const one of loud) one.then(({ decision }) => denied.push(decision)).catch(() => undefined)
-  await until('the denials', () => denied.length === 60 - MAX_QUESTIONS_OF_ASKER)
-  assert.ok(denied.every((decision) => decision === 'deny'))
-  await until('those that wait', async () => (await human.pending()).questions.length > MAX_QUESTIONS_OF_ASKER)
-  const { questions, floods } = await human.pending()
-  assert.deepEqual(
-    questions.map(({ question: { asker } }) => asker.kind === 'local' && asker.label),
-    ['quiet', ...Array.from({ length: MAX_QUESTIONS_OF_ASKER }, () => 'loud')],
-  )
-  assert.deepEqual(
-    floods.map(({ asker, count }) => [asker, count]),
-    [['loud', 60 - MAX_QUESTIONS_OF_ASKER]],
-  )
-  const { question_id, question } = questions[0]!
-  await human.decide({ question_id, permit_sha256: question.permit_sha256, decision: 'allow_once' })
-  assert.equal((await quiet).decision, 'allow')
-  gone.abort(new Error('over'))
-  await Promise.allSettled(loud)
 })
 
 test('B9: however deep it is wrapped, spelled or linked, what always asks asks: one more wrapper than somebody counted is none', async (t) => {

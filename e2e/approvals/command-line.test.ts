@@ -41,38 +41,6 @@ test('what an engine asks is shown, allowed once, and told to it; what was decid
   assert.match(stdout, new RegExp(`question +${id} .* git push origin\n[^]*approval +${id} +allowed +human:x0x approvals`))
 })
 
-test('what is allowed for longer answers the next question, is listed, counts down and is taken back', async (t) => {
-  const place = await deskPlace(t)
-  await (await place.human('watching')).subscribe(() => undefined)
-  const cli = cliOf(place)
-  const first = ask(place)
-  const allowed = JSON.parse(
-    (await cli('--json', 'approvals', 'allow-always', await pendingId(place), '--for', '1h', '--uses', '3')).stdout,
-  ) as {
-    grant_id: string
-  }
-  assert.equal((await first).decision, 'allow')
-  assert.equal((await ask(place)).by, `grant:${allowed.grant_id}`)
-  assert.match((await cli('approvals', 'list')).stdout, new RegExp(`${allowed.grant_id} +reviewer +1 `))
-  assert.equal((await cli('approvals', 'revoke', allowed.grant_id.slice(0, 10))).status, 0)
-  const again = ask(place)
-  assert.equal((await cli('approvals', 'deny', await pendingId(place))).status, 0)
-  assert.equal((await again).decision, 'deny')
-  assert.equal((await cli('approvals', 'list')).stdout, 'nothing is allowed for longer than once\n')
-})
-
-test('a pattern that a human gives an agent answers for what fits, and for nothing after it is taken back', async (t) => {
-  const place = await deskPlace(t)
-  const cli = cliOf(place)
-  assert.equal((await cli('approvals', 'allowlist', 'add', 'reviewer', '/usr/bin/*')).status, 2)
-  assert.equal((await cli('approvals', 'allowlist', 'add', 'reviewer', '/usr/bin/git', '--opaque')).status, 0)
-  assert.equal((await ask(place)).by, 'allowlist:/usr/bin/git')
-  assert.equal((await cli('approvals', 'allowlist', 'add', 'reviewer', 'git')).status, 2)
-  assert.equal((await cli('approvals', 'allowlist', 'remove', 'reviewer', '/usr/bin/git')).status, 0)
-  assert.equal((await cli('approvals', 'allowlist', 'remove', 'reviewer', '/usr/bin/git')).status, 1)
-  assert.notEqual((await ask(place)).decision, 'allow')
-})
-
 test('O7: modes are set for a session, shown, taken back by off, and stored only when they are saved', async (t) => {
   const place = await deskPlace(t)
   const cli = cliOf(place)

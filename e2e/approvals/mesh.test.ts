@@ -8,7 +8,7 @@ import type { Page } from 'playwright-core'
 import { linkOf, startUi } from '../../test/support/ui-program.ts'
 import { openPage, seriousFaults, skipsBrowser, WITHOUT_BROWSER } from '../page/browser.ts'
 import { WatchingHuman } from '../../test/support/mesh-approvals.ts'
-import { MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
+import { MeshOfDaemons, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 import { patient } from '../../test/support/wait-limits.ts'
 
 // A host asks its human, and other agents, before it runs what a peer asks for: three real daemons and the real command line.
@@ -95,36 +95,12 @@ test('the human of the target sees the request whole, allows it once, and it run
   human.close()
 })
 
-test('the answer of the API shows the wait as an event, and x0x approvals approves', async () => {
-  const run = ask('echo', 'asked')
-  const watcher = await WatchingHuman.at(bob)
-  const { question_id } = await watcher.next()
-  assert.match(await bob.ok('approvals', 'pending'), new RegExp(question_id))
-  const approved = await bob.cli(['approvals', 'approve', question_id, '--yes'])
-  assert.equal(approved.status, 0, approved.stderr)
-  assert.equal(text(await run), 'asked\n')
-  watcher.close()
-})
-
 test('nobody watches: denied within two seconds', async () => {
   const began = performance.now()
   const result = await ask('echo', 'asked')
   assert.equal(result.denial_reason, 'approval_unavailable')
   assert.ok(performance.now() - began < patient(5_000))
   assert.ok((await denialsOf(bob)).some((detail) => detail.includes('nobody is there to be asked')))
-})
-
-test('Ctrl-C while it waits takes the question back at once', async () => {
-  const human = await WatchingHuman.at(bob)
-  const run = alice.startCli(['exec', 'bob', '--', 'echo', 'asked'])
-  const pending = await human.next()
-  run.child.kill('SIGINT')
-  await human.nothingWaits()
-  const { status } = await run.finished
-  assert.notEqual(status, 0)
-  await assert.rejects(human.decide(pending, 'allow_once'))
-  assert.equal((await bob.journal()).filter(({ event, request_id }) => event === 'started' && request_id === undefined).length, 0)
-  human.close()
 })
 
 test('a requester that is killed takes its question with it', async () => {
@@ -137,16 +113,6 @@ test('a requester that is killed takes its question with it', async () => {
   human.close()
 })
 
-test('stdin is bound by its hash, held while it waits, and reaches the program that was allowed', async () => {
-  const human = await WatchingHuman.at(bob)
-  const run = alice.exec('bob', ['cat'], ['--stdin-file', '-'], { stdin: Buffer.from('the whole input') })
-  const pending = await human.next()
-  assert.equal(typeof pending.question.stdin === 'object' && pending.question.stdin?.bytes, 15)
-  await human.decide(pending, 'allow_once')
-  assert.equal((await run).stdout.toString(), 'the whole input')
-  human.close()
-})
-
 test('a script that changes between the question and the approval does not run', async () => {
   const human = await WatchingHuman.at(bob)
   const run = ask(script)
@@ -156,29 +122,6 @@ test('a script that changes between the question and the approval does not run',
   await human.decide(pending, 'allow_once')
   const result = await run
   assert.deepEqual([result.ok, result.denial_reason, text(result)], [false, 'approval_denied', ''])
-  human.close()
-})
-
-test('a requester that is blocked while it waits loses its question', async () => {
-  const human = await WatchingHuman.at(bob)
-  const run = ask('echo', 'asked')
-  await human.next()
-  await bob.ok('contacts', 'trust', 'alice', 'blocked')
-  await human.nothingWaits()
-  const result = await run
-  assert.equal(result.ok, false)
-  await bob.ok('contacts', 'trust', 'alice', 'trusted')
-  human.close()
-})
-
-test('a command that no rule lists is asked about where a pattern of the entry has it, and denied elsewhere', async () => {
-  const human = await WatchingHuman.at(bob)
-  const run = ask('printf', 'hello')
-  const pending = await human.next()
-  assert.match(pending.question.why, /no command of the ACL lists it/)
-  await human.decide(pending, 'allow_once')
-  assert.equal(text(await run), 'hello')
-  assert.equal((await ask('id')).denial_reason, 'argv_not_allowed')
   human.close()
 })
 
@@ -289,17 +232,6 @@ test('an entry that names approvers alone asks no human of the target; a refusal
   for (const human of [ofBob, ofCharlie]) human.close()
 })
 
-test('an approver that is not there is asked when it comes', async () => {
-  await charlie.stop()
-  const run = ask('echo', 'agents')
-  await until('it waits', async () => (await alice.ok('exec', 'sessions')).includes('waiting_for_approval'))
-  await charlie.start()
-  const ofCharlie = await WatchingHuman.at(charlie, 'charlie')
-  await ofCharlie.decide(await ofCharlie.next(), 'allow_once')
-  assert.equal(text(await run), 'agents\n')
-  ofCharlie.close()
-})
-
 test('a run that is taken back is taken back from its approvers', async () => {
   const ofCharlie = await WatchingHuman.at(charlie, 'charlie')
   const run = alice.startCli(['exec', 'bob', '--', 'echo', 'agents'])
@@ -328,15 +260,4 @@ test('a daemon that is killed while it asks runs nothing, the requester is told,
     ['desk_gone'],
   )
   again.close()
-})
-
-test('a daemon that stops takes its questions back, and its approvers see that', async () => {
-  const ofCharlie = await WatchingHuman.at(charlie, 'charlie')
-  const run = ask('echo', 'agents')
-  await ofCharlie.next()
-  await bob.stop()
-  await ofCharlie.nothingWaits()
-  assert.equal((await run).ok, false)
-  await bob.start()
-  ofCharlie.close()
 })

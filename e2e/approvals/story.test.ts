@@ -43,17 +43,6 @@ test('an agent asks, a human sees the whole of it, allows it once, and it runs o
   assert.ok(!existsSync(join(agent.root, 'c')))
 })
 
-test('what a human refuses is approval_denied for the agent, and the refusal is not its failure', async (t) => {
-  const { agent, human } = await askedOf(t)
-  const running = agent.run('exec_status', touch(join(agent.root, 'x')))
-  await human.decide(await human.question(), 'deny')
-  const result = await running
-  assert.equal(result.success, false)
-  assert.equal(result.denial_reason, 'approval_denied')
-  const lines = await agent.lines()
-  assert.ok(lines.some((line) => JSON.stringify(line).includes('approval_denied')))
-})
-
 test('always is for exactly this command: it runs unasked until it is revoked, and with one argument more it is asked about', async (t) => {
   const { agent, human } = await askedOf(t)
   const one = touch(join(agent.root, 'one'))
@@ -70,22 +59,6 @@ test('always is for exactly this command: it runs unasked until it is revoked, a
   const after = agent.run('exec_status', one)
   await human.decide(await human.question(), 'deny')
   assert.equal((await after).success, false)
-})
-
-test('of two humans one decides, and the other is told who won', async (t) => {
-  const desk = await startDesk(t)
-  await desk.modes('reviewer', ALLOWLIST)
-  const agent = await askingMcp(t, desk)
-  const [first, second] = [await desk.human('first'), await desk.human('second')]
-  const running = agent.run('exec_status', touch(join(agent.root, 'x')))
-  const asked = await first.question()
-  const decided = await Promise.allSettled([first.decide(asked, 'deny'), second.decide(asked, 'allow_once')])
-  assert.deepEqual(decided.map(({ status }) => status).sort(), ['fulfilled', 'rejected'])
-  const lost = decided.find(({ status }) => status === 'rejected') as PromiseRejectedResult
-  assert.equal((lost.reason as { code: string }).code, 'conflict')
-  assert.match(String((lost.reason as { data: { won_by: string } }).data.won_by), /^human:(first|second)$/)
-  const won = decided[0].status === 'fulfilled' ? 'deny' : 'allow'
-  assert.equal((await running).success, won === 'allow')
 })
 
 test('where nobody watches, nothing runs, and the agent knows within two seconds', async (t) => {
