@@ -32,17 +32,17 @@ export type Arguments<C extends CallType> = WithoutId<Extract<ToExecutor, { type
 export type ReplyOf<C extends CallType> = WithoutId<Extract<ToNetwork, { type: ReplyTypes[C] }>>
 
 /** Subscribers to one kind of event. */
-export class Listeners<Told extends readonly unknown[]> {
-  readonly #all = new Set<(...told: Told) => void>()
+export class Listeners<Args extends readonly unknown[]> {
+  readonly #all = new Set<(...args: Args) => void>()
 
   /** Adds a listener. Returns a function that removes it. */
-  readonly add = (listener: (...told: Told) => void): (() => void) => {
+  readonly add = (listener: (...args: Args) => void): (() => void) => {
     this.#all.add(listener)
     return () => void this.#all.delete(listener)
   }
 
-  emit(...told: Told): void {
-    for (const listener of this.#all) listener(...told)
+  emit(...args: Args): void {
+    for (const listener of this.#all) listener(...args)
   }
 }
 

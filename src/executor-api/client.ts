@@ -13,7 +13,7 @@ import { ANSWERS, type ReplyOf, type Arguments, type CallType, Listeners, portEr
 import { ExecutorChannel } from './channel.ts'
 import {
   type ASKED_ANSWERS,
-  type CallerTokens,
+  type ApiTokens,
   type HttpRefused,
   NO_PROOF,
   type NetworkSettings,
@@ -83,16 +83,16 @@ export interface ExecutorIdentity {
 
 /** The network process's end of the executor API: calls as promises, runs as frames, and pushed events. */
 export class ExecutorClient implements Startable {
-  readonly linkOpen = this.#caller('link_open')
-  readonly linkConfirm = this.#caller('link_confirm')
-  readonly linkAccept = this.#caller('link_accept')
-  readonly linkFinish = this.#caller('link_finish')
-  readonly signCard = this.#caller('sign_card')
-  readonly signApprovalRequest = this.#caller('sign_approval_request')
+  readonly linkOpen = this.#callOf('link_open')
+  readonly linkConfirm = this.#callOf('link_confirm')
+  readonly linkAccept = this.#callOf('link_accept')
+  readonly linkFinish = this.#callOf('link_finish')
+  readonly signCard = this.#callOf('sign_card')
+  readonly signApprovalRequest = this.#callOf('sign_approval_request')
   readonly settings = async (): Promise<NetworkSettings> => this.#call('settings', {})
-  readonly signDetachRequest = this.#caller('sign_detach_request')
-  readonly signDetachedAsk = this.#caller('sign_detached_ask')
-  readonly signRulesRequest = this.#caller('sign_rules_request')
+  readonly signDetachRequest = this.#callOf('sign_detach_request')
+  readonly signDetachedAsk = this.#callOf('sign_detached_ask')
+  readonly signRulesRequest = this.#callOf('sign_rules_request')
   readonly asked = new DetachedRequestCalls(async (type, call) => this.#call(type, call))
   readonly #channel: ExecutorChannel<ToNetwork, ToExecutor>
   readonly #log: Logger
@@ -104,7 +104,7 @@ export class ExecutorClient implements Startable {
   readonly onLinkDecision = this.#onDecision.add
   readonly #onRevocations = new Listeners<[link: number, items: readonly Uint8Array[]]>()
   readonly onLinkRevocations = this.#onRevocations.add
-  readonly #onTokens = new Listeners<[tokens: CallerTokens]>()
+  readonly #onTokens = new Listeners<[tokens: ApiTokens]>()
   readonly onTokens = this.#onTokens.add
   readonly #onApprovalAsk = new Listeners<[ask: number, agentId: AgentId | null]>()
   /** `agentId`: the agent to ask; null when the request is withdrawn. */
@@ -119,7 +119,7 @@ export class ExecutorClient implements Startable {
   readonly #snapshotParts: Uint8Array[] = []
   #lastRun = 0
   #identity: ExecutorIdentity | null = null
-  #tokens: CallerTokens | null = null
+  #tokens: ApiTokens | null = null
   #snapshot = NO_SNAPSHOT
 
   constructor(deps: { readonly duplex: Duplex; readonly log: Logger }) {
@@ -157,7 +157,7 @@ export class ExecutorClient implements Startable {
   }
 
   /** Tokens that replaced those of the settings; null if they were not renewed. */
-  get tokens(): CallerTokens | null {
+  get tokens(): ApiTokens | null {
     return this.#tokens
   }
 
@@ -261,7 +261,7 @@ export class ExecutorClient implements Startable {
     return this.#channel.drained()
   }
 
-  #caller<C extends CallType>(type: C): (call: Arguments<C>) => Promise<ReplyOf<C>> {
+  #callOf<C extends CallType>(type: C): (call: Arguments<C>) => Promise<ReplyOf<C>> {
     return async (call) => this.#call(type, call)
   }
 

@@ -90,7 +90,7 @@ const link = { link: uint() }
 /** Number of a run, given by the network process when it opens the run. */
 const run = { run: uint() }
 
-const callerTokens = {
+const apiTokens = {
   /** Token of API clients. */
   api_token: bytes(SEED_BYTES),
   /** Token that opens only GET /metrics; null if only the API token does. */
@@ -309,7 +309,7 @@ export const toNetwork = union('to-network', {
       log_level: oneOf(LOG_LEVELS),
       /** Seed of the machine's Ed25519 key. */
       machine_seed: bytes(SEED_BYTES),
-      ...callerTokens,
+      ...apiTokens,
       /** Where traces are sent; null if tracing is off. */
       otlp: nullable(text(MAX_ADDRESS_TEXT)),
     },
@@ -325,7 +325,7 @@ export const toNetwork = union('to-network', {
   /** A run has reached a stage in the executor; only sent if tracing is on. */
   run_stage: [18, { request_id: requestId, stage: oneOf(STAGES), at_us: uint() }],
   /** Tokens that replace those of `settings`. */
-  caller_tokens: [19, callerTokens],
+  caller_tokens: [19, apiTokens],
 })
 export type ToNetwork = ValueOf<typeof toNetwork>
 
@@ -333,4 +333,4 @@ export type ToNetwork = ValueOf<typeof toNetwork>
 export type NetworkSettings = Omit<Extract<ToNetwork, { type: 'settings' }>, 'type' | 'id'>
 
 /** Tokens of API clients. */
-export type CallerTokens = Omit<Extract<ToNetwork, { type: 'caller_tokens' }>, 'type'>
+export type ApiTokens = Omit<Extract<ToNetwork, { type: 'caller_tokens' }>, 'type'>

@@ -2,7 +2,7 @@ import { join } from 'node:path'
 import type { Duplex } from 'node:stream'
 import { AppError } from '../base/errors.ts'
 import type { Startable } from '../base/startable.ts'
-import type { CallerTokens } from '../executor-api/messages.ts'
+import type { ApiTokens } from '../executor-api/messages.ts'
 import { loadOrCreateSeed } from '../identity/key-file.ts'
 import { OPERATOR_KEY_FILE } from '../identity/operator-proof.ts'
 import type { AgentSigner } from '../identity/signing.ts'
@@ -24,7 +24,7 @@ import { type OwnIds, TrustEvaluator } from './links/trust-evaluator.ts'
 import { NetworkCalls, type NetworkCallsDeps } from './network-calls.ts'
 import { type NetworkHost, NetworkSession } from './network-session.ts'
 import { Operations } from './operations.ts'
-import { CallerSecrets, type ApiTokenStore, OperatorGate } from './operator-auth.ts'
+import { ClientSecrets, type ApiTokenStore, OperatorGate } from './operator-auth.ts'
 import type { DetachedRequestStore } from './requested-detached.ts'
 import { LiveRunFeed } from './live-run-feed.ts'
 import { ApproverAsks } from './runs/agent-approvals.ts'
@@ -108,9 +108,9 @@ export class Executor implements Startable {
     this.#approvers = new ApproverAsks(services, own)
     const shared = { ...services, reports: new Reports(services, own), total: new UnackedTotal(), approvers: this.#approvers }
     this.#detached = new Detached(shared, { dataDir })
-    const questions = new PeerApprovals(shared, own)
+    const approvalRequests = new PeerApprovals(shared, own)
     const watch = desk && new LiveRunFeed({ clock, desk })
-    this.#runs = new Runs({ ...shared, detached: this.#detached, questions, watch }, { ...own, askTimeoutMs })
+    this.#runs = new Runs({ ...shared, detached: this.#detached, approvalRequests, watch }, { ...own, askTimeoutMs })
   }
 
   /** Creates `operator.key` on the first start. Throws `loose_permissions` and `bad_key_file`. */
@@ -124,7 +124,7 @@ export class Executor implements Startable {
     const gate = new OperatorGate({ clock }, { key })
     const authority = new AuthorityJournal({ ...this.#services, journal: journal ?? outgoing })
     const services = { ...this.#services, authority, gate }
-    const secrets = new CallerSecrets({ gate, tokens }, { operatorKey: file, onTokens: (told) => this.#tellTokens(told) })
+    const secrets = new ClientSecrets({ gate, tokens }, { operatorKey: file, onTokens: (renewed) => this.#sendTokens(renewed) })
     const incoming = new IncomingRuns({ judge: services.judge, runs: this.#runs })
     this.#proven = {
       authority,
@@ -185,8 +185,8 @@ export class Executor implements Startable {
     return session
   }
 
-  #tellTokens(tokens: CallerTokens): void {
-    for (const session of this.#sessions) session.tellTokens(tokens)
+  #sendTokens(tokens: ApiTokens): void {
+    for (const session of this.#sessions) session.sendTokens(tokens)
   }
 
   #aclNarrowed(): number {

@@ -4,8 +4,7 @@ import type { IncomingRun } from '../protocol/api-answers.ts'
 import type { AgentId, RequestId } from '../protocol/ids.ts'
 import { OWN_LINK } from './links/executor-links.ts'
 import type { TrustEvaluator } from './links/trust-evaluator.ts'
-import type { Active, ActiveCommand } from './runs/run-replies.ts'
-import type { Runs } from './runs/runs.ts'
+import type { Active, ActiveCommand, Runs } from './runs/runs.ts'
 
 type Incoming = Active & { readonly command: ActiveCommand }
 

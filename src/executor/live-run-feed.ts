@@ -8,7 +8,7 @@ import { LIVE_AGAIN_MS, LIVE_OUTPUT_MS, MAX_LIVE_AT_ONCE } from '../protocol/lim
 export class LiveRunFeed implements LiveRunSource {
   readonly #deps: { readonly clock: Clock; readonly desk: Pick<DeskLink, 'event' | 'serve'> }
   /** Active runs by `runOf`. */
-  readonly #stories = new Map<string, RunReporter>()
+  readonly #reporters = new Map<string, RunReporter>()
   /** Followed runs and when output was last sent, longest ago first. */
   #followed = new Map<string, number>()
   /** Number of the last event. */
@@ -22,24 +22,24 @@ export class LiveRunFeed implements LiveRunSource {
 
   emit(facts: LifecycleFacts): void {
     this.#n += 1
-    if (isOver(facts)) this.#stories.delete(runOf(facts))
+    if (isOver(facts)) this.#reporters.delete(runOf(facts))
     this.#deps.desk.event(this.#event(facts))
   }
 
   /** Returns a reporter for a run that has no other listener. */
-  story(about: ConstructorParameters<typeof RunReporter>[1]): RunReporter {
-    const story = new RunReporter({ tell: (facts) => this.emit(facts) }, about)
-    this.add(story)
-    return story
+  reporter(about: ConstructorParameters<typeof RunReporter>[1]): RunReporter {
+    const reporter = new RunReporter({ tell: (facts) => this.emit(facts) }, about)
+    this.add(reporter)
+    return reporter
   }
 
   /** Adds a run whose events another listener also receives. */
-  add(story: RunReporter): void {
-    this.#stories.set(story.run, story)
+  add(reporter: RunReporter): void {
+    this.#reporters.set(reporter.run, reporter)
   }
 
   get running(): readonly LifecycleEvent[] {
-    return [...this.#stories.values()].flatMap(({ running }) => (running === null ? [] : [this.#event(running)]))
+    return [...this.#reporters.values()].flatMap(({ running }) => (running === null ? [] : [this.#event(running)]))
   }
 
   follow(runs: readonly string[]): void {
@@ -55,9 +55,9 @@ export class LiveRunFeed implements LiveRunSource {
   #poll(): void {
     let room = MAX_LIVE_AT_ONCE
     const now = this.#deps.clock.monotonic()
-    const followed = [...this.#followed].filter(([run]) => this.#stories.has(run))
-    for (const [run, told] of followed) {
-      const facts = room > 0 ? (this.#stories.get(run)?.soFar(now - told >= LIVE_AGAIN_MS) ?? null) : null
+    const followed = [...this.#followed].filter(([run]) => this.#reporters.has(run))
+    for (const [run, sentAt] of followed) {
+      const facts = room > 0 ? (this.#reporters.get(run)?.soFar(now - sentAt >= LIVE_AGAIN_MS) ?? null) : null
       if (facts === null) continue
       room -= 1
       this.#followed.delete(run)

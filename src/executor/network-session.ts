@@ -4,7 +4,7 @@ import { onStage } from '../base/run-stages.ts'
 import { failedAnswer, portError } from '../executor-api/calls.ts'
 import { ExecutorChannel, headOf } from '../executor-api/channel.ts'
 import {
-  type CallerTokens,
+  type ApiTokens,
   type NetworkSettings,
   RUN_TAGS,
   type ToExecutor,
@@ -104,7 +104,7 @@ export class NetworkSession {
   }
 
   /** Sent before the answer to the call that changed the tokens. */
-  tellTokens(tokens: CallerTokens): void {
+  sendTokens(tokens: ApiTokens): void {
     if (this.#deps.host !== null && this.#greeted) this.#channel.send({ type: 'caller_tokens', ...tokens })
   }
 

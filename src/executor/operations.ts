@@ -14,12 +14,12 @@ import type { Contact } from '../trust/contact.ts'
 import { type Revocations, signRevocation } from '../trust/revocations.ts'
 import type { IncomingRuns } from './incoming-runs.ts'
 import { parseBody } from './json-body.ts'
-import type { CallerSecrets } from './operator-auth.ts'
+import type { ClientSecrets } from './operator-auth.ts'
 import type { ExecutorServices } from './services.ts'
 
 export interface OperationsDeps extends Pick<ExecutorServices, 'authority' | 'clock' | 'contacts' | 'gate' | 'revocations' | 'signatures'> {
   readonly incoming: IncomingRuns
-  readonly secrets: CallerSecrets
+  readonly secrets: ClientSecrets
 }
 
 export interface OperationsInit {

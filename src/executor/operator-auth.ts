@@ -1,6 +1,6 @@
 import type { Clock } from '../base/clock.ts'
 import { AppError } from '../base/errors.ts'
-import type { CallerTokens, Operation } from '../executor-api/messages.ts'
+import type { ApiTokens, Operation } from '../executor-api/messages.ts'
 import { checkOperatorProof } from '../identity/check-operator-proof.ts'
 import { type SeedFile, renewSeed } from '../identity/key-file.ts'
 import type { FANOUT_OPERATION, RUN_OPERATION } from '../identity/operator-proof.ts'
@@ -73,14 +73,14 @@ export interface TokenFiles {
 /** Current tokens of API clients. The executor renews them; the network process compares them. */
 export class ApiTokenStore {
   readonly #files: TokenFiles
-  #now: CallerTokens
+  #now: ApiTokens
 
-  constructor(files: TokenFiles, now: CallerTokens) {
+  constructor(files: TokenFiles, now: ApiTokens) {
     this.#files = files
     this.#now = now
   }
 
-  get now(): CallerTokens {
+  get now(): ApiTokens {
     return this.#now
   }
 
@@ -99,18 +99,18 @@ export class ApiTokenStore {
   }
 }
 
-export interface CallerSecretsInit {
+export interface ClientSecretsInit {
   readonly operatorKey: SeedFile
   /** Called in the same turn in which the tokens change. */
-  onTokens(tokens: CallerTokens): void
+  onTokens(tokens: ApiTokens): void
 }
 
 /** Renews the secrets of local clients while the daemon runs. */
-export class CallerSecrets {
+export class ClientSecrets {
   readonly #deps: { readonly gate: OperatorGate; readonly tokens: ApiTokenStore | null }
-  readonly #init: CallerSecretsInit
+  readonly #init: ClientSecretsInit
 
-  constructor(deps: { readonly gate: OperatorGate; readonly tokens: ApiTokenStore | null }, init: CallerSecretsInit) {
+  constructor(deps: { readonly gate: OperatorGate; readonly tokens: ApiTokenStore | null }, init: ClientSecretsInit) {
     this.#deps = deps
     this.#init = init
   }

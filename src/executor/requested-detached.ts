@@ -34,7 +34,7 @@ export type NewDetachedRequest = Omit<DetachedRequest, keyof DetachedRunUpdate |
 
 const NEXT = { next: 'which there are: x0x runs' }
 const NOTHING_HEARD = { state: 'unknown', code: null, signal: null, denial_reason: null, heard_at_ms: null } as const
-const KEYS_OF_NEWS = ['state', 'code', 'signal', 'denial_reason'] as const
+const UPDATED_FIELDS = ['state', 'code', 'signal', 'denial_reason'] as const
 
 /** Once the target has reported the run, one of the known Requests started it, so none of them may be dropped. */
 const requestsWith = (before: DetachedRequest | undefined, request: string): readonly string[] => {
@@ -125,16 +125,16 @@ export class DetachedRequestStore {
   }
 
   /** Records what the target reported. A known end is never overwritten. Throws like `get`. */
-  async record(id: RequestId, news: DetachedRunUpdate): Promise<DetachedRequest> {
+  async record(id: RequestId, update: DetachedRunUpdate): Promise<DetachedRequest> {
     const before = this.get(id)
     const heard_at_ms = this.#deps.clock.now()
     const run: DetachedRequest =
-      isOver(before.state) && !hasEnd(news)
-        ? { ...before, state: isOver(news.state) ? news.state : before.state, heard_at_ms }
-        : { ...before, ...news, heard_at_ms }
+      isOver(before.state) && !hasEnd(update)
+        ? { ...before, state: isOver(update.state) ? update.state : before.state, heard_at_ms }
+        : { ...before, ...update, heard_at_ms }
     this.#runs.set(id, run)
     // Only a change is written. If the write fails, which is logged, the memory is right and the file is outdated until the next write.
-    if (KEYS_OF_NEWS.some((key) => run[key] !== before[key])) await this.#save().catch(() => undefined)
+    if (UPDATED_FIELDS.some((key) => run[key] !== before[key])) await this.#save().catch(() => undefined)
     return run
   }
 

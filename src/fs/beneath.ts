@@ -46,7 +46,7 @@ export class ResolvedPath implements Disposable {
 
   [Symbol.dispose](): void {
     this.directory?.[Symbol.dispose]()
-    this.found?.held[Symbol.dispose]()
+    this.found?.handle[Symbol.dispose]()
     for (const { parent } of this.made) parent[Symbol.dispose]()
   }
 }
@@ -117,16 +117,16 @@ class Walk {
   }
 
   async #startAt(root: Root, way: string[]): Promise<void> {
-    const held = await holdRoot(root)
-    if (held === null) throw this.#forbidden(`is below ${root.path}, in whose place something else was put`)
+    const handle = await holdRoot(root)
+    if (handle === null) throw this.#forbidden(`is below ${root.path}, in whose place something else was put`)
     this.#release()
-    this.#stack = [held]
+    this.#stack = [handle]
     this.#ahead.push(...way.reverse())
   }
 
   async #step(): Promise<ResolvedPath | null> {
     const name = this.#ahead.pop()
-    if (name === undefined) return this.#place({ directory: null, name: '', found: { held: this.#here, info: await this.#here.stat() } })
+    if (name === undefined) return this.#place({ directory: null, name: '', found: { handle: this.#here, info: await this.#here.stat() } })
     if (name === '..') this.#up()
     else if (this.#ahead.length === 0) return this.#arrive(name)
     else await this.#into(name)
@@ -186,9 +186,9 @@ class Walk {
       if (errnoOf(error) !== 'ENOENT') throw error
       return this.#place({ directory, name, found: null })
     }
-    const { held, info } = found
+    const { handle, info } = found
     if (!info.isSymbolicLink() || this.#options.followLast === false) return this.#place({ directory, name, found })
-    held[Symbol.dispose]()
+    handle[Symbol.dispose]()
     // It is no longer a link: try again, within the limit of links.
     if (!(await this.#follow(name))) this.#ahead.push(name)
     return null
@@ -196,13 +196,13 @@ class Walk {
 
   /** Closes the directories that the result does not need. */
   #place(fields: Pick<ResolvedPath, 'directory' | 'name' | 'found'>): ResolvedPath {
-    const needed = new Set([fields.directory, fields.found?.held, ...this.#made.map(({ parent }) => parent)])
-    for (const held of this.#stack) if (!needed.has(held)) held[Symbol.dispose]()
+    const needed = new Set([fields.directory, fields.found?.handle, ...this.#made.map(({ parent }) => parent)])
+    for (const handle of this.#stack) if (!needed.has(handle)) handle[Symbol.dispose]()
     return new ResolvedPath({ ...fields, made: this.#made })
   }
 
   #release(): void {
-    for (const held of this.#stack) held[Symbol.dispose]()
+    for (const handle of this.#stack) handle[Symbol.dispose]()
   }
 
   #forbidden(why: string): AppError {
@@ -232,11 +232,11 @@ const hold = async (permit: FilePermit): Promise<OpenDirectory> => {
   const place = await beneath(permit)
   try {
     if (place.found === null) throw systemError('ENOENT')
-    const { held, info } = place.found
+    const { handle, info } = place.found
     if (!info.isDirectory()) throw systemError('ENOTDIR')
     const { dev, ino } = info
-    const { descriptor } = held
-    const real = await held.real()
+    const { descriptor } = handle
+    const real = await handle.real()
     await requireAt(real, info)
     return { path: pathOf(permit), real, dev, ino, descriptor, [Symbol.dispose]: () => place[Symbol.dispose]() }
   } catch (error) {

@@ -31,10 +31,10 @@ export const readFrom = async (file: FileHandle, offset: number, limit: number, 
 }
 
 /** Reads a whole regular file that is to be changed. Throws `resource_limit` with this limit's name if it is longer. */
-export const readWhole = async ({ held, info }: Found, name: string, max: number): Promise<Buffer> => {
+export const readWhole = async ({ handle, info }: Found, name: string, max: number): Promise<Buffer> => {
   const size = Number(info.size)
   if (size > max) throw tooMuch(name, size, max)
-  await using file = await held.open(constants.O_RDONLY)
+  await using file = await handle.open(constants.O_RDONLY)
   const data = await readFrom(file, 0, max + 1, size)
   if (data.length > max) throw tooMuch(name, data.length, max)
   return data

@@ -51,7 +51,7 @@ const edit = async (permit: FilePermit, options: EditRequest, share: TimeSlice):
   return await exclusively(
     [found.info],
     async () => {
-      const standing: FoundFile = { directory, name, found: { ...found, info: await statBehind(found.held) } }
+      const standing: FoundFile = { directory, name, found: { ...found, info: await statBehind(found.handle) } }
       requireUnchangedSince(options.expected_mtime, standing.found.info.mtimeNs, path)
       const old = await readWhole(standing.found, 'edit_bytes', MAX_EDIT_BYTES)
       if (!isUtf8(old)) throw new AppError('bad_request', `${path}: not UTF-8 text`, { data: { path } })

@@ -22,7 +22,7 @@ export const exclusively = async <T>(
   const waited = keys.some((key) => busy.has(key))
   try {
     for (const key of keys) leaving.push(await enter(key, signal))
-    return await work(async ({ held, info }) => (waited ? held.stat() : info))
+    return await work(async ({ handle, info }) => (waited ? handle.stat() : info))
   } finally {
     for (const leave of leaving) leave()
   }

@@ -296,7 +296,7 @@ export const globFiles = async (
     const work = new GlobWork({ share }, { max: MAX_GLOB_STEPS })
     const enter = ({ carried, name }: { carried: GlobPosition; name: string }): Promise<GlobPosition | null> => carried.below(name, work)
     let looks = 0
-    for await (const { path, name, type, carried } of entriesBelow(place.found.held, { carried: glob, enter, onTooDeep, share })) {
+    for await (const { path, name, type, carried } of entriesBelow(place.found.handle, { carried: glob, enter, onTooDeep, share })) {
       const isFit = await carried.fits(name, type === 'dir', work)
       if (++looks > MAX_GLOB_LOOKS || work.isTooMuch) {
         answer.truncated = true

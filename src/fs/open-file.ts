@@ -65,11 +65,11 @@ export class OpenHandle implements Disposable {
 
   /** Opens what a name in this directory stands for; a link is opened itself. */
   async look(name: string): Promise<Found> {
-    const held = new OpenHandle(await openDescriptor(this.at(name), HOLD))
+    const handle = new OpenHandle(await openDescriptor(this.at(name), HOLD))
     try {
-      return { held, info: await held.stat() }
+      return { handle, info: await handle.stat() }
     } catch (error) {
-      held[Symbol.dispose]()
+      handle[Symbol.dispose]()
       throw error
     }
   }
@@ -83,7 +83,7 @@ export class OpenHandle implements Disposable {
 }
 
 export interface Found {
-  readonly held: OpenHandle
+  readonly handle: OpenHandle
   /** Status when it was found. */
   readonly info: BigIntStats
 }
@@ -97,21 +97,21 @@ export interface FoundFile {
 
 /** Opens a root; null if its path now leads to another directory. */
 export const holdRoot = async (root: Root): Promise<OpenHandle | null> => {
-  let held: OpenHandle
+  let handle: OpenHandle
   try {
-    held = new OpenHandle(await openDescriptor(root.real, HOLD_DIRECTORY))
+    handle = new OpenHandle(await openDescriptor(root.real, HOLD_DIRECTORY))
   } catch (error) {
     if (errnoOf(error) === 'ENOTDIR') return null
     throw error
   }
   try {
     // Uses /proc like all later steps, so it also checks that /proc works.
-    const { dev, ino } = await statPath(held.at('.'), { bigint: true })
-    if (dev === root.dev && ino === root.ino) return held
-    held[Symbol.dispose]()
+    const { dev, ino } = await statPath(handle.at('.'), { bigint: true })
+    if (dev === root.dev && ino === root.ino) return handle
+    handle[Symbol.dispose]()
     return null
   } catch (error) {
-    held[Symbol.dispose]()
+    handle[Symbol.dispose]()
     if (errnoOf(error) !== 'ENOENT' && errnoOf(error) !== 'ENOTDIR') throw error
     throw new AppError('unsupported_capability', 'file operations need /proc, which is not there', {
       cause: error,

@@ -19,7 +19,7 @@ export const overwrite = async (
   data: Uint8Array,
   { path, old }: { readonly path: string; readonly old: Uint8Array | null },
 ): Promise<BigIntStats> => {
-  await using file = await found.held.open(constants.O_WRONLY)
+  await using file = await found.handle.open(constants.O_WRONLY)
   const { mode } = requireSame(directory, name, found.info, path)
   const progress: Progress = { end: Number(found.info.size), isHarmed: false, isStripped: isStripped(file, mode) }
   try {
@@ -41,7 +41,7 @@ export const append = async (
   data: Uint8Array,
   { path, mustBeSame }: { readonly path: string; readonly mustBeSame: boolean },
 ): Promise<BigIntStats> => {
-  await using file = await found.held.open(constants.O_WRONLY | constants.O_APPEND)
+  await using file = await found.handle.open(constants.O_WRONLY | constants.O_APPEND)
   const { size, mode } = mustBeSame ? requireSame(directory, name, found.info, path) : fstatSync(file.fd, { bigint: true })
   const end = Number(size)
   const progress: Progress = { end, isHarmed: false, isStripped: isStripped(file, mode) }

@@ -51,7 +51,7 @@ export const readFile = async (permit: FilePermit, options: ReadRequest = {}, si
       async (infoOf) => {
         const info = await infoOf(found)
         const size = Number(info.size)
-        await using file = await found.held.open(constants.O_RDONLY)
+        await using file = await found.handle.open(constants.O_RDONLY)
         // One extra byte shows whether the file continues.
         const data = await readFrom(file, offset, length + 1, size - offset)
         const truncated = data.length > length
@@ -129,7 +129,7 @@ export const listDirectory = async (permit: FilePermit, options: ListOptions, sh
     const answer = new BoundedEntries<FsEntry>(maxEntries)
     const onTooDeep = (): void => void (answer.truncated = true)
     const enter = (): true | null => (recursive ? true : null)
-    for await (const entry of entriesBelow<true>(place.found.held, { carried: true, enter, onTooDeep, share })) {
+    for await (const entry of entriesBelow<true>(place.found.handle, { carried: true, enter, onTooDeep, share })) {
       const described = await describe(entry, pathOf(permit))
       if (described !== null && !answer.add(described)) break
     }

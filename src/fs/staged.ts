@@ -43,9 +43,9 @@ const allowed = async (change: () => Promise<void>): Promise<boolean> => {
 }
 
 /** Requires the right to write the file itself. The system would let anybody replace it who may write its directory. */
-export const requireWritable = async ({ held }: Found): Promise<void> => {
+export const requireWritable = async ({ handle }: Found): Promise<void> => {
   try {
-    const file = await held.open(constants.O_WRONLY)
+    const file = await handle.open(constants.O_WRONLY)
     await file.close()
   } catch (error) {
     // A running program may be replaced but not written.

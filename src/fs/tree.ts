@@ -31,7 +31,7 @@ export interface TreeEntry<T> {
 }
 
 interface Level<T> {
-  readonly held: OpenHandle
+  readonly handle: OpenHandle
   readonly reader: Dir
   readonly prefix: string
   readonly carried: T
@@ -55,7 +55,7 @@ export async function* entriesBelow<T>(
   start: OpenHandle,
   { carried, enter, onTooDeep, share }: TreeOptions<T>,
 ): AsyncGenerator<TreeEntry<T>> {
-  const levels: Level<T>[] = [{ held: start, reader: await readerOf(start), prefix: '', carried }]
+  const levels: Level<T>[] = [{ handle: start, reader: await readerOf(start), prefix: '', carried }]
   try {
     for (let level = levels.at(-1); level !== undefined; level = levels.at(-1)) {
       share.signal.throwIfAborted()
@@ -68,7 +68,7 @@ export async function* entriesBelow<T>(
       }
       const name = utf8Text(next.name)
       if (name === null) continue
-      const entry = { directory: level.held, name, path: level.prefix + name, type: entryTypeOf(next), carried: level.carried }
+      const entry = { directory: level.handle, name, path: level.prefix + name, type: entryTypeOf(next), carried: level.carried }
       yield entry
       const onward = entry.type === 'dir' ? await enter(entry) : null
       if (onward === null) continue
@@ -80,24 +80,24 @@ export async function* entriesBelow<T>(
   }
 }
 
-const readerOf = (held: OpenHandle): Promise<Dir> =>
+const readerOf = (handle: OpenHandle): Promise<Dir> =>
   // The types do not know names as bytes, the function does.
-  opendir(held.self, { encoding: 'buffer' as BufferEncoding, bufferSize: READ_AHEAD })
+  opendir(handle.self, { encoding: 'buffer' as BufferEncoding, bufferSize: READ_AHEAD })
 
 const descend = async <T>(levels: Level<T>[], { directory, name, path }: TreeEntry<T>, carried: T): Promise<void> => {
-  let held: OpenHandle | undefined
+  let handle: OpenHandle | undefined
   try {
-    held = await directory.enter(name)
-    levels.push({ held, reader: await readerOf(held), prefix: `${path}/`, carried })
+    handle = await directory.enter(name)
+    levels.push({ handle, reader: await readerOf(handle), prefix: `${path}/`, carried })
   } catch (error) {
-    held?.[Symbol.dispose]()
+    handle?.[Symbol.dispose]()
     if (!PASSED_BY.includes(errnoOf(error))) throw error
   }
 }
 
-const leave = async <T>({ held, reader }: Level<T>, start: OpenHandle): Promise<void> => {
+const leave = async <T>({ handle, reader }: Level<T>, start: OpenHandle): Promise<void> => {
   await reader.close()
-  if (held !== start) held[Symbol.dispose]()
+  if (handle !== start) handle[Symbol.dispose]()
 }
 
 /** Entries of one answer within its limits: `max` entries, and MAX_LISTED_BYTES as JSON. */

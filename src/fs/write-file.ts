@@ -68,7 +68,7 @@ const writeOnce = async (permit: FilePermit, options: WriteRequest, signal: Abor
   return await exclusively(
     [found.info],
     async () => {
-      const info = await statBehind(found.held)
+      const info = await statBehind(found.handle)
       requireUnchangedSince(expected_mtime, info.mtimeNs, pathOf(permit))
       const written = await writeStanding({ directory, name, found: { ...found, info } }, options, pathOf(permit))
       return { ...mtimeOf(written.info), bytes_written: data.length, created: false, atomic: written.atomic }

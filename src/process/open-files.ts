@@ -37,8 +37,8 @@ export const startingLimit = (env: Environment, { soft }: OpenFiles): number => 
   const given = env['X0X_OPEN_FILES']
   if (given !== undefined && /^[1-9][0-9]{0,8}$/.test(given)) return Math.min(soft, Number(given))
   const parent = openFilesOf(process.ppid)
-  const tells = parent !== null && (parent.soft < parent.hard || !raisesItsOwn(process.ppid))
-  return Math.min(soft, tells ? parent.soft : USUAL_OPEN_FILES)
+  const isKnown = parent !== null && (parent.soft < parent.hard || !raisesItsOwn(process.ppid))
+  return Math.min(soft, isKnown ? parent.soft : USUAL_OPEN_FILES)
 }
 
 /** Soft limit of commands. */

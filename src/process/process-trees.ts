@@ -128,10 +128,7 @@ export class ProcessTrees implements Startable {
   ): Promise<ProcessTrees> {
     const names = await parentNamesOf(dataDir)
     const file = dataDir === null ? null : join(dataDir, CONTAINMENT_FILE)
-    const trees = new ProcessTrees(deps, {
-      file,
-      cgroups: new Cgroups({ parentName: names.name, places, whole: !mayKillAll() }),
-    })
+    const trees = new ProcessTrees(deps, { file, cgroups: new Cgroups({ parentName: names.name, places, whole: !mayKillAll() }) })
     if (endsLeftovers) await trees.#endLeftovers(names)
     trees.#watch()
     try {

@@ -33,8 +33,8 @@ test('where no directory can be held, one to start in is looked at, and no link 
     ['in', join(inside, 'd/e')],
     ['d/up/in', join(inside, 'd/e')],
   ] as const) {
-    using held = await holdDirectory(permit(path))
-    assert.deepEqual([held.real, held.descriptor], [real, null], path)
+    using handle = await holdDirectory(permit(path))
+    assert.deepEqual([handle.real, handle.descriptor], [real, null], path)
   }
   for (const path of ['out', 'absolute', 'd/up/out']) await refuses(holdDirectory(permit(path)), 'forbidden_path')
   await refuses(holdDirectory(permit('loop')), 'file_error', { errno: 'ELOOP' })

@@ -27,11 +27,11 @@ type Calls = Pick<FileHandle, 'write' | 'stat'>
 /** The same, some calls of which are done otherwise once it is open. */
 const changed = ({ directory, name, found }: FoundFile, instead: (whole: Calls) => object): FoundFile => {
   const open: OpenHandle['open'] = async (flags) => {
-    const file = await found.held.open(flags)
+    const file = await found.handle.open(flags)
     return Object.assign(file, instead({ write: file.write.bind(file), stat: file.stat.bind(file) }))
   }
-  const held = new Proxy(found.held, { get: (target, key) => (key === 'open' ? open : (Reflect.get(target, key, target) as unknown)) })
-  return { directory, name, found: { held, info: found.info } }
+  const handle = new Proxy(found.handle, { get: (target, key) => (key === 'open' ? open : (Reflect.get(target, key, target) as unknown)) })
+  return { directory, name, found: { handle, info: found.info } }
 }
 
 /** A file as it was found, of which writing fails after so many calls. */
@@ -311,12 +311,12 @@ test('a directory that is taken away while it is held is none to start in', asyn
   await mkdir(join(inside, 'd'))
   for (let round = 0; round < 50; round++) {
     const removed = rm(join(inside, 'd'), { recursive: true })
-    const held = await holdDirectory(permit('d')).catch((error: unknown) => error)
-    if (held instanceof Error) assert.ok(isAppError(held, 'file_not_found'), String(held))
+    const handle = await holdDirectory(permit('d')).catch((error: unknown) => error)
+    if (handle instanceof Error) assert.ok(isAppError(handle, 'file_not_found'), String(handle))
     else {
-      const { real, [Symbol.dispose]: release } = held as Awaited<ReturnType<typeof holdDirectory>>
+      const { real, [Symbol.dispose]: release } = handle as Awaited<ReturnType<typeof holdDirectory>>
       assert.equal(real, join(inside, 'd'))
-      release.call(held)
+      release.call(handle)
     }
     await removed
     await mkdir(join(inside, 'd'))

@@ -115,13 +115,13 @@ test('a directory is held where it is, by any permit, until it is let go', { ski
   await symlink(outside, join(inside, 'out'))
   const { dev, ino } = await stat(join(inside, 'd'), { bigint: true })
   for (const access of ['read', 'write'] as const) {
-    using held = await holdDirectory(permit('link', access))
+    using handle = await holdDirectory(permit('link', access))
     assert.deepEqual(
-      { ...held, descriptor: 0, [Symbol.dispose]: 0 },
+      { ...handle, descriptor: 0, [Symbol.dispose]: 0 },
       { path: join(inside, 'link'), real: join(inside, 'd'), dev, ino, descriptor: 0, [Symbol.dispose]: 0 },
     )
     await rename(join(inside, 'd'), join(inside, 'moved'))
-    assert.equal((await stat(`/proc/self/fd/${held.descriptor}`, { bigint: true })).ino, ino)
+    assert.equal((await stat(`/proc/self/fd/${handle.descriptor}`, { bigint: true })).ino, ino)
     await rename(join(inside, 'moved'), join(inside, 'd'))
   }
   using root = await holdDirectory(permit())

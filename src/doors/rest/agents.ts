@@ -1,5 +1,5 @@
 import { attempt, isAppError } from '../../base/errors.ts'
-import type { CallerTokens } from '../../executor-api/messages.ts'
+import type { ApiTokens } from '../../executor-api/messages.ts'
 import { type AgentId, isHexId, toHex } from '../../protocol/ids.ts'
 import { FOLLOW_MS } from '../../protocol/limits/wire.ts'
 import { TokenCheck } from '../http.ts'
@@ -77,7 +77,7 @@ export class ClientTokens {
     return AbortSignal.any([this.#changed.signal, this.#stopping])
   }
 
-  #renew({ api_token, metrics_token }: CallerTokens): void {
+  #renew({ api_token, metrics_token }: ApiTokens): void {
     const before = this.#token
     this.#take(toHex(api_token), metrics_token === null ? null : toHex(metrics_token))
     if (before === this.#token) return

@@ -30,7 +30,7 @@ export class Attachment implements Carried {
   #gone = false
   #wake: () => void = () => undefined
   #room = true
-  #told = 0
+  #notesSent = 0
 
   constructor(deps: AttachmentDeps, init: AttachmentInit) {
     this.#deps = deps
@@ -144,7 +144,7 @@ export class Attachment implements Carried {
     while (!this.#gone) {
       // Read `over` before the file size: what was written before the end is then included.
       const { over } = kept
-      this.#tellNotes()
+      this.#sendNotes()
       const end = kept.written.file
       const output = await reader.next(end)
       if (output === null) {
@@ -162,7 +162,7 @@ export class Attachment implements Carried {
 
   /** Waits until more is written, the run is over, or the reader has left. */
   async #changed(kept: DetachedRunRecord, file: number): Promise<void> {
-    while (!this.#gone && !kept.over && kept.written.file === file && this.#told === kept.notes.length) await this.#woken()
+    while (!this.#gone && !kept.over && kept.written.file === file && this.#notesSent === kept.notes.length) await this.#woken()
   }
 
   async #woken(): Promise<void> {
@@ -171,8 +171,8 @@ export class Attachment implements Carried {
     await promise
   }
 
-  #tellNotes(): void {
-    for (const note of this.#init.kept.notes.slice(this.#told)) this.#outbox.note(note)
-    this.#told = this.#init.kept.notes.length
+  #sendNotes(): void {
+    for (const note of this.#init.kept.notes.slice(this.#notesSent)) this.#outbox.note(note)
+    this.#notesSent = this.#init.kept.notes.length
   }
 }

@@ -114,16 +114,16 @@ export class Detached {
   async execute(run: PeerRun, kept: DetachedRunRecord, outlet: PeerStreamWriter): Promise<void> {
     this.#deps.counters.count('runs_detached')
     this.#going.set(kept, run)
-    const told = this.#tellBegun(kept, outlet)
+    const sent = this.#sendStarted(kept, outlet)
     await run.execute()
     this.#going.delete(kept)
-    await told
+    await sent
     reach('over', run.requestId)
   }
 
   /** Answers a repeated Request with the state of its run. */
   answer(kept: DetachedRunRecord, outlet: PeerStreamWriter): AdmittedApprovalRequest {
-    return { question: waiterOn(outlet), answered: this.#tellBegun(kept, outlet) }
+    return { stream: waiterOn(outlet), answered: this.#sendStarted(kept, outlet) }
   }
 
   /** The stream of a Request that waits for the start of its run. */
@@ -155,7 +155,7 @@ export class Detached {
         const { request_id } = request
         this.#deps.log.error({ request_id, error: errorText(error) }, 'a question about a detached run could not be answered')
       })
-    return { question: waiterOn(outlet), answered: answered.finally(() => outlet.close()) }
+    return { stream: waiterOn(outlet), answered: answered.finally(() => outlet.close()) }
   }
 
   async #do({ request, subject }: DetachedAttachRequest, kept: DetachedRunRecord): Promise<Uint8Array> {
@@ -193,7 +193,7 @@ export class Detached {
       }
     }
     this.#deps.counters.count('runs_attached')
-    return { question: attachment, answered: answered() }
+    return { stream: attachment, answered: answered() }
   }
 
   #hasRoom({ kept, agentId }: Attached): boolean {
@@ -206,7 +206,7 @@ export class Detached {
     )
   }
 
-  async #tellBegun(kept: DetachedRunRecord, outlet: PeerStreamWriter): Promise<void> {
+  async #sendStarted(kept: DetachedRunRecord, outlet: PeerStreamWriter): Promise<void> {
     await kept.begun
     outlet.send(kept.refused ?? execFrame.encode(kept.frame()))
     outlet.close()
@@ -228,7 +228,7 @@ const frameOf = (kept: DetachedRunRecord | null, request_id: string): Uint8Array
 }
 
 /** A stream whose peer sends nothing more. */
-const waiterOn = (outlet: PeerStreamWriter): AdmittedApprovalRequest['question'] => {
+const waiterOn = (outlet: PeerStreamWriter): AdmittedApprovalRequest['stream'] => {
   const close = (): void => outlet.close()
   return { receive: () => undefined, end: () => undefined, lost: close, over: close, violated: close, kill: close }
 }

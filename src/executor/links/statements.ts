@@ -125,7 +125,7 @@ export class PeerSuccessions {
     try {
       const way = previousKeys(items.slice(0, MAX_SUCCESSIONS).map(decodeSuccession), link.agentId)
       const at = way.findIndex(({ from }) => contacts.byAgent(from) !== null)
-      if (at === -1) return await this.#tellFork(link, way)
+      if (at === -1) return await this.#reportFork(link, way)
       const steps = way.slice(0, at + 1)
       await this.#follow(link, contacts.byAgent(steps.at(-1)!.from)!, steps)
     } catch (error) {
@@ -164,7 +164,7 @@ export class PeerSuccessions {
   }
 
   /** A contact follows only one successor of a key. A second claim means that a key was stolen, so it is logged and refused. */
-  async #tellFork(link: PeerLink, way: readonly Succession[]): Promise<void> {
+  async #reportFork(link: PeerLink, way: readonly Succession[]): Promise<void> {
     const { contacts } = this.#deps
     const contact = contacts.list().find(({ formerly }) => way.some(({ from }) => formerly.includes(from)))
     if (contact === undefined || contact.agent_id === link.agentId || contact.formerly.includes(link.agentId)) return

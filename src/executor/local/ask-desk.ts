@@ -18,11 +18,11 @@ import { reasonOf } from './journal.ts'
 export class LocalRunReporter {
   readonly requestId = newRequestId()
   readonly #watch: LocalEngine['watch']
-  readonly #session: Pick<LocalSession, 'tell' | 'key'>
+  readonly #session: Pick<LocalSession, 'onEvent' | 'key'>
   #node: string
-  #story: RunReporter | null = null
+  #reporter: RunReporter | null = null
 
-  constructor(deps: { readonly engine: Pick<LocalEngine, 'watch'>; readonly session: Pick<LocalSession, 'tell' | 'key' | 'rights'> }) {
+  constructor(deps: { readonly engine: Pick<LocalEngine, 'watch'>; readonly session: Pick<LocalSession, 'onEvent' | 'key' | 'rights'> }) {
     this.#watch = deps.engine.watch
     this.#session = deps.session
     this.#node = deps.session.rights.target ?? HERE
@@ -34,19 +34,19 @@ export class LocalRunReporter {
   }
 
   /** The reporter; null if nobody listens. The target is fixed from the first call on. */
-  get story(): RunReporter | null {
-    const { tell, key } = this.#session
-    if (tell === null) return null
+  get reporter(): RunReporter | null {
+    const { onEvent, key } = this.#session
+    if (onEvent === null) return null
     const { client_name: owner, session_id, door } = key
-    if (this.#story === null) {
-      this.#story = new RunReporter({ tell }, { owner, session: session_id, door, run_id: this.requestId, node: this.#node })
-      this.#watch?.add(this.#story)
+    if (this.#reporter === null) {
+      this.#reporter = new RunReporter({ tell: onEvent }, { owner, session: session_id, door, run_id: this.requestId, node: this.#node })
+      this.#watch?.add(this.#reporter)
     }
-    return this.#story
+    return this.#reporter
   }
 
   refused(error: unknown): void {
-    this.story?.denied(reasonOf(error))
+    this.reporter?.denied(reasonOf(error))
   }
 }
 
@@ -55,7 +55,7 @@ interface Asking {
   readonly modes: EngineModes
   readonly session: LocalSession
   readonly sink: LocalRunSink
-  readonly telling: LocalRunReporter
+  readonly reporting: LocalRunReporter
   /** Aborted if the run must not start any more. */
   readonly signal: AbortSignal | null
 }
@@ -82,13 +82,16 @@ export const inForce = (
  * Asks the approval service and returns its approval of exactly this permit. Throws `approval_denied`, `approval_timeout`,
  * `approval_unavailable`, `approval_mismatch`, or the reason why the client left.
  */
-export const askDesk = async (question: ApprovalRequest, { engine, modes, session, sink, signal, telling }: Asking): Promise<Approval> => {
+export const askDesk = async (
+  question: ApprovalRequest,
+  { engine, modes, session, sink, signal, reporting }: Asking,
+): Promise<Approval> => {
   const { desk, spent } = modes
   const until = AbortSignal.any([session.ending, ...(signal === null ? [] : [signal]), ...(sink.gone === undefined ? [] : [sink.gone])])
   const { clock } = engine.services
   const { opened, question_id } = await askApprovalService({ clock, desk, spent }, question, until, (waiting) => {
-    telling.story?.waits(Math.max(waiting.expires_at_ms - clock.now(), 0))
-    sink.waiting?.({ request_id: telling.requestId, ...waiting })
+    reporting.reporter?.waits(Math.max(waiting.expires_at_ms - clock.now(), 0))
+    sink.waiting?.({ request_id: reporting.requestId, ...waiting })
   })
   if (opened.kind === 'no_approval') throw new AppError(opened.reason, opened.detail, { data: { question_id } })
   return opened.approval

@@ -64,7 +64,7 @@ export class LocalSession {
   readonly slots: Slots
   readonly runs: RunGroup
   /** Receives events of the session's runs; null if nobody listens. */
-  readonly tell: ((facts: LifecycleFacts) => void) | null
+  readonly onEvent: ((facts: LifecycleFacts) => void) | null
   readonly #clock: Clock
   readonly #share: TimeSlice
   readonly #ending = new AbortController()
@@ -72,10 +72,13 @@ export class LocalSession {
   readonly #fileCalls = new Set<Promise<unknown>>()
   #closing: Promise<number> | null = null
 
-  constructor(deps: { clock: Clock; timeSharing: TimeSlicer }, init: { key: LocalKey; rights: SessionRights; tell: LocalSession['tell'] }) {
+  constructor(
+    deps: { clock: Clock; timeSharing: TimeSlicer },
+    init: { key: LocalKey; rights: SessionRights; onEvent: LocalSession['onEvent'] },
+  ) {
     this.key = init.key
     this.rights = init.rights
-    this.tell = init.tell
+    this.onEvent = init.onEvent
     this.runs = new RunGroup(deps)
     this.#clock = deps.clock
     this.#share = deps.timeSharing.share(this.#ending.signal)
@@ -175,7 +178,7 @@ export class LocalEngine implements Startable {
     try {
       const rights = await this.#rights(opening, key)
       const session = this.#place(
-        new LocalSession({ clock, timeSharing }, { key, rights, tell: this.#teller(opening) }),
+        new LocalSession({ clock, timeSharing }, { key, rights, onEvent: this.#listenerOf(opening) }),
         policy.limits.max_concurrent_sessions,
       )
       await journal.record(eventOf(session, 'opened'))
@@ -226,7 +229,7 @@ export class LocalEngine implements Startable {
     await Promise.all([this.detached.runs.end('daemon_stopping'), ...sessions])
   }
 
-  #teller({ told }: SessionOpening): LocalSession['tell'] {
+  #listenerOf({ told }: SessionOpening): LocalSession['onEvent'] {
     const { watch } = this
     if (told === undefined && watch === null) return null
     return (facts) => {

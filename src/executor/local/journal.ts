@@ -26,7 +26,7 @@ export interface LocalReportInit {
   /** Null for a run on this machine. */
   readonly target: MeshProgram | null
   /** Null if nobody listens. */
-  readonly story: RunReporter | null
+  readonly reporter: RunReporter | null
   /** Called when the program runs: resources of the start can be released. */
   onStarted(): void
   /** Called when output is dropped. */
@@ -57,12 +57,12 @@ export class LocalReport implements RunRecorder<LocalProgram, LocalOutcome> {
 
   started(program: LocalProgram): void {
     this.#init.onStarted()
-    this.#init.story?.started()
+    this.#init.reporter?.started()
     if ('pid' in program) this.#noteStart(program)
   }
 
   wrote(data: Uint8Array): void {
-    this.#init.story?.output(data)
+    this.#init.reporter?.output(data)
   }
 
   warned(warning: Warning): void {
@@ -74,26 +74,26 @@ export class LocalReport implements RunRecorder<LocalProgram, LocalOutcome> {
   async denied(reason: DenialReason, detail: string | null, ran: ProgramStart | null = null): Promise<LocalOutcome> {
     if (ran !== null) this.#noteStart(ran)
     await this.#noteRefusal(reason, detail ?? reason)
-    this.#init.story?.denied(reason)
+    this.#init.reporter?.denied(reason)
     return outcomeOf(neverRan(reason), { detail })
   }
 
   /** The target refused the run, or could not be asked. */
   async refused(error: unknown): Promise<void> {
     await this.#noteRefusal(error instanceof AppError ? error.code : 'internal', errorText(error))
-    this.#init.story?.denied(reasonOf(error))
+    this.#init.reporter?.denied(reasonOf(error))
   }
 
   /** The run failed with an internal error. */
   lost(): void {
-    this.#init.story?.lost()
+    this.#init.reporter?.lost()
   }
 
   async ended(facts: ExitFacts): Promise<LocalOutcome> {
-    const { key, target, story } = this.#init
+    const { key, target, reporter } = this.#init
     await this.#journal.note({ event: 'exit', ...key, ...endOf(facts), ...(target !== null && UNHASHED) })
     const lost = target?.lost ?? null
-    story?.finished({ ...facts, incomplete: lost !== null })
+    reporter?.finished({ ...facts, incomplete: lost !== null })
     return outcomeOf(facts, { lost })
   }
 

@@ -113,9 +113,7 @@ export class MeshProgram implements Program {
 
   constructor(deps: { readonly targets: TargetRunner; readonly clock: Clock }, init: TargetProgramInit) {
     this.#targets = deps.targets
-    this.#patience = new MeshRunTimeout(deps, {
-      onLate: () => this.#abandon('the daemon did not say in time what became of the command'),
-    })
+    this.#patience = new MeshRunTimeout(deps, { onLate: () => this.#abandon('the daemon did not say in time what became of the command') })
     this.#init = init
     this.#left = init.grant.max_output_bytes
     this.isDetached = init.grant.detach ?? false

@@ -61,7 +61,7 @@ interface StartQuery {
   readonly sink: LocalRunSink
   /** Aborted to end the run before a target has answered. */
   readonly signal: AbortSignal | null
-  readonly telling: LocalRunReporter
+  readonly reporting: LocalRunReporter
 }
 
 /** An approval, and the directory that it is for. */
@@ -79,8 +79,8 @@ interface Routed {
 }
 
 /** Authorizes and starts a run. Throws the refusal, which is logged if policy refused. */
-export const startRun = async (given: Omit<StartQuery, 'telling'>): Promise<LocalRun> => {
-  const asked = { ...given, telling: new LocalRunReporter(given) }
+export const startRun = async (given: Omit<StartQuery, 'reporting'>): Promise<LocalRun> => {
+  const asked = { ...given, reporting: new LocalRunReporter(given) }
   const run = await begin(asked).catch(async (error: unknown) => refuse(asked, error))
   if (!run.isThere) return run
   const { signal } = asked
@@ -108,9 +108,9 @@ const unconfigured = (): AppError =>
 
 /** Decides everything; with an approval, everything again. */
 const beginByModes = async (asked: StartQuery, modes: EngineModes, allowed: Allowed | null): Promise<LocalRun> => {
-  const { engine, session, start, signal, telling } = asked
+  const { engine, session, start, signal, reporting } = asked
   const place = await modes.place(session.key, wishFor(session.rights.target, start.wish ?? null), signal)
-  telling.at(place.ranOn)
+  reporting.at(place.ranOn)
   const routed = { modes, place, allowed }
   if (place.node === null) return beginHere(asked, routed)
   const verdict = rightsOnNode(place.node, engine.services.policy, session.rights)
@@ -187,7 +187,7 @@ const permittedRun = (
 
 /** Asks the mesh; the target permits or denies the command. */
 const beginThere = async (asked: StartQuery, rights: SessionRights, routed: Routed | null): Promise<LocalRun> => {
-  const { engine, session, start, sink, telling } = asked
+  const { engine, session, start, sink, reporting } = asked
   const { targets, clock } = engine.services
   if (session.closed) throw new AppError('unknown_session')
   if (targets === null) throw new AppError('unsupported_capability', 'there is no mesh here', { data: { capability: 'target' } })
@@ -198,9 +198,9 @@ const beginThere = async (asked: StartQuery, rights: SessionRights, routed: Rout
   if (verdict.kind === 'refused') throw errorOf(verdict)
   if (verdict.kind === 'ask') return askAndBegin(asked, verdict.question, routed, null)
   const { grant, slot } = verdict
-  const { requestId, story } = telling
+  const { requestId, reporter } = reporting
   const onWaiting = (ms: number): void => {
-    story?.waits(ms)
+    reporter?.waits(ms)
     sink.waiting?.({ request_id: requestId, question_id: null, expires_at_ms: clock.now() + ms })
   }
   const stdin = start.stdin.length === 0 ? null : start.stdin
@@ -238,17 +238,17 @@ const beginThere = async (asked: StartQuery, rights: SessionRights, routed: Rout
 }
 
 const runOf = (
-  { engine, session, start, sink, telling }: StartQuery,
+  { engine, session, start, sink, reporting }: StartQuery,
   request: LocalReportInit['request'],
   onStarted: () => void,
   init: Omit<LocalRunInit, 'requestId' | 'startedAt' | 'sink' | 'report'>,
 ): LocalRun => {
   const { services } = engine
   const { target } = init
-  const { requestId, story } = telling
+  const { requestId, reporter } = reporting
   const onCapHit = (): void => void (start.fail_on_limit && run.end('cancelled'))
   const key = { ...session.key, request_id: requestId }
-  const report = new LocalReport(services, { key, request, target, story, onStarted, onCapHit })
+  const report = new LocalReport(services, { key, request, target, reporter, onStarted, onCapHit })
   const startedAt = new Date(services.clock.now()).toISOString()
   const run = new LocalRun(services, { ...init, requestId, startedAt, sink, report })
   return run
@@ -267,12 +267,12 @@ const placeOf = (routed: Routed | null): Pick<LocalRunInit, 'ranOn' | 'cuts'> =>
 const toolOf = ({ tool }: LocalRunRequest): Pick<LocalReportInit['request'], 'tool'> => (tool === undefined ? {} : { tool })
 
 const refuse = async (asked: StartQuery, error: unknown): Promise<never> => {
-  const { engine, session, start, telling } = asked
+  const { engine, session, start, reporting } = asked
   const { argv, tool } = start
   // Every call of a tool is logged, whatever its outcome.
   if (tool !== undefined || FORBIDDEN.some((code) => isAppError(error, code)))
     await engine.refused(session.key, { method: tool?.operation ?? 'exec.start', argv }, error)
-  telling.refused(error)
+  reporting.refused(error)
   throw error
 }
 

@@ -16,7 +16,7 @@ import { type ApproverAsks, CoApproval } from './agent-approvals.ts'
 import { ApprovalQuota } from './approval-quota.ts'
 import type { EndCause } from './execution.ts'
 import { WARNING_TEXT } from './frames.ts'
-import type { AdmittedRun, PendingApproval, RefusedRun, WaitingState } from './pending-approval.ts'
+import type { AdmittedRun, PendingApproval, RefusedRun, WaitingState } from './peer-run.ts'
 import type { Reports, RunSubject } from './reports.ts'
 
 export interface ApprovalsDeps extends Pick<ExecutorServices, 'clock' | 'counters' | 'desk' | 'judge' | 'policy'> {
@@ -67,7 +67,7 @@ export class Approvals {
     this.#deps.counters.count('runs_waited')
     const withdrawn = new AbortController()
     return {
-      settle: async (tell, stdin) => this.#settle({ ...asked, tell, arriving: stdin }, withdrawn.signal).finally(leave),
+      settle: async (notify, stdin) => this.#settle({ ...asked, notify, arriving: stdin }, withdrawn.signal).finally(leave),
       withdraw: (cause) => withdrawn.abort(new Withdrawal(cause)),
     }
   }
@@ -96,15 +96,15 @@ export class Approvals {
           ? withdrawalOf(withdrawn.reason)
           : { reason: 'approval_denied', detail: problem ?? 'its stdin did not come in time' }
       const asked = { ...waiting, question }
-      const { tell } = waiting
-      const co = this.#coApproval(asked, tell, begun.promise)
-      const human = this.#human(asked, tell, co, signal, begun.resolve)
+      const { notify } = waiting
+      const co = this.#coApproval(asked, notify, begun.promise)
+      const human = this.#human(asked, notify, co, signal, begun.resolve)
       const agents = co?.then(async (one) => one.collect(signal)) ?? null
       const given = await firstRefusal(human, agents)
       const stands = !('agents' in given) || given.agents === null || (await co)?.stands === true
       if (withdrawn.aborted) return withdrawalOf(withdrawn.reason)
       if (!stands) return { reason: 'approval_denied', detail: 'an agent that allowed it is not trusted here any more' }
-      return 'reason' in given ? { ...given, reason: toldReason(given.reason) } : this.#authorize(asked, given)
+      return 'reason' in given ? { ...given, reason: sentReason(given.reason) } : this.#authorize(asked, given)
     } finally {
       late.cancel()
       // Withdraws the requests that are still open.
@@ -113,7 +113,7 @@ export class Approvals {
   }
 
   /** Asks the agents; null if the ACL entry names none. */
-  #coApproval({ subject, link, question }: UnapprovedRequest, tell: NotifyRequester, until: Promise<number>): Promise<CoApproval> | null {
+  #coApproval({ subject, link, question }: UnapprovedRequest, notify: NotifyRequester, until: Promise<number>): Promise<CoApproval> | null {
     const { approvers } = question
     if (approvers === null) return null
     const { clock } = this.#deps
@@ -133,8 +133,8 @@ export class Approvals {
         needed: approvers.needed,
         expires_at_ms,
       }
-      const co: CoApproval = new CoApproval(this.#deps, { of, question, onGiven: () => tell(state()) })
-      tell(state())
+      const co: CoApproval = new CoApproval(this.#deps, { of, question, onGiven: () => notify(state()) })
+      notify(state())
       return co
     })
   }
@@ -142,7 +142,7 @@ export class Approvals {
   /** Asks the approvers of this machine; null if only agents are asked. `begin` receives the expiry. */
   async #human(
     { question }: UnapprovedRequest,
-    tell: NotifyRequester,
+    notify: NotifyRequester,
     co: Promise<CoApproval> | null,
     signal: AbortSignal,
     begin: (expiresAtMs: number) => void,
@@ -156,7 +156,7 @@ export class Approvals {
     try {
       const { opened } = await askApprovalService({ clock, desk, spent: this.#spent }, question, signal, (waiting) => {
         const expiresAt = clock.monotonic() + Math.max(0, waiting.expires_at_ms - clock.now())
-        if (co === null) tell({ expiresAt, approvals_needed: 0, approvals_given: 0, reason: 'human' })
+        if (co === null) notify({ expiresAt, approvals_needed: 0, approvals_given: 0, reason: 'human' })
         begin(waiting.expires_at_ms)
       })
       if (opened.kind === 'approval') begin(clock.now() + askTimeoutMs)
@@ -183,12 +183,12 @@ export class Approvals {
     if (verdict.kind === 'permit') return { permitted: verdict, by: said.join('+') }
     if (verdict.kind === 'ask')
       return { reason: 'approval_denied', detail: `it was allowed, and must be asked again: ${verdict.question.why}` }
-    return { reason: toldReason(verdict.reason), detail: verdict.detail }
+    return { reason: sentReason(verdict.reason), detail: verdict.detail }
   }
 }
 
 /** A waiting request, and the stdin that its requester sends ahead. */
-export type Asking = UnapprovedRequest & { readonly tell: NotifyRequester; readonly arriving: Promise<Uint8Array> | null }
+export type Asking = UnapprovedRequest & { readonly notify: NotifyRequester; readonly arriving: Promise<Uint8Array> | null }
 
 /** Adds the text of stdin once it has arrived. Null if the wait was aborted. */
 const approvalRequestOf = async ({ question, stdin, arriving }: Asking, signal: AbortSignal): Promise<ApprovalRequest | null> => {
@@ -245,4 +245,4 @@ const withdrawalOf = (reason: unknown): ApprovalDenial => {
 }
 
 /** A requester learns whether it was refused, too late, or no approver was connected. A mismatch concerns only this machine. */
-const toldReason = (reason: DenialReason): DenialReason => (reason === 'approval_mismatch' ? 'approval_denied' : reason)
+const sentReason = (reason: DenialReason): DenialReason => (reason === 'approval_mismatch' ? 'approval_denied' : reason)

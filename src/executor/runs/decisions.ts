@@ -2,7 +2,7 @@ import { BoundedMap } from '../../base/bounded-collections.ts'
 import { RateLimit, TokenBucket } from '../../base/rate-limit.ts'
 import type { TimeSlice } from '../../base/time-slices.ts'
 import { type ApprovalNeeded, type Permitted, type Principal, authorize, senderDenial } from '../../policy/mesh/authorize.ts'
-import { RuleBook } from '../../policy/mesh/tellable-rules.ts'
+import { RuleBook, type TellableRules } from '../../policy/mesh/tellable-rules.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
 import {
   DENIALS_PER_SECOND,
@@ -19,7 +19,6 @@ import type { DetachedRunRecord } from '../detached/record.ts'
 import type { PeerLink } from '../links/executor-links.ts'
 import { type Nonces, pairKey } from '../links/nonces.ts'
 import type { ExecutorServices } from '../services.ts'
-import type { Denial, Dropped, RulesAnswer } from './run-replies.ts'
 import { Approvals, type ApprovalsDeps, type ApprovalsInit, type UnapprovedRequest, type ApprovalDenial } from './approvals.ts'
 import { type Arrival, type VerifyContext, intentOf, readArrival, senderProblem } from './arrival.ts'
 import type { PeerStreamWriter } from './frames.ts'
@@ -59,10 +58,27 @@ export interface RunAdmission {
 export interface DecisionsDeps extends Pick<ExecutorServices, 'clock'>, ApprovalsDeps {
   readonly detached: Detached
   /** Approval requests of other machines for this agent. */
-  readonly questions: PeerApprovals
+  readonly approvalRequests: PeerApprovals
 }
 
 const ID_USED: ApprovalDenial = { reason: 'request_id_used', detail: 'this agent and machine used the request id before' }
+
+export interface Denial {
+  readonly subject: RunSubject
+  readonly reason: DenialReason
+  readonly detail: string
+}
+
+/** Rules that are sent to a requester. */
+export interface RulesAnswer {
+  readonly subject: RunSubject
+  readonly rules: Promise<TellableRules>
+}
+
+/** Not answered; the counter says why. */
+export interface Dropped {
+  readonly dropped: 'malformed_frames' | 'requests_ignored'
+}
 
 /** Key of a run: pair and request ID. */
 export const knownAs = (link: Pick<PeerLink, 'pair'>, requestId: RequestId): string => `${link.pair}:${requestId}`
@@ -235,11 +251,11 @@ export class Decisions {
     read: Extract<Arrival, { asks: 'approval' | 'detached' }>,
     { link, outlet }: RunArrival,
   ): AdmittedApprovalRequest | Denial {
-    const { detached, questions } = this.#deps
+    const { detached, approvalRequests } = this.#deps
     const denial = senderDenial(principal)
     if (denial !== null) return { subject, ...denial }
     if (read.asks === 'detached') return detached.ask({ subject, request: read.request, link, outlet })
-    const answer = questions.admit({ subject, request: read.request, link, outlet })
+    const answer = approvalRequests.admit({ subject, request: read.request, link, outlet })
     return 'reason' in answer ? { subject, ...answer } : answer
   }
 

@@ -49,23 +49,23 @@ export interface RunRecorder<Started, Last> {
   settled(how: { readonly cancelled: boolean }): void
 }
 
-/** Also reports the run to `story`. */
-export const reportTo = <S, L>(story: RunReporter | null, report: RunRecorder<S, L>): RunRecorder<S, L> =>
-  story === null
+/** Also reports the run to `reporter`. */
+export const reportTo = <S, L>(reporter: RunReporter | null, report: RunRecorder<S, L>): RunRecorder<S, L> =>
+  reporter === null
     ? report
     : {
         ...report,
         started: (program) => {
-          story.started()
+          reporter.started()
           report.started(program)
         },
-        wrote: (data) => story.output(data),
+        wrote: (data) => reporter.output(data),
         denied: async (reason, detail, ran) => {
-          story.denied(reason)
+          reporter.denied(reason)
           return report.denied(reason, detail, ran)
         },
         ended: async (facts) => {
-          story.finished({ ...facts, incomplete: false })
+          reporter.finished({ ...facts, incomplete: false })
           return report.ended(facts)
         },
       }

@@ -5,7 +5,6 @@ import { type AgentId, toHex } from '../../protocol/ids.ts'
 import { parseTable } from '../../protocol/json-shape.ts'
 import { closedProblemOf } from '../../protocol/json-table.ts'
 import { DESK_SHAPE } from '../../protocol/limits/approvals.ts'
-import type { DenialReason } from '../../protocol/reasons.ts'
 import { APPROVAL_STATEMENT_DOMAIN, type SignedApprovalRequest, approvalStatement } from '../../protocol/wire/approval-statement.ts'
 import { execFrame } from '../../protocol/wire/exec.ts'
 import { askApprovalService } from '../ask-approval-service.ts'
@@ -13,6 +12,7 @@ import type { ExecCounters } from '../exec-counters.ts'
 import type { PeerLink } from '../links/executor-links.ts'
 import type { OwnIds, TrustEvaluator } from '../links/trust-evaluator.ts'
 import type { ExecutorServices } from '../services.ts'
+import type { ApprovalDenial } from './approvals.ts'
 import { ApprovalQuota } from './approval-quota.ts'
 import type { EndCause } from './execution.ts'
 import { type PeerStreamWriter, WARNING_TEXT } from './frames.ts'
@@ -43,12 +43,11 @@ export interface Carried {
 
 /** A pending request on a stream, and when it is answered. */
 export interface AdmittedApprovalRequest {
-  readonly question: Carried & Pick<PeerRun, 'end' | 'kill'>
+  readonly stream: Carried & Pick<PeerRun, 'end' | 'kill'>
   readonly answered: Promise<void>
 }
 
-type Denial = { readonly reason: DenialReason; readonly detail: string }
-const isDenial = (answer: Uint8Array | Denial): answer is Denial => 'reason' in answer
+const isDenial = (answer: Uint8Array | ApprovalDenial): answer is ApprovalDenial => 'reason' in answer
 
 /** Approval requests of other machines, decided by the approvers of this one. Only their decision creates a signed statement. */
 export class PeerApprovals {
@@ -64,34 +63,34 @@ export class PeerApprovals {
   }
 
   /** Returns the pending request, or the denial. */
-  admit(asked: RequestedApproval): AdmittedApprovalRequest | Denial {
+  admit(asked: RequestedApproval): AdmittedApprovalRequest | ApprovalDenial {
     const read = readApprovalRequest(asked, (id) => this.#deps.judge.nameOf(id))
     if (typeof read === 'string') return { reason: 'approval_denied', detail: `it asked for an approval; its question is none: ${read}` }
     const { agentId } = asked.link
     const leave = this.#room.enter(agentId, 0)
     if (typeof leave === 'string') return { reason: 'concurrency_limit_reached', detail: `it asked for an approval; ${leave}` }
     this.#deps.counters.count('approvals_asked')
-    const question = new PeerApproval(this.#deps)
-    return { question, answered: this.#answer(asked, read, question).finally(leave) }
+    const stream = new PeerApproval(this.#deps)
+    return { stream, answered: this.#answer(asked, read, stream).finally(leave) }
   }
 
-  async #answer(asked: RequestedApproval, read: ApprovalRequest, question: PeerApproval): Promise<void> {
+  async #answer(asked: RequestedApproval, read: ApprovalRequest, stream: PeerApproval): Promise<void> {
     const { log, reports } = this.#deps
     try {
-      const answer = await this.#decide(asked, read, question.withdrawn)
+      const answer = await this.#decide(asked, read, stream.withdrawn)
       asked.outlet.send(isDenial(answer) ? await reports.denied(asked.subject, answer.reason, answer.detail) : answer)
     } catch (error) {
       log.error({ request_id: asked.subject.key.request_id, error: errorText(error) }, 'a question for an approval could not be answered')
     } finally {
-      question.answered()
+      stream.answered()
       asked.outlet.close()
     }
   }
 
   /** The encoded statement, or a denial if no approver decided. */
-  async #decide({ request }: RequestedApproval, read: ApprovalRequest, signal: AbortSignal): Promise<Uint8Array | Denial> {
+  async #decide({ request }: RequestedApproval, read: ApprovalRequest, signal: AbortSignal): Promise<Uint8Array | ApprovalDenial> {
     const { clock, desk } = this.#deps
-    const none = (why: string): Denial => ({ reason: 'approval_denied', detail: `it asked for an approval; ${why}` })
+    const none = (why: string): ApprovalDenial => ({ reason: 'approval_denied', detail: `it asked for an approval; ${why}` })
     const until = new AbortController()
     const timer = clock.setTimeout(() => until.abort(new AppError('timeout', 'nobody decided in time')), request.expires_in_ms)
     try {

@@ -1,15 +1,98 @@
+import type { Clock } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
-import type { RunCaps } from '../../policy/permit.ts'
+import type { Permit, RunCaps } from '../../policy/permit.ts'
+import type { Slot } from '../../policy/slots.ts'
 import type { RunningProcess } from '../../process/running-process.ts'
 import type { RunReporter } from '../../protocol/events/run-reporter.ts'
 import type { RequestId } from '../../protocol/ids.ts'
-import type { OutputName, RunState } from '../../protocol/reasons.ts'
+import { MAX_APPROVAL_WAIT_MS } from '../../protocol/limits/approvals.ts'
+import type { DenialReason, OutputName, RunState } from '../../protocol/reasons.ts'
 import { type ExecFrame, execFrame } from '../../protocol/wire/exec.ts'
 import type { ExecutorServices } from '../services.ts'
-import { type EndCause, Execution, reportTo, starterOf } from './execution.ts'
+import { type EndCause, Execution, type RunRecorder, reportTo, starterOf } from './execution.ts'
 import { type Warning, warningFrame } from './frames.ts'
-import { type AdmittedRun, type PendingApproval, ApprovalWait } from './pending-approval.ts'
 import type { StdinFeed } from './stdin-feed.ts'
+
+export interface AdmittedRun {
+  readonly permit: Permit
+  readonly report: RunRecorder<RunningProcess, Uint8Array>
+  readonly slot: Slot
+}
+
+export interface RefusedRun {
+  readonly reason: DenialReason
+  readonly exit: Uint8Array
+}
+
+/** What a requester learns about its waiting run. */
+export interface WaitingState extends Pick<Extract<ExecFrame, { type: 'waiting' }>, 'approvals_needed' | 'approvals_given' | 'reason'> {
+  /** Monotonic time. */
+  readonly expiresAt: number
+}
+
+/** A run that needs an approval. */
+export interface PendingApproval {
+  /**
+   * Never rejects for a withdrawal. `notify` is called for each change of the state. `stdin` resolves when all of it has arrived; null if
+   * there is none.
+   */
+  settle(notify: (state: WaitingState) => void, stdin: Promise<Uint8Array> | null): Promise<AdmittedRun | RefusedRun>
+  /** Withdraws the request; `settle` resolves soon after. */
+  withdraw(cause: EndCause): void
+}
+
+export interface ApprovalWaitInit {
+  readonly awaited: PendingApproval
+  readonly requestId: RequestId
+  /** Sends a frame to the requester if it is connected. */
+  send(frame: Uint8Array): void
+}
+
+/** A run that waits for an approval. It holds no slot, and ending it withdraws the request. */
+export class ApprovalWait {
+  readonly #clock: Clock
+  readonly #init: ApprovalWaitInit
+  #state: WaitingState | null = null
+  #ended = false
+  #withdrawn: EndCause | null = null
+
+  constructor(deps: { readonly clock: Clock }, init: ApprovalWaitInit) {
+    this.#clock = deps.clock
+    this.#init = init
+  }
+
+  async settle(stdin: Promise<Uint8Array> | null = null): Promise<AdmittedRun | RefusedRun> {
+    try {
+      return await this.#init.awaited.settle((state) => this.#emit(state), stdin)
+    } finally {
+      this.#ended = true
+    }
+  }
+
+  /** False if the wait is over or was withdrawn before. */
+  withdraw(cause: EndCause): boolean {
+    if (this.#ended || this.#withdrawn !== null) return false
+    this.#withdrawn = cause
+    this.#init.awaited.withdraw(cause)
+    return true
+  }
+
+  /** Frames for a stream that joins now. */
+  frames(): Uint8Array[] {
+    if (this.#state === null || this.#ended) return []
+    const { expiresAt, ...state } = this.#state
+    const left = Math.max(0, Math.round(expiresAt - this.#clock.monotonic()))
+    const expires_in_ms = Math.min(left, MAX_APPROVAL_WAIT_MS)
+    return [execFrame.encode({ type: 'waiting', request_id: this.#init.requestId, expires_in_ms, ...state })]
+  }
+
+  /** Not stored in the outbox, because a later stream receives the state of that time. */
+  #emit(state: WaitingState): void {
+    if (this.#ended) return
+    this.#state = state
+    for (const frame of this.frames()) this.#init.send(frame)
+  }
+}
 
 /** Receives the output, the notes and the Exit of a run: its requester's stream, or the files of a detached run. */
 export interface PeerRunOutput {
@@ -40,7 +123,7 @@ export interface PeerRunInit {
   /** Null: /dev/null. */
   readonly stdin: Pick<StdinFeed, 'whole' | 'attach' | 'stop'> | null
   /** Reports the run to approval clients of this machine; null if there are none. */
-  readonly story: RunReporter | null
+  readonly reporter: RunReporter | null
 }
 
 /** A run of another agent, from its permit or approval request until its output has the Exit. */
@@ -78,12 +161,12 @@ export class PeerRun {
 
   /** Runs to the end; never rejects. The slot is free when it settles. Call it once. */
   async execute(): Promise<void> {
-    const { output, requestId, story } = this.#init
+    const { output, requestId, reporter } = this.#init
     try {
       await output.finish(await this.#toTheEnd())
     } catch (error) {
       this.#deps.log.error({ request_id: requestId, error: errorText(error) }, 'a run failed inside')
-      story?.lost()
+      reporter?.lost()
       await output.finish(null)
     }
   }
@@ -115,7 +198,7 @@ export class PeerRun {
 
   /** Returns the encoded Exit. */
   async #toTheEnd(): Promise<Uint8Array> {
-    const { admission, output, stdin, story } = this.#init
+    const { admission, output, stdin, reporter } = this.#init
     try {
       if (output.open !== undefined) await output.open(this)
     } catch (error) {
@@ -125,7 +208,7 @@ export class PeerRun {
     const settled = 'permit' in admission ? admission : await this.#wait!.settle(stdin?.whole ?? null)
     if ('exit' in settled) {
       stdin?.stop()
-      story?.denied(settled.reason)
+      reporter?.denied(settled.reason)
       return settled.exit
     }
     // Until then the stored record of a waiting run says that it never began.
@@ -140,17 +223,17 @@ export class PeerRun {
 
   async #unkept({ slot, report }: AdmittedRun, detail: string): Promise<Uint8Array> {
     slot.release()
-    return reportTo(this.#init.story, report).denied('spawn_failed', detail)
+    return reportTo(this.#init.reporter, report).denied('spawn_failed', detail)
   }
 
   #executionOf({ permit, report, slot }: AdmittedRun): Execution<RunningProcess, Uint8Array> {
-    const { requestId, output, stdin, story } = this.#init
+    const { requestId, output, stdin, reporter } = this.#init
     const { caps } = permit
     return new Execution({
       start: starterOf(this.#deps, permit, { stdin: stdin !== null }),
       starting: null,
       stdin,
-      report: reportTo(story, report),
+      report: reportTo(reporter, report),
       output: {
         push: (stream, data) => output.push(stream, data),
         started: ({ pid }) => {

@@ -101,7 +101,7 @@ export class Reports {
   }
 
   /** Resolves to the encoded Rules when the line is on disk or counted; to an encoded Exit if the audit log cannot be written. */
-  async told(subject: RunSubject, { rules, left_out }: TellableRules): Promise<Uint8Array> {
+  async answerRules(subject: RunSubject, { rules, left_out }: TellableRules): Promise<Uint8Array> {
     const { counters, journal, signatures } = this.#deps
     const { key, requestSha256 } = subject
     const event = { event: 'rules', ...key, listed: rules.length, left_out, detail: null } as const

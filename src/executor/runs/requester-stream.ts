@@ -18,7 +18,7 @@ const RESUMES_PER_SECOND = 8
 
 export type RequesterStreamDeps = Pick<ExecutorServices, 'counters'> & PeerRunDeps & { readonly total: UnackedTotal }
 
-export interface RequesterStreamInit extends Pick<PeerRunInit, 'requestId' | 'admission' | 'story'> {
+export interface RequesterStreamInit extends Pick<PeerRunInit, 'requestId' | 'admission' | 'reporter'> {
   /** Announced stdin; null = /dev/null. */
   readonly stdin: SignedStdin | null
   readonly outlet: PeerStreamWriter

@@ -201,20 +201,20 @@ export class Requests {
   async signRules(call: Call<'sign_rules_request'>, peer: PeerLink): Promise<Signed> {
     const { signatures } = this.#deps
     signatures.admit()
-    const question = this.#asked(call, peer)
-    const { request_id, to_agent: agent_id, to_machine: machine_id } = question
+    const fields = this.#asked(call, peer)
+    const { request_id, to_agent: agent_id, to_machine: machine_id } = fields
     const event = { event: 'rules_asked', request_id, agent_id, machine_id } as const
-    return this.#signed(EXEC_RULES_REQUEST_DOMAIN, execRulesRequest.encode(question), this.#append(event))
+    return this.#signed(EXEC_RULES_REQUEST_DOMAIN, execRulesRequest.encode(fields), this.#append(event))
   }
 
   /** Signs a request about a detached run of ours. It runs nothing, so it needs no operator proof. Throws like `signRules`. */
   async signDetachedAsk(call: Call<'sign_detached_ask'>, peer: PeerLink): Promise<Signed> {
     const { ask, from } = call
     this.#admitAsk(ask)
-    const question = { ...this.#asked(call, peer), ask, from }
-    const { request_id, to_agent: agent_id, to_machine: machine_id } = question
+    const fields = { ...this.#asked(call, peer), ask, from }
+    const { request_id, to_agent: agent_id, to_machine: machine_id } = fields
     const event = { event: 'detached_asked', request_id, agent_id, machine_id, ask, from } as const
-    return this.#signed(EXEC_DETACHED_ASK_DOMAIN, execDetachedAsk.encode(question), this.#append(event))
+    return this.#signed(EXEC_DETACHED_ASK_DOMAIN, execDetachedAsk.encode(fields), this.#append(event))
   }
 
   async #signRun<T extends ExecRulesRequest>(

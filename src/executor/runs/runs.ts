@@ -14,15 +14,31 @@ import { pairKey } from '../links/nonces.ts'
 import type { TrustEvaluator } from '../links/trust-evaluator.ts'
 import type { LiveRunFeed } from '../live-run-feed.ts'
 import type { ExecutorServices } from '../services.ts'
-import type { Active, Denial, RulesAnswer } from './run-replies.ts'
 import type { ApprovalsInit } from './approvals.ts'
 import { readResume } from './arrival.ts'
-import { type RunAdmission, Decisions, type DecisionsDeps, type RunArrival, knownAs } from './decisions.ts'
+import { type Denial, type RulesAnswer, type RunAdmission, Decisions, type DecisionsDeps, type RunArrival, knownAs } from './decisions.ts'
 import type { EndCause } from './execution.ts'
 import type { PeerStreamWriter } from './frames.ts'
 import type { Carried } from './peer-approvals.ts'
 import { PeerRun } from './peer-run.ts'
 import { RequesterStream, type RequesterStreamDeps } from './requester-stream.ts'
+
+/** A request that is being answered, denied or run. */
+export interface Active {
+  readonly link: PeerLink
+  readonly run: Pick<PeerRun, 'end' | 'kill'> | null
+  /** Null if no command of the ACL runs. */
+  readonly command: ActiveCommand | null
+}
+
+export interface ActiveCommand {
+  readonly argv: readonly string[]
+  readonly run: Pick<PeerRun, 'requestId' | 'state' | 'end'>
+  /** Wall-clock time of the request. */
+  readonly since: number
+  /** The run outlives its requester. */
+  readonly detached: boolean
+}
 
 /** Requests that are being answered. */
 export class ActiveRuns {
@@ -115,9 +131,9 @@ export class Runs {
       ? ({ dropped: 'requests_ignored' } as const)
       : this.#decisions.decide(arrival, { isFull: this.#active.isFullFor(link), isKnown: (name) => this.#isKnown(name) })
     if ('admission' in verdict) return this.#start(verdict, arrival)
-    if ('question' in verdict) {
-      this.#active.track({ link, run: verdict.question, command: null }, verdict.answered)
-      return verdict.question
+    if ('stream' in verdict) {
+      this.#active.track({ link, run: verdict.stream, command: null }, verdict.answered)
+      return verdict.stream
     }
     if ('dropped' in verdict) {
       counters.count(verdict.dropped)
@@ -182,7 +198,7 @@ export class Runs {
   #start({ subject, argv, stdin, admission, kept }: RunAdmission, { link, outlet }: RunArrival): Carried {
     const { clock, detached } = this.#deps
     const { request_id: requestId } = subject.key
-    const init = { requestId, admission, story: this.#storyOf(link, requestId) }
+    const init = { requestId, admission, reporter: this.#reporterOf(link, requestId) }
     const since = clock.now()
     if (kept !== null) {
       const run = new PeerRun(this.#deps, { ...init, output: kept, stdin: null })
@@ -222,7 +238,8 @@ export class Runs {
     const { log, reports } = this.#deps
     const { subject } = answer
     try {
-      const frame = 'rules' in answer ? reports.told(subject, await answer.rules) : reports.denied(subject, answer.reason, answer.detail)
+      const frame =
+        'rules' in answer ? reports.answerRules(subject, await answer.rules) : reports.denied(subject, answer.reason, answer.detail)
       outlet.send(await frame)
     } catch (error) {
       log.error({ request_id: subject.key.request_id, error: errorText(error) }, 'a request could not be answered')
@@ -232,8 +249,8 @@ export class Runs {
   }
 
   /** Null if no approval client can watch, or the requester is this agent. */
-  #storyOf(link: PeerLink, run_id: RequestId): RunReporter | null {
+  #reporterOf(link: PeerLink, run_id: RequestId): RunReporter | null {
     if (link.number === OWN_LINK) return null
-    return this.#deps.watch?.story({ owner: link.agentId, session: null, door: 'mesh', run_id, node: HERE }) ?? null
+    return this.#deps.watch?.reporter({ owner: link.agentId, session: null, door: 'mesh', run_id, node: HERE }) ?? null
   }
 }

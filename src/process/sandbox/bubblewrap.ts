@@ -9,49 +9,19 @@ import { callFilter } from './seccomp-filter.ts'
 /** Directories of the system's programs and libraries; some are links. */
 const SYSTEM = ['/usr', '/bin', '/sbin', '/lib', '/lib32', '/lib64', '/libx32', '/nix/store']
 /** Files of /etc that programs need and that contain no secret. Few, because bwrap reads all its mounts for each new one. */
-const SETTINGS = [
-  'alternatives',
-  'fonts',
-  'group',
-  'java-11-openjdk',
-  'java-17-openjdk',
-  'java-21-openjdk',
-  'ld.so.cache',
-  'localtime',
-  'mime.types',
-  'nsswitch.conf',
-  'os-release',
-  'passwd',
-  'perl',
-  'pki/ca-trust',
-  'pki/tls/certs',
-  'ssl/certs',
-  'ssl/openssl.cnf',
-  'terminfo',
-]
+const SETTINGS = (
+  'alternatives fonts group java-11-openjdk java-17-openjdk java-21-openjdk ld.so.cache localtime mime.types nsswitch.conf ' +
+  'os-release passwd perl pki/ca-trust pki/tls/certs ssl/certs ssl/openssl.cnf terminfo'
+).split(' ')
 /** Needed only with a network. */
 const NETWORK_SETTINGS = ['gai.conf', 'host.conf', 'hosts', 'protocols', 'resolv.conf', 'services']
 /** Parts of /proc that root could write without capabilities and that bwrap does not cover. */
 const READ_ONLY_OF_PROC = ['sys', 'fs', 'mtrr']
 /** Parts of /proc that describe the whole machine. */
-const HIDDEN_OF_PROC = [
-  'acpi',
-  'asound',
-  'kcore',
-  'key-users',
-  'keys',
-  'kmsg',
-  'kpagecgroup',
-  'kpagecount',
-  'kpageflags',
-  'latency_stats',
-  'sched_debug',
-  'scsi',
-  'slabinfo',
-  'timer_list',
-  'timer_stats',
-  'vmallocinfo',
-]
+const HIDDEN_OF_PROC = (
+  'acpi asound kcore key-users keys kmsg kpagecgroup kpagecount kpageflags latency_stats sched_debug scsi slabinfo timer_list ' +
+  'timer_stats vmallocinfo'
+).split(' ')
 /** Homes of system accounts. */
 const NO_HOME = /^\/$|^\/(usr|bin|sbin|lib|etc|proc|dev)(\/|$)/
 

@@ -151,15 +151,15 @@ const startParts = async (
   const dependencies: Dependencies = { config, clock: systemClock, log, machineKey, watchdogMs }
   const tokens = await tokensOf(config)
   const settings = networkSettings({ config, machineKey, tokens })
-  const half = await composeExecutor(dependencies, tokens)
-  const network = composeNetworkSide(dependencies, half, settings, user)
+  const composed = await composeExecutor(dependencies, tokens)
+  const network = composeNetworkSide(dependencies, composed, settings, user)
   const agentKey = await seedPath(agentKeyFile(paths.dir), CREDENTIALS)
   const secrets = { start: async () => (user === null ? undefined : checkUnreadable([agentKey, paths.operatorKey], user)) }
   // Started last and stopped first: no program outlives a stop, and its Exit still finds a network.
-  const programs = { name: 'programs', startable: { stop: () => half.executor.endRuns() }, deadlineMs: EXECUTOR_STOP_MS }
+  const programs = { name: 'programs', startable: { stop: () => composed.executor.endRuns() }, deadlineMs: EXECUTOR_STOP_MS }
   const rexd = composeRexdSide(dependencies)
   const started: StartableEntry[] = [
-    ...half.entries,
+    ...composed.entries,
     { name: 'secrets', startable: secrets },
     ...(rexd?.awaited ?? []),
     { name: 'network', startable: network.startable, deadlineMs: NETWORK_START_MS },
@@ -169,11 +169,11 @@ const startParts = async (
   await startAll(started)
   let stopping: Promise<readonly StopFailure[]> | null = null
   return {
-    agentId: half.agentId,
+    agentId: composed.agentId,
     machineId: machineKey.machineId,
     where: network.where(),
-    execStatus: half.acl.status,
-    allowedCommands: allowedCommands(half.acl),
+    execStatus: composed.acl.status,
+    allowedCommands: allowedCommands(composed.acl),
     rexd: rexd?.supervisor.where ?? null,
     get networkIsUp() {
       return network.isUp()
@@ -184,7 +184,7 @@ const startParts = async (
     reload: async () => {
       if (stopping !== null) return 'unchanged'
       rexd?.supervisor.reload()
-      return half.reload()
+      return composed.reload()
     },
     stop: async () => (stopping ??= stopAll([...lock, ...started])),
   }

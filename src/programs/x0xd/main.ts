@@ -23,19 +23,19 @@ import { ReloadSignal } from '../../supervision/reload-signal.ts'
 import { ServiceManager } from '../../supervision/service-manager.ts'
 import { type Daemon, startDaemon } from './compose.ts'
 
-/** What the command line of `x0xd` says; null or empty where it is silent. */
+/** Parsed command line of `x0xd`; null or empty for missing options. */
 export interface DaemonFlags extends ConfigFlags {
   readonly mode: 'run' | 'check' | 'doctor'
   readonly json: boolean
-  /** For hints. */
+  /** Options that hints repeat. */
   readonly given: GivenOptions
-  /** Makes what is missing first. */
+  /** Creates missing files first. */
   readonly init: boolean
-  /** Ends the daemon that is there first. */
+  /** Ends the running daemon first. */
   readonly replace: boolean
 }
 
-/** Settings of config.toml that have a flag of the same name; those that may be repeated are lists. */
+/** Settings of config.toml with a flag of the same name; repeatable ones are in LISTS. */
 const SETTINGS = ['exec-acl', 'api-port']
 const LISTS = ['listen', 'bootstrap']
 
@@ -57,7 +57,7 @@ export const daemonFlags = (line: CommandLine): DaemonFlags => {
   }
 }
 
-/** Time for the last words on standard error. */
+/** Time for the last output on standard error. */
 const LINGER_MS = 50
 
 /** Resolves at the first stop signal; the second ends the process at once. */
@@ -71,23 +71,23 @@ const stopSignal = async (): Promise<void> =>
     }, DAEMON_STOP_SIGNALS)
   })
 
-/** Resolves when the launcher that started us with a channel to itself is gone: nobody else would pass signals on. */
+/** Resolves when a launcher with an IPC channel is gone, because nobody else would pass on signals. */
 const launcherGone = async (): Promise<void> =>
   new Promise((resolve) => {
     if (process.send === undefined) return
     if (!process.connected) return resolve()
     process.once('disconnect', resolve)
-    // To wait for that alone keeps no process.
+    // Waiting for it must not keep the process alive.
     process.channel?.unref()
   })
 
-/** What this daemon allows, and the next step where that is nothing. */
+/** What this daemon allows, or the next step if that is nothing. */
 const allowsText = ({ allowedCommands: count }: Daemon, flags: DaemonFlags): string =>
   count === 0
     ? `Nothing is allowed yet. Next: ${shellWords(['x0x', 'invite', 'NAME', ...instanceFlags(flags)])}`
     : `The ACL allows ${counted(count, 'command')}`
 
-/** Two lines for programs: the first has the full IDs, the second says what is allowed. At a terminal one short line. */
+/** Two lines for programs: full IDs, and what is allowed. One short line on a terminal. */
 const readyText = ({ paths }: DaemonConfig, daemon: Daemon, flags: DaemonFlags): string => {
   const allows = allowsText(daemon, flags)
   if (process.stdout.isTTY) return `x0xd ready. ${allows}\n`
@@ -98,7 +98,7 @@ const readyText = ({ paths }: DaemonConfig, daemon: Daemon, flags: DaemonFlags):
 
 const warningText = ({ text, remedy }: Finding): string => `x0xd: warning: ${text}\n${remedy?.replace(/^/gm, '  Try: ') ?? ''}\n`
 
-/** What an operator who asked for it finds in `systemctl status`. */
+/** Shown in `systemctl status` after a reload. */
 const RELOADED: Readonly<Record<ReloadOutcome, string>> = {
   taken: '; the ACL was read again and is in force',
   unchanged: '',
@@ -112,7 +112,7 @@ const statusLine = ({ agentId, where, execStatus, networkIsUp }: Daemon, reloade
 const run = async (config: DaemonConfig, flags: DaemonFlags, reloads: ReloadSignal): Promise<number> => {
   const log = createLogger({ name: 'x0xd', level: config.log_level })
   if (config.log_level === 'debug') logStages(log)
-  // Before anything is started, so that no signal finds the process without its handler.
+  // Before anything starts, so that no signal comes before its handler.
   const stopping = Promise.race([stopSignal(), launcherGone()])
   const crash = firstCrash(log, { unhandledRejections: 'stop' })
   const manager = ServiceManager.here(log)
@@ -127,12 +127,12 @@ const run = async (config: DaemonConfig, flags: DaemonFlags, reloads: ReloadSign
   const failures = await daemon.stop()
   logStopFailures(log, failures)
   const status = reason === undefined && failures.length === 0 ? 0 : EXIT_FAILURE
-  // All is stopped; a library's idle timer must not keep the process for another second.
+  // A library's idle timer must not keep the stopped process for another second.
   setTimeout(() => process.exit(status), LINGER_MS).unref()
   return status
 }
 
-/** Where another daemon is to make way, it does so when all that can be known to be wrong with ours is not. */
+/** With `--replace`, ends the running daemon after our own configuration was checked. */
 const configOf = async (flags: DaemonFlags, env: Environment): Promise<DaemonConfig> => {
   const config = await loadConfig(flags, env)
   if (flags.replace) await endHolder(config)
@@ -144,7 +144,7 @@ const init = async (flags: DaemonFlags, env: Environment): Promise<void> => {
   await makeFirstFiles(paths, { name, displayName: null, reachable: true }, { dryRun: false })
 }
 
-/** Root without a daemon of its own examines that of the machine, as its unit starts it. */
+/** For root without a daemon of its own, examines the machine's daemon as its unit starts it. */
 const ofMachine = (flags: DaemonFlags, env: Environment): DaemonFlags =>
   process.geteuid?.() === 0 && isMachineMeant(instanceChoice(flags, env))
     ? { ...flags, dataDir: MACHINE_DATA_DIR, config: flags.config ?? (existsSync(MACHINE_CONFIG) ? MACHINE_CONFIG : null) }
@@ -157,7 +157,7 @@ const examine = async (said: DaemonFlags, env: Environment): Promise<number> => 
 }
 
 const dispatch = async (flags: DaemonFlags, env: Environment): Promise<number> => {
-  // Before anything else: a start is not ended by it either.
+  // First, so that SIGHUP does not end a starting daemon.
   const reloads = new ReloadSignal()
   await loadPrimitives()
   switch (flags.mode) {
@@ -171,6 +171,6 @@ const dispatch = async (flags: DaemonFlags, env: Environment): Promise<number> =
   }
 }
 
-/** Runs `x0xd` with the words behind its name and answers the exit status: 0; 2 for configuration, flags or ACL; 1 for anything else. */
+/** Runs `x0xd` and returns the exit status: 0; 2 for configuration, flags or ACL; 1 for anything else. */
 export const main = async (argv: readonly string[], env: Environment): Promise<number> =>
   runProgram(X0XD, argv, async (line) => dispatch(daemonFlags(line), env))

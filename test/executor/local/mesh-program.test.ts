@@ -45,7 +45,7 @@ test('however often a run of a target is to be ended, its daemon is asked once a
   const nothing = (): void => undefined
   const report = new LocalReport(
     { journal },
-    { key, request: { argv: grant.argv } as never, target, story: null, onStarted: nothing, onCapHit: nothing },
+    { key, request: { argv: grant.argv } as never, target, reporter: null, onStarted: nothing, onCapHit: nothing },
   )
   const run = new LocalRun(
     { log: silentLogger },

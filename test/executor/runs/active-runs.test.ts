@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import type { PeerLink } from '../../../src/executor/links/executor-links.ts'
 import { ActiveRuns } from '../../../src/executor/runs/runs.ts'
-import type { Active } from '../../../src/executor/runs/run-replies.ts'
+import type { Active } from '../../../src/executor/runs/runs.ts'
 import { MAX_RUNS_PER_PEER } from '../../../src/protocol/limits/wire.ts'
 
 const never = Promise.withResolvers<void>().promise

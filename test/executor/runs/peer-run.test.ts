@@ -4,7 +4,7 @@ import { test, type TestContext } from 'node:test'
 import { systemClock } from '../../../src/base/clock.ts'
 import type { Logger } from '../../../src/base/log.ts'
 import { PeerRun, type PeerRunInit, type PeerRunOutput } from '../../../src/executor/runs/peer-run.ts'
-import type { AdmittedRun, PendingApproval, RefusedRun } from '../../../src/executor/runs/pending-approval.ts'
+import type { AdmittedRun, PendingApproval, RefusedRun } from '../../../src/executor/runs/peer-run.ts'
 import { execFrame } from '../../../src/protocol/wire/exec.ts'
 import { RunReporter } from '../../../src/protocol/events/run-reporter.ts'
 import { soon } from '../../support/local-engine.ts'
@@ -69,12 +69,12 @@ class Recorder {
       ...more,
     }
     const log: Logger = { ...silent, error: () => void events.push('logged') }
-    const story = new RunReporter(
+    const reporter = new RunReporter(
       { tell: ({ type }) => void events.push(type) },
       { owner: 'bob', session: null, door: 'mesh', run_id: REQUEST_ID, node: 'here' },
     )
     const components = { trees: await groupCells(), clock: systemClock, cleanup: startGuardian(this.#t), log }
-    return new PeerRun(components, { requestId: REQUEST_ID, admission, output, stdin: this.stdin, story })
+    return new PeerRun(components, { requestId: REQUEST_ID, admission, output, stdin: this.stdin, reporter })
   }
 }
 

@@ -43,7 +43,7 @@ const begin = async (t: TestContext, text: string, resumable: boolean) => {
         },
         slot: { release: () => undefined },
       },
-      story: null,
+      reporter: null,
       outlet: new PeerStreamWriter({ channel }, { run: 1, onClosed: () => events.push('closed') }),
       resumable,
       onForgotten: () => events.push('forgotten'),
