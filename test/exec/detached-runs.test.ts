@@ -420,21 +420,3 @@ test('of a start that may have arrived nothing is told as an end, and of a lost 
   await runs.refresh(await runs.list(), never)
   assert.deepEqual(told(), [['exec.finished', null, null]])
 })
-
-test('an id that was certainly not asked for has the events of its own start when it is asked for again', async (t) => {
-  const id = randomUUID()
-  let isThere = false
-  const { runs, told } = await open(t, {
-    start: starting(async () => {
-      if (!isThere) throw new AppError('peer_unreachable')
-      return { info: info(id), target: signed(id) }
-    }),
-  })
-  await assert.rejects(runs.start(spec({ request_id: id }), null, never))
-  isThere = true
-  await runs.start(spec({ request_id: id }), null, never)
-  assert.deepEqual(told(), [
-    ['exec.denied', null, 'peer_unreachable'],
-    ['exec.started', null, null],
-  ])
-})

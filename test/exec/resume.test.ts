@@ -147,17 +147,6 @@ test('stdin is kept until it is acknowledged, and sent again from where it had c
   assert.equal((await outcome).ok, true)
 })
 
-test('the end of stdin alone is sent again as such', async () => {
-  const { peer, outcome, next } = await stage({ stdin: stdinOf() })
-  await settle()
-  peer.onClosed(RESET)
-  const second = await next()
-  resumed(second)
-  assert.deepEqual(second.frames.at(-1), { type: 'stdin', request_id: peer.id, seq: 0, data: Buffer.alloc(0), eof: true })
-  await second.exit()
-  assert.equal((await outcome).ok, true)
-})
-
 test('a silent stream is given up for a new one, with time left of the lease', async () => {
   const { peer, outcome, next, clock, tries } = await stage()
   peer.started()
@@ -247,20 +236,6 @@ test('a slow stream that is heard on again ends every try: no other begins, and 
   await slow.peer.exit('a')
   assert.equal((await slow.outcome).ok, true)
   assert.deepEqual([late[0]?.left, frames(late[0]!)], ['aborted', []])
-})
-
-test('a new stream on which nobody answers is silent too', async () => {
-  const { peer, outcome, next, clock, tries } = await stage()
-  peer.started()
-  peer.onClosed(RESET)
-  const second = await next()
-  await clock.advance(SILENT_CHECKS * LIVENESS_CHECK_MS)
-  assert.equal(second.left, 'aborted')
-  const third = await next()
-  assert.deepEqual(tries, [false, true])
-  resumed(third)
-  await third.exit()
-  assert.equal((await outcome).ok, true)
 })
 
 test('a path that answers renewals is never silent, whatever is quiet', async () => {

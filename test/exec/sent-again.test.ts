@@ -85,24 +85,6 @@ test('stdin that was sent into the void is sent again with it, from its beginnin
   assert.equal((await outcome).ok, true)
 })
 
-test('the second copy may be lost and resumed like any run, and an Exit that answers the first is none', async () => {
-  const { peer, outcome, stream, counters } = await stage()
-  peer.onClosed(RESET)
-  gone(await stream(1), true)
-  const third = await stream(2)
-  third.started()
-  third.onClosed(RESET)
-  const fourth = await stream(3)
-  const [resume] = fourth.frames
-  assert.deepEqual(resume?.type === 'resume' && Buffer.from(resume.request_nonce), Buffer.from(third.streamNonce))
-  fourth.say({ type: 'resumed', request_id: peer.id, stdin: 0 })
-  // It answers the Request of the first stream, which is what this peer was given.
-  await fourth.exit()
-  const { incomplete, message } = await outcome
-  assert.deepEqual([incomplete, message], [true, 'the Exit answers another request'])
-  assert.equal(counters.snapshot()['foreign_frames'], 1)
-})
-
 test('it is sent again once: a second copy that does not arrive either makes the run incomplete', async () => {
   const { peer, outcome, stream, streams, clock, counters } = await stage()
   peer.onClosed(RESET)
@@ -165,29 +147,4 @@ test('an agent that denies a run that it has told of gets no second copy', async
   await settle()
   assert.equal((await outcome).incomplete, true)
   assert.deepEqual([streams.flatMap(types), counters.snapshot()['foreign_frames']], [['resume'], 1])
-})
-
-test('a path that is lost again before the copy is sent is looked for again, and the copy sent once', async () => {
-  const clock = new ManualClock()
-  const streams: ScriptedPeer[] = []
-  let tries = 0
-  const { peer, outcome } = await scriptedRun(clock, {}, async (_silent, _signal, first) => {
-    tries += 1
-    if (tries === 2) throw new Error('not yet')
-    const stream = new ScriptedPeer({ party: first.party, requester: first.requester, request: first.request })
-    streams.push(stream)
-    return stream
-  })
-  peer.onClosed(RESET)
-  await settle()
-  gone(streams[0]!, true)
-  await settle()
-  await clock.advance(RESUME_PAUSE_MS)
-  await settle()
-  const copy = await spokenOn(streams[1]!)
-  assert.deepEqual([tries, types(copy)], [3, ['request']])
-  copy.started()
-  await copy.exit()
-  assert.equal((await outcome).ok, true)
-  assert.equal(clock.pending, 0)
 })

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import { batchLeaf, signBatch, verifyInBatch } from '../../src/identity/signing.ts'
 import { EXEC_REQUEST_DOMAIN, execFrame, execRequest, type ExecRequest } from '../../src/protocol/wire/exec.ts'
-import { AGENT_SIGNATURE_BYTES, MAX_ARGV_BYTES, MAX_SEALED_FRAME } from '../../src/protocol/limits/wire.ts'
+import { AGENT_SIGNATURE_BYTES } from '../../src/protocol/limits/wire.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, uptimeCall, type FakeLink } from '../support/fake-network.ts'
 import { linesOf } from '../support/journal.ts'
@@ -37,20 +37,6 @@ const batchOn = async (link: FakeLink, argv: readonly string[]) => {
 const send = (link: FakeLink, request: ExecRequest, signature: Uint8Array, nonce = request.stream_nonce) =>
   link.open(nonce, execFrame.encode({ type: 'request', body: execRequest.encode(request), signature }), request)
 
-test('a Request of a batch runs, whatever becomes of the others, and is good once', async (t) => {
-  const { host, link } = await ExecutorHost.linked(t, { scripts: { hello: 'echo hi' } })
-  const { requests, signatures } = await batchOn(link, [host.program('hello')])
-  for (const index of [3, 0, 4]) {
-    const run = send(link, requests[index]!, signatures[index]!)
-    assert.equal((await run.exit()).code, 0)
-    assert.equal(run.output().toString(), 'hi\n')
-  }
-  const [request, signature] = [requests[3]!, signatures[3]!]
-  assert.equal(await send(link, request, signature).denial(), 'unverified_sender', 'on its own stream again')
-  assert.equal(await send(link, request, signature, await link.nonce()).denial(), 'unverified_sender', 'on another stream')
-  assert.equal(host.totals().sessions_started, 3)
-})
-
 test('nobody makes a Request of a batch that its agent did not sign', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { hello: 'echo hi' } })
   const argv = [host.program('hello')]
@@ -81,17 +67,4 @@ test('nobody makes a Request of a batch that its agent did not sign', async (t) 
     assert.equal(await send(link, unsaid, signatures[0]!).denial(), 'unverified_sender')
   }
   assert.equal(host.totals().sessions_started, 0)
-})
-
-test('a signature that is longer than any of a batch is no Request, and the longest Request fits a frame with it', () => {
-  const body = new Uint8Array(60 * 1024)
-  const frame = (length: number): Uint8Array => execFrame.encode({ type: 'request', body, signature: new Uint8Array(length) })
-  const longest = AGENT_SIGNATURE_BYTES + 2 + 7 * 32
-  assert.ok(frame(longest).length < MAX_SEALED_FRAME - 128)
-  assert.ok(MAX_ARGV_BYTES < body.length)
-  assert.equal(execFrame.decode(frame(longest)).type, 'request')
-  for (const length of [longest + 1, AGENT_SIGNATURE_BYTES - 1, 0]) assert.throws(() => execFrame.decode(frame(length)), /signature/)
-  // What answers, and what asks for an approval, is signed alone.
-  for (const type of ['exit', 'rules', 'approval_request', 'approval_statement'] as const)
-    assert.throws(() => execFrame.decode(execFrame.encode({ type, body, signature: new Uint8Array(longest) })), /signature/)
 })

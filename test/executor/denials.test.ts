@@ -90,24 +90,6 @@ test('a request beyond the rate of denials gets no answer, and its ID may be use
   assert.equal((await (await link.ask([host.program('hello')], { fields: { request_id: used }, renew: false })).exit()).code, 0)
 })
 
-test('a program that the kernel refuses to start is spawn_failed after its request was journalled', async (t) => {
-  const { host, link } = await ExecutorHost.linked(t, { scripts: HELLO })
-  await writeFile(host.program('hello'), '#!/no/such/interpreter\n')
-  const run = await link.ask([host.program('hello')])
-  assert.equal(await run.denial(), 'spawn_failed')
-  assert.deepEqual(await host.events(run.id), ['request', 'denial'])
-  assert.equal(host.counters.activeSessions, 0)
-  // No process began, so its id may be used again, also after a restart.
-  const fields = { request_id: run.id }
-  const unread = await link.ask([host.program('hello')], { fields, over: false })
-  await unread.frame('exit')
-  assert.equal(await (await link.ask([host.program('hello')], { fields })).denial(), 'spawn_failed', 'while an Exit is kept')
-  await host.stop()
-  await host.boot()
-  const again = await (await host.connect()).link(link.peer)
-  assert.equal(await (await again.ask([host.program('hello')], { fields })).denial(), 'spawn_failed')
-})
-
 test('above the concurrency cap a request is denied, and a slot is free again after every kind of end', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, {
     scripts: { waits: 'echo ready; exec sleep 60', hello: 'echo hi' },
@@ -148,21 +130,6 @@ test('a journal that cannot be written denies with audit_unavailable, and allows
   await rename(`${directory}.away`, directory)
   assert.equal((await (await link.ask([host.program('hello')], { fields })).exit()).code, 0, 'under the same ID')
   assert.equal(await (await link.ask([host.program('hello')], { fields })).denial(), 'request_id_used')
-})
-
-test('a journal that fails while a program runs does not hold back the outcome', async (t) => {
-  const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: 'echo ready; cat; exit 6' } })
-  const stdin = Buffer.from('x')
-  const run = await link.ask([host.program('waits')], { stdin })
-  await run.frame('stdout')
-  const directory = dirname(host.journalPath)
-  await rename(directory, `${directory}.away`)
-  await writeFile(directory, 'a file where the directory was')
-  run.send({ type: 'stdin', request_id: run.id, seq: 0, data: stdin, eof: true })
-  assert.equal((await run.exit()).code, 6)
-  assert.ok(host.totals().audit_write_failures >= 1)
-  await rm(directory)
-  await rename(`${directory}.away`, directory)
 })
 
 test('whom the trust rules do not accept learns nothing but trust_rejected, whatever it asks', async (t) => {
@@ -300,25 +267,6 @@ test('the id of a run stays used across a restart, and that of one that was deni
   assert.equal(await (await again.ask([host.program('hello')], { fields: { request_id: ran } })).denial(), 'request_id_used')
   assert.equal((await (await again.ask([host.program('hello')], { fields: { request_id: refused } })).exit()).code, 0)
   assert.deepEqual(await host.events(ran), ['request', 'started', 'exit', 'denial'])
-})
-
-test('an id that was denied before a process began may be used again, and runs once', async (t) => {
-  const { host, link } = await ExecutorHost.linked(t, {
-    scripts: { waits: 'echo ready; cat', ...HELLO },
-    keys: 'max_concurrent_per_agent = 1',
-  })
-  const occupied = await link.ask([host.program('waits')], { stdin: Buffer.from('x') })
-  await occupied.frame('stdout')
-  const fields = { request_id: randomUUID() }
-  const hello = [host.program('hello')]
-  assert.equal(await (await link.ask(hello, { fields })).denial(), 'concurrency_limit_reached')
-  assert.equal(await (await link.ask(['not-listed'], { fields })).denial(), 'argv_not_allowed')
-  occupied.send({ type: 'cancel', request_id: occupied.request.request_id })
-  await occupied.exit()
-  const both = await Promise.all([link.ask(hello, { fields }), link.ask(hello, { fields })])
-  const codes = await Promise.all(both.map(async (one) => (await one.exit()).code))
-  assert.deepEqual(codes.toSorted(), [0, null])
-  assert.equal(await (await link.ask(hello, { fields })).denial(), 'request_id_used')
 })
 
 test('bytes that are no request are dropped and counted, and the stream is closed', async (t) => {

@@ -1,13 +1,11 @@
 import assert from 'node:assert/strict'
-import { chmod, mkdir, readFile, rename, stat, symlink, truncate, utimes, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, readFile, stat, symlink, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
-import { beneath } from '../../src/fs/beneath.ts'
 import type { EditRequest } from '../../src/fs/edit-file.ts'
 import { MAX_EDIT_BYTES } from '../../src/fs/content.ts'
-import { stage } from '../../src/fs/staged.ts'
 import { statPath } from '../../src/fs/read.ts'
 import { asNobody, everythingIn, fileScene, refuses } from '../support/file-permit.ts'
 import { editFile } from '../support/files.ts'
@@ -88,24 +86,6 @@ test('of edits at the same time none is lost: it is made or it is refused', asyn
   assert.equal(await readFile(join(inside, 'a'), 'utf8'), expected.join(' '))
   assert.notEqual(expected.join(''), letters.join(''))
   assert.deepEqual(await everythingIn(inside), ['a'])
-})
-
-test('another file that was changed at the same time is another file', async (t) => {
-  const { inside, permit } = await fileScene(t)
-  const then = new Date(86_400_000)
-  for (const name of ['a', 'b']) {
-    await writeFile(join(inside, name), name)
-    await utimes(join(inside, name), then, then)
-  }
-  using place = await beneath(permit('a', 'write'))
-  await rename(join(inside, 'b'), join(inside, 'a'))
-  const staged = await stage(place.directory!, Buffer.from('new'), place.found!.info)
-  assert.throws(
-    () => staged.replaceSame('a', place.found!.info, 'a'),
-    (error) => isAppError(error, 'conflict'),
-  )
-  await staged.discard()
-  assert.deepEqual([await readFile(join(inside, 'a'), 'utf8'), await everythingIn(inside)], ['b', ['a']])
 })
 
 test('a file may be as large as the limit, before and after', async (t) => {

@@ -147,18 +147,6 @@ test('a directory that may not be read is an entry with nothing in it', async (t
   await chmod(join(inside, 'shut'), 0o700)
 })
 
-test('entries of a directory that may be read and not searched have no size', async (t) => {
-  const { inside, permit } = await fileScene(t)
-  await mkdir(join(inside, 'd'))
-  await writeFile(join(inside, 'd/f'), 'x')
-  await chmod(join(inside, 'd'), 0o744)
-  if (process.geteuid?.() !== 0) return t.skip('needs root')
-  await asNobody(async () => {
-    const { entries } = await listDirectory(permit('d'))
-    assert.deepEqual(entries, [{ name: 'f', path: join(inside, 'd/f'), type: 'file', size: null, mtime: null, mtime_ms: null }])
-  })
-})
-
 test('a name that is no UTF-8 is left out; one with a byte order mark or a replacement character is not', async (t) => {
   const { inside, permit } = await fileScene(t)
   await writeFile(Buffer.concat([Buffer.from(`${inside}/bad`), Buffer.from([0xff])]), '')

@@ -104,19 +104,6 @@ test('every change has a time of its own, in milliseconds too', async (t) => {
   assert.equal(times.size, 20)
 })
 
-test('… a new file in the place of another too', async (t) => {
-  const { inside, permit } = await fileScene(t)
-  await put(join(inside, 'f'), '0')
-  const options = { mode: 'replace', atomic: true, mkdir_parents: false, expected_mtime: null } as const
-  const times = new Set<number>()
-  for (let i = 1; i <= 30; i++) {
-    const { atomic, mtime_ms } = await writeFile(permit('f', 'write'), { ...options, data: Buffer.from(`${i}`) })
-    assert.equal(atomic, true)
-    times.add(mtime_ms)
-  }
-  assert.equal(times.size, 30)
-})
-
 test('what another program appends behind a change is not cut off', async (t) => {
   const scene = await fileScene(t)
   const file = join(scene.inside, 'f')

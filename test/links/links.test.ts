@@ -1,17 +1,13 @@
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
-import { createServer, type AddressInfo } from 'node:net'
 import { test } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
 import { FrameStream } from '../../src/links/frame-stream.ts'
 import { OpenLink } from '../../src/links/link.ts'
 import type { MeshConnection } from '../../src/mesh/connection.ts'
-import { peerIdOf } from '../../src/identity/machine-key.ts'
 import { EXEC_PREFIX } from '../../src/protocol/wire/exec.ts'
-import { LINK_RENEW_MS, MAX_LINK_FRAME, MAX_PARALLEL_DIALS, MAX_WAITING_STREAMS } from '../../src/protocol/limits/wire.ts'
+import { LINK_RENEW_MS, MAX_LINK_FRAME, MAX_WAITING_STREAMS } from '../../src/protocol/limits/wire.ts'
 import { DM_PROTOCOL, LINK_PROTOCOL, streamOpen } from '../../src/protocol/wire/link.ts'
-import { newParty } from '../support/fake-network.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { newRequestId } from '../../src/identity/request-id.ts'
 import type { DmChannel } from '../../src/links/channel.ts'
@@ -122,30 +118,6 @@ test('many callers at once share one handshake', LIMIT, async (t) => {
   await until(() => bob.links.list()[0]?.channels === 0 && alice.links.list()[0]?.channels === 0)
 })
 
-test('bytes of many frames arrive whole and in order, and send says when the peer is behind', LIMIT, async (t) => {
-  const [alice, bob] = await pair(t)
-  let received = 0
-  let ok = true
-  bob.dispatcher.route(EXEC_PREFIX, (_channel, _id, body) => {
-    ok &&= Buffer.from(body.buffer, body.byteOffset).readUInt32BE(EXEC_PREFIX.length) === received
-    received += 1
-  })
-  const channel = await alice.links.openChannel(bob.agentId, signalOf())
-  const body = Buffer.alloc(60 * 1024)
-  body.set(EXEC_PREFIX)
-  let waits = 0
-  for (let i = 0; i < 500; i++) {
-    body.writeUInt32BE(i, EXEC_PREFIX.length)
-    if (channel.send(newRequestId(), body)) continue
-    waits += 1
-    await channel.drained()
-  }
-  await channel.close()
-  await until(() => received === 500)
-  assert.ok(ok)
-  assert.ok(waits > 0)
-})
-
 test('a decision that rejects the peer ends its channels and its connection at once', LIMIT, async (t) => {
   const [alice, bob] = await pair(t)
   echo(bob)
@@ -204,40 +176,6 @@ test('a caller that gives up leaves the handshake to the others', LIMIT, async (
   hasty.abort(new Error('enough'))
   await assert.rejects(given, /enough/)
   assert.equal((await patient).agentId, bob.agentId)
-})
-
-test('dials that nobody waits for any more give their places to others', LIMIT, async (t) => {
-  const [alice, bob] = await pair(t)
-  for (const one of [alice, bob]) one.reconnect.stop()
-  let accepted = 0
-  // Nobody answers there, and nobody refuses.
-  const silent = createServer((socket) => {
-    accepted += 1
-    socket.on('error', () => undefined)
-  })
-  silent.listen(0, '127.0.0.1')
-  await once(silent, 'listening')
-  t.after(() => silent.close())
-  const { port } = silent.address() as AddressInfo
-  const dead = Array.from({ length: 2 * MAX_PARALLEL_DIALS }, () => newParty())
-  for (const { signer, machine } of dead) {
-    const { machineId } = machine
-    const addresses = [`/ip4/127.0.0.1/tcp/${port}/p2p/${peerIdOf(machineId)}`]
-    const { agentId, publicKey } = signer
-    const card = { agentId, machineId, name: '', addresses, issuedAt: Date.now(), expiresAt: Date.now() + 60_000, publicKey }
-    await alice.contacts.importCard(card, { trust: 'unknown' })
-  }
-  await until(() => alice.port.snapshot.contacts.length === dead.length + 1)
-  for (const connection of alice.node.connections()) connection.abort(new Error('not now'))
-  await until(() => alice.node.connections().length + bob.node.connections().length === 0)
-  const left = new AbortController()
-  const dials = dead.map(async ({ signer }) => alice.links.link(signer.agentId, left.signal))
-  for (const dial of dials) dial.catch(() => undefined)
-  await until(() => accepted === MAX_PARALLEL_DIALS)
-  left.abort(new Error('enough'))
-  for (const dial of dials) await assert.rejects(dial, /enough/)
-  assert.equal((await alice.links.link(bob.agentId, signalOf())).agentId, bob.agentId)
-  assert.equal(accepted, MAX_PARALLEL_DIALS)
 })
 
 test('strangers that hold every handshake open do not keep a known machine out', LIMIT, async (t) => {

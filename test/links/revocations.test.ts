@@ -56,22 +56,6 @@ test('a peer that is trusted later, on a link that is open, says again what was 
   assert.equal(links(bob), 2)
 })
 
-test('… as does one that is trusted again, of what it said meanwhile', LIMIT, async (t) => {
-  const { alice, bob, machine } = await linked(t)
-  await introduce(bob, alice, 'trusted')
-  await knows(bob, alice, machine)
-  await bob.contacts.setTrust(alice.agentId, 'unknown')
-  await until(() => bob.links.list().every(({ decision }) => decision === 'unknown'))
-  const before = bob.counters.get('revocations_received')
-  const another = await revokeMachine(alice)
-  // Over both links.
-  await heard(bob, before + 2)
-  assert.equal(bob.revocations.isRevoked(alice.agentId, another), false)
-  await bob.contacts.setTrust(alice.agentId, 'trusted')
-  await knows(bob, alice, another)
-  assert.equal(links(bob), 3)
-})
-
 test('… once, however many links there are', LIMIT, async (t) => {
   const { alice, bob, machine } = await linked(t)
   await handshake(alice, bob)

@@ -21,7 +21,6 @@ import { signalOf } from '../support/hostile-link.ts'
 import { introduce, startPeer, type Peer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 import { openGossip, rightlySigned, Stranger } from '../support/stranger.ts'
-import { patient } from '../support/wait-limits.ts'
 import { fake } from '../support/fake.ts'
 import type { AddressBook } from '../../src/mesh/address-book.ts'
 import type { MeshNode } from '../../src/mesh/node.ts'
@@ -238,20 +237,6 @@ const saidBy = async (seed: Uint8Array, agentId: string, addresses: string[] = [
   return rightlySigned(seed, 1, presence.encode(said))
 }
 
-test('a neighbour that brings word of many strangers and answers for none keeps no contact waiting', LIMIT, async (t) => {
-  const [bob, alice] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' })]
-  const mallory = await Stranger.start(t)
-  await mallory.node.handle(CARD_PROTOCOL, () => undefined)
-  const gossip = await openGossip(await mallory.connect(bob.node.addresses()[0]!))
-  for (let i = 0; i < 100; i++) gossip.send(await saidBy(randomBytes(32), other.agentId))
-  await until(() => bob.presences.size >= 100)
-  await introduce(bob, alice, 'trusted')
-  const began = performance.now()
-  await until(() => bob.knownAgents.list().some(({ agent_id }) => agent_id === alice.agentId))
-  // A hundred questions that nobody answers take a minute.
-  assert.ok(performance.now() - began < patient(15_000))
-})
-
 test(
   'where the neighbour that brings the word of a contact on a new machine answers nothing, the machine itself is asked',
   LIMIT,
@@ -307,16 +292,4 @@ test('who asks for more cards than it may is refused, and no promise is left to 
   await new Promise((resolve) => setImmediate(resolve))
   assert.deepEqual(floating, [])
   assert.ok(bob.cards.counts.answered < CARD_ANSWERS_PER_MINUTE + 64)
-})
-
-test('a pinned contact is looked for on its machine alone, whoever claims to be it', LIMIT, async (t) => {
-  const [bob, alice] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' })]
-  await introduce(bob, alice, 'trusted', true)
-  const mallory = await claimant(t, bob, alice, async () => encodeFrame(new Uint8Array()))
-  await mallory.say(1)
-  await until(() => bob.presences.of(mallory.machineId) !== null)
-  assert.deepEqual(
-    bob.book.candidates(alice.agentId).map(({ machineId }) => machineId),
-    [alice.machineId],
-  )
 })

@@ -264,36 +264,6 @@ test('where every peer of the hash table is hostile an agent is unreachable, and
   assert.equal(asker.links.machinesOf(stale.agentId).length, 0)
 })
 
-test('a server that begins anew has forgotten all records, and is given ours again by who knows it', LIMIT, async (t) => {
-  const server = await startPeer(t, { name: 'server', dht: 'server' })
-  const [listen] = server.node.addresses()
-  const owner = await startPeer(t, { name: 'owner', dht: 'client', bootstrap: server.node.addresses() })
-  owner.records.stop()
-  const [clock, { table }] = [new ManualClock(), owner.node]
-  const ownCard = { current: async () => ({ issuedAt: Date.now(), encoded: await recordOf(owner.signer, Date.now()) }) }
-  const parts = { table, judge: owner.judge, ownCard, clock, log: silentLogger }
-  const records = new AgentRecords(parts, { agentId: owner.agentId })
-  records.start()
-  t.after(() => records.stop())
-  await until(() => table.diagnostics().peers > 0)
-  await clock.advance(1.2 * FIRST_PUBLISH_MS)
-  await until(() => records.counts.published === 1)
-  await clock.advance(PUBLISH_SPACING_MS)
-  await server.stop()
-  await until(() => owner.node.connections().length === 0)
-  let come = 0
-  const { onServer } = table
-  table.onServer = () => {
-    come += 1
-    onServer()
-  }
-  const again = await startPeer(t, { name: 'again', dht: 'server', dataDir: server.dataDir, listen: listen!.split('/p2p/')[0]! })
-  await until(() => come > 0)
-  assert.equal(again.node.table.diagnostics().records, 0)
-  await clock.advance(1.2 * 4 * FIRST_PUBLISH_MS)
-  await until(() => again.node.table.diagnostics().records === 1)
-})
-
 test('a stranger that asks the hash table too fast, or has it keep too much, is refused and counted', LIMIT, async (t) => {
   const server = await startPeer(t, { name: 'server', dht: 'server', penaltyClock: new ManualClock() })
   const hasty = await startPeer(t, { name: 'hasty', dht: 'client', bootstrap: server.node.addresses() })

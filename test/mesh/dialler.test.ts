@@ -137,22 +137,6 @@ test('where the address that answered last refuses, one that swallows what comes
   assert.deepEqual(asked, [swallowing, address, address, swallowing, address])
 })
 
-test('where no address has answered yet, the last of them may take the whole try: on a long path each takes longer than an old one is given', async () => {
-  const [{ machineId, address }, port] = [machineOf(), 5484]
-  const old = address.replace('5483', String(port))
-  const slow = async (to: string, signal: AbortSignal): Promise<Connection> =>
-    new Promise((resolve, reject) => {
-      signal.addEventListener('abort', () => reject(signal.reason as Error))
-      if (to === address)
-        setTimeout(() => resolve({ remotePeer: peerIdFromString(to.split('/p2p/')[1]!) } as Connection), 3 * RESUME_OTHER_ADDRESS_MS)
-    })
-  for (const addresses of [[address], [old, address]]) {
-    const dialler = new Dialler({ ...everybodyIsKnown, dial: async (_machine, to, { signal }) => slow(String(to), signal) })
-    const connection = await dialler.dial(machineId, addresses, AbortSignal.timeout(ADDRESS_DIAL_MS), { othersMs: RESUME_OTHER_ADDRESS_MS })
-    assert.equal(connection.remotePeer.toString(), peerIdOf(machineId))
-  }
-})
-
 test('the address that answered last is remembered of a known machine, however many others are dialled meanwhile', async () => {
   const [{ machineId, address }, port] = [machineOf(), 5484]
   const old = address.replace('5483', String(port))

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 
-import { KEEP_ALIVE, type PeerId } from '@libp2p/interface'
+import type { PeerId } from '@libp2p/interface'
 import { peerIdFromString } from '@libp2p/peer-id'
 import { multiaddr } from '@multiformats/multiaddr'
 
@@ -185,23 +185,6 @@ test('who asks the hash table learns of no machine that is not in it, nor whethe
   const pk = Buffer.concat([Buffer.from('/pk/'), contact.peerId.toMultihash().bytes])
   for (const key of [pk, contact.peerId.toMultihash().bytes, new Uint8Array()]) assert.deepEqual(await answersTo('GET_VALUE', key), [])
 })
-
-test(
-  'libp2p dials nobody of the hash table by itself: it is to keep none alive, and does not ask there where a peer is',
-  LIMIT,
-  async (t) => {
-    const [server, asker] = [await startNode(t, { server: true }), await startNode(t, { server: false })]
-    await join(asker, server)
-    const tags = async (): Promise<string[]> => [...(await asker.peerStore.get(server.peerId)).tags.keys()]
-    // With this tag, every five seconds, it would come.
-    await until(async () => (await tags()).includes('kad-close'))
-    assert.deepEqual(
-      (await tags()).filter((tag) => tag.startsWith(KEEP_ALIVE)),
-      [],
-    )
-    await assert.rejects(asker.peerRouting.findPeer(anybody()), { name: 'NoPeerRoutersError' })
-  },
-)
 
 test('a record that one server has is found though another of them says nothing', LIMIT, async (t) => {
   const [silent, honest] = [await startNode(t, { server: true }), await startPeer(t, { name: 'honest', dht: 'server' })]

@@ -14,7 +14,6 @@ import {
   UNUSED_SWEEP_MS,
   FOUND_UNLISTED_PER_MINUTE,
   MAX_UNLISTED_DIALS,
-  MAX_FOUND_WAITING,
 } from '../../src/mesh/reconnect.ts'
 import { DIAL_MS, MAX_STANDING_CONNECTIONS, MAX_UNLISTED_CONNECTIONS } from '../../src/protocol/limits/wire.ts'
 import { agentNumber, machineNumber } from '../support/agents.ts'
@@ -103,16 +102,6 @@ test('strangers are dialled so often a minute, and a machine that is known howev
   assert.equal(await tryAll([100]), 1)
   await clock.advance(60_000)
   assert.equal(await tryAll([101]), 1)
-})
-
-test('strangers that wait for their turn are bounded too', async (t) => {
-  const { node, clock, find } = setUp(t, [])
-  for (let minute = 0; minute < 6; minute++) {
-    for (const n of strangers(1 + minute * FOUND_UNLISTED_PER_MINUTE, FOUND_UNLISTED_PER_MINUTE)) find(n)
-    await clock.advance(60_000)
-  }
-  while (node.dials.length > 0) await node.failAll()
-  assert.equal(node.dialled.length, MAX_FOUND_WAITING + MAX_UNLISTED_DIALS)
 })
 
 test('no stranger is dialled who is connected, names no address, or finds the places of strangers taken', async (t) => {

@@ -7,11 +7,10 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { UNCONFINED } from '../../src/policy/mesh/confinement.ts'
-import { findExecutable } from '../../src/policy/executable.ts'
 import { ProcessTrees } from '../../src/process/process-trees.ts'
 import { spawnPermitted } from '../../src/process/spawn.ts'
 import { KILL_GRACE_MS } from '../../src/protocol/limits/wire.ts'
-import { hasBwrap, isRoot, needs, openCells, startConfined } from '../support/containment.ts'
+import { hasBwrap, needs, openCells, startConfined } from '../support/containment.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { killMarked, marked } from '../support/marked.ts'
 import { joiningLate, needsPerl, orphanedGroups } from '../support/perl-programs.ts'
@@ -226,23 +225,6 @@ test('group: one that has changed its environment is not found, and who holds th
   t.after(() => process.kill(pid, 'SIGKILL'))
   await started.process.ended
   assert.deepEqual([isAlive(pid), kinds(started)], [true, ['descendant_held_output', 'descendants_may_survive']])
-})
-
-test('group: one of our user that hides its environment, and began with the run, is told of', async (t) => {
-  const agent = findExecutable('ssh-agent')
-  if (agent.kind !== 'found' || isRoot)
-    return t.skip('needs ssh-agent, which hides what it holds, and a user who may not look all the same')
-  // It hides what it holds some time after it has said who it is.
-  const path = await script(
-    t,
-    `said=$(${agent.executable.path} -a "$0.sock" </dev/null 2>/dev/null); echo "$said"; eval "$said" >/dev/null\n` +
-      'while cat "/proc/$SSH_AGENT_PID/environ" >/dev/null 2>&1; do sleep 0.05; done',
-  )
-  const started = await startConfined(t, [path], { choice: 'group' })
-  await started.process.ended
-  const pid = Number(/AGENT_PID=(\d+)/.exec(Buffer.concat(started.output.stdout).toString())?.[1])
-  t.after(() => process.kill(pid, 'SIGKILL'))
-  assert.deepEqual([isAlive(pid), kinds(started)], [true, ['descendants_may_survive']])
 })
 
 test('group: a run that ends by itself and leaves nobody behind has no such warning', async (t) => {

@@ -1,14 +1,13 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { readFileSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
 import { MAX_FRAME_DATA } from '../../src/protocol/limits/wire.ts'
-import { hasProc, isAlive, run, script, start, temporaryDirectory, until } from '../support/processes.ts'
+import { hasProc, run, script, start, temporaryDirectory } from '../support/processes.ts'
 
 const linuxOnly = hasProc ? {} : { skip: 'needs /proc' }
 const sha256 = (data: Uint8Array): Uint8Array => new Uint8Array(createHash('sha256').update(data).digest())
@@ -112,21 +111,6 @@ test('a closed pipe is SIGPIPE for a program, as in a shell', async (t) => {
   const path = await script(t, 'yes | head -n 1')
   const { end, stdout } = await run(t, [path])
   assert.deepEqual([end.code, stdout], [0, 'y\n'])
-})
-
-test('a paused program blocks in its pipe and loses nothing', async (t) => {
-  const started = await start(t, ['head', '-c', '20000000', '/dev/zero'], { paused: true, limits: { max_stdout_bytes: 30_000_000 } })
-  const { process, output } = started
-  process.resume()
-  await started.printed('\0')
-  process.pause()
-  const before = Buffer.concat(output.stdout).length
-  assert.ok(before < 20_000_000)
-  if (hasProc) await until(() => /pipe|sock|unix|^0$/.test(readFileSync(`/proc/${process.pid}/wchan`, 'latin1')))
-  assert.equal(Buffer.concat(output.stdout).length, before)
-  assert.ok(isAlive(process.pid) || !hasProc)
-  process.resume()
-  assert.equal((await process.ended).stdout.bytes_forwarded, 20_000_000)
 })
 
 test('stdin reaches the program whole, and its end too', async (t) => {

@@ -79,16 +79,6 @@ test('a program starts in the directory that is held, whatever its path leads to
   assert.deepEqual([existsSync(join(scene.inside, 'moved/new')), existsSync(join(scene.outside, 'work/new'))], [true, false])
 })
 
-test('a directory above the one that is held may be swapped as well', linuxOnly, async (t) => {
-  const scene = await twoPlaces(t)
-  await mkdir(join(scene.inside, 'work/deep'))
-  await mkdir(join(scene.outside, 'work/deep'))
-  const held = await hold(t, scene, 'work/deep')
-  const permit = permitIn(scene, held, ['pwd', '-P'])
-  await swap(scene)
-  assert.equal(await outputOf(t, permit), `${scene.inside}/moved/deep\n`)
-})
-
 test('a program on a terminal starts there too', linuxOnly, async (t) => {
   if (terminalProblem() !== null) return t.skip(terminalProblem()!)
   const scene = await twoPlaces(t)

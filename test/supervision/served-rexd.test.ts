@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { chmod, mkdir, readdir, readFile, readlink, writeFile } from 'node:fs/promises'
+import { readdir, readFile, readlink, writeFile } from 'node:fs/promises'
 import { createServer, type AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
@@ -238,28 +238,3 @@ test('a port in use: x0xd serves the mesh without REXD and says so, and REXD com
   })
   assert.match((await post({ url: `http://127.0.0.1:${port}`, token }, 'session.open', { client_name: 'a' })).session_id, /^s_/)
 })
-
-test(
-  'what may be mended at any time is no error of x0xd: --check warns, x0xd serves, and REXD comes when it is mended',
-  TIMEOUT,
-  async (t) => {
-    const { daemon, config, dir, mesh, tokenFile } = await rexdBeside(t)
-    const good = await readFile(config, 'utf8')
-    const missing = join(dir, 'missing.pem')
-    await writeFile(config, good.replace(/"unix:[^"]*"/, `"127.0.0.1:0"\ntls_cert = "${missing}"\ntls_key = "${missing}"`))
-    const directory = join(mesh.root, 'sock')
-    await mkdir(directory, { mode: 0o755 })
-    for (const said of [/warn {2}rexd +server\.tls_cert: .*missing\.pem/, /warn {2}rexd +\S+sock lets others in/]) {
-      const checked = await runDaemonCommand(['--check', '--data-dir', daemon.dir, ...quiet])
-      assert.equal(checked.status, 0, checked.stdout)
-      assert.match(checked.stdout, said)
-      assert.equal((await runDaemonCommand(['--doctor', '--data-dir', daemon.dir, ...quiet])).status, 2)
-      await writeFile(config, good)
-    }
-    await daemon.start()
-    assert.match(daemon.ready, /, rexd not running, data /)
-    await chmod(directory, 0o700)
-    const url = `unix:${join(directory, 'rexd.sock')}`
-    await until('REXD answers', async () => answers({ url, token: (await readFile(tokenFile, 'latin1').catch(() => '')).trim() }))
-  },
-)

@@ -130,8 +130,3 @@ test('whatever fan-outs do, no more places are taken than there are, and each ha
     { numRuns: 15 },
   )
 })
-
-test('who does not wait any more takes no place, also where there are free ones', async () => {
-  const share = new FanoutSlots({ clock: new ManualClock() }).share()
-  await assert.rejects(share.acquire(AbortSignal.abort(new Error('enough'))), /enough/)
-})

@@ -3,8 +3,6 @@ import { chmod, mkdir, readFile, rename, rm, stat, writeFile } from 'node:fs/pro
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import fc from 'fast-check'
-
 import { AppError, type ErrorCode } from '../../../src/base/errors.ts'
 import type { Logger } from '../../../src/base/log.ts'
 import { DetachedRequestStore, type NewDetachedRequest, askedRunsOf } from '../../../src/executor/requested-detached.ts'
@@ -69,15 +67,6 @@ test('without a file there are none, and reading writes none', async (t) => {
   const { runs, path } = await open(t)
   assert.deepEqual(runs.page(null), { runs: [], more: false })
   await assert.rejects(stat(path), { code: 'ENOENT' })
-})
-
-test('what comes at the same time is all in the file, in the order in which it was asked for', async (t) => {
-  const { runs, again } = await open(t)
-  await Promise.all(Array.from({ length: 200 }, (_, n) => runs.ask(asked(n))))
-  assert.deepEqual(
-    ids(await again()),
-    Array.from({ length: 200 }, (_, n) => idOf(n)),
-  )
 })
 
 test('the same run may be asked for again, and each of its Requests stays known, up to a limit', async (t) => {
@@ -258,17 +247,4 @@ test('a file has at most so many runs, each with an ID of its own, and each run 
   assert.throws(() => read([run, run]), refused('bad_runs', /^f: runs\[1\]\.request_id appears twice/))
   for (const requests of [[], hashes])
     assert.throws(() => read([{ ...run, requests }]), refused('bad_runs', /^f: runs\[0\]\.requests is not/))
-})
-
-test('whatever stands there is read or refused', () => {
-  fc.assert(
-    fc.property(fc.jsonValue({ maxDepth: 4 }), (value) => {
-      try {
-        askedRunsOf({ version: 1, runs: [value] }, 'f')
-        return false
-      } catch (error) {
-        return error instanceof AppError && error.code === 'bad_runs'
-      }
-    }),
-  )
 })

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
-import { readFile, stat, writeFile } from 'node:fs/promises'
+import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
@@ -59,17 +59,4 @@ test('more than one message has are listed, each once', async (t) => {
     (await client.asked.list()).map(({ request_id }) => request_id),
     ids,
   )
-})
-
-test('an executor whose file cannot be used serves all else', async (t) => {
-  const host = await ExecutorHost.start(t)
-  await host.stop()
-  const path = join(host.dir, 'detached-runs.json')
-  await writeFile(path, '{', { mode: 0o600 })
-  await host.boot()
-  const { client } = await host.connect()
-  await assert.rejects(client.asked.list(), refused('bad_runs'))
-  await assert.rejects(client.asked.add(asked()), refused('bad_runs'))
-  assert.deepEqual(await client.query('contacts'), [])
-  assert.equal(await readFile(path, 'utf8'), '{')
 })

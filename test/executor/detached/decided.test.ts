@@ -6,7 +6,7 @@ import { isAppError } from '../../../src/base/errors.ts'
 import { loadAcl } from '../../../src/policy/mesh/load-acl.ts'
 import type { Decision } from '../../../src/protocol/desk/approval-request.ts'
 import { deskPlace } from '../../support/desk-place.ts'
-import { ask, begin, crash, DETACH_KEYS, DetachedMemory, directoryOf, never, untilOver } from '../../support/detached.ts'
+import { ask, begin, DETACH_KEYS, DetachedMemory, directoryOf, never, untilOver } from '../../support/detached.ts'
 import { execPair, type ExecPair } from '../../support/exec-pair.ts'
 import { soon } from '../../support/local-engine.ts'
 import { until } from '../../support/mesh-of-daemons.ts'
@@ -42,15 +42,6 @@ test('a human is asked of it as of others, is told that it outlives its caller, 
   const attached = pair.detached.attach(target, 0, sink, never())
   assert.equal((await decide('allow_once')).outlives, true)
   assert.deepEqual([(await attached).outcome?.code, sink.text('stdout')], [0, 'ran\n'])
-})
-
-test('what a human refuses is over, and its owner is told so later', async (t) => {
-  const { pair, decide } = await asking(t)
-  const { target } = await begin(pair, 'quick')
-  await decide('deny')
-  assert.equal((await untilOver(pair, target)).state, 'ended')
-  const { outcome } = await pair.detached.attach(target, 0, new DetachedMemory(), never())
-  assert.deepEqual([outcome?.denial_reason, outcome?.code], ['approval_denied', null])
 })
 
 test('one that was denied while it waited may be asked for again under its ID, also after a restart, and runs once', async (t) => {
@@ -92,16 +83,6 @@ test('an ID that a run in the foreground used after a denial is not told as deni
   await decide('allow_once')
   assert.equal((await ran).code, 0)
   await assert.rejects(ask(pair, 'quick', { request_id, known_sha256: target.request_sha256 }), /answers request_id_used/)
-})
-
-test('one that waited when its executor was killed never began, is signed for as that, and cannot be allowed any more', async (t) => {
-  const { pair, pending } = await asking(t)
-  const { target } = await begin(pair, 'quick')
-  await soon(async () => (await pending()) === 1)
-  await crash(pair)
-  const { outcome, info } = await pair.detached.attach(target, 0, new DetachedMemory(), never())
-  assert.deepEqual([info.state, outcome?.denial_reason, outcome?.code], ['ended', 'approval_denied', null])
-  assert.equal((await pair.responder.events(target.request_id)).includes('request'), false)
 })
 
 test('one that is allowed and whose record cannot be written does not run', async (t) => {

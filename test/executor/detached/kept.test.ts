@@ -20,14 +20,10 @@ import { test, type TestContext } from 'node:test'
 
 import { isAppError } from '../../../src/base/errors.ts'
 import type { Logger } from '../../../src/base/log.ts'
-import { ExecCounters } from '../../../src/executor/exec-counters.ts'
 import type { DetachedTarget } from '../../../src/exec/detached/detached-types.ts'
-import { Attachment } from '../../../src/executor/detached/attachment.ts'
 import type { DetachedRunRecord } from '../../../src/executor/detached/record.ts'
 import { DetachedRunStore, keptName } from '../../../src/executor/detached/store.ts'
 import { detachedRecord } from '../../../src/executor/detached/record-file.ts'
-import { UnackedTotal } from '../../../src/executor/runs/outbox.ts'
-import type { PeerStreamWriter } from '../../../src/executor/runs/frames.ts'
 import {
   DETACHED_KEPT_MS,
   DETACHED_REMEMBERED_MS,
@@ -203,32 +199,6 @@ test('an output file that became shorter ends who reads it, while its run goes o
   await truncate(await outputOf(pair), 1)
   for (const from of [0, 2]) await isTold(pair, target, from)
   await pair.detached.cancel(target, never())
-})
-
-test('who is attached to what then cannot be kept is told that it never ran', async (t) => {
-  const runs = await opened(t, await tempDir(t))
-  const kept = runs.admit(initOf(1), false)
-  assert.ok(typeof kept === 'object')
-  await kept.open(writer)
-  const frames: Uint8Array[] = []
-  const outlet = {
-    send: (frame: Uint8Array) => void frames.push(frame),
-    close: () => undefined,
-    full: false,
-    drained: async () => undefined,
-  }
-  const parts = {
-    clock: new ManualClock(),
-    counters: new ExecCounters({ clock: new ManualClock() }),
-    log: silent,
-    total: new UnackedTotal(),
-  }
-  const attached = new Attachment(parts, { kept, outlet: outlet as unknown as PeerStreamWriter, from: 0 }).run()
-  await soon(() => frames.length > 0)
-  const exit = exitFrame({}, 'spawn_failed')
-  await kept.finish(exit)
-  await attached
-  assert.deepEqual(frames.at(-1), exit)
 })
 
 test('of a run that was refused nothing stays, whatever was still being written of it and whatever its owner asks for then', async (t) => {

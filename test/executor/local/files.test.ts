@@ -106,13 +106,6 @@ test('a patch is refused as a whole where one of its files is outside, whatever 
   assert.equal(await readFile(join(host.root, 'file'), 'utf8'), 'old')
 })
 
-test('relative paths of a patch go on from its own path', async (t) => {
-  const { host, call } = await hostWith(t)
-  await call('fs.patch', 'dir')
-  await call('fs.patch', join(host.root, 'dir'), { patch_text: bytes('*** Begin Patch\n*** Add File: ../beside\n+x\n*** End Patch') })
-  assert.deepEqual(await everythingIn(host.root), ['beside', 'dir', 'dir/added', 'file'])
-})
-
 test('a read gives out no more than the session may, and a session may ask for less', async (t) => {
   const { host, call } = await hostWith(t, { limits: { max_file_read_bytes: 2 } })
   const { result, data } = await call('fs.read', 'file')
@@ -127,15 +120,6 @@ test('content of a text that is no UTF-8 is refused, and nothing is changed', as
   await refuses(call('fs.edit', 'file', { new_string: wrong }), 'bad_request')
   await refuses(call('fs.patch', '.', { patch_text: wrong }), 'bad_request')
   assert.equal(await readFile(join(host.root, 'file'), 'utf8'), 'old')
-})
-
-test('what is not there, or is in the way, is told with its own code', async (t) => {
-  const { call } = await hostWith(t)
-  await refuses(call('fs.read', 'gone'), 'file_not_found')
-  await refuses(call('fs.read', 'dir'), 'file_error', { errno: 'EISDIR' })
-  await refuses(call('fs.list', 'file'), 'file_error', { errno: 'ENOTDIR' })
-  await refuses(call('fs.write', 'file', { mode: 'create' }), 'conflict')
-  for (const method of methods) for (const path of ['', 'a\0b']) await refuses(call(method, path), 'bad_request')
 })
 
 test('what was asked of files and not done has a line that says why', async (t) => {

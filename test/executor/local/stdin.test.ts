@@ -183,18 +183,6 @@ test('input goes to the program piece by piece, behind what came with the comman
   assert.throws(() => run.run.input(NOTHING, true), closed)
 })
 
-test('what came with the command counts in the window: the input behind it ends nothing', async (t) => {
-  const host = await LocalHost.start(t, { scripts: { later: 'while [ ! -e go ]; do sleep 0.02; done; exec wc -c' } })
-  const stdin = Buffer.alloc(MAX_INLINE_STDIN)
-  const run = await host.run(await host.open(), [host.program('later')], { stdin, input: true })
-  const data = Buffer.alloc(MAX_STDIN_UNACKED)
-  const first = run.run.input(data, true)
-  await writeFile(join(host.root, 'go'), '')
-  if (first < data.length) await feedAll(run, data.subarray(first))
-  const { code, signal } = await run.outcome()
-  assert.deepEqual([code, signal, run.text.trim()], [0, null, `${stdin.length + data.length}`])
-})
-
 test('input for a program that has closed its stdin, or has ended, is no error', async (t) => {
   const host = await LocalHost.start(t, { scripts: { deaf: 'exec <&-; echo ready; while [ ! -e go ]; do sleep 0.02; done' } })
   const session = await host.open()

@@ -137,14 +137,6 @@ test('an agent may be named as people name it, but no stranger by the beginning 
   assert.throws(() => check({ ...proven, agent_id: 'bob' }), bad)
 })
 
-test('a name goes before the beginning of an id, as everywhere', () => {
-  const contacts = [...known.contacts, contact(BOBS_LIKE.slice(0, 8), STRANGER)]
-  const object = Buffer.from(JSON.stringify({ agent: BOBS_LIKE.slice(0, 8), argv: [] }))
-  const request = { ...toSign, argv: [], timeout_ms: null, cwd: null, clamp: false }
-  checkProvenRequest(object, { ...request, to_agent: STRANGER }, { own: OWN, contacts })
-  assert.throws(() => checkProvenRequest(object, { ...request, to_agent: BOBS_LIKE }, { own: OWN, contacts }), refusedFor(/agent/))
-})
-
 test('null is as good as absent, and proves nothing that is there', () => {
   const { agent_id, argv } = proven
   const bare = {

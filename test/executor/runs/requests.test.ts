@@ -9,7 +9,7 @@ import type { RequestProof } from '../../../src/executor-api/messages.ts'
 import { sha256 } from '../../../src/identity/hash.ts'
 import { pieceHashes } from '../../../src/identity/piece-hashes.ts'
 import { verifyAgent } from '../../../src/identity/signing.ts'
-import { EXEC_REQUEST_DOMAIN, EXEC_RULES_REQUEST_DOMAIN, execRequest, execRulesRequest } from '../../../src/protocol/wire/exec.ts'
+import { EXEC_REQUEST_DOMAIN, execRequest } from '../../../src/protocol/wire/exec.ts'
 import { MAX_ASKED_RUNS } from '../../../src/protocol/limits/detached.ts'
 import { toHex } from '../../../src/protocol/ids.ts'
 import { SIGN_AGAIN_MS } from '../../../src/executor/runs/requests.ts'
@@ -105,15 +105,6 @@ test('every Request is in the journal of what was asked before its signature com
   }
 })
 
-test('a question for rules is in the journal before its signature comes back, and no operator must prove it', async (t) => {
-  const { host, signRules, lines } = await asking(t, { requireOperatorProof: true })
-  const { body, signature } = await signRules()
-  const { machineId: machine_id } = host.peer.machine
-  assert.deepEqual(askedOf(await lines()), [{ event: 'rules_asked', request_id: ID, agent_id: host.peer.signer.agentId, machine_id }])
-  assert.ok(verifyAgent(host.own.signer.publicKey, EXEC_RULES_REQUEST_DOMAIN, body, signature))
-  assert.equal(execRulesRequest.decode(body).to_machine, machine_id)
-})
-
 test('a journal of what was asked that cannot be written lets nothing be signed, says so, and works again by itself', async (t) => {
   const { host, network, sign, signRules, lines } = await asking(t)
   await sign()
@@ -168,25 +159,6 @@ test('where operators must prove, a request without a proof is not signed, and t
     askedOf(await lines()).map((line) => line.proven),
     [true],
   )
-})
-
-test('a proof that is given is checked also where none is needed', async (t) => {
-  const { host, network, sign, prove } = await asking(t)
-  assert.equal(network.client.snapshot.require_operator_proof, false)
-  const object = { agent_id: host.peer.signer.agentId, argv: ['uptime'] }
-  const { proven, proof } = await prove(object)
-  const unproven = refused('operator_proof_required')
-  await assert.rejects(sign({}, { proven, proof: 'v1.nonsense' }), unproven)
-  await assert.rejects(sign({}, { proven, proof: await host.prove('exec_run', proven, Date.now() - 61_000) }), unproven)
-  await assert.rejects(sign({}, { proven: new Uint8Array(0), proof }), unproven)
-  await assert.rejects(sign({}, { proven: Buffer.from(`${proven.toString()} `), proof }), unproven)
-  for (const operation of ['contact_trust', 'card_import', 'exec_ru'])
-    await assert.rejects(sign({}, await prove(object, operation)), unproven, operation)
-  assert.deepEqual(await linesOf(host.outgoingPath), [])
-  await sign({}, { proven, proof })
-  // And a proof of a run proves nothing else.
-  const body = Buffer.from('{"contact":"x"}')
-  await assert.rejects(network.client.operate('contact_remove', body, await host.prove('exec_run', body)), unproven)
 })
 
 test("a network half that holds an operator's proof can change nothing in the request", async (t) => {

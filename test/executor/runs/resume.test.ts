@@ -2,7 +2,6 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
-import { constants } from 'node:os'
 import { test } from 'node:test'
 
 import { sha256 } from '../../../src/identity/hash.ts'
@@ -84,22 +83,6 @@ test('stdin goes on from where it had come, and its acknowledgements are told ag
   assert.equal(exit.code, 0)
   sameHash(exit, data)
   assert.deepEqual(Buffer.concat([first.output(), second.output()]), data)
-})
-
-test('a run that ended before its Exit was delivered keeps neither program nor slot, and gives the Exit when asked', async (t) => {
-  const { host, link } = await ExecutorHost.linked(t, { scripts: { hello: 'echo out; echo err >&2; exit 3' } })
-  const first = await link.ask([host.program('hello')], { over: false, ack: false })
-  const { pid } = await first.frame('started')
-  await first.frame('exit')
-  assert.deepEqual([existsSync(`/proc/${pid}`), host.counters.activeSessions], [false, 0])
-  first.lost()
-  const second = await link.resume(first, { stdout: 0, stderr: 0 })
-  const exit = await second.exit()
-  assert.deepEqual([exit.code, second.output().toString(), second.output('stderr').toString()], [3, 'out\n', 'err\n'])
-  // The peer has it: now it is forgotten.
-  const third = await link.resume(first, { stdout: 0, stderr: 0 })
-  await third.closed
-  assert.deepEqual(types(third), ['gone'])
 })
 
 test('the newer of two streams wins, and what comes on the older one is not heard', async (t) => {
@@ -335,16 +318,4 @@ test('access that is withdrawn while nobody is there ends the run at once, and i
   assert.deepEqual(back.frames, [])
   const warning = (await host.lines()).find((line) => line.event === 'warning')
   assert.equal(warning?.event === 'warning' && warning.kind, 'access_revoked')
-})
-
-test('a stop tells who is there and forgets who is not', async (t) => {
-  const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: 'echo ready; exec sleep 60' } })
-  const [here, away] = [await link.ask([host.program('waits')]), await link.ask([host.program('waits')])]
-  await Promise.all([here.frame('stdout'), away.frame('stdout')])
-  away.lost()
-  await host.executor.endRuns()
-  assert.equal((await here.exit()).signal, constants.signals.SIGTERM)
-  const late = await link.resume(away)
-  await late.closed
-  assert.deepEqual(types(late), ['gone'])
 })

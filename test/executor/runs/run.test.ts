@@ -126,15 +126,6 @@ test('a peer that closes its stream in peace before the Exit ends the child at o
   assert.equal(warning?.event === 'warning' && warning.kind, 'peer_disconnected')
 })
 
-test('a requester that falls silent loses its run after the lease', async (t) => {
-  const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS } })
-  const run = await link.ask([host.program('waits')], { renew: false, ack: false })
-  await ready(run)
-  const exit = await run.exit()
-  assert.equal(exit.code, 9)
-  assert.deepEqual(run.warnings(), ['lease_expired'])
-})
-
 test('a warning that the time is nearly up names the threshold and the end', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { keys: 'warn_duration_secs = 1', scripts: { waits: 'exec sleep 60' } })
   const run = await link.ask([host.program('waits')], { fields: { timeout_ms: 1500 } })
@@ -181,20 +172,6 @@ for (const [listed, outcome] of [
     assert.equal(exit.denial_reason, outcome)
     assert.equal(run.output().toString(), listed ? 'hi\n' : '')
   })
-
-test('the end of the port ends every run that it carried, when its lease is over', async (t) => {
-  const { host, network, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS } })
-  const run = await link.ask([host.program('waits')])
-  const pid = await ready(run)
-  network.client.stop()
-  await host.sessions[0]?.closed
-  assert.equal(existsSync(`/proc/${pid}`), true)
-  while (existsSync(`/proc/${pid}`)) await new Promise((resolve) => setTimeout(resolve, 20))
-  await host.executor.endRuns()
-  assert.deepEqual(await host.events(run.id), ['request', 'started', 'warning', 'exit'])
-  const warning = (await host.lines()).find((line) => line.event === 'warning')
-  assert.equal(warning?.event === 'warning' && warning.kind, 'peer_disconnected')
-})
 
 test('a stop ends every child within three seconds, also one that ignores SIGTERM, and tells why', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS, deaf: DEAF } })

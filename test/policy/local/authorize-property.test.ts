@@ -135,24 +135,6 @@ test('who narrows what was narrowed before never gets anything back', () => {
   )
 })
 
-test('a path that a narrower session may look at is one that the policy lets anybody look at', () => {
-  fc.assert(
-    fc.property(anyPolicy, anyIntent, plainPath, (policy, intent, path) => {
-      const narrow = askSession(policy, { ...intent, capabilities: null })
-      if (narrow.kind === 'refused') return
-      const verdict = authorizeFile({ path, access: 'read' }, { ...narrow.rights, capabilities: READS })
-      if (verdict.kind === 'refused') return
-      const { root, names } = verdict.permit
-      const wide = authorizeFile(
-        { path: [root.real, ...names].join('/'), access: 'read' },
-        { ...policy, capabilities: READS, target: null },
-      )
-      assert.equal(wide.kind, 'permit')
-    }),
-    runs(4, 3_000),
-  )
-})
-
 const program = fc.constantFrom('true', 'echo', '/bin/echo', 'false', '/bin/false', './echo', 'no-such-x0x', '')
 const word = fc.constantFrom('x', 'y', '', '-c', ';')
 const anyRun = fc.record({
