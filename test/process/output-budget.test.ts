@@ -72,20 +72,6 @@ test('a stream whose totals stand is read no more, whoever lets it go on', async
   assert.deepEqual([out.data().toString(), totals.bytes_total, out.pump.total], ['abc', 3, 3])
 })
 
-test('each stream says once that something of it was dropped', async () => {
-  const budget = { left: 4 }
-  const [out, err] = [pumpOf(budget), pumpOf(budget)]
-  for (let round = 0; round < 3; round++) {
-    out.source.push('abc')
-    await settled()
-    err.source.push('de')
-    await settled()
-  }
-  assert.deepEqual([out.hits, err.hits], [[6], [2]])
-  assert.deepEqual([out.data().toString(), err.data().toString()], ['abc', 'd'])
-  assert.deepEqual([out.pump.finish().bytes_total, err.pump.finish().bytes_total], [9, 6])
-})
-
 test('a cap of its own holds beside the budget, and takes nothing of it that was not forwarded', async () => {
   const budget = { left: 10 }
   const [out, err] = [pumpOf(budget, 3), pumpOf(budget)]

@@ -60,17 +60,6 @@ const fullOf = (total: UnackedTotal) => {
   return boxes
 }
 
-test('each stream is numbered from 0 without holes', () => {
-  const { outbox, sent } = boxOf()
-  for (const stream of ['stdout', 'stdout', 'stderr', 'stdout'] as const) assert.equal(outbox.push(stream, DATA), true)
-  assert.deepEqual(sent, [
-    { type: 'stdout', seq: 0 },
-    { type: 'stdout', seq: 1 },
-    { type: 'stderr', seq: 0 },
-    { type: 'stdout', seq: 2 },
-  ])
-})
-
 for (const [title, grow, window] of [
   ['its first window', () => 0, FIRST],
   ['the largest window', widen, PER_RUN],

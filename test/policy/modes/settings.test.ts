@@ -102,20 +102,6 @@ test('a bound node stays, and without one a call names its own', () => {
   assert.equal(to('carol', set({ host: 'node' })), 'carol')
 })
 
-test('whatever a call wishes: it gets no more than without a wish', () => {
-  const some = <T>(values: readonly T[]): fc.Arbitrary<T | null> => fc.constantFrom(...values, null)
-  fc.assert(
-    fc.property(some(SECURITIES), some(ASKS), some(SECURITIES), some(ASKS), some(SECURITIES), (security, ask, own, ownAsk, session) => {
-      const global = set({ host: 'gateway', security: own, ask: ownAsk })
-      const without = resolved({ global, session: set({ security: session }) })
-      const wished = resolved({ global, session: set({ security: session }), parameter: set({ security, ask }) })
-      assert.ok(SECURITIES.indexOf(wished.security) <= SECURITIES.indexOf(without.security))
-      assert.ok(ASKS.indexOf(wished.ask) <= ASKS.indexOf(without.ask))
-    }),
-    { seed: 20_260_504, numRuns: 1_000 },
-  )
-})
-
 test('B27: the row of an agent widens nothing for a caller that chooses its own name', () => {
   const sandbox = {} as ToolsSettings['sandbox']
   const row = (fields: Partial<ExecSettings>): ToolsSettings['defaults'] => ({ ...set(fields), allowed_hosts: ['node'] })
