@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 
 import { AppError } from '../../src/base/errors.ts'
-import type { PageFiles } from '../../src/doors/page/components.ts'
+import type { PageFiles } from '../../src/doors/page/services.ts'
 import { buildPage } from '../../deploy/build-page.mjs'
 import { pageHost, pendingOf, type PageHost } from '../../test/support/page-host.ts'
 import { until } from '../../test/support/processes.ts'

@@ -1,4 +1,4 @@
-import { type IncomingMessage, type Server, createServer } from 'node:http'
+import { type IncomingMessage, type Server, type ServerOptions, createServer } from 'node:http'
 import { Server as TlsServer, createServer as createTlsServer } from 'node:https'
 import { type AddressInfo, type Socket, isIPv6 } from 'node:net'
 import { AppError, errorText } from '../base/errors.ts'
@@ -113,14 +113,15 @@ export const REST_HEADERS_MS = 10_000
 /** PEM texts. `clientCa`: only clients with a certificate of this CA may connect. Null: no TLS. */
 export type Tls = { readonly cert: string; readonly key: string; readonly clientCa: string | null } | null
 
-/** A server with the limits of all interfaces. It does not listen yet. Throws `bad_config` for unusable certificates. */
-export const makeServer = (tls: Tls): Server => {
+/** A server with the limits of all interfaces, unless `limits` replaces some. It does not listen yet. Throws `bad_config` for unusable certificates. */
+export const makeServer = (tls: Tls, limits: ServerOptions = {}): Server => {
   const options = {
     requestTimeout: 0,
     headersTimeout: REST_HEADERS_MS,
     // How often Node looks for expired connections.
     connectionsCheckingInterval: REST_HEADERS_MS / 2,
     keepAliveTimeout: LOCAL_KEEP_ALIVE_MS,
+    ...limits,
   }
   const server = tls === null ? createServer(options) : makeTlsServer(tls, options)
   server.maxConnections = MAX_LOCAL_CONNECTIONS

@@ -15,102 +15,101 @@ import {
 } from '../../protocol/limits/page.ts'
 import { jsonText } from '../../protocol/lines.ts'
 import type { PageDecision, PageEvent } from '../../protocol/page.ts'
-import type { DeskWatch, PageDesk } from './components.ts'
+import type { DeskListener, DeskWatch, PageServices } from './services.ts'
 
-/** How long until a desk that is gone is looked for again. */
-const AGAIN_MS = 1_000
+/** How long to wait before reconnecting to the approval service. */
+const RECONNECT_MS = 1_000
 
-type Listener = (news: PageEvent) => void
-
-/** Follows the desk for as long as a page is open, and not a moment longer: a desk that is followed waits for a person. */
+/** Subscribes to the approval service only while a page is open, because a subscribed approver makes requests wait for a decision. */
 export class DeskFeed {
-  readonly #desk: PageDesk
-  readonly #clock: Clock
-  readonly #listeners = new Set<Listener>()
-  readonly #questions = new Map<string, PendingApprovalRequest>()
+  readonly #deps: Pick<PageServices, 'clock' | 'desk'>
+  readonly #listeners = new Set<DeskListener>()
+  readonly #requests = new Map<string, PendingApprovalRequest>()
   readonly #floods = new BoundedMap<string, Flood>({ max: MAX_ASKERS })
   #events: { readonly event: LifecycleEvent; readonly size: number }[] = []
   #watch: DeskWatch | null = null
   #problem: string | null = null
-  #trying: AbortController | null = null
-  #again: Timer | null = null
-  /** Runs that pages show, and until when they are followed; the latest last. */
+  #attempt: AbortController | null = null
+  #reconnect: Timer | null = null
+  /** Runs that pages show, each with the time until which its output is followed; the latest is last. */
   readonly #followed = new BoundedMap<string, number>({ max: MAX_FOLLOWED_RUNS })
   #unfollow: Timer | null = null
-  #asking: Promise<readonly LifecycleEvent[]> | null = null
+  #pending: Promise<readonly LifecycleEvent[]> | null = null
 
-  constructor(components: { readonly desk: PageDesk; readonly clock: Clock }) {
-    this.#desk = components.desk
-    this.#clock = components.clock
+  constructor(deps: Pick<PageServices, 'clock' | 'desk'>) {
+    this.#deps = deps
   }
 
-  /** Tells what is, then what happens, until the answer is called. */
-  follow(listener: Listener): () => void {
+  /** Sends the current state to the listener, then every event until the returned function is called. */
+  follow(listener: DeskListener): () => void {
     this.#listeners.add(listener)
     listener(this.#state())
-    for (const question of this.#questions.values()) listener({ type: 'question', question })
+    for (const question of this.#requests.values()) listener({ type: 'question', question })
     for (const flood of this.#floods.values()) listener({ type: 'flood', flood })
     for (const { event } of this.#events) listener({ type: 'event', event })
-    if (this.#trying === null) void this.#open()
+    if (this.#attempt === null) void this.#open()
     return () => {
       this.#listeners.delete(listener)
       if (this.#listeners.size === 0) this.#close()
     }
   }
 
-  /** Throws `conflict` for what was shown otherwise, and what the desk refuses. */
+  /** Throws `conflict` if the request has changed or was decided, and other refusals of the approval service. */
   async decide(decision: PageDecision): Promise<object> {
     const watch = this.#watch
     if (watch === null) throw new AppError('daemon_unreachable', this.#problem ?? 'the desk is not there')
     return watch.decide(decision)
   }
 
-  /** A page shows these runs: what they write is told for as long as it asks again. Answers those that go on; the desk may be gone. */
+  /**
+   * Follows the output of runs that a page shows, until the page stops asking. Returns those that are running; empty without an approval
+   * service.
+   */
   async followRuns(runs: readonly string[]): Promise<readonly string[]> {
-    const until = this.#clock.monotonic() + PAGE_FOLLOW_MS
+    const until = this.#deps.clock.monotonic() + PAGE_FOLLOW_MS
     for (const run of runs) this.#followed.set(run, until)
-    const going = await this.#follow().catch(() => [])
-    for (const event of going) if (!this.#events.some((kept) => runOf(kept.event) === runOf(event))) this.#hear({ type: 'event', event })
-    return going.map(runOf)
+    const running = await this.#follow().catch(() => [])
+    for (const event of running) if (!this.#events.some((kept) => runOf(kept.event) === runOf(event))) this.#take({ type: 'event', event })
+    return running.map(runOf)
   }
 
-  /** Asks the desk for what is followed now, and again when some of it is not any more. */
+  /** Sends the current set of followed runs, and sends it again when some of them expire. */
   async #follow(): Promise<readonly LifecycleEvent[]> {
-    const now = this.#clock.monotonic()
+    const now = this.#deps.clock.monotonic()
     for (const [run, until] of this.#followed) if (until <= now) this.#followed.delete(run)
     this.#unfollow?.cancel()
     const lapses = () => void this.#follow().catch(() => undefined)
-    this.#unfollow = this.#followed.size === 0 ? null : this.#clock.setTimeout(lapses, PAGE_FOLLOW_MS, { unref: true })
-    // However often pages ask, the desk is asked once at a time: it hangs up on who asks too much.
-    this.#asking ??= this.#watch?.follow([...this.#followed.keys()]).finally(() => (this.#asking = null)) ?? null
-    return (await this.#asking) ?? []
+    this.#unfollow = this.#followed.size === 0 ? null : this.#deps.clock.setTimeout(lapses, PAGE_FOLLOW_MS, { unref: true })
+    // At most one request is in flight, because the approval service disconnects clients that send too many.
+    this.#pending ??= this.#watch?.follow([...this.#followed.keys()]).finally(() => (this.#pending = null)) ?? null
+    return (await this.#pending) ?? []
   }
 
-  #hear(news: PageEvent): void {
-    if (news.type === 'question') this.#questions.set(news.question.question_id, news.question)
-    else if (news.type === 'settled') this.#questions.delete(news.question_id)
-    else if (news.type === 'flood') this.#floods.set(news.flood.asker, news.flood)
-    else if (news.type === 'event') this.#keep(news.event)
-    this.#emit(news)
+  #take(event: PageEvent): void {
+    if (event.type === 'question') this.#requests.set(event.question.question_id, event.question)
+    else if (event.type === 'settled') this.#requests.delete(event.question_id)
+    else if (event.type === 'flood') this.#floods.set(event.flood.asker, event.flood)
+    else if (event.type === 'event') this.#keep(event.event)
+    this.#emit(event)
   }
 
   #state(): PageEvent {
     return { type: 'desk', open: this.#watch !== null, problem: this.#problem }
   }
 
-  #emit(news: PageEvent): void {
-    for (const listener of this.#listeners) listener(news)
+  #emit(event: PageEvent): void {
+    for (const listener of this.#listeners) listener(event)
   }
 
   async #open(): Promise<void> {
-    const trying = new AbortController()
-    this.#trying = trying
+    const attempt = new AbortController()
+    this.#attempt = attempt
     let problem: string
     try {
-      const watch = await this.#desk.watch((news) => {
-        if (!trying.signal.aborted) this.#hear(news)
+      const watch = await this.#deps.desk.watch((event) => {
+        if (!attempt.signal.aborted) this.#take(event)
       })
-      if (trying.signal.aborted) return watch.close()
+      if (attempt.signal.aborted) return watch.close()
       this.#watch = watch
       this.#problem = null
       this.#emit(this.#state())
@@ -118,14 +117,14 @@ export class DeskFeed {
     } catch (error) {
       problem = errorText(error)
     }
-    if (trying.signal.aborted) return
-    this.#forget()
+    if (attempt.signal.aborted) return
+    this.#reset()
     this.#problem = problem
     this.#emit(this.#state())
-    this.#again = this.#clock.setTimeout(() => void this.#open(), AGAIN_MS, { unref: true })
+    this.#reconnect = this.#deps.clock.setTimeout(() => void this.#open(), RECONNECT_MS, { unref: true })
   }
 
-  /** The newest, as many as a page that comes can be told at once. */
+  /** Keeps the newest events, as many as a new page can receive at once. */
   #keep(event: LifecycleEvent): void {
     this.#events = this.#events.filter((kept) => kept.event.type !== 'exec.output' || runOf(kept.event) !== runOf(event))
     this.#events.push({ event, size: JSON.stringify(event).length })
@@ -133,39 +132,40 @@ export class DeskFeed {
     while (this.#events.length > MAX_PAGE_EVENTS || size > MAX_PAGE_EVENTS_JSON) size -= this.#events.shift()?.size ?? size
   }
 
-  /** What a desk that is gone has asked is answered by nobody. */
-  #forget(): void {
+  /** Requests of a disconnected approval service can no longer be decided. */
+  #reset(): void {
     this.#watch = null
-    this.#questions.clear()
+    this.#requests.clear()
     this.#floods.clear()
   }
 
   #close(): void {
-    this.#again?.cancel()
+    this.#reconnect?.cancel()
     this.#unfollow?.cancel()
     this.#followed.clear()
-    this.#trying?.abort()
-    this.#trying = null
+    this.#attempt?.abort()
+    this.#attempt = null
     this.#watch?.close()
-    this.#forget()
+    this.#reset()
     this.#events = []
   }
 }
 
-/** Streams what the desk tells to one page, until it goes or its session is over. */
+/** Streams the feed to one page until it disconnects or its session ends. */
 export const streamEvents = (
   response: ServerResponse,
   { feed, clock, signal }: { feed: DeskFeed; clock: Clock; signal: AbortSignal },
 ): void => {
   let beat: Timer | null = null
   let unfollow = (): void => undefined
-  const write = (news: PageEvent): void => {
+  const write = (event: PageEvent): void => {
     if (response.destroyed) return
-    // Output is told again, and the journal has how runs ended: a page that reads slowly loses no question for them.
+    // Output is sent again later, and the audit log records how runs ended. So a slow page skips these but never an approval request.
     const unread = response.writableLength
-    if (news.type === 'event' && (news.event.type === 'exec.output' ? response.writableNeedDrain : unread > MAX_PAGE_EVENTS_BEHIND)) return
-    response.write(`${jsonText(news)}\n`)
-    // Who does not read holds no memory of ours: it comes again, and is told what is then.
+    if (event.type === 'event' && (event.event.type === 'exec.output' ? response.writableNeedDrain : unread > MAX_PAGE_EVENTS_BEHIND))
+      return
+    response.write(`${jsonText(event)}\n`)
+    // A page that does not read is disconnected, so that it occupies no memory. It receives the current state when it reconnects.
     if (response.writableLength > MAX_PAGE_BEHIND) response.destroy()
   }
   const beatOn = (): void => {

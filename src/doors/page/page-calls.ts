@@ -16,28 +16,24 @@ import {
 } from '../../protocol/json-table.ts'
 import { MAX_FOLLOWED_RUNS, MAX_GRANT_MS, MAX_GRANT_USES, MAX_RUN_NAME, MAX_SESSION_NAME } from '../../protocol/limits/approvals.ts'
 import type { PageDecision, PageExplainQuery, PageJournalQuery, PageRunsQuery } from '../../protocol/page.ts'
-import type { PageSources } from './components.ts'
+import type { PageServices } from './services.ts'
 import type { DeskFeed } from './desk-feed.ts'
 
-export interface CallComponents {
-  readonly feed: DeskFeed
-  readonly sources: PageSources
-}
-
-type Call = (components: CallComponents, body: Fields, signal: AbortSignal) => Promise<object>
+type CallDeps = Pick<PageServices, 'sources'> & { readonly feed: DeskFeed }
+type Call = (deps: CallDeps, body: Fields, signal: AbortSignal) => Promise<object>
 
 interface CallDefinition {
   readonly fields: FieldTable
   readonly run: Call
 }
 
-/** A body holds no more of them. */
-const MAX_EXPLAINED_WORDS = 4_096
+/** A body has room for no more. */
+const MAX_EXPLAINED_TOKENS = 4_096
 
-const word = textUpTo(256)
+const shortText = textUpTo(256)
 const id = tested<string>((value) => isText(value) && isHexId(value), '64 hexadecimal digits')
 
-/** What the page may ask of us: by name, behind `/api/`. */
+/** Calls of the page, by name below `/api/`. */
 export const PAGE_CALLS: Readonly<Record<string, CallDefinition>> = {
   about: { fields: {}, run: async ({ sources }, _body, signal) => sources.about(signal) },
   runs: {
@@ -50,23 +46,23 @@ export const PAGE_CALLS: Readonly<Record<string, CallDefinition>> = {
   },
   peers: { fields: {}, run: async ({ sources }, _body, signal) => sources.peers(signal) },
   journal: {
-    fields: { journal: word, event: orNull(word), text: orNull(word) },
+    fields: { journal: shortText, event: orNull(shortText), text: orNull(shortText) },
     run: async ({ sources }, body, signal) => sources.journal(body as unknown as PageJournalQuery, signal),
   },
   policy: { fields: {}, run: async ({ sources }, _body, signal) => sources.policy(signal) },
   modes: { fields: {}, run: async ({ sources }, _body, signal) => sources.modes(signal) },
-  revoke: { fields: { grant_id: word }, run: async ({ sources }, body) => sources.revoke(String(body['grant_id'])) },
+  revoke: { fields: { grant_id: shortText }, run: async ({ sources }, body) => sources.revoke(String(body['grant_id'])) },
   modes_off: {
     fields: { session: textUpTo(MAX_SESSION_NAME, 1) },
     run: async ({ sources }, body) => sources.takeBackModes(String(body['session'])),
   },
   explain: {
-    fields: { agent_id: id, machine_id: id, argv: listUpTo(text, MAX_EXPLAINED_WORDS) },
+    fields: { agent_id: id, machine_id: id, argv: listUpTo(text, MAX_EXPLAINED_TOKENS) },
     run: async ({ sources }, body, signal) => sources.explain(body as unknown as PageExplainQuery, signal),
   },
   decide: {
     fields: {
-      question_id: word,
+      question_id: shortText,
       permit_sha256: id,
       decision: oneOf(DECISIONS),
       expires_in_ms: orNull(wholeUpTo(MAX_GRANT_MS, 1)),
@@ -76,14 +72,9 @@ export const PAGE_CALLS: Readonly<Record<string, CallDefinition>> = {
   },
 }
 
-/** Throws `bad_request` for a body that is none of this call, and what the call throws. */
-export const runCall = async (
-  { fields, run }: CallDefinition,
-  components: CallComponents,
-  body: Fields,
-  signal: AbortSignal,
-): Promise<object> => {
+/** Throws `bad_request` for a malformed body, and the errors of the call. */
+export const runCall = async ({ fields, run }: CallDefinition, deps: CallDeps, body: Fields, signal: AbortSignal): Promise<object> => {
   const problem = closedProblemOf(body, fields)
   if (problem !== null) throw new AppError('bad_request', problem)
-  return run(components, body, signal)
+  return run(deps, body, signal)
 }

@@ -1,10 +1,9 @@
-import { type IncomingMessage, type ServerResponse, createServer } from 'node:http'
-import type { Clock } from '../../base/clock.ts'
-import { AppError, ERROR_TABLE, attempt, errorText, isAppError } from '../../base/errors.ts'
-import type { Logger } from '../../base/log.ts'
+import type { IncomingMessage, Server, ServerResponse } from 'node:http'
+import { AppError, ERROR_TABLE, attempt, errnoOf, errorText, isAppError } from '../../base/errors.ts'
 import { TokenBucket } from '../../base/rate-limit.ts'
 import { readUpTo } from '../../base/read-up-to.ts'
 import type { Startable } from '../../base/startable.ts'
+import { listening } from '../../base/unix-sockets.ts'
 import { randomBytes } from '../../identity/hash.ts'
 import { type Fields, isTable, isText } from '../../protocol/json-table.ts'
 import {
@@ -19,11 +18,10 @@ import {
 } from '../../protocol/limits/page.ts'
 import { jsonText } from '../../protocol/lines.ts'
 import { PAGE_PROOF_HEADER } from '../../protocol/page.ts'
-import { UnauthenticatedConnections, addressOf, closeServer, httpRefusalOf } from '../http.ts'
-import { PAGE_FILES, type PageDesk, type PageFile, type PageFiles, type PageSources } from './components.ts'
+import { UnauthenticatedConnections, addressOf, closeServer, httpRefusalOf, makeServer } from '../http.ts'
 import { DeskFeed, streamEvents } from './desk-feed.ts'
 import { PAGE_CALLS, runCall } from './page-calls.ts'
-import { LOOPBACK_IP, type LoopbackServers, listenOnLoopback } from './page-listen.ts'
+import { PAGE_FILES, type PageFile, type PageServices } from './services.ts'
 import { PageLinks, type PageSession, PageSessions } from './sessions.ts'
 
 const foreign = (text: string): AppError => new AppError('forbidden_host', text)
@@ -36,29 +34,32 @@ const one = (request: IncomingMessage, name: string): string | undefined => {
 
 const NEXT = 'follow the link that x0x ui prints'
 
-/** `own`: host name and port of the page, which a refusal does not tell. Throws `forbidden_host` for what another site has made a browser send. */
+/**
+ * Throws `forbidden_host` for requests that another site made a browser send. `own`: host name and port of the page; refusals do not reveal
+ * it.
+ */
 export const checkOrigin = (request: IncomingMessage, own: string): void => {
-  // A name of another site that resolves to us (DNS rebinding) shows here; a whole URL in place of a path could name another host.
+  // DNS rebinding shows in Host. A whole URL in place of a path could name another host.
   if (one(request, 'host') !== own || request.url?.startsWith('/') !== true) throw foreign(`the Host header is not ours: ${NEXT}`)
   const origin = one(request, 'origin')
   if (origin === undefined ? request.method !== 'GET' : origin !== `http://${own}`)
     throw foreign(`requests of other origins are refused: ${NEXT}`)
-  // A link that a person follows, or opens from elsewhere, has no initiator, or leads to our own pages from them.
+  // A link that a person opens has the value `none`; requests of the page have `same-origin`.
   const site = one(request, 'sec-fetch-site')
   if (site !== undefined && site !== 'same-origin' && site !== 'none') throw foreign(`requests of other sites are refused: ${NEXT}`)
 }
 
-/** Its own name for each port, so that two of us do not sign each other out. */
+/** The port is part of the name, so that two pages of one machine do not sign each other out. */
 export const cookieName = (port: number): string => `x0x_page_${port}`
 
-/** Whose cookie it is; null: nobody's. */
+/** Session of the request's cookie; null if there is none. */
 export const sessionOf = (request: IncomingMessage, port: number, sessions: PageSessions): PageSession | null => {
   const pairs = (request.headers.cookie ?? '').split(';').map((pair) => pair.trim().split('='))
   const values = pairs.filter(([name]) => name === cookieName(port)).map(([, value = '']) => value)
   return values.length === 1 ? sessions.find(values[0]!) : null
 }
 
-/** The session of a call of the page itself. Throws `unauthorized`. */
+/** Session of a call by the page itself. Throws `unauthorized`. */
 export const authenticatedSession = (request: IncomingMessage, port: number, sessions: PageSessions): PageSession => {
   const session = sessionOf(request, port, sessions)
   const proof = one(request, PAGE_PROOF_HEADER)
@@ -67,7 +68,7 @@ export const authenticatedSession = (request: IncomingMessage, port: number, ses
   return session
 }
 
-/** Nothing from elsewhere, nothing inline, in nobody's frame. */
+/** Nothing from other origins, no inline code, no embedding in frames. */
 const POLICY = [
   "default-src 'none'",
   "script-src 'self'",
@@ -91,7 +92,7 @@ const HEADERS = {
   'cache-control': 'no-store',
 } as const
 
-/** Every answer has them, those that refuse too. */
+/** Sets the headers of every response, also of refusals. */
 export const setHeaders = (response: ServerResponse): void => {
   for (const [name, value] of Object.entries(HEADERS)) response.setHeader(name, value)
 }
@@ -101,19 +102,19 @@ export const sendJson = (response: ServerResponse, status: number, body: object)
   response.writeHead(status, { 'content-type': 'application/json; charset=utf-8', 'content-length': text.length }).end(text)
 }
 
-/** What it says in place of an answer; of our own faults no more than that there was one. */
+/** Internal errors are sent without details. */
 export const sendError = (response: ServerResponse, error: unknown): void => {
   if (response.headersSent) {
     response.destroy()
     return
   }
   const known = isAppError(error) ? error : new AppError('internal')
-  // A body that was not read to its end would be taken for the next request.
+  // The rest of an unread body would be parsed as the next request.
   response.setHeader('connection', 'close')
   sendJson(response, ERROR_TABLE[known.code].status, { ok: false, error: known.code, message: known.message, data: known.data })
 }
 
-/** The JSON object of a body. Throws `too_large`, `bad_request`. */
+/** Parses the JSON object of a body. Throws `too_large`, `bad_request`. */
 export const readBody = async (request: IncomingMessage): Promise<Fields> => {
   if (request.headers['content-type'] !== 'application/json') throw new AppError('bad_request', 'the body must be application/json')
   const bytes = await readUpTo(request as AsyncIterable<Buffer>, MAX_PAGE_BODY)
@@ -123,71 +124,95 @@ export const readBody = async (request: IncomingMessage): Promise<Fields> => {
   return value
 }
 
-export interface PageServerComponents {
-  readonly desk: PageDesk
-  readonly sources: PageSources
-  readonly files: PageFiles
-  readonly clock: Clock
-  readonly log: Pick<Logger, 'warn'>
-}
-
 export interface PageServerInit {
-  /** 0 for any. */
+  /** 0 selects any free port. */
   readonly port: number
-  /** The page is at 127.0.0.1, for a browser that finds no name below `localhost`. Other programs can have been at that address before. */
+  /** Serves at 127.0.0.1, for browsers that cannot resolve names below `localhost`. Other programs can have used that origin before. */
   readonly loopbackIp?: boolean
 }
 
-/** Below `localhost`, which browsers resolve to this host. Nothing that another program left in a browser counts for a new name. */
+/**
+ * A random name below `localhost`, which browsers resolve to this machine. Data that other programs left in a browser does not apply to a
+ * new name.
+ */
 const newHostName = (): string => `${Buffer.from(randomBytes(PAGE_SECRET_BYTES)).toString('hex')}.localhost`
 
-/** What a browser has kept of this origin: cached files, service workers. Cookies of 127.0.0.1 are those of all ports, and stay. */
+/** Clears cached files and service workers of this origin. Cookies of 127.0.0.1 are shared by all ports and stay. */
 const CLEAR = '"cache", "storage"'
+
+const LOOPBACK_IP = '127.0.0.1'
+const LOOPBACK_IP6 = '::1'
+/** How often another free port is tried if the first is free on only one of the two addresses. */
+const ATTEMPTS = 8
+/** Errors of a machine without IPv6, on which no program can listen on `::1`. */
+const NO_IP6: readonly (string | null | undefined)[] = ['EADDRNOTAVAIL', 'EAFNOSUPPORT']
+
+/** The two addresses of `localhost`, each with its server. */
+interface LoopbackServers {
+  readonly ip4: Server
+  readonly ip6: Server
+}
+
+/**
+ * Listens on one port of both addresses of `localhost`. A browser connects to either, so another program that listens on one of
+ * them could answer in place of the page. `port`: 0 for any. Throws `conflict` if the port is in use.
+ */
+const listenOnLoopback = async ({ ip4, ip6 }: LoopbackServers, port: number): Promise<void> => {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      await listening(ip4, { port, host: LOOPBACK_IP })
+      await listening(ip6, { port: addressOf(ip4).port, host: LOOPBACK_IP6 })
+      return
+    } catch (error) {
+      const code = errnoOf(error)
+      if (ip4.listening && NO_IP6.includes(code)) return
+      await closeServer(ip4)
+      if (code !== 'EADDRINUSE') throw error
+      if (port !== 0 || attempt === ATTEMPTS)
+        throw new AppError('conflict', `port ${port} of ${LOOPBACK_IP} or [${LOOPBACK_IP6}] is in use: leave --port out, or name another`, {
+          cause: error,
+        })
+    }
+  }
+}
 
 const checkRate = (bucket: TokenBucket): void => {
   if (!bucket.take()) throw new AppError('rate_limited', 'too many requests: wait a moment')
 }
 
-/** Serves the page to the browsers of this host, and whatever it shows to those who have signed in. */
+/** Serves the page to browsers on this machine. Only the sign-in page needs no session. */
 export class PageServer implements Startable {
-  readonly #components: PageServerComponents
+  readonly #services: PageServices
   readonly #port: number
   readonly #hostName: string
   readonly #servers: LoopbackServers
   readonly #feed: DeskFeed
   readonly #links: PageLinks
   readonly #sessions: PageSessions
-  readonly #strangers: TokenBucket
-  /** Every user of this host can connect: none of them keeps out who signs in, or has. */
-  readonly #unproven = new UnauthenticatedConnections({ total: MAX_PAGE_UNPROVEN, perAddress: MAX_PAGE_UNPROVEN })
-  readonly #noted: TokenBucket
+  readonly #unlisted: TokenBucket
+  /** Every user of this machine can connect. The limit keeps them from locking out an approver. */
+  readonly #unauthenticated = new UnauthenticatedConnections({ total: MAX_PAGE_UNPROVEN, perAddress: MAX_PAGE_UNPROVEN })
+  readonly #logRate: TokenBucket
   readonly #streams = new WeakMap<PageSession, number>()
 
-  constructor(components: PageServerComponents, init: PageServerInit) {
-    const { clock, desk } = components
-    this.#components = components
+  constructor(services: PageServices, init: PageServerInit) {
+    const { clock } = services
+    this.#services = services
     this.#port = init.port
     this.#hostName = init.loopbackIp === true ? LOOPBACK_IP : newHostName()
-    this.#feed = new DeskFeed({ desk, clock })
+    this.#feed = new DeskFeed(services)
     this.#links = new PageLinks({ clock })
     this.#sessions = new PageSessions({ clock })
-    this.#strangers = new TokenBucket({ clock }, PAGE_UNLISTED)
-    this.#noted = new TokenBucket({ clock }, PAGE_NOTES)
+    this.#unlisted = new TokenBucket({ clock }, PAGE_UNLISTED)
+    this.#logRate = new TokenBucket({ clock }, PAGE_NOTES)
     this.#servers = { ip4: this.#newServer(), ip6: this.#newServer() }
   }
 
   #newServer() {
-    const server = createServer(
-      {
-        requestTimeout: PAGE_REQUEST_MS,
-        headersTimeout: PAGE_REQUEST_MS,
-        keepAliveTimeout: PAGE_REQUEST_MS,
-        connectionsCheckingInterval: PAGE_REQUEST_MS / 5,
-        maxHeaderSize: MAX_PAGE_HEAD,
-      },
-      (request, response) => void this.#answer(request, response),
-    )
-    return server.on('connection', (socket) => this.#unproven.add(socket))
+    const limits = { requestTimeout: PAGE_REQUEST_MS, headersTimeout: PAGE_REQUEST_MS, keepAliveTimeout: PAGE_REQUEST_MS }
+    const server = makeServer(null, { ...limits, connectionsCheckingInterval: PAGE_REQUEST_MS / 5, maxHeaderSize: MAX_PAGE_HEAD })
+    server.on('request', (request, response) => void this.#answer(request, response))
+    return server.on('connection', (socket) => this.#unauthenticated.add(socket))
   }
 
   async start(): Promise<void> {
@@ -206,12 +231,12 @@ export class PageServer implements Startable {
     return addressOf(this.#servers.ip4).port
   }
 
-  /** Host name and port, as a browser sends them. */
+  /** Host name and port as in the Host header. */
   get host(): string {
     return `${this.#hostName}:${this.port}`
   }
 
-  /** Signs in once. Its secret stands behind the sign that a browser keeps to itself. */
+  /** A link that signs in once. The secret is in the fragment, which browsers do not send. */
   newLink(): string {
     return `http://${this.host}/sign-in#${this.#links.issue()}`
   }
@@ -230,9 +255,9 @@ export class PageServer implements Startable {
 
   #record(request: IncomingMessage, error: unknown): void {
     const refusal = httpRefusalOf(request, error)
-    if ((refusal === null && isAppError(error)) || !this.#noted.take()) return
-    if (refusal === null) this.#components.log.warn({ err: errorText(error) }, 'a request could not be answered')
-    else this.#components.log.warn({ refusal }, 'a request was refused')
+    if ((refusal === null && isAppError(error)) || !this.#logRate.take()) return
+    if (refusal === null) this.#services.log.warn({ err: errorText(error) }, 'a request could not be answered')
+    else this.#services.log.warn({ refusal }, 'a request was refused')
   }
 
   async #route(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -242,8 +267,8 @@ export class PageServer implements Startable {
     if (url === '/sign-in' && method === 'POST') return this.#signIn(request, response)
     const session = sessionOf(request, this.port, this.#sessions)
     const file = Object.hasOwn(PAGE_FILES, url) ? PAGE_FILES[url] : undefined
-    // What everybody may see costs less than a refusal would, and who signs in needs it: a rate would be others' to use up.
-    if (session !== null || file?.open !== true) checkRate(session?.loads ?? this.#strangers)
+    // Public files are not rate-limited: they cost less than a refusal, and other users could otherwise block the sign-in page.
+    if (session !== null || file?.open !== true) checkRate(session?.loads ?? this.#unlisted)
     if (file === undefined) throw new AppError('not_found')
     if (method !== 'GET') throw new AppError('method_not_allowed')
     if (!file.open && session === null) {
@@ -255,19 +280,19 @@ export class PageServer implements Startable {
   }
 
   #send(response: ServerResponse, { name, type }: PageFile): void {
-    const bytes = this.#components.files[name]
+    const bytes = this.#services.files[name]
     response.writeHead(200, { 'content-type': type, 'content-length': bytes.length }).end(bytes)
   }
 
   async #signIn(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { code, ...others } = await readBody(request)
     if (!isText(code) || Object.keys(others).length > 0) throw new AppError('bad_request', 'a code is missing')
-    // A code of 128 bits is guessed at no rate: only those that are wrong count, so that others use up nothing of the operator's.
+    // A code of 128 bits cannot be guessed, so only wrong codes count against the rate that all users share.
     if (!this.#links.take(code)) {
-      checkRate(this.#strangers)
+      checkRate(this.#unlisted)
       throw new AppError('unauthorized', 'this link was used, or is too old: press Enter where x0x ui runs, and follow the new one')
     }
-    this.#unproven.prove(request.socket)
+    this.#unauthenticated.prove(request.socket)
     const { cookie, proof } = this.#sessions.open()
     response.setHeader('set-cookie', `${cookieName(this.port)}=${cookie}; Path=/; HttpOnly; SameSite=Strict`)
     sendJson(response, 200, { ok: true, proof })
@@ -276,10 +301,10 @@ export class PageServer implements Startable {
   async #call(name: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
     if (request.method !== 'POST') throw new AppError('method_not_allowed')
     const session = authenticatedSession(request, this.port, this.#sessions)
-    this.#unproven.prove(request.socket)
+    this.#unauthenticated.prove(request.socket)
     checkRate(session.calls)
     const body = await readBody(request)
-    // It may have ended while the body came: who has signed out decides nothing, and follows nothing.
+    // The session may have ended while the body arrived.
     authenticatedSession(request, this.port, this.#sessions)
     if (name === 'follow') return this.#follow(session, response)
     if (name === 'here') session.touch()
@@ -287,9 +312,9 @@ export class PageServer implements Startable {
     if (name === 'here' || name === 'sign-out') return sendJson(response, 200, { ok: true })
     const call = Object.hasOwn(PAGE_CALLS, name) ? PAGE_CALLS[name] : undefined
     if (call === undefined) throw new AppError('not_found')
-    const gone = new AbortController()
-    response.once('close', () => gone.abort())
-    sendJson(response, 200, await runCall(call, { feed: this.#feed, sources: this.#components.sources }, body, gone.signal))
+    const disconnected = new AbortController()
+    response.once('close', () => disconnected.abort())
+    sendJson(response, 200, await runCall(call, { feed: this.#feed, sources: this.#services.sources }, body, disconnected.signal))
   }
 
   #follow(session: PageSession, response: ServerResponse): void {
@@ -297,6 +322,6 @@ export class PageServer implements Startable {
     if (open >= MAX_SESSION_STREAMS) throw new AppError('rate_limited', 'this page is followed twice already')
     this.#streams.set(session, open + 1)
     response.once('close', () => this.#streams.set(session, (this.#streams.get(session) ?? 1) - 1))
-    streamEvents(response, { feed: this.#feed, clock: this.#components.clock, signal: session.signal })
+    streamEvents(response, { feed: this.#feed, clock: this.#services.clock, signal: session.signal })
   }
 }

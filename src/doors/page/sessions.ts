@@ -16,88 +16,88 @@ export const newSecret = (): string => Buffer.from(randomBytes(PAGE_SECRET_BYTES
 
 export const digestOf = (secret: string): Uint8Array => sha256(Buffer.from(secret))
 
-/** Codes that sign in once each, and only for a while. */
+/** One-time sign-in codes with an expiry. */
 export class PageLinks {
-  readonly #clock: Pick<Clock, 'monotonic'>
-  #waiting: { readonly digest: Uint8Array; readonly until: number }[] = []
+  readonly #deps: { readonly clock: Pick<Clock, 'monotonic'> }
+  #codes: { readonly digest: Uint8Array; readonly until: number }[] = []
 
-  constructor(components: { readonly clock: Pick<Clock, 'monotonic'> }) {
-    this.#clock = components.clock
+  constructor(deps: { readonly clock: Pick<Clock, 'monotonic'> }) {
+    this.#deps = deps
   }
 
   issue(): string {
     const code = newSecret()
-    this.#waiting = [...this.#waiting, { digest: digestOf(code), until: this.#clock.monotonic() + PAGE_LINK_MS }].slice(-MAX_PAGE_LINKS)
+    this.#codes = [...this.#codes, { digest: digestOf(code), until: this.#deps.clock.monotonic() + PAGE_LINK_MS }].slice(-MAX_PAGE_LINKS)
     return code
   }
 
-  /** True for a code that waits, which is void from then on. */
+  /** True for a valid code, which is used up by this call. */
   take(code: string): boolean {
-    const now = this.#clock.monotonic()
+    const now = this.#deps.clock.monotonic()
     const digest = digestOf(code)
-    this.#waiting = this.#waiting.filter(({ until }) => now < until)
-    const found = this.#waiting.find((one) => equalBytes(one.digest, digest))
-    this.#waiting = this.#waiting.filter((one) => one !== found)
+    this.#codes = this.#codes.filter(({ until }) => now < until)
+    const found = this.#codes.find((one) => equalBytes(one.digest, digest))
+    this.#codes = this.#codes.filter((one) => one !== found)
     return found !== undefined
   }
 }
 
-/** One sign-in. Its cookie alone opens nothing but the page's own files: a browser sends it to every port of this host. */
+/** One sign-in. Browsers send its cookie to every port of this machine, so the cookie alone opens only the files of the page. */
 export class PageSession {
-  /** What the page itself may ask for. */
+  /** Rate limit of calls by the page itself. */
   readonly calls: TokenBucket
-  /** What its cookie alone may: others of this host have seen it, and take nothing from the page. */
+  /** Rate limit of requests with the cookie alone, which other programs of this machine may have seen. */
   readonly loads: TokenBucket
-  readonly #clock: Clock
+  readonly #deps: { readonly clock: Clock }
   readonly #proof: Uint8Array
   readonly #ended = new AbortController()
-  readonly #last: number
-  #idle: Timer
+  readonly #endsAt: number
+  #idleTimer: Timer
 
-  constructor(components: { readonly clock: Clock }, init: { readonly proof: string }) {
-    this.#clock = components.clock
-    this.calls = new TokenBucket(components, PAGE_REQUESTS)
-    this.loads = new TokenBucket(components, PAGE_REQUESTS)
+  constructor(deps: { readonly clock: Clock }, init: { readonly proof: string }) {
+    this.#deps = deps
+    this.calls = new TokenBucket(deps, PAGE_REQUESTS)
+    this.loads = new TokenBucket(deps, PAGE_REQUESTS)
     this.#proof = digestOf(init.proof)
-    this.#last = this.#clock.monotonic() + PAGE_SESSION_MS
-    this.#idle = this.#wait()
+    this.#endsAt = this.#deps.clock.monotonic() + PAGE_SESSION_MS
+    this.#idleTimer = this.#startIdleTimer()
   }
 
-  /** Aborts when it is over. */
+  /** Aborts when the session ends. */
   get signal(): AbortSignal {
     return this.#ended.signal
   }
 
-  /** True for what the page alone was told, which its origin keeps from those of other ports. */
+  /** Checks the secret that only the page's own origin can read. */
   isProof(text: string): boolean {
     return equalBytes(this.#proof, digestOf(text))
   }
 
-  /** A person has touched the page. */
+  /** Restarts the idle timer, because the user touched the page. */
   touch(): void {
     if (this.#ended.signal.aborted) return
-    this.#idle.cancel()
-    this.#idle = this.#wait()
+    this.#idleTimer.cancel()
+    this.#idleTimer = this.#startIdleTimer()
   }
 
   end(): void {
-    this.#idle.cancel()
+    this.#idleTimer.cancel()
     this.#ended.abort()
   }
 
-  #wait(): Timer {
-    const left = Math.max(0, Math.min(PAGE_IDLE_MS, this.#last - this.#clock.monotonic()))
-    return this.#clock.setTimeout(() => this.end(), left, { unref: true })
+  #startIdleTimer(): Timer {
+    const left = Math.max(0, Math.min(PAGE_IDLE_MS, this.#endsAt - this.#deps.clock.monotonic()))
+    return this.#deps.clock.setTimeout(() => this.end(), left, { unref: true })
   }
 }
 
 export class PageSessions {
-  readonly #clock: Clock
-  /** By the digest of their cookies. */
+  readonly #deps: { readonly clock: Clock }
+  /** By the digest of the cookie. */
   readonly #sessions = new BoundedMap<string, PageSession>({ max: MAX_PAGE_SESSIONS })
 
-  constructor(components: { readonly clock: Clock }) {
-    this.#clock = components.clock
+  constructor(deps: { readonly clock: Clock }) {
+    this.#deps = deps
   }
 
   open(): { readonly cookie: string; readonly proof: string } {
@@ -105,7 +105,7 @@ export class PageSessions {
     const oldest = this.#sessions.values().next().value
     if (this.#sessions.size >= MAX_PAGE_SESSIONS) oldest?.end()
     const key = keyOf(cookie)
-    const session = new PageSession({ clock: this.#clock }, { proof })
+    const session = new PageSession(this.#deps, { proof })
     this.#sessions.set(key, session)
     session.signal.addEventListener('abort', () => this.#sessions.delete(key), { once: true })
     return { cookie, proof }

@@ -1,6 +1,6 @@
 import { type ApprovalServiceEvent, openDesk } from '../../clients/desk.ts'
 import type { DataPaths } from '../../clients/paths.ts'
-import type { PageDesk } from '../../doors/page/components.ts'
+import type { PageDesk } from '../../doors/page/services.ts'
 import type { Flood, PendingApprovalRequest } from '../../protocol/desk/messages.ts'
 import type { PageEvent } from '../../protocol/page.ts'
 

@@ -1,6 +1,8 @@
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
 import type { LifecycleEvent } from '../../protocol/events/lifecycle.ts'
 import type {
   PageAbout,
@@ -16,40 +18,49 @@ import type {
   PageRuns,
 } from '../../protocol/page.ts'
 
-/** Hears what the approval service tells an approver who has subscribed. */
-export type DeskListener = (news: PageEvent) => void
+/** Receives what the approval service sends to a subscribed approver. */
+export type DeskListener = (event: PageEvent) => void
 
-/** A subscription: as long as it lives, somebody is there to be asked. */
+/** A subscription. While it is open, the approval service counts this approver as reachable. */
 export interface DeskWatch {
-  /** Resolves when the desk is gone, with why. */
+  /** Resolves with the reason when the approval service disconnects. */
   readonly ended: Promise<string>
-  /** Throws `conflict` where another was first, and what else the desk refuses. */
+  /** Throws `conflict` if another approver decided first, and other refusals of the approval service. */
   decide(decision: PageDecision): Promise<object>
-  /** Hears what these runs write, and of no others; answers those that go on. */
+  /** Subscribes to the output of exactly these runs. Returns those that are running. */
   follow(runs: readonly string[]): Promise<readonly LifecycleEvent[]>
   close(): void
 }
 
-/** The way to the desk of this user. */
+/** Connects to the approval service of this user. */
 export interface PageDesk {
-  /** Throws `daemon_unreachable` where none runs. */
+  /** Throws `daemon_unreachable` if no approval service runs. */
   watch(listener: DeskListener): Promise<DeskWatch>
 }
 
-/** What the page shows beside questions. Each throws an `AppError` that says what to do. */
+/** Data that the page shows in addition to approval requests. Each throws an `AppError` that says what to do. */
 export interface PageSources {
   about(signal: AbortSignal): Promise<PageAbout>
-  /** Runs that the daemon has asked other hosts for, and those of this host. */
+  /** Runs that the daemon requested, and runs on this machine. */
   runs(signal: AbortSignal): Promise<Omit<PageRuns, 'going'>>
   peers(signal: AbortSignal): Promise<{ readonly peers: readonly PagePeer[] }>
   journal(query: PageJournalQuery, signal: AbortSignal): Promise<PageJournal>
   policy(signal: AbortSignal): Promise<PagePolicy>
-  /** Of agents of this host's own doors. */
+  /** Execution modes of clients of this machine's own interfaces. */
   modes(signal: AbortSignal): Promise<PageModes>
   revoke(grantId: string): Promise<object>
-  /** As configured again. */
+  /** Restores the configured modes of a session. */
   takeBackModes(session: string): Promise<object>
   explain(query: PageExplainQuery, signal: AbortSignal): Promise<PageExplanation>
+}
+
+export interface PageServices {
+  readonly clock: Clock
+  /** Subscribes to the approval service and sends decisions to it. */
+  readonly desk: PageDesk
+  readonly files: PageFiles
+  readonly log: Pick<Logger, 'warn'>
+  readonly sources: PageSources
 }
 
 const NAMES = ['page.html', 'sign-in.html', 'page.js', 'sign-in.js', 'page.css', 'icon.svg'] as const
@@ -60,14 +71,14 @@ export type PageFiles = Readonly<Record<PageFileName, Buffer>>
 export interface PageFile {
   readonly name: PageFileName
   readonly type: string
-  /** Of the sign-in page, which anybody may see. */
+  /** Whether the file belongs to the sign-in page, which needs no session. */
   readonly open: boolean
 }
 
 const HTML = 'text/html; charset=utf-8'
 const SCRIPT = 'text/javascript; charset=utf-8'
 
-/** By the path that a browser asks for. */
+/** Files by URL path. */
 export const PAGE_FILES: Readonly<Record<string, PageFile>> = {
   '/': { name: 'page.html', type: HTML, open: false },
   '/page.js': { name: 'page.js', type: SCRIPT, open: false },
@@ -77,7 +88,7 @@ export const PAGE_FILES: Readonly<Record<string, PageFile>> = {
   '/icon.svg': { name: 'icon.svg', type: 'image/svg+xml', open: true },
 }
 
-/** Reads them all: what is served is what was built when we started. Throws `bad_config` where one is missing. */
+/** Reads all files at the start, so that a rebuild does not change a served page. Throws `bad_config` if one is missing. */
 export const loadPageFiles = async (directory: string): Promise<PageFiles> => {
   const entries = NAMES.map(async (name) => {
     try {
