@@ -1,7 +1,7 @@
 import { AppError, isAppError } from '../base/errors.ts'
 import { dialOwn } from '../base/unix-sockets.ts'
 import { DeskChannel } from '../desk/desk-channel.ts'
-import { humanKeyOf } from '../desk/seal.ts'
+import { approverKeyOf } from '../desk/seal.ts'
 import {
   type AllModes,
   type Flood,
@@ -165,7 +165,7 @@ export const openDesk = async (paths: DataPaths, name: string): Promise<Approval
       role: 'human',
       name,
       // Read after the connection is made: a user without a running service has no key either, and needs the message about the service.
-      key: () => humanKeyOf(operatorKey(paths.operatorKey)),
+      key: () => approverKeyOf(operatorKey(paths.operatorKey)),
       maxLine: MAX_DESK_REPLY,
       read: readToApprovalClientBody,
       refused: 'the desk refused us: operator.key is not that of its data directory, or too many windows are open',

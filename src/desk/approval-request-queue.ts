@@ -13,22 +13,22 @@ import {
   QUESTION_RATE,
 } from '../protocol/limits/approvals.ts'
 
-/** One text for each asker: an agent of the mesh, or what a local one calls itself. */
+/** Name of the requester: the ID of a mesh agent, or the label of a local client. */
 export const requesterName = ({ asker }: Pick<ApprovalRequest, 'asker'>): string => (asker.kind === 'mesh' ? asker.agent_id : asker.label)
 
-/** As whom it is counted: what another host says of who has asked it must take no place of that one here. */
+/** Key under which a request is counted. A requester that another machine merely claims must not use up the slots of a local one. */
 export const countedAs = (question: Pick<ApprovalRequest, 'asker' | 'target'>): string => provenAgent(question) ?? requesterName(question)
 
-/** Who asks it calls itself as it likes: by ever new names one caller is many. */
+/** Whether the client chose its own label. Such a client could appear as many by changing its label. */
 const isClaimed = ({ door }: ApprovalRequest): boolean => door !== 'mesh' && !isGivenLabel(door)
 
-/** Who asks an engine, by what that one knows: an agent of the mesh, a session. */
-export const callerOf = (question: ApprovalRequest): string =>
+/** The client as its engine knows it: a mesh agent or a session. */
+export const clientOf = (question: ApprovalRequest): string =>
   question.door === 'mesh' ? countedAs(question) : (question.session_id ?? requesterName(question))
 
-/** Whose places a question takes. A label that a caller chooses is that of no agent: its session is counted, which it has from the engine. */
+/** The source whose slots a request uses. If the label is chosen by the client, the session counts, because the engine assigns it. */
 const sourceOf = (question: ApprovalRequest): string =>
-  isClaimed(question) ? `claimed ${callerOf(question)}` : `${question.door} ${countedAs(question)}`
+  isClaimed(question) ? `claimed ${clientOf(question)}` : `${question.door} ${countedAs(question)}`
 
 interface Counted {
   readonly source: string
@@ -36,31 +36,31 @@ interface Counted {
   readonly bytes: number
 }
 
-/** Whether one more of this size fits beside those that wait. */
+/** Whether one more request of this size fits. */
 const fits = (waiting: readonly Counted[], bytes: number, max: number, maxBytes: number): boolean =>
   waiting.length < max && waiting.reduce((sum, one) => sum + one.bytes, bytes) <= maxBytes
 
-/** A question that waits for a human. */
+/** An approval request that awaits a decision. */
 export interface QueuedApprovalRequest extends PendingApprovalRequest {
-  /** Who decides it at this moment; null: nobody yet. */
+  /** The approver who is deciding it at this moment; null: none. */
   decider: string | null
 }
 
-/** What waits, oldest first, bounded for each asker and in all: what is too much takes nothing from what is there. */
+/** Pending requests, oldest first, bounded per requester and in total. A new request never displaces an earlier one. */
 export class ApprovalRequestQueue {
   readonly #rate: RateLimit
   readonly #waiting = new Map<string, QueuedApprovalRequest>()
   readonly #counted = new Map<string, Counted>()
 
-  constructor(components: { clock: Clock }) {
-    this.#rate = new RateLimit(components, QUESTION_RATE)
+  constructor(deps: { clock: Clock }) {
+    this.#rate = new RateLimit(deps, QUESTION_RATE)
   }
 
   get all(): readonly QueuedApprovalRequest[] {
     return [...this.#waiting.values()]
   }
 
-  /** Keeps a place for it. `bytes`: of the question as JSON. False: there is none. */
+  /** Reserves a slot; false if there is none. `bytes`: size of the request as JSON. */
   take(id: string, question: ApprovalRequest, bytes: number): boolean {
     const [source, claimed] = [sourceOf(question), isClaimed(question)]
     const all = [...this.#counted.values()]
@@ -75,12 +75,12 @@ export class ApprovalRequestQueue {
     return isTaken
   }
 
-  /** Where a place was taken for it. */
+  /** Adds a request that has a slot. */
   add(waiting: QueuedApprovalRequest): void {
     this.#waiting.set(waiting.question_id, waiting)
   }
 
-  /** It, and its place. */
+  /** Removes the request and its slot. */
   delete(id: string): void {
     this.#waiting.delete(id)
     this.#counted.delete(id)

@@ -1,7 +1,6 @@
 import { BoundedMap } from '../base/bounded-collections.ts'
-import type { Clock, Timer } from '../base/clock.ts'
+import type { Timer } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
-import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import { type Judgement, judge, judgeFallback } from '../policy/approval/judge.ts'
 import type { HumanDecision, PendingApprovalRequest } from '../protocol/desk/messages.ts'
@@ -19,47 +18,39 @@ import {
   decisionsFor,
   denial,
   truncatedRest,
-  ofHuman,
+  byApprover,
   stopping,
   tooMany,
   unanswered,
   unavailable,
   withdrawn,
 } from './decisions.ts'
-import type { ApprovalStore } from './approval-store.ts'
 import type { WaitNotice } from './desk-link.ts'
 import { FloodNotifier } from './flood-summary.ts'
-import type { DeskJournal } from './journal.ts'
 import { Judging } from './judging.ts'
 import { DeskModes } from './modes.ts'
 import { type QueuedApprovalRequest, ApprovalRequestQueue } from './approval-request-queue.ts'
 import { newNonce } from './seal.ts'
 import { type Watcher, Watchers } from './watchers.ts'
-
-export interface DeskComponents {
-  readonly clock: Clock
-  readonly log: Logger
-  readonly journal: DeskJournal
-  readonly store: ApprovalStore
-}
+import type { DeskServices } from './services.ts'
 
 export interface DeskInit {
-  /** How long a human has. */
+  /** How long an approver may take. */
   readonly askTimeoutMs: number
 }
 
-/** A question that waits, and how its asker is told. */
+/** A pending request and the way to answer its requester. */
 interface Open {
   readonly waiting: QueuedApprovalRequest
   readonly timer: Timer
-  /** Of who asked. */
+  /** Aborts when the requester no longer waits. */
   readonly signal: AbortSignal
   readonly resolve: (ending: Ending) => void
 }
 
-/** Holds what must be asked, asks whoever watches, and answers what policy, the store and humans make of it. */
+/** Queues approval requests, shows them to approvers, and answers them by policy, store and decisions. */
 export class ApprovalService implements Startable {
-  readonly #components: DeskComponents
+  readonly #deps: Pick<DeskServices, 'clock' | 'log' | 'journal' | 'store'>
   readonly #init: DeskInit
   readonly #waiting: ApprovalRequestQueue
   readonly #watchers: Watchers
@@ -71,27 +62,27 @@ export class ApprovalService implements Startable {
   readonly modes: DeskModes
   #stopped = true
 
-  constructor(components: DeskComponents, init: DeskInit) {
-    this.#components = components
+  constructor(deps: Pick<DeskServices, 'clock' | 'log' | 'journal' | 'store'>, init: DeskInit) {
+    this.#deps = deps
     this.#init = init
-    this.#waiting = new ApprovalRequestQueue(components)
-    this.#watchers = new Watchers(components, { onNone: () => void this.#nobodyWatches() })
-    this.#floods = new FloodNotifier({ ...components, watchers: this.#watchers })
-    this.#answers = new DecisionSigner(components)
-    this.modes = new DeskModes(components)
-    this.#judging = new Judging({ ...components, modes: this.modes })
+    this.#waiting = new ApprovalRequestQueue(deps)
+    this.#watchers = new Watchers(deps, { onNone: () => void this.#onNoApprover() })
+    this.#floods = new FloodNotifier({ ...deps, watchers: this.#watchers })
+    this.#answers = new DecisionSigner(deps)
+    this.modes = new DeskModes(deps)
+    this.#judging = new Judging({ ...deps, modes: this.modes })
   }
 
-  /** What an earlier desk was asked and could not answer any more is closed in the journal. */
+  /** Closes the requests of an earlier process in the approval log. */
   async start(): Promise<void> {
-    const { journal, log } = this.#components
+    const { journal, log } = this.#deps
     await journal
       .closeOpen({ ...denial('deny', 'the desk ended before it was decided; nothing was allowed'), outcome: 'desk_gone' })
       .catch((error: unknown) => log.warn({ err: errorText(error) }, 'questions of an earlier desk could not be closed in the journal'))
     this.#stopped = false
   }
 
-  /** Whatever waits is denied. */
+  /** Denies all pending requests. */
   async stop(): Promise<void> {
     this.#stopped = true
     const open = [...this.#open.values()].filter(({ waiting }) => waiting.decider === null)
@@ -99,7 +90,7 @@ export class ApprovalService implements Startable {
     await this.#floods.write()
   }
 
-  /** As `DeskLink.ask`. `engine`: what it calls itself. */
+  /** As `DeskLink.ask`. `engine`: name of the asking engine. */
   async ask(
     question: ApprovalRequest,
     engine: string,
@@ -134,18 +125,18 @@ export class ApprovalService implements Startable {
     return this.#answers.close(id, question, this.#judging.ending(question, final, judged.kind === 'ask' ? 'no_ui' : 'deny'))
   }
 
-  /** What waits, oldest first, what was denied unseen, and how many windows of humans watch. */
+  /** Pending requests (oldest first), counts of requests that were denied without being shown, and the number of approval clients. */
   get waiting() {
     const questions: readonly PendingApprovalRequest[] = this.#waiting.all.map(({ decider: _decider, ...pending }) => pending)
     return { questions, floods: this.#floods.all, windows: this.#watchers.count }
   }
 
-  /** Answers what takes the watcher out again. */
+  /** Returns a function that removes the watcher. */
   watch(watcher: Watcher): () => void {
     return this.#watchers.add(watcher)
   }
 
-  /** As `watch`, for one who hears of runs and cannot be asked. */
+  /** As `watch`, for a listener that receives run events and is not an approver. */
   listen(listener: Watcher): () => void {
     return this.#watchers.listen(listener)
   }
@@ -155,27 +146,27 @@ export class ApprovalService implements Startable {
   }
 
   /**
-   * The first decision counts. `by`: the window of the human. Throws `conflict`, with `won_by` and `decision`, where somebody else
-   * was faster, or where it is about another permit; `not_found`; `bad_request`; `journal_unavailable`; what the store throws.
+   * The first decision counts. `by`: name of the approval client. Throws `conflict`, with `won_by` and `decision`, if another client was
+   * faster or the permit differs; `not_found`; `bad_request`; `journal_unavailable`; and the errors of the store.
    */
   async decide(decided: HumanDecision, by: string): Promise<{ readonly grant_id: string | null }> {
     const open = this.#openFor(decided)
     const { waiting } = open
     checkDecision(waiting, decided)
-    // From here on nobody else decides it, and its time does not run out.
+    // From here on, no other client can decide it and it cannot time out.
     waiting.decider = `human:${by}`
     if (decided.decision === 'allow_always') return this.#decideAlways(open, decided, by)
-    const failure = await this.#end(open, ofHuman(by, decided.decision !== 'deny'))
+    const failure = await this.#end(open, byApprover(by, decided.decision !== 'deny'))
     if (failure !== null) throw failure
     return { grant_id: null }
   }
 
-  /** The decision is written down before the grant is there: no grant is left of what could not be written. */
+  /** Logs the decision before the grant is stored, so that every stored grant has a log line. */
   async #decideAlways(open: Open, decided: HumanDecision, by: string): Promise<{ readonly grant_id: string }> {
     const { waiting } = open
     const { question_id: id, question } = waiting
     let isWritten = false
-    const always = (grantId: string): Ending => ofHuman(by, true, `always, ${grantId}`)
+    const always = (grantId: string): Ending => byApprover(by, true, `always, ${grantId}`)
     try {
       const grantId = await this.#judging.grant(question, decided, by, async (one) => {
         await this.#answers.ended(id, question, always(one))
@@ -185,17 +176,17 @@ export class ApprovalService implements Startable {
       return { grant_id: grantId }
     } catch (error) {
       waiting.decider = null
-      // What is written of it is not so: another line says what became of it.
+      // A second log line corrects the first.
       if (isWritten) await this.#end(open, denial('deny', `the grant could not be written: ${errorText(error)}`))
       else this.#catchUp(open)
       throw error
     }
   }
 
-  /** What happened while a decision was being made that came to nothing. */
+  /** Handles what happened while a decision was being made and failed. */
   #catchUp(open: Open): void {
     if (open.signal.aborted) void this.#withdraw(open)
-    else if (this.#components.clock.now() >= open.waiting.expires_at_ms) void this.#unanswered(open, 'timeout')
+    else if (this.#deps.clock.now() >= open.waiting.expires_at_ms) void this.#unanswered(open, 'timeout')
     else if (!this.#watchers.any) void this.#unanswered(open, 'no_ui')
   }
 
@@ -223,7 +214,7 @@ export class ApprovalService implements Startable {
     signal: AbortSignal,
     onPending: (waiting: WaitNotice) => void,
   ): Promise<Ending> {
-    const { clock } = this.#components
+    const { clock } = this.#deps
     const { askTimeoutMs } = this.#init
     const now = clock.now()
     const pending = {
@@ -243,7 +234,7 @@ export class ApprovalService implements Startable {
     signal.addEventListener('abort', withdraw, { once: true })
     this.#watchers.emit({ type: 'question', ...pending })
     onPending({ question_id: id, expires_at_ms: pending.expires_at_ms })
-    // The last window may have gone while the question was written down.
+    // The last approval client may have disconnected while the request was being logged.
     if (!this.#watchers.any) void this.#unanswered(open, 'no_ui')
     const ending = await promise
     signal.removeEventListener('abort', withdraw)
@@ -256,25 +247,28 @@ export class ApprovalService implements Startable {
     await this.#end(open, withdrawn(open.waiting.engine))
   }
 
-  /** While it was written down its asker went away, or this desk began to stop. */
+  /** While the request was being logged, its requester disconnected or the service began to stop. */
   async #notAsked(id: string, question: ApprovalRequest, engine: string, signal: AbortSignal): Promise<SealedAnswer> {
     const answer = await this.#answers.close(id, question, signal.aborted ? withdrawn(engine) : stopping())
     signal.throwIfAborted()
     return answer
   }
 
-  async #nobodyWatches(): Promise<void> {
+  async #onNoApprover(): Promise<void> {
     await Promise.all([...this.#open.values()].map(async (open) => this.#unanswered(open, 'no_ui')))
   }
 
-  /** The fallback is for requests that no approver could be shown; one that was shown and not answered is denied. */
+  /** The fallback applies only to requests that no approver could see. A request that was shown and not answered is denied. */
   async #unanswered(open: Open, why: 'no_ui' | 'timeout'): Promise<void> {
     const { waiting } = open
     if (waiting.decider !== null || !this.#open.has(waiting.question_id)) return
     await this.#end(open, unanswered(why))
   }
 
-  /** Once for each: written down, then the asker is told, then those who watch. Answers why it could not be written; then it is denied. */
+  /**
+   * Ends a request once: logs it, then answers the requester, then notifies the watchers. If the log cannot be written, returns the error
+   * and denies the request.
+   */
   async #end(open: Open, ending: Ending): Promise<AppError | null> {
     const { question_id: id, question } = open.waiting
     if (!this.#open.delete(id)) return null
@@ -288,7 +282,7 @@ export class ApprovalService implements Startable {
     return failure
   }
 
-  /** It is written down: its asker is told, and who watches. */
+  /** Answers the requester and notifies the watchers, after the decision was logged. */
   #settle({ waiting: { question_id: id }, timer, resolve }: Open, ending: Ending): void {
     const { outcome, by } = ending
     timer.cancel()

@@ -11,7 +11,7 @@ import { type LastUse, type Store, type StoredStore, loadStore, newStore, replac
 
 const TOKEN_BYTES = 32
 const PRIVATE = 0o600
-/** A change that somebody else's change has crossed is made anew so often. */
+/** How often a change is repeated if another process changed the file meanwhile. */
 const ATTEMPTS = 5
 
 export interface ApprovalStoreComponents {
@@ -22,19 +22,19 @@ export interface ApprovalStoreComponents {
 
 export interface ApprovalStoreInit {
   readonly path: string
-  /** Told in the file, for other programs. */
+  /** Written into the file, for other programs. */
   readonly socketPath: string
 }
 
 export type Change = Omit<StoreChangedEvent, 'event'>
 
 /**
- * What humans have allowed for longer. The file is looked at before each answer, and is never written over where it is not
- * sound: then nothing is allowed. Changes are made one after another, each to the file as it then stands, and each is in the
- * journal before it is made, when its bytes are on the disk: a crash in between leaves a line too many, and never a change too many.
+ * Lasting approvals in a file, which is read again before each decision. A damaged file is never overwritten, and nothing is allowed until
+ * it is repaired. Changes are made one after another. Each is logged before it is made, so a crash can leave an extra log line but never an
+ * unlogged change.
  */
 export class ApprovalStore implements Startable {
-  readonly #components: ApprovalStoreComponents
+  readonly #deps: ApprovalStoreComponents
   readonly #init: ApprovalStoreInit
   #known: StoredStore | null = null
   #problem: string | null = null
@@ -42,12 +42,12 @@ export class ApprovalStore implements Startable {
   readonly #uses = new Map<string, LastUse>()
   #timer: Timer | null = null
 
-  constructor(components: ApprovalStoreComponents, init: ApprovalStoreInit) {
-    this.#components = components
+  constructor(deps: ApprovalStoreComponents, init: ApprovalStoreInit) {
+    this.#deps = deps
     this.#init = init
   }
 
-  /** Makes the file where there is none. One that is not sound is no reason not to start: it is said, and nothing is allowed. */
+  /** Creates the file if it is missing. A damaged file is logged and does not prevent the start. */
   async start(): Promise<void> {
     const missing = await loadStore(this.#init.path).then(
       () => false,
@@ -57,7 +57,7 @@ export class ApprovalStore implements Startable {
     await this.read().catch(() => undefined)
   }
 
-  /** Writes what was last used, where it can. */
+  /** Writes the pending times of last use, if possible. */
   async stop(): Promise<void> {
     this.#timer?.cancel()
     this.#timer = null
@@ -65,7 +65,7 @@ export class ApprovalStore implements Startable {
     await this.#turn
   }
 
-  /** The store as the file has it now. Throws `bad_approvals`, `loose_permissions`, `not_found`. */
+  /** Reads the current file. Throws `bad_approvals`, `loose_permissions`, `not_found`. */
   async read(): Promise<Store> {
     try {
       this.#known = await loadStore(this.#init.path, this.#known)
@@ -79,8 +79,9 @@ export class ApprovalStore implements Startable {
   }
 
   /**
-   * Makes a change of the store as it then stands; `change` answers null where there is nothing to do. Resolves to whether it
-   * was made. `announced`: written down with it, before it is made. Throws as `read`, `journal_unavailable`, what `change` throws, `conflict` where others change it all the time.
+   * Changes the current store. `change` returns null if there is nothing to do; the result says whether a change was made. `announced` logs
+   * more before the change is made. Throws as `read`, what `change` throws, `journal_unavailable`, and `conflict` if other processes keep
+   * changing the file.
    */
   async change(what: Change, change: (store: Store) => Store | null, announced?: () => Promise<void>): Promise<boolean> {
     const made = this.#turn.then(async () => this.#change(what, change, announced))
@@ -88,11 +89,11 @@ export class ApprovalStore implements Startable {
     return made
   }
 
-  /** What decides nothing: written together with others, and lost with a crash. */
+  /** Records a last use. It affects no decision, so uses are written in batches and may be lost in a crash. */
   lastUsed(use: LastUse): void {
     if (this.#uses.size >= MAX_GRANTS) return
     this.#uses.set(JSON.stringify([use.agent, use.pattern, use.grant_id]), use)
-    this.#timer ??= this.#components.clock.setTimeout(() => void this.#writeUses(), LAST_USED_WRITE_MS, { unref: true })
+    this.#timer ??= this.#deps.clock.setTimeout(() => void this.#writeUses(), LAST_USED_WRITE_MS, { unref: true })
   }
 
   async #writeUses(): Promise<void> {
@@ -101,7 +102,7 @@ export class ApprovalStore implements Startable {
     this.#uses.clear()
     const what: Change = { change: 'last_used', by: 'desk', agent: null, detail: `${uses.length}` }
     await this.change(what, (store) => withLastUses(store, uses)).catch((error: unknown) =>
-      this.#components.log.warn({ err: errorText(error) }, 'what was last used was not written to the store of approvals'),
+      this.#deps.log.warn({ err: errorText(error) }, 'what was last used was not written to the store of approvals'),
     )
   }
 
@@ -110,7 +111,7 @@ export class ApprovalStore implements Startable {
     let isAnnounced = false
     const announce = async (): Promise<void> => {
       if (isAnnounced) return
-      await this.#components.journal.append({ event: 'store_changed', ...what })
+      await this.#deps.journal.append({ event: 'store_changed', ...what })
       await announced?.()
       isAnnounced = true
     }
@@ -130,7 +131,7 @@ export class ApprovalStore implements Startable {
 
   async #create(): Promise<void> {
     const { path, socketPath } = this.#init
-    const { journal, log } = this.#components
+    const { journal, log } = this.#deps
     try {
       await journal.append({ event: 'store_changed', change: 'created', by: 'desk', agent: null, detail: path })
       await createFileAtomic(path, storeText(newStore(socketPath, randomBytes(TOKEN_BYTES))), PRIVATE)
@@ -139,16 +140,16 @@ export class ApprovalStore implements Startable {
     }
   }
 
-  /** Said once, and once that it is well again. */
+  /** Logs a problem once, and once its end. */
   #record(problem: string | null): void {
     if (problem === this.#problem) return
-    const { log } = this.#components
+    const { log } = this.#deps
     if (problem !== null) log.error({ problem }, 'the store of approvals cannot be used: whatever must be asked is denied')
     else log.warn({}, 'the store of approvals can be used again')
     this.#problem = problem
   }
 }
 
-/** What is said to whoever asked while the store is not sound. */
+/** The message for requesters while the store cannot be used. */
 export const storeProblem = (error: unknown): string =>
   error instanceof AppError ? `the store of approvals cannot be used: ${error.message}` : 'the store of approvals cannot be used'

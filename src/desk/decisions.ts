@@ -1,4 +1,3 @@
-import type { Clock } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import type { ApprovalOutcome } from '../journal/desk-events.ts'
 import { ANSWER_FRESH_MS, sealAnswer } from '../policy/approval/approval.ts'
@@ -12,18 +11,18 @@ import {
   type SealedAnswer,
 } from '../protocol/desk/approval-request.ts'
 import { MAX_OPAQUE_GRANT_MS, grantBounds } from '../protocol/limits/approvals.ts'
-import { type ApprovalStore, storeProblem } from './approval-store.ts'
-import type { DeskJournal } from './journal.ts'
+import { storeProblem } from './approval-store.ts'
 import { newNonce } from './seal.ts'
 import { tokenBytes } from './store-format.ts'
+import type { DeskServices } from './services.ts'
 
-/** Who decided a question, and what. */
+/** A decision and its author. */
 export interface Settled {
   readonly decision: string
   readonly by: string
 }
 
-/** What becomes of a question. `decision` is told to its asker, `outcome` is written down. */
+/** The end of a request: `decision` goes to the requester, `outcome` to the approval log. */
 export interface Ending {
   readonly decision: ApprovalAnswer
   readonly outcome: ApprovalOutcome
@@ -38,7 +37,7 @@ export const denial = (decision: 'deny' | 'no_ui' | 'timeout', reason: string): 
   reason,
 })
 
-/** An approver could not see all that it would allow. */
+/** The request cannot be shown to an approver completely. */
 export const truncatedRest = (reason: string): Ending => ({ ...denial('deny', reason), outcome: 'not_shown' })
 
 export const tooMany = (): Ending => denial('deny', 'too many of its questions wait, or came at once: it is denied without being shown')
@@ -48,7 +47,7 @@ export const unanswered = (why: 'no_ui' | 'timeout'): Ending =>
 
 export const stopping = (): Ending => denial('deny', 'the desk is stopping')
 
-export const ofHuman = (by: string, isAllowed: boolean, reason = ''): Ending => ({
+export const byApprover = (by: string, isAllowed: boolean, reason = ''): Ending => ({
   decision: isAllowed ? 'allow' : 'deny',
   outcome: isAllowed ? 'allowed' : 'denied',
   by: `human:${by}`,
@@ -65,10 +64,10 @@ export const withdrawn = (engine: string): Ending => ({
 export const decidedBy = ({ decision, by }: Settled): AppError =>
   new AppError('conflict', `it is ${decision} already, by ${by}`, { data: { won_by: by, decision } })
 
-/** Without what would be written down and never count. */
+/** The decisions that an approver can choose; "always" only if it would take effect. */
 export const decisionsFor = (mayLast: boolean): readonly Decision[] => DECISIONS.filter((one) => one !== 'allow_always' || mayLast)
 
-/** Throws `bad_request` for what cannot be decided like that. */
+/** Throws `bad_request` for a decision that the request does not permit. */
 export const checkDecision = (
   { question, decisions }: PendingApprovalRequest,
   { decision, expires_in_ms: lasts, uses }: HumanDecision,
@@ -92,35 +91,29 @@ export const checkDecision = (
   throw new AppError('bad_request', 'ask is "always" for who asks, so that no grant would count: allow it once')
 }
 
-/** Nobody can be asked; `why` says why. */
+/** No approver can be asked, for the reason `why`. */
 export const unavailable = (why: string, cause?: unknown): AppError =>
   new AppError('approval_unavailable', `${why}; nothing was allowed`, { cause })
 
-export interface AnswersComponents {
-  readonly clock: Clock
-  readonly journal: DeskJournal
-  readonly store: ApprovalStore
-}
-
 const unwritten = (error: unknown): AppError => unavailable(`the journal of the desk cannot be written (${errorText(error)})`, error)
 
-/** What was asked and what becomes of it: on the disk first, then in an answer with a MAC for the engine. */
+/** Logs requests and decisions before it signs the answers for the engine with a MAC. */
 export class DecisionSigner {
-  readonly #components: AnswersComponents
+  readonly #deps: Pick<DeskServices, 'clock' | 'journal' | 'store'>
 
-  constructor(components: AnswersComponents) {
-    this.#components = components
+  constructor(deps: Pick<DeskServices, 'clock' | 'journal' | 'store'>) {
+    this.#deps = deps
   }
 
-  /** Throws `approval_unavailable` where it cannot be written, as `ended` does. */
+  /** Throws `approval_unavailable` if the log cannot be written; so does `ended`. */
   async asked(id: string, question: ApprovalRequest, engine: string): Promise<void> {
-    await this.#components.journal.asked(id, question, engine).catch((error: unknown) => {
+    await this.#deps.journal.asked(id, question, engine).catch((error: unknown) => {
       throw unwritten(error)
     })
   }
 
   async ended(id: string, { permit_sha256 }: ApprovalRequest, { outcome, by, reason }: Ending): Promise<void> {
-    await this.#components.journal.settled({ question_id: id, permit_sha256, outcome, by, reason }).catch((error: unknown) => {
+    await this.#deps.journal.settled({ question_id: id, permit_sha256, outcome, by, reason }).catch((error: unknown) => {
       throw unwritten(error)
     })
   }
@@ -130,9 +123,9 @@ export class DecisionSigner {
     return this.seal(id, question, ending)
   }
 
-  /** Throws `approval_unavailable` while the store has no key. */
+  /** Throws `approval_unavailable` if the key cannot be read from the store. */
   async seal(id: string, { permit_sha256 }: ApprovalRequest, { decision, by, reason }: Ending): Promise<SealedAnswer> {
-    const { clock, store } = this.#components
+    const { clock, store } = this.#deps
     const expires_at_ms = clock.now() + ANSWER_FRESH_MS
     try {
       const key = tokenBytes(await store.read())

@@ -15,11 +15,11 @@ export interface DeskChannelInit<Body> {
   /** The key of this role. */
   key(): Uint8Array | Promise<Uint8Array>
   readonly maxLine: number
-  /** Reads the body of a line; a text says what is wrong with it. */
+  /** Parses the body of a line; a text describes the problem. */
   read(bytes: Uint8Array): Body | string
-  /** Why the approval service may have closed the connection when it had seen our proof. */
+  /** Message if the approval service closes the connection after our proof. */
   readonly refused: string
-  /** The error of requests that wait when the connection is lost. */
+  /** Error of pending requests when the connection is lost. */
   lost(): AppError
 }
 
@@ -49,13 +49,13 @@ export class DeskChannel<Body extends ToEngineBody | ToApprovalClientBody, Conte
   static async open<B extends ToEngineBody | ToApprovalClientBody, C = null>(init: DeskChannelInit<B>): Promise<DeskChannel<B, C>> {
     const { socket, role, name, clock = systemClock } = init
     socket.on('error', () => undefined)
-    const gone = new AppError('daemon_unreachable', 'the desk does not answer')
-    const late = clock.setTimeout(() => socket.destroy(gone), DESK_OPEN_MS)
+    const disconnected = new AppError('daemon_unreachable', 'the desk does not answer')
+    const late = clock.setTimeout(() => socket.destroy(disconnected), DESK_OPEN_MS)
     try {
       const key = await init.key()
       const lines = linesOf(socket as AsyncIterable<Buffer>, init.maxLine, () => broken('a line is too long'))
       const first = await lines.next()
-      if (first.done === true) throw gone
+      if (first.done === true) throw disconnected
       const hello = readHello(first.value)
       if (typeof hello === 'string') throw broken(hello)
       const seal = new Seal({ key, role, serverNonce: hello.nonce, side: 'client', now: () => clock.now() })
@@ -69,7 +69,7 @@ export class DeskChannel<Body extends ToEngineBody | ToApprovalClientBody, Conte
       return channel
     } catch (error) {
       socket.destroy()
-      throw error instanceof AppError ? error : gone
+      throw error instanceof AppError ? error : disconnected
     } finally {
       late.cancel()
     }
@@ -84,7 +84,7 @@ export class DeskChannel<Body extends ToEngineBody | ToApprovalClientBody, Conte
     this.#init.socket.write(this.#seal.line(body))
   }
 
-  /** Gives `onBody` all that comes, but errors. Resolves when the connection is gone, with the reason. */
+  /** Gives every body except errors to `onBody`. Resolves with the reason when the connection ends. */
   async read(onBody: (body: Exclude<Body, { type: 'error' }>) => void): Promise<AppError> {
     try {
       for await (const line of this.#lines) {
@@ -99,7 +99,7 @@ export class DeskChannel<Body extends ToEngineBody | ToApprovalClientBody, Conte
     }
   }
 
-  /** Answers the first reason to close it. */
+  /** Closes the connection; returns the first reason to close it. */
   close(why: AppError): AppError {
     this.#init.socket.destroy()
     this.replies.close(why)

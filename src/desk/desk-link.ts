@@ -2,41 +2,40 @@ import type { ModeOverride } from '../protocol/desk/messages.ts'
 import type { ApprovalRequest, SealedAnswer } from '../protocol/desk/approval-request.ts'
 import type { LifecycleEvent } from '../protocol/events/lifecycle.ts'
 
-/** What an engine is told once somebody must be waited for. */
+/** Tells an engine that its request awaits an approver. */
 export interface WaitNotice {
   readonly question_id: string
   readonly expires_at_ms: number
 }
 
-/** Runs of an engine, whose output is told only while somebody looks at it. */
+/** Runs of an engine. It reports their output only while an approval client shows them. */
 export interface LiveRunSource {
-  /** Those that go on now. */
+  /** The runs that have not ended. */
   readonly running: readonly LifecycleEvent[]
-  /** These are followed from now on, by `runOf`, and no others: what they have written is told at once, and as they write. */
+  /** Replaces the set of followed runs (see `runOf`). The engine reports their output so far at once, and then new output. */
   follow(runs: readonly string[]): void
 }
 
 /**
- * How an engine asks its desk, wherever that is. The desk's word is not enough to run anything: the answer goes back through
- * policy, which opens it with `approvalKey`.
+ * How an engine reaches its approval service, in the same process or another. An answer alone allows nothing: policy verifies it with
+ * `approvalKey`.
  */
 export interface DeskLink {
   /**
-   * The desk's answer, with a MAC. `onPending` is called at most once, before the answer. When the signal is aborted the question is
-   * withdrawn, and its reason is thrown. Throws `approval_unavailable` where there is no desk, it does not answer, or it dies
-   * meanwhile: that is a denial.
+   * Resolves with the answer and its MAC. `onPending` is called at most once, before the answer. If the signal aborts, the request is
+   * withdrawn and the signal's reason is thrown. Throws `approval_unavailable` (which denies) if the service is missing, does not answer or
+   * stops.
    */
   ask(question: ApprovalRequest, signal: AbortSignal, onPending: (waiting: WaitNotice) => void): Promise<SealedAnswer>
-  /** Tells those who watch; what cannot be told is lost. */
+  /** Sends a run event to the watchers, if a service is connected. */
   event(event: LifecycleEvent): void
-  /** From then on `runs` hears which of them are followed. Once. */
+  /** Registers the runs of this engine; called once. */
   serve(runs: LiveRunSource): void
   /**
-   * What a human has set for this session, or else saved for this agent; null: nothing. Where no desk is there,
-   * what is saved. Throws `approval_unavailable` where that cannot be said, or a desk was there and went away: what it may have
-   * narrowed must not run wider.
+   * Modes that an approver set for this session or saved for this agent; null: none. Without a service, the saved modes count. Throws
+   * `approval_unavailable` if they cannot be read, or if a service that was connected is gone: its modes may have been narrower.
    */
   override(session: string, agent: string | null): Promise<ModeOverride | null>
-  /** Key of the MAC of the last answer: the bytes of the store's socket token. Throws `approval_unavailable` while none is known. */
+  /** Key of the MAC of the last answer: the bytes of the store's socket token. Throws `approval_unavailable` before the first answer. */
   approvalKey(): Uint8Array
 }

@@ -18,14 +18,14 @@ import {
 import { DeskChannel } from './desk-channel.ts'
 import type { DeskLink, LiveRunSource, WaitNotice } from './desk-link.ts'
 import { checkOldModes } from './modes.ts'
-import { callerOf } from './approval-request-queue.ts'
+import { clientOf } from './approval-request-queue.ts'
 import { loadStore, tokenBytes } from './store-format.ts'
 
 export interface DeskSocketLinkInit {
-  /** The store, which has the token, and the socket beside it. */
+  /** The store, which contains the token. The socket is next to it. */
   readonly approvals: string
   readonly approvalsSocket: string
-  /** What this engine calls itself. */
+  /** Name of this engine. */
   readonly name: string
 }
 
@@ -37,7 +37,7 @@ const unavailable = (why: string, cause?: unknown): AppError =>
 const asUnavailable = (error: unknown): AppError =>
   isAppError(error, 'approval_unavailable') ? error : unavailable(errorText(error), error)
 
-/** Nobody listens: then nothing is set by anybody. */
+/** No service listens, so no session has modes. */
 class NoDesk extends AppError {
   constructor(socket: string) {
     const { code, message } = unavailable(`no desk answers on ${socket}`)
@@ -45,10 +45,10 @@ class NoDesk extends AppError {
   }
 }
 
-/** A request is kept with what hears that somebody must be waited for. */
+/** The context of each request is its `onPending`. */
 type EngineChannel = DeskChannel<ToEngineBody, (waiting: WaitNotice) => void>
 
-/** The way of an engine to the desk of another process of this user. Connects when it is first needed, and anew when the desk was started again. */
+/** Connects an engine to the approval service of another process of this user: on first use, and again after a restart of the service. */
 export class DeskSocketLink implements DeskLink {
   readonly #init: DeskSocketLinkInit
   readonly #clock: Clock
@@ -73,8 +73,8 @@ export class DeskSocketLink implements DeskLink {
     signal.throwIfAborted()
     try {
       const channel = await this.#connected()
-      // It may be withdrawn, by a line of its own.
-      await this.#turn(callerOf(question), 2)
+      // Two lines, because the request may be withdrawn.
+      await this.#turn(clientOf(question), 2)
       signal.throwIfAborted()
       const { id, reply } = channel.replies.start(onPending)
       this.#send(channel, { type: 'ask', id, question })
@@ -112,7 +112,7 @@ export class DeskSocketLink implements DeskLink {
     }
   }
 
-  /** Without a desk nothing is set. What was set for sessions went with the desk that was there, and may have narrowed. */
+  /** Modes of sessions were lost with a service that was connected, and may have been narrower. */
   async #withoutDesk(agent: string | null): Promise<null> {
     if (this.#channel !== null)
       throw unavailable('the desk went away, and with it what a human may have set for this session; start x0xd --init or x0x desk again')
@@ -129,15 +129,15 @@ export class DeskSocketLink implements DeskLink {
     return this.#key
   }
 
-  /** Whatever waits is given up. */
+  /** Fails all pending requests. */
   close(): void {
     this.#ending.abort()
     this.#channel?.close(unavailable('this program is ending'))
   }
 
-  /** Slower than the desk takes lines: it would hang up, and with that deny what others of this engine wait for. */
-  async #turn(caller: string, lines: number): Promise<void> {
-    if (!(await this.#turns.acquire(caller, lines))) throw unavailable('too much is asked of the desk at once, ask again in a moment')
+  /** Sends no faster than the service accepts lines. Otherwise it would disconnect, which denies all pending requests of this engine. */
+  async #turn(client: string, lines: number): Promise<void> {
+    if (!(await this.#turns.acquire(client, lines))) throw unavailable('too much is asked of the desk at once, ask again in a moment')
   }
 
   async #connected(): Promise<EngineChannel> {
@@ -174,7 +174,7 @@ export class DeskSocketLink implements DeskLink {
 
   #serve(channel: EngineChannel): void {
     void channel.read((body) => this.#take(channel, body)).then(() => this.#runs?.follow([]))
-    // A desk that begins does not know what goes on.
+    // A new service does not know the runs of this engine.
     for (const event of this.#runs?.running.slice(-MAX_TOLD_RUNNING) ?? [])
       if (this.#events.take()) this.#send(channel, { type: 'running', event })
   }

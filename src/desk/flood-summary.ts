@@ -1,39 +1,36 @@
-import type { Clock, Timer } from '../base/clock.ts'
+import type { Timer } from '../base/clock.ts'
 import { errorText } from '../base/errors.ts'
-import type { Logger } from '../base/log.ts'
 import type { Flood } from '../protocol/desk/messages.ts'
 import type { ApprovalRequest } from '../protocol/desk/approval-request.ts'
 import { FLOOD_SUMMARY_MS, MAX_FLOODS, MAX_FLOOD_NAME } from '../protocol/limits/approvals.ts'
-import type { DeskJournal } from './journal.ts'
 import { countedAs } from './approval-request-queue.ts'
 import type { Watchers } from './watchers.ts'
+import type { DeskServices } from './services.ts'
 
-export interface FloodNotifierComponents {
-  readonly clock: Clock
-  readonly log: Logger
-  readonly journal: Pick<DeskJournal, 'settled'>
+type FloodNotifierDeps = Pick<DeskServices, 'clock' | 'log'> & {
+  readonly journal: Pick<DeskServices['journal'], 'settled'>
   readonly watchers: Pick<Watchers, 'emit'>
 }
 
-/** Counts the questions that were too many, and tells of them: humans at once, and the journal in one line for each asker. */
+/** Reports rate-limited approval requests: to connected approvers at once, to the approval log as one line per requester. */
 export class FloodNotifier {
-  readonly #components: FloodNotifierComponents
+  readonly #deps: FloodNotifierDeps
   readonly #floods = new Map<string, Flood>()
   #timer: Timer | null = null
 
-  constructor(components: FloodNotifierComponents) {
-    this.#components = components
+  constructor(deps: FloodNotifierDeps) {
+    this.#deps = deps
   }
 
-  /** Those that the journal does not have yet. */
+  /** Counts that are not in the log yet. */
   get all(): readonly Flood[] {
     return [...this.#floods.values()]
   }
 
   count(question: ApprovalRequest): void {
-    const { clock, watchers } = this.#components
+    const { clock, watchers } = this.#deps
     const known = countedAs(question).slice(0, MAX_FLOOD_NAME)
-    // An asker with ever new or long names takes no memory either, and no room of what waits in the list that humans get.
+    // Bounds the number and length of names, so that a requester that changes its name occupies no memory.
     const asker = this.#floods.has(known) || this.#floods.size < MAX_FLOODS ? known : 'others'
     const flood = { asker, count: (this.#floods.get(asker)?.count ?? 0) + 1, last_at_ms: clock.now() }
     this.#floods.set(asker, flood)
@@ -44,7 +41,7 @@ export class FloodNotifier {
   async write(): Promise<void> {
     this.#timer?.cancel()
     this.#timer = null
-    const { journal, log } = this.#components
+    const { journal, log } = this.#deps
     const floods = this.all
     this.#floods.clear()
     for (const { asker, count } of floods)

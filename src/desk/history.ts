@@ -5,20 +5,14 @@ import { stricterFallback } from '../policy/modes.ts'
 import type { Grant, ApprovalClientBody } from '../protocol/desk/messages.ts'
 import type { LifecycleEvent } from '../protocol/events/lifecycle.ts'
 import { MAX_DESK_REPLY } from '../protocol/limits/approvals.ts'
-import type { ApprovalStore } from './approval-store.ts'
-import type { DeskJournal } from './journal.ts'
-import type { DeskModes } from './modes.ts'
 import { withPattern, withoutGrant, withoutPattern } from './store-format.ts'
+import type { DeskServices } from './services.ts'
+import type { DeskModes } from './modes.ts'
 
-export interface DeskRecordsComponents {
-  readonly store: ApprovalStore
-  readonly journal: DeskJournal
-  readonly modes: DeskModes
-}
-
+type RecordsDeps = Pick<DeskServices, 'store' | 'journal'> & { readonly modes: DeskModes }
 type RecordRequest = Extract<ApprovalClientBody, { type: 'store' | 'grants' | 'revoke' | 'allowlist_add' | 'allowlist_remove' | 'history' }>
 
-/** As many of the newest as one answer has room for, oldest first. */
+/** The newest entries that fit into one reply, oldest first. */
 const newest = <T>(all: readonly T[]): readonly T[] => {
   let left = MAX_DESK_REPLY / 4
   const kept: T[] = []
@@ -30,18 +24,18 @@ const newest = <T>(all: readonly T[]): readonly T[] => {
   return kept
 }
 
-/** What humans see of the store and the journal, and change by hand. */
+/** Shows approvers the store and the approval log, and changes the store for them. */
 export class DeskRecords {
-  readonly #components: DeskRecordsComponents
+  readonly #deps: RecordsDeps
 
-  constructor(components: DeskRecordsComponents) {
-    this.#components = components
+  constructor(deps: RecordsDeps) {
+    this.#deps = deps
   }
 
   async answer(body: RecordRequest, by: string): Promise<object> {
     switch (body.type) {
       case 'store': {
-        const { version, defaults, agents, grants, modes } = await this.#components.store.read()
+        const { version, defaults, agents, grants, modes } = await this.#deps.store.read()
         return { version, defaults, agents, grants, modes }
       }
       case 'grants':
@@ -52,20 +46,20 @@ export class DeskRecords {
       case 'allowlist_remove':
         return this.#pattern(body, by)
       case 'history': {
-        const lines = await this.#components.journal.history(body.limit)
+        const lines = await this.#deps.journal.history(body.limit)
         return { lines: newest(lines) }
       }
     }
   }
 
-  /** Runs that go on, as many of the newest as one answer has room for. */
+  /** Runs that have not ended: the newest that fit into one reply. */
   running(events: readonly LifecycleEvent[]): object {
     return { running: newest(events.toSorted((a, b) => (a.ts < b.ts ? -1 : 1))) }
   }
 
-  /** What is set for sessions, the latest last, and agents whose row says `security` or `ask`. */
+  /** Modes of sessions, the latest last, and agents whose row sets `security` or `ask`. */
   async allModes(): Promise<object> {
-    const { store, modes } = this.#components
+    const { store, modes } = this.#deps
     const all = Object.entries((await store.read()).agents).flatMap(([agent, { security = null, ask = null }]) =>
       security === null && ask === null ? [] : [{ agent, security, ask }],
     )
@@ -73,9 +67,9 @@ export class DeskRecords {
     return { sessions, saved, left_out: modes.all.length + all.length - sessions.length - saved.length }
   }
 
-  /** What is set for a session and for all sessions of an agent, what that comes to, and what the store says. */
+  /** Modes of a session, of all sessions of an agent, and both combined, with the settings of the store. */
   async modes(session: string | null, agent: string | null): Promise<object> {
-    const { store, modes } = this.#components
+    const { store, modes } = this.#deps
     const { defaults, agents } = await store.read()
     const row = agent !== null && Object.hasOwn(agents, agent) ? agents[agent] : undefined
     return {
@@ -89,13 +83,13 @@ export class DeskRecords {
   }
 
   async #grants(): Promise<{ readonly grants: readonly Grant[]; readonly left_out: number }> {
-    const { grants } = await this.#components.store.read()
+    const { grants } = await this.#deps.store.read()
     const kept = newest(grants)
     return { grants: kept, left_out: grants.length - kept.length }
   }
 
   async #revoke(id: string, by: string): Promise<object> {
-    const { store } = this.#components
+    const { store } = this.#deps
     const change = { change: 'revoke', by, agent: null, detail: id } as const
     return { revoked: await store.change(change, (before) => withoutGrant(before, id)) }
   }
@@ -104,11 +98,11 @@ export class DeskRecords {
     const { type, agent, pattern } = body
     const opaque = type === 'allowlist_add' && body.opaque === true
     const problem = type === 'allowlist_add' ? rowProblem(agent, { pattern, opaque }, homeDirectory()) : null
-    // A row that does not count for programs that may run others is kept: it allows nothing of them.
+    // A pattern that does not cover opaque programs is accepted: it allows none of them.
     if (problem?.isRefused === true) throw new AppError('bad_request', `${JSON.stringify(pattern)}: ${problem.why}`)
     const change = { change: type, by, agent, detail: opaque ? `${pattern} (opaque)` : pattern }
     return {
-      changed: await this.#components.store.change(change, (before) =>
+      changed: await this.#deps.store.change(change, (before) =>
         type === 'allowlist_add' ? withPattern(before, agent, pattern, opaque) : withoutPattern(before, agent, pattern),
       ),
     }

@@ -15,16 +15,16 @@ import { requesterName } from './approval-request-queue.ts'
 
 const DESK_EVENTS: ReadonlySet<string> = new Set(['question', 'approval', 'store_changed', 'desk_refused'])
 
-/** What the desk writes down before it does or says anything, and what it wrote lately. */
+/** The approval log: written before the service acts or answers, and read for the history. */
 export class DeskJournal {
   readonly #journal: Journal
   readonly #outcomes = Object.fromEntries(APPROVAL_OUTCOMES.map((outcome) => [outcome, 0])) as Record<ApprovalOutcome, number>
 
-  constructor(components: { readonly journal: Journal }) {
-    this.#journal = components.journal
+  constructor(deps: { readonly journal: Journal }) {
+    this.#journal = deps.journal
   }
 
-  /** Each resolves when the line is on the disk, and rejects `journal_unavailable` when it is not. */
+  /** Each method that appends resolves when the line is on disk, and rejects `journal_unavailable` if it cannot be written. */
   async asked(questionId: string, question: ApprovalRequest, engine: string): Promise<void> {
     const { permit_sha256, door, session_id, argv, executable, cwd, env_names, target, always_ask, why } = question
     const long = Buffer.byteLength(JSON.stringify(argv)) > MAX_SHOWN_QUESTION
@@ -52,7 +52,7 @@ export class DeskJournal {
     this.#outcomes[event.outcome] += event.count ?? 1
   }
 
-  /** Of the questions that were written down as decided in this life. */
+  /** Outcomes since the start of this process. */
   get outcomes(): Readonly<Record<ApprovalOutcome, number>> {
     return { ...this.#outcomes }
   }
@@ -61,12 +61,12 @@ export class DeskJournal {
     await this.#journal.append({ event: 'store_changed', ...event })
   }
 
-  /** Metered: who may connect may send any number. */
+  /** Rate-limited, because any program that can connect could send many. */
   async refused(event: Omit<DeskRefusedEvent, 'event'>): Promise<void> {
     await this.#journal.refuse({ event: 'desk_refused', ...event }).catch(() => undefined)
   }
 
-  /** Writes this ending for every question that has none, among the last RECOVERY_BYTES: a desk that was killed wrote none. */
+  /** Writes this outcome for every open request in the last RECOVERY_BYTES, because a killed process wrote none. */
   async closeOpen({ outcome, by, reason }: Pick<ApprovalEvent, 'outcome' | 'by' | 'reason'>): Promise<void> {
     const open = new Map<string, string>()
     for (const bytes of await this.#last(RECOVERY_BYTES)) {
@@ -79,7 +79,7 @@ export class DeskJournal {
     )
   }
 
-  /** The last lines of questions, decisions and changes, newest last; not all that was ever written. */
+  /** The newest lines, newest last; at most `limit`, from the end of the file. */
   async history(limit: number): Promise<readonly object[]> {
     const lines = await this.#last(HISTORY_BYTES)
     const known: object[] = []

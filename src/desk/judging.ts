@@ -1,4 +1,3 @@
-import type { Clock } from '../base/clock.ts'
 import { homeDirectory } from '../base/home.ts'
 import { type Judgement, type StoreSnapshot, type StoredAgent, type judge, rowName } from '../policy/approval/judge.ts'
 import { settingsOf } from '../policy/modes.ts'
@@ -6,10 +5,11 @@ import type { Grant, HumanDecision, ModeOverride } from '../protocol/desk/messag
 import type { ApprovalRequest } from '../protocol/desk/approval-request.ts'
 import { grantBounds } from '../protocol/limits/approvals.ts'
 import { type Ending, denial } from './decisions.ts'
-import { type ApprovalStore, storeProblem } from './approval-store.ts'
-import type { DeskModes } from './modes.ts'
+import { storeProblem } from './approval-store.ts'
 import { newNonce } from './seal.ts'
 import { type Store, type StoreAgent, withGrant, withUse } from './store-format.ts'
+import type { DeskServices } from './services.ts'
+import type { DeskModes } from './modes.ts'
 
 const asJudged = ({ security, ask, askFallback, allowlist }: StoreAgent): StoredAgent => ({
   security: security ?? null,
@@ -19,8 +19,8 @@ const asJudged = ({ security, ask, askFallback, allowlist }: StoreAgent): Stored
 })
 
 /**
- * The store as policy judges by it. What a human of this host has set for the session stands in place of
- * the row's own security and ask; what the engine was configured with stays the ceiling, and what always asks still asks.
+ * The store as policy reads it. Modes that an approver set for the session replace those of the agent's row. The engine's configuration
+ * stays the ceiling, and `always_ask` still asks.
  */
 export const snapshotOf = (store: Store, question: ApprovalRequest, override: ModeOverride | null, home: string): StoreSnapshot => {
   const { security, ask, askFallback } = store.defaults
@@ -35,23 +35,19 @@ export const snapshotOf = (store: Store, question: ApprovalRequest, override: Mo
   return { defaults: { security, ask, ask_fallback: askFallback }, agents, grants: store.grants, home }
 }
 
-export interface JudgingComponents {
-  readonly clock: Clock
-  readonly store: ApprovalStore
-  readonly modes: DeskModes
-}
+type JudgingDeps = Pick<DeskServices, 'clock' | 'store'> & { readonly modes: DeskModes }
 
-/** What the store makes of questions. Policy judges; here it is told what the store has, and what it allows is written down as used. */
+/** Decides requests by policy and the store, and records the use of grants. */
 export class Judging {
-  readonly #components: JudgingComponents
+  readonly #deps: JudgingDeps
 
-  constructor(components: JudgingComponents) {
-    this.#components = components
+  constructor(deps: JudgingDeps) {
+    this.#deps = deps
   }
 
   /**
-   * `by`: as a question is judged at first, or as if no approver is connected. A use of a grant is written before anybody is told of it;
-   * where others have used it up meanwhile, it is judged as without it. A store that cannot be used denies.
+   * `by`: the first judgement, or the one without approvers. The use of a grant is stored before the answer. If another process used up the
+   * grant meanwhile, the request is judged again. A store that cannot be used denies.
    */
   async judged(question: ApprovalRequest, by: typeof judge): Promise<Judgement> {
     try {
@@ -64,11 +60,11 @@ export class Judging {
     }
   }
 
-  /** What a judgement comes to. `otherwise`: what a denial is called. */
+  /** The end that a judgement leads to. `otherwise`: the decision in place of an allowance. */
   ending(question: ApprovalRequest, judged: Judgement, otherwise: 'deny' | 'no_ui'): Ending {
     if (judged.kind !== 'allow') return denial(otherwise, judged.kind === 'ask' ? judged.why : judged.reason)
     const { by, pattern, grant_id } = judged
-    const { clock, store } = this.#components
+    const { clock, store } = this.#deps
     if (pattern !== null) {
       const [at_ms, command] = [clock.now(), question.argv.join(' ')]
       store.lastUsed({ agent: rowName(question), pattern, grant_id, at_ms, command, path: question.executable })
@@ -77,26 +73,26 @@ export class Judging {
   }
 
   async #poll(question: ApprovalRequest, by: typeof judge): Promise<Judgement> {
-    const { clock, modes, store: approvals } = this.#components
+    const { clock, modes, store: approvals } = this.#deps
     const store = await approvals.read()
     const override = await modes.of(question.session_id, rowName(question))
     return by(question, snapshotOf(store, question, override, homeDirectory()), clock.now())
   }
 
   async #use(question: ApprovalRequest, grantId: string): Promise<boolean> {
-    const { clock, store } = this.#components
+    const { clock, store } = this.#deps
     const change = { change: 'grant_use', by: 'desk', agent: rowName(question), detail: grantId } as const
     return store.change(change, (before) => withUse(before, grantId, clock.now()))
   }
 
-  /** Writes what "always" allows from now on, and answers its id. `announced`: as of the store's `change`, and throws as that. */
+  /** Stores the grant of an "always" decision and returns its ID. `announced`: see `ApprovalStore.change`; so are the errors. */
   async grant(
     question: ApprovalRequest,
     { expires_in_ms: lasts = grantBounds(question.opaque).usual, uses }: HumanDecision,
     by: string,
     announced: (grantId: string) => Promise<void>,
   ): Promise<string> {
-    const { clock, store } = this.#components
+    const { clock, store } = this.#deps
     const [id, now] = [`g_${newNonce()}`, clock.now()]
     const { grant_sha256, argv, executable, cwd, timeout_ms, max_output_bytes } = question
     const agent = rowName(question)
@@ -111,7 +107,7 @@ export class Judging {
       max_output_bytes,
       created_at_ms: now,
       expires_at_ms: now + lasts,
-      // This very run is the first of them.
+      // The current run is the first use.
       uses_left: uses === undefined ? null : uses - 1,
       by: `human:${by}`,
       last_used_at_ms: now,

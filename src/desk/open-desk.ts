@@ -14,45 +14,43 @@ import { DeskJournal } from './journal.ts'
 import { DeskServer } from './server.ts'
 import { tokenBytes } from './store-format.ts'
 import { type EngineRuns, OutputSubscriptions } from './watchers.ts'
+import type { DeskServices } from './services.ts'
+import type { DeskSessionDeps } from './sessions.ts'
 
-export interface LocalDeskLinkComponents {
-  readonly desk: ApprovalService
-  readonly runs: OutputSubscriptions
-  readonly store: ApprovalStore
-}
+type LocalDeskLinkDeps = Pick<DeskServices, 'store'> & Pick<DeskSessionDeps, 'desk' | 'runs'>
 
-/** The way of an engine to the desk of its own process. */
+/** Connects an engine to the approval service of its own process. */
 export class LocalDeskLink implements DeskLink {
-  readonly #components: LocalDeskLinkComponents
+  readonly #deps: LocalDeskLinkDeps
   readonly #name: string
   #key: Uint8Array | null = null
   #runs: EngineRuns | null = null
 
-  /** `name`: what the engine calls itself. */
-  constructor(components: LocalDeskLinkComponents, init: { readonly name: string }) {
-    this.#components = components
+  /** `name`: name of the engine. */
+  constructor(deps: LocalDeskLinkDeps, init: { readonly name: string }) {
+    this.#deps = deps
     this.#name = init.name
   }
 
   async ask(question: ApprovalRequest, signal: AbortSignal, onPending: (waiting: WaitNotice) => void): Promise<SealedAnswer> {
-    const { desk, store } = this.#components
+    const { desk, store } = this.#deps
     const answer = await desk.ask(question, this.#name, signal, onPending)
     this.#key = tokenBytes(await store.read())
     return answer
   }
 
   event(event: LifecycleEvent): void {
-    this.#runs?.heard(event)
-    this.#components.desk.event(event)
+    this.#runs?.onEvent(event)
+    this.#deps.desk.event(event)
   }
 
   serve(runs: LiveRunSource): void {
-    this.#runs = this.#components.runs.engine((followed) => runs.follow(followed))
-    for (const event of runs.running) this.#runs.heard(event)
+    this.#runs = this.#deps.runs.engine((followed) => runs.follow(followed))
+    for (const event of runs.running) this.#runs.onEvent(event)
   }
 
   async override(session: string, agent: string | null): Promise<ModeOverride | null> {
-    return this.#components.desk.modes.of(session, agent).catch((error: unknown) => {
+    return this.#deps.desk.modes.of(session, agent).catch((error: unknown) => {
       throw new AppError('approval_unavailable', storeProblem(error), { cause: error })
     })
   }
@@ -66,22 +64,21 @@ export class LocalDeskLink implements DeskLink {
 export interface OpenDeskInit {
   readonly paths: { readonly approvals: string; readonly approvalsSocket: string; readonly approvalsJournal: string }
   readonly operatorKey: () => Promise<Uint8Array>
-  /** How long a human has. */
+  /** How long an approver may take. */
   readonly askTimeoutMs: number
-  /** Whose key signs the heads of the journal; null: nobody's. */
+  /** Signs the heads of the approval log; null: they are unsigned. */
   readonly signer: AgentSigner | null
 }
 
-/** For diagnostics. */
 export interface DeskCounts {
-  /** Questions that wait for a human, and windows of humans that watch. */
+  /** Pending requests, and connected approval clients. */
   readonly waiting: number
   readonly windows: number
-  /** Questions that were decided since it was opened. */
+  /** Decisions since the start. */
   readonly outcomes: Readonly<Record<ApprovalOutcome, number>>
 }
 
-/** A desk with all that it needs, to be started in order and stopped in reverse. */
+/** An approval service with its parts, to be started in order and stopped in reverse. */
 export interface OpenDesk {
   readonly entries: readonly StartableEntry[]
   /** For an engine of the same process. */
@@ -103,7 +100,7 @@ export const openDesk = (components: Omit<JournalComponents, 'signer'>, init: Op
       { name: 'journal of approvals', startable: lines },
       { name: 'store of approvals', startable: store },
       { name: 'socket of approvals', startable: server },
-      // Stopped first: whoever waits is told so, on a connection that is still there.
+      // Stopped first, so that pending requests are denied while their connections are still open.
       { name: 'desk', startable: desk },
     ],
     link: (name) => new LocalDeskLink({ desk, runs, store }, { name }),

@@ -17,12 +17,12 @@ const HELLO_BYTES = 32
 const base64url = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64url')
 const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text)
 
-/** 16 bytes in base64url: of a line, of an answer, and behind the letter of an id. */
+/** 16 random bytes in base64url, for lines, answers and IDs. */
 export const newNonce = (): string => base64url(randomBytes(NONCE_BYTES))
 export const newHelloNonce = (): string => base64url(randomBytes(HELLO_BYTES))
 
-/** The key of a human at the desk, from which the operator's key cannot be told. */
-export const humanKeyOf = (operatorKey: Uint8Array): Uint8Array => hmac(operatorKey, utf8(APPROVAL_CLIENT_KEY_TEXT))
+/** Key of an approver, from which the operator key cannot be derived. */
+export const approverKeyOf = (operatorKey: Uint8Array): Uint8Array => hmac(operatorKey, utf8(APPROVAL_CLIENT_KEY_TEXT))
 
 const macOf = (
   key: Uint8Array,
@@ -39,29 +39,29 @@ const macOf = (
 export interface SealInit {
   readonly key: Uint8Array
   readonly role: DeskRole
-  /** Of the desk's `hello`: what was said on one connection proves nothing on another. */
+  /** Nonce of the service's `hello`. It binds every line to one connection. */
   readonly serverNonce: string
-  /** Whose side this is. */
+  /** Which end of the connection this is. */
   readonly side: 'desk' | 'client'
   readonly now: () => number
 }
 
-/** Why a line is not taken: it is none of the protocol, its MAC is wrong, it is not fresh, it came before. */
+/** A line is refused if it is malformed, has a wrong MAC, is not fresh, or is a repetition. */
 export type Unsealed = { readonly kind: 'body'; readonly body: Uint8Array } | { readonly kind: 'refused'; readonly problem: string }
 
 const refused = (problem: string): Unsealed => ({ kind: 'refused', problem })
 
-/** One side of one connection of one role: seals what goes out, and opens what comes in. */
+/** Seals outgoing lines and opens incoming ones, for one end of one connection. */
 export class Seal {
   readonly #init: SealInit
-  /** Nonces that came, and until when each would be taken again. */
+  /** Nonces that were received, each with the time until which it would be accepted again. */
   readonly #seen = new Map<string, number>()
 
   constructor(init: SealInit) {
     this.#init = init
   }
 
-  /** A line with its line feed. */
+  /** The sealed line, with its line feed. */
   line(body: object): string {
     const { key, role, serverNonce, side, now } = this.#init
     const unsigned = { body: JSON.stringify(body), nonce: newNonce(), ts: now() }

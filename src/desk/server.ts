@@ -2,7 +2,6 @@ import { type Server, type Socket, createServer } from 'node:net'
 import type { Clock, Timer } from '../base/clock.ts'
 import { AppError, errorText } from '../base/errors.ts'
 import { writableByOthers } from '../base/file-permissions.ts'
-import type { Logger } from '../base/log.ts'
 import { TokenBucket } from '../base/rate-limit.ts'
 import type { Startable } from '../base/startable.ts'
 import { claimSocketPath, listenPrivately } from '../base/unix-sockets.ts'
@@ -16,31 +15,27 @@ import {
   MAX_DESK_UNREAD,
 } from '../protocol/limits/approvals.ts'
 import { LineSplitter, jsonText } from '../protocol/lines.ts'
-import type { ApprovalStore } from './approval-store.ts'
-import type { ApprovalService } from './approval-service.ts'
-import type { DeskRecords } from './history.ts'
-import type { DeskJournal } from './journal.ts'
-import { Seal, humanKeyOf, newHelloNonce } from './seal.ts'
-import { type DeskSession, EngineSession, ApproverSession } from './sessions.ts'
+import { Seal, approverKeyOf, newHelloNonce } from './seal.ts'
+import { type DeskSession, type DeskSessionDeps, EngineSession, ApproverSession } from './sessions.ts'
 import { tokenBytes } from './store-format.ts'
-import { type OutputSubscriptions, isEvent, isOutput } from './watchers.ts'
+import { isEvent, isOutput } from './watchers.ts'
+import type { DeskServices } from './services.ts'
 
 const HANG_UP_MS = 1_000
 
-/** What a connection needs of its server. */
+/** The server as a connection needs it. */
 export interface DeskConnectionHost {
-  /** The key of each role; a role without one lets nobody in. */
+  /** The key of each role; null: no client can use this role. */
   keys(): Promise<Readonly<Record<DeskRole, Uint8Array | null>>>
-  /** Null: as many of this role are connected as may be. */
+  /** Null if too many clients of this role are connected. */
   session(role: DeskRole, name: string, send: (body: object) => void): DeskSession | null
-  /** A line was not taken, and the connection is closed. */
+  /** Reports a refused line; the connection is closed. */
   refused(code: 'unauthorized' | 'malformed' | 'rate_limited', role: DeskRole | null, name: string | null, problem: string): void
 }
 
-/** One client of the desk, from `hello` to its end. Whatever is wrong with a line ends the connection. */
+/** One client, from `hello` to the end. Any invalid line ends the connection. */
 export class DeskConnection {
-  readonly #host: DeskConnectionHost
-  readonly #clock: Clock
+  readonly #deps: { readonly host: DeskConnectionHost; readonly clock: Clock }
   readonly #socket: Socket
   readonly #nonce = newHelloNonce()
   readonly #lines = new LineSplitter({ max: MAX_DESK_LINE })
@@ -54,13 +49,12 @@ export class DeskConnection {
   #isOver = false
   readonly #onClose: () => void
 
-  constructor(components: { host: DeskConnectionHost; clock: Clock }, init: { socket: Socket; onClose: () => void }) {
-    this.#host = components.host
-    this.#clock = components.clock
+  constructor(deps: { readonly host: DeskConnectionHost; readonly clock: Clock }, init: { socket: Socket; onClose: () => void }) {
+    this.#deps = deps
     this.#socket = init.socket
     this.#onClose = init.onClose
-    this.#rate = new TokenBucket(components, DESK_LINES)
-    this.#late = this.#clock.setTimeout(() => this.#refuse('unauthorized', 'it proved no role in time'), DESK_OPEN_MS, { unref: true })
+    this.#rate = new TokenBucket(deps, DESK_LINES)
+    this.#late = this.#deps.clock.setTimeout(() => this.#refuse('unauthorized', 'it proved no role in time'), DESK_OPEN_MS, { unref: true })
     this.#socket.on('error', () => this.#socket.destroy())
     this.#socket.on('close', () => this.#closed())
     this.#socket.on('end', () => this.#socket.destroy())
@@ -71,15 +65,15 @@ export class DeskConnection {
     return this.#role
   }
 
-  /** What was said goes out within a second, or is lost. */
+  /** Sends what was written within a second, then closes. */
   close(): void {
     this.#socket.destroySoon()
-    const timer = this.#clock.setTimeout(() => this.#socket.destroy(), HANG_UP_MS)
+    const timer = this.#deps.clock.setTimeout(() => this.#socket.destroy(), HANG_UP_MS)
     this.#socket.once('close', () => timer.cancel())
   }
 
   async #start(): Promise<void> {
-    this.#keys = await this.#host.keys()
+    this.#keys = await this.#deps.host.keys()
     if (this.#isOver) return
     this.#socket.on('data', (chunk: Buffer) => this.#take(chunk))
     this.#write(`${jsonText({ type: 'hello', version: DESK_VERSION, nonce: this.#nonce })}\n`)
@@ -112,13 +106,13 @@ export class DeskConnection {
     if (problem !== null) this.#refuse('malformed', problem)
   }
 
-  /** The first line: the role is the one whose key its MAC was made with. */
+  /** The first line selects the role: the one whose key verifies its MAC. */
   #open(line: Buffer): void {
     let why = 'no role has a key now'
     for (const role of DESK_ROLES) {
       const key = this.#keys?.[role] ?? null
       if (key === null) continue
-      const seal = new Seal({ key, role, serverNonce: this.#nonce, side: 'desk', now: () => this.#clock.now() })
+      const seal = new Seal({ key, role, serverNonce: this.#nonce, side: 'desk', now: () => this.#deps.clock.now() })
       const unsealed = seal.open(line)
       if (unsealed.kind === 'body') return this.#opened(role, seal, unsealed.body)
       why = unsealed.problem
@@ -133,7 +127,7 @@ export class DeskConnection {
     if (body.role !== role) return this.#refuse('unauthorized', 'its key is of the other role')
     this.#seal = seal
     this.#name = body.name
-    const session = this.#host.session(role, body.name, (answer) => this.#send(answer))
+    const session = this.#deps.host.session(role, body.name, (answer) => this.#send(answer))
     if (session === null) {
       this.#send({ type: 'error', id: null, code: 'rate_limited', message: `as many are connected as may be: close one of them` })
       return this.close()
@@ -145,7 +139,8 @@ export class DeskConnection {
   }
 
   #send(body: object): void {
-    // Who reads slowly misses output that is told again, and what became of runs, which the journal has; and loses no question for it.
+    // A client that reads slowly misses output, which is sent again, and run events, which the audit log has, but never an approval
+    // request.
     const unread = this.#socket.writableLength
     if (isOutput(body) ? unread > 0 : isEvent(body) && unread > MAX_DESK_EVENTS_UNREAD) return
     if (this.#seal !== null) this.#write(this.#seal.line(body))
@@ -154,64 +149,54 @@ export class DeskConnection {
   #write(line: string): void {
     if (this.#isOver || !this.#socket.writable) return
     this.#socket.write(line)
-    // Nobody reads: it would take our memory.
+    // The client does not read; its unread data would exhaust memory.
     if (this.#socket.writableLength > MAX_DESK_UNREAD) this.#refuse('rate_limited', 'it does not read what it is told')
   }
 
   #refuse(code: 'unauthorized' | 'malformed' | 'rate_limited', problem: string): void {
     if (this.#isOver) return
     this.#isOver = true
-    this.#host.refused(code, this.#role, this.#name, problem)
+    this.#deps.host.refused(code, this.#role, this.#name, problem)
     this.#socket.destroy()
   }
 }
 
-export interface DeskServerComponents {
-  readonly clock: Clock
-  readonly log: Logger
-  readonly desk: ApprovalService
-  readonly journal: DeskJournal
-  readonly records: DeskRecords
-  readonly runs: OutputSubscriptions
-  readonly store: ApprovalStore
-}
-
 export interface DeskServerInit {
   readonly path: string
-  /** Of this data directory's operators, as it is now: it may be made anew while we serve. */
+  /** The operator key as it is now: it can be replaced while the service runs. */
   readonly operatorKey: () => Promise<Uint8Array>
 }
 
-/** Serves the prompt protocol on the desk's socket. */
+/** Serves the approval protocol on the socket of the service. */
 export class DeskServer implements Startable {
-  readonly #components: DeskServerComponents
+  readonly #deps: DeskServices & DeskSessionDeps
   readonly #init: DeskServerInit
   readonly #server: Server
   readonly #connections = new Set<DeskConnection>()
   readonly #host: DeskConnectionHost
 
-  constructor(components: DeskServerComponents, init: DeskServerInit) {
-    this.#components = components
+  constructor(deps: DeskServices & DeskSessionDeps, init: DeskServerInit) {
+    this.#deps = deps
     this.#init = init
     this.#server = createServer((socket) => this.#accept(socket))
     this.#host = {
       keys: async () => this.#keys(),
       session: (role, name, send) => this.#session(role, name, send),
       refused: (code, role, name, problem) => {
-        components.log.warn({ code, role, name, problem }, 'a line on the socket of the desk was refused')
-        void components.journal.refused({ code, role, name, detail: problem })
+        deps.log.warn({ code, role, name, problem }, 'a line on the socket of the desk was refused')
+        void deps.journal.refused({ code, role, name, detail: problem })
       },
     }
   }
 
-  /** Throws `conflict` where another answers there, or something else stands there; `loose_permissions` where others may put one there. */
+  /** Throws `conflict` if another service or another file is at the path; `loose_permissions` if other users could create one there. */
   async start(): Promise<void> {
     const { path } = this.#init
     const [problem] = writableByOthers(path)
     if (problem !== undefined) throw new AppError('loose_permissions', `${path}: ${problem}`, { data: { file: path } })
     await claimSocketPath(path)
     await listenPrivately(this.#server, path, `another desk answers on ${path}`)
-    this.#server.on('error', (error) => this.#components.log.error({ err: error.message }, 'the socket of the desk failed'))
+    this.#server.on('error', (error) => this.#deps.log.error({ err: error.message }, 'the socket of the desk failed'))
   }
 
   async stop(): Promise<void> {
@@ -222,15 +207,15 @@ export class DeskServer implements Startable {
   }
 
   async #keys(): Promise<Readonly<Record<DeskRole, Uint8Array | null>>> {
-    const { store } = this.#components
+    const { store } = this.#deps
     const engine = await store.read().then(tokenBytes, () => null)
-    return { engine, human: await this.#init.operatorKey().then(humanKeyOf, () => null) }
+    return { engine, human: await this.#init.operatorKey().then(approverKeyOf, () => null) }
   }
 
   #session(role: DeskRole, name: string, send: (body: object) => void): DeskSession | null {
     if (this.#count(role) >= MAX_DESK_CONNECTIONS[role]) return null
-    if (role === 'human') return new ApproverSession(this.#components, { name, send })
-    return new EngineSession(this.#components, { engine: name, send })
+    if (role === 'human') return new ApproverSession(this.#deps, { name, send })
+    return new EngineSession(this.#deps, { engine: name, send })
   }
 
   #count(role: DeskRole | null): number {
@@ -240,7 +225,7 @@ export class DeskServer implements Startable {
   #accept(socket: Socket): void {
     socket.on('error', () => undefined)
     if (this.#count(null) >= MAX_DESK_CONNECTIONS.unproven) return void socket.destroy()
-    const { clock } = this.#components
+    const { clock } = this.#deps
     const connection = new DeskConnection({ host: this.#host, clock }, { socket, onClose: () => this.#connections.delete(connection) })
     this.#connections.add(connection)
   }

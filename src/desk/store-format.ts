@@ -33,15 +33,15 @@ import {
 } from '../protocol/limits/approvals.ts'
 import { fromBase64 } from '../protocol/text.ts'
 
-/** Of the token that engines and desk share. */
+/** Length of the token that engines and the service share. */
 const TOKEN_BYTES = { least: 32, most: 64 } as const
-/** Arrays and objects, as deep as the grants and patterns of agents are. */
+/** As deep as the grants and patterns of agents. */
 const STORE_SHAPE = { depth: 6, values: 2_000_000 } as const
 
 const PATTERN_FIELDS = {
   /** A glob over the resolved path of the executable. */
   pattern: textUpTo(MAX_PATTERN, 1),
-  /** The operator knows that programs of the pattern may run others. */
+  /** The operator confirmed that programs of the pattern may run others. */
   opaque: optional(flag),
   lastUsedAt: optional(wholeUpTo(Number.MAX_SAFE_INTEGER)),
   lastUsedCommand: optional(textUpTo(2 * MAX_LAST_USED_COMMAND)),
@@ -57,7 +57,7 @@ const AGENT_FIELDS = {
 }
 export type StoreAgent = Sent<typeof AGENT_FIELDS>
 
-/** A table whose keys are names of agents: their ids, or the labels of local ones. */
+/** A table by agent: IDs of mesh agents, or labels of local ones. */
 const byAgent = <T>(value: JsonField<T>): JsonField<Readonly<Record<string, T>>> => map(agentName, value, { max: MAX_STORE_AGENTS })
 
 const isToken = (value: unknown): boolean => {
@@ -77,18 +77,18 @@ const STORE_FIELDS = {
   }),
   defaults: record({ security: securityText, ask: askText, askFallback: fallbackText }),
   agents: byAgent(record(AGENT_FIELDS)),
-  /** Exact permits that may run again without a question. */
+  /** Exact permits that may run again without an approval. */
   grants: optional(listUpTo(grantCheck, MAX_GRANTS)),
-  /** Modes that release 0.2 saved for agents. They do not count, and an agent that has some may run nothing until they are gone. */
+  /** Modes that release 0.2 saved for agents. They do not count, and an agent that has some may run nothing until they are removed. */
   modes: optional(byAgent(overrideCheck)),
 }
 
-/** `exec-approvals.json`. */
+/** The content of `exec-approvals.json`. */
 export interface Store extends Sent<typeof STORE_FIELDS> {
   readonly grants: readonly Grant[]
 }
 
-/** Throws `bad_approvals` for anything else than a store. `file` is for the message. */
+/** Throws `bad_approvals` for invalid content. `file` is for the message. */
 export const readStore = (bytes: Uint8Array, file: string): Store => {
   const bad = (problem: string): AppError => new AppError('bad_approvals', `${file}: ${problem}`, { data: { file } })
   const fields = parseTable(bytes, STORE_SHAPE)
@@ -102,10 +102,10 @@ export const readStore = (bytes: Uint8Array, file: string): Store => {
 
 export const tokenBytes = ({ socket }: Pick<Store, 'socket'>): Uint8Array => new Uint8Array(fromBase64(socket.token) ?? [])
 
-/** As the file has it: for people to read too. */
+/** The text of the file, indented for people. */
 export const storeText = (store: Store): string => `${JSON.stringify(store, null, 2)}\n`
 
-/** The first one: nothing is allowed, and every miss is asked about. */
+/** The first store: it allows nothing, and asks on every miss. */
 export const newStore = (socketPath: string, token: Uint8Array): Store => ({
   version: STORE_VERSION,
   socket: { path: socketPath, token: Buffer.from(token).toString('base64') },
@@ -116,12 +116,12 @@ export const newStore = (socketPath: string, token: Uint8Array): Store => ({
 
 const PRIVATE = 0o600
 
-/** A store as it stands on the disk, and what tells that it is still the same. */
+/** A store on disk, with the means to detect a change. */
 export interface StoredStore {
   readonly store: Store
-  /** Device, inode, size and times of the file: one that was changed, or replaced, has others. */
+  /** Device, inode, size and times of the file, which change with its content. */
   readonly identity: string
-  /** Of its bytes, hex. */
+  /** Of the file's bytes, in hex. */
   readonly sha256: string
 }
 
@@ -130,7 +130,7 @@ const bad = (file: string, problem: string, cause?: unknown): AppError =>
 
 const openStore = async (path: string): Promise<FileHandle> => {
   try {
-    // A link may lead to what others write; a named pipe would hold us.
+    // A link may lead to a file of another user, and opening a named pipe would block.
     return await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK)
   } catch (error) {
     if (isMissing(error)) throw new AppError('not_found', `${path} is missing`, { cause: error, data: { file: path } })
@@ -146,9 +146,8 @@ const identityOf = async (file: FileHandle): Promise<{ readonly identity: string
 }
 
 /**
- * Reads the store, through the very descriptor that was checked; `known`, where the file is still that. Throws `not_found`
- * where there is none; `bad_approvals` for a link, a file that is no store or too large; `loose_permissions` for one that is not
- * ours alone.
+ * Reads the store through the descriptor that was checked. Returns `known` if the file is unchanged. Throws `not_found`; `bad_approvals`
+ * for a link, invalid content or a file that is too large; `loose_permissions` if other users can read or write it.
  */
 export const loadStore = async (path: string, known: StoredStore | null = null): Promise<StoredStore> => {
   const file = await openStore(path)
@@ -167,9 +166,8 @@ export const loadStore = async (path: string, known: StoredStore | null = null):
 }
 
 /**
- * Puts another store in the place of `before`, whole, 0600. `announce`: says on the disk what is done now, once there is room for
- * it, and throws where it must not be. Throws `conflict` where the file is no more what `before` was: what
- * somebody else has revoked meanwhile stays revoked.
+ * Replaces the file atomically, with mode 0600. `announce` logs the change once there is space for it, and throws to prevent it. Throws
+ * `conflict` if the file no longer is `before`, so that a revocation by another process stays in force.
  */
 export const replaceStore = async (
   path: string,
@@ -180,7 +178,7 @@ export const replaceStore = async (
   const text = storeText(next)
   if (Buffer.byteLength(text) > MAX_STORE_BYTES)
     throw new AppError('resource_limit', `${path} would have more than ${MAX_STORE_BYTES} bytes; revoke what is not needed any more`)
-  // What cannot be read again is not written.
+  // Writes only what can be read again.
   readStore(Buffer.from(text), path)
   const same = async (): Promise<void> => {
     const there = await loadStore(path, before)
@@ -194,9 +192,9 @@ export const replaceStore = async (
   return loadStore(path)
 }
 
-/** What was last run by a grant or a pattern. */
+/** The last command that a grant or a pattern allowed. */
 export interface LastUse {
-  /** Whose row it is. */
+  /** Name of the agent's row. */
   readonly agent: string
   readonly pattern: string | null
   readonly grant_id: string | null
@@ -213,7 +211,7 @@ const agentsWith = (store: Store, name: string, agent: StoreAgent): Store => {
 
 const rowOf = (store: Store, name: string): StoreAgent => (Object.hasOwn(store.agents, name) ? store.agents[name]! : {})
 
-/** Without what has expired, or was used up: it allows nothing any more. */
+/** Drops grants that have expired or are used up. */
 const living = (grants: readonly Grant[], now: number): readonly Grant[] =>
   grants.filter(({ expires_at_ms, uses_left }) => expires_at_ms > now && uses_left !== 0)
 
@@ -224,7 +222,7 @@ export const withGrant = (store: Store, grant: Grant, now: number): Store => {
   return { ...store, grants: [...grants, grant] }
 }
 
-/** Null: it is not there, or has no use left. */
+/** Null if the grant is missing or used up. */
 export const withUse = (store: Store, grantId: string, now: number): Store | null => {
   const grant = store.grants.find(({ id }) => id === grantId)
   if (grant === undefined || grant.expires_at_ms <= now || grant.uses_left === 0) return null
@@ -232,11 +230,11 @@ export const withUse = (store: Store, grantId: string, now: number): Store | nul
   return { ...store, grants: store.grants.map((one) => (one === grant ? used : one)) }
 }
 
-/** Null: it is not there. */
+/** Null if the grant is missing. */
 export const withoutGrant = (store: Store, grantId: string): Store | null =>
   store.grants.some(({ id }) => id === grantId) ? { ...store, grants: store.grants.filter(({ id }) => id !== grantId) } : null
 
-/** `opaque`: it counts for programs that may run others; so it does from then on where the row has it already. Null: it is there. */
+/** `opaque`: the pattern also covers programs that may run others; an existing pattern is extended. Null if nothing changes. */
 export const withPattern = (store: Store, name: string, pattern: string, opaque: boolean): Store | null => {
   const row = rowOf(store, name)
   const allowlist = row.allowlist ?? []
@@ -256,10 +254,7 @@ export const withoutPattern = (store: Store, name: string, pattern: string): Sto
   return allowlist.length === (row.allowlist ?? []).length ? null : agentsWith(store, name, { ...row, allowlist })
 }
 
-/**
- * Writes what `row` says into the row of an agent. Null takes back what was saved: modes of release 0.2 if there are some, else
- * `security` and `ask` of the row.
- */
+/** Saves modes into the row of an agent. Null removes them: modes of release 0.2 if there are some, else `security` and `ask` of the row. */
 export const withSaved = (store: Store, name: string, row: RowSettings | null): Store => {
   const { [name]: old, ...others } = store.modes ?? {}
   const next = { ...store, modes: Object.keys(others).length === 0 ? undefined : others }
@@ -276,7 +271,7 @@ const used = (entry: AllowedPattern, { at_ms, command, path }: LastUse): Allowed
   lastResolvedPath: path,
 })
 
-/** Only what is still there: a pattern that was removed, or a grant that was revoked, is not brought back. Null: nothing of it is. */
+/** Only for patterns and grants that still exist. Null if none of them does. */
 export const withLastUses = (store: Store, uses: readonly LastUse[]): Store | null => {
   let next = store
   for (const use of uses) {

@@ -1,50 +1,51 @@
 import { BoundedMap } from '../base/bounded-collections.ts'
-import type { Clock, Timer } from '../base/clock.ts'
+import type { Timer } from '../base/clock.ts'
 import type { ToApprovalClientBody } from '../protocol/desk/messages.ts'
 import { type LifecycleEvent, isOver, runOf } from '../protocol/events/lifecycle.ts'
 import { FOLLOW_TELL_MS, MAX_KNOWN_RUNS, UI_GRACE_MS } from '../protocol/limits/approvals.ts'
+import type { DeskServices } from './services.ts'
 
-/** What a watching human is told without having asked. */
+/** What approval clients receive without a request. */
 export type WatcherMessage = Extract<ToApprovalClientBody, { type: 'question' | 'settled' | 'flood' | 'event' }>
 
 type WatchedEvent = Extract<WatcherMessage, { type: 'event' }>
 
-/** What becomes of a run. */
-export const isEvent = (news: object): news is WatchedEvent => 'type' in news && news.type === 'event'
+/** Whether the message is a run event. */
+export const isEvent = (message: object): message is WatchedEvent => 'type' in message && message.type === 'event'
 
-/** What a run has written so far: only whoever follows it is told, and it is told again. */
-export const isOutput = (news: object): news is WatchedEvent => isEvent(news) && news.event.type === 'exec.output'
+/** Whether the message is output of a run, which only its followers receive, and which is sent again. */
+export const isOutput = (message: object): message is WatchedEvent => isEvent(message) && message.event.type === 'exec.output'
 
 export interface Watcher {
-  emit(news: WatcherMessage): void
+  emit(message: WatcherMessage): void
 }
 
-/** The windows that humans watch. */
+/** The approval clients that watch. */
 export class Watchers {
-  readonly #clock: Clock
-  readonly #onNone: () => void
+  readonly #deps: Pick<DeskServices, 'clock'>
+  readonly #init: { readonly onNone: () => void }
   readonly #all = new Set<Watcher>()
-  /** Hear of runs, and count as nobody. */
+  /** Listeners receive run events and do not count as approvers. */
   readonly #listeners = new Set<Watcher>()
   #leaving: Timer | null = null
 
-  /** `onNone`: called when the last has been gone for a moment, and none came back. */
-  constructor(components: { clock: Clock }, init: { readonly onNone: () => void }) {
-    this.#clock = components.clock
-    this.#onNone = init.onNone
+  /** `onNone`: called when the last client has been disconnected for `UI_GRACE_MS`. */
+  constructor(deps: Pick<DeskServices, 'clock'>, init: { readonly onNone: () => void }) {
+    this.#deps = deps
+    this.#init = init
   }
 
-  /** How many windows watch now. */
+  /** Number of connected approval clients. */
   get count(): number {
     return this.#all.size
   }
 
-  /** Somebody watches, or did a moment ago. */
+  /** Whether a client is connected, or was within `UI_GRACE_MS`. */
   get any(): boolean {
     return this.#all.size > 0 || this.#leaving !== null
   }
 
-  /** Answers what takes it out again. */
+  /** Returns a function that removes the watcher. */
   add(watcher: Watcher): () => void {
     this.#all.add(watcher)
     this.#leaving?.cancel()
@@ -52,23 +53,23 @@ export class Watchers {
     return () => this.#remove(watcher)
   }
 
-  /** As `add`, for one that only hears of runs. */
+  /** As `add`, for a listener of run events. */
   listen(listener: Watcher): () => void {
     this.#listeners.add(listener)
     return () => void this.#listeners.delete(listener)
   }
 
-  emit(news: WatcherMessage): void {
-    for (const watcher of this.#all) watcher.emit(news)
-    if (isEvent(news)) for (const listener of this.#listeners) listener.emit(news)
+  emit(message: WatcherMessage): void {
+    for (const watcher of this.#all) watcher.emit(message)
+    if (isEvent(message)) for (const listener of this.#listeners) listener.emit(message)
   }
 
   #remove(watcher: Watcher): void {
     if (!this.#all.delete(watcher) || this.#all.size > 0) return
-    this.#leaving = this.#clock.setTimeout(
+    this.#leaving = this.#deps.clock.setTimeout(
       () => {
         this.#leaving = null
-        this.#onNone()
+        this.#init.onNone()
       },
       UI_GRACE_MS,
       { unref: true },
@@ -76,99 +77,97 @@ export class Watchers {
   }
 }
 
-/** An engine is told which of its runs are followed. */
+/** Tells an engine which of its runs are followed. */
 type SendToWatcher = (runs: readonly string[]) => void
 
-/** Runs of one engine that go on. */
+/** The runs of one engine that have not ended. */
 export class EngineRuns {
   readonly #runs = new BoundedMap<string, LifecycleEvent>({ max: MAX_KNOWN_RUNS })
-  readonly #emit: SendToWatcher
-  readonly #onNew: () => void
-  #told = '[]'
-  /** Somebody looks at one of them who did not before. */
+  readonly #init: { readonly tell: SendToWatcher; readonly onNew: () => void }
+  #lastSent = '[]'
+  /** A new follower has to receive the output so far. */
   #isDue = false
 
   constructor(init: { readonly tell: SendToWatcher; readonly onNew: () => void }) {
-    this.#emit = init.tell
-    this.#onNew = init.onNew
+    this.#init = init
   }
 
   get all(): readonly LifecycleEvent[] {
     return [...this.#runs.values()]
   }
 
-  heard(event: LifecycleEvent): void {
+  onEvent(event: LifecycleEvent): void {
     const run = runOf(event)
     if (isOver(event)) this.#runs.delete(run)
     else if (event.type === 'exec.started') {
       this.#runs.set(run, event)
-      this.#onNew()
+      this.#init.onNew()
     }
   }
 
-  lookedAt(run: string): void {
+  onFollowed(run: string): void {
     this.#isDue ||= this.#runs.has(run)
   }
 
-  /** Of all runs that are followed. */
+  /** `runs`: all followed runs, of any engine. */
   follow(runs: ReadonlySet<string>): void {
     const own = [...this.#runs.keys()].filter((run) => runs.has(run))
-    const said = JSON.stringify(own)
-    if (this.#isDue ? own.length > 0 : said !== this.#told) this.#emit(own)
-    this.#told = said
+    const next = JSON.stringify(own)
+    if (this.#isDue ? own.length > 0 : next !== this.#lastSent) this.#init.tell(own)
+    this.#lastSent = next
     this.#isDue = false
   }
 }
 
-/** Which runs go on at which engine, and which of them windows follow: an engine tells what a run writes only while somebody looks at it. */
+/** The running runs of all engines, and which of them approval clients follow. An engine reports output only of followed runs. */
 export class OutputSubscriptions {
-  readonly #clock: Clock
+  readonly #deps: Pick<DeskServices, 'clock'>
   readonly #engines = new Set<EngineRuns>()
-  readonly #windows = new Map<object, ReadonlySet<string>>()
-  /** Engines are told in a moment. */
+  readonly #clients = new Map<object, ReadonlySet<string>>()
+  /** An update to the engines is scheduled. */
   #isDue = false
 
-  constructor(components: { readonly clock: Clock }) {
-    this.#clock = components.clock
+  constructor(deps: Pick<DeskServices, 'clock'>) {
+    this.#deps = deps
   }
 
-  /** The runs that go on, as engines told of them. */
+  /** Runs that have not ended, as engines reported them. */
   get running(): readonly LifecycleEvent[] {
     return [...this.#engines].flatMap((engine) => engine.all)
   }
 
   engine(tell: SendToWatcher): EngineRuns {
-    const engine = new EngineRuns({ tell, onNew: () => this.#windows.size > 0 && this.#tellSoon() })
+    const engine = new EngineRuns({ tell, onNew: () => this.#clients.size > 0 && this.#tellSoon() })
     this.#engines.add(engine)
     return engine
   }
 
-  gone(engine: EngineRuns): void {
+  disconnected(engine: EngineRuns): void {
     this.#engines.delete(engine)
   }
 
-  /** In place of what this window followed before. */
-  follow(window: object, runs: readonly string[]): void {
-    const before = this.#windows.get(window)
-    if (runs.length === 0) this.#windows.delete(window)
-    else this.#windows.set(window, new Set(runs))
-    for (const run of runs) if (before?.has(run) !== true) for (const engine of this.#engines) engine.lookedAt(run)
+  /** Replaces the runs that this client follows. */
+  follow(client: object, runs: readonly string[]): void {
+    const before = this.#clients.get(client)
+    if (runs.length === 0) this.#clients.delete(client)
+    else this.#clients.set(client, new Set(runs))
+    for (const run of runs) if (before?.has(run) !== true) for (const engine of this.#engines) engine.onFollowed(run)
     if (before !== undefined || runs.length > 0) this.#tellSoon()
   }
 
-  isFollowed(window: object, event: LifecycleEvent): boolean {
-    return this.#windows.get(window)?.has(runOf(event)) === true
+  isFollowed(client: object, event: LifecycleEvent): boolean {
+    return this.#clients.get(client)?.has(runOf(event)) === true
   }
 
   #tellSoon(): void {
     if (this.#isDue) return
     this.#isDue = true
-    this.#clock.setTimeout(() => this.#emit(), FOLLOW_TELL_MS, { unref: true })
+    this.#deps.clock.setTimeout(() => this.#emit(), FOLLOW_TELL_MS, { unref: true })
   }
 
   #emit(): void {
     this.#isDue = false
-    const all = new Set([...this.#windows.values()].flatMap((runs) => [...runs]))
+    const all = new Set([...this.#clients.values()].flatMap((runs) => [...runs]))
     for (const engine of this.#engines) engine.follow(all)
   }
 }
