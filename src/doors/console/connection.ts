@@ -51,9 +51,9 @@ export class ConsoleConnection {
   /** A line has begun. */
   #started = false
 
-  constructor(components: { service: ConsoleService; clock: Clock }, init: { socket: Socket }) {
-    this.#service = components.service
-    this.#clock = components.clock
+  constructor(deps: { service: ConsoleService; clock: Clock }, init: { socket: Socket }) {
+    this.#service = deps.service
+    this.#clock = deps.clock
     this.#socket = init.socket
     this.#timer = this.#deadline(CONSOLE_LINE_MS)
     this.#socket.on('data', (chunk: Buffer) => this.#take(chunk))
@@ -220,13 +220,13 @@ export interface Listening {
 
 /** Listens for clients, and keeps as many as may be. */
 export class ConsoleListeners {
-  readonly #components: { readonly service: ConsoleService; readonly clock: Clock }
+  readonly #deps: { readonly service: ConsoleService; readonly clock: Clock }
   readonly #servers: Server[] = []
   readonly #connections = new Map<Socket, ConsoleConnection>()
   readonly #uid: number
 
-  constructor(components: { service: ConsoleService; clock: Clock }, init: { uid: number }) {
-    this.#components = components
+  constructor(deps: { service: ConsoleService; clock: Clock }, init: { uid: number }) {
+    this.#deps = deps
     this.#uid = init.uid
   }
 
@@ -260,7 +260,7 @@ export class ConsoleListeners {
       socket.destroySoon()
       return
     }
-    this.#connections.set(socket, new ConsoleConnection(this.#components, { socket }))
+    this.#connections.set(socket, new ConsoleConnection(this.#deps, { socket }))
     socket.once('close', () => this.#connections.delete(socket))
   }
 }

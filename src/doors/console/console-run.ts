@@ -19,8 +19,8 @@ export class ConsoleRunOutput {
   readonly #plain = new TranscriptOutput()
   readonly #raw = new TranscriptOutput()
 
-  constructor(components: { clock: Clock }) {
-    this.#clock = components.clock
+  constructor(deps: { clock: Clock }) {
+    this.#clock = deps.clock
     this.#began = this.#clock.monotonic()
   }
 
@@ -77,7 +77,7 @@ const SIGTERM = 15
 /** One command of an agent, from its start to what its client is told. */
 export class ConsoleRun {
   readonly output: ConsoleRunOutput
-  readonly #components: ConsoleRunComponents
+  readonly #deps: ConsoleRunComponents
   readonly #n: number
   readonly #request: ConsoleRequest
   #run: LocalRunHandle | null = null
@@ -89,11 +89,11 @@ export class ConsoleRun {
   #ranOn: RanOnJson | null = null
   #killTimer: Timer | null = null
 
-  constructor(components: ConsoleRunComponents, init: { readonly n: number; readonly request: ConsoleRequest }) {
-    this.#components = components
+  constructor(deps: ConsoleRunComponents, init: { readonly n: number; readonly request: ConsoleRequest }) {
+    this.#deps = deps
     this.#n = init.n
     this.#request = init.request
-    this.output = new ConsoleRunOutput(components)
+    this.output = new ConsoleRunOutput(deps)
   }
 
   /** Processes that the command left running and that were ended with it; null: there were none. */
@@ -111,10 +111,10 @@ export class ConsoleRun {
 
   /** Runs it to its end. Never throws. */
   async run(): Promise<ConsoleRunEnd> {
-    const began = this.#components.clock.monotonic()
-    const took = (): number => Math.max(0, Math.round(this.#components.clock.monotonic() - began))
+    const began = this.#deps.clock.monotonic()
+    const took = (): number => Math.max(0, Math.round(this.#deps.clock.monotonic() - began))
     try {
-      const outcome = await this.#components.sessions.use(this.#request.whoami, async ({ id }) => this.#execute(id))
+      const outcome = await this.#deps.sessions.use(this.#request.whoami, async ({ id }) => this.#execute(id))
       return this.#endOf(outcome, took())
     } catch (error) {
       if (this.#aborted && isAppError(error, 'shutting_down')) return this.#endOf(null, took())
@@ -134,7 +134,7 @@ export class ConsoleRun {
       waiting: ({ question_id }: RunWaiting) => void (question_id !== null && this.#waits(question_id)),
       gone: this.#leaving.signal,
     }
-    const run = await this.#components.executor.start(this.#start(session), sink)
+    const run = await this.#deps.executor.start(this.#start(session), sink)
     this.#run = run
     this.#ranOn = run.ranOn ?? null
     if (this.#request.stdin === '') run.input(NO_BYTES, true)
@@ -167,7 +167,7 @@ export class ConsoleRun {
 
   #waits(question: string): void {
     const { whoami, exec } = this.#request
-    this.#components.screen.record(`${nameText(whoami)} waits for an approval of ${wordsText(exec)}: x0x approvals approve ${question}`)
+    this.#deps.screen.record(`${nameText(whoami)} waits for an approval of ${wordsText(exec)}: x0x approvals approve ${question}`)
   }
 
   #take(event: LocalRunEvent): void {
@@ -179,12 +179,12 @@ export class ConsoleRun {
       return
     }
     this.output.push(event.data)
-    this.#components.screen.output(this.#n, event.data)
+    this.#deps.screen.output(this.#n, event.data)
   }
 
   #left(count: number | null): void {
     this.#descendantsEnded = count
-    if (count !== null) this.#components.screen.record(leftBehindText(count))
+    if (count !== null) this.#deps.screen.record(leftBehindText(count))
   }
 
   #end(): void {
@@ -200,7 +200,7 @@ export class ConsoleRun {
   }
 
   #killLater(): void {
-    this.#killTimer ??= this.#components.clock.setTimeout(() => this.#run?.signal('KILL'), CONSOLE_GRACE_MS)
+    this.#killTimer ??= this.#deps.clock.setTimeout(() => this.#run?.signal('KILL'), CONSOLE_GRACE_MS)
   }
 
   #endOf(outcome: LocalOutcome | null, duration_ms: number): ConsoleRunEnd {

@@ -56,7 +56,7 @@ const ABORTED: ConsoleRunEnd = { exit: 143, error: 'aborted', message: null, dur
 
 /** Runs the commands of all agents of one user, and tells them, the screen, the transcript and who is attached. */
 export class ConsoleHost implements ConsoleControls {
-  readonly #components: ConsoleHostComponents
+  readonly #deps: ConsoleHostComponents
   /** One for each name that agents give themselves, so that the journal tells who asked. */
   readonly #sessions: ExecutorSessions
   readonly #turns = new Semaphore({ limit: MAX_CONSOLE_RUNS })
@@ -69,9 +69,9 @@ export class ConsoleHost implements ConsoleControls {
   #screen!: ConsoleScreen
   #last = 0
 
-  constructor(components: ConsoleHostComponents) {
-    this.#components = components
-    this.#sessions = new ExecutorSessions(components, { opening: openingFor, maxIdle: MAX_RESTING })
+  constructor(deps: ConsoleHostComponents) {
+    this.#deps = deps
+    this.#sessions = new ExecutorSessions(deps, { opening: openingFor, maxIdle: MAX_RESTING })
   }
 
   /** Before the first command: the screen is made with these controls. */
@@ -106,7 +106,7 @@ export class ConsoleHost implements ConsoleControls {
   }
 
   async setModes(whoami: string, line: string): Promise<string> {
-    const { setModes } = this.#components
+    const { setModes } = this.#deps
     if (setModes === undefined) return 'this console does not choose among hosts: start it with --config FILE, which has [tools.exec]'
     return setModes(whoami, line).catch(errorText)
   }
@@ -141,7 +141,7 @@ export class ConsoleHost implements ConsoleControls {
     for (;;) {
       if (this.#paused.has(whoami)) this.#screen.record(`${nameText(whoami)} is paused: a command of it waits`)
       while (this.#paused.has(whoami)) {
-        await this.#resumed.waitAtMost({ clock: this.#components.clock, timeoutMs: null, signal })
+        await this.#resumed.waitAtMost({ clock: this.#deps.clock, timeoutMs: null, signal })
         signal.throwIfAborted()
       }
       const leave = await this.#turns.acquire(signal)
@@ -151,12 +151,12 @@ export class ConsoleHost implements ConsoleControls {
   }
 
   async #execute(request: ConsoleRequest, signal: AbortSignal): Promise<ConsoleReply> {
-    const { clock } = this.#components
-    const transcript = await this.#components.transcript
+    const { clock } = this.#deps
+    const transcript = await this.#deps.transcript
     if (transcript === null) return replyOf(ABORTED, '')
     this.#last += 1
     const [n, startedAt, place] = [this.#last, clock.now(), transcript.arrive()]
-    const run = new ConsoleRun({ ...this.#components, sessions: this.#sessions, screen: this.#screen }, { n, request })
+    const run = new ConsoleRun({ ...this.#deps, sessions: this.#sessions, screen: this.#screen }, { n, request })
     const abort = (): void => run.abort()
     signal.addEventListener('abort', abort)
     this.#running.set(n, run)

@@ -87,23 +87,23 @@ const requestOf = (given: unknown, whoami: string): object => {
 
 /** Passes commands on to the console, in one name, and answers what it answers. */
 class ConsoleTools {
-  readonly #components: ConsoleServerComponents & { readonly transport: LineTransport }
+  readonly #deps: ConsoleServerComponents & { readonly transport: LineTransport }
   readonly #whoami: string
   readonly #turns = new Semaphore({ limit: MAX_CONNECTIONS })
 
-  constructor(components: ConsoleServerComponents & { readonly transport: LineTransport }, init: { readonly whoami: string }) {
-    this.#components = components
+  constructor(deps: ConsoleServerComponents & { readonly transport: LineTransport }, init: { readonly whoami: string }) {
+    this.#deps = deps
     this.#whoami = init.whoami
   }
 
   async exec(given: unknown, context: ServerContext): Promise<CallToolResult> {
     const { id } = context.mcpReq
     const work = async (): Promise<CallToolResult> => this.#run(requestOf(given, this.#whoami), id, callOf(context))
-    return this.#components.transport.working(id, work).catch(refusalOf)
+    return this.#deps.transport.working(id, work).catch(refusalOf)
   }
 
   async #run(request: object, id: string | number, call: ToolCall): Promise<CallToolResult> {
-    const { clock, caller, transport } = this.#components
+    const { clock, caller, transport } = this.#deps
     const began = clock.monotonic()
     let state = 'it waits for its turn'
     const told = setInterval(() => call.progress(clock.monotonic() - began, state), PROGRESS_MS)
@@ -122,7 +122,7 @@ class ConsoleTools {
   }
 
   async checkHost(): Promise<CallToolResult> {
-    const text = (await this.#components.caller.check()) ? 'HOST RUNNING' : 'HOST NOT FOUND'
+    const text = (await this.#deps.caller.check()) ? 'HOST RUNNING' : 'HOST NOT FOUND'
     return { content: [{ type: 'text', text }] }
   }
 }
@@ -156,13 +156,13 @@ const serverOf = (tools: ConsoleTools): McpServer => {
 
 /** Serves the tools of a console until the input ends, nobody reads the output any more, or the signal. */
 export const serveConsole = async (
-  components: ConsoleServerComponents,
+  deps: ConsoleServerComponents,
   init: { readonly whoami: string },
   signal: AbortSignal,
 ): Promise<void> => {
-  const transport = new LineTransport(components)
-  const tools = new ConsoleTools({ ...components, transport }, init)
-  const onerror = (error: unknown): void => components.log.debug({ error: errorText(error) }, 'a message of the client came to nothing')
+  const transport = new LineTransport(deps)
+  const tools = new ConsoleTools({ ...deps, transport }, init)
+  const onerror = (error: unknown): void => deps.log.debug({ error: errorText(error) }, 'a message of the client came to nothing')
   const handle = serveStdio(() => serverOf(tools), { transport, onerror })
   try {
     await Promise.race([transport.ended, aborted(signal)])

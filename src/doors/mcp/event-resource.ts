@@ -60,10 +60,10 @@ interface Listener {
 
 /** What became of a client's runs, as a resource that it reads at its next turn, and is told to read. */
 export class EventResource {
-  readonly #components: EventResourceComponents
+  readonly #deps: EventResourceComponents
 
-  constructor(components: EventResourceComponents) {
-    this.#components = components
+  constructor(deps: EventResourceComponents) {
+    this.#deps = deps
   }
 
   /** `isModern`: the library itself knows who listens; before that generation, `resources/subscribe` says it. */
@@ -81,7 +81,7 @@ export class EventResource {
   }
 
   #newest(): string[] {
-    const { log } = this.#components
+    const { log } = this.#deps
     const { events } = log.readSince(null, 0, Number.MAX_SAFE_INTEGER)
     const texts = fitting(events.toReversed()).toReversed()
     const left = log.last - texts.length
@@ -90,7 +90,7 @@ export class EventResource {
   }
 
   #since(given: unknown): string[] {
-    const { log } = this.#components
+    const { log } = this.#deps
     if (typeof given !== 'string' || !/^[0-9]{1,15}$/.test(given))
       throw new ProtocolError(ProtocolErrorCode.InvalidParams, `${EVENTS_URI}/since/N: N is the number of an event`)
     const { events, droppedThrough } = log.readSince(null, Number(given), MAX_EVENTS_AT_ONCE)
@@ -117,7 +117,7 @@ export class EventResource {
 
   /** Says that there is news, and not again for a while, and not before the client takes what there is: however much happens, it costs little. */
   async #emit(listener: Listener): Promise<void> {
-    const { log, clock, room, ended: signal } = this.#components
+    const { log, clock, room, ended: signal } = this.#deps
     const pause = new Condition()
     for (let told = log.last; !signal.aborted;) {
       if (log.last === told) await log.wait({ clock, timeoutMs: null, signal })

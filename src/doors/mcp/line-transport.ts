@@ -77,10 +77,10 @@ export class LineTransport implements Transport {
   #staying = 0
   #closed = false
 
-  constructor(components: { readonly input: Readable; readonly output: Writable; readonly clock: Clock }) {
-    this.#clock = components.clock
-    this.#input = components.input
-    this.#output = components.output
+  constructor(deps: { readonly input: Readable; readonly output: Writable; readonly clock: Clock }) {
+    this.#clock = deps.clock
+    this.#input = deps.input
+    this.#output = deps.output
   }
 
   /** Resolves when the client says nothing more, or reads nothing more. */

@@ -143,9 +143,9 @@ export class RuleTools {
   #tools: readonly McpTool[] = []
   #made: TargetRules['known']['commands'] = []
 
-  constructor(components: TargetRulesComponents, target: string) {
+  constructor(deps: TargetRulesComponents, target: string) {
     const reserved = [...GO_ON.map(({ name }) => name), REFRESH]
-    this.rules = new TargetRules(components, { target, reserved })
+    this.rules = new TargetRules(deps, { target, reserved })
     this.fixed = [refreshTool(this.rules), ...GO_ON]
   }
 

@@ -8,15 +8,15 @@ import type { RpcMetrics } from './metrics.ts'
 import { METHODS, isMethod } from './schemas.ts'
 import type { Answered } from './session-methods.ts'
 
-/** What a message is answered. It has a place among the calls in work until `taken` or `lost` is called. */
+/** The answer to a message. It occupies a call slot until `taken` or `lost` is called. */
 export interface MessageAnswer {
-  /** An answer, or the text of one. Null: nothing is said, to notifications. */
+  /** The answer or its text; null for notifications, which get none. */
   readonly said: object | string | null
-  /** What happens once it is said. */
+  /** Runs after the answer was sent. */
   afterwards(): void
-  /** Nobody holds it any more. */
+  /** The client has the answer. */
   taken(): void
-  /** It came to nobody. */
+  /** The client did not get the answer. */
   lost(): void
 }
 
@@ -25,23 +25,23 @@ export interface AnswerComponents {
   readonly metrics: RpcMetrics | null
   readonly log: Logger
   readonly places: CallSlots
-  /** Nobody waits for the answer any more: what has no place by then is not done. Null: what is asked is done, whoever is there. */
+  /** Aborts when the client no longer waits; calls without a slot are then dropped. Null: calls run even if the client disconnects. */
   readonly gone: AbortSignal | null
 }
 
-/** One part of a message is done. `place`: the last part keeps its own until the whole answer is out. */
+/** The end of one part of a message. `place`: the last part keeps its slot until the whole answer was sent. */
 interface Done {
   readonly response: RpcResponse | null
   readonly answered: Answered | null
   readonly place: CallSlot | null
 }
 
-/** Does what one message asks; of a batch all at once, and answered when all of it is done. */
-export const answerMessage = async (message: RpcMessage, components: AnswerComponents): Promise<MessageAnswer> => {
+/** Performs the calls of a message. Those of a batch run concurrently and are answered together. */
+export const answerMessage = async (message: RpcMessage, deps: AnswerComponents): Promise<MessageAnswer> => {
   const batch = message.batch
-    ? new BatchAnswers({ room: components.places.batches }, { waits: message.parts.some((part) => waits(part, components.methods)) })
+    ? new BatchAnswers({ room: deps.places.batches }, { waits: message.parts.some((part) => waits(part, deps.methods)) })
     : null
-  const done = await Promise.all(startAll(message, batch, components))
+  const done = await Promise.all(startAll(message, batch, deps))
   const answered = done.flatMap((one) => one.answered ?? [])
   const place = done.find((one) => one.place !== null)?.place ?? null
   const taken = (): void => {
@@ -59,7 +59,7 @@ export const answerMessage = async (message: RpcMessage, components: AnswerCompo
   }
 }
 
-/** May it take as long as a program, or as a human who is asked? */
+/** Whether the call may take as long as a program or an approval. */
 const waits = (part: RpcCall | RpcResponse, methods: Methods): boolean => {
   if (!isCall(part)) return false
   const { timeout_ms: timeout, session_id: session } = part.params
@@ -67,13 +67,13 @@ const waits = (part: RpcCall | RpcResponse, methods: Methods): boolean => {
   return (part.method === 'exec.wait' && timeout !== 0) || (part.method === 'session.events' && timeout !== undefined && timeout !== 0)
 }
 
-const startAll = ({ parts }: RpcMessage, batch: BatchAnswers | null, components: AnswerComponents): Promise<Done>[] => {
+const startAll = ({ parts }: RpcMessage, batch: BatchAnswers | null, deps: AnswerComponents): Promise<Done>[] => {
   let unfinished = parts.length
   const one = async (part: RpcCall | RpcResponse, at: number): Promise<Done> => {
-    // Whoever asked is gone.
-    const place = await components.places.enter(components.gone ?? NEVER).catch(() => null)
+    // The client has disconnected.
+    const place = await deps.places.enter(deps.gone ?? NEVER).catch(() => null)
     const { response, answered } =
-      place === null ? NOTHING : isCall(part) ? await perform(part, place, components) : { response: part, answered: null }
+      place === null ? NOTHING : isCall(part) ? await perform(part, place, deps) : { response: part, answered: null }
     const fits = response === null || batch === null || batch.add(at, response)
     if (!fits) answered?.lost?.()
     unfinished -= 1
@@ -89,7 +89,7 @@ const startAll = ({ parts }: RpcMessage, batch: BatchAnswers | null, components:
 
 const NOTHING = { response: null, answered: null } as const
 
-/** No response to a notification, which is performed and not answered (JSON-RPC 2.0, 4.1). */
+/** A notification is performed but not answered (JSON-RPC 2.0, 4.1). */
 const perform = async (
   { id, method, params }: RpcCall,
   place: CallSlot,

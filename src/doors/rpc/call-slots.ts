@@ -5,33 +5,33 @@ import { MAX_RPC_PENDING } from '../../protocol/limits/rexd.ts'
 import { jsonText } from '../../protocol/lines.ts'
 import { type RpcResponse, failure } from './message.ts'
 
-/** Characters of the answers to all batches of one connection that are not answered yet: two of the longest, a file of nothing but control characters. */
+/** Maximum characters of the unanswered batches of one connection: two of the longest answers, each a file of control characters. */
 export const MAX_RPC_BATCH_ANSWER = 32 * 1024 * 1024
-/** An answer in a batch that is never refused where nothing in it waits, so that who starts something learns its id: a path, and the fields around it. */
+/** An answer of this size in a batch is never refused unless the batch waits, so that a client learns the ID of what it started. */
 const SMALL_BATCH_ANSWER = 8 * 1024
-/** Characters of the answers to one batch that waits: they are held for as long as a program runs, by as many as may wait. */
+/** Maximum characters of the answers to a batch that waits: they are retained while a program runs. */
 export const MAX_RPC_WAITING_BATCH_ANSWER = 64 * 1024
 
-/** How many characters the batches of one connection hold that are not answered yet. */
+/** Characters that the unanswered batches of one connection retain. */
 export interface BatchSlots {
   taken: number
 }
 
-/** The answers of one batch, each written as soon as it is made: what does not fit is refused in its place, and kept by nobody. */
+/** The answers of one batch, serialized as they arrive. An answer that does not fit is replaced by an error. */
 export class BatchAnswers {
   readonly #room: BatchSlots
-  /** It waits for a program or an event, and may hold what it has for as long. */
+  /** Whether a call of the batch waits for a program or an event. */
   readonly #waits: boolean
   readonly #texts: string[] = []
   #size = 0
   #taken = 0
 
-  constructor(components: { room: BatchSlots }, init: { waits: boolean }) {
-    this.#room = components.room
+  constructor(deps: { room: BatchSlots }, init: { waits: boolean }) {
+    this.#room = deps.room
     this.#waits = init.waits
   }
 
-  /** `at`: of its question in the batch. False: it did not fit, and its place says so. */
+  /** `at`: position of the call in the batch. False if the answer did not fit and was replaced. */
   add(at: number, response: RpcResponse): boolean {
     const text = jsonText(response)
     const fits = this.#fits(text.length)
@@ -41,13 +41,13 @@ export class BatchAnswers {
     return fits
   }
 
-  /** Null: nobody is answered. */
+  /** Null if no call of the batch gets an answer. */
   get text(): string | null {
     const texts = this.#texts.filter((text) => text !== undefined)
     return texts.length === 0 ? null : `[${texts.join(',')}]`
   }
 
-  /** It is answered, or nobody waits for that any more. */
+  /** Releases the budget when the batch was answered or its client is gone. */
   release(): void {
     this.#room.taken -= this.#taken
     this.#taken = 0
@@ -71,23 +71,22 @@ export class BatchAnswers {
   }
 }
 
-/** Questions of one connection that wait for a program or an event. */
+/** Maximum number of calls of one connection that wait for a program or an event. */
 export const MAX_RPC_WAITS = 1_024
 
-/** A call's place among those in work. */
+/** The slot of a call. */
 export interface CallSlot {
-  /** Leaves the place while it waits, and takes one again. Throws `resource_limit` where too many wait, and the signal's reason when nobody asks any more. */
+  /** Releases the slot while the call waits, and acquires one again. Throws `resource_limit` if too many calls wait, and the signal's reason. */
   outside<T>(wait: () => Promise<T>): Promise<T>
-  /** May be called more than once. */
+  /** Can be called more than once. */
   leave(): void
 }
 
-/** The calls of one connection, or of all that ask by POST: so many are in work at once, and so many wait for programs and events. */
+/** Bounds the concurrent calls, and the waiting calls, of one connection or of all clients that use POST. */
 export class CallSlots {
-  /** Characters of the answers to batches that are not said yet. */
   readonly batches: BatchSlots = { taken: 0 }
   readonly #turnstile = new Semaphore({ limit: MAX_RPC_PENDING })
-  /** Calls that have a place, or want one. */
+  /** Calls that have a slot or wait for one. */
   #asked = 0
   #outside = 0
   readonly #changed = new Condition()
@@ -111,17 +110,17 @@ export class CallSlots {
     }
   }
 
-  /** Nobody would have to wait for a place. */
+  /** Whether a slot is free. */
   get free(): boolean {
     return this.#turnstile.free
   }
 
-  /** Resolves when a place is free. */
+  /** Resolves when a slot is free. */
   async room(): Promise<void> {
     while (!this.free) await this.#changed.wait()
   }
 
-  /** Resolves when everything that was asked is answered, but for what waits outside. */
+  /** Resolves when all calls are answered, except those that wait outside. */
   async idle(): Promise<void> {
     while (this.#asked > 0) await this.#changed.wait()
   }

@@ -6,10 +6,10 @@ import { MAX_RPC_BATCH, MAX_RPC_ID, MAX_RPC_SHAPE } from '../../protocol/limits/
 import { jsonText } from '../../protocol/lines.ts'
 import { fromBase64, toBase64, utf8Text } from '../../protocol/text.ts'
 
-/** JSON-RPC 2.0, 4: a text, a whole number, or null. */
+/** A string, an integer or null (JSON-RPC 2.0, 4). */
 export type RpcId = string | number | null
 
-/** A request that is one. `id` undefined: a notification, which nobody is answered for. */
+/** A valid request. `id` undefined: a notification. */
 export interface RpcCall {
   readonly id: RpcId | undefined
   readonly method: string
@@ -26,10 +26,10 @@ export type RpcResponse =
   | { readonly jsonrpc: '2.0'; readonly id: RpcId; readonly result: unknown }
   | { readonly jsonrpc: '2.0'; readonly id: RpcId; readonly error: RpcError }
 
-/** What one message holds, in its order: calls, and answers to what is none. */
+/** The parts of one message, in order: valid calls, and error responses to invalid ones. */
 export interface RpcMessage {
   readonly batch: boolean
-  /** Whoever answers it takes them out: what waits for long keeps none of the others. */
+  /** The receiver removes the parts, so that a call that waits does not retain the others. */
   readonly parts: (RpcCall | RpcResponse)[]
 }
 
@@ -43,7 +43,7 @@ const refusal = (id: RpcId, code: number, message: string, data?: Record<string,
   error: { code, message, ...(data === undefined ? {} : { data }) },
 })
 
-/** A text that is no JSON, or no UTF-8. */
+/** For input that is not JSON or not UTF-8. */
 export const parseFailure = (message: string): RpcMessage => ({ batch: false, parts: [refusal(null, PARSE_ERROR, message)] })
 
 export const isParseFailure = ({ parts: [part] }: RpcMessage): boolean =>
@@ -54,18 +54,18 @@ const limited = (message: string, data: Record<string, unknown>, id: RpcId = nul
   parts: [refusal(id, ERROR_TABLE.resource_limit.rpc, message, { code: 'resource_limit', ...data })],
 })
 
-/** A message that is longer than any may be. `id`: of its request, where that could be read. */
+/** For a message that exceeds the size limit. `id`: of its request, if it could be read. */
 export const tooLong = (max: number, id: RpcId = null): RpcMessage =>
   limited(`a message has at most ${max} bytes`, { max }, isId(id) ? id : null)
 
-/** … or is made of more. */
+/** For a message that exceeds the limits of depth or values. */
 export const tooManyValues = ({ depth, values }: JsonShape): RpcMessage =>
   limited(`a message has at most ${values} values, at most ${depth} deep`, { max: values, max_depth: depth })
 
 export const methodNotFound = (id: RpcId, method: string, known: readonly string[]): RpcResponse =>
   refusal(id, METHOD_NOT_FOUND, `there is no method ${JSON.stringify(method.slice(0, MAX_RPC_ID))}`, { methods: known })
 
-/** The answer that an error is, with its name in the table among the data. */
+/** The error response, with the name of the error code in its data. */
 export const failure = (id: RpcId, error: unknown): RpcResponse => {
   const known = isAppError(error) ? error : new AppError('internal')
   return refusal(id, ERROR_TABLE[known.code].rpc, known.message, { code: known.code satisfies ErrorCode, ...known.data })
@@ -82,7 +82,7 @@ const isId = (value: unknown): value is RpcId =>
 
 const MEMBERS = ['jsonrpc', 'id', 'method', 'params']
 
-/** Null: a notification that makes no sense, which nobody is told of (JSON-RPC 2.0, 4.1). */
+/** Null: an invalid notification, which gets no answer (JSON-RPC 2.0, 4.1). */
 const partOf = (value: unknown): RpcCall | RpcResponse | null => {
   if (!isObject(value)) return refusal(null, INVALID_REQUEST, 'a request is an object')
   const { jsonrpc, id, method, params = {} } = value
@@ -97,7 +97,7 @@ const partOf = (value: unknown): RpcCall | RpcResponse | null => {
   return id === undefined ? null : failure(named, new AppError('bad_request', 'params: by name, as an object'))
 }
 
-/** What a message says; whatever it is, there is an answer to it. */
+/** Parses any text; invalid text becomes an error response. */
 export const parseMessage = (text: string): RpcMessage => {
   let value: unknown
   try {
@@ -112,13 +112,16 @@ export const parseMessage = (text: string): RpcMessage => {
   return { batch: true, parts: partsOf(value) }
 }
 
-/** A shorter message is parsed whole sooner than anything is looked for in it. */
+/** Below this size, parsing the whole message is faster. */
 const LONG = 64 * 1024
 const CONTENT_BYTES = Buffer.from('"content":"')
 const QUOTE = 0x22
 const BEGINNING = 64
 
-/** Too many values are refused before they are made. Few that are nested too deeply may be no JSON, which only a parser can tell. */
+/**
+ * Refuses too many values before they are created. A message that is only nested too deeply may also be invalid JSON, which the parser must
+ * tell.
+ */
 const parseWhole = (message: Buffer): RpcMessage => {
   const fits = hasShape(message, MAX_RPC_SHAPE)
   if (!fits && !hasShape(message, { ...MAX_RPC_SHAPE, depth: Infinity })) return tooManyValues(MAX_RPC_SHAPE)
@@ -128,18 +131,17 @@ const parseWhole = (message: Buffer): RpcMessage => {
 }
 
 /**
- * A request with a file in base64, which nobody looks at character by character for what is escaped: it is parsed with a token
- * that nobody can know in place of the content. Where the token is the content of the one request, the text between those
- * quotes stood in that very place, and base64 means in JSON what it is. Null: parse all of it.
+ * Parses a request with a file in base64 quickly: a random token replaces the content during parsing. If the token then is the content of
+ * the only request, the text between those quotes was the content, and base64 needs no unescaping. Null: parse the whole message instead.
  */
 const parseAround = (message: Buffer): RpcMessage | null => {
   const start = message.indexOf(CONTENT_BYTES) + CONTENT_BYTES.length
   const end = start < CONTENT_BYTES.length ? -1 : message.indexOf(QUOTE, start)
   if (end === -1 || (end - start) % 4 !== 0) return null
-  // Any other text, as most files in UTF-8 are, is known by its beginning.
+  // The beginning of most UTF-8 files is not base64.
   if (!/^[A-Za-z0-9+/=]*$/.test(message.toString('latin1', start, Math.min(end, start + BEGINNING)))) return null
   const content = message.toString('latin1', start, end)
-  // Nothing looks at each character sooner than the decoder. The method, which knows what the content is, decodes it again.
+  // The decoder is the fastest check of each character. The method decodes the content again.
   const bytes = fromBase64(content)
   if (bytes === null) return null
   giveBack(bytes)
@@ -150,14 +152,14 @@ const parseAround = (message: Buffer): RpcMessage | null => {
   return { batch, parts: [{ ...call, params: { ...call.params, content } }] }
 }
 
-/** What the bytes of a message say; whatever they are, there is an answer to them. Their memory is given back: nobody reads them afterwards. */
+/** Parses any bytes; invalid bytes become an error response. Releases the memory of the bytes. */
 export const parseBytes = (bytes: Buffer): RpcMessage => {
   const message = (bytes.length < LONG ? null : parseAround(bytes)) ?? parseWhole(bytes)
   giveBack(bytes)
   return message
 }
 
-/** Bytes that an answer has as base64. In JSON that is what it is: nobody has to look at each character for what must be escaped. */
+/** Bytes that are serialized as base64, without a search for characters to escape. */
 export class Base64 {
   readonly #bytes: Uint8Array
 
@@ -177,10 +179,10 @@ const hasContent = (message: object): message is { readonly result: { readonly c
   'content' in message.result &&
   message.result.content instanceof Base64
 
-/** Inside a text a quote stands behind a backslash: this can only be the member. */
+/** Inside a JSON string the quotes would be escaped, so this is the member. */
 const CONTENT_TEXT = '"content":"'
 
-/** A message as it goes out: a text, or bytes where it holds a file in base64. Text is written already. `end`: what stands behind it. */
+/** Serializes a message: a string, or bytes if it contains a file in base64. A string is already serialized. `end` is appended. */
 export const written = (message: object | string, end = ''): string | Buffer => {
   if (typeof message === 'string') return `${message}${end}`
   if (!hasContent(message)) return `${jsonText(message)}${end}`

@@ -18,14 +18,14 @@ import {
   type Answered,
   type CallContext,
   type CallSubject,
-  type MethodsComponents,
+  type RpcServices,
   type MethodsInit,
   SessionMethods,
   callerLeft,
 } from './session-methods.ts'
 import type { RpcSession } from './sessions.ts'
 
-/** A shell is only another program: its text becomes the last token, or a text of ours is, and the tokens stand behind it as they are. */
+/** A shell runs the command as an argument of `-c`. For a login shell without a command, the argv follows a fixed script as separate tokens. */
 export const argvOf = ({ argv, command, shell, login }: Params<'exec.start'>): readonly string[] => {
   const asLogin = login ? ['-l'] : []
   if (shell) {
@@ -37,7 +37,7 @@ export const argvOf = ({ argv, command, shell, login }: Params<'exec.start'>): r
   return login ? ['/bin/sh', ...asLogin, '-c', 'exec "$0" "$@"', ...argv] : argv
 }
 
-/** What the executor is asked for. Throws `bad_request`, `resource_limit`. */
+/** The request to the executor. Throws `bad_request`, `resource_limit`. */
 export const runOf = (
   session: string,
   argv: readonly string[],
@@ -52,13 +52,13 @@ export const runOf = (
   return {
     session,
     argv,
-    // A login shell is one, whatever it starts.
+    // A login shell counts as a shell, even if it runs an argv.
     shell: params.shell || params.login,
     cwd: params.cwd ?? null,
     env: params.env,
     stdin: params.stdin === undefined ? NO_BYTES : contentBytes(params.stdin, params.stdin_encoding, 'stdin', MAX_INLINE_STDIN),
     input: params.stdin_open,
-    // 0 asks for the usual time, as existing clients do.
+    // 0 selects the default, as existing clients expect.
     timeout_ms: params.timeout_ms === undefined || params.timeout_ms === 0 ? null : params.timeout_ms,
     max_output_bytes: params.max_output_bytes ?? null,
     fail_on_limit: params.fail_on_limit,
@@ -68,13 +68,13 @@ export const runOf = (
   }
 }
 
-/** How long a program is held, and `exec.wait` without a time goes on, while nobody asks over HTTP for what it wrote. */
+/** Without a connection: how long a process stays paused before `exec.wait` without a timeout fails, if the client does not read the events. */
 export const UNREAD_MS = 60_000
 
-/** What a terminal has in place of the pipes of a process. */
+/** Parameters that a terminal does not have. */
 const NO_STDIN = { stdin_encoding: 'utf8', fail_on_limit: false, detach: false } as const
 
-/** Bytes that are no UTF-8 become U+FFFD, and `lossy` says so. */
+/** Bytes that are not UTF-8 become U+FFFD; `lossy` reports them. */
 const encode = (bytes: Uint8Array, encoding: 'utf8' | 'base64'): { content: string | Base64; lossy?: true } => {
   if (encoding === 'base64') return { content: new Base64(bytes) }
   const content = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes)
@@ -83,23 +83,23 @@ const encode = (bytes: Uint8Array, encoding: 'utf8' | 'base64'): { content: stri
 
 const timeText = (time: string | number | undefined): string | null => (time === undefined ? null : String(time))
 
-/** The methods of REXD/1 for one connection, and the sessions that it has opened. Each is one call of the executor, or an answer from what its events said. */
+/** The methods of REXD/1 for one connection and its sessions. Each makes one call of the executor, or answers from the events it sent. */
 export class Methods {
-  readonly #components: MethodsComponents
+  readonly #deps: RpcServices
   readonly #sessions: SessionMethods
   readonly #left = new AbortController()
 
-  constructor(components: MethodsComponents, init: MethodsInit) {
-    this.#components = components
-    this.#sessions = new SessionMethods(components, init)
+  constructor(deps: RpcServices, init: MethodsInit) {
+    this.#deps = deps
+    this.#sessions = new SessionMethods(deps, init)
   }
 
-  /** Whoever starts a program in this session may wait for a human: one of this host, or one of its target. */
+  /** Whether starting a program in this session may require an approval, on this machine or on the session's target. */
   mayAsk(session: unknown): boolean {
-    return this.#components.executor.mayAsk === true || this.#sessions.targetOf(session) !== null
+    return this.#deps.executor.mayAsk === true || this.#sessions.targetOf(session) !== null
   }
 
-  /** Throws an `AppError`, `bad_request` where the params do not fit. */
+  /** Throws an `AppError`; `bad_request` for invalid parameters. */
   async call(method: Method, params: unknown, context: CallContext): Promise<Answered> {
     const handler = this.#handlers[method] as (params: unknown, context: CallContext) => Promise<Answered>
     const parsed = parseWith(paramsOf(method) as z.ZodType, params)
@@ -112,7 +112,7 @@ export class Methods {
     }
   }
 
-  /** The connection is gone: nobody waits, and everything that it had running is ended. */
+  /** The client is gone: ends its processes and all waits. */
   async close(): Promise<void> {
     await this.#sessions.leave()
     this.#left.abort(callerLeft())
@@ -121,7 +121,7 @@ export class Methods {
   readonly #handlers: { readonly [M in Method]: (params: Params<M>, context: CallContext) => Promise<Answered> } = {
     'session.open': async (params) => this.#sessions.open(params),
     'session.close': async ({ session_id }) => ({
-      result: { ok: true, terminated: await this.#components.sessions.end(this.#session(session_id)) },
+      result: { ok: true, terminated: await this.#deps.sessions.end(this.#session(session_id)) },
     }),
     'session.info': async ({ session_id }) => ({ result: this.#sessions.info(this.#session(session_id)) }),
     'session.resume': async (params) => this.#sessions.resume(params),
@@ -183,21 +183,21 @@ export class Methods {
       }),
   }
 
-  /** Of this connection alone. Throws `unknown_session`. */
+  /** A session of this connection. Throws `unknown_session`. */
   #session(id: string): RpcSession {
     return this.#sessions.get(id)
   }
 
-  /** Its own, or one that has outlived its session, for who may have such. Throws `unknown_process`. */
+  /** A process of the session, or a detached one if the session may detach. Throws `unknown_process`. */
   #process(sessionId: string, id: string): RpcProcess {
     const session = this.#session(sessionId)
-    const { detached } = this.#components.sessions
+    const { detached } = this.#deps.sessions
     const process = session.processes.find(id) ?? (session.mayDetach ? detached.find(id) : null)
     if (process === null) throw new AppError('unknown_process', undefined, { data: { process_id: id.slice(0, 64) } })
     return process
   }
 
-  /** For who waits: until they are gone, or the whole connection is. */
+  /** Aborts when the call or the whole connection is gone. */
   #until(gone: AbortSignal | null): AbortSignal {
     return gone === null ? this.#left.signal : AbortSignal.any([this.#left.signal, gone])
   }
@@ -205,8 +205,8 @@ export class Methods {
   async #wait({ session_id, process_id, timeout_ms }: Params<'exec.wait'>, { gone, place }: CallContext): Promise<Answered> {
     const process = this.#process(session_id, process_id)
     this.#session(session_id).events.waitedFor()
-    // Whoever has a connection is sent events; others may have stopped asking for them, and would wait for themselves.
-    const unreadMs = this.#components.send === null ? UNREAD_MS : null
+    // A client without a connection has to fetch the events. If it stops doing so, its process would wait forever.
+    const unreadMs = this.#deps.send === null ? UNREAD_MS : null
     const patience = { timeoutMs: timeout_ms ?? null, unreadMs, signal: this.#until(gone) }
     return { result: await place.outside(async () => process.wait(patience)) }
   }
@@ -216,7 +216,7 @@ export class Methods {
     return { result: { process_id: process.id, ...startedOf(run) }, afterwards: () => process.release() }
   }
 
-  /** Whoever sits at a terminal thinks for longer than a command runs: its time is the longest there is. */
+  /** A terminal gets the longest allowed timeout, because a person may pause longer than a command runs. */
   async #openTerminal({ cols, rows, timeout_ms, ...rest }: Params<'pty.open'>, context: CallContext): Promise<Answered> {
     const { hard_timeout_ms: longest } = this.#session(rest.session_id).init.grant.limits
     const params = {
@@ -230,7 +230,7 @@ export class Methods {
     return { result, afterwards: () => process.release() }
   }
 
-  /** Its events wait until its caller knows its id. */
+  /** Events of the process wait until the client has its ID. */
   async #begin(
     params: Params<'exec.start'>,
     terminal: TerminalSize | null,
@@ -238,7 +238,7 @@ export class Methods {
   ): Promise<{ process: RpcProcess; run: LocalRunHandle }> {
     const session = this.#session(params.session_id)
     session.requireRead()
-    const { executor, clock, metrics, sessions } = this.#components
+    const { executor, clock, metrics, sessions } = this.#deps
     const argv = argvOf(params)
     const gone = this.#until(context.gone)
     const init = {
@@ -258,11 +258,12 @@ export class Methods {
       sessions.began(session, process)
       return run
     }
-    // A human may take his time, and holds up no other call. Whoever is gone by then has a program in his session all the same.
+    // An approval may take long, so the call gives up its slot meanwhile. If the client disconnects, the process still belongs to its
+    // session.
     const run = await (this.mayAsk(session.id) ? place.outside(start).finally(() => gone.aborted && process.release()) : start())
     const failed = await run.begun
     if (failed?.denial_reason === 'audit_unavailable') {
-      // Nobody is told its id, and so nothing of it.
+      // The client never learns the ID, so it gets no events.
       session.processes.remove(process)
       process.silence()
       process.release()
@@ -275,11 +276,11 @@ export class Methods {
 
   async #read({ session_id, path, offset, length: asked, encoding }: Params<'fs.read'>): Promise<Answered> {
     const call = { method: 'fs.read', session: this.#session(session_id).id, path, offset, length: asked ?? null } as const
-    const { result, data } = await this.#components.executor.file(call)
+    const { result, data } = await this.#deps.executor.file(call)
     const { truncated, ...rest } = result as { size: number; mtime: string; mtime_ms: number; truncated: boolean }
-    // No character is cut by a limit: whoever goes on behind these bytes begins with a whole one.
+    // The limit never cuts a character, so the next read begins with a whole one.
     const whole = encoding === 'utf8' && truncated ? data.subarray(0, data.length - unfinished(data)) : data
-    // An answer without a byte of it would be asked for again for ever.
+    // An empty answer would make the client repeat the request forever.
     if (whole.length === 0 && data.length > 0)
       throw new AppError('bad_request', `length: the character at offset ${offset} is longer than ${data.length} bytes`, { data: { path } })
     return { result: { path, ...rest, encoding, ...encode(whole, encoding), truncated } }
@@ -287,7 +288,7 @@ export class Methods {
 
   async #file(call: FileCall): Promise<Answered> {
     this.#session(call.session)
-    const { result } = await this.#components.executor.file(call)
+    const { result } = await this.#deps.executor.file(call)
     return { result: { path: call.path, ...result } }
   }
 }

@@ -1,7 +1,7 @@
 import { byLabel, exposition } from '../../base/metrics.ts'
 import type { ProcessStatus } from '../../protocol/rexd/results.ts'
 
-/** What one door has done since it started. */
+/** Counters of one server since its start. */
 export class RpcMetrics {
   /** By method, then by code. */
   readonly #answers = new Map<string, Map<string, number>>()
@@ -10,11 +10,11 @@ export class RpcMetrics {
   #running = 0
   #outputBytes = 0
 
-  constructor(components: { sessions: { readonly size: number } }) {
-    this.#sessions = components.sessions
+  constructor(deps: { sessions: { readonly size: number } }) {
+    this.#sessions = deps.sessions
   }
 
-  /** `method`: one that there is, or `unknown`. `code`: of the error, or `ok`. */
+  /** `method`: a known method, or `unknown`. `code`: of the error, or `ok`. */
   answered(method: string, code: number | 'ok'): void {
     const codes = this.#answers.get(method) ?? new Map<string, number>()
     this.#answers.set(method, codes)
@@ -31,7 +31,7 @@ export class RpcMetrics {
     count(this.#ended, status)
   }
 
-  /** The text that a collector reads. */
+  /** In the text format of Prometheus. */
   text(): string {
     const answers = [...this.#answers].flatMap(([method, codes]) =>
       [...codes].map(([code, value]) => ({ labels: { method, code }, value })),

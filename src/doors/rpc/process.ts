@@ -14,17 +14,17 @@ export interface EncodedOutput {
   readonly encoding: 'utf8' | 'base64'
 }
 
-/** Characters: what a terminal is told now and then is read by people, and costs little as it is. */
+/** In characters. Small output of terminals stays readable, and costs little. */
 const SMALL = 1_024
 
-/** A control character is six in JSON (RFC 8259, section 7); a line feed or a quote is two. */
+/** JSON encodes a control character as six characters (RFC 8259, section 7), a line feed or a quote as two. */
 const growsTooMuch = (text: string): boolean => text.length >= SMALL && jsonText(text).length > 2 * text.length + 2
 
-/** One stream of bytes as texts: UTF-8 where it is that and JSON does not blow it up, base64 where not. No character is cut in two. */
+/** Encodes a stream as UTF-8 text, or as base64 if it is not UTF-8 or JSON would enlarge it too much. Characters are never cut. */
 export class OutputText {
   #held: Uint8Array = new Uint8Array(0)
 
-  /** Null: nothing can be said yet. */
+  /** Null: more bytes are needed. */
   push(bytes: Uint8Array): EncodedOutput | null {
     const all = this.#held.length === 0 ? bytes : Buffer.concat([this.#held, bytes])
     const end = all.length - unfinished(all)
@@ -34,13 +34,13 @@ export class OutputText {
       return { data: toBase64(all), encoding: 'base64' }
     }
     const text = Buffer.from(whole.buffer, whole.byteOffset, whole.byteLength).toString('utf8')
-    // A copy of its own, so that three bytes do not keep a whole frame.
+    // A copy, so that three bytes do not retain a whole frame.
     this.#held = Uint8Array.from(all.subarray(end))
     if (end === 0) return null
     return growsTooMuch(text) ? { data: toBase64(whole), encoding: 'base64' } : { data: text, encoding: 'utf8' }
   }
 
-  /** What is left when no more comes: the beginning of a character. */
+  /** The incomplete character at the end of the stream. */
   end(): EncodedOutput | null {
     const rest = this.#held
     this.#held = new Uint8Array(0)
@@ -48,35 +48,35 @@ export class OutputText {
   }
 }
 
-/** Says an event to whoever has the session; a promise while the reader is behind. */
+/** Sends an event to the client of the session; returns a promise while the client is behind. */
 export type Emit = (method: string, params: Readonly<Record<string, unknown>>) => void | Promise<void>
 
 export interface RpcProcessInit {
   readonly sessionId: string
-  /** By which its caller knows the call that starts it; undefined: it does not want to be told that somebody is asked first. */
+  /** ID of the call that starts the process; undefined: the client does not want `exec.waiting`. */
   readonly call: RpcId | undefined
   readonly argv: readonly string[]
-  /** It is ended when output is dropped. */
+  /** Whether the process ends when output is dropped. */
   readonly failOnLimit: boolean
-  /** It runs on a terminal: its events are those of one. */
+  /** Whether the process runs on a terminal, which has events of its own. */
   readonly terminal: boolean
-  /** It goes on when its session ends. */
+  /** Whether the process continues after its session. */
   readonly detached: boolean
 }
 
-/** How long somebody waits for a process. */
+/** Limits of one wait for a process. */
 export interface WaitInit {
-  /** Null: until it has ended. */
+  /** Null: no timeout. */
   readonly timeoutMs: number | null
   readonly unreadMs: number | null
-  /** Aborted when the caller is gone. */
+  /** Aborts when the client is gone. */
   readonly signal: AbortSignal
 }
 
-/** One process of a session: its output as events, and how it ended, for as long as anybody may ask. */
+/** One process of a session: sends its output as events and keeps its result. */
 export class RpcProcess implements LocalRunSink {
   readonly init: RpcProcessInit
-  /** Bytes of its argv as JSON. */
+  /** Size of the argv as JSON. */
   readonly argvSize: number
   #emit: Emit
   readonly #clock: Clock
@@ -87,36 +87,36 @@ export class RpcProcess implements LocalRunSink {
   readonly #released = Promise.withResolvers<void>()
   readonly #ended = Promise.withResolvers<void>()
   readonly #waiters = new Condition()
-  /** What it wrote last waits for its reader until this settles. */
+  /** Settles when the client has taken the last output. */
   #behind: Promise<void> | null = null
   #run: LocalRunHandle | null = null
   #outcome: LocalOutcome | null = null
   #over = false
-  /** There was room for its last event. */
+  /** The client has taken the last event. */
   #taken = false
   #timedOut = false
   #limitHit = false
-  /** Processes that the program left running and that were ended with it; null: there were none. */
+  /** Number of processes that the program left running and that were ended with it; null: none. */
   #descendantsEnded: number | null = null
-  /** Its id while somebody is asked whether it may begin; null before. */
+  /** ID of the process while an approval is pending; null before. */
   #asked: string | null = null
   readonly #withdrawn = new AbortController()
 
-  /** Aborted when nobody waits for the answer that it has begun. */
+  /** Aborts when the start of the process is no longer awaited. */
   readonly gone: AbortSignal
 
-  constructor(components: { emit: Emit; clock: Clock; gone?: AbortSignal }, init: RpcProcessInit) {
-    this.#emit = components.emit
-    this.gone = AbortSignal.any([this.#withdrawn.signal, ...(components.gone === undefined ? [] : [components.gone])])
-    this.#clock = components.clock
+  constructor(deps: { emit: Emit; clock: Clock; gone?: AbortSignal }, init: RpcProcessInit) {
+    this.#emit = deps.emit
+    this.gone = AbortSignal.any([this.#withdrawn.signal, ...(deps.gone === undefined ? [] : [deps.gone])])
+    this.#clock = deps.clock
     this.init = init
     this.argvSize = Buffer.byteLength(JSON.stringify(init.argv))
   }
 
-  /** The run whose events this sink gets. Settles when there was room for all of its events. */
+  /** Attaches the run that sends events to this sink. Settles when all its events were taken. */
   async attach(run: LocalRunHandle): Promise<void> {
     this.#run = run
-    // It was allowed just when that was taken back.
+    // The approval arrived just as the call was withdrawn.
     if (this.#withdrawn.signal.aborted) run.cancel()
     await this.#finish(await run.ended)
   }
@@ -134,12 +134,12 @@ export class RpcProcess implements LocalRunSink {
     return this.#over
   }
 
-  /** Its program has ended, and what is said of it waits for a reader. */
+  /** The program has ended, but its events were not taken. */
   get unread(): boolean {
     return this.run.over && !this.#taken
   }
 
-  /** Its end is told. */
+  /** Settles when the end was reported. */
   get ended(): Promise<void> {
     return this.#ended.promise
   }
@@ -148,18 +148,18 @@ export class RpcProcess implements LocalRunSink {
     return { process_id: this.id, argv: this.init.argv, started_at: this.run.startedAt, cwd: this.run.cwd, ...this.status }
   }
 
-  /** Its session is over: what it writes is counted, and told to nobody. */
+  /** After the end of the session, output is counted but not sent. */
   silence(): void {
-    // The old one would keep the events of the session in memory.
+    // Releases the events of the session.
     this.#emit = () => undefined
   }
 
-  /** Its caller knows its id: events may be said. */
+  /** The client knows the ID, so events may be sent. */
   release(): void {
     this.#released.resolve()
   }
 
-  /** Its call is not answered yet, and may be told all the same. */
+  /** Sent before the answer to the call. */
   waiting({ request_id, question_id, expires_at_ms }: RunWaiting): void {
     const { sessionId: session_id, call } = this.init
     const process_id = `p_${request_id}`
@@ -168,7 +168,7 @@ export class RpcProcess implements LocalRunSink {
     if (call !== undefined) void this.#emit('exec.waiting', { session_id, process_id, call, question_id, expires_in_ms })
   }
 
-  /** Takes back what is asked about the process of this id, if that is this one. */
+  /** Withdraws the approval request if it is about the process of this ID. */
   withdraw(id: string): boolean {
     if (this.#asked !== id) return false
     this.#withdrawn.abort(new AppError('conflict', 'it was taken back before it began', { data: { reason: 'withdrawn' } }))
@@ -210,8 +210,8 @@ export class RpcProcess implements LocalRunSink {
   }
 
   /**
-   * Its status when it has ended, or when the time is up. Throws `output_limit_exceeded` where it was ended for that; and
-   * without a time, `resource_limit` where it has been held for all of `unreadMs` (null: its reader is known to be there).
+   * Resolves with the status at the end or the timeout. Throws `output_limit_exceeded` if that ended the process. Without a timeout, throws
+   * `resource_limit` if the process was paused for `unreadMs` (null: the client has a connection).
    */
   async wait({ timeoutMs, unreadMs, signal }: WaitInit): Promise<ProcessStatus> {
     let behind: Promise<void> | null
@@ -235,7 +235,7 @@ export class RpcProcess implements LocalRunSink {
     return this.#limitHit && this.init.failOnLimit
   }
 
-  /** Of its terminal; a process without one has none. */
+  /** ID of the terminal. */
   get ptyId(): string {
     return `t_${this.run.requestId}`
   }
@@ -262,7 +262,7 @@ export class RpcProcess implements LocalRunSink {
     }
     this.#outcome = outcome
     this.#over = true
-    // Emitted before exec.wait is answered, which does not wait for a reader of the events.
+    // Sent before `exec.wait` is answered, which does not wait until they are read.
     const room = [this.#sayError(this.#errorOf(outcome)), this.#sayExit(outcome)]
     this.#waiters.notifyAll()
     this.#ended.resolve()

@@ -35,15 +35,15 @@ import { CallSlots } from './call-slots.ts'
 import { failure, parseBytes, tooLong, written } from './message.ts'
 import { Methods } from './methods.ts'
 import { RpcMetrics } from './metrics.ts'
-import { type MethodsComponents, callerLeft } from './session-methods.ts'
+import { type RpcServices, callerLeft } from './session-methods.ts'
 import { RpcSessions } from './sessions.ts'
 import { WebSockets, tokenOf } from './websockets.ts'
 
-/** Requests that are pipelined on one connection (RFC 9112, 9.3.2) are answered one after the other, so that it takes no more places than others. */
+/** Answers pipelined requests of one connection (RFC 9112, 9.3.2) one after another, so that a connection has at most one call in progress. */
 export class PipelinedRequests {
   readonly #queues = new WeakMap<Duplex, { length: number; last: Promise<void> }>()
 
-  /** Resolves when every earlier question of this connection is answered. Hangs up, and throws, where too many wait. */
+  /** Resolves when all earlier requests of the connection are answered. Disconnects and throws if too many wait. */
   async wait({ socket }: IncomingMessage, response: ServerResponse): Promise<void> {
     const queue = this.#queues.get(socket) ?? { length: 0, last: Promise.resolve() }
     this.#queues.set(socket, queue)
@@ -59,7 +59,7 @@ export class PipelinedRequests {
   }
 }
 
-export interface RpcHttpServerComponents extends Omit<MethodsComponents, 'sessions' | 'metrics' | 'send'> {
+export interface RpcHttpServerComponents extends Omit<RpcServices, 'sessions' | 'metrics' | 'send'> {
   readonly log: Logger
 }
 
@@ -68,64 +68,64 @@ export interface RpcHttpServerInit {
   readonly token: string
   readonly allowed: AllowedNames
   readonly tls: Tls
-  /** Told of each request that has no token, or comes by another name or from another site. */
+  /** Called for each request without the token, or with a foreign Host or Origin. */
   onRefused(refusal: HttpRefusal): void
 }
 
-/** REXD over HTTP: `POST /rpc` for single questions, `/ws` for a WebSocket on which events come by themselves. */
+/** REXD over HTTP: `POST /rpc` for single calls, `/ws` for a WebSocket with events. */
 export class RpcHttpServer implements Startable {
-  readonly #components: RpcHttpServerComponents
+  readonly #deps: RpcHttpServerComponents
   readonly #init: RpcHttpServerInit
   readonly #token: TokenCheck
   readonly #sessions: RpcSessions
-  /** Of all that ask by POST: whoever has the token and knows a session has it. */
+  /** Shared by all clients that use POST: the token and a session's ID give access to the session. */
   readonly #methods: Methods
   readonly #sockets: WebSockets
   readonly #metrics: RpcMetrics
-  /** Of questions by POST: each may be as long as a chunk of a file. */
+  /** Limits the bodies that are read at the same time; each may be as long as a chunk of a file. */
   readonly #reading = new Semaphore({ limit: MAX_RPC_PENDING })
   readonly #places = new CallSlots()
   readonly #pipelined = new PipelinedRequests()
   readonly #unproven = new UnauthenticatedConnections({ total: MAX_UNPROVEN_CONNECTIONS, perAddress: MAX_UNPROVEN_PER_ADDRESS })
   #server: Server | null = null
 
-  constructor(components: RpcHttpServerComponents, init: RpcHttpServerInit) {
-    const { executor, clock } = components
-    this.#components = components
+  constructor(deps: RpcHttpServerComponents, init: RpcHttpServerInit) {
+    const { executor, clock } = deps
+    this.#deps = deps
     this.#init = init
     this.#token = new TokenCheck({ token: init.token, where: 'the token_file of this server' })
     this.#sessions = new RpcSessions({ executor, clock })
     this.#metrics = new RpcMetrics({ sessions: this.#sessions })
     const shared = { sessions: this.#sessions, metrics: this.#metrics }
     this.#methods = new Methods({ executor, clock, ...shared, send: null }, { door: 'http', available: CAPABILITY_NAMES, resumes: true })
-    this.#sockets = new WebSockets({ ...components, ...shared }, { available: CAPABILITY_NAMES })
+    this.#sockets = new WebSockets({ ...deps, ...shared }, { available: CAPABILITY_NAMES })
   }
 
-  /** Where it is, once started. */
+  /** Available after the start. */
   get url(): string {
     return urlOf(this.#listening, this.#init.listen, this.#init.tls)
   }
 
-  /** Errors: `conflict` where the place belongs to another, `loose_permissions` where others could reach a socket, `bad_config` where the certificates are none. */
+  /** Throws `conflict` (address in use), `loose_permissions` (other users could reach the socket), `bad_config` (certificates). */
   async start(): Promise<void> {
     const server = makeServer(this.#init.tls)
     server.on('connection', (socket: Socket) => this.#unproven.add(socket))
     server.on('request', (request: IncomingMessage, response: ServerResponse) => void this.#answer(request, response))
     server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => this.#upgrade(request, socket, head))
-    // Before anybody can ask.
+    // Set before the first request.
     this.#server = server
     const { listen } = this.#init
     const place = listen.kind === 'unix' ? listen.path : `${listen.host}:${listen.port}`
     await listenAt(server, listen, `${place} is in use by another; stop what listens there, or choose another place in server.http_listen`)
-    server.on('error', (error) => this.#components.log.error({ err: errorText(error) }, 'the listener failed'))
+    server.on('error', (error) => this.#deps.log.error({ err: errorText(error) }, 'the listener failed'))
   }
 
-  /** For the callers to come. Throws `bad_config`, and those of before stay. */
+  /** For new connections. Throws `bad_config` and keeps the previous certificates. */
   renewCertificates(tls: NonNullable<Tls>): void {
     renewCertificates(this.#listening, tls)
   }
 
-  /** Takes nothing new and hangs up; what runs is for the engine to end. */
+  /** Accepts no new connections and closes the open ones. The engine ends the processes. */
   async stop(): Promise<void> {
     const server = this.#server
     if (server === null) return
@@ -171,15 +171,15 @@ export class RpcHttpServer implements Startable {
         void this.#taken(response, gone.signal).then((whole) => (whole ? taken() : lost()))
       }
     } catch (error) {
-      // Nobody is there to read an answer.
+      // The client is gone.
       if (gone.signal.aborted || (request.destroyed && !request.complete)) return
       const known = isAppError(error) ? error : new AppError('internal')
-      if (!isAppError(error)) this.#components.log.error({ err: errorText(error) }, 'a request failed inside')
+      if (!isAppError(error)) this.#deps.log.error({ err: errorText(error) }, 'a request failed inside')
       refuse(request, response, known)
     }
   }
 
-  /** Reads the question and does what it asks. Holds its turn to read until a place is free: no more bodies are in memory than calls may be in work. */
+  /** Reads and performs a request. The next body is read only when a call slot is free, which bounds the bodies in memory. */
   async #work(request: IncomingMessage, gone: AbortSignal): Promise<MessageAnswer> {
     const leave = await this.#reading.acquire(gone)
     let answer: Promise<MessageAnswer>
@@ -190,16 +190,16 @@ export class RpcHttpServer implements Startable {
       )
       const message = body === null ? tooLong(MAX_RPC_MESSAGE) : parseBytes(body)
       const [methods, places, metrics] = [this.#methods, this.#places, this.#metrics]
-      answer = answerMessage(message, { methods, places, metrics, gone, log: this.#components.log })
+      answer = answerMessage(message, { methods, places, metrics, gone, log: this.#deps.log })
     } finally {
       void this.#places.room().then(leave)
     }
     return answer
   }
 
-  /** `giveUp`: when it takes too long. */
+  /** `giveUp`: called after `HTTP_TRANSFER_MS`. */
   async #within<T>(giveUp: () => void, work: () => Promise<T>): Promise<T> {
-    const timer = this.#components.clock.setTimeout(giveUp, HTTP_TRANSFER_MS)
+    const timer = this.#deps.clock.setTimeout(giveUp, HTTP_TRANSFER_MS)
     try {
       return await work()
     } finally {
@@ -207,7 +207,7 @@ export class RpcHttpServer implements Startable {
     }
   }
 
-  /** True when the caller has the answer; false when it hung up, or was hung up on because it did not read in time. */
+  /** True if the client has the whole answer; false if it disconnected or did not read in time. */
   async #taken(response: ServerResponse, gone: AbortSignal): Promise<boolean> {
     if (!gone.aborted && !response.writableFinished)
       await this.#within(
@@ -233,13 +233,13 @@ export class RpcHttpServer implements Startable {
       const text = `${errorText(error)}\n`
       const challenge = status === ERROR_TABLE.unauthorized.status ? 'www-authenticate: Bearer\r\n' : ''
       const head = `HTTP/1.1 ${status} Refused\r\nconnection: close\r\n${challenge}content-type: text/plain\r\ncontent-length: ${Buffer.byteLength(text)}`
-      // A refused caller must hold no socket of ours, neither by sending on nor by staying.
+      // A refused client must not occupy a socket.
       socket.end(`${head}\r\n\r\n${text}`, () => socket.destroy())
     }
   }
 }
 
-/** A page of another site could send any other type without asking first (Fetch Standard, CORS). */
+/** A foreign page could send other content types without a preflight request (Fetch Standard, CORS). */
 const requireRpc = ({ url, method, headers }: IncomingMessage): void => {
   if (url !== '/rpc') throw new AppError('not_found', 'there are POST /rpc, /ws and GET /metrics')
   if (method !== 'POST') throw new AppError('method_not_allowed', 'questions are sent by POST')
@@ -247,7 +247,7 @@ const requireRpc = ({ url, method, headers }: IncomingMessage): void => {
     throw new AppError('bad_request', 'the body is JSON: Content-Type: application/json')
 }
 
-/** Null: it is longer than any message may be. */
+/** Null: longer than any message may be. */
 const bodyOf = async (request: IncomingMessage): Promise<Buffer | null> => {
   const body = new ByteBuilder({ max: MAX_RPC_MESSAGE })
   let isTooLong = false
@@ -262,12 +262,12 @@ const bodyOf = async (request: IncomingMessage): Promise<Buffer | null> => {
 const HEADERS = { 'content-type': 'application/json', 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' }
 
 const sendJson = (response: ServerResponse, status: number, value: object | string): void => {
-  // First what may fail: behind the head no other answer can be given.
+  // Serialized first, because an error after the head could not be answered.
   const text = written(value)
   response.writeHead(status, HEADERS).end(text)
 }
 
-/** With the status of HTTP, and in the words of the protocol. What a refused caller still sends is not waited for. */
+/** Answers with the HTTP status and a JSON-RPC error. The rest of the request is not awaited. */
 const refuse = (request: IncomingMessage, response: ServerResponse, error: AppError): void => {
   const { code } = error
   if (code === 'unauthorized') response.setHeader('www-authenticate', 'Bearer')

@@ -4,7 +4,7 @@ import { type FullParams, METHODS as STATED, type Method } from '../../protocol/
 import { nullIsAbsent } from '../null-is-absent.ts'
 import { zodOf } from '../zod-of.ts'
 
-/** What a record may hold as it arrives, and nothing besides. */
+/** A closed object with these fields. */
 export const recordOf = (fields: FieldTable): z.ZodObject => nullIsAbsent(zodOf(fields))
 
 export const METHODS = Object.keys(STATED) as Method[]
@@ -12,6 +12,6 @@ export const isMethod = (text: string): text is Method => Object.hasOwn(STATED, 
 
 const made: Partial<Record<Method, z.ZodObject>> = {}
 
-/** The params of a method, as the library checks them: made when it is first asked for, which takes as long as an answer. */
+/** Schema of a method's parameters, created on first use because creating it takes as long as an answer. */
 export const paramsOf = <M extends Method>(method: M): z.ZodObject & z.ZodType<FullParams<M>> =>
   (made[method] ??= recordOf(STATED[method])) as z.ZodObject & z.ZodType<FullParams<M>>

@@ -1,20 +1,20 @@
 import { type WaitLimits, Condition } from '../../base/wait-queue.ts'
 import { jsonText } from '../../protocol/lines.ts'
 
-/** Of events that a connection was given: after so many it is asked whether they came, so that the answer is there before room is needed. */
+/** After this many bytes, the connection is asked whether they arrived, so that the answer comes before space is needed. */
 const CONFIRM_EVERY_BYTES = 256 * 1024
-/** Events of one session that are kept for a caller who comes back, or who asks for them. */
+/** Bytes of events that a session retains for a client that reconnects or polls. */
 export const MAX_EVENT_LOG_BYTES = 4 * 1024 * 1024
-/** Events in one answer. */
+/** Maximum number of events in one answer. */
 export const MAX_EVENTS_ANSWERED = 1_000
 
-/** One message to the other side, or the text of one; a promise while it is behind. */
+/** Sends a message or its text; returns a promise while the client is behind. */
 export type Send = (message: object | string) => void | Promise<void>
 
-/** Resolves when everything that was sent so far has come to the other side; never, where the connection breaks before. */
+/** Resolves when everything sent so far has arrived; never, if the connection breaks before. */
 export type Arrived = () => Promise<void>
 
-/** An event of a session, as JSON-RPC has it. */
+/** An event of a session as a JSON-RPC notification. */
 interface Notification {
   readonly jsonrpc: '2.0'
   readonly method: string
@@ -27,12 +27,12 @@ interface Logged {
   readonly size: number
 }
 
-/** What a question for events is answered. */
+/** The answer to a poll for events. */
 export interface EventsSince {
   readonly events: readonly Notification[]
-  /** Of the last event here, or as asked. */
+  /** Cursor of the last event in the answer, or the requested one. */
   readonly cursor: number
-  /** Events that are not kept any more; null = none are missing. */
+  /** Events that were dropped; null: none. */
   readonly gap: { readonly from: number; readonly to: number } | null
 }
 
@@ -41,33 +41,33 @@ const notification = (method: string, params: Readonly<Record<string, unknown>>)
 interface ReaderComponents {
   readonly send: Send
   readonly arrived: Arrived | undefined
-  /** The first event behind a cursor. */
+  /** The first event after a cursor. */
   next(position: number): Logged | undefined
-  /** What is said in place of events that are not kept any more. */
+  /** The event that reports dropped events. */
   gap(from: number, to: number): Notification
-  /** There may be room for more events. */
+  /** Called when there may be space for more events. */
   onTaken(): void
 }
 
-/** One connection that is told what the log holds, at its own speed, until it is left. */
+/** Sends the log to one connection, at the speed of the connection. */
 class Reader {
-  /** Everything up to here has come to the other side, as far as one knows. */
+  /** Cursor up to which events have certainly arrived. */
   arrived: number
-  /** Everything up to here was given to the connection. */
+  /** Cursor up to which events were given to the connection. */
   #position: number
-  /** Bytes behind those whose arrival was asked for. */
+  /** Bytes sent since the last question about arrival. */
   #unasked = 0
-  readonly #components: ReaderComponents
+  readonly #deps: ReaderComponents
   #left = false
   #running = false
 
-  constructor(components: ReaderComponents, init: { position: number }) {
-    this.#components = components
+  constructor(deps: ReaderComponents, init: { position: number }) {
+    this.#deps = deps
     this.#position = init.position
     this.arrived = init.position
   }
 
-  /** There may be more to tell. */
+  /** Called when there may be more events. */
   wake(): void {
     if (!this.#running) void this.#run()
   }
@@ -78,7 +78,7 @@ class Reader {
 
   async #run(): Promise<void> {
     this.#running = true
-    const { send, next: nextBehind, gap, onTaken } = this.#components
+    const { send, next: nextBehind, gap, onTaken } = this.#deps
     for (let next = nextBehind(this.#position); next !== undefined && !this.#left; next = nextBehind(this.#position)) {
       const missing = next.cursor > this.#position + 1 ? gap(this.#position + 1, next.cursor - 1) : null
       this.#position = missing === null ? next.cursor : next.cursor - 1
@@ -87,13 +87,13 @@ class Reader {
       if (behind !== undefined) await behind
       if (!this.#left) onTaken()
     }
-    // In the same turn as the last look, so that nothing comes between.
+    // In the same event-loop turn as the last check, so that no event is missed.
     this.#running = false
   }
 
-  /** Asks now and then how far the other side is: what was sent may die with the connection. */
+  /** Asks now and then what has arrived, because sent data may be lost with the connection. */
   #sent(size: number): void {
-    const { arrived } = this.#components
+    const { arrived } = this.#deps
     if (arrived === undefined) {
       this.arrived = this.#position
       return
@@ -107,7 +107,7 @@ class Reader {
   async #confirm(position: number, arrived: Arrived): Promise<void> {
     await arrived()
     this.arrived = position
-    if (!this.#left) this.#components.onTaken()
+    if (!this.#left) this.#deps.onTaken()
   }
 }
 
@@ -122,13 +122,13 @@ export class RpcSessionEvents {
   readonly #log: Logged[] | null
   #bytes = 0
   #last = 0
-  /** The highest cursor that its caller has said to have. */
+  /** The highest cursor that the client has confirmed. */
   #had = 0
   #direct: Send | null = null
   #reader: Reader | null = null
-  /** Its caller has read events, by `attach` or `since`. */
+  /** The client has read events, by `attach` or `since`. */
   #watched = false
-  /** Its caller has waited for the end of a program. */
+  /** The client has waited for the end of a program. */
   #waitedFor = false
   /** The session is being closed. */
   #closing = false
@@ -140,7 +140,7 @@ export class RpcSessionEvents {
     this.#log = init.kept ? [] : null
   }
 
-  /** A promise: whoever writes has to wait. */
+  /** Returns a promise if the writer must wait. */
   emit(method: string, params: Readonly<Record<string, unknown>>): void | Promise<void> {
     if (this.#log === null) return this.#direct?.(notification(method, params))
     const cursor = ++this.#last
@@ -155,7 +155,7 @@ export class RpcSessionEvents {
     return this.#room.wait()
   }
 
-  /** From now on events go there, those behind `cursor` first. `arrived`: without it, what is sent has come. */
+  /** Sends events to this connection from now on, beginning after `cursor`. Without `arrived`, sent events count as received. */
   attach(send: Send, cursor: number, arrived?: Arrived): void {
     this.detach()
     if (this.#log === null) {
@@ -165,31 +165,31 @@ export class RpcSessionEvents {
     this.#watched = true
     const position = Math.min(cursor, this.#last)
     this.#had = Math.max(this.#had, position)
-    const components: ReaderComponents = {
+    const deps: ReaderComponents = {
       send,
       arrived,
       next: (at) => this.#log?.[this.#indexBehind(at)],
       gap: (from, to) => notification('session.gap', { session_id: this.#sessionId, from, to }),
       onTaken: () => this.#makeRoom(),
     }
-    this.#reader = new Reader(components, { position })
+    this.#reader = new Reader(deps, { position })
     this.#reader.wake()
     this.#makeRoom()
   }
 
-  /** The connection is gone, and what it was given may never have arrived. */
+  /** The connection is gone; what it was given may not have arrived. */
   detach(): void {
     this.#reader?.leave()
     this.#reader = null
     this.#direct = null
   }
 
-  /** The cursor of the last event; 0 where there was none. */
+  /** Cursor of the last event; 0 if there was none. */
   get last(): number {
     return this.#last
   }
 
-  /** Events behind `cursor`, of which those up to it are had by whoever asks. */
+  /** Events after `cursor`, which also confirms the events up to it. */
   since(cursor: number): EventsSince {
     this.#watched = true
     this.#had = Math.max(this.#had, Math.min(cursor, this.#last))
@@ -201,30 +201,30 @@ export class RpcSessionEvents {
     return { events: behind.map(({ event }) => event), cursor: behind.at(-1)?.cursor ?? Math.max(cursor, gap?.to ?? 0), gap }
   }
 
-  /** Resolves when there is an event behind `cursor`, or when the patience is at its end; while the session is being closed, when it is. */
+  /** Resolves when there is an event after `cursor`, at the limits of the wait, or when the session has been closed. */
   async behind(cursor: number, patience: WaitLimits): Promise<void> {
     if (this.#last <= cursor) await this.#waiters.waitAtMost(patience)
   }
 
-  /** Its caller waits for the end of a program, and may do nothing else before. */
+  /** The client waits for the end of a program and may not read events before. */
   waitedFor(): void {
     this.#waitedFor = true
     this.#makeRoom()
   }
 
-  /** The session is being closed: no program is paused any more, and who waits for events, and cannot ask again, gets all of them at the end. */
+  /** The session is being closed: no program is paused any more, and a waiting poll gets all events at the end. */
   closing(): void {
     this.#closing = true
     this.#makeRoom()
   }
 
-  /** It is closed, and nothing more is said. */
+  /** The session is closed; no more events follow. */
   close(): void {
     this.closing()
     this.#waiters.notifyAll()
   }
 
-  /** Where there is too much, the oldest is given up, as far as its caller has it, or a connection that lives. */
+  /** Drops the oldest events above the limit, as far as the client or its connection has them. */
   #makeRoom(): void {
     const log = this.#log ?? []
     const unread = this.#closing || (this.#waitedFor && !this.#watched)
@@ -234,7 +234,7 @@ export class RpcSessionEvents {
     this.#room.notifyAll()
   }
 
-  /** Cursors follow one another without holes. */
+  /** Cursors are consecutive. */
   #indexBehind(cursor: number): number {
     return Math.max(0, cursor + 1 - (this.#log?.[0]?.cursor ?? 0))
   }

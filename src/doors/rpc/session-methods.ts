@@ -12,50 +12,51 @@ import type { RpcMetrics } from './metrics.ts'
 import type { Arrived, EventsSince, Send, RpcSessionEvents } from './session-events.ts'
 import { RpcSession, type RpcSessions } from './sessions.ts'
 
-/** What the server says of itself to whoever opens a session or comes back to it. */
+/** What the server reports when a session is opened or resumed. */
 const SERVER = { protocol: PROTOCOL, server_version: VERSION, tells_waiting: true } as const
 
-/** How long a session waits for its caller: one whose connection is gone, or who asks over HTTP. */
+/** How long a session waits for a client whose connection is gone, or that polls over HTTP. */
 export const RESUME_WINDOW_MS = 60_000
 export const HTTP_IDLE_MS = 600_000
 
-export interface MethodsComponents {
+/** What the parts of a REXD server share. `send` and `arrived` belong to one connection. */
+export interface RpcServices {
   readonly executor: LocalExecutor
   readonly clock: Clock
-  /** Of all callers of the door. */
+  /** Sessions of all clients of the server. */
   readonly sessions: RpcSessions
-  /** Counts what is done; null: nobody reads it. */
+  /** Null: not collected. */
   readonly metrics: RpcMetrics | null
-  /** Where events go; null: nowhere, they are asked for. */
+  /** Sends events; null: the client polls for them. */
   readonly send: Send | null
-  /** Without it, what is sent has come. */
+  /** Without it, sent events count as received. */
   readonly arrived?: Arrived
 }
 
 export interface MethodsInit {
   readonly door: LocalInterface
-  /** What this door can carry. */
+  /** Capabilities that this interface can carry. */
   readonly available: readonly Capability[]
-  /** A session may wait for a caller who comes back by another connection; else all end with theirs. */
+  /** Whether sessions can be resumed on another connection; else they end with their own. */
   readonly resumes: boolean
 }
 
-/** What a method answers. */
+/** Result of a method. */
 export interface Answered {
   readonly result: object
-  /** What happens once that is said. */
+  /** Runs after the answer was sent. */
   readonly afterwards?: () => void
-  /** What happens when it came to nobody. */
+  /** Runs if the client did not get the answer. */
   readonly lost?: () => void
 }
 
-/** Who waits for the answer to a call, and where. */
+/** How a call is awaited. */
 export interface CallContext {
-  /** As its caller numbered it; null: not at all. */
+  /** ID of the call; null: none. */
   readonly id: RpcId
-  /** They are gone; null: that is for the whole connection to say. */
+  /** Aborts when the client of this call is gone; null: only the connection tells. */
   readonly gone: AbortSignal | null
-  /** Where what takes as long as a program is waited for. */
+  /** The slot, which a call leaves while it waits. */
   readonly place: Pick<CallSlot, 'outside'>
 }
 
@@ -66,35 +67,35 @@ export interface CallSubject {
   readonly pty_id?: string
 }
 
-/** What `session.open`, `resume`, `events` and `info` do for one caller, and which sessions are its own. */
+/** Implements `session.open`, `resume`, `events` and `info` for one client, and knows which sessions are its own. */
 export class SessionMethods {
-  readonly #components: MethodsComponents
+  readonly #deps: RpcServices
   readonly #init: MethodsInit
   #left = false
 
-  constructor(components: MethodsComponents, init: MethodsInit) {
-    this.#components = components
+  constructor(deps: RpcServices, init: MethodsInit) {
+    this.#deps = deps
     this.#init = init
   }
 
   /** Throws `unknown_session`. */
   get(id: string): RpcSession {
-    const session = this.#components.sessions.find(id, this)
+    const session = this.#deps.sessions.find(id, this)
     if (session === null) throw new AppError('unknown_session', undefined, { data: { session_id: id.slice(0, 64) } })
     return session
   }
 
-  /** Null: it is none of this caller, or has none. */
+  /** Null: the session is not this client's, or has no target. */
   targetOf(session: unknown): string | null {
-    const found = typeof session === 'string' ? this.#components.sessions.find(session, this) : null
+    const found = typeof session === 'string' ? this.#deps.sessions.find(session, this) : null
     return found?.init.grant.target ?? null
   }
 
-  /** Journals a question about another caller's session or process, which is an attempt; an id that is nobody's is a mistake. */
+  /** Logs calls that name another client's session or process, which is an attack. An ID that belongs to no one is a mistake. */
   async recordForeignAccess(method: Method, { session_id: session, process_id, pty_id }: CallSubject, error: unknown): Promise<void> {
-    const { executor, sessions } = this.#components
+    const { executor, sessions } = this.#deps
     const report = async (code: 'unknown_session' | 'unknown_process', detail: string): Promise<void> =>
-      // Where the session was closed meanwhile, it is nobody's any more.
+      // The session may have been closed meanwhile.
       executor.refused(session, { method, code, detail }).catch(() => undefined)
     if (isAppError(error, 'unknown_session') && sessions.has(session))
       await report('unknown_session', `by a caller over ${this.#init.door} whose session it is not`)
@@ -103,13 +104,13 @@ export class SessionMethods {
       await report('unknown_process', `${process} is not of this session`)
   }
 
-  /** Does what is asked about a session; the time of who has no connection begins behind it. */
+  /** Performs a call about a session. Without a connection, the idle time of the session restarts afterwards. */
   async during<T>(id: string, work: () => Promise<T>): Promise<T> {
-    const { send, sessions } = this.#components
+    const { send, sessions } = this.#deps
     return send === null ? sessions.during(id, this, HTTP_IDLE_MS, work) : work()
   }
 
-  /** Where its answer came to nobody, nobody knows it, and it is closed. */
+  /** If the client does not get the answer, the session is closed. */
   async open(params: Params<'session.open'>): Promise<Answered> {
     const {
       client_name: clientName,
@@ -119,7 +120,7 @@ export class SessionMethods {
       limits,
       resumable,
     } = params
-    const { executor, clock, sessions, send, arrived } = this.#components
+    const { executor, clock, sessions, send, arrived } = this.#deps
     if (resumable && !this.#init.resumes)
       throw new AppError('unsupported_capability', 'a session ends with this connection', { data: { capability: 'resume' } })
     const { session: id, grant } = await executor.open({
@@ -145,11 +146,11 @@ export class SessionMethods {
     return { result: { session_id: id, ...SERVER, ...grant, ...resume }, lost }
   }
 
-  /** Its events go on behind the cursor that its caller has. */
+  /** Events continue after the client's cursor. */
   resume({ session_id, resume_token, cursor }: Params<'session.resume'>): Answered {
-    const { send, arrived, sessions } = this.#components
+    const { send, arrived, sessions } = this.#deps
     if (!this.#init.resumes) throw new AppError('unsupported_capability', undefined, { data: { capability: 'resume' } })
-    // It may have waited for a place: a session that it took now would be nobody's.
+    // The client may have disconnected while the call waited for a slot.
     if (this.#left) throw callerLeft()
     const session = sessions.take(session_id, resume_token, this, ({ events }) => requireHeard(events, cursor))
     const result = { ...this.info(session), ...SERVER }
@@ -174,15 +175,15 @@ export class SessionMethods {
     requireHeard(events, cursor)
     const there = events.since(cursor)
     if (there.events.length > 0 || there.gap !== null || timeout_ms === 0) return there
-    // Who waits takes no place from other calls.
-    await place.outside(async () => events.behind(cursor, { clock: this.#components.clock, timeoutMs: timeout_ms, signal: left }))
+    // A waiting call leaves its slot to others.
+    await place.outside(async () => events.behind(cursor, { clock: this.#deps.clock, timeoutMs: timeout_ms, signal: left }))
     return events.since(cursor)
   }
 
   info(session: RpcSession): object {
     const { init, processes } = session
     const known = processes.all.map((process) => process.summary)
-    const detached = session.mayDetach ? { detached: this.#components.sessions.detached.all.map((process) => process.summary) } : {}
+    const detached = session.mayDetach ? { detached: this.#deps.sessions.detached.all.map((process) => process.summary) } : {}
     const cwd = init.grant.workspace_roots[0] ?? null
     return {
       session_id: init.id,
@@ -195,21 +196,21 @@ export class SessionMethods {
     }
   }
 
-  /** The caller is gone. */
+  /** The client is gone. */
   async leave(): Promise<void> {
     this.#left = true
-    await this.#components.sessions.leave(this, this.#window)
+    await this.#deps.sessions.leave(this, this.#window)
   }
 
   get #window(): number {
-    return this.#components.send === null ? HTTP_IDLE_MS : RESUME_WINDOW_MS
+    return this.#deps.send === null ? HTTP_IDLE_MS : RESUME_WINDOW_MS
   }
 }
 
-/** Whoever asked is gone, and nobody has what was asked about. */
+/** The client has disconnected. */
 export const callerLeft = (): AppError => new AppError('unknown_session', 'its caller has left')
 
-/** Behind a cursor that no event has yet, the next ones would be left out. */
+/** A cursor beyond the last event would skip the next ones. */
 const requireHeard = ({ last }: RpcSessionEvents, cursor: number): void => {
   if (cursor > last) throw new AppError('bad_request', `cursor: the last event of this session is ${last}`)
 }

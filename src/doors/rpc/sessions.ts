@@ -7,12 +7,12 @@ import type { SessionGrant } from '../../protocol/rexd/results.ts'
 import type { RpcProcess } from './process.ts'
 import { RpcSessionEvents } from './session-events.ts'
 
-/** Ended processes of one session that can still be waited for. */
+/** Ended processes of one session that can still be queried. */
 export const MAX_ENDED_PROCESSES = 256
-/** Their argv together, as JSON: all of them are in one answer, and in every one by which a session is gone on with. */
+/** Total size of their argv as JSON, because one answer lists all of them. */
 export const MAX_ENDED_ARGV = 4 * 1024 * 1024
 
-/** Processes by their ids; of those that have ended and were read, the oldest are forgotten. */
+/** Processes by ID. Of those that have ended and were read, the oldest are dropped. */
 export class SessionProcesses {
   readonly #processes = new Map<string, RpcProcess>()
 
@@ -24,7 +24,7 @@ export class SessionProcesses {
     return this.#processes.get(id) ?? null
   }
 
-  /** The process on the terminal of this id. */
+  /** The process on the terminal of this ID. */
   terminal(id: string): RpcProcess | null {
     const process = this.find(id.replace(/^t_/, 'p_'))
     return process?.init.terminal === true && process.ptyId === id ? process : null
@@ -53,16 +53,16 @@ export interface RpcSessionInit {
   readonly clientName: string
   /** ISO 8601. */
   readonly openedAt: string
-  /** It outlives its connection, or has none. */
+  /** Whether the session outlives its connection, or has none. */
   readonly kept: boolean
 }
 
-/** A session as its door holds it: what it was granted, what it says, and its processes. */
+/** A session as its server knows it. */
 export class RpcSession {
   readonly init: RpcSessionInit
   readonly events: RpcSessionEvents
   readonly processes = new SessionProcesses()
-  /** Whose start is not answered yet. */
+  /** Processes whose start is not answered yet. */
   readonly starting = new Set<RpcProcess>()
 
   constructor(init: RpcSessionInit) {
@@ -74,15 +74,12 @@ export class RpcSession {
     return this.init.id
   }
 
-  /** May its caller have programs that outlive sessions? */
+  /** Whether the client may start programs that outlive the session. */
   get mayDetach(): boolean {
     return this.init.grant.capabilities.includes('exec.detach')
   }
 
-  /**
-   * Each process holds what it wrote until that is read. Throws `resource_limit` where as many as may run have ended unread;
-   * those that run by then may all end so too.
-   */
+  /** Throws `resource_limit` if too many processes have ended with unread output, because each retains that output. */
   requireRead(): void {
     const { max_processes_per_session: max } = this.init.grant.limits
     if (this.processes.all.filter(({ unread }) => unread).length < max) return
@@ -91,7 +88,7 @@ export class RpcSession {
     })
   }
 
-  /** The process on a terminal. Throws `unknown_process`. */
+  /** Throws `unknown_process`. */
   terminal(id: string): RpcProcess {
     const process = this.processes.terminal(id)
     if (process === null)
@@ -100,36 +97,36 @@ export class RpcSession {
   }
 }
 
-/** Who has a session: one connection, or all who ask by POST. */
+/** The owner of a session: one connection, or all clients that use POST. */
 interface Holder {
   readonly owner: object
-  /** Questions about this session that are in work, of an owner without a connection. */
+  /** Calls in progress about this session, if the owner has no connection. */
   asking: number
 }
 
 interface Entry {
   readonly session: RpcSession
-  /** Null: its caller is gone, and may come back. */
+  /** Null: the client is gone and may resume the session. */
   holder: Holder | null
-  /** Of the token by which a caller comes back; null: nobody does. */
+  /** Hash of the resume token; null: the session cannot be resumed. */
   readonly tokenHash: Uint8Array | null
-  /** It closes the session. */
+  /** Closes the session. */
   timer: Timer | null
 }
 
 const digest = (token: string): Uint8Array => sha256(new TextEncoder().encode(token))
 
-/** The sessions that are open, of all callers of one door. */
+/** The open sessions of all clients of one server. */
 export class RpcSessions {
-  /** What has outlived its session. */
+  /** Processes that outlived their session. */
   readonly detached = new SessionProcesses()
   readonly #executor: Pick<LocalExecutor, 'close'>
   readonly #clock: Clock
   readonly #entries = new Map<string, Entry>()
 
-  constructor(components: { executor: Pick<LocalExecutor, 'close'>; clock: Clock }) {
-    this.#executor = components.executor
-    this.#clock = components.clock
+  constructor(deps: { executor: Pick<LocalExecutor, 'close'>; clock: Clock }) {
+    this.#executor = deps.executor
+    this.#clock = deps.clock
   }
 
   get size(): number {
@@ -150,7 +147,7 @@ export class RpcSessions {
     return entry?.holder?.owner === owner ? entry.session : null
   }
 
-  /** Answers the token by which the caller comes back to a session that is kept; null for one that ends with its connection. */
+  /** Returns the resume token; null for a session that ends with its connection. */
   add(session: RpcSession, owner: object): string | null {
     const token = session.init.kept ? randomBytes(32).toString('base64url') : null
     const tokenHash = token === null ? null : digest(token)
@@ -159,8 +156,8 @@ export class RpcSessions {
   }
 
   /**
-   * Gives a session to its newest caller; the one before gets no more of its events. Throws `unknown_session` for a wrong token as for
-   * a session that is not there, and what `check` throws: then whoever has it keeps it.
+   * Gives a session to its newest client; the previous one gets no more events. Throws `unknown_session` for a wrong token or ID. If
+   * `check` throws, the owner does not change.
    */
   take(id: string, token: string, owner: object, check: (session: RpcSession) => void): RpcSession {
     const entry = this.#entries.get(id)
@@ -174,7 +171,7 @@ export class RpcSessions {
     return entry.session
   }
 
-  /** Closes the session when for so long nothing was in work about it and nobody has come back to it. */
+  /** Closes the session after `windowMs` without a call about it or a resume. */
   closeAfter({ id }: RpcSession, windowMs: number): void {
     const entry = this.#entries.get(id)
     if (entry === undefined) return
@@ -185,7 +182,10 @@ export class RpcSessions {
     }, windowMs)
   }
 
-  /** Does what an owner without a connection asks about a session, which is not closed meanwhile; its time begins anew behind that. */
+  /**
+   * Performs a call about a session of an owner without a connection. The session is not closed meanwhile, and its idle time restarts
+   * afterwards.
+   */
   async during<T>(id: string, owner: object, windowMs: number, work: () => Promise<T>): Promise<T> {
     const entry = this.#entries.get(id)
     const holder = entry?.holder
@@ -199,7 +199,7 @@ export class RpcSessions {
     }
   }
 
-  /** The owner is gone: what may be come back to waits for so long, the rest is ended. */
+  /** The owner is gone: sessions that can be resumed wait for `windowMs`; the others are closed. */
   async leave(owner: object, windowMs: number): Promise<void> {
     const entries = [...this.#entries.values()].filter(({ holder }) => holder?.owner === owner)
     for (const entry of entries.filter(({ tokenHash }) => tokenHash !== null)) {
@@ -211,7 +211,7 @@ export class RpcSessions {
     await Promise.all(others.map(async ({ session }) => this.end(session).catch(() => 0)))
   }
 
-  /** Answers how many programs were ended. */
+  /** Returns how many programs were ended. */
   async end(session: RpcSession): Promise<number> {
     this.#entries.get(session.id)?.timer?.cancel()
     this.#entries.delete(session.id)
@@ -224,19 +224,19 @@ export class RpcSessions {
     }
   }
 
-  /** A process that was just started: of its session, or, where that was closed meanwhile and the process outlives it, of the door. */
+  /** Registers a started process with its session, or with the server if the session was closed meanwhile and the process is detached. */
   began(session: RpcSession, process: RpcProcess): void {
     session.processes.add(process)
     if (!this.has(session.id)) this.#detach(session)
   }
 
-  /** A process or terminal of another session than this, or of none. */
+  /** Whether the process or terminal belongs to another session, or to none. */
   isForeign(process: string, session: string): boolean {
     const owner = this.all.find(({ processes }) => (processes.find(process) ?? processes.terminal(process)) !== null)
     return owner === undefined ? this.detached.find(process) !== null : owner.id !== session
   }
 
-  /** What outlives the session is the door's from now on. */
+  /** Moves detached processes from the session to the server. */
   #detach({ processes }: RpcSession): void {
     for (const process of processes.all.filter((one) => one.init.detached && !one.over)) {
       process.silence()

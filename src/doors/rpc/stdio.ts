@@ -16,7 +16,7 @@ export interface StdioComponents extends Omit<RpcConnectionComponents, 'sessions
   readonly output: Writable
 }
 
-/** What carries newline-delimited JSON out: one object per line, and a promise when its reader is behind. */
+/** Writes one JSON object per line; returns a promise while the client is behind. */
 class LineWriter {
   readonly #output: Writable
   readonly #drained = new Condition()
@@ -43,7 +43,7 @@ class LineWriter {
     return this.#drained.wait()
   }
 
-  /** Resolves when everything was taken, or nobody takes anything any more. */
+  /** Resolves when everything was taken or the output is closed. */
   async flushed(): Promise<void> {
     if (this.#gone || this.#output.destroyed || this.#output.writableLength === 0) return
     await new Promise<void>((resolve) => {
@@ -54,27 +54,27 @@ class LineWriter {
 }
 
 /**
- * REXD over a pair of byte streams. Resolves when the input has ended, everything that it asked is answered and
- * everything that it had running is over; or at once when nobody reads the output any more, or at the signal.
+ * REXD over a pair of byte streams. Resolves when the input has ended, all calls are answered and all processes are over; or at once if the
+ * output is closed or the signal aborts.
  */
 export const serveLines = async (streams: StdioComponents, init: Omit<MethodsInit, 'resumes'>, signal: AbortSignal): Promise<void> => {
   const { input, output, executor, clock, log } = streams
   const left = new AbortController()
   const writer = new LineWriter(output, () => left.abort())
   const sessions = new RpcSessions({ executor, clock })
-  const components = { executor, clock, log, sessions, metrics: null, send: writer.send }
-  const connection = new RpcConnection(components, { ...init, resumes: false })
+  const deps = { executor, clock, log, sessions, metrics: null, send: writer.send }
+  const connection = new RpcConnection(deps, { ...init, resumes: false })
   const stopped = AbortSignal.any([left.signal, signal])
   stopped.addEventListener('abort', () => input.destroy(), { once: true })
   try {
-    // Where nobody takes answers, no more is read, and whoever stops us would wait for that.
+    // If the client does not read answers, no more input is read, so the abort must not wait for it.
     await Promise.race([readLines(input, connection), aborted(stopped)])
     if (!stopped.aborted) await Promise.race([connection.idle(), aborted(stopped)])
   } catch (error) {
-    // The input was taken away from us because of the signal.
+    // The signal destroyed the input.
     if (!stopped.aborted) throw error
   } finally {
-    // Ends what runs, by which every `exec.wait` is answered.
+    // Ends all processes, which answers every `exec.wait`.
     await connection.close()
     await Promise.race([connection.settled(), aborted(stopped)])
     if (!stopped.aborted) await Promise.race([writer.flushed(), aborted(stopped)])
@@ -96,7 +96,7 @@ const takeLine = (line: Buffer, connection: RpcConnection): void | Promise<void>
   return connection.take(parseBytes(line))
 }
 
-/** Such a line says nothing. One that begins with a visible character of ASCII, as JSON does, is not decoded to find out. */
+/** A line that begins with a visible ASCII character, as JSON does, is not decoded for this check. */
 const isBlank = (line: Buffer): boolean => {
   const [first = 0] = line
   return (first <= 0x20 || first >= 0x80) && utf8Text(line)?.trim() === ''

@@ -9,21 +9,21 @@ import { type RpcConnectionComponents, RpcConnection } from './connection.ts'
 import { parseBytes, written } from './message.ts'
 import type { Arrived } from './session-events.ts'
 
-/** How often a WebSocket is asked whether it lives; one that has not answered by the next time is given up. */
+/** Interval of pings; a WebSocket that has not answered by the next one is closed. */
 export const WEBSOCKET_PING_MS = 15_000
 
-/** The name of what is spoken, which a browser asks for beside its token. */
+/** The subprotocol, which a browser requests together with its token. */
 const SUBPROTOCOL = 'rexd.1'
 const TOKEN_PREFIX = 'bearer.'
-/** Shorter messages are not compressed: at 100 Mbit/s they arrive sooner as they are. */
+/** Shorter messages are not compressed: at 100 Mbit/s they arrive sooner uncompressed. */
 const DEFLATE_FROM = 8 * 1_024
-/** Twice as fast as the usual 6, for a tenth more bytes. */
+/** Twice as fast as the default 6, for a tenth more bytes. */
 const DEFLATE_LEVEL = 3
 
-/** RFC 6455, 7.4.1: only texts are understood. */
+/** RFC 6455, 7.4.1: only text messages are supported. */
 const UNSUPPORTED_DATA = 1003
 
-/** A browser cannot send a header of its own: there the token is one of the subprotocols. */
+/** Browsers cannot set an Authorization header, so they send the token as a subprotocol. */
 export const tokenOf = ({ headers }: IncomingMessage): string | undefined => {
   if (headers.authorization !== undefined) return headers.authorization
   const offered = headers['sec-websocket-protocol']?.split(',').map((one) => one.trim()) ?? []
@@ -31,14 +31,14 @@ export const tokenOf = ({ headers }: IncomingMessage): string | undefined => {
   return token === undefined ? undefined : `Bearer ${token.slice(TOKEN_PREFIX.length)}`
 }
 
-/** REXD over WebSockets: one JSON-RPC message in each text. `RpcHttpServer` has checked host and token before `accept`. */
+/** REXD over WebSockets: one JSON-RPC message per text message. `RpcHttpServer` checks host and token before `accept`. */
 export class WebSockets {
-  readonly #components: Omit<RpcConnectionComponents, 'send'>
+  readonly #deps: Omit<RpcConnectionComponents, 'send'>
   readonly #available: readonly Capability[]
   readonly #server: WebSocketServer
 
-  constructor(components: Omit<RpcConnectionComponents, 'send'>, init: { available: readonly Capability[] }) {
-    this.#components = components
+  constructor(deps: Omit<RpcConnectionComponents, 'send'>, init: { available: readonly Capability[] }) {
+    this.#deps = deps
     this.#available = init.available
     this.#server = new WebSocketServer({
       noServer: true,
@@ -57,23 +57,23 @@ export class WebSockets {
     this.#server.handleUpgrade(request, socket, head, (webSocket) => this.#serve(webSocket, socket))
   }
 
-  /** Hangs up on everybody. */
+  /** Closes all connections. */
   close(): void {
     for (const socket of this.#server.clients) socket.terminate()
     this.#server.close()
   }
 
-  /** `stream`: what carries it. */
+  /** `stream`: the transport of the socket. */
   #serve(socket: WebSocket, stream: Duplex): void {
-    const components = { ...this.#components, send: sender(socket, stream), arrived: arrivalsAt(socket) }
-    const connection = new RpcConnection(components, { door: 'websocket', available: this.#available, resumes: true })
+    const deps = { ...this.#deps, send: sender(socket, stream), arrived: arrivalsAt(socket) }
+    const connection = new RpcConnection(deps, { door: 'websocket', available: this.#available, resumes: true })
     const stopLooking = this.#lookAfter(socket)
     const take = inOrder(socket, connection)
     socket.on('message', (data: Buffer, isBinary: boolean) => {
       if (isBinary) socket.close(UNSUPPORTED_DATA, 'texts only')
       else take(data)
     })
-    // ws emits `close` behind every `error`.
+    // ws emits `close` after every `error`.
     socket.on('error', () => undefined)
     socket.on('close', () => {
       stopLooking()
@@ -81,26 +81,26 @@ export class WebSockets {
     })
   }
 
-  /** A connection that died without a word is noticed by its silence. */
+  /** Detects dead connections. */
   #lookAfter(socket: WebSocket): () => void {
     let alive = true
     let timer: Timer | null = null
     socket.on('pong', () => (alive = true))
     const look = (): void => {
-      // No pong can come while either side does not read; TCP itself gives up a peer that takes no byte.
+      // No pong can arrive while either side does not read. TCP itself detects a peer that takes no bytes.
       if (!alive && !socket.isPaused && socket.bufferedAmount === 0) return socket.terminate()
       alive = false
       socket.ping()
-      timer = this.#components.clock.setTimeout(look, WEBSOCKET_PING_MS)
+      timer = this.#deps.clock.setTimeout(look, WEBSOCKET_PING_MS)
     }
-    timer = this.#components.clock.setTimeout(look, WEBSOCKET_PING_MS)
+    timer = this.#deps.clock.setTimeout(look, WEBSOCKET_PING_MS)
     return () => timer?.cancel()
   }
 }
 
 /**
- * Gives messages to the connection, and none while it has enough. A socket that was paused still emits the messages of
- * the chunk that it has read: at most 64 KiB, of which deflate makes at most 1032 times as much.
+ * Gives messages to the connection in order and pauses the socket when it is full. A paused socket still emits the messages of the chunk it
+ * has read: at most 64 KiB, which deflate expands at most 1032 times.
  */
 const inOrder = (socket: WebSocket, connection: RpcConnection): ((data: Buffer) => void) => {
   const unread: Buffer[] = []
@@ -121,7 +121,7 @@ const inOrder = (socket: WebSocket, connection: RpcConnection): ((data: Buffer) 
   return (data) => (full ? void unread.push(data) : give(data))
 }
 
-/** By pings: a pong comes behind everything that was sent before its ping, and stands for the pings before it (RFC 6455, 5.5.3). */
+/** A pong follows everything that was sent before its ping, and also answers earlier pings (RFC 6455, 5.5.3). */
 const arrivalsAt = (socket: WebSocket): Arrived => {
   let asked = 0
   const waiting = new Map<number, () => void>()
@@ -148,9 +148,9 @@ const sender =
     const sent = Promise.withResolvers<void>()
     inOneWrite(stream)
     const text = written(message)
-    // Base64: most of it was compressed before, and for the rest a line of 100 Mbit/s takes no longer than compressing.
+    // Base64 is not compressed: most of it already was, and at 100 Mbit/s compressing the rest saves no time.
     const compress = typeof text === 'string'
-    // Called with an error too, when the connection is gone.
+    // Also called with an error when the connection is gone.
     socket.send(text, { binary: false, compress }, () => sent.resolve())
     return socket.bufferedAmount > MAX_RPC_BACKLOG ? sent.promise : undefined
   }

@@ -153,15 +153,15 @@ export interface KnownRules {
 
 /** The commands that one target allows, as it told them last. */
 export class TargetRules {
-  readonly #components: TargetRulesComponents
+  readonly #deps: TargetRulesComponents
   readonly #init: TargetRulesInit
   readonly #listeners = new Set<() => void>()
   #known: KnownRules = { commands: [], left_out: 0, problem: 'the target has not answered yet', code: null }
   #asking: Promise<boolean> | null = null
   #askedAt = Number.NEGATIVE_INFINITY
 
-  constructor(components: TargetRulesComponents, init: TargetRulesInit) {
-    this.#components = components
+  constructor(deps: TargetRulesComponents, init: TargetRulesInit) {
+    this.#deps = deps
     this.#init = init
   }
 
@@ -181,7 +181,7 @@ export class TargetRules {
 
   /** Asks the target again, but not sooner than `RULES_REFRESH_MS` after the last time; callers share a question. Answers whether the commands changed. */
   async refresh(): Promise<boolean> {
-    const now = this.#components.clock.monotonic()
+    const now = this.#deps.clock.monotonic()
     if (this.#asking !== null) return this.#asking
     if (now - this.#askedAt < RULES_REFRESH_MS) return false
     this.#askedAt = now
@@ -191,12 +191,9 @@ export class TargetRules {
 
   async #ask(): Promise<boolean> {
     const late = new AbortController()
-    const timer = this.#components.clock.setTimeout(
-      () => late.abort(new AppError('timeout', 'the target did not answer')),
-      RULES_PATIENCE_MS,
-    )
+    const timer = this.#deps.clock.setTimeout(() => late.abort(new AppError('timeout', 'the target did not answer')), RULES_PATIENCE_MS)
     try {
-      const answer = await this.#components.ask(late.signal)
+      const answer = await this.#deps.ask(late.signal)
       if (!answer.ok)
         throw new AppError('command_denied', `${this.target} does not say which commands it allows: ${String(answer.denial_reason)}`)
       const { target, reserved } = this.#init

@@ -152,7 +152,7 @@ export class ToolFleet {
   readonly ended: Promise<void>
   /** Calls that would end it, were they cancelled. */
   owners = 0
-  readonly #components: ToolFleetComponents
+  readonly #deps: ToolFleetComponents
   readonly #init: ToolFleetInit
   readonly #fanout: Fanout
   readonly #answers: FleetAnswers
@@ -163,12 +163,12 @@ export class ToolFleet {
   readonly #began: number
   #took: number | null = null
 
-  constructor(components: ToolFleetComponents, init: ToolFleetInit) {
-    const { clock, slots } = components
+  constructor(deps: ToolFleetComponents, init: ToolFleetInit) {
+    const { clock, slots } = deps
     this.id = init.id
     this.request = init.request
     this.parallel = init.plan.parallel
-    this.#components = components
+    this.#deps = deps
     this.#init = init
     this.#answers = new FleetAnswers({ view: init.request.view, hosts: init.hosts.map(({ host }) => host) })
     this.#targets = new Map(init.hosts.map(({ agent_id, target }) => [agent_id, target]))
@@ -179,7 +179,7 @@ export class ToolFleet {
   }
 
   #settle(): void {
-    this.#took = this.#components.clock.monotonic() - this.#began
+    this.#took = this.#deps.clock.monotonic() - this.#began
     this.#answers.settle(this.request.total)
   }
 
@@ -194,7 +194,7 @@ export class ToolFleet {
 
   /** How long it has taken, in milliseconds. */
   get duration(): number {
-    return Math.round(this.#took ?? this.#components.clock.monotonic() - this.#began)
+    return Math.round(this.#took ?? this.#deps.clock.monotonic() - this.#began)
   }
 
   /** For who waits. */
@@ -209,7 +209,7 @@ export class ToolFleet {
   result(): FleetResult {
     const { sums } = this.#fanout
     const { fanout_id: _id, ok: _ok, asked, ...ends } = sums.ledger(this.id, this.#init.hosts.length)
-    const { runs } = this.#components
+    const { runs } = this.#deps
     const questions = [...this.#going].flatMap(([host, { approval }]) => (approval === null ? [] : [{ host, ...approval }]))
     return {
       asked,
@@ -223,7 +223,7 @@ export class ToolFleet {
   }
 
   #start(host: FanoutHost): HostRun {
-    const { runs } = this.#components
+    const { runs } = this.#deps
     const { request, key } = this.#init
     const target = this.#targets.get(host.agent_id)!
     try {
@@ -236,7 +236,7 @@ export class ToolFleet {
   }
 
   #follow(host: FanoutHost, run: ToolRun): HostRun {
-    const { runs } = this.#components
+    const { runs } = this.#deps
     let cancelled = false
     this.#going.set(host.host, run)
     const over = async (): Promise<FanoutHostJson> => {
@@ -282,7 +282,7 @@ const otherCommand = (): AppError =>
 
 /** The commands for many hosts that one caller of the tools has under way, or had. */
 export class ToolFleets {
-  readonly #components: ToolFleetsComponents
+  readonly #deps: ToolFleetsComponents
   /** Places of hosts of all fleets: each has a session. Null before the first, which says how many there are. */
   #slots: Semaphore | null = null
   /** Of this server's life, as of its runs. */
@@ -293,8 +293,8 @@ export class ToolFleets {
   #count = 0
   #closed = false
 
-  constructor(components: ToolFleetsComponents) {
-    this.#components = components
+  constructor(deps: ToolFleetsComponents) {
+    this.#deps = deps
   }
 
   /** Throws `unknown_run`. */
@@ -331,7 +331,7 @@ export class ToolFleets {
       maxFailures: maxFailures === null ? null : failuresAllowed(maxFailures, hosts.length),
       deadlineMs,
     }
-    const fleet = new ToolFleet({ ...this.#components, slots: this.#slots }, { id: plan.fanout_id, request, hosts, plan, key })
+    const fleet = new ToolFleet({ ...this.#deps, slots: this.#slots }, { id: plan.fanout_id, request, hosts, plan, key })
     this.#fleets.set(fleet.id, fleet)
     if (key !== null) this.#byKey.set(key, fleet)
     this.#forgetOld()

@@ -60,9 +60,9 @@ export class LineRecorder implements ToolRunRecorder {
   readonly #began: number
 
   /** `write` takes the lines, and must not wait. */
-  constructor(components: { readonly clock: Clock; readonly write: (line: Buffer) => void }, init: { readonly whoami: string }) {
-    this.#clock = components.clock
-    this.#write = components.write
+  constructor(deps: { readonly clock: Clock; readonly write: (line: Buffer) => void }, init: { readonly whoami: string }) {
+    this.#clock = deps.clock
+    this.#write = deps.write
     this.#began = this.#clock.monotonic()
     const began_at = new Date(this.#clock.now()).toISOString()
     this.#write(encoded({ event: 'record', version: RECORD_VERSION, x0x: VERSION, whoami: init.whoami, began_at }))

@@ -91,7 +91,7 @@ const otherCommand = (): AppError =>
 
 /** The commands that one caller of the tools has under way, or had. */
 export class ToolRuns {
-  readonly #components: ToolRunsComponents
+  readonly #deps: ToolRunsComponents
   readonly #init: ToolRunsInit
   readonly #keyed = new KeyedRuns()
   /** Of this server's life: a run of an earlier one is not mistaken for one of ours. */
@@ -106,8 +106,8 @@ export class ToolRuns {
   #underWay = 0
   #waitingBytes = 0
 
-  constructor(components: ToolRunsComponents, init: ToolRunsInit) {
-    this.#components = components
+  constructor(deps: ToolRunsComponents, init: ToolRunsInit) {
+    this.#deps = deps
     this.#init = init
   }
 
@@ -134,7 +134,7 @@ export class ToolRuns {
     const run = new ToolRun({
       id: `${this.#prefix}${++this.#count}`,
       request,
-      askedAt: this.#components.clock.now(),
+      askedAt: this.#deps.clock.now(),
       recorder: this.#init.recorder ?? null,
     })
     this.#runs.set(run.id, run)
@@ -190,7 +190,7 @@ export class ToolRuns {
   async close(): Promise<void> {
     this.#closing.abort(new AppError('shutting_down', 'the server is stopping'))
     for (const run of this.all) if (!run.over && run.request.detach !== true) run.cancel()
-    await this.#components.sessions.close()
+    await this.#deps.sessions.close()
   }
 
   async #execute(run: ToolRun, key: string | null, refusal: AppError | null): Promise<void> {
@@ -198,7 +198,7 @@ export class ToolRuns {
       if (refusal !== null) throw refusal
       this.#closing.signal.throwIfAborted()
       if (key !== null && (await this.#recall(run, key))) return
-      await this.#components.sessions.use(run.request.target, async (session) => this.#runIn(session, run, key))
+      await this.#deps.sessions.use(run.request.target, async (session) => this.#runIn(session, run, key))
     } catch (error) {
       run.refuse(error)
     }
@@ -206,7 +206,7 @@ export class ToolRuns {
 
   /** False: no other server has begun a run with this key. Throws `conflict` where it was for another command. */
   async #recall(run: ToolRun, key: string): Promise<boolean> {
-    const known = await this.#components.executor.recall(key)
+    const known = await this.#deps.executor.recall(key)
     if (known === null) return false
     if (known.call_sha256 === run.requestHash) {
       // Its daemon knows more of it.
@@ -228,7 +228,7 @@ export class ToolRuns {
       const tool = { operation: run.request.operation, key_sha256: key, call_sha256: run.requestHash }
       const limits = { tool, max_output_bytes: null, fail_on_limit: false, detach: false, terminal: null, ...(wish && { wish }) }
       const detached = detach === true && key !== null ? { detached_id: detachedIdOf(key) } : {}
-      await run.follow(await this.#components.executor.start({ ...start, ...limits, ...detached }, run, run.leaving.signal))
+      await run.follow(await this.#deps.executor.start({ ...start, ...limits, ...detached }, run, run.leaving.signal))
     })
   }
 
