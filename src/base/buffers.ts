@@ -21,3 +21,15 @@ export const giveBack = (bytes: Uint8Array): void => {
   const { buffer } = bytes
   if (buffer instanceof ArrayBuffer && bytes.byteLength >= LARGE && bytes.byteLength === buffer.byteLength) buffer.transfer(0)
 }
+
+/** Joins all bytes; null if there are more than `max`. */
+export const readUpTo = async (parts: AsyncIterable<Uint8Array>, max: number): Promise<Buffer | null> => {
+  const kept: Uint8Array[] = []
+  let size = 0
+  for await (const part of parts) {
+    size += part.length
+    if (size > max) return null
+    kept.push(part)
+  }
+  return Buffer.concat(kept)
+}

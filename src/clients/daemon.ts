@@ -1,11 +1,11 @@
 import { readFileSync } from 'node:fs'
 import { isIPv4 } from 'node:net'
 import type { Readable } from 'node:stream'
+import { readUpTo } from '../base/buffers.ts'
 import { AppError, attempt, errnoOf, errorCodeOf, isAppError } from '../base/errors.ts'
 import { shellWords } from '../base/format.ts'
-import { readUpTo } from '../base/read-up-to.ts'
 import type { Environment } from '../base/runtime.ts'
-import { type Fields, type FieldTable, problemOf, type Sent } from '../protocol/json-table.ts'
+import { type FieldTable, type Fields, type Sent, problemOf } from '../protocol/json-table.ts'
 import { type HttpAnswer, type HttpCall, httpCall } from './http1.ts'
 import {
   type DataPaths,

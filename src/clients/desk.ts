@@ -4,9 +4,9 @@ import { DeskChannel } from '../desk/desk-channel.ts'
 import { approverKeyOf } from '../desk/seal.ts'
 import {
   type AllModes,
+  type ApprovalClientBody,
   type Flood,
   type Grant,
-  type ApprovalClientBody,
   type HumanDecision,
   type ModeOverride,
   type PendingApprovalRequest,
@@ -14,6 +14,7 @@ import {
   type ToApprovalClientBody,
   readToApprovalClientBody,
 } from '../protocol/desk/messages.ts'
+import { changedOverride, overrideIn, overrideText, readModeCommand } from '../protocol/desk/mode-command.ts'
 import type { LifecycleEvent } from '../protocol/events/lifecycle.ts'
 import type { Fields } from '../protocol/json-table.ts'
 import { DESK_ANSWER_MS, MAX_DESK_REPLY } from '../protocol/limits/approvals.ts'
@@ -174,5 +175,23 @@ export const openDesk = async (paths: DataPaths, name: string): Promise<Approval
     return new ApprovalClient(channel)
   } catch (error) {
     throw isAppError(error, 'daemon_unreachable') ? noDesk(paths) : error
+  }
+}
+
+/**
+ * Applies a line of the approver, `/exec …` or `/elevated …`, to a session, through the approval service. Returns the modes that are then
+ * set.
+ */
+export const setModes = async (paths: DataPaths, session: string, line: string): Promise<string> => {
+  const command = readModeCommand(line.split(' ').filter((word) => word !== ''))
+  if (command.kind === 'problem') throw new AppError('bad_request', command.problem)
+  const desk = await openDesk(paths, 'x0x console')
+  try {
+    const of = { session, agent: session }
+    const before = overrideIn((await desk.modes(of))['session'])
+    if (command.kind === 'change') await desk.setModes(session, changedOverride(before, command.change))
+    return overrideText(overrideIn((await desk.modes(of))['session']))
+  } finally {
+    desk.close()
   }
 }

@@ -1,8 +1,9 @@
 import { readlinkSync } from 'node:fs'
 import { stat } from 'node:fs/promises'
-import { basename } from 'node:path'
+import { basename, join } from 'node:path'
 import { attempt, errorText, isAppError } from '../base/errors.ts'
 import { counted, shellWord, shellWords } from '../base/format.ts'
+import { silentLogger } from '../base/log.ts'
 import { statOf } from '../base/process-info.ts'
 import { instanceAt } from '../clients/paths.ts'
 import { type ConfigReading, type DaemonConfig, dataDirMode } from '../config/config.ts'
@@ -11,15 +12,56 @@ import { foreignMachineIdHash } from '../identity/machine-id-hash.ts'
 import { machineIdOfKeyFile } from '../identity/machine-key.ts'
 import type { EnforcementProbe } from '../policy/mesh/confinement.ts'
 import { type AclInspection, inspectAcl } from '../policy/mesh/load-acl.ts'
+import { missingTools } from '../process/cleanup-process.ts'
 import { checkDatagrams } from '../process/datagram-sender.ts'
+import { CONTAINMENT_FILE, type ContainmentRecord, ProcessTrees, readContainmentRecord } from '../process/process-trees.ts'
 import { checkExecutable, networkUserOf, userNameOf } from '../supervision/network-user.ts'
 import { restartCommand } from '../supervision/restart-command.ts'
 import { inspectGroups } from '../trust/groups.ts'
-import { tryContainment } from './check-containment.ts'
 import { checkExecFiles, checkOutgoing } from './exec-files.ts'
 import { type Finding, fail, ok, warn } from './findings.ts'
 import { checkSuccessors } from './mesh-check.ts'
 import { checkServedRexd } from './rexd-check.ts'
+
+const REMEDY = 'see "Containment" in docs/config.md'
+
+const findingOf = ({ in_force, stronger }: Pick<ContainmentRecord, 'in_force' | 'stronger'>, who: string): Finding => {
+  const missing = missingTools()
+  if (missing.length > 0)
+    return warn(
+      'containment',
+      `what left its process group outlives a daemon that is killed: ${missing.join(', ')} cannot be found in /usr/bin or /bin`,
+      'install coreutils and grep',
+    )
+  const reasons = stronger.map(({ containment, why }) => `; not ${containment}: ${why}`).join('')
+  if (in_force !== 'group') return ok('containment', `${who} ${in_force}${reasons}`)
+  return warn('containment', `${who} the process group alone, so that a descendant may survive its run${reasons}`, REMEDY)
+}
+
+/** Tries the containment that a start of this user would have, and checks entries that ask for more. */
+export const tryContainment = async <T>(
+  { containment }: Pick<DaemonConfig, 'containment'>,
+  work: (finding: Finding, judge: EnforcementProbe | null) => Promise<T>,
+): Promise<T> => {
+  let trees: ProcessTrees
+  try {
+    trees = await ProcessTrees.open({ cleanup: null, log: silentLogger }, { choice: containment, dataDir: null })
+  } catch (error) {
+    return work(fail('containment', errorText(error), null), null)
+  }
+  try {
+    return await work(findingOf({ in_force: trees.inForce, stronger: trees.stronger }, 'runs would be held together by'), trees.judge)
+  } finally {
+    await trees.stop()
+  }
+}
+
+/** The containment that the running daemon has recorded. */
+export const runningContainment = async (dataDir: string): Promise<Finding> => {
+  const record = await readContainmentRecord(join(dataDir, CONTAINMENT_FILE))
+  if (record === null) return warn('containment', 'the running daemon has left no record of it', 'restart it')
+  return findingOf(record, 'the running daemon holds runs together by')
+}
 
 export const aclCounts = (entries: number, commands: number): string =>
   `${counted(entries, 'allow entry', 'allow entries')}, ${counted(commands, 'command')}`

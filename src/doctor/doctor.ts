@@ -15,7 +15,6 @@ import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { inspectLock } from '../supervision/lock.ts'
 import { Contacts } from '../trust/contacts.ts'
 import { Revocations } from '../trust/revocations.ts'
-import { runningContainment } from './check-containment.ts'
 import {
   checkConfig,
   checkDataDir,
@@ -26,6 +25,7 @@ import {
   checkRuns,
   checkSharing,
   checkSyslog,
+  runningContainment,
 } from './check.ts'
 import { deskFindings } from './desk-check.ts'
 import type { Examiner } from './examiner.ts'

@@ -3,7 +3,6 @@ import { counted, shellWord, shellWords } from '../base/format.ts'
 import type { LocalApi } from '../clients/daemon.ts'
 import { askRules } from '../clients/rules.ts'
 import { CAUSE_TEXT, evaluateTrust, trustRemedy } from '../clients/trust.ts'
-import { routeText } from '../clients/route-text.ts'
 import type { ContactRecord, ContactsAnswer, PeersAnswer, Pinged } from '../protocol/api-answers.ts'
 import { findMetacharacter, matchesToken, parseForeignArgv } from '../protocol/argv-template.ts'
 import { isHexId } from '../protocol/ids.ts'
@@ -11,6 +10,9 @@ import { MAX_CLOCK_SKEW_MS } from '../protocol/limits/wire.ts'
 import type { ExecRule } from '../protocol/wire/exec.ts'
 import { findContact } from '../trust/contact.ts'
 import { type Finding, fail, ok, warn } from './findings.ts'
+
+export const routeText = ({ relay }: Pick<NonNullable<Pinged['path']>, 'relay'>): string =>
+  relay === null ? 'direct' : `relayed by machine ${relay.slice(0, 12)}`
 
 interface RuleQuestion {
   /** An agent as the user typed it. */

@@ -1,9 +1,8 @@
 import { useState } from 'preact/hooks'
 import type { PageAgentModes, PageModes, PageSetModes } from '../protocol/page.ts'
 import { call } from './api.ts'
-import { More } from './more.tsx'
 import { usePolled } from './use-polled.ts'
-import { Name, Token } from './visible.tsx'
+import { More, Name, Token } from './visible.tsx'
 
 /** Sends a change, then loads everything again. */
 type Change = (name: string, body: object) => void

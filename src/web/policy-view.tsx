@@ -2,9 +2,8 @@ import { useState } from 'preact/hooks'
 import type { PageExplanation, PagePolicy } from '../protocol/page.ts'
 import { call } from './api.ts'
 import { ModesView } from './modes-view.tsx'
-import { More } from './more.tsx'
 import { usePolled } from './use-polled.ts'
-import { Name, Output, Token } from './visible.tsx'
+import { More, Name, Output, Token } from './visible.tsx'
 
 const OUTCOMES: Readonly<Record<PageExplanation['outcome'], string>> = {
   allowed: 'It would run.',

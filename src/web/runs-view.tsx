@@ -2,10 +2,9 @@ import { useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { type LifecycleEvent, isOver, lifecycleText, runOf } from '../protocol/events/lifecycle.ts'
 import { MAX_FOLLOWED_RUNS } from '../protocol/limits/approvals.ts'
 import type { PageRun, PageRuns } from '../protocol/page.ts'
-import { More } from './more.tsx'
 import { type PageState, isSilent, lastOfEach } from './store.ts'
 import { usePolled } from './use-polled.ts'
-import { Name, Output, Token } from './visible.tsx'
+import { More, Name, Output, Token } from './visible.tsx'
 
 /** The growing output of a run. It scrolls with the end, and "Pause" holds it for reading. */
 export const LiveOutput = ({ text }: { readonly text: string }) => {

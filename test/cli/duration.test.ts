@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { durationOf } from '../../src/cli/amounts.ts'
+import { durationOf } from '../../src/cli/parse.ts'
 
 test('a duration is a count and a unit, and nothing else', () => {
   assert.deepEqual(['90s', '15m', '8h', '30d'].map(durationOf), [90_000, 900_000, 28_800_000, 2_592_000_000])

@@ -10,7 +10,7 @@ import { DEFAULT_REXD_CONFIG } from '../../src/clients/paths.ts'
 import { VERSION } from '../../src/base/runtime.ts'
 import { programLine } from '../../src/cli/program-line.ts'
 import { REXD } from '../../src/cli/rexd.ts'
-import { rexdFlags, type RexdFlags } from '../../src/programs/rexd/flags.ts'
+import { rexdFlags, type RexdFlags } from '../../src/programs/rexd/serve.ts'
 import { lineOf } from '../support/line-of.ts'
 import { tempDir } from '../support/temp-dir.ts'
 

@@ -44,10 +44,7 @@ const SMALL_FILE_IMPORTERS = 3
 /** Small files that are neither started, nor loaded on demand, nor imported often; each with the reason to keep it. */
 const SMALL_FILES: Readonly<Record<string, string>> = {
   'src/base/ip-network.ts': 'mesh and doors both need it, and nothing else in base/ knows IP networks',
-  'src/cli/amounts.ts': 'only commands other than a plain exec load it',
   'src/clients/machines.ts': 'only commands other than a plain exec load it',
-  'src/clients/route-text.ts': 'the doctor and ping share it',
-  'src/clients/session-modes.ts': 'only the console loads it',
   'src/doors/console/screen/silent-screen.ts': 'it replaces the module that loads the terminal emulator',
   'src/doors/content-bytes.ts': 'the MCP server and REXD share it',
   'src/doors/rpc/schemas.ts': 'answers and methods share it',
@@ -55,10 +52,7 @@ const SMALL_FILES: Readonly<Record<string, string>> = {
   'src/identity/check-operator-proof.ts': 'the client, which only makes proofs, does not load the check',
   'src/identity/light-hash.ts': 'a plain exec loads it instead of the hashes of node:crypto',
   'src/process/desktop-notice.ts': 'only process/ may start programs',
-  'src/programs/bundle/flags.ts': 'main parses it before the collector is loaded',
   'src/programs/mcp/own-files.ts': 'serving and checking share it',
-  'src/programs/rexd/flags.ts': 'main parses it before the server is loaded',
-  'src/programs/rexec/check.ts': 'the single-file program has few modules',
   'src/protocol/wire/invitation.ts': 'proto/invitation.cddl is made of its exports',
   'src/web/token-text.ts': 'a test reads it without preact',
 }

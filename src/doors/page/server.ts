@@ -1,7 +1,7 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import { AppError, ERROR_TABLE, attempt, errnoOf, errorText, isAppError } from '../../base/errors.ts'
 import { TokenBucket } from '../../base/rate-limit.ts'
-import { readUpTo } from '../../base/read-up-to.ts'
+import { readUpTo } from '../../base/buffers.ts'
 import type { Startable } from '../../base/startable.ts'
 import { listening } from '../../base/unix-sockets.ts'
 import { randomBytes } from '../../identity/hash.ts'

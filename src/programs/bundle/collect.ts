@@ -5,18 +5,39 @@ import type { Readable } from 'node:stream'
 import { AppError, attempt, isAppError } from '../../base/errors.ts'
 import { unreadable } from '../../base/files.ts'
 import { type Environment, VERSION } from '../../base/runtime.ts'
+import type { CommandLine } from '../../cli/parse.ts'
 import { LocalApi } from '../../clients/daemon.ts'
 import { type DataPaths, defaultAclPath } from '../../clients/paths.ts'
-import { type DaemonConfig, SETTING_KEYS, readConfig } from '../../config/config.ts'
+import { type ConfigFlags, type DaemonConfig, SETTING_KEYS, readConfig } from '../../config/config.ts'
 import { doctor } from '../../doctor/doctor.ts'
 import type { Examiner } from '../../doctor/examiner.ts'
 import type { Finding } from '../../doctor/findings.ts'
 import { lastLines } from '../../journal/tail.ts'
 import { inspectAcl } from '../../policy/mesh/load-acl.ts'
-import type { BundleFlags } from './flags.ts'
 import { knownNames } from './known-names.ts'
 import { processesOf } from './processes.ts'
 import { Redactor } from './redactor.ts'
+
+export interface BundleFlags extends ConfigFlags {
+  readonly file: string | null
+  /** A file; `-` for standard input. */
+  readonly log: string | null
+  readonly json: boolean
+}
+
+export const bundleFlags = (line: CommandLine): BundleFlags => {
+  const acl = line.value('exec-acl')
+  return {
+    file: line.words[0] ?? null,
+    log: line.value('log'),
+    json: line.has('json'),
+    name: line.value('name'),
+    config: line.value('config'),
+    dataDir: line.value('data-dir'),
+    executorSocket: null,
+    settings: acl === null ? {} : { 'exec-acl': acl },
+  }
+}
 
 /** Lines quoted of each file. */
 const MAX_LINES = 200

@@ -2,14 +2,13 @@ import { open, rm } from 'node:fs/promises'
 import { AppError, errnoOf, errorText } from '../../base/errors.ts'
 import { absolutePath } from '../../base/home.ts'
 import type { Environment } from '../../base/runtime.ts'
-import { BUNDLE } from '../../cli/programs.ts'
 import { runProgram } from '../../cli/program-line.ts'
+import { BUNDLE } from '../../cli/programs.ts'
 import { instanceOf } from '../../config/config.ts'
 import { examinerOf } from '../../doctor/examiner.ts'
 import { loadPrimitives } from '../../identity/primitives.ts'
 import { jsonText } from '../../protocol/lines.ts'
-import { collect } from './collect.ts'
-import { type BundleFlags, bundleFlags } from './flags.ts'
+import { type BundleFlags, bundleFlags, collect } from './collect.ts'
 
 const defaultFile = (): string => `x0x-bundle-${new Date().toISOString().replaceAll(/[:.]/g, '-')}.json`
 

@@ -1,3 +1,4 @@
+import { aborted } from '../../base/abort.ts'
 import { systemClock } from '../../base/clock.ts'
 import { AppError, isAppError } from '../../base/errors.ts'
 import { printAtStart } from '../../base/log-output.ts'
@@ -42,10 +43,7 @@ const serve = async ({ dataDir, askTimeoutMs }: DeskFlags): Promise<number> => {
     throw new AppError('conflict', `${error.message}: nothing is left to do here; x0x approvals asks that one`, { cause: error })
   })
   printAtStart(`x0x desk: asks humans for ${paths.dir}; x0x approvals watch decides, Ctrl-C ends this\n`)
-  await new Promise((resolve) => {
-    if (stop.signal.aborted) resolve(null)
-    stop.signal.addEventListener('abort', resolve, { once: true })
-  })
+  await aborted(stop.signal)
   logStopFailures(log, await stopAll(entries))
   return stop.status() ?? 0
 }

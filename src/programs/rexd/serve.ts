@@ -2,10 +2,15 @@ import { X509Certificate } from 'node:crypto'
 import { aborted } from '../../base/abort.ts'
 import { systemClock } from '../../base/clock.ts'
 import { AppError, errorText } from '../../base/errors.ts'
+import type { GivenOptions } from '../../base/hint.ts'
 import { printAtStart } from '../../base/log-output.ts'
 import { type Logger, createLogger } from '../../base/log.ts'
 import { type Environment, VERSION } from '../../base/runtime.ts'
 import { DAEMON_STOP_SIGNALS, logStopFailures, stopConditions } from '../../cli/exit.ts'
+import type { CommandLine } from '../../cli/parse.ts'
+import { badFlags } from '../../cli/program-line.ts'
+import { REXD } from '../../cli/rexd.ts'
+import { DEFAULT_REXD_CONFIG } from '../../clients/paths.ts'
 import { type RexdConfig, loadRexdConfig, withoutHttp } from '../../config/rexd-config.ts'
 import { type RexdHttpConfig, type TlsMaterial, readTlsMaterial } from '../../config/rexd-http-config.ts'
 import { fail, reportFindings } from '../../doctor/findings.ts'
@@ -17,7 +22,29 @@ import { CAPABILITY_NAMES } from '../../protocol/rexd/fields.ts'
 import { type RunningExecutor, startLocalExecutor } from '../../supervision/local-executor.ts'
 import { ReloadSignal } from '../../supervision/reload-signal.ts'
 import { ServiceManager } from '../../supervision/service-manager.ts'
-import type { RexdFlags } from './flags.ts'
+
+export interface RexdFlags {
+  readonly mode: 'stdio' | 'http' | 'check'
+  readonly json: boolean
+  /** End when standard input ends. */
+  readonly exitOnEof: boolean
+  readonly config: string
+  /** For hints. */
+  readonly given: GivenOptions
+}
+
+/** Throws `bad_config` naming the flag that is wrong. */
+export const rexdFlags = (line: CommandLine): RexdFlags => {
+  const mode = line.has('check') ? 'check' : line.has('http') ? 'http' : 'stdio'
+  if (mode === 'stdio' && !line.has('stdio')) throw badFlags('say how it is to be spoken to: --stdio or --http', REXD.name)
+  return {
+    mode,
+    json: line.has('json'),
+    exitOnEof: line.has('exit-on-eof'),
+    config: line.value('config') ?? DEFAULT_REXD_CONFIG,
+    given: line.given,
+  }
+}
 
 /** Reads the certificate files again and returns the result for the status line. Unusable files change nothing. */
 export const renewCertificates = async (
@@ -103,7 +130,8 @@ const check = async (flags: RexdFlags, env: Environment): Promise<number> => {
   return reportFindings([...findings, ...modes], flags)
 }
 
-export const serveRexd = async (flags: RexdFlags, env: Environment): Promise<number> => {
+export const serveRexd = async (line: CommandLine, env: Environment): Promise<number> => {
+  const flags = rexdFlags(line)
   switch (flags.mode) {
     case 'check':
       return check(flags, env)

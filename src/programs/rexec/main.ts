@@ -1,12 +1,10 @@
 import type { Environment } from '../../base/runtime.ts'
 import { OutputWatch } from '../../cli/output.ts'
 import type { CommandLine } from '../../cli/parse.ts'
-import { REXEC, rexecLine } from '../../cli/rexec.ts'
 import { runProgram } from '../../cli/program-line.ts'
-import { checkHost } from './check.ts'
-import { runFlagsOf } from './run-flags.ts'
-import { runCommand } from './run.ts'
+import { REXEC, rexecLine } from '../../cli/rexec.ts'
 import { EXIT_NO_HOST } from './messages.ts'
+import { checkHost, runCommand, runFlagsOf } from './run.ts'
 
 /** Options of lines that do not run a command. */
 const WITHOUT_COMMAND = ['list', 'print', 'attach', 'install']

@@ -1,14 +1,76 @@
+import { readUpTo } from '../../base/buffers.ts'
 import { AppError } from '../../base/errors.ts'
-import { readUpTo } from '../../base/read-up-to.ts'
+import { absolutePath } from '../../base/home.ts'
 import type { Environment } from '../../base/runtime.ts'
+import { consoleSockets, foreignSocket, onlyOwn } from '../../base/unix-sockets.ts'
 import { exitOfSignal, onStopSignal } from '../../cli/exit.ts'
 import { write } from '../../cli/output.ts'
+import type { CommandLine } from '../../cli/parse.ts'
+import { badFlags } from '../../cli/program-line.ts'
+import { REXEC } from '../../cli/rexec.ts'
 import { type ConsoleLink, openConsole, replyOn } from '../../clients/console.ts'
-import { type ConsoleReply, MAX_CONSOLE_LINE, MAX_CONSOLE_STDIN } from '../../protocol/console/messages.ts'
+import { type ConsoleReply, MAX_CONSOLE_LINE, MAX_CONSOLE_STDIN, readConsoleLine, whoamiProblem } from '../../protocol/console/messages.ts'
 import { leftBehindText } from '../../protocol/reasons.ts'
 import { utf8Text } from '../../protocol/text.ts'
-import type { RunFlags } from './run-flags.ts'
 import { EXIT_NO_HOST, noHost, tell } from './messages.ts'
+
+/** A request to the host, without stdin. */
+export interface RunFlags {
+  readonly request: Readonly<Record<string, unknown>>
+  readonly readStdin: boolean
+  readonly argv0: string
+  /** Seconds; 0 for none. */
+  readonly timeout: number
+}
+
+const usage = (text: string): AppError => badFlags(text, REXEC.name)
+
+const variable = (text: string): [name: string, value: string] => {
+  const at = text.indexOf('=')
+  if (at < 1) throw usage(`--env: ${JSON.stringify(text)} is no VARIABLE=VALUE`)
+  return [text.slice(0, at), text.slice(at + 1)]
+}
+
+const seconds = (text: string | null): number => {
+  if (text === null) return 0
+  if (!/^[0-9]{1,9}(?:\.[0-9]{1,3})?$/.test(text))
+    throw usage(`--timeout: ${JSON.stringify(text)} is no number of seconds, such as 30 or 2.5`)
+  return Number(text)
+}
+
+/** Throws `bad_config` naming what is missing or wrong. */
+export const runFlagsOf = (line: CommandLine): RunFlags => {
+  const [whoami, dir, command] = [line.value('whoami'), line.value('dir'), line.behindDashes]
+  if (whoami === null) throw usage('--whoami NAME is missing: who asks')
+  const problem = whoamiProblem(whoami)
+  if (problem !== null) throw usage(`--${problem}`)
+  if (dir === null) throw usage('--dir DIR is missing: where the command runs')
+  if (command === null || command[0] === undefined || command.length !== line.words.length)
+    throw usage('the command stands behind two dashes, such as: -- ls -l')
+  const timeout = seconds(line.value('timeout'))
+  const request = {
+    whoami,
+    dir: absolutePath('--dir', dir),
+    envs: Object.fromEntries(line.values('env').map(variable)),
+    exec: command,
+    ...(timeout === 0 ? {} : { timeout }),
+    ...(line.has('clear-env') ? { clear_env: true } : {}),
+  }
+  const read = readConsoleLine(Buffer.from(JSON.stringify(request)))
+  if (read.kind === 'bad') throw usage(read.problem)
+  return { request, readStdin: line.has('read-stdin'), argv0: command[0], timeout }
+}
+
+/** Prints whether a host listens. A host that accepts a connection counts, even if it knows no ping. */
+export const checkHost = async (env: Environment): Promise<number> => {
+  const link = await openConsole(env)
+  link?.close()
+  const { shared } = consoleSockets(env, process.geteuid?.() ?? 0)
+  const taken = shared === null ? null : foreignSocket(shared, process.geteuid?.() ?? 0)
+  if (link !== null && typeof taken === 'string') tell(`rexec: ${onlyOwn(taken)}`)
+  await write(process.stdout, link === null ? 'HOST NOT FOUND\n' : 'HOST RUNNING\n')
+  return link === null ? EXIT_NO_HOST : 0
+}
 
 /** Timeout for the reply to an abort: twice the grace period. */
 const ABORT_MS = 2_000

@@ -2,8 +2,10 @@ import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.
 import { pasteable } from '../../base/hint.ts'
 import { shownLine, visibleJson } from '../../base/visible-text.ts'
 import { write } from '../../cli/output.ts'
+import type { CommandLine } from '../../cli/parse.ts'
 import { rejectionText } from '../../protocol/denial-text.ts'
 import type { CliContext } from './context.ts'
+import { EXIT_NOT_RUN } from './outcome.ts'
 
 /** The error for an invalid command line, with exit status 2. */
 export const usageError = (message: string, next?: string): AppError =>
@@ -142,4 +144,26 @@ export const reportFailure = async (
 ): Promise<void> => {
   if (json) await write(context.stdout, `${visibleJson(JSON.stringify(failureJson(error)))}\n`)
   await printProblem(context, failureLines(error))
+}
+
+/** The command for another host, after `--`; `own` words come before it. */
+export const carriedCommand = ({ words, behindDashes }: CommandLine, own: number): readonly string[] => {
+  const next = 'the command stands behind two dashes, word by word, such as: -- echo 42'
+  if (behindDashes === null || behindDashes.length === 0) throw usageError('no command given', next)
+  if (words.length > own) throw usageError(`${JSON.stringify(words[own])} stands before the two dashes and is no part of the command`, next)
+  return behindDashes
+}
+
+/**
+ * Runs work whose result is the exit status of a command. Failures become 255, because any other status may be the command's. Throws
+ * `bad_request`.
+ */
+export const statusAsExec = async (context: CliContext, work: () => Promise<number>): Promise<number> => {
+  try {
+    return await work()
+  } catch (error) {
+    if (isAppError(error, 'bad_request')) throw error
+    await reportFailure(context, error)
+    return EXIT_NOT_RUN
+  }
 }

@@ -126,8 +126,8 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   'transcripts export': from(transcripts, 'runTranscriptsExport'),
   replay: from(async () => import('./commands/replay.ts'), 'runReplay'),
   completion: from(async () => import('./commands/completion.ts'), 'runCompletion'),
-  version: from(async () => import('./commands/version.ts'), 'runVersion'),
-  man: from(async () => import('./commands/manual.ts'), 'runMan'),
+  version: from(async () => import('./commands/diagnostics.ts'), 'runVersion'),
+  man: from(async () => import('./commands/completion.ts'), 'runMan'),
 }
 
 /** Runs a line that is not a plain `exec`. It reports its own failures, because the error class of another bundle differs. */

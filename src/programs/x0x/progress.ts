@@ -7,7 +7,10 @@ const SILENCE_MS = 1_000
 /** Width of a terminal that reports none or 0. */
 const DEFAULT_COLUMNS = 80
 /** Moves to the start of the line and erases it. */
-const EMPTY_LINE = '\r\u001b[K'
+export const EMPTY_LINE = '\r\u001b[K'
+
+/** Columns of a line that does not wrap, because a wrapped line could not be erased. */
+export const lineWidth = ({ columns }: Output): number => Math.max(1, (columns || DEFAULT_COLUMNS) - 1)
 
 /** Shows on a terminal what a command waits for, and how long. The line is erased before other output. */
 export class Progress {
@@ -44,8 +47,7 @@ export class Progress {
   #show(what: string, since: number): void {
     const { stderr, clock } = this.#components
     const seconds = Math.round((clock.monotonic() - since) / 1_000)
-    // A wrapped line could not be erased.
-    const fitting = `x0x: ${shownLine(what)}, ${seconds} s`.slice(0, Math.max(1, (stderr.columns || DEFAULT_COLUMNS) - 1))
+    const fitting = `x0x: ${shownLine(what)}, ${seconds} s`.slice(0, lineWidth(stderr))
     this.#shown = true
     stderr.write(`${EMPTY_LINE}${fitting}`)
     this.#later(what, since)

@@ -4,8 +4,7 @@ import { type Output, write } from '../../cli/output.ts'
 import type { OutputPart, RunEventJson, RunResultJson } from '../../protocol/api/run-events.ts'
 import { CountdownLine, clockText } from '../../supervision/countdown-line.ts'
 import type { CliContext } from './context.ts'
-import { CUT_WARNINGS } from './cut-output.ts'
-import { type ExitEvent, KILLED_BY } from './outcome.ts'
+import { CUT_WARNINGS, type ExitEvent, KILLED_BY } from './outcome.ts'
 
 /** Decodes a stream of foreign bytes for a terminal. Chunks may split characters. */
 export class TerminalText {

@@ -3,7 +3,7 @@ import { test, type TestContext } from 'node:test'
 
 import { errorText } from '../../../src/base/errors.ts'
 import { ConsoleKeys } from '../../../src/doors/console/screen/keys.ts'
-import { setModes } from '../../../src/clients/session-modes.ts'
+import { setModes } from '../../../src/clients/desk.ts'
 import { deskPlace } from '../../support/desk-place.ts'
 import { soon } from '../../support/local-engine.ts'
 import { ManualClock } from '../../support/manual-clock.ts'

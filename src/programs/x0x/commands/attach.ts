@@ -11,12 +11,10 @@ import { type DetachedRunView, isOver } from '../../../protocol/api/detached-run
 import { linesOf } from '../../../protocol/lines.ts'
 import { fromBase64 } from '../../../protocol/text.ts'
 import type { CliContext } from '../context.ts'
-import { detachedCutLines } from '../cut-output.ts'
-import { failureLines, printProblem, usageError } from '../failure.ts'
-import { EXIT_NOT_RUN, type ExitEvent, type RunFacts, outcomeLines, statusOf } from '../outcome.ts'
+import { failureLines, printProblem, statusAsExec, usageError } from '../failure.ts'
+import { EXIT_NOT_RUN, type ExitEvent, type RunFacts, detachedCutLines, outcomeLines, statusOf } from '../outcome.ts'
 import { printJson, printNotice } from '../print.ts'
 import { LiveOutput } from '../run-output.ts'
-import { statusAsExec } from '../status-as-exec.ts'
 import { findRun } from './find-run.ts'
 
 /** A base64 frame and its envelope. */

@@ -1,7 +1,7 @@
 import { shownLine } from '../../../base/visible-text.ts'
 import type { DaemonWords } from '../../../cli/command.ts'
 import { COMPLETION_SCRIPTS, type CompletionCandidate, type Completions, SHELLS, completions } from '../../../cli/completion.ts'
-import { PAGES } from '../../../cli/man.ts'
+import { PAGES, manualPage, referencePage } from '../../../cli/man.ts'
 import { write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import { LocalApi } from '../../../clients/daemon.ts'
@@ -120,5 +120,13 @@ export const runCompletion = async (context: CliContext, { words: [what = ''], b
   const line = behindDashes ?? []
   const found = completions(Object.values(PAGES).flat(), line)
   await write(context.stdout, [...found.candidates, ...(await askedWords(context, line, found))].map(lineOf).join(''))
+  return 0
+}
+
+export const runMan = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const [program = 'x0x'] = line.words
+  const parts = Object.hasOwn(PAGES, program) ? PAGES[program] : undefined
+  if (parts === undefined) throw usageError(`${JSON.stringify(program)} has no manual page`, `one of ${Object.keys(PAGES).join(', ')}`)
+  await write(context.stdout, line.has('markdown') ? referencePage(Object.values(PAGES).flat()) : manualPage(parts))
   return 0
 }

@@ -1,6 +1,6 @@
+import { readUpTo } from '../../../base/buffers.ts'
 import { AppError, errorText, isAppError } from '../../../base/errors.ts'
 import { counted } from '../../../base/format.ts'
-import { readUpTo } from '../../../base/read-up-to.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import { operate } from '../../../clients/operator.ts'

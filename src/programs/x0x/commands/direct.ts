@@ -1,5 +1,5 @@
+import { readUpTo } from '../../../base/buffers.ts'
 import { AppError } from '../../../base/errors.ts'
-import { readUpTo } from '../../../base/read-up-to.ts'
 import { shown, shownLine, visibleJson } from '../../../base/visible-text.ts'
 import { untilEnded, write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'

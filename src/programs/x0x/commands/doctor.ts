@@ -4,8 +4,8 @@ import type { CommandLine } from '../../../cli/parse.ts'
 import { type Finding, findingsText, isWell, warn } from '../../../doctor/findings.ts'
 import { aclInForce } from '../../../doctor/loaded-acl.ts'
 import { relationFindings } from '../../../doctor/relation.ts'
-import { carriedCommand } from '../carried-command.ts'
 import type { CliContext } from '../context.ts'
+import { carriedCommand } from '../failure.ts'
 import { printAnswer } from '../print.ts'
 
 /** Only the daemon of this data directory has its ACL file on this machine. */

@@ -7,11 +7,11 @@ import { entryText, suggestionWarnings, unsuggestable } from '../../../policy/me
 import { restartCommand } from '../../../supervision/restart-command.ts'
 import { type Contact, meetProblem, nameProblem } from '../../../trust/contact.ts'
 import {
-  TruncatedInvitation,
   type InvitedParty,
   MAX_LINE,
   type ReadLine,
   SpokenCodes,
+  TruncatedInvitation,
   codeProblem,
   isReplyPart,
   makeInvitation,
@@ -19,9 +19,8 @@ import {
   readInvitation,
   readReply,
 } from '../../../trust/invitation.ts'
-import { carriedCommand } from '../carried-command.ts'
 import type { CliContext } from '../context.ts'
-import { usageError } from '../failure.ts'
+import { carriedCommand, usageError } from '../failure.ts'
 import { printJson, printLine } from '../print.ts'
 import { Dialogue } from '../prompts.ts'
 

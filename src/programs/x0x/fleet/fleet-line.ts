@@ -5,8 +5,7 @@ import { FLEET_OPTIONS } from '../../../cli/exec.ts'
 import { type CommandLine, millisecondsOf } from '../../../cli/parse.ts'
 import { failuresAllowed } from '../../../protocol/api/fanout.ts'
 import { MAX_FANOUT_HOSTS, MAX_FANOUT_PARALLEL } from '../../../protocol/limits/fleet.ts'
-import { carriedCommand } from '../carried-command.ts'
-import { usageError } from '../failure.ts'
+import { carriedCommand, usageError } from '../failure.ts'
 
 /** How the outputs of the hosts are shown. */
 export type FleetLineFormat = 'prefix' | 'group' | 'diff' | 'json'

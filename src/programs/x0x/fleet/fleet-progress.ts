@@ -5,15 +5,12 @@ import type { Output } from '../../../cli/output.ts'
 import { cutTo } from '../../../doors/console/screen/cells.ts'
 import { type FanoutHostJson, FanoutSums } from '../../../protocol/api/fanout.ts'
 import { type Paint, painter } from '../print.ts'
+import { EMPTY_LINE, lineWidth } from '../progress.ts'
 
 /** Redraws at most ten times per second, to spare slow terminals. */
 const REDRAW_MS = 100
 /** Interval of redraws for the elapsed time. */
 const TICK_MS = 1_000
-/** Width of a terminal that reports none or 0. */
-const DEFAULT_COLUMNS = 80
-/** Moves to the start of the line and erases it. */
-const EMPTY_LINE = '\r\u001b[K'
 
 /** Such as "14 s" or "1:05". */
 export const timeText = (ms: number): string => {
@@ -108,8 +105,7 @@ export class FleetProgress {
     const { stderr, clock } = this.#components
     this.#drawn = clock.monotonic()
     this.#shown = true
-    // A wrapped line could not be erased.
-    stderr.write(`${EMPTY_LINE}${cutTo(this.#text(), Math.max(1, (stderr.columns || DEFAULT_COLUMNS) - 1))}`)
+    stderr.write(`${EMPTY_LINE}${cutTo(this.#text(), lineWidth(stderr))}`)
     this.#drawIn(TICK_MS)
   }
 

@@ -26,7 +26,7 @@ import { type FleetLine, retryLine } from './fleet-line.ts'
 import type { FleetProgress } from './fleet-progress.ts'
 import type { FleetRequest } from './fleet-request.ts'
 import { WENT_AWAY, brokenBy, countsLine, fittedLines, summaryLines } from './fleet-summary.ts'
-import type { FleetView } from './fleet-view.ts'
+import type { FleetView } from './line-views.ts'
 import type { OutputStore } from './output-store.ts'
 
 type Warning = Extract<FanoutEventJson, { type: 'warning' }>

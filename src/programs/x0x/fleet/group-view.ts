@@ -1,13 +1,13 @@
-import type { OutputName } from '../../../protocol/reasons.ts'
 import { structuredPatch } from 'diff'
 import { type FanoutHostJson, isSuccess } from '../../../protocol/api/fanout.ts'
 import type { OutputPart } from '../../../protocol/api/run-events.ts'
 import { foldNodeSet } from '../../../protocol/hosts/node-set.ts'
+import type { OutputName } from '../../../protocol/reasons.ts'
 import { utf8Text } from '../../../protocol/text.ts'
 import { endText } from './fleet-summary.ts'
-import type { FleetView } from './fleet-view.ts'
+import type { FleetView } from './line-views.ts'
 import { LinePieces, MAX_LINE_PIECE, type Prefix, type ShownLines, linesOfWhole } from './lines.ts'
-import type { SpillableOutput, OutputStore } from './output-store.ts'
+import type { OutputStore, SpillableOutput } from './output-store.ts'
 
 type Outputs = Readonly<Record<OutputName, SpillableOutput>>
 

@@ -1,16 +1,27 @@
-import type { OutputName } from '../../../protocol/reasons.ts'
 import { shownLine, visibleJson } from '../../../base/visible-text.ts'
 import { write } from '../../../cli/output.ts'
 import { textWidth } from '../../../doors/console/screen/cells.ts'
 import type { FanoutHostJson, FanoutLedgerJson } from '../../../protocol/api/fanout.ts'
 import type { OutputPart } from '../../../protocol/api/run-events.ts'
 import { foldNodeSet } from '../../../protocol/hosts/node-set.ts'
+import type { OutputName } from '../../../protocol/reasons.ts'
 import type { CliContext } from '../context.ts'
-import { cutText } from '../cut-output.ts'
 import { printProblem } from '../failure.ts'
-import type { FleetView } from './fleet-view.ts'
+import { cutText } from '../outcome.ts'
 import { LinePieces, type Prefix, type ShownLines } from './lines.ts'
-import type { SpillableOutput, OutputStore } from './output-store.ts'
+import type { OutputStore, SpillableOutput } from './output-store.ts'
+
+/** Shows the outputs of a fan-out. Methods resolve to false if the output has no reader. */
+export interface FleetView {
+  /** Called with all hosts before any event. */
+  start(hosts: readonly string[]): void
+  output(host: string, part: OutputPart): Promise<boolean>
+  ended(host: FanoutHostJson): Promise<boolean>
+  /** Shows the remaining output. */
+  finish(ledger: FanoutLedgerJson): Promise<boolean>
+  /** Cleans up, also after an interrupted fan-out. */
+  close(): Promise<void>
+}
 
 /** Limit of each output of a host; more is cut and reported. A reader of one object holds all of it in memory. */
 export const MAX_JSON_OUTPUT = 1024 * 1024
