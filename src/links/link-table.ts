@@ -8,9 +8,8 @@ import { DmChannel } from './channel.ts'
 import { FrameStream } from './frame-stream.ts'
 import { type Handshake, LinkHandshake, asLinkError } from './link-handshake.ts'
 import { OpenLink, isAccepted } from './link.ts'
-import { NonceSupply } from './nonce-supply.ts'
+import { NonceSupply, StreamPool } from './stream-pool.ts'
 import type { LinkServices } from './services.ts'
-import { StreamPool } from './stream-pool.ts'
 
 /** Links per connection: two that crossed, and two renewals. One more closes the oldest. */
 export const MAX_LINKS_PER_CONNECTION = 4

@@ -1,8 +1,7 @@
 import { AppError } from '../base/errors.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { MAX_CONNECTIONS_PER_AGENT, MAX_MACHINES_PER_AGENT } from '../protocol/limits/mesh.ts'
-import type { MeshConnection } from './connection.ts'
-import type { OpenConnections } from './open-connections.ts'
+import type { MeshConnection, OpenConnections } from './connection.ts'
 
 interface AgentSharesDeps {
   readonly connections: Pick<OpenConnections, 'onDisconnected' | 'to'>

@@ -6,7 +6,7 @@ import { MAX_UNLISTED_PER_RELAY, MAX_UNPROVEN_CONNECTIONS } from '../protocol/li
 import { MAX_CONNECTIONS, MAX_UNLISTED_CONNECTIONS } from '../protocol/limits/wire.ts'
 import { hostOf, isBehindRelay, machineIdOf } from './addresses.ts'
 import type { AgentShares } from './agent-shares.ts'
-import type { Reachability } from './reachability.ts'
+import type { Reachability } from './carrier.ts'
 
 /** Unlisted machines whose hosts are remembered, so that violations of others at those hosts do not keep them out. If there are more, the host with most loses its oldest. */
 export const MAX_REMEMBERED_MACHINES = 2_048

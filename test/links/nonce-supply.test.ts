@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { NonceSupply, NONCE_BATCH } from '../../src/links/nonce-supply.ts'
+import { NonceSupply, NONCE_BATCH } from '../../src/links/stream-pool.ts'
 
 test('nonces are asked for in batches, ahead of need, and a refusal is the taker’s to see', async () => {
   const calls: number[] = []

@@ -3,7 +3,7 @@ import { isAppError } from '../../base/errors.ts'
 import { Semaphore } from '../../base/semaphore.ts'
 import type { MachineId } from '../../protocol/ids.ts'
 import { MAX_ATTACHED_PER_AGENT } from '../../protocol/limits/detached.ts'
-import { pause } from './request-once.ts'
+import { pause } from './host-replies.ts'
 
 /** Attach slots of a host that waits for ends may use: half. The others are for readers. */
 const MAX_ATTACHED_WAITS = MAX_ATTACHED_PER_AGENT / 2

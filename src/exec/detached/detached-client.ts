@@ -21,8 +21,7 @@ import type { NetworkServices } from '../services.ts'
 import { OWN_LINK, type RunPeer, type RunTransport, Transports } from '../transport.ts'
 import { AttachedRun, AttachedStream, type StreamEnd, hashOf, readExitOf } from './attached-run.ts'
 import type { AttachOutcome, DetachedInfo, DetachedSink, DetachedSpec, DetachedTarget } from './detached-types.ts'
-import { known, mayRun, refusal, saysNothing, stateOf, wrong } from './host-replies.ts'
-import { AnswerLost, requestOnce, pause } from './request-once.ts'
+import { known, mayRun, refusal, saysNothing, stateOf, wrong, AnswerLost, requestOnce, pause } from './host-replies.ts'
 
 /** Number of agents with a rate limit here. */
 const MAX_PACES = 1_024
