@@ -109,15 +109,6 @@ test("stopping the responder's daemon ends its children within 3 s, and the call
   await assertEnded(stage, since)
 })
 
-test("stopping the requester's daemon ends the command there, and the caller is told", async (t) => {
-  const stage = await stageOf(t)
-  const since = Date.now()
-  assert.equal(await stage.alice.stop('SIGTERM'), 0)
-  const result = await stage.running.finished
-  assert.notEqual(result.status, 0)
-  await assertEnded(stage, since)
-})
-
 test('a connection that is reset and does not come back ends the command there, and the caller is told', async (t) => {
   const stage = await stageOf(t)
   const since = Date.now()
