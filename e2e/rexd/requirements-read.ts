@@ -2,11 +2,7 @@ import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { chmod, lstat, mkdir, symlink, writeFile } from 'node:fs/promises'
 
-import type { Session } from './peer.ts'
 import { FILE_TIME, requirement, type Requirement } from './requirement.ts'
-
-const text = async (session: Session, params: object): Promise<string> =>
-  String((await session.call('fs.read', { path: 'file', ...params }))['content'])
 
 const READ: readonly Requirement[] = [
   requirement(
@@ -57,20 +53,6 @@ const READ: readonly Requirement[] = [
       const { content, encoding, lossy } = await session.call('fs.read', { path: 'file', encoding: 'base64' })
       assert.deepEqual([content, encoding, lossy], [bytes.toString('base64'), 'base64', undefined])
       await session.failure(-32602, 'fs.read', { path: 'file', encoding: 'latin1' })
-    },
-  ),
-  requirement(
-    'fs.read/limit',
-    'no more at once than the limit: what is asked beyond it is refused, what is not asked is cut',
-    'session.open.limits.max_file_read_bytes fs.read.length -32008',
-    async (peer) => {
-      const session = await peer.session({ limits: { max_file_read_bytes: 100 } })
-      await writeFile(session.path('file'), 'x'.repeat(101))
-      const { content, truncated } = await session.call('fs.read', { path: 'file' })
-      assert.deepEqual([String(content).length, truncated], [100, true])
-      assert.equal((await text(session, { length: 100 })).length, 100)
-      const { data } = await session.failure(-32008, 'fs.read', { path: 'file', length: 101 })
-      assert.deepEqual([data['limit'], data['asked'], data['max']], ['max_file_read_bytes', 101, 100])
     },
   ),
 ]

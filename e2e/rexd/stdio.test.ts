@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict'
-import { writeFile } from 'node:fs/promises'
 import { constants } from 'node:os'
 import { describe, test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -76,22 +75,6 @@ test('a last line without an end is a line: whole it is answered, cut it is told
     assert.equal(await peer.process.exited, 0)
     assert.deepEqual(peer.strays, [])
   }
-})
-
-test('what was asked before the end of the input is answered, what runs is ended, and the status is 0', async (t) => {
-  const peer = await overStdio.open(t)
-  const session = await peer.session()
-  await writeFile(session.path('file'), 'x'.repeat(1_000))
-  const pids = await family(session)
-  const answers = Array.from({ length: 200 }, async () => peer.ask('fs.read', { session_id: session.id, path: 'file' }))
-  const log = await session.start({ argv: ['sleep', '0.3'] })
-  const waited = peer.ask('exec.wait', { session_id: session.id, process_id: log.id })
-  peer.process.child.stdin.end()
-  for (const { result } of await Promise.all(answers)) assert.equal(result?.['size'], 1_000)
-  assert.notEqual((await waited).result, undefined)
-  assert.equal(await peer.process.exited, 0)
-  await allGone(pids)
-  await peer.close()
 })
 
 /** Rexd has ended by itself, and everything that it ran. */

@@ -232,6 +232,14 @@ test('what is printed while the size of the window changes, or it is drawn anew,
   )
 })
 
+test('of lines of ours no more wait than can be kept, and the others are counted', async (t) => {
+  const { terminal, screen } = open(t)
+  for (let n = 0; n < 700; n++) screen.record(`note ${n}`)
+  await terminal.shows('[… 200 lines are left out here: the screen could not keep up]')
+  await terminal.shows('[… note 499]')
+  assert.ok(!terminal.lines().some((line) => line.includes('note 500')))
+})
+
 test('a terminal that takes nothing does not keep the screen from being closed', async (t) => {
   const clock = new ManualClock()
   const { terminal, screen } = open(t, { clock })

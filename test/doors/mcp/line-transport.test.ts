@@ -232,6 +232,17 @@ test('a batch is taken where the agreed version has them, and answered as one ar
   }
 })
 
+test('a batch of large answers is answered in several arrays, so that no more than one is held', async (t) => {
+  const { transport, give, said } = await between(t)
+  await transport.send(initialized('2025-03-26'))
+  said()
+  await give(JSON.stringify([request(1), request(2)]))
+  await transport.send({ jsonrpc: '2.0', id: 1, result: { text: 'x'.repeat(MAX_MCP_BACKLOG) } })
+  assert.equal((said()[0] as unknown as unknown[]).length, 1)
+  await transport.send(pong(2))
+  assert.deepEqual(said(), [[pong(2)]])
+})
+
 test('a message that is too long is refused with its own id, wherever that stands', async (t) => {
   const { give, said } = await between(t)
   const filler = 'x'.repeat(MAX_MCP_MESSAGE)

@@ -2,7 +2,6 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { test } from 'node:test'
 
-import { AppError } from '../../../src/base/errors.ts'
 import type { DirectEvent } from '../../../src/links/messages.ts'
 import { EventFeed } from '../../../src/links/messages.ts'
 import { MAX_DIRECT_PAYLOAD } from '../../../src/protocol/limits/wire.ts'
@@ -47,13 +46,6 @@ test('a message is sent as it was given, and its receipt is the answer', async (
     assert.deepEqual([status, error.error], [413, 'too_large'])
     assert.match(error.message, text)
   }
-})
-
-test('a message that cannot be delivered has the status of its error', async (t) => {
-  const send = async (): Promise<never> => Promise.reject(new AppError('peer_unreachable', 'no address', { data: { addresses: [] } }))
-  const door = await startDoor(t, { messages: { subscribe: () => feedOf().subscribe(), send } })
-  const { status, json } = await door.call('POST', '/direct/send', { body: { agent_id: OTHER_AGENT, payload_b64: '' } })
-  assert.deepEqual([status, json.error, json.data], [502, 'peer_unreachable', { addresses: [] }])
 })
 
 test('messages stream to every listener until it leaves', async (t) => {

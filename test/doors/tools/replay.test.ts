@@ -10,6 +10,7 @@ import { RecordDigest } from '../../../src/doors/tools/tool-run-recorder.ts'
 import { Replay, type Difference } from '../../../src/doors/tools/replay.ts'
 import { LineRecorder } from '../../../src/doors/tools/tool-run-recorder.ts'
 import type { ToolRequest } from '../../../src/doors/tools/tool-request.ts'
+import { MAX_ENDED, MAX_UNDER_WAY } from '../../../src/doors/tools/tool-runs.ts'
 import { ToolRun } from '../../../src/doors/tools/tool-run.ts'
 import type { LocalOutcome, LocalRunHandle } from '../../../src/executor-api/local.ts'
 import { MAX_RECORD_LINE, parseRecordLine, type RecordLine } from '../../../src/protocol/tool-record.ts'
@@ -186,6 +187,17 @@ test('text that a server has dropped is dropped in the replay, and what was made
   assert.deepEqual([difference, replay.results, replay.unchecked], [null, 3, 0])
   const at = record.findIndex((line) => line.event === 'result')
   assert.equal((await replayOf(record.with(at, { ...record[at]!, of_dropped: false } as RecordLine))).difference?.field, 'stdout')
+})
+
+test('a record of more runs under way than a server has is refused', async () => {
+  const [record, request] = linesOf(await recordOf())
+  const of = (count: number): RecordLine[] => [
+    record!,
+    ...Array.from({ length: count }, (_item, n) => ({ ...request!, run: `run_${n}` }) as RecordLine),
+  ]
+  const most = MAX_UNDER_WAY + MAX_ENDED
+  assert.equal((await replayOf(of(most))).replay.runs, most)
+  await assert.rejects(replayOf(of(most + 1)), { code: 'bad_request', message: /more runs are under way/ })
 })
 
 const END: RecordLine = { event: 'end', lines: 1, sha256: '0' }

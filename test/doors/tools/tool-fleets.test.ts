@@ -169,6 +169,20 @@ test('each host ends by what is known of it', async (t) => {
   ])
 })
 
+test('output of which not all is kept equals no other', async (t) => {
+  const piece = 'x'.repeat(2 * 1024 * 1024)
+  const { fleets } = await fleetsOn(t, async function* () {
+    yield output(piece)
+    yield exit({ stdout_bytes_total: piece.length })
+  })
+  const fleet = fleets.start(request(), hostsOf('a', 'b'), KEY)
+  await fleet.ended
+  assert.deepEqual(
+    fleet.result().answers.map(({ count }) => count),
+    [1, 1],
+  )
+})
+
 test('more hosts, or more commands for many hosts, than may be are refused, and old ones are forgotten', async (t) => {
   const gates: (() => void)[] = []
   const { fleets } = await fleetsOn(t, async function* () {
