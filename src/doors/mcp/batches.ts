@@ -1,8 +1,8 @@
 import { MAX_MCP_BACKLOG } from '../../protocol/limits/tools.ts'
 
-/** The last version of the Model Context Protocol whose servers must take batches of JSON-RPC. */
+/** The last version of the Model Context Protocol that requires batches of JSON-RPC. */
 export const BATCH_VERSION = '2025-03-26'
-/** Messages of one batch. */
+/** Maximum number of messages in one batch. */
 export const MAX_MCP_BATCH = 100
 
 interface Batch {
@@ -15,13 +15,13 @@ interface Batch {
 export class Batches {
   readonly #byId = new Map<string | number, Batch>()
 
-  /** These requests came in one batch. */
+  /** Registers the requests of one batch. */
   open(ids: readonly (string | number)[]): void {
     const batch = { waiting: new Set(ids), answers: [], bytes: 0 }
     for (const id of ids) this.#byId.set(id, batch)
   }
 
-  /** What to write for this answer now: itself, an array, or nothing yet. */
+  /** Returns what to write now: the answer, an array of answers, or null. */
   answer(id: string | number, text: string): string | null {
     const batch = this.#byId.get(id)
     if (batch === undefined) return text
@@ -30,7 +30,7 @@ export class Batches {
     return this.#leave(id, batch)
   }
 
-  /** This request is never answered. */
+  /** Removes a request that gets no answer. */
   drop(id: string | number): string | null {
     const batch = this.#byId.get(id)
     return batch === undefined ? null : this.#leave(id, batch)

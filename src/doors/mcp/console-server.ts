@@ -16,11 +16,11 @@ import { LineTransport } from './line-transport.ts'
 import { NO_VALIDATOR, callOf, refusalOf, unchecked } from './server.ts'
 import type { ToolCall } from './tool.ts'
 
-/** The way to the console of this user. */
+/** Connects to the console of this user. */
 export interface ConsoleCaller {
   /** Sends a request once; aborting it ends the command. Null: no host listens, and nothing was sent. */
   run(request: object, signal: AbortSignal): Promise<ConsoleReply | null>
-  /** True where a host listens. */
+  /** True if a host listens. */
   check(): Promise<boolean>
 }
 
@@ -32,7 +32,7 @@ export interface ConsoleServerComponents {
   readonly log: Logger
 }
 
-/** Connections to the host at once; more calls wait. */
+/** Maximum number of connections to the host; more calls wait. */
 const MAX_CONNECTIONS = 32
 
 const VARIABLES = z.record(z.string(), z.string())
@@ -74,18 +74,18 @@ const variablesOf = ({ envs = {}, env = {} }: z.infer<typeof INPUT>): Record<str
   return { ...Object.fromEntries(envs.map((one) => [one.slice(0, one.indexOf('=')), one.slice(one.indexOf('=') + 1)])), ...env }
 }
 
-/** What goes to the host for a call. Throws `bad_request`. */
+/** The request to the console. Throws `bad_request`. */
 const requestOf = (given: unknown, whoami: string): object => {
   const input = parseWith<z.infer<typeof INPUT>>(INPUT, given)
   const { dir, argv, stdin, timeout, clear_env } = input
-  // What is not there is left out of JSON.
+  // JSON omits undefined fields.
   const request = { whoami, dir, envs: variablesOf(input), exec: argv, stdin, timeout, clear_env }
   const read = readConsoleLine(Buffer.from(JSON.stringify(request)))
   if (read.kind === 'bad') throw new AppError('bad_request', read.problem)
   return request
 }
 
-/** Passes commands on to the console, in one name, and answers what it answers. */
+/** Passes commands to the console under one name. */
 class ConsoleTools {
   readonly #deps: ConsoleServerComponents & { readonly transport: LineTransport }
   readonly #whoami: string
@@ -112,7 +112,7 @@ class ConsoleTools {
       leave = await this.#turns.acquire(call.signal)
       state = 'it still runs'
       const reply = await caller.run(request, call.signal)
-      // Its turn lasts until the answer is made: as many replies are held at once, and no more.
+      // The slot is held until the answer is made, which bounds the number of replies in memory.
       await transport.answering(id, call.signal)
       return reply === null ? answer(NO_HOST, true) : answer(reply, reply.exit !== 0 || reply.error !== undefined)
     } finally {
@@ -154,7 +154,7 @@ const serverOf = (tools: ConsoleTools): McpServer => {
   return server
 }
 
-/** Serves the tools of a console until the input ends, nobody reads the output any more, or the signal. */
+/** Serves the tools of a console until the input ends, the output is closed, or the signal aborts. */
 export const serveConsole = async (
   deps: ConsoleServerComponents,
   init: { readonly whoami: string },

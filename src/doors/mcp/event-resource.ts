@@ -12,16 +12,16 @@ const EVENTS_URI = 'x0x://events'
 const SINCE_URI = `${EVENTS_URI}/since/{n}`
 
 export interface EventResourceComponents {
-  /** Of this client's own runs. */
+  /** Events of this client's own runs. */
   readonly log: LifecycleLog
   readonly clock: Clock
-  /** Resolves when the client takes what there is; throws at the signal. */
+  /** Resolves when the client reads its output; throws at the signal. */
   readonly room: (signal: AbortSignal) => Promise<void>
-  /** Aborted when the client is gone. */
+  /** Aborts when the client is gone. */
   readonly ended: AbortSignal
 }
 
-/** For a model: without what a terminal obeys, and with each other character that hides as an escape. */
+/** Removes terminal control sequences and escapes other hidden characters. */
 const forModel = (tail: string): string => {
   const filter = new TerminalFilter()
   return shown(filter.push(tail) + filter.end())
@@ -29,7 +29,7 @@ const forModel = (tail: string): string => {
 
 const textOf = (event: LifecycleEvent): string => `${event.n}  ${event.ts}  ${lifecycleTextWithTail(event, forModel)}`
 
-/** As many of them as fit, and always the first. */
+/** As many events as fit, at least one. */
 const fitting = (events: Iterable<LifecycleEvent>): string[] => {
   const texts: string[] = []
   let length = 0
@@ -52,13 +52,13 @@ const checkUri = (uri: string): void => {
   if (uri !== EVENTS_URI) throw new ProtocolError(ProtocolErrorCode.InvalidParams, `only ${EVENTS_URI} tells of its changes`)
 }
 
-/** A client that is told of news, or not. */
+/** A server, and whether its client wants notifications. */
 interface Listener {
   readonly server: McpServer
   isWanted: boolean
 }
 
-/** What became of a client's runs, as a resource that it reads at its next turn, and is told to read. */
+/** Events of a client's runs as a resource, with notifications of updates. */
 export class EventResource {
   readonly #deps: EventResourceComponents
 
@@ -66,7 +66,7 @@ export class EventResource {
     this.#deps = deps
   }
 
-  /** `isModern`: the library itself knows who listens; before that generation, `resources/subscribe` says it. */
+  /** `isModern`: the library tracks subscriptions itself; earlier protocol versions use `resources/subscribe`. */
   offer(server: McpServer, isModern: boolean): void {
     const about = { title: 'What became of your commands', mimeType: 'text/plain' }
     const description =
@@ -115,7 +115,7 @@ export class EventResource {
     })
   }
 
-  /** Says that there is news, and not again for a while, and not before the client takes what there is: however much happens, it costs little. */
+  /** Notifies the client of new events, at most once per `EVENTS_TOLD_MS` and only while it reads its output. */
   async #emit(listener: Listener): Promise<void> {
     const { log, clock, room, ended: signal } = this.#deps
     const pause = new Condition()

@@ -24,7 +24,7 @@ const bytes = (stream: string, usual: number) =>
     .default(usual)
     .describe(`a whole number: the most bytes of ${stream} that come back (default ${usual}); of more, its beginning and its end`)
 
-/** How much of its output a caller wants to see. */
+/** Limits of the output in an answer. */
 export const VIEW_FIELDS = {
   max_stdout_bytes: bytes('stdout', DEFAULT_STDOUT_BYTES),
   max_stderr_bytes: bytes('stderr', DEFAULT_STDERR_BYTES),
@@ -39,7 +39,7 @@ export const ANSWER_FIELD = {
     .describe('a whole number of milliseconds: answer by then even when the command still runs; 0 does not wait. The server has a maximum'),
 }
 
-/** Where a command runs and who is asked, where the configuration has `[tools.exec]`. */
+/** Execution target and mode, if the configuration has `[tools.exec]`. */
 export const MODE_FIELDS = {
   host: z
     .enum(HOSTS)
@@ -50,7 +50,7 @@ export const MODE_FIELDS = {
   ask: z.enum(ASKS).optional().describe('one of always, on-miss, off: narrows what is configured, and never widens it'),
 }
 
-/** What every tool that runs a command takes. */
+/** Input of every tool that runs a command. */
 export const EXEC_FIELDS = {
   command: z.string().min(1).describe('the program: an absolute path, or a bare name that is looked up; no shell reads it'),
   args: z
@@ -89,5 +89,4 @@ export const EXEC_FIELDS = {
 
 export const STDIN_FIELD = z.string().max(MAX_TOOL_STDIN).describe('the text that the program reads on its standard input, which then ends')
 
-/** The shape of `ToolResult`, for callers. */
 export const RESULT = zodOf(TOOL_RESULT)

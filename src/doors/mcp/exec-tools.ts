@@ -11,10 +11,10 @@ import { EXEC_FIELDS, RESULT, STDIN_FIELD, VIEW_FIELDS } from './exec-fields.ts'
 import { type DeferredAnswer, type McpTool, type ToolCall, type ToolContext, tool } from './tool.ts'
 import { answerOnceDue } from './wait-for.ts'
 
-/** A command may do anything that the configuration lets it. */
+/** A command may do anything that the configuration allows. */
 const RUNS_COMMANDS = { readOnlyHint: false, destructiveHint: true, idempotentHint: false, openWorldHint: true }
 
-/** What all of them take, and what only some do. */
+/** Input of all these tools, with the fields of each. */
 interface ExecInput {
   readonly command: string
   readonly args: readonly string[]
@@ -33,13 +33,13 @@ interface ExecInput {
   readonly ask?: ExecPreference['ask'] | undefined
 }
 
-/** What an operation shows of a run, where its caller names nothing. */
+/** The output limits of an operation, with its defaults. */
 export const viewOf = (operation: string, { max_stdout_bytes, max_stderr_bytes }: Partial<ExecInput>): View =>
   operation === 'exec_status'
     ? { stdout: 0, stderr: STATUS_STDERR_BYTES }
     : { stdout: max_stdout_bytes ?? DEFAULT_STDOUT_BYTES, stderr: max_stderr_bytes ?? DEFAULT_STDERR_BYTES }
 
-/** Throws `bad_request` where there can be no detached run. */
+/** Throws `bad_request` if a detached run is not possible. */
 const detaches = ({ detach = false, target, idempotency_key: key, stdin = '' }: ExecInput): boolean => {
   if (!detach) return false
   if (target === undefined)

@@ -14,9 +14,9 @@ import { contentBytes } from '../content-bytes.ts'
 import { zodOf } from '../zod-of.ts'
 import { type McpTool, type ToolCall, type ToolContext, tool } from './tool.ts'
 
-/** A look at files changes nothing, and only this host has them. */
+/** Reading changes nothing, and files are on this machine only. */
 export const LOOKS = { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false }
-/** What was there may be gone afterwards, and twice is not once. */
+/** A change can destroy data, and repeating it is not the same as doing it once. */
 export const CHANGES = { readOnlyHint: false, destructiveHint: true, idempotentHint: false, openWorldHint: false }
 
 export const pathField = (text: string) => z.string().min(1).max(MAX_PATH).describe(text)
@@ -38,15 +38,15 @@ export const MTIME_FIELD = z
 
 export const textField = (text: string) => z.string().max(MAX_FILE_CHUNK).describe(text)
 
-/** Where it is, and when it was changed last. */
+/** Path and time of the last change. */
 export const CHANGED = { path: z.string(), mtime: z.string(), mtime_ms: z.int() }
 
 /** Part of a file as text for a model. */
 export interface FileText {
   readonly text: string
-  /** U+FFFD stands in it for bytes that are no UTF-8. */
+  /** Whether U+FFFD replaces bytes that are not UTF-8. */
   readonly invalidUtf8: boolean
-  /** What a terminal obeys was taken out, or stands there as an escape: the file has other characters. */
+  /** Whether terminal control sequences were removed or hidden characters escaped. */
   readonly altered: boolean
 }
 
@@ -55,14 +55,14 @@ const filtered = (text: string): string => {
   return shown(filter.push(text) + filter.end())
 }
 
-/** As the output of programs is shown, but for CR LF, which stays: who edits a file names its text as it is. */
+/** Cleans text as for the output of programs, but keeps CR LF, because an edit must quote the file exactly. */
 export const fileText = (bytes: Uint8Array): FileText => {
   const decoded = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes)
   const text = decoded.split('\r\n').map(filtered).join('\r\n')
   return { text, invalidUtf8: !isUtf8(bytes), altered: text !== decoded }
 }
 
-/** What a caller can do about a refusal, by its `data.reason` or its code. */
+/** Advice for the client, by `data.reason` or code of a refusal. */
 const REMEDIES: Readonly<Record<string, string>> = {
   exists: 'write_file with mode "replace" writes over it, with "append" goes behind it',
   changed: 'read_file it again, and go on from what and which mtime it then has',
@@ -78,7 +78,7 @@ const remedyOf = ({ code, data }: AppError): string | null => {
   return REMEDIES[String(data['reason'])] ?? REMEDIES[code] ?? null
 }
 
-/** A refusal of the executor, for who called a tool: which argument it is about (`path`, unless it says another), and what to do. */
+/** A refusal of the executor with the name of the wrong argument (`path` by default) and advice. */
 export const fileRefusal = (error: unknown): unknown => {
   if (!isAppError(error)) return error
   const { code, message, data } = error
@@ -87,16 +87,15 @@ export const fileRefusal = (error: unknown): unknown => {
   return new AppError(code, shown(remedy === null ? named : `${named}; ${remedy}`), { cause: error, data: { ...data } })
 }
 
-/** How long a call that is given up may take to say whether it has begun to change something. */
+/** How long an abandoned call may take to report whether it has begun to change something. */
 const GIVEN_UP_MS = 1_000
 
 /** A call of the executor without the session that it is made in. */
 type SessionlessCall = FileCall extends infer C ? (C extends FileCall ? Omit<C, 'session'> : never) : never
 
 /**
- * Asks the executor about files of this host, in the session of this caller. Throws what refuses it, with the argument and a
- * remedy; `timeout` when the call is cancelled, or has no answer by the time of one: it is given up then, and changes nothing
- * unless it has begun to.
+ * Calls the executor about files, in the session of this client. Throws refusals with the argument and advice. Throws `timeout` on
+ * cancellation and at the time limit; the call then changes nothing unless it had already begun.
  */
 export const callFiles = async (
   { sessions, executor, clock, answerWithinMs }: ToolContext,
@@ -127,11 +126,11 @@ const FILE_TYPES = z.enum(['file', 'dir', 'symlink', 'other'])
 
 type Part = Pick<Result<'fs.read'>, 'size' | 'mtime' | 'mtime_ms' | 'truncated'>
 
-/** Bytes of a file in the encoding that was asked for. A text ends with a whole character where the file goes on. */
+/** Bytes of a file in the requested encoding. Text ends with a whole character if the file continues. */
 const partOf = (data: Uint8Array, { truncated }: Part, encoding: 'utf8' | 'base64', offset: number) => {
   if (encoding === 'base64') return { content: toBase64(data), bytes: data.length, invalid_utf8: false, altered: false }
   const whole = truncated ? data.subarray(0, data.length - unfinished(data)) : data
-  // An answer without a byte of it would be asked for again for ever.
+  // An empty answer would make the client repeat the request forever.
   if (whole.length === 0 && data.length > 0)
     throw new AppError('bad_request', `length: the character at offset ${offset} is longer than ${data.length} bytes`)
   const { text: content, invalidUtf8, altered } = fileText(whole)

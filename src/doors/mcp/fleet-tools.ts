@@ -78,7 +78,7 @@ const OUTPUT = zodOf({
   ...FLEET_RESULT,
 })
 
-/** Throws `bad_request` for what no schema says. */
+/** Throws `bad_request` for what the schema cannot express. */
 const requestOf = (input: z.output<typeof INPUT>): ToolFleetRequest => {
   const { hosts, command, args, stdin = '', canary, parallel, max_failures = null, deadline_seconds } = input
   const words = hosts.reduce((sum, word) => sum + Buffer.byteLength(word), 0)
@@ -90,7 +90,7 @@ const requestOf = (input: z.output<typeof INPUT>): ToolFleetRequest => {
   const bytes = commandSize([command, ...args], [])
   if (bytes > MAX_COMMAND_JSON)
     throw new AppError('bad_request', `args: ${bytes} bytes as JSON with the command, where ${MAX_COMMAND_JSON} are allowed`)
-  // Of how many is not known yet: whether it is a limit is.
+  // The number of hosts is not known yet, but the syntax can be checked.
   if (max_failures !== null) failuresAllowed(max_failures, 1)
   const wish = preferenceOf(input)
   const asked = { operation: 'exec_fleet', command, args, cwd: null, target: null, env: {}, stdin: Buffer.from(stdin) }
@@ -126,11 +126,11 @@ const resultOf = (fleet: ToolFleet): DeferredAnswer => {
   }
 }
 
-/** As many hosts at once as may have a session beside those of other calls. */
+/** Maximum number of concurrent hosts: the allowed sessions minus those reserved for other calls. */
 const placesIn = async ({ sessions }: ToolContext): Promise<number> =>
   sessions.use(null, async ({ grant }) => grant.limits.max_concurrent_sessions - FLEET_SPARE_SESSIONS)
 
-/** Whom the words mean. Throws `timeout` where the daemon has not said so by the time of an answer. */
+/** The hosts that the terms select. Throws `timeout` if the daemon does not answer in time. */
 const meant = async (words: readonly string[], context: ToolContext, call: ToolCall): Promise<readonly MatchedTarget[]> => {
   const hosts = await inTime(async (signal) => context.executor.select(words, signal), context, call)
   if (hosts !== null) return hosts
@@ -150,7 +150,7 @@ const begun = async (request: ToolFleetRequest, key: string | null, context: Too
   const hosts = await meant(request.words, context, call)
   const places = await placesIn(context)
   call.signal.throwIfAborted()
-  // Another call with this key may have been quicker.
+  // A concurrent call may have started the key meanwhile.
   return fleets.withKey(key, request) ?? fleets.start(request, hosts, { key, places })
 }
 

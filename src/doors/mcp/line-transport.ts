@@ -25,35 +25,35 @@ const PARSE_ERROR = -32700
 const INVALID_REQUEST = -32600
 const TOO_MANY = ERROR_TABLE.rate_limited.rpc
 
-/** Answers that are made at the same time. */
+/** Maximum number of answers that are made at the same time. */
 const MAX_ANSWERS = 4
-/** Characters of an id that are repeated to whoever sent no request. */
+/** Maximum length of an ID that is repeated in the answer to an invalid message. */
 const MAX_ID = 256
 
-/** A notification that is dropped while the client reads nothing. */
+/** A notification that is dropped while the client does not read. */
 const PROGRESS = 'notifications/progress'
 
-/** What ends runs gives memory back: small calls of it have as many places again. */
+/** Small calls of this tool get extra slots, because ending a run releases memory. */
 const ENDS_RUNS = 'exec_kill'
 const MAX_ENDING_BYTES = 4_096
-/** Answered when the connection ends, and never before. */
+/** A request that is answered only when the connection ends. */
 const STAYS = 'subscriptions/listen'
-/** Messages after which the answers to them are made, so that a reader who falls behind holds up the next ones. */
+/** After this many messages their answers are made, so that a slow client delays its next messages. */
 const MESSAGES_AT_ONCE = 64
 
 interface InFlight {
   readonly bytes: number
   readonly stays: boolean
-  /** A tool is at work on it, which holds what came with it. */
+  /** A tool is working on the call and holds its input. */
   works: boolean
   cancelled: boolean
-  /** Set while its answer is made. */
+  /** Set while the answer is made. */
   leave: (() => void) | null
 }
 
 /**
- * Messages of the Model Context Protocol, one a line. What a client sends is bounded in size and count, and what it does not read
- * holds up what it asks for. A line that is no message is answered, and the next one read.
+ * Transport of the Model Context Protocol, one message per line. Input is bounded in size and number, and a client that does not read its
+ * answers delays its next calls. An invalid line is answered with an error.
  */
 export class LineTransport implements Transport {
   onclose?: () => void
@@ -62,18 +62,18 @@ export class LineTransport implements Transport {
   readonly #clock: Clock
   readonly #input: Readable
   readonly #output: Writable
-  /** Of the message that is too long and not kept. */
+  /** Finds the ID in a message that is too long. */
   readonly #skipped = new SkippedId()
   readonly #drained = new Condition()
   readonly #idle = new Condition()
   readonly #answers = new Semaphore({ limit: MAX_ANSWERS })
   readonly #calls = new Map<RequestId, InFlight>()
   readonly #batches = new Batches()
-  /** The client and we agreed on a version of the protocol that has batches. */
+  /** Whether the negotiated version of the protocol has batches. */
   #takesBatches = false
   readonly #ended = Promise.withResolvers<void>()
   #bytes = 0
-  /** How many of the calls stay. */
+  /** Number of calls that stay open until the connection ends. */
   #staying = 0
   #closed = false
 
@@ -83,12 +83,12 @@ export class LineTransport implements Transport {
     this.#output = deps.output
   }
 
-  /** Resolves when the client says nothing more, or reads nothing more. */
+  /** Resolves when the client has closed its input or output. */
   get ended(): Promise<void> {
     return this.#ended.promise
   }
 
-  /** Nothing is told or heard any more. */
+  /** Nothing is read or written any more. */
   get closed(): boolean {
     return this.#closed
   }
@@ -100,7 +100,7 @@ export class LineTransport implements Transport {
     this.#read().then(this.#ended.resolve, this.#ended.resolve)
   }
 
-  /** Resolves when it was handed on, or nobody takes it. Who reads nothing is told of nothing that happens meanwhile. */
+  /** Resolves when the message was written or the client is gone. Progress is dropped while the client does not read. */
   async send(message: JSONRPCMessage): Promise<void> {
     if (this.#closed || (this.#isBehind && isJSONRPCNotification(message) && message.method === PROGRESS)) return
     if (isJSONRPCResultResponse(message)) this.#takesBatches ||= message.result['protocolVersion'] === BATCH_VERSION
@@ -119,7 +119,7 @@ export class LineTransport implements Transport {
     this.onclose?.()
   }
 
-  /** Does the work of a tool on this call, which counts until then. Throws `bad_request` where it was cancelled before. */
+  /** Runs the work of a tool; the call counts until it is done. Throws `bad_request` if the call was cancelled before. */
   async working<T>(id: RequestId, work: () => Promise<T>): Promise<T> {
     const call = this.#calls.get(id)
     if (call === undefined) throw new AppError('bad_request', 'it was cancelled before it began')
@@ -132,7 +132,10 @@ export class LineTransport implements Transport {
     }
   }
 
-  /** Resolves when the answer to this call may be made; only a few are at once, and none while others wait for their reader. Throws the signal's reason. */
+  /**
+   * Resolves when the answer may be made. Few answers are made at once, and none while others wait for the client. Throws the signal's
+   * reason.
+   */
   async answering(id: RequestId, signal: AbortSignal): Promise<void> {
     const leave = await this.#answers.acquire(signal)
     const call = this.#calls.get(id)
@@ -142,13 +145,13 @@ export class LineTransport implements Transport {
     await this.room(signal)
   }
 
-  /** Resolves when the client has read most of what was written. */
+  /** Resolves when the client has read most of the output. */
   async room(signal: AbortSignal): Promise<void> {
     while (this.#isBehind && !signal.aborted) await this.#drained.waitAtMost({ clock: this.#clock, timeoutMs: null, signal })
     signal.throwIfAborted()
   }
 
-  /** Resolves when everything that was asked is answered, and taken. */
+  /** Resolves when all calls are answered and the answers were read. */
   async settled(): Promise<void> {
     while (this.#isAsked) await this.#idle.wait()
     while (!this.#closed && this.#output.writableLength > 0) await new Promise<void>((resolve) => this.#output.write('', () => resolve()))
@@ -169,7 +172,7 @@ export class LineTransport implements Transport {
       for (const line of lines.push(chunk)) {
         this.#take(line)
         taken += 1
-        // What needs no waiting is answered in this turn.
+        // Answers that need no waiting are made in this turn.
         if (taken % MESSAGES_AT_ONCE === 0) await setImmediate()
         while (this.#isBehind) await this.#drained.wait()
       }
@@ -194,7 +197,7 @@ export class LineTransport implements Transport {
     else this.#dispatch(message, line.length)
   }
 
-  /** Each of its messages counts with its share of the bytes. */
+  /** Each message counts with its share of the bytes. */
   #takeBatch(messages: readonly unknown[], bytes: number): void {
     if (messages.length === 0 || messages.length > MAX_MCP_BATCH)
       return this.#refuse(null, INVALID_REQUEST, `a batch has 1 to ${MAX_MCP_BATCH} messages`)
@@ -244,7 +247,7 @@ export class LineTransport implements Transport {
     if (!this.#closed) this.#output.write(`${text}\n`)
   }
 
-  /** Whoever cancels a call gets no answer to it; but what it holds counts until its tool is done. */
+  /** A cancelled call gets no answer, but it counts until its tool is done. */
   #cancel(id: RequestId): void {
     const call = this.#calls.get(id)
     if (call === undefined) return
@@ -255,7 +258,7 @@ export class LineTransport implements Transport {
   #settle(id: RequestId | undefined): void {
     const call = id === undefined ? undefined : this.#calls.get(id)
     if (id === undefined || call === undefined) return
-    // A cancelled request of a batch is not answered.
+    // A cancelled request of a batch gets no answer.
     const due = this.#batches.drop(id)
     if (due !== null) this.#write(due)
     this.#calls.delete(id)

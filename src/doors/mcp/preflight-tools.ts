@@ -17,7 +17,7 @@ const PROBLEM = z.strictObject({ code: z.string(), message: z.string(), next: z.
 
 const UNTOLD = 'a target does not tell which programs it has'
 const TRY_IT = 'exec_status runs it, or says that it is denied or not there'
-/** Commands of a target that an answer names. */
+/** Maximum number of a target's commands in one answer. */
 const MAX_COMMANDS = 20
 
 const lookupAnswer = (command: string, lookup: CommandLookup, duration_ms: number): ToolAnswer => {
@@ -45,7 +45,7 @@ const lookupAnswer = (command: string, lookup: CommandLookup, duration_ms: numbe
   return { result, isError: false, foreign: [] }
 }
 
-/** What a target tells of a program: which commands that begin with it it allows us. */
+/** What a target reports about a program: the commands with it that the target allows. */
 const toldBy = (
   target: string,
   command: string,
@@ -72,15 +72,15 @@ const answerOfTarget = (command: string, target: string, asked: PreflightInput<R
   return { result: { ...about, ...nothing, ...policy, target, detail }, isError: false, foreign: [detail] }
 }
 
-/** What a target was asked: its answer, or why there is none. */
+/** The answer of a target, or the reason why there is none. */
 type PreflightInput<T> =
   | { readonly value: T }
   | { readonly problem: { readonly code: string; readonly message: string; readonly next?: string } }
 
-/** Mistakes of who asks; whatever else keeps a target from answering is an answer. */
+/** Mistakes of the client. Any other failure to reach the target is an answer. */
 const MISTAKES = ['bad_request', 'unknown_agent', 'ambiguous_agent'] as const
 
-/** Asks a target, until the call is to be answered. Throws what is a mistake of the caller. */
+/** Asks a target until the call must be answered. Throws mistakes of the client. */
 const askTarget = async <T>(ask: (signal: AbortSignal) => Promise<T>, context: ToolContext, call: ToolCall): Promise<PreflightInput<T>> => {
   const answered = async (signal: AbortSignal): Promise<PreflightInput<T>> =>
     ask(signal).then(

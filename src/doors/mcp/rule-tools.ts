@@ -12,20 +12,20 @@ import { execKill, execList, execOutput, execWait } from './run-tools.ts'
 import { type DeferredAnswer, type McpTool, type ToolCall, type ToolContext, tool } from './tool.ts'
 import { answerOnceDue } from './wait-for.ts'
 
-/** They go on with a command, however it was started. */
+/** Tools for a command that was already started. */
 const GO_ON: readonly McpTool[] = [execWait, execOutput, execKill, execList]
 const REFRESH = 'rules_refresh'
-/** Characters of an argv, and of a title, that are told. */
+/** Maximum characters of an argv and of a title. */
 const MAX_SHOWN_ARGV = 600
 const MAX_TITLE = 80
 
-/** A target's rules do what its ACL lets them; nobody here knows what that is. */
+/** This server does not know what the commands of a target do. */
 const RUNS_A_RULE = { readOnlyHint: false, destructiveHint: true, idempotentHint: false, openWorldHint: true }
 const ASKS = { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: true }
 
 const cut = (text: string, length: number): string => (text.length > length ? `${text.slice(0, length)}…` : text)
 
-/** An argv of another host, as one line. */
+/** The argv of a rule on one line. */
 const shownArgv = (argv: readonly string[]): string =>
   cut(argv.map((token) => (/<(?:INT|URL_PATH)>$/.test(token) ? shownLine(token) : shellWord(shownLine(token)))).join(' '), MAX_SHOWN_ARGV)
 
@@ -62,7 +62,7 @@ const timeoutField = ({ timeout_ms }: ExecRule) => {
     .describe(`a whole number of seconds, from 1 to ${most}, after which it is ended (default ${usual})`)
 }
 
-/** What every tool of a rule takes beside its slots. */
+/** Fields of every rule tool in addition to its slots. */
 interface RuleInput {
   readonly timeout_seconds: number
   readonly idempotency_key?: string
@@ -78,7 +78,7 @@ const inputOf = ({ rule, slots }: RuleCommand) => {
   return z.strictObject({ ...filled, timeout_seconds: timeoutField(rule), ...VIEW_FIELDS, idempotency_key, answer_within_ms })
 }
 
-/** A command that a target allows: its caller fills slots and writes no argv. */
+/** The tool for a command that a target allows. The client fills slots and cannot write the argv. */
 const ruleTool = (command: RuleCommand, rules: TargetRules): McpTool => {
   const { name, rule } = command
   const { target } = rules
@@ -103,7 +103,7 @@ const run = async (
   const request = { operation: 'exec_rule', command: program, args, cwd: null, target: rules.target, env: {}, stdin: new Uint8Array(0) }
   const one = context.runs.start({ ...request, timeout_ms: input.timeout_seconds * 1_000 }, input.idempotency_key ?? null)
   const view = viewOf('exec_rule', input)
-  // It said otherwise before: its rules may have changed.
+  // The rules may have changed, because they allowed this command before.
   void one.ended.then(() => one.result(view).denial_reason !== null && rules.refresh())
   return answerOnceDue(one, view, { context, call, withinMs: input.answer_within_ms, cancels: true })
 }
@@ -135,10 +135,10 @@ const refreshTool = (rules: TargetRules): McpTool =>
     },
   })
 
-/** One tool for each command that a target allows, as it tells them, and those that go on with such a command. */
+/** One tool for each command that the target reports as allowed, and the tools for running commands. */
 export class RuleTools {
   readonly rules: TargetRules
-  /** Of this server whatever the target says. */
+  /** Tools that do not depend on the target. */
   readonly fixed: readonly McpTool[]
   #tools: readonly McpTool[] = []
   #made: TargetRules['known']['commands'] = []
@@ -149,7 +149,7 @@ export class RuleTools {
     this.fixed = [refreshTool(this.rules), ...GO_ON]
   }
 
-  /** The same objects until they change. */
+  /** The same objects until the rules change. */
   get tools(): readonly McpTool[] {
     const { commands } = this.rules.known
     if (commands !== this.#made) {
@@ -159,12 +159,12 @@ export class RuleTools {
     return this.#tools
   }
 
-  /** Called at every change from now on; the answer ends it. */
+  /** Returns a function that removes the listener. */
   onChanged(listener: () => void): () => void {
     return this.rules.onChanged(listener)
   }
 
-  /** What a model is told of all of them together. */
+  /** Instructions for the model about all tools. */
   get instructions(): string {
     const { problem } = this.rules.known
     return [

@@ -10,14 +10,14 @@ import { viewOf } from './exec-tools.ts'
 import { type McpTool, tool } from './tool.ts'
 import { answerOnceDue, waitFor } from './wait-for.ts'
 
-/** A look at a run changes nothing. */
+/** Reading a run changes nothing. */
 const LOOKS = { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false }
 
 const RUN_ID = { run_id: z.string().min(1).max(80).describe('the run_id of a result') }
 
 const AS_BEGUN = 'a whole number of bytes, as of the tool that began it'
 
-/** Characters of a command line in a list. */
+/** Maximum characters of a command line in a list. */
 const MAX_SHOWN_COMMAND = 200
 
 export const execWait: McpTool = tool({
@@ -90,7 +90,7 @@ export const execKill: McpTool = tool({
     const run = context.runs.get(input.run_id)
     if (input.signal === undefined) run.cancel()
     else run.signal(input.signal)
-    // A signal need not end it: who sends one waits no longer than asked.
+    // A signal need not end the run, so this call does not wait unless the client asks for it.
     await waitFor(run, { context, call, withinMs: input.answer_within_ms ?? (input.signal === undefined ? undefined : 0), cancels: false })
     const { result, foreign } = answerOf(run.result(viewOf(run.request.operation, {})))
     return () => ({ result, foreign, isError: false })
@@ -147,7 +147,7 @@ export const execList: McpTool = tool({
   call: async (_input, { runs }) => {
     return () => {
       const all = runs.all.toReversed()
-      // What runs is in the list, however many wait behind it.
+      // Running commands are listed even if many others wait.
       const ordered = new Set([...all.filter(({ state }) => state === 'running'), ...all])
       const chosen = new Set([...ordered].slice(0, MAX_LISTED_RUNS))
       const shown = all.filter((run) => chosen.has(run)).map((run) => listed(run, runs.waitingBefore(run)))

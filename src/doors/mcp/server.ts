@@ -24,15 +24,15 @@ import type { RuleTools } from './rule-tools.ts'
 import type { McpTool, ToolCall, ToolContext } from './tool.ts'
 
 export interface McpServerComponents extends ToolContext {
-  /** Offers what became of runs. */
+  /** Offers the events of runs as a resource. */
   events(server: McpServer): void
-  /** Does the work on this request, which counts until then. Throws `bad_request` where it was cancelled before. */
+  /** See `LineTransport.working`. */
   working<T>(id: string | number, work: () => Promise<T>): Promise<T>
-  /** Resolves when an answer to this request may be made: its reader takes what there is. */
+  /** See `LineTransport.answering`. */
   answering(id: string | number, signal: AbortSignal): Promise<void>
 }
 
-/** Only questions to the client's user have schemas that come from outside, and we ask none. */
+/** Only elicitation uses schemas of the client, and this server does not elicit. */
 export const NO_VALIDATOR = {
   getValidator: () => () => {
     throw new Error('a schema that came from outside is not evaluated')
@@ -45,10 +45,10 @@ export const callOf = ({ mcpReq }: ServerContext): ToolCall => {
   return {
     signal: mcpReq.signal,
     progress: (elapsedMs, message) => {
-      // Each must be above the one before (Model Context Protocol, progress).
+      // Progress must increase (Model Context Protocol, progress).
       told = Math.max(Math.round(elapsedMs), told + 1)
       if (progressToken === undefined) return
-      // Who is gone is told nothing; the transport knows of it.
+      // The transport notices a client that is gone.
       mcpReq.notify({ method: 'notifications/progress', params: { progressToken, progress: told, message } }).catch(() => undefined)
     },
   }
@@ -61,8 +61,8 @@ const resultOf = ({ result, isError, foreign }: ToolAnswer): CallToolResult => (
 })
 
 /**
- * A call that makes no sense, or is one too many, with what to do next. As text alone: clients hold structured content against the
- * schema of the tool, also that of an error. Anything else is a mistake of ours, which the library answers.
+ * The answer to an invalid call, or one too many, with what to do next. It is text only, because clients check structured content against
+ * the tool's schema, also that of an error. Other errors are internal, and the library answers them.
  */
 export const refusalOf = (error: unknown): CallToolResult => {
   if (!isAppError(error)) throw error
@@ -71,7 +71,7 @@ export const refusalOf = (error: unknown): CallToolResult => {
   return { content: [{ type: 'text', text }], isError: true }
 }
 
-/** As schemas are told to clients; what comes is checked by the tool itself, which says more of what is wrong. */
+/** The published schema, without the library's check. The tool checks its input itself, with better messages. */
 export const unchecked = (input: McpTool['input']) => {
   const standard = input['~standard']
   return { '~standard': { ...standard, validate: (value: unknown) => ({ value }) } }
@@ -95,16 +95,16 @@ const register = (server: McpServer, tool: McpTool, components: McpServerCompone
   })
 }
 
-/** What a server offers. */
+/** What a server offers to its client. */
 export interface McpOffer {
   readonly tools: readonly McpTool[]
-  /** Tools that come and go; null: there are none. */
+  /** Tools that can change; null: none. */
   readonly source: Pick<RuleTools, 'tools' | 'onChanged'> | null
-  /** What a model is told of all of them together. */
+  /** Instructions for the model about all tools. */
   readonly instructions: string
 }
 
-/** Offers what a source has, and what it has later: a process has few servers, and they live as long as it does. */
+/** Offers the current tools of a source and follows its changes. The listener is never removed, because servers live as long as the process. */
 const follow = (server: McpServer, source: NonNullable<McpOffer['source']>, components: McpServerComponents): void => {
   let offered: RegisteredTool[] = []
   const update = (): void => {
@@ -117,7 +117,6 @@ const follow = (server: McpServer, source: NonNullable<McpOffer['source']>, comp
 
 const LIST_CHANGED = 'notifications/tools/list_changed'
 
-/** A server of the Model Context Protocol. */
 export const mcpServer = (components: McpServerComponents, { tools, source, instructions }: McpOffer): McpServer => {
   const about = { name: 'x0x', title: 'x0x', version: VERSION }
   const server = new McpServer(about, {
@@ -127,7 +126,7 @@ export const mcpServer = (components: McpServerComponents, { tools, source, inst
       resources: { subscribe: true, listChanged: false },
     },
     jsonSchemaValidator: NO_VALIDATOR,
-    // Tools come and go together, and a client is told once.
+    // Tools change together, and the client is notified once.
     debouncedNotificationMethods: [LIST_CHANGED],
   })
   for (const tool of tools) register(server, tool, components)
@@ -136,7 +135,7 @@ export const mcpServer = (components: McpServerComponents, { tools, source, inst
   return server
 }
 
-/** Sessions of targets that are kept while nobody uses them. */
+/** Maximum number of idle sessions of targets. */
 const MAX_IDLE_TARGETS = 4
 
 export interface ServeMcpComponents {
@@ -145,22 +144,22 @@ export interface ServeMcpComponents {
   readonly executor: LocalExecutor
   readonly clock: Clock
   readonly log: Logger
-  /** What becomes of this client's runs; others may add to it. */
+  /** Events of this client's runs. */
   readonly told: LifecycleLog
 }
 
 export interface ServeMcpInit {
-  /** Who asks: a label for the journal, which its client did not choose. */
+  /** Name and interface of the client for the audit log; the client does not choose them. */
   readonly caller: Pick<SessionOpening, 'door' | 'client_name' | 'available'>
   readonly answerWithinMs: number
   readonly offer: McpOffer
-  /** Hears what happens to runs; null: nobody records them. */
+  /** Records runs; null: they are not recorded. */
   readonly recorder: ToolRunRecorder | null
 }
 
 /**
- * The Model Context Protocol over a pair of byte streams. Resolves when the input has ended, everything that it started is over
- * and everything that it asked is answered; or at once when nobody reads the output any more, or at the signal.
+ * Serves the Model Context Protocol over a pair of byte streams. Resolves when the input has ended, all runs are over and all calls
+ * answered; or at once if the output is closed or the signal aborts.
  */
 export const serveMcp = async (components: ServeMcpComponents, init: ServeMcpInit, signal: AbortSignal): Promise<void> => {
   const { executor, clock, log, told } = components

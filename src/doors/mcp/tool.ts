@@ -17,45 +17,45 @@ export interface ToolContext {
   readonly fleets: ToolFleets
   readonly sessions: ExecutorSessions
   readonly clock: Clock
-  /** A call is answered by then. */
+  /** Time within which a call is answered. */
   readonly answerWithinMs: number
-  /** The caller is gone, and has cancelled nothing. */
+  /** True if the client disconnected without cancelling its calls. */
   isGone(): boolean
 }
 
-/** One call of a tool, as its caller may still influence it and hear of it. */
+/** One call of a tool. */
 export interface ToolCall {
-  /** Aborted when the caller cancels it, or is gone. */
+  /** Aborts when the client cancels the call or is gone. */
   readonly signal: AbortSignal
-  /** Tells a caller that wants to hear it how far it is; does nothing for others. */
+  /** Reports progress to a client that asked for it. */
   progress(elapsedMs: number, message: string): void
 }
 
-/** Makes an answer, once its reader takes what there is: many that wait hold no answer. */
+/** Makes the answer when the client is ready to read it, so that waiting calls hold no answers. */
 export type DeferredAnswer = () => ToolAnswer | Promise<ToolAnswer>
 
-/** A tool: all that is told of it, and what it does. */
+/** The definition of a tool. */
 export interface ToolSpec<I> {
   readonly name: string
   readonly title: string
   readonly description: string
-  /** One line for the server's instructions, which list the tools in the order of choice; null: it is no choice of its own. */
+  /** One line for the server's instructions, which list the tools by priority; null: the tool is not listed. */
   readonly use: string | null
   readonly input: z.ZodObject & z.ZodType<I>
   readonly output: z.ZodObject
   readonly annotations: ToolAnnotations
-  /** Settles when there is something to answer. It, and the answer, may throw an `AppError`, which the caller is told. */
+  /** Settles when there is something to answer. This call and the returned function may throw an `AppError`, which the client sees. */
   call(input: I, context: ToolContext, call: ToolCall): Promise<DeferredAnswer>
 }
 
-/** A tool whose input is its own affair: what comes is checked by it. */
+/** A tool that checks its own input. */
 export interface McpTool extends Omit<ToolSpec<unknown>, 'call' | 'input'> {
   readonly input: z.ZodObject
-  /** Throws `bad_request`, which names each argument that is none and what belongs there. */
+  /** Throws `bad_request`, which names each wrong argument and the expected value. */
   call(input: unknown, context: ToolContext, call: ToolCall): Promise<DeferredAnswer>
 }
 
-/** An argument with a text that is no Unicode: whatever it is given to would get another one. Undefined: there is none. */
+/** Name of an argument whose text is not valid Unicode, because programs would get another text; undefined if there is none. */
 const illFormed = (input: object): string | undefined =>
   Object.entries(input).find(([, value]) => [value].flat().some((one) => typeof one === 'string' && !one.isWellFormed()))?.[0]
 

@@ -6,7 +6,7 @@ import { checkHost, whichCommand } from './preflight-tools.ts'
 import { execKill, execList, execOutput, execWait } from './run-tools.ts'
 import type { McpTool } from './tool.ts'
 
-/** In the order of choice: who can use one that stands before uses it. A tool is added by its entry here, with what must be granted for it to be offered. */
+/** All tools by priority: a model should use the first that fits. Each entry names the capabilities that the tool needs. */
 const TOOLS: readonly (readonly [needs: Capability, tool: McpTool, also?: Capability])[] = [
   ['exec', whichCommand],
   ['exec', checkHost],
@@ -29,13 +29,13 @@ const TOOLS: readonly (readonly [needs: Capability, tool: McpTool, also?: Capabi
   ['exec', execFleetWait, 'target'],
 ]
 
-/** The tools that a server offers whose configuration grants these. */
+/** The tools whose capabilities are granted. */
 export const toolsFor = (granted: ReadonlySet<Capability>): readonly McpTool[] =>
   TOOLS.flatMap(([needs, tool, also = needs]) => (granted.has(needs) && granted.has(also) ? [tool] : []))
 
 const numbered = (lines: readonly string[]): string => lines.map((line, at) => `${at + 1}. ${line}`).join('\n')
 
-/** What a model is told of all of them together. */
+/** Instructions for the model about all tools. */
 export const instructionsFor = (tools: readonly McpTool[]): string => {
   const choices = tools.flatMap(({ name, use }) => (use === null ? [] : [`${name}: ${use}`]))
   return [

@@ -9,15 +9,15 @@ import type { DeferredAnswer, ToolCall, ToolContext } from './tool.ts'
 export interface ToolWait {
   readonly context: Pick<ToolContext, 'clock' | 'answerWithinMs' | 'runs' | 'isGone'>
   readonly call: ToolCall
-  /** Undefined: as long as the server lets a call wait. */
+  /** Undefined: as long as the server allows. */
   readonly withinMs: number | undefined
-  /** Who cancels the call ends the run, unless another call waits for it that would. Who is gone leaves it. */
+  /** Whether cancelling the call ends the run, unless another such call waits for it. A client that disconnects does not end it. */
   readonly cancels: boolean
 }
 
 /**
- * What `ask` answers; null where it has not by the time of an answer: then, and when the call is cancelled, its signal is aborted.
- * Throws what it throws.
+ * Resolves with what `ask` returns, or null at the time limit. At the limit and on cancellation, the signal of `ask` aborts. Throws what
+ * `ask` throws.
  */
 export const inTime = async <T>(
   ask: (signal: AbortSignal) => Promise<T>,
@@ -33,20 +33,20 @@ export const inTime = async <T>(
   return null
 }
 
-/** What a call waits for. */
+/** Something that a call can wait for. */
 export interface Awaitable {
   readonly ended: Promise<void>
   readonly over: boolean
-  /** Calls that would end it, were they cancelled. */
+  /** Number of waiting calls whose cancellation ends it. */
   owners: number
   cancel(): void
 }
 
-/** Waits until the run has ended, until the call is to be answered, or until it is cancelled; meanwhile tells its progress. */
+/** Waits until the run ends, the time limit or a cancellation, and reports progress meanwhile. */
 export const waitFor = async (run: ToolRun, options: ToolWait): Promise<void> =>
   waitForAny(run, options, () => progressOf(run, options.context.runs.waitingBefore(run)))
 
-/** The same of anything that ends; `progress`: how far it is. */
+/** As `waitFor`, for anything that ends. */
 export const waitForAny = async (run: Awaitable, { context, call, withinMs, cancels }: ToolWait, progress: () => string): Promise<void> => {
   const { clock, answerWithinMs, isGone } = context
   const begin = clock.monotonic()
@@ -62,7 +62,7 @@ export const waitForAny = async (run: Awaitable, { context, call, withinMs, canc
   if (cancels && call.signal.aborted && run.owners === 0 && !isGone()) run.cancel()
 }
 
-/** As `waitFor`; answers what there is by then, also where the run is forgotten before the answer is made. */
+/** As `waitFor`. The returned function gives the state at that time, even if the run is forgotten before. */
 export const answerOnceDue = async (run: ToolRun, view: View, options: ToolWait): Promise<DeferredAnswer> => {
   await waitFor(run, options)
   const text = { ...run.text }
