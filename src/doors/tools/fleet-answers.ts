@@ -5,7 +5,7 @@ import { type Sent, count, flag, integer, orNull, text } from '../../protocol/js
 import { DESCENDANTS_ENDED, type ToolResult } from './tool-result.ts'
 import { type ToolRun, type View } from './tool-run.ts'
 
-/** What hosts answered alike. */
+/** An answer that one or more hosts gave. */
 export const FLEET_ANSWER = {
   hosts: text.says('that gave this answer, as a node set'),
   count,
@@ -31,7 +31,7 @@ interface Group {
   result: ToolResult
 }
 
-/** One text for all answers that are equal, whole and as they are shown; null: some of it is not here, and it equals no other. */
+/** A key that is equal for equal answers; null: part of the output is missing, so the answer equals no other. */
 const keyOf = (run: ToolRun, incomplete: boolean): string | null => {
   const { exit_code, signal, timed_out, stdout_invalid_utf8, stderr_invalid_utf8, descendants_ended } = run.result({ stdout: 0, stderr: 0 })
   const hash = createHash('sha256')
@@ -44,23 +44,23 @@ const keyOf = (run: ToolRun, incomplete: boolean): string | null => {
   return hash.digest('hex')
 }
 
-/** Bytes of the texts of an answer, and of those of which nothing is shown for want of room. */
+/** Bytes of text in a result. */
 const sizeOf = ({ stdout, stderr }: ToolResult): number => Buffer.byteLength(stdout) + Buffer.byteLength(stderr)
 
-/** What the hosts answered, each answer once: of equal ones the first is kept. */
+/** The answers of the hosts, each distinct answer once. */
 export class FleetAnswers {
   readonly #view: View
   readonly #ranks: ReadonlyMap<string, number>
   readonly #groups: Group[] = []
   readonly #byKey = new Map<string, Group>()
 
-  /** `hosts`: all that are asked, in the order of the words. */
+  /** `hosts`: all hosts of the fan-out, in the order of the request. */
   constructor(init: { readonly view: View; readonly hosts: readonly string[] }) {
     this.#view = init.view
     this.#ranks = new Map(init.hosts.map((host, at) => [host, at]))
   }
 
-  /** Of a host that ran. False: its answer is here already, and the run stands for none. */
+  /** Adds the answer of a host that ran; false if an equal answer is known, so that the run is not needed. */
   add(host: string, run: ToolRun, incomplete: boolean): boolean {
     const key = keyOf(run, incomplete)
     const known = key === null ? undefined : this.#byKey.get(key)
@@ -74,12 +74,12 @@ export class FleetAnswers {
     return true
   }
 
-  /** That of most hosts first, of equals whose host was named first. With `total` bytes of text: what does not fit into what is left comes without its own. */
+  /** Answers by number of hosts, then by the order of the request. Answers that do not fit into `total` bytes come without text. */
   list(total: number, isKnown: (run: ToolRun) => boolean): FleetAnswer[] {
     return this.#shown(total).map(([group, result]) => answerOf(group, result, isKnown(group.run)))
   }
 
-  /** No more comes: what does not fit is let go of, since it will never be shown. */
+  /** All hosts have answered: text that does not fit into `total` bytes is dropped. */
   settle(total: number): void {
     for (const [group, result] of this.#shown(total)) group.result = result
   }
@@ -98,7 +98,7 @@ export class FleetAnswers {
   }
 }
 
-/** A result whose texts there is no room for. */
+/** A result without its text. */
 const withoutText = ({ run, result }: Group): ToolResult => {
   const all = (stream: 'stdout' | 'stderr'): number =>
     Math.max(result[`${stream}_omitted_bytes`], run.text[stream].kept.total + run.dropped(stream))

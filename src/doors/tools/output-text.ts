@@ -4,48 +4,45 @@ import { shown } from '../../base/visible-text.ts'
 import { RingBuffer } from '../../protocol/ring-buffer.ts'
 import { isContinuation, unfinished } from '../../protocol/text.ts'
 
-/** A part of a text. Places are bytes of its UTF-8, from 0; no character is cut in two. */
+/** A part of a text. Offsets count bytes of its UTF-8 from 0; characters are never cut. */
 export interface OutputTextPage {
   readonly text: string
-  /** Where it begins: behind what was asked for, where that is no longer kept. */
+  /** Offset of the first byte; it is later than requested if earlier text was dropped. */
   readonly from: number
-  /** Where to go on from. */
+  /** Offset at which to continue. */
   readonly next: number
 }
 
-/** The beginning and the end of a text that is longer than it may be. */
+/** The beginning and the end of a long text. */
 export interface TruncatedText {
   readonly head: string
   readonly tail: string
-  /** Bytes between them. */
+  /** Number of bytes between them. */
   readonly cut: number
 }
 
-/**
- * Keeps the beginning and the end of a text of any length in bounded memory. What is kept depends on the text alone, and not on the
- * pieces in which it came.
- */
+/** Retains the beginning and the end of a text in bounded memory. The result depends on the text alone, not on the pieces in which it arrived. */
 export class HeadTailBuffer {
   readonly #max: { readonly head: number; readonly tail: number }
   readonly #head: RingBuffer
-  /** All that is behind the head. */
+  /** The text after the head. */
   readonly #tail: RingBuffer
-  /** No more goes into the head. */
+  /** Whether the head accepts no more text. */
   #headIsWhole = false
 
-  /** In bytes. */
+  /** Sizes in bytes. */
   constructor(init: { readonly head: number; readonly tail: number }) {
     this.#max = init
     this.#head = new RingBuffer({ max: init.head })
     this.#tail = new RingBuffer({ max: init.tail })
   }
 
-  /** Bytes of all that came. */
+  /** Bytes of the whole text. */
   get total(): number {
     return this.#head.total + this.#tail.total
   }
 
-  /** Bytes of memory that it holds. */
+  /** Bytes of memory in use. */
   get size(): number {
     return this.#head.capacity + this.#tail.capacity
   }
@@ -60,7 +57,7 @@ export class HeadTailBuffer {
     this.#tail.push(bytes.subarray(first.length))
   }
 
-  /** All of it where it fits into `max` bytes, as `head`; else half of them from the beginning, and half from the end. */
+  /** The whole text as `head` if it fits into `max` bytes; else half of `max` from the beginning and half from the end. */
   cut(max: number): TruncatedText {
     if (this.total <= max && this.#gap === 0) return { head: this.#part(0, this.total).text, tail: '', cut: 0 }
     const half = Math.floor(max / 2)
@@ -69,19 +66,19 @@ export class HeadTailBuffer {
     return { head: head.text, tail: tail.text, cut: tail.from - head.next }
   }
 
-  /** At most `max` bytes from place `from` on. What is no longer kept is left out: `from` of the answer lies behind it. */
+  /** At most `max` bytes from offset `from`. Text that was dropped is skipped. */
   read(from: number, max: number): OutputTextPage {
     const begin = Math.min(this.isLost(from) ? this.#tailFrom : from, this.total)
     const end = begin < this.#head.total && this.#gap > 0 ? this.#head.total : this.total
     return this.#part(begin, Math.min(begin + max, end))
   }
 
-  /** What stood at this place is no longer kept. */
+  /** Whether the text at this offset was dropped. */
   isLost(place: number): boolean {
     return place >= this.#head.total && place < this.#tailFrom
   }
 
-  /** Where the end that is kept begins. */
+  /** Offset at which the retained end begins. */
   get #tailFrom(): number {
     return Math.max(this.#head.total, this.total - this.#max.tail)
   }
@@ -90,7 +87,7 @@ export class HeadTailBuffer {
     return this.#tailFrom - this.#head.total
   }
 
-  /** From `begin` to `end`, both of which are kept. A character that is cut at the beginning belongs to what was before, one that is cut at the end to what follows. */
+  /** Text between two retained offsets. A character that is cut at `begin` belongs to the part before, one that is cut at `end` to the next. */
   #part(begin: number, end: number): OutputTextPage {
     const behind = this.#head.total
     const head = this.#head.slice(begin, Math.min(end, behind))
@@ -107,8 +104,8 @@ const leftOut = (bytes: number): string => `\n[… ${bytes} bytes are left out h
 const notKept = (bytes: number): string => (bytes === 0 ? '' : `\n[… ${bytes} more bytes were not kept …]\n`)
 
 /**
- * A text in at most `max` bytes, with its notes of what is missing; its beginning alone where these do not fit. `above`: bytes
- * that came and were not kept. `cut`: bytes of the kept text that are left out.
+ * Text of at most `max` bytes with notes about missing parts, or only its beginning if the notes do not fit. `above`: bytes that arrived
+ * and were not retained. `cut`: retained bytes that are left out.
  */
 export const shownText = (kept: HeadTailBuffer, max: number, above: number): { readonly text: string; readonly cut: number } => {
   if (above === 0 && kept.cut(max).cut === 0) return { text: kept.cut(max).head, cut: 0 }
@@ -125,28 +122,25 @@ export const shownText = (kept: HeadTailBuffer, max: number, above: number): { r
   return { text: head + leftOut(cut) + tail + end, cut }
 }
 
-/** Bytes of each end of a stream that are kept for as long as its run is known. */
+/** Bytes retained from each end of a stream, while the run is known. */
 export const KEPT_BYTES = 512 * 1024
 
-/**
- * One stream of a program, as text for a model: without what a terminal obeys, with each other character that hides
- * as an escape, and with U+FFFD for what is no UTF-8.
- */
+/** One output stream as text for a model: without terminal control sequences, other hidden characters escaped, and U+FFFD for invalid UTF-8. */
 export class ModelText {
   readonly kept = new HeadTailBuffer({ head: KEPT_BYTES, tail: KEPT_BYTES })
   readonly #decoder = new TextDecoder('utf-8', { ignoreBOM: true })
   readonly #filter = new TerminalFilter()
-  /** The beginning of a character that goes on. */
+  /** The beginning of an incomplete character. */
   #started: Uint8Array = new Uint8Array(0)
   #invalid = false
-  /** Bytes of text that are not here any more. */
+  /** Bytes of text that were dropped. */
   readonly gone: number
 
   constructor(init: { readonly gone: number } = { gone: 0 }) {
     this.gone = init.gone
   }
 
-  /** U+FFFD stands in it for bytes that are no UTF-8. */
+  /** Whether U+FFFD replaces invalid UTF-8. */
   get invalidUtf8(): boolean {
     return this.#invalid
   }
@@ -156,7 +150,7 @@ export class ModelText {
     this.#keep(this.#decoder.decode(bytes, { stream: true }))
   }
 
-  /** No more comes. */
+  /** The stream has ended. */
   end(): void {
     this.#invalid ||= this.#started.length > 0
     this.#keep(this.#decoder.decode())

@@ -9,23 +9,23 @@ import { textHash } from './tool-run-recorder.ts'
 import { INERT, ToolRun } from './tool-run.ts'
 import { MAX_ENDED, MAX_UNDER_WAY } from './tool-runs.ts'
 
-/** The first field of a result that is not what follows from what was recorded. */
+/** The first field whose replayed value differs from the recorded one. */
 export interface Difference {
   readonly run: string
-  /** Such as `launch_error.kind`. */
+  /** For example `launch_error.kind`. */
   readonly field: string
   readonly recorded: unknown
   readonly replayed: unknown
 }
 
-/** Runs without their text that may still be asked about; those of keys are fewer. */
+/** Maximum number of runs without text that can still be queried; keys refer to fewer. */
 const MAX_DROPPED = 4 * MAX_KEYS
 
 type OfRun<E extends RunRecordEvent['event']> = Extract<RecordLine, { event: E }>
 
 const ownOf = (table: Fields, name: string): unknown => (Object.hasOwn(table, name) ? table[name] : undefined)
 
-/** The first field in which two values differ; null: in none. */
+/** The first field in which two values differ; null: none. */
 export const firstDifference = (recorded: unknown, replayed: unknown, field = ''): Omit<Difference, 'run'> | null => {
   if (!isTable(recorded) || !isTable(replayed))
     return JSON.stringify(recorded) === JSON.stringify(replayed) ? null : { field, recorded, replayed }
@@ -37,16 +37,16 @@ export const firstDifference = (recorded: unknown, replayed: unknown, field = ''
 }
 
 /**
- * Gives recorded events to the very code that makes results of events, and compares what comes of it with the results that were
- * recorded. Every method throws `bad_request` for an event that cannot stand where it stands.
+ * Feeds recorded events to the code that makes results, and compares its results with the recorded ones. Every method throws `bad_request`
+ * for an event that is out of order.
  */
 export class Replay {
-  /** Those whose output is kept. */
+  /** Runs whose output is retained. */
   readonly #runs = new Map<string, ToolRun>()
-  /** Of those that were accepted and have not ended. */
+  /** Resolves the end of accepted runs that have not ended. */
   readonly #ends = new Map<string, (outcome: LocalOutcome | null) => void>()
   readonly #dropped = new BoundedMap<string, ToolRun>({ max: MAX_DROPPED })
-  /** What was dropped a short time ago, by its run. */
+  /** Text that was dropped recently, by run. */
   readonly #droppedText = new BoundedMap<string, ToolRun['text']>({ max: MAX_ENDED })
   #started = false
   #complete = true
@@ -55,12 +55,12 @@ export class Replay {
   #unchecked = 0
   #count = 0
 
-  /** Results that were compared. */
+  /** Number of compared results. */
   get results(): number {
     return this.#results
   }
 
-  /** Results of runs that were over long before, and of which too little is known by now. */
+  /** Number of results that could not be compared, because too little is known of their runs. */
   get unchecked(): number {
     return this.#unchecked
   }
@@ -69,22 +69,22 @@ export class Replay {
     return this.#count
   }
 
-  /** Runs of which no end was recorded: their server was killed, or still runs them. */
+  /** Number of runs without a recorded end: the server was killed or still runs them. */
   get interrupted(): number {
     return [...this.#runs.values()].filter(({ over }) => !over).length
   }
 
-  /** False: the record says itself that it has not everything. */
+  /** False if the record is marked as incomplete. */
   get complete(): boolean {
     return this.#complete
   }
 
-  /** False: its last line was not read. */
+  /** False if the last line was not read. */
   get finished(): boolean {
     return this.#finished
   }
 
-  /** Null: nothing differs. */
+  /** Null: no difference. */
   async take(line: RecordLine): Promise<Difference | null> {
     if (this.#started === (line.event === 'record'))
       throw misplaced(this.#started ? 'a record begins once' : 'a record begins with its "record"')
@@ -173,7 +173,7 @@ export class Replay {
     return ofRun(line.run, found)
   }
 
-  /** Nothing is known any more by which it could be compared. */
+  /** Counts a result that cannot be compared. */
   #leave(): null {
     this.#unchecked += 1
     return null
@@ -185,7 +185,7 @@ export class Replay {
     return run
   }
 
-  /** As its server does: the text of what can no longer be asked for. */
+  /** Drops the text of a run, as the server did. */
   #drop(id: string): void {
     const run = this.#known(id)
     if (!run.over) throw misplaced('this run has not ended')
@@ -205,6 +205,6 @@ const refuse = (run: ToolRun, { code, message, data }: OfRun<'refused'>): void =
   try {
     run.refuse(new Error(message))
   } catch {
-    // It hands on what is a mistake of ours, and so it did when it was recorded.
+    // `refuse` rethrows internal errors, as it did during the recording.
   }
 }

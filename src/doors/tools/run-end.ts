@@ -5,7 +5,7 @@ import type { LocalOutcome } from '../../executor-api/local.ts'
 import { MAX_NEXT } from '../../protocol/limits/tools.ts'
 import type { LaunchError, ToolResult } from './tool-result.ts'
 
-/** How a run ended, as its result tells it. */
+/** The end of a run, as in its result. */
 export type RunEnd = Pick<
   ToolResult,
   'exit_code' | 'signal' | 'duration_ms' | 'denial_reason' | 'denial_detail' | 'launch_error' | 'interruption'
@@ -21,16 +21,16 @@ export const NO_END: RunEnd = {
   interruption: null,
 }
 
-/** Why the end of a run is not known that goes on in another process. */
+/** The reason why the end of a run of another process is not known. */
 export const RUNS_ELSEWHERE = 'another server of this name runs it: ask again with the same key, and you are told how it ended'
 
-/** As `nextOf`, cut and cleaned as what others say: it may name what they wrote. */
+/** As `nextOf`, cut and cleaned, because it may contain text of others. */
 export const shownNext = (error: unknown): { readonly next?: string } => {
   const { next } = nextOf(error)
   return next === undefined ? {} : { next: shown(next).slice(0, MAX_NEXT).toWellFormed() }
 }
 
-/** Null: it failed inside the executor. */
+/** Null: the executor failed. */
 export const endOf = (outcome: LocalOutcome | null): RunEnd => {
   if (outcome === null) return { ...NO_END, interruption: 'the executor failed, and how the command ended is not known' }
   const { code, signal, duration_ms, denial_reason, detail, lost } = outcome
@@ -45,7 +45,7 @@ export const endOf = (outcome: LocalOutcome | null): RunEnd => {
   }
 }
 
-/** Errors by which policy says no; any other says why the command could not be launched. */
+/** Errors that are denials by policy; other errors are launch errors. */
 const DENIALS = [
   'command_denied',
   'forbidden_path',
@@ -59,10 +59,10 @@ const DENIALS = [
   'sandbox_unavailable',
 ] as const
 
-/** A target's ACL allowed it, and the target could not start it. */
+/** The target allowed the command and could not start it. */
 const FAILED_THERE = 'spawn_failed'
 
-/** Why the executor did not take it. A directory that is not allowed is both: denied, and a mistake of where it was to run. */
+/** The end of a run that the executor refused. A forbidden directory is both a denial and a launch error. */
 export const refusalOf = (error: AppError): RunEnd => {
   const { reason } = error.data
   const launch_error = { kind: launchErrorOf(error), message: shown(error.message) }

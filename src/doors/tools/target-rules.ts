@@ -18,31 +18,31 @@ const READS_AS_HASHED = new RegExp(`_(?:[0-9a-f]{${NAME_HASH.short}}|[0-9a-f]{${
 /** Characters of a target's id that stand for it. */
 const SHOWN_ID = 8
 
-/** A place of an argv that a caller fills. */
+/** A slot of an argv, which the client fills. */
 export interface RuleSlot {
-  /** `int` or `url_path`; numbered from 1 where a command has more than one of a kind. */
+  /** `int` or `url_path`, with a number from 1 if the command has several of the kind. */
   readonly name: string
   readonly kind: 'int' | 'url_path'
-  /** Of the token in argv. */
+  /** Index of the token in the argv. */
   readonly token: number
-  /** What the rule itself has in front of it: the beginning of its token, or else the token before. */
+  /** Literal text before the slot: in its token, or the token before. */
   readonly hint: string
 }
 
-/** A command that a target allows, as a tool of its own. */
+/** A command of a target, offered as a tool. */
 export interface RuleCommand {
-  /** Of the tool: the same for the same commands in any order. */
+  /** Name of the tool; it does not depend on the order of the rules. */
   readonly name: string
   readonly rule: ExecRule
   readonly slots: readonly RuleSlot[]
-  /** The argv with these values in its slots. Throws `TypeError` for one that is missing, or that its template does not take. */
+  /** Returns the argv with these values. Throws `TypeError` for a missing or invalid value. */
   fill(values: Readonly<Record<string, unknown>>): string[]
 }
 
 /**
- * Each command of a target once, in their order. `reserved`: names that other tools have. A name is made of the target's and of the
- * literals; where that is no name, or none of one command alone, a hash of its argv is behind it, so that no name ever moves to another command
- * while both are there. Throws `TypeError` for a token that the grammar does not know.
+ * The distinct commands of a target, in order. `reserved`: names of other tools. A name consists of the target and the literals of the
+ * argv. If that is not a unique valid name, it ends with a hash of the argv, so that no name ever moves to another command. Throws
+ * `TypeError` for an invalid token.
  */
 export const ruleCommands = (target: string, rules: readonly ExecRule[], reserved: readonly string[]): RuleCommand[] => {
   const unique = [...new Map(rules.map((rule) => [JSON.stringify(rule.argv), rule] as const).toReversed()).values()].toReversed()
@@ -60,7 +60,7 @@ export const ruleCommands = (target: string, rules: readonly ExecRule[], reserve
   })
 }
 
-/** Whether a name stands once among these, in whatever case. */
+/** Whether a name occurs once, ignoring case. */
 const onceIn = (names: readonly string[]): ((name: string) => boolean) => {
   const counts = new Map<string, number>()
   for (const name of names) counts.set(name.toLowerCase(), (counts.get(name.toLowerCase()) ?? 0) + 1)
@@ -120,11 +120,11 @@ const fill = (tokens: readonly PatternToken[], slots: readonly RuleSlot[], value
     return text
   })
 
-/** A target is asked no more often than that, whoever wants to know. */
+/** Minimum interval between two requests to a target. */
 export const RULES_REFRESH_MS = 2_000
-/** Tools of one server, beside the few that it always has: runtimes take 128 at most, and models choose worse among many. */
+/** Maximum number of rule tools of a server: runtimes accept 128 tools, and models choose worse among many. */
 export const MAX_RULE_TOOLS = 96
-/** How long one question may take: the daemon dials, and asks twice. */
+/** Timeout of one request: the daemon may dial and ask twice. */
 const RULES_PATIENCE_MS = 25_000
 
 export interface TargetRulesComponents {
@@ -134,24 +134,24 @@ export interface TargetRulesComponents {
 }
 
 export interface TargetRulesInit {
-  /** As a person names it. */
+  /** Name of the target as the user wrote it. */
   readonly target: string
-  /** Names that other tools have. */
+  /** Names of other tools. */
   readonly reserved: readonly string[]
 }
 
-/** What is known of the commands that one target allows. */
+/** The known rules of one target. */
 export interface KnownRules {
   readonly commands: readonly RuleCommand[]
-  /** Commands that did not fit its answer, and those above MAX_RULE_TOOLS. */
+  /** Commands that did not fit into the target's answer, and those above MAX_RULE_TOOLS. */
   readonly left_out: number
-  /** Why the last question told nothing; null: it did. The commands are those of the last answer. */
+  /** Why the last request failed; null: it succeeded. The commands are those of the last answer. */
   readonly problem: string | null
-  /** Its code, where it has one. */
+  /** Its error code, if it has one. */
   readonly code: ErrorCode | null
 }
 
-/** The commands that one target allows, as it told them last. */
+/** The commands that one target allows, according to its last answer. */
 export class TargetRules {
   readonly #deps: TargetRulesComponents
   readonly #init: TargetRulesInit
@@ -173,13 +173,13 @@ export class TargetRules {
     return this.#known
   }
 
-  /** Called when the commands have changed; the answer ends it. */
+  /** Returns a function that removes the listener. */
   onChanged(listener: () => void): () => void {
     this.#listeners.add(listener)
     return () => void this.#listeners.delete(listener)
   }
 
-  /** Asks the target again, but not sooner than `RULES_REFRESH_MS` after the last time; callers share a question. Answers whether the commands changed. */
+  /** Asks the target again, at most once per `RULES_REFRESH_MS`; concurrent calls share a request. Resolves to whether the commands changed. */
   async refresh(): Promise<boolean> {
     const now = this.#deps.clock.monotonic()
     if (this.#asking !== null) return this.#asking
@@ -201,7 +201,7 @@ export class TargetRules {
       const left_out = answer.left_out + Math.max(commands.length - MAX_RULE_TOOLS, 0)
       return this.#take({ commands: commands.slice(0, MAX_RULE_TOOLS), left_out, problem: null, code: null })
     } catch (error) {
-      // What is no answer takes nothing away: the target decides about each run anyway.
+      // A failure keeps the known commands, because the target decides about each run anyway.
       const problem = [errorText(error), nextOf(error).next ?? []].flat().join('; ')
       this.#known = { ...this.#known, problem, code: isAppError(error) ? error.code : null }
       return false
@@ -218,5 +218,5 @@ export class TargetRules {
   }
 }
 
-/** All that a client is told of the commands. */
+/** Everything that a client sees of the commands. */
 const shapeOf = ({ commands }: KnownRules): string => JSON.stringify(commands.map(({ name, rule }) => [name, rule]))

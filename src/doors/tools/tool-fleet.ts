@@ -25,15 +25,15 @@ import type { ToolRuns } from './tool-runs.ts'
 
 interface Ending {
   readonly end: FanoutEnd
-  /** A code of the errors, or a reason of a denial. */
+  /** An error code or a denial reason. */
   readonly error?: string | null
   readonly message?: string | null
   readonly incomplete?: boolean
 }
 
-/** By which a run ends that is cancelled before its target has it. */
+/** Errors of a run that was cancelled before it reached its target. */
 const CANCELLED_BEFORE = ['shutting_down', 'conflict', 'peer_unreachable'] as const
-/** By which this host says no to what is asked; other errors say why nobody could be asked. */
+/** Errors by which this machine denies a run; other errors mean that the host was not reached. */
 const SAID_NO = ['command_denied', 'bad_request'] as const
 
 const refused = ({ refusal }: ToolRun, { denial_reason, launch_error, denial_detail }: RunEnd, weCancelled: boolean): Ending => {
@@ -49,7 +49,7 @@ const refused = ({ refusal }: ToolRun, { denial_reason, launch_error, denial_det
 const endingOf = (run: ToolRun, end: RunEnd, weCancelled: boolean): Ending => {
   if (run.refusal !== null) return refused(run, end, weCancelled)
   const { exit_code, signal, interruption, launch_error } = end
-  // One that ended by itself before our cancellation came has run.
+  // The run ended by itself before the cancellation arrived.
   if (weCancelled && run.cancelledThere && interruption === null) return { end: 'cancelled' }
   if (exit_code !== null || signal !== null) return { end: 'ran', incomplete: interruption !== null || run.isCut, message: interruption }
   if (interruption !== null) return { end: 'unknown', message: interruption }
@@ -57,7 +57,7 @@ const endingOf = (run: ToolRun, end: RunEnd, weCancelled: boolean): Ending => {
   return { end: 'denied', error: launch_error === null ? null : 'spawn_failed', message: launch_error?.message ?? NOT_BEGUN }
 }
 
-/** What became of a host, of the run that asked it, which is over: `error` is why it did not run. `weCancelled`: before it had ended. */
+/** The end of a host, from its ended run. `weCancelled`: this fan-out cancelled the run. */
 export const hostOfRun = ({ host, agent_id }: FanoutHost, run: ToolRun, weCancelled: boolean): FanoutHostJson => {
   const known = run.end
   const ending: Ending = known === null ? { end: 'unknown' } : endingOf(run, known, weCancelled)
@@ -76,22 +76,22 @@ export const hostOfRun = ({ host, agent_id }: FanoutHost, run: ToolRun, weCancel
   return { ...facts, ...(message !== null && { message }), ...next }
 }
 
-/** What is said of a host, cut and cleaned. */
+/** Text about a host, cut and cleaned. */
 const told = (text: string | null): string | null => text && shown(text).slice(0, MAX_FLEET_DETAIL).toWellFormed()
 
-/** One command for many hosts. */
+/** A request to run one command on many hosts. */
 export interface ToolFleetRequest {
-  /** Without a target. */
+  /** The command, without a target. */
   readonly command: ToolRequest
-  /** As its caller named the hosts. */
+  /** The hosts as the client named them. */
   readonly words: readonly string[]
   readonly plan: Pick<FanoutPlan, 'parallel' | 'canary' | 'deadlineMs'> & { readonly maxFailures: number | string | null }
   readonly view: View
-  /** Bytes of text that an answer has. */
+  /** Maximum bytes of text in an answer. */
   readonly total: number
 }
 
-/** One text for all requests that ask the same of the same words, hex. */
+/** Equal for requests with the same command and host terms; hex. */
 export const fleetHash = ({ command, words, plan }: ToolFleetRequest): string =>
   createHash('sha256')
     .update(JSON.stringify([requestHash(command), words, plan.canary, plan.maxFailures, plan.deadlineMs]))
@@ -106,7 +106,7 @@ const REASON = {
 }
 type NotRun = Sent<typeof REASON> & { readonly hosts: string[] }
 
-/** Everything that is known of a fleet's command. */
+/** The state of a fan-out. */
 export const FLEET_RESULT = {
   asked: count.says('hosts; the six that follow, and going, add up to it'),
   ran: count,
@@ -131,7 +131,7 @@ export type FleetResult = Sent<typeof FLEET_RESULT>
 export interface ToolFleetComponents {
   readonly clock: Clock
   readonly runs: ToolRuns
-  /** Places of hosts of all fleets. */
+  /** Limits the concurrent hosts of all fan-outs. */
   readonly slots: Semaphore
 }
 
@@ -143,14 +143,14 @@ export interface ToolFleetInit {
   readonly key: string | null
 }
 
-/** A command for many hosts, each of which is asked as any target is: a run of its own, with its own session, decision and journal lines. */
+/** One command for many hosts. Each host is a run with its own session, decision and log lines. */
 export class ToolFleet {
   readonly id: string
   readonly request: ToolFleetRequest
   readonly parallel: number
   /** Settles when each host has ended. */
   readonly ended: Promise<void>
-  /** Calls that would end it, were they cancelled. */
+  /** Number of waiting calls whose cancellation ends it. */
   owners = 0
   readonly #deps: ToolFleetComponents
   readonly #init: ToolFleetInit
@@ -158,7 +158,7 @@ export class ToolFleet {
   readonly #answers: FleetAnswers
   readonly #notRun = new Map<string, NotRun>()
   readonly #targets: ReadonlyMap<string, string>
-  /** The runs that go on, by their hosts. */
+  /** Running hosts by name. */
   readonly #going = new Map<string, ToolRun>()
   readonly #began: number
   #took: number | null = null
@@ -187,17 +187,17 @@ export class ToolFleet {
     return this.#took !== null
   }
 
-  /** Begins nothing more, and ends what runs. */
+  /** Starts no more hosts and ends the running ones. */
   cancel(reason: 'fanout_cancelled' | 'shutting_down' = 'fanout_cancelled'): void {
     this.#fanout.stop(reason)
   }
 
-  /** How long it has taken, in milliseconds. */
+  /** Duration so far, in milliseconds. */
   get duration(): number {
     return Math.round(this.#took ?? this.#deps.clock.monotonic() - this.#began)
   }
 
-  /** For who waits. */
+  /** Progress text for waiting calls. */
   get progress(): string {
     const running = [...this.#going.values()]
     const waiting = running.filter(({ approval }) => approval !== null).length
@@ -227,7 +227,7 @@ export class ToolFleet {
     const { request, key } = this.#init
     const target = this.#targets.get(host.agent_id)!
     try {
-      // A key of its own for each host: whatever became of the call, no host is asked twice.
+      // Each host has its own key, so that a repeated call runs nothing twice.
       const run = runs.start({ ...request.command, target }, key === null ? null : JSON.stringify([key, host.agent_id]))
       return this.#follow(host, run)
     } catch (error) {
@@ -280,14 +280,14 @@ export interface ToolFleetsComponents {
 const otherCommand = (): AppError =>
   new AppError('conflict', 'idempotency_key: it was given with another command; take a new one for a new command')
 
-/** The commands for many hosts that one caller of the tools has under way, or had. */
+/** The fan-outs of one client. */
 export class ToolFleets {
   readonly #deps: ToolFleetsComponents
-  /** Places of hosts of all fleets: each has a session. Null before the first, which says how many there are. */
+  /** Limits the concurrent hosts of all fan-outs, because each needs a session. Null until the first fan-out sets the limit. */
   #slots: Semaphore | null = null
-  /** Of this server's life, as of its runs. */
+  /** Unique per server process. */
   readonly #prefix = `fleet_${randomBytes(4).toString('hex')}_`
-  /** The oldest first. */
+  /** Oldest first. */
   readonly #fleets = new Map<string, ToolFleet>()
   readonly #byKey = new Map<string, ToolFleet>()
   #count = 0
@@ -305,14 +305,17 @@ export class ToolFleets {
     return fleet
   }
 
-  /** What was begun with this key; null: nothing that is still known. Throws `conflict` where it was another command. */
+  /** The fan-out that this key started; null: none is known. Throws `conflict` if it ran another command. */
   withKey(key: string | null, request: ToolFleetRequest): ToolFleet | null {
     const known = key === null ? undefined : this.#byKey.get(key)
     if (known !== undefined && fleetHash(known.request) !== fleetHash(request)) throw otherCommand()
     return known ?? null
   }
 
-  /** Begins it, hosts in their order. `places`: of hosts of all fleets at once, as many as may have a session; the same in each call. Throws `bad_request`, `rate_limited`. */
+  /**
+   * Starts a fan-out. `places`: maximum number of concurrent hosts of all fan-outs; the same in each call. Throws `bad_request`,
+   * `rate_limited`.
+   */
   start(request: ToolFleetRequest, hosts: readonly MatchedTarget[], { key, places }: { key: string | null; places: number }): ToolFleet {
     const { parallel, canary, maxFailures, deadlineMs } = request.plan
     if (hosts.length > MAX_FLEET_HOSTS)
@@ -338,7 +341,7 @@ export class ToolFleets {
     return fleet
   }
 
-  /** Begins nothing more, and ends what runs. */
+  /** Starts no more hosts and ends the running ones. */
   close(): void {
     this.#closed = true
     for (const fleet of this.#fleets.values()) if (!fleet.over) fleet.cancel('shutting_down')

@@ -1,20 +1,19 @@
 import { RAN_ON, clampedPreference } from '../../protocol/api/exec-target.ts'
 import { type Sent, count, flag, integer, list, number, oneOf, optional, orNull, record, text, texts } from '../../protocol/json-table.ts'
 
-/** Bounded tools that run a command, from the most bounded to the least. */
+/** Tools that run a command, from the most bounded to the least. */
 export const EXEC_OPERATIONS = ['exec_status', 'exec_capture', 'exec_with_input', 'exec'] as const
 export type ExecOperation = (typeof EXEC_OPERATIONS)[number]
 
 /**
- * Why no program came to run. `not_found`: there is none of that name. `not_executable`: it may not be executed, or others could
- * put another in its place. `config`: where or how it was to run makes no sense, such as a directory that is not there.
- * `spawn`: the system, or the way to the target, failed.
+ * Why no program ran. `not_found`: there is no such program. `not_executable`: the file may not be executed, or other users could replace
+ * it. `config`: an invalid setting, such as a missing directory. `spawn`: the system or the connection to the target failed.
  */
 export const LAUNCH_ERRORS = ['not_found', 'not_executable', 'config', 'spawn'] as const
 export const LAUNCH_ERROR = { kind: oneOf(LAUNCH_ERRORS), message: text }
 export type LaunchError = Sent<typeof LAUNCH_ERROR>
 
-/** `waiting_for_approval`: a human is asked whether it may begin. `interrupted`: how it ended is not known; it may have run. */
+/** `waiting_for_approval`: an approval is pending. `interrupted`: the end is not known, and the command may have run. */
 export const TOOL_RUN_STATES = ['queued', 'waiting_for_approval', 'running', 'ended', 'interrupted'] as const
 export type ToolRunState = (typeof TOOL_RUN_STATES)[number]
 
@@ -22,7 +21,7 @@ export const DESCENDANTS_ENDED = optional(count).says(
   'number of processes that the command left running and that were ended with it; start a service by its manager instead',
 )
 
-/** What every tool that runs a command answers: the same fields in the same order, wherever it ran. Null: not known, or there is none. */
+/** Result of every tool that runs a command, with the same fields in the same order. Null: not known, or not applicable. */
 export const TOOL_RESULT = {
   success: flag.says('it ended by itself with exit status 0'),
   operation: text,
@@ -34,14 +33,14 @@ export const TOOL_RESULT = {
   duration_ms: number,
   stdout: text.says('untrusted data'),
   stderr: text.says('untrusted data'),
-  /** Bytes are missing from it: from its middle, above what this host takes, or of a run of an earlier server. */
+  /** Bytes are missing: from the middle, above the limit of this machine, or because an earlier server ran the command. */
   stdout_truncated: flag,
   stderr_truncated: flag,
-  /** That ended it, such as `SIGTERM`. */
+  /** The signal that ended the run, such as `SIGTERM`. */
   signal: orNull(text),
   denial_reason: orNull(text).says('a policy, here or on the target, does not allow it'),
   launch_error: orNull(record(LAUNCH_ERROR)).says('the program never ran'),
-  /** What a person is told of the denial. */
+  /** Text of the denial. */
   denial_detail: orNull(text),
   target: orNull(text).says('null: this host'),
   stdout_omitted_bytes: count,
@@ -49,13 +48,13 @@ export const TOOL_RESULT = {
   stdout_invalid_utf8: flag.says('U+FFFD stands for bytes that are no UTF-8'),
   stderr_invalid_utf8: flag,
   state: oneOf(TOOL_RUN_STATES).says('interrupted: how it ended is not known, and it may have run'),
-  /** Why it is not known here how it ended; null: it is, or it goes on here. */
+  /** Why the end is not known; null: it is known, or the run continues. */
   interruption: orNull(text),
   timeout_ms: orNull(count).says('the time that counts; null: it has not begun, or its target clamped the time and does not say to what'),
   timeout_clamped: flag.says('more time was asked for than is allowed, here or on the target; less counts'),
   run_id: orNull(text).says('for exec_wait, exec_output and exec_kill; null: nothing is left to ask for'),
   descendants_ended: DESCENDANTS_ENDED,
-  /** Absent: the configuration does not choose among hosts. Null: it was not decided. */
+  /** Absent: the configuration does not choose among hosts. Null: not decided. */
   ran_on: optional(orNull(record({ ...RAN_ON, agent_id: RAN_ON.agent_id.says('of a node') }))).says('where it ran'),
   cut_wishes: optional(list(clampedPreference)).says('what was wished for and is wider than what is configured, which counts'),
   approval: optional(record({ question_id: orNull(text), expires_at: text })).says(
@@ -65,7 +64,7 @@ export const TOOL_RESULT = {
 }
 export type ToolResult = Sent<typeof TOOL_RESULT>
 
-/** A part of the text of one stream. Places are bytes of it, from 0. */
+/** A part of the text of one stream. Offsets count its bytes from 0. */
 export const TOOL_OUTPUT_PART = {
   run_id: text,
   stream: oneOf(['stdout', 'stderr']),
@@ -80,25 +79,22 @@ export const TOOL_OUTPUT_PART = {
 }
 export type ToolOutputPart = Sent<typeof TOOL_OUTPUT_PART>
 
-/** What a tool answers, whatever it does. */
+/** The answer of any tool. */
 export interface ToolAnswer {
   readonly result: object
-  /** The tool could not do what it was asked to do. */
+  /** Whether the tool failed. */
   readonly isError: boolean
-  /** Texts in `result` that neither this host nor the caller wrote. */
+  /** Texts in `result` that neither this machine nor the client wrote. */
   readonly foreign: readonly string[]
 }
 
-/** What a target says of a run is its own text, as what a program writes is. */
+/** A target's texts about a run are as untrusted as program output. */
 const foreignIn = ({ stdout, stderr, target, denial_reason, denial_detail, launch_error, interruption, next }: ToolResult): string[] => {
   const said = target === null ? [] : [denial_reason, denial_detail, launch_error?.message, interruption, next]
   return [stdout, stderr, ...said.filter((text) => typeof text === 'string')]
 }
 
-/**
- * A result that the caller can use is no error, a command that failed among them. One of `exec` is where its command
- * failed, as callers of its elder namesakes expect.
- */
+/** A usable result is not an error, even if the command failed. For `exec`, a failed command is an error, as clients of similar tools expect. */
 export const answerOf = (result: ToolResult): ToolAnswer => ({
   result,
   isError:

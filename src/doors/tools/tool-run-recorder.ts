@@ -9,12 +9,12 @@ import { type ToolRequest, requestHash } from './tool-request.ts'
 import { type ToolResult, answerOf } from './tool-result.ts'
 import { framed } from './untrusted-frame.ts'
 
-/** Hears what happens to runs of tools, in the order in which it happens. */
+/** Receives the events of all runs in order. */
 export interface ToolRunRecorder {
   record(run: string, event: RunRecordEvent): void
 }
 
-/** Of the text that a model gets for a result, hex. */
+/** Hash of the text that a model gets for a result, hex. */
 export const textHash = (result: ToolResult): string =>
   createHash('sha256')
     .update(framed(JSON.stringify(result), answerOf(result).foreign))
@@ -38,7 +38,7 @@ export const refusalEvent = (error: unknown): RunRecordEvent =>
     ? { event: 'refused', code: error.code, message: error.message, data: error.data }
     : { event: 'refused', code: null, message: '', data: {} }
 
-/** `of_dropped`: of its text as it was before that was dropped. */
+/** `of_dropped`: the result was made from text that has been dropped since. */
 export const resultEvent = (
   view: { readonly stdout: number; readonly stderr: number },
   result: ToolResult,
@@ -53,13 +53,13 @@ export const resultEvent = (
 
 const encoded = (line: RecordLine): Buffer => Buffer.from(`${visibleJson(JSON.stringify(line))}\n`)
 
-/** Says of each run all that its results follow from, as lines of a record. */
+/** Writes the events of runs as lines of a record. */
 export class LineRecorder implements ToolRunRecorder {
   readonly #clock: Clock
   readonly #write: (line: Buffer) => void
   readonly #began: number
 
-  /** `write` takes the lines, and must not wait. */
+  /** `write` must not block. */
   constructor(deps: { readonly clock: Clock; readonly write: (line: Buffer) => void }, init: { readonly whoami: string }) {
     this.#clock = deps.clock
     this.#write = deps.write
@@ -75,7 +75,7 @@ export class LineRecorder implements ToolRunRecorder {
   }
 }
 
-/** What stands in a record: its lines, and their SHA-256. The last line of a record says both of all the lines before it. */
+/** Number and SHA-256 of a record's lines. The last line of a record states both for the lines before it. */
 export class RecordDigest {
   readonly #hash = createHash('sha256')
   #lines = 0
@@ -86,7 +86,7 @@ export class RecordDigest {
     this.#lines += 1
   }
 
-  /** Of what was added by now; `sha256` in hex. */
+  /** Of the lines so far; `sha256` in hex. */
   value(): { readonly lines: number; readonly sha256: string } {
     return { lines: this.#lines, sha256: this.#hash.copy().digest('hex') }
   }

@@ -7,32 +7,32 @@ import { type ToolRunRecorder, refusalEvent, requestEvent, resultEvent, startedE
 import { type ToolRequest, requestHash } from './tool-request.ts'
 import type { ToolOutputPart, ToolRunState, ToolResult } from './tool-result.ts'
 
-/** How much of each stream a caller wants to see, in bytes. */
+/** Maximum bytes of each stream in an answer. */
 export interface View {
   readonly stdout: number
   readonly stderr: number
 }
 
-/** What is needed of a run that was accepted. */
+/** The parts of an accepted run that are needed here. */
 export type FollowedRun = Pick<LocalRunHandle, 'startedAt' | 'cwd' | 'ended' | 'cancel' | 'signal' | 'ranOn' | 'cuts'> & {
   readonly caps: Pick<LocalRunHandle['caps'], 'timeout_ms'>
 }
 
-/** Of a run that is over, or is not here: nothing can be done to it. */
+/** For a run that has ended or belongs to another process. */
 export const INERT: Pick<FollowedRun, 'cancel' | 'signal'> = { cancel: () => undefined, signal: () => false }
 
-/** A command that a tool was asked for. What it writes is kept as text, so that it never waits for who reads it. */
+/** A run that a tool requested. Its output is retained as text, so the program never waits for a reader. */
 export class ToolRun implements LocalRunSink {
   readonly id: string
-  /** Without its stdin, which nobody needs once it runs. */
+  /** Stdin is released when the run starts. */
   readonly request: Omit<ToolRequest, 'stdin'>
   readonly requestHash: string
-  /** When it was asked for; milliseconds since 1970. */
+  /** Time of the request in milliseconds since 1970. */
   readonly askedAt: number
-  /** Calls that would end it, were they cancelled. */
+  /** Number of waiting calls whose cancellation ends it. */
   owners = 0
   readonly text = { stdout: new ModelText(), stderr: new ModelText() }
-  /** Aborted when it is not to begin any more. */
+  /** Aborts when the run must not start any more. */
   readonly leaving = new AbortController()
   readonly #ended: Promise<void>
   #settle = (): void => undefined
@@ -40,19 +40,19 @@ export class ToolRun implements LocalRunSink {
   #stdin: Uint8Array
   #run: FollowedRun | null = null
   #end: RunEnd | null = null
-  /** Somebody is asked; null: nobody was. */
+  /** The pending approval; null: there was none. */
   #waiting: Omit<RunWaiting, 'request_id'> | null = null
-  /** Why it was not accepted; null: it was, or that is not known yet, or a mistake of ours is why. */
+  /** The refusal; null: the run was accepted, is not decided, or failed internally. */
   refusal: AppError | null = null
   #timedOut = false
-  /** A cap has cut the output, or the time was up. */
+  /** A cap cut the output, or the timeout ended the run. */
   #truncated = false
   #cancelledThere = false
-  /** By its target. */
+  /** The target reduced the timeout. */
   #timeoutClamped = false
-  /** Processes that the command left running and that were ended with it; null: there were none. */
+  /** Number of processes that the command left running and that were ended with it; null: none. */
   #descendantsEnded: number | null = null
-  /** Bytes that came, and bytes above what the executor hands on. */
+  /** Bytes that arrived, and bytes above what the executor forwards. */
   readonly #came = { stdout: 0, stderr: 0 }
   #dropped = { stdout: 0, stderr: 0 }
 
@@ -63,7 +63,7 @@ export class ToolRun implements LocalRunSink {
     readonly recorder?: ToolRunRecorder | null
   }) {
     const { stdin, ...request } = init.request
-    // By a form that every runtime of the command line has, which replays runs.
+    // Not `Promise.withResolvers`, because runtimes of the command line that replays records may lack it.
     this.#ended = new Promise((resolve) => (this.#settle = resolve))
     this.id = init.id
     this.request = request
@@ -74,7 +74,7 @@ export class ToolRun implements LocalRunSink {
     this.#recorder?.record(this.id, requestEvent(init.request, init.askedAt))
   }
 
-  /** ISO 8601; null: it waits, or was refused. */
+  /** ISO 8601; null: not started. */
   get startedAt(): string | null {
     return this.#run?.startedAt ?? null
   }
@@ -86,43 +86,43 @@ export class ToolRun implements LocalRunSink {
     return this.#waiting === null ? 'queued' : 'waiting_for_approval'
   }
 
-  /** Nothing more is known of it here. */
+  /** The run has ended, or nothing more is known of it. */
   get over(): boolean {
     return this.#end !== null
   }
 
-  /** Null: it goes on, or waits. */
+  /** Null: the run continues or has not started. */
   get end(): RunEnd | null {
     return this.#end
   }
 
-  /** A cap, of its target or of this host, has cut its output. */
+  /** Whether a cap of this machine or the target cut the output. */
   get isCut(): boolean {
     return this.#truncated && !this.#timedOut
   }
 
-  /** Where it ran they say that it was a cancellation that ended it. */
+  /** Whether the target reports that a cancellation ended the run. */
   get cancelledThere(): boolean {
     return this.#cancelledThere
   }
 
-  /** The question that a human is asked now; null: none is. */
+  /** The pending approval request; null: none. */
   get approval(): NonNullable<ToolResult['approval']> | null {
     if (this.state !== 'waiting_for_approval' || this.#waiting === null) return null
     return { question_id: this.#waiting.question_id, expires_at: new Date(this.#waiting.expires_at_ms).toISOString() }
   }
 
-  /** Settles when all that it wrote is here. */
+  /** Settles when all output is here. */
   get ended(): Promise<void> {
     return this.#ended
   }
 
-  /** Bytes of memory that its texts hold. */
+  /** Bytes of memory of the texts. */
   get size(): number {
     return this.text.stdout.kept.size + this.text.stderr.kept.size
   }
 
-  /** Gives out its stdin, once. */
+  /** Returns stdin and releases it. */
   takeStdin(): Uint8Array {
     const stdin = this.#stdin
     this.#stdin = new Uint8Array(0)
@@ -149,7 +149,7 @@ export class ToolRun implements LocalRunSink {
     this.text[event.type].push(event.data)
   }
 
-  /** It was accepted; settles as `ended` does. */
+  /** The run was accepted. Settles as `ended`. */
   async follow(run: FollowedRun): Promise<void> {
     this.#run = run
     this.#recorder?.record(this.id, startedEvent(run))
@@ -165,7 +165,7 @@ export class ToolRun implements LocalRunSink {
     this.#close(endOf(outcome))
   }
 
-  /** It was not accepted. Throws what is a mistake of ours. */
+  /** The run was refused. Rethrows internal errors. */
   refuse(error: unknown): void {
     this.#recorder?.record(this.id, refusalEvent(error))
     if (error instanceof AppError) this.refusal = error
@@ -173,7 +173,7 @@ export class ToolRun implements LocalRunSink {
     if (!(error instanceof AppError)) throw error
   }
 
-  /** Gives back the memory of its texts: of what a key stands for only the end is known then. */
+  /** Releases the texts; only the end of the run stays known. */
   dropText(): void {
     this.#recorder?.record(this.id, { event: 'text_dropped' })
     for (const stream of OUTPUT_NAMES) {
@@ -182,30 +182,30 @@ export class ToolRun implements LocalRunSink {
     }
   }
 
-  /** Ends it with everything that it started, or keeps it from beginning. */
+  /** Ends the run with all its processes, or prevents its start. */
   cancel(): void {
     this.leaving.abort(new AppError('shutting_down', 'it was cancelled before it began'))
     this.#run?.cancel()
   }
 
-  /** `TERM` or `SIGTERM`, to all that it started. False: nothing is there to be told. Throws `bad_request` for what is no signal. */
+  /** Sends `TERM` or `SIGTERM` to all processes; false if there are none. Throws `bad_request` for an unknown signal. */
   signal(name: string): boolean {
     return this.#run?.signal(name) ?? false
   }
 
-  /** Bytes of a stream that nobody can ask for: above what this host takes, or of a run of an earlier server. */
+  /** Bytes that cannot be read: above the limit of this machine, or of an earlier server's run. */
   dropped(stream: OutputName): number {
     return this.#dropped[stream] + this.text[stream].gone
   }
 
-  /** `text`: its text as it was, where that is to be told although the run may have been forgotten since. */
+  /** `text`: the texts at an earlier time, if the run may have been forgotten since. */
   result(view: View, text: ToolRun['text'] = this.text): ToolResult {
     const result = this.#result(view, text)
     this.#recorder?.record(this.id, resultEvent(view, result, text.stdout !== this.text.stdout))
     return result
   }
 
-  /** At most `max` bytes of a stream's text, from place `from` on. */
+  /** At most `max` bytes of a stream's text from offset `from`. */
   part(stream: OutputName, from: number, max: number): ToolOutputPart {
     const { kept } = this.text[stream]
     const { text, next, from: begin } = kept.read(from, max)
@@ -263,7 +263,7 @@ export class ToolRun implements LocalRunSink {
     }
   }
 
-  /** What was ended with it, where it runs, what of its wishes was cut, the question that a human is asked, and what to do next. */
+  /** Fields that are absent in most results. */
   get #optional(): Pick<ToolResult, 'descendants_ended' | 'ran_on' | 'cut_wishes' | 'approval' | 'next'> {
     const { ranOn = null, cuts = [] } = this.#run ?? {}
     const { approval } = this
@@ -276,7 +276,7 @@ export class ToolRun implements LocalRunSink {
     }
   }
 
-  /** `omitted`: bytes that the text lacks. `kept`: how many of them there are, and can be asked for. */
+  /** `omitted`: bytes that the text lacks. `kept`: how many of them are retained and can be read. */
   #shown(
     stream: OutputName,
     view: View,

@@ -9,12 +9,12 @@ import type { ToolRunRecorder } from './tool-run-recorder.ts'
 import { type ToolRequest, detachedIdOf, keyHash, requestHash } from './tool-request.ts'
 import { INERT, ToolRun } from './tool-run.ts'
 
-/** Which run a key stands for, so that a call that is repeated runs nothing again. */
+/** Idempotency keys: the run that each key started, so that a repeated call does not start another. */
 export class KeyedRuns {
-  /** The oldest first. */
+  /** Oldest first. */
   readonly #runs = new Map<string, ToolRun>()
 
-  /** Null: it is not remembered. */
+  /** Null: the key is not known. */
   get(key: string): ToolRun | null {
     return this.#runs.get(key) ?? null
   }
@@ -26,13 +26,13 @@ export class KeyedRuns {
     if (oldest !== undefined) this.#runs.delete(oldest[0])
   }
 
-  /** The key does not stand for this run. */
+  /** Removes a key. */
   forget(key: string): void {
     this.#runs.delete(key)
   }
 }
 
-/** How a run ended of which nobody here knows it, and why. */
+/** The outcome of a run whose end is not known, with the reason. */
 const without = (lost: string): LocalOutcome => ({
   code: null,
   signal: null,
@@ -51,7 +51,7 @@ const INTERRUPTED =
 const outcomeOf = (end: Exclude<JournalledEnd, { kind: 'refused' }>): LocalOutcome =>
   end.kind === 'outcome' ? end.outcome : without(end.kind === 'goes_on' ? RUNS_ELSEWHERE : INTERRUPTED)
 
-/** Gives a run the end of the one that another server has begun for its key, as far as that is known: nothing is started, and its output is not here. */
+/** Gives a run the end of the one that another server started for its key. Nothing is started, and the output is not available. */
 export const restoreFromJournal = async (
   run: ToolRun,
   { started_at, cwd, timeout_ms, timeout_clamped, timed_out, descendants_ended, end }: JournalledRunHandle,
@@ -71,34 +71,34 @@ export interface ToolRunsComponents {
 }
 
 export interface ToolRunsInit {
-  /** Whose keys they are. */
+  /** Name of the client; keys of different clients are separate. */
   readonly caller: string
-  /** Resolves when one more may begin; throws the signal's reason. */
+  /** Resolves when another run may start; throws the signal's reason. */
   ready(signal: AbortSignal): Promise<void>
-  /** Hears what happens to all of them. */
+  /** Receives the events of all runs. */
   readonly recorder?: ToolRunRecorder | null
 }
 
-/** Runs whose end is known and that can still be asked about, and bytes of their texts. */
+/** Limits of ended runs that can still be queried: their number and the bytes of their texts. */
 export const MAX_ENDED = 64
 const MAX_ENDED_BYTES = 32 * 1024 * 1024
-/** Runs that wait for a place, or have one, and bytes of stdin that wait with them. */
+/** Limits of waiting and running runs: their number and the bytes of stdin. */
 export const MAX_UNDER_WAY = 4_096
 const MAX_WAITING_BYTES = 64 * 1024 * 1024
 
 const otherCommand = (): AppError =>
   new AppError('conflict', 'idempotency_key: it was given with another command; take a new one for a new command')
 
-/** The commands that one caller of the tools has under way, or had. */
+/** The runs of one client of the tools. */
 export class ToolRuns {
   readonly #deps: ToolRunsComponents
   readonly #init: ToolRunsInit
   readonly #keyed = new KeyedRuns()
-  /** Of this server's life: a run of an earlier one is not mistaken for one of ours. */
+  /** Unique per server process, so that IDs of an earlier process are not mistaken for current ones. */
   readonly #prefix = `run_${randomBytes(4).toString('hex')}_`
-  /** The oldest first. */
+  /** Oldest first. */
   readonly #runs = new Map<string, ToolRun>()
-  /** Those that have ended, in that order: one that ran for long is known for as long as others. */
+  /** Ended runs in the order of their ends, so that a long run stays known as long as others. */
   readonly #ended = new Set<ToolRun>()
   readonly #done = new WeakMap<ToolRun, Promise<void>>()
   readonly #closing = new AbortController()
@@ -112,8 +112,8 @@ export class ToolRuns {
   }
 
   /**
-   * Begins a command, which waits for a place while as many run as may, or answers the one that was begun with this key. One
-   * whose key was given with another command is refused. Throws `rate_limited`.
+   * Starts a command, which waits while too many run, or returns the run that the key started. A key of another command is refused. Throws
+   * `rate_limited`.
    */
   start(request: ToolRequest, key: string | null): ToolRun {
     if (key === null) return this.#start(request, null)
@@ -121,7 +121,7 @@ export class ToolRuns {
     const known = this.#keyed.get(hash)
     const isSame = known?.requestHash === requestHash(request)
     if (known !== null && !isSame) return this.#start(request, null, otherCommand())
-    // A detached run may go on although the daemon went away: it is asked again.
+    // A detached run may continue although the daemon was lost, so it is asked again.
     if (known !== null && !(request.detach === true && known.state === 'interrupted')) return known
     const run = this.#start(request, hash)
     this.#keyed.keep(hash, run)
@@ -150,12 +150,12 @@ export class ToolRuns {
     return run
   }
 
-  /** Resolves when the run is over and its session free for others. */
+  /** Resolves when the run is over and its session slot is free. */
   async settled(run: ToolRun): Promise<void> {
     await this.#done.get(run)
   }
 
-  /** Nobody can ask for it any more, so that others are known for longer; for one that is over. */
+  /** Forgets an ended run. */
   forget(run: ToolRun): void {
     this.#ended.delete(run)
     this.#runs.delete(run.id)
@@ -174,19 +174,19 @@ export class ToolRuns {
     return this.#runs.has(id)
   }
 
-  /** The oldest first. */
+  /** Oldest first. */
   get all(): readonly ToolRun[] {
     return [...this.#runs.values()]
   }
 
-  /** How many of the same target are asked before it; null: it does not wait. */
+  /** Number of runs of the same target that start earlier; null: the run does not wait. */
   waitingBefore(run: ToolRun): number | null {
     if (run.state !== 'queued') return null
     const { target } = run.request
     return this.all.filter(({ state, request }) => state === 'queued' && request.target === target).indexOf(run)
   }
 
-  /** Ends all but detached runs, which its sessions leave, and takes no more. */
+  /** Ends all runs except detached ones, and accepts no more. */
   async close(): Promise<void> {
     this.#closing.abort(new AppError('shutting_down', 'the server is stopping'))
     for (const run of this.all) if (!run.over && run.request.detach !== true) run.cancel()
@@ -204,14 +204,14 @@ export class ToolRuns {
     }
   }
 
-  /** False: no other server has begun a run with this key. Throws `conflict` where it was for another command. */
+  /** False: no other server has started a run with this key. Throws `conflict` if it ran another command. */
   async #recall(run: ToolRun, key: string): Promise<boolean> {
     const known = await this.#deps.executor.recall(key)
     if (known === null) return false
     if (known.call_sha256 === run.requestHash) {
-      // Its daemon knows more of it.
+      // The daemon knows more about a detached run.
       if (run.request.detach === true) return false
-      // Asked again, it may have ended.
+      // A later call asks again, because the run may have ended by then.
       if (known.end.kind === 'goes_on') this.#keyed.forget(key)
       await restoreFromJournal(run, known)
       return true

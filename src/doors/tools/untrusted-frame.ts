@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 
-/** Hexadecimal digits of a frame's id. */
+/** Hexadecimal digits of a frame's ID. */
 const ID_DIGITS = 16
 
 const idFor = (texts: readonly string[], attempt: number): string => {
@@ -10,8 +10,8 @@ const idFor = (texts: readonly string[], attempt: number): string => {
 }
 
 /**
- * The id of a frame around `line`, in which it does not stand, so that nothing inside can close the frame. It follows from the
- * foreign texts in the line: equal results have equal frames, and whoever writes such a text cannot write the id into it.
+ * ID of a frame around `line`. It does not occur in `line`, so nothing inside can close the frame. It is a hash of the foreign texts: equal
+ * results have equal frames, and the author of such a text cannot predict it.
  */
 export const frameId = (line: string, texts: readonly string[]): string => {
   for (let attempt = 0; ; attempt++) {
@@ -20,7 +20,7 @@ export const frameId = (line: string, texts: readonly string[]): string => {
   }
 }
 
-/** One line of text with foreign texts in it, between two lines that say so. Without such texts: the line alone. */
+/** Puts a line between two markers if it contains foreign texts. */
 export const framed = (line: string, foreign: readonly string[]): string => {
   const texts = foreign.filter((text) => text !== '')
   if (texts.length === 0) return line
