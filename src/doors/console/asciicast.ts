@@ -6,7 +6,7 @@ import { FILE_PAGE, linesAround, linesText } from './transcript-text.ts'
 import type { WrappedLine } from './screen/cells.ts'
 
 const SIZE = { width: CONSOLE_TERMINAL.cols, height: CONSOLE_TERMINAL.rows }
-/** A player waits no longer than this where nothing happens; seconds. */
+/** Maximum pause of a player while nothing happens, in seconds. */
 const IDLE_SECONDS = 2
 
 /** Output cannot be bold: escapes in it are shown as text. So it cannot pass for a banner. */
@@ -14,7 +14,7 @@ const bold = (lines: readonly WrappedLine[]): string => linesText(lines, FILE_PA
 
 const startOf = ({ started_at, time }: TranscriptEntry): number => Date.parse(started_at ?? time)
 
-/** The output in the parts in which it came. */
+/** The output in the parts in which it arrived. */
 const partsOf = ({ output, timing = [], duration_ms = 0 }: TranscriptEntry): { readonly ms: number; readonly text: string }[] => {
   const bytes = Buffer.from(output)
   const decoder = new TextDecoder('utf-8', { ignoreBOM: true })
@@ -28,7 +28,7 @@ const partsOf = ({ output, timing = [], duration_ms = 0 }: TranscriptEntry): { r
  * Commands follow one another as on the console, each with the times that its output had.
  */
 export class Asciicast {
-  /** Milliseconds since the Unix epoch at which the first command began; null: none was there yet. */
+  /** Start of the first command in milliseconds since the Unix epoch; null: none yet. */
   #origin: number | null = null
   /** Milliseconds since then; never goes back. */
   #now = 0

@@ -22,17 +22,17 @@ import type { TranscriptEntry } from '../../protocol/console/transcript.ts'
 import { LineSplitter } from '../../protocol/lines.ts'
 import type { ConsoleSubscriber } from './host.ts'
 
-/** What a connection asks of its host. */
+/** The host as a connection needs it. */
 export interface ConsoleService {
   run(request: ConsoleRequest, gone: AbortSignal): Promise<ConsoleReply>
-  /** Answers what detaches; null where as many are attached as may be. */
+  /** Returns a function that detaches; null if too many clients are attached. */
   attach(one: ConsoleSubscriber): (() => void) | null
 }
 
-/** Answers that nobody reads: beyond this a caller that goes on asking is hung up. */
+/** Maximum unread reply bytes of a client that continues to send requests; then it is disconnected. */
 const MAX_UNREAD = 64 * 1024
 const HANG_UP_MS = 1_000
-/** As MAX_UNREAD, for who is attached. */
+/** As MAX_UNREAD, for attached clients. */
 const MAX_UNREAD_ENTRIES = 8 * 1024 * 1024
 
 /**
@@ -45,7 +45,7 @@ export class ConsoleConnection {
   readonly #socket: Socket
   readonly #lines = new LineSplitter({ max: MAX_CONSOLE_LINE })
   readonly #gone = new AbortController()
-  /** `fresh`: nothing was asked yet. `pinged`: the next line may be a command. */
+  /** `fresh`: nothing was requested yet. `pinged`: the next line may be a command. */
   #state: 'fresh' | 'pinged' | 'resting' | 'running' | 'attached' | 'over' = 'fresh'
   #timer: Timer
   /** A line has begun. */
@@ -62,7 +62,7 @@ export class ConsoleConnection {
     this.#socket.on('error', () => this.#socket.destroy())
   }
 
-  /** The host ends: what was written goes out within a second, or is lost. */
+  /** The host is stopping: what was written is sent within a second, then the connection closes. */
   hangUp(): void {
     this.#state = 'over'
     this.#wait(null)
@@ -127,7 +127,7 @@ export class ConsoleConnection {
     else this.#refuse('a connection has one command at a time')
   }
 
-  /** `once`: as of old, a connection for this command alone. */
+  /** `once`: the client uses the connection for this command alone. */
   async #run(request: ConsoleRequest, once: boolean): Promise<void> {
     this.#state = 'running'
     this.#wait(null)
@@ -151,7 +151,7 @@ export class ConsoleConnection {
     this.#socket.once('close', detach)
   }
 
-  /** What it sent cannot be served: its command ends, and so does the connection. */
+  /** Refuses an invalid line and ends the command and the connection. */
   #refuse(message: string): void {
     this.#write(refusalOf(message))
     this.#finish()
@@ -161,7 +161,7 @@ export class ConsoleConnection {
     this.#socket.write(consoleLine(value))
   }
 
-  /** What was written still goes out; nothing more is read. */
+  /** Sends what was written and reads no more. */
   #finish(): void {
     this.#state = 'over'
     this.#gone.abort()
@@ -170,7 +170,7 @@ export class ConsoleConnection {
     this.#socket.resume()
   }
 
-  /** Its writing side is closed, or it is gone. */
+  /** The client has closed its side or is gone. */
   #ended(): void {
     this.#gone.abort()
     if (this.#state !== 'running') this.#finish()
@@ -198,7 +198,7 @@ const listenShared = async (server: Server, path: string, uid: number): Promise<
   if (typeof problem === 'string') return problem
   if (problem === null) {
     if (await answers(path)) throw new AppError('conflict', `${path}: ${IN_USE}`)
-    // Left by a host that died. It is ours, and the lock keeps another host of ours from making one now.
+    // A socket that a dead host of this user left. The lock prevents another host from creating one now.
     await unlink(path)
   }
   const taken = `${path} was taken meanwhile`
@@ -211,14 +211,14 @@ const listenShared = async (server: Server, path: string, uid: number): Promise<
   }
 }
 
-/** Where a host listens. */
+/** Addresses of a host. */
 export interface Listening {
   readonly paths: readonly string[]
-  /** Why it does not listen on the path that users share; null: it does, or was not to. */
+  /** Why the host does not listen on the shared path; null: it does, or was not asked to. */
   readonly taken: string | null
 }
 
-/** Listens for clients, and keeps as many as may be. */
+/** Listens for clients and limits their number. */
 export class ConsoleListeners {
   readonly #deps: { readonly service: ConsoleService; readonly clock: Clock }
   readonly #servers: Server[] = []
@@ -230,7 +230,7 @@ export class ConsoleListeners {
     this.#uid = init.uid
   }
 
-  /** A shared path that another user has taken keeps nobody from its own. Throws `conflict`, `loose_permissions`, `bad_config`. */
+  /** If another user has taken the shared path, the host still listens on its own. Throws `conflict`, `loose_permissions`, `bad_config`. */
   async start({ own, shared }: ConsoleSockets): Promise<Listening> {
     if (own !== null) await listenAt(this.#server(), { kind: 'unix', path: own }, `${own}: ${IN_USE}`)
     const taken = shared === null ? null : await listenShared(this.#server(), shared, this.#uid)
@@ -238,16 +238,16 @@ export class ConsoleListeners {
     return { paths: [own, taken === null ? shared : null].filter((path) => path !== null), taken }
   }
 
-  /** Takes no more clients; the sockets are gone then. */
+  /** Accepts no more clients and removes the sockets. */
   async close(): Promise<void> {
     const closed = this.#servers.map(async (server) => new Promise((resolve) => server.close(resolve)))
-    // A server is closed when its last connection is.
+    // Node closes a server when its last connection has closed.
     for (const connection of this.#connections.values()) connection.hangUp()
     await Promise.all(closed)
   }
 
   #server(): Server {
-    // A client that has said all is still answered.
+    // A client that has closed its side still gets its reply.
     const server = createServer({ allowHalfOpen: true }, (socket) => this.#accept(socket))
     this.#servers.push(server)
     return server

@@ -10,7 +10,7 @@ import type { ExecutorSessions } from '../executor-sessions.ts'
 import { nameText, wordsText } from './transcript-text.ts'
 import type { ConsoleScreen, ShownEnd } from './screen.ts'
 
-/** What is kept of a run's output, which is bounded: for its agent without what a terminal obeys, and as it came. */
+/** The bounded output of a run, with and without terminal control sequences. */
 export class ConsoleRunOutput {
   readonly #clock: Clock
   readonly #began: number
@@ -29,13 +29,13 @@ export class ConsoleRunOutput {
     this.#add(text, this.#filter.push(text))
   }
 
-  /** Nothing more comes. */
+  /** The output has ended. */
   end(): void {
     const text = this.#decoder.decode()
     this.#add(text, this.#filter.push(text) + this.#filter.end())
   }
 
-  /** Without what a terminal obeys. */
+  /** Without terminal control sequences. */
   plain(): RecordedOutput {
     return this.#plain.recorded()
   }
@@ -52,11 +52,11 @@ export class ConsoleRunOutput {
   }
 }
 
-/** How a command ended, as its client is told. */
+/** The end of a command, as its client sees it. */
 export interface ConsoleRunEnd extends ShownEnd {
-  /** What is behind `error`, for a human. */
+  /** Text about `error` for a person. */
   readonly message: string | null
-  /** Null: it did not run, or the configuration does not choose among hosts. */
+  /** Null: the command did not run, or the configuration does not choose among hosts. */
   readonly ranOn: RanOnJson | null
 }
 
@@ -74,7 +74,7 @@ const EXIT_NOT_RUN = 127
 const EXIT_TIMEOUT = 124
 const SIGTERM = 15
 
-/** One command of an agent, from its start to what its client is told. */
+/** One command of an AI agent. */
 export class ConsoleRun {
   readonly output: ConsoleRunOutput
   readonly #deps: ConsoleRunComponents
@@ -82,7 +82,7 @@ export class ConsoleRun {
   readonly #request: ConsoleRequest
   #run: LocalRunHandle | null = null
   #aborted = false
-  /** Aborted with it: nobody is asked any more whether it may begin. */
+  /** Withdraws a pending approval request. */
   readonly #leaving = new AbortController()
   #timedOut = false
   #descendantsEnded: number | null = null
@@ -96,12 +96,12 @@ export class ConsoleRun {
     this.output = new ConsoleRunOutput(deps)
   }
 
-  /** Processes that the command left running and that were ended with it; null: there were none. */
+  /** Number of processes that the command left running and that were ended with it; null: none. */
   get descendantsEnded(): number | null {
     return this.#descendantsEnded
   }
 
-  /** SIGTERM to everything that runs, SIGKILL after the grace. A second call changes nothing. */
+  /** Sends SIGTERM to all processes, and SIGKILL after the grace period. Repeated calls have no effect. */
   abort(): void {
     if (this.#aborted) return
     this.#aborted = true
@@ -109,7 +109,7 @@ export class ConsoleRun {
     this.#end()
   }
 
-  /** Runs it to its end. Never throws. */
+  /** Never throws. */
   async run(): Promise<ConsoleRunEnd> {
     const began = this.#deps.clock.monotonic()
     const took = (): number => Math.max(0, Math.round(this.#deps.clock.monotonic() - began))
@@ -126,7 +126,7 @@ export class ConsoleRun {
     }
   }
 
-  /** Null: aborted before there was a program, or nobody knows how it ended. */
+  /** Null: aborted before the program started, or the end is not known. */
   async #execute(session: string): Promise<LocalOutcome | null> {
     if (this.#aborted) return null
     const sink = {
@@ -138,7 +138,7 @@ export class ConsoleRun {
     this.#run = run
     this.#ranOn = run.ranOn ?? null
     if (this.#request.stdin === '') run.input(NO_BYTES, true)
-    // Who asked may be gone by now, and its grace may have passed before there was a program.
+    // The client may have disconnected, and its grace period may have passed, before the program started.
     void run.begun.then(() => this.#aborted && this.#endNow())
     return run.ended
   }
@@ -150,11 +150,11 @@ export class ConsoleRun {
       argv: exec,
       shell: false,
       cwd: dir,
-      // Last, so that no caller runs under another's name.
+      // Last, so that a client cannot set another name.
       env: { ...envs, REXEC_WHOAMI: whoami },
       clear_env,
       stdin: stdin === null ? NO_BYTES : Buffer.from(stdin),
-      // An empty one is a pipe that ends at once, and not /dev/null.
+      // An empty stdin is a pipe that ends at once, not /dev/null.
       input: stdin === '',
       timeout_ms,
       max_output_bytes: null,
@@ -219,7 +219,7 @@ export class ConsoleRun {
   }
 }
 
-/** What refuses a run before there is one: a program that is not there is its own thing, a directory is not. */
+/** The end of a command that was refused. A missing program has an error of its own; a missing directory has not. */
 const notRun = (error: unknown, { exec: [name = ''] }: ConsoleRequest): Omit<ConsoleRunEnd, 'duration_ms'> => {
   const missing = isAppError(error, 'file_not_found') && error.data['argv0'] === name && error.data['why'] !== 'not_executable'
   return {

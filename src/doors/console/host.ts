@@ -16,11 +16,11 @@ import { ConsoleRun, type ConsoleRunEnd } from './console-run.ts'
 import { nameText } from './transcript-text.ts'
 import type { ConsoleControls, ConsoleScreen } from './screen.ts'
 
-/** What keeps commands in the order in which they began. */
+/** Writes commands in the order in which they began. */
 export interface Transcript {
-  /** A command begins: its place. */
+  /** Registers a command and returns its place in the order. */
   arrive(): number
-  /** Settles when it is kept; false: it could not be, which the transcript tells by itself. */
+  /** Settles when the entry is written; false if it cannot be, which the transcript reports itself. */
   end(place: number, command: EndedCommand): Promise<boolean>
 }
 
@@ -29,35 +29,35 @@ export interface ConsoleHostComponents {
   readonly clock: Clock
   /** Commands wait for it; null: the host does not start. */
   readonly transcript: Transcript | Promise<Transcript | null>
-  /** Sets where commands of an agent run, and whom to ask; answers what is set. Absent: the configuration does not choose among hosts. */
+  /** Sets the execution mode of an agent; returns the new setting. Absent: the configuration does not choose among hosts. */
   readonly setModes?: (whoami: string, line: string) => Promise<string>
 }
 
-/** Somebody who is told of commands as they end. */
+/** An attached client, which receives commands as they end. */
 export interface ConsoleSubscriber {
-  /** `ansi`: the output as the program wrote it. */
+  /** Whether it receives output with terminal control sequences. */
   readonly ansi: boolean
   emit(entry: TranscriptEntry): void
 }
 
-/** To the second, as transcripts and banners have it. */
+/** To the second, as in transcripts and banners. */
 const timeOf = (ms: number): string => `${new Date(ms).toISOString().slice(0, 19)}Z`
 
-/** Names that a human has paused: beyond this no more are. */
+/** Maximum number of paused names. */
 const MAX_PAUSED = 256
-/** Sessions of agents that run nothing now: beyond this the oldest is closed. */
+/** Maximum number of idle sessions of agents. */
 const MAX_RESTING = 16
-/** What this door can carry. */
+/** Capabilities of the console. */
 const AVAILABLE = ['exec', 'exec.input', 'pty', 'events'] as const
 
 const openingFor = (whoami: string | null) => ({ door: 'console' as const, client_name: whoami ?? '', available: AVAILABLE, target: null })
 
 const ABORTED: ConsoleRunEnd = { exit: 143, error: 'aborted', message: null, duration_ms: 0, ranOn: null }
 
-/** Runs the commands of all agents of one user, and tells them, the screen, the transcript and who is attached. */
+/** Runs the commands of all AI agents of one user, and reports them to client, screen, transcript and attached clients. */
 export class ConsoleHost implements ConsoleControls {
   readonly #deps: ConsoleHostComponents
-  /** One for each name that agents give themselves, so that the journal tells who asked. */
+  /** One session per agent name, so that the audit log shows the name. */
   readonly #sessions: ExecutorSessions
   readonly #turns = new Semaphore({ limit: MAX_CONSOLE_RUNS })
   readonly #paused = new Set<string>()
@@ -74,12 +74,12 @@ export class ConsoleHost implements ConsoleControls {
     this.#sessions = new ExecutorSessions(deps, { opening: openingFor, maxIdle: MAX_RESTING })
   }
 
-  /** Before the first command: the screen is made with these controls. */
+  /** Called before the first command, because the screen needs the host's controls. */
   show(screen: ConsoleScreen): void {
     this.#screen = screen
   }
 
-  /** Aborted when a human, or whoever started us, wants the end. */
+  /** Aborts when the host should stop. */
   get stopped(): AbortSignal {
     return this.#stopping.signal
   }
@@ -111,14 +111,17 @@ export class ConsoleHost implements ConsoleControls {
     return setModes(whoami, line).catch(errorText)
   }
 
-  /** Answers what detaches; null where as many are attached as may be. */
+  /** Returns a function that detaches; null if too many clients are attached. */
   attach(one: ConsoleSubscriber): (() => void) | null {
     if (this.#attached.size >= MAX_CONSOLE_ATTACHED) return null
     this.#attached.add(one)
     return () => this.#attached.delete(one)
   }
 
-  /** Runs one command, when it is its turn; `gone` aborts it. Answers what its client is told when its entry of the transcript was written: that waits for no screen, and for a disk only so long. */
+  /**
+   * Runs one command when a slot is free; `gone` aborts it. Resolves after the transcript entry was written, or after `TRANSCRIPT_WAIT_MS`;
+   * the screen is not awaited.
+   */
   async run(request: ConsoleRequest, gone: AbortSignal): Promise<ConsoleReply> {
     const signal = AbortSignal.any([gone, this.#stopping.signal])
     const leave = await this.#enter(request.whoami, signal).catch(() => null)
@@ -130,13 +133,13 @@ export class ConsoleHost implements ConsoleControls {
     }
   }
 
-  /** Aborts every command and resolves when all that they leave behind is kept. */
+  /** Aborts all commands; resolves when their entries are written. */
   async end(): Promise<void> {
     this.stop()
     while (this.#working.size > 0) await Promise.allSettled(this.#working)
   }
 
-  /** Its agent may have been paused while it waited for its turn: that turn is another's then. Throws the signal's reason. */
+  /** If the agent was paused while it waited for a slot, the slot is released. Throws the signal's reason. */
   async #enter(whoami: string, signal: AbortSignal): Promise<() => void> {
     for (;;) {
       if (this.#paused.has(whoami)) this.#screen.record(`${nameText(whoami)} is paused: a command of it waits`)
@@ -196,7 +199,7 @@ export class ConsoleHost implements ConsoleControls {
     void work.finally(() => this.#working.delete(work))
   }
 
-  /** To who is attached. */
+  /** Sends the entry to attached clients. */
   #emit({ startedAt, error, output, ...command }: EndedCommand, run: ConsoleRun): void {
     const envs = Object.fromEntries(Object.keys(command.envs).map((name) => [name, HIDDEN_VALUE]))
     const entry = { ...command, envs, ...(error === null ? {} : { error }), time: timeOf(startedAt) }

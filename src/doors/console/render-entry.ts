@@ -2,12 +2,12 @@ import type { TranscriptEntry } from '../../protocol/console/transcript.ts'
 import { type Page, linesAround, linesText } from './transcript-text.ts'
 import { RunView } from './screen/run-view.ts'
 
-/** What a view takes at once. */
+/** Bytes that a view accepts at once. */
 const BLOCK_BYTES = 4_096
 
 /**
- * A command whose output is as the program wrote it, as the console shows it: that output goes through a terminal of its own, and
- * only the colours of its cells are kept. Bounded as the screen is, piece by piece.
+ * Renders a command with raw output as the console shows it: the output goes through a separate terminal, and only text and colours of its
+ * cells are kept.
  */
 export async function* colouredEntry(entry: TranscriptEntry, page: Page): AsyncGenerator<string> {
   const { before, after } = linesAround(entry, page.look)

@@ -1,6 +1,6 @@
 import type { ConsoleError } from '../../protocol/console/messages.ts'
 
-/** A run as its host shows it. `n`: its place in the order of arrival, from 1. */
+/** A run as the screen shows it. `n`: its number in the order of arrival, from 1. */
 export interface ShownRun {
   readonly n: number
   readonly whoami: string
@@ -13,36 +13,36 @@ export interface ShownRun {
 }
 
 export interface ShownEnd {
-  /** As the client is told: 128+N where signal N ended it. */
+  /** Exit status as the client sees it: 128+N after signal N. */
   readonly exit: number
-  /** Null: it ended by itself. */
+  /** Null: the command ended by itself. */
   readonly error: ConsoleError | null
   readonly duration_ms: number
 }
 
-/** What the host says to its screen, which never holds up a run: nothing here waits, and what the screen keeps of output is its own to bound. */
+/** The screen of a host. No method blocks a run, and the screen bounds the output that it retains. */
 export interface ConsoleScreen {
   start(run: ShownRun): void
-  /** Bytes of the run's terminal as they came; nothing after its `end`. */
+  /** Bytes of the run's terminal; none after its `end`. */
   output(n: number, data: Uint8Array): void
   end(n: number, end: ShownEnd): void
-  /** A line of the host's own. */
+  /** Shows a line of the host itself. */
   record(text: string): void
-  /** Settles when everything that was given is shown. */
+  /** Settles when everything is shown. */
   close(): Promise<void>
 }
 
-/** What a human at the screen asks of the host. */
+/** What the user at the screen can do. */
 export interface ConsoleControls {
-  /** Does nothing where the run is over. */
+  /** No effect if the run has ended. */
   abort(n: number): void
-  /** Names of agents whose new commands wait, the earliest first. */
+  /** Names of paused agents, the earliest first. Their new commands wait. */
   readonly paused: ReadonlySet<string>
-  /** Does nothing where as many are paused as may be. */
+  /** No effect if too many agents are paused. */
   pause(whoami: string): void
   resume(whoami: string): void
-  /** Ends the host and its runs. */
+  /** Stops the host and its runs. */
   stop(): void
-  /** Does what a line says, `/exec …` or `/elevated …`, for the commands of this agent; settles with what is told of it. */
+  /** Executes `/exec …` or `/elevated …` for an agent; resolves with the reply. */
   setModes?(whoami: string, line: string): Promise<string>
 }

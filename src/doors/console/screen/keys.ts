@@ -9,10 +9,10 @@ const ERASE = ['\u007f', '\b']
 const CLEAR = '\u0015'
 const CTRL_C = '\u0003'
 
-/** What became of a line by what was typed. */
+/** The state of a line after a key. */
 export type Typed = 'goes_on' | 'done' | 'left'
 
-/** A line that a human types, key by key or at once. */
+/** A line that the user types. */
 export class TypedLine {
   #text = ''
 
@@ -20,7 +20,7 @@ export class TypedLine {
     return this.#text
   }
 
-  /** A key with a name, and Ctrl-C, leave it; what does not show itself is no part of it. */
+  /** Special keys and Ctrl-C cancel the line. Characters that are not visible are ignored. */
   take(typed: string): Typed {
     if (typed.startsWith(ESCAPE) || typed.includes(CTRL_C)) return 'left'
     for (const character of typed) {
@@ -33,20 +33,20 @@ export class TypedLine {
   }
 }
 
-/** A question is asked no longer than this: what is pressed later means something else. */
+/** How long a confirmation waits; a later key means something else. */
 const ASKED_MS = 5_000
-/** A line is begun and left alone no longer than this. */
+/** How long an unfinished line stays. */
 const LINE_MS = 60_000
 const CTRL_L = '\u000c'
 const MAX_LISTED = 9
 
-/** What a key may be about. */
+/** What the keys can act on. */
 export interface KeyTargets {
   /** The command whose output is shown, while it runs. */
   readonly current: { readonly n: number; readonly whoami: string; readonly argv: readonly string[] } | null
-  /** Commands that run. */
+  /** Number of running commands. */
   readonly running: number
-  /** Who has run anything, the latest first. */
+  /** Agents that have run commands, the latest first. */
   readonly agents: readonly string[]
 }
 
@@ -54,9 +54,9 @@ export interface ConsoleKeysInit {
   readonly clock: Clock
   readonly controls: ConsoleControls
   readonly targets: () => KeyTargets
-  /** Shows the rows of a question or an answer; none: there is no question any more. */
+  /** Shows the rows of a prompt or a reply; an empty list removes them. */
   readonly ask: (rows: readonly string[]) => void
-  /** Shows the keys, or hides them; a key that means nothing hides them only. */
+  /** Shows or hides the help; an unknown key only hides it. */
   readonly help: (isAsked: boolean) => void
   readonly record: (text: string) => void
   readonly repaint: () => void
@@ -89,7 +89,7 @@ export class ConsoleKeys {
   readonly #init: ConsoleKeysInit
   #question: KeyPrompt | null = null
   #timer: Timer | null = null
-  /** Begun with its first character, for the agent that was the latest then. */
+  /** A line in progress, for the agent that was the latest when it began. */
   #line: BegunLine | null = null
 
   constructor(init: ConsoleKeysInit) {
@@ -99,7 +99,7 @@ export class ConsoleKeys {
   press(typed: string): void {
     if (this.#line !== null) return this.#resume(this.#line, typed)
     if (typed.startsWith('/')) return this.#start(typed)
-    // A terminal in lines sends the key with the end of its line.
+    // In line mode, the terminal sends the key with the line end.
     const key = typed.length > 1 ? typed.replace(/[\r\n]+$/, '') : typed
     if (key !== '' && key.replaceAll(CTRL_C, '') === '') for (const _one of key) this.#stop()
     else if (key.length === 1) this.#key(key)
@@ -161,7 +161,7 @@ export class ConsoleKeys {
   #askPause(): void {
     const { paused } = this.#init.controls
     const { agents } = this.#init.targets()
-    // Whoever is paused is among them: names that came later, however many, keep nobody from going on.
+    // Paused agents are always listed, so that they can be resumed however many agents follow.
     const first = new Set([...new Set([...paused, ...agents])].slice(0, MAX_LISTED))
     const listed = [...new Set([...agents, ...paused])].filter((whoami) => first.has(whoami))
     if (listed.length === 0) return this.#ask(null, 'no agent has run anything yet')
@@ -176,7 +176,7 @@ export class ConsoleKeys {
     note(`${whoami} ${controls.paused.has(whoami) ? 'is paused: its next commands wait' : 'goes on'}`)
   }
 
-  /** `question`: null for an answer. */
+  /** `question`: null for a reply. */
   #ask(question: KeyPrompt | null, ...rows: readonly string[]): void {
     this.#question = question
     this.#init.ask(rows)

@@ -1,6 +1,6 @@
 const BLOCK_BYTES = 4_096
 
-/** Bytes in the order they came, copied into blocks, so that a thousand small pieces cost no more than one. */
+/** A byte queue in fixed blocks, so that many small pieces cost no more than one. */
 export class ByteBlocks {
   #blocks: { readonly bytes: Buffer; begin: number; end: number }[] = []
   #size = 0
@@ -36,11 +36,11 @@ export class ByteBlocks {
   }
 }
 
-/** Of one command, what is kept until it can be shown: of its beginning, and of its end. */
+/** Bytes retained from the beginning and the end of one command until it is shown. */
 const HEAD_BYTES = 256 * 1024
 const TAIL_BYTES = 256 * 1024
 
-/** What all commands of a screen keep together. */
+/** Bounds the output that all commands of a screen retain. */
 export class SharedByteBudget {
   readonly #max: number
   #bytes = 0
@@ -49,7 +49,7 @@ export class SharedByteBudget {
     this.#max = init.max
   }
 
-  /** How many of these there is place for. */
+  /** Returns how many of the bytes are granted. */
   take(bytes: number): number {
     const granted = Math.min(bytes, this.#max - this.#bytes)
     this.#bytes += granted
@@ -61,10 +61,10 @@ export class SharedByteBudget {
   }
 }
 
-/** What is shown next: bytes, or how many were left out here. */
+/** The next bytes to show, or the number of bytes left out. */
 export type NextOutput = { readonly data: Uint8Array } | { readonly left_out: number }
 
-/** Output of one command that waits for the screen, bounded: where more comes than is shown, the middle is left out and counted. */
+/** Output of one command that waits for the screen. If too much arrives, the middle is left out and counted. */
 export class PendingOutput {
   readonly #shared: SharedByteBudget
   #head = new ByteBlocks()
@@ -75,7 +75,7 @@ export class PendingOutput {
     this.#shared = shared
   }
 
-  /** More came than was shown, and the middle begins to be left out, or will be. */
+  /** Whether output arrives faster than it is shown. */
   get isBehind(): boolean {
     return this.#tail.size > 0 || this.#leftOut > 0
   }
@@ -87,7 +87,7 @@ export class PendingOutput {
     const rest = data.subarray(kept)
     const last = rest.subarray(Math.max(0, rest.length - TAIL_BYTES))
     this.#leftOut += rest.length - last.length
-    // The oldest bytes of the end make place for newer ones.
+    // Newer bytes replace the oldest of the tail.
     while (this.#tail.size > 0 && this.#tail.size + last.length > TAIL_BYTES) this.#forget()
     let granted = this.#shared.take(last.length)
     while (granted < last.length && this.#tail.size > 0) {
@@ -98,7 +98,7 @@ export class PendingOutput {
     this.#tail.push(last.subarray(last.length - granted))
   }
 
-  /** It will never be shown: gives back all that is kept. */
+  /** Releases output that will not be shown. */
   drop(): void {
     this.#shared.release(this.#head.size + this.#tail.size)
     this.#head = new ByteBlocks()
@@ -112,7 +112,7 @@ export class PendingOutput {
     this.#shared.release(length)
   }
 
-  /** At most `max` bytes; null: there is nothing. */
+  /** At most `max` bytes; null: nothing is pending. */
   next(max: number): NextOutput | null {
     if (this.#head.size === 0) {
       if (this.#leftOut > 0) {
