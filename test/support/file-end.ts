@@ -2,8 +2,10 @@
 import { readFileSync } from 'node:fs'
 import { after } from 'node:test'
 
+import { patient } from './wait-limits.ts'
+
 /** Long enough for what is asked to end in an `after` and not waited for. */
-const GRACE_MS = 15_000
+const GRACE_MS = patient(15_000)
 
 const children = (): number[] => {
   try {
