@@ -23,7 +23,7 @@ const configText = (
 [security]
 allow_shell = false
 allow_pty = false
-# true: a command may stay when its session ends (x0x mcp --kept lists what does).
+# true: a command for a target may outlive its session, as a detached run (docs/mcp.md).
 allow_detach = false
 # false: files are read, and not changed.
 allow_write = true
