@@ -1,15 +1,19 @@
 import assert from 'node:assert/strict'
+import { mkdir, readdir, rename, rmdir, stat } from 'node:fs/promises'
+import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { isAppError } from '../../src/base/errors.ts'
+import type { Logger } from '../../src/base/log.ts'
 import { EXEC_DETACHED_ASK_DOMAIN, execDetachedAsk } from '../../src/protocol/wire/detached.ts'
 import { MAX_DETACHED_PER_AGENT } from '../../src/protocol/limits/detached.ts'
 import { decodeExecBody, execFrame, type ExecFrame } from '../../src/protocol/wire/exec.ts'
-import { ask, begin, DETACH_KEYS, DetachedMemory, never, untilOver } from '../support/detached.ts'
+import { ask, begin, DETACH_KEYS, DetachedMemory, directoryOf, never, untilOver } from '../support/detached.ts'
 import { execPair, type ExecPair } from '../support/exec-pair.ts'
 import { newParty, type FakeLink, type Party } from '../support/fake-network.ts'
 import { soon } from '../support/local-engine.ts'
 import { ManualClock } from '../support/manual-clock.ts'
+import { silent } from '../support/processes.ts'
 
 const SCRIPTS = { waits: 'echo secret; sleep 60' }
 
@@ -186,4 +190,32 @@ test('a run that is over is forgotten when its owner asks, its id stays used, an
   assert.equal(again.info.state, 'expired')
   assert.equal((await pair.responder.events(target.request_id)).filter((event) => event === 'request').length, 1)
   assert.deepEqual((await pair.responder.lines()).filter(({ event }) => event === 'forget').length, 1)
+})
+
+test('a run whose output cannot be removed stays as it was, which its owner is told, and is forgotten when it can be', async (t) => {
+  const errors: unknown[] = []
+  const log: Logger = { ...silent, error: (...words: readonly unknown[]) => void errors.push(words) }
+  const pair = await execPair(t, { scripts: { quick: 'echo x' }, entryKeys: DETACH_KEYS, log })
+  const { target } = await begin(pair, 'quick')
+  await untilOver(pair, target)
+  const [file = ''] = (await readdir(directoryOf(pair))).filter((name) => name.endsWith('.out'))
+  const output = join(directoryOf(pair), file)
+  await rename(output, `${output}.away`)
+  // Which cannot be removed as a file is.
+  await mkdir(output)
+  for (let time = 1; time <= 2; time += 1)
+    await assert.rejects(
+      pair.detached.forget(target, never()),
+      (error) =>
+        isAppError(error, 'conflict') && /cannot remove its output/.test(error.message) && /ask again/.test(String(error.data['next'])),
+    )
+  assert.equal(errors.length, 1, 'said once')
+  assert.ok(JSON.stringify(errors).includes(output) && JSON.stringify(errors).includes(target.request_id))
+  await rmdir(output)
+  await rename(`${output}.away`, output)
+  const sink = new DetachedMemory()
+  const { outcome } = await pair.detached.attach(target, 0, sink, never())
+  assert.deepEqual([outcome?.code, outcome?.incomplete, sink.text('stdout')], [0, false, 'x\n'])
+  assert.equal((await pair.detached.forget(target, never())).state, 'expired')
+  await assert.rejects(stat(output), { code: 'ENOENT' })
 })
