@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict'
 import { spawn, type ChildProcess } from 'node:child_process'
+import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { chmod, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 
 import { isAlive } from '../../test/support/processes.ts'
@@ -50,6 +52,22 @@ test('a command runs through a rexd of this host, with its output, its exit code
   assert.deepEqual([timed.status, timed.stderr], [143, 'rexd: its time was up; --timeout gives another, up to limits.hard_timeout_ms\n'])
   const same = await run(['--config', config, '--cwd', '.', '--', 'pwd'], '', [process.execPath, X0X, 'rexd', 'exec'])
   assert.deepEqual([same.status, same.stdout.toString().endsWith('/root\n')], [0, true])
+})
+
+test('standard input goes through whole, and output of many megabytes comes back so', TIMEOUT, async (t) => {
+  const { config } = await rexdPlace(t)
+  const bytes = randomBytes(8 * 1024 * 1024)
+  const { status, stdout } = await run(['--config', config, '--stdin', '--', 'cat'], bytes)
+  const sum = (data: Buffer): string => createHash('sha256').update(data).digest('hex')
+  assert.deepEqual([status, stdout.length, sum(stdout)], [0, bytes.length, sum(bytes)])
+})
+
+test('output that was cut off is not taken for all there was', TIMEOUT, async (t) => {
+  const { config } = await rexdPlace(t)
+  await writeFile(config, (await readFile(config, 'utf8')).replace('max_output_bytes = 268435456', 'max_output_bytes = 4096'))
+  const { status, stdout, stderr } = await run(['--config', config, '--', 'seq', '1', '100000'])
+  assert.deepEqual([status, stdout.length], [0, 4096])
+  assert.equal(stderr, `rexd: its output was cut off: the last ${588_895 - 4096} bytes are missing (limits.max_output_bytes)\n`)
 })
 
 test('output that was lost is no success', TIMEOUT, async (t) => {
@@ -140,6 +158,26 @@ test('a signal ends the command, and is not lost on the way', TIMEOUT, async (t)
   await gone(pid)
 })
 
+test('whoever has read enough ends it', TIMEOUT, async (t) => {
+  const { config, root } = await rexdPlace(t)
+  const child = begin(['--config', config, '--', 'sh', '-c', 'echo $$ > pid.tmp; mv pid.tmp pid; exec seq 1 100000000'])
+  const end = once(child, 'exit')
+  const pid = await pidIn(join(root, 'pid'))
+  child.stdout?.destroy()
+  assert.deepEqual(await end, [141, null])
+  await gone(pid)
+})
+
+test('a caller that is killed leaves nothing that runs', TIMEOUT, async (t) => {
+  const { config, root } = await rexdPlace(t)
+  const child = begin(['--config', config, '--', 'sh', '-c', 'echo $$ > pid.tmp; mv pid.tmp pid; exec sleep 600'])
+  const end = ended(child)
+  const pid = await pidIn(join(root, 'pid'))
+  child.kill('SIGKILL')
+  await end
+  await gone(pid)
+})
+
 test(
   `a terminal has the size of ours, and what is typed goes there${NO_TERMINALS === null ? '' : ` (${NO_TERMINALS})`}`,
   { ...TIMEOUT, skip: NO_TERMINALS !== null },
@@ -153,3 +191,30 @@ test(
     assert.match(stdout.toString(), /24 80\r\n[^]*got yes\r\n/)
   },
 )
+
+test(
+  'what a program on a terminal does not read stays where it is, and its end is told',
+  { ...TIMEOUT, skip: NO_TERMINALS !== null },
+  async (t) => {
+    const { config } = await rexdPlace(t, { security: 'allow_pty = true' })
+    const child = begin(['--config', config, '--tty', '--', 'sh', '-c', 'stty raw -echo; echo ready; sleep 3; exit 4'])
+    child.stdin?.on('error', () => undefined)
+    const end = ended(child)
+    await once(child.stdout!, 'data')
+    child.stdin?.write(Buffer.alloc(32 * 1024 * 1024, 'x'))
+    await sleep(1_500)
+    const left = child.stdin?.writableLength ?? 0
+    assert.deepEqual([(await end).status, left > 16 * 1024 * 1024], [4, true], `${left} bytes were left`)
+  },
+)
+
+test('a terminal on which much is typed that comes back shows all of it', { ...TIMEOUT, skip: NO_TERMINALS !== null }, async (t) => {
+  const { config } = await rexdPlace(t, { security: 'allow_pty = true' })
+  const size = 512 * 1024
+  const child = begin(['--config', config, '--tty', '--', 'sh', '-c', `stty raw -echo; echo ready; exec head -c ${size}`])
+  const end = ended(child)
+  await once(child.stdout!, 'data')
+  child.stdin?.write(Buffer.alloc(size, 'x'))
+  const { status, stdout } = await end
+  assert.deepEqual([status, stdout.length], [0, 'ready\n'.length + size])
+})

@@ -235,7 +235,7 @@ export class ExecutorClient implements Startable {
     return result.accepted
   }
 
-  /** `frame` is the peer's encoded `request` or `rules_request`; `streamNonce` is our nonce of its stream. */
+  /** `frame` is the first frame of the stream, encoded; `streamNonce` is our nonce of its stream. */
   openRun(link: number, streamNonce: Uint8Array, frame: Uint8Array): PeerRunHandle {
     return this.#newRun('run_open', link, streamNonce, frame)
   }

@@ -17,10 +17,10 @@ import type { Requests } from './runs/requests.ts'
 import type { ExecutorServices } from './services.ts'
 import type { Views } from './views.ts'
 
-export type CallMessage = Extract<ToExecutor, { type: keyof typeof ASKED_ANSWERS }>
+export type DetachedRequestCall = Extract<ToExecutor, { type: keyof typeof ASKED_ANSWERS }>
 
 /** Answers calls about the detached runs that this daemon requested. Throws what the store throws. */
-export const answerAsked = async (runs: DetachedRequestStore, clock: Clock, call: CallMessage): Promise<unknown> => {
+export const answerAsked = async (runs: DetachedRequestStore, clock: Clock, call: DetachedRequestCall): Promise<unknown> => {
   switch (call.type) {
     case 'asked_add': {
       const { type: _type, id: _id, argv: all, ...asked } = call

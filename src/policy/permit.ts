@@ -114,7 +114,7 @@ export interface PermitFields {
 
 declare const brand: unique symbol
 
-/** Made by `authorize` alone and deeply frozen. */
+/** Made by `authorize` and `authorizeLocalRun` alone, and deeply frozen. */
 export interface Permit extends PermitFields {
   readonly [brand]: true
 }
@@ -131,7 +131,7 @@ const frozenGrant = (grant: SandboxGrant): SandboxGrant =>
 const frozenStandIn = ({ argv0, words }: StandIn): StandIn =>
   Object.freeze({ argv0, words: Object.freeze(words.map((word) => (typeof word === 'string' ? word : Object.freeze({ ...word })))) })
 
-/** Copies, freezes and marks a permit. Only `authorize` may call it; a test checks all other files. */
+/** Copies, freezes and marks a permit. Only `authorize` and `authorizeLocalRun` may call it; a test checks all other files. */
 export const sealPermit = (fields: PermitFields): Permit => {
   const permit = Object.freeze({
     argv: Object.freeze([...fields.argv]),

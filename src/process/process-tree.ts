@@ -27,7 +27,7 @@ export interface ProcessTreeInit {
 /** All processes of one run. */
 export class ProcessTree {
   readonly #init: ProcessTreeInit
-  #tree: DescendantTracker | null = null
+  #tracker: DescendantTracker | null = null
   #pid = 0
   #namespace: PidNamespace | null = null
   #ended = false
@@ -58,7 +58,7 @@ export class ProcessTree {
   }
 
   get leaderLives(): boolean {
-    return this.#tree?.leaderLives === true
+    return this.#tracker?.leaderLives === true
   }
 
   /** After `end`: a process could not be killed or inspected. */
@@ -88,7 +88,7 @@ export class ProcessTree {
   /** Takes over the child that `enter` started, which leads its own group. Throws if it cannot be held or limited. */
   adopt(pid: number, namespace: PidNamespace | null): void {
     this.#pid = pid
-    this.#tree = new DescendantTracker(pid, this.#init.mark)
+    this.#tracker = new DescendantTracker(pid, this.#init.mark)
     this.#namespace = namespace
     const { leaf } = this.#init
     // `confine` would limit our own process.
@@ -99,18 +99,18 @@ export class ProcessTree {
   /** Signals everything inside. After the child was reaped, it only shortens the search for left-behind processes. */
   signal(signal: ProcessSignal): void {
     const { leaf, containment } = this.#init
-    if (this.#tree === null) return
+    if (this.#tracker === null) return
     this.#asked ||= ENDS.includes(signal)
-    if (this.#ended) return this.#tree.signal(signal)
+    if (this.#ended) return this.#tracker.signal(signal)
     if (signal === 'SIGKILL') {
       leaf?.kill()
       this.#namespace?.kill()
-      this.#tree.signal(signal)
+      this.#tracker.signal(signal)
     } else if (this.#namespace !== null) this.#namespace.signal(signal)
     else if (leaf !== null && containment === 'cgroup') {
       send(-this.#pid, signal)
       this.#due.ask(signal)
-    } else this.#tree.signal(signal)
+    } else this.#tracker.signal(signal)
     // A stopped process acts on other signals only after SIGCONT.
     if (signal === 'SIGTERM' || signal === 'SIGHUP') this.signal('SIGCONT')
   }
@@ -124,17 +124,17 @@ export class ProcessTree {
   async end(): Promise<void> {
     const { leaf } = this.#init
     this.#ended = true
-    this.#tree?.reaped()
+    this.#tracker?.reaped()
     this.#leftBehind = await this.#countLeftBehind()
-    this.#tree?.end()
-    const ended = [await this.#namespace?.end(), await leaf?.end(), this.containment === 'group' ? await this.#tree?.gone() : true]
+    this.#tracker?.end()
+    const ended = [await this.#namespace?.end(), await leaf?.end(), this.containment === 'group' ? await this.#tracker?.gone() : true]
     this.#mayLeak = ended.includes(false)
   }
 
   /** Waits for a moment, because children of a program often end just after it. */
   async #countLeftBehind(): Promise<number> {
     const { leaf, containment } = this.#init
-    const holder = containment === 'cgroup' ? leaf : containment === 'group' ? this.#tree : null
+    const holder = containment === 'cgroup' ? leaf : containment === 'group' ? this.#tracker : null
     const deadline = performance.now() + LEFT_BEHIND_MS
     if (holder === null) return 0
     while (!this.#asked) {

@@ -111,9 +111,9 @@ const launch = ({ program: held, user, apiSocketFd, dataDir }: NetworkProcessIni
   }
 }
 
-/** Unanswered probes after which a process counts as hung. */
+/** Intervals without an answer after which a process counts as hung. */
 const MISSED = 3
-/** Further unanswered probes after which it could not even be killed. */
+/** Further intervals after which it could not even be killed. */
 const BEYOND_HELP = 3
 
 export interface PulseInit {

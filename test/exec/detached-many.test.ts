@@ -8,7 +8,7 @@ import { systemClock } from '../../src/base/clock.ts'
 import { AskPace } from '../../src/exec/detached/detached-client.ts'
 import { DetachedRunEvents } from '../../src/exec/detached/detached-events.ts'
 import { DetachedRuns } from '../../src/exec/detached-runs.ts'
-import { answerAsked, type CallMessage } from '../../src/executor/network-calls.ts'
+import { answerAsked, type DetachedRequestCall } from '../../src/executor/network-calls.ts'
 import { DetachedRequestStore } from '../../src/executor/requested-detached.ts'
 import { DetachedRequestCalls } from '../../src/executor-api/client.ts'
 import { ASK_PACE, MAX_ATTACHED_PER_AGENT } from '../../src/protocol/limits/detached.ts'
@@ -33,7 +33,7 @@ const begunThere = async (t: TestContext, script: string): Promise<{ pair: ExecP
   const store = new DetachedRequestStore({ clock, log: silent }, { path: join(await tempDir(t), 'detached-runs.json') })
   await store.load()
   const asked = new DetachedRequestCalls(async (type, call) => {
-    const json = JSON.stringify(await answerAsked(store, clock, { type, id: 1, ...call } as unknown as CallMessage))
+    const json = JSON.stringify(await answerAsked(store, clock, { type, id: 1, ...call } as unknown as DetachedRequestCall))
     return { json } as never
   })
   const identity = { agentId: pair.requester.own.signer.agentId } as never

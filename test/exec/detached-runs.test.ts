@@ -8,7 +8,7 @@ import { DetachedRuns, type DetachedRunStatus } from '../../src/exec/detached-ru
 import { DetachedRunEvents } from '../../src/exec/detached/detached-events.ts'
 import type { DetachedRunEvent, DetachedInfo, DetachedSpec, DetachedTarget } from '../../src/exec/detached/detached-types.ts'
 import type { RunOutcome } from '../../src/exec/run-spec.ts'
-import { answerAsked, type CallMessage } from '../../src/executor/network-calls.ts'
+import { answerAsked, type DetachedRequestCall } from '../../src/executor/network-calls.ts'
 import { DetachedRequestStore } from '../../src/executor/requested-detached.ts'
 import { DetachedRequestCalls } from '../../src/executor-api/client.ts'
 import { ASK_HOST_MS, MAX_ASKED_AT_ONCE } from '../../src/protocol/limits/detached.ts'
@@ -63,7 +63,7 @@ const open = async (t: TestContext, engine: Partial<Engine>) => {
   const store = new DetachedRequestStore({ clock, log: silent }, { path })
   assert.equal(await store.load(), null)
   const asked = new DetachedRequestCalls(async (type, call) => {
-    const json = JSON.stringify(await answerAsked(store, clock, { type, id: 1, ...call } as unknown as CallMessage))
+    const json = JSON.stringify(await answerAsked(store, clock, { type, id: 1, ...call } as unknown as DetachedRequestCall))
     return { json } as never
   })
   const whole: Engine = {

@@ -21,7 +21,7 @@ import { type ExecFrame, execFrame } from '../../protocol/wire/exec.ts'
 import type { PeerLink } from '../links/executor-links.ts'
 import type { PeerStreamWriter } from '../runs/frames.ts'
 import type { UnackedTotal } from '../runs/outbox.ts'
-import type { AdmittedApprovalRequest, Carried } from '../runs/peer-approvals.ts'
+import type { AnsweredStream, Carried } from '../runs/peer-approvals.ts'
 import type { PeerRun } from '../runs/peer-run.ts'
 import type { Reports, RunSubject } from '../runs/reports.ts'
 import type { ExecutorServices } from '../services.ts'
@@ -122,7 +122,7 @@ export class Detached {
   }
 
   /** Answers a repeated Request with the state of its run. */
-  answer(kept: DetachedRunRecord, outlet: PeerStreamWriter): AdmittedApprovalRequest {
+  answer(kept: DetachedRunRecord, outlet: PeerStreamWriter): AnsweredStream {
     return { stream: waiterOn(outlet), answered: this.#sendStarted(kept, outlet) }
   }
 
@@ -136,7 +136,7 @@ export class Detached {
     return (ask === 'cancel' ? this.#cancels : this.#asks).allows(agentId)
   }
 
-  ask(asked: DetachedAttachRequest): AdmittedApprovalRequest {
+  ask(asked: DetachedAttachRequest): AnsweredStream {
     const { link, request } = asked
     const kept = this.find(link, request.request_id)
     if (kept === null || kept.record.state === 'expired') {
@@ -148,7 +148,7 @@ export class Detached {
   }
 
   /** Answers with a single frame. */
-  #once({ outlet, request }: DetachedAttachRequest, answer: () => Promise<Uint8Array>): AdmittedApprovalRequest {
+  #once({ outlet, request }: DetachedAttachRequest, answer: () => Promise<Uint8Array>): AnsweredStream {
     const answered = answer()
       .then((frame) => outlet.send(frame))
       .catch((error: unknown) => {
@@ -169,7 +169,7 @@ export class Detached {
     return frameOf(kept, request.request_id)
   }
 
-  #attach(asked: DetachedAttachRequest, kept: DetachedRunRecord): AdmittedApprovalRequest {
+  #attach(asked: DetachedAttachRequest, kept: DetachedRunRecord): AnsweredStream {
     const { subject, request, link, outlet } = asked
     const { reports } = this.#deps
     const place: Attached = { kept, agentId: link.agentId }
@@ -228,7 +228,7 @@ const frameOf = (kept: DetachedRunRecord | null, request_id: string): Uint8Array
 }
 
 /** A stream whose peer sends nothing more. */
-const waiterOn = (outlet: PeerStreamWriter): AdmittedApprovalRequest['stream'] => {
+const waiterOn = (outlet: PeerStreamWriter): AnsweredStream['stream'] => {
   const close = (): void => outlet.close()
   return { receive: () => undefined, end: () => undefined, lost: close, over: close, violated: close, kill: close }
 }

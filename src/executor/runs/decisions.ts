@@ -22,7 +22,7 @@ import type { ExecutorServices } from '../services.ts'
 import { Approvals, type ApprovalsDeps, type ApprovalsInit, type UnapprovedRequest, type ApprovalDenial } from './approvals.ts'
 import { type Arrival, type VerifyContext, intentOf, readArrival, senderProblem } from './arrival.ts'
 import type { PeerStreamWriter } from './frames.ts'
-import type { AdmittedApprovalRequest, PeerApprovals } from './peer-approvals.ts'
+import type { AnsweredStream, PeerApprovals } from './peer-approvals.ts'
 import type { PeerRunInit } from './peer-run.ts'
 import type { RunSubject } from './reports.ts'
 
@@ -128,7 +128,7 @@ export class Decisions {
   decide(
     arrival: RunArrival,
     { isFull, isKnown }: { isFull: boolean; isKnown(name: string): boolean },
-  ): RunAdmission | AdmittedApprovalRequest | Denial | RulesAnswer | Dropped {
+  ): RunAdmission | AnsweredStream | Denial | RulesAnswer | Dropped {
     const { counters, detached, judge } = this.#deps
     const { link } = arrival
     const trust = judge.decide(link.agentId, link.machineId)
@@ -250,7 +250,7 @@ export class Decisions {
     principal: Principal,
     read: Extract<Arrival, { asks: 'approval' | 'detached' }>,
     { link, outlet }: RunArrival,
-  ): AdmittedApprovalRequest | Denial {
+  ): AnsweredStream | Denial {
     const { detached, approvalRequests } = this.#deps
     const denial = senderDenial(principal)
     if (denial !== null) return { subject, ...denial }

@@ -144,8 +144,8 @@ export class Execution<P extends Program, Last> {
     if (this.#ended || this.#cause !== null) return
     this.#cause = cause
     const { starting } = this.#init
-    const ended = this.#process ?? starting
-    ended?.terminate()
+    const target = this.#process ?? starting
+    target?.terminate()
     // A target sends the warning itself.
     if (starting === null) this.warn({ kind: cause, amount: null })
   }

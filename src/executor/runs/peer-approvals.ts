@@ -42,7 +42,7 @@ export interface Carried {
 }
 
 /** A pending request on a stream, and when it is answered. */
-export interface AdmittedApprovalRequest {
+export interface AnsweredStream {
   readonly stream: Carried & Pick<PeerRun, 'end' | 'kill'>
   readonly answered: Promise<void>
 }
@@ -63,7 +63,7 @@ export class PeerApprovals {
   }
 
   /** Returns the pending request, or the denial. */
-  admit(asked: RequestedApproval): AdmittedApprovalRequest | ApprovalDenial {
+  admit(asked: RequestedApproval): AnsweredStream | ApprovalDenial {
     const read = readApprovalRequest(asked, (id) => this.#deps.judge.nameOf(id))
     if (typeof read === 'string') return { reason: 'approval_denied', detail: `it asked for an approval; its question is none: ${read}` }
     const { agentId } = asked.link

@@ -19,7 +19,7 @@ const NAME = 'x0xd-network'
 /** EX_TEMPFAIL of sysexits(3): there is no executor. systemd then starts this process again. */
 const EXIT_NO_EXECUTOR = 75
 
-/** Descriptors from the executor; the same numbers as in `network-process.ts`, which must not be loaded here. */
+/** Descriptors from the executor; the same numbers as in `network-supervisor.ts`, which must not be loaded here. */
 const CHANNEL_FD = 3
 const API_SOCKET_FD = 4
 
