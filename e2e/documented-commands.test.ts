@@ -163,7 +163,7 @@ const NOT_ASKED: Readonly<Record<string, string>> = {
   'keys rotate': 'of a daemon that is stopped: e2e/keys.test.ts',
   replay: 'reads a record: test/doors/mcp',
   'approvals watch': 'waits for a human: e2e/approvals',
-  'direct listen': 'has no end: e2e/events.test.ts',
+  'direct listen': 'has no end: test/programs/x0x/main.test.ts',
   'transcripts list': 'reads the home of its user: test/doors/console',
   'transcripts print': 'the same',
   'transcripts follow': 'the same',

@@ -135,3 +135,35 @@ test('without a name its sockets are that of the session and that of /tmp, and c
   await host.ended
   assert.deepEqual([existsSync(own), existsSync(shared)], [false, false])
 })
+
+test('who is attached is told of commands as they end, and of the end of the host', OPTIONS, async (t) => {
+  const place = await ConsolePlace.make(t)
+  const host = await place.host(['--start-host', '--no-add-path'])
+  await place.run(['echo', 'before'])
+  const attached = place.begin(['--attach', '--no-color'])
+  const raw = place.client()
+  raw.send({ action: 'attach', ansi: true })
+  // Attached once a later command is told.
+  await until(async () => {
+    await place.run(['true'])
+    return /\$ true/.test(attached.stdout)
+  })
+  await place.run(['printf', String.raw`\033[31mred\033[0m`], ['-e', 'SECRET=hunter2'])
+  await attached.printed(/red/)
+  const told = async (): Promise<{ event: string; entry: { output: string; envs: object } }> => {
+    const line = await raw.next()
+    assert.ok(line !== null)
+    return line as Awaited<ReturnType<typeof told>>
+  }
+  let last = await told()
+  while (last.entry.output === '') last = await told()
+  const { output, envs } = last.entry
+  assert.deepEqual([last.event, output, envs], ['transcript', '\u001b[31mred\u001b[0m', { SECRET: '[not recorded]' }])
+  host.child.kill('SIGINT')
+  const { status, stdout } = await attached.ended
+  assert.deepEqual([status, stdout.includes('before'), stdout.includes('hunter2')], [0, false, false])
+  assert.equal(await raw.next(), null)
+  const nobody = await place.rexec(['--attach'])
+  assert.equal(nobody.status, 127)
+  assert.match(nobody.stderr, /^HOST NOT FOUND\n {2}no console of this user listens at .*\n {2}Try, in another terminal: .*x0x console\n$/)
+})

@@ -125,3 +125,32 @@ test('a call that is cancelled in the middle ends what runs, and begins no more'
   )
   assert.equal(await sleeping(web[3]!, 'sleep,295', 'started'), false)
 })
+
+test('it is ended by its handle, and each host says how', async (t) => {
+  const server = await beside(t)
+  const args = { hosts: ['web[1-2]', 'db1'], command: 'sleep', args: ['296'], timeout_seconds: 300, parallel: 2, answer_within_ms: 0 }
+  const { fleet_id } = await told(server, args)
+  await until('two run', async () =>
+    (await Promise.all(web.slice(0, 2).map((one) => sleeping(one, 'sleep,296', 'started')))).every(Boolean),
+  )
+  const ended = await told(server, { fleet_id, cancel: true }, 'exec_fleet_wait')
+  assert.deepEqual(reasons(ended), [
+    ['cancelled', 'web[1-2]', null],
+    ['not_started', 'db1', 'fanout_cancelled'],
+  ])
+})
+
+test('output is bounded for each answer and for all of them, and the whole of it can be read on', async (t) => {
+  const server = await beside(t)
+  const bounded = await told(server, { hosts: ['web[1-2]', 'db1'], command: pid, max_stdout_bytes: 1_000, max_total_bytes: 2_500 })
+  assert.deepEqual(
+    bounded.answers.map(({ count }) => count),
+    [1, 1, 1],
+  )
+  const [one, , last] = bounded.answers
+  assert.match(one!.stdout, /bytes are left out here/)
+  assert.ok(one!.stdout.length < 1_100 && one!.stdout_omitted_bytes > 20_000)
+  assert.deepEqual([last!.stdout, last!.stdout_omitted_bytes > 23_000], ['', true])
+  const { structuredContent } = await server.ask('exec_output', { run_id: last!.run_id, max_bytes: 100_000 })
+  assert.match((structuredContent as { text: string }).text, /^\d+\n1\n2\n[^]*\n5000\n$/)
+})

@@ -112,3 +112,28 @@ test('everything ends with the session: by the end of standard input, SIGTERM, o
     assert.equal(exits.length, how === 'SIGKILL' ? 0 : 1, how)
   }
 })
+
+test('a call that is cancelled while it waits does not begin, and one run of two callers is not ended by one of them', async (t) => {
+  const server = await startMcp(t, { limits: 'max_processes_per_session = 1' })
+  const idempotency_key = randomUUID()
+  const holding = await server.run('exec_status', { ...WAITS, idempotency_key, answer_within_ms: 0 })
+  const pid = await pidOf(server)
+  const [one, other, queued] = [new AbortController(), new AbortController(), new AbortController()]
+  const shared = [one, other].map(async ({ signal }) => server.ask('exec_status', { ...WAITS, idempotency_key }, { signal }))
+  const waiting = server.ask('exec_status', { command: 'touch', args: ['begun'] }, { signal: queued.signal })
+  const states = async (): Promise<unknown[]> =>
+    ((await server.ask('exec_list')).structuredContent as { runs: { state: string }[] }).runs.map(({ state }) => state)
+  assert.ok(await soon(async () => (await states()).includes('queued')))
+  queued.abort('enough')
+  await assert.rejects(waiting, /enough/)
+  assert.ok(await soon(async () => !(await states()).includes('queued')))
+  one.abort('enough')
+  await assert.rejects(shared[0]!, /enough/)
+  assert.equal((await server.run('exec_wait', { run_id: holding.run_id, answer_within_ms: 100 })).state, 'running')
+  assert.ok(isAlive(pid))
+  other.abort('enough')
+  await assert.rejects(shared[1]!, /enough/)
+  assert.ok(await soon(() => !isAlive(pid)))
+  assert.equal((await server.run('exec_status', { command: 'true' })).success, true)
+  assert.equal(await textOf(server, 'begun'), '')
+})

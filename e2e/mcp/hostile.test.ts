@@ -1,3 +1,6 @@
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { soon } from '../../test/support/local-engine.ts'
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
@@ -59,4 +62,15 @@ test('what a program writes stays inside the frame, obeys nothing and says what 
   assert.equal(again.content[0]?.type === 'text' ? again.content[0].text.split('\n')[0] : '', first)
   const broken = await server.run('exec_capture', { command: 'printf', args: ['a\\377b'] })
   assert.deepEqual([broken.stdout, broken.stdout_invalid_utf8, broken.stderr_invalid_utf8], ['a\ufffdb', true, false])
+})
+
+test('at the end of the input what was asked is answered', async (t) => {
+  const place = await mcpPlace(t)
+  const server = await RawServer.start(t, place)
+  server.send(callOf(1, 'exec_capture', { command: 'sh', args: ['-c', 'echo $$ > pid; exec sleep 300'], timeout_seconds: 300 }))
+  assert.ok(await soon(async () => (await readFile(join(place.root, 'pid'), 'utf8').catch(() => '')).endsWith('\n')))
+  server.child.stdin?.end()
+  const { structuredContent } = (await server.answer(1)).result ?? {}
+  assert.deepEqual([structuredContent?.['state'], structuredContent?.['signal']], ['ended', 'SIGTERM'])
+  assert.ok(await soon(() => server.child.exitCode === 0))
 })

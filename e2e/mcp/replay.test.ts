@@ -1,3 +1,5 @@
+import { StdioClientTransport } from '@modelcontextprotocol/client/stdio'
+import { Client } from '@modelcontextprotocol/client'
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { readFile, stat, writeFile } from 'node:fs/promises'
@@ -66,4 +68,50 @@ test('a record never takes the place of what is there', async (t) => {
   assert.equal(status, 1)
   assert.match(stderr, /mine is there already/)
   assert.equal(await readFile(file, 'utf8'), 'mine')
+})
+
+test('a record that could not be written to its end is not finished, its tools go on, and what it has is checked', async (t) => {
+  const place = await mcpPlace(t)
+  const file = join(place.dir, 'record.jsonl')
+  // 64 KiB of any file: the journal stays far below it.
+  const script = 'ulimit -f 128; exec "$@"'
+  const words = [X0X, 'mcp', '--whoami', 'a test', '--config', place.config, '--record', file]
+  const transport = new StdioClientTransport({
+    command: 'sh',
+    args: ['-c', script, 'sh', process.execPath, ...words],
+    env: process.env as Record<string, string>,
+    stderr: 'pipe',
+  })
+  let said = ''
+  transport.stderr?.on('data', (part: Buffer) => (said += part.toString()))
+  const client = new Client({ name: 'test', version: '1' })
+  t.after(() => client.close())
+  await client.connect(transport)
+  const succeeds = async (...args: string[]): Promise<void> => {
+    const { structuredContent } = await client.callTool({ name: 'exec_capture', arguments: { command: 'seq', args } })
+    assert.equal((structuredContent as { success: boolean }).success, true)
+  }
+  await succeeds('5')
+  await until(async () => (await readFile(file, 'utf8')).includes('"result"'))
+  await succeeds('50000')
+  await until(() => said.includes('it cannot be written'))
+  await succeeds('5')
+  const pid = transport.pid ?? 0
+  await client.close()
+  await until(() => !isAlive(pid))
+  const { status, reason, results, difference } = replay(file)
+  assert.deepEqual([status, reason, difference], [1, 'not_finished', null])
+  assert.ok(results > 0)
+})
+
+test('the record of a server that ends with runs under way has their ends, and its own', async (t) => {
+  const place = await mcpPlace(t)
+  const file = join(place.dir, 'record.jsonl')
+  const server = await startMcp(t, {}, { place, flags: ['--record', file] })
+  server.ask('exec_capture', { command: 'sh', args: ['-c', 'echo begun; sleep 100'] }).catch(() => undefined)
+  await until(async () => (await readFile(file, 'utf8')).includes(Buffer.from('begun\n').toString('base64')))
+  process.kill(server.pid, 'SIGTERM')
+  await until(() => !isAlive(server.pid))
+  const { status, runs, interrupted, reason } = replay(file)
+  assert.deepEqual([status, runs, interrupted, reason], [0, 1, 0, null])
 })

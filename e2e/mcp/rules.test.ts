@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
 import { appendFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
 import type { Tool } from '@modelcontextprotocol/client'
 
 import { entryText } from '../../src/policy/mesh/explain.ts'
-import { startMcp } from '../../test/support/mcp-server.ts'
-import { aliceBobCharlie, MeshOfDaemons, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
+import { mcpPlace, startMcp, X0X } from '../../test/support/mcp-server.ts'
+import { aliceBobCharlie, MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 
 // `x0x mcp --rules bob` beside alice's daemon: what bob allows her is her agent's tools.
 
@@ -93,6 +95,92 @@ test('a filled tool runs there, in the shape of the other tools; what does not f
     assert.match(JSON.stringify(answer.content), text)
   }
   assert.equal((await lines()).filter((line) => line.event === 'request').length, 2)
+})
+
+test('a command that outlives its call goes on by its run_id, and ends when it is killed', async (t) => {
+  const { run, ask } = await startMcp(t, TARGETS, options())
+  const begun = await run('bob_sleep', { int: 8, answer_within_ms: 0 })
+  assert.ok(begun.run_id !== null && begun.state !== 'ended', JSON.stringify(begun))
+  await until('it runs', async () => (await run('exec_wait', { run_id: begun.run_id, answer_within_ms: 100 })).state === 'running')
+  await ask('exec_kill', { run_id: begun.run_id })
+  const ended = await run('exec_wait', { run_id: begun.run_id })
+  assert.deepEqual([ended.state, ended.success, ended.operation], ['ended', false, 'exec_rule'])
+})
+
+test('rules that change are told: at a denial, and when they are asked for again', async (t) => {
+  const { client, run, ask } = await startMcp(t, TARGETS, options())
+  let told = 0
+  client.setNotificationHandler('notifications/tools/list_changed', () => void (told += 1))
+  const names = async (): Promise<string[]> =>
+    (await client.listTools()).tools.map(({ name }) => name).filter((name) => name.startsWith('bob_'))
+  await allow(['echo', '<INT>'])
+  const denied = await until('the target is asked again', async () => {
+    const result = await run('bob_sleep', { int: 1 })
+    return result.denial_reason !== null && result
+  })
+  assert.deepEqual([denied.denial_reason, denied.success, denied.launch_error], ['argv_not_allowed', false, null])
+  // The list is not asked for more often than every two seconds.
+  await until('the client is told', async () => {
+    // Between two of our questions the tool may have gone.
+    if (told === 0) await ask('bob_sleep', { int: 1 }).catch(() => null)
+    return told > 0
+  })
+  assert.equal(told, 1)
+  assert.deepEqual(await names(), ['bob_echo'])
+  assert.equal((await run('bob_echo', { int: 5 })).stdout, '5\n')
+  await allow(['echo', '<INT>'], ['true'])
+  const again = await until('its answer has another', async () => {
+    const answer = (await ask('rules_refresh')).structuredContent as { changed: boolean; tools: string[]; problem: string | null }
+    return answer.tools.length === 2 && answer
+  })
+  assert.deepEqual(again.tools, ['bob_echo', 'bob_true'])
+  await until('the client is told of that', async () => told === 2)
+  assert.deepEqual(await names(), ['bob_echo', 'bob_true'])
+})
+
+test('a target that cannot be asked, or does not say, leaves a server that can ask again', async (t) => {
+  const nowhere = join((await mcpPlace(t)).dir, 'no-daemon')
+  for (const [target, dir, problem] of [
+    ['charlie', nowhere, /no daemon|cannot connect to x0xd/],
+    ['alice', bob.dir, /does not say which commands it allows: trust_rejected/],
+  ] as const) {
+    const settings = { security: `allow_targets = ["${target}"]\n` }
+    const server = await startMcp(t, settings, { flags: ['--rules', target], env: { X0X_DATA_DIR: dir } })
+    const { tools } = await server.client.listTools()
+    assert.ok(tools.every(({ name }) => !name.startsWith(`${target}_`)))
+    const answer = await server.ask('rules_refresh')
+    assert.equal(answer.isError, true)
+    assert.match(JSON.stringify(answer.structuredContent), problem)
+    assert.match(server.said(), /did not say which commands it allows/)
+    const instructions = server.client.getInstructions() ?? ''
+    assert.match(instructions, new RegExp(`^There are no tools for ${target} yet: `))
+    assert.match(instructions, problem)
+  }
+})
+
+test('an agent that the daemon does not know ends the server with status 2 and what to do next', async (t) => {
+  const place = await mcpPlace(t, { security: 'allow_targets = ["*"]\n' })
+  for (const target of ['charlie', 'boob', 'f'.repeat(63)]) {
+    const args = [X0X, 'mcp', '--whoami', 'a', '--config', place.config, '--rules', target]
+    const { status, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8', env: { ...process.env, X0X_DATA_DIR: alice.dir } })
+    assert.equal(status, 2, stderr)
+    assert.match(stderr, /--rules: .*(no contact|no agent)/)
+    assert.match(stderr, /x0x contacts list/)
+  }
+})
+
+test('without a configuration that lets the target be asked nothing starts', async (t) => {
+  const place = await mcpPlace(t)
+  for (const [agent, text] of [
+    ['bob', /security\.allow_targets must name "bob"/],
+    ['', /--rules: "" is no name or id of an agent/],
+    ['x'.repeat(65), /is no name or id of an agent/],
+  ] as const) {
+    const args = [X0X, 'mcp', '--whoami', 'a', '--config', place.config, '--rules', agent]
+    const { status, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8' })
+    assert.equal(status, 2, stderr)
+    assert.match(stderr, text)
+  }
 })
 
 test('the entry that x0x invite prints makes a tool, and the doctor warns of nothing about it', async (t) => {

@@ -51,3 +51,20 @@ test('detached programs end with the server, when it is told to stop and when it
     await gone(pid)
   }
 })
+
+test('without the grant nothing is detached, and nobody is told of what others have', TIMEOUT, async (t) => {
+  const server = await startRexd(t, GRANTED)
+  const narrow = await open(server, { requested_capabilities: ['exec', 'exec.shell'] })
+  await assert.rejects(post(server, 'exec.start', { session_id: narrow, ...sleeper() }), { code: -32_007 })
+  const session_id = await open(server)
+  const { process_id } = await post(server, 'exec.start', { session_id, ...sleeper() })
+  await post(server, 'session.close', { session_id })
+  await assert.rejects(post(server, 'exec.kill', { session_id: narrow, process_id }), { code: -32_005 })
+  assert.equal((await post(server, 'session.info', { session_id: narrow })).detached, undefined)
+  const ungranted = await startRexd(t)
+  const asked = { session_id: await open(ungranted), ...sleeper() }
+  await assert.rejects(post(ungranted, 'exec.start', asked), {
+    code: -32_007,
+    data: { code: 'unsupported_capability', capability: 'exec.detach' },
+  })
+})

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { link, lstat, mkdir, readFile, readdir, rm, writeFile } from 'node:fs/promises'
 
+import { MAX_FILE_CHUNK } from '../../src/protocol/limits/rexd.ts'
 import type { Session } from './peer.ts'
 import { FILE_TIME, requirement, type Requirement } from './requirement.ts'
 
@@ -26,6 +27,14 @@ const WRITE: readonly Requirement[] = [
       assert.deepEqual(await readdir(session.dir), ['file'])
     },
   ),
+  requirement('fs.write/size', 'so much at once and no more', 'fs.write.content -32008', async (peer) => {
+    const session = await peer.session()
+    const { bytes_written } = await session.call('fs.write', { path: 'file', content: 'x'.repeat(MAX_FILE_CHUNK) })
+    assert.equal(bytes_written, MAX_FILE_CHUNK)
+    const { data } = await session.failure(-32008, 'fs.write', { path: 'file', content: 'x'.repeat(MAX_FILE_CHUNK + 1) })
+    assert.deepEqual([data['limit'], data['max']], ['content', MAX_FILE_CHUNK])
+    assert.equal((await lstat(session.path('file'))).size, MAX_FILE_CHUNK)
+  }),
   requirement('fs.write/encoding', 'base64 writes any bytes', 'fs.write.encoding fs.write.content -32602', async (peer) => {
     const session = await peer.session()
     const bytes = Buffer.from([0, 255, 195, 10])

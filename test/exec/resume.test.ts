@@ -360,3 +360,17 @@ test('a requester that gives up says Cancel before it leaves', async () => {
   assert.equal(peer.frames.at(-1)?.type, 'cancel')
   assert.equal(peer.left, 'aborted')
 })
+
+test('a new stream on which nobody answers is silent too', async () => {
+  const { peer, outcome, next, clock, tries } = await stage()
+  peer.started()
+  peer.onClosed(RESET)
+  const second = await next()
+  await clock.advance(SILENT_CHECKS * LIVENESS_CHECK_MS)
+  assert.equal(second.left, 'aborted')
+  const third = await next()
+  assert.deepEqual(tries, [false, true])
+  resumed(third)
+  await third.exit()
+  assert.equal((await outcome).ok, true)
+})

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { EXIT_WAIT_SLACK_MS } from '../../src/protocol/limits/wire.ts'
-import { MAX_WAITING_FRAMES } from '../../src/protocol/limits/approvals.ts'
+import { MAX_WAITING_FRAMES, MAX_APPROVAL_WAIT_MS } from '../../src/protocol/limits/approvals.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { scriptedRun, settle, type ScriptedPeer } from '../support/scripted-peer.ts'
 
@@ -79,4 +79,19 @@ test('waiting after the start, and waiting without end, is what no honest peer s
   for (let n = 0; n <= MAX_WAITING_FRAMES; n += 1) waits(endless.peer, n % 2)
   await settle()
   assert.match((await endless.outcome).message ?? '', /too many waiting frames/)
+})
+
+test('a target that says again and again how long it waits is not waited for longer than anybody is asked', async () => {
+  const clock = new ManualClock()
+  const { peer, outcome } = await scriptedRun(clock, { argv: ['deploy'], timeout_ms: 1_000 })
+  waits(peer, 0, MAX_APPROVAL_WAIT_MS)
+  clock.hold(MAX_APPROVAL_WAIT_MS - 1_000)
+  waits(peer, 1, MAX_APPROVAL_WAIT_MS)
+  let message: string | undefined
+  void outcome.then((ended) => (message = ended.message))
+  for (let passed = 0; passed < EXIT_WAIT_SLACK_MS + 10_000; passed += 250) {
+    peer.link.heard += 1
+    await clock.advance(250)
+  }
+  assert.match(message ?? 'it waits still', /no Exit came/)
 })

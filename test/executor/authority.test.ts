@@ -1,3 +1,5 @@
+import { verifyJournal } from '../../src/journal/verify.ts'
+import { REFUSAL_LINES } from '../../src/journal/refusals.ts'
 import assert from 'node:assert/strict'
 import { mkdir, rename, rmdir } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
@@ -84,4 +86,15 @@ test('where the journal cannot be written nobody is trusted, and who was trusted
   await operate('contact_trust', { contact, level: 'blocked' })
   assert.equal(host.contacts.find(contact).trust, 'blocked')
   await rmdir(host.journalPath)
+})
+
+test("what is asked in an operator's name without a proof leaves lines, and fills no disk with them", async (t) => {
+  const { host, network, lines } = await operator(t)
+  const body = Buffer.from(JSON.stringify({ contact: host.peer.signer.agentId, level: 'trusted' }))
+  const tries = REFUSAL_LINES.burst + 100
+  for (let n = 0; n < tries; n++) await assert.rejects(network.client.operate('contact_trust', body, 'no proof'))
+  const written = await lines()
+  assert.ok(written.length >= REFUSAL_LINES.burst && written.length < tries, `${written.length}`)
+  assert.ok(written.every(({ operation, code }) => operation === 'contact_trust' && code === 'operator_proof_required'))
+  assert.equal((await verifyJournal([host.journalPath])).ok, true)
 })

@@ -285,3 +285,18 @@ test('bytes that are no request are dropped and counted, and the stream is close
   }
   assert.equal(host.totals().malformed_frames, frames.length)
 })
+
+test('a journal that fails while a program runs does not hold back the outcome', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: 'echo ready; cat; exit 6' } })
+  const stdin = Buffer.from('x')
+  const run = await link.ask([host.program('waits')], { stdin })
+  await run.frame('stdout')
+  const directory = dirname(host.journalPath)
+  await rename(directory, `${directory}.away`)
+  await writeFile(directory, 'a file where the directory was')
+  run.send({ type: 'stdin', request_id: run.id, seq: 0, data: stdin, eof: true })
+  assert.equal((await run.exit()).code, 6)
+  assert.ok(host.totals().audit_write_failures >= 1)
+  await rm(directory)
+  await rename(`${directory}.away`, directory)
+})

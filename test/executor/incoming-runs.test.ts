@@ -1,3 +1,4 @@
+import { deskPlace } from '../support/desk-place.ts'
 import type { IncomingRun } from '../../src/protocol/api-answers.ts'
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
@@ -98,4 +99,23 @@ test('an id that two agents chose ends nothing until one is named', async (t) =>
   )
   runs[0]!.cancel()
   assert.deepEqual((await runs[0]!.exit(), runs[0]!.warnings()), ['cancelled'])
+})
+
+test('what waits for a human is ended too', async (t) => {
+  const desk = await deskPlace(t, {})
+  const human = await desk.human()
+  await human.subscribe(() => undefined)
+  const host = await ExecutorHost.start(t, { entryKeys: 'ask = "always"', desk: desk.link })
+  await host.befriend(host.peer)
+  const network = await host.connect()
+  const run = await (await network.link(host.peer)).ask([host.program('hello')])
+  await run.frame('waiting')
+  assert.deepEqual(
+    (await listed(host, network)).map(({ state }) => state),
+    ['waiting_for_approval'],
+  )
+  await operate(host, network, 'exec_incoming_cancel', { request_id: run.id })
+  assert.equal(await run.denial(), 'approval_denied')
+  const [warning] = run.frames.filter((frame) => frame.type === 'warning')
+  assert.deepEqual([warning?.kind, warning?.message], ['ended_by_operator', 'the operator of the executing host ended the run'])
 })

@@ -326,3 +326,12 @@ test('of two patches at once one is made, and the other leaves nothing', async (
   for (const name of ['a', 'b']) assert.equal(await readFile(join(inside, name), 'utf8'), 'two\n')
   assert.deepEqual(await everythingIn(inside), ['a', 'b', 'n', 'n/new'])
 })
+
+test('a file that is appended to loses what makes it run as its owner, too', async (t) => {
+  const { inside, permit } = await fileScene(t)
+  await put(join(inside, 'f'), 'old')
+  await chmod(join(inside, 'f'), 0o6755)
+  const options = { mode: 'append', atomic: false, mkdir_parents: false, expected_mtime: null } as const
+  await writeFile(permit('f', 'write'), { ...options, data: Buffer.from('er') })
+  assert.equal((await stat(join(inside, 'f'))).mode & 0o7777, 0o755)
+})

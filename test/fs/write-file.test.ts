@@ -298,3 +298,24 @@ test('a program that is running is replaced, not written over', { skip: process.
   await writeFile(permit('program', 'write'), options('replace', true))
   assert.equal(await readFile(join(inside, 'program'), 'utf8'), 'new')
 })
+
+test('a disk that is full says so, and leaves nothing of what should have been whole', needs.bwrap, async (t) => {
+  const { outside } = await fileScene(t)
+  const program = `
+    import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
+    import { writeFile } from ${JSON.stringify(import.meta.resolve('../../src/fs/write-file.ts'))}
+    import { rootPermits } from ${JSON.stringify(import.meta.resolve('../support/file-permit.ts'))}
+    const permit = await rootPermits(process.argv[1])
+    writeFileSync(process.argv[1] + '/old', 'old')
+    const data = Buffer.alloc(1_000_000)
+    for (const [name, mode] of [['old', 'replace'], ['new', 'replace'], ['new', 'create']]) {
+      const options = { data, mode, atomic: true, mkdir_parents: false, expected_mtime: null }
+      const error = await writeFile(permit(name, 'write'), options).catch((error) => error)
+      console.log(error.code, error.data.errno, ...readdirSync(process.argv[1]), readFileSync(process.argv[1] + '/old', 'utf8'))
+    }
+  `
+  const args = ['--dev-bind', '/', '/', '--size', '100000', '--tmpfs', outside]
+  const node = [process.execPath, '--input-type=module', '--eval', program, outside]
+  const { stdout, stderr } = spawnSync('bwrap', [...args, '--', ...node], { encoding: 'utf8' })
+  assert.equal(stdout, 'file_error ENOSPC old old\n'.repeat(3), stderr)
+})

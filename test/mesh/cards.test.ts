@@ -1,3 +1,4 @@
+import { patient } from '../support/wait-limits.ts'
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { test, type TestContext } from 'node:test'
@@ -292,4 +293,18 @@ test('who asks for more cards than it may is refused, and no promise is left to 
   await new Promise((resolve) => setImmediate(resolve))
   assert.deepEqual(floating, [])
   assert.ok(bob.cards.counts.answered < CARD_ANSWERS_PER_MINUTE + 64)
+})
+
+test('a neighbour that brings word of many strangers and answers for none keeps no contact waiting', LIMIT, async (t) => {
+  const [bob, alice] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' })]
+  const mallory = await Stranger.start(t)
+  await mallory.node.handle(CARD_PROTOCOL, () => undefined)
+  const gossip = await openGossip(await mallory.connect(bob.node.addresses()[0]!))
+  for (let i = 0; i < 100; i++) gossip.send(await saidBy(randomBytes(32), other.agentId))
+  await until(() => bob.presences.size >= 100)
+  await introduce(bob, alice, 'trusted')
+  const began = performance.now()
+  await until(() => bob.knownAgents.list().some(({ agent_id }) => agent_id === alice.agentId))
+  // A hundred questions that nobody answers take a minute.
+  assert.ok(performance.now() - began < patient(15_000))
 })

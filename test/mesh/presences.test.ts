@@ -187,3 +187,13 @@ test('bytes of any kind are judged and never throw', () => {
     { seed: 20261126, numRuns: 500 },
   )
 })
+
+test('a neighbour that brings many claims to be a contact leaves another neighbour its own', () => {
+  const { presences, said } = setUp()
+  let n = 100
+  const claim = (neighbour: string, agent_id = CONTACT): boolean =>
+    presences.receive(said({ agent_id }), machineOf(n++), neighbour).verdict === 'accept'
+  for (const neighbour of ['one', 'two']) while (claim(neighbour, AGENT));
+  assert.equal(Array.from({ length: 20 }, () => claim('mallory')).filter(Boolean).length, PRESENCES_PER_MINUTE)
+  assert.equal(claim('honest'), true)
+})

@@ -14,6 +14,7 @@ import {
   UNUSED_SWEEP_MS,
   FOUND_UNLISTED_PER_MINUTE,
   MAX_UNLISTED_DIALS,
+  MAX_FOUND_WAITING,
 } from '../../src/mesh/reconnect.ts'
 import { DIAL_MS, MAX_STANDING_CONNECTIONS, MAX_UNLISTED_CONNECTIONS } from '../../src/protocol/limits/wire.ts'
 import { agentNumber, machineNumber } from '../support/agents.ts'
@@ -225,4 +226,14 @@ test('connections of no use are ended where there are more than stand anyway: th
   node.aborted.length = 0
   await clock.advance(UNUSED_SWEEP_MS)
   assert.deepEqual(node.aborted, [], 'as many as stand anyway are let be')
+})
+
+test('strangers that wait for their turn are bounded too', async (t) => {
+  const { node, clock, find } = setUp(t, [])
+  for (let minute = 0; minute < 6; minute++) {
+    for (const n of strangers(1 + minute * FOUND_UNLISTED_PER_MINUTE, FOUND_UNLISTED_PER_MINUTE)) find(n)
+    await clock.advance(60_000)
+  }
+  while (node.dials.length > 0) await node.failAll()
+  assert.equal(node.dialled.length, MAX_FOUND_WAITING + MAX_UNLISTED_DIALS)
 })

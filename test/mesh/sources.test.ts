@@ -1,3 +1,4 @@
+import { LATENESS_PARDON_MS, EventLoopLag } from '../../src/mesh/sources.ts'
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
@@ -184,4 +185,16 @@ test('while our own loop was late nobody is blamed for having been slow, and eve
   assert.deepEqual(sources.diagnostics().penalties, [])
   sources.penalise('here', 'flood')
   assert.equal(sources.penalise('here', 'flood'), true)
+})
+
+test('lateness is forgotten after a while', async () => {
+  const clock = new ManualClock()
+  const lateness = new EventLoopLag({ clock })
+  assert.equal(lateness.recent, false)
+  await clock.advance(LATENESS_CHECK_MS + LATE_MS)
+  assert.equal(lateness.recent, true)
+  for (let waited = 0; waited < LATENESS_PARDON_MS; waited += LATENESS_CHECK_MS) {
+    await clock.advance(LATENESS_CHECK_MS)
+    assert.equal(lateness.recent, waited + LATENESS_CHECK_MS < LATENESS_PARDON_MS)
+  }
 })

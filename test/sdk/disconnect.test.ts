@@ -106,6 +106,16 @@ test('closing ends what was waiting, and the server; then nothing can be asked',
   await client.close()
 })
 
+test('closing while a program floods and nobody reads does not wait for a reader', async (t) => {
+  const { client, session } = await killable(t)
+  await session.exec(['yes'])
+  await until(async () => ((await session.info()).processes[0]?.bytesStdout ?? 0) > 0)
+  const begun = performance.now()
+  await client.close()
+  // Far below the grace, after which it would have been killed.
+  assert.ok(performance.now() - begun < 9_000)
+})
+
 test('a child that does not go gets SIGTERM and then SIGKILL', async (t) => {
   const directory = await tempDir(t)
   const stubborn = await program(

@@ -283,3 +283,33 @@ test('closing a session ends what it has running, also where nobody reads', asyn
   await assert.rejects(session.run(['true']), /the session was closed/)
   assert.equal((await (await client.open({ clientName: 'next' })).run(['echo', 'x'])).stdoutText, 'x\n')
 })
+
+test('waiting for an answer ends with its signal, and the process goes on', async (t) => {
+  const { session } = await connected(t)
+  const process = await session.exec(['sleep', '60'])
+  const stop = new AbortController()
+  const waiting = process.wait({ signal: stop.signal })
+  stop.abort(new Error('not that long'))
+  await assert.rejects(waiting, /not that long/)
+  const reading = new AbortController()
+  const text = process.stdout.text(10, { signal: reading.signal })
+  reading.abort(new Error('nothing comes'))
+  await assert.rejects(text, /nothing comes/)
+  assert.equal((await process.wait({ timeoutMs: 0 })).status, 'running')
+  assert.equal(await process.kill('KILL'), true)
+  await process.exited
+})
+
+test('both streams of a process, in the order in which they came, and each with its numbers', async (t) => {
+  const { session } = await connected(t)
+  const process = await session.exec(['cat'], { stdinOpen: true })
+  await process.write('one\n')
+  const seen: string[] = []
+  for await (const { stream, data, seq } of process) {
+    seen.push(`${stream} ${seq} ${Buffer.from(data).toString()}`)
+    if (seq === 1) await process.write('two\n')
+    else await process.end()
+  }
+  assert.deepEqual(seen, ['stdout 1 one\n', 'stdout 2 two\n'])
+  assert.equal((await process.exited).exitCode, 0)
+})

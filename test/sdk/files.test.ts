@@ -131,3 +131,13 @@ test('texts are replaced, and patches applied', async (t) => {
   assert.deepEqual([patched.moved, patched.added], [[{ from: join(root, 'a.txt'), to: join(root, 'b.txt') }], [join(root, 'c.txt')]])
   assert.equal(await files.readText('b.txt'), 'done\n')
 })
+
+test('a small limit of the session makes more messages, not less content', async (t) => {
+  const { session } = await connected(t, { open: { limits: { maxFileReadBytes: 1000 } } })
+  const content = 'z'.repeat(4500)
+  await session.files.write('a', content)
+  const chunks: number[] = []
+  for await (const chunk of session.files.read('a')) chunks.push(chunk.length)
+  assert.deepEqual(chunks, [1000, 1000, 1000, 1000, 500])
+  assert.equal(await session.files.readText('a', { offset: 900, length: 2000 }), content.slice(900, 2900))
+})

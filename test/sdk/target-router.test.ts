@@ -5,10 +5,12 @@ import { test, type TestContext } from 'node:test'
 
 import { RexdDisconnected } from '../../src/sdk/errors.ts'
 import { stdio } from '../../src/sdk/byte-transport.ts'
+import { webSocket } from '../../src/sdk/web-socket.ts'
 import { TargetRouter, UnknownTarget, type TargetRouterInit } from '../../src/sdk/target-router.ts'
 import { OPENED, ScriptedServer } from './scripted-server.ts'
 import { until } from '../support/processes.ts'
 import { tempDir } from '../support/temp-dir.ts'
+import { proxied } from './web-server.ts'
 
 const nowhere = stdio({ command: ['/no/such/program'] })
 const TARGETS = { local: { transport: nowhere }, 'server-a': { transport: nowhere, cwd: '/srv/app' }, 'server-b': { transport: nowhere } }
@@ -230,4 +232,18 @@ test('an agent of the mesh behind a server is asked for by its name', async (t) 
   assert.equal(asked.params['target'], 'bob')
   server.line.answer(asked, OPENED)
   assert.equal((await opening).id, 's_1')
+})
+
+test('a target behind a WebSocket keeps its session when the connection is lost', async (t) => {
+  const { server, proxy, url } = await proxied(t)
+  const one = new TargetRouter({ targets: { a: { transport: webSocket({ url, token: server.token }) } }, clientName: 'router' })
+  t.after(async () => one.close())
+  const session = await one.session('a')
+  const running = await session.exec({ shell: 'read line; echo "$line"' }, { stdinOpen: true })
+  proxy.cut()
+  assert.equal(await one.session('a'), session)
+  await session.info()
+  await running.write('still here\n')
+  assert.equal(await running.stdout.text(100), 'still here\n')
+  assert.equal(await one.session('a'), session)
 })

@@ -17,6 +17,7 @@ import { certificate, withoutOpenssl } from '../support/certificates.ts'
 import { until } from '../support/processes.ts'
 import { gone, pidIn, rexdPlace, startRexd } from '../support/rexd-server.ts'
 import { OPENED, type Asked } from './scripted-server.ts'
+import { watch } from './real-server.ts'
 import { connectedTo, lost, proxied } from './web-server.ts'
 
 const MiB = 1024 * 1024
@@ -198,6 +199,21 @@ test('what the server does not read waits here, in its order, and is bounded at 
     got,
     Array.from({ length: 40 }, (_, i) => i + 1),
   )
+})
+
+test('stops reading when nobody takes the output, and goes on when somebody does', async (t) => {
+  const { url, token } = await startRexd(t)
+  const { factory, watched } = watch(webSocket({ url, token }))
+  const client = await connect({ transport: factory })
+  t.after(async () => client.close())
+  const session = await client.open({ clientName: 'slow' })
+  const pausing = watched.nextPause()
+  const process = await session.exec({ shell: `yes | head -c ${16 * MiB}` })
+  await pausing
+  assert.ok(watched.received < 4 * MiB, `${watched.received}`)
+  let length = 0
+  for await (const data of process.stdout) length += data.length
+  assert.equal(length, 16 * MiB)
 })
 
 test('without a word about it a session ends with its connection, and its programs with it', async (t) => {

@@ -316,3 +316,35 @@ test('an agent that is paused can go on, however many names came after it', asyn
   screen.press('9')
   assert.deepEqual(asked, ['pause codex', 'resume codex'])
 })
+
+test('the time that a command takes goes on while nothing else happens', async (t) => {
+  const clock = new ManualClock()
+  const { terminal, screen } = open(t, { clock })
+  screen.start(run(1, 'codex', 'make'))
+  for (const seconds of [0, 1, 2]) {
+    await clock.advance(40)
+    await terminal.shows(` codex: make · ${seconds} s · ? help`)
+    await clock.advance(960)
+  }
+  screen.end(1, WELL)
+  const closing = screen.close()
+  await clock.advance(40)
+  await closing
+})
+
+test('where nothing is drawn anew, each ? writes the keys once, and no other key does', async (t) => {
+  const { terminal, screen } = open(t, { plain: true })
+  for (const key of ['?', 'y', '?', 'n']) screen.press(key)
+  screen.record('the end')
+  await terminal.shows('[… the end]')
+  assert.equal(terminal.lines().filter((line) => line.includes('abort the command that is shown')).length, 2)
+})
+
+test('? shows the keys above the status, and hides them', async (t) => {
+  const { terminal, screen } = open(t, { columns: 60, rows: 12 })
+  screen.press('?')
+  await terminal.shows('x   abort the command that is shown')
+  screen.press('?')
+  for (; terminal.seen().some((line) => line.startsWith('x   abort'));) await sleep(10)
+  assert.equal(terminal.seen().filter((line) => line.includes('nothing runs')).length, 1)
+})

@@ -268,3 +268,21 @@ test('no answer has a raw character at which a reader of lines could cut', async
   assert.doesNotMatch(written, /[\u0085\u2028\u2029]/)
   assert.deepEqual((JSON.parse(written.split('\n')[1]!) as { result: object }).result, { [text]: [text] })
 })
+
+test('a request that is answered at the end alone keeps nothing from ending', async (t) => {
+  const { transport, give } = await between(t)
+  await give(request(1, 'subscriptions/listen'), request(2))
+  const settled = transport.settled()
+  await transport.send({ jsonrpc: '2.0', id: 2, result: {} })
+  await settled
+})
+
+test('a cancelled call gives back its place among the answers that are made', async (t) => {
+  const { transport, give } = await between(t)
+  await give(...Array.from({ length: 5 }, (_one, id) => request(id)))
+  const cancelling = new AbortController()
+  for (let id = 0; id < 4; id++) await transport.answering(id, cancelling.signal)
+  const last = transport.answering(4, new AbortController().signal)
+  cancelling.abort()
+  await last
+})

@@ -159,3 +159,19 @@ test('a reader that takes nothing past the deadline is hung up on, and one that 
   assert.deepEqual(types.slice(-2), ['host', 'ledger'])
   assert.deepEqual([fanouts.sessions().length, clock.pending], [0, 0])
 })
+
+test('a body that is wrong is told what belongs there, field by field', async (t) => {
+  const clock = new ManualClock()
+  const { call } = await doorOf(t, fanoutsOf(new Writers(), clock), clock)
+  const id = `${'0'.repeat(8)}-0000-7000-8000-${'0'.repeat(12)}`
+  for (const [wrong, message] of [
+    [{ hosts: 'web1' }, 'hosts: expected a list of words that say whom to ask, not "web1"'],
+    [{ max_failures: '5' }, 'max_failures: expected a whole number of at least 1, or a part of the hosts such as "5%", not "5"'],
+    [{ request_ids: { web1: id } }, 'request_ids.web1: expected 64 lower-case hex characters as its name'],
+    [{ request_ids: { [HOST.agent_id]: 'x' } }, `request_ids.${HOST.agent_id}: expected a UUID in lower case, not "x"`],
+    [{ request_ids: 5 }, 'request_ids: expected a JSON object, not 5'],
+  ] as const) {
+    const { status, json } = await call('POST', '/exec/fanout', { body: { hosts: ['web1'], argv: ['x'], ...wrong } })
+    assert.deepEqual([status, json.message], [400, message])
+  }
+})

@@ -234,6 +234,7 @@ test('bodies are closed, and the answer names what is wrong', async (t) => {
     ],
     ['/exec/run', { agent: 'bob', argv: ['id'], stdin_b64: [] }, /^stdin_b64: expected standard base64 with padding, not an empty list$/],
     ['/exec/run', 'null', /^body: expected a JSON object, not null$/],
+    ['/exec/run', { agent: 'bob', argv: ['id'], stdin_len: 1 }, /only with a body of type/],
     ['/agents/connect', {}, /exactly one/],
     ['/agents/connect', { agent_id: OTHER_AGENT, agent: 'bob' }, /exactly one/],
     ['/agents/connect', [], /body: /],

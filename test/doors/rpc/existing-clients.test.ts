@@ -65,3 +65,13 @@ test('a login shell is one, and runs a text, or an argv as it is', TIMEOUT, asyn
     .find((line) => line.includes('"event":"request"'))
   assert.deepEqual(JSON.parse(request!).argv, ['/bin/sh', '-l', '-c', 'exec "$0" "$@"', 'printf', '%s\\n', ...words])
 })
+
+test('what is wrong with a command is told so that it can be mended', TIMEOUT, async (t) => {
+  const host = await startRpcHost(t)
+  const { send, session_id } = await opened(host)
+  const wrong = async (params: object): Promise<string> => (await send('exec.start', { session_id, ...params })).error.message
+  assert.match(await wrong({ argv: [] }), /^argv: expected a list of strings; at least 1, not an empty list$/)
+  assert.match(await wrong({ command: 'true' }), /^command: only with shell: true/)
+  const half = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'session.open', params: { client_name: 'x' } }).replace('"x"', '"\\ud800"')
+  assert.match((await ask(host, { body: half })).json.error.message, /^client_name: not valid Unicode$/)
+})

@@ -195,3 +195,15 @@ test('a return to a session that waited for its place until its caller had left 
   await clock.advance(RESUME_WINDOW_MS)
   await until(() => sessions.size === 0)
 })
+
+test('a session that cannot be come back to ends with its connection', TIMEOUT, async (t) => {
+  const host = await startRpcHost(t, LONG)
+  const caller = await connect(t, host)
+  const { session_id, resume_token } = await caller.call('session.open', { client_name: 'a' })
+  assert.equal(resume_token, undefined)
+  await caller.call('exec.start', { session_id, ...SLEEPER })
+  const pid = await pidOf(host)
+  await assert.rejects(caller.call('session.events', { session_id, cursor: 0 }), { code: -32_007 })
+  caller.socket.terminate()
+  await gone(pid)
+})

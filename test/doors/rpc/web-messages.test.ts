@@ -7,7 +7,7 @@ import { connect as connectTcp } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { MAX_RPC_MESSAGE } from '../../../src/protocol/limits/rexd.ts'
+import { MAX_RPC_BATCH, MAX_RPC_MESSAGE } from '../../../src/protocol/limits/rexd.ts'
 import { isAlive } from '../../support/processes.ts'
 import { ask, connect, post } from '../../support/rexd-callers.ts'
 import { gone, pidIn, sharedRexd, startRexd } from '../../support/rexd-server.ts'
@@ -166,4 +166,30 @@ test('what is read in base64 is not compressed, not even what could be', TIMEOUT
   const { content } = await caller.call('fs.read', { session_id, path, encoding: 'base64' })
   assert.deepEqual(Buffer.from(content as string, 'base64'), Buffer.alloc(size))
   assert.ok(socket.bytesRead - before > (size * 4) / 3, `${socket.bytesRead - before} bytes`)
+})
+
+test('a batch is answered as one, without its notifications; of nothing but those there is no answer', TIMEOUT, async (t) => {
+  const server = await startRexd(t)
+  const { session_id } = await post(server, 'session.open', { client_name: 'a' })
+  const path = join(server.root, 'notified')
+  const write = { jsonrpc: '2.0', method: 'fs.write', params: { session_id, path, content: 'x' } }
+  const { status, json } = await ask(server, { body: [call('a', 'session.info', { session_id }), write, 1, call('b', 'none')] })
+  assert.equal(status, 200)
+  assert.deepEqual(
+    (json as { id: unknown; error?: { code: number } }[]).map(({ id, error }) => [id, error?.code]),
+    [
+      ['a', undefined],
+      [null, -32_600],
+      ['b', -32_601],
+    ],
+  )
+  assert.equal((await post(server, 'fs.stat', { session_id, path })).exists, true)
+  for (const body of [write, [write, write], { jsonrpc: '2.0', method: 'none' }, { jsonrpc: '2.0', method: 'fs.read', params: [] }]) {
+    const answer = await ask(server, { body })
+    assert.deepEqual([answer.status, answer.text, answer.headers['content-type']], [204, '', undefined], JSON.stringify(body))
+  }
+  assert.equal(
+    (await ask(server, { body: Array.from({ length: MAX_RPC_BATCH + 1 }, (_, id) => call(id, 'none')) })).json.error.code,
+    -32_600,
+  )
 })

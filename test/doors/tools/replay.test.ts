@@ -14,6 +14,7 @@ import { MAX_ENDED, MAX_UNDER_WAY } from '../../../src/doors/tools/tool-runs.ts'
 import { ToolRun } from '../../../src/doors/tools/tool-run.ts'
 import type { LocalOutcome, LocalRunHandle } from '../../../src/executor-api/local.ts'
 import { MAX_RECORD_LINE, parseRecordLine, type RecordLine } from '../../../src/protocol/tool-record.ts'
+import { MAX_KEYS } from '../../../src/protocol/limits/tools.ts'
 import { runCli } from '../../support/fake-daemon.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { tempDir } from '../../support/temp-dir.ts'
@@ -333,4 +334,34 @@ test('a record of which lines were taken, doubled or changed where no result fol
     assert.deepEqual([status, ok, reason], [1, false, 'altered'], `${number}`)
   }
   assert.match((await replayed(t, `${changed[0]!.join('\n')}\n`)).stdout, /record\.jsonl is altered: /)
+})
+
+test('a result with a field that only its record has, or that claims to be of text dropped before, is not taken for the same', async () => {
+  const lines = linesOf(await recordOf())
+  const last = lines.findLastIndex(({ event }) => event === 'result')
+  const withResult = (change: (line: Record<string, unknown>) => void): RecordLine[] =>
+    lines.map((line, at) => {
+      const text = JSON.stringify(line)
+      const copy = JSON.parse(text) as Record<string, unknown>
+      if (at === last) change(copy)
+      return copy as unknown as RecordLine
+    })
+  const odd = withResult((line) => (line['result'] = JSON.parse('{"__proto__":{},' + JSON.stringify(line['result']).slice(1))))
+  assert.deepEqual((await replayOf(odd)).difference?.field, '__proto__')
+  const claimed = withResult((line) => Object.assign(line, { of_dropped: true, result: {} }))
+  await assert.rejects(replayOf(claimed), { code: 'bad_request' })
+})
+
+test('of more runs than a server can be asked about the oldest are left out of the comparison, and counted', async () => {
+  const lines: Buffer[] = []
+  const recorder = new LineRecorder({ clock: new ManualClock(), write: (line) => void lines.push(line) }, { whoami: 'a test' })
+  const runs = Array.from({ length: 4 * MAX_KEYS + 1 }, (_item, n) => {
+    const run = new ToolRun({ id: `run_${n}`, request: REQUEST, askedAt: n, recorder })
+    run.refuse(new AppError('command_denied', 'no'))
+    run.dropText()
+    return run
+  })
+  for (const run of [runs[0], runs[1], runs.at(-1)]) run?.result(VIEW)
+  const { replay, difference } = await replayOf(linesOf(lines.join('')))
+  assert.deepEqual([difference, replay.runs, replay.results, replay.unchecked, replay.interrupted], [null, runs.length, 2, 1, 0])
 })

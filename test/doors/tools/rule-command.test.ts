@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { ruleCommands, type RuleCommand } from '../../../src/doors/tools/target-rules.ts'
+import { ruleCommands, type RuleCommand, MAX_TOOL_NAME } from '../../../src/doors/tools/target-rules.ts'
 import { matchesToken, parseToken } from '../../../src/protocol/argv-template.ts'
 import type { ExecRule } from '../../../src/protocol/wire/exec.ts'
 
@@ -143,4 +143,21 @@ test('names are unique whatever the case, of few characters, and a filled argv f
     }),
     { seed: 20_261_125, numRuns: 2_000 },
   )
+})
+
+test('a name that another tool has, and one that is too long, has a hash; a command that comes twice is one tool', () => {
+  assert.match(namesOf('exec', ['wait'])[0] ?? '', /^exec_wait_[0-9a-f]{8}$/)
+  const [long = ''] = namesOf('bob', ['echo', 'x'.repeat(100)])
+  assert.equal(long.length, MAX_TOOL_NAME)
+  assert.match(long, /^bob_echo_x+_[0-9a-f]{8}$/)
+  assert.deepEqual(namesOf('bob', ['true'], ['true']), ['bob_true'])
+})
+
+test('the name of every command fits 64 characters behind the prefix of a client, and stays its own', () => {
+  const long = ['journalctl', '--no-pager', '--output=short-iso', '-u', 'x0xd-network', '-n', '<INT>']
+  const names = namesOf('build-server-01', long, [...long, '-r'], ['systemctl', 'status', '--no-pager', 'postgresql@15-main'])
+  assert.equal(new Set(names).size, 3)
+  for (const name of names) assert.ok(`mcp__x0x__${name}`.length <= 50, name)
+  assert.match(names[0] ?? '', /^build_server_journalctl_no_pag[a-z_]*_[0-9a-f]{8}$/)
+  assert.equal(MAX_TOOL_NAME, 40)
 })

@@ -130,3 +130,20 @@ test('no more may be attached than is allowed, and whoever leaves makes room', a
   }
   assert.equal(await soon(again), true)
 })
+
+test('an operator sees it as one that outlives its caller, and ends it', async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
+  const { target } = await begin(pair, 'waits')
+  const operate = async (operation: 'exec_incoming' | 'exec_incoming_cancel', value: object): Promise<unknown> => {
+    const body = Buffer.from(JSON.stringify(value))
+    return pair.responderNetwork.client.operate(operation, body, await pair.responder.prove(operation, body))
+  }
+  const { sessions } = (await operate('exec_incoming', {})) as { sessions: { request_id: string; detached: boolean; state: string }[] }
+  assert.deepEqual(
+    sessions.map(({ request_id, detached, state }) => [request_id, detached, state]),
+    [[target.request_id, true, 'running']],
+  )
+  await operate('exec_incoming_cancel', { request_id: target.request_id })
+  const { outcome } = await pair.detached.attach(target, 0, new DetachedMemory(), never())
+  assert.deepEqual(outcome?.warnings, ['ended_by_operator'])
+})

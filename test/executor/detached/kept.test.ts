@@ -552,3 +552,15 @@ test('of too many ids of runs that are forgotten, those of the agent that has mo
     ['expired', 'expired', undefined, undefined, undefined, 'expired', 'expired'],
   )
 })
+
+test('a stop ends it and keeps its end', async (t) => {
+  const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
+  const { target } = await begin(pair, 'waits')
+  const sink = new DetachedMemory()
+  const attached = pair.detached.attach(target, 0, sink, never())
+  await soon(() => sink.bytes.length > 0)
+  await pair.restart()
+  const { outcome } = await attached
+  assert.deepEqual([outcome?.signal, outcome?.warnings], [15, ['daemon_stopping']])
+  assert.deepEqual((await pair.detached.state(target, never())).state, 'ended')
+})

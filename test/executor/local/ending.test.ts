@@ -7,7 +7,7 @@ import { verifyJournal } from '../../../src/journal/verify.ts'
 import type { LocalPolicy } from '../../../src/policy/local/policy.ts'
 import { KILL_GRACE_MS } from '../../../src/protocol/limits/wire.ts'
 import { refuses } from '../../support/file-permit.ts'
-import { LocalHost, soon, type LocalHostOptions, type WatchedRun } from '../../support/local-engine.ts'
+import { LocalHost, soon, type LocalHostOptions, type WatchedRun, startOf } from '../../support/local-engine.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { hasProc, isAlive, until } from '../../support/processes.ts'
 import { NOTE_SYNC_MS } from '../../../src/journal/writer.ts'
@@ -134,4 +134,22 @@ test('a command that was cancelled before it began never runs', async (t) => {
   assert.equal(denial_reason, null)
   assert.ok(signal === SIGTERM || (code === null && signal === null))
   assert.equal(await host.close(session), 0)
+})
+
+test('a program whose output nobody reads ends with the engine as well', linuxOnly, async (t) => {
+  const { host } = await hostWith(t, { limits: 'max_output_bytes = 1000000000' })
+  const session = await host.open()
+  const seen = Promise.withResolvers<number>()
+  const never = new Promise<void>(() => undefined)
+  await host.executor.start(startOf(session, [host.program('floods')]), {
+    event: (event) => {
+      if ('data' in event) seen.resolve(Number(/pid (\d+)/.exec(Buffer.from(event.data).toString())?.[1]))
+      return never
+    },
+  })
+  const pid = await seen.promise
+  assert.ok(isAlive(pid))
+  await host.engine.stop()
+  assert.equal(isAlive(pid), false)
+  await isQuiet(host)
 })

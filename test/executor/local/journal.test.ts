@@ -151,3 +151,21 @@ test('no secret is in the journal: no value, no input, no output, no content of 
   await host.close(session)
   assert.equal((await host.journalText()).includes(SECRET), false)
 })
+
+test('a session that could not be written down takes no place', async (t) => {
+  const host = await LocalHost.start(t, { limits: 'max_concurrent_sessions = 1' })
+  const directory = dirname(host.journalPath!)
+  await rm(directory, { recursive: true })
+  for (let round = 0; round < 5; round++) await refuses(host.open(), 'journal_unavailable')
+  await mkdir(directory, { mode: 0o700 })
+  await host.open()
+})
+
+test('a refused run takes no place, however often it is tried', async (t) => {
+  const host = await LocalHost.start(t, { limits: 'max_processes_per_session = 1' })
+  const session = await host.open()
+  await rm(dirname(host.journalPath!), { recursive: true })
+  for (let round = 0; round < 5; round++)
+    assert.equal((await (await host.run(session, ['true'])).outcome()).denial_reason, 'audit_unavailable')
+  assert.equal(host.engine.session(session).slots.active, 0)
+})

@@ -98,3 +98,9 @@ test('an engine that stops takes no more sessions', async (t) => {
   await host.engine.stop()
   await refuses(host.open(), 'shutting_down')
 })
+
+test('a session that was refused takes no place', async (t) => {
+  const host = await LocalHost.start(t, { limits: 'max_concurrent_sessions = 1' })
+  for (const roots of [['/'], ['gone']]) await assert.rejects(host.open({ roots }))
+  await host.open()
+})

@@ -242,3 +242,13 @@ test('whatever stands around it: a command of a rule never goes unasked', () => 
     { seed: 20_260_503, numRuns: 300 },
   )
 })
+
+test('as many words and rules as there may be are held against each other in the time of a moment', () => {
+  const rules = rulesOf(...Array.from({ length: 1_000 }, (_one, at) => ['env', 'env-x', `never-${at}`]))
+  const words = Array.from({ length: 4_095 }, (_one, at) => (at % 2 === 0 ? 'env' : 'env-env-x'))
+  const began = performance.now()
+  const found = alwaysAskOf(rules, meaningOf(['env', ...words], [], { cwd: '/', path: SCRUBBED_PATH }), SCRUBBED_PATH)
+  assert.equal(found?.isEachTime, false)
+  // Each word against each other for each rule would take minutes.
+  assert.ok(performance.now() - began < 10_000, String(performance.now() - began))
+})
