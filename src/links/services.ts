@@ -20,9 +20,11 @@ export interface LinkServices {
   readonly log: Logger
   readonly machineKey: MachineKey
   readonly node: MeshNode
+  /** The executor, which signs and verifies handshakes and decides about trust. */
   readonly port: LinkExecutor
   readonly primitives: Primitives
   /** Searches the DHT for an agent that no nearby machine knows. */
   readonly records: Pick<AgentRecords, 'find'>
+  /** Class of a machine by contacts, ACL and bootstrap list. */
   readonly peerClasses: Pick<PeerClasses, 'of'>
 }

@@ -37,7 +37,7 @@ export interface CarrierInit {
 }
 
 /** One carried connection. Its content is encrypted between its two ends. */
-interface PeerStreamHandler {
+interface CarriedConnection {
   readonly from: MachineId
   readonly to: MachineId
   readonly sinceMs: number
@@ -52,7 +52,7 @@ export class Carrier {
   readonly #deps: CarrierDeps
   readonly #bucket: TokenBucket
   /** Oldest first. */
-  readonly #carried = new Map<PeerStreamHandler, CarriedStreams>()
+  readonly #carried = new Map<CarriedConnection, CarriedStreams>()
   readonly #refused: Record<(typeof REFUSALS)[number], number> = { stranger: 0, full: 0, machine_full: 0 }
   #total = { connections: 0, bytes: 0 }
   /** Bytes not yet charged, by the agent or machine that dialled. Above zero, no more is read from its connections. The one charged last comes last. */
@@ -83,7 +83,7 @@ export class Carrier {
 
   /** Starts to carry a connection. The oldest one of the same pair makes space. Limits are checked again, because others may have started since `mayCarry`. */
   carry({ from, to, here, there }: CarriedEnds): void {
-    const carried: PeerStreamHandler = { from, to, sinceMs: this.#deps.clock.monotonic(), bytes: 0 }
+    const carried: CarriedConnection = { from, to, sinceMs: this.#deps.clock.monotonic(), bytes: 0 }
     const holder = this.#holderOf(from)
     const streams = new CarriedStreams({
       ends: { here, there },
@@ -128,7 +128,7 @@ export class Carrier {
   }
 
   /** The oldest connection of the same pair, in either direction, if one more would exceed the limit. */
-  #tooManyOf(from: MachineId, to: MachineId): PeerStreamHandler | undefined {
+  #tooManyOf(from: MachineId, to: MachineId): CarriedConnection | undefined {
     const same = [...this.#carried.keys()].filter((one) => (one.from === from && one.to === to) || (one.from === to && one.to === from))
     return same.length >= MAX_CARRIED_OF_PAIR ? same[0] : undefined
   }
@@ -145,11 +145,11 @@ export class Carrier {
     return this.#deps.agentOf(machineId) ?? machineId
   }
 
-  #end(carried: PeerStreamHandler, reason: string): void {
+  #end(carried: CarriedConnection, reason: string): void {
     this.#carried.get(carried)?.abort(new AppError('rate_limited', reason))
   }
 
-  #onBytes(carried: PeerStreamHandler, holder: string, count: number): void {
+  #onBytes(carried: CarriedConnection, holder: string, count: number): void {
     carried.bytes += count
     this.#total.bytes += count
     this.#owed.set(holder, (this.#owed.get(holder) ?? 0) + count)

@@ -8,7 +8,7 @@ import { hostOf, isBehindRelay, machineIdOf } from './addresses.ts'
 import type { AgentShares } from './agent-shares.ts'
 import type { Reachability } from './carrier.ts'
 
-/** Unlisted machines whose hosts are remembered, so that violations of others at those hosts do not keep them out. If there are more, the host with most loses its oldest. */
+/** Known machines, named by no pin and no ACL entry, whose hosts are remembered, so that violations of others at those hosts do not keep them out. If there are more, the host with most loses its oldest. */
 export const MAX_REMEMBERED_MACHINES = 2_048
 /** Hosts remembered per machine, such as home, work and a mobile network. Few, because each gets its own share (`Sources.mayConnect`) and one machine may hold a /48. */
 export const MAX_HOSTS_PER_MACHINE = 4
@@ -105,7 +105,8 @@ interface Guest {
 /**
  * Decides which connections may be made and may stay. Only Ed25519 machines that are not refused may connect, within the rate of their
  * source. Unlisted ones must leave slots for known machines and for one another. When slots are short, the agent or host with most
- * connections loses one. Any address may be dialled, also loopback, because a card may name any.
+ * connections loses one. Any address may be dialled, also loopback, because a card may name any;
+ * `mayDial` decides which machines may be.
  */
 export class ConnectionGate implements ConnectionGater {
   readonly #view: GateView

@@ -18,7 +18,9 @@ export interface MeshServices {
   readonly knownAgents: KnownAgents
   readonly log: Logger
   readonly node: MeshNode
+  /** The card of this agent that other daemons get. */
   readonly ownCard: Pick<SelfCard, 'current'>
+  /** The executor: the identity of this agent, and the snapshot of contacts and ACL. */
   readonly port: Pick<ExecutorClient, 'identity' | 'onSnapshot' | 'snapshot'>
   readonly presences: Presences
   readonly peerClasses: PeerClasses

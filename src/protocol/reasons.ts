@@ -21,7 +21,7 @@ export const DENIAL_REASONS = [
 ] as const
 export type DenialReason = (typeof DENIAL_REASONS)[number]
 
-/** True for a denial before the requester is authenticated, which any peer can cause. */
+/** True for a denial because the requester is not verified or not trusted. Any peer can cause one. */
 export const isOfUnlisted = (reason: DenialReason | null): boolean => reason === 'unverified_sender' || reason === 'trust_rejected'
 
 /** Why an HTTP call is refused before it has any effect: codes of the error table. */

@@ -16,7 +16,7 @@ import { activatedSocket } from '../../supervision/sockets.ts'
 import { type ComposedNetwork, composeNetwork } from './compose.ts'
 
 const NAME = 'x0xd-network'
-/** EX_TEMPFAIL of sysexits(3): there is no executor. systemd then starts this process again. */
+/** EX_TEMPFAIL of sysexits(3): there is no executor. The unit of the executor starts this process again. */
 const EXIT_NO_EXECUTOR = 75
 
 /** Descriptors from the executor; the same numbers as in `network-supervisor.ts`, which must not be loaded here. */

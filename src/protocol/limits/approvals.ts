@@ -21,7 +21,7 @@ export const DESK_EVENTS = { burst: 256, perSecond: 32 } as const
 export const DESK_OUTPUTS = { burst: 8, perSecond: 8 } as const
 /** Of the lines, requests of an executor: fewer than events leave free. Beyond it, further requests wait. */
 export const DESK_REQUESTS = { burst: 192, perSecond: 30, patienceMs: 2_000, waiting: 64, callers: 1_024 } as const
-/** Remembered nonces of one connection: twice the lines that can arrive while one is fresh. */
+/** Remembered nonces of one connection: more than the lines that can arrive while one is remembered. */
 export const MAX_DESK_NONCES = 2_048
 /** Unread bytes after which a client is disconnected: a list of all pending requests, and some events. */
 export const MAX_DESK_UNREAD = 4 * 1024 * 1024
@@ -74,7 +74,7 @@ export const UI_GRACE_MS = 1_000
 export const QUESTION_RATE = { burst: 64, perSecond: 2 } as const
 /** Requesters whose rate-limited requests are remembered. */
 export const MAX_ASKERS = 1_024
-/** Requesters that are listed separately with their rate-limited requests; all others share one line. Their names appear nowhere else. */
+/** Requesters that are listed separately with their rate-limited requests; all others share one line. */
 export const MAX_FLOODS = 64
 export const MAX_FLOOD_NAME = 128
 /** Interval at which counts of rate-limited requests are written to the log. */
@@ -149,7 +149,7 @@ export const MAX_WAITING_RUNS = 256
 export const MAX_WAITING_STDIN = 32 * 1024 * 1024
 /** … of those of one agent on all its machines, which leaves the rest to others: four runs with the maximum in flight. */
 export const MAX_WAITING_STDIN_OF_AGENT = MAX_WAITING_STDIN / 4
-/** Approval requests that one agent may cause: each needs a person's attention and writes lines to two logs. */
+/** Burst, and rate per second, of approval requests that one agent may cause: each needs a person's attention and writes lines to two logs. */
 export const QUESTION_BURST = 32
 export const QUESTIONS_PER_SECOND = 1
 /** Waiting frames of one run that a requester accepts on one stream: one for each approval, and the first. */

@@ -46,7 +46,7 @@ const NAMED_RATES: Readonly<Record<Metered, Rate>> = {
   resets: { burst: 1_000, perSecond: 100 },
   messages: { burst: 4_000, perSecond: 400 },
   handshakes: { burst: 32, perSecond: 4 },
-  /** Connections of a host with a named peer, in addition to its own and shared with unlisted peers there: a twentieth of a core. */
+  /** Connections of a host where a named peer may be, in addition to its own and shared with unlisted peers there: a twentieth of a core. */
   connections: { burst: 512, perSecond: 16 },
 }
 
@@ -104,7 +104,7 @@ export const MAX_CARRIED_OF_PAIR = 4
 export const MAX_CARRIED_BYTES = 64 * 1024 * MIB
 /** Duration of a relayed connection: as long as a link lives. */
 export const MAX_CARRIED_MS = 24 * 60 * 60 * 1000
-/** Bytes per second of all relayed connections: half of what Noise decrypts on one core. Faster senders wait. */
+/** Bytes per second, and burst, of all relayed connections: half of what Noise decrypts on one core. Faster senders wait. */
 export const CARRIED_BYTES_PER_SECOND = 64 * MIB
 export const CARRIED_BURST = 64 * MIB
 /**
