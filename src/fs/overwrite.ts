@@ -12,7 +12,7 @@ const SET_ID_BITS = 0o6000n
 /**
  * Overwrites a file in place. Owner, group, permission bits, ACL, extended attributes and links stay; set-id bits do not. Throws `conflict`
  * if the name leads elsewhere or the file has changed. A failure is undone with `old`, if given; otherwise `data.left_changed` names the
- * file. Call it inside `exclusively`, after `timeBehind`. Returns the new status.
+ * file if it is not as it was. Call it inside `exclusively`, after `timeBehind`. Returns the new status.
  */
 export const overwrite = async (
   { directory, name, found }: FoundFile,

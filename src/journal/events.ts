@@ -232,7 +232,7 @@ export interface JournalSessionEvent extends LocalKey {
   readonly target: string | null
 }
 
-/** A file operation: a completed read, or a change that follows. */
+/** A file operation, written before it is done. If it fails, a `refused` line follows. */
 export interface FileEvent extends LocalKey {
   readonly event: 'file_read' | 'file_write'
   readonly method: string

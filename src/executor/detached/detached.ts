@@ -110,7 +110,7 @@ export class Detached {
     this.#runs.release(kept)
   }
 
-  /** Runs the program to its end. The requester, and every repetition of its Request, is answered when the run has started. */
+  /** Runs the program to its end. The requester, and every repetition of its Request, is answered when the run has started, waits for an approval, or was denied. */
   async execute(run: PeerRun, kept: DetachedRunRecord, outlet: PeerStreamWriter): Promise<void> {
     this.#deps.counters.count('runs_detached')
     this.#going.set(kept, run)
@@ -173,7 +173,7 @@ export class Detached {
     const { subject, request, link, outlet } = asked
     const { reports } = this.#deps
     const place: Attached = { kept, agentId: link.agentId }
-    // A reader that wants only the end opens no file, so it takes no place.
+    // A reader that wants only the end opens no file, so it is admitted even if no place is free.
     const isAtEnd = kept.record.state === 'ended' && request.from >= keptBefore(kept.written)
     if (!isAtEnd && !this.#hasRoom(place))
       return this.#once(asked, async () =>

@@ -112,7 +112,7 @@ export class LocalSession {
     }
   }
 
-  /** Ends every program of the session and resolves to their number. A second call waits for the first. */
+  /** Ends every program of the session except detached ones, and resolves to their number. A second call waits for the first. */
   async close(cause: EndCause): Promise<number> {
     this.#closing ??= this.#end(cause)
     return this.#closing

@@ -135,7 +135,7 @@ export class LocalJournal {
     this.#recalled = deps.journal && new JournalledRuns({ path: deps.journal.path })
   }
 
-  /** Resolves when the line is on disk. Throws `journal_unavailable`; then the logged action must not happen. */
+  /** Resolves when the line is written, and synced unless it is a note; at once without an audit log. Throws `journal_unavailable`; then the logged action must not happen. */
   async record(event: LocalEvent): Promise<void> {
     await this.#deps.journal?.append(event)
   }

@@ -25,7 +25,7 @@ export interface ApprovalsDeps extends Pick<ExecutorServices, 'clock' | 'counter
 }
 
 export interface ApprovalsInit extends OwnIds {
-  /** How long remote approvers have, from the request or after the local approval. Default: ASK_TIMEOUT_MS. */
+  /** How long remote approvers have if no local approver must be waited for; otherwise they have until that request expires. Default: ASK_TIMEOUT_MS. */
   readonly askTimeoutMs?: number | undefined
 }
 
