@@ -113,7 +113,7 @@ export const REST_HEADERS_MS = 10_000
 /** PEM texts. `clientCa`: only clients with a certificate of this CA may connect. Null: no TLS. */
 export type Tls = { readonly cert: string; readonly key: string; readonly clientCa: string | null } | null
 
-/** A server with the limits of all interfaces, unless `limits` replaces some. It does not listen yet. Throws `bad_config` for unusable certificates. */
+/** A server with the limits of all interfaces, unless `limits` replaces some; the number of connections is fixed. It does not listen yet. Throws `bad_config` for unusable certificates. */
 export const makeServer = (tls: Tls, limits: ServerOptions = {}): Server => {
   const options = {
     requestTimeout: 0,

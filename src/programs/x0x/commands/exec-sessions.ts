@@ -2,21 +2,20 @@ import { AppError, isAppError } from '../../../base/errors.ts'
 import { counted, shellWords } from '../../../base/format.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { operate } from '../../../clients/operator.ts'
+import { requestId } from '../../../protocol/api-fields.ts'
 import { type FanoutSession, type IncomingRun, SESSIONS } from '../../../protocol/api-answers.ts'
-import type { Sent } from '../../../protocol/json-table.ts'
+import { type Sent, list, record } from '../../../protocol/json-table.ts'
 import { isRequestId } from '../../../protocol/ids.ts'
 import type { CliContext } from '../context.ts'
 import { printAnswer, printDone, printLine, printTable } from '../print.ts'
 import { wholeId } from './find-run.ts'
-
-const goingOf = async ({ api }: CliContext): Promise<Sent<typeof SESSIONS>> => api.read({ method: 'GET', path: '/exec/sessions' }, SESSIONS)
 
 const fanoutLine = ({ fanout_id, argv, asked, begun, ended }: FanoutSession): string =>
   `fan-out ${fanout_id}: of ${counted(asked, 'host')} ${begun} begun, ${ended} ended: ${shellWords(argv)}`
 
 /** `x0x exec sessions`: live runs that this daemon requested. */
 export const runSessions = async (context: CliContext): Promise<number> => {
-  const answer = await goingOf(context)
+  const answer = await context.api.read({ method: 'GET', path: '/exec/sessions' }, SESSIONS)
   return printAnswer(context, answer, async () => {
     const { sessions, fanouts } = answer
     const rows = sessions.map((run) => [run.request_id, run.agent_id.slice(0, 12), run.state, run.started_at, shellWords(run.argv)])
@@ -44,9 +43,16 @@ const rowOf = (run: IncomingRun): string[] => [run.request_id, whoseRun(run), ru
 const incomingOf = async (context: CliContext): Promise<readonly IncomingRun[]> =>
   (await operate<{ sessions: readonly IncomingRun[] }>(context, '/exec/incoming', {})).sessions
 
+/** All that cancelling needs to know: also a daemon of another release says it. */
+const REQUESTED_IDS = { sessions: list(record({ request_id: requestId })), fanouts: list(record({ fanout_id: requestId })) }
+
+const requestedIds = async ({ api }: CliContext): Promise<Sent<typeof REQUESTED_IDS>> =>
+  api.read({ method: 'GET', path: '/exec/sessions' }, REQUESTED_IDS)
+
 /** Completes the beginning of an ID: from requested runs, and from incoming ones if this user may see them. */
 const idOf = async (context: CliContext, beginning: string, withOurs: boolean): Promise<string> => {
-  const { sessions, fanouts } = withOurs ? await goingOf(context) : { sessions: [], fanouts: [] }
+  const none = { sessions: [], fanouts: [] }
+  const { sessions, fanouts } = withOurs ? await requestedIds(context) : none
   const incoming = await incomingOf(context).catch((error: unknown) => {
     if (withOurs && isAppError(error, 'operator_proof_required')) return []
     throw error
@@ -65,7 +71,7 @@ export const runCancel = async (context: CliContext, beginning: string): Promise
     return await cancelOurs(context, { request_id: id })
   } catch (error) {
     if (!isAppError(error, 'unknown_run')) throw error
-    const { fanouts } = await goingOf(context)
+    const { fanouts } = await requestedIds(context)
     if (fanouts.some(({ fanout_id }) => fanout_id === id)) return cancelOurs(context, { fanout_id: id })
     return runCancelIncoming(context, id, null).catch((failure: unknown) => {
       throw isAppError(failure, 'operator_proof_required')
