@@ -68,13 +68,20 @@ const FROM_TERMINAL = new Set(['SIGINT', 'SIGQUIT', 'SIGHUP'])
  */
 export const runInstead = (file, args, env = process.env, { tied = false } = {}) =>
   new Promise((resolve, reject) => {
-    const child = spawn(file, args, { stdio: tied ? ['inherit', 'inherit', 'inherit', 'ipc'] : 'inherit', env })
+    let child
     const forward = (signal) => {
       if (!(process.stdin.isTTY && FROM_TERMINAL.has(signal))) child.kill(signal)
     }
+    // Before the program starts: a signal in between would end us and leave the program.
     for (const signal of FORWARDED) process.on(signal, forward)
     const done = () => {
       for (const signal of FORWARDED) process.off(signal, forward)
+    }
+    try {
+      child = spawn(file, args, { stdio: tied ? ['inherit', 'inherit', 'inherit', 'ipc'] : 'inherit', env })
+    } catch (error) {
+      done()
+      throw error
     }
     child.once('error', (error) => {
       done()

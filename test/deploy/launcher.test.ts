@@ -119,3 +119,18 @@ for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
     assert.equal((await finish(child)).code, 9)
   })
 }
+
+test('a signal that comes while the program is started ends it too', async () => {
+  const code = `import cp from 'node:child_process'
+    import { syncBuiltinESMExports } from 'node:module'
+    const { spawn } = cp
+    cp.spawn = (...args) => {
+      const child = spawn(...args)
+      process.kill(process.pid, 'SIGTERM')
+      return child
+    }
+    syncBuiltinESMExports()
+    const { runInstead } = await import('${pathToFileURL(join(DEPLOY, 'runtime.mjs')).href}')
+    process.exit(await runInstead(process.execPath, ['-e', 'setTimeout(() => {}, 20_000)']))`
+  assert.equal((await finish(start(['--input-type=module', '-e', code]))).code, 128 + constants.signals.SIGTERM)
+})
