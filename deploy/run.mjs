@@ -27,6 +27,7 @@ const TASKS = {
   pictures: { builds: true, run: (args) => ['e2e/pictures/main.ts', ...args] },
   packages: { run: (args) => ['deploy/packages/main.mjs', ...args] },
   bench: { builds: true, run: (args) => ['bench/main.ts', ...args] },
+  docs: { run: (args) => ['deploy/docs/main.ts', ...args] },
   check: { run: (args) => ['deploy/check.mjs', ...args] },
 }
 

@@ -273,7 +273,7 @@ const main = async (): Promise<number> => {
   }
   stage.close()
   if (stage.failed === 0 && !keep)
-    process.stdout.write('\nnext: docs/first-minutes.md; the three daemons to play with: npm run demo -- --keep\n')
+    process.stdout.write('\nnext: docs/quickstart.md; the three daemons to play with: npm run demo -- --keep\n')
   return stage.failed === 0 ? 0 : 1
 }
 

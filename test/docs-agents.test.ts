@@ -26,7 +26,7 @@ const entryOf = (file: Record<string, unknown>): Entry[] =>
 
 test('every file for a runtime of agents that is shown is one, and starts the server as it may be started', () => {
   const json = blocks('json').map((text) => JSON.parse(text) as Record<string, unknown>)
-  const toml = blocks('toml').map((text) => parseToml(text, 'agents.md', 'bad_config', { bigints: true }).value)
+  const toml = blocks('toml').map((text) => parseToml(text, 'ai-agents.md', 'bad_config', { bigints: true }).value)
   const all = [...json, ...toml].flatMap(entryOf)
   const entries = all.filter(({ command }) => command !== 'rexec')
   assert.equal(entries.length, 8)

@@ -8,7 +8,7 @@ import { ERROR_TABLE } from '../src/base/errors.ts'
 import { NETWORK_METRICS } from '../src/doors/rest/metrics.ts'
 import { ROUTES } from '../src/doors/rest/routes.ts'
 import { EXEC_METRICS } from '../src/executor/views.ts'
-import { DENIAL_REASONS, WARNING_KINDS } from '../src/protocol/reasons.ts'
+import { DENIAL_REASONS } from '../src/protocol/reasons.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 
@@ -53,15 +53,11 @@ test('every denial reason has its line in docs/errors.md, in the order of the ga
   assert.deepEqual([...rows.keys()], DENIAL_REASONS)
 })
 
-test('every warning has its line in docs/errors.md', () => {
-  assertSame(documented('errors.md', 'Warnings'), WARNING_KINDS, 'docs/errors.md, Warnings')
+test('every journal event has its line in docs/run-commands.md', () => {
+  assertSame(documented('run-commands.md', 'Journal events'), JOURNAL_EVENTS, 'docs/run-commands.md, Journal events')
 })
 
-test('every journal event has its line in docs/exec.md', () => {
-  assertSame(documented('exec.md', 'Journal events'), JOURNAL_EVENTS, 'docs/exec.md, Journal events')
-})
-
-test('every counter has its line in docs/exec.md', async () => {
+test('every counter has its line in docs/run-commands.md', async () => {
   const names: string[] = []
   for (const file of globSync('src/**/*counters.ts', { cwd: ROOT })) {
     const module = (await import(join(ROOT, file))) as Record<string, object>
@@ -69,13 +65,13 @@ test('every counter has its line in docs/exec.md', async () => {
     assert.ok(tables.length > 0, `${file} exports no table whose name ends in _COUNTERS`)
     for (const [, table] of tables) names.push(...Object.keys(table))
   }
-  assertSame(documented('exec.md', 'Counters'), [...new Set(names)], 'docs/exec.md, Counters')
+  assertSame(documented('run-commands.md', 'Counters'), [...new Set(names)], 'docs/run-commands.md, Counters')
 })
 
-test('every metric has its line in docs/observe.md, with its type', () => {
-  const rows = documented('observe.md', 'Metrics')
+test('every metric has its line in docs/monitor.md, with its type', () => {
+  const rows = documented('monitor.md', 'Metrics')
   const metrics = new Map([...NETWORK_METRICS, ...EXEC_METRICS].map(({ name, type }) => [name, type]))
-  assertSame(rows, [...metrics.keys()], 'docs/observe.md, Metrics')
+  assertSame(rows, [...metrics.keys()], 'docs/monitor.md, Metrics')
   for (const [name, type] of metrics) assert.equal(rows.get(name)?.[0], type, name)
 })
 

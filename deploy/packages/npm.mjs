@@ -39,7 +39,7 @@ export const makeClient = async () => {
   for (const [from, to] of [
     ['dist/client.mjs', 'client.mjs'],
     ['dist/types', 'types'],
-    ['docs/client.md', 'README.md'],
+    ['docs/sdk.md', 'README.md'],
     ['LICENSE', 'LICENSE'],
     ['dist/THIRD-PARTY-LICENSES.txt', 'THIRD-PARTY-LICENSES.txt'],
   ])

@@ -180,7 +180,7 @@ const checkClock = async (config: DaemonConfig): Promise<Finding> => {
 /** Who may connect. Permissions are another check. */
 const checkUnlisted = ({ strangers, bootstrap }: DaemonConfig): Finding =>
   strangers
-    ? ok('strangers', 'machines that nobody names may connect, so many and so fast (docs/mesh.md); strangers = false keeps them out')
+    ? ok('strangers', 'machines that nobody names may connect, so many and so fast (docs/connections.md); strangers = false keeps them out')
     : ok('strangers', `only machines may connect that contacts, the ACL or one of ${bootstrap.length} bootstrap addresses name`)
 
 /**

@@ -59,7 +59,7 @@ const checkReach = ({ connections, reach }: MeshReport): Finding => {
   return warn(
     'reach',
     'nobody has connected to it, and it knows no public address of its own and no relay: behind NAT others cannot reach it',
-    'relay = true on a contact that both can reach, or a port forward and announce: docs/reach.md',
+    'relay = true on a contact that both can reach, or a port forward and announce: docs/nat.md',
   )
 }
 
@@ -81,7 +81,7 @@ const checkHashTable = ({ hash_table: table, records }: MeshReport): Finding[] =
   const text = `${table.mode}: ${counted(table.peers, 'peer')} (${table.connected} connected), ${counted(table.records, 'record')} here, own one published ${counted(records.published, 'time')}, ${asked}`
   return [
     table.mode === 'client' && table.peers === 0
-      ? warn('hash table', text, 'a daemon of the bootstrap list must keep it: dht = "server", or announce, there; docs/scale.md')
+      ? warn('hash table', text, 'a daemon of the bootstrap list must keep it: dht = "server", or announce, there; docs/large-meshes.md')
       : ok('hash table', text),
   ]
 }

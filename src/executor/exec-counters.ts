@@ -8,7 +8,7 @@ export const MAX_RECENT_WARNINGS = 64
 /** Characters of an argv in diagnostics. */
 export const MAX_SUMMARY_TEXT = 128
 
-/** All plain counters of `totals` with their help texts; `docs/exec.md` has a line for each. */
+/** All plain counters of `totals` with their help texts; `docs/run-commands.md` has a line for each. */
 export const EXEC_COUNTERS = {
   requests_received: 'requests that arrived, whatever became of them; also questions for rules',
   requests_allowed: 'requests that policy allowed',

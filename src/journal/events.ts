@@ -56,7 +56,7 @@ export interface ReloadEvent {
   readonly detail: string | null
 }
 
-/** Event names; `docs/exec.md` describes each. */
+/** Event names; `docs/run-commands.md` describes each. */
 export const JOURNAL_EVENTS = [
   'request',
   'started',

@@ -18,7 +18,7 @@ import { MeshOfDaemons } from '../support/mesh-of-daemons.ts'
 import { hasProc, isAlive, script, start, temporaryDirectory, until } from '../support/processes.ts'
 
 // What an allowed program may try against the host, the daemon, or the end of its run. The titles are the attacks;
-// those that other files try already stand with them in docs/attacks.md.
+// those that other files try already stand with them in test/attacks.md.
 
 const LIMIT = { timeout: 120_000 }
 const linuxOnly = { ...LIMIT, ...(hasProc ? {} : { skip: 'needs /proc' }) }

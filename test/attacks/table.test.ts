@@ -12,7 +12,7 @@ interface Row {
   readonly title: string
 }
 
-/** Rows of the tables of docs/attacks.md: attack, what stops it, `file`: title. */
+/** Rows of the tables of test/attacks.md: attack, what stops it, `file`: title. */
 const rowsOf = (markdown: string): Row[] =>
   markdown.split('\n').flatMap((line) => {
     const [, attack, defence, shown] = /^\| (.*?) \| (.*?) \| (.*) \|$/.exec(line) ?? []
@@ -33,7 +33,7 @@ const titlesOf = (source: string): Set<string> =>
   )
 
 test('every attack of the table is tried by a test that exists', () => {
-  const rows = rowsOf(readFileSync(join(ROOT, 'docs/attacks.md'), 'utf8'))
+  const rows = rowsOf(readFileSync(join(ROOT, 'test/attacks.md'), 'utf8'))
   assert.ok(rows.length > 80)
   const missing = rows.filter(
     ({ file, title }) => !existsSync(join(ROOT, file)) || !titlesOf(readFileSync(join(ROOT, file), 'utf8')).has(title),
@@ -45,7 +45,7 @@ test('every attack of the table is tried by a test that exists', () => {
 })
 
 test('every test that attacks stands in the table', () => {
-  const cited = new Set(rowsOf(readFileSync(join(ROOT, 'docs/attacks.md'), 'utf8')).map(({ file }) => file))
+  const cited = new Set(rowsOf(readFileSync(join(ROOT, 'test/attacks.md'), 'utf8')).map(({ file }) => file))
   for (const file of ['cli', 'escape', 'executor', 'mesh', 'network-half', 'network-half-channel', 'rest', 'strangers'])
     assert.ok(cited.has(`test/attacks/${file}.test.ts`), file)
 })

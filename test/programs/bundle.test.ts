@@ -22,7 +22,7 @@ test('a sentence keeps its words and loses what it names: ids, addresses, paths,
     ['the token "hunter2" and \'other\'', /^the token #\w{10} and #\w{10}$/],
     ['run 01890a5d-ac96-774b-bcce-b302099a8057 of secretword in /srv/hidden', /^run #\w{10} of #\w{10} in #\w{10}$/],
     ['sudo -u carol@host and 10.0.0.1', /^sudo -u #\w{10} and #\w{10}$/],
-    ['getaddrinfo ENOTFOUND relay-7.carol.example (docs/mesh.md)', /^getaddrinfo ENOTFOUND #\w{10} \(docs\/mesh\.md\)$/],
+    ['getaddrinfo ENOTFOUND relay-7.carol.example (docs/connections.md)', /^getaddrinfo ENOTFOUND #\w{10} \(docs\/connections\.md\)$/],
     // In odd places: a number beside a name, what was cut off, what is written small or large, in base64 or below no root.
     ['in /home/bob/case-4711 of it', /^in …#\w{10}… of it$/],
     [`the word "${'x'.repeat(2_000)}"`, /^the word #\w{10}$/],

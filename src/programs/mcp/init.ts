@@ -18,7 +18,7 @@ const ruleText = (argv: readonly string[]): string => `[[security.allow_commands
 const configText = (
   root: string,
   journal: string,
-): string => `# What an AI agent may do by the tools of \`x0x mcp\`. See docs/agents.md and docs/rexd.md.
+): string => `# What an AI agent may do by the tools of \`x0x mcp\`. See docs/ai-agents.md and docs/rexd.md.
 
 [security]
 allow_shell = false
@@ -119,7 +119,7 @@ export const init = async ({ directory, whoami, config }: Extract<McpFlags, { mo
   process.stderr.write(
     [
       `${path} is written: files below ${root}, no shell, and these commands: ${FIRST_COMMANDS.map((argv) => argv.join(' ')).join(', ')}; the journal is ${journal}.`,
-      'Give this to your runtime of agents (docs/agents.md says in which file), then try it:',
+      'Give this to your runtime of agents (docs/ai-agents.md says in which file), then try it:',
       `x0x mcp --check --config ${path}`,
       '',
     ].join('\n'),

@@ -86,7 +86,7 @@ export const MAX_MACHINES_PER_AGENT = 16
 /** Connections of all machines of one agent: `MAX_CONNECTIONS_PER_UNLISTED` for each. Beyond it, the oldest is closed. */
 export const MAX_CONNECTIONS_PER_AGENT = 64
 
-/** Limits of a daemon with `relay = true` and of its clients. docs/reach.md names each. */
+/** Limits of a daemon with `relay = true` and of its clients. docs/nat.md names each. */
 
 /** Machines with a reservation at one relay: a few hundred bytes each, and a connection that they have anyway. */
 export const MAX_RESERVATIONS = 512

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
-import { chmod, copyFile, readdir, readFile, symlink } from 'node:fs/promises'
+import { chmod, copyFile, readdir, symlink } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { test } from 'node:test'
 import { promisify } from 'node:util'
@@ -99,13 +99,4 @@ test('LANGUAGE can name a directory with messages, which are format strings: who
   assert.match(meaningOf(['ls', 'x'], ['LANGUAGE'], around).opaque ?? '', /^LANGUAGE may decide/)
   // No program takes a path in these.
   for (const name of ['LANG', 'LC_ALL', 'LC_MESSAGES']) assert.equal(meaningOf(['ls', 'x'], [name], around).opaque, null, name)
-})
-
-test('docs/approvals.md lists these programs and no other', async () => {
-  const text = await readFile(new URL('../../../docs/approvals.md', import.meta.url), 'utf8')
-  const [, list = ''] = /<!-- transparent programs -->\n([^<]*)<!-- end -->/.exec(text) ?? []
-  assert.deepEqual(
-    [...list.matchAll(/`([^`]+)`/g)].map(([, name]) => name),
-    TRANSPARENT_PROGRAMS.toSorted(),
-  )
 })

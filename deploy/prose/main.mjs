@@ -1,0 +1,87 @@
+// Checks the language of the README, the pages of docs, the comments of src and the commit subjects: `npm run check language`.
+import { execFileSync, spawnSync } from 'node:child_process'
+import { existsSync, globSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+
+import { packageRoot } from '../runtime.mjs'
+
+const MEASURE = join(packageRoot, 'deploy/prose/prose.mjs')
+const limits = (name) => join(packageRoot, `deploy/prose/${name}.json`)
+
+/** Headings of docs/README.md whose pages tell the reader what to do. */
+const GUIDES = ['Tutorials', 'How-to guides']
+/** Pages that do not meet the limits yet. The list may only become shorter. */
+const NOT_YET = [
+  'README.md',
+  'docs/acl.md',
+  'docs/ai-agents.md',
+  'docs/approvals.md',
+  'docs/architecture.md',
+  'docs/cli.md',
+  'docs/config.md',
+  'docs/connections.md',
+  'docs/console.md',
+  'docs/errors.md',
+  'docs/fleets.md',
+  'docs/install.md',
+  'docs/keys.md',
+  'docs/libp2p.md',
+  'docs/large-meshes.md',
+  'docs/mcp.md',
+  'docs/monitor.md',
+  'docs/nat.md',
+  'docs/protocol.md',
+  'docs/quickstart.md',
+  'docs/replay.md',
+  'docs/rest.md',
+  'docs/rexd.md',
+  'docs/run-commands.md',
+  'docs/sdk.md',
+  'docs/security.md',
+  'docs/service.md',
+  'docs/speed.md',
+  'docs/transcripts.md',
+  'docs/troubleshoot.md',
+  'docs/upgrade.md',
+]
+
+const guides = () => {
+  const sections = readFileSync(join(packageRoot, 'docs/README.md'), 'utf8').split(/^## /m)
+  const named = sections.filter((section) => GUIDES.some((heading) => section.startsWith(`${heading}\n`)))
+  return ['README.md', ...named.flatMap((section) => [...section.matchAll(/\]\(([\w-]+\.md)\)/g)].map(([, name]) => `docs/${name}`))]
+}
+
+/** Longest subject of a commit. */
+const MAX_SUBJECT = 72
+
+const git = (...args) => execFileSync('git', args, { cwd: packageRoot, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] })
+
+/** Subjects that are too long, of the commits since this check exists. None where the sources came without git. */
+const longSubjects = () => {
+  if (!existsSync(join(packageRoot, '.git'))) return []
+  const first = git('log', '--diff-filter=A', '--format=%H', '--', 'deploy/prose/main.mjs').trim().split('\n').at(-1)
+  if (!first) return []
+  return git('log', '--format=%s', `${first}..`)
+    .split('\n')
+    .filter((subject) => subject.length > MAX_SUBJECT)
+}
+
+/** Runs the measurement. Prints what it says and returns whether it found a fault. */
+const fails = (...args) => {
+  const { status, stdout, stderr } = spawnSync(process.execPath, [MEASURE, ...args], { cwd: packageRoot, encoding: 'utf8' })
+  if (status !== 0) console.log((stdout + stderr).trim())
+  return status !== 0
+}
+
+const pages = globSync(['README.md', 'docs/*.md'], { cwd: packageRoot }).filter((page) => !NOT_YET.includes(page))
+const told = guides()
+const [instructions, others] = [pages.filter((page) => told.includes(page)), pages.filter((page) => !told.includes(page))]
+const subjects = longSubjects()
+for (const subject of subjects) console.log(`commit subject over ${MAX_SUBJECT} characters: ${subject}`)
+const failed = [
+  fails('--check', limits('limits-guides'), ...instructions),
+  fails('--check', limits('limits-docs'), ...others),
+  fails('--words', limits('retired-words'), ...pages),
+  subjects.length > 0,
+]
+process.exitCode = failed.includes(true) ? 1 : 0

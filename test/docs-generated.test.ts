@@ -1,0 +1,33 @@
+import assert from 'node:assert/strict'
+import { globSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { test } from 'node:test'
+
+import { filledPage, sectionsOf } from '../deploy/docs/fill.ts'
+import { SECTIONS } from '../deploy/docs/sections.ts'
+
+const ROOT = join(import.meta.dirname, '..')
+const PAGES = globSync(['README.md', 'docs/*.md', 'test/*.md'], { cwd: ROOT }).map(
+  (page) => [page, readFileSync(join(ROOT, page), 'utf8')] as const,
+)
+
+test('every generated section of a page is what the code says now (npm run docs)', async () => {
+  for (const [page, text] of PAGES) assert.equal(await filledPage(text, SECTIONS), text, page)
+})
+
+test('every section that the code writes is on a page', () => {
+  const named = PAGES.flatMap(([, text]) => sectionsOf(text))
+  assert.deepEqual(
+    Object.keys(SECTIONS).filter((name) => !named.includes(name)),
+    [],
+  )
+})
+
+test('an outdated, an unknown and an unclosed section are each found', async () => {
+  const sections = { facts: () => 'new' }
+  const page = (name: string, end = '<!-- end -->') => `# A\n\n<!-- generated: ${name} -->\n\nold\n\n${end}\n`
+  assert.equal(await filledPage(page('facts'), sections), page('facts').replace('old', 'new'))
+  await assert.rejects(filledPage(page('other'), sections), /no section is called "other"/)
+  await assert.rejects(filledPage(page('facts', ''), sections), /has no end/)
+  await assert.rejects(filledPage(`${page('facts')}\n<!-- end -->\n`, sections), /an end has no section/)
+})
