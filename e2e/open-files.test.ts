@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { closeSync, constants, openSync, readdirSync } from 'node:fs'
+import { closeSync, constants, openSync, readdirSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
@@ -38,7 +38,10 @@ test(
     const answers = Array.from({ length: RUNS }, async () => daemon.api.json<Answer>({ method: 'POST', path: '/exec/run', body }))
     await until('all run', async () => (await daemon.journal()).filter(({ event }) => event === 'started').length === RUNS, patient(60_000))
     assert.ok(readdirSync(`/proc/${daemon.pid}/fd`).length > LIMIT)
-    closeSync(openSync(fifo, constants.O_WRONLY))
+    // Open until all have ended, and a line for each: a program may have started and not have opened its end yet.
+    const gate = openSync(fifo, constants.O_RDWR)
+    t.after(() => closeSync(gate))
+    writeSync(gate, '\n'.repeat(RUNS))
     for (const { code, denial_reason, stdout_b64 } of await Promise.all(answers))
       assert.deepEqual([code, denial_reason, Buffer.from(stdout_b64, 'base64').toString()], [0, null, `${LIMIT}\nend\n`])
   },
