@@ -100,6 +100,8 @@ test('a plain exec is bundled with next to nothing, and leaves every other comma
       .sort(),
   )
   assert.ok(text.length < 78 * 1024, `${text.length} bytes to read before anything is asked`)
+  // A program that starts x0x gives it a pipe as standard input, so the check of that pipe must not load the other commands.
+  assert.ok('src/programs/x0x/unsent-stdin.ts' in metafile.inputs)
   // Nor what asks a human: that is for the commands that do.
   assert.deepEqual(
     Object.keys(metafile.inputs).filter((file) => /desk|approval|question|exec-mode|mode-command/.test(file)),

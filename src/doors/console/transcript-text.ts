@@ -15,32 +15,32 @@ import {
   styled,
 } from './screen/cells.ts'
 
-/** What a banner says of a command. */
+/** Fields of a command that its banner shows. */
 type Banner = Pick<TranscriptEntry, 'time' | 'whoami' | 'dir' | 'exec'> & {
-  /** Milliseconds; absent or null: none, or not known. */
+  /** Milliseconds; absent or null: no timeout, or not known. */
   readonly timeout_ms?: number | null
 }
 
-/** How a command ended. */
+/** Fields of a command that its end line shows. */
 type Ending = Pick<TranscriptEntry, 'exit' | 'duration_ms'> & { readonly error?: string | null | undefined }
 
-/** Where entries are printed. */
+/** Style and width of the output. */
 export interface Page {
   readonly look: TextStyle
-  /** Of a terminal that goes on with a long line in the next row; null: lines may be of any length. */
+  /** Width of the terminal; null: lines are not wrapped. */
   readonly columns: number | null
 }
 
-/** A file of text. */
+/** Output to a text file. */
 export const FILE_PAGE: Page = { look: PLAIN_STYLE, columns: null }
 
-/** A program's standard output. */
+/** The used members of standard output. */
 interface Output {
   readonly isTTY?: boolean | undefined
   readonly columns?: number | undefined
 }
 
-/** How standard output shows commands. `colour`: as flags say; null: they say nothing. */
+/** Style and width of standard output. `colour` is the value of the flags; null: no flag. */
 export const pageOf = (stdout: Output, env: Environment, colour: boolean | null): Page => {
   const isTerminal = stdout.isTTY === true
   return { look: lookOf({ isTerminal, env, colour }), columns: isTerminal ? (stdout.columns ?? null) : null }
@@ -48,9 +48,9 @@ export const pageOf = (stdout: Output, env: Environment, colour: boolean | null)
 
 const PLAIN_NAME = /^[\p{L}\p{N}][\p{L}\p{M}\p{N}_.@+\- ]*$/u
 const PLAIN_PATH = /^(?!.* TO=)[\p{L}\p{N}_.@+\-/~%,=][\p{L}\p{M}\p{N}_.@+\-/~ %,=]*$/u
-/** Blanks that pass for the one of ASCII, and marks that would stand upon a character of ours. */
+/** Blanks that look like a space, and marks that would combine with a character of the console. */
 const MISLEADING = /[\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000]|^\p{M}/gu
-/** Of one banner, in characters: the transcript has the rest. */
+/** Characters of the command in a banner. The transcript has the rest. */
 const MAX_WORDS = 4_000
 const TAB_COLUMNS = 8
 
@@ -65,7 +65,7 @@ const escaped = (character: string): string => {
 
 const isAsItLooks = (text: string): boolean => isVisible(text) && text.search(MISLEADING) === -1
 
-/** One word of a command line that can be read in one way only, and pasted into bash; `$'…'` where a character hides. */
+/** One word of a command line, unambiguous and fit for bash. Invisible characters are escaped in `$'…'`. */
 const word = (text: string): string =>
   isAsItLooks(text)
     ? shellWord(text)
@@ -77,10 +77,10 @@ const bare = (text: string, plain: RegExp): string => {
   return closed(beginning === text ? shown : `${shown} [${text.length - beginning.length} more characters]`)
 }
 
-/** How an agent calls itself. */
+/** The name that an AI agent gave itself, made unambiguous. */
 export const nameText = (whoami: string): string => bare(whoami, PLAIN_NAME)
 
-/** A command line. What is left out of a long one is counted outside of all quotes, where no word of it can stand. */
+/** A command line. The count of words left out stands outside all quotes, so that no word can imitate it. */
 export const wordsText = (exec: readonly string[]): string => {
   const shown: string[] = []
   let left = MAX_WORDS
@@ -93,7 +93,7 @@ export const wordsText = (exec: readonly string[]): string => {
   return shown.join(' ')
 }
 
-/** A copy that keeps nothing of a longer text alive. */
+/** A copy, so that a slice does not keep a longer text in memory. */
 const copied = (text: string): string => Buffer.from(text, 'utf16le').toString('utf16le')
 
 /** The words that `wordsText` shows, in bounded memory. */
@@ -110,17 +110,17 @@ export const firstWords = (exec: readonly string[]): string[] => {
 
 const tenths = (ms: number): number => Math.round(ms / 100) / 10
 
-/** The one line in front of a command's output; whatever its parts hold, it reads in one way. */
+/** The line before a command's output. No field of it can imitate another. */
 export const bannerText = ({ time, whoami, dir, exec, timeout_ms }: Banner, look: TextStyle = PLAIN_STYLE): string => {
   const timeout = timeout_ms === null || timeout_ms === undefined ? '' : ` TO=${timeout_ms / 1000}`
   const who = inColourOf(look, whoami, nameText(whoami))
   return `${styled(look, 'dim', `[${shownLine(time)}]`)} ${who}:${bare(dir, PLAIN_PATH)}${timeout} $ ${styled(look, 'bold', wordsText(exec))}`
 }
 
-/** As `bannerText`; a copy, which may be kept for long. */
+/** `bannerText` as a copy, for long retention. */
 export const keptBanner = (banner: Banner, look: TextStyle): string => copied(bannerText(banner, look))
 
-/** What we say ourselves among output. */
+/** A note of the console among output. */
 export const noteText = (note: string): string => `[… ${shownLine(note)}]`
 
 /** `2.3 s`, `4 min 10 s`, `2 h 5 min`. */
@@ -130,7 +130,7 @@ export const durationText = (ms: number): string => {
   return minutes < 60 ? `${minutes} min ${Math.floor((ms % 60_000) / 1000)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`
 }
 
-/** The line behind the output of what did not do well: `└ aborted, exit 143 (SIGTERM), after 3 s`; null: there is none. */
+/** The line after a failed command: `└ aborted, exit 143 (SIGTERM), after 3 s`; null after a success. */
 export const endText = ({ exit, error = null, duration_ms }: Ending, look: TextStyle): string | null => {
   if (exit === 0 && error === null) return null
   const signal = exit > 128 ? signalName(exit - 128) : null
@@ -142,7 +142,7 @@ export const endText = ({ exit, error = null, duration_ms }: Ending, look: TextS
   return marksOf(look).end + styled(look, 'bad', parts.join(', '))
 }
 
-/** A line that is not output. */
+/** A line of the console itself. */
 export const oursLine = (text: string, look: TextStyle): WrappedLine => ({ first: '', next: marksOf(look).oursGoesOn, text })
 
 const withoutTabs = (text: string): string => {
@@ -151,7 +151,7 @@ const withoutTabs = (text: string): string => {
   return out
 }
 
-/** Recorded output, which is text, as lines that begin with a mark. */
+/** Recorded output as marked lines. */
 const outputLines = (output: string, whoami: string, { look, columns }: Page): WrappedLine[] => {
   const text = shown(output)
   const lines = text === '' ? [] : (text.endsWith('\n') ? text.slice(0, -1) : text).split('\n')
@@ -160,14 +160,14 @@ const outputLines = (output: string, whoami: string, { look, columns }: Page): W
   return lines.map((line) => ({ first, next, text: columns === null ? line : withoutTabs(line) }))
 }
 
-/** Lines as they are printed. */
+/** The text of lines, wrapped to the page. */
 export const linesText = (lines: readonly WrappedLine[], { columns }: Page): string =>
   lines
     .flatMap((line) => (columns === null ? [line.first + fromLeft(line.text)] : rowsOf(line, { columns, careful: true })))
     .map((row) => `${row}\n`)
     .join('')
 
-/** The lines of ours around a command's output, with the blank line behind it. */
+/** The console's lines before and after a command's output, with a blank line at the end. */
 export const linesAround = (
   entry: TranscriptEntry,
   look: TextStyle,
@@ -181,13 +181,13 @@ export const linesAround = (
   }
 }
 
-/** A command as the console shows it; its output is text. */
+/** A command as the console shows it. */
 export const entryText = (entry: TranscriptEntry, page: Page): string => {
   const { before, after } = linesAround(entry, page.look)
   return linesText([...before, ...outputLines(entry.output, entry.whoami, page), ...after], page)
 }
 
-/** A line of a transcript, `number` from 1, as the console shows it: a command, or why the line is none. */
+/** A line of a transcript as the console shows it: a command, or the reason why it cannot be read. `number` starts at 1. */
 export const transcriptLineText = (line: ParsedEntry & { readonly number: number }, page: Page): string => {
   if ('entry' in line) return entryText(line.entry, page)
   const problem = noteText(`line ${line.number} is no entry: ${line.problem}`)

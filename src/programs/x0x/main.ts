@@ -1,4 +1,3 @@
-import { fstatSync } from 'node:fs'
 import { isAppError } from '../../base/errors.ts'
 import type { Environment } from '../../base/runtime.ts'
 import { OutputWatch } from '../../cli/output.ts'
@@ -7,6 +6,7 @@ import { MANY_HOSTS, PLAIN_X0X } from '../../cli/plain-exec.ts'
 import { runExec } from './commands/exec.ts'
 import { type CliIo, contextOf, processIo } from './context.ts'
 import { usageError } from './failure.ts'
+import { noteUnsentStdin } from './unsent-stdin.ts'
 
 /** Runs a command line (the words after the program's name) and returns the exit status. Never throws. */
 export const main = async (argv: readonly string[], env: Environment, io: CliIo = processIo()): Promise<number> => {
@@ -26,7 +26,7 @@ const runLine = async (argv: readonly string[], env: Environment, io: CliIo): Pr
     const [agent, argv] = [line.words[0]!, line.behindDashes!]
     const context = contextOf(io, env, line)
     const status = await runExec(context, { agent, argv, timeout, session, stdinFile, raw: line.has('raw') })
-    if (stdinFile === null && mayHaveData()) await (await import('./other-commands.ts')).noteUnsentStdin(context, '--stdin-file - sends it')
+    if (stdinFile === null) await noteUnsentStdin(context, '--stdin-file - sends it')
     return status
   } catch (error) {
     const { exitStatusOf, reportFailure } = await import('./other-commands.ts')
@@ -34,9 +34,6 @@ const runLine = async (argv: readonly string[], env: Environment, io: CliIo): Pr
     return exitStatusOf(error)
   }
 }
-
-/** Whether standard input is neither a terminal nor `/dev/null`. Only then is the code that inspects it loaded. */
-const mayHaveData = (): boolean => !fstatSync(0).isCharacterDevice()
 
 /** The line of a plain `exec`: one agent, a command, and no other options. Null for any other line, also an invalid one. */
 const plainExec = (argv: readonly string[]): CommandLine | null => {

@@ -14,7 +14,7 @@ import { noteUnsentStdin } from './unsent-stdin.ts'
 type Command = (context: CliContext, line: CommandLine) => Promise<number>
 
 /** A plain `exec` loads these when it needs them. */
-export { exitStatusOf, noteUnsentStdin, outcomeLines, printProblem, reportFailure }
+export { exitStatusOf, outcomeLines, printProblem, reportFailure }
 
 const NO_STDIN = 'a detached run has none'
 

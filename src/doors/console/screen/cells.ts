@@ -2,20 +2,20 @@ import type { IBufferCell } from '@xterm/headless'
 import { eastAsianWidth } from 'get-east-asian-width'
 import type { Environment } from '../../../base/runtime.ts'
 
-/** How text of ours looks, wherever it is printed. */
+/** Style of the text that the console itself prints. */
 export interface TextStyle {
   readonly colour: boolean
-  /** Lines are drawn; else marks of ASCII. */
+  /** True: box-drawing marks; false: ASCII marks. */
   readonly drawn: boolean
 }
 
-/** Text alone, as a file has it. */
+/** Style for files: no colour, ASCII marks. */
 export const PLAIN_STYLE: TextStyle = { colour: false, drawn: false }
 
-/** Numbers in the table of 256 colours that can be read on black and on white. */
+/** Entries of the 256-colour table that are readable on black and on white. */
 export const AGENT_COLOURS = [31, 166, 64, 133, 136, 69, 168, 30] as const
 
-/** The same for one name wherever and whenever it is shown: FNV-1a, whose low bits alone are alike for many names. */
+/** Always the same colour for one name: FNV-1a, folded because its low bits alone collide for many names. */
 const colourOfAgent = (whoami: string): number => {
   let hash = 0x811c9dc5
   for (const byte of Buffer.from(whoami)) hash = Math.imul(hash ^ byte, 0x01000193) >>> 0
@@ -28,18 +28,18 @@ type Style = keyof typeof STYLES
 export const styled = ({ colour }: TextStyle, style: Style, text: string): string =>
   colour && text !== '' ? `\u001b[${STYLES[style]}m${text}\u001b[m` : text
 
-/** In the colour of an agent. */
+/** Prints text in the colour of an agent. */
 export const inColourOf = ({ colour }: TextStyle, whoami: string, text: string): string =>
   colour ? `\u001b[1;38;5;${colourOfAgent(whoami)}m${text}\u001b[m` : text
 
 interface LookOptions {
   readonly isTerminal: boolean
   readonly env: Environment
-  /** `--force-color`, `--no-color`; null: neither. */
+  /** True: `--force-color`; false: `--no-color`; null: neither flag. */
   readonly colour: boolean | null
 }
 
-/** Flags first, then FORCE_COLOR, NO_COLOR (no-color.org), and what the output is. */
+/** Flags come first, then FORCE_COLOR, NO_COLOR (no-color.org), and the kind of output. */
 const wantsColour = ({ isTerminal, env, colour }: LookOptions): boolean => {
   if (colour !== null) return colour
   const { FORCE_COLOR: force } = env
@@ -47,7 +47,7 @@ const wantsColour = ({ isTerminal, env, colour }: LookOptions): boolean => {
   return isTerminal && !env['NO_COLOR'] && env['TERM'] !== 'dumb'
 }
 
-/** A locale that says it has no UTF-8; one that says nothing is taken to have it. */
+/** Whether the locale names another encoding than UTF-8. A locale without an encoding counts as UTF-8. */
 const hasNoUtf8 = (env: Environment): boolean => {
   const locale = env['LC_ALL'] || env['LC_CTYPE'] || env['LANG']
   return locale !== undefined && locale !== '' && !/utf-?8/i.test(locale)
@@ -58,15 +58,15 @@ export const lookOf = (options: LookOptions): TextStyle => ({
   drawn: options.isTerminal && options.env['TERM'] !== 'dumb' && !hasNoUtf8(options.env),
 })
 
-/** What stands before every line; what a command writes stands behind the first three alone. */
+/** Marks before every line. Output of a command follows only the first three. */
 interface Marks {
   readonly output: string
-  /** The line above goes on. */
+  /** Continues the output line above. */
   readonly goesOn: string
-  /** A line that was printed above as it was before. */
+  /** Prints a line again because the program changed it after it was printed. */
   readonly again: string
   readonly end: string
-  /** The line above, which is ours, goes on. */
+  /** Continues a line of the console itself. */
   readonly oursGoesOn: string
 }
 
@@ -77,7 +77,7 @@ export const marksOf = ({ drawn }: TextStyle): Marks => (drawn ? DRAWN : ASCII)
 
 type Rgb = readonly [number, number, number]
 
-/** The first sixteen as most terminals have them; a user's own may differ a little. */
+/** The 16 basic colours of most terminals. The user's terminal may differ a little. */
 const BASIC: readonly Rgb[] = [
   [0, 0, 0],
   [205, 0, 0],
@@ -99,13 +99,13 @@ const BASIC: readonly Rgb[] = [
 const CUBE = [0, 95, 135, 175, 215, 255] as const
 const MAX_BASIC = 15
 
-/** Below this, two colours are taken for one (WCAG 2 asks for 4.5 of what is easy to read). */
+/** Contrast below which two colours count as the same. WCAG 2 requires 4.5 for easy reading. */
 const LEAST_CONTRAST = 1.6
-/** On a background that is not known, black and white may be nothing. */
+/** Black and white may be invisible on an unknown background. */
 const TOO_DARK = 0.02
 const TOO_LIGHT = 0.85
 
-/** A colour of the table of 256. */
+/** RGB of an entry of the 256-colour table. */
 export const paletteColour = (index: number): Rgb => {
   if (index <= MAX_BASIC) return BASIC[index]!
   if (index >= 232) return [8 + (index - 232) * 10, 8 + (index - 232) * 10, 8 + (index - 232) * 10]
@@ -140,14 +140,14 @@ const colourOf = (isRgb: boolean, isPalette: boolean, value: number, base: 38 | 
   return { sgr: low, luminance: luminance(paletteColour(value)) }
 }
 
-/** Colours that can be told apart: a program that writes black on black wants to be seen, or to be missed. */
+/** Makes text visible that has the colour of its background, so that a program cannot hide output. */
 const readable = (front: Colour | null, back: Colour | null): readonly string[] => {
   if (back === null) return front === null || front.luminance < TOO_DARK || front.luminance > TOO_LIGHT ? [] : [front.sgr]
   const isSeen = front !== null && contrast(front.luminance, back.luminance) >= LEAST_CONTRAST
   return [isSeen ? front.sgr : back.luminance > 0.3 ? '30' : '97', back.sgr]
 }
 
-/** The parameters of SGR that make a cell look as its program wanted; hidden text is shown, and nothing blinks. */
+/** SGR parameters for the look that the program chose, except that hidden text is shown and no text blinks. */
 export const sgrOf = (cell: IBufferCell): string => {
   if (cell.isAttributeDefault()) return ''
   const front = colourOf(cell.isFgRGB(), cell.isFgPalette(), cell.getFgColor(), 38)
@@ -163,32 +163,32 @@ export const sgrOf = (cell: IBufferCell): string => {
   return [...flags.flatMap(([isSet, sgr]) => (isSet ? [sgr] : [])), ...readable(front, back)].join(';')
 }
 
-/** What stands upon or within the character before it: marks, joiners, and the vowels and finals of Hangul. */
+/** Code points that combine with the character before: marks, joiners, and Hangul vowels and finals. */
 const ZERO_WIDTH = /^[\p{Mn}\p{Me}\u200b-\u200f\u2060-\u2064\u1160-\u11ff\ud7b0-\ud7ff\ufeff]$/u
 const FIRST_WIDE = 0x300
 
-/** Columns that a terminal gives a code point (Unicode UAX #11); controls are the caller's affair. */
+/** Columns of a code point on a terminal (Unicode UAX #11). The caller removes control characters first. */
 export const characterWidth = (code: number): 0 | 1 | 2 => {
   if (code < FIRST_WIDE) return 1
   if (ZERO_WIDTH.test(String.fromCodePoint(code))) return 0
   return eastAsianWidth(code) === 2 ? 2 : 1
 }
 
-/** Characters, and SGR among them. */
+/** One SGR sequence or one character. */
 // oxlint-disable-next-line no-control-regex
 export const PARTS = /\u001b\[[\d;]*m|[^\u001b]/gu
 
-/** Columns of one of them. */
+/** Columns of one such part. */
 const partWidth = (part: string): number => (part.startsWith('\u001b') ? 0 : characterWidth(part.codePointAt(0)!))
 
-/** Columns of a text that may hold SGR, and no other controls. */
+/** Columns of a text whose only control sequences are SGR. */
 export const textWidth = (text: string): number => {
   let width = 0
   for (const [part] of text.matchAll(PARTS)) width += partWidth(part)
   return width
 }
 
-/** As much of text with SGR as fits one row. */
+/** The beginning of a text with SGR that fits one row. */
 export const cutLine = (text: string, columns: number): string => {
   let out = ''
   let width = 0
@@ -199,28 +199,28 @@ export const cutLine = (text: string, columns: number): string => {
   return out
 }
 
-/** A text without colours within so many columns, with a mark where something is missing. */
+/** An uncoloured text cut to `columns`, with an ellipsis for the cut part. */
 export const cutTo = (text: string, columns: number): string =>
   textWidth(text) <= columns ? text : columns < 1 ? '' : `${cutLine(text, columns - 1)}…`
 
-/** Letters and digits of scripts that are read from right to left (Unicode, DerivedBidiClass: R, AL and AN by their blocks). */
+/** Letters and digits of right-to-left scripts (Unicode DerivedBidiClass R, AL and AN, by block). */
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u
-/** U+200E: shows nothing, takes no column, and is read from left to right. Programs write none: theirs is shown as an escape. */
+/** U+200E: invisible, zero columns, left-to-right. One that a program writes is shown as an escape. */
 const LEFT_TO_RIGHT = '\u200e'
 
-/** A terminal that orders scripts begins a row at its right where its first letter is of such a script; not this one. */
+/** Makes a terminal with bidirectional text start the row at the left, also if its first letter is of a right-to-left script. */
 export const fromLeft = (text: string): string => (RIGHT_TO_LEFT.test(text) ? LEFT_TO_RIGHT + text : text)
 
-/** What stands behind it is not ordered among its letters. */
+/** Keeps text that follows out of the reordering of right-to-left letters. */
 export const closed = (text: string): string => (RIGHT_TO_LEFT.test(text) ? text + LEFT_TO_RIGHT : text)
 
-/** One line for a human: it may take several rows, each of which begins with a mark. */
+/** One line that may need several rows, each with a mark before it. */
 export interface WrappedLine {
-  /** Before the first row. */
+  /** Mark before the first row. */
   readonly first: string
-  /** Before every other. */
+  /** Mark before every other row. */
   readonly next: string
-  /** Visible text, and SGR of ours. */
+  /** Visible text with SGR of the console. */
   readonly text: string
 }
 
@@ -228,7 +228,7 @@ const RESET = '\u001b[m'
 
 interface Columns {
   readonly columns: number
-  /** A character that is not ASCII may be wider than we know, and nothing keeps a row from going on in the next. */
+  /** Counts every character outside ASCII as two columns, for terminals that wrap rows and whose widths are unknown. */
   readonly careful: boolean
 }
 
@@ -237,7 +237,7 @@ const widthIn = (character: string, { careful }: Columns): number => {
   return careful && code > 0x7e ? 2 : characterWidth(code)
 }
 
-/** The rows of a line, in the order of a screen; colours go on from row to row and end with each. */
+/** The rows of a line, top first. Colours end with each row and start again on the next. */
 export const rowsOf = ({ first, next, text }: WrappedLine, columns: Columns): string[] => {
   const rows: string[] = []
   let mark = first

@@ -19,22 +19,22 @@ import { HELP, type KeyTargets, ConsoleKeys } from './keys.ts'
 import { SharedByteBudget, PendingOutput } from './pending-output.ts'
 import { RunView } from './run-view.ts'
 
-/** Output that waits for the screen, of all commands together. */
+/** Output of all commands that is not shown yet. */
 const MAX_HELD_BYTES = 16 * 1024 * 1024
-/** Commands that wait for the screen, more than can run at once; beyond, the earliest that have ended are not shown. */
+/** Commands not shown yet: more than can run at once. Above it, the earliest ended ones are left out. */
 const MAX_HELD_RUNS = 500
-/** Lines of ours that wait for a slow terminal. */
+/** Notes that wait for a slow terminal. */
 const MAX_NOTES = 500
 const MAX_AGENTS = 64
 const BLOCK_BYTES = 4_096
 const TICK_MS = 1_000
-/** Between two blocks of a command that writes faster than anybody reads: its own time and that of others is worth more. */
+/** Pause between two blocks of a command that writes faster than a person can read. It leaves processor time to the commands. */
 const PACE_MS = 20
-/** A terminal that takes nothing does not keep the host from ending. */
+/** Longest wait for a stuck terminal at the end. */
 const CLOSE_MS = 1_500
 
 interface PausedRun {
-  /** With the words that can be shown. */
+  /** Its `argv` is cut to the words that are shown. */
   readonly run: ShownRun
   readonly banner: string
   readonly output: PendingOutput
@@ -47,13 +47,13 @@ export interface OrderedScreenInit {
   readonly clock: Clock
   readonly look: TextStyle
   readonly controls: ConsoleControls
-  /** No cursor is moved and nothing is drawn anew. */
+  /** Prints lines only, without moving the cursor. */
   readonly plain: boolean
   /** Called when it is closed. */
   readonly closed?: () => void
 }
 
-/** Commands in the order in which they came, each whole; what later ones write waits for its turn, within bounds. */
+/** Shows commands one after another, in order of arrival. Output of later commands waits, within bounds. */
 export class OrderedScreen implements ConsoleScreen {
   readonly #init: OrderedScreenInit
   readonly #display: Display
@@ -67,11 +67,11 @@ export class OrderedScreen implements ConsoleScreen {
   #notesLeftOut = 0
   #runsLeftOut = 0
   #view: RunView | null = null
-  /** A question or an answer: its last row stands in place of the status. */
+  /** Rows of a prompt or a reply. The last one replaces the status row. */
   #asked: readonly string[] = []
   #isHelpShown = false
   #isClosing = false
-  /** What is not shown by now never will be. */
+  /** Set when closing gives up: the rest will not be shown. */
   #isOver = false
   #tick: Timer | null = null
 
@@ -93,7 +93,7 @@ export class OrderedScreen implements ConsoleScreen {
     )
   }
 
-  /** What is given from now on is not shown. */
+  /** Whether new output is ignored. */
   get isClosed(): boolean {
     return this.#isClosing
   }
@@ -126,14 +126,14 @@ export class OrderedScreen implements ConsoleScreen {
     this.line(styled(this.#init.look, 'dim', noteText(text)))
   }
 
-  /** A line of ours, whose foreign parts show themselves. */
+  /** A line of the console whose untrusted parts are already escaped. */
   line(text: string): void {
     if (this.#notes.length >= MAX_NOTES) this.#notesLeftOut += 1
     else this.#notes.push(this.#ours(text))
     this.#changed()
   }
 
-  /** What was typed at the terminal, as it came. */
+  /** Receives typed characters. */
   press(typed: string): void {
     this.#keys.press(typed)
   }
@@ -223,7 +223,7 @@ export class OrderedScreen implements ConsoleScreen {
     this.#view = await this.#open(held)
   }
 
-  /** Where they would stand: behind the first, which was being shown. */
+  /** Position of the note about left-out commands: after the first command, which is being shown. */
   #printRunsLeftOut(): void {
     const leftOut = this.#runsLeftOut
     if (leftOut === 0) return

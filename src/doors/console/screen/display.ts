@@ -4,45 +4,45 @@ import { Condition } from '../../../base/wait-queue.ts'
 import { nameText, wordsText } from '../transcript-text.ts'
 import { type WrappedLine, type TextStyle, closed, cutLine, cutTo, fromLeft, rowsOf, styled, textWidth } from './cells.ts'
 
-/** The human's terminal, or whatever stands in its place. */
+/** The operator's terminal, or the file or pipe used instead. */
 export type ScreenOutput = Writable & { readonly isTTY?: boolean; readonly columns?: number; readonly rows?: number }
 
-/** Where lines are printed, one below the other. */
+/** Prints lines, one below the other. */
 export interface Display {
-  /** Never waits: whoever prints much waits for `ready`. */
+  /** Never waits. A caller that prints much awaits `ready` first. */
   print(lines: readonly WrappedLine[]): void
-  /** What `bottom` gives has changed. */
+  /** Called when the result of `bottom` has changed. */
   changed(): void
-  /** Settles when what was printed was taken, or nobody takes anything any more. */
+  /** Settles when the output has taken all lines, or is gone. */
   ready(): Promise<void>
-  /** Draws all that is seen anew. */
+  /** Draws the whole visible screen again. */
   repaint(): void
   close(): Promise<void>
 }
 
-/** What moves below the printed lines. */
+/** The rows below the printed lines, which are drawn again and again. */
 export interface Bottom {
-  /** Rows of the command that may still change; the last of them matter most. */
+  /** Rows of the command that may still change. If there is little room, the last ones are shown. */
   readonly live: readonly WrappedLine[]
   /** Rows that are always shown. */
   readonly fixed: readonly string[]
 }
 
-/** How often the lower rows are drawn at most. */
+/** Shortest time between two drawings of the lower rows. */
 const DRAW_MS = 40
-/** Drawn lines that a new size of the window draws again, in characters. */
+/** Characters of printed lines that are drawn again after a change of the window size. */
 const MAX_HISTORY = 64 * 1024
-/** Lines that wait to be drawn, in characters; beyond, they are drawn at once. */
+/** Characters of lines that wait to be drawn. Above it, they are drawn at once. */
 const MAX_UNSENT = 32 * 1024
 const DEFAULT_COLUMNS = 80
 const DEFAULT_ROWS = 24
 const LEAST_COLUMNS = 8
 
-/** Rows do not go on by themselves, and the cursor is not shown; and back. */
+/** Turns automatic wrapping and the cursor off; `END` turns them on. */
 const BEGIN = '\u001b[?7l\u001b[?25l'
 const END = '\u001b[m\u001b[?7h\u001b[?25h'
 
-/** Waits for a stream that is full; ends when it is gone. */
+/** Waits until a full stream has drained or is gone. */
 class Taking {
   readonly #output: ScreenOutput
   readonly #waiters = new Condition()
@@ -78,13 +78,13 @@ class Taking {
     while (this.isFull) await this.#waiters.wait()
   }
 
-  /** Everything was taken, or will never be. */
+  /** Settles when the stream has taken everything, or is gone. */
   async flushed(): Promise<void> {
     if (!this.isGone) await new Promise<void>((resolve) => this.#output.write('', () => resolve()))
   }
 }
 
-/** Lines and nothing else, for a file, a pipe, a terminal that moves no cursor, or a screen reader. */
+/** Prints only lines: for a file, a pipe, a terminal that cannot move its cursor, or a screen reader. */
 export class PlainDisplay implements Display {
   readonly #output: ScreenOutput
   readonly #taking: Taking
@@ -118,28 +118,28 @@ export interface LiveDisplayInit {
   readonly bottom: (columns: number) => Bottom
 }
 
-/** In characters, with its end. */
+/** Characters of a line, with its line end. */
 const sizeOf = ({ text }: WrappedLine): number => text.length + 1
 
-/** As many of the last lines as are drawn again. */
+/** The last lines, up to `MAX_HISTORY` characters. */
 const lastOf = (lines: readonly WrappedLine[]): WrappedLine[] => {
   let size = 0
   return lines.slice(lines.findLastIndex((line) => (size += sizeOf(line)) > MAX_HISTORY) + 1)
 }
 
-/** Prints lines above some rows that are drawn anew: what is printed scrolls off as on any terminal. */
+/** Prints lines above live rows. Printed lines scroll off as on any terminal. */
 export class LiveDisplay implements Display {
   readonly #init: LiveDisplayInit
   readonly #taking: Taking
   readonly #resized = (): void => this.repaint()
-  /** Printed, and not drawn yet. */
+  /** Lines that are not drawn yet. */
   #lines: WrappedLine[] = []
   #unsent = 0
   #history: WrappedLine[] = []
   #bottom: readonly string[] = []
   #timer: Timer | null = null
   #isStale = false
-  /** Nothing of what is seen is where it was drawn. */
+  /** The window has changed, so the positions of drawn rows are unknown. */
   #isMoved = false
 
   constructor(init: LiveDisplayInit) {
@@ -190,7 +190,7 @@ export class LiveDisplay implements Display {
     return lines.flatMap((line) => rowsOf(line, { columns: this.columns, careful: false }))
   }
 
-  /** From wherever the cursor is in the lower rows, which is their end. */
+  /** Erases the lower rows; the cursor is at their end. */
   #erase(): string {
     if (this.#isMoved) return '\u001b[H\u001b[J'
     return this.#bottom.length === 0 ? '' : `\r${this.#bottom.length > 1 ? `\u001b[${this.#bottom.length - 1}A` : ''}\u001b[J`
@@ -222,7 +222,7 @@ export class LiveDisplay implements Display {
     this.#isMoved = false
   }
 
-  /** Whatever a window of other columns made of the rows that it shows, they are drawn again. */
+  /** Draws everything again, because a resized window has wrapped the old rows in an unknown way. */
   repaint(): void {
     this.#isMoved = true
     this.changed()
@@ -230,14 +230,14 @@ export class LiveDisplay implements Display {
 }
 
 export interface ScreenState {
-  /** Whose output is being printed; null: nobody's. */
+  /** The command whose output is printed; null: none. */
   readonly current: {
     readonly whoami: string
     readonly argv: readonly string[]
     readonly elapsed_ms: number
     readonly isOver: boolean
   } | null
-  /** Behind it, in the order of arrival: those that run, and those that have ended. */
+  /** Later commands that run, and those that have ended. */
   readonly running: number
   readonly ended: number
   readonly paused: readonly string[]
@@ -245,7 +245,7 @@ export interface ScreenState {
 
 const LEAST_COMMAND = 8
 
-/** `12 s`, `4:05`, `2:04:05`: of equal width from second to second. */
+/** `12 s`, `4:05` or `2:04:05`, so that the width rarely changes. */
 const elapsedText = (ms: number): string => {
   const seconds = Math.floor(Math.max(0, ms) / 1000)
   if (seconds < 60) return `${seconds} s`
@@ -262,7 +262,7 @@ const behindText = ({ running, ended }: ScreenState): string[] => {
 const pausedText = (paused: readonly string[], short: boolean): string[] =>
   paused.length === 0 ? [] : [short ? `${paused.length} paused` : `paused: ${paused.map(nameText).join(', ')}`]
 
-/** What runs, for how long, what waits behind it and who is paused, in one row; where it is narrow, the words of the command go first. */
+/** The status row: running command, elapsed time, later commands and paused agents. A narrow row cuts the command first. */
 export const statusText = (state: ScreenState, columns: number): string => {
   const { current } = state
   const elapsed = current === null ? [] : [current.isOver ? 'done' : elapsedText(current.elapsed_ms)]
@@ -279,6 +279,6 @@ export const statusText = (state: ScreenState, columns: number): string => {
   return columns < 2 ? '' : ` ${cutTo(text, columns - 2)} `
 }
 
-/** Across the whole row. */
+/** A text in reverse video that fills the row. */
 export const barText = (text: string, columns: number, look: TextStyle): string =>
   styled(look, 'bar', cutTo(text, columns) + ' '.repeat(Math.max(0, columns - textWidth(text))))

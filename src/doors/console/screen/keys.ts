@@ -2,7 +2,7 @@ import type { Clock, Timer } from '../../../base/clock.ts'
 import { nameText, wordsText } from '../transcript-text.ts'
 import type { ConsoleControls } from '../screen.ts'
 
-/** Of one line, in characters: what a mode takes is far shorter. */
+/** Characters of one typed line, far more than any command needs. */
 const MAX_LINE = 512
 const ESCAPE = '\u001b'
 const ERASE = ['\u007f', '\b']
@@ -82,8 +82,8 @@ interface BegunLine {
 }
 
 /**
- * What is pressed at the screen. Aborting asks first, for a key may be pressed in the wrong window, and the answer holds
- * for the command that was named in the question alone. Several characters at once are a paste or a key with a name: they mean nothing.
+ * Handles keys. Aborting asks first, because a key may be pressed in the wrong window. The answer applies only to the command that the
+ * prompt named. Several characters at once are a paste or a special key, and are ignored.
  */
 export class ConsoleKeys {
   readonly #init: ConsoleKeysInit

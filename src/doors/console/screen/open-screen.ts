@@ -6,7 +6,7 @@ import { lookOf } from './cells.ts'
 import { OrderedScreen } from './console-screen.ts'
 import type { ScreenOutput } from './display.ts'
 
-/** Where the human types, if there is one. */
+/** The operator's keyboard, if there is one. */
 type ScreenInput = Readable & { readonly isTTY?: boolean; setRawMode?(isRaw: boolean): unknown }
 
 export interface ScreenInit {
@@ -15,17 +15,17 @@ export interface ScreenInit {
   readonly env: Environment
   readonly clock: Clock
   readonly controls: ConsoleControls
-  /** As `drawsAnew` says. */
+  /** See `canRedraw`. */
   readonly plain: boolean
-  /** `--force-color`, `--no-color`; null: neither. */
+  /** True: `--force-color`; false: `--no-color`; null: neither flag. */
   readonly colour: boolean | null
 }
 
-/** The terminal can move its cursor, and nobody asked that it does not. */
+/** Whether the terminal can move its cursor and `--plain` is absent. */
 export const drawsAnew = (stdout: { readonly isTTY?: boolean }, env: Environment, plain: boolean): boolean =>
   !plain && stdout.isTTY === true && env['TERM'] !== undefined && env['TERM'] !== 'dumb'
 
-/** Every key counts, also ^C, which is none of the terminal's signals then. */
+/** Reads keys in raw mode. Ctrl-C is a key there and sends no signal. */
 const readKeys = (stdin: ScreenInput, press: (typed: string) => void): (() => void) => {
   if (stdin.isTTY !== true) return () => {}
   const typed = (data: Buffer): void => press(data.toString())

@@ -2,24 +2,24 @@ import type { IBufferLine, Terminal } from '@xterm/headless'
 import { CONSOLE_TERMINAL } from '../../../protocol/console/messages.ts'
 import { characterWidth, sgrOf } from './cells.ts'
 
-/** Rows that one piece of text can make; pieces are cut so that they do not make more. */
+/** Most rows that one piece of text can produce. The caller cuts pieces accordingly. */
 const SCROLLBACK_ROWS = 5_000
 
 export interface Cell {
   readonly text: string
   /** 1 or 2. */
   readonly width: number
-  /** Parameters of SGR; '' = none. */
+  /** SGR parameters; empty: none. */
   readonly sgr: string
 }
 
 export interface TerminalRow {
   readonly cells: readonly Cell[]
-  /** It goes on with the line of the row above. */
+  /** Whether it continues the line of the row above. */
   readonly continues: boolean
 }
 
-/** As Unicode has it today; the terminal itself knows version 6. */
+/** Widths of current Unicode; the terminal library has version 6. */
 const WIDTHS = {
   version: 'today',
   wcwidth: characterWidth,
@@ -42,24 +42,24 @@ const cellsOf = (line: IBufferLine): Cell[] => {
   return cells
 }
 
-/** Without the blanks at its end. */
+/** Removes trailing blanks. */
 export const trimmed = (cells: readonly Cell[]): readonly Cell[] => {
   let end = cells.length
   while (end > 0 && isBlank(cells[end - 1]!)) end -= 1
   return cells.slice(0, end)
 }
 
-/** The screen of one command: nothing that is written to it reaches the human's terminal, and it answers nothing. */
+/** An emulated screen for one command. Its output does not reach the operator's terminal, and queries get no reply. */
 export class RunTerminal {
   readonly #terminal: Terminal
-  /** Rows that scrolled off were taken; the next text forgets them. */
+  /** The caller has taken the rows that scrolled off; the next write clears them. */
   #isTaken = false
 
   private constructor(terminal: Terminal) {
     this.#terminal = terminal
   }
 
-  /** The terminal's code is loaded with the first. */
+  /** Loads the terminal library on first use. */
   static async open(): Promise<RunTerminal> {
     const { default: xterm } = await import('@xterm/headless')
     const terminal = new xterm.Terminal({
@@ -67,7 +67,7 @@ export class RunTerminal {
       scrollback: SCROLLBACK_ROWS,
       allowProposedApi: true,
       logLevel: 'off',
-      // Lines of a terminal that is set raw end with a line feed alone.
+      // In raw mode, lines end with a line feed only.
       convertEol: true,
     })
     terminal.unicode.register(WIDTHS)
@@ -75,28 +75,28 @@ export class RunTerminal {
     return new RunTerminal(terminal)
   }
 
-  /** Text of an OutputFilter. Every row that scrolls off must be taken before the next. */
+  /** Writes text of an `OutputFilter`. Take the rows that scrolled off before the next write. */
   async write(text: string): Promise<void> {
     const forget = this.#isTaken ? '\u001b[3J' : ''
     this.#isTaken = false
     await new Promise<void>((resolve) => this.#terminal.write(forget + text, resolve))
   }
 
-  /** The rows that have scrolled off since the last text: nothing changes them any more. */
+  /** Rows that have scrolled off since the last write. They are final. */
   scrolledOff(): TerminalRow[] {
     if (this.#isTaken) return []
     this.#isTaken = true
     return this.#rows(0, this.#terminal.buffer.active.baseY)
   }
 
-  /** The rows of the screen, down to the last that shows something. */
+  /** Rows of the screen without the blank ones at the bottom. */
   onScreen(): TerminalRow[] {
     const { baseY } = this.#terminal.buffer.active
     const rows = this.#rows(baseY, baseY + CONSOLE_TERMINAL.rows)
     return rows.slice(0, rows.findLastIndex(({ cells }) => trimmed(cells).length > 0) + 1)
   }
 
-  /** Rows of the screen above the cursor. */
+  /** Number of rows above the cursor. */
   get cursorRow(): number {
     return this.#terminal.buffer.active.cursorY
   }

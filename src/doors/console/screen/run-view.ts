@@ -5,9 +5,9 @@ import type { ShownRun } from '../screen.ts'
 import { type WrappedLine, type TextStyle, characterWidth, inColourOf, marksOf } from './cells.ts'
 import { type Cell, type TerminalRow, RunTerminal, trimmed } from './run-terminal.ts'
 
-/** Marks upon one character. */
+/** Combining marks kept per character. */
 const MAX_MARKS = 8
-/** Larger numbers mean the same on a terminal of 80 columns, and colours end here. */
+/** Larger parameters have no other effect on 80 columns, and colour numbers end here. */
 const MAX_NUMBER = 255
 
 // oxlint-disable-next-line no-control-regex
@@ -15,17 +15,17 @@ const NOT_ASCII = /[^\u0000-\u007f]/
 
 /** VT, FF and NEL. */
 const LINE_ENDS = '\u000b\f\u0085'
-/** Moves the cursor, erases, inserts or deletes within the screen. */
+/** Final bytes of sequences that move the cursor, erase, insert or delete. */
 const PLAIN_FINALS = 'ABCDEFGHfde`aJKXP@LMSTrIZb'
 const { cols, rows } = CONSOLE_TERMINAL
-/** Each counts rows, or repeats for a row at most. */
+/** Largest useful parameter of sequences that count rows or repeat. */
 const MOST: Readonly<Record<string, number>> = { S: rows, T: rows, L: rows, M: rows, b: cols, I: 10, Z: 10 }
 
-/** What the filter gives. */
+/** Receives the filtered output. */
 export interface FilteredOutput {
-  /** Visible text, BS, HT, LF, CR and a few sequences that concern this screen alone. */
+  /** Visible text, BS, HT, LF, CR and the permitted sequences. */
   text(text: string): void
-  /** The program erases its whole screen; what stood there was to be read. */
+  /** The program erases its whole screen. Its content must be printed before. */
   clear(): void
 }
 
@@ -33,8 +33,8 @@ const numbers = (parameters: string, most: number): string =>
   parameters.replaceAll(/\d+/g, (digits) => (digits.length > 4 ? String(most) : String(Math.min(Number(digits), most))))
 
 /**
- * What a program wrote, cut down to what may reach the terminal that holds its screen: no modes, no strings (titles,
- * clipboard, links), no questions, no other screen, no other character sets; numbers, strings and marks are bounded.
+ * Filters output for the emulated terminal. It removes modes, strings (titles, clipboard, links), queries, the alternate screen and
+ * other character sets, and bounds numbers and combining marks.
  */
 export class OutputFilter {
   readonly #to: FilteredOutput
@@ -57,7 +57,7 @@ export class OutputFilter {
     this.#give()
   }
 
-  /** What was held back, once no more comes or a part is missing. */
+  /** Releases retained characters at the end, or before a gap. */
   end(): void {
     this.#reader.push(this.#decoder.decode())
     this.#reader.reset()
@@ -100,15 +100,15 @@ export class OutputFilter {
   }
 
   #plain(parameters: string, final: string): void {
-    // What terminals look at of these two, whatever follows it.
+    // Terminals read only the first parameter of these two.
     const first = Number(parameters.split(';')[0])
     if (final === 'J' && first >= 2) {
-      // 3 would forget what has scrolled off.
+      // Parameter 3 would erase the rows that have scrolled off.
       if (first > 2) return
       this.#cleared()
       this.#out += '\u001b[2J'
     } else if ((final === 's' || final === 'u') && parameters === '') this.#out += `\u001b[${final}`
-    // Of a region that begins below the first row, what scrolls off would be nowhere.
+    // If a scroll region started below the first row, rows that scroll off would be lost.
     else if (final === 'r' && first > 1) return
     else if (PLAIN_FINALS.includes(final)) this.#out += `\u001b[${numbers(parameters, MOST[final] ?? MAX_NUMBER)}${final}`
   }
@@ -119,7 +119,7 @@ export class OutputFilter {
   }
 }
 
-/** Of one line: what goes on beyond is printed as a line that goes on. */
+/** Cells of one printed line. A longer line is printed in parts. */
 const MAX_CELLS = 4_096
 
 const render = (cells: readonly Cell[], colour: boolean): string => {
@@ -135,7 +135,7 @@ const render = (cells: readonly Cell[], colour: boolean): string => {
   return now === '' ? out : `${out}\u001b[m`
 }
 
-/** Puts rows of a command's screen together to the lines that it wrote, each behind a mark that it cannot write. */
+/** Joins rows of a command's screen to the lines that the command wrote. A mark that a command cannot write precedes each line. */
 export class OutputLines {
   readonly #look: TextStyle
   readonly #whoami: string
@@ -149,7 +149,7 @@ export class OutputLines {
     this.#whoami = init.whoami
   }
 
-  /** Rows in their order; `isAgain`: they were printed before, and have changed since. The last line may go on with the next rows. */
+  /** Adds rows in order. `isAgain`: they were printed before and have changed. The last line may continue with the next rows. */
   rows(rows: readonly TerminalRow[], isAgain = false): WrappedLine[] {
     const out: WrappedLine[] = []
     for (const { cells, continues } of rows) {
@@ -165,7 +165,7 @@ export class OutputLines {
     return out
   }
 
-  /** The line that is open, when nothing more belongs to it. */
+  /** Ends the open line and returns it. */
   end(): WrappedLine[] {
     if (!this.#isOpen) return []
     const rest = trimmed(this.#line)
@@ -176,7 +176,7 @@ export class OutputLines {
     return out
   }
 
-  /** What is open here, and these rows behind it, as they would be printed now. */
+  /** The open line and these rows as they would be printed now. */
   preview(rows: readonly TerminalRow[]): WrappedLine[] {
     const copy = new OutputLines({ look: this.#look, whoami: this.#whoami })
     copy.#line = this.#line
@@ -193,15 +193,14 @@ export class OutputLines {
   }
 }
 
-/** What the filter gave, in its order; null: the screen is erased. */
+/** A piece of filtered text; null: the screen is erased. */
 type Step = string | null
 
 const textOf = ({ cells }: TerminalRow): string => cells.map(({ text, sgr }) => (sgr === '' ? text : `${sgr} ${text}`)).join('')
 
 /**
- * What one command writes, as lines. A row of its screen is printed when nothing can change it any more: it has
- * scrolled off, or the command has ended. With `early`, for displays that cannot draw rows anew, it is printed as soon as
- * the cursor is below it, and once more should it change afterwards.
+ * Turns the output of one command into lines. A row is printed when it is final: it has scrolled off, or the command has ended. With
+ * `early`, for displays that cannot redraw rows, it is printed as soon as the cursor is below it, and again if it changes later.
  */
 export class RunView {
   readonly #terminal: RunTerminal
@@ -209,7 +208,7 @@ export class RunView {
   readonly #early: boolean
   readonly #steps: Step[] = []
   readonly #filter = new OutputFilter({ text: (text) => this.#steps.push(text), clear: () => this.#steps.push(null) })
-  /** Texts of the first rows of the screen, as they were printed early. */
+  /** Texts of the rows that were printed early, from the top of the screen. */
   #printed: string[] = []
 
   private constructor(terminal: RunTerminal, lines: OutputLines, early: boolean) {
@@ -222,20 +221,20 @@ export class RunView {
     return new RunView(await RunTerminal.open(), new OutputLines({ look, whoami: run.whoami }), early)
   }
 
-  /** The lines that are final by these bytes, of which there are not more than a block. */
+  /** Adds at most one block of output and returns the lines that are final now. */
   async push(data: Uint8Array): Promise<WrappedLine[]> {
     this.#filter.push(data)
     return this.#show()
   }
 
-  /** All that there is, before a part that is missing, or at the end. What comes afterwards begins below it. */
+  /** Returns all remaining lines, at the end or before a gap. Later output starts on a new line. */
   async end(): Promise<WrappedLine[]> {
     this.#filter.end()
     const lines = await this.#show()
     return [...lines, ...this.#all(), ...this.#lines.end()]
   }
 
-  /** What is not final yet, as it stands now. */
+  /** Lines that may still change, as they are now. */
   preview(): WrappedLine[] {
     return this.#lines.preview(this.#terminal.onScreen().slice(this.#printed.length))
   }
@@ -256,7 +255,7 @@ export class RunView {
     return this.#early ? [...out, ...this.#settled()] : out
   }
 
-  /** Rows from the top of the screen, which leave it. */
+  /** Takes rows from the top of the screen. */
   #take(rows: readonly TerminalRow[]): WrappedLine[] {
     const early = this.#printed.splice(0, rows.length)
     const out: WrappedLine[] = []
@@ -268,7 +267,7 @@ export class RunView {
 
   #all(): WrappedLine[] {
     const rows = this.#terminal.onScreen()
-    // Rows that were printed and are blank now need no second line.
+    // A row that was printed and is blank now is not printed again.
     const out = this.#take(rows)
     this.#printed = []
     return out

@@ -1,6 +1,6 @@
 import type { ConsoleScreen } from '../screen.ts'
 
-/** Shows no commands; notes are told. */
+/** Shows no commands, only notes. */
 export const silentScreen = (note: (text: string) => void): ConsoleScreen => ({
   start: () => {},
   output: () => {},
