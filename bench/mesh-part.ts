@@ -22,23 +22,23 @@ export const startMeshPart = async (bootstrap: readonly string[]) => {
   const [clock, log] = [systemClock, silentLogger]
   const [signer, machineKey] = [agentSignerOf(randomBytes(32)), machineKeyOf(randomBytes(32))]
   const { machineId } = machineKey
-  const port = { snapshot: { contacts: [], known_pairs: [] }, onSnapshot: () => undefined } as never
+  const executor = { snapshot: { contacts: [], known_pairs: [] }, onSnapshot: () => undefined } as never
   const node = new MeshNode({ machineKey, clock, log }, { listen: ['/ip4/127.0.0.1/tcp/0'], mdns: false })
   const judges = { clock, isContact: () => false, isKnown: (id: MachineId) => node.isKnown(id) }
   const knownAgents = new KnownAgents(judges)
   const presences = new Presences(judges, { self: machineId })
   const book = new AddressBook({ contacts: () => [], presences, seen: () => knownAgents.list() }, { bootstrap })
-  const peerClasses = new PeerClasses({ node, book, port })
-  const reconnect = new Reconnect({ node, book, peerClasses, port, clock, log })
+  const peerClasses = new PeerClasses({ node, book, executor })
+  const reconnect = new Reconnect({ node, book, peerClasses, executor, clock, log })
   const sign = async (addresses: string[]) => {
     const issued_at_ms = clock.now()
     const body = { version: 1 as const, agent_public_key: signer.publicKey, machine_id: machineId, name: 'bench', addresses }
     return signCard(signer, { ...body, issued_at_ms, expires_at_ms: issued_at_ms + RECORD_TTL_MS }, ANNOUNCE_DOMAIN)
   }
-  const ownCard = new SelfCard({ node, clock, sign })
-  const cards = new Cards({ node, presences, knownAgents, book, ownCard, onNewcomer: () => reconnect.poll(), clock, log })
+  const selfCard = new SelfCard({ node, clock, sign })
+  const cards = new Cards({ node, presences, knownAgents, book, selfCard, onNewcomer: () => reconnect.poll(), clock, log })
   const onHeard = (heard: PresenceRecord): void => cards.heard(heard)
-  const beacon = new Beacon({ node, presences, ownCard, onHeard, clock, log }, { agentId: signer.agentId })
+  const beacon = new Beacon({ node, presences, selfCard, onHeard, clock, log }, { agentId: signer.agentId })
   peerClasses.start()
   node.classOf = (id) => peerClasses.of(id)
   cards.start()

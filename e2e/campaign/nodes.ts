@@ -63,9 +63,16 @@ const looks = (): Look[] =>
 
 /** Until the agent is reached: the node hears first where it is, and of one that has moved that it is there no more. */
 const run = async ({ asker, agentId, argv }: Errand): Promise<Done> => {
-  const { book, links, port } = peers.get(asker)!
+  const { book, links, executorClient } = peers.get(asker)!
   const counters = new RequesterCounters()
-  const client = new ExecClient({ clock: systemClock, counters, executor: port, lifecycle: newLifecycleLog(), links })
+  const client = new ExecClient({
+    clock: systemClock,
+    counters,
+    executor: executorClient,
+    lifecycle: newLifecycleLog(),
+    links,
+    traces: null,
+  })
   const spec = { agent_id: agentId, argv, stdin: null, timeout_ms: null, cwd: null, clamp: false }
   const output: Uint8Array[] = []
   let machineId: string | null = null

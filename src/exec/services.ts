@@ -16,6 +16,6 @@ export interface NetworkServices {
   /** Opens channels to other agents; null without a mesh, so that only this daemon's own agent can be a target. */
   readonly links: ChannelSource | null
   readonly log: Logger
-  /** Traces of runs; null or absent if tracing is off. */
-  readonly traces?: RunTraces | null
+  /** Traces of runs; null if tracing is off. */
+  readonly traces: RunTraces | null
 }

@@ -97,8 +97,8 @@ export class Executor implements Startable {
       env: scrubbedEnvironment(),
     }
     const signatures = new Signatures({ signer, counters, clock })
-    const judge = new TrustEvaluator({ contacts, revocations }, own)
-    const services = { ...deps, desk, deskCounts, inForce, judge, policy, signatures }
+    const trustEvaluator = new TrustEvaluator({ contacts, revocations }, own)
+    const services = { ...deps, desk, deskCounts, inForce, trustEvaluator, policy, signatures }
     this.#deps = deps
     this.#init = init
     this.#own = own
@@ -125,7 +125,7 @@ export class Executor implements Startable {
     const authority = new AuthorityJournal({ ...this.#services, journal: journal ?? outgoing })
     const services = { ...this.#services, authority, gate }
     const secrets = new ClientSecrets({ gate, tokens }, { operatorKey: file, onTokens: (renewed) => this.#sendTokens(renewed) })
-    const incoming = new IncomingRuns({ judge: services.judge, runs: this.#runs })
+    const incoming = new IncomingRuns({ trustEvaluator: services.trustEvaluator, runs: this.#runs })
     this.#proven = {
       authority,
       operations: new Operations({ ...services, incoming, secrets }, { onRevoked: () => this.#ownRevoked() }),

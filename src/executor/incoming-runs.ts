@@ -10,9 +10,9 @@ type Incoming = Active & { readonly command: ActiveCommand }
 
 /** Runs of other agents on this machine, which an operator can list and end. */
 export class IncomingRuns {
-  readonly #deps: { readonly judge: Pick<TrustEvaluator, 'nameOf'>; readonly runs: Pick<Runs, 'active'> }
+  readonly #deps: { readonly trustEvaluator: Pick<TrustEvaluator, 'nameOf'>; readonly runs: Pick<Runs, 'active'> }
 
-  constructor(deps: { readonly judge: Pick<TrustEvaluator, 'nameOf'>; readonly runs: Pick<Runs, 'active'> }) {
+  constructor(deps: { readonly trustEvaluator: Pick<TrustEvaluator, 'nameOf'>; readonly runs: Pick<Runs, 'active'> }) {
     this.#deps = deps
   }
 
@@ -52,7 +52,7 @@ export class IncomingRuns {
       request_id: run.requestId,
       agent_id: agentId,
       machine_id: machineId,
-      name: this.#deps.judge.nameOf(agentId),
+      name: this.#deps.trustEvaluator.nameOf(agentId),
       ...cutOf(argv),
       started_at: new Date(since).toISOString(),
       state: run.state,

@@ -40,7 +40,7 @@ export interface ExecutorServices {
   /** The audit log; null only when the ACL names none: then nothing can run. */
   readonly journal: Journal | null
   /** Decides by contacts and revocations whether an agent on a machine is trusted. */
-  readonly judge: TrustEvaluator
+  readonly trustEvaluator: TrustEvaluator
   readonly log: Logger
   /** The request log: what this agent asks of others. */
   readonly outgoing: Journal

@@ -74,7 +74,7 @@ export const EXEC_METRICS: readonly Metric<ExecFacts>[] = [
 
 export type ViewsDeps = Pick<
   ExecutorServices,
-  'contacts' | 'counters' | 'deskCounts' | 'inForce' | 'journal' | 'judge' | 'outgoing' | 'revocations'
+  'contacts' | 'counters' | 'deskCounts' | 'inForce' | 'journal' | 'trustEvaluator' | 'outgoing' | 'revocations'
 >
 
 export interface ViewsInit extends OwnIds {
@@ -128,12 +128,12 @@ export class Views {
 
   /** Evaluates a pair and says why. */
   evaluate(agent_id: AgentId, machine_id: MachineId): TrustEvaluation {
-    const { contacts, inForce, judge, revocations } = this.#deps
+    const { contacts, inForce, trustEvaluator, revocations } = this.#deps
     const contact = contacts.byAgent(agent_id)
     return {
       agent_id,
       machine_id,
-      ...judge.judge(agent_id, machine_id),
+      ...trustEvaluator.judge(agent_id, machine_id),
       in_acl: inForce.acl.allow.some((entry) => entry.agent_id === agent_id && entry.machine_id === machine_id),
       contact: contact && contactRecord(contact, revocations),
     }

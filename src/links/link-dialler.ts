@@ -19,7 +19,7 @@ export const RESUME_OTHER_ADDRESS_MS = 500
 /** Time limit for all machines together that only claim to have the agent. */
 export const CLAIMS_MS = 4_000
 
-type LinkDiallerDeps = Pick<LinkServices, 'book' | 'counters' | 'node' | 'port' | 'records'> & { readonly table: LinkTable }
+type LinkDiallerDeps = Pick<LinkServices, 'book' | 'counters' | 'node' | 'executor' | 'records'> & { readonly table: LinkTable }
 
 /** Options for resuming a run: a time limit, and connections that may not be used. */
 interface Hurry {
@@ -121,7 +121,7 @@ export class LinkDialler {
     signal.throwIfAborted()
     const existing = this.#deps.table.to(agentId)
     if (existing !== undefined) return existing
-    if (agentId === this.#deps.port.identity.agentId) throw new AppError('bad_request', 'an agent needs no link to itself')
+    if (agentId === this.#deps.executor.identity.agentId) throw new AppError('bad_request', 'an agent needs no link to itself')
     return this.#underway.run(agentId, async (wanted) => this.#linkToAny(agentId, wanted), signal)
   }
 

@@ -31,7 +31,7 @@ import type { LinkServices } from './services.ts'
 /** If this side delays a handshake for longer than this, the peer may give up. It is half of the shortest time limit of the other side. */
 export const SLOW_ANSWER_MS = 1_000
 
-type LinkHandshakeDeps = Pick<LinkServices, 'machineKey' | 'port' | 'primitives'> & { readonly frames: FrameStream }
+type LinkHandshakeDeps = Pick<LinkServices, 'machineKey' | 'executor' | 'primitives'> & { readonly frames: FrameStream }
 
 /** A finished handshake, and the two nonces from which the keys of its own stream are derived. The nonces are copies, because decoded values are views of a whole message. */
 export interface Handshake {
@@ -56,7 +56,7 @@ export class LinkHandshake {
   /** Throws `malformed`, `peer_rejected`, `upgrade`, the error that ended the stream, or the signal's reason. The stream must then be reset. */
   async initiate(signal: AbortSignal): Promise<Handshake> {
     const kem = this.#deps.primitives.kemKeygen()
-    const { handle, m1 } = await this.#deps.port.linkOpen({ peer_machine: this.#peer, kem_public_key: kem.publicKey })
+    const { handle, m1 } = await this.#deps.executor.linkOpen({ peer_machine: this.#peer, kem_public_key: kem.publicKey })
     return this.#orDrop(handle, async () => {
       this.#deps.frames.send(m1)
       return this.#confirm(handle, m1, kem, await this.#deps.frames.read(signal))
@@ -69,7 +69,7 @@ export class LinkHandshake {
     const heardAt = performance.now()
     const hello = linkM1.decode(m1)
     const { ciphertext, sharedSecret } = this.#deps.primitives.kemEncapsulate(hello.kem_public_key)
-    const accepted = await this.#deps.port.linkAccept({ peer_machine: this.#peer, m1, kem_ciphertext: ciphertext })
+    const accepted = await this.#deps.executor.linkAccept({ peer_machine: this.#peer, m1, kem_ciphertext: ciphertext })
     return this.#orDrop(accepted.handle, async () => {
       const machines: LinkMachines = { machine_initiator: this.#peer, machine_responder: this.#deps.machineKey.machineId }
       const secret = linkSecret(sharedSecret, m1, accepted.m2_core)
@@ -98,7 +98,7 @@ export class LinkHandshake {
     demandLinkVersion(core.versions, this.#peerName)
     const secret = linkSecret(this.#deps.primitives.kemDecapsulate(kem.secret, core.kem_ciphertext), m1, answer.core)
     if (!equalBytes(answer.mac, responderMac(secret, responderTranscript(machines, m1, answer.core), answer))) throw wrongMac()
-    const ready = await this.#deps.port.linkConfirm({ handle, m2 })
+    const ready = await this.#deps.executor.linkConfirm({ handle, m2 })
     const signatures = {
       agent_signature: ready.agent_signature,
       machine_signature: this.#deps.machineKey.sign(LINK_DOMAINS.initiator_machine, initiatorTranscript(machines, m1, m2)),
@@ -131,7 +131,7 @@ export class LinkHandshake {
     if (!equalBytes(last.mac, initiatorMac(so_far.secret, transcript))) throw wrongMac()
     // Frames after M3 wait until the executor has verified M3.
     this.#deps.frames.hold()
-    const ready = await this.#deps.port.linkFinish({ handle: accepted.handle, m2: so_far.m2, m3 })
+    const ready = await this.#deps.executor.linkFinish({ handle: accepted.handle, m2: so_far.m2, m3 })
     return {
       facts: {
         agentId: ready.agent_id,
@@ -165,7 +165,7 @@ export class LinkHandshake {
     try {
       return await work()
     } catch (error) {
-      this.#deps.port.linkDropped(handle)
+      this.#deps.executor.linkDropped(handle)
       throw error
     }
   }

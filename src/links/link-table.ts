@@ -26,7 +26,7 @@ export interface LinkEntry {
   first: DmChannel | null
 }
 
-type LinkTableDeps = Pick<LinkServices, 'clock' | 'counters' | 'log' | 'machineKey' | 'node' | 'port' | 'primitives'>
+type LinkTableDeps = Pick<LinkServices, 'clock' | 'counters' | 'log' | 'machineKey' | 'node' | 'executor' | 'primitives'>
 
 /** A new link, and the channel on the stream of its handshake. After `make`, call `channel.listen()` in the same turn of the event loop. */
 export interface NewLink {
@@ -107,17 +107,17 @@ export class LinkTable {
   }
 
   #open(connection: MeshConnection, frames: FrameStream, { facts, responderNonce, initiatorNonce }: Handshake): NewLink {
-    const { port, counters, clock } = this.#deps
+    const { executor, counters, clock } = this.#deps
     if (!connection.open) {
-      port.linkClosed(facts.number)
+      executor.linkClosed(facts.number)
       throw new AppError('peer_unreachable', 'the connection was lost')
     }
-    const self = port.identity.agentId
+    const self = executor.identity.agentId
     const link = new OpenLink({ connection }, { ...facts, openedAtMs: clock.now() })
     const entry: LinkEntry = {
       link,
       pool: new StreamPool({ ...this.#deps, link }, { self }),
-      nonces: new NonceSupply({ port }, { link: link.number }),
+      nonces: new NonceSupply({ executor }, { link: link.number }),
       gone: new AbortController(),
       channels: new Set(),
       first: null,
@@ -215,7 +215,7 @@ export class LinkTable {
     }
     entry.link.closed = true
     this.#deps.counters.add('links_closed')
-    this.#deps.port.linkClosed(entry.link.number)
+    this.#deps.executor.linkClosed(entry.link.number)
     entry.nonces.close()
     entry.pool.close()
     entry.gone.abort(reason ?? new AppError('peer_unreachable', 'the link is closed'))

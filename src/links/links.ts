@@ -36,14 +36,14 @@ export class Links implements Startable {
   }
 
   start(): void {
-    const { node, port, peerClasses } = this.#deps
+    const { node, executor, peerClasses } = this.#deps
     node.classOf = (machineId) => (this.#table.expectsMuchFrom(machineId) ? 'accepted' : peerClasses.of(machineId))
     node.handle(LINK_PROTOCOL, (connection, stream) => void this.#responder.respond(connection, stream))
     node.handle(DM_PROTOCOL, (connection, stream) => this.#acceptor.accept(connection, stream))
     node.onConnected((connection) => void this.#follow(connection))
     node.onDisconnected((connection) => this.#table.onLost(connection, new AppError('peer_unreachable', 'the connection was lost')))
-    port.onLinkDecision((number, decision) => this.#later(() => this.#onDecision(number, decision)))
-    port.onLinkRevocations((number, items) => this.#later(() => this.#onRevocations(number, items)))
+    executor.onLinkDecision((number, decision) => this.#later(() => this.#onDecision(number, decision)))
+    executor.onLinkRevocations((number, items) => this.#later(() => this.#onRevocations(number, items)))
   }
 
   /** A machine that was linked only through a relay has connected directly. The side that made the relayed link makes a direct one, and running and new runs move to it. */

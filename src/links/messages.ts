@@ -128,7 +128,7 @@ export type DirectEvent =
     }
   | { readonly type: 'lagged' }
 
-type MessagesDeps = Pick<LinkServices, 'clock' | 'counters' | 'dispatcher' | 'log' | 'port'> & {
+type MessagesDeps = Pick<LinkServices, 'clock' | 'counters' | 'dispatcher' | 'log' | 'executor'> & {
   readonly links: Pick<Links, 'openChannel' | 'penalise'>
 }
 
@@ -164,10 +164,10 @@ export class Messages implements Startable {
 
   /** Sends one message and waits for its receipt. Throws as `Links.link`, or `timeout` if no receipt arrives. */
   async send(agentId: AgentId, message: DirectMessage, signal: AbortSignal): Promise<{ request_id: RequestId; outcome: Outcome }> {
-    const { links, counters, port } = this.#deps
+    const { links, counters, executor } = this.#deps
     const request_id = newRequestId()
     const body = Buffer.concat([MESSAGE_PREFIX, directMessage.encode(message)])
-    const { agentId: self, machineId } = port.identity
+    const { agentId: self, machineId } = executor.identity
     if (agentId === self) {
       return { request_id, outcome: this.#deliver({ agentId, machineId, decision: 'accept' }, request_id, message) }
     }
@@ -239,7 +239,7 @@ export class Messages implements Startable {
     if (total > MAX_REVOCATIONS_PER_LINK) throw new AppError('malformed', 'more revocations than one link may bring')
     this.#revocations.set(link, total)
     this.#deps.counters.add('revocations_received')
-    this.#deps.port.revocations(link.number, items).catch((error: unknown) => {
+    this.#deps.executor.revocations(link.number, items).catch((error: unknown) => {
       this.#deps.log.debug({ agent: shortId(link.agentId), err: errorText(error) }, 'revocations not taken')
     })
   }

@@ -15,7 +15,7 @@ import type { LinkServices } from './services.ts'
 /** Pings that this daemon may have under way at once. */
 export const MAX_PINGS = 64
 
-type PingsDeps = Pick<LinkServices, 'clock' | 'counters' | 'dispatcher' | 'port'> & {
+type PingsDeps = Pick<LinkServices, 'clock' | 'counters' | 'dispatcher' | 'executor'> & {
   readonly links: Pick<Links, 'openChannel' | 'penalise'>
 }
 
@@ -43,14 +43,14 @@ export class Pings implements Startable {
     if (this.#asking >= MAX_PINGS) throw new AppError('rate_limited', `${MAX_PINGS} agents are being pinged`)
     this.#asking += 1
     try {
-      return agentId === this.#deps.port.identity.agentId ? this.#own() : await this.#ping(agentId, signal)
+      return agentId === this.#deps.executor.identity.agentId ? this.#own() : await this.#ping(agentId, signal)
     } finally {
       this.#asking -= 1
     }
   }
 
   #own(): Pinged {
-    const { agentId: agent_id, machineId: machine_id } = this.#deps.port.identity
+    const { agentId: agent_id, machineId: machine_id } = this.#deps.executor.identity
     const versions = { version: this.#version, own_version: this.#version }
     return { agent_id, machine_id, decision: 'accept', path: null, connect_ms: 0, rtt_ms: 0, ...versions, clock_ahead_ms: 0 }
   }

@@ -149,9 +149,9 @@ const violationOf = ({ code, data }: AppError, { known, ours }: { known: boolean
 }
 
 /** Streams per connection, used or not, for an agent that the trust rules do not accept. */
-export const MAX_UNLISTED_STREAMS = 8
+export const MAX_UNACCEPTED_STREAMS = 8
 
-type StreamAcceptorDeps = Pick<LinkServices, 'clock' | 'counters' | 'dispatcher' | 'port'> & { readonly table: LinkTable }
+type StreamAcceptorDeps = Pick<LinkServices, 'clock' | 'counters' | 'dispatcher' | 'executor'> & { readonly table: LinkTable }
 
 /** Greets each stream that a peer opens with a nonce, and waits until the stream is used. */
 export class StreamAcceptor {
@@ -174,7 +174,7 @@ export class StreamAcceptor {
   async #serve(connection: MeshConnection, frames: FrameStream): Promise<void> {
     const greeter = await this.#deps.table.linkOn(connection, AbortSignal.timeout(LINK_HANDSHAKE_MS))
     const nonce = await greeter.nonces.take()
-    const waiting = this.#wait(connection, frames, isAccepted(greeter.link.decision) ? MAX_WAITING_STREAMS : MAX_UNLISTED_STREAMS)
+    const waiting = this.#wait(connection, frames, isAccepted(greeter.link.decision) ? MAX_WAITING_STREAMS : MAX_UNACCEPTED_STREAMS)
     const gone = (): void => frames.abort(greeter.gone.signal.reason as Error)
     greeter.gone.signal.addEventListener('abort', gone, { once: true })
     const done = (): void => {
@@ -212,16 +212,16 @@ export class StreamAcceptor {
   }
 
   #open(connection: MeshConnection, frames: FrameStream, nonce: Uint8Array, first: Uint8Array): void {
-    const { table, counters, clock, dispatcher, port } = this.#deps
+    const { table, counters, clock, dispatcher, executor } = this.#deps
     const open = streamOpen.decode(first)
     const entry = table.byId(connection, toHex(open.link_id))
     if (entry === undefined) throw new AppError('malformed', 'a stream of no link')
-    if (!isAccepted(entry.link.decision) && table.channelsOn(connection) >= MAX_UNLISTED_STREAMS)
+    if (!isAccepted(entry.link.decision) && table.channelsOn(connection) >= MAX_UNACCEPTED_STREAMS)
       throw new AppError('rate_limited', 'too many streams of an agent that is not accepted')
     counters.add('streams_accepted')
     const channel = new DmChannel(
       { frames, link: entry.link, counters, clock },
-      { self: port.identity.agentId, opener: false, keys: entry.link.streamKeys(nonce, open.nonce), streamNonce: nonce },
+      { self: executor.identity.agentId, opener: false, keys: entry.link.streamKeys(nonce, open.nonce), streamNonce: nonce },
     )
     table.hold(entry, channel)
     dispatcher.attach(channel)

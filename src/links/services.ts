@@ -21,7 +21,7 @@ export interface LinkServices {
   readonly machineKey: MachineKey
   readonly node: MeshNode
   /** The executor, which signs and verifies handshakes and decides about trust. */
-  readonly port: LinkExecutor
+  readonly executor: LinkExecutor
   readonly primitives: Primitives
   /** Searches the DHT for an agent that no nearby machine knows. */
   readonly records: Pick<AgentRecords, 'find'>

@@ -46,14 +46,14 @@ export const NONCE_BATCH = 8
 
 /** Stream nonces of one link, requested from the executor in advance, so that a stream need not wait for one. */
 export class NonceSupply {
-  readonly #port: LinkExecutor
+  readonly #executor: LinkExecutor
   readonly #link: number
   #stock: Uint8Array[] = []
   #refill: Promise<void> | null = null
   #closed = false
 
-  constructor(components: { port: LinkExecutor }, init: { link: number }) {
-    this.#port = components.port
+  constructor(components: { executor: LinkExecutor }, init: { link: number }) {
+    this.#executor = components.executor
     this.#link = init.link
   }
 
@@ -70,7 +70,7 @@ export class NonceSupply {
 
   /** Returns an unused nonce after its stream has ended. */
   drop(nonce: Uint8Array): void {
-    if (!this.#closed) this.#port.dropNonces(this.#link, [nonce])
+    if (!this.#closed) this.#executor.dropNonces(this.#link, [nonce])
   }
 
   /** Ends the supply with its link, which makes all its nonces void. */
@@ -88,7 +88,7 @@ export class NonceSupply {
 
   async #mint(): Promise<void> {
     try {
-      this.#stock.push(...(await this.#port.mintNonces(this.#link, NONCE_BATCH)))
+      this.#stock.push(...(await this.#executor.mintNonces(this.#link, NONCE_BATCH)))
     } finally {
       this.#refill = null
     }

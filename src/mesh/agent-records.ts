@@ -28,7 +28,7 @@ const MAX_LOOK_UPS = 4
 export const ASK_AGAIN_MS = 30_000
 const MAX_REMEMBERED = 256
 
-type AgentRecordsDeps = Pick<MeshServices, 'clock' | 'judge' | 'log' | 'ownCard'> & {
+type AgentRecordsDeps = Pick<MeshServices, 'clock' | 'validator' | 'log' | 'selfCard'> & {
   readonly table: Pick<Dht, 'diagnostics' | 'onServer' | 'options' | 'put' | 'recordsOf'>
 }
 
@@ -57,7 +57,7 @@ export class AgentRecords implements Startable {
 
   /** Number of invalid records, from any source. */
   get refused(): number {
-    return this.#deps.judge.refused
+    return this.#deps.validator.refused
   }
 
   start(): void {
@@ -109,7 +109,7 @@ export class AgentRecords implements Startable {
 
   #better(best: VerifiedCard | null, key: Uint8Array, value: Uint8Array): VerifiedCard | null {
     try {
-      const card = this.#deps.judge.verify(key, value)
+      const card = this.#deps.validator.verify(key, value)
       return best === null || card.issuedAt > best.issuedAt ? card : best
     } catch {
       return best
@@ -153,9 +153,9 @@ export class AgentRecords implements Startable {
 
   /** Returns how many machines stored the record. */
   async #put(): Promise<number> {
-    const { table, ownCard, log } = this.#deps
+    const { table, selfCard, log } = this.#deps
     try {
-      const { encoded } = await ownCard.current()
+      const { encoded } = await selfCard.current()
       return await table.put(recordKeyOf(this.#agentId), encoded, this.#limit(this.#stop.signal, PUBLISH_MS))
     } catch (error) {
       log.debug({ err: errorText(error) }, 'our record was not put')

@@ -27,7 +27,7 @@ const fairPauseMs = (others: number): number => ((others + 1) / PRESENCES_PER_SE
 export const pauseMs = (others: number): number =>
   others >= MAX_HEARD_UNLISTED ? MAX_PAUSE_MS : Math.min(MAX_PAUSE_MS, Math.max(MIN_PAUSE_MS, fairPauseMs(others)))
 
-type BeaconDeps = Pick<MeshServices, 'clock' | 'log' | 'node' | 'ownCard' | 'presences'> & {
+type BeaconDeps = Pick<MeshServices, 'clock' | 'log' | 'node' | 'selfCard' | 'presences'> & {
   /** Called with each presence that brought news. */
   readonly onHeard: (heard: PresenceRecord) => void
 }
@@ -120,8 +120,8 @@ export class Beacon implements Startable {
   }
 
   async #presence(): Promise<Uint8Array> {
-    const { clock, ownCard, presences } = this.#deps
-    const { issuedAt } = await ownCard.current()
+    const { clock, selfCard, presences } = this.#deps
+    const { issuedAt } = await selfCard.current()
     const message = {
       version: 1 as const,
       agent_id: this.#agentId,

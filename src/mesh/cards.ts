@@ -39,7 +39,7 @@ class Asks {
   underway = 0
 }
 
-type CardsDeps = Pick<MeshServices, 'book' | 'clock' | 'knownAgents' | 'log' | 'node' | 'ownCard' | 'presences'> & {
+type CardsDeps = Pick<MeshServices, 'book' | 'clock' | 'knownAgents' | 'log' | 'node' | 'selfCard' | 'presences'> & {
   /** Called when a fetched card names an agent or machine that no earlier card named. */
   readonly onNewcomer: () => void
 }
@@ -146,13 +146,13 @@ export class Cards implements Startable {
   /** Answers from own data only; it waits for a request that is already under way. */
   async #answer(connection: MeshConnection, stream: MeshStream): Promise<void> {
     const limit = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(CARD_ANSWER_MS)])
-    const { node, ownCard } = this.#deps
+    const { node, selfCard } = this.#deps
     try {
       if (!this.#answers.allows(node.isKnown(connection.machineId) ? connection.machineId : connection.host))
         throw new AppError('rate_limited', 'too many cards asked for')
       const { machine_id } = cardAsk.decode(await unlessAborted(oneFrame(stream, MAX_CARD_ASK_BYTES), limit))
       if (machine_id !== node.machineId) await unlessAborted(Promise.resolve(this.#underway.get(machine_id)), limit)
-      const card = machine_id === node.machineId ? (await ownCard.current()).encoded : this.#heldOf(machine_id)
+      const card = machine_id === node.machineId ? (await selfCard.current()).encoded : this.#heldOf(machine_id)
       stream.send(encodeFrame(card))
       this.counts.answered += 1
       await stream.close()

@@ -39,11 +39,13 @@ export class Dht {
   #dht: KadDHT | null = null
   #view: TableView | null = null
 
-  constructor(components: { judge?: RecordValidator; clock: Pick<Clock, 'monotonic'> }, init: { mode: DhtMode }) {
-    const { judge } = components
+  constructor(components: { validator?: RecordValidator; clock: Pick<Clock, 'monotonic'> }, init: { mode: DhtMode }) {
+    const { validator } = components
     this.#puts = new RateLimit(components, { ...perMinute(RECORDS_PER_MINUTE), burst: RECORDS_AT_ONCE })
     this.options =
-      judge === undefined || init.mode === 'off' ? null : { judge, server: init.mode === 'server', store: new RecordStore({ judge }) }
+      validator === undefined || init.mode === 'off'
+        ? null
+        : { validator, server: init.mode === 'server', store: new RecordStore({ validator }) }
   }
 
   /** The options, with the dialler for DHT lookups. */
@@ -55,13 +57,13 @@ export class Dht {
   attach(dht: KadDHT | undefined, view: TableView): void {
     this.#dht = dht ?? null
     this.#view = view
-    const judge = this.options?.judge
-    if (dht === undefined || judge === undefined) return
+    const validator = this.options?.validator
+    if (dht === undefined || validator === undefined) return
     guardHashTable(dht, async (machineId, keep, answer) => {
       const source = view.sourceOf(machineId)
       if (source === null || !view.mayAsk(machineId) || (keep && !this.mayPut(source)))
         throw new AppError('rate_limited', 'too many questions to the hash table')
-      return judge.from(source, answer)
+      return validator.from(source, answer)
     })
   }
 

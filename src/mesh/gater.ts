@@ -21,8 +21,8 @@ export class KnownHosts {
   #met: ReadonlySet<string> | null = null
   #listed: ReadonlySet<string> = new Set()
 
-  constructor(components: { isListed: (machineId: MachineId) => boolean }) {
-    this.#hostsOf = new BoundedMap({ max: MAX_REMEMBERED_MACHINES, isApart: components.isListed })
+  constructor(components: { isPinned: (machineId: MachineId) => boolean }) {
+    this.#hostsOf = new BoundedMap({ max: MAX_REMEMBERED_MACHINES, isApart: components.isPinned })
   }
 
   has(host: string): boolean {
@@ -56,7 +56,7 @@ export const MAX_CONNECTIONS_PER_MACHINE = 32
 export interface GateView {
   isKnown(machineId: MachineId): boolean
   /** Whether a pin or the ACL names this machine. */
-  isListed(machineId: MachineId): boolean
+  isPinned(machineId: MachineId): boolean
   /** Whether this machine, or this host's unlisted machines, are refused for violations. */
   isRefused(machineId: MachineId, host: string): boolean
   /** Whether one more connection from this host may start. `known` means that a known machine may be there. */
@@ -112,7 +112,7 @@ export class ConnectionGate implements ConnectionGater {
   readonly #view: GateView
   readonly #reach: GateComponents['reach']
   readonly #shares: GateComponents['shares']
-  readonly #unlisted: boolean
+  readonly #acceptsUnlisted: boolean
   readonly #max: number
   /** By `timeline`, oldest first. */
   readonly #guests = new Map<object, Guest>()
@@ -127,7 +127,7 @@ export class ConnectionGate implements ConnectionGater {
     this.#hosts = new KnownHosts(components.view)
     this.#reach = components.reach
     this.#shares = components.shares
-    this.#unlisted = init.strangers
+    this.#acceptsUnlisted = init.strangers
     this.#max = init.connections ?? MAX_CONNECTIONS
   }
 
@@ -202,7 +202,7 @@ export class ConnectionGate implements ConnectionGater {
     this.#outsideHosts = null
     if (this.#view.isRefused(machineId, guest.host)) return this.#refuse('penalty')
     const isUnlisted = this.#isUnlisted(guest)
-    if (isUnlisted && !this.#unlisted) return this.#refuse('stranger')
+    if (isUnlisted && !this.#acceptsUnlisted) return this.#refuse('stranger')
     const reason = isUnlisted ? this.#noRoomFor(guest) : null
     if (reason !== null) return this.#refuse(reason)
     this.#dropOldestOf(machineId, this.#shares.agentOf(machineId) === null ? MAX_CONNECTIONS_PER_UNLISTED : MAX_CONNECTIONS_PER_MACHINE)
@@ -236,8 +236,8 @@ export class ConnectionGate implements ConnectionGater {
   #makesRoomFor(newcomer: Guest): boolean {
     const proven = [...this.#guests.values()].filter(({ machineId }) => machineId !== null)
     if (proven.length + this.#view.dialled().length <= this.#max) return true
-    const listed = this.#isListed(newcomer)
-    const ordinary = proven.filter((guest) => !this.#isListed(guest))
+    const listed = this.#isPinned(newcomer)
+    const ordinary = proven.filter((guest) => !this.#isPinned(guest))
     const candidates = listed && ordinary.length === 0 ? proven : ordinary
     const shares = countBy(candidates, (guest) => this.#holderOf(guest))
     const [holder, most] = fullestOf(shares)
@@ -255,8 +255,8 @@ export class ConnectionGate implements ConnectionGater {
     return this.#shares.agentOf(machineId!) ?? host
   }
 
-  #isListed({ machineId }: Guest): boolean {
-    return machineId !== null && this.#view.isListed(machineId)
+  #isPinned({ machineId }: Guest): boolean {
+    return machineId !== null && this.#view.isPinned(machineId)
   }
 
   /** A machine that has restarted may have left dead connections. */

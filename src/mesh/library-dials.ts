@@ -55,7 +55,7 @@ type Kind = 'known' | 'seen' | 'named'
  */
 export class EngineDials implements DhtDialer {
   readonly #deps: EngineDialsDeps
-  readonly #unlisted: boolean
+  readonly #acceptsUnlisted: boolean
   readonly #addresses: RateLimit
   readonly #ofServer: RateLimit
   readonly #ofMachine: RateLimit
@@ -67,7 +67,7 @@ export class EngineDials implements DhtDialer {
 
   constructor(deps: EngineDialsDeps, init: { strangers: boolean }) {
     this.#deps = deps
-    this.#unlisted = init.strangers
+    this.#acceptsUnlisted = init.strangers
     this.#addresses = new RateLimit(deps, perMinute(ENGINE_ADDRESSES_PER_MINUTE))
     this.#ofServer = new RateLimit(deps, perMinute(ENGINE_ADDRESSES_OF_SERVER))
     this.#ofMachine = new RateLimit(deps, perMinute(ENGINE_DIALS_OF_MACHINE))
@@ -118,7 +118,7 @@ export class EngineDials implements DhtDialer {
   }
 
   #mayReach(machineId: MachineId, kind: Kind, addresses: number, named: Named | undefined): boolean {
-    if (kind !== 'known' && (!this.#unlisted || this.#deps.unlistedDialled() >= MAX_ENGINE_UNLISTED)) return false
+    if (kind !== 'known' && (!this.#acceptsUnlisted || this.#deps.unlistedDialled() >= MAX_ENGINE_UNLISTED)) return false
     if (!this.#ofMachine.allows(machineId)) return false
     return (named === undefined || this.#ofServer.allows(named.source, addresses)) && this.#addresses.allows(kind, addresses)
   }

@@ -28,7 +28,7 @@ export interface MeshNodeComponents {
   readonly machineKey: MachineKey
   readonly log: Logger
   /** Validates DHT records; absent without DHT. */
-  readonly judge?: RecordValidator
+  readonly validator?: RecordValidator
 }
 
 export interface MeshNodeInit {
@@ -58,7 +58,7 @@ export class MeshNode implements Startable {
   /** Peer class of a machine, by contacts, ACL and bootstrap list. A higher class has precedence. */
   classOf: (machineId: MachineId) => PeerClass = () => 'stranger'
   /** Whether a pin or the ACL names this machine. */
-  isListed: (machineId: MachineId) => boolean = () => false
+  isPinned: (machineId: MachineId) => boolean = () => false
   readonly shares: AgentShares
   /** Relays that this machine uses, and what it relays itself. */
   readonly reach: Reachability
@@ -273,7 +273,7 @@ export class MeshNode implements Startable {
   #gateView(): ConstructorParameters<typeof ConnectionGate>[0]['view'] {
     return {
       isKnown: (machineId) => this.isKnown(machineId),
-      isListed: (machineId) => this.isListed(machineId),
+      isPinned: (machineId) => this.isPinned(machineId),
       dialled: () => this.connections().flatMap(({ inbound, machineId }) => (inbound ? [] : [machineId])),
       isRefused: (machineId, host) => this.refuses({ machineId, host }),
       mayBegin: (host, known) => this.#sources.mayConnect(host, known),

@@ -128,7 +128,7 @@ export const MAX_BACKGROUND_DIALS = 8
 /** A connection that ends sooner counts as a failure, and the next pause grows. */
 export const SETTLED_CONNECTION_MS = 5_000
 
-type ReconnectDeps = Pick<MeshServices, 'book' | 'clock' | 'log' | 'node' | 'peerClasses' | 'port'>
+type ReconnectDeps = Pick<MeshServices, 'book' | 'clock' | 'log' | 'node' | 'peerClasses' | 'executor'>
 
 /** Delay after a change, because changes come in bursts, for example the cards of a whole mesh. */
 const LOOK_AFTER_MS = 100
@@ -165,7 +165,7 @@ export class Reconnect implements Startable {
   start(): void {
     this.#deps.node.onDisconnected((connection) => this.#onLost(connection))
     this.#deps.node.onFound((machineId, addresses) => this.#onFound({ machineId, addresses }))
-    this.#deps.port.onSnapshot(() => this.poll())
+    this.#deps.executor.onSnapshot(() => this.poll())
     this.#lookNow()
     this.#endUnused()
   }

@@ -14,14 +14,14 @@ export interface MeshServices {
   readonly book: AddressBook
   readonly clock: Clock
   /** Validates records of the DHT. */
-  readonly judge: RecordValidator
+  readonly validator: RecordValidator
   readonly knownAgents: KnownAgents
   readonly log: Logger
   readonly node: MeshNode
   /** The card of this agent that other daemons get. */
-  readonly ownCard: Pick<SelfCard, 'current'>
+  readonly selfCard: Pick<SelfCard, 'current'>
   /** The executor: the identity of this agent, and the snapshot of contacts and ACL. */
-  readonly port: Pick<ExecutorClient, 'identity' | 'onSnapshot' | 'snapshot'>
+  readonly executor: Pick<ExecutorClient, 'identity' | 'onSnapshot' | 'snapshot'>
   readonly presences: Presences
   readonly peerClasses: PeerClasses
 }

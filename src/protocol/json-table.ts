@@ -202,7 +202,7 @@ const partsOf = (value: unknown, kind: Kind): readonly (readonly [place: string,
   ])
 }
 
-/** Why a value is invalid, to follow its name; null if valid. `closed`: undeclared keys are invalid. */
+/** Why a value is invalid, to follow its name; null if valid. `isolated`: undeclared keys are invalid. */
 const wrongWith = (value: unknown, kind: Kind, closed: boolean): string | null => {
   if (kind.is === 'null_or') {
     if (value === null) return null

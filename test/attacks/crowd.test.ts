@@ -106,9 +106,9 @@ test('who gives up while our own executor is slow is not blamed, and who gives u
   const [bob, alice] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' })]
   await introduce(alice, bob, 'trusted')
   await introduce(bob, alice, 'trusted')
-  const { linkAccept } = bob.port
+  const { linkAccept } = bob.executorClient
   let asked = 0
-  const answerBy = (accept: typeof linkAccept): object => Object.assign(bob.port, { linkAccept: accept })
+  const answerBy = (accept: typeof linkAccept): object => Object.assign(bob.executorClient, { linkAccept: accept })
   answerBy(async (call) => {
     const answer = await linkAccept(call)
     asked += 1
@@ -194,7 +194,7 @@ const endedByNonsense = async (t: TestContext, level: 'known' | 'blocked'): Prom
   const { connection, wire } = await hostile.connect(bob.node.addresses()[0]!)
   const stream = new MeshStream({ stream: await connection.newStream(LINK_PROTOCOL), connection: { noteHeard() {} } }, { early: false })
   const frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
-  const parts = { port: alice.port, machineKey: alice.machineKey, primitives: primitives(), frames }
+  const parts = { executor: alice.executorClient, machineKey: alice.machineKey, primitives: primitives(), frames }
   await new LinkHandshake(parts, { peer: bob.machineId }).initiate(signalOf())
   await until(() => bob.links.list().length === 1)
   wire.send(muxerHead(9, 0, 0, 0))

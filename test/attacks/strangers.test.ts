@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import { FrameStream } from '../../src/links/frame-stream.ts'
 import { newRequestId } from '../../src/identity/request-id.ts'
-import { MAX_LINK_FRAME, MAX_RUNS_PER_PEER, ALL_UNLISTED_REQUEST_BURST } from '../../src/protocol/limits/wire.ts'
+import { MAX_LINK_FRAME, MAX_RUNS_PER_PEER, ALL_UNACCEPTED_REQUEST_BURST } from '../../src/protocol/limits/wire.ts'
 import { DM_PROTOCOL, LINK_PROTOCOL } from '../../src/protocol/wire/link.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, signedFrame } from '../support/fake-network.ts'
@@ -12,9 +12,9 @@ import { ManualClock } from '../support/manual-clock.ts'
 import { introduce, startPeer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 import { MAX_REFUSED_ARGV } from '../../src/journal/refusals.ts'
-import { UNLISTED_REQUEST_BURST } from '../../src/executor/links/executor-links.ts'
+import { UNACCEPTED_REQUEST_BURST } from '../../src/executor/links/executor-links.ts'
 import { MAX_LINKS_PER_CONNECTION } from '../../src/links/link-table.ts'
-import { MAX_UNLISTED_STREAMS } from '../../src/links/responder.ts'
+import { MAX_UNACCEPTED_STREAMS } from '../../src/links/responder.ts'
 
 const LIMIT = { timeout: 60_000 }
 
@@ -25,13 +25,13 @@ test('a stranger that links again and again gets no more answers than all strang
   let answered = 0
   for (let link = 0; link < 6; link++) {
     const fresh = await network.link(stranger)
-    const asked = await Promise.all(Array.from({ length: UNLISTED_REQUEST_BURST }, () => fresh.ask(['id'])))
+    const asked = await Promise.all(Array.from({ length: UNACCEPTED_REQUEST_BURST }, () => fresh.ask(['id'])))
     await Promise.all(asked.map((one) => one.closed))
     answered += asked.filter((one) => one.frames.length > 0).length
   }
-  assert.ok(6 * UNLISTED_REQUEST_BURST > ALL_UNLISTED_REQUEST_BURST)
-  assert.equal(answered, ALL_UNLISTED_REQUEST_BURST)
-  assert.equal((await host.lines()).length, ALL_UNLISTED_REQUEST_BURST)
+  assert.ok(6 * UNACCEPTED_REQUEST_BURST > ALL_UNACCEPTED_REQUEST_BURST)
+  assert.equal(answered, ALL_UNACCEPTED_REQUEST_BURST)
+  assert.equal((await host.lines()).length, ALL_UNACCEPTED_REQUEST_BURST)
 })
 
 test('a stranger cannot fill the journal with the longest argv, and the beginning of it is kept', LIMIT, async (t) => {
@@ -92,7 +92,7 @@ test('a stranger holds few streams, whether it uses them or not', LIMIT, async (
   await mallory.links.link(bob.agentId, signalOf())
   const connection = await connect(mallory, bob)
   const idle: FrameStream[] = []
-  for (let i = 0; i < 3 * MAX_UNLISTED_STREAMS; i++) {
+  for (let i = 0; i < 3 * MAX_UNACCEPTED_STREAMS; i++) {
     const frames = new FrameStream(
       { stream: await connection.openStream(DM_PROTOCOL, signalOf()) },
       { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME },
@@ -100,15 +100,15 @@ test('a stranger holds few streams, whether it uses them or not', LIMIT, async (
     await frames.read(signalOf())
     idle.push(frames)
   }
-  await until(() => idle.filter((frames) => frames.open).length <= MAX_UNLISTED_STREAMS)
+  await until(() => idle.filter((frames) => frames.open).length <= MAX_UNACCEPTED_STREAMS)
   // A room that takes what comes and keeps the channel.
   bob.dispatcher.route(Buffer.from('x0x-nobody-1'), () => undefined)
-  for (let i = 0; i < 3 * MAX_UNLISTED_STREAMS; i++) {
+  for (let i = 0; i < 3 * MAX_UNACCEPTED_STREAMS; i++) {
     const channel = await mallory.links.openChannel(bob.agentId, signalOf()).catch(() => null)
     channel?.send(newRequestId(), Buffer.from('x0x-nobody-1'))
   }
   await until(() => bob.counters.get('streams_refused') > 0)
-  assert.ok(bob.links.list().every((link) => link.channels <= MAX_UNLISTED_STREAMS))
+  assert.ok(bob.links.list().every((link) => link.channels <= MAX_UNACCEPTED_STREAMS))
   for (const frames of idle) frames.abort(new Error('done'))
 })
 

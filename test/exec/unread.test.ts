@@ -19,7 +19,7 @@ const TIMEOUT = { timeout: patient(60_000) }
 const notReading = async (t: TestContext, options: HostOptions) => {
   const { host, network, link } = await ExecutorHost.linked(t, options)
   const counters = new RequesterCounters()
-  const service = new ExecService({ executor: network.client, counters, log: silent, onUnlistedDenied: () => undefined })
+  const service = new ExecService({ executor: network.client, counters, log: silent, traces: null, onUnlistedDenied: () => undefined })
   const { agentId, publicKey: agentPublicKey } = host.peer.signer
   const peer = { number: link.number, agentId, machineId: host.peer.machine.machineId, agentPublicKey }
   const open = async (room: boolean) => {

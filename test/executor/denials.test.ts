@@ -7,7 +7,7 @@ import { test } from 'node:test'
 import { execFrame, type ExecRequest } from '../../src/protocol/wire/exec.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, signedFrame, type AskOptions, type FakeLink, type Party } from '../support/fake-network.ts'
-import { UNLISTED_REQUEST_BURST } from '../../src/executor/links/executor-links.ts'
+import { UNACCEPTED_REQUEST_BURST } from '../../src/executor/links/executor-links.ts'
 import { DENIAL_BURST } from '../../src/protocol/limits/wire.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
@@ -160,7 +160,7 @@ test('a peer that is not accepted gets a limited number of answers', async (t) =
   const host = await ExecutorHost.start(t, { scripts: HELLO })
   const network = await host.connect()
   const link = await network.link(newParty())
-  const runs = await Promise.all(Array.from({ length: UNLISTED_REQUEST_BURST + 10 }, () => link.ask(['x'])))
+  const runs = await Promise.all(Array.from({ length: UNACCEPTED_REQUEST_BURST + 10 }, () => link.ask(['x'])))
   await Promise.all(runs.map((run) => run.closed))
   const { requests_denied, requests_ignored } = host.totals()
   assert.ok(requests_ignored >= 1)

@@ -41,7 +41,7 @@ test('an agent that is accepted is so on a machine that only its link has shown'
   const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
   await introduce(alice, bob, 'unknown')
   await bob.contacts.importCard({ ...(await alice.card()), addresses: [] }, { trust: 'trusted' })
-  await until(() => bob.port.snapshot.contacts.length === 1)
+  await until(() => bob.executorClient.snapshot.contacts.length === 1)
   assert.equal(bob.node.classOf(alice.machineId), 'stranger')
   await alice.links.link(bob.agentId, signalOf())
   await until(() => bob.node.classOf(alice.machineId) === 'accepted')

@@ -37,7 +37,7 @@ const setUp = (claims: number, { acceptsLate = false } = {}) => {
     node: { connectionsTo: () => [], dial },
     book: { addressesOf: () => [], candidates: () => candidates, leavesRoomFor: () => true },
     records: { find: async () => Promise.resolve((order.push('table'), null)) },
-    port: { identity: { agentId: 'bb'.repeat(32) } },
+    executor: { identity: { agentId: 'bb'.repeat(32) } },
     table: { to: () => undefined },
     counters: {},
   } as unknown as ConstructorParameters<typeof LinkDialler>[0]

@@ -154,11 +154,11 @@ for (const field of ['agent_signature', 'machine_signature', 'mac'] as const) {
 test('an agent signature that is wrong but confirmed by the right MAC is refused by the executor', LIMIT, async () => {
   const forging: Pick<LinkExecutor, 'linkConfirm'> = {
     linkConfirm: async (call) => {
-      const ready = await alice.port.linkConfirm(call)
+      const ready = await alice.executorClient.linkConfirm(call)
       return { ...ready, agent_signature: flip(ready.agent_signature, 100) }
     },
   }
-  await refusedByBob({}, { port: replacing(alice.port, forging) })
+  await refusedByBob({}, { executor: replacing(alice.executorClient, forging) })
 })
 
 test('a machine signature of another machine is refused by the executor', LIMIT, async () => {
@@ -194,10 +194,10 @@ test('a handshake carried on by a machine in the middle, or back to its own send
     const towards = await (await connect(mallory, victim)).openStream(LINK_PROTOCOL, signalOf())
     const far = new FrameStream({ stream: towards }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
     const kem = primitives().kemKeygen()
-    const { handle, m1 } = await alice.port.linkOpen({ peer_machine: mallory.machineId, kem_public_key: kem.publicKey })
+    const { handle, m1 } = await alice.executorClient.linkOpen({ peer_machine: mallory.machineId, kem_public_key: kem.publicKey })
     far.send(m1)
     const m2 = await far.read(signalOf())
-    await assert.rejects(alice.port.linkConfirm({ handle, m2 }), (error) => isAppError(error, 'peer_rejected'))
+    await assert.rejects(alice.executorClient.linkConfirm({ handle, m2 }), (error) => isAppError(error, 'peer_rejected'))
     far.abort(new Error('done'))
   }
 })

@@ -108,7 +108,14 @@ test('who has stopped waiting when the channel is there sends nothing on it, and
   const counters = new DmCounters()
   const links = { openChannel, penalise: () => undefined }
   const port = { identity: { agentId: 'aa'.repeat(32), machineId: 'bb'.repeat(32) }, revocations: async () => undefined }
-  const messages = new Messages({ links, port: port as never, dispatcher: null as never, counters, clock: systemClock, log: silentLogger })
+  const messages = new Messages({
+    links,
+    executor: port as never,
+    dispatcher: null as never,
+    counters,
+    clock: systemClock,
+    log: silentLogger,
+  })
   await assert.rejects(messages.send('cc'.repeat(32), hello, over.signal), /over/)
   assert.deepEqual([done, counters.get('messages_sent')], [['closed'], 0])
 })

@@ -7,7 +7,7 @@ test('nonces are asked for in batches, ahead of need, and a refusal is the taker
   const calls: number[] = []
   const dropped: number[] = []
   let refuse = false
-  const port = {
+  const executor = {
     mintNonces: async (_link: number, count: number) => {
       calls.push(count)
       if (refuse) throw new Error('too many')
@@ -15,7 +15,7 @@ test('nonces are asked for in batches, ahead of need, and a refusal is the taker
     },
     dropNonces: (_link: number, nonces: Uint8Array[]) => void dropped.push(...nonces.map((nonce) => nonce[1]!)),
   }
-  const supply = new NonceSupply({ port: port as never }, { link: 1 })
+  const supply = new NonceSupply({ executor: executor as never }, { link: 1 })
   const taken = await Promise.all(Array.from({ length: NONCE_BATCH * 3 }, async () => supply.take()))
   assert.equal(new Set(taken.map(String)).size, taken.length)
   assert.ok(calls.length <= 5, String(calls.length))

@@ -14,12 +14,12 @@ import { until } from '../support/processes.ts'
 const LIMIT = { timeout: 60_000 }
 
 /** A machine that this agent revokes, as its operator does it. */
-const revokeMachine = async ({ dataDir, port }: Peer): Promise<MachineId> => {
+const revokeMachine = async ({ dataDir, executorClient }: Peer): Promise<MachineId> => {
   const { machineId } = newParty().machine
   const key = decodeOperatorKey(await readFile(join(dataDir, OPERATOR_KEY_FILE), 'latin1'))
   assert.ok(key)
   const body = Buffer.from(JSON.stringify({ machine_id: machineId }))
-  await port.operate('identity_revoke', body, proveOperation(key, 'identity_revoke', body, Date.now()))
+  await executorClient.operate('identity_revoke', body, proveOperation(key, 'identity_revoke', body, Date.now()))
   return machineId
 }
 
@@ -31,7 +31,7 @@ const knows = async (peer: Peer, { agentId }: Peer, machine: MachineId): Promise
 /** This list has come, and the executor has judged it. */
 const heard = async (peer: Peer, lists: number): Promise<void> => {
   await until(() => peer.counters.get('revocations_received') === lists)
-  await peer.port.query('acl_status')
+  await peer.executorClient.query('acl_status')
 }
 
 /** Alice trusts bob, to whom she is a stranger, and has said over their link that a machine of hers is revoked. */
@@ -94,8 +94,8 @@ test('revocations that could not be handed over go over another connection', LIM
   await introduce(alice, bob, 'trusted')
   await introduce(bob, alice, 'trusted')
   const machine = await revokeMachine(alice)
-  const mint = bob.port.mintNonces.bind(bob.port)
-  bob.port.mintNonces = async (...args) => {
+  const mint = bob.executorClient.mintNonces.bind(bob.executorClient)
+  bob.executorClient.mintNonces = async (...args) => {
     // Without one, no stream of the first link is greeted.
     if (links(bob) === 1) throw new Error('not now')
     return mint(...args)

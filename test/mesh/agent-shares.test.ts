@@ -39,7 +39,7 @@ const befriend = async (bob: Peer, signer: AgentSigner): Promise<void> => {
     expires_at_ms: now + 60_000,
   }
   await bob.contacts.importCard(verifyCard(await signCard(signer, body, CARD_DOMAIN), CARD_DOMAIN, now), { trust: 'known' })
-  await until(() => bob.port.snapshot.contacts.some((one) => one.agent_id === signer.agentId))
+  await until(() => bob.executorClient.snapshot.contacts.some((one) => one.agent_id === signer.agentId))
 }
 
 test('an agent with one machine more than its share loses its oldest machine, and nobody else loses anything', LIMIT, async (t) => {

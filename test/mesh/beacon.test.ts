@@ -22,9 +22,9 @@ const setUp = () => {
     publish: async (_topic: string, word: Uint8Array) => void said.push([...presence.decode(word).addresses]),
     reach: { onAddresses: (): void => undefined },
   }
-  const ownCard = { current: async () => ({ issuedAt: 1, encoded: new Uint8Array() }) }
+  const selfCard = { current: async () => ({ issuedAt: 1, encoded: new Uint8Array() }) }
   const beacon = new Beacon(
-    { node: node as never, presences, ownCard, onHeard: () => undefined, clock, log: silentLogger },
+    { node: node as never, presences, selfCard, onHeard: () => undefined, clock, log: silentLogger },
     { agentId: AGENT },
   )
   return { clock, presences, node, beacon, said }

@@ -134,8 +134,8 @@ const dialled = (claims: readonly { readonly machine: number; readonly neighbour
     },
   })
   const [presences, book] = [fake<Presences>({ of: () => null }), fake<AddressBook>({ mayBe: () => true })]
-  const ownCard = { current: async () => assert.fail('nobody asks') }
-  const cards = new Cards({ node, presences, book, knownAgents, ownCard, onNewcomer: () => undefined, clock, log: silentLogger })
+  const selfCard = { current: async () => assert.fail('nobody asks') }
+  const cards = new Cards({ node, presences, book, knownAgents, selfCard, onNewcomer: () => undefined, clock, log: silentLogger })
   for (const { machine: number, neighbour } of claims)
     cards.heard({ ...heardAt(clock.now(), 0), machine_id: number.toString(16).padStart(64, '0'), neighbour })
   return async (): Promise<string[]> => {

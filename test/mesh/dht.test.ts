@@ -30,13 +30,13 @@ const other = agentSignerOf(new Uint8Array(32).fill(2))
 
 test('a record is believed that is a card of the agent of its key, in its time; and none older afterwards', async () => {
   const clock = new ManualClock()
-  const judge = new RecordValidator({ clock, isNamed: () => false })
+  const validator = new RecordValidator({ clock, isNamed: () => false })
   const key = recordKeyOf(signer.agentId)
   const now = clock.now()
   const refused = async (value: Uint8Array | Promise<Uint8Array>, under = key): Promise<void> => {
     const bytes = await value
     assert.throws(
-      () => judge.verify(under, bytes),
+      () => validator.verify(under, bytes),
       (error) => isAppError(error),
     )
   }
@@ -57,20 +57,20 @@ test('a record is believed that is a card of the agent of its key, in its time; 
   ])
     await refused(recordOf(signer, now), new TextEncoder().encode(text))
   const [first, second] = [await recordOf(signer, now), await recordOf(signer, now + 1)]
-  assert.equal(judge.verify(key, first).agentId, signer.agentId)
-  assert.equal(judge.verify(key, second).issuedAt, now + 1)
+  assert.equal(validator.verify(key, first).agentId, signer.agentId)
+  assert.equal(validator.verify(key, second).issuedAt, now + 1)
   await refused(first)
-  assert.equal(judge.verify(key, second).issuedAt, now + 1)
+  assert.equal(validator.verify(key, second).issuedAt, now + 1)
 })
 
 test('an altered record, or bytes of any kind, are refused and nothing is thrown but that', async () => {
   const clock = new ManualClock()
   const key = recordKeyOf(signer.agentId)
   const valid = await recordOf(signer, clock.now())
-  const judge = new RecordValidator({ clock, isNamed: () => false })
+  const validator = new RecordValidator({ clock, isNamed: () => false })
   const refuses = (bytes: Uint8Array, under = key): void =>
     assert.throws(
-      () => judge.verify(under, bytes),
+      () => validator.verify(under, bytes),
       (error) => isAppError(error),
     )
   fc.assert(
@@ -87,7 +87,7 @@ test('an altered record, or bytes of any kind, are refused and nothing is thrown
 })
 
 test('of records so many are kept, the oldest makes room, and what else libp2p keeps stays', async () => {
-  const store = new RecordStore({ judge: new RecordValidator({ clock: new ManualClock(), isNamed: () => false }) })
+  const store = new RecordStore({ validator: new RecordValidator({ clock: new ManualClock(), isNamed: () => false }) })
   assert.ok(store instanceof MemoryDatastore)
   await store.put(new Key('/peers/one'), new Uint8Array(1))
   // Wherever the engine puts them.
@@ -106,7 +106,7 @@ test(
     const server = await startPeer(t, { name: 'server', dht: 'server' })
     const friend = await startPeer(t, { name: 'friend', dht: 'client', bootstrap: server.node.addresses() })
     await introduce(server, friend, 'trusted', true)
-    const { store, judge } = server.node.table.options!
+    const { store, validator } = server.node.table.options!
     const put = async (by: AgentSigner, issued = Date.now()): Promise<number> =>
       friend.node.table.put(recordKeyOf(by.agentId), await recordOf(by, issued), signalOf())
     await until(async () => (await put(friend.signer)) > 0)
@@ -114,7 +114,7 @@ test(
     // What an attacker at 17 addresses puts.
     for (let source = 0; source < 17; source++)
       for (let i = 0; i < RECORDS_AT_ONCE; i++)
-        await judge.from(`127.0.2.${source}`, async () => store.put(new Key(`/dht/record/${source}-${i}`), new Uint8Array(1)))
+        await validator.from(`127.0.2.${source}`, async () => store.put(new Key(`/dht/record/${source}-${i}`), new Uint8Array(1)))
     assert.ok(17 * RECORDS_AT_ONCE > MAX_RECORDS && store.count === MAX_RECORDS + 1)
     const found = async (by: AgentSigner): Promise<number> => {
       let count = 0
@@ -128,19 +128,19 @@ test(
 
 test('however many records are judged, none older than the newest of a named agent is believed', LIMIT, async () => {
   const clock = new ManualClock()
-  const judge = new RecordValidator({ clock, isNamed: (agentId) => agentId === signer.agentId }, { max: 64 })
+  const validator = new RecordValidator({ clock, isNamed: (agentId) => agentId === signer.agentId }, { max: 64 })
   const now = clock.now()
   const old = await recordOf(signer, now)
   const judged = async (by: AgentSigner, source: string): Promise<unknown> => {
     const record = await recordOf(by, now + 1)
-    return judge.from(source, () => judge.verify(recordKeyOf(by.agentId), record))
+    return validator.from(source, () => validator.verify(recordKeyOf(by.agentId), record))
   }
   await judged(signer, 'friend')
   await judged(other, 'honest')
   for (let i = 0; i < 128; i++) await judged(agentSignerOf(randomBytes(32)), `127.0.2.${i % 16}`)
   for (const by of [signer, other]) {
     const replayed = by === signer ? old : await recordOf(other, now)
-    assert.throws(() => judge.verify(recordKeyOf(by.agentId), replayed), /older/)
+    assert.throws(() => validator.verify(recordKeyOf(by.agentId), replayed), /older/)
   }
 })
 
@@ -155,7 +155,7 @@ test('one source has us keep so many records, and uses up nothing of others', as
 
 test('where nobody takes our record it is put again soon, and where a server has come; only what was taken counts', async (t) => {
   const clock = new ManualClock()
-  const judge = new RecordValidator({ clock, isNamed: () => false })
+  const validator = new RecordValidator({ clock, isNamed: () => false })
   let [takers, puts, takenAt] = [0, 0, 0]
   const put = async (): Promise<number> => {
     puts += 1
@@ -165,13 +165,16 @@ test('where nobody takes our record it is put again soon, and where a server has
   }
   const table = {
     onServer: () => undefined,
-    options: { judge, server: false, store: new RecordStore({ judge }) },
+    options: { validator, server: false, store: new RecordStore({ validator }) },
     put,
     recordsOf: () => assert.fail('nobody is looked for'),
     diagnostics: () => assert.fail('nobody is looked for'),
   }
-  const ownCard = { current: async () => ({ issuedAt: clock.now(), encoded: new Uint8Array(1) }) }
-  const records = new AgentRecords({ table, judge: table.options.judge, ownCard, clock, log: silentLogger }, { agentId: signer.agentId })
+  const selfCard = { current: async () => ({ issuedAt: clock.now(), encoded: new Uint8Array(1) }) }
+  const records = new AgentRecords(
+    { table, validator: table.options.validator, selfCard, clock, log: silentLogger },
+    { agentId: signer.agentId },
+  )
   records.start()
   // With the jitter of each pause.
   await clock.advance(1.2 * FIRST_PUBLISH_MS)
@@ -247,7 +250,7 @@ test('where every peer of the hash table is hostile an agent is unreachable, and
   const port = Number(impostor.node.addresses()[0]!.split('/')[4])
   // Each says of the agent that it is at the impostor's: once under a record of another agent, once with a signature that does not fit.
   const lie = await recordOf(impostor.signer, Date.now(), { at: impostor.machineId, port })
-  for (const { judge } of hostile) judge.verify = (() => undefined) as never
+  for (const { validator } of hostile) validator.verify = (() => undefined) as never
   const forged = Uint8Array.from(await recordOf(wanted, Date.now(), { at: impostor.machineId, port }))
   forged[forged.length - 1]! ^= 1
   for (const value of [lie, forged]) {

@@ -17,7 +17,7 @@ test('bob introduces alice and charlie, whom nobody gave the other’s address',
   const knows = (who: typeof alice, other: typeof alice): boolean => who.knownAgents.list().some((one) => one.agent_id === other.agentId)
   await until(() => knows(alice, charlie) && knows(charlie, alice))
   assert.deepEqual(alice.node.connectionsTo(charlie.machineId), [])
-  assert.deepEqual(alice.port.snapshot.contacts, [])
+  assert.deepEqual(alice.executorClient.snapshot.contacts, [])
   const link = await alice.links.link(charlie.agentId, signalOf())
   assert.equal(link.machineId, charlie.machineId)
   await until(() => charlie.links.linkedAgent(alice.machineId) === alice.agentId)

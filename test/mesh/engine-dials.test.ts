@@ -182,9 +182,9 @@ type Handlers = {
 
 /** A server of the hash table that answers whatever it is asked with these machines. */
 const startHostile = async (t: TestContext, closer: () => { id: Uint8Array; multiaddrs: Uint8Array[] }[]) => {
-  const judge = new RecordValidator({ clock: new ManualClock(), isNamed: () => false })
+  const validator = new RecordValidator({ clock: new ManualClock(), isNamed: () => false })
   const wish = { seed: randomBytes(32), listen: ['/ip4/127.0.0.1/tcp/0'], announce: [], mdns: false, gater: {} }
-  const hostile = await createLibp2p(await libp2pOptions({ ...wish, dht: { judge, server: true } }))
+  const hostile = await createLibp2p(await libp2pOptions({ ...wish, dht: { validator, server: true } }))
   const lie = async (_peer: unknown, { type, key }: { type: string; key: Uint8Array }): Promise<unknown> => ({
     type,
     key,

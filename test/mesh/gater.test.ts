@@ -37,7 +37,7 @@ const setUp = (init: { strangers?: boolean; connections?: number } = {}) => {
     mayBegin: (host, fromKnown) => asked.push([host, fromKnown]) > 0,
     onUnfinished: (host) => void unfinished.push(host),
     dialled: () => [],
-    isListed: (machineId) => listed.has(machineId),
+    isPinned: (machineId) => listed.has(machineId),
     mayDial: (machineId) => known.has(machineId),
   }
   const reach: GateComponents['reach'] = {

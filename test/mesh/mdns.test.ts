@@ -29,7 +29,7 @@ test('a contact whose card names no address is found on the local network', LIMI
   await alice.contacts.importCard(verifyCard(await signCard(bob.signer, body, CARD_DOMAIN), CARD_DOMAIN, now), { trust: 'trusted' })
   await alice.contacts.pin(bob.agentId, bob.machineId)
   // It may have been found before it was a contact.
-  await until(() => connected(alice, bob) && alice.port.snapshot.contacts.some(({ machines }) => machines.length > 0))
+  await until(() => connected(alice, bob) && alice.executorClient.snapshot.contacts.some(({ machines }) => machines.length > 0))
   assert.equal((await alice.links.link(bob.agentId, signalOf())).machineId, bob.machineId)
 })
 

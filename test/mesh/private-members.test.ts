@@ -83,7 +83,7 @@ const start = async (t: TestContext, listen: readonly string[]) => {
       announce: [],
       mdns: false,
       gater,
-      dht: { judge: new RecordValidator({ clock: systemClock, isNamed: () => false }), server: true },
+      dht: { validator: new RecordValidator({ clock: systemClock, isNamed: () => false }), server: true },
     }),
   )
   await node.start()

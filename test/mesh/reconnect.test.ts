@@ -43,7 +43,7 @@ const setUp = (t: TestContext, pinned: readonly number[]) => {
     peerClasses: fake({ learn: () => undefined }),
     clock,
     log: silentLogger,
-    port: fake({ onSnapshot: () => () => undefined }),
+    executor: fake({ onSnapshot: () => () => undefined }),
   })
   reconnect.start()
   t.after(() => reconnect.stop())

@@ -231,6 +231,6 @@ export const ownHost = async (t: TestContext, options: HostOptions): Promise<Own
     host,
     counters,
     client,
-    runner: new ExecClient({ links: null, executor: client, clock: systemClock, counters, lifecycle: newLifecycleLog() }),
+    runner: new ExecClient({ links: null, executor: client, clock: systemClock, counters, lifecycle: newLifecycleLog(), traces: null }),
   }
 }

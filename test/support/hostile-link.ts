@@ -55,7 +55,7 @@ export const handshake = async (
   const connection = await connect(from, to)
   const stream = await connection.openStream(LINK_PROTOCOL, signalOf())
   const frames = new TamperedFrames({ stream }, tamper)
-  const components = { port: from.port, machineKey: from.machineKey, primitives: primitives(), ...parts, frames }
+  const components = { executor: from.executorClient, machineKey: from.machineKey, primitives: primitives(), ...parts, frames }
   try {
     const result = await new LinkHandshake(components, { peer: to.machineId }).initiate(signalOf())
     return { ...result, frames, connection }

@@ -30,7 +30,7 @@ export class LinkedMachine {
     const links = new ExecutorLinks(
       {
         signatures: { sign: signer.sign, limited: signer } as never,
-        judge: { decide: () => 'accept' } as never,
+        trustEvaluator: { decide: () => 'accept' } as never,
         nonces: new Nonces(),
         clock: systemClock,
       },
@@ -63,7 +63,7 @@ export class LinkedMachine {
       { early: false },
     )
     const frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
-    const components = { port: this.#port, machineKey: this.key, primitives: primitives(), frames }
+    const components = { executor: this.#port, machineKey: this.key, primitives: primitives(), frames }
     await new LinkHandshake(components, { peer: to.machineId }).initiate(signalOf())
   }
 }

@@ -134,9 +134,9 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
   await executor.start()
   const [inside, outside] = duplexPair()
   executor.attach(inside)
-  const port = new ExecutorClient({ duplex: outside, log })
-  await port.start()
-  const network = composeNetwork({ clock, log, machineKey, port }, { ...init, runs: journal !== null })
+  const executorClient = new ExecutorClient({ duplex: outside, log })
+  await executorClient.start()
+  const network = composeNetwork({ clock, log, machineKey, executor: executorClient }, { ...init, runs: journal !== null })
   await startAll(network.startables)
   let stopped = false
   const stop = async (): Promise<void> => {
@@ -147,7 +147,7 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
     if (hasOwnGuardian) await cleanup.stop()
     await journal?.stop()
     await outgoing.stop()
-    port.stop()
+    executorClient.stop()
     if (!outside.destroyed) outside.destroy()
     if (!inside.closed) await Promise.race([once(inside, 'close'), Promise.resolve(inside.destroy())])
   }
@@ -175,7 +175,7 @@ export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) =
     contacts,
     revocations,
     executor,
-    port,
+    executorClient,
     card,
     stop,
   }
@@ -185,14 +185,14 @@ interface NetworkComponents {
   readonly clock: Clock
   readonly log: typeof silentLogger
   readonly machineKey: Awaited<ReturnType<typeof loadOrCreateMachineKey>>
-  readonly port: ExecutorClient
+  readonly executor: ExecutorClient
 }
 
 const composeNetwork = (components: NetworkComponents, init: PeerInit & { readonly runs: boolean }) => {
-  const { clock, port } = components
-  const judge = new RecordValidator({ clock, isNamed: (id) => peerClasses.isNamed(id) })
+  const { clock, executor } = components
+  const validator = new RecordValidator({ clock, isNamed: (id) => peerClasses.isNamed(id) })
   const node = new MeshNode(
-    { ...components, judge, clock: init.penaltyClock ?? clock },
+    { ...components, validator, clock: init.penaltyClock ?? clock },
     {
       listen: init.listen === null ? [] : [init.listen ?? '/ip4/127.0.0.1/tcp/0'],
       mdns: init.mdns ?? false,
@@ -207,7 +207,7 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
   const knownAgents = new KnownAgents({ clock, isContact, isKnown })
   const presences = new Presences({ clock, isContact, isKnown }, { self: node.machineId })
   const book = new AddressBook(
-    { contacts: () => port.snapshot.contacts, presences, seen: () => knownAgents.list() },
+    { contacts: () => executor.snapshot.contacts, presences, seen: () => knownAgents.list() },
     {
       bootstrap: [...(init.bootstrap ?? []), ...(init.relays ?? [])],
       keep: init.keep ?? [],
@@ -215,22 +215,22 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
       ...(init.standing !== undefined && { persistent: init.standing }),
     },
   )
-  const peerClasses = new PeerClasses({ port, node, book })
+  const peerClasses = new PeerClasses({ executor, node, book })
   node.reach.accepts = (machineId) => peerClasses.of(machineId) === 'accepted'
   const relays = new Relays({ ...components, node, book }, { configured: init.relays ?? [], reachable: init.relay ?? false })
   const ways = new DirectUpgrades({ ...components, node, book })
   const reconnect = new Reconnect({ ...components, node, book, peerClasses })
   const signAnnouncement = async (addresses: string[]) =>
-    port.signCard({ kind: 'announcement', name: init.name, addresses, ttl_ms: RECORD_TTL_MS })
-  const ownCard = new SelfCard({ clock, node, sign: signAnnouncement })
-  const cards = new Cards({ ...components, node, presences, knownAgents, book, ownCard, onNewcomer: () => reconnect.poll() })
+    executor.signCard({ kind: 'announcement', name: init.name, addresses, ttl_ms: RECORD_TTL_MS })
+  const selfCard = new SelfCard({ clock, node, sign: signAnnouncement })
+  const cards = new Cards({ ...components, node, presences, knownAgents, book, selfCard, onNewcomer: () => reconnect.poll() })
   const onHeard = (heard: PresenceRecord): void => cards.heard(heard)
-  const records = new AgentRecords({ ...components, table: node.table, judge, ownCard }, { agentId: port.identity.agentId })
-  const beacon = new Beacon({ ...components, node, presences, ownCard, onHeard }, { agentId: port.identity.agentId })
+  const records = new AgentRecords({ ...components, table: node.table, validator, selfCard }, { agentId: executor.identity.agentId })
+  const beacon = new Beacon({ ...components, node, presences, selfCard, onHeard }, { agentId: executor.identity.agentId })
   const counters = new DmCounters()
   const dispatcher = new Dispatcher({ ...components, counters })
   const links = new Links({ ...components, node, book, records, peerClasses, dispatcher, counters, primitives: primitives() })
-  const exec = { executor: port, counters: new RequesterCounters(), log: components.log, onUnlistedDenied: () => undefined }
+  const exec = { executor, counters: new RequesterCounters(), log: components.log, traces: null, onUnlistedDenied: () => undefined }
   ways.isBusy = (connection) => links.isBusy(connection)
   if (init.runs) new ExecService(exec).register(dispatcher)
   const messages = new Messages({ ...components, links, dispatcher, counters })
@@ -262,7 +262,7 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
   return {
     node,
     records,
-    judge,
+    validator,
     knownAgents,
     presences,
     cards,
@@ -293,6 +293,8 @@ export const introduce = async (who: Peer, other: Peer, trust: TrustLevel, pin =
   await who.contacts.importCard(await other.card(), { trust })
   if (pin) await who.contacts.pin(other.agentId, other.machineId)
   await until(() =>
-    who.port.snapshot.contacts.some((one) => one.agent_id === other.agentId && one.trust === trust && (!pin || one.machines.length > 0)),
+    who.executorClient.snapshot.contacts.some(
+      (one) => one.agent_id === other.agentId && one.trust === trust && (!pin || one.machines.length > 0),
+    ),
   )
 }

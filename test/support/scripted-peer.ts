@@ -187,6 +187,7 @@ export const scriptedRun = async (
   const { signer, machine } = requester
   const runner = new ExecClient({
     lifecycle: newLifecycleLog(),
+    traces: null,
     links: {
       isLinked: () => true,
       openChannel: async () => peer,

@@ -20,15 +20,15 @@ export const ANSWER: Answerer = async (_machineId, _keep, answer) => answer()
 
 /** libp2p as we use it, and nothing above it. */
 export const startNode = async (t: TestContext, { server, reach }: { server: boolean; reach?: DhtDialer['reach'] }) => {
-  const judge = new RecordValidator({ clock: new ManualClock(Date.now()), isNamed: () => false })
+  const validator = new RecordValidator({ clock: new ManualClock(Date.now()), isNamed: () => false })
   const named = new Map<MachineId, readonly string[]>()
   const ways: DhtDialer = {
     named: (machineId, addresses) => void named.set(machineId, addresses),
     reach: reach ?? (async () => Promise.reject(new Error('nobody is dialled'))),
     met: () => undefined,
   }
-  const store = new RecordStore({ judge })
-  const dht = { judge, server, ways, store }
+  const store = new RecordStore({ validator })
+  const dht = { validator, server, ways, store }
   const wish = { seed: randomBytes(32), listen: ['/ip4/127.0.0.1/tcp/0'], announce: [], mdns: false, gater: {}, dht }
   const names: string[] = []
   const dns = { query: async (name: string) => Promise.reject(new Error(`${names.push(name)} names were asked for`)) }

@@ -9,7 +9,7 @@ const BLOCK_BYTES = 4_096
  * Renders a command with raw output as the console shows it: the output goes through a separate terminal, and only text and colours of its
  * cells are kept.
  */
-export async function* colouredEntry(entry: TranscriptEntry, page: Page): AsyncGenerator<string> {
+export async function* renderEntry(entry: TranscriptEntry, page: Page): AsyncGenerator<string> {
   const { before, after } = linesAround(entry, page.look)
   yield linesText(before, page)
   const view = await RunView.open(entry, page.look, false)

@@ -6,10 +6,10 @@ import {
   type WrappedLine,
   type TextStyle,
   PLAIN_STYLE,
-  closed,
-  fromLeft,
+  isolated,
+  startingLeft,
   inColourOf,
-  lookOf,
+  textStyleOf,
   marksOf,
   rowsOf,
   styled,
@@ -43,7 +43,7 @@ interface Output {
 /** Style and width of standard output. `colour` is the value of the flags; null: no flag. */
 export const pageOf = (stdout: Output, env: Environment, colour: boolean | null): Page => {
   const isTerminal = stdout.isTTY === true
-  return { look: lookOf({ isTerminal, env, colour }), columns: isTerminal ? (stdout.columns ?? null) : null }
+  return { look: textStyleOf({ isTerminal, env, colour }), columns: isTerminal ? (stdout.columns ?? null) : null }
 }
 
 const PLAIN_NAME = /^[\p{L}\p{N}][\p{L}\p{M}\p{N}_.@+\- ]*$/u
@@ -74,7 +74,7 @@ const word = (text: string): string =>
 const bare = (text: string, plain: RegExp): string => {
   const beginning = text.slice(0, MAX_WORDS)
   const shown = plain.test(beginning) && isAsItLooks(beginning) ? beginning : word(beginning)
-  return closed(beginning === text ? shown : `${shown} [${text.length - beginning.length} more characters]`)
+  return isolated(beginning === text ? shown : `${shown} [${text.length - beginning.length} more characters]`)
 }
 
 /** The name that an AI agent gave itself, made unambiguous. */
@@ -143,7 +143,7 @@ export const endText = ({ exit, error = null, duration_ms }: Ending, look: TextS
 }
 
 /** A line of the console itself. */
-export const oursLine = (text: string, look: TextStyle): WrappedLine => ({ first: '', next: marksOf(look).oursGoesOn, text })
+export const ownLine = (text: string, look: TextStyle): WrappedLine => ({ first: '', next: marksOf(look).ownContinued, text })
 
 const withoutTabs = (text: string): string => {
   let out = ''
@@ -155,7 +155,7 @@ const withoutTabs = (text: string): string => {
 const outputLines = (output: string, whoami: string, { look, columns }: Page): WrappedLine[] => {
   const text = shown(output)
   const lines = text === '' ? [] : (text.endsWith('\n') ? text.slice(0, -1) : text).split('\n')
-  const { output: mark, goesOn } = marksOf(look)
+  const { output: mark, continued: goesOn } = marksOf(look)
   const [first, next] = [inColourOf(look, whoami, mark), inColourOf(look, whoami, goesOn)]
   return lines.map((line) => ({ first, next, text: columns === null ? line : withoutTabs(line) }))
 }
@@ -163,7 +163,7 @@ const outputLines = (output: string, whoami: string, { look, columns }: Page): W
 /** The text of lines, wrapped to the page. */
 export const linesText = (lines: readonly WrappedLine[], { columns }: Page): string =>
   lines
-    .flatMap((line) => (columns === null ? [line.first + fromLeft(line.text)] : rowsOf(line, { columns, careful: true })))
+    .flatMap((line) => (columns === null ? [line.first + startingLeft(line.text)] : rowsOf(line, { columns, careful: true })))
     .map((row) => `${row}\n`)
     .join('')
 
@@ -174,7 +174,7 @@ export const linesAround = (
 ): { readonly before: readonly WrappedLine[]; readonly after: readonly WrappedLine[] } => {
   const { missing_before: missing = 0 } = entry
   const ended = endText(entry, look)
-  const ours = (text: string): WrappedLine => oursLine(text, look)
+  const ours = (text: string): WrappedLine => ownLine(text, look)
   return {
     before: [...(missing === 0 ? [] : [ours(noteText(`${missing} before this could not be written`))]), ours(bannerText(entry, look))],
     after: [...(ended === null ? [] : [ours(ended)]), ours('')],
@@ -191,5 +191,5 @@ export const entryText = (entry: TranscriptEntry, page: Page): string => {
 export const transcriptLineText = (line: ParsedEntry & { readonly number: number }, page: Page): string => {
   if ('entry' in line) return entryText(line.entry, page)
   const problem = noteText(`line ${line.number} is no entry: ${line.problem}`)
-  return linesText([oursLine(problem, page.look), oursLine('', page.look)], page)
+  return linesText([ownLine(problem, page.look), ownLine('', page.look)], page)
 }

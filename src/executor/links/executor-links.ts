@@ -21,8 +21,8 @@ const MAX_LINKS = LINKS_PER_CONNECTION * (MAX_CONNECTIONS + MAX_UNPROVEN_CONNECT
 /** Links of one agent: more than its connections carry, one of which may be about to be closed. */
 export const MAX_LINKS_PER_AGENT = LINKS_PER_CONNECTION * (MAX_CONNECTIONS_PER_AGENT + 1)
 /** Requests answered on one link to a peer that is not accepted. Each denial costs a signature and a line in the audit log. */
-export const UNLISTED_REQUEST_BURST = 32
-const UNLISTED_REQUESTS_PER_SECOND = 4
+export const UNACCEPTED_REQUEST_BURST = 32
+const UNACCEPTED_REQUESTS_PER_SECOND = 4
 
 /** A peer whose agent key and machine key both signed a transcript that contains our nonce. */
 export interface PeerLink {
@@ -35,7 +35,7 @@ export interface PeerLink {
   /** `pairKey` of agent and machine. */
   readonly pair: string
   /** Rate limit of its requests while the peer is not accepted. */
-  readonly unlistedRequests: TokenBucket
+  readonly unacceptedRequests: TokenBucket
   /** Revocations and successions sent over this link; null until the network process knows the link. */
   sentRevocations: Set<object> | null
   decision: TrustDecision
@@ -50,7 +50,7 @@ interface Handshake {
   readonly reply: { readonly core: Uint8Array; readonly nonce: Uint8Array; readonly agentPublicKey: Uint8Array } | null
 }
 
-type ExecutorLinksDeps = Pick<ExecutorServices, 'clock' | 'judge' | 'signatures'> & { readonly nonces: Nonces }
+type ExecutorLinksDeps = Pick<ExecutorServices, 'clock' | 'trustEvaluator' | 'signatures'> & { readonly nonces: Nonces }
 
 type OwnKeys = OwnIds & { readonly agentPublicKey: Uint8Array }
 
@@ -169,7 +169,7 @@ export class ExecutorLinks {
   rejudge(): PeerLink[] {
     return [...this.#links.values()].filter((link) => {
       const before = link.decision
-      link.decision = this.#deps.judge.decide(link.agentId, link.machineId)
+      link.decision = this.#deps.trustEvaluator.decide(link.agentId, link.machineId)
       return link.decision !== before
     })
   }
@@ -209,8 +209,8 @@ export class ExecutorLinks {
 
   #add(number: number, machineId: MachineId, agentPublicKey: Uint8Array): PeerLink {
     const agentId = agentIdOf(agentPublicKey)
-    const decision = this.#deps.judge.decide(agentId, machineId)
-    const unlistedRequests = new TokenBucket(this.#deps, { burst: UNLISTED_REQUEST_BURST, perSecond: UNLISTED_REQUESTS_PER_SECOND })
+    const decision = this.#deps.trustEvaluator.decide(agentId, machineId)
+    const unlistedRequests = new TokenBucket(this.#deps, { burst: UNACCEPTED_REQUEST_BURST, perSecond: UNACCEPTED_REQUESTS_PER_SECOND })
     const pair = pairKey(agentId, machineId)
     const link: PeerLink = {
       number,
@@ -219,7 +219,7 @@ export class ExecutorLinks {
       agentPublicKey,
       heardSuccessions: false,
       pair,
-      unlistedRequests,
+      unacceptedRequests: unlistedRequests,
       sentRevocations: null,
       decision,
     }

@@ -55,7 +55,7 @@ interface OpenAsk extends ApproverAsk {
   readonly signed: BoundedMap<MachineId, Signed>
 }
 
-export type ApproverAsksDeps = Pick<ExecutorServices, 'clock' | 'counters' | 'judge' | 'signatures'>
+export type ApproverAsksDeps = Pick<ExecutorServices, 'clock' | 'counters' | 'trustEvaluator' | 'signatures'>
 
 /** Approval requests to other agents for runs that wait here. The network process carries request and statement but can forge neither. */
 export class ApproverAsks {
@@ -92,11 +92,12 @@ export class ApproverAsks {
     call: Extract<ToExecutor, { type: 'sign_approval_request' }>,
     link: PeerLink,
   ): Promise<{ body: Uint8Array; signature: Uint8Array }> {
-    const { clock, judge, signatures } = this.#deps
+    const { clock, trustEvaluator, signatures } = this.#deps
     const ask = this.#asks.get(call.ask)
     if (ask === undefined) throw new AppError('not_found', 'nobody is to be asked that any more')
     if (link.agentId !== ask.agentId) throw new AppError('peer_rejected', 'the peer of the link is not the approver')
-    if (judge.decide(link.agentId, link.machineId) !== 'accept') throw new AppError('peer_rejected', 'the approver is not trusted here')
+    if (trustEvaluator.decide(link.agentId, link.machineId) !== 'accept')
+      throw new AppError('peer_rejected', 'the approver is not trusted here')
     signatures.admit()
     const nonce = randomBytes(NONCE_BYTES)
     ask.signed.set(link.machineId, { link, nonce })
@@ -134,7 +135,7 @@ export class ApproverAsks {
     const statement = openStatement(frame, { agentId, machineId, agentPublicKey, nonce }, ask.of, clock.now())
     if (typeof statement === 'string') return counters.count('statements_refused')
     // Trust may have changed since the request.
-    const isTrusted = (): boolean => this.#deps.judge.decide(agentId, machineId) === 'accept'
+    const isTrusted = (): boolean => this.#deps.trustEvaluator.decide(agentId, machineId) === 'accept'
     if (!isTrusted()) return counters.count('statements_refused')
     this.#close(number)
     ask.onStatement(statement, isTrusted)

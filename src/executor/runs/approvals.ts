@@ -19,7 +19,7 @@ import { WARNING_TEXT } from './frames.ts'
 import type { AdmittedRun, PendingApproval, RefusedRun, WaitingState } from './peer-run.ts'
 import type { Reports, RunSubject } from './reports.ts'
 
-export interface ApprovalsDeps extends Pick<ExecutorServices, 'clock' | 'counters' | 'desk' | 'judge' | 'policy'> {
+export interface ApprovalsDeps extends Pick<ExecutorServices, 'clock' | 'counters' | 'desk' | 'trustEvaluator' | 'policy'> {
   readonly approvers: Pick<ApproverAsks, 'open'>
   readonly reports: Reports
 }
@@ -175,10 +175,10 @@ export class Approvals {
 
   /** Decides everything again, because trust or the program may have changed. */
   #authorize({ intent, link }: UnapprovedRequest, { human, agents }: Given): Allowed | ApprovalDenial {
-    const { judge, policy } = this.#deps
+    const { trustEvaluator, policy } = this.#deps
     const { agentId: agent_id, machineId: machine_id } = link
-    const who = { kind: 'mesh', agent_id, machine_id, name: judge.nameOf(agent_id) } as const
-    const verdict = authorize(intent, { ...who, verified: true, trust: judge.decide(agent_id, machine_id) }, policy, human, agents)
+    const who = { kind: 'mesh', agent_id, machine_id, name: trustEvaluator.nameOf(agent_id) } as const
+    const verdict = authorize(intent, { ...who, verified: true, trust: trustEvaluator.decide(agent_id, machine_id) }, policy, human, agents)
     const said = [human?.by, agents && `agents:${agents.agents.join(',')}`].filter((one) => typeof one === 'string')
     if (verdict.kind === 'permit') return { permitted: verdict, by: said.join('+') }
     if (verdict.kind === 'ask')

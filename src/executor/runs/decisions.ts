@@ -8,8 +8,8 @@ import {
   DENIALS_PER_SECOND,
   DENIAL_BURST,
   MAX_RECENT_RUNS,
-  ALL_UNLISTED_REQUESTS_PER_SECOND,
-  ALL_UNLISTED_REQUEST_BURST,
+  ALL_UNACCEPTED_REQUESTS_PER_SECOND,
+  ALL_UNACCEPTED_REQUEST_BURST,
 } from '../../protocol/limits/wire.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { ExecDetachRequest } from '../../protocol/wire/detached.ts'
@@ -96,7 +96,7 @@ export class Decisions {
   /** Denials and rules for each accepted agent: each costs a signature and a line of the audit log. */
   readonly #answers: RateLimit
   /** The same for all other agents together, because any peer can create another link. */
-  readonly #unlisted: TokenBucket
+  readonly #unaccepted: TokenBucket
   readonly #approvals: Approvals
 
   /** `time`: share of the event loop for long work. */
@@ -105,7 +105,7 @@ export class Decisions {
     this.#own = init
     this.#ruleBook = new RuleBook(deps)
     this.#answers = new RateLimit(deps, { burst: DENIAL_BURST, perSecond: DENIALS_PER_SECOND })
-    this.#unlisted = new TokenBucket(deps, { burst: ALL_UNLISTED_REQUEST_BURST, perSecond: ALL_UNLISTED_REQUESTS_PER_SECOND })
+    this.#unaccepted = new TokenBucket(deps, { burst: ALL_UNACCEPTED_REQUEST_BURST, perSecond: ALL_UNACCEPTED_REQUESTS_PER_SECOND })
     this.#approvals = new Approvals(deps, init)
   }
 
@@ -129,10 +129,10 @@ export class Decisions {
     arrival: RunArrival,
     { isFull, isKnown }: { isFull: boolean; isKnown(name: string): boolean },
   ): RunAdmission | AnsweredStream | Denial | RulesAnswer | Dropped {
-    const { counters, detached, judge } = this.#deps
+    const { counters, detached, trustEvaluator } = this.#deps
     const { link } = arrival
-    const trust = judge.decide(link.agentId, link.machineId)
-    if (trust !== 'accept' && !(link.unlistedRequests.take() && this.#unlisted.take())) return { dropped: 'requests_ignored' }
+    const trust = trustEvaluator.decide(link.agentId, link.machineId)
+    if (trust !== 'accept' && !(link.unacceptedRequests.take() && this.#unaccepted.take())) return { dropped: 'requests_ignored' }
     const read = readArrival(arrival.frame)
     if (read === null) return { dropped: 'malformed_frames' }
     // Requests about detached runs have their own limits, so that an owner can end its runs at any load.
@@ -147,7 +147,7 @@ export class Decisions {
     if (problem === 'replayed') counters.count('requests_replayed')
     const { agentId: agent_id, machineId: machine_id } = link
     const key = { agent_id, machine_id, request_id }
-    const who = { name: judge.nameOf(agent_id), formerly: judge.formerlyOf(agent_id) }
+    const who = { name: trustEvaluator.nameOf(agent_id), formerly: trustEvaluator.formerlyOf(agent_id) }
     const principal: Principal = { kind: 'mesh', agent_id, machine_id, verified: problem === null, trust, ...who }
     if (read.asks === 'rules') return this.#decideRules({ key, argv: [], requestSha256: read.sha256 }, principal)
     if (read.asks === 'approval' || read.asks === 'detached')

@@ -21,7 +21,7 @@ import type { PeerRun } from './peer-run.ts'
 import type { Reports, RunSubject } from './reports.ts'
 
 export interface PeerApprovalsDeps extends Pick<ExecutorServices, 'clock' | 'counters' | 'desk' | 'log' | 'signatures'> {
-  readonly judge: Pick<TrustEvaluator, 'nameOf'>
+  readonly trustEvaluator: Pick<TrustEvaluator, 'nameOf'>
   readonly reports: Reports
 }
 
@@ -64,7 +64,7 @@ export class PeerApprovals {
 
   /** Returns the pending request, or the denial. */
   admit(asked: RequestedApproval): AnsweredStream | ApprovalDenial {
-    const read = readApprovalRequest(asked, (id) => this.#deps.judge.nameOf(id))
+    const read = readApprovalRequest(asked, (id) => this.#deps.trustEvaluator.nameOf(id))
     if (typeof read === 'string') return { reason: 'approval_denied', detail: `it asked for an approval; its question is none: ${read}` }
     const { agentId } = asked.link
     const leave = this.#room.enter(agentId, 0)

@@ -62,9 +62,9 @@ export class ActiveRuns {
   }
 
   /** Ends the runs of agents that are no longer accepted, connected or not. */
-  accessChanged(judge: TrustEvaluator): void {
+  accessChanged(trustEvaluator: TrustEvaluator): void {
     for (const { link, run } of this.#active.keys())
-      if (run !== null && judge.decide(link.agentId, link.machineId) !== 'accept') run.end('access_revoked')
+      if (run !== null && trustEvaluator.decide(link.agentId, link.machineId) !== 'accept') run.end('access_revoked')
   }
 
   /** Ends runs that this ACL does not list, waiting ones too. Returns their number. */
@@ -149,11 +149,11 @@ export class Runs {
    * the Request certainly never arrived; it is refused from then on. A peer that is not accepted gets no answer.
    */
   resume(arrival: RunArrival): Carried | null {
-    const { counters, judge } = this.#deps
+    const { counters, trustEvaluator } = this.#deps
     const { link, nonces, streamNonce, outlet } = arrival
     const fresh = nonces.consume(link.pair, streamNonce)
     const frame = readResume(arrival.frame)
-    const accepted = frame !== null && judge.decide(link.agentId, link.machineId) === 'accept'
+    const accepted = frame !== null && trustEvaluator.decide(link.agentId, link.machineId) === 'accept'
     const run = accepted && fresh ? this.#known.get(knownAs(link, frame.request_id)) : undefined
     if (accepted && run?.resume(outlet, frame) === true) {
       counters.count('runs_resumed')
@@ -175,7 +175,7 @@ export class Runs {
 
   /** Contacts or revocations have changed. */
   accessChanged(): void {
-    this.#active.accessChanged(this.#deps.judge)
+    this.#active.accessChanged(this.#deps.trustEvaluator)
   }
 
   /** A narrower ACL is in force. Returns how many runs it ends. */

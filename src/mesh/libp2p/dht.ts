@@ -47,14 +47,14 @@ const INHERITED = Object.fromEntries(Object.getOwnPropertyNames(Object.prototype
 
 export interface TableInit {
   /** Validates values from any source. */
-  readonly judge: RecordValidator
+  readonly validator: RecordValidator
   /** Whether records are stored for others, and requests answered. */
   readonly server: boolean
   /** If absent, only existing connections are used. */
   readonly ways?: DhtDialer | undefined
 }
 
-export const hashTable = ({ judge, server, ways = NO_DHT_DIALS }: TableInit): ((components: object) => KadDHT) => {
+export const hashTable = ({ validator, server, ways = NO_DHT_DIALS }: TableInit): ((components: object) => KadDHT) => {
   const make = kadDHT({
     protocol: DHT_PROTOCOL,
     clientMode: !server,
@@ -66,7 +66,7 @@ export const hashTable = ({ judge, server, ways = NO_DHT_DIALS }: TableInit): ((
     pingOldContactTimeout: FIXED,
     // A fleet may use private addresses, and a dialled machine must prove its key anyway.
     peerInfoMapper: ({ id, multiaddrs }) => ({ id, multiaddrs: directOnes(multiaddrs) }),
-    validators: { ...INHERITED, pk: refuse, [RECORD_NAMESPACE]: async (key, value) => void judge.verify(key, value) },
+    validators: { ...INHERITED, pk: refuse, [RECORD_NAMESPACE]: async (key, value) => void validator.verify(key, value) },
   })
   // libp2p gives each service the components that it requests by name.
   return (components) => {
@@ -165,12 +165,12 @@ type Call<Name extends 'delete' | 'get' | 'has' | 'put'> = Parameters<MemoryData
 
 /** libp2p's datastore, in memory. Records of named agents are always kept. If there are too many others, the source with most loses one. */
 export class RecordStore extends MemoryDatastore {
-  readonly #judge: Pick<RecordValidator, 'isNamed' | 'source'>
+  readonly #validator: Pick<RecordValidator, 'isNamed' | 'source'>
   readonly #records: BoundedMap<string, Uint8Array>
 
-  constructor(components: { judge: Pick<RecordValidator, 'isNamed' | 'source'> }) {
+  constructor(components: { validator: Pick<RecordValidator, 'isNamed' | 'source'> }) {
     super()
-    this.#judge = components.judge
+    this.#validator = components.validator
     this.#records = new BoundedMap({ max: MAX_RECORDS, isApart: (_, record) => this.#isNamed(record) })
   }
 
@@ -193,13 +193,13 @@ export class RecordStore extends MemoryDatastore {
   override put(...[key, value, options]: Call<'put'>): ReturnType<MemoryDatastore['put']> {
     const name = key.toString()
     if (name.startsWith(PEERS)) return super.put(key, value, options)
-    this.#records.set(name, value, this.#judge.source)
+    this.#records.set(name, value, this.#validator.source)
     return key
   }
 
   /** kad-dht stores a record as protobuf that begins with its key. */
   #isNamed(record: Uint8Array): boolean {
     const agentId = agentOfKey(record.subarray(2, 2 + (record[1] ?? 0)))
-    return agentId !== null && this.#judge.isNamed(agentId)
+    return agentId !== null && this.#validator.isNamed(agentId)
   }
 }

@@ -10,7 +10,7 @@ import { REXEC, colourOf, rexecLine } from '../../cli/rexec.ts'
 import { runProgram } from '../../cli/program-line.ts'
 import type { ConsoleControls } from '../../doors/console/screen.ts'
 import type { OrderedScreen } from '../../doors/console/screen/console-screen.ts'
-import { drawsAnew, openScreen } from '../../doors/console/screen/open-screen.ts'
+import { canRedraw, openScreen } from '../../doors/console/screen/open-screen.ts'
 import { silentScreen } from '../../doors/console/screen/silent-screen.ts'
 import { startHost } from './compose.ts'
 import { checkJournals, watchJournals } from './journal-runs.ts'
@@ -61,7 +61,7 @@ const serve = async (flags: HostFlags, env: Environment): Promise<number> => {
   const { silent, addPath, recordEnv, journals, config } = flags
   checkJournals(journals)
   outliveTerminal()
-  const isDrawn = !silent && drawsAnew(process.stdout, env, flags.plain)
+  const isDrawn = !silent && canRedraw(process.stdout, env, flags.plain)
   let screen: OrderedScreen | null = null
   // A drawn screen must write all lines itself, because others would land between its rows.
   const say = (text: string): void => (isDrawn && screen?.isClosed === false ? screen.line(shownLine(text)) : tell(text))

@@ -7,11 +7,12 @@ import { EXIT_NO_HOST } from './messages.ts'
 import { checkHost, runCommand, runFlagsOf } from './run.ts'
 
 /** Options of lines that do not run a command. */
-const WITHOUT_COMMAND = ['list', 'print', 'attach', 'install']
+const MAINTENANCE_COMMANDS = ['list', 'print', 'attach', 'install']
 
 const dispatch = async (line: CommandLine, env: Environment): Promise<number> => {
   if (line.has('check-host')) return checkHost(env)
-  if (WITHOUT_COMMAND.some((name) => line.has(name))) return (await import('./maintenance-commands.ts')).withoutCommand(line, env)
+  if (MAINTENANCE_COMMANDS.some((name) => line.has(name)))
+    return (await import('./maintenance-commands.ts')).runMaintenanceCommand(line, env)
   return runCommand(runFlagsOf(line), env)
 }
 

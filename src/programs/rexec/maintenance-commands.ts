@@ -20,7 +20,7 @@ import { EXIT_NO_HOST, noHost, tell } from './messages.ts'
 
 /** Loaded for colours only, because it contains a terminal emulator. */
 const coloured = async (entry: TranscriptEntry, page: Page): Promise<AsyncGenerator<string>> =>
-  (await import('../../doors/console/render-entry.ts')).colouredEntry(entry, page)
+  (await import('../../doors/console/render-entry.ts')).renderEntry(entry, page)
 
 /** Entries from the host until it ends or the signal is aborted. */
 async function* entries(link: ConsoleLink, page: Page, signal: AbortSignal): AsyncGenerator<string> {
@@ -102,7 +102,7 @@ export const installUnit = async (env: Environment): Promise<number> => {
 }
 
 /** Runs a line without a command. This bundle reports its errors itself, because the error class of another bundle differs. */
-export const withoutCommand = async (line: CommandLine, env: Environment): Promise<number> => {
+export const runMaintenanceCommand = async (line: CommandLine, env: Environment): Promise<number> => {
   try {
     if (line.has('list')) return await printList(line)
     if (line.has('print')) return await printTranscript(line, env)

@@ -67,23 +67,23 @@ export interface ComposedNetwork {
 const dhtModeOf = ({ dht, bootstrap, announce }: NetworkSettings): DhtMode =>
   dht !== 'auto' ? dht : bootstrap.length === 0 ? 'off' : announce.length === 0 ? 'client' : 'server'
 
-const composeMesh = ({ settings, clock, log, machineKey }: NetworkDependencies, port: ExecutorClient) => {
-  const { agentId } = port.identity
+const composeMesh = ({ settings, clock, log, machineKey }: NetworkDependencies, executor: ExecutorClient) => {
+  const { agentId } = executor.identity
   const { machineId } = machineKey
-  const judge = new RecordValidator({ clock, isNamed: (id) => peerClasses.isNamed(id) })
-  const node = new MeshNode({ machineKey, clock, log, judge }, { ...settings, dht: dhtModeOf(settings) })
+  const validator = new RecordValidator({ clock, isNamed: (id) => peerClasses.isNamed(id) })
+  const node = new MeshNode({ machineKey, clock, log, validator }, { ...settings, dht: dhtModeOf(settings) })
   const known = { clock, isContact: (id: AgentId): boolean => book.isContact(id), isKnown: (id: MachineId): boolean => node.isKnown(id) }
   const knownAgents = new KnownAgents(known)
   const presences = new Presences(known, { self: machineId })
   const book = new AddressBook(
-    { contacts: () => port.snapshot.contacts, presences, seen: () => knownAgents.list() },
+    { contacts: () => executor.snapshot.contacts, presences, seen: () => knownAgents.list() },
     { bootstrap: [...settings.bootstrap, ...settings.relays], keep: settings.keep, self: machineId },
   )
   const sign = async (addresses: string[]) =>
-    port.signCard({ kind: 'announcement', name: settings.display_name, addresses, ttl_ms: RECORD_TTL_MS })
-  const ownCard = new SelfCard({ node, clock, sign })
-  const peerClasses = new PeerClasses({ node, book, port })
-  const services = { book, clock, judge, knownAgents, log, node, ownCard, port, presences, peerClasses }
+    executor.signCard({ kind: 'announcement', name: settings.display_name, addresses, ttl_ms: RECORD_TTL_MS })
+  const selfCard = new SelfCard({ node, clock, sign })
+  const peerClasses = new PeerClasses({ node, book, executor })
+  const services = { book, clock, validator, knownAgents, log, node, selfCard, executor, presences, peerClasses }
   node.reach.accepts = (id) => peerClasses.of(id) === 'accepted'
   const relays = new Relays(services, { configured: settings.relays, reachable: settings.relay || settings.announce.length > 0 })
   const upgrades = new DirectUpgrades(services)
@@ -96,10 +96,10 @@ const composeMesh = ({ settings, clock, log, machineKey }: NetworkDependencies, 
 
 type Mesh = ReturnType<typeof composeMesh>
 
-const composeLinks = ({ clock, log, machineKey }: NetworkDependencies, port: ExecutorClient, mesh: Mesh) => {
+const composeLinks = ({ clock, log, machineKey }: NetworkDependencies, executor: ExecutorClient, mesh: Mesh) => {
   const counters = new DmCounters()
   const dispatcher = new Dispatcher({ counters, log })
-  const services = { ...mesh, clock, counters, dispatcher, log, machineKey, port, primitives: primitives() }
+  const services = { ...mesh, clock, counters, dispatcher, log, machineKey, executor, primitives: primitives() }
   const links = new Links(services)
   const messages = new Messages({ ...services, links })
   const pings = new Pings({ ...services, links }, { version: VERSION })
@@ -147,14 +147,14 @@ const composeExec = (
 
 const named = (name: string, startable: StartableEntry['startable']): StartableEntry => ({ name, startable })
 
-/** Composes the network process, which parses network input. It reaches the executor through `port` and starts no programs. */
-export const composeNetwork = (dependencies: NetworkDependencies, port: ExecutorClient): ComposedNetwork => {
+/** Composes the network process, which parses network input. It reaches the executor through `executor` and starts no programs. */
+export const composeNetwork = (dependencies: NetworkDependencies, executor: ExecutorClient): ComposedNetwork => {
   const { settings, clock, log, apiSocket } = dependencies
-  const mesh = composeMesh(dependencies, port)
-  const dm = composeLinks(dependencies, port, mesh)
-  const exec = composeExec(dependencies, port, mesh, dm)
+  const mesh = composeMesh(dependencies, executor)
+  const dm = composeLinks(dependencies, executor, mesh)
+  const exec = composeExec(dependencies, executor, mesh, dm)
   const view = new MeshView({ ...mesh, linkedAgent: (machineId) => dm.links.linkedAgent(machineId) })
-  const services = { ...dm, ...exec, executor: port, node: mesh.node, view, clock, log }
+  const services = { ...dm, ...exec, executor, node: mesh.node, view, clock, log }
   const { api_port, api_token, display_name: displayName, metrics_token } = settings
   const metricsToken = metrics_token === null ? null : toHex(metrics_token)
   const rest = new RestServer(

@@ -60,12 +60,15 @@ const stopSignal = async (standsAlone: boolean): Promise<void> =>
     onStopSignal((signal) => standsAlone && signal !== 'SIGHUP' && resolve())
   })
 
-const begin = async (port: ExecutorClient, apiSocket: ApiSocket): Promise<ComposedNetwork> => {
-  await port.start()
-  const settings = await port.settings()
+const begin = async (executor: ExecutorClient, apiSocket: ApiSocket): Promise<ComposedNetwork> => {
+  await executor.start()
+  const settings = await executor.settings()
   const log = createLogger({ name: NAME, level: settings.log_level })
   if (settings.log_level === 'debug') logStages(log)
-  const network = composeNetwork({ settings, clock: systemClock, log, machineKey: machineKeyOf(settings.machine_seed), apiSocket }, port)
+  const network = composeNetwork(
+    { settings, clock: systemClock, log, machineKey: machineKeyOf(settings.machine_seed), apiSocket },
+    executor,
+  )
   await startAll(network.entries)
   return network
 }
@@ -74,31 +77,31 @@ const serve = async ({ channel, apiSocket, standsAlone }: InheritedSockets): Pro
   const log = createLogger({ name: NAME })
   const crash = firstCrash(log, { unhandledRejections: 'log' })
   const stopping = stopSignal(standsAlone)
-  const port = new ExecutorClient({ duplex: channel, log })
+  const executor = new ExecutorClient({ duplex: channel, log })
   // Without the executor, its programs have ended too.
   let closedByUs = false
-  void port.closed.then(() => closedByUs || process.exit(EXIT_NO_EXECUTOR))
+  void executor.closed.then(() => closedByUs || process.exit(EXIT_NO_EXECUTOR))
   let network: ComposedNetwork
   try {
-    network = await begin(port, apiSocket)
+    network = await begin(executor, apiSocket)
   } catch (error) {
     if (isAppError(error, 'shutting_down')) return EXIT_NO_EXECUTOR
     closedByUs = true
     // If the executor started this process, it reports the error.
     if (standsAlone) printFailure(NAME, error)
-    await port.failed(asAppError(error))
+    await executor.failed(asAppError(error))
     return programExitStatus(error)
   }
-  port.ready(network.apiPort())
+  executor.ready(network.apiPort())
   const manager = ServiceManager.here(log)
   const status = (): string => `api 127.0.0.1:${network.apiPort()}, connections to other machines: ${network.connections()}`
   manager.ready({ status, isWell: () => true })
-  const reason = await Promise.race([stopping, port.stopAsked, crash])
+  const reason = await Promise.race([stopping, executor.stopAsked, crash])
   manager.stopping()
   const failures = await stopAll(network.entries)
   logStopFailures(log, failures)
   closedByUs = true
-  port.stop()
+  executor.stop()
   return reason === undefined && failures.length === 0 ? 0 : EXIT_FAILURE
 }
 

@@ -178,8 +178,8 @@ export const LINK_ID_BYTES = 8
 /** Revocations that one side may send over one link, in all lists together. */
 export const MAX_REVOCATIONS_PER_LINK = 64
 /** Requests answered to all unaccepted peers together, because each can make any number of links. */
-export const ALL_UNLISTED_REQUEST_BURST = 128
-export const ALL_UNLISTED_REQUESTS_PER_SECOND = 8
+export const ALL_UNACCEPTED_REQUEST_BURST = 128
+export const ALL_UNACCEPTED_REQUESTS_PER_SECOND = 8
 
 /**
  * Denials answered to one accepted agent on one machine: more than a mistaken script needs. Each costs a signature and an audit log line.

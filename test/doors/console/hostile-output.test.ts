@@ -5,7 +5,7 @@ import fc from 'fast-check'
 
 import { systemClock } from '../../../src/base/clock.ts'
 import { TerminalFilter } from '../../../src/base/terminal-text.ts'
-import { colouredEntry } from '../../../src/doors/console/render-entry.ts'
+import { renderEntry } from '../../../src/doors/console/render-entry.ts'
 import { OrderedScreen } from '../../../src/doors/console/screen/console-screen.ts'
 import type { ShownRun } from '../../../src/doors/console/screen.ts'
 import { OutputFilter } from '../../../src/doors/console/screen/run-view.ts'
@@ -183,7 +183,7 @@ const showRecorded = async (output: string, columns: number): Promise<Shown & { 
     duration_ms: 1_500,
   })
   let written = ''
-  for await (const text of colouredEntry(recorded, { look: { colour: true, drawn: true }, columns })) written += text
+  for await (const text of renderEntry(recorded, { look: { colour: true, drawn: true }, columns })) written += text
   await new Promise((resolve) => terminal.write(written, resolve))
   return { lines: terminal.lines(), terminal, written }
 }

@@ -5,7 +5,7 @@ import fc from 'fast-check'
 
 import { contrast, luminance, paletteColour } from '../../../src/doors/console/screen/cells.ts'
 import { SharedByteBudget, PendingOutput } from '../../../src/doors/console/screen/pending-output.ts'
-import { AGENT_COLOURS, inColourOf, lookOf } from '../../../src/doors/console/screen/cells.ts'
+import { AGENT_COLOURS, inColourOf, textStyleOf } from '../../../src/doors/console/screen/cells.ts'
 import { OutputLines } from '../../../src/doors/console/screen/run-view.ts'
 import { RunTerminal } from '../../../src/doors/console/screen/run-terminal.ts'
 import { statusText } from '../../../src/doors/console/screen/display.ts'
@@ -53,7 +53,7 @@ test('the colours of agents can be read on black and on white, and an agent keep
 
 test('colours: a flag, then FORCE_COLOR, then NO_COLOR, then what the output is', () => {
   const colour = (env: Record<string, string>, flag: boolean | null = null, isTerminal = true): boolean =>
-    lookOf({ isTerminal, env, colour: flag }).colour
+    textStyleOf({ isTerminal, env, colour: flag }).colour
   assert.equal(colour({}), true)
   assert.equal(colour({}, null, false), false)
   assert.equal(colour({ NO_COLOR: '1' }), false)
@@ -66,7 +66,7 @@ test('colours: a flag, then FORCE_COLOR, then NO_COLOR, then what the output is'
 })
 
 test('marks are drawn on a terminal of UTF-8, and of ASCII elsewhere', () => {
-  const drawn = (env: Record<string, string>, isTerminal = true): boolean => lookOf({ isTerminal, env, colour: null }).drawn
+  const drawn = (env: Record<string, string>, isTerminal = true): boolean => textStyleOf({ isTerminal, env, colour: null }).drawn
   assert.equal(drawn({ LANG: 'de_DE.UTF-8' }), true)
   assert.equal(drawn({}), true)
   assert.equal(drawn({ LANG: 'C' }), false)

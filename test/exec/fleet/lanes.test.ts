@@ -63,6 +63,7 @@ const daemon = ({ isLinked }: { isLinked: boolean }) => {
   }
   const runner = new ExecClient({
     lifecycle: newLifecycleLog(),
+    traces: null,
     links,
     executor: fake({
       identity: { agentId: signer.agentId, machineId: machine.machineId, agentPublicKey: signer.publicKey },

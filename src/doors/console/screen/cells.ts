@@ -32,7 +32,7 @@ export const styled = ({ colour }: TextStyle, style: Style, text: string): strin
 export const inColourOf = ({ colour }: TextStyle, whoami: string, text: string): string =>
   colour ? `\u001b[1;38;5;${colourOfAgent(whoami)}m${text}\u001b[m` : text
 
-interface LookOptions {
+interface TextStyleOptions {
   readonly isTerminal: boolean
   readonly env: Environment
   /** True: `--force-color`; false: `--no-color`; null: neither flag. */
@@ -40,7 +40,7 @@ interface LookOptions {
 }
 
 /** Flags come first, then FORCE_COLOR, NO_COLOR (no-color.org), and the kind of output. */
-const wantsColour = ({ isTerminal, env, colour }: LookOptions): boolean => {
+const wantsColour = ({ isTerminal, env, colour }: TextStyleOptions): boolean => {
   if (colour !== null) return colour
   const { FORCE_COLOR: force } = env
   if (force !== undefined && force !== '') return force !== '0' && force !== 'false'
@@ -53,7 +53,7 @@ const hasNoUtf8 = (env: Environment): boolean => {
   return locale !== undefined && locale !== '' && !/utf-?8/i.test(locale)
 }
 
-export const lookOf = (options: LookOptions): TextStyle => ({
+export const textStyleOf = (options: TextStyleOptions): TextStyle => ({
   colour: wantsColour(options),
   drawn: options.isTerminal && options.env['TERM'] !== 'dumb' && !hasNoUtf8(options.env),
 })
@@ -62,16 +62,16 @@ export const lookOf = (options: LookOptions): TextStyle => ({
 interface Marks {
   readonly output: string
   /** Continues the output line above. */
-  readonly goesOn: string
+  readonly continued: string
   /** Prints a line again because the program changed it after it was printed. */
   readonly again: string
   readonly end: string
   /** Continues a line of the console itself. */
-  readonly oursGoesOn: string
+  readonly ownContinued: string
 }
 
-const DRAWN: Marks = { output: '│ ', goesOn: '┊ ', again: '~ ', end: '└ ', oursGoesOn: '    ' }
-const ASCII: Marks = { output: '| ', goesOn: ': ', again: '~ ', end: '= ', oursGoesOn: '    ' }
+const DRAWN: Marks = { output: '│ ', continued: '┊ ', again: '~ ', end: '└ ', ownContinued: '    ' }
+const ASCII: Marks = { output: '| ', continued: ': ', again: '~ ', end: '= ', ownContinued: '    ' }
 
 export const marksOf = ({ drawn }: TextStyle): Marks => (drawn ? DRAWN : ASCII)
 
@@ -209,10 +209,10 @@ const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe\u{10800}-\u{10ff
 const LEFT_TO_RIGHT = '\u200e'
 
 /** Makes a terminal with bidirectional text start the row at the left, also if its first letter is of a right-to-left script. */
-export const fromLeft = (text: string): string => (RIGHT_TO_LEFT.test(text) ? LEFT_TO_RIGHT + text : text)
+export const startingLeft = (text: string): string => (RIGHT_TO_LEFT.test(text) ? LEFT_TO_RIGHT + text : text)
 
 /** Keeps text that follows out of the reordering of right-to-left letters. */
-export const closed = (text: string): string => (RIGHT_TO_LEFT.test(text) ? text + LEFT_TO_RIGHT : text)
+export const isolated = (text: string): string => (RIGHT_TO_LEFT.test(text) ? text + LEFT_TO_RIGHT : text)
 
 /** One line that may need several rows, each with a mark before it. */
 export interface WrappedLine {
@@ -246,7 +246,7 @@ export const rowsOf = ({ first, next, text }: WrappedLine, columns: Columns): st
   let isEmpty = true
   let colour = ''
   const finish = (): void => {
-    rows.push(mark + fromLeft(colour === '' ? row : row + RESET))
+    rows.push(mark + startingLeft(colour === '' ? row : row + RESET))
   }
   for (const [part] of text.matchAll(PARTS)) {
     if (part.startsWith('\u001b')) {

@@ -2,7 +2,7 @@ import { BoundedSet } from '../../../base/bounded-collections.ts'
 import { type Clock, type Timer, within } from '../../../base/clock.ts'
 import { errorText } from '../../../base/errors.ts'
 import { Condition } from '../../../base/wait-queue.ts'
-import { endText, firstWords, keptBanner, noteText, oursLine } from '../transcript-text.ts'
+import { endText, firstWords, keptBanner, noteText, ownLine } from '../transcript-text.ts'
 import type { ConsoleControls, ConsoleScreen, ShownEnd, ShownRun } from '../screen.ts'
 import { type WrappedLine, type TextStyle, marksOf, styled } from './cells.ts'
 import {
@@ -68,11 +68,11 @@ export class OrderedScreen implements ConsoleScreen {
   #runsLeftOut = 0
   #view: RunView | null = null
   /** Rows of a prompt or a reply. The last one replaces the status row. */
-  #asked: readonly string[] = []
+  #promptRows: readonly string[] = []
   #isHelpShown = false
   #isClosing = false
   /** Set when closing gives up: the rest will not be shown. */
-  #isOver = false
+  #isAbandoned = false
   #tick: Timer | null = null
 
   constructor(init: OrderedScreenInit) {
@@ -89,7 +89,7 @@ export class OrderedScreen implements ConsoleScreen {
       repaint: () => this.#display.repaint(),
     })
     this.#shown = this.#show().catch((error: unknown) =>
-      this.#display.print([this.#ours(noteText(`nothing more is shown here: ${errorText(error)}`))]),
+      this.#display.print([this.#ownLine(noteText(`nothing more is shown here: ${errorText(error)}`))]),
     )
   }
 
@@ -129,7 +129,7 @@ export class OrderedScreen implements ConsoleScreen {
   /** A line of the console whose untrusted parts are already escaped. */
   line(text: string): void {
     if (this.#notes.length >= MAX_NOTES) this.#notesLeftOut += 1
-    else this.#notes.push(this.#ours(text))
+    else this.#notes.push(this.#ownLine(text))
     this.#changed()
   }
 
@@ -142,7 +142,7 @@ export class OrderedScreen implements ConsoleScreen {
     this.#isClosing = true
     this.#changed()
     await within(this.#init.clock, CLOSE_MS, this.#shown)
-    this.#isOver = true
+    this.#isAbandoned = true
     this.#keys.close()
     this.#tick?.cancel()
     await within(this.#init.clock, CLOSE_MS, this.#display.close())
@@ -169,7 +169,7 @@ export class OrderedScreen implements ConsoleScreen {
   }
 
   async #show(): Promise<void> {
-    while (!this.#isOver) {
+    while (!this.#isAbandoned) {
       await this.#printNotes()
       const first = this.#runs[0]
       if (first !== undefined) {
@@ -183,9 +183,9 @@ export class OrderedScreen implements ConsoleScreen {
 
   async #showRun(held: PausedRun): Promise<void> {
     const { look } = this.#init
-    this.#display.print([this.#ours(held.banner)])
+    this.#display.print([this.#ownLine(held.banner)])
     this.#view = await this.#open(held)
-    while (!this.#isOver) {
+    while (!this.#isAbandoned) {
       await this.#printNotes()
       const next = held.output.next(BLOCK_BYTES)
       if (next === null) {
@@ -198,7 +198,7 @@ export class OrderedScreen implements ConsoleScreen {
     }
     await this.#endView()
     const ended = held.end === null ? `${marksOf(look).end}${styled(look, 'bad', 'its end was not seen')}` : endText(held.end, look)
-    this.#display.print([...(ended === null ? [] : [this.#ours(ended)]), this.#ours('')])
+    this.#display.print([...(ended === null ? [] : [this.#ownLine(ended)]), this.#ownLine('')])
   }
 
   async #pause(ms: number): Promise<void> {
@@ -218,7 +218,9 @@ export class OrderedScreen implements ConsoleScreen {
   async #leaveOut(held: PausedRun, bytes: number): Promise<void> {
     await this.#endView()
     this.#display.print([
-      this.#ours(styled(this.#init.look, 'bad', noteText(`${bytes} bytes of its output are left out here: the screen could not keep up`))),
+      this.#ownLine(
+        styled(this.#init.look, 'bad', noteText(`${bytes} bytes of its output are left out here: the screen could not keep up`)),
+      ),
     ])
     this.#view = await this.#open(held)
   }
@@ -229,8 +231,8 @@ export class OrderedScreen implements ConsoleScreen {
     if (leftOut === 0) return
     this.#runsLeftOut = 0
     this.#display.print([
-      this.#ours(noteText(`${leftOut} commands are left out here: too many waited; the transcript has them`)),
-      this.#ours(''),
+      this.#ownLine(noteText(`${leftOut} commands are left out here: too many waited; the transcript has them`)),
+      this.#ownLine(''),
     ])
   }
 
@@ -239,11 +241,11 @@ export class OrderedScreen implements ConsoleScreen {
     const leftOut = this.#notesLeftOut
     this.#display.print(this.#notes.splice(0))
     this.#notesLeftOut = 0
-    if (leftOut > 0) this.#display.print([this.#ours(noteText(`${leftOut} lines are left out here: the screen could not keep up`))])
+    if (leftOut > 0) this.#display.print([this.#ownLine(noteText(`${leftOut} lines are left out here: the screen could not keep up`))])
   }
 
-  #ours(text: string): WrappedLine {
-    return oursLine(text, this.#init.look)
+  #ownLine(text: string): WrappedLine {
+    return ownLine(text, this.#init.look)
   }
 
   #targets(): KeyTargets {
@@ -268,7 +270,7 @@ export class OrderedScreen implements ConsoleScreen {
 
   #bottom(columns: number): Bottom {
     const { look } = this.#init
-    const rows = this.#asked.map((row) => ` ${row}`)
+    const rows = this.#promptRows.map((row) => ` ${row}`)
     const status = rows.pop() ?? statusText(this.#state(), columns)
     const fixed = [...(this.#isHelpShown ? HELP : []), ...rows, barText(status, columns, look)]
     return { live: this.#view?.preview() ?? [], fixed }
@@ -276,7 +278,7 @@ export class OrderedScreen implements ConsoleScreen {
 
   #ask(rows: readonly string[]): void {
     if (this.#init.plain) for (const row of rows) this.record(row)
-    this.#asked = rows
+    this.#promptRows = rows
     this.#display.changed()
   }
 

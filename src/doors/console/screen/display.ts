@@ -2,7 +2,7 @@ import type { Writable } from 'node:stream'
 import type { Clock, Timer } from '../../../base/clock.ts'
 import { Condition } from '../../../base/wait-queue.ts'
 import { nameText, wordsText } from '../transcript-text.ts'
-import { type WrappedLine, type TextStyle, closed, cutLine, cutTo, fromLeft, rowsOf, styled, textWidth } from './cells.ts'
+import { type WrappedLine, type TextStyle, isolated, cutLine, cutTo, startingLeft, rowsOf, styled, textWidth } from './cells.ts'
 
 /** The operator's terminal, or the file or pipe used instead. */
 export type ScreenOutput = Writable & { readonly isTTY?: boolean; readonly columns?: number; readonly rows?: number }
@@ -43,7 +43,7 @@ const BEGIN = '\u001b[?7l\u001b[?25l'
 const END = '\u001b[m\u001b[?7h\u001b[?25h'
 
 /** Waits until a full stream has drained or is gone. */
-class Taking {
+class OutputDrain {
   readonly #output: ScreenOutput
   readonly #waiters = new Condition()
   #isGone = false
@@ -87,11 +87,11 @@ class Taking {
 /** Prints only lines: for a file, a pipe, a terminal that cannot move its cursor, or a screen reader. */
 export class PlainDisplay implements Display {
   readonly #output: ScreenOutput
-  readonly #taking: Taking
+  readonly #taking: OutputDrain
 
   constructor(output: ScreenOutput) {
     this.#output = output
-    this.#taking = new Taking(output, () => {})
+    this.#taking = new OutputDrain(output, () => {})
   }
 
   print(lines: readonly WrappedLine[]): void {
@@ -130,7 +130,7 @@ const lastOf = (lines: readonly WrappedLine[]): WrappedLine[] => {
 /** Prints lines above live rows. Printed lines scroll off as on any terminal. */
 export class LiveDisplay implements Display {
   readonly #init: LiveDisplayInit
-  readonly #taking: Taking
+  readonly #drain: OutputDrain
   readonly #resized = (): void => this.repaint()
   /** Lines that are not drawn yet. */
   #lines: WrappedLine[] = []
@@ -144,9 +144,9 @@ export class LiveDisplay implements Display {
 
   constructor(init: LiveDisplayInit) {
     this.#init = init
-    this.#taking = new Taking(init.output, () => this.#draw())
+    this.#drain = new OutputDrain(init.output, () => this.#draw())
     init.output.on('resize', this.#resized)
-    this.#taking.write(BEGIN)
+    this.#drain.write(BEGIN)
     this.changed()
   }
 
@@ -171,19 +171,19 @@ export class LiveDisplay implements Display {
 
   async ready(): Promise<void> {
     if (this.#unsent > MAX_UNSENT) this.#draw()
-    return this.#taking.taken()
+    return this.#drain.taken()
   }
 
   async close(): Promise<void> {
-    while (this.#isStale && !this.#taking.isGone) {
+    while (this.#isStale && !this.#drain.isGone) {
       this.#draw()
-      await this.#taking.taken()
+      await this.#drain.taken()
     }
     this.#timer?.cancel()
     this.#init.output.off('resize', this.#resized)
-    this.#taking.write(this.#erase() + END)
+    this.#drain.write(this.#erase() + END)
     this.#bottom = []
-    await this.#taking.flushed()
+    await this.#drain.flushed()
   }
 
   #rows(lines: readonly WrappedLine[]): string[] {
@@ -207,14 +207,14 @@ export class LiveDisplay implements Display {
   #draw(): void {
     this.#timer?.cancel()
     this.#timer = null
-    if (!this.#isStale || this.#taking.isFull) return
+    if (!this.#isStale || this.#drain.isFull) return
     this.#isStale = false
     const bottom = this.#lowerRows()
     const isSame = bottom.length === this.#bottom.length && bottom.every((row, at) => row === this.#bottom[at])
     if (this.#lines.length === 0 && isSame && !this.#isMoved) return
     const again = this.#isMoved ? this.#history.slice(-this.rows) : []
     const printed = this.#rows([...again, ...this.#lines]).map((row) => `${row}\r\n`)
-    this.#taking.write(this.#erase() + printed.join('') + bottom.join('\r\n'))
+    this.#drain.write(this.#erase() + printed.join('') + bottom.join('\r\n'))
     this.#history = lastOf([...this.#history, ...this.#lines])
     this.#lines = []
     this.#unsent = 0
@@ -275,7 +275,7 @@ export const statusText = (state: ScreenState, columns: number): string => {
   const room = (parts: readonly string[]): number => columns - 2 - textWidth(parts.map((part) => ` · ${part}`).join(''))
   const parts = variants.find((one) => room(one) >= LEAST_COMMAND) ?? []
   const what = current === null ? 'nothing runs' : `${nameText(current.whoami)}: ${wordsText(current.argv)}`
-  const text = [closed(fromLeft(cutTo(what, Math.max(0, room(parts))))), ...parts].join(' · ')
+  const text = [isolated(startingLeft(cutTo(what, Math.max(0, room(parts))))), ...parts].join(' · ')
   return columns < 2 ? '' : ` ${cutTo(text, columns - 2)} `
 }
 

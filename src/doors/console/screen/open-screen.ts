@@ -2,7 +2,7 @@ import type { Readable } from 'node:stream'
 import type { Clock } from '../../../base/clock.ts'
 import type { Environment } from '../../../base/runtime.ts'
 import type { ConsoleControls } from '../screen.ts'
-import { lookOf } from './cells.ts'
+import { textStyleOf } from './cells.ts'
 import { OrderedScreen } from './console-screen.ts'
 import type { ScreenOutput } from './display.ts'
 
@@ -22,7 +22,7 @@ export interface ScreenInit {
 }
 
 /** Whether the terminal can move its cursor and `--plain` is absent. */
-export const drawsAnew = (stdout: { readonly isTTY?: boolean }, env: Environment, plain: boolean): boolean =>
+export const canRedraw = (stdout: { readonly isTTY?: boolean }, env: Environment, plain: boolean): boolean =>
   !plain && stdout.isTTY === true && env['TERM'] !== undefined && env['TERM'] !== 'dumb'
 
 /** Reads keys in raw mode. Ctrl-C is a key there and sends no signal. */
@@ -40,7 +40,7 @@ const readKeys = (stdin: ScreenInput, press: (typed: string) => void): (() => vo
 
 /** Opens the screen that the terminal allows, and reads its keys until it is closed. */
 export const openScreen = ({ stdout, stdin, env, clock, controls, plain, colour }: ScreenInit): OrderedScreen => {
-  const look = lookOf({ isTerminal: stdout.isTTY === true, env, colour })
+  const look = textStyleOf({ isTerminal: stdout.isTTY === true, env, colour })
   let leave = (): void => {}
   const screen = new OrderedScreen({
     output: stdout,

@@ -141,7 +141,7 @@ export class OutputLines {
   readonly #whoami: string
   #line: readonly Cell[] = []
   #isOpen = false
-  #goesOn = false
+  #isContinued = false
   #isAgain = false
 
   constructor(init: { look: TextStyle; whoami: string }) {
@@ -159,7 +159,7 @@ export class OutputLines {
       this.#line = [...this.#line, ...cells]
       if (this.#line.length < MAX_CELLS) continue
       out.push(this.#print(this.#line))
-      this.#goesOn = true
+      this.#isContinued = true
       this.#line = []
     }
     return out
@@ -169,9 +169,9 @@ export class OutputLines {
   end(): WrappedLine[] {
     if (!this.#isOpen) return []
     const rest = trimmed(this.#line)
-    const out = rest.length > 0 || !this.#goesOn ? [this.#print(rest)] : []
+    const out = rest.length > 0 || !this.#isContinued ? [this.#print(rest)] : []
     this.#isOpen = false
-    this.#goesOn = false
+    this.#isContinued = false
     this.#line = []
     return out
   }
@@ -181,14 +181,14 @@ export class OutputLines {
     const copy = new OutputLines({ look: this.#look, whoami: this.#whoami })
     copy.#line = this.#line
     copy.#isOpen = this.#isOpen
-    copy.#goesOn = this.#goesOn
+    copy.#isContinued = this.#isContinued
     return [...copy.rows(rows), ...copy.end()]
   }
 
   #print(cells: readonly Cell[]): WrappedLine {
-    const { output, goesOn, again } = marksOf(this.#look)
+    const { output, continued: goesOn, again } = marksOf(this.#look)
     const inColour = (mark: string): string => inColourOf(this.#look, this.#whoami, mark)
-    const first = this.#isAgain ? again : this.#goesOn ? goesOn : output
+    const first = this.#isAgain ? again : this.#isContinued ? goesOn : output
     return { first: inColour(first), next: inColour(goesOn), text: render(cells, this.#look.colour) }
   }
 }
