@@ -22,7 +22,7 @@ export const giveBack = (bytes: Uint8Array): void => {
   if (buffer instanceof ArrayBuffer && bytes.byteLength >= LARGE && bytes.byteLength === buffer.byteLength) buffer.transfer(0)
 }
 
-/** Joins all bytes; null if there are more than `max`. */
+/** Joins all bytes, or null if there are more than `max`. */
 export const readUpTo = async (parts: AsyncIterable<Uint8Array>, max: number): Promise<Buffer | null> => {
   const kept: Uint8Array[] = []
   let size = 0

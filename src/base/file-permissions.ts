@@ -75,7 +75,7 @@ export const journalPlaceProblems = (path: string, owner?: number): string[] =>
 
 /**
  * Who else could change what exists at this path: one sentence with a remedy for the file, each directory above it and each link on the
- * way. Owners must be root or `owner` (default: this user). Parts that do not exist are not checked; a part that cannot be inspected is a
+ * way. Owners must be root or `owner` (default: this user). Parts that do not exist are not checked. A part that cannot be inspected is a
  * problem. Synchronous, so that nothing can change during a decision: a few lstat calls of some microseconds.
  */
 export const writableByOthers = (path: string, owner: number = ourUid()): string[] => {

@@ -40,7 +40,7 @@ export const shellWord = (word: string): string => (/^[\w@%+=:,./-]+$/.test(word
 
 export const shellWords = (words: readonly string[]): string => words.map(shellWord).join(' ')
 
-/** `SIGTERM` for 15; null for a number without a name on this system. */
+/** `SIGTERM` for 15, or null for a number without a name on this system. */
 export const signalName = (number: number): NodeJS.Signals | null =>
   (Object.entries(constants.signals).find(([, value]) => value === number)?.[0] as NodeJS.Signals | undefined) ?? null
 

@@ -67,7 +67,7 @@ export class LogOutput {
     else this.#hold(rest)
   }
 
-  /** Writes the held lines; false if some are left. */
+  /** Writes the held lines. Returns false if some are left. */
   flush(): boolean {
     for (let [line] = this.#held; line !== undefined; [line] = this.#held) {
       const rest = this.#write(line)
@@ -139,5 +139,5 @@ export const standardErrorLog = (): LogOutput => {
   return output
 }
 
-/** Dropped lines of this process's log; 0 if it has none. */
+/** Dropped lines of this process's log, or 0 if it has none. */
 export const lostLogLines = (): number => standardError?.lost ?? 0

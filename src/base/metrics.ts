@@ -7,7 +7,7 @@ export interface HistogramSnapshot {
 /** Counts values by size. It is never reset while the process lives. */
 export class Histogram {
   readonly #bounds: readonly number[]
-  /** Counts by bound; the last one counts values above all bounds. */
+  /** Counts by bound. The last one counts values above all bounds. */
   readonly #counts: number[]
   #sum = 0
 

@@ -9,7 +9,7 @@ export class PendingReplies<Reply, Context = null> {
   #lastId = 0
   #closed: AppError | null = null
 
-  /** Why no more requests are accepted; null while they are. */
+  /** Why no more requests are accepted, or null while they are. */
   get closed(): AppError | null {
     return this.#closed
   }

@@ -21,7 +21,7 @@ export const statOf = (pid: number, proc = '/proc'): string[] => {
 export const birthOf = (pid: number): string | undefined => statOf(pid)[19]
 
 /**
- * Whether the process that started at that moment still lives; a zombie does not. A process whose first thread has ended counts as living
+ * Whether the process that started at that moment still lives. A zombie does not. A process whose first thread has ended counts as living
  * while other threads of it do, because they hold its files and sockets.
  */
 export const isLiving = ({ pid, born }: { readonly pid: number; readonly born: string }): boolean => {
@@ -30,7 +30,7 @@ export const isLiving = ({ pid, born }: { readonly pid: number; readonly born: s
   return stat[19] === born && ((state !== 'Z' && state !== 'X') || threads > 1)
 }
 
-/** An ID that differs at each boot (random(4)); null without /proc. */
+/** An ID that differs at each boot (random(4)), or null without /proc. */
 export const bootId = (): string | null => attempt(() => readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim())
 
 /** Identifies a process for ever. A pid alone does not, because it is reused and every host has it. `0` stands for an unknown value. */

@@ -44,7 +44,7 @@ export class TokenBucket {
   }
 }
 
-/** Sources that a rate limit remembers; each takes about a kilobyte. */
+/** Sources that a rate limit remembers. Each takes about a kilobyte. */
 export const MAX_METERED_SOURCES = 4_096
 
 export interface RateLimitComponents {

@@ -65,7 +65,7 @@ export const startAll = async (entries: readonly StartableEntry[]): Promise<void
   }
 }
 
-/** Stops each component in reverse order, within its deadline. Never throws; it returns the failures. */
+/** Stops each component in reverse order, within its deadline. Never throws. It returns the failures. */
 export const stopAll = async (entries: readonly StartableEntry[]): Promise<readonly StopFailure[]> => {
   const failures: StopFailure[] = []
   for (const { name, startable, deadlineMs = DEFAULT_DEADLINE_MS } of entries.toReversed()) {

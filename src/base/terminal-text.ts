@@ -24,7 +24,7 @@ const STRINGS = 'PX]^_\u0090\u0098\u009d\u009e\u009f'
 const ESC = '\u001b'
 const BEL = '\u0007'
 
-/** What a character starts; null if neither a control sequence nor a string. */
+/** What a character starts, or null if neither a control sequence nor a string. */
 const begunBy = (character: string): 'sequence' | 'string' | null =>
   CSI.includes(character) ? 'sequence' : STRINGS.includes(character) ? 'string' : null
 
@@ -157,7 +157,7 @@ export class TerminalFilter {
     },
   })
   #out = ''
-  /** The last character was a CR; the next one shows whether a line feed belongs to it. */
+  /** The last character was a CR. The next one shows whether a line feed belongs to it. */
   #carriageReturn = false
 
   push(text: string): string {

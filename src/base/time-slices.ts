@@ -16,9 +16,9 @@ interface Waiter {
  */
 export class TimeSlicer {
   readonly #clock: Pick<Clock, 'monotonic'>
-  /** Waiting computations by caller; the next caller is first. */
+  /** Waiting computations by caller. The next caller is first. */
   readonly #waiting = new Map<TimeSlice, Waiter[]>()
-  /** When computing started in this turn of the event loop; null if nothing has run in it. */
+  /** When computing started in this turn of the event loop, or null if nothing has run in it. */
   #began: number | null = null
 
   constructor(components: { clock: Pick<Clock, 'monotonic'> }) {

@@ -276,7 +276,7 @@ export class TomlReader {
     return null
   }
 
-  /** Any strings; null if the value is not a list of them. */
+  /** Any strings, or null if the value is not a list of them. */
   strings(path: TomlPath, value: unknown): string[] | null {
     if (value === undefined) return null
     if (Array.isArray(value) && value.every((item) => typeof item === 'string')) return value

@@ -13,7 +13,7 @@ export const replaceInvisible = (text: string, by: (character: string) => string
 /** Foreign text in visible ASCII, with the same number of characters. */
 export const plainText = (text: string): string => text.replaceAll(/[^ -~]/g, '?')
 
-/** A JSON escape; a surrogate pair becomes two. */
+/** A JSON escape. A surrogate pair becomes two. */
 const jsonEscape = (character: string): string =>
   character === '\n'
     ? character
@@ -35,7 +35,7 @@ const escapeOne = (character: string): string => {
 }
 
 /**
- * Foreign text that is safe for a terminal. Invisible characters and controls are escaped; a carriage return before a line feed is
+ * Foreign text that is safe for a terminal. Invisible characters and controls are escaped. A carriage return before a line feed is
  * dropped.
  */
 export const shown = (text: string): string =>

@@ -30,7 +30,7 @@ export interface CommandSpec {
   readonly summary?: string
   /** The syntax after its name; by default it follows from options and arguments. */
   readonly usage?: string
-  /** Options; those of a program are valid for its commands too. */
+  /** Options. Those of a program are valid for its commands too. */
   readonly options?: readonly OptionSpec[]
   readonly arguments?: readonly ArgumentSpec[]
   readonly examples?: readonly string[]

@@ -116,7 +116,7 @@ const commandsAfter = (programs: readonly CommandSpec[], { path, before }: Read,
 }
 
 /**
- * The candidates for the last word. `words` are all words before the cursor; the program's name is first, and the last one is partial or
+ * The candidates for the last word. `words` are all words before the cursor. The program's name is first, and the last one is partial or
  * empty. There are none for a value, a file, or a command after two dashes.
  */
 export const completions = (programs: readonly CommandSpec[], words: readonly string[]): Completions => {

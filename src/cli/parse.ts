@@ -17,7 +17,7 @@ import {
 
 const UNIT_BYTES = { '': 1, K: 1024, M: 1024 ** 2, G: 1024 ** 3 } as const
 
-/** Bytes of `65536`, `64K`, `8M` or `1G`; null for any other text. */
+/** Bytes of `65536`, `64K`, `8M` or `1G`, or null for any other text. */
 export const sizeOf = (text: string): number | null => {
   const [, count, unit = ''] = /^(0|[1-9][0-9]{0,11})([KMG]?)$/.exec(text) ?? []
   return count === undefined ? null : Number(count) * UNIT_BYTES[unit as keyof typeof UNIT_BYTES]
@@ -25,7 +25,7 @@ export const sizeOf = (text: string): number | null => {
 
 const UNIT_MS = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const
 
-/** Milliseconds of `90s`, `15m`, `8h` or `30d`; null for any other text and for zero. */
+/** Milliseconds of `90s`, `15m`, `8h` or `30d`, or null for any other text and for zero. */
 export const durationOf = (text: string): number | null => {
   const [, count, unit] = /^([1-9][0-9]{0,8})([smhd])$/.exec(text) ?? []
   return count === undefined ? null : Number(count) * UNIT_MS[unit as keyof typeof UNIT_MS]
@@ -56,10 +56,10 @@ type Values = ReadonlyMap<string, readonly string[]>
 
 /** A parsed line: a command, its options and its words. */
 export class CommandLine {
-  /** The words of the command after the program's name, such as `contacts pin`; empty for the program itself. */
+  /** The words of the command after the program's name, such as `contacts pin`, or empty for the program itself. */
   readonly command: string
   readonly words: readonly string[]
-  /** The words after `--`; null without it. */
+  /** The words after `--`, or null without it. */
   readonly behindDashes: readonly string[] | null
   readonly #path: CommandPath
   readonly #values: Values
@@ -95,7 +95,7 @@ export class CommandLine {
   }
 }
 
-/** Milliseconds of a number of seconds, such as `1.5`; null for anything else and for 0. */
+/** Milliseconds of a number of seconds, such as `1.5`, or null for anything else and for 0. */
 export const millisecondsOf = (seconds: string): number | null =>
   /^[0-9]{1,9}(?:\.[0-9]{1,3})?$/.test(seconds) ? Math.round(Number(seconds) * 1000) || null : null
 

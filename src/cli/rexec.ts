@@ -103,5 +103,5 @@ export const rexecLine = (argv: readonly string[]): CommandLine | string => {
   return line
 }
 
-/** Whether flags ask for colours; null if none does. */
+/** Whether flags ask for colours, or null if none does. */
 export const colourOf = (line: CommandLine): boolean | null => (line.has('no-color') ? false : line.has('force-color') ? true : null)

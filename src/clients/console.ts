@@ -28,7 +28,7 @@ export class ConsoleLink {
     this.#socket.write(consoleLine(message))
   }
 
-  /** The next line of the host; null when it has closed the connection. Throws `malformed` for an invalid line. */
+  /** The next line of the host, or null when it has closed the connection. Throws `malformed` for an invalid line. */
   async next(): Promise<Record<string, unknown> | null> {
     const { done, value: line } = await this.#lines.next().catch((error: unknown) => {
       if (error instanceof AppError) throw error
@@ -46,13 +46,13 @@ export class ConsoleLink {
     return value as Record<string, unknown>
   }
 
-  /** Closes the connection; the host then ends the command. */
+  /** Closes the connection. The host then ends the command. */
   close(): void {
     this.#socket.destroy()
   }
 }
 
-/** Connects to the console of this user; null if there is none. Throws `conflict` if the socket belongs to another user. */
+/** Connects to the console of this user, or null if there is none. Throws `conflict` if the socket belongs to another user. */
 export const openConsole = async (env: Environment): Promise<ConsoleLink | null> => {
   const uid = process.geteuid?.() ?? 0
   const { own, shared } = consoleSockets(env, uid)
@@ -66,7 +66,7 @@ export const openConsole = async (env: Environment): Promise<ConsoleLink | null>
 /** Timeout for the reply to an abort. Programs have 200 ms, and the disk needs some time. */
 export const ABORTED_REPLY_MS = 10_000
 
-/** The reply to a sent request; null if the host ended without one. */
+/** The reply to a sent request, or null if the host ended without one. */
 export const replyOn = async (link: ConsoleLink, request: object): Promise<ConsoleReply | null> => {
   // A host of the newer protocol expects a ping before each command. The x0x host accepts both.
   link.send({ action: 'ping' })
@@ -92,7 +92,7 @@ export class ConsoleCalls {
   }
 
   /**
-   * Sends a request once; null if no host listens. Throws `daemon_unreachable` if the host ends before it replies, or does not reply to an
+   * Sends a request once. Returns null if no host listens. Throws `daemon_unreachable` if the host ends before it replies, or does not reply to an
    * abort.
    */
   async run(request: object, signal: AbortSignal): Promise<ConsoleReply | null> {

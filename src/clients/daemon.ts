@@ -185,7 +185,7 @@ const errorOf = (status: number, text: string): AppError => {
   return new AppError(errorCodeOf(body?.error), message, { data })
 }
 
-/** Whether the request may have been sent; false if the connection failed. */
+/** Whether the request may have been sent, or false if the connection failed. */
 const wasAsked = (error: unknown): boolean => !['connect', 'getaddrinfo'].includes((error as NodeJS.ErrnoException).syscall ?? '')
 
 /** Whether the daemon is down or stopping, so that a later call may succeed. Other errors would repeat. */

@@ -28,7 +28,7 @@ export type ApprovalServiceEvent = Extract<ToApprovalClientBody, { type: 'questi
 export interface PendingApprovals {
   readonly questions: readonly PendingApprovalRequest[]
   readonly floods: readonly Flood[]
-  /** Number of approval clients; each is shown every request. */
+  /** Number of approval clients. Each is shown every request. */
   readonly windows: number
 }
 

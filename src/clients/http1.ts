@@ -61,7 +61,7 @@ class Incoming {
     socket.on('end', over).on('close', over)
   }
 
-  /** At most `max` bytes, at least one; null at the end. */
+  /** At most `max` bytes, at least one, or null at the end. */
   async take(max: number): Promise<Buffer | null> {
     while (this.#held.length === 0) {
       if (this.#error !== null) throw this.#error

@@ -145,7 +145,7 @@ export const SETTINGS = {
   mdns: { parse: boolean, fromText: asBoolean, flag: null },
   /** Whether machines may connect that contacts, pins, the ACL and the bootstrap list do not name. */
   strangers: { parse: boolean, fromText: asBoolean, flag: null },
-  /** User of the network process if root starts the daemon; null means x0x, or a number without a user. */
+  /** User of the network process if root starts the daemon. Null means x0x, or a number without a user. */
   network_user: {
     parse: string((text) => USER_NAME.test(text), 'the name of a user'),
     fromText: same,
@@ -157,11 +157,11 @@ export const SETTINGS = {
   require_operator_proof: { parse: boolean, fromText: asBoolean, flag: null },
   /** Seconds that approvers on this machine and on other agents have to decide. */
   ask_timeout: { parse: askTimeout, fromText: asNumber, flag: null },
-  /** Configuration of the REXD that the daemon also serves; null for none. */
+  /** Configuration of the REXD that the daemon also serves, or null for none. */
   rexd_config: { parse: path, fromText: same, flag: null },
-  /** A datagram socket on this host that receives a copy of each journal line; null for none. */
+  /** A datagram socket on this host that receives a copy of each journal line, or null for none. */
   syslog: { parse: path, fromText: same, flag: null },
-  /** The collector on this host that receives traces; null for none. */
+  /** The collector on this host that receives traces, or null for none. */
   otlp: { parse: collector, fromText: same, flag: null },
   /** Makes a token for collectors that only opens GET /metrics. */
   metrics_token: { parse: boolean, fromText: asBoolean, flag: null },
@@ -203,15 +203,15 @@ export const dataDirMode = (settings: Pick<Settings, 'share_with_group'>): numbe
 export interface DaemonConfig extends Settings {
   readonly name: string | null
   readonly paths: DataPaths
-  /** The configuration file that was read; null if there is none. */
+  /** The configuration file that was read, or null if there is none. */
   readonly config_file: string | null
   /** True if the user named the ACL, which then must exist. */
   readonly exec_acl_explicit: boolean
-  /** The socket where a separately started network process connects; null if the daemon starts it. */
+  /** The socket where a separately started network process connects, or null if the daemon starts it. */
   readonly executor_socket: string | null
 }
 
-/** The flags about the configuration; null or empty if not given. */
+/** The flags about the configuration, or null or empty if not given. */
 export interface ConfigFlags {
   readonly name: string | null
   readonly config: string | null
@@ -321,7 +321,7 @@ const applyFlags = (layers: Layers, flags: ConfigFlags): void => {
   }
 }
 
-/** The document of the file; null if the default file does not exist. */
+/** The document of the file, or null if the default file does not exist. */
 const readConfigFile = async (path: string, explicit: boolean, problems: string[]): Promise<TomlDocument | null> => {
   try {
     const document = await readToml(path, 'bad_config')

@@ -11,9 +11,9 @@ import { defaultListen } from './config.ts'
 
 /** Choices for a new daemon. */
 export interface FirstFilesOptions {
-  /** The value of `--name`, for one of several daemons on a host; null for none. */
+  /** The value of `--name`, for one of several daemons on a host, or null for none. */
   readonly name: string | null
-  /** The agent's name for others; null for the host's name. */
+  /** The agent's name for others, or null for the host's name. */
   readonly displayName: string | null
   /** Whether others may connect. Otherwise the daemon only sends requests. */
   readonly reachable: boolean

@@ -25,7 +25,7 @@ const MAX_AGENTS = 1_000
 
 const EXEC: TomlPath = ['tools', 'exec']
 
-/** The settings for where commands run; null if the file has none, and `[security]` alone applies. Problems go to the reader. */
+/** The settings for where commands run, or null if the file has none, and `[security]` alone applies. Problems go to the reader. */
 export const readTools = (toml: TomlReader): ToolsSettings | null => {
   const { tools, agents } = toml.document.value
   if (tools === undefined && agents === undefined) return null
@@ -123,7 +123,7 @@ export interface RexdConfig {
   /** Whether `rexd --stdio` is allowed. */
   readonly stdio: boolean
   readonly log_level: LogLevel
-  /** Settings of `rexd --http`; null if it is not allowed. */
+  /** Settings of `rexd --http`, or null if it is not allowed. */
   readonly http: RexdHttpConfig | null
   /** Null if the file turns the journal off. */
   readonly audit_path: string | null

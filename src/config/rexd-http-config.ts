@@ -12,7 +12,7 @@ export interface RexdHttpConfig {
   /** Names that Host may have besides those of this machine, and origins of pages that may call. */
   readonly allowed_hosts: readonly string[]
   readonly allowed_origins: readonly string[]
-  /** Files; null without TLS. */
+  /** Files, or null without TLS. */
   readonly tls: { readonly cert: string; readonly key: string; readonly client_ca: string | null } | null
 }
 

@@ -79,7 +79,7 @@ export class ApprovalStore implements Startable {
   }
 
   /**
-   * Changes the current store. `change` returns null if there is nothing to do; the result says whether a change was made. `announced` logs
+   * Changes the current store. `change` returns null if there is nothing to do. The result says whether a change was made. `announced` logs
    * more before the change is made. Throws as `read`, what `change` throws, `journal_unavailable`, and `conflict` if other processes keep
    * changing the file.
    */

@@ -66,7 +66,7 @@ export interface OpenDeskInit {
   readonly operatorKey: () => Promise<Uint8Array>
   /** How long an approver may take. */
   readonly askTimeoutMs: number
-  /** Signs the heads of the approval log; null: they are unsigned. */
+  /** Signs the heads of the approval log. Null means they are unsigned. */
   readonly signer: AgentSigner | null
 }
 

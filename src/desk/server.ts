@@ -25,11 +25,11 @@ const HANG_UP_MS = 1_000
 
 /** The server as a connection needs it. */
 export interface DeskConnectionHost {
-  /** The key of each role; null: no client can use this role. */
+  /** The key of each role. Null means no client can use this role. */
   keys(): Promise<Readonly<Record<DeskRole, Uint8Array | null>>>
   /** Null if too many clients of this role are connected. */
   session(role: DeskRole, name: string, send: (body: object) => void): DeskSession | null
-  /** Reports a refused line; the connection is closed. */
+  /** Reports a refused line. The connection is closed. */
   refused(code: 'unauthorized' | 'malformed' | 'rate_limited', role: DeskRole | null, name: string | null, problem: string): void
 }
 
@@ -149,7 +149,7 @@ export class DeskConnection {
   #write(line: string): void {
     if (this.#isOver || !this.#socket.writable) return
     this.#socket.write(line)
-    // The client does not read; its unread data would exhaust memory.
+    // The client does not read. Its unread data would exhaust memory.
     if (this.#socket.writableLength > MAX_DESK_UNREAD) this.#refuse('rate_limited', 'it does not read what it is told')
   }
 

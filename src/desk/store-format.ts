@@ -234,7 +234,7 @@ export const withUse = (store: Store, grantId: string, now: number): Store | nul
 export const withoutGrant = (store: Store, grantId: string): Store | null =>
   store.grants.some(({ id }) => id === grantId) ? { ...store, grants: store.grants.filter(({ id }) => id !== grantId) } : null
 
-/** `opaque`: the pattern also covers programs that may run others; an existing pattern is extended. Null if nothing changes. */
+/** `opaque`: the pattern also covers programs that may run others. An existing pattern is extended. Null if nothing changes. */
 export const withPattern = (store: Store, name: string, pattern: string, opaque: boolean): Store | null => {
   const row = rowOf(store, name)
   const allowlist = row.allowlist ?? []

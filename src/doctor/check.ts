@@ -157,7 +157,7 @@ const isStartedByProcessOne = (pid: number): boolean =>
   statOf(pid)[1] === '1' && basename(attempt(() => readlinkSync('/proc/1/exe')) ?? '') === basename(process.execPath)
 
 /**
- * Warns if x0xd is process 1 of its PID namespace, where the kernel gives it every orphan. `pid` is the daemon's; null for this process.
+ * Warns if x0xd is process 1 of its PID namespace, where the kernel gives it every orphan. `pid` is the daemon's, or null for this process.
  */
 export const checkProcessOne = (pid: number | null): Finding[] =>
   pid !== null && (pid === 1 || isStartedByProcessOne(pid))
@@ -183,7 +183,7 @@ export const checkRuns = async (config: DaemonConfig): Promise<Finding[]> =>
     ...(await checkUnreadAcl(config, config.exec_acl)),
   ])
 
-/** The groups as a start would load them; empty without groups. */
+/** The groups as a start would load them, or empty without groups. */
 export const checkGroups = async ({ paths }: DaemonConfig): Promise<Finding[]> => {
   const { groups, problems } = await inspectGroups(paths.groups)
   if (problems.length > 0) return problems.map((problem) => fail('groups', problem, null))
@@ -198,7 +198,7 @@ export const checkSharing = async (config: DaemonConfig): Promise<Finding[]> => 
   return [warn('group', `share_with_group = true, but the group may not read ${closed.join(', ')}`, 'restart x0xd, which opens them')]
 }
 
-/** Checks the syslog socket; empty if none is configured. */
+/** Checks the syslog socket, or empty if none is configured. */
 export const checkSyslog = async ({ syslog }: DaemonConfig): Promise<Finding[]> => {
   if (syslog === null) return []
   try {

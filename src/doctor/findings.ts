@@ -9,7 +9,7 @@ export interface Finding {
   readonly standing: CheckStatus
   readonly topic: string
   readonly text: string
-  /** What to do, one line for each choice; null if nothing. */
+  /** What to do, one line for each choice, or null if nothing. */
   readonly remedy: string | null
 }
 

@@ -8,7 +8,7 @@ import { type Acl, closedAcl } from '../policy/mesh/acl.ts'
 import { type AclInspection, inspectAcl } from '../policy/mesh/load-acl.ts'
 import { restartCommand } from '../supervision/restart-command.ts'
 
-/** How the file differs from the ACL that the daemon enforces; null if it does not. */
+/** How the file differs from the ACL that the daemon enforces, or null if it does not. */
 export const differenceOf = (
   { loaded_from: path, loaded_at, sha256, disabled_reason }: ExecState['acl_summary'],
   now: Pick<AclInspection, 'missing' | 'sha256' | 'problems'>,
@@ -28,9 +28,9 @@ export const remedyOf = ({ missing, path }: Pick<AclInspection, 'missing' | 'pat
 export interface AclBesideDaemon {
   readonly file: string
   readonly isRunning: boolean
-  /** Why the file is not in force; null if it is, or if no daemon runs. */
+  /** Why the file is not in force, or null if it is, or if no daemon runs. */
   readonly difference: string | null
-  /** The ACL that the daemon enforces instead of the file; null if this user cannot read it. */
+  /** The ACL that the daemon enforces instead of the file, or null if this user cannot read it. */
   readonly loaded: Acl | null
   /** The command that puts the file in force. */
   readonly remedy: string

@@ -36,7 +36,7 @@ const whereOf = (tools: ToolsSettings, agent: string): string => {
   return `${place}, security ${security}, ask ${ask}`
 }
 
-/** Why the image is not available; null if it is, and is now unpacked. */
+/** Why the image is not available, or null if it is, and is now unpacked. */
 const imageProblem = async (settings: SandboxSettings, userNamespace: boolean): Promise<string | null> => {
   if (settings.engine === 'bubblewrap') return null
   const image = new ImageStore().image(settings, join(sandboxPath().home, IMAGES_DIRECTORY), userNamespace)
@@ -140,11 +140,11 @@ export const rexdFindings = (
 /** The topic of REXD's lines among those of the daemon. */
 export const REXD_TOPIC = 'rexd'
 
-/** A line for a problem that only prevents REXD; the daemon starts all the same. */
+/** A line for a problem that only prevents REXD. The daemon starts all the same. */
 const doubt = (text: string): Finding => warn(REXD_TOPIC, text, 'mend it; until then x0xd goes on without REXD, and tries again')
 const fault = (text: string): Finding => fail(REXD_TOPIC, text, 'mend it; x0xd tries again by itself')
 
-/** The configuration of the served REXD; empty if none is. */
+/** The configuration of the served REXD, or empty if none is. */
 export const checkServedRexd = async ({ rexd_config: file, paths }: DaemonConfig, { strict }: { strict: boolean }): Promise<Finding[]> => {
   if (file === null) return []
   const inspection = await inspectRexd(file, process.env, { http: true })
@@ -152,7 +152,7 @@ export const checkServedRexd = async ({ rexd_config: file, paths }: DaemonConfig
   return [...rexdFindings(inspection, { topic: REXD_TOPIC, obstacle: strict ? fault : doubt }), ...places]
 }
 
-/** Its listen address; null if it does not listen or is unreadable. */
+/** Its listen address, or null if it does not listen or is unreadable. */
 export const rexdListen = async ({ rexd_config: file }: DaemonConfig): Promise<ListenAddress | null> =>
   file === null ? null : ((await readRexdConfig(file, process.env)).config?.http?.listen ?? null)
 

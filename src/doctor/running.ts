@@ -60,7 +60,7 @@ const checkLoadedAcl = async (summary: RunningAnswers['exec']['acl_summary'], re
   const difference = differenceOf(summary, now)
   if (difference !== null) return [loaded, warn('acl', `not in force: ${difference}`, remedyOf(now, restart))]
   if (now.missing) return [loaded]
-  // The daemon reports itself whether it can write; this process may be another user.
+  // The daemon reports itself whether it can write. This process may be another user.
   const files = (await checkExecFiles(path)).filter(({ topic }) => topic !== 'journal')
   return [loaded, ...aclDoubts(now), ...files]
 }
@@ -99,7 +99,7 @@ const whoRuns = (where: string, { agent_id, machine_id }: RunningAnswers['agent'
 export const askWhoRuns = async (config: DaemonConfig, env: Environment): Promise<Finding> =>
   whoRuns('', await apiOf(config, env).json({ method: 'GET', path: '/agent' }))
 
-/** The user of a process on Linux; null if the system does not tell. */
+/** The user of a process on Linux, or null if the system does not tell. */
 const uidOf = async (pid: number): Promise<number | null> => (await stat(`/proc/${pid}`).catch(() => null))?.uid ?? null
 
 const withUser = (pid: number, uid: number | null): string => `pid ${pid}${uid === null ? '' : ` as ${userNameOf(uid)}`}`

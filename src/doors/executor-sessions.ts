@@ -5,7 +5,7 @@ import type { SessionGrant } from '../protocol/rexd/results.ts'
 export interface ExecutorSessionsInit {
   /** How the session of a key is opened: interface, client name, capabilities, target. */
   readonly opening: (key: string | null) => Pick<SessionOpening, 'door' | 'client_name' | 'available' | 'target' | 'told'>
-  /** Maximum number of idle sessions; the session of the key null is not counted. */
+  /** Maximum number of idle sessions. The session of the key null is not counted. */
   readonly maxIdle: number
 }
 

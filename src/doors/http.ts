@@ -72,7 +72,7 @@ const cut = (text: string): string => plainText(text.slice(0, MAX_REFUSED_HTTP_T
 
 const cutOrNull = (text: string | undefined): string | null => (text === undefined ? null : cut(text))
 
-/** The refusal to log; null if the error is not a refusal of host, token or rate. */
+/** The refusal to log, or null if the error is not a refusal of host, token or rate. */
 export const httpRefusalOf = ({ method = '', url = '', headers, socket }: IncomingMessage, error: unknown): HttpRefusal | null => {
   const code = error instanceof AppError ? HTTP_REFUSALS.find((one) => one === error.code) : undefined
   if (code === undefined) return null
@@ -113,7 +113,7 @@ export const REST_HEADERS_MS = 10_000
 /** PEM texts. `clientCa`: only clients with a certificate of this CA may connect. Null: no TLS. */
 export type Tls = { readonly cert: string; readonly key: string; readonly clientCa: string | null } | null
 
-/** A server with the limits of all interfaces, unless `limits` replaces some; the number of connections is fixed. It does not listen yet. Throws `bad_config` for unusable certificates. */
+/** A server with the limits of all interfaces, unless `limits` replaces some. The number of connections is fixed. It does not listen yet. Throws `bad_config` for unusable certificates. */
 export const makeServer = (tls: Tls, limits: ServerOptions = {}): Server => {
   const options = {
     requestTimeout: 0,

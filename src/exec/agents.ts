@@ -16,7 +16,7 @@ interface AgentDirectoryDeps {
 
 export interface AgentCandidate {
   readonly agent_id: AgentId
-  /** Name of the contact; null for an agent that is not a contact. */
+  /** Name of the contact, or null for an agent that is not a contact. */
   readonly name: string | null
 }
 

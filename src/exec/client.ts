@@ -102,7 +102,7 @@ export class ExecClient implements Startable {
     this.#sessions.checkRoom()
   }
 
-  /** Cancels a run; its client still gets the outcome. Throws `unknown_run`. */
+  /** Cancels a run. Its client still gets the outcome. Throws `unknown_run`. */
   cancel(requestId: RequestId): void {
     this.#sessions.cancel(requestId)
   }

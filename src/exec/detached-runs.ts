@@ -62,7 +62,7 @@ export interface DetachedRunStatus {
   readonly run: DetachedRequest
   /** Null if the host was not asked or did not answer. */
   readonly host: DetachedInfo | null
-  /** Why the host did not answer; null if it did or was not asked. */
+  /** Why the host did not answer, or null if it did or was not asked. */
   readonly problem: AppError | null
   /** The outcome, if the host just returned the signed Exit. */
   readonly outcome: RunOutcome | null
@@ -71,7 +71,7 @@ export interface DetachedRunStatus {
 /** A run that has started, or its denial. */
 export type Started = DetachedRunStatus | { readonly denied: RunOutcome }
 
-/** Result of an attach that the client ended; the next one starts at the offset `next`. */
+/** Result of an attach that the client ended. The next one starts at the offset `next`. */
 export interface AttachProgress extends Pick<AttachOutcome, 'from' | 'next' | 'outcome'> {
   readonly state: DetachedRequest['state']
 }
@@ -176,7 +176,7 @@ export class DetachedRuns {
     return heard
   }
 
-  /** Shows the output from this offset. With `follow` it continues to the end of the run; otherwise it stops after all output that is stored now. Throws as `get` and `DetachedClient.attach`. */
+  /** Shows the output from this offset. With `follow` it continues to the end of the run. Otherwise it stops after all output that is stored now. Throws as `get` and `DetachedClient.attach`. */
   async attach(
     id: RequestId,
     { from, follow }: { from: number; follow: boolean },

@@ -57,7 +57,7 @@ export const partiesProblem = (answer: Parties, expected: Expected): string | nu
 /** The received output. `before` counts bytes at its beginning that were skipped; `bytes` includes them. */
 export type ReceivedOutput = Readonly<Record<OutputName, Pick<ReceivedStream, 'bytes' | 'sha256'> & { readonly before?: number }>>
 
-/** Warnings that a cap cut something; the remaining output is complete. */
+/** Warnings that a cap cut something. The remaining output is complete. */
 const CUTS: readonly WarningKind[] = ['stdout_cap_hit', 'stderr_cap_hit', 'duration_cap_hit']
 
 /** Returns null if exactly the output that the Exit names was received, except for bytes that a cap cut; otherwise the problem. */
@@ -81,7 +81,7 @@ export interface ReceivedOfRun {
   readonly received: ReceivedOutput
   readonly elapsedMs: number
   readonly warnings: readonly WarningKind[]
-  /** Time spent waiting for an approval; null if the run did not wait. */
+  /** Time spent waiting for an approval, or null if the run did not wait. */
   readonly waitedMs: number | null
   /** True if the Request certainly did not reach the target. */
   readonly neverArrived: boolean

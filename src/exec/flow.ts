@@ -94,7 +94,7 @@ export class Delivery {
     }
   }
 
-  /** Returns false if the sink muted this object during the call; then the event is not awaited. */
+  /** Returns false if the sink muted this object during the call. Then the event is not awaited. */
   #wait(event: RunEvent, consumed: Promise<void>): boolean {
     if (!this.#muted) this.#waiting = event
     const resume = (): void => {
@@ -145,7 +145,7 @@ export interface StdinSenderComponents {
 /** Sends stdin, at most `MAX_PIECES_UNACKED` bytes ahead of the acknowledgements. */
 export class StdinSender {
   readonly #components: StdinSenderComponents
-  /** Data of the sent, unacknowledged frames; the first has the sequence number `#acked`. */
+  /** Data of the sent, unacknowledged frames. The first has the sequence number `#acked`. */
   readonly #kept: Uint8Array[] = []
   #acked = 0
   #nextSeq = 0

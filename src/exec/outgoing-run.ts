@@ -26,7 +26,7 @@ export interface OutgoingRunInit {
   readonly spec: RunSpec
   readonly expected: Omit<Expected, 'requestSha256'>
   readonly request: SignedBody
-  /** Frame that is sent after the Request; null without a trace. */
+  /** Frame that is sent after the Request, or null without a trace. */
   readonly trace?: ExecFrame | null
 }
 
@@ -48,9 +48,9 @@ export class OutgoingRun {
   /** The last Request that was sent; `#signAgain` replaces it. */
   #request: SignedBody
   #startedAt = 0
-  /** Time of the first waiting frame; null if the run does not wait for an approval. */
+  /** Time of the first waiting frame, or null if the run does not wait for an approval. */
   #waitingSince: number | null = null
-  /** Milliseconds spent waiting for an approval; null while no wait has finished. */
+  /** Milliseconds spent waiting for an approval, or null while no wait has finished. */
   #waitedMs: number | null = null
   #cancelled = false
   #ended = false

@@ -29,7 +29,7 @@ export class OutgoingRunEntry {
   readonly cancelled = this.#cancel.signal
   readonly #clock: Clock
   readonly #onClose: () => void
-  /** Reporter of the run's events and output; null until it exists. */
+  /** Reporter of the run's events and output, or null until it exists. */
   reporter: Pick<RunReporter, 'soFar'> | null = null
   /** See `ResumableTransport.move`; does nothing until there is a transport. */
   move: () => void = () => undefined

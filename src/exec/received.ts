@@ -44,7 +44,7 @@ type ReceivedFrame = Extract<ExecFrame, { type: 'started' | 'stdout' | 'stderr' 
 export class ReceivedRun {
   readonly output = { stdout: new ReceivedStream(), stderr: new ReceivedStream() }
   readonly #warnings: WarningKind[] = []
-  /** PID on the target; null until the run has started. */
+  /** PID on the target, or null until the run has started. */
   #pid: number | null = null
   #waiting: Waiting | null = null
   #waits = 0

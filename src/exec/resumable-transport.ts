@@ -95,7 +95,7 @@ export class ResumableTransport {
     this.#sentAt = this.#clock.monotonic()
   }
 
-  /** The agent and machine at the other end; they are the same on every transport. */
+  /** The agent and machine at the other end. They are the same on every transport. */
   get peer(): RunPeer {
     return this.#peer
   }
@@ -139,7 +139,7 @@ export class ResumableTransport {
     this.#transport?.abort()
   }
 
-  /** Moves to another transport if one can be opened now; otherwise the current one stays. */
+  /** Moves to another transport if one can be opened now. Otherwise the current one stays. */
   async move(): Promise<void> {
     const before = this.#transport
     if (this.#reopen === null || !this.#attached || before === null || this.#ended) return
@@ -305,7 +305,7 @@ export class ResumableTransport {
     transport.send({ type: 'resume', request_id: requestId, ...position(), request_nonce: this.#requestNonce })
   }
 
-  /** While a transport is silent, another is searched; the silent one is kept until then. */
+  /** While a transport is silent, another is searched. The silent one is kept until then. */
   #check(): void {
     const silent = this.#silentOne
     const found = this.#liveness.check((this.#transport ?? silent)?.heard ?? null)

@@ -59,7 +59,7 @@ export class RulesClient {
   }
 
   /**
-   * Requests the rules of an agent; a denial is a value. If the stream is lost, it repeats the request once, because it has no effect.
+   * Requests the rules of an agent. A denial is a value. If the stream is lost, it repeats the request once, because it has no effect.
    * `signal` aborts when the client disconnects. Throws `rate_limited`, `peer_rejected` (no answer, or an invalid one), `timeout`, and dial
    * errors.
    */

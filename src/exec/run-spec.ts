@@ -21,7 +21,7 @@ export interface RunSpec {
   readonly argv: readonly string[]
   /** Null is /dev/null. */
   readonly stdin: StdinSource | null
-  /** Milliseconds; null is the target's cap. */
+  /** Milliseconds. Null is the target's cap. */
   readonly timeout_ms: number | null
   /** Always denied. It is sent so that the target's executor denies and records it. */
   readonly cwd: string | null
@@ -35,7 +35,7 @@ export interface RunSpec {
   readonly trace?: TraceContext | 'not_sampled'
   /** The fan-out of this run, and the name of its host there. */
   readonly fanout?: { readonly id: string; readonly host: string }
-  /** Proof of an operator over the client's request object; the executor checks it. */
+  /** Proof of an operator over the client's request object. The executor checks it. */
   readonly proof?: RequestProof
 }
 
@@ -47,7 +47,7 @@ export interface WaitingEvent {
   readonly machine_id: MachineId
   /** Milliseconds from now. */
   readonly expires_in_ms: number
-  /** Number of agents that must approve; 0 if only a person at the target must. */
+  /** Number of agents that must approve, or 0 if only a person at the target must. */
   readonly approvals_needed: number
   readonly approvals_given: number
   readonly reason: WaitingReason

@@ -195,7 +195,7 @@ export class RunTraces implements Startable {
     this.#end(this.#runs.server, requestId, {}, false)
   }
 
-  /** Records a lost stream. The trace continues if the run is resumed; otherwise it ends after `LOST_MS`. */
+  /** Records a lost stream. The trace continues if the run is resumed. Otherwise it ends after `LOST_MS`. */
   lost(requestId: RequestId): void {
     if (!this.#runs.server.has(requestId)) return
     this.resumed(requestId)

@@ -109,7 +109,7 @@ class PeerRunRelay implements Evictable {
   #finished = false
   /** The stream was lost, and the run may be resumed on another. */
   #isLost = false
-  /** Last stdin number that the executor acknowledged; null while it is unknown. */
+  /** Last stdin number that the executor acknowledged, or null while it is unknown. */
   #stdinAcked: number | null = null
   #answered = false
   /** Null without tracing, and for streams that carry no run. */
@@ -158,7 +158,7 @@ class PeerRunRelay implements Evictable {
     }
   }
 
-  /** The channel has ended. After a normal end or a malformed frame, the run is over; otherwise the peer may resume it. */
+  /** The channel has ended. After a normal end or a malformed frame, the run is over. Otherwise the peer may resume it. */
   closed(error: Error | null): void {
     this.#isLost = error !== null && !isAppError(error, 'malformed')
     // Recorded before the executor answers, because the run may be resumed sooner.
@@ -194,7 +194,7 @@ class PeerRunRelay implements Evictable {
       throw new AppError('malformed', 'it acknowledges what it was not sent')
     this.#run.send(bytes)
     // Answers the renewal, so that the requester can tell a quiet run from a dead connection. If other frames wait, they serve as the
-    // answer; otherwise a peer that renews without reading would fill the memory.
+    // answer. Otherwise a peer that renews without reading would fill the memory.
     if (frame.type === 'lease_renew' && this.#queue.length === 0 && this.#stdinAcked !== null) {
       this.#send(execFrame.encode({ type: 'ack', request_id: this.#requestId, stdin: this.#stdinAcked, stdout: 0, stderr: 0 }))
     }

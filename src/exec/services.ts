@@ -13,9 +13,9 @@ export interface NetworkServices {
   readonly executor: ExecutorClient
   /** Receives the events of each run that this daemon requests. */
   readonly lifecycle: Pick<LifecycleLog, 'add'>
-  /** Opens channels to other agents; null without a mesh, so that only this daemon's own agent can be a target. */
+  /** Opens channels to other agents, or null without a mesh, so that only this daemon's own agent can be a target. */
   readonly links: ChannelSource | null
   readonly log: Logger
-  /** Traces of runs; null if tracing is off. */
+  /** Traces of runs, or null if tracing is off. */
   readonly traces: RunTraces | null
 }

@@ -9,7 +9,7 @@ import type { NetworkServices } from './services.ts'
 
 /** Interval of exports. A trace context of the requester that arrives within it still counts. */
 export const EXPORT_EVERY_MS = 1_000
-/** Runs per message; each has about six spans of 300 bytes. */
+/** Runs per message. Each has about six spans of 300 bytes. */
 const MAX_BATCH = 256
 /** Time limit of one export. */
 const EXPORT_MS = 5_000

@@ -17,7 +17,7 @@ export interface ExecutorChannelInit<In> {
   onMessage(message: In): void
   /** Called for a frame that is not a valid message. The framing is intact, so the channel may continue. */
   onMalformed(payload: Uint8Array, error: unknown): void
-  /** Called once; null if the other side ended the channel between two messages. */
+  /** Called once, or null if the other side ended the channel between two messages. */
   onClosed(error: Error | null): void
   /**
    * Stops reading while the other side leaves more than `MAX_PORT_BACKLOG` unread. Only one side may do so, or both could wait for each
@@ -58,7 +58,7 @@ export class ExecutorChannel<In, Out> {
 
   /**
    * Returns false while the other side is behind: wait for `drained()`. Sends nothing after the end. `tail` holds the bytes of the
-   * message's last field in parts; the message then has an empty one there.
+   * message's last field in parts. The message then has an empty one there.
    */
   send(message: Out, ...tail: readonly Uint8Array[]): boolean {
     if (this.#closed || this.#duplex.writableEnded) return false
@@ -143,7 +143,7 @@ export class ExecutorChannel<In, Out> {
   }
 }
 
-/** The tag of a message and the number of its call or run; null if the bytes have neither. */
+/** The tag of a message and the number of its call or run, or null if the bytes have neither. */
 export const headOf = (payload: Uint8Array): [tag: number, number: number] | null => {
   try {
     const value = decodeCbor(payload)

@@ -107,11 +107,11 @@ export class ExecutorClient implements Startable {
   readonly #onTokens = new Listeners<[tokens: ApiTokens]>()
   readonly onTokens = this.#onTokens.add
   readonly #onApprovalAsk = new Listeners<[ask: number, agentId: AgentId | null]>()
-  /** `agentId`: the agent to ask; null when the request is withdrawn. */
+  /** `agentId`: the agent to ask, or null when the request is withdrawn. */
   readonly onApprovalAsk = this.#onApprovalAsk.add
   readonly #closed = Promise.withResolvers<Error | null>()
   readonly #stopAsked = Promise.withResolvers<void>()
-  /** Resolves when the channel is closed; null if it ended cleanly. The network process cannot work without it. */
+  /** Resolves when the channel is closed, with null if it ended cleanly. The network process cannot work without it. */
   readonly closed = this.#closed.promise
   /** Resolves when the executor asks this process to answer its clients and end. */
   readonly stopAsked = this.#stopAsked.promise
@@ -156,7 +156,7 @@ export class ExecutorClient implements Startable {
     return this.#snapshot
   }
 
-  /** Tokens that replaced those of the settings; null if they were not renewed. */
+  /** Tokens that replaced those of the settings, or null if they were not renewed. */
   get tokens(): ApiTokens | null {
     return this.#tokens
   }
@@ -173,7 +173,7 @@ export class ExecutorClient implements Startable {
     await this.closed
   }
 
-  /** Reports a refusal for the audit log. Refusals are dropped while the executor is behind; it would not log all of them anyway. */
+  /** Reports a refusal for the audit log. Refusals are dropped while the executor is behind. It would not log all of them anyway. */
   httpRefused(refusal: HttpRefused): void {
     if (!this.#channel.full) this.#channel.send({ type: 'http_refused', ...refusal })
   }

@@ -14,7 +14,7 @@ import type { RecordedOutcome } from '../protocol/tool-record.ts'
 export interface SessionOpening {
   readonly door: LocalInterface
   readonly client_name: string
-  /** Agent of the mesh on which commands run; null for this machine. */
+  /** Agent of the mesh on which commands run, or null for this machine. */
   readonly target: string | null
   /** Null: all that are configured. The same holds for `capabilities`. */
   readonly roots: readonly string[] | null
@@ -23,7 +23,7 @@ export interface SessionOpening {
   readonly available: readonly Capability[]
   /** Limits that replace the server's. */
   readonly limits: Readonly<Partial<Record<LimitName, number | undefined>>>
-  /** Receives the events of this session's runs; absent if nobody listens. It must not throw. */
+  /** Receives the events of this session's runs, or absent if nobody listens. It must not throw. */
   readonly told?: (facts: LifecycleFacts) => void
 }
 
@@ -86,7 +86,7 @@ export interface LocalRunRequest {
   readonly shell: boolean
   readonly cwd: string | null
   readonly env: Readonly<Record<string, string>>
-  /** `env` is the whole environment, except TERM; otherwise it is added to that of the policy. */
+  /** `env` is the whole environment, except TERM. Otherwise it is added to that of the policy. */
   readonly clear_env?: boolean
   /** Given to the program at once. If `input` is true, more follows by `LocalRun.input`. */
   readonly stdin: Uint8Array
@@ -143,7 +143,7 @@ export interface LocalRunHandle {
   readonly caps: { readonly timeout_ms: number; readonly max_output_bytes: number }
   /** Null when the program runs; the outcome if it never ran. */
   readonly begun: Promise<LocalOutcome | null>
-  /** Resolves when the sink has taken all output; null after an internal error. */
+  /** Resolves when the sink has taken all output, or null after an internal error. */
   readonly ended: Promise<LocalOutcome | null>
   /** The outcome is known, though the sink may not have taken all output. */
   readonly over: boolean
@@ -176,7 +176,7 @@ export interface MatchedTarget {
 
 /** Every method throws an `AppError` for a refusal, for example `unknown_session`. */
 export interface LocalExecutor {
-  /** A run may wait for an approval; absent: never. */
+  /** A run may wait for an approval. Absent means never. */
   readonly mayAsk?: boolean
   open(opening: SessionOpening): Promise<{ readonly session: string; readonly grant: SessionGrant }>
   /** Ends the session's programs and resolves to their number. */
@@ -204,6 +204,6 @@ export interface LocalExecutor {
   select(words: readonly string[], signal: AbortSignal): Promise<readonly MatchedTarget[]>
   /** `signal`, aborted before this resolves, ends the run. */
   start(start: LocalRunRequest, sink: LocalRunSink, signal?: AbortSignal): Promise<LocalRunHandle>
-  /** Finds the run of this key in the audit log; null if there is none, or no audit log. */
+  /** Finds the run of this key in the audit log. Returns null if there is none, or no audit log. */
   recall(keySha256: string): Promise<JournalledRunHandle | null>
 }

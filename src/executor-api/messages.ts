@@ -93,7 +93,7 @@ const run = { run: uint() }
 const apiTokens = {
   /** Token of API clients. */
   api_token: bytes(SEED_BYTES),
-  /** Token that opens only GET /metrics; null if only the API token does. */
+  /** Token that opens only GET /metrics, or null if only the API token does. */
   metrics_token: nullable(bytes(SEED_BYTES)),
 }
 
@@ -282,7 +282,7 @@ export const toNetwork = union('to-network', {
   failed: [7, { ...call, code: text(MAX_NAME), message: text(MAX_TEXT), data: text(MAX_SEALED_FRAME) }],
   /** A frame for the peer, in order. */
   run_frame: [8, { ...run, frame: bytes(1, MAX_SEALED_FRAME) }],
-  /** Nothing more comes for this run; its stream may be closed. */
+  /** Nothing more comes for this run. Its stream may be closed. */
   run_closed: [9, run],
   /** After hello and after every change: consecutive parts of a `Snapshot` as JSON in UTF-8. */
   snapshot: [10, { part: bytes(1, MAX_SNAPSHOT_PART), last: bool }],
@@ -310,7 +310,7 @@ export const toNetwork = union('to-network', {
       /** Seed of the machine's Ed25519 key. */
       machine_seed: bytes(SEED_BYTES),
       ...apiTokens,
-      /** Where traces are sent; null if tracing is off. */
+      /** Where traces are sent, or null if tracing is off. */
       otlp: nullable(text(MAX_ADDRESS_TEXT)),
     },
   ],

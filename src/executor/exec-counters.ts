@@ -87,7 +87,7 @@ export interface WarningNote {
   readonly agent_id: AgentId
   readonly request_id: RequestId
   readonly argv: readonly string[]
-  /** Bytes of the stream at that moment; null if the warning is not about a stream. */
+  /** Bytes of the stream at that moment, or null if the warning is not about a stream. */
   readonly bytes: number | null
   /** Number of ended processes; only for `descendants_ended`. */
   readonly processes?: number
@@ -114,7 +114,7 @@ export interface ExecState {
     readonly sha256: string | null
     readonly allow_entry_count: number
     readonly command_entry_count: number
-    /** Why exec is off: `acl_missing`, `missing_exec_section` or `exec_disabled`; null while it is on. */
+    /** Why exec is off: `acl_missing`, `missing_exec_section` or `exec_disabled`, or null while it is on. */
     readonly disabled_reason: string | null
   }
   /** Null if the ACL names no audit log. */

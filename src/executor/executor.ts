@@ -47,7 +47,7 @@ export interface ExecutorDeps
   readonly signer: AgentSigner
   /** Statements by which earlier keys of this agent name their successors. */
   readonly successions?: readonly Succession[]
-  /** Tokens of API clients; null if this executor cannot renew any. */
+  /** Tokens of API clients, or null if this executor cannot renew any. */
   readonly tokens?: ApiTokenStore | null
 }
 
@@ -80,7 +80,7 @@ export class Executor implements Startable {
   readonly #revocations: PeerRevocations
   readonly #views: Views
   readonly #sessions = new Set<NetworkSession>()
-  /** Services that need `operator.key`; null until `start`. */
+  /** Services that need `operator.key`, or null until `start`. */
   #proven: (Pick<NetworkCallsDeps, 'operations' | 'requests' | 'successions'> & Pick<ExecutorServices, 'authority'>) | null = null
   #unsubscribe: () => void = () => undefined
 
@@ -160,7 +160,7 @@ export class Executor implements Startable {
     return reloadAcl({ ...this.#services, journal: journal ?? outgoing }, load, () => this.#aclNarrowed())
   }
 
-  /** Serves a network process over this byte stream until it ends. `host` started that process; null if somebody else did. */
+  /** Serves a network process over this byte stream until it ends. `host` started that process, or null if somebody else did. */
   attach(duplex: Duplex, host: NetworkHost | null = null): NetworkSession {
     if (this.#proven === null) throw new AppError('internal', 'the executor was not started')
     const { signatures, counters } = this.#services

@@ -53,10 +53,10 @@ export interface NetworkSessionDeps extends Pick<ExecutorServices, 'authority' |
 export class NetworkSession {
   readonly #deps: NetworkSessionDeps
   readonly #channel: ExecutorChannel<ToExecutor, ToNetwork>
-  /** Relayed runs by number; null while a request is being answered without a run. */
+  /** Relayed runs by number, or null while a request is being answered without a run. */
   readonly #runs = new Map<number, { readonly run: Carried; readonly outlet: PeerStreamWriter } | null>()
   readonly #closed = Promise.withResolvers<Error | null>()
-  /** Resolves when the channel is closed; null if it ended cleanly. */
+  /** Resolves when the channel is closed, with null if it ended cleanly. */
   readonly closed = this.#closed.promise
   #pinged: PromiseWithResolvers<void> | null = null
   #greeted = false

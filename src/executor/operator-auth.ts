@@ -13,7 +13,7 @@ export const MAX_USED_PROOFS = 131_072
 /** A proof may be dated ahead as far as it may be old, so it is never valid longer than this. */
 const REMEMBER_MS = 2 * OPERATOR_PROOF_MS
 
-/** Checks operator proofs; each is valid once. */
+/** Checks operator proofs. Each is valid once. */
 export class OperatorGate {
   readonly #clock: Clock
   #key: Uint8Array
@@ -66,7 +66,7 @@ const refused = (message: string): AppError => new AppError('operator_proof_requ
 
 export interface TokenFiles {
   readonly api: SeedFile
-  /** Null if there is none; then only the API token opens metrics. */
+  /** Null if there is none. Then only the API token opens metrics. */
   readonly metrics: SeedFile | null
 }
 
@@ -85,7 +85,7 @@ export class ApiTokenStore {
   }
 
   /**
-   * Returns a function that renews the token in its file and returns the path; null if there is no such token. The old token is valid until
+   * Returns a function that renews the token in its file and returns the path, or null if there is no such token. The old token is valid until
    * the network process learns of the change.
    */
   renewalOf(which: 'api' | 'metrics'): (() => Promise<string>) | null {

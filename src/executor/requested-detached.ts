@@ -51,7 +51,7 @@ export class DetachedRequestStore {
   readonly #path: string
   readonly #deps: { readonly clock: Clock; readonly log: Logger }
   readonly #runs = new Map<RequestId, DetachedRequest>()
-  /** Why the file cannot be used; null if it can. */
+  /** Why the file cannot be used, or null if it can. */
   #problem: AppError | null = null
   #writing: Promise<void> = Promise.resolve()
   /** The pending write, which includes every change made until it starts. */
@@ -65,7 +65,7 @@ export class DetachedRequestStore {
   }
 
   /**
-   * Reads the file. If it is unusable, the error is returned here and thrown by every later use; the daemon serves and the file is not
+   * Reads the file. If it is unusable, the error is returned here and thrown by every later use. The daemon serves and the file is not
    * touched.
    */
   async load(): Promise<AppError | null> {
@@ -138,7 +138,7 @@ export class DetachedRequestStore {
     return run
   }
 
-  /** Throws like `get`, and `bad_runs` if the file cannot be written; then the run stays known. */
+  /** Throws like `get`, and `bad_runs` if the file cannot be written. Then the run stays known. */
   async forget(id: RequestId): Promise<DetachedRequest> {
     const run = this.get(id)
     this.#runs.delete(id)
@@ -179,7 +179,7 @@ export class DetachedRequestStore {
     this.#runs.delete(over.request_id)
   }
 
-  /** Writes one after another; each contains every change made before it started. */
+  /** Writes one after another. Each contains every change made before it started. */
   async #save(): Promise<void> {
     if (this.#next === null) {
       this.#next = this.#write(this.#writing)

@@ -29,9 +29,9 @@ export interface ExecutorServices {
   readonly clock: Clock
   readonly contacts: Contacts
   readonly counters: ExecCounters
-  /** Asks the approvers of this machine; null: nobody can be asked, so a run that needs an approval is denied. */
+  /** Asks the approvers of this machine. Null means nobody can be asked, so a run that needs an approval is denied. */
   readonly desk: DeskLink | null
-  /** Counts of an approval service that this process hosts; it returns null when it hosts none. */
+  /** Counts of an approval service that this process hosts. It returns null when it hosts none. */
   readonly deskCounts: () => DeskCounts | null
   /** Checks operator proofs. */
   readonly gate: OperatorGate
@@ -55,14 +55,14 @@ export interface ExecutorServices {
 
 /** Services of the engine that runs commands for local clients: in `rexd`, `x0x mcp` and the console. Each part takes a `Pick` of them. */
 export interface EngineServices extends Pick<ExecutorServices, 'cleanup' | 'clock' | 'log' | 'trees'> {
-  /** Holds private copies of files that a requester can change; absent if nothing asks for approvals, because then no permit needs one. */
+  /** Holds private copies of files that a requester can change, or absent if nothing asks for approvals, because then no permit needs one. */
   readonly copies?: PrivateCopies
   readonly journal: LocalJournal
-  /** Decides where a command runs and who must approve it; absent if the configuration has no modes: then `policy` alone decides. */
+  /** Decides where a command runs and who must approve it, or absent if the configuration has no modes: then `policy` alone decides. */
   readonly modes?: EngineModes
   readonly policy: LocalPolicy
-  /** Sends commands to other agents; null: this engine has no mesh. */
+  /** Sends commands to other agents. Null means this engine has no mesh. */
   readonly targets: TargetRunner | null
-  /** Receives the events of every run for the approval clients of this machine; absent: nobody does. It must not throw. */
+  /** Receives the events of every run for the approval clients of this machine. Absent means nobody does. It must not throw. */
   readonly watched?: Pick<DeskLink, 'event' | 'serve'>
 }

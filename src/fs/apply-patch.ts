@@ -29,7 +29,7 @@ type Permitted = { readonly change: PatchChange; readonly permit: FilePermit; re
 
 /**
  * Applies a patch. First everything is read and matched in memory, so that nothing is written if anything does not fit. Then the files
- * change one after another; if one fails, the earlier ones are restored. Added files and move targets must not exist; their directories are
+ * change one after another; if one fails, the earlier ones are restored. Added files and move targets must not exist. Their directories are
  * created. A final link is followed for an update, is itself deleted by a delete, and is not moved. `announce` receives every permitted
  * path before anything changes. Throws `conflict` if text is not found (`data.line`: the hunk in the patch), a file exists or changed
  * meanwhile, or a file is named twice; `resource_limit` above any MAX_PATCH_… or MAX_EDIT_BYTES; errors of reading and writing; and the
@@ -133,7 +133,7 @@ const patched = async (old: Buffer, hunks: readonly Hunk[], path: string, share:
   return data
 }
 
-/** Finds a file; a final link itself if it is not followed. */
+/** Finds a file. A final link itself if it is not followed. */
 const standingAt = async (permit: FilePermit, { places, share }: Planning, followLast: boolean): Promise<FoundFile> => {
   const { directory, name, found } = places.use(await beneath(permit, { followLast }))
   if (found === null) throw systemError('ENOENT')
@@ -145,7 +145,7 @@ const standingAt = async (permit: FilePermit, { places, share }: Planning, follo
   return { directory, name, found: { ...found, info } }
 }
 
-/** Requires that nothing exists at the path; its directory may be missing too. */
+/** Requires that nothing exists at the path. Its directory may be missing too. */
 const requireFree = async (permit: FilePermit): Promise<void> => {
   try {
     using place = await beneath(permit, { followLast: false })

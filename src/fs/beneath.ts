@@ -12,7 +12,7 @@ import { forbidden, namingPath, pathOf, systemError, tooMuch } from './refusals.
 const MAX_WALK_DEPTH = 128
 
 export interface WalkOptions {
-  /** Follow a final link; otherwise the link itself is found. */
+  /** Follow a final link. Otherwise the link itself is found. */
   readonly followLast?: boolean
   /** Create missing directories on the way. */
   readonly makeParents?: boolean
@@ -54,7 +54,7 @@ export class ResolvedPath implements Disposable {
 /** A valid name: not empty, not `.` or `..`, without slash and NUL. */
 const isName = (name: string): boolean => !/^\.{0,2}$|[/\0]/.test(name) && name.isWellFormed()
 
-/** Target of a link; null if it is not a link. */
+/** Target of a link, or null if it is not a link. */
 const linkText = async (path: string): Promise<string | null> => {
   let bytes: Buffer
   try {
@@ -218,7 +218,7 @@ export const beneath = async (permit: FilePermit, options: WalkOptions = {}): Pr
 
 /** A directory below a root; `path` is as the client knows it. Dispose of it. */
 export interface OpenDirectory extends Root, Disposable {
-  /** Open descriptor; null if `filesProblem` is set: then the fields describe the directory at the time of the check. */
+  /** Open descriptor, or null if `filesProblem` is set: then the fields describe the directory at the time of the check. */
   readonly descriptor: number | null
 }
 

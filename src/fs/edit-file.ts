@@ -17,7 +17,7 @@ export interface EditRequest {
   /** Empty: the whole file, which may be missing. */
   readonly old_string: string
   readonly new_string: string
-  /** Replace every occurrence; otherwise there must be exactly one. */
+  /** Replace every occurrence. Otherwise there must be exactly one. */
   readonly replace_all: boolean
   /** The file must have exactly this modification time: `mtime`, or `mtime_ms` as text. */
   readonly expected_mtime: string | null

@@ -130,7 +130,7 @@ export class GlobPosition {
     return false
   }
 
-  /** The position in this subdirectory; null if nothing below it can match. */
+  /** The position in this subdirectory, or null if nothing below it can match. */
   async below(name: string, work: GlobWork): Promise<GlobPosition | null> {
     const characters = [...name]
     const steps: Step[] = []

@@ -6,7 +6,7 @@ export const FILE_CLOCK_MS = 10
 
 const SECOND = 1_000_000_000n
 const MILLISECOND = 1_000_000n
-/** Range of `Date` in seconds; a file may claim any time. */
+/** Range of `Date` in seconds. A file may claim any time. */
 const LAST = 8_640_000_000_000n
 
 /** Rounds down, also before 1970. */
@@ -36,7 +36,7 @@ export const isTime = (expected: string, nanoseconds: bigint): boolean =>
 
 /**
  * Waits until a change gives the file a later `mtime_ms`. File system clocks are coarse, so a client that expects a time would miss a
- * second change within one tick. The wait precedes the change, because only a change advances the time. True if it waited; the file may
+ * second change within one tick. The wait precedes the change, because only a change advances the time. True if it waited. The file may
  * then differ.
  */
 export const timeBehind = async ({ mtimeNs }: { readonly mtimeNs: bigint }): Promise<boolean> => {

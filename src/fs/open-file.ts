@@ -6,7 +6,7 @@ import type { Root } from '../policy/local/file-permit.ts'
 import { mtimeText } from './mtime.ts'
 import { conflict } from './refusals.ts'
 
-/** Why file operations are unavailable; null if they work. Paths are walked by descriptors of directories, which only Linux supports. */
+/** Why file operations are unavailable, or null if they work. Paths are walked by descriptors of directories, which only Linux supports. */
 export const filesProblem = (): string | null =>
   process.platform === 'linux' ? null : 'files are served on Linux alone, where a directory can be held while its path is walked'
 
@@ -63,7 +63,7 @@ export class OpenHandle implements Disposable {
     return new OpenHandle(await openDescriptor(this.at(name), HOLD_DIRECTORY))
   }
 
-  /** Opens what a name in this directory stands for; a link is opened itself. */
+  /** Opens what a name in this directory stands for. A link is opened itself. */
   async look(name: string): Promise<Found> {
     const handle = new OpenHandle(await openDescriptor(this.at(name), HOLD))
     try {
@@ -95,7 +95,7 @@ export interface FoundFile {
   readonly found: Found
 }
 
-/** Opens a root; null if its path now leads to another directory. */
+/** Opens a root, or null if its path now leads to another directory. */
 export const holdRoot = async (root: Root): Promise<OpenHandle | null> => {
   let handle: OpenHandle
   try {

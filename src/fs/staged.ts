@@ -97,7 +97,7 @@ export class Staged {
 }
 
 /**
- * Writes a file beside its destination. A new file gets its mode from umask and directory; a replacement gets at most the old one's rights.
+ * Writes a file beside its destination. A new file gets its mode from umask and directory. A replacement gets at most the old one's rights.
  */
 export const stage = async (directory: OpenHandle, data: Uint8Array, old: BigIntStats | null): Promise<Staged> => {
   const temporary = temporaryName()
@@ -115,7 +115,7 @@ export const stage = async (directory: OpenHandle, data: Uint8Array, old: BigInt
   }
 }
 
-/** Links the moved file into this directory; null if the file system cannot. */
+/** Links the moved file into this directory, or null if the file system cannot. */
 export const stageMove = async (directory: OpenHandle, { directory: from, name, found }: FoundFile): Promise<Staged | null> => {
   const temporary = temporaryName()
   try {

@@ -7,7 +7,7 @@ import type { FsEntry } from '../protocol/rexd/results.ts'
 import { utf8Text } from '../protocol/text.ts'
 import type { OpenHandle } from './open-file.ts'
 
-/** Depth of a listing or pattern; each level holds two descriptors. */
+/** Depth of a listing or pattern. Each level holds two descriptors. */
 const MAX_TREE_DEPTH = 64
 
 /** Entries read from the system at once. */
@@ -111,7 +111,7 @@ export class BoundedEntries<T extends { readonly path: string }> {
     this.#max = max
   }
 
-  /** False if it is full; then the entry was not added. */
+  /** False if it is full. Then the entry was not added. */
   add(thing: T): boolean {
     // Includes the comma.
     this.#bytes += Buffer.byteLength(JSON.stringify(thing)) + 1

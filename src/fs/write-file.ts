@@ -33,7 +33,7 @@ export interface WriteRequest {
 export type Written = Omit<Result<'fs.write'>, 'path'>
 
 /**
- * Writes a regular file; a final link is followed, except for `create`. A new file gets its name only when it is complete. Throws
+ * Writes a regular file. A final link is followed, except for `create`. A new file gets its name only when it is complete. Throws
  * `conflict` if the file exists (`create`) or is not as expected, `file_not_found` if a directory is missing, `forbidden_path`,
  * `file_error`. After a failure `data.left_changed` names a file that is not as it was. Throws the signal's reason while it waits.
  */

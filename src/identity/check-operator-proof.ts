@@ -11,7 +11,7 @@ export interface OperatorProof {
   readonly fresh_until_ms: number
 }
 
-/** Verifies a proof that is at most 60 s old or ahead; null if invalid. The caller must prevent a second use. */
+/** Verifies a proof that is at most 60 s old or ahead, or null if invalid. The caller must prevent a second use. */
 export const checkOperatorProof = (
   key: Uint8Array,
   operation: string,

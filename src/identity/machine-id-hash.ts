@@ -13,7 +13,7 @@ const HEADER = 'x0x-machine-id-hash-v1'
 const pathIn = (dataDir: string): string => join(dataDir, 'machine-id.hash')
 
 /**
- * Hash of `/etc/machine-id` for one machine key; null where there is no valid ID, and in a container. machine-id(5) asks
+ * Hash of `/etc/machine-id` for one machine key, or null where there is no valid ID, and in a container. machine-id(5) asks
  * programs to store a keyed hash only. The ID is the key of the HMAC.
  */
 const hashFor = async (machine: MachineId): Promise<string | null> => {

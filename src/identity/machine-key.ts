@@ -50,7 +50,7 @@ export const peerIdOf = (machineId: MachineId): string => {
   return `1${text}`
 }
 
-/** The machine with this `peerIdOf`; null if the text is not of an Ed25519 key. */
+/** The machine with this `peerIdOf`, or null if the text is not of an Ed25519 key. */
 export const machineIdOfText = (text: string): MachineId | null => {
   if (!/^1[1-9A-HJ-NP-Za-km-z]{51}$/.test(text)) return null
   const number = [...text].reduce((sum, digit) => sum * 58n + BigInt(BASE58.indexOf(digit)), 0n)

@@ -7,7 +7,7 @@ import { type OpaqueSecret, guarded } from './primitives-interface.ts'
 const opaque = <Kind extends 'dsa' | 'kem' | 'aead'>(key: Uint8Array): OpaqueSecret<Kind> => key as unknown as OpaqueSecret<Kind>
 const transparent = (secret: OpaqueSecret<'dsa' | 'kem' | 'aead'>): Uint8Array => secret as unknown as Uint8Array
 
-/** The library accepts only plain byte arrays; a Buffer is one only by inheritance. */
+/** The library accepts only plain byte arrays. A Buffer is one only by inheritance. */
 const plain = (bytes: Uint8Array): Uint8Array => new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.length)
 
 /** The same primitives in JavaScript, for runtimes without them. */

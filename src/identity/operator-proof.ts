@@ -10,7 +10,7 @@ export const FANOUT_OPERATION = 'exec_fanout'
 
 const NONCE_BYTES = 16
 
-/** The secret in the text of `operator.key`; null if invalid. */
+/** The secret in the text of `operator.key`, or null if invalid. */
 export const decodeOperatorKey = (text: string): Uint8Array | null => (/^[0-9a-f]{64}\n$/.test(text) ? fromHex(text.trimEnd()) : null)
 
 /** Beginning of the authenticated bytes, before the body. */

@@ -25,7 +25,7 @@ export const statement = (domain: string, body: Uint8Array): Uint8Array => {
   return Buffer.concat([encoder.encode(domain), Uint8Array.of(0), body])
 }
 
-/** True if the agent key made this signature for this domain; false for all else, of any size. */
+/** True if the agent key made this signature for this domain, or false for all else, of any size. */
 export const verifyAgent = (publicKey: Uint8Array, domain: string, body: Uint8Array, signature: Uint8Array): boolean =>
   primitives().dsaVerify(publicKey, statement(domain, body), signature)
 
@@ -80,7 +80,7 @@ export const signBatch = async (signer: Pick<AgentSigner, 'sign'>, leaves: reado
   })
 }
 
-/** The root that a statement's index and path lead to; null if they fit no tree. */
+/** The root that a statement's index and path lead to, or null if they fit no tree. */
 const rootOf = (leaf: Uint8Array, size: number, index: number, path: Uint8Array): Uint8Array | null => {
   if (size < 2 || size > MAX_BATCH || index >= size) return null
   let [node, at, last, used] = [leaf, index, size - 1, 0]

@@ -27,7 +27,7 @@ export interface ChainState {
   /** Its last line covered by its own or a later chain's signature; -1 for none. */
   signedTo: number
   stopped: boolean
-  /** The line before its first; undefined if its first line was not read. */
+  /** The line before its first, or undefined if its first line was not read. */
   after: LineRef | null | undefined
 }
 
@@ -58,7 +58,7 @@ export class JournalChains {
   #unlinked = 0
   #through: SignedThrough | null = null
 
-  /** `agentId`: required signer; null for any. `chains`: their state before each line. */
+  /** `agentId`: required signer, or null for any. `chains`: their state before each line. */
   constructor(init: { agentId: string | null; continued: boolean; chains: ReadonlyMap<string, ChainState> }) {
     this.#agentId = init.agentId
     this.#continued = init.continued
@@ -196,7 +196,7 @@ export class ChainWriter {
   readonly chain = new Chain({ id: randomUUID() })
   readonly #components: LifeComponents
   readonly #init: LifeInit
-  /** The signer as written in lines; null if nothing is signed. */
+  /** The signer as written in lines, or null if nothing is signed. */
   readonly #signer: JournalSigner | null
 
   constructor(components: LifeComponents, init: LifeInit) {

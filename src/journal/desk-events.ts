@@ -7,7 +7,7 @@ export interface ApprovalRequestedEvent {
   readonly permit_sha256: string
   /** `mesh`, or a local interface. */
   readonly door: string
-  /** Session of the requester; null for none. */
+  /** Session of the requester, or null for none. */
   readonly session: string | null
   /** ID of a mesh agent, or label of a local client, which proves nothing. */
   readonly asker: string
@@ -21,7 +21,7 @@ export interface ApprovalRequestedEvent {
   /** Names only, because a value may be a secret. */
   readonly env: readonly string[]
   readonly host: string
-  /** Agent that would run it; null for this host. */
+  /** Agent that would run it, or null for this host. */
   readonly target: string | null
   readonly always_ask: string | null
   readonly why: string
@@ -59,7 +59,7 @@ export interface StoreChangedEvent {
     | 'last_used'
   /** An approval client, or the approval service itself. */
   readonly by: string
-  /** Agent of the rule; null if it concerns no single agent. */
+  /** Agent of the rule, or null if it concerns no single agent. */
   readonly agent: string | null
   /** The grant, pattern or modes. */
   readonly detail: string
@@ -70,7 +70,7 @@ export interface DeskRefusedEvent {
   readonly event: 'desk_refused'
   /** A code of the error table. */
   readonly code: string
-  /** Authenticated role of the connection; null if unauthenticated. */
+  /** Authenticated role of the connection, or null if unauthenticated. */
   readonly role: string | null
   readonly name: string | null
   readonly detail: string

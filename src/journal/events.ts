@@ -34,11 +34,11 @@ export interface AuthorityEvent {
   readonly event: 'authority'
   /** As `Operation` of the executor API, or `exec_run`. */
   readonly operation: string
-  /** Agent that it concerns; null if unknown or this agent itself. */
+  /** Agent that it concerns, or null if unknown or this agent itself. */
   readonly agent: AgentId | null
   readonly machine: MachineId | null
   readonly level: TrustLevel | null
-  /** The ended run; absent if none. */
+  /** The ended run, or absent if none. */
   readonly request_id?: RequestId
   /** A code of the error table: the proof was refused and nothing is done. Null: the proof is valid, and the operation follows. */
   readonly code: string | null
@@ -51,7 +51,7 @@ export interface ReloadEvent {
   /** `taken`: narrower than before. `refused`: wider, so a restart is needed. `invalid`: missing or wrong. */
   readonly outcome: 'taken' | 'unchanged' | 'refused' | 'invalid'
   readonly file: string
-  /** SHA-256 of the file as it was read, hex; null if it could not be read. */
+  /** SHA-256 of the file as it was read, hex, or null if it could not be read. */
   readonly sha256: string | null
   readonly detail: string | null
 }
@@ -96,15 +96,15 @@ export interface RequestEvent extends RunKey {
   readonly stdin_sha256: string | null
   /** Timeout in force in milliseconds. */
   readonly timeout_ms: number
-  /** SHA-256 of the signed request, hex; null for an unsigned one. */
+  /** SHA-256 of the signed request, hex, or null for an unsigned one. */
   readonly request_sha256: string | null
-  /** The file found for argv[0]; null if it runs elsewhere. */
+  /** The file found for argv[0], or null if it runs elsewhere. */
   readonly executable: ExecutableFile | null
-  /** User of the run; null for the daemon's user. */
+  /** User of the run, or null for the daemon's user. */
   readonly account: string | null
-  /** The approval service's `by`, `agents:ID,ID`, or both joined by `+`; absent if no approval was needed. */
+  /** The approval service's `by`, `agents:ID,ID`, or both joined by `+`, or absent if no approval was needed. */
   readonly approved_by?: string
-  /** Maximum stored output of a detached run; absent for other runs. */
+  /** Maximum stored output of a detached run, or absent for other runs. */
   readonly keep_bytes?: number
 }
 
@@ -125,7 +125,7 @@ export interface StartedEvent extends RunKey {
 export interface JournalWarning extends RunKey {
   readonly event: 'warning'
   readonly kind: WarningKind
-  /** Bytes of the stream at the warning; null if it does not concern a stream. */
+  /** Bytes of the stream at the warning, or null if it does not concern a stream. */
   readonly bytes: number | null
   /** Number of ended processes; only with `descendants_ended`. */
   readonly processes?: number
@@ -140,7 +140,7 @@ export interface JournalExit extends RunKey {
   /** All bytes that the child wrote, with those beyond the limit. */
   readonly stdout_bytes: number
   readonly stderr_bytes: number
-  /** SHA-256 of the sent bytes, hex; null if unknown on this host. */
+  /** SHA-256 of the sent bytes, hex, or null if unknown on this host. */
   readonly stdout_sha256: string | null
   readonly stderr_sha256: string | null
   readonly truncated: boolean
@@ -152,7 +152,7 @@ export interface DenialEvent extends RunKey {
   /** Absent if argv is complete. */
   readonly argv_cut?: ArgvCut
   readonly reason: DenialReason
-  /** Details for the operator of this machine that the requester must not see; null for none. */
+  /** Details for the operator of this machine that the requester must not see, or null for none. */
   readonly detail: string | null
 }
 
@@ -166,13 +166,13 @@ export interface JournalRequest extends RunKey {
   readonly event: 'asked'
   readonly argv: readonly string[]
   readonly stdin_bytes: number
-  /** Requested timeout in milliseconds; null for the target's maximum. */
+  /** Requested timeout in milliseconds, or null for the target's maximum. */
   readonly timeout_ms: number | null
-  /** Fan-out of the request; absent for a single run. */
+  /** Fan-out of the request, or absent for a single run. */
   readonly fanout_id?: string
-  /** True with an operator proof; false with the bearer token alone. */
+  /** True with an operator proof, or false with the bearer token alone. */
   readonly proven: boolean
-  /** Limits of a detached run; absent for other runs. */
+  /** Limits of a detached run, or absent for other runs. */
   readonly detach?: { readonly lifetime_ms: number | null; readonly keep_bytes: number | null }
 }
 
@@ -214,13 +214,13 @@ export type LocalRequestEvent = OfLocalRun<RequestEvent> & {
   readonly cwd: string
   /** Names only, because a value may be a secret. */
   readonly env: readonly string[]
-  /** Mesh agent of the request; null if it runs on this host. */
+  /** Mesh agent of the request, or null if it runs on this host. */
   readonly target: string | null
   /** Absent without a tool. */
   readonly tool?: ToolFacts
-  /** Host of the run; absent if the configuration does not choose among hosts. */
+  /** Host of the run, or absent if the configuration does not choose among hosts. */
   readonly ran_on?: RanOnJson
-  /** Who approved it; absent if no approval was needed. */
+  /** Who approved it, or absent if no approval was needed. */
   readonly approved_by?: string
 }
 
@@ -228,7 +228,7 @@ export interface JournalSessionEvent extends LocalKey {
   readonly event: 'session'
   readonly state: 'opened' | 'closed'
   readonly roots: readonly string[]
-  /** Agent that runs its commands; null for this host. */
+  /** Agent that runs its commands, or null for this host. */
   readonly target: string | null
 }
 
@@ -242,17 +242,17 @@ export interface FileEvent extends LocalKey {
   readonly pattern?: string
   /** For `fs.list`. */
   readonly recursive?: boolean
-  /** Size of written content; null for other operations. */
+  /** Size of written content, or null for other operations. */
   readonly bytes: number | null
 }
 
 /** A refused call of a session. */
 export interface RefusedEvent extends LocalKey {
   readonly event: 'refused'
-  /** ID of the refused run; absent if the call was for no run or had not got that far. */
+  /** ID of the refused run, or absent if the call was for no run or had not got that far. */
   readonly request_id?: RequestId
   readonly method: string
-  /** Command of the call; null for none. */
+  /** Command of the call, or null for none. */
   readonly argv: readonly string[] | null
   /** Absent if argv is complete. */
   readonly argv_cut?: ArgvCut
@@ -270,7 +270,7 @@ export interface HttpRefusedEvent {
   readonly path: string
   readonly host: string | null
   readonly origin: string | null
-  /** Address of the client; null on a unix socket. */
+  /** Address of the client, or null on a unix socket. */
   readonly remote: string | null
   readonly detail: null
 }
@@ -324,7 +324,7 @@ export const isMeshEvent = <E extends JournalEvent>(event: E): event is E & Mesh
 export interface LineHead {
   /** ISO 8601, UTC, milliseconds. */
   readonly ts: string
-  /** UUID of the chain; each writing process has its own. */
+  /** UUID of the chain. Each writing process has its own. */
   readonly chain: string
   /** Number in the chain, from 0. */
   readonly n: number

@@ -14,7 +14,7 @@ import { JournalWriter, LineQueue, type QueuedLine } from './writer.ts'
 export interface JournalInit {
   /** Absolute path: `audit_log_path` of the ACL, or `requests.jsonl` of the data directory. */
   readonly path: string
-  /** Marks of running runs; null for a journal without runs. */
+  /** Marks of running runs, or null for a journal without runs. */
   readonly marks: RunMarks | null
   /** SHA-256 of the policy in force, hex; null, the default, without one. */
   readonly policySha256?: string | null
@@ -56,7 +56,7 @@ const HEAD_BYTES = 256
 
 /**
  * Append-only log of all decisions and runs. `append` settles when the line is on disk; concurrent lines share one write and one sync. Each
- * line has the hash of the line before it; the first line of a chain names the last line of the chain before.
+ * line has the hash of the line before it. The first line of a chain names the last line of the chain before.
  */
 export class Journal implements Startable {
   readonly #clock: Clock

@@ -41,7 +41,7 @@ export const withSignature = ({ bytes }: EncodedLine, signature: Uint8Array): En
   return { bytes: signed, hash: hashLine(signed) }
 }
 
-/** The signed bytes and the signature; null for an unsigned line. */
+/** The signed bytes and the signature, or null for an unsigned line. */
 export const signatureOf = (line: Buffer): { readonly body: Buffer; readonly signature: Buffer } | null => {
   const text = line.toString()
   const [whole, signature] = SIGNED.exec(text) ?? []

@@ -93,7 +93,7 @@ export class JournalledRuns {
     this.#path = init.path
   }
 
-  /** The run of this key by the journal's present content; null for none. Throws the system's error if it cannot be read. */
+  /** The run of this key by the journal's present content, or null for none. Throws the system's error if it cannot be read. */
   async find(key: string): Promise<JournalledRun | null> {
     await this.#readOn()
     const run = this.#runs.get(key)
@@ -142,7 +142,7 @@ export class JournalledRuns {
     }
   }
 
-  /** Reads lines after a position. Returns the end of the last complete one; an incomplete line is read the next time. */
+  /** Reads lines after a position. Returns the end of the last complete one. An incomplete line is read the next time. */
   async #readFrom(file: FileHandle, position: number): Promise<number> {
     const reader = new LineReader(file, position)
     for await (const lines of reader.lines()) for (const line of lines) if (line !== 'too_long') this.#take(line)
@@ -181,7 +181,7 @@ const NOT_STARTED = '"reason":"spawn_failed"'
 
 /**
  * The last `count` or so started runs of other agents, the oldest first. Only the end of a large journal is read. Throws `not_found` if the
- * journal cannot be read; a missing one has none.
+ * journal cannot be read. A missing one has none.
  */
 export const lastBegun = async (path: string, count: number): Promise<RunKey[]> => {
   const { lines } = await lastLines(path, { lines: count * LINES_OF_RUN, maxBytes: count * BYTES_OF_RUN })

@@ -27,7 +27,7 @@ export class LineReader {
   readonly #start: number | null
   #bytes = 0
 
-  /** `begin`: position in the file; null for a file at its beginning, which may be a pipe. `max`: bytes of the longest line. */
+  /** `begin`: position in the file, or null for a file at its beginning, which may be a pipe. `max`: bytes of the longest line. */
   constructor(file: FileHandle, begin: number | null, max = MAX_JOURNAL_LINE) {
     this.#lines = new LineSplitter({ max })
     this.#file = file
@@ -59,7 +59,7 @@ export class LineReader {
 export interface RawLine {
   /** From 1. */
   readonly number: number
-  /** Without the line feed; null if it is longer than any line of a journal. */
+  /** Without the line feed, or null if it is longer than any line of a journal. */
   readonly bytes: Buffer | null
   /** False for a last line without a line feed: torn, or being written. */
   readonly complete: boolean
@@ -99,7 +99,7 @@ export async function* readLines(path: string, { signal, atEnd, max }: JournalRe
 const WINDOW_BYTES = 2 * (MAX_JOURNAL_LINE + 1)
 const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK
 
-/** The last complete line of a file; null if there is none or no file. */
+/** The last complete line of a file, or null if there is none or no file. */
 const lastOfFile = async (path: string): Promise<LineRef | null> => {
   const file = await open(path, FLAGS).catch(() => null)
   if (file === null) return null
@@ -125,7 +125,7 @@ const lastOfFile = async (path: string): Promise<LineRef | null> => {
 /** Suffix of a rotated file: a number or a date. A manual copy has a word. */
 const ROTATED = /^[.-]\d[\d.:T_-]*$/
 
-/** The file last renamed to such a name, as by logrotate; null if there is none. */
+/** The file last renamed to such a name, as by logrotate, or null if there is none. */
 export const lastRotated = async (path: string): Promise<string | null> => {
   const [directory, own] = [dirname(path), basename(path)]
   const rotated = (await readdir(directory))

@@ -60,7 +60,7 @@ interface Source {
 }
 
 /**
- * Source of a refusal: an unlisted peer on a machine, which may claim any agent; a trusted agent, which can make any number of machine
+ * Source of a refusal: an unlisted peer on a machine, which may claim any agent. A trusted agent, which can make any number of machine
  * keys; a local interface, whose clients count as one; or operators.
  */
 const sourceOf = (event: RefusalEvent): Source => {

@@ -145,7 +145,7 @@ export abstract class RunMarks {
 
 const PEER_NAME = /^([0-9a-f-]{36})\.([0-9a-f]{64})\.([0-9a-f]{64})$/
 
-/** The marked runs; empty if the directory does not exist. */
+/** The marked runs, or empty if the directory does not exist. */
 export const listRunningMarks = async (directory: string): Promise<RunKey[]> => {
   const names = await readdir(directory).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return []

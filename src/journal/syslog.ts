@@ -45,7 +45,7 @@ const valueOf = (value: unknown): string => {
   return short.replaceAll(/[\\"\]]/g, String.raw`\$&`)
 }
 
-/** A line of the journal in the form of RFC 5424, with each field as a parameter; null if it is not for syslog. */
+/** A line of the journal in the form of RFC 5424, with each field as a parameter, or null if it is not for syslog. */
 export const syslogMessage = (line: Uint8Array, appName: string): string | null => {
   const { ts, event, prev: _prev, ...fields } = JSON.parse(Buffer.from(line).toString()) as Record<string, unknown>
   const name = String(event)

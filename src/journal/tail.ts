@@ -166,7 +166,7 @@ const isSame = async (one: FileHandle, other: FileHandle): Promise<boolean> => {
 }
 
 /**
- * The last lines of a journal and of the last rotated file (`.1`); empty if nothing was ever written. Throws `not_found` if the journal
+ * The last lines of a journal and of the last rotated file (`.1`), or empty if nothing was ever written. Throws `not_found` if the journal
  * cannot be read.
  */
 export const lastLines = async (path: string, bounds: LastBounds): Promise<LastLines> => {

@@ -116,7 +116,7 @@ export interface SignedPart {
   readonly agents: readonly AgentId[]
   /** Lines covered by a signature, of their own chain or of a later chain that names them. */
   readonly lines: number
-  /** Position of the newest signature; null if nothing is signed. */
+  /** Position of the newest signature, or null if nothing is signed. */
   readonly through: SignedThrough | null
 }
 

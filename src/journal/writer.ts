@@ -16,7 +16,7 @@ export interface JournalWriterInit extends LifeInit {
   readonly floors: number
   /** A sync or a signature is due for which no line waits: call `doDue`. */
   onDue(): void
-  /** Called with each written line; null for none. */
+  /** Called with each written line, or null for none. */
   readonly onWritten: ((line: Uint8Array) => void) | null
 }
 
@@ -63,7 +63,7 @@ export class JournalWriter {
     return this.#due.size > 0
   }
 
-  /** Why there is too little space for all lines; null if there is enough. */
+  /** Why there is too little space for all lines, or null if there is enough. */
   get low(): Error | null {
     return this.#low
   }
@@ -175,7 +175,7 @@ export class JournalWriter {
     this.#low = spare >= bytes ? null : new Error(free === 0 ? FULL : 'too little space left on the disk')
   }
 
-  /** How many whole lines went in; the chain goes on behind these. */
+  /** How many whole lines went in. The chain goes on behind these. */
   async #append(lines: readonly EncodedLine[]): Promise<number> {
     if (lines.length === 0) return 0
     const feed = Buffer.from('\n')

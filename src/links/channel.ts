@@ -79,7 +79,7 @@ export class DmChannel {
     return this.#bodies > 0
   }
 
-  /** Called once, after the last body; the error is null if either side closed the channel normally. A listener that is set after the end is called too. */
+  /** Called once, after the last body. The error is null if either side closed the channel normally. A listener that is set after the end is called too. */
   set onClosed(listener: (error: Error | null) => void) {
     this.#onClosed = listener
     const end = this.#end

@@ -9,7 +9,7 @@ import { isAccepted } from './link.ts'
 /** Handles one body, prefix included. If it throws, the channel ends. */
 export type BodyHandler = (channel: DmChannel, requestId: RequestId, body: Uint8Array) => void
 
-/** Passes each body of a channel that a peer opened to the handler of its prefix. A body with an unknown prefix is counted and dropped; it also ends the channel of an agent that the trust rules do not accept. */
+/** Passes each body of a channel that a peer opened to the handler of its prefix. A body with an unknown prefix is counted and dropped. It also ends the channel of an agent that the trust rules do not accept. */
 export class Dispatcher {
   readonly #deps: { readonly counters: DmCounters; readonly log: Logger }
   readonly #routes = new Map<string, BodyHandler>()

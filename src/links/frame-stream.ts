@@ -15,11 +15,11 @@ export interface FrameStreamInit {
 
 export interface FrameListener {
   onFrame(frame: Uint8Array): void
-  /** Called once; null if the peer ended the stream between two frames. */
+  /** Called once, or null if the peer ended the stream between two frames. */
   onEnd(error: Error | null): void
 }
 
-/** Splits a stream into frames. A handshake first reads them one at a time; then a listener receives the rest. Frames are decoded only on demand, so that the frames after a handshake are checked against their own limits. */
+/** Splits a stream into frames. A handshake first reads them one at a time. Then a listener receives the rest. Frames are decoded only on demand, so that the frames after a handshake are checked against their own limits. */
 export class FrameStream {
   readonly #stream: MeshStream
   readonly #frames: FrameDecoder

@@ -44,7 +44,7 @@ export interface Handshake {
 export class LinkHandshake {
   readonly #deps: LinkHandshakeDeps
   readonly #peer: MachineId
-  /** True after this side delayed the handshake by `SLOW_ANSWER_MS`; then the peer may give up without a violation. */
+  /** True after this side delayed the handshake by `SLOW_ANSWER_MS`. Then the peer may give up without a violation. */
   #slow = false
 
   /** `peer` is the machine that Noise proved at the other end of the connection. */

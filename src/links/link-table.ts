@@ -195,7 +195,7 @@ export class LinkTable {
     entry.gone.signal.addEventListener('abort', () => timer.cancel(), { once: true })
   }
 
-  /** Allows no new channels; the link closes with its last one. */
+  /** Allows no new channels. The link closes with its last one. */
   retire(entry: LinkEntry): void {
     entry.link.retired = true
     entry.pool.close()

@@ -9,7 +9,7 @@ export interface LinkPath {
   readonly address: string
   /** True if the peer dialled. */
   readonly inbound: boolean
-  /** The relay that carries the connection; null if it is direct. */
+  /** The relay that carries the connection, or null if it is direct. */
   readonly relay: MachineId | null
 }
 
@@ -55,7 +55,7 @@ export class OpenLink implements Link {
   readonly id: string
   readonly openedAtMs: number
   decision: TrustDecision
-  /** No new channel may start; the link ends with its last one. */
+  /** No new channel may start. The link ends with its last one. */
   retired = false
   closed = false
   /** This side has opened a channel, so the peer may send all output of a run. */

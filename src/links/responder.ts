@@ -39,7 +39,7 @@ export class HandshakeBudget {
     this.#node = components.node
   }
 
-  /** Takes a slot and returns the function that releases it; null if there is none. */
+  /** Takes a slot and returns the function that releases it, or null if there is none. */
   take(connection: MeshConnection): (() => void) | null {
     if (!this.#hasSlot(connection) || !this.#node.mayBegin(connection, 'handshakes')) return null
     this.#underway.add(connection)
@@ -136,7 +136,7 @@ export class LinkResponder {
 }
 
 /**
- * Returns the peer's violation in a failed handshake that it started; null if it may be innocent. An abandoned handshake is a violation
+ * Returns the peer's violation in a failed handshake that it started, or null if it may be innocent. An abandoned handshake is a violation
  * because it costs this side signatures. Exempt are connections that this side ended (`ours`), and a named machine (`known`) that lost the
  * connection or runs another release.
  */

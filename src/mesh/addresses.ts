@@ -28,7 +28,7 @@ export const parseAddress = (text: string): PeerAddress | null => {
   return relay === machineId || (text.includes(CIRCUIT) && relay === null) ? null : { text, machineId, relay }
 }
 
-/** The relay of an address; null for a direct one. */
+/** The relay of an address, or null for a direct one. */
 export const relayOfText = (text: string): MachineId | null => {
   const [relay, ...behind] = text.split(CIRCUIT)
   return behind.length === 0 ? null : machineIdOfText(relay!.slice(relay!.lastIndexOf('/') + 1))

@@ -30,7 +30,7 @@ export class AgentShares {
     return this.#closed
   }
 
-  /** The agent that a connected machine proved first; null if it proved no accepted agent. */
+  /** The agent that a connected machine proved first, or null if it proved no accepted agent. */
   agentOf(machineId: MachineId): AgentId | null {
     return this.#agents.get(machineId)?.values().next().value ?? null
   }

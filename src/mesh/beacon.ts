@@ -41,7 +41,7 @@ export class Beacon implements Startable {
   readonly #deps: BeaconDeps
   readonly #agentId: AgentId
   readonly #allowed: TokenBucket
-  /** Addresses in the last presence; null before the first. */
+  /** Addresses in the last presence, or null before the first. */
   #announced: string | null = null
   #timer: Timer | null = null
   #dueAt = 0

@@ -143,7 +143,7 @@ export class Cards implements Startable {
     return true
   }
 
-  /** Answers from own data only; it waits for a request that is already under way. */
+  /** Answers from own data only. It waits for a request that is already under way. */
   async #answer(connection: MeshConnection, stream: MeshStream): Promise<void> {
     const limit = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(CARD_ANSWER_MS)])
     const { node, selfCard } = this.#deps

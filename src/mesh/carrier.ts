@@ -199,7 +199,7 @@ export class Reachability {
   onAddresses: () => void = () => undefined
   /** Reservations at other machines' relays. */
   readonly places = new RelayClient({ isRelay: (machineId) => this.isRelay(machineId) })
-  /** The relay of this daemon; null if it is off. */
+  /** The relay of this daemon, or null if it is off. */
   readonly carrier: Carrier | null
   readonly #reviews = new Set<() => void>()
 

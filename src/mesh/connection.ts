@@ -22,9 +22,9 @@ export class MeshConnection {
   readonly address: string
   /** Host by which rate limits count it. */
   readonly host: string
-  /** The relay that carries it; null if it is direct. The machine is proven in both cases. */
+  /** The relay that carries it, or null if it is direct. The machine is proven in both cases. */
   readonly relay: MachineId | null
-  /** How the connection ended; null while it is open. */
+  /** How the connection ended, or null while it is open. */
   ended: string | null = null
   readonly #connection: Connection
   readonly #clock: Pick<Clock, 'monotonic'>
@@ -102,7 +102,7 @@ export class MeshConnection {
     this.#heardAt = this.#clock.monotonic()
   }
 
-  /** The last measured round trip in milliseconds; null before the first. */
+  /** The last measured round trip in milliseconds, or null before the first. */
   get rttMs(): number | null {
     return roundTripOf(this.#connection)
   }

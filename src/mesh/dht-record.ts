@@ -14,7 +14,7 @@ const MAX_REMEMBERED_RECORDS = 4_096
 
 export const recordKeyOf = (agentId: AgentId): Uint8Array => new TextEncoder().encode(`/${RECORD_NAMESPACE}/${agentId}`)
 
-/** The agent whose record belongs to this key; null if the key names none. */
+/** The agent whose record belongs to this key, or null if the key names none. */
 export const agentOfKey = (key: Uint8Array): AgentId | null => {
   const [empty, namespace, agentId = '', ...more] = Buffer.from(key).toString('latin1').split('/')
   return empty === '' && namespace === RECORD_NAMESPACE && isHexId(agentId) && more.length === 0 ? agentId : null
@@ -42,7 +42,7 @@ export class RecordValidator {
     this.#newest = new BoundedMap({ max, isApart: this.isNamed })
   }
 
-  /** Source of the peer whose message is being handled; empty for own lookups. */
+  /** Source of the peer whose message is being handled, or empty for own lookups. */
   get source(): string {
     return this.#bringer.getStore() ?? ''
   }

@@ -23,13 +23,13 @@ export type DhtMode = 'off' | 'client' | 'server'
 export interface TableView {
   /** Whether this peer may send a request now. */
   mayAsk(machineId: MachineId): boolean
-  /** The source by which rate limits count it; null if it is not connected. */
+  /** The source by which rate limits count it, or null if it is not connected. */
   sourceOf(machineId: MachineId): string | null
 }
 
 /** This machine's part in the DHT of cards. */
 export class Dht {
-  /** Options for libp2p; null without DHT. */
+  /** Options for libp2p, or null without DHT. */
   readonly options: (TableInit & { readonly store: RecordStore }) | null
   /** Addresses of a known machine from presences, cards and configuration. The DHT dials it only there. */
   addressesOf: (machineId: MachineId) => readonly string[] = () => []

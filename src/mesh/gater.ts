@@ -15,9 +15,9 @@ export const MAX_HOSTS_PER_MACHINE = 4
 
 /** Hosts where known machines have proven themselves, or that contacts list. A connection from such a host may be from a known machine. */
 export class KnownHosts {
-  /** Hosts of each machine; the latest machine and its latest host are last. */
+  /** Hosts of each machine. The latest machine and its latest host are last. */
   readonly #hostsOf: BoundedMap<MachineId, readonly string[]>
-  /** Cache of all hosts in `#hostsOf`; null after a change. */
+  /** Cache of all hosts in `#hostsOf`, or null after a change. */
   #met: ReadonlySet<string> | null = null
   #listed: ReadonlySet<string> = new Set()
 
@@ -118,7 +118,7 @@ export class ConnectionGate implements ConnectionGater {
   readonly #guests = new Map<object, Guest>()
   readonly #hosts: KnownHosts
   readonly #refusals = Object.fromEntries(REFUSALS.map((reason) => [reason, 0])) as Record<Refusal, number>
-  /** Cache of `outsideHosts()`; null when a connection has opened, closed or been proven since. */
+  /** Cache of `outsideHosts()`, or null when a connection has opened, closed or been proven since. */
   #outsideHosts: number | null = null
 
   /** `strangers` says whether unlisted machines may stay. `connections` is the maximum number at once. */

@@ -27,7 +27,7 @@ interface EngineDialsDeps {
   isKnown(machineId: MachineId): boolean
   /** Addresses of a known machine from presences, cards and configuration. */
   addressesOf(machineId: MachineId): readonly string[]
-  /** The source by which rate limits count a machine; null if it is not connected. */
+  /** The source by which rate limits count a machine, or null if it is not connected. */
   sourceOf(machineId: MachineId): string | null
   /** Dials in the background, see `DialPrecedence`. */
   dial(machineId: MachineId, addresses: readonly string[], signal: AbortSignal): Promise<unknown>
@@ -50,7 +50,7 @@ type Kind = 'known' | 'seen' | 'named'
 /**
  * Limits the dials of the DHT to the machines that its servers name. A known machine is dialled only at addresses of its own or of the
  * configuration. An unlisted one is dialled also where a server says, so that a server can cause dials of any host: the rate limits bound
- * that, and it is off if unlisted machines may not connect. Other libp2p services dial only known machines; this daemon's own dials have
+ * that, and it is off if unlisted machines may not connect. Other libp2p services dial only known machines. This daemon's own dials have
  * their own limits (`Dialler`).
  */
 export class EngineDials implements DhtDialer {

@@ -27,7 +27,7 @@ export interface MeshNodeComponents {
   readonly clock: Pick<Clock, 'monotonic'>
   readonly machineKey: MachineKey
   readonly log: Logger
-  /** Validates DHT records; absent without DHT. */
+  /** Validates DHT records, or absent without DHT. */
   readonly validator?: RecordValidator
 }
 
@@ -250,7 +250,7 @@ export class MeshNode implements Startable {
 
   /**
    * Returns a connection to this machine: an existing one that is not in `besides`, or a new one to the first address that answers. The
-   * address that answered last is tried first; each other one may take `othersMs`. Throws `peer_unreachable` with `data.addresses`: each
+   * address that answered last is tried first. Each other one may take `othersMs`. Throws `peer_unreachable` with `data.addresses`: each
    * address with its error.
    */
   async dial(

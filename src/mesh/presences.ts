@@ -45,7 +45,7 @@ interface PresencesDeps {
 
 interface PresenceVerdict {
   readonly verdict: MessageVerdict
-  /** The stored presence; null if the message brought no news. */
+  /** The stored presence, or null if the message brought no news. */
   readonly heard: PresenceRecord | null
   /** The machine is new here, or may have restarted. */
   readonly newcomer: boolean

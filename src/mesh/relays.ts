@@ -35,7 +35,7 @@ interface RelayCandidate {
 export interface RelayJson {
   machine_id: MachineId
   connected: boolean
-  /** End of the reservation; null without one. */
+  /** End of the reservation, or null without one. */
   reserved_until: string | null
   last_error: string | null
 }

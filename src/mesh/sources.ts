@@ -158,7 +158,7 @@ export class Sources {
   }
 
   /**
-   * Charges a connection whose machine is not proven yet. `known` means that the host is in `KnownHosts`; then a further share is kept for
+   * Charges a connection whose machine is not proven yet. `known` means that the host is in `KnownHosts`. Then a further share is kept for
    * named machines. It is assigned at random, so that unlisted machines of the host cannot use it up.
    */
   mayConnect(host: string, known: boolean): boolean {
@@ -258,7 +258,7 @@ export class PeerLimits implements GossipWatch {
     return this.#charge(this.#deps.connections.to(neighbour), 'messages', messages) === 'allowed'
   }
 
-  /** The source of a machine; null if it is not connected. */
+  /** The source of a machine, or null if it is not connected. */
   sourceOf(machineId: MachineId): string | null {
     const [connection] = this.#deps.connections.to(machineId)
     return connection === undefined ? null : this.#deps.sources.of(connection)

@@ -24,7 +24,7 @@ export interface MeshStreamInit {
 export class MeshStream {
   /** Set it in the turn in which you receive the stream. */
   onData: (chunk: Uint8Array) => void = () => undefined
-  /** Called once, after the last data; null if the peer closed its end normally. */
+  /** Called once, after the last data, or null if the peer closed its end normally. */
   onEnd: (error: Error | null) => void = () => undefined
   readonly #stream: Stream
   #stripper: ReplyStripper | null

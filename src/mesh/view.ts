@@ -13,7 +13,7 @@ type MeshViewDeps = Pick<MeshServices, 'clock' | 'knownAgents' | 'node' | 'prese
   readonly records: Pick<AgentRecords, 'counts' | 'refused'>
   readonly reconnect: Pick<Reconnect, 'status'>
   readonly relays: Pick<Relays, 'isPublic' | 'status'>
-  /** The agent that a connected machine has proven; null without a link. */
+  /** The agent that a connected machine has proven, or null without a link. */
   readonly linkedAgent: (machineId: MachineId) => AgentId | null
 }
 

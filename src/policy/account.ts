@@ -34,7 +34,7 @@ export const findAccount = (name: string, file = '/etc/passwd'): AccountLookup =
   return { kind: 'found', account: Object.freeze({ name, uid, gid, home: isAbsolute(home) ? home : '/' }) }
 }
 
-/** Why this daemon cannot run commands as this user; null if it can. */
+/** Why this daemon cannot run commands as this user, or null if it can. */
 export const accountProblem = (name: string): string | null => {
   if (process.geteuid?.() !== 0) return 'only a daemon that runs as root can run programs as another user'
   const lookup = findAccount(name)

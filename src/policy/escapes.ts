@@ -20,7 +20,7 @@ const programName = (called: string): string => {
   return base.replace(/-?[0-9].*$|\..*$/, '')
 }
 
-/** The interpreter that this argument names, also on a file system that ignores case; null if none. */
+/** The interpreter that this argument names, also on a file system that ignores case, or null if none. */
 export const interpreterCalled = (word: string): string | null =>
   [word, word.toLowerCase()].map(programName).find((name) => INTERPRETERS.has(name)) ?? null
 
@@ -29,7 +29,7 @@ const realOf = (argv0: string): string | null => {
   return lookup.kind === 'found' ? attempt(() => realPath(lookup.executable.path)) : null
 }
 
-/** Usual name of an interpreter, by its name or the file behind it on this host; null if it is none. */
+/** Usual name of an interpreter, by its name or the file behind it on this host, or null if it is none. */
 export const interpreterName = (argv0: string): string | null => interpreterCalled(argv0) ?? interpreterCalled(realOf(argv0) ?? '')
 
 /** True unless the program is transparent or `isKnown` accepts it. For a missing program, its name decides. */
@@ -38,7 +38,7 @@ export const mayRunOthers = (argv0: string, isKnown = isTransparentFile): boolea
   return real === null ? !isTransparentName(argv0) : !isKnown(argv0, real)
 }
 
-/** A note about a command that may do more than its arguments show; null if it does not. */
+/** A note about a command that may do more than its arguments show, or null if it does not. */
 export const opaqueNote = (argv0: string, stdinOpen: boolean): string | null => {
   if (!mayRunOthers(argv0)) return null
   const stdin = stdinOpen ? ', and may take commands from the stdin that the requester sends (stdin = false closes it)' : ''

@@ -9,7 +9,7 @@ import { type FindProgram, interpreterProblems } from './scripts.ts'
 
 export type ExecutableLookup =
   | { readonly kind: 'found'; readonly executable: Executable }
-  /** The program does not exist, or may not be executed; then `path` names the file. */
+  /** The program does not exist, or may not be executed. Then `path` names the file. */
   | { readonly kind: 'missing'; readonly why: 'not_found' | 'not_executable'; readonly path: string | null; readonly detail: string }
   /** Another user could replace the program or its interpreter. */
   | { readonly kind: 'unsafe'; readonly path: string; readonly detail: string; readonly executable: Executable }

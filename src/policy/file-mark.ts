@@ -23,7 +23,7 @@ export const fileMark = (path: string): string => {
   }
 }
 
-/** Path of the first changed file; null if none changed. */
+/** Path of the first changed file, or null if none changed. */
 export const changedPin = (pins: readonly FilePin[]): string | null => pins.find(({ path, mark }) => fileMark(path) !== mark)?.path ?? null
 
 /** Maximum bytes of scripts and programs hashed for one run, because other requests wait meanwhile. */

@@ -6,7 +6,7 @@ import type { SandboxSettings } from './sandbox/sandbox-settings.ts'
 
 export type { Ask, AskFallback, Host, Security } from '../protocol/desk/approval-request.ts'
 
-/** Settings from one source; null for a setting that it does not have. */
+/** Settings from one source, or null for a setting that it does not have. */
 export interface ExecSettings {
   readonly host: Host | null
   readonly security: Security | null
@@ -72,7 +72,7 @@ export interface SettingSources {
   readonly session: ExecSettings
   readonly agent: ExecSettings
   readonly global: ExecSettings
-  /** Hosts that a call may choose; null for the configured host and the sandbox. */
+  /** Hosts that a call may choose, or null for the configured host and the sandbox. */
   readonly allowed_hosts: readonly Host[] | null
 }
 
@@ -140,7 +140,7 @@ export const resolveExec = (places: SettingSources): ({ readonly kind: 'resolved
 
 /** Execution settings of one table. */
 export interface ModeTable extends ExecSettings {
-  /** Hosts that a call may choose; null if the table has no such key. */
+  /** Hosts that a call may choose, or null if the table has no such key. */
   readonly allowed_hosts: readonly Host[] | null
 }
 

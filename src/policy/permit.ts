@@ -16,7 +16,7 @@ export interface Executable {
 export interface RunCaps {
   readonly max_stdout_bytes: number
   readonly max_stderr_bytes: number
-  /** Limit of both streams together; null if each has only its own. */
+  /** Limit of both streams together, or null if each has only its own. */
   readonly max_output_bytes: number | null
   readonly max_stdin_bytes: number
   readonly warn_stdout_bytes: number
@@ -27,7 +27,7 @@ export interface RunCaps {
   readonly timeout_ms: number
   /** True if the request exceeded the maximum and accepted the reduction. */
   readonly timeout_clamped: boolean
-  /** Bytes of output stored for a detached run; null for other runs. */
+  /** Bytes of output stored for a detached run, or null for other runs. */
   readonly keep_bytes: number | null
 }
 
@@ -48,7 +48,7 @@ export interface SandboxGrant {
   readonly engine: 'bubblewrap' | 'podman' | 'docker'
   /** Null if this host's programs are shown. */
   readonly image: SandboxImage | null
-  /** True for the host's network; false for none. */
+  /** True for the host's network, or false for none. */
   readonly network: boolean
   /** True if AF_UNIX sockets are allowed without the network. */
   readonly unix_sockets: boolean
@@ -58,9 +58,9 @@ export interface SandboxGrant {
   readonly readable: readonly string[]
   /** Home directory, which appears empty except for the directories above. */
   readonly home: string
-  /** Limit for all processes together; null for none. */
+  /** Limit for all processes together, or null for none. */
   readonly max_memory_bytes: number | null
-  /** Limit of processes and threads; null for a default, if control groups are available. */
+  /** Limit of processes and threads, or null for a default, if control groups are available. */
   readonly max_processes: number | null
 }
 
@@ -68,7 +68,7 @@ export interface SandboxGrant {
 export interface PinnedFile {
   /** Path without links. */
   readonly path: string
-  /** SHA-256 of the copied bytes as hex; null if the requester can replace only links to the file and a private link is enough. */
+  /** SHA-256 of the copied bytes as hex, or null if the requester can replace only links to the file and a private link is enough. */
   readonly sha256: string | null
   /** Last component of the path by which the command names it. */
   readonly name: string
@@ -95,13 +95,13 @@ export interface PermitFields {
   readonly cwd_descriptor: number | null
   readonly env: Readonly<Record<string, string>>
   readonly caps: RunCaps
-  /** Initial size of the run's terminal; null for pipes. */
+  /** Initial size of the run's terminal, or null for pipes. */
   readonly terminal: Terminal | null
   /** Restrictions that the system enforces on its processes. */
   readonly confinement: Confinement
-  /** User of the run; null for the daemon's user. */
+  /** User of the run, or null for the daemon's user. */
   readonly account: Account | null
-  /** Sandbox of the run; null for the host. */
+  /** Sandbox of the run, or null for the host. */
   readonly sandbox: SandboxGrant | null
   /** Files that must be as they were when the run was allowed. */
   readonly pins: readonly FilePin[]
@@ -131,7 +131,7 @@ const frozenGrant = (grant: SandboxGrant): SandboxGrant =>
 const frozenStandIn = ({ argv0, words }: StandIn): StandIn =>
   Object.freeze({ argv0, words: Object.freeze(words.map((word) => (typeof word === 'string' ? word : Object.freeze({ ...word })))) })
 
-/** Copies, freezes and marks a permit. Only `authorize` and `authorizeLocalRun` may call it; a test checks all other files. */
+/** Copies, freezes and marks a permit. Only `authorize` and `authorizeLocalRun` may call it. A test checks all other files. */
 export const sealPermit = (fields: PermitFields): Permit => {
   const permit = Object.freeze({
     argv: Object.freeze([...fields.argv]),

@@ -103,7 +103,7 @@ export const pathsIn = (words: readonly string[]): string[] =>
 /** Maximum number of nested interpreters of a script, as in the kernel. */
 export const MAX_INTERPRETERS = 5
 
-/** Finds a bare name, as env(1) does; null if there is none. */
+/** Finds a bare name, as env(1) does, or null if there is none. */
 export type FindProgram = (name: string) => string | null
 
 /** Returns what the kernel starts for a program. */
@@ -157,7 +157,7 @@ const ASSIGNMENT = /^[^-=]+=/
 /** Characters with a special meaning for env(1). */
 const ENV_QUOTING = /["'\\$#]/
 
-/** The program that env(1) starts, after its options and assignments; null if none. Throws if this is uncertain. */
+/** The program that env(1) starts, after its options and assignments, or null if none. Throws if this is uncertain. */
 const behindEnv = (script: string, argument: string, find: FindProgram): string | null => {
   const words = argument
     .replace(ENV_SPLIT, '')

@@ -80,7 +80,7 @@ const judgeScript = (
 
 const chainOf = (program: string, path: string): string[] => interpretersOf(program, finderIn(path)).map(({ interpreter }) => interpreter)
 
-/** The root below which `fs.write` could replace this file; null if none. */
+/** The root below which `fs.write` could replace this file, or null if none. */
 const changeable = (path: string, roots: readonly Root[]): string | null => {
   const places = placesOf(path)
   for (const place of places) {
@@ -90,7 +90,7 @@ const changeable = (path: string, roots: readonly Root[]): string | null => {
   return null
 }
 
-/** The file and all links to it; the last path may not exist. `fs.write` cannot replace directories. */
+/** The file and all links to it. The last path may not exist. `fs.write` cannot replace directories. */
 const placesOf = (path: string): string[] => {
   const places: string[] = []
   try {

@@ -6,20 +6,20 @@ import { birthOf, isLiving } from '../base/process-info.ts'
 import { TREE_END_MS, TREE_POLL_MS, descendantsOf } from './descendant-tracker.ts'
 import { processOf, send } from './signals.ts'
 
-/** Writes a control file; the kernel takes or refuses the value as a whole. Throws its error. */
+/** Writes a control file. The kernel takes or refuses the value as a whole. Throws its error. */
 export const writeControl = (directory: string, file: string, value: string | number): void =>
   writeFileSync(join(directory, file), String(value))
 
 export const hasControl = (directory: string, file: string): boolean => existsSync(join(directory, file))
 
-/** Words of a control file; empty if it cannot be read. */
+/** Words of a control file, or empty if it cannot be read. */
 export const readControl = (directory: string, file: string): string[] =>
   attempt(() => readFileSync(join(directory, file), 'utf8').split(/\s+/).filter(Boolean)) ?? []
 
 /** Processes of this group, without this process. 0 stands for one that our PID namespace does not show. */
 export const membersOf = (directory: string): number[] => [...walkMembers(directory)].filter((pid) => pid !== null)
 
-/** The same one by one; null for each further thread of a process. */
+/** The same one by one, or null for each further thread of a process. */
 export function* walkMembers(directory: string): Generator<number | null> {
   const threaded = isThreaded(directory)
   const seen = new Set([0, 1, process.pid])
@@ -60,7 +60,7 @@ export const killGroup = (directory: string): void => {
   }
 }
 
-/** Removes the group; true if it is gone. The kernel refuses while a process lives in it or below. */
+/** Removes the group, or true if it is gone. The kernel refuses while a process lives in it or below. */
 const removeNow = (directory: string): boolean => {
   try {
     rmdirSync(directory)
@@ -93,7 +93,7 @@ export const livingIn = (directory: string): number => {
   return groupsBelow(directory).reduce((count, below) => count + livingIn(below), here.length)
 }
 
-/** Creates a group; false if it exists. Throws other errors. */
+/** Creates a group, or false if it exists. Throws other errors. */
 export const makeGroup = (directory: string): boolean => {
   try {
     mkdirSync(directory)
@@ -107,7 +107,7 @@ export const makeGroup = (directory: string): boolean => {
 /** The group of this process in one hierarchy. */
 export interface CgroupLocation {
   readonly version: 1 | 2
-  /** Controllers of a version 1 hierarchy; empty for version 2, which lists them in files. */
+  /** Controllers of a version 1 hierarchy, or empty for version 2, which lists them in files. */
   readonly controllers: readonly string[]
   /** Mount point of the hierarchy. */
   readonly mount: string
@@ -136,7 +136,7 @@ const PLAIN_PATH = /^\/[A-Za-z0-9/._@:,+~\\-]*$/
 const unescape = (text: string): string =>
   text.replaceAll(/\\([0-7]{3})/g, (_all, digits: string) => String.fromCharCode(Number.parseInt(digits, 8)))
 
-/** Directory of the group; null if the mount does not show it. */
+/** Directory of the group, or null if the mount does not show it. */
 const directoryOf = (mount: string, root: string, path: string): string | null => {
   if (path.split('/').includes('..')) return null
   if (root === '/') return join(mount, path)
@@ -146,7 +146,7 @@ const directoryOf = (mount: string, root: string, path: string): string | null =
 
 /**
  * Finds every visible hierarchy that contains this process. On a hybrid system version 2 is mounted below the others and its group is the
- * line `0::`; a version 1 mount names its controllers in its options.
+ * line `0::`. A version 1 mount names its controllers in its options.
  */
 export const findCgroupPlaces = ({ mountinfo, cgroup }: CgroupFacts = readCgroupFacts()): CgroupLocation[] => {
   const groups = cgroup.split('\n').flatMap((line) => {
@@ -277,7 +277,7 @@ export class Hierarchy {
     }
   }
 
-  /** Moves only our processes; a group with others cannot be used. */
+  /** Moves only our processes. A group with others cannot be used. */
   #stepAside(directory: string): void {
     const aside = join(directory, DAEMON_GROUP)
     makeGroup(aside)

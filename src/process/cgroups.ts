@@ -25,7 +25,7 @@ import {
 import { PROBE_MS } from './pid-namespace.ts'
 import type { Member } from './signals.ts'
 
-/** Limits for all members of a leaf together; null: unlimited. */
+/** Limits for all members of a leaf together. Null means unlimited. */
 export interface LeafLimits {
   /** Bytes. */
   readonly memory: number | null
@@ -47,7 +47,7 @@ const setMemory = (directory: string, bytes: number): void => {
     return
   }
   writeControl(directory, 'memory.limit_in_bytes', bytes)
-  // Memory and swap together; absent if swap is not accounted.
+  // Memory and swap together, or absent if swap is not accounted.
   if (hasControl(directory, 'memory.memsw.limit_in_bytes')) writeControl(directory, 'memory.memsw.limit_in_bytes', bytes)
 }
 
@@ -145,7 +145,7 @@ export class CgroupLeaf {
     return this.#stuck ? 0 : Math.max(0, ...this.#places.map(({ directory }) => livingIn(directory)))
   }
 
-  /** Kills and removes; true when all members are dead. */
+  /** Kills and removes. Returns true when all members are dead. */
   async end(): Promise<boolean> {
     if (this.#stuck) return false
     const ended = await Promise.all(this.#places.map(({ directory }) => endGroup(directory)))
@@ -276,7 +276,7 @@ export interface ParentNames {
   readonly name: string
 }
 
-/** Named after the data directory, which only one daemon uses; null: after this process. */
+/** Named after the data directory, which only one daemon uses. Null means after this process. */
 export const parentNamesOf = async (dataDir: string | null): Promise<ParentNames> => {
   const prefix = dataDir === null ? nameOfProcess() : `x0x-${await digestOf(dataDir)}`
   return { prefix, name: `${prefix}-${toHex(randomBytes(8))}` }

@@ -10,7 +10,7 @@ import { MARK_VARIABLE } from './run-mark.ts'
 
 /** Seconds between SIGTERM and SIGKILL for the process groups of a dead daemon. */
 const CLEANUP_GRACE_SECONDS = 1
-/** Processes whose environment one command reads; a command line takes at least 128 KiB (execve(2)). */
+/** Processes whose environment one command reads. A command line takes at least 128 KiB (execve(2)). */
 const CLEANUP_PORTION = 256
 /** Seconds that one such command may take, because the kernel may block reads of a process's memory. */
 const CLEANUP_READ_SECONDS = 2
@@ -21,7 +21,7 @@ export const CLEANUP_TOOLS = ['cat', 'grep', 'rmdir', 'sleep', 'timeout', 'tr'] 
 /**
  * Reads `+ GROUP`, `- GROUP`, `= PARENT` (a control group with the groups of runs) and `? PREFIX` (of the marks of runs) until the daemon's
  * end of the pipe closes. Then it ends what is left and removes the empty groups. The kernel lists members of a control group by thread, so
- * only thread group leaders are signalled; a process that our PID namespace does not show is listed as 0, which `kill` would take for the
+ * only thread group leaders are signalled. A process that our PID namespace does not show is listed as 0, which `kill` would take for the
  * script itself. The text is constant: it contains no input of clients, and its input is neither split nor expanded. Environments are read
  * in portions, because a command line is limited (execve(2)), and with a timeout. Its argument is the path of /proc.
  */

@@ -80,7 +80,7 @@ export class DatagramSocket implements Startable {
     timer.cancel()
   }
 
-  /** Returns false if there is no room; then the message is not sent. */
+  /** Returns false if there is no room. Then the message is not sent. */
   send(message: string): boolean {
     if (this.#helper === null && this.#running && this.#clock.monotonic() - this.#launchedAt >= HELPER_RETRY_MS) this.#launch()
     const stdin = this.#helper?.stdin

@@ -11,14 +11,14 @@ export const TREE_END_MS = 2_000
 export const TREE_POLL_MS = 1
 /** Rounds of finding and stopping descendants before they are killed; each finds only those born since the last. */
 const FREEZE_ROUNDS = 16
-/** How long descendants are searched; then the known ones are killed, so that the run ends in time. */
+/** How long descendants are searched. Then the known ones are killed, so that the run ends in time. */
 const FREEZE_MS = 1_000
 /** The same after a program that ended by itself: nobody waits, and a busy machine is slow. */
 const SEARCH_MS = 2_500
 /** How often, and with which pause, a process that hides its environment is inspected again before the run warns. */
 export const HIDDEN_LOOKS = 4
 const HIDDEN_LOOK_MS = 100
-/** Descendants that are checked for having left the group; each costs two reads of /proc. */
+/** Descendants that are checked for having left the group. Each costs two reads of /proc. */
 const MAX_DESCENDANTS = 1_024
 /** Signals that ask a run to end. */
 export const ENDS: readonly NodeJS.Signals[] = ['SIGTERM', 'SIGKILL', 'SIGINT', 'SIGHUP', 'SIGQUIT']
@@ -137,7 +137,7 @@ export class DescendantTracker {
     this.#end = this.#mark === null || this.#isEmpty ? Promise.resolve() : this.#killRest()
   }
 
-  /** After `end`: resolves to true when all found processes are dead; false if one lives or that is unknown. */
+  /** After `end`: resolves to true when all found processes are dead, or false if one lives or that is unknown. */
   async gone(): Promise<boolean> {
     await this.#end
     const deadline = performance.now() + TREE_END_MS

@@ -25,7 +25,7 @@ const placeOf = (): { readonly fromSources: boolean; readonly host: string } => 
  */
 export const terminalWords = ({ cols, rows, raw = false }: Terminal, control: number): string[] => {
   const { fromSources, host } = placeOf()
-  // A main module does nothing when it is imported; a bundle calls its own.
+  // A main module does nothing when it is imported. A bundle calls its own.
   const text = `import { main } from ${JSON.stringify(host)}; process.exit(await main(process.argv.slice(1)))`
   const program = fromSources ? ['--input-type=module', '--eval', text, '--'] : [host]
   return [process.execPath, ...program, raw ? 'raw' : 'cooked', String(control), String(cols), String(rows)]
@@ -61,7 +61,7 @@ export const findTool = (name: SystemTool): ToolLookup => {
 /** Descriptor on which bwrap reports status. */
 const STATUS_DESCRIPTOR = 3
 
-/** Options of bwrap; the program follows. Everything of the host stays visible except what the ACL entry takes away. */
+/** Options of bwrap. The program follows. Everything of the host stays visible except what the ACL entry takes away. */
 export const namespaceArguments = ({ no_network, read_only }: Pick<Confinement, 'no_network' | 'read_only'>, cwd: string): string[] => [
   '--die-with-parent',
   '--unshare-pid',
@@ -87,7 +87,7 @@ export interface LaunchPlan {
   /** Another program starts it, so a failed start is harder to recognize. */
   readonly isWrapped: boolean
   readonly inNamespace: boolean
-  /** Descriptor of the terminal's holder for sizes; null without a terminal. */
+  /** Descriptor of the terminal's holder for sizes, or null without a terminal. */
   readonly control: number | null
   /** Null without a sandbox. */
   readonly sandbox: SandboxPlan | null
@@ -107,7 +107,7 @@ export const toolsFor = (confinement: Confinement): { key: keyof Confinement; to
 ]
 
 interface Planned extends Pick<Permit, 'argv' | 'executable' | 'cwd' | 'cwd_descriptor' | 'env' | 'confinement' | 'terminal' | 'sandbox'> {
-  /** Private copies that a sandbox shows; absent if there are none. */
+  /** Private copies that a sandbox shows, or absent if there are none. */
   readonly copies?: readonly string[]
 }
 
@@ -182,7 +182,7 @@ export const launch = (
   const pipes = extra.filter(Boolean).map(() => 'pipe' as const)
   const stdio: StdioOptions = [stdin ? 'pipe' : 'ignore', 'pipe', 'pipe', ...pipes]
   const user = account === null ? {} : { uid: account.uid, gid: account.gid }
-  // A wrapper has its own name; a program has the name in argv.
+  // A wrapper has its own name. A program has the name in argv.
   const argv0 = plan.isWrapped ? plan.file : (argv[0] ?? plan.file)
   const raw = permit.terminal?.raw === true
   // A raw terminal's holder and the setup of a sandbox must not obey variables that are meant for the program.

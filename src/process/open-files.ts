@@ -31,7 +31,7 @@ const raisesItsOwn = (pid: number): boolean => {
 
 /**
  * Soft limit of open files at the start of this process. Node.js raises it before our code runs, so it comes from X0X_OPEN_FILES or the
- * parent process; otherwise it is the usual one.
+ * parent process. Otherwise it is the usual one.
  */
 export const startingLimit = (env: Environment, { soft }: OpenFiles): number => {
   const given = env['X0X_OPEN_FILES']

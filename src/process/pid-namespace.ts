@@ -14,7 +14,7 @@ import { type Member, type ExitStatus, childrenOf, isChildOrIn, nameOf, send } f
 
 /** Characters kept of bwrap's error output. */
 export const MAX_WRAPPER_TEXT = 4_096
-/** How long bwrap may take to execute the program; then the program counts as started. */
+/** How long bwrap may take to execute the program. Then the program counts as started. */
 const NAMESPACE_START_MS = 5_000
 
 /** Signals that end no process. */
@@ -92,7 +92,7 @@ export class PidNamespace {
   }
 
   /**
-   * Derives the program's end from bwrap's; null if the program was never executed. bwrap reports a signal as 128 + n like a shell; that
+   * Derives the program's end from bwrap's. Returns null if the program was never executed. bwrap reports a signal as 128 + n like a shell. That
    * counts as a signal only if we sent it.
    */
   translate({ code, signal }: ExitStatus): ExitStatus | null {
@@ -136,7 +136,7 @@ export class PidNamespace {
 export const PROBE_MS = 5_000
 
 /**
- * Runs `true` through bwrap and returns its complaint; null on success. `feed`: what it reads from descriptor 3, on which it may also
+ * Runs `true` through bwrap and returns its complaint, or null on success. `feed`: what it reads from descriptor 3, on which it may also
  * write.
  */
 export const bwrapComplaint = async (

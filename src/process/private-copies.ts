@@ -38,7 +38,7 @@ export class PrivateCopies implements Startable {
     removeAll(this.#own)
   }
 
-  /** Creates the copies. Throws errors of the system, and for a file whose hash differs from the approved one; then nothing is left. */
+  /** Creates the copies. Throws errors of the system, and for a file whose hash differs from the approved one. Then nothing is left. */
   make({ argv0, words: standing }: StandIn): ProgramFiles & { remove(): void } {
     const directory = join(this.#own, randomBytes(16).toString('hex'))
     try {

@@ -14,9 +14,9 @@ const LEFT_BEHIND_LOOK_MS = 10
 
 export interface ProcessTreeInit {
   readonly containment: Containment
-  /** Control group that holds or limits the run; null if there is none. */
+  /** Control group that holds or limits the run, or null if there is none. */
   readonly leaf: CgroupLeaf | null
-  /** Mark in the environment of its processes; null if they need no search. */
+  /** Mark in the environment of its processes, or null if they need no search. */
   readonly mark: RunMark | null
   /** Divides signals to many processes into turns of the event loop. */
   readonly sharing: TimeSlicer

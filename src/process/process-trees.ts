@@ -91,7 +91,7 @@ export interface ProcessTreesDeps {
 
 export interface ProcessTreesInit {
   readonly choice: ContainmentChoice
-  /** Directory of the record, after which the groups are named; null: no record, and groups named after this process. */
+  /** Directory of the record, after which the groups are named. Null means no record, and groups named after this process. */
   readonly dataDir: string | null
   /** Ends leftovers of earlier starts. Default: true if there is a data directory. */
   readonly endsLeftovers?: boolean
@@ -110,7 +110,7 @@ export class ProcessTrees implements Startable {
   readonly #sharing = new TimeSlicer({ clock: systemClock })
   readonly #search = new MarkSearch({ sharing: this.#sharing })
   #inForce: Containment = 'group'
-  /** Why control groups cannot enforce a limit, as tried once; null if they can. */
+  /** Why control groups cannot enforce a limit, as tried once, or null if they can. */
   readonly #limits = new Map<LimitController, string | null>()
   readonly #sandboxes = new SandboxProbe()
   #stronger: readonly NotInForce[] = []

@@ -19,7 +19,7 @@ export const newMarkPrefix = hex
 /** Creates an unguessable mark: every process that carries it is ended with the run. */
 export const newMark = (prefix: string): string => `${prefix}-${hex()}`
 
-/** Values of the variable; a hand-made environment may have several. */
+/** Values of the variable. A hand-made environment may have several. */
 export const marksIn = (environment: string): string[] =>
   // Compares whole variables, because a value of another one may contain such text, like QUERY_STRING in a web server.
   environment
@@ -47,7 +47,7 @@ const count = (text: string | undefined): number => {
   return number
 }
 
-/** Processes and threads started since boot; null if the system does not report it. */
+/** Processes and threads started since boot, or null if the system does not report it. */
 export const readForks = (proc = '/proc'): number | null =>
   attempt(() => count(/^processes (\d+)$/m.exec(readFileSync(join(proc, 'stat'), 'latin1'))?.[1]))
 
@@ -83,9 +83,9 @@ export interface Wanted {
   readonly mark: string
   /** Leader of the run, ancestor of everything marked. It is left out. */
   readonly leader: Member
-  /** `forksNow` before the leader started; null if not known. */
+  /** `forksNow` before the leader started, or null if not known. */
   readonly forks: number | null
-  /** Process group whose members are also wanted; null for none. */
+  /** Process group whose members are also wanted, or null for none. */
   readonly group: number | null
   /** True for a process that need not be inspected again. */
   knows(member: Member): boolean
@@ -111,7 +111,7 @@ interface Waiting {
   readonly answer: (look: SearchPass | null) => void
 }
 
-/** Maximum age of a cached count; an older one is also correct, but makes searches longer. */
+/** Maximum age of a cached count. An older one is also correct, but makes searches longer. */
 const FORKS_KEPT_MS = 1_000
 /** Longer than most environments. */
 const READ_SIZE = 16 * 1024
@@ -212,7 +212,7 @@ export class MarkSearch {
   }
 
   /**
-   * Empty if the process is gone or of another user; null if the kernel hides the environment or does not answer. Throws the signal's
+   * Empty if the process is gone or of another user, or null if the kernel hides the environment or does not answer. Throws the signal's
    * reason.
    */
   async #environmentOf({ pid, born }: Member, deadline: AbortSignal | null): Promise<string | null> {

@@ -135,7 +135,7 @@ export class RunningProcess {
   }
 
   /**
-   * Stops reading; the program blocks when its pipes are full. After the exit, the rest in the pipes is read all the same, because it is
+   * Stops reading. The program blocks when its pipes are full. After the exit, the rest in the pipes is read all the same, because it is
    * small and would be lost.
    */
   pause(): void {

@@ -20,7 +20,7 @@ export interface ExitStatus {
 export const PROCESS_SIGNALS = ['SIGTERM', 'SIGKILL', 'SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2', 'SIGSTOP', 'SIGCONT'] as const
 export type ProcessSignal = (typeof PROCESS_SIGNALS)[number]
 
-/** Sends a signal to a process (pid) or a group (-pid); false if it is gone or may not be signalled. */
+/** Sends a signal to a process (pid) or a group (-pid), or false if it is gone or may not be signalled. */
 export const send = (target: number, signal: NodeJS.Signals): boolean => {
   // 0, 1 and -1 would mean this process's group, init and all processes.
   if (!Number.isSafeInteger(target) || Math.abs(target) <= 1) throw new RangeError(`not a process to signal: ${target}`)
@@ -47,7 +47,7 @@ export const signalAll = async (all: Iterable<Member | null>, signals: readonly 
   for await (const { pid, born } of inTurns(members, share)) if (birthOf(pid) === born) for (const signal of signals) send(pid, signal)
 }
 
-/** Why a process (pid) or group (-pid) cannot be signalled: `ESRCH` if it does not exist; null if it can be. */
+/** Why a process (pid) or group (-pid) cannot be signalled: `ESRCH` if it does not exist, or null if it can be. */
 const signalProblem = (target: number): string | null => {
   try {
     process.kill(target, 0)
@@ -69,19 +69,19 @@ export const isChildOrIn = (pid: number, parent: number, namespace: string | und
   return namespace !== undefined && attempt(() => readlinkSync(`/proc/${pid}/ns/pid`)) === `pid:[${namespace}]`
 }
 
-/** Reads a number of proc_pid_status(5); undefined if the process is gone or hidden. */
+/** Reads a number of proc_pid_status(5), or undefined if the process is gone or hidden. */
 const statusNumber = (pid: number, line: RegExp, proc = '/proc'): number | undefined => {
   const [, digits] = line.exec(attempt(() => readFileSync(`${proc}/${pid}/status`, 'latin1')) ?? '') ?? []
   return digits === undefined ? undefined : Number(digits)
 }
 
-/** True for a process of our own user; false if it is gone. */
+/** True for a process of our own user, or false if it is gone. */
 export const isOurUsers = (pid: number, proc = '/proc'): boolean => {
   const user = statusNumber(pid, /^Uid:\s*(\d+)/m, proc)
   return user !== undefined && user === process.getuid?.()
 }
 
-/** The process of a thread; the thread's own number if it is gone. */
+/** The process of a thread. The thread's own number if it is gone. */
 export const processOf = (thread: number): number => statusNumber(thread, /^Tgid:\s*(\d+)$/m) ?? thread
 
 /** Process name as the kernel stores it: at most 15 bytes. */

@@ -44,7 +44,7 @@ export interface ProgramStart {
 export interface SpawnFailure {
   readonly kind: 'spawn_failed'
   readonly detail: string
-  /** A program that ran for a moment until it was killed; null if none did. */
+  /** A program that ran for a moment until it was killed, or null if none did. */
   readonly ran: ProgramStart | null
 }
 
@@ -127,7 +127,7 @@ const copiesFor = (permit: Permit, { copies }: SpawnDeps): ReturnType<PrivateCop
   return copies.make(stand_in)
 }
 
-/** Resolves when the child was reaped and its tree is empty; null if a wrapper never executed the program. */
+/** Resolves when the child was reaped and its tree is empty, or null if a wrapper never executed the program. */
 const endOf = async (child: ChildProcess, tree: ProcessTree, namespace: PidNamespace | null): Promise<ExitStatus | null> =>
   new Promise((resolve) => {
     child.once('exit', (code, signal) => {

@@ -10,7 +10,7 @@ export interface OutputBudget {
 export interface OutputLimits {
   /** Bytes to forward; later bytes are counted and dropped. */
   readonly cap: number
-  /** Shared with other streams; null if there is none. */
+  /** Shared with other streams, or null if there is none. */
   readonly budget: OutputBudget | null
   /** Bytes at which `onApproaching` is called. */
   readonly warn: number
@@ -122,7 +122,7 @@ export class OutputPump {
   /** Reads what is available, if that is at least `least` bytes. */
   #pull(least: number): void {
     while (!this.#paused && this.#source.readableLength >= least) {
-      // Requesting more than is available would wait; a read without a size lets the stream refill or end.
+      // Requesting more than is available would wait. A read without a size lets the stream refill or end.
       const available = Math.min(this.#source.readableLength, MAX_FRAME_DATA)
       const chunk: Buffer | null = available > 0 ? this.#source.read(available) : this.#source.read()
       if (chunk === null) return

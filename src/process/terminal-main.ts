@@ -7,7 +7,7 @@ import { errnoOf } from '../base/errors.ts'
 import { signalName } from '../base/format.ts'
 import { EXIT_FAILURE, type Ended, type NativePty, type OnTerminal, loadPty, readEnvironment, startRaw } from './terminal.ts'
 
-/** After the program's end, output is read until it pauses for this long; a descendant may hold the terminal for ever. */
+/** After the program's end, output is read until it pauses for this long. A descendant may hold the terminal for ever. */
 const QUIET_MS = 50
 /** Pauses before writing to a full terminal again; they grow, because nothing reports free space. */
 const TYPE_PAUSE_MS = 1
@@ -24,7 +24,7 @@ const REST_BYTES = 64 * 1024
 const writeTo = promisify(write)
 
 /**
- * Reads written but undelivered output. On Linux a kernel worker delivers it, possibly late; a read waits for the worker, the event loop's
+ * Reads written but undelivered output. On Linux a kernel worker delivers it, possibly late. A read waits for the worker, the event loop's
  * poll does not. Empty if there is none.
  */
 const restOf = (fd: number): Buffer => {
@@ -163,7 +163,7 @@ export const main = async ([mode, control = '', cols = '', rows = '', ...words]:
   const { fd, ended, release } = isRaw ? startRaw(pty.native, { words, env, cols: wide, rows: high }) : startCooked(pty, words, wide, high)
   const terminal = new ReadStream(fd)
   const screen = show(terminal, fd)
-  // Fails if standard input or the terminal is closed; then nothing more is typed.
+  // Fails if standard input or the terminal is closed. Then nothing more is typed.
   if (!isRaw) void passInput(fd, terminal).catch(() => undefined)
   followSize(Number(control), rest, (columns, lines) => void (terminal.destroyed || pty.native.resize(fd, columns, lines)))
   const end = await ended

@@ -95,7 +95,7 @@ export const loadPty = (): { readonly native: NativePty; readonly helper: string
   }
 }
 
-/** Why terminals are impossible here; null if they work. */
+/** Why terminals are impossible here, or null if they work. */
 export const terminalProblem = (): string | null => {
   const pty = loadPty()
   return 'problem' in pty ? pty.problem : null

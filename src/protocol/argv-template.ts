@@ -69,7 +69,7 @@ export const findMetacharacter = (argv: readonly string[]): { token: number; cha
   return null
 }
 
-/** The literal characters of a token; a template has none. */
+/** The literal characters of a token. A template has none. */
 export const literalOf = (token: PatternToken): string => {
   switch (token.kind) {
     case 'literal':

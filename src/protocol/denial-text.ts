@@ -9,7 +9,7 @@ export interface DeniedRequest {
   readonly others?: boolean
   /** Empty if no command was requested. */
   readonly argv: readonly string[]
-  /** The requester as the target sees it; null if unknown. */
+  /** The requester as the target sees it, or null if unknown. */
   readonly own?: { readonly machine_id: string; readonly revoked?: boolean } | null | undefined
 }
 

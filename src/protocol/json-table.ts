@@ -29,7 +29,7 @@ type Bare =
   | { readonly is: 'tested'; readonly test: (value: unknown) => boolean; readonly what: string }
 export type Kind = Bare & { readonly says?: string }
 
-/** A sender may omit a field with a default; a receiver always has it. */
+/** A sender may omit a field with a default. A receiver always has it. */
 type Presence = 'required' | 'optional' | 'default'
 
 export class JsonField<out T, out P extends Presence = 'required'> {
@@ -202,7 +202,7 @@ const partsOf = (value: unknown, kind: Kind): readonly (readonly [place: string,
   ])
 }
 
-/** Why a value is invalid, to follow its name; null if valid. `isolated`: undeclared keys are invalid. */
+/** Why a value is invalid, to follow its name, or null if valid. `isolated`: undeclared keys are invalid. */
 const wrongWith = (value: unknown, kind: Kind, closed: boolean): string | null => {
   if (kind.is === 'null_or') {
     if (value === null) return null
@@ -232,7 +232,7 @@ const wrongIn = (fields: Fields, stated: FieldTable, closed: boolean): string | 
 const firstIn = (fields: Fields, stated: FieldTable, closed: boolean): string | null =>
   wrongIn(fields, stated, closed)?.replace(/^(\.|: )/, '') ?? null
 
-/** The first missing or invalid field with its path; null if all are valid. */
+/** The first missing or invalid field with its path, or null if all are valid. */
 export const problemOf = (fields: Fields, stated: FieldTable): string | null => firstIn(fields, stated, false)
 /** The same, with undeclared keys as invalid. */
 export const closedProblemOf = (fields: Fields, stated: FieldTable): string | null => firstIn(fields, stated, true)

@@ -96,7 +96,7 @@ export class LineSplitter {
     this.#onSkipped = onSkipped
   }
 
-  /** The last line if it had no line feed; null if none. */
+  /** The last line if it had no line feed, or null if none. */
   rest(): Line | null {
     return this.#kept.length === 0 && !this.#tooLong ? null : this.#take(NOTHING)
   }

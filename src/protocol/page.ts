@@ -26,9 +26,9 @@ export interface PageDecision {
   readonly question_id: string
   readonly permit_sha256: string
   readonly decision: Decision
-  /** For `allow_always`; null for the longest that the approval service allows. */
+  /** For `allow_always`, or null for the longest that the approval service allows. */
   readonly expires_in_ms: number | null
-  /** For `allow_always`; null for any number of uses. */
+  /** For `allow_always`, or null for any number of uses. */
   readonly uses: number | null
 }
 
@@ -91,7 +91,7 @@ export interface PageAgentModes {
   readonly config: string
   /** Empty if they contradict each other. */
   readonly settings: readonly PageSetting[]
-  /** Modes that a person set for its sessions; null for none. */
+  /** Modes that a person set for its sessions, or null for none. */
   readonly session: string | null
 }
 
@@ -119,7 +119,7 @@ export interface PageRun {
   readonly argv: readonly string[]
   readonly started_at: string
   readonly state: string
-  /** Output so far; null if unknown. */
+  /** Output so far, or null if unknown. */
   readonly output: string | null
 }
 

@@ -13,7 +13,7 @@ export class SkippedId {
   #depth = 0
   #inText = false
   #escaped = false
-  /** Bytes of the present name or value of the outermost object; null if it is too long to count. */
+  /** Bytes of the present name or value of the outermost object, or null if it is too long to count. */
   #kept: number[] | null = []
   #isValueOfId = false
   #id: unknown

@@ -1,6 +1,6 @@
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
-/** Decodes bytes exactly, with a byte order mark if there is one; null if they are not UTF-8. */
+/** Decodes bytes exactly, with a byte order mark if there is one, or null if they are not UTF-8. */
 export const utf8Text = (bytes: Uint8Array): string | null => {
   try {
     return decoder.decode(bytes)
@@ -12,7 +12,7 @@ export const utf8Text = (bytes: Uint8Array): string | null => {
 export const toBase64 = (bytes: Uint8Array): string => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64')
 
 /**
- * Decodes standard base64 with its padding; null for any other text. The runtime's decoder skips invalid digits, also reads `-` and `_` as
+ * Decodes standard base64 with its padding. Returns null for any other text. The runtime's decoder skips invalid digits, also reads `-` and `_` as
  * digits, and drops bits after the last byte, so the result is checked.
  */
 export const fromBase64 = (text: string): Buffer | null => {

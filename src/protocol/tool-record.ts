@@ -37,13 +37,13 @@ const REQUEST = {
   args: texts,
   /** Null for the first root, or for the target's directory. */
   cwd: orNull(text),
-  /** A mesh agent; null for this host. */
+  /** A mesh agent, or null for this host. */
   target: orNull(text),
   /** Names of variables. */
   env: texts,
   /** Null for the default of the configuration. */
   timeout_ms: orNull(count),
-  /** Preferred host and modes; absent if the client has none. */
+  /** Preferred host and modes, or absent if the client has none. */
   wish: optional(execPreference),
 }
 
@@ -80,7 +80,7 @@ const RUN_EVENTS = {
   warning: { kind: text, amount: optional(count) },
   /** Null if it failed inside the executor. */
   ended: { outcome: orNull(record(OUTCOME)) },
-  /** `code`: from the error table; null for a defect of x0x. */
+  /** `code`: from the error table, or null for a defect of x0x. */
   refused: { code: orNull(text), message: text, data: table },
   /**
    * What was returned, and the displayed part of each stream. `text_sha256`: of the text for the model with its frame. `of_dropped`: of

@@ -28,7 +28,7 @@ export class Backoff {
     this.#options = { attempts, firstDelayMs, maxDelayMs }
   }
 
-  /** Milliseconds before the next attempt; null after the last one. */
+  /** Milliseconds before the next attempt, or null after the last one. */
   next(): number | null {
     const { attempts, firstDelayMs, maxDelayMs } = this.#options
     const tries = this.#tries++

@@ -111,7 +111,7 @@ export class Calls {
     return call?.waiting !== undefined
   }
 
-  /** The method that the answer belongs to; null if there was no such call. */
+  /** The method that the answer belongs to, or null if there was no such call. */
   settle(answer: Answer): Method | null {
     const call = this.#sent.get(answer.id)
     if (call === undefined) return null

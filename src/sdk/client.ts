@@ -31,7 +31,7 @@ export interface OpenOptions extends CallOptions {
   readonly clientVersion?: string
   /** Directories within those that the server allows. Default: all of them. */
   readonly workspaceRoots?: readonly string[]
-  /** Capabilities to request, such as `exec`; the session gets those that the server grants. Default: all. */
+  /** Capabilities to request, such as `exec`. The session gets those that the server grants. Default: all. */
   readonly capabilities?: readonly CapabilityName[]
   /** Limits below those of the server. */
   readonly limits?: SessionLimits

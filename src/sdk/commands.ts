@@ -28,20 +28,20 @@ export interface PlaceOptions {
 }
 
 export interface StartWaiting {
-  /** ID as in `x0x approvals pending`; null if the target agent asks and does not tell. */
+  /** ID as in `x0x approvals pending`, or null if the target agent asks and does not tell. */
   readonly questionId: string | null
   readonly expiresInMs: number
 }
 
 /** Options of programs on pipes and on terminals. */
 interface ProgramOptions extends CallOptions, PlaceOptions {
-  /** Working directory; a relative path starts at it. Default: that of the session. */
+  /** Working directory. A relative path starts at it. Default: that of the session. */
   readonly cwd?: string | undefined
   /** Variables in addition to those of the server, such as `TERM` on a terminal. The server must allow each. */
   readonly env?: Readonly<Record<string, string>>
   /** Milliseconds. Default: that of the session; on a terminal, its maximum. */
   readonly timeoutMs?: number
-  /** Limit on the output of both streams in bytes; the rest is cut off. Default: that of the session. */
+  /** Limit on the output of both streams in bytes. The rest is cut off. Default: that of the session. */
   readonly maxOutputBytes?: number
 }
 

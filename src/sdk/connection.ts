@@ -32,7 +32,7 @@ export class OpenTransport {
     this.#init = init
   }
 
-  /** How the transport was lost; null if it was not. */
+  /** How the transport was lost, or null if it was not. */
   get loss(): { readonly error: Error | null } | null {
     return this.#loss
   }
@@ -163,7 +163,7 @@ export interface ConnectionInit {
   onConnection(state: ConnectionState): void
 }
 
-/** State of the connection. `again`: it is being restored; otherwise the next call restores it, if that is enabled. */
+/** State of the connection. `again`: it is being restored. Otherwise the next call restores it, if that is enabled. */
 export type ConnectionState =
   | { readonly connected: true }
   | { readonly connected: false; readonly loss: RexdDisconnected; readonly again: boolean }
@@ -224,7 +224,7 @@ export class Connection {
     return link
   }
 
-  /** The link of a session; undefined if it was not opened here or has ended. */
+  /** The link of a session, or undefined if it was not opened here or has ended. */
   linkOf(sessionId: string): SessionLink | undefined {
     return this.#links.get(sessionId)
   }
@@ -260,7 +260,7 @@ export class Connection {
     await Promise.all(this.#leaving)
   }
 
-  /** Why no call is possible; null if one is. */
+  /** Why no call is possible, or null if one is. */
   #refusal(link: SessionLink | null): string | null {
     if (this.closed) return 'the client is closed'
     if (link !== null && link.loss !== null) return link.loss.message

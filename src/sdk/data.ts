@@ -14,7 +14,7 @@ const isWhole = (source: DataSource): source is Data => typeof source === 'strin
 
 export const partsOf = (source: DataSource): Iterable<Data> | AsyncIterable<Data> => (isWhole(source) ? [source] : source)
 
-/** The bytes of a source that is a value; null for any other. */
+/** The bytes of a source that is a value, or null for any other. */
 export const wholeOf = (source: DataSource): Uint8Array | null => (isWhole(source) ? toBytes(source) : null)
 
 /** The same bytes in chunks of exactly `size`, except the last. Empty data is one empty chunk. */

@@ -15,7 +15,7 @@ type Fields = Readonly<Record<string, unknown>>
 
 const isFields = (value: unknown): value is Fields => typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** The JSON type of each kind of field; absent means any. */
+/** The JSON type of each kind of field. Absent means any. */
 const TYPES: Readonly<Partial<Record<Kind['is'], string>>> = {
   text: 'string',
   one_of: 'string',

@@ -28,7 +28,7 @@ export interface RunPlacement {
 }
 
 export interface ProcessRecordInit extends Result<'exec.start'> {
-  /** ID of its terminal; null without one. */
+  /** ID of its terminal, or null without one. */
   readonly pty_id: string | null
 }
 
@@ -58,7 +58,7 @@ export class ProcessRecord implements ProcessListener {
   /** Aborted after the server's last message about it, or when none can come. */
   readonly gone: AbortSignal = this.#gone.signal
   readonly #streams = { stdout: { seq: 0, bytes: 0 }, stderr: { seq: 0, bytes: 0 } }
-  /** Reports its output; null without a reporter. */
+  /** Reports its output, or null without a reporter. */
   story: Pick<RunReporter, 'output'> | null = null
   /** Its session is being closed, so further output is ignored. */
   #cut = false

@@ -20,7 +20,7 @@ export const orAborted = async <T>(promise: Promise<T>, signal: AbortSignal | un
     promise.then(resolve, reject).finally(release)
   })
 
-/** Waits; an abort ends it early without an error. */
+/** Waits. An abort ends it early without an error. */
 export const pause = async (ms: number, signal?: AbortSignal): Promise<void> =>
   new Promise((resolve) => {
     const timer = setTimeout(() => {

@@ -104,7 +104,7 @@ export interface WriteOptions extends CallOptions {
 }
 
 export interface EditOptions extends CallOptions {
-  /** Empty for the whole content, if any; a missing file is made. */
+  /** Empty for the whole content, if any. A missing file is made. */
   readonly oldString: string
   readonly newString: string
   /** Replace all occurrences. Otherwise the old text must occur exactly once. */
@@ -121,7 +121,7 @@ export interface FileContent {
 }
 
 export interface RemoteFilesInit {
-  /** Start of relative paths; null for the session's first root. */
+  /** Start of relative paths, or null for the session's first root. */
   readonly cwd: string | null
   /** Bytes in one message. */
   readonly readChunk: number

@@ -183,7 +183,7 @@ export class RemoteProgram implements RunPlacement {
 
 /**
  * A program on the server. Iterate it for all output in order, or read `stdout` and `stderr`, each once. Up to 1 MiB of unread output is
- * kept; then the connection stops reading, and this and other programs of the connection block until you read or discard it. So read both
+ * kept. Then the connection stops reading, and this and other programs of the connection block until you read or discard it. So read both
  * streams at once, or discard one. While a call waits for its answer, up to 16 MiB are kept.
  */
 export class RemoteProcess extends RemoteProgram implements AsyncIterable<OutputChunk> {
@@ -230,7 +230,7 @@ export class RemoteTerminal extends RemoteProgram implements AsyncIterable<Uint8
     return this.output[Symbol.asyncIterator]()
   }
 
-  /** Sets the size in characters; the program receives SIGWINCH. */
+  /** Sets the size in characters. The program receives SIGWINCH. */
   async resize({ cols, rows }: { readonly cols: number; readonly rows: number }, { signal }: CallOptions = {}): Promise<void> {
     await this.connection.request({ method: 'pty.resize', params: { ...this.#of, cols, rows }, ...this.#how('pty.resize', signal) })
   }

@@ -21,7 +21,7 @@ export class SessionLink implements CallScope {
   #cursor = 0
   #loss: RexdDisconnected | null = null
 
-  /** `token` resumes it over another transport; null means that it ends with this one. */
+  /** `token` resumes it over another transport. Null means that it ends with this one. */
   constructor(init: { id: string; token: string | null; transport: object }) {
     this.id = init.id
     this.#token = init.token
@@ -41,7 +41,7 @@ export class SessionLink implements CallScope {
     return this.#transport === null && this.lasting
   }
 
-  /** Why no call is possible; null if one is or will be. */
+  /** Why no call is possible, or null if one is or will be. */
   get loss(): RexdDisconnected | null {
     return this.#loss
   }

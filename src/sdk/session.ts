@@ -35,7 +35,7 @@ export interface RunOptions extends ExecOptions {
 
 export interface SessionInit {
   readonly opened: Result<'session.open'>
-  /** Working directory of its commands and start of relative paths; null for its first root. */
+  /** Working directory of its commands and start of relative paths, or null for its first root. */
   readonly cwd: string | null
 }
 
@@ -55,10 +55,10 @@ export class RexdSession {
   /** Limits in force, under their names in the protocol. */
   readonly limits: Result<'session.open'>['limits']
   readonly workspaceRoots: readonly string[]
-  /** The agent of the mesh that its commands run on; null for the server. */
+  /** The agent of the mesh that its commands run on, or null for the server. */
   readonly target: string | null
   readonly cwd: string | null
-  /** Milliseconds that it survives a lost connection; null if it does not. */
+  /** Milliseconds that it survives a lost connection, or null if it does not. */
   readonly resumeWindowMs: number | null
   /** Whether the server reports that an approver is asked (`onWaiting`). A server that does not would reject the option. */
   readonly tellsWaiting: boolean

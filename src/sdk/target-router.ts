@@ -22,7 +22,7 @@ export interface Project {
 }
 
 /**
- * The nearest `.rexd.json` in a directory or its parents: `{ "target": "server-a", "cwd": "/srv/app" }`; null if there is none. Throws an
+ * The nearest `.rexd.json` in a directory or its parents: `{ "target": "server-a", "cwd": "/srv/app" }`, or null if there is none. Throws an
  * `Error` with its name if it is invalid, unreadable, owned by another user (except root), or writable by others, because its writer
  * chooses where commands run.
  */
@@ -136,9 +136,9 @@ export type TargetReason = 'selected' | 'project' | 'path' | 'carried' | 'defaul
 export interface ResolvedTarget {
   readonly target: string
   readonly reason: TargetReason
-  /** The project file or the path prefix; null for the other reasons. */
+  /** The project file or the path prefix, or null for the other reasons. */
   readonly by: string | null
-  /** Working directory there, from the project or the target; null for its first root. */
+  /** Working directory there, from the project or the target, or null for its first root. */
   readonly cwd: string | null
 }
 

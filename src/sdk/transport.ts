@@ -2,7 +2,7 @@ import { MAX_FILE_CHUNK } from '../protocol/limits/rexd.ts'
 
 /** Size of the largest message: a chunk of a file as text with six characters per byte (`\u0001`), and its envelope. */
 export const MAX_INCOMING_MESSAGE = 6 * MAX_FILE_CHUNK + 1024 * 1024
-/** Time for a server to end its programs and exit; it takes at most 10 s. */
+/** Time for a server to end its programs and exit. It takes at most 10 s. */
 export const CLOSE_GRACE_MS = 12_000
 /** Time between SIGTERM and SIGKILL for a child process, and for a WebSocket server to answer Close. */
 export const CLOSE_KILL_MS = 2_000

@@ -53,7 +53,7 @@ export interface EngineInit extends Pick<RexdConfig, 'policy' | 'audit_path' | '
 }
 
 /**
- * Modes and approval service; null if the configuration has no `[tools.exec]`. The service is connected at the first command. Throws
+ * Modes and approval service, or null if the configuration has no `[tools.exec]`. The service is connected at the first command. Throws
  * `bad_config`.
  */
 const modesOf = (

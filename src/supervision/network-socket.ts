@@ -15,7 +15,7 @@ export interface NetworkSocketInit {
   readonly path: string
 }
 
-/** Accepts a network process that the service manager starts. One at a time; the next may connect when the last has disconnected. */
+/** Accepts a network process that the service manager starts. One at a time. The next may connect when the last has disconnected. */
 export class NetworkSocket implements Startable {
   readonly #executor: Executor
   readonly #clock: Clock

@@ -19,7 +19,7 @@ import { relayLog } from './relayed-log.ts'
 import { HandedSocket } from './sockets.ts'
 import { type SupervisedChild, Supervisor } from './supervisor.ts'
 
-/** Descriptor of the channel in the child; that of the API's socket is the next. */
+/** Descriptor of the channel in the child. That of the API's socket is the next. */
 const CHANNEL_FD = 3
 
 export interface NetworkProcess {

@@ -29,7 +29,7 @@ export const fromSources = import.meta.url.endsWith('.ts')
 export const ownProgram = (name: 'x0xd-network' | 'rexd'): string =>
   fileURLToPath(new URL(fromSources ? `../programs/${name}/main.ts` : `./${name}.mjs`, import.meta.url))
 
-/** Arguments that run a program: a bundle calls its own `main`; that of a source is called by name. */
+/** Arguments that run a program: a bundle calls its own `main`. That of a source is called by name. */
 export const programArguments = (program: string): string[] => {
   if (!fromSources) return [program]
   const text = `import { main } from ${JSON.stringify(program)}; process.exit(await main(process.argv.slice(1), process.env))`

@@ -40,12 +40,12 @@ export class RexdSupervisor implements Startable {
     return this.#url ?? 'not running'
   }
 
-  /** Resolves even if it cannot be started; the start is retried. */
+  /** Resolves even if it cannot be started. The start is retried. */
   async start(): Promise<void> {
     await this.#supervisor.start()
   }
 
-  /** Makes it read its certificates again once it listens; an earlier signal could arrive before its handler is installed. */
+  /** Makes it read its certificates again once it listens. An earlier signal could arrive before its handler is installed. */
   reload(): void {
     if (this.#url === null) this.#reloadAsked = true
     else this.#child?.kill('SIGHUP')

@@ -93,7 +93,7 @@ export interface Sought {
   /** Plain text, not empty. */
   readonly text: string
   readonly ignoreCase: boolean
-  /** Transcript to search; null for all. */
+  /** Transcript to search, or null for all. */
   readonly name: string | null
 }
 

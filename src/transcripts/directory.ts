@@ -68,7 +68,7 @@ export const transcriptNames = async (directory: string): Promise<string[]> => {
     .reverse()
 }
 
-/** Opens a file for reading; null if it is missing. Throws `loose_permissions` if it is not private, and for a link. */
+/** Opens a file for reading, or null if it is missing. Throws `loose_permissions` if it is not private, and for a link. */
 export const openTranscriptFile = async (directory: string, file: string): Promise<FileHandle | null> => {
   checkTranscriptsDir(directory)
   const path = join(directory, file)

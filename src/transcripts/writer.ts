@@ -52,7 +52,7 @@ export class ArrivalOrder<T extends Sized> {
     return place
   }
 
-  /** Records an end; null for no item. Returns the items that may be written now, in order. */
+  /** Records an end. Returns null for no item. Returns the items that may be written now, in order. */
   end(place: number, item: T | null): T[] {
     if (this.#late.delete(place)) return item === null ? [] : [item]
     if (!this.#open.delete(place)) throw new TypeError(`the place ${place} is not open`)
@@ -228,7 +228,7 @@ export class TranscriptWriter {
   }
 
   /**
-   * Registers an end; null for a command without an entry. Resolves with true when its line is on disk, or with false if the disk refuses
+   * Registers an end, or null for a command without an entry. Resolves with true when its line is on disk, or with false if the disk refuses
    * it now: the line is then written later, or counted as missing. Never rejects.
    */
   async end(place: number, command: EndedCommand | null): Promise<boolean> {

@@ -20,7 +20,7 @@ export interface Contact {
   readonly formerly: readonly AgentId[]
   /** The operator's labels, which select hosts of a command and permit nothing. */
   readonly labels: Labels
-  /** base64url; null if the contact did not come from a card. */
+  /** base64url, or null if the contact did not come from a card. */
   readonly agent_public_key: string | null
   /** Epoch milliseconds. An older card is ignored. */
   readonly card_issued_at_ms: number | null
@@ -39,7 +39,7 @@ export const nameProblem = (name: string): string | null => {
   return null
 }
 
-/** Why this agent cannot be added by this name; null if it can. The agent has stated its ID and not yet proven its key. */
+/** Why this agent cannot be added by this name, or null if it can. The agent has stated its ID and not yet proven its key. */
 export const meetProblem = (
   contacts: readonly Pick<Contact, 'name' | 'agent_id' | 'trust'>[],
   name: string,

@@ -6,7 +6,7 @@ import { MAX_GROUPS, MAX_GROUP_WORDS } from '../protocol/limits/fleet.ts'
 
 export interface Group {
   readonly name: string
-  /** Terms as in a command for several hosts; an empty list means no contact. */
+  /** Terms as in a command for several hosts. An empty list means no contact. */
   readonly words: readonly string[]
 }
 
@@ -16,7 +16,7 @@ interface GroupsReading {
   readonly problems: readonly string[]
 }
 
-/** Groups that a group's terms name; null if the terms are invalid. */
+/** Groups that a group's terms name, or null if the terms are invalid. */
 const namedIn = (toml: TomlReader, { name, words }: Group): string[] | null => {
   if (words.length === 0) return []
   try {

@@ -171,7 +171,7 @@ export class SpokenCodes {
     return (key + this.#proof(key, 'code')).replaceAll(/(.{4})(?=.)/g, '$1-')
   }
 
-  /** The code that the invited side reads back; null if the given code belongs to other lines. */
+  /** The code that the invited side reads back, or null if the given code belongs to other lines. */
   answerTo(code: string): string | null {
     const text = heard(code)
     const key = text.slice(0, KEY_CHARACTERS)

@@ -6,7 +6,7 @@ import { versionProblem, writeFileAtomic } from '../base/files.ts'
 export interface JsonPath {
   readonly file: string
   readonly code: ErrorCode
-  /** `contacts[2].trust`; empty for the whole file. */
+  /** `contacts[2].trust`, or empty for the whole file. */
   readonly path: string
 }
 
@@ -20,7 +20,7 @@ export const refuse = ({ file, code, path }: JsonPath, reason: string, cause?: u
 }
 
 /**
- * The value of a private JSON file (0600); undefined if it does not exist. A syntax error states `file:line:column` or quotes the text
+ * The value of a private JSON file (0600), or undefined if it does not exist. A syntax error states `file:line:column` or quotes the text
  * around it.
  */
 export const readJsonFile = async (file: string, code: ErrorCode): Promise<unknown> => {

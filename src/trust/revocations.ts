@@ -90,7 +90,7 @@ export class Revocations {
   }
 
   /**
-   * Stores a statement if `keepFor` accepts its agent. It takes effect when verified; the promise settles when it is on disk. Rejects with
+   * Stores a statement if `keepFor` accepts its agent. It takes effect when verified. The promise settles when it is on disk. Rejects with
    * `malformed`.
    */
   async add(bytes: Uint8Array, keepFor: (agentId: AgentId) => boolean): Promise<'added' | 'known' | 'irrelevant'> {

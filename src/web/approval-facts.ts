@@ -59,7 +59,7 @@ export interface RequesterGroup {
 }
 
 /**
- * The requester as far as it is authenticated. A label could be anybody's, so the session identifies it; a statement of another host is
+ * The requester as far as it is authenticated. A label could be anybody's, so the session identifies it. A statement of another host is
  * identified by that host.
  */
 const sourceOf = ({ asker, door, session_id, target }: PendingApprovalRequest['question']): string =>

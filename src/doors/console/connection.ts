@@ -25,11 +25,11 @@ import type { ConsoleSubscriber } from './host.ts'
 /** The host as a connection needs it. */
 export interface ConsoleService {
   run(request: ConsoleRequest, gone: AbortSignal): Promise<ConsoleReply>
-  /** Returns a function that detaches; null if too many clients are attached. */
+  /** Returns a function that detaches, or null if too many clients are attached. */
   attach(one: ConsoleSubscriber): (() => void) | null
 }
 
-/** Maximum unread reply bytes of a client that continues to send requests; then it is disconnected. */
+/** Maximum unread reply bytes of a client that continues to send requests. Then it is disconnected. */
 const MAX_UNREAD = 64 * 1024
 const HANG_UP_MS = 1_000
 /** As MAX_UNREAD, for attached clients. */
@@ -191,7 +191,7 @@ const IN_USE = 'another host of this user listens there'
 
 /**
  * A socket in a directory that all users share. Others cannot take ours away there (the directory is sticky), but may have put one of
- * theirs first: answers what stands there then; null: it listens. Throws `conflict` for another host of ours.
+ * theirs first: answers what stands there then. Null means it listens. Throws `conflict` for another host of ours.
  */
 const listenShared = async (server: Server, path: string, uid: number): Promise<string | null> => {
   const problem = foreignSocket(path, uid)
@@ -214,7 +214,7 @@ const listenShared = async (server: Server, path: string, uid: number): Promise<
 /** Addresses of a host. */
 export interface Listening {
   readonly paths: readonly string[]
-  /** Why the host does not listen on the shared path; null: it does, or was not asked to. */
+  /** Why the host does not listen on the shared path. Null means it does, or was not asked to. */
   readonly taken: string | null
 }
 

@@ -20,14 +20,14 @@ import type { ConsoleControls, ConsoleScreen } from './screen.ts'
 export interface Transcript {
   /** Registers a command and returns its place in the order. */
   arrive(): number
-  /** Settles when the entry is written; false if it cannot be, which the transcript reports itself. */
+  /** Resolves with true when the entry is written, or with false if it cannot be, which the transcript reports itself. */
   end(place: number, command: EndedCommand): Promise<boolean>
 }
 
 export interface ConsoleHostComponents {
   readonly executor: LocalExecutor
   readonly clock: Clock
-  /** Commands wait for it; null: the host does not start. */
+  /** Commands wait for it. Null means the host does not start. */
   readonly transcript: Transcript | Promise<Transcript | null>
   /** Sets the execution mode of an agent; returns the new setting. Absent: the configuration does not choose among hosts. */
   readonly setModes?: (whoami: string, line: string) => Promise<string>
@@ -111,7 +111,7 @@ export class ConsoleHost implements ConsoleControls {
     return setModes(whoami, line).catch(errorText)
   }
 
-  /** Returns a function that detaches; null if too many clients are attached. */
+  /** Returns a function that detaches, or null if too many clients are attached. */
   attach(one: ConsoleSubscriber): (() => void) | null {
     if (this.#attached.size >= MAX_CONSOLE_ATTACHED) return null
     this.#attached.add(one)

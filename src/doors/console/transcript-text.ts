@@ -17,7 +17,7 @@ import {
 
 /** Fields of a command that its banner shows. */
 type Banner = Pick<TranscriptEntry, 'time' | 'whoami' | 'dir' | 'exec'> & {
-  /** Milliseconds; absent or null: no timeout, or not known. */
+  /** Milliseconds. Absent and null mean no timeout, or an unknown one. */
   readonly timeout_ms?: number | null
 }
 
@@ -27,7 +27,7 @@ type Ending = Pick<TranscriptEntry, 'exit' | 'duration_ms'> & { readonly error?:
 /** Style and width of the output. */
 export interface Page {
   readonly look: TextStyle
-  /** Width of the terminal; null: lines are not wrapped. */
+  /** Width of the terminal. Null means lines are not wrapped. */
   readonly columns: number | null
 }
 
@@ -40,7 +40,7 @@ interface Output {
   readonly columns?: number | undefined
 }
 
-/** Style and width of standard output. `colour` is the value of the flags; null: no flag. */
+/** Style and width of standard output. `colour` is the value of the flags. Null means no flag. */
 export const pageOf = (stdout: Output, env: Environment, colour: boolean | null): Page => {
   const isTerminal = stdout.isTTY === true
   return { look: textStyleOf({ isTerminal, env, colour }), columns: isTerminal ? (stdout.columns ?? null) : null }
@@ -130,7 +130,7 @@ export const durationText = (ms: number): string => {
   return minutes < 60 ? `${minutes} min ${Math.floor((ms % 60_000) / 1000)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`
 }
 
-/** The line after a failed command: `└ aborted, exit 143 (SIGTERM), after 3 s`; null after a success. */
+/** The line after a failed command: `└ aborted, exit 143 (SIGTERM), after 3 s`, or null after a success. */
 export const endText = ({ exit, error = null, duration_ms }: Ending, look: TextStyle): string | null => {
   if (exit === 0 && error === null) return null
   const signal = exit > 128 ? signalName(exit - 128) : null

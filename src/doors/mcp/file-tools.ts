@@ -95,7 +95,7 @@ type SessionlessCall = FileCall extends infer C ? (C extends FileCall ? Omit<C, 
 
 /**
  * Calls the executor about files, in the session of this client. Throws refusals with the argument and advice. Throws `timeout` on
- * cancellation and at the time limit; the call then changes nothing unless it had already begun.
+ * cancellation and at the time limit. The call then changes nothing unless it had already begun.
  */
 export const callFiles = async (
   { sessions, executor, clock, answerWithinMs }: ToolContext,

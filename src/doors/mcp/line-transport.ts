@@ -119,7 +119,7 @@ export class LineTransport implements Transport {
     this.onclose?.()
   }
 
-  /** Runs the work of a tool; the call counts until it is done. Throws `bad_request` if the call was cancelled before. */
+  /** Runs the work of a tool. The call counts until it is done. Throws `bad_request` if the call was cancelled before. */
   async working<T>(id: RequestId, work: () => Promise<T>): Promise<T> {
     const call = this.#calls.get(id)
     if (call === undefined) throw new AppError('bad_request', 'it was cancelled before it began')

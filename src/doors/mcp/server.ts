@@ -98,7 +98,7 @@ const register = (server: McpServer, tool: McpTool, components: McpServerCompone
 /** What a server offers to its client. */
 export interface McpOffer {
   readonly tools: readonly McpTool[]
-  /** Tools that can change; null: none. */
+  /** Tools that can change, or null for none. */
   readonly source: Pick<RuleTools, 'tools' | 'onChanged'> | null
   /** Instructions for the model about all tools. */
   readonly instructions: string
@@ -149,11 +149,11 @@ export interface ServeMcpComponents {
 }
 
 export interface ServeMcpInit {
-  /** Name and interface of the client for the audit log; the client does not choose them. */
+  /** Name and interface of the client for the audit log. The client does not choose them. */
   readonly caller: Pick<SessionOpening, 'door' | 'client_name' | 'available'>
   readonly answerWithinMs: number
   readonly offer: McpOffer
-  /** Records runs; null: they are not recorded. */
+  /** Records runs. Null means they are not recorded. */
   readonly recorder: ToolRunRecorder | null
 }
 

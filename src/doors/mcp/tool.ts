@@ -39,7 +39,7 @@ export interface ToolSpec<I> {
   readonly name: string
   readonly title: string
   readonly description: string
-  /** One line for the server's instructions, which list the tools by priority; null: the tool is not listed. */
+  /** One line for the server's instructions, which list the tools by priority. Null means the tool is not listed. */
   readonly use: string | null
   readonly input: z.ZodObject & z.ZodType<I>
   readonly output: z.ZodObject
@@ -55,7 +55,7 @@ export interface McpTool extends Omit<ToolSpec<unknown>, 'call' | 'input'> {
   call(input: unknown, context: ToolContext, call: ToolCall): Promise<DeferredAnswer>
 }
 
-/** Name of an argument whose text is not valid Unicode, because programs would get another text; undefined if there is none. */
+/** Name of an argument whose text is not valid Unicode, because programs would get another text, or undefined if there is none. */
 const illFormed = (input: object): string | undefined =>
   Object.entries(input).find(([, value]) => [value].flat().some((one) => typeof one === 'string' && !one.isWellFormed()))?.[0]
 

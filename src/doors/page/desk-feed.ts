@@ -31,7 +31,7 @@ export class DeskFeed {
   #problem: string | null = null
   #attempt: AbortController | null = null
   #reconnect: Timer | null = null
-  /** Runs that pages show, each with the time until which its output is followed; the latest is last. */
+  /** Runs that pages show, each with the time until which its output is followed. The latest is last. */
   readonly #followed = new BoundedMap<string, number>({ max: MAX_FOLLOWED_RUNS })
   #unfollow: Timer | null = null
   #pending: Promise<readonly LifecycleEvent[]> | null = null
@@ -62,7 +62,7 @@ export class DeskFeed {
   }
 
   /**
-   * Follows the output of runs that a page shows, until the page stops asking. Returns those that are running; empty without an approval
+   * Follows the output of runs that a page shows, until the page stops asking. Returns those that are running, or empty without an approval
    * service.
    */
   async followRuns(runs: readonly string[]): Promise<readonly string[]> {

@@ -143,7 +143,7 @@ const refusalOr = (error: unknown, request: IncomingMessage, init: RestAppInit):
   }
 }
 
-/** Definition of the matched route; undefined if no route matched. */
+/** Definition of the matched route, or undefined if no route matched. */
 const definitionOf = (request: FastifyRequest, definitions: Record<string, Definition>): Definition | undefined => {
   const { path } = request.routeOptions.config as { readonly path?: string }
   return definitions[`${request.method} ${path}`]

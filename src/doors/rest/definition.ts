@@ -13,7 +13,7 @@ export interface RestRequest<B, Q = undefined, P = undefined> {
   readonly params: P
   /** The bytes that an operator proof covers: the body as received, or the first line of a streamed body without its line feed. */
   readonly rawBody: Uint8Array
-  /** The rest of a streamed body; null for a plain body. */
+  /** The rest of a streamed body, or null for a plain body. */
   readonly streamed: StreamedBody | null
   /** Text of the operator proof; "" if the request has none. */
   readonly proof: string
@@ -27,7 +27,7 @@ export interface Definition {
   readonly query?: z.ZodObject
   /** Names in braces in the path. */
   readonly params?: z.ZodObject
-  /** JSON of a 200; absent if the answer is always a stream. */
+  /** JSON of a 200, or absent if the answer is always a stream. */
   readonly response?: z.ZodType
   /** JSON of a 503 that is not an error of the table. */
   readonly unavailable?: z.ZodType

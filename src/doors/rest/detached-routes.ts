@@ -120,7 +120,7 @@ export class StreamedOutput implements DetachedSink {
     this.#stream.end()
   }
 
-  /** Reports an error as the last line of a stream that has begun; false if no status line was sent, so that the caller can answer with one. */
+  /** Reports an error as the last line of a stream that has begun. Returns false if no status line was sent, so that the caller can answer with one. */
   fail(error: unknown): boolean {
     if (!this.#stream.begun) return false
     const [request_id, next] = [this.#requestId, this.#next]

@@ -30,7 +30,7 @@ export class EventStream {
   readonly #raw: ServerResponse
   readonly format: StreamFormat
   #heartbeat: Timer | null = null
-  /** How long a slow client may read nothing; null: forever. */
+  /** How long a slow client may read nothing. Null means forever. */
   #readTimeoutMs: number | null = null
   /** Set while the client is behind. */
   #readTimer: Timer | null = null
@@ -62,7 +62,7 @@ export class EventStream {
   }
 
   /**
-   * Returns a promise while the client is behind; it resolves when the buffer has drained or the client is gone. `left` is called when the
+   * Returns a promise while the client is behind. It resolves when the buffer has drained or the client is gone. `left` is called when the
    * object has left this process or the client is gone.
    */
   send(object: object, left?: () => void): void | Promise<void> {

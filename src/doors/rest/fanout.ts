@@ -134,7 +134,7 @@ export class StreamedFanout implements FanoutSink {
     await this.#hangUp({ type: 'ledger', ...ledger })
   }
 
-  /** Reports an error as the last line of a stream that has begun; false if no status line was sent. */
+  /** Reports an error as the last line of a stream that has begun. Returns false if no status line was sent. */
   fail(error: unknown): boolean {
     if (!this.#stream.begun) return false
     void this.#hangUp({ type: 'error', fanout_id: this.#id, ...errorFields(error) })
@@ -185,7 +185,7 @@ export class AggregatedFanout implements FanoutSink {
   }
 }
 
-/** NDJSON is the default; null: one JSON object at the end. */
+/** NDJSON is the default. Null means one JSON object at the end. */
 export const fanoutFormat = (accept: string | undefined): StreamFormat | null => {
   const format = streamFormat(accept)
   if (format === 'raw') return 'ndjson'

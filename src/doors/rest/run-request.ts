@@ -27,11 +27,11 @@ export class StreamedBody {
   constructor(init: { body: Readable; held: RequestBody | null }) {
     this.#body = init.body
     this.#held = init.held
-    // A run may end before its stdin; its answer needs the same connection.
+    // A run may end before its stdin. Its answer needs the same connection.
     this.#lines = bodyLines(this.#counted(init.body.iterator({ destroyOnReturn: false })))
   }
 
-  /** The request object and its bytes as received; null if the body is empty. */
+  /** The request object and its bytes as received, or null if the body is empty. */
   async head(): Promise<{ readonly value: unknown; readonly bytes: Uint8Array }> {
     const first = await this.#lines.next()
     return first.done === true ? { value: null, bytes: new Uint8Array(0) } : { value: parseJson(first.value), bytes: first.value }

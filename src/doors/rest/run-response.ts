@@ -125,7 +125,7 @@ export class StreamedRun implements RunSink {
     await this.#hangUp()
   }
 
-  /** Reports an error as the last line of a stream that has begun; false if no status line was sent. */
+  /** Reports an error as the last line of a stream that has begun. Returns false if no status line was sent. */
   fail(error: unknown): boolean {
     if (!this.#stream.begun) return false
     void this.#stream.send({ type: 'error', request_id: this.#requestId, ...errorFields(error) } satisfies RunEventJson)
@@ -139,7 +139,7 @@ export class StreamedRun implements RunSink {
   }
 }
 
-/** The stream format that the Accept header names; null: one JSON object at the end. */
+/** The stream format that the Accept header names. Null means one JSON object at the end. */
 export const streamFormat = (accept: string | undefined): StreamFormat | null => {
   const types = (accept ?? '').split(',').map((part) => part.split(';')[0]!.trim().toLowerCase())
   if (types.includes(RAW_RUN_TYPE)) return 'raw'

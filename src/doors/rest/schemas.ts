@@ -278,7 +278,7 @@ export const hostTerm = z
   .max(MAX_HOST_WORDS)
   .describe('a name, an id, a node set such as web[1-20,30], @group, key=value, or several with commas between; ! before one leaves it out')
 
-/** `?expr=a&expr=b`; a single value is not a list. */
+/** `?expr=a&expr=b`. A single value is not a list. */
 export const selectQuery = z.strictObject({
   expr: z
     .union([hostTerm, z.array(hostTerm).min(1).max(MAX_FANOUT_HOSTS)])

@@ -58,7 +58,7 @@ export interface RestInit {
   readonly socket: ApiSocket
   /** The bearer token, until the executor announces another. */
   readonly token: string
-  /** A second token, which opens `GET /metrics` alone; null: there is none. */
+  /** A second token, which opens `GET /metrics` alone. Null means there is none. */
   readonly metricsToken?: string | null
   /** Name on the card of this agent. */
   readonly displayName: string

@@ -10,7 +10,7 @@ import type { Answered } from './session-methods.ts'
 
 /** The answer to a message. It occupies a call slot until `taken` or `lost` is called. */
 export interface MessageAnswer {
-  /** The answer or its text; null for notifications, which get none. */
+  /** The answer or its text, or null for notifications, which get none. */
   readonly said: object | string | null
   /** Runs after the answer was sent. */
   afterwards(): void

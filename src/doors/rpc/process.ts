@@ -53,7 +53,7 @@ export type Emit = (method: string, params: Readonly<Record<string, unknown>>) =
 
 export interface RpcProcessInit {
   readonly sessionId: string
-  /** ID of the call that starts the process; undefined: the client does not want `exec.waiting`. */
+  /** ID of the call that starts the process. Undefined means the client does not want `exec.waiting`. */
   readonly call: RpcId | undefined
   readonly argv: readonly string[]
   /** Whether the process ends when output is dropped. */
@@ -96,9 +96,9 @@ export class RpcProcess implements LocalRunSink {
   #taken = false
   #timedOut = false
   #limitHit = false
-  /** Number of processes that the program left running and that were ended with it; null: none. */
+  /** Number of processes that the program left running and that were ended with it, or null for none. */
   #descendantsEnded: number | null = null
-  /** ID of the process while an approval is pending; null before. */
+  /** ID of the process while an approval is pending, or null before. */
   #asked: string | null = null
   readonly #withdrawn = new AbortController()
 

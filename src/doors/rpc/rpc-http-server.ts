@@ -82,7 +82,7 @@ export class RpcHttpServer implements Startable {
   readonly #methods: Methods
   readonly #sockets: WebSockets
   readonly #metrics: RpcMetrics
-  /** Limits the bodies that are read at the same time; each may be as long as a chunk of a file. */
+  /** Limits the bodies that are read at the same time. Each may be as long as a chunk of a file. */
   readonly #reading = new Semaphore({ limit: MAX_RPC_PENDING })
   readonly #places = new CallSlots()
   readonly #pipelined = new PipelinedRequests()
@@ -207,7 +207,7 @@ export class RpcHttpServer implements Startable {
     }
   }
 
-  /** True if the client has the whole answer; false if it disconnected or did not read in time. */
+  /** True if the client has the whole answer, or false if it disconnected or did not read in time. */
   async #taken(response: ServerResponse, gone: AbortSignal): Promise<boolean> {
     if (!gone.aborted && !response.writableFinished)
       await this.#within(

@@ -32,7 +32,7 @@ export interface EventsSince {
   readonly events: readonly Notification[]
   /** Cursor of the last event in the answer, or the requested one. */
   readonly cursor: number
-  /** Events that were dropped; null: none. */
+  /** Events that were dropped, or null for none. */
   readonly gap: { readonly from: number; readonly to: number } | null
 }
 
@@ -184,7 +184,7 @@ export class RpcSessionEvents {
     this.#direct = null
   }
 
-  /** Cursor of the last event; 0 if there was none. */
+  /** Cursor of the last event, or 0 if there was none. */
   get last(): number {
     return this.#last
   }

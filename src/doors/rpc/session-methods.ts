@@ -27,7 +27,7 @@ export interface RpcServices {
   readonly sessions: RpcSessions
   /** Null: not collected. */
   readonly metrics: RpcMetrics | null
-  /** Sends events; null: the client polls for them. */
+  /** Sends events. Null means the client polls for them. */
   readonly send: Send | null
   /** Without it, sent events count as received. */
   readonly arrived?: Arrived
@@ -52,9 +52,9 @@ export interface Answered {
 
 /** How a call is awaited. */
 export interface CallContext {
-  /** ID of the call; null: none. */
+  /** ID of the call, or null for none. */
   readonly id: RpcId
-  /** Aborts when the client of this call is gone; null: only the connection tells. */
+  /** Aborts when the client of this call is gone. Null means only the connection tells. */
   readonly gone: AbortSignal | null
   /** The slot, which a call leaves while it waits. */
   readonly place: Pick<CallSlot, 'outside'>

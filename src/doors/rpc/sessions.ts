@@ -108,7 +108,7 @@ interface Entry {
   readonly session: RpcSession
   /** Null: the client is gone and may resume the session. */
   holder: Holder | null
-  /** Hash of the resume token; null: the session cannot be resumed. */
+  /** Hash of the resume token. Null means the session cannot be resumed. */
   readonly tokenHash: Uint8Array | null
   /** Closes the session. */
   timer: Timer | null
@@ -147,7 +147,7 @@ export class RpcSessions {
     return entry?.holder?.owner === owner ? entry.session : null
   }
 
-  /** Returns the resume token; null for a session that ends with its connection. */
+  /** Returns the resume token, or null for a session that ends with its connection. */
   add(session: RpcSession, owner: object): string | null {
     const token = session.init.kept ? randomBytes(32).toString('base64url') : null
     const tokenHash = token === null ? null : digest(token)
@@ -156,7 +156,7 @@ export class RpcSessions {
   }
 
   /**
-   * Gives a session to its newest client; the previous one gets no more events. Throws `unknown_session` for a wrong token or ID. If
+   * Gives a session to its newest client. The previous one gets no more events. Throws `unknown_session` for a wrong token or ID. If
    * `check` throws, the owner does not change.
    */
   take(id: string, token: string, owner: object, check: (session: RpcSession) => void): RpcSession {
@@ -199,7 +199,7 @@ export class RpcSessions {
     }
   }
 
-  /** The owner is gone: sessions that can be resumed wait for `windowMs`; the others are closed. */
+  /** The owner is gone: sessions that can be resumed wait for `windowMs`. The others are closed. */
   async leave(owner: object, windowMs: number): Promise<void> {
     const entries = [...this.#entries.values()].filter(({ holder }) => holder?.owner === owner)
     for (const entry of entries.filter(({ tokenHash }) => tokenHash !== null)) {

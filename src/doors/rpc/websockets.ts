@@ -9,7 +9,7 @@ import { type RpcConnectionComponents, RpcConnection } from './connection.ts'
 import { parseBytes, written } from './message.ts'
 import type { Arrived } from './session-events.ts'
 
-/** Interval of pings; a WebSocket that has not answered by the next one is closed. */
+/** Interval of pings. A WebSocket that has not answered by the next one is closed. */
 export const WEBSOCKET_PING_MS = 15_000
 
 /** The subprotocol, which a browser requests together with its token. */

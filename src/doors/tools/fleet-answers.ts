@@ -31,7 +31,7 @@ interface Group {
   result: ToolResult
 }
 
-/** A key that is equal for equal answers; null: part of the output is missing, so the answer equals no other. */
+/** A key that is equal for equal answers. Null means part of the output is missing, so the answer equals no other. */
 const keyOf = (run: ToolRun, incomplete: boolean): string | null => {
   const { exit_code, signal, timed_out, stdout_invalid_utf8, stderr_invalid_utf8, descendants_ended } = run.result({ stdout: 0, stderr: 0 })
   const hash = createHash('sha256')
@@ -60,7 +60,7 @@ export class FleetAnswers {
     this.#ranks = new Map(init.hosts.map((host, at) => [host, at]))
   }
 
-  /** Adds the answer of a host that ran; false if an equal answer is known, so that the run is not needed. */
+  /** Adds the answer of a host that ran. Returns false if an equal answer is known, so that the run is not needed. */
   add(host: string, run: ToolRun, incomplete: boolean): boolean {
     const key = keyOf(run, incomplete)
     const known = key === null ? undefined : this.#byKey.get(key)

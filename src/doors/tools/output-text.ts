@@ -7,7 +7,7 @@ import { isContinuation, unfinished } from '../../protocol/text.ts'
 /** A part of a text. Offsets count bytes of its UTF-8 from 0; characters are never cut. */
 export interface OutputTextPage {
   readonly text: string
-  /** Offset of the first byte; it is later than requested if earlier text was dropped. */
+  /** Offset of the first byte. It is later than requested if earlier text was dropped. */
   readonly from: number
   /** Offset at which to continue. */
   readonly next: number

@@ -31,7 +31,7 @@ export interface RuleSlot {
 
 /** A command of a target, offered as a tool. */
 export interface RuleCommand {
-  /** Name of the tool; it does not depend on the order of the rules. */
+  /** Name of the tool. It does not depend on the order of the rules. */
   readonly name: string
   readonly rule: ExecRule
   readonly slots: readonly RuleSlot[]
@@ -145,7 +145,7 @@ export interface KnownRules {
   readonly commands: readonly RuleCommand[]
   /** Commands that did not fit into the target's answer, and those above MAX_RULE_TOOLS. */
   readonly left_out: number
-  /** Why the last request failed; null: it succeeded. The commands are those of the last answer. */
+  /** Why the last request failed. Null means it succeeded. The commands are those of the last answer. */
   readonly problem: string | null
   /** Its error code, if it has one. */
   readonly code: ErrorCode | null

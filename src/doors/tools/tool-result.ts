@@ -48,7 +48,7 @@ export const TOOL_RESULT = {
   stdout_invalid_utf8: flag.says('U+FFFD stands for bytes that are no UTF-8'),
   stderr_invalid_utf8: flag,
   state: oneOf(TOOL_RUN_STATES).says('interrupted: how it ended is not known, and it may have run'),
-  /** Why the end is not known; null: it is known, or the run continues. */
+  /** Why the end is not known. Null means it is known, or the run continues. */
   interruption: orNull(text),
   timeout_ms: orNull(count).says('the time that counts; null: it has not begun, or its target clamped the time and does not say to what'),
   timeout_clamped: flag.says('more time was asked for than is allowed, here or on the target; less counts'),

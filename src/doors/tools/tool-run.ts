@@ -40,9 +40,9 @@ export class ToolRun implements LocalRunSink {
   #stdin: Uint8Array
   #run: FollowedRun | null = null
   #end: RunEnd | null = null
-  /** The pending approval; null: there was none. */
+  /** The pending approval. Null means there was none. */
   #waiting: Omit<RunWaiting, 'request_id'> | null = null
-  /** The refusal; null: the run was accepted, is not decided, or failed internally. */
+  /** The refusal. Null means the run was accepted, is not decided, or failed internally. */
   refusal: AppError | null = null
   #timedOut = false
   /** A cap cut the output, or the timeout ended the run. */
@@ -50,7 +50,7 @@ export class ToolRun implements LocalRunSink {
   #cancelledThere = false
   /** The target reduced the timeout. */
   #timeoutClamped = false
-  /** Number of processes that the command left running and that were ended with it; null: none. */
+  /** Number of processes that the command left running and that were ended with it, or null for none. */
   #descendantsEnded: number | null = null
   /** Bytes that arrived, and bytes above what the executor forwards. */
   readonly #came = { stdout: 0, stderr: 0 }
@@ -74,7 +74,7 @@ export class ToolRun implements LocalRunSink {
     this.#recorder?.record(this.id, requestEvent(init.request, init.askedAt))
   }
 
-  /** ISO 8601; null: not started. */
+  /** ISO 8601. Null means not started. */
   get startedAt(): string | null {
     return this.#run?.startedAt ?? null
   }
@@ -106,7 +106,7 @@ export class ToolRun implements LocalRunSink {
     return this.#cancelledThere
   }
 
-  /** The pending approval request; null: none. */
+  /** The pending approval request, or null for none. */
   get approval(): NonNullable<ToolResult['approval']> | null {
     if (this.state !== 'waiting_for_approval' || this.#waiting === null) return null
     return { question_id: this.#waiting.question_id, expires_at: new Date(this.#waiting.expires_at_ms).toISOString() }
@@ -188,7 +188,7 @@ export class ToolRun implements LocalRunSink {
     this.#run?.cancel()
   }
 
-  /** Sends `TERM` or `SIGTERM` to all processes; false if there are none. Throws `bad_request` for an unknown signal. */
+  /** Sends `TERM` or `SIGTERM` to all processes. Returns false if there are none. Throws `bad_request` for an unknown signal. */
   signal(name: string): boolean {
     return this.#run?.signal(name) ?? false
   }

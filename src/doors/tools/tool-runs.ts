@@ -179,7 +179,7 @@ export class ToolRuns {
     return [...this.#runs.values()]
   }
 
-  /** Number of runs of the same target that start earlier; null: the run does not wait. */
+  /** Number of runs of the same target that start earlier. Null means the run does not wait. */
   waitingBefore(run: ToolRun): number | null {
     if (run.state !== 'queued') return null
     const { target } = run.request

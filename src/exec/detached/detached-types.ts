@@ -21,9 +21,9 @@ export interface DetachedSpec {
   readonly cwd: string | null
   /** Values above the cap are reduced to it, instead of a denial. */
   readonly clamp: boolean
-  /** Milliseconds; null is the target's cap. */
+  /** Milliseconds. Null is the target's cap. */
   readonly lifetime_ms: number | null
-  /** Bytes of output; null is the target's cap. */
+  /** Bytes of output. Null is the target's cap. */
   readonly keep_bytes: number | null
   /** Default: a new UUIDv7. Repeating it with the same content runs it once. */
   readonly request_id?: RequestId
@@ -43,9 +43,9 @@ export interface DetachedInfo {
   readonly bytes_kept: number
   readonly bytes_dropped: number
   readonly keep_bytes: number
-  /** Milliseconds until the run is ended; null if it does not run. */
+  /** Milliseconds until the run is ended, or null if it does not run. */
   readonly lifetime_left_ms: number | null
-  /** Milliseconds until its data is deleted; null before its end. */
+  /** Milliseconds until its data is deleted, or null before its end. */
   readonly kept_for_ms: number | null
 }
 

@@ -7,7 +7,7 @@ import { type FanoutHost, hostNotStarted, hostStopped } from './host-end.ts'
 export interface HostRun {
   /** Resolves with the result; never rejects. */
   readonly ended: Promise<FanoutHostJson>
-  /** Cancels the run; its result is still reported. */
+  /** Cancels the run. Its result is still reported. */
   cancel(): void
 }
 
@@ -33,9 +33,9 @@ export interface FanoutPlan {
   readonly parallel: number
   /** The first n hosts must all succeed before the others start. */
   readonly canary: number
-  /** Number of failures after which no more hosts start; null for no limit. */
+  /** Number of failures after which no more hosts start, or null for no limit. */
   readonly maxFailures: number | null
-  /** Time limit of the fan-out in milliseconds; null for none. */
+  /** Time limit of the fan-out in milliseconds, or null for none. */
   readonly deadlineMs: number | null
 }
 
@@ -46,9 +46,9 @@ export class Fanout {
   readonly #sums = new FanoutSums()
   readonly #running = new Set<HostRun>()
   readonly #closing = new AbortController()
-  /** Why no more hosts start; null while they do. */
+  /** Why no more hosts start, or null while they do. */
   #why: NotStartedReason | null = null
-  /** Why running hosts are cancelled; null if they are not. */
+  /** Why running hosts are cancelled, or null if they are not. */
   #stoppedBy: NotStartedReason | null = null
   #started = 0
   #inCanary = false
@@ -115,7 +115,7 @@ export class Fanout {
     leave()
   }
 
-  /** Takes a slot of this window and one of all fan-outs; null if no more hosts start. */
+  /** Takes a slot of this window and one of all fan-outs. Returns null if no more hosts start. */
   async #enter(places: Semaphore): Promise<(() => void) | null> {
     const { signal } = this.#closing
     if (signal.aborted) return null

@@ -57,12 +57,12 @@ type FanoutsDeps = Pick<NetworkServices, 'clock' | 'counters' | 'executor'> & { 
 
 export interface FanoutSpec extends FanoutPlan {
   readonly command: FanoutCommand
-  /** Proof of an operator over the client's request object; null without one. */
+  /** Proof of an operator over the client's request object, or null without one. */
   readonly proof: RequestProof | null
 }
 
 export interface FanoutSink extends HostSink {
-  /** The fan-out has started; every host is reported from now on. */
+  /** The fan-out has started. Every host is reported from now on. */
   asked(spec: FanoutSpec): void
   /** Called once per host. The slot of the host stays taken until the promise resolves. */
   ended(host: FanoutHostJson): void | Promise<void>
@@ -134,7 +134,7 @@ export class Fanouts implements Startable {
     }
   }
 
-  /** Cancels a fan-out; its client still gets the ledger. Throws `unknown_run`. */
+  /** Cancels a fan-out. Its client still gets the ledger. Throws `unknown_run`. */
   cancel(fanoutId: string): void {
     const going = this.#going.get(fanoutId)
     if (going === undefined)

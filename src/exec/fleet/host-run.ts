@@ -7,9 +7,9 @@ import { type FanoutHost, hostCancelled, hostOfError, hostOfOutcome } from './ho
 
 /** The command of a fan-out. */
 export interface FanoutCommand extends Pick<RunSpec, 'argv' | 'timeout_ms' | 'cwd' | 'clamp' | 'session' | 'trace'> {
-  /** Shared by all hosts; null is /dev/null. */
+  /** Shared by all hosts. Null is /dev/null. */
   readonly stdin: { readonly bytes: Uint8Array; readonly pieces: readonly Uint8Array[] } | null
-  /** Request IDs that the client chose, by agent; the others are generated. */
+  /** Request IDs that the client chose, by agent. The others are generated. */
   readonly requestIds: ReadonlyMap<AgentId, RequestId>
 }
 

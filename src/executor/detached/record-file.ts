@@ -26,7 +26,7 @@ export const detachedRecord = record('detached-run', {
   keep_bytes: uint(),
   /** A record that says `running` at a start belongs to a dead executor: the run is lost. */
   state: oneOf(['waiting', 'running', 'ended', 'lost', 'expired']),
-  /** Epoch milliseconds of the end, or of the start that found the run lost; null while it runs. */
+  /** Epoch milliseconds of the end, or of the start that found the run lost, or null while it runs. */
   ended_at_ms: nullable(uint()),
   /** Bytes in the output file, bytes of each stream in it, and bytes that are missing. */
   file_bytes: uint(),

@@ -69,7 +69,7 @@ export class DetachedRunRecord implements PeerRunOutput {
     return this.#refused !== null || (this.#record.state !== 'waiting' && this.#record.state !== 'running')
   }
 
-  /** Milliseconds since the end; null while the run is not over. */
+  /** Milliseconds since the end, or null while the run is not over. */
   get overFor(): number | null {
     return this.#overSince === null ? null : this.#deps.clock.monotonic() - this.#overSince
   }
@@ -94,7 +94,7 @@ export class DetachedRunRecord implements PeerRunOutput {
     return this.#record.notes
   }
 
-  /** Encoded Exit; null if the run is lost or goes on. */
+  /** Encoded Exit, or null if the run is lost or goes on. */
   get exit(): Uint8Array | null {
     return this.#refused ?? this.#record.exit
   }
@@ -105,7 +105,7 @@ export class DetachedRunRecord implements PeerRunOutput {
     return state === 'ended' && (exitOf(exit)?.denial_reason ?? null) !== null
   }
 
-  /** Creates the files. Throws errors of the file system; then no file is left. */
+  /** Creates the files. Throws errors of the file system. Then no file is left. */
   async open(run: Pick<PeerRun, 'resume' | 'outputLost'>): Promise<void> {
     const { files, log } = this.#deps
     try {
@@ -139,7 +139,7 @@ export class DetachedRunRecord implements PeerRunOutput {
   }
 
   /**
-   * Records that the program starts: from now on a crash makes the run `lost`. False if that cannot be written; then the program must not
+   * Records that the program starts: from now on a crash makes the run `lost`. False if that cannot be written. Then the program must not
    * start.
    */
   async approved(): Promise<boolean> {
@@ -159,7 +159,7 @@ export class DetachedRunRecord implements PeerRunOutput {
     this.#change({ notes: [...this.#record.notes, frame] })
   }
 
-  /** Ends the run. `exit` is its encoded Exit; null if there is none. */
+  /** Ends the run. `exit` is its encoded Exit, or null if there is none. */
   async finish(exit: Uint8Array | null): Promise<void> {
     await this.#spool?.finish().catch((error: unknown) => {
       const fields = { request_id: this.#record.request_id, error: errorText(error) }

@@ -62,7 +62,7 @@ export interface SpoolPiece {
   readonly to: number
 }
 
-/** The complete piece at `at`; null if the bytes end first, or for zeros that a power loss left, because no piece is empty. */
+/** The complete piece at `at`, or null if the bytes end first, or for zeros that a power loss left, because no piece is empty. */
 export const pieceAt = (bytes: Buffer, at: number, end: number): SpoolPiece | null => {
   if (at + HEAD_BYTES > end) return null
   const head = bytes.readUInt16BE(at)
@@ -242,7 +242,7 @@ export class SpoolReader {
     return this.#place
   }
 
-  /** The next output before file position `end`, adjacent pieces of one stream joined; null if there is none. */
+  /** The next output before file position `end`, adjacent pieces of one stream joined, or null if there is none. */
   async next(end: number): Promise<SpooledOutput | null> {
     const first = this.#pieceInBlock(end) ?? (await this.#read(end))
     if (first === null) return null

@@ -24,7 +24,7 @@ import { DetachedRunRecord } from './record.ts'
 const LOOK_EVERY_MS = 60_000
 
 export interface DetachedRunStoreDeps extends Pick<ExecutorServices, 'clock' | 'log'> {
-  /** Logs that a run expires. False if that fails; then nothing may be removed. */
+  /** Logs that a run expires. False if that fails. Then nothing may be removed. */
   forgotten(record: DetachedRecord): Promise<boolean>
   /** Returns the encoded Exit of a run that still waited for an approval when an executor died. */
   neverBegan(record: DetachedRecord): Promise<Uint8Array>
@@ -51,7 +51,7 @@ export class DetachedRunStore {
   readonly #files: RecordFiles
   readonly #remembered: number
   readonly #runs = new Map<string, DetachedRunRecord>()
-  /** Runs whose output could not be removed; the log says so once. */
+  /** Runs whose output could not be removed. The log says so once. */
   readonly #stuck = new Set<DetachedRunRecord>()
   #timer: Timer | null = null
   #stopped = false

@@ -36,7 +36,7 @@ export interface PeerLink {
   readonly pair: string
   /** Rate limit of its requests while the peer is not accepted. */
   readonly unacceptedRequests: TokenBucket
-  /** Revocations and successions sent over this link; null until the network process knows the link. */
+  /** Revocations and successions sent over this link, or null until the network process knows the link. */
   sentRevocations: Set<object> | null
   decision: TrustDecision
 }

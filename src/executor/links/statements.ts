@@ -15,7 +15,7 @@ export interface PeerRevocationsInit {
   onRevoked(): void
 }
 
-/** Part of `MAX_REVOCATIONS_PER_LINK` reserved for our own revocations; the last place is for our key itself. */
+/** Part of `MAX_REVOCATIONS_PER_LINK` reserved for our own revocations. The last place is for our key itself. */
 const ROOM_FOR_OURS = 16
 
 const isFriend = (link: PeerLink): boolean => link.decision === 'accept' || link.decision === 'accept_with_flag'
@@ -45,7 +45,7 @@ export class PeerRevocations {
   }
 
   /**
-   * Returns the revocations that were not sent over this link, and counts them as sent. Our own come first; an unlisted peer receives only
+   * Returns the revocations that were not sent over this link, and counts them as sent. Our own come first. An unlisted peer receives only
    * those. A peer accepts `MAX_REVOCATIONS_PER_LINK` per link.
    */
   takeUnsent(link: PeerLink): Uint8Array[] {
@@ -149,7 +149,7 @@ export class PeerSuccessions {
     )
   }
 
-  /** Returns why the succession is refused; null if it is valid. */
+  /** Returns why the succession is refused, or null if it is valid. */
   #problem({ agentId, machineId }: PeerLink, contact: Contact, steps: readonly Succession[]): string | null {
     const { contacts, revocations } = this.#deps
     const other = contacts.byAgent(agentId)

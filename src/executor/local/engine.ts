@@ -63,7 +63,7 @@ export class LocalSession {
   readonly rights: SessionRights
   readonly slots: Slots
   readonly runs: RunGroup
-  /** Receives events of the session's runs; null if nobody listens. */
+  /** Receives events of the session's runs, or null if nobody listens. */
   readonly onEvent: ((facts: LifecycleFacts) => void) | null
   readonly #clock: Clock
   readonly #share: TimeSlice
@@ -148,7 +148,7 @@ const eventOf = ({ key, rights: { roots, target } }: LocalSession, state: 'opene
 /** Sessions of local clients on this machine: their rights and running programs. */
 export class LocalEngine implements Startable {
   readonly services: EngineServices
-  /** Why terminals are impossible here; null if they work. */
+  /** Why terminals are impossible here, or null if they work. */
   readonly terminalProblem: string | null
   /** Programs that outlive their sessions. */
   readonly detached: { readonly runs: RunGroup; readonly slots: Slots }
@@ -244,7 +244,7 @@ export class LocalEngine implements Startable {
     const whole: SessionRights = { roots: policy.roots, capabilities: new Set(['fs.read']), limits: policy.limits, target: null }
     const narrowed: Root[] = []
     const leftOut: unknown[] = []
-    // A root that is missing or not allowed is left out; the answer names the remaining ones.
+    // A root that is missing or not allowed is left out. The answer names the remaining ones.
     for (const path of roots ?? []) {
       try {
         narrowed.push(await rootAt(path, whole))

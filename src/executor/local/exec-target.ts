@@ -24,7 +24,7 @@ import { MIN_ID_PREFIX } from '../../protocol/limits/wire.ts'
 /** An agent of the mesh that the daemon knows. */
 export interface KnownNode {
   readonly agent_id: string
-  /** The contact's name; null if the agent is not a contact. Then its own names do not count. */
+  /** The contact's name, or null if the agent is not a contact. Then its own names do not count. */
   readonly contact: string | null
   /** Names that the agent gives itself. */
   readonly names: readonly string[]
@@ -34,7 +34,7 @@ export interface KnownNode {
 
 export interface SelectedNode {
   readonly agent_id: string
-  /** The contact's name; null if it is not a contact. */
+  /** The contact's name, or null if it is not a contact. */
   readonly name: string | null
 }
 

@@ -50,7 +50,7 @@ interface Asking {
 const placed = (call: FileCall): FileCall =>
   call.method === 'fs.glob' && call.pattern.startsWith('/') ? { ...call, ...splitPattern(call.pattern) } : call
 
-/** Reads or changes files within the rights of the session. The line of the audit log, if there is one, is written first; that of a change is also synced first. */
+/** Reads or changes files within the rights of the session. The line of the audit log, if there is one, is written first. That of a change is also synced first. */
 export const answerFileCall = async (
   engine: LocalEngine,
   session: LocalSession,

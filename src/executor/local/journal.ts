@@ -135,13 +135,13 @@ export class LocalJournal {
     this.#recalled = deps.journal && new JournalledRuns({ path: deps.journal.path })
   }
 
-  /** Resolves when the line is written, and synced unless it is a note; at once without an audit log. Throws `journal_unavailable`; then the logged action must not happen. */
+  /** Resolves when the line is written, and synced unless it is a note; at once without an audit log. Throws `journal_unavailable`. Then the logged action must not happen. */
   async record(event: LocalEvent): Promise<void> {
     await this.#deps.journal?.append(event)
   }
 
   /**
-   * Finds the run that was started with this key; null if there is none or no audit log. Throws `journal_unavailable` if the log cannot be
+   * Finds the run that was started with this key. Returns null if there is none or no audit log. Throws `journal_unavailable` if the log cannot be
    * read.
    */
   async recall(keySha256: string): Promise<JournalledRun | null> {

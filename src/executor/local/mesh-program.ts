@@ -93,16 +93,16 @@ export class MeshProgram implements Program {
   ended!: Promise<ProcessEnd>
   /** The command did not run; `start` threw the reason. */
   refused = false
-  /** Why the end is unknown; null if it is known or the run goes on. */
+  /** Why the end is unknown, or null if it is known or the run goes on. */
   lost: string | null = null
   readonly #targets: TargetRunner
   readonly #init: TargetProgramInit
   readonly #givenUp = new AbortController()
-  /** Resolves when output may be delivered; null if it may. */
+  /** Resolves when output may be delivered. Null means that it may now. */
   #paused: PromiseWithResolvers<void> | null = Promise.withResolvers()
   readonly #patience: MeshRunTimeout
   #isEnding = false
-  /** Why the client left before the start; null while it waits. */
+  /** Why the client left before the start, or null while it waits. */
   #withdrawn: AppError | null = null
   #left: number
   /** Received bytes, including dropped ones. */
@@ -166,7 +166,7 @@ export class MeshProgram implements Program {
     this.#paused = null
   }
 
-  /** Asks the target to end the run; the target sends SIGKILL itself if needed. */
+  /** Asks the target to end the run. The target sends SIGKILL itself if needed. */
   terminate(): void {
     this.#cancels.ask('cancel')
     if (!this.#isEnding) this.#patience.again()

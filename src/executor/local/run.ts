@@ -31,7 +31,7 @@ export class SinkQueue {
   #closed = false
 
   /**
-   * `onRoom` is called once after each `push` that returned false. `onSinkError` is called when the sink rejects; it receives nothing more.
+   * `onRoom` is called once after each `push` that returned false. `onSinkError` is called when the sink rejects. It receives nothing more.
    */
   constructor(deps: { sink: LocalRunSink }, init: { onRoom: () => void; onSinkError: () => void }) {
     this.#sink = deps.sink
@@ -260,7 +260,7 @@ export class LocalRun implements LocalRunHandle {
     this.#parts?.execution.program?.hangUp()
   }
 
-  /** Ends the run; a detached run of a target is only left. */
+  /** Ends the run. A detached run of a target is only left. */
   end(cause: EndCause): void {
     if (this.#parts?.target?.isDetached === true) return this.kill()
     this.#parts?.execution.end(cause)

@@ -300,7 +300,7 @@ const permitFor = (
 }
 
 /**
- * Returns what the sandbox shows of this machine; null if the command runs outside a sandbox. Throws why a sandbox is impossible here or
+ * Returns what the sandbox shows of this machine, or null if the command runs outside a sandbox. Throws why a sandbox is impossible here or
  * for this directory.
  */
 const sandboxFor = async ({ services }: LocalEngine, cwd: WorkingDirectory, routed: Routed | null): Promise<SandboxGrant | null> => {

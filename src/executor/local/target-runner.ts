@@ -17,9 +17,9 @@ export interface TargetRequest {
 
 /** Runs commands of the mesh through the daemon of this machine. */
 export interface TargetRunner {
-  /** Yields the parts in order; the last is an `exit` or an `error`. Aborting the signal abandons the run. Throws an `AppError`. */
+  /** Yields the parts in order. The last is an `exit` or an `error`. Aborting the signal abandons the run. Throws an `AppError`. */
   run(request: TargetRequest, signal: AbortSignal): AsyncIterable<RunPart>
-  /** Ends the run; its `exit` still comes. */
+  /** Ends the run. Its `exit` still comes. */
   cancel(request: Pick<TargetRequest, 'request_id' | 'detach'>): Promise<void>
   /** Links with the target without running anything. Throws why it is not reached. */
   reach(target: string, signal: AbortSignal): Promise<ReachedTarget>

@@ -77,7 +77,7 @@ export class ApproverAsks {
     return () => void this.#carriers.delete(carrier)
   }
 
-  /** Returns a function that withdraws the request; null if too many are open, in all or for this requester. */
+  /** Returns a function that withdraws the request, or null if too many are open, in all or for this requester. */
   open(ask: ApproverAsk): (() => void) | null {
     const own = [...this.#asks.values()].filter(({ of }) => of.requester === ask.of.requester).length
     if (!hasShare(own, this.#asks.size, MAX_APPROVER_ASKS, { least: MAX_MESH_APPROVERS })) return null

@@ -25,7 +25,7 @@ export interface ApprovalsDeps extends Pick<ExecutorServices, 'clock' | 'counter
 }
 
 export interface ApprovalsInit extends OwnIds {
-  /** How long remote approvers have if no local approver must be waited for; otherwise they have until that request expires. Default: ASK_TIMEOUT_MS. */
+  /** How long remote approvers have if no local approver must be waited for. Otherwise they have until that request expires. Default: ASK_TIMEOUT_MS. */
   readonly askTimeoutMs?: number | undefined
 }
 
@@ -112,7 +112,7 @@ export class Approvals {
     }
   }
 
-  /** Asks the agents; null if the ACL entry names none. */
+  /** Asks the agents, or null if the ACL entry names none. */
   #coApproval({ subject, link, question }: UnapprovedRequest, notify: NotifyRequester, until: Promise<number>): Promise<CoApproval> | null {
     const { approvers } = question
     if (approvers === null) return null
@@ -139,7 +139,7 @@ export class Approvals {
     })
   }
 
-  /** Asks the approvers of this machine; null if only agents are asked. `begin` receives the expiry. */
+  /** Asks the approvers of this machine, or null if only agents are asked. `begin` receives the expiry. */
   async #human(
     { question }: UnapprovedRequest,
     notify: NotifyRequester,

@@ -51,7 +51,7 @@ export interface RunAdmission {
   readonly argv: readonly string[]
   readonly stdin: SignedStdin | null
   readonly admission: PeerRunInit['admission']
-  /** Record of a detached run; null if the run ends with its requester. */
+  /** Record of a detached run, or null if the run ends with its requester. */
   readonly kept: DetachedRunRecord | null
 }
 
@@ -75,7 +75,7 @@ export interface RulesAnswer {
   readonly rules: Promise<TellableRules>
 }
 
-/** Not answered; the counter says why. */
+/** Not answered. The counter says why. */
 export interface Dropped {
   readonly dropped: 'malformed_frames' | 'requests_ignored'
 }

@@ -128,7 +128,7 @@ const isSameDetach = (proven: RequestToSign['detach'], toSign: RequestToSign['de
     ? proven === toSign
     : proven.lifetime_ms === toSign.lifetime_ms && proven.keep_bytes === toSign.keep_bytes
 
-/** Stdin that the object describes; null if it describes none. */
+/** Stdin that the object describes, or null if it describes none. */
 const stdinOf = ({ stdin_b64: whole, stdin_len: len, stdin_sha256: hashes }: Sent<typeof COMMAND_FIELDS>): RequestToSign['stdin'] => {
   if (whole === undefined && len === undefined && hashes === undefined) return null
   if (whole !== undefined && len === undefined && hashes === undefined) {

@@ -33,7 +33,7 @@ export interface WaitingState extends Pick<Extract<ExecFrame, { type: 'waiting' 
 /** A run that needs an approval. */
 export interface PendingApproval {
   /**
-   * Never rejects for a withdrawal. `notify` is called for each change of the state. `stdin` resolves when all of it has arrived; null if
+   * Never rejects for a withdrawal. `notify` is called for each change of the state. `stdin` resolves when all of it has arrived, or null if
    * there is none.
    */
   settle(notify: (state: WaitingState) => void, stdin: Promise<Uint8Array> | null): Promise<AdmittedRun | RefusedRun>
@@ -96,18 +96,18 @@ export class ApprovalWait {
 
 /** Receives the output, the notes and the Exit of a run: its requester's stream, or the files of a detached run. */
 export interface PeerRunOutput {
-  /** Called before anything else. Throws why output cannot be kept; then the program must not start. */
+  /** Called before anything else. Throws why output cannot be kept. Then the program must not start. */
   open?(run: Pick<PeerRun, 'resume' | 'outputLost'>): Promise<void>
   /** Sends the encoded frame that says for what the run waits. */
   waiting(frame: Uint8Array): void
-  /** Called when a waiting run was approved. False if that cannot be recorded; then the program must not start. */
+  /** Called when a waiting run was approved. False if that cannot be recorded. Then the program must not start. */
   approved?(): Promise<boolean>
   /** Called when the program runs, with its maximum lifetime. */
   started?(lifetimeMs: number): void
   /** False: read no more from the program before `PeerRun.resume`. */
   push(stream: OutputName, data: Uint8Array): boolean
   note(frame: Uint8Array): void
-  /** Takes the encoded Exit; null after an internal error. */
+  /** Takes the encoded Exit, or null after an internal error. */
   finish(exit: Uint8Array | null): Promise<void> | void
   /** Called when the program is killed: a reader must not hold it up. */
   killed?(): void
@@ -122,7 +122,7 @@ export interface PeerRunInit {
   readonly output: PeerRunOutput
   /** Null: /dev/null. */
   readonly stdin: Pick<StdinFeed, 'whole' | 'attach' | 'stop'> | null
-  /** Reports the run to approval clients of this machine; null if there are none. */
+  /** Reports the run to approval clients of this machine, or null if there are none. */
   readonly reporter: RunReporter | null
 }
 

@@ -19,7 +19,7 @@ const RESUMES_PER_SECOND = 8
 export type RequesterStreamDeps = Pick<ExecutorServices, 'counters'> & PeerRunDeps & { readonly total: UnackedTotal }
 
 export interface RequesterStreamInit extends Pick<PeerRunInit, 'requestId' | 'admission' | 'reporter'> {
-  /** Announced stdin; null = /dev/null. */
+  /** Announced stdin. Null means /dev/null. */
   readonly stdin: SignedStdin | null
   readonly outlet: PeerStreamWriter
   /** False for our own runs, which have no stream to lose. */
@@ -113,7 +113,7 @@ export class RequesterStream implements PeerRunOutput, Evictable {
   }
 
   /**
-   * Continues on another stream of the requester, which has all frames below `from`; the old stream is closed. False if the run is
+   * Continues on another stream of the requester, which has all frames below `from`. The old stream is closed. False if the run is
    * forgotten or needed frames were dropped.
    */
   resume(outlet: PeerStreamWriter, from: Position): boolean {

@@ -43,7 +43,7 @@ interface Waiting {
 
 /**
  * Signs concurrent requests together. While one signature is made, new requests wait for the next, which covers all of them. A single
- * Request waits for nothing; a fan-out costs few signatures.
+ * Request waits for nothing. A fan-out costs few signatures.
  */
 export class RequestBatches {
   readonly #signatures: Pick<Signatures, 'sign'>
@@ -156,7 +156,7 @@ export class Requests {
     this.#cancels = new TokenBucket(deps, CANCELS)
   }
 
-  /** Throws `operator_proof_required`, `bad_request`, `conflict`, `rate_limited`; then none of its Requests is proven. */
+  /** Throws `operator_proof_required`, `bad_request`, `conflict`, `rate_limited`. Then none of its Requests is proven. */
   async proveFanout({ fanout, proven, proof }: Call<'prove_fanout'>): Promise<object> {
     const { authority, gate, signatures } = this.#deps
     try {
@@ -177,7 +177,7 @@ export class Requests {
 
   /**
    * Resolves when the log line is on disk. Throws `operator_proof_required`, `bad_request`, `malformed`, `rate_limited`,
-   * `journal_unavailable`; then no signature leaves the executor.
+   * `journal_unavailable`. Then no signature leaves the executor.
    */
   async sign(call: Call<'sign_request'>, peer: PeerLink): Promise<Signed> {
     const { argv, stdin, timeout_ms, cwd, clamp } = call

@@ -52,7 +52,7 @@ export const endOf = (facts: ExitFacts): Omit<JournalExit, 'event' | keyof RunKe
   truncated: facts.truncated,
 })
 
-/** The hash of a single piece, or the hash of several hashes; null without stdin. */
+/** The hash of a single piece, or the hash of several hashes, or null without stdin. */
 export const stdinDigest = (pieces: readonly Uint8Array[]): string | null =>
   pieces.length === 0 ? null : toHex(pieces.length === 1 ? pieces[0]! : sha256(...pieces))
 

@@ -122,7 +122,7 @@ export class Runs {
     await this.#decisions.load()
   }
 
-  /** Returns the run; null if there is none, and then the outlet carries the reason or only closes. */
+  /** Returns the run, or null if there is none, and then the outlet carries the reason or only closes. */
   open(arrival: RunArrival): Carried | null {
     const { counters } = this.#deps
     const { link, outlet } = arrival
@@ -146,7 +146,7 @@ export class Runs {
 
   /**
    * Returns the resumed run, or null. Then `gone` is sent: for an unknown run, a run of another pair, or a used nonce. It also says whether
-   * the Request certainly never arrived; it is refused from then on. A peer that is not accepted gets no answer.
+   * the Request certainly never arrived. It is refused from then on. A peer that is not accepted gets no answer.
    */
   resume(arrival: RunArrival): Carried | null {
     const { counters, trustEvaluator } = this.#deps

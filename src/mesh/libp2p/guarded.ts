@@ -15,7 +15,7 @@ interface Registrar {
 /** Registers a callback for when further machines may use the service. */
 export type OnReview = (review: () => void) => void
 
-/** Restricts a libp2p service to chosen machines; it would otherwise dial, reserve and relay for any peer. With `onReview`, it also learns of machines that connected before they were allowed. */
+/** Restricts a libp2p service to chosen machines. It would otherwise dial, reserve and relay for any peer. With `onReview`, it also learns of machines that connected before they were allowed. */
 export const guarded = <Components extends { readonly registrar: Registrar }>(
   components: Components,
   mayUse: MayUse,

@@ -5,7 +5,7 @@ import { AppError } from '../../base/errors.ts'
 export const PING_PATIENCE_MS = 15_000
 /** No ping is sent if something arrived within this time. */
 export const HEARD_MS = 10_000
-/** A measured round trip is valid for this time; then a ping is sent in any case. */
+/** A measured round trip is valid for this time. Then a ping is sent in any case. */
 export const ROUND_TRIP_MS = 60_000
 
 /** Private members of yamux's muxer. `rtt` is the last round trip in milliseconds, negative before the first. */
@@ -34,7 +34,7 @@ export const endUnanswered = (muxer: StreamMuxer, connection: Pick<MessageStream
   muxer.ping = async (options) => {
     const now = performance.now()
     if (now - last.heard < HEARD_MS && now - last.ping < ROUND_TRIP_MS) return muxer.rtt
-    // The first ping is sent while the connection is being made, so its round trip is too long; the next ping follows soon.
+    // The first ping is sent while the connection is being made, so its round trip is too long. The next ping follows soon.
     if (muxer.rtt >= 0) last.ping = now
     let isOver = false
     // If the event loop lagged, data that arrived meanwhile is read before the check.
@@ -58,7 +58,7 @@ export const endUnanswered = (muxer: StreamMuxer, connection: Pick<MessageStream
   }
 }
 
-/** The last measured round trip of a connection, in milliseconds; null before the first. */
+/** The last measured round trip of a connection, in milliseconds, or null before the first. */
 export const roundTripOf = (connection: object): number | null => {
   const muxer = 'muxer' in connection && typeof connection.muxer === 'object' ? connection.muxer : null
   return muxer !== null && isPinging(muxer) && muxer.rtt >= 0 ? muxer.rtt : null

@@ -31,7 +31,7 @@ export class ReplyStripper {
     this.#expected = negotiation(protocol)
   }
 
-  /** Returns the bytes after the agreement; null while it is incomplete. */
+  /** Returns the bytes after the agreement, or null while it is incomplete. */
   push(chunk: Uint8Array): Uint8Array | null {
     const length = Math.min(chunk.length, this.#expected.length - this.#seen)
     if (!this.#expected.subarray(this.#seen, this.#seen + length).equals(chunk.subarray(0, length))) {

@@ -9,12 +9,12 @@ import { addressesTo, isDirect, machineIdOf } from '../addresses.ts'
 export const IN_HASH_TABLE = 'kad-peer'
 /** Protocols stored per peer; x0x has about twenty. */
 export const MAX_PEER_PROTOCOLS = 64
-/** Longest stored protocol name, in characters; those of x0x have about thirty. */
+/** Longest stored protocol name, in characters. Those of x0x have about thirty. */
 export const MAX_PROTOCOL_TEXT = 64
 /** Number of sweeps, an hour in all, after which the addresses of an absent DHT peer are forgotten. */
 export const SWEEPS_GONE = 60
 
-/** Peers whose addresses are cached; a DHT reply names about twenty. */
+/** Peers whose addresses are cached. A DHT reply names about twenty. */
 const MAX_WHERE = 512
 
 interface Parts {

@@ -24,7 +24,7 @@ import { machineIdOf } from '../addresses.ts'
 import { type MayUse, guarded } from './guarded.ts'
 import { holdWindow } from './muxer.ts'
 
-/** Latest time that a `Date` can hold; a relay may name any. */
+/** Latest time that a `Date` can hold. A relay may name any. */
 const LAST_DATE_MS = 8.64e15
 
 /** Private members of the relay transport. */
@@ -99,7 +99,7 @@ export class RelayClient {
     reservations?.delete(peer)
   }
 
-  /** End of the reservation in milliseconds, as the relay says; null without one. */
+  /** End of the reservation in milliseconds, as the relay says, or null without one. */
   reservedUntil(machineId: MachineId): number | null {
     const reservation = this.#transport?.reservationStore.getReservation(peerIdFromString(peerIdOf(machineId)))
     return reservation === undefined ? null : Math.min(Number(reservation.expire) * 1000, LAST_DATE_MS)

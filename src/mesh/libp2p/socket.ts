@@ -23,7 +23,7 @@ export const betweenSocketAndNoise = (): ConnectionProtector => ({
   },
 })
 
-/** Joins the writes of one tick. A Noise message has two or three pieces; each would be a system call and a packet. They are sent before a reset at the latest. */
+/** Joins the writes of one tick. A Noise message has two or three pieces. Each would be a system call and a packet. They are sent before a reset at the latest. */
 const corkWrites = (stream: TcpStream): void => {
   const { socket } = stream
   const [sendData, sendReset] = [stream.sendData.bind(stream), stream.sendReset.bind(stream)]

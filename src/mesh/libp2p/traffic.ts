@@ -109,7 +109,7 @@ export class FrameSplitter {
     return at
   }
 
-  /** The header is complete: a frame without body is passed on; otherwise its body follows in pieces. */
+  /** The header is complete: a frame without body is passed on. Otherwise its body follows in pieces. */
   *#start(): Generator<Uint8Array, void, undefined> {
     this.#filled = 0
     this.#left = bodyOf(this.#head, 0)

@@ -22,7 +22,7 @@ export interface Ineffective {
 /** The reason why an allowlist row has no effect, or less than it says. */
 export interface RowProblem {
   readonly why: string
-  /** Command line that allows what the row intended; null if the intention is unknown. */
+  /** Command line that allows what the row intended, or null if the intention is unknown. */
   readonly instead: string | null
   /** True if the store refuses a row with this pattern. */
   readonly isRefused: boolean
@@ -55,7 +55,7 @@ const behindLinks = (text: string): string | null => {
   return real === null || real === fixed ? null : `${real}${text.slice(fixed.length)}`
 }
 
-/** Why a row of an agent has no effect or less than it says; null if it has its full effect. */
+/** Why a row of an agent has no effect or less than it says, or null if it has its full effect. */
 export const rowProblem = (agent: string, { pattern: text, opaque, lastResolvedPath: last = '' }: Row, home: string): RowProblem | null => {
   if (agent === '*') return { why: 'a row is of one agent', instead: change('add', 'AGENT', text), isRefused: true }
   const pattern = parsePathPattern(text, home)
@@ -107,7 +107,7 @@ const UNLIMITED =
   'an older release granted it without limits of time and output, so it covers nothing; allow it again when it is asked: x0x approvals allow-always'
 const ENDED = 'an older release granted it for longer, and a grant of an opaque command ends after a day'
 
-/** Why a grant that has not expired covers no run; null if it is valid. */
+/** Why a grant that has not expired covers no run, or null if it is valid. */
 const grantProblem = (grant: Grant, now: number): string | null => {
   if (grant.timeout_ms === undefined || grant.max_output_bytes === undefined) return UNLIMITED
   return grantEnd(grant) <= now ? ENDED : null

@@ -16,7 +16,7 @@ export interface Approval {
 
 const approvals = new WeakSet<object>()
 
-/** Only `openApproval` may call this; a test checks it for all other files. */
+/** Only `openApproval` may call this. A test checks it for all other files. */
 export const sealApproval = (fields: { readonly question_id: string; readonly permit_sha256: string; readonly by: string }): Approval => {
   const { question_id, permit_sha256, by } = fields
   const approval = Object.freeze({ question_id, permit_sha256, by })

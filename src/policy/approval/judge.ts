@@ -4,7 +4,7 @@ import { type Ask, type AskFallback, type Security, isGivenLabel, stricterAsk, s
 import type { ApprovalRequest } from './approval.ts'
 import { matchesPath, parsePathPattern, tooWide } from './path-pattern.ts'
 
-/** The store's settings for one agent; null means the default of the store. */
+/** The store's settings for one agent. Null means the default of the store. */
 export interface StoredAgent {
   readonly security: Security | null
   readonly ask: Ask | null
@@ -29,7 +29,7 @@ export interface StoredGrant {
   readonly timeout_ms?: number | undefined
   readonly max_output_bytes?: number | undefined
   readonly expires_at_ms: number
-  /** Remaining uses; null means any number until it expires. */
+  /** Remaining uses. Null means any number until it expires. */
   readonly uses_left: number | null
 }
 

@@ -9,7 +9,7 @@ import type { Executable } from '../permit.ts'
 import { isUnderstood, scriptOf } from '../scripts.ts'
 import { isTransparentFile, isTransparentName } from './transparent.ts'
 
-/** An argument of a command; null if it is unknown before the run. */
+/** An argument of a command, or null if it is unknown before the run. */
 export type Word = string | null
 
 /** Maximum number of arguments compared with rules, because the client chooses how many it sends. */
@@ -22,9 +22,9 @@ const MAX_NAME = 255
 
 /** Where the names and paths of a command are looked up. */
 export interface Surroundings {
-  /** Working directory; null if unknown. */
+  /** Working directory, or null if unknown. */
   readonly cwd: string | null
-  /** PATH; null for another host or an image, whose files are unknown on this host. */
+  /** PATH, or null for another host or an image, whose files are unknown on this host. */
   readonly path: string | null
 }
 
@@ -39,15 +39,15 @@ export interface Meaning {
   readonly argv: readonly Word[]
   /** True if further, unknown arguments may follow. */
   readonly open: boolean
-  /** The program's file; null if it does not exist or is on another host. */
+  /** The program's file, or null if it does not exist or is on another host. */
   readonly file: ProgramFile | null
   /** Absolute paths of the scripts that interpreters among the arguments run. */
   readonly scripts: readonly string[]
-  /** Index of an interpreter with unknown options, so that it may run any file after it; null if there is none. */
+  /** Index of an interpreter with unknown options, so that it may run any file after it, or null if there is none. */
   readonly unsure: number | null
   /** Programs among the other arguments, with their index. */
   readonly others: readonly (ProgramFile & { readonly at: number })[]
-  /** Why the command may run more than its arguments show; null if they show all. */
+  /** Why the command may run more than its arguments show, or null if they show all. */
   readonly opaque: string | null
   /** False if not even the command's own files are known, so that no allowlist and no grant can cover it. */
   readonly isTold: boolean

@@ -10,7 +10,7 @@ const ANY_DIRECTORIES = '**'
 /** A pattern of programs, matched against their resolved absolute paths. */
 export interface PathPattern {
   readonly text: string
-  /** Path components as characters; null is `**`. */
+  /** Path components as characters. Null is `**`. */
   readonly parts: readonly (readonly string[] | null)[]
 }
 
@@ -30,7 +30,7 @@ export const parsePathPattern = (text: string, home: string): PathPattern | stri
   return Object.freeze({ text, parts: parts.map((part) => (part === ANY_DIRECTORIES ? null : [...part])) })
 }
 
-/** Why a pattern has no effect because its last component has no letter or digit of a name; null if it has effect. */
+/** Why a pattern has no effect because its last component has no letter or digit of a name, or null if it has effect. */
 export const tooWide = ({ parts }: PathPattern): string | null =>
   parts.at(-1)?.some((character) => /[\p{L}\p{N}]/u.test(character)) === true
     ? null

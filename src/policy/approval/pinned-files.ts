@@ -19,7 +19,7 @@ export type CanWrite = (place: string) => boolean
 export interface PinnedFiles {
   readonly writable: readonly HashedFile[]
   readonly stand_in: StandIn | null
-  /** Why a file has no replacement; null if each has one or the requester can write none. */
+  /** Why a file has no replacement, or null if each has one or the requester can write none. */
   readonly unheld: string | null
 }
 
@@ -145,7 +145,7 @@ class Holder {
     return chain.filter(({ interpreter }) => this.#isHeld(interpreter))
   }
 
-  /** The interpreter that starts the called script, if the requester can write it; null if the kernel starts the script. */
+  /** The interpreter that starts the called script, if the requester can write it, or null if the kernel starts the script. */
   #interpreter(program: string): { readonly path: string; readonly words: readonly (string | PinnedFile)[] } | null {
     const [own, ...more] = this.#heldInterpreters(program)
     if (own === undefined) return null
@@ -157,7 +157,7 @@ class Holder {
   }
 }
 
-/** Index of the script that the called program reads itself, so that the kernel does not start it; 0 if none is known. */
+/** Index of the script that the called program reads itself, so that the kernel does not start it, or 0 if none is known. */
 const placeOfScript = ({ file }: Meaning, argv: readonly string[]): number => {
   const name = file === null ? null : interpreterCalled(file.real)
   const given = name !== null && isUnderstood(name) ? scriptOf(name, argv.slice(1)) : null

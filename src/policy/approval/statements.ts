@@ -38,7 +38,7 @@ export interface ApproverStatement {
 export const eligible = ({ approvers, requester, target }: StatementOf): AgentId[] =>
   [...new Set(approvers)].filter((id) => id !== requester && id !== target.agentId)
 
-/** The machine that a statement names as its signer; null if the bytes are no statement. Not verified. */
+/** The machine that a statement names as its signer, or null if the bytes are no statement. Not verified. */
 export const claimedMachine = (body: Uint8Array): MachineId | null => attempt(() => approvalStatement.decode(body).approver_machine)
 
 /** Verifies the signed bytes of a statement for this request, or says why they are invalid. Never throws. */

@@ -25,7 +25,7 @@ import type { LocalPolicy } from './policy.ts'
 /** Capabilities of a session for another agent, whose ACL accepts whole commands and returns their output. */
 export const THROUGH_THE_MESH: readonly Capability[] = ['exec', 'events']
 
-/** Why a session for this agent is refused; null if it is allowed. */
+/** Why a session for this agent is refused, or null if it is allowed. */
 export const forbiddenTarget = (
   target: string,
   { roots }: SessionIntent,
@@ -61,7 +61,7 @@ export interface TargetContext {
   readonly session_id?: string
   /** True if the configuration grants `exec.detach`. */
   readonly may_detach?: boolean
-  /** Modes in force for this call; absent or null if the configuration sets none. */
+  /** Modes in force for this call, absent or null if the configuration sets none. */
   readonly exec?: ExecInForce | null
 }
 

@@ -48,9 +48,9 @@ export interface LocalContext {
   readonly rights: SessionRights
   readonly slots: Slots
   readonly session_id: string
-  /** Modes in force for this call; absent or null if the configuration sets none, so that the policy alone decides. */
+  /** Modes in force for this call, absent or null if the configuration sets none, so that the policy alone decides. */
   readonly exec?: ExecInForce | null
-  /** What a run in a sandbox may use; absent or null for a run on this host. */
+  /** What a run in a sandbox may use, absent or null for a run on this host. */
   readonly sandbox?: SandboxGrant | null
 }
 
@@ -91,7 +91,7 @@ export const authorizeSession = (
 const withEvents = (wanted: readonly Capability[]): readonly Capability[] =>
   wanted.includes('exec') || wanted.includes('pty') ? [...wanted, 'events'] : wanted
 
-/** Path components from a directory to a path below it; null if it is not below: `/srv/app2` is not below `/srv/app`. */
+/** Path components from a directory to a path below it, or null if it is not below: `/srv/app2` is not below `/srv/app`. */
 export const namesBelow = (path: string, directory: string): string[] | null => {
   if (path === directory) return []
   const prefix = directory === '/' ? '/' : `${directory}/`
@@ -208,7 +208,7 @@ const lookAndAsk = (
 const notLaunchable = (name: string, lookup: Exclude<ExecutableLookup, { kind: 'found' }>): Refused =>
   refused('file_not_found', lookup.detail, { argv0: name, why: lookup.kind === 'missing' ? lookup.why : 'not_executable' })
 
-/** An image sets the PATH of its programs; this host's PATH does not apply. */
+/** An image sets the PATH of its programs. This host's PATH does not apply. */
 const environmentOf = (
   { clear_env, terminal, env }: LocalRunIntent,
   policy: LocalPolicy,
@@ -312,7 +312,7 @@ const writesOf = ({ roots, granted }: Pick<LocalPolicy, 'roots' | 'granted'>): C
 /** A mesh agent on which a run is to execute. */
 export interface ResolvedNode {
   readonly agent_id: string
-  /** Name of the contact; null if it has none. */
+  /** Name of the contact, or null if it has none. */
   readonly name: string | null
 }
 

@@ -31,7 +31,7 @@ export interface FilePermit extends FilePermitFields {
 
 const permits = new WeakSet<object>()
 
-/** Copies, freezes and marks a permit. Only `authorizeFile` may call it; a test checks all other files. */
+/** Copies, freezes and marks a permit. Only `authorizeFile` may call it. A test checks all other files. */
 export const sealFilePermit = (fields: FilePermitFields): FilePermit => {
   const permit = Object.freeze({
     access: fields.access,

@@ -13,7 +13,7 @@ export interface SessionIntent {
   readonly roots: readonly Root[] | null
   readonly capabilities: readonly string[] | null
   readonly limits: Readonly<Partial<Record<keyof LocalLimits, number>>>
-  /** Mesh agent whose own ACL decides; null for this host. */
+  /** Mesh agent whose own ACL decides, or null for this host. */
   readonly target: string | null
 }
 
@@ -22,7 +22,7 @@ export interface SessionRights {
   readonly roots: readonly Root[]
   readonly capabilities: ReadonlySet<Capability>
   readonly limits: LocalLimits
-  /** Agent that runs the commands; null for this host. */
+  /** Agent that runs the commands, or null for this host. */
   readonly target: string | null
 }
 
@@ -39,7 +39,7 @@ export interface LocalRunIntent {
   readonly env: Readonly<Record<string, string>>
   /** True to leave out the policy's environment. */
   readonly clear_env?: boolean
-  /** Milliseconds; null for the default. */
+  /** Milliseconds, or null for the default. */
   readonly timeout_ms: number | null
   readonly max_output_bytes: number | null
 }

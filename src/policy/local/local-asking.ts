@@ -16,7 +16,7 @@ export interface ExecInForce extends Pick<ResolvedExec, 'host' | 'security' | 'a
   readonly always_ask: readonly AlwaysAskRule[]
 }
 
-/** The run needs an approval. No slot is taken; the decision is repeated with the approval. */
+/** The run needs an approval. No slot is taken. The decision is repeated with the approval. */
 export interface LocalApprovalNeeded {
   readonly kind: 'ask'
   readonly question: ApprovalRequest

@@ -21,7 +21,7 @@ export const MAX_DETACH_SECS = 31 * 24 * 60 * 60
 
 export const DETACHING_KEYS = ['detach', 'max_detach_secs', 'max_detach_output_bytes'] as const
 
-/** Reads the keys of the entry at `path`; null if it allows no detached runs. */
+/** Reads the keys of the entry at `path`, or null if it allows no detached runs. */
 export const readDetaching = (toml: TomlReader, path: TomlPath, table: TomlTable): Detaching | null => {
   const allowed = toml.boolean([...path, 'detach'], table['detach']) ?? false
   const number = (key: 'max_detach_secs' | 'max_detach_output_bytes', max: number): number | null => {
@@ -108,7 +108,7 @@ export const NOBODY_ASKED: EntryAsking = Object.freeze({ ask: 'off', patterns: [
 export interface AllowEntry {
   /** The operator's label, or `allow[N]` without one. */
   readonly description: string
-  /** The label in the file; null without one. */
+  /** The label in the file, or null without one. */
   readonly described: string | null
   /** True if the pair may query the commands of this entry. */
   readonly discoverable: boolean
@@ -121,7 +121,7 @@ export interface AllowEntry {
   readonly confinement: Confinement
   /** Approvals that its runs need. */
   readonly asking: EntryAsking
-  /** Limits of its detached runs; null if none are allowed. */
+  /** Limits of its detached runs, or null if none are allowed. */
   readonly detaching: Detaching | null
   /** Line number in the file, from 1. */
   readonly line: number
@@ -137,13 +137,13 @@ export interface Acl {
   readonly allow: readonly AllowEntry[]
   /** Commands that need a local approver for each run, for all requesters. */
   readonly always_ask: readonly AlwaysAskRule[]
-  /** Directory in which runs start; null for the daemon's working directory. */
+  /** Directory in which runs start, or null for the daemon's working directory. */
   readonly default_cwd: string | null
   /** Null only without `[exec]`, when nothing can run. */
   readonly audit_log_path: string | null
   /** Reserved for a mirror of the audit log; unused. */
   readonly audit_tasklist_id: string | null
-  /** Path of the file; null if there was none. */
+  /** Path of the file, or null if there was none. */
   readonly source: string | null
 }
 

@@ -58,7 +58,7 @@ export interface Denied {
   readonly gate: Gate
   readonly reason: DenialReason
   readonly detail: string
-  /** Description of the matched entry; null if none matched. */
+  /** Description of the matched entry, or null if none matched. */
   readonly matched_acl: string | null
   /** The matched command, if a later gate denied it. */
   readonly place: MatchedCommand | null
@@ -125,13 +125,13 @@ const permitAtOnce = ({ intent, principal, context, place, caps }: Resolved): Ve
   return { kind: 'permit', permit: sealPermit(fieldsOf({ intent, principal, place, caps }, launch)), slot, place }
 }
 
-/** Permits a run that may need approvals. An approval request takes no slot; an approved run takes one with its permit. */
+/** Permits a run that may need approvals. An approval request takes no slot. An approved run takes one with its permit. */
 const permitApproved = ({ intent, principal, context, place, caps }: Resolved, isMiss: boolean, given: MeshApprovals): Verdict => {
   const launch = resolveLaunch(intent.argv, context, place)
   if ('failure' in launch) return denied('executable', 'spawn_failed', launch.failure, place)
   const fields = fieldsOf({ intent, principal, place, caps }, launch)
   const { stdin_len, stdin_sha256 = null } = intent
-  // The text of stdin arrives after the Request; the code that asks the approvers adds it.
+  // The text of stdin arrives after the Request. The code that asks the approvers adds it.
   const stdin = stdin_len === null ? null : { bytes: stdin_len, sha256: stdin_sha256, text: null }
   const answer = askForMesh({ fields, place, isMiss, stdin, name: principal.name ?? null }, context.acl, given)
   if (answer.kind === 'ask') return Object.freeze({ kind: 'ask', question: answer.question, place })

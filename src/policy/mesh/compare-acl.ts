@@ -16,9 +16,9 @@ export interface Beyond {
   /** Null if it concerns the whole file. */
   readonly agent_id: string | null
   readonly machine_id: string | null
-  /** The argv in the file; null if it concerns no single command. */
+  /** The argv in the file, or null if it concerns no single command. */
   readonly argv: readonly string[] | null
-  /** Line number of the permission, from 1; null if it concerns the whole file. */
+  /** Line number of the permission, from 1, or null if it concerns the whole file. */
   readonly line: number | null
   readonly why: string
 }

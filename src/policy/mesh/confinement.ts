@@ -26,7 +26,7 @@ export interface Confinement {
   readonly run_as: string | null
   readonly no_network: boolean
   readonly read_only: boolean
-  /** Three octal digits, such as `027`; null for `COMMAND_UMASK`. */
+  /** Three octal digits, such as `027`, or null for `COMMAND_UMASK`. */
   readonly umask: string | null
 }
 

@@ -57,7 +57,7 @@ export interface Explanation {
     readonly caps: RunCaps
     readonly confinement: Confinement
   } | null
-  /** Approvals that are needed first; null if the file alone decides. */
+  /** Approvals that are needed first, or null if the file alone decides. */
   readonly asks: ExplainedAsking | null
   readonly source: string | null
 }
@@ -180,7 +180,7 @@ export interface SuggestedFor {
   readonly description: string
 }
 
-/** Why no entry can allow exactly this argv; null if one can. */
+/** Why no entry can allow exactly this argv, or null if one can. */
 export const unsuggestable = (argv: readonly string[]): string | null => {
   if (argv.some((text) => !text.isWellFormed())) return 'it is no Unicode text'
   const meta = findMetacharacter(argv)

@@ -8,23 +8,23 @@ export interface Intent {
   readonly argv: readonly string[]
   /** Any value except null is denied: a requester may not choose the directory. */
   readonly cwd: string | null
-  /** Announced bytes of stdin; null for none. */
+  /** Announced bytes of stdin, or null for none. */
   readonly stdin_len: number | null
   /** SHA-256 of stdin as hex. If stdin has several pieces, the hash of their hashes. Null for none. */
   readonly stdin_sha256?: string | null
-  /** Milliseconds; null for the maximum. A value below 1 is denied, like one above the maximum. */
+  /** Milliseconds, or null for the maximum. A value below 1 is denied, like one above the maximum. */
   readonly timeout_ms: number | null
   /** True to reduce a timeout, lifetime or output above its maximum instead of denying the run. */
   readonly clamp: boolean
-  /** Detached run; absent or null for others. Its lifetime replaces `timeout_ms`, which is then null. */
+  /** Detached run, absent or null for others. Its lifetime replaces `timeout_ms`, which is then null. */
   readonly detach?: DetachIntent | null
 }
 
 /** Lifetime and output storage of a detached run. */
 export interface DetachIntent {
-  /** Milliseconds; null for the maximum. */
+  /** Milliseconds, or null for the maximum. */
   readonly lifetime_ms: number | null
-  /** Bytes of both streams together; null for the maximum. */
+  /** Bytes of both streams together, or null for the maximum. */
   readonly keep_bytes: number | null
 }
 

@@ -19,9 +19,9 @@ export interface LoadedAcl {
   readonly status: AclStatus
   /** Path of the file, also if it does not exist. */
   readonly loaded_from: string
-  /** SHA-256 of the file as hex; null without a file. */
+  /** SHA-256 of the file as hex, or null without a file. */
   readonly sha256: string | null
-  /** Content of the file; null without a file. */
+  /** Content of the file, or null without a file. */
   readonly bytes: Uint8Array | null
   /** ISO 8601. */
   readonly loaded_at: string
@@ -43,7 +43,7 @@ export interface AclInspection {
   /** Null if the file is missing, is not TOML, or has no `[exec]`. */
   readonly acl: Acl | null
   readonly missing: boolean
-  /** SHA-256 of the file as hex; null if it is missing or not TOML. */
+  /** SHA-256 of the file as hex, or null if it is missing or not TOML. */
   readonly sha256: string | null
   /** Content of the file, if it is TOML. */
   readonly bytes: Uint8Array | null
@@ -109,11 +109,11 @@ const ownDirectoryWarnings = ({ enabled, default_cwd, source }: Acl): string[] =
   return directory === null ? [] : writableByOthers(directory).map((problem) => place + problem)
 }
 
-/** Owner of a file's directory; undefined if unknown. */
+/** Owner of a file's directory, or undefined if unknown. */
 const ownerOf = (path: string | null): number | undefined =>
   path === null ? undefined : (attempt(() => statSync(dirname(path)).uid) ?? undefined)
 
-/** True if only this user may not read there; the daemon's user may. */
+/** True if only this user may not read there. The daemon's user may. */
 const isHidden = (problem: string): boolean => problem.includes('EACCES: ')
 
 /** An audit log that other users can replace is no evidence. A missing directory is created as private. */

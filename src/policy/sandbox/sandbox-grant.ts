@@ -106,7 +106,7 @@ export const sandboxPath = (further: readonly string[] = []): SandboxPath => {
 
 const ELSEWHERE = 'use a directory of the project, below the home or elsewhere'
 
-/** Why a directory may not be shown; null if it may. `writable`: whether the run may change it. */
+/** Why a directory may not be shown, or null if it may. `writable`: whether the run may change it. */
 const placeProblem = (path: string, { home, secrets }: SandboxPath, writable: boolean): string | null => {
   if (!isAbsolute(path)) return 'it is no absolute path'
   const barred = (one: string): boolean => writable || !SHOWABLE.includes(one)

@@ -13,7 +13,7 @@ const IMAGE_NAME = /^[A-Za-z0-9][\w.\-/:@]{0,511}$/
 export interface SandboxSettings {
   /** Container engines show the files of `image` instead of this host's programs. */
   readonly engine: SandboxEngine
-  /** Name for the engine, with a tag or digest; null for bubblewrap. */
+  /** Name for the engine, with a tag or digest, or null for bubblewrap. */
   readonly image: string | null
   /** True to share the host's network and all that listens on it. */
   readonly network: boolean

@@ -6,7 +6,7 @@ import type { Permit, SandboxGrant } from '../../policy/permit.ts'
 import { SANDBOX_TMP_BYTES } from '../../protocol/limits/daemon.ts'
 import { callFilter } from './seccomp-filter.ts'
 
-/** Directories of the system's programs and libraries; some are links. */
+/** Directories of the system's programs and libraries. Some are links. */
 const SYSTEM = ['/usr', '/bin', '/sbin', '/lib', '/lib32', '/lib64', '/libx32', '/nix/store']
 /** Files of /etc that programs need and that contain no secret. Few, because bwrap reads all its mounts for each new one. */
 const SETTINGS = (

@@ -276,7 +276,7 @@ const unpacked = async (
     // The image exists, so nothing is downloaded.
     await ask(engine, ['create', '--pull', 'never', '--name', container, id, NO_COMMAND])
     const files = await unpack(engine, container, fresh, userNamespace)
-    // Another process may have been faster; its files are the same.
+    // Another process may have been faster. Its files are the same.
     await rename(fresh, root).catch((error: unknown) => {
       if (!existsSync(root)) throw error
     })

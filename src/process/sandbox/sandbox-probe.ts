@@ -43,7 +43,7 @@ export class SandboxProbe {
   /** A running or recently failed trial, so that concurrent callers share it. */
   #tried: { readonly key: string; readonly support: Promise<SandboxSupport>; readonly until: number } | null = null
 
-  /** Why such a sandbox is impossible; null if it works. */
+  /** Why such a sandbox is impossible, or null if it works. */
   async problem(grant: SandboxNeed): Promise<string | null> {
     const support = await this.support(grant)
     return support.kind === 'works' ? null : support.problem

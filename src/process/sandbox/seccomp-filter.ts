@@ -128,7 +128,7 @@ interface Architecture {
   /** AUDIT_ARCH_… of linux/audit.h. */
   readonly audit: number
   readonly numbers: Readonly<Partial<Record<Call, number>>>
-  /** Numbers from here belong to another calling convention; null if there is none. */
+  /** Numbers from here belong to another calling convention, or null if there is none. */
   readonly foreignFrom: number | null
 }
 
@@ -241,7 +241,7 @@ const noDatagramPairs: Rule = [
 ]
 
 /**
- * The filter for this architecture in bwrap's format; null if the architecture is not supported. `unixSockets`: Unix sockets are allowed.
+ * The filter for this architecture in bwrap's format, or null if the architecture is not supported. `unixSockets`: Unix sockets are allowed.
  */
 export const callFilter = ({ unixSockets = false } = {}, architecture: string = process.arch): Buffer | null => {
   const known = Object.hasOwn(ARCHITECTURES, architecture) ? ARCHITECTURES[architecture] : undefined

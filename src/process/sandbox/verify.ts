@@ -25,7 +25,7 @@ const missingInterpreter = (root: string, path: string, depth = 0): string | nul
 /** open(2): identifies a file without the right to read it. */
 const O_PATH = 0o10_000_000
 
-/** Identifies the file at a path; null if a link is on the way. */
+/** Identifies the file at a path, or null if a link is on the way. */
 const standsAt = (path: string): Pick<BigIntStats, 'dev' | 'ino'> | null => {
   const descriptor = openSync(path, O_PATH)
   try {
@@ -60,7 +60,7 @@ const differenceIn = (root: string, { executable, cwd, cwd_descriptor, sandbox }
 }
 
 /**
- * Waits until the sandbox exists, while its program has not started. Returns why the program must not start; null if it may, or if bwrap
+ * Waits until the sandbox exists, while its program has not started. Returns why the program must not start, or null if it may, or if bwrap
  * has ended and reports the reason itself. The directory `marker` identifies the sandbox.
  */
 export const standingProblem = async (

@@ -35,7 +35,7 @@ export interface RunningHost {
 export interface HostOptions {
   readonly addPath: boolean
   readonly recordEnv: boolean
-  /** The configuration of execution modes; null means this host, without approval. */
+  /** The configuration of execution modes. Null means this host, without approval. */
   readonly config: string | null
   readonly screen: (controls: ConsoleControls) => ConsoleScreen
 }

@@ -16,7 +16,7 @@ export type McpFlags =
       readonly answerWithinMs: number | null
       /** Null for no record. */
       readonly record: string | null
-      /** The agent whose rules become the tools; null for tools that take any command. */
+      /** The agent whose rules become the tools, or null for tools that take any command. */
       readonly rules: string | null
     }
   | { readonly mode: 'check'; readonly config: string; readonly json: boolean; readonly given: GivenOptions }

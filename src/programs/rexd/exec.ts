@@ -44,7 +44,7 @@ export interface RexdExecFlags {
   readonly cwd: string | null
   /** Where the command runs and who approves it. */
   readonly place: PlaceOptions
-  /** Milliseconds; null for the server's default. */
+  /** Milliseconds, or null for the server's default. */
   readonly timeoutMs: number | null
   readonly stdin: boolean
   readonly tty: boolean

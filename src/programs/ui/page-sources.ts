@@ -23,7 +23,7 @@ export interface UiFlags {
   readonly env: Environment
   /** Null for that of the daemon. */
   readonly execAcl: string | null
-  /** The configuration of the programs whose agents are shown; null for the default ones. */
+  /** The configuration of the programs whose agents are shown, or null for the default ones. */
   readonly config: string | null
   readonly port: number
   /** Serve the page at 127.0.0.1 instead of under a new host name. */

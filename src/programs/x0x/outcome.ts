@@ -10,7 +10,7 @@ interface Warned {
 /** Warnings about lost output, which are also printed with --quiet and --json. */
 export const CUT_WARNINGS: readonly WarningKind[] = ['stdout_cap_hit', 'stderr_cap_hit']
 
-/** `stdout was cut (stdout_cap_hit)`; null if nothing was cut. */
+/** `stdout was cut (stdout_cap_hit)`, or null if nothing was cut. */
 export const cutText = ({ warnings }: Warned): string | null => {
   const kinds = CUT_WARNINGS.filter((kind) => warnings.includes(kind))
   if (kinds.length === 0) return null
@@ -68,7 +68,7 @@ export interface RunFacts {
   readonly detached?: boolean
   /** Whether a signal such as Ctrl-C was received. */
   readonly interrupted?: boolean
-  /** This agent as the target sees it; null if the daemon does not answer any more. */
+  /** This agent as the target sees it, or null if the daemon does not answer any more. */
   readonly own: { readonly agent_id: string; readonly machine_id: string; readonly revoked?: boolean } | null
 }
 

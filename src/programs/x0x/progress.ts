@@ -16,7 +16,7 @@ export const lineWidth = ({ columns }: Output): number => Math.max(1, (columns |
 export class Progress {
   readonly #components: { readonly stderr: Output; readonly clock: Clock }
   readonly #off: boolean
-  /** Nested waits; the outermost is shown. */
+  /** Nested waits. The outermost is shown. */
   #waiting = 0
   #timer: Timer | null = null
   #shown = false

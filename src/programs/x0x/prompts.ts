@@ -6,7 +6,7 @@ import type { CliContext } from './context.ts'
 /** Whether a user can answer questions. */
 export const isAtTerminal = ({ stdin, stdout }: CliContext): boolean => stdin.isTTY === true && stdout.isTTY === true
 
-/** Asks a question at a terminal. Only `y` or `yes` confirms; the end of input does not. */
+/** Asks a question at a terminal. Only `y` or `yes` confirms. The end of input does not. */
 export const confirmed = async (context: CliContext, question: string): Promise<boolean> => {
   await write(context.stdout, `${question} y/N `)
   const lines = createInterface({ input: context.stdin, terminal: false })

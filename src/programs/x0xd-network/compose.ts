@@ -63,7 +63,7 @@ export interface ComposedNetwork {
   connections(): number
 }
 
-/** A bootstrap list implies a mesh beyond the local network; an announced address implies that others can connect to this daemon. */
+/** A bootstrap list implies a mesh beyond the local network. An announced address implies that others can connect to this daemon. */
 const dhtModeOf = ({ dht, bootstrap, announce }: NetworkSettings): DhtMode =>
   dht !== 'auto' ? dht : bootstrap.length === 0 ? 'off' : announce.length === 0 ? 'client' : 'server'
 

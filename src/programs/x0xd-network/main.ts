@@ -110,7 +110,7 @@ export const main = async (argv: readonly string[]): Promise<number> => {
   try {
     await loadPrimitives()
     const status = await serve(await placeOf(argv))
-    // Everything has stopped; an idle timer of a library must not keep the process alive.
+    // Everything has stopped. An idle timer of a library must not keep the process alive.
     process.exit(status)
   } catch (error) {
     process.stderr.write(`${NAME}: ${errorText(error)}\n`)

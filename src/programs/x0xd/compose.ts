@@ -47,7 +47,7 @@ export interface Daemon {
   readonly execStatus: AclStatus
   /** Commands that the ACL allows, including patterns. */
   readonly allowedCommands: number
-  /** Address of REXD; null if it is not served. */
+  /** Address of REXD, or null if it is not served. */
   readonly rexd: string | null
   /** The network process serves. */
   readonly networkIsUp: boolean
@@ -91,7 +91,7 @@ interface NetworkSide {
   isInHand(): boolean
 }
 
-/** Starts the executor process and, unless somebody else does, the network process. Throws what failed; then nothing is left running. */
+/** Starts the executor process and, unless somebody else does, the network process. Throws what failed. Then nothing is left running. */
 export const startDaemon = async (config: DaemonConfig, log: Logger, watchdogMs = WATCHDOG_MS): Promise<Daemon> => {
   if (config.rexd_config !== null) await checkServedRexdConfig(config.rexd_config, process.env, config.paths.dir)
   const user = await chooseUser(config, log)
@@ -106,7 +106,7 @@ export const startDaemon = async (config: DaemonConfig, log: Logger, watchdogMs 
   })
 }
 
-/** User of the network process; null if it is ours or somebody else starts it. */
+/** User of the network process, or null if it is ours or somebody else starts it. */
 const chooseUser = async ({ executor_socket, network_user, paths }: DaemonConfig, log: Logger): Promise<NetworkUser | null> => {
   if (executor_socket !== null) return null
   const user = networkUserOf(network_user, paths.dir)

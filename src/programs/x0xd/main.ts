@@ -23,7 +23,7 @@ import { ReloadSignal } from '../../supervision/reload-signal.ts'
 import { ServiceManager } from '../../supervision/service-manager.ts'
 import { type Daemon, startDaemon } from './compose.ts'
 
-/** Parsed command line of `x0xd`; null or empty for missing options. */
+/** Parsed command line of `x0xd`, or null or empty for missing options. */
 export interface DaemonFlags extends ConfigFlags {
   readonly mode: 'run' | 'check' | 'doctor'
   readonly json: boolean
@@ -60,7 +60,7 @@ export const daemonFlags = (line: CommandLine): DaemonFlags => {
 /** Time for the last output on standard error. */
 const LINGER_MS = 50
 
-/** Resolves at the first stop signal; the second ends the process at once. */
+/** Resolves at the first stop signal. The second ends the process at once. */
 const stopSignal = async (): Promise<void> =>
   new Promise((resolve) => {
     let stopping = false

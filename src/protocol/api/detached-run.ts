@@ -49,17 +49,17 @@ export const DETACHED_REQUEST = {
   machine_id: sha256,
   /** Beginning of a long argv. */
   argv: texts,
-  /** Size and digest of the whole argv; null if `argv` is complete. */
+  /** Size and digest of the whole argv, or null if `argv` is complete. */
   argv_cut: orNull(record({ ...ARGV_CUT, sha256 })),
   /** Epoch milliseconds. */
   asked_at_ms: count,
-  /** Requested lifetime and output storage; null for the host's defaults. */
+  /** Requested lifetime and output storage, or null for the host's defaults. */
   lifetime_ms: orNull(count),
   keep_bytes: orNull(count),
-  /** Run label of the client; null if it gave none. */
+  /** Run label of the client, or null if it gave none. */
   session: orNull(text),
   ...NEWS,
-  /** When `state` was received, in epoch milliseconds; null if never. */
+  /** When `state` was received, in epoch milliseconds, or null if never. */
   heard_at_ms: orNull(count),
   /** Digest of the fields that a repeated Request has in common: another command with the same ID has another digest. */
   digest: sha256,

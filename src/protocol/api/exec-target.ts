@@ -7,7 +7,7 @@ const CUT = { key: text, asked: text, got: text }
 
 /** A client's preferences for one run: a host among the allowed ones, and narrower modes. Null: no preference. */
 export type ExecPreference = Sent<typeof WISH>
-/** Where a command ran. `agent_id`: of the node; null for this host. `name`: of this host or of the contact; null if it has none. */
+/** Where a command ran. `agent_id`: of the node, or null for this host. `name`: of this host or of the contact, or null if it has none. */
 export type RanOnJson = Sent<typeof RAN_ON>
 /** A preference that exceeded the configuration, and its replacement. */
 export type ClampedPreferenceJson = Sent<typeof CUT>
@@ -16,7 +16,7 @@ export const execPreference = record(WISH)
 export const ranOn = record(RAN_ON)
 export const clampedPreference = record(CUT)
 
-/** Completes a partial preference; null for none at all. */
+/** Completes a partial preference, or null for none at all. */
 export const preferenceOf = (given: { readonly [K in keyof ExecPreference]?: ExecPreference[K] | undefined }): ExecPreference | null => {
   const { host = null, security = null, ask = null, node = null } = given
   return host === null && security === null && ask === null && node === null ? null : { host, security, ask, node }
@@ -25,7 +25,7 @@ export const preferenceOf = (given: { readonly [K in keyof ExecPreference]?: Exe
 /** The tool call that requested a run. */
 export interface ToolFacts {
   readonly operation: string
-  /** SHA-256 as hex of the idempotency key and the client's name; null without a key. */
+  /** SHA-256 as hex of the idempotency key and the client's name, or null without a key. */
   readonly key_sha256: string | null
   /** SHA-256 as hex of the whole call: equal for equal calls. */
   readonly call_sha256: string

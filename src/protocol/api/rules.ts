@@ -32,18 +32,18 @@ export const ALLOWED_ARGUMENTS = ['any', 'some', 'none'] as const
 
 /** The program that a name stands for in a run, and whether a run of it would be allowed. */
 export interface CommandLookup {
-  /** True if a run would start it; null if it is not allowed and therefore not revealed. */
+  /** True if a run would start it, or null if it is not allowed and therefore not revealed. */
   readonly found: boolean | null
-  /** Path by which a run starts it; null if not found. */
+  /** Path by which a run starts it, or null if not found. */
   readonly path: string | null
   /** The file behind all links of `path`. */
   readonly real_path: string | null
-  /** Directories searched for a bare name, in their order; null for a path. */
+  /** Directories searched for a bare name, in their order, or null for a path. */
   readonly searched: readonly string[] | null
-  /** Why no run could start it; null if one could. */
+  /** Why no run could start it, or null if one could. */
   readonly problem: { readonly kind: 'not_found' | 'not_executable'; readonly detail: string } | null
   readonly allowed_arguments: (typeof ALLOWED_ARGUMENTS)[number]
-  /** Why no run of it is allowed, with the error code; null if one is. */
+  /** Why no run of it is allowed, with the error code, or null if one is. */
   readonly denial: { readonly code: string; readonly detail: string } | null
 }
 

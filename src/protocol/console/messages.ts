@@ -47,11 +47,11 @@ export interface ConsoleRequest {
   readonly exec: readonly string[]
   /** Null for /dev/null. */
   readonly stdin: string | null
-  /** Milliseconds; null for no timeout. */
+  /** Milliseconds, or null for no timeout. */
   readonly timeout_ms: number | null
   /** True to leave out the host's environment. */
   readonly clear_env: boolean
-  /** Preferred host and modes; absent for those of the configuration. */
+  /** Preferred host and modes, or absent for those of the configuration. */
   readonly wish?: ExecPreference
 }
 
@@ -72,9 +72,9 @@ export interface ConsoleReply {
   readonly error?: ConsoleError
   /** Explanation of `error` for a person. */
   readonly message?: string
-  /** Host of the run; absent if it did not run or the console does not choose among hosts. */
+  /** Host of the run, or absent if it did not run or the console does not choose among hosts. */
   readonly ran_on?: RanOnJson
-  /** Number of processes that the command left running and that were ended; absent for none. */
+  /** Number of processes that the command left running and that were ended, or absent for none. */
   readonly descendants_ended?: number
 }
 
@@ -92,7 +92,7 @@ const bad = (problem: string): ConsoleMessage => ({ kind: 'bad', problem })
 const isUnicode = (value: unknown): value is string => typeof value === 'string' && value.isWellFormed()
 const isText = (value: unknown): value is string => isUnicode(value) && !value.includes('\0')
 
-/** Why a text is no client name; null if it is valid. */
+/** Why a text is no client name, or null if it is valid. */
 export const whoamiProblem = (whoami: unknown): string | null => {
   if (typeof whoami !== 'string' || whoami.trim() === '') return 'whoami: the name of who asks, such as "Codex"'
   const length = new TextEncoder().encode(whoami).length

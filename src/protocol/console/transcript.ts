@@ -47,9 +47,9 @@ const FIELDS = {
   arrival: optional(count),
   /** Number of earlier commands that could not be written. */
   missing_before: optional(count),
-  /** Host of the run; absent if it did not run or the console does not choose among hosts. */
+  /** Host of the run, or absent if it did not run or the console does not choose among hosts. */
   ran_on: optional(ranOn),
-  /** Number of processes that the command left running and that were ended; absent for none. */
+  /** Number of processes that the command left running and that were ended, or absent for none. */
   descendants_ended: optional(count),
   /** Name of the transcript that this one continues. */
   continues: optional(text),

@@ -26,7 +26,7 @@ const isShort = (request: ApprovalRequest): boolean => {
   return left >= 0
 }
 
-/** Stdin as the approver sees it; null if it is too long or not text. */
+/** Stdin as the approver sees it, or null if it is too long or not text. */
 export const shownStdin = (bytes: Uint8Array): string | null => {
   if (bytes.length > MAX_SHOWN_STDIN || bytes.includes(0)) return null
   try {
@@ -43,7 +43,7 @@ export const withStdin = (request: ApprovalRequest, bytes: Uint8Array): Approval
   return stdin === null || stdin === 'open' ? request : { ...request, stdin: { ...stdin, text: shownStdin(bytes) } }
 }
 
-/** Values of variables, as many as fit a request; null for one that does not fit. */
+/** Values of variables, as many as fit a request, or null for one that does not fit. */
 export const shownVariables = (variables: readonly { readonly name: string; readonly value: string }[]): ApprovalRequest['variables'] => {
   let left = MAX_SHOWN_QUESTION
   return variables.map(({ name, value }) => {

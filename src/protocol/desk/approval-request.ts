@@ -30,7 +30,7 @@ export type Requester =
   | { readonly kind: 'mesh'; readonly agent_id: string; readonly machine_id: string; readonly name: string | null }
   | { readonly kind: 'local'; readonly label: string }
 
-/** Stdin of the run. `text`: as the approver sees it; null if not displayable. `open`: more may follow, unseen. */
+/** Stdin of the run. `text`: as the approver sees it, or null if not displayable. `open`: more may follow, unseen. */
 export type RequestedStdin = { readonly bytes: number; readonly sha256: string | null; readonly text: string | null } | 'open'
 
 export interface HashedFile {
@@ -43,7 +43,7 @@ export interface HashedFile {
 export interface ApprovalRequest {
   /** Digest of the future permit as hex. */
   readonly permit_sha256: string
-  /** Digest for "always" as hex; null if the run may be allowed only once. */
+  /** Digest for "always" as hex, or null if the run may be allowed only once. */
   readonly grant_sha256: string | null
   readonly door: 'mesh' | LocalInterface
   readonly session_id: string | null
@@ -54,7 +54,7 @@ export interface ApprovalRequest {
   readonly executable: string
   /** Resolved paths that patterns must match: the executable and the scripts of interpreters. If empty, no pattern applies. */
   readonly programs: readonly string[]
-  /** Why the command may run more than its arguments show; null if they show all. */
+  /** Why the command may run more than its arguments show, or null if they show all. */
   readonly opaque: string | null
   readonly cwd: string
   /** Names of all variables. The digests cover their values. */
@@ -66,7 +66,7 @@ export interface ApprovalRequest {
   readonly script: HashedFile | null
   /** Files of the command that the requester can write. A private copy of these bytes runs. */
   readonly writable: readonly HashedFile[]
-  /** Why one of them cannot be replaced by a private copy, so that nobody can allow the run; null if there is none. */
+  /** Why one of them cannot be replaced by a private copy, so that nobody can allow the run, or null if there is none. */
   readonly unheld: string | null
   readonly timeout_ms: number
   readonly max_output_bytes: number
@@ -102,7 +102,7 @@ export interface SealedAnswer {
 }
 
 /**
- * The authenticated mesh agent that sent the request; null if none. If another host asks for an approval, that host is authenticated and
+ * The authenticated mesh agent that sent the request, or null if none. If another host asks for an approval, that host is authenticated and
  * the requester is only its claim.
  */
 export const provenAgent = ({ asker, target }: Pick<ApprovalRequest, 'asker' | 'target'>): string | null => {

@@ -73,7 +73,7 @@ const run = textUpTo(MAX_RUN_NAME, 1)
 const followed = listUpTo(run, MAX_FOLLOWED_RUNS)
 const event = tested<LifecycleEvent>((value) => lifecycleProblem(value) === null, 'an event of a run')
 
-/** Modes that an approver sets for a session; null for the configured mode. `elevated` takes precedence over the others. */
+/** Modes that an approver sets for a session, or null for the configured mode. `elevated` takes precedence over the others. */
 const MODE_FIELDS = {
   host: orNull(hostText),
   security: orNull(securityText),

@@ -56,7 +56,7 @@ export const readModeCommand = (words: readonly string[]): ModeCommand => {
   return { kind: 'change', change: { elevated: ELEVATED[level] ?? null } }
 }
 
-/** The modes after a change; null if none is set any more. */
+/** The modes after a change, or null if none is set any more. */
 export const changedOverride = (before: ModeOverride | null, change: ModeChange): ModeOverride | null => {
   const after = { ...NOTHING_SET, ...before, ...change }
   return Object.values(after).every((value) => value === null) ? null : after

@@ -20,7 +20,7 @@ export interface EventHistoryInit<E> {
 /** The events after a number, oldest first. */
 export interface EventPage<E> {
   readonly events: readonly E[]
-  /** Number of the last evicted event after the requested number; null if none was evicted. */
+  /** Number of the last evicted event after the requested number, or null if none was evicted. */
   readonly droppedThrough: number | null
 }
 

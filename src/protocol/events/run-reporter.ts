@@ -9,7 +9,7 @@ const UTF8 = new TextDecoder('utf-8', { ignoreBOM: true })
 
 export interface Tail {
   readonly text: string
-  /** True if earlier output was cut; the text then ends with a suffix. */
+  /** True if earlier output was cut. The text then ends with a suffix. */
   readonly truncated: boolean
 }
 
@@ -86,7 +86,7 @@ export class RunReporter {
     return runOf(this.#of)
   }
 
-  /** The event of a running run; null if it is not running. */
+  /** The event of a running run, or null if it is not running. */
   get running(): LifecycleFacts | null {
     return this.#began && !this.#ended ? { type: 'exec.started', ...this.#of } : null
   }

@@ -81,7 +81,7 @@ export class ContactIndex {
     return this.#byId.get(agentId)
   }
 
-  /** Contacts by value; undefined if no contact has a label with this key. */
+  /** Contacts by value, or undefined if no contact has a label with this key. */
   labelled(key: string): ReadonlyMap<string, readonly NamedContact[]> | undefined {
     this.#byLabel ??= this.#indexLabels()
     return this.#byLabel.get(key)

@@ -76,7 +76,7 @@ export const MAX_SANDBOX_READABLE = 32
 export const SANDBOX_TMP_BYTES = 512 * 1024 * 1024
 /** Delay before a failed sandbox is tried again. */
 export const SANDBOX_RETRY_MS = 5_000
-/** Time for a sandbox to start; it takes some milliseconds. */
+/** Time for a sandbox to start. It takes some milliseconds. */
 export const SANDBOX_START_MS = 10_000
 /** Links followed inside a sandbox, as in the kernel (path_resolution(7)). */
 export const MAX_SANDBOX_LINKS = 40

@@ -11,7 +11,7 @@ export const ASKED_PAGE = 1_024
 export const MAX_ASKED_REQUESTS = 8
 /** Hosts that one client queries at the same time: each query costs a signature on both sides. */
 export const MAX_ASKED_AT_ONCE = 32
-/** Runs that one client waits for at once; each holds a stream. */
+/** Runs that one client waits for at once. Each holds a stream. */
 export const MAX_WAITED_RUNS = 256
 /** Time for a host to report the state of a run, so that an unreachable host does not delay the list of all others. */
 export const ASK_HOST_MS = 10_000
@@ -20,7 +20,7 @@ export const ASK_HOST_MS = 10_000
 export const DETACHED_KEPT_MS = 24 * 60 * 60 * 1000
 /** How long its ID is remembered afterwards, so that a second Request with it does not run. */
 export const DETACHED_REMEMBERED_MS = 7 * 24 * 60 * 60 * 1000
-/** Detached runs of all agents, running or stored; each has two small files and an entry in memory. */
+/** Detached runs of all agents, running or stored. Each has two small files and an entry in memory. */
 export const MAX_DETACHED_RUNS = 1_024
 /** … of which one agent has at most this many, and fewer as the total fills. */
 export const MAX_DETACHED_PER_AGENT = 256

@@ -12,7 +12,7 @@ export const PAGE_SESSION_MS = 12 * 60 * 60_000
 export const MAX_PAGE_SESSIONS = 8
 /** Streams of one session: a reloaded tab may have two for a moment. */
 export const MAX_SESSION_STREAMS = 2
-/** Connections without a session; the oldest is closed. Leaves time for a request at thousands of connections a second. */
+/** Connections without a session. The oldest is closed. Leaves time for a request at thousands of connections a second. */
 export const MAX_PAGE_UNPROVEN = 256
 /** A body with a decision or a policy query: its command line at most. */
 export const MAX_PAGE_BODY = 64 * 1024

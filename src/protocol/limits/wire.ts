@@ -88,7 +88,7 @@ export const ACK_EVERY_BYTES = 256 * 1024
 export const ACK_EVERY_MS = 50
 /** Unacknowledged output of one run before its pipe is paused: 8 MiB last 200 ms at 40 MB/s. */
 export const MAX_UNACKED_PER_RUN = 8 * 1024 * 1024
-/** The same before the first acknowledgement; it grows with what is acknowledged. Four times the muxer's first window. */
+/** The same before the first acknowledgement. It grows with what is acknowledged. Four times the muxer's first window. */
 export const FIRST_UNACKED_PER_RUN = 1024 * 1024
 /** Unacknowledged output of all runs before all pipes are paused. */
 export const MAX_UNACKED_TOTAL = 64 * 1024 * 1024
@@ -144,7 +144,7 @@ export const MAX_RECENT_RUNS = 4096
 
 // ---- links ----
 /**
- * The only supported link version. Both sides must list it; a peer with another version gets the error `upgrade`. Increase it with each
+ * The only supported link version. Both sides must list it. A peer with another version gets the error `upgrade`. Increase it with each
  * change of the handshake or of a frame on a link.
  */
 export const LINK_VERSION = 9

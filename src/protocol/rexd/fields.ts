@@ -42,6 +42,6 @@ export const capabilityNamesOf = (granted: Iterable<Capability>): CapabilityName
   return [...all, ...GROUPS.flatMap(([name, members]) => (members.some((one) => all.includes(one)) ? [name] : []))]
 }
 
-/** Capabilities of a name; empty for an unknown name. */
+/** Capabilities of a name, or empty for an unknown name. */
 export const capabilitiesOf = (name: string): readonly Capability[] =>
   GROUPS.find(([group]) => group === name)?.[1] ?? CAPABILITY_NAMES.filter((one) => one === name)

@@ -3,7 +3,7 @@ import { ENCODING, type Sent, any, count, flag, integer, list, oneOf, optional, 
 import type { CapabilityName, LimitName } from './fields.ts'
 import type { Method } from './methods.ts'
 
-/** Number of processes that the command left running and that were ended; absent for none. */
+/** Number of processes that the command left running and that were ended, or absent for none. */
 const DESCENDANTS_ENDED = optional(count)
 
 export const PROTOCOL = 'rexd/1'
@@ -18,7 +18,7 @@ const GRANT = {
   limits: any<Readonly<Partial<Record<LimitName, number>>>>(),
   /** Relative paths start at the first of them. Empty for a mesh agent. */
   workspace_roots: list(text),
-  /** Mesh agent that runs the commands; absent for the server. */
+  /** Mesh agent that runs the commands, or absent for the server. */
   target: optional(text),
 }
 
@@ -63,7 +63,7 @@ const INFO = {
 const SERVER = {
   protocol: text,
   server_version: text,
-  /** The server supports `tell_waiting`; it sends `exec.waiting` only to clients that request it. */
+  /** The server supports `tell_waiting`. It sends `exec.waiting` only to clients that request it. */
   tells_waiting: optional(flag),
 }
 
@@ -74,9 +74,9 @@ const STARTED = {
   /** Timeout in force; less than requested if that exceeded the limit. */
   timeout_ms: count,
   max_output_bytes: count,
-  /** Host of the run; absent if the server does not choose among hosts. `agent_id`: of a node. */
+  /** Host of the run, or absent if the server does not choose among hosts. `agent_id`: of a node. */
   ran_on: optional(record({ host: oneOf(HOSTS), agent_id: orNull(text), name: orNull(text) })),
-  /** Preferences that exceeded the configuration and were reduced; absent for none. */
+  /** Preferences that exceeded the configuration and were reduced, or absent for none. */
   cut_wishes: optional(list(record({ key: text, asked: text, got: text }))),
 }
 
@@ -99,7 +99,7 @@ const ENTRY = {
 
 // ---- events: unrequested messages of the server ----
 
-/** 1, 2, 3, … in a session with stored events; absent in others. */
+/** 1, 2, 3, … in a session with stored events, or absent in others. */
 const EVENT = { ...PROCESS, cursor: optional(count) }
 /** `seq`: 1, 2, 3, … for each stream of each process. */
 const OUTPUT = { ...EVENT, seq: count, data: text, encoding: ENCODING }
@@ -167,7 +167,7 @@ export const RESULTS = {
     events: list(any<RexdEvent & { readonly jsonrpc: '2.0' }>()),
     /** Cursor of the last of these events; without events, the requested cursor. */
     cursor: count,
-    /** Events that are no longer stored; null for none. */
+    /** Events that are no longer stored, or null for none. */
     gap: orNull(record({ from: count, to: count })),
   },
   /** `terminated`: number of processes that were ended. */

@@ -40,7 +40,7 @@ export const cardBody = record('card-body', {
 })
 export type CardBody = ValueOf<typeof cardBody>
 
-/** `body` is an encoded `card-body`; the signature is the agent key's over the domain and those bytes. */
+/** `body` is an encoded `card-body`. The signature is the agent key's over the domain and those bytes. */
 export const signedCard = record('signed-card', { body: bytes(1, MAX_CARD_BYTES), signature: bytes(AGENT_SIGNATURE_BYTES) })
 export type SignedCard = ValueOf<typeof signedCard>
 

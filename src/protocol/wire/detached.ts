@@ -18,9 +18,9 @@ export const execDetachRequest = record('exec-detach-request', {
   cwd: nullable(text(MAX_TEXT)),
   /** True to reduce a lifetime or output above its maximum instead of denying the run. */
   clamp: bool,
-  /** Milliseconds from start after which the run is ended; null for the responder's maximum. */
+  /** Milliseconds from start after which the run is ended, or null for the responder's maximum. */
   lifetime_ms: nullable(uint()),
-  /** Stored bytes of both streams together; null for the responder's maximum. */
+  /** Stored bytes of both streams together, or null for the responder's maximum. */
   keep_bytes: nullable(uint()),
 })
 export type ExecDetachRequest = ValueOf<typeof execDetachRequest>

@@ -83,9 +83,9 @@ export const execRequest = record('exec-request', {
   /** Epoch milliseconds; evidence only, because the nonce proves freshness. */
   created_at_ms: uint(),
   argv: list(text(MAX_ARGV_BYTES), MAX_ARGV_TOKENS),
-  /** Stdin in the frames that follow; null = /dev/null. */
+  /** Stdin in the frames that follow. Null means /dev/null. */
   stdin: nullable(signedStdin),
-  /** Milliseconds; null = the responder's maximum. */
+  /** Milliseconds. Null means the responder's maximum. */
   timeout_ms: nullable(uint()),
   /** Always refused in this version. It exists so that the refusal is explicit. */
   cwd: nullable(text(MAX_TEXT)),
@@ -99,7 +99,7 @@ export const execExit = record('exec-exit', {
   ...PARTIES,
   /** SHA-256 of the exact bytes of the Request. */
   request_sha256: sha256,
-  /** Exit status; null when a signal ended the child or it never ran. */
+  /** Exit status, or null when a signal ended the child or it never ran. */
   code: nullable(uint(MAX_EXIT_STATUS)),
   /** The Unix signal that ended the child. */
   signal: nullable(range(1, MAX_SIGNAL)),
@@ -131,7 +131,7 @@ export const execRulesRequest = record('exec-rules-request', {
 export type ExecRulesRequest = ValueOf<typeof execRulesRequest>
 
 const RULE = {
-  /** Description of the ACL entry; null = it has none. */
+  /** Description of the ACL entry. Null means it has none. */
   description: nullable(text(MAX_DESCRIPTION_BYTES)),
   /** Tokens of the ACL: literals and templates. */
   argv: list(text(MAX_ARGV_BYTES), MAX_ARGV_TOKENS),
@@ -143,7 +143,7 @@ const RULE = {
 }
 const detachRule = record('exec-detach-rule', {
   ...RULE,
-  /** Limits of a detached run, with one limit for stdout and stderr together; null = not allowed. */
+  /** Limits of a detached run, with one limit for stdout and stderr together. Null means not allowed. */
   detach: nullable(record('exec-rule-detach', { lifetime_ms: uint(), keep_bytes: uint() })),
 })
 /** One command that a pair may run, as its host reports it. */
@@ -182,7 +182,7 @@ export const RUN_FRAMES = {
   cancel: [7, { request_id: requestId }],
   /** Client to server; `seq` from 0; `eof` marks the last. */
   stdin: [8, { ...chunk, eof: bool }],
-  /** Both directions: all sequence numbers below these were consumed; 0 for none. */
+  /** Both directions: all sequence numbers below these were consumed, or 0 for none. */
   ack: [9, { request_id: requestId, stdin: uint(), stdout: uint(), stderr: uint() }],
 } as const
 
@@ -195,9 +195,9 @@ const detachedRun = {
   kept: uint(),
   dropped: uint(),
   keep_bytes: uint(),
-  /** Milliseconds until the run is ended; null if it is not running. */
+  /** Milliseconds until the run is ended, or null if it is not running. */
   lifetime_left_ms: nullable(uint()),
-  /** Milliseconds until its output is removed; null if it has not ended. */
+  /** Milliseconds until its output is removed, or null if it has not ended. */
   kept_for_ms: nullable(uint()),
   /** For an attach: bytes of each stream before the first byte that follows. */
   stdout_before: uint(),

@@ -38,7 +38,7 @@ export class FrameDecoder {
   #buffer: Uint8Array = NOTHING
   #start = 0
   #end = 0
-  /** True if the decoder allocated the buffer, which has room after `#end`; false for a received chunk. */
+  /** True if the decoder allocated the buffer, which has room after `#end`, or false for a received chunk. */
   #own = false
 
   constructor(maxFrame: number) {

@@ -190,7 +190,7 @@ export class LiveDisplay implements Display {
     return lines.flatMap((line) => rowsOf(line, { columns: this.columns, careful: false }))
   }
 
-  /** Erases the lower rows; the cursor is at their end. */
+  /** Erases the lower rows. The cursor is at their end. */
   #erase(): string {
     if (this.#isMoved) return '\u001b[H\u001b[J'
     return this.#bottom.length === 0 ? '' : `\r${this.#bottom.length > 1 ? `\u001b[${this.#bottom.length - 1}A` : ''}\u001b[J`
@@ -230,7 +230,7 @@ export class LiveDisplay implements Display {
 }
 
 export interface ScreenState {
-  /** The command whose output is printed; null: none. */
+  /** The command whose output is printed, or null for none. */
   readonly current: {
     readonly whoami: string
     readonly argv: readonly string[]

@@ -33,7 +33,7 @@ export class TypedLine {
   }
 }
 
-/** How long a confirmation waits; a later key means something else. */
+/** How long a confirmation waits. A later key means something else. */
 const ASKED_MS = 5_000
 /** How long an unfinished line stays. */
 const LINE_MS = 60_000

@@ -112,7 +112,7 @@ export class PendingOutput {
     this.#shared.release(length)
   }
 
-  /** At most `max` bytes; null: nothing is pending. */
+  /** At most `max` bytes. Null means nothing is pending. */
   next(max: number): NextOutput | null {
     if (this.#head.size === 0) {
       if (this.#leftOut > 0) {

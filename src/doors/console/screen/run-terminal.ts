@@ -9,7 +9,7 @@ export interface Cell {
   readonly text: string
   /** 1 or 2. */
   readonly width: number
-  /** SGR parameters; empty: none. */
+  /** SGR parameters, or empty for none. */
   readonly sgr: string
 }
 
@@ -19,7 +19,7 @@ export interface TerminalRow {
   readonly continues: boolean
 }
 
-/** Widths of current Unicode; the terminal library has version 6. */
+/** Widths of current Unicode. The terminal library has version 6. */
 const WIDTHS = {
   version: 'today',
   wcwidth: characterWidth,

@@ -193,7 +193,7 @@ export class OutputLines {
   }
 }
 
-/** A piece of filtered text; null: the screen is erased. */
+/** A piece of filtered text. Null means the screen is erased. */
 type Step = string | null
 
 const textOf = ({ cells }: TerminalRow): string => cells.map(({ text, sgr }) => (sgr === '' ? text : `${sgr} ${text}`)).join('')

@@ -84,7 +84,7 @@ export const runAclExplain = async (context: CliContext, line: CommandLine): Pro
   return explainAsked(context, await aclInForceHere(context), asked, NOTHING)
 }
 
-/** The next step after a denial that the ACL alone does not explain; empty if a restart comes first. */
+/** The next step after a denial that the ACL alone does not explain, or empty if a restart comes first. */
 const nextOf = ({ reason, agent_id, machine_id, request_id }: DenialEvent, { difference }: AclBesideDaemon): string[] => {
   if (ABOUT_THE_ACL.includes(reason)) return difference === null ? [`Try: x0x acl suggest --request ${request_id}`] : []
   return reason === 'trust_rejected' || reason === 'unverified_sender'

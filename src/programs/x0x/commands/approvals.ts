@@ -62,7 +62,7 @@ const oneOf = <T>(items: readonly T[], idOf: (item: T) => string, text: string, 
 const headOf = ({ question_id: id, expires_at_ms: expires, decisions }: PendingApprovalRequest, now: number): string =>
   `${id}   ${countdown(expires, now)} left; no answer is a denial${decisions.includes('allow_always') ? '' : '; it may be allowed once only'}`
 
-/** Width of a terminal; undefined for anything else, where lines are not cut. */
+/** Width of a terminal, or undefined for anything else, where lines are not cut. */
 const columnsOf = ({ stdout }: CliContext): number | undefined => (stdout.isTTY === true ? stdout.columns : Infinity)
 
 const whole = (pending: PendingApprovalRequest, context: CliContext): string =>

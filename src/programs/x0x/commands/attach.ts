@@ -21,7 +21,7 @@ import { findRun } from './find-run.ts'
 const MAX_EVENT_LINE = 1024 * 1024
 const tooLong = (): Error => new RangeError(`an event is longer than ${MAX_EVENT_LINE} bytes`)
 
-/** Interval and duration of attempts to reach a lost daemon; a restart takes about a second. */
+/** Interval and duration of attempts to reach a lost daemon. A restart takes about a second. */
 const AGAIN_MS = 500
 const PATIENCE_MS = 60_000
 
@@ -88,7 +88,7 @@ class Attachment {
     return exitOfSignal(signal)
   }
 
-  /** The daemon may restart meanwhile; the run goes on. */
+  /** The daemon may restart meanwhile. The run goes on. */
   async #followDaemon(): Promise<number> {
     for (let since: number | null = null; ;) {
       try {
@@ -104,7 +104,7 @@ class Attachment {
     }
   }
 
-  /** The exit status; null if the daemon ended the answer before the run ended. */
+  /** The exit status, or null if the daemon ended the answer before the run ended. */
   async #follow(onHeard: () => void): Promise<number | null> {
     const { request_id: id } = this.#run
     const path = `/runs/${id}/output?from=${this.#next}&follow=${!this.#line.has('no-follow')}`

@@ -72,7 +72,7 @@ export const runAuditTail = async (context: CliContext, line: CommandLine): Prom
   })
 }
 
-/** The required signer: the named one, or the daemon that owns the journal; null if nobody was named. */
+/** The required signer: the named one, or the daemon that owns the journal, or null if nobody was named. */
 const signerOf = async (context: CliContext, line: CommandLine): Promise<AgentId | null> => {
   const agent = line.value('agent')
   if (agent === null)

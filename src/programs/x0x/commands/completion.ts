@@ -12,7 +12,7 @@ import type { DetachedRunView } from '../../../protocol/api/detached-run.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 
-/** Timeout of a completion; a busy daemon is not waited for. */
+/** Timeout of a completion. A busy daemon is not waited for. */
 const PATIENCE_MS = 500
 /** Limit on candidates. */
 const MAX_ASKED = 200

@@ -58,7 +58,7 @@ interface DetachLine {
   readonly agent_id: string
   readonly request_id: string
   readonly end: (typeof ENDS)[number]
-  /** State of the run; null if it may not have started. */
+  /** State of the run, or null if it may not have started. */
   readonly state: string | null
   readonly denial_reason: EndedHost['denial_reason']
   readonly error: string | null

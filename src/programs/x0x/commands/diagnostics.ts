@@ -73,7 +73,7 @@ export const runRoutes = async (context: CliContext): Promise<number> => {
   })
 }
 
-/** The daemon's version; null if none answers. */
+/** The daemon's version, or null if none answers. */
 const daemonVersion = async (context: CliContext): Promise<string | null> => {
   try {
     return (await context.api.json<{ readonly version: string }>({ method: 'GET', path: '/agent' })).version

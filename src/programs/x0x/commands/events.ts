@@ -89,7 +89,7 @@ interface Reading {
   isThere: boolean
 }
 
-/** True at the end of the stream; false if the output has no reader. */
+/** True at the end of the stream, or false if the output has no reader. */
 const printStream = async (context: CliContext, options: EventsOptions, reading: Reading, signal: AbortSignal): Promise<boolean> => {
   const headers = { accept: 'text/event-stream' }
   const body = await context.api.open({ method: 'GET', path: pathOf(options, reading.at), headers, signal })

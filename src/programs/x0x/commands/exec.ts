@@ -20,7 +20,7 @@ export interface ExecCommandOptions {
   readonly argv: readonly string[]
   /** Seconds, as typed. */
   readonly timeout: string | null
-  /** The run label of its events; null for none. */
+  /** The run label of its events, or null for none. */
   readonly session: string | null
   readonly stdinFile: string | null
   readonly raw: boolean
@@ -121,7 +121,7 @@ class ExecCommand {
     return { ...call, headers: { ...headers, 'content-type': 'application/x-ndjson' }, stream: this.#body }
   }
 
-  /** The first signal asks for the end and waits for it; the second does not wait. Closing the request also cancels the run. */
+  /** The first signal asks for the end and waits for it. The second does not wait. Closing the request also cancels the run. */
   #interrupt(signal: NodeJS.Signals): void {
     const again = this.#interrupted !== null
     this.#interrupted = signal

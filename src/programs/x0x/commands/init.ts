@@ -14,11 +14,11 @@ import { printAnswer, printDone, printLine, printNotice, printTable } from '../p
 import { Dialogue, isAtTerminal } from '../prompts.ts'
 
 interface InitOptions {
-  /** The agent's name; null if not given. */
+  /** The agent's name, or null if not given. */
   readonly as: string | null
-  /** Whether others may connect; null if not given. */
+  /** Whether others may connect, or null if not given. */
   readonly reachable: boolean | null
-  /** Whether the system's service manager runs it; null if not given. */
+  /** Whether the system's service manager runs it, or null if not given. */
   readonly service: boolean | null
 }
 

@@ -17,7 +17,7 @@ const LINES = 100_000
 const ID_BEGINNING = new RegExp(`^[0-9a-f]{${MIN_ID_PREFIX},64}$`)
 
 interface DenialChoice {
-  /** Only this denial; null for the last one. */
+  /** Only this denial, or null for the last one. */
   readonly request: string | null
   /** Only denials of this agent: a contact, an ID, or the beginning of an ID. */
   readonly agent: string | null

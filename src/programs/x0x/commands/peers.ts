@@ -7,7 +7,7 @@ import type { CliContext } from '../context.ts'
 import { type Drawing, drawingFor, widestOf } from '../drawing.ts'
 import { printAnswer, printLine, printTable } from '../print.ts'
 
-/** Limit on peers in the picture; the nearest are drawn. */
+/** Limit on peers in the picture. The nearest are drawn. */
 const MAX_DRAWN_PEERS = 100
 const MAX_NAME_COLUMNS = 24
 /** Columns of `12345 ms` and the space before it. */
@@ -73,7 +73,7 @@ export const peersGraph = ({ self, peers }: PeersGraph, { columns, glyphs, paint
 
 const stateOf = (peer: PeerJson): string => (peer.linked ? 'linked' : peer.connected ? 'connected' : 'announced')
 
-/** The contact name; a name that an unlisted peer gives itself is quoted. */
+/** The contact name. A name that an unlisted peer gives itself is quoted. */
 const nameOf = (peer: PeerJson, { contacts }: ContactsAnswer): string =>
   contacts.find((contact) => contact.agent_id === peer.agent_id)?.name ?? (peer.name === null ? '-' : JSON.stringify(peer.name))
 

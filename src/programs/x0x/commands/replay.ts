@@ -47,7 +47,7 @@ const replayed = async (file: string): Promise<Report> => {
   const malformed = (reason: string): AppError =>
     new AppError('bad_request', `${file}:${lines}: ${reason}`, { data: { file, line: lines } })
   const take = async (bytes: Buffer | null, complete: boolean): Promise<Difference | null> => {
-    // The partial last line of a killed server; the lines before it are complete.
+    // The partial last line of a killed server. The lines before it are complete.
     if (!complete && bytes !== null && lines > 0 && !replay.finished) return null
     lines += 1
     if (!complete) throw malformed('the line is cut off')

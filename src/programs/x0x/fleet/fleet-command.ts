@@ -15,7 +15,7 @@ import { type FleetView, JsonView, PrefixedView } from './line-views.ts'
 import { ShownLines } from './lines.ts'
 import { OutputStore, SpillFile } from './output-store.ts'
 
-/** Selects the view. `held` stores outputs for later; null for a view that prints at once. */
+/** Selects the view. `held` stores outputs for later, or null for a view that prints at once. */
 const viewOf = (context: CliContext, { shape, raw }: FleetLine, beside: FleetProgress): { view: FleetView; held: OutputStore | null } => {
   const lines = new ShownLines({ context, beside }, { raw })
   if (shape === 'prefix') return { view: new PrefixedView({ lines }), held: null }

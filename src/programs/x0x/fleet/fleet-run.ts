@@ -88,7 +88,7 @@ export class FleetRun {
   #readerGone = false
   /** Standard output cannot be written, as on a full disk. The stream itself does not remember this. */
   #isUnwritable = false
-  /** Why the remaining hosts cannot report any more; null if all have ended. */
+  /** Why the remaining hosts cannot report any more, or null if all have ended. */
   #brokeOff: string | null = null
 
   constructor(components: FleetRunComponents, init: Pick<FleetLine, 'bounds'> & { readonly timed: boolean }) {
@@ -247,7 +247,7 @@ export class FleetRun {
     await this.#cancel()
   }
 
-  /** The first signal asks all runs to end and waits for them; the second does not wait. */
+  /** The first signal asks all runs to end and waits for them. The second does not wait. */
   #interrupt(signal: NodeJS.Signals): void {
     const again = this.#interrupted !== null
     this.#interrupted = signal
@@ -326,7 +326,7 @@ export class FleetRun {
     )
   }
 
-  /** This agent as other agents see it; null if the daemon does not answer. */
+  /** This agent as other agents see it, or null if the daemon does not answer. */
   async #own(): Promise<RunFacts['own']> {
     return this.#components.context.api.json<RunFacts['own']>({ method: 'GET', path: '/agent' }).catch(() => null)
   }

@@ -11,7 +11,7 @@ import { certainlyDidNotRun } from './ledger-state.ts'
 
 type Ended = Pick<FanoutHostJson, 'end' | 'code' | 'signal' | 'incomplete' | 'warnings'>
 
-/** How a host ended, in a few words; empty after success. */
+/** How a host ended, in a few words, or empty after success. */
 export const endText = ({ end, code, signal, incomplete, warnings }: Ended): string => {
   if (end !== 'ran') return end.replaceAll('_', ' ')
   const ended = signal === null ? (code === 0 ? '' : `exit status ${code}`) : (signalName(signal) ?? `signal ${signal}`)
@@ -29,7 +29,7 @@ export type HostLineFacts = Pick<RunFacts, 'argv' | 'timed' | 'interrupted' | 'o
 export interface SummaryFacts extends HostLineFacts {
   /** Null for a ledger that was read. */
   readonly elapsedMs: number | null
-  /** The ledger with its ends; null for none. */
+  /** The ledger with its ends, or null for none. */
   readonly ledger: { readonly path: string; readonly ends: readonly FanoutHostJson[]; readonly bounds: readonly string[] } | null
 }
 

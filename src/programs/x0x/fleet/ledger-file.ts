@@ -13,7 +13,7 @@ import { type RequestedHost, LedgerChain, type LedgerHead, type LedgerRecord, Le
 
 const SUFFIX = '.writes'
 
-/** The process that claims `ledger` by a file of this name; null if the name is no claim. */
+/** The process that claims `ledger` by a file of this name, or null if the name is no claim. */
 const writerOf = (name: string, ledger: string): ProcessIdentity | null =>
   name.startsWith(`${ledger}.`) && name.endsWith(SUFFIX) ? identityFrom(name.slice(ledger.length + 1, -SUFFIX.length)) : null
 
@@ -62,7 +62,7 @@ export const MAX_LEDGER_LINES = 500_000
 interface ReadLedger {
   readonly state: LedgerState
   readonly chain: LedgerChain
-  /** Bytes up to the last complete line; a killed process may have left a part of one. */
+  /** Bytes up to the last complete line. A killed process may have left a part of one. */
   readonly bytes: number
 }
 

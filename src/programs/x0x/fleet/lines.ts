@@ -79,7 +79,7 @@ const shownText = (line: Uint8Array): string => {
   return shown(text.endsWith('\r') ? text.slice(0, -1) : text)
 }
 
-/** Bytes held of an unfinished line; a longer line is shown in pieces. Both outputs of 64 hosts take 4 MiB. */
+/** Bytes held of an unfinished line. A longer line is shown in pieces. Both outputs of 64 hosts take 4 MiB. */
 export const MAX_LINE_PIECE = 32 * 1024
 
 /** Splits bytes into lines across chunks. A line that is too long comes in pieces. */

@@ -30,7 +30,7 @@ export class SpillFile {
     this.#directory = init.directory ?? tmpdir()
   }
 
-  /** Throws file system errors, such as a full disk; then none of `bytes` is stored. */
+  /** Throws file system errors, such as a full disk. Then none of `bytes` is stored. */
   async write(bytes: Uint8Array): Promise<Extent> {
     const file = await (this.#opening ??= this.#open())
     const at = this.#place(bytes.length)
@@ -80,7 +80,7 @@ export class SpillFile {
   }
 }
 
-/** Memory for the outputs of all hosts; the rest goes to a file. */
+/** Memory for the outputs of all hosts. The rest goes to a file. */
 export const MAX_HELD_BYTES = 64 * 1024 * 1024
 
 /** Stores the outputs of many hosts until they are shown: up to a limit in memory, the rest in a file. */
