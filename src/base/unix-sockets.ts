@@ -170,7 +170,7 @@ export const listenAt = async (server: Server, where: ListenAddress | { readonly
 
 /** The sockets of one user's console. */
 export interface ConsoleSockets {
-  /** A socket in a private directory of the user, or null if there is none. */
+  /** A socket in a private directory of the user, or null if absent. */
   readonly own: string | null
   /** The path where other implementations look, in a directory that all users share. Null if only `own` counts. */
   readonly shared: string | null
@@ -216,7 +216,7 @@ export const squatted = (problem: string): AppError =>
 /** Timeout for a connection. */
 const CONNECT_MS = 5_000
 
-/** Connects to a socket, or null if nobody listens. */
+/** Connects to a socket, or null if there is no listener. */
 export const dial = async (path: string): Promise<Socket | null> =>
   new Promise((resolve, reject) => {
     const socket = connect(path)
@@ -233,7 +233,7 @@ export const dial = async (path: string): Promise<Socket | null> =>
   })
 
 /**
- * Connects to a socket of this user. Returns null if nobody listens. If the socket may be another user's, throws the error that `foreign` makes of
+ * Connects to a socket of this user. Returns null if there is no listener. If the socket may be another user's, throws the error that `foreign` makes of
  * the reason.
  */
 export const dialOwn = async (path: string, foreign: (problem: string) => AppError): Promise<Socket | null> => {

@@ -52,7 +52,7 @@ export class ConsoleLink {
   }
 }
 
-/** Connects to the console of this user, or null if there is none. Throws `conflict` if the socket belongs to another user. */
+/** Connects to the console of this user, or null if absent. Throws `conflict` if the socket belongs to another user. */
 export const openConsole = async (env: Environment): Promise<ConsoleLink | null> => {
   const uid = process.geteuid?.() ?? 0
   const { own, shared } = consoleSockets(env, uid)

@@ -157,11 +157,11 @@ export const SETTINGS = {
   require_operator_proof: { parse: boolean, fromText: asBoolean, flag: null },
   /** Seconds that approvers on this machine and on other agents have to decide. */
   ask_timeout: { parse: askTimeout, fromText: asNumber, flag: null },
-  /** Configuration of the REXD that the daemon also serves, or null for none. */
+  /** Configuration of the REXD that the daemon also serves, or null. */
   rexd_config: { parse: path, fromText: same, flag: null },
-  /** A datagram socket on this host that receives a copy of each journal line, or null for none. */
+  /** A datagram socket on this host that receives a copy of each journal line, or null. */
   syslog: { parse: path, fromText: same, flag: null },
-  /** The collector on this host that receives traces, or null for none. */
+  /** The collector on this host that receives traces, or null. */
   otlp: { parse: collector, fromText: same, flag: null },
   /** Makes a token for collectors that only opens GET /metrics. */
   metrics_token: { parse: boolean, fromText: asBoolean, flag: null },
@@ -203,7 +203,7 @@ export const dataDirMode = (settings: Pick<Settings, 'share_with_group'>): numbe
 export interface DaemonConfig extends Settings {
   readonly name: string | null
   readonly paths: DataPaths
-  /** The configuration file that was read, or null if there is none. */
+  /** The configuration file that was read, or null if absent. */
   readonly config_file: string | null
   /** True if the user named the ACL, which then must exist. */
   readonly exec_acl_explicit: boolean

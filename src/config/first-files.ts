@@ -11,7 +11,7 @@ import { defaultListen } from './config.ts'
 
 /** Choices for a new daemon. */
 export interface FirstFilesOptions {
-  /** The value of `--name`, for one of several daemons on a host, or null for none. */
+  /** The value of `--name`, for one of several daemons on a host, or null. */
   readonly name: string | null
   /** The agent's name for others, or null for the host's name. */
   readonly displayName: string | null

@@ -42,7 +42,7 @@ const fits = (waiting: readonly Counted[], bytes: number, max: number, maxBytes:
 
 /** An approval request that awaits a decision. */
 export interface QueuedApprovalRequest extends PendingApprovalRequest {
-  /** The approver who is deciding it at this moment, or null for none. */
+  /** The approver who is deciding it at this moment, or null. */
   decider: string | null
 }
 
@@ -60,7 +60,7 @@ export class ApprovalRequestQueue {
     return [...this.#waiting.values()]
   }
 
-  /** Reserves a slot. Returns false if there is none. `bytes`: size of the request as JSON. */
+  /** Reserves a slot. Returns false if all are taken. `bytes`: size of the request as JSON. */
   take(id: string, question: ApprovalRequest, bytes: number): boolean {
     const [source, claimed] = [sourceOf(question), isClaimed(question)]
     const all = [...this.#counted.values()]

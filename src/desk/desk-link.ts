@@ -32,7 +32,7 @@ export interface DeskLink {
   /** Registers the runs of this engine; called once. */
   serve(runs: LiveRunSource): void
   /**
-   * Modes that an approver set for this session or saved for this agent, or null for none. Without a service, the saved modes count. Throws
+   * Modes that an approver set for this session or saved for this agent, or null. Without a service, the saved modes count. Throws
    * `approval_unavailable` if they cannot be read, or if a service that was connected is gone: its modes may have been narrower.
    */
   override(session: string, agent: string | null): Promise<ModeOverride | null>

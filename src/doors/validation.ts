@@ -121,7 +121,7 @@ export const describeIssue = (issue: z.core.$ZodIssue, whole: z.ZodType, body: u
 
 const isObject = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null
 
-/** Name of a record field with the key `__proto__`, which zod would drop silently, or undefined if there is none. */
+/** Name of a record field with the key `__proto__`, which zod would drop silently, or undefined if absent. */
 const fieldWithProto = (value: unknown): string | undefined =>
   isObject(value) ? Object.keys(value).find((key) => isObject(value[key]) && Object.hasOwn(value[key], '__proto__')) : undefined
 

@@ -23,7 +23,7 @@ export interface SessionOpening {
   readonly available: readonly Capability[]
   /** Limits that replace the server's. */
   readonly limits: Readonly<Partial<Record<LimitName, number | undefined>>>
-  /** Receives the events of this session's runs, or absent if nobody listens. It must not throw. */
+  /** Receives the events of this session's runs, or absent if there is no listener. It must not throw. */
   readonly told?: (facts: LifecycleFacts) => void
 }
 
@@ -204,6 +204,6 @@ export interface LocalExecutor {
   select(words: readonly string[], signal: AbortSignal): Promise<readonly MatchedTarget[]>
   /** `signal`, aborted before this resolves, ends the run. */
   start(start: LocalRunRequest, sink: LocalRunSink, signal?: AbortSignal): Promise<LocalRunHandle>
-  /** Finds the run of this key in the audit log. Returns null if there is none, or no audit log. */
+  /** Finds the run of this key in the audit log. Returns null if there is no such run or no audit log. */
   recall(keySha256: string): Promise<JournalledRunHandle | null>
 }

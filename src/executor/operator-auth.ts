@@ -66,7 +66,7 @@ const refused = (message: string): AppError => new AppError('operator_proof_requ
 
 export interface TokenFiles {
   readonly api: SeedFile
-  /** Null if there is none. Then only the API token opens metrics. */
+  /** Null if absent. Then only the API token opens metrics. */
   readonly metrics: SeedFile | null
 }
 

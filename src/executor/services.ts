@@ -22,7 +22,7 @@ import type { OperatorGate } from './operator-auth.ts'
 
 /** Services that the parts of one executor process share. Each part takes a `Pick` of them. */
 export interface ExecutorServices {
-  /** Logs changes of trust and refused calls, in the audit log or, if there is none, in the request log. */
+  /** Logs changes of trust and refused calls, in the audit log or, if absent, in the request log. */
   readonly authority: AuthorityJournal
   /** Kills leftovers of a dead daemon. */
   readonly cleanup: CleanupProcess

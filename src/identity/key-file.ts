@@ -72,7 +72,7 @@ export const renewSeed = async (file: SeedFile, seed = randomBytes(SEED_BYTES)):
   return seed
 }
 
-/** The seed of an existing file. Throws `not_found` if there is none. */
+/** The seed of an existing file. Throws `not_found` if absent. */
 export const loadSeed = async (file: SeedFile): Promise<Uint8Array> => {
   const text = (await readPrivateFile(file.path, { groupMayRead: file.groupMayRead ?? false })).toString('latin1')
   const head = headOf(file)

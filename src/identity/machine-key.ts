@@ -32,7 +32,7 @@ const machineFile = (dataDir: string): SeedFile => ({ path: join(dataDir, 'machi
 export const loadOrCreateMachineKey = async (dataDir: string, dirMode?: number, credentials: string | null = null): Promise<MachineKey> =>
   machineKeyOf(await loadGivenOrCreateSeed(machineFile(dataDir), credentials, dirMode))
 
-/** The ID of an existing `machine.key`. Throws `not_found` if there is none. */
+/** The ID of an existing `machine.key`. Throws `not_found` if absent. */
 export const machineIdOfKeyFile = async (dataDir: string): Promise<MachineId> =>
   machineKeyOf(await loadSeed(machineFile(dataDir))).machineId
 

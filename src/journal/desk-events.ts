@@ -7,7 +7,7 @@ export interface ApprovalRequestedEvent {
   readonly permit_sha256: string
   /** `mesh`, or a local interface. */
   readonly door: string
-  /** Session of the requester, or null for none. */
+  /** Session of the requester, or null. */
   readonly session: string | null
   /** ID of a mesh agent, or label of a local client, which proves nothing. */
   readonly asker: string

@@ -152,7 +152,7 @@ export interface DenialEvent extends RunKey {
   /** Absent if argv is complete. */
   readonly argv_cut?: ArgvCut
   readonly reason: DenialReason
-  /** Details for the operator of this machine that the requester must not see, or null for none. */
+  /** Details for the operator of this machine that the requester must not see, or null. */
   readonly detail: string | null
 }
 
@@ -252,7 +252,7 @@ export interface RefusedEvent extends LocalKey {
   /** ID of the refused run, or absent if the call was for no run or had not got that far. */
   readonly request_id?: RequestId
   readonly method: string
-  /** Command of the call, or null for none. */
+  /** Command of the call, or null. */
   readonly argv: readonly string[] | null
   /** Absent if argv is complete. */
   readonly argv_cut?: ArgvCut

@@ -93,7 +93,7 @@ export class JournalledRuns {
     this.#path = init.path
   }
 
-  /** The run of this key by the journal's present content, or null for none. Throws the system's error if it cannot be read. */
+  /** The run of this key by the journal's present content, or null. Throws the system's error if it cannot be read. */
   async find(key: string): Promise<JournalledRun | null> {
     await this.#readOn()
     const run = this.#runs.get(key)

@@ -99,7 +99,7 @@ export async function* readLines(path: string, { signal, atEnd, max }: JournalRe
 const WINDOW_BYTES = 2 * (MAX_JOURNAL_LINE + 1)
 const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK
 
-/** The last complete line of a file, or null if there is none or no file. */
+/** The last complete line of a file, or null if absent or no file. */
 const lastOfFile = async (path: string): Promise<LineRef | null> => {
   const file = await open(path, FLAGS).catch(() => null)
   if (file === null) return null
@@ -125,7 +125,7 @@ const lastOfFile = async (path: string): Promise<LineRef | null> => {
 /** Suffix of a rotated file: a number or a date. A manual copy has a word. */
 const ROTATED = /^[.-]\d[\d.:T_-]*$/
 
-/** The file last renamed to such a name, as by logrotate, or null if there is none. */
+/** The file last renamed to such a name, as by logrotate, or null if absent. */
 export const lastRotated = async (path: string): Promise<string | null> => {
   const [directory, own] = [dirname(path), basename(path)]
   const rotated = (await readdir(directory))

@@ -16,7 +16,7 @@ export interface JournalWriterInit extends LifeInit {
   readonly floors: number
   /** A sync or a signature is due for which no line waits: call `doDue`. */
   onDue(): void
-  /** Called with each written line, or null for none. */
+  /** Called with each written line, or null. */
   readonly onWritten: ((line: Uint8Array) => void) | null
 }
 

@@ -40,7 +40,7 @@ export class LinkDialler {
   }
 
   /**
-   * Returns the link to an agent, and makes one if there is none. Throws `peer_unreachable` or `peer_rejected`. `data.addresses` lists each
+   * Returns the link to an agent, and makes one if absent. Throws `peer_unreachable` or `peer_rejected`. `data.addresses` lists each
    * address that was tried, with its error. `data.met` is set if a machine proved another agent.
    */
   async link(agentId: AgentId, signal: AbortSignal): Promise<Link> {

@@ -35,7 +35,7 @@ export interface NewLink {
 }
 
 const isUsable = ({ link }: LinkEntry): boolean => link.usable
-/** The newest direct link; if there is none, the newest. */
+/** The newest direct link; if absent, the newest. */
 const bestOf = (entries: readonly LinkEntry[]): LinkEntry | undefined =>
   entries.findLast(({ link }) => link.connection.relay === null) ?? entries.at(-1)
 
@@ -156,7 +156,7 @@ export class LinkTable {
     return this.#pending.delete(connection)
   }
 
-  /** Returns the newest link on a connection, after a running handshake has ended. Throws `peer_rejected` if there is none. */
+  /** Returns the newest link on a connection, after a running handshake has ended. Throws `peer_rejected` if absent. */
   async linkOn(connection: MeshConnection, signal: AbortSignal): Promise<LinkEntry> {
     for (;;) {
       const entry = this.#on(connection).findLast(isUsable)

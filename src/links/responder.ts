@@ -39,7 +39,7 @@ export class HandshakeBudget {
     this.#node = components.node
   }
 
-  /** Takes a slot and returns the function that releases it, or null if there is none. */
+  /** Takes a slot and returns the function that releases it, or null if all are taken. */
   take(connection: MeshConnection): (() => void) | null {
     if (!this.#hasSlot(connection) || !this.#node.mayBegin(connection, 'handshakes')) return null
     this.#underway.add(connection)

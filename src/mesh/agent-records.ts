@@ -72,7 +72,7 @@ export class AgentRecords implements Startable {
     this.#stop.abort()
   }
 
-  /** Returns the newest valid card of this agent in the DHT, or null if there is none. Throws the signal's reason. */
+  /** Returns the newest valid card of this agent in the DHT, or null if absent. Throws the signal's reason. */
   async find(agentId: AgentId, signal: AbortSignal): Promise<VerifiedCard | null> {
     if (this.#deps.table.options === null) return null
     const asked = this.#asked.get(agentId)

@@ -44,7 +44,7 @@ export class FoundMachines {
     if (welcome || this.#mayWait()) this.#waiting.set(machineId, found)
   }
 
-  /** The next machine to dial, or null if there is none. Each is returned once; call `done` after its dial. */
+  /** The next machine to dial, or null. Each is returned once; call `done` after its dial. */
   next(): FoundMachine | null {
     const known = [...this.#waiting.keys()].find((machineId) => this.#node.isKnown(machineId))
     const machineId = known ?? this.#firstUnlisted()

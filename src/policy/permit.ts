@@ -58,7 +58,7 @@ export interface SandboxGrant {
   readonly readable: readonly string[]
   /** Home directory, which appears empty except for the directories above. */
   readonly home: string
-  /** Limit for all processes together, or null for none. */
+  /** Limit for all processes together, or null. */
   readonly max_memory_bytes: number | null
   /** Limit of processes and threads, or null for a default, if control groups are available. */
   readonly max_processes: number | null

@@ -103,7 +103,7 @@ export const pathsIn = (words: readonly string[]): string[] =>
 /** Maximum number of nested interpreters of a script, as in the kernel. */
 export const MAX_INTERPRETERS = 5
 
-/** Finds a bare name, as env(1) does, or null if there is none. */
+/** Finds a bare name, as env(1) does, or null if absent. */
 export type FindProgram = (name: string) => string | null
 
 /** Returns what the kernel starts for a program. */

@@ -4,7 +4,7 @@ import type { Environment } from '../base/runtime.ts'
 import { findExecutable } from '../policy/executable.ts'
 
 /**
- * Shows a notification by `notify-send` of libnotify, found in the user's PATH. Returns false if there is none. The text is shown literally,
+ * Shows a notification by `notify-send` of libnotify, found in the user's PATH. Returns false if the program is missing. The text is shown literally,
  * without markup.
  */
 export const desktopNotice = (title: string, text: string, env: Environment): boolean => {

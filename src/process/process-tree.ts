@@ -14,7 +14,7 @@ const LEFT_BEHIND_LOOK_MS = 10
 
 export interface ProcessTreeInit {
   readonly containment: Containment
-  /** Control group that holds or limits the run, or null if there is none. */
+  /** Control group that holds or limits the run, or null if absent. */
   readonly leaf: CgroupLeaf | null
   /** Mark in the environment of its processes, or null if they need no search. */
   readonly mark: RunMark | null

@@ -85,7 +85,7 @@ export interface Wanted {
   readonly leader: Member
   /** `forksNow` before the leader started, or null if not known. */
   readonly forks: number | null
-  /** Process group whose members are also wanted, or null for none. */
+  /** Process group whose members are also wanted, or null. */
   readonly group: number | null
   /** True for a process that need not be inspected again. */
   knows(member: Member): boolean

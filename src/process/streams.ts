@@ -10,7 +10,7 @@ export interface OutputBudget {
 export interface OutputLimits {
   /** Bytes to forward; later bytes are counted and dropped. */
   readonly cap: number
-  /** Shared with other streams, or null if there is none. */
+  /** Shared with other streams, or null if absent. */
   readonly budget: OutputBudget | null
   /** Bytes at which `onApproaching` is called. */
   readonly warn: number

@@ -25,7 +25,7 @@ const writeTo = promisify(write)
 
 /**
  * Reads written but undelivered output. On Linux a kernel worker delivers it, possibly late. A read waits for the worker, the event loop's
- * poll does not. Empty if there is none.
+ * poll does not. Empty if no output is left.
  */
 const restOf = (fd: number): Buffer => {
   const rest = Buffer.allocUnsafe(REST_BYTES)

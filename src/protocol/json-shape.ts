@@ -1,7 +1,7 @@
 import { type Fields, isTable } from './json-table.ts'
 
 const [QUOTE, BACKSLASH] = [0x22, 0x5c]
-/** Meaning of a byte outside a string, or 0 for none. */
+/** Meaning of a byte outside a string, or 0. */
 const [OPENS, CLOSES, PARTS, QUOTES] = [1, 2, 3, 4]
 const CHARACTERS: Readonly<Record<string, number>> = { '[': OPENS, '{': OPENS, ']': CLOSES, '}': CLOSES, ',': PARTS, '"': QUOTES }
 const MEANING = Uint8Array.from({ length: 256 }, (_, byte) => CHARACTERS[String.fromCharCode(byte)] ?? 0)

@@ -91,7 +91,7 @@ export interface PageAgentModes {
   readonly config: string
   /** Empty if they contradict each other. */
   readonly settings: readonly PageSetting[]
-  /** Modes that a person set for its sessions, or null for none. */
+  /** Modes that a person set for its sessions, or null. */
   readonly session: string | null
 }
 

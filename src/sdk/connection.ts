@@ -267,7 +267,7 @@ export class Connection {
     return this.#transport === null && !this.lasting ? (this.#loss?.message ?? 'there is no connection') : null
   }
 
-  /** Sends waiting calls, over a new transport if there is none. */
+  /** Sends waiting calls, over a new transport if there is no connection. */
   #push(): void {
     if (this.#transport === null) this.#redial()
     else this.#transport.pump()

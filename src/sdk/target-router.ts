@@ -22,7 +22,7 @@ export interface Project {
 }
 
 /**
- * The nearest `.rexd.json` in a directory or its parents: `{ "target": "server-a", "cwd": "/srv/app" }`, or null if there is none. Throws an
+ * The nearest `.rexd.json` in a directory or its parents: `{ "target": "server-a", "cwd": "/srv/app" }`, or null if absent. Throws an
  * `Error` with its name if it is invalid, unreadable, owned by another user (except root), or writable by others, because its writer
  * chooses where commands run.
  */

@@ -12,7 +12,7 @@ const US_PER_MS = 1_000
 const WORDS_PER_TIME = 3
 
 export interface ServiceManagerInit {
-  /** Connected socket of systemd, or null if there is none. */
+  /** Connected socket of systemd, or null if absent. */
   readonly fd: number | null
   /**
    * Interval after which systemd ends this process without a notification. Null: no watchdog is configured, and it is requested when the
@@ -29,7 +29,7 @@ export interface Service {
   isWell(): boolean
 }
 
-/** Watchdog interval (sd_watchdog_enabled(3)), or null for none. */
+/** Watchdog interval (sd_watchdog_enabled(3)), or null. */
 const watchdogOf = (env: Environment): number | null => {
   const us = Number(env['WATCHDOG_USEC'])
   const isOurs = env['WATCHDOG_PID'] === undefined || env['WATCHDOG_PID'] === String(process.pid)

@@ -55,7 +55,7 @@ export const listTranscripts = async (directory: string, count: number): Promise
   return summaries
 }
 
-/** Name of the newest transcript. Throws `not_found` if there is none, and `loose_permissions`. */
+/** Name of the newest transcript. Throws `not_found` if absent, and `loose_permissions`. */
 export const newestTranscript = async (directory: string): Promise<string> => {
   const [newest] = await transcriptNames(directory)
   if (newest !== undefined) return newest

@@ -42,7 +42,7 @@ const SoFar = ({ text }: { readonly text: string | null }) => (text === null || 
 
 const timeOf = (iso: string): string => (Number.isNaN(Date.parse(iso)) ? iso : new Date(iso).toLocaleTimeString())
 
-/** `told`: the latest run event, or null for none. */
+/** `told`: the latest run event, or null. */
 const Run = ({ run, told = null }: { readonly run: PageRun; readonly told?: LifecycleEvent | null }) => (
   <article class="card small">
     <header>

@@ -28,7 +28,7 @@ const partsOf = ({ output, timing = [], duration_ms = 0 }: TranscriptEntry): { r
  * Commands follow one another as on the console, each with the times that its output had.
  */
 export class Asciicast {
-  /** Start of the first command in milliseconds since the Unix epoch, or null for none yet. */
+  /** Start of the first command in milliseconds since the Unix epoch, or null yet. */
   #origin: number | null = null
   /** Milliseconds since then; never goes back. */
   #now = 0

@@ -96,7 +96,7 @@ export class ConsoleRun {
     this.output = new ConsoleRunOutput(deps)
   }
 
-  /** Number of processes that the command left running and that were ended with it, or null for none. */
+  /** Number of processes that the command left running and that were ended with it, or null. */
   get descendantsEnded(): number | null {
     return this.#descendantsEnded
   }

@@ -6,7 +6,7 @@ export interface ShownRun {
   readonly whoami: string
   readonly dir: string
   readonly argv: readonly string[]
-  /** Milliseconds, or null for none. */
+  /** Milliseconds, or null. */
   readonly timeout_ms: number | null
   /** ISO 8601. */
   readonly started_at: string

@@ -98,7 +98,7 @@ const register = (server: McpServer, tool: McpTool, components: McpServerCompone
 /** What a server offers to its client. */
 export interface McpOffer {
   readonly tools: readonly McpTool[]
-  /** Tools that can change, or null for none. */
+  /** Tools that can change, or null. */
   readonly source: Pick<RuleTools, 'tools' | 'onChanged'> | null
   /** Instructions for the model about all tools. */
   readonly instructions: string

@@ -55,7 +55,7 @@ export interface McpTool extends Omit<ToolSpec<unknown>, 'call' | 'input'> {
   call(input: unknown, context: ToolContext, call: ToolCall): Promise<DeferredAnswer>
 }
 
-/** Name of an argument whose text is not valid Unicode, because programs would get another text, or undefined if there is none. */
+/** Name of an argument whose text is not valid Unicode, because programs would get another text, or undefined if absent. */
 const illFormed = (input: object): string | undefined =>
   Object.entries(input).find(([, value]) => [value].flat().some((one) => typeof one === 'string' && !one.isWellFormed()))?.[0]
 

@@ -52,7 +52,7 @@ export const checkOrigin = (request: IncomingMessage, own: string): void => {
 /** The port is part of the name, so that two pages of one machine do not sign each other out. */
 export const cookieName = (port: number): string => `x0x_page_${port}`
 
-/** Session of the request's cookie, or null if there is none. */
+/** Session of the request's cookie, or null if absent. */
 export const sessionOf = (request: IncomingMessage, port: number, sessions: PageSessions): PageSession | null => {
   const pairs = (request.headers.cookie ?? '').split(';').map((pair) => pair.trim().split('='))
   const values = pairs.filter(([name]) => name === cookieName(port)).map(([, value = '']) => value)

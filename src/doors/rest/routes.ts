@@ -5,7 +5,7 @@ export interface Route {
   readonly method: 'GET' | 'POST'
   /** A name in braces stands for a segment without a slash. */
   readonly path: string
-  /** The command that uses the route, or null if there is none. */
+  /** The command that uses the route, or null if absent. */
   readonly cli: string | null
   readonly description: string
   readonly category: RouteCategory

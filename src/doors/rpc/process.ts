@@ -96,7 +96,7 @@ export class RpcProcess implements LocalRunSink {
   #taken = false
   #timedOut = false
   #limitHit = false
-  /** Number of processes that the program left running and that were ended with it, or null for none. */
+  /** Number of processes that the program left running and that were ended with it, or null. */
   #descendantsEnded: number | null = null
   /** ID of the process while an approval is pending, or null before. */
   #asked: string | null = null

@@ -32,7 +32,7 @@ export interface EventsSince {
   readonly events: readonly Notification[]
   /** Cursor of the last event in the answer, or the requested one. */
   readonly cursor: number
-  /** Events that were dropped, or null for none. */
+  /** Events that were dropped, or null. */
   readonly gap: { readonly from: number; readonly to: number } | null
 }
 

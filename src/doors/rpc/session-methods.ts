@@ -52,7 +52,7 @@ export interface Answered {
 
 /** How a call is awaited. */
 export interface CallContext {
-  /** ID of the call, or null for none. */
+  /** ID of the call, or null. */
   readonly id: RpcId
   /** Aborts when the client of this call is gone. Null means only the connection tells. */
   readonly gone: AbortSignal | null

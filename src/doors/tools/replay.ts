@@ -25,7 +25,7 @@ type OfRun<E extends RunRecordEvent['event']> = Extract<RecordLine, { event: E }
 
 const ownOf = (table: Fields, name: string): unknown => (Object.hasOwn(table, name) ? table[name] : undefined)
 
-/** The first field in which two values differ, or null for none. */
+/** The first field in which two values differ, or null. */
 export const firstDifference = (recorded: unknown, replayed: unknown, field = ''): Omit<Difference, 'run'> | null => {
   if (!isTable(recorded) || !isTable(replayed))
     return JSON.stringify(recorded) === JSON.stringify(replayed) ? null : { field, recorded, replayed }

@@ -305,7 +305,7 @@ export class ToolFleets {
     return fleet
   }
 
-  /** The fan-out that this key started, or null for none is known. Throws `conflict` if it ran another command. */
+  /** The fan-out that this key started, or null is known. Throws `conflict` if it ran another command. */
   withKey(key: string | null, request: ToolFleetRequest): ToolFleet | null {
     const known = key === null ? undefined : this.#byKey.get(key)
     if (known !== undefined && fleetHash(known.request) !== fleetHash(request)) throw otherCommand()

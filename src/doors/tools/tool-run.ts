@@ -50,7 +50,7 @@ export class ToolRun implements LocalRunSink {
   #cancelledThere = false
   /** The target reduced the timeout. */
   #timeoutClamped = false
-  /** Number of processes that the command left running and that were ended with it, or null for none. */
+  /** Number of processes that the command left running and that were ended with it, or null. */
   #descendantsEnded: number | null = null
   /** Bytes that arrived, and bytes above what the executor forwards. */
   readonly #came = { stdout: 0, stderr: 0 }
@@ -106,7 +106,7 @@ export class ToolRun implements LocalRunSink {
     return this.#cancelledThere
   }
 
-  /** The pending approval request, or null for none. */
+  /** The pending approval request, or null. */
   get approval(): NonNullable<ToolResult['approval']> | null {
     if (this.state !== 'waiting_for_approval' || this.#waiting === null) return null
     return { question_id: this.#waiting.question_id, expires_at: new Date(this.#waiting.expires_at_ms).toISOString() }

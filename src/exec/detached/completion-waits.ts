@@ -29,7 +29,7 @@ export class CompletionWaits {
     this.#clock = components.clock
   }
 
-  /** Takes an attach slot and returns the function that releases it, or null if there is none. */
+  /** Takes an attach slot and returns the function that releases it, or null if all are taken. */
   enter(machineId: MachineId): (() => void) | null {
     if (this.#at(machineId).attached >= MAX_ATTACHED_WAITS) return null
     return this.#count(machineId, 'attached')

@@ -35,7 +35,7 @@ export interface FanoutPlan {
   readonly canary: number
   /** Number of failures after which no more hosts start, or null for no limit. */
   readonly maxFailures: number | null
-  /** Time limit of the fan-out in milliseconds, or null for none. */
+  /** Time limit of the fan-out in milliseconds, or null. */
   readonly deadlineMs: number | null
 }
 

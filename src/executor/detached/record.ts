@@ -159,7 +159,7 @@ export class DetachedRunRecord implements PeerRunOutput {
     this.#change({ notes: [...this.#record.notes, frame] })
   }
 
-  /** Ends the run. `exit` is its encoded Exit, or null if there is none. */
+  /** Ends the run. `exit` is its encoded Exit, or null if absent. */
   async finish(exit: Uint8Array | null): Promise<void> {
     await this.#spool?.finish().catch((error: unknown) => {
       const fields = { request_id: this.#record.request_id, error: errorText(error) }

@@ -242,7 +242,7 @@ export class SpoolReader {
     return this.#place
   }
 
-  /** The next output before file position `end`, adjacent pieces of one stream joined, or null if there is none. */
+  /** The next output before file position `end`, adjacent pieces of one stream joined, or null if absent. */
   async next(end: number): Promise<SpooledOutput | null> {
     const first = this.#pieceInBlock(end) ?? (await this.#read(end))
     if (first === null) return null

@@ -63,7 +63,7 @@ export class LocalSession {
   readonly rights: SessionRights
   readonly slots: Slots
   readonly runs: RunGroup
-  /** Receives events of the session's runs, or null if nobody listens. */
+  /** Receives events of the session's runs, or null if there is no listener. */
   readonly onEvent: ((facts: LifecycleFacts) => void) | null
   readonly #clock: Clock
   readonly #share: TimeSlice

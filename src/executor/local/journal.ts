@@ -25,7 +25,7 @@ export interface LocalReportInit {
   readonly request: Omit<LocalRequestEvent, 'event' | keyof LocalRunKey>
   /** Null for a run on this machine. */
   readonly target: MeshProgram | null
-  /** Null if nobody listens. */
+  /** Null if there is no listener. */
   readonly reporter: RunReporter | null
   /** Called when the program runs: resources of the start can be released. */
   onStarted(): void
@@ -141,7 +141,7 @@ export class LocalJournal {
   }
 
   /**
-   * Finds the run that was started with this key. Returns null if there is none or no audit log. Throws `journal_unavailable` if the log cannot be
+   * Finds the run that was started with this key. Returns null if there is no such run or no audit log. Throws `journal_unavailable` if the log cannot be
    * read.
    */
   async recall(keySha256: string): Promise<JournalledRun | null> {

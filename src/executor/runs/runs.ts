@@ -122,7 +122,7 @@ export class Runs {
     await this.#decisions.load()
   }
 
-  /** Returns the run, or null if there is none, and then the outlet carries the reason or only closes. */
+  /** Returns the run, or null. Then the outlet carries the reason or only closes. */
   open(arrival: RunArrival): Carried | null {
     const { counters } = this.#deps
     const { link, outlet } = arrival

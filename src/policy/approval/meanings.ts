@@ -43,7 +43,7 @@ export interface Meaning {
   readonly file: ProgramFile | null
   /** Absolute paths of the scripts that interpreters among the arguments run. */
   readonly scripts: readonly string[]
-  /** Index of an interpreter with unknown options, so that it may run any file after it, or null if there is none. */
+  /** Index of an interpreter with unknown options, so that it may run any file after it, or null if absent. */
   readonly unsure: number | null
   /** Programs among the other arguments, with their index. */
   readonly others: readonly (ProgramFile & { readonly at: number })[]

@@ -8,7 +8,7 @@ export interface Intent {
   readonly argv: readonly string[]
   /** Any value except null is denied: a requester may not choose the directory. */
   readonly cwd: string | null
-  /** Announced bytes of stdin, or null for none. */
+  /** Announced bytes of stdin, or null. */
   readonly stdin_len: number | null
   /** SHA-256 of stdin as hex. If stdin has several pieces, the hash of their hashes. Null for none. */
   readonly stdin_sha256?: string | null

@@ -128,7 +128,7 @@ interface Architecture {
   /** AUDIT_ARCH_… of linux/audit.h. */
   readonly audit: number
   readonly numbers: Readonly<Partial<Record<Call, number>>>
-  /** Numbers from here belong to another calling convention, or null if there is none. */
+  /** Numbers from here belong to another calling convention, or null. */
   readonly foreignFrom: number | null
 }
 

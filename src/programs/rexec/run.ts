@@ -19,7 +19,7 @@ export interface RunFlags {
   readonly request: Readonly<Record<string, unknown>>
   readonly readStdin: boolean
   readonly argv0: string
-  /** Seconds, or 0 for none. */
+  /** Seconds, or 0. */
   readonly timeout: number
 }
 

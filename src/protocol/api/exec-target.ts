@@ -16,7 +16,7 @@ export const execPreference = record(WISH)
 export const ranOn = record(RAN_ON)
 export const clampedPreference = record(CUT)
 
-/** Completes a partial preference, or null for none at all. */
+/** Completes a partial preference, or null at all. */
 export const preferenceOf = (given: { readonly [K in keyof ExecPreference]?: ExecPreference[K] | undefined }): ExecPreference | null => {
   const { host = null, security = null, ask = null, node = null } = given
   return host === null && security === null && ask === null && node === null ? null : { host, security, ask, node }

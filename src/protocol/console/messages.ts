@@ -74,7 +74,7 @@ export interface ConsoleReply {
   readonly message?: string
   /** Host of the run, or absent if it did not run or the console does not choose among hosts. */
   readonly ran_on?: RanOnJson
-  /** Number of processes that the command left running and that were ended, or absent for none. */
+  /** Number of processes that the command left running and that were ended, or absent. */
   readonly descendants_ended?: number
 }
 

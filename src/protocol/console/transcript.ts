@@ -49,7 +49,7 @@ const FIELDS = {
   missing_before: optional(count),
   /** Host of the run, or absent if it did not run or the console does not choose among hosts. */
   ran_on: optional(ranOn),
-  /** Number of processes that the command left running and that were ended, or absent for none. */
+  /** Number of processes that the command left running and that were ended, or absent. */
   descendants_ended: optional(count),
   /** Name of the transcript that this one continues. */
   continues: optional(text),

@@ -66,7 +66,7 @@ export interface ApprovalRequest {
   readonly script: HashedFile | null
   /** Files of the command that the requester can write. A private copy of these bytes runs. */
   readonly writable: readonly HashedFile[]
-  /** Why one of them cannot be replaced by a private copy, so that nobody can allow the run, or null if there is none. */
+  /** Why one of them cannot be replaced by a private copy, so that the run cannot be allowed, or null. */
   readonly unheld: string | null
   readonly timeout_ms: number
   readonly max_output_bytes: number

@@ -3,7 +3,7 @@ import { ENCODING, type Sent, any, count, flag, integer, list, oneOf, optional, 
 import type { CapabilityName, LimitName } from './fields.ts'
 import type { Method } from './methods.ts'
 
-/** Number of processes that the command left running and that were ended, or absent for none. */
+/** Number of processes that the command left running and that were ended, or absent. */
 const DESCENDANTS_ENDED = optional(count)
 
 export const PROTOCOL = 'rexd/1'
@@ -76,7 +76,7 @@ const STARTED = {
   max_output_bytes: count,
   /** Host of the run, or absent if the server does not choose among hosts. `agent_id`: of a node. */
   ran_on: optional(record({ host: oneOf(HOSTS), agent_id: orNull(text), name: orNull(text) })),
-  /** Preferences that exceeded the configuration and were reduced, or absent for none. */
+  /** Preferences that exceeded the configuration and were reduced, or absent. */
   cut_wishes: optional(list(record({ key: text, asked: text, got: text }))),
 }
 
@@ -167,7 +167,7 @@ export const RESULTS = {
     events: list(any<RexdEvent & { readonly jsonrpc: '2.0' }>()),
     /** Cursor of the last of these events; without events, the requested cursor. */
     cursor: count,
-    /** Events that are no longer stored, or null for none. */
+    /** Events that are no longer stored, or null. */
     gap: orNull(record({ from: count, to: count })),
   },
   /** `terminated`: number of processes that were ended. */

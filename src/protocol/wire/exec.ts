@@ -182,7 +182,7 @@ export const RUN_FRAMES = {
   cancel: [7, { request_id: requestId }],
   /** Client to server; `seq` from 0; `eof` marks the last. */
   stdin: [8, { ...chunk, eof: bool }],
-  /** Both directions: all sequence numbers below these were consumed, or 0 for none. */
+  /** Both directions: all sequence numbers below these were consumed, or 0. */
   ack: [9, { request_id: requestId, stdin: uint(), stdout: uint(), stderr: uint() }],
 } as const
 

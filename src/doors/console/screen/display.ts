@@ -230,7 +230,7 @@ export class LiveDisplay implements Display {
 }
 
 export interface ScreenState {
-  /** The command whose output is printed, or null for none. */
+  /** The command whose output is printed, or null. */
   readonly current: {
     readonly whoami: string
     readonly argv: readonly string[]

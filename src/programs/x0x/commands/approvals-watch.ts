@@ -283,7 +283,7 @@ const attend = async (desk: ApprovalClient, window: Window): Promise<void> => {
   for (const news of early) window.news(news)
 }
 
-/** Follows the approval service and its successors until the signal. Throws if there is none at first. */
+/** Follows the approval service and its successors until the signal. Throws if absent at first. */
 const follow = async (context: CliContext, window: Window, signal: AbortSignal): Promise<void> => {
   const paths = deskPathsOf(context)
   for (let first = true; !signal.aborted; first = false) {

@@ -20,7 +20,7 @@ export interface ExecCommandOptions {
   readonly argv: readonly string[]
   /** Seconds, as typed. */
   readonly timeout: string | null
-  /** The run label of its events, or null for none. */
+  /** The run label of its events, or null. */
   readonly session: string | null
   readonly stdinFile: string | null
   readonly raw: boolean

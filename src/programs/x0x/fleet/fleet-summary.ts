@@ -29,7 +29,7 @@ export type HostLineFacts = Pick<RunFacts, 'argv' | 'timed' | 'interrupted' | 'o
 export interface SummaryFacts extends HostLineFacts {
   /** Null for a ledger that was read. */
   readonly elapsedMs: number | null
-  /** The ledger with its ends, or null for none. */
+  /** The ledger with its ends, or null. */
   readonly ledger: { readonly path: string; readonly ends: readonly FanoutHostJson[]; readonly bounds: readonly string[] } | null
 }
 
