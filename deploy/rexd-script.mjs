@@ -31,8 +31,8 @@ const NEEDED = ['assert', 'child_process', 'crypto', 'fs/promises', 'module', 'n
 export const runRexd = ({ text, cache, file, url }) => {
   const { Script } = builtin('vm')
   const script = new Script(text.toString(), { filename: file, cachedData: compiledOf(text, cache) })
-  // The young generation stays small: see docs/adr/0015. With a flag that it was not built with, the runtime compiles its own
-  // modules anew: those that are needed are loaded before it is set.
+  // Keeps the young generation small, see DAEMON_PRELUDE in build.mjs. With a changed flag the runtime compiles its own modules again, so
+  // the needed ones are loaded first.
   for (const name of NEEDED) builtin(name)
   builtin('v8').setFlagsFromString('--semi-space-growth-factor=1')
   mainOf(

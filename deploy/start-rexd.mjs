@@ -1,5 +1,5 @@
-// Becomes dist/rexd.mjs. Runs rexd.cjs, which stands beside it, as the runtime compiled it when the package was built. Nothing
-// is written here, and nothing is read that does not come with the package: see docs/adr/0069.
+// Becomes dist/rexd.mjs. Runs rexd.cjs with the code that V8 compiled when the package was built. Node's own compile cache is not used,
+// because a shared directory would let other users choose the code. Nothing is written here.
 import { useOwnPipes } from '../src/base/own-pipes.ts'
 import { runRexd } from './rexd-script.mjs'
 

@@ -1,5 +1,6 @@
 // `rexd` as one file with its runtime inside, for a host that it is copied to. The runtime is the one that the tests run under, with
-// what it shall run written into it (Node's single executable applications): see docs/adr/0130.
+// what it shall run written into it (Node's single executable applications). Under Bun, terminals failed the tests; an archive that
+// unpacks itself would have to trust what an earlier start left on the disk.
 import { chmodSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 

@@ -1,4 +1,4 @@
-// Checks the language of the README, the pages of docs, the comments of src and the commit subjects: `npm run check language`.
+// Checks the language of the README, the pages and decisions of docs, the comments of src and the commit subjects: `npm run check language`.
 import { execFileSync, spawnSync } from 'node:child_process'
 import { existsSync, globSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -73,7 +73,7 @@ const fails = (...args) => {
   return status !== 0
 }
 
-const pages = globSync(['README.md', 'docs/*.md'], { cwd: packageRoot }).filter((page) => !NOT_YET.includes(page))
+const pages = globSync(['README.md', 'docs/*.md', 'docs/adr/*.md'], { cwd: packageRoot }).filter((page) => !NOT_YET.includes(page))
 const told = guides()
 const [instructions, others] = [pages.filter((page) => told.includes(page)), pages.filter((page) => !told.includes(page))]
 const subjects = longSubjects()

@@ -41,6 +41,7 @@ export interface Sample {
   readonly suffix?: string
 }
 
+/** A metric with its samples. No metrics library is used, because its registry would be a second set of counters. */
 export interface Family {
   readonly name: string
   readonly type: 'counter' | 'gauge' | 'histogram'

@@ -3,8 +3,7 @@ import { sha256 } from '@noble/hashes/sha2.js'
 import { closeSync, openSync, readSync } from 'node:fs'
 import { AppError } from '../base/errors.ts'
 
-// Cryptography for the command line before its first request. Loading node:crypto takes a fifth of the runtime's start time; see
-// docs/adr/0023.
+// Cryptography for the command line before its first request. Loading node:crypto takes a fifth of the runtime's start time.
 
 /** HMAC-SHA-256 (RFC 2104) of the concatenated parts. */
 export const lightHmac = (key: Uint8Array, ...parts: readonly Uint8Array[]): Uint8Array => {

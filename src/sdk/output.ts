@@ -3,7 +3,10 @@ import type { Fullness } from './connection.ts'
 import { toText } from './data.ts'
 import { type CallOptions, type Deferred, deferred, whenAborted } from './promises.ts'
 
-/** Unread output of a process, both streams, at which reading from the connection stops, so that the program blocks. */
+/**
+ * Unread output of a process, both streams, at which reading from the connection stops, so that the program blocks. All processes of the
+ * connection then wait, because REXD/1 has no acknowledgement for each process.
+ */
 const OUTPUT_HIGH_WATER = 1024 * 1024
 /**
  * Unread output at which reading stops even if a caller waits for an answer. The answer may follow the output in transit: 1 MiB at the

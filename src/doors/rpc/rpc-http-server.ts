@@ -72,7 +72,10 @@ export interface RpcHttpServerInit {
   onRefused(refusal: HttpRefusal): void
 }
 
-/** REXD over HTTP: `POST /rpc` for single calls, `/ws` for a WebSocket with events. */
+/**
+ * REXD over HTTP: `POST /rpc` for single calls, `/ws` for a WebSocket with events. It compares two fixed paths. For that, an HTTP framework
+ * would have its path decoding, body parsers and error answers switched off.
+ */
 export class RpcHttpServer implements Startable {
   readonly #deps: RpcHttpServerComponents
   readonly #init: RpcHttpServerInit

@@ -143,7 +143,7 @@ export interface ToolFleetInit {
   readonly key: string | null
 }
 
-/** One command for many hosts. Each host is a run with its own session, decision and log lines. */
+/** One command for many hosts. Each host is a run with its own session, decision and log lines, so every rule for one target holds for it. */
 export class ToolFleet {
   readonly id: string
   readonly request: ToolFleetRequest

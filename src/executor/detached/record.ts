@@ -69,7 +69,10 @@ export class DetachedRunRecord implements PeerRunOutput {
     return this.#refused !== null || (this.#record.state !== 'waiting' && this.#record.state !== 'running')
   }
 
-  /** Milliseconds since the end, or null while the run is not over. */
+  /**
+   * Milliseconds since the end, or null while the run is not over. The monotonic clock counts them, so that a changed wall clock removes no
+   * output.
+   */
   get overFor(): number | null {
     return this.#overSince === null ? null : this.#deps.clock.monotonic() - this.#overSince
   }

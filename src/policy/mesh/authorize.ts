@@ -202,7 +202,10 @@ export const isListed = (
   return !('kind' in found) && (!detached || found.place.entry.detaching !== null)
 }
 
-/** The gates before the ACL is read. */
+/**
+ * The gates before the ACL is read. Every failed verification has the same reason, so that a sender who proves nothing does not learn which
+ * nonces and IDs are known.
+ */
 export const senderDenial = ({ verified, trust }: Principal): Pick<Denied, 'gate' | 'reason' | 'detail'> | null => {
   if (verified !== true) return { gate: 'sender', reason: 'unverified_sender', detail: 'the sender did not prove who it is' }
   if (trust !== 'accept') return { gate: 'trust', reason: 'trust_rejected', detail: `trust says ${trust}; exec needs accept` }
