@@ -152,38 +152,38 @@ export const usageMetrics = <Facts extends { readonly usage: ProcessUsage }>(pro
   return [
     gauge(
       'x0x_process_start_time_seconds',
-      'when the process began, as Unix time',
+      'Start of the process, in Unix time',
       of(({ started_at }) => started_at),
     ),
-    counter('x0x_process_cpu_seconds_total', 'processor time of the process', cpu),
+    counter('x0x_process_cpu_seconds_total', 'CPU time of the process, by mode', cpu),
     gauge(
       'x0x_process_resident_memory_bytes',
-      'memory of the process that is resident',
+      'Resident memory',
       of(({ resident }) => resident),
     ),
     gauge(
       'x0x_process_heap_bytes',
-      'heap of the runtime that is in use',
+      'Used heap of the runtime',
       of(({ heap }) => heap),
     ),
     counter(
       'x0x_process_event_loop_busy_seconds_total',
-      'time that the event loop was at work',
+      'Time for which the event loop was busy',
       of(({ busy }) => busy),
     ),
     gauge(
       'x0x_process_event_loop_delay_p99_seconds',
-      'how late the event loop was, since the last scrape: 99th percentile',
+      'Delay of the event loop since the last scrape, 99th percentile',
       of(({ delay }) => delay.p99),
     ),
     gauge(
       'x0x_process_event_loop_delay_max_seconds',
-      'how late the event loop was, since the last scrape: at most',
+      'Longest delay of the event loop since the last scrape',
       of(({ delay }) => delay.max),
     ),
     counter(
       'x0x_process_log_lines_lost_total',
-      'log lines that were dropped because the log could not be written',
+      'Log lines dropped because the log could not be written',
       of(({ lost_log_lines: lost }) => lost),
     ),
   ]

@@ -33,40 +33,40 @@ const denials = ({ diagnostics: { totals } }: ExecFacts): Record<string, number>
 
 /** Metrics of the executor process: the counters of `/diagnostics/exec` and its resource usage. */
 export const EXEC_METRICS: readonly Metric<ExecFacts>[] = [
-  gauge('x0x_exec_enabled', '1 where policy lets commands run here', ({ diagnostics }) => diagnostics.enabled),
-  gauge('x0x_exec_sessions_active', 'runs whose program runs now', ({ diagnostics }) => diagnostics.active_sessions),
-  gauge('x0x_exec_runs_waiting', 'runs that nobody has allowed or refused yet', ({ diagnostics }) => diagnostics.waiting_runs),
+  gauge('x0x_exec_enabled', '1 if policy lets commands run on this machine', ({ diagnostics }) => diagnostics.enabled),
+  gauge('x0x_exec_sessions_active', 'Runs whose program is running', ({ diagnostics }) => diagnostics.active_sessions),
+  gauge('x0x_exec_runs_waiting', 'Runs that wait for an approval', ({ diagnostics }) => diagnostics.waiting_runs),
   ...counterMetrics('x0x_exec', EXEC_COUNTERS, ({ diagnostics }: ExecFacts) => diagnostics.totals),
-  counter('x0x_exec_denials_total', 'requests that were refused, by reason', (facts) => byLabel('reason', denials(facts))),
-  counter('x0x_exec_outcomes_total', 'programs that ended, by how', ({ diagnostics }) =>
+  counter('x0x_exec_denials_total', 'Requests that were denied, by reason', (facts) => byLabel('reason', denials(facts))),
+  counter('x0x_exec_outcomes_total', 'Programs that ended, by outcome', ({ diagnostics }) =>
     byLabel('outcome', { ...diagnostics.totals.outcome_breakdown }),
   ),
-  counter('x0x_exec_output_bytes_total', 'bytes that ended programs wrote, what is beyond a cap included', ({ diagnostics }) =>
+  counter('x0x_exec_output_bytes_total', 'Bytes that ended programs wrote, including dropped ones', ({ diagnostics }) =>
     byLabel('stream', diagnostics.totals.output_bytes),
   ),
   {
     name: 'x0x_exec_duration_seconds',
     type: 'histogram',
-    help: 'how long programs ran',
+    help: 'Duration of programs',
     samples: ({ diagnostics }) => histogramSamples(diagnostics.totals.duration_secs),
   },
-  counter('x0x_exec_cap_breaches_total', 'caps that cut a run short', ({ diagnostics }) =>
+  counter('x0x_exec_cap_breaches_total', 'Limits that a run reached', ({ diagnostics }) =>
     byLabel('cap', { ...diagnostics.totals.cap_breaches }),
   ),
-  counter('x0x_exec_cap_warnings_total', 'caps that a run came near to', ({ diagnostics }) =>
+  counter('x0x_exec_cap_warnings_total', 'Limits that a run approached', ({ diagnostics }) =>
     byLabel('cap', { ...diagnostics.totals.cap_warnings }),
   ),
-  gauge('x0x_journal_writable', '1 where the journal can be written; nothing runs where that of exec cannot', ({ diagnostics }) => {
+  gauge('x0x_journal_writable', '1 if the journal can be written; if not for exec, no command runs', ({ diagnostics }) => {
     const { journal, outgoing_journal } = diagnostics
     return byLabel('journal', { ...(journal && { exec: Number(journal.writable) }), requests: Number(outgoing_journal.writable) })
   }),
-  gauge('x0x_desk_questions_waiting', 'questions at the desk hosted here that wait for a human', ({ diagnostics: { desk } }) =>
+  gauge('x0x_desk_questions_waiting', 'Approval requests that wait at the approval service of this daemon', ({ diagnostics: { desk } }) =>
     desk === null ? [] : desk.waiting,
   ),
-  gauge('x0x_desk_windows', 'windows of humans that watch the desk hosted here', ({ diagnostics: { desk } }) =>
+  gauge('x0x_desk_windows', 'Approval clients connected to that service', ({ diagnostics: { desk } }) =>
     desk === null ? [] : desk.windows,
   ),
-  counter('x0x_desk_decisions_total', 'questions at the desk hosted here that are settled, by outcome', ({ diagnostics: { desk } }) =>
+  counter('x0x_desk_decisions_total', 'Approval requests decided at that service, by outcome', ({ diagnostics: { desk } }) =>
     desk === null ? [] : byLabel('outcome', desk.outcomes),
   ),
   ...usageMetrics<ExecFacts>('executor'),

@@ -56,7 +56,7 @@ export interface ReloadEvent {
   readonly detail: string | null
 }
 
-/** Event names; `docs/run-commands.md` describes each. */
+/** Event names. `deploy/docs/observability.ts` describes each. */
 export const JOURNAL_EVENTS = [
   'request',
   'started',

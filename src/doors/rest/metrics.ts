@@ -30,65 +30,55 @@ const linkFailures = ({ dm: { link_failures } }: NetworkFacts): Record<string, n
 
 /** Metrics of the network process: links, mesh, and the runs that this daemon requested. */
 export const NETWORK_METRICS: readonly Metric<NetworkFacts>[] = [
-  gauge('x0x_build_info', 'always 1; the label says which x0xd it is', ({ version }) => byLabel('version', { [version]: 1 })),
-  gauge('x0x_requester_runs_active', 'runs that this daemon asked for and that have not ended', ({ active }) => active),
+  gauge('x0x_build_info', 'Always 1; the label has the version', ({ version }) => byLabel('version', { [version]: 1 })),
+  gauge('x0x_requester_runs_active', 'Requested runs that have not ended', ({ active }) => active),
   ...counterMetrics('x0x_requester', REQUESTER_COUNTERS, ({ requester }: NetworkFacts) => requester),
-  gauge('x0x_dm_links', 'links that are open', ({ links }) => links),
+  gauge('x0x_dm_links', 'Open links', ({ links }) => links),
   ...counterMetrics('x0x_dm', DM_COUNTERS, ({ dm }: NetworkFacts) => dm),
-  counter('x0x_dm_link_failures_total', 'link handshakes that failed, by error code', (facts) => byLabel('code', linkFailures(facts))),
-  gauge('x0x_mesh_listening', '1 where peers can connect', ({ mesh }) => mesh.listening),
-  gauge('x0x_mesh_connections', 'connections that are open', (facts) => byLabel('direction', directions(facts))),
-  gauge('x0x_mesh_known_agents', 'agents known by a card that holds', ({ mesh }) => mesh.cards.known),
-  gauge('x0x_mesh_standing_connections', 'machines to which a connection is to stand', ({ mesh }) => mesh.standing.wanted),
-  gauge('x0x_mesh_heard_machines', 'machines that said lately that they are there', ({ mesh }) => mesh.presences.heard),
+  counter('x0x_dm_link_failures_total', 'Link handshakes that failed, by error code', (facts) => byLabel('code', linkFailures(facts))),
+  gauge('x0x_mesh_listening', '1 if peers can connect', ({ mesh }) => mesh.listening),
+  gauge('x0x_mesh_connections', 'Open connections, by direction', (facts) => byLabel('direction', directions(facts))),
+  gauge('x0x_mesh_known_agents', 'Agents with a known valid card', ({ mesh }) => mesh.cards.known),
+  gauge('x0x_mesh_standing_connections', 'Machines to which the daemon keeps a connection', ({ mesh }) => mesh.standing.wanted),
+  gauge('x0x_mesh_heard_machines', 'Machines that recently announced their presence', ({ mesh }) => mesh.presences.heard),
   gauge(
     'x0x_mesh_penalised_sources',
-    'sources that are refused for their offences now',
+    'Sources refused at present because of violations',
     ({ mesh }) => mesh.penalties.filter(({ refused }) => refused).length,
   ),
-  counter('x0x_mesh_presences_total', 'presences that came, by verdict', ({ mesh: { presences } }) => {
+  counter('x0x_mesh_presences_total', 'Presence messages received, by verdict', ({ mesh: { presences } }) => {
     const { heard: _heard, ...verdicts } = presences
     return byLabel('verdict', verdicts)
   }),
-  counter('x0x_mesh_cards_total', 'cards asked for, learnt, refused as wrong, and answered to others', ({ mesh: { cards } }) => {
+  counter('x0x_mesh_cards_total', 'Cards requested, learnt, refused as invalid, and sent to others', ({ mesh: { cards } }) => {
     const { known: _known, ...counts } = cards
     return byLabel('what', counts)
   }),
-  counter(
-    'x0x_mesh_records_total',
-    'records of the hash table: own ones published, agents looked for and found, values refused',
-    ({ mesh }) => byLabel('what', mesh.records),
-  ),
-  gauge(
-    'x0x_mesh_hash_table_peers',
-    'machines that are asked first of those that keep the hash table',
-    ({ mesh }) => mesh.hash_table.peers,
-  ),
-  gauge('x0x_mesh_hash_table_connected', 'those of them that are connected now', ({ mesh }) => mesh.hash_table.connected),
-  gauge('x0x_mesh_hash_table_records', 'records of the hash table that this daemon keeps', ({ mesh }) => mesh.hash_table.records),
-  counter('x0x_mesh_refused_connections_total', 'connections refused or closed to make room, by reason', ({ mesh }) =>
+  counter('x0x_mesh_records_total', 'DHT records published, looked up, found and refused', ({ mesh }) => byLabel('what', mesh.records)),
+  gauge('x0x_mesh_hash_table_peers', 'DHT servers that are queried first', ({ mesh }) => mesh.hash_table.peers),
+  gauge('x0x_mesh_hash_table_connected', 'Those DHT servers that are connected', ({ mesh }) => mesh.hash_table.connected),
+  gauge('x0x_mesh_hash_table_records', 'DHT records that this daemon stores', ({ mesh }) => mesh.hash_table.records),
+  counter('x0x_mesh_refused_connections_total', 'Connections refused, or closed to make room, by reason', ({ mesh }) =>
     byLabel('reason', mesh.refused),
   ),
-  counter('x0x_mesh_metered_total', 'what peers did faster than they may and was refused, by kind', ({ mesh }) =>
-    byLabel('kind', mesh.metered),
-  ),
-  counter('x0x_mesh_offences_total', 'offences of sources, by kind', ({ mesh }) => byLabel('offence', mesh.offences)),
+  counter('x0x_mesh_metered_total', 'Actions of peers refused by a rate limit, by kind', ({ mesh }) => byLabel('kind', mesh.metered)),
+  counter('x0x_mesh_offences_total', 'Violations of sources, by kind', ({ mesh }) => byLabel('offence', mesh.offences)),
   gauge(
     'x0x_mesh_relayed_connections',
-    'connections that a relay carries',
+    'Connections through a relay',
     ({ mesh }) => mesh.connections.filter(({ relay }) => relay !== null).length,
   ),
   gauge(
     'x0x_mesh_relay_places',
-    'relays at which this daemon is to be reached',
+    'Relays through which this daemon can be reached',
     ({ mesh }) => mesh.reach.relays.filter(({ reserved_until: until }) => until !== null).length,
   ),
   gauge(
     'x0x_mesh_carried_connections',
-    'connections that this daemon carries for others',
+    'Connections that this daemon relays for others',
     ({ mesh }) => mesh.reach.carrying?.carried.length ?? 0,
   ),
-  counter('x0x_mesh_carried_bytes_total', 'bytes that it carried', ({ mesh }) => mesh.reach.carrying?.carried_bytes_total ?? 0),
+  counter('x0x_mesh_carried_bytes_total', 'Bytes that this daemon relayed', ({ mesh }) => mesh.reach.carrying?.carried_bytes_total ?? 0),
   ...usageMetrics<NetworkFacts>('network'),
 ]
 
