@@ -1,13 +1,10 @@
 import assert from 'node:assert/strict'
-import { existsSync, globSync, readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { JOURNAL_EVENTS } from '../src/journal/events.ts'
 import { ERROR_TABLE } from '../src/base/errors.ts'
-import { NETWORK_METRICS } from '../src/doors/rest/metrics.ts'
 import { ROUTES } from '../src/doors/rest/routes.ts'
-import { EXEC_METRICS } from '../src/executor/views.ts'
 import { DENIAL_REASONS } from '../src/protocol/reasons.ts'
 
 const ROOT = join(import.meta.dirname, '..')
@@ -51,28 +48,6 @@ test('every denial reason has its line in docs/errors.md, in the order of the ga
   const rows = documented('errors.md', 'Denial reasons')
   assertSame(rows, DENIAL_REASONS, 'docs/errors.md, Denial reasons')
   assert.deepEqual([...rows.keys()], DENIAL_REASONS)
-})
-
-test('every journal event has its line in docs/run-commands.md', () => {
-  assertSame(documented('run-commands.md', 'Journal events'), JOURNAL_EVENTS, 'docs/run-commands.md, Journal events')
-})
-
-test('every counter has its line in docs/run-commands.md', async () => {
-  const names: string[] = []
-  for (const file of globSync('src/**/*counters.ts', { cwd: ROOT })) {
-    const module = (await import(join(ROOT, file))) as Record<string, object>
-    const tables = Object.entries(module).filter(([name]) => name.endsWith('_COUNTERS'))
-    assert.ok(tables.length > 0, `${file} exports no table whose name ends in _COUNTERS`)
-    for (const [, table] of tables) names.push(...Object.keys(table))
-  }
-  assertSame(documented('run-commands.md', 'Counters'), [...new Set(names)], 'docs/run-commands.md, Counters')
-})
-
-test('every metric has its line in docs/monitor.md, with its type', () => {
-  const rows = documented('monitor.md', 'Metrics')
-  const metrics = new Map([...NETWORK_METRICS, ...EXEC_METRICS].map(({ name, type }) => [name, type]))
-  assertSame(rows, [...metrics.keys()], 'docs/monitor.md, Metrics')
-  for (const [name, type] of metrics) assert.equal(rows.get(name)?.[0], type, name)
 })
 
 test('every route has its line in docs/rest.md', () => {

@@ -1,10 +1,12 @@
 import { TRANSPARENT_PROGRAMS } from '../../src/policy/approval/transparent.ts'
 import { warnings } from './errors.ts'
 import type { Section } from './fill.ts'
+import { OBSERVABILITY } from './observability.ts'
 import { code } from './table.ts'
 
 /** Every section that the code writes, by the name that a page gives. A page names each; a test finds one that no page names. */
 export const SECTIONS: Readonly<Record<string, Section>> = {
   'transparent-programs': () => TRANSPARENT_PROGRAMS.toSorted().map(code).join(' '),
   warnings,
+  ...OBSERVABILITY,
 }
