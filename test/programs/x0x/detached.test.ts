@@ -372,10 +372,10 @@ test('of several ids one that is not known is named, and keeps no other from bei
 test('the page and the help of runs wait tell the status of one that goes on', async () => {
   const [help, page] = [
     await runCli(['runs', 'wait', '--help']),
-    await readFile(new URL('../../../docs/fleets.md', import.meta.url), 'utf8'),
+    await readFile(new URL('../../../docs/detached-runs.md', import.meta.url), 'utf8'),
   ]
   assert.match(help.stdout, /Exit status of one: [^.]*255[^.]*has not ended in time/)
-  assert.match(page, /`x0x runs wait` of one [^.;]*255 when it has not ended in time/)
+  assert.match(page, /For one run, the exit status is that of `x0x exec`\.\n[^.]*255 if the command has not ended in time/)
 })
 
 test('of a run whose host did not answer it is said that it may go on, and not what is done where no address is known', async (t) => {
