@@ -51,7 +51,7 @@ const WARNINGS: Readonly<Record<WarningKind, readonly [meaning: string, remedy: 
     'Give the executing daemon control groups or `bwrap` (`containment` in [config.md](config.md)); look for the process there.',
   ],
   descendants_ended: [
-    'The command ended by itself and left processes running. x0x ended them with the run. The message begins with their number. Processes that end within 0.2 s of the command do not count. See [run-commands.md](run-commands.md#processes-that-a-command-leaves-running).',
+    'The command ended by itself and left processes running. x0x ended them with the run. The message begins with their number. Processes that end within 0.2 s of the command do not count. See [run-commands.md](run-commands.md#keep-a-process-running-after-its-command).',
     'Start a service by its manager (`systemctl start NAME`), let the command wait for what it starts, or run it detached (`x0x exec --detach`).',
   ],
 }
