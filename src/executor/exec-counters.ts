@@ -10,10 +10,10 @@ export const MAX_SUMMARY_TEXT = 128
 
 /** All plain counters of `totals` with their help texts. `docs/observability.md` is generated from them. */
 export const EXEC_COUNTERS = {
-  requests_received: 'Requests that arrived, including requests for the permitted commands',
+  requests_received: 'Requests that arrived, including queries for the permitted commands',
   requests_allowed: 'Requests that policy allowed',
   requests_denied: 'Requests that were denied',
-  rules_answered: 'Requests for the permitted commands that were answered',
+  rules_answered: 'Queries for the permitted commands that were answered',
   sessions_started: 'Runs whose process was started',
   sessions_completed: 'Runs that ended',
   sessions_cancelled: 'Runs ended by the requester, its disappearance, an operator, withdrawn access or a stop of the daemon',

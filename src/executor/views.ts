@@ -41,7 +41,7 @@ export const EXEC_METRICS: readonly Metric<ExecFacts>[] = [
   counter('x0x_exec_outcomes_total', 'Programs that ended, by outcome', ({ diagnostics }) =>
     byLabel('outcome', { ...diagnostics.totals.outcome_breakdown }),
   ),
-  counter('x0x_exec_output_bytes_total', 'Bytes that ended programs wrote, including dropped ones', ({ diagnostics }) =>
+  counter('x0x_exec_output_bytes_total', 'Bytes that ended programs wrote, including dropped ones, by stream', ({ diagnostics }) =>
     byLabel('stream', diagnostics.totals.output_bytes),
   ),
   {
@@ -50,13 +50,13 @@ export const EXEC_METRICS: readonly Metric<ExecFacts>[] = [
     help: 'Duration of programs',
     samples: ({ diagnostics }) => histogramSamples(diagnostics.totals.duration_secs),
   },
-  counter('x0x_exec_cap_breaches_total', 'Limits that a run reached', ({ diagnostics }) =>
+  counter('x0x_exec_cap_breaches_total', 'Limits that a run reached, by cap', ({ diagnostics }) =>
     byLabel('cap', { ...diagnostics.totals.cap_breaches }),
   ),
-  counter('x0x_exec_cap_warnings_total', 'Limits that a run approached', ({ diagnostics }) =>
+  counter('x0x_exec_cap_warnings_total', 'Limits that a run approached, by cap', ({ diagnostics }) =>
     byLabel('cap', { ...diagnostics.totals.cap_warnings }),
   ),
-  gauge('x0x_journal_writable', '1 if the journal can be written; if not for exec, no command runs', ({ diagnostics }) => {
+  gauge('x0x_journal_writable', '1 if the journal can be written, by journal; no command runs without exec', ({ diagnostics }) => {
     const { journal, outgoing_journal } = diagnostics
     return byLabel('journal', { ...(journal && { exec: Number(journal.writable) }), requests: Number(outgoing_journal.writable) })
   }),

@@ -30,7 +30,7 @@ const linkFailures = ({ dm: { link_failures } }: NetworkFacts): Record<string, n
 
 /** Metrics of the network process: links, mesh, and the runs that this daemon requested. */
 export const NETWORK_METRICS: readonly Metric<NetworkFacts>[] = [
-  gauge('x0x_build_info', 'Always 1; the label has the version', ({ version }) => byLabel('version', { [version]: 1 })),
+  gauge('x0x_build_info', 'Always 1, by version', ({ version }) => byLabel('version', { [version]: 1 })),
   gauge('x0x_requester_runs_active', 'Requested runs that have not ended', ({ active }) => active),
   ...counterMetrics('x0x_requester', REQUESTER_COUNTERS, ({ requester }: NetworkFacts) => requester),
   gauge('x0x_dm_links', 'Open links', ({ links }) => links),
