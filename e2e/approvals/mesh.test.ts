@@ -162,7 +162,7 @@ test(
       const { page } = await openPage(t)
       const ui = startUi(t, ['--data-dir', dir, '--json'])
       await page.goto(linkOf(await ui.next()).url)
-      await page.getByText('The desk asks you').waitFor()
+      await page.getByText('Approval service connected').waitFor()
       return page
     }
     const [ofBob, ofCharlie] = await Promise.all([pageOf(bob), pageOf(charlie)])
@@ -218,7 +218,7 @@ test(
     await press(ofBob, 'Allow once')
     await seen.finished
     await ofBob.getByRole('button', { name: 'Runs' }).click()
-    await ofBob.getByRole('region', { name: 'The end of its output' }).getByText('what came by the mesh').waitFor()
+    await ofBob.getByRole('region', { name: 'End of the output' }).getByText('what came by the mesh').waitFor()
     assert.deepEqual(await seriousFaults(ofBob), [])
   },
 )

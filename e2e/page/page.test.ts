@@ -18,7 +18,7 @@ const signedIn = async (t: TestContext): Promise<PageHost & BrowserPage> => {
   const host = await pageHost(t, { files: await files() })
   const browser = await openPage(t)
   await browser.page.goto(host.server.newLink())
-  await browser.page.getByText('The desk asks you').waitFor()
+  await browser.page.getByText('Approval service connected').waitFor()
   return { ...host, ...browser }
 }
 
@@ -30,7 +30,7 @@ it('the link signs in once and leaves no code in the address or the history', as
   const link = host.server.newLink()
   await page.getByLabel('Or paste the link').fill(link)
   await page.getByRole('button', { name: 'Sign in' }).click()
-  await page.getByText('The desk asks you').waitFor()
+  await page.getByText('Approval service connected').waitFor()
   assert.equal(page.url(), `${host.origin}/`)
   assert.equal(await page.evaluate('document.cookie'), '')
   const { page: second } = await openPage(t)
@@ -93,7 +93,7 @@ it('text on stdin, values of variables and files that the requester can write st
   ])
     assert.ok(text.includes(part), `${part} in ${text}`)
   desk.ask(pendingOf('two', { stdin: { bytes: 30, sha256: 'e'.repeat(64), text: null } }))
-  await page.getByText('Nobody can allow this: its stdin is not text').waitFor()
+  await page.getByText('This cannot be allowed: its stdin is not text').waitFor()
   assert.equal(await page.getByRole('button', { name: 'Allow once' }).count(), 1)
 })
 
@@ -107,7 +107,7 @@ it('terminal escapes, turned and invisible characters and letters of other scrip
   const text = (await page.getByRole('article').textContent()) ?? ''
   for (const hidden of '\u202e\u2069\u200b\x1b\u00a0\u0007') assert.ok(!text.includes(hidden))
   assert.ok(text.includes('"a\\u202egnp.exe\\u2069\\u200b\\x1b[2J\\r\\n\\t\\xa0b"'), text)
-  assert.ok(text.includes('Not of ASCII: U+0440 U+0430'))
+  assert.ok(text.includes('Not ASCII: U+0440 U+0430'))
   assert.ok(text.includes('"/srv/\\u202eppa"'))
   assert.equal(await page.locator('article img').count(), 0)
   assert.equal(await page.evaluate("getComputedStyle(document.querySelector('.token')).unicodeBidi"), 'isolate')
@@ -138,7 +138,7 @@ it('no word of a daemon or of a journal about runs, peers and lines turns or hid
     for (const hidden of '\u202e\u200b') assert.ok(!text.includes(hidden), `${view}: ${JSON.stringify(text)}`)
     // What a list leaves out is said.
     if (view !== 'Peers')
-      assert.match(text, view === 'Runs' ? /Older runs are in the journals/ : /there are 2.*Older lines were not looked at/)
+      assert.match(text, view === 'Runs' ? /Older runs are in the logs/ : /2 lines are too long.*Older entries are in this file/)
   }
 })
 
@@ -250,10 +250,10 @@ it('a flood of one asker is three questions, a line and a count, and hides nobod
   for (let at = 0; at < 12; at++) desk.ask(pendingOf(`f-${at}-`, { asker: { kind: 'local', label: 'flood' } }))
   desk.ask(pendingOf('late', { asker: { kind: 'local', label: 'quiet' } }))
   for (const listener of desk.listeners) listener({ type: 'flood', flood: { asker: 'flood', count: 40, last_at_ms: Date.now() } })
-  await page.getByText('9 more of "flood" (a label), through mcp').waitFor()
-  await page.getByText('40 more of flood').waitFor()
+  await page.getByText('9 more from "flood" (a label), through mcp').waitFor()
+  await page.getByText('40 more from flood').waitFor()
   assert.equal(await page.locator('article:visible').count(), 4)
-  await page.getByText('13 wait for you').waitFor()
+  await page.getByText('13 requests for you').waitFor()
 })
 
 it('keys move and deny, and no single key allows', async (t) => {
@@ -275,7 +275,7 @@ it('keys move and deny, and no single key allows', async (t) => {
   await page.keyboard.press('4')
   await page.getByRole('heading', { name: 'Journal' }).waitFor()
   await page.keyboard.press('?')
-  await page.getByText('no single key allows anything').waitFor()
+  await page.getByText('no single key allows a command').waitFor()
   await page.keyboard.press('/')
   await until(async () => page.evaluate('document.activeElement.matches("[data-search]")'))
 })

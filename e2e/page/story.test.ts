@@ -55,7 +55,7 @@ test(
     const ui = startUi(t, ['--data-dir', dir, '--config', server.config, '--json'])
     const { page, complaints } = await openPage(t)
     await page.goto(linkOf(await ui.next()).url)
-    await page.getByText('The desk asks you').waitFor()
+    await page.getByText('Approval service connected').waitFor()
     const waiting = page.locator('article:not(.settled)')
     const press = async (name: string): Promise<void> => {
       await waiting.first().waitFor()
@@ -106,18 +106,18 @@ test(
     })
     await press('Allow once')
     await page.getByRole('button', { name: 'Runs' }).click()
-    await page.getByRole('region', { name: 'What it wrote so far' }).getByText('begun').waitFor()
+    await page.getByRole('region', { name: 'Output so far' }).getByText('begun').waitFor()
     await page.getByText(`for "reviewer" through mcp`).waitFor()
     assert.ok(((await page.locator('article').first().textContent()) ?? '').includes('/report"'))
     await screenshots(page, 'runs')
     await writeFile(go, '')
     assert.equal((await slow).stdout, 'begun\nover\n')
-    await page.getByRole('region', { name: 'The end of its output' }).getByText('over').waitFor()
+    await page.getByRole('region', { name: 'End of the output' }).getByText('over').waitFor()
 
     // How far it may go, and why.
     await page.getByRole('button', { name: 'Policy' }).click()
     await page.getByText('by [tools.exec] of the file').first().waitFor()
-    await page.getByText('Everybody', { exact: true }).waitFor()
+    await page.getByText('All agents', { exact: true }).waitFor()
     assert.deepEqual(await seriousFaults(page), [])
     await screenshots(page, 'policy')
 

@@ -32,23 +32,23 @@ type View = (typeof VIEWS)[number]
 
 const KEYS: readonly (readonly [string, string])[] = [
   ['1 – 5', 'go to a view'],
-  ['j, k', 'next and previous question'],
-  ['d', 'deny the question that has the focus'],
-  ['Tab, Enter', 'everything else; no single key allows anything'],
+  ['j, k', 'next and previous request'],
+  ['d', 'deny the focused request'],
+  ['Tab, Enter', 'other controls; no single key allows a command'],
   ['/', 'search the journal'],
-  ['?', 'show and hide this'],
+  ['?', 'show or hide this help'],
 ]
 
 const connectionText = ({ connection, desk }: PageState): string => {
   if (connection === 'signed-out') return 'Signed out'
   if (connection !== 'open') return connection === 'lost' ? 'x0x ui does not answer' : 'Connecting'
-  return desk.open ? 'The desk asks you' : 'No desk'
+  return desk.open ? 'Approval service connected' : 'No approval service'
 }
 
 const SignedOut = () => (
   <div class="banner" role="alert">
     <p>
-      You are signed out, and what is asked now is not shown here. Press Enter where <code>x0x ui</code> runs, and follow the link that it
+      You are signed out. New requests are not shown. Press Enter in the terminal where <code>x0x ui</code> runs, and open the link that it
       prints.
     </p>
   </div>

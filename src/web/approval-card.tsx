@@ -35,7 +35,7 @@ const WhatFacts = ({ question }: Pick<PendingApprovalRequest, 'question'>) => {
         <Token text={question.executable} />
       </Fact>
       {others.length > 0 && (
-        <Fact name="Starts too">
+        <Fact name="Also starts">
           {others.map((program, at) => (
             <span key={at}>
               <Token text={program} />{' '}
@@ -57,7 +57,7 @@ const WhatFacts = ({ question }: Pick<PendingApprovalRequest, 'question'>) => {
         {targetText(question)}, in <Token text={question.cwd} />
       </Fact>
       <Fact name="Variables">
-        {question.env_names.length === 0 && 'none of its own'}
+        {question.env_names.length === 0 && 'none'}
         {question.env_names.map((name, at) => (
           <span key={at}>
             <Token text={name} />{' '}
@@ -66,7 +66,7 @@ const WhatFacts = ({ question }: Pick<PendingApprovalRequest, 'question'>) => {
       </Fact>
       {question.variables.map(({ name, value }) => (
         <Fact key={name} name="Sets">
-          <Token text={name} /> = {value === null ? 'a value that is too long to be shown' : <Token text={value} />}
+          <Token text={name} /> = {value === null ? 'a value too long to show' : <Token text={value} />}
         </Fact>
       ))}
       <Fact name="Input">
@@ -107,7 +107,7 @@ const WhoFacts = ({ question }: Pick<PendingApprovalRequest, 'question'>) => (
       {question.ask}; no approver connected: {question.ask_fallback}
     </Fact>
     {question.approvers !== null && (
-      <Fact name="Needs too">
+      <Fact name="Also needs">
         {question.approvers.needed} of these agents: <span class="mono">{question.approvers.agent_ids.join(' ')}</span>
       </Fact>
     )}
@@ -146,7 +146,7 @@ export const ApprovalCard = ({ shown, changedAt }: { readonly shown: ShownApprov
       <Strange texts={foreignTexts(question)} />
       {question.opaque !== null && (
         <p class="warning">
-          Beware: <Name text={question.opaque} />
+          Warning: <Name text={question.opaque} />
         </p>
       )}
       <dl>

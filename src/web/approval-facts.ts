@@ -17,14 +17,18 @@ export const askerText = ({ asker, door, session_id }: PendingApprovalRequest['q
 /** How the requester is authenticated. */
 export const proofText = ({ asker, target }: PendingApprovalRequest['question']): string => {
   if (asker.kind === 'mesh' && target.host === 'node')
-    return `So says the host that asks, ${target.agent_id ?? ''}: that one is proven by its signature and its connection.`
+    return `Claimed by agent ${target.agent_id ?? ''}, whose signature and connection are verified.`
   return asker.kind === 'mesh'
     ? `A request signed by this agent's key, over a link that proved machine ${asker.machine_id}.`
-    : 'Nothing but that it runs as a user of this host: the label is what it calls itself.'
+    : 'It runs as a user of this machine. It chose the label itself.'
 }
 
 export const targetText = ({ target }: PendingApprovalRequest['question']): string =>
-  target.host === 'node' ? `on agent ${target.agent_id ?? '?'}` : target.host === 'sandbox' ? 'in the sandbox of this host' : 'on this host'
+  target.host === 'node'
+    ? `on agent ${target.agent_id ?? '?'}`
+    : target.host === 'sandbox'
+      ? 'in the sandbox of this machine'
+      : 'on this machine'
 
 const seconds = (ms: number): number => Math.max(0, Math.ceil(ms / 1000))
 
@@ -33,7 +37,7 @@ export const leftText = (ms: number): string => `${Math.floor(seconds(ms) / 60)}
 
 export const stdinText = ({ stdin }: PendingApprovalRequest['question']): string => {
   if (stdin === null) return 'none'
-  if (stdin === 'open') return 'open: whoever asks may write to it while it runs'
+  if (stdin === 'open') return 'open: the requester may write to it while it runs'
   return `${stdin.bytes} bytes${stdin.sha256 === null ? '' : `, SHA-256 ${stdin.sha256}`}${stdin.text === null ? ', which cannot be shown' : ''}`
 }
 

@@ -23,12 +23,12 @@ const Group = ({ asker, cards, changedAt }: { asker: string; cards: readonly Sho
   // A settled request keeps its place and does not count.
   const rest = cards.filter(({ settled }) => settled === null).slice(SHOWN_OF_ASKER)
   return (
-    <section aria-label={`Questions of ${asker}`}>
+    <section aria-label={`Requests from ${asker}`}>
       {cards.filter((one) => !rest.includes(one)).map(card)}
       {rest.length > 0 && (
         <details>
           <summary>
-            {rest.length} more of <bdi>{asker}</bdi>
+            {rest.length} more from <bdi>{asker}</bdi>
           </summary>
           {rest.map(card)}
         </details>
@@ -58,23 +58,23 @@ export const ApprovalsView = ({ state, dispatch }: { readonly state: PageState; 
   return (
     <>
       <div class="bar">
-        <h2>{waiting.length === 0 ? 'Nothing waits' : `${waiting.length} ${waiting.length === 1 ? 'waits' : 'wait'} for you`}</h2>
+        <h2>{waiting.length === 0 ? 'No requests' : `${waiting.length} ${waiting.length === 1 ? 'request' : 'requests'} for you`}</h2>
         <Notify />
         {settledCount > 0 && (
           <button type="button" onClick={() => dispatch({ type: 'clear' })}>
-            Clear {settledCount} settled
+            Clear {settledCount} decided
           </button>
         )}
       </div>
       {state.questions.length === 0 && (
         <p class="quiet">
-          Commands that need a person appear here the moment they are asked for. While this page is open you count as there; close it, and
-          what is asked is denied at once, or what its settings say.
+          Commands that need an approval appear here at once. While this page is open, you count as present. If you close it and no other
+          approval client is open, requests are denied at once, or as their settings say.
         </p>
       )}
       {state.floods.map(({ asker, count }) => (
         <p key={asker} class="warning">
-          Denied, for who asks asks too much: {count} more of <Name text={asker} />
+          Denied because of too many requests: {count} more from <Name text={asker} />
         </p>
       ))}
       {groups.map(({ source, asker, questions }) => (

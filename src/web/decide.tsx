@@ -80,7 +80,7 @@ const useDecision = ({ item, changedAt }: DecideProps) => {
   const [isBusy, setBusy] = useState(false)
   const decide = async (decision: PageDecision['decision'], expires_in_ms: number | null = null, uses: number | null = null) => {
     if (decision !== 'deny' && performance.now() - changedAt < STILL_MS)
-      return setSaid('The list has just changed: look again, then press again.')
+      return setSaid('The list has just changed. Check the request, then press again.')
     setBusy(true)
     try {
       const { question_id, question } = item
@@ -102,7 +102,7 @@ export const Decide = (props: DecideProps) => {
   const problem = unallowable(question)
   return (
     <div class="decide">
-      {problem !== null && <p class="warning">Nobody can allow this: {problem}.</p>}
+      {problem !== null && <p class="warning">This cannot be allowed: {problem}.</p>}
       {isAlways ? (
         <Always
           opaque={question.opaque}

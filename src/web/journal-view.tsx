@@ -44,11 +44,9 @@ const orNull = (text: string): string | null => (text === '' ? null : text)
 /** Lines that the list omits. */
 const LeftOut = ({ lines, unread, more }: PageJournal) => (
   <>
-    {lines.length === 0 && <p class="quiet">No line fits.</p>}
-    {unread > 0 && <p class="quiet">Of lines that are too long to be shown, or torn, there are {unread}: the file has them.</p>}
-    {more && (
-      <p class="quiet">Older lines were not looked at: they are in the file, or in those that were renamed before it. x0x audit tail</p>
-    )}
+    {lines.length === 0 && <p class="quiet">No entries match.</p>}
+    {unread > 0 && <p class="quiet">{unread} lines are too long or damaged and are not shown. The file has them.</p>}
+    {more && <p class="quiet">Older entries are in this file and in the rotated ones. Read them with x0x audit tail.</p>}
   </>
 )
 
@@ -91,13 +89,13 @@ export const JournalView = () => {
           <Name text={said} />
         </p>
       )}
-      <div class="scroll" role="region" aria-label="Lines of the journal" tabIndex={0}>
+      <div class="scroll" role="region" aria-label="Log entries" tabIndex={0}>
         <table>
           <thead>
             <tr>
               <th scope="col">When</th>
               <th scope="col">Event</th>
-              <th scope="col">Facts</th>
+              <th scope="col">Details</th>
             </tr>
           </thead>
           <tbody>

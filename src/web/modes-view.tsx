@@ -18,12 +18,12 @@ const Agent = ({ modes, isOnly, change }: { readonly modes: PageAgentModes; read
   return (
     <article class="card small">
       <header>
-        <h3>{agent === null ? isOnly ? 'Everybody' : 'Everybody else' : <Token text={agent} />}</h3>
+        <h3>{agent === null ? isOnly ? 'All agents' : 'All other agents' : <Token text={agent} />}</h3>
         <span class="quiet">
           by <Token text={config} />
         </span>
       </header>
-      {settings.length === 0 && <p class="warning">Its settings contradict each other: nothing runs.</p>}
+      {settings.length === 0 && <p class="warning">Its settings conflict, so no command runs.</p>}
       <dl>
         {settings.map(({ name, value, from }) => (
           <>
@@ -103,7 +103,7 @@ export const ModesView = () => {
       .finally(() => setChanged((n) => n + 1))
   return (
     <>
-      <h2>Agents of this host</h2>
+      <h2>AI agents of this machine</h2>
       <div role="status">
         {[said, problem, ...(value?.problems ?? [])].map(
           (text) =>
@@ -116,8 +116,8 @@ export const ModesView = () => {
       </div>
       {value !== null && value.agents.length === 0 && (
         <p class="quiet">
-          No configuration with [tools.exec] or [[agents.list]] was found. Commands of this host's own doors run as [security] of their file
-          says. x0x ui --config FILE names one.
+          No configuration with [tools.exec] or [[agents.list]] was found. Without one, [security] decides what local clients may run. Name
+          a configuration with x0x ui --config FILE.
         </p>
       )}
       <More
@@ -131,8 +131,8 @@ export const ModesView = () => {
           <More all={value.others} of="others" show={(other) => <Other key={other.name} other={other} change={change} />} />
         </>
       )}
-      <h2>Allowed for longer</h2>
-      {value?.grants.length === 0 && <p class="quiet">Nothing was.</p>}
+      <h2>Standing permissions</h2>
+      {value?.grants.length === 0 && <p class="quiet">None.</p>}
       <More all={value?.grants ?? []} of="grants" show={(grant) => <Grant key={grant.id} grant={grant} change={change} />} />
     </>
   )

@@ -15,7 +15,7 @@ export const PeersView = () => {
           <Name text={problem} />
         </p>
       )}
-      {value?.peers.length === 0 && <p class="quiet">No contact, and nobody was discovered.</p>}
+      {value?.peers.length === 0 && <p class="quiet">No contacts and no discovered peers.</p>}
       {value?.peers.map((peer) => (
         <article key={`${peer.agent_id} ${peer.machine_id}`} class="card small">
           <header>

@@ -7,7 +7,7 @@ import { More, Name, Output, Token } from './visible.tsx'
 
 const OUTCOMES: Readonly<Record<PageExplanation['outcome'], string>> = {
   allowed: 'It would run.',
-  asked: 'It would wait for somebody to allow it.',
+  asked: 'It would wait for an approval.',
   denied: 'It would be denied.',
 }
 
@@ -45,7 +45,7 @@ const Explain = ({ agent_id, machine_id }: { readonly agent_id: string; readonly
         {said !== null && typeof said === 'object' && (
           <>
             <p class={`outcome ${said.outcome}`}>{OUTCOMES[said.outcome]}</p>
-            <Output text={said.text} label="What decides" />
+            <Output text={said.text} label="Reason" />
           </>
         )}
       </div>
@@ -72,7 +72,7 @@ export const PolicyView = () => {
           <Name text={said} />
         </p>
       )}
-      {value?.pairs.length === 0 && said === null && <p class="quiet">No agent may run anything here.</p>}
+      {value?.pairs.length === 0 && said === null && <p class="quiet">No agent may run commands on this machine.</p>}
       {value?.pairs.map(({ agent_id, machine_id, name, commands }) => (
         <details key={`${agent_id} ${machine_id}`} class="card small" open={value.pairs.length === 1}>
           <summary>

@@ -16,11 +16,11 @@ export const LiveOutput = ({ text }: { readonly text: string }) => {
   }, [text, held])
   return (
     <div ref={place} class="live">
-      <Output text={held ?? text} label="What it wrote so far" />
+      <Output text={held ?? text} label="Output so far" />
       <button type="button" aria-pressed={held !== null} onClick={() => setHeld(held === null ? text : null)}>
         Pause
       </button>
-      {held !== null && <span class="quiet"> {held === text ? 'Paused.' : 'Paused; it has written more.'}</span>}
+      {held !== null && <span class="quiet"> {held === text ? 'Paused.' : 'Paused. There is new output.'}</span>}
     </div>
   )
 }
@@ -80,7 +80,7 @@ const RunEvents = ({ event, argv = [] }: { readonly event: LifecycleEvent; reado
       {event.duration_ms !== null && `, ${event.duration_ms} ms`}
     </p>
     {isOver(event) ? (
-      event.tail !== null && event.tail !== '' && <Output text={event.tail} label="The end of its output" />
+      event.tail !== null && event.tail !== '' && <Output text={event.tail} label="End of the output" />
     ) : (
       <SoFar text={event.tail} />
     )}
@@ -110,20 +110,20 @@ export const RunsView = ({ state }: { readonly state: PageState }) => {
           <Name text={text} />
         </p>
       ))}
-      {running?.length === 0 && going.length === 0 && <p class="quiet">Nothing runs.</p>}
-      <More all={going} of="runs of engines" show={(event) => <RunEvents key={runOf(event)} event={event} />} />
+      {running?.length === 0 && going.length === 0 && <p class="quiet">No runs.</p>}
+      <More all={going} of="runs" show={(event) => <RunEvents key={runOf(event)} event={event} />} />
       <More
         all={running ?? []}
         of="runs"
         show={(run) => <Run key={run.key} run={run} told={told.find((event) => runOf(event) === run.key) ?? null} />}
       />
-      <h2>Ended since this page is open</h2>
-      {ended.length === 0 && <p class="quiet">Nothing yet.</p>}
+      <h2>Ended since you opened this page</h2>
+      {ended.length === 0 && <p class="quiet">None yet.</p>}
       <More all={ended} of="runs" show={(event) => <RunEvents key={runOf(event)} event={event} argv={commands.get(runOf(event))} />} />
       <h2>Before</h2>
-      {before?.length === 0 && <p class="quiet">No journal here tells of a run.</p>}
+      {before?.length === 0 && <p class="quiet">The logs have no runs.</p>}
       <More all={before ?? []} of="runs" show={(run) => <Run key={run.key} run={run} />} />
-      {value?.more === true && <p class="quiet">Older runs are in the journals.</p>}
+      {value?.more === true && <p class="quiet">Older runs are in the logs.</p>}
     </>
   )
 }

@@ -60,7 +60,9 @@ const settle = (questions: readonly ShownApproval[], settled: PageSettled): read
 const voided = (questions: readonly ShownApproval[]): readonly ShownApproval[] =>
   onlyRecent(
     questions.map((one) =>
-      one.settled === null ? { ...one, settled: { question_id: one.item.question_id, decision: 'lost', by: 'the desk went away' } } : one,
+      one.settled === null
+        ? { ...one, settled: { question_id: one.item.question_id, decision: 'lost', by: 'the approval service stopped' } }
+        : one,
     ),
   )
 
@@ -82,7 +84,7 @@ export const reduce = (state: PageState, action: Action): PageState => {
         said: 'A command waits for your decision.',
       }
     case 'settled':
-      return { ...state, questions: settle(state.questions, action), said: `A question is settled: ${action.decision}.` }
+      return { ...state, questions: settle(state.questions, action), said: `Request decided: ${action.decision}.` }
     case 'flood':
       return { ...state, floods: [...state.floods.filter(({ asker }) => asker !== action.flood.asker), action.flood] }
     case 'event':

@@ -17,7 +17,7 @@ export const Token = ({ text }: { readonly text: string }) => (
 /** Names the letters of other scripts in a text. */
 export const Strange = ({ texts }: { readonly texts: readonly string[] }) => {
   const letters = [...new Set(texts.flatMap(strangeLetters))]
-  return letters.length === 0 ? null : <p class="warning">Not of ASCII: {letters.slice(0, 20).join(' ')}</p>
+  return letters.length === 0 ? null : <p class="warning">Not ASCII: {letters.slice(0, 20).join(' ')}</p>
 }
 
 /** A foreign name on one line. */
