@@ -3,9 +3,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { ERROR_TABLE } from '../src/base/errors.ts'
 import { ROUTES } from '../src/doors/rest/routes.ts'
-import { DENIAL_REASONS } from '../src/protocol/reasons.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 
@@ -35,20 +33,6 @@ const assertSame = (rows: Map<string, string[]>, names: readonly string[], place
   const empty = [...rows].filter(([, cells]) => cells.some((cell) => cell === '')).map(([name]) => name)
   assert.deepEqual({ undocumented, orphaned, empty }, { undocumented: [], orphaned: [], empty: [] }, place)
 }
-
-test('every error code has its line in docs/errors.md, with its statuses', () => {
-  const rows = documented('errors.md', 'Errors')
-  assertSame(rows, Object.keys(ERROR_TABLE), 'docs/errors.md, Errors')
-  for (const [code, { status, rpc, exit }] of Object.entries(ERROR_TABLE)) {
-    assert.deepEqual(rows.get(code)?.slice(0, 3), [status, rpc, exit].map(String), code)
-  }
-})
-
-test('every denial reason has its line in docs/errors.md, in the order of the gates', () => {
-  const rows = documented('errors.md', 'Denial reasons')
-  assertSame(rows, DENIAL_REASONS, 'docs/errors.md, Denial reasons')
-  assert.deepEqual([...rows.keys()], DENIAL_REASONS)
-})
 
 test('every route has its line in docs/rest.md', () => {
   const names = ROUTES.map(({ method, path }) => `${method} ${path}`)

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { filledPage, sectionsOf } from '../deploy/docs/fill.ts'
+import { unlistedLimits } from '../deploy/docs/limits.ts'
 import { SECTIONS } from '../deploy/docs/sections.ts'
 
 const ROOT = join(import.meta.dirname, '..')
@@ -30,4 +31,13 @@ test('an outdated, an unknown and an unclosed section are each found', async () 
   await assert.rejects(filledPage(page('other'), sections), /no section is called "other"/)
   await assert.rejects(filledPage(page('facts', ''), sections), /has no end/)
   await assert.rejects(filledPage(`${page('facts')}\n<!-- end -->\n`, sections), /an end has no section/)
+})
+
+test('a limit that has no row is found, and so is a row of a limit that does not exist', () => {
+  const row = ['Arguments', '{MAX_ARGV_TOKENS}', ''] as const
+  const unlisted = unlistedLimits({ Commands: [row] }, 'MAX_ARGV_BYTES')
+  assert.ok(unlisted.includes('wire.MAX_STDIN_BYTES'))
+  assert.ok(!unlisted.includes('wire.MAX_ARGV_TOKENS') && !unlisted.includes('wire.MAX_ARGV_BYTES'))
+  assert.throws(() => unlistedLimits({}, 'MAX_NOTHING'), /no constant/)
+  assert.throws(() => unlistedLimits({}, 'MAX_SESSION_NAME'), /more than one constant/)
 })

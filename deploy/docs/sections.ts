@@ -1,12 +1,17 @@
 import { TRANSPARENT_PROGRAMS } from '../../src/policy/approval/transparent.ts'
-import { warnings } from './errors.ts'
+import { denials, errors, warnings } from './errors.ts'
 import type { Section } from './fill.ts'
 import { OBSERVABILITY } from './observability.ts'
+import { limits, peerRates } from './limits.ts'
 import { code } from './table.ts'
 
 /** Every section that the code writes, by the name that a page gives. A page names each; a test finds one that no page names. */
 export const SECTIONS: Readonly<Record<string, Section>> = {
   'transparent-programs': () => TRANSPARENT_PROGRAMS.toSorted().map(code).join(' '),
+  errors,
+  denials,
   warnings,
   ...OBSERVABILITY,
+  limits,
+  'peer-rates': peerRates,
 }

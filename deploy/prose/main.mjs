@@ -21,7 +21,6 @@ const NOT_YET = [
   'docs/config.md',
   'docs/connections.md',
   'docs/console.md',
-  'docs/errors.md',
   'docs/install.md',
   'docs/keys.md',
   'docs/libp2p.md',

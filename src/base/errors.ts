@@ -11,8 +11,8 @@ interface ErrorRow {
 }
 
 /**
- * Every failure that may leave the program. `docs/errors.md` has a line for each, which a test checks. A denial or an exit of a run is a
- * value, never an error.
+ * Every failure that may leave the program. `deploy/docs/errors.ts` has the text of each for docs/errors.md. A denial or an exit of a run
+ * is a value, never an error.
  */
 export const ERROR_TABLE = {
   bad_request: { status: 400, rpc: -32602, exit: 2, text: 'the request is not valid' },
