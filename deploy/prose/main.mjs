@@ -16,7 +16,6 @@ const NOT_YET = [
   'docs/acl.md',
   'docs/ai-agents.md',
   'docs/approvals.md',
-  'docs/architecture.md',
   'docs/cli.md',
   'docs/config.md',
   'docs/console.md',
