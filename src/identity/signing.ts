@@ -40,7 +40,7 @@ export const verifyMachine = (machineId: MachineId, domain: string, body: Uint8A
 }
 
 /** Domain of the signature over a batch: its size in one byte, and its root. */
-const BATCH_DOMAIN = 'x0x-batch-v1'
+export const BATCH_DOMAIN = 'x0x-batch-v1'
 const HASH_BYTES = 32
 /** Two bytes after the signature: the number of statements, and the index of this one. */
 const PLACE_BYTES = 2
