@@ -35,7 +35,10 @@ const rateText = (what: Metered, { burst, perSecond }: Rate): string =>
 export const peerRates = (): string =>
   table(
     ['', 'unlisted peers of one host', 'a named machine', 'an accepted machine'],
-    METERED.map((what) => [METERED_TEXT[what], ...(['stranger', 'named', 'accepted'] as const).map((peer) => rateText(what, RATES[peer][what]))]),
+    METERED.map((what) => [
+      METERED_TEXT[what],
+      ...(['stranger', 'named', 'accepted'] as const).map((peer) => rateText(what, RATES[peer][what])),
+    ]),
   )
 
 /** Violations, with the seconds that each adds to the penalty of its source. */

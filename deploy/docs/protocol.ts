@@ -33,4 +33,8 @@ const ROWS: readonly (readonly [domain: string, key: string, body: string])[] = 
   [BATCH_DOMAIN, 'requester', 'size and root of a batch'],
 ]
 
-export const signatureDomains = (): string => table(['domain', 'key', 'body'], ROWS.map(([domain, key, body]) => [code(domain), key, body]))
+export const signatureDomains = (): string =>
+  table(
+    ['domain', 'key', 'body'],
+    ROWS.map(([domain, key, body]) => [code(domain), key, body]),
+  )
