@@ -3,13 +3,12 @@ import { denials, errors, warnings } from './errors.ts'
 import type { Section } from './fill.ts'
 import { OBSERVABILITY } from './observability.ts'
 import { limits, peerRates } from './limits.ts'
-import { peerRates, violations } from './mesh.ts'
+import { violations } from './mesh.ts'
 import { signatureDomains } from './protocol.ts'
 import { code } from './table.ts'
 
 /** Every section that the code writes, by the name that a page gives. A page names each; a test finds one that no page names. */
 export const SECTIONS: Readonly<Record<string, Section>> = {
-  'peer-rates': peerRates,
   'signature-domains': signatureDomains,
   'transparent-programs': () => TRANSPARENT_PROGRAMS.toSorted().map(code).join(' '),
   errors,
