@@ -1,5 +1,7 @@
 import { TRANSPARENT_PROGRAMS } from '../../src/policy/approval/transparent.ts'
+import { rexdSettings, settings, toolSettings } from './config.ts'
 import { denials, errors, warnings } from './errors.ts'
+import { dataFiles } from './files.ts'
 import type { Section } from './fill.ts'
 import { OBSERVABILITY } from './observability.ts'
 import { limits, peerRates } from './limits.ts'
@@ -16,6 +18,10 @@ export const SECTIONS: Readonly<Record<string, Section>> = {
   violations,
   warnings,
   ...OBSERVABILITY,
+  settings,
+  'tool-settings': toolSettings,
+  'rexd-settings': rexdSettings,
+  'data-files': dataFiles,
   limits,
   'peer-rates': peerRates,
 }

@@ -17,7 +17,6 @@ const NOT_YET = [
   'docs/ai-agents.md',
   'docs/approvals.md',
   'docs/cli.md',
-  'docs/config.md',
   'docs/console.md',
   'docs/install.md',
   'docs/libp2p.md',

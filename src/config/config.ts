@@ -116,7 +116,7 @@ const askTimeout = (value: unknown): Parsed<number> =>
 
 const boolean = (value: unknown): Parsed<boolean> => (typeof value === 'boolean' ? { value } : { problem: 'must be true or false' })
 
-/** Every setting, with its parser. `docs/config.md` has a line for each. */
+/** Every setting, with its parser. `deploy/docs/config.ts` has the text of each. */
 export const SETTINGS = {
   /** The name in this agent's card, which others see. */
   display_name: {

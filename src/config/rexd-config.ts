@@ -143,9 +143,10 @@ export interface RexdConfigReading {
 }
 
 const SECTIONS = ['server', 'limits', 'security', 'audit', 'mcp', ...TOOLS_SECTIONS]
-const SERVER_KEYS = ['stdio', 'log_level', ...HTTP_KEYS]
-const MCP_KEYS = ['answer_within_ms']
-const AUDIT_KEYS = ['enabled', 'path']
+/** Keys of the sections. `deploy/docs/config.ts` has the text of each. */
+export const SERVER_KEYS = ['stdio', 'log_level', ...HTTP_KEYS] as const
+export const MCP_KEYS = ['answer_within_ms'] as const
+export const AUDIT_KEYS = ['enabled', 'path'] as const
 const DEFAULT_AUDIT = '/var/lib/rexd/audit.log'
 
 /** Reads a file and checks its writers, syntax and meaning. */

@@ -15,13 +15,14 @@ import type { Root } from './file-permit.ts'
 import { type CommandRule, DEFAULT_LOCAL_LIMITS, type LocalLimits, type LocalPolicy } from './policy.ts'
 
 /** Configuration keys that grant a capability, with their defaults. */
-const GRANTS: readonly (readonly [key: string, capability: Capability, isDefault: boolean])[] = [
+const GRANTS = [
   ['allow_shell', 'exec.shell', false],
   ['allow_detach', 'exec.detach', false],
   ['allow_pty', 'pty', false],
   ['allow_write', 'fs.write', true],
-]
-const SECURITY_KEYS = [
+] as const satisfies readonly (readonly [key: string, capability: Capability, isDefault: boolean])[]
+/** `deploy/docs/config.ts` has the text of each. */
+export const SECURITY_KEYS = [
   ...GRANTS.map(([key]) => key),
   'allowed_roots',
   'allow_commands',
@@ -31,7 +32,7 @@ const SECURITY_KEYS = [
   'allow_env',
   'pass_env',
   'path',
-]
+] as const
 /** Entry of `allow_targets` for all agents. Their own ACLs decide. */
 const ANY_TARGET = '*'
 const RULE_KEYS = ['argv', 'args']
