@@ -29,7 +29,6 @@ const NOT_YET = [
   'docs/service.md',
   'docs/speed.md',
   'docs/transcripts.md',
-  'docs/troubleshoot.md',
   'docs/upgrade.md',
 ]
 
