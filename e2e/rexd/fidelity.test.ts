@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Peer, Session } from './peer.ts'
 import type { ProcessLog } from './process-log.ts'
 import type { ConfigOptions } from './server.ts'
+import { patient } from '../../test/support/wait-limits.ts'
 import { overStdio } from './transports.ts'
 
 // Not one byte or event may get lost, come twice or change its place, whoever is slow.
@@ -109,7 +110,7 @@ test('to wait again and again costs nothing that stays', async (t) => {
   // What stayed of so many waits would not fit into this; without it the runtime is in no hurry to look what stayed.
   const peer = await overStdio.open(t, ROOMY, { NODE_OPTIONS: '--max-old-space-size=24' })
   const session = await peer.session()
-  const log = await session.start({ argv: ['cat'], stdin_open: true })
+  const log = await session.start({ argv: ['cat'], stdin_open: true, timeout_ms: patient(120_000) })
   await inTurns(80_000, 200, async () => void (await session.wait(log, { timeout_ms: 1 })))
   assert.equal((await session.wait(log, { timeout_ms: 0 }))['status'], 'running')
   await peer.close()
