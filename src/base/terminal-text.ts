@@ -87,7 +87,7 @@ export class TerminalReader {
     return this.#run(text, to)
   }
 
-  /** Consumes the character that ends a run. False: the sequence is unfinished, and the character is read as text. */
+  /** Consumes the character that ends a run. False means that the sequence is unfinished, and the character is read as text. */
   #takes(character: string): boolean {
     switch (this.#state) {
       case 'text':

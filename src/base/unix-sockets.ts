@@ -189,7 +189,7 @@ export const consoleSockets = (env: Environment, uid: number): ConsoleSockets =>
 
 /**
  * Why the socket at this path may not be this user's console. Others can create it, and would then receive command lines. Undefined:
- * nothing exists there. Null: it is a socket of this user that no other may connect to.
+ * nothing exists there. Null means that it is a socket of this user that no other may connect to.
  */
 export const foreignSocket = (path: string, uid: number): string | null | undefined => {
   try {

@@ -5,7 +5,7 @@ import { AppError } from './errors.ts'
 /** How long a caller waits. */
 export interface WaitLimits {
   readonly clock: Clock
-  /** Null: without limit. */
+  /** Null means no limit. */
   readonly timeoutMs: number | null
   /** Aborted when the caller is gone. */
   readonly signal: AbortSignal

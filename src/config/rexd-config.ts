@@ -130,7 +130,7 @@ export interface RexdConfig {
   readonly policy: LocalPolicy
   /** Milliseconds within which a tool of `x0x mcp` answers. */
   readonly answer_within_ms: number
-  /** Where commands run, their limits, and who approves them. Absent: on this host, as `policy` says. */
+  /** Where commands run, their limits, and who approves them. Absent means on this machine, as `policy` says. */
   readonly tools?: ToolsSettings
 }
 

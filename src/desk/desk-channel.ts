@@ -99,7 +99,7 @@ export class DeskChannel<Body extends ToEngineBody | ToApprovalClientBody, Conte
     }
   }
 
-  /** Closes the connection; returns the first reason to close it. */
+  /** Closes the connection. Returns the first reason to close it. */
   close(why: AppError): AppError {
     this.#init.socket.destroy()
     this.replies.close(why)

@@ -110,7 +110,7 @@ const LOCAL_KEEP_ALIVE_MS = 60_000
 /** How long a local client may take to send the head of a request. */
 export const REST_HEADERS_MS = 10_000
 
-/** PEM texts. `clientCa`: only clients with a certificate of this CA may connect. Null: no TLS. */
+/** PEM texts. `clientCa`: only clients with a certificate of this CA may connect. Null means no TLS. */
 export type Tls = { readonly cert: string; readonly key: string; readonly clientCa: string | null } | null
 
 /** A server with the limits of all interfaces, unless `limits` replaces some. The number of connections is fixed. It does not listen yet. Throws `bad_config` for unusable certificates. */
@@ -169,7 +169,7 @@ export const urlOf = (server: Server, listen: ListenAddress, tls: Tls): string =
   return `${tls === null ? 'http' : 'https'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`
 }
 
-/** Stops accepting; resolves when the last connection has closed. */
+/** Stops accepting. Resolves when the last connection has closed. */
 export const closeServer = async (server: Server): Promise<void> => new Promise((resolve) => server.close(() => resolve()))
 
 const LOOPBACK = /^(?:::ffff:)?127\.|^::1$/

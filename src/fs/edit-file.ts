@@ -14,7 +14,7 @@ import { Sequence } from './sequence.ts'
 import { writeFile } from './write-file.ts'
 
 export interface EditRequest {
-  /** Empty: the whole file, which may be missing. */
+  /** Empty means that the whole file, which may be missing. */
   readonly old_string: string
   readonly new_string: string
   /** Replace every occurrence. Otherwise there must be exactly one. */

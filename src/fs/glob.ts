@@ -32,7 +32,7 @@ const isEscaped = (text: string, at: number): boolean => {
   return slashes % 2 === 1
 }
 
-/** Index of the closing brace for `open`; -1 if absent. Adds its commas to `commas`. */
+/** Index of the closing brace for `open`, or -1 if absent. Adds its commas to `commas`. */
 const closingBrace = (text: string, open: number, commas: number[]): number => {
   let depth = 0
   for (let at = open; at < text.length; at++) {

@@ -190,7 +190,7 @@ class Lines {
   }
 }
 
-/** Position of a hunk, not before `from`; -1 if it does not fit. A hunk without old lines goes after its context, else to the end. */
+/** Position of a hunk, not before `from`, or -1 if it does not fit. A hunk without old lines goes after its context, else to the end. */
 const placeOf = async (lines: Lines, { contexts, atEnd }: Hunk, before: readonly string[], from: number): Promise<number> => {
   let start = from
   for (const context of contexts) {

@@ -41,7 +41,7 @@ interface Step {
   perform(): Done | Promise<Done>
 }
 
-/** All steps of a patch. Renames come first, because they can be undone exactly; then contents. */
+/** All steps of a patch. Renames come first, because they can be undone exactly. Then contents. */
 class Plan {
   readonly #places = new DisposableStack()
   readonly #made: Made[] = []

@@ -34,7 +34,7 @@ export class Sequence<T> {
     }
   }
 
-  /** Returns the first match from `from`; -1 for none. */
+  /** Returns the first match from `from`, or -1 for none. */
   async find(all: ArrayLike<T>, from: number, share: TimeSlice): Promise<number> {
     let place = -1
     await this.each(all, from, share, (at) => {

@@ -21,7 +21,7 @@ export interface BeganEvent {
   readonly version: string
   /** SHA-256 of the ACL or REXD configuration in force, hex, or null without one. */
   readonly policy_sha256: string | null
-  /** Null: this journal has no key, and nothing in it is signed. */
+  /** Null means that this journal has no key, and nothing in it is signed. */
   readonly signer: JournalSigner | null
   /** The journal's last complete line before this one, in its file or in the last rotated one, or null if there was none. */
   readonly after: LineRef | null

@@ -24,7 +24,7 @@ export interface ChainState {
   /** Number of lines in all files up to its last one. */
   at: number
   signer: JournalSigner | null
-  /** Its last line covered by its own or a later chain's signature; -1 for none. */
+  /** Its last line covered by its own or a later chain's signature, or -1 for none. */
   signedTo: number
   stopped: boolean
   /** The line before its first, or undefined if its first line was not read. */
@@ -182,7 +182,7 @@ const unsigned = (message: string): ChainFault => ({ kind: 'signature', message 
 
 export interface LifeComponents {
   readonly clock: Clock
-  /** Null: nothing is signed. */
+  /** Null means that nothing is signed. */
   readonly signer: AgentSigner | null
 }
 

@@ -40,7 +40,7 @@ export interface AuthorityEvent {
   readonly level: TrustLevel | null
   /** The ended run, or absent if none. */
   readonly request_id?: RequestId
-  /** A code of the error table: the proof was refused and nothing is done. Null: the proof is valid, and the operation follows. */
+  /** A code of the error table: the proof was refused and nothing is done. Null means that the proof is valid, and the operation follows. */
   readonly code: string | null
   readonly detail: string | null
 }
@@ -92,7 +92,7 @@ export interface RequestEvent extends RunKey {
   /** Description of the ACL entry that allowed it. */
   readonly matched_acl: string | null
   readonly stdin_bytes: number
-  /** SHA-256 of stdin, hex; above one mebibyte, of the concatenated hashes of its pieces. Null: none was announced. */
+  /** SHA-256 of stdin, hex; above one mebibyte, of the concatenated hashes of its pieces. Null means that none was announced. */
   readonly stdin_sha256: string | null
   /** Timeout in force in milliseconds. */
   readonly timeout_ms: number

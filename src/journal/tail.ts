@@ -97,7 +97,7 @@ export const openJournal = async (path: string): Promise<FileHandle> => {
   throw unreadable('not_found', path, new Error('is no regular file'))
 }
 
-/** Waits for the file that a rotation removes for a moment. Null: the signal came. */
+/** Waits for the file that a rotation removes for a moment. Null means the signal came. */
 const openFor = async (path: string, wait: boolean, signal?: AbortSignal): Promise<FileHandle | null> => {
   for (;;) {
     try {

@@ -148,7 +148,7 @@ export interface VerifyOptions {
   readonly running?: () => Promise<readonly AnyRunKey[]>
   /** True if older files were removed, so that a chain may begin in its middle. */
   readonly continued?: boolean
-  /** Required signer. Null: any signer, and unsigned journals are no problem. */
+  /** Required signer. Null means any signer, and that unsigned journals are accepted. */
   readonly agentId?: AgentId | null
 }
 

@@ -50,7 +50,7 @@ export interface CommandLimit {
 
 let ofCommands: CommandLimit | null = null
 
-/** Null: commands start with the limit of this process. */
+/** Null means commands start with the limit of this process. */
 export const commandLimit = (): CommandLimit | null => ofCommands
 
 export const setCommandLimit = (limit: CommandLimit): void => {

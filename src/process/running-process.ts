@@ -99,7 +99,7 @@ export const startProcess = async (permit: Permit, deps: ProcessDeps, options: {
 
 export class RunningProcess {
   readonly pid: number
-  /** Null: the program reads /dev/null. */
+  /** Null means the program reads /dev/null. */
   readonly stdin: StdinSink | null
   /** Resolves when the program has exited, its output was read and the pipes are closed. */
   readonly ended: Promise<ProcessEnd>

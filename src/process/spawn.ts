@@ -23,7 +23,7 @@ import type { ExitStatus, ProcessSignal } from './signals.ts'
 export interface SpawnedProgram {
   readonly pid: number
   readonly tree: Pick<ProcessTree, 'containment' | 'mayLeak' | 'leftBehind' | 'leaderLives' | 'refusesSignals'>
-  /** Null: it reads /dev/null. */
+  /** Null means it reads /dev/null. */
   readonly stdin: Writable | null
   readonly stdout: Readable
   readonly stderr: Readable

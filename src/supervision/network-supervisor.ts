@@ -118,7 +118,7 @@ const BEYOND_HELP = 3
 
 export interface PulseInit {
   readonly patienceMs: number
-  /** Sends a probe; resolves with its answer. */
+  /** Sends a probe. Resolves with its answer. */
   readonly ask: () => Promise<void>
   /** Called once each time that answers are missing. */
   readonly onHung: () => void

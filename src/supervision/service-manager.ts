@@ -15,7 +15,7 @@ export interface ServiceManagerInit {
   /** Connected socket of systemd, or null if absent. */
   readonly fd: number | null
   /**
-   * Interval after which systemd ends this process without a notification. Null: no watchdog is configured, and it is requested when the
+   * Interval after which systemd ends this process without a notification. Null means that no watchdog is configured, and it is requested when the
    * service starts.
    */
   readonly watchdogMs: number | null

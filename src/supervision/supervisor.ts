@@ -30,7 +30,7 @@ export interface SupervisorInit {
   readonly pidFile: string
   /** Time from the stop request to SIGKILL. */
   readonly stopMs: number
-  /** Time that the start waits for the first child before it continues without it. Null: the child is required, and its error is thrown. */
+  /** Time that the start waits for the first child before it continues without it. Null means that the child is required, and its error is thrown. */
   readonly patienceMs: number | null
   readonly begin: () => Promise<SupervisedChild>
 }

@@ -10,7 +10,7 @@ const AGAIN_MS = 300
 /** Interval at which user activity is reported. */
 const HERE_MS = 60_000
 
-/** Follows the events until they end; returns why. */
+/** Follows the events until they end. Returns why. */
 const followOnce = async (dispatch: (action: Action) => void, stop: AbortSignal): Promise<'lost' | 'signed-out'> => {
   const silence = new AbortController()
   let late = setTimeout(() => silence.abort(), PAGE_SILENCE_MS)

@@ -56,7 +56,7 @@ export class ConsoleRunOutput {
 export interface ConsoleRunEnd extends ShownEnd {
   /** Text about `error` for a person. */
   readonly message: string | null
-  /** Null: the command did not run, or the configuration does not choose among hosts. */
+  /** Null means that the command did not run, or the configuration does not choose among hosts. */
   readonly ranOn: RanOnJson | null
 }
 
@@ -126,7 +126,7 @@ export class ConsoleRun {
     }
   }
 
-  /** Null: aborted before the program started, or the end is not known. */
+  /** Null means that it was aborted before the program started, or that its end is not known. */
   async #execute(session: string): Promise<LocalOutcome | null> {
     if (this.#aborted) return null
     const sink = {

@@ -29,7 +29,7 @@ export interface ConsoleHostComponents {
   readonly clock: Clock
   /** Commands wait for it. Null means the host does not start. */
   readonly transcript: Transcript | Promise<Transcript | null>
-  /** Sets the execution mode of an agent; returns the new setting. Absent: the configuration does not choose among hosts. */
+  /** Sets the execution mode of an agent. Returns the new setting. Absent means that the configuration does not choose among hosts. */
   readonly setModes?: (whoami: string, line: string) => Promise<string>
 }
 
@@ -133,7 +133,7 @@ export class ConsoleHost implements ConsoleControls {
     }
   }
 
-  /** Aborts all commands; resolves when their entries are written. */
+  /** Aborts all commands. Resolves when their entries are written. */
   async end(): Promise<void> {
     this.stop()
     while (this.#working.size > 0) await Promise.allSettled(this.#working)

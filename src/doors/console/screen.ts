@@ -15,7 +15,7 @@ export interface ShownRun {
 export interface ShownEnd {
   /** Exit status as the client sees it: 128+N after signal N. */
   readonly exit: number
-  /** Null: the command ended by itself. */
+  /** Null means that the command ended by itself. */
   readonly error: ConsoleError | null
   readonly duration_ms: number
 }
@@ -43,6 +43,6 @@ export interface ConsoleControls {
   resume(whoami: string): void
   /** Stops the host and its runs. */
   stop(): void
-  /** Executes `/exec …` or `/elevated …` for an agent; resolves with the reply. */
+  /** Executes `/exec …` or `/elevated …` for an agent. Resolves with the reply. */
   setModes?(whoami: string, line: string): Promise<string>
 }

@@ -18,7 +18,7 @@ import type { ToolCall } from './tool.ts'
 
 /** Connects to the console of this user. */
 export interface ConsoleCaller {
-  /** Sends a request once; aborting it ends the command. Null: no host listens, and nothing was sent. */
+  /** Sends a request once; aborting it ends the command. Null means that no host listens, and nothing was sent. */
   run(request: object, signal: AbortSignal): Promise<ConsoleReply | null>
   /** True if a host listens. */
   check(): Promise<boolean>

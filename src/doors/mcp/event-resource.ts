@@ -15,7 +15,7 @@ export interface EventResourceComponents {
   /** Events of this client's own runs. */
   readonly log: LifecycleLog
   readonly clock: Clock
-  /** Resolves when the client reads its output; throws at the signal. */
+  /** Resolves when the client reads its output. Throws at the signal. */
   readonly room: (signal: AbortSignal) => Promise<void>
   /** Aborts when the client is gone. */
   readonly ended: AbortSignal

@@ -9,7 +9,7 @@ import type { DeferredAnswer, ToolCall, ToolContext } from './tool.ts'
 export interface ToolWait {
   readonly context: Pick<ToolContext, 'clock' | 'answerWithinMs' | 'runs' | 'isGone'>
   readonly call: ToolCall
-  /** Undefined: as long as the server allows. */
+  /** Undefined means the longest time that the server allows. */
   readonly withinMs: number | undefined
   /** Whether cancelling the call ends the run, unless another such call waits for it. A client that disconnects does not end it. */
   readonly cancels: boolean

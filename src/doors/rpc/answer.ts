@@ -25,7 +25,7 @@ export interface AnswerComponents {
   readonly metrics: RpcMetrics | null
   readonly log: Logger
   readonly places: CallSlots
-  /** Aborts when the client no longer waits; calls without a slot are then dropped. Null: calls run even if the client disconnects. */
+  /** Aborts when the client no longer waits; calls without a slot are then dropped. Null means calls run even if the client disconnects. */
   readonly gone: AbortSignal | null
 }
 

@@ -9,7 +9,7 @@ import type { RpcServices, MethodsInit } from './session-methods.ts'
 
 export interface RpcConnectionComponents extends Omit<RpcServices, 'send'> {
   readonly log: Logger
-  /** Sends one message; returns a promise while the client is behind. */
+  /** Sends one message. Returns a promise while the client is behind. */
   readonly send: Send
 }
 

@@ -82,7 +82,7 @@ const isId = (value: unknown): value is RpcId =>
 
 const MEMBERS = ['jsonrpc', 'id', 'method', 'params']
 
-/** Null: an invalid notification, which gets no answer (JSON-RPC 2.0, 4.1). */
+/** Null means an invalid notification, which gets no answer (JSON-RPC 2.0, 4.1). */
 const partOf = (value: unknown): RpcCall | RpcResponse | null => {
   if (!isObject(value)) return refusal(null, INVALID_REQUEST, 'a request is an object')
   const { jsonrpc, id, method, params = {} } = value
@@ -132,7 +132,7 @@ const parseWhole = (message: Buffer): RpcMessage => {
 
 /**
  * Parses a request with a file in base64 quickly: a random token replaces the content during parsing. If the token then is the content of
- * the only request, the text between those quotes was the content, and base64 needs no unescaping. Null: parse the whole message instead.
+ * the only request, the text between those quotes was the content, and base64 needs no unescaping. Null means parse the whole message instead.
  */
 const parseAround = (message: Buffer): RpcMessage | null => {
   const start = message.indexOf(CONTENT_BYTES) + CONTENT_BYTES.length

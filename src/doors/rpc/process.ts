@@ -24,7 +24,7 @@ const growsTooMuch = (text: string): boolean => text.length >= SMALL && jsonText
 export class OutputText {
   #held: Uint8Array = new Uint8Array(0)
 
-  /** Null: more bytes are needed. */
+  /** Null means that more bytes are needed. */
   push(bytes: Uint8Array): EncodedOutput | null {
     const all = this.#held.length === 0 ? bytes : Buffer.concat([this.#held, bytes])
     const end = all.length - unfinished(all)
@@ -48,7 +48,7 @@ export class OutputText {
   }
 }
 
-/** Sends an event to the client of the session; returns a promise while the client is behind. */
+/** Sends an event to the client of the session. Returns a promise while the client is behind. */
 export type Emit = (method: string, params: Readonly<Record<string, unknown>>) => void | Promise<void>
 
 export interface RpcProcessInit {
@@ -66,7 +66,7 @@ export interface RpcProcessInit {
 
 /** Limits of one wait for a process. */
 export interface WaitInit {
-  /** Null: no timeout. */
+  /** Null means no timeout. */
   readonly timeoutMs: number | null
   readonly unreadMs: number | null
   /** Aborts when the client is gone. */

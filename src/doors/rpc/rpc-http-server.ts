@@ -250,7 +250,7 @@ const requireRpc = ({ url, method, headers }: IncomingMessage): void => {
     throw new AppError('bad_request', 'the body is JSON: Content-Type: application/json')
 }
 
-/** Null: longer than any message may be. */
+/** Null means that longer than any message may be. */
 const bodyOf = async (request: IncomingMessage): Promise<Buffer | null> => {
   const body = new ByteBuilder({ max: MAX_RPC_MESSAGE })
   let isTooLong = false

@@ -8,7 +8,7 @@ export const MAX_EVENT_LOG_BYTES = 4 * 1024 * 1024
 /** Maximum number of events in one answer. */
 export const MAX_EVENTS_ANSWERED = 1_000
 
-/** Sends a message or its text; returns a promise while the client is behind. */
+/** Sends a message or its text. Returns a promise while the client is behind. */
 export type Send = (message: object | string) => void | Promise<void>
 
 /** Resolves when everything sent so far has arrived; never, if the connection breaks before. */

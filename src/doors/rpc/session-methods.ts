@@ -25,7 +25,7 @@ export interface RpcServices {
   readonly clock: Clock
   /** Sessions of all clients of the server. */
   readonly sessions: RpcSessions
-  /** Null: not collected. */
+  /** Null means not collected. */
   readonly metrics: RpcMetrics | null
   /** Sends events. Null means the client polls for them. */
   readonly send: Send | null
@@ -85,7 +85,7 @@ export class SessionMethods {
     return session
   }
 
-  /** Null: the session is not this client's, or has no target. */
+  /** Null means that the session is not this client's, or has no target. */
   targetOf(session: unknown): string | null {
     const found = typeof session === 'string' ? this.#deps.sessions.find(session, this) : null
     return found?.init.grant.target ?? null

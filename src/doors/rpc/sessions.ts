@@ -106,7 +106,7 @@ interface Holder {
 
 interface Entry {
   readonly session: RpcSession
-  /** Null: the client is gone and may resume the session. */
+  /** Null means that the client is gone and may resume the session. */
   holder: Holder | null
   /** Hash of the resume token. Null means the session cannot be resumed. */
   readonly tokenHash: Uint8Array | null
@@ -141,7 +141,7 @@ export class RpcSessions {
     return [...this.#entries.values()].map(({ session }) => session)
   }
 
-  /** Null: the owner has no such session. */
+  /** Null means that the owner has no such session. */
   find(id: string, owner: object): RpcSession | null {
     const entry = this.#entries.get(id)
     return entry?.holder?.owner === owner ? entry.session : null

@@ -16,7 +16,7 @@ export interface StdioComponents extends Omit<RpcConnectionComponents, 'sessions
   readonly output: Writable
 }
 
-/** Writes one JSON object per line; returns a promise while the client is behind. */
+/** Writes one JSON object per line. Returns a promise while the client is behind. */
 class LineWriter {
   readonly #output: Writable
   readonly #drained = new Condition()

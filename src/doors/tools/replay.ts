@@ -84,7 +84,7 @@ export class Replay {
     return this.#finished
   }
 
-  /** Null: no difference. */
+  /** Null means no difference. */
   async take(line: RecordLine): Promise<Difference | null> {
     if (this.#started === (line.event === 'record'))
       throw misplaced(this.#started ? 'a record begins once' : 'a record begins with its "record"')

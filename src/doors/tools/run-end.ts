@@ -30,7 +30,7 @@ export const shownNext = (error: unknown): { readonly next?: string } => {
   return next === undefined ? {} : { next: shown(next).slice(0, MAX_NEXT).toWellFormed() }
 }
 
-/** Null: the executor failed. */
+/** Null means the executor failed. */
 export const endOf = (outcome: LocalOutcome | null): RunEnd => {
   if (outcome === null) return { ...NO_END, interruption: 'the executor failed, and how the command ended is not known' }
   const { code, signal, duration_ms, denial_reason, detail, lost } = outcome

@@ -21,7 +21,7 @@ export const DESCENDANTS_ENDED = optional(count).says(
   'number of processes that the command left running and that were ended with it; start a service by its manager instead',
 )
 
-/** Result of every tool that runs a command, with the same fields in the same order. Null: not known, or not applicable. */
+/** Result of every tool that runs a command, with the same fields in the same order. Null means not known, or not applicable. */
 export const TOOL_RESULT = {
   success: flag.says('it ended by itself with exit status 0'),
   operation: text,
@@ -54,7 +54,7 @@ export const TOOL_RESULT = {
   timeout_clamped: flag.says('more time was asked for than is allowed, here or on the target; less counts'),
   run_id: orNull(text).says('for exec_wait, exec_output and exec_kill; null: nothing is left to ask for'),
   descendants_ended: DESCENDANTS_ENDED,
-  /** Absent: the configuration does not choose among hosts. Null: not decided. */
+  /** Absent means that the configuration does not choose among hosts. Null: not decided. */
   ran_on: optional(orNull(record({ ...RAN_ON, agent_id: RAN_ON.agent_id.says('of a node') }))).says('where it ran'),
   cut_wishes: optional(list(clampedPreference)).says('what was wished for and is wider than what is configured, which counts'),
   approval: optional(record({ question_id: orNull(text), expires_at: text })).says(

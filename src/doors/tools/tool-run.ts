@@ -91,7 +91,7 @@ export class ToolRun implements LocalRunSink {
     return this.#end !== null
   }
 
-  /** Null: the run continues or has not started. */
+  /** Null means that the run continues or has not started. */
   get end(): RunEnd | null {
     return this.#end
   }

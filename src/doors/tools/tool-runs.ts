@@ -14,7 +14,7 @@ export class KeyedRuns {
   /** Oldest first. */
   readonly #runs = new Map<string, ToolRun>()
 
-  /** Null: the key is not known. */
+  /** Null means that the key is not known. */
   get(key: string): ToolRun | null {
     return this.#runs.get(key) ?? null
   }
@@ -73,7 +73,7 @@ export interface ToolRunsComponents {
 export interface ToolRunsInit {
   /** Name of the client; keys of different clients are separate. */
   readonly caller: string
-  /** Resolves when another run may start; throws the signal's reason. */
+  /** Resolves when another run may start. Throws the signal's reason. */
   ready(signal: AbortSignal): Promise<void>
   /** Receives the events of all runs. */
   readonly recorder?: ToolRunRecorder | null
@@ -204,7 +204,7 @@ export class ToolRuns {
     }
   }
 
-  /** False: no other server has started a run with this key. Throws `conflict` if it ran another command. */
+  /** False means that no other server has started a run with this key. Throws `conflict` if it ran another command. */
   async #recall(run: ToolRun, key: string): Promise<boolean> {
     const known = await this.#deps.executor.recall(key)
     if (known === null) return false

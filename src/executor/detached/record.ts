@@ -38,13 +38,13 @@ export class DetachedRunRecord implements PeerRunOutput {
    */
   #overSince: number | null = null
   readonly #watchers = new Set<() => void>()
-  /** Serializes writes of the record; resolves to whether the last one succeeded. */
+  /** Serializes writes of the record. Resolves to whether the last one succeeded. */
   #saving: Promise<boolean> = Promise.resolve(true)
   readonly #started = Promise.withResolvers<void>()
   /** Resolves when the run has started, waits for an approval, or was denied. */
   readonly begun = this.#started.promise
   #refused: Uint8Array | null = null
-  /** See `DetachedRunRecordInit.discard`; null once the run is kept in any case. */
+  /** See `DetachedRunRecordInit.discard`, or null once the run is kept in any case. */
   #discard: (() => Promise<void>) | null
 
   constructor(deps: { clock: Clock; files: RecordFiles; log: Logger }, init: DetachedRunRecordInit) {
@@ -132,7 +132,7 @@ export class DetachedRunRecord implements PeerRunOutput {
     }
   }
 
-  /** False: read no more before `onRoom`. */
+  /** False means to read no more before `onRoom`. */
   push(stream: OutputName, data: Uint8Array): boolean {
     return this.#spool?.push(stream, data) ?? true
   }

@@ -132,7 +132,7 @@ export class Spool {
     return this.#dropped
   }
 
-  /** False: read no more from the program before `onRoom`. */
+  /** False means to read no more from the program before `onRoom`. */
   push(stream: OutputName, data: Uint8Array): boolean {
     if (this.#failed) {
       this.#dropped += data.length

@@ -38,7 +38,7 @@ export class SinkQueue {
     this.#init = init
   }
 
-  /** False: read no more before `onRoom`. */
+  /** False means to read no more before `onRoom`. */
   push(event: LocalRunEvent): boolean {
     if (this.#closed) return true
     this.#queue.push(event)
@@ -214,7 +214,7 @@ export class LocalRun implements LocalRunHandle {
     return this.#parts === null
   }
 
-  /** Runs to the end; never rejects. If a target refuses the run, `begun` rejects. The slot is free when it resolves. */
+  /** Runs to the end. Never rejects. If a target refuses the run, `begun` rejects. The slot is free when it resolves. */
   async execute(): Promise<void> {
     const { execution, report, target } = this.#parts!
     let outcome: LocalOutcome | null = null

@@ -8,7 +8,7 @@ export interface TargetRequest {
   /** A name, an ID or its prefix, as `x0x exec` takes it. */
   readonly target: string
   readonly argv: readonly string[]
-  /** Null: /dev/null. */
+  /** Null means /dev/null. */
   readonly stdin: Uint8Array | null
   readonly timeout_ms: number
   readonly request_id: RequestId

@@ -76,7 +76,7 @@ interface StdinSource {
 }
 
 interface ExecutionOutput<P> {
-  /** False: the program is paused until `Execution.resume`. */
+  /** False means that the program is paused until `Execution.resume`. */
   push(stream: 'stdout' | 'stderr', data: Uint8Array): boolean
   started(program: P): void
   warning(warning: Warning): void
@@ -87,7 +87,7 @@ export interface ExecutionInit<P extends Program, Last> {
   start(handlers: ProcessHandlers): Promise<{ readonly kind: 'started'; readonly process: P } | SpawnFailure>
   /** Ends a pending `start`. Null for a process of this machine, which cannot be ended before it exists. */
   readonly starting: Pick<Program, 'terminate' | 'kill'> | null
-  /** Null: the program reads /dev/null. */
+  /** Null means the program reads /dev/null. */
   readonly stdin: StdinSource | null
   readonly report: RunRecorder<P, Last>
   readonly output: ExecutionOutput<P>

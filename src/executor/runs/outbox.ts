@@ -148,7 +148,7 @@ export class Outbox {
     return this.#unacked
   }
 
-  /** False: read no more before `onRoom`. */
+  /** False means to read no more before `onRoom`. */
   push(stream: OutputName, data: Uint8Array): boolean {
     if (this.#closed) return true
     const frame = { data, order: this.#order++ }
@@ -186,7 +186,7 @@ export class Outbox {
 
   /**
    * Sends everything to this outlet from now on: the greeting, all notes, and output from `from`. Throws `malformed` for numbers that were
-   * never sent or were acknowledged; then nothing changes.
+   * never sent or were acknowledged. Then nothing changes.
    */
   attach(outlet: FrameWriter, from: Position, greeting: readonly Uint8Array[] = []): void {
     const { stdout, stderr } = this.#streams

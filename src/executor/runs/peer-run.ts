@@ -104,7 +104,7 @@ export interface PeerRunOutput {
   approved?(): Promise<boolean>
   /** Called when the program runs, with its maximum lifetime. */
   started?(lifetimeMs: number): void
-  /** False: read no more from the program before `PeerRun.resume`. */
+  /** False means to read no more from the program before `PeerRun.resume`. */
   push(stream: OutputName, data: Uint8Array): boolean
   note(frame: Uint8Array): void
   /** Takes the encoded Exit, or null after an internal error. */
@@ -120,7 +120,7 @@ export interface PeerRunInit {
   /** A permit, or the approval that the run waits for. */
   readonly admission: AdmittedRun | PendingApproval
   readonly output: PeerRunOutput
-  /** Null: /dev/null. */
+  /** Null means /dev/null. */
   readonly stdin: Pick<StdinFeed, 'whole' | 'attach' | 'stop'> | null
   /** Reports the run to approval clients of this machine, or null if there are none. */
   readonly reporter: RunReporter | null
@@ -130,7 +130,7 @@ export interface PeerRunInit {
 export class PeerRun {
   readonly #deps: PeerRunDeps
   readonly #init: PeerRunInit
-  /** Null: the run was permitted at once. */
+  /** Null means that the run was permitted at once. */
   readonly #wait: ApprovalWait | null
   /** Null until the run may start. */
   #execution: Execution<RunningProcess, Uint8Array> | null = null
@@ -159,7 +159,7 @@ export class PeerRun {
     return this.#wait?.frames() ?? []
   }
 
-  /** Runs to the end; never rejects. The slot is free when it settles. Call it once. */
+  /** Runs to the end. Never rejects. The slot is free when it settles. Call it once. */
   async execute(): Promise<void> {
     const { output, requestId, reporter } = this.#init
     try {

@@ -25,7 +25,7 @@ export interface StoredGrant {
   readonly id: string
   readonly grant_sha256: string
   readonly created_at_ms: number
-  /** Upper limits. A run with a longer timeout or more output is not covered. Absent: the grant covers no run. */
+  /** Upper limits. A run with a longer timeout or more output is not covered. Absent means the grant covers no run. */
   readonly timeout_ms?: number | undefined
   readonly max_output_bytes?: number | undefined
   readonly expires_at_ms: number

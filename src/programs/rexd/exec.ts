@@ -35,7 +35,7 @@ export const failureText = (error: unknown): string => {
 
 /** A command to run through a rexd, and how to reach that. */
 export interface RexdExecFlags {
-  /** Null: a rexd of this host is started, unless there is a `url`. */
+  /** Null means that a rexd of this host is started, unless there is a `url`. */
   readonly ssh: string | null
   readonly url: string | null
   readonly tokenFile: string | null

@@ -10,7 +10,7 @@ import { MAX_STDIN_BYTES, MAX_STDIN_SPOOL } from '../../protocol/limits/wire.ts'
 
 /** Stdin of a run, sent after the request in a streamed body. */
 export interface CliStdin {
-  /** Length and hash, which the request signs. Null: the daemon buffers all of it first. */
+  /** Length and hash, which the request signs. Null means the daemon buffers all of it first. */
   readonly declared: { readonly stdin_len: number; readonly stdin_sha256: readonly string[] } | null
   /** Reads from the start at each call. */
   chunks(): AsyncIterable<Uint8Array>

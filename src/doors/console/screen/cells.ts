@@ -5,7 +5,7 @@ import type { Environment } from '../../../base/runtime.ts'
 /** Style of the text that the console itself prints. */
 export interface TextStyle {
   readonly colour: boolean
-  /** True: box-drawing marks. False means ASCII marks. */
+  /** True means box-drawing marks. False means ASCII marks. */
   readonly drawn: boolean
 }
 
@@ -35,7 +35,7 @@ export const inColourOf = ({ colour }: TextStyle, whoami: string, text: string):
 interface TextStyleOptions {
   readonly isTerminal: boolean
   readonly env: Environment
-  /** True: `--force-color`. False means `--no-color`. Null means neither flag. */
+  /** True means `--force-color`. False means `--no-color`. Null means neither flag. */
   readonly colour: boolean | null
 }
 

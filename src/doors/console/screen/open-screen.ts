@@ -17,7 +17,7 @@ export interface ScreenInit {
   readonly controls: ConsoleControls
   /** See `canRedraw`. */
   readonly plain: boolean
-  /** True: `--force-color`. False means `--no-color`. Null means neither flag. */
+  /** True means `--force-color`. False means `--no-color`. Null means neither flag. */
   readonly colour: boolean | null
 }
 

@@ -18,7 +18,7 @@ const WORDS: Readonly<Record<AclComparison['verdict'], string>> = {
   widens: 'widens   the new one allows more, or cannot be proven not to: a restart is needed',
 }
 
-/** Reads a file; throws `bad_acl` with all problems. Whether this host can enforce it is the daemon's check. */
+/** Reads a file. Throws `bad_acl` with all problems. Whether this host can enforce it is the daemon's check. */
 const readAclFile = async (file: string): Promise<Acl> => {
   const { acl, problems } = await inspectAcl(file, null, { pipes: true })
   if (problems.length > 0) throw new AppError('bad_acl', problems.join('\n'), { data: { file, problems } })

@@ -227,7 +227,7 @@ export class FleetRun {
     return true
   }
 
-  /** Called when output cannot be delivered. With a ledger or a terminal for messages, it continues to the end. True: it continues. */
+  /** Called when output cannot be delivered. With a ledger or a terminal for messages, it continues to the end. True means that it continues. */
   async #readerLeft(): Promise<boolean> {
     this.#readerGone = true
     if (this.#request?.ledger === null && !this.#isUnwritable) {
