@@ -1,6 +1,6 @@
 /**
  * Tables of fields, the only declaration of each JSON message. Types, checks of received messages, zod schemas (`doors/zod-of.ts`), the
- * OpenAPI document and `proto/rexd.json` are made from them. No library is used, because clients have none.
+ * OpenAPI document and `proto/rexd.json` are made from them. Clients have no libraries, so this file uses no library.
  */
 
 /** The fields of a received object. */
@@ -8,16 +8,16 @@ export type Fields = Readonly<Record<string, unknown>>
 
 /** Allowed values of a field, as data. */
 type Bare =
-  /** `unicode`: without lone surrogates, and `max` counts bytes. `nul` false: without NUL. */
+  /** `unicode` excludes lone surrogates, and makes `max` count bytes. If `nul` is false, NUL is excluded. */
   | { readonly is: 'text'; readonly min?: number; readonly max?: number; readonly unicode?: boolean; readonly nul?: boolean }
-  /** A text that matches a pattern. `lenient`: a reader accepts what this other pattern matches. */
+  /** A text that matches a pattern. A reader accepts what `lenient` matches. */
   | { readonly is: 'form'; readonly pattern: RegExp; readonly what: string; readonly lenient?: RegExp }
   | { readonly is: 'time' }
   | { readonly is: 'number' }
   | { readonly is: 'whole'; readonly min: number; readonly max?: number }
   | { readonly is: 'flag' }
   | { readonly is: 'true' }
-  /** `open`: a reader accepts any name, because a newer writer may have more of them. */
+  /** If `open`, a reader accepts any name, because a newer writer may have more of them. */
   | { readonly is: 'one_of'; readonly values: readonly string[]; readonly open?: boolean }
   | { readonly is: 'list'; readonly of: Kind; readonly min?: number; readonly max?: number }
   | { readonly is: 'map'; readonly names: Kind; readonly of: Kind; readonly max?: number }
@@ -33,7 +33,7 @@ export type Kind = Bare & { readonly says?: string }
 type Presence = 'required' | 'optional' | 'default'
 
 export class JsonField<out T, out P extends Presence = 'required'> {
-  /** Never set: carries the type of the values. */
+  /** Carries the type of the values. Never set. */
   declare readonly type?: T
 
   readonly kind: Kind
@@ -109,7 +109,7 @@ export const optional = <T>({ kind }: JsonField<T>): JsonField<T, 'optional'> =>
 export const byDefault = <T>(value: NoInfer<T>, { kind }: JsonField<T>): JsonField<T, 'default'> =>
   new JsonField<T, 'default'>(kind, 'default', value)
 
-/** Encoding of bytes in JSON: UTF-8 text, or base64 (RFC 4648, 4, with padding). */
+/** Encoding of bytes in JSON, which is UTF-8 text or base64 (RFC 4648, 4, with padding). */
 export const ENCODING = oneOf(['utf8', 'base64'])
 export type Encoding = JsonValueOf<typeof ENCODING>
 
@@ -202,7 +202,7 @@ const partsOf = (value: unknown, kind: Kind): readonly (readonly [place: string,
   ])
 }
 
-/** Why a value is invalid, to follow its name, or null if valid. `isolated`: undeclared keys are invalid. */
+/** Why a value is invalid, to follow its name, or null if valid. If `closed`, undeclared keys are invalid. */
 const wrongWith = (value: unknown, kind: Kind, closed: boolean): string | null => {
   if (kind.is === 'null_or') {
     if (value === null) return null

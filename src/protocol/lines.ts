@@ -79,7 +79,7 @@ const LINE_SEPARATORS = /[\u0085\u2028\u2029]/g
 export const jsonText = (value: unknown): string =>
   JSON.stringify(value).replaceAll(LINE_SEPARATORS, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`)
 
-/** A line without its line feed. `too_long` stands for one longer than `max`, whose bytes are skipped. */
+/** A line without its line feed, or `too_long` for one longer than `max`, whose bytes are skipped. */
 export type Line = Buffer | 'too_long'
 
 /** Splits chunks of bytes into lines. Keeps at most one line, in little more than its own size. */

@@ -22,7 +22,7 @@ export class SkippedId {
     for (const byte of part) this.#take(byte)
   }
 
-  /** The ID, or null if there is no valid one. Resets the reader. */
+  /** The ID, or null if the ID is missing or invalid. Resets the reader. */
   take(): string | number | null {
     const id = this.#id
     this.#depth = 0
@@ -46,7 +46,7 @@ export class SkippedId {
     if (OPENING.has(byte)) this.#depth += 1
     else if (CLOSING.has(byte)) this.#depth -= 1
     else if (byte !== COMMA || this.#depth !== 1) this.#keep(byte)
-    // The brace of the outermost object is no part of its first name.
+    // The brace of the outermost object does not belong to its first name.
     if (OPENING.has(byte) && this.#depth === 1) this.#kept = []
   }
 

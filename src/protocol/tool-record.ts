@@ -87,7 +87,7 @@ const RUN_EVENTS = {
    * output before it was dropped.
    */
   result: { view: record({ stdout: count, stderr: count }), result: table, text_sha256: text, of_dropped: flag },
-  /** Its output is no longer stored. */
+  /** The output of the command was removed. */
   text_dropped: {},
   /** A part of the output that was returned: at most `max` bytes from byte `from`. */
   part: { stream, from: count, max: count, part: table },

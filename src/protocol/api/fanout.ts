@@ -119,7 +119,7 @@ export type FanoutHostResultJson = Sent<typeof HOST_RESULT>
 export const FANOUT_RESULT = { ...LEDGER, hosts: list(record(HOST_RESULT)) }
 export type FanoutResultJson = Sent<typeof FANOUT_RESULT>
 
-/** Throws SyntaxError for a line that is no event. Does not check further fields of an event. */
+/** Throws SyntaxError for a line that does not have an event. Does not check further fields of an event. */
 export const asFanoutEvent = eventReader('a fan-out', FANOUT_EVENTS)
 
 /** The events of a streamed NDJSON response. Throws SyntaxError, or RangeError for an over-long line. */

@@ -30,7 +30,7 @@ export type RulesJson = Omit<Sent<typeof RULES>, 'rules'> & { readonly rules: re
 /** Which arguments of a command are allowed. */
 export const ALLOWED_ARGUMENTS = ['any', 'some', 'none'] as const
 
-/** The program that a name stands for in a run, and whether a run of it would be allowed. */
+/** The program that a run of a name would start, and whether the run would be allowed. */
 export interface CommandLookup {
   /** True if a run would start it, or null if it is not allowed and therefore not revealed. */
   readonly found: boolean | null

@@ -92,7 +92,7 @@ export interface OutputPart {
 /** Parts of a run's streamed response, in order. */
 export type RunPart = OutputPart | Exclude<RawRunEvent, RawOutput>
 
-/** Throws SyntaxError for a line that is no event. Does not check further fields of an event. */
+/** Throws SyntaxError for a line that does not have an event. Does not check further fields of an event. */
 const asEvent = eventReader('a run', RAW_RUN_EVENTS)
 
 /** Parses a response in chunks. Between chunks it is inside a line or inside announced output. */
@@ -106,7 +106,7 @@ class RunEventDecoder {
     return { type: output.type, data }
   }
 
-  /** Throws SyntaxError for a line that is no event, RangeError for an over-long line. */
+  /** Throws SyntaxError for a line that does not have an event, RangeError for an over-long line. */
   *push(chunk: Uint8Array): Generator<RunPart, void, undefined> {
     for (let rest = chunk; rest.length > 0;) {
       if (this.#output !== null) {

@@ -6,9 +6,9 @@ import { type Fields, isTable } from '../json-table.ts'
 import { MAX_COMMAND_JSON } from '../limits/daemon.ts'
 import { jsonText } from '../lines.ts'
 
-/** The protocol of the console (docs/console.md): one JSON object per line. Sizes are bytes, times are milliseconds. */
+/** The protocol of the console (docs/console.md) has one JSON object per line. Sizes are bytes, times are milliseconds. */
 
-/** One line: maximal stdin and a command line with its environment, in any JSON encoding (6 bytes for one). */
+/** Size of one line. Maximal stdin and a command line with its environment fit, in any JSON encoding (6 bytes for one). */
 export const MAX_CONSOLE_LINE = 8 * 1024 * 1024
 /** Stdin of a command in UTF-8. */
 export const MAX_CONSOLE_STDIN = 1024 * 1024
@@ -24,9 +24,9 @@ const MAX_TIMEOUT_S = 604_800
 export const CONSOLE_TERMINAL = { cols: 80, rows: 24 } as const
 /** Concurrent connections. Further ones receive an error and are closed. */
 export const MAX_CONSOLE_CONNECTIONS = 128
-/** Of these, connections that follow commands: each may leave some output unread. */
+/** Connections among these that follow commands. Each may leave some output unread. */
 export const MAX_CONSOLE_ATTACHED = 16
-/** Commands that run at once; others wait. */
+/** Commands that run at once. Others wait. */
 export const MAX_CONSOLE_RUNS = 64
 /** Time from connecting, or from the first byte of a line, to its end. */
 export const CONSOLE_LINE_MS = 10_000
@@ -60,10 +60,10 @@ export type ConsoleMessage =
   | { readonly kind: 'ping' }
   | { readonly kind: 'abort' }
   | { readonly kind: 'attach'; readonly ansi: boolean }
-  /** `problem`: what is wrong with the line. */
+  /** `problem` describes the error in the line. */
   | { readonly kind: 'bad'; readonly problem: string }
 
-/** Why a command did not end by itself. `refused`: the line was invalid. */
+/** Why a command did not end by itself. `refused` means that the line was invalid. */
 export type ConsoleError = 'not_found' | 'spawn_failed' | 'aborted' | 'timeout' | 'refused'
 
 export interface ConsoleReply {
@@ -92,7 +92,7 @@ const bad = (problem: string): ConsoleMessage => ({ kind: 'bad', problem })
 const isUnicode = (value: unknown): value is string => typeof value === 'string' && value.isWellFormed()
 const isText = (value: unknown): value is string => isUnicode(value) && !value.includes('\0')
 
-/** Why a text is no client name, or null if it is valid. */
+/** Why a text is not a client name, or null if it is valid. */
 export const whoamiProblem = (whoami: unknown): string | null => {
   if (typeof whoami !== 'string' || whoami.trim() === '') return 'whoami: the name of who asks, such as "Codex"'
   const length = new TextEncoder().encode(whoami).length

@@ -9,7 +9,7 @@ export type OutputTiming = readonly (readonly [ms: number, bytes: number])[]
 /** Replaces the value of a variable, which may be a secret. */
 export const HIDDEN_VALUE = '[not recorded]'
 
-/** Limits of a line: an argv, an environment, and a piece of output for each few milliseconds. */
+/** Limits of a line. An argv, an environment, and a piece of output for each few milliseconds fit. */
 const SHAPE = { depth: 4, values: 100_000 }
 
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z$/
@@ -25,7 +25,7 @@ const FIELDS = {
   /** Variables added to the environment. Values are recorded only if the configuration says so. */
   envs: map(text, text),
   exec: list(text, { min: 1 }),
-  /** Exit status; 128+n if signal n ended the command. */
+  /** Exit status, or 128+n if signal n ended the command. */
   exit: integer,
   /** Output text without terminal control sequences. */
   output: text,
@@ -38,7 +38,7 @@ const FIELDS = {
   duration_ms: optional(count),
   /** Size of the complete text in UTF-8. */
   output_bytes: optional(count),
-  /** True if `output` lacks a part; the text marks where. */
+  /** True if `output` lacks a part. The text marks where. */
   output_truncated: optional(flag),
   timing: optional(timing),
   /** True if `exec` is not complete. */
@@ -56,7 +56,7 @@ const FIELDS = {
 }
 export type TranscriptEntry = Sent<typeof FIELDS>
 
-/** A parsed line, or why it is no entry. */
+/** A parsed line, or why it is not an entry. */
 export type ParsedEntry = { readonly entry: TranscriptEntry } | { readonly problem: string }
 
 /** Parses one line without its line feed. Unknown fields are dropped. */
@@ -109,7 +109,7 @@ function* cut(text: string): Generator<string> {
   }
 }
 
-/** Records the output of one command in bounded memory: beginning and end of long output. */
+/** Records the output of one command in bounded memory. Long output loses its middle. */
 export class TranscriptOutput {
   readonly #max: number
   readonly #head: Piece[] = []
@@ -118,12 +118,12 @@ export class TranscriptOutput {
   #tailBytes = 0
   #total = 0
 
-  /** `max`: stored bytes. Half of them are for the beginning of longer output. */
+  /** `max` is the number of stored bytes. Longer output keeps its beginning and its end in equal parts. */
   constructor({ max = MAX_TRANSCRIPT_OUTPUT }: { readonly max?: number } = {}) {
     this.#max = max
   }
 
-  /** `ms`: since the command's start. */
+  /** `ms` counts from the command's start. */
   push(text: string, ms: number): void {
     for (const part of cut(text)) this.#add(part, Math.max(0, Math.round(ms)))
   }

@@ -63,11 +63,11 @@ const stdinProblem = ({ stdin }: ApprovalRequest): string | null => {
     : 'its stdin is not text that an approver can read (UTF-8 without NUL and with few control characters): put it into a file that the requester cannot write'
 }
 
-/** Text: a file cannot be replaced by a private copy. */
+/** Text about a file that a private copy cannot replace. */
 export const unheldText = (why: string): string =>
   `${why}, so it could be changed after it was allowed: run a file that the requester cannot write`
 
-/** Why no approver can allow a request: it cannot be displayed completely, or its files cannot be pinned. Null if one can. */
+/** Why no approver can allow a request, or null if one can. Either it cannot be displayed completely, or its files cannot be pinned. */
 export const unallowable = (request: ApprovalRequest): string | null => {
   if (request.unheld !== null) return unheldText(request.unheld)
   const stdin = stdinProblem(request)

@@ -2,11 +2,11 @@ import { type JsonField, either, flag, listUpTo, matching, oneOf, orNull, record
 import { MAX_QUESTION_TEXT, MAX_SHOWN_QUESTION, MAX_SHOWN_STDIN } from '../limits/approvals.ts'
 import { LOCAL_INTERFACES, type LocalInterface } from '../reasons.ts'
 
-/** Where a command runs: in a sandbox of this host, on this host, or on a mesh agent. */
+/** Execution host of a command, which is a sandbox of this host, this host itself, or a mesh agent. */
 export const HOSTS = ['sandbox', 'gateway', 'node'] as const
 export type Host = (typeof HOSTS)[number]
 
-/** Which commands may run, strictest first: none, those of an allowlist, or all that the configuration allows. */
+/** Commands that may run, strictest first. `full` means all that the configuration allows. */
 export const SECURITIES = ['deny', 'allowlist', 'full'] as const
 export type Security = (typeof SECURITIES)[number]
 
@@ -25,12 +25,12 @@ export type Decision = (typeof DECISIONS)[number]
 export const APPROVAL_ANSWERS = ['allow', 'deny', 'timeout', 'no_ui', 'mismatch'] as const
 export type ApprovalAnswer = (typeof APPROVAL_ANSWERS)[number]
 
-/** The requester. A local client chooses its label, which proves nothing. */
+/** The requester. A local client chooses its label itself. */
 export type Requester =
   | { readonly kind: 'mesh'; readonly agent_id: string; readonly machine_id: string; readonly name: string | null }
   | { readonly kind: 'local'; readonly label: string }
 
-/** Stdin of the run. `text`: as the approver sees it, or null if not displayable. `open`: more may follow, unseen. */
+/** Stdin of the run. The approver sees `text`, which is null if not displayable. After `open`, more may follow, unseen. */
 export type RequestedStdin = { readonly bytes: number; readonly sha256: string | null; readonly text: string | null } | 'open'
 
 export interface HashedFile {
@@ -52,7 +52,7 @@ export interface ApprovalRequest {
   readonly argv: readonly string[]
   /** Absolute path without links. For a target of the mesh, argv[0]. */
   readonly executable: string
-  /** Resolved paths that patterns must match: the executable and the scripts of interpreters. If empty, no pattern applies. */
+  /** Resolved paths of the executable and the scripts of interpreters. Patterns must match them. If empty, no pattern applies. */
   readonly programs: readonly string[]
   /** Why the command may run more than its arguments show, or null if they show all. */
   readonly opaque: string | null
@@ -102,8 +102,8 @@ export interface SealedAnswer {
 }
 
 /**
- * The authenticated mesh agent that sent the request, or null if none. If another host asks for an approval, that host is authenticated and
- * the requester is only its claim.
+ * The authenticated mesh agent that sent the request, or null for a local one. If another host asks for an approval, that host is
+ * authenticated and the requester is only its claim.
  */
 export const provenAgent = ({ asker, target }: Pick<ApprovalRequest, 'asker' | 'target'>): string | null => {
   if (asker.kind !== 'mesh') return null
@@ -116,7 +116,7 @@ const MAX_NAMES = 1_024
 /** A console has no timeout. */
 const MAX_TIMEOUT = Number.MAX_SAFE_INTEGER
 const MAX_APPROVERS = 64
-/** Programs of one command: the executable and its scripts. */
+/** The executable of a command and its scripts. */
 const MAX_PROGRAMS = 256
 
 export const sha256Text = matching(/^[0-9a-f]{64}$/, '64 lower-case hex digits')

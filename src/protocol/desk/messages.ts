@@ -47,8 +47,8 @@ import {
 } from './approval-request.ts'
 
 /**
- * The approval protocol (docs/approvals.md): lines of JSON over a socket. The service sends `hello`; all later lines in both directions are
- * sealed bodies. `proto/desk-vectors.json` has examples of all.
+ * The approval protocol (docs/approvals.md) has lines of JSON over a socket. The service sends `hello`. All later lines in both directions
+ * are sealed bodies. `proto/desk-vectors.json` has examples of all.
  */
 export const DESK_VERSION = 3
 
@@ -85,7 +85,7 @@ export type ModeOverride = Sent<typeof MODE_FIELDS>
 const override = record(MODE_FIELDS)
 export const overrideCheck = override
 
-/** Settings that an approver saves in an agent's row; null leaves the row's setting. */
+/** Settings that an approver saves in an agent's row. Null leaves the row's setting. */
 const ROW_FIELDS = { security: orNull(securityText), ask: orNull(askText) }
 export type RowSettings = Sent<typeof ROW_FIELDS>
 
@@ -97,7 +97,7 @@ export interface SessionModes {
   readonly set_at_ms: number
 }
 
-/** Modes of all sessions, the latest last, and of agents' rows. Of many, the newest, with the number of omitted ones. */
+/** Modes of all sessions, the latest last, and of agents' rows. Older ones may be omitted. `left_out` counts them. */
 export interface AllModes {
   readonly sessions: readonly SessionModes[]
   readonly saved: readonly ({ readonly agent: string } & RowSettings)[]
@@ -116,7 +116,7 @@ const PENDING_FIELDS = {
 }
 export type PendingApprovalRequest = Sent<typeof PENDING_FIELDS>
 
-/** Requests of one requester beyond its rate limit: denied and counted. */
+/** Requests of one requester beyond its rate limit. They are denied and counted. */
 const FLOOD_FIELDS = { asker: text, count: wholeUpTo(Number.MAX_SAFE_INTEGER, 1), last_at_ms: time }
 export type Flood = Sent<typeof FLOOD_FIELDS>
 
@@ -130,7 +130,7 @@ const GRANT_FIELDS = {
   cwd: QUESTION_FIELDS.cwd,
   created_at_ms: time,
   expires_at_ms: time,
-  /** Upper limits of the grant. Absent in a store of an earlier version, whose grants cover nothing. */
+  /** Upper limits of the grant. A store of an earlier version has no limits, and its grants do not apply. */
   timeout_ms: optional(time),
   max_output_bytes: optional(time),
   /** Null for any number until it expires. */
@@ -154,7 +154,7 @@ const FROM_ENGINE = {
   ask: { type: oneOf(['ask']), id, question },
   withdraw: { type: oneOf(['withdraw']), id },
   event: { type: oneOf(['event']), event },
-  /** A run that was already running when this executor connected. It causes no notification; approval clients may follow it. */
+  /** A run that was already running when this executor connected. It causes no notification. Approval clients may follow it. */
   running: { type: oneOf(['running']), event },
   override_get: { type: oneOf(['override_get']), id, session, agent: orNull(agentName) },
 } satisfies Readonly<Record<string, FieldTable>>
@@ -180,7 +180,7 @@ const FROM_APPROVAL_CLIENT = {
   store: { type: oneOf(['store']), id },
   grants: { type: oneOf(['grants']), id },
   revoke: { type: oneOf(['revoke']), id, grant_id: grantId },
-  /** `opaque`: the approver accepts that programs of the pattern may run others. */
+  /** With `opaque`, the approver accepts that programs of the pattern may run others. */
   allowlist_add: { type: oneOf(['allowlist_add']), id, agent: agentName, pattern: textUpTo(MAX_PATTERN, 1), opaque: optional(flag) },
   allowlist_remove: { type: oneOf(['allowlist_remove']), id, agent: agentName, pattern: textUpTo(MAX_PATTERN, 1) },
   history: { type: oneOf(['history']), id, limit: wholeUpTo(MAX_HISTORY, 1) },
@@ -191,7 +191,7 @@ const FROM_APPROVAL_CLIENT = {
 } satisfies Readonly<Record<string, FieldTable>>
 
 const OPENED = { type: oneOf(['opened']), role: oneOf(DESK_ROLES) }
-/** `code`: from the error table. `won_by` and `decision`: an earlier decision and who made it. */
+/** `code` is from the error table. `won_by` is the approver of an earlier decision, and `decision` is that decision. */
 const ERROR = {
   type: oneOf(['error']),
   id: orNull(id),
@@ -212,7 +212,7 @@ const TO_ENGINE = {
   error: ERROR,
 } satisfies Readonly<Record<string, FieldTable>>
 
-/** Service to approval client. `result`: the reply to the request with this ID. The others are sent unrequested after `subscribe`. */
+/** Service to approval client. `result` is the reply to the request with this ID. The others are sent unrequested after `subscribe`. */
 const TO_APPROVAL_CLIENT = {
   opened: OPENED,
   result: { type: oneOf(['result']), id, result: table },
@@ -254,7 +254,7 @@ const HELLO_FIELDS = {
   nonce: matching(/^[A-Za-z0-9_-]{43}$/, '32 bytes in base64url'),
 }
 
-/** The nonce of the service's first line, or what is wrong with it. */
+/** The nonce of the service's first line, or a description of the error. */
 export const readHello = (line: Uint8Array): { readonly nonce: string } | string => {
   const fields = parseTable(line, DESK_SHAPE)
   if (typeof fields === 'string') return fields
@@ -273,14 +273,14 @@ const SEALED_FIELDS = {
 }
 export type SealedLine = Sent<typeof SEALED_FIELDS>
 
-/** The unverified parts of a sealed line, or what is wrong with it. */
+/** The unverified parts of a sealed line, or a description of the error. */
 export const readSealed = (line: Uint8Array): SealedLine | string => {
   const fields = parseTable(line, DESK_SHAPE)
   if (typeof fields === 'string') return fields
   return closedProblemOf(fields, SEALED_FIELDS) ?? (fields as SealedLine)
 }
 
-/** The text of which a line's MAC is made. `body_sha256`: hex, of the UTF-8 text of the body. */
+/** Input of a line's MAC. `body_sha256` is the digest of the UTF-8 body in hex. */
 export const sealedText = (
   role: DeskRole,
   direction: DeskDirection,

@@ -3,10 +3,10 @@ import { MAX_SESSION_NAME } from '../limits/approvals.ts'
 import type { ModeOverride } from './messages.ts'
 import { ASKS, HOSTS, SECURITIES } from './approval-request.ts'
 
-/** A change of a session's modes. Absent fields stay unchanged; null restores the configured mode. */
+/** A change of a session's modes. Absent fields stay unchanged. Null restores the configured mode. */
 export type ModeChange = Partial<ModeOverride>
 
-/** A parsed command: show the modes, change them, or an error. */
+/** A parsed command, which shows or changes the modes, or an error. */
 export type ModeCommand =
   | { readonly kind: 'show' }
   | { readonly kind: 'change'; readonly change: ModeChange }
@@ -46,7 +46,7 @@ export const readSettings = (words: readonly string[]): ModeCommand => {
 
 const ELEVATED: Readonly<Record<string, ModeOverride['elevated']>> = { on: 'on', ask: 'ask', full: 'full', off: null }
 
-/** Parses a line of an approver: `/exec host=… security=… ask=… node=…`, or `/elevated on|off|ask|full`. */
+/** Parses a line of an approver, `/exec host=… security=… ask=… node=…` or `/elevated on|off|ask|full`. */
 export const readModeCommand = (words: readonly string[]): ModeCommand => {
   const [command, ...rest] = words
   if (command === '/exec') return readSettings(rest)
@@ -56,7 +56,7 @@ export const readModeCommand = (words: readonly string[]): ModeCommand => {
   return { kind: 'change', change: { elevated: ELEVATED[level] ?? null } }
 }
 
-/** The modes after a change, or null if none is set any more. */
+/** The modes after a change, or null if all are the configured ones. */
 export const changedOverride = (before: ModeOverride | null, change: ModeChange): ModeOverride | null => {
   const after = { ...NOTHING_SET, ...before, ...change }
   return Object.values(after).every((value) => value === null) ? null : after

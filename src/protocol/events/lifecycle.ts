@@ -106,7 +106,7 @@ export const isOver = ({ type }: Pick<LifecycleEvent, 'type'>): boolean => type 
 /** True for a run that is not on another machine. */
 export const isHere = ({ node }: LifecycleEvent): boolean => node === HERE || node === SANDBOX
 
-/** Why a value is no event, or null if it is one. */
+/** Why a value is not an event, or null if it is one. */
 export const lifecycleProblem = (value: unknown): string | null => {
   return isTable(value) ? closedProblemOf(value, LIFECYCLE_FIELDS) : 'it is not an object'
 }

@@ -1,6 +1,6 @@
 /**
- * Limits of the interfaces, logs and processes of this machine, each with its reason. Times are milliseconds unless the name says seconds;
- * sizes are bytes. Network limits are in `wire.ts`.
+ * Limits of the interfaces, logs and processes of this machine, each with its reason. Times are milliseconds unless the name says seconds.
+ * Sizes are bytes. Network limits are in `wire.ts`.
  */
 
 // ---- local interfaces ----
@@ -8,18 +8,18 @@
 export const MAX_SMALL_BODY = 64 * 1024
 /** Maximum age of an operator proof. */
 export const OPERATOR_PROOF_MS = 60_000
-/** A request object with an operator proof: as long as the first line of a streamed body. */
+/** A request object with an operator proof. The first line of a streamed body has the same limit. */
 export const MAX_PROVEN_REQUEST = 2 * 1024 * 1024
 /** Events that a slow reader of /direct/events may lag behind before it is disconnected. */
 export const MAX_EVENT_BACKLOG = 1_024
 
-/** Maximum silence of a daemon about an expired run of a target: longer than it tries to reach the target. */
+/** Maximum silence of a daemon about an expired run of a target. The daemon tries to reach the target for less time. */
 export const TARGET_SILENCE_MS = 30_000
 
 // ---- journal ----
-/** One line: the largest argv with each byte escaped as six characters, and the fields around it. */
+/** One line. It holds the largest argv with each byte escaped as six characters, and the fields around it. */
 export const MAX_JOURNAL_LINE = 256 * 1024
-/** argv and variable names of a local command, by `commandSize`: they fit one such line beside two paths. */
+/** argv and variable names of a local command, by `commandSize`. They fit one such line with two paths. */
 export const MAX_COMMAND_JSON = 192 * 1024
 /** Characters of each text in the log line of a refused HTTP call. */
 export const MAX_REFUSED_HTTP_TEXT = 256
@@ -28,18 +28,18 @@ export const MAX_JOURNALLED_PATTERN = 1024
 /** Sources named in the line about suppressed entries, and reasons counted separately there. */
 export const MAX_NAMED_SOURCES = 8
 export const MAX_NAMED_REASONS = 32
-/** Rate at which local clients can fill `requests.jsonl`: 120,000 small Requests at once, then 120 a second, or 5.6 GB a day. */
+/** Rate at which local clients can fill `requests.jsonl`. These are 120,000 small Requests at once, then 120 a second, or 5.6 GB a day. */
 export const ASKED_BYTES = { burst: 64 * 1024 * 1024, perSecond: 64 * 1024 }
-/** Free space that `requests.jsonl` leaves, as a multiple of the reserve: outgoing requests must not displace the audit log. */
+/** Free space that `requests.jsonl` leaves, as a multiple of the reserve. Outgoing requests must not displace the audit log. */
 export const ASKED_FLOORS = 2
 
-/** Output read after a program's end beyond the window: both pipes, at ten times the 0.2 MiB that Linux pipes hold by default. */
+/** Output read after a program's end beyond the window. It is ten times what both pipes hold by default in Linux, 0.2 MiB. */
 export const MAX_LEFT_IN_PIPES = 4 * 1024 * 1024
 
-/** Bytes of the syslog copy that wait for a slow receiver: some thousand lines. Further lines are lost. */
+/** Bytes of the syslog copy that wait for a slow receiver, or some thousand lines. Further lines are lost. */
 export const MAX_DATAGRAM_BACKLOG = 2 * 1024 * 1024
 
-/** Runs traced on either side, and traces waiting for export: as many as may run at once, a few hundred bytes each. */
+/** Runs traced on either side, and traces waiting for export. As many may run at once. Each takes a few hundred bytes. */
 export const MAX_TRACED_RUNS = 1_024
 /** … and detached runs, which may take days. The oldest is evicted. */
 export const MAX_TRACED_DETACHED = 256
@@ -68,9 +68,9 @@ export const REXD_STOP_MS = 12_000
 /** TCP port of the REST API of a daemon without a name. */
 export const DEFAULT_API_PORT = 12_700
 
-/** Processes and threads of a sandbox: enough for a parallel build on many processors, and a fork bomb ends soon. */
+/** Processes and threads of a sandbox. They are enough for a parallel build on many processors, and a fork bomb ends soon. */
 export const DEFAULT_SANDBOX_PROCESSES = 1_024
-/** Directories that a configuration shows: each is a mount and an argument of one command. */
+/** Directories that a configuration shows. Each is a mount and an argument of one command. */
 export const MAX_SANDBOX_READABLE = 32
 /** Size of /tmp and each other in-memory directory of a sandbox, which uses this host's memory. */
 export const SANDBOX_TMP_BYTES = 512 * 1024 * 1024

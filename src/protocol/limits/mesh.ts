@@ -3,7 +3,7 @@
  * what would block the event loop. Limits of number and size are in wire.ts.
  */
 
-/** A rate limit: an initial burst, and a rate per second. */
+/** A rate limit with an initial burst and a rate per second. */
 export interface Rate {
   readonly burst: number
   readonly perSecond: number
@@ -13,16 +13,16 @@ const KIB = 1024
 const MIB = 1024 * KIB
 
 /**
- * Rates of all unlisted peers of one host together: some dozens of daemons behind one address. Each unit takes a microsecond to a
- * millisecond, a few hundredths of a core together.
+ * Rates of all unlisted peers of one host together, which may be some dozens of daemons behind one address. Each unit takes a microsecond
+ * to a millisecond, a few hundredths of a core together.
  */
 const UNLISTED_RATES = {
   /** A request may contain stdin. */
   bytes: { burst: 32 * MIB, perSecond: 2 * MIB },
   frames: { burst: 16_000, perSecond: 2_000 },
-  /** Keep-alive pings of the muxer: one every ten seconds. */
+  /** Keep-alive pings of the muxer, one every ten seconds. */
   pings: { burst: 256, perSecond: 16 },
-  /** A tenth of a millisecond each: identify, gossip, a handshake, and at most eight with messages. */
+  /** Each takes a tenth of a millisecond. A peer opens them for identify, gossip, a handshake, and at most eight with messages. */
   streams: { burst: 1_000, perSecond: 50 },
   resets: { burst: 500, perSecond: 50 },
   /** Each needs a signature check before anything else. */
@@ -33,11 +33,11 @@ const UNLISTED_RATES = {
   connections: { burst: 128, perSecond: 8 },
 } as const satisfies Readonly<Record<string, Rate>>
 
-/** Metered work of a peer. `messages` are gossip messages; `connections` are those that the peer opens. */
+/** Metered work of a peer. `messages` are gossip messages. `connections` are those that the peer opens. */
 export type Metered = keyof typeof UNLISTED_RATES
 export const METERED = Object.keys(UNLISTED_RATES) as Metered[]
 
-/** Rates of a named machine: a contact of level `unknown`, or in the ACL or bootstrap list. A bootstrap peer relays for many. */
+/** Rates of a named machine, which is a contact of level `unknown` or in the ACL or bootstrap list. A bootstrap peer relays for many. */
 const NAMED_RATES: Readonly<Record<Metered, Rate>> = {
   bytes: { burst: 64 * MIB, perSecond: 8 * MIB },
   frames: { burst: 32_000, perSecond: 4_000 },
@@ -46,11 +46,14 @@ const NAMED_RATES: Readonly<Record<Metered, Rate>> = {
   resets: { burst: 1_000, perSecond: 100 },
   messages: { burst: 4_000, perSecond: 400 },
   handshakes: { burst: 32, perSecond: 4 },
-  /** Connections of a host where a named peer may be, in addition to its own and shared with unlisted peers there: a twentieth of a core. */
+  /**
+   * Connections of a host where a named peer may be. They are in addition to its own and shared with unlisted peers there. They take a
+   * twentieth of a core.
+   */
   connections: { burst: 512, perSecond: 16 },
 }
 
-/** Rates of one machine of a contact of level `known` or `trusted`: more than a run with as much output as the path carries. */
+/** Rates of one machine of a contact of level `known` or `trusted`. A run with as much output as the path carries needs less. */
 const ACCEPTED_RATES: Readonly<Record<Metered, Rate>> = {
   /** Ten times what Noise decrypts on one connection. */
   bytes: { burst: 16_384 * MIB, perSecond: 4_096 * MIB },
@@ -78,33 +81,36 @@ export const RATES: Readonly<Record<PeerClass, Readonly<Record<Metered, Rate>>>>
 /** This many a minute for each source, with all of them as a burst. */
 export const perMinute = (count: number): Rate => ({ burst: count, perSecond: count / 60 })
 
-/** Inbound connections that are not authenticated yet. Beyond it, the host with the most of them loses its oldest. */
+/** Inbound connections that are not authenticated yet. If there are more, the host with the most of them loses its oldest. */
 export const MAX_UNPROVEN_CONNECTIONS = 256
 
-/** Connected machines of one agent: a person's computers and some CI runners. Beyond it, its oldest machine is disconnected. */
+/**
+ * Connected machines of one agent, such as a person's computers and some CI runners. If there are more, its oldest machine is disconnected.
+ */
 export const MAX_MACHINES_PER_AGENT = 16
-/** Connections of all machines of one agent: `MAX_CONNECTIONS_PER_UNLISTED` for each. Beyond it, the oldest is closed. */
+/** Connections of all machines of one agent, `MAX_CONNECTIONS_PER_UNLISTED` for each. If there are more, the oldest is closed. */
 export const MAX_CONNECTIONS_PER_AGENT = 64
 
 /** Limits of a daemon with `relay = true` and of its clients. docs/nat.md names each. */
 
-/** Machines with a reservation at one relay: a few hundred bytes each, and a connection that they have anyway. */
+/** Machines with a reservation at one relay. Each costs a few hundred bytes, and a connection that it has anyway. */
 export const MAX_RESERVATIONS = 512
 /** Duration of a reservation. Its owner renews it five minutes before the end. Its relayed connections end with it. */
 export const RESERVATION_MS = 60 * 60 * 1000
-/** Connections that one relay carries at once: two streams and at most two buffered windows each. */
+/** Connections that one relay carries at once. Each takes two streams and at most two buffered windows. */
 export const MAX_CARRIED = 512
-/** … of one machine or agent at either end: a fan-out to a fleet, in less than half of one connection's streams. */
+/** … of one machine or agent at either end. A fan-out to a fleet fits, and the connection keeps streams for other uses. */
 export const MAX_CARRIED_OF_MACHINE = 112
-/** … and between the same two machines: two that crossed, and two left over. The oldest is closed. */
+/** … and between the same two machines. Two may have crossed, and two may be left over. The oldest is closed. */
 export const MAX_CARRIED_OF_PAIR = 4
 /**
- * Bytes of one relayed connection in both directions: far more than a run stores or sends. It then ends, and its runs resume on the next.
+ * Bytes of one relayed connection in both directions. A run stores or sends far less. The connection then ends, and its runs resume on the
+ * next.
  */
 export const MAX_CARRIED_BYTES = 64 * 1024 * MIB
-/** Duration of a relayed connection: as long as a link lives. */
+/** Duration of a relayed connection, which equals the lifetime of a link. */
 export const MAX_CARRIED_MS = 24 * 60 * 60 * 1000
-/** Bytes per second, and burst, of all relayed connections: half of what Noise decrypts on one core. Faster senders wait. */
+/** Rate and burst of all relayed connections in bytes per second. Noise decrypts twice as much on one core. Faster senders wait. */
 export const CARRIED_BYTES_PER_SECOND = 64 * MIB
 export const CARRIED_BURST = 64 * MIB
 /**
@@ -113,19 +119,19 @@ export const CARRIED_BURST = 64 * MIB
  */
 export const MAX_CARRIED_BACKLOG = MIB
 /**
- * Bytes buffered by a relay in all: twice what 112 connections with one slow machine leave. Beyond it, the connection with the most is
- * closed, and its runs resume on the next.
+ * Bytes buffered by a relay in all, or twice what 112 connections with one slow machine leave. If there are more, the connection with the
+ * most is closed, and its runs resume on the next.
  */
 export const MAX_CARRIED_HELD = 256 * MIB
 /** Time for a relay to connect to the other end. Must be at least `ADDRESS_DIAL_MS` to be useful to the dialler. */
 export const HOP_MS = 5_000
 /** Relays at which a daemon holds a reservation, so that one may fail. */
 export const MAX_OWN_RELAYS = 2
-/** Addresses of each relay that it publishes: the first two of at most four. */
+/** Addresses of each relay that it publishes, the first two of at most four. */
 export const ADDRESSES_PER_RELAY = 2
-/** Unlisted peers that one relay may connect to this daemon: it carries for its own contacts, few of which are unlisted here. */
+/** Unlisted peers that one relay may connect to this daemon. A relay carries for its own contacts, and few of them are unlisted here. */
 export const MAX_UNLISTED_PER_RELAY = 8
-/** How long an idle relayed connection is kept beside a direct one, on which all new streams start. */
+/** How long an idle relayed connection is kept after a direct one exists. All new streams start on the direct one. */
 export const RELAYED_IDLE_MS = 5_000
 /** Delay before relayed addresses are dialled if direct ones exist, because a near machine answers sooner. */
 export const RELAYED_DIAL_AFTER_MS = 300

@@ -1,34 +1,34 @@
-/** Validity of a link from `x0x ui`: time to open it, and too short to be found in a browser history. */
+/** Validity of a link from `x0x ui`. It leaves time to open the link, and is too short for a link in a browser history. */
 export const PAGE_LINK_MS = 60_000
-/** Random bytes of that link and of both parts of a session: 128 bits cannot be guessed at any rate. */
+/** Random bytes of that link and of both parts of a session. 128 bits cannot be guessed at any rate. */
 export const PAGE_SECRET_BYTES = 16
 /** Links not yet opened. A new one invalidates the oldest. */
 export const MAX_PAGE_LINKS = 4
 /** An unused page is signed out after this time, because another person may use the computer next. */
 export const PAGE_IDLE_MS = 30 * 60_000
-/** Maximum duration of a session, used or not: a day's work. */
+/** Maximum duration of a session, used or not. A day's work fits. */
 export const PAGE_SESSION_MS = 12 * 60 * 60_000
-/** Concurrent sessions: the tabs of one person. The oldest is ended. */
+/** Concurrent sessions, which are the tabs of one person. The oldest is ended. */
 export const MAX_PAGE_SESSIONS = 8
-/** Streams of one session: a reloaded tab may have two for a moment. */
+/** Streams of one session. A reloaded tab may have two for a moment. */
 export const MAX_SESSION_STREAMS = 2
 /** Connections without a session. The oldest is closed. Leaves time for a request at thousands of connections a second. */
 export const MAX_PAGE_UNPROVEN = 256
-/** A body with a decision or a policy query: its command line at most. */
+/** A body with a decision or a policy query. A command line is its largest part. */
 export const MAX_PAGE_BODY = 64 * 1024
-/** Request line and headers: ours are short, but a browser adds the cookies of each server on this host. */
+/** Request line and headers. A browser adds the cookies of each server on this host. */
 export const MAX_PAGE_HEAD = 32 * 1024
 /** Time for a request to arrive completely. */
 export const PAGE_REQUEST_MS = 10_000
 /** Unread bytes after which a page is disconnected and has to start again. */
 export const MAX_PAGE_BEHIND = 4 * 1024 * 1024
-/** Unread bytes after which a page receives no run events: as much as its initial events. The rest is for approval requests. */
+/** Unread bytes after which a page receives no run events. Its initial events have as many. The rest is for approval requests. */
 export const MAX_PAGE_EVENTS_BEHIND = 3 * 1024 * 1024
 /** Interval of keep-alive lines, by which the page notices a dead server. */
 export const PAGE_BEAT_MS = 5_000
 /** Silence after which the page regards the connection as dead. */
 export const PAGE_SILENCE_MS = 15_000
-/** Requests of a session: a person clicks, and the page polls running commands every two seconds. */
+/** Requests of a session. A person clicks, and the page polls running commands every two seconds. */
 export const PAGE_REQUESTS = { burst: 120, perSecond: 20 } as const
 /** Requests without a session, except those for signing in. Wrong codes count. */
 export const PAGE_UNLISTED = { burst: 60, perSecond: 5 } as const
@@ -36,7 +36,7 @@ export const PAGE_UNLISTED = { burst: 60, perSecond: 5 } as const
 export const PAGE_NOTES = { burst: 20, perSecond: 0.2 } as const
 /** Events that a page receives when it opens. */
 export const MAX_PAGE_EVENTS = 200
-/** Their characters as JSON: below the unread limit, so that a page can always start. */
+/** Their characters as JSON, below the unread limit, so that a page can always start. */
 export const MAX_PAGE_EVENTS_JSON = 1024 * 1024
 /** How long output is followed after a page's request. The page repeats it every two seconds while it is visible. */
 export const PAGE_FOLLOW_MS = 6_000

@@ -1,6 +1,6 @@
 /** Limits of REXD, each with its reason. Times are milliseconds, sizes are bytes. */
 
-/** File content in one message: in base64 it fits MAX_RPC_MESSAGE with the fields around it. */
+/** File content in one message. In base64 it fits MAX_RPC_MESSAGE with the fields around it. */
 export const MAX_FILE_CHUNK = 2 * 1024 * 1024
 /** A path, as in Linux. */
 export const MAX_PATH = 4_096
@@ -12,8 +12,9 @@ export const MAX_ROOTS = 64
 export const MAX_VARIABLES = 256
 export const MAX_VARIABLE_TEXT = 128 * 1024
 /**
- * Slots of one session's file calls: 32 reads or 8 other calls run at once, and others wait. A call may hold about 700 descriptors: three
- * for each file of a patch, one for each new directory, and those of a directory walk. A read needs only those of the walk, at most 130.
+ * Slots of one session's file calls. 32 reads or 8 other calls run at once, and others wait. A call may hold about 700 descriptors. It
+ * needs three for each file of a patch, one for each new directory, and those of a directory walk. A read needs only those of the walk, at
+ * most 130.
  */
 export const MAX_FILE_PLACES = 32
 export const FILE_CALL_SLOTS = 4
@@ -26,28 +27,28 @@ export const MAX_LISTED_BYTES = 3 * 1024 * 1024
 export const MAX_TERMINAL_SIDE = 65_535
 /** Name of a signal. */
 export const MAX_SIGNAL_NAME = 16
-/** Time for a closed session to end its programs: SIGTERM, the grace period, SIGKILL, and a margin. */
+/** Time for a closed session to end its programs. It covers SIGTERM, the grace period, SIGKILL and a margin. */
 export const SESSION_CLOSE_MS = 8_000
 
 // ---- JSON-RPC ----
-/** One line or message: a chunk of a file in base64 with each character escaped once, and the fields around it. */
+/** One line or message. It holds a chunk of a file in base64 with each character escaped once, and the fields around it. */
 export const MAX_RPC_MESSAGE = 4 * 1024 * 1024
-/** Shape of a message: twenty commands with the maximum of arguments. A million two-byte values would delay all other runs. */
+/** Shape of a message, enough for twenty commands with the maximum of arguments. A million two-byte values would delay all other runs. */
 export const MAX_RPC_SHAPE = { depth: 32, values: 32 * 1024 } as const
 /** Requests in one batch. */
 export const MAX_RPC_BATCH = 100
 /**
- * Concurrent requests of one connection, with each of a batch counted, except those that wait for a program or an event. Beyond it, no more
- * are read. Each reply may contain a chunk of a file.
+ * Concurrent requests of one connection, with each of a batch counted, except those that wait for a program or an event. At this number, no
+ * more are read. Each reply may contain a chunk of a file.
  */
 export const MAX_RPC_PENDING = 32
 /** A textual request ID. */
 export const MAX_RPC_ID = 256
-/** Bytes of replies and events that wait for a reader. Beyond it, programs are paused and no more is read. */
+/** Bytes of replies and events that wait for a reader. At this number, programs are paused and no more is read. */
 export const MAX_RPC_BACKLOG = 1024 * 1024
-/** Time to receive a POST request, and to send its reply to a slow reader: both hold a slot. */
+/** Time to receive a POST request, and to send its reply to a slow reader. Both hold a slot. */
 export const HTTP_TRANSFER_MS = 120_000
-/** Unauthenticated connections, in all and from one address: a quarter of 1,024 open files. The oldest is closed. */
+/** Unauthenticated connections, in all and from one address. They are a quarter of 1,024 open files. The oldest is closed. */
 export const MAX_UNPROVEN_CONNECTIONS = 256
 export const MAX_UNPROVEN_PER_ADDRESS = 64
 /** Time that one request for events may wait. */

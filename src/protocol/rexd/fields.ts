@@ -11,7 +11,7 @@ export const CAPABILITY_NAMES = [
 ] as const
 export type Capability = (typeof CAPABILITY_NAMES)[number]
 
-/** Groups of capabilities. Requesting a group requests each member; a grant with any member also lists the group. */
+/** Groups of capabilities. Requesting a group requests each member. A grant with any member also lists the group. */
 export const CAPABILITY_GROUPS = { fs: ['fs.read', 'fs.write'] } as const satisfies Record<string, readonly Capability[]>
 
 /** A name in a request or grant. */
@@ -36,7 +36,7 @@ export type LimitName =
 
 const GROUPS = Object.entries(CAPABILITY_GROUPS) as [keyof typeof CAPABILITY_GROUPS, readonly Capability[]][]
 
-/** Names in a grant: each capability, and each group with a granted member. */
+/** Names in a grant, which are each capability and each group with a granted member. */
 export const capabilityNamesOf = (granted: Iterable<Capability>): CapabilityName[] => {
   const all = [...granted]
   return [...all, ...GROUPS.flatMap(([name, members]) => (members.some((one) => all.includes(one)) ? [name] : []))]

@@ -22,7 +22,7 @@ import { MAX_EVENTS_WAIT_MS, MAX_PATH, MAX_ROOTS, MAX_SIGNAL_NAME, MAX_TERMINAL_
 import { MAX_ARGV_TOKENS, MAX_NAME, MAX_TEXT } from '../limits/wire.ts'
 import type { CapabilityName } from './fields.ts'
 
-/** `unicode`: lone surrogates, which JSON can escape, have no form in UTF-8, files, logs and programs. */
+/** `unicode` excludes lone surrogates. JSON can escape them, but UTF-8, files, logs and programs have no form for them. */
 const NAME = textOf({ min: 1, max: MAX_NAME, unicode: true })
 const PATH = textOf({ min: 1, max: MAX_PATH, unicode: true })
 const POSITIVE = positive
@@ -40,7 +40,7 @@ const TERMINAL = { ...SESSION, pty_id: NAME }
 /** The program, its directory and its variables. */
 const PROGRAM = {
   ...SESSION,
-  /** The program and its arguments; either this or `command`. */
+  /** The program and its arguments, if `command` is absent. */
   argv: optional(list(text, { min: 1, max: MAX_ARGV_TOKENS })),
   /** A text for `/bin/sh`, together with `shell: true`. */
   command: optional(textOf({ min: 1 })),
@@ -54,7 +54,7 @@ const PROGRAM = {
   max_output_bytes: optional(POSITIVE),
   /** Host of the run, if the server's `[tools.exec]` allows clients to choose. */
   host: optional(oneOf(HOSTS)),
-  /** With `host` node: the ID, name or address of a mesh agent. */
+  /** ID, name or address of a mesh agent, if `host` is node. */
   node: optional(NAME),
   /** These narrow the configured modes. */
   security: optional(oneOf(SECURITIES)),
@@ -82,9 +82,9 @@ export const METHODS = {
     /** Name of the client, for the server's audit log. */
     client_name: NAME,
     client_version: optional(NAME),
-    /** Mesh agent that runs the programs, if the server has a mesh. Default: the server itself. */
+    /** Mesh agent that runs the programs, if the server has a mesh. The default is the server itself. */
     target: optional(NAME),
-    /** Directories of the session, each below one that the server allows. Default: all of the server's. */
+    /** Directories of the session, each below one that the server allows. By default all of the server's. */
     workspace_roots: optional(list(PATH, { max: MAX_ROOTS })),
     /** Requested capabilities. The session gets those that the server grants. Default: all. */
     requested_capabilities: optional(list(textOf<CapabilityName>({ min: 1, max: MAX_NAME, unicode: true }), { max: MAX_ROOTS })),
@@ -92,7 +92,7 @@ export const METHODS = {
     /** If the connection is lost, the session waits for its client to return. Not over standard input and output. */
     resumable: NO,
   },
-  /** Returns to a session over another connection. `cursor`: of the last received event. */
+  /** Returns to a session over another connection. `cursor` is that of the last received event. */
   'session.resume': { ...SESSION, resume_token: NAME, cursor: byDefault(0, count) },
   /** Stored events of a session, if events are not sent unrequested. */
   'session.events': {
@@ -118,17 +118,17 @@ export const METHODS = {
     /** The program continues after the session ends. */
     detach: NO,
   },
-  /** `timeout_ms`: time to wait for the end of the process; 0 returns its state. Default: no limit. */
+  /** `timeout_ms` is the time to wait for the end of the process, by default without limit. 0 returns its state. */
   'exec.wait': { ...PROCESS, timeout_ms: optional(count) },
-  /** `signal`: such as `KILL` or `SIGKILL`. If the command waits for an approval, any signal withdraws it. */
+  /** `signal` is a name such as `KILL` or `SIGKILL`. If the command waits for an approval, any signal withdraws it. */
   'exec.kill': { ...PROCESS, signal: byDefault('TERM', textOf({ min: 1, max: MAX_SIGNAL_NAME })) },
-  /** `eof`: end of stdin. It has an effect only if all of `data` was accepted. */
+  /** `eof` ends stdin. It has an effect only if all of `data` was accepted. */
   'exec.input': { ...PROCESS, data: text, encoding: ENCODED, eof: NO },
-  /** Starts a program on a terminal. Its output is sent as events. Default of `timeout_ms`: the session's maximum. */
+  /** Starts a program on a terminal. Its output is sent as events. `timeout_ms` is by default the session's maximum. */
   'pty.open': { ...PROGRAM, cols: byDefault(80, SIDE), rows: byDefault(24, SIDE) },
   'pty.input': { ...TERMINAL, data: text, encoding: ENCODED },
   'pty.resize': { ...TERMINAL, cols: SIDE, rows: SIDE },
-  /** `kill`: SIGHUP, and SIGKILL after the grace period; otherwise SIGHUP alone. */
+  /** Sends SIGHUP. With `kill`, SIGKILL follows after the grace period. */
   'pty.close': { ...TERMINAL, kill: byDefault(true, flag) },
   'fs.read': {
     ...SESSION,
@@ -146,24 +146,24 @@ export const METHODS = {
     /** At most 2 MiB. */
     content: text,
     encoding: ENCODED,
-    /** `create`: the file must not exist. `replace`: with or without an existing file. `append`: after existing content. */
+    /** With `create` the file must not exist. `replace` works with or without an existing file. `append` writes after existing content. */
     mode: byDefault('replace', oneOf(['create', 'replace', 'append'])),
     mkdir_parents: NO,
     /**
-     * Replaces the file by a new one if all its permissions can be kept: see `docs/rexd.md`. Default: overwrites the file in place. No
+     * Replaces the file by a new one if all its permissions can be kept (`docs/rexd.md`). By default the file is overwritten in place. No
      * effect on `append` and new files.
      */
     atomic: NO,
     /** The file must exist with exactly this modification time. */
     expected_mtime: optional(FILE_TIME),
   },
-  /** `max_entries`: at most 10,000, which is the default. */
+  /** `max_entries` is at most 10,000, which is the default. */
   'fs.list': { ...SESSION, path: PATH, recursive: NO, max_entries: optional(POSITIVE) },
   'fs.glob': {
     ...SESSION,
     /** A pattern that begins with `/` is below a root and has no `cwd`. */
     pattern: textOf({ min: 1, max: MAX_TEXT, unicode: true }),
-    /** Directory of the pattern. Default: the first root. */
+    /** Directory of the pattern, by default the first root. */
     cwd: optional(PATH),
     /** At most 10,000, which is the default. */
     max_matches: optional(POSITIVE),
@@ -183,7 +183,7 @@ export const METHODS = {
     ...SESSION,
     /** From `*** Begin Patch` to `*** End Patch`. Surrounding text is ignored. */
     patch_text: text,
-    /** Directory of relative paths in the patch. Default: the first root. */
+    /** Directory of relative paths in the patch, by default the first root. */
     cwd: optional(PATH),
   },
 } as const

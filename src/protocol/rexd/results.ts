@@ -56,7 +56,7 @@ const INFO = {
   ...GRANT,
   /** Running and recently ended processes. */
   processes: list(record(SUMMARY)),
-  /** Detached processes of all sessions; only with `exec.detach`. */
+  /** Detached processes of all sessions. Present only with `exec.detach`. */
   detached: optional(list(record(SUMMARY))),
 }
 
@@ -71,10 +71,10 @@ const STARTED = {
   process_id: text,
   /** ISO 8601. */
   started_at: text,
-  /** Timeout in force; less than requested if that exceeded the limit. */
+  /** Timeout in force, which is less than requested if that exceeded the limit. */
   timeout_ms: count,
   max_output_bytes: count,
-  /** Host of the run, or absent if the server does not choose among hosts. `agent_id`: of a node. */
+  /** Host of the run, or absent if the server does not choose among hosts. `agent_id` is that of a node. */
   ran_on: optional(record({ host: oneOf(HOSTS), agent_id: orNull(text), name: orNull(text) })),
   /** Preferences that exceeded the configuration and were reduced, or absent. */
   cut_wishes: optional(list(record({ key: text, asked: text, got: text }))),
@@ -85,7 +85,7 @@ const TAKEN = { accepted_bytes: count }
 const DONE = { ok: flag }
 
 const FILE_TYPE = oneOf(['file', 'dir', 'symlink', 'other'])
-/** Modification time in ISO 8601 with nine decimals, so that equal texts are equal times; and in whole milliseconds since 1970. */
+/** `mtime` is in ISO 8601 with nine decimals, so that equal texts are equal times. `mtime_ms` has whole milliseconds since 1970. */
 const CHANGED = { mtime: text, mtime_ms: count }
 /** Null if unknown or if the file does not exist. */
 const MAYBE_CHANGED = { size: orNull(count), mtime: orNull(text), mtime_ms: orNull(count) }
@@ -97,11 +97,11 @@ const ENTRY = {
   ...MAYBE_CHANGED,
 }
 
-// ---- events: unrequested messages of the server ----
+// ---- events, sent unrequested ----
 
 /** 1, 2, 3, … in a session with stored events, or absent in others. */
 const EVENT = { ...PROCESS, cursor: optional(count) }
-/** `seq`: 1, 2, 3, … for each stream of each process. */
+/** `seq` counts 1, 2, 3, … for each stream of each process. */
 const OUTPUT = { ...EVENT, seq: count, data: text, encoding: ENCODING }
 /** The last event of a process that has run. */
 const EXIT = {
@@ -125,7 +125,7 @@ export const EVENTS = {
   'exec.stdout': OUTPUT,
   'exec.stderr': OUTPUT,
   'exec.exit': EXIT,
-  /** The program could not be started, was ended because of its output, or its end is unknown. `data.code`: name of the error. */
+  /** The program could not be started, was ended because of its output, or its end is unknown. `data.code` is the name of the error. */
   'exec.error': {
     ...EVENT,
     code: integer,
@@ -133,7 +133,7 @@ export const EVENTS = {
     data: any<Readonly<Record<string, unknown>>>(),
   },
   /**
-   * A command whose start is still unanswered needs an approval. `call`: the `id` of that call. `question_id`: null if the target asks
+   * A command whose start is still unanswered needs an approval. `call` is the `id` of that call. `question_id` is null if the target asks
    * instead of this host.
    */
   'exec.waiting': {
@@ -157,7 +157,7 @@ export const RESULTS = {
     ...SESSION,
     ...SERVER,
     ...GRANT,
-    /** Token for `session.resume`; only for a resumable session. */
+    /** Token for `session.resume`. Only a resumable session has one. */
     resume_token: optional(text),
     /** Time that the session waits for its client, in milliseconds. */
     resume_window_ms: optional(count),
@@ -165,17 +165,17 @@ export const RESULTS = {
   'session.resume': { ...INFO, ...SERVER },
   'session.events': {
     events: list(any<RexdEvent & { readonly jsonrpc: '2.0' }>()),
-    /** Cursor of the last of these events; without events, the requested cursor. */
+    /** Cursor of the last of these events. If `events` is empty, the requested cursor. */
     cursor: count,
     /** Events that are no longer stored, or null. */
     gap: orNull(record({ from: count, to: count })),
   },
-  /** `terminated`: number of processes that were ended. */
+  /** `terminated` is the number of processes that were ended. */
   'session.close': { ...DONE, terminated: count },
   'session.info': INFO,
   'exec.start': STARTED,
   'exec.wait': STATUS,
-  /** `ok` false: it had ended already. */
+  /** `ok` is false if the process had ended already. */
   'exec.kill': DONE,
   'exec.input': TAKEN,
   'pty.open': { ...STARTED, pty_id: text },
@@ -189,7 +189,7 @@ export const RESULTS = {
     ...CHANGED,
     encoding: ENCODING,
     content: text,
-    /** The content is not valid UTF-8; U+FFFD replaces the invalid bytes. */
+    /** The content is not valid UTF-8. U+FFFD replaces the invalid bytes. */
     lossy: optional(flag),
     /** The file continues after the content. */
     truncated: flag,
@@ -203,9 +203,9 @@ export const RESULTS = {
     /** No reader can have seen a state between old and new content. */
     atomic: flag,
   },
-  /** `entries`: sorted by path. `truncated`: there are more, and these are not necessarily the first. */
+  /** `entries` are sorted by path. If `truncated`, there are more, and these are not necessarily the first. */
   'fs.list': { path: text, entries: list(record(ENTRY)), truncated: flag },
-  /** `matches`: absolute paths, sorted. */
+  /** `matches` are absolute paths, sorted. */
   'fs.glob': { path: text, matches: list(text), truncated: flag },
   /** If `exists` is false, all later fields are null. */
   'fs.stat': {
@@ -220,7 +220,7 @@ export const RESULTS = {
     /** Null except for a link. */
     symlink_target: orNull(text).says('what a link says'),
   },
-  /** `bytes_written`: size of the whole file. */
+  /** `bytes_written` is the size of the whole file. */
   'fs.edit': { path: text, bytes_written: count, replacements: count, ...CHANGED, created: flag },
   /** Absolute paths in the order of the patch. */
   'fs.patch': {

@@ -52,7 +52,7 @@ export const stdinPieces = (length: number): number => Math.max(1, Math.ceil(len
 const stdin = record('exec-stdin', { len: uint(MAX_STDIN_BYTES), pieces: list(sha256, MAX_STDIN_PIECES) })
 export type SignedStdin = ValueOf<typeof stdin>
 
-/** Stdin that follows later: its length, and the SHA-256 of each of its pieces in order. */
+/** Length of stdin that follows later, and the SHA-256 of each of its pieces in order. */
 export const signedStdin: Field<SignedStdin> = {
   cddl: stdin.cddl,
   toCbor: (value) => stdin.toCbor(value),
@@ -63,7 +63,7 @@ export const signedStdin: Field<SignedStdin> = {
   },
 }
 
-/** First fields of signed messages: the request ID, the signer and the addressee. */
+/** First fields of signed messages. They name the request, the signer and the addressee. */
 export const PARTIES = {
   version: literal(1),
   request_id: requestId,
@@ -75,12 +75,12 @@ export const PARTIES = {
 
 /**
  * A request to run a command, signed with the requester's agent key. It names the target agent and machine and quotes the responder's nonce
- * of this stream, so it means nothing at another host, later, or after a restart.
+ * of this stream. Therefore another host rejects it, and the target rejects it later or after a restart.
  */
 export const execRequest = record('exec-request', {
   ...PARTIES,
   stream_nonce: bytes(NONCE_BYTES),
-  /** Epoch milliseconds; evidence only, because the nonce proves freshness. */
+  /** Epoch milliseconds, as evidence only, because the nonce proves freshness. */
   created_at_ms: uint(),
   argv: list(text(MAX_ARGV_BYTES), MAX_ARGV_TOKENS),
   /** Stdin in the frames that follow. Null means /dev/null. */
@@ -121,21 +121,23 @@ export const EXEC_RULES_REQUEST_DOMAIN = 'x0x-exec-rules-request-v1'
 /** Domain of the agent key's signature over the exact bytes of an encoded `exec-rules`. */
 export const EXEC_RULES_DOMAIN = 'x0x-exec-rules-v1'
 
-/** Queries which commands the sender's pair may run. Signed and bound to one stream of one host, like a Request. Nothing runs for it. */
+/**
+ * Queries which commands the sender's pair may run. Signed and bound to one stream of one host, like a Request. It does not start a run.
+ */
 export const execRulesRequest = record('exec-rules-request', {
   ...PARTIES,
   stream_nonce: bytes(NONCE_BYTES),
-  /** Epoch milliseconds; evidence only. */
+  /** Epoch milliseconds, as evidence only. */
   created_at_ms: uint(),
 })
 export type ExecRulesRequest = ValueOf<typeof execRulesRequest>
 
 const RULE = {
-  /** Description of the ACL entry. Null means it has none. */
+  /** Description of the ACL entry, or null if it lacks one. */
   description: nullable(text(MAX_DESCRIPTION_BYTES)),
-  /** Tokens of the ACL: literals and templates. */
+  /** Literals and templates of the ACL. */
   argv: list(text(MAX_ARGV_BYTES), MAX_ARGV_TOKENS),
-  /** Limits of a run; 0 bytes of stdin = none allowed. */
+  /** Limits of a run. If `max_stdin_bytes` is 0, the run gets no stdin. */
   timeout_ms: uint(),
   max_stdout_bytes: uint(),
   max_stderr_bytes: uint(),
@@ -171,27 +173,27 @@ const chunk = { request_id: requestId, seq: uint(), data: bytes(0, MAX_FRAME_DAT
 
 /** Frames that are the same between machines and between the two processes of one machine. */
 export const RUN_FRAMES = {
-  /** Server to client: the process runs with this PID. */
+  /** Server to client. The process runs with this PID. */
   started: [2, { request_id: requestId, pid: uint() }],
-  /** Server to client; `seq` from 0 per stream, without gaps. */
+  /** Server to client. `seq` counts from 0 per stream, without gaps. */
   stdout: [3, chunk],
   stderr: [4, chunk],
-  /** Server to client; does not end the run. */
+  /** Server to client. The run continues. */
   warning: [5, { request_id: requestId, kind: oneOf(WARNING_KINDS), message: text(MAX_WARNING_TEXT) }],
-  /** Client to server: end the run. */
+  /** Client to server. Ends the run. */
   cancel: [7, { request_id: requestId }],
-  /** Client to server; `seq` from 0; `eof` marks the last. */
+  /** Client to server. `seq` counts from 0. `eof` marks the last. */
   stdin: [8, { ...chunk, eof: bool }],
-  /** Both directions: all sequence numbers below these were consumed, or 0. */
+  /** Both directions. All sequence numbers below these were consumed, or 0. */
   ack: [9, { request_id: requestId, stdin: uint(), stdout: uint(), stderr: uint() }],
 } as const
 
 const detachedRun = {
   request_id: requestId,
   state: oneOf(DETACHED_STATES),
-  /** Digest of the exact bytes of the Request; zeros if unknown or expired. */
+  /** Digest of the exact bytes of the Request, or zeros if unknown or expired. */
   request_sha256: sha256,
-  /** Bytes of output: stored, dropped, and the maximum to store. */
+  /** Output that is stored, output that was dropped, and the maximum to store. */
   kept: uint(),
   dropped: uint(),
   keep_bytes: uint(),
@@ -199,38 +201,38 @@ const detachedRun = {
   lifetime_left_ms: nullable(uint()),
   /** Milliseconds until its output is removed, or null if it has not ended. */
   kept_for_ms: nullable(uint()),
-  /** For an attach: bytes of each stream before the first byte that follows. */
+  /** Offset in each stream of the first byte that follows an attach. */
   stdout_before: uint(),
   stderr_before: uint(),
 }
 
 /** Frames of a run between two machines. */
 export const execFrame = union('exec-frame', {
-  /** Client to server: `body` is an encoded `exec-request`. */
+  /** Client to server. `body` is an encoded `exec-request`. */
   request: [0, asked],
-  /** Client to server, every 2 s: the requester still exists. */
+  /** Client to server, every 2 s, to show that the requester still exists. */
   lease_renew: [1, { request_id: requestId }],
   ...RUN_FRAMES,
-  /** Server to client, always the last: `body` is an encoded `exec-exit`. */
+  /** Server to client, always the last. `body` is an encoded `exec-exit`. */
   exit: [6, signed],
   /**
-   * Client to server, the first frame of a new stream: resume the run on this stream. All frames below these numbers have arrived.
+   * Client to server, the first frame of a new stream. Resumes the run on this stream. All frames below these numbers have arrived.
    * `request_nonce` is that of the Request.
    */
   resume: [10, { request_id: requestId, stdout: uint(), stderr: uint(), request_nonce: bytes(NONCE_BYTES) }],
-  /** Server to client, the first reply to Resume: stdin below this number has arrived. Missing frames follow. */
+  /** Server to client, the first reply to Resume. All stdin frames below this number have arrived. Missing frames follow. */
   resumed: [11, { request_id: requestId, stdin: uint() }],
   /**
-   * Server to client, the other reply to Resume: this client has no such run, or no longer. `unseen`: it never had, because the nonce of
+   * Server to client, the other reply to Resume. This client has no such run, or no longer. If `unseen`, it never had, because the nonce of
    * its Request was never used and never will be.
    */
   gone: [12, { request_id: requestId, unseen: bool }],
-  /** Client to server, the first and only frame of a new stream: `body` is an encoded `exec-rules-request`. */
+  /** Client to server, the first and only frame of a new stream. `body` is an encoded `exec-rules-request`. */
   rules_request: [13, asked],
-  /** Server to client, the only reply to it except an Exit with a denial: `body` is an encoded `exec-rules`. */
+  /** Server to client, the only reply to it except an Exit with a denial. `body` is an encoded `exec-rules`. */
   rules: [14, signed],
   /**
-   * Server to client, before Started: the run needs an approval and has not started. Repeated when the number of approvals changes, and on
+   * Server to client, before Started. The run needs an approval and has not started. Repeated when the number of approvals changes, and on
    * each stream that resumes the waiting run.
    */
   waiting: [
@@ -239,34 +241,34 @@ export const execFrame = union('exec-frame', {
       request_id: requestId,
       /** Time after which it is denied without a decision. */
       expires_in_ms: uint(MAX_APPROVAL_WAIT_MS),
-      /** Statements of other agents that are needed, and that have arrived. 0: only a local approver must decide. */
+      /** Needed and received statements of other agents. If 0 are needed, only a local approver must decide. */
       approvals_needed: uint(MAX_MESH_APPROVERS),
       approvals_given: uint(MAX_MESH_APPROVERS),
       reason: oneOf(WAITING_REASONS),
     },
   ],
-  /** Client to server, the first frame of a new stream: `body` is an encoded `approval-request`. Lease renewals follow. */
+  /** Client to server, the first frame of a new stream. `body` is an encoded `approval-request`. Lease renewals follow. */
   approval_request: [16, signed],
-  /** Server to client, the only reply to it except an Exit with a denial: `body` is an encoded `approval-statement`. */
+  /** Server to client, the only reply to it except an Exit with a denial. `body` is an encoded `approval-statement`. */
   approval_statement: [17, signed],
-  /** Client to server, once, after a Request or a detach request: the requester's trace and span, without effect on the run. */
+  /** Client to server, once, after a Request or a detach request. The requester's trace and span do not affect the run. */
   trace: [18, { request_id: requestId, trace_id: bytes(TRACE_ID_BYTES), span_id: bytes(SPAN_ID_BYTES) }],
   /**
-   * Client to server, the first frame of a new stream, followed only by an optional `trace`: `body` is an encoded `exec-detach-request`.
+   * Client to server, the first frame of a new stream, followed only by an optional `trace`. `body` is an encoded `exec-detach-request`.
    */
   detach_request: [19, asked],
   /**
-   * Client to server, the first frame of a new stream: `body` is an encoded `exec-detached-ask`. After `attach`, Ack and lease renewals
+   * Client to server, the first frame of a new stream. `body` is an encoded `exec-detached-ask`. After `attach`, Ack and lease renewals
    * follow.
    */
   detached_ask: [20, asked],
-  /** Server to client: state of a detached run. The reply to both of the above, unless the request is denied. */
+  /** Server to client. State of a detached run. The reply to both of the above, unless the request is denied. */
   detached: [21, detachedRun],
 })
 export type ExecFrame = ValueOf<typeof execFrame>
 export type ExecFrameType = ExecFrame['type']
 
-/** Decodes the body of a direct message: the prefix and the frame. Throws only `malformed`. */
+/** Decodes the prefix and the frame of a direct message. Throws only `malformed`. */
 export const decodeExecBody = (body: Uint8Array): ExecFrame => {
   if (!EXEC_PREFIX.every((byte, index) => body[index] === byte)) throw new AppError('malformed', 'not an exec body')
   return execFrame.decode(body.subarray(EXEC_PREFIX.length))
