@@ -7,13 +7,16 @@ const RECONNECT_MAX_MS = 8_000
 export interface ReconnectOptions {
   /** Attempts in a row before waiting sessions and calls fail. Default: 16. The next call starts over. */
   readonly attempts?: number
-  /** Milliseconds before the second attempt; the delay then doubles. Default: 250. The first attempt is immediate. */
+  /** Milliseconds before the second attempt, by default 250. The delay then doubles. The first attempt is immediate. */
   readonly firstDelayMs?: number
   /** Default: 8,000. */
   readonly maxDelayMs?: number
 }
 
-/** Delays between attempts: doubling, bounded, and reduced at random by up to a half, so that many clients do not reconnect together. */
+/**
+ * Delays between attempts. They double up to a maximum, and a random part of at most 50 % is subtracted, so that many clients do not
+ * reconnect together.
+ */
 export class Backoff {
   readonly #options: Required<ReconnectOptions>
   readonly #random: () => number

@@ -37,7 +37,7 @@ export class ByteTransport implements Omit<Transport, 'close'> {
   #drained: Deferred<void> | null = null
   #paused = false
   #ended = false
-  /** Why nothing can be sent any more. Input of the server is still read. */
+  /** Why no more can be sent. Input of the server is still read. */
   #unwritable: { readonly error: Error | null } | null = null
 
   constructor(components: { readable: Readable; writable: Writable }, events: TransportEvents) {
@@ -57,7 +57,7 @@ export class ByteTransport implements Omit<Transport, 'close'> {
   send(text: string): void | Promise<void> {
     if (this.#ended) return undefined
     if (this.#unwritable !== null) {
-      // While reading is paused, nothing else would report it.
+      // While reading is paused, no other event would report it.
       if (this.#paused) this.#emit(this.#unwritable.error)
       return undefined
     }
@@ -77,7 +77,7 @@ export class ByteTransport implements Omit<Transport, 'close'> {
     if (this.#unwritable !== null) void this.#abandon()
   }
 
-  /** Ends the output, drops further input, and reports nothing from now on. */
+  /** Ends the output and drops further input, without further reports. */
   end(): void {
     this.#ended = true
     this.#settle()
@@ -117,7 +117,7 @@ export class ByteTransport implements Omit<Transport, 'close'> {
     void this.#abandon()
   }
 
-  /** Waits `DRAIN_MS` for the server's remaining messages, and longer while reading is paused; then reports the end. */
+  /** Reports the end after `DRAIN_MS`, and later while reading is paused, so that the server's remaining messages arrive first. */
   async #abandon(): Promise<void> {
     await pause(DRAIN_MS, this.finished)
     if (!this.#paused) this.#emit(this.#unwritable?.error ?? null)
@@ -165,14 +165,14 @@ const MAX_STDERR_KEPT = 8 * 1024
 export interface StdioOptions {
   /** The program and its arguments, such as `['ssh', '-T', 'host', 'rexd', '--stdio']`. No shell interprets them here. */
   readonly command: readonly string[]
-  /** Its whole environment. Default: that of this process. */
+  /** Its whole environment, by default that of this process. */
   readonly env?: Readonly<Record<string, string | undefined>>
   readonly cwd?: string
   /** Start it in its own terminal session, so that Ctrl-C does not reach it and it cannot ask for a password. Default: false. */
   readonly detached?: boolean
   /** Receives its stderr as it comes. Error messages quote the end of it either way. */
   readonly onStderr?: (bytes: Uint8Array) => void
-  /** Milliseconds between closing its stdin and SIGTERM. Default: 12,000, which `rexd` may need. */
+  /** Milliseconds between closing its stdin and SIGTERM. The default is 12,000, which `rexd` may need. */
   readonly graceMs?: number
 }
 
@@ -226,7 +226,7 @@ class ChildTransport implements Transport {
     this.#bytes.resume()
   }
 
-  /** Closes stdin, which asks the child to end; sends SIGTERM after the grace period and SIGKILL after another. */
+  /** Closes stdin, which asks the child to end. Sends SIGTERM after the grace period and SIGKILL after another. */
   async close(): Promise<void> {
     this.#bytes.end()
     await pause(this.#options.graceMs ?? CLOSE_GRACE_MS, this.#exited.signal)
@@ -235,7 +235,7 @@ class ChildTransport implements Transport {
       this.#child.kill(signal)
       await pause(CLOSE_KILL_MS, this.#exited.signal)
     }
-    // A process that it left may hold the streams: ssh with ControlPersist keeps stderr.
+    // A process that it left may hold the streams. For example, ssh with ControlPersist keeps stderr.
     this.#bytes.destroy()
     this.#child.stderr.destroy()
   }
@@ -259,7 +259,7 @@ class ChildTransport implements Transport {
 
 const nameOf = ({ command }: StdioOptions): string => quote(command.join(' '))
 
-/** REXD over the stdin and stdout of a child process: a `rexd` of this host, or ssh to another. Each opening starts it again. */
+/** REXD over the stdin and stdout of a child process, such as a `rexd` of this host, or ssh to another. Each opening starts it again. */
 export const stdio = (options: StdioOptions): TransportFactory => {
   const [file, ...args] = options.command
   if (file === undefined) throw new TypeError('command: names at least the program')

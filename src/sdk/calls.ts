@@ -6,7 +6,7 @@ import { RexdDisconnected, RexdError } from './errors.ts'
 import type { IncomingMessage } from './incoming.ts'
 import { whenAborted } from './promises.ts'
 
-/** Where a call may be sent: over one transport, or over that of its session. */
+/** Transport of a call. Calls of a session use the session's transport. */
 export interface CallScope {
   /** The current transport, or null. */
   readonly transport: object | null
@@ -14,7 +14,7 @@ export interface CallScope {
   readonly lasting: boolean
 }
 
-/** Methods that change nothing more when repeated, so they are sent again after a lost connection. */
+/** Methods that have no further effect when repeated, so they are sent again after a lost connection. */
 const ASKED_AGAIN: ReadonlySet<Method> = new Set([
   'session.info',
   'session.events',
@@ -56,7 +56,7 @@ interface Call {
 
 type Answer = Extract<IncomingMessage, { kind: 'result' | 'failure' }>
 
-/** The calls of a connection: those to be sent, in order, and those that wait for an answer. */
+/** The calls of a connection, first those that wait to be sent, in order, then those that wait for an answer. */
 export class Calls {
   readonly #waiting: Call[] = []
   readonly #sent = new Map<number, Call>()

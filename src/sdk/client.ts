@@ -11,12 +11,12 @@ import { RexdSession } from './session.ts'
 import type { TransportFactory } from './transport.ts'
 
 export interface ConnectOptions extends CallOptions {
-  /** How to reach the server: `stdio({ command })`, `webSocket({ url, token })`, `streams(readable, writable)`, or your own. */
+  /** The way to reach the server. Use `stdio({ command })`, `webSocket({ url, token })`, `streams(readable, writable)`, or your own. */
   readonly transport: TransportFactory
   /**
-   * Reconnect after a loss: at once if a session is to be resumed, otherwise at the next call. Unsent calls are sent then; sent ones are
-   * not repeated, but reject with `RexdDisconnected`. Sessions that are not `resumable` end with their connection. Without it, no call is
-   * possible after a loss. Default: true over a WebSocket, else false.
+   * Reconnect after a loss, by default only over a WebSocket. It happens at once if a session can be resumed, otherwise at the next call.
+   * Unsent calls are sent then. Sent ones are not repeated, but reject with `RexdDisconnected`. Sessions that are not `resumable` end with
+   * their connection. Without it, no call is possible after a loss.
    */
   readonly reconnect?: boolean | ReconnectOptions
   /** Receives events of processes started by `call('exec.start')`, events of ended `exec` processes, and every `session.gap`. */
@@ -29,20 +29,20 @@ export interface OpenOptions extends CallOptions {
   /** Name of the client for the server's journal, at most 64 characters. */
   readonly clientName: string
   readonly clientVersion?: string
-  /** Directories within those that the server allows. Default: all of them. */
+  /** Directories within those that the server allows, by default all of them. */
   readonly workspaceRoots?: readonly string[]
-  /** Capabilities to request, such as `exec`. The session gets those that the server grants. Default: all. */
+  /** Capabilities to request, such as `exec`, by default all. The session gets those that the server grants. */
   readonly capabilities?: readonly CapabilityName[]
   /** Limits below those of the server. */
   readonly limits?: SessionLimits
-  /** Working directory of commands and start of relative paths. Default: the first root. */
+  /** Working directory of commands and start of relative paths, by default the first root. */
   readonly cwd?: string
   /**
-   * The session survives a lost connection for a minute, and the client resumes it. Only over WebSockets. Default: false. Rejects with a
-   * `TypeError` if the client does not reconnect.
+   * The session survives a lost connection for a minute, and the client resumes it. Only over WebSockets. The default is false. Rejects
+   * with a `TypeError` if the client does not reconnect.
    */
   readonly resumable?: boolean
-  /** The agent of the mesh that its commands run on, if the server has a mesh. Default: the server itself. */
+  /** The agent of the mesh that its commands run on, if the server has a mesh. The default is the server itself. */
   readonly target?: string
 }
 
@@ -160,7 +160,7 @@ export const connect = async ({
   if (reconnect !== false && !transport.again) throw new TypeError(`reconnect: ${transport.name} cannot be opened again`)
   const options = reconnect === true ? {} : reconnect
   const backoff = options === false ? null : new Backoff({ random: Math.random }, options)
-  // In a microtask of its own, so that an error in a callback does not reach the connection.
+  // A separate microtask keeps an error in a callback from the connection.
   const connection = new Connection(
     { transport, backoff },
     {

@@ -11,17 +11,15 @@ const MAX_STDIN_WITH_START = 256 * 1024
 /** A program and its arguments, or a text for the server's `/bin/sh`, which the server must allow. */
 export type Command = readonly string[] | { readonly shell: string }
 
-/**
- * Where a program runs and who approves it, if the server's `[tools.exec]` lets clients choose. A wider preference is cut (`cutWishes`).
- */
+/** Host and approval of a program, if the server's `[tools.exec]` lets clients choose. A wider preference is cut (`cutWishes`). */
 export interface PlaceOptions {
   readonly host?: Params<'exec.start'>['host']
-  /** With `host` node: ID, name or address of an agent of the mesh. */
+  /** ID, name or address of an agent of the mesh, if `host` is node. */
   readonly node?: string
   readonly security?: Params<'exec.start'>['security']
   readonly ask?: Params<'exec.start'>['ask']
   /**
-   * Called when an approver is asked about the start, with the milliseconds to decide; no answer is a denial. It may be called for
+   * Called when an approver is asked about the start, with the milliseconds to decide. No answer is a denial. It may be called for
    * approvers of the server's host and again for those of the target agent. Some servers do not report it.
    */
   readonly onWaiting?: (waiting: StartWaiting) => void
@@ -35,22 +33,22 @@ export interface StartWaiting {
 
 /** Options of programs on pipes and on terminals. */
 interface ProgramOptions extends CallOptions, PlaceOptions {
-  /** Working directory. A relative path starts at it. Default: that of the session. */
+  /** Working directory, by default that of the session. A relative path starts at it. */
   readonly cwd?: string | undefined
   /** Variables in addition to those of the server, such as `TERM` on a terminal. The server must allow each. */
   readonly env?: Readonly<Record<string, string>>
-  /** Milliseconds. Default: that of the session; on a terminal, its maximum. */
+  /** Milliseconds, by default those of the session. On a terminal the default is the session's maximum. */
   readonly timeoutMs?: number
-  /** Limit on the output of both streams in bytes. The rest is cut off. Default: that of the session. */
+  /** Limit on the output of both streams in bytes, by default that of the session. The rest is cut off. */
   readonly maxOutputBytes?: number
 }
 
 export interface ExecOptions extends ProgramOptions {
-  /** Its stdin: a value, or a source read as fast as the program reads. Default: empty. A failing source ends the program. */
+  /** A value, or a source read as fast as the program reads. By default stdin is empty. A failing source ends the program. */
   readonly stdin?: DataSource
   /** Keeps its stdin open for `write` after `stdin`. */
   readonly stdinOpen?: boolean
-  /** End it above the output limit; `exited` then rejects with `output_limit_exceeded`. */
+  /** End the program above the output limit. Then `exited` rejects with `output_limit_exceeded`. */
   readonly failOnLimit?: boolean
   /** Let it outlive the session, if the server allows that. */
   readonly detach?: boolean
@@ -108,7 +106,7 @@ export const startParams = (sessionId: string, command: Command, options: ExecOp
   return { params, feed }
 }
 
-/** The end of a program with its output. Any exit code is a result, none is an error. */
+/** The end of a program with its output. Every exit code is a result and not an error. */
 export class RunResult implements ProcessExit, RunPlacement {
   /** Null if a signal ended it. */
   readonly exitCode: number | null
@@ -143,7 +141,7 @@ export class RunResult implements ProcessExit, RunPlacement {
     this.cutWishes = place.cutWishes
   }
 
-  /** As UTF-8; invalid bytes become U+FFFD. */
+  /** As UTF-8. Invalid bytes become U+FFFD. */
   get stdoutText(): string {
     return toText(this.stdout)
   }

@@ -24,7 +24,7 @@ export class OpenTransport {
   #closing: Promise<void> | null = null
   #ended = false
   #loss: { readonly error: Error | null } | null = null
-  /** The last send is pending; nothing more is sent before it settles. */
+  /** The last send is pending. Calls wait until it settles. */
   #behind = false
 
   constructor(components: { calls: Calls }, init: OpenTransportInit) {
@@ -163,12 +163,12 @@ export interface ConnectionInit {
   onConnection(state: ConnectionState): void
 }
 
-/** State of the connection. `again`: it is being restored. Otherwise the next call restores it, if that is enabled. */
+/** State of the connection. With `again`, it is being restored. Otherwise the next call restores it, if that is enabled. */
 export type ConnectionState =
   | { readonly connected: true }
   | { readonly connected: false; readonly loss: RexdDisconnected; readonly again: boolean }
 
-/** The connection to one server: successive transports, the sessions that move between them, and the open calls. */
+/** The connection to one server. It has successive transports, the sessions that move between them, and the open calls. */
 export class Connection {
   readonly gate: ReadGate
   readonly #components: ConnectionComponents
@@ -182,7 +182,7 @@ export class Connection {
   /** When the transport was opened. */
   #since = 0
   #dialing: Promise<void> | null = null
-  /** Why there is no transport. */
+  /** How the last transport was lost, or null. */
   #loss: RexdDisconnected | null = null
 
   constructor(components: ConnectionComponents, init: ConnectionInit) {
@@ -267,7 +267,7 @@ export class Connection {
     return this.#transport === null && !this.lasting ? (this.#loss?.message ?? 'there is no connection') : null
   }
 
-  /** Sends waiting calls, over a new transport if there is no connection. */
+  /** Sends waiting calls. Opens a new transport if the connection was lost. */
   #push(): void {
     if (this.#transport === null) this.#redial()
     else this.#transport.pump()
@@ -332,9 +332,9 @@ export class Connection {
     for (const link of this.#away) void this.#resume(link, transport)
   }
 
-  /** Resumes a session on a new transport: first its missed events, then its waiting calls. */
+  /** Resumes a session on a new transport. Its missed events arrive before its waiting calls are sent. */
   async #resume(link: SessionLink, transport: OpenTransport): Promise<void> {
-    // Only for this transport: on the next one the session is resumed again.
+    // Applies to this transport only, because on the next one the session is resumed again.
     const scope = {
       lasting: false,
       get transport(): object | null {
@@ -395,7 +395,7 @@ export class Connection {
   }
 
   #leave(transport: OpenTransport): void {
-    // A failed close leaves nothing to do either.
+    // A failed close needs no further action.
     const leaving = transport
       .close()
       .catch(() => undefined)

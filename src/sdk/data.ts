@@ -7,7 +7,7 @@ export type DataSource = Data | AsyncIterable<Data>
 
 export const toBytes = (data: Data): Uint8Array => (typeof data === 'string' ? Buffer.from(data, 'utf8') : data)
 
-/** As UTF-8; invalid bytes become U+FFFD. */
+/** As UTF-8. Invalid bytes become U+FFFD. */
 export const toText = (bytes: Uint8Array): string => new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes)
 
 const isWhole = (source: DataSource): source is Data => typeof source === 'string' || source instanceof Uint8Array
@@ -64,7 +64,7 @@ export async function* untilAborted(source: DataSource, signal: AbortSignal): As
   }
 }
 
-/** Null if aborted first. `Promise.race` with one promise for all parts would keep every part in memory as long as the signal lives. */
+/** Null if aborted first. `Promise.race` with one promise for all parts would keep every part in memory until the signal is freed. */
 const nextUnlessAborted = async (iterator: AsyncIterator<Data>, signal: AbortSignal): Promise<IteratorResult<Data> | null> =>
   new Promise((resolve, reject) => {
     const release = whenAborted(signal, () => resolve(null))

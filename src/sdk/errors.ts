@@ -1,7 +1,7 @@
 /** Characters of foreign text that an error message quotes. */
 export const MAX_QUOTED = 200
 
-/** Reasons for which a server refuses, or a substitute if it names none. */
+/** Reasons for which a server refuses, or a substitute if the server gives no name. */
 export type RexdErrorName =
   | 'parse_error'
   | 'invalid_request'
@@ -33,7 +33,7 @@ export type RexdErrorName =
   | 'internal'
   | 'rexd_error'
 
-/** Names for the error codes of a server that sends none. */
+/** Names for the error codes of a server that sends only codes. */
 const NAMES: Readonly<Record<number, RexdErrorName>> = {
   [-32_700]: 'parse_error',
   [-32_600]: 'invalid_request',
@@ -70,7 +70,7 @@ export class RexdError extends Error {
   }
 }
 
-/** There is no connection, or it was lost. */
+/** The connection was lost or was never made. */
 export class RexdDisconnected extends Error {
   override readonly name = 'RexdDisconnected'
   /** True if the request had been sent, so that its effect is unknown. False if it had no effect. */
@@ -88,8 +88,8 @@ export class RexdProtocolError extends Error {
 }
 
 /**
- * Events of a session were lost for good: output of a process is missing, and its end may never be reported. `wait` and `session.info`
- * show its state.
+ * Events of a session were lost for good. Output of a process is missing, and its end may never be reported. `wait` and `session.info` show
+ * its state.
  */
 export class RexdGap extends Error {
   override readonly name = 'RexdGap'
@@ -106,17 +106,17 @@ export class RexdGap extends Error {
 
 export const textOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))
 
-/** As in `base/visible-text.ts`, which the SDK does not load: controls and invisible characters. */
+/** Controls and invisible characters, as in `base/visible-text.ts`, which the SDK does not load. */
 const INVISIBLE = /[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]+/gu
 
-/** Foreign text of several lines; invisible characters become blanks. */
+/** Foreign text of several lines. Invisible characters become blanks. */
 export const visibleLines = (text: string): string =>
   text
     .split('\n')
     .map((line) => line.replaceAll(INVISIBLE, ' '))
     .join('\n')
 
-/** Foreign text for one line: bounded and without invisible characters. */
+/** Foreign text for one line, bounded and without invisible characters. */
 export const quote = (text: string, max = MAX_QUOTED): string => {
   const short = text.length > max ? `${text.slice(0, max)}…` : text
   return short.replaceAll(INVISIBLE, ' ').trim()

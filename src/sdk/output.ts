@@ -9,8 +9,8 @@ import { type CallOptions, type Deferred, deferred, whenAborted } from './promis
  */
 const OUTPUT_HIGH_WATER = 1024 * 1024
 /**
- * Unread output at which reading stops even if a caller waits for an answer. The answer may follow the output in transit: 1 MiB at the
- * server, and buffers, which for TCP on one host are up to 10 MiB (Linux).
+ * Unread output at which reading stops even if a caller waits for an answer. The answer may follow the output in transit. That is 1 MiB at
+ * the server, and buffers, which for TCP on one host are up to 10 MiB (Linux).
  */
 export const OUTPUT_LIMIT = 16 * 1024 * 1024
 /** Added to the size of each chunk, so that many tiny ones are bounded too. */
@@ -56,7 +56,7 @@ export class OutputQueue {
     this.#emit()
   }
 
-  /** Ends the output: readers get the rest, then end or get the error. */
+  /** Ends the output. Readers get the rest, then end or get the error. */
   end(error: unknown): void {
     if (this.#end !== null) return
     this.#end = { error }
@@ -126,7 +126,7 @@ export class OutputQueue {
     this.#onFullness(fullness)
   }
 
-  /** A full queue has room again at half its size, so that the connection does not stop and start for each chunk. */
+  /** A full queue has room again when 50 % of it are left, so that the connection does not stop and start for each chunk. */
   #now(): Fullness {
     if (this.#end !== null) return 'room'
     if (this.#cost >= OUTPUT_LIMIT) return 'limit'
@@ -135,7 +135,7 @@ export class OutputQueue {
   }
 }
 
-/** One output stream of a process. It can be read once; stopping early discards the rest. */
+/** One output stream of a process. It can be read once. Stopping early discards the rest. */
 export class RemoteOutput implements AsyncIterable<Uint8Array> {
   readonly #queue: OutputQueue
   readonly #name: OutputName
@@ -163,7 +163,7 @@ export class RemoteOutput implements AsyncIterable<Uint8Array> {
     })
   }
 
-  /** Like `bytes`, as UTF-8; invalid bytes become U+FFFD. */
+  /** Like `bytes`, as UTF-8. Invalid bytes become U+FFFD. */
   async text(max: number, options: CallOptions = {}): Promise<string> {
     return toText(await this.bytes(max, options))
   }

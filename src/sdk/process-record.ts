@@ -16,9 +16,9 @@ const KILL_GRACE_MS = 5_000
 /** How a process ended. */
 export type ProcessExit = CamelCase<Omit<EventParams<'exec.exit'>, 'session_id' | 'process_id' | 'cursor'>>
 
-/** Where a program runs: this server, its sandbox, or a node with its `agentId`. */
+/** Host of a program. It is this server, its sandbox, or a node with its `agentId`. */
 export type RanOn = CamelCase<NonNullable<Result<'exec.start'>['ran_on']>>
-/** A preference beyond the server's configuration, and what is in force instead. */
+/** A preference beyond the server's configuration, and the value that is in force. */
 export type ClampedPreference = CamelCase<NonNullable<Result<'exec.start'>['cut_wishes']>[number]>
 
 export interface RunPlacement {
@@ -43,7 +43,7 @@ export const killProcess = async (
   return connection.request({ method: 'exec.kill', params, scope: link, signal, accept })
 }
 
-/** A process of a session: it receives events, checks that none is missing, and keeps unread output. */
+/** A process of a session. It receives events, checks that no event is missing, and keeps unread output. */
 export class ProcessRecord implements ProcessListener {
   readonly queue: OutputQueue
   readonly init: ProcessRecordInit
@@ -55,7 +55,7 @@ export class ProcessRecord implements ProcessListener {
   readonly exited: Promise<ProcessExit> = this.#exited.promise
   /** Aborted when the caller gets no more of it. */
   readonly over: AbortSignal = this.#over.signal
-  /** Aborted after the server's last message about it, or when none can come. */
+  /** Aborted after the server's last message about it, or when no more can come. */
   readonly gone: AbortSignal = this.#gone.signal
   readonly #streams = { stdout: { seq: 0, bytes: 0 }, stderr: { seq: 0, bytes: 0 } }
   /** Reports its output, or null without a reporter. */
@@ -95,7 +95,7 @@ export class ProcessRecord implements ProcessListener {
     void this.#putDown()
   }
 
-  /** The session is being closed: readers get the output so far, then the error. */
+  /** The session is being closed. Readers get the output so far, then the error. */
   cut(error: Error): void {
     this.#cut = true
     this.queue.end(error)
@@ -188,7 +188,7 @@ export class ProcessRecord implements ProcessListener {
     this.link.remove(this.init.process_id, this)
   }
 
-  /** Sends SIGTERM, and SIGKILL after `KILL_GRACE_MS`. If neither can be sent, the process is gone or ends with its connection. */
+  /** Sends SIGTERM, and SIGKILL after `KILL_GRACE_MS`. If both fail, the process is gone or ends with its connection. */
   async #putDown(): Promise<void> {
     for (const name of ['TERM', 'KILL']) {
       if (this.gone.aborted) return

@@ -10,13 +10,13 @@ import { bytesOf, resultOf } from './incoming.ts'
 import type { CallOptions } from './promises.ts'
 import type { SessionLink } from './session-link.ts'
 
-/** Chunks requested ahead: about as much as is in transit at a gigabit and 30 ms. */
+/** Chunks requested ahead. About as much is in transit at a gigabit and 30 ms. */
 export const READ_AHEAD = 3
 
 export interface ReadOptions extends CallOptions {
-  /** First byte. Default: 0. */
+  /** First byte, by default 0. */
   readonly offset?: number
-  /** Number of bytes. Default: to the end of the file. */
+  /** Number of bytes, by default to the end of the file. */
   readonly length?: number
   /** Accept that the file changes meanwhile, such as an appended log. Otherwise a change is a `conflict`. */
   readonly mayChange?: boolean
@@ -45,7 +45,7 @@ export async function* fileParts(
   const ask = (at: number): void => {
     const asked = Math.min(chunk, length - at)
     const answer = read(first + at, asked)
-    // When the reader stops, nothing handles a rejection of the parts read ahead.
+    // When the reader stops, no code handles a rejection of the parts read ahead.
     answer.catch(() => undefined)
     ahead.push({ length: asked, answer })
   }
@@ -88,7 +88,7 @@ export type FileEdited = CamelCase<Result<'fs.edit'>>
 export type FilesPatched = CamelCase<Result<'fs.patch'>>
 
 export interface ReadAllOptions extends ReadOptions {
-  /** Limit in bytes. Default: 64 MiB. */
+  /** Limit in bytes, by default 64 MiB. */
   readonly max?: number
 }
 
@@ -99,7 +99,7 @@ export interface WriteOptions extends CallOptions {
   readonly mkdirParents?: boolean
   /** Replace an existing file by a new one, if that keeps all its permissions. Default: false. */
   readonly atomic?: boolean
-  /** The `mtime` or `mtimeMs` that the file must have; otherwise `conflict`. */
+  /** The `mtime` or `mtimeMs` that the file must have. Any other is a `conflict`. */
   readonly expectedMtime?: string | number
 }
 
@@ -173,14 +173,14 @@ export class RemoteFiles {
     return { data: Buffer.concat(parts, length), ...about }
   }
 
-  /** Like `readAll`, as UTF-8; invalid bytes become U+FFFD. */
+  /** Like `readAll`, as UTF-8. Invalid bytes become U+FFFD. */
   async readText(path: string, options: ReadAllOptions = {}): Promise<string> {
     return toText((await this.readAll(path, options)).data)
   }
 
   /**
-   * Writes a file. Up to 1 MiB it is written at once. Above that, the first chunk creates or replaces the file and the rest is appended:
-   * others see the file grow, and a failure or abort leaves its beginning. Another writer's change in between is a `conflict`. To avoid a
+   * Writes a file. Up to 1 MiB it is written at once. Above that, the first chunk creates or replaces the file and the rest is appended.
+   * Others see the file grow, and a failure or abort leaves its beginning. Another writer's change in between is a `conflict`. To avoid a
    * partial file, write under another name and move it with a command.
    */
   async write(path: string, content: DataSource, options: WriteOptions = {}): Promise<FileWritten> {
@@ -203,7 +203,7 @@ export class RemoteFiles {
     return camelCase({ ...written[0]!, mtime: written.at(-1)!.mtime, bytes_written })
   }
 
-  /** The entries of a directory; with `recursive`, also below it. */
+  /** The entries of a directory. With `recursive`, also those below it. */
   async list(path = '.', options: CallOptions & { readonly recursive?: boolean; readonly maxEntries?: number } = {}): Promise<FileListing> {
     const { recursive, maxEntries, signal } = options
     return camelCase(await this.#call('fs.list', { path: this.#path(path), recursive, max_entries: maxEntries }, signal))
@@ -215,7 +215,7 @@ export class RemoteFiles {
     return camelCase(await this.#call('fs.glob', { pattern, cwd: this.#directory(cwd), max_matches: maxMatches }, signal))
   }
 
-  /** What exists at a path, without following a link. A missing file is a result, not an error. */
+  /** Status of a path, without following a link. A missing file is a result, not an error. */
   async stat(path: string, { signal }: CallOptions = {}): Promise<FileStatus> {
     return camelCase(await this.#call('fs.stat', { path: this.#path(path) }, signal))
   }

@@ -10,9 +10,9 @@ import { type OutputChunk, RemoteOutput } from './output.ts'
 import type { ClampedPreference, RunPlacement, ProcessExit, ProcessRecord, RanOn } from './process-record.ts'
 import { type CallOptions, orAborted, pause } from './promises.ts'
 
-/** Bytes of one `exec.input`: half of the server's buffer, so that little is sent again. */
+/** Bytes of one `exec.input`. The server's buffer has room for two, so that little is sent again. */
 export const INPUT_CHUNK = 512 * 1024
-/** Bytes of one `exec.input` after the program took nothing: enough to learn whether there is room, and cheap to repeat. */
+/** Bytes of one `exec.input` after the program did not read. They are enough to learn whether there is room, and cheap to repeat. */
 export const INPUT_PROBE = 1024
 /** First and longest pause before asking again, because no event says when a program reads again. */
 const INPUT_PAUSE_MS = 5
@@ -45,7 +45,7 @@ export class ProcessInput {
     return this.#inTurn(async () => this.#close(signal), signal)
   }
 
-  /** Writes from a source as long as the program reads, before any other write. Rejects with the source's error. */
+  /** Writes from a source while the program reads, before any other write. Rejects with the source's error. */
   async feed(source: DataSource, init: { end: boolean }): Promise<void> {
     return this.#inTurn(async () => {
       for await (const part of untilAborted(source, this.#record.over))
@@ -119,7 +119,7 @@ export class ProcessInput {
 }
 
 export interface WaitOptions extends CallOptions {
-  /** Milliseconds; 0 only asks for the state. Default: no limit. */
+  /** Milliseconds, by default without limit. 0 only asks for the state. */
   readonly timeoutMs?: number
 }
 
@@ -138,9 +138,9 @@ export class RemoteProgram implements RunPlacement {
   readonly ranOn: RanOn | null
   readonly cutWishes: readonly ClampedPreference[]
   /**
-   * How it ended, after all of its output. Rejects with `RexdError` if it could not start or was ended for its output, with
-   * `RexdDisconnected` if its session is lost, with `RexdGap` or `RexdProtocolError` if output is missing, or with the reason of its
-   * signal.
+   * How the program ended, after all of its output. Rejects with `RexdError` if it could not start or was ended for its output. Rejects
+   * with `RexdDisconnected` if its session is lost, and with `RexdGap` or `RexdProtocolError` if output is missing. If its signal was
+   * aborted, rejects with the signal's reason.
    */
   readonly exited: Promise<ProcessExit>
   protected readonly connection: Connection
@@ -160,8 +160,8 @@ export class RemoteProgram implements RunPlacement {
 
   /**
    * Writes to its stdin, which needs `stdinOpen`, or types on its terminal. Resolves when the server has all of it, as fast as the program
-   * reads; writes are sequential. Rejects with `RexdError` `conflict` if stdin is closed or the program has ended. After a write that was
-   * aborted or lost its connection, the amount taken is unknown, so nothing more can be written to stdin; a terminal accepts more.
+   * reads. Writes are sequential. Rejects with `RexdError` `conflict` if stdin is closed or the program has ended. After a write that was
+   * aborted or lost its connection, the amount taken is unknown. Then stdin accepts no further writes, but a terminal does.
    */
   async write(data: Data, options: CallOptions = {}): Promise<void> {
     return this.input.write(data, options)
@@ -213,8 +213,8 @@ export class RemoteProcess extends RemoteProgram implements AsyncIterable<Output
 }
 
 /**
- * A program on a terminal of the server. Iterate it, or read `output`, once: everything written to the terminal, as one stream. Unread
- * output blocks it, as for a `RemoteProcess`.
+ * A program on a terminal of the server. Iterate it, or read `output`, once. Both give everything written to the terminal as one stream.
+ * Unread output blocks it, as for a `RemoteProcess`.
  */
 export class RemoteTerminal extends RemoteProgram implements AsyncIterable<Uint8Array> {
   readonly output: RemoteOutput

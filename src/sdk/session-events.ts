@@ -11,13 +11,13 @@ import type { ProcessRecord, RanOn } from './process-record.ts'
 export type SessionEvent = CamelCase<Omit<LifecycleEvent, 'owner' | 'door' | 'run_id'>> & {
   /** Null if it was denied before it had an ID. */
   readonly processId: string | null
-  /** The sentence, followed by the end of the output with each line indented, so that none imitates a sentence. */
+  /** The sentence, followed by the end of the output. Each line of output is indented, so that it cannot imitate a sentence. */
   readonly text: string
 }
 
 const costOf = ({ tail }: SessionEvent): number => EVENT_COST + (tail?.length ?? 0)
 
-/** Events of a session's programs for an AI agent that reads them at its next turn: the newest, in bounded memory. */
+/** The newest events of a session's programs, in bounded memory, for an AI agent that reads them at its next turn. */
 export interface SessionEvents {
   /** Number of oldest events dropped since the last `take`. */
   readonly dropped: number
@@ -55,7 +55,7 @@ export class SessionEventHistory implements SessionEvents {
     return this.#events.splice(0)
   }
 
-  /** `node` is the requested one; the start event reports the actual one. */
+  /** `node` is the requested one. The start event reports the actual one. */
   program(node: string = HERE): ProgramEvents {
     let waited = false
     return {

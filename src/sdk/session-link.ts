@@ -6,13 +6,13 @@ import { type RexdDisconnected, RexdGap, RexdProtocolError } from './errors.ts'
 /** Receives the events of a process. */
 export interface ProcessListener {
   onEvent(event: RexdEvent): void
-  /** Some events are lost; later ones are still reported. */
+  /** Some events are lost. Later ones are still reported. */
   onGap(error: RexdGap): void
   /** No further events will come. */
   onLost(error: Error): void
 }
 
-/** Where a session is: on a transport, between two transports, or ended. It tracks the last event that was received. */
+/** Tracks the transport of a session, which may be between two transports or ended, and the last event that was received. */
 export class SessionLink implements CallScope {
   readonly id: string
   readonly #token: string | null

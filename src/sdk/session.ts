@@ -23,13 +23,13 @@ import { ProcessInput, type ProgramComponents, RemoteProcess, RemoteTerminal } f
 import { SessionEventHistory, type SessionEvents } from './session-events.ts'
 import type { SessionLink } from './session-link.ts'
 
-/** Bytes of a file in one message, if the session allows: half of the server's maximum. */
+/** Bytes of a file in one message, if the session allows. The server's maximum is twice this. */
 const FILE_CHUNK = 1024 * 1024
 /** Default limit of each stream of `run`. */
 const MAX_COLLECTED = 64 * 1024 * 1024
 
 export interface RunOptions extends ExecOptions {
-  /** Limit in bytes of each stream. Default: 64 MiB. */
+  /** Limit in bytes of each stream, by default 64 MiB. */
   readonly maxCollected?: number
 }
 
@@ -39,13 +39,13 @@ export interface SessionInit {
   readonly cwd: string | null
 }
 
-/** State of a session; limits have the names of the protocol. */
+/** State of a session. Limits have the names of the protocol. */
 export type SessionState = CamelCase<Omit<SessionInfo, 'limits'>> & Pick<SessionInfo, 'limits'>
 
 /**
- * A session: what a client may do on the server, and what runs there. It ends with its connection unless it is `resumable`: then the
- * client reconnects and resumes it. Calls that were sent and not answered reject with `RexdDisconnected` and `sent`, except those that
- * only read or wait, which are repeated. If it cannot be resumed, everything of it rejects with one `RexdDisconnected`.
+ * A client's session on a server, with its programs and files. It ends with its connection unless it is `resumable`. Then the client
+ * reconnects and resumes it. Calls that were sent and not answered reject with `RexdDisconnected` and `sent`, except those that only read
+ * or wait, which are repeated. If the session cannot be resumed, all its calls and programs reject with one `RexdDisconnected`.
  */
 export class RexdSession {
   readonly id: string
@@ -91,7 +91,9 @@ export class RexdSession {
     return this.#closing !== null || this.#link.loss !== null
   }
 
-  /** Starts a program and resolves when it runs. Aborting before that rejects; later it ends the program with SIGTERM, then SIGKILL. */
+  /**
+   * Starts a program and resolves when it runs. Aborting before that rejects. Aborting later ends the program with SIGTERM, then SIGKILL.
+   */
   async exec(command: Command, options: ExecOptions = {}): Promise<RemoteProcess> {
     return new RemoteProcess(await this.#start(command, options))
   }
@@ -123,8 +125,8 @@ export class RexdSession {
   }
 
   /**
-   * Events of its programs from the first call on: started, waiting for an approver, ended with the size of their output, or denied. Call
-   * `take` at the AI agent's next turn. Programs of `client.call` are not included.
+   * Events of its programs from the first call on. They report starts, waiting for an approver, ends with the size of the output, and
+   * denials. Call `take` at the AI agent's next turn. Programs of `client.call` are not included.
    */
   events(): SessionEvents {
     this.#events ??= new SessionEventHistory({ session: this.id })
@@ -172,7 +174,7 @@ export class RexdSession {
     return started
   }
 
-  /** Starts a program. Aborting withdraws the approval request, and ends a program that started all the same. */
+  /** Starts a program. Aborting withdraws the approval request, or ends the program if it started meanwhile. */
   async #begin<M extends 'exec.start' | 'pty.open'>(
     method: M,
     params: Params<M>,
@@ -188,7 +190,7 @@ export class RexdSession {
       events?.waiting(event)
       release()
       release = whenAborted(signal, () => void killProcess({ connection, link: scope }, { process_id }).catch(() => undefined))
-      // In a microtask of its own, so that an error in the callback does not reach the connection.
+      // A separate microtask keeps an error in the callback from the connection.
       if (signal?.aborted !== true) queueMicrotask(() => onWaiting?.({ questionId: question_id, expiresInMs: expires_in_ms }))
     }
     const accept = (result: unknown): ProgramComponents => {

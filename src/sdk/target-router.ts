@@ -22,9 +22,9 @@ export interface Project {
 }
 
 /**
- * The nearest `.rexd.json` in a directory or its parents: `{ "target": "server-a", "cwd": "/srv/app" }`, or null if absent. Throws an
- * `Error` with its name if it is invalid, unreadable, owned by another user (except root), or writable by others, because its writer
- * chooses where commands run.
+ * The nearest `.rexd.json` in a directory or its parents, such as `{ "target": "server-a", "cwd": "/srv/app" }`, or null if absent. Throws
+ * an `Error` with its name if it is invalid or unreadable. Also throws if it is owned by another user (except root) or writable by others,
+ * because its writer chooses where commands run.
  */
 export const findProject = async (directory: string): Promise<Project | null> => {
   for (let at = resolve(directory); ; at = dirname(at)) {
@@ -38,7 +38,7 @@ export const findProject = async (directory: string): Promise<Project | null> =>
 /** Null if it does not exist. */
 const readOwn = async (file: string): Promise<string | null> => {
   try {
-    // O_NONBLOCK: a pipe must not block this process before it is recognised.
+    // With O_NONBLOCK, a pipe does not block this process before it is recognised.
     const handle = await open(file, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0))
     try {
       const info = await handle.stat()
@@ -81,7 +81,7 @@ const plain = (path: string): string => {
   return normal.length > 1 && normal.endsWith('/') ? normal.slice(0, -1) : normal
 }
 
-/** Finds the target of a path by its longest prefix of whole names: `/srv/app` does not match `/srv/app2`. */
+/** Finds the target of a path by its longest prefix of whole names. `/srv/app` does not match `/srv/app2`. */
 export class PathRules {
   readonly #rules: readonly { readonly prefix: string; readonly target: string }[]
 
@@ -97,7 +97,7 @@ export class PathRules {
     return this.#rules.map(({ target }) => target)
   }
 
-  /** Null if no rule matches. A relative path starts at `cwd`; without it no rule matches. */
+  /** Null if no rule matches. A relative path starts at `cwd`. Without `cwd` it matches no rule. */
   find(path: string, cwd: string | undefined): { readonly prefix: string; readonly target: string } | null {
     if (!posix.isAbsolute(path) && (cwd === undefined || !posix.isAbsolute(cwd))) return null
     const whole = plain(posix.isAbsolute(path) ? path : posix.join(cwd!, path))
@@ -109,11 +109,11 @@ export class PathRules {
 /** A server where commands may run. */
 export interface Target {
   readonly transport: TransportFactory
-  /** The agent of the mesh behind that server. Default: the server itself. */
+  /** The agent of the mesh behind that server. The default is the server itself. */
   readonly agent?: string
-  /** Directories that its session is confined to, within those of its server. Default: all of those. */
+  /** Directories that its session is confined to, by default all that its server allows. */
   readonly roots?: readonly string[]
-  /** Working directory of commands and start of relative paths. Default: the first root. */
+  /** Working directory of commands and start of relative paths, by default the first root. */
   readonly cwd?: string
 }
 
@@ -122,15 +122,15 @@ export interface TargetRouterInit {
   readonly targets: Readonly<Record<string, Target>>
   /** Name of the client for the servers' journals. */
   readonly clientName: string
-  /** The target if nothing else selects one. Without it that is an error, even with a single target. */
+  /** The target if no other source selects one. Without it that is an error, even with a single target. */
   readonly defaultTarget?: string
-  /** Path prefixes with their targets: `{ '/srv/app': 'server-a' }`. */
+  /** Path prefixes with their targets, such as `{ '/srv/app': 'server-a' }`. */
   readonly paths?: Readonly<Record<string, string>>
   /** Targets that a project file may choose, because anybody may have written it. Default: all. */
   readonly projectTargets?: readonly string[]
 }
 
-/** What selected the target. */
+/** The source that selected the target. */
 export type TargetReason = 'selected' | 'project' | 'path' | 'carried' | 'default'
 
 export interface ResolvedTarget {
@@ -143,7 +143,7 @@ export interface ResolvedTarget {
 }
 
 export interface ResolveOptions {
-  /** The path to work on. Default: the caller's directory. */
+  /** The path to work on, by default the caller's directory. */
   readonly path?: string
   /** The caller's directory on this host, where the search for a project file starts. */
   readonly cwd?: string
@@ -154,7 +154,7 @@ interface Opened {
   readonly session: RexdSession
 }
 
-/** The target does not exist, or none was selected. It lists the existing ones. */
+/** The target does not exist, or no target was selected. It lists the existing ones. */
 export class UnknownTarget extends Error {
   override readonly name = 'UnknownTarget'
   readonly candidates: readonly string[]
@@ -166,9 +166,9 @@ export class UnknownTarget extends Error {
 }
 
 /**
- * Selects the server of a command or path. Keep it outside the model's view: the model has one set of tools, and this decides where they
- * work. The first source that names a target decides: `select`, the project file, the path prefix, the last choice, the default. An
- * unknown name is an error; no later source replaces it.
+ * Selects the server of a command or path. Keep it outside the model's view. The model has one set of tools, and this decides where they
+ * work. The first source that names a target decides. The sources are `select`, the project file, the path prefix, the last choice and the
+ * default, in this order. An unknown name is an error. No later source replaces it.
  */
 export class TargetRouter {
   readonly #targets: ReadonlyMap<string, Target>
@@ -223,7 +223,7 @@ export class TargetRouter {
     return mine
   }
 
-  /** The session of a target, opened at the first call and after a loss or close; `resumable` if the transport supports it. */
+  /** The session of a target, opened at the first call and after a loss or close. It is `resumable` if the transport supports it. */
   async session(name: string, { signal }: CallOptions = {}): Promise<RexdSession> {
     signal?.throwIfAborted()
     const target = this.#known(name, 'session')
@@ -264,7 +264,7 @@ export class TargetRouter {
     throw new UnknownTarget('nothing says which target it is', { candidates: this.targets })
   }
 
-  /** The default does not become the last choice, because nobody chose it. */
+  /** The default does not become the last choice, because it was not chosen. */
   #answer(target: string, reason: TargetReason, by: string | null): ResolvedTarget {
     if (reason !== 'default') this.#carried = target
     return { target, reason, by, cwd: this.#targets.get(target)?.cwd ?? null }

@@ -1,6 +1,6 @@
 import { MAX_FILE_CHUNK } from '../protocol/limits/rexd.ts'
 
-/** Size of the largest message: a chunk of a file as text with six characters per byte (`\u0001`), and its envelope. */
+/** Size of the largest message. It has a chunk of a file as text with six characters per byte (`\u0001`), and its envelope. */
 export const MAX_INCOMING_MESSAGE = 6 * MAX_FILE_CHUNK + 1024 * 1024
 /** Time for a server to end its programs and exit. It takes at most 10 s. */
 export const CLOSE_GRACE_MS = 12_000
@@ -12,18 +12,18 @@ export const DRAIN_MS = 1_000
 /** Events of a transport. */
 export interface TransportEvents {
   onMessage(text: string): void
-  /** Called once when nothing more can be received or sent. Null after an orderly end; otherwise the error. */
+  /** Called once when no more can be received or sent. The error is null after an orderly end. */
   onClosed(error: Error | null): void
 }
 
 /** Carries whole messages to a server and back, in order. */
 export interface Transport {
-  /** If it returns a promise, send no more before it settles. It neither throws nor rejects; `onClosed` reports failures. */
+  /** If it returns a promise, send no more before it settles. It never throws or rejects, because `onClosed` reports failures. */
   send(text: string): void | Promise<void>
   /** Stops reading, so that the server blocks. Messages that were already read may still be delivered. */
   pause(): void
   resume(): void
-  /** Closes it without further events; resolves when it is cleaned up. */
+  /** Closes it without further events. Resolves when it is cleaned up. */
   close(): Promise<void>
 }
 

@@ -5,24 +5,24 @@ import { MAX_QUOTED, RexdProtocolError, quote, textOf } from './errors.ts'
 import { type Deferred, deferred, pause, whenAborted } from './promises.ts'
 import { CLOSE_KILL_MS, MAX_INCOMING_MESSAGE, type Transport, type TransportEvents, type TransportFactory } from './transport.ts'
 
-/** Timeout from dialling to the end of the handshake: three TCP attempts and a slow server. */
+/** Timeout from dialling to the end of the handshake. Three TCP attempts and a slow server fit. */
 const HANDSHAKE_MS = 10_000
-/** A live server sends something in this time: the client pings, and `rexd` itself pings every 15 s. */
+/** A live server sends something in this time. The client pings, and `rexd` itself pings every 15 s. */
 const SILENCE_MS = 20_000
 /** Unsent bytes above which the socket accepts no more. */
 export const MAX_UNSENT = 1024 * 1024
 
 export interface WebSocketOptions {
   /**
-   * The address of `rexd --http`: `ws://host:port/ws`, `wss://…`, or `unix:/path` of a socket. `http:` and `https:` also work, and `/ws`
+   * The address of `rexd --http` is `ws://host:port/ws`, `wss://…`, or `unix:/path` of a socket. `http:` and `https:` also work, and `/ws`
    * may be omitted. With `ws:` the token can be read on the network, so use it on this host only.
    */
   readonly url: string
   /** The content of the server's `token_file`. A function is called for each connection. */
   readonly token: string | (() => string | Promise<string>)
-  /** PEM texts: authorities to trust instead of the system's, and the client certificate. */
+  /** PEM texts of authorities to trust instead of the system's, and of the client certificate. */
   readonly tls?: { readonly ca?: string; readonly cert?: string; readonly key?: string }
-  /** Milliseconds without any message, despite pings, after which the server counts as lost. Default: 20,000. */
+  /** Milliseconds without any message, despite pings, after which the server counts as lost. The default is 20,000. */
   readonly silenceMs?: number
 }
 
@@ -80,7 +80,7 @@ class SocketTransport implements Transport {
     for (const name of ['ping', 'pong'] as const) socket.on(name, () => void (this.#heard = true))
     socket.on('error', (error: Error) => this.#fail(error))
     socket.on('close', (code: number, reason: Buffer) => this.#end(code, reason.toString('utf8')))
-    // By `setImmediate`: after this process was blocked, it reads what has arrived before it checks for silence.
+    // After this process was blocked, `setImmediate` lets it read what has arrived before it checks for silence.
     this.#timer = setInterval(() => setImmediate(() => this.#poll(init.silenceMs)), init.silenceMs)
     this.#timer.unref()
   }
@@ -120,7 +120,7 @@ class SocketTransport implements Transport {
     this.#socket.terminate()
   }
 
-  /** Silence means nothing while reading is paused. The ping still fails on a dead connection. */
+  /** While reading is paused, silence is expected. The ping still fails on a dead connection. */
   #poll(silenceMs: number): void {
     if (this.#ended) return
     if (this.#heard || this.#socket.isPaused) {
