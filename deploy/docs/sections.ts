@@ -5,12 +5,15 @@ import { dataFiles } from './files.ts'
 import type { Section } from './fill.ts'
 import { OBSERVABILITY } from './observability.ts'
 import { limits, peerRates } from './limits.ts'
+import { libp2pMembers, libp2pVersions } from './libp2p.ts'
 import { violations } from './mesh.ts'
 import { signatureDomains } from './protocol.ts'
 import { code } from './table.ts'
 
 /** Every section that the code writes, by the name that a page gives. A page names each; a test finds one that no page names. */
 export const SECTIONS: Readonly<Record<string, Section>> = {
+  'libp2p-members': libp2pMembers,
+  'libp2p-versions': libp2pVersions,
   'signature-domains': signatureDomains,
   'transparent-programs': () => TRANSPARENT_PROGRAMS.toSorted().map(code).join(' '),
   errors,

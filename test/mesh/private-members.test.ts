@@ -12,6 +12,7 @@ import { peerIdFromString } from '@libp2p/peer-id'
 import { tcp } from '@libp2p/tcp'
 import { createLibp2p } from 'libp2p'
 
+import { LIBRARIES } from '../../deploy/docs/libp2p.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { machineKeyOf } from '../../src/identity/machine-key.ts'
 import { peerIdOf } from '../../src/identity/machine-key.ts'
@@ -19,44 +20,6 @@ import { RecordValidator } from '../../src/mesh/dht-record.ts'
 import { forgetGonePeers, IN_HASH_TABLE } from '../../src/mesh/libp2p/peer-store.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
 import { until } from '../support/processes.ts'
-
-/** What docs/libp2p.md says of each: members that the libraries do not promise. */
-const RELIED_ON = {
-  libp2p: { version: '3.3.11', connection: ['muxer', 'maConn'] },
-  '@libp2p/gossipsub': {
-    version: '17.1.1',
-    pubsub: ['handleReceivedRpc', 'handleIHave', 'score'],
-    score: ['markInvalidMessageDelivery', 'duplicateMessage'],
-  },
-  '@libp2p/kad-dht': {
-    version: '16.4.5',
-    dht: ['rpc', 'network', 'routingTable', 'peerRouting', 'contentFetching'],
-    table: ['find', 'kb'],
-    routing: ['getClosestPeersOffline'],
-    network: ['_writeReadMessage', 'safeDispatchEvent'],
-    rpc: ['handlers', 'handleMessage'],
-    fetching: ['getMany'],
-  },
-  '@chainsafe/libp2p-yamux': {
-    version: '8.0.1',
-    muxer: ['onData', '_newStream', 'status', 'ping', 'rtt'],
-    stream: ['sendWindowUpdate', 'recvWindow', 'recvWindowCapacity', 'state'],
-  },
-  '@chainsafe/libp2p-noise': {
-    version: '17.0.0',
-    secured: ['decrypt', 'decoder', 'stream', 'writeBuffer', 'processSendQueue', 'sendData'],
-  },
-  '@libp2p/tcp': { version: '11.0.28', wire: ['socket', 'sendData', 'sendReset'] },
-  '@libp2p/circuit-relay-v2': {
-    version: '4.2.13',
-    relay: ['onHop', 'stopHop'],
-    transport: ['reservationStore'],
-    store: ['addRelay', 'getReservation', 'reservations', 'relayFilter'],
-  },
-  '@libp2p/dcutr': { version: '3.0.28' },
-  '@libp2p/autonat-v2': { version: '2.0.15' },
-  '@libp2p/utils': { version: '7.4.1', wire: ['onData', 'push', 'maxWriteBufferLength'] },
-} as const
 
 const textOf = (path: string): string => readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8')
 
@@ -94,49 +57,45 @@ const start = async (t: TestContext, listen: readonly string[]) => {
 type Inside = Record<string, unknown>
 const inside = (value: unknown): Inside => value as Inside
 
-test(
-  'what mesh/ relies on beside the interfaces of its libraries is there, in the versions that were looked at, and documented',
-  { timeout: 60_000 },
-  async (t) => {
-    const page = textOf('docs/libp2p.md')
-    const pinned = (JSON.parse(textOf('package.json')) as { devDependencies: Record<string, string> }).devDependencies
-    for (const [name, { version }] of Object.entries(RELIED_ON)) {
-      assert.equal((JSON.parse(textOf(`node_modules/${name}/package.json`)) as { version: string }).version, version, name)
-      assert.ok(page.includes(`| \`${name}\` | ${version} |`), `docs/libp2p.md: ${name}`)
-      // What is below them is pinned by the lock alone.
-      assert.equal(pinned[name] ?? version, version, `package.json: ${name}`)
+test('every private member that the mesh uses exists in the pinned versions of its libraries', { timeout: 60_000 }, async (t) => {
+  const pinned = (JSON.parse(textOf('package.json')) as { devDependencies: Record<string, string> }).devDependencies
+  for (const [name, { version }] of Object.entries(LIBRARIES)) {
+    assert.equal((JSON.parse(textOf(`node_modules/${name}/package.json`)) as { version: string }).version, version, name)
+    // What is below them is pinned by the lock alone.
+    assert.equal(pinned[name] ?? version, version, `package.json: ${name}`)
+  }
+  const [here, there] = [await start(t, ['/ip4/127.0.0.1/tcp/0']), await start(t, [])]
+  const connection = await there.node.dial(here.node.getMultiaddrs())
+  await until(() => here.node.getConnections().length === 1)
+  const [accepted] = here.node.getConnections()
+  assert.ok(here.incoming.includes(accepted!.timeline))
+  const { muxer, maConn } = inside(connection)
+  const pubsub = inside(here.node.services.pubsub)
+  const dht = inside(here.node.services.dht)
+  const objects: Inside = {
+    connection,
+    muxer,
+    stream: (muxer as { streams: unknown[] }).streams[0],
+    secured: inside(muxer)['maConn'],
+    wire: maConn,
+    pubsub,
+    dht,
+    rpc: dht['rpc'],
+    network: dht['network'],
+    fetching: dht['contentFetching'],
+    table: dht['routingTable'],
+    routing: dht['peerRouting'],
+    score: pubsub['score'],
+    ...(await relaying(t)),
+  }
+  for (const { object, members, file } of Object.values(LIBRARIES).flatMap(({ reliances }) => reliances)) {
+    const source = textOf(`src/mesh/libp2p/${file}`)
+    for (const member of members) {
+      assert.ok(member in (objects[object] as object), `${object}.${member}`)
+      assert.match(source, new RegExp(`\\b${member}\\b`), `${file}: ${member}`)
     }
-    const [here, there] = [await start(t, ['/ip4/127.0.0.1/tcp/0']), await start(t, [])]
-    const connection = await there.node.dial(here.node.getMultiaddrs())
-    await until(() => here.node.getConnections().length === 1)
-    const [accepted] = here.node.getConnections()
-    assert.ok(here.incoming.includes(accepted!.timeline))
-    const { muxer, maConn } = inside(connection)
-    const pubsub = inside(here.node.services.pubsub)
-    const dht = inside(here.node.services.dht)
-    const objects: Inside = {
-      connection,
-      muxer,
-      stream: (muxer as { streams: unknown[] }).streams[0],
-      secured: inside(muxer)['maConn'],
-      wire: maConn,
-      pubsub,
-      dht,
-      rpc: dht['rpc'],
-      network: dht['network'],
-      fetching: dht['contentFetching'],
-      table: dht['routingTable'],
-      routing: dht['peerRouting'],
-      score: pubsub['score'],
-      ...(await relaying(t)),
-    }
-    for (const [object, members] of Object.values(RELIED_ON).flatMap(({ version: _version, ...rest }) => Object.entries(rest)))
-      for (const member of members as readonly string[]) {
-        assert.ok(member in (objects[object] as object), `${object}.${member}`)
-        assert.ok(page.includes(`\`${member}\``), `docs/libp2p.md: ${member}`)
-      }
-  },
-)
+  }
+})
 
 test(
   'peers that are gone are forgotten, but for those in the hash table, which knows by that alone where they are',
