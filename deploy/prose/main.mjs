@@ -19,7 +19,6 @@ const NOT_YET = [
   'docs/cli.md',
   'docs/console.md',
   'docs/install.md',
-  'docs/libp2p.md',
   'docs/mcp.md',
   'docs/quickstart.md',
   'docs/replay.md',
@@ -27,7 +26,6 @@ const NOT_YET = [
   'docs/rexd.md',
   'docs/sdk.md',
   'docs/service.md',
-  'docs/speed.md',
   'docs/transcripts.md',
   'docs/upgrade.md',
 ]
