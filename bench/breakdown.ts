@@ -9,23 +9,23 @@ type Reached = RunStage | 'called' | 'returned'
 
 /** From one stage to the next, and what happens between them. */
 const STEPS: readonly (readonly [Reached, Reached, string])[] = [
-  ['called', 'asked', "client → requester's network half: HTTP over the unix socket, checks, body"],
+  ['called', 'asked', "client → requester's network process: HTTP over the unix socket, checks, body"],
   ['asked', 'connected', 'a greeted stream of the link'],
-  ['connected', 'sign_asked', '→ its executor, over the port'],
+  ['connected', 'sign_asked', '→ its executor process'],
   ['sign_asked', 'signed', 'ML-DSA-65 signature, and the line in requests.jsonl with its fdatasync'],
-  ['signed', 'sent', '→ its network half, sealed, written to the wire'],
-  ['sent', 'received', "wire → the responder's network half: TCP, Noise, yamux, opened"],
+  ['signed', 'sent', '→ its network process, sealed, written to the wire'],
+  ['sent', 'received', "wire → the target's network process: TCP, Noise, yamux, opened"],
   ['received', 'permitted', '→ its executor: signature, replay, trust, ACL'],
   ['permitted', 'journalled', 'the request line with its fdatasync, the mark of a running run'],
-  ['journalled', 'spawned', 'cell, fork, exec'],
-  ['spawned', 'ended', 'the program itself, its exit noticed, its cell ended, output read'],
+  ['journalled', 'spawned', 'process tree, fork, exec'],
+  ['spawned', 'ended', 'the program, its exit, the end of its process tree, its output'],
   ['ended', 'exit_signed', 'ML-DSA-65 signature, and the exit line with its fdatasync'],
-  ['exit_signed', 'exit_received', "→ its network half, sealed, wire → the requester's network half, opened"],
+  ['exit_signed', 'exit_received', "→ its network process, sealed, wire → the requester's network process, opened"],
   ['exit_received', 'exit_verified', 'signature, hashes and totals of the Exit'],
   ['exit_verified', 'returned', 'the JSON answer, read by the client'],
 ]
 
-/** Lines of one run in each log. */
+/** Stages of one run in each log. */
 const STAGES_OF: Readonly<Record<string, number>> = { alice: 7, bob: 6 }
 
 const nowUs = (): number => Number(process.hrtime.bigint() / 1_000n)
@@ -60,10 +60,13 @@ export const breakdown = async ({ mesh, plan }: Stage): Promise<Omit<Section, 't
       )
   }
   client.close()
-  // The stages are logged now and then: those of the last run are the last.
+  // A daemon writes the stages of a run some time after its end. Those of the last run come last.
   const last = [...runs.keys()].at(-1)!
-  for (const daemon of [alice, bob])
-    await until('the last run is logged', async () => (await daemon.log()).match(new RegExp(last, 'g'))?.length === STAGES_OF[daemon.name])
+  const isStage = (line: string): boolean => line.includes('"run stage"') && line.includes(last)
+  for (const daemon of [alice, bob]) {
+    const isLogged = async (): Promise<boolean> => (await daemon.log()).split('\n').filter(isStage).length === STAGES_OF[daemon.name]
+    await until('the last run is logged', isLogged)
+  }
   for (const daemon of [alice, bob]) await readStages(daemon, runs)
   const between = (from: Reached, to: Reached): number[] =>
     [...runs.values()].map((stages) => (stages.get(to)! - stages.get(from)!) / 1_000)
