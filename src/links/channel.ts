@@ -74,7 +74,7 @@ export class DmChannel {
     return this.#end !== null || !this.#deps.frames.open
   }
 
-  /** True after the first body of the peer was opened: the executor may already be using the stream's nonce. */
+  /** True after the first body of the peer was opened. The executor may already be using the stream's nonce. */
   get used(): boolean {
     return this.#bodies > 0
   }
@@ -88,7 +88,8 @@ export class DmChannel {
 
   /**
    * Seals and sends one body, given whole or in parts. With its prefix, it may have at most `MAX_SEALED_FRAME` bytes less envelope and tag.
-   * If it returns false, the peer is slow: wait for `drained()` before the next body. On a closed channel it sends nothing.
+   * If it returns false, the peer is slow, and the caller must wait for `drained()` before the next body. On a closed channel it drops the
+   * body.
    */
   send(requestId: RequestId, ...body: readonly Uint8Array[]): boolean {
     if (this.closed) return true

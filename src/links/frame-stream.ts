@@ -9,7 +9,7 @@ const NOTHING = new Uint8Array(0)
 export interface FrameStreamInit {
   /** Length limit of a frame, until `listen` replaces it. */
   readonly maxFrame: number
-  /** Number of unread bytes that may arrive; more end the stream. */
+  /** Number of unread bytes that may arrive. More end the stream. */
   readonly maxEarly: number
 }
 
@@ -43,7 +43,9 @@ export class FrameStream {
     return this.#end === null && this.#stream.open
   }
 
-  /** Sends frames, each whole or in parts, in one write. If it returns false, the peer is slow: wait for `drained()`. */
+  /**
+   * Sends frames, each whole or in parts, in one write. If it returns false, the peer is slow, and the caller must wait for `drained()`.
+   */
   send(...payloads: readonly (Uint8Array | readonly Uint8Array[])[]): boolean {
     const frames = payloads.map((payload) => (payload instanceof Uint8Array ? encodeFrame(payload) : encodeFrame(...payload)))
     const [first = NOTHING] = frames

@@ -21,13 +21,13 @@ export const CLAIMS_MS = 4_000
 
 type LinkDiallerDeps = Pick<LinkServices, 'book' | 'counters' | 'node' | 'executor' | 'records'> & { readonly table: LinkTable }
 
-/** Options for resuming a run: a time limit, and connections that may not be used. */
+/** Time limit for resuming a run, and connections that may not be used. */
 interface Hurry {
   readonly withinMs: number
   readonly besides: readonly MeshConnection[]
 }
 
-/** Provides links and channels to other agents: existing ones, or new ones. */
+/** Provides existing or new links and channels to other agents. */
 export class LinkDialler {
   readonly #deps: LinkDiallerDeps
   readonly #stopping: AbortSignal
@@ -47,22 +47,23 @@ export class LinkDialler {
     return (await this.#entry(agentId, signal)).link
   }
 
-  /** Opens a channel to an agent: on an existing link at once, otherwise on the stream of a new handshake. Throws as `link`. */
+  /** Opens a channel to an agent. On an existing link it opens at once, otherwise on the stream of a new handshake. Throws as `link`. */
   async openChannel(agentId: AgentId, signal: AbortSignal): Promise<DmChannel> {
     for (let retried = false; ; retried = true) {
       const entry = await this.#entry(agentId, signal)
       try {
         return await this.#channelOn(entry, signal)
       } catch (error) {
-        // Nothing was sent yet, so a connection that just died is dialled once more.
+        // The request was not sent yet, so a connection that just died is dialled once more.
         if (signal.aborted || retried || entry.link.usable) throw asLinkError(error)
       }
     }
   }
 
   /**
-   * Opens a channel to this agent on this machine, to resume a run. If `silent`, it makes a new connection beside the silent ones, and ends
-   * those only when the new one stands, because a slow machine may still answer on them. Tries once; throws as `link`, and `timeout`.
+   * Opens a channel to this agent on this machine, to resume a run. If `silent`, it makes a new connection in addition to the silent ones.
+   * It ends those only when the new one is ready, because a slow machine may still answer on them. Tries once. Throws as `link`, and
+   * `timeout`.
    */
   async reopenChannel(to: { agentId: AgentId; machineId: MachineId }, silent: boolean, signal: AbortSignal): Promise<DmChannel> {
     signal.throwIfAborted()

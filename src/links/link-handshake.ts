@@ -28,12 +28,15 @@ import type { FrameStream } from './frame-stream.ts'
 import type { LinkFacts } from './link.ts'
 import type { LinkServices } from './services.ts'
 
-/** If this side delays a handshake for longer than this, the peer may give up. It is half of the shortest time limit of the other side. */
+/** If this side delays a handshake for longer than this, the peer may give up. The peer's shortest time limit is twice this. */
 export const SLOW_ANSWER_MS = 1_000
 
 type LinkHandshakeDeps = Pick<LinkServices, 'machineKey' | 'executor' | 'primitives'> & { readonly frames: FrameStream }
 
-/** A finished handshake, and the two nonces from which the keys of its own stream are derived. The nonces are copies, because decoded values are views of a whole message. */
+/**
+ * A finished handshake, and the two nonces from which the keys of its stream are derived. The nonces are copies, because decoded values are
+ * views of a whole message.
+ */
 export interface Handshake {
   readonly facts: LinkFacts
   readonly responderNonce: Uint8Array
@@ -63,7 +66,7 @@ export class LinkHandshake {
     })
   }
 
-  /** As `initiate`, for the other side. The peer has `LINK_HANDSHAKE_MS` for each message. */
+  /** As `initiate`, for the responder. The peer has `LINK_HANDSHAKE_MS` for each message. */
   async respond(signal: AbortSignal): Promise<Handshake> {
     const m1 = await this.#hear(signal)
     const heardAt = performance.now()
@@ -182,7 +185,10 @@ export const asLinkError = (error: unknown): AppError => {
   return new AppError('peer_rejected', `the peer ended it: ${errorText(error)}`, { cause: error })
 }
 
-/** As `asLinkError`, but marks the violation `handshake_failed`: the peer ended the handshake, or did not answer, without a delay by this side. */
+/**
+ * As `asLinkError`, but marks the violation `handshake_failed`. Use it if the peer ended the handshake, or did not answer, without a delay
+ * by this side.
+ */
 const asPeersError = (error: unknown): AppError => {
   const { code, message } = asLinkError(error)
   return new AppError(code, message, { cause: error, data: { offence: 'handshake_failed' } })

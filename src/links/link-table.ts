@@ -11,7 +11,7 @@ import { OpenLink, isAccepted } from './link.ts'
 import { NonceSupply, StreamPool } from './stream-pool.ts'
 import type { LinkServices } from './services.ts'
 
-/** Links per connection: two that crossed, and two renewals. One more closes the oldest. */
+/** Links per connection. Two may have crossed, and two may be renewals. One more closes the oldest. */
 export const MAX_LINKS_PER_CONNECTION = 4
 
 /** A link, and all resources that are closed with it. */
@@ -35,7 +35,7 @@ export interface NewLink {
 }
 
 const isUsable = ({ link }: LinkEntry): boolean => link.usable
-/** The newest direct link; if absent, the newest. */
+/** The newest direct link, or the newest if all are relayed. */
 const bestOf = (entries: readonly LinkEntry[]): LinkEntry | undefined =>
   entries.findLast(({ link }) => link.connection.relay === null) ?? entries.at(-1)
 

@@ -16,7 +16,10 @@ import { type Link, isAccepted, isRejected } from './link.ts'
 import { LinkResponder, StreamAcceptor } from './responder.ts'
 import type { LinkServices } from './services.ts'
 
-/** Links to other agents. Whichever side needs a link first makes it, and it lasts as long as its connection. Start this before the mesh node, so that no stream of a peer is missed. */
+/**
+ * Links to other agents. The side that needs a link first makes it, and it lasts until its connection ends. Start this before the mesh
+ * node, so that no stream of a peer is missed.
+ */
 export class Links implements Startable {
   readonly #deps: LinkServices
   readonly #table: LinkTable
@@ -96,7 +99,7 @@ export class Links implements Startable {
     return this.#dialler.reopenChannel(to, silent, signal)
   }
 
-  /** Connected machines of an agent: first those where it has a link, then those that its card or presence names. */
+  /** Connected machines of an agent. Those with a link to it come before those that its card or presence names. */
   machinesOf(agentId: AgentId): MachineId[] {
     const { book, node } = this.#deps
     const named = book.candidates(agentId).map(({ machineId }) => machineId)
@@ -142,7 +145,7 @@ export class Links implements Startable {
       this.#deps.counters.add('links_rejected')
       this.#table.closeConnection(link.connection, new AppError('peer_rejected', `the link's standing is now ${decision}`))
     } else if (becameFriend && this.#table.between(link.agentId, link.machineId) === entry) {
-      // Before this, neither side exchanged revocations with the other.
+      // Before this, the two sides had not exchanged revocations.
       void this.#dialler.renew(entry)
     }
   }

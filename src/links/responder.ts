@@ -19,7 +19,7 @@ import type { LinkServices } from './services.ts'
 export const HANDSHAKE_SLOTS = { accepted: 64, named: 16, stranger: 32 } as const
 /** Handshakes at once of unlisted peers from one remote address. */
 export const MAX_UNLISTED_HANDSHAKES_PER_ADDRESS = 4
-/** Handshakes at once of one machine: two that crossed. */
+/** Handshakes at once of one machine. Two may have crossed. */
 export const MAX_HANDSHAKES_PER_MACHINE = 2
 
 export interface HandshakeNode extends Pick<MeshNode, 'classOf' | 'mayBegin'> {
@@ -29,7 +29,7 @@ export interface HandshakeNode extends Pick<MeshNode, 'classOf' | 'mayBegin'> {
 /**
  * Limits the handshakes that peers start. Noise has already proven the machine, so no peer can pose as a known one. Limits apply per peer
  * class, per unlisted address and per machine, and each source has a rate limit. All machines that have proven one agent count as one
- * holder, which may take at most half of the free slots.
+ * holder. A holder may take at most 50 % of the free slots.
  */
 export class HandshakeBudget {
   readonly #node: HandshakeNode

@@ -97,11 +97,11 @@ export class NonceSupply {
 
 /** Minimum number of negotiated, unused streams per connected peer. */
 export const SPARE_STREAMS = 2
-/** Maximum number of unused streams: as many as were recently in use at once, for the next burst. */
+/** Maximum number of unused streams. As many as were recently in use at once are kept for the next burst. */
 const MAX_SPARE_STREAMS = 32
 /** A stream that was taken is replaced when its user is done, or after this time. It exceeds the duration of most runs, so that replacing the stream costs no extra packets. */
 export const REFILL_MS = 1_000
-/** Streams of one link that are opening or unused: half of the peer's `MAX_WAITING_STREAMS`. */
+/** Streams of one link that are opening or unused. The peer's `MAX_WAITING_STREAMS` allows twice as many. */
 const MAX_UNUSED_STREAMS = 48
 
 type StreamPoolDeps = Pick<LinkServices, 'clock' | 'counters' | 'log'> & { readonly link: OpenLink }
