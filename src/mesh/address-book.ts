@@ -7,10 +7,10 @@ import type { SeenAgent } from './known-agents.ts'
 import { MAX_CLAIMS_TRIED, type Presences } from './presences.ts'
 
 /**
- * Selects the accepted contacts' machines that get a persistent connection: all of them if they are few. Otherwise it takes the machines at
- * distances 1, 2, 4, 8 … on both sides of this one on the ring of IDs, about twice the logarithm of their number. Machines with the same
- * contacts select the same pairs, so each connection serves both ends. The nearest neighbours form a ring, so that gossip reaches every
- * machine.
+ * Selects the accepted contacts' machines that get a persistent connection. If they are few, it selects all. Otherwise it takes the
+ * machines at distances 1, 2, 4, 8 … on both sides of this one on the ring of IDs. These are about twice the logarithm of their number.
+ * Machines with the same contacts select the same pairs, so each connection serves both ends. The nearest neighbours form a ring, so that
+ * gossip reaches every machine.
  */
 export const persistentPeers = (self: MachineId, machines: readonly MachineId[], most: number): MachineId[] => {
   const others = [...new Set(machines)].filter((one) => one !== self)
@@ -51,7 +51,7 @@ export interface AddressBookComponents {
 }
 
 export interface AddressBookInit {
-  /** Addresses that end in `/p2p/…`; others are ignored. */
+  /** Addresses that end in `/p2p/…`. Others are ignored. */
   readonly bootstrap: readonly string[]
   /** This machine, which is never a candidate. */
   readonly self?: MachineId
@@ -61,7 +61,10 @@ export interface AddressBookInit {
   readonly persistent?: number
 }
 
-/** Addresses of agents and machines, from presences and fetched cards (newest first), imported cards, the bootstrap list and mDNS. Addresses are only hints: a machine must prove its key after the dial. */
+/**
+ * Addresses of agents and machines, from presences and fetched cards (newest first), imported cards, the bootstrap list and mDNS. Addresses
+ * are only hints. A machine must prove its key after the dial.
+ */
 export class AddressBook {
   readonly #contacts: () => readonly BookContact[]
   readonly #seen: () => readonly SeenAgent[]
@@ -113,7 +116,10 @@ export class AddressBook {
     return contact !== undefined && contact.trust !== 'blocked' && this.#isAllowedOn(contact, machineId)
   }
 
-  /** Machines of an agent; for a contact with pins, only the pinned ones. After proven machines come a few that only claim to have the agent, which the handshake will verify. */
+  /**
+   * Machines of an agent. A contact with pins has only the pinned ones. After proven machines come a few that only claim to have the agent,
+   * which the handshake will verify.
+   */
   candidates(agentId: AgentId): DialCandidate[] {
     const seen = this.#seen().filter((one) => one.agent_id === agentId)
     const contact = this.#index().byAgent.get(agentId)
@@ -144,13 +150,19 @@ export class AddressBook {
     return this.#index().hosts
   }
 
-  /** Machines that get a persistent connection: the bootstrap list, machines of kept contacts, and those that `persistentPeers` selects. */
+  /**
+   * Machines that get a persistent connection. They are the bootstrap list, machines of kept contacts, and those that `persistentPeers`
+   * selects.
+   */
   wanted(): MachineId[] {
     const { accepted, kept } = this.homes()
     return [...new Set([...this.#bootstrap.keys(), ...kept, ...persistentPeers(this.#self, accepted, this.#persistent)])]
   }
 
-  /** Machines of contacts that are not blocked: `accepted` has those of `known` and `trusted` contacts, `kept` the part of it that is always connected, `named` the rest. Reads all contacts and fetched cards once. */
+  /**
+   * Machines of contacts that are not blocked. `accepted` has those of `known` and `trusted` contacts, and `named` the rest. `kept` is the
+   * part of `accepted` that is always connected. Reads all contacts and fetched cards once.
+   */
   homes(): Readonly<Record<'named' | 'accepted' | 'kept', MachineId[]>> {
     const seen = Map.groupBy(this.#seen(), (one) => one.agent_id)
     const homes: Record<'named' | 'accepted' | 'kept', MachineId[]> = { named: [], accepted: [], kept: [] }

@@ -11,7 +11,7 @@ import { MACHINE_ID_BYTES, MAX_ADDRESS_TEXT } from '../protocol/limits/wire.ts'
 const CIRCUIT = '/p2p-circuit'
 const ANYBODY = '-'
 
-/** An address that can be dialled: a host, a TCP port and the machine that must answer, possibly through a relay. */
+/** An address that can be dialled. It has a host, a TCP port and the machine that must answer, possibly through a relay. */
 export interface PeerAddress {
   readonly text: string
   readonly machineId: MachineId
@@ -48,7 +48,9 @@ export const isDirect = (address: Multiaddr): boolean => {
   return addressProblem(`${text.replace(/\/p2p\/[^/]*$/, '')}/p2p/${ANYBODY}`, ANYBODY) === null
 }
 
-/** The host of an address, as rate limits count it: IPv6 hosts by their /64. Null for a DNS name, and for an address through a relay. */
+/**
+ * The host of an address, as rate limits count it. IPv6 hosts count by their /64. Null for a DNS name, and for an address through a relay.
+ */
 export const hostOfText = (text: string): string | null => {
   if (text.includes(CIRCUIT)) return null
   const [, protocol, value = ''] = text.split('/')
@@ -65,7 +67,7 @@ export const hostOf = (address: Multiaddr): string => {
   return relay === null ? (hostOfText(text) ?? text) : `${RELAY_HOST}${relay}`
 }
 
-/** Whether a result of `hostOf` stands for connections through a relay. */
+/** Whether a result of `hostOf` means connections through a relay. */
 export const isBehindRelay = (host: string): boolean => host.startsWith(RELAY_HOST)
 
 const isLoopback = (text: string): boolean => text.startsWith('/ip4/127.') || text.startsWith('/ip6/::1/')
@@ -77,7 +79,7 @@ export const announceable = (addresses: readonly string[]): string[] => {
   return outside.length > 0 ? outside : usable
 }
 
-/** Networks whose addresses are not globally unique: private, link-local, carrier-grade NAT, multicast, and IPv4-mapped. */
+/** Networks whose addresses are not globally unique. They are private, link-local, carrier-grade NAT, multicast, and IPv4-mapped. */
 const NOT_PUBLIC = {
   ipv4: [
     ['0.0.0.0', 8],

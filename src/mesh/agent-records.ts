@@ -16,7 +16,7 @@ export const PUBLISH_EVERY_MS = 30 * 60_000
 export const FIRST_PUBLISH_MS = 15_000
 /** Minimum interval after a new server has connected. The server may have restarted, or never had the record. The delay is random, up to four times `FIRST_PUBLISH_MS`, because all its clients connect together. */
 export const PUBLISH_SPACING_MS = 5 * 60_000
-/** Time limit for storing the record. It is long because one slow server must not prevent it, and nothing waits for it. */
+/** Time limit for storing the record. It is long because one slow server must not prevent it, and no request waits for it. */
 const PUBLISH_MS = 60_000
 /** Time limit of a lookup. */
 export const LOOK_UP_MS = 8_000
@@ -32,7 +32,9 @@ type AgentRecordsDeps = Pick<MeshServices, 'clock' | 'validator' | 'log' | 'self
   readonly table: Pick<Dht, 'diagnostics' | 'onServer' | 'options' | 'put' | 'recordsOf'>
 }
 
-/** Stores this agent's card in the DHT, and looks up those of other agents. A found card only gives addresses; the link proves the agent. */
+/**
+ * Stores this agent's card in the DHT, and looks up those of other agents. A found card only gives addresses. The link proves the agent.
+ */
 export class AgentRecords implements Startable {
   readonly #deps: AgentRecordsDeps
   readonly #agentId: AgentId

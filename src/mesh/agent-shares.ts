@@ -8,13 +8,13 @@ interface AgentSharesDeps {
 }
 
 /**
- * Bounds the machines and connections of each accepted agent, because an agent can make as many machine keys as it likes.
- * A machine counts for every agent that it has proven, and until its last connection ends: otherwise an agent could
- * end its link, keep the connections and bring the next machine.
+ * Bounds the machines and connections of each accepted agent, because an agent can make as many machine keys as it likes. A machine counts
+ * for every agent that it has proven, and until its last connection ends. Otherwise an agent could end its link, keep the connections and
+ * bring the next machine.
  */
 export class AgentShares {
   readonly #connections: AgentSharesDeps['connections']
-  /** Agents that each connected machine has proven; machines in the order of their first proof. */
+  /** Agents that each connected machine has proven. The machines are in the order of their first proof. */
   readonly #agents = new Map<MachineId, Set<AgentId>>()
   #closed = 0
 

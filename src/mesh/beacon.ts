@@ -9,7 +9,7 @@ import { announceable } from './addresses.ts'
 import { type PresenceRecord, MAX_HEARD_UNLISTED, PRESENCES_PER_SECOND } from './presences.ts'
 import type { MeshServices } from './services.ts'
 
-/** Rate limit of this machine's presences: burst and rate together stay within what other machines accept per minute. */
+/** Rate limit of this machine's presences. Burst and rate together stay within what other machines accept per minute. */
 export const OWN_PRESENCES_BURST = 4
 export const OWN_PRESENCES_PER_MINUTE = PRESENCES_PER_MINUTE - OWN_PRESENCES_BURST
 /** Minimum time between two presences. */
@@ -33,9 +33,9 @@ type BeaconDeps = Pick<MeshServices, 'clock' | 'log' | 'node' | 'selfCard' | 'pr
 }
 
 /**
- * Publishes that this machine is present: every 45 s in a small mesh, less often in a larger one. It publishes earlier when a new neighbour
- * or machine appears, and at once when its addresses change. All machines together stay below `PRESENCES_PER_SECOND`, so that a machine's
- * load does not grow with the mesh.
+ * Publishes that this machine is present. It does so every 45 s in a small mesh, and less often in a larger one. It publishes earlier when
+ * a new neighbour or machine appears, and at once when its addresses change. All machines together stay below `PRESENCES_PER_SECOND`, so
+ * that a machine's load does not grow with the mesh.
  */
 export class Beacon implements Startable {
   readonly #deps: BeaconDeps

@@ -27,7 +27,10 @@ const MAX_ASKS_UNDERWAY = 256
 export const CARD_ANSWERS_PER_MINUTE = 2 * EAGER_CARDS
 /** Machines per minute that are dialled to verify a claim to one contact, for each neighbour that brings such claims. */
 export const CLAIMS_DIALLED_PER_MINUTE = 6
-/** Unlisted machines per minute that are dialled to verify claims, in all. Above half of it they are selected at random, so that no neighbour uses it up. */
+/**
+ * Unlisted machines per minute that are dialled to verify claims, in all. After the first 50 % they are selected at random, so that no
+ * neighbour uses them up.
+ */
 export const ALL_CLAIMS_DIALLED_PER_MINUTE = 60
 
 /** All claimants share one rate limit. */
@@ -53,7 +56,7 @@ export class Cards implements Startable {
   readonly #deps: CardsDeps
   readonly #held = new BoundedMap<MachineId, Uint8Array>({ max: MAX_CARDS_HELD, isApart: (one) => this.#deps.node.isKnown(one) })
   readonly #underway = new Map<MachineId, Promise<unknown>>()
-  /** By kind: known machines, machines that claim to have a contact, and unlisted machines. */
+  /** Each kind has separate slots. `claimed` are machines that claim to have a contact. */
   readonly #asks = { known: new Asks(), claimed: new Asks(), stranger: new Asks() }
   readonly #answers: RateLimit
   readonly #dialled: RateLimit

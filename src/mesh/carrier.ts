@@ -187,7 +187,7 @@ export class Carrier {
   }
 }
 
-/** Relays that this machine uses, and what it relays itself. Other classes set the rules for both. */
+/** Relays that this machine uses, and its own relaying. Other classes set the rules for both. */
 export class Reachability {
   /** Whether a machine belongs to a contact of level `known` or `trusted`. Only for these it relays, and tries addresses that they name. */
   accepts: (machineId: MachineId) => boolean = () => false

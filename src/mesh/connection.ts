@@ -48,7 +48,7 @@ export class MeshConnection {
     this.#meter = trafficMeterOf(components.connection)
   }
 
-  /** What the peer has sent so far. */
+  /** Traffic that the peer has sent so far. */
   get received(): Readonly<Traffic> | null {
     return this.#meter?.total ?? null
   }
@@ -77,7 +77,7 @@ export class MeshConnection {
     return this.#connection.timeline.open
   }
 
-  /** Whether nothing came on a stream of x0x's own protocols for this time. */
+  /** Whether the streams of x0x's own protocols were silent for this time. */
   unusedFor(ms: number): boolean {
     return this.silentMs >= ms
   }
@@ -92,7 +92,7 @@ export class MeshConnection {
     return this.#heard
   }
 
-  /** Nothing came for a second. A slow connection still brings bytes, so only a quiet one may be considered dead. */
+  /** No byte came for a second. A slow connection still brings bytes, so only a quiet one may be considered dead. */
   get quiet(): boolean {
     return this.unusedFor(QUIET_AFTER_MS)
   }

@@ -7,14 +7,14 @@ import { type AgentId, isHexId } from '../protocol/ids.ts'
 import { MAX_CARD_BYTES } from '../protocol/limits/wire.ts'
 import { ANNOUNCE_DOMAIN, signedCard } from '../protocol/wire/card.ts'
 
-/** Namespace of these records in the DHT: the first part of a key. */
+/** Namespace of these records in the DHT. Keys start with it. */
 export const RECORD_NAMESPACE = 'x0x'
 /** Unlisted agents whose newest record is remembered, about 150 bytes each. If there are more, the source that brought most loses its oldest. */
 const MAX_REMEMBERED_RECORDS = 4_096
 
 export const recordKeyOf = (agentId: AgentId): Uint8Array => new TextEncoder().encode(`/${RECORD_NAMESPACE}/${agentId}`)
 
-/** The agent whose record belongs to this key, or null if the key names none. */
+/** The agent whose record belongs to this key, or null if the key does not name one. */
 export const agentOfKey = (key: Uint8Array): AgentId | null => {
   const [empty, namespace, agentId = '', ...more] = Buffer.from(key).toString('latin1').split('/')
   return empty === '' && namespace === RECORD_NAMESPACE && isHexId(agentId) && more.length === 0 ? agentId : null
@@ -47,7 +47,7 @@ export class RecordValidator {
     return this.#bringer.getStore() ?? ''
   }
 
-  /** Handles a message of a peer: its records count for this source. */
+  /** Handles a message of a peer. Its records count for this source. */
   from<T>(source: string, answer: () => T): T {
     return this.#bringer.run(source, answer)
   }

@@ -10,16 +10,16 @@ import { RecordStore, type TableInit } from './libp2p/dht.ts'
 import type { DhtDialer } from './libp2p/dht-dialer.ts'
 
 /**
- * Rate limit of the records that one source may store here: a burst for a host with many daemons, then a rate. Each daemon has one record
- * and stores it twice an hour. Without the limit, invented agents could evict all records within seconds.
+ * Rate limit of the records that one source may store here. A host with many daemons needs the burst. Each daemon has one record and stores
+ * it twice an hour. Without the limit, invented agents could evict all records within seconds.
  */
 export const RECORDS_AT_ONCE = 64
 export const RECORDS_PER_MINUTE = 4
 
-/** `server` stores records for others; `client` only looks them up and has its own stored. */
+/** `server` stores records for others. `client` only looks them up and has its own stored. */
 export type DhtMode = 'off' | 'client' | 'server'
 
-/** What the DHT needs to know about a peer. */
+/** Rules of the DHT about a peer. */
 export interface TableView {
   /** Whether this peer may send a request now. */
   mayAsk(machineId: MachineId): boolean
@@ -67,7 +67,10 @@ export class Dht {
     })
   }
 
-  /** For `/diagnostics/mesh`: mode, machines in the routing table, how many of them are connected, and stored records, including the own one. */
+  /**
+   * Mode, machines in the routing table, how many of them are connected, and stored records, including the own one. For
+   * `/diagnostics/mesh`.
+   */
   diagnostics(): { mode: DhtMode; peers: number; connected: number; records: number } {
     const { options } = this
     const machines = this.#dht === null ? [] : machinesOf(this.#dht)

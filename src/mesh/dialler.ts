@@ -24,9 +24,9 @@ interface Dials {
 }
 
 /**
- * libp2p merges concurrent dials of one machine. A run that resumes within its lease would then wait for a background dial to an address
- * that never answers. So a background dial yields: it does not start while the machine is dialled for a waiting caller, and is aborted when
- * such a dial starts.
+ * Gives dials for waiting callers precedence over background dials. libp2p merges concurrent dials of one machine. A run that resumes
+ * within its lease would then wait for a background dial to an address that never answers. So a background dial does not start while the
+ * machine is dialled for a waiting caller, and is aborted when such a dial starts.
  */
 export class DialPrecedence {
   readonly #dials = new Map<MachineId, Dials>()
@@ -81,11 +81,11 @@ export interface DialFailure {
 
 /** How addresses are tried. */
 export interface DialOptions {
-  /** Time limit for each address except the one that answered last, or the last one if none has. */
+  /** Time limit for each address except the one that answered last, or the last one if no address has answered. */
   readonly othersMs?: number | undefined
   /** Makes another connection even if one exists. */
   readonly force?: boolean
-  /** Nothing waits for it, see `DialPrecedence`. */
+  /** A dial that no caller waits for, see `DialPrecedence`. */
   readonly background?: boolean | undefined
 }
 
@@ -105,7 +105,7 @@ export class Dialler {
   readonly #components: DiallerComponents
   /** Last address of each known machine. Not of others, because a host of the local network can cause dials of any number of machines. */
   readonly #reached = new BoundedMap<MachineId, string>({ max: MAX_CONNECTIONS })
-  /** A queue of its own, because in libp2p's queue the time limit of a dial would already run. */
+  /** A separate queue, because in libp2p's queue the time limit of a dial would already run. */
   readonly #dialling = new Semaphore({ limit: MAX_PARALLEL_DIALS })
   readonly #background = new Semaphore({ limit: MAX_UNAWAITED_DIALS })
   readonly #precedence = new DialPrecedence()
@@ -162,7 +162,7 @@ export class Dialler {
 
   /** Returns the first connection of these addresses. */
   async #inTurn(addresses: readonly string[], { machineId, failures, limit, force, othersMs }: Tries): Promise<Connection | null> {
-    // If none has answered before, the last address gets the full time, because nothing waits behind it.
+    // Before any address has answered, the last one gets the full time, because it delays no other.
     const mainly = addresses.find((address) => address === this.#reached.get(machineId)) ?? addresses.at(-1)
     for (const address of addresses) {
       if (limit.aborted) break
@@ -205,7 +205,7 @@ export class Dialler {
     return this.#components.dialRelayed(multiaddr(text), options)
   }
 
-  /** A DNS name may stand for several machines, so it never counts as an own address. */
+  /** A DNS name may resolve to several machines, so it never counts as an own address. */
   #isOwn(text: string): boolean {
     return hostOfText(text) !== null && this.#components.ownAddresses().some((own) => endpointOf(own) === endpointOf(text))
   }
@@ -222,7 +222,7 @@ const dialErrorText = (error: unknown): string => {
   return ANOTHER_KEY.test(text) ? 'another machine answers at this address' : text
 }
 
-/** What all addresses of one dial have in common. */
+/** Common options and results of all addresses of one dial. */
 interface Tries {
   readonly machineId: MachineId
   /** Filled while addresses fail. */

@@ -8,7 +8,10 @@ import { hostOf, isBehindRelay, machineIdOf } from './addresses.ts'
 import type { AgentShares } from './agent-shares.ts'
 import type { Reachability } from './carrier.ts'
 
-/** Known machines, named by no pin and no ACL entry, whose hosts are remembered, so that violations of others at those hosts do not keep them out. If there are more, the host with most loses its oldest. */
+/**
+ * Known machines without a pin or ACL entry whose hosts are remembered. Violations of others at those hosts do not keep them out. If there
+ * are more, the host with most loses its oldest.
+ */
 export const MAX_REMEMBERED_MACHINES = 2_048
 /** Hosts remembered per machine, such as home, work and a mobile network. Few, because each gets its own share (`Sources.mayConnect`) and one machine may hold a /48. */
 export const MAX_HOSTS_PER_MACHINE = 4
@@ -45,14 +48,14 @@ export class KnownHosts {
   }
 }
 
-/** Unlisted connections per host: an eighth of their slots. */
+/** Unlisted connections per host, an eighth of their slots. */
 export const MAX_UNLISTED_PER_HOST = 64
-/** Connections of a machine without an accepted agent: two that crossed, and two old ones. The oldest makes space. */
+/** Connections of a machine without an accepted agent. Two may have crossed, and two may be old. The oldest makes space. */
 export const MAX_CONNECTIONS_PER_UNLISTED = 4
 /** Connections of a machine with an accepted agent, see also `AgentShares`. The oldest makes space. */
 export const MAX_CONNECTIONS_PER_MACHINE = 32
 
-/** What the gate needs to know of the mesh. */
+/** View of the mesh for the gate. */
 export interface GateView {
   isKnown(machineId: MachineId): boolean
   /** Whether a pin or the ACL names this machine. */
@@ -71,7 +74,7 @@ export interface GateView {
 
 export interface GateComponents {
   readonly view: GateView
-  /** What this daemon carries as a relay. */
+  /** Rules of this daemon as a relay. */
   readonly reach: Pick<Reachability, 'mayReserve' | 'mayCarry'>
   readonly shares: Pick<AgentShares, 'agentOf'>
 }
@@ -83,7 +86,7 @@ type Refusal = (typeof REFUSALS)[number]
 /** The used members of an inbound connection. libp2p passes its `timeline` object on to the `Connection`, so it identifies both. */
 export type InboundConnection = Pick<MultiaddrConnection, 'remoteAddr' | 'timeline' | 'addEventListener' | 'abort'>
 
-/** The upgraded connection: a `MeshConnection`. */
+/** The upgraded connection, which is a `MeshConnection`. */
 export interface AdmittedConnection {
   /** See `MeshConnection.idle`. */
   readonly idle: boolean
@@ -105,8 +108,8 @@ interface Guest {
 /**
  * Decides which connections may be made and may stay. Only Ed25519 machines that are not refused may connect, within the rate of their
  * source. Unlisted ones must leave slots for known machines and for one another. When slots are short, the agent or host with most
- * connections loses one. Any address may be dialled, also loopback, because a card may name any;
- * `mayDial` decides which machines may be.
+ * connections loses one. Any address may be dialled, also loopback, because a card may name any. `mayDial` decides which machines may be
+ * dialled.
  */
 export class ConnectionGate implements ConnectionGater {
   readonly #view: GateView
@@ -250,7 +253,7 @@ export class ConnectionGate implements ConnectionGater {
     return true
   }
 
-  /** The agent that the machine has proven; otherwise its host. */
+  /** The agent that the machine has proven, or else its host. */
   #holderOf({ machineId, host }: Guest): string {
     return this.#shares.agentOf(machineId!) ?? host
   }
@@ -262,7 +265,8 @@ export class ConnectionGate implements ConnectionGater {
   /** A machine that has restarted may have left dead connections. */
   #dropOldestOf(machineId: MachineId, limit: number): void {
     const own = [...this.#guests.values()].filter((guest) => guest.machineId === machineId)
-    // Aborted below `MeshConnection`, so that `givenUp` stays false: a handshake that breaks off counts as the machine's own violation.
+    // Aborted below `MeshConnection`, so that `givenUp` stays false. A handshake that breaks off then counts as the machine's own
+    // violation.
     if (own.length > limit) this.#drop(own[0]!, own[0]!.incoming)
   }
 

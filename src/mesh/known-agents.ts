@@ -7,7 +7,7 @@ import type { PresenceRecord } from './presences.ts'
 
 /** Unlisted agents that are stored. If there are more, the neighbour that brought most loses its oldest. */
 export const MAX_UNLISTED = 1_024
-/** Machines stored per contact. Each has rate limits and 32 connections of its own, together as many as all unlisted agents. */
+/** Machines stored per contact. Each has separate rate limits and 32 connections, together as many as all unlisted agents. */
 export const MAX_KNOWN_MACHINES = 16
 
 /** An agent on a machine, from its card. The agent chooses the name itself. */
@@ -31,7 +31,7 @@ interface KnownAgentsDeps {
   readonly isKnown: (machineId: MachineId) => boolean
 }
 
-/** Agents whose cards this daemon has fetched: the newest card of each agent on each machine. */
+/** Cards that this daemon has fetched. It keeps the newest card of each agent on each machine. */
 export class KnownAgents {
   readonly #deps: KnownAgentsDeps
   /** Least recently renewed first. */

@@ -17,7 +17,7 @@ export const ENGINE_ADDRESSES_OF_SERVER = 80
 export const ENGINE_DIALS_OF_MACHINE = 4
 /** Machines of each kind that are dialled at once, because an invented address may never answer. */
 export const ENGINE_DIALS_AT_ONCE = 3
-/** Connections to unlisted machines that were dialled: a quarter of the unlisted slots. */
+/** Connections to unlisted machines that were dialled, a quarter of the unlisted slots. */
 export const MAX_ENGINE_UNLISTED = 128
 /** Machines whose addresses from servers are remembered. If there are more, the server that named most loses its oldest. */
 const MAX_NAMED_REMEMBERED = 1_024
@@ -44,14 +44,17 @@ interface Named {
   readonly source: string
 }
 
-/** Known machines; others that were connected and gave their own addresses; and machines that only a server named. */
+/**
+ * Known machines are `known`. Others that were connected and gave their own addresses are `seen`. Machines that only a server named are
+ * `named`.
+ */
 type Kind = 'known' | 'seen' | 'named'
 
 /**
- * Limits the dials of the DHT to the machines that its servers name. A known machine is dialled only at addresses of its own or of the
- * configuration. An unlisted one is dialled also where a server says, so that a server can cause dials of any host: the rate limits bound
- * that, and it is off if unlisted machines may not connect. Other libp2p services dial only known machines. This daemon's own dials have
- * their own limits (`Dialler`).
+ * Limits the dials of the DHT to the machines that its servers name. A known machine is dialled only at addresses that it or the
+ * configuration gave. An unlisted one is dialled also at addresses from servers, so a server can cause dials of any host. The rate limits
+ * bound that, and it is off if unlisted machines may not connect. Other libp2p services dial only known machines. `Dialler` has separate
+ * limits for this daemon's own dials.
  */
 export class EngineDials implements DhtDialer {
   readonly #deps: EngineDialsDeps
@@ -98,7 +101,10 @@ export class EngineDials implements DhtDialer {
     if (source !== null && !this.#deps.isKnown(machineId)) this.#named.set(machineId, { addresses, source }, source)
   }
 
-  /** Connects to a machine; `own` are the addresses that it gave itself. Throws `rate_limited` if it may not be dialled now, `peer_unreachable`, `conflict` if the dial had to yield, or the signal's reason. */
+  /**
+   * Connects to a machine. `own` are the addresses that it gave itself. Throws `rate_limited` if it may not be dialled now,
+   * `peer_unreachable`, `conflict` if the dial had to yield, or the signal's reason.
+   */
   async reach(machineId: MachineId, own: readonly string[], signal: AbortSignal): Promise<void> {
     const { isKnown, addressesOf, dial } = this.#deps
     const kind = isKnown(machineId) ? 'known' : own.length > 0 ? 'seen' : 'named'

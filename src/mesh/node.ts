@@ -38,11 +38,11 @@ export interface MeshNodeInit {
   readonly announce?: readonly string[]
   /** Whether to search for peers on the local network. */
   readonly mdns: boolean
-  /** Whether unlisted machines may connect; default true. */
+  /** Whether unlisted machines may connect, by default true. */
   readonly strangers?: boolean
-  /** Maximum number of connections; default `MAX_CONNECTIONS`. */
+  /** Maximum number of connections, by default `MAX_CONNECTIONS`. */
   readonly connections?: number
-  /** Whether to relay for contacts; default false. */
+  /** Whether to relay for contacts, by default false. */
   readonly relay?: boolean
   /** Default off. */
   readonly dht?: DhtMode
@@ -53,14 +53,17 @@ const PEER_STORE_SWEEP_MS = 60_000
 
 export type StreamHandler = (connection: MeshConnection, stream: MeshStream) => void
 
-/** This machine in the mesh. It listens, dials, and carries streams and presences. Other folders use machines and streams; only this folder uses libp2p. */
+/**
+ * This machine in the mesh. It listens, dials, and carries streams and presences. Only this folder uses libp2p. Other folders use machines
+ * and streams.
+ */
 export class MeshNode implements Startable {
   /** Peer class of a machine, by contacts, ACL and bootstrap list. A higher class has precedence. */
   classOf: (machineId: MachineId) => PeerClass = () => 'stranger'
   /** Whether a pin or the ACL names this machine. */
   isPinned: (machineId: MachineId) => boolean = () => false
   readonly shares: AgentShares
-  /** Relays that this machine uses, and what it relays itself. */
+  /** Relays that this machine uses, and its own relaying. */
   readonly reach: Reachability
   readonly table: Dht
   readonly #machineKey: MachineKey
@@ -239,7 +242,7 @@ export class MeshNode implements Startable {
     this.#onConnected.add(listener)
   }
 
-  /** Called when mDNS found a machine, or one connected for the first time. Nothing about it is proven. */
+  /** Called when mDNS found a machine, or one connected for the first time. No claim about it is proven. */
   onFound(listener: (machineId: MachineId, addresses: string[]) => void): void {
     this.#onFound.add(listener)
   }
@@ -249,9 +252,9 @@ export class MeshNode implements Startable {
   }
 
   /**
-   * Returns a connection to this machine: an existing one that is not in `besides`, or a new one to the first address that answers. The
-   * address that answered last is tried first. Each other one may take `othersMs`. Throws `peer_unreachable` with `data.addresses`: each
-   * address with its error.
+   * Returns a connection to this machine. It is an existing one that is not in `besides`, or a new one to the first address that answers.
+   * The address that answered last is tried first. Each other one may take `othersMs`. Throws `peer_unreachable`. Its `data.addresses` has
+   * each address with its error.
    */
   async dial(
     machineId: MachineId,

@@ -11,7 +11,7 @@ interface PeerClassesDeps {
   readonly executor: Pick<ExecutorClient, 'identity' | 'snapshot' | 'onSnapshot'>
 }
 
-/** Determines the peer class of machines from contacts, ACL, bootstrap list and fetched cards. A machine in none of them is unlisted. */
+/** Determines the peer class of machines from contacts, ACL, bootstrap list and fetched cards. A machine that is in no list is unlisted. */
 export class PeerClasses implements Startable {
   readonly #deps: PeerClassesDeps
   #peerClasses: ReadonlyMap<MachineId, PeerClass> = new Map()

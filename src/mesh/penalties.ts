@@ -31,7 +31,7 @@ export const VIOLATIONS = Object.keys(PENALTY_MS) as Violation[]
 interface Penalty {
   /** Monotonic milliseconds. */
   until: number
-  /** The penalty reached the threshold: the source is refused until it ends. */
+  /** The penalty reached the threshold, so the source is refused until it ends. */
   refused: boolean
   /** The last violation. */
   violation: Violation

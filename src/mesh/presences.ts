@@ -13,9 +13,12 @@ import type { MessageVerdict } from './libp2p/gossip.ts'
 export const MAX_HEARD_UNLISTED = 1_024
 /** Presences per second that all machines of a mesh publish together. `Beacon` waits longer in a larger mesh. */
 export const PRESENCES_PER_SECOND = 4
-/** Presences of unlisted machines per minute that one neighbour may bring: those of a whole mesh. */
+/** Presences of unlisted machines per minute that one neighbour may bring. Those of a whole mesh fit. */
 export const RELAYED_PRESENCES_PER_MINUTE = 60 * PRESENCES_PER_SECOND
-/** Presences of unlisted machines per minute from all neighbours together: twice that, so that one flooding neighbour does not use it up. More are not forwarded, so that the load does not grow with the mesh. */
+/**
+ * Presences of unlisted machines per minute from all neighbours together. Two neighbours fit, so that one flooding neighbour does not use
+ * it up. More are not forwarded, so that the load does not grow with the mesh.
+ */
 export const UNLISTED_PRESENCES_PER_MINUTE = 2 * RELAYED_PRESENCES_PER_MINUTE
 /** Number of unproven machines of an agent that are tried. */
 export const MAX_CLAIMS_TRIED = 4
@@ -105,7 +108,7 @@ export class Presences {
     return claims.toSorted((a, b) => a.claimed_at_ms - b.claimed_at_ms).map(({ machine_id }) => machine_id)
   }
 
-  /** Number of machines with a valid presence; if the table is full, there are more. */
+  /** Number of machines with a valid presence. If the table is full, there are more. */
   get size(): number {
     return this.list().length
   }
@@ -127,7 +130,7 @@ export class Presences {
     const claimed_at_ms = before?.agent_id === agent_id && before.expires_at_ms > now ? before.claimed_at_ms : now
     const heard = { agent_id, machine_id: publisher, card_issued_at_ms, said_at_ms, claimed_at_ms, expires_at_ms, addresses, neighbour }
     this.#heard.set(publisher, heard, neighbour)
-    // A machine that has restarted has a new card, and has heard nothing yet.
+    // A machine that has restarted has a new card, and has not received any presence yet.
     return { verdict: 'accept', heard, newcomer: before === undefined || before.card_issued_at_ms < card_issued_at_ms }
   }
 

@@ -44,7 +44,7 @@ export class FoundMachines {
     if (welcome || this.#mayWait()) this.#waiting.set(machineId, found)
   }
 
-  /** The next machine to dial, or null. Each is returned once; call `done` after its dial. */
+  /** The next machine to dial, or null. Each is returned once. Call `done` after its dial. */
   next(): FoundMachine | null {
     const known = [...this.#waiting.keys()].find((machineId) => this.#node.isKnown(machineId))
     const machineId = known ?? this.#firstUnlisted()
@@ -177,7 +177,7 @@ export class Reconnect implements Startable {
     this.#sweep?.cancel()
   }
 
-  /** Contacts or addresses have changed: after `LOOK_AFTER_MS` it updates all peer classes and dials wanted machines. */
+  /** Call it when contacts or addresses have changed. After `LOOK_AFTER_MS` it updates all peer classes and dials wanted machines. */
   poll(): void {
     if (!this.#stop.signal.aborted) this.#poll ??= this.#deps.clock.setTimeout(() => this.#lookNow(), LOOK_AFTER_MS, { unref: true })
   }
@@ -219,7 +219,7 @@ export class Reconnect implements Startable {
     this.#sweep = this.#deps.clock.setTimeout(() => this.#endUnused(), UNUSED_SWEEP_MS, { unref: true })
   }
 
-  /** For `/diagnostics/mesh`: the wanted machines, whether they are connected, and the last error. */
+  /** The wanted machines, whether they are connected, and the last error, for `/diagnostics/mesh`. */
   status(): { machine_id: MachineId; connected: boolean; failures: number; last_error: string | null }[] {
     return [...this.#attempts].map(([machineId, attempt]) => {
       const connections = this.#deps.node.connectionsTo(machineId)
@@ -253,7 +253,7 @@ export class Reconnect implements Startable {
     if (wake < Number.POSITIVE_INFINITY) this.#timer = this.#deps.clock.setTimeout(() => this.#pump(), wake - now, { unref: true })
   }
 
-  /** Neither connected nor being dialled. */
+  /** The machine is not connected, and no dial of it is under way. */
   #isFree(machineId: MachineId): boolean {
     return !this.#dialling.has(machineId) && this.#deps.node.connectionsTo(machineId).length === 0
   }
@@ -308,5 +308,5 @@ export class Reconnect implements Startable {
 
 const fresh = (): Attempt => ({ failures: 0, nextAt: 0, lastError: null })
 
-/** Half of the time to all of it, so that a fleet does not reconnect in step. */
+/** Between 50 % and 100 % of the time, so that a fleet does not reconnect in step. */
 const jittered = (ms: number): number => Math.ceil(ms * (0.5 + Math.random() / 2))

@@ -149,7 +149,7 @@ export class Relays implements Startable {
     place.asking = false
   }
 
-  /** libp2p would renew the reservation as long as the connection lasts. */
+  /** libp2p would renew the reservation until the connection ends. */
   #abandon(machineId: MachineId): void {
     this.#places.delete(machineId)
     this.#deps.node.reach.places.release(machineId)

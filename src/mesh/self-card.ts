@@ -17,7 +17,7 @@ export interface IssuedCard {
   readonly encoded: Uint8Array
 }
 
-/** This agent's card. It is signed on first use, and again when the addresses change or half of its validity has passed. */
+/** This agent's card. It is signed on first use, and again when the addresses change or after `RECORD_TTL_MS / 2`. */
 export class SelfCard {
   readonly #deps: SelfCardDeps
   #issued: { readonly addresses: string; readonly card: Promise<IssuedCard>; readonly at: number } | null = null

@@ -20,7 +20,7 @@ export interface MeshServices {
   readonly node: MeshNode
   /** The card of this agent that other daemons get. */
   readonly selfCard: Pick<SelfCard, 'current'>
-  /** The executor: the identity of this agent, and the snapshot of contacts and ACL. */
+  /** The executor, for the identity of this agent, and the snapshot of contacts and ACL. */
   readonly executor: Pick<ExecutorClient, 'identity' | 'onSnapshot' | 'snapshot'>
   readonly presences: Presences
   readonly peerClasses: PeerClasses

@@ -82,7 +82,7 @@ export class EventLoopLag {
 /** Counts the sources of the last `LONGEST_REFILL_MS`, in which every limit refills, whether still connected or not. */
 class RecentSources {
   readonly #clock: Pick<Clock, 'monotonic'>
-  /** Time of the last event in monotonic milliseconds; latest last. */
+  /** Time of the last event in monotonic milliseconds, latest last. */
   readonly #last = new BoundedMap<string, number>({ max: MAX_METERED_SOURCES })
 
   constructor(components: { clock: Pick<Clock, 'monotonic'> }) {
@@ -104,9 +104,9 @@ class RecentSources {
 }
 
 /**
- * Rate limits and refusals by source. A named machine is its own source, anywhere. All unlisted machines of one host are one source, so
- * that nobody can have a named machine refused that shares the host. Unlisted sources also share one limit. While it is used up, each event
- * costs its own source a multiple, by the number of hosts, so that quiet sources continue and busy ones are slowed down.
+ * Rate limits and refusals by source. A named machine is its own source, at any host. All unlisted machines of one host are one source.
+ * They cannot cause the refusal of a named machine that shares the host. Unlisted sources also share one limit. While it is used up, each
+ * event costs its own source a multiple, by the number of hosts. So quiet sources continue and busy ones are slowed down.
  */
 export class Sources {
   readonly #deps: SourcesDeps
@@ -178,7 +178,7 @@ export class Sources {
     return this.#penalties.refuses(this.of(peer))
   }
 
-  /** For `/diagnostics/mesh`: current penalties, denied charges, and violations. */
+  /** Current penalties, denied charges, and violations, for `/diagnostics/mesh`. */
   diagnostics(): { penalties: PenaltyJson[]; metered: Record<Metered, number>; offences: Record<Violation, number> } {
     return { penalties: this.#penalties.list(), metered: { ...this.#refused }, offences: { ...this.#violations } }
   }
@@ -252,7 +252,7 @@ export class PeerLimits implements GossipWatch {
     })
   }
 
-  /** Charges the messages of one gossip batch; false drops the batch. */
+  /** Charges the messages of one gossip batch. If it returns false, the batch is dropped. */
   mayBring(neighbour: MachineId, messages: number): boolean {
     // gossipsub does not say on which connection they came.
     return this.#charge(this.#deps.connections.to(neighbour), 'messages', messages) === 'allowed'
@@ -270,7 +270,10 @@ export class PeerLimits implements GossipWatch {
     if (connection !== undefined) this.penalise(connection, 'bad_gossip')
   }
 
-  /** `too_much` is a violation, and closes these connections. `crowded` is not: all unlisted peers together exceed their limit, and this one may have done little. */
+  /**
+   * `too_much` is a violation, and closes these connections. `crowded` is not. Then all unlisted peers together exceed their limit, and
+   * this one may have done little.
+   */
   #charge(connections: readonly MeshConnection[], what: Metered, count: number): RateVerdict {
     const [first] = connections
     if (first === undefined) return 'too_much'

@@ -17,9 +17,9 @@ export interface MeshStreamInit {
 }
 
 /**
- * One libp2p stream, as other folders use it: bytes in order, one end, and `drained`, which may be awaited more than once. The receiver
- * must keep up, and bound what it lets the peer send. Use `hold` only on a new stream, because a grown window exceeds what libp2p buffers
- * of a paused stream.
+ * One libp2p stream, as other folders use it. It carries bytes in order and ends once. `drained` may be awaited more than once. The
+ * receiver must keep up, and bound what it lets the peer send. Use `hold` only on a new stream, because a grown window exceeds what libp2p
+ * buffers of a paused stream.
  */
 export class MeshStream {
   /** Set it in the turn in which you receive the stream. */
@@ -51,7 +51,7 @@ export class MeshStream {
     return this.#stream.writeStatus === 'writable' && this.#stream.status === 'open'
   }
 
-  /** If it returns false, the peer is slow: wait for `drained()`. Nothing is sent on a closed stream. */
+  /** If it returns false, the peer is slow, and the caller must wait for `drained()`. On a closed stream it drops the bytes. */
   send(bytes: Uint8Array): boolean {
     if (!this.open) return true
     try {
@@ -74,7 +74,7 @@ export class MeshStream {
     this.#stream.removeEventListener('close', done)
   }
 
-  /** Takes only what the peer's window already allows. Call it in a turn of its own, not inside `onData`. */
+  /** Takes only what the peer's window already allows. Call it in a separate turn, not inside `onData`. */
   hold(): void {
     if (this.#stream.readStatus === 'readable') this.#stream.pause()
   }

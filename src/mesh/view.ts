@@ -78,7 +78,7 @@ export class MeshView {
     }
   }
 
-  /** The agent of a machine: proven by a link, otherwise named by its card. */
+  /** The agent that a link proved for a machine, or else the agent that its card names. */
   #agentOn(machineId: MachineId): AgentId | null {
     const seen = this.#deps.knownAgents.list().find((one) => one.machine_id === machineId)
     return this.#deps.linkedAgent(machineId) ?? seen?.agent_id ?? null

@@ -5,7 +5,7 @@ import type { MachineId } from '../../protocol/ids.ts'
 export interface DhtDialer {
   /** A server has named the addresses of a machine. */
   named(machineId: MachineId, addresses: readonly string[], server: MachineId): void
-  /** Connects to a machine; `own` are the addresses that it gave itself. Throws if it may not be dialled or does not answer. */
+  /** Connects to a machine. `own` are the addresses that it gave itself. Throws if it may not be dialled or does not answer. */
   reach(machineId: MachineId, own: readonly string[], signal: AbortSignal): Promise<void>
   /** A DHT server has connected. */
   met(machineId: MachineId): void

@@ -7,14 +7,14 @@ import { agentOfKey } from '../dht-record.ts'
 import { directOnes } from './peer-store.ts'
 import type { DhtDialer } from './dht-dialer.ts'
 
-/** Machines that one reply may name: the 20 nearest, the target, and the replying server. kad-dht scans a list for each. */
+/** Machines that one reply may name. They are the 20 nearest, the target, and the replying server. kad-dht scans a list for each. */
 export const MAX_NAMED = 22
 /** Machines that wait for their entry in the routing table. For each further one, kad-dht scans all of them. */
 export const MAX_TABLE_UPDATES = 256
 /** Above this number, machines that were only named are not entered. A dead one occupies the queue for seconds, and a full queue would keep out machines that connect or reply. */
 const MAX_NAMED_UPDATES = MAX_TABLE_UPDATES / 4
 
-/** Part of a minute in which a put searches the nearest machines. kad-dht stores nothing before the search ends. */
+/** Part of a minute in which a put searches the nearest machines. kad-dht stores the value only after the search. */
 const SEARCH_MS = 40_000
 /** Machines on which a value is stored, as many as kad-dht considers nearest. */
 const MAX_TAKERS = 20
@@ -40,7 +40,7 @@ interface Network {
   safeDispatchEvent(name: string, event: { readonly detail: PeerInfo }): boolean
   _writeReadMessage(stream: Stream, ...asked: readonly unknown[]): Promise<Answer>
 }
-/** Event of a search: a machine that replied or, at the end, a nearest one. */
+/** Event of a search. It reports a machine that replied or, at the end, a nearest one. */
 interface Found {
   readonly name: string
   readonly from?: PeerId
@@ -114,7 +114,7 @@ export const boundAnswers = (dht: KadDHT, asked: WeakMap<Stream, MachineId>, way
 export const machinesOf = (dht: KadDHT): MachineId[] =>
   [...(insideOf(dht).routingTable.kb?.toIterable() ?? [])].flatMap(({ peerId }) => machineIdOf(peerId) ?? [])
 
-/** Handles a request of this peer; throws if the peer may not send one now. `keep` means that a record is stored for others. */
+/** Handles a request of this peer. Throws if the peer may not send one now. `keep` means that a record is stored for others. */
 export type Answerer = (machineId: MachineId, keep: boolean, answer: () => Promise<unknown>) => Promise<unknown>
 
 /** Charges each request before it is handled, and rejects provider records and other unused messages. Replies name only DHT servers, because kad-dht would also reveal other recent peers and their keys. */
@@ -138,13 +138,19 @@ export const guardHashTable = (dht: KadDHT, answerer: Answerer): void => {
   }
 }
 
-/** Every valid value under a key, as they arrive. kad-dht's own selection would write the best one to machines with another value, and fail if they refuse it. */
+/**
+ * Every valid value under a key, as they arrive. kad-dht's own selection would write the best one to machines with another value. It would
+ * fail if they refuse it.
+ */
 export async function* valuesOf(dht: KadDHT, key: Uint8Array, signal: AbortSignal): AsyncGenerator<Uint8Array> {
   for await (const event of insideOf(dht).contentFetching.getMany(key, { signal }))
     if (event.name === 'VALUE' && event.value) yield event.value
 }
 
-/** The machines nearest to a key. If the search exceeds `searchMs`, those that replied first: they are in the own routing table, ahead of slow machines that name one another. */
+/**
+ * The machines nearest to a key. If the search exceeds `searchMs`, it yields those that replied first. They are in the own routing table,
+ * ahead of slow machines that name one another.
+ */
 async function* nearestInTime(routing: Routing, key: Uint8Array, signal: AbortSignal, searchMs: number): AsyncGenerator<Found> {
   const over = AbortSignal.timeout(searchMs)
   const answered: Found[] = []

@@ -28,12 +28,15 @@ import { NO_DHT_DIALS, type DhtDialer } from './dht-dialer.ts'
 export const DHT_PROTOCOL = '/x0x/kad/1'
 /** Inbound DHT streams per connection. */
 const MAX_DHT_STREAMS = 8
-/** Size limit of a reply: a record and its machines, each with `MAX_CARD_ADDRESSES`. */
+/** Size limit of a reply. It holds a record and its machines, each with `MAX_CARD_ADDRESSES`. */
 export const MAX_ANSWER_BYTES = 128 * 1024
 /** Size limit of a request with a record. kad-dht would accept 4 MiB and hash it. */
 export const MAX_QUESTION_BYTES = MAX_CARD_BYTES + 4 * 1024
 
-/** Time limit of one request, including its dial. kad-dht's adaptive limit grows to a minute per unanswered request, so that one silent server could prevent storing a record. */
+/**
+ * Time limit of one request, including its dial. kad-dht's adaptive limit grows to a minute per unanswered request. Then one silent server
+ * could prevent storing a record.
+ */
 export const QUESTION_MS = 5_000
 
 const FIXED = { minTimeout: QUESTION_MS, maxTimeout: QUESTION_MS }
@@ -153,7 +156,7 @@ const boundStream = (stream: Stream, limit: number): Stream => {
   return stream
 }
 
-/** kad-dht requires a ping service; `bounded` replaces it. */
+/** kad-dht requires a ping service. `bounded` replaces it. */
 export const claimPing = (): object => ({ [serviceCapabilities]: ['@libp2p/ping'] })
 
 /** Records stored for unlisted agents, 6 KB each. kad-dht itself has no limit. */

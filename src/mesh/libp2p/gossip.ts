@@ -7,19 +7,22 @@ import { machineIdOf } from '../addresses.ts'
 
 /** Messages per batch. A forwarding neighbour sends one or a few. */
 const MAX_MESSAGES_PER_BATCH = 64
-/** Message IDs per batch: a heartbeat names those of the last seconds. */
+/** Message IDs per batch. A heartbeat names those of the last seconds. */
 const MAX_MESSAGE_NAMES = 1_024
-/** Topics and control messages per batch; there is one topic. */
+/** Topics and control messages per batch. There is one topic. */
 const MAX_CONTROL_MESSAGES = 64
 
 /** A message is used and forwarded, dropped, or counted against the neighbour that brought it. */
 export type MessageVerdict = 'accept' | 'ignore' | 'reject'
-/** `publisher` signed the message with its machine key; `neighbour` brought it. */
+/** `publisher` signed the message with its machine key. `neighbour` brought it. */
 export type TopicValidator = (data: Uint8Array, publisher: MachineId, neighbour: string) => MessageVerdict
 
 const VERDICTS = { accept: TopicValidatorResult.Accept, ignore: TopicValidatorResult.Ignore, reject: TopicValidatorResult.Reject }
 
-/** Size limit of a batch: `MAX_MESSAGES_PER_BATCH` presences of about 1 KB with envelopes, and message IDs. gossipsub stops reading from a neighbour that exceeds it. */
+/**
+ * Size limit of a batch. `MAX_MESSAGES_PER_BATCH` presences of about 1 KB with envelopes fit, and message IDs. gossipsub stops reading from
+ * a neighbour that exceeds it.
+ */
 const MAX_BATCH_BYTES = 256 * 1024
 
 /** Only invalid messages change the score. After about nine recent ones (see `invalidMessageDeliveriesDecay`), gossipsub ignores the neighbour. */
@@ -60,7 +63,7 @@ const printOf = ({ topic, from = NONE, seqno = NONE, data = NONE, signature = NO
   return hash('sha256', Buffer.concat([Buffer.from(Uint32Array.from(parts, ({ length }) => length).buffer), ...parts]), 'base64')
 }
 
-/** gossipsub for x0x: one topic, signed messages, and scores from invalid messages only. */
+/** gossipsub with one topic, signed messages, and scores from invalid messages only. */
 export const gossip = gossipsub({
   allowPublishToZeroTopicPeers: true,
   // The publisher's machine key signs the message, so no neighbour can forge a presence.
@@ -91,7 +94,7 @@ export const gossip = gossipsub({
 })
 
 export interface GossipWatch {
-  /** Called before a batch is processed; false drops it. */
+  /** Called before a batch is processed. If it returns false, the batch is dropped. */
   mayBring(neighbour: MachineId, messages: number): boolean
   /** A message had a wrong signature, or its validator rejected it. */
   onInvalid(neighbour: string): void

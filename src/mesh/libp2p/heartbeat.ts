@@ -20,7 +20,7 @@ const isPinging = (muxer: object): muxer is Pinging =>
 
 /**
  * Ends a connection whose peer does not answer yamux's ping, which each connection sends by its own timer. libp2p's monitor would open a
- * stream on all connections at once, which takes more than a second with a thousand of them. Any received data counts as a sign of life, so
+ * stream on all connections at once. With a thousand of them that takes more than a second. Any received data counts as a sign of life, so
  * a busy peer is not pinged. A dead connection ends at most 35 s after its last data.
  */
 export const endUnanswered = (muxer: StreamMuxer, connection: Pick<MessageStream, 'abort'>): void => {

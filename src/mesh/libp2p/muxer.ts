@@ -6,7 +6,7 @@ import { endUnanswered } from './heartbeat.ts'
 import { FrameSplitter, HEAD_BYTES, TrafficMeter, noTraffic } from './traffic.ts'
 
 /**
- * Protocols that save the round trip of protocol negotiation (multistream-select 1.0.0): their opener writes data directly after its
+ * Protocols that save the round trip of protocol negotiation (multistream-select 1.0.0). Their opener writes data directly after its
  * proposal. libp2p's `negotiateFully: false` is meant for this but has no effect. So the muxer writes the proposal when it makes the
  * stream, and the peer's agreement is removed from the reply.
  */
@@ -42,9 +42,13 @@ export class ReplyStripper {
   }
 }
 
-/** A window update is sent after the peer has used this much of the window: more than any small message, less than a full frame. */
+/**
+ * A window update is sent after the peer has used this much of the window. It is more than any small message and less than a full frame.
+ */
 export const QUIET_WINDOW = 32 * 1024
-/** Replies of multistream-select on one inbound stream: the greeting, and one per version of gossipsub, which proposes most. */
+/**
+ * Replies of multistream-select on one inbound stream. The first is the greeting. gossipsub proposes most, one for each of its versions.
+ */
 export const MAX_NEGOTIATION_ANSWERS = 8
 /** Time limit for written data after the peer sent GoAway. */
 const HANG_UP_MS = 5_000
@@ -74,7 +78,10 @@ const meters = new WeakMap<object, TrafficMeter>()
 export const trafficMeterOf = (connection: object): TrafficMeter | null =>
   ('muxer' in connection && typeof connection.muxer === 'object' ? meters.get(connection.muxer ?? {}) : undefined) ?? null
 
-/** Opens a stream of one of x0x's own protocols. libp2p's `newStream` would also record in the peer store, each time, that the peer supports the protocol, which costs more than the stream. */
+/**
+ * Opens a stream of one of x0x's own protocols. libp2p's `newStream` would also record in the peer store each time that the peer supports
+ * the protocol. That costs more than the stream.
+ */
 export const openProposed = async (connection: object, protocol: string): Promise<Stream> => {
   const { muxer, maConn } = connection as { readonly muxer?: StreamMuxer; readonly maConn?: MessageStream }
   if (muxer === undefined || maConn === undefined) throw new TypeError('the connection has not the members that we rely on')
@@ -163,7 +170,7 @@ export const holdWindow = (stream: Stream, isHeld: () => boolean): (() => void) 
   }
 }
 
-/** Delays window updates until `QUIET_WINDOW` is used, because each is a packet of its own. */
+/** Delays window updates until `QUIET_WINDOW` is used, because each is a separate packet. */
 const quietWindow = (stream: Stream): Stream => {
   if (!isWindowed(stream)) throw new TypeError('the streams of the muxer have not the members that we rely on')
   const update = stream.sendWindowUpdate.bind(stream)
@@ -173,14 +180,17 @@ const quietWindow = (stream: Stream): Stream => {
     try {
       update()
     } catch (error) {
-      // The connection has just closed. yamux sends the first update of a stream where nothing catches the error.
+      // The connection has just closed. yamux does not catch errors of a stream's first update.
       stream.abort(asError(error))
     }
   }
   return stream
 }
 
-/** Limits the replies of multistream-select, which answers any number of two-byte proposals. Before a protocol is agreed, nothing else is sent on an inbound stream, so sent messages are counted. */
+/**
+ * Limits the replies of multistream-select, which answers any number of two-byte proposals. Before a protocol is agreed, only these replies
+ * are sent on an inbound stream, so sent messages are counted.
+ */
 const limitAnswers = (stream: Stream): Stream => {
   if (stream.direction !== 'inbound') return stream
   const send = stream.send.bind(stream)

@@ -55,7 +55,7 @@ const demandMuxer = <Secured extends { streamMuxer?: unknown }>(secured: Secured
   return secured
 }
 
-/** libp2p's Noise, with faster decryption of large messages, and without unmetered repetitions: see `guarded` and `demandMuxer`. */
+/** libp2p's Noise, with faster decryption of large messages, and without unmetered repetitions (`guarded`, `demandMuxer`). */
 export const noiseEncrypter = (): ReturnType<typeof noise> => {
   const create = noise({ crypto })
   return (components) => {

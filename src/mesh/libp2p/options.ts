@@ -33,7 +33,7 @@ import { type RelayClient, type RelayServerRules, relayServer } from './relay.ts
 import { betweenSocketAndNoise } from './socket.ts'
 
 export interface ReachRules {
-  /** Machines with which direct addresses are exchanged, and that are dialled for it: contacts. */
+  /** Contacts. Direct addresses are exchanged with them, and they are dialled for it. */
   readonly mayAsk: MayUse
   /** Called when the set of those machines may have grown. */
   readonly onReview: OnReview
@@ -54,7 +54,10 @@ const nobody = {
   },
 }
 
-/** autonat finds out which own public addresses others can dial; dcutr replaces a relayed connection by a direct one. Both dial addresses that a peer names, so only contacts may use them. */
+/**
+ * autonat finds out which own public addresses others can dial. dcutr replaces a relayed connection by a direct one. Both dial addresses
+ * that a peer names, so only contacts may use them.
+ */
 export const reachServices = ({ mayAsk, onReview, server }: ReachRules) => ({
   autonat: (components: AutoNATv2Components) => autoNATv2()(withOwn(guarded(components, mayAsk, onReview), { randomWalk: nobody })),
   dcutr: (components: DCUtRServiceComponents) => dcutr()(guarded(components, mayAsk)),
@@ -64,13 +67,16 @@ export const reachServices = ({ mayAsk, onReview, server }: ReachRules) => ({
   relay: (components: CircuitRelayServerComponents): unknown => (server === null ? {} : relayServer(server)(components)),
 })
 
-/** Inbound connections in upgrade at once. One host may start more than that within `INBOUND_UPGRADE_MS` (`protocol/limits/mesh.ts`); libp2p's default of 10 is used up by one CI job. */
+/**
+ * Inbound connections in upgrade at once. One host may start more than that within `INBOUND_UPGRADE_MS` (`protocol/limits/mesh.ts`).
+ * libp2p's default of 10 is used up by one CI job.
+ */
 const MAX_PENDING_CONNECTIONS = 512
-/** Time limit of an inbound upgrade: longer than `ADDRESS_DIAL_MS`, after which the dialling side gives up. */
+/** Time limit of an inbound upgrade. It exceeds `ADDRESS_DIAL_MS`, after which the dialling side gives up. */
 const INBOUND_UPGRADE_MS = 5_000
 /** Disables libp2p's own limit, which admits the first connections of each second. The limits in `protocol/limits/mesh.ts` select at random. */
 const INBOUND_PER_SECOND_PER_HOST = 1_000_000
-/** yamux's largest window per stream: 8 MiB fill 200 ms at 40 MB/s. */
+/** yamux's largest window per stream. At 40 MB/s, 8 MiB fill 200 ms. */
 const MAX_STREAM_WINDOW = 8 * 1024 * 1024
 /** Interval of yamux's pings. They show that the peer is alive (`heartbeat.ts`), and measure the round trip that the window needs to grow. */
 const KEEP_ALIVE_MS = 10_000
@@ -104,7 +110,7 @@ const muxer = guardedMuxer(
   }),
 )
 
-/** A logger that does nothing. libp2p's would format its arguments for each frame and check the terminal for each stream. */
+/** A logger that discards everything. libp2p's would format its arguments for each frame and check the terminal for each stream. */
 const nothing: LibraryLogger = Object.assign(() => undefined, {
   error: () => undefined,
   trace: () => undefined,
@@ -166,7 +172,10 @@ const REASONS = [
 
 const reasonOf = (text: string): string => REASONS.find(([code]) => text.includes(code))?.[1] ?? text
 
-/** One line for a mesh that cannot listen: the address, the reason and the remedy. The code is `conflict` if the port is in use, otherwise `bad_config`. */
+/**
+ * One line for a mesh that cannot listen, with the address, the reason and the remedy. The code is `conflict` if the port is in use,
+ * otherwise `bad_config`.
+ */
 export const listenError = (listen: readonly string[], cause: unknown): AppError => {
   const text = errorText(cause)
   const failed = [...text.matchAll(FAILED_ADDRESS)].map(([, address = '', reason = '']) => `${address}: ${reasonOf(reason)}`)

@@ -7,7 +7,7 @@ import { addressesTo, isDirect, machineIdOf } from '../addresses.ts'
 
 /** Tag that kad-dht sets on the peers in its routing table. */
 export const IN_HASH_TABLE = 'kad-peer'
-/** Protocols stored per peer; x0x has about twenty. */
+/** Protocols stored per peer. x0x has about twenty. */
 export const MAX_PEER_PROTOCOLS = 64
 /** Longest stored protocol name, in characters. Those of x0x have about thirty. */
 export const MAX_PROTOCOL_TEXT = 64
@@ -27,9 +27,9 @@ interface Parts {
 export const KEEP_ADDRESSES = { maxAddressAge: Number.POSITIVE_INFINITY, maxPeerAge: Number.POSITIVE_INFINITY }
 
 /**
- * Limits the addresses per peer. libp2p stores all that a peer and others name, and compares each with each; a few thousand fit into one
+ * Limits the addresses per peer. libp2p stores all that a peer and others name, and compares each with each. A few thousand fit into one
  * reply and take seconds. Here a connected peer's own addresses replace those that others named. It also removes the keep-alive tag,
- * because libp2p would redial such peers by itself, and other dials of that machine would wait for it.
+ * because libp2p would redial such peers by itself. Other dials of that machine would wait for it.
  */
 export const boundPeerStore = ({ peerId, peerStore, connectionManager }: Parts): object => {
   rememberWhere(peerStore)
@@ -81,7 +81,7 @@ const firstDirect = <T>(all: readonly T[], addressOf: (one: T) => Multiaddr): T[
   return found
 }
 
-/** Removes the keep-alive tag and unused data: the agent version, the time of the dial, and the signed copy of the addresses. */
+/** Removes the keep-alive tag and unused data. Unused are the agent version, the time of the dial, and the signed copy of the addresses. */
 const bounded = ({ multiaddrs, addresses, protocols, tags, publicKey }: PeerData): PeerData => ({
   ...(tags && { tags: Object.fromEntries(Object.entries(tags).filter(([tag]) => !tag.startsWith(KEEP_ALIVE))) }),
   ...(publicKey && { publicKey }),

@@ -63,7 +63,7 @@ export class RelayClient {
     })(guarded(components, this.#isRelay))
     if (!isRelaying(transport)) throw new TypeError('the transport by relays has not the members that we rely on')
     const store = transport.reservationStore
-    // A machine that could not relay before may do so later. `Relays` decides whom to ask, and how often.
+    // A machine that could not relay before may do so later. `Relays` decides which machines to ask, and how often.
     store.relayFilter = { has: () => false, add: () => undefined }
     store.addEventListener('relay:removed', (event) => {
       const machineId = machineIdOf((event as CustomEvent<{ relay: PeerId }>).detail.relay)
@@ -74,7 +74,7 @@ export class RelayClient {
     return transport
   }
 
-  /** Called when a reservation is lost: it could not be renewed, or its connection ended. */
+  /** Called when a reservation could not be renewed, or its connection ended. */
   set onLost(listener: (machineId: MachineId) => void) {
     this.#onLost = listener
   }
@@ -91,7 +91,7 @@ export class RelayClient {
     await this.#transport.reservationStore.addRelay(peerIdFromString(peerIdOf(machineId)), 'configured')
   }
 
-  /** Releases a reservation: it is not renewed, and addresses through it are no longer announced. */
+  /** Releases a reservation. It is not renewed, and addresses through it are no longer announced. */
   release(machineId: MachineId): void {
     const peer = peerIdFromString(peerIdOf(machineId))
     const reservations = this.#transport?.reservationStore.reservations
@@ -106,7 +106,7 @@ export class RelayClient {
   }
 }
 
-/** Two streams that will be joined: that of the dialling machine, and that of its target. */
+/** The stream of the dialling machine and that of its target, which will be joined. */
 export interface CarriedEnds {
   readonly from: MachineId
   readonly to: MachineId
@@ -128,7 +128,7 @@ type Server = CircuitRelayService & {
 }
 const isServer = (server: object): server is Server => 'onHop' in server && 'stopHop' in server
 
-/** Shared limit of both directions: streams from a machine, and streams to it. */
+/** Limit of each direction, because a machine may use all of `MAX_CARRIED_OF_MACHINE` in one. */
 const STREAMS = MAX_CARRIED_OF_MACHINE + 16
 
 /** libp2p's relay server, for chosen machines, with limits that fit runs. It joins two streams through an unbounded list, so `carry` gets both before they are joined. */
@@ -185,7 +185,7 @@ export interface CarriedInit {
 
 /**
  * The two streams of a carried connection. libp2p joins them through unbounded lists. Here each sender gets more window only while little
- * of its data waits for the other end, so that at most one window is buffered per direction.
+ * of its data waits for the other end. So at most one window is buffered per direction.
  */
 export class CarriedStreams {
   readonly #init: CarriedInit

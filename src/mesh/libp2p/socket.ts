@@ -12,7 +12,7 @@ type Data = StreamMessageEvent['data']
 const isRaw = (stream: MessageStream): stream is RawStream => 'sendData' in stream && 'sendReset' in stream && 'onData' in stream
 const isTcp = (stream: RawStream): stream is TcpStream => 'socket' in stream
 
-/** libp2p's hook for private networks: the only place that sees a connection before Noise. */
+/** libp2p's hook for private networks. Only this hook sees a connection before Noise. */
 export const betweenSocketAndNoise = (): ConnectionProtector => ({
   protect: async (stream) => {
     if (!isRaw(stream)) throw new TypeError('the connection has not the members that we rely on')
@@ -23,7 +23,10 @@ export const betweenSocketAndNoise = (): ConnectionProtector => ({
   },
 })
 
-/** Joins the writes of one tick. A Noise message has two or three pieces. Each would be a system call and a packet. They are sent before a reset at the latest. */
+/**
+ * Joins the writes of one tick. A Noise message has two or three pieces. Each would be a system call and a packet. A reset sends them
+ * first.
+ */
 const corkWrites = (stream: TcpStream): void => {
   const { socket } = stream
   const [sendData, sendReset] = [stream.sendData.bind(stream), stream.sendReset.bind(stream)]
@@ -40,7 +43,10 @@ const corkWrites = (stream: TcpStream): void => {
 /** The only encrypter, by its name in multistream-select. */
 const ENCRYPTER = '/noise'
 
-/** Saves the round trip of negotiation for outbound connections. libp2p gets the agreement on Noise at once, so the handshake's first message directly follows the proposal. The peer's agreement is removed when it arrives. */
+/**
+ * Saves the round trip of negotiation for outbound connections. libp2p gets the agreement on Noise at once. So the handshake's first
+ * message directly follows the proposal. The peer's agreement is removed when it arrives.
+ */
 const agreeEarly = (stream: RawStream): void => {
   watchFirst(stream, (_data, rest) => rest)
   stream.push(negotiation(ENCRYPTER))
@@ -49,7 +55,10 @@ const agreeEarly = (stream: RawStream): void => {
 /** Requires an inbound connection to propose Noise at once. multistream-select would answer any number of two-byte proposals, unmetered, from an unknown machine. */
 const demandEncrypter = (stream: RawStream): void => watchFirst(stream, (data) => data)
 
-/** Passes input through `pass` until the peer has named Noise; `rest` has the bytes after the name, null while it is incomplete. Another name ends the stream. */
+/**
+ * Passes input through `pass` until the peer has named Noise. `rest` has the bytes after the name, or is null while the name is incomplete.
+ * Another name ends the stream.
+ */
 const watchFirst = (stream: RawStream, pass: (data: Data, rest: Uint8Array | null) => Data | null): void => {
   const stripper = new ReplyStripper(ENCRYPTER)
   const onData = stream.onData.bind(stream)

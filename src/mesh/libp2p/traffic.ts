@@ -14,7 +14,10 @@ export type Traffic = { [K in (typeof KINDS)[number]]: number }
 
 export const noTraffic = (): Traffic => ({ bytes: 0, frames: 0, pings: 0, streams: 0, resets: 0 })
 
-/** Counts the input of one connection, and calls `charge` before the muxer handles it: for each frame that opens or resets a stream or pings, and for data once per portion. */
+/**
+ * Counts the input of one connection, and calls `charge` before the muxer handles it. Each frame that opens or resets a stream or pings is
+ * charged at once, and data once per portion.
+ */
 export class TrafficMeter {
   /** Totals since the start of the connection. */
   readonly total = noTraffic()
@@ -46,7 +49,7 @@ export class TrafficMeter {
   }
 }
 
-/** Length of yamux's frame header: version, type, flags, stream and length. Only data frames have a body. */
+/** Length of yamux's frame header. It has version, type, flags, stream and length. Only data frames have a body. */
 export const HEAD_BYTES = 12
 const TYPE_AT = 1
 const FLAGS_AT = 2
@@ -56,9 +59,8 @@ const PING = 2
 const [SYN, FIN, RST] = [1, 4, 8]
 
 /**
- * Splits input so that the muxer never waits for the end of a frame. An incomplete data frame is passed on as shorter frames, so that
- * nothing of it is buffered, and stream and window are checked for each piece. yamux's own decoder would buffer any frame until it is
- * complete.
+ * Splits input so that the muxer never waits for the end of a frame. An incomplete data frame is passed on as shorter frames. They are not
+ * buffered, and stream and window are checked for each piece. yamux's own decoder would buffer any frame until it is complete.
  */
 export class FrameSplitter {
   /** An incomplete header, or the header of the data frame that is being passed on. */
@@ -76,7 +78,7 @@ export class FrameSplitter {
     return seen
   }
 
-  /** Yields blocks for the muxer; pass on each before you take the next. Throws `malformed` for a frame that is too long. */
+  /** Yields blocks for the muxer. Pass on each before you take the next. Throws `malformed` for a frame that is too long. */
   *take(chunk: Uint8Array): Generator<Uint8Array, void, undefined> {
     this.#seen.bytes += chunk.length
     for (let at = 0; at < chunk.length;) {
@@ -109,7 +111,7 @@ export class FrameSplitter {
     return at
   }
 
-  /** The header is complete: a frame without body is passed on. Otherwise its body follows in pieces. */
+  /** Called when the header is complete. A frame without body is passed on. Otherwise its body follows in pieces. */
   *#start(): Generator<Uint8Array, void, undefined> {
     this.#filled = 0
     this.#left = bodyOf(this.#head, 0)
