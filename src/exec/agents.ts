@@ -72,7 +72,7 @@ export class AgentDirectory {
     for (const contact of this.#known().contacts) known.set(contact.agent_id, contact.name)
     const fitting = [...known].filter(([id]) => id.startsWith(prefix)).map(([agent_id, name]) => ({ agent_id, name }))
     if (fitting.length > 0) return fitting
-    // Anyone can create an ID with the same prefix as a contact's. It must neither replace nor hide the contact.
+    // Anyone can create an ID with the same prefix as a contact's. Such an ID must not replace or hide the contact.
     const strangers = new Set([...this.#deps.discovered()].filter((id) => id.startsWith(prefix)))
     return [...strangers].map((agent_id) => ({ agent_id, name: null }))
   }

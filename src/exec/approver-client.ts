@@ -27,7 +27,10 @@ export interface ApproverLinks {
 
 type ApproverClientDeps = Pick<NetworkServices, 'clock' | 'counters' | 'executor' | 'log'> & { readonly links: ApproverLinks }
 
-/** Carries approval requests of the executor to other agents, and their signed statements back. It can create neither. */
+/**
+ * Carries approval requests of the executor to other agents, and their signed statements back. It can only pass them on, because it has no
+ * key.
+ */
 export class ApproverClient implements Startable {
   readonly #deps: ApproverClientDeps
   readonly #asks = new Map<number, AbortController>()

@@ -68,9 +68,9 @@ export class ExecClient implements Startable {
 
   /**
    * Runs the spec on its agent and passes the events to the sink. Denials and exits are outcomes. When `signal` aborts, because the client
-   * disconnected, the run is cancelled and the sink is no longer called. Throws `bad_request` (argv too large, not well-formed), `conflict`
-   * (request ID used before, cancelled before it was sent), `rate_limited`, `shutting_down`, dial errors (`unknown_agent`,
-   * `peer_unreachable`, `peer_rejected`, `timeout`), and the errors of the sink and of stdin.
+   * disconnected, the run is cancelled and the sink gets no further calls. Throws `bad_request` (argv too large, not well-formed),
+   * `rate_limited` and `shutting_down`. Throws `conflict` (request ID used before, cancelled before it was sent). Throws dial errors
+   * (`unknown_agent`, `peer_unreachable`, `peer_rejected`, `timeout`), and the errors of the sink and of stdin.
    */
   async run(spec: RunSpec, sink: RunSink, signal?: AbortSignal): Promise<RunOutcome> {
     checkSpec(spec)
@@ -121,7 +121,7 @@ export class ExecClient implements Startable {
     return this.#deps.counters.snapshot()
   }
 
-  /** Cancels all runs and refuses new ones. Resolves when the last run has ended, after `SHUTDOWN_MS` at the latest. */
+  /** Cancels all runs and refuses new ones. Resolves when the last run has ended, or after `SHUTDOWN_MS`. */
   async stop(): Promise<void> {
     await within(this.#deps.clock, SHUTDOWN_MS, this.#sessions.stop())
   }

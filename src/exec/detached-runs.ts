@@ -57,7 +57,7 @@ interface DetachedRunsDeps {
   readonly events: Pick<DetachedRunEvents, 'denied' | 'heard'>
 }
 
-/** What this daemon knows of a detached run, and what its host just replied. */
+/** Stored state of a detached run, and the latest reply of its host. */
 export interface DetachedRunStatus {
   readonly run: DetachedRequest
   /** Null if the host was not asked or did not answer. */
@@ -113,8 +113,8 @@ export class DetachedRuns {
   }
 
   /**
-   * Starts a run, or finds the one that this request ID started. Throws as `DetachedClient.start`, and `conflict`, `rate_limited` or
-   * `bad_runs` if the run could not be saved. With `data.may_run` it may run; repeat the call with the same ID.
+   * Starts a run, or finds the one that this request ID started. Throws as `DetachedClient.start`. Throws `conflict`, `rate_limited` or
+   * `bad_runs` if the run could not be saved. With `data.may_run` it may run, so repeat the call with the same ID.
    */
   async start(spec: DetachedSpec, session: string | null, signal: AbortSignal): Promise<Started> {
     const { argv, lifetime_ms, keep_bytes } = spec
@@ -210,7 +210,7 @@ export class DetachedRuns {
     }
   }
 
-  /** Requests the end of the run; `wait` reports when it has ended. Throws as `get` and `DetachedClient.cancel`. */
+  /** Requests the end of the run. `wait` reports when it has ended. Throws as `get` and `DetachedClient.cancel`. */
   async cancel(id: RequestId, signal: AbortSignal): Promise<DetachedRunStatus> {
     const run = await this.#deps.asked.get(id)
     return this.#withEnd(await this.#heard(run, await this.#deps.engine.cancel(targetOf(run), signal)), signal)
@@ -258,7 +258,7 @@ export class DetachedRuns {
     }
   }
 
-  /** Asks the host for the state. To wait for the end it attaches; if all slots for that are taken, it asks again later. */
+  /** Asks the host for the state. To wait for the end it attaches. If all slots for that are taken, it asks again later. */
   async #ask(run: DetachedRequest, exit: ExitWanted): Promise<DetachedRunStatus> {
     for (;;) {
       let leave: (() => void) | null = null
@@ -294,7 +294,10 @@ export class DetachedRuns {
     return run
   }
 
-  /** Records the reply of the host. `exit` also fetches the signed Exit, by attaching after the last byte; `toTheEnd` waits for an Exit that does not exist yet. */
+  /**
+   * Records the reply of the host. `exit` also fetches the signed Exit, by attaching after the last byte. `toTheEnd` waits for an Exit that
+   * does not exist yet.
+   */
   async #heard(before: DetachedRequest, host: DetachedInfo, exit: ExitWanted | null = null): Promise<DetachedRunStatus> {
     const run = await this.#record(before, host, null)
     const isWanted = exit !== null && (exit.toTheEnd ? goesOn(host) || host.state === 'ended' : host.state === 'ended' && !hasEnd(run))

@@ -26,7 +26,7 @@ export interface Expected {
   readonly to: { readonly agentId: AgentId; readonly machineId: MachineId }
 }
 
-/** Returns the Exit if the target signed it for this Request; otherwise the problem. */
+/** Returns the Exit if the target signed it for this Request. Otherwise returns the problem. */
 export const readExit = (frame: SignedBody, expected: Expected): ExecExit | string => {
   try {
     return answerTo(frame, expected)
@@ -54,13 +54,13 @@ export const partiesProblem = (answer: Parties, expected: Expected): string | nu
   return null
 }
 
-/** The received output. `before` counts bytes at its beginning that were skipped; `bytes` includes them. */
+/** The received output. `before` counts bytes at its beginning that were skipped. `bytes` includes them. */
 export type ReceivedOutput = Readonly<Record<OutputName, Pick<ReceivedStream, 'bytes' | 'sha256'> & { readonly before?: number }>>
 
 /** Warnings that a cap cut something. The remaining output is complete. */
 const CUTS: readonly WarningKind[] = ['stdout_cap_hit', 'stderr_cap_hit', 'duration_cap_hit']
 
-/** Returns null if exactly the output that the Exit names was received, except for bytes that a cap cut; otherwise the problem. */
+/** Returns null if exactly the output that the Exit names was received, except for bytes that a cap cut. Otherwise returns the problem. */
 export const compareOutput = (exit: ExecExit, received: ReceivedOutput, warnings: readonly WarningKind[]): string | null => {
   for (const name of ['stdout', 'stderr'] as const) {
     const { bytes, sha256, before = 0 } = received[name]
@@ -74,7 +74,7 @@ export const compareOutput = (exit: ExecExit, received: ReceivedOutput, warnings
   return null
 }
 
-/** What the requester observed of a run. */
+/** Observations of the requester about a run. */
 export interface ReceivedOfRun {
   readonly requestId: RequestId
   readonly peer: RunPeer

@@ -16,7 +16,7 @@ export interface DeliveryComponents {
   readonly clock: Clock
   /** Acknowledges all frames below these sequence numbers. */
   readonly ack: (stdout: number, stderr: number) => void
-  /** Called when the sink throws; after that, nothing more is delivered. */
+  /** Called when the sink throws. After that, the sink gets no more output. */
   readonly onSinkError: (error: unknown) => void
 }
 
@@ -36,7 +36,7 @@ export class Delivery {
     this.#components = components
   }
 
-  /** Received output that the sink has not consumed: its bytes, and `FRAME_COST` per frame. */
+  /** Bytes of received output that the sink has not consumed, and `FRAME_COST` per frame. */
   get queuedBytes(): number {
     return this.#queuedBytes
   }
@@ -137,7 +137,7 @@ const sizeOf = (event: RunEvent): number => (event.type === 'stdout' || event.ty
 
 export interface StdinSenderComponents {
   readonly source: StdinSource
-  /** Returns false if the peer is slow: wait for `drained`. */
+  /** If it returns false, the peer is slow, and the caller must wait for `drained`. */
   readonly send: (seq: number, data: Uint8Array, eof: boolean) => boolean
   readonly drained: () => Promise<void>
 }

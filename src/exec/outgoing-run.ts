@@ -45,7 +45,7 @@ export class OutgoingRun {
   readonly #received = new ReceivedRun()
   readonly #done = Promise.withResolvers<RunOutcome>()
   readonly #timers: NamedTimers<'wait' | 'cancel'>
-  /** The last Request that was sent; `#signAgain` replaces it. */
+  /** The last Request that was sent. `#signAgain` replaces it. */
   #request: SignedBody
   #startedAt = 0
   /** Time of the first waiting frame, or null if the run does not wait for an approval. */
@@ -85,7 +85,10 @@ export class OutgoingRun {
     return this.#init.expected.requestId
   }
 
-  /** Sends the Request and resolves when the run has ended. When `left` aborts, because the client disconnected, the run is cancelled and the sink is no longer called. Throws only errors of the sink or of stdin. */
+  /**
+   * Sends the Request and resolves when the run has ended. When `left` aborts, because the client disconnected, the run is cancelled and
+   * the sink gets no further calls. Throws only errors of the sink or of stdin.
+   */
   async run(left?: AbortSignal): Promise<RunOutcome> {
     const abandon = (): void => this.#abandon()
     this.#deps.session.cancelled.addEventListener('abort', () => this.#cancel())
@@ -136,7 +139,7 @@ export class OutgoingRun {
     })
   }
 
-  /** Sends again what may have been lost with the old transport: Cancel, acknowledgements, stdin. */
+  /** Sends Cancel, acknowledgements and stdin again, which may have been lost with the old transport. */
   #onResumed(stdin: number): void {
     this.#deps.counters.add('runs_resumed')
     if (this.#cancelled) this.#transport.send({ type: 'cancel', request_id: this.#id })

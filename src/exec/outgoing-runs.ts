@@ -31,7 +31,7 @@ export class OutgoingRunEntry {
   readonly #onClose: () => void
   /** Reporter of the run's events and output, or null until it exists. */
   reporter: Pick<RunReporter, 'soFar'> | null = null
-  /** See `ResumableTransport.move`; does nothing until there is a transport. */
+  /** See `ResumableTransport.move`. Has no effect until there is a transport. */
   move: () => void = () => undefined
   #info: RunSession
 
@@ -84,7 +84,7 @@ export class OutgoingRuns {
   readonly #sessions = new Map<RequestId, OutgoingRunEntry>()
   /** Number of those that belong to fan-outs, which have their own limit. */
   #inFanouts = 0
-  /** IDs of ended runs. The target would deny one as a replay; `conflict` is a clearer error. */
+  /** IDs of ended runs. The target would deny one as a replay. `conflict` is a clearer error. */
   readonly #used = new BoundedSet<RequestId>({ max: MAX_RECENT_RUNS })
   #stopped: PromiseWithResolvers<void> | null = null
 

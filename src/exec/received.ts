@@ -22,13 +22,13 @@ export class ReceivedStream {
     return this.#bytes
   }
 
-  /** SHA-256 of the received bytes. After reading it, nothing may be added. */
+  /** SHA-256 of the received bytes. After reading it, do not add any. */
   get sha256(): Uint8Array {
     this.#digest ??= this.#hash.digest()
     return this.#digest
   }
 
-  /** Returns false if `seq` is not the next number: bytes are missing or repeated. */
+  /** Returns false if `seq` is not the next number, because bytes are missing or repeated. */
   add(seq: number, data: Uint8Array): boolean {
     if (seq !== this.#nextSeq || this.#digest !== null) return false
     this.#nextSeq += 1
@@ -40,7 +40,7 @@ export class ReceivedStream {
 
 type ReceivedFrame = Extract<ExecFrame, { type: 'started' | 'stdout' | 'stderr' | 'warning' | 'waiting' }>
 
-/** The received state of a run: its start, its warnings and its output. Each counts once, over any number of transports. */
+/** Start, warnings and output of a run as received. Each counts once, over any number of transports. */
 export class ReceivedRun {
   readonly output = { stdout: new ReceivedStream(), stderr: new ReceivedStream() }
   readonly #warnings: WarningKind[] = []

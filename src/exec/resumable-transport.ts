@@ -13,7 +13,7 @@ const RENEW_EVERY_CHECKS = LEASE_RENEW_MS / LIVENESS_CHECK_MS
 
 /** Detects a silent peer. The target's network process answers renewals itself, so a run without output is not silent. */
 export class Liveness {
-  /** 0 if everything was answered; n if the unanswered frame was sent n - 1 checks ago. */
+  /** 0 if everything was answered. Otherwise the unanswered frame was sent `#unanswered - 1` checks ago. */
   #unanswered = 0
   /** `RunTransport.heard` at the last check. */
   #heard = 0
@@ -47,14 +47,14 @@ export class Liveness {
 
 /** Minimum time between the starts of two attempts, so that an unstable path costs little. */
 export const RESUME_PAUSE_MS = 200
-/** How long a requester retries after the lease: the last renewal may have been in transit for this long. */
+/** How long a requester retries after the lease. The last renewal may have been in transit for this long. */
 export const RESUME_SLACK_MS = 1_000
 
 type TimerName = 'check' | 'deadline' | 'attempt' | 'pause'
 
 /**
- * Carries the frames of one run. When a transport is lost or silent, it opens another to the same agent and machine, as long as the run's
- * lease may last. Frames sent without a transport are dropped; after `onResumed`, the owner sends again what the target needs.
+ * Carries the frames of one run. When a transport is lost or silent, it opens another to the same agent and machine, until the run's lease
+ * must have ended. Frames sent without a transport are dropped. After `onResumed`, the owner sends again what the target needs.
  */
 export class ResumableTransport {
   /** True until the Request is sent, and again after the target said that it never arrived. */
@@ -63,7 +63,7 @@ export class ResumableTransport {
   readonly #reopen: Reopen | null
   readonly #init: ResumableTransportInit
   readonly #timers: NamedTimers<TimerName>
-  /** The transport that carries the run, or on which Resume was sent; otherwise null. */
+  /** The transport that carries the run, or on which Resume was sent, or null. */
   #transport: RunTransport | null
   /** A silent transport that is not lost. Frames still go to it, and any message on its connection ends the search for another. */
   #silentOne: RunTransport | null = null
@@ -113,7 +113,7 @@ export class ResumableTransport {
     this.#checkLater()
   }
 
-  /** Returns false if the peer is slow: wait for `drained()`. */
+  /** If it returns false, the peer is slow, and the caller must wait for `drained()`. */
   send(frame: ExecFrame): boolean {
     const carrier = this.#carrier
     if (carrier === null) return true
@@ -126,7 +126,7 @@ export class ResumableTransport {
     await this.#carrier?.drained()
   }
 
-  /** Ends normally: frames sent before still arrive. */
+  /** Ends normally. Frames sent before still arrive. */
   close(): void {
     this.#end()
     this.#transport?.close()
@@ -200,7 +200,7 @@ export class ResumableTransport {
     this.#timers.cancel('deadline', 'attempt', 'pause')
   }
 
-  /** Nothing was lost on the silent transport, so it needs no Resume. */
+  /** The silent transport lost no frame, so it needs no Resume. */
   #heardAgain(transport: RunTransport): void {
     this.#silentOne = null
     this.#transport = transport

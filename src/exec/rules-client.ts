@@ -141,7 +141,7 @@ export class RulesClient {
 const NO_ANSWER = 'the agent did not answer'
 const UNANSWERED = 'the agent closed the stream without an answer: it is stopping, or was asked too often; ask again in some seconds'
 
-/** Advice for the user: the agent was reached, so its address and trust level are not the cause. */
+/** Advice for the user. The agent was reached, so its address and trust level are not the cause. */
 const LOOK_THERE = { data: { next: 'ask again; where that stays, on its machine: x0xd --doctor' } }
 const ASK_OPERATOR = { data: { next: 'its x0xd is of another version, or is not what it should be: ask its operator' } }
 

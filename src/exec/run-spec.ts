@@ -11,7 +11,7 @@ import { checkArgvSize } from '../protocol/wire/exec.ts'
 export interface StdinSource {
   readonly len: number
   readonly pieces: readonly Uint8Array[]
-  /** Exactly `len` bytes; read once, at the speed of the run. */
+  /** Exactly `len` bytes. They are read once, at the speed of the run. */
   readonly chunks: AsyncIterable<Uint8Array>
 }
 
@@ -31,7 +31,7 @@ export interface RunSpec {
   readonly request_id?: RequestId
   /** Run label, by which the client's events are grouped. */
   readonly session?: string
-  /** Trace of the client; absent, the run starts its own trace. */
+  /** Trace of the client. If absent, the run starts its own trace. */
   readonly trace?: TraceContext | 'not_sampled'
   /** The fan-out of this run, and the name of its host there. */
   readonly fanout?: { readonly id: string; readonly host: string }
@@ -53,7 +53,7 @@ export interface WaitingEvent {
   readonly reason: WaitingReason
 }
 
-/** What happens before the outcome, in order. */
+/** Events before the outcome, in order. */
 export type RunEvent =
   | {
       readonly type: 'started'
@@ -70,7 +70,7 @@ export type RunEvent =
 export interface RunSink {
   /** Called for one event at a time. The event is acknowledged to the target only after the returned promise resolves, which slows the target down. A rejection cancels the run. */
   event(event: RunEvent): void | Promise<void>
-  /** Called after the Request was sent: from now on only the target knows whether it ran. */
+  /** Called after the Request was sent. From now on only the target knows whether it ran. */
   sent?(): void
 }
 

@@ -176,7 +176,7 @@ export class RunTraces implements Startable {
     run?.join(parent)
   }
 
-  /** Records that the requester was informed that the run continues; the executor reports its end. */
+  /** Records that the requester was informed that the run continues. The executor reports its end. */
   outlives(requestId: RequestId): void {
     const { server } = this.#runs
     const run = server.get(requestId)
@@ -245,11 +245,11 @@ export type RequestTraces = Pick<RunTraces, 'asked' | 'answered'>
 
 export interface Traced {
   readonly requestId: RequestId
-  /** Context of the client; absent, the run starts a trace. */
+  /** Context of the client. If absent, the run starts a trace. */
   readonly trace?: TraceContext | 'not_sampled' | undefined
 }
 
-/** Traces `work`. `ended` returns the attributes of its result and whether it failed. Without `kept`, nothing is traced. */
+/** Traces `work`. `ended` returns the attributes of its result and whether it failed. Without `kept`, tracing is off. */
 export const traced = async <Answer>(
   kept: RequestTraces | null | undefined,
   { requestId, trace }: Traced,

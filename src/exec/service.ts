@@ -12,7 +12,10 @@ import { type RunTraces, contextOf } from './run-traces.ts'
 import type { NetworkServices } from './services.ts'
 import type { RunChannel } from './transport.ts'
 
-/** Limits of frames that wait for slow peers after the executor has finished their runs. A peer that slowly reads ten of the longest outputs loses none of them. */
+/**
+ * Limits of frames that wait for slow peers after the executor has finished their runs. A peer may slowly read ten of the longest outputs
+ * without loss.
+ */
 export const UNREAD = {
   count: 4_096,
   bytes: 64 * 1024 * 1024,
@@ -35,7 +38,7 @@ type ExecServiceDeps = Pick<NetworkServices, 'counters' | 'executor' | 'log' | '
   onUnlistedDenied(peer: RunChannel['link']): void
 }
 
-/** Serves peers: passes their signed frames to the executor and its frames back. It decides nothing. */
+/** Serves peers. It passes their signed frames to the executor and its frames back, without deciding anything. */
 export class ExecService {
   readonly #deps: ExecServiceDeps
   readonly #runs = new PeerRuns()
@@ -247,7 +250,7 @@ class PeerRunRelay implements Evictable {
       this.#deps.onUnlistedDenied(this.#deps.channel.link)
   }
 
-  /** The executor has finished the run: sends the remaining frames, then closes the channel. */
+  /** The executor has finished the run. Sends the remaining frames, then closes the channel. */
   #over(): void {
     this.#finished = true
     if (!this.#isLost && !this.#isElsewhere) this.#traces?.left(this.#requestId)

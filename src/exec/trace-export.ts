@@ -19,7 +19,7 @@ const LAST_EXPORT_MS = 1_000
 const LOSS_WARNED_MS = 60_000
 
 export interface TraceExportInit {
-  /** OTLP over HTTP: `http://127.0.0.1:4318/v1/traces`. */
+  /** URL of OTLP over HTTP, such as `http://127.0.0.1:4318/v1/traces`. */
   readonly url: string
   readonly name: string
   readonly version: string
@@ -52,7 +52,7 @@ export class TraceExport implements Startable, TraceSink {
     this.#timer ??= this.#deps.clock.setTimeout(() => void this.#flush(), EXPORT_EVERY_MS, { unref: true })
   }
 
-  /** Sends one message after the other until none is left. */
+  /** Sends all messages one after the other. */
   async #flush(): Promise<void> {
     this.#timer = null
     this.#sending ??= this.#sendAll().finally(() => (this.#sending = null))

@@ -7,7 +7,7 @@ import { EXEC_PREFIX, type ExecFrame, decodeExecBody, execFrame } from '../proto
 
 /** The other end of a transport, as its link proved it. */
 export interface RunPeer {
-  /** Number of the link in the executor API; 0 is this daemon itself. */
+  /** Number of the link in the executor API. 0 is this daemon itself. */
   readonly number: number
   readonly agentId: AgentId
   readonly machineId: MachineId
@@ -33,7 +33,7 @@ export interface RunTransport {
   readonly peer: RunPeer
   readonly streamNonce: Uint8Array
   onFrame: (frame: ExecFrame) => void
-  /** Called once; not after `close` or `abort`. */
+  /** Called once, but not after `close` or `abort`. */
   onClosed: (error: Error | null) => void
   /** True when no more frames can arrive. */
   readonly closed: boolean
@@ -44,7 +44,7 @@ export interface RunTransport {
   drained(): Promise<void>
   /** Frames sent before still arrive. */
   close(): void
-  /** Ends at once; the peer sees a lost stream. */
+  /** Ends at once. The peer sees a lost stream. */
   abort(): void
 }
 
@@ -120,7 +120,7 @@ export class ChannelTransport implements RunTransport {
   }
 }
 
-/** A run on this daemon's own executor: the same frames without a network. */
+/** A run on this daemon's own executor. It has the same frames without a network. */
 export class ExecutorTransport implements RunTransport {
   onFrame: (frame: ExecFrame) => void = nothing
   onClosed: (error: Error | null) => void = nothing
@@ -189,7 +189,10 @@ export interface ResumableTransportInit {
   onFrame(frame: ExecFrame): void
   /** The run was resumed on another transport. The target has all stdin below this number. */
   onResumed(stdin: number): void
-  /** The target has never seen the Request and has made its nonce void. Returns the Request signed for this transport; throws if it must not be sent again. */
+  /**
+   * The target has never seen the Request and has made its nonce void. Returns the Request signed for this transport. Throws if it must not
+   * be sent again.
+   */
   signAgain(transport: RunTransport): Promise<ExecFrame>
   /** The Request of `signAgain` was sent, as the first frame on this transport. */
   onSentAgain(): void
@@ -214,7 +217,7 @@ type TransportsDeps = {
 /** Number of this daemon's link to itself. */
 export const OWN_LINK = 0
 
-/** Opens transports: streams to other agents, or the executor API for this daemon's own agent. */
+/** Opens transports. To other agents these are streams, to this daemon's own agent the executor API. */
 export class Transports {
   readonly #deps: TransportsDeps
 

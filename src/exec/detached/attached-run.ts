@@ -29,7 +29,7 @@ export interface AttachedStreamComponents {
   /** Returns the event to show, or null. Throws `malformed`. */
   take(frame: FrameOf<'detached' | 'started' | 'stdout' | 'stderr' | 'warning'>): RunEvent | null
   show(event: RunEvent): Promise<void>
-  /** Called after the first state frame: output follows from here. */
+  /** Called after the first state frame. Output follows from here. */
   greet(): Promise<void>
 }
 
@@ -43,7 +43,7 @@ export class AttachedStream {
   readonly #seq = { stdout: 0, stderr: 0 }
   #timer: Timer | null = null
   #state: FrameOf<'detached'> | null = null
-  /** Pending `greet`; events are shown after it. */
+  /** Pending `greet`. Events are shown after it. */
   #greeting: Promise<void> | null = null
   #ended = false
 
@@ -131,7 +131,7 @@ export class AttachedStream {
     }
   }
 
-  /** Handles a second state frame: the run has no Exit. */
+  /** Handles a second state frame, after which the run has no Exit. */
   #last(frame: FrameOf<'detached'>): void {
     if (frame.state !== 'lost' && frame.state !== 'expired') throw new AppError('malformed', `the last word is that it is ${frame.state}`)
     this.#end({ kind: 'state', frame })
@@ -199,7 +199,7 @@ class CountedOutput {
   }
 }
 
-/** Returns the Exit if the target signed it for one of these Requests; otherwise the problem. */
+/** Returns the Exit if the target signed it for one of these Requests. Otherwise returns the problem. */
 export const readExitOf = (
   frame: SignedBody,
   target: DetachedTarget,

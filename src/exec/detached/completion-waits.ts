@@ -5,7 +5,7 @@ import type { MachineId } from '../../protocol/ids.ts'
 import { MAX_ATTACHED_PER_AGENT } from '../../protocol/limits/detached.ts'
 import { pause } from './host-replies.ts'
 
-/** Attach slots of a host that waits for ends may use: half. The others are for readers. */
+/** Attach slots of a host that waits for ends may use. The others are for readers. */
 const MAX_ATTACHED_WAITS = MAX_ATTACHED_PER_AGENT / 2
 /** Attaches of a moment, to fetch an Exit that exists, per host. */
 const MAX_FETCHING = 4
@@ -20,7 +20,7 @@ interface Host {
   fetches: number
 }
 
-/** Schedules the waits for ends of detached runs per host. Some are attached and receive the end at once; the others poll. */
+/** Schedules the waits for ends of detached runs per host. Some are attached and receive the end at once. The others poll. */
 export class CompletionWaits {
   readonly #clock: Clock
   readonly #hosts = new Map<MachineId, Host>()

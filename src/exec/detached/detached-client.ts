@@ -52,13 +52,13 @@ export class AskPace {
   }
 }
 
-/** Denials after which a run with this request ID may still exist. With any other denial, there is none. */
+/** Denials after which a run with this request ID may still exist. Any other denial excludes that. */
 const HIDES_A_RUN: readonly DenialReason[] = ['unverified_sender', 'trust_rejected', 'request_id_used']
 /** A Request without an answer is sent once more. An operator proof is valid for two signatures. */
 const STARTS = 2
 /** The host names the file and the reason only in its own log. */
 const STUCK = 'the log of x0xd there names the file and the reason; when that is mended, ask again'
-/** Interval between attempts to reconnect; it doubles each time. */
+/** Interval between attempts to reconnect. It doubles each time. */
 const FIRST_RETRY_MS = 250
 const LAST_RETRY_MS = 5_000
 
@@ -79,9 +79,9 @@ export class DetachedClient {
   }
 
   /**
-   * Starts a run. `onSigned` is awaited before each Request is sent; its target suffices for all later requests about the run. A denial is
+   * Starts a run. `onSigned` is awaited before each Request is sent. Its target suffices for all later requests about the run. A denial is
    * a value. Throws `bad_request`, `rate_limited`, `journal_unavailable`, `operator_proof_required`, `peer_rejected` and dial errors. They
-   * have `may_run` in their data if this or an earlier Request may have arrived; repeating it with the same ID runs it once.
+   * have `may_run` in their data if this or an earlier Request may have arrived. Repeating it with the same ID runs it once.
    */
   async start(
     spec: DetachedSpec,
@@ -135,7 +135,7 @@ export class DetachedClient {
         }
       } catch (error) {
         if (error instanceof AnswerLost && attempt < STARTS) continue
-        // If the ID was requested before, an earlier Request may run; only a conflict rules that out.
+        // If the ID was requested before, an earlier Request may run. Only a conflict rules that out.
         const wasAsked = (spec.known_sha256 ?? []).length > 0 && !isAppError(error, 'conflict')
         throw sent || wasAsked ? mayRun(error) : error
       }
@@ -144,8 +144,8 @@ export class DetachedClient {
 
   /**
    * Shows the output from this offset to its end, each byte once, over any number of connections. The run continues if this fails. Throws
-   * `unknown_run`, `bad_request` if less is stored, `conflict` if too many clients are attached or the host cannot read the output,
-   * `peer_rejected`, the errors of the sink, and dial errors after `patience_ms` without a connection.
+   * `unknown_run`, `bad_request` if less is stored, and `peer_rejected`. Throws `conflict` if too many clients are attached or the host
+   * cannot read the output. Throws the errors of the sink, and dial errors after `patience_ms` without a connection.
    */
   async attach(
     target: DetachedTarget,
@@ -179,7 +179,7 @@ export class DetachedClient {
     }
   }
 
-  /** Returns the state of the run; `unknown` and `expired` are states. */
+  /** Returns the state of the run. `unknown` and `expired` are states and not errors. */
   async state(target: DetachedTarget, signal: AbortSignal): Promise<DetachedInfo> {
     return this.#ask(target, 'state', signal)
   }

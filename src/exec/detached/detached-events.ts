@@ -7,7 +7,7 @@ import type { NetworkServices } from '../services.ts'
 
 type About = Pick<DetachedRequest, 'request_id' | 'agent_id' | 'session'>
 
-/** Reports the events of detached runs, as far as this daemon learns of them. Nothing waits for their ends. */
+/** Reports the events of detached runs, as far as this daemon learns of them. It does not wait for their ends. */
 export class DetachedRunEvents {
   readonly #deps: Pick<NetworkServices, 'executor' | 'lifecycle'>
   /** Reporters of the runs with events, so that each event is reported once. */
@@ -17,7 +17,7 @@ export class DetachedRunEvents {
     this.#deps = deps
   }
 
-  /** The run certainly does not exist: `reason` is the denial or an error code. Its ID may be used again. */
+  /** The run certainly does not exist. `reason` is the denial or an error code. Its ID may be used again. */
   denied(about: About, reason: string): void {
     this.#reporterOf(about).denied(reason)
     this.#reporters.delete(about.request_id)

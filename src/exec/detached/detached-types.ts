@@ -25,7 +25,7 @@ export interface DetachedSpec {
   readonly lifetime_ms: number | null
   /** Bytes of output. Null is the target's cap. */
   readonly keep_bytes: number | null
-  /** Default: a new UUIDv7. Repeating it with the same content runs it once. */
+  /** By default a new UUIDv7. Repeating it with the same content runs it once. */
   readonly request_id?: RequestId
   /** SHA-256, in hex, of Requests that were signed for this ID before. */
   readonly known_sha256?: readonly string[]
@@ -54,11 +54,11 @@ export type DetachedRunEvent =
   | Extract<RunEvent, { type: 'started' | 'warning' }>
   /** `offset` is that of the first byte, counted over both streams. */
   | { readonly type: 'stdout' | 'stderr'; readonly request_id: RequestId; readonly data: Uint8Array; readonly offset: number }
-  /** The connection was lost and replaced; no byte is repeated or missing. */
+  /** The connection was lost and replaced. Every byte arrives exactly once. */
   | { readonly type: 'reattached'; readonly offset: number }
 
 export interface DetachedSink {
-  /** Called for one event at a time; a promise delays the next. A rejection ends the attach, not the run. */
+  /** Called for one event at a time. A promise delays the next. A rejection ends the attach, not the run. */
   event(event: DetachedRunEvent): void | Promise<void>
 }
 

@@ -5,7 +5,7 @@ import { type FanoutHostJson, type FanoutLedgerJson, FanoutSums, type NotStarted
 import { type FanoutHost, hostNotStarted, hostStopped } from './host-end.ts'
 
 export interface HostRun {
-  /** Resolves with the result; never rejects. */
+  /** Resolves with the result and never rejects. */
   readonly ended: Promise<FanoutHostJson>
   /** Cancels the run. Its result is still reported. */
   cancel(): void

@@ -19,7 +19,7 @@ const KEPT_FREE = MAX_FANOUTS * FANOUT_LEAST_RUNS
 
 /**
  * Slots for the runs of all fan-outs. A fan-out with a paused reader keeps its slots indefinitely. So each takes another only if more slots
- * are free than it holds; a later fan-out then finds as many as the previous one took, or its minimum.
+ * are free than it holds. A later fan-out then finds as many as the previous one took, or its minimum.
  */
 export class FanoutSlots {
   readonly #clock: Clock
@@ -66,7 +66,7 @@ export interface FanoutSink extends HostSink {
   asked(spec: FanoutSpec): void
   /** Called once per host. The slot of the host stays taken until the promise resolves. */
   ended(host: FanoutHostJson): void | Promise<void>
-  /** The fan-out was stopped: a reader that takes nothing now delays it by `FANOUT_READER_MS` at most. */
+  /** The fan-out was stopped. From now on, a reader that does not read delays it by at most `FANOUT_READER_MS`. */
   hurry(): void
 }
 
@@ -149,7 +149,7 @@ export class Fanouts implements Startable {
     return [...this.#going].map(([fanout_id, { fanout, shown }]) => ({ fanout_id, ...shown, ...fanout.progress }))
   }
 
-  /** Cancels all fan-outs; their clients get the ledgers. */
+  /** Cancels all fan-outs. Their clients get the ledgers. */
   stopAll(reason: NotStartedReason = 'shutting_down'): void {
     this.#stopping = true
     for (const { fanout } of this.#going.values()) fanout.stop(reason)
