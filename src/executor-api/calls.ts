@@ -59,7 +59,7 @@ export const failedAnswer = (id: number, error: unknown) => {
   return { type: 'failed', id, code, message, data: JSON.stringify(data) } as const
 }
 
-/** The error of a failed call; `data` is JSON. An unknown code is `internal`. */
+/** The error of a failed call. `data` is JSON. An unknown code is `internal`. */
 export const portError = (failure: { code: string; message: string; data?: string }): AppError => {
   return new AppError(errorCodeOf(failure.code), failure.message, {
     data: failure.data === undefined ? {} : (JSON.parse(failure.data) as Record<string, unknown>),

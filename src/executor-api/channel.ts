@@ -17,16 +17,16 @@ export interface ExecutorChannelInit<In> {
   onMessage(message: In): void
   /** Called for a frame that is not a valid message. The framing is intact, so the channel may continue. */
   onMalformed(payload: Uint8Array, error: unknown): void
-  /** Called once, or null if the other side ended the channel between two messages. */
+  /** Called once. The error is null if the other process ended the channel between two messages. */
   onClosed(error: Error | null): void
   /**
-   * Stops reading while the other side leaves more than `MAX_PORT_BACKLOG` unread. Only one side may do so, or both could wait for each
-   * other.
+   * Stops reading while the other process leaves more than `MAX_PORT_BACKLOG` unread. Only one process may do so, or both could wait for
+   * each other.
    */
   readonly holdWhenBehind: boolean
 }
 
-/** One end of the executor API: whole messages over a byte stream, bounded in both directions. */
+/** One end of the executor API. It carries whole messages over a byte stream, bounded in both directions. */
 export class ExecutorChannel<In, Out> {
   readonly #deps: ExecutorChannelDeps<In, Out>
   readonly #duplex: Duplex
@@ -57,8 +57,8 @@ export class ExecutorChannel<In, Out> {
   }
 
   /**
-   * Returns false while the other side is behind: wait for `drained()`. Sends nothing after the end. `tail` holds the bytes of the
-   * message's last field in parts. The message then has an empty one there.
+   * If it returns false, the other process is behind, and the caller must wait for `drained()`. After the end it drops messages. `tail`
+   * holds the bytes of the message's last field in parts. The message then has an empty one there.
    */
   send(message: Out, ...tail: readonly Uint8Array[]): boolean {
     if (this.#closed || this.#duplex.writableEnded) return false
@@ -88,7 +88,7 @@ export class ExecutorChannel<In, Out> {
     await this.#room.wait()
   }
 
-  /** Sends nothing more, and closes when everything was sent. */
+  /** Sends no further messages, and closes when everything was sent. */
   finish(): void {
     if (!this.#closed && !this.#duplex.writableEnded) this.#duplex.end(() => this.close())
   }
@@ -143,7 +143,7 @@ export class ExecutorChannel<In, Out> {
   }
 }
 
-/** The tag of a message and the number of its call or run, or null if the bytes have neither. */
+/** The tag of a message and the number of its call or run, or null if the bytes are not a message. */
 export const headOf = (payload: Uint8Array): [tag: number, number: number] | null => {
   try {
     const value = decodeCbor(payload)

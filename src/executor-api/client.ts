@@ -81,7 +81,7 @@ export interface ExecutorIdentity {
   readonly agentPublicKey: Uint8Array
 }
 
-/** The network process's end of the executor API: calls as promises, runs as frames, and pushed events. */
+/** The network process's end of the executor API, with calls as promises, runs as frames, and pushed events. */
 export class ExecutorClient implements Startable {
   readonly linkOpen = this.#callOf('link_open')
   readonly linkConfirm = this.#callOf('link_confirm')
@@ -107,7 +107,7 @@ export class ExecutorClient implements Startable {
   readonly #onTokens = new Listeners<[tokens: ApiTokens]>()
   readonly onTokens = this.#onTokens.add
   readonly #onApprovalAsk = new Listeners<[ask: number, agentId: AgentId | null]>()
-  /** `agentId`: the agent to ask, or null when the request is withdrawn. */
+  /** `agentId` is the agent to ask, or null when the request is withdrawn. */
   readonly onApprovalAsk = this.#onApprovalAsk.add
   readonly #closed = Promise.withResolvers<Error | null>()
   readonly #stopAsked = Promise.withResolvers<void>()
@@ -151,7 +151,7 @@ export class ExecutorClient implements Startable {
     return this.#identity
   }
 
-  /** The latest snapshot: for display, dialling and budgets, never for a decision. */
+  /** The latest snapshot. Use it for display, dialling and budgets, never for a decision. */
   get snapshot(): Snapshot {
     return this.#snapshot
   }
@@ -216,7 +216,7 @@ export class ExecutorClient implements Startable {
     await this.#call('fanout_over', { fanout })
   }
 
-  /** `body` is the JSON exactly as proven; `proof` is the header's text, or "" without a proof. */
+  /** `body` is the JSON exactly as proven. `proof` is the header's text, or "" without a proof. */
   async operate(operation: Operation, body: Uint8Array, proof: string): Promise<unknown> {
     return parseResult(await this.#call('operate', { operation, body, proof }))
   }
@@ -235,12 +235,12 @@ export class ExecutorClient implements Startable {
     return result.accepted
   }
 
-  /** `frame` is the first frame of the stream, encoded; `streamNonce` is our nonce of its stream. */
+  /** `frame` is the first frame of the stream, encoded. `streamNonce` is this side's nonce of its stream. */
   openRun(link: number, streamNonce: Uint8Array, frame: Uint8Array): PeerRunHandle {
     return this.#newRun('run_open', link, streamNonce, frame)
   }
 
-  /** `frame` is the peer's encoded `resume`: it continues a run on another stream. */
+  /** `frame` is the peer's encoded `resume`. It continues a run on another stream. */
   resumeRun(link: number, streamNonce: Uint8Array, frame: Uint8Array): PeerRunHandle {
     return this.#newRun('run_resume', link, streamNonce, frame)
   }

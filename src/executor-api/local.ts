@@ -8,22 +8,22 @@ import type { Capability, LimitName } from '../protocol/rexd/fields.ts'
 import type { SessionGrant } from '../protocol/rexd/results.ts'
 import type { RecordedOutcome } from '../protocol/tool-record.ts'
 
-// What an interface of this machine can ask of the executor in its own process. It contains only types, so an interface knows nothing else
-// of the executor.
+// Requests of an interface of this machine to the executor in the same process. This file contains only types, so an interface cannot
+// depend on other parts of the executor.
 
 export interface SessionOpening {
   readonly door: LocalInterface
   readonly client_name: string
   /** Agent of the mesh on which commands run, or null for this machine. */
   readonly target: string | null
-  /** Null: all that are configured. The same holds for `capabilities`. */
+  /** Null for all that are configured. The same holds for `capabilities`. */
   readonly roots: readonly string[] | null
   readonly capabilities: readonly string[] | null
   /** Capabilities that the interface supports. */
   readonly available: readonly Capability[]
   /** Limits that replace the server's. */
   readonly limits: Readonly<Partial<Record<LimitName, number | undefined>>>
-  /** Receives the events of this session's runs, or absent if there is no listener. It must not throw. */
+  /** Receives the events of this session's runs. Absent without a listener. It must not throw. */
   readonly told?: (facts: LifecycleFacts) => void
 }
 
@@ -51,7 +51,7 @@ export type FileCall =
       readonly replace_all: boolean
       readonly expected_mtime: string | null
     })
-  /** `path`: base directory of relative paths in the patch. */
+  /** `path` is the base directory of relative paths in the patch. */
   | (OfFile & { readonly method: 'fs.patch'; readonly patch_text: Uint8Array })
 
 /** The result object without its content, and the content. */
@@ -65,10 +65,13 @@ export interface TerminalSize {
   readonly rows: number
 }
 
-/** `raw`: output is not changed, and stdin is /dev/null or a pipe instead of the terminal. */
+/** With `raw`, output is not changed, and stdin is /dev/null or a pipe instead of the terminal. */
 export type Terminal = TerminalSize & { readonly raw?: boolean }
 
-/** How a run of another server ended, from the audit log. `goes_on`: that server still runs it. `unknown`: the log does not say. */
+/**
+ * How a run of another server ended, from the audit log. `goes_on` means that the server still runs it. `unknown` means that the log does
+ * not say.
+ */
 export type JournalledEnd =
   | { readonly kind: 'goes_on' | 'unknown' }
   | { readonly kind: 'refused'; readonly error: AppError }
@@ -96,7 +99,7 @@ export interface LocalRunRequest {
   readonly max_output_bytes: number | null
   readonly fail_on_limit: boolean
   readonly detach: boolean
-  /** Starts a detached run of the target with this ID, or attaches to the existing one. Absent: the run ends with its session. */
+  /** Starts a detached run of the target with this ID, or attaches to the existing one. If absent, the run ends with its session. */
   readonly detached_id?: RequestId
   readonly terminal: Terminal | null
   /** Absent if the client leaves target and modes to the configuration. */
@@ -106,7 +109,7 @@ export interface LocalRunRequest {
 /** Events of a running program, in order. */
 export type LocalRunEvent =
   | { readonly type: 'stdout' | 'stderr'; readonly data: Uint8Array }
-  /** `amount`: number of processes of `descendants_ended`; otherwise absent or null. */
+  /** `amount` is the number of processes of `descendants_ended`, otherwise absent or null. */
   | { readonly type: 'warning'; readonly kind: WarningKind; readonly amount?: number | null }
 
 /** The run waits for an approval. */
@@ -139,9 +142,9 @@ export interface LocalRunHandle {
   readonly ranOn?: RanOnJson | null
   /** Preferences that were clamped to the configured modes. */
   readonly cuts?: readonly ClampedPreferenceJson[]
-  /** Limits in force: milliseconds, and bytes of both streams. */
+  /** Limits in force, in milliseconds and in bytes of both streams. */
   readonly caps: { readonly timeout_ms: number; readonly max_output_bytes: number }
-  /** Null when the program runs; the outcome if it never ran. */
+  /** Null when the program runs, or the outcome if it never ran. */
   readonly begun: Promise<LocalOutcome | null>
   /** Resolves when the sink has taken all output, or null after an internal error. */
   readonly ended: Promise<LocalOutcome | null>
@@ -151,11 +154,11 @@ export interface LocalRunHandle {
   input(data: Uint8Array, eof: boolean): number
   /** `TERM` or `SIGTERM`. Returns false if no program runs. Throws `bad_request` for an unknown signal. */
   signal(signal: string): boolean
-  /** Ends the process tree: SIGTERM, and SIGKILL after the grace period. */
+  /** Sends SIGTERM to the process tree, and SIGKILL after the grace period. */
   cancel(): void
-  /** Does nothing without a terminal. */
+  /** Has no effect without a terminal. */
   resize(size: TerminalSize): void
-  /** Closes the terminal: SIGHUP to the process tree, and SIGKILL after the grace period. */
+  /** Closes the terminal. Sends SIGHUP to the process tree, and SIGKILL after the grace period. */
   hangUp(): void
 }
 
@@ -199,11 +202,11 @@ export interface LocalExecutor {
   rules(session: string, signal: AbortSignal): Promise<RulesJson>
   /**
    * Resolves words to agents, in their order and each once, without asking them. Throws `unsupported_capability` if targets are not
-   * allowed, and what `GET /contacts/select` answers.
+   * allowed, and the errors of `GET /contacts/select`.
    */
   select(words: readonly string[], signal: AbortSignal): Promise<readonly MatchedTarget[]>
   /** `signal`, aborted before this resolves, ends the run. */
   start(start: LocalRunRequest, sink: LocalRunSink, signal?: AbortSignal): Promise<LocalRunHandle>
-  /** Finds the run of this key in the audit log. Returns null if there is no such run or no audit log. */
+  /** Finds the run of this key in the audit log. Returns null if the run or the audit log is missing. */
   recall(keySha256: string): Promise<JournalledRunHandle | null>
 }

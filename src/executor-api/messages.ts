@@ -37,7 +37,10 @@ const one = { ...call, request_id: requestId }
 
 /** Calls about requested detached runs, whose file only the executor has. Reply: result. */
 export const DETACHED_REQUEST_MESSAGES = {
-  /** Sent before the Request. `digest`: hash of everything that a repeated Request must repeat. `request`: SHA-256 of this Request. */
+  /**
+   * Sent before the Request. `digest` is a hash of everything that a repeated Request must repeat. `request` is the SHA-256 of this
+   * Request.
+   */
   asked_add: [
     28,
     {
@@ -55,7 +58,7 @@ export const DETACHED_REQUEST_MESSAGES = {
   /** The oldest rows, or those after `after`. */
   asked_page: [29, { ...call, after: nullable(requestId) }],
   asked_get: [30, one],
-  /** What the target reported. */
+  /** State of the run as the target reported it. */
   asked_note: [
     31,
     {
@@ -120,25 +123,26 @@ export type Query = (typeof QUERIES)[number]
 /** From the network process to the executor. */
 export const toExecutor = union('to-executor', {
   hello: [0, { ...call, version: uint() }],
-  /** Start a link as initiator: the executor creates the nonce and writes M1. Reply: link_opened. */
+  /** Start a link as initiator. The executor creates the nonce and writes M1. The reply is link_opened. */
   link_open: [1, { ...call, peer_machine: id32, kem_public_key: bytes(KEM_PUBLIC_KEY_BYTES) }],
-  /** The initiator received M2 (MAC already checked). The executor verifies both signatures and signs. Reply: link_ready. */
+  /** The initiator received M2 (MAC already checked). The executor verifies both signatures and signs. The reply is link_ready. */
   link_confirm: [2, { ...call, handle: uint(), m2: bytes(1, MAX_LINK_FRAME) }],
-  /** The responder received M1. The executor creates the nonce, writes M2's core and signs. Reply: link_accepted. */
+  /** The responder received M1. The executor creates the nonce, writes M2's core and signs. The reply is link_accepted. */
   link_accept: [3, { ...call, peer_machine: id32, m1: bytes(1, MAX_LINK_FRAME), kem_ciphertext: bytes(KEM_CIPHERTEXT_BYTES) }],
-  /** The responder received M3 (MAC already checked); `m2` is what was sent. Reply: link_ready. */
+  /** The responder received M3 (MAC already checked). `m2` is what was sent. The reply is link_ready. */
   link_finish: [4, { ...call, handle: uint(), m2: bytes(1, MAX_LINK_FRAME), m3: bytes(1, MAX_LINK_FRAME) }],
   /** A handshake failed or was abandoned. */
   link_dropped: [5, { handle: uint() }],
-  /** The connection of a link is closed: its nonces are void. Its runs end with their own streams. */
+  /** The connection of a link is closed, so its nonces are void. Its runs end with their own streams. */
   link_closed: [6, link],
-  /** Issue stream nonces for the peer of a link. Reply: nonces. */
+  /** Issue stream nonces for the peer of a link. The reply is nonces. */
   mint_nonces: [7, { ...call, ...link, count: uint(MAX_NONCES_PER_PEER) }],
   /** Streams were closed unused. */
   drop_nonces: [8, { ...link, nonces: list(bytes(NONCE_BYTES), MAX_NONCES_PER_PEER) }],
   /**
-   * Sign an outgoing Request to the peer of a link (link 0: this agent). `proven` is the request object exactly as an operator proved it,
-   * `proof` the header's text. Both are empty without a proof and for a part of `fanout`, which is proven as a whole. Reply: signed.
+   * Sign an outgoing Request to the peer of a link. Link 0 leads to this agent. `proven` is the request object exactly as an operator
+   * proved it, and `proof` the header's text. Both are empty without a proof and for a part of `fanout`, which is proven as a whole. The
+   * reply is signed.
    */
   sign_request: [
     9,
@@ -157,7 +161,7 @@ export const toExecutor = union('to-executor', {
       fanout: nullable(requestId),
     },
   ],
-  /** Sign our own card: for people, or as `announcement` for other daemons. Reply: signed. */
+  /** Sign this agent's card, for people or as `announcement` for other daemons. The reply is signed. */
   sign_card: [
     10,
     {
@@ -169,7 +173,7 @@ export const toExecutor = union('to-executor', {
     },
   ],
   /**
-   * A peer's Request, or its request for rules, arrived on a stream: `frame` is an encoded exec-frame. run_frame replies follow until
+   * A peer's Request, or its request for rules, arrived on a stream. `frame` is an encoded exec-frame. run_frame replies follow until
    * run_closed.
    */
   run_open: [11, { ...run, ...link, stream_nonce: bytes(NONCE_BYTES), frame: bytes(1, MAX_SEALED_FRAME) }],
@@ -177,23 +181,23 @@ export const toExecutor = union('to-executor', {
   run_frame: [12, { ...run, frame: bytes(1, MAX_SEALED_FRAME) }],
   /** The run's stream was lost. The run continues for the rest of its lease and may be resumed. */
   run_lost: [13, run],
-  /** An operation: `body` is the JSON exactly as proven, `proof` the header's text ("" = none). Reply: result. */
+  /** An operation. `body` is the JSON exactly as proven. `proof` is the header's text, or "" without a proof. The reply is result. */
   operate: [14, { ...call, operation: oneOf(OPERATIONS), body: bytes(0, MAX_SEALED_FRAME), proof: text(MAX_TEXT) }],
   /** Reply: result. */
   query: [15, { ...call, what: oneOf(QUERIES) }],
-  /** Revocations that a peer sent. Reply: result with the number accepted. */
+  /** Revocations that a peer sent. The reply is result with the number accepted. */
   revocations: [16, { ...call, ...link, items: list(bytes(1, MAX_CARD_BYTES), MAX_REVOCATIONS_PER_LINK) }],
-  /** A peer's Resume arrived on a new stream: `frame` is an encoded exec-frame. Replies as for run_open. */
+  /** A peer's Resume arrived on a new stream. `frame` is an encoded exec-frame. Replies as for run_open. */
   run_resume: [17, { ...run, ...link, stream_nonce: bytes(NONCE_BYTES), frame: bytes(1, MAX_SEALED_FRAME) }],
-  /** The peer is done with the run: it has the Exit, wants none, or broke the protocol. */
+  /** The peer is done with the run. It has the Exit, does not want it, or broke the protocol. */
   run_over: [18, run],
   /** All settings of the network process, which opens no file. Reply: settings. */
   settings: [19, call],
-  /** The network process listens; `api_port` is the TCP port of its API. */
+  /** The network process listens. `api_port` is the TCP port of its API. */
   network_ready: [20, { api_port: uint(MAX_TCP_PORT) }],
-  /** The network process could not start: a code of the error table and its text. It ends after this. */
+  /** The network process could not start. It sends a code of the error table and its text, and ends after this. */
   network_failed: [21, { code: text(MAX_NAME), message: text(MAX_TEXT) }],
-  /** A REST call was refused, or dropped because there were too many: for the audit log. */
+  /** A REST call was refused, or dropped because there were too many. Recorded in the audit log. */
   http_refused: [
     22,
     {
@@ -205,11 +209,11 @@ export const toExecutor = union('to-executor', {
       remote: nullable(httpText),
     },
   ],
-  /** Sign a request for the rules of this agent to the peer of a link (link 0: this agent). Reply: signed. */
+  /** Sign a request for the rules of this agent to the peer of a link. Link 0 leads to this agent. The reply is signed. */
   sign_rules_request: [23, { ...call, ...link, request_id: requestId, stream_nonce: bytes(NONCE_BYTES) }],
   /** Sign the approval request of an `approval_ask` to the peer of a link. Reply: signed. */
   sign_approval_request: [24, { ...call, ...link, ask: uint(), request_id: requestId, stream_nonce: bytes(NONCE_BYTES) }],
-  /** The approver's answer to an `approval_ask`: an encoded exec-frame. */
+  /** The approver's answer to an `approval_ask`, as an encoded exec-frame. */
   approval_answer: [25, { ask: uint(), frame: bytes(1, MAX_SEALED_FRAME) }],
   /** Reply to `ping`. */
   pong: [26, {}],
@@ -217,8 +221,8 @@ export const toExecutor = union('to-executor', {
   evaluate_trust: [27, { ...call, agent: id32, machine: id32 }],
   ...DETACHED_REQUEST_MESSAGES,
   /**
-   * An operator proved this fan-out: `proven` is its object exactly as it came. Each of its hosts may be asked once until `fanout_over`.
-   * Reply: result.
+   * An operator proved this fan-out. `proven` is its object exactly as it came. Each of its hosts may be asked once until `fanout_over`.
+   * The reply is result.
    */
   prove_fanout: [33, { ...call, fanout: requestId, proven: bytes(1, MAX_PROVEN_REQUEST), proof: text(MAX_TEXT) }],
   /** No more hosts of the fan-out will be asked. Reply: result. */
@@ -240,7 +244,7 @@ export const toExecutor = union('to-executor', {
       proof: text(MAX_TEXT),
     },
   ],
-  /** Sign a request about a detached run of ours to the peer of a link. Reply: signed. */
+  /** Sign a request about a detached run that this agent requested, to the peer of a link. The reply is signed. */
   sign_detached_ask: [
     36,
     { ...call, ...link, request_id: requestId, stream_nonce: bytes(NONCE_BYTES), ask: oneOf(DETACHED_ASKS), from: uint() },
@@ -278,19 +282,19 @@ export const toNetwork = union('to-network', {
   signed: [5, { ...call, body: bytes(1, MAX_SEALED_FRAME), signature: bytes(AGENT_SIGNATURE_BYTES, MAX_BATCH_SIGNATURE_BYTES) }],
   /** JSON text. */
   result: [6, { ...call, json: text(MAX_PORT_MESSAGE) }],
-  /** The call failed: a code of the error table, its text, and its data as JSON. */
+  /** The call failed. The reply has a code of the error table, its text, and its data as JSON. */
   failed: [7, { ...call, code: text(MAX_NAME), message: text(MAX_TEXT), data: text(MAX_SEALED_FRAME) }],
   /** A frame for the peer, in order. */
   run_frame: [8, { ...run, frame: bytes(1, MAX_SEALED_FRAME) }],
-  /** Nothing more comes for this run. Its stream may be closed. */
+  /** No more frames come for this run. Its stream may be closed. */
   run_closed: [9, run],
-  /** After hello and after every change: consecutive parts of a `Snapshot` as JSON in UTF-8. */
+  /** Sent after hello and after every change. Consecutive parts of a `Snapshot` as JSON in UTF-8. */
   snapshot: [10, { part: bytes(1, MAX_SNAPSHOT_PART), last: bool }],
   /** The decision about a link changed. Close the link unless it is accept, accept_with_flag or unknown. */
   link_decision: [11, { ...link, decision: oneOf(TRUST_DECISIONS) }],
   /** Revocations, ours and known ones, for the peer of a link. */
   link_revocations: [12, { ...link, items: list(bytes(1, MAX_CARD_BYTES), MAX_REVOCATIONS_PER_LINK) }],
-  /** Settings of docs/config.md under their names, and the two secrets that the network process needs: for Noise and for the API. */
+  /** Settings of docs/config.md under their names, and the secrets that the network process needs for Noise and for the API. */
   settings: [
     13,
     {
@@ -310,19 +314,19 @@ export const toNetwork = union('to-network', {
       /** Seed of the machine's Ed25519 key. */
       machine_seed: bytes(SEED_BYTES),
       ...apiTokens,
-      /** Where traces are sent, or null if tracing is off. */
+      /** Destination of traces, or null if tracing is off. */
       otlp: nullable(text(MAX_ADDRESS_TEXT)),
     },
   ],
-  /** Answer the clients and end: every program is over. */
+  /** Answer the clients and end, because every program is over. */
   stop: [14, {}],
   /** Connect to this agent and have approval request `ask` signed for the stream to it. */
   approval_ask: [15, { ask: uint(), agent_id: id32 }],
-  /** The approval is not needed any more: close the stream. */
+  /** The approval is not needed any more. Close the stream. */
   approval_withdrawn: [16, { ask: uint() }],
-  /** Reply at once: pong. */
+  /** Reply with pong at once. */
   ping: [17, {}],
-  /** A run has reached a stage in the executor; only sent if tracing is on. */
+  /** A run has reached a stage in the executor. Only sent if tracing is on. */
   run_stage: [18, { request_id: requestId, stage: oneOf(STAGES), at_us: uint() }],
   /** Tokens that replace those of `settings`. */
   caller_tokens: [19, apiTokens],

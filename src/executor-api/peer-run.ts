@@ -4,7 +4,7 @@ import type { ToExecutor, ToNetwork } from './messages.ts'
 
 const nothing = (): void => undefined
 
-/** A run in the network process: exchanges encoded exec-frames with the executor. Only the client creates it. */
+/** A run in the network process. It exchanges encoded exec-frames with the executor. Only the client creates it. */
 export class ExecutorPeerRun {
   /** Receives the executor's frames for the peer. Set it before the next turn of the event loop. */
   onFrame: (frame: Uint8Array) => void = nothing
@@ -19,17 +19,17 @@ export class ExecutorPeerRun {
     this.#run = init.run
   }
 
-  /** Passes on a frame of the peer. False if the channel is full: wait for `ExecutorClient.drained()`. */
+  /** Passes on a frame of the peer. If it returns false, the channel is full, and the caller must wait for `ExecutorClient.drained()`. */
   send(frame: Uint8Array): boolean {
     return this.#ended || this.#channel.send({ type: 'run_frame', run: this.#run, frame: NO_BYTES }, frame)
   }
 
-  /** The peer's stream was lost: the run waits to be resumed. `onClosed` still comes. */
+  /** The peer's stream was lost. The run waits to be resumed. `onClosed` still comes. */
   lost(): void {
     if (!this.#ended) this.#channel.send({ type: 'run_lost', run: this.#run })
   }
 
-  /** The peer is done with the run: it has the Exit, wants none, or broke the protocol. `onClosed` still comes. */
+  /** The peer is done with the run. It has the Exit, does not want it, or broke the protocol. `onClosed` still comes. */
   over(): void {
     if (!this.#ended) this.#channel.send({ type: 'run_over', run: this.#run })
   }

@@ -1,6 +1,6 @@
 import type { ContactRecord, GroupRecord } from '../protocol/api-answers.ts'
 
-/** What the network process may see: for display, dialling and handshake budgets, never for a decision. */
+/** Data for the network process. It serves display, dialling and handshake budgets, never a decision. */
 export interface Snapshot {
   contacts: ContactRecord[]
   groups: readonly GroupRecord[]
