@@ -58,7 +58,7 @@ export const dialProblem = (address: string): string | null => {
   return NEVER_REACHED.find(({ hosts }) => hosts.check(host, family))?.problem ?? null
 }
 
-/** The addresses of a card or invitation that can be dialled. If there are some and none can, throws `bad` of the reason. */
+/** The addresses of a card or invitation that can be dialled. If there are addresses, but all are unusable, throws `bad` of the reason. */
 export const dialable = (addresses: readonly string[], bad: (problem: string) => Error): string[] => {
   const usable = addresses.filter((address) => dialProblem(address) === null)
   const [first] = addresses

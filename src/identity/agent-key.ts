@@ -14,7 +14,7 @@ export const agentKeyFile = (dataDir: string): SeedFile => ({ path: join(dataDir
 
 /**
  * The agent of a data directory, from `agent.key`, which is created on first start. Only the executor process calls this. Throws
- * `loose_permissions`, `bad_key_file`, and `conflict` if `credentials` has the file too. `dirMode`: permissions of the directory.
+ * `loose_permissions`, `bad_key_file`, and `conflict` if `credentials` has the file too. `dirMode` are the permissions of the directory.
  */
 export const loadOrCreateAgentKey = async (dataDir: string, dirMode?: number, credentials: string | null = null): Promise<AgentSigner> =>
   agentSignerOf(await loadGivenOrCreateSeed(agentKeyFile(dataDir), credentials, dirMode))

@@ -7,7 +7,7 @@ import { addressProblem, dialable } from './address.ts'
 import { agentIdOf, type AgentSigner, verifyAgent } from './signing.ts'
 import { peerIdOf } from './machine-key.ts'
 
-/** A card with valid signature, times and addresses. This says nothing about trust in the agent. */
+/** A card with valid signature, times and addresses. It does not imply trust in the agent. */
 export interface VerifiedCard {
   readonly agentId: AgentId
   readonly machineId: MachineId
@@ -46,7 +46,7 @@ const checkBody = (body: CardBody): void => {
   }
 }
 
-/** Signs a card; with `ANNOUNCE_DOMAIN`, the card that daemons exchange. Throws `bad_card` for one that no verifier would accept. */
+/** Signs a card. With `ANNOUNCE_DOMAIN` it is the card that daemons exchange. Throws `bad_card` for one that no verifier would accept. */
 export const signCard = async (signer: AgentSigner, body: CardBody, domain: string): Promise<SignedCard> => {
   const encoded = cardBody.encode(body)
   checkBody(asBadCard(() => cardBody.decode(encoded)))
@@ -62,13 +62,13 @@ export const decodeCardLink = (link: string): SignedCard => {
   if (link.length > MAX_LINK_CHARS) throw badCard(`it is longer than ${MAX_LINK_CHARS} characters`)
   const text = link.slice(CARD_LINK_PREFIX.length)
   const bytes = Buffer.from(text, 'base64url')
-  // Node skips invalid characters, so the text is compared: a link has one spelling only.
+  // Node skips invalid characters, so the text is compared. A link then has one spelling only.
   const card = bytes.toString('base64url') === text ? attempt(() => signedCard.decode(bytes)) : null
   if (card === null) throw badCard('its text is damaged or incomplete: copy it whole, and only it')
   return card
 }
 
-/** The card with the addresses that can be dialled. Throws `bad_card` if it has some and none can. */
+/** The card with the addresses that can be dialled. Throws `bad_card` if it has addresses, but all are unusable. */
 export const dialableCard = (card: VerifiedCard): VerifiedCard => ({ ...card, addresses: dialable(card.addresses, badCard) })
 
 /** Verifies a card for a domain at a time in epoch milliseconds, with 5 min of tolerance for the issuer's clock. Throws `bad_card`. */

@@ -29,7 +29,7 @@ export const hmac = (key: Uint8Array, ...parts: readonly Uint8Array[]): Uint8Arr
 const imported = new WeakMap<Uint8Array, KeyObject>()
 
 /**
- * The key as an object of the runtime, cached for keys that are used often: the runtime needs 20 µs for bytes and 1 µs for an object. The
+ * The key as an object of the runtime, cached for keys that are used often. The runtime needs 20 µs for bytes and 1 µs for an object. The
  * bytes must not change.
  */
 export const secretKeyOf = (bytes: Uint8Array): KeyObject => {
@@ -40,7 +40,7 @@ export const secretKeyOf = (bytes: Uint8Array): KeyObject => {
   return key
 }
 
-/** HKDF-SHA-256 (RFC 5869), extract and expand; `length` in bytes. */
+/** HKDF-SHA-256 (RFC 5869), extract and expand. `length` is in bytes. */
 export const hkdf = (secret: Uint8Array, salt: Uint8Array, info: Uint8Array, length: number): Uint8Array =>
   new Uint8Array(hkdfSync('sha256', secretKeyOf(secret), salt, info, length))
 

@@ -13,13 +13,13 @@ export interface SeedFile {
   readonly path: string
   /** First line of the file, with kind and version. Null if the file has only 64 hex digits. */
   readonly header: string | null
-  /** A system daemon's operators read its `operator.key` by their group: 0640 instead of 0600. */
+  /** If true, the mode is 0640 instead of 0600. A system daemon's operators read its `operator.key` by their group. */
   readonly groupMayRead?: boolean
 }
 
 /**
- * The 32 secret bytes of a file, which is created on first use. The file appears complete and with its permissions; of two processes that
- * start at once, one creates it and both read the same. Throws `loose_permissions` or `bad_key_file`. An existing file is never replaced.
+ * The 32 secret bytes of a file, which is created on first use. The file appears complete and with its permissions. If two processes start
+ * at once, one creates it and both read the same. Throws `loose_permissions` or `bad_key_file`. An existing file is never replaced.
  */
 export const loadOrCreateSeed = async (file: SeedFile, dirMode: number = PRIVATE_DIR): Promise<Uint8Array> => {
   await ensurePrivateDir(dirname(file.path), dirMode)
@@ -40,8 +40,8 @@ const givenFile = (file: SeedFile, credentials: string): SeedFile => ({
 })
 
 /**
- * As `loadOrCreateSeed`, but if the unit's secrets directory `credentials` (systemd.exec(5)) has a file of this name, that one is read and
- * none is created. Throws `conflict` if the data directory has one too, because the intended one is unknown.
+ * As `loadOrCreateSeed`, but prefers a file of this name in the unit's secrets directory `credentials` (systemd.exec(5)). Then no file is
+ * created. Throws `conflict` if the data directory has one too, because the intended one is unknown.
  */
 export const loadGivenOrCreateSeed = async (file: SeedFile, credentials: string | null, dirMode?: number): Promise<Uint8Array> => {
   const given = credentials === null ? null : await seedOrNull(givenFile(file, credentials))

@@ -12,7 +12,7 @@ export const lightHmac = (key: Uint8Array, ...parts: readonly Uint8Array[]): Uin
   return mac.digest()
 }
 
-/** Bytes from the system's generator: random(4). */
+/** Bytes from the system's generator, random(4). */
 export const lightRandomBytes = (length: number): Uint8Array => {
   const bytes = new Uint8Array(length)
   const fd = openSync('/dev/urandom', 'r')

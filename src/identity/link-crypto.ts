@@ -35,18 +35,18 @@ const hash = (machines: LinkMachines, m1: Uint8Array, m2: Uint8Array, m3: Uint8A
 /** Both signatures have a fixed length, so their concatenation is unambiguous. */
 const joined = (signatures: LinkSignatures): Uint8Array => Buffer.concat([signatures.agent_signature, signatures.machine_signature])
 
-/** Hash that the responder signs under its two domains: both machines, M1 and the core of M2. 32 bytes. */
+/** Hash that the responder signs under its two domains. It covers both machines, M1 and the core of M2. 32 bytes. */
 export const responderTranscript = (machines: LinkMachines, m1: Uint8Array, m2Core: Uint8Array): Uint8Array =>
   hash(machines, m1, m2Core, NONE)
 
-/** Hash that the initiator signs under its two domains: both machines, M1 and the whole M2. 32 bytes. */
+/** Hash that the initiator signs under its two domains. It covers both machines, M1 and the whole M2. 32 bytes. */
 export const initiatorTranscript = (machines: LinkMachines, m1: Uint8Array, m2: Uint8Array): Uint8Array => hash(machines, m1, m2, NONE)
 
-/** Hash of the finished handshake: the above and the signatures of M3. 32 bytes. */
+/** Hash of the finished handshake. It also covers the signatures of M3. 32 bytes. */
 export const finalTranscript = (machines: LinkMachines, m1: Uint8Array, m2: Uint8Array, m3: LinkSignatures): Uint8Array =>
   hash(machines, m1, m2, joined(m3))
 
-/** The link's secret: HKDF of the KEM secret, salted with the two messages with keys and nonces. 32 bytes. */
+/** The link's secret. It is an HKDF of the KEM secret, salted with the two messages with keys and nonces. 32 bytes. */
 export const linkSecret = (kemSecret: Uint8Array, m1: Uint8Array, m2Core: Uint8Array): Uint8Array =>
   // Each message is one CBOR item with a known end, so the concatenation is unambiguous.
   hkdf(kemSecret, sha256(m1, m2Core), encoder.encode(LINK_SECRET_INFO), KEY_BYTES)
@@ -54,28 +54,28 @@ export const linkSecret = (kemSecret: Uint8Array, m1: Uint8Array, m2Core: Uint8A
 const confirmation = (secret: Uint8Array, info: string, ...covered: readonly Uint8Array[]): Uint8Array =>
   hmac(hkdf(secret, NONE, encoder.encode(info), KEY_BYTES), ...covered)
 
-/** MAC of M2: proves that the responder has the secret and sent these signatures. `transcript`: the responder's. */
+/** MAC of M2. It proves that the responder has the secret and sent these signatures. `transcript` is the responder's. */
 export const responderMac = (secret: Uint8Array, transcript: Uint8Array, signatures: LinkSignatures): Uint8Array =>
   confirmation(secret, LINK_CONFIRM_RESPONDER_INFO, transcript, joined(signatures))
 
-/** MAC of M3: proves that the initiator has the secret and received what the responder sent. `transcript`: the final one. */
+/** MAC of M3. It proves that the initiator has the secret and received what the responder sent. `transcript` is the final one. */
 export const initiatorMac = (secret: Uint8Array, transcript: Uint8Array): Uint8Array =>
   confirmation(secret, LINK_CONFIRM_INITIATOR_INFO, transcript)
 
-/** ID of a link on the wire. `transcript`: the final one. */
+/** ID of a link on the wire. `transcript` is the final one. */
 export const linkIdOf = (transcript: Uint8Array): Uint8Array => transcript.slice(0, LINK_ID_BYTES)
 
 export interface StreamKeys {
   /** Key for data of the stream's opener. */
   readonly opener: Uint8Array
-  /** Key for data of the other side. */
+  /** Key for data of the stream's responder. */
   readonly responder: Uint8Array
 }
 
 /**
  * The two keys of one stream of a link. On the handshake's stream, the opener is the initiator and the nonces are those of M1 and M2. On
- * others, they are those of StreamHello (`responderNonce`) and StreamOpen (`openerNonce`), whichever side of the link opened it.
- * `transcript`: the final one.
+ * other streams, either side of the link may be the opener. The nonces are those of StreamHello (`responderNonce`) and StreamOpen
+ * (`openerNonce`). `transcript` is the final one.
  */
 export const streamKeys = (secret: Uint8Array, transcript: Uint8Array, responderNonce: Uint8Array, openerNonce: Uint8Array): StreamKeys => {
   const key = (direction: string): Uint8Array =>
@@ -86,7 +86,7 @@ export const streamKeys = (secret: Uint8Array, transcript: Uint8Array, responder
 const NONCE_BYTES = 12
 const COUNTER_AT = 4
 
-/** Nonces that never repeat: four zero bytes and a 64-bit counter, as in RFC 8439 §2.8 with a fixed part of zero. */
+/** Nonces that never repeat. They have four zero bytes and a 64-bit counter, as in RFC 8439 §2.8 with a fixed part of zero. */
 export class NonceCounter {
   readonly #nonce = new Uint8Array(NONCE_BYTES)
   readonly #view = new DataView(this.#nonce.buffer)
@@ -96,7 +96,7 @@ export class NonceCounter {
     this.#next = first
   }
 
-  /** The next nonce, valid until the following call. Throws when the counter is exhausted; it never wraps. */
+  /** The next nonce, valid until the following call. Throws when the counter is exhausted, and never wraps. */
   take(): Uint8Array {
     if (this.#next >= Number.MAX_SAFE_INTEGER) throw new AppError('internal', 'the nonces of a stream key are used up')
     this.#view.setBigUint64(COUNTER_AT, BigInt(this.#next++))
@@ -109,7 +109,7 @@ export class SealingKey {
   readonly #key: OpaqueSecret<'aead'>
   readonly #nonces = new NonceCounter()
 
-  /** `key`: 32 bytes, used only for this direction of this stream. */
+  /** `key` has 32 bytes, and is used only for this direction of this stream. */
   constructor(key: Uint8Array) {
     this.#key = primitives().aeadKey(key)
   }

@@ -5,13 +5,13 @@ import { MACHINE_ID_BYTES } from '../protocol/limits/wire.ts'
 import { type SeedFile, loadGivenOrCreateSeed, loadSeed } from './key-file.ts'
 import { statement } from './signing.ts'
 
-/** The machine's Ed25519 key (RFC 8032): libp2p's identity, and the machine's part of a link's signatures. */
+/** The machine's Ed25519 key (RFC 8032). It is libp2p's identity, and the machine's part of a link's signatures. */
 export interface MachineKey {
   /** The public key as hex. */
   readonly machineId: MachineId
   /** 32 bytes for libp2p, which uses them in the Noise handshake. */
   readonly seed: Uint8Array
-  /** The signature of `statement(domain, body)`; about 30 µs. */
+  /** The signature of `statement(domain, body)`. It takes about 30 µs. */
   sign(domain: string, body: Uint8Array): Uint8Array
 }
 
@@ -37,10 +37,13 @@ export const machineIdOfKeyFile = async (dataDir: string): Promise<MachineId> =>
   machineKeyOf(await loadSeed(machineFile(dataDir))).machineId
 
 const BASE58 = '123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz'
-/** An identity multihash of 36 bytes that holds a libp2p PublicKey message: Ed25519, 32 bytes (libp2p peer-id specification). */
+/**
+ * Start of an identity multihash of 36 bytes. The hash holds a libp2p PublicKey message with 32 bytes of Ed25519 (libp2p peer-id
+ * specification).
+ */
 const ED25519_PREFIX = '002408011220'
 
-/** libp2p's text for a machine: `12D3KooW…`, the public key in base58. */
+/** libp2p's text for a machine, such as `12D3KooW…`. It is the public key in base58. */
 export const peerIdOf = (machineId: MachineId): string => {
   fromHex(machineId)
   let rest = BigInt(`0x${ED25519_PREFIX}${machineId}`)

@@ -16,10 +16,10 @@ import { fromHex } from '../protocol/ids.ts'
 import { AEAD_TAG_BYTES } from '../protocol/limits/wire.ts'
 import { type OpaqueSecret, guarded } from './primitives-interface.ts'
 
-/** Imported public keys of agents, 9 KB each: those of a fleet of a thousand, whose members a fan-out verifies in turn. */
+/** Imported public keys of agents, 9 KB each. Those of a fleet of a thousand fit, whose members a fan-out verifies in turn. */
 export const MAX_PUBLIC_KEYS = 2_048
 
-// DER before the raw bytes: SubjectPublicKeyInfo, and PKCS #8 with a seed only (RFC 9881, RFC 9935).
+// DER before the raw bytes, as SubjectPublicKeyInfo, and as PKCS #8 with a seed only (RFC 9881, RFC 9935).
 const DSA_SPKI = fromHex('308207b2300b0609608648016503040312038207a100')
 const DSA_PKCS8 = fromHex('3034020100300b060960864801650304031204228020')
 const KEM_SPKI = fromHex('308204b2300b0609608648016503040402038204a100')
@@ -50,7 +50,7 @@ const rawPublicKey = (prefix: Uint8Array, key: KeyObject): Uint8Array =>
 const opaque = <Kind extends 'dsa' | 'kem' | 'aead'>(key: KeyObject): OpaqueSecret<Kind> => key as unknown as OpaqueSecret<Kind>
 const transparent = (secret: OpaqueSecret<'dsa' | 'kem' | 'aead'>): KeyObject => secret as unknown as KeyObject
 
-/** OpenSSL through node:crypto; see `hasNativePrimitives`. */
+/** OpenSSL through node:crypto, see `hasNativePrimitives`. */
 export const nativePrimitives = guarded({
   name: 'native',
 
@@ -85,7 +85,7 @@ export const nativePrimitives = guarded({
   aeadSeal(key, nonce, plaintext) {
     const cipher = createCipheriv(CIPHER, transparent(key), nonce, TAG)
     const sealed = plaintext.map((part) => cipher.update(part))
-    // A stream cipher buffers nothing, so `final` only makes the tag.
+    // A stream cipher does not buffer, so `final` only makes the tag.
     cipher.final()
     return [...sealed, cipher.getAuthTag()]
   },
@@ -110,7 +110,7 @@ const fromSeed = (seed: Uint8Array): { publicKey: KeyObject; privateKey: KeyObje
   return { publicKey: createPublicKey(secret), privateKey: secret }
 }
 
-/** True if the runtime has the post-quantum algorithms: Node 24.7 with OpenSSL 3.5, and later. */
+/** True if the runtime has the post-quantum algorithms, as Node 24.7 with OpenSSL 3.5 and later have. */
 export const hasNativePrimitives = (): boolean => {
   if (typeof encapsulate !== 'function') return false
   try {

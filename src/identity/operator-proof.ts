@@ -2,7 +2,7 @@ import { fromHex, toHex } from '../protocol/ids.ts'
 import { lightHmac, lightRandomBytes } from './light-hash.ts'
 
 export const OPERATOR_PROOF_HEADER = 'x-x0x-operator-proof'
-/** File of the shared secret in the data directory: 64 hex digits and a line feed. */
+/** File of the shared secret in the data directory, with 64 hex digits and a line feed. */
 export const OPERATOR_KEY_FILE = 'operator.key'
 
 export const RUN_OPERATION = 'exec_run'
@@ -17,7 +17,7 @@ export const decodeOperatorKey = (text: string): Uint8Array | null => (/^[0-9a-f
 export const provenHead = (operation: string, issuedAt: string, nonce: string): Uint8Array =>
   new TextEncoder().encode(`x0x-operator-v1\n${operation}\n${issuedAt}\n${nonce}\n`)
 
-/** The header's text: `v1.<epoch ms>.<nonce>.<mac>` over the operation and the exact bytes of the body. */
+/** The header's text, `v1.<epoch ms>.<nonce>.<mac>` over the operation and the exact bytes of the body. */
 export const proveOperation = (key: Uint8Array, operation: string, body: Uint8Array, nowMs: number): string => {
   const nonce = Buffer.from(lightRandomBytes(NONCE_BYTES)).toString('base64url')
   return `v1.${nowMs}.${nonce}.${toHex(lightHmac(key, provenHead(operation, String(nowMs), nonce), body))}`

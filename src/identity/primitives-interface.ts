@@ -3,7 +3,7 @@ import { AGENT_PUBLIC_KEY_BYTES, AGENT_SIGNATURE_BYTES, KEM_CIPHERTEXT_BYTES, KE
 
 declare const secretOf: unique symbol
 
-/** A private key in the form of its implementation. It is never serialised; key files contain seeds. */
+/** A private key in the form of its implementation. It is never serialised. Key files contain seeds. */
 export interface OpaqueSecret<Kind extends 'dsa' | 'kem' | 'aead'> {
   readonly [secretOf]: Kind
 }
@@ -14,16 +14,16 @@ export interface KeyPair<Kind extends 'dsa' | 'kem'> {
 }
 
 /**
- * Primitives that not all runtimes have: ML-DSA-65 (FIPS 204, pure, empty context), ML-KEM-768 (FIPS 203) and ChaCha20-Poly1305 (RFC 8439).
- * They never store or change the given bytes.
+ * Primitives that not all runtimes have. They are ML-DSA-65 (FIPS 204, pure, empty context), ML-KEM-768 (FIPS 203) and ChaCha20-Poly1305
+ * (RFC 8439). They never store or change the given bytes.
  */
 export interface Primitives {
   readonly name: 'native' | 'noble'
   /** The key pair of a 32-byte seed (FIPS 204, ξ). */
   dsaKeygen(seed: Uint8Array): KeyPair<'dsa'>
-  /** Hedged signature of 3309 bytes. Native: off the event loop; noble: on it, about 5 ms. */
+  /** Hedged signature of 3309 bytes. The native implementation works off the event loop. noble works on it for about 5 ms. */
   dsaSign(secret: OpaqueSecret<'dsa'>, message: Uint8Array): Promise<Uint8Array>
-  /** False for anything but a valid signature; never throws. */
+  /** False for anything but a valid signature. Never throws. */
   dsaVerify(publicKey: Uint8Array, message: Uint8Array, signature: Uint8Array): boolean
   /** A new key pair, or that of a 64-byte seed (FIPS 203, d ‖ z). */
   kemKeygen(seed?: Uint8Array): KeyPair<'kem'>

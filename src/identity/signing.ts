@@ -19,7 +19,10 @@ export interface AgentSigner {
 
 const encoder = new TextEncoder()
 
-/** The signed bytes: the domain, a NUL, the body. A domain contains no NUL, so a signature for one purpose is invalid for all others. */
+/**
+ * The signed bytes, which are the domain, a NUL and the body. A domain contains no NUL, so a signature for one purpose is invalid for all
+ * others.
+ */
 export const statement = (domain: string, body: Uint8Array): Uint8Array => {
   if (domain === '' || domain.includes('\0')) throw new TypeError('a domain is a text without NUL')
   return Buffer.concat([encoder.encode(domain), Uint8Array.of(0), body])
@@ -39,10 +42,10 @@ export const verifyMachine = (machineId: MachineId, domain: string, body: Uint8A
   return verify(null, statement(domain, body), key, signature)
 }
 
-/** Domain of the signature over a batch: its size in one byte, and its root. */
+/** Domain of the signature over a batch, which covers its size in one byte and its root. */
 export const BATCH_DOMAIN = 'x0x-batch-v1'
 const HASH_BYTES = 32
-/** Two bytes after the signature: the number of statements, and the index of this one. */
+/** Two bytes after the signature. They are the number of statements, and the index of this one. */
 const PLACE_BYTES = 2
 
 /** Prefixes of hashed statements and of hashed tree nodes, so that one is never mistaken for the other (RFC 9162 §2.1.1). */
@@ -68,8 +71,8 @@ const levelsOf = (leaves: readonly Uint8Array[]): (readonly Uint8Array[])[] => {
 }
 
 /**
- * Signs several statements at once: the agent's signature over the root of their tree. Each statement gets it with its index and the hashes
- * from it to the root. These reveal the number of the other statements, but not their content unless it can be guessed.
+ * Signs several statements at once. The agent signs the root of their tree. Each statement gets this signature with its index and the
+ * hashes from it to the root. These reveal the number of the other statements, but not their content unless it can be guessed.
  */
 export const signBatch = async (signer: Pick<AgentSigner, 'sign'>, leaves: readonly Uint8Array[]): Promise<Uint8Array[]> => {
   const levels = levelsOf(leaves)
