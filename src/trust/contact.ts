@@ -7,7 +7,7 @@ import { MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_NAME, MIN_ID_PREFIX } from '.
 import { TRUST_LEVELS, type TrustCause, type TrustDecision, type TrustLevel } from '../protocol/reasons.ts'
 import { type JsonPath, fileOf, listOf, objectOf, refuse, textOf, within } from './json-file.ts'
 
-/** A saved agent: an entry of `contacts.json` with its keys. Entries are replaced, never changed. */
+/** A saved agent, as an entry of `contacts.json` with its keys. Entries are replaced, never changed. */
 export interface Contact {
   /** The operator's unique name for the agent. */
   readonly name: string
@@ -16,9 +16,9 @@ export interface Contact {
   readonly machines: readonly MachineId[]
   /** Addresses of the newest imported card. */
   readonly addresses: readonly string[]
-  /** Earlier keys of the agent, the newest first. None of them is accepted. */
+  /** Earlier keys of the agent, the newest first. All of them are rejected. */
   readonly formerly: readonly AgentId[]
-  /** The operator's labels, which select hosts of a command and permit nothing. */
+  /** The operator's labels, which select hosts of a command. They do not permit any command. */
   readonly labels: Labels
   /** base64url, or null if the contact did not come from a card. */
   readonly agent_public_key: string | null
@@ -157,7 +157,7 @@ export const findContact = <C extends Pick<Contact, 'name' | 'agent_id'>>(contac
 }
 
 export interface TrustPair {
-  /** Null if the agent is no contact. */
+  /** Null if the agent is not a contact. */
   readonly contact: Pick<Contact, 'trust' | 'machines'> | null
   /** The machine that the connection authenticated. */
   readonly machineId: MachineId

@@ -38,12 +38,12 @@ export class Contacts {
   readonly #waiting: Waiting[] = []
   #lastWrite: Promise<void> = Promise.resolve()
 
-  /** `path`: `contacts.json` of the data directory. */
+  /** `path` is that of `contacts.json` in the data directory. */
   constructor({ path }: { path: string }) {
     this.#path = path
   }
 
-  /** Reads the file; without one there are no contacts. Throws `bad_contacts` or `loose_permissions`, which must prevent the start. */
+  /** Reads the file. Without one there are no contacts. Throws `bad_contacts` or `loose_permissions`, which must prevent the start. */
   async load(): Promise<void> {
     const value = await readJsonFile(this.#path, 'bad_contacts')
     this.#contacts = value === undefined ? [] : contactsOf(value, this.#path)
@@ -69,8 +69,8 @@ export class Contacts {
   }
 
   /**
-   * Adds the agent of a verified card, or updates the addresses of a contact if the card is newer. Changes neither level nor pins of a
-   * contact. Throws `bad_request` or `conflict` for the name, `conflict` for a second name without `rename`, and for a level that differs
+   * Adds the agent of a verified card, or updates the addresses of a contact if the card is newer. Level and pins of a contact stay
+   * unchanged. Throws `bad_request` or `conflict` for the name, `conflict` for a second name without `rename`, and for a level that differs
    * from the contact's.
    */
   importCard(card: VerifiedCard, wish: ImportOptions = {}): Promise<Contact> {
@@ -190,8 +190,8 @@ export class Contacts {
   }
 
   /**
-   * Makes changes in their order, with one write for all waiting ones: first in the file, then in memory, where listeners are called for
-   * each. A change that cannot be written has no effect.
+   * Makes changes in their order, with one write for all waiting ones. They are made first in the file, then in memory, where listeners are
+   * called for each. A change that cannot be written has no effect.
    */
   #change(change: Change): Promise<Contact> {
     const { promise, resolve, reject } = Promise.withResolvers<Contact>()

@@ -83,7 +83,7 @@ const readGroups = (document: TomlDocument): GroupsReading => {
   return { groups, problems: toml.problems }
 }
 
-/** Reads and checks `groups.toml`; without a file there are no groups. */
+/** Reads and checks `groups.toml`. Without a file there are no groups. */
 export const inspectGroups = async (path: string): Promise<GroupsReading> => {
   try {
     const document = await readToml(path, 'bad_groups', { bigints: true })

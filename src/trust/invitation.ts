@@ -131,7 +131,7 @@ export const readReply = (line: string, to: Uint8Array, nowMs: number): ReadLine
 const ALPHABET = '0123456789abcdefghjkmnpqrstvwxyz'
 const SLIPS: Readonly<Record<string, string>> = { o: '0', i: '1', l: '1' }
 
-/** Characters of a code: of its key, which is chosen after both lines are fixed, and of the MAC. */
+/** Characters of a code's key and of its MAC. The key is chosen after both lines are fixed. */
 const KEY_CHARACTERS = 8
 const PROOF_CHARACTERS = 4
 
@@ -155,8 +155,8 @@ const sameText = (one: string, other: string): boolean => equalBytes(Buffer.from
 
 /**
  * Codes that two people read aloud to verify that both have the same two lines (MANA I of Gehrmann, Mitchell and Nyberg). When both lines
- * are fixed, one side chooses a random key and reads it with a MAC under it. The other side compares, and only then replies with its own
- * MAC. An attacker who changed a line earlier could not know the key.
+ * are fixed, the inviting side chooses a random key and reads it with a MAC under it. The invited side compares, and only then replies with
+ * its own MAC. An attacker who changed a line earlier could not know the key.
  */
 export class SpokenCodes {
   readonly #transcript: Uint8Array
@@ -165,7 +165,7 @@ export class SpokenCodes {
     this.#transcript = sha256(sha256(invited), sha256(replied))
   }
 
-  /** A new code for the inviting side to read aloud: `xxxx-xxxx-xxxx`. */
+  /** A new code for the inviting side to read aloud, in the form `xxxx-xxxx-xxxx`. */
   code(): string {
     const key = spoken(randomBytes(8), KEY_CHARACTERS)
     return (key + this.#proof(key, 'code')).replaceAll(/(.{4})(?=.)/g, '$1-')

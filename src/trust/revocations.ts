@@ -22,7 +22,7 @@ export interface RevocationStatement {
   readonly bytes: Uint8Array
 }
 
-/** Signs a statement about the agent's own key (`machineId` null) or one machine. `nowMs`: epoch ms, for information. */
+/** Signs a statement about the agent's own key (`machineId` null) or one machine. `nowMs` is in epoch milliseconds, for information. */
 export const signRevocation = async (signer: AgentSigner, machineId: MachineId | null, nowMs: number): Promise<Uint8Array> => {
   const { publicKey: agent_public_key } = signer
   const body = revocationBody.encode({ version: 1, agent_public_key, machine_id: machineId, issued_at_ms: nowMs })
@@ -52,12 +52,12 @@ const verified = (statement: RevocationStatement): RevocationStatement => {
   throw new AppError('malformed', 'a revocation that its agent did not sign')
 }
 
-/** Statements of one agent without superfluous ones: that about the key (null) replaces those about machines. */
+/** Statements of one agent without superfluous ones. The one about the key (null) replaces those about machines. */
 type Revoked = ReadonlyMap<MachineId | null, RevocationStatement>
 
 const isWhole = (revoked: Revoked): boolean => revoked.has(null) || revoked.size > MAX_REVOKED_MACHINES
 
-/** The table with this statement's agent last, or null if the statement adds nothing. */
+/** The table with this statement's agent last, or null if the statement adds no revocation. */
 const extended = (table: ReadonlyMap<AgentId, Revoked>, statement: RevocationStatement): Map<AgentId, Revoked> | null => {
   const { agentId, machineId } = statement
   const known: Revoked = table.get(agentId) ?? new Map()
@@ -77,7 +77,7 @@ export class Revocations {
   #saved: ReadonlyMap<AgentId, Revoked> = this.#table
   #lastWrite: Promise<unknown> = Promise.resolve()
 
-  /** `path`: `revocations.json` of the data directory. */
+  /** `path` is that of `revocations.json` in the data directory. */
   constructor({ path }: { path: string }) {
     this.#path = path
   }

@@ -20,7 +20,7 @@ export interface Succession {
   readonly bytes: Uint8Array
 }
 
-/** `nowMs`: epoch milliseconds, for information. */
+/** `nowMs` is in epoch milliseconds, for information. */
 export const signSuccession = async (from: AgentSigner, to: AgentSigner, machineId: MachineId, nowMs: number): Promise<Uint8Array> => {
   const body = successionBody.encode({
     version: 1,
