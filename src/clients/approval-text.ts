@@ -96,12 +96,12 @@ const stdinLines = ({ stdin }: ApprovalRequest, columns: number): string[] => {
   return lines.flatMap((line, at) => tokenLines(`${`stdin ${at + 1}`.padEnd(LABEL_WIDTH - 1)} `, line, columns))
 }
 
-/** `87 s`; never below zero. */
+/** Remaining time, such as `87 s`. Never below zero. */
 export const countdown = (expiresAtMs: number, nowMs: number): string => `${Math.max(0, Math.ceil((expiresAtMs - nowMs) / 1000))} s`
 
 /**
- * A complete approval request. Each fact has lines of its own, each token is numbered from 0, nothing is cut, and nothing can control the
- * terminal.
+ * A complete approval request. Each fact has separate lines, and each token is numbered from 0. All text is shown in full, and cannot
+ * control the terminal.
  */
 export const questionLines = (question: ApprovalRequest, columns = USUAL_COLUMNS): string[] => {
   const fact = (label: string, text: string): string[] => (text === '' ? [] : block(label, text, columns))

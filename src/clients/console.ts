@@ -6,7 +6,7 @@ import { consoleSockets, dialOwn, squatted } from '../base/unix-sockets.ts'
 import { type ConsoleReply, consoleLine } from '../protocol/console/messages.ts'
 import { linesOf } from '../protocol/lines.ts'
 
-/** Bytes of the longest line of a host: the largest output with every character escaped, and its envelope. */
+/** Bytes of the longest line of a host. The largest output with every character escaped and its envelope fit. */
 const MAX_HOST_LINE = 8 * 1024 * 1024
 
 /** A connection to the console of this user. */
@@ -81,7 +81,7 @@ export const replyOn = async (link: ConsoleLink, request: object): Promise<Conso
   }
 }
 
-/** Calls of the console, each over a connection of its own. */
+/** Calls of the console, each over a new connection. */
 export class ConsoleCalls {
   readonly #clock: Clock
   readonly #env: Environment

@@ -37,7 +37,7 @@ export class DaemonTargets implements TargetRunner {
   }
 
   async cancel({ request_id, detach }: Pick<TargetRequest, 'request_id' | 'detach'>): Promise<void> {
-    // The run may have ended, or the daemon may be gone; the run's own stream reports that.
+    // The run may have ended, or the daemon may be gone. The run's own stream reports that.
     await this.#daemon()
       .json({ method: 'POST', path: detach ? '/runs/cancel' : '/exec/cancel', body: { request_id } })
       .catch(() => undefined)
@@ -148,7 +148,7 @@ const REMEDIES: Partial<Record<ErrorCode, string>> = {
   operator_proof_required: "callers of rexd speak with the operator's word where its configuration has security.targets_as_operator = true",
 }
 
-/** The agents that the local daemon knows: contacts, and agents that it has heard of since its start. */
+/** The agents that the local daemon knows. They are contacts, and agents that it has heard of since its start. */
 export class DaemonNodes implements NodeDirectory {
   readonly #daemon: () => LocalApi
 

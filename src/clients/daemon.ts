@@ -101,7 +101,9 @@ export class LocalApi {
     })
   }
 
-  /** Whether this is certainly the daemon of the data directory: through its socket, or at a URL with the port that it recorded. */
+  /**
+   * Whether this is certainly the daemon of the data directory. It is so through its socket, or at a URL with the port that it recorded.
+   */
   get isOwn(): boolean {
     const url = this.#init.url
     return url === null || (this.isLocal && readSmall(this.paths.apiPort)?.split(':')[1] === (parseUrl(url).port || '80'))
@@ -192,7 +194,7 @@ const wasAsked = (error: unknown): boolean => !['connect', 'getaddrinfo'].includ
 export const isDaemonGone = (error: unknown): boolean =>
   isAppError(error, 'daemon_unreachable') || isAppError(error, 'shutting_down') || errnoOf(error) !== undefined
 
-/** `data.asked`: whether the daemon may have performed the request. */
+/** `data.asked` says whether the daemon may have performed the request. */
 const asUnreachable = (error: unknown, signal: AbortSignal | undefined): unknown => {
   if (signal?.aborted === true || errnoOf(error) === undefined) return error
   const text = errnoOf(error) === 'EACCES' ? 'may not be opened by this user' : `broke off: ${(error as Error).message}`

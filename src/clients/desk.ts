@@ -51,7 +51,7 @@ export const noDesk = ({ dir }: Pick<DataPaths, 'dir'>): AppError =>
     { data: { next: '' } },
   )
 
-/** A connection to the approval service: pending requests, decisions, and grants. `openDesk` makes it. */
+/** A connection to the approval service, for pending requests, decisions, and grants. `openDesk` makes it. */
 export class ApprovalClient {
   readonly #channel: DeskChannel<ToApprovalClientBody>
   /** Resolves with the reason when the connection is closed. */
@@ -104,7 +104,7 @@ export class ApprovalClient {
     return this.#ask({ type: 'store' })
   }
 
-  /** `opaque`: the operator accepts that programs of the pattern may run others. */
+  /** With `opaque`, the operator accepts that programs of the pattern may run others. */
   async allowlist(change: 'allowlist_add' | 'allowlist_remove', agent: string, pattern: string, opaque = false): Promise<Fields> {
     if (change === 'allowlist_remove') return this.#ask({ type: change, agent, pattern })
     return this.#ask({ type: change, agent, pattern, opaque })
@@ -128,7 +128,7 @@ export class ApprovalClient {
     return this.#ask({ type: 'modes_set', session, override })
   }
 
-  /** Writes the row of an agent; null removes it. */
+  /** Writes the row of an agent. Null removes it. */
   async saveModes(agent: string, row: RowSettings | null): Promise<Fields> {
     return this.#ask({ type: 'modes_save', agent, row })
   }
@@ -155,7 +155,7 @@ const foreign = (problem: string): AppError =>
 
 /**
  * Connects to the approval service of a data directory. Both sides prove that they hold the operator's key. Throws `daemon_unreachable` if
- * none runs.
+ * the service does not run.
  */
 export const openDesk = async (paths: DataPaths, name: string): Promise<ApprovalClient> => {
   const socket = await dialOwn(paths.approvalsSocket, foreign)
@@ -165,7 +165,7 @@ export const openDesk = async (paths: DataPaths, name: string): Promise<Approval
       socket,
       role: 'human',
       name,
-      // Read after the connection is made: a user without a running service has no key either, and needs the message about the service.
+      // Read after the connection is made. A user without a running service has no key either, and needs the message about the service.
       key: () => approverKeyOf(operatorKey(paths.operatorKey)),
       maxLine: MAX_DESK_REPLY,
       read: readToApprovalClientBody,

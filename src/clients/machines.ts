@@ -22,8 +22,8 @@ export const machinesOf = (agent: string, contacts: readonly KnownContact[], pee
 }
 
 /**
- * The machine that a user means: by its whole ID of 64 hex characters, by its name, or by the first six or more characters of its ID.
- * Throws `bad_request` for none and for several.
+ * The machine that a user names. A name is the whole ID of 64 hex characters, a name, or six or more first characters of the ID. Throws
+ * `bad_request` if no machine or several machines fit.
  */
 export const machineNamed = (text: string, known: readonly KnownMachine[]): string => {
   if (isHexId(text)) return text

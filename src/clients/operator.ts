@@ -46,7 +46,7 @@ export const operate = async <T>({ api }: { readonly api: LocalApi }, path: keyo
 /** Makes the header that proves a request object over its exact text. */
 export type RunProver = (request: string) => Readonly<Record<string, string>>
 
-/** Proves runs, or the `operation` given. Throws if there is no proof: `operator_proof_required`, `bad_key_file`. */
+/** Proves runs, or the `operation` given. Throws `operator_proof_required` or `bad_key_file` if a proof cannot be made. */
 export const runProver = ({ api }: { readonly api: LocalApi }, operation: string = RUN_OPERATION): RunProver => {
   // Another daemon would reject this proof, and so refuse what it allows without one.
   if (!api.isOwn)

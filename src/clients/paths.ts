@@ -5,7 +5,7 @@ import { absolutePath, homeDirectory } from '../base/home.ts'
 import type { Environment } from '../base/runtime.ts'
 import { MAX_SOCKET_PATH } from '../base/unix-sockets.ts'
 
-/** The choice of one daemon of this user; absent parts have defaults. */
+/** The choice of one daemon of this user. Absent parts have defaults. */
 export interface InstanceChoice {
   readonly name: string | null
   readonly dataDir: string | null
@@ -54,12 +54,12 @@ export const MACHINE_DATA_DIR = '/var/lib/x0x'
 /** Configuration file of that daemon. */
 export const MACHINE_CONFIG = '/etc/x0x/config.toml'
 
-/** Whether the user has no daemon and named none, but the machine has one. */
+/** Whether the machine has a daemon, and the user has not created or named one. */
 export const isMachineMeant = ({ name, dataDir }: InstanceChoice, machineDir = MACHINE_DATA_DIR): boolean =>
   name === null && dataDir === null && !existsSync(dataDirOf({ name, dataDir })) && existsSync(machineDir)
 
 /**
- * The command that starts this daemon. It has `--init` if there is no configuration, because the daemon would then read the machine's ACL.
+ * The command that starts this daemon. Without a configuration the daemon would read the machine's ACL, so the command then has `--init`.
  */
 export const startWords = (instance: InstanceChoice): string[] => [
   'x0xd',
@@ -67,7 +67,7 @@ export const startWords = (instance: InstanceChoice): string[] => [
   ...(existsSync(pathsIn(dataDirOf(instance)).config) ? [] : ['--init']),
 ]
 
-/** The directory of this user's configuration files (XDG Base Directory Specification). A relative path counts as none. */
+/** The directory of this user's configuration files (XDG Base Directory Specification). A relative path is ignored. */
 export const configHome = (env: Environment): string => {
   const named = env['XDG_CONFIG_HOME'] ?? ''
   return isAbsolute(named) ? named : join(homeDirectory(), '.config')
@@ -84,7 +84,7 @@ export const pathsIn = (dir: string) => {
     machineIdHash: `${inside}machine-id.hash`,
     operatorKey: `${inside}operator.key`,
     contacts: `${inside}contacts.json`,
-    /** Named groups of contacts; only the operator writes them. */
+    /** Named groups of contacts. Only the operator writes them. */
     groups: `${inside}groups.toml`,
     revocations: `${inside}revocations.json`,
     /** Statements of this agent's keys about each other. */
@@ -110,7 +110,7 @@ export const pathsIn = (dir: string) => {
     rexdPid: `${inside}rexd.pid`,
     /** Marks of live runs, read after a crash. */
     runs: `${inside}runs`,
-    /** What the user's approvers have allowed, and the token of the approval service's socket. */
+    /** Permissions that the user's approvers gave, and the token of the approval service's socket. */
     approvals: `${inside}exec-approvals.json`,
     /** The socket of the approval service, for the prompt protocol. */
     approvalsSocket: `${inside}exec-approvals.sock`,
@@ -120,7 +120,7 @@ export const pathsIn = (dir: string) => {
     deskPid: `${inside}desk.pid`,
     /** The approval log. */
     approvalsJournal: `${inside}approvals.jsonl`,
-    /** The request log: what this agent asked of others. */
+    /** The request log, which records requests of this agent to others. */
     outgoing: `${inside}requests.jsonl`,
   } as const
 }

@@ -37,7 +37,7 @@ export const CAUSE_TEXT: Readonly<Record<TrustCause, string>> = {
   trusted_and_pinned: 'its trust level is trusted, and it is pinned to that machine',
 }
 
-/** The command that would let requests pass on to the ACL, or that makes the entry safer, or null if none helps. */
+/** The command that would let requests pass on to the ACL, or that makes the entry safer, or null if no command helps. */
 export const trustRemedy = ({ cause, contact, machine_id }: Pick<TrustEvaluation, 'cause' | 'contact' | 'machine_id'>): string | null => {
   const name = contact === null ? 'NAME' : shellWord(contact.name)
   switch (cause) {
