@@ -13,8 +13,8 @@ import { table } from './table.ts'
 const MODULES = { approvals, daemon, detached, events, fleet, mesh, page, rexd, tools, wire } as const
 
 /**
- * A limit in plain words, its value, and what happens when it is reached. In the value, `{NAME}` stands for a constant, and `{NAME bytes}`
- * for a size. A name that two modules export is written with its module: `{events.MAX_SESSION_NAME}`.
+ * A limit in plain words, its value, and what happens when it is reached. In the value, `{NAME}` stands for a constant, `{NAME bytes}`
+ * for a size, and `{NAME percent}` for a share. A name that two modules export is written with its module: `{events.MAX_SESSION_NAME}`.
  */
 type Row = readonly [limit: string, value: string, effect: string]
 
@@ -28,9 +28,9 @@ const ROWS: Readonly<Record<string, readonly Row[]>> = {
     ['Open runs on a target', '{MAX_PORT_RUNS}; {MAX_RUNS_PER_PEER} per agent', 'no answer'],
     ['Output that the requester has not read', '{MAX_UNACKED_PER_RUN bytes}; all runs {MAX_UNACKED_TOTAL bytes}', 'the program pauses'],
     ['Silence of the requester (lease)', '{LEASE_EXPIRES_MS}', 'the target ends the run: `lease_expired`'],
-    ['From SIGTERM to SIGKILL', '{KILL_GRACE_MS}', 'SIGKILL'],
-    ['SIGTERM before the time limit of the ACL', '{DURATION_TERM_LEAD_MS}, or 50 % of a short limit', 'SIGTERM'],
-    ['End of all runs when the daemon stops', '{SHUTDOWN_MS}', 'SIGKILL, after {SHUTDOWN_KILL_MS}'],
+    ['Time after SIGTERM', '{KILL_GRACE_MS}', 'SIGKILL'],
+    ['SIGTERM before the time limit of the ACL', '{DURATION_TERM_LEAD_MS}, or 50 % of a short limit', 'SIGKILL at the limit'],
+    ['Time for all commands when the daemon stops', '{SHUTDOWN_MS}', 'SIGKILL, already after {SHUTDOWN_KILL_MS}'],
     ['Output after the program has ended', '{MAX_LEFT_IN_PIPES bytes}', '`output_lost`'],
     ['Remembered request IDs', '{MAX_RECENT_RUNS}', 'x0x forgets the oldest'],
     ['Description of an ACL entry', '{MAX_DESCRIPTION_BYTES bytes}', '`bad_acl`'],
@@ -74,7 +74,12 @@ const ROWS: Readonly<Record<string, readonly Row[]>> = {
     ['Request body without stdin', '{MAX_SMALL_BODY bytes}', '`too_large`'],
     ['Output in one answer', '{MAX_AGGREGATED_OUTPUT bytes}', '`truncated`: stream it'],
     ['Age of an operator proof', '{OPERATOR_PROOF_MS}', '`operator_proof_required`'],
-    ['Requests in the request log', '{ASKED_BYTES bytes}', '`rate_limited`'],
+    ['Size of the request log', '{ASKED_BYTES bytes}', '`rate_limited`'],
+    [
+      'Free disk space for the audit log',
+      '{MIN_FREE_BYTES bytes}, or {MIN_FREE_SHARE percent} of a smaller disk; request log {ASKED_FLOORS} times as much',
+      '`journal_unavailable`',
+    ],
     ['Unread events of `/direct/events`', '{MAX_EVENT_BACKLOG}', 'x0x disconnects the reader'],
     ['Run events per label', '{MAX_KEPT_EVENTS}, {MAX_EVENT_SESSIONS} labels', 'x0x drops the oldest'],
     ['Characters of a run label', '{events.MAX_SESSION_NAME}', '`bad_request`'],
@@ -151,9 +156,9 @@ const INTERNAL = `
   HISTORY_BYTES RECOVERY_BYTES MAX_APPROVAL_WAIT_MS MAX_APPROVAL_QUESTION MAX_APPROVER_MACHINES APPROVER_RETRY_MS MAX_APPROVER_RETRY_MS
   MAX_APPROVER_ASKS MAX_WAITING_STDIN MAX_WAITING_STDIN_OF_AGENT MAX_WAITING_FRAMES
   MAX_PROVEN_REQUEST TARGET_SILENCE_MS MAX_JOURNAL_LINE MAX_COMMAND_JSON MAX_REFUSED_HTTP_TEXT MAX_JOURNALLED_PATTERN MAX_NAMED_SOURCES
-  MAX_NAMED_REASONS ASKED_FLOORS MAX_DATAGRAM_BACKLOG MAX_TRACED_RUNS MAX_TRACED_DETACHED NETWORK_START_MS NETWORK_STOP_MS
-  MAX_CONFIG_ADDRESSES WATCHDOG_MS MAX_STATUS_TEXT REXD_START_MS REXD_STOP_MS DEFAULT_API_PORT MAX_SANDBOX_READABLE SANDBOX_RETRY_MS
-  SANDBOX_START_MS MAX_SANDBOX_LINKS IMAGE_ASK_MS IMAGE_KEPT_MS IMAGE_LEFT_MS IMAGE_SPARED_MS MAX_IMAGES_KEPT
+  MAX_NAMED_REASONS MAX_DATAGRAM_BACKLOG MAX_TRACED_RUNS MAX_TRACED_DETACHED NETWORK_START_MS NETWORK_STOP_MS MAX_CONFIG_ADDRESSES
+  WATCHDOG_MS MAX_STATUS_TEXT REXD_START_MS REXD_STOP_MS DEFAULT_API_PORT MAX_SANDBOX_READABLE SANDBOX_RETRY_MS SANDBOX_START_MS
+  MAX_SANDBOX_LINKS IMAGE_ASK_MS IMAGE_KEPT_MS IMAGE_LEFT_MS IMAGE_SPARED_MS MAX_IMAGES_KEPT
   ASKED_PAGE MAX_ASKED_REQUESTS MAX_ASKED_AT_ONCE MAX_WAITED_RUNS ASK_HOST_MS LEAST_ATTACHED_PER_AGENT ASK_PACE MAX_SPOOL_QUEUE
   DETACHED_ANSWER_MS
   TRUNCATED_SUFFIX MAX_KEPT_CHARACTERS MAX_KEPT_IN_ALL EVENT_COST MAX_EVENTS_AT_ONCE MAX_EVENTS_TEXT EVENTS_TOLD_MS LIVE_OUTPUT_MS
@@ -226,6 +231,8 @@ const bytesText = (value: number): string => inUnits(value, BYTES)
 
 const timeText = (value: number): string => inUnits(value, TIMES)
 
+const percentText = (value: number): string => `${value * 100} %`
+
 const isRate = (value: unknown): value is mesh.Rate => typeof value === 'object' && value !== null && 'perSecond' in value
 
 const rateText = ({ burst, perSecond }: mesh.Rate, unit: (value: number) => string): string =>
@@ -245,13 +252,13 @@ const fullName = (name: string): string => {
 
 const valueText = (name: string, unit: string | undefined): string => {
   const value = CONSTANTS.get(fullName(name))
-  const text = unit === 'bytes' ? bytesText : name.endsWith('_MS') ? timeText : numberText
+  const text = unit === 'bytes' ? bytesText : unit === 'percent' ? percentText : name.endsWith('_MS') ? timeText : numberText
   if (isRate(value)) return rateText(value, text)
   if (typeof value !== 'number') throw new Error(`deploy/docs/limits.ts: ${name} is not a number`)
   return text(value)
 }
 
-const PLACEHOLDER = /\{([\w.]+)(?: (bytes))?\}/g
+const PLACEHOLDER = /\{([\w.]+)(?: (bytes|percent))?\}/g
 const filled = (text: string): string => text.replaceAll(PLACEHOLDER, (_all, name: string, unit?: string) => valueText(name, unit))
 
 /** Names of `rows` and `internal`, and the constants that neither has. Throws for a name that is no constant. */

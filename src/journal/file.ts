@@ -3,6 +3,7 @@ import { type FileHandle, mkdir, open, rm, statfs } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { AppError, errnoOf } from '../base/errors.ts'
 import { syncDirectory } from '../base/files.ts'
+import { MIN_FREE_BYTES, MIN_FREE_SHARE } from '../protocol/limits/daemon.ts'
 import { LINE_FEED } from '../protocol/lines.ts'
 
 const CREATE_FLAGS = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
@@ -83,10 +84,6 @@ export class AppendedFile {
     if (this.isThere) await rm(this.path, { force: true })
   }
 }
-
-/** Free space to leave, in bytes and as a share of the disk. Below it, a journal accepts only the ends of runs. */
-const MIN_FREE_BYTES = 64 * 1024 * 1024
-const MIN_FREE_SHARE = 0.05
 
 /** Free space of a disk in bytes. */
 export interface FreeSpace {

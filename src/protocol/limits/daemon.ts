@@ -30,6 +30,9 @@ export const MAX_NAMED_SOURCES = 8
 export const MAX_NAMED_REASONS = 32
 /** Rate at which local clients can fill `requests.jsonl`. These are 120,000 small Requests at once, then 120 a second, or 5.6 GB a day. */
 export const ASKED_BYTES = { burst: 64 * 1024 * 1024, perSecond: 64 * 1024 }
+/** Free space to leave, in bytes and as a share of a small disk. Below it, a journal accepts only the ends of runs. */
+export const MIN_FREE_BYTES = 64 * 1024 * 1024
+export const MIN_FREE_SHARE = 0.05
 /** Free space that `requests.jsonl` leaves, as a multiple of the reserve. Outgoing requests must not displace the audit log. */
 export const ASKED_FLOORS = 2
 
