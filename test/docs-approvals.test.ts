@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-const DOCS = join(import.meta.dirname, '../docs')
+const TABLES = ['acceptance.md', 'attacks.md']
 
 interface Row {
   readonly id: string
@@ -25,20 +25,20 @@ const rowsOf = (markdown: string): Row[] =>
 const unproven = (rows: readonly Row[], isThere: (file: string) => boolean): string[] =>
   rows
     .filter(({ shown }) => {
-      const [, adr] = /^does not apply: \[ADR \d+\]\((adr\/[^)]+\.md)\)/.exec(shown) ?? []
+      const [, adr] = /^does not apply: \[ADR \d+\]\((\.\.\/docs\/adr\/[^)]+\.md)\)/.exec(shown) ?? []
       return adr === undefined ? !/^`(test|e2e)\/[^`]+(\.test|-rows)\.ts`: \S/.test(shown) : !isThere(adr)
     })
     .map(({ id }) => id)
 
 test('every claim of the specification and every known way around has its one line, with what shows it', () => {
-  const rows = rowsOf(readFileSync(join(DOCS, 'approvals.md'), 'utf8'))
+  const rows = TABLES.flatMap((page) => rowsOf(readFileSync(join(import.meta.dirname, page), 'utf8')))
   const numbered = (letter: string, count: number): string[] => Array.from({ length: count }, (_, at) => `${letter}${at + 1}`)
   assert.deepEqual(
     rows.map(({ id }) => id),
     [...numbered('O', 20), ...numbered('B', 28)],
   )
   assert.deepEqual(
-    unproven(rows, (file) => existsSync(join(DOCS, file))),
+    unproven(rows, (file) => existsSync(join(import.meta.dirname, file))),
     [],
   )
 })
@@ -47,11 +47,11 @@ test('a line without a test, and one that a decision explains which is not there
   const page = [
     '| O1 | a | b | `test/x.test.ts`: it holds |',
     '| O2 | a | b | see above |',
-    '| B1 | a | b | does not apply: [ADR 1](adr/there.md) |',
-    '| B2 | a | b | does not apply: [ADR 2](adr/gone.md) |',
+    '| B1 | a | b | does not apply: [ADR 1](../docs/adr/there.md) |',
+    '| B2 | a | b | does not apply: [ADR 2](../docs/adr/gone.md) |',
   ].join('\n')
   assert.deepEqual(
-    unproven(rowsOf(page), (file) => file === 'adr/there.md'),
+    unproven(rowsOf(page), (file) => file === '../docs/adr/there.md'),
     ['O2', 'B2'],
   )
 })

@@ -4,6 +4,7 @@ import { benchTargets } from './bench.ts'
 import { denials, errors, warnings } from './errors.ts'
 import { dataFiles } from './files.ts'
 import type { Section } from './fill.ts'
+import { modeSections } from './modes.ts'
 import { OBSERVABILITY } from './observability.ts'
 import { limits, peerRates } from './limits.ts'
 import { libp2pMembers, libp2pVersions } from './libp2p.ts'
@@ -18,6 +19,7 @@ export const SECTIONS: Readonly<Record<string, Section>> = {
   'libp2p-versions': libp2pVersions,
   'signature-domains': signatureDomains,
   'transparent-programs': () => TRANSPARENT_PROGRAMS.toSorted().map(code).join(' '),
+  ...modeSections,
   errors,
   denials,
   violations,

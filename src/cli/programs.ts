@@ -75,12 +75,12 @@ export const UI: CommandSpec = {
   examples: [
     'x0x ui                          follow the link within a minute; Enter prints a new one, Ctrl-C ends it',
     'x0x ui --name lab               of the daemon that was started with --name lab',
-    'x0x ui --port 8700              for a tunnel: see "From another machine" in docs/approvals.md',
+    'x0x ui --port 8700              for a tunnel: see "Decide from another machine" in docs/require-approval.md',
   ],
   notes: [
     '',
     'It needs the right to read operator.key, and decides as you. While a page is open, questions wait for it; without one, a',
-    'question that no other window shows is answered by its fallback at once. See docs/approvals.md.',
+    'question that no other window shows is answered by its fallback at once. See docs/require-approval.md.',
   ],
 }
 
@@ -99,7 +99,7 @@ export const DESK: CommandSpec = {
   notes: [
     '',
     'Where x0xd or another x0x desk holds them already, it says so and ends with exit status 1. When it ends, what waits is',
-    'denied; what was allowed for longer stays. See docs/approvals.md.',
+    'denied; what was allowed for longer stays. See docs/require-approval.md.',
   ],
 }
 

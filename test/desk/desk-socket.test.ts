@@ -14,7 +14,7 @@ import { deskPlace, OPERATOR_KEY, type DeskPlaceHandle, questionWaiting } from '
 import { silent } from '../support/processes.ts'
 import { questionOf } from '../support/approval-request.ts'
 
-// What follows is written after docs/approvals.md and proto/desk-vectors.json alone: it uses nothing of ours but the numbers of limits.
+// What follows is written after proto/desk.md and proto/desk-vectors.json alone: it uses nothing of ours but the numbers of limits.
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex')
 const HUMAN_KEY = createHmac('sha256', OPERATOR_KEY).update('x0x-desk-human-v1').digest()

@@ -33,7 +33,7 @@ pass_env = []
 # Agents of the mesh that commands may run on, where their own ACLs allow them.
 allow_targets = []
 
-# Where commands run, how far they may go and whom to ask (docs/approvals.md). Without this table they run on this host, as the
+# Where commands run, how far they may go and whom to ask (docs/modes.md). Without this table they run on this host, as the
 # rules below say, and nobody is asked. A desk must be there for the host "gateway": x0xd, or x0x desk.
 # [tools.exec]
 # host = "sandbox"          # bubblewrap: only the working directory is writable, and there is no network; or "gateway", this host
