@@ -1,6 +1,7 @@
 import { TRANSPARENT_PROGRAMS } from '../../src/policy/approval/transparent.ts'
 import { rexdSettings, settings, toolSettings } from './config.ts'
 import { benchTargets } from './bench.ts'
+import { aclSections } from './acl.ts'
 import { denials, errors, warnings } from './errors.ts'
 import { dataFiles } from './files.ts'
 import type { Section } from './fill.ts'
@@ -19,6 +20,7 @@ export const SECTIONS: Readonly<Record<string, Section>> = {
   'libp2p-versions': libp2pVersions,
   'signature-domains': signatureDomains,
   'transparent-programs': () => TRANSPARENT_PROGRAMS.toSorted().map(code).join(' '),
+  ...aclSections,
   ...modeSections,
   errors,
   denials,

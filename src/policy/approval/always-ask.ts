@@ -10,6 +10,8 @@ import type { Meaning, Word } from './meanings.ts'
 export const ANY_TOKEN = '<ANY...>'
 /** First token of a pattern: any shell, interpreter or other program that runs code which its arguments do not show. */
 export const SHELL_TOKEN = '<shell>'
+/** Keys of a rule. */
+export const ALWAYS_ASK_KEYS = ['argv', 'reason'] as const
 /** Maximum number of rules in one file. */
 export const MAX_ALWAYS_ASK = 1_000
 /** Maximum length of a reason, which the approver reads. */
@@ -36,7 +38,7 @@ export const readAlwaysAsk = (toml: TomlReader, path: TomlPath, value: unknown):
   if (tables.length > MAX_ALWAYS_ASK) toml.problem(path, `has ${tables.length} rules, where ${MAX_ALWAYS_ASK} are allowed`)
   return tables.slice(0, MAX_ALWAYS_ASK).flatMap((item, index) => {
     const at = [...path, index]
-    const table = toml.table(at, item, ['argv', 'reason'])
+    const table = toml.table(at, item, ALWAYS_ASK_KEYS)
     if (table === null) return []
     const pattern = readPattern(toml, [...at, 'argv'], table['argv'], true)
     if (table['reason'] === undefined) toml.problem([...at, 'reason'], 'is required: a human reads it before deciding')

@@ -74,6 +74,9 @@ export const DEFAULT_CAPS: Caps = Object.freeze({
   warn_duration_secs: 60,
 })
 
+/** Keys of the limits in `[exec]`. */
+export const EXEC_CAP_KEYS = Object.keys(DEFAULT_CAPS) as (keyof Caps)[]
+
 /** One allowed command. */
 export interface AllowedCommand {
   readonly argv: readonly string[]

@@ -11,6 +11,9 @@ import { coversAll } from './match.ts'
 
 export const ASKING_KEYS = ['ask', 'ask_patterns', 'approvers', 'approvals_needed'] as const
 
+/** Keys of one of `ask_patterns`. */
+export const ASK_PATTERN_KEYS = ['argv', 'stdin'] as const
+
 const ASK_VALUES = ['on-miss', 'always'] as const
 
 /** Reads the approval keys of the entry at `path`. */
@@ -33,7 +36,7 @@ const readAsk = (toml: TomlReader, path: TomlPath, value: unknown): EntryAsking[
 }
 
 const readAskPattern = (toml: TomlReader, path: TomlPath, value: unknown): AskPattern | [] => {
-  const table = toml.table(path, value, ['argv', 'stdin'])
+  const table = toml.table(path, value, ASK_PATTERN_KEYS)
   if (table === null) return []
   const at = [...path, 'argv']
   const pattern = readPattern(toml, at, table['argv'], false)

@@ -11,22 +11,23 @@ import {
   type Caps,
   DEFAULT_CAPS,
   DETACHING_KEYS,
+  EXEC_CAP_KEYS,
   type RunLimits,
   readDetaching,
 } from './acl.ts'
 import { ASKING_KEYS, readAsking } from './asking-rules.ts'
 import { CONFINEMENT_KEYS, type Contain, readConfinement, readContain } from './confinement.ts'
 
-const EXEC_KEYS = [
+export const EXEC_KEYS = [
   'enabled',
-  'default_cwd',
   'audit_log_path',
-  'audit_tasklist_id',
+  'default_cwd',
+  ...EXEC_CAP_KEYS,
   'contain',
   'allow',
   'always_ask',
-  ...Object.keys(DEFAULT_CAPS),
-]
+  'audit_tasklist_id',
+] as const
 const RUN_LIMIT_KEYS = [
   'max_stdout_bytes',
   'max_stderr_bytes',
@@ -36,18 +37,18 @@ const RUN_LIMIT_KEYS = [
   'warn_stderr_bytes',
   'warn_duration_secs',
 ] as const satisfies readonly (keyof RunLimits)[]
-const ENTRY_KEYS = [
-  'description',
-  'discoverable',
+export const ENTRY_KEYS = [
   'agent_id',
   'machine_id',
+  'description',
+  'discoverable',
   'commands',
   ...RUN_LIMIT_KEYS,
-  ...CONFINEMENT_KEYS,
   ...ASKING_KEYS,
   ...DETACHING_KEYS,
-]
-const COMMAND_KEYS = ['argv', 'stdin']
+  ...CONFINEMENT_KEYS,
+] as const
+export const COMMAND_KEYS = ['argv', 'stdin'] as const
 
 /** The limit that each warning threshold belongs to. */
 const CAP_OF_WARNING = {

@@ -47,7 +47,7 @@ import {
 } from './approval-request.ts'
 
 /**
- * The approval protocol (docs/approvals.md) has lines of JSON over a socket. The service sends `hello`. All later lines in both directions
+ * The approval protocol (proto/desk.md) has lines of JSON over a socket. The service sends `hello`. All later lines in both directions
  * are sealed bodies. `proto/desk-vectors.json` has examples of all.
  */
 export const DESK_VERSION = 3
