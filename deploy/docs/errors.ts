@@ -26,7 +26,7 @@ const ERRORS: Readonly<Record<ErrorCode, ErrorText>> = {
   malformed: [
     'Invalid calls',
     'The bytes are not an x0x message: wrong format, too long or nested too deeply.',
-    'Compare the versions of both sides. If an unlisted peer sent them, do nothing: x0x counts and drops such messages.',
+    'Compare the versions of both sides. Ignore messages of unlisted peers.',
   ],
   not_found: ['Invalid calls', 'This route or file does not exist.', 'Check the spelling. `x0x routes` lists the routes.'],
   method_not_allowed: [
@@ -36,7 +36,7 @@ const ERRORS: Readonly<Record<ErrorCode, ErrorText>> = {
   ],
   conflict: [
     'Invalid calls',
-    'The current state does not allow the call. For example, the request ID is in use.',
+    'The current state does not allow the call, such as a request ID in use.',
     'Read the message, check the state, and try again.',
   ],
   too_large: [
@@ -62,7 +62,7 @@ const ERRORS: Readonly<Record<ErrorCode, ErrorText>> = {
   forbidden_host: [
     'Access to the API',
     'The header `Host` or `Origin` is not allowed. A web page may be calling.',
-    'Call `127.0.0.1` with its port, or the Unix socket as `http://localhost`, without an `Origin`. For REXD, set `allowed_hosts` and `allowed_origins`.',
+    'Call `127.0.0.1` with its port, or the Unix socket as `http://localhost`. For REXD, set `allowed_hosts` and `allowed_origins`.',
   ],
   bad_config: [
     'Configuration and data files',
@@ -97,17 +97,17 @@ const ERRORS: Readonly<Record<ErrorCode, ErrorText>> = {
   bad_runs: [
     'Configuration and data files',
     '`detached-runs.json` is damaged, comes from a later version, or cannot be written. The daemon starts no detached run. Everything else works.',
-    'Free disk space, fix the permissions, or move the file away. The runs continue on their targets. `x0x audit tail --outgoing` shows their IDs.',
+    'Free disk space, fix the permissions, or move the file away. The runs continue; `x0x audit tail --outgoing` shows their IDs.',
   ],
   bad_approvals: [
     'Configuration and data files',
     '`exec-approvals.json` is not valid, is writable by others, is a link, or belongs to another user. x0x then denies each run that needs it.',
-    'Fix the place that the message names. Or move the file away: the next start of `x0xd` or `x0x desk` makes a new one.',
+    'Fix the place that the message names, or move the file away for a new one.',
   ],
   bad_key_file: [
     'Configuration and data files',
     '`agent.key`, `machine.key` or `operator.key` does not contain a key.',
-    'Restore it from a backup. If you remove it, the daemon makes a new identity that no peer knows.',
+    'Restore it from a backup. Without it, the daemon makes a new identity.',
   ],
   loose_permissions: [
     'Configuration and data files',
@@ -117,7 +117,7 @@ const ERRORS: Readonly<Record<ErrorCode, ErrorText>> = {
   journal_unavailable: [
     'Configuration and data files',
     'A log cannot be written: the disk is almost full or read-only, or the directory is missing. Nothing ran.',
-    'Make the file that the message names writable. `x0xd --doctor` tests both logs. Then runs work again without a restart.',
+    'Make the file that the message names writable. No restart is needed.',
   ],
   unknown_agent: [
     'Agents and connections',
@@ -300,7 +300,7 @@ const DENIALS: Readonly<Record<DenialReason, readonly [cause: string, remedy: st
     'See `journal_unavailable` above, for the target.',
   ],
   spawn_failed: [
-    'The program is missing, is not executable, or changed after the ACL was read. Or the required containment, limits or user are not available. If the target notices this late, it kills the program, and its audit log has a `started` line before the `denial`.',
+    'The program is missing, is not executable, or changed after the ACL was read. Or the required containment, limits or user are not available.',
     'On the target: `x0x audit tail` shows the cause. Check the program.',
   ],
 }
@@ -364,7 +364,7 @@ const WARNINGS: Readonly<Record<WarningKind, readonly [meaning: string, remedy: 
     'Look for the process on the target. Set a stronger [`containment`](config.md#containment).',
   ],
   descendants_ended: [
-    'The command ended and left processes running. x0x ended them. The message begins with their number. x0x does not count processes that end within 0.2 s of the command.',
+    'The command ended and left processes running. x0x ended them. The message begins with their number.',
     'Start a service with its manager (`systemctl start NAME`), let the command wait, or use `x0x exec --detach`.',
   ],
 }
