@@ -1,5 +1,6 @@
 import { TRANSPARENT_PROGRAMS } from '../../src/policy/approval/transparent.ts'
 import { rexdSettings, settings, toolSettings } from './config.ts'
+import { folders, programs } from './architecture.ts'
 import { benchTargets } from './bench.ts'
 import { aclSections } from './acl.ts'
 import { denials, errors, warnings } from './errors.ts'
@@ -16,6 +17,8 @@ import { code } from './table.ts'
 /** Every section that the code writes, by the name that a page gives. A page names each; a test finds one that no page names. */
 export const SECTIONS: Readonly<Record<string, Section>> = {
   'bench-targets': benchTargets,
+  folders,
+  programs,
   'libp2p-members': libp2pMembers,
   'libp2p-versions': libp2pVersions,
   'signature-domains': signatureDomains,
