@@ -29,7 +29,7 @@ const decision = oneOf(TRUST_DECISIONS)
 export const AGENT = { ok: yes, ...PAIR, name: text, addresses: texts, version: text, revoked: flag }
 export type AgentAnswer = Sent<typeof AGENT>
 
-/** A contact as the network process needs it: for display, name lookup and dialling. */
+/** Fields of a contact for the network process. It needs them for display, name lookup and dialling. */
 export const CONTACT = {
   name: text,
   agent_id: hexId,
@@ -39,7 +39,7 @@ export const CONTACT = {
   addresses: texts,
   formerly: list(hexId).says('keys that it had before, the newest first'),
   labels,
-  /** The agent has revoked its key for ever. Nothing above admits it. */
+  /** The agent has revoked its key forever. No field above overrides this. */
   revoked: flag,
   /** Machines on which the agent has revoked its presence. */
   revoked_machines: list(hexId),
@@ -53,7 +53,7 @@ export type GroupRecord = Sent<typeof GROUP>
 export const CONTACTS = { ok: yes, contacts: list(record(CONTACT)), groups: list(record(GROUP)) }
 export type ContactsAnswer = Sent<typeof CONTACTS>
 
-/** `name` is what the agent claims; `linked` is proven. */
+/** The agent claims `name`, but `linked` is proven. */
 const PEER = {
   agent_id: orNull(hexId),
   machine_id: hexId,
@@ -95,7 +95,6 @@ const RUN_SESSION = {
 }
 export type RunSession = Sent<typeof RUN_SESSION>
 
-/** A fan-out that has not ended. */
 const FANOUT_SESSION = { fanout_id: requestId, argv: texts, started_at: time, asked: count, begun: count, ended: count }
 export type FanoutSession = Sent<typeof FANOUT_SESSION>
 
@@ -143,7 +142,6 @@ export const PINGED = {
 }
 export type Pinged = Sent<typeof PINGED>
 
-/** A host that a host term selects. */
 const SELECTED_HOST = {
   host: text.says("the contact's name, else the id"),
   agent_id: hexId,

@@ -1,12 +1,12 @@
-/** One token of an allowed command. The executor matches requests against it; a requester parses received ones. */
+/** One token of an allowed command. The executor matches requests against it. A requester parses received ones. */
 export type PatternToken =
   | { readonly kind: 'literal'; readonly text: string }
-  /** `<INT>`: the whole token. */
+  /** `<INT>` as the whole token. */
   | { readonly kind: 'int' }
   /** `<URL_PATH>`, after a literal prefix that may be empty. */
   | { readonly kind: 'url_path'; readonly prefix: string }
 
-/** `<INT>`: without sign or leading zero. */
+/** Range of `<INT>`, without sign or leading zero. */
 export const INT_RANGE = { min: 1, max: 999_999 } as const
 const INT = /^[1-9][0-9]{0,5}$/
 /** `<URL_PATH>`. `..` is refused separately. */
@@ -69,7 +69,7 @@ export const findMetacharacter = (argv: readonly string[]): { token: number; cha
   return null
 }
 
-/** The literal characters of a token. A template has none. */
+/** The literal characters of a token. A template has no such characters. */
 export const literalOf = (token: PatternToken): string => {
   switch (token.kind) {
     case 'literal':

@@ -5,7 +5,7 @@ import type { DenialReason } from './reasons.ts'
 export interface DeniedRequest {
   /** Name of the target as the user gave it. */
   readonly host: string
-  /** True if several hosts denied it for this reason; `host` is one of them. */
+  /** True if several hosts denied it for this reason. `host` is one of them. */
   readonly others?: boolean
   /** Empty if no command was requested. */
   readonly argv: readonly string[]
@@ -14,11 +14,11 @@ export interface DeniedRequest {
 }
 
 export interface DenialText {
-  /** What was denied, with reason code and cause. */
+  /** The denied command, with reason code and cause. */
   readonly what: string
   /** Code and cause alone, for a line that names the hosts itself. */
   readonly cause: string
-  /** What to do: one line each. */
+  /** Steps for the user, one line each. */
   readonly next: readonly string[]
 }
 
@@ -42,7 +42,7 @@ const trustLines = ({ own }: DeniedRequest, on: string): string[] => [
 
 type Words = readonly [cause: string, ...next: string[]]
 
-/** `the`: the target in a sentence. `on`: the machine on which to type a command. */
+/** `the` is the target in a sentence. `on` is the machine on which to type a command. */
 const WORDS: Readonly<Record<DenialReason, (request: DeniedRequest, the: string, on: string) => Words>> = {
   unverified_sender: (request, the, on) => [`${the} could not verify this agent`, ...trustLines(request, on)],
   trust_rejected: (request, the, on) =>
@@ -123,7 +123,7 @@ export const denialText = (reason: string, request: DeniedRequest): DenialText =
   return { what: `${host} denied ${subject} (${reason})${said === null ? '' : `: ${said}`}`, cause, next: [...hint, ...next] }
 }
 
-/** Why this side closes a link to `host`, and how to change that. `named`: the agent in a command. */
+/** Why this side closes a link to `host`, and how to change that. `named` is the agent in a command. */
 export const rejectionText = (decision: string, host: string, named: string, machineId: string): { what: string; next: string } => {
   const agent = shellWord(named)
   switch (decision) {

@@ -11,7 +11,7 @@ const NEAR = 64
 export interface JsonShape {
   /** Nesting of arrays and objects. */
   readonly depth: number
-  /** Approximate number of values: commas, arrays and objects. */
+  /** Approximate number of values, counted as commas, arrays and objects. */
   readonly values: number
 }
 
@@ -38,10 +38,7 @@ const endOfString = (bytes: Uint8Array, at: number): number => {
   return bytes.length
 }
 
-/**
- * True if parsing creates no more than `shape` allows. Checked before parsing, because a value takes many times the memory of its two
- * bytes. Invalid JSON may pass.
- */
+/** True if parsing creates no more than `shape` allows. Checked before parsing, which takes many times the memory of the text. */
 export const hasShape = (bytes: Uint8Array, { depth, values }: JsonShape): boolean => {
   let [open, count] = [0, 0]
   for (let at = 0; at < bytes.length; at++) {

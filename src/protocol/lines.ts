@@ -16,7 +16,7 @@ export class ByteBuilder {
   #kept = NOTHING
   #keptLength = 0
 
-  /** `max`: upper bound of `length`, which the caller of `add` must keep. Buffers are never larger. */
+  /** `max` is an upper bound of `length`, which the caller of `add` must keep. Buffers are never larger. */
   constructor(init: { max: number }) {
     this.#max = init.max
   }
@@ -72,10 +72,10 @@ export class ByteBuilder {
 
 export const LINE_FEED = 0x0a
 
-/** NEL, LINE SEPARATOR and PARAGRAPH SEPARATOR: JSON allows them unescaped, and line readers such as Node's `readline` split at them. */
+/** NEL, LINE SEPARATOR and PARAGRAPH SEPARATOR. JSON allows them unescaped, and line readers such as Node's `readline` split at them. */
 const LINE_SEPARATORS = /[\u0085\u2028\u2029]/g
 
-/** JSON on one line for all readers: characters that Unicode counts as line separators are escaped. Parses as the same value. */
+/** JSON on one line for all readers, because characters that Unicode counts as line separators are escaped. Parses as the same value. */
 export const jsonText = (value: unknown): string =>
   JSON.stringify(value).replaceAll(LINE_SEPARATORS, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`)
 
@@ -89,14 +89,14 @@ export class LineSplitter {
   readonly #onSkipped: (part: Uint8Array) => void
   #tooLong = false
 
-  /** `max`: bytes of the longest line. `onSkipped` receives each part of a longer line, from its first byte. */
+  /** `max` is the length of the longest line in bytes. `onSkipped` receives each part of a longer line, from its first byte. */
   constructor({ max, onSkipped = () => undefined }: { max: number; onSkipped?: (part: Uint8Array) => void }) {
     this.#max = max
     this.#kept = new ByteBuilder({ max })
     this.#onSkipped = onSkipped
   }
 
-  /** The last line if it had no line feed, or null if none. */
+  /** The last line if it had no line feed, or null. */
   rest(): Line | null {
     return this.#kept.length === 0 && !this.#tooLong ? null : this.#take(NOTHING)
   }
@@ -142,10 +142,7 @@ export class LineSplitter {
   }
 }
 
-/**
- * The lines of a stream, including a last one without line feed. Throws `tooLong` as soon as one has more than `max` bytes. Stops reading
- * while its consumer works.
- */
+/** The lines of a stream. Throws `tooLong` for one of more than `max` bytes. Stops reading while its consumer works. */
 export async function* linesOf(
   chunks: AsyncIterable<Uint8Array>,
   max: number,

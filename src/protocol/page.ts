@@ -6,7 +6,7 @@ import type { Fields } from './json-table.ts'
 /** Header that proves a session in addition to the cookie. The page keeps its value where no other origin can read it. */
 export const PAGE_PROOF_HEADER = 'x-x0x-page'
 
-/** A decided approval request, and who decided it. */
+/** A decided approval request, with its decision and approver. */
 export interface PageSettled {
   readonly question_id: string
   readonly decision: string
@@ -45,7 +45,7 @@ export interface PageJournal {
   readonly lines: readonly Fields[]
   /** True if there are older lines that were not searched or do not fit. */
   readonly more: boolean
-  /** Searched lines that could not be read: too long, or torn. */
+  /** Searched lines that were too long or torn to be read. */
   readonly unread: number
   readonly problem: string | null
 }
@@ -71,12 +71,11 @@ export interface PagePolicy {
 
 /** The decision about a command, and its reason. */
 export interface PageExplanation {
-  /** `asked`: an approval is needed first. */
+  /** `asked` means that an approval is needed first. */
   readonly outcome: 'allowed' | 'asked' | 'denied'
   readonly text: string
 }
 
-/** One setting of an agent, and its source. */
 export interface PageSetting {
   readonly name: 'host' | 'security' | 'ask' | 'ask_fallback' | 'node'
   readonly value: string
@@ -152,7 +151,7 @@ export interface PageExplainQuery {
   readonly argv: readonly string[]
 }
 
-/** Who is signed in, and to which daemon. */
+/** The daemon that the page shows, and its agent. */
 export interface PageAbout {
   readonly version: string
   readonly data_dir: string

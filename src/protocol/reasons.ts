@@ -24,7 +24,7 @@ export type DenialReason = (typeof DENIAL_REASONS)[number]
 /** True for a denial because the requester is not verified or not trusted. Any peer can cause one. */
 export const isOfUnlisted = (reason: DenialReason | null): boolean => reason === 'unverified_sender' || reason === 'trust_rejected'
 
-/** Why an HTTP call is refused before it has any effect: codes of the error table. */
+/** Why an HTTP call is refused before it has any effect, as codes of the error table. */
 export const HTTP_REFUSALS = ['unauthorized', 'forbidden_host', 'rate_limited'] as const
 export type HttpRefusalCode = (typeof HTTP_REFUSALS)[number]
 
@@ -67,11 +67,11 @@ export type OutputName = (typeof OUTPUT_NAMES)[number]
 export const RUN_STATES = ['waiting_for_approval', 'running', 'ending'] as const
 export type RunState = (typeof RUN_STATES)[number]
 
-/** States of a detached run; see `Detached` in docs/protocol.md. */
+/** States of a detached run, see `Detached` in docs/protocol.md. */
 export const DETACHED_STATES = ['waiting', 'running', 'ended', 'lost', 'expired', 'unknown'] as const
 export type DetachedState = (typeof DETACHED_STATES)[number]
 
-/** Who must approve a waiting run: a local approver, mesh agents, or both. The rule is not revealed. */
+/** Approvers of a waiting run, which are a local approver, mesh agents, or both. The rule is not revealed. */
 export const WAITING_REASONS = ['human', 'approvers', 'human_and_approvers'] as const
 export type WaitingReason = (typeof WAITING_REASONS)[number]
 
@@ -82,7 +82,7 @@ export type Containment = (typeof CONTAINMENTS)[number]
 /** Values of the setting `dht`. `auto` means `client` with a bootstrap list, `server` with an announced address in addition, else `off`. */
 export const DHT_CHOICES = ['auto', 'off', 'client', 'server'] as const
 
-/** Values of the configuration. `auto`: the strongest that is cheap and works. */
+/** Values of the configuration. `auto` selects the strongest that is cheap and works. */
 export const CONTAINMENT_CHOICES = ['auto', ...CONTAINMENTS] as const
 export type ContainmentChoice = (typeof CONTAINMENT_CHOICES)[number]
 

@@ -30,7 +30,7 @@ export class RingBuffer {
     this.#total += last.length
   }
 
-  /** Bytes between two offsets of the stream, both of which must still be stored. */
+  /** Bytes between two offsets of the stream. Both must still be stored. */
   slice(from: number, to: number): Buffer {
     if (to <= from) return Buffer.alloc(0)
     const begin = from % this.#ring.length

@@ -2,7 +2,7 @@
 const [QUOTE, BACKSLASH, COLON, COMMA] = [0x22, 0x5c, 0x3a, 0x2c]
 const OPENING: ReadonlySet<number> = new Set([0x5b, 0x7b])
 const CLOSING: ReadonlySet<number> = new Set([0x5d, 0x7d])
-/** Stored bytes of a name or value: an ID of 256 characters, each escaped. */
+/** Stored bytes of a name or value. An ID of 256 characters fits, each escaped. */
 const MAX_KEPT = 1_600
 
 /**

@@ -38,8 +38,8 @@ export const unfinished = (bytes: Uint8Array): number => {
 }
 
 /**
- * Characters that mail and chat programs insert when they wrap or quote a line: white space, `>`, soft hyphens, zero-width spaces, and the
- * `=` of quoted-printable before a line feed.
+ * Characters that mail and chat programs insert when they wrap or quote a line. They are white space, `>`, soft hyphens, zero-width spaces,
+ * and the `=` of quoted-printable before a line feed.
  */
 const ADDED = /[\s>=\u00ad\u200b-\u200d\u2060]/g
 

@@ -22,7 +22,7 @@ import {
   texts,
 } from './json-table.ts'
 
-/** Size of a record in bytes: a result with both streams, each byte escaped. */
+/** Size of a record in bytes. A result with both streams fits, each byte escaped. */
 export const MAX_RECORD_LINE = 16 * 1024 * 1024
 /** Size of one server's recording. Its tools continue unrecorded. */
 export const MAX_RECORD = 256 * 1024 * 1024
@@ -43,7 +43,7 @@ const REQUEST = {
   env: texts,
   /** Null for the default of the configuration. */
   timeout_ms: orNull(count),
-  /** Preferred host and modes, or absent if the client has none. */
+  /** Preferred host and modes, or absent if the client stated no preference. */
   wish: optional(execPreference),
 }
 
@@ -64,9 +64,9 @@ const OUTCOME = {
 /** Fields of each event of a run. Results follow from them. */
 const RUN_EVENTS = {
   request: { request: record(REQUEST), request_hash: text, asked_at: number },
-  /** The run needs an approval. `question_id`: null if its target decides. */
+  /** The run needs an approval. `question_id` is null if its target decides. */
   waiting: { question_id: orNull(text), expires_at_ms: count },
-  /** `ran_on`, `cuts`: absent if the configuration does not choose among hosts. */
+  /** `ran_on` and `cuts` are absent if the configuration does not choose among hosts. */
   started: {
     started_at: text,
     cwd: orNull(text),
@@ -76,20 +76,20 @@ const RUN_EVENTS = {
   },
   stdout: { data_b64: base64 },
   stderr: { data_b64: base64 },
-  /** `amount`: only with `descendants_ended`. */
+  /** `amount` is present only with `descendants_ended`. */
   warning: { kind: text, amount: optional(count) },
   /** Null if it failed inside the executor. */
   ended: { outcome: orNull(record(OUTCOME)) },
-  /** `code`: from the error table, or null for a defect of x0x. */
+  /** `code` is from the error table, or null for a defect of x0x. */
   refused: { code: orNull(text), message: text, data: table },
   /**
-   * What was returned, and the displayed part of each stream. `text_sha256`: of the text for the model with its frame. `of_dropped`: of
-   * output before it was dropped.
+   * The returned result, and the displayed part of each stream. `text_sha256` covers the text for the model with its frame. `of_dropped`
+   * means output before it was dropped.
    */
   result: { view: record({ stdout: count, stderr: count }), result: table, text_sha256: text, of_dropped: flag },
   /** The output of the command was removed. */
   text_dropped: {},
-  /** A part of the output that was returned: at most `max` bytes from byte `from`. */
+  /** A part of the output that was returned. It has at most `max` bytes from byte `from`. */
   part: { stream, from: count, max: count, part: table },
 }
 const OF_RUN = {
@@ -100,9 +100,9 @@ const OF_RUN = {
 
 const RECORD_EVENTS = {
   record: { version: count, x0x: text, whoami: text, began_at: text },
-  /** The recording is incomplete; only `end` follows. */
+  /** The recording is incomplete. Only `end` follows. */
   incomplete: { reason: text },
-  /** The last line, written at a regular end: the number of lines before it, and their SHA-256 as hex. */
+  /** The last line, written at a regular end. It has the number of lines before it, and their SHA-256 as hex. */
   end: { lines: count, sha256: text },
 }
 
@@ -115,7 +115,6 @@ export type RecordedRequest = Sent<typeof REQUEST>
 export type RecordedOutcome = Sent<typeof OUTCOME>
 /** An event of a tool's run that affects its results. */
 export type RunRecordEvent = RecordEventOf<typeof RUN_EVENTS>
-/** One line of a recording. */
 export type RecordLine = RecordEventOf<typeof RECORD_EVENTS> | (RunRecordEvent & Sent<typeof OF_RUN>)
 
 const checksOf = (event: string): FieldTable | null => {

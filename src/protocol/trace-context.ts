@@ -12,7 +12,7 @@ export const SPAN_ID_BYTES = 8
 const TRACEPARENT = /^(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/
 const NOTHING = /^0+$/
 
-/** Parses the header or variable `traceparent`. `not_sampled`: the client wants no spans. Null: no valid context, so a new trace begins. */
+/** Parses `traceparent`. `not_sampled` means that the client wants no spans. Null means an invalid context, so a new trace begins. */
 export const parseTraceparent = (text: string | undefined): TraceContext | 'not_sampled' | null => {
   const [, version, traceId = '', spanId = '', flags = '', more] = TRACEPARENT.exec(text ?? '') ?? []
   if (version === undefined || NOTHING.test(traceId) || NOTHING.test(spanId) || (version === '00' && more !== undefined)) return null

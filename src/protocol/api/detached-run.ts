@@ -20,18 +20,19 @@ import { MAX_ASKED_REQUESTS } from '../limits/detached.ts'
 import { MAX_SIGNAL } from '../limits/wire.ts'
 import { DENIAL_REASONS, DETACHED_STATES, type DetachedState } from '../reasons.ts'
 
-/** Size of an argv of which only the beginning is shown. */
+/** Size of an argv that is shown only in part. */
 export const ARGV_CUT = { tokens: count, bytes: count, sha256: hexId }
 
 /**
- * State of a detached run as its requester knows it. `unknown`: its Request may have been sent without a reply, or the host does not know
- * it. `waiting`: it needs an approval. `lost`: the host's executor was restarted meanwhile. `expired`: the host has removed it.
+ * State of a detached run as its requester knows it. `unknown` means that its Request may have been sent without a reply, or that the host
+ * does not know it. `waiting` means that it needs an approval. `lost` means that the host's executor was restarted meanwhile. `expired`
+ * means that the host has removed it.
  */
 export type AskedState = DetachedState
 
 const sha256 = matching(/^[0-9a-f]{64}$/, '64 lower-case hex digits')
 
-/** How the run ended; all null if it has not ended or the end is unknown. */
+/** How the run ended. All fields are null if it has not ended or the end is unknown. */
 const ENDED = {
   code: orNull(exitStatus),
   signal: orNull(wholeUpTo(MAX_SIGNAL)),
@@ -56,12 +57,12 @@ export const DETACHED_REQUEST = {
   /** Requested lifetime and output storage, or null for the host's defaults. */
   lifetime_ms: orNull(count),
   keep_bytes: orNull(count),
-  /** Run label of the client, or null if it gave none. */
+  /** Run label of the client, or null. */
   session: orNull(text),
   ...NEWS,
   /** When `state` was received, in epoch milliseconds, or null if never. */
   heard_at_ms: orNull(count),
-  /** Digest of the fields that a repeated Request has in common: another command with the same ID has another digest. */
+  /** Digest of the fields that a repeated Request has in common. Another command with the same ID has another digest. */
   digest: sha256,
   /** Digest of each Request that was signed for the run, the newest last. */
   requests: list(sha256, { min: 1, max: MAX_ASKED_REQUESTS }),

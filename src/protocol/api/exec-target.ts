@@ -5,9 +5,9 @@ const WISH = { host: orNull(oneOf(HOSTS)), security: orNull(oneOf(SECURITIES)), 
 export const RAN_ON = { host: oneOf(HOSTS), agent_id: orNull(text), name: orNull(text) }
 const CUT = { key: text, asked: text, got: text }
 
-/** A client's preferences for one run: a host among the allowed ones, and narrower modes. Null: no preference. */
+/** A client's preferences for one run. They name a host among the allowed ones, and narrower modes. Null means no preference. */
 export type ExecPreference = Sent<typeof WISH>
-/** Where a command ran. `agent_id`: of the node, or null for this host. `name`: of this host or of the contact, or null if it has none. */
+/** Host of a command. `agent_id` is that of a node, or null for this host. `name` is that of the host, or null without a name. */
 export type RanOnJson = Sent<typeof RAN_ON>
 /** A preference that exceeded the configuration, and its replacement. */
 export type ClampedPreferenceJson = Sent<typeof CUT>
@@ -27,7 +27,7 @@ export interface ToolFacts {
   readonly operation: string
   /** SHA-256 as hex of the idempotency key and the client's name, or null without a key. */
   readonly key_sha256: string | null
-  /** SHA-256 as hex of the whole call: equal for equal calls. */
+  /** SHA-256 as hex of the whole call, so that equal calls have equal values. */
   readonly call_sha256: string
 }
 

@@ -57,7 +57,7 @@ const HOST_ENDED = {
 }
 export type FanoutHostJson = Sent<typeof HOST_ENDED>
 
-/** Facts of a host of which only the result is known. */
+/** Facts of a host if only the result is known. */
 export const NO_FACTS = {
   machine_id: null,
   code: null,
@@ -90,8 +90,8 @@ export type FanoutLedgerJson = Sent<typeof LEDGER>
 const OUTPUT = { request_id: requestId, seq: count, data_b64: base64, ...HOST }
 
 /**
- * Lines of the streamed response of `POST /exec/fanout` (NDJSON or SSE data). `fanout` comes first, in several parts with `more`; `host`
- * once for each host; `ledger` last. `error` in its place: the fan-out was aborted, and hosts without `host` are unknown.
+ * Lines of the streamed response of `POST /exec/fanout` (NDJSON or SSE data). `fanout` comes first, in several parts with `more`. `host`
+ * comes once for each host, and `ledger` last. If the fan-out was aborted, `error` replaces `ledger`, and hosts without `host` are unknown.
  */
 export const FANOUT_EVENTS = {
   fanout: {
@@ -157,7 +157,7 @@ export class FanoutSums {
     return this.ended - this.#succeeded - this.#ends.not_started
   }
 
-  /** `asked`: number of hosts. The sums are complete only when all have a result. */
+  /** `asked` is the number of hosts. The sums are complete only when all have a result. */
   ledger(fanout_id: string, asked: number): FanoutLedgerJson {
     return { fanout_id, ok: asked > 0 && this.#succeeded === asked, asked, ...this.#ends, failed: this.failed }
   }
@@ -170,7 +170,7 @@ export const sumsOf = (fanout_id: string, hosts: Iterable<Ended>): FanoutLedgerJ
   return sums.ledger(fanout_id, sums.ended)
 }
 
-/** Checks a ledger from another program: its sums must match, and `ok` must be true only for success. Null if it is valid. */
+/** Checks a ledger from another program. Its sums must match, and `ok` must be true only for success. Null if it is valid. */
 export const ledgerProblem = (ledger: FanoutLedgerJson): string | null => {
   const { asked, ran, failed, ok } = ledger
   const sum = FANOUT_ENDS.reduce((total, end) => total + ledger[end], 0)
@@ -182,10 +182,7 @@ export const ledgerProblem = (ledger: FanoutLedgerJson): string | null => {
 /** A percentage of the hosts, such as `5%`. */
 export const PERCENTAGE = /^([1-9][0-9]?|100)%$/
 
-/**
- * Number of failures after which no further host starts. A fraction counts as one host. Throws `bad_request` if `limit` is neither a count
- * from 1 nor a percentage.
- */
+/** Number of failures after which no further host starts. A percentage is rounded up. Throws `bad_request` for an invalid limit. */
 export const failuresAllowed = (limit: number | string, hosts: number): number => {
   if (typeof limit === 'number' && Number.isSafeInteger(limit) && limit >= 1) return limit
   const percent = typeof limit === 'string' ? PERCENTAGE.exec(limit)?.[1] : undefined

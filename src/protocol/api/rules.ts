@@ -47,6 +47,6 @@ export interface CommandLookup {
   readonly denial: { readonly code: string; readonly detail: string } | null
 }
 
-/** Bytes of a command in an audit log line, at most MAX_COMMAND_JSON: argv and variable names as JSON with invisible characters escaped. */
+/** Bytes of a command in an audit log line, as JSON with invisible characters escaped. At most MAX_COMMAND_JSON. */
 export const commandSize = (argv: readonly string[], variables: readonly string[]): number =>
   Buffer.byteLength(visibleJson(JSON.stringify([argv, variables])))

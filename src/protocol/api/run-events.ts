@@ -21,7 +21,7 @@ import { WAITING_REASONS } from '../reasons.ts'
 export const MAX_RUN_LINE = 16 * 1024 * 1024
 export const lineTooLong = (): Error => new RangeError(`a line is longer than ${MAX_RUN_LINE} bytes`)
 
-/** Streamed form for programs that read much output: lines of JSON, and raw bytes. */
+/** Streamed form for programs that read much output, with lines of JSON and raw bytes. */
 export const RAW_RUN_TYPE = 'application/vnd.x0x.run'
 
 /** Fields of all events of one run in REST. */
@@ -35,7 +35,7 @@ export const WAITING = {
   reason: nameOf(WAITING_REASONS),
 }
 export const WARNING = { request_id: requestId, kind: warningKind, message: text }
-/** For `RAW_RUN_TYPE`: `data_bytes` bytes of output follow the line feed. */
+/** In `RAW_RUN_TYPE`, `data_bytes` bytes of output follow the line feed. */
 const RAW_OUTPUT = { request_id: requestId, seq: count, data_bytes: count }
 const OUTPUT = { request_id: requestId, seq: count, data_b64: base64 }
 

@@ -20,7 +20,7 @@ export interface EventHistoryInit<E> {
 /** The events after a number, oldest first. */
 export interface EventPage<E> {
   readonly events: readonly E[]
-  /** Number of the last evicted event after the requested number, or null if none was evicted. */
+  /** Number of the last evicted event after the requested number, or null if all are stored. */
   readonly droppedThrough: number | null
 }
 
@@ -85,8 +85,8 @@ class Queue<E extends Numbered> {
 }
 
 /**
- * The newest events in memory, of all keys and of each key. A reader keeps the number of its last event, so that readers cost nothing. A
- * reader that is too slow learns which events were evicted.
+ * The newest events in memory, of all keys and of each key. A reader keeps the number of its last event, so that readers need no memory
+ * here. A reader that is too slow learns which events were evicted.
  */
 export class EventHistory<E extends Numbered> {
   readonly #init: EventHistoryInit<E>
@@ -155,7 +155,7 @@ export class EventHistory<E extends Numbered> {
   }
 }
 
-/** Characters of a stored event: its tail, and an upper bound of the rest. */
+/** Characters of a stored event, with an upper bound of the fields other than its tail. */
 const costOf = ({ tail }: LifecycleEvent): number => EVENT_COST + (tail?.length ?? 0)
 
 /** Run events of one process, by session and in all. */

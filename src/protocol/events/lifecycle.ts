@@ -16,19 +16,16 @@ import {
 import { MAX_EVENT_TAIL } from '../limits/events.ts'
 import { LOCAL_INTERFACES } from '../reasons.ts'
 
-/**
- * Events of a run for its requester: started, waiting for an approval, finished or denied. A run has at most one `exec.started`, and
- * exactly one of `exec.finished` and `exec.denied` as its last.
- */
+/** Events of a run for its requester. A run has at most one `exec.started`, and ends with one `exec.finished` or `exec.denied`. */
 export const LIFECYCLE_TYPES = ['exec.started', 'exec.waiting', 'exec.finished', 'exec.denied'] as const
 
-/** In addition, for an operator who watches this host: output so far. The requester has the output stream. */
+/** These add the output so far, for an operator who watches this host. The requester has the output stream. */
 export const WATCHED_TYPES = [...LIFECYCLE_TYPES, 'exec.output'] as const
 
-/** `rest`: requested by this daemon's API. `mesh`: a run on this host for a mesh agent. */
+/** `rest` is a run that this daemon's API requested. `mesh` is a run on this host for a mesh agent. */
 export const LIFECYCLE_INTERFACES = ['rest', 'mesh', ...LOCAL_INTERFACES] as const
 
-/** Host of a run that is neither on another machine nor in a sandbox. */
+/** Host of a run on this machine without a sandbox. */
 export const HERE = 'gateway'
 const SANDBOX = 'sandbox'
 
@@ -55,22 +52,22 @@ export const LIFECYCLE_FIELDS = {
   n: count,
   /** ISO 8601. */
   ts: text,
-  /** The requester: label of a local client, or ID of an agent. */
+  /** Label of a local client, or ID of an agent. */
   owner: label,
   session: orNull(label),
   door: oneOf(LIFECYCLE_INTERFACES),
   run_id: name,
-  /** The target: ID or name of an agent as requested, `gateway` (this host) or `sandbox`. */
+  /** Target of the run, as ID or name of an agent as requested, `gateway` (this host) or `sandbox`. */
   node: name,
   code: orNull(integer),
   signal: orNull(integer),
   duration_ms: orNull(count),
-  /** For `exec.waiting`: maximum time to wait, from `ts`. */
+  /** In `exec.waiting`, the maximum time to wait, from `ts`. */
   expires_in_ms: orNull(count).says('of exec.waiting: how long it waits at most'),
-  /** End of the output of both streams in order of arrival; null except in `exec.finished` and `exec.output`. Untrusted text. */
+  /** End of the output of both streams in order of arrival. Null except in `exec.finished` and `exec.output`. Untrusted text. */
   tail: orNull(textOf({ max: MAX_EVENT_TAIL })).says('the end of its output: a foreign text'),
   tail_truncated: flag,
-  /** True if the end is unknown or output is missing: never a success. */
+  /** True if the end is unknown or output is missing. Such a run is never a success. */
   incomplete: flag,
   denial_reason: orNull(name),
 }

@@ -2,12 +2,12 @@ import type { AgentId } from '../ids.ts'
 import { MAX_LABELS, MAX_LABEL_TEXT } from '../limits/fleet.ts'
 import type { TrustLevel } from '../reasons.ts'
 
-/** Labels of a contact: `role: "db"`. */
+/** Labels of a contact, such as `role: "db"`. */
 export type Labels = Readonly<Record<string, string>>
 
 export const NO_LABELS: Labels = Object.freeze({})
 
-/** No comma, bracket, operator or space, so that a label needs no quoting; and no property name of all objects. */
+/** A label contains no comma, bracket, operator or space, so it needs no quoting. A key cannot be `__proto__`. */
 const KEY = new RegExp(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,${MAX_LABEL_TEXT - 1}}$`)
 const VALUE = new RegExp(`^[A-Za-z0-9._:/+@-]{1,${MAX_LABEL_TEXT}}$`)
 
@@ -64,7 +64,7 @@ export class ContactIndex {
   readonly contacts: readonly NamedContact[]
   readonly #byName: ReadonlyMap<string, NamedContact>
   readonly #byId: ReadonlyMap<AgentId, NamedContact>
-  /** By key and value; built on first use. */
+  /** Contacts by key and value of their labels. Built on first use. */
   #byLabel: Map<string, Map<string, NamedContact[]>> | null = null
 
   constructor(contacts: readonly NamedContact[]) {

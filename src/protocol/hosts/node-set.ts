@@ -3,7 +3,7 @@ import { isHexId } from '../ids.ts'
 import { MAX_FANOUT_HOSTS, MAX_HOST_WORDS, MAX_NODE_DIGITS } from '../limits/fleet.ts'
 import { MAX_NAME } from '../limits/wire.ts'
 
-/** `01-16/2`: first number, last number and step, with at least `width` digits. */
+/** A range such as `01-16/2`, with first number, last number and step. Numbers have at least `width` digits. */
 interface Range {
   readonly first: number
   readonly last: number
@@ -11,7 +11,7 @@ interface Range {
   readonly width: number
 }
 
-/** `rack[1-4]-node[01-16]`: texts, with the numbers of a bracket between each two. */
+/** A pattern such as `rack[1-4]-node[01-16]`. It has texts, with the numbers of a bracket between each two. */
 interface NodePattern {
   readonly texts: readonly string[]
   readonly brackets: readonly (readonly Range[])[]
@@ -163,7 +163,7 @@ const namesOf = ({ texts, brackets }: NodePattern): string[] =>
 /** The names of a node set in its order, without duplicates. */
 export const expandNodeSet = (set: NodeSet): string[] => [...new Set(set.patterns.flatMap(namesOf))]
 
-/** A name split into its numbers and the texts around them: one text more than numbers. */
+/** A name split into its numbers and the texts around them. It has one text more than numbers. */
 interface CutName {
   readonly name: string
   readonly texts: readonly string[]
@@ -272,8 +272,8 @@ const foldAlike = (names: readonly CutName[]): string[] => {
 }
 
 /**
- * The shortest text for exactly these names in any order: `web[1-7,9-20],db`. Leading zeros are kept. Several numbers of a name are folded
- * if that is exact. Invalid names are kept as they are.
+ * The shortest text for exactly these names in any order, such as `web[1-7,9-20],db`. Leading zeros are kept. Several numbers of a name are
+ * folded if that is exact. Invalid names are kept as they are.
  */
 export const foldNodeSet = (names: readonly string[]): string => {
   const sorted = [...new Set(names)].map(cut).toSorted(byName)

@@ -15,7 +15,7 @@ export type HostPart =
   | { readonly kind: 'group'; readonly name: string }
   | { readonly kind: 'label'; readonly key: string; readonly value: string }
 
-/** Selected hosts: those of `include` without those of `leaveOut`. */
+/** Selects the hosts of `include` without those of `leaveOut`. */
 export interface HostExpression {
   readonly include: readonly HostPart[]
   readonly leaveOut: readonly HostPart[]
@@ -66,8 +66,8 @@ const partOf = (text: string): HostPart => {
 }
 
 /**
- * Parses host terms: names, IDs, node sets, `@group` or `key=value`, separated by commas, with `!` before a term to leave out. Throws
- * `bad_request`, also if node sets mean too many hosts.
+ * Parses host terms separated by commas. A term is a name, an ID, a node set, `@group` or `key=value`, with `!` before a term to leave out.
+ * Throws `bad_request`, also if node sets mean too many hosts.
  */
 export const parseHostExpression = (words: readonly string[]): HostExpression => {
   if (words.reduce((sum, word) => sum + word.length, 0) > MAX_HOST_WORDS)
@@ -118,7 +118,7 @@ export const wildcardHint = (words: readonly string[]): { readonly next?: string
 class Choice {
   readonly #known: Known
   readonly #groups = new Map<string, Hosts>()
-  /** Unknown names by the group that contains them; '' for terms of the selection itself. */
+  /** Unknown names by the group that contains them. The key '' has terms of the selection itself. */
   readonly #unknown = new Map<string, string[]>()
   #prefixes = 0
   #steps = 0
@@ -127,7 +127,7 @@ class Choice {
     this.#known = known
   }
 
-  /** `within`: the group of these terms, or ''. */
+  /** `within` is the group of these terms, or ''. */
   hostsOf({ include, leaveOut }: HostExpression, within: string): Hosts {
     const hosts = new Map<AgentId, SelectedHost>()
     for (const part of include)
@@ -136,7 +136,7 @@ class Choice {
     return hosts
   }
 
-  /** Throws for unknown names: a mistyped host must not change the selection silently. */
+  /** Throws for unknown names, because a mistyped host must not change the selection silently. */
   refuseUnknown(): void {
     const [first] = this.#unknown
     if (first === undefined) return

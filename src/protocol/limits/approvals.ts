@@ -25,13 +25,10 @@ export const DESK_REQUESTS = { burst: 192, perSecond: 30, patienceMs: 2_000, wai
 export const MAX_DESK_NONCES = 2_048
 /** Unread bytes after which a client is disconnected. A list of all pending requests and some events fit. */
 export const MAX_DESK_UNREAD = 4 * 1024 * 1024
-/**
- * Unread bytes after which a client receives no run events, so that an agent with many runs or much output disconnects no approval client.
- */
+/** Unread bytes after which a client receives no run events, so that much output of one agent disconnects no approval client. */
 export const MAX_DESK_EVENTS_UNREAD = MAX_DESK_UNREAD / 4
 /** One reply to an approval client. Lists are cut to fit. */
 export const MAX_DESK_REPLY = 2 * 1024 * 1024
-/** Concurrent requests of one approval client. */
 export const MAX_APPROVAL_CLIENT_REQUESTS = 32
 /** Name that a client gives itself. It is a label in the audit log and in a list. */
 export const MAX_DESK_NAME = 64
@@ -119,7 +116,6 @@ export const MAX_LAST_USED_COMMAND = 1_024
 // ---- modes and history ----
 /** Sessions whose overrides are remembered. A further one is refused, because an override that narrows must not be evicted. */
 export const MAX_OVERRIDES = 1_024
-/** Name of a session. */
 export const MAX_SESSION_NAME = 256
 /** Journal lines in one reply. */
 export const MAX_HISTORY = 1_000
@@ -149,9 +145,7 @@ export const MAX_WAITING_RUNS = 256
 export const MAX_WAITING_STDIN = 32 * 1024 * 1024
 /** … of those of one agent on all its machines, which leaves the rest to others. Four runs can have the maximum in flight. */
 export const MAX_WAITING_STDIN_OF_AGENT = MAX_WAITING_STDIN / 4
-/**
- * Burst, and rate per second, of approval requests that one agent may cause. Each needs a person's attention and writes lines to two logs.
- */
+/** Burst, and rate per second, of approval requests that one agent may cause. Each needs a person's attention and two log lines. */
 export const QUESTION_BURST = 32
 export const QUESTIONS_PER_SECOND = 1
 /** Waiting frames of one run that a requester accepts on one stream. One is the first, and each approval sends another. */

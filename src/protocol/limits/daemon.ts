@@ -55,10 +55,7 @@ export const NETWORK_STOP_MS = 4_000
 /** Addresses in one setting. They travel in one message to the network process. */
 export const MAX_CONFIG_ADDRESSES = 1_024
 
-/**
- * Time that a process may be busy with one event before it is killed and restarted. No message takes a hundredth of it, and a swapping
- * machine stays below it.
- */
+/** Time that a process may be busy with one event before it is killed and restarted. A swapping machine stays below it. */
 export const WATCHDOG_MS = 30_000
 /** Status text for the service manager. */
 export const MAX_STATUS_TEXT = 400

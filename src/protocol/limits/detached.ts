@@ -44,9 +44,7 @@ export const MAX_ATTACHED = 64
 export const LEAST_ATTACHED_PER_AGENT = 2
 /** Queries about detached runs answered to one agent. People type fewer. */
 export const DETACHED_ASKS = { burst: 128, perSecond: 16 } as const
-/**
- * … and its cancellations, limited separately for all runs that it may have, so that an agent with too many queries can still end its runs.
- */
+/** … and its cancellations. The limit is separate, so that an agent with too many queries can still end all runs that it may have. */
 export const DETACHED_CANCELS = { burst: MAX_DETACHED_PER_AGENT, perSecond: 16 } as const
 /** Rate at which a requester sends queries. A target answers more, even if some are late and clocks differ. */
 export const ASK_PACE = { burst: 96, perSecond: 15 } as const

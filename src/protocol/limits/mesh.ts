@@ -46,10 +46,7 @@ const NAMED_RATES: Readonly<Record<Metered, Rate>> = {
   resets: { burst: 1_000, perSecond: 100 },
   messages: { burst: 4_000, perSecond: 400 },
   handshakes: { burst: 32, perSecond: 4 },
-  /**
-   * Connections of a host where a named peer may be. They are in addition to its own and shared with unlisted peers there. They take a
-   * twentieth of a core.
-   */
+  /** Additional connections of a host where a named peer may be, shared with its unlisted peers. They take a twentieth of a core. */
   connections: { burst: 512, perSecond: 16 },
 }
 
@@ -84,9 +81,7 @@ export const perMinute = (count: number): Rate => ({ burst: count, perSecond: co
 /** Inbound connections that are not authenticated yet. If there are more, the host with the most of them loses its oldest. */
 export const MAX_UNPROVEN_CONNECTIONS = 256
 
-/**
- * Connected machines of one agent, such as a person's computers and some CI runners. If there are more, its oldest machine is disconnected.
- */
+/** Connected machines of one agent, such as a person's computers and some CI runners. The oldest makes space for a further one. */
 export const MAX_MACHINES_PER_AGENT = 16
 /** Connections of all machines of one agent, `MAX_CONNECTIONS_PER_UNLISTED` for each. If there are more, the oldest is closed. */
 export const MAX_CONNECTIONS_PER_AGENT = 64
@@ -103,20 +98,14 @@ export const MAX_CARRIED = 512
 export const MAX_CARRIED_OF_MACHINE = 112
 /** … and between the same two machines. Two may have crossed, and two may be left over. The oldest is closed. */
 export const MAX_CARRIED_OF_PAIR = 4
-/**
- * Bytes of one relayed connection in both directions. A run stores or sends far less. The connection then ends, and its runs resume on the
- * next.
- */
+/** Bytes of one relayed connection in both directions, far more than a run stores or sends. Its runs then resume on the next. */
 export const MAX_CARRIED_BYTES = 64 * 1024 * MIB
 /** Duration of a relayed connection, which equals the lifetime of a link. */
 export const MAX_CARRIED_MS = 24 * 60 * 60 * 1000
 /** Rate and burst of all relayed connections in bytes per second. Noise decrypts twice as much on one core. Faster senders wait. */
 export const CARRIED_BYTES_PER_SECOND = 64 * MIB
 export const CARRIED_BURST = 64 * MIB
-/**
- * Bytes buffered for one direction of a relayed connection before its sender gets no more window. The window itself, `MAX_STREAM_WINDOW`,
- * may still arrive.
- */
+/** Bytes buffered for one direction of a relayed connection before its sender gets no more window. `MAX_STREAM_WINDOW` may still arrive. */
 export const MAX_CARRIED_BACKLOG = MIB
 /**
  * Bytes buffered by a relay in all, or twice what 112 connections with one slow machine leave. If there are more, the connection with the

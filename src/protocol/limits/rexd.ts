@@ -25,7 +25,6 @@ export const MAX_LISTED = 10_000
 export const MAX_LISTED_BYTES = 3 * 1024 * 1024
 /** Columns or rows of a terminal (TIOCSWINSZ has 16 bits). */
 export const MAX_TERMINAL_SIDE = 65_535
-/** Name of a signal. */
 export const MAX_SIGNAL_NAME = 16
 /** Time for a closed session to end its programs. It covers SIGTERM, the grace period, SIGKILL and a margin. */
 export const SESSION_CLOSE_MS = 8_000
@@ -35,7 +34,6 @@ export const SESSION_CLOSE_MS = 8_000
 export const MAX_RPC_MESSAGE = 4 * 1024 * 1024
 /** Shape of a message, enough for twenty commands with the maximum of arguments. A million two-byte values would delay all other runs. */
 export const MAX_RPC_SHAPE = { depth: 32, values: 32 * 1024 } as const
-/** Requests in one batch. */
 export const MAX_RPC_BATCH = 100
 /**
  * Concurrent requests of one connection, with each of a batch counted, except those that wait for a program or an event. At this number, no

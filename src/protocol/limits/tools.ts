@@ -11,13 +11,11 @@ export const MAX_TOOL_SECONDS = 86_400
 /** Default size of one stream in a result. */
 export const DEFAULT_STDOUT_BYTES = 32 * 1024
 export const DEFAULT_STDERR_BYTES = 16 * 1024
-/** Bytes of stderr in `exec_status`. */
 export const STATUS_STDERR_BYTES = 1_024
 /** Maximum size of one stream in a result. */
 export const MAX_VIEW_BYTES = 1024 * 1024
 /** Minimum size of a part of a stream, so that each part has at least one character. */
 export const MIN_PART_BYTES = 16
-/** Runs in one list. */
 export const MAX_LISTED_RUNS = 100
 /** Default size of a result of `read_file`. */
 export const DEFAULT_READ_BYTES = 32 * 1024

@@ -20,7 +20,6 @@ export const KEM_CIPHERTEXT_BYTES = 1088
 export const MACHINE_ID_BYTES = 32
 /** Ed25519 signature (RFC 8032). */
 export const MACHINE_SIGNATURE_BYTES = 64
-/** Every nonce. */
 export const NONCE_BYTES = 32
 /** ChaCha20-Poly1305 tag (RFC 8439). */
 export const AEAD_TAG_BYTES = 16
@@ -52,13 +51,11 @@ export const MAX_RUNS_PER_PEER = 256
 export const MAX_CBOR_DEPTH = 4
 /** Items of one CBOR message at any nesting. The longest list is argv. */
 export const MAX_CBOR_ITEMS = 4096
-/** Tokens of one argv. */
 export const MAX_ARGV_TOKENS = 1024
 /** All tokens of one argv. A Request must fit one frame with its signature. */
 export const MAX_ARGV_BYTES = 32 * 1024
 /** A path or a short text in a message. */
 export const MAX_TEXT = 4096
-/** A name of an agent. */
 export const MAX_NAME = 64
 /** Description of an ACL entry in bytes, or some sentences. It is in each audit log line of a run and in each rule of `MAX_RULES`. */
 export const MAX_DESCRIPTION_BYTES = 512
@@ -70,7 +67,6 @@ export const MAX_RULES_BYTES = 48 * 1024
 export const MAX_RULES_ITEMS = 3584
 /** Time to wait for such a reply on one stream. */
 export const RULES_ANSWER_MS = 5_000
-/** Text of a warning. */
 export const MAX_WARNING_TEXT = 512
 /** Payload of one direct message, which fits one frame. */
 export const MAX_DIRECT_PAYLOAD = 48 * 1024
@@ -159,7 +155,6 @@ export const PINGS_PER_SECOND = 10
 export const PING_ANSWER_MS = 5_000
 /** Time to wait for a handshake message of the peer. Own computing time does not count. */
 export const LINK_HANDSHAKE_MS = 5_000
-/** Age at which a link is renewed. */
 export const LINK_RENEW_MS = 24 * 60 * 60 * 1000
 /** Open stream nonces of one (agent, machine). */
 export const MAX_NONCES_PER_PEER = 128
@@ -190,9 +185,7 @@ export const DENIALS_PER_SECOND = 32
 export const MAX_CLOCK_SKEW_MS = 300_000
 /** Presences accepted from one machine in a minute. */
 export const PRESENCES_PER_MINUTE = 12
-/**
- * Validity of a card that daemons pass on, so that it is fetched again after a day. Its owner signs a new one 12 hours before it expires.
- */
+/** Validity of a card that daemons pass on, which is fetched again after a day. Its owner signs a new one 12 hours before it expires. */
 export const RECORD_TTL_MS = 24 * 60 * 60 * 1000
 /** Maximum validity of a presence, three of the longest intervals between two. */
 export const MAX_PRESENCE_SECS = 1_800
@@ -226,10 +219,7 @@ export const MAX_DIAL_ADDRESSES = 16
 export const MAX_STREAM_WRITE_BUFFER = 2 * 1024 * 1024
 /** One frame of the muxer. Yamux sends all that waits in a stream (`MAX_STREAM_WRITE_BUFFER`) and the present write as one frame. */
 export const MAX_MUXER_FRAME = MAX_STREAM_WRITE_BUFFER + 256 * 1024
-/**
- * Bytes written to one connection and not accepted by its socket, after which the connection is closed. Two frames of `MAX_MUXER_FRAME`
- * fit.
- */
+/** Unsent bytes of one connection after which it is closed. Two frames of `MAX_MUXER_FRAME` fit. */
 export const MAX_CONNECTION_BACKLOG = 2 * MAX_MUXER_FRAME
 /** Default validity of a card. */
 export const CARD_TTL_MS = 365 * 24 * 60 * 60 * 1000

@@ -132,10 +132,7 @@ export const EVENTS = {
     message: text,
     data: any<Readonly<Record<string, unknown>>>(),
   },
-  /**
-   * A command whose start is still unanswered needs an approval. `call` is the `id` of that call. `question_id` is null if the target asks
-   * instead of this host.
-   */
+  /** The command of call `call` needs an approval and has not started. `question_id` is null if the target asks instead of this host. */
   'exec.waiting': {
     ...EVENT,
     call: any<string | number | null>(),

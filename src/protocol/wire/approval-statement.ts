@@ -10,13 +10,11 @@ export const APPROVAL_STATEMENT_DOMAIN = 'x0x-approval-statement-v1'
 
 const sha256 = bytes(32)
 
-/**
- * The target of a run asks another agent to approve it. Signed and bound to one stream of one host, like a Request. Nothing runs for it.
- */
+/** The target of a run asks another agent to approve it. Signed and bound to one stream of one host. It does not start a run. */
 export const approvalRequest = record('approval-request', {
   ...PARTIES,
   stream_nonce: bytes(NONCE_BYTES),
-  /** Epoch milliseconds; evidence only. */
+  /** Epoch milliseconds, as evidence only. */
   created_at_ms: uint(),
   /** SHA-256 of the exact bytes of the waiting Request. */
   request_sha256: sha256,

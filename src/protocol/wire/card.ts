@@ -22,7 +22,7 @@ export const ANNOUNCE_DOMAIN = 'x0x-announce-v1'
  * format therefore needs a new version of `presence`, which older daemons ignore, or a new topic.
  */
 export const PRESENCE_TOPIC = 'x0x/presence/1'
-/** Protocol to fetch a card from a machine: a `card-ask`, then the signed card or nothing. */
+/** Protocol to fetch a card from a machine. The answer to a `card-ask` is the signed card, or an empty frame. */
 export const CARD_PROTOCOL = '/x0x/card/1'
 /** mDNS service (RFC 6763) by which daemons, and no other libp2p programs, find one another on the local network. */
 export const MDNS_SERVICE = '_x0x._udp.local'
@@ -46,10 +46,7 @@ export type SignedCard = ValueOf<typeof signedCard>
 
 const PRESENCE_VERSION = 1
 
-/**
- * A machine announces itself, with gossipsub's signature by its key. `agent_id` is a claim that the card proves. `card_issued_at_ms`
- * identifies the valid card.
- */
+/** A machine announces itself, with gossipsub's signature by its key. The valid card (`card_issued_at_ms`) proves `agent_id`. */
 export const presence = record('presence', {
   version: literal(PRESENCE_VERSION),
   agent_id: id32,
@@ -62,7 +59,6 @@ export const presence = record('presence', {
 })
 export type Presence = ValueOf<typeof presence>
 
-/** Requests the card of a machine. */
 export const cardAsk = record('card-ask', { version: literal(1), machine_id: id32 })
 
 /** True for an encoded presence of a later version. */

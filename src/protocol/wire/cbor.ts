@@ -4,7 +4,7 @@ import { MAX_CBOR_DEPTH, MAX_CBOR_ITEMS } from '../limits/wire.ts'
 import { utf8Text } from '../text.ts'
 
 // Not the package's main entry, which loads native code if available.
-/** The accepted values: a deliberately small part of CBOR (RFC 8949). */
+/** The accepted values are a deliberately small part of CBOR (RFC 8949). */
 export type CborValue = number | bigint | string | boolean | null | Uint8Array | readonly CborValue[]
 
 const encoder = new Encoder({ useRecords: false, mapsAsObjects: false, tagUint8Array: false, largeBigIntToFloat: false })

@@ -7,11 +7,11 @@ export const EXEC_DETACH_REQUEST_DOMAIN = 'x0x-exec-detach-request-v1'
 /** Domain of the agent key's signature over the exact bytes of an encoded `exec-detached-ask`. */
 export const EXEC_DETACHED_ASK_DOMAIN = 'x0x-exec-detached-ask-v1'
 
-/** A Request for a detached run: it has no lease and no stdin, and its target stores the output. */
+/** A Request for a detached run. It has no lease and no stdin, and its target stores the output. */
 export const execDetachRequest = record('exec-detach-request', {
   ...PARTIES,
   stream_nonce: bytes(NONCE_BYTES),
-  /** Epoch milliseconds; evidence only, because the nonce proves freshness. */
+  /** Epoch milliseconds, as evidence only, because the nonce proves freshness. */
   created_at_ms: uint(),
   argv: list(text(MAX_ARGV_BYTES), MAX_ARGV_TOKENS),
   /** As in a Request. */
@@ -30,16 +30,16 @@ export const DETACHED_ASKS = ['state', 'attach', 'cancel', 'forget'] as const
 export type DetachedAsk = (typeof DETACHED_ASKS)[number]
 
 /**
- * Queries the detached run `request_id`. Signed and bound to one stream of one host, like a Request, so it means nothing elsewhere, later,
- * or after a restart.
+ * Queries the detached run `request_id`. Signed and bound to one stream of one host, like a Request. Therefore another host rejects it, and
+ * the host rejects it later or after a restart.
  */
 export const execDetachedAsk = record('exec-detached-ask', {
   ...PARTIES,
   stream_nonce: bytes(NONCE_BYTES),
-  /** Epoch milliseconds; evidence only. */
+  /** Epoch milliseconds, as evidence only. */
   created_at_ms: uint(),
   ask: oneOf(DETACHED_ASKS),
-  /** For `attach`: number of stored output bytes to skip, both streams together in the order of their arrival. */
+  /** In an `attach`, the number of stored output bytes to skip, both streams together in the order of their arrival. */
   from: uint(),
 })
 export type ExecDetachedAsk = ValueOf<typeof execDetachedAsk>

@@ -36,7 +36,7 @@ export const directMessage = record('direct-message', {
 })
 export type DirectMessage = ValueOf<typeof directMessage>
 
-/** The receiver's reply: delivered to a listener, accepted without a listener, or refused. */
+/** The receiver's reply. The message was delivered to a listener, accepted without a listener, or refused. */
 export const directReceipt = record('direct-receipt', { outcome: oneOf(['delivered', 'no_listener', 'rejected']) })
 export type DirectReceipt = ValueOf<typeof directReceipt>
 
@@ -45,7 +45,6 @@ export const PONG_PREFIX = prefix('x0x-pong-v1\0')
 
 /** Tests whether the peer answers. One for each stream. */
 export const directPing = record('direct-ping', {
-  /** Version of the sender's program. */
   program_version: text(MAX_NAME),
 })
 
@@ -70,7 +69,7 @@ export const revocationBody = record('revocation-body', {
 export const revocation = record('revocation', { body: bytes(1, MAX_CARD_BYTES), signature: bytes(AGENT_SIGNATURE_BYTES) })
 
 export const SUCCESSION_DOMAIN = 'x0x-succession-v1'
-/** A key's statement that another key replaces it; both sign it. Part of a `revocation-list`. */
+/** A key's statement that another key replaces it. Both sign it. Part of a `revocation-list`. */
 export const successionBody = record('succession-body', {
   version: literal(1),
   old_public_key: bytes(AGENT_PUBLIC_KEY_BYTES),

@@ -121,9 +121,7 @@ export const EXEC_RULES_REQUEST_DOMAIN = 'x0x-exec-rules-request-v1'
 /** Domain of the agent key's signature over the exact bytes of an encoded `exec-rules`. */
 export const EXEC_RULES_DOMAIN = 'x0x-exec-rules-v1'
 
-/**
- * Queries which commands the sender's pair may run. Signed and bound to one stream of one host, like a Request. It does not start a run.
- */
+/** Queries which commands the sender's pair may run. Signed and bound to one stream of one host. It does not start a run. */
 export const execRulesRequest = record('exec-rules-request', {
   ...PARTIES,
   stream_nonce: bytes(NONCE_BYTES),
@@ -159,10 +157,7 @@ const answer = {
 /** Number of commands that did not fit. */
 const left_out = uint()
 
-/**
- * Commands that the requesting pair may run, signed with the answering agent's key. The reply is the same without an ACL, an entry, or a
- * discoverable command.
- */
+/** Commands that the requesting pair may run, signed by the answering agent. The reply does not reveal why the list is empty. */
 export const execDetachRules = record('exec-detach-rules', { ...answer, rules: list(detachRule, MAX_RULES), left_out })
 export type ExecRules = ValueOf<typeof execDetachRules>
 
@@ -253,13 +248,10 @@ export const execFrame = union('exec-frame', {
   approval_statement: [17, signed],
   /** Client to server, once, after a Request or a detach request. The requester's trace and span do not affect the run. */
   trace: [18, { request_id: requestId, trace_id: bytes(TRACE_ID_BYTES), span_id: bytes(SPAN_ID_BYTES) }],
-  /**
-   * Client to server, the first frame of a new stream, followed only by an optional `trace`. `body` is an encoded `exec-detach-request`.
-   */
+  /** Client to server, the first frame of a new stream, then at most `trace`. `body` is an encoded `exec-detach-request`. */
   detach_request: [19, asked],
   /**
-   * Client to server, the first frame of a new stream. `body` is an encoded `exec-detached-ask`. After `attach`, Ack and lease renewals
-   * follow.
+   * Client to server, the first frame of a new stream. `body` is an encoded `exec-detached-ask`. After `attach`, Ack and renewals follow.
    */
   detached_ask: [20, asked],
   /** Server to client. State of a detached run. The reply to both of the above, unless the request is denied. */

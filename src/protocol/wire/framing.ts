@@ -7,7 +7,7 @@ export const lengthOf = (parts: readonly Uint8Array[]): number => parts.reduce((
 
 const NOTHING = new Uint8Array(0)
 
-/** A frame on a byte stream: its length as a big-endian 32-bit number, then its bytes, which may be given in parts. */
+/** A frame on a byte stream. Its length is a big-endian 32-bit number, followed by its bytes, which may be given in parts. */
 export const encodeFrame = (...parts: readonly Uint8Array[]): Uint8Array => {
   const length = lengthOf(parts)
   const frame = Buffer.allocUnsafe(LENGTH_BYTES + length)
@@ -22,7 +22,7 @@ export const encodeFrame = (...parts: readonly Uint8Array[]): Uint8Array => {
 /** Frames of at least this size are not joined before they are written. */
 export const LARGE_FRAME = 16 * 1024
 
-/** The beginning of a frame of `length` bytes: its head and `first`. The caller writes the rest after it. */
+/** Head and `first` bytes of a frame of `length` bytes. The caller writes the rest after it. */
 export const encodeFrameHead = (length: number, first: Uint8Array = NOTHING): Uint8Array => {
   const head = Buffer.allocUnsafe(LENGTH_BYTES + first.length)
   head.writeUInt32BE(length)
@@ -32,9 +32,9 @@ export const encodeFrameHead = (length: number, first: Uint8Array = NOTHING): Ui
 
 /** Splits a byte stream into frames. Keeps at most one frame and refuses a longer one by its head. */
 export class FrameDecoder {
-  /** Maximum payload in bytes; may be raised between frames. */
+  /** Maximum payload in bytes. It may be raised between frames. */
   maxFrame: number
-  /** Bytes not yielded yet: `#buffer` from `#start` to `#end`. Yielded bytes are never overwritten. */
+  /** Bytes not yielded yet, in `#buffer` from `#start` to `#end`. Yielded bytes are never overwritten. */
   #buffer: Uint8Array = NOTHING
   #start = 0
   #end = 0

@@ -7,10 +7,9 @@ export const REPLY_PREFIX = 'x0x://reply/'
 /** A person copies the line through terminals that accept a thousand characters. */
 export const MAX_INVITED_ADDRESSES = 4
 export const INVITATION_NONCE_BYTES = 16
-/** Validity of an invitation. */
 export const INVITATION_MS = 60 * 60 * 1000
 
-/** Claims of one side. None is trusted before both users compare the codes. */
+/** Claims of one side. They are not trusted before both users compare the codes. */
 const side = {
   version: literal(1),
   agent_id: id32,
@@ -24,5 +23,5 @@ const side = {
 
 export const invitation = record('invitation', { ...side, expires_at_ms: uint() })
 
-/** `invitation_sha256`: digest of the encoded invitation that it answers. */
+/** `invitation_sha256` is the digest of the encoded invitation that it answers. */
 export const invitationReply = record('invitation-reply', { ...side, invitation_sha256: bytes(32) })

@@ -22,12 +22,12 @@ export const demandLinkVersion = (versions: readonly number[], who = 'the other 
   })
 }
 
-/** libp2p protocol of the handshake; the stream then carries the first direct messages. */
+/** libp2p protocol of the handshake. Afterwards the stream carries the first direct messages. */
 export const LINK_PROTOCOL = '/x0x/link/1'
 /** libp2p protocol of all further streams of a link. */
 export const DM_PROTOCOL = '/x0x/dm/1'
 
-/** Domains of the four signatures, with role and kind of key, so that none can be reflected or mistaken for another. */
+/** Domains of the four signatures, with role and kind of key, so that no signature can be reflected or mistaken for another. */
 export const LINK_DOMAINS = {
   responder_agent: 'x0x-link-responder-agent-v1',
   responder_machine: 'x0x-link-responder-machine-v1',
@@ -63,16 +63,16 @@ export const linkM2Core = record('link-m2-core', {
 })
 export type LinkM2Core = ValueOf<typeof linkM2Core>
 
-/** Responder to initiator: `core` is an encoded `link-m2-core`. */
+/** Responder to initiator. `core` is an encoded `link-m2-core`. */
 export const linkM2 = record('link-m2', { core: bytes(1, MAX_LINK_FRAME), ...signatures, mac: bytes(32) })
 export type LinkM2 = ValueOf<typeof linkM2>
 
-/** Initiator to responder; encrypted frames may follow at once. */
+/** Initiator to responder. Encrypted frames may follow at once. */
 export const linkM3 = record('link-m3', { ...signatures, mac: bytes(32) })
 
 /**
- * Input of the handshake signatures, hashed with SHA-256: both machines as Noise authenticated them and all bytes sent so far. The
- * responder signs with `m2` = its encoded core, the initiator with `m2` = the whole encoded M2, and the final transcript adds the encoded
+ * Input of the handshake signatures, hashed with SHA-256. It has both machines as Noise authenticated them and all bytes sent so far. The
+ * responder signs with `m2` = its encoded core. The initiator signs with `m2` = the whole encoded M2. The final transcript adds the encoded
  * M3's two signatures as `m3`.
  */
 export const linkTranscript = record('link-transcript', {
@@ -83,7 +83,7 @@ export const linkTranscript = record('link-transcript', {
   m3: bytes(0, MAX_LINK_FRAME),
 })
 
-/** First frame on a `/x0x/dm/1` stream, responder to opener: a fresh nonce of the executor. */
+/** First frame on a `/x0x/dm/1` stream, responder to opener. It has a fresh nonce of the executor. */
 export const streamHello = record('stream-hello', { nonce: bytes(NONCE_BYTES) })
-/** Opener's first frame, sent with its first encrypted one: the link whose secret is used, and its own nonce. */
+/** Opener's first frame, sent with its first encrypted one. It names the link whose secret is used, and has its own nonce. */
 export const streamOpen = record('stream-open', { link_id: bytes(LINK_ID_BYTES), nonce: bytes(NONCE_BYTES) })

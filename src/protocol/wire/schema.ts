@@ -51,7 +51,7 @@ export const literal = <const T extends number>(only: T): Field<T> => ({
   fromCbor: (value, path) => (value === only ? only : wrong(path, String(only))),
 })
 
-/** A byte string of `min` to `max` bytes; exactly `min` if `max` is absent. */
+/** A byte string of `min` to `max` bytes. Without `max`, it has exactly `min`. */
 export const bytes = (min: number, max: number = min): Field<Uint8Array> => ({
   cddl: min === max ? `bstr .size ${min}` : `bstr .size (${min}..${max})`,
   toCbor: (value) => value,
@@ -61,7 +61,7 @@ export const bytes = (min: number, max: number = min): Field<Uint8Array> => ({
       : wrong(path, min === max ? `${min} bytes` : `${min} to ${max} bytes`),
 })
 
-/** A text of at most `max` bytes in UTF-8. Lone surrogates are refused; encoded, they would end the reader's connection. */
+/** A text of at most `max` bytes in UTF-8. Lone surrogates are refused, because encoded they would end the reader's connection. */
 export const text = (max: number): Field<string> => ({
   cddl: `tstr .size (0..${max})`,
   toCbor: (value) => value.toWellFormed(),
@@ -75,14 +75,14 @@ export const oneOf = <const T extends string>(values: readonly T[]): Field<T> =>
   fromCbor: (value, path) => values.find((one) => one === value) ?? wrong(path, `one of ${values.join(', ')}`),
 })
 
-/** An AgentId or MachineId: 64 hex characters in memory, 32 bytes on the wire. */
+/** An AgentId or MachineId, with 64 hex characters in memory and 32 bytes on the wire. */
 export const id32: Field<string> = {
   cddl: 'bstr .size 32',
   toCbor: (value) => fromHex(value),
   fromCbor: (value, path) => (value instanceof Uint8Array && value.length === 32 ? toHex(value) : wrong(path, '32 bytes')),
 }
 
-/** A UUID: text in memory, 16 bytes on the wire. */
+/** A UUID, as text in memory and 16 bytes on the wire. */
 export const requestId: Field<RequestId> = {
   cddl: 'bstr .size 16',
   toCbor: (value) => requestIdToBytes(value),
@@ -104,7 +104,7 @@ export const list = <T>(field: Field<T>, max: number): Field<T[]> => ({
   },
 })
 
-/** Placeholder for bytes that are sent separately: see `encodeHead`. */
+/** Placeholder for bytes that are sent separately, see `encodeHead`. */
 export const NO_BYTES: Uint8Array = new Uint8Array(0)
 
 export interface Message<T> extends Field<T> {
