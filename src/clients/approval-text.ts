@@ -99,10 +99,7 @@ const stdinLines = ({ stdin }: ApprovalRequest, columns: number): string[] => {
 /** Remaining time, such as `87 s`. Never below zero. */
 export const countdown = (expiresAtMs: number, nowMs: number): string => `${Math.max(0, Math.ceil((expiresAtMs - nowMs) / 1000))} s`
 
-/**
- * A complete approval request. Each fact has separate lines, and each token is numbered from 0. All text is shown in full, and cannot
- * control the terminal.
- */
+/** A complete approval request, with separate lines for each fact, and tokens numbered from 0. No text can control the terminal. */
 export const questionLines = (question: ApprovalRequest, columns = USUAL_COLUMNS): string[] => {
   const fact = (label: string, text: string): string[] => (text === '' ? [] : block(label, text, columns))
   return [

@@ -91,10 +91,7 @@ export class ConsoleCalls {
     this.#env = init.env
   }
 
-  /**
-   * Sends a request once. Returns null if no host listens. Throws `daemon_unreachable` if the host ends before it replies, or does not reply to an
-   * abort.
-   */
+  /** Sends a request once. Returns null if no host listens. Throws `daemon_unreachable` if the host ends or ignores an abort. */
   async run(request: object, signal: AbortSignal): Promise<ConsoleReply | null> {
     signal.throwIfAborted()
     const link = await openConsole(this.#env)

@@ -101,9 +101,7 @@ export class LocalApi {
     })
   }
 
-  /**
-   * Whether this is certainly the daemon of the data directory. It is so through its socket, or at a URL with the port that it recorded.
-   */
+  /** Whether this is certainly the daemon of the data directory, by its socket or by a URL with the port that it recorded. */
   get isOwn(): boolean {
     const url = this.#init.url
     return url === null || (this.isLocal && readSmall(this.paths.apiPort)?.split(':')[1] === (parseUrl(url).port || '80'))

@@ -153,10 +153,7 @@ export class ApprovalClient {
 const foreign = (problem: string): AppError =>
   new AppError('loose_permissions', `${problem}: nobody is asked there; remove it, and start x0xd --init or x0x desk again`)
 
-/**
- * Connects to the approval service of a data directory. Both sides prove that they hold the operator's key. Throws `daemon_unreachable` if
- * the service does not run.
- */
+/** Connects to an approval service. Both sides prove that they have the operator's key. Throws `daemon_unreachable` without a service. */
 export const openDesk = async (paths: DataPaths, name: string): Promise<ApprovalClient> => {
   const socket = await dialOwn(paths.approvalsSocket, foreign)
   if (socket === null) throw noDesk(paths)
@@ -178,10 +175,7 @@ export const openDesk = async (paths: DataPaths, name: string): Promise<Approval
   }
 }
 
-/**
- * Applies a line of the approver, `/exec …` or `/elevated …`, to a session, through the approval service. Returns the modes that are then
- * set.
- */
+/** Applies a line of the approver, `/exec …` or `/elevated …`, to a session. Returns the modes that are then set. */
 export const setModes = async (paths: DataPaths, session: string, line: string): Promise<string> => {
   const command = readModeCommand(line.split(' ').filter((word) => word !== ''))
   if (command.kind === 'problem') throw new AppError('bad_request', command.problem)

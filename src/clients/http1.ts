@@ -30,10 +30,7 @@ const broken = (code: 'EPROTO' | 'ECONNRESET', message: string): Error => Object
 const cutShort = (): Error => broken('ECONNRESET', 'it ended in the middle of an answer')
 const malformed = (what: string): Error => broken('EPROTO', `the answer is no HTTP: ${what}`)
 
-/**
- * The received bytes of a connection in order. They are delivered before the error that ended the connection, because a refusal may come
- * with a reset.
- */
+/** The received bytes of a connection in order, and then its error, because a refusal may come with a reset. */
 class Incoming {
   readonly #socket: Socket
   readonly #held: Buffer[] = []

@@ -58,9 +58,7 @@ export const MACHINE_CONFIG = '/etc/x0x/config.toml'
 export const isMachineMeant = ({ name, dataDir }: InstanceChoice, machineDir = MACHINE_DATA_DIR): boolean =>
   name === null && dataDir === null && !existsSync(dataDirOf({ name, dataDir })) && existsSync(machineDir)
 
-/**
- * The command that starts this daemon. Without a configuration the daemon would read the machine's ACL, so the command then has `--init`.
- */
+/** The command that starts this daemon, with `--init` if it lacks a configuration. It would otherwise read the machine's ACL. */
 export const startWords = (instance: InstanceChoice): string[] => [
   'x0xd',
   ...instanceFlags(instance),
@@ -104,9 +102,7 @@ export const pathsIn = (dir: string) => {
     lock: `${inside}daemon.lock`,
     /** The process of the daemon. */
     pid: `${inside}x0xd.pid`,
-    /** The network process. */
     networkPid: `${inside}network.pid`,
-    /** The process of REXD. */
     rexdPid: `${inside}rexd.pid`,
     /** Marks of live runs, read after a crash. */
     runs: `${inside}runs`,
@@ -118,7 +114,6 @@ export const pathsIn = (dir: string) => {
     deskLock: `${inside}desk.lock`,
     /** The process that hosts it. */
     deskPid: `${inside}desk.pid`,
-    /** The approval log. */
     approvalsJournal: `${inside}approvals.jsonl`,
     /** The request log, which records requests of this agent to others. */
     outgoing: `${inside}requests.jsonl`,

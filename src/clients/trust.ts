@@ -23,7 +23,6 @@ export const evaluateTrust = async (api: Pick<LocalApi, 'json'>, agent: string, 
   return api.json<TrustEvaluation>({ method: 'GET', path })
 }
 
-/** Texts for users. */
 export const CAUSE_TEXT: Readonly<Record<TrustCause, string>> = {
   own_agent: 'it is this agent itself, on this machine',
   revoked: 'it has declared its key, or its presence on that machine, void for ever',

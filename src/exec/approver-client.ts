@@ -27,10 +27,7 @@ export interface ApproverLinks {
 
 type ApproverClientDeps = Pick<NetworkServices, 'clock' | 'counters' | 'executor' | 'log'> & { readonly links: ApproverLinks }
 
-/**
- * Carries approval requests of the executor to other agents, and their signed statements back. It can only pass them on, because it has no
- * key.
- */
+/** Carries approval requests of the executor to other agents, and their signed statements back. It has no key to sign any. */
 export class ApproverClient implements Startable {
   readonly #deps: ApproverClientDeps
   readonly #asks = new Map<number, AbortController>()

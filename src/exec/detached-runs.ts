@@ -294,10 +294,7 @@ export class DetachedRuns {
     return run
   }
 
-  /**
-   * Records the reply of the host. `exit` also fetches the signed Exit, by attaching after the last byte. `toTheEnd` waits for an Exit that
-   * does not exist yet.
-   */
+  /** Records the reply of the host. `exit` also fetches the signed Exit by attaching, and with `toTheEnd` waits for it. */
   async #heard(before: DetachedRequest, host: DetachedInfo, exit: ExitWanted | null = null): Promise<DetachedRunStatus> {
     const run = await this.#record(before, host, null)
     const isWanted = exit !== null && (exit.toTheEnd ? goesOn(host) || host.state === 'ended' : host.state === 'ended' && !hasEnd(run))

@@ -170,7 +170,6 @@ export class RunTraces implements Startable {
     if (!isKnown) this.#start('server', requestId, null)
   }
 
-  /** Joins the trace of the requester. */
   joined(requestId: RequestId, parent: TraceContext): void {
     const run = this.#runs.server.get(requestId) ?? this.#outliving.get(requestId)
     run?.join(parent)

@@ -12,10 +12,7 @@ import { type RunTraces, contextOf } from './run-traces.ts'
 import type { NetworkServices } from './services.ts'
 import type { RunChannel } from './transport.ts'
 
-/**
- * Limits of frames that wait for slow peers after the executor has finished their runs. A peer may slowly read ten of the longest outputs
- * without loss.
- */
+/** Limits of frames that wait for slow peers after their runs have ended. Ten of the longest outputs fit. */
 export const UNREAD = {
   count: 4_096,
   bytes: 64 * 1024 * 1024,

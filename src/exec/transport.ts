@@ -189,10 +189,7 @@ export interface ResumableTransportInit {
   onFrame(frame: ExecFrame): void
   /** The run was resumed on another transport. The target has all stdin below this number. */
   onResumed(stdin: number): void
-  /**
-   * The target has never seen the Request and has made its nonce void. Returns the Request signed for this transport. Throws if it must not
-   * be sent again.
-   */
+  /** The target has never seen the Request and has made its nonce void. Returns a new signed Request, or throws to give up. */
   signAgain(transport: RunTransport): Promise<ExecFrame>
   /** The Request of `signAgain` was sent, as the first frame on this transport. */
   onSentAgain(): void

@@ -19,10 +19,7 @@ export interface ExecutorChannelInit<In> {
   onMalformed(payload: Uint8Array, error: unknown): void
   /** Called once. The error is null if the other process ended the channel between two messages. */
   onClosed(error: Error | null): void
-  /**
-   * Stops reading while the other process leaves more than `MAX_PORT_BACKLOG` unread. Only one process may do so, or both could wait for
-   * each other.
-   */
+  /** Stops reading while more than `MAX_PORT_BACKLOG` is unread. Only one process may do so, or both could wait for each other. */
   readonly holdWhenBehind: boolean
 }
 
@@ -71,9 +68,7 @@ export class ExecutorChannel<In, Out> {
     return free
   }
 
-  /**
-   * Writes of one turn leave together, up to the limit of the buffer. A large tail is written separately, because joining it would copy it.
-   */
+  /** Writes of one turn leave together, up to the limit of the buffer. A large tail is written separately, to avoid a copy. */
   #write(head: Uint8Array, tail: readonly Uint8Array[], length: number): boolean {
     inOneWrite(this.#duplex)
     let free = this.#duplex.write(length < LARGE_FRAME ? encodeFrame(head, ...tail) : encodeFrameHead(length, head))

@@ -68,10 +68,7 @@ export interface TerminalSize {
 /** With `raw`, output is not changed, and stdin is /dev/null or a pipe instead of the terminal. */
 export type Terminal = TerminalSize & { readonly raw?: boolean }
 
-/**
- * How a run of another server ended, from the audit log. `goes_on` means that the server still runs it. `unknown` means that the log does
- * not say.
- */
+/** How a run of another server ended, from the audit log. That server still runs it (`goes_on`), or the log does not say (`unknown`). */
 export type JournalledEnd =
   | { readonly kind: 'goes_on' | 'unknown' }
   | { readonly kind: 'refused'; readonly error: AppError }
@@ -193,10 +190,7 @@ export interface LocalExecutor {
   file(call: FileCall, signal?: AbortSignal): Promise<FileAnswer>
   /** The program that a command would start on this machine. Throws `unsupported_capability` for a session of a target. */
   lookUp(session: string, command: string): Promise<CommandLookup>
-  /**
-   * Connects to the session's target without running anything. Throws `conflict` for a session of this machine, and why the target does not
-   * answer.
-   */
+  /** Connects to the session's target without a run. Throws `conflict` for a session of this machine, and dial errors. */
   reach(session: string, signal: AbortSignal): Promise<ReachedTarget>
   /** Asks the session's target which commands it allows. Throws like `reach`. */
   rules(session: string, signal: AbortSignal): Promise<RulesJson>

@@ -37,10 +37,7 @@ const one = { ...call, request_id: requestId }
 
 /** Calls about requested detached runs, whose file only the executor has. Reply: result. */
 export const DETACHED_REQUEST_MESSAGES = {
-  /**
-   * Sent before the Request. `digest` is a hash of everything that a repeated Request must repeat. `request` is the SHA-256 of this
-   * Request.
-   */
+  /** Sent before the Request. `digest` covers everything that a repeated Request must repeat. `request` is the SHA-256 of this one. */
   asked_add: [
     28,
     {
@@ -94,7 +91,6 @@ const link = { link: uint() }
 const run = { run: uint() }
 
 const apiTokens = {
-  /** Token of API clients. */
   api_token: bytes(SEED_BYTES),
   /** Token that opens only GET /metrics, or null if only the API token does. */
   metrics_token: nullable(bytes(SEED_BYTES)),
@@ -172,10 +168,7 @@ export const toExecutor = union('to-executor', {
       ttl_ms: uint(),
     },
   ],
-  /**
-   * A peer's Request, or its request for rules, arrived on a stream. `frame` is an encoded exec-frame. run_frame replies follow until
-   * run_closed.
-   */
+  /** A peer's Request, or its request for rules, arrived on a stream as an exec-frame. run_frame replies follow until run_closed. */
   run_open: [11, { ...run, ...link, stream_nonce: bytes(NONCE_BYTES), frame: bytes(1, MAX_SEALED_FRAME) }],
   /** A later frame of the peer for this run. */
   run_frame: [12, { ...run, frame: bytes(1, MAX_SEALED_FRAME) }],
@@ -220,10 +213,7 @@ export const toExecutor = union('to-executor', {
   /** Evaluate the trust rules for a pair. Reply: result. */
   evaluate_trust: [27, { ...call, agent: id32, machine: id32 }],
   ...DETACHED_REQUEST_MESSAGES,
-  /**
-   * An operator proved this fan-out. `proven` is its object exactly as it came. Each of its hosts may be asked once until `fanout_over`.
-   * The reply is result.
-   */
+  /** An operator proved this fan-out, exactly as `proven`. Each of its hosts may be asked once until `fanout_over`. The reply is result. */
   prove_fanout: [33, { ...call, fanout: requestId, proven: bytes(1, MAX_PROVEN_REQUEST), proof: text(MAX_TEXT) }],
   /** No more hosts of the fan-out will be asked. Reply: result. */
   fanout_over: [34, { ...call, fanout: requestId }],
@@ -280,7 +270,6 @@ export const toNetwork = union('to-network', {
   link_ready: [3, { ...call, ...link, agent_id: id32, decision: oneOf(TRUST_DECISIONS), agent_signature: bytes(0, AGENT_SIGNATURE_BYTES) }],
   nonces: [4, { ...call, nonces: list(bytes(NONCE_BYTES), MAX_NONCES_PER_PEER) }],
   signed: [5, { ...call, body: bytes(1, MAX_SEALED_FRAME), signature: bytes(AGENT_SIGNATURE_BYTES, MAX_BATCH_SIGNATURE_BYTES) }],
-  /** JSON text. */
   result: [6, { ...call, json: text(MAX_PORT_MESSAGE) }],
   /** The call failed. The reply has a code of the error table, its text, and its data as JSON. */
   failed: [7, { ...call, code: text(MAX_NAME), message: text(MAX_TEXT), data: text(MAX_SEALED_FRAME) }],
@@ -336,5 +325,4 @@ export type ToNetwork = ValueOf<typeof toNetwork>
 /** The daemon's configuration for the network process. */
 export type NetworkSettings = Omit<Extract<ToNetwork, { type: 'settings' }>, 'type' | 'id'>
 
-/** Tokens of API clients. */
 export type ApiTokens = Omit<Extract<ToNetwork, { type: 'caller_tokens' }>, 'type'>

@@ -28,10 +28,7 @@ export const hmac = (key: Uint8Array, ...parts: readonly Uint8Array[]): Uint8Arr
 
 const imported = new WeakMap<Uint8Array, KeyObject>()
 
-/**
- * The key as an object of the runtime, cached for keys that are used often. The runtime needs 20 µs for bytes and 1 µs for an object. The
- * bytes must not change.
- */
+/** The key as an object of the runtime, cached, because the runtime needs 20 µs for bytes and 1 µs for it. Do not change the bytes. */
 export const secretKeyOf = (bytes: Uint8Array): KeyObject => {
   const known = imported.get(bytes)
   if (known !== undefined) return known

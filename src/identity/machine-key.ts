@@ -19,7 +19,6 @@ export interface MachineKey {
 const ED25519_PKCS8 = fromHex('302e020100300506032b657004220420')
 const ED25519_SPKI_HEAD = 12
 
-/** The key of a 32-byte Ed25519 seed. */
 export const machineKeyOf = (seed: Uint8Array): MachineKey => {
   const secret = createPrivateKey({ key: Buffer.concat([ED25519_PKCS8, seed]), format: 'der', type: 'pkcs8' })
   const publicKey = createPublicKey(secret).export({ format: 'der', type: 'spki' }).subarray(ED25519_SPKI_HEAD)
@@ -37,10 +36,7 @@ export const machineIdOfKeyFile = async (dataDir: string): Promise<MachineId> =>
   machineKeyOf(await loadSeed(machineFile(dataDir))).machineId
 
 const BASE58 = '123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz'
-/**
- * Start of an identity multihash of 36 bytes. The hash holds a libp2p PublicKey message with 32 bytes of Ed25519 (libp2p peer-id
- * specification).
- */
+/** Start of an identity multihash with a libp2p PublicKey message of 32 Ed25519 bytes (libp2p peer-id specification). */
 const ED25519_PREFIX = '002408011220'
 
 /** libp2p's text for a machine, such as `12D3KooW…`. It is the public key in base58. */

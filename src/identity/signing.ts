@@ -19,10 +19,7 @@ export interface AgentSigner {
 
 const encoder = new TextEncoder()
 
-/**
- * The signed bytes, which are the domain, a NUL and the body. A domain contains no NUL, so a signature for one purpose is invalid for all
- * others.
- */
+/** The signed bytes are domain, NUL and body. A domain contains no NUL, so a signature for one purpose is invalid for all others. */
 export const statement = (domain: string, body: Uint8Array): Uint8Array => {
   if (domain === '' || domain.includes('\0')) throw new TypeError('a domain is a text without NUL')
   return Buffer.concat([encoder.encode(domain), Uint8Array.of(0), body])

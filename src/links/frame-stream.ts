@@ -43,9 +43,7 @@ export class FrameStream {
     return this.#end === null && this.#stream.open
   }
 
-  /**
-   * Sends frames, each whole or in parts, in one write. If it returns false, the peer is slow, and the caller must wait for `drained()`.
-   */
+  /** Sends frames, each whole or in parts, in one write. If it returns false, the peer is slow, so the caller waits for `drained()`. */
   send(...payloads: readonly (Uint8Array | readonly Uint8Array[])[]): boolean {
     const frames = payloads.map((payload) => (payload instanceof Uint8Array ? encodeFrame(payload) : encodeFrame(...payload)))
     const [first = NOTHING] = frames

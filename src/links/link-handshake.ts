@@ -33,10 +33,7 @@ export const SLOW_ANSWER_MS = 1_000
 
 type LinkHandshakeDeps = Pick<LinkServices, 'machineKey' | 'executor' | 'primitives'> & { readonly frames: FrameStream }
 
-/**
- * A finished handshake, and the two nonces from which the keys of its stream are derived. The nonces are copies, because decoded values are
- * views of a whole message.
- */
+/** A finished handshake, and copies of the two nonces from which the keys of its stream are derived. */
 export interface Handshake {
   readonly facts: LinkFacts
   readonly responderNonce: Uint8Array
@@ -185,10 +182,7 @@ export const asLinkError = (error: unknown): AppError => {
   return new AppError('peer_rejected', `the peer ended it: ${errorText(error)}`, { cause: error })
 }
 
-/**
- * As `asLinkError`, but marks the violation `handshake_failed`. Use it if the peer ended the handshake, or did not answer, without a delay
- * by this side.
- */
+/** As `asLinkError`, with the violation `handshake_failed`, for a peer that ended the handshake or did not answer. */
 const asPeersError = (error: unknown): AppError => {
   const { code, message } = asLinkError(error)
   return new AppError(code, message, { cause: error, data: { offence: 'handshake_failed' } })

@@ -150,10 +150,7 @@ export class AddressBook {
     return this.#index().hosts
   }
 
-  /**
-   * Machines that get a persistent connection. They are the bootstrap list, machines of kept contacts, and those that `persistentPeers`
-   * selects.
-   */
+  /** Machines that get a persistent connection, from the bootstrap list, kept contacts, and `persistentPeers`. */
   wanted(): MachineId[] {
     const { accepted, kept } = this.homes()
     return [...new Set([...this.#bootstrap.keys(), ...kept, ...persistentPeers(this.#self, accepted, this.#persistent)])]

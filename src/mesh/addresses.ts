@@ -48,9 +48,7 @@ export const isDirect = (address: Multiaddr): boolean => {
   return addressProblem(`${text.replace(/\/p2p\/[^/]*$/, '')}/p2p/${ANYBODY}`, ANYBODY) === null
 }
 
-/**
- * The host of an address, as rate limits count it. IPv6 hosts count by their /64. Null for a DNS name, and for an address through a relay.
- */
+/** The host of an address, as rate limits count it, with IPv6 hosts by their /64. Null for a DNS name or a relayed address. */
 export const hostOfText = (text: string): string | null => {
   if (text.includes(CIRCUIT)) return null
   const [, protocol, value = ''] = text.split('/')

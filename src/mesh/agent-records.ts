@@ -32,9 +32,7 @@ type AgentRecordsDeps = Pick<MeshServices, 'clock' | 'validator' | 'log' | 'self
   readonly table: Pick<Dht, 'diagnostics' | 'onServer' | 'options' | 'put' | 'recordsOf'>
 }
 
-/**
- * Stores this agent's card in the DHT, and looks up those of other agents. A found card only gives addresses. The link proves the agent.
- */
+/** Stores this agent's card in the DHT, and looks up those of other agents. A found card only gives addresses, without proof. */
 export class AgentRecords implements Startable {
   readonly #deps: AgentRecordsDeps
   readonly #agentId: AgentId

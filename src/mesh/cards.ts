@@ -27,10 +27,7 @@ const MAX_ASKS_UNDERWAY = 256
 export const CARD_ANSWERS_PER_MINUTE = 2 * EAGER_CARDS
 /** Machines per minute that are dialled to verify a claim to one contact, for each neighbour that brings such claims. */
 export const CLAIMS_DIALLED_PER_MINUTE = 6
-/**
- * Unlisted machines per minute that are dialled to verify claims, in all. After the first 50 % they are selected at random, so that no
- * neighbour uses them up.
- */
+/** Unlisted machines dialled per minute to verify claims. Above 50 % they are selected at random, so that no neighbour takes all. */
 export const ALL_CLAIMS_DIALLED_PER_MINUTE = 60
 
 /** All claimants share one rate limit. */
@@ -81,7 +78,6 @@ export class Cards implements Startable {
     this.#stop.abort(new AppError('shutting_down'))
   }
 
-  /** Handles a presence. */
   heard(heard: PresenceRecord): void {
     const { knownAgents, node, book } = this.#deps
     if (knownAgents.renew(heard) || this.#underway.has(heard.machine_id)) return

@@ -44,7 +44,6 @@ interface CarriedConnection {
   bytes: number
 }
 
-/** Reasons for a refusal. */
 const REFUSALS = ['stranger', 'full', 'machine_full'] as const
 
 /** Carries connections between contacts, as a relay, within limits. The gate asks it before each connection. */
@@ -212,7 +211,6 @@ export class Reachability {
     this.carrier = init.relay ? new Carrier({ ...components, isAccepted, agentOf: (machineId) => shares.agentOf(machineId) }) : null
   }
 
-  /** Options for libp2p. */
   get options(): NonNullable<MeshOptions['reach']> {
     return {
       client: this.places,

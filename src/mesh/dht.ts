@@ -67,10 +67,7 @@ export class Dht {
     })
   }
 
-  /**
-   * Mode, machines in the routing table, how many of them are connected, and stored records, including the own one. For
-   * `/diagnostics/mesh`.
-   */
+  /** Mode, machines in the routing table, connected ones, and stored records with the own one, for `/diagnostics/mesh`. */
   diagnostics(): { mode: DhtMode; peers: number; connected: number; records: number } {
     const { options } = this
     const machines = this.#dht === null ? [] : machinesOf(this.#dht)

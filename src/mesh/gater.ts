@@ -55,7 +55,6 @@ export const MAX_CONNECTIONS_PER_UNLISTED = 4
 /** Connections of a machine with an accepted agent, see also `AgentShares`. The oldest makes space. */
 export const MAX_CONNECTIONS_PER_MACHINE = 32
 
-/** View of the mesh for the gate. */
 export interface GateView {
   isKnown(machineId: MachineId): boolean
   /** Whether a pin or the ACL names this machine. */

@@ -44,10 +44,7 @@ interface Named {
   readonly source: string
 }
 
-/**
- * Known machines are `known`. Others that were connected and gave their own addresses are `seen`. Machines that only a server named are
- * `named`.
- */
+/** Machines that are `known`, unlisted ones that were connected and gave their addresses, and those that only a server named. */
 type Kind = 'known' | 'seen' | 'named'
 
 /**

@@ -53,10 +53,7 @@ const PEER_STORE_SWEEP_MS = 60_000
 
 export type StreamHandler = (connection: MeshConnection, stream: MeshStream) => void
 
-/**
- * This machine in the mesh. It listens, dials, and carries streams and presences. Only this folder uses libp2p. Other folders use machines
- * and streams.
- */
+/** This machine in the mesh. It listens, dials, and carries streams and presences. Only this folder uses libp2p. */
 export class MeshNode implements Startable {
   /** Peer class of a machine, by contacts, ACL and bootstrap list. A higher class has precedence. */
   classOf: (machineId: MachineId) => PeerClass = () => 'stranger'

@@ -33,7 +33,6 @@ interface Penalty {
   until: number
   /** The penalty reached the threshold, so the source is refused until it ends. */
   refused: boolean
-  /** The last violation. */
   violation: Violation
 }
 
@@ -41,7 +40,6 @@ interface Penalty {
 export interface PenaltyJson {
   source: string
   refused: boolean
-  /** The last violation. */
   offence: Violation
   /** Seconds until the penalty ends. */
   secs: number

@@ -13,7 +13,6 @@ import type { SelfCard } from './self-card.ts'
 export interface MeshServices {
   readonly book: AddressBook
   readonly clock: Clock
-  /** Validates records of the DHT. */
   readonly validator: RecordValidator
   readonly knownAgents: KnownAgents
   readonly log: Logger

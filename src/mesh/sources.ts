@@ -39,7 +39,6 @@ const zeros = <Name extends string>(names: readonly Name[]): Record<Name, number
 /** Key of the limit that all unlisted peers share. */
 const CROWD = ''
 
-/** Interval of the checks. */
 export const LATENESS_CHECK_MS = 250
 /** A check that is late by this much counts as lag. */
 export const LATE_MS = 500

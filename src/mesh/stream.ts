@@ -7,7 +7,6 @@ const STREAM_CLOSE_MS = 5_000
 
 export interface MeshStreamComponents {
   readonly stream: Stream
-  /** The connection of the stream. */
   readonly connection: { noteHeard(): void }
 }
 

@@ -3,7 +3,6 @@ const RECONNECT_ATTEMPTS = 16
 const RECONNECT_FIRST_MS = 250
 const RECONNECT_MAX_MS = 8_000
 
-/** How to reconnect. */
 export interface ReconnectOptions {
   /** Attempts in a row before waiting sessions and calls fail. Default: 16. The next call starts over. */
   readonly attempts?: number
@@ -13,10 +12,7 @@ export interface ReconnectOptions {
   readonly maxDelayMs?: number
 }
 
-/**
- * Delays between attempts. They double up to a maximum, and a random part of at most 50 % is subtracted, so that many clients do not
- * reconnect together.
- */
+/** Delays between attempts. They double up to a maximum, less up to 50 % at random, so that clients do not reconnect together. */
 export class Backoff {
   readonly #options: Required<ReconnectOptions>
   readonly #random: () => number

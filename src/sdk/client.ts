@@ -146,10 +146,7 @@ const openParams = ({
     target,
   })
 
-/**
- * Connects to a server. Rejects with `RexdDisconnected` after one failed attempt. A started program may still not speak REXD, which the
- * first call finds out.
- */
+/** Connects to a server. Rejects with `RexdDisconnected` after one failed attempt. The first call finds out whether it speaks REXD. */
 export const connect = async ({
   transport,
   reconnect = transport.keepsSessions,

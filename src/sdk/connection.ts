@@ -229,7 +229,6 @@ export class Connection {
     return this.#links.get(sessionId)
   }
 
-  /** Ends a session. */
   unlink(link: SessionLink, error: RexdDisconnected): void {
     this.#links.delete(link.id)
     link.end(error)

@@ -87,10 +87,7 @@ export class RexdProtocolError extends Error {
   override readonly name = 'RexdProtocolError'
 }
 
-/**
- * Events of a session were lost for good. Output of a process is missing, and its end may never be reported. `wait` and `session.info` show
- * its state.
- */
+/** Events of a session were lost. Output is missing, and an end may never be reported. `wait` and `session.info` show the state. */
 export class RexdGap extends Error {
   override readonly name = 'RexdGap'
   /** The cursors of the first and the last lost event. */

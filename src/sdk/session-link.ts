@@ -46,7 +46,6 @@ export class SessionLink implements CallScope {
     return this.#loss
   }
 
-  /** The request that resumes it. */
   get resumption(): Params<'session.resume'> {
     if (this.#token === null) throw new RexdProtocolError('the session ends with its connection')
     return { session_id: this.id, resume_token: this.#token, cursor: this.#cursor }

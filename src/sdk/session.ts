@@ -91,9 +91,7 @@ export class RexdSession {
     return this.#closing !== null || this.#link.loss !== null
   }
 
-  /**
-   * Starts a program and resolves when it runs. Aborting before that rejects. Aborting later ends the program with SIGTERM, then SIGKILL.
-   */
+  /** Starts a program and resolves when it runs. Aborting before that rejects. Aborting later sends SIGTERM, then SIGKILL. */
   async exec(command: Command, options: ExecOptions = {}): Promise<RemoteProcess> {
     return new RemoteProcess(await this.#start(command, options))
   }

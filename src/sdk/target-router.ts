@@ -14,7 +14,6 @@ const MAX_PROJECT_FILE = 16 * 1024
 
 /** The contents of a project file. */
 export interface Project {
-  /** Path of the file. */
   readonly file: string
   readonly target: string
   /** The project's directory on the target. */
@@ -118,7 +117,6 @@ export interface Target {
 }
 
 export interface TargetRouterInit {
-  /** All targets by name. */
   readonly targets: Readonly<Record<string, Target>>
   /** Name of the client for the servers' journals. */
   readonly clientName: string
@@ -130,7 +128,6 @@ export interface TargetRouterInit {
   readonly projectTargets?: readonly string[]
 }
 
-/** The source that selected the target. */
 export type TargetReason = 'selected' | 'project' | 'path' | 'carried' | 'default'
 
 export interface ResolvedTarget {

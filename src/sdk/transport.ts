@@ -9,7 +9,6 @@ export const CLOSE_KILL_MS = 2_000
 /** Time between the end of one stream of a connection and that of the other. */
 export const DRAIN_MS = 1_000
 
-/** Events of a transport. */
 export interface TransportEvents {
   onMessage(text: string): void
   /** Called once when no more can be received or sent. The error is null after an orderly end. */

@@ -66,7 +66,6 @@ class SocketTransport implements Transport {
   readonly #events: TransportEvents
   readonly #timer: NodeJS.Timeout
   readonly #closed = new AbortController()
-  /** The first error. */
   #error: Error | null = null
   #drained: Deferred<void> | null = null
   #heard = true

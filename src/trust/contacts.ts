@@ -121,10 +121,7 @@ export class Contacts {
     })
   }
 
-  /**
-   * Replaces the key of a contact. Name, level, pins, labels and addresses stay. Throws `unknown_agent`, or `conflict` if another contact
-   * has that key.
-   */
+  /** Replaces only the key of a contact. Throws `unknown_agent`, or `conflict` if another contact has that key. */
   succeed(agentId: AgentId, next: { readonly agentId: AgentId; readonly publicKey: Uint8Array }): Promise<Contact> {
     return this.#change((contacts) => {
       const known = findContact(contacts, agentId)
@@ -152,10 +149,7 @@ export class Contacts {
     })
   }
 
-  /**
-   * Removes a pin. Without the last one, a trusted contact becomes `known`, because otherwise each machine would be accepted. Throws
-   * `not_found`.
-   */
+  /** Removes a pin. With the last one, a trusted contact becomes `known`, or all its machines would be accepted. Throws `not_found`. */
   unpin(who: string, machineId: MachineId): Promise<Contact> {
     return this.#change((contacts) => {
       const contact = findContact(contacts, who)

@@ -19,10 +19,7 @@ export const refuse = ({ file, code, path }: JsonPath, reason: string, cause?: u
   throw new AppError(code, `${file}: ${path ? `${path}: ` : ''}${reason}`, { cause, data: { file, key: path } })
 }
 
-/**
- * The value of a private JSON file (0600), or undefined if it does not exist. A syntax error states `file:line:column` or quotes the text
- * around it.
- */
+/** The value of a private JSON file (0600), or undefined if it does not exist. A syntax error states `file:line:column` or a quotation. */
 export const readJsonFile = async (file: string, code: ErrorCode): Promise<unknown> => {
   let bytes: Uint8Array
   try {

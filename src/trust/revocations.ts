@@ -89,10 +89,7 @@ export class Revocations {
     this.#saved = this.#table
   }
 
-  /**
-   * Stores a statement if `keepFor` accepts its agent. It takes effect when verified. The promise settles when it is on disk. Rejects with
-   * `malformed`.
-   */
+  /** Stores a statement if `keepFor` accepts its agent. Takes effect when verified, and settles when on disk. Rejects with `malformed`. */
   async add(bytes: Uint8Array, keepFor: (agentId: AgentId) => boolean): Promise<'added' | 'known' | 'irrelevant'> {
     const statement = decoded(bytes)
     if (!keepFor(statement.agentId)) return 'irrelevant'

@@ -62,10 +62,7 @@ export const previousKeys = (all: readonly Succession[], agentId: AgentId): Succ
   return way
 }
 
-/**
- * The successions of this daemon's agent, each verified again. Throws `bad_successions` or `loose_permissions`, which must prevent the
- * start.
- */
+/** The successions of this daemon's agent, verified again. Throws `bad_successions` or `loose_permissions`, to prevent the start. */
 export const loadSuccessions = async (path: string): Promise<Succession[]> => {
   const value = await readJsonFile(path, 'bad_successions')
   if (value === undefined) return []

@@ -61,10 +61,7 @@ export const hostOfOutcome = (host: FanoutHost, outcome: RunOutcome, how: Reques
   }
 }
 
-/**
- * Result of a host whose run threw. If the Request was `sent`, or its ID was used before, the end is unknown, because the command may have
- * run.
- */
+/** Result of a host whose run threw. If the Request was `sent`, or its ID was used before, the command may have run. */
 export const hostOfError = (host: FanoutHost, request_id: RequestId | null, error: unknown, sent: boolean): FanoutHostJson => {
   const code = isAppError(error) ? error.code : 'internal'
   const cancelled = isCancelledUnsent(error) || code === 'shutting_down'

@@ -5,7 +5,6 @@ import { type RunEvent, type RunSpec, bufferedStdin } from '../run-spec.ts'
 import type { HostRun } from './fanout.ts'
 import { type FanoutHost, hostCancelled, hostOfError, hostOfOutcome } from './host-end.ts'
 
-/** The command of a fan-out. */
 export interface FanoutCommand extends Pick<RunSpec, 'argv' | 'timeout_ms' | 'cwd' | 'clamp' | 'session' | 'trace'> {
   /** Shared by all hosts. Null is /dev/null. */
   readonly stdin: { readonly bytes: Uint8Array; readonly pieces: readonly Uint8Array[] } | null
@@ -20,7 +19,6 @@ export interface HostSink {
   event(host: FanoutHost, event: RunEvent): void | Promise<void>
 }
 
-/** Starts the run of one host. */
 export const startHost = (
   { runner, sink }: { readonly runner: Pick<ExecClient, 'run' | 'cancel'>; readonly sink: HostSink },
   { command, fanoutId }: { readonly command: FanoutCommand; readonly fanoutId: string },

@@ -138,10 +138,7 @@ export const guardHashTable = (dht: KadDHT, answerer: Answerer): void => {
   }
 }
 
-/**
- * Every valid value under a key, as they arrive. kad-dht's own selection would write the best one to machines with another value. It would
- * fail if they refuse it.
- */
+/** Every valid value under a key, as they arrive. kad-dht would write its choice to machines with another value, and may fail. */
 export async function* valuesOf(dht: KadDHT, key: Uint8Array, signal: AbortSignal): AsyncGenerator<Uint8Array> {
   for await (const event of insideOf(dht).contentFetching.getMany(key, { signal }))
     if (event.name === 'VALUE' && event.value) yield event.value

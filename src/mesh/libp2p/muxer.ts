@@ -42,13 +42,9 @@ export class ReplyStripper {
   }
 }
 
-/**
- * A window update is sent after the peer has used this much of the window. It is more than any small message and less than a full frame.
- */
+/** A window update is sent after the peer has used this much of the window, more than any small message and less than a full frame. */
 export const QUIET_WINDOW = 32 * 1024
-/**
- * Replies of multistream-select on one inbound stream. The first is the greeting. gossipsub proposes most, one for each of its versions.
- */
+/** Replies of multistream-select on one inbound stream, a greeting and proposals. gossipsub proposes most, one for each version. */
 export const MAX_NEGOTIATION_ANSWERS = 8
 /** Time limit for written data after the peer sent GoAway. */
 const HANG_UP_MS = 5_000
@@ -74,7 +70,6 @@ const isWindowed = (stream: Stream): stream is Windowed =>
 
 const meters = new WeakMap<object, TrafficMeter>()
 
-/** The traffic meter of a connection. */
 export const trafficMeterOf = (connection: object): TrafficMeter | null =>
   ('muxer' in connection && typeof connection.muxer === 'object' ? meters.get(connection.muxer ?? {}) : undefined) ?? null
 

@@ -172,10 +172,7 @@ const REASONS = [
 
 const reasonOf = (text: string): string => REASONS.find(([code]) => text.includes(code))?.[1] ?? text
 
-/**
- * One line for a mesh that cannot listen, with the address, the reason and the remedy. The code is `conflict` if the port is in use,
- * otherwise `bad_config`.
- */
+/** Error of a mesh that cannot listen, with the remedy. The code is `conflict` if the port is in use, otherwise `bad_config`. */
 export const listenError = (listen: readonly string[], cause: unknown): AppError => {
   const text = errorText(cause)
   const failed = [...text.matchAll(FAILED_ADDRESS)].map(([, address = '', reason = '']) => `${address}: ${reasonOf(reason)}`)

@@ -23,10 +23,7 @@ export const betweenSocketAndNoise = (): ConnectionProtector => ({
   },
 })
 
-/**
- * Joins the writes of one tick. A Noise message has two or three pieces. Each would be a system call and a packet. A reset sends them
- * first.
- */
+/** Joins the writes of one tick. Each part of a Noise message would be a system call and a packet. A reset sends them first. */
 const corkWrites = (stream: TcpStream): void => {
   const { socket } = stream
   const [sendData, sendReset] = [stream.sendData.bind(stream), stream.sendReset.bind(stream)]
