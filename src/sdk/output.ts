@@ -126,7 +126,7 @@ export class OutputQueue {
     this.#onFullness(fullness)
   }
 
-  /** A full queue has room again when 50 % of it are left, so that the connection does not stop and start for each chunk. */
+  /** A full queue has room again below 50 % of `OUTPUT_HIGH_WATER`, so that the connection does not stop and start for each chunk. */
   #now(): Fullness {
     if (this.#end !== null) return 'room'
     if (this.#cost >= OUTPUT_LIMIT) return 'limit'
