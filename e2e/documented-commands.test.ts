@@ -173,7 +173,6 @@ const NOT_ASKED: Readonly<Record<string, string>> = {
 const NOT_THERE: readonly { readonly status: number; readonly said: RegExp; readonly what: string }[] = [
   { status: 255, said: /argv_not_allowed/, what: 'a program that not every machine has is in no ACL here' },
   { status: 1, said: /^reason +argv_not_allowed$/m, what: 'nor would it be allowed' },
-  { status: 1, said: /no such denial is among the last lines/, what: 'a request that was denied' },
   { status: 2, said: /\/etc\/x0x\/exec-acl\.toml: there is no such file/, what: 'the ACL of a package' },
   { status: 1, said: /no command and no fan-out that goes on has that id/, what: 'a run that goes on' },
   { status: 1, said: /no (question|grant) here has an id like/, what: 'a question that waits' },
