@@ -10,7 +10,7 @@ import { interleaved, summarize } from './stats.ts'
 
 const whole = async (argv: readonly string[]): Promise<unknown> => promisify(execFile)(process.execPath, argv)
 
-/** What one command costs when everything is there already, and what it costs as a process of its own. */
+/** What one command costs when everything exists already, and what it costs as a process of its own. */
 export const latency = async ({ mesh, openSsh, plan }: Stage): Promise<Omit<Section, 'title'>> => {
   const ssh = (await openSsh()).direct
   const { alice, bob, carol, client } = await startTrio(mesh, [TRUE])

@@ -159,16 +159,19 @@ test('Ctrl-C leaves it, a cancel ends it, and who forgets it lets go of it there
   await attached.printed('ready\n')
   attached.child.kill('SIGINT')
   const left = await attached.finished
-  assert.deepEqual([left.status, left.stderr], [130, `x0x: detached; the command goes on. Where this stopped: x0x attach ${id} --from 6\n`])
+  assert.deepEqual(
+    [left.status, left.stderr],
+    [130, `x0x: detached; the command continues. To see more output: x0x attach ${id} --from 6\n`],
+  )
   assert.equal((await known(alice, id, '?refresh=true')).state, 'running')
 
   const early = await alice.cli(['runs', 'forget', id])
-  assert.match(early.stderr, /goes on: cancel it first/)
+  assert.match(early.stderr, /has not ended: cancel it first/)
   const short = await alice.cli(['runs', 'wait', id, '--timeout', '0.2'])
-  assert.deepEqual([short.status, short.stderr], [255, 'x0x: timeout: it has not ended; it goes on\n'])
+  assert.deepEqual([short.status, short.stderr], [255, 'x0x: timeout: it has not ended; it continues\n'])
 
   const waiting = alice.startCli(['runs', 'wait', id])
-  assert.match(await alice.ok('runs', 'cancel', id), /^asked to end: .*sleeper, on bob\n$/)
+  assert.match(await alice.ok('runs', 'cancel', id), /^stopping: .*sleeper, on bob\n$/)
   const ended: CliResult = await waiting.finished
   assert.equal(ended.status, 128 + 15, ended.stderr)
   assert.match(ended.stderr, /^x0x: cancelled: the command ended with SIGTERM\n$/)
@@ -177,7 +180,7 @@ test('Ctrl-C leaves it, a cancel ends it, and who forgets it lets go of it there
   await alice.ok('runs', 'forget', id)
   const gone = await alice.cli(['attach', id])
   assert.equal(gone.status, 255)
-  assert.match(gone.stderr, /no detached run under that id.*\n {5}which there are: x0x runs\n/)
+  assert.match(gone.stderr, /no detached run has the ID .*\n {5}which there are: x0x runs\n/)
 })
 
 test("somebody else's run is none: not by its id, and not by the file of who asked for it", async () => {

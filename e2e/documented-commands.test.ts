@@ -173,20 +173,20 @@ const NOT_ASKED: Readonly<Record<string, string>> = {
 const NOT_THERE: readonly { readonly status: number; readonly said: RegExp; readonly what: string }[] = [
   { status: 255, said: /argv_not_allowed/, what: 'a program that not every machine has is in no ACL here' },
   { status: 1, said: /^reason +argv_not_allowed$/m, what: 'nor would it be allowed' },
-  { status: 2, said: /\/etc\/x0x\/exec-acl\.toml: there is no such file/, what: 'the ACL of a package' },
-  { status: 1, said: /no command and no fan-out that goes on has that id/, what: 'a run that goes on' },
-  { status: 1, said: /no (question|grant) here has an id like/, what: 'a question that waits' },
-  { status: 1, said: /has asked for no detached run/, what: 'a detached run' },
-  { status: 255, said: /has asked for no detached run/, what: 'one whose status is waited for' },
-  { status: 1, said: /nobody listens there now/, what: 'somebody who listens' },
+  { status: 2, said: /\/etc\/x0x\/exec-acl\.toml: no such file/, what: 'the ACL of a package' },
+  { status: 1, said: /no active run or fan-out has that ID/, what: 'a run that goes on' },
+  { status: 1, said: /no (approval request|grant) matches/, what: 'a question that waits' },
+  { status: 1, said: /no detached run matches/, what: 'a detached run' },
+  { status: 255, said: /no detached run matches/, what: 'one whose status is waited for' },
+  { status: 1, said: /no program listens/, what: 'somebody who listens' },
   // A fleet is asked in e2e/fleet-command.test.ts.
-  { status: 255, said: /no contact is named web|there is no group @/, what: 'a fleet that is asked' },
+  { status: 255, said: /no contact matches web|unknown group @/, what: 'a fleet that is asked' },
   {
     status: 255,
-    said: /no contact has the (name or id "web|label role)/,
+    said: /no contact (matches "web|has the label role)/,
     what: 'a fleet that is selected',
   },
-  { status: 2, said: /deploy\.ledger: there is no such file/, what: 'a ledger of it' },
+  { status: 2, said: /deploy\.ledger: no such file/, what: 'a ledger of it' },
 ]
 
 const OTHERS = ['alice', 'bob', 'laptop', 'saorsa-7']

@@ -145,7 +145,7 @@ test('an explicit timeout above the cap runs at the cap, with a warning', async 
 test('a timeout ends the command with 255 and says why', async () => {
   const result = await alice.exec(bob, ['sleep', '60'], ['--timeout', '1'])
   assert.equal(result.status, 255)
-  assert.match(result.stderr, /duration_cap_hit: our --timeout .*SIGTERM/)
+  assert.match(result.stderr, /stopped \(duration_cap_hit\): --timeout .*SIGTERM/)
 })
 
 test('output comes as it is printed, and Ctrl-C ends the process there', async () => {
@@ -200,7 +200,7 @@ test('sessions lists what runs, and cancel ends it from another terminal', async
   assert.equal(again.status, 1)
   assert.match(
     again.stderr,
-    /^x0x: no command and no fan-out that goes on has that id, be it ours or run here for another agent\n {5}what goes on: x0x --data-dir \S+ exec sessions/,
+    /^x0x: no active run or fan-out has that ID, neither of this agent nor of another one on this machine\n {5}See: x0x --data-dir \S+ exec sessions/,
   )
 })
 
@@ -272,7 +272,7 @@ test('an agent may be named by its id, or by a prefix of it', async () => {
   assert.equal((await alice.exec(bob.agentId.slice(0, 8), ['echo', '1'])).status, 0)
   const short = await alice.exec(bob.agentId.slice(0, 5), ['echo', '1'])
   assert.equal(short.status, 255)
-  assert.match(short.stderr, /no contact is named .* a prefix of an id needs at least 6 characters/)
+  assert.match(short.stderr, /no contact or agent matches .*\. An ID prefix needs at least 6 characters/)
 })
 
 test("asking one's own agent goes through the same gates, without the network", async () => {

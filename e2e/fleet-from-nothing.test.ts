@@ -47,6 +47,6 @@ test('a host with the keys of another takes no name away, and the loop of docs/f
   const renamed = await ops.cli(['contacts', 'import', (await web1.ok('card')).trim(), '--as', 'db1', '--rename'])
   assert.equal(renamed.status, 0, renamed.stderr)
   assert.match(renamed.stdout.toString(), /^db1: known, pinned to .*, role=web\n$/)
-  assert.equal(renamed.stderr, 'x0x: web1 is now db1: groups.toml and scripts that say web1 find it no more\n')
+  assert.equal(renamed.stderr, 'x0x: web1 is now db1: change groups.toml and scripts that use web1\n')
   assert.equal((await ops.cli(['contacts', 'import', 'x0x://agent/AA', '--rename'])).status, 2)
 })

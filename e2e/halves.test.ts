@@ -112,7 +112,7 @@ test("SIGKILL of the requester's network half: the caller is told, the child die
   process.kill(network, 'SIGKILL')
   const result = await running.finished
   assert.equal(result.status, 255)
-  assert.match(result.stderr, /incomplete: the local daemon went away/)
+  assert.match(result.stderr, /incomplete: the local daemon stopped/)
   await assertChildDies(stage, since)
   await assertWorks(stage)
   assert.equal(alice.pid, executor)
@@ -144,7 +144,7 @@ test('a network half that is killed again and again comes again, and a signal to
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.kill(last, signal)
   assert.equal((await daemon.cli(['id'])).status, 0)
   assert.equal(await daemon.networkPid(), last)
-  assert.match(await daemon.log(), /"name":"x0xd",.*the network's half ended; the executor goes on/)
+  assert.match(await daemon.log(), /"name":"x0xd",.*the network process ended; the executor continues/)
   assert.equal(await daemon.stop(), 0)
   assert.equal(isRunning(last), false)
 })

@@ -45,7 +45,7 @@ test('a token that got out is made anew without a restart: 401 for the old one, 
   stream.end()
   const events = await response(stream)
   const ended = new Promise((resolve) => events.resume().once('end', resolve))
-  assert.match(await alice.ok('keys', 'rotate-token'), /^made anew: .*api-token; the one before opens nothing more\n$/)
+  assert.match(await alice.ok('keys', 'rotate-token'), /^made anew: .*api-token; the old one is invalid\n$/)
   await ended
   const renewed = await secretOf(alice, 'api-token')
   assert.notEqual(renewed, api)
@@ -162,11 +162,11 @@ test('keys that the service manager hands down are those of the data directory, 
     [],
   )
   await writeFile(join(sealed.dir, 'agent.key'), await readFile(join(credentials, 'agent.key')), { mode: 0o600 })
-  await assert.rejects(sealed.start(), /agent\.key is a credential of this unit, and .* is there too/)
+  await assert.rejects(sealed.start(), /agent\.key is a credential of this unit, and .* exists too/)
   await sealed.stop()
   await rm(join(sealed.dir, 'agent.key'))
   await chmod(join(credentials, 'agent.key'), 0o444)
-  await assert.rejects(sealed.start(), /lets others in/)
+  await assert.rejects(sealed.start(), /so other users can access it/)
   await sealed.stop()
 })
 

@@ -74,7 +74,7 @@ test("killing the requester's daemon with SIGKILL ends the command there, and th
   await stage.alice.stop('SIGKILL')
   const result = await stage.running.finished
   assert.equal(result.status, 255)
-  assert.match(result.stderr, /incomplete: the local daemon went away/)
+  assert.match(result.stderr, /incomplete: the local daemon stopped/)
   await assertEnded(stage, since)
   await journalled(stage, 'warning', 'kind', 'peer_disconnected')
 })

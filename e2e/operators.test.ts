@@ -46,7 +46,7 @@ interface Incoming {
 }
 
 test('what runs here for another is listed and ended by its id; the other side is told who did it, with 255', async () => {
-  assert.match(await bob.ok('exec', 'sessions', '--incoming'), /^nothing runs here for another agent\n$/)
+  assert.match(await bob.ok('exec', 'sessions', '--incoming'), /^no runs of other agents on this machine\n$/)
   const run = alice.startCli(['exec', 'bob', '--', waits])
   await run.printed('ready')
   const { sessions } = await bob.json<Incoming>('exec', 'sessions', '--incoming')
@@ -64,14 +64,17 @@ test('what runs here for another is listed and ended by its id; the other side i
   const unproven = await bob.cli(['exec', 'cancel', id])
   await rename(`${key}.away`, key)
   assert.equal(unproven.status, 1)
-  assert.match(unproven.stderr, /no run under that id[^]*only an operator may see: .*operator\.key is missing/)
-  assert.equal(await bob.ok('exec', 'cancel', id), `asked to end: ${waits}, for alice\n`)
+  assert.match(
+    unproven.stderr,
+    /no active run of this agent has that ID[^]*only an operator can look for runs of other agents: .*operator\.key is missing/,
+  )
+  assert.equal(await bob.ok('exec', 'cancel', id), `stopping: ${waits}, for alice\n`)
   const { status, stderr } = await run.finished
   assert.equal(status, 255)
-  assert.match(stderr, /^x0x: ended_by_operator: the operator there ended the command; .*\(SIGTERM\)\n$/)
+  assert.match(stderr, /^x0x: stopped \(ended_by_operator\): an operator of the target stopped the command; .*\(SIGTERM\)\n$/)
   const gone = await bob.cli(['exec', 'cancel', id])
   assert.equal(gone.status, 1)
-  assert.match(gone.stderr, /^x0x: no command and no fan-out that goes on has that id/)
+  assert.match(gone.stderr, /^x0x: no active run or fan-out has that ID/)
   assert.match(await bob.ok('audit', 'tail'), /authority .*exec_incoming_cancel/)
 })
 
@@ -104,9 +107,9 @@ test('a ping tells the round trip, the way, both versions; who is not accepted t
   const shown = await alice.ok('ping', 'bob', '-c', '1')
   assert.match(
     shown,
-    /^bob: seq=1 time=\S+ ms  \/ip4\/\S+ direct.*\n1 asked, 1 answered; [^\n]*\nmachine [0-9a-f]{64}, here accept_with_flag; [^\n]*its clock is ours\n$/,
+    /^bob: seq=1 time=\S+ ms  \/ip4\/\S+ direct.*\n1 asked, 1 answered; [^\n]*\nmachine [0-9a-f]{64}, here accept_with_flag; [^\n]*its clock is equal\n$/,
   )
-  assert.match(await alice.ok('ping', alice.agentId, '-c', '1'), /this agent itself/)
+  assert.match(await alice.ok('ping', alice.agentId, '-c', '1'), /this agent/)
   // Charlie knows bob, and alice knows nobody of that name.
   await alice.meet(charlie, 'known')
   const stranger = await alice.cli(['ping', 'charlie', '-c', '1'])
@@ -116,7 +119,7 @@ test('a ping tells the round trip, the way, both versions; who is not accepted t
   assert.equal((await charlie.get<{ readonly pings_ignored: number }>('/diagnostics/dm')).pings_ignored, 1)
   const unknown = await alice.cli(['ping', 'charly'])
   assert.equal(unknown.status, 255)
-  assert.match(unknown.stderr, /did you mean charlie\?/)
+  assert.match(unknown.stderr, /Did you mean charlie\?/)
   for (const flags of [
     ['-c', '0'],
     ['-i', '0.01'],
@@ -240,7 +243,7 @@ test('a support bundle has what helps, and of this stage no key, token, id, name
   assert.deepEqual([told.log.length, told.log[0]?.argv], [2, '… of 1'])
 
   const again = bundle('--data-dir', bob.dir, file)
-  assert.deepEqual([again.status, again.stderr], [1, `x0x bundle: ${file} is there already, and nothing is written over\n`])
+  assert.deepEqual([again.status, again.stderr], [1, `x0x bundle: ${file} exists already; choose another file\n`])
   assert.equal(await readFile(file, 'utf8'), text)
 })
 
@@ -312,7 +315,7 @@ test('acl mine shows what the target tells, a human and a program, and what it s
   await bob.restart()
   const shown = await alice.ok('acl', 'mine', 'bob')
   assert.deepEqual(shown.split('\n').slice(0, 3), [
-    'COMMAND                TIME  STDOUT  STDERR  STDIN  DETACH       DESCRIPTION (as it is said there)',
+    'COMMAND                TIME  STDOUT  STDERR  STDIN  DETACH       DESCRIPTION (by its operator)',
     'echo <INT>             7 s   16 MiB  16 MiB  none   60 s, 8 MiB  Echoes a number.',
     'printf n%s <URL_PATH>  7 s   16 MiB  16 MiB  none   60 s, 8 MiB  Echoes a number.',
   ])
@@ -343,7 +346,7 @@ test('acl mine shows what the target tells, a human and a program, and what it s
 
 test('who is trusted and not listed is told nothing, and what to ask for', async () => {
   const shown = await charlie.ok('acl', 'mine', 'bob')
-  assert.match(shown, /^bob tells of no command that this agent may run there from this machine\n/)
+  assert.match(shown, /^bob does not list the commands that this agent may run from this machine\n/)
   assert.ok(shown.includes(`agent_id = "${charlie.agentId}"`) && shown.includes(`machine_id = "${charlie.machineId}"`), shown)
   const { ok, rules, left_out } = JSON.parse(await charlie.ok('acl', 'mine', 'bob', '--json')) as Told
   assert.deepEqual({ ok, rules, left_out }, { ok: true, rules: [], left_out: 0 })

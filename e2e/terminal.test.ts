@@ -176,11 +176,11 @@ test(`output that a full disk does not take is a failure with one line${withFull
   for (const argv of [['id'], ['--json', 'id'], ['contacts', 'list'], ['--help']]) {
     const [status, stderr] = await intoFull(dir, ...argv)
     assert.equal(status, 1, argv.join(' '))
-    assert.match(stderr, /^x0x: the output could not be written: .*ENOSPC.*\n$/)
+    assert.match(stderr, /^x0x: cannot write the output: .*ENOSPC.*\n$/)
   }
   const [status, stderr] = await intoFull(dir, 'exec', 'bob', '--', 'echo', '5')
   assert.equal(status, 255)
-  assert.match(stderr, /^x0x: the output could not be written: .*\n$/)
+  assert.match(stderr, /^x0x: cannot write the output: .*\n$/)
 })
 
 test(`of many hosts a full disk ends what goes on, and what became of each is said${withFull}`, { skip: !existsSync(FULL) }, async (t) => {
@@ -201,7 +201,7 @@ test(`of many hosts a full disk ends what goes on, and what became of each is sa
   const [status, stderr] = await intoFull(dir, 'exec', '@all', '--', 'x')
   assert.equal(status, 3)
   assert.match(stderr, /^x0x: 2 hosts asked: 0 ran, 0 denied, 0 unreachable, 1 not started, 1 cancelled, 0 unknown; /)
-  assert.match(stderr, /\nx0x: the output could not be written: ENOSPC.*\n$/)
+  assert.match(stderr, /\nx0x: cannot write the output: ENOSPC.*\n$/)
 })
 
 test('a reader that leaves is quiet, with the status of a broken pipe', async (t) => {

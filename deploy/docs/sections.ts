@@ -5,6 +5,7 @@ import { benchTargets } from './bench.ts'
 import { aclSections } from './acl.ts'
 import { denials, errors, warnings } from './errors.ts'
 import { dataFiles } from './files.ts'
+import { PAGES, referencePage } from '../../src/cli/man.ts'
 import type { Section } from './fill.ts'
 import { modeSections } from './modes.ts'
 import { OBSERVABILITY } from './observability.ts'
@@ -22,6 +23,7 @@ export const SECTIONS: Readonly<Record<string, Section>> = {
   'libp2p-members': libp2pMembers,
   'libp2p-versions': libp2pVersions,
   'signature-domains': signatureDomains,
+  commands: () => referencePage(Object.values(PAGES).flat()),
   'transparent-programs': () => TRANSPARENT_PROGRAMS.toSorted().map(code).join(' '),
   ...aclSections,
   ...modeSections,

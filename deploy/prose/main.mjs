@@ -14,7 +14,6 @@ const GUIDES = ['Tutorials', 'How-to guides']
 const NOT_YET = [
   'README.md',
   'docs/ai-agents.md',
-  'docs/cli.md',
   'docs/console.md',
   'docs/install.md',
   'docs/mcp.md',

@@ -84,7 +84,7 @@ test('O7: modes are set for a session, shown, taken back by off, and stored only
   const { stdout: shown } = await cli('exec-mode', 'show', '--session', 's_1', '--agent', 'reviewer')
   assert.deepEqual(shown.split('\n').slice(0, 4), [
     's_1: ask=off',
-    'every session of reviewer: /elevated full',
+    'all sessions of reviewer: /elevated full',
     'together: host=gateway security=full ask=off',
     'the store says: security=allowlist ask=always, no approver connected: deny',
   ])

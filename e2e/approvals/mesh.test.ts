@@ -86,7 +86,7 @@ test('the human of the target sees the request whole, allows it once, and it run
   await human.decide(pending, 'allow_once')
   const { status, stdout, stderr } = await run.finished
   assert.deepEqual([status, stdout.toString()], [0, 'asked\n'])
-  assert.match(stderr, /^x0x: waiting for approval: a human of bob is asked; \d:\d\d left, Ctrl-C withdraws it\n/)
+  assert.match(stderr, /^x0x: waiting for approval: an approver of bob; \d:\d\d left, Ctrl-C withdraws it\n/)
   const again = ask('echo', 'asked')
   await human.decide(await human.next(), 'deny')
   const { ok, denial_reason, waited_ms } = await again
@@ -100,7 +100,7 @@ test('nobody watches: denied within two seconds', async () => {
   const result = await ask('echo', 'asked')
   assert.equal(result.denial_reason, 'approval_unavailable')
   assert.ok(performance.now() - began < patient(5_000))
-  assert.ok((await denialsOf(bob)).some((detail) => detail.includes('nobody is there to be asked')))
+  assert.ok((await denialsOf(bob)).some((detail) => detail.includes('no approver is connected')))
 })
 
 test('a requester that is killed takes its question with it', async () => {

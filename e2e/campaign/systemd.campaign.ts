@@ -158,7 +158,7 @@ suite('the units on a real systemd', { skip, timeout: 600_000 }, () => {
     for (const unit of ['x0xd-network.service', 'x0xd-executor.service'])
       assert.match(host.journal('-u', unit), /Watchdog timeout \(limit 3s\)/)
     await until('the executor says so', () =>
-      /^agent [0-9a-f]{64}, executor \/run\/x0x\/executor\.sock, exec enabled, network half up$/.test(
+      /^agent [0-9a-f]{64}, executor \/run\/x0x\/executor\.sock, exec enabled, network process up$/.test(
         host.show('x0xd-executor.service', 'StatusText'),
       ),
     )
@@ -183,7 +183,7 @@ suite('the units on a real systemd', { skip, timeout: 600_000 }, () => {
     }
     await reload(wide.slice(0, wide.lastIndexOf('[[exec.allow.commands]]')), '; the ACL was read again and is in force')
     assert.equal(x0x('x0x-exec', 'exec', agent_id, '--', 'sleep', '1').status, 255)
-    await reload(wide, '; the ACL file allows more than what is in force and was not taken: a restart is needed')
+    await reload(wide, '; the ACL file allows more than the loaded one and was not loaded: restart x0xd')
     assert.equal(x0x('x0x-exec', 'exec', agent_id, '--', 'sleep', '1').status, 255)
     const told = host.journal('-u', unit, '--output=cat').match(/"msg":"the ACL was (read again|not taken)"/g)
     assert.equal(told?.length, 2, 'one for each reload')

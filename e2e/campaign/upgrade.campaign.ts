@@ -118,7 +118,7 @@ suite(`this release and the previous one${skip === false ? '' : ` (${skip})`}`, 
         const { status, stderr } = await daemon.cli(words, { release, env: TRACED })
         if (release === null) assert.deepEqual([status, /is not of this release/.test(stderr)], [255, true], stderr)
       }
-      assert.match((await daemon.cli(['approvals', 'list'], { release })).stderr, /the desk sent what is none of its lines: .*version/)
+      assert.match((await daemon.cli(['approvals', 'list'], { release })).stderr, /the approval service sent an invalid line: .*version/)
     }
   })
 
@@ -136,7 +136,7 @@ suite(`this release and the previous one${skip === false ? '' : ` (${skip})`}`, 
       [['trust', 'evaluate', now.agentId, now.machineId], 'GET /trust/evaluate'],
       [['exec', 'sessions', '--incoming'], 'POST /exec/incoming'],
     ] as const)
-      assert.match((await then.cli(argv, { release: null })).stderr, new RegExp(`this daemon has no ${route}: it is of another release`))
+      assert.match((await then.cli(argv, { release: null })).stderr, new RegExp(`this daemon has no route ${route}: its release differs`))
   })
 
   test('a data directory is taken over in place, and handed back', async () => {
@@ -167,12 +167,12 @@ suite(`this release and the previous one${skip === false ? '' : ` (${skip})`}`, 
     [
       'the executor is upgraded first',
       () => [DIST, previous.dist],
-      /the network half speaks version \d+ of the port, and this executor version \d+: both halves must be of one release/,
+      /the network process uses version \d+ of the executor socket, and the executor version \d+: install the same release for both/,
     ],
     [
       'the network half is upgraded first',
       () => [previous.dist, DIST],
-      /this executor speaks version \d+ of the port: both halves must be of one release/,
+      /this executor speaks version \d+ of the port: install the same release for both/,
     ],
   ] as const)
     test(`halves under two units: ${title}, says what is wrong, and serves when the other is of its release`, async (t) => {

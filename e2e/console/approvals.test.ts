@@ -38,7 +38,7 @@ test('a command of a console waits for a human, who sees it there too, and its r
   const client = asking(place)
   const asked = await next()
   assert.deepEqual([asked.engine, asked.question.door, asked.question.asker], ['x0x console', 'console', { kind: 'local', label: 'Codex' }])
-  await host.printed(/Codex waits for an approval of echo hello/)
+  await host.printed(/Codex needs approval for echo hello/)
   await decide(human, asked, 'allow_once')
   const reply = await client.next()
   assert.deepEqual(

@@ -66,19 +66,19 @@ const WRONG_LINES: readonly (readonly [readonly string[], RegExp])[] = [
   [['--whoami', 'C', '--dir', '.', 'true'], /two dashes/],
   [['--whoami', 'C', '--dir', '.', '--'], /two dashes/],
   [['--whoami', 'C', '--dir', '.', '--env', 'NOVALUE', '--', 'true'], /no VARIABLE=VALUE/],
-  [['--whoami', 'C', '--dir', '.', '--timeout', 'soon', '--', 'true'], /no number of seconds/],
+  [['--whoami', 'C', '--dir', '.', '--timeout', 'soon', '--', 'true'], /must be a number of seconds/],
   [['--whoami', 'a\nb', '--dir', '.', '--', 'true'], /visible/],
   [['--whoami', 'C', '--dir', '.', '--no-such', '--', 'true'], /unknown option/],
-  [['--start-host', '--dir', '.'], /'--dir <dir>' cannot be used with option '-s, --start-host'/],
+  [['--start-host', '--dir', '.'], /'--dir <dir> cannot be used with ---s, --start-host'/],
   [['--start-host', '--list'], /cannot be used with/],
-  [['--start-host', '--silent', '--watch-journal', 'f'], /'--silent' cannot be used with option '--watch-journal <file>'/],
+  [['--start-host', '--silent', '--watch-journal', 'f'], /'--silent cannot be used with ----watch-journal <file>'/],
   [
     ['--start-host', '--watch-journal', '/no-such-journal'],
-    /--watch-journal: \/no-such-journal: there is no such file \(ENOENT\)\n.* {2}Try: ls -ld \/\n/,
+    /--watch-journal: \/no-such-journal: no such file \(ENOENT\)\n.* {2}Try: ls -ld \/\n/,
   ],
   [['--start-host', 'true'], /--start-host takes no words: "true"/],
   [['--whoami', 'C', '--dir', '.', '--silent', '--', 'true'], /'--silent' goes with --start-host/],
-  [['--mcp-stdio', '--whoami', 'C', '--timeout', '1'], /cannot be used with option '-m, --mcp-stdio'/],
+  [['--mcp-stdio', '--whoami', 'C', '--timeout', '1'], /cannot be used with --mcp-stdio/],
   [['--list', '3', 'more'], /--list takes no words: "more"/],
   [['--list', '--follow'], /goes with --print/],
   [['--attach', '--', 'true'], /--attach takes no words/],
@@ -163,7 +163,7 @@ test('of output without measure the reply keeps beginning and end, and says so',
   const { status, stdout } = await place.run(['sh', '-c', 'echo begin; head -c 8000000 /dev/zero | tr "\\0" x; echo; echo end'])
   assert.equal(status, 0)
   assert.ok(stdout.length < 1_200_000, `${stdout.length}`)
-  assert.match(stdout, /^begin\nx+\n\[… \d+ bytes are left out here …\]\nx+\nend\n$/)
+  assert.match(stdout, /^begin\nx+\n\[… \d+ bytes are left out …\]\nx+\nend\n$/)
 })
 
 test('x0x console speaks the same words', OPTIONS, async (t) => {
@@ -212,7 +212,7 @@ test('a client whose output is lost says so and fails, and 141 where its reader 
     child.stdin?.end()
     const end = await ended
     await stdout.close()
-    assert.deepEqual([end.status, end.stderr.startsWith('rexec: the output could not be written: ENOSPC')], [status, true], words.join(' '))
+    assert.deepEqual([end.status, end.stderr.startsWith('rexec: cannot write the output: ENOSPC')], [status, true], words.join(' '))
   }
   const left = place.begin(['--print', name])
   left.child.stdout?.destroy()

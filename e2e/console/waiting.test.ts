@@ -47,7 +47,7 @@ test('an editor fails at once and says what to do; the editor that the caller se
   ]) {
     const { status, stdout } = await console.run(argv)
     assert.notEqual(status, 0)
-    assert.match(stdout, /rexec: no editor: nobody can type here\. Give the text as an option, such as git commit -m TEXT/)
+    assert.match(stdout, /rexec: no editor, because the command has no terminal\. Give the text as an option, such as git commit -m TEXT/)
   }
   await writeFile(join(console.dir, 'editor'), '#!/bin/sh\necho mine > "$1"\n', { mode: 0o755 })
   for (const name of ['GIT_EDITOR', 'EDITOR', 'VISUAL']) {

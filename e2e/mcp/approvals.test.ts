@@ -54,7 +54,7 @@ test('O12: a command waits for a human, as a handle that is seen and waited for,
   const request = (await server.lines()).find(({ event }) => event === 'request') as LocalRequestEvent | undefined
   assert.equal(request?.ran_on?.host, 'gateway')
   assert.match(String(request?.approved_by), /^human:/)
-  // Once: the next one is asked about again.
+  // Once: the next one needs approval again.
   const again = server.run('exec_capture', { command: 'echo', args: ['hello'] })
   await decide(human, await next(2), 'deny')
   assert.deepEqual(refusal(await again), ['approval_denied', 'ended', null])

@@ -108,5 +108,5 @@ test('what cannot be detached is refused, and the answer says what to do', async
   assert.match(`${refused.denial_reason}: ${refused.denial_detail}`, /unsupported_capability: .*security\.allow_detach grants it/)
   const alone = await startMcp(t, GRANTS, { env: { X0X_DATA_DIR: join(mesh.root, 'nobody') } })
   const missing = await alone.run('exec_status', asked('51', 'bob'))
-  assert.match(String(missing.launch_error?.message), /a target is asked for through x0xd of this host: start it/)
+  assert.match(String(missing.launch_error?.message), /a target needs x0xd on this machine: start it/)
 })

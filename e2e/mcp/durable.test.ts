@@ -82,7 +82,7 @@ test('a key whose command another server of this name runs is told so, and how i
   const answer = await second.ask('exec_status', asked)
   const { state, success, exit_code, run_id, interruption } = answer.structuredContent as Record<string, unknown>
   assert.deepEqual([answer.isError, state, success, exit_code, run_id], [false, 'running', false, null, null])
-  assert.equal(interruption, 'another server of this name runs it: ask again with the same key, and you are told how it ended')
+  assert.equal(interruption, 'another server of this name runs it: call again with the same key to get the result')
   assert.equal((await second.run('exec_status', { ...asked, command: 'true', args: [] })).denial_reason, 'conflict')
   await writeFile(join(place.root, 'go'), '')
   let ended = await second.run('exec_status', asked)

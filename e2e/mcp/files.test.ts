@@ -66,12 +66,7 @@ test('read_file gives a bounded part of a file as text that is safe for a model,
   assert.deepEqual([bytes['invalid_utf8'], bytes['altered']], [false, false])
   await refused(server, 'read_file', { path: 'big', length: 100_001 }, /^resource_limit: length: at most 100000 bytes/)
   await refused(server, 'read_file', { path: 'big', length: 1 }, /^bad_request: length: the character at offset 0 is longer than 1 bytes/)
-  await refused(
-    server,
-    'read_file',
-    { path: 'none' },
-    /^file_not_found: path: .*none: there is no such file; list_directory and glob_files/,
-  )
+  await refused(server, 'read_file', { path: 'none' }, /^file_not_found: path: .*none: no such file; list_directory and glob_files/)
   await refused(server, 'read_file', { path: '.' }, /^file_error: path: .*directory/)
 })
 

@@ -43,10 +43,10 @@ test('what a result leaves out can be read from an offset, and what is no longer
     args: ['1', '300000'],
     max_stdout_bytes: 100,
   })
-  assert.match(stdout, /^1\n2\n[^]*\n\[… \d+ bytes are left out here …\]\n[^]*300000\n$/)
+  assert.match(stdout, /^1\n2\n[^]*\n\[… \d+ bytes are left out …\]\n[^]*300000\n$/)
   const whole = `${Array.from({ length: 300_000 }, (_one, at) => at + 1).join('\n')}\n`
   assert.ok(Buffer.byteLength(stdout) <= 100 && Buffer.byteLength(stdout) > 90, stdout)
-  const note = Buffer.byteLength(/\n\[… \d+ bytes are left out here …\]\n/.exec(stdout)?.[0] ?? '')
+  const note = Buffer.byteLength(/\n\[… \d+ bytes are left out …\]\n/.exec(stdout)?.[0] ?? '')
   assert.equal(stdout_omitted_bytes, whole.length - (Buffer.byteLength(stdout) - note))
   let [from, text, more] = [0, '', true]
   const lost: unknown[] = []

@@ -60,7 +60,7 @@ test('--init writes over nothing, and no configuration that its agent could writ
   const before = await readFile(config, 'utf8')
   const again = x0x('--init', work)
   assert.deepEqual([again.status, again.stdout], [1, ''])
-  assert.match(again.stderr, /is there already and stays as it is; name another by --config/)
+  assert.match(again.stderr, /exists already and stays unchanged; name another file with --config/)
   assert.equal(await readFile(config, 'utf8'), before)
   await symlink(work, join(dir, 'link'))
   await mkdir(join(home, '.x0x', 'below'), { recursive: true })
@@ -71,8 +71,8 @@ test('--init writes over nothing, and no configuration that its agent could writ
     [/where the agent may write/, work, '--config', join(dir, 'link', 'below', 'mcp.toml')],
     [/could read the keys of x0x/, join(home, '.x0x', 'below'), '--config', join(dir, 'mcp.toml')],
     [/could read the keys of x0x/, home, '--config', join(dir, 'mcp.toml')],
-    [/is no directory/, join(dir, 'none')],
-    [/is no directory/, config],
+    [/is not a directory/, join(dir, 'none')],
+    [/is not a directory/, config],
   ]
   for (const [pattern, directory, ...more] of refusals) {
     const { status, stdout, stderr } = x0x('--init', directory!, ...more)
@@ -95,10 +95,10 @@ test('no server begins whose agent could write its configuration or its journal,
     for (const flags of [['--check'], ['--whoami', 'a']]) {
       const { status, stdout, stderr } = x0x(...flags, '--config', file)
       assert.equal(status, 2, file)
-      assert.match(stdout + stderr, /is below .*, where the agent may write/)
+      assert.match(stdout + stderr, /is below .*, where the AI agent may write/)
     }
   const recorded = x0x('--whoami', 'a', '--config', config, '--record', join(work, 'record.jsonl'))
-  assert.deepEqual([recorded.status, /record.jsonl is below .*, where the agent may write/.test(recorded.stderr)], [2, true])
+  assert.deepEqual([recorded.status, /record.jsonl is below .*, where the AI agent may write/.test(recorded.stderr)], [2, true])
   // Who may write nothing changes nothing.
   await writeFile(inside, text.replace('allow_write = true', 'allow_write = false'), { mode: 0o600 })
   assert.equal(x0x('--check', '--config', inside).status, 0)
@@ -114,6 +114,6 @@ test('where a human is asked, no server begins whose agent could read what he de
   for (const flags of [['--check'], ['--whoami', 'a']]) {
     const { status, stdout, stderr } = x0x(...flags, '--config', config)
     assert.equal(status, 2, stdout + stderr)
-    assert.match(stdout + stderr, /the data directory .* is below the root .*operator\.key/)
+    assert.match(stdout + stderr, /the data directory .* and the data directory .*operator\.key/)
   }
 })

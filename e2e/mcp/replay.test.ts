@@ -66,7 +66,7 @@ test('a record never takes the place of what is there', async (t) => {
     input: '',
   })
   assert.equal(status, 1)
-  assert.match(stderr, /mine is there already/)
+  assert.match(stderr, /mine exists already/)
   assert.equal(await readFile(file, 'utf8'), 'mine')
 })
 

@@ -172,9 +172,9 @@ test('an agent that the daemon does not know ends the server with status 2 and w
 test('without a configuration that lets the target be asked nothing starts', async (t) => {
   const place = await mcpPlace(t)
   for (const [agent, text] of [
-    ['bob', /security\.allow_targets must name "bob"/],
-    ['', /--rules: "" is no name or id of an agent/],
-    ['x'.repeat(65), /is no name or id of an agent/],
+    ['bob', /add "bob" to security\.allow_targets/],
+    ['', /--rules: "" is not a name or ID of an agent/],
+    ['x'.repeat(65), /is not a name or ID of an agent/],
   ] as const) {
     const args = [X0X, 'mcp', '--whoami', 'a', '--config', place.config, '--rules', agent]
     const { status, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8' })
@@ -192,6 +192,6 @@ test('the entry that x0x invite prints makes a tool, and the doctor warns of not
   const names = (await client.listTools()).tools.map(({ name }) => name)
   assert.ok(names.includes('bob_df_h'), names.join(' '))
   const told = await alice.ok('doctor', 'bob', '--', 'df', '-h')
-  assert.match(told, /^ok +command +df -h is allowed there/m)
+  assert.match(told, /^ok +command +df -h is allowed: /m)
   assert.doesNotMatch(told, /^warn +(rules there|command|trust there) /m)
 })

@@ -202,14 +202,14 @@ test('names that are known to load code are left to callers by no configuration,
   const { status, stdout } = await runRexd(home, ['--check', '--config', home.configFile])
   assert.equal(status, 2)
   assert.deepEqual(
-    [...DANGEROUS, 'TAR_OPTIONS', 'HOME', 'CI'].filter((name) => !stdout.includes(`: ${name} decides what is run`)),
+    [...DANGEROUS, 'TAR_OPTIONS', 'HOME', 'CI'].filter((name) => !stdout.includes(`: ${name} can change which program runs`)),
     ['TAR_OPTIONS', 'HOME', 'CI'],
   )
   await home.configure({ security: ['allow_env = ["TAR_OPTIONS", "HOME", "CI"]'] })
   const warned = await runRexd(home, ['--check', '--config', home.configFile])
   assert.equal(warned.status, 0)
   assert.deepEqual(
-    ['TAR_OPTIONS', 'HOME', 'CI'].filter((name) => warned.stdout.includes(`: ${name} is not known to be harmless`)),
+    ['TAR_OPTIONS', 'HOME', 'CI'].filter((name) => warned.stdout.includes(`: ${name} may be dangerous`)),
     ['TAR_OPTIONS', 'HOME'],
   )
 })
@@ -224,7 +224,7 @@ test('with a list of commands, a program that callers could rewrite keeps rexd f
   for (const how of ['--check', '--stdio']) {
     const { status, stdout, stderr } = await runRexd(home, [how, '--config', home.configFile])
     assert.equal(status, 2)
-    assert.match(stdout + stderr, /run-tests\.sh is below the root .*: callers could rewrite what this rule runs/)
+    assert.match(stdout + stderr, /run-tests\.sh and the data directory .*: clients could replace the program of this rule/)
   }
   await home.configure({ security: [...security, 'allow_write = false'] })
   assert.equal((await runRexd(home, ['--check', '--config', home.configFile])).status, 0)
@@ -296,7 +296,7 @@ test('a program that others may change is not run', async (t) => {
   await writeFile(session.path('loose'), `#!/bin/sh\ntouch ${marker}\n`, { mode: 0o755 })
   await (await session.start({ argv: ['chmod', '777', 'loose'] })).finished()
   const { error } = await peer.ask('exec.start', { session_id: session.id, argv: [session.path('loose')] })
-  assert.match(String(error?.message), /writable by others/)
+  assert.match(String(error?.message), /writable by other users/)
   assert.ok(!(await readdir(session.dir)).includes('marker'))
   await peer.close()
 })

@@ -142,7 +142,7 @@ test('rexd exec says that its command waits and what was cut of its wishes, and 
   assert.deepEqual(await waiting.ended, [130, null])
   assert.match(
     waiting.said(),
-    new RegExp(`^rexd: waiting for approval: a human there is asked \\(${id}\\); [12]:\\d\\d left, Ctrl-C withdraws it\n`),
+    new RegExp(`^rexd: waiting for approval: an approver on its machine \\(${id}\\); [12]:\\d\\d left, Ctrl-C withdraws it\n`),
   )
   assert.match(waiting.said(), /rexd: withdrawn before it began\n$/)
   assert.ok(await soon(() => settled.includes(id)), 'the question still waits')
@@ -160,7 +160,7 @@ test('a caller that may set LANGUAGE gives no listed program messages of its own
   const run = async (env: object): Promise<Answer> => call('exec.start', { ...session, argv: ['ls', '/no-such-file'], env })
   assert.equal((await run({ TZ: 'UTC' })).error, undefined)
   const { error } = await run({ LANGUAGE: `../../..${root}` })
-  assert.match(error?.message ?? '', /nobody is there to be asked/)
+  assert.match(error?.message ?? '', /no approver is connected/)
 })
 
 /** A catalogue of gettext with one message beside its head (gettext(1), "The Format of GNU MO Files"). */

@@ -55,7 +55,7 @@ test('a configuration that others may write, or whose directory they may, is ref
     [home.dir, 0o770],
   ] as const) {
     await chmod(path, mode)
-    await refuses(home, /writable by others .*chmod go-w/)
+    await refuses(home, /writable by other users .*chmod go-w/)
     await chmod(path, mode & 0o700)
   }
   assert.equal((await serve(home)).status, 0)

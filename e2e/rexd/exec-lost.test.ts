@@ -18,7 +18,7 @@ const REXD = fileURLToPath(new URL('../../deploy/bin/rexd.mjs', import.meta.url)
 const TIMEOUT = { timeout: 60_000 }
 const LOST = /^rexd: .+; trying to come back, for some minutes \(Ctrl-C gives up\)\r?$/m
 const AGAIN = /^rexd: connected again\r?$/m
-const GIVEN_UP = /^rexd: given up; the server ends the command when nobody has come back for a minute\r?$/m
+const GIVEN_UP = /^rexd: stopped waiting; the server ends the command if no client returns within a minute\r?$/m
 
 type Way = Pick<Proxied, 'url' | 'server'>
 

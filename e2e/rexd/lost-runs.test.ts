@@ -57,7 +57,7 @@ test('what a killed rexd ran is called lost by the next, and what another runs i
   await gone(pid)
   const before = await verify()
   assert.equal(before.status, 1)
-  assert.match(before.said, /the run that started here has no end and does not run/)
+  assert.match(before.said, /the run that starts at this line has no end and is not running/)
   assert.equal((await run('rexd.mjs', 'exec', '--config', server.config, '--', 'touch', 'go')).status, 0)
   assert.deepEqual(await ended, [0, null])
   const after = await verify()

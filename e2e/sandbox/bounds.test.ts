@@ -81,8 +81,8 @@ const found = async (settings: readonly Partial<SandboxSettings>[], through: rea
 
 test(titled('a check says what is bounded'), needsMemory, async () => {
   const [bounded = '', unasked = ''] = await found([{ max_memory_bytes: 64 * MIB, max_processes: 64 }, {}])
-  assert.match(bounded, /makes one here; at most 67108864 bytes of memory; at most 64 processes$/)
-  assert.match(unasked, /its memory is not bounded \(max_memory_bytes\); at most 1024 processes$/)
+  assert.match(bounded, /works; at most 67108864 bytes of memory; at most 64 processes$/)
+  assert.match(unasked, /its memory is not limited \(max_memory_bytes\); at most 1024 processes$/)
 })
 
 test(
@@ -92,6 +92,6 @@ test(
     const hidden = ['unshare', '-m', 'sh', '-c', 'umount -R -l /sys/fs/cgroup 2>/dev/null; exec "$@"', 'sh']
     const [asked = '', unasked = ''] = await found([{ max_memory_bytes: 64 * MIB }, {}], hidden)
     assert.match(asked, /are refused: max_memory_bytes cannot be enforced: no /)
-    assert.match(unasked, /the number of its processes is not bounded, because there is no control group for it$/)
+    assert.match(unasked, /the number of processes is not limited, because no control group is available$/)
   },
 )

@@ -45,7 +45,7 @@ export const TERMINAL_ROWS: readonly Row[] = [
     'a terminal, which only a program of this host could hold, is refused before anything begins',
     async (t, house) => {
       const started = await startSandboxed(t, house, sh('touch ran'), { terminal: SIZE })
-      assert.match('failed' in started ? started.failed : 'it ran', /in the image of a container there is no terminal/)
+      assert.match('failed' in started ? started.failed : 'it ran', /a sandbox from an image has no terminal/)
       assert.deepEqual(await readdir(house.project), [])
     },
     { only: 'image' },

@@ -30,7 +30,7 @@ test(rooted('where the system forbids user namespaces, the message names the sys
   const said = await problemWhere(['unshare', '-Ur'], 'echo 0 > /proc/sys/user/max_user_namespaces', POWERLESS)
   assert.match(
     said,
-    /^impossible: bubblewrap does not work here \(bwrap: .*\): the system forbids user namespaces: .*sysctl -w user\.max_user_namespaces=15000/,
+    /^impossible: bubblewrap does not work on this machine \(bwrap: .*\): the system forbids user namespaces: .*sysctl -w user\.max_user_namespaces=15000/,
   )
 })
 

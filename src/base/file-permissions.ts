@@ -8,11 +8,11 @@ import { resolveSteps } from './path-resolution.ts'
 const ourUid = (): number => process.geteuid?.() ?? 0
 
 const loose = (path: string, problem: string, remedy: string): AppError =>
-  new AppError('loose_permissions', `${path} ${problem}; mend it with: ${remedy}`, { data: { file: path, remedy } })
+  new AppError('loose_permissions', `${path} ${problem}; fix it with: ${remedy}`, { data: { file: path, remedy } })
 
 const assertPrivate = (path: string, info: Stats, allowed: number): void => {
   if ((info.mode & 0o777 & ~allowed) === 0) return
-  throw loose(path, `has mode ${octal(info.mode)}, which lets others in`, `chmod ${octal(info.mode & allowed)} ${shellWord(path)}`)
+  throw loose(path, `has mode ${octal(info.mode)}, so other users can access it`, `chmod ${octal(info.mode & allowed)} ${shellWord(path)}`)
 }
 
 /** Throws `loose_permissions` if the file is not this user's, or if others have rights beyond `allowed`. */
@@ -20,7 +20,9 @@ export const assertOursAlone = (path: string, info: Stats, allowed: number): voi
   // A chown would take the file from its owner and from the programs that use it.
   if (info.uid !== ourUid()) {
     const remedy = `run this as uid ${info.uid}, or choose another directory`
-    throw new AppError('loose_permissions', `${path} belongs to uid ${info.uid}, not to us; ${remedy}`, { data: { file: path, remedy } })
+    throw new AppError('loose_permissions', `${path} belongs to uid ${info.uid}, not to this user; ${remedy}`, {
+      data: { file: path, remedy },
+    })
   }
   assertPrivate(path, info, allowed)
 }
@@ -50,7 +52,7 @@ export const readPrivateFile = async (
     const info = await file.stat()
     if (!info.isFile()) throw loose(path, 'is not a regular file', `mv ${shellWord(path)} ${shellWord(`${path}.old`)}`)
     if (!groupMayRead && info.uid !== ourUid())
-      throw loose(path, `belongs to uid ${info.uid}, not to us`, `chown ${ourUid()} ${shellWord(path)}`)
+      throw loose(path, `belongs to uid ${info.uid}, not to this user`, `chown ${ourUid()} ${shellWord(path)}`)
     assertPrivate(path, info, groupMayRead ? 0o740 : 0o700)
     return await file.readFile()
   } finally {
@@ -59,18 +61,18 @@ export const readPrivateFile = async (
 }
 
 const problemOf = (path: string, info: Stats, owner: number): string | undefined => {
-  if (info.uid !== 0 && info.uid !== owner) return `${path} belongs to uid ${info.uid}; mend it with: chown root ${shellWord(path)}`
+  if (info.uid !== 0 && info.uid !== owner) return `${path} belongs to uid ${info.uid}; fix it with: chown root ${shellWord(path)}`
   if (info.isSymbolicLink() || (info.mode & 0o022) === 0) return undefined
   // In a sticky directory, others may add entries but not replace those of root or this user.
   if (info.isDirectory() && (info.mode & 0o1000) !== 0) return undefined
-  return `${path} is writable by others (mode ${octal(info.mode)}); mend it with: chmod go-w ${shellWord(path)}`
+  return `${path} is writable by other users (mode ${octal(info.mode)}); fix it with: chmod go-w ${shellWord(path)}`
 }
 
 /** Who else could remove or replace a journal through its directory or a parent of it. The remedies never change a system directory. */
 export const journalPlaceProblems = (path: string, owner?: number): string[] =>
   writableByOthers(dirname(path), owner).map(
     (problem) =>
-      `${problem.split('; mend it with: ')[0]}; name a file in a directory that only root and this user may write, up to the root`,
+      `${problem.split('; fix it with: ')[0]}; use a directory that only root and this user can write, with all directories above it`,
   )
 
 /**

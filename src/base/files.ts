@@ -93,7 +93,7 @@ export const readBounded = async (path: string, { max, pipes = false }: BoundedR
   try {
     const info = await file.stat()
     // Reading a directory fails with an error of its own.
-    if (!pipes && !info.isFile() && !info.isDirectory()) throw new Error('is no regular file')
+    if (!pipes && !info.isFile() && !info.isDirectory()) throw new Error('is not a regular file')
     const parts: Buffer[] = []
     for (let bytes = 0; ;) {
       const { bytesRead, buffer } = await file.read(Buffer.alloc(CHUNK), 0, CHUNK, null)
@@ -108,8 +108,8 @@ export const readBounded = async (path: string, { max, pipes = false }: BoundedR
 }
 
 const CAUSES: Readonly<Record<string, string>> = {
-  ENOENT: 'there is no such file',
-  ENOTDIR: 'a part of its path is no directory',
+  ENOENT: 'no such file',
+  ENOTDIR: 'a part of its path is not a directory',
   EACCES: 'this user may not read it, or may not enter a directory of its path',
   EISDIR: 'is a directory: name a file',
 }
@@ -132,7 +132,7 @@ export const unreadable = (code: ErrorCode, path: string, error: unknown, name =
  * number.
  */
 export const laterVersion = (found: number, known: number | null): string =>
-  `version ${found} is of a later x0x, and this one reads ${known === null ? 'none that has a version' : `version ${known}`}: start that one again, or put back what stood here before the upgrade; nothing was changed`
+  `version ${found} is from a later x0x, and this one reads ${known === null ? 'files without a version' : `version ${known}`}: use the later x0x, or restore the file from before the upgrade; nothing was changed`
 
 /** What is wrong with the version of a file, or null. Checked first, because another version may have other keys. */
 export const versionProblem = (found: unknown, known: number): string | null => {

@@ -29,10 +29,10 @@ export const nearest = (word: string, words: readonly string[]): string | null =
   return best?.candidate ?? null
 }
 
-/** ` (did you mean X?)`, or nothing. */
+/** `. Did you mean X?`, or nothing. */
 export const didYouMean = (word: string, words: readonly string[]): string => {
   const meant = nearest(word, words)
-  return meant === null ? '' : ` (did you mean ${meant}?)`
+  return meant === null ? '' : `. Did you mean ${meant}?`
 }
 
 /** A word quoted for a POSIX shell if necessary, so that printed commands can be pasted. */

@@ -20,7 +20,7 @@ const ALIASES: Readonly<Record<string, string>> = { 'x0x console': 'rexec', 'x0x
 
 /** A command of this machine in a hint. A command for another machine has another lead-in, because another daemon is meant there. */
 const COMMAND =
-  /(?<=\b(?:Try|[Nn]ext|its output|whether it started|end one|what (?:goes on|runs here for others)|to rename it|what is wrong|ask again where it certainly did not run|it may run twice|how they are|until all are over): |-> |&& )(?:x0x (?:ui|desk|bundle|mcp|rexd|console)|x0xd?|rexd|rexec)(?= )/g
+  /(?<=\b(?:Try|Next|See|[Tt]o (?:continue|rename it|see more output|stop one|wait)|Retry the hosts where it (?:did not run|may have run)): |-> |&& )(?:x0x (?:ui|desk|bundle|mcp|rexd|console)|x0xd?|rexd|rexec)(?= )/g
 
 export const givenOptions = (
   program: string,

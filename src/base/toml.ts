@@ -3,6 +3,7 @@ import { isAbsolute } from 'node:path'
 import { TomlError, parse } from 'smol-toml'
 import { AppError, type ErrorCode, attempt, isMissing } from './errors.ts'
 import { type BoundedRead, readBounded, unreadable } from './files.ts'
+import { didYouMean } from './format.ts'
 import { isVisible } from './visible-text.ts'
 
 /** The path of a value: keys of tables, indices of arrays (also of arrays of tables). */
@@ -177,7 +178,10 @@ export const parseToml = (text: string, path: string, code: ErrorCode, options: 
     const { line, column } = error
     const [reason] = error.message.replace(/^Invalid TOML document: /, '').split('\n')
     const [bare] = /^[A-Za-z][^\s,\]}#]*/.exec(text.split('\n')[line - 1]?.slice(column - 1) ?? '') ?? []
-    const hint = reason === 'invalid value' && bare !== undefined ? ` ${bare}: a text needs quotes, such as ${JSON.stringify(bare)}` : ''
+    const hint =
+      reason === 'invalid value' && bare !== undefined
+        ? ` ${bare}: use true, false or a number, or put a text in quotes (${JSON.stringify(bare)})`
+        : ''
     throw new AppError(code, `${path}:${line}:${column}: ${reason}${hint}`, { cause: error, data: { file: path, line, column } })
   }
 }
@@ -305,7 +309,7 @@ export class TomlReader {
 
   knownKeys(path: TomlPath, table: TomlTable, known: readonly string[]): void {
     for (const key of Object.keys(table))
-      if (!known.includes(key)) this.problem([...path, key], `unknown key; known here: ${known.join(', ')}`)
+      if (!known.includes(key)) this.problem([...path, key], `unknown key${didYouMean(key, known) || `; known keys: ${known.join(', ')}`}`)
   }
 
   problem(path: TomlPath, reason: string): void {

@@ -64,15 +64,15 @@ const OURS_ALONE = 0o600
 export const socketDirProblems = async (path: string): Promise<string[]> => {
   const directory = dirname(path)
   const info = await stat(directory).catch(() => null)
-  const own = 'the socket wants a directory of its own, which only its user may enter'
-  if (info !== null && !info.isDirectory()) return [`${directory} is no directory`]
+  const own = 'the socket needs a private directory, which only its user can enter'
+  if (info !== null && !info.isDirectory()) return [`${directory} is not a directory`]
   const letsIn = info !== null && (info.mode & 0o777 & ~ONLY_US) !== 0
   return [
     ...(info !== null && info.uid !== (process.geteuid?.() ?? info.uid)
-      ? [`${directory} belongs to uid ${info.uid}, not to us: ${own}`]
+      ? [`${directory} belongs to uid ${info.uid}, not to this user: ${own}`]
       : []),
     // The remedy is another directory, because a chmod would be wrong for /tmp.
-    ...(letsIn ? [`${directory} lets others in (mode ${octal(info.mode)}): ${own}`] : []),
+    ...(letsIn ? [`${directory} is open to other users (mode ${octal(info.mode)}): ${own}`] : []),
     ...writableByOthers(directory),
   ]
 }
@@ -194,8 +194,8 @@ export const consoleSockets = (env: Environment, uid: number): ConsoleSockets =>
 export const foreignSocket = (path: string, uid: number): string | null | undefined => {
   try {
     const info = lstatSync(path)
-    if (!info.isSocket()) return `${path} is no socket; it belongs to uid ${info.uid}`
-    if (info.uid !== uid) return `${path} belongs to uid ${info.uid}, not to us (uid ${uid})`
+    if (!info.isSocket()) return `${path} is not a socket; it belongs to uid ${info.uid}`
+    if (info.uid !== uid) return `${path} belongs to uid ${info.uid}, not to uid ${uid}`
     return (info.mode & 0o077) === 0 ? null : `${path} lets others connect (mode ${octal(info.mode)})`
   } catch (error) {
     return isMissing(error) ? undefined : errorText(error)
@@ -204,14 +204,11 @@ export const foreignSocket = (path: string, uid: number): string | null | undefi
 
 /** The warning that the host serves its private socket only; `problem` is the reason. */
 export const onlyOwn = (problem: string): string =>
-  `${problem}: clients of other makes, which know that path alone, cannot connect; ours find the other one. Have it removed, then start the host again`
+  `${problem}: clients of other vendors only use that path and cannot connect. Remove it, then start the host again`
 
 /** The error for a path that another user has taken. */
 export const squatted = (problem: string): AppError =>
-  new AppError(
-    'conflict',
-    `${problem}; have it removed, or name a socket in a directory of your own, for host and clients: ${SOCKET_VARIABLE}=FILE`,
-  )
+  new AppError('conflict', `${problem}; remove it, or set ${SOCKET_VARIABLE}=FILE for host and clients, in a private directory`)
 
 /** Timeout for a connection. */
 const CONNECT_MS = 5_000
@@ -220,7 +217,7 @@ const CONNECT_MS = 5_000
 export const dial = async (path: string): Promise<Socket | null> =>
   new Promise((resolve, reject) => {
     const socket = connect(path)
-    const late = setTimeout(() => socket.destroy(new AppError('timeout', `${path}: nobody takes connections there`)), CONNECT_MS)
+    const late = setTimeout(() => socket.destroy(new AppError('timeout', `${path}: no program accepts connections`)), CONNECT_MS)
     socket.once('connect', () => {
       clearTimeout(late)
       resolve(socket)

@@ -1,108 +1,117 @@
-import type { CommandSpec, OptionSpec } from './command.ts'
+import type { CommandSpec, ExitSpec, OptionSpec } from './command.ts'
 
-const ID = { flags: '<id>', text: 'of a question, or its first 6 or more characters' }
-const YES: OptionSpec = { flags: '--yes', text: 'do not ask again at a terminal' }
+const ID = { flags: '<id>', text: 'Approval request, or at least 6 characters of it' }
+const YES: OptionSpec = { flags: '--yes', text: 'Do not ask for confirmation' }
 const PERMIT: OptionSpec = {
   flags: '--permit <sha256>',
-  text: 'only if this is its permit, or how its permit begins: what was read is what is decided',
+  text: 'Decide only if the permit begins with this',
 }
-const LABEL = { flags: '<agent>', text: 'the name that it goes by' }
-const PATTERN = { flags: '<pattern>', text: 'over the resolved path of a program: * and ? within one directory, ** over several' }
-const NO_DESK = 'Exit status: 0; 1 where it was decided otherwise, is gone or has changed; 255 where no desk answers.'
+const LABEL = { flags: '<agent>', text: 'Name of the AI agent' }
+const PATTERN = { flags: '<pattern>', text: 'Program path; * stays in a directory, ** does not' }
+const EXITS: readonly ExitSpec[] = [
+  ['0', 'Decided'],
+  ['1', 'Not found, changed, or already decided'],
+  ['255', 'No approval service is running'],
+]
 
 export const APPROVALS: CommandSpec = {
   name: 'approvals',
-  text: 'questions of programs that must not run before a human says so, and what was allowed for longer',
+  text: 'Decide about approval requests, and manage grants',
   group: true,
   examples: [
-    'x0x approvals watch --bell                      decide as they come',
-    'x0x approvals approve q_3vF9xk                  once, after it was shown whole',
-    'x0x approvals allow-always q_3vF9xk --for 8h    exactly this command, for a working day',
+    'x0x approvals watch --bell                      decide about requests as they arrive',
+    'x0x approvals approve q_3vF9xk                  allow one request, once',
+    'x0x approvals allow-always q_3vF9xk --for 8h    allow the same command for 8 hours',
     'x0x approvals revoke g_7mQ2aa',
   ],
-  notes: ['They are held by x0xd, or by x0x desk where no daemon runs. No answer is a denial.'],
+  notes: ['The approval service is part of x0xd. Without x0xd, use x0x desk. A request without an answer is denied.'],
   commands: [
-    { name: 'pending', text: 'what waits for a decision, the oldest first, each whole' },
-    { name: 'approve', text: 'allow it once, exactly as it is shown', arguments: [ID], options: [PERMIT, YES], notes: [NO_DESK] },
-    { name: 'deny', text: 'refuse it', arguments: [ID], options: [PERMIT, YES], notes: [NO_DESK] },
+    { name: 'pending', text: 'List open approval requests, oldest first' },
+    { name: 'approve', text: 'Allow a request once', arguments: [ID], options: [PERMIT, YES], exits: EXITS },
+    { name: 'deny', text: 'Deny a request', arguments: [ID], options: [PERMIT, YES], exits: EXITS },
     {
       name: 'allow-always',
-      text: 'allow it now and whenever exactly the same is asked again, until it is revoked; what always asks goes on asking',
+      text: 'Allow a request and later ones like it',
       arguments: [ID],
       options: [
-        { flags: '--for <duration>', text: 'for so long: 90s, 15m, 8h, 30d' },
-        { flags: '--uses <count>', text: 'so many times' },
+        { flags: '--for <duration>', text: 'Limit the grant to this time (90s, 8h, 30d)' },
+        { flags: '--uses <count>', text: 'Limit the grant to this number of uses' },
         PERMIT,
         YES,
       ],
-      notes: [NO_DESK],
+      exits: EXITS,
+      notes: ['The grant covers exactly this command. Commands that always need approval still ask.'],
     },
-    { name: 'list', text: 'what is allowed for longer: exact commands, and patterns of agents' },
-    { name: 'revoke', text: 'take one of them back', arguments: [{ flags: '<grant>', text: 'its id, or its first 6 or more characters' }] },
+    { name: 'list', text: 'List grants and allowed patterns' },
+    { name: 'revoke', text: 'Revoke a grant', arguments: [{ flags: '<grant>', text: 'Grant ID, or at least its first 6 characters' }] },
     {
       name: 'allowlist',
-      text: 'programs that an agent may run without a question, whatever their arguments',
+      text: 'Allow programs of an AI agent without approval',
       group: true,
       examples: ['x0x approvals allowlist add reviewer /usr/bin/df', "x0x approvals allowlist add reviewer '~/bin/lint-*' --opaque"],
       commands: [
         {
           name: 'add',
-          text: 'let an agent run what a pattern fits',
+          text: 'Allow programs that match a pattern, with any arguments',
           arguments: [LABEL, PATTERN],
-          options: [{ flags: '--opaque', text: 'Accept that these programs may run others, so the agent can run anything' }],
+          options: [{ flags: '--opaque', text: 'Accept that these programs can run any other program' }],
         },
-        { name: 'remove', text: 'take a pattern back', arguments: [LABEL, PATTERN] },
+        { name: 'remove', text: 'Remove a pattern', arguments: [LABEL, PATTERN] },
       ],
     },
     {
       name: 'history',
-      text: 'what was asked and how it was decided, the newest last',
-      options: [{ flags: '-n, --lines <count>', text: 'how many', default: '20' }],
+      text: 'Show past approval requests and decisions, newest last',
+      options: [{ flags: '-n, --lines <count>', text: 'Limit the number of requests', default: '20' }],
     },
     {
       name: 'watch',
-      text: 'show each question as it comes, and decide by a key: a once, A always, d deny, s later, q end; without a terminal, lines',
+      text: 'Show approval requests as they arrive, and decide',
       options: [
-        { flags: '--bell', text: 'ring the bell of the terminal for each' },
-        { flags: '--notify', text: 'tell the desktop of each by notify-send, or else the terminal' },
+        { flags: '--bell', text: 'Ring the terminal bell for each' },
+        { flags: '--notify', text: 'Send a desktop notification for each' },
       ],
       examples: ['x0x approvals watch --notify', 'x0x approvals watch --json | jq .'],
+      notes: ['Keys: a allows once, A allows always, d denies, s skips, q quits. Without a terminal, it only prints requests.'],
     },
   ],
 }
 
-const AGENT: OptionSpec = { flags: '--agent <label>', text: 'of this agent, by the name that it goes by' }
-const SESSION: OptionSpec = { flags: '--session <id>', text: 'of this session of it only' }
+const AGENT: OptionSpec = { flags: '--agent <label>', text: 'Select the AI agent by name' }
+const SESSION: OptionSpec = { flags: '--session <id>', text: 'Select one session of the agent' }
 const WHOSE = [AGENT, SESSION]
 
 export const EXEC_MODE: CommandSpec = {
   name: 'exec-mode',
-  text: 'where commands of agents run, how far they may go, and when a human is asked; nothing here allows more than the configuration',
+  text: 'Set where commands run and when approval is needed',
   usage: "[command] | '/exec …' | '/elevated on|off|ask|full'",
-  arguments: [{ flags: '[words...]', text: '/exec or /elevated and what stands behind it' }],
+  arguments: [{ flags: '[words...]', text: 'A /exec or /elevated line' }],
   options: WHOSE,
   examples: [
     'x0x exec-mode show --agent reviewer',
     'x0x exec-mode set host=gateway security=allowlist ask=always --agent reviewer',
     'x0x exec-mode /elevated ask --agent reviewer',
-    'x0x exec-mode list                             of all sessions and agents',
-    'x0x exec-mode save --agent reviewer            security and ask, for later sessions too',
-    'x0x exec-mode off --agent reviewer             as it was before',
+    'x0x exec-mode list                             list all sessions and agents',
+    'x0x exec-mode save --agent reviewer            keep security and ask for later sessions',
+    'x0x exec-mode off --agent reviewer             return to the configuration',
   ],
   commands: [
-    { name: 'list', text: 'List what is set for sessions and saved for agents' },
-    { name: 'show', text: 'what is set, and what that comes to', options: WHOSE },
+    { name: 'list', text: 'List settings of sessions and saved modes of agents' },
+    { name: 'show', text: 'Show the settings and their effect', options: WHOSE },
     {
       name: 'set',
-      text: 'set some until the desk ends: host=sandbox|gateway|node security=deny|allowlist|full ask=off|on-miss|always node=NODE',
-      arguments: [{ flags: '<settings...>' }],
+      text: 'Set modes until the approval service ends',
+      arguments: [{ flags: '<settings...>', text: 'KEY=VALUE words' }],
       options: WHOSE,
+      notes: [
+        'Settings: host=sandbox|gateway|node, security=deny|allowlist|full, ask=off|on-miss|always, node=NODE. They can only be stricter than the configuration.',
+      ],
     },
     {
       name: 'off',
-      text: 'take back what was set',
-      options: [...WHOSE, { flags: '--saved', text: 'Also remove security and ask from the row of the agent in the approval store' }],
+      text: 'Remove the settings',
+      options: [...WHOSE, { flags: '--saved', text: 'Also remove the saved modes of the agent' }],
     },
-    { name: 'save', text: 'Write security and ask of the session into the row of the agent in the approval store', options: WHOSE },
+    { name: 'save', text: 'Save security and ask for later sessions of the agent', options: WHOSE },
   ],
 }

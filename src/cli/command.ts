@@ -22,20 +22,23 @@ export interface ArgumentSpec {
   readonly completes?: Completes
 }
 
+/** An exit status and its meaning. */
+export type ExitSpec = readonly [status: string, text: string]
+
 /** One command: its syntax and its description. The parser, help, manual pages and completion use it. */
 export interface CommandSpec {
   readonly name: string
+  /** The description, in the imperative and at most 10 words. */
   readonly text: string
-  /** The text in the list of its parent command; `text` if absent. */
-  readonly summary?: string
   /** The syntax after its name; by default it follows from options and arguments. */
   readonly usage?: string
   /** Options. Those of a program are valid for its commands too. */
   readonly options?: readonly OptionSpec[]
   readonly arguments?: readonly ArgumentSpec[]
   readonly examples?: readonly string[]
-  /** Lines below the examples. */
+  /** Paragraphs below the examples. */
   readonly notes?: readonly string[]
+  readonly exits?: readonly ExitSpec[]
   readonly commands?: readonly CommandSpec[]
   /** It needs one of `commands` and does nothing by itself. */
   readonly group?: true
@@ -52,8 +55,8 @@ export interface CommandSpec {
 /** From the program to the chosen command. */
 export type CommandPath = readonly [CommandSpec, ...CommandSpec[]]
 
-export const HELP_OPTION: OptionSpec = { flags: '-h, --help', text: 'show this help' }
-export const VERSION_OPTION: OptionSpec = { flags: '--version', text: 'print the version' }
+export const HELP_OPTION: OptionSpec = { flags: '-h, --help', text: 'Show this help' }
+export const VERSION_OPTION: OptionSpec = { flags: '--version', text: 'Print the version' }
 
 const FLAGS = /^(?:-(\w), )?--([\w-]+)( <.+>)?$/
 

@@ -112,7 +112,7 @@ const commandsAfter = (programs: readonly CommandSpec[], { path, before }: Read,
   if (before.length > 0) return []
   const [program] = path
   const others = isFirst ? programs.filter(({ name }) => name.startsWith(`${program.name} `)) : []
-  return [...(path.at(-1)?.commands ?? []), ...others].map(({ name, summary, text }) => [name.split(' ').at(-1) ?? '', summary ?? text])
+  return [...(path.at(-1)?.commands ?? []), ...others].map(({ name, text }) => [name.split(' ').at(-1) ?? '', text])
 }
 
 /**

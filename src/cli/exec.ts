@@ -4,35 +4,34 @@ import { DETACH_OPTIONS } from './runs.ts'
 
 /** Any of these options makes a line a fan-out, also with one host. */
 export const FLEET_OPTIONS: readonly OptionSpec[] = [
-  { flags: '--parallel <n>', text: 'so many hosts at once, up to 512 (default: 64)' },
-  { flags: '--canary <n>', text: 'the first so many must succeed before the rest begin' },
-  { flags: '--max-failures <n>', text: 'begin nothing more after so many failures, such as 3 or 10%' },
-  { flags: '--deadline <secs>', text: 'for all hosts together: then nothing more begins, and what runs is ended' },
-  { flags: '-g, --group', text: 'equal outputs once, with the hosts that gave them', conflicts: ['diff', 'json'] },
-  { flags: '--diff', text: 'the most common output once, and how the others differ from it', conflicts: ['group', 'json'] },
-  { flags: '--ledger <file>', text: 'keep what becomes of each host in this file', conflicts: ['retry', 'retry-unknown'] },
+  { flags: '--parallel <n>', text: 'Run on n hosts at once, at most 512 (default: 64)' },
+  { flags: '--canary <n>', text: 'Run on n hosts first; continue only if all succeed' },
+  { flags: '--max-failures <n>', text: 'Start no more hosts after n failures (3 or 10%)' },
+  { flags: '--deadline <secs>', text: 'Stop the whole fan-out after this many seconds' },
+  { flags: '-g, --group', text: 'Group hosts with equal output', conflicts: ['diff', 'json'] },
+  { flags: '--diff', text: 'Show one output, and the differences of the others', conflicts: ['group', 'json'] },
+  { flags: '--ledger <file>', text: 'Record the result of each host in this file', conflicts: ['retry', 'retry-unknown'] },
   {
     flags: '--retry <file>',
-    text: 'ask those hosts of a ledger again whose command certainly did not run; needs no WHO',
+    text: 'Run again on hosts where it did not run',
     conflicts: ['retry-unknown'],
   },
-  { flags: '--retry-unknown <file>', text: 'ask those again whose command may have run: it may run twice there' },
+  { flags: '--retry-unknown <file>', text: 'Run again on hosts where it may have run' },
 ]
 
 /** Help texts of the options of a plain `exec`, which is parsed without them. */
 const TEXTS: Readonly<Record<string, string>> = {
-  '--timeout <secs>': 'end the command after this time; clamped to the cap there',
-  '--session <name>': 'a name of your own: x0x events --session shows its runs alone',
-  '--stdin-file <file>': 'give the command this stdin; - reads our own to its end',
-  '--cancel <id>': 'cancel this run instead; needs no AGENT',
-  '--raw': 'control characters to the terminal as they come',
+  '--timeout <secs>': 'Stop the command after this many seconds',
+  '--session <name>': 'Label the run; x0x events --session shows it',
+  '--stdin-file <file>': 'Send this file as stdin; - sends standard input',
+  '--cancel <id>': 'Cancel this run instead of starting one',
+  '--raw': 'Write control characters to the terminal unchanged',
 }
 
 export const EXEC: CommandSpec = {
   ...PLAIN_EXEC,
-  summary: 'run a command on an agent, or on many',
-  text: 'Runs a command on another agent and streams its output. WHO: a contact, an id, or its first 6 or more characters; for many hosts several of them, node sets of contacts (web[1-20,30]), @group, key=value of labels, and !WHO for whom to leave out.',
-  usage: 'WHO... [options] -- ARGV...',
+  text: 'Run a command on one host or many',
+  usage: 'HOST... [options] -- COMMAND [ARGS...]',
   arguments: [
     { flags: '[agent]', completes: 'hosts' },
     { flags: '[argv...]', completes: 'hosts' },
@@ -51,43 +50,48 @@ export const EXEC: CommandSpec = {
     'x0x exec bob --detach --lifetime 2h -- make all',
     "x0x exec 'web[1-20]' --detach -- make all",
   ],
+  exits: [
+    ['0-254', 'One host: exit status of the command; 128+n after signal n'],
+    ['255', 'One host: denied, not reached, or stopped at a limit; any: x0xd does not answer'],
+    ['0', 'Many hosts, or --detach: the command succeeded, or started, on each'],
+    ['1', 'Many hosts: it ran on each host, and failed on some'],
+    ['3', 'Many hosts: some denied it, were not reached, or were cancelled'],
+    ['4', 'Many hosts: for some, it is not known whether it ran'],
+    ['130', 'Many hosts: stopped by Ctrl-C'],
+    ['2', 'The command line is wrong'],
+  ],
   notes: [
-    '',
-    'Ctrl-C cancels the remote command and waits for its end; a second Ctrl-C does',
-    'not wait. One plain WHO: output and exit status are those of the command; with',
-    '--detach 0 when it has started. Anything else is a fan-out, whose exit status is',
-    'that of the worst end:',
-    '  0    the command ran on every host, and ended with 0',
-    '  1    it ran on every host, and failed on some: another code, a signal, or',
-    '       output is missing',
-    '  3    on some it was denied, not reached, not started, or cancelled',
-    '  4    of some it is unknown whether it ran, or how it ended',
-    '  130  after Ctrl-C, whatever else happened',
-    '  255  the local daemon could not be asked; 2: the line is wrong',
+    'HOST is a contact, or at least 6 characters of an agent ID. For a fan-out, name several of them, contacts with numbers (web[1-20,30]), groups (@db) or labels (role=web). !HOST excludes a host.',
+    'The ACL of the target can set a lower limit than --timeout.',
+    'Ctrl-C cancels the run and waits for its end. Press it again to stop waiting.',
   ],
   commands: [
     {
       name: 'sessions',
-      text: 'commands that this daemon asked for and that have not ended',
-      options: [{ flags: '--incoming', text: 'those that other agents asked for and that run here; for operators of this host' }],
+      text: 'List runs that have not ended',
+      options: [{ flags: '--incoming', text: 'List runs of other agents on this machine instead' }],
       examples: ['x0x exec sessions', 'x0x exec sessions --incoming --json'],
     },
     {
       name: 'cancel',
-      text: 'end one of them, or all of a fan-out: of ours, else one that runs here for another agent, which is told that an operator ended it',
+      text: 'Stop a run, or all runs of a fan-out',
       arguments: [
         {
           flags: '<id>',
           completes: 'runs',
-          text: 'from x0x exec sessions or x0x exec sessions --incoming; its first 4 or more characters are enough',
+          text: 'Run ID, or at least its first 4 characters',
         },
       ],
       options: [
-        { flags: '--incoming', text: 'only one that runs here for another agent' },
-        { flags: '--agent <id>', text: 'whose it is, where two agents chose the same id: all 64 characters', goesWith: ['incoming'] },
+        { flags: '--incoming', text: 'Stop only a run of another agent' },
+        { flags: '--agent <id>', text: 'Agent that requested it (64 characters)', goesWith: ['incoming'] },
       ],
       examples: ['x0x exec cancel 01890a5d-ac96-774b-bcce-b302099a8057'],
-      notes: ['Exit status: 0 when it was asked to end; 1 where no such command runs, or for want of the proof of an operator.'],
+      exits: [
+        ['0', 'The run was asked to stop'],
+        ['1', 'No such run, or you cannot read operator.key'],
+      ],
+      notes: ['To stop a run of another agent on this machine, you must be able to read operator.key. That agent is notified.'],
     },
   ],
 }

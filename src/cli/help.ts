@@ -12,9 +12,9 @@ export const optionRow = ({ flags, text, default: value }: OptionSpec): HelpRow 
   value === undefined ? text : `${text} (default: ${JSON.stringify(value)})`,
 ]
 
-const commandRow = ({ name, summary, text, options, arguments: words = [] }: CommandSpec): HelpRow => [
+const commandRow = ({ name, text, options, arguments: words = [] }: CommandSpec): HelpRow => [
   [name, ...(options === undefined ? [] : ['[options]']), ...words.map(({ flags }) => flags)].join(' '),
-  summary ?? text,
+  text,
 ]
 
 export const wrapped = (text: string, columns: number): string[] => {
@@ -36,25 +36,32 @@ export const helpOptions = ({ options = [] }: CommandSpec): readonly OptionSpec[
 /** The text of `--help`. `columns` is the width of the terminal. */
 export const helpText = (path: CommandPath, columns = DEFAULT_COLUMNS): string => {
   const command = path.at(-1)!
-  const { text, arguments: words = [], commands = [], examples = [], notes = [] } = command
-  const helpCommand: HelpRow[] = commands.length === 0 ? [] : [['help [command]', 'display help for command']]
+  const { text, arguments: words = [], commands = [], examples = [], notes = [], exits = [] } = command
+  const helpCommand: HelpRow[] = commands.length === 0 ? [] : [['help [command]', 'Show the help of a command']]
   const sections: [string, HelpRow[]][] = [
     ['Arguments:', words.some((word) => word.text !== undefined) ? words.map((word) => [argumentName(word), word.text ?? '']) : []],
     ['Options:', helpOptions(command).map(optionRow)],
     ['Commands:', [...commands.map(commandRow), ...helpCommand]],
   ]
-  const width = Math.max(...sections.flatMap(([, rows]) => rows.map(([term]) => term.length)))
-  const indent = `\n${' '.repeat(width + 4)}`
-  const row = ([term, about]: HelpRow): string =>
-    `  ${about === '' ? term : `${term.padEnd(width)}  ${wrapped(about, columns - width - 4).join(indent)}`}\n`
+  const width = widthOf(sections.flatMap(([, rows]) => rows))
   const parts = [
     `Usage: ${pathText(path)} ${usageOf(command)}\n`,
     `${wrapped(text, columns).join('\n')}\n`,
-    ...sections.filter(([, rows]) => rows.length > 0).map(([title, rows]) => `${title}\n${rows.map(row).join('')}`),
-    ...(examples.length === 0 && notes.length === 0 ? [] : [afterText(examples, notes)]),
+    ...sections.flatMap(([title, rows]) => sectionText(title, rows, width, columns)),
+    ...(examples.length === 0 ? [] : [`Example${examples.length === 1 ? '' : 's'}:\n${examples.map((line) => `  ${line}\n`).join('')}`]),
+    ...sectionText('Exit status:', exits, widthOf(exits), columns),
+    ...notes.map((note) => `${wrapped(note, columns).join('\n')}\n`),
   ]
   return parts.join('\n')
 }
 
-const afterText = (examples: readonly string[], notes: readonly string[]): string =>
-  [`Example${examples.length === 1 ? '' : 's'}:`, ...examples.map((line) => `  ${line}`), ...notes, ''].join('\n')
+const widthOf = (rows: readonly HelpRow[]): number => Math.max(...rows.map(([term]) => term.length))
+
+const sectionText = (title: string, rows: readonly HelpRow[], width: number, columns: number): string[] => {
+  if (rows.length === 0) return []
+  const indent = `\n${' '.repeat(width + 4)}`
+  const lines = rows.map(
+    ([term, about]) => `  ${about === '' ? term : `${term.padEnd(width)}  ${wrapped(about, columns - width - 4).join(indent)}`}\n`,
+  )
+  return [`${title}\n${lines.join('')}`]
+}

@@ -16,8 +16,12 @@ const escaped = (text: string): string =>
 
 const rows = (list: readonly HelpRow[]): string[] => list.flatMap(([term, text]) => ['.TP', `.B ${escaped(term)}`, escaped(text || ' ')])
 
-const examplesOf = ({ examples = [], notes = [] }: CommandSpec): string[] =>
-  examples.length === 0 && notes.length === 0 ? [] : ['.PP', '.nf', ...[...examples, ...notes].map(escaped), '.fi']
+/** Examples, exit statuses and notes. */
+const afterOf = ({ examples = [], exits = [], notes = [] }: CommandSpec): string[] => [
+  ...(examples.length === 0 ? [] : ['.PP', '.nf', ...examples.map(escaped), '.fi']),
+  ...(exits.length === 0 ? [] : ['.PP', 'Exit status:', ...rows(exits)]),
+  ...notes.flatMap((note) => ['.PP', escaped(note)]),
+]
 
 const command = (path: CommandPath): string[] => {
   const spec = path.at(-1)!
@@ -27,7 +31,7 @@ const command = (path: CommandPath): string[] => {
     escaped(text),
     ...rows(words.flatMap((word): HelpRow[] => (word.text === undefined ? [] : [[argumentName(word), word.text]]))),
     ...rows(options.map(optionRow)),
-    ...examplesOf(spec),
+    ...afterOf(spec),
     ...commands.flatMap((below) => command([...path, below])),
   ]
 }
@@ -46,17 +50,10 @@ export const manualPage = (parts: readonly [CommandSpec, ...CommandSpec[]]): str
     ...rows(helpOptions(program).map(optionRow)),
     ...(below.length === 0 ? [] : ['.SH COMMANDS', ...below]),
     '.SH EXAMPLES',
-    ...examplesOf(program).slice(1),
+    ...afterOf(program).slice(1),
   ]
   return `${lines.join('\n')}\n`
 }
-
-const HEAD = `# The command line
-
-Every command, as \`--help\` tells it, the manual pages (\`x0x man x0x | man -l -\`) and completion
-(\`x0x completion bash|zsh|fish\`): all are made from one table. This page is what \`x0x man --markdown\` prints; a test compares them.
-Back to [all pages](README.md).
-`
 
 const cell = (text: string): string => text.replaceAll('|', '\\|').replaceAll('<', '&lt;')
 const rowText = ([term, text]: HelpRow): string => `| \`${term.replaceAll('|', '\\|')}\` | ${cell(text)} |`
@@ -67,35 +64,39 @@ const tableOf = (title: string, rows: readonly HelpRow[]): string[] =>
 /** Turns the description after a wide gap into a shell comment. */
 const exampleLine = (example: string): string => example.replace(/ {2,}(?=\S)/, (gap) => `${gap}# `)
 
-/** The text of `--help` below the options, without blank lines. */
-const afterOf = ({ examples = [], notes = [] }: CommandSpec): string[] => {
-  const said = notes.filter((line) => line !== '').map(cell)
-  return [...(examples.length === 0 ? [] : ['', '```sh', ...examples.map(exampleLine), '```']), ...(said.length === 0 ? [] : ['', ...said])]
-}
+/** Examples, exit statuses and notes in Markdown. */
+const markdownAfter = ({ examples = [], exits = [], notes = [] }: CommandSpec): string[] => [
+  ...(examples.length === 0 ? [] : ['', '```sh', ...examples.map(exampleLine), '```']),
+  ...tableOf('exit status', exits),
+  ...notes.flatMap((note) => ['', cell(note)]),
+]
+
+/** Heading level of a program. */
+const TOP = 2
 
 const sectionOf = (path: CommandPath, depth: number): string[] => {
   const spec = path.at(-1)!
   const { text, arguments: words = [], commands = [] } = spec
   const args = words.flatMap((word): HelpRow[] => (word.text === undefined ? [] : [[argumentName(word), word.text]]))
+  const own = depth === TOP ? helpOptions(spec) : (spec.options ?? [])
   return [
     '',
     `${'#'.repeat(depth)} ${pathText(path)}`,
     '',
-    `${cell(`${text.slice(0, 1).toUpperCase()}${text.slice(1)}`)}${/[.!?]$/.test(text) ? '' : '.'}`,
-    '',
-    '```',
-    `${pathText(path)} ${usageOf(spec)}`,
-    '```',
-    ...tableOf('argument', args),
-    ...tableOf('option', helpOptions(spec).map(optionRow)),
-    ...afterOf(spec),
+    `${cell(text)}.`,
+    ...(usageOf(spec) === '[options]' ? [] : ['', `\`${pathText(path)} ${usageOf(spec)}\``]),
+    ...tableOf(args.length === 0 ? 'option' : own.length === 0 ? 'argument' : 'argument or option', [...args, ...own.map(optionRow)]),
+    ...markdownAfter(spec),
     ...commands.flatMap((below) => sectionOf([...path, below], Math.min(depth + 1, 4))),
   ]
 }
 
-/** The Markdown reference of all programs. */
+/** The Markdown reference of all programs, without a title. */
 export const referencePage = (programs: readonly CommandSpec[]): string =>
-  `${[HEAD.trimEnd(), ...programs.flatMap((program) => sectionOf([program], 2))].join('\n')}\n`
+  `${programs
+    .flatMap((program) => sectionOf([program], TOP))
+    .join('\n')
+    .trimStart()}\n`
 
 /** The commands on each program's manual page. Manual pages, completion and the reference use it. The single-file build has only `x0x`. */
 export const PAGES: Readonly<Record<string, readonly [CommandSpec, ...CommandSpec[]]>> = {

@@ -90,8 +90,7 @@ export class OutputWatch {
     if (isGone(this.#failure)) return EXIT_READER_GONE
     const { stderr } = this.#io
     // A stream that failed does not fail again, so waiting for it would never end.
-    if (!this.#failed.has(stderr))
-      await write(stderr, `${this.#program}: the output could not be written: ${shownLine(this.#failure.message)}\n`)
+    if (!this.#failed.has(stderr)) await write(stderr, `${this.#program}: cannot write the output: ${shownLine(this.#failure.message)}\n`)
     return status === 0 ? 1 : status
   }
 }

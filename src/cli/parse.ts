@@ -35,7 +35,7 @@ export const durationOf = (text: string): number | null => {
 const MAX_EDITS = 3
 const MIN_ALIKE = 0.4
 
-/** ` (Did you mean exec?)`, or nothing without a close candidate. */
+/** `. Did you mean exec?`, or nothing without a close candidate. */
 export const didYouMean = (word: string, candidates: readonly string[], prefix = ''): string => {
   const close = candidates
     .map((candidate) => ({ candidate, distance: edits(word, candidate), length: Math.max(word.length, candidate.length) }))
@@ -43,13 +43,13 @@ export const didYouMean = (word: string, candidates: readonly string[], prefix =
   const best = Math.min(...close.map(({ distance }) => distance))
   const similar = close.filter(({ distance }) => distance === best).map(({ candidate }) => `${prefix}${candidate}`)
   if (similar.length === 0) return ''
-  return ` (Did you mean ${similar.length > 1 ? 'one of ' : ''}${similar.sort().join(', ')}?)`
+  return `. Did you mean ${similar.length > 1 ? 'one of ' : ''}${similar.sort().join(', ')}?`
 }
 
 /** Makes the error of an invalid line. `command` is the one whose help to read. */
 export type UsageError = (problem: string, command: string) => AppError
 
-/** Makes a suggestion, such as ` (Did you mean exec?)`, or nothing. */
+/** Makes a suggestion, such as `. Did you mean exec?`, or nothing. */
 type Suggest = typeof didYouMean
 
 type Values = ReadonlyMap<string, readonly string[]>
@@ -131,7 +131,7 @@ const unknownOption = (flag: string, { hint }: CommandSpec, options: readonly Op
         '--',
       )
     : ''
-  return `unknown option '${flag}'${similar}${hint === undefined ? '' : `; ${hint}`}`
+  return `unknown option ${flag}${similar}${hint === undefined ? '' : `${similar === '' ? '.' : ''} ${hint}`}`
 }
 
 /**
@@ -173,7 +173,7 @@ const readLevel = (path: CommandPath, argv: readonly string[], from: number, sug
     else if (option === HELP_OPTION) asks ??= 'help'
     else if (option === VERSION_OPTION) asks ??= 'version'
     else if (takesValue && (token.value === undefined || (token.value === '--' && !token.inlineValue)))
-      problem ??= `option '${option.flags}' argument missing`
+      problem ??= `${option.flags}: a value is missing`
     else values.set(token.name, [...(values.get(token.name) ?? []), token.value ?? ''])
   }
   return { words, behindDashes: null, values, problem, asks, below: null }
@@ -186,21 +186,21 @@ const optionProblem = (options: readonly OptionSpec[], values: Values): string |
     if (!given(name)) continue
     const { conflicts = [], goesWith } = option
     const other = options.find((one) => one !== option && conflicts.includes(optionParts(one).name) && given(optionParts(one).name))
-    if (other !== undefined) return `option '${option.flags}' cannot be used with option '${other.flags}'`
-    if (goesWith?.some(given) === false) return `option '${option.flags}' goes with ${goesWith.map((one) => `--${one}`).join(' or ')}`
+    if (other !== undefined) return `--${name} cannot be used with --${optionParts(other).name}`
+    if (goesWith?.some(given) === false) return `--${name} needs ${goesWith.map((one) => `--${one}`).join(' or ')}`
   }
   return null
 }
 
 const wordsProblem = (path: CommandPath, words: readonly string[]): string | null => {
   const missing = path.at(-1)!.arguments?.find(({ flags }, at) => flags.startsWith('<') && at >= words.length)
-  return missing === undefined ? tooManyWords(path, words) : `missing required argument '${argumentName(missing)}'`
+  return missing === undefined ? tooManyWords(path, words) : `missing argument <${argumentName(missing)}>`
 }
 
 const tooManyWords = (path: CommandPath, words: readonly string[]): string | null => {
   const { arguments: expected = [], name } = path.at(-1)!
   if (words.length <= expected.length || expected.some(isVariadic)) return null
-  return `too many arguments${path.length === 1 ? '' : ` for '${name}'`}: it takes ${expected.length}, and not ${words.length}`
+  return `too many arguments${path.length === 1 ? '' : ` for "${name}"`}: expected ${expected.length}, got ${words.length}`
 }
 
 /** Answers `help [command]` of a command with subcommands. */
@@ -214,11 +214,11 @@ const helpBelow = (path: CommandPath, [about, ...rest]: readonly string[], usage
 const unknownCommand = (path: CommandPath, word: string, usage: UsageError): AppError => {
   const { commands = [], programs = [], elsewhere = false } = path.at(-1)!
   if (elsewhere && programs.includes(word))
-    return usage(`'${word}' is not in this single file: it comes with the npm or Debian package`, pathText(path))
+    return usage(`"${word}" is not in this single file. It comes with the npm or Debian package`, pathText(path))
   if (programs.includes(word))
-    return usage(`'${word}' is a program of its own: it stands first, and takes its options behind it`, `${pathText(path)} ${word}`)
+    return usage(`global options are not supported before "${word}"; set X0X_DATA_DIR or X0X_NAME instead`, `${pathText(path)} ${word}`)
   const names = [...commands.map(({ name }) => name), ...(elsewhere ? [] : programs)]
-  return usage(`unknown command '${word}'${didYouMean(word, names)}`, pathText(path))
+  return usage(`unknown command "${word}"${didYouMean(word, names)}`, pathText(path))
 }
 
 /** Parses the words after a program's name. Throws the error of `usage` for an invalid line. */
@@ -264,7 +264,7 @@ const parseWith = (program: CommandSpec, argv: readonly string[], usage: UsageEr
     if (below !== null) {
       path = [...path, below.command]
       const stray = [...values.keys()].find((name) => !optionsOf(path).some((option) => optionParts(option).name === name))
-      if (stray !== undefined) throw usage(`unknown option '--${stray}'`, pathText(path))
+      if (stray !== undefined) throw usage(`unknown option --${stray}`, pathText(path))
       args = below.rest
       continue
     }

@@ -6,9 +6,9 @@ import { EXIT_FAILURE, printFailure } from './exit.ts'
 import { helpText } from './help.ts'
 import { type CommandLine, parseCommandLine } from './parse.ts'
 
-/** The error for invalid flags, on one line. */
+/** The error for invalid flags. */
 export const badFlags = (problem: string, command: string): AppError =>
-  new AppError('bad_config', `${problem.replace(/\.$/, '')}; how to use it: ${command} --help`)
+  new AppError('bad_config', problem, { data: { next: `See: ${command} --help` } })
 
 /** Parses the words after a program's name. Returns the text to print if they ask for help or the version. Throws `bad_config`. */
 export const programLine = (program: CommandSpec, argv: readonly string[]): CommandLine | string => {

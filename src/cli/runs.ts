@@ -5,40 +5,40 @@ export const DETACH_OPTIONS: readonly OptionSpec[] = [
   {
     flags: '--detach',
     conflicts: 'timeout stdin-file cancel raw parallel canary max-failures deadline group diff ledger retry retry-unknown'.split(' '),
-    text: 'start it, print its id (of many hosts each with its host, and one session for all) and go: it runs on, where the ACL there says detach = true',
+    text: 'Start it, print the run ID, and do not wait',
   },
-  { flags: '--lifetime <duration>', goesWith: ['detach'], text: 'end it after so long, such as 90s, 15m, 8h; clamped to the cap there' },
-  { flags: '--keep <size>', goesWith: ['detach'], text: 'keep so much of its output, such as 64K or 8M; clamped to the cap there' },
+  { flags: '--lifetime <duration>', goesWith: ['detach'], text: 'Stop the run after this time (90s, 15m, 8h)' },
+  { flags: '--keep <size>', goesWith: ['detach'], text: 'Keep at most this much output (64K, 8M)' },
 ]
 
-const ID: ArgumentSpec = { flags: '<id>', completes: 'detached', text: 'from x0x runs; its beginning is enough where only one begins so' }
+const ID: ArgumentSpec = { flags: '<id>', completes: 'detached', text: 'Run ID from x0x runs, or its beginning' }
 const IDS: ArgumentSpec = { ...ID, flags: '[ids...]' }
-const OF_SESSION: OptionSpec = { flags: '--session <name>', text: 'in place of ids: all that were asked for with this session' }
+const OF_SESSION: OptionSpec = { flags: '--session <name>', text: 'Select the runs with this label' }
 
 export const ATTACH: CommandSpec = {
   name: 'attach',
-  summary: 'show the output of a detached command',
-  text: 'Shows what a detached command has written and what it writes until it is over; its exit status is that of x0x exec.',
+  text: 'Show the output of a detached run',
   arguments: [ID],
   options: [
     {
       flags: '--from <bytes>',
-      text: 'where to begin: bytes of stdout and stderr together, as x0x attach said when it was left',
+      text: 'Skip this many bytes of stdout and stderr together',
       default: '0',
     },
-    { flags: '--no-follow', text: 'only what there is now' },
-    { flags: '--raw', text: 'control characters to the terminal as they come' },
+    { flags: '--no-follow', text: 'Show the output so far, and exit' },
+    { flags: '--raw', text: 'Write control characters to the terminal unchanged' },
   ],
   examples: ['x0x attach 0198f3c2-5d1e-7000-8000-4b1f6a2c9d10', 'x0x attach 0198f3c2 --from 65536'],
-  notes: ['Ctrl-C leaves it and says from which byte to go on; the command goes on: x0x runs cancel ends it.'],
+  exits: [['0-255', 'As x0x exec for one host']],
+  notes: ['After Ctrl-C the run continues. x0x attach prints the --from value to continue with; x0x runs cancel stops the run.'],
 }
 
 export const RUNS: CommandSpec = {
   name: 'runs',
-  text: 'detached commands that this daemon asked for: waiting, running, ended with which status, lost, expired, unknown',
+  text: 'List and manage detached runs',
   options: [
-    { flags: '--refresh', text: 'ask the host of each whose end is not known' },
-    { flags: '--session <name>', text: 'only those that were asked for with this session' },
+    { flags: '--refresh', text: 'Ask each target for results that are not known yet' },
+    { flags: '--session <name>', text: 'List only runs with this label' },
   ],
   examples: [
     'x0x exec bob --detach --lifetime 2h -- make all',
@@ -50,24 +50,26 @@ export const RUNS: CommandSpec = {
   commands: [
     {
       name: 'wait',
-      text: 'wait until they are over; of one the exit status of x0x exec',
+      text: 'Wait until runs have ended',
       arguments: [IDS],
-      options: [OF_SESSION, { flags: '--timeout <secs>', text: 'not longer than this' }],
+      options: [OF_SESSION, { flags: '--timeout <secs>', text: 'Wait at most this many seconds' }],
       examples: ['x0x runs wait 0198f3c2 --timeout 600', 'x0x runs wait --session detached-4b1f6a2c9d10'],
-      notes: [
-        'Exit status of one: that of x0x exec, so 255 when it has not ended in time or is not',
-        'known here, as any other may be that of its program. Of several, or of a session: 0',
-        'when all ended with 0; 1 when one ended otherwise; 3 when one was denied; 4 when of',
-        'one nobody knows, or it has not ended in time. The highest holds. Of several ids, one',
-        'that is not known here is named and counts as 4, and the others are waited for.',
+      exits: [
+        ['0-255', 'One ID: as x0x exec; 255 also if it has not ended, or is unknown'],
+        ['0', 'Several IDs, or --session: all ended with 0'],
+        ['1', 'Several: one ended with another status'],
+        ['3', 'Several: one was denied'],
+        ['4', 'Several: one is unknown, or has not ended'],
       ],
+      notes: ['For several runs, the highest status is returned. The command waits for the others if one ID is unknown.'],
     },
-    { name: 'cancel', text: 'ask them to end; of one that is over it says how', arguments: [IDS], options: [OF_SESSION] },
+    { name: 'cancel', text: 'Stop runs', arguments: [IDS], options: [OF_SESSION] },
     {
       name: 'forget',
-      text: 'let go of them, here and there: of one that goes on only with --here',
+      text: 'Delete runs and their output',
       arguments: [IDS],
-      options: [OF_SESSION, { flags: '--here', text: 'here alone: its host, which may be gone for good, is not asked' }],
+      options: [OF_SESSION, { flags: '--here', text: 'Delete only the record on this machine' }],
+      notes: ['A run that has not ended needs --here. Use --here also if its target is gone.'],
     },
   ],
 }

@@ -3,33 +3,35 @@ import type { ArgumentSpec, CommandSpec, OptionSpec } from './command.ts'
 
 export const ACL: CommandSpec = {
   name: 'acl',
-  text: 'examine an ACL file, for which no daemon is needed where the file is named; ask an agent what we may run there',
+  text: 'Check, explain and compare ACL files',
   group: true,
   examples: ['x0x acl check /etc/x0x/exec-acl.toml', 'x0x acl mine bob'],
   commands: [
     {
       name: 'check',
-      text: 'every problem of the file, and what its commands could be bent to',
-      arguments: [{ flags: '[file]', text: 'without one: the file that the running daemon reads' }],
+      text: 'Check an ACL file for errors and risks',
+      arguments: [{ flags: '[file]', text: 'ACL file (default: that of the running daemon)' }],
     },
     {
       name: 'explain',
-      text: 'would this be allowed, and what decides',
-      usage: '[FILE] (--last [--agent AGENT] | --agent ID --machine ID -- ARGV...)',
-      arguments: [{ flags: '[file]', text: 'without one: the file that the running daemon reads' }, { flags: '[argv...]' }],
+      text: 'Explain whether an ACL allows a command',
+      usage: '[FILE] (--last [--agent AGENT] | --agent ID --machine ID -- COMMAND [ARGS...])',
+      arguments: [{ flags: '[file]', text: 'ACL file (default: that of the running daemon)' }, { flags: '[argv...]' }],
       carries: true,
       options: [
         {
           flags: '--last',
-          text: 'the last denial in the audit log of this machine; with --agent, of that agent',
+          text: 'Explain the last denial in the audit log',
           conflicts: ['machine', 'detach'],
         },
-        { flags: '--agent <id>', text: 'who asks' },
-        { flags: '--machine <id>', text: 'from where' },
-        { flags: '--detach', text: 'the command is to outlive its caller' },
+        { flags: '--agent <id>', text: 'Agent that requests the command' },
+        { flags: '--machine <id>', text: 'Machine of that agent' },
+        { flags: '--detach', text: 'Check a detached run' },
       ],
-      notes: [
-        'Exit status 0: allowed. 1: denied, or the file has changed since x0xd read it and is not in force. 2: the file is not valid.',
+      exits: [
+        ['0', 'Allowed'],
+        ['1', 'Denied, or the file has changed and is not in force'],
+        ['2', 'The file is not valid'],
       ],
       examples: [
         'x0x acl explain --last',
@@ -39,75 +41,81 @@ export const ACL: CommandSpec = {
     },
     {
       name: 'diff',
-      text: 'what a file allows more and less than another, or than what the running daemon has loaded',
+      text: 'Compare what two ACL files allow',
       arguments: [
         {
           flags: '[old]',
-          text: 'with one file alone: the new one, beside what the running daemon has loaded; without any: the file that the daemon reads',
+          text: 'Old file (default: the loaded ACL of the daemon)',
         },
-        { flags: '[new]' },
+        { flags: '[new]', text: 'New file (default: the ACL file of the daemon)' },
       ],
       examples: ['x0x acl diff', 'x0x acl diff /etc/x0x/exec-acl.toml', 'x0x acl diff exec-acl.toml.old exec-acl.toml'],
-      notes: [
-        'Exit status 0: they allow the same. 3: the new one narrows, and a running daemon takes it at a reload (SIGHUP,',
-        'systemctl reload x0xd). 4: it widens, or cannot be proven not to, and needs a restart. 2: a file is not valid.',
+      exits: [
+        ['0', 'They allow the same'],
+        ['3', 'The new file allows less; a reload (SIGHUP) is enough'],
+        ['4', 'The new file may allow more; restart the daemon'],
+        ['2', 'A file is not valid'],
       ],
+      notes: ['A single file is the new one.'],
     },
     {
       name: 'suggest',
-      text: 'print the entry that would have allowed what was denied last, and nothing more, to be pasted; what allows more takes a restart',
+      text: 'Print the ACL entry that allows the last denied command',
       options: [
-        { flags: '--request <id>', text: 'not the last denial but this one' },
-        { flags: '--agent <agent>', completes: 'agents', text: 'the last of this agent: a contact, an id or how it begins' },
+        { flags: '--request <id>', text: 'Use the denial of this request' },
+        { flags: '--agent <agent>', completes: 'agents', text: 'Use the last denial of this agent' },
       ],
       examples: ['x0x acl suggest', 'x0x acl suggest --agent alice >> ~/.x0x/exec-acl.toml'],
+      notes: ['Add the entry to the ACL, then restart the daemon.'],
     },
     {
       name: 'mine',
-      text: 'which commands this agent may run on another, as that one tells it: those of entries with discoverable = true',
-      arguments: [{ flags: '<agent>', completes: 'agents', text: 'a contact, an id, or its first 6 or more characters' }],
+      text: 'List commands that you may run on an agent',
+      arguments: [{ flags: '<agent>', completes: 'agents', text: 'Contact name, or at least 6 characters of an ID' }],
       examples: ['x0x acl mine bob', 'x0x acl mine bob --json'],
-      notes: ['Exit status 255: the agent was not reached, or would not say.'],
+      exits: [['255', 'The agent was not reached, or did not answer']],
+      notes: ['The agent lists ACL entries with discoverable = true.'],
     },
   ],
 }
 
-const OUTGOING: OptionSpec = { flags: '--outgoing', text: 'what the running daemon asked of other agents, instead of what ran here' }
+const OUTGOING: OptionSpec = { flags: '--outgoing', text: 'Use the request log instead of the audit log' }
 
 export const AUDIT: CommandSpec = {
   name: 'audit',
-  text: 'the journal of every decision and run on this host, and of what this agent asks of others',
+  text: 'Show and verify the audit log',
   group: true,
   examples: ['x0x audit tail --lines 50 --follow', 'x0x audit timeline', 'x0x audit verify'],
   commands: [
     {
       name: 'tail',
-      text: 'its last lines',
-      arguments: [{ flags: '[file]', text: 'default: the journal of the running daemon' }],
+      text: 'Print the last lines',
+      arguments: [{ flags: '[file]', text: 'Audit log (default: that of the running daemon)' }],
       options: [
-        { flags: '-n, --lines <count>', text: 'how many', default: '20' },
-        { flags: '-f, --follow', text: 'go on as lines come' },
+        { flags: '-n, --lines <count>', text: 'Limit the number of lines', default: '20' },
+        { flags: '-f, --follow', text: 'Continue to print new lines' },
         OUTGOING,
       ],
     },
     {
       name: 'timeline',
-      text: 'draw its newest runs and refusals over time: whose, what, how long, and how each ended',
-      arguments: [{ flags: '[file]', text: 'default: the journal of the running daemon' }],
-      options: [{ flags: '-n, --count <count>', text: 'how many', default: '20' }],
+      text: 'Draw recent runs and denials over time',
+      arguments: [{ flags: '[file]', text: 'Audit log (default: that of the running daemon)' }],
+      options: [{ flags: '-n, --count <count>', text: 'Limit the number of runs', default: '20' }],
     },
     {
       name: 'verify',
-      text: "was anything altered, moved or taken out, and what is signed; prints the journal's head, to compare with a copy kept elsewhere",
-      arguments: [{ flags: '[files...]', text: 'all parts of a rotated journal; default: the journal of the running daemon' }],
+      text: 'Verify chain and signatures of an audit log',
+      arguments: [{ flags: '[files...]', text: 'All parts of a rotated log (default: running daemon)' }],
       options: [
-        { flags: '--continued', text: 'older parts are gone: a chain may begin in its middle' },
+        { flags: '--continued', text: 'Accept that older parts are missing' },
         {
           flags: '--agent <id>',
-          text: 'who must have signed it; default: the running daemon, where no file is named, else whoever has',
+          text: 'Require the signature of this agent',
         },
         OUTGOING,
       ],
+      notes: ['It prints the head of the chain. Compare it with a copy that you keep on another machine.'],
     },
   ],
 }
@@ -115,12 +123,12 @@ export const AUDIT: CommandSpec = {
 const NAME: ArgumentSpec = { flags: '<name>', completes: 'contacts' }
 const NAME_AND_MACHINE: readonly ArgumentSpec[] = [
   NAME,
-  { flags: '<machine>', completes: 'machines', text: '64 characters, from x0x id on that machine' },
+  { flags: '<machine>', completes: 'machines', text: 'Machine ID; x0x id on that machine prints it' },
 ]
 
 export const CONTACTS: CommandSpec = {
   name: 'contacts',
-  text: 'who we know, how far we trust them, and on which machines',
+  text: 'Manage contacts, their trust, pins and labels',
   group: true,
   examples: [
     'x0x contacts import x0x://agent/… --as laptop',
@@ -131,41 +139,39 @@ export const CONTACTS: CommandSpec = {
     "x0x contacts select 'web[1-20]' role=db",
   ],
   commands: [
-    { name: 'list', text: 'all of them' },
+    { name: 'list', text: 'List all contacts' },
     {
       name: 'import',
-      text: 'verify a card and keep it; never changes the trust or the pins of a contact we have',
-      arguments: [{ flags: '<link...>', text: 'x0x://agent/…, or - for standard input; it may be wrapped' }],
+      text: 'Verify and save a card',
+      arguments: [{ flags: '<link...>', text: 'Card (x0x://agent/…); - reads standard input' }],
       options: [
-        { flags: '--as <name>', text: 'our name for it (default: agent- and the beginning of its id)' },
-        { flags: '--rename', text: 'give a contact that we have the name of --as; its level, pins and labels stay', goesWith: ['as'] },
-        { flags: '--trust <level>', completes: TRUST_LEVELS, text: 'trust level of a new contact (default: unknown)' },
+        { flags: '--as <name>', text: 'Name the contact (default: agent-ID)' },
+        { flags: '--rename', text: 'Rename an existing contact to the name of --as', goesWith: ['as'] },
+        { flags: '--trust <level>', completes: TRUST_LEVELS, text: 'Set the trust of a new contact (default: unknown)' },
       ],
+      notes: ['Trust and pins of an existing contact stay unchanged. Line breaks in the card are ignored.'],
     },
     {
       name: 'trust',
-      text: 'set a trust level: blocked, unknown, known or trusted; exec needs trusted',
+      text: 'Set a trust level: blocked, unknown, known or trusted',
       arguments: [NAME, { flags: '<level>', completes: TRUST_LEVELS }],
     },
-    { name: 'pin', text: 'accept this contact from this machine (and others pinned) only', arguments: NAME_AND_MACHINE },
-    { name: 'unpin', text: 'remove a pin; without its last pin a trusted contact is only known', arguments: NAME_AND_MACHINE },
+    { name: 'pin', text: 'Accept this contact only from pinned machines', arguments: NAME_AND_MACHINE },
+    { name: 'unpin', text: 'Remove a pin; the last one lowers trust to known', arguments: NAME_AND_MACHINE },
     {
       name: 'label',
-      text: 'give it labels, by which many are chosen at once; key= takes one away',
-      arguments: [NAME, { flags: '<labels...>', text: 'key=value, or key=' }],
+      text: 'Add or remove labels of a contact',
+      arguments: [NAME, { flags: '<labels...>', text: 'KEY=VALUE to add, KEY= to remove' }],
       examples: ['x0x contacts label web1 role=web site=ber', 'x0x contacts label web1 site='],
     },
     {
       name: 'select',
-      text: 'whom a command for many would be for; nothing is asked of them',
-      arguments: [{ flags: '<who...>', completes: 'hosts', text: 'names, ids, node sets, @groups, key=value; ! before one leaves it out' }],
-      options: [{ flags: '--fold', text: 'their names alone, as one node set' }],
+      text: 'List the hosts of a fan-out, without asking them',
+      arguments: [{ flags: '<hosts...>', completes: 'hosts', text: 'Names, IDs, web[1-20], @group or KEY=VALUE; ! excludes' }],
+      options: [{ flags: '--fold', text: 'Print the names as one host pattern' }],
       examples: ["x0x contacts select 'web[1-20]' '!web7'", 'x0x contacts select @prod role=db --fold'],
-      notes: [
-        'One host a line, in the order in which they are named, with its labels. A name, a label or a group that is none is an',
-        'error, and so are words that mean nobody.',
-      ],
+      notes: ['It prints one host per line, with its labels.'],
     },
-    { name: 'remove', text: 'forget it', arguments: [NAME] },
+    { name: 'remove', text: 'Delete a contact', arguments: [NAME] },
   ],
 }

@@ -8,57 +8,64 @@ import { ACL, AUDIT, CONTACTS } from './x0x-operator.ts'
 
 export const DOCTOR: CommandSpec = {
   name: 'doctor',
-  text: 'both ends of one relation: addresses, link, trust, pins, clocks, versions, and whether a command would be allowed there',
-  usage: 'AGENT [options] [-- ARGV...]',
-  arguments: [
-    { flags: '<agent>', completes: 'agents', text: 'a contact, an id, or its first 6 or more characters' },
-    { flags: '[argv...]' },
-  ],
+  text: 'Check the relation with an agent, from both ends',
+  usage: 'AGENT [options] [-- COMMAND [ARGS...]]',
+  arguments: [{ flags: '<agent>', completes: 'agents', text: 'Contact name, or at least 6 characters of an ID' }, { flags: '[argv...]' }],
   carries: true,
   examples: ['x0x doctor bob', 'x0x doctor bob -- systemctl --no-pager status x0xd', 'x0x doctor bob --json'],
+  exits: [
+    ['0', 'No check failed'],
+    ['1', 'A check failed'],
+    ['255', 'The agent is unknown, or x0xd does not answer'],
+  ],
   notes: [
-    'Each line says what it means, and what mends it. Nothing runs there; the question for its rules is journalled on both',
-    'sides. Exit status 0; 1 where something fails. This installation alone: x0xd --doctor.',
+    'With a command after "--", x0x also asks whether the target allows it. The command does not run. Both machines log the question.',
+    'To check this installation, use x0xd --doctor.',
   ],
 }
 
 export const PING: CommandSpec = {
   name: 'ping',
-  text: 'is an agent there, how far away, by which way, of which version',
-  arguments: [{ flags: '<agent>', completes: 'agents', text: 'a contact, an id, or its first 6 or more characters' }],
+  text: 'Measure latency, route, versions and clock difference to an agent',
+  arguments: [{ flags: '<agent>', completes: 'agents', text: 'Contact name, or at least 6 characters of an ID' }],
   options: [
-    { flags: '-c, --count <count>', text: 'how many times, at most 10000', default: '4' },
-    { flags: '-i, --interval <secs>', text: 'time between two of them, at least 0.1', default: '1' },
+    { flags: '-c, --count <count>', text: 'Send this many, at most 10000', default: '4' },
+    { flags: '-i, --interval <secs>', text: 'Wait this long between two, at least 0.1', default: '1' },
   ],
   examples: ['x0x ping laptop', 'x0x ping laptop -c 1', 'x0x ping laptop -c 100 -i 0.2 --json'],
-  notes: [
-    'It goes over the sealed link, and is answered to agents that are accepted there. Exit status 0 when at least one was',
-    'answered; else that of the last failure: 255 where it was not reached or did not answer.',
+  exits: [
+    ['0', 'At least one reply came'],
+    ['255', 'No reply came'],
   ],
+  notes: ['Only agents that accept this one reply.'],
 }
 
 export const TRUST: CommandSpec = {
   name: 'trust',
-  text: 'what the trust rules say',
+  text: 'Explain trust decisions',
   group: true,
   examples: ['x0x trust evaluate laptop 6e1f…'],
   commands: [
     {
       name: 'evaluate',
-      text: 'what would be decided now of an agent on a machine, and why; nothing is asked of it',
+      text: 'Show how this daemon judges an agent on a machine',
       arguments: [
-        { flags: '<agent>', completes: 'agents', text: 'a contact, an id, or its first 6 or more characters' },
+        { flags: '<agent>', completes: 'agents', text: 'Contact name, or at least 6 characters of an ID' },
         {
           flags: '<machine>',
           completes: 'machines',
-          text: 'its id, the first 6 or more characters of one that is known of the agent, or the name that x0x peers shows',
+          text: 'Machine ID, its first 6 characters, or a name',
         },
       ],
       examples: ['x0x trust evaluate laptop 6e1f…', 'x0x trust evaluate laptop 6e1f… --json'],
-      notes: [
-        'Exit status 0: accepted, its commands go on to the ACL. 3: accepted for messages alone. 4: unknown, it gets nothing.',
-        '5: rejected, links to it are closed.',
+      exits: [
+        ['0', 'Accepted; the ACL decides about commands'],
+        ['3', 'Accepted for messages only'],
+        ['4', 'Unknown: may do nothing'],
+        ['5', 'Rejected: its links are closed'],
+        ['255', 'No such agent'],
       ],
+      notes: ['This asks only the local daemon.'],
     },
   ],
 }
@@ -67,57 +74,60 @@ export const TOKEN_NAMES = ['api-token', 'metrics-token', 'operator-key'] as con
 
 export const KEYS: CommandSpec = {
   name: 'keys',
-  text: 'keys and tokens of this daemon, made anew',
+  text: 'Replace keys and tokens of this daemon',
   group: true,
   examples: ['x0x keys rotate --yes', 'x0x keys rotate-token', 'x0x keys rotate-token operator-key'],
   commands: [
     {
       name: 'rotate',
-      text: 'give this agent a new key, which the old one names to contacts; while no daemon runs, as its user',
-      options: [{ flags: '--yes', text: 'yes: ACLs that list the old one are for their operators to change' }],
+      text: 'Replace the key of this agent',
+      options: [{ flags: '--yes', text: 'Confirm: other operators must update their ACLs' }],
     },
     {
       name: 'rotate-token',
-      text: 'make a secret of local callers anew, without a restart; the one before opens nothing more',
-      arguments: [{ flags: '[which]', completes: TOKEN_NAMES, text: 'api-token, metrics-token or operator-key (default: api-token)' }],
+      text: 'Replace a secret of local clients, without a restart',
+      arguments: [{ flags: '[which]', completes: TOKEN_NAMES, text: 'Secret to replace (default: api-token)' }],
     },
   ],
-  notes: ['docs/keys.md: which key is for what, backups, and what to do when one got out.'],
+  notes: [
+    'Stop x0xd before x0x keys rotate. The old key signs a notice about the new one for contacts.',
+    'After x0x keys rotate-token, the old secret is invalid. See docs/keys.md.',
+  ],
 }
 
 const INIT: CommandSpec = {
   name: 'init',
-  text: 'make what a daemon needs: directory, keys, configuration, and an ACL that allows nothing; what is there stays',
+  text: 'Create the data directory, keys, configuration and an empty ACL',
   options: [
-    { flags: '--as <name>', text: 'what this agent calls itself (default: the name of this host)' },
-    { flags: '--reachable', text: 'others may connect (default)', conflicts: ['only-asks'] },
-    { flags: '--only-asks', text: 'it asks others, and listens nowhere' },
-    { flags: '--user', text: 'it will run as this user (default)', conflicts: ['service'] },
-    { flags: '--service', text: 'it will run as a service of the system' },
-    { flags: '--dry-run', text: 'only say what would be made' },
+    { flags: '--as <name>', text: 'Name this agent (default: host name)' },
+    { flags: '--reachable', text: 'Let other machines connect (default)', conflicts: ['only-asks'] },
+    { flags: '--only-asks', text: 'Connect to others, but do not listen' },
+    { flags: '--user', text: 'Set up a daemon of this user (default)', conflicts: ['service'] },
+    { flags: '--service', text: 'Set up a system service' },
+    { flags: '--dry-run', text: 'Only print what would be created' },
   ],
   examples: ['x0x init', 'x0x init --as laptop --only-asks', 'x0x init --dry-run --json'],
-  notes: ['At a terminal, and where there is no config.toml yet, it asks for what no option says.'],
+  notes: ['Existing files stay unchanged. At a terminal, without a config.toml, it asks for missing options.'],
 }
 
 const INVITE: CommandSpec = {
   name: 'invite',
-  text: 'know, trust and pin another machine, and be known there: one line each way, and a code that is read aloud',
-  usage: '[options] NAME [-- ARGV...]',
-  arguments: [{ flags: '<name>', text: 'what we call it' }, { flags: '[argv...]' }],
+  text: 'Pair with another machine',
+  usage: '[options] NAME [-- COMMAND [ARGS...]]',
+  arguments: [{ flags: '<name>', text: 'Your name for the other agent' }, { flags: '[argv...]' }],
   carries: true,
   examples: ['x0x invite alice', 'x0x invite alice -- df -h >> ~/.x0x/exec-acl.toml'],
   notes: [
-    'With a command behind --, its entry of the ACL is printed to standard output; what is said and asked is on standard',
-    'error. Nothing is changed before the codes fit, nor where Ctrl-C ends it. An invitation is good for an hour and once.',
+    'Both machines then know, trust and pin each other. You pass on a line in each direction, and compare a code. Nothing changes before the codes match. An invitation is valid for one hour and one use.',
+    'With a command after "--", x0x prints its ACL entry on standard output. Dialogs use standard error.',
   ],
 }
 
 const JOIN: CommandSpec = {
   name: 'join',
-  text: 'the other side of x0x invite',
-  arguments: [{ flags: '<line...>', text: 'x0x://invite/…, that x0x invite printed there; it may be wrapped' }],
-  options: [{ flags: '--as <name>', text: 'what we call it (default: what it calls itself)' }],
+  text: 'Accept an invitation from x0x invite',
+  arguments: [{ flags: '<line...>', text: 'Invitation (x0x://invite/…); line breaks are ignored' }],
+  options: [{ flags: '--as <name>', text: 'Your name for the other agent (default: its own)' }],
   examples: ['x0x join x0x://invite/… --as bob'],
 }
 
@@ -126,14 +136,14 @@ export const FIRST_COMMANDS: readonly CommandSpec[] = [INIT, INVITE, JOIN]
 
 const id: CommandSpec = {
   name: 'id',
-  text: 'who this daemon is: agent, machine, name',
+  text: 'Show the agent, machine and name of this daemon',
   commands: [
     {
       name: 'revoke',
-      text: 'declare this agent, or its presence on one machine, void for ever',
+      text: 'Revoke this agent for ever',
       options: [
-        { flags: '--machine <id>', text: 'only on this machine' },
-        { flags: '--yes', text: 'yes, for ever' },
+        { flags: '--machine <id>', text: 'Revoke it only on this machine' },
+        { flags: '--yes', text: 'Confirm that this cannot be undone' },
       ],
     },
   ],
@@ -141,88 +151,88 @@ const id: CommandSpec = {
 
 const direct: CommandSpec = {
   name: 'direct',
-  text: 'messages between agents',
+  text: 'Send and receive messages between agents',
   group: true,
   examples: ['x0x direct send laptop "the build is done"', 'x0x direct listen'],
   commands: [
     {
       name: 'send',
-      text: 'send one message; answers when the other side has it',
+      text: 'Send a message and wait for its delivery',
       arguments: [
         { flags: '<agent>', completes: 'agents' },
-        { flags: '[text]', text: '- or nothing: standard input' },
+        { flags: '[text]', text: 'Message; - or none: read standard input' },
       ],
-      options: [{ flags: '--content-type <type>', text: 'what it is', default: 'text/plain' }],
+      options: [{ flags: '--content-type <type>', text: 'Set the MIME type of the message', default: 'text/plain' }],
     },
-    { name: 'listen', text: 'print messages as they come' },
+    { name: 'listen', text: 'Print messages as they arrive' },
   ],
 }
 
 const diagnostics: CommandSpec = {
   name: 'diagnostics',
-  text: 'what the daemon counts',
+  text: 'Show counters of the daemon',
   group: true,
   examples: ['x0x diagnostics exec'],
   commands: [
-    { name: 'exec', text: 'commands run, denied and cut here' },
-    { name: 'dm', text: 'links and messages' },
-    { name: 'mesh', text: 'addresses, connections, discovery' },
+    { name: 'exec', text: 'Count runs, denials and runs stopped at limits' },
+    { name: 'dm', text: 'Count links and messages' },
+    { name: 'mesh', text: 'Count addresses, connections and discovery' },
   ],
 }
 
-const DIR: OptionSpec = { flags: '--dir <dir>', text: 'where they are (default: ~/.rexec)' }
+const DIR: OptionSpec = { flags: '--dir <dir>', text: 'Use this directory (default: ~/.rexec)' }
 
 const transcripts: CommandSpec = {
   name: 'transcripts',
-  text: 'what ran under a console, with its output',
+  text: 'List and print transcripts of a console',
   group: true,
   examples: ['x0x transcripts list', 'x0x transcripts print 2026-05-21-09:42:18', 'x0x transcripts follow'],
   commands: [
     {
       name: 'list',
-      text: 'the newest, newest first, and how many commands each has',
-      options: [{ flags: '-n, --count <count>', text: 'how many', default: '10' }, DIR],
+      text: 'List the newest transcripts',
+      options: [{ flags: '-n, --count <count>', text: 'Limit the number of transcripts', default: '10' }, DIR],
     },
     {
       name: 'print',
-      text: 'print one as its console showed it; with --json each command is an object on a line',
-      arguments: [{ flags: '[name]', text: 'default: the newest' }],
-      options: [{ flags: '-f, --follow', text: 'go on as commands end' }, DIR],
+      text: 'Print a transcript; --json prints one object per command',
+      arguments: [{ flags: '[name]', text: 'Transcript (default: the newest)' }],
+      options: [{ flags: '-f, --follow', text: 'Continue to print new commands' }, DIR],
     },
     {
       name: 'follow',
-      text: 'print one and go on as commands end, until Ctrl-C',
-      arguments: [{ flags: '[name]', text: 'default: the newest' }],
+      text: 'Print a transcript and follow it until Ctrl-C',
+      arguments: [{ flags: '[name]', text: 'Transcript (default: the newest)' }],
       options: [DIR],
     },
     {
       name: 'search',
-      text: 'every line of every command that holds a text: names, directories, command lines, output; 1 where there is none',
+      text: 'Search transcripts for a text',
       arguments: [
-        { flags: '<text>', text: 'plain text; no character of it means anything else' },
-        { flags: '[name]', text: 'default: in all' },
+        { flags: '<text>', text: 'Text to find; not a pattern' },
+        { flags: '[name]', text: 'Transcript (default: all)' },
       ],
       options: [
-        { flags: '-i, --ignore-case', text: 'find it in upper and lower case' },
-        { flags: '-n, --count <count>', text: 'show so many', default: '1000' },
+        { flags: '-i, --ignore-case', text: 'Ignore upper and lower case' },
+        { flags: '-n, --count <count>', text: 'Limit the number of results', default: '1000' },
         DIR,
       ],
     },
     {
       name: 'export',
-      text: 'print one in a form for other programs',
+      text: 'Export a transcript for other programs',
       arguments: [{ flags: '<name>' }],
       options: [
         {
           flags: '--format <format>',
-          text: 'asciicast (version 2, for players of terminal recordings), jsonl or text; default: asciicast',
+          text: 'Choose asciicast, jsonl or text (default: asciicast)',
         },
         DIR,
       ],
     },
     {
       name: 'remove',
-      text: 'remove some, each with what waits beside it',
+      text: 'Delete transcripts',
       arguments: [{ flags: '<names...>' }],
       options: [DIR],
     },
@@ -231,66 +241,69 @@ const transcripts: CommandSpec = {
 
 const replay: CommandSpec = {
   name: 'replay',
-  text: 'make the results of recorded runs of tools anew and compare: 0 where all are the same, 1 where one differs or the record has no end, 2 where the file is no record',
-  arguments: [{ flags: '<file>', text: 'that x0x mcp --record has written' }],
+  text: 'Repeat recorded results and compare them',
+  arguments: [{ flags: '<file>', text: 'Record written by x0x mcp --record' }],
   examples: ['x0x mcp --whoami reviewer --record run.jsonl', 'x0x replay run.jsonl'],
+  exits: [
+    ['0', 'All results are equal'],
+    ['1', 'A result differs, or the record is incomplete'],
+    ['2', 'The file is not a record'],
+  ],
 }
 
 const version: CommandSpec = {
   name: 'version',
-  text: 'of this command, its runtime, and the daemon that answers',
+  text: 'Show versions of x0x, its runtime and the daemon',
   examples: ['x0x version', 'x0x version --json'],
 }
 
 const completion: CommandSpec = {
   name: 'completion',
-  text: 'print what makes bash, zsh or fish complete the command lines of x0x, x0xd, rexd and rexec',
-  arguments: [
-    { flags: '<shell>', completes: SHELLS, text: 'bash, zsh or fish; words: what may stand last in the command line behind --' },
-    { flags: '[line...]' },
-  ],
+  text: 'Print a completion script for bash, zsh or fish',
+  arguments: [{ flags: '<shell>', completes: SHELLS, text: 'Shell (bash, zsh or fish)' }, { flags: '[line...]' }],
   usage: 'SHELL',
   carries: true,
   examples: [
-    'source <(x0x completion bash)                            in ~/.bashrc',
-    'source <(x0x completion zsh)                             in ~/.zshrc, behind compinit',
+    'source <(x0x completion bash)                            for ~/.bashrc',
+    'source <(x0x completion zsh)                             for ~/.zshrc, after compinit',
     'x0x completion fish > ~/.config/fish/completions/x0x.fish',
   ],
+  notes: ['The scripts complete x0x, x0xd, rexd and rexec. They call x0x completion words -- LINE.'],
 }
 
 const man: CommandSpec = {
   name: 'man',
-  text: 'print a manual page, for man -l',
-  arguments: [{ flags: '[program]', completes: ['x0x', 'x0xd', 'rexd', 'rexec'], text: 'x0x, x0xd, rexd or rexec (default: x0x)' }],
-  options: [{ flags: '--markdown', text: 'all of them on one page, as docs/cli.md has it' }],
-  examples: ['x0x man x0xd | man -l -', 'x0x man --markdown > docs/cli.md'],
+  text: 'Print a manual page',
+  arguments: [{ flags: '[program]', completes: ['x0x', 'x0xd', 'rexd', 'rexec'], text: 'Program (default: x0x)' }],
+  options: [{ flags: '--markdown', text: 'Print all pages as Markdown' }],
+  examples: ['x0x man x0xd | man -l -', 'x0x man --markdown > x0x.md'],
 }
 
 const events: CommandSpec = {
   name: 'events',
-  text: 'what became of commands that this daemon asked for: started, finished with the end of their output, denied',
+  text: 'Print events of runs that this daemon requested',
   options: [
-    { flags: '--follow', text: 'go on with what comes, until it is ended' },
-    { flags: '--since <n>', text: 'only events behind this number' },
-    { flags: '--session <name>', text: 'only those of commands that were asked for with this session' },
+    { flags: '--follow', text: 'Continue to print new events' },
+    { flags: '--since <n>', text: 'Print only events after this number' },
+    { flags: '--session <name>', text: 'Print only events of runs with this label' },
   ],
   examples: ['x0x events', 'x0x events --follow', 'x0x events --since 42 --json'],
 }
 
 /** Help texts of the options of a plain exec, which is parsed without them. */
 const OPTION_TEXTS: Readonly<Record<string, string>> = {
-  '--name <name>': 'the daemon with this name (data in ~/.x0x-NAME)',
-  '--data-dir <dir>': 'the daemon with this data directory',
-  '--api <url>': 'an API elsewhere, such as http://127.0.0.1:12700; its token in X0X_API_TOKEN',
-  '--json': 'print one JSON object',
-  '-q, --quiet': 'results and failures alone: no notice, no progress, and nothing where something was only changed',
+  '--name <name>': 'Use the daemon with this name (~/.x0x-NAME)',
+  '--data-dir <dir>': 'Use the daemon with this data directory',
+  '--api <url>': 'Use the API at this URL, with X0X_API_TOKEN',
+  '--json': 'Print JSON',
+  '-q, --quiet': 'Print only results and errors',
 }
 
 const PROGRAMS = ['mcp', 'ui', 'desk', 'bundle', 'rexd', 'console']
 
 const X0X_WHOLE: CommandSpec = {
   name: 'x0x',
-  text: 'Run strictly allowlisted commands on other machines over a peer-to-peer mesh.',
+  text: 'Run strictly allowlisted commands on other machines',
   group: true,
   programs: PROGRAMS,
   options: PLAIN_OPTIONS.map((option) => (option.text === '' ? { ...option, text: OPTION_TEXTS[option.flags] ?? '' } : option)),
@@ -300,7 +313,7 @@ const X0X_WHOLE: CommandSpec = {
     ATTACH,
     id,
     KEYS,
-    { name: 'card', text: "print this agent's card: a signed link for x0x contacts import on the other side" },
+    { name: 'card', text: "Print this agent's card, for x0x contacts import" },
     ...FIRST_COMMANDS,
     CONTACTS,
     TRUST,
@@ -308,13 +321,13 @@ const X0X_WHOLE: CommandSpec = {
     DOCTOR,
     {
       name: 'peers',
-      text: 'who is connected and who was discovered',
-      options: [{ flags: '--graph', text: 'draw it: this daemon, a line to each of them, and how far it is' }],
+      text: 'List connected and discovered agents',
+      options: [{ flags: '--graph', text: 'Draw the peers with their latency' }],
     },
     direct,
     events,
     diagnostics,
-    { name: 'routes', text: 'what the API offers' },
+    { name: 'routes', text: 'List the routes of the API' },
     ACL,
     AUDIT,
     APPROVALS,
@@ -326,27 +339,22 @@ const X0X_WHOLE: CommandSpec = {
     version,
   ],
   examples: [
-    'x0x id                          who this daemon is',
-    'x0x card                        a link for x0x contacts import over there',
-    'x0x contacts trust bob trusted  then pin it: x0x contacts pin bob MACHINE',
-    'x0x exec bob -- uptime          run there what its ACL lists, word for word',
-    "x0x exec 'web[1-20]' -g -- df   on many, equal answers once",
-    'x0x diagnostics exec            what was run, denied and cut here',
-    'x0x audit timeline              the same, drawn over time',
-    'x0x approvals watch             decide what may run, as it is asked',
-    'x0x mcp --help                  tools for an AI agent',
-    'x0x ui                          a page in your browser, with what waits',
-    'x0x desk                        holds what must be asked, without a daemon',
-    'x0x console --help              AI agents run commands, and a human watches',
-    'x0x bundle                      a file for whoever helps, without a secret',
-    'x0x doctor bob                  what is wrong between here and there',
-    'x0x rexd --help                 commands, files, terminals for programs',
+    'x0x invite bob                  pair with another machine',
+    'x0x exec bob -- uptime          run a command on bob',
+    "x0x exec 'web[1-20]' -g -- df   run it on many, group equal outputs",
+    'x0x acl mine bob                list what you may run on bob',
+    'x0x doctor bob                  find out why bob does not answer',
+    'x0x audit timeline              show what ran on this machine',
+    'x0x approvals watch             decide about approval requests',
+    'x0x ui                          open the page in your browser',
+    'x0x mcp --help                  give tools to an AI agent',
+    'x0x desk                        run the approval service without x0xd',
+    'x0x console --help              watch commands of AI agents',
+    'x0x rexd --help                 serve commands and files to programs',
+    'x0x bundle                      write a support file without secrets',
   ],
   notes: [
-    '',
-    "Every command takes --json. Exit status of exec: the remote command's own; 128+n",
-    'when a signal ended it; 255 when it was denied, not reached, or ended by a',
-    'limit. 2: the command line is wrong. Of many hosts: x0x exec --help.',
+    'Every command takes --json. For exit statuses, see x0x exec --help: a command that cannot reach an agent or x0xd ends with 255, one with a wrong command line with 2.',
   ],
 }
 

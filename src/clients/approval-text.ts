@@ -40,7 +40,7 @@ const block = (label: string, text: string, columns: number): string[] => {
 /** The requester and how it is authenticated. */
 export const askerText = ({ asker, door, session_id: session, target }: ApprovalRequest): string => {
   const within = session === null ? '' : `, session ${shownToken(session)}`
-  if (asker.kind === 'local') return `${shownToken(asker.label)} through ${door}${within}: a label, proven by nothing`
+  if (asker.kind === 'local') return `${shownToken(asker.label)} through ${door}${within} (an unverified label)`
   const name = asker.name === null ? '' : `${shownToken(asker.name)}, `
   return `${name}agent ${asker.agent_id} on machine ${asker.machine_id}${within}: ${target.host === 'node' ? `so says the host that asks, ${target.agent_id ?? ''}; that one is proven by its signature and its connection` : 'proven by its signature and its connection'}`
 }

@@ -40,9 +40,9 @@ export class ConsoleLink {
     try {
       value = JSON.parse(line.toString())
     } catch (error) {
-      throw new AppError('malformed', 'the host answered something that is no JSON', { cause: error })
+      throw new AppError('malformed', 'the host sent an answer that is not JSON', { cause: error })
     }
-    if (typeof value !== 'object' || value === null) throw new AppError('malformed', 'the host answered something that is no object')
+    if (typeof value !== 'object' || value === null) throw new AppError('malformed', 'the host sent an answer that is not a JSON object')
     return value as Record<string, unknown>
   }
 
@@ -77,7 +77,7 @@ export const replyOn = async (link: ConsoleLink, request: object): Promise<Conso
     const { exit, output } = line
     if (exit === undefined) continue
     if (typeof exit === 'number' && Number.isInteger(exit) && typeof output === 'string') return line as unknown as ConsoleReply
-    throw new AppError('malformed', 'the host answered something that is no reply')
+    throw new AppError('malformed', 'the host sent an answer that is not a reply')
   }
 }
 

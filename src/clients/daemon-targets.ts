@@ -67,7 +67,7 @@ export class DaemonTargets implements TargetRunner {
       .catch(withRemedy)
     const hosts = isTable(answer) ? answer['hosts'] : null
     if (!Array.isArray(hosts) || !hosts.every(isSelected))
-      throw new AppError('daemon_unreachable', 'what answers is no daemon: its answer has no hosts')
+      throw new AppError('daemon_unreachable', 'the server is not x0xd: its answer has no hosts')
     return hosts.map(({ host, agent_id }) => ({ host, agent_id }))
   }
 
@@ -121,7 +121,7 @@ const partsOf = (event: AttachedEventJson): RunPart[] => {
     case 'stderr':
       return [{ type: event.type, data: fromBase64(event.data_b64) ?? new Uint8Array(0) }]
     case 'end':
-      return [unknownEnd(event.request_id, `the detached run is ${event.state}: nobody knows how it ended`)]
+      return [unknownEnd(event.request_id, `the detached run is ${event.state}: its result is not known`)]
     case 'error':
       return [unknownEnd(event.request_id, event.message)]
     case 'exit': {
@@ -144,7 +144,7 @@ const withRemedy = (error: unknown): never => {
 }
 
 const REMEDIES: Partial<Record<ErrorCode, string>> = {
-  daemon_unreachable: 'a target is asked for through x0xd of this host: start it, or say which by X0X_DATA_DIR',
+  daemon_unreachable: 'a target needs x0xd on this machine: start it, or set X0X_DATA_DIR',
   operator_proof_required: "callers of rexd speak with the operator's word where its configuration has security.targets_as_operator = true",
 }
 

@@ -61,7 +61,7 @@ export class LocalApi {
       return JSON.parse(await readAll(body)) as T
     } catch (error) {
       if (!(error instanceof SyntaxError)) throw asUnreachable(error, call.signal)
-      throw new AppError('daemon_unreachable', 'what answers is no daemon: its answer is no JSON', { cause: error })
+      throw new AppError('daemon_unreachable', 'the server is not x0xd: its answer is not JSON', { cause: error })
     }
   }
 
@@ -95,7 +95,7 @@ export class LocalApi {
     if (asked === ROUTES) return error
     const answer = await this.json<{ routes: readonly { path: string }[] }>({ method: 'GET', path: ROUTES }).catch(() => null)
     if (!Array.isArray(answer?.routes) || answer.routes.some((route: { path?: unknown }) => route.path === asked)) return error
-    return new AppError('not_found', `this daemon has no ${method} ${asked}: it is of another release than this program`, {
+    return new AppError('not_found', `this daemon has no route ${method} ${asked}: its release differs from that of this program`, {
       cause: error,
       data: { next: 'which ones: x0x version; start the daemon again after an upgrade: x0xd --replace, or its service' },
     })
@@ -133,12 +133,12 @@ export class LocalApi {
   #notRunning(): AppError {
     const { instance, url } = this.#init
     if (url !== null)
-      return new AppError('daemon_unreachable', `no daemon answers at ${url}`, {
-        data: { asked: false, next: 'check --api and X0X_API: the daemon of that address has to run' },
+      return new AppError('daemon_unreachable', `cannot connect to the API at ${url} (daemon_unreachable): connection refused`, {
+        data: { asked: false, next: 'Check --api and X0X_API' },
       })
-    const text = `no daemon answers at ${this.paths.apiSocket}`
+    const text = `cannot connect to x0xd (daemon_unreachable): ${this.paths.apiSocket}: not running`
     if (isMachineMeant(instance)) {
-      const next = `this machine's daemon keeps its data in ${MACHINE_DATA_DIR}\nTry: sudo -u x0x x0x --data-dir ${MACHINE_DATA_DIR} …`
+      const next = `the daemon of this machine uses ${MACHINE_DATA_DIR}\nTry: sudo -u x0x x0x --data-dir ${MACHINE_DATA_DIR} …`
       return new AppError('daemon_unreachable', text, { data: { asked: false, next } })
     }
     const start = startWords(instance)
@@ -206,7 +206,7 @@ const MAX_SELECT_PATH = 12 * 1024
 export const selectPath = (who: readonly string[]): string => {
   const path = `/contacts/select?${who.map((word) => `expr=${encodeURIComponent(word)}`).join('&')}`
   if (path.length <= MAX_SELECT_PATH) return path
-  throw new AppError('bad_request', 'so many words cannot be asked', {
+  throw new AppError('bad_request', 'the request has too many words', {
     data: { next: 'name them as a node set, such as web[1-20], by a label or as a group' },
   })
 }

@@ -36,18 +36,22 @@ type WithoutId<B> = B extends { readonly id: number } ? Omit<B, 'id'> : never
 type Request = WithoutId<ApprovalClientBody>
 
 const lost = (): AppError =>
-  new AppError('daemon_unreachable', 'the desk closed the connection; what it decided is told by: x0x approvals history', {
+  new AppError('daemon_unreachable', 'the approval service closed the connection. To see its decisions: x0x approvals history', {
     data: { next: '' },
   })
 const silent = (): AppError =>
-  new AppError('daemon_unreachable', 'the desk does not answer: x0xd, or x0x desk, may be stopped (fg, SIGCONT), or start it again', {
-    data: { next: '' },
-  })
+  new AppError(
+    'daemon_unreachable',
+    'the approval service does not answer: x0xd or x0x desk may be suspended (continue it with fg), or start it again',
+    {
+      data: { next: '' },
+    },
+  )
 
 export const noDesk = ({ dir }: Pick<DataPaths, 'dir'>): AppError =>
   new AppError(
     'daemon_unreachable',
-    `no desk answers in ${dir}, and what asks a human is denied: start x0xd --init, or x0x desk where no daemon runs`,
+    `no approval service runs in ${dir}, so requests that need approval are denied: start x0xd --init, or x0x desk without a daemon`,
     { data: { next: '' } },
   )
 
@@ -134,7 +138,7 @@ export class ApprovalClient {
   }
 
   close(): void {
-    this.#channel.close(new AppError('shutting_down', 'the connection to the desk was closed'))
+    this.#channel.close(new AppError('shutting_down', 'the connection to the approval service was closed'))
   }
 
   async #ask<T = Fields>(request: Request): Promise<T> {
@@ -151,7 +155,7 @@ export class ApprovalClient {
 }
 
 const foreign = (problem: string): AppError =>
-  new AppError('loose_permissions', `${problem}: nobody is asked there; remove it, and start x0xd --init or x0x desk again`)
+  new AppError('loose_permissions', `${problem}: it is not used. Remove it, and start x0xd --init or x0x desk again`)
 
 /** Connects to an approval service. Both sides prove that they have the operator's key. Throws `daemon_unreachable` without a service. */
 export const openDesk = async (paths: DataPaths, name: string): Promise<ApprovalClient> => {
@@ -166,7 +170,8 @@ export const openDesk = async (paths: DataPaths, name: string): Promise<Approval
       key: () => approverKeyOf(operatorKey(paths.operatorKey)),
       maxLine: MAX_DESK_REPLY,
       read: readToApprovalClientBody,
-      refused: 'the desk refused us: operator.key is not that of its data directory, or too many windows are open',
+      refused:
+        'the approval service refused this client: operator.key is not that of its data directory, or too many clients are connected',
       lost,
     })
     return new ApprovalClient(channel)

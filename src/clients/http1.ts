@@ -28,7 +28,7 @@ const LINE_END = Buffer.from('\r\n')
 
 const broken = (code: 'EPROTO' | 'ECONNRESET', message: string): Error => Object.assign(new Error(message), { code })
 const cutShort = (): Error => broken('ECONNRESET', 'it ended in the middle of an answer')
-const malformed = (what: string): Error => broken('EPROTO', `the answer is no HTTP: ${what}`)
+const malformed = (what: string): Error => broken('EPROTO', `the answer is not HTTP: ${what}`)
 
 /** The received bytes of a connection in order, and then its error, because a refusal may come with a reset. */
 class Incoming {
@@ -118,7 +118,7 @@ const readHeaders = async (incoming: Incoming): Promise<Headers> => {
     const [, name, value] = /^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*(.*?)[ \t]*$/.exec(line) ?? []
     if (name === undefined || value === undefined) throw malformed('a header is none')
     const key = name.toLowerCase()
-    if (headers.has(key) && (key === 'content-length' || key === 'transfer-encoding')) throw malformed(`${key} is there twice`)
+    if (headers.has(key) && (key === 'content-length' || key === 'transfer-encoding')) throw malformed(`duplicate ${key}`)
     headers.set(key, value)
   }
   return headers

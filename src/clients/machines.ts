@@ -32,6 +32,9 @@ export const machineNamed = (text: string, known: readonly KnownMachine[]): stri
   if (first !== undefined && others.length === 0) return first
   const ids = [...new Set((fitting.length > 0 ? fitting : known).map(({ machine_id }) => machine_id))]
   const which = ids.length === 0 ? 'none of this agent is known: give all 64 characters' : `known: ${ids.join(', ')}`
-  const why = first === undefined ? `is no machine of this agent by its name or its first ${MIN_ID_PREFIX} characters` : 'could be several'
+  const why =
+    first === undefined
+      ? `matches no machine of this agent; use its name or at least ${MIN_ID_PREFIX} characters of its ID`
+      : 'could be several'
   throw new AppError('bad_request', `machine: ${JSON.stringify(text)} ${why}; ${which}`)
 }

@@ -52,7 +52,7 @@ export const runProver = ({ api }: { readonly api: LocalApi }, operation: string
   if (!api.isOwn)
     throw new AppError(
       'operator_proof_required',
-      'that daemon asks others for operators only, and --api leads to another daemon than that of this data directory: leave it out there',
+      'only operators may do this, and --api is not the daemon of this data directory: use --data-dir of that daemon instead',
     )
   const key = operatorKey(api.paths.operatorKey)
   return (request) => ({ [OPERATOR_PROOF_HEADER]: proveOperation(key, operation, Buffer.from(request), Date.now()) })

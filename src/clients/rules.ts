@@ -12,7 +12,7 @@ import type { LocalApi } from './daemon.ts'
 export const askRules = async (api: Pick<LocalApi, 'json'>, agent: string, signal?: AbortSignal): Promise<RulesJson> => {
   const path = `/exec/rules?agent=${encodeURIComponent(agent)}`
   const answer = await api.json<unknown>({ method: 'GET', path, ...(signal && { signal }) })
-  if (!isRules(answer)) throw new AppError('daemon_unreachable', 'what answers is no daemon: its answer has no rules')
+  if (!isRules(answer)) throw new AppError('daemon_unreachable', 'the server is not x0xd: its answer has no rules')
   return answer
 }
 

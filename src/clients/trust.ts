@@ -24,9 +24,9 @@ export const evaluateTrust = async (api: Pick<LocalApi, 'json'>, agent: string, 
 }
 
 export const CAUSE_TEXT: Readonly<Record<TrustCause, string>> = {
-  own_agent: 'it is this agent itself, on this machine',
+  own_agent: 'it is this agent, on this machine',
   revoked: 'it has declared its key, or its presence on that machine, void for ever',
-  no_contact: 'it is no contact',
+  no_contact: 'it is not a contact',
   blocked: 'its trust level is blocked',
   pinned_elsewhere: 'it is pinned, and not to that machine',
   level_unknown: 'it is a contact whose trust level is unknown',
@@ -47,7 +47,7 @@ export const trustRemedy = ({ cause, contact, machine_id }: Pick<TrustEvaluation
     case 'revoked':
       return 'it has to make a new identity; import the card of that: x0x contacts import LINK'
     case 'no_contact':
-      return 'x0x contacts import LINK --as NAME (there: x0x card), then x0x contacts trust NAME trusted'
+      return 'x0x contacts import LINK --as NAME (LINK: x0x card on its machine), then x0x contacts trust NAME trusted'
     case 'pinned_elsewhere':
     case 'trusted':
       return `x0x contacts pin ${name} ${machine_id}`

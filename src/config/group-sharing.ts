@@ -53,7 +53,7 @@ const unopened = (path: string, mode: number, cause: unknown): unknown => {
     case 'ENXIO':
       return refused(path, 'it is not a regular file', moveAway(path), cause)
     case 'EACCES':
-      return refused(path, 'we may not read it', byHand(path, mode), cause)
+      return refused(path, 'this user cannot read it', byHand(path, mode), cause)
     default:
       return cause
   }
@@ -71,7 +71,7 @@ const openOwn = async (path: string, mode: number, dir: string): Promise<FileHan
   })
   try {
     const info = await file.stat()
-    if (info.uid !== process.geteuid?.()) throw refused(path, `it belongs to uid ${info.uid}, not to us`, byHand(path, mode))
+    if (info.uid !== process.geteuid?.()) throw refused(path, `it belongs to uid ${info.uid}, not to this user`, byHand(path, mode))
     if (path !== dir && !info.isFile()) throw refused(path, 'it is not a regular file', moveAway(path))
     if (path !== dir && info.nlink > 1) throw refused(path, 'it has another name, as a hard link', moveAway(path))
     return file

@@ -58,7 +58,7 @@ const execTable = (toml: TomlReader, path: TomlPath, value: unknown, keys: reado
   const table = toml.table(path, value, ['exec'])
   if (table === null) return {}
   const at = [...path, 'exec']
-  if (table['exec'] === undefined) toml.problem(at, 'is required: there is no other tool')
+  if (table['exec'] === undefined) toml.problem(at, 'is required: no other tool exists')
   return table['exec'] === undefined ? {} : (toml.table(at, table['exec'], keys) ?? {})
 }
 
@@ -99,7 +99,7 @@ const readAgents = (toml: TomlReader, value: unknown): ToolsSettings['agents'] =
     const tools = table['tools'] === undefined ? {} : execTable(toml, [...at, 'tools'], table['tools'], MODE_KEYS)
     const modes = readModes(toml, [...at, 'tools', 'exec'], tools)
     if (id === null) continue
-    if (agents.has(id)) toml.problem([...at, 'id'], `${JSON.stringify(id)} stands here twice`)
+    if (agents.has(id)) toml.problem([...at, 'id'], `${JSON.stringify(id)} is listed twice`)
     agents.set(id, modes)
   }
   // No prototype, so that a name such as `__proto__` is an ordinary key.
@@ -107,7 +107,7 @@ const readAgents = (toml: TomlReader, value: unknown): ToolsSettings['agents'] =
 }
 
 const readId = (toml: TomlReader, path: TomlPath, value: unknown): string | null => {
-  if (value === undefined) toml.problem(path, 'is required: the name that the agent gives itself, as x0x mcp --whoami')
+  if (value === undefined) toml.problem(path, 'is required: the name of the AI agent, as in x0x mcp --whoami')
   const id = toml.text(path, value)
   if (id === '*') toml.problem(path, 'names one agent: settings for all agents are those of [tools.exec]')
   if (id === null || Buffer.byteLength(id) <= MAX_NAME) return id
@@ -157,7 +157,7 @@ export const readRexdConfig = async (file: string, env: Environment): Promise<Re
     document = await readToml(path, 'bad_config', { bigints: true })
   } catch (error) {
     const missing = isAppError(error, 'not_found')
-    const remedy = `${path}: there is no configuration; write one (docs/rexd.md begins with one of six lines; for an agent x0x mcp --init makes one), or name another by --config, rexd_config of x0xd`
+    const remedy = `${path}: no such file; write a configuration (for an AI agent: x0x mcp --init DIR; see docs/rexd.md), or name another one (--config, or rexd_config of x0xd)`
     return { config: null, problems: [missing ? remedy : textWithNext(error)], warnings: [] }
   }
   const toml = new TomlReader(document, 'bad_config')
@@ -202,7 +202,7 @@ const read = (toml: TomlReader, env: Environment): RexdConfig => {
   const enabled = toml.boolean(['audit', 'enabled'], audit['enabled']) ?? true
   const auditPath = toml.absolutePath(['audit', 'path'], audit['path']) ?? DEFAULT_AUDIT
   if (enabled) for (const problem of journalPlaceProblems(auditPath)) toml.problem(['audit', 'path'], problem)
-  if (!enabled) toml.warning(['audit', 'enabled'], 'nothing that is done here is written down')
+  if (!enabled) toml.warning(['audit', 'enabled'], 'runs are not logged')
   return {
     path,
     sha256,

@@ -62,10 +62,9 @@ export const readHttpConfig = (toml: TomlReader, server: TomlTable): RexdHttpCon
     for (const name of given) toml.problem(at(name), 'means nothing without http_listen')
     return null
   }
-  if (!given.includes('token_file')) toml.problem(at('token_file'), 'is required with http_listen: nobody is heard without a token')
+  if (!given.includes('token_file')) toml.problem(at('token_file'), 'is required with http_listen: every client needs a token')
   if (listen.kind === 'unix') {
-    for (const name of NETWORK_KEYS)
-      if (given.includes(name)) toml.problem(at(name), 'means nothing for a unix socket, which no network leads to')
+    for (const name of NETWORK_KEYS) if (given.includes(name)) toml.problem(at(name), 'has no effect for a Unix socket')
   } else judgeNetwork(toml, listen.host, { given, wildcard, tls })
   return {
     listen,

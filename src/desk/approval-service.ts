@@ -77,8 +77,10 @@ export class ApprovalService implements Startable {
   async start(): Promise<void> {
     const { journal, log } = this.#deps
     await journal
-      .closeOpen({ ...denial('deny', 'the desk ended before it was decided; nothing was allowed'), outcome: 'desk_gone' })
-      .catch((error: unknown) => log.warn({ err: errorText(error) }, 'questions of an earlier desk could not be closed in the journal'))
+      .closeOpen({ ...denial('deny', 'the approval service stopped before a decision; nothing was allowed'), outcome: 'desk_gone' })
+      .catch((error: unknown) =>
+        log.warn({ err: errorText(error) }, 'approval requests of an earlier approval service could not be closed in the log'),
+      )
     this.#stopped = false
   }
 
@@ -98,13 +100,13 @@ export class ApprovalService implements Startable {
     onPending: (waiting: WaitNotice) => void,
   ): Promise<SealedAnswer> {
     signal.throwIfAborted()
-    if (this.#stopped) throw unavailable('the desk is stopping')
+    if (this.#stopped) throw unavailable('the approval service is stopping')
     const id = `q_${newNonce()}`
     const malformed = closedProblemOf({ ...question }, QUESTION_FIELDS)
-    if (malformed !== null) throw unavailable(`the question is malformed (${malformed})`)
+    if (malformed !== null) throw unavailable(`the approval request is malformed (${malformed})`)
     const bytes = Buffer.byteLength(JSON.stringify(question))
     if (bytes > MAX_QUESTION_JSON)
-      return this.#answers.seal(id, question, truncatedRest(`it is longer than the ${MAX_QUESTION_JSON} bytes of a question`))
+      return this.#answers.seal(id, question, truncatedRest(`the approval request has more than ${MAX_QUESTION_JSON} bytes`))
     const problem = unallowable(question)
     const canAsk = problem === null
     const judged = await this.#judging.judged(question, judge)
@@ -194,13 +196,14 @@ export class ApprovalService implements Startable {
     const open = this.#open.get(id)
     if (open === undefined) {
       const before = this.#settled.get(id)
-      if (before === undefined) throw new AppError('not_found', 'no question has that id: it was withdrawn, or the desk was started again')
+      if (before === undefined)
+        throw new AppError('not_found', 'no approval request has that ID: it was withdrawn, or the approval service has restarted')
       throw decidedBy(before)
     }
     const { decider, question } = open.waiting
     if (decider !== null) throw decidedBy({ decision: 'being decided', by: decider })
     if (permit !== question.permit_sha256)
-      throw new AppError('conflict', 'that is not what is asked now: the permit is another; look at the question again', {
+      throw new AppError('conflict', 'the approval request has another permit: read it again', {
         data: { decision: 'mismatch' },
       })
     return open

@@ -144,7 +144,7 @@ export class ApprovalStore implements Startable {
   #record(problem: string | null): void {
     if (problem === this.#problem) return
     const { log } = this.#deps
-    if (problem !== null) log.error({ problem }, 'the store of approvals cannot be used: whatever must be asked is denied')
+    if (problem !== null) log.error({ problem }, 'the approval store cannot be used: requests that need approval are denied')
     else log.warn({}, 'the store of approvals can be used again')
     this.#problem = problem
   }

@@ -40,12 +40,13 @@ export const denial = (decision: 'deny' | 'no_ui' | 'timeout', reason: string): 
 /** The request cannot be shown to an approver completely. */
 export const truncatedRest = (reason: string): Ending => ({ ...denial('deny', reason), outcome: 'not_shown' })
 
-export const tooMany = (): Ending => denial('deny', 'too many of its questions wait, or came at once: it is denied without being shown')
+export const tooMany = (): Ending =>
+  denial('deny', 'it has too many open approval requests, or sent too many at once: denied without an approver')
 
 export const unanswered = (why: 'no_ui' | 'timeout'): Ending =>
   denial(why, why === 'timeout' ? 'no approver answered in time' : 'every approver disconnected before one answered')
 
-export const stopping = (): Ending => denial('deny', 'the desk is stopping')
+export const stopping = (): Ending => denial('deny', 'the approval service is stopping')
 
 export const byApprover = (by: string, isAllowed: boolean, reason = ''): Ending => ({
   decision: isAllowed ? 'allow' : 'deny',
@@ -85,17 +86,17 @@ export const checkDecision = (
     const hours = MAX_OPAQUE_GRANT_MS / 3_600_000
     throw new AppError('bad_request', `this command may run others, so it may be allowed for at most ${hours} hours, not ${lasts} ms`)
   }
-  if (question.always_ask !== null) throw new AppError('bad_request', `it needs a human each time (${question.always_ask}): allow it once`)
+  if (question.always_ask !== null) throw new AppError('bad_request', `it needs approval each time (${question.always_ask}): allow it once`)
   if (question.grant_sha256 === null)
-    throw new AppError('bad_request', 'this may be allowed once only: what it would run again is not known')
-  throw new AppError('bad_request', 'ask is "always" for who asks, so that no grant would count: allow it once')
+    throw new AppError('bad_request', 'this may be allowed only once: the command of a later run is not known')
+  throw new AppError('bad_request', 'ask is "always" for this AI agent, so a grant has no effect: allow it once')
 }
 
 /** No approver can be asked, for the reason `why`. */
 export const unavailable = (why: string, cause?: unknown): AppError =>
   new AppError('approval_unavailable', `${why}; nothing was allowed`, { cause })
 
-const unwritten = (error: unknown): AppError => unavailable(`the journal of the desk cannot be written (${errorText(error)})`, error)
+const unwritten = (error: unknown): AppError => unavailable(`the approval log cannot be written (${errorText(error)})`, error)
 
 /** Logs requests and decisions before it signs the answers for the engine with a MAC. */
 export class DecisionSigner {

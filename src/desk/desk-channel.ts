@@ -23,7 +23,7 @@ export interface DeskChannelInit<Body> {
   lost(): AppError
 }
 
-const broken = (problem: string): AppError => new AppError('malformed', `the desk sent what is none of its lines: ${problem}`)
+const broken = (problem: string): AppError => new AppError('malformed', `the approval service sent an invalid line: ${problem}`)
 
 const errorOf = ({ code, message, won_by, decision }: Extract<ToApprovalClientBody, { type: 'error' }>): AppError =>
   new AppError(errorCodeOf(code), message, {
@@ -49,7 +49,7 @@ export class DeskChannel<Body extends ToEngineBody | ToApprovalClientBody, Conte
   static async open<B extends ToEngineBody | ToApprovalClientBody, C = null>(init: DeskChannelInit<B>): Promise<DeskChannel<B, C>> {
     const { socket, role, name, clock = systemClock } = init
     socket.on('error', () => undefined)
-    const disconnected = new AppError('daemon_unreachable', 'the desk does not answer')
+    const disconnected = new AppError('daemon_unreachable', 'the approval service does not answer')
     const late = clock.setTimeout(() => socket.destroy(disconnected), DESK_OPEN_MS)
     try {
       const key = await init.key()
@@ -109,7 +109,7 @@ export class DeskChannel<Body extends ToEngineBody | ToApprovalClientBody, Conte
   #bodyOf(line: Buffer): Body {
     const opened = this.#seal.open(line)
     if (opened.kind === 'refused')
-      throw new AppError('malformed', `what answers is not the desk of this data directory, or was held up: ${opened.problem}`)
+      throw new AppError('malformed', `the server is not the approval service of this data directory, or was too slow: ${opened.problem}`)
     const body = this.#init.read(opened.body)
     if (typeof body === 'string') throw broken(body)
     return body

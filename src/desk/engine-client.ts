@@ -30,7 +30,7 @@ export interface DeskSocketLinkInit {
 }
 
 const unavailable = (why: string, cause?: unknown): AppError =>
-  new AppError('approval_unavailable', `nobody can be asked whether this may run (${why}): start x0xd --init, or x0x desk, as this user`, {
+  new AppError('approval_unavailable', `no approval service is running (${why}): start x0xd --init, or x0x desk, as this user`, {
     cause,
   })
 
@@ -40,7 +40,7 @@ const asUnavailable = (error: unknown): AppError =>
 /** No service listens, so no session has modes. */
 class NoDesk extends AppError {
   constructor(socket: string) {
-    const { code, message } = unavailable(`no desk answers on ${socket}`)
+    const { code, message } = unavailable(`no approval service answers on ${socket}`)
     super(code, message)
   }
 }
@@ -115,7 +115,7 @@ export class DeskSocketLink implements DeskLink {
   /** Modes of sessions were lost with a service that was connected, and may have been narrower. */
   async #withoutDesk(agent: string | null): Promise<null> {
     if (this.#channel !== null)
-      throw unavailable('the desk went away, and with it what a human may have set for this session; start x0xd --init or x0x desk again')
+      throw unavailable('the approval service has stopped, and its settings for this session are lost; start x0xd --init or x0x desk again')
     const stored = await loadStore(this.#init.approvals).catch((error: unknown) => {
       if (isAppError(error, 'not_found')) return null
       throw unavailable(errorText(error), error)
@@ -125,7 +125,7 @@ export class DeskSocketLink implements DeskLink {
   }
 
   approvalKey(): Uint8Array {
-    if (this.#key === null) throw unavailable('no desk has answered yet')
+    if (this.#key === null) throw unavailable('no approval service has answered yet')
     return this.#key
   }
 
@@ -137,7 +137,7 @@ export class DeskSocketLink implements DeskLink {
 
   /** Sends no faster than the service accepts lines. Otherwise it would disconnect, which denies all pending requests of this engine. */
   async #turn(client: string, lines: number): Promise<void> {
-    if (!(await this.#turns.acquire(client, lines))) throw unavailable('too much is asked of the desk at once, ask again in a moment')
+    if (!(await this.#turns.acquire(client, lines))) throw unavailable('too many approval requests at once; try again in a moment')
   }
 
   async #connected(): Promise<EngineChannel> {
@@ -161,8 +161,8 @@ export class DeskSocketLink implements DeskLink {
         key: async () => tokenBytes((await loadStore(approvals)).store),
         maxLine: MAX_DESK_LINE,
         read: readToEngineBody,
-        refused: 'the desk refused this engine',
-        lost: () => unavailable('the desk went away'),
+        refused: 'the approval service refused this program',
+        lost: () => unavailable('the approval service has stopped'),
       })
       if (this.#ending.signal.aborted) channel.close(unavailable('this program is ending'))
       else this.#serve(channel)
@@ -196,6 +196,6 @@ export class DeskSocketLink implements DeskLink {
 
   #send(channel: EngineChannel, body: EngineBody): void {
     channel.send(body)
-    if (channel.unread > MAX_DESK_UNREAD) channel.close(unavailable('the desk does not take what it is asked'))
+    if (channel.unread > MAX_DESK_UNREAD) channel.close(unavailable('the approval service does not accept the request'))
   }
 }

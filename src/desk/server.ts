@@ -195,7 +195,7 @@ export class DeskServer implements Startable {
     const [problem] = writableByOthers(path)
     if (problem !== undefined) throw new AppError('loose_permissions', `${path}: ${problem}`, { data: { file: path } })
     await claimSocketPath(path)
-    await listenPrivately(this.#server, path, `another desk answers on ${path}`)
+    await listenPrivately(this.#server, path, `another approval service answers on ${path}`)
     this.#server.on('error', (error) => this.#deps.log.error({ err: error.message }, 'the socket of the desk failed'))
   }
 

@@ -82,11 +82,11 @@ export class EngineSession implements DeskSession {
   }
 
   #ask({ id, question }: Extract<EngineBody, { type: 'ask' }>): string | null {
-    if (this.#asked.has(id)) return 'a question of this id waits already'
+    if (this.#asked.has(id)) return 'an approval request with this ID is open already'
     const client = clientOf(question)
     const own = [...this.#asked.values()].filter((one) => one.client === client).length
     if (!hasShare(own, this.#asked.size, MAX_QUESTIONS_OF_ENGINE)) {
-      this.#fail(id, 'rate_limited', `as many questions of this caller, or of this engine, wait already as may`)
+      this.#fail(id, 'rate_limited', `this client, or this program, has too many open approval requests`)
       return null
     }
     const ending = new AbortController()

@@ -134,7 +134,7 @@ const openStore = async (path: string): Promise<FileHandle> => {
     return await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK)
   } catch (error) {
     if (isMissing(error)) throw new AppError('not_found', `${path} is missing`, { cause: error, data: { file: path } })
-    if (errnoOf(error) === 'ELOOP') throw bad(path, 'it is a link; put the file itself there', error)
+    if (errnoOf(error) === 'ELOOP') throw bad(path, 'it is a symbolic link; use a regular file', error)
     throw bad(path, `it cannot be opened (${errnoOf(error) ?? 'unknown'})`, error)
   }
 }
@@ -154,7 +154,7 @@ export const loadStore = async (path: string, known: StoredStore | null = null):
   try {
     const { identity, size, isFile } = await identityOf(file)
     if (identity === known?.identity) return known
-    if (!isFile) throw bad(path, 'it is no regular file; move it away')
+    if (!isFile) throw bad(path, 'it is not a regular file; move it away')
     assertOursAlone(path, await file.stat(), PRIVATE)
     if (size > MAX_STORE_BYTES) throw bad(path, `it has ${size} bytes, where ${MAX_STORE_BYTES} are allowed`)
     const bytes = await file.readFile()
@@ -177,12 +177,12 @@ export const replaceStore = async (
 ): Promise<StoredStore> => {
   const text = storeText(next)
   if (Buffer.byteLength(text) > MAX_STORE_BYTES)
-    throw new AppError('resource_limit', `${path} would have more than ${MAX_STORE_BYTES} bytes; revoke what is not needed any more`)
+    throw new AppError('resource_limit', `${path} would have more than ${MAX_STORE_BYTES} bytes; revoke grants that are not needed`)
   // Writes only what can be read again.
   readStore(Buffer.from(text), path)
   const same = async (): Promise<void> => {
     const there = await loadStore(path, before)
-    if (there.sha256 !== before.sha256) throw new AppError('conflict', `${path} was changed by somebody else meanwhile; ask again`)
+    if (there.sha256 !== before.sha256) throw new AppError('conflict', `${path} was changed by another program; try again`)
   }
   await same()
   await writeFileAtomic(path, text, PRIVATE, async () => {
@@ -218,7 +218,7 @@ const living = (grants: readonly Grant[], now: number): readonly Grant[] =>
 export const withGrant = (store: Store, grant: Grant, now: number): Store => {
   const grants = living(store.grants, now).filter(({ grant_sha256 }) => grant_sha256 !== grant.grant_sha256)
   if (grants.length >= MAX_GRANTS)
-    throw new AppError('resource_limit', `the store has ${MAX_GRANTS} grants: revoke what is not needed (x0x approvals revoke)`)
+    throw new AppError('resource_limit', `the store has ${MAX_GRANTS} grants: revoke some (x0x approvals revoke)`)
   return { ...store, grants: [...grants, grant] }
 }
 

@@ -30,12 +30,12 @@ const findingOf = ({ in_force, stronger }: Pick<ContainmentRecord, 'in_force' | 
   if (missing.length > 0)
     return warn(
       'containment',
-      `what left its process group outlives a daemon that is killed: ${missing.join(', ')} cannot be found in /usr/bin or /bin`,
+      `processes that leave their process group survive if the daemon is killed: ${missing.join(', ')} not found in /usr/bin or /bin`,
       'install coreutils and grep',
     )
   const reasons = stronger.map(({ containment, why }) => `; not ${containment}: ${why}`).join('')
   if (in_force !== 'group') return ok('containment', `${who} ${in_force}${reasons}`)
-  return warn('containment', `${who} the process group alone, so that a descendant may survive its run${reasons}`, REMEDY)
+  return warn('containment', `${who} process groups only, so a descendant can survive its run${reasons}`, REMEDY)
 }
 
 /** Tries the containment that a start of this user would have, and checks entries that ask for more. */
@@ -50,7 +50,7 @@ export const tryContainment = async <T>(
     return work(fail('containment', errorText(error), null), null)
   }
   try {
-    return await work(findingOf({ in_force: trees.inForce, stronger: trees.stronger }, 'runs would be held together by'), trees.judge)
+    return await work(findingOf({ in_force: trees.inForce, stronger: trees.stronger }, 'runs would be contained by'), trees.judge)
   } finally {
     await trees.stop()
   }
@@ -59,8 +59,8 @@ export const tryContainment = async <T>(
 /** The containment that the running daemon has recorded. */
 export const runningContainment = async (dataDir: string): Promise<Finding> => {
   const record = await readContainmentRecord(join(dataDir, CONTAINMENT_FILE))
-  if (record === null) return warn('containment', 'the running daemon has left no record of it', 'restart it')
-  return findingOf(record, 'the running daemon holds runs together by')
+  if (record === null) return warn('containment', 'the running daemon has not recorded it', 'restart it')
+  return findingOf(record, 'the running daemon contains runs by')
 }
 
 export const aclCounts = (entries: number, commands: number): string =>
@@ -108,13 +108,13 @@ export const checkDataDir = async (dir: string, mode: number): Promise<Finding> 
   if (info.uid !== uid)
     return fail(
       'data',
-      `${dir} belongs to ${userNameOf(info.uid)}, not to us`,
+      `${dir} belongs to ${userNameOf(info.uid)}, not to this user`,
       `run this as ${userNameOf(info.uid)}, or choose another directory`,
     )
   const loose = info.mode & 0o777 & ~mode
   return loose === 0
     ? ok('data', dir)
-    : fail('data', `${dir} lets others in (mode ${octal(info.mode)})`, `chmod ${octal(mode)} ${shellWord(dir)}`)
+    : fail('data', `${dir} is open to other users (mode ${octal(info.mode)})`, `chmod ${octal(mode)} ${shellWord(dir)}`)
 }
 
 const octal = (mode: number): string => (mode & 0o777).toString(8)
@@ -208,7 +208,7 @@ export const checkSyslog = async ({ syslog }: DaemonConfig): Promise<Finding[]> 
   }
   const info = await stat(syslog).catch(() => null)
   if (info?.isSocket() === true) return [ok('syslog', syslog)]
-  return [warn('syslog', `${syslog} is no socket now, so that no copy of the journals reaches it`, "start this host's syslog")]
+  return [warn('syslog', `${syslog} is not a socket, so the logs are not copied to it`, "start this host's syslog")]
 }
 
 /**

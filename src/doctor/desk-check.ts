@@ -10,16 +10,16 @@ import type { Fields } from '../protocol/json-table.ts'
 import { type Finding, fail, ok, warn } from './findings.ts'
 
 const TOPIC = 'desk'
-const NO_DESK = 'start x0xd --init, or x0x desk where no daemon runs: until then what runs on this host, or must be asked, is denied'
-const LOG = 'look at the log of x0xd or x0x desk'
+const NO_DESK = 'start x0xd --init, or x0x desk without a daemon; until then, requests that need approval are denied'
+const LOG = 'see the log of x0xd or x0x desk'
 
 /** Limit on agents with a line of their own. */
 const MAX_NAMED = 32
 
 const humansFinding = (windows: number): Finding =>
   windows === 0
-    ? ok('humans', 'nobody watches now, so what must be asked is denied at once: x0x approvals watch, or the page of x0x ui')
-    : ok('humans', `${counted(windows, 'window')} watched now; each shows every question, and the first answer counts`)
+    ? ok('humans', 'no approver is connected, so requests that need approval are denied: run x0x approvals watch, or open x0x ui')
+    : ok('humans', `${counted(windows, 'approval client')} connected; the first answer counts`)
 
 /** The default modes of the store, and those of each agent with a row. */
 const modeFindings = ({ defaults, agents }: Fields): Finding[] => {
@@ -30,31 +30,33 @@ const modeFindings = ({ defaults, agents }: Fields): Finding[] => {
     return `security ${String(of['security'])}, ask ${String(of['ask'])}, no approver connected: ${fallback}`
   }
   return [
-    ok('modes', `of everybody: ${textOf({})}`),
-    ...rows.slice(0, MAX_NAMED).map(([agent, row]) => ok('modes', `of ${shownLine(agent)}: ${textOf(row)}`)),
-    ...(rows.length > MAX_NAMED ? [ok('modes', `and of ${counted(rows.length - MAX_NAMED, 'other')}`)] : []),
+    ok('modes', `default: ${textOf({})}`),
+    ...rows.slice(0, MAX_NAMED).map(([agent, row]) => ok('modes', `${shownLine(agent)}: ${textOf(row)}`)),
+    ...(rows.length > MAX_NAMED ? [ok('modes', `and ${counted(rows.length - MAX_NAMED, 'other')}`)] : []),
   ]
 }
 
 /** Rows without effect, such as patterns of a release in which every pattern was valid for every program. */
 const rowFindings = (store: Fields): Finding[] =>
   ineffectiveRows(store, homeDirectory(), Date.now()).map(({ agent, row, why, remedy }) =>
-    warn('store', shownLine(`${row} of ${agent} does not count: ${why}`), shownLine(remedy)),
+    warn('store', shownLine(`${row} of ${agent} has no effect: ${why}`), shownLine(remedy)),
   )
 
 const storeFindings = async (desk: ApprovalClient, path: string): Promise<Finding[]> => {
   try {
     const store = await desk.store()
-    return [ok('store', `${path} is sound`), ...rowFindings(store), ...modeFindings(store)]
+    return [ok('store', `${path} is valid`), ...rowFindings(store), ...modeFindings(store)]
   } catch (error) {
-    return [fail('store', errorText(error), `mend ${path}, or move it away and start the desk again; until then it denies everything`)]
+    return [
+      fail('store', errorText(error), `fix ${path}, or move it away and restart the approval service; until then, all requests are denied`),
+    ]
   }
 }
 
 const askedFindings = async (desk: ApprovalClient, { approvals, approvalsSocket }: DataPaths): Promise<Finding[]> => {
   try {
     const { questions, windows } = await desk.pending()
-    const there = ok(TOPIC, `one answers at ${approvalsSocket}; waiting now: ${counted(questions.length, 'question')}`)
+    const there = ok(TOPIC, `the approval service answers at ${approvalsSocket}; open: ${counted(questions.length, 'approval request')}`)
     return [there, humansFinding(windows), ...(await storeFindings(desk, approvals))]
   } catch (error) {
     return [fail(TOPIC, errorText(error), LOG)]
@@ -69,8 +71,14 @@ export const deskFindings = async (paths: DataPaths): Promise<Finding[]> => {
   try {
     desk = await openDesk(paths, 'doctor')
   } catch (error) {
-    if (isAppError(error, 'daemon_unreachable')) return [warn(TOPIC, `none answers at ${paths.approvalsSocket}`, NO_DESK)]
-    return [warn(TOPIC, `what answers at ${paths.approvalsSocket} cannot be asked: ${errorText(error)}`, 'look as the user of the desk')]
+    if (isAppError(error, 'daemon_unreachable')) return [warn(TOPIC, `no approval service answers at ${paths.approvalsSocket}`, NO_DESK)]
+    return [
+      warn(
+        TOPIC,
+        `the server at ${paths.approvalsSocket} cannot be used: ${errorText(error)}`,
+        'run this as the user of the approval service',
+      ),
+    ]
   }
   return askedFindings(desk, paths)
 }

@@ -76,10 +76,10 @@ const checkContacts = async (path: string): Promise<Finding> => {
     return warn(
       'contacts',
       `trusted from any machine: ${names}`,
-      'x0x contacts pin NAME MACHINE, so that a stolen agent key is of no use elsewhere',
+      'x0x contacts pin NAME MACHINE, so that a stolen agent key does not work on other machines',
     )
   } catch (error) {
-    return fail('contacts', errorText(error), 'mend the file or move it away')
+    return fail('contacts', errorText(error), 'fix the file or move it away')
   }
 }
 
@@ -87,10 +87,10 @@ const checkContacts = async (path: string): Promise<Finding> => {
 const checkDetachedRuns = async (path: string, clock: Clock): Promise<Finding> => {
   const asked = new DetachedRequestStore({ clock, log: silentLogger }, { path })
   const problem = await asked.load()
-  const lost = 'no detached run can be asked for or seen'
+  const lost = 'detached runs cannot be started or listed'
   return problem === null
     ? ok('detached runs', `${asked.size} remembered`)
-    : warn('detached runs', `${problem.message}; ${lost}`, 'mend the file or move it away')
+    : warn('detached runs', `${problem.message}; ${lost}`, 'fix the file or move it away')
 }
 
 /** Checks the revocations, and whether this agent is revoked. */
@@ -107,13 +107,13 @@ const checkRevocations = async ({ paths }: DaemonConfig): Promise<Finding> => {
     own = await ownIds(paths)
   } catch (error) {
     if (isAppError(error, 'not_found')) return ok('revocations', `${kept}; this agent has no keys yet`)
-    return warn('revocations', `${kept}; whether one is of this agent here cannot be told without its keys`, 'mend the keys')
+    return warn('revocations', `${kept}; without its keys, x0xd cannot tell whether this agent is revoked`, 'fix the keys')
   }
-  if (!revocations.isRevoked(own.agentId, own.machineId)) return ok('revocations', `${kept}, none of this agent here`)
+  if (!revocations.isRevoked(own.agentId, own.machineId)) return ok('revocations', `${kept}; this agent is not revoked on this machine`)
   return fail(
     'revocations',
-    `this agent has been revoked ${revocations.of(own.agentId).revoked ? '' : 'on this machine '}for ever: nobody accepts it any more`,
-    'start x0xd on a new data directory for a new identity, and give its card to your peers',
+    `this agent has been revoked ${revocations.of(own.agentId).revoked ? '' : 'on this machine '}for ever: no other agent accepts it`,
+    'start x0xd with a new data directory, and give its card to your peers',
   )
 }
 
@@ -149,7 +149,7 @@ const checkPorts = async (config: DaemonConfig): Promise<Finding[]> => {
       const error = port === 0 ? null : await bindError(host, port)
       const text = port === 0 ? `${host}, any free port` : `${host}:${port}`
       if (error === null) return ok(topic, `${text} is free`)
-      return fail(topic, `${text} cannot be taken: ${error}`, `choose another with ${CHOSEN_BY[topic]}, or stop what uses it`)
+      return fail(topic, `${text} cannot be taken: ${error}`, `choose another with ${CHOSEN_BY[topic]}, or stop the program that uses it`)
     }),
   )
   return [...ports, ...sockets]
@@ -172,7 +172,7 @@ const checkClock = async (config: DaemonConfig): Promise<Finding> => {
   if (now.getTime() + CLOCK_SLACK_MS >= newest) return ok('clock', `${now.toISOString()}; peers may differ by 5 minutes`)
   return fail(
     'clock',
-    `${now.toISOString()} is before files of ours were written (${new Date(newest).toISOString()})`,
+    `${now.toISOString()} is before the newest file of x0x (${new Date(newest).toISOString()})`,
     'set the clock, and keep it right with NTP',
   )
 }
@@ -180,8 +180,8 @@ const checkClock = async (config: DaemonConfig): Promise<Finding> => {
 /** Who may connect. Permissions are another check. */
 const checkUnlisted = ({ strangers, bootstrap }: DaemonConfig): Finding =>
   strangers
-    ? ok('strangers', 'machines that nobody names may connect, so many and so fast (docs/connections.md); strangers = false keeps them out')
-    : ok('strangers', `only machines may connect that contacts, the ACL or one of ${bootstrap.length} bootstrap addresses name`)
+    ? ok('strangers', 'unlisted peers may connect, within limits; strangers = false excludes them')
+    : ok('strangers', `only machines in contacts, the ACL or ${bootstrap.length} bootstrap addresses may connect`)
 
 /**
  * Warns about an address of this machine in a list. It does not prevent a start, because the list may be the same for all hosts of a mesh.
@@ -191,7 +191,7 @@ const checkOwnAddress = async ({ bootstrap, relays, paths }: DaemonConfig): Prom
   const own = machineId === null ? undefined : [...bootstrap, ...relays].find((address) => address.endsWith(`/p2p/${peerIdOf(machineId)}`))
   return own === undefined
     ? []
-    : [warn('bootstrap', `${own} leads to this machine itself, so it is of no use here`, 'leave it out on this machine')]
+    : [warn('bootstrap', `${own} is an address of this machine, so it has no effect`, 'remove it on this machine')]
 }
 
 /** What a start would find. */
@@ -217,18 +217,18 @@ const checkDaemon = async (config: DaemonConfig, env: Environment): Promise<Find
     case 'free':
       return checkStart(config, ok('daemon', 'does not run'))
     case 'unknown':
-      return checkStart(config, warn('daemon', `whether it runs cannot be told from ${config.paths.lock}`, 'see that its user can read it'))
+      return checkStart(config, warn('daemon', `${config.paths.lock} does not say whether it runs`, 'make it readable for its user'))
   }
 }
 
 /** What a user other than the daemon's can find out. */
 const checkFromOutside = async (config: DaemonConfig, user: string, env: Environment): Promise<Finding[]> => {
   const { dir } = config.paths
-  const remedy = `run me as ${user}: sudo -u ${user} x0xd --doctor --data-dir ${dir}`
+  const remedy = `run this as ${user}: sudo -u ${user} x0xd --doctor --data-dir ${dir}`
   const answer = await askWhoRuns(config, env).catch(() => null)
   return [
-    warn('user', `${dir} is of ${user === 'USER' ? 'another user' : user}, and what is in it cannot be told by us`, remedy),
-    answer ?? warn('daemon', 'does not answer us, so whether it runs cannot be told', remedy),
+    warn('user', `${dir} belongs to ${user === 'USER' ? 'another user' : user}, and this user cannot read it`, remedy),
+    answer ?? warn('daemon', 'does not answer this user', remedy),
   ]
 }
 
@@ -242,7 +242,7 @@ export const doctor = async (reading: ConfigReading, examiner: Examiner, env: En
   return [
     checkRuntime(),
     ...checkConfig(reading),
-    ...(examiner.kind === 'became' ? [ok('user', `we look as ${examiner.user}, who has ${config.paths.dir}`)] : []),
+    ...(examiner.kind === 'became' ? [ok('user', `checked as ${examiner.user}, the owner of ${config.paths.dir}`)] : []),
     await checkDataDir(config.paths.dir, dataDirMode(config)),
     ...(await checkSharing(config)),
     ...(await checkSyslog(config)),

@@ -48,7 +48,7 @@ const OF_REXD: JournalKind = {
 
 const ASKED: JournalKind = {
   topic: 'outgoing journal',
-  loss: 'no other agent could be asked for anything',
+  loss: 'this agent could not send requests',
   elsewhere: 'let this user write its data directory',
 }
 
@@ -58,7 +58,7 @@ const checkJournal = async (path: string, { topic, loss, elsewhere }: JournalKin
   const why = (reason: string): string => `${path} cannot be written: ${reason}; ${loss}`
   const info = await stat(path).catch(() => null)
   if (info !== null) {
-    if (!info.isFile()) return fail(topic, why('it is no regular file'), elsewhere)
+    if (!info.isFile()) return fail(topic, why('it is not a regular file'), elsewhere)
     if ((info.mode & OTHERS_MAY_WRITE) !== 0) return fail(topic, why('others may write it'), `chmod go-w ${shellWord(path)}`)
     const reason = await access(path, constants.W_OK).then(() => null, errorText)
     return reason === null ? ok(topic, path) : fail(topic, why(reason), `sudo chown ${ownName()} ${shellWord(path)}`)

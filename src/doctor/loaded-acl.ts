@@ -14,15 +14,15 @@ export const differenceOf = (
   now: Pick<AclInspection, 'missing' | 'sha256' | 'problems'>,
 ): string | null => {
   const since = loaded_at === null ? '' : ` at ${loaded_at}`
-  if (disabled_reason === 'acl_missing') return now.missing ? null : `x0xd found no file ${path}${since}, and it has come since`
-  if (now.missing) return `x0xd read ${path}${since}, and the file is gone; what was read holds until x0xd ends`
+  if (disabled_reason === 'acl_missing') return now.missing ? null : `x0xd found no file ${path}${since}, and it exists now`
+  if (now.missing) return `x0xd read ${path}${since}, and the file is gone; x0xd uses its copy until it stops`
   if (now.sha256 === null) return `x0xd read ${path}${since}, and it cannot be compared now: ${now.problems.join('; ')}`
   return now.sha256 === sha256 ? null : `x0xd read ${path}${since}, and it has changed since`
 }
 
 /** The command that puts a changed file in force. */
 export const remedyOf = ({ missing, path }: Pick<AclInspection, 'missing' | 'path'>, restart: string): string =>
-  missing ? `put ${path} back, or do without it: ${restart}` : restart
+  missing ? `restore ${path}, or restart without it: ${restart}` : restart
 
 /** A daemon's ACL file compared with the ACL that it enforces. */
 export interface AclBesideDaemon {

@@ -44,44 +44,44 @@ export const checkPeers = ({ peers }: PeerConnections): Finding => {
 /** How others reach the daemon: directly, through relays, or not as far as it knows. */
 const checkReach = ({ connections, reach }: MeshReport): Finding => {
   const places = reach.relays.filter(({ reserved_until: until }) => until !== null).length
-  if (places > 0) return ok('reach', `others reach it through ${counted(places, 'relay')}`)
+  if (places > 0) return ok('reach', `other machines reach it through ${counted(places, 'relay')}`)
   const [wanted] = reach.relays
   if (wanted !== undefined)
     return warn(
       'reach',
-      `no relay of the configuration has a place for it: ${wanted.last_error ?? (wanted.connected ? 'it does not relay' : 'not connected')}`,
-      'there: relay = true, and this agent as a known or trusted contact; see x0x diagnostics mesh',
+      `no configured relay accepts it: ${wanted.last_error ?? (wanted.connected ? 'it does not relay' : 'not connected')}`,
+      'on the relay: relay = true, and this agent as a known or trusted contact; see x0x diagnostics mesh',
     )
   if (reach.public)
-    return ok('reach', 'others can dial it: it relays, announces an address, or a contact has dialled a public one of its own')
+    return ok('reach', 'other machines can connect: it relays, announces an address, or a contact has used its public address')
   const came = connections.filter(({ direction, relay }) => direction === 'inbound' && relay === null).length
-  if (came > 0) return ok('reach', `others connect to it here (${came}); it knows no public address of its own, and no relay`)
+  if (came > 0) return ok('reach', `other machines connect to it (${came}); it has no known public address and no relay`)
   return warn(
     'reach',
-    'nobody has connected to it, and it knows no public address of its own and no relay: behind NAT others cannot reach it',
-    'relay = true on a contact that both can reach, or a port forward and announce: docs/nat.md',
+    'no machine has connected to it, and it has no known public address and no relay: with NAT, other machines cannot reach it',
+    'set relay = true on a contact that both can reach, or forward a port and set announce: docs/nat.md',
   )
 }
 
 /** The size of the mesh, as `x0x peers` shows it, and how many persistent connections exist. */
 const checkSize = ({ connections, presences, cards, standing }: MeshReport): Finding[] => {
   const connected = new Set(connections.map(({ machine_id: machine }) => machine)).size
-  const there = `${standing.connected} of ${counted(standing.wanted, 'standing connection')}`
+  const there = `${standing.connected} of ${counted(standing.wanted, 'persistent connection')}`
   const text = meshSizeText({ heard: presences.heard, known: cards.known, connected }, there)
   return [
     standing.wanted > 0 && standing.connected === 0
-      ? warn('mesh', text, 'x0x diagnostics mesh says of each why (wanted); docs/troubleshoot.md')
+      ? warn('mesh', text, 'for the reasons: x0x diagnostics mesh (wanted); see docs/troubleshoot.md')
       : ok('mesh', text),
   ]
 }
 
 const checkHashTable = ({ hash_table: table, records }: MeshReport): Finding[] => {
-  if (table.mode === 'off') return [ok('hash table', 'off: agents of whom nobody near has heard are not found (dht)')]
-  const asked = `${records.found} of ${counted(records.looked_for, 'look-up')} found one`
-  const text = `${table.mode}: ${counted(table.peers, 'peer')} (${table.connected} connected), ${counted(table.records, 'record')} here, own one published ${counted(records.published, 'time')}, ${asked}`
+  if (table.mode === 'off') return [ok('hash table', 'DHT off: only contacts and nearby peers can be found')]
+  const asked = `${records.found} of ${counted(records.looked_for, 'look-up')} succeeded`
+  const text = `DHT ${table.mode}: ${counted(table.peers, 'peer')} (${table.connected} connected), ${counted(table.records, 'record')} stored, own record published ${counted(records.published, 'time')}, ${asked}`
   return [
     table.mode === 'client' && table.peers === 0
-      ? warn('hash table', text, 'a daemon of the bootstrap list must keep it: dht = "server", or announce, there; docs/large-meshes.md')
+      ? warn('hash table', text, 'set dht = "server", or announce, on a daemon of the bootstrap list; see docs/large-meshes.md')
       : ok('hash table', text),
   ]
 }
@@ -104,7 +104,7 @@ export const successorDoubts = async (
   return contacts.list().flatMap((contact) =>
     entriesOfBefore(acl, contact).map((entry) => ({
       text: `${aclPath}: ${newKeyText(entry)}: ${contact.name}`,
-      remedy: `write there: ${newKeyLine(contact)}`,
+      remedy: `write into the file: ${newKeyLine(contact)}`,
     })),
   )
 }

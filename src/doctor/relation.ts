@@ -37,17 +37,17 @@ const fits = (rule: ExecRule, argv: readonly string[]): boolean => {
 const commandFinding = (argv: readonly string[], rules: readonly ExecRule[], { explain }: Remedies): Finding => {
   const meta = findMetacharacter(argv)
   if (meta !== null) {
-    const text = `token ${meta.token} has ${JSON.stringify(meta.character)}: every request with it is denied (shell_metachar_in_argv)`
+    const text = `argument ${meta.token + 1} contains ${JSON.stringify(meta.character)}: such requests are denied (shell_metachar_in_argv)`
     return fail(
       'command',
       text,
-      'no shell runs there: give each argument as a word of its own, or put it into a script there and allow that',
+      'x0x does not use a shell: give each argument as a separate word, or put the command line into a script on the target and allow it',
     )
   }
   const rule = rules.find((one) => fits(one, argv))
   if (rule !== undefined) {
     const stdin = rule.max_stdin_bytes === 0 ? 'no stdin' : `stdin up to ${rule.max_stdin_bytes} bytes`
-    return ok('command', `${shellWords(argv)} is allowed there: at most ${rule.timeout_ms / 1000} s, ${stdin}`)
+    return ok('command', `${shellWords(argv)} is allowed: at most ${rule.timeout_ms / 1000} s, ${stdin}`)
   }
   const unlisted = `${shellWords(argv)} is not among the commands that it lists. It may be allowed`
   return { ...(rules.length === 0 ? ok('command', unlisted) : warn('command', unlisted, explain)), remedy: explain }
@@ -59,7 +59,7 @@ export const ruleFindings = async (api: LocalApi, { agent, agentId, argv }: Rule
     const { denial_reason, rules, left_out } = await askRules(api, agentId)
     if (denial_reason === 'trust_rejected' || denial_reason === 'unverified_sender')
       return [fail('trust there', `it does not trust this agent on this machine (${denial_reason})`, remedies.trust)]
-    if (denial_reason !== null) return [fail('rules there', `it answers nothing: ${denial_reason}`, 'there: x0xd --doctor')]
+    if (denial_reason !== null) return [fail('rules there', `it does not answer: ${denial_reason}`, 'on its machine: x0xd --doctor')]
     const trusted = ok('trust there', 'it trusts this agent on this machine')
     const count = rules.length + left_out
     const told =
@@ -68,10 +68,10 @@ export const ruleFindings = async (api: LocalApi, { agent, agentId, argv }: Rule
             ...ok('rules there', `${agent} does not list the commands that you may run. This is not an error`),
             remedy: `Try, on ${agent}: ${HOW_TO_LIST}`,
           }
-        : ok('rules there', `it tells of ${counted(count, 'command')}: x0x acl mine ${shellWord(agent)}`)
+        : ok('rules there', `it lists ${counted(count, 'command')}: x0x acl mine ${shellWord(agent)}`)
     return [trusted, told, ...(argv === null ? [] : [commandFinding(argv, rules, remedies)])]
   } catch (error) {
-    return [warn('rules there', errorText(error), 'there: x0xd --doctor, x0x audit tail')]
+    return [warn('rules there', errorText(error), 'on its machine: x0xd --doctor, x0x audit tail')]
   }
 }
 
@@ -95,12 +95,12 @@ export interface RelationQuestion {
 
 /** The command on the target that trusts this agent. */
 const trustThere = ({ machine_id }: OwnAgent): string =>
-  `there: x0x contacts import LINK --as NAME (here: x0x card), x0x contacts trust NAME trusted, x0x contacts pin NAME ${machine_id}`
+  `on its machine: x0x contacts import LINK --as NAME (LINK: x0x card on this machine), x0x contacts trust NAME trusted, x0x contacts pin NAME ${machine_id}`
 
 /** The command on the target that shows its decision and the reason. */
-const lookThere = ({ agent_id, machine_id }: OwnAgent): string => `there: x0x trust evaluate ${agent_id} ${machine_id}`
+const lookThere = ({ agent_id, machine_id }: OwnAgent): string => `on its machine: x0x trust evaluate ${agent_id} ${machine_id}`
 
-const NEW_CARD = 'there: x0x card, here: x0x contacts import LINK'
+const NEW_CARD = 'on its machine: x0x card; then on this machine: x0x contacts import LINK'
 
 const contactOf = async (api: LocalApi, agent: string): Promise<ContactRecord | null> => {
   const { contacts } = await api.json<ContactsAnswer>({ method: 'GET', path: '/contacts' })
@@ -113,10 +113,9 @@ const contactOf = async (api: LocalApi, agent: string): Promise<ContactRecord | 
 }
 
 const contactFinding = (agent: string, contact: ContactRecord | null): Finding => {
-  if (contact === null) return warn('contact', `${agent} is no contact here; it can be asked, and may ask for nothing here`, NEW_CARD)
+  if (contact === null) return warn('contact', `${agent} is not a contact: it may not run commands on this machine`, NEW_CARD)
   const { name, agent_id, trust, machines, revoked } = contact
-  if (revoked)
-    return fail('contact', `${name} has declared its key void for ever: nobody accepts it`, 'import the card of its new identity')
+  if (revoked) return fail('contact', `${name} has revoked its key for ever: no agent accepts it`, 'import the card of its new agent')
   const pins = machines.length === 0 ? 'not pinned' : `pinned to ${machines.join(', ')}`
   return ok('contact', `${name}: agent ${agent_id}, ${trust}, ${pins}`)
 }
@@ -126,12 +125,12 @@ const addressFinding = async (api: LocalApi, agent: string, contact: ContactReco
   const { peers } = await api.json<PeersAnswer>({ method: 'GET', path: '/peers' })
   const seen = peers.filter(({ agent_id }) => agent_id !== null && (agent_id === contact?.agent_id || agent_id.startsWith(agent)))
   const addresses = [...new Set([...(contact?.addresses ?? []), ...seen.flatMap((peer) => peer.addresses)])]
-  if (addresses.length === 0) return warn('addresses', 'none is known: it can be reached only while it dials us', NEW_CARD)
-  return ok('addresses', `${addresses.join(', ')}${seen.length > 0 ? '' : '; it is not announced in the mesh now'}`)
+  if (addresses.length === 0) return warn('addresses', 'none is known: you can reach it only while it connects to this machine', NEW_CARD)
+  return ok('addresses', `${addresses.join(', ')}${seen.length > 0 ? '' : '; the mesh does not announce it now'}`)
 }
 
 const REACH =
-  'on its machine: x0xd --doctor; is its port open in the firewall? Its addresses may be old: there x0x card, here x0x contacts import LINK'
+  'on its machine: x0xd --doctor, and open its port in the firewall. If its addresses are old: x0x card on its machine, then x0x contacts import LINK'
 
 const linkFailure = (error: unknown, own: OwnAgent): Finding => {
   if (isAppError(error, 'peer_unreachable') || isAppError(error, 'timeout')) return fail('link', errorText(error), REACH)
@@ -141,20 +140,16 @@ const linkFailure = (error: unknown, own: OwnAgent): Finding => {
 }
 
 const clockFinding = ({ clock_ahead_ms: ahead }: Pinged): Finding => {
-  const text = `its clock is ${(Math.abs(ahead) / 1000).toFixed(1)} s ${ahead < 0 ? 'behind' : 'ahead of'} ours`
+  const text = `its clock is ${(Math.abs(ahead) / 1000).toFixed(1)} s ${ahead < 0 ? 'slower' : 'faster'} than that of this machine`
   if (Math.abs(ahead) < CLOCK_DOUBT_MS) return ok('clock', text)
-  const limit = `cards and presences that are dated ${MAX_CLOCK_SKEW_MS / 60_000} minutes ahead are refused`
-  return warn('clock', `${text}; ${limit}, and journals cannot be compared`, 'on the machine that is wrong: timedatectl set-ntp true')
+  const limit = `cards and presences from more than ${MAX_CLOCK_SKEW_MS / 60_000} minutes ahead are refused`
+  return warn('clock', `${text}; ${limit}, and logs cannot be compared`, 'on the machine that is wrong: timedatectl set-ntp true')
 }
 
 const versionFinding = ({ version, own_version }: Pinged): Finding =>
   version === own_version
-    ? ok('versions', `x0x ${version} on both sides`)
-    : warn(
-        'versions',
-        `x0x ${version} there, ${own_version} here: what is newer than the older of them does not work`,
-        'update the older one',
-      )
+    ? ok('versions', `x0x ${version} on both machines`)
+    : warn('versions', `x0x ${version} on its machine, ${own_version} on this one: newer features do not work`, 'update the older one')
 
 /** The results of a ping over the sealed link. */
 const pingFindings = async (api: LocalApi, agent: string, own: OwnAgent): Promise<Finding[]> => {
@@ -166,7 +161,7 @@ const pingFindings = async (api: LocalApi, agent: string, own: OwnAgent): Promis
     return [fail('ping', errorText(error), REACH)]
   }
   const { path, rtt_ms } = pinged
-  const way = path === null ? 'this agent itself' : `${path.address}, ${routeText(path)}${path.inbound ? '; it dialled us' : ''}`
+  const way = path === null ? 'this agent' : `${path.address}, ${routeText(path)}${path.inbound ? '; it connected to this machine' : ''}`
   return [ok('ping', `${rtt_ms} ms by ${way}`), versionFinding(pinged), clockFinding(pinged)]
 }
 
@@ -180,14 +175,13 @@ const trustFindings = async (api: LocalApi, agent: string, machine: string): Pro
     return [
       decision.startsWith('reject_')
         ? fail('trust here', text, mend)
-        : warn('trust here', `${text}; what it asks to run here is denied`, mend),
+        : warn('trust here', `${text}; its requests to this machine are denied`, mend),
     ]
   }
-  const pin =
-    remedy === null ? ok('trust here', text) : warn('trust here', `${text}, so that a stolen key of its could be used anywhere`, remedy)
+  const pin = remedy === null ? ok('trust here', text) : warn('trust here', `${text}, so a stolen key works on any machine`, remedy)
   const whose = contact?.name ?? 'it'
-  const acl = in_acl ? `has an entry for ${whose} on that machine` : `has no entry for ${whose} on that machine, so it may run nothing here`
-  return [pin, ok('acl here', `our ACL ${acl}`)]
+  const acl = in_acl ? `has an entry for ${whose} on its machine` : `has no entry for ${whose} on its machine, so it may not run commands`
+  return [pin, ok('acl here', `the ACL of this machine ${acl}`)]
 }
 
 const ownOf = async (api: LocalApi): Promise<OwnAgent> => api.json<OwnAgent>({ method: 'GET', path: '/agent' })
@@ -196,7 +190,7 @@ const ownOf = async (api: LocalApi): Promise<OwnAgent> => api.json<OwnAgent>({ m
 export const relationFindings = async (api: LocalApi, { agent, argv }: RelationQuestion): Promise<Finding[]> => {
   const own = await ownOf(api)
   const here = own.revoked
-    ? fail('here', 'this agent has been revoked for ever: nobody accepts it', 'start x0xd on a new data directory for a new identity')
+    ? fail('here', 'this agent has been revoked for ever: no other agent accepts it', 'start x0xd with a new data directory')
     : ok('here', `agent ${own.agent_id}, machine ${own.machine_id}, x0x ${own.version}`)
   const contact = await contactOf(api, agent)
   const findings = [here, contactFinding(agent, contact), await addressFinding(api, agent, contact)]

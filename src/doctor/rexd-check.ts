@@ -45,10 +45,10 @@ const imageProblem = async (settings: SandboxSettings, userNamespace: boolean): 
 
 /** The limits of a run. A configured limit that cannot be enforced is already reported. */
 const boundsText = ({ max_memory_bytes, max_processes }: SandboxSettings, countsProcesses: boolean): string => {
-  const memory = max_memory_bytes === null ? 'its memory is not bounded (max_memory_bytes)' : `at most ${max_memory_bytes} bytes of memory`
+  const memory = max_memory_bytes === null ? 'its memory is not limited (max_memory_bytes)' : `at most ${max_memory_bytes} bytes of memory`
   const processes = countsProcesses
     ? `at most ${max_processes ?? DEFAULT_SANDBOX_PROCESSES} processes`
-    : 'the number of its processes is not bounded, because there is no control group for it'
+    : 'the number of processes is not limited, because no control group is available'
   return `${memory}; ${processes}`
 }
 
@@ -58,11 +58,11 @@ export const sandboxFinding = async (settings: SandboxSettings): Promise<Finding
   try {
     const support = await trees.sandboxSupport(settings)
     const problem = support.kind === 'works' ? await imageProblem(settings, support.userNamespace) : support.problem
-    if (problem === null) return ok('sandbox', `${settings.engine} makes one here; ${boundsText(settings, trees.countsProcesses)}`)
+    if (problem === null) return ok('sandbox', `${settings.engine} works; ${boundsText(settings, trees.countsProcesses)}`)
     return warn(
       'sandbox',
-      `none can be had here, and commands that are to run in one are refused: ${problem}`,
-      'mend that, and check again',
+      `no sandbox works on this machine, and commands that need one are refused: ${problem}`,
+      'fix it, and check again',
     )
   } finally {
     await trees.stop()
@@ -133,7 +133,7 @@ export const rexdFindings = (
 ): Finding[] => [
   ...problems.map((text) => fail(topic, text, null)),
   ...obstacles.map(obstacle),
-  ...warnings.map((text) => warn(topic, text, 'nothing, where it is meant')),
+  ...warnings.map((text) => warn(topic, text, 'none, if this is intended')),
   ...(config !== null && problems.length === 0 && obstacles.length === 0 ? [ok(topic, summaryOf(config))] : []),
 ]
 
@@ -141,8 +141,8 @@ export const rexdFindings = (
 export const REXD_TOPIC = 'rexd'
 
 /** A line for a problem that only prevents REXD. The daemon starts all the same. */
-const doubt = (text: string): Finding => warn(REXD_TOPIC, text, 'mend it; until then x0xd goes on without REXD, and tries again')
-const fault = (text: string): Finding => fail(REXD_TOPIC, text, 'mend it; x0xd tries again by itself')
+const doubt = (text: string): Finding => warn(REXD_TOPIC, text, 'fix it; until then, x0xd runs without REXD and tries again')
+const fault = (text: string): Finding => fail(REXD_TOPIC, text, 'fix it; x0xd tries again')
 
 /** The configuration of the served REXD, or empty if none is. */
 export const checkServedRexd = async ({ rexd_config: file, paths }: DaemonConfig, { strict }: { strict: boolean }): Promise<Finding[]> => {
@@ -159,5 +159,5 @@ export const rexdListen = async ({ rexd_config: file }: DaemonConfig): Promise<L
 /** Whether another process uses its socket. */
 export const checkRexdSocket = async (path: string): Promise<Finding> =>
   (await answers(path).catch(() => false))
-    ? fail('rexd socket', `another answers on ${path}`, 'choose another in server.http_listen, or stop what answers')
+    ? fail('rexd socket', `another program answers on ${path}`, 'choose another in server.http_listen, or stop that program')
     : ok('rexd socket', `${path} is free`)

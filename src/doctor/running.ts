@@ -82,15 +82,17 @@ const checkLoadedGroups = async ({ paths }: DaemonConfig, loaded: readonly Group
 }
 
 const checkJournal = (journal: RunningAnswers['exec']['journal']): Finding[] => {
-  if (journal === null || journal.path === null) return [ok('journal', 'the running daemon needs none')]
+  if (journal === null || journal.path === null) return [ok('journal', 'the running daemon does not need one')]
   if (journal.writable) return [ok('journal', `${journal.path}; the running daemon can write it`)]
-  return [fail('journal', `the running daemon cannot write ${journal.path}: every request is denied`, 'make room or mend its permissions')]
+  return [
+    fail('journal', `the running daemon cannot write ${journal.path}: every request is denied`, 'free disk space or fix its permissions'),
+  ]
 }
 
 const checkRequestLog = ({ path, writable }: RunningAnswers['exec']['outgoing_journal']): Finding =>
   writable
     ? ok('outgoing journal', `${path}; the running daemon can write it`)
-    : fail('outgoing journal', `the running daemon cannot write ${path}: it asks others for nothing`, 'make room or mend its permissions')
+    : fail('outgoing journal', `the running daemon cannot write ${path}: it sends no requests`, 'free disk space or fix its permissions')
 
 const whoRuns = (where: string, { agent_id, machine_id }: RunningAnswers['agent']): Finding =>
   ok('daemon', `runs${where}: agent ${shortId(agent_id)}, machine ${shortId(machine_id)}`)
@@ -111,23 +113,23 @@ const described = async (pid: number): Promise<string> => withUser(pid, await ui
 const checkHalves = async (paths: DataPaths, executorPid: number): Promise<Finding> => {
   const executor = `executor ${await described(executorPid)}`
   const claim = await readPidFile(paths.networkPid)
-  if (claim === null) return ok('halves', `${executor}; the network's half is started by others`)
+  if (claim === null) return ok('halves', `${executor}; the network process is started separately`)
   if (processState(claim) === 'gone')
-    return fail('halves', `${executor}; the network's half has ended and is being started again`, 'look at its log')
+    return fail('halves', `${executor}; the network process has ended and is being restarted`, 'see its log')
   const networkUid = await uidOf(claim.pid)
   const text = `${executor}; network ${withUser(claim.pid, networkUid)}`
   if (networkUid !== 0) return ok('halves', text)
-  return warn('halves', `${text}: what parses the network's bytes is root`, `${userCommand('x0x')}, and leave network_user out`)
+  return warn('halves', `${text}: the network process runs as root`, `${userCommand('x0x')}, and leave network_user out`)
 }
 
 /** The REXD process of the running daemon. */
 const checkRunningRexd = async ({ rexd_config: file, paths }: DaemonConfig): Promise<Finding[]> => {
   const claim = await readPidFile(paths.rexdPid)
   if (claim === null && file === null) return []
-  if (claim === null) return [warn(REXD_TOPIC, 'the running daemon does not serve it', 'restart it, so that it reads rexd_config')]
+  if (claim === null) return [warn(REXD_TOPIC, 'the running daemon does not serve it', 'restart it to read rexd_config')]
   if (processState(claim) !== 'gone') return [ok(REXD_TOPIC, await described(claim.pid))]
-  const remedy = file === null ? 'look at its log' : `look at its log; rexd --check --config ${file}`
-  return [fail(REXD_TOPIC, 'it has ended and is being started again', remedy)]
+  const remedy = file === null ? 'see its log' : `see its log; rexd --check --config ${file}`
+  return [fail(REXD_TOPIC, 'it has ended and is being restarted', remedy)]
 }
 
 /** What the running daemon reports. */
@@ -150,6 +152,6 @@ export const checkRunning = async (config: DaemonConfig, holder: ProcessIdentity
     ]
   } catch (error) {
     const text = `${holderText(holder)} holds the data directory but does not answer: ${errorText(error)}`
-    return [fail('daemon', text, pid === null ? 'look at its log there' : `look at its log; as a last resort: kill -9 ${pid}`)]
+    return [fail('daemon', text, pid === null ? 'see its log on that machine' : `see its log; as a last resort: kill -9 ${pid}`)]
   }
 }

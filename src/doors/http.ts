@@ -89,7 +89,7 @@ export class TokenCheck {
 
   /** `others`: further valid tokens. `where`: the place of the token, for the error message. */
   constructor(init: { token: string; others?: readonly string[]; where?: string }) {
-    this.#refusal = `the bearer token is missing or wrong; it is in ${init.where ?? "the data directory's file api-token"}`
+    this.#refusal = `the API token is missing or wrong (unauthorized); it is in ${init.where ?? 'the file api-token of the data directory'}`
     if (init.token.trim() === '') throw new AppError('bad_config', 'the API token is empty')
     this.#expected = [init.token, ...(init.others ?? [])].map((token) => digest(token.trim()))
   }

@@ -96,7 +96,7 @@ const keyProblem = (issue: z.core.$ZodIssueInvalidKey, whole: z.ZodType, body: u
   if (inner?.code === 'too_big') return `a name has at most ${inner.maximum} characters`
   if (inner?.code === 'too_small') return 'a name has at least 1 characters'
   const record = bare(descend(whole, body, issue.path.slice(0, -1)).schema)
-  return record instanceof z.ZodRecord ? `expected ${kindOf(record.keyType as z.ZodType)} as its name` : 'is no name'
+  return record instanceof z.ZodRecord ? `expected ${kindOf(record.keyType as z.ZodType)} as its name` : 'is not a name'
 }
 
 /** Describes one problem: the field, the expected value and the actual value. */
@@ -128,7 +128,7 @@ const fieldWithProto = (value: unknown): string | undefined =>
 /** The parsed value, or a `bad_request` that names every wrong key. */
 export const checkWith = <T>(schema: z.ZodType<T>, value: unknown): { value: T } | { error: AppError } => {
   const field = fieldWithProto(value)
-  if (field !== undefined) return { error: new AppError('bad_request', `${field}.__proto__: is no name that can be given`) }
+  if (field !== undefined) return { error: new AppError('bad_request', `${field}.__proto__: is not an allowed name`) }
   const result = schema.safeParse(value)
   if (result.success) return { value: result.data }
   const issues = result.error.issues.slice(0, MAX_ISSUES_SHOWN).map((issue) => describeIssue(issue, schema, value))

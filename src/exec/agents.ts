@@ -40,14 +40,18 @@ export class AgentDirectory {
     const [first, ...others] = found
     if (first === undefined) {
       const short = text.length < MIN_ID_PREFIX && HEX_PREFIX.test(text)
-      const why = short ? `a prefix of an id needs at least ${MIN_ID_PREFIX} characters` : "no known agent's id begins so"
       const meant = didYouMean(
         text,
         this.#known().contacts.map(({ name }) => name),
       )
-      throw new AppError('unknown_agent', `no contact is named ${JSON.stringify(text)} and ${why}${meant}`, {
-        data: { ...wildcardHint([text]) },
-      })
+      const why = short ? `. An ID prefix needs at least ${MIN_ID_PREFIX} characters` : ''
+      throw new AppError(
+        'unknown_agent',
+        `no contact or agent matches ${JSON.stringify(text)} (unknown_agent)${meant}${meant === '' ? why : ''}`,
+        {
+          data: { ...wildcardHint([text]) },
+        },
+      )
     }
     if (others.length === 0) return first.agent_id
     const list = found.map(({ agent_id, name }) => (name === null ? agent_id : `${name} (${agent_id})`)).join(', ')

@@ -49,8 +49,8 @@ type Parties = Pick<ExecExit, 'request_id' | 'request_sha256' | 'from_agent' | '
 export const partiesProblem = (answer: Parties, expected: Expected): string | null => {
   if (answer.request_id !== expected.requestId || !equalBytes(answer.request_sha256, expected.requestSha256))
     return 'answers another request'
-  if (answer.from_agent !== expected.from.agentId || answer.from_machine !== expected.from.machineId) return 'comes from elsewhere'
-  if (answer.to_agent !== expected.to.agentId || answer.to_machine !== expected.to.machineId) return 'is meant for somebody else'
+  if (answer.from_agent !== expected.from.agentId || answer.from_machine !== expected.from.machineId) return 'comes from another agent'
+  if (answer.to_agent !== expected.to.agentId || answer.to_machine !== expected.to.machineId) return 'is meant for another agent'
   return null
 }
 
@@ -67,10 +67,10 @@ export const compareOutput = (exit: ExecExit, received: ReceivedOutput, warnings
     const total = exit[`${name}_bytes_total`]
     if (bytes > total || (bytes < total && !exit.truncated)) return `${bytes} of ${total} bytes of ${name} arrived`
     // The hash covers all output, so it cannot be checked if bytes were skipped.
-    if (before === 0 && !equalBytes(sha256, exit[`${name}_sha256`])) return `${name} is not what the agent sent`
+    if (before === 0 && !equalBytes(sha256, exit[`${name}_sha256`])) return `${name} differs from what the agent sent`
   }
   if (warnings.includes('output_lost') || (exit.truncated && !CUTS.some((kind) => warnings.includes(kind))))
-    return 'the end of the output was lost over there'
+    return 'the target lost the end of the output'
   return null
 }
 

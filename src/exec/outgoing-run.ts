@@ -153,7 +153,7 @@ export class OutgoingRun {
 
   /** Signs the Request again. Throws if the target has already shown that it knew the run, or if the run is cancelled before the signature is there. */
   async #signAgain(transport: RunTransport): Promise<ExecFrame> {
-    if (this.#received.begun) throw new AppError('malformed', 'the agent denies a run that it has told of')
+    if (this.#received.begun) throw new AppError('malformed', 'the agent denies a run that it has reported')
     if (!this.#cancelled) this.#request = await this.#deps.sign(transport)
     if (this.#cancelled) throw new AppError('conflict', 'it was cancelled')
     this.#deps.counters.add('requests_sent_again')
@@ -187,7 +187,7 @@ export class OutgoingRun {
         this.#onExit(frame)
         return null
       default:
-        return `a ${frame.type} frame came, which has no place here`
+        return `unexpected ${frame.type} frame`
     }
   }
 

@@ -142,7 +142,7 @@ export class OutgoingRuns {
     const session = this.#sessions.get(requestId)
     if (session === undefined)
       throw new AppError('unknown_run', 'no run of this daemon has that id, or it has ended', {
-        data: { next: 'what goes on: x0x exec sessions; what runs here for others: x0x exec sessions --incoming' },
+        data: { next: 'See: x0x exec sessions\nSee: x0x exec sessions --incoming   (runs of other agents)' },
       })
     return session
   }

@@ -163,7 +163,7 @@ export class ResumableTransport {
     this.#ended = true
     this.#leaveSilentOne()
     this.#timers.cancelAll()
-    this.#attempt?.abort(new AppError('conflict', 'the run is over'))
+    this.#attempt?.abort(new AppError('conflict', 'the run has ended'))
   }
 
   #abandon(message: string, foreign = false): void {
@@ -218,7 +218,7 @@ export class ResumableTransport {
   #onGone(unseen: boolean): void {
     this.neverArrived = unseen
     if (!unseen || this.#again === 'done') {
-      const what = unseen ? 'the request did not arrive' : 'the run is not there any more: it was ended, or never began'
+      const what = unseen ? 'the request did not arrive' : 'the target does not have the run any more: it has ended, or never started'
       return this.#abandon(`the connection to the agent was lost (${this.#cause}), and ${what}`)
     }
     this.#again = 'wanted'
@@ -279,7 +279,7 @@ export class ResumableTransport {
     const silent = this.#silent
     this.#attempt = attempt
     this.#attemptedAt = this.#clock.monotonic()
-    this.#timers.set('attempt', RESUME_ATTEMPT_MS, () => attempt.abort(new AppError('timeout', 'the host did not answer in time')))
+    this.#timers.set('attempt', RESUME_ATTEMPT_MS, () => attempt.abort(new AppError('timeout', 'the target did not answer in time')))
     try {
       const transport = await this.#reopen!(silent, attempt.signal)
       if (this.#attempt !== attempt || this.#ended) return transport.abort()

@@ -64,7 +64,7 @@ export class RulesClient {
    * errors.
    */
   async ask(agentId: AgentId, signal: AbortSignal = new AbortController().signal): Promise<RulesJson> {
-    if (this.#asking >= MAX_QUESTIONS) throw new AppError('rate_limited', `${MAX_QUESTIONS} agents are being asked for their rules`)
+    if (this.#asking >= MAX_QUESTIONS) throw new AppError('rate_limited', `${MAX_QUESTIONS} agents are already being asked for their rules`)
     this.#asking += 1
     try {
       return await this.#ask(agentId, signal)
@@ -117,7 +117,10 @@ export class RulesClient {
         else lost(new AppError('peer_unreachable', `the connection broke before the agent answered: ${error.message}`, LOOK_THERE), false)
       }
       if (transport.closed)
-        return { lost: new AppError('peer_unreachable', 'the connection broke before the agent was asked', LOOK_THERE), silent: false }
+        return {
+          lost: new AppError('peer_unreachable', 'the connection was lost before the agent received the request', LOOK_THERE),
+          silent: false,
+        }
       transport.send({ type: 'rules_request', ...question })
       counters.add('rules_asked')
       const frame = await answer.promise
@@ -139,11 +142,11 @@ export class RulesClient {
 }
 
 const NO_ANSWER = 'the agent did not answer'
-const UNANSWERED = 'the agent closed the stream without an answer: it is stopping, or was asked too often; ask again in some seconds'
+const UNANSWERED = 'the agent closed the stream without an answer: it is stopping, or limits the rate; try again in some seconds'
 
 /** Advice for the user. The agent was reached, so its address and trust level are not the cause. */
-const LOOK_THERE = { data: { next: 'ask again; where that stays, on its machine: x0xd --doctor' } }
-const ASK_OPERATOR = { data: { next: 'its x0xd is of another version, or is not what it should be: ask its operator' } }
+const LOOK_THERE = { data: { next: 'try again; if it fails again, on its machine: x0xd --doctor' } }
+const ASK_OPERATOR = { data: { next: 'its x0xd has another version, or is not a genuine x0xd: ask its operator' } }
 
 /** The stream was lost before an answer. `silent` means that it was not closed. */
 interface Lost {
@@ -155,7 +158,7 @@ interface Lost {
 const resultOf = (frame: ExecFrame, expected: Expected): RulesJson => {
   const about = { request_id: expected.requestId, agent_id: expected.from.agentId, machine_id: expected.from.machineId }
   if (frame.type === 'rules') return { ok: true, ...about, denial_reason: null, ...readRules(frame, expected) }
-  if (frame.type !== 'exit') throw new AppError('malformed', `a ${frame.type} frame came, which has no place here`)
+  if (frame.type !== 'exit') throw new AppError('malformed', `unexpected ${frame.type} frame`)
   const exit = readExit(frame, expected)
   if (typeof exit === 'string') throw new AppError('malformed', exit)
   if (exit.denial_reason === null) throw new AppError('malformed', 'an Exit came, and nothing was to run')

@@ -232,7 +232,7 @@ export class Transports {
   async open(agentId: AgentId, requestId: RequestId, signal: AbortSignal): Promise<RunTransport> {
     const { executor, links } = this.#deps
     if (agentId !== executor.identity.agentId) {
-      if (links === null) throw new AppError('peer_unreachable', 'there is no mesh here: only this agent itself can be asked')
+      if (links === null) throw new AppError('peer_unreachable', 'this program has no mesh: it can only run commands on this machine')
       return new ChannelTransport({ channel: await links.openChannel(agentId, signal) }, { requestId })
     }
     const [streamNonce] = await executor.mintNonces(OWN_LINK, 1)

@@ -313,7 +313,7 @@ export class ExecutorClient implements Startable {
       default: {
         const { id, type } = message
         const waited = type === 'failed' ? this.#replies.reject(id, portError(message)) : this.#replies.resolve(id, message)
-        if (!waited) this.#log.warn({ id, type }, 'an answer to no call of ours')
+        if (!waited) this.#log.warn({ id, type }, 'an answer to no call')
       }
     }
   }

@@ -13,7 +13,7 @@ export const askApprovalService = async (
   signal: AbortSignal,
   onPending?: (waiting: WaitNotice) => void,
 ) => {
-  if (desk === null) throw new AppError('approval_unavailable', 'this daemon has no desk')
+  if (desk === null) throw new AppError('approval_unavailable', 'this daemon has no approval service')
   signal.throwIfAborted()
   let pendingId: string | null = null
   const answer = await desk.ask(question, signal, (waiting) => {

@@ -31,13 +31,13 @@ export class IncomingRuns {
     )
     const [first, ...others] = found
     if (first === undefined)
-      throw new AppError('unknown_run', 'nothing runs here for another agent under that id, or it has ended', {
-        data: { next: 'what goes on: x0x exec sessions; what runs here for others: x0x exec sessions --incoming' },
+      throw new AppError('unknown_run', 'no run of another agent with that ID is active on this machine', {
+        data: { next: 'See: x0x exec sessions\nSee: x0x exec sessions --incoming   (runs of other agents)' },
       })
     if (others.some(({ link }) => link.agentId !== first.link.agentId)) {
       const agents = [...new Set(found.map(({ link }) => link.agentId))]
       const next = `name one with --agent: ${agents.join(', ')}`
-      throw new AppError('conflict', 'more than one agent has a run here under that id', { data: { agents, next } })
+      throw new AppError('conflict', 'more than one agent has a run with that ID on this machine', { data: { agents, next } })
     }
     for (const { command } of found) command.run.end('ended_by_operator')
     return this.#shown(first)

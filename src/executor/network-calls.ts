@@ -126,7 +126,7 @@ export class NetworkCalls {
     if (call.version !== PORT_VERSION)
       throw new AppError(
         'conflict',
-        `the network half speaks version ${call.version} of the port, and this executor version ${PORT_VERSION}: both halves must be of one release; install it for both, and start both again`,
+        `the network process uses version ${call.version} of the executor socket, and the executor version ${PORT_VERSION}: install the same release for both, and restart both`,
       )
     const { agentId: agent_id, publicKey: agent_public_key } = this.#deps.signatures
     return { type: 'welcome', id: call.id, version: PORT_VERSION, agent_id, machine_id: this.#machineId, agent_public_key }
@@ -144,7 +144,7 @@ export class NetworkCalls {
   }
 
   #settings(): NetworkSettings {
-    if (this.#networkSettings === null) throw new AppError('not_found', 'this network half was given no settings')
+    if (this.#networkSettings === null) throw new AppError('not_found', 'this network process received no settings')
     return this.#networkSettings
   }
 

@@ -217,7 +217,7 @@ export class NetworkSession {
 
   #fail(id: number, error: unknown): void {
     const { log } = this.#deps
-    if (!isAppError(error)) log.error({ error: errorText(error) }, 'a call of the network half failed inside')
+    if (!isAppError(error)) log.error({ error: errorText(error) }, 'a call of the network process failed')
     this.#channel.send(failedAnswer(id, error))
   }
 
@@ -255,7 +255,7 @@ export class NetworkSession {
   /** Handles a message that breaks its schema: counts it, and fails the call or run that waits for it. */
   #salvage(payload: Uint8Array, error: unknown): void {
     const { counters, log } = this.#deps
-    log.warn({ error: errorText(error) }, 'a malformed message of the network half')
+    log.warn({ error: errorText(error) }, 'a malformed message of the network process')
     const [tag, number] = headOf(payload) ?? []
     const run = tag !== undefined && RUN_TAGS.includes(tag) ? this.#runs.get(number!) : undefined
     if (run) return run.run.violated(errorText(error))
@@ -271,7 +271,7 @@ export class NetworkSession {
       work()
     } catch (error) {
       if (isAppError(error)) this.#deps.counters.count('malformed_frames')
-      this.#deps.log.warn({ error: errorText(error) }, 'a message of the network half failed')
+      this.#deps.log.warn({ error: errorText(error) }, 'a message of the network process failed')
     }
   }
 

@@ -110,7 +110,7 @@ export class Operations {
   async #import({ card: link, name, trust_level: level, rename = false }: Sent<typeof CARD_IMPORT>): Promise<unknown> {
     const { authority, clock, contacts, signatures } = this.#deps
     const card = dialableCard(verifyCard(decodeCardLink(link), CARD_DOMAIN, clock.now()))
-    if (card.agentId === signatures.agentId) throw new AppError('bad_request', 'this is the card of this agent itself')
+    if (card.agentId === signatures.agentId) throw new AppError('bad_request', 'this is the card of this agent')
     const wish = { rename, ...(name !== undefined && { name }), ...(level !== undefined && { trust: levelOf(level) }) }
     this.#refuseRevoked(card.agentId, card.machineId)
     const { agentId: agent, machineId: machine } = card
@@ -127,7 +127,7 @@ export class Operations {
       if (problem !== null) throw new AppError('bad_request', `the address ${JSON.stringify(address)} ${problem}`)
     }
     if (addresses.length > MAX_CARD_ADDRESSES) throw new AppError('bad_request', `addresses: at most ${MAX_CARD_ADDRESSES}`)
-    if (agent === signatures.agentId) throw new AppError('bad_request', 'this is this agent itself: the other line is needed')
+    if (agent === signatures.agentId) throw new AppError('bad_request', 'this is the line of this agent: use the line of the other machine')
     this.#refuseRevoked(agent, machine)
     contacts.assertMeetable(name, agent)
     await authority.announce({ operation: 'contact_meet', agent, machine, level: 'trusted' }, { widens: true })

@@ -91,7 +91,7 @@ export class DetachedRequestStore {
     const id = asked.request_id
     const before = this.#rows().get(id)
     if (before !== undefined && (before.digest !== asked.digest || before.machine_id !== asked.machine_id))
-      throw new AppError('conflict', 'request_id: another command was asked for under this id; each run needs an id of its own')
+      throw new AppError('conflict', 'request_id: another command uses this ID; each run needs a new ID')
     if (before === undefined) this.#makeRoom()
     const requests = requestsWith(before, request)
     // A denied run may be requested again and run now.
@@ -103,7 +103,7 @@ export class DetachedRequestStore {
     } catch (error) {
       // The Request is not sent, so there is nothing to remember.
       if (before === undefined && this.#runs.get(id) === row) this.#runs.delete(id)
-      throw this.#unwritten('nothing was asked', error)
+      throw this.#unwritten('no request was sent', error)
     }
   }
 
@@ -111,7 +111,7 @@ export class DetachedRequestStore {
   get(id: RequestId): DetachedRequest {
     const run = this.#rows().get(id)
     if (run === undefined)
-      throw new AppError('unknown_run', `this daemon has asked for no detached run under that id, or has forgotten it: ${id}`, {
+      throw new AppError('unknown_run', `no detached run has the ID ${id} on this daemon, or it was deleted`, {
         data: NEXT,
       })
     return run
@@ -195,12 +195,9 @@ export class DetachedRequestStore {
       await writeJsonFile(this.#path, { version: FILE_VERSION, runs: [...this.#runs.values()] })
       this.#failing = false
     } catch (error) {
-      const fields = { path: this.#path, error: errorText(error), next: 'make room on its disk, or mend who may write there' }
+      const fields = { path: this.#path, error: errorText(error), next: 'free disk space, or fix the permissions' }
       if (!this.#failing)
-        this.#deps.log.error(
-          fields,
-          'detached runs cannot be written down: none is started, and what is heard of them is lost with a restart',
-        )
+        this.#deps.log.error(fields, 'cannot save detached runs: none is started, and their results are lost at a restart')
       this.#failing = true
       throw error
     }

@@ -126,7 +126,7 @@ const patched = async (old: Buffer, hunks: readonly Hunk[], path: string, share:
   const result = await applyHunks(old.toString(), hunks, share)
   if ('unmatched' in result) {
     const { line } = result.unmatched
-    throw conflict(path, 'no_match', `the change at line ${line} of the patch fits nowhere`, { line })
+    throw conflict(path, 'no_match', `the change at line ${line} of the patch does not match the file`, { line })
   }
   const data = Buffer.from(result.text)
   if (data.length > MAX_EDIT_BYTES) throw tooMuch('edit_bytes', data.length, MAX_EDIT_BYTES)

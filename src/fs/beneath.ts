@@ -118,7 +118,7 @@ class Walk {
 
   async #startAt(root: Root, way: string[]): Promise<void> {
     const handle = await holdRoot(root)
-    if (handle === null) throw this.#forbidden(`is below ${root.path}, in whose place something else was put`)
+    if (handle === null) throw this.#forbidden(`is below ${root.path}, which was replaced`)
     this.#release()
     this.#stack = [handle]
     this.#ahead.push(...way.reverse())

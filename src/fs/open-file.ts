@@ -113,7 +113,7 @@ export const holdRoot = async (root: Root): Promise<OpenHandle | null> => {
   } catch (error) {
     handle[Symbol.dispose]()
     if (errnoOf(error) !== 'ENOENT' && errnoOf(error) !== 'ENOTDIR') throw error
-    throw new AppError('unsupported_capability', 'file operations need /proc, which is not there', {
+    throw new AppError('unsupported_capability', 'file operations need /proc, which is missing', {
       cause: error,
       data: { capability: 'fs' },
     })

@@ -19,7 +19,7 @@ export const forbidden = (permit: FilePermit, path: string, why: string): AppErr
 
 /** `limit`: name of the limit. */
 export const tooMuch = (limit: string, asked: number, max: number): AppError =>
-  new AppError('resource_limit', `${limit}: ${asked} is above the ${max} that may be`, { data: { limit, asked, max } })
+  new AppError('resource_limit', `${limit}: ${asked} is above the limit ${max}`, { data: { limit, asked, max } })
 
 /** Requires a non-negative integer. */
 export const requireCount = (name: string, value: number): void => {
@@ -44,7 +44,7 @@ export const conflict = (path: string, reason: string, text: string, data: Recor
 export const requireUnchangedSince = (expected: string | null, actual: bigint | null, path: string): void => {
   if (expected === null || (actual !== null && isTime(expected, actual))) return
   const mtime = actual === null ? null : mtimeText(actual)
-  const text = mtime === null ? 'it is not there' : `it was changed at ${mtime}`
+  const text = mtime === null ? 'it does not exist' : `it was changed at ${mtime}`
   throw conflict(path, 'changed', text, { expected_mtime: expected, mtime })
 }
 
@@ -53,7 +53,7 @@ export const refusalOf = (error: unknown, path: string): unknown => {
   const { code, errno } = error as NodeJS.ErrnoException
   if (error instanceof AppError || typeof errno !== 'number') return error
   const withPath = (text: string): string => `${path}: ${text}`
-  if (code === 'ENOENT') return new AppError('file_not_found', withPath('there is no such file'), { cause: error, data: { path } })
+  if (code === 'ENOENT') return new AppError('file_not_found', withPath('no such file'), { cause: error, data: { path } })
   if (code === 'EEXIST') return conflict(path, 'exists', 'there is something already')
   return new AppError('file_error', withPath(getSystemErrorMessage(errno)), { cause: error, data: { path, errno: code } })
 }

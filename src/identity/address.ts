@@ -21,8 +21,8 @@ export const HOSTS: Readonly<Record<string, (value: string) => boolean>> = {
  */
 export const addressProblem = (address: string, peerId: string): string | null => {
   const [empty, host = '', value = '', tcp, port = '', ...path] = address.split('/')
-  if (host === 'ip6zone' || value.includes('%')) return 'is of one link only, which we cannot dial: use one that is valid beyond it'
-  if (empty !== '' || !Object.hasOwn(HOSTS, host) || !HOSTS[host]!(value)) return 'does not begin with a host we can dial'
+  if (host === 'ip6zone' || value.includes('%')) return 'is link-local: use an address that works on other links'
+  if (empty !== '' || !Object.hasOwn(HOSTS, host) || !HOSTS[host]!(value)) return 'does not begin with an IP address or a DNS name'
   if (tcp !== 'tcp' || !isPort(port)) return 'has no TCP port'
   const relayed = path.length === 5
   if (relayed && !(path[0] === 'p2p' && PEER_ID.test(path[1]!) && path[2] === 'p2p-circuit')) return 'has more in it than a relay'
@@ -50,8 +50,7 @@ const NEVER_REACHED = (
 /** Why an address can never be dialled, or null. A card may contain such an address among good ones. */
 export const dialProblem = (address: string): string | null => {
   const [, kind = '', host = '', , port = '', ...path] = address.split('/')
-  if (path[2] === 'p2p-circuit' && path[1] === path[4])
-    return 'leads through the machine itself as its relay: use the address of the machine'
+  if (path[2] === 'p2p-circuit' && path[1] === path[4]) return 'uses the machine as its own relay: use the address of the machine'
   if (Number(port) === 0) return 'has port 0: use the port that the machine listens on'
   const family = kind === 'ip6' ? 'ipv6' : 'ipv4'
   if (kind.startsWith('dns')) return null

@@ -78,7 +78,7 @@ export const verifyCard = (card: SignedCard, domain: string, nowMs: number): Ver
   if (nowMs >= body.expires_at_ms) throw badCard(`it expired at ${new Date(body.expires_at_ms).toISOString()}; ask for a new one`)
   if (body.issued_at_ms > nowMs + MAX_CLOCK_SKEW_MS) throw badCard('it was issued in the future; compare the clocks of both machines')
   if (!verifyAgent(body.agent_public_key, domain, card.body, card.signature))
-    throw badCard('its signature does not fit: it was altered or is no card')
+    throw badCard('its signature is wrong: it was altered, or is not a card')
   return {
     agentId: agentIdOf(body.agent_public_key),
     machineId: body.machine_id,

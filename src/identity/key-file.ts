@@ -47,7 +47,7 @@ export const loadGivenOrCreateSeed = async (file: SeedFile, credentials: string 
   const given = credentials === null ? null : await seedOrNull(givenFile(file, credentials))
   if (given === null) return loadOrCreateSeed(file, dirMode)
   if ((await seedOrNull(file)) === null) return given
-  const text = `${basename(file.path)} is a credential of this unit, and ${file.path} is there too: move that one away, or leave the credential out`
+  const text = `${basename(file.path)} is a credential of this unit, and ${file.path} exists too: move the file away, or remove the credential`
   throw new AppError('conflict', text, { data: { file: file.path } })
 }
 

@@ -100,17 +100,19 @@ export class JournalChains {
     const state = this.#chains.get(before)
     if (state === undefined) return this.#linkOutside(chain, before, n)
     const there = state.next - 1
-    if (there < n) return [missing(`lines ${there + 1} to ${n} of chain ${before} are missing: chain ${chain} began behind them`)]
+    if (there < n) return [missing(`lines ${there + 1} to ${n} of chain ${before} are missing: chain ${chain} began after them`)]
     if (there > n) return this.#between(chain, key, state.at - 1)
     if (state.prev === sha256) return this.#between(chain, key, state.at)
-    return [{ kind: 'altered', message: `chain ${chain} began behind another line ${n} of chain ${before} than there is` }]
+    return [{ kind: 'altered', message: `chain ${chain} began after a different line ${n} of chain ${before}` }]
   }
 
   #linkOutside(chain: string, before: string, n: number): ChainFault[] {
     if (this.#chains.size === 0) this.#outside = before
     if (this.#outside !== before) return [missing(`the life before chain ${chain}, which is chain ${before}, is missing`)]
     const older = 'give the older file as well, if it was rotated away'
-    return this.#continued ? [] : [{ kind: 'head_missing', message: `chain ${chain} goes on from line ${n} of chain ${before}: ${older}` }]
+    return this.#continued
+      ? []
+      : [{ kind: 'head_missing', message: `chain ${chain} continues from line ${n} of chain ${before}: ${older}` }]
   }
 
   /**
@@ -120,7 +122,7 @@ export class JournalChains {
   #between(chain: string, key: string | null, at: number): ChainFault[] {
     const newest = key === null ? undefined : this.#newest.get(key)
     if (newest === undefined || newest.at <= at) return []
-    return [{ kind: 'out_of_place', message: `lines of chain ${newest.id} stand before chain ${chain}, which does not know of them` }]
+    return [{ kind: 'out_of_place', message: `lines of chain ${newest.id} precede chain ${chain}, which does not refer to them` }]
   }
 
   /** `state` includes the line. */
@@ -129,7 +131,7 @@ export class JournalChains {
   }
 
   #judgeSigner(signer: JournalSigner | null, chain: string): ChainFault[] {
-    if (signer === null) return this.#agentId === null ? [] : [unsigned(`chain ${chain} is signed by nobody`)]
+    if (signer === null) return this.#agentId === null ? [] : [unsigned(`chain ${chain} is not signed`)]
     const key = Buffer.from(signer.public_key, 'base64')
     if (agentIdOf(key) !== signer.agent_id) return [unsigned(`the key in chain ${chain} is not that of agent ${signer.agent_id}`)]
     if (this.#agentId !== null && signer.agent_id !== this.#agentId)
@@ -150,7 +152,7 @@ export class JournalChains {
     if (line.signature === null) return signer === null ? [] : [unsigned(`line ${line.n} of chain ${line.chain} has lost its signature`)]
     // The key is stated in another file.
     if (signer === null)
-      return this.#continued ? [] : [unsigned(`nobody is named whose signature line ${line.n} of chain ${line.chain} could have`)]
+      return this.#continued ? [] : [unsigned(`line ${line.n} of chain ${line.chain} has a signature, but no agent is named for it`)]
     const signed = signatureOf(bytes)
     const key = Buffer.from(signer.public_key, 'base64')
     if (signed === null || !verifyAgent(key, JOURNAL_HEAD_DOMAIN, signed.body, signed.signature))
@@ -171,7 +173,7 @@ export class JournalChains {
       if (before && state.after) before.signedTo = Math.max(before.signedTo, Math.min(state.after.n, before.next - 1))
     }
     return [...this.#headless].flatMap(([chain, place]) => {
-      const message = `chain ${chain} begins here in its middle, and nothing of it is signed: give the older file as well, if it was rotated away`
+      const message = `chain ${chain} begins in its middle and is not signed: if the log was rotated, name the older file too`
       return (this.#chains.get(chain)?.signedTo ?? -1) < 0 ? [{ place, finding: unsigned(message) }] : []
     })
   }

@@ -26,7 +26,7 @@ export class AppendedFile {
   /** Throws `conflict` if the name exists. */
   static async create(path: string): Promise<AppendedFile> {
     const handle = await open(path, CREATE_FLAGS, 0o600).catch((error: unknown) => {
-      if (errnoOf(error) === 'EEXIST') throw new AppError('conflict', `${path} is there already`, { cause: error, data: { file: path } })
+      if (errnoOf(error) === 'EEXIST') throw new AppError('conflict', `${path} exists already`, { cause: error, data: { file: path } })
       throw error
     })
     try {

@@ -222,7 +222,8 @@ export class Journal implements Startable {
     const why = failure ?? this.#writer.low
     this.#problem = why === null ? null : errorText(why)
     const fields = { path: this.path, problem: this.#problem, lines }
-    if (this.#problem !== null && before === null) this.#log.error(fields, 'the journal cannot be written: what it would record is refused')
+    if (this.#problem !== null && before === null)
+      this.#log.error(fields, 'the journal cannot be written: requests that it would record are denied')
     if (this.#problem === null && before !== null) this.#log.warn(fields, 'the journal can be written again')
     if (this.#problem === null && this.#marks?.hasLost) void this.#reportLost()
   }

@@ -94,7 +94,7 @@ export const openJournal = async (path: string): Promise<FileHandle> => {
   } catch (error) {
     throw unreadable('not_found', path, error)
   }
-  throw unreadable('not_found', path, new Error('is no regular file'))
+  throw unreadable('not_found', path, new Error('is not a regular file'))
 }
 
 /** Waits for the file that a rotation removes for a moment. Null means the signal came. */

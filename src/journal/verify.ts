@@ -205,7 +205,7 @@ class Verifier {
     let running = 0
     for (const [key, place] of this.#started) {
       if (this.#running?.has(key)) running += 1
-      else this.#report(place, { kind: 'unfinished', message: 'the run that started here has no end and does not run' })
+      else this.#report(place, { kind: 'unfinished', message: 'the run that starts at this line has no end and is not running' })
     }
     for (const { place, finding } of this.#lives.finish()) this.#report(place, finding)
     const { lives, unlinked, agents, through } = this.#lives.summary
@@ -233,12 +233,12 @@ class Verifier {
     const { chain, n, prev } = line
     const state = this.#chains.get(chain) ?? this.#start(place, line)
     if (n < state.next)
-      return this.#report(place, { kind: 'out_of_place', message: `line ${n} of chain ${chain} stands here again or too late` })
+      return this.#report(place, { kind: 'out_of_place', message: `line ${n} of chain ${chain} is repeated or out of order` })
     const gap = `lines ${state.next} to ${n - 1} of chain ${chain} are missing before this one`
     if (n > state.next) this.#report(place, { kind: 'missing', message: gap })
     else if (state.next > state.first && prev !== state.prev)
       this.#report(place, { kind: 'altered', message: `line ${n} of chain ${chain} does not fit the one before it` })
-    if (state.stopped) this.#report(place, { kind: 'altered', message: `chain ${chain} goes on behind its end` })
+    if (state.stopped) this.#report(place, { kind: 'altered', message: `chain ${chain} continues after its end` })
     if (line.event === 'began' && n > 0) this.#report(place, { kind: 'altered', message: `chain ${chain} begins a second time` })
     if (line.event === 'head' || line.event === 'stopped')
       for (const finding of this.#lives.seal(place, line, bytes, state)) this.#report(place, finding)
@@ -259,7 +259,7 @@ class Verifier {
     if (n === 0 && line.event !== 'began' && line.event !== null) altered(`the first line of chain ${chain} is not how a life begins`)
     if (n > 0 && this.#options.continued) this.#lives.resume(chain, place)
     else if (n > 0) {
-      const message = `chain ${chain} begins here with line ${n}: give the older file as well, if it was rotated away`
+      const message = `chain ${chain} begins with line ${n}: if the log was rotated, name the older file too`
       this.#report(place, { kind: 'head_missing', message })
     }
     const began = line.event === 'began' && n === 0 ? line : null
@@ -285,7 +285,7 @@ class Verifier {
 /** A pipe would be empty the second time. */
 const regular = async (path: string): Promise<string> => {
   if ((await stat(path)).isFile()) return path
-  throw new Error('it is no regular file, and several are read twice: verify it alone, or unpack it first')
+  throw new Error('it is not a regular file, and several files are read twice: verify it alone, or unpack it first')
 }
 
 /**

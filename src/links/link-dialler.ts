@@ -122,7 +122,7 @@ export class LinkDialler {
     signal.throwIfAborted()
     const existing = this.#deps.table.to(agentId)
     if (existing !== undefined) return existing
-    if (agentId === this.#deps.executor.identity.agentId) throw new AppError('bad_request', 'an agent needs no link to itself')
+    if (agentId === this.#deps.executor.identity.agentId) throw new AppError('bad_request', 'an agent cannot link to itself')
     return this.#underway.run(agentId, async (wanted) => this.#linkToAny(agentId, wanted), signal)
   }
 

@@ -111,4 +111,4 @@ export class Pings implements Startable {
 const rounded = (ms: number): number => Math.round(ms * 100) / 100
 
 const UNANSWERED =
-  'the agent was reached and does not answer: it does not accept this agent on this machine, or was asked more than ten times a second'
+  'the agent was reached but does not answer: it does not accept this agent on this machine, or received more than ten pings a second'

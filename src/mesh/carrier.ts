@@ -103,7 +103,7 @@ export class Carrier {
   review(): void {
     const { isAccepted } = this.#deps
     for (const carried of this.#carried.keys())
-      if (!isAccepted(carried.from) || !isAccepted(carried.to)) this.#end(carried, 'one of its ends is no contact any more')
+      if (!isAccepted(carried.from) || !isAccepted(carried.to)) this.#end(carried, 'one of its ends is no longer a contact')
   }
 
   stop(): void {
@@ -164,7 +164,7 @@ export class Carrier {
     let all = held.reduce((sum, { bytes }) => sum + bytes, 0)
     for (const { carried, bytes } of held) {
       if (all <= MAX_CARRIED_HELD) return
-      this.#end(carried, 'too much waits here for who does not read')
+      this.#end(carried, 'its reader is too slow')
       all -= bytes
     }
   }

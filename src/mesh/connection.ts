@@ -123,7 +123,7 @@ export class MeshConnection {
   /** Ends the connection and all its streams at once. */
   abort(reason: Error): void {
     this.#givenUp ||= this.open
-    this.ended ??= `given up here: ${errorText(reason)}`
+    this.ended ??= `stopped by this machine: ${errorText(reason)}`
     this.#connection.abort(reason)
   }
 
@@ -195,7 +195,7 @@ export class OpenConnections {
     this.#all.set(connection, wrapped)
     this.#byMachine.set(machineId, [...(this.#byMachine.get(machineId) ?? []), wrapped])
     connection.addEventListener('close', ({ error }) => {
-      wrapped.ended ??= error === undefined ? 'ended by the other side' : `lost: ${errorText(error)}`
+      wrapped.ended ??= error === undefined ? 'ended by the other machine' : `lost: ${errorText(error)}`
       this.#forget(connection, wrapped)
     })
     return wrapped

@@ -62,7 +62,7 @@ export class Dht {
     guardHashTable(dht, async (machineId, keep, answer) => {
       const source = view.sourceOf(machineId)
       if (source === null || !view.mayAsk(machineId) || (keep && !this.mayPut(source)))
-        throw new AppError('rate_limited', 'too many questions to the hash table')
+        throw new AppError('rate_limited', 'too many DHT look-ups')
       return validator.from(source, answer)
     })
   }

@@ -187,8 +187,8 @@ export class Dialler {
   async #dialOne(machineId: MachineId, address: string, options: { signal: AbortSignal; force: boolean }): Promise<Connection> {
     const connection = await this.#connect(machineId, address, options)
     if (machineIdOf(connection.remotePeer) !== machineId) {
-      connection.abort(new AppError('peer_rejected', 'another machine answers there'))
-      throw new AppError('peer_rejected', 'another machine answers there')
+      connection.abort(new AppError('peer_rejected', 'another machine answers at this address'))
+      throw new AppError('peer_rejected', 'another machine answers at this address')
     }
     if (this.#components.isKnown(machineId)) this.#reached.set(machineId, address)
     return connection
@@ -196,12 +196,12 @@ export class Dialler {
 
   async #connect(machineId: MachineId, text: string, options: { signal: AbortSignal; force: boolean }): Promise<Connection> {
     const address = parseAddress(text)
-    if (address?.machineId !== machineId) throw new AppError('bad_request', 'not an address of this machine that we can dial')
+    if (address?.machineId !== machineId) throw new AppError('bad_request', 'not an address of this machine')
     // The failed handshake would count as a violation of this machine's own host.
     if (this.#isOwn(text)) throw new AppError('peer_rejected', 'this machine itself listens at this address')
     if (address.relay === null) return this.#components.dial(machineId, multiaddr(text), options)
     // A card may name any relay, and using one means a connection to it.
-    if (!this.#components.isKnown(address.relay)) throw new AppError('peer_rejected', 'the relay is nobody whom we know: import its card')
+    if (!this.#components.isKnown(address.relay)) throw new AppError('peer_rejected', 'the relay is not a contact: import its card')
     return this.#components.dialRelayed(multiaddr(text), options)
   }
 

@@ -81,7 +81,7 @@ export class DirectUpgrades implements Startable {
     try {
       await node.dial(machineId, direct, this.#stop.signal, { besides: relayed, background: true })
     } catch (error) {
-      log.debug({ machine: shortId(machineId), err: errorText(error) }, 'there is no direct way')
+      log.debug({ machine: shortId(machineId), err: errorText(error) }, 'no direct route')
     }
   }
 }

@@ -111,7 +111,7 @@ export class RecentMachines {
     for (const connection of open) {
       const { inbound, machineId } = connection
       if (inbound || wanted.has(machineId) || !this.#deps.node.isKnown(machineId)) continue
-      if (!this.#isOfUse(connection)) connection.abort(new AppError('peer_unreachable', 'nobody used the connection any more'))
+      if (!this.#isOfUse(connection)) connection.abort(new AppError('peer_unreachable', 'the connection was unused'))
     }
   }
 

@@ -26,7 +26,7 @@ export const findAccount = (name: string, file = '/etc/passwd'): AccountLookup =
     return refused(errorText(error))
   }
   const entry = entries.find((other) => other.name === name)
-  if (entry === undefined) return refused(`there is no user ${JSON.stringify(name)} in ${file}`)
+  if (entry === undefined) return refused(`no user ${JSON.stringify(name)} in ${file}`)
   const { uid, gid, home } = entry
   if (uid === null || gid === null) return refused(`${file} gives ${JSON.stringify(name)} no valid uid and gid`)
   if (uid === 0) return refused(`${JSON.stringify(name)} is root (uid 0)`)

@@ -26,11 +26,11 @@ export const findExecutable = (name: string, path = SCRUBBED_PATH): ExecutableLo
   // Like execvp(3): a file that is not executable is skipped, and reported if no other is found.
   const barred = candidates.find((candidate) => attempt(() => statSync(candidate)) !== null)
   if (barred !== undefined)
-    return { kind: 'missing', why: 'not_executable', path: barred, detail: `${barred} is there and may not be executed` }
+    return { kind: 'missing', why: 'not_executable', path: barred, detail: `${barred} exists, but is not executable` }
   const whole = /\s/.test(name)
     ? '; each word of a command has quotes of its own, as in ["df", "-h"]'
     : /[*?]|\[.*\]|\{.*\}/.test(name)
-      ? '; it names one program, and no character of it stands for others'
+      ? '; wildcards are not allowed in a program name'
       : ''
   const where = `${isAbsolute(name) ? 'does not exist' : `is in no directory of ${path}`}${whole}`
   return { kind: 'missing', why: 'not_found', path: null, detail: `${JSON.stringify(name)} ${where}` }

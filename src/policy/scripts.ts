@@ -167,7 +167,7 @@ const behindEnv = (script: string, argument: string, find: FindProgram): string 
   const name = words[before] ?? ''
   const isPlain = words.slice(0, before + 1).every((word) => !ENV_QUOTING.test(word) && !word.startsWith('PATH='))
   if (name.startsWith('-') || !isPlain || (name.includes('/') && !name.startsWith('/')))
-    throw new Error(`${script} has env start what cannot be followed (${argument}): name the interpreter itself`)
+    throw new Error(`${script} uses env with ${argument}, which cannot be checked: name the interpreter`)
   if (name === '') return null
   return name.startsWith('/') ? name : find(name)
 }

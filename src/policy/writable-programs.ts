@@ -20,7 +20,7 @@ export const judgeWritablePrograms = (toml: TomlReader, { allow_commands, grante
   for (const directory of path.split(':')) {
     const root = changeable(join(directory, 'program'), roots)
     if (root !== null)
-      toml.problem(['security', 'path'], `${directory} is below the root ${root}: callers could put programs there; ${REMEDY}`)
+      toml.problem(['security', 'path'], `${directory} is below the root ${root}: clients could write programs into it; ${REMEDY}`)
   }
   for (const [index, rule] of allow_commands.entries()) judgeRule(toml, rule, index, { path, roots })
 }
@@ -36,7 +36,7 @@ const judgeRule = (toml: TomlReader, rule: CommandRule, index: number, { path, r
   for (const program of new Set(programs)) {
     const root = changeable(program, roots)
     if (root !== null)
-      toml.problem([...at, 0], `${program} is below the root ${root}: callers could rewrite what this rule runs; ${REMEDY}`)
+      toml.problem([...at, 0], `${program} is below the root ${root}: clients could replace the program of this rule; ${REMEDY}`)
   }
   const isMany = MULTI_CALL.includes(basename(name)) && rule.argv.length > 1
   const [called = '', ...rest] = isMany ? rule.argv.slice(1) : rule.argv
@@ -66,14 +66,14 @@ const judgeScript = (
   for (const path of new Set(pathsIn(rest))) {
     const root = meant.has(path) || given.kind === 'unsure' ? changeable(path, roots) : null
     if (root === null) continue
-    const where = `${path} is below the root ${root}: callers could rewrite`
-    if (meant.has(path)) toml.problem(at, `${where} the script that this rule runs; ${REMEDY}`)
+    const where = `${path} is below the root ${root}: clients could rewrite`
+    if (meant.has(path)) toml.problem(at, `${where} the script of this rule; ${REMEDY}`)
     else toml.warning(at, `if it is a script, ${where} it; ${REMEDY}`)
   }
-  if (given.kind === 'nothing' && anyArguments) toml.warning(at, `args = "any" lets callers say what ${interpreter} runs`)
+  if (given.kind === 'nothing' && anyArguments) toml.warning(at, `args = "any" lets clients choose what ${interpreter} runs`)
   if (!('word' in given) || isAbsolute(given.word)) return
-  const where = `${JSON.stringify(given.word)} is looked for where the command starts, below a root: callers could write`
-  if (given.kind === 'script') toml.problem(at, `${where} the script that this rule runs; ${REMEDY}, and give its absolute path`)
+  const where = `${JSON.stringify(given.word)} is looked for where the command starts, below a root: clients could write`
+  if (given.kind === 'script') toml.problem(at, `${where} the script of this rule; ${REMEDY}, and give its absolute path`)
   else if (given.kind === 'module') toml.warning(at, `${where} that module; say -I, or give a script by its absolute path`)
   else toml.warning(at, `if it is a script, ${where} it; give its absolute path`)
 }

@@ -214,7 +214,7 @@ export class Hierarchy {
   makeLeaf(name: string): string {
     this.#makeParent()
     const directory = join(this.parent, name)
-    if (!makeGroup(directory)) throw new Error(`${directory} is there already`)
+    if (!makeGroup(directory)) throw new Error(`${directory} exists already`)
     if (this.#threaded) writeControl(directory, 'cgroup.type', 'threaded')
     return directory
   }
@@ -283,7 +283,7 @@ export class Hierarchy {
     makeGroup(aside)
     const ours = new Set(descendantsOf(process.pid).map(({ pid }) => pid))
     const others = membersOf(directory).filter((pid) => !ours.has(pid))
-    if (others.length > 0) throw new Error(`it also holds process ${others[0]}, which is not ours`)
+    if (others.length > 0) throw new Error(`it also has process ${others[0]}, which is not part of x0x`)
     writeControl(aside, 'cgroup.procs', 0)
     this.#own = aside
     for (const pid of membersOf(directory)) writeControl(aside, 'cgroup.procs', pid)

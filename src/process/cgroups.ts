@@ -214,7 +214,7 @@ export class Cgroups {
   makeLeaf({ hold, limits }: LeafNeed): CgroupLeaf {
     const hierarchies = new Set<Hierarchy>()
     const add = (hierarchy: Hierarchy | null | undefined): void => {
-      if (!hierarchy) throw new Error('there is no control group for it')
+      if (!hierarchy) throw new Error('no control group is available')
       hierarchies.add(hierarchy)
     }
     if (hold) add(this.#holding)
@@ -256,7 +256,7 @@ const tryLeaf = async (leaf: CgroupLeaf, program: string): Promise<string | null
   if (leaf.isStuck) {
     child.kill('SIGKILL')
     await exit
-    return 'we cannot come out of a leaf again'
+    return 'this process cannot leave a leaf again'
   }
   try {
     leaf.confine()

@@ -92,7 +92,7 @@ export class ProcessTree {
     this.#namespace = namespace
     const { leaf } = this.#init
     // `confine` would limit our own process.
-    if (leaf?.isStuck === true) throw new Error('we cannot come out of its control group again')
+    if (leaf?.isStuck === true) throw new Error('this process cannot leave its control group again')
     leaf?.confine()
   }
 

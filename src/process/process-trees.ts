@@ -256,14 +256,14 @@ export class ProcessTrees implements Startable {
 
   async #choose(choice: ContainmentChoice): Promise<void> {
     const problem =
-      choice === 'group' ? 'containment = "group" was asked for' : await this.#problemOf(choice === 'auto' ? 'cgroup' : choice)
+      choice === 'group' ? 'containment = "group" is configured' : await this.#problemOf(choice === 'auto' ? 'cgroup' : choice)
     if (problem === null) {
       this.#inForce = choice === 'pid_namespace' ? 'pid_namespace' : 'cgroup'
-      if (choice === 'pid_namespace') this.#stronger = [{ containment: 'cgroup', why: 'containment = "pid_namespace" was asked for' }]
+      if (choice === 'pid_namespace') this.#stronger = [{ containment: 'cgroup', why: 'containment = "pid_namespace" is configured' }]
       return
     }
     if (choice === 'cgroup' || choice === 'pid_namespace')
-      throw new AppError('bad_config', `containment = "${choice}" is impossible here: ${problem}; ${REMEDIES[choice]}`)
+      throw new AppError('bad_config', `containment = "${choice}" does not work on this machine: ${problem}; ${REMEDIES[choice]}`)
     this.#stronger = [
       { containment: 'cgroup', why: problem },
       {

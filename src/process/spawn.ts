@@ -123,7 +123,7 @@ export const spawnPermitted = async (permit: Permit, deps: SpawnDeps, options: {
 const copiesFor = (permit: Permit, { copies }: SpawnDeps): ReturnType<PrivateCopies['make']> => {
   const { stand_in, argv, executable } = permit
   if (stand_in === null) return { argv, executable, copies: [], remove: () => {} }
-  if (copies === undefined) throw new AppError('internal', 'there is no directory for private copies')
+  if (copies === undefined) throw new AppError('internal', 'no directory for private copies')
   return copies.make(stand_in)
 }
 

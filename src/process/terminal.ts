@@ -87,7 +87,7 @@ export const loadPty = (): { readonly native: NativePty; readonly helper: string
   try {
     const require = createRequire(import.meta.url)
     const native = heldModule(PTY_BINARY) ?? installed(require)
-    if (!isNative(native)) return { problem: `${PTY_PACKAGE} is of a version that is not known here` }
+    if (!isNative(native)) return { problem: `${PTY_PACKAGE} has an unknown version` }
     const darwin = process.platform === 'darwin'
     return { native, helper: darwin ? require.resolve(`${PTY_PACKAGE}-darwin-${process.arch}/spawn-helper`) : 'none' }
   } catch (error) {
@@ -128,7 +128,7 @@ export const readEnvironment = (control: number): { readonly env: Record<string,
   for (;;) {
     const chunk = Buffer.allocUnsafe(CHUNK_BYTES)
     const read = chunk.subarray(0, readSync(control, chunk))
-    if (read.length === 0) throw new Error('whoever started this did not say which environment')
+    if (read.length === 0) throw new Error('no environment was set')
     const end = read.indexOf(LINE_FEED)
     chunks.push(end === -1 ? read : read.subarray(0, end))
     if (end === -1) continue

@@ -90,7 +90,7 @@ const WORDS: Readonly<Record<DenialReason, (request: DeniedRequest, the: string,
     `Try: a shorter timeout, or, ${on}: raise max_duration_secs in the ACL`,
   ],
   concurrency_limit_reached: (_request, _the, on) => [
-    'too many commands run there already',
+    'too many commands are running on it already',
     'Try: wait until one has ended (x0x exec sessions)',
     `Try, ${on}: raise max_concurrent_per_agent or max_concurrent_total in the ACL`,
   ],

@@ -220,7 +220,7 @@ const wrongWith = (value: unknown, kind: Kind, closed: boolean): string | null =
 
 const wrongIn = (fields: Fields, stated: FieldTable, closed: boolean): string | null => {
   const unknown = closed ? Object.keys(fields).find((name) => !Object.hasOwn(stated, name)) : undefined
-  if (unknown !== undefined) return `: ${quoted(unknown)} is no key of this`
+  if (unknown !== undefined) return `: unknown key ${quoted(unknown)}`
   for (const [name, { kind, presence }] of Object.entries(stated)) {
     const value = fields[name]
     const wrong = value !== undefined ? wrongWith(value, kind, closed) : presence === 'required' ? ' is missing' : null
@@ -253,7 +253,7 @@ export const eventReader =
   (value: unknown): EventOf<E> => {
     const event: Fields = isTable(value) ? value : {}
     const { type } = event
-    if (typeof type !== 'string' || !Object.hasOwn(events, type)) throw new SyntaxError(`a line that is no event of ${of}`)
+    if (typeof type !== 'string' || !Object.hasOwn(events, type)) throw new SyntaxError(`a line that is not an event of ${of}`)
     const problem = problemOf(event, events[type]!)
     if (problem !== null) throw new SyntaxError(`${type}: ${problem}`)
     return event as unknown as EventOf<E>

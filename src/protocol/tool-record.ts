@@ -131,7 +131,7 @@ const problemWith = (line: Fields): string | null => {
   const checks = isText(line['event']) ? checksOf(line['event']) : null
   if (checks === null) return 'event is none that is known'
   const unknown = Object.keys(line).find((name) => !Object.hasOwn(checks, name))
-  return unknown === undefined ? problemOf(line, checks) : `${JSON.stringify(unknown.slice(0, 100))} is no field of it`
+  return unknown === undefined ? problemOf(line, checks) : `unknown field ${JSON.stringify(unknown.slice(0, 100))}`
 }
 
 /** Parses one line without its line feed, or says why it is invalid. */

@@ -86,7 +86,7 @@ export class OpenTransport {
       if (incoming.kind === 'unknown_event') return
       if (incoming.kind === 'event') return this.#init.onEvent(incoming.event)
       const method = this.#calls.settle(incoming)
-      if (method === null) throw new RexdProtocolError(`an answer to ${incoming.id}, which nobody asked`)
+      if (method === null) throw new RexdProtocolError(`an answer to ${incoming.id}, which was not sent`)
       if (method !== 'session.resume') this.#init.onAnswer()
     } catch (error) {
       this.#lose(error as Error)
@@ -263,7 +263,7 @@ export class Connection {
   #refusal(link: SessionLink | null): string | null {
     if (this.closed) return 'the client is closed'
     if (link !== null && link.loss !== null) return link.loss.message
-    return this.#transport === null && !this.lasting ? (this.#loss?.message ?? 'there is no connection') : null
+    return this.#transport === null && !this.lasting ? (this.#loss?.message ?? 'not connected') : null
   }
 
   /** Sends waiting calls. Opens a new transport if the connection was lost. */

@@ -30,7 +30,7 @@ const requireField = (value: unknown, kind: Kind, name: string): void => {
   if (kind.is === 'null_or') return value === null ? undefined : requireField(value, kind.of, name)
   const type = TYPES[kind.is]
   if (type !== undefined && (type === 'list' ? !Array.isArray(value) : typeof value !== type))
-    throw new RexdProtocolError(`${name} is no ${type}`)
+    throw new RexdProtocolError(`${name} is not a ${type}`)
 }
 
 /** The fields of a message. Throws `RexdProtocolError` if a required one is missing. */
@@ -56,7 +56,7 @@ const eventOf = (method: string, params: unknown): IncomingMessage => {
   const needed = Object.keys(stated).filter((name) => stated[name]!.presence === 'required')
   const fields = fieldsOf(params, method, stated, needed)
   if (fields['cursor'] !== undefined && !Number.isSafeInteger(fields['cursor']))
-    throw new RexdProtocolError(`${method}: cursor is no whole number`)
+    throw new RexdProtocolError(`${method}: cursor is not a whole number`)
   return { kind: 'event', event: { method, params: fields } as unknown as RexdEvent }
 }
 
@@ -71,13 +71,13 @@ export const parseIncoming = (text: string): IncomingMessage => {
   try {
     value = JSON.parse(text)
   } catch (error) {
-    throw new RexdProtocolError(`the other side does not speak JSON-RPC; it says ${JSON.stringify(quote(text))}`, { cause: error })
+    throw new RexdProtocolError(`the server does not speak JSON-RPC; it sent ${JSON.stringify(quote(text))}`, { cause: error })
   }
   const { jsonrpc, id, method, params, result, error } = fieldsOf(value, 'a message')
   if (jsonrpc !== '2.0') throw new RexdProtocolError(`a message is not of JSON-RPC 2.0: ${quote(text)}`)
   if (id === undefined && typeof method === 'string') return eventOf(method, params)
   if (id === null && error !== undefined)
-    throw new RexdProtocolError(`the other side could not read a message: ${quote(errorOf(error).message)}`)
+    throw new RexdProtocolError(`the server could not read a message: ${quote(errorOf(error).message)}`)
   if (typeof id !== 'number' || method !== undefined || (result === undefined) === (error === undefined))
     throw new RexdProtocolError(`a message is neither an answer nor an event: ${quote(text)}`)
   return error === undefined ? { kind: 'result', id, result } : { kind: 'failure', id, error: errorOf(error) }

@@ -137,7 +137,7 @@ export class ProcessRecord implements ProcessListener {
     const stream = this.#streams[name]
     stream.seq += 1
     if (seq !== stream.seq) {
-      const text = `${name} of ${this.init.process_id} goes on with ${seq} instead of ${stream.seq}: something of it is missing`
+      const text = `${name} of ${this.init.process_id} continues with ${seq} instead of ${stream.seq}: a part is missing`
       return this.#broken(new RexdProtocolError(text))
     }
     const bytes = bytesOf(data, encoding, `exec.${name}`)

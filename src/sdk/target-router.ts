@@ -67,7 +67,7 @@ const projectOf = (file: string, text: string): Project => {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new Error(`${file}: not an object`)
   const { target, cwd = null, ...rest } = value as Record<string, unknown>
   const [unknown] = Object.keys(rest)
-  if (unknown !== undefined) throw new Error(`${file}: ${JSON.stringify(unknown)} is no key of it; there are "target" and "cwd"`)
+  if (unknown !== undefined) throw new Error(`${file}: unknown key ${JSON.stringify(unknown)}; known keys: "target", "cwd"`)
   if (typeof target !== 'string' || target === '') throw new Error(`${file}: target: must be the name of a target`)
   if (cwd !== null && (typeof cwd !== 'string' || cwd === '')) throw new Error(`${file}: cwd: must be a path on the target`)
   return { file, target, cwd }
@@ -88,7 +88,7 @@ export class PathRules {
   constructor(paths: Readonly<Record<string, string>>) {
     const rules = Object.entries(paths).map(([prefix, target]) => ({ prefix: plain(prefix), target }))
     const twice = rules.find(({ prefix }, i) => rules.findIndex((other) => other.prefix === prefix) !== i)
-    if (twice !== undefined) throw new TypeError(`${JSON.stringify(twice.prefix)} is there twice`)
+    if (twice !== undefined) throw new TypeError(`${JSON.stringify(twice.prefix)} is listed twice`)
     this.#rules = rules.sort((a, b) => b.prefix.length - a.prefix.length)
   }
 
@@ -243,7 +243,7 @@ export class TargetRouter {
   #known(name: string, where: string, candidates = this.targets): Target {
     const target = this.#targets.get(name)
     if (target !== undefined && candidates.includes(name)) return target
-    const what = target === undefined ? 'there is no target' : 'it may not choose the target'
+    const what = target === undefined ? 'no target' : 'it may not choose the target'
     throw new UnknownTarget(`${where}: ${what} ${JSON.stringify(quote(name))}`, { candidates })
   }
 

@@ -46,13 +46,14 @@ const addressOf = ({ url, tls = {} }: WebSocketOptions): Address => {
   if (typeof url !== 'string') throw new TypeError('url: where rexd listens, as ws://127.0.0.1:7680')
   if (url.startsWith('unix:')) {
     const path = url.slice('unix:'.length)
-    if (!path.startsWith('/')) throw new TypeError(`url: ${quote(url)}: behind unix: comes an absolute path`)
+    if (!path.startsWith('/')) throw new TypeError(`url: ${quote(url)}: unix: needs an absolute path`)
     const options = { createConnection: () => connectSocket({ path }), perMessageDeflate: false }
     return { name: quote(url), url: 'ws://localhost/ws', options }
   }
   const parsed = URL.canParse(url) ? new URL(url) : null
   if (parsed === null || !/^(ws|http)s?:$/.test(parsed.protocol)) throw new TypeError(`url: ${quote(url)} is none of ws:, wss: and unix:`)
-  if (parsed.username !== '' || parsed.password !== '') throw new TypeError('url: who asks is said by the token')
+  if (parsed.username !== '' || parsed.password !== '')
+    throw new TypeError('url: must not have a user or password; the token identifies the client')
   parsed.protocol = parsed.protocol.replace('http', 'ws')
   if (parsed.pathname === '/') parsed.pathname = '/ws'
   // Compression costs more than it saves on one host.
@@ -115,7 +116,7 @@ class SocketTransport implements Transport {
     this.#heard = true
     if (this.#ended) return
     if (!isBinary) return this.#events.onMessage(data.toString('utf8'))
-    this.#fail(new RexdProtocolError('a message is no text'))
+    this.#fail(new RexdProtocolError('a message is not text'))
     this.#socket.terminate()
   }
 
@@ -208,5 +209,5 @@ export const webSocket = (options: WebSocketOptions): TransportFactory => {
 /** OpenSSL reads a plain answer as a TLS version, and its message names a line of its source. */
 const reasonOf = (error: unknown): string => {
   const text = textOf(error).trimEnd()
-  return text.includes('wrong version number') ? 'whoever listens there does not speak TLS: without it the URL begins with ws:' : text
+  return text.includes('wrong version number') ? 'the server does not use TLS: use a URL that begins with ws:' : text
 }

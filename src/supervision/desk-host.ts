@@ -27,7 +27,7 @@ export interface DeskHostInit {
 
 const lockOf = ({ deskLock: lock, deskPid: pid }: DataPaths): StartableEntry => ({
   name: 'lock of the desk',
-  startable: new DataDirLock({ lock, pid, apiSocket: null, what: 'the desk of this data directory is hosted' }),
+  startable: new DataDirLock({ lock, pid, apiSocket: null, what: 'the approval service of this data directory is run' }),
 })
 
 interface HostedDesk {
@@ -129,12 +129,12 @@ export class DeskHost implements Startable, DeskLink {
     try {
       this.#hosted = await hostDesk(this.#components, this.#init)
       if (this.#runs !== null) this.#hosted.link.serve(this.#runs)
-      if (this.#problem !== null) log.warn({}, 'the desk is hosted here now')
+      if (this.#problem !== null) log.warn({}, 'this daemon runs the approval service')
     } catch (error) {
       const problem = errorText(error)
       const elsewhere = isAppError(error, 'conflict')
       if (problem !== this.#problem)
-        log[elsewhere ? 'warn' : 'error']({ problem }, 'the desk is not hosted here: what must be asked is asked of the other, or denied')
+        log[elsewhere ? 'warn' : 'error']({ problem }, 'another program runs the approval service; it receives the approval requests')
       this.#problem = problem
       if (!this.#stopped) this.#timer = clock.setTimeout(() => void (this.#trying = this.#try()), DESK_RETRY_MS, { unref: true })
     }

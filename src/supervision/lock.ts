@@ -165,7 +165,7 @@ export const endHolder = async ({
   const before = await inspectLock(paths)
   if (before.kind !== 'held') return
   const { holder } = before
-  const cannotEnd = (): string => `${paths.dir} is in use by ${holderText(holder)}, which cannot be ended from here`
+  const cannotEnd = (): string => `${paths.dir} is in use by ${holderText(holder)}, which this program cannot stop`
   // If the system does not tell when a process began, the process may be any.
   if (holder === null || holder.started === '0' || processState(holder) !== 'alive') throw new AppError('conflict', cannotEnd())
   try {

@@ -41,7 +41,7 @@ export class NetworkSocket implements Startable {
     const server = createServer({ allowHalfOpen: false }, (socket) => this.#accept(socket))
     await listenAt(server, this.#activated === null ? { kind: 'unix', path } : { fd: this.#activated }, `${path} is in use by another`)
     this.#server = server
-    server.on('error', (error) => this.#log.error({ err: errorText(error) }, 'the socket for the network half failed'))
+    server.on('error', (error) => this.#log.error({ err: errorText(error) }, 'the socket for the network process failed'))
   }
 
   /** True while a network process is connected. */
@@ -63,14 +63,14 @@ export class NetworkSocket implements Startable {
 
   #accept(socket: Socket): void {
     if (this.#session !== null) {
-      this.#log.warn('a second network half was turned away')
+      this.#log.warn('a second network process was refused')
       socket.destroy()
       return
     }
     const session = this.#executor.attach(socket, {
       settings: this.#init.settings,
-      onReady: (port) => this.#log.info({ port }, 'the network half listens'),
-      onFailed: (error) => this.#log.error({ err: error.message }, 'the network half could not begin'),
+      onReady: (port) => this.#log.info({ port }, 'the network process listens'),
+      onFailed: (error) => this.#log.error({ err: error.message }, 'the network process could not start'),
     })
     this.#session = session
     void session.closed.then(() => (this.#session = null))

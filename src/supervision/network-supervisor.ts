@@ -53,7 +53,7 @@ export const startNetworkProcess = (components: { clock: Clock }, init: NetworkP
   const { pid, stdio, ended, kill } = launch(init)
   const channel = stdio[CHANNEL_FD]
   const log = stdio[2]
-  if (!(channel instanceof Socket) || !(log instanceof Socket)) throw new AppError('internal', "the network's half has no channel")
+  if (!(channel instanceof Socket) || !(log instanceof Socket)) throw new AppError('internal', 'the network process has no channel')
   relayLog(log, components, { name: NAME, pid, write: (line) => standardErrorLog().write(line) })
   return { pid, channel, ended, kill: () => kill('SIGKILL') }
 }
@@ -79,7 +79,7 @@ export class NetworkProgram {
     const fd = openSync(existsSync(held) ? held : this.#path, 'r')
     if (identityOf(fd) === this.#was) return fd
     closeSync(fd)
-    throw new AppError('conflict', `${this.#path} has changed since x0xd was started: both halves must be of one release; restart x0xd`)
+    throw new AppError('conflict', `${this.#path} has changed since x0xd was started: both processes need the same release; restart x0xd`)
   }
 
   close(): void {
@@ -211,7 +211,7 @@ export class NetworkSupervisor implements Startable {
     this.#components = components
     this.#init = init
     this.#supervisor = new Supervisor(components, {
-      name: "the network's half",
+      name: 'the network process',
       pidFile: init.paths.networkPid,
       stopMs: NETWORK_STOP_MS,
       patienceMs: null,
@@ -221,7 +221,7 @@ export class NetworkSupervisor implements Startable {
 
   /** TCP port of the API; while there is no child, that of the last one. */
   get apiPort(): number {
-    if (this.#port === null) throw new AppError('internal', 'the network half never listened')
+    if (this.#port === null) throw new AppError('internal', 'the network process never listened')
     return this.#port
   }
 
@@ -253,7 +253,7 @@ export class NetworkSupervisor implements Startable {
     const child = this.#spawn(socket)
     const { promise: listening, resolve, reject } = Promise.withResolvers<number>()
     const session = executor.attach(child.channel, { settings, onReady: resolve, onFailed: reject })
-    void child.ended.then((how) => reject(new AppError('internal', `the network's half ended before it listened: ${how}`)))
+    void child.ended.then((how) => reject(new AppError('internal', `the network process ended before it listened: ${how}`)))
     void this.#endWithChannel(session, child)
     const ready = this.#serves(listening, session, child)
     const { pid, ended } = child
@@ -285,7 +285,7 @@ export class NetworkSupervisor implements Startable {
   async #watch(session: NetworkSession, child: NetworkProcess): Promise<void> {
     const { clock, log } = this.#components
     const onHung = (): void => {
-      log.error({ network_pid: child.pid }, "the network's half works on no event any more, and is ended")
+      log.error({ network_pid: child.pid }, 'the network process does not respond, and is stopped')
       child.kill()
     }
     const pulse = new LivenessProbe({ clock }, { patienceMs: this.#init.watchdogMs, ask: async () => session.ping(), onHung })
@@ -300,7 +300,7 @@ export class NetworkSupervisor implements Startable {
   async #inTime(port: Promise<number>, child: NetworkProcess): Promise<number> {
     const { clock, log } = this.#components
     const timer = clock.setTimeout(() => {
-      log.error({ network_pid: child.pid }, "the network's half does not listen in time, and is ended")
+      log.error({ network_pid: child.pid }, 'the network process does not listen in time, and is stopped')
       child.kill()
     }, START_TIMES * this.#init.watchdogMs)
     return port.finally(() => timer.cancel())

@@ -44,13 +44,16 @@ export const ownName = (): string => attempt(() => userInfo().username) ?? Strin
 export const networkUserOf = (wanted: string | null, dataDir: string): NetworkUser | null => {
   if (process.geteuid?.() !== 0) {
     if (wanted === null || wanted === ownName()) return null
-    throw new AppError('bad_config', `network_user: only root can run the network's half as ${wanted}; leave it out, or start x0xd as root`)
+    throw new AppError(
+      'bad_config',
+      `network_user: only root can run the network process as ${wanted}; leave it out, or start x0xd as root`,
+    )
   }
   if (wanted === 'root') return null
   const name = wanted ?? DEFAULT_USER
   const user = users().find((other) => other.name === name)
   if (user === undefined && wanted === null) return spareUser(dataDir)
-  if (user === undefined) throw new AppError('bad_config', `network_user: there is no user ${name}; make it with: ${userCommand(name)}`)
+  if (user === undefined) throw new AppError('bad_config', `network_user: no user ${name}; create it with: ${userCommand(name)}`)
   const { uid, gid } = user
   if (uid === null || gid === null) throw new AppError('bad_config', `network_user: /etc/passwd gives ${name} no valid uid and gid`)
   if (uid === 0) throw new AppError('bad_config', `network_user: ${name} is another name of root`)
@@ -63,8 +66,9 @@ const allows = (info: { mode: number; uid: number; gid: number }, { uid, gid }: 
 /** Why no process can start as that user: root without the right to change users, as in a container without capabilities. */
 export const cannotStart = (user: NetworkUser | null, error: unknown): AppError => {
   const as = user === null ? '' : ` as ${user.name ?? `uid ${user.uid}`}`
-  const remedy = user === null ? '' : '; start x0xd as a user of its own, or set network_user = "root" and lose the wall between the halves'
-  return new AppError('bad_config', `the network's half cannot be started${as}: ${errorText(error)}${remedy}`, { cause: error })
+  const remedy =
+    user === null ? '' : '; start x0xd as a separate user, or set network_user = "root", which removes the protection between the processes'
+  return new AppError('bad_config', `cannot start the network process${as}: ${errorText(error)}${remedy}`, { cause: error })
 }
 
 const GROUP_READS = 0o040
@@ -90,7 +94,7 @@ export const checkExecutable = async (user: NetworkUser): Promise<void> => {
   const who = user.name ?? `uid ${user.uid}`
   const remedy = `chmod go+rx ${shellWord(execPath)}`
   const mode = (info.mode & 0o777).toString(8)
-  throw new AppError('bad_config', `${who}, as whom the network process runs, may not execute ${execPath} (mode ${mode}): ${remedy}`, {
+  throw new AppError('bad_config', `${who}, the user of the network process, may not execute ${execPath} (mode ${mode}): ${remedy}`, {
     data: { file: execPath, remedy },
   })
 }
@@ -114,7 +118,7 @@ export const checkUnreadable = async (secrets: readonly string[], user: NetworkU
     if (!allows(info, user, 4) && ((info.mode & GROUP_READS) === 0 || !(await canOpen(path, user)))) continue
     const who = user.name ?? `uid ${user.uid}`
     const remedy = 'let network_user be a user outside the group of the data directory, and named in no access control list of the file'
-    throw new AppError('loose_permissions', `${path} can be read by ${who}, as whom the network's half runs; ${remedy}`, {
+    throw new AppError('loose_permissions', `${who}, the user of the network process, can read ${path}; ${remedy}`, {
       data: { file: path, remedy },
     })
   }

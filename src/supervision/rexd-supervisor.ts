@@ -90,7 +90,7 @@ export class RexdSupervisor implements Startable {
       stdout.off('data', listen).resume()
     }
     stdout.setEncoding('utf8').on('data', listen)
-    const remedy = `its own line before this says why; rexd --check --config ${this.#init.config} looks at what it is told`
+    const remedy = `see the line before this one; rexd --check --config ${this.#init.config} checks its configuration`
     void ended.then((how) => reject(new AppError('internal', `it ended before it listened (${how}): ${remedy}`)))
     this.#url = await promise
     if (this.#reloadAsked) this.reload()

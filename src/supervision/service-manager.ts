@@ -117,7 +117,7 @@ export class ServiceManager {
       async () =>
         new Promise((resolve) => {
           write(fd, lines.join('\n'), (error) => {
-            if (error !== null && !this.#failed) this.#log.error({ err: errorText(error) }, 'the service manager cannot be told how we are')
+            if (error !== null && !this.#failed) this.#log.error({ err: errorText(error) }, 'cannot notify the service manager')
             this.#failed = error !== null
             resolve()
           })

@@ -119,7 +119,7 @@ export class Supervisor implements Startable {
       const how: string = child === null ? 'it could not be started' : await child.ended
       if (this.#stopped) return
       if (this.#clock.monotonic() - this.#began > LIVED_WELL_MS) wait = RESPAWN_MIN_MS
-      this.#log.error({ how, again_in_ms: wait }, `${name} ended; the executor goes on, and starts it again`)
+      this.#log.error({ how, again_in_ms: wait }, `${name} ended; the executor continues, and restarts it`)
       await this.#wait(wait)
       if (this.#stopped) return
       wait = Math.min(wait * 2, RESPAWN_MAX_MS)

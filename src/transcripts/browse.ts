@@ -59,7 +59,7 @@ export const listTranscripts = async (directory: string, count: number): Promise
 export const newestTranscript = async (directory: string): Promise<string> => {
   const [newest] = await transcriptNames(directory)
   if (newest !== undefined) return newest
-  throw new AppError('not_found', `there are no transcripts in ${directory}`, { data: { next: 'a console makes them' } })
+  throw new AppError('not_found', `no transcripts in ${directory}`, { data: { next: 'a console makes them' } })
 }
 
 const pathsOf = (directory: string, name: string): string[] => Object.values(filesOf(name)).map((file) => join(directory, file))

@@ -17,7 +17,7 @@ export const nameAt = (ms: number): string => new Date(ms).toISOString().slice(0
 /** Throws `bad_request` for an invalid name, which includes all paths. */
 export const checkName = (name: string): void => {
   if (NAME.test(name)) return
-  throw new AppError('bad_request', `${JSON.stringify(name.slice(0, 100))} is no name of a transcript`, {
+  throw new AppError('bad_request', `${JSON.stringify(name.slice(0, 100))} is not the name of a transcript`, {
     data: { next: 'a name is like 2026-05-21-09:42:18; those that there are: x0x transcripts list' },
   })
 }
@@ -43,7 +43,7 @@ const loose = (path: string, problem: string, remedy = 'move it away'): AppError
 export const checkTranscriptsDir = (directory: string): void => {
   const info = lstatSync(directory, { throwIfNoEntry: false })
   if (info?.isSymbolicLink()) throw loose(directory, 'is a link', 'name the directory itself')
-  if (info !== undefined && !info.isDirectory()) throw loose(directory, 'is no directory', 'name another, or move it away')
+  if (info !== undefined && !info.isDirectory()) throw loose(directory, 'is not a directory', 'name another, or move it away')
   if (info !== undefined) assertOursAlone(directory, info, 0o700)
   const problems = writableByOthers(directory)
   if (problems.length > 0) throw new AppError('loose_permissions', problems.join('; '), { data: { file: directory } })

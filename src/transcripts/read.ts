@@ -25,7 +25,7 @@ export const openTranscript = async (directory: string, name: string): Promise<F
   const file = await openTranscriptFile(directory, filesOf(name).entries)
   if (file !== null) return file
   const next = 'those that there are: x0x transcripts list'
-  throw new AppError('not_found', `there is no transcript ${name} in ${directory}`, { data: { next } })
+  throw new AppError('not_found', `no transcript ${name} in ${directory}`, { data: { next } })
 }
 
 /** Waiting entries with a number above `after`. */

@@ -361,7 +361,7 @@ export class TranscriptWriter {
     this.#waitingFile = null
     for (const line of this.#order.waiting) line.isKept = false
     await oldFile.close()
-    this.#init.say(`the transcript ${oldFile.path} ${isFull ? 'is full' : 'was taken away'}; it goes on in ${this.path}`)
+    this.#init.say(`the transcript ${oldFile.path} ${isFull ? 'is full' : 'was removed'}; it continues in ${this.path}`)
     await this.#removeOldest()
   }
 

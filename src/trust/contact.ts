@@ -147,13 +147,13 @@ export const findContact = <C extends Pick<Contact, 'name' | 'agent_id'>>(contac
   const [first, ...others] = fitting
   if (!first) {
     const names = contacts.map(({ name }) => name)
-    const problem = `no contact has the name or id ${JSON.stringify(query)}${didYouMean(query, names)}`
+    const problem = `no contact matches ${JSON.stringify(query)} (unknown_agent)${didYouMean(query, names)}`
     throw new AppError('unknown_agent', problem, { data: { agent: query } })
   }
   if (others.length === 0) return first
   const candidates = fitting.map(({ name, agent_id }) => ({ name, agent_id }))
   const list = candidates.map(({ name, agent_id }) => `${name} (${agent_id})`).join(', ')
-  throw new AppError('ambiguous_agent', `${query} fits ${fitting.length} contacts: ${list}`, { data: { candidates } })
+  throw new AppError('ambiguous_agent', `${query} matches ${fitting.length} contacts: ${list}`, { data: { candidates } })
 }
 
 export interface TrustPair {

@@ -65,9 +65,9 @@ const readGroups = (document: TomlDocument): GroupsReading => {
   const said = document.value['groups'] ?? {}
   const table = toml.table(['groups'], said, Object.keys(said))
   const groups = table === null ? [] : groupsIn(toml, table)
-  if (groups.length > MAX_GROUPS) toml.problem(['groups'], `has ${groups.length} groups, and there may be ${MAX_GROUPS}`)
+  if (groups.length > MAX_GROUPS) toml.problem(['groups'], `has ${groups.length} groups; the limit is ${MAX_GROUPS}`)
   const words = groups.reduce((sum, group) => sum + group.words.length, 0)
-  if (words > MAX_GROUP_WORDS) toml.problem(['groups'], `has ${words} words in its groups, and there may be ${MAX_GROUP_WORDS}`)
+  if (words > MAX_GROUP_WORDS) toml.problem(['groups'], `has ${words} words in its groups; the limit is ${MAX_GROUP_WORDS}`)
   if (toml.problems.length > 0) return { groups, problems: toml.problems }
   const named = new Map(
     groups.flatMap((group) => {
@@ -77,9 +77,9 @@ const readGroups = (document: TomlDocument): GroupsReading => {
   )
   const known = new Set(groups.map(({ name }) => name))
   for (const [name, others] of named)
-    for (const other of new Set(others)) if (!known.has(other)) toml.problem(['groups', name], `there is no group @${other}`)
+    for (const other of new Set(others)) if (!known.has(other)) toml.problem(['groups', name], `unknown group @${other}`)
   const circle = circleOf(named)
-  if (circle !== null) toml.problem(['groups', circle[0]!], `this group is in itself: ${circle.map((name) => `@${name}`).join(' has ')}`)
+  if (circle !== null) toml.problem(['groups', circle[0]!], `this group contains itself: ${circle.map((name) => `@${name}`).join(' has ')}`)
   return { groups, problems: toml.problems }
 }
 

@@ -83,7 +83,7 @@ const decoded = <T extends { agent_id: AgentId; machine_id: MachineId; name: str
   encoded: Uint8Array,
 ): { readonly value: T; readonly party: InvitedParty } => {
   const value = attempt(() => message.decode(encoded))
-  if (value === null) throw bad('the line is of another version of x0x, or was made by no x0x at all')
+  if (value === null) throw bad('the line is from another version of x0x, or not from x0x')
   const { agent_id, machine_id, name } = value
   const peerId = peerIdOf(machine_id)
   const addresses = value.addresses.map((address) => `${address}/p2p/${peerId}`)
@@ -109,7 +109,7 @@ export const readInvitation = (line: string, nowMs: number): ReadLine => {
 export const assertFresh = (expiresAtMs: number, nowMs: number): void => {
   if (nowMs >= expiresAtMs) {
     const [then, now] = [expiresAtMs, nowMs].map((ms) => new Date(ms).toISOString())
-    throw bad(`the invitation expired at ${then}, and it is ${now} here: make a new one with x0x invite, or set the clock`)
+    throw bad(`the invitation expired at ${then}, and the clock of this machine says ${now}: run x0x invite again, or set the clock`)
   }
 }
 

@@ -270,7 +270,7 @@ test('answers that are no frames, of no question, or nothing that was asked for,
   assert.equal(await run.denial(), null)
 })
 
-// From here on the network's half of the approver is the attacker.
+// From here on the network process of the approver is the attacker.
 
 interface Approver {
   readonly desk: DeskPlaceHandle

@@ -70,7 +70,7 @@ test('who took the port of a daemon that died gets nothing from the command line
   await writeFile(join(dir, 'api.port'), `127.0.0.1:${port}\n`)
   const { status, err } = await x0x(['--data-dir', dir, 'id'])
   assert.equal(status, 255)
-  assert.match(err, /no daemon answers at .*api\.sock/)
+  assert.match(err, /cannot connect to x0xd \(daemon_unreachable\): .*api\.sock: not running/)
   assert.equal(heard.length, 0)
 })
 

@@ -276,7 +276,7 @@ test('a run of another pair is not resumed, and goes on', LIMIT, async () => {
   assert.equal(difference.resumes_refused, 4)
   running.child.kill('SIGINT')
   await running.finished
-  await until('the run is over', async () => (await diagnostics(aside)).active_sessions === 0)
+  await until('the run has ended', async () => (await diagnostics(aside)).active_sessions === 0)
   aside.client.linkClosed(theirs.number)
 })
 

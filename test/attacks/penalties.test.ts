@@ -47,7 +47,7 @@ test('who is refused after its handshake dials ever later, and its diagnostics s
   const [connection] = bob.node.connections()
   while (!bob.node.refuses(connection!)) bob.node.penalise(connection!, 'bad_signature')
   await until(() => (dave.reconnect.status()[0]?.failures ?? 0) >= 3)
-  assert.match(dave.reconnect.status()[0]?.last_error ?? '', /^connected, and after \d+ ms (lost|ended by the other side)/)
+  assert.match(dave.reconnect.status()[0]?.last_error ?? '', /^connected, and after \d+ ms (lost|ended by the other machine)/)
 })
 
 test('a machine that we know and that misbehaves is refused by itself', LIMIT, async (t) => {

@@ -114,8 +114,8 @@ test('a file and a directory above it that others can write are both named, with
   await chmod(join(dir, 'sub'), 0o775)
   const problems = writableByOthers(path)
   assert.equal(problems.length, 2)
-  assert.match(problems[0] ?? '', /sub is writable by others \(mode 0775\); mend it with: chmod go-w /)
-  assert.match(problems[1] ?? '', /acl\.toml is writable by others \(mode 0664\)/)
+  assert.match(problems[0] ?? '', /sub is writable by other users \(mode 0775\); fix it with: chmod go-w /)
+  assert.match(problems[1] ?? '', /acl\.toml is writable by other users \(mode 0664\)/)
 })
 
 test('a sticky bit excuses a directory, never a file', async () => {
@@ -144,7 +144,8 @@ test('what stands behind a link is judged, where a path goes on from it with ..'
   // As the system goes, not by the text alone.
   for (const way of [`${dir}/link/../tool`, 'link/../tool']) {
     await symlink(way, join(dir, 'way'))
-    for (const path of [`${dir}/link/../tool`, join(dir, 'way')]) assert.match(writableByOthers(path).join(), /loose is writable by others/)
+    for (const path of [`${dir}/link/../tool`, join(dir, 'way')])
+      assert.match(writableByOthers(path).join(), /loose is writable by other users/)
     await rm(join(dir, 'way'))
   }
 })
@@ -159,7 +160,7 @@ test('who may write where we may not look is a problem, and no error', { skip: a
   await mkdir(closed)
   await chmod(closed, 0)
   assert.match(writableByOthers(join(closed, 'a')).join(), /^EACCES: permission denied, lstat '.*closed\/a'$/)
-  assert.match(journalPlaceProblems(join(closed, 'a', 'log')).join(), /EACCES.*; name a file in a directory/)
+  assert.match(journalPlaceProblems(join(closed, 'a', 'log')).join(), /EACCES.*; use a directory/)
   await chmod(closed, 0o700)
 })
 

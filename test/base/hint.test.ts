@@ -20,7 +20,7 @@ test('a command of a hint has the options of the line that it answers, each once
     ],
     ['Try: x0x mcp --whoami x', cli, 'Try: x0x mcp --whoami x'],
     ['Try: x0x ui --port 1', cli, 'Try: x0x ui --name lab --port 1'],
-    ['waits; its output: x0x attach 12', cli, 'waits; its output: x0x --name lab --api http://127.0.0.1:1 attach 12'],
+    ['waits. Next: x0x attach 12', cli, 'waits. Next: x0x --name lab --api http://127.0.0.1:1 attach 12'],
     ['Next: x0x invite NAME', daemon, "Next: x0x --data-dir '/a b' invite NAME"],
     ['Try: x0xd --replace', daemon, "Try: x0xd --data-dir '/a b' --config c.toml --replace"],
     ['      -> x0x acl check F', daemon, "      -> x0x --data-dir '/a b' acl check F"],

@@ -67,7 +67,9 @@ test('a text without quotes is shown, with the quotes that it needs', () => {
   ] as const)
     assert.throws(
       () => parseToml(text, 'acl.toml', 'bad_acl'),
-      (error) => isAppError(error, 'bad_acl') && error.message.endsWith(`invalid value ${bare}: a text needs quotes, such as "${bare}"`),
+      (error) =>
+        isAppError(error, 'bad_acl') &&
+        error.message.endsWith(`invalid value ${bare}: use true, false or a number, or put a text in quotes ("${bare}")`),
       text,
     )
   for (const text of ['a = ', 'a = [', 'a = "b'])

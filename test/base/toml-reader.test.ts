@@ -108,7 +108,7 @@ test('an array of tables is written as one', () => {
 test('a table is a table, and every key of it must be known', () => {
   const { toml, value } = readerOf('[a]\nb = 1\nx = 2\n"y z" = 3\n')
   assert.deepEqual({ ...toml.table(['a'], value['a'], ['b', 'c']) }, { b: 1n, x: 2n, 'y z': 3n })
-  assert.deepEqual(toml.problems, ['a.toml:3: a.x: unknown key; known here: b, c', 'a.toml:4: a.y z: unknown key; known here: b, c'])
+  assert.deepEqual(toml.problems, ['a.toml:3: a.x: unknown key. Did you mean b?', 'a.toml:4: a.y z: unknown key; known keys: b, c'])
   for (const literal of except('{ a = 1 }')) {
     const { toml, value } = readerOf(`a = ${literal}\n`)
     assert.equal(toml.table(['a'], value['a'], ['b']), null)
@@ -122,7 +122,7 @@ test('keys that every object has are as unknown as any other', () => {
     const { toml, value } = readerOf(`[a]\n${key} = { b = true }\n`)
     const table = toml.table(['a'], value['a'], ['b'])
     assert.equal(table?.['b'], undefined)
-    assert.deepEqual(toml.problems, [`a.toml:2: a.${key}: unknown key; known here: b`])
+    assert.deepEqual(toml.problems, [`a.toml:2: a.${key}: unknown key; known keys: b`])
   }
 })
 

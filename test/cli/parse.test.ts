@@ -55,25 +55,25 @@ test("a line is a command, its options and the program's, and words", () => {
 
 test('what stands at the wrong place, twice the wrong way or nowhere is refused by the command that it belongs to', () => {
   for (const [line, text] of [
-    ['--raw exec bob -- x', "x0x: unknown option '--raw'"],
-    ['--timeout 3 exec bob -- x', "x0x: unknown option '--timeout'"],
-    ['exec --raw sessions', "x0x exec sessions: unknown option '--raw'"],
-    ['exec bob --json=1 -- x', "x0x exec: unknown option '--json=1' (Did you mean --json?)"],
-    ['exec bob --no-json -- x', "x0x exec: unknown option '--no-json' (Did you mean --json?)"],
-    ['exec bob --timeout -- x', "x0x exec: option '--timeout <secs>' argument missing"],
-    ['exec bob --timeout', "x0x exec: option '--timeout <secs>' argument missing"],
-    ['exec -x -- x', "x0x exec: unknown option '-x'"],
-    ['exec bob --__proto__ 1 -- x', "x0x exec: unknown option '--__proto__'"],
-    ['constructor', "x0x: unknown command 'constructor'"],
-    ['exce', "x0x: unknown command 'exce' (Did you mean exec?)"],
-    ['contacts npin', "x0x contacts: unknown command 'npin' (Did you mean one of pin, unpin?)"],
-    ['contacts pin bob', "x0x contacts pin: missing required argument 'machine'"],
-    ['peers -- x', "x0x peers: too many arguments for 'peers': it takes 0, and not 1"],
+    ['--raw exec bob -- x', 'x0x: unknown option --raw'],
+    ['--timeout 3 exec bob -- x', 'x0x: unknown option --timeout'],
+    ['exec --raw sessions', 'x0x exec sessions: unknown option --raw'],
+    ['exec bob --json=1 -- x', 'x0x exec: unknown option --json=1. Did you mean --json?'],
+    ['exec bob --no-json -- x', 'x0x exec: unknown option --no-json. Did you mean --json?'],
+    ['exec bob --timeout -- x', 'x0x exec: --timeout <secs>: a value is missing'],
+    ['exec bob --timeout', 'x0x exec: --timeout <secs>: a value is missing'],
+    ['exec -x -- x', 'x0x exec: unknown option -x'],
+    ['exec bob --__proto__ 1 -- x', 'x0x exec: unknown option --__proto__'],
+    ['constructor', 'x0x: unknown command "constructor"'],
+    ['exce', 'x0x: unknown command "exce". Did you mean exec?'],
+    ['contacts npin', 'x0x contacts: unknown command "npin". Did you mean one of pin, unpin?'],
+    ['contacts pin bob', 'x0x contacts pin: missing argument <machine>'],
+    ['peers -- x', 'x0x peers: too many arguments for "peers": expected 0, got 1'],
   ] as const)
     assert.throws(() => parse(line), { message: text }, line)
-  assert.throws(() => parse('--ssh a --url b -- x', REXD_EXEC), /option '--ssh <host>' cannot be used with option '--url <url>'/)
-  assert.throws(() => parse('--stdio --json', REXD), /option '--json' goes with --check$/)
-  assert.throws(() => parse('--json', X0XD), /option '--json' goes with --check or --doctor/)
+  assert.throws(() => parse('--ssh a --url b -- x', REXD_EXEC), /--ssh cannot be used with --url/)
+  assert.throws(() => parse('--stdio --json', REXD), /--json needs --check$/)
+  assert.throws(() => parse('--json', X0XD), /--json needs --check or --doctor/)
   assert.equal(lineOf('--json --doctor', X0XD).has('json'), true)
   assert.throws(() => parse('ls -l', REXD_EXEC), /missing "--" before the command\nTry: .* -- ls .*-l/)
   assert.throws(() => parse('--name lab exec bob --json df -h'), {
@@ -161,20 +161,20 @@ test('no word behind the dashes is ever ours, and no line is read as another', (
 test('an unknown option is refused beside --help and --version as it is alone', () => {
   for (const program of [X0X, X0XD, REXD, REXEC, REXD_EXEC, MCP, UI, DESK, BUNDLE])
     for (const line of ['--frob', '--frob --help', '--help --frob', '-h --frob', '--frob --version'])
-      assert.throws(() => parse(line, program), /unknown option '--frob'/, `${program.name} ${line}`)
+      assert.throws(() => parse(line, program), /unknown option --frob/, `${program.name} ${line}`)
   for (const line of ['exec bob --frob --help', '--frob exec --help', 'contacts pin --frob -h', 'exec bob --help --frob'])
-    assert.throws(() => parse(line), /unknown option '--frob'/, line)
+    assert.throws(() => parse(line), /unknown option --frob/, line)
 })
 
 test('a word that is no command is refused beside --help and behind help as it is alone', () => {
   for (const [lines, text] of [
-    [['frobnicate', 'frobnicate --help', '--help frobnicate', '-h frobnicate', 'help frobnicate'], "x0x: unknown command 'frobnicate'"],
-    [['exce', 'exce --help', 'help exce'], "x0x: unknown command 'exce' (Did you mean exec?)"],
+    [['frobnicate', 'frobnicate --help', '--help frobnicate', '-h frobnicate', 'help frobnicate'], 'x0x: unknown command "frobnicate"'],
+    [['exce', 'exce --help', 'help exce'], 'x0x: unknown command "exce". Did you mean exec?'],
     [
       ['contacts unpn', 'contacts unpn --help', 'help contacts unpn', 'contacts help unpn'],
-      "x0x contacts: unknown command 'unpn' (Did you mean unpin?)",
+      'x0x contacts: unknown command "unpn". Did you mean unpin?',
     ],
-    [['ping a b', 'ping a b --help'], "x0x ping: too many arguments for 'ping': it takes 1, and not 2"],
+    [['ping a b', 'ping a b --help'], 'x0x ping: too many arguments for "ping": expected 1, got 2'],
   ] as const)
     for (const line of lines) assert.throws(() => parse(line), { message: text }, line)
   for (const program of [X0XD, REXD])
@@ -194,7 +194,7 @@ test('the single file names no program that it does not contain, and says where 
     for (const line of [program, `${program} --help`, `${program} --port 1`, `help ${program}`])
       assert.throws(
         () => parse(line, single),
-        { message: `x0x: '${program}' is not in this single file: it comes with the npm or Debian package` },
+        { message: `x0x: "${program}" is not in this single file. It comes with the npm or Debian package` },
         line,
       )
     assert.doesNotMatch(help, new RegExp(`x0x ${program} `))

@@ -18,7 +18,7 @@ test('an answer that is no JSON, or is cut short, is that of no daemon', async (
   await once(server, 'listening')
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
   const api = new LocalApi({ instance: { name: null, dataDir: await tempDir(t) }, url, env: {} })
-  await assert.rejects(api.json({ method: 'GET', path: '/html' }), { code: 'daemon_unreachable', message: /no JSON/ })
+  await assert.rejects(api.json({ method: 'GET', path: '/html' }), { code: 'daemon_unreachable', message: /not JSON/ })
   await assert.rejects(api.json({ method: 'GET', path: '/cut' }), { code: 'daemon_unreachable', message: /broke off/ })
 })
 
@@ -36,6 +36,6 @@ test('what a daemon of another release has no route for is told apart from what 
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
   const api = new LocalApi({ instance: { name: null, dataDir: await tempDir(t) }, url, env: {} })
   await assert.rejects(api.json({ method: 'GET', path: '/exec/run?id=1' }), { code: 'not_found', message: 'none' })
-  const message = 'this daemon has no GET /trust/evaluate: it is of another release than this program'
+  const message = 'this daemon has no route GET /trust/evaluate: its release differs from that of this program'
   await assert.rejects(api.json({ method: 'GET', path: '/trust/evaluate?agent=a' }), { code: 'not_found', message })
 })

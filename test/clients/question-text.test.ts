@@ -12,7 +12,7 @@ const textOf = (...of: Parameters<typeof questionLines>): string => questionLine
 
 test('a question is shown whole: who asks and what proves it, where it runs, every token with its number, directory, variables, stdin, which rule missed', () => {
   assert.deepEqual(questionLines(questionOf({ env_names: ['CI', 'TOKEN'], session_id: 's1' }), 120), [
-    'asked by    "reviewer" through mcp, session "s1": a label, proven by nothing',
+    'asked by    "reviewer" through mcp, session "s1" (an unverified label)',
     'runs on     this host (gateway)',
     'executable  "/usr/bin/git"',
     '         0  "git"',

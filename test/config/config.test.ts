@@ -100,12 +100,12 @@ test('a flag without its value, an argument, and two modes at once are refused',
 
 test('an unknown key names its file, its line and the key that was meant', async (t) => {
   const { dir, file } = await withFile(t, '# ours\napi_port = 1\nlog_levle = "info"\n')
-  assert.deepEqual(await problemsOf(['--data-dir', dir]), [`${file}:3: log_levle: unknown key (did you mean log_level?)`])
+  assert.deepEqual(await problemsOf(['--data-dir', dir]), [`${file}:3: log_levle: unknown key. Did you mean log_level?`])
 })
 
 test('an unknown variable is refused, and one of another program is not ours', async () => {
   assert.deepEqual(await problemsOf(['--data-dir', '/d'], { X0X_API_PROT: '1', PATH: '/bin' }), [
-    'X0X_API_PROT: unknown variable (did you mean X0X_API_PORT?)',
+    'X0X_API_PROT: unknown variable. Did you mean X0X_API_PORT?',
   ])
 })
 
@@ -173,7 +173,7 @@ test('ports and addresses are refused just beyond their edges', async () => {
     assert.deepEqual(await problemsOf(['--data-dir', '/d', '--listen', `/${host}/tcp/5`]), [], host)
 })
 
-test('an empty data directory is no directory, and not where we happen to be', async () => {
+test('an empty data directory is not a directory, and not where we happen to be', async () => {
   for (const [argv, env] of [
     [['--data-dir', ''], {}],
     [[], { X0X_DATA_DIR: '' }],
@@ -229,7 +229,7 @@ test('a data directory whose socket the kernel could not bind is refused', async
 
 test('a wrong command line is one line that names the help', () => {
   for (const argv of [['--bogus'], ['extra'], ['--listen'], ['--json'], ['--check', '--doctor']])
-    assert.throws(() => flags(...argv), { code: 'bad_config', message: /^[^\n]+[^.]; how to use it: x0xd --help$/ })
+    assert.throws(() => flags(...argv), { code: 'bad_config', message: /^[^\n]+[^.]\n  See: x0xd --help$/ })
 })
 
 test('a human has 120 seconds to decide, or as many as are set, within bounds', async (t) => {

@@ -94,7 +94,7 @@ test('a directory that was chosen by a link is opened', async (t) => {
 test('root opens nothing that is of another user', { skip: process.getuid?.() !== 0 && 'needs root' }, async (t) => {
   const { paths } = await madePrivate(t)
   await chown(paths.operatorKey, NOBODY.uid, NOBODY.gid)
-  await assert.rejects(share(paths), { code: 'loose_permissions', message: /belongs to uid 65534, not to us/ })
+  await assert.rejects(share(paths), { code: 'loose_permissions', message: /belongs to uid 65534, not to this user/ })
   assert.equal(await modeOf(paths.operatorKey), '600')
 })
 
@@ -104,7 +104,7 @@ test('what we may not read is refused in the same words', { skip: process.getuid
   for (const path of [paths.dir, paths.apiToken]) await chown(path, NOBODY.uid, NOBODY.gid)
   process.seteuid!(NOBODY.uid)
   try {
-    await assert.rejects(share(paths), { code: 'loose_permissions', message: /we may not read it; / })
+    await assert.rejects(share(paths), { code: 'loose_permissions', message: /this user cannot read it; / })
   } finally {
     process.seteuid!(0)
   }

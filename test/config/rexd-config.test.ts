@@ -105,7 +105,7 @@ test('every problem is told at once, and a configuration with one is none', asyn
     assert.ok(isAppError(error, 'bad_config'))
     const problems = error.data['problems'] as string[]
     assert.deepEqual([error.data['file'], error.message], [file, problems.join('\n')])
-    const places = ['writable by others', 'server.stdio', 'server.port', 'limits.max_output_bytes', 'audit.path', 'allowed_roots']
+    const places = ['writable by other users', 'server.stdio', 'server.port', 'limits.max_output_bytes', 'audit.path', 'allowed_roots']
     assert.deepEqual(
       places.filter((place) => !problems.some((text) => text.includes(place))),
       [],
@@ -121,13 +121,13 @@ test('a file that others may write, or whose directory they may, is refused with
     await chmod(file, mode)
     assert.match(
       (await readRexdConfig(file, {})).problems.join('\n'),
-      /config\.toml is writable by others \(mode 06\d\d\); mend it with: chmod go-w \S+$/,
+      /config\.toml is writable by other users \(mode 06\d\d\); fix it with: chmod go-w \S+$/,
     )
   }
   await chmod(file, 0o644)
   await loadRexdConfig(file, {})
   await chmod(join(file, '..'), 0o777)
-  assert.match((await readRexdConfig(file, {})).problems.join('\n'), /^\S+ is writable by others \(mode 0777\)/)
+  assert.match((await readRexdConfig(file, {})).problems.join('\n'), /^\S+ is writable by other users \(mode 0777\)/)
 })
 
 test(
@@ -143,16 +143,16 @@ test(
     for (const path of [file, join(dir, 'config.toml')])
       assert.match(
         (await readRexdConfig(path, {})).problems.join('\n'),
-        /theirs\/config\.toml belongs to uid 12345; mend it with: chown root/,
+        /theirs\/config\.toml belongs to uid 12345; fix it with: chown root/,
       )
   },
 )
 
 test('a section or a key that is not known is refused', async (t) => {
-  await hasProblem(t, 'stdio = true\n', /^1: stdio: unknown key; known here: server, limits, security, audit, mcp, tools, agents$/)
+  await hasProblem(t, 'stdio = true\n', /^1: stdio: unknown key; known keys: server, limits, security, audit, mcp, tools, agents$/)
   await hasProblem(t, '[serve]\n', /^1: serve: unknown key/)
-  await hasProblem(t, '[server]\n\nhttp = true\n', /^3: server\.http: unknown key; known here: stdio, log_level, http_listen, /)
-  await hasProblem(t, '[audit]\nfile = "/a"\n', /^2: audit\.file: unknown key; known here: enabled, path$/)
+  await hasProblem(t, '[server]\n\nhttp = true\n', /^3: server\.http: unknown key; known keys: stdio, log_level, http_listen, /)
+  await hasProblem(t, '[audit]\nfile = "/a"\n', /^2: audit\.file: unknown key; known keys: enabled, path$/)
   for (const name of ['server', 'limits', 'audit'])
     await hasProblem(t, `${name} = true\n`, new RegExp(`^1: ${name}: must be a table, not true$`))
   await hasProblem(t, '[[server]]\nstdio = true\n', /^1: server: must be a table, not a list$/)
@@ -163,7 +163,7 @@ test('tools answer within a time that is neither too short nor too long', async 
   assert.equal((await configOf(t, '[mcp]\nanswer_within_ms = 3600000')).answer_within_ms, 3_600_000)
   for (const value of ['99', '3600001', '1.5', '"45000"', 'true'])
     await hasProblem(t, `[mcp]\nanswer_within_ms = ${value}`, /^2: mcp\.answer_within_ms: must be a whole number from 100 to 3600000, not /)
-  await hasProblem(t, '[mcp]\nanswer = 1\n', /^2: mcp\.answer: unknown key; known here: answer_within_ms$/)
+  await hasProblem(t, '[mcp]\nanswer = 1\n', /^2: mcp\.answer: unknown key; known keys: answer_within_ms$/)
 })
 
 test('stdio is true or false, and the log is as loud as one of its levels', async (t) => {
@@ -181,7 +181,7 @@ test('the journal has a path of its own, or there is none and that is warned of'
   assert.equal((await configOf(t, '[audit]\nenabled = true')).audit_path, '/var/lib/rexd/audit.log')
   const off = await readText(t, '[audit]\nenabled = false\npath = "/tmp/audit.log"')
   assert.deepEqual([off.config?.audit_path, off.problems], [null, []])
-  assert.match(off.warnings.join('\n'), /config\.toml:2: audit\.enabled: nothing that is done here is written down$/)
+  assert.match(off.warnings.join('\n'), /config\.toml:2: audit\.enabled: runs are not logged$/)
   await hasProblem(t, '[audit]\npath = "audit.log"', /^2: audit\.path: "audit\.log" must be an absolute path$/)
   for (const value of ['1', 'true', '["/a"]']) await hasProblem(t, `[audit]\npath = ${value}`, /^2: audit\.path: must be a string, not /)
   await hasProblem(t, '[audit]\npath = ""', /^2: audit\.path: is empty$/)
@@ -224,7 +224,7 @@ test('words that do not go together, or say nothing, are refused with where to r
   for (const argv of [...wrong, ['--stdio', 'x'], ['--studio'], ['--config', 'a.toml'], ['-c']])
     assert.throws(
       () => flags(...argv),
-      (error) => isAppError(error, 'bad_config') && error.message.endsWith('; how to use it: rexd --help'),
+      (error) => isAppError(error, 'bad_config') && error.message.endsWith('\n  See: rexd --help'),
       argv.join(' '),
     )
   assert.throws(() => flags('--studio'), /--stdio/)

@@ -32,7 +32,7 @@ const hasProblem = (lines: string, problem: RegExp): void => {
   assert.match(problems[0] ?? '', problem)
 }
 
-test('an empty http_listen is none, whatever stands beside it', () => {
+test('an empty http_listen is none, whatever', () => {
   assert.deepEqual(readHttp(`http_listen = ""\n${TOKEN}`), { http: null, problems: [], warnings: [] })
 })
 
@@ -102,7 +102,7 @@ test('what is no address with a port is refused', () => {
 })
 
 test('nobody is heard without a token file', () => {
-  hasProblem('http_listen = "127.0.0.1:7680"', /server\.token_file: is required with http_listen: nobody is heard without a token$/)
+  hasProblem('http_listen = "127.0.0.1:7680"', /server\.token_file: is required with http_listen: every client needs a token$/)
   hasProblem('http_listen = "127.0.0.1:7680"\ntoken_file = "token"', /^a:3: server\.token_file: "token" must be an absolute path$/)
   for (const value of ['""', '1', '["/t"]'])
     hasProblem(`http_listen = "127.0.0.1:7680"\ntoken_file = ${value}`, /^a:3: server\.token_file: (is empty|must be a string)/)
@@ -191,7 +191,7 @@ test('what is for a network means nothing for a unix socket', () => {
   for (const [key, value] of Object.entries(values))
     hasProblem(
       `http_listen = "unix:/run/rexd.sock"\n${TOKEN}${key} = ${value}`,
-      new RegExp(`^a:4: server\\.${key}: means nothing for a unix socket`),
+      new RegExp(`^a:4: server\\.${key}: has no effect for a Unix socket`),
     )
 })
 
@@ -199,5 +199,5 @@ test('a pipe in the place of a certificate is named, at a start and at every rel
   const cert = join(await tempDir(t), 'cert')
   execFileSync('mkfifo', [cert])
   const http = httpOf(`${LOCAL}tls_cert = "${cert}"\ntls_key = "${cert}"`)
-  await assert.rejects(readTlsMaterial(http), /server\.tls_cert: \S+: is no regular file/)
+  await assert.rejects(readTlsMaterial(http), /server\.tls_cert: \S+: is not a regular file/)
 })

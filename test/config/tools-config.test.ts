@@ -96,7 +96,7 @@ test('what is wrong is named with its line', async (t) => {
   await hasProblem(t, '[tools.exec]\n\nsecurity = true', /^3: tools\.exec\.security: must be one of deny, allowlist, full, not true$/)
   await hasProblem(t, '[tools.exec]\nask = "never"', /^2: tools\.exec\.ask: must be one of always, on-miss, off, not "never"$/)
   await hasProblem(t, '[tools.exec]\nask_fallback = "ask"', /^2: tools\.exec\.ask_fallback: must be one of deny, allowlist, full/)
-  await hasProblem(t, '[tools.exec]\nelevated = "on"', /^2: tools\.exec\.elevated: unknown key; known here: host, security, ask,/)
+  await hasProblem(t, '[tools.exec]\nelevated = "on"', /^2: tools\.exec\.elevated: unknown key; known keys: host, security, ask,/)
   await hasProblem(t, '[tools.exec]\nallowed_hosts = ["gateway", "moon"]', /^2: tools\.exec\.allowed_hosts\[1\]: must be one of /)
   await hasProblem(t, '[tools.exec]\nnode = ""', /^2: tools\.exec\.node: is empty$/)
   await hasProblem(t, '[tools.exec.sandbox]\nmax_memory_bytes = 1024', /^2: tools\.exec\.sandbox\.max_memory_bytes: /)
@@ -120,7 +120,7 @@ test('what is wrong is named with its line', async (t) => {
   )
   await hasProblem(t, '[[agents.list]]\n[agents.list.tools.exec]\nhost = "node"', /^1: agents\.list\[0\]\.id: is required/)
   const twice = '[[agents.list]]\nid = "a"\n[agents.list.tools.exec]\n'
-  await hasProblem(t, `${twice}${twice}`, /^5: agents\.list\[1\]\.id: "a" stands here twice$/)
+  await hasProblem(t, `${twice}${twice}`, /^5: agents\.list\[1\]\.id: "a" is listed twice$/)
   await hasProblem(t, '[[agents.list]]\nid = "a"\n[agents.list.tools.exec]\nalways_ask = []', /always_ask: unknown key/)
 })
 
@@ -131,7 +131,7 @@ test("a file of a console has these tables alone, and is nobody else's to write"
     const other = await fileOf(t, text)
     await assert.rejects(loadTools(other), (error) => isAppError(error, 'bad_config') && why.test(error.message))
   }
-  await refused('[security]\nallow_shell = true\n[tools.exec]\n', /security: unknown key; known here: tools, agents/)
+  await refused('[security]\nallow_shell = true\n[tools.exec]\n', /security: unknown key; known keys: tools, agents/)
   await refused('', /\[tools\.exec\] is required/)
   await chmod(file, 0o666)
   await assert.rejects(loadTools(file), (error) => isAppError(error, 'bad_config'))

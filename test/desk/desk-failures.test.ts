@@ -54,7 +54,7 @@ test('without a desk nothing is set, and nothing runs where a desk went away wit
   t.after(() => there.close())
   assert.equal(await there.override('s_1', null), null)
   await place.stop()
-  await assert.rejects(there.override('s_1', null), { code: 'approval_unavailable', message: /the desk went away/ })
+  await assert.rejects(there.override('s_1', null), { code: 'approval_unavailable', message: /the approval service has stopped/ })
   const later = place.engine()
   assert.equal(await later.override('s_1', 'reviewer'), null)
   await chmod(place.paths.approvals, 0o666)
@@ -73,7 +73,7 @@ test('an engine that asks more than the desk takes is slowed down, and loses not
   const { question_id } = await pending.promise
   const said = await Promise.allSettled(Array.from({ length: 2 * DESK_LINES.burst }, async () => engine.override('s_1', null)))
   assert.ok(said.some(({ status }) => status === 'fulfilled'))
-  for (const one of said) if (one.status === 'rejected') assert.match(String(one.reason), /too much is asked of the desk at once/)
+  for (const one of said) if (one.status === 'rejected') assert.match(String(one.reason), /too many approval requests at once/)
   await human.decide({ question_id, permit_sha256: questionOf().permit_sha256, decision: 'allow_once' })
   assert.equal((await asked).decision, 'allow')
 })
@@ -100,7 +100,7 @@ const startDesk = async (t: TestContext, paths: DataPaths): Promise<ChildProcess
   const child = spawn(process.execPath, [...programArguments(program), '--data-dir', paths.dir], { stdio: ['ignore', 'pipe', 'inherit'] })
   t.after(() => child.kill('SIGKILL'))
   const [said] = (await once(child.stdout, 'data')) as [Buffer]
-  assert.match(said.toString(), /^x0x desk: asks humans/)
+  assert.match(said.toString(), /^x0x desk: approval service for /)
   return child
 }
 

@@ -123,7 +123,7 @@ test('the journal and the doctor say what holds a run together, and a cancelled 
   const mesh = await meshOf(t)
   const { running, pid } = await escaping(mesh)
   const { stdout } = await runDaemonCommand(['--doctor', '--data-dir', mesh.bob.dir])
-  assert.match(stdout, /ok {4}containment +the running daemon holds runs together by cgroup\n/)
+  assert.match(stdout, /ok {4}containment +the running daemon contains runs by cgroup\n/)
   running.child.kill('SIGINT')
   const result: CliResult = await running.finished
   assert.equal(isAlive(pid), false)
@@ -173,11 +173,11 @@ test('check and doctor say what would be in force, and why not a stronger one', 
     const weak = await check(t, mode, '', 'containment = "group"\n')
     assert.match(
       weak.stdout,
-      /warn {2}containment +runs would be held together by the process group alone.*; not cgroup: containment = "group" was asked for/,
+      /warn {2}containment +runs would be contained by process groups only.*; not cgroup: containment = "group" is configured/,
     )
     if (needs.cgroup.skip !== undefined) continue
     const strong = await check(t, mode, '')
-    assert.match(strong.stdout, /ok {4}containment +runs would be held together by cgroup\n/)
+    assert.match(strong.stdout, /ok {4}containment +runs would be contained by cgroup\n/)
   }
 })
 
@@ -185,7 +185,7 @@ test('an entry that cannot be enforced keeps the daemon from starting, and names
   const cases: [string, RegExp][] = [
     ['run_as = "x0x-no-such-user"', /:8: exec\.allow\[0\]\.run_as: cannot be enforced on this host for "somebody": /],
     ...(isRoot ? [['run_as = "root"', /\.run_as: .*is root \(uid 0\)/] satisfies [string, RegExp]] : []),
-    ['contain = "required"', /:8: exec\.allow\[0\]\.contain: cannot be enforced .*cgroup: containment = "group" was asked for/],
+    ['contain = "required"', /:8: exec\.allow\[0\]\.contain: cannot be enforced .*cgroup: containment = "group" is configured/],
     ...(hasBwrap
       ? []
       : [['no_network = true', /\.no_network: .*bwrap is not installed \(package bubblewrap\)/] satisfies [string, RegExp]]),

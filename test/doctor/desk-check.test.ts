@@ -17,10 +17,10 @@ test('the doctor says who would be asked, what waits, and the modes of each agen
   await desk.writeStore((store) => (store['agents'] = { 'a\u001b[2J': { ask: 'always' } }))
   const { approvals, approvalsSocket } = desk.paths
   assert.deepEqual(await linesOf(desk.paths), [
-    `ok desk one answers at ${approvalsSocket}; waiting now: 0 questions`,
-    'ok humans nobody watches now, so what must be asked is denied at once: x0x approvals watch, or the page of x0x ui',
+    `ok desk the approval service answers at ${approvalsSocket}; open: 0 questions`,
+    'ok humans no approver is connected, so requests that need approval are denied: run x0x approvals watch, or open x0x ui',
     `ok store ${approvals} is sound`,
-    'ok modes of everybody: security allowlist, ask on-miss, no approver connected: deny',
+    'ok modes default: security allowlist, ask on-miss, no approver connected: deny',
     'ok modes of a\\x1b[2J: security allowlist, ask always, no approver connected: deny',
   ])
   const { next } = await watching(desk)
@@ -28,8 +28,8 @@ test('the doctor says who would be asked, what waits, and the modes of each agen
   const asked = desk.link.ask(questionOf(), ending.signal, () => undefined)
   await next()
   assert.deepEqual((await linesOf(desk.paths)).slice(0, 2), [
-    `ok desk one answers at ${approvalsSocket}; waiting now: 1 question`,
-    'ok humans 1 window watched now; each shows every question, and the first answer counts',
+    `ok desk the approval service answers at ${approvalsSocket}; open: 1 question`,
+    'ok humans 1 window connected; the first answer counts',
   ])
   ending.abort()
   await asked.catch(() => undefined)
@@ -72,8 +72,8 @@ test('the doctor names each pattern that does not count, and the line that resto
       `x0x approvals revoke g_${'0'.repeat(22)}`,
     ],
   )
-  assert.match(told[0]?.text ?? '', /^\/usr\/bin\/git of codex does not count: .* codex could run anything by it$/)
-  assert.match(told[1]?.text ?? '', /^\/\*\* of codex does not count: it covers whole directories/)
+  assert.match(told[0]?.text ?? '', /^\/usr\/bin\/git of codex has no effect: .* codex could run anything with it$/)
+  assert.match(told[1]?.text ?? '', /^\/\*\* of codex has no effect: it covers whole directories/)
 })
 
 test('a store that is not sound, a desk that is none and none at all each say what to do', async (t) => {
@@ -81,12 +81,12 @@ test('a store that is not sound, a desk that is none and none at all each say wh
   await writeFile(desk.paths.approvals, '{')
   const broken = await deskFindings(desk.paths)
   assert.deepEqual([broken[2]?.standing, broken[2]?.topic], ['fail', 'store'])
-  assert.match(broken[2]?.remedy ?? '', /^mend .*exec-approvals\.json, or move it away/)
+  assert.match(broken[2]?.remedy ?? '', /^fix .*exec-approvals\.json, or move it away/)
   await writeFile(desk.paths.operatorKey, `${'08'.repeat(32)}\n`)
   const [foreign] = await deskFindings(desk.paths)
-  assert.deepEqual([foreign?.standing, foreign?.remedy], ['warn', 'look as the user of the desk'])
+  assert.deepEqual([foreign?.standing, foreign?.remedy], ['warn', 'run this as the user of the approval service'])
   await rm(desk.paths.approvals)
   const [none] = await deskFindings(pathsIn(await tempDir(t)))
   assert.deepEqual([none?.standing, none?.topic], ['warn', 'desk'])
-  assert.match(`${none?.text} ${none?.remedy}`, /^none answers at .* start x0xd --init, or x0x desk/)
+  assert.match(`${none?.text} ${none?.remedy}`, /^no approval service answers at .* start x0xd --init, or x0x desk/)
 })

@@ -62,8 +62,8 @@ test('what nobody is called is unknown: short prefixes, capitals, other names', 
 })
 
 test('a prefix that is too short says how long one must be', () => {
-  assert.throws(() => directory.resolve('bbbbb'), { message: /a prefix of an id needs at least 6 characters/ })
-  assert.throws(() => directory.resolve('eeeeee'), { message: /no known agent's id begins so/ })
+  assert.throws(() => directory.resolve('bbbbb'), { message: /An ID prefix needs at least 6 characters/ })
+  assert.throws(() => directory.resolve('eeeeee'), { message: /no contact or agent matches/ })
 })
 
 test('a stranger whose id was made to begin as a contact’s neither takes its place nor blocks it', () => {

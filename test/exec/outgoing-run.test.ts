@@ -77,7 +77,7 @@ const other = newParty()
 
 /** What a peer may do wrong before, or instead of, an honest Exit; and what the requester says of it. */
 const LIES: Record<string, readonly [(peer: ScriptedPeer) => void | Promise<void>, RegExp]> = {
-  'altered bytes': [async (peer) => (peer.output('stdout', 0, 'X'), peer.exit('a')), /not what the agent sent/],
+  'altered bytes': [async (peer) => (peer.output('stdout', 0, 'X'), peer.exit('a')), /differs from what the agent sent/],
   'a missing frame': [(peer) => (peer.output('stdout', 0, 'a'), peer.output('stdout', 2, 'c')), /bytes of stdout are missing/],
   'a repeated frame': [(peer) => (peer.output('stdout', 0, 'a'), peer.output('stdout', 0, 'a')), /bytes of stdout are missing/],
   'a frame without bytes': [(peer) => peer.output('stdout', 0, ''), /bytes of stdout are missing/],
@@ -96,9 +96,12 @@ const LIES: Record<string, readonly [(peer: ScriptedPeer) => void | Promise<void
     /answers another request/,
   ],
   'an Exit for other bytes of the request': [async (peer) => peer.exit('', '', { request_sha256: new Uint8Array(32) }), /another request/],
-  'an Exit from another agent': [async (peer) => peer.exit('', '', { from_agent: other.signer.agentId }), /comes from elsewhere/],
-  'an Exit from another machine': [async (peer) => peer.exit('', '', { from_machine: other.machine.machineId }), /comes from elsewhere/],
-  'an Exit to another agent': [async (peer) => peer.exit('', '', { to_agent: other.signer.agentId }), /somebody else/],
+  'an Exit from another agent': [async (peer) => peer.exit('', '', { from_agent: other.signer.agentId }), /comes from another agent/],
+  'an Exit from another machine': [
+    async (peer) => peer.exit('', '', { from_machine: other.machine.machineId }),
+    /comes from another agent/,
+  ],
+  'an Exit to another agent': [async (peer) => peer.exit('', '', { to_agent: other.signer.agentId }), /another agent/],
   'an Exit to another machine': [async (peer) => peer.exit('', '', { to_machine: other.machine.machineId }), /somebody else/],
   'an Exit of another version': [async (peer) => peer.exit('', '', { version: 0 as never }), /version/],
   'output that was cut, and not by a cap': [
@@ -117,7 +120,7 @@ const LIES: Record<string, readonly [(peer: ScriptedPeer) => void | Promise<void
     (peer) => peer.say({ type: 'stdout', request_id: '01890a5d-ac96-774b-bcce-b302099a8057', seq: 0, data: Buffer.from('a') }),
     /another run/,
   ],
-  "a requester's frame": [(peer) => peer.say({ type: 'cancel', request_id: peer.id }), /cancel frame came, which/],
+  "a requester's frame": [(peer) => peer.say({ type: 'cancel', request_id: peer.id }), /unexpected cancel frame/],
   'a request of its own': [(peer) => peer.say(peer.request), /request frame came/],
   'an acknowledgement of stdin that was never sent': [
     (peer) => peer.say({ type: 'ack', request_id: peer.id, stdin: 1, stdout: 0, stderr: 0 }),
@@ -132,7 +135,7 @@ const LIES: Record<string, readonly [(peer: ScriptedPeer) => void | Promise<void
   'an early end': [(peer) => peer.onClosed(null), /ended the stream before the Exit/],
   'a frame of a resumption that nobody asked for': [
     (peer) => peer.say({ type: 'resumed', request_id: peer.id, stdin: 0 }),
-    /resumed frame came, which has no place here/,
+    /resumed frame/,
   ],
 }
 

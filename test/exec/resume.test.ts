@@ -331,7 +331,7 @@ const LIES: Record<string, readonly [(peer: ScriptedPeer) => void | Promise<void
   'another process': [(peer) => (resumed(peer), peer.say({ type: 'started', request_id: peer.id, pid: 1 })), /started twice/],
   'output that came before': [(peer) => (resumed(peer), peer.output('stdout', 0, 'a')), /bytes of stdout are missing/],
   'output that leaves a hole': [(peer) => (resumed(peer), peer.output('stdout', 2, 'c')), /bytes of stdout are missing/],
-  'a second answer': [(peer) => (resumed(peer), resumed(peer)), /no place here/],
+  'a second answer': [(peer) => (resumed(peer), resumed(peer)), /unexpected /],
   'bytes that are no frame': [(peer) => peer.onBody(peer.id, Buffer.from('x0x-exec-v1\0\xff', 'latin1')), /ended before the Exit/],
   'an Exit for less': [async (peer) => (resumed(peer), await peer.exit('')), /1 of 0 bytes/],
 }

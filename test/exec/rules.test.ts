@@ -146,11 +146,11 @@ const LIES: Record<string, readonly [(pair: ExecPair, question: Question) => Pro
   ],
   'the answer for somebody else': [
     async (pair, q) => signedRules(answerTo(pair, q, { to_agent: other.signer.agentId }), pair.responder.own.signer),
-    /meant for somebody else/,
+    /meant for another agent/,
   ],
   'the answer of another machine': [
     async (pair, q) => signedRules(answerTo(pair, q, { from_machine: other.machine.machineId }), pair.responder.own.signer),
-    /comes from elsewhere/,
+    /comes from another agent/,
   ],
   'a template of free text': [withRule({ argv: ['sh', '-c', '<ANY>'] }), /unknown template <ANY>/],
   'a template inside of a token': [withRule({ argv: ['x', '--n=<INT>'] }), /must be the whole token/],
@@ -170,7 +170,7 @@ const LIES: Record<string, readonly [(pair: ExecPair, question: Question) => Pro
     },
     /depth|nested|deep/,
   ],
-  'output of a run': [async (_pair, q) => ({ type: 'started', request_id: q.id, pid: 1 }), /has no place here/],
+  'output of a run': [async (_pair, q) => ({ type: 'started', request_id: q.id, pid: 1 }), /unexpected /],
   'an Exit without a denial': [
     async (pair, q) => {
       const { rules: _rules, left_out: _leftOut, ...parties } = answerTo(pair, q)
@@ -287,7 +287,7 @@ test('an agent that does not answer is asked twice, and so many are asked at onc
   const asked = Array.from({ length: MAX_QUESTIONS }, async () =>
     assert.rejects(rules.ask(peer.agentId), failsWith('timeout', /did not answer/)),
   )
-  await assert.rejects(rules.ask(peer.agentId), failsWith('rate_limited', /are being asked/))
+  await assert.rejects(rules.ask(peer.agentId), failsWith('rate_limited', /are already being asked/))
   for (const how of ['first', 'silent']) {
     // Each has asked when the turn is over in which its stream was opened.
     do await new Promise(setImmediate)

@@ -158,7 +158,7 @@ test('addresses that can never be dialled are left out of a card, and a card wit
   for (const [address, says] of [
     [never[0]!, /the address ".*fe80::1.*" is a link-local address without a zone: use an address that is valid beyond one link/],
     [never[1]!, /is the unspecified address/],
-    [never[2]!, /leads through the machine itself as its relay/],
+    [never[2]!, /uses the machine as its own relay/],
   ] as const) {
     await assert.rejects(
       operate('card_import', { card: await card([address]) }),

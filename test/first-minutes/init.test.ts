@@ -38,7 +38,7 @@ test('init asks three questions at a terminal, makes what is missing, and asks a
   const [before, key] = [await config(), await readFile(join(dir, 'agent.key'), 'utf8')]
   const again = init('--as', 'other', '--reachable')
   assert.equal(await again.status, 0)
-  assert.match(again.text(), /config\.toml is there and stays[^]*was there[^]*next: /)
+  assert.match(again.text(), /config\.toml exists and stays[^]*was there[^]*next: /)
   assert.deepEqual([await config(), await readFile(join(dir, 'agent.key'), 'utf8')], [before, key])
 
   await rm(join(dir, 'config.toml'))
@@ -61,7 +61,7 @@ test('beside a daemon that runs init says what is next there, and not to start a
     assert.equal(status, 0, stderr)
     return /^next: .*/m.exec(stdout)?.[0] ?? stdout
   }
-  assert.match(await next(), /^next: x0xd --data-dir \S+ --replace & .*the daemon that runs began without what is new\)$/)
+  assert.match(await next(), /^next: x0xd --data-dir \S+ --replace & .*the running daemon does not have the new files\)$/)
   assert.match(await next(), /^next: x0x --data-dir \S+ invite .*\(the daemon runs\)$/)
 })
 

@@ -53,7 +53,7 @@ test('a line that is changed, cut, of another kind, too old, or the answer to an
   )
   assert.throws(() => readInvitation(replied.line, NOW), /is not an invitation/)
   assert.throws(() => readReply(invited.line, invited.encoded, NOW), /is not the reply/)
-  assert.throws(() => readInvitation(invited.line, NOW + INVITATION_MS), /the invitation expired at .*: make a new one/)
+  assert.throws(() => readInvitation(invited.line, NOW + INVITATION_MS), /the invitation expired at .*: run x0x invite again/)
   assert.throws(() => readReply(replied.line, invited.encoded, NOW + INVITATION_MS), /the invitation expired/)
   const later = makeInvitation(bob, NOW)
   assert.throws(() => readReply(replied.line, later.encoded, NOW), /answers another invitation/)

@@ -71,5 +71,5 @@ test('in the midst of a rotation no line is lost, and none is told twice', async
 test('where nothing was ever written there is nothing, and what cannot be read is said', async (t) => {
   const path = join(await temporaryDirectory(t), 'exec.log')
   assert.deepEqual((await lastLines(path, ANY)).lines, [])
-  await assert.rejects(lastLines(join(path, '..'), ANY), { code: 'not_found', message: /no regular file/ })
+  await assert.rejects(lastLines(join(path, '..'), ANY), { code: 'not_found', message: /not a regular file/ })
 })

@@ -59,7 +59,7 @@ test('a file that is not there is an error that names it', async () => {
 test('a named pipe and a device are no journals, and hold nobody up', async (t) => {
   const pipe = join(await temporaryDirectory(t), 'exec.log')
   execFileSync('mkfifo', [pipe])
-  for (const path of [pipe, '/dev/zero']) await assert.rejects(lastOf(path, 1), { code: 'not_found', message: /no regular file/ })
+  for (const path of [pipe, '/dev/zero']) await assert.rejects(lastOf(path, 1), { code: 'not_found', message: /not a regular file/ })
 })
 
 test('what is appended is followed, whole lines only', async (t) => {

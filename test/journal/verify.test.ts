@@ -69,7 +69,7 @@ test('of several files none may be a pipe, which would be empty the second time'
     [pipe, path],
     [pipe, pipe],
   ])
-    await assert.rejects(verifyJournal(paths), { code: 'not_found', message: /pipe: it is no regular file/ })
+    await assert.rejects(verifyJournal(paths), { code: 'not_found', message: /pipe: it is not a regular file/ })
 })
 
 test('a whole chain is in order', async (t) => {

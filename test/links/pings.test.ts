@@ -13,7 +13,7 @@ const soon = (): AbortSignal => AbortSignal.timeout(20_000)
 test('an accepted agent is answered, up to its rate; a stranger is not, whatever it sends behind', LIMIT, async (t) => {
   const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
   await introduce(alice, bob, 'known')
-  const refused = { code: 'peer_rejected', message: /^the agent was reached and does not answer/ }
+  const refused = { code: 'peer_rejected', message: /^the agent was reached but does not answer/ }
   await assert.rejects(alice.pings.ping(bob.agentId, soon()), refused)
   assert.deepEqual([bob.counters.get('pings_ignored'), bob.counters.get('pings_answered')], [1, 0])
   await introduce(bob, alice, 'known')

@@ -208,7 +208,7 @@ test('a relayed address is dialled only where the relay is known, and does not w
   assert.ok(took < ADDRESS_DIAL_MS - 1_000, `${took} ms`)
   assert.deepEqual(asked, [good])
   const refused = dialler.dial(machineId, [bad], AbortSignal.timeout(ADDRESS_DIAL_MS))
-  await assert.rejects(refused, { code: 'peer_unreachable', message: /relay is nobody whom we know/ })
+  await assert.rejects(refused, { code: 'peer_unreachable', message: /the relay is not a contact/ })
   caller.abort()
 })
 

@@ -142,11 +142,11 @@ test('whoever ends what it has just begun is dialled ever later, up to a minute,
   const { node, clock, reconnect } = setUp(t, [1])
   for (let minute = 0; minute < 20; minute++) {
     await node.answerAll(clock.now())
-    if (node.connectionsTo(machineOf(1)).length > 0) node.disconnect(machineOf(1), 'ended by the other side: no room')
+    if (node.connectionsTo(machineOf(1)).length > 0) node.disconnect(machineOf(1), 'ended by the other machine: no room')
     await clock.advance(30_000)
   }
   const { connected, failures, last_error } = reconnect.status()[0]!
-  assert.deepEqual([connected, last_error], [false, 'connected, and after 0 ms ended by the other side: no room'])
+  assert.deepEqual([connected, last_error], [false, 'connected, and after 0 ms ended by the other machine: no room'])
   assert.ok(failures > 5, `${failures} failures`)
   assert.ok(node.dialled.length < 20, `${node.dialled.length} dials in ten minutes`)
 })
@@ -161,7 +161,7 @@ test('a connection that lived is made again at once, as if none had ever failed'
   await node.answerAll(clock.now())
   await clock.advance(SETTLED_CONNECTION_MS)
   assert.deepEqual(reconnect.status()[0], { machine_id: machineOf(1), connected: true, failures: 0, last_error: null })
-  node.disconnect(machineOf(1), 'ended by the other side')
+  node.disconnect(machineOf(1), 'ended by the other machine')
   await clock.advance(RECONNECT_MIN_MS)
   assert.equal(node.dials.length, 1)
 })

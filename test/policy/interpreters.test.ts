@@ -33,7 +33,7 @@ const everyday = async (t: TestContext) => {
 
 test('a script is as safe as its interpreter: permit, explain and check refuse what others could put there', async (t) => {
   const { dir, python, report } = await everyday(t)
-  const why = new RegExp(`${report} runs ${python}, and ${python} is writable by others`)
+  const why = new RegExp(`${report} runs ${python}, and ${python} is writable by other users`)
   unsafe(findExecutable(report), why)
   const file = join(dir, 'acl.toml')
   await writeFile(file, aclText([entryText([[report]])]), { mode: 0o600 })
@@ -48,7 +48,7 @@ test('a script is as safe as its interpreter: permit, explain and check refuse w
   assert.equal(findExecutable(report).kind, 'found')
   assert.equal((await checkAclFile(file)).ok, true)
   await chmod(join(dir, 'venv'), 0o777)
-  unsafe(findExecutable(report), /venv is writable by others/)
+  unsafe(findExecutable(report), /venv is writable by other users/)
 })
 
 test('every interpreter of the chain counts, links and what env starts too', async (t) => {
@@ -57,10 +57,10 @@ test('every interpreter of the chain counts, links and what env starts too', asy
   unsafe(findExecutable(outer), new RegExp(`${report} runs ${python}, and`))
   const link = join(dir, 'link')
   await symlink(python, link)
-  unsafe(findExecutable(await program(join(dir, 'by-link'), `#! ${link}\n`)), /python is writable by others/)
+  unsafe(findExecutable(await program(join(dir, 'by-link'), `#! ${link}\n`)), /python is writable by other users/)
   const path = `${join(dir, 'venv')}:/usr/bin:/bin`
   for (const words of ['python', '-S python -u', '-i A=b python'])
-    unsafe(findExecutable(await program(join(dir, 'by-env'), `#!/usr/bin/env ${words}\n`), path), /python is writable by others/)
+    unsafe(findExecutable(await program(join(dir, 'by-env'), `#!/usr/bin/env ${words}\n`), path), /python is writable by other users/)
   assert.equal(findExecutable(join(dir, 'by-env')).kind, 'found', 'env finds another in another PATH')
 })
 
@@ -70,9 +70,9 @@ test('what env starts is known in each way to say it, or the script is refused',
   const byEnv = async (words: string): Promise<ExecutableLookup> =>
     findExecutable(await program(join(dir, 'by-env'), `#!/usr/bin/env ${words}\n`), path)
   for (const words of [python, `-S ${python} -u`, '-Spython -u', '-vS python', '--split-string=python -u', '-S -i A=b python "$HOME"'])
-    unsafe(await byEnv(words), /python is writable by others/)
+    unsafe(await byEnv(words), /python is writable by other users/)
   for (const words of ['-S -u A python', '-S "python" -u', '-S A="b c" python', '-S ${A}', '-S PATH=/usr/bin python', './python'])
-    unsafe(await byEnv(words), /by-env has env start what cannot be followed \(.*\): name the interpreter itself/)
+    unsafe(await byEnv(words), /by-env uses env with .*, which cannot be checked: name the interpreter/)
   for (const words of ['sh', '-S sh -c "exit 0"', '-i']) assert.equal((await byEnv(words)).kind, 'found', words)
 })
 
@@ -82,7 +82,7 @@ test('what is missing, in nobody else’s reach, is left to the start; where oth
   assert.equal(findExecutable(script).kind, 'found')
   await mkdir(join(dir, 'open'))
   await chmod(join(dir, 'open'), 0o777)
-  unsafe(findExecutable(await program(join(dir, 'other'), `#!${dir}/open/none\n`)), /open is writable by others/)
+  unsafe(findExecutable(await program(join(dir, 'other'), `#!${dir}/open/none\n`)), /open is writable by other users/)
 })
 
 test('an interpreter that is relative, no file, or the script itself is refused at once', async (t) => {
@@ -108,5 +108,5 @@ test('the loader that an ELF file names is judged too', async (t) => {
   image.fill(0, at, at + loader.length).write(own, at, 'latin1')
   const binary = join(dir, 'binary')
   await writeFile(binary, image, { mode: 0o755 })
-  unsafe(findExecutable(binary), new RegExp(`runs ${own}, and ${own} is writable by others`))
+  unsafe(findExecutable(binary), new RegExp(`runs ${own}, and ${own} is writable by other users`))
 })

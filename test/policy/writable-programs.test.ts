@@ -32,7 +32,7 @@ test('a rule whose program callers could rewrite keeps the configuration from co
   const { root, beside } = await places(t)
   const inside = await program(join(root, 'run-tests.sh'))
   const problem = new RegExp(
-    `allow_commands\\[0\\]\\.argv\\[0\\]: ${inside} is below the root ${root}: callers could rewrite what this rule runs`,
+    `allow_commands\\[0\\]\\.argv\\[0\\]: ${inside} is below the root ${root}: clients could replace the program of this rule`,
   )
   assert.match(problemsOf(root, [inside]), problem)
   assert.equal(problemsOf(root, [inside], 'allow_write = false'), '', 'who writes nothing rewrites nothing')
@@ -53,8 +53,8 @@ test('… by a link, an interpreter, a script that a shell is given, or a direct
   assert.match(problemsOf(root, [join(root, 'link')]), /link is below the root/, 'the link can be replaced')
   const script = await program(join(beside, 'script'), `#!${inside}\n`)
   assert.match(problemsOf(root, [script]), /inner is below the root/)
-  assert.match(problemsOf(root, ['sh', inside]), /argv: .*inner is below the root .* the script that this rule runs/)
-  assert.match(problemsOf(root, ['true'], `path = ["/usr/bin", "${root}"]`), /security\.path: .* could put programs there/)
+  assert.match(problemsOf(root, ['sh', inside]), /argv: .*inner is below the root .* the script of this rule/)
+  assert.match(problemsOf(root, ['true'], `path = ["/usr/bin", "${root}"]`), /security\.path: .* could write programs into it/)
 })
 
 test('… by a directory on the way that is missing, or that a link leads to', async (t) => {
@@ -62,7 +62,7 @@ test('… by a directory on the way that is missing, or that a link leads to', a
   await program(join(beside, 'tool'))
   await symlink(beside, join(root, 'current'))
   for (const way of ['missing', 'missing/bin', 'current']) {
-    const problem = new RegExp(`${join(root, way)}.* is below the root ${root}: callers could`)
+    const problem = new RegExp(`${join(root, way)}.* is below the root ${root}: clients could`)
     assert.match(problemsOf(root, [join(root, way, 'tool')]), problem)
     assert.match(problemsOf(root, ['true'], `path = ["/usr/bin", "${join(root, way)}"]`), problem)
     assert.match(problemsOf(root, ['sh', join(root, way, 'tool')]), problem)
@@ -137,7 +137,7 @@ test('… but no text and no word of an option is taken for one; what cannot be 
     assert.match(warnings, warning)
   }
   const { warnings } = readPolicy([root], { rules: ruleText('allow_commands', ['python3'], 'any') })
-  assert.match(warnings.join(), /argv: args = "any" lets callers say what python runs/)
+  assert.match(warnings.join(), /argv: args = "any" lets clients choose what python runs/)
 })
 
 test('… by a script behind another absolute path: the value of an option is not the script', async (t) => {
@@ -149,7 +149,7 @@ test('… by a script behind another absolute path: the value of an option is no
     ['ruby', '-C', beside],
     ['bash', '-o', 'pipefail'],
   ])
-    assert.match(judged(root, [...words, inside]).problems, /inner is below the root .* the script that this rule runs/, words.join(' '))
+    assert.match(judged(root, [...words, inside]).problems, /inner is below the root .* the script of this rule/, words.join(' '))
   for (const words of [
     ['node', `--require=${inside}`, tool],
     ['node', '--require', tool, inside],
@@ -158,7 +158,7 @@ test('… by a script behind another absolute path: the value of an option is no
   ]) {
     const { problems, warnings } = judged(root, words)
     assert.deepEqual([problems, warnings.split('\n').length], ['', 1], words.join(' '))
-    assert.match(warnings, /argv: if it is a script, .*inner is below the root .*: callers could rewrite it/)
+    assert.match(warnings, /argv: if it is a script, .*inner and the data directory .*: callers could rewrite it/)
   }
   for (const words of [
     ['perl', '-I', beside, tool, inside],

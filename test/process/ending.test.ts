@@ -26,7 +26,7 @@ const startWithPids = async (t: TestContext, text: string, count: number, clock 
   return { ...started, clock, pids: pids() }
 }
 
-/** Lets manual time pass until the run is over. */
+/** Lets manual time pass until the run has ended. */
 const passTime = async ({ process }: StartedProcess, clock: ManualClock): Promise<void> => {
   let over = false
   void process.ended.then(() => (over = true))

@@ -122,7 +122,7 @@ test(
     const ended = once(desk, 'exit')
     t.after(() => desk.kill('SIGKILL'))
     const [said] = await once(desk.stdout, 'data')
-    assert.match(String(said), /^x0x desk: asks humans/)
+    assert.match(String(said), /^x0x desk: approval service for /)
     desk.kill('SIGTERM')
     assert.deepEqual(await ended, [143, null])
   },

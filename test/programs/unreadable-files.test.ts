@@ -34,11 +34,15 @@ test('a file that a user names and that cannot be read is named, with the reason
   for (const line of LINES) {
     const gone = run(line, missing)
     assert.notEqual(gone.status, 0, line.join(' '))
-    assert.ok(gone.stderr.includes(`${missing}: there is no such file (ENOENT)\n`), `${line.join(' ')}: ${gone.stderr}`)
+    assert.ok(gone.stderr.includes(`${missing}: no such file (ENOENT)\n`), `${line.join(' ')}: ${gone.stderr}`)
     assert.match(gone.stderr, new RegExp(`^.* Try: ls -ld ${directory}$`, 'm'), line.join(' '))
     const wrong = run(line, directory)
     assert.notEqual(wrong.status, 0, line.join(' '))
-    assert.match(wrong.stderr, new RegExp(`${directory}: is (?:a directory: name a file \\(EISDIR\\)|no regular file)\n`), line.join(' '))
+    assert.match(
+      wrong.stderr,
+      new RegExp(`${directory}: is (?:a directory: name a file \\(EISDIR\\)|not a regular file)\n`),
+      line.join(' '),
+    )
   }
 })
 

@@ -44,9 +44,9 @@ test('actions are read', () => {
 })
 
 for (const [what, value, problem] of [
-  ['no JSON', 'echo hi', /no JSON/],
-  ['a list', [REQUEST], /no object/],
-  ['null', null, /no object/],
+  ['no JSON', 'echo hi', /not JSON/],
+  ['a list', [REQUEST], /not an object/],
+  ['null', null, /not an object/],
   ['no name', { ...REQUEST, whoami: ' ' }, /whoami/],
   ['a name with a line feed', { ...REQUEST, whoami: 'a\nb' }, /visible/],
   ['a name that reads backwards', { ...REQUEST, whoami: 'a\u202eb' }, /visible/],
@@ -54,11 +54,11 @@ for (const [what, value, problem] of [
   ['a directory that goes on from another', { ...REQUEST, dir: 'repo' }, /absolute/],
   ['a directory with NUL', { ...REQUEST, dir: '/a\0b' }, /absolute/],
   ['variables in a list', { ...REQUEST, envs: ['A=1'] }, /envs/],
-  ['a variable without a name', { ...REQUEST, envs: { '': 'x' } }, /no name of a variable/],
-  ['a variable with = in its name', { ...REQUEST, envs: { 'A=B': 'x' } }, /no name of a variable/],
+  ['a variable without a name', { ...REQUEST, envs: { '': 'x' } }, /not a variable name/],
+  ['a variable with = in its name', { ...REQUEST, envs: { 'A=B': 'x' } }, /not a variable name/],
   ['a variable that is no text', { ...REQUEST, envs: { A: 1 } }, /must be a Unicode text/],
   ['half a character in a directory', { ...REQUEST, dir: '/a\ud800' }, /^dir: /],
-  ['half a character in the name of a variable', { ...REQUEST, envs: { 'A\ud800': 'x' } }, /no name of a variable/],
+  ['half a character in the name of a variable', { ...REQUEST, envs: { 'A\ud800': 'x' } }, /not a variable name/],
   ['half a character in a variable', { ...REQUEST, envs: { A: '\ud800' } }, /"A" must be a Unicode text/],
   ['half a character in a word', { ...REQUEST, exec: ['a', '\ud800'] }, /every word must be a Unicode text/],
   ['half a character in stdin', { ...REQUEST, stdin: 'a\udc00b' }, /stdin: must be a Unicode text/],
@@ -74,10 +74,10 @@ for (const [what, value, problem] of [
   ['too much stdin', { ...REQUEST, stdin: 'x'.repeat(MAX_CONSOLE_STDIN + 1) }, /more than/],
   ['a negative time', { ...REQUEST, timeout: -1 }, /timeout/],
   ['a time without end', '{"whoami":"a","dir":"/","exec":["a"],"timeout":1e999}', /timeout/],
-  ['a field that there is not', { ...REQUEST, sandbox: true }, /"sandbox" is no field/],
+  ['a field that there is not', { ...REQUEST, sandbox: true }, /"sandbox" is not a field/],
   ['an action that there is not', { action: 'exec' }, /action/],
-  ['an action with more in it', { action: 'ping', exec: ['x'] }, /"exec" is no field/],
-  ['a command beside an action', { ...REQUEST, action: 'abort' }, /is no field/],
+  ['an action with more in it', { action: 'ping', exec: ['x'] }, /"exec" is not a field/],
+  ['a command beside an action', { ...REQUEST, action: 'abort' }, /is not a field/],
 ] as const)
   test(`refused: ${what}`, () => assert.match(problemOf(value), problem))
 
@@ -88,7 +88,7 @@ test('the words of a command and the names of its variables take so much of a jo
   ]).length
   const of = (word: string) => ({ ...REQUEST, exec: ['true', word] })
   assert.equal(read(of('x'.repeat(MAX_COMMAND_JSON - empty))).kind, 'request')
-  const size = `${MAX_COMMAND_JSON + 1} bytes as JSON, where ${MAX_COMMAND_JSON} are allowed; give more by stdin`
+  const size = `${MAX_COMMAND_JSON + 1} bytes as JSON, more than ${MAX_COMMAND_JSON}; send more through stdin`
   assert.ok(problemOf(of('x'.repeat(MAX_COMMAND_JSON - empty + 1))).endsWith(size))
   // What does not show itself is written as an escape of six characters.
   const hidden = '\u202e'.repeat(Math.floor((MAX_COMMAND_JSON - empty) / 6))

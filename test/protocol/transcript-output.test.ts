@@ -30,7 +30,7 @@ test('of too much the beginning and the end are kept, and the place says how muc
   const { text, bytes, truncated, timing } = output.recorded()
   assert.equal(bytes, 10_000)
   assert.equal(truncated, true)
-  assert.match(text, /^0\.{99}1\.+[^]*\n\[… 9000 bytes are left out here …\]\n95\.+[^]*99\.{98}$/)
+  assert.match(text, /^0\.{99}1\.+[^]*\n\[… 9000 bytes are left out …\]\n95\.+[^]*99\.{98}$/)
   assert.equal(
     timing.reduce((sum, [, count]) => sum + count, 0),
     Buffer.byteLength(text),

@@ -255,7 +255,7 @@ for (const [name, events] of [
 test('who breaks the protocol is not come back to', async (t) => {
   const { server, session } = await scriptedResumable(t)
   server.line.event('exec.stdout', { ...output(1, 'a'), cursor: 'one' })
-  await assert.rejects(session.info(), lost(false, /exec\.stdout: cursor is no whole number/))
+  await assert.rejects(session.info(), lost(false, /exec\.stdout: cursor is not a whole number/))
   assert.deepEqual([session.ended, server.tries], [true, 1])
 })
 

@@ -60,16 +60,16 @@ test('nothing is chosen that nobody named, and what is unknown is told with what
   await assert.rejects(one.resolve(), unknown(/^nothing says which target it is; there are only$/))
   await assert.rejects(new TargetRouter({ targets: {}, clientName: 'x' }).resolve(), unknown(/there are none$/))
   const some = router({ defaultTarget: 'local' })
-  const candidates = /there is no target "server-c"; there are local, server-a, server-b$/
+  const candidates = /no target "server-c"; there are local, server-a, server-b$/
   assert.throws(() => some.select('server-c'), unknown(candidates))
   await assert.rejects(some.session('server-c'), unknown(candidates))
-  await assert.rejects(some.session('constructor'), unknown(/there is no target "constructor"/))
+  await assert.rejects(some.session('constructor'), unknown(/no target "constructor"/))
   assert.throws(() => router({ defaultTarget: 'server-c' }), unknown(candidates))
   assert.throws(() => router({ paths: { '/srv': 'server-c' } }), unknown(candidates))
   assert.throws(() => router({ projectTargets: ['server-c'] }), unknown(candidates))
   // A project's word is not passed over for the default.
   const { inner } = await project(t, '{"target": "server-c\\u001b[2J"}')
-  await assert.rejects(some.resolve({ cwd: inner }), unknown(/\.rexd\.json: there is no target "server-c \[2J"/))
+  await assert.rejects(some.resolve({ cwd: inner }), unknown(/\.rexd\.json: no target "server-c \[2J"/))
   assert.equal((await some.resolve()).reason, 'default')
 })
 

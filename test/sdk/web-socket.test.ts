@@ -59,7 +59,7 @@ test('who has no right to it is told so in the words of the server, and the toke
   const nobody = async (): Promise<string> => Promise.reject(new Error('no such file'))
   await assert.rejects(connect({ transport: webSocket({ url, token: nobody }) }), lost(false, /no such file/))
   await assert.rejects(connect({ transport: webSocket({ url: `ws://127.0.0.1:${port}`, token: 'a\nb' }) }), RexdDisconnected)
-  await assert.rejects(connect({ transport: webSocket({ url: `wss://127.0.0.1:${port}`, token: 'x' }) }), lost(false, /does not speak TLS/))
+  await assert.rejects(connect({ transport: webSocket({ url: `wss://127.0.0.1:${port}`, token: 'x' }) }), lost(false, /does not use TLS/))
 })
 
 test('a URL that leads nowhere', async () => {
@@ -135,11 +135,11 @@ const brokenBy = (text: RegExp) => (error: unknown) => lost(true, text)(error) &
 
 test('what is no message in a text breaks the connection', async (t) => {
   const binary = async () => asking(t, (socket) => socket.send(Buffer.from('{}')))
-  await assert.rejects(binary(), brokenBy(/a message is no text/))
+  await assert.rejects(binary(), brokenBy(/a message is not text/))
   const long = async () => asking(t, (socket) => socket.send(' '.repeat(MAX_INCOMING_MESSAGE + 1)))
   await assert.rejects(long(), brokenBy(/Max payload size exceeded/))
   const garbage = async () => asking(t, (socket) => socket.send('hello'))
-  await assert.rejects(garbage(), brokenBy(/does not speak JSON-RPC; it says "hello"/))
+  await assert.rejects(garbage(), brokenBy(/does not speak JSON-RPC; it sent "hello"/))
 })
 
 test('how the server ends it is told', async (t) => {

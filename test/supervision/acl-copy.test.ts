@@ -43,7 +43,7 @@ test('what the copy has is what was loaded: a pipe in the place of the file hold
   execFileSync('mkfifo', [file])
   await new AclCopy({ log: silent }, { path, loaded: () => loaded }).start()
   assert.equal(await readFile(path, 'utf8'), text)
-  await assert.rejects(loadAcl({ path: file, explicit: true }), /exec-acl\.toml: is no regular file/)
+  await assert.rejects(loadAcl({ path: file, explicit: true }), /exec-acl\.toml: is not a regular file/)
   await rm(file)
   await writeFile(file, '#'.repeat(17 * 1024 * 1024))
   await assert.rejects(loadAcl({ path: file, explicit: true }), /has more than 16777216 bytes/)

@@ -100,7 +100,7 @@ test('where others could reach its socket the executor does not start, and takes
     encoding: 'utf8',
   })
   assert.equal(status, 2, stderr)
-  assert.match(stderr, /open lets others in \(mode 0755\): the socket wants a directory of its own/)
+  assert.match(stderr, /open is open to other users \(mode 0755\): the socket needs a private directory/)
   assert.deepEqual(await readdir(open), [])
 })
 
@@ -141,7 +141,7 @@ test('the network half ends at once when its executor is killed, and says how it
   assert.equal(await ended(network), 75)
   const { status, stderr } = spawnSync(process.execPath, [NETWORK], { encoding: 'utf8' })
   assert.equal(status, 2)
-  assert.match(stderr, /^x0xd-network: .*x0xd, which starts it\. Alone: node x0xd-network\.mjs --executor SOCKET/)
+  assert.match(stderr, /^x0xd-network: .*x0xd, which starts it\. To start it separately: node x0xd-network\.mjs --executor SOCKET/)
 })
 
 test('the executor takes the socket that systemd made', { skip: hasActivate ? false : 'needs systemd-socket-activate' }, async (t) => {

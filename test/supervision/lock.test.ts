@@ -69,7 +69,7 @@ test('one that is to make way is asked to, and waited for; not where the ACL is 
     assert.equal((await inspectLock(pathsIn(dir))).kind, 'held')
   }
   assert.equal(await take(), 'held')
-  await refused('bad_acl', /there is no such file/)
+  await refused('bad_acl', /no such file/)
   await writeFile(exec_acl, '[exec', { mode: 0o600 })
   await refused('bad_acl', /exec-acl\.toml:1/)
   await writeFile(exec_acl, `[exec]\naudit_log_path = "${dir}/exec.log"\n`)

@@ -94,7 +94,7 @@ test('network_user = NAME: that user, if there is one; another name of root or n
   await writeFile(join(dir, 'config.toml'), 'network_user = "no-such-user"\n', { mode: 0o600 })
   const refused = await runDaemonCommand(['--data-dir', dir, ...quiet])
   assert.equal(refused.status, 2)
-  assert.match(refused.stderr, /there is no user no-such-user; make it with: useradd/)
+  assert.match(refused.stderr, /no user no-such-user; create it with: useradd/)
 })
 
 test('without the setting and without a user x0x it is a number that nobody has, the same at each start', asRoot, () => {
@@ -137,7 +137,10 @@ test('a network user who could read a key of the executor is refused', asRoot, a
   await writeFile(key, 'x', { mode: 0o640 })
   await chown(key, 0, 65_534)
   const nobody = { name: 'nobody', uid: 65_534, gid: 65_534 }
-  await assert.rejects(checkUnreadable([key], nobody), { code: 'loose_permissions', message: /operator\.key can be read by nobody/ })
+  await assert.rejects(checkUnreadable([key], nobody), {
+    code: 'loose_permissions',
+    message: /operator\.key, the user of the network process, can read nobody/,
+  })
   await chown(key, 0, 0)
   await checkUnreadable([key], nobody)
   await chmod(key, 0o604)
@@ -156,7 +159,10 @@ test(
     await checkUnreadable([key], nobody)
     const { status, stderr } = spawnSync('setfacl', ['-m', 'u:65534:r', key], { encoding: 'utf8' })
     if (status !== 0) return t.skip(`no access control lists here: ${stderr}`)
-    await assert.rejects(checkUnreadable([key], nobody), { code: 'loose_permissions', message: /operator\.key can be read by nobody/ })
+    await assert.rejects(checkUnreadable([key], nobody), {
+      code: 'loose_permissions',
+      message: /operator\.key, the user of the network process, can read nobody/,
+    })
     // One that is for somebody else.
     await checkUnreadable([key], { name: null, uid: 60_999, gid: 60_999 })
   },
@@ -185,7 +191,7 @@ test(
       const env = { ...process.env, X0X_MDNS: 'false', X0X_SHARE_WITH_GROUP }
       const { status, stderr } = spawnSync('setpriv', argv, { encoding: 'utf8', timeout: 30_000, env })
       assert.equal(status, 2, stderr)
-      assert.match(stderr, /^x0xd: the network's half cannot be started as .*EPERM.*network_user = "root"/)
+      assert.match(stderr, /^x0xd: cannot start the network process as .*EPERM.*network_user = "root"/)
     }
     assert.deepEqual((await readdir(dir)).toSorted(), [...FILES_OF_STOPPED])
   },

@@ -150,7 +150,7 @@ test("REXD killed: its programs end, another comes, and a run of the daemon's ow
   const { status, stdout } = await running.finished
   assert.deepEqual([status, stdout.toString()], [0, 'ready\nafter\n'])
   assert.deepEqual([daemon.pid, await daemon.networkPid(), await pid()], [executor, network, second])
-  assert.match(await daemon.log(), /"how":"SIGKILL","again_in_ms":100,"msg":"rexd ended; the executor goes on, and starts it again"/)
+  assert.match(await daemon.log(), /"how":"SIGKILL","again_in_ms":100,"msg":"rexd ended; the executor continues, and restarts it"/)
 })
 
 test('a stop of x0xd ends REXD and its programs, and leaves no socket and no word of it', TIMEOUT, async (t) => {
@@ -215,7 +215,7 @@ test('a configuration of REXD that is wrong keeps x0xd from starting, and --chec
   for (const mode of [[], ['--check'], ['--doctor']]) {
     const { status, stdout, stderr } = await runDaemonCommand([...mode, '--data-dir', daemon.dir, ...quiet])
     assert.equal(status, 2, stdout + stderr)
-    assert.match(stdout + stderr, /the data directory .* is below the root .*operator\.key/)
+    assert.match(stdout + stderr, /the data directory .* and the data directory .*operator\.key/)
   }
   assert.deepEqual(await readdir(daemon.dir), ['config.toml'], 'it was refused before anything was made')
 })
@@ -229,7 +229,7 @@ test('a port in use: x0xd serves the mesh without REXD and says so, and REXD com
   assert.match(daemon.ready, /, rexd not running, data /)
   assert.equal((await daemon.cli(['id'])).status, 0)
   const log = await daemon.log()
-  assert.match(log, new RegExp(`^rexd: 127\\.0\\.0\\.1:${port} is in use by another; stop what listens there, or choose another`, 'm'))
+  assert.match(log, new RegExp(`^rexd: another program uses 127\\.0\\.0\\.1:${port}; stop it, or choose another`, 'm'))
   assert.ok(log.includes(`rexd --check --config ${config}`) && log.includes('"msg":"rexd could not be started"'), log)
   await new Promise((resolve) => holder.close(resolve))
   const token = await until('REXD listens', async () => {

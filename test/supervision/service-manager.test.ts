@@ -36,7 +36,7 @@ test(
     const env = { ...process.env, WATCHDOG_USEC: '3000000', X0X_MDNS: 'false' }
     const daemon = await startNotified(t, [process.execPath, dist('x0xd.mjs'), ...flags], env)
     const ready = await daemon.says(/READY/)
-    assert.match(ready, /^READY=1\|STATUS=agent [0-9a-f]{64}, api 127\.0\.0\.1:\d+, exec enabled, network half up$/)
+    assert.match(ready, /^READY=1\|STATUS=agent [0-9a-f]{64}, api 127\.0\.0\.1:\d+, exec enabled, network process up$/)
     assert.match(await readFile(join(dir, 'api.port'), 'utf8'), /^127/, 'who is told so finds it serving')
     await daemon.says(/^WATCHDOG=1$/)
     await daemon.says(/^WATCHDOG=1$/)
@@ -46,7 +46,7 @@ test(
     assert.match(await daemon.says(/^RELOADING=1/), /^RELOADING=1\|MONOTONIC_USEC=\d+$/)
     assert.match(
       await daemon.says(/^READY=1/),
-      /network half up; the ACL file allows more than what is in force and was not taken: a restart is needed$/,
+      /network half up; the ACL file allows more than the loaded one and was not loaded: restart x0xd$/,
     )
     const networkPid = async (): Promise<string> => (await readFile(join(dir, 'network.pid'), 'utf8')).split(' ')[0]!
     let now = await networkPid()

@@ -90,7 +90,7 @@ test(
     assert.equal(waits().at(-1), 100)
     assert.deepEqual(
       [...new Set(logged.map(({ how, msg }) => `${how}: ${msg}`))],
-      ['SIGKILL: it ended; the executor goes on, and starts it again'],
+      ['SIGKILL: it ended; the executor continues, and restarts it'],
     )
   },
 )

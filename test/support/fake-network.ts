@@ -37,7 +37,7 @@ export const newParty = (): Party => ({ signer: agentSignerOf(randomBytes(32)), 
 /** The MAC is the network half's affair; the executor does not look at it. */
 const MAC = new Uint8Array(32)
 
-/** Plays the network's half of one executor through the real codec, honest or not. */
+/** Plays the network process of one executor through the real codec, honest or not. */
 export class FakeNetwork {
   readonly client: ExecutorClient
   /** The network's end of the port, for writing what no honest half would. */
@@ -124,7 +124,7 @@ export interface AskOptions {
   readonly over?: boolean
 }
 
-/** One proven peer, as the network's half holds it. */
+/** One proven peer, as the network process holds it. */
 export class FakeLink {
   readonly client: ExecutorClient
   readonly peer: Party
@@ -188,7 +188,7 @@ export class FakeLink {
   }
 }
 
-/** What the network's half says to have `uptime` signed for a stream of this link. */
+/** What the network process says to have `uptime` signed for a stream of this link. */
 export const uptimeCall = (link: number, request_id: string): Parameters<ExecutorClient['signRequest']>[0] => ({
   link,
   request_id,

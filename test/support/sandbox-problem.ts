@@ -1,4 +1,4 @@
-/** Prints why no sandbox can be had here, or that one can, and whether with a user namespace. */
+/** Prints why no sandbox is available on this machine, or that one can, and whether with a user namespace. */
 import { SandboxProbe } from '../../src/process/sandbox/sandbox-probe.ts'
 
 const probe = new SandboxProbe()

@@ -18,7 +18,7 @@ import { SandboxProbe } from '../../src/process/sandbox/sandbox-probe.ts'
 import { ASKING, EVERY_GRANT, policyOf, rightsOf, slotsOf } from './local-policy.ts'
 import { groupCells, silent, startGuardian } from './processes.ts'
 
-/** Why no sandbox can be had here; null: one can. */
+/** Why no sandbox is available on this machine; null: one can. */
 export const noSandbox = await new SandboxProbe().problem({ network: false })
 /** The name of a test that needs bubblewrap, with why it is skipped where it is. */
 export const titled = (name: string): string => (noSandbox === null ? name : `${name} (skipped: ${noSandbox})`)

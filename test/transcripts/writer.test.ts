@@ -176,7 +176,7 @@ test('a file that is full goes on in another, which names it; what waits comes a
   )
   const first = await Promise.all(names.map(async (name) => (await entriesInFile(join(directory, `${name}.jsonl`)))[0]?.continues))
   assert.deepEqual(first, [undefined, ...names.slice(0, -1)])
-  assert.equal(said.filter((text) => text.includes('is full; it goes on in')).length, names.length - 1)
+  assert.equal(said.filter((text) => text.includes('is full; it continues in')).length, names.length - 1)
   assert.deepEqual(
     (await readdir(directory)).filter((file) => !file.endsWith('.jsonl')),
     [],
@@ -219,7 +219,7 @@ test('a file that somebody takes away goes on in another, and the human is told'
     (await entriesInFile(writer.path)).map(({ output }) => output),
     ['b'],
   )
-  assert.match(said.join('\n'), /was taken away; it goes on in/)
+  assert.match(said.join('\n'), /was removed; it continues in/)
 })
 
 test('a transcript names the one that it goes on from, also where one between them was taken away before it had a line', async (t) => {

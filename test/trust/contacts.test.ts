@@ -286,7 +286,7 @@ test('a file with anything wrong in it stops the start, and the message says whe
     ['[]', /expected an object/],
     ['null', /expected an object/],
     ['{"contacts": []}', /version: missing/],
-    [file([], { version: 2 }), /version: version 2 is of a later x0x, and this one reads version 1: /],
+    [file([], { version: 2 }), /version: version 2 is from a later x0x, and this one reads version 1: /],
     [file([{ ...entry, formerly: [BOB, BOB] }]), /contacts\[0\]\.formerly\[1\]: appears twice/],
     [file([], { more: 1 }), /more: unknown key/],
     [file({}), /contacts: expected a list/],

@@ -91,9 +91,9 @@ test('a contact has so many labels and no more, each as long as it may be', asyn
 
 test('odd keys and values are refused, and it is said which', () => {
   for (const key of ['', '-a', '.a', '@a', 'a b', 'a,b', 'a=b', 'ä', 'a\n', '__proto__', 'k'.repeat(MAX_LABEL_TEXT + 1)])
-    assert.match(labelChangesProblem(Object.fromEntries([[key, 'v']])) ?? '', /is no key of a label/, key)
+    assert.match(labelChangesProblem(Object.fromEntries([[key, 'v']])) ?? '', /is not a label key/, key)
   for (const value of ['', ' ', 'a b', 'a,b', 'a=b', '[1]', '!a', 'ä', 'a\n', '\u202e', 'v'.repeat(MAX_LABEL_TEXT + 1)])
-    assert.match(labelChangesProblem({ key: value }) ?? '', /is no value of a label/, value)
+    assert.match(labelChangesProblem({ key: value }) ?? '', /is not a label value/, value)
   for (const value of ['a', '-1', '@x', 'debian:12', 'eu/ber', '1.2+3', 'ops@example', 'true'])
     assert.equal(labelChangesProblem({ key: value }), null)
   assert.match(labelChangesProblem({}) ?? '', /no label is named/)
@@ -119,7 +119,7 @@ test('a file that was altered stops the start, and the message says where', asyn
     [{ ...entry, labels: ['role'] }, /contacts\[0\]\.labels: expected an object/],
     [{ ...entry, labels: { role: 1 } }, /contacts\[0\]\.labels\.role: expected a text/],
     [{ ...entry, labels: { role: null } }, /contacts\[0\]\.labels\.role: expected a text/],
-    [{ ...entry, labels: { 'role,': 'db' } }, /contacts\[0\]\.labels: "role," is no key/],
+    [{ ...entry, labels: { 'role,': 'db' } }, /contacts\[0\]\.labels: "role," is not a label key/],
     [{ ...entry, labels: { role: 'a b' } }, /contacts\[0\]\.labels: "a b" is no value/],
     [{ ...entry, labels: many(MAX_LABELS + 1) }, /contacts\[0\]\.labels: a contact has at most 32 labels/],
   ]
@@ -128,5 +128,5 @@ test('a file that was altered stops the start, and the message says where', asyn
     await assert.rejects(again(), { code: 'bad_contacts', message: reason })
   }
   await writeFile(path, `{"version":1,"contacts":[${JSON.stringify(entry).slice(0, -1)},"labels":{"__proto__":"x"}}]}`, { mode: 0o600 })
-  await assert.rejects(again(), { code: 'bad_contacts', message: /"__proto__" is no key/ })
+  await assert.rejects(again(), { code: 'bad_contacts', message: /"__proto__" is not a label key/ })
 })

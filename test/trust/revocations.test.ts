@@ -197,7 +197,7 @@ test('a file with anything wrong in it stops the start', async (t) => {
   const cases: [string, RegExp][] = [
     ['', /revocations\.json/],
     ['{"version": 1', /revocations\.json:1:14: /],
-    [file({ version: 2 }), /version: version 2 is of a later x0x/],
+    [file({ version: 2 }), /version: version 2 is from a later x0x/],
     [file({ more: [] }), /more: unknown key/],
     [file({ revocations: null }), /revocations: expected a list/],
     [file({ revocations: [...list, 7] }), /revocations\[1\]: expected a text/],

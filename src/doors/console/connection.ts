@@ -187,7 +187,7 @@ export class ConsoleConnection {
   }
 }
 
-const IN_USE = 'another host of this user listens there'
+const IN_USE = 'another host of this user is running'
 
 /**
  * A socket in a directory that all users share. Others cannot take ours away there (the directory is sticky), but may have put one of

@@ -167,7 +167,7 @@ export class ConsoleRun {
 
   #waits(question: string): void {
     const { whoami, exec } = this.#request
-    this.#deps.screen.record(`${nameText(whoami)} waits for an approval of ${wordsText(exec)}: x0x approvals approve ${question}`)
+    this.#deps.screen.record(`${nameText(whoami)} needs approval for ${wordsText(exec)}: x0x approvals approve ${question}`)
   }
 
   #take(event: LocalRunEvent): void {

@@ -190,6 +190,6 @@ export const entryText = (entry: TranscriptEntry, page: Page): string => {
 /** A line of a transcript as the console shows it: a command, or the reason why it cannot be read. `number` starts at 1. */
 export const transcriptLineText = (line: ParsedEntry & { readonly number: number }, page: Page): string => {
   if ('entry' in line) return entryText(line.entry, page)
-  const problem = noteText(`line ${line.number} is no entry: ${line.problem}`)
+  const problem = noteText(`line ${line.number} is not an entry: ${line.problem}`)
   return linesText([ownLine(problem, page.look), ownLine('', page.look)], page)
 }

@@ -57,7 +57,7 @@ export class DeskFeed {
   /** Throws `conflict` if the request has changed or was decided, and other refusals of the approval service. */
   async decide(decision: PageDecision): Promise<object> {
     const watch = this.#watch
-    if (watch === null) throw new AppError('daemon_unreachable', this.#problem ?? 'the desk is not there')
+    if (watch === null) throw new AppError('daemon_unreachable', this.#problem ?? 'no approval service is running')
     return watch.decide(decision)
   }
 

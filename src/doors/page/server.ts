@@ -28,7 +28,7 @@ const foreign = (text: string): AppError => new AppError('forbidden_host', text)
 
 const one = (request: IncomingMessage, name: string): string | undefined => {
   const [value, ...others] = request.headersDistinct[name] ?? []
-  if (others.length > 0) throw foreign(`the ${name} header stands twice`)
+  if (others.length > 0) throw foreign(`duplicate header ${name}`)
   return value
 }
 
@@ -40,7 +40,8 @@ const NEXT = 'follow the link that x0x ui prints'
  */
 export const checkOrigin = (request: IncomingMessage, own: string): void => {
   // DNS rebinding shows in Host. A whole URL in place of a path could name another host.
-  if (one(request, 'host') !== own || request.url?.startsWith('/') !== true) throw foreign(`the Host header is not ours: ${NEXT}`)
+  if (one(request, 'host') !== own || request.url?.startsWith('/') !== true)
+    throw foreign(`the Host header is not one of this server: ${NEXT}`)
   const origin = one(request, 'origin')
   if (origin === undefined ? request.method !== 'GET' : origin !== `http://${own}`)
     throw foreign(`requests of other origins are refused: ${NEXT}`)
@@ -120,7 +121,7 @@ export const readBody = async (request: IncomingMessage): Promise<Fields> => {
   const bytes = await readUpTo(request as AsyncIterable<Buffer>, MAX_PAGE_BODY)
   if (bytes === null) throw new AppError('too_large', `the body is larger than ${MAX_PAGE_BODY} bytes`)
   const value = attempt(() => JSON.parse(bytes.toString()) as unknown)
-  if (!isTable(value)) throw new AppError('bad_request', 'the body is no JSON object')
+  if (!isTable(value)) throw new AppError('bad_request', 'the body is not a JSON object')
   return value
 }
 

@@ -94,7 +94,7 @@ export const loadPageFiles = async (directory: string): Promise<PageFiles> => {
     try {
       return [name, await readFile(join(directory, name))] as const
     } catch (error) {
-      throw new AppError('bad_config', `${join(directory, name)} cannot be read: build x0x anew (npm run build)`, { cause: error })
+      throw new AppError('bad_config', `cannot read ${join(directory, name)}: build x0x again (npm run build)`, { cause: error })
     }
   })
   return Object.fromEntries(await Promise.all(entries)) as Record<PageFileName, Buffer>

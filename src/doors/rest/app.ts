@@ -128,7 +128,7 @@ export const buildApp = async (services: RestServices, init: RestAppInit): Promi
 const noRoute = ({ method, url }: FastifyRequest, reply: FastifyReply): AppError => {
   const path = url.split('?', 1)[0]!
   const methods = ROUTES.filter((row) => isPathOf(row, path)).map((row) => row.method)
-  if (methods.length === 0) return new AppError('not_found', 'there is no such route; GET /routes lists them')
+  if (methods.length === 0) return new AppError('not_found', 'unknown route; GET /routes lists all routes')
   reply.header('allow', methods.join(', '))
   return new AppError('method_not_allowed', `${path}: expected ${methods.join(' or ')}, not ${method}`)
 }

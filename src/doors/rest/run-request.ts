@@ -127,7 +127,7 @@ const streamedStdin = async (body: RunRequest, streamed: StreamedBody): Promise<
     return { len: stdin_len, pieces: stdin_sha256.map(fromHex), chunks: streamed.stdin() }
   }
   if (stdin_len !== undefined || stdin_sha256 !== undefined) {
-    throw new AppError('bad_request', 'stdin_len, stdin_sha256: give both, or neither to have stdin kept here until its end')
+    throw new AppError('bad_request', 'stdin_len, stdin_sha256: give both, or neither; without them, x0xd first reads stdin to its end')
   }
   return spool(streamed.stdin())
 }

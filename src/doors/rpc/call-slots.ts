@@ -148,6 +148,6 @@ export class CallSlots {
 }
 
 const tooManyWait = (): AppError =>
-  new AppError('resource_limit', `${MAX_RPC_WAITS} questions wait for programs and events, which is all that may`, {
+  new AppError('resource_limit', `${MAX_RPC_WAITS} calls already wait for processes and events, which is the limit`, {
     data: { limit: 'waits', max: MAX_RPC_WAITS },
   })

@@ -63,7 +63,7 @@ export const tooManyValues = ({ depth, values }: JsonShape): RpcMessage =>
   limited(`a message has at most ${values} values, at most ${depth} deep`, { max: values, max_depth: depth })
 
 export const methodNotFound = (id: RpcId, method: string, known: readonly string[]): RpcResponse =>
-  refusal(id, METHOD_NOT_FOUND, `there is no method ${JSON.stringify(method.slice(0, MAX_RPC_ID))}`, { methods: known })
+  refusal(id, METHOD_NOT_FOUND, `unknown method ${JSON.stringify(method.slice(0, MAX_RPC_ID))}`, { methods: known })
 
 /** The error response, with the name of the error code in its data. */
 export const failure = (id: RpcId, error: unknown): RpcResponse => {

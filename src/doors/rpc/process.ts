@@ -227,7 +227,7 @@ export class RpcProcess implements LocalRunSink {
   }
 
   #unreadFor(unreadMs: number): AppError {
-    const why = `what it wrote has waited ${unreadMs / 1_000} s for its reader, and it goes on when the events of its session are read`
+    const why = `its output has not been read for ${unreadMs / 1_000} s; it continues when the events of its session are read`
     return new AppError('resource_limit', why, { data: { limit: 'unread_ms', max: unreadMs, process_id: this.id, ...this.status } })
   }
 

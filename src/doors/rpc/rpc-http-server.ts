@@ -53,7 +53,7 @@ export class PipelinedRequests {
     response.once('close', () => (queue.length -= 1))
     if (queue.length > MAX_RPC_PENDING) {
       socket.destroy()
-      throw new AppError('resource_limit', 'too many questions on one connection that wait for one before them')
+      throw new AppError('resource_limit', 'too many requests wait on one connection')
     }
     await before
   }
@@ -119,7 +119,7 @@ export class RpcHttpServer implements Startable {
     this.#server = server
     const { listen } = this.#init
     const place = listen.kind === 'unix' ? listen.path : `${listen.host}:${listen.port}`
-    await listenAt(server, listen, `${place} is in use by another; stop what listens there, or choose another place in server.http_listen`)
+    await listenAt(server, listen, `another program uses ${place}; stop it, or choose another address in server.http_listen`)
     server.on('error', (error) => this.#deps.log.error({ err: errorText(error) }, 'the listener failed'))
   }
 
@@ -245,7 +245,7 @@ export class RpcHttpServer implements Startable {
 /** A foreign page could send other content types without a preflight request (Fetch Standard, CORS). */
 const requireRpc = ({ url, method, headers }: IncomingMessage): void => {
   if (url !== '/rpc') throw new AppError('not_found', 'there are POST /rpc, /ws and GET /metrics')
-  if (method !== 'POST') throw new AppError('method_not_allowed', 'questions are sent by POST')
+  if (method !== 'POST') throw new AppError('method_not_allowed', 'send requests with POST')
   if (headers['content-type']?.split(';')[0]?.trim().toLowerCase() !== 'application/json')
     throw new AppError('bad_request', 'the body is JSON: Content-Type: application/json')
 }

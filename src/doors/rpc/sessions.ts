@@ -83,7 +83,7 @@ export class RpcSession {
   requireRead(): void {
     const { max_processes_per_session: max } = this.init.grant.limits
     if (this.processes.all.filter(({ unread }) => unread).length < max) return
-    throw new AppError('resource_limit', `${max} processes have ended whose events nobody has read: read those of the session first`, {
+    throw new AppError('resource_limit', `${max} ended processes have unread events: read the events of the session first`, {
       data: { limit: 'max_processes_per_session', max },
     })
   }
@@ -91,8 +91,7 @@ export class RpcSession {
   /** Throws `unknown_process`. */
   terminal(id: string): RpcProcess {
     const process = this.processes.terminal(id)
-    if (process === null)
-      throw new AppError('unknown_process', 'there is no such terminal of this session', { data: { pty_id: id.slice(0, 64) } })
+    if (process === null) throw new AppError('unknown_process', 'this session has no such terminal', { data: { pty_id: id.slice(0, 64) } })
     return process
   }
 }

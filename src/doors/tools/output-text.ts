@@ -100,7 +100,7 @@ export class HeadTailBuffer {
   }
 }
 
-const leftOut = (bytes: number): string => `\n[… ${bytes} bytes are left out here …]\n`
+const leftOut = (bytes: number): string => `\n[… ${bytes} bytes are left out …]\n`
 const notKept = (bytes: number): string => (bytes === 0 ? '' : `\n[… ${bytes} more bytes were not kept …]\n`)
 
 /**

@@ -92,7 +92,7 @@ export class Replay {
     if (!this.#complete && line.event !== 'end') throw misplaced('nothing but its end follows an "incomplete"')
     switch (line.event) {
       case 'record':
-        if (line.version !== RECORD_VERSION) throw misplaced(`version ${line.version} of records is not known here`)
+        if (line.version !== RECORD_VERSION) throw misplaced(`this release does not know version ${line.version} of records`)
         this.#started = true
         return null
       case 'incomplete':
@@ -117,7 +117,7 @@ export class Replay {
   }
 
   #ask({ run: id, request, asked_at }: OfRun<'request'>): void {
-    if (this.#runs.has(id) || this.#dropped.has(id)) throw misplaced('this run was asked for already')
+    if (this.#runs.has(id) || this.#dropped.has(id)) throw misplaced('this run was requested already')
     const asked = { ...request, env: {}, stdin: new Uint8Array(0) }
     this.#runs.set(id, new ToolRun({ id, request: asked, askedAt: asked_at }))
     this.#count += 1
@@ -181,7 +181,7 @@ export class Replay {
 
   #known(id: string): ToolRun {
     const run = this.#runs.get(id) ?? this.#dropped.get(id)
-    if (run === undefined) throw misplaced('this run was not asked for, or was over long ago')
+    if (run === undefined) throw misplaced('this run was not requested, or ended long ago')
     return run
   }
 

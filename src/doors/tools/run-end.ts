@@ -22,7 +22,7 @@ export const NO_END: RunEnd = {
 }
 
 /** The reason why the end of a run of another process is not known. */
-export const RUNS_ELSEWHERE = 'another server of this name runs it: ask again with the same key, and you are told how it ended'
+export const RUNS_ELSEWHERE = 'another server of this name runs it: call again with the same key to get the result'
 
 /** As `nextOf`, cut and cleaned, because it may contain text of others. */
 export const shownNext = (error: unknown): { readonly next?: string } => {

@@ -73,7 +73,7 @@ export class AttachedStream {
       signal.throwIfAborted()
       transport.onFrame = (frame) => this.#receive(frame)
       transport.onClosed = (error) => this.#closed(error)
-      if (transport.closed) return { kind: 'lost', error: new Error('the connection broke before the agent was asked') }
+      if (transport.closed) return { kind: 'lost', error: new Error('the connection was lost before the agent received the request') }
       transport.send(question)
       this.#liveness.asked()
       this.#poll()
@@ -127,7 +127,7 @@ export class AttachedStream {
       case 'warning':
         return this.#push(frame)
       default:
-        throw new AppError('malformed', `a ${frame.type} frame came, which has no place here`)
+        throw new AppError('malformed', `unexpected ${frame.type} frame`)
     }
   }
 
@@ -207,7 +207,7 @@ export const readExitOf = (
   to: PeerKeys,
 ): { exit: ExecExit; sha256: string } | string => {
   const about = { requestId: target.request_id, from: peer, to }
-  let problem = 'it answers none of our requests'
+  let problem = 'it answers no request of this agent'
   for (const hex of target.request_sha256) {
     const exit = readExit(frame, { ...about, requestSha256: fromHex(hex) })
     if (typeof exit !== 'string') return { exit, sha256: hex }
@@ -300,7 +300,7 @@ export class AttachedRun {
 
   /** State of the run after its Exit. */
   ended(peer: RunPeer): DetachedInfo {
-    if (this.#state === null) throw new AppError('internal', 'a run ended that was not there')
+    if (this.#state === null) throw new AppError('internal', 'a run ended that was not running')
     return { ...infoOf(this.#state, peer), state: 'ended', bytes_kept: this.next, lifetime_left_ms: null }
   }
 
@@ -324,14 +324,14 @@ export class AttachedRun {
         data: { bytes_kept: kept, next: `begin with byte ${kept} at most; with 0, all that is kept is shown` },
       })
     if (!target.request_sha256.some((hex) => equalBytes(fromHex(hex), request_sha256)))
-      throw new AppError('malformed', `it is for the Request ${toHex(request_sha256)}, which is none of ours`)
+      throw new AppError('malformed', `it is for the Request ${toHex(request_sha256)}, which this agent did not send`)
     const { stdout, stderr } = this.#output
-    if (stdout_before + stderr_before !== this.next) throw new AppError('malformed', 'it goes on from another byte than was asked for')
+    if (stdout_before + stderr_before !== this.next) throw new AppError('malformed', 'it continues from another byte than requested')
     if (this.#attached === 0) {
       stdout.before = stdout_before
       stderr.before = stderr_before
     } else if (stdout_before !== stdout.bytes || stderr_before !== stderr.bytes)
-      throw new AppError('malformed', 'it goes on from another byte than was asked for')
+      throw new AppError('malformed', 'it continues from another byte than requested')
     this.#attached += 1
     this.#state = frame
     this.#peer = peer
@@ -342,8 +342,8 @@ export const unknownRun = (state: 'unknown' | 'expired'): AppError =>
   new AppError(
     'unknown_run',
     state === 'expired'
-      ? 'the run is over, and what was kept of it is forgotten there'
-      : 'the agent knows no detached run of ours under that id: it never began, or was of another agent or machine, or is forgotten',
+      ? 'the run has ended, and its target has deleted its output'
+      : 'the target has no detached run of this agent with that ID: it never started, belongs to another agent, or was deleted',
     { data: { state } },
   )
 

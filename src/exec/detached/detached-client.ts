@@ -57,7 +57,7 @@ const HIDES_A_RUN: readonly DenialReason[] = ['unverified_sender', 'trust_reject
 /** A Request without an answer is sent once more. An operator proof is valid for two signatures. */
 const STARTS = 2
 /** The host names the file and the reason only in its own log. */
-const STUCK = 'the log of x0xd there names the file and the reason; when that is mended, ask again'
+const STUCK = 'the log of x0xd on the target names the file and the reason; fix that, then try again'
 /** Interval between attempts to reconnect. It doubles each time. */
 const FIRST_RETRY_MS = 250
 const LAST_RETRY_MS = 5_000
@@ -171,8 +171,7 @@ export class DetachedClient {
         return { info: run.ended(peer), outcome, from, next: run.next }
       }
       if (end.kind === 'state') return { info: stateOf(end.frame, peer), outcome: null, from, next: run.next }
-      if (end.kind === 'unreadable')
-        throw new AppError('conflict', 'its host cannot read what it keeps of the output', { data: { next: STUCK } })
+      if (end.kind === 'unreadable') throw new AppError('conflict', 'the target cannot read the stored output', { data: { next: STUCK } })
       if (clock.monotonic() - lostAt + wait > patience_ms) throw lostFor(end.error)
       await pause(clock, wait, signal)
       wait = Math.min(wait * 2, LAST_RETRY_MS)
@@ -193,7 +192,7 @@ export class DetachedClient {
   async forget(target: DetachedTarget, signal: AbortSignal): Promise<DetachedInfo> {
     const info = await this.#ask(target, 'forget', signal)
     if (info.state === 'waiting' || info.state === 'running')
-      throw new AppError('conflict', 'the run goes on: cancel it first', { data: { state: info.state } })
+      throw new AppError('conflict', 'the run has not ended: cancel it first', { data: { state: info.state } })
     if (info.state === 'ended' || info.state === 'lost')
       throw new AppError('conflict', 'its host cannot remove its output, and keeps it', { data: { state: info.state, next: STUCK } })
     return info.state === 'expired' ? info : known(info)
@@ -269,11 +268,11 @@ export class DetachedClient {
   #started(frame: ExecFrame, target: DetachedTarget, peer: RunPeer): StartedDetached {
     if (frame.type === 'detached') {
       if (!target.request_sha256.includes(toHex(frame.request_sha256)))
-        throw new AppError('conflict', 'that id has a run there which this daemon knows nothing of: give another id')
+        throw new AppError('conflict', 'the target has another run with that ID: use another ID')
       this.#deps.counters.add('runs_detached')
       return { target, info: stateOf(frame, peer) }
     }
-    if (frame.type !== 'exit') throw wrong(`a ${frame.type} frame came, which has no place here`)
+    if (frame.type !== 'exit') throw wrong(`unexpected ${frame.type} frame`)
     const read = readExitOf(frame, target, peer, this.#deps.executor.identity)
     if (typeof read === 'string') throw wrong(read)
     const { denial_reason } = read.exit

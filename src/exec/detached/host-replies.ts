@@ -8,7 +8,7 @@ import type { RunPeer, RunTransport } from '../transport.ts'
 import { type PeerKeys, readExitOf, unknownRun } from './attached-run.ts'
 import { type DetachedInfo, type DetachedTarget, infoOf } from './detached-types.ts'
 
-const NEXT = { next: 'ask again in some seconds; where that stays, on its machine: x0xd --doctor' }
+const NEXT = { next: 'try again in some seconds; if it fails again, on its machine: x0xd --doctor' }
 
 /** The stream was lost before an answer. */
 export class AnswerLost extends AppError {}
@@ -38,13 +38,16 @@ export const requestOnce = async (
     transport.onClosed = (error) => {
       if (error === null)
         answer.reject(
-          new AppError('peer_rejected', 'the agent closed the stream without an answer: it stops, or is asked too often', { data: NEXT }),
+          new AppError('peer_rejected', 'the agent closed the stream without an answer: it is stopping, or limits the rate', {
+            data: NEXT,
+          }),
         )
       else if (isAppError(error, 'malformed'))
         answer.reject(new AppError('peer_rejected', `the answer is not to be believed: ${error.message}`))
       else lost('peer_unreachable', `the connection broke before the agent answered: ${error.message}`)
     }
-    if (transport.closed) throw new AnswerLost('peer_unreachable', 'the connection broke before the agent was asked', { data: NEXT })
+    if (transport.closed)
+      throw new AnswerLost('peer_unreachable', 'the connection was lost before the agent received the request', { data: NEXT })
     for (const frame of question) if (frame !== null) transport.send(frame)
     return await answer.promise
   } finally {
@@ -68,10 +71,10 @@ export const pause = async (clock: Clock, ms: number, signal: AbortSignal): Prom
   }
 }
 
-export const wrong = (what: string): AppError => new AppError('peer_rejected', `the answer is not to be believed: ${what}`)
+export const wrong = (what: string): AppError => new AppError('peer_rejected', `invalid answer: ${what}`)
 
 export const stateOf = (frame: ExecFrame, peer: RunPeer): DetachedInfo => {
-  if (frame.type !== 'detached') throw wrong(`a ${frame.type} frame came, which has no place here`)
+  if (frame.type !== 'detached') throw wrong(`unexpected ${frame.type} frame`)
   return infoOf(frame, peer)
 }
 
@@ -87,12 +90,12 @@ export const refusal = (frame: SignedBody, asked: DetachedTarget, peer: RunPeer,
   const { denial_reason } = read.exit
   const data = { denial_reason }
   if (denial_reason === 'concurrency_limit_reached')
-    return new AppError('conflict', 'as many are attached there as may be: end one of them first', { data })
+    return new AppError('conflict', 'the target allows no more attached clients: end one first', { data })
   return new AppError('peer_rejected', `the agent does not answer: ${denial_reason ?? 'without a reason'}`, { data })
 }
 
 export const saysNothing = (denial_reason: DenialReason): AppError => {
-  const what = `asked once more, the agent answers ${denial_reason}, and not whether the Request before runs`
+  const what = `the agent now answers ${denial_reason}, and does not say whether the earlier request runs`
   return new AppError('peer_rejected', what, { data: { denial_reason } })
 }
 

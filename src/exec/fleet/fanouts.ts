@@ -103,7 +103,7 @@ export class Fanouts implements Startable {
     this.checkRoom()
     const { fanout_id: id, command } = spec
     checkSpec(command)
-    if (this.#going.has(id)) throw new AppError('conflict', 'fanout_id: a fan-out with this id goes on')
+    if (this.#going.has(id)) throw new AppError('conflict', 'fanout_id: a fan-out with this ID is running')
     const { clock, counters, executor, runner } = this.#deps
     const init = { command, fanoutId: id }
     const fanout = new Fanout(
@@ -139,7 +139,7 @@ export class Fanouts implements Startable {
     const going = this.#going.get(fanoutId)
     if (going === undefined)
       throw new AppError('unknown_run', 'no fan-out of this daemon has that id, or it has ended', {
-        data: { next: 'what goes on: x0x exec sessions' },
+        data: { next: 'See: x0x exec sessions' },
       })
     going.fanout.stop('fanout_cancelled')
   }

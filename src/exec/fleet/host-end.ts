@@ -85,7 +85,7 @@ const WHY_STOPPED: Readonly<Record<NotStartedReason, string>> = {
   canary_failed: 'one of the first hosts, which all must succeed before others begin, did not',
   max_failures_reached: 'as many hosts as were allowed to fail had failed',
   deadline_over: 'the time for all hosts was up',
-  caller_left: 'who asked went away',
+  caller_left: 'the client has gone',
   fanout_cancelled: 'the fan-out was cancelled',
   shutting_down: 'the daemon was stopping',
 }
@@ -104,5 +104,5 @@ export const hostNotStarted = (host: FanoutHost, reason: NotStartedReason): Fano
 /** Adds to a cancelled host why its fan-out was stopped, because the Exit does not say so. */
 export const hostStopped = (host: FanoutHostJson, reason: NotStartedReason | null): FanoutHostJson =>
   host.end === 'cancelled' && host.message === undefined && reason !== null
-    ? { ...host, message: `it was ended before it had ended by itself: ${WHY_STOPPED[reason]}` }
+    ? { ...host, message: `it was stopped: ${WHY_STOPPED[reason]}` }
     : host

@@ -111,7 +111,7 @@ export class DetachedRunStore {
       const fields = {
         request_id: kept.record.request_id,
         error: errorText(error),
-        next: 'mend that, and it is forgotten when its owner asks again or its time is up',
+        next: 'fix that; the run is deleted when its owner asks again, or when its time is up',
       }
       if (!this.#stuck.has(kept)) this.#deps.log.error(fields, 'the output of a detached run cannot be removed, and is kept')
       this.#stuck.add(kept)
@@ -148,10 +148,10 @@ export class DetachedRunStore {
     const [ownBytes, allBytes] = [held(own), held(all)]
     const [least, leastBytes] = [LEAST_DETACHED_PER_AGENT, LEAST_DETACHED_BYTES_PER_AGENT]
     if (own.length >= MAX_DETACHED_PER_AGENT || !hasShare(own.length, all.length, MAX_DETACHED_RUNS, { least }))
-      return `${own.length} detached runs of this agent are kept here, of ${all.length}: it should forget some`
+      return `this machine keeps ${own.length} detached runs of this agent, of ${all.length}: delete some with x0x runs forget`
     const hasBytes = hasShare(ownBytes, allBytes, MAX_DETACHED_BYTES, { least: leastBytes, more: keep_bytes })
     return ownBytes + keep_bytes > MAX_DETACHED_BYTES_PER_AGENT || !hasBytes
-      ? `detached runs of this agent may keep ${ownBytes} bytes here already, of ${allBytes}: it should forget some`
+      ? `detached runs of this agent already reserve ${ownBytes} bytes on this machine, of ${allBytes}: delete some with x0x runs forget`
       : null
   }
 

@@ -196,7 +196,7 @@ export class ExecutorLinks {
   }
 
   #checkNotOurselves(machineId: MachineId): void {
-    if (machineId === this.#own.machineId) throw rejected('the peer has our own machine key')
+    if (machineId === this.#own.machineId) throw rejected('the peer has the machine key of this machine')
   }
 
   #admit(machineId: MachineId, agentPublicKey: Uint8Array): PeerLink {

@@ -85,7 +85,7 @@ export class LocalExecutorService implements LocalExecutor {
   async lookUp(session: string, command: string): Promise<CommandLookup> {
     return this.#call(async () => {
       const { rights } = this.#engine.session(session)
-      if (rights.target !== null) throw new AppError('unsupported_capability', 'a target does not tell what programs it has')
+      if (rights.target !== null) throw new AppError('unsupported_capability', 'a target does not list its programs')
       return lookUpCommand(command, this.#engine.services.policy, rights)
     })
   }
@@ -108,7 +108,7 @@ export class LocalExecutorService implements LocalExecutor {
     return this.#asked(async () => {
       const { targets, policy } = this.#engine.services
       if (targets === null)
-        throw new AppError('unsupported_capability', 'no target may be asked here; security.allow_targets grants it', {
+        throw new AppError('unsupported_capability', 'targets are not allowed; add them to security.allow_targets', {
           data: { capability: 'target' },
         })
       return (await targets.select(words, signal)).map((one) => ({ ...one, target: targetNameOf(one, policy) }))
@@ -134,7 +134,7 @@ export class LocalExecutorService implements LocalExecutor {
       try {
         return await ask()
       } catch (error) {
-        throw signal.aborted && !isAppError(error) ? new AppError('conflict', 'nobody waits for the answer any more') : error
+        throw signal.aborted && !isAppError(error) ? new AppError('conflict', 'the caller has gone') : error
       }
     })
   }

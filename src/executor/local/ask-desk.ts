@@ -99,4 +99,4 @@ export const askDesk = async (
 
 /** The error for a run that differs from the approved one. */
 export const mismatch = (what: string): AppError =>
-  new AppError('approval_mismatch', `${what} is no more what was approved; ask again: what runs is what was approved`)
+  new AppError('approval_mismatch', `${what} has changed since it was approved; run it again, for a new approval`)

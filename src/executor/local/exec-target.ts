@@ -137,7 +137,7 @@ export interface ExecTarget {
 const notOpen = (key: string, asked: string, allowed: readonly string[]): AppError =>
   new AppError(
     'command_denied',
-    `${key}: ${JSON.stringify(asked)} is not open to callers here; open: ${allowed.join(', ')} (tools.exec in the configuration, or a human by x0x exec-mode)`,
+    `${key}: clients cannot choose ${JSON.stringify(asked)}; allowed: ${allowed.join(', ')} (set tools.exec in the configuration, or use x0x exec-mode)`,
     { data: { key, asked, allowed } },
   )
 
@@ -150,7 +150,7 @@ export const wishFor = (target: string | null, wish: ExecPreference | null): Exe
     if (asked !== null && asked !== own[key])
       throw new AppError(
         'bad_request',
-        `${key}: ${JSON.stringify(asked)} is another place than the target ${JSON.stringify(target)} of this session; leave ${key} out, or open a session without a target`,
+        `${key}: ${JSON.stringify(asked)} differs from the target ${JSON.stringify(target)} of this session; leave ${key} out, or open a session without a target`,
         { data: { key, asked, target } },
       )
   }
@@ -204,7 +204,7 @@ export class EngineModes {
       throw new AppError('bad_request', 'node: host = "node" needs to know which: give node, or set tools.exec.node in the configuration')
     const { nodes } = this.#deps
     if (nodes === null)
-      throw new AppError('unsupported_capability', 'host: there is no mesh here; security.allow_targets grants it', {
+      throw new AppError('unsupported_capability', 'host: this program has no mesh; add targets to security.allow_targets', {
         data: { capability: 'target' },
       })
     return selectNode(text, await nodes.nodes(signal))

@@ -113,7 +113,7 @@ export class MeshProgram implements Program {
 
   constructor(deps: { readonly targets: TargetRunner; readonly clock: Clock }, init: TargetProgramInit) {
     this.#targets = deps.targets
-    this.#patience = new MeshRunTimeout(deps, { onLate: () => this.#abandon('the daemon did not say in time what became of the command') })
+    this.#patience = new MeshRunTimeout(deps, { onLate: () => this.#abandon('the daemon did not report the result in time') })
     this.#init = init
     this.#left = init.grant.max_output_bytes
     this.isDetached = init.grant.detach ?? false
@@ -134,7 +134,7 @@ export class MeshProgram implements Program {
       const asked = { target, argv, stdin, timeout_ms, request_id: requestId, detach: this.isDetached }
       const parts = this.#targets.run(asked, this.#givenUp.signal)[Symbol.asyncIterator]()
       const { first, warnings } = await this.#first(parts)
-      if (first === null) return this.#unheard('the daemon did not say what became of the command')
+      if (first === null) return this.#unheard('the daemon did not report the result')
       if (first.type === 'error') throw new AppError(errorCodeOf(first.error), first.message, { data: { ...first.data } })
       if (first.type === 'exit' && first.denial_reason !== null) throw this.#withdrawn ?? denied(grant, first)
       if (first.type === 'exit' && first.never_arrived === true) throw this.#withdrawn ?? notReached(target, first)
@@ -179,7 +179,7 @@ export class MeshProgram implements Program {
 
   /** Abandons the run without waiting for its `exit`. */
   kill(): void {
-    this.#abandon(this.isDetached ? GOES_ON : 'its session was closed before the daemon said what became of the command')
+    this.#abandon(this.isDetached ? GOES_ON : 'its session was closed before the daemon reported the result')
   }
 
   signal(signal: ProcessSignal): void {
@@ -301,8 +301,8 @@ export class MeshProgram implements Program {
   }
 }
 
-const GOES_ON = 'its session has ended, and the detached run goes on: the same call in a new session follows it'
-const WENT_AWAY = 'the daemon went away before it told how the command ended'
+const GOES_ON = 'its session has ended, but the detached run continues: repeat the call in a new session to follow it'
+const WENT_AWAY = 'the daemon stopped before it reported the result'
 
 /** After an interrupted connection or an internal error, the command may still run. */
 const mayRun = (error: unknown): boolean =>

@@ -190,7 +190,7 @@ const beginThere = async (asked: StartQuery, rights: SessionRights, routed: Rout
   const { engine, session, start, sink, reporting } = asked
   const { targets, clock } = engine.services
   if (session.closed) throw new AppError('unknown_session')
-  if (targets === null) throw new AppError('unsupported_capability', 'there is no mesh here', { data: { capability: 'target' } })
+  if (targets === null) throw new AppError('unsupported_capability', 'this program has no mesh', { data: { capability: 'target' } })
   const exec = routed && inForce(routed.place, session, start, routed.modes.tools)
   const may_detach = engine.services.policy.granted.has('exec.detach')
   const context = { rights, slots: session.slots, session_id: session.key.session_id, may_detach, exec }
@@ -311,7 +311,8 @@ const sandboxFor = async ({ services }: LocalEngine, cwd: WorkingDirectory, rout
   const made = sandboxGrant(sandbox, cwd.path, place)
   if (made.kind === 'refused') throw errorOf(made)
   const support = await services.trees.sandboxSupport(made.grant)
-  if (support.kind === 'impossible') throw new AppError('sandbox_unavailable', `no sandbox can be had here: ${support.problem}`)
+  if (support.kind === 'impossible')
+    throw new AppError('sandbox_unavailable', `no sandbox is available on this machine: ${support.problem}`)
   if (sandbox.engine === 'bubblewrap') return made.grant
   return { ...made.grant, image: await modes.images.image(sandbox, join(place.home, IMAGES_DIRECTORY), support.userNamespace) }
 }

@@ -94,10 +94,10 @@ export class ApproverAsks {
   ): Promise<{ body: Uint8Array; signature: Uint8Array }> {
     const { clock, trustEvaluator, signatures } = this.#deps
     const ask = this.#asks.get(call.ask)
-    if (ask === undefined) throw new AppError('not_found', 'nobody is to be asked that any more')
+    if (ask === undefined) throw new AppError('not_found', 'the approval request was withdrawn')
     if (link.agentId !== ask.agentId) throw new AppError('peer_rejected', 'the peer of the link is not the approver')
     if (trustEvaluator.decide(link.agentId, link.machineId) !== 'accept')
-      throw new AppError('peer_rejected', 'the approver is not trusted here')
+      throw new AppError('peer_rejected', 'this machine does not trust the approver')
     signatures.admit()
     const nonce = randomBytes(NONCE_BYTES)
     ask.signed.set(link.machineId, { link, nonce })

@@ -36,7 +36,7 @@ export class ApprovalQuota {
     if (all.length >= MAX_WAITING_RUNS) return `${all.length} runs wait for an approval already`
     if (stdinOf(all) > MAX_WAITING_STDIN || stdinOf(own) > MAX_WAITING_STDIN_OF_AGENT)
       return 'runs that wait for an approval hold all the stdin that they may'
-    if (!this.#rate.allows(agentId)) return 'this agent has asked for approvals too often; a moment later it may again'
+    if (!this.#rate.allows(agentId)) return 'this agent has sent too many approval requests; try again in a moment'
     const run = { agentId, ahead }
     this.#runs.add(run)
     return () => void this.#runs.delete(run)

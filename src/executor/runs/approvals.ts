@@ -84,7 +84,10 @@ export class Approvals {
 
   async #decide(waiting: Asking, withdrawn: AbortSignal): Promise<Allowed | ApprovalDenial> {
     const settled = new AbortController()
-    const late = this.#deps.clock.setTimeout(() => settled.abort(new AppError('timeout', 'nobody answered in time')), MAX_APPROVAL_WAIT_MS)
+    const late = this.#deps.clock.setTimeout(
+      () => settled.abort(new AppError('timeout', 'no approver answered in time')),
+      MAX_APPROVAL_WAIT_MS,
+    )
     const signal = AbortSignal.any([withdrawn, settled.signal])
     /** Resolves to the time at which the approval request expires. */
     const begun = Promise.withResolvers<number>()
@@ -94,7 +97,7 @@ export class Approvals {
       if (question === null || problem !== null)
         return withdrawn.aborted
           ? withdrawalOf(withdrawn.reason)
-          : { reason: 'approval_denied', detail: problem ?? 'its stdin did not come in time' }
+          : { reason: 'approval_denied', detail: problem ?? 'its stdin did not arrive in time' }
       const asked = { ...waiting, question }
       const { notify } = waiting
       const co = this.#coApproval(asked, notify, begun.promise)
@@ -103,7 +106,7 @@ export class Approvals {
       const given = await firstRefusal(human, agents)
       const stands = !('agents' in given) || given.agents === null || (await co)?.stands === true
       if (withdrawn.aborted) return withdrawalOf(withdrawn.reason)
-      if (!stands) return { reason: 'approval_denied', detail: 'an agent that allowed it is not trusted here any more' }
+      if (!stands) return { reason: 'approval_denied', detail: 'this machine no longer trusts an agent that approved it' }
       return 'reason' in given ? { ...given, reason: sentReason(given.reason) } : this.#authorize(asked, given)
     } finally {
       late.cancel()
@@ -168,7 +171,7 @@ export class Approvals {
           : isAppError(error, 'approval_unavailable')
             ? 'approval_unavailable'
             : 'approval_denied',
-        detail: `no human was asked: ${errorText(error)}`,
+        detail: `no approver was asked: ${errorText(error)}`,
       }
     }
   }
@@ -182,7 +185,7 @@ export class Approvals {
     const said = [human?.by, agents && `agents:${agents.agents.join(',')}`].filter((one) => typeof one === 'string')
     if (verdict.kind === 'permit') return { permitted: verdict, by: said.join('+') }
     if (verdict.kind === 'ask')
-      return { reason: 'approval_denied', detail: `it was allowed, and must be asked again: ${verdict.question.why}` }
+      return { reason: 'approval_denied', detail: `it was approved, and needs approval again: ${verdict.question.why}` }
     return { reason: sentReason(verdict.reason), detail: verdict.detail }
   }
 }
@@ -241,7 +244,7 @@ class Withdrawal extends AppError {
 
 const withdrawalOf = (reason: unknown): ApprovalDenial => {
   const revoked = reason instanceof Withdrawal && reason.by === 'access_revoked'
-  return { reason: revoked ? 'trust_rejected' : 'approval_denied', detail: `the question was withdrawn: ${errorText(reason)}` }
+  return { reason: revoked ? 'trust_rejected' : 'approval_denied', detail: `the approval request was withdrawn: ${errorText(reason)}` }
 }
 
 /** A requester learns whether it was refused, too late, or no approver was connected. A mismatch concerns only this machine. */

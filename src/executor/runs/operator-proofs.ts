@@ -202,7 +202,7 @@ export class AuthorizedFanouts {
    * `selectHosts` throws.
    */
   add(id: RequestId, proven: Uint8Array, known: ResolvableHosts): void {
-    if (this.#fanouts.has(id)) throw new AppError('conflict', 'fanout_id: a fan-out with this id goes on')
+    if (this.#fanouts.has(id)) throw new AppError('conflict', 'fanout_id: a fan-out with this ID is running')
     const fanout = parseBody(proven, FANOUT_FIELDS)
     if (fanout.fanout_id !== undefined && fanout.fanout_id !== id) throw refused('the operator proved another fan-out')
     const unasked = new Set(hostsOf(fanout.hosts, known))
@@ -226,8 +226,9 @@ export class AuthorizedFanouts {
   /** Uses up the Request to this host. Throws `operator_proof_required` if the proof does not cover it. */
   spend(id: RequestId, toSign: RequestToSign): void {
     const fanout = this.#fanouts.get(id)!
-    if (this.#clock.monotonic() > fanout.until) throw refused("the time of the operator's fan-out is over")
-    if (!fanout.unasked.has(toSign.to_agent)) throw refused('the operator proved a fan-out without this host, or it was asked already')
+    if (this.#clock.monotonic() > fanout.until) throw refused("the operator's fan-out has expired")
+    if (!fanout.unasked.has(toSign.to_agent))
+      throw refused("the operator's fan-out does not include this host, or the host was asked already")
     const chosen = fanout.requestIds.get(toSign.to_agent)
     const different = [
       ...differencesOf(fanout.command, toSign),

@@ -191,7 +191,7 @@ export class Outbox {
   attach(outlet: FrameWriter, from: Position, greeting: readonly Uint8Array[] = []): void {
     const { stdout, stderr } = this.#streams
     if (!stdout.holds(from.stdout) || !stderr.holds(from.stderr))
-      throw new AppError('malformed', `there is no going on from ${from.stdout} and ${from.stderr}`)
+      throw new AppError('malformed', `cannot continue from ${from.stdout} and ${from.stderr}`)
     stdout.rewind(from.stdout)
     stderr.rewind(from.stderr)
     this.#outlet = outlet

@@ -92,12 +92,12 @@ export class PeerApprovals {
     const { clock, desk } = this.#deps
     const none = (why: string): ApprovalDenial => ({ reason: 'approval_denied', detail: `it asked for an approval; ${why}` })
     const until = new AbortController()
-    const timer = clock.setTimeout(() => until.abort(new AppError('timeout', 'nobody decided in time')), request.expires_in_ms)
+    const timer = clock.setTimeout(() => until.abort(new AppError('timeout', 'no approver answered in time')), request.expires_in_ms)
     try {
       const service = { clock, desk, spent: this.#spent }
       const { opened, by } = await askApprovalService(service, read, AbortSignal.any([signal, until.signal]))
       // The approval service is full or stopping. That is no refusal, so the request may be sent again.
-      if (!by.startsWith('human:')) return none('reason' in opened ? opened.detail : 'no human has decided it')
+      if (!by.startsWith('human:')) return none('reason' in opened ? opened.detail : 'no approver decided it')
       if (opened.kind === 'approval')
         return spendApproval(opened.approval) ? await this.#sign(request, 'allow') : none('its answer was used')
       return opened.reason === 'approval_denied' ? await this.#sign(request, 'deny') : none(opened.detail)
@@ -170,7 +170,7 @@ class PeerApproval implements Carried, Pick<PeerRun, 'end' | 'kill'> {
 
   end(cause: EndCause): void {
     this.#lease.stop()
-    this.#withdrawal.abort(new AppError('approval_denied', `the question was withdrawn: ${WARNING_TEXT[cause]}`))
+    this.#withdrawal.abort(new AppError('approval_denied', `the approval request was withdrawn: ${WARNING_TEXT[cause]}`))
   }
 
   kill(): void {
@@ -188,7 +188,7 @@ const readApprovalRequest = ({ request, link }: RequestedApproval, nameOf: (id: 
   const problem = closedProblemOf(fields, QUESTION_FIELDS)
   if (problem !== null) return problem
   const said = fields as unknown as ApprovalRequest
-  if (said.asker.kind !== 'mesh') return 'its asker is no agent'
+  if (said.asker.kind !== 'mesh') return 'its requester is not an agent'
   if (said.permit_sha256 !== toHex(request.permit_sha256)) return 'it is of another permit'
   return {
     ...said,

@@ -316,7 +316,7 @@ export class Requests {
       const why = errorText(error.cause ?? error)
       throw new AppError(
         'journal_unavailable',
-        `nothing was asked, because ${outgoing.path} cannot be written (${why}): make room or mend its permissions; x0xd --doctor looks at it`,
+        `no request was sent, because ${outgoing.path} cannot be written (${why}): free disk space or fix its permissions, then check with x0xd --doctor`,
         { cause: error },
       )
     }

@@ -177,6 +177,6 @@ export const listenError = (listen: readonly string[], cause: unknown): AppError
   const text = errorText(cause)
   const failed = [...text.matchAll(FAILED_ADDRESS)].map(([, address = '', reason = '']) => `${address}: ${reasonOf(reason)}`)
   const what = failed.length > 0 ? failed.join('; ') : `${listen.join(', ')}: ${reasonOf(text.split('\n')[0] ?? '')}`
-  const remedy = 'choose another address with --listen or `listen` in config.toml, or stop what holds it'
+  const remedy = 'choose another address with --listen, or listen in config.toml, or stop the program that uses it'
   return new AppError(text.includes('EADDRINUSE') ? 'conflict' : 'bad_config', `cannot listen on ${what}; ${remedy}`, { cause })
 }

@@ -57,7 +57,7 @@ const behindLinks = (text: string): string | null => {
 
 /** Why a row of an agent has no effect or less than it says, or null if it has its full effect. */
 export const rowProblem = (agent: string, { pattern: text, opaque, lastResolvedPath: last = '' }: Row, home: string): RowProblem | null => {
-  if (agent === '*') return { why: 'a row is of one agent', instead: change('add', 'AGENT', text), isRefused: true }
+  if (agent === '*') return { why: 'a row has one agent', instead: change('add', 'AGENT', text), isRefused: true }
   const pattern = parsePathPattern(text, home)
   const problem = typeof pattern === 'string' ? pattern : tooWide(pattern)
   if (problem !== null)
@@ -66,7 +66,7 @@ export const rowProblem = (agent: string, { pattern: text, opaque, lastResolvedP
   const isOpaque = /[*?]/.test(text) || !isTransparent(whole)
   const [bracketed] = /^.*?(?:\[[^/]*\]|\{[^/]*\})[^/]*/.exec(whole) ?? []
   if (bracketed !== undefined && attempt(() => realPath(bracketed)) === null)
-    return { why: 'brackets and braces stand for themselves: only *, ? and ** are for other characters', instead: null, isRefused: true }
+    return { why: 'brackets and braces are not wildcards; only *, ? and ** are', instead: null, isRefused: true }
   if (/^[^*?]*\s[^*?]*$/.test(text) && attempt(() => realPath(whole)) === null)
     return {
       why: 'a pattern is a program without arguments, and no file has that name',
@@ -76,13 +76,13 @@ export const rowProblem = (agent: string, { pattern: text, opaque, lastResolvedP
   const real = behindLinks(whole)
   if (real !== null)
     return {
-      why: `a link leads to ${real}, and only that path is compared`,
+      why: `it is a link to ${real}, and only that path is compared`,
       instead: change('add', agent, real, isOpaque),
       isRefused: true,
     }
   if (opaque === true || !isOpaque) return null
   const what = /[*?]/.test(text) ? 'its programs' : text.slice(text.lastIndexOf('/') + 1)
-  const why = `${what} may start other programs or run code that the words of a command do not show, so ${agent} could run anything by it`
+  const why = `${what} can start other programs, so ${agent} could run anything with it`
   return { why, instead: change('add', agent, text, true), isRefused: false }
 }
 
@@ -104,7 +104,7 @@ const ineffectivePatterns = (agent: string, allowlist: readonly Row[], home: str
   })
 
 const UNLIMITED =
-  'an older release granted it without limits of time and output, so it covers nothing; allow it again when it is asked: x0x approvals allow-always'
+  'an older release granted it without limits of time and output, so it has no effect; allow it again at the next request: x0x approvals allow-always'
 const ENDED = 'an older release granted it for longer, and a grant of an opaque command ends after a day'
 
 /** Why a grant that has not expired covers no run, or null if it is valid. */

@@ -22,7 +22,7 @@ export const readPattern = (toml: TomlReader, path: TomlPath, value: unknown, al
   const argv = readArgv(toml, path, value)
   const anyArguments = argv.at(-1) === ANY_TOKEN
   const fixed = anyArguments ? argv.slice(0, -1) : argv
-  if (anyArguments && fixed.length === 0) toml.problem(path, `${ANY_TOKEN} stands behind the program`)
+  if (anyArguments && fixed.length === 0) toml.problem(path, `${ANY_TOKEN} must be after the program`)
   const tokens = fixed.map((text, index): PatternToken => {
     if (allowShell && index === 0 && text === SHELL_TOKEN) return { kind: 'literal', text }
     if (text !== ANY_TOKEN) return readToken(toml, [...path, index], text, index === 0)
@@ -41,7 +41,7 @@ export const readAlwaysAsk = (toml: TomlReader, path: TomlPath, value: unknown):
     const table = toml.table(at, item, ALWAYS_ASK_KEYS)
     if (table === null) return []
     const pattern = readPattern(toml, [...at, 'argv'], table['argv'], true)
-    if (table['reason'] === undefined) toml.problem([...at, 'reason'], 'is required: a human reads it before deciding')
+    if (table['reason'] === undefined) toml.problem([...at, 'reason'], 'is required: approvers read it')
     const reason = toml.text([...at, 'reason'], table['reason']) ?? ''
     if (Buffer.byteLength(reason) > MAX_REASON_BYTES) toml.problem([...at, 'reason'], `has at most ${MAX_REASON_BYTES} bytes`)
     return [{ ...pattern, reason, line: toml.document.lineOf(at) }]

@@ -88,13 +88,13 @@ export const openApproval = (
   const given = Buffer.from(answer.mac, 'hex')
   const expected = macOf(answer, key)
   if (given.length !== expected.length || !timingSafeEqual(given, expected))
-    return none('approval_unavailable', 'an answer came that is not of the desk: its MAC does not fit; start x0xd --init or x0x desk again')
+    return none('approval_unavailable', 'an answer is not from the approval service: its MAC is wrong; start x0xd --init or x0x desk again')
   const { expires_at_ms: expires, decision, reason, by, nonce } = answer
   if (!Number.isSafeInteger(expires) || expires <= now || expires > now + ANSWER_FRESH_MS)
-    return none('approval_unavailable', 'the answer of the desk is not fresh; ask again')
+    return none('approval_unavailable', 'the answer of the approval service is too old; try again')
   if (answer.question_id !== asked.question_id || answer.permit_sha256 !== asked.permit_sha256)
-    return none('approval_mismatch', 'the answer of the desk is for another request; ask again')
-  if (!spent.take(nonce, expires, now)) return none('approval_mismatch', 'the answer of the desk was used before; ask again')
+    return none('approval_mismatch', 'the answer of the approval service is for another request; try again')
+  if (!spent.take(nonce, expires, now)) return none('approval_mismatch', 'the answer of the approval service was used before; try again')
   const why = reason === '' ? '' : `: ${reason}`
   switch (decision) {
     case 'allow':
@@ -102,10 +102,10 @@ export const openApproval = (
     case 'deny':
       return none('approval_denied', `${by} refused it${why}`)
     case 'timeout':
-      return none('approval_timeout', `nobody decided in time${why}`)
+      return none('approval_timeout', `no approver answered in time${why}`)
     case 'no_ui':
-      return none('approval_unavailable', `nobody is there to be asked${why}; open x0x ui or run x0x approvals watch`)
+      return none('approval_unavailable', `no approver is connected${why}; open x0x ui or run x0x approvals watch`)
     case 'mismatch':
-      return none('approval_mismatch', `it is no more what was asked${why}; ask again`)
+      return none('approval_mismatch', `the command has changed since it was requested${why}; try again`)
   }
 }

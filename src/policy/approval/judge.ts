@@ -136,7 +136,7 @@ const missText = (request: ApprovalRequest, { patterns }: InForce): string => {
  */
 export const judge = (request: ApprovalRequest, store: StoreSnapshot, now: number): Judgement => {
   const force = inForce(request, store)
-  if (force.security === 'deny') return deny('security is "deny" for who asks')
+  if (force.security === 'deny') return deny('security is "deny" for this AI agent')
   const grant = granted(request, store, now)
   const { always_ask, grant_sha256 } = request
   if (always_ask !== null) {
@@ -144,7 +144,7 @@ export const judge = (request: ApprovalRequest, store: StoreSnapshot, now: numbe
     const mayLast = request.opaque !== null && grant_sha256 !== null && force.ask !== 'always'
     return (mayLast ? grant : null) ?? ask(`it is on the list that always asks: ${always_ask}`, mayLast)
   }
-  if (force.ask === 'always') return ask('ask is "always" for who asks', false)
+  if (force.ask === 'always') return ask('ask is "always" for this AI agent', false)
   const isMesh = request.asker.kind === 'mesh'
   if (force.security === 'full' && !isMesh) return allow('mode:full')
   const hit = grant ?? listed(request, force, store)
@@ -164,7 +164,7 @@ export const judgeFallback = (request: ApprovalRequest, store: StoreSnapshot, no
     force.security === 'deny' ||
     force.ask === 'always'
   )
-    return deny('it needs a human each time')
+    return deny('it needs approval each time')
   switch (force.fallback) {
     case 'deny':
       return deny('no approver is connected, and the fallback is "deny"')

@@ -81,7 +81,7 @@ export const meaningOf = (argv: readonly Word[], variables: readonly string[], a
   const fleeting = [...(file === null ? [] : [file.path]), ...scripts].find(isOfProcess)
   if (fleeting !== undefined && around.path !== null) return untold(`${fleeting} is another file for each process that looks`)
   const opaque = isTransparent ? null : `${basename(called)} may start other programs, or run code that its words do not show`
-  const byVariable = risky === undefined ? null : `${risky} may decide what a program runs`
+  const byVariable = risky === undefined ? null : `${risky} can change what a program runs`
   return { argv, open, file, scripts, unsure, others, opaque: byVariable ?? opaque, isTold: true }
 }
 

@@ -20,13 +20,13 @@ export interface PathPattern {
  */
 export const parsePathPattern = (text: string, home: string): PathPattern | string => {
   if (text.length > MAX_PATTERN_LENGTH) return `it has more than ${MAX_PATTERN_LENGTH} characters`
-  if (!text.startsWith('/') && !text.startsWith('~/')) return 'it must begin with / or ~/: a bare name says nothing of what runs'
+  if (!text.startsWith('/') && !text.startsWith('~/')) return 'it must begin with / or ~/'
   if (/[\0\n]/.test(text)) return 'it has a NUL character or a line break'
   const whole = text.startsWith('~/') ? `${home === '/' ? '' : home}${text.slice(1)}` : text
   const parts = whole.split('/').slice(1)
   if (parts.some((part) => part === '' || part === '.' || part === '..'))
     return 'it has an empty part, "." or "..", which no resolved path has'
-  if (parts.some((part) => part !== ANY_DIRECTORIES && part.includes(ANY_DIRECTORIES))) return '** must stand alone between two slashes'
+  if (parts.some((part) => part !== ANY_DIRECTORIES && part.includes(ANY_DIRECTORIES))) return '** must be alone between two slashes'
   return Object.freeze({ text, parts: parts.map((part) => (part === ANY_DIRECTORIES ? null : [...part])) })
 }
 

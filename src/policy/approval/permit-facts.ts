@@ -74,10 +74,10 @@ export const permitFacts = (fields: PermitFields, by: RequestedBy): PermitFacts 
   const isOthers = stand_in === null && unheld === null
   const opaque =
     unread !== undefined
-      ? `${unread.path} cannot be read whole, so that nobody knows what it does`
+      ? `${unread.path} cannot be read completely, so its effect is unknown`
       : (meaning.opaque ??
         (isOthers ? null : `the requester can write ${writable[0]?.path ?? executable.path}`) ??
-        (inImage ? 'its programs stand in an image, where they may go by any name' : null) ??
+        (inImage ? 'its programs are in an image, where a name can be any program' : null) ??
         (chain === null ? `${executable.path} names an interpreter that cannot be followed` : null))
   const programs = [...new Set([real, ...scripts.map((script) => realOf(script.path))])]
   const files = [

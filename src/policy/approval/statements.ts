@@ -49,14 +49,14 @@ export const openStatement = (
   now: number,
 ): ApproverStatement | string => {
   try {
-    if (!eligible(of).includes(approver.agentId)) return 'it is of an agent that may not approve this'
+    if (!eligible(of).includes(approver.agentId)) return 'it is from an agent that may not approve this'
     if (!verifyAgent(approver.agentPublicKey, APPROVAL_STATEMENT_DOMAIN, signed.body, signed.signature)) return 'its signature does not fit'
     const said = approvalStatement.decode(signed.body)
-    if (said.approver_agent !== approver.agentId || said.approver_machine !== approver.machineId) return 'it is of another agent'
+    if (said.approver_agent !== approver.agentId || said.approver_machine !== approver.machineId) return 'it is from another agent'
     if (said.target_agent !== of.target.agentId || said.target_machine !== of.target.machineId) return 'it is for another target'
     if (!equalBytes(said.request_sha256, of.request_sha256)) return 'it is for another request'
     if (toHex(said.permit_sha256) !== of.permit_sha256) return 'it is for another permit'
-    if (!equalBytes(said.nonce, approver.nonce)) return 'it answers another question'
+    if (!equalBytes(said.nonce, approver.nonce)) return 'it answers another approval request'
     if (said.expires_at_ms !== of.expires_at_ms || said.expires_at_ms <= now) return 'it has expired'
     return Object.freeze({ agent_id: approver.agentId, decision: said.decision, permit_sha256: of.permit_sha256 })
   } catch (error) {

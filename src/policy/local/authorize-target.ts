@@ -134,6 +134,6 @@ const tooLongForMesh = ({ argv }: LocalRunIntent): Refused | null => {
 
 const onlyHere = ({ env, cwd }: { readonly env: LocalRunIntent['env']; readonly cwd: string | null }): Refused | null => {
   const field = Object.keys(env).length > 0 ? 'env' : cwd !== null ? 'cwd' : null
-  const text = `${String(field)}: a target runs its commands with what its own ACL says`
+  const text = `${String(field)}: not allowed with a target; the ACL of the target decides`
   return field === null ? null : refused('unsupported_capability', text, { capability: field })
 }

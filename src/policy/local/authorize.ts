@@ -62,12 +62,13 @@ export const authorizeSession = (
 ): { readonly kind: 'rights'; readonly rights: SessionRights } | Refused => {
   const unknown = intent.capabilities?.find((name) => capabilitiesOf(name).length === 0)
   if (unknown !== undefined)
-    return refused('unsupported_capability', `there is no capability ${JSON.stringify(unknown)}`, { capability: unknown })
+    return refused('unsupported_capability', `unknown capability ${JSON.stringify(unknown)}`, { capability: unknown })
   const limits: { -readonly [K in keyof LocalLimits]: number } = { ...policy.limits }
   for (const [key, asked] of Object.entries(intent.limits) as [keyof LocalLimits, number][]) {
     const max = policy.limits[key]
     if (!isAmount(asked)) return noAmount(key, asked)
-    if (asked > max) return refused('resource_limit', `${key}: ${asked} is above the server's ${max}`, { limit: key, asked, max })
+    if (asked > max)
+      return refused('resource_limit', `${key}: ${asked} is above the limit ${max} of the server`, { limit: key, asked, max })
     limits[key] = asked
   }
   limits.default_timeout_ms = Math.min(limits.default_timeout_ms, limits.hard_timeout_ms)
@@ -291,7 +292,7 @@ export const exposedDataDir = ({ roots, granted }: Pick<LocalPolicy, 'roots' | '
   const root = roots.find(({ real }) => isWithin(dataDir, real) || isWithin(real, dataDir))
   return root === undefined
     ? null
-    : `security.allowed_roots: the data directory ${dataDir} is below the root ${root.path}, or around it, so that an agent could read operator.key there and decide by itself: name roots without it, or put it elsewhere (X0X_DATA_DIR)`
+    : `security.allowed_roots: the root ${root.path} and the data directory ${dataDir} overlap, so an AI agent could read operator.key and approve its own requests: choose other roots, or another data directory (X0X_DATA_DIR)`
 }
 
 /**

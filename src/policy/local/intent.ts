@@ -76,7 +76,7 @@ export const noSlot = (limits: LocalLimits, detach: boolean): Refused => {
   const limit = detach ? 'max_detached_processes' : 'max_processes_per_session'
   const max = limits[limit]
   const whose = detach ? `${max} detached processes run` : `this session runs ${max} processes`
-  return refused('resource_limit', `${whose}, which is all that may`, { limit, max })
+  return refused('resource_limit', `${whose}; no others are allowed`, { limit, max })
 }
 
 /** Refuses NUL, which ends a text, and lone surrogates, which become U+FFFD, because the run would differ from the audit log. */
@@ -89,7 +89,7 @@ export const impossibleText = ({ argv, env }: LocalRunIntent): Refused | null =>
 export const tooLong = ({ argv, env }: LocalRunIntent): Refused | null => {
   const asked = commandSize(argv, Object.keys(env))
   if (asked <= MAX_COMMAND_JSON) return null
-  const text = `argv and the names of env: ${asked} bytes as JSON, where ${MAX_COMMAND_JSON} are allowed; give more by stdin`
+  const text = `argv and the names of env: ${asked} bytes as JSON, more than ${MAX_COMMAND_JSON}; send more through stdin`
   return refused('resource_limit', text, { limit: 'argv', asked, max: MAX_COMMAND_JSON })
 }
 
@@ -135,4 +135,4 @@ export const capsOf = (intent: LocalRunIntent, limits: LocalLimits): RunCaps | R
 export const isAmount = (value: number): boolean => Number.isSafeInteger(value) && value >= 1
 
 export const noAmount = (name: string, value: number): Refused =>
-  refused('bad_request', `${name}: ${value} is no whole number above 0`, { limit: name, asked: String(value) })
+  refused('bad_request', `${name}: ${value} is not a whole number above 0`, { limit: name, asked: String(value) })

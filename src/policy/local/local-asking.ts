@@ -25,14 +25,10 @@ export interface LocalApprovalNeeded {
 /** Refuses if the configuration or a mode says `deny`. */
 export const deniedByMode = ({ security, host }: ExecInForce): Refused | null =>
   security === 'deny'
-    ? refused(
-        'command_denied',
-        `security is "deny" for commands on the host ${host}; tools.exec in the configuration says so, or a human by x0x exec-mode`,
-        {
-          rule: 'security',
-          host,
-        },
-      )
+    ? refused('command_denied', `security is "deny" for commands on the host ${host}; it was set in tools.exec or by x0x exec-mode`, {
+        rule: 'security',
+        host,
+      })
     : null
 
 /** True if an approver or the store must decide. On this host that is each run; in a sandbox or on another agent only if asked for. */
@@ -83,11 +79,11 @@ export const askLocally = (
 
 /** An approval is valid once, and only for the permit of its request. */
 const wrongApproval = (approval: Approval, permitSha256: string): Refused | null => {
-  if (!spendApproval(approval)) return refused('approval_mismatch', 'this approval was used before; ask again')
+  if (!spendApproval(approval)) return refused('approval_mismatch', 'this approval was used before; run it again, for a new approval')
   return approval.permit_sha256 === permitSha256
     ? null
     : refused(
         'approval_mismatch',
-        'what would run is no more what was approved: the command, its program, script, directory or environment changed; ask again',
+        'the command, its program, script, directory or environment has changed since it was approved; try again',
       )
 }

@@ -127,13 +127,13 @@ const rootAt = (toml: TomlReader, place: TomlPath, text: string): Root[] => {
   try {
     const real = realPath(path)
     const info = statSync(real, { bigint: true })
-    if (!info.isDirectory()) toml.problem(place, `${JSON.stringify(path)} is no directory`)
-    if (real === '/') toml.warning(place, 'is the whole file system: whoever may connect reads and writes all that this user can')
-    if (lstatSync(path).isSymbolicLink()) toml.warning(place, `is a link; what it leads to now stays the root: ${JSON.stringify(real)}`)
+    if (!info.isDirectory()) toml.problem(place, `${JSON.stringify(path)} is not a directory`)
+    if (real === '/') toml.warning(place, 'is the whole file system: clients can read and write everything that this user can')
+    if (lstatSync(path).isSymbolicLink()) toml.warning(place, `is a link; the root is its current target: ${JSON.stringify(real)}`)
     return [Object.freeze({ path, real, dev: info.dev, ino: info.ino })]
   } catch (error) {
     const missing = errnoOf(error) === 'ENOENT'
-    toml.problem(place, missing ? `${JSON.stringify(path)} is not there: make the directory, or name another` : errorText(error))
+    toml.problem(place, missing ? `${JSON.stringify(path)} does not exist: create the directory, or name another` : errorText(error))
     return []
   }
 }
@@ -153,14 +153,14 @@ const readRules = (toml: TomlReader, security: TomlTable, key: 'allow_commands' 
 const readVariables = (toml: TomlReader, security: TomlTable, key: 'allow_env' | 'pass_env'): string[] => {
   const names = toml.strings(['security', key], security[key]) ?? []
   for (const [index, name] of names.entries()) {
-    if (!VARIABLE.test(name)) toml.problem(['security', key, index], `${JSON.stringify(name)} is no name of a variable`)
+    if (!VARIABLE.test(name)) toml.problem(['security', key, index], `${JSON.stringify(name)} is not a variable name`)
     else if (key === 'pass_env') continue
     else if (DANGEROUS_VARIABLES.test(name))
-      toml.problem(['security', key, index], `${name} decides what is run: it can be passed on (pass_env), not left to callers`)
+      toml.problem(['security', key, index], `${name} can change which program runs: use pass_env, and do not let clients set it`)
     else if (!isHarmless(name))
       toml.warning(
         ['security', key, index],
-        `${name} is not known to be harmless: callers set it for every program that they may run, and many programs load or start what a variable says`,
+        `${name} may be dangerous: clients set it for every allowed program, and many programs load or start what a variable names`,
       )
   }
   return names

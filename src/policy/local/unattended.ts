@@ -1,7 +1,7 @@
 // Variables for commands on a terminal without a typing user: pagers only print, editors fail, and nothing prompts.
 
 /** Editor for programs that start it by a shell. */
-const NO_EDITOR = `sh -c 'echo "rexec: no editor: nobody can type here. Give the text as an option, such as git commit -m TEXT, or set the editor: --env GIT_EDITOR=PROGRAM" >&2; exit 1'`
+const NO_EDITOR = `sh -c 'echo "rexec: no editor, because the command has no terminal. Give the text as an option, such as git commit -m TEXT, or set the editor: --env GIT_EDITOR=PROGRAM" >&2; exit 1'`
 
 const PAGERS = {
   PAGER: 'cat',

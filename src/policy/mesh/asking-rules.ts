@@ -22,16 +22,16 @@ export const readAsking = (toml: TomlReader, path: TomlPath, table: TomlTable): 
   const at = [...path, 'ask_patterns']
   const patterns = toml.tables(at, table['ask_patterns']).flatMap((item, index) => readAskPattern(toml, [...at, index], item))
   if (ask === 'off' && table['ask'] === undefined && patterns.length > 0)
-    toml.problem(at, 'says what may be asked for, and the entry has no ask = "on-miss" or "always"')
+    toml.problem(at, 'has no effect without ask = "on-miss" or "always" in the entry')
   if (ask === 'on-miss' && patterns.length === 0)
-    toml.problem([...path, 'ask'], 'is "on-miss", and the entry has no ask_patterns: nothing could be asked for')
+    toml.problem([...path, 'ask'], 'is "on-miss", but the entry has no ask_patterns, so it has no effect')
   const approvers = readApprovers(toml, path, table)
   return { ask, patterns, approvers, approvals_needed: readNeeded(toml, path, table, approvers.length) }
 }
 
 const readAsk = (toml: TomlReader, path: TomlPath, value: unknown): EntryAsking['ask'] => {
   const ask = ASK_VALUES.find((known) => known === value)
-  if (value !== undefined && ask === undefined) toml.problem(path, 'must be "always" or "on-miss"; left out, nobody is asked')
+  if (value !== undefined && ask === undefined) toml.problem(path, 'must be "always" or "on-miss"; without it, no approval is needed')
   return ask ?? 'off'
 }
 
@@ -60,8 +60,8 @@ const readApprovers = (toml: TomlReader, path: TomlPath, table: TomlTable): Agen
     const id = row['agent_id']
     const place = [...at, index, 'agent_id']
     if (typeof id !== 'string' || !isHexId(id)) toml.problem(place, 'must be 64 lower-case hex digits')
-    else if (found.includes(id)) toml.problem(place, 'stands here twice: each agent has one word')
-    else if (id === agent_id) toml.problem(place, 'is the agent of this entry, which cannot approve what it asks for itself')
+    else if (found.includes(id)) toml.problem(place, 'is listed twice')
+    else if (id === agent_id) toml.problem(place, 'is the agent of this entry, which cannot approve its own requests')
     else found.push(id)
   }
   return found
@@ -123,15 +123,14 @@ export const lintAsking = (acl: Acl): string[] => [
 const lintUnreached = ({ allow }: Acl, entry: AllowEntry, pattern: AskPattern): string[] => {
   const own = allow.filter(({ agent_id, machine_id }) => agent_id === entry.agent_id && machine_id === entry.machine_id)
   const command = own.flatMap(({ commands }) => commands).find((one) => covers(one, pattern))
-  if (command !== undefined)
-    return [`is never asked for: line ${command.line} lists it, so that no human is asked for a miss; leave one of the two out`]
+  if (command !== undefined) return [`has no effect: line ${command.line} allows it without approval; remove one of the two`]
   const patterns = own.flatMap(({ asking }) => asking.patterns)
   const first = patterns.slice(0, patterns.indexOf(pattern)).find((one) => covers(one, pattern))
   if (first === undefined) return []
   const same = covers(pattern, first) ? 'the same' : 'this and more'
   return [
-    `is never reached: line ${first.line} has ${same} for the same agent and machine, with the approvers and limits of its own entry; ` +
-      'leave one of the two out, or put the stricter one first',
+    `has no effect: line ${first.line} has ${same} for the same agent and machine, with the approvers and limits of its own entry; ` +
+      'remove one of the two, or put the stricter one first',
   ]
 }
 
@@ -151,7 +150,7 @@ const lintAlwaysAsk = (acl: Acl): string[] => {
   return acl.always_ask.flatMap((rule, index) => {
     const place = `${acl.source ?? ''}:${rule.line}: exec.always_ask[${index}].argv: ${quoteArgv(rule.argv)} `
     const first = acl.always_ask.slice(0, index).find((one) => covers(one, rule))
-    if (first !== undefined) return [`${place}is never reached: line ${first.line} has it, and a human reads that reason`]
+    if (first !== undefined) return [`${place}has no effect: line ${first.line} matches first`]
     const may = rule.argv.length === 0 || meanings.some((one) => alwaysAskOf([rule], one, SCRUBBED_PATH) !== null)
     return may ? [] : [`${place}asks for nothing: no command and no ask_patterns of this file can be of it; is it spelled right?`]
   })

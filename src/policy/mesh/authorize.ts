@@ -207,7 +207,7 @@ export const isListed = (
  * nonces and IDs are known.
  */
 export const senderDenial = ({ verified, trust }: Principal): Pick<Denied, 'gate' | 'reason' | 'detail'> | null => {
-  if (verified !== true) return { gate: 'sender', reason: 'unverified_sender', detail: 'the sender did not prove who it is' }
+  if (verified !== true) return { gate: 'sender', reason: 'unverified_sender', detail: 'the sender did not prove its identity' }
   if (trust !== 'accept') return { gate: 'trust', reason: 'trust_rejected', detail: `trust says ${trust}; exec needs accept` }
   return null
 }
@@ -226,7 +226,7 @@ export const newKeyLine = ({ agent_id }: { readonly agent_id: AgentId }): string
 
 const unlistedDetail = (principal: Principal, acl: Acl): string => {
   const [before] = entriesOfBefore(acl, principal)
-  if (before !== undefined) return `${newKeyText(before)}, and the file does not list it; write there: ${newKeyLine(principal)}`
+  if (before !== undefined) return `${newKeyText(before)}, and the file does not list it; write into the file: ${newKeyLine(principal)}`
   if (acl.allow.some((entry) => entry.agent_id === principal.agent_id)) return 'the ACL lists this agent, but on another machine'
   if (acl.allow.some((entry) => entry.machine_id === principal.machine_id)) return 'the ACL lists this machine, but with another agent'
   return 'the ACL lists neither this agent nor this machine'

@@ -65,7 +65,7 @@ const lint = (acl: Acl): string[] => {
   return [...warnings, ...lintAsking(acl)]
 }
 
-const UNDESCRIBED = 'is not given, and the entry is discoverable: whoever chooses among its commands is told only what they are'
+const UNDESCRIBED = 'is missing, and the entry is discoverable: requesters see the commands without a description'
 
 const lintDirectory = ({ default_cwd, source, allow }: Acl): string[] => {
   const place = `${source ?? ''}: exec.default_cwd: `
@@ -74,10 +74,10 @@ const lintDirectory = ({ default_cwd, source, allow }: Acl): string[] => {
       ? []
       : [`${place}is not set: programs start where x0xd was started, wherever that was; "/" is the same for all`]
   try {
-    if (!statSync(default_cwd).isDirectory()) return [`${place}${quote(default_cwd)} is not a directory: nothing can start there`]
-    return writableByOthers(default_cwd).map((problem) => `${place}${problem}; programs may read settings from where they start`)
+    if (!statSync(default_cwd).isDirectory()) return [`${place}${quote(default_cwd)} is not a directory: no program can start in it`]
+    return writableByOthers(default_cwd).map((problem) => `${place}${problem}; programs may read settings from their working directory`)
   } catch (error) {
-    return [`${place}nothing can start there: ${errorText(error)}`]
+    return [`${place}no program can start in it: ${errorText(error)}`]
   }
 }
 
@@ -90,10 +90,10 @@ const lintUnreached = (entry: AllowEntry, command: AllowedCommand, earlier: Map<
   before.push(command)
   if (first === undefined || entry.agent_id === '' || entry.machine_id === '') return []
   const [same, next] = coversAll(command.tokens, first.tokens)
-    ? ['the same', 'leave one of the two out']
-    : ['this and more', 'leave this one out, or put it before that line']
+    ? ['the same', 'remove one of the two']
+    : ['this and more', 'remove this one, or move it before that line']
   return [
-    `is never reached: line ${first.line} allows ${same} to the same agent and machine, with the limits, the confinement and the asking of its own entry; ${next}`,
+    `has no effect: line ${first.line} allows ${same} to the same agent and machine, with the limits, confinement and approval settings of its own entry; ${next}`,
   ]
 }
 
@@ -111,7 +111,7 @@ const lintInvisible = ({ tokens }: AllowedCommand): string[] =>
   tokens
     .flatMap((token) => (token.kind === 'literal' ? [token.text] : 'prefix' in token ? [token.prefix] : []))
     .filter((text) => !isVisible(text))
-    .map((text) => `${quote(text)} has characters that nobody sees: what it allows is not what it looks like`)
+    .map((text) => `${quote(text)} has invisible characters: it does not allow what it seems to`)
 
 /** A script of an interpreter is as powerful as a program, but only argv[0] is checked at each run. */
 const lintScript = ({ argv, tokens }: AllowedCommand): string[] => {
@@ -139,7 +139,7 @@ const lintSlot = (prefix: string): string[] => {
     return ['<URL_PATH> lets the caller name the host: programs skip slashes to find one; write it into the rule']
   if (prefix.endsWith('/'))
     return [
-      `<URL_PATH> begins with a slash, so that this fits ${quote(`${prefix}/`)} with two of them only; leave the last one of the rule away`,
+      `<URL_PATH> begins with a slash, so this only matches ${quote(`${prefix}/`)} with two slashes; remove the last slash of the rule`,
     ]
   if (prefix.includes('://')) return []
   const where = prefix === '' ? 'any absolute path of this host' : `any path that begins with ${quote(`${prefix}/`)}`

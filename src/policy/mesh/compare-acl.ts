@@ -116,7 +116,7 @@ const commandBeyond = (before: readonly MatchedCommand[], place: MatchedCommand,
  */
 const patternBeyond = (before: readonly AllowEntry[], entry: AllowEntry, pattern: AskPattern): Beyond[] => {
   const old = before.find(({ asking }) => asking.ask !== 'off' && asking.patterns.some((one) => samePattern(one, pattern)))
-  if (old === undefined) return [of(entry, pattern, 'the other file lets no human be asked for this')]
+  if (old === undefined) return [of(entry, pattern, 'the other file does not ask for approval of this')]
   const wider = before.flatMap((one) =>
     [...one.commands, ...one.asking.patterns].flatMap((command) =>
       widerRights({ entry: one, command }, { entry, command: pattern }, asksLess(one.asking, entry.asking, patternAsks)),
@@ -166,7 +166,7 @@ const commandAsks: Asks = (ask) => (ask === 'always' ? 1 : 0)
 const patternAsks: Asks = (ask) => (ask === 'always' ? 2 : 1)
 
 const asksLess = (old: EntryAsking, next: EntryAsking, asks: Asks): string[] => [
-  ...(asks(next.ask) < asks(old.ask) ? ['a human is asked less'] : []),
+  ...(asks(next.ask) < asks(old.ask) ? ['fewer requests need approval'] : []),
   ...(old.approvers.length === 0 ||
   (next.approvers.length > 0 &&
     next.approvers.every((agent) => old.approvers.includes(agent)) &&

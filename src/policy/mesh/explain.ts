@@ -144,7 +144,7 @@ export const explanationText = (explanation: Explanation, argv: readonly string[
   if (detail !== null) lines.push(`why      ${detail}`)
   if (asks) lines.push(...askingText(asks))
   if (matched) lines.push(`matched  ${placeText(matched, source)}`)
-  if (matched) lines.push(`told     ${matched.discoverable ? 'yes: its entry is discoverable' : 'no: its entry is not discoverable'}`)
+  if (matched) lines.push(`listed   ${matched.discoverable ? 'yes: its entry is discoverable' : 'no: its entry is not discoverable'}`)
   if (nearest) lines.push(`nearest  ${placeText(nearest, source)}`)
   if (run) {
     lines.push(`runs     ${run.executable} in ${run.cwd}`)
@@ -160,7 +160,7 @@ export const explanationText = (explanation: Explanation, argv: readonly string[
 
 const askingText = ({ human, why, approvers, approvals_needed, may_last }: ExplainedAsking): string[] => [
   `why      ${why}`,
-  ...(human ? [`human    of this host must allow it, ${may_last ? 'once or for longer' : 'each time'}`] : []),
+  ...(human ? [`approval by an approver of this machine, ${may_last ? 'once or for longer' : 'each time'}`] : []),
   ...(approvers.length === 0 ? [] : [`agents   ${approvals_needed} of ${approvers.join(', ')} must allow it each time`]),
 ]
 
@@ -182,12 +182,12 @@ export interface SuggestedFor {
 
 /** Why no entry can allow exactly this argv, or null if one can. */
 export const unsuggestable = (argv: readonly string[]): string | null => {
-  if (argv.some((text) => !text.isWellFormed())) return 'it is no Unicode text'
+  if (argv.some((text) => !text.isWellFormed())) return 'it is not valid Unicode'
   const meta = findMetacharacter(argv)
   if (meta !== null) return `token ${meta.token} contains ${JSON.stringify(meta.character)}, which every request is refused for`
   const [program = ''] = argv
   if (argv.length > 0 && (program === '' || (program.includes('/') && !isAbsolute(program))))
-    return 'its program is no absolute path and no bare name'
+    return 'its program is neither an absolute path nor a bare name'
   const slot = argv.find((text) => typeof parseToken(text) === 'string' || (parseToken(text) as { kind: string }).kind !== 'literal')
   return argv.length === 0 || slot !== undefined
     ? `it has ${slot === undefined ? 'no program' : `${slot}, which means more in a file`}`

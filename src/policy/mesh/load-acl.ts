@@ -68,7 +68,7 @@ export const inspectAcl = async (
   try {
     document = await readToml(path, 'bad_acl', { bigints: true, pipes })
   } catch (error) {
-    if (isAppError(error, 'not_found')) return { ...NOTHING, path, missing: true, problems: [`${path}: there is no such file`] }
+    if (isAppError(error, 'not_found')) return { ...NOTHING, path, missing: true, problems: [`cannot read ${path}: no such file`] }
     return { ...NOTHING, path, problems: [...problems, errorText(error)] }
   }
   const reading = readAcl(document)
@@ -104,7 +104,7 @@ export const loadAcl = async (init: LoadAclInit, clock: Pick<Clock, 'now'> = sys
 /** Without `default_cwd`, programs start in the daemon's working directory, which the file does not show. */
 const ownDirectoryWarnings = ({ enabled, default_cwd, source }: Acl): string[] => {
   if (!enabled || default_cwd !== null) return []
-  const place = `${source ?? ''}: exec.default_cwd: is not set, so programs start where this daemon was started, and may read settings from there: `
+  const place = `${source ?? ''}: exec.default_cwd: is not set, so programs start in the working directory of this daemon, and may read settings from it: `
   const directory = attempt(() => process.cwd())
   return directory === null ? [] : writableByOthers(directory).map((problem) => place + problem)
 }

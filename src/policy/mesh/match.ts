@@ -69,7 +69,7 @@ export const describeMismatch = (miss: NearMiss, argv: readonly string[]): strin
   const expected = miss.command.argv[miss.token]
   const got = argv[miss.token]
   if (expected === undefined) return `token ${miss.token} (${quote(got)}) is one too many: the command has ${miss.command.argv.length}`
-  if (got === undefined) return `token ${miss.token} is missing: the command has ${quote(expected)} there`
+  if (got === undefined) return `token ${miss.token} is missing: the rule has ${quote(expected)}`
   const kind = miss.command.tokens[miss.token]?.kind ?? 'literal'
   const grammar = kind === 'literal' ? '' : ` (${TEMPLATE_TEXT[kind]})`
   return `token ${miss.token} is ${quote(got)}, the command has ${quote(expected)}${grammar}`

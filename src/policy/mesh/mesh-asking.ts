@@ -120,7 +120,7 @@ const whyOf = ({ entry, command }: MatchedCommand, alwaysAsk: string | null, isM
 }
 
 const problemOf = (human: Approval | null, agents: AgentsApproval | null, permitSha256: string): string | null => {
-  const changed = 'what would run is no more what was approved: the command, its program, script or directory changed'
+  const changed = 'the command, its program, script or directory has changed since it was approved'
   if (human !== null && !spendApproval(human)) return 'this approval was used before'
   if (agents !== null && !spendAgentsApproval(agents)) return 'the word of the approvers was used before'
   return [human, agents].every((one) => one === null || one.permit_sha256 === permitSha256) ? null : changed

@@ -85,11 +85,7 @@ class AclReader {
 
   read(): AclReading {
     for (const key of Object.keys(this.#toml.document.value))
-      if (key !== 'exec')
-        this.#toml.problem(
-          [key],
-          'unknown key; known here: exec. This file is the ACL of exec alone; settings of the daemon are in config.toml',
-        )
+      if (key !== 'exec') this.#toml.problem([key], 'unknown key; the ACL has only [exec]. Settings of the daemon are in config.toml')
     const exec = this.#toml.document.value['exec']
     const acl = exec === undefined ? null : deepFreeze(this.#exec(exec))
     return { acl, problems: this.#toml.problems, warnings: this.#toml.warnings }

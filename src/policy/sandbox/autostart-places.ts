@@ -77,7 +77,7 @@ export const autostartProblem = (path: string, homes: readonly string[]): string
     const own = linksIn(home).filter((link) => isAutostart(basename(link)))
     for (const link of [...own, ...AUTOSTART_PLACES.flatMap((place) => linksIn(join(home, place)))]) {
       const target = whereTo(link)
-      if (isWithin(target, path) || isWithin(path, target)) return `${link} leads to ${target}, ${RUNS_OUTSIDE}`
+      if (isWithin(target, path) || isWithin(path, target)) return `${link} is a link to ${target}, ${RUNS_OUTSIDE}`
     }
   }
   return null

@@ -104,15 +104,15 @@ export const sandboxPath = (further: readonly string[] = []): SandboxPath => {
   return { home, secrets: [...new Set([...secrets, ...SYSTEM_SECRETS, ...further].flatMap((path) => [path, whereTo(path)]))] }
 }
 
-const ELSEWHERE = 'use a directory of the project, below the home or elsewhere'
+const ELSEWHERE = 'use a project directory'
 
 /** Why a directory may not be shown, or null if it may. `writable`: whether the run may change it. */
 const placeProblem = (path: string, { home, secrets }: SandboxPath, writable: boolean): string | null => {
-  if (!isAbsolute(path)) return 'it is no absolute path'
+  if (!isAbsolute(path)) return 'it is not an absolute path'
   const barred = (one: string): boolean => writable || !SHOWABLE.includes(one)
   if (SHARED.filter(barred).includes(path)) return 'it belongs to the whole system'
   const system = SYSTEM.filter(barred).find((one) => isWithin(path, one))
-  if (system !== undefined) return `it is of the system's ${system}`
+  if (system !== undefined) return `it belongs to ${system} of the system`
   const around = secrets.find((secret) => isWithin(path, secret))
   if (around !== undefined) return `it lies in ${around}, which holds secrets`
   const homes = [home, ...homesBeside()]
@@ -218,7 +218,7 @@ export const findInImage = (grant: SandboxGrant, name: string, path: string): Ex
     const executable = programAt(grant, place)
     if (executable !== null) return { kind: 'found', executable }
   }
-  const where = name.includes('/') ? 'is no program' : `is in no directory of ${path}`
+  const where = name.includes('/') ? 'is not a program' : `is in no directory of ${path}`
   return { kind: 'missing', why: 'not_found', path: null, detail: `${JSON.stringify(name)} ${where} in the image ${grant.image?.name}` }
 }
 

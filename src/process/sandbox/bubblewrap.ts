@@ -174,7 +174,7 @@ export const planSandbox = (
   if (filter === null) return { problem: `no sandbox is known for processors of the kind ${process.arch}` }
   const marker = `.x0x-${randomBytes(16).toString('hex')}`
   // The terminal's holder is a program of this machine.
-  if (grant.image !== null && terminal !== null) return { problem: 'in the image of a container there is no terminal: run it without one' }
+  if (grant.image !== null && terminal !== null) return { problem: 'a sandbox from an image has no terminal: run it without one' }
   const isShown =
     shown.includes(executable.path) || grant.image !== null || isOfSystem(executable.path) || executable.path.startsWith(`${cwd}/`)
   const words = bubblewrapArguments({

@@ -239,7 +239,7 @@ const ENGINE_PROBLEMS: readonly (readonly [
     /permission denied/i,
     (engine) => [
       `${engine} does not let this user in`,
-      'run it rootless (whoever its socket lets in is as good as root), or take engine = "podman", which needs no daemon',
+      'run it rootless (access to its socket is equal to root), or use engine = "podman", which needs no daemon',
     ],
   ],
   [
@@ -257,7 +257,7 @@ const engineProblem = (engine: string, name: string, complaint: string): string 
   return `${what} (${complaint}): ${remedy}`
 }
 
-const unavailable = (why: string): AppError => new AppError('sandbox_unavailable', `no sandbox can be had here: ${why}`)
+const unavailable = (why: string): AppError => new AppError('sandbox_unavailable', `no sandbox is available on this machine: ${why}`)
 
 const unpacked = async (
   engine: string,

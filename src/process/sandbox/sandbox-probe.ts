@@ -32,9 +32,9 @@ const valueOf = (name: string): string | null => attempt(() => readFileSync(`/pr
 const remedyOf = (complaint: string): string => {
   const set = SWITCHES.find(([name, off]) => valueOf(name) === off)
   if (set !== undefined) return `the system forbids user namespaces: allow them with sysctl -w ${set[0]}=${set[2]}, or run this as root`
-  if (/mount proc/i.test(complaint)) return 'a container around us covers /proc: start it with --security-opt systempaths=unconfined'
+  if (/mount proc/i.test(complaint)) return 'this container masks /proc: start it with --security-opt systempaths=unconfined'
   if (/seccomp/i.test(complaint)) return 'the kernel has no filter of system calls (CONFIG_SECCOMP_FILTER)'
-  return 'namespaces are forbidden around us: a unit needs RestrictNamespaces= off, a container needs --security-opt seccomp=unconfined'
+  return 'namespaces are forbidden: a unit needs RestrictNamespaces= off, a container needs --security-opt seccomp=unconfined'
 }
 
 /** Tries sandboxes on this machine and remembers what worked. */
@@ -68,7 +68,7 @@ export class SandboxProbe {
     // Root needs no user namespace.
     const asRoot = complaint !== null && process.geteuid?.() === 0
     if (complaint !== null && (!asRoot || (await bubblewrapComplaint(bwrap, { network, userNamespace: false })) !== null))
-      return { kind: 'impossible', problem: `bubblewrap does not work here (${complaint}): ${remedyOf(complaint)}` }
+      return { kind: 'impossible', problem: `bubblewrap does not work on this machine (${complaint}): ${remedyOf(complaint)}` }
     this.#works = { tool: key, userNamespace: complaint === null }
     return { kind: 'works', userNamespace: complaint === null }
   }

@@ -72,7 +72,7 @@ export const standingProblem = async (
     if (namespace.isLost) return null
     const root = namespace.init === null ? null : `/proc/${namespace.init}/root`
     if (root !== null && existsSync(join(root, marker))) return differenceIn(root, permit)
-    if (performance.now() > deadline) return `the sandbox did not stand within ${SANDBOX_START_MS / 1_000} s`
+    if (performance.now() > deadline) return `the sandbox did not start within ${SANDBOX_START_MS / 1_000} s`
     await Promise.race([sleep(TREE_POLL_MS), ended])
   }
 }

@@ -91,7 +91,7 @@ export const secretsOf = async (paths: DataPaths): Promise<string[]> => {
 /** A final check before anything is written. */
 export const assertWithout = (text: string, secrets: readonly string[]): void => {
   if (secrets.some((secret) => text.includes(secret)))
-    throw new AppError('internal', 'a secret of this installation would stand in the bundle, so it was not written')
+    throw new AppError('internal', 'the bundle would contain a secret of this installation, so it was not written')
 }
 
 /** Above the sum of the limits of all parts. */
@@ -151,7 +151,7 @@ export const collect = async (
   const log = flags.log === null ? null : flags.log === '-' ? await linesOfStream(stdin()) : await linesOfFile(flags.log)
   if (flags.log !== null && log === null) {
     const why: unknown = await access(flags.log, constants.R_OK).catch((error: unknown) => error)
-    throw unreadable('not_found', flags.log, why ?? new Error('is no regular file'), `--log: ${flags.log}`)
+    throw unreadable('not_found', flags.log, why ?? new Error('is not a regular file'), `--log: ${flags.log}`)
   }
   const reading = await readConfig(flags, env)
   const { config } = reading

@@ -16,7 +16,7 @@ const write = async (flags: BundleFlags, env: Environment): Promise<number> => {
   const path = absolutePath('the file', flags.file ?? defaultFile())
   // Opened before root becomes the user of the data directory, who may not be allowed to write here.
   const file = await open(path, 'wx', 0o600).catch((error: unknown) => {
-    const why = errnoOf(error) === 'EEXIST' ? 'is there already, and nothing is written over' : `cannot be made: ${errorText(error)}`
+    const why = errnoOf(error) === 'EEXIST' ? 'exists already; choose another file' : `cannot be made: ${errorText(error)}`
     throw new AppError('conflict', `${path} ${why}`, { cause: error })
   })
   try {

@@ -67,7 +67,7 @@ const serve = async (flags: HostFlags, env: Environment): Promise<number> => {
   const say = (text: string): void => (isDrawn && screen?.isClosed === false ? screen.line(shownLine(text)) : tell(text))
   const log = createLogger({ name: 'rexec', ...(isDrawn ? { destination: { write: (line) => say(line.trimEnd()) } } : {}) })
   const stop = stopConditions(log, { untilEof: false })
-  if (process.geteuid?.() === 0) tell('rexec: this host runs as root: whatever runs as root here can have it run anything')
+  if (process.geteuid?.() === 0) tell('rexec: this host runs as root: every program of root on this machine can run commands through it')
   const open = (controls: ConsoleControls): OrderedScreen => {
     const { stdout, stdin } = process
     if (stdout.isTTY) neverWait(stdout)

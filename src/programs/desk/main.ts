@@ -40,9 +40,9 @@ const serve = async ({ dataDir, askTimeoutMs }: DeskFlags): Promise<number> => {
   const init = { paths, dirMode: PRIVATE_DIR, groupMayRead: false, signer: null, name: 'x0x desk', askTimeoutMs }
   const { entries } = await hostDesk({ clock: systemClock, log }, init).catch((error: unknown) => {
     if (!isAppError(error, 'conflict')) throw error
-    throw new AppError('conflict', `${error.message}: nothing is left to do here; x0x approvals asks that one`, { cause: error })
+    throw new AppError('conflict', `${error.message}: x0x approvals uses that one`, { cause: error })
   })
-  printAtStart(`x0x desk: asks humans for ${paths.dir}; x0x approvals watch decides, Ctrl-C ends this\n`)
+  printAtStart(`x0x desk: approval service for ${paths.dir}. To decide: x0x approvals watch. Ctrl-C stops it\n`)
   await aborted(stop.signal)
   logStopFailures(log, await stopAll(entries))
   return stop.status() ?? 0

@@ -55,12 +55,12 @@ const FIRST_NAME = 'agent'
 
 const whoamiOf = (name: string): string => {
   if (name !== '' && name !== '*' && name.length <= MAX_NAME && isVisible(name)) return name
-  throw usage(`--whoami: ${JSON.stringify(name)} is no name of 1 to ${MAX_NAME} visible characters, such as reviewer`)
+  throw usage(`--whoami: ${JSON.stringify(name)} is not a name of 1 to ${MAX_NAME} visible characters, such as reviewer`)
 }
 
 const rulesOf = (agent: string | null): string | null => {
   if (agent === null || (agent !== '' && agent.length <= MAX_ID_TEXT && isVisible(agent))) return agent
-  throw usage(`--rules: ${JSON.stringify(agent)} is no name or id of an agent`)
+  throw usage(`--rules: ${JSON.stringify(agent)} is not a name or ID of an agent`)
 }
 
 const answerWithinOf = (ms: string | null): number | null => {

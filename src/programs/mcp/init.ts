@@ -65,7 +65,7 @@ const rootOf = (directory: string): string => {
   const path = absolutePath('--init', directory)
   const root = attempt(() => realPath(path))
   if (root !== null && statSync(root).isDirectory()) return root
-  throw new AppError('bad_config', `--init: ${path} is no directory; make it, or name another`)
+  throw new AppError('bad_config', `--init: ${path} is not a directory; create it, or name another`)
 }
 
 /** The regular file that standard output is written to, or null. */
@@ -77,7 +77,7 @@ const write = async (path: string, text: string): Promise<void> => {
     await writeFile(path, text, { mode: 0o600, flag: 'wx' })
   } catch (error) {
     if (errnoOf(error) !== 'EEXIST') throw error
-    throw new AppError('conflict', `${path} is there already and stays as it is; name another by --config, or take it away`, {
+    throw new AppError('conflict', `${path} exists already and stays unchanged; name another file with --config, or remove it`, {
       cause: error,
     })
   }
@@ -102,7 +102,7 @@ export const init = async ({ directory, whoami, config }: Extract<McpFlags, { mo
   const journal = join(dirname(path), `${basename(path, '.toml')}.log`)
   // An agent that can write the configuration can grant itself anything.
   if (isWithin(path, root))
-    throw new AppError('bad_config', `${path} is below ${root}, where the agent may write: name a file elsewhere by --config`)
+    throw new AppError('bad_config', `${path} is below ${root}, where the AI agent may write: name a file outside of it with --config`)
   const keys = dataDirOf(instanceChoice({ name: null, dataDir: null }, env))
   if (isWithin(keys, root) || isWithin(root, keys))
     throw new AppError(

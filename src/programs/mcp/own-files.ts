@@ -16,6 +16,6 @@ export const writableRules = (
     const root = roots.find(({ real }) => isWithin(file, real))
     return root === undefined
       ? []
-      : [`${file} is below ${root.path}, where the agent may write: put it elsewhere, or set security.allow_write to false`]
+      : [`${file} is below ${root.path}, where the AI agent may write: move it, or set security.allow_write to false`]
   })
 }

@@ -42,10 +42,7 @@ export const ruleOffer = async (
   { env, log, ended }: { readonly env: Environment; readonly log: Logger; readonly ended: AbortSignal },
 ): Promise<McpOffer> => {
   if (!policy.granted.has('exec') || !policy.granted.has('target') || (policy.targets !== null && !policy.targets.includes(target)))
-    throw new AppError(
-      'bad_config',
-      `--rules: ${path} does not let targets be asked: security.allow_targets must name ${JSON.stringify(target)}`,
-    )
+    throw new AppError('bad_config', `--rules: ${path} does not allow this target: add ${JSON.stringify(target)} to security.allow_targets`)
   const api = daemonApi(env)
   const source = new RuleTools(
     { ask: async (signal) => askRules(api, target, AbortSignal.any([signal, ended])), clock: systemClock },
@@ -57,7 +54,7 @@ export const ruleOffer = async (
   if (code === 'unknown_agent' || code === 'ambiguous_agent')
     throw new AppError('bad_config', `--rules: ${problem ?? ''}\n  Try: x0x contacts list`)
   if (problem !== null) log.warn({ target, problem }, 'the target did not say which commands it allows')
-  else if (commands.length === 0) log.warn({ target }, 'the target tells of no command that it allows us: x0x acl mine says what to do')
+  else if (commands.length === 0) log.warn({ target }, 'the target does not list commands for this agent: see x0x acl mine')
   return { tools: fixed, source, instructions: source.instructions }
 }
 

@@ -58,7 +58,7 @@ export class Interrupts {
   /** A command may exist from now on. `tells`: the server reports that an approver is asked. */
   starting(tells: boolean): void {
     this.#starting = true
-    const why = tells ? '' : ' a human there may be asked first (x0x approvals pending);'
+    const why = tells ? '' : ' it may need approval first (x0x approvals pending);'
     this.#slow = setTimeout(() => {
       this.#isSlow = true
       process.stderr.write(`rexd: not begun yet;${why} Ctrl-C withdraws it\n`)
@@ -69,7 +69,7 @@ export class Interrupts {
   readonly waiting = ({ questionId, expiresInMs }: StartWaiting): void => {
     this.begunOrNot()
     this.#isSlow = true
-    const whom = questionId === null ? `asked by ${this.#node}` : `a human there is asked (${questionId})`
+    const whom = questionId === null ? `requested by ${this.#node}` : `an approver on its machine (${questionId})`
     const text = (left: number): string => shownLine(`rexd: waiting for approval: ${whom}; ${clockText(left)} left, Ctrl-C withdraws it`)
     void this.#line.show(text, expiresInMs)
   }
@@ -112,7 +112,7 @@ export class Interrupts {
   }
 
   #leave(name: NodeJS.Signals): never {
-    if (this.#cutOff) process.stderr.write('rexd: given up; the server ends the command when nobody has come back for a minute\n')
+    if (this.#cutOff) process.stderr.write('rexd: stopped waiting; the server ends the command if no client returns within a minute\n')
     process.exit(exitOfSignal(name))
   }
 

@@ -56,7 +56,7 @@ const usage = (text: string) => badFlags(text, REXD_EXEC.name)
 const seconds = (text: string | null): number | null => {
   if (text === null) return null
   const ms = millisecondsOf(text)
-  if (ms === null) throw usage(`--timeout: ${JSON.stringify(text)} is not a number of seconds above 0, such as 30 or 2.5`)
+  if (ms === null) throw usage(`--timeout must be a positive number of seconds, not ${JSON.stringify(text)}`)
   return ms
 }
 

@@ -11,7 +11,7 @@ import { whoamiProblem } from '../../protocol/console/messages.ts'
 
 const serve = async (line: CommandLine, env: Environment): Promise<number> => {
   const whoami = line.value('whoami')
-  const problem = whoami === null ? 'whoami NAME is missing: in whose name commands run' : whoamiProblem(whoami)
+  const problem = whoami === null ? '--whoami NAME is missing: the name of the AI agent' : whoamiProblem(whoami)
   if (whoami === null || problem !== null) throw badFlags(`--${problem}`, REXEC.name)
   const log = createLogger({ name: 'rexec' })
   const stop = stopConditions(log, { untilEof: false })

@@ -47,7 +47,7 @@ export const attach = async (env: Environment, { colour }: { readonly colour: bo
 /** `--list [N]`, newest first. */
 export const printList = async (line: CommandLine): Promise<number> => {
   const count = line.value('list') ?? ''
-  if (!/^[0-9]{1,6}$/.test(count)) throw badFlags(`--list: ${JSON.stringify(count)} is no count`, REXEC.name)
+  if (!/^[0-9]{1,6}$/.test(count)) throw badFlags(`--list: ${JSON.stringify(count)} is not a count`, REXEC.name)
   for (const { name, commands } of await listTranscripts(transcriptsDir(), Number(count)))
     await write(process.stdout, `${name} commands=${commands}\n`)
   return 0

@@ -27,26 +27,26 @@ const usage = (text: string): AppError => badFlags(text, REXEC.name)
 
 const variable = (text: string): [name: string, value: string] => {
   const at = text.indexOf('=')
-  if (at < 1) throw usage(`--env: ${JSON.stringify(text)} is no VARIABLE=VALUE`)
+  if (at < 1) throw usage(`--env: ${JSON.stringify(text)} is not VARIABLE=VALUE`)
   return [text.slice(0, at), text.slice(at + 1)]
 }
 
 const seconds = (text: string | null): number => {
   if (text === null) return 0
   if (!/^[0-9]{1,9}(?:\.[0-9]{1,3})?$/.test(text))
-    throw usage(`--timeout: ${JSON.stringify(text)} is no number of seconds, such as 30 or 2.5`)
+    throw usage(`--timeout must be a number of seconds (30 or 2.5), not ${JSON.stringify(text)}`)
   return Number(text)
 }
 
 /** Throws `bad_config` naming what is missing or wrong. */
 export const runFlagsOf = (line: CommandLine): RunFlags => {
   const [whoami, dir, command] = [line.value('whoami'), line.value('dir'), line.behindDashes]
-  if (whoami === null) throw usage('--whoami NAME is missing: who asks')
+  if (whoami === null) throw usage('--whoami NAME is missing: the name of the AI agent')
   const problem = whoamiProblem(whoami)
   if (problem !== null) throw usage(`--${problem}`)
   if (dir === null) throw usage('--dir DIR is missing: where the command runs')
   if (command === null || command[0] === undefined || command.length !== line.words.length)
-    throw usage('the command stands behind two dashes, such as: -- ls -l')
+    throw usage('put the command after "--", such as: -- ls -l')
   const timeout = seconds(line.value('timeout'))
   const request = {
     whoami,
@@ -79,7 +79,7 @@ const readInput = async (): Promise<string> => {
   const bytes = await readUpTo(process.stdin as AsyncIterable<Buffer>, MAX_CONSOLE_STDIN)
   if (bytes === null) throw new AppError('bad_request', `--read-stdin: at most ${MAX_CONSOLE_STDIN} bytes; give the command a file`)
   const text = utf8Text(bytes)
-  if (text === null) throw new AppError('bad_request', '--read-stdin: it is no UTF-8; give the command a file')
+  if (text === null) throw new AppError('bad_request', '--read-stdin: it is not UTF-8; let the command read a file')
   return text
 }
 

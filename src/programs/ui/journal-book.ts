@@ -85,7 +85,7 @@ export class JournalBook {
       .json<{ journal?: { path?: string | null } | null }>({ method: 'GET', path: '/diagnostics/exec', signal })
       .catch(() => null)
     this.#ofRuns = said?.journal?.path ?? this.#ofRuns
-    if (this.#ofRuns === null) throw new AppError('not_found', 'no daemon says where it writes the journal of what runs here')
+    if (this.#ofRuns === null) throw new AppError('not_found', 'no daemon is running that has an audit log')
     return this.#ofRuns
   }
 }

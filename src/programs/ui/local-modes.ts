@@ -47,7 +47,7 @@ const ofDesk = async (desk: ApprovalClient, agent: string | null): Promise<OfDes
 const sourceText = (source: SettingSource): string =>
   ({
     parameter: 'the call',
-    session: 'what was set for the session',
+    session: 'the settings of the session',
     agent: '[[agents.list]] of the file',
     global: '[tools.exec] of the file',
     default: 'default',
@@ -107,7 +107,7 @@ export const localModes = async (paths: DataPaths, configs: EngineConfigs): Prom
       if (tools === undefined || path === undefined) continue
       const all = [...new Set([...Object.keys(tools.agents), ...named])]
       if (all.length > room)
-        problems.push(`${all.length - room} agents of ${path} are not shown: x0x exec-mode show --agent NAME tells of one`)
+        problems.push(`${all.length - room} agents of ${path} are not shown: x0x exec-mode show --agent NAME shows one`)
       for (const agent of [...all.slice(0, room), OTHERS]) agents.push(await modesOf(tools, agent, path, desk ?? null))
       room = Math.max(0, room - all.length)
     }
@@ -117,7 +117,7 @@ export const localModes = async (paths: DataPaths, configs: EngineConfigs): Prom
       .toReversed()
       .map(({ session: name, override, by }) => ({ name, modes: overrideText(override), by }))
       .filter(({ name }) => !shown.has(name))
-    if (all.left_out > 0) problems.push(`of what was set ${all.left_out} are not shown: x0x exec-mode show --agent NAME tells of one`)
+    if (all.left_out > 0) problems.push(`${all.left_out} settings are not shown: x0x exec-mode show --agent NAME shows one`)
     return { agents, others, grants: (await desk?.grants()) ?? [], problems }
   } finally {
     desk?.close()

@@ -56,7 +56,7 @@ interface Named {
 
 /** Approvals that a run needs besides the file. */
 const askedText = ({ asking }: AllowEntry, isPattern: boolean): string => {
-  const human = asking.ask === 'always' || isPattern ? '; a human of this host is asked' : ''
+  const human = asking.ask === 'always' || isPattern ? '; it needs approval on this machine' : ''
   return `${human}${asking.approvals_needed === 0 ? '' : `; ${asking.approvals_needed} of ${asking.approvers.length} other agents must allow it`}`
 }
 
@@ -87,7 +87,7 @@ export const policyHere = async (init: LoadAclInit, contacts: readonly Named[]):
           commands: entries.flatMap(rulesOf),
         }
       }),
-      problem: status === 'enabled' ? null : `nothing runs here for other agents: ${status}`,
+      problem: status === 'enabled' ? null : `this machine runs nothing for other agents: ${status}`,
     }
   } catch (error) {
     return { source: init.path, pairs: [], problem: errorText(error) }
@@ -103,7 +103,7 @@ const explanationOf = (acl: Acl, { agent_id, machine_id, argv }: PageExplainQuer
 /** Explains the ACL in force if the file has changed since it was loaded. */
 export const explainInForce = (inForce: AclBesideDaemon, query: PageExplainQuery): PageExplanation => {
   const said = notInForceLines(inForce)
-  const unknown = { outcome: 'denied' as const, text: 'this user cannot read what x0xd loaded' }
+  const unknown = { outcome: 'denied' as const, text: 'this user cannot read the ACL that x0xd loaded' }
   const { outcome, text } = inForce.loaded === null ? unknown : explanationOf(inForce.loaded, query)
   return { outcome, text: [...said, '', 'In force now:', text].join('\n') }
 }

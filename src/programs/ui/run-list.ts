@@ -45,7 +45,7 @@ const keyOf = (line: Fields): string => `${textOf(line['agent_id'] ?? line['sess
 const whereOf = (line: Fields): string =>
   isText(line['client_name'])
     ? `for ${JSON.stringify(line['client_name'])} through ${textOf(line['door'])}`
-    : `here, for agent ${shortId(textOf(line['agent_id']))}`
+    : `this machine, for agent ${shortId(textOf(line['agent_id']))}`
 
 /** Runs in journal lines, oldest first. */
 const runsIn = (lines: readonly Fields[]): readonly PageRun[] => {

@@ -100,7 +100,7 @@ const nextLines = (error: AppError): string[] => {
     case 'unknown_agent':
       return ['Use a contact name (x0x contacts list) or at least 6 characters of an agent ID (x0x peers)']
     case 'operator_proof_required':
-      return ['run this as the user of the daemon: it needs operator.key in the data directory']
+      return ['Try: run this as the user of the daemon, who can read operator.key in the data directory']
     case 'peer_unreachable':
       return unreachableLines(error)
     case 'peer_rejected':
@@ -148,9 +148,9 @@ export const reportFailure = async (
 
 /** The command for another host, after `--`; `own` words come before it. */
 export const carriedCommand = ({ words, behindDashes }: CommandLine, own: number): readonly string[] => {
-  const next = 'the command stands behind two dashes, word by word, such as: -- echo 42'
+  const next = 'Put the command after "--", such as: -- uptime'
   if (behindDashes === null || behindDashes.length === 0) throw usageError('no command given', next)
-  if (words.length > own) throw usageError(`${JSON.stringify(words[own])} stands before the two dashes and is no part of the command`, next)
+  if (words.length > own) throw usageError(`${JSON.stringify(words[own])} is before "--", so it is not part of the command`, next)
   return behindDashes
 }
 

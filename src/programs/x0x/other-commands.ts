@@ -136,7 +136,7 @@ export const runOther = async (io: CliIo, env: Environment, argv: readonly strin
   const json = (dashes === -1 ? argv : argv.slice(0, dashes)).includes('--json')
   let given = NONE_GIVEN
   try {
-    const parsed = parseCommandLine(X0X, argv, (problem, command) => usageError(problem, `how to use it: ${command} --help`))
+    const parsed = parseCommandLine(X0X, argv, (problem, command) => usageError(problem, `See: ${command} --help`))
     if (parsed.kind === 'help') return await printHelp(io, parsed)
     if (parsed.kind === 'version') {
       await write(io.stdout, `${VERSION}\n`)

@@ -73,21 +73,21 @@ export interface RunFacts {
 }
 
 const KILLED_TEXT: Partial<Record<WarningKind, string>> = {
-  duration_cap_hit: 'the command ran into the time limit and was ended; ask for less, or raise max_duration_secs there',
-  lease_expired: 'the other side no longer heard from us and ended the command',
-  peer_disconnected: 'the connection broke and the other side ended the command',
-  stdin_mismatch: 'stdin was not what had been announced, so the command was ended; did the file change?',
-  access_revoked: 'our access was withdrawn while the command ran, so it was ended',
-  ended_by_operator: 'the operator there ended the command; ask them why before you run it again',
-  daemon_stopping: 'the daemon there was stopping and ended the command',
+  duration_cap_hit: 'the time limit of the target was reached; to change it, raise max_duration_secs in the ACL of the target',
+  lease_expired: 'the target lost contact with this machine and stopped the command',
+  peer_disconnected: 'the connection was lost and the target stopped the command',
+  stdin_mismatch: 'stdin changed while it was sent, so the target stopped the command',
+  access_revoked: 'this agent lost its permission while the command ran, so the target stopped it',
+  ended_by_operator: 'an operator of the target stopped the command; ask them before you run it again',
+  daemon_stopping: 'the daemon of the target was stopping and stopped the command',
 }
 
 /** A timeout above the limit is clamped, with a warning. Without it, the requested timeout was used. */
 export const killedText = (by: WarningKind, exit: Pick<ExitEvent, 'warnings'>, facts: Pick<RunFacts, 'timed' | 'detached'>): string =>
   by === 'duration_cap_hit' && facts.detached === true
-    ? 'its lifetime was over and the command was ended; ask for a longer one (--lifetime), or raise max_detach_secs there'
+    ? 'its lifetime has ended, so the target stopped it; use a longer --lifetime, or raise max_detach_secs in the ACL of the target'
     : by === 'duration_cap_hit' && facts.timed && !exit.warnings.includes('timeout_clamped')
-      ? 'our --timeout was up and the command was ended; give it more time, or ask for less'
+      ? '--timeout was reached; use a longer one'
       : (KILLED_TEXT[by] ?? 'the command was ended')
 
 /** The denial with its reason, then the next steps. */
@@ -99,7 +99,7 @@ export const denialLines = (reason: DenialReason, { agent, argv, own }: Pick<Run
 /** The lines on stderr for an end that needs explanation: what happened, then the next steps. Empty for a plain end. */
 export const outcomeLines = (exit: ExitEvent, facts: RunFacts): string[] => {
   if (exit.denial_reason === 'approval_denied' && facts.interrupted === true)
-    return ['cancelled: nothing ran; the question to whoever had to allow it was withdrawn']
+    return ['cancelled: nothing ran; the approval request was withdrawn']
   return exit.denial_reason === null ? endLines(exit, facts) : denialLines(exit.denial_reason, facts)
 }
 
@@ -117,7 +117,7 @@ export const endLines = (exit: ExitEvent, facts: RunFacts): string[] => {
   }
   const by = killedBy(exit)
   const end = exit.signal === null ? `exit status ${exit.code}` : (signalName(exit.signal) ?? `signal ${exit.signal}`)
-  if (by !== null) return [`${by}: ${killedText(by, exit, facts)} (${end})`]
+  if (by !== null) return [`stopped (${by}): ${killedText(by, exit, facts)} (${end})`]
   if (exit.warnings.includes('cancelled')) return [`cancelled: the command ended with ${end}`]
   return exit.signal === null ? [] : [`${end} ended the command`]
 }

@@ -33,7 +33,7 @@ export type WaitingEventJson = Extract<RunEventJson, { type: 'waiting_for_approv
 /** What a run waits for; `agent` as typed. An unknown reason comes from a newer daemon. */
 export const waitingText = (event: WaitingEventJson, agent: string, leftMs: number): string => {
   const { reason, approvals_needed, approvals_given } = event
-  const human = `a human of ${shownLine(agent)} is asked`
+  const human = `an approver of ${shownLine(agent)}`
   const others = `${approvals_given} of ${approvals_needed} approvals of other agents given`
   const whom = reason === 'approvers' ? others : reason === 'human_and_approvers' ? `${human}, ${others}` : human
   return `waiting for approval: ${whom}; ${clockText(leftMs)} left, Ctrl-C withdraws it`

@@ -30,7 +30,7 @@ interface InheritedSockets {
   readonly standsAlone: boolean
 }
 
-const USAGE = `${NAME} is the network's half of x0xd, which starts it. Alone: node ${NAME}.mjs --executor SOCKET [--api-socket PATH]\n`
+const USAGE = `${NAME} is the network process of x0xd, which starts it. To start it separately: node ${NAME}.mjs --executor SOCKET [--api-socket PATH]\n`
 
 /** `--of` is set if the executor started this process and passed both descriptors. Its value only shows in the process list. */
 const OPTIONS = { of: { type: 'string' }, executor: { type: 'string' }, 'api-socket': { type: 'string' } } as const
@@ -39,7 +39,7 @@ const OPTIONS = { of: { type: 'string' }, executor: { type: 'string' }, 'api-soc
 const executorAt = async (path: string): Promise<Socket> => {
   const isHidden = process.permission?.has('fs.read', path) === false
   const socket = await (isHidden ? dial(path) : dialService(path))
-  if (socket === null) throw new AppError('shutting_down', `no executor: nobody listens at ${path}`)
+  if (socket === null) throw new AppError('shutting_down', `no executor listens at ${path}`)
   return socket
 }
 

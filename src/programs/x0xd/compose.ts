@@ -110,7 +110,7 @@ export const startDaemon = async (config: DaemonConfig, log: Logger, watchdogMs 
 const chooseUser = async ({ executor_socket, network_user, paths }: DaemonConfig, log: Logger): Promise<NetworkUser | null> => {
   if (executor_socket !== null) return null
   const user = networkUserOf(network_user, paths.dir)
-  if (user === null && process.geteuid?.() === 0) log.warn('network_user = "root": the half that parses the network\'s bytes runs as root')
+  if (user === null && process.geteuid?.() === 0) log.warn('network_user = "root": the network process runs as root')
   return user
 }
 
@@ -262,7 +262,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
   )
   const asked = new DetachedRequestStore({ clock, log }, { path: paths.detachedRuns })
   const problem = await asked.load()
-  if (problem !== null) log.error({ problem: problem.message }, 'detached runs can be neither asked for nor seen')
+  if (problem !== null) log.error({ problem: problem.message }, 'detached runs can be neither started nor listed')
   const held = { asked, contacts, revocations, signer, successions, tokens }
   const executor = new Executor(
     { ...held, acl, trees, clock, counters, desk, deskCounts: () => desk.counts(), cleanup, journal, log, outgoing },

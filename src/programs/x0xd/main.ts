@@ -102,12 +102,12 @@ const warningText = ({ text, remedy }: Finding): string => `x0xd: warning: ${tex
 const RELOADED: Readonly<Record<ReloadOutcome, string>> = {
   taken: '; the ACL was read again and is in force',
   unchanged: '',
-  refused: '; the ACL file allows more than what is in force and was not taken: a restart is needed',
+  refused: '; the ACL file allows more than the loaded one and was not loaded: restart x0xd',
   invalid: '; the ACL file is not valid and was not taken',
 }
 
 const statusLine = ({ agentId, where, execStatus, networkIsUp }: Daemon, reloaded: ReloadOutcome): string =>
-  `agent ${agentId}, ${where}, exec ${execStatus}, network half ${networkIsUp ? 'up' : 'not there'}${RELOADED[reloaded]}`
+  `agent ${agentId}, ${where}, exec ${execStatus}, network process ${networkIsUp ? 'up' : 'down'}${RELOADED[reloaded]}`
 
 const run = async (config: DaemonConfig, flags: DaemonFlags, reloads: ReloadSignal): Promise<number> => {
   const log = createLogger({ name: 'x0xd', level: config.log_level })

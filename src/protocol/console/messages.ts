@@ -94,7 +94,7 @@ const isText = (value: unknown): value is string => isUnicode(value) && !value.i
 
 /** Why a text is not a client name, or null if it is valid. */
 export const whoamiProblem = (whoami: unknown): string | null => {
-  if (typeof whoami !== 'string' || whoami.trim() === '') return 'whoami: the name of who asks, such as "Codex"'
+  if (typeof whoami !== 'string' || whoami.trim() === '') return 'whoami: the name of the AI agent, such as "Codex"'
   const length = new TextEncoder().encode(whoami).length
   if (length > MAX_WHOAMI) return `whoami: ${length} bytes, where ${MAX_WHOAMI} are allowed`
   // Invisible characters could imitate another name.
@@ -111,7 +111,7 @@ const envsProblem = (envs: unknown): string | null => {
   const entries = Object.entries(envs)
   if (entries.length > MAX_VARIABLES) return `envs: ${entries.length} variables, where ${MAX_VARIABLES} are allowed`
   for (const [name, value] of entries) {
-    if (name === '' || name.includes('=') || !isText(name)) return `envs: ${named(name)} is no name of a variable`
+    if (name === '' || name.includes('=') || !isText(name)) return `envs: ${named(name)} is not a variable name`
     if (!isText(value)) return `envs: ${named(name)} must be a Unicode text without NUL`
   }
   return null
@@ -155,7 +155,7 @@ const readRequest = (value: Fields): ConsoleMessage => {
   const { whoami, dir, envs = {}, exec, stdin, timeout, clear_env = false } = value
   const unknown = Object.keys(value).find((name) => !REQUEST_FIELDS.includes(name))
   const problem =
-    (unknown === undefined ? null : `${named(unknown)} is no field of a request`) ??
+    (unknown === undefined ? null : `${named(unknown)} is not a field of a request`) ??
     whoamiProblem(whoami) ??
     dirProblem(dir) ??
     envsProblem(envs) ??
@@ -178,7 +178,7 @@ const readAction = (value: Fields): ConsoleMessage => {
   const { action, ansi = false } = value
   const fields = action === 'attach' ? ATTACH_FIELDS : ['action']
   const unknown = Object.keys(value).find((name) => !fields.includes(name))
-  if (unknown !== undefined) return bad(`${named(unknown)} is no field of this action`)
+  if (unknown !== undefined) return bad(`${named(unknown)} is not a field of this action`)
   if (action === 'ping') return { kind: 'ping' }
   if (action === 'abort') return { kind: 'abort' }
   if (action !== 'attach') return bad('action: ping, abort or attach')
@@ -191,9 +191,9 @@ export const readConsoleLine = (line: Uint8Array): ConsoleMessage => {
   try {
     value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(line))
   } catch {
-    return bad('it is no JSON in UTF-8')
+    return bad('it is not JSON in UTF-8')
   }
-  if (!isTable(value)) return bad('it is no object')
+  if (!isTable(value)) return bad('it is not an object')
   // Null means that the field is absent.
   const fields = Object.fromEntries(Object.entries(value).filter(([, one]) => one !== null))
   return Object.hasOwn(fields, 'action') ? readAction(fields) : readRequest(fields)

@@ -55,8 +55,7 @@ export const shownVariables = (variables: readonly { readonly name: string; read
 const stdinProblem = ({ stdin }: ApprovalRequest): string | null => {
   if (stdin === null) return null
   const kib = MAX_SHOWN_STDIN / 1024
-  if (stdin === 'open')
-    return 'its stdin stays open, so an approver cannot see what will be written to it: send all of it with the call, and close it'
+  if (stdin === 'open') return 'its stdin stays open, so an approver cannot see all of it: send all stdin with the call, and close it'
   if (stdin.text !== null) return null
   return stdin.bytes > MAX_SHOWN_STDIN
     ? `its stdin has ${stdin.bytes} bytes, and an approver is shown ${kib} KiB of text: put it into a file that the requester cannot write`
@@ -75,7 +74,5 @@ export const unallowable = (request: ApprovalRequest): string | null => {
   const variable = request.variables.find(({ value }) => value === null)
   if (variable !== undefined)
     return `the values of its variables are too long to be shown (${shownToken(variable.name)}): put them into a file that the requester cannot write`
-  return isShort(request)
-    ? null
-    : `it is too long to be shown whole (${MAX_SHOWN_QUESTION / 1024} KiB): put what is long into a script, and run that`
+  return isShort(request) ? null : `it is too long to show (${MAX_SHOWN_QUESTION / 1024} KiB): put it into a script, and run the script`
 }

@@ -85,7 +85,7 @@ export interface ApprovalRequest {
 /** Text about a file of `writable`, in each approval client. */
 export const REQUESTER_CAN_WRITE = 'the requester can write this file, so a private copy of these bytes runs'
 /** Text displayed if `outlives` is true. */
-export const OUTLIVES_REQUESTER = 'the run goes on when its requester has gone'
+export const OUTLIVES_REQUESTER = 'the run continues without its requester'
 
 /** A reply of the approval service, with an HMAC under the key that it shares with executors. */
 export interface SealedAnswer {

@@ -14,9 +14,9 @@ const VALUE = new RegExp(`^[A-Za-z0-9._:/+@-]{1,${MAX_LABEL_TEXT}}$`)
 /** Why a label is invalid, or null. */
 export const labelProblem = (key: string, value: string): string | null => {
   if (!KEY.test(key))
-    return `${JSON.stringify(key.slice(0, 80))} is no key of a label: 1 to ${MAX_LABEL_TEXT} of letters, digits, ".", "_", "/" and "-", the first a letter or a digit`
+    return `${JSON.stringify(key.slice(0, 80))} is not a label key: use 1 to ${MAX_LABEL_TEXT} letters, digits, ".", "_", "/" and "-", and begin with a letter or a digit`
   if (!VALUE.test(value))
-    return `${JSON.stringify(value.slice(0, 80))} is no value of a label: 1 to ${MAX_LABEL_TEXT} of letters, digits, ".", "_", ":", "/", "+", "@" and "-"`
+    return `${JSON.stringify(value.slice(0, 80))} is not a label value: use 1 to ${MAX_LABEL_TEXT} letters, digits, ".", "_", ":", "/", "+", "@" and "-"`
   return null
 }
 

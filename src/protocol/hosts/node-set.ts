@@ -43,9 +43,9 @@ const isPadded = (digits: string): boolean => digits.length > 1 && digits.starts
 const notRange = (text: string, at: number, end: number): never => {
   const [piece = ''] = text.slice(at, end).split(',', 1)
   if (piece === '') return refuse(text, at, 'a number is missing in brackets')
-  if (piece.includes('[')) return refuse(text, at + piece.indexOf('['), 'a bracket stands within brackets')
+  if (piece.includes('[')) return refuse(text, at + piece.indexOf('['), 'nested brackets')
   if (TOO_LONG.test(piece)) return refuse(text, at, `a number has more than ${MAX_NODE_DIGITS} digits`)
-  return refuse(text, at, 'this is no range: expected N, N-M or N-M/STEP')
+  return refuse(text, at, 'invalid range; expected N, N-M or N-M/STEP')
 }
 
 /** `1-20`, `30`, `1-9/2`. */
@@ -93,7 +93,7 @@ class PatternReader {
     const next = this.#text[this.at]
     if (next === ']') refuse(this.#text, this.at, 'a bracket is closed that was not opened')
     if (next !== undefined && next !== ',' && next !== '[') refuse(this.#text, this.at, `no name has the character ${JSON.stringify(next)}`)
-    if (next === '[' && found === '' && this.brackets.length > 0) refuse(this.#text, this.at, 'two brackets stand side by side')
+    if (next === '[' && found === '' && this.brackets.length > 0) refuse(this.#text, this.at, 'two brackets without text between them')
   }
 
   #readBracket(): void {
@@ -123,7 +123,7 @@ class PatternReader {
 
   #tooMany(count: number): never {
     const many = Number.isSafeInteger(count) ? `${count} hosts` : 'more hosts than can be counted'
-    return refuse(this.#text, this.at, `this means ${many}, and at most ${this.#max} may be asked`)
+    return refuse(this.#text, this.at, `this selects ${many}; the limit is ${this.#max}`)
   }
 }
 
@@ -140,7 +140,7 @@ export const parseNodeSet = (text: string, max = MAX_FANOUT_HOSTS): NodeSet => {
     const { texts, brackets, at: end, count: more } = new PatternReader(text, at + 1, max)
     patterns.push({ texts, brackets })
     count += more
-    if (count > max) refuse(text, at + 1, `this and what stands before it mean ${count} hosts, and at most ${max} may be asked`)
+    if (count > max) refuse(text, at + 1, `this and the terms before it select ${count} hosts; the limit is ${max}`)
     at = end
   } while (at < text.length)
   return { patterns, count }

@@ -26,7 +26,7 @@ const GROUP = new RegExp(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,${MAX_NAME - 1}}$`)
 export const groupNameProblem = (name: string): string | null =>
   GROUP.test(name)
     ? null
-    : `${JSON.stringify(name.slice(0, 80))} is no name of a group: 1 to ${MAX_NAME} of letters, digits, ".", "_" and "-", the first no "." and no "-"`
+    : `${JSON.stringify(name.slice(0, 80))} is not a group name: use 1 to ${MAX_NAME} letters, digits, ".", "_" and "-", and do not begin with "." or "-"`
 
 const refuse = (why: string): never => {
   throw new AppError('bad_request', why)
@@ -49,7 +49,7 @@ const partsOf = (word: string): string[] => {
 }
 
 const partOf = (text: string): HostPart => {
-  if (text === '') return refuse('a host is missing: a word, or what stands before or behind a comma, is empty')
+  if (text === '') return refuse('a host is missing: a word, or a part before or after a comma, is empty')
   if (text.startsWith('@')) {
     const problem = groupNameProblem(text.slice(1))
     return problem === null ? { kind: 'group', name: text.slice(1) } : refuse(problem)
@@ -71,22 +71,24 @@ const partOf = (text: string): HostPart => {
  */
 export const parseHostExpression = (words: readonly string[]): HostExpression => {
   if (words.reduce((sum, word) => sum + word.length, 0) > MAX_HOST_WORDS)
-    refuse(`whom is meant is said in at most ${MAX_HOST_WORDS} characters`)
+    refuse(`the host expression has more than ${MAX_HOST_WORDS} characters`)
   const include: HostPart[] = []
   const leaveOut: HostPart[] = []
   for (const word of words) {
     const parts = partsOf(word)
     if (word.startsWith('!') && parts.some((part) => !part.startsWith('!')))
-      refuse(`${JSON.stringify(word.slice(0, 80))} leaves out its first part alone: write the ! before each, or what is meant before it`)
+      refuse(`${JSON.stringify(word.slice(0, 80))} excludes only its first part: write ! before each part, or put the included hosts first`)
     for (const part of parts) {
       if (part.startsWith('!')) leaveOut.push(partOf(part.slice(1)))
       else include.push(partOf(part))
     }
   }
-  if (include.length === 0) refuse('these words leave out and name nobody')
+  if (words.length === 0) refuse('no host given')
+  if (include.length === 0)
+    refuse(`${JSON.stringify(words.join(' ').slice(0, 80))} excludes hosts, but no hosts are included. Add at least one host`)
   for (const list of [include, leaveOut]) {
     const count = list.reduce((sum, part) => sum + (part.kind === 'set' ? part.set.count : 1), 0)
-    if (count > MAX_FANOUT_HOSTS) refuse(`these words mean ${count} hosts, and at most ${MAX_FANOUT_HOSTS} may be asked`)
+    if (count > MAX_FANOUT_HOSTS) refuse(`these words select ${count} hosts; the limit is ${MAX_FANOUT_HOSTS}`)
   }
   return { include, leaveOut }
 }
@@ -111,7 +113,7 @@ const shownNames = (names: readonly string[]): string => {
 /** A hint about a term that looks like a wildcard, which is not supported. */
 export const wildcardHint = (words: readonly string[]): { readonly next?: string } =>
   words.some((word) => /[*?]/.test(word) || word === 'all')
-    ? { next: "there are no wildcards\nTry: x0x exec 'web[1-6]' -- …, or role=web for a label, or @web for a group" }
+    ? { next: "wildcards are not supported\nTry: x0x exec 'web[1-6]' -- …, or role=web for a label, or @web for a group" }
     : {}
 
 /** One selection. Terms are resolved once, and unknown names are reported at the end. */
@@ -145,14 +147,14 @@ class Choice {
     const meant = names.length > 1 ? '' : didYouMean(names[0]!, known)
     const said = [...this.#unknown].map(([group, some]) => `${shownNames(some)}${group === '' ? '' : ` (of @${group})`}`)
     const shown = said.length > 3 ? `${said.slice(0, 3).join(', ')} and those of ${said.length - 3} more groups` : said.join(', ')
-    throw new AppError('unknown_agent', `no contact is named ${shown}${meant}`, {
+    throw new AppError('unknown_agent', `no contact matches ${shown} (unknown_agent)${meant}`, {
       data: { unknown: shownNames(names), ...wildcardHint(names) },
     })
   }
 
   *#members(part: HostPart, within: string, leftOut: boolean): Iterable<SelectedHost> {
     for (const host of this.#found(part, within, leftOut)) {
-      if (++this.#steps > MAX_CHOICE_STEPS) throw new AppError('bad_request', 'these words and their groups mean too much to be looked up')
+      if (++this.#steps > MAX_CHOICE_STEPS) throw new AppError('bad_request', 'these words and their groups select too many hosts')
       yield host
     }
   }
@@ -203,8 +205,10 @@ class Choice {
         `@${name}`,
         [...this.#known.groups.keys()].map((known) => `@${known}`),
       )
-      throw new AppError('unknown_agent', `there is no group @${name}${meant}${of(within)}`, {
-        data: { next: 'groups are those that groups.toml in the data directory had when x0xd started: x0xd --check, then x0xd --replace' },
+      throw new AppError('unknown_agent', `unknown group @${name}${of(within)}${meant}`, {
+        data: {
+          next: 'x0xd reads groups.toml in the data directory when it starts\nTry: add the group, then x0xd --check and x0xd --replace',
+        },
       })
     }
     const hosts: Hosts = words.length === 0 ? new Map() : this.hostsOf(parseHostExpression(words), name)
@@ -219,8 +223,8 @@ class Choice {
     const having = values?.get(value) ?? []
     if (having.length === 0 && !(leftOut && values !== undefined)) {
       const meant = didYouMean(`${key}=${value}`, index.labels())
-      throw new AppError('unknown_agent', `no contact has the label ${key}=${value}${meant}${of(within)}`, {
-        data: { next: 'who has which label: x0x contacts list; to give one: x0x contacts label NAME key=value' },
+      throw new AppError('unknown_agent', `no contact has the label ${key}=${value}${of(within)}${meant}`, {
+        data: { next: `Try: x0x contacts label NAME ${key}=${value}` },
       })
     }
     return having.map(({ agent_id }) => this.#hostOf(agent_id))
@@ -239,11 +243,11 @@ export const selectHosts = (words: readonly string[], known: Known): SelectedHos
   const hosts = choice.hostsOf(parseHostExpression(words), '')
   choice.refuseUnknown()
   if (hosts.size === 0)
-    throw new AppError('no_hosts', 'these words mean nobody: all that they name is left out, or in no group', {
-      data: { next: 'whom words mean: x0x contacts select WHO...' },
+    throw new AppError('no_hosts', 'no host is left: all are excluded, or the group is empty', {
+      data: { next: 'See: x0x contacts select HOST...' },
     })
   if (hosts.size > MAX_FANOUT_HOSTS)
-    throw new AppError('bad_request', `these words mean ${hosts.size} hosts, and at most ${MAX_FANOUT_HOSTS} may be asked`)
+    throw new AppError('bad_request', `these words select ${hosts.size} hosts; the limit is ${MAX_FANOUT_HOSTS}`)
   return [...hosts.values()]
 }
 

@@ -17,7 +17,7 @@ export const demandLinkVersion = (versions: readonly number[], who = 'the other 
   if (versions.includes(LINK_VERSION)) return
   const theirs = Math.max(0, ...versions)
   const older = theirs < LINK_VERSION ? `on ${who}` : 'on this machine'
-  throw new AppError('upgrade', `${who} uses version ${theirs} of the link, and this machine version ${LINK_VERSION}`, {
+  throw new AppError('upgrade', `${who} uses version ${theirs} of the link protocol, and this machine version ${LINK_VERSION}`, {
     data: { offence: 'handshake_failed', next: `upgrade x0x ${older}, then start its x0xd again` },
   })
 }

@@ -130,7 +130,7 @@ for (const [how, end] of [
   })
 
 for (const [what, line, problem] of [
-  ['a line that is no JSON', 'hello', /no JSON/],
+  ['a line that is no JSON', 'hello', /not JSON/],
   ['a line that is too long', 'x'.repeat(MAX_CONSOLE_LINE + 1), /at most/],
   ['a command without a program', JSON.stringify({ ...REQUEST, exec: [] }), /exec/],
 ] as const)
@@ -151,7 +151,7 @@ test('a line that is too long is refused before its end, and one that is just as
   assert.match(await refusal(longer), /at most/)
   assert.equal(await longer.next(), null)
   long.socket.write('\n')
-  assert.match(await refusal(long), /no JSON/)
+  assert.match(await refusal(long), /not JSON/)
   assert.equal(service.asked.length, 0)
 })
 
@@ -229,6 +229,6 @@ test('where as many are attached as may be, one more is told so', async (t) => {
   service.isFull = true
   const one = client()
   one.send({ action: 'attach' })
-  assert.equal(await refusal(one), '16 are attached, which is all that may')
+  assert.equal(await refusal(one), '16 are attached; no others are allowed')
   assert.equal(await one.next(), null)
 })

@@ -72,7 +72,7 @@ for (const [what, put] of [
     await put(path)
     await assert.rejects(listeners(t).start({ own: null, shared: path }), {
       code: 'conflict',
-      message: /is no socket; .*REXEC_SOCKET=FILE/,
+      message: /is not a socket; .*REXEC_SOCKET=FILE/,
     })
     await lstat(path)
     await assert.rejects(openConsole({ REXEC_SOCKET: path }), { code: 'conflict' })
@@ -111,7 +111,7 @@ test('without a socket of its own, or with another host of its user there, a hos
   await writeFile(path, '')
   await assert.rejects(listeners(t).start({ own: null, shared: path }), {
     code: 'conflict',
-    message: /is no socket; it belongs to uid \d+/,
+    message: /is not a socket; it belongs to uid \d+/,
   })
   const live = await shared(t)
   await listeners(t).start({ own: null, shared: live })

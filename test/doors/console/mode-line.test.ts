@@ -86,8 +86,8 @@ test('without an agent there is nothing to set, and a console that chooses among
   const { keys, rows, agents, notes } = keyboard()
   keys.press('/exec ask=off\n')
   assert.ok(await soon(() => notes.length === 1))
-  assert.match(notes[0]!, /Codex: modes cannot be set here/)
+  assert.match(notes[0]!, /Codex: this host cannot set modes/)
   agents.length = 0
   keys.press('/exec ask=off\n')
-  assert.match(rows.at(-1)![0]!, /no agent has run anything yet/)
+  assert.match(rows.at(-1)![0]!, /no agent has run a command yet/)
 })

@@ -134,7 +134,7 @@ test('a terminal that takes nothing holds nobody up, and what it cannot show in 
   screen.output(1, Buffer.from('the end\r\n'))
   screen.end(1, WELL)
   terminal.goOn()
-  const note = await terminal.shows(/^\[… \d+ bytes of its output are left out here: the screen could not keep up\]/)
+  const note = await terminal.shows(/^\[… \d+ bytes of output are not shown: the screen could not keep up\]/)
   await terminal.shows('│ the end')
   await screen.close()
   const shown = terminal.lines().filter((one) => one === `│ ${'y'.repeat(78)}`).length
@@ -145,7 +145,7 @@ test('a terminal that takes nothing holds nobody up, and what it cannot show in 
 test('x aborts the command that was named in the question, and no other', async (t) => {
   const { terminal, screen, asked } = open(t)
   screen.press('x')
-  await terminal.shows('nothing runs here that could be aborted')
+  await terminal.shows('no command is running')
   screen.start(run(1, 'codex', 'make', 'all'))
   screen.press('x')
   await terminal.shows('x again aborts codex: make all')
@@ -171,7 +171,7 @@ test('p pauses an agent and lets it go on; the status says who is paused', async
     screen.end(at + 1, WELL)
   }
   screen.press('p')
-  await terminal.shows(/^ its digit pauses an agent, or lets it go on/)
+  await terminal.shows(/^ the digit of an agent pauses or resumes it/)
   assert.deepEqual(
     terminal.seen().filter((line) => /^ \d /.test(line)),
     [' 1 pause gemini', ' 2 pause codex'],
@@ -235,7 +235,7 @@ test('what is printed while the size of the window changes, or it is drawn anew,
 test('of lines of ours no more wait than can be kept, and the others are counted', async (t) => {
   const { terminal, screen } = open(t)
   for (let n = 0; n < 700; n++) screen.record(`note ${n}`)
-  await terminal.shows('[… 200 lines are left out here: the screen could not keep up]')
+  await terminal.shows('[… 200 lines are not shown: the screen could not keep up]')
   await terminal.shows('[… note 499]')
   assert.ok(!terminal.lines().some((line) => line.includes('note 500')))
 })
@@ -295,7 +295,7 @@ test('behind a command that never ends no more wait than can be kept, nor more o
   await terminal.shows('│ end of 603')
   const lines = terminal.lines()
   const [first, last] = ['│ output 105', '│ output 602'].map((line) => lines.indexOf(line))
-  const note = lines.findIndex((line) => line.startsWith('[… 103 commands are left out here'))
+  const note = lines.findIndex((line) => line.startsWith('[… 103 commands are not shown'))
   assert.ok(note !== -1 && note < first! && first! < last!, `${note} ${first} ${last}`)
   assert.ok(!lines.includes('│ output 104'))
 })

@@ -204,7 +204,7 @@ test('bodies are closed, and the answer names what is wrong', async (t) => {
     ['/exec/cancel', { request_id: 'x' }, /request_id: .*UUID/],
     ['/contacts/trust', { contact: 'bob', level: 7 }, /^level: expected one of blocked, unknown, known, trusted, not 7$/],
     ['/contacts/trust', { contact: 'bob' }, /^level: missing; expected one of blocked, unknown, known, trusted$/],
-    ['/contacts/trust', { contact: 'bob', leve: 'known' }, /level: missing.*; leve: unknown key \(did you mean level\?\)$/],
+    ['/contacts/trust', { contact: 'bob', leve: 'known' }, /level: missing.*; leve: unknown key\. Did you mean level\?$/],
     ['/contacts/trust', {}, /^contact: missing; expected .*name of a contact; level: missing/],
     ['/contacts/remove', { contact: 'b'.repeat(65) }, /^contact: expected at most 64 characters, not "b{40}"… of 65 characters$/],
     ['/contacts/remove', { contact: '' }, /^contact: expected at least 1 character, not ""$/],

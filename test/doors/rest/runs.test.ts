@@ -141,7 +141,7 @@ test('what a detached run cannot have is refused before anybody is asked', async
     [{ detach: { lifetime_ms: 0 } }, /^detach\.lifetime_ms: expected a whole number of at least 1, not 0$/],
     [{ detach: { lifetime_ms: '2h' } }, /^detach\.lifetime_ms: expected a whole number of at least 1, not "2h"$/],
     [{ detach: { keep_bytes: 0 } }, /^detach\.keep_bytes: expected a whole number of at least 1, not 0$/],
-    [{ detach: { lifetime: 5 } }, /^lifetime: unknown key \(did you mean lifetime_ms\?\)$/],
+    [{ detach: { lifetime: 5 } }, /^lifetime: unknown key\. Did you mean lifetime_ms\?$/],
     [{ detach: 'yes' }, /^detach: expected true or false, or a JSON object, not "yes"$/],
   ] as const) {
     const { status, json } = await call('POST', '/exec/run', { body: { agent: 'bob', argv: ['make'], detach: true, ...more } })

@@ -23,11 +23,11 @@ test('whom words mean is answered in their order, with names folded', async (t) 
 
 test('words that mean nobody, and a question without words, are refused', async (t) => {
   const select = (): never => {
-    throw new AppError('no_hosts', 'these words mean nobody')
+    throw new AppError('no_hosts', 'no host is left')
   }
   const door = await startDoor(t, { directory: { ...restComponents().directory, select } })
   const nobody = await door.call('GET', '/contacts/select?expr=web1&expr=!web1')
-  assert.deepEqual([nobody.status, nobody.json], [404, { ok: false, error: 'no_hosts', message: 'these words mean nobody' }])
+  assert.deepEqual([nobody.status, nobody.json], [404, { ok: false, error: 'no_hosts', message: 'no host is left' }])
   for (const query of ['', '?expr=a&words=b', `?expr=${'a'.repeat(100)}&expr[x]=1`]) {
     const { status, json } = await door.call('GET', `/contacts/select${query}`)
     assert.deepEqual([status, (json as { error: string }).error], [400, 'bad_request'], query)

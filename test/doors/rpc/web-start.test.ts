@@ -75,7 +75,7 @@ test('the token is made for its owner alone, stays the same, and is not taken fr
     await chmod(path, loose)
     const { status, stdout, stderr } = await runRexd('--http', '--config', config)
     assert.deepEqual([status, stdout], [2, ''], stderr)
-    assert.match(stderr, /lets others in; mend it with: chmod/)
+    assert.match(stderr, /so other users can access it; fix it with: chmod/)
     await chmod(path, mended)
   }
   for (const text of ['', 'x\n', token.slice(1), `${token}\n\n`, `${token.toUpperCase()}\n`]) {

@@ -89,13 +89,13 @@ test('a directory that others may enter is refused, by --check too, and left as 
     for (const argv of [['--http'], ['--check']]) {
       const { status, stdout, stderr } = await runRexd(...argv, '--config', place.config)
       assert.equal(status, 2, stdout + stderr)
-      assert.match(stdout + stderr, /sock lets others in \(mode 0\d{3}\): the socket wants a directory of its own/)
+      assert.match(stdout + stderr, /sock is open to other users \(mode 0\d{3}\): the socket needs a private directory/)
     }
     assert.equal(await modeOf(directory), mode.toString(8))
   }
   const shared = await rexdPlace(t, { listen: `unix:${join(tmpdir(), 'x0x-test-rexd.sock')}` })
   const { status, stderr } = await runRexd('--http', '--config', shared.config)
   assert.equal(status, 2)
-  assert.match(stderr, /lets others in/)
+  assert.match(stderr, /so other users can access it/)
   assert.doesNotMatch(stderr, /chmod/, 'not of a directory that others use')
 })

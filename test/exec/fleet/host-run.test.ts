@@ -92,7 +92,7 @@ test('a host that could not be asked says what to do next, and one that was canc
     }
     return startHost({ runner: { ...runner, run }, sink: silent }, { command: commandWith(new Map()), fanoutId: ID }, HOST).ended
   }
-  const data = { next: 'what goes on: x0x exec sessions' }
+  const data = { next: 'See: x0x exec sessions' }
   const full = await endOf(new AppError('rate_limited', 'too many', { data }))
   assert.deepEqual([full.end, full.error, full.next], ['unreachable', 'rate_limited', data.next])
   const stopped = await endOf(new AppError('shutting_down', 'stopping', { data }))

@@ -95,17 +95,17 @@ test('a blocked contact stays in the choice, and is shown as one', () => {
 })
 
 const REFUSED: readonly [readonly string[], string, RegExp][] = [
-  [['wbe1'], 'unknown_agent', /^no contact is named wbe1 \(did you mean web1\?\)$/],
-  [['web[8-12]', 'web15', 'db3'], 'unknown_agent', /^no contact is named db3,web\[10-12,15\]$/],
-  [['web1', '!web99'], 'unknown_agent', /^no contact is named web99/],
-  [['@stale'], 'unknown_agent', /^no contact is named web\[10-11,13\] \(of @stale\)$/],
-  [['@wbe'], 'unknown_agent', /^there is no group @wbe \(did you mean @web\?\)$/],
-  [['web1', '!@nobody'], 'unknown_agent', /^there is no group @nobody$/],
-  [['role=dbx'], 'unknown_agent', /^no contact has the label role=dbx \(did you mean role=db\?\)$/],
-  [['@typo'], 'unknown_agent', /^no contact has the label role=bd \(did you mean role=db\?\) \(of @typo\)$/],
+  [['wbe1'], 'unknown_agent', /^no contact matches wbe1 \(unknown_agent\)\. Did you mean web1\?$/],
+  [['web[8-12]', 'web15', 'db3'], 'unknown_agent', /^no contact matches db3,web\[10-12,15\] \(unknown_agent\)$/],
+  [['web1', '!web99'], 'unknown_agent', /^no contact matches web99/],
+  [['@stale'], 'unknown_agent', /^no contact matches web\[10-11,13\] \(of @stale\) \(unknown_agent\)$/],
+  [['@wbe'], 'unknown_agent', /^unknown group @wbe\. Did you mean @web\?$/],
+  [['web1', '!@nobody'], 'unknown_agent', /^unknown group @nobody$/],
+  [['role=dbx'], 'unknown_agent', /^no contact has the label role=dbx\. Did you mean role=db\?$/],
+  [['@typo'], 'unknown_agent', /^no contact has the label role=bd \(of @typo\)\. Did you mean role=db\?$/],
   [['web1', '!rloe=db'], 'unknown_agent', /^no contact has the label rloe=db/],
   [['constructor=x'], 'unknown_agent', /^no contact has the label constructor=x$/],
-  [['eeeeee'], 'unknown_agent', /no known agent's id begins so/],
+  [['eeeeee'], 'unknown_agent', /no contact or agent matches/],
   [['000000'], 'ambiguous_agent', /could be/],
   [['@drained'], 'no_hosts', /mean nobody/],
   [['web1', '!web1'], 'no_hosts', /mean nobody/],
@@ -137,7 +137,7 @@ test('a choice has as many hosts as a fan-out may have, and not one more', () =>
   assert.equal(directoryOf(many, {}).select(['all=yes']).length, MAX_FANOUT_HOSTS)
   assert.equal(directoryOf(many, {}).select([many.map(({ name }) => name).join()]).length, MAX_FANOUT_HOSTS)
   const more = directoryOf([...many, contact('more', 99_999, { all: 'yes' })], {})
-  assert.throws(() => more.select(['all=yes']), { code: 'bad_request', message: /mean 10001 hosts/ })
+  assert.throws(() => more.select(['all=yes']), { code: 'bad_request', message: /select 10001 hosts/ })
   assert.equal(more.select(['all=yes', '!more']).length, MAX_FANOUT_HOSTS, 'what is left out does not count')
 })
 

@@ -93,7 +93,7 @@ test('another command, or another machine, under the same id is a conflict and c
   await runs.ask(asked(1))
   const before = await readFile(path, 'utf8')
   for (const other of [{ digest: hash(9) }, { machine_id: '0d'.repeat(32) }])
-    await assert.rejects(runs.ask(asked(1, other)), refused('conflict', /another command was asked for under this id/))
+    await assert.rejects(runs.ask(asked(1, other)), refused('conflict', /another command uses this ID/))
   assert.equal(await readFile(path, 'utf8'), before)
 })
 
@@ -120,7 +120,7 @@ test('what is forgotten is gone, also from the file, and nothing is known of it 
   const later = await again()
   assert.deepEqual(ids(later), [idOf(2)])
   for (const gone of [async () => later.get(idOf(1)), async () => later.forget(idOf(1)), async () => later.record(idOf(1), NEWS)])
-    await assert.rejects(gone, refused('unknown_run', /no detached run under that id.*: [0-9a-f-]{36}$/))
+    await assert.rejects(gone, refused('unknown_run', /no detached run has the ID [0-9a-f-]{36} /))
 })
 
 test('what cannot be forgotten in the file stays known, in its place', async (t) => {
@@ -190,7 +190,7 @@ test('what was heard is known where it cannot be written, and is in the file wit
   assert.equal((await runs.record(idOf(1), { ...NEWS, state: 'waiting' })).state, 'waiting')
   assert.equal((await runs.record(idOf(1), NEWS)).state, 'running')
   assert.equal(said.length, 1, 'once, until it can be written again')
-  assert.match(JSON.stringify(said), /detached-runs\.json.*make room on its disk/)
+  assert.match(JSON.stringify(said), /detached-runs\.json.*free disk space/)
   await rm(path, { recursive: true })
   await rename(`${path}.away`, path)
   assert.equal((await again()).get(idOf(1)).state, 'unknown')
@@ -203,10 +203,10 @@ test('a file that cannot be used is said, is thrown by whatever needs it, and st
   const row = { request_id: idOf(1) }
   for (const [text, says, mode] of [
     ['{"version": 1, "runs": [', /detached-runs\.json/, 0o600],
-    ['{"version": 2, "runs": [], "more": 1}', /version: version 2 is of a later x0x/, 0o600],
+    ['{"version": 2, "runs": [], "more": 1}', /version: version 2 is from a later x0x/, 0o600],
     ['{"version": 1, "runs": [], "more": 1}', /more: unknown key/, 0o600],
     [JSON.stringify({ version: 1, runs: [row] }), /runs\[0\]\.agent_id is missing/, 0o600],
-    ['{"version": 1, "runs": []}', /lets others in/, 0o644],
+    ['{"version": 1, "runs": []}', /so other users can access it/, 0o644],
   ] as const) {
     await writeFile(path, text)
     await chmod(path, mode)

@@ -294,15 +294,12 @@ const initOf = (n: number, keep_bytes = 10, agent_id = AGENT) => ({
 test('how many are kept and how much they may hold is bounded, of one agent and of all', async (t) => {
   const runs = await opened(t, await tempDir(t))
   for (let n = 0; n < MAX_DETACHED_PER_AGENT; n += 1) assert.equal(typeof runs.admit(initOf(n), false), 'object')
-  assert.match(String(runs.admit(initOf(999), false)), /256 detached runs of this agent are kept/)
+  assert.match(String(runs.admit(initOf(999), false)), /keeps 256 detached runs of this agent/)
   const OTHERS = ['c1', 'c2', 'c3', 'c4'].map((byte) => byte.repeat(32))
-  assert.match(
-    String(runs.admit(initOf(0, MAX_DETACHED_BYTES_PER_AGENT + 1, OTHERS[0]), false)),
-    /of this agent may keep 0 bytes here already/,
-  )
+  assert.match(String(runs.admit(initOf(0, MAX_DETACHED_BYTES_PER_AGENT + 1, OTHERS[0]), false)), /of this agent already reserve 0 bytes/)
   const kept = OTHERS.slice(0, 3).map((agent) => runs.admit(initOf(0, MAX_DETACHED_BYTES_PER_AGENT, agent), false))
   assert.ok(kept.every((one) => typeof one === 'object'))
-  assert.match(String(runs.admit(initOf(0, MAX_DETACHED_BYTES_PER_AGENT, OTHERS[3]), false)), /may keep 0 bytes here already, of \d+/)
+  assert.match(String(runs.admit(initOf(0, MAX_DETACHED_BYTES_PER_AGENT, OTHERS[3]), false)), /may keep 0 bytes on this machine, of \d+/)
   assert.equal(typeof runs.admit(initOf(0, 1_000, OTHERS[3]), false), 'object')
 })
 
@@ -318,7 +315,7 @@ test('however many agents keep all runs that they may, a late agent keeps its le
   assert.ok(held.reduce((sum, one) => sum + one, 0) >= MAX_DETACHED_RUNS)
   assert.deepEqual([held[0], held.at(-1)], [MAX_DETACHED_PER_AGENT, LEAST_DETACHED_PER_AGENT])
   for (let n = 0; n < LEAST_DETACHED_PER_AGENT; n += 1) assert.equal(typeof runs.admit(initOf(n, 0), false), 'object')
-  assert.match(String(runs.admit(initOf(999, 0), false)), /4 detached runs of this agent are kept here, of \d+/)
+  assert.match(String(runs.admit(initOf(999, 0), false)), /4 detached runs of this agent, of \d+/)
 })
 
 test('however many agents keep all bytes that they may, a late agent keeps its least, and no more', async (t) => {
@@ -334,7 +331,7 @@ test('however many agents keep all bytes that they may, a late agent keeps its l
   })
   assert.deepEqual([held[0], held.at(-1)], [MAX_DETACHED_BYTES_PER_AGENT, least])
   assert.equal(typeof runs.admit(initOf(1, least), false), 'object')
-  assert.match(String(runs.admit(initOf(2, 1), false)), /may keep \d+ bytes here already, of \d+/)
+  assert.match(String(runs.admit(initOf(2, 1), false)), /may keep \d+ bytes on this machine, of \d+/)
 })
 
 test('what one holds is what is in its file, heads of single bytes too, and while it goes on what may come', async (t) => {

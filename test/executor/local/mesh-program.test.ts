@@ -99,7 +99,7 @@ test('a command that its daemon was asked for is lost where that says nothing of
       await turn()
       throw new AppError('daemon_unreachable', 'it broke off', { data: { asked } })
     }
-  const silent = 'lost: the daemon did not say what became of the command'
+  const silent = 'lost: the daemon did not report the result'
   assert.deepEqual(await become(t, async function* () {}), [silent, 'request', 'exit'])
   assert.deepEqual(await become(t, fails(true)), ['lost: it broke off', 'request', 'exit'])
   assert.deepEqual(await become(t, fails(false)), ['refused: it broke off', 'request', 'refused'])
@@ -221,7 +221,7 @@ const watched = (parts: readonly unknown[], breaks: Error | null = null) => {
 }
 
 const STARTED = { type: 'started', pid: 1 }
-const SILENT = 'the daemon did not say in time what became of the command'
+const SILENT = 'the daemon did not report the result in time'
 
 test('a daemon that never says what became of a command is given up behind its time, and no timer is left', async () => {
   const { clock, target, started, isOver } = watched([])
@@ -274,7 +274,7 @@ test('a daemon that is killed is said to have gone away, and not what the system
   const { target, started } = watched([STARTED], Object.assign(new Error('it ended in the middle of an answer'), { code: 'ECONNRESET' }))
   target.resume()
   await started
-  assert.equal(target.lost, 'the daemon went away before it told how the command ended')
+  assert.equal(target.lost, 'the daemon stopped before it reported the result')
   const other = watched([STARTED], new Error('an event is longer than 1 bytes'))
   other.target.resume()
   await other.started

@@ -64,6 +64,6 @@ test('a wish that says another place than the target of its session is refused, 
   ] as const)
     assert.throws(() => wishFor('bob', wish), {
       code: 'bad_request',
-      message: new RegExp(`^${key}: .* is another place than the target "bob" of this session; leave`),
+      message: new RegExp(`^${key}: .* differs from the target "bob" of this session; leave`),
     })
 })

@@ -116,6 +116,6 @@ test('what cannot be held, because we cannot come out of its control group, is k
   const permit = permitFor([await script(t, 'exec sleep 1000')])
   const result = await spawnPermitted(permit, { trees, cleanup: startGuardian(t) }, { stdin: false })
   assert.ok(result.kind === 'spawn_failed' && result.ran !== null)
-  assert.match(result.detail, /cannot come out of its control group/)
+  assert.match(result.detail, /cannot leave its control group/)
   assert.deepEqual([done, isAlive(result.ran.pid)], [['told'], false])
 })

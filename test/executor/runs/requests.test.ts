@@ -112,7 +112,7 @@ test('a journal of what was asked that cannot be written lets nothing be signed,
   await mkdir(host.outgoingPath)
   const unavailable = refused(
     'journal_unavailable',
-    /nothing was asked, because .*requests\.jsonl cannot be written \(.*\): make room or mend/,
+    /no request was sent, because .*requests\.jsonl cannot be written \(.*\): free disk space or fix/,
   )
   await assert.rejects(sign(), unavailable)
   await assert.rejects(signRules(), unavailable)

@@ -90,12 +90,12 @@ test('what was refused is approval_denied, and the journal says by whom', async 
   )
 })
 
-test('when the time is up it is approval_timeout', async (t) => {
+test('when the time limit was reached it is approval_timeout', async (t) => {
   const place = await askingHost(t, { askTimeoutMs: 300 })
   const run = await hello(place)
   await run.frame('waiting')
   assert.equal(await run.denial(), 'approval_timeout')
-  assert.match(await detailOf(place, run), /nobody decided in time/)
+  assert.match(await detailOf(place, run), /no approver answered in time/)
 })
 
 test('a desk that goes away while it waits is a denial', async (t) => {

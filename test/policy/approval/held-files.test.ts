@@ -277,7 +277,7 @@ test('no more than 64 MiB of all scripts of a command are read, whoever can writ
   assert.doesNotMatch(ask(['env', 'sh', one, 'sh', one, 'sh', other]).opaque ?? '', /cannot be read whole/)
   await truncate(other, 1)
   const { opaque, grant_sha256 } = ask(['env', 'sh', one, 'sh', other])
-  assert.match(opaque ?? '', /other\.sh cannot be read whole/)
+  assert.match(opaque ?? '', /other\.sh cannot be read completely/)
   assert.equal(grant_sha256, null)
 })
 

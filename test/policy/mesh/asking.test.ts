@@ -164,17 +164,17 @@ test('the keys are read strictly, each problem with its line', () => {
   for (const [keys, rest, problem] of [
     ['ask = "off"', [listed], /acl\.toml:\d+: exec\.allow\[0\]\.ask: must be "always" or "on-miss"/],
     ['ask = true', [listed], /\.ask: must be "always" or "on-miss"/],
-    ['ask = "on-miss"', [listed], /\.ask: is "on-miss", and the entry has no ask_patterns/],
-    ['', [listed, pattern(['x'])], /\.ask_patterns: says what may be asked for, and the entry has no ask/],
-    ['ask = "always"', [pattern(['<ANY...>'])], /stands behind the program/],
+    ['ask = "on-miss"', [listed], /\.ask: is "on-miss", but the entry has no ask_patterns/],
+    ['', [listed, pattern(['x'])], /\.ask_patterns: has no effect without ask/],
+    ['ask = "always"', [pattern(['<ANY...>'])], /must be after the program/],
     ['ask = "always"', [pattern(['x', '<ANY...>', 'y'])], /must be the last token/],
     ['ask = "always"', [], /\.commands: has no command/],
     ['approvals_needed = 1', [listed], /\.approvals_needed: is given, and the entry has no approvers/],
     ['approvers = []', [listed], /\.approvers: must be a list of at least one/],
     [`approvers = [{ agent_id = "${ALICE}" }]`, [listed], /is the agent of this entry, which cannot approve/],
-    [`approvers = [{ agent_id = "${MALLORY}" }, { agent_id = "${MALLORY}" }]`, [listed], /stands here twice/],
+    [`approvers = [{ agent_id = "${MALLORY}" }, { agent_id = "${MALLORY}" }]`, [listed], /is listed twice/],
     [`approvers = [{ agent_id = "${MALLORY}" }]\napprovals_needed = 2`, [listed], /is 2, more than the approvers there are \(1\)/],
-    [`approvers = [{ agent_id = "${MALLORY}", name = "x" }]`, [listed], /name: unknown key; known here: agent_id/],
+    [`approvers = [{ agent_id = "${MALLORY}", name = "x" }]`, [listed], /name: unknown key; known keys: agent_id/],
     ['approvers = ["x"]', [listed], /must be a table/],
   ] as const)
     assert.match(problems(keys, ...rest), problem, keys)

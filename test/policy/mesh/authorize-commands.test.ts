@@ -117,9 +117,9 @@ test('a program that others could replace, or that may not be executed, is not r
   const policy = policyOf(['/var'])
   permitted(askRun(policy, { argv: [tool] }))
   await chmod(tool, 0o777)
-  refused(askRun(policy, { argv: [tool] }), 'file_not_found', /writable by others.*chmod go-w/, { argv0: tool, why: 'not_executable' })
+  refused(askRun(policy, { argv: [tool] }), 'file_not_found', /writable by other users.*chmod go-w/, { argv0: tool, why: 'not_executable' })
   await chmod(tool, 0o644)
-  refused(askRun(policy, { argv: [tool] }), 'file_not_found', /is there and may not be executed/, { argv0: tool, why: 'not_executable' })
+  refused(askRun(policy, { argv: [tool] }), 'file_not_found', /exists, but is not executable/, { argv0: tool, why: 'not_executable' })
 })
 
 test('a denial names its rule and goes before every allowance', () => {

@@ -85,7 +85,7 @@ test('the text says verdict, reason, place and gates, one line each', () => {
   const allowed = explanationText(ask('echo', '-n', '5'), ['echo', '-n', '5'])
   assert.match(
     allowed,
-    /^allowed {2}\["echo", "-n", "5"\]\nmatched {2}acl\.toml:18: .*\ntold {5}no: its entry is not discoverable\nruns {5}\/.*\/echo in \/.*\nlimits {3}300000 ms, /,
+    /^allowed {2}\["echo", "-n", "5"\]\nmatched {2}acl\.toml:18: .*\nlisted {3}no: its entry is not discoverable\nruns {5}\/.*\/echo in \/.*\nlimits {3}300000 ms, /,
   )
 })
 

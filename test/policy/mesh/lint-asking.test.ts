@@ -35,14 +35,14 @@ test('what asks is counted: entries, patterns, rules, agents once, and the most 
 
 test('a pattern that is never reached is named with the line that takes its requests', () => {
   for (const [commands, patterns, told] of [
-    [[['ls', '<INT>']], [['ls', '5']], /ask_patterns\[0\]\.argv: is never asked for: line \d+ lists it/],
+    [[['ls', '<INT>']], [['ls', '5']], /ask_patterns\[0\]\.argv: has no effect: line \d+ allows it without approval/],
     [
       [],
       [
         ['ls', '<ANY...>'],
         ['ls', '/srv', '<ANY...>'],
       ],
-      /ask_patterns\[1\]\.argv: is never reached: line \d+ has this and more/,
+      /ask_patterns\[1\]\.argv: has no effect: line \d+ has this and more/,
     ],
     [[], [['ls', '<ANY...>'], ['ls']], /ask_patterns\[1\].*this and more/],
     [
@@ -64,7 +64,7 @@ test('a pattern that is never reached is named with the line that takes its requ
     assert.match(warnings[0] ?? '', told)
   }
   // A command of a later entry of the pair comes first all the same.
-  assert.match(lint([entry([], [['ls', '5']]), entry([['ls', '5']], [])]).join(), /is never asked for/)
+  assert.match(lint([entry([], [['ls', '5']]), entry([['ls', '5']], [])]).join(), /has no effect: line/)
 })
 
 test('patterns that take what no earlier one has are left alone', () => {
@@ -111,7 +111,7 @@ test('a rule that always asks, and that nothing of the file can be of or an earl
     assert.deepEqual(lint(allowed, [always(argv)]), [])
   assert.match(
     lint(allowed, [always(['ls', '<ANY...>']), always(['ls', '5'])]).join(),
-    /always_ask\[1\]\.argv: .*is never reached: line \d+ has it, and a human reads that reason/,
+    /always_ask\[1\]\.argv: .*has no effect: line \d+ matches first/,
   )
   // What cannot be told may be of any rule.
   assert.deepEqual(lint([entry([], [['sh', '<ANY...>']])], [always(['rm', '<ANY...>'])]), [])

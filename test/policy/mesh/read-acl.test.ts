@@ -86,7 +86,7 @@ test('an ACL cannot be changed once it is read', () => {
 test('an unknown key is a problem wherever it stands', () => {
   hasProblem(
     '[exec]\naudit_log_path = "/a"\n[server]\nport = 1',
-    /^acl\.toml:3: server: unknown key; known here: exec\. This file is the ACL of exec alone; settings of the daemon are in config\.toml$/,
+    /^acl\.toml:3: server: unknown key; the ACL has only \[exec\]\. Settings of the daemon are in config\.toml$/,
   )
   hasProblem(`verbose = true\n${withKey('')}`, /^acl\.toml:1: verbose: unknown key/)
   hasProblem(withKey('enable = true'), /^acl\.toml:4: exec\.enable: unknown key/)

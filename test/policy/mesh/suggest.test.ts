@@ -12,12 +12,12 @@ const suggested = (argv: readonly string[]): string => entryText({ agent_id: ALI
 test('what no entry can allow says why', () => {
   for (const [argv, why] of [
     [[], /it has no program/],
-    [['', 'x'], /its program is no absolute path and no bare name/],
-    [['./run'], /its program is no absolute path and no bare name/],
+    [['', 'x'], /its program is neither an absolute path nor a bare name/],
+    [['./run'], /its program is neither an absolute path nor a bare name/],
     [['echo', 'a;b'], /token 1 contains ";", which every request is refused for/],
     [['echo', '<INT>'], /every request is refused/],
     [['echo', 'a\nb'], /token 1 contains "\\n"/],
-    [['echo', '\ud800'], /it is no Unicode text/],
+    [['echo', '\ud800'], /it is not valid Unicode/],
   ] as const)
     assert.match(unsuggestable(argv) ?? '', why, JSON.stringify(argv))
   assert.equal(unsuggestable(['/usr/bin/df', '-h']), null)

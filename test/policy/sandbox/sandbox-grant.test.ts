@@ -41,17 +41,17 @@ test('a project of the home is granted, with nothing else of the home', async (t
 test('a directory that is, holds or lies in a secret is refused, and so are the home, the root and what is the system’s', async (t) => {
   const place = await home(t)
   const cases: readonly [string, RegExp][] = [
-    [place.home, /it is a home, where secrets and start-up files lie; use a directory of the project/],
+    [place.home, /it is a home, where secrets and start-up files lie; use a project directory/],
     [join(place.home, '.x0x'), /it lies in .*\.x0x, which holds secrets/],
     [join(place.home, '.ssh', 'keys'), /it lies in .*\.ssh, which holds secrets/],
     [join(place.home, '..'), /it holds the home/],
     ['/', /it belongs to the whole system/],
     ['/tmp', /it belongs to the whole system/],
-    ['/etc/cron.d', /it is of the system's \/etc/],
-    ['/usr/local/bin', /it is of the system's \/usr/],
-    ['/run/user/1000', /it is of the system's \/run/],
-    ['/proc/self/root', /it is of the system's \/proc/],
-    ['project', /it is no absolute path/],
+    ['/etc/cron.d', /it belongs to \/etc/],
+    ['/usr/local/bin', /it belongs to \/usr/],
+    ['/run/user/1000', /it belongs to \/run/],
+    ['/proc/self/root', /it belongs to \/proc/],
+    ['project', /it is not an absolute path/],
   ]
   for (const [cwd, reason] of cases) assert.match(reasonOf(cwd, place), reason, cwd)
 })
@@ -76,7 +76,8 @@ test('a directory is refused whose files run outside of the sandbox, such as pro
   ]
   for (const name of [...inside, '.local/share/project', '.bashrc.d', '.zsh', 'Library/LaunchAgents'])
     assert.match(reasonOf(join(place.home, name), place), /it lies in .*, where programs and settings lie that run outside/, name)
-  for (const name of ['/var/spool/cron/crontabs', '/var/spool/at']) assert.match(reasonOf(name, place), /it is of the system's/, name)
+  for (const name of ['/var/spool/cron/crontabs', '/var/spool/at'])
+    assert.match(reasonOf(name, place), /it belongs to .* of the system/, name)
   for (const name of ['project/.config', 'project/bin', 'project/.git', 'binaries'])
     assert.equal(reasonOf(join(place.home, name), place), 'granted', name)
 })
@@ -96,7 +97,7 @@ test('a directory is refused that a link of such a place leads to, or that holds
     const place = await home(t)
     await mkdir(dirname(join(place.home, link)), { recursive: true })
     await symlink(join(place.home, target), join(place.home, link))
-    assert.match(reasonOf(place.project, place), /leads to .*, where programs and settings lie that run outside/, link)
+    assert.match(reasonOf(place.project, place), /is a link to .*, where programs and settings lie that run outside/, link)
   }
   const place = await home(t)
   await symlink('elsewhere/file', join(place.project, '.bashrc'))
@@ -110,7 +111,7 @@ test('what the configuration shows besides is judged as well, by where its links
   const shows = (path: string): string => reasonOf(place.project, place, { ...DEFAULT_SANDBOX, readable: [path] })
   assert.match(shows(join(place.home, 'tools')), /tools\.exec\.sandbox\.readable: .*\.ssh cannot be shown in a sandbox: it lies in/)
   assert.match(shows('/'), /the whole system/)
-  assert.match(shows('/proc'), /it is of the system's \/proc/)
+  assert.match(shows('/proc'), /it belongs to \/proc/)
   assert.match(shows('/nowhere/at/all'), /it does not exist/)
   assert.equal(shows('/usr/share'), 'granted')
 })

@@ -7,8 +7,8 @@ import { failureText } from '../../../src/programs/rexd/exec.ts'
 test('what a server refuses with is said with what to do next, and a terminal obeys none of it', () => {
   const said = (message: string, data: Record<string, unknown>): string => failureText(new RexdError({ code: -32_602, message, data }))
   assert.equal(
-    said('no contact is named bbo', { next: 'who there is: x0x contacts list' }),
-    'rexd: no contact is named bbo\n      who there is: x0x contacts list\n',
+    said('no contact matches bbo', { next: 'See: x0x contacts list' }),
+    'rexd: no contact matches bbo\n      See: x0x contacts list\n',
   )
   assert.equal(said('all is said', { next: '' }), 'rexd: all is said\n')
   assert.equal(said('no', { next: 7 }), 'rexd: no\n')

@@ -50,7 +50,7 @@ path = ${JSON.stringify(place.paths.dir)}
   const human = await place.human()
   const override = { host: 'sandbox', security: null, ask: null, node: null, elevated: null } as const
   await human.setModes('reviewer', override)
-  assert.deepEqual(settingsOf(await look(), 'reviewer')['host'], ['sandbox', 'what was set for the session'])
+  assert.deepEqual(settingsOf(await look(), 'reviewer')['host'], ['sandbox', 'the settings of the session'])
   await takeBackModes(place.paths, 'reviewer')
   // What is saved is a row of the store, which narrows. A session that no file names is listed.
   await human.saveModes('reviewer', { security: 'deny', ask: null })
@@ -62,7 +62,7 @@ path = ${JSON.stringify(place.paths.dir)}
   assert.deepEqual((await look()).others, [])
   // What a human sets stands in the place of the store's word.
   await human.setModes('reviewer', { ...override, host: null, security: 'full' })
-  assert.deepEqual(settingsOf(await look(), 'reviewer')['security'], ['full', 'what was set for the session'])
+  assert.deepEqual(settingsOf(await look(), 'reviewer')['security'], ['full', 'the settings of the session'])
   await takeBackModes(place.paths, 'reviewer')
   await human.saveModes('reviewer', null)
   assert.deepEqual(settingsOf(await look(), 'reviewer')['host'], ['gateway', '[tools.exec] of the file'])
@@ -87,7 +87,7 @@ test('without a desk the page says so, and what the file says alone', async (t) 
   })
   await place.stop()
   const { agents, problems } = await localModes(place.paths, new EngineConfigs({ config: path, env: {} }))
-  assert.match(problems.join(), /no desk answers/)
+  assert.match(problems.join(), /no approval service/)
   assert.deepEqual(agents[0]?.settings[0], { name: 'host', value: 'sandbox', from: 'default' })
 })
 

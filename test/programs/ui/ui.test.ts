@@ -89,7 +89,7 @@ test('without a daemon x0x ui shows what the files of this host say, and ends as
   assert.equal(no.outcome, 'denied')
   const asked = await call<PageExplanation>('explain', { agent_id: AGENT, machine_id: MACHINE, argv: ['echo', '7'] })
   assert.equal(asked.outcome, 'asked')
-  assert.match(policy.pairs[0]?.commands[1]?.note ?? '', /a human of this host is asked/)
+  assert.match(policy.pairs[0]?.commands[1]?.note ?? '', /it needs approval on this machine/)
   assert.match(no.text, /argv_not_allowed/)
   const runs = await call<PageRuns>('runs', { followed: [] })
   assert.deepEqual([runs.running, runs.recent], [[], []])

@@ -41,7 +41,7 @@ test(
     assert.equal(last.status, 1)
     assert.match(
       last.stdout,
-      /^last denial, \S+: df -h\nasked by alice \(\w{64}\) on machine \w{64}, request \S+\nreason {3}agent_machine_not_in_acl/,
+      /^last denial, \S+: df -h\nrequested by alice \(\w{64}\) on machine \w{64}, request \S+\nreason {3}agent_machine_not_in_acl/,
     )
     assert.match(last.stdout, /^Try: x0x acl suggest --request \S+$/m)
     assert.equal((await said(bob, 'acl', 'explain', '--last', '--agent', 'alice')).stdout, last.stdout)
@@ -106,7 +106,7 @@ test('an agent of whom nothing is known has no last denial, and a name that is n
   ]) {
     const { status, stderr } = await said(alice, ...command, '--agent', 'bbo')
     assert.equal(status, 255)
-    assert.match(stderr, /did you mean bob\?/)
+    assert.match(stderr, /Did you mean bob\?/)
   }
 })
 

@@ -80,7 +80,7 @@ test('a detached command prints its id alone, and what to type next beside it', 
   ]
   const { status, stdout, stderr } = await runCli(argv)
   assert.deepEqual([status, stdout], [0, `${RUN_ID}\n`])
-  assert.equal(stderr, `x0x: goes on without you on bob; its output: x0x --data-dir ${dir} attach ${RUN_ID}\n`)
+  assert.equal(stderr, `x0x: running detached on bob. Next: x0x --data-dir ${dir} attach ${RUN_ID}\n`)
   const [{ body, headers, path }] = seen as [SeenRequest]
   const { request_id, ...asked } = JSON.parse(body) as { request_id: string }
   assert.match(request_id, /^[0-9a-f-]{36}$/)
@@ -98,8 +98,8 @@ test('what the ACL over there has cut is said', async (t) => {
   )
   const { stdout, stderr } = await runCli(['--data-dir', dir, 'exec', 'bob', '--detach', '--lifetime', '10m', '--keep', '1K', '--', 'make'])
   assert.equal(stdout, `${RUN_ID}\n`)
-  assert.match(stderr, /^x0x: warning: its lifetime is cut to 60 s there \(max_detach_secs\)$/m)
-  assert.match(stderr, /^x0x: warning: only 20 bytes of its output are kept there \(max_detach_output_bytes\)$/m)
+  assert.match(stderr, /^x0x: warning: the target limits its lifetime to 60 s \(max_detach_secs\)$/m)
+  assert.match(stderr, /^x0x: warning: the target keeps only 20 bytes of its output \(max_detach_output_bytes\)$/m)
 })
 
 test('quiet prints the id alone, json the whole answer', async (t) => {
@@ -127,7 +127,7 @@ test('where it may have started, it is said how to find out', async (t) => {
   )
   const { status, stderr } = await runCli(['--data-dir', dir, 'exec', 'bob', '--detach', '--', 'make'])
   assert.equal(status, 255)
-  assert.match(stderr, /whether it started: x0x --data-dir \S+ runs --refresh {3}\([0-9a-f-]{36}\)/)
+  assert.match(stderr, /Try: x0x --data-dir \S+ runs --refresh {3}\(whether [0-9a-f-]{36} started\)/)
 })
 
 test('lines that make no sense are 2', async () => {
@@ -189,7 +189,7 @@ test('the beginning of an id is enough where one run begins so', async (t) => {
   assert.match((await attach(RUN_ID.slice(0, -2))).stderr, new RegExp(`2 runs begin with .*\\n.*${RUN_ID}, ${OTHER_ID}`))
   const none = await attach('0000')
   assert.equal(none.status, 255)
-  assert.match(none.stderr, /no detached run whose id begins with 0000\n {5}Try: x0x --data-dir \S+ runs/)
+  assert.match(none.stderr, /no detached run matches "0000"\n {5}Try: x0x --data-dir \S+ runs/)
 })
 
 test('Ctrl-C leaves it, cancels nothing, and says from which byte to go on', async (t) => {
@@ -207,7 +207,7 @@ test('Ctrl-C leaves it, cancels nothing, and says from which byte to go on', asy
     onOutput: () => setImmediate(() => interrupt('SIGINT')),
   })
   assert.deepEqual([status, stdout], [130, 'hello'])
-  assert.equal(stderr, `x0x: detached; the command goes on. Where this stopped: x0x attach ${RUN_ID} --from 5\n`)
+  assert.equal(stderr, `x0x: detached; the command continues. To see more output: x0x attach ${RUN_ID} --from 5\n`)
   assert.ok(!seen.some(({ path }) => path.includes('cancel')))
 })
 
@@ -226,7 +226,7 @@ test('a daemon that goes away in the middle is asked again, from the byte behind
   })
   const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'attach', RUN_ID])
   assert.deepEqual([status, stdout], [0, 'hello world'])
-  assert.equal(stderr, 'x0x: the daemon went away; the command goes on, and so will this\n')
+  assert.equal(stderr, 'x0x: lost contact with x0xd; the command continues, and x0x reconnects\n')
   assert.deepEqual(asked, ['from=0&follow=true', 'from=5&follow=true', 'from=5&follow=true'])
 })
 
@@ -236,7 +236,7 @@ test('an end without an Exit, and an error in the middle, are 255 and say so', a
     [{ type: 'end', request_id: RUN_ID, state: 'expired', from: 0, next: 2 }, /^x0x: expired: .* ends at byte 2\n$/],
     [
       { type: 'error', request_id: RUN_ID, error: 'peer_rejected', message: 'no more', data: { next: 'wait' }, next: 2 },
-      new RegExp(`no more\\n {5}wait\\n[^]*x0x: go on where this stopped: x0x attach ${RUN_ID} --from 2\\n$`),
+      new RegExp(`no more\\n {5}wait\\n[^]*x0x: to continue: x0x attach ${RUN_ID} --from 2\\n$`),
     ],
   ] as const) {
     const { dir } = await fakeDaemon(t, ({ path }, response) =>
@@ -255,7 +255,10 @@ test('without following, what there is is shown, and where to go on', async (t) 
       : json(response, 200, { ok: true, ...run() }),
   )
   const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'attach', RUN_ID, '--no-follow'])
-  assert.deepEqual([status, stdout, stderr], [0, 'hello', `x0x: it goes on; where this stopped: x0x attach ${RUN_ID} --from 5\n`])
+  assert.deepEqual(
+    [status, stdout, stderr],
+    [0, 'hello', `x0x: the command continues. To see more output: x0x attach ${RUN_ID} --from 5\n`],
+  )
   assert.equal(seen.at(-1)?.path, `/runs/${RUN_ID}/output?from=0&follow=false`)
 })
 
@@ -273,9 +276,9 @@ test('runs are a table with what became of each, and nothing of a foreign text i
   assert.ok(!stdout.includes('\u001b'))
   assert.match(second, /aaaaaaaaaaaa +ended 3 \(peer_unreachable\)/)
   const none = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, runs: [] }))
-  assert.equal((await runCli(['--data-dir', none.dir, 'runs'])).stdout, 'no detached command is remembered here\n')
+  assert.equal((await runCli(['--data-dir', none.dir, 'runs'])).stdout, 'no detached runs\n')
   const ofNone = await runCli(['--data-dir', none.dir, 'runs', '--session', 'night'])
-  assert.equal(ofNone.stdout, 'no detached command with session night is remembered here\n')
+  assert.equal(ofNone.stdout, 'no detached runs with label night\n')
 })
 
 const waited = (over: Partial<WaitedRun> = {}): WaitedRun => ({ ...run({ state: 'ended', code: 0 }), over: true, outcome: null, ...over })
@@ -364,7 +367,7 @@ test('of several ids one that is not known is named, and keeps no other from bei
   const asJson = JSON.parse((await runs('--json', 'runs', 'wait', OTHER_ID, RUN_ID)).stdout) as { ok: boolean; failed: object[] }
   assert.deepEqual([asJson.ok, asJson.failed], [false, [{ request_id: OTHER_ID, error: 'unknown_run', message: 'it is not remembered' }]])
   const cancelled = await runs('runs', 'cancel', OTHER_ID, RUN_ID)
-  assert.deepEqual([cancelled.status, cancelled.stdout], [1, 'asked to end: make all, on bob\n'])
+  assert.deepEqual([cancelled.status, cancelled.stdout], [1, 'stopping: make all, on bob\n'])
   assert.equal((await runs('runs', 'wait', OTHER_ID)).status, 255, 'as where `x0x exec` asks nobody')
   assert.equal((await runs('runs', 'cancel', OTHER_ID)).status, 1)
 })
@@ -374,7 +377,7 @@ test('the page and the help of runs wait tell the status of one that goes on', a
     await runCli(['runs', 'wait', '--help']),
     await readFile(new URL('../../../docs/detached-runs.md', import.meta.url), 'utf8'),
   ]
-  assert.match(help.stdout, /Exit status of one: [^.]*255[^.]*has not ended in time/)
+  assert.match(help.stdout, /One ID: as x0x exec; 255 also if it has not ended/)
   assert.match(page, /For one run, the exit status is that of `x0x exec`\.\n[^.]*255 if the command has not ended in time/)
 })
 
@@ -386,7 +389,7 @@ test('of a run whose host did not answer it is said that it may go on, and not w
       : json(response, 200, { ok: true, ...run() }),
   )
   const { status, stderr } = await runCli(['--data-dir', dir, 'runs', 'wait', RUN_ID])
-  const next = 'it may go on there all the same; who is connected here: x0x peers'
+  const next = 'it may still run on its target; to see connected agents: x0x peers'
   assert.deepEqual([status, stderr], [255, `x0x: no address answered\n     ${next}\n`])
 })
 
@@ -397,7 +400,7 @@ test('a run of which its host knows nothing is not said to go on', async (t) => 
       : json(response, 200, { ok: true, ...run() }),
   )
   const { status, stderr } = await runCli(['--data-dir', dir, 'runs', 'wait', RUN_ID])
-  assert.deepEqual([status, stderr], [255, 'x0x: unknown: its host knows nothing of it: it never began there, or was forgotten\n'])
+  assert.deepEqual([status, stderr], [255, 'x0x: unknown: its target does not know it: it never started, or was deleted\n'])
 })
 
 test('a wait that is interrupted ends nothing, and says so', async (t) => {
@@ -411,7 +414,7 @@ test('a wait that is interrupted ends nothing, and says so', async (t) => {
       return () => undefined
     },
   })
-  assert.deepEqual([status, stderr], [130, 'x0x: not waiting any more; what was waited for goes on\n'])
+  assert.deepEqual([status, stderr], [130, 'x0x: stopped waiting; the runs continue\n'])
   assert.ok(!seen.some(({ path }) => path.includes('cancel')))
 })
 
@@ -422,14 +425,14 @@ test('cancelling and forgetting go one by one, and a host that is gone for good 
     return json(response, 200, { ok: true, ...run() })
   })
   const cancelled = await runCli(['--data-dir', dir, 'runs', 'cancel', RUN_ID])
-  assert.deepEqual([cancelled.status, cancelled.stdout], [0, 'asked to end: make all, on bob\n'])
+  assert.deepEqual([cancelled.status, cancelled.stdout], [0, 'stopping: make all, on bob\n'])
   assert.deepEqual(JSON.parse(seen.at(-1)!.body), { request_id: RUN_ID })
   const over = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, ...run({ state: 'ended', signal: 15 }) }))
   const late = await runCli(['--data-dir', over.dir, 'runs', 'cancel', RUN_ID])
-  assert.deepEqual([late.status, late.stdout], [0, 'over before, ended SIGTERM: make all, on bob\n'])
+  assert.deepEqual([late.status, late.stdout], [0, 'already ended, ended SIGTERM: make all, on bob\n'])
   const gone = await runCli(['--data-dir', dir, 'runs', 'forget', RUN_ID])
   assert.equal(gone.status, 255)
-  assert.match(gone.stderr, new RegExp(`to forget it here alone: x0x runs forget --here ${RUN_ID}`))
+  assert.match(gone.stderr, new RegExp(`Try: x0x runs forget --here ${RUN_ID}`))
   const here = await runCli(['--data-dir', dir, 'runs', 'forget', RUN_ID, '--here'])
   assert.deepEqual([here.status, here.stdout], [0, 'forgotten: make all, on bob\n'])
 })
@@ -459,7 +462,7 @@ test('many hosts are detached at once: an id and its host of each that started, 
     stderr,
     /^ {5}denied \(1\): web2: argv_not_allowed: .*\n {7}Try: x0x --data-dir \S+ acl mine web2\n {7}Try, on web2: x0x acl explain --last$/m,
   )
-  assert.match(stderr, /^ {5}unreachable \(1\): web3: gone.*\n {7}what is wrong: x0x --data-dir \S+ doctor web3$/m)
+  assert.match(stderr, /^ {5}unreachable \(1\): web3: gone.*\n {7}Try: x0x --data-dir \S+ doctor web3$/m)
   assert.match(stderr, /^ {5}unknown \(1\): web4: gone/m)
   assert.ok(!stderr.includes('\u001b'))
   const asked = seen.filter(({ path }) => path === '/exec/run').map(({ body }) => JSON.parse(body) as Record<string, unknown>)
@@ -472,7 +475,7 @@ test('many hosts are detached at once: an id and its host of each that started, 
   assert.match(
     stderr,
     new RegExp(
-      `^ {5}how they are: x0x --data-dir \\S+ runs --refresh --session ${session}\n {5}until all are over: x0x --data-dir \\S+ runs wait --session ${session}\n`,
+      `^ {5}See: x0x --data-dir \\S+ runs --refresh --session ${session}\n {5}To wait: x0x --data-dir \\S+ runs wait --session ${session}\n`,
       'm',
     ),
   )
@@ -488,7 +491,7 @@ test('the name of the caller is that of all that it detaches at once; where noth
   assert.equal(status, 3)
   assert.equal(
     stderr,
-    `x0x: 0 of 4 started, 4 unreachable\n     unreachable (4): web[1-4]: gone\n       what is wrong: x0x --data-dir ${dir} doctor web1\n`,
+    `x0x: 0 of 4 started, 4 unreachable\n     unreachable (4): web[1-4]: gone\n       Try: x0x --data-dir ${dir} doctor web1\n`,
   )
   for (const { body } of seen.filter(({ path }) => path === '/exec/run'))
     assert.equal((JSON.parse(body) as { session: string }).session, 'night')
@@ -521,8 +524,8 @@ test('those of a session are waited for, ended and forgotten together, and one t
   assert.equal(cancelled.status, 255)
   assert.deepEqual(cancelled.stdout.split('\n').toSorted(), [
     '',
-    'asked to end: make all, on web1',
-    'over before, ended 0: make all, on web2',
+    'already ended, ended 0: make all, on web2',
+    'stopping: make all, on web1',
   ])
   assert.match(cancelled.stderr, /^x0x: web3: gone\n/)
   assert.deepEqual(
@@ -534,7 +537,7 @@ test('those of a session are waited for, ended and forgotten together, and one t
   const forgotten = await runCli(['--data-dir', dir, '--json', 'runs', 'forget', RUN_ID, OTHER_ID, THIRD_ID])
   const { ok, runs, failed } = JSON.parse(forgotten.stdout) as { ok: boolean; runs: DetachedRunView[]; failed: object[] }
   assert.deepEqual([forgotten.status, ok, runs.map(({ request_id }) => request_id)], [255, false, [RUN_ID, OTHER_ID]])
-  const next = `to forget it here alone: x0x runs forget --here ${THIRD_ID}`
+  const next = `Try: x0x runs forget --here ${THIRD_ID}`
   assert.deepEqual(failed, [{ request_id: THIRD_ID, error: 'peer_unreachable', message: 'gone', next }])
 
   const none = await runCli(['--data-dir', dir, 'runs', 'wait', '--session', 'day'])
@@ -562,11 +565,11 @@ test('more of a session than are waited for at once are waited for one after the
   assert.ok(asked.every(({ timeout_ms }) => timeout_ms > 0 && timeout_ms <= 60_000))
 })
 
-test('of a host where something went wrong inside nobody knows whether it started', async (t) => {
+test('of a host where internal error nobody knows whether it started', async (t) => {
   const { dir } = await fakeDaemon(t, ({ path }, response) =>
     path.startsWith('/contacts/select')
       ? json(response, 200, { ok: true, hosts: HOSTS.slice(0, 1) })
-      : json(response, 500, { ok: false, error: 'internal', message: 'something went wrong inside' }),
+      : json(response, 500, { ok: false, error: 'internal', message: 'internal error' }),
   )
   const { status, stderr } = await runCli(['--data-dir', dir, 'exec', '@all', '--detach', '--', 'make'])
   assert.deepEqual([status, /^x0x: 0 of 1 started, 1 unknown$/m.test(stderr)], [4, true])
@@ -595,8 +598,8 @@ test('their ends are listed and add up, and an expression that means nobody asks
 test('without a daemon nothing may have started, and none of many is unknown', async (t) => {
   const { status, stderr } = await runCli(['--data-dir', '/nonexistent-x0x', 'exec', 'bob', '--detach', '--', 'make'])
   assert.equal(status, 255)
-  assert.match(stderr, /^x0x: no daemon answers at /)
-  assert.doesNotMatch(stderr, /whether it started/)
+  assert.match(stderr, /^x0x: cannot connect to x0xd \(daemon_unreachable\): /)
+  assert.doesNotMatch(stderr, /\(whether /)
   const { dir } = await fakeDaemon(t, (_request, response) => {
     json(response, 200, { ok: true, hosts: HOSTS })
     // It is gone before one of them is asked.

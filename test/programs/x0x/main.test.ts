@@ -74,11 +74,11 @@ test('without a daemon every command that needs one is 255 and says how to start
 
 test('a wrong command line names the help of its own command', async () => {
   for (const [argv, text] of [
-    [['contacts', 'pin', 'bob'], /^x0x: missing required argument 'machine'\n {5}how to use it: x0x contacts pin --help\n$/],
-    [['contacts', 'bogus'], /^x0x: unknown command 'bogus'\n {5}how to use it: x0x contacts --help\n$/],
-    [['peers', 'x'], /^x0x: too many arguments .*\n {5}how to use it: x0x peers --help\n$/],
-    [['bogus'], /^x0x: unknown command 'bogus'\n {5}how to use it: x0x --help\n$/],
-    [['exec', 'bob', 'echo', '42'], /^x0x: no command given\n.*two dashes.*\n$/],
+    [['contacts', 'pin', 'bob'], /^x0x: missing argument <machine>\n {5}See: x0x contacts pin --help\n$/],
+    [['contacts', 'bogus'], /^x0x: unknown command "bogus"\n {5}See: x0x contacts --help\n$/],
+    [['peers', 'x'], /^x0x: too many arguments .*\n {5}See: x0x peers --help\n$/],
+    [['bogus'], /^x0x: unknown command "bogus"\n {5}See: x0x --help\n$/],
+    [['exec', 'bob', 'echo', '42'], /^x0x: no command given\n.*after "--".*\n$/],
   ] as const) {
     const { status, stderr } = await runCli(argv)
     assert.equal(status, 2)
@@ -289,7 +289,7 @@ test('a first signal that the daemon cannot be told of ends the wait, and says t
   const result = await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'x'], { onSignal, onOutput: () => interrupt('SIGINT') })
   assert.equal(result.status, 130)
   assert.equal(result.stdout, 'up\n')
-  assert.equal(result.stderr, 'x0x: interrupted; the daemon could not be told, and how the command ends there is not known\n')
+  assert.equal(result.stderr, 'x0x: interrupted; the daemon did not answer, so the result of the command is not known\n')
 })
 
 test('stdin of a file is announced, stdin of a pipe is sent as it comes', async (t) => {
@@ -326,7 +326,7 @@ test('acl check says that exec is off where the file does not turn it on', async
   const ids = `agent_id = "${'a1'.repeat(32)}"\nmachine_id = "${'b2'.repeat(32)}"\n`
   const asking = `ask = "on-miss"\napprovers = [{ agent_id = "${'c3'.repeat(32)}" }]\n[[exec.allow.ask_patterns]]\nargv = ["ls", "<ANY...>"]\n`
   await writeFile(file, `[exec]\n${head}enabled = true\n[[exec.allow]]\n${ids}${asking}`, { mode: 0o600 })
-  const counts = /: 1 allow entry, 0 commands, 1 entry that asks a human, 1 ask pattern, 1 approver, of whom an entry needs up to 1$/m
+  const counts = /: 1 allow entry, 0 commands, 1 entry with approval, 1 ask pattern, 1 approver, up to 1 needed$/m
   assert.match((await runCli(['acl', 'check', file])).stdout, counts)
 })
 
@@ -443,7 +443,7 @@ test('without what proves it, a daemon that insists is answered by 255 and what 
   await rm(join(dir, 'operator.key'))
   const missing = await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'x'])
   assert.equal(missing.status, 255)
-  assert.match(missing.stderr, /^x0x: .*operator\.key is missing\n +run this as the user of the daemon: it needs operator\.key/)
+  assert.match(missing.stderr, /^x0x: .*operator\.key is missing\n +Try: run this as the user of the daemon, who can read operator\.key/)
   await writeFile(join(dir, 'operator.key'), 'nonsense')
   const broken = await runCli(['--data-dir', dir, '--json', 'exec', 'bob', '--', 'x'])
   assert.deepEqual([broken.status, (JSON.parse(broken.stdout) as { error: string }).error], [255, 'bad_key_file'])
@@ -464,7 +464,7 @@ test('a proof goes to the daemon of this data directory alone, whatever --api na
   const { port } = server.address() as AddressInfo
   const { dir } = await fakeDaemon(t, (_request, response) => runAnswer(response, exit))
   const ask = async () => runCli(['--data-dir', dir, '--api', `http://127.0.0.1:${port}`, 'exec', 'bob', '--', 'x'])
-  assert.match((await ask()).stderr, /--api leads to another daemon/)
+  assert.match((await ask()).stderr, /--api is not the daemon of this data directory/)
   await writeFile(join(dir, 'api.port'), `127.0.0.1:${port === 1 ? 2 : port - 1}\n`)
   await ask()
   await writeFile(join(dir, 'api.port'), `127.0.0.1:${port}\n`)
@@ -603,7 +603,7 @@ test('audit --outgoing reads the journal of what was asked, and wants no file be
   // The daemon's own journal is held against the daemon's own agent.
   const verify = await runCli(['--data-dir', dir, 'audit', 'verify', '--outgoing'])
   assert.equal(verify.status, 1)
-  assert.match(verify.stdout, /chain .* is signed by nobody/)
+  assert.match(verify.stdout, /chain .* is not signed/)
   assert.match((await runCli(['audit', 'verify', path])).stdout, /no break found: 2 lines/)
   for (const command of ['tail', 'verify'])
     assert.equal((await runCli(['--data-dir', dir, 'audit', command, '--outgoing', path])).status, 2)
@@ -621,8 +621,8 @@ test('audit verify prints the head of the journal and claims no more than it saw
     stdout,
     [
       `head     chain ${ID}: 2 lines, SHA-256 of the last ${sha256}`,
-      'signed   nothing: whoever may write the file may have written all of it anew',
-      'note     1 life without an end: it still goes on, was killed, or its end was cut off',
+      'signed   none: anyone who can write the file can have rewritten it',
+      'note     1 daemon lifetime without an end: still running, killed, or cut off',
       'ok       no break found: 2 lines, 1 life, 0 runs going on\n',
     ].join('\n'),
   )
@@ -660,7 +660,7 @@ test('an agent that is blocked here is named as it was typed, with the command t
 test('an API at a URL that does not answer is no reason to start a daemon here', async () => {
   const { status, stderr } = await runCli(['--api', 'http://127.0.0.1:9', 'peers'])
   assert.equal(status, 255)
-  assert.match(stderr, /check --api/)
+  assert.match(stderr, /Check --api/)
   assert.doesNotMatch(stderr, /x0xd/)
 })
 
@@ -671,7 +671,12 @@ test('an agent that nobody knows is said to be that, also where its machine is a
     else if (path === '/peers')
       json(response, 200, { peers: [{ agent_id: 'd'.repeat(64), machine_id: '1234'.padEnd(64, '0'), name: null, addresses: [] }] })
     else if (path === '/agent') json(response, 200, { agent_id: 'e'.repeat(64), machine_id: 'f'.repeat(64), version: '1', revoked: false })
-    else json(response, 404, { ok: false, error: 'unknown_agent', message: 'no contact is named "carol" (did you mean carola?)' })
+    else
+      json(response, 404, {
+        ok: false,
+        error: 'unknown_agent',
+        message: 'no contact matches "carol" (unknown_agent). Did you mean carola?',
+      })
   })
   for (const argv of [
     ['trust', 'evaluate', 'carol', '123400'],
@@ -679,7 +684,7 @@ test('an agent that nobody knows is said to be that, also where its machine is a
   ]) {
     const { status, stdout, stderr } = await runCli(['--data-dir', dir, ...argv])
     assert.deepEqual([status, stdout], [255, ''], argv.join(' '))
-    assert.match(stderr, /"carol" \(did you mean carola\?\)/)
+    assert.match(stderr, /"carol" \(unknown_agent\)\. Did you mean carola\?/)
   }
 })
 

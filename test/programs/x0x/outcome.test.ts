@@ -21,9 +21,9 @@ test('a signal that ended the command is 128 + n', () => {
 
 test('what is incomplete is 255, whatever else it says', () => {
   assert.equal(statusOf(exit({ incomplete: true, ok: false })), 255)
-  const lost = exit({ incomplete: true, message: 'the host did not answer in time' })
+  const lost = exit({ incomplete: true, message: 'the target did not answer in time' })
   assert.deepEqual(outcomeLines(lost, facts), [
-    'lost contact with bob (incomplete): the host did not answer in time',
+    'lost contact with bob (incomplete): the target did not answer in time',
     'the command may or may not have run to its end',
     `Try, on bob: x0x audit tail   (request ${lost.request_id})`,
   ])
@@ -37,7 +37,7 @@ test('a cap that ended the command is 255, also where it left with a status of i
   ]) {
     const ended = exit({ ...end, warnings: ['duration_cap_hit'], truncated: true })
     assert.equal(statusOf(ended), 255)
-    assert.match(outcomeLines(ended, facts)[0] ?? '', /^duration_cap_hit: /)
+    assert.match(outcomeLines(ended, facts)[0] ?? '', /^stopped \(duration_cap_hit\): /)
   }
 })
 
@@ -89,9 +89,7 @@ test('a command line in one word is told so, with the command as it was meant', 
 
 test('whoever takes a question back is not told to ask the one who was asked', () => {
   const denied = exit({ ok: false, code: null, denial_reason: 'approval_denied' })
-  assert.deepEqual(outcomeLines(denied, { ...facts, interrupted: true }), [
-    'cancelled: nothing ran; the question to whoever had to allow it was withdrawn',
-  ])
+  assert.deepEqual(outcomeLines(denied, { ...facts, interrupted: true }), ['cancelled: nothing ran; the approval request was withdrawn'])
   assert.match(outcomeLines(denied, facts)[0] ?? '', /\(approval_denied\)/)
 })
 
@@ -132,7 +130,7 @@ test('an agent that was revoked is told that trust cannot mend it', () => {
 test('the time that was up is our --timeout where that was given and not above the cap', () => {
   const words = (warnings: ExitEvent['warnings'], timed: boolean): string =>
     outcomeLines(exit({ code: null, signal: 15, warnings }), { ...facts, timed })[0] ?? ''
-  assert.match(words(['duration_cap_hit'], true), /our --timeout/)
+  assert.match(words(['duration_cap_hit'], true), /--timeout was reached/)
   assert.match(words(['duration_cap_hit'], false), /max_duration_secs/)
   assert.match(words(['timeout_clamped', 'duration_cap_hit'], true), /max_duration_secs/)
 })

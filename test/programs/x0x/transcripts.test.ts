@@ -41,7 +41,7 @@ test('one is printed as its console showed it; without a name the newest', async
   await transcriptOf(dir, LATER, [entry({ output: 'alice\n' }), '{"whoami":1}\n'])
   const { stdout, status } = await transcripts(dir, 'print')
   assert.equal(status, 0)
-  assert.equal(stdout, '[2026-05-21T09:42:24Z] Codex:/srv $ id -un\n| alice\n\n[… line 2 is no entry: whoami is not a text]\n\n')
+  assert.equal(stdout, '[2026-05-21T09:42:24Z] Codex:/srv $ id -un\n| alice\n\n[… line 2 is not an entry: whoami is not a text]\n\n')
   assert.match((await transcripts(dir, 'print', NAME)).stdout, /^\[.*\n\| old\n\n$/)
   const lines = (await transcripts(dir, 'print', '--json')).stdout.split('\n').filter(Boolean)
   assert.deepEqual(
@@ -65,7 +65,7 @@ test('a name that leads elsewhere is 2, one that there is not is 1, and so is a 
   ]) {
     const { status, stdout, stderr } = await transcripts(dir, ...words)
     assert.deepEqual([status, stdout], [2, ''])
-    assert.match(stderr, /is no name of a transcript\n.*x0x transcripts list/)
+    assert.match(stderr, /is not the name of a transcript\n.*x0x transcripts list/)
   }
   assert.equal((await transcripts(dir, 'print', NAME)).status, 1)
   assert.equal((await transcripts(dir, 'print')).status, 1)

@@ -20,9 +20,9 @@ const event = (over: Partial<WaitingEventJson> = {}): WaitingEventJson => ({
 const stderr = (isTTY: boolean, columns = 200) => Object.assign(new PassThrough(), { isTTY, columns })
 
 test('the line says whom it waits for, how long, and how to take it back', () => {
-  assert.equal(waitingText(event(), 'bob', 65_000), 'waiting for approval: a human of bob is asked; 1:05 left, Ctrl-C withdraws it')
+  assert.equal(waitingText(event(), 'bob', 65_000), 'waiting for approval: an approver of bob; 1:05 left, Ctrl-C withdraws it')
   const both = event({ reason: 'human_and_approvers', approvals_needed: 2, approvals_given: 1 })
-  assert.match(waitingText(both, 'bob', 900), /a human of bob is asked, 1 of 2 approvals of other agents given; 0:01 left/)
+  assert.match(waitingText(both, 'bob', 900), /an approver of bob, 1 of 2 approvals of other agents given; 0:01 left/)
   assert.match(waitingText(event({ reason: 'approvers', approvals_needed: 1 }), 'bob', 0), /: 0 of 1 approvals .*; 0:00 left/)
   assert.equal(waitingText(event(), 'b\u001b[31mob', 1).includes('\u001b'), false)
 })
@@ -56,6 +56,6 @@ test('elsewhere each change is a plain line', async () => {
   const line = new WaitingLine({ stderr: output, clock }, { agent: 'bob' })
   await line.show(event())
   await line.end()
-  assert.equal(String(output.read()), 'x0x: waiting for approval: a human of bob is asked; 1:05 left, Ctrl-C withdraws it\n')
+  assert.equal(String(output.read()), 'x0x: waiting for approval: an approver of bob; 1:05 left, Ctrl-C withdraws it\n')
   assert.equal(clock.pending, 0)
 })

@@ -34,7 +34,7 @@ test('a daemon hosts the desk for its user alone; x0x desk beside it says so and
   let said = ''
   beside.stderr.setEncoding('utf8').on('data', (text: string) => (said += text))
   assert.deepEqual(await once(beside, 'close'), [1, null])
-  assert.match(said, /hosted by the daemon with pid \d+.*x0x approvals asks that one/)
+  assert.match(said, /run by the daemon with pid \d+.*x0x approvals uses that one/)
   assert.equal(await daemon.stop(), 0)
   await human.closed
   await assert.rejects(openDesk(paths, 'terminal'), { code: 'daemon_unreachable' })

@@ -23,13 +23,13 @@ const json = (more: object): string => JSON.stringify({ version: 2, sealed_with:
 const REFUSED: Readonly<Record<string, readonly [text: string, says: RegExp]>> = {
   'agent.key': [
     `x0x-agent-key-v2\n${SECRET}\nmore\n`,
-    /: version 2 is of a later x0x, and this one reads version 1: .*; nothing was changed/,
+    /: version 2 is from a later x0x, and this one reads version 1: .*; nothing was changed/,
   ],
-  'machine.key': [`x0x-machine-key-v12\n${SECRET}\n`, /: version 12 is of a later x0x, and this one reads version 1: /],
-  'operator.key': [`x0x-operator-key-v2\n${SECRET}\n`, /: version 2 is of a later x0x, and this one reads none that has a version: /],
-  'contacts.json': [json({ contacts: [] }), /: version: version 2 is of a later x0x, and this one reads version 1: /],
-  'revocations.json': [json({ revocations: [] }), /: version: version 2 is of a later x0x, and this one reads version 1: /],
-  'successions.json': [json({ successions: [] }), /: version: version 2 is of a later x0x, and this one reads version 1: /],
+  'machine.key': [`x0x-machine-key-v12\n${SECRET}\n`, /: version 12 is from a later x0x, and this one reads version 1: /],
+  'operator.key': [`x0x-operator-key-v2\n${SECRET}\n`, /: version 2 is from a later x0x, and this one reads none that has a version: /],
+  'contacts.json': [json({ contacts: [] }), /: version: version 2 is from a later x0x, and this one reads version 1: /],
+  'revocations.json': [json({ revocations: [] }), /: version: version 2 is from a later x0x, and this one reads version 1: /],
+  'successions.json': [json({ successions: [] }), /: version: version 2 is from a later x0x, and this one reads version 1: /],
   'config.toml': ['quantum_links = true\n', /:1: quantum_links: unknown key/],
   'exec-acl.toml': ['[exec]\nenabled = true\nweather = "fair"\n', /:3: exec\.weather: unknown key/],
 }
@@ -65,8 +65,8 @@ test('what decides nothing by itself keeps no daemon away: store, marks and jour
   await put(daemon.journalFile, `${line}\n`)
   await daemon.writeAcl([])
   await daemon.start()
-  assert.match(await daemon.log(), /exec-approvals\.json: version: version 2 is of a later x0x, and this one reads version 1: /)
-  assert.match(await daemon.log(), /detached-runs\.json: version: version 2 is of a later x0x, and this one reads version 1: /)
+  assert.match(await daemon.log(), /exec-approvals\.json: version: version 2 is from a later x0x, and this one reads version 1: /)
+  assert.match(await daemon.log(), /detached-runs\.json: version: version 2 is from a later x0x, and this one reads version 1: /)
   assert.equal(await daemon.stop(), 0)
 
   assert.equal(await readFile(runs, 'utf8'), json({ runs: [] }))
@@ -82,5 +82,5 @@ test('what decides nothing by itself keeps no daemon away: store, marks and jour
 
 test('a record of a later version is named before its fields are', () => {
   const line = { event: 'record', version: 2, x0x: '9', whoami: 'a', began_at: 'b', host: 'c' }
-  assert.match(String(parseRecordLine(Buffer.from(JSON.stringify(line)))), /version 2 is of a later x0x, and this one reads version 1/)
+  assert.match(String(parseRecordLine(Buffer.from(JSON.stringify(line)))), /version 2 is from a later x0x, and this one reads version 1/)
 })

@@ -89,7 +89,7 @@ export class OrderedScreen implements ConsoleScreen {
       repaint: () => this.#display.repaint(),
     })
     this.#shown = this.#show().catch((error: unknown) =>
-      this.#display.print([this.#ownLine(noteText(`nothing more is shown here: ${errorText(error)}`))]),
+      this.#display.print([this.#ownLine(noteText(`the screen stopped: ${errorText(error)}`))]),
     )
   }
 
@@ -218,9 +218,7 @@ export class OrderedScreen implements ConsoleScreen {
   async #leaveOut(held: PausedRun, bytes: number): Promise<void> {
     await this.#endView()
     this.#display.print([
-      this.#ownLine(
-        styled(this.#init.look, 'bad', noteText(`${bytes} bytes of its output are left out here: the screen could not keep up`)),
-      ),
+      this.#ownLine(styled(this.#init.look, 'bad', noteText(`${bytes} bytes of output are not shown: the screen could not keep up`))),
     ])
     this.#view = await this.#open(held)
   }
@@ -231,7 +229,7 @@ export class OrderedScreen implements ConsoleScreen {
     if (leftOut === 0) return
     this.#runsLeftOut = 0
     this.#display.print([
-      this.#ownLine(noteText(`${leftOut} commands are left out here: too many waited; the transcript has them`)),
+      this.#ownLine(noteText(`${leftOut} commands are not shown: too many at once; see the transcript`)),
       this.#ownLine(''),
     ])
   }
@@ -241,7 +239,7 @@ export class OrderedScreen implements ConsoleScreen {
     const leftOut = this.#notesLeftOut
     this.#display.print(this.#notes.splice(0))
     this.#notesLeftOut = 0
-    if (leftOut > 0) this.#display.print([this.#ownLine(noteText(`${leftOut} lines are left out here: the screen could not keep up`))])
+    if (leftOut > 0) this.#display.print([this.#ownLine(noteText(`${leftOut} lines are not shown: the screen could not keep up`))])
   }
 
   #ownLine(text: string): WrappedLine {

@@ -256,7 +256,7 @@ const elapsedText = (ms: number): string => {
 
 const behindText = ({ running, ended }: ScreenState): string[] => {
   const parts = [...(running > 0 ? [`${running} running`] : []), ...(ended > 0 ? [`${ended} done`] : [])]
-  return parts.length === 0 ? [] : [`behind it: ${parts.join(', ')}`]
+  return parts.length === 0 ? [] : [`next: ${parts.join(', ')}`]
 }
 
 const pausedText = (paused: readonly string[], short: boolean): string[] =>

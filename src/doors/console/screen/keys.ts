@@ -64,10 +64,10 @@ export interface ConsoleKeysInit {
 
 export const HELP = [
   'x   abort the command that is shown: asks, and x again does it',
-  'p   pause an agent, whose next commands then wait, or let it go on',
+  'p   pause or resume an agent',
   '^C  end the host and all that runs: asks, and ^C again does it',
-  '/   set where an agent runs and whom to ask: /exec host=… security=… ask=…, /elevated on|ask|full|off',
-  '^L  draw the screen anew',
+  '/   set modes: /exec host=… security=… ask=…, /elevated on|ask|full|off',
+  '^L  redraw the screen',
   '?   show this, or hide it',
 ] as const
 
@@ -130,13 +130,13 @@ export class ConsoleKeys {
 
   #askAbort(): void {
     const { current } = this.#init.targets()
-    if (current === null) this.#ask(null, 'nothing runs here that could be aborted')
+    if (current === null) this.#ask(null, 'no command is running')
     else this.#ask({ about: 'abort', n: current.n }, `x again aborts ${nameText(current.whoami)}: ${wordsText(current.argv)}`)
   }
 
   #start(typed: string): void {
     const [whoami] = this.#init.targets().agents
-    if (whoami === undefined) return this.#ask(null, 'no agent has run anything yet, whose modes could be set')
+    if (whoami === undefined) return this.#ask(null, 'no agent has run a command yet')
     this.#line = { typed: new TypedLine(), whoami }
     this.#resume(this.#line, typed)
   }
@@ -154,7 +154,7 @@ export class ConsoleKeys {
 
   #set({ typed, whoami }: BegunLine): void {
     const { controls, record: note } = this.#init
-    const told = controls.setModes?.(whoami, typed.text) ?? Promise.resolve('modes cannot be set here')
+    const told = controls.setModes?.(whoami, typed.text) ?? Promise.resolve('this host cannot set modes')
     void told.then((text) => note(`${nameText(whoami)}: ${text}`))
   }
 
@@ -166,7 +166,7 @@ export class ConsoleKeys {
     const listed = [...new Set([...agents, ...paused])].filter((whoami) => first.has(whoami))
     if (listed.length === 0) return this.#ask(null, 'no agent has run anything yet')
     const names = listed.map((whoami, at) => `${at + 1} ${paused.has(whoami) ? 'resume' : 'pause'} ${nameText(whoami)}`)
-    this.#ask({ about: 'pause', agents: listed }, ...names, 'its digit pauses an agent, or lets it go on')
+    this.#ask({ about: 'pause', agents: listed }, ...names, 'the digit of an agent pauses or resumes it')
   }
 
   #toggle(whoami: string): void {

@@ -59,7 +59,7 @@ const explainBoth = async (context: CliContext, acl: AclBesideDaemon, asked: Exp
     '',
     ...about.lines,
     'In force now:',
-    now === null ? 'unknown: this user cannot read what x0xd loaded' : textOf(now, asked),
+    now === null ? 'unknown: this user cannot read the ACL that x0xd loaded' : textOf(now, asked),
     '',
     'After a restart:',
     typeof later === 'string' ? shown(later) : textOf(later, asked),
@@ -99,7 +99,7 @@ const explainLast = async (context: CliContext, file: string | null, agent: stri
   const { ts, request_id, agent_id, machine_id, argv, argv_cut, reason, detail } = denial
   const lines = [
     `last denial, ${ts}: ${shellWords(argv)}${argv_cut === undefined ? '' : ' …'}`,
-    `asked by ${name === null ? agent_id : `${name} (${agent_id})`} on machine ${machine_id}, request ${request_id}`,
+    `requested by ${name === null ? agent_id : `${name} (${agent_id})`} on machine ${machine_id}, request ${request_id}`,
     `reason   ${reason}${detail === null ? '' : `: ${detail}`}`,
     ...nextOf(denial, acl),
     '',

@@ -32,19 +32,19 @@ const printDenial = async (context: CliContext, agent: string, reason: NonNullab
 const printNothing = async (context: CliContext, agent: string): Promise<void> => {
   const own = await ownOf(context)
   const lines = [
-    `${agent} tells of no command that this agent may run there from this machine`,
-    `its operator says so in the ACL there, in an entry with discoverable = true, and restarts x0xd:`,
+    `${agent} does not list the commands that this agent may run from this machine`,
+    `On ${agent}, add discoverable = true to the ACL entry, then restart x0xd:`,
     '',
     '  [[exec.allow]]',
     '  discoverable = true',
     '  description = "what these commands are for"',
-    `  agent_id = "${own?.agent_id ?? 'ID (x0x id, here)'}"`,
-    `  machine_id = "${own?.machine_id ?? 'ID (x0x id, here)'}"`,
+    `  agent_id = "${own?.agent_id ?? 'ID (x0x id on this machine)'}"`,
+    `  machine_id = "${own?.machine_id ?? 'ID (x0x id on this machine)'}"`,
     '',
     '  [[exec.allow.commands]]',
     '  argv = ["systemctl", "--no-pager", "status", "x0xd"]',
     '',
-    `a command that is allowed and not told of runs all the same: x0x exec ${shellWord(agent)} -- ARGV...`,
+    `An allowed command runs even if it is not listed: x0x exec ${shellWord(agent)} -- ARGV...`,
   ]
   for (const line of lines) await printLine(context, shownLine(line))
 }
@@ -78,11 +78,7 @@ const rowOf = (rule: ExecRule): string[] => [
 const GRAMMAR = { '<INT>': TEMPLATE_TEXT.int, '<URL_PATH>': TEMPLATE_TEXT.url_path }
 
 const printRules = async (context: CliContext, agent: string, { rules, left_out }: RulesJson): Promise<void> => {
-  await printTable(
-    context,
-    ['COMMAND', 'TIME', 'STDOUT', 'STDERR', 'STDIN', 'DETACH', 'DESCRIPTION (as it is said there)'],
-    rules.map(rowOf),
-  )
+  await printTable(context, ['COMMAND', 'TIME', 'STDOUT', 'STDERR', 'STDIN', 'DETACH', 'DESCRIPTION (by its operator)'], rules.map(rowOf))
   const used = Object.entries(GRAMMAR).filter(([template]) => rules.some(({ argv }) => argv.some((token) => token.endsWith(template))))
   await printLine(context, '')
   for (const [template, text] of used) await printLine(context, `${template}: ${text}`)

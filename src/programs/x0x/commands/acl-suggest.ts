@@ -18,12 +18,12 @@ export const ABOUT_THE_ACL: readonly DenialReason[] = ['argv_not_allowed', 'agen
 const assertHelps = ({ reason, argv, argv_cut, detail }: DenialEvent): void => {
   // A second entry of the pair would come after the one that already has the command.
   if (reason === 'detach_not_allowed')
-    throw new AppError('conflict', `the entry is there, and does not let it outlive its caller: ${detail ?? reason}`, {
+    throw new AppError('conflict', `the entry exists, and does not allow a detached run: ${detail ?? reason}`, {
       data: { next: 'write detach = true into the entry that x0x acl explain --detach names, and max_detach_output_bytes for more output' },
     })
   if (!ABOUT_THE_ACL.includes(reason))
     throw new AppError('conflict', `it was denied for ${reason}, which no entry of the ACL changes`, {
-      data: { next: 'docs/errors.md says what does' },
+      data: { next: 'see docs/errors.md' },
     })
   const problem = argv_cut === undefined ? unsuggestable(argv) : 'the journal has its beginning only'
   if (problem !== null) throw new AppError('conflict', `no entry can allow exactly this: ${problem}`)
@@ -34,7 +34,7 @@ const assertNew = async (acl: AclBesideDaemon, { agent_id, machine_id, argv }: D
   const { acl: read } = await inspectAcl(acl.file)
   const matched = read === null ? null : explain({ acl: read, agent_id, machine_id, argv }).matched
   if (matched === null) return
-  const [difference = 'it is in force, so the same request is no longer denied for this reason', ...next] = notInForceLines(acl)
+  const [difference = 'it is in force, so this denial no longer happens', ...next] = notInForceLines(acl)
   throw new AppError('conflict', `${acl.file}:${matched.line} already has this command: ${difference}`, {
     data: { next: next.join('\n') },
   })

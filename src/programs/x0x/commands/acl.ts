@@ -28,10 +28,10 @@ const checkHere = async (file: string): Promise<AclCheck> => {
 const countsText = (summary: AclCheck['summary']): string => {
   const { asking_entry_count, ask_pattern_count, always_ask_count, approver_count, approvals_needed } = summary
   const asking = [
-    [asking_entry_count, counted(asking_entry_count, 'entry that asks a human', 'entries that ask a human')],
+    [asking_entry_count, counted(asking_entry_count, 'entry with approval', 'entries with approval')],
     [ask_pattern_count, counted(ask_pattern_count, 'ask pattern')],
     [always_ask_count, counted(always_ask_count, 'rule that always asks', 'rules that always ask')],
-    [approver_count, `${counted(approver_count, 'approver')}, of whom an entry needs up to ${approvals_needed}`],
+    [approver_count, `${counted(approver_count, 'approver')}, up to ${approvals_needed} needed`],
   ] as const
   return [
     counted(summary.allow_entry_count, 'allow entry', 'allow entries'),
@@ -59,13 +59,10 @@ export const runAclCheck = async (context: CliContext, { words }: CommandLine): 
     context,
     report.ok
       ? `${paint('green', 'ok')}       ${shownLine(file)}: ${countsText(report.summary)}`
-      : `${paint('red', 'refused')}  a daemon would not start with ${shownLine(file)}`,
+      : `${paint('red', 'refused')}  x0xd would not start with ${shownLine(file)}`,
   )
   if (report.ok && !report.summary.enabled)
-    await printLine(
-      context,
-      `${paint('yellow', 'off')}      exec is off: the file has no [exec] with enabled = true, so nothing of this runs`,
-    )
+    await printLine(context, `${paint('yellow', 'off')}      exec is off: the file has no [exec] with enabled = true, so no command runs`)
   if (inForce !== null && inForce.difference !== null)
     await printLine(context, shownLine(`${paint('yellow', 'warning')}  ${notInForceLines(inForce).join('; ')}`))
   return status

@@ -20,11 +20,11 @@ import { asLate, deskPathsOf } from './approvals.ts'
 /** Requests within this time share one notification. */
 const APART_MS = 2_000
 const MAX_NOTICE = 160
-const TITLE = 'x0x: a command waits for you'
+const TITLE = 'x0x: a command needs your approval'
 
 /** Printable ASCII without semicolons, which would start another field of the terminal sequence. */
 const noticeOf = ({ question: { asker, executable } }: PendingApprovalRequest): string =>
-  plainText(`${asker.kind === 'local' ? asker.label : asker.agent_id.slice(0, 8)} asks for ${executable}`)
+  plainText(`${asker.kind === 'local' ? asker.label : asker.agent_id.slice(0, 8)} requests ${executable}`)
     .replaceAll(';', ',')
     .slice(0, MAX_NOTICE)
 
@@ -204,14 +204,14 @@ export class ApprovalPrompt {
 
   #line(): string {
     const denied = [...this.#floods.values()].reduce((sum, { count }) => sum + count, 0)
-    const flood = denied === 0 ? '' : `  (${counted(denied, 'question')} of who asks too much denied)`
+    const flood = denied === 0 ? '' : `  (${counted(denied, 'request')} denied: too many at once)`
     const later = this.#later.size === 0 ? '' : `  ${this.#later.size} later`
     const shown = this.#shown
     if (shown === null)
-      return `nothing ${this.#later.size === 0 ? 'waits' : 'else waits; s shows again what was put off'}  q end${later}${flood}`
+      return `no ${this.#later.size === 0 ? 'open requests' : 'other open requests; s shows the postponed ones'}  q quit${later}${flood}`
     const others = this.#waiting.size - this.#later.size - 1
     const keys =
-      shown.deciding || Date.now() - shown.sinceMs < READABLE_MS ? '…' : `a once  ${alwaysKey(shown.pending)}d deny  s later  q end`
+      shown.deciding || Date.now() - shown.sinceMs < READABLE_MS ? '…' : `a once  ${alwaysKey(shown.pending)}d deny  s later  q quit`
     return `${countdown(shown.pending.expires_at_ms, Date.now())}  ${keys}${others > 0 ? `  ${others} more` : ''}${later}${flood}`
   }
 }
@@ -233,7 +233,7 @@ const newsLines = (news: ApprovalServiceEvent): string[] => {
     case 'settled':
       return [`${news.question_id}   ${shownSentence(`${news.decision}, by ${news.by}`)}`]
     case 'flood':
-      return [shownSentence(`denied: ${counted(news.count, 'question')} more of ${news.asker}, who asks too much`)]
+      return [shownSentence(`denied: ${counted(news.count, 'request')} more of ${news.asker}, which asks too often`)]
     case 'event':
       return []
   }

@@ -24,8 +24,8 @@ const MIN_PREFIX = 6
 /** The approval service's paths. Throws `operator_proof_required` if `--api` leads to another machine. */
 export const deskPathsOf = ({ api }: CliContext): DataPaths => {
   if (api.isOwn) return api.paths
-  throw new AppError('operator_proof_required', 'a human decides at the desk of this data directory, not through --api', {
-    data: { next: 'leave --api out; for another daemon of this machine: --name or --data-dir' },
+  throw new AppError('operator_proof_required', 'approvals need a data directory: use --data-dir instead of --api', {
+    data: { next: 'Use --name or --data-dir to choose the daemon' },
   })
 }
 
@@ -41,26 +41,23 @@ export const atDesk = async <T>(context: CliContext, work: (desk: ApprovalClient
 
 const oneOf = <T>(items: readonly T[], idOf: (item: T) => string, text: string, what: string): T => {
   if (text.length < MIN_PREFIX)
-    throw usageError(`${JSON.stringify(text)} is too short for the id of a ${what}`, `at least its first ${MIN_PREFIX} characters`)
+    throw usageError(`${JSON.stringify(text)} is too short for the ID of an ${what}`, `Use at least its first ${MIN_PREFIX} characters`)
   const fitting = items.filter((item) => idOf(item).startsWith(text))
   const exact = fitting.find((item) => idOf(item) === text) ?? (fitting.length === 1 ? fitting[0] : undefined)
   if (exact !== undefined) return exact
   if (fitting.length === 0)
-    throw new AppError('not_found', `no ${what} here has an id like ${JSON.stringify(text)}`, {
+    throw new AppError('not_found', `no ${what} matches ${JSON.stringify(text)}`, {
       data: {
-        next:
-          what === 'question'
-            ? 'what waits: x0x approvals pending; what was decided: x0x approvals history'
-            : 'what is allowed: x0x approvals list',
+        next: what === 'approval request' ? 'See: x0x approvals pending, x0x approvals history' : 'See: x0x approvals list',
       },
     })
-  throw new AppError('conflict', `${JSON.stringify(text)} is the beginning of more than one id: ${fitting.map(idOf).join(', ')}`, {
-    data: { next: 'give more of it' },
+  throw new AppError('conflict', `${JSON.stringify(text)} matches more than one ID: ${fitting.map(idOf).join(', ')}`, {
+    data: { next: 'Use more characters' },
   })
 }
 
 const headOf = ({ question_id: id, expires_at_ms: expires, decisions }: PendingApprovalRequest, now: number): string =>
-  `${id}   ${countdown(expires, now)} left; no answer is a denial${decisions.includes('allow_always') ? '' : '; it may be allowed once only'}`
+  `${id}   ${countdown(expires, now)} left, then it is denied${decisions.includes('allow_always') ? '' : '; it can be allowed only once'}`
 
 /** Width of a terminal, or undefined for anything else, where lines are not cut. */
 const columnsOf = ({ stdout }: CliContext): number | undefined => (stdout.isTTY === true ? stdout.columns : Infinity)
@@ -72,10 +69,10 @@ export const runPending = async (context: CliContext): Promise<number> =>
   atDesk(context, async (desk) => {
     const waiting = await desk.pending()
     return printAnswer(context, waiting, async () => {
-      if (waiting.questions.length === 0) await printLine(context, 'nothing waits for a decision')
+      if (waiting.questions.length === 0) await printLine(context, 'no open approval requests')
       for (const question of waiting.questions) await write(context.stdout, `${whole(question, context)}\n`)
       for (const { asker, count } of waiting.floods)
-        await printLine(context, `denied: ${counted(count, 'question')} more of ${shownLine(asker)}, who asks too much`)
+        await printLine(context, `denied: ${counted(count, 'request')} more of ${shownLine(asker)}, which asks too often`)
     })
   })
 
@@ -90,22 +87,22 @@ const checkPermit = ({ question: { permit_sha256: permit } }: PendingApprovalReq
   if (!/^[0-9a-f]{12,64}$/.test(shown))
     throw usageError(`--permit: ${JSON.stringify(shown)} is not the first 12 to 64 hex digits of a permit`)
   if (!permit.startsWith(shown))
-    throw new AppError('conflict', `the question has another permit than the one that was shown: ${permit}`, {
-      data: { next: 'read it again: x0x approvals pending' },
+    throw new AppError('conflict', `the approval request has another permit than the one that was shown: ${permit}`, {
+      data: { next: 'Try: x0x approvals pending' },
     })
 }
 
 /** Nobody may allow a request that cannot be shown completely. */
 export const checkShowable = (question: ApprovalRequest, decision: Decision): void => {
   const problem = decision === 'deny' ? null : unallowable(question)
-  if (problem !== null) throw new AppError('too_large', `nobody can allow this request: ${problem}`, { data: { next: 'deny it' } })
+  if (problem !== null) throw new AppError('too_large', `this request cannot be approved: ${problem}`, { data: { next: 'Deny it' } })
 }
 
 /** Throws before asking the user if the service would refuse this decision. */
 const checkOffered = ({ question_id: id, decisions }: PendingApprovalRequest, decision: Decision): void => {
   if (decisions.includes(decision)) return
-  throw new AppError('bad_request', 'this may be allowed once only: it is asked about each time, whatever was allowed before', {
-    data: { next: `x0x approvals approve ${id}` },
+  throw new AppError('bad_request', 'this can be allowed only once: it needs approval each time', {
+    data: { next: `Try: x0x approvals approve ${id}` },
   })
 }
 
@@ -131,7 +128,7 @@ const runDecide = async (context: CliContext, line: CommandLine, decision: Decis
   const [[id = ''], lasting] = [line.words, lastingOf(line)]
   return atDesk(context, async (desk) => {
     const { questions } = await desk.pending()
-    const pending = oneOf(questions, ({ question_id }) => question_id, id, 'question')
+    const pending = oneOf(questions, ({ question_id }) => question_id, id, 'approval request')
     checkPermit(pending, line.value('permit'))
     const { ask, done } = WORDS[decision]
     checkShowable(pending.question, decision)
@@ -139,7 +136,7 @@ const runDecide = async (context: CliContext, line: CommandLine, decision: Decis
     const isAsked = isAtTerminal(context) && !line.has('yes')
     if (isAsked || !context.json) await write(context.json ? context.stderr : context.stdout, whole(pending, context))
     if (isAsked && !(await confirmed(context, `${ask}${decision === 'allow_always' ? lastingText(pending) : ''}?`)))
-      throw new AppError('conflict', 'nothing was decided: the question waits', { data: { next: '' } })
+      throw new AppError('conflict', 'nothing was decided: the request is still open', { data: { next: '' } })
     const { permit_sha256 } = pending.question
     const answer = await desk.decide({ question_id: pending.question_id, permit_sha256, decision, ...lasting }).catch((error: unknown) => {
       throw asLate(error)
@@ -185,7 +182,7 @@ export const runList = async (context: CliContext): Promise<number> =>
       if (grants.length > 0) await printTable(context, ['GRANT', 'AGENT', 'USES', 'UNTIL', 'BY', 'COMMAND'], grants.map(grantRow))
       if (patterns.length > 0) await printTable(context, ['AGENT', 'PATTERN'], patterns)
       for (const { agent, row, why, remedy } of ineffective) {
-        await printLine(context, shownLine(`does not count: ${row} of ${agent}: ${why}`))
+        await printLine(context, shownLine(`has no effect: ${row} of ${agent}: ${why}`))
         await printLine(context, shownLine(pasteable(`  Try: ${remedy}`, context.given)))
       }
     })
@@ -212,10 +209,10 @@ export const runAllowlist = async (context: CliContext, line: CommandLine): Prom
         data: { next: problem.instead === null ? '' : `Try: ${problem.instead}` },
       })
     const answer = await desk.allowlist(change, agent, pattern, opaque)
-    const done = change === 'allowlist_add' ? 'may run without a question' : 'is asked about again'
+    const done = change === 'allowlist_add' ? 'may run without approval' : 'needs approval again'
     if (answer['changed'] === false)
       throw new AppError('conflict', change === 'allowlist_add' ? `${agent} has that pattern already` : `${agent} has no such pattern`, {
-        data: { next: 'what is allowed: x0x approvals list' },
+        data: { next: 'See: x0x approvals list' },
       })
     return printDone(context, { ok: true, agent, pattern, ...answer }, async () =>
       printLine(context, shownLine(`${pattern}: ${done}, by ${agent}`)),
@@ -245,7 +242,7 @@ export const runHistory = async (context: CliContext, line: CommandLine): Promis
     const history = await desk.history(Number(count))
     return printAnswer(context, { ok: true, ...history }, async () => {
       const lines = Array.isArray(history['lines']) ? (history['lines'] as readonly HistoryLine[]) : []
-      if (lines.length === 0) await printLine(context, 'nothing was asked yet')
+      if (lines.length === 0) await printLine(context, 'no approval requests yet')
       else await printTable(context, ['WHEN', 'WHAT', 'QUESTION', 'OUTCOME', 'BY', 'COMMAND'], lines.map(historyRow))
     })
   })

@@ -27,14 +27,14 @@ const PATIENCE_MS = 60_000
 
 const fromOf = (text: string): number => {
   if (/^[0-9]{1,15}$/.test(text)) return Number(text)
-  throw usageError(`--from: ${JSON.stringify(text)} is no number of bytes`)
+  throw usageError(`--from must be a number of bytes, not ${JSON.stringify(text)}`)
 }
 
 export const attachCommand = (id: string, next: number): string => `x0x attach ${shellWord(id)}${next === 0 ? '' : ` --from ${next}`}`
 
 /** The text for an end without a signed Exit. */
 export const lostLines = (run: DetachedRunView): string[] => [
-  `lost: the executor there was started anew while this ran; how it ended is not known`,
+  `lost: the executor of the target was restarted during the run; the result is not known`,
   `on ${shellWord(run.agent ?? run.agent_id)}: x0x audit tail   (request ${run.request_id})`,
 ]
 
@@ -75,7 +75,7 @@ class Attachment {
       if (this.#left !== null) return await this.#detached(this.#left)
       await printProblem(this.#context, failureLines(error))
       if (isAppError(error, 'bad_request')) return EXIT_NOT_RUN
-      await write(this.#context.stderr, `x0x: go on where this stopped: ${attachCommand(this.#run.request_id, this.#next)}\n`)
+      await write(this.#context.stderr, `x0x: to continue: ${attachCommand(this.#run.request_id, this.#next)}\n`)
       return EXIT_NOT_RUN
     } finally {
       stopListening()
@@ -84,7 +84,7 @@ class Attachment {
 
   async #detached(signal: NodeJS.Signals): Promise<number> {
     const goOn = attachCommand(this.#run.request_id, this.#next)
-    await write(this.#context.stderr, `x0x: detached; the command goes on. Where this stopped: ${goOn}\n`)
+    await write(this.#context.stderr, `x0x: detached; the command continues. To see more output: ${goOn}\n`)
     return exitOfSignal(signal)
   }
 
@@ -97,7 +97,7 @@ class Attachment {
       } catch (error) {
         if (this.#left !== null || !isDaemonGone(error) || (since !== null && systemClock.monotonic() - since > PATIENCE_MS)) throw error
       }
-      if (since === null) await printNotice(this.#context, 'the daemon went away; the command goes on, and so will this')
+      if (since === null) await printNotice(this.#context, 'lost contact with x0xd; the command continues, and x0x reconnects')
       since ??= systemClock.monotonic()
       await new Condition().waitAtMost({ clock: systemClock, timeoutMs: AGAIN_MS, signal: this.#leaving.signal })
       this.#leaving.signal.throwIfAborted()
@@ -121,7 +121,7 @@ class Attachment {
   async #event(event: AttachedEventJson): Promise<number | null> {
     switch (event.type) {
       case 'state':
-        if (event.state === 'waiting') await printNotice(this.#context, 'nothing runs yet: somebody over there must allow it')
+        if (event.state === 'waiting') await printNotice(this.#context, 'not started: it needs approval on the target')
         return null
       case 'started':
       case 'reattached':
@@ -148,11 +148,11 @@ class Attachment {
     await this.#output.exit()
     const { request_id } = this.#run
     if (isOver(state)) {
-      const forgotten = [`expired: its host let go of it while it was shown; what is here ends at byte ${this.#next}`]
+      const forgotten = [`expired: the target deleted the run; the output ends at byte ${this.#next}`]
       await printProblem(this.#context, state === 'lost' ? lostLines(this.#run) : forgotten)
       return EXIT_NOT_RUN
     }
-    await printNotice(this.#context, `it goes on; where this stopped: ${attachCommand(request_id, this.#next)}`)
+    await printNotice(this.#context, `the command continues. To see more output: ${attachCommand(request_id, this.#next)}`)
     return 0
   }
 

@@ -84,11 +84,11 @@ const signerOf = async (context: CliContext, line: CommandLine): Promise<AgentId
 /** The lines that a signature covers, and the signer. */
 const signedText = ({ signed, lines, torn_lines }: VerifyReport, agent: AgentId | null): string => {
   const { agents, through } = signed
-  if (through === null) return 'nothing: whoever may write the file may have written all of it anew'
+  if (through === null) return 'none: anyone who can write the file can have rewritten it'
   const left = lines - torn_lines - signed.lines
   const rest =
-    left === 0 ? 'all of it' : `${counted(signed.lines, 'line')}; ${counted(left, 'line')} not yet, and may have been written anew`
-  const whose = agent === null ? `; give --agent to say who it should be` : ''
+    left === 0 ? 'all of it' : `${counted(signed.lines, 'line')}; ${counted(left, 'line')} not signed yet, and can have been rewritten`
+  const whose = agent === null ? `; use --agent to require one agent` : ''
   return `${rest}; through ${through.file}:${through.line} (${through.ts}), by agent ${agents.join(', ')}${whose}`
 }
 
@@ -115,9 +115,7 @@ const renderReport = (report: VerifyReport, agentId: AgentId | null, paint: Pain
   const { problems, heads, lives, unlinked_lives, torn_lines, open_chains } = report
   const notes = [
     ...(torn_lines > 0 ? [`${counted(torn_lines, 'line')} cut off by a crash or a full disk`] : []),
-    ...(open_chains > 0
-      ? [`${counted(open_chains, 'life', 'lives')} without an end: it still goes on, was killed, or its end was cut off`]
-      : []),
+    ...(open_chains > 0 ? [`${counted(open_chains, 'daemon lifetime')} without an end: still running, killed, or cut off`] : []),
     ...(unlinked_lives > 0 ? [`${counted(unlinked_lives, 'life', 'lives')} begun in a new file, with no word of the file before`] : []),
   ]
   const counts = [counted(report.lines, 'line'), counted(lives, 'life', 'lives'), `${counted(report.running, 'run')} going on`].join(', ')
@@ -250,7 +248,7 @@ export const runAuditTimeline = async (context: CliContext, line: CommandLine): 
   return printAnswer(context, { entries, suppressed }, async () => {
     const lines =
       entries.length === 0
-        ? ['nothing ran here and nothing was refused; commands that this agent asked of others: x0x audit tail --outgoing']
+        ? ['no runs and no denials on this machine. For requests of this agent: x0x audit tail --outgoing']
         : timelinePicture({ entries, suppressed, whose }, drawingFor(context.stdout, context.env))
     return write(context.stdout, `${lines.join('\n')}\n`)
   })

@@ -111,8 +111,7 @@ const lineOf = ([word, text]: CompletionCandidate): string => `${word}\t${shownL
 /** `x0x completion SHELL`, and `x0x completion words -- LINE...`, which the scripts of all shells call. */
 export const runCompletion = async (context: CliContext, { words: [what = ''], behindDashes }: CommandLine): Promise<number> => {
   const shell = SHELLS.find((name) => name === what)
-  if (shell === undefined && what !== 'words')
-    throw usageError(`${JSON.stringify(what)} is no shell that is known here`, `one of ${SHELLS.join(', ')}`)
+  if (shell === undefined && what !== 'words') throw usageError(`unknown shell ${JSON.stringify(what)}`, `one of ${SHELLS.join(', ')}`)
   if (shell !== undefined) {
     await write(context.stdout, COMPLETION_SCRIPTS[shell])
     return 0

@@ -34,7 +34,7 @@ export const runContactsList = async (context: CliContext): Promise<number> => {
       contact.machines.map((machine) => pinShown(contact, machine)).join(' ') || '(any machine)',
       labelsText(contact.labels),
     ])
-    const none = 'no contacts; another side prints its card with: x0x card   then here: x0x contacts import LINK'
+    const none = 'no contacts. Run x0x card on another machine, then on this one: x0x contacts import LINK'
     return rows.length === 0 ? printLine(context, none) : printTable(context, ['NAME', 'TRUST', 'AGENT', 'PINNED TO', 'LABELS'], rows)
   })
 }
@@ -49,7 +49,7 @@ const cutByTerminal = (card: string, error: AppError): AppError =>
 
 const checkLevel = (level: string): string => {
   if ((TRUST_LEVELS as readonly string[]).includes(level)) return level
-  throw usageError(`${JSON.stringify(level)} is no trust level`, `one of ${TRUST_LEVELS.join(', ')}`)
+  throw usageError(`unknown trust level ${JSON.stringify(level)}`, `one of ${TRUST_LEVELS.join(', ')}`)
 }
 
 /** Size limit of a card with line breaks. */
@@ -77,7 +77,7 @@ export const runContactsImport = async (context: CliContext, line: CommandLine):
     const old = before.find(({ agent_id }) => agent_id === answer.contact.agent_id)?.name ?? answer.contact.name
     await report(context, answer)
     if (old !== answer.contact.name)
-      await printNotice(context, shownLine(`${old} is now ${answer.contact.name}: groups.toml and scripts that say ${old} find it no more`))
+      await printNotice(context, shownLine(`${old} is now ${answer.contact.name}: change groups.toml and scripts that use ${old}`))
     return 0
   } catch (error) {
     throw link === '-' && context.stdin.isTTY === true && isAppError(error, 'bad_card') ? cutByTerminal(card, error) : error
@@ -114,7 +114,7 @@ export const runContactsLabel = async (context: CliContext, { words: [contact = 
   for (const word of words) {
     const [, key, value] = /^([^=]+)=(.*)$/su.exec(word) ?? []
     if (key === undefined || value === undefined || key === '__proto__')
-      throw usageError(`${JSON.stringify(word)} is no label`, 'key=value gives one, key= takes it away')
+      throw usageError(`${JSON.stringify(word)} is not a label`, 'key=value gives one, key= takes it away')
     if (Object.hasOwn(labels, key)) throw usageError(`the label ${key} is named twice`)
     labels[key] = value === '' ? null : value
   }

@@ -132,7 +132,7 @@ const printHosts = async (
     ...unsuccessfulLines(asked.map(endedOf), { argv, timed: false, interrupted, own }),
     ...(started + others.unknown === 0
       ? []
-      : [`how they are: x0x runs --refresh --session ${session}`, `until all are over: x0x runs wait --session ${session}`]),
+      : [`See: x0x runs --refresh --session ${session}`, `To wait: x0x runs wait --session ${session}`]),
   ]
   await printProblem(context, lines)
   return status
@@ -142,7 +142,7 @@ const printHosts = async (
 const nameOfThese = (): string => `detached-${uuidv7().slice(-12)}`
 
 /**
- * `x0x exec WHO... --detach -- ARGV...` for many hosts: prints each run's ID and host, and one label for all of them. Each host is asked
+ * `Usage: x0x exec HOST... --detach -- COMMAND [ARGS...]` for many hosts: prints each run's ID and host, and one label for all of them. Each host is asked
  * separately, because each answers at once. Returns the exit status of a fan-out of starts.
  */
 export const detachMany = async (
@@ -187,17 +187,17 @@ interface DetachOptions {
 const lifetimeOf = (text: string): number => {
   const ms = durationOf(text)
   if (ms !== null) return ms
-  throw usageError(`--lifetime: ${JSON.stringify(text)} is no duration such as 90s, 15m, 8h or 2d`)
+  throw usageError(`--lifetime must be a duration (90s, 15m, 8h, 2d), not ${JSON.stringify(text)}`)
 }
 
 const keepOf = (text: string): number => {
   const bytes = sizeOf(text)
   if (bytes !== null && bytes > 0) return bytes
-  throw usageError(`--keep: ${JSON.stringify(text)} is no size above 0 such as 65536, 64K or 8M`)
+  throw usageError(`--keep must be a size above 0 (65536, 64K, 8M), not ${JSON.stringify(text)}`)
 }
 
 const mayHaveStarted = async (context: CliContext, requestId: string): Promise<boolean> =>
-  printProblem(context, [`whether it started: x0x runs --refresh   (${requestId})`])
+  printProblem(context, [`Try: x0x runs --refresh   (whether ${requestId} started)`])
 
 /** `x0x exec AGENT --detach -- ARGV...`: the ID on standard output, the next command on standard error. */
 const detachOne = async (context: CliContext, options: DetachOptions): Promise<number> => {
@@ -232,8 +232,8 @@ const cutsOf = ({ kept, lifetime_ms, keep_bytes }: DetachedRunView): string[] =>
   const lives = lifetime_ms !== null && left !== null && left < lifetime_ms - CUT_MS
   const keeps = keep_bytes !== null && kept.keep_bytes < keep_bytes
   return [
-    ...(lives ? [`its lifetime is cut to ${Math.round(left / 1_000)} s there (max_detach_secs)`] : []),
-    ...(keeps ? [`only ${kept.keep_bytes} bytes of its output are kept there (max_detach_output_bytes)`] : []),
+    ...(lives ? [`the target limits its lifetime to ${Math.round(left / 1_000)} s (max_detach_secs)`] : []),
+    ...(keeps ? [`the target keeps only ${kept.keep_bytes} bytes of its output (max_detach_output_bytes)`] : []),
   ]
 }
 
@@ -248,8 +248,8 @@ const printDetached = async (context: CliContext, { agent, argv }: DetachOptions
   if (context.json) return 0
   await printLine(context, answer.request_id)
   const where = shownLine(answer.agent ?? agent)
-  const what = answer.state === 'waiting' ? `waits to be allowed on ${where}` : `goes on without you on ${where}`
-  await printNotice(context, pasteable(`${what}; its output: x0x attach ${answer.request_id}`, context.given))
+  const what = answer.state === 'waiting' ? `waits to be allowed on ${where}` : `running detached on ${where}`
+  await printNotice(context, pasteable(`${what}. Next: x0x attach ${answer.request_id}`, context.given))
   for (const cut of cutsOf(answer)) await printNotice(context, `warning: ${cut}`)
   return 0
 }
@@ -257,7 +257,7 @@ const printDetached = async (context: CliContext, { agent, argv }: DetachOptions
 export const runDetached = async (context: CliContext, line: CommandLine): Promise<number> => {
   const { words } = line
   const [agent] = words
-  if (agent === undefined) throw usageError('no agent given', 'x0x exec WHO... --detach -- ARGV...')
+  if (agent === undefined) throw usageError('no host given', 'Usage: x0x exec HOST... --detach -- COMMAND [ARGS...]')
   const [lifetime, keep, session] = [line.value('lifetime'), line.value('keep'), line.value('session')]
   const detach = { ...(lifetime !== null && { lifetime_ms: lifetimeOf(lifetime) }), ...(keep !== null && { keep_bytes: keepOf(keep) }) }
   const argv = carriedCommand(line, words.length)

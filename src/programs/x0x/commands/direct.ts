@@ -11,8 +11,8 @@ import { printAnswer, printLine } from '../print.ts'
 
 /** The next step after a message was not delivered. */
 const NEXT: Readonly<Record<string, string>> = {
-  no_listener: 'nobody listens there now: start x0x direct listen there, then send it again',
-  rejected: 'the other side does not accept messages of this agent; there: x0x contacts trust NAME known (or trusted)',
+  no_listener: 'no program listens: run x0x direct listen on its machine, then send it again',
+  rejected: 'the agent does not accept messages of this one. On its machine: x0x contacts trust NAME known (or trusted)',
 }
 
 /** `x0x direct send AGENT [TEXT]`: one message, answered when it has arrived. */

@@ -41,8 +41,8 @@ const AGAIN_MS = 1_000
 
 const gapText = ({ through }: Gap): string =>
   through === null
-    ? '(events may be missing here: the daemon was started again, or they came faster than they were read)'
-    : `(events up to ${through} are missing here: they are not kept any more)`
+    ? '(events may be missing: the daemon was restarted, or they came too fast)'
+    : `(events up to ${through} are missing: they are no longer kept)`
 
 const isGap = (item: object): item is Gap => 'type' in item && item.type === 'gap'
 
@@ -156,7 +156,7 @@ const printDesk = async (context: CliContext, { session }: EventsOptions, desk: 
   await listening.catch(close)
   const why = await desk.closed
   signal.removeEventListener('abort', close)
-  if (!signal.aborted) await printNotice(context, `${shownLine(why.message)}; events of engines of this host may be missing here`)
+  if (!signal.aborted) await printNotice(context, `${shownLine(why.message)}; events of programs on this machine may be missing`)
 }
 
 /** `x0x events`: events of runs that this daemon requested; with `follow`, also those of local engines, until it is ended. */

@@ -33,8 +33,8 @@ const whoseOf = (line: CommandLine): Whose => {
   const name = session ?? agent
   if (name === null || name === '')
     throw usageError(
-      'whose modes? no agent given',
-      'x0x exec-mode … --agent LABEL [--session ID]; what is set: x0x exec-mode list; who asks now: x0x approvals pending',
+      'no agent given',
+      'Usage: x0x exec-mode … --agent LABEL [--session ID]\nSee: x0x exec-mode list, x0x approvals pending',
     )
   if (agent === '*') throw usageError('--agent "*" names no agent: modes are set for one agent', 'Try: x0x exec-mode … --agent LABEL')
   if (name.length > MAX_SESSION_NAME || (agent ?? '').length > MAX_SESSION_NAME)
@@ -65,7 +65,7 @@ const shownModes = async (context: CliContext, whose: Whose, modes: Modes): Prom
     const { session, all, together, stored } = modes
     const lines = [
       [whose.session, session],
-      ...(all !== null && whose.session !== whose.agent ? [[`every session of ${whose.agent}`, all] as const] : []),
+      ...(all !== null && whose.session !== whose.agent ? [[`all sessions of ${whose.agent}`, all] as const] : []),
     ] as const
     for (const [name, override] of lines) await printLine(context, shownLine(`${name}: ${overrideText(override)}`))
     if (lines.length > 1) await printLine(context, shownLine(`together: ${overrideText(together)}`))

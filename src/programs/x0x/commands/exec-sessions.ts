@@ -30,9 +30,9 @@ export const runSessions = async (context: CliContext): Promise<number> => {
 export const runIncoming = async (context: CliContext): Promise<number> => {
   const answer = await operate<{ sessions: readonly IncomingRun[] }>(context, '/exec/incoming', {})
   return printAnswer(context, answer, async () => {
-    if (answer.sessions.length === 0) return printLine(context, 'nothing runs here for another agent')
+    if (answer.sessions.length === 0) return printLine(context, 'no runs of other agents on this machine')
     await printTable(context, ['REQUEST', 'FOR', 'STATE', 'SINCE', 'COMMAND'], answer.sessions.map(rowOf))
-    return printLine(context, 'end one: x0x exec cancel REQUEST')
+    return printLine(context, 'To stop one: x0x exec cancel REQUEST')
   })
 }
 
@@ -85,16 +85,16 @@ export const runCancel = async (context: CliContext, beginning: string): Promise
 
 /** For a user who may see all runs. */
 const nowhere = (cause: AppError): AppError =>
-  new AppError('unknown_run', 'no command and no fan-out that goes on has that id, be it ours or run here for another agent', {
+  new AppError('unknown_run', 'no active run or fan-out has that ID, neither of this agent nor of another one on this machine', {
     cause,
     data: cause.data,
   })
 
 /** For a user who is no operator. */
 const unknownRun = (cause: AppError): AppError =>
-  new AppError('unknown_run', 'this daemon has asked for no run under that id that goes on', {
+  new AppError('unknown_run', 'no active run of this agent has that ID', {
     cause,
-    data: { next: `whether one runs here for another agent, only an operator may see: ${cause.message}` },
+    data: { next: `only an operator can look for runs of other agents: ${cause.message}` },
   })
 
 export const runCancelIncoming = async (context: CliContext, requestId: string, agent: string | null): Promise<number> => {
@@ -102,6 +102,6 @@ export const runCancelIncoming = async (context: CliContext, requestId: string, 
   const body = { request_id, ...(agent !== null && { agent_id: agent }) }
   const answer = await operate<{ session: IncomingRun }>(context, '/exec/incoming/cancel', body)
   return printDone(context, answer, async () =>
-    printLine(context, shownLine(`asked to end: ${commandOf(answer.session)}, for ${whoseRun(answer.session)}`)),
+    printLine(context, shownLine(`stopping: ${commandOf(answer.session)}, for ${whoseRun(answer.session)}`)),
   )
 }

@@ -29,14 +29,14 @@ export interface ExecCommandOptions {
 const timeoutMs = (text: string): number => {
   const ms = millisecondsOf(text)
   if (ms !== null) return ms
-  throw usageError(`--timeout: ${JSON.stringify(text)} is not a number of seconds above 0, such as 30 or 2.5`)
+  throw usageError(`--timeout must be a positive number of seconds, not ${JSON.stringify(text)}`)
 }
 
 /** Loaded only for a command with stdin. */
 const stdinSource = async (): Promise<typeof StdinSource> => import('../stdin-source.ts')
 
 /** Printed if Ctrl-C could not be passed on. */
-const NOT_TOLD = 'interrupted; the daemon could not be told, and how the command ends there is not known'
+const NOT_TOLD = 'interrupted; the daemon did not answer, so the result of the command is not known'
 
 /** One `x0x exec`: the request, the events, and the signals that end it. */
 class ExecCommand {
@@ -158,10 +158,7 @@ class ExecCommand {
       if (isAppError(error) || this.#closing.signal.aborted) throw error
       brokeOff = ` (${errorText(error)})`
     }
-    throw new AppError(
-      'daemon_unreachable',
-      `incomplete: the local daemon went away before the command ended${brokeOff}; it cancels what it asked for`,
-    )
+    throw new AppError('daemon_unreachable', `incomplete: the local daemon stopped before the command ended${brokeOff}; it cancels the run`)
   }
 
   /** The exit status when the run has ended or its output cannot be written; otherwise null. */

@@ -16,13 +16,13 @@ export const listRuns = async (context: CliContext, query = ''): Promise<readonl
 /** Finds a run by its ID or a beginning of it. Throws `unknown_run`, or `conflict` if several match. */
 export const findRun = async (context: CliContext, id: string): Promise<DetachedRunView> => {
   if (isRequestId(id)) return context.api.json<DetachedRunView>({ method: 'GET', path: `/runs/${id}` })
-  if (!BEGINNING.test(id)) throw usageError(`${JSON.stringify(id)} is no id of a run, nor 4 or more characters that one begins with`)
+  if (!BEGINNING.test(id)) throw usageError(`${JSON.stringify(id)} is neither a run ID nor at least its first 4 characters`)
   const [run, ...others] = (await listRuns(context)).filter(({ request_id }) => request_id.startsWith(id))
   if (run !== undefined && others.length === 0) return run
   throw notOne(
     id,
     [run, ...others].flatMap((one) => one?.request_id ?? []),
-    { what: `this daemon has asked for no detached run whose id begins with ${id}`, next: 'x0x runs' },
+    { what: `no detached run matches ${JSON.stringify(id)}`, next: 'x0x runs' },
   )
 }
 
@@ -43,7 +43,7 @@ export const findRuns = async (context: CliContext, line: CommandLine): Promise<
   if (session !== null) {
     const all = await listRuns(context, `?${new URLSearchParams({ session }).toString()}`)
     if (all.length > 0) return { runs: all, unknown: [] }
-    throw new AppError('unknown_run', `this daemon has asked for no detached run with session ${session}`, {
+    throw new AppError('unknown_run', `no detached run has the label ${session}`, {
       data: { next: 'which there are: x0x runs' },
     })
   }
@@ -64,7 +64,7 @@ export const findRuns = async (context: CliContext, line: CommandLine): Promise<
 
 /** Completes a partial ID from a list. Throws `unknown_run`, or `conflict` with the candidates. */
 export const wholeId = (id: string, among: readonly string[]): string => {
-  if (!BEGINNING.test(id)) throw usageError(`${JSON.stringify(id)} is no id of a run, nor 4 or more characters that one begins with`)
+  if (!BEGINNING.test(id)) throw usageError(`${JSON.stringify(id)} is neither a run ID nor at least its first 4 characters`)
   const found = [...new Set(among)].filter((one) => one.startsWith(id))
   if (found.length !== 1)
     throw notOne(id, found, { what: `no running command has an id that begins with ${id}`, next: 'x0x exec sessions' })

@@ -35,7 +35,7 @@ export const runCard = async (context: CliContext): Promise<number> => {
 export const runRevoke = async (context: CliContext, line: CommandLine): Promise<number> => {
   const machine = line.value('machine')
   const what = machine === null ? 'this agent on every machine' : `this agent on machine ${machine}`
-  if (!line.has('yes')) throw usageError(`revoking ${what} cannot be undone`, 'when that is what you want, add --yes')
+  if (!line.has('yes')) throw usageError(`revoking ${what} cannot be undone`, 'To confirm, add --yes')
   const answer = await operate<object>(context, '/agent/revoke', { machine_id: machine })
   return printDone(context, answer, async () => printLine(context, `revoked: ${shownLine(what)}`))
 }
@@ -46,8 +46,8 @@ export const runRotateToken = async (context: CliContext, { words: [which = 'api
     throw usageError(`${JSON.stringify(which)} is none of the secrets that callers have`, `one of ${TOKEN_NAMES.join(', ')}`)
   const answer = await operate<{ file: string }>(context, '/keys/rotate-token', { token: token.replace('-', '_') })
   return printDone(context, answer, async () => {
-    await printLine(context, shownLine(`made anew: ${answer.file}; the one before opens nothing more`))
-    if (token === 'operator-key') await printLine(context, 'windows of humans that are open stay so until they are closed')
+    await printLine(context, shownLine(`replaced: ${answer.file}; the old one is invalid`))
+    if (token === 'operator-key') await printLine(context, 'open approval clients stay connected until you close them')
   })
 }
 
@@ -58,10 +58,7 @@ const TOLD: Logger = { debug: () => undefined, info: () => undefined, warn: tell
 /** `x0x keys rotate`: works on the data directory itself, while no daemon uses it. */
 export const runRotate = async (context: CliContext, line: CommandLine): Promise<number> => {
   if (!line.has('yes'))
-    throw usageError(
-      'this agent gets another id; contacts follow it, ACLs do not: whoever lists the old id has to list the new one',
-      'when that is what you want, add --yes',
-    )
+    throw usageError('this agent gets a new ID. Contacts accept it, but ACLs that list the old ID must be changed', 'To confirm, add --yes')
   await loadPrimitives()
   const rotated = await rotateAgentKey({ log: TOLD }, context.api.paths)
   return printDone(context, { ok: true, ...rotated }, async () => {

@@ -36,7 +36,7 @@ const choiceOf = async (context: CliContext, { as, reachable, service }: InitOpt
   const said = { displayName: as === null ? null : checkName(as), reachable: reachable ?? true, service: service ?? false }
   if (existsSync(context.api.paths.config)) {
     if (as !== null || reachable !== null)
-      await printNotice(context, `${context.api.paths.config} is there and stays: what it says is changed in it`)
+      await printNotice(context, `${context.api.paths.config} exists and stays unchanged: edit the file to change it`)
     return said
   }
   if (!isAtTerminal(context) || context.json) return said
@@ -73,7 +73,7 @@ const nextFor = async (context: CliContext, flags: readonly string[], isNew: boo
   const words = (...argv: readonly string[]): string => argv.map(shellWord).join(' ')
   if (!(await isServed(context))) return `${words('x0xd', ...flags)} &`
   return isNew
-    ? `${await restartCommand(context.instance, context.api.paths)}   (the daemon that runs began without what is new)`
+    ? `${await restartCommand(context.instance, context.api.paths)}   (the running daemon does not have the new files)`
     : `${words('x0x', ...flags, 'invite')}   (the daemon runs)`
 }
 

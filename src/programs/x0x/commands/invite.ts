@@ -28,7 +28,7 @@ import { Dialogue } from '../prompts.ts'
 const TRIES = 3
 
 const MIDDLE =
-  'the code does not fit: most likely it was misheard or mistyped. If it was not, the codes are of different lines: somebody changed one on its way, or it was copied from another place. Nothing was changed on this machine; begin again: x0x invite'
+  'the code is wrong: it was probably misheard or mistyped. If it was not, a line was changed on its way or is not the right one. Nothing was changed on this machine; start again with x0x invite'
 
 /** Checks that the daemon would accept the contact, before two people compare codes. */
 const assertMeetable = async (context: CliContext, name: string, { agent_id }: InvitedParty): Promise<void> => {
@@ -83,8 +83,7 @@ const askFor = async <T>(
     } catch (error) {
       if (!isAppError(error)) throw error
       if (isPart(begun) && begun.length < MAX_LINE && error instanceof TruncatedInvitation) {
-        if (begun === typed)
-          await dialogue.say('this is a part of the line (copy it whole): go on with the rest of it, or press Enter to begin again')
+        if (begun === typed) await dialogue.say('the line is incomplete: paste the rest, or press Enter to start again')
         continue
       }
       left = await failed(dialogue, error, left)
@@ -136,10 +135,11 @@ export const runInvite = async (context: CliContext, line: CommandLine): Promise
 const compareAsInviter = async (dialogue: Dialogue, invited: Uint8Array, { encoded: replied }: ReadLine): Promise<void> => {
   const codes = new SpokenCodes({ invited, replied })
   const code = codes.code()
-  await dialogue.say(`\nRead this aloud to whoever sits there:  ${code}\n`)
+  await dialogue.say(`\nRead this code to the person at the other machine:  ${code}\n`)
   const question = 'Type the four characters that are read back to you (no: they refused): '
   const answer = await askFor(dialogue, question, (text) => (text.toLowerCase() === 'no' ? null : whole(text, 'answer')))
-  if (answer === null) throw new AppError('conflict', 'they refused: nothing was changed here; begin anew, when you know why')
+  if (answer === null)
+    throw new AppError('conflict', 'the other machine refused: nothing was changed on this one; find out why, then start again')
   if (!codes.isAnswer(answer, code)) throw new AppError('conflict', MIDDLE)
 }
 

@@ -15,13 +15,13 @@ const MIN_INTERVAL_MS = 100
 const countOf = (text: string): number => {
   const count = /^[1-9][0-9]{0,4}$/.test(text) ? Number(text) : Infinity
   if (count <= MAX_COUNT) return count
-  throw usageError(`--count: ${JSON.stringify(text)} is no number from 1 to ${MAX_COUNT}`)
+  throw usageError(`--count must be a number from 1 to ${MAX_COUNT}, not ${JSON.stringify(text)}`)
 }
 
 const intervalOf = (text: string): number => {
   const ms = millisecondsOf(text)
   if (ms !== null && ms >= MIN_INTERVAL_MS) return ms
-  throw usageError(`--interval: ${JSON.stringify(text)} is no time of ${MIN_INTERVAL_MS / 1000} seconds or more`)
+  throw usageError(`--interval must be at least ${MIN_INTERVAL_MS / 1000} seconds, not ${JSON.stringify(text)}`)
 }
 
 /** Failures that may be temporary. */
@@ -51,13 +51,13 @@ const pings = async function* (
 const ms = (value: number): string => `${value < 10 ? value.toFixed(2) : value.toFixed(1)} ms`
 
 const wayOf = ({ path, connect_ms }: Pinged, first: boolean): string => {
-  if (path === null) return 'this agent itself'
-  const way = `${path.address} ${routeText(path)}${path.inbound ? ', it dialled us' : ''}`
+  if (path === null) return 'this agent'
+  const way = `${path.address} ${routeText(path)}${path.inbound ? ', it connected to this machine' : ''}`
   return first && connect_ms >= 1 ? `${way}, connected in ${ms(connect_ms)}` : way
 }
 
 const clockText = (ahead: number): string =>
-  Math.abs(ahead) < 1_000 ? 'its clock is ours' : `its clock is ${(Math.abs(ahead) / 1000).toFixed(1)} s ${ahead > 0 ? 'ahead' : 'behind'}`
+  Math.abs(ahead) < 1_000 ? 'its clock is equal' : `its clock is ${(Math.abs(ahead) / 1000).toFixed(1)} s ${ahead > 0 ? 'ahead' : 'slow'}`
 
 const rttOf = (answered: readonly Pinged[]): { readonly min: number; readonly avg: number; readonly max: number } | null => {
   const times = answered.map(({ rtt_ms }) => rtt_ms)

@@ -128,7 +128,7 @@ export const runReplay = async (context: CliContext, { words: [file = ''] }: Com
   const counts = `${counted(results, 'result')} of ${counted(runs, 'run')}`
   for (const note of notes(report)) await printLine(context, `${paint('dim', 'note')}     ${note}`)
   if (difference === null) {
-    const follow = `${counts} follow from what was recorded`
+    const follow = `${counts} are equal to the record`
     if (reason === null || reason === 'differs') {
       await printLine(context, `${paint('green', 'ok')}       ${follow}`)
       return 0

@@ -40,8 +40,7 @@ export const runRuns = async (context: CliContext, line: CommandLine): Promise<n
     path: `/runs${query === '' ? '' : `?${query}`}`,
   })
   return printAnswer(context, answer, async () => {
-    if (answer.runs.length === 0)
-      return printLine(context, `no detached command${session === null ? '' : ` with session ${session}`} is remembered here`)
+    if (answer.runs.length === 0) return printLine(context, `no detached runs${session === null ? '' : ` with label ${session}`}`)
     return printTable(context, HEADER, answer.runs.map(rowOf))
   })
 }
@@ -66,7 +65,7 @@ const standingOf = (run: WaitedRun): number => {
 /** The status of several runs, like that of a fan-out. */
 export const statusOfAll = (runs: readonly WaitedRun[]): number => Math.max(...runs.map(standingOf))
 
-const UNASKED = 'it may go on there all the same; who is connected here: x0x peers'
+const UNASKED = 'it may still run on its target; to see connected agents: x0x peers'
 
 /** Empty if the exit status says everything. */
 const linesOf = (run: WaitedRun): string[] => {
@@ -74,8 +73,8 @@ const linesOf = (run: WaitedRun): string[] => {
   if (run.problem?.error === 'unknown_run') return [`${run.state}: it was forgotten while it was waited for`]
   if (run.problem !== null)
     return failureLines(new AppError('peer_unreachable', run.problem.message, { data: { next: run.problem.next ?? UNASKED } }))
-  if (run.state === 'unknown') return ['unknown: its host knows nothing of it: it never began there, or was forgotten']
-  if (!run.over) return ['timeout: it has not ended; it goes on']
+  if (run.state === 'unknown') return ['unknown: its target does not know it: it never started, or was deleted']
+  if (!run.over) return ['timeout: it has not ended; it continues']
   if (run.state === 'lost') return lostLines(run)
   if (run.denial_reason !== null) return denialLines(run.denial_reason, factsOf(run))
   return hasEnd(run) ? [] : ['expired: its host has forgotten how it ended']
@@ -84,7 +83,7 @@ const linesOf = (run: WaitedRun): string[] => {
 const timeoutOf = (text: string): number => {
   const ms = millisecondsOf(text)
   if (ms !== null) return ms
-  throw usageError(`--timeout: ${JSON.stringify(text)} is not a number of seconds above 0, such as 30 or 2.5`)
+  throw usageError(`--timeout must be a positive number of seconds, not ${JSON.stringify(text)}`)
 }
 
 /** Waits for as many runs at once as the daemon allows, then for the next. */
@@ -158,7 +157,7 @@ const waitUpTo = async (context: CliContext, line: CommandLine, limit: number | 
     return statusOfWaited(run)
   } catch (error) {
     if (left === null) throw error
-    await write(context.stderr, 'x0x: not waiting any more; what was waited for goes on\n')
+    await write(context.stderr, 'x0x: stopped waiting; the runs continue\n')
     return exitOfSignal(left)
   } finally {
     stopListening()
@@ -205,7 +204,7 @@ export const runCancelDetached = async (context: CliContext, line: CommandLine):
       line.value('session') !== null && isOver(run.state)
         ? run
         : context.api.json<DetachedRunView>({ method: 'POST', path: '/runs/cancel', body: { request_id: run.request_id } }),
-    (run) => `${isOver(run.state) ? `over before, ${stateText(run)}` : 'asked to end'}: ${commandOf(run)}, on ${whereOf(run)}`,
+    (run) => `${isOver(run.state) ? `already ended, ${stateText(run)}` : 'stopping'}: ${commandOf(run)}, on ${whereOf(run)}`,
   )
 
 export const runForget = async (context: CliContext, line: CommandLine): Promise<number> =>
@@ -220,7 +219,7 @@ export const runForget = async (context: CliContext, line: CommandLine): Promise
           const { code, message, data } = error
           throw new AppError(code, message, {
             cause: error,
-            data: { ...data, next: `to forget it here alone: x0x runs forget --here ${request_id}` },
+            data: { ...data, next: `Try: x0x runs forget --here ${request_id}   (deletes only the record on this machine)` },
           })
         }),
     (run) => `forgotten: ${commandOf(run)}, on ${whereOf(run)}`,

@@ -40,7 +40,7 @@ const nothingToAsk = async (context: CliContext, state: LedgerState, { file, whi
     const unknown = which === 'certain' && ledger.unknown > 0 ? `; where it may have run: ${retryLine(file, true)}` : ''
     await printNotice(
       context,
-      `nobody is asked: no command of this ledger ${which === 'certain' ? 'certainly did not run' : 'is unknown'}${unknown}`,
+      `no host to retry: no command of this ledger ${which === 'certain' ? 'certainly did not run' : 'is unknown'}${unknown}`,
     )
     const facts = { argv: state.head.argv, timed: false, own: null, elapsedMs: null, ledger: null }
     for (const line of summaryLines(ledger, state.ends(), facts)) await printNotice(context, line)

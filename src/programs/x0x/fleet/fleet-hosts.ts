@@ -72,7 +72,7 @@ export class FleetHosts {
 
   #of(name: string): Host {
     const host = this.#hosts.get(name)
-    if (host === undefined) throw new SyntaxError(`the daemon tells of ${JSON.stringify(name)}, which was not asked`)
+    if (host === undefined) throw new SyntaxError(`the daemon reports ${JSON.stringify(name)}, which is not one of the hosts`)
     return host
   }
 }

@@ -1,7 +1,5 @@
 import { attempt } from '../../../base/errors.ts'
 import { shellWords } from '../../../base/format.ts'
-import { optionParts } from '../../../cli/command.ts'
-import { FLEET_OPTIONS } from '../../../cli/exec.ts'
 import { type CommandLine, millisecondsOf } from '../../../cli/parse.ts'
 import { failuresAllowed } from '../../../protocol/api/fanout.ts'
 import { MAX_FANOUT_HOSTS, MAX_FANOUT_PARALLEL } from '../../../protocol/limits/fleet.ts'
@@ -58,7 +56,7 @@ const timeOf = (line: CommandLine, name: string): number | null => {
   if (text === null) return null
   const ms = millisecondsOf(text)
   if (ms !== null) return ms
-  throw usageError(`--${name}: ${JSON.stringify(text)} is not a number of seconds above 0, such as 30 or 2.5`)
+  throw usageError(`--${name} must be a positive number of seconds, not ${JSON.stringify(text)}`)
 }
 
 const failuresOf = (line: CommandLine): number | string | null => {
@@ -66,7 +64,7 @@ const failuresOf = (line: CommandLine): number | string | null => {
   if (text === null) return null
   const limit = /^[0-9]{1,9}$/.test(text) ? Number(text) : text
   if (attempt(() => failuresAllowed(limit, MAX_FANOUT_HOSTS)) !== null) return limit
-  throw usageError(`--max-failures: ${JSON.stringify(text)} is neither a number above 0, such as 3, nor a part of all, such as 10%`)
+  throw usageError(`--max-failures must be a count (3) or a percentage up to 100% (10%), not ${JSON.stringify(text)}`)
 }
 
 /** An empty name usually comes from an unset shell variable. */
@@ -93,10 +91,10 @@ export const fleetLine = (line: CommandLine): FleetLine => {
   const [first] = line.words
   if (retry !== null && first !== undefined)
     throw usageError(
-      `the hosts are those of the ledger, and ${JSON.stringify(first)} stands beside it`,
-      'leave it out; for other hosts leave out the ledger, or name a new one by --ledger',
+      `--retry takes its hosts from the ledger; remove ${JSON.stringify(first)}`,
+      'For other hosts, use --ledger with a new file instead of --retry',
     )
-  if (retry === null && first === undefined) throw usageError('no agent given', whoNext(line))
+  if (retry === null && first === undefined) throw usageError('no host given', 'Usage: x0x exec HOST... [options] -- COMMAND [ARGS...]')
   return {
     who: line.words,
     argv: retry !== null && line.behindDashes === null ? null : carriedCommand(line, Infinity),
@@ -114,9 +112,6 @@ export const fleetLine = (line: CommandLine): FleetLine => {
     bounds: boundsOf(line),
   }
 }
-
-const whoNext = (line: CommandLine): string =>
-  FLEET_OPTIONS.some((option) => line.has(optionParts(option).name)) ? 'x0x exec WHO... [options] -- ARGV...' : 'x0x exec AGENT -- ARGV...'
 
 /** The command that asks hosts again whose command certainly did not run, or may have run, with the same limits. */
 export const retryLine = (file: string, unknown = false, bounds: readonly string[] = []): string =>

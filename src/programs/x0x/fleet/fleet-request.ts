@@ -101,19 +101,16 @@ const first = async (context: CliContext, line: FleetLine, stdin: Buffer | null)
 const assertWritten = async (ledger: LedgerFile): Promise<void> => {
   if (ledger.failure === null) return
   await ledger.close()
-  throw new AppError('internal', `the ledger cannot be written, and nobody was asked: ${ledger.failure}`)
+  throw new AppError('internal', `cannot write the ledger, so no host was asked: ${ledger.failure}`)
 }
 
 /** Throws if the command differs from the ledger's, because one file must not have two commands. */
 const assertSame = ({ head }: LedgerState, line: FleetLine, stdin: Buffer | null): void => {
   if (line.argv !== null && (line.argv.length !== head.argv.length || line.argv.some((word, at) => word !== head.argv[at])))
-    throw usageError(
-      `the ledger is of another command: ${shellWords(head.argv)}`,
-      'leave it out of the line: that of the ledger is asked again',
-    )
+    throw usageError(`the ledger has another command: ${shellWords(head.argv)}`, 'Remove the command: --retry repeats that of the ledger')
   if (hashOf(stdin) === head.stdin_sha256) return
   if (head.stdin_sha256 === null) throw usageError('the command of the ledger had no stdin', 'leave --stdin-file out')
-  const given = stdin === null ? 'and none is given' : 'and what is given is another'
+  const given = stdin === null ? 'and none is given' : 'but the command line has another one'
   throw usageError(`the command of the ledger had ${head.stdin_bytes} bytes of stdin, ${given}`, 'give the same again: --stdin-file FILE')
 }
 

@@ -123,7 +123,7 @@ export class FleetRun {
       await this.#follow(await this.#ask(request))
     } catch (error) {
       if (this.#hosts.isEmpty) return this.#nobodyAsked(request, error)
-      this.#brokeOff ??= this.#components.closing.signal.aborted ? 'nobody waited for its end' : brokenBy(error)
+      this.#brokeOff ??= this.#components.closing.signal.aborted ? 'x0x did not wait for its end' : brokenBy(error)
     }
     return this.#finish(request)
   }
@@ -135,8 +135,7 @@ export class FleetRun {
     if (ledger === null) throw error
     const { context } = this.#components
     await reportFailure(context, error)
-    if (!context.json)
-      await write(context.stderr, `     nobody was asked; to ask those of the ledger: ${retryLine(ledger.path, false, this.#bounds)}\n`)
+    if (!context.json) await write(context.stderr, `     no host was asked. Try: ${retryLine(ledger.path, false, this.#bounds)}\n`)
     return EXIT_NOT_RUN
   }
 
@@ -165,7 +164,7 @@ export class FleetRun {
       if (event.type === 'ledger') return
       if (!goesOn && !(await this.#readerLeft())) return
     }
-    if (this.#hosts.isEmpty) throw new AppError('daemon_unreachable', 'the local daemon went away before it had asked anybody')
+    if (this.#hosts.isEmpty) throw new AppError('daemon_unreachable', 'the local daemon stopped before it asked any host')
     this.#brokeOff = WENT_AWAY
   }
 
@@ -231,7 +230,7 @@ export class FleetRun {
   async #readerLeft(): Promise<boolean> {
     this.#readerGone = true
     if (this.#request?.ledger === null && !this.#isUnwritable) {
-      this.#brokeOff = 'nobody read its output any more'
+      this.#brokeOff = 'the reader of its output has gone'
       return false
     }
     await this.#cancel()
@@ -243,7 +242,7 @@ export class FleetRun {
     const { context, progress } = this.#components
     progress.clear()
     const why = this.#request?.ledger?.failure ?? ''
-    await write(context.stderr, `x0x: the ledger cannot be written: ${shownLine(why)}; what goes on is cancelled\n`)
+    await write(context.stderr, `x0x: cannot write the ledger: ${shownLine(why)}; the remaining runs are cancelled\n`)
     await this.#cancel()
   }
 

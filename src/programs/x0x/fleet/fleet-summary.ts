@@ -19,7 +19,7 @@ export const endText = ({ end, code, signal, incomplete, warnings }: Ended): str
   return [ended, by, incomplete ? 'output is missing' : '', cutText({ warnings }) ?? ''].filter((text) => text !== '').join(', ')
 }
 
-export const WENT_AWAY = 'the local daemon went away before the end, and what it asked for ends without it'
+export const WENT_AWAY = 'the local daemon stopped before the end; the targets stop its runs'
 
 /** Why the daemon's answer was interrupted. */
 export const brokenBy = (error: unknown): string => (errnoOf(error) === 'ECONNRESET' ? WENT_AWAY : errorText(error))
@@ -87,7 +87,7 @@ const errorLine = (hosts: readonly EndedHost[], otherwise: string): string => {
 /** The hint for a host, if it is the same for all. */
 const nextLine = (hosts: readonly EndedHost[]): string => {
   const [{ host, next }] = hosts as [EndedHost]
-  return next !== undefined && hosts.every((one) => one.next === next) ? next : `what is wrong: x0x doctor ${shellWord(host)}`
+  return next !== undefined && hosts.every((one) => one.next === next) ? next : `Try: x0x doctor ${shellWord(host)}`
 }
 
 const linesFor = (label: Label, hosts: readonly EndedHost[], facts: HostLineFacts): readonly string[] => {
@@ -100,7 +100,7 @@ const linesFor = (label: Label, hosts: readonly EndedHost[], facts: HostLineFact
         endText(first),
         ...(by === null ? [] : [killedText(by, first, facts)]),
         ...(cutText(first) === null ? [] : [cutNext(first.host)]),
-        ...(first.incomplete ? [`${on}: x0x audit tail   (request ${first.request_id})`] : []),
+        ...(first.incomplete ? [`Try, ${on}: x0x audit tail   (request ${first.request_id})`] : []),
       ]
     case 'denied': {
       if (first.denial_reason === null) return [errorLine(hosts, 'it was refused')]
@@ -108,13 +108,13 @@ const linesFor = (label: Label, hosts: readonly EndedHost[], facts: HostLineFact
       return [cause, ...next]
     }
     case 'unreachable':
-      return [errorLine(hosts, 'it could not be asked'), nextLine(hosts)]
+      return [errorLine(hosts, 'it was not reached'), nextLine(hosts)]
     case 'not_started':
-      return [first.message ?? 'their turn did not come']
+      return [first.message ?? 'not started, because the fan-out stopped before']
     case 'cancelled':
-      return [first.message ?? 'it was ended before it had ended by itself']
+      return [first.message ?? 'it was stopped']
     case 'unknown':
-      return [errorLine(hosts, 'it may have run'), `whether it ran: ${on}: x0x audit tail   (request ${first.request_id})`]
+      return [errorLine(hosts, 'it may have run'), `Try, ${on}: x0x audit tail   (whether request ${first.request_id} ran)`]
   }
 }
 
@@ -140,8 +140,8 @@ const toldLines = ({ label, hosts, lines: [what = '', ...next] }: ToldTogether):
 export const unsuccessfulLines = (hosts: readonly EndedHost[], facts: HostLineFacts): string[] => toldOf(hosts, facts).flatMap(toldLines)
 
 const nextLines = ({ path, ends, bounds }: NonNullable<SummaryFacts['ledger']>): string[] => [
-  ...(ends.some(certainlyDidNotRun) ? [`ask again where it certainly did not run: ${retryLine(path, false, bounds)}`] : []),
-  ...(ends.some(({ end }) => end === 'unknown') ? [`where it may have run, it may run twice: ${retryLine(path, true, bounds)}`] : []),
+  ...(ends.some(certainlyDidNotRun) ? [`Retry the hosts where it did not run: ${retryLine(path, false, bounds)}`] : []),
+  ...(ends.some(({ end }) => end === 'unknown') ? [`Retry the hosts where it may have run: ${retryLine(path, true, bounds)}`] : []),
 ]
 
 /** `20 hosts asked: 17 ran (1 failed), 1 denied, …`: always all six counts. */

@@ -34,7 +34,7 @@ export const claimLedger = async (path: string): Promise<() => Promise<void>> =>
     await (await open(claim, 'wx', 0o600)).close()
   } catch (error) {
     if (errnoOf(error) === 'EEXIST') throw taken(claim, process.pid)
-    throw usageError(`${shownLine(path)}: ${isMissing(error) ? 'there is no such directory' : errorText(error)}`)
+    throw usageError(`${shownLine(path)}: ${isMissing(error) ? 'no such directory' : errorText(error)}`)
   }
   // A claim that stays is recognised as that of a dead process.
   const release = async (): Promise<void> => rm(claim, { force: true }).catch(() => undefined)
@@ -67,7 +67,7 @@ interface ReadLedger {
 }
 
 const broken = (path: string, line: number, why: string): AppError =>
-  usageError(`${shownLine(path)}, line ${line}: ${shownLine(why)}`, 'nobody was asked: this file is no ledger that can be believed')
+  usageError(`${shownLine(path)}, line ${line}: ${shownLine(why)}`, 'no host was asked: the file is not a valid ledger')
 
 /** Throws `bad_request` for a file that is no ledger or is inconsistent. */
 export const readLedger = async (path: string): Promise<ReadLedger> => {
@@ -88,11 +88,7 @@ export const readLedger = async (path: string): Promise<ReadLedger> => {
     }
   }
   if (!state.isWhole)
-    throw broken(
-      path,
-      lines.length,
-      'it ends before it has named all hosts, which it does before one is asked: begin anew, with another file',
-    )
+    throw broken(path, lines.length, 'it ends before its list of hosts, so no host was asked: start again with another file')
   return { state, chain, bytes: end }
 }
 
@@ -234,9 +230,6 @@ const taken = async (path: string): Promise<AppError> => {
     () => false,
   )
   return isLedger
-    ? usageError(
-        `--ledger: ${shownLine(path)} is the ledger of another fan-out`,
-        `go on with that: ${retryLine(path)}; or name another file`,
-      )
-    : usageError(`--ledger: ${shownLine(path)} is there, and is no ledger`, 'name a file that is not there, such as deploy.ledger')
+    ? usageError(`--ledger: ${shownLine(path)} is the ledger of another fan-out`, `Try: ${retryLine(path)}, or another file`)
+    : usageError(`--ledger: ${shownLine(path)} exists, and is not a ledger`, 'Try: a new file, such as deploy.ledger')
 }

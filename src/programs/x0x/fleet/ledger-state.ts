@@ -67,7 +67,7 @@ export class LedgerChain {
   /** Throws SyntaxError for an invalid or displaced line. */
   decode(line: string): LedgerRecord {
     const [, members, chain] = CHAINED.exec(line) ?? []
-    if (members === undefined) throw new SyntaxError('it is no line of a ledger')
+    if (members === undefined) throw new SyntaxError('it is not a line of a ledger')
     const body = `${members}}`
     if (this.#next(body) !== chain) throw new SyntaxError('it was altered, or a line before it is missing')
     return asRecord(JSON.parse(body))
@@ -84,7 +84,7 @@ const asRecord = (value: unknown): LedgerRecord => {
   const name = typeof type === 'string' ? type : ''
   if (OF_DAEMON.includes(name)) return asFanoutEvent(value) as LedgerRecord
   const checks = Object.hasOwn(OWN, name) ? OWN[name]! : null
-  if (checks === null) throw new SyntaxError('it is no line of a ledger that this release knows')
+  if (checks === null) throw new SyntaxError('this release does not know this line of a ledger')
   if (name === 'x0x_ledger' && typeof fields['version'] === 'number' && fields['version'] > LEDGER_VERSION)
     throw new SyntaxError('a later release has written it')
   const problem = closedProblemOf(fields, checks)
@@ -191,16 +191,16 @@ export class LedgerState {
 
   #addHosts(hosts: readonly RequestedHost[]): void {
     for (const host of hosts) {
-      if (this.#hosts.has(host.host)) throw new SyntaxError(`${JSON.stringify(host.host)} stands there twice`)
+      if (this.#hosts.has(host.host)) throw new SyntaxError(`${JSON.stringify(host.host)} is listed twice`)
       this.#hosts.set(host.host, { ...host, begun: false, end: null, before: null })
     }
-    if (this.#hosts.size > this.head.asked) throw new SyntaxError('it names more hosts than were asked')
+    if (this.#hosts.size > this.head.asked) throw new SyntaxError('it has more hosts than the command line')
   }
 
   #of(name: string): HostState {
     const host = this.#hosts.get(name)
     if (host === undefined || !this.isWhole) throw new SyntaxError(`${JSON.stringify(name)} was not asked`)
-    if (this.#isClosed) throw new SyntaxError('something follows behind the end')
+    if (this.#isClosed) throw new SyntaxError('lines follow after the end')
     return host
   }
 
@@ -220,7 +220,7 @@ export class LedgerState {
       const host = this.#hosts.get(name)
       const before = host === undefined ? null : endOf(host)
       if (host === undefined || before === null || !isMeant(which, before))
-        throw new SyntaxError(`${JSON.stringify(name)} was not to be asked again`)
+        throw new SyntaxError(`${JSON.stringify(name)} was not one to retry`)
       this.#hosts.set(name, { ...host, request_id, begun: false, end: null, before })
     }
     this.#isClosed = false
@@ -236,9 +236,9 @@ export class LedgerState {
 
 const endOf = (host: HostState): FanoutHostJson => {
   const { before, begun } = host
-  const unheard = begun ? unheardEnd(host, 'unknown', 'it had begun, and nobody was there any more to hear how it ended') : null
+  const unheard = begun ? unheardEnd(host, 'unknown', 'it had started, and x0x stopped before its result arrived') : null
   const end = host.end ?? unheard
-  if (end === null) return before ?? unheardEnd(host, 'not_started', 'its turn had not come when nobody was there any more')
+  if (end === null) return before ?? unheardEnd(host, 'not_started', 'x0x stopped before its turn')
   // If it certainly did not run this time, that says nothing about the time before.
   return before?.end === 'unknown' && certainlyDidNotRun(end) ? before : end
 }

@@ -127,13 +127,13 @@ test('the summary names every host that did not succeed, with its reason and wha
     /^ {7}Try, on each host: x0x acl explain --last$/,
     /^ {7}Try, on each host: x0x acl suggest$/,
     /^ {5}unreachable \(1\): web5: no address answered$/,
-    /^ {7}what is wrong: x0x --data-dir \S+ doctor web5$/,
+    /^ {7}Try: x0x --data-dir \S+ doctor web5$/,
     /^ {5}unreachable \(1\): web9: it is old$/,
     /^ {7}update it$/,
     /^ {5}not started \(1\): web6: the first failed$/,
     /^ {5}cancelled \(1\): web7: /,
     /^ {5}unknown \(1\): web8: the connection was lost$/,
-    /^ {7}whether it ran: on web8: x0x audit tail {3}\(request 01a1fafc-/,
+    /^ {7}Try, on web8: x0x audit tail {3}\(whether request 01a1fafc-/,
   ])
     assert.ok(
       lines.some((line) => expected.test(line)),
@@ -289,7 +289,7 @@ test('a fan-out that makes no sense asks nobody', async (t) => {
 test('without a daemon it is 255', async () => {
   const { status, stderr } = await runCli(['--data-dir', '/nonexistent-x0x', 'exec', '@all', '--', 'x'])
   assert.equal(status, 255)
-  assert.match(stderr, /^x0x: no daemon answers at /)
+  assert.match(stderr, /^x0x: cannot connect to x0xd \(daemon_unreachable\): /)
 })
 
 test('a daemon that goes away leaves what had begun unknown, and what had not as not started', async (t) => {
@@ -325,7 +325,7 @@ test('a host that waits for a human is said at once, warnings are said once each
           fanout.say({ type: 'warning', host, request_id: 'r1', kind, message: 'what it\u001b means' })
     }),
   )
-  assert.equal(stderr.split('\n')[0], 'x0x: web2: waiting for approval: a human of web2 is asked; 1:00 left, Ctrl-C withdraws it')
+  assert.equal(stderr.split('\n')[0], 'x0x: web2: waiting for approval: an approver of web2; 1:00 left, Ctrl-C withdraws it')
   assert.equal(stderr.split('\n')[1], 'x0x: warning: stdout_cap_hit: web[1-3]: what it\\x1b means')
   assert.match(stderr.split('\n')[2] ?? '', /^x0x: 3 hosts asked/)
 })
@@ -374,7 +374,7 @@ test('where each host ended well, an answer without right sums is not well, and 
   for (const [sums, why] of [
     [{ ok: true, ...wrong }, /sums of the daemon are wrong/],
     [{ ok: false, ...failed }, /sums of the daemon are wrong/],
-    [null, /went away before the end/],
+    [null, /stopped before the end/],
   ] as const) {
     const ends = (fanout: AskedFanout): void => {
       fanout.begun('web1', 'web2')
@@ -396,7 +396,7 @@ test('a daemon that is killed is said to have gone away', async (t) => {
     fanout.response.write('', () => fanout.response.destroy())
   })
   assert.equal(status, 4)
-  assert.match(stderr, /^x0x: it broke off: the local daemon went away before the end, /)
+  assert.match(stderr, /^x0x: it broke off: the local daemon stopped before the end; /)
 })
 
 test('what ends twice ends as it was said first, and a host that was not asked ends it', async (t) => {
@@ -424,14 +424,14 @@ test('what ends twice ends as it was said first, and a host that was not asked e
     fanout.close()
   })
   assert.equal(foreign.status, 4)
-  assert.match(foreign.stderr, /it broke off: the daemon tells of "web2", which was not asked/)
+  assert.match(foreign.stderr, /it broke off: the daemon reports "web2", which is not one of the hosts/)
 })
 
 test('a host whose time was up is said to have had too little of it, and of whom', async (t) => {
   const timedOut = ['web1', 'web2'].map((host) => hostEnd(host, { code: null, signal: 15, warnings: ['duration_cap_hit'] }))
   for (const [flags, why] of [
-    [['--timeout', '2'], /\n {5}failed \(2\): web\[1-2\]: SIGTERM, duration_cap_hit\n {7}our --timeout was up/],
-    [[], /\n {7}the command ran into the time limit .*raise max_duration_secs there\n/],
+    [['--timeout', '2'], /\n {5}failed \(2\): web\[1-2\]: SIGTERM, duration_cap_hit\n {7}--timeout was reached/],
+    [[], /\n {7}the time limit of the target was reached.*raise max_duration_secs .*\n/],
   ] as const) {
     const { status, stderr } = await exec(
       t,

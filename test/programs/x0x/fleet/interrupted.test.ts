@@ -106,5 +106,5 @@ test('where its output cannot be written all are cancelled, and what became of e
   const { status, stderr } = await runCli(['--data-dir', dir, 'exec', '@all', '--', 'x'], { stdoutFails })
   assert.equal(status, 3)
   assert.match(stderr, /^x0x: 3 hosts asked: 1 ran, 0 denied, 0 unreachable, 1 not started, 1 cancelled, 0 unknown; /)
-  assert.match(stderr, /\nx0x: the output could not be written: ENOSPC/)
+  assert.match(stderr, /\nx0x: cannot write the output: ENOSPC/)
 })

@@ -168,7 +168,7 @@ test('lines that fit by their hashes and make no sense together are refused', as
     [[first[0]!, first[0]!], /first line/],
     [[{ ...first[0]!, version: 2 } as LedgerRecord, first[1]!], /later release/],
     [[Object.assign({ more: 1 }, first[0]!), first[1]!], /more/],
-    [[first[0]!], /before it has named all hosts/],
+    [[first[0]!], /before its list of hosts/],
     [[first[0]!, begun('web1')], /was not asked/],
     [[...first, first[1]!], /twice/],
     [[...first, begun('web7')], /was not asked/],
@@ -176,9 +176,9 @@ test('lines that fit by their hashes and make no sense together are refused', as
     [[...first, end('web1'), end('web1')], /ends twice/],
     [[...first, { type: 'host', ...hostEnd('web1', { agent_id: 'c'.repeat(64) }) }], /another agent/],
     [[...first, { type: 'ledger', ...WRONG_SUMS }], /add up/],
-    [[...first, again('unknown')], /asked again/],
-    [[...first, end('web1'), again('certain')], /asked again/],
-    [[...first, { type: 'nonsense' } as unknown as LedgerRecord], /this release knows/],
+    [[...first, again('unknown')], /not one to retry/],
+    [[...first, end('web1'), again('certain')], /not one to retry/],
+    [[...first, { type: 'nonsense' } as unknown as LedgerRecord], /this release does not know/],
   ]
   for (const [records, why] of cases) {
     const chain = new LedgerChain()
@@ -197,7 +197,7 @@ test('nothing that is there is written over', async (t) => {
   await written(ledger)
   await writeFile(other, 'mine')
   await assert.rejects(LedgerFile.create(ledger, HEAD, ASKED), /is the ledger of another fan-out/)
-  await assert.rejects(LedgerFile.create(other, HEAD, ASKED), /is no ledger/)
+  await assert.rejects(LedgerFile.create(other, HEAD, ASKED), /is not a ledger/)
   assert.equal(await readFile(other, 'utf8'), 'mine')
 })
 

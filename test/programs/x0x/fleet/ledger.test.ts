@@ -44,10 +44,10 @@ test('a ledger keeps what became of each, and names all before one is asked', as
   const { status, stderr } = await here.exec('@all', '--ledger', here.file, '--', 'deploy', '42')
   assert.equal(status, 4)
   assert.ok(
-    new RegExp(`^ {5}ask again where it certainly did not run: x0x --data-dir \\S+ exec --retry ${here.file}\n`, 'm').test(stderr),
+    new RegExp(`^ {5}Retry the hosts where it did not run: x0x --data-dir \\S+ exec --retry ${here.file}\n`, 'm').test(stderr),
     stderr,
   )
-  assert.ok(new RegExp(`where it may have run, it may run twice: x0x --data-dir \\S+ exec --retry-unknown ${here.file}\n`).test(stderr))
+  assert.ok(new RegExp(`Retry the hosts where it may have run: x0x --data-dir \\S+ exec --retry-unknown ${here.file}\n`).test(stderr))
   assert.deepEqual(await endsOf(here), ['web1 ran', 'web2 denied', 'web3 not_started', 'web4 unknown', 'web5 ran'])
   const { head, hosts } = await here.state()
   assert.deepEqual(head.argv, ['deploy', '42'])
@@ -75,7 +75,7 @@ test('--retry asks those whose command certainly did not run, with the command o
   assert.deepEqual(here.asked[2]?.hosts, ['web2'])
   const nobody = await here.exec('--retry', here.file)
   assert.equal(nobody.status, 0)
-  assert.match(nobody.stderr, /^x0x: nobody is asked: /)
+  assert.match(nobody.stderr, /^x0x: no host to retry: /)
   assert.equal(here.asked.length, 3)
 })
 
@@ -153,7 +153,7 @@ test('what may have run is asked again only on purpose', async (t) => {
   await here.exec('@all', '--ledger', here.file, '--', 'deploy')
   const { status, stderr } = await here.exec('--retry', here.file)
   assert.equal(status, 4)
-  assert.match(stderr, /nobody is asked: .*x0x exec --retry-unknown/)
+  assert.match(stderr, /no host to retry: .*x0x exec --retry-unknown/)
   assert.equal(here.asked.length, 1)
   assert.equal((await here.exec('--retry-unknown', here.file)).status, 1)
   assert.deepEqual(here.asked[1]?.hosts, ['web4'])
@@ -205,10 +205,10 @@ test('another command, other stdin, another file: nobody is asked', async (t) =>
   await here.exec('@all', '--ledger', here.file, '--stdin-file', stdin, '--', 'deploy', '42')
   const before = await readFile(here.file)
   for (const [argv, why] of [
-    [['--retry', here.file, '--stdin-file', stdin, '--', 'deploy', '43'], /of another command: deploy 42/],
-    [['--retry', here.file, '--stdin-file', stdin, '--', 'deploy', '42', ''], /of another command/],
+    [['--retry', here.file, '--stdin-file', stdin, '--', 'deploy', '43'], /has another command: deploy 42/],
+    [['--retry', here.file, '--stdin-file', stdin, '--', 'deploy', '42', ''], /has another command/],
     [['--retry', here.file], /had 5 bytes of stdin, and none is given/],
-    [['--retry', here.file, '--stdin-file', here.file], /and what is given is another/],
+    [['--retry', here.file, '--stdin-file', here.file], /but the command line has another one/],
     [['--retry', stdin], /no ledger that can be believed/],
     [['@all', '--ledger', here.file, '--', 'deploy', '42'], /the ledger of another fan-out/],
     [['@all', '--ledger', stdin, '--', 'deploy', '42'], /is there, and is no ledger\n {5}name a file that is not there, such as/],
@@ -245,7 +245,7 @@ test('a host whose output a cap cut stays failed in the ledger, and no retry ask
   for (const retry of ['--retry', '--retry-unknown']) {
     const { status: again, stderr } = await here.exec(retry, here.file)
     assert.equal(again, 1)
-    assert.match(stderr, /nobody is asked: .*\n[^]*failed \(1\): web5: stdout was cut/)
+    assert.match(stderr, /no host to retry: .*\n[^]*failed \(1\): web5: stdout was cut/)
   }
   assert.equal(here.asked.length, 1)
 })
@@ -287,7 +287,7 @@ test('a daemon that refuses leaves a ledger of which nobody was asked', async (t
   const file = join(dir, 'x.ledger')
   const refused = await runCli(['--data-dir', dir, 'exec', '@all', '--ledger', file, '--', 'x'])
   assert.equal(refused.status, 255)
-  assert.match(refused.stderr, /^x0x: 16 fan-outs are going on\n {5}nobody was asked; to ask those of the ledger: x0x exec --retry /)
+  assert.match(refused.stderr, /^x0x: 16 fan-outs are going on\n {5}no host was asked\. Try: x0x exec --retry /)
   refusing = false
   assert.equal((await runCli(['--data-dir', dir, 'exec', '--retry', file])).status, 0)
 })
@@ -312,7 +312,7 @@ test('a ledger that can be written no more cancels what goes on, and the summary
   )
   const { status, stderr } = await runCli(['--data-dir', dir, 'exec', '@all', '--ledger', join(disk, 'x.ledger'), '--', 'x'])
   assert.equal(status, 3)
-  assert.match(stderr, /^x0x: the ledger cannot be written: ENOSPC.*; what goes on is cancelled\n/)
+  assert.match(stderr, /^x0x: cannot write the ledger: ENOSPC.*; the remaining runs are cancelled\n/)
   assert.match(stderr, /5 hosts asked: 1 ran, 0 denied, 0 unreachable, 3 not started, 1 cancelled, 0 unknown; /)
 })
 
@@ -325,7 +325,7 @@ test('with a ledger that was removed nobody is told to go on', async (t) => {
   })
   const { status, stderr } = await runCli(['--data-dir', dir, 'exec', '@all', '--ledger', join(dir, 'x.ledger'), '--', 'x'])
   assert.equal(status, 4)
-  assert.match(stderr, /x0x: the ledger cannot be written: it was removed meanwhile; what goes on is cancelled\n/)
+  assert.match(stderr, /x0x: cannot write the ledger: it was removed meanwhile; the remaining runs are cancelled\n/)
   assert.match(stderr, /5 hosts asked: /)
   assert.doesNotMatch(stderr, /--retry/)
 })
