@@ -13,7 +13,9 @@ import { limits, peerRates } from './limits.ts'
 import { libp2pMembers, libp2pVersions } from './libp2p.ts'
 import { violations } from './mesh.ts'
 import { signatureDomains } from './protocol.ts'
+import { reloadOutcomes } from './reload.ts'
 import { code } from './table.ts'
+import { protocolVersions } from './versions.ts'
 
 /** Every section that the code writes, by the name that a page gives. A page names each; a test finds one that no page names. */
 export const SECTIONS: Readonly<Record<string, Section>> = {
@@ -22,6 +24,8 @@ export const SECTIONS: Readonly<Record<string, Section>> = {
   programs,
   'libp2p-members': libp2pMembers,
   'libp2p-versions': libp2pVersions,
+  'protocol-versions': protocolVersions,
+  'reload-outcomes': reloadOutcomes,
   'signature-domains': signatureDomains,
   commands: () => referencePage(Object.values(PAGES).flat()),
   'transparent-programs': () => TRANSPARENT_PROGRAMS.toSorted().map(code).join(' '),

@@ -99,7 +99,7 @@ const readyText = ({ paths }: DaemonConfig, daemon: Daemon, flags: DaemonFlags):
 const warningText = ({ text, remedy }: Finding): string => `x0xd: warning: ${text}\n${remedy?.replace(/^/gm, '  Try: ') ?? ''}\n`
 
 /** Shown in `systemctl status` after a reload. */
-const RELOADED: Readonly<Record<ReloadOutcome, string>> = {
+export const RELOADED: Readonly<Record<ReloadOutcome, string>> = {
   taken: '; the ACL was read again and is in force',
   unchanged: '',
   refused: '; the ACL file allows more than the loaded one and was not loaded: restart x0xd',
