@@ -11,11 +11,7 @@ const PROTOCOLS: readonly (readonly [between: string, version: number, otherwise
     PORT_VERSION,
     'The network process ends with status 1 and is started again every 2 seconds. Both logs name both versions.',
   ],
-  [
-    'the approval service and the programs that use it',
-    DESK_VERSION,
-    'The connection ends. Each run that needs an approval is denied.',
-  ],
+  ['the approval service and the programs that use it', DESK_VERSION, 'The connection ends. Each run that needs an approval is denied.'],
 ]
 
 export const protocolVersions = (): string =>
