@@ -132,7 +132,7 @@ export const LIBRARIES: Readonly<Record<string, Library>> = {
         object: 'secured',
         members: ['stream', 'writeBuffer', 'processSendQueue', 'sendData'],
         file: 'write-coalescing.ts',
-        why: 'Join small frames of one turn into one message, and send them before the connection ends.',
+        why: 'Join small frames of one turn into one message, and send them before the connection ends. The `stream` of a TCP connection has a `socket`.',
       },
     ],
   },
