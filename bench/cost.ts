@@ -2,6 +2,7 @@ import { CountingProxy } from './counting-proxy.ts'
 import type { TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { acquaint } from '../test/support/proxied-pair.ts'
 import { straceNeeds, systemCalls } from '../test/support/strace.ts'
+import { launcherPid } from './launcher.ts'
 import { restClientOf, TRUE } from './pair.ts'
 import { cpuOfAll, treeOf } from './processes.ts'
 import { sustained } from './rate.ts'
@@ -69,8 +70,8 @@ export const cost = async ({ mesh, openSsh, plan, after }: Stage): Promise<Omit<
     bobExecutor: [bob.pid],
     bobNetwork: [bobNetwork],
   })
-  // The client processes are children of ours.
-  const sshCpu = await cpuPerCall(plan.runs, theirs, { client: [process.pid, await ssh.masterPid()], server: treeOf(sshd.pid) })
+  // The launcher starts the client processes.
+  const sshCpu = await cpuPerCall(plan.runs, theirs, { client: [launcherPid(), await ssh.masterPid()], server: treeOf(sshd.pid) })
   const bytesAfter = [{ ...proxy.bytes }, { ...sshProxy.bytes }]
   const calls =
     plan.mode === 'full' && straceNeeds() === null ? await callsPerRun({ alice, bob }, async () => sustained(CALLS, 1, ours)) : []

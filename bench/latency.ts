@@ -1,14 +1,12 @@
-import { execFile } from 'node:child_process'
-import { promisify } from 'node:util'
-
 import { CLI } from '../test/support/mesh-of-daemons.ts'
+import { launch } from './launcher.ts'
 import { startTrio, TRUE } from './pair.ts'
 import { spawnTrue } from './processes.ts'
 import type { Row, Section } from './report.ts'
 import type { Stage } from './stage.ts'
 import { interleaved, summarize } from './stats.ts'
 
-const whole = async (argv: readonly string[]): Promise<unknown> => promisify(execFile)(process.execPath, argv)
+const whole = async (argv: readonly string[]): Promise<void> => launch(process.execPath, argv)
 
 /** What one command costs when everything exists already, and what it costs as a process of its own. */
 export const latency = async ({ mesh, openSsh, plan }: Stage): Promise<Omit<Section, 'title'>> => {

@@ -1,8 +1,6 @@
-import { execFile } from 'node:child_process'
-import { promisify } from 'node:util'
-
 import { CLI, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { acquaint } from '../test/support/proxied-pair.ts'
+import { launch } from './launcher.ts'
 import type { SshPath } from './openssh.ts'
 import { packaged } from './packages.ts'
 import { befriend, TRUE } from './pair.ts'
@@ -35,13 +33,12 @@ interface Path {
 const rowsOver = async (alice: TestDaemon, { at, peer, ssh, target }: Path, rounds: number): Promise<Row[]> => {
   const file = packaged(`x0x-linux-${process.arch}`)
   const words = ['--data-dir', alice.dir, 'exec', peer.name, '--', ...TRUE]
-  const run = promisify(execFile)
   const { ours, node, master, cold, limit } = await interleaved(rounds, {
-    ours: async () => run(file, words),
-    node: async () => run(process.execPath, [CLI, ...words]),
+    ours: async () => launch(file, words),
+    node: async () => launch(process.execPath, [CLI, ...words]),
     master: async () => ssh.master(TRUE),
     cold: async () => ssh.cold(TRUE),
-    limit: async () => run(file, ['--version']),
+    limit: async () => launch(file, ['--version']),
   })
   const what = `${at}: warm exec, CLI`
   const line = { what: `${what} as one file`, unit: 'ms', ours, limit, limitOf: 'its `--version`' } as const

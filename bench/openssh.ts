@@ -9,6 +9,7 @@ import type { Readable, Writable } from 'node:stream'
 import { promisify } from 'node:util'
 
 import { sshdConfig, sshOptions } from '../test/support/sshd-config.ts'
+import { launch } from './launcher.ts'
 import { drain } from './processes.ts'
 import { timed } from './stats.ts'
 
@@ -55,12 +56,12 @@ export class SshPath {
 
   /** A connection of its own: TCP, key exchange, authentication, command. */
   async cold(argv: readonly string[]): Promise<void> {
-    await run('ssh', [...this.#common, this.#host, ...argv])
+    await launch('ssh', [...this.#common, this.#host, ...argv])
   }
 
   /** A call over the open master connection. */
   async master(argv: readonly string[]): Promise<void> {
-    await run('ssh', [...this.#common, '-S', this.#control, this.#host, ...argv])
+    await launch('ssh', [...this.#common, '-S', this.#control, this.#host, ...argv])
   }
 
   /** Bytes received from a command's stdout over the master, thrown away as they come. */
@@ -75,7 +76,7 @@ export class SshPath {
 
   /** The client alone: it asks the master whether it is there, and nobody else. */
   async clientAlone(): Promise<void> {
-    await this.masterPid()
+    await launch('ssh', [...this.#common, '-S', this.#control, '-O', 'check', this.#host])
   }
 
   /** The commands of a file, one after the other, over the master. */

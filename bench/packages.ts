@@ -9,6 +9,7 @@ import { DEBIAN } from '../deploy/packages/deb.mjs'
 import { OUT } from '../deploy/packages/place.mjs'
 import { packageRoot } from '../deploy/runtime.mjs'
 import { rexdPlace } from '../test/support/rexd-server.ts'
+import { launch } from './launcher.ts'
 import { startPair, TRUE } from './pair.ts'
 import { RexdCaller } from './rexd-caller.ts'
 import type { Section } from './report.ts'
@@ -66,7 +67,7 @@ export const packages = async (stage: Stage): Promise<Omit<Section, 'title'>> =>
     return async () => {
       endings.push(async () => same.stop())
       await same.start()
-      return run(file, [...words, '--data-dir', same.dir, 'exec', 'bob', '--', ...TRUE])
+      return launch(file, [...words, '--data-dir', same.dir, 'exec', 'bob', '--', ...TRUE])
     }
   }
   const onStdio =

@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
 
 import { descendantsOf } from '../src/process/descendant-tracker.ts'
+import { launcherPid } from './launcher.ts'
 
 /** Bytes received from a program's stdout, thrown away as they come. */
 export const drain = async (file: string, argv: readonly string[]): Promise<number> => {
@@ -33,8 +34,8 @@ const cpuOf = async (pid: number): Promise<{ own: number; children: number }> =>
   return { own: (user + system) * MS_PER_TICK, children: (users + systems) * MS_PER_TICK }
 }
 
-/** What the programs that were run from here, and ended, have had of the processors, with all theirs. */
-export const cpuOfPrograms = async (): Promise<number> => (await cpuOf(process.pid)).children
+/** Processor time of the programs that the launcher has started and that have ended, with their descendants, in milliseconds. */
+export const cpuOfPrograms = async (): Promise<number> => (await cpuOf(launcherPid())).children
 
 /** Of these processes together, with the children that they have waited for. */
 export const cpuOfAll = async (pids: readonly number[]): Promise<number> =>

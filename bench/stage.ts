@@ -1,4 +1,5 @@
 import { MeshOfDaemons } from '../test/support/mesh-of-daemons.ts'
+import { stopLauncher } from './launcher.ts'
 import { OpenSsh } from './openssh.ts'
 import type { Mode } from './report.ts'
 
@@ -54,6 +55,7 @@ export class Stage {
       for (const ending of this.#endings.reverse()) await ending()
       await (await this.#ssh)?.stop()
     } finally {
+      stopLauncher()
       await this.mesh.stop()
     }
   }

@@ -1,10 +1,8 @@
-import { execFile } from 'node:child_process'
-import { promisify } from 'node:util'
-
 import { CLI, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { acquaint } from '../test/support/proxied-pair.ts'
 import { throughput } from './bulk.ts'
 import { DelayProxy } from './delay-proxy.ts'
+import { launch } from './launcher.ts'
 import type { OpenSsh, SshPath } from './openssh.ts'
 import { TRUE, zeros } from './pair.ts'
 import { drain } from './processes.ts'
@@ -52,7 +50,7 @@ export const callsOver = async (
   plan: { readonly rounds: number; readonly firsts: number; readonly targets?: readonly [string, string, string] },
 ): Promise<Row[]> => {
   const { at, alice, ssh } = over
-  const ours = async (): Promise<unknown> => promisify(execFile)(process.execPath, execLine(alice, TRUE))
+  const ours = async (): Promise<void> => launch(process.execPath, execLine(alice, TRUE))
   const first: number[] = []
   for (let round = 0; round < plan.firsts; round++) {
     await forget(over)
