@@ -113,7 +113,7 @@ it('terminal escapes, turned and invisible characters and letters of other scrip
   assert.equal(await page.evaluate("getComputedStyle(document.querySelector('.token')).unicodeBidi"), 'isolate')
 })
 
-it('no word of a daemon or of a journal about runs, peers and lines turns or hides what', async (t) => {
+it('no word of a daemon or of a journal about runs, peers and lines turns or hides what is next to it', async (t) => {
   const bad = 'x\u202ey\u200b'
   const run = { key: bad, request_id: bad, where: bad, argv: [bad], started_at: bad, state: bad, output: bad }
   const host = await pageHost(t, {

@@ -12,23 +12,25 @@ interface Row {
   readonly title: string
 }
 
-/** Rows of the tables of test/attacks.md: attack, what stops it, `file`: title. */
+/** Rows of the tables of test/attacks.md: attack, what stops it, then `file`: title of each test. */
 const rowsOf = (markdown: string): Row[] =>
   markdown.split('\n').flatMap((line) => {
     const [, attack, defence, shown] = /^\| (.*?) \| (.*?) \| (.*) \|$/.exec(line) ?? []
     if (attack === undefined || defence === undefined || shown === undefined || attack === 'attack') return []
-    const [, file, title] = /^`([^`]+)`: (.+)$/.exec(shown) ?? []
-    assert.ok(file !== undefined && title !== undefined, `no test in: ${line}`)
-    return [{ attack, defence, file, title }]
+    return shown.split(/; (?=`(?:test|e2e)\/)/).map((cited) => {
+      const [, file, title] = /^`([^`]+)`: (.+)$/.exec(cited) ?? []
+      assert.ok(file !== undefined && title !== undefined, `no test in: ${line}`)
+      return { attack, defence, file, title }
+    })
   })
 
-/** Whatever stands in quotes and may be a title: of a test by itself, of one whose reason to be skipped stands behind it, of a table of tests, or of one that is made for each `${way}: `. */
+/** Texts in quotes that may be titles: of a test, of one with options, of a row or key of a table of tests, or after `${way}: `. */
 const titlesOf = (source: string): Set<string> =>
   new Set(
     [
       ...source
         .replaceAll(/\b(?:titled|rooted)\((.*?)\),/g, '$1,')
-        .matchAll(/[(,[{]\s*(?:'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)"|`((?:[^`\\]|\\.)*)`)\s*,/g),
+        .matchAll(/[(,[{]\s*(?:'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)"|`((?:[^`\\]|\\.)*)`)\s*(?:,|: \[)/g),
     ].map(([, one, two, three]) => (one ?? two ?? (three ?? '').replaceAll(/^\$\{\w+\}: |\$\{\w+\}$/g, '')).replaceAll(/\\(.)/g, '$1')),
   )
 
