@@ -22,7 +22,7 @@ const bytes = (stream: string, usual: number) =>
     .min(0)
     .max(MAX_VIEW_BYTES)
     .default(usual)
-    .describe(`a whole number: the most bytes of ${stream} that come back (default ${usual}); of more, its beginning and its end`)
+    .describe(`a whole number: maximum bytes of ${stream} in the answer (default ${usual}). Longer output is cut in the middle`)
 
 /** Limits of the output in an answer. */
 export const VIEW_FIELDS = {
@@ -36,7 +36,7 @@ export const ANSWER_FIELD = {
     .min(0)
     .max(MAX_ANSWER_WITHIN_MS)
     .optional()
-    .describe('a whole number of milliseconds: answer by then even when the command still runs; 0 does not wait. The server has a maximum'),
+    .describe('a whole number of milliseconds: answer by then even if the command still runs; 0 does not wait. The server has a maximum'),
 }
 
 /** Execution target and mode, if the configuration has `[tools.exec]`. */
@@ -44,49 +44,49 @@ export const MODE_FIELDS = {
   host: z
     .enum(HOSTS)
     .optional()
-    .describe('one of sandbox, gateway (this host), node (an agent of the mesh): where it runs, where [tools.exec] lets callers choose'),
-  node: z.string().min(1).max(MAX_NAME).optional().describe('with host node: the id, name or address of the agent'),
-  security: z.enum(SECURITIES).optional().describe('one of deny, allowlist, full: narrows what is configured, and never widens it'),
-  ask: z.enum(ASKS).optional().describe('one of always, on-miss, off: narrows what is configured, and never widens it'),
+    .describe('one of sandbox, gateway (this host), node (a mesh agent): where the command runs, if [tools.exec] allows a choice'),
+  node: z.string().min(1).max(MAX_NAME).optional().describe('with host node: the ID, name or address of the agent'),
+  security: z.enum(SECURITIES).optional().describe('one of deny, allowlist, full: can only narrow the configuration'),
+  ask: z.enum(ASKS).optional().describe('one of always, on-miss, off: can only narrow the configuration'),
 }
 
 /** Input of every tool that runs a command. */
 export const EXEC_FIELDS = {
-  command: z.string().min(1).describe('the program: an absolute path, or a bare name that is looked up; no shell reads it'),
+  command: z.string().min(1).describe('the program: an absolute path, or a name to look up. It runs without a shell'),
   args: z
     .array(z.string())
     .max(MAX_TOOL_ARGUMENTS)
     .default([])
-    .describe('a list of strings: the arguments one by one, exactly as the program is to get them (default: none)'),
+    .describe('a list of strings: the arguments, passed to the program unchanged (default: none)'),
   cwd: z
     .string()
     .min(1)
     .max(MAX_PATH)
     .optional()
-    .describe('the directory to run in, below an allowed root (default: the first root); not with target'),
+    .describe('the working directory, below an allowed root (default: the first root); not with target'),
   timeout_seconds: z
     .int()
     .min(1)
     .max(MAX_TOOL_SECONDS)
     .default(DEFAULT_TOOL_SECONDS)
-    .describe(`a whole number of seconds, after which it is ended with all that it started (default ${DEFAULT_TOOL_SECONDS})`),
-  target: z.string().min(1).max(MAX_NAME).optional().describe('the name or id of an agent of the mesh to run it on (default: this host)'),
+    .describe(`a whole number of seconds, after which the command and its processes are ended (default ${DEFAULT_TOOL_SECONDS})`),
+  target: z.string().min(1).max(MAX_NAME).optional().describe('the name or ID of the mesh agent that runs it (default: this host)'),
   idempotency_key: z
     .string()
     .min(1)
     .max(MAX_KEY_LENGTH)
     .optional()
-    .describe('any text of yours for this one command: a call that repeats it runs nothing again and gets the same run'),
+    .describe('any text that identifies this command: a call with the same key starts nothing and gets the same run'),
   detach: z
     .boolean()
     .optional()
     .describe(
-      'true, with target and idempotency_key: a detached run, which goes on when this session ends, for timeout_seconds at most; the same call in a later session follows it (default false)',
+      'true, with target and idempotency_key: a detached run, which continues after this session, for at most timeout_seconds. The same call in a later session follows it (default false)',
     ),
   ...ANSWER_FIELD,
   ...MODE_FIELDS,
 }
 
-export const STDIN_FIELD = z.string().max(MAX_TOOL_STDIN).describe('the text that the program reads on its standard input, which then ends')
+export const STDIN_FIELD = z.string().max(MAX_TOOL_STDIN).describe('the whole standard input of the program')
 
 export const RESULT = zodOf(TOOL_RESULT)

@@ -85,8 +85,8 @@ export const execStatus: McpTool = tool({
   name: 'exec_status',
   title: 'Did it work?',
   description:
-    'Runs a command and tells whether it succeeded: exit code, duration, and the first and last lines of stderr. Use it for checks, builds and tests whose output you do not need; it keeps output out of the conversation.',
-  use: 'did it work? No output comes back.',
+    'Runs a command and reports whether it succeeded: exit code, duration, and the start and end of stderr. Use it for checks, builds and tests whose output you do not need.',
+  use: 'run a command and learn whether it worked, without its output.',
   input: z.strictObject(EXEC_FIELDS),
   output: RESULT,
   annotations: RUNS_COMMANDS,
@@ -96,8 +96,8 @@ export const execStatus: McpTool = tool({
 export const execCapture: McpTool = tool({
   name: 'exec_capture',
   title: 'Run and read',
-  description: 'Runs a command and gives its output, bounded. Use it when you have to read what the command prints.',
-  use: 'its output is needed.',
+  description: 'Runs a command and returns its output, up to a limit. Use it if you must read what the command prints.',
+  use: 'run a command and read its output.',
   input: z.strictObject({ ...EXEC_FIELDS, ...VIEW_FIELDS }),
   output: RESULT,
   annotations: RUNS_COMMANDS,
@@ -107,9 +107,8 @@ export const execCapture: McpTool = tool({
 export const execWithInput: McpTool = tool({
   name: 'exec_with_input',
   title: 'Run with input',
-  description:
-    'As exec_capture, with a text on standard input. Use it for formatters, validators, patch tools and filters, in place of temporary files.',
-  use: 'it reads a text on standard input.',
+  description: 'As exec_capture, with a text as standard input. Use it for formatters, validators and filters instead of temporary files.',
+  use: 'run a command that reads a text on standard input.',
   input: z.strictObject({ ...EXEC_FIELDS, stdin: STDIN_FIELD, ...VIEW_FIELDS }),
   output: RESULT,
   annotations: RUNS_COMMANDS,
@@ -120,8 +119,8 @@ export const execCommand: McpTool = tool({
   name: 'exec',
   title: 'Run (for compatibility)',
   description:
-    'Runs a command. Kept for callers that know no other tool: prefer exec_status, exec_capture and exec_with_input. A command that fails is an error of the call.',
-  use: 'only where none of these fits.',
+    'Runs a command. For clients that know no other tool: prefer exec_status, exec_capture and exec_with_input. If the command fails, the call is an error.',
+  use: 'run a command, only if no other tool fits.',
   input: z.strictObject({ ...EXEC_FIELDS, stdin: STDIN_FIELD.optional(), ...VIEW_FIELDS }),
   output: RESULT,
   annotations: RUNS_COMMANDS,

@@ -27,14 +27,14 @@ export const MAX_LISTED_FIELD = z
   .min(1)
   .max(MAX_TOOL_LISTED)
   .default(DEFAULT_LISTED)
-  .describe(`a whole number: the most that come back (default ${DEFAULT_LISTED}, at most ${MAX_TOOL_LISTED})`)
+  .describe(`a whole number: maximum entries in the answer (default ${DEFAULT_LISTED}, at most ${MAX_TOOL_LISTED})`)
 
 export const MTIME_FIELD = z
   .string()
   .min(1)
   .max(64)
   .optional()
-  .describe('the mtime of an answer about this file: when it was changed since, nothing is done')
+  .describe('the mtime of an earlier answer: if the file changed since then, nothing is done')
 
 export const textField = (text: string) => z.string().max(MAX_FILE_CHUNK).describe(text)
 
@@ -140,13 +140,13 @@ const partOf = (data: Uint8Array, { truncated }: Part, encoding: 'utf8' | 'base6
 export const readFileTool: McpTool = tool({
   name: 'read_file',
   title: 'Read a file',
-  description: `Reads a file, or a part of it from a byte on: ${DEFAULT_READ_BYTES} bytes unless told, and next_offset where it goes on.`,
-  use: 'a file is to be read.',
+  description: `Reads a file, or a part of it from a byte offset. If the file continues, next_offset says where.`,
+  use: 'read a file.',
   input: z.strictObject({
     path: PATH_FIELD,
-    offset: z.int().min(0).default(0).describe('a whole number: the first byte (default 0)'),
-    length: z.int().min(1).max(MAX_VIEW_BYTES).optional().describe(`a whole number of bytes, at most (default ${DEFAULT_READ_BYTES})`),
-    encoding: z.enum(['utf8', 'base64']).default('utf8').describe('"utf8" for text (default), or "base64" for the very bytes'),
+    offset: z.int().min(0).default(0).describe('a whole number: offset of the first byte (default 0)'),
+    length: z.int().min(1).max(MAX_VIEW_BYTES).optional().describe(`a whole number: maximum bytes (default ${DEFAULT_READ_BYTES})`),
+    encoding: z.enum(['utf8', 'base64']).default('utf8').describe('"utf8" for text (default), or "base64" for exact bytes'),
   }),
   output: z.strictObject({
     operation: z.string(),
@@ -178,11 +178,11 @@ export const readFileTool: McpTool = tool({
 export const listDirectoryTool: McpTool = tool({
   name: 'list_directory',
   title: 'List a directory',
-  description: 'Names, types and sizes of what stands in a directory, or in its whole tree. Links are entries and are not followed.',
-  use: 'what stands in a directory?',
+  description: 'Lists names, types and sizes in a directory or its whole tree. Links are not followed.',
+  use: 'list a directory.',
   input: z.strictObject({
     path: pathField('a directory below an allowed root (default: the first root)').default('.'),
-    recursive: z.boolean().default(false).describe('true: its whole tree'),
+    recursive: z.boolean().default(false).describe('true: the whole tree (default false)'),
     max_entries: MAX_LISTED_FIELD,
   }),
   output: z.strictObject({
@@ -204,11 +204,12 @@ export const listDirectoryTool: McpTool = tool({
 export const globFilesTool: McpTool = tool({
   name: 'glob_files',
   title: 'Find files by name',
-  description: 'Paths that fit a pattern: * any characters of a name, ? one, [a-z] a set, {a,b} either, ** any directories or none.',
-  use: 'which files have names of this form?',
+  description:
+    'Finds paths by a pattern: * any characters of a name, ? one, [a-z] a set, {a,b} alternatives, ** any number of directories.',
+  use: 'find files by a name pattern.',
   input: z.strictObject({
-    pattern: z.string().min(1).max(1_024).describe('a pattern such as **/*.ts; a leading dot must be in it'),
-    path: pathField('the directory to begin in (default: the first root)').default('.'),
+    pattern: z.string().min(1).max(1_024).describe('a pattern such as **/*.ts; it must spell a leading dot'),
+    path: pathField('the directory to search (default: the first root)').default('.'),
     max_matches: MAX_LISTED_FIELD,
   }),
   output: z.strictObject({
@@ -230,9 +231,8 @@ export const globFilesTool: McpTool = tool({
 export const statFileTool: McpTool = tool({
   name: 'stat_file',
   title: 'Is it there?',
-  description:
-    'Whether something stands at a path, and its type, size, time of change, mode and owner. Nothing there is an answer, and no error.',
-  use: 'is it there, and when was it changed?',
+  description: 'Reports whether a path exists, with type, size, modification time, mode and owner. A missing path is not an error.',
+  use: 'check that a path exists, and its type, size and time.',
   input: z.strictObject({ path: PATH_FIELD }),
   output: zodOf({ operation: text, ...RESULTS['fs.stat'] }),
   annotations: LOOKS,
@@ -248,17 +248,19 @@ export const statFileTool: McpTool = tool({
 export const writeFileTool: McpTool = tool({
   name: 'write_file',
   title: 'Write a file',
-  description: 'Makes a file, or with mode "replace" or "append" writes one that is there. To change a part of a file, use edit_file.',
-  use: 'a file is to be made, or written anew.',
+  description: 'Creates a file; with mode "replace" or "append" it changes an existing one. To change a part of a file, use edit_file.',
+  use: 'create a file, or replace its content.',
   input: z.strictObject({
     path: PATH_FIELD,
-    content: textField('what is to be in the file'),
-    encoding: z.enum(['utf8', 'base64']).default('utf8').describe('"utf8" (default), or "base64" where content stands for bytes'),
+    content: textField('the content of the file'),
+    encoding: z.enum(['utf8', 'base64']).default('utf8').describe('"utf8" (default), or "base64" if content encodes bytes'),
     mode: z
       .enum(['create', 'replace', 'append'])
       .default('create')
-      .describe('"create" (default): nothing may be there yet; "replace": whatever was there goes; "append": behind what is there'),
-    make_directories: z.boolean().default(false).describe('true: directories on the way are made'),
+      .describe(
+        '"create" (default): the file must not exist; "replace": with or without an existing file; "append": after existing content',
+      ),
+    make_directories: z.boolean().default(false).describe('true: create missing directories (default false)'),
     expected_mtime: MTIME_FIELD,
   }),
   output: z.strictObject({ operation: z.string(), ...CHANGED, bytes_written: z.int(), created: z.boolean() }),
@@ -275,13 +277,13 @@ export const writeFileTool: McpTool = tool({
 export const editFileTool: McpTool = tool({
   name: 'edit_file',
   title: 'Change a part of a file',
-  description: 'Puts a text in the place of another in a UTF-8 file. old_string must stand in it exactly once, or replace_all be true.',
-  use: 'a part of one file is to be changed.',
+  description: 'Replaces a text in a UTF-8 file. old_string must occur exactly once, unless replace_all is true.',
+  use: 'change a part of one file.',
   input: z.strictObject({
     path: PATH_FIELD,
-    old_string: textField('the text as it stands in the file; empty stands for the whole file'),
-    new_string: textField('what is to stand there'),
-    replace_all: z.boolean().default(false).describe('true: wherever old_string stands'),
+    old_string: textField('the exact text in the file; empty means the whole file'),
+    new_string: textField('the new text'),
+    replace_all: z.boolean().default(false).describe('true: replace every occurrence of old_string (default false)'),
     expected_mtime: MTIME_FIELD,
   }),
   output: z.strictObject({ operation: z.string(), ...CHANGED, bytes_written: z.int(), replacements: z.int(), created: z.boolean() }),
@@ -301,10 +303,10 @@ export const applyPatchTool: McpTool = tool({
   title: 'Change several files',
   description:
     'Applies a patch to several files, all or nothing: "*** Begin Patch", then "*** Add File: p" with lines "+…", "*** Delete File: p", or "*** Update File: p" (and "*** Move to: q") with "@@" and lines that begin with " ", "-" or "+", then "*** End Patch".',
-  use: 'several places or files are to be changed together.',
+  use: 'change several places or files together.',
   input: z.strictObject({
     patch: textField('the patch'),
-    path: pathField('the directory that its relative paths begin in (default: the first root)').default('.'),
+    path: pathField('the directory of its relative paths (default: the first root)').default('.'),
   }),
   output: zodOf({ operation: text, ...RESULTS['fs.patch'] }),
   annotations: CHANGES,

@@ -35,28 +35,28 @@ const INPUT = z.strictObject({
     .min(1)
     .max(MAX_HOST_TERMS)
     .describe(
-      `whom to ask, a list of words: names, ids, node sets such as web[1-20], @group, key=value; a word behind ! leaves out. At most ${MAX_FLEET_HOSTS} hosts`,
+      `a list of host words: names, IDs, node sets such as web[1-20], @group, key=value; ! before a word excludes it. At most ${MAX_FLEET_HOSTS} hosts`,
     ),
   command: EXEC_FIELDS.command,
   args: EXEC_FIELDS.args,
-  stdin: STDIN_FIELD.max(MAX_FLEET_STDIN).optional().describe('a text that the program reads on its standard input, on each host'),
+  stdin: STDIN_FIELD.max(MAX_FLEET_STDIN).optional().describe('the whole standard input of the program, on each host'),
   timeout_seconds: EXEC_FIELDS.timeout_seconds,
-  deadline_seconds: whole(1, MAX_TOOL_SECONDS, 'seconds for all hosts; then what runs is ended, and no more begin').optional(),
-  parallel: whole(1, MAX_FLEET_PARALLEL, `hosts at once (default ${DEFAULT_FLEET_PARALLEL}); the server may have room for fewer`).default(
+  deadline_seconds: whole(1, MAX_TOOL_SECONDS, 'seconds for all hosts: then running commands are ended and no more start').optional(),
+  parallel: whole(1, MAX_FLEET_PARALLEL, `hosts at once (default ${DEFAULT_FLEET_PARALLEL}); the server may use fewer`).default(
     DEFAULT_FLEET_PARALLEL,
   ),
-  canary: whole(0, MAX_FLEET_HOSTS, 'so many of the first hosts must succeed before the others begin (default 0)').default(0),
+  canary: whole(0, MAX_FLEET_HOSTS, 'number of first hosts that must all succeed before the others start (default 0)').default(0),
   max_failures: z
     .union([z.int().min(1), z.string().max(4)])
-    .describe('a whole number from 1, or a text such as "10%": when so many hosts did not succeed, no more begin')
+    .describe('a whole number from 1, or a text such as "10%": after that many failed hosts no more start')
     .optional(),
-  max_stdout_bytes: whole(0, MAX_FLEET_VIEW, `bytes of stdout of each answer (default ${DEFAULT_FLEET_STDOUT})`).default(
+  max_stdout_bytes: whole(0, MAX_FLEET_VIEW, `maximum bytes of stdout of each answer (default ${DEFAULT_FLEET_STDOUT})`).default(
     DEFAULT_FLEET_STDOUT,
   ),
-  max_stderr_bytes: whole(0, MAX_FLEET_VIEW, `bytes of stderr of each answer (default ${DEFAULT_FLEET_STDERR})`).default(
+  max_stderr_bytes: whole(0, MAX_FLEET_VIEW, `maximum bytes of stderr of each answer (default ${DEFAULT_FLEET_STDERR})`).default(
     DEFAULT_FLEET_STDERR,
   ),
-  max_total_bytes: whole(0, MAX_FLEET_TOTAL, `bytes of text of all answers together (default ${DEFAULT_FLEET_TOTAL})`).default(
+  max_total_bytes: whole(0, MAX_FLEET_TOTAL, `maximum bytes of all answers together (default ${DEFAULT_FLEET_TOTAL})`).default(
     DEFAULT_FLEET_TOTAL,
   ),
   idempotency_key: EXEC_FIELDS.idempotency_key,
@@ -158,8 +158,8 @@ export const execFleet: McpTool = tool({
   name: 'exec_fleet',
   title: 'Run on many hosts',
   description:
-    'Runs one command on many agents of the mesh and gives equal answers once, with the hosts that gave them; names every host that did not run, and why. Each host is asked, allowed or denied by itself. Use it in place of many calls with a target.',
-  use: 'the same command on several agents of the mesh, in one call.',
+    'Runs one command on many mesh agents. Equal answers are given once, with their hosts; each host that did not run is named with the reason. Each host decides for itself. Use it instead of many calls with a target.',
+  use: 'run the same command on several mesh agents.',
   input: INPUT,
   output: OUTPUT,
   annotations: { readOnlyHint: false, destructiveHint: true, idempotentHint: false, openWorldHint: true },
@@ -176,11 +176,11 @@ export const execFleetWait: McpTool = tool({
   name: 'exec_fleet_wait',
   title: 'Wait for many hosts',
   description:
-    'Waits for a command of exec_fleet that still goes on, or ends it on all hosts, and answers as exec_fleet. Answers before all have ended where a call may not wait longer: then ask again.',
+    'Waits for a command of exec_fleet, or ends it on all hosts, and answers as exec_fleet. If it outlasts the call, the answer has state running: then call again.',
   use: null,
   input: z.strictObject({
     fleet_id: z.string().min(1).max(80).describe('the fleet_id of a result'),
-    cancel: z.boolean().default(false).describe('true: nothing more begins, and what runs is ended (default false)'),
+    cancel: z.boolean().default(false).describe('true: end running commands and start no more (default false)'),
     ...ANSWER_FIELD,
   }),
   output: OUTPUT,

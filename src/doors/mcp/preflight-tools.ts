@@ -97,12 +97,11 @@ const askTarget = async <T>(ask: (signal: AbortSignal) => Promise<T>, context: T
 export const whichCommand: McpTool = tool({
   name: 'which_command',
   title: 'Is this program there?',
-  description:
-    'Tells whether a program is there and could be run, its path, and whether the configuration allows it. Runs nothing. found: false is an answer.',
-  use: 'is a program there, and allowed? Nothing is run.',
+  description: 'Reports whether a program exists and may run, and its path. Runs nothing. found: false is not an error.',
+  use: 'check that a program exists and is allowed, without running it.',
   input: z.strictObject({
-    command: z.string().min(1).max(4_096).describe('a program: an absolute path, or a bare name that is looked up as a run would'),
-    target: targetField('the name or id of an agent of the mesh (default: this host)'),
+    command: z.string().min(1).max(4_096).describe('a program: an absolute path, or a name to look up'),
+    target: targetField('the name or ID of a mesh agent (default: this host)'),
   }),
   output: z.strictObject({
     success: z.boolean().describe('it is there, and some arguments of it are allowed'),
@@ -144,10 +143,9 @@ export const whichCommand: McpTool = tool({
 export const checkHost: McpTool = tool({
   name: 'check_host',
   title: 'Does it answer?',
-  description:
-    'Tells whether this host, or an agent of the mesh, can be asked to run commands, and within which roots and limits. Runs nothing.',
-  use: 'does this host, or a target, answer?',
-  input: z.strictObject({ target: targetField('the name or id of an agent of the mesh (default: this host)') }),
+  description: 'Reports whether this host or a mesh agent answers, and its roots and limits. Runs nothing.',
+  use: 'check that this host or a target answers.',
+  input: z.strictObject({ target: targetField('the name or ID of a mesh agent (default: this host)') }),
   output: z.strictObject({
     success: z.boolean(),
     operation: z.string(),

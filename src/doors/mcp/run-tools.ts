@@ -15,7 +15,7 @@ const LOOKS = { readOnlyHint: true, destructiveHint: false, idempotentHint: true
 
 const RUN_ID = { run_id: z.string().min(1).max(80).describe('the run_id of a result') }
 
-const AS_BEGUN = 'a whole number of bytes, as of the tool that began it'
+const AS_BEGUN = 'a whole number of bytes (default: as of the tool that started the run)'
 
 /** Maximum characters of a command line in a list. */
 const MAX_SHOWN_COMMAND = 200
@@ -24,7 +24,7 @@ export const execWait: McpTool = tool({
   name: 'exec_wait',
   title: 'Wait for a run',
   description:
-    'Waits for a command that still runs, and answers as the tool that began it would have. Answers before it has ended where a call may not wait longer: then ask again.',
+    'Waits for a run and answers as the tool that started it. If the run outlasts the call, the answer has state running: then call again.',
   use: null,
   input: z.strictObject({
     ...RUN_ID,
@@ -44,18 +44,18 @@ export const execOutput: McpTool = tool({
   name: 'exec_output',
   title: 'Read more of the output',
   description:
-    'Gives a part of what a run has written, from a byte offset: what a result left out of its middle, or what came since. Go on from `next` until `more` is false and the state is ended. Text that is no longer kept is named as `lost`.',
+    'Returns a part of the output of a run, from a byte offset: the middle that a result left out, or newer output. Continue at `next` until `more` is false and the state is ended. `lost` names text that is no longer kept.',
   use: null,
   input: z.strictObject({
     ...RUN_ID,
     stream: z.enum(OUTPUT_NAMES).default('stdout').describe('one of stdout, stderr (default stdout)'),
-    from: z.int().min(0).default(0).describe('a whole number: the offset in bytes of the text (default 0)'),
+    from: z.int().min(0).default(0).describe('a whole number: the byte offset in the text (default 0)'),
     max_bytes: z
       .int()
       .min(MIN_PART_BYTES)
       .max(MAX_VIEW_BYTES)
       .default(DEFAULT_STDOUT_BYTES)
-      .describe(`a whole number: the most bytes that come back (default ${DEFAULT_STDOUT_BYTES})`),
+      .describe(`a whole number: maximum bytes in the answer (default ${DEFAULT_STDOUT_BYTES})`),
   }),
   output: zodOf(TOOL_OUTPUT_PART),
   annotations: LOOKS,
@@ -71,17 +71,11 @@ export const execOutput: McpTool = tool({
 export const execKill: McpTool = tool({
   name: 'exec_kill',
   title: 'End a run',
-  description:
-    'Ends a command with everything that it started, or sends it another signal, and answers how it ended. One that waits for a place does not begin.',
+  description: 'Ends a command and its processes, or sends another signal, and answers how it ended. A queued command does not start.',
   use: null,
   input: z.strictObject({
     ...RUN_ID,
-    signal: z
-      .string()
-      .min(1)
-      .max(16)
-      .optional()
-      .describe('the name of a signal, such as INT or HUP, in place of TERM and, where that is not heeded, KILL'),
+    signal: z.string().min(1).max(16).optional().describe('the name of a signal, such as INT or HUP (default: TERM, then KILL)'),
     ...ANSWER_FIELD,
   }),
   output: RESULT,
@@ -121,7 +115,7 @@ const listed = (run: ToolRun, waitingBefore: number | null) => {
 export const execList: McpTool = tool({
   name: 'exec_list',
   title: 'List the runs',
-  description: 'Lists the commands that were begun in this session and wait, run, or ended a short time ago, the newest first.',
+  description: 'Lists the commands of this session that wait, run or ended recently, newest first.',
   use: null,
   input: z.strictObject({}),
   output: z.strictObject({

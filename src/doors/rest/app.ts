@@ -77,6 +77,24 @@ const noCompiler = (): never => {
   throw new AppError('internal', 'nothing here compiles JSON Schema')
 }
 
+/** How each route answers. */
+export const routeDefinitions = (
+  services: RestServices,
+  init: RestInit,
+  tokens: Pick<ClientTokens, 'signal'>,
+): Record<RouteKey, Definition> => {
+  const definitions: Record<RouteKey, Definition> = {
+    ...statusRoutes(services, init, () => openapi(init, definitions)),
+    ...contactRoutes(services, init),
+    ...meshRoutes(services, tokens),
+    ...execRoutes(services),
+    ...fanoutRoutes(services),
+    ...runsRoutes(services),
+    ...eventRoutes(services, tokens),
+  }
+  return definitions
+}
+
 /** Every route with its checks. The caller decides where it listens. */
 export const buildApp = async (services: RestServices, init: RestAppInit): Promise<FastifyInstance> => {
   const app = fastify({
@@ -89,15 +107,7 @@ export const buildApp = async (services: RestServices, init: RestAppInit): Promi
       void reply.send(answerError(services, refusalOr(error, request.raw, init), reply)),
   })
   const tokens = new ClientTokens(services, init)
-  const definitions: Record<RouteKey, Definition> = {
-    ...statusRoutes(services, init, () => openapi(init, definitions)),
-    ...contactRoutes(services, init),
-    ...meshRoutes(services, tokens),
-    ...execRoutes(services),
-    ...fanoutRoutes(services),
-    ...runsRoutes(services),
-    ...eventRoutes(services, tokens),
-  }
+  const definitions = routeDefinitions(services, init, tokens)
   const bodies: Bodies = {
     raw: new WeakMap(),
     streamed: new WeakMap(),

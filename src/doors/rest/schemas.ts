@@ -33,20 +33,18 @@ export const optional = <T extends z.ZodType>(type: T) => type.nullish().transfo
 export const sessionName = z
   .string()
   .regex(new RegExp(`^[\\w.:-]{1,${MAX_SESSION_NAME}}$`))
-  .describe(
-    `a name that its caller chose, 1 to ${MAX_SESSION_NAME} letters, digits, "_", ".", ":" or "-"; events of its runs are kept apart under it`,
-  )
+  .describe(`a run label, 1 to ${MAX_SESSION_NAME} letters, digits, "_", ".", ":" or "-"; it selects the events of its runs`)
 
 export const argv = z.array(z.string().refine((token) => token.isWellFormed(), 'not valid Unicode')).min(1)
-export const clamp = optional(z.boolean()).describe('run at the cap, with a warning, where timeout_ms is above it')
+export const clamp = optional(z.boolean()).describe('if timeout_ms exceeds the cap of the target, run with the cap and warn')
 
 /** A request names its agent with exactly one of the two. */
 const target = { agent_id: optional(hexId), agent: optional(agentName) }
 
 /** Absent fields take the value in the target's ACL. */
 const detach = z.strictObject({
-  lifetime_ms: optional(z.int().min(1)).describe('until it is ended'),
-  keep_bytes: optional(z.int().min(1)).describe('of its output; what is beyond is dropped and counted'),
+  lifetime_ms: optional(z.int().min(1)).describe('maximum duration of the run'),
+  keep_bytes: optional(z.int().min(1)).describe('maximum bytes of stored output; more is counted and dropped'),
 })
 
 export const runRequest = z
@@ -54,7 +52,7 @@ export const runRequest = z
     ...target,
     argv,
     stdin_b64: optional(base64),
-    stdin_len: optional(z.int().min(0).max(MAX_STDIN_BYTES).describe('with a streamed body: all bytes of stdin')),
+    stdin_len: optional(z.int().min(0).max(MAX_STDIN_BYTES).describe('with a streamed body: total bytes of stdin')),
     stdin_sha256: optional(z.array(hexId).min(1).max(MAX_STDIN_PIECES)).describe(
       'with a streamed body: SHA-256 of each MiB of stdin, as hex; the last, or only, piece may be shorter',
     ),
@@ -63,7 +61,7 @@ export const runRequest = z
     clamp,
     request_id: optional(requestId),
     session: optional(sessionName),
-    detach: optional(z.union([z.boolean(), detach])).describe('start it and answer: it goes on without its caller'),
+    detach: optional(z.union([z.boolean(), detach])).describe('start a detached run and answer at once'),
   })
   .meta({ id: 'RunRequest' })
 export type RunRequest = z.infer<typeof runRequest>
@@ -81,7 +79,7 @@ export const eventsQuery = z.strictObject({
   since: z
     .string()
     .regex(/^([0-9a-f]{12}\.)?[0-9]{1,15}$/)
-    .describe('the number of an event, or the id of a server-sent event: only later ones')
+    .describe('an event number, or the `next` or ID of an earlier answer: only later events')
     .optional(),
 })
 
@@ -89,7 +87,7 @@ export const outputQuery = z.strictObject({ request_id: requestId })
 /** Exactly one of the two. */
 export const cancelRequest = z.strictObject({
   request_id: optional(requestId),
-  fanout_id: optional(requestId).describe('all hosts of this fan-out: what runs is cancelled, and no more begins'),
+  fanout_id: optional(requestId).describe('all hosts of this fan-out: running commands are cancelled and no more start'),
 })
 export const connectRequest = z.strictObject(target)
 export const sendRequest = nullIsAbsent(
@@ -108,7 +106,7 @@ const contact = agentName
 export const cardImport = z.strictObject({
   card: z.string(),
   name: optional(z.string().min(1).max(MAX_NAME)),
-  rename: optional(z.boolean().describe('gives a contact that is there this name; without it a second name is a conflict')),
+  rename: optional(z.boolean().describe('rename an existing contact; without it a second name is a conflict')),
   trust_level: optional(z.enum(TRUST_LEVELS)),
 })
 export const contactMeet = z.strictObject({
@@ -225,8 +223,8 @@ export const openapiDocument = z.looseObject({ openapi: z.string() })
 const flag = z.enum(['true', 'false']).transform((value) => value === 'true')
 
 export const runsQuery = z.strictObject({
-  refresh: flag.optional().describe('ask the host of each whose end is not known'),
-  session: sessionName.optional().describe('only those that were asked for under this name'),
+  refresh: flag.optional().describe('ask the hosts of runs whose end is unknown'),
+  session: sessionName.optional().describe('only runs with this label'),
 })
 export const runQuery = runsQuery.pick({ refresh: true })
 export const runParams = z.strictObject({ request_id: requestId })
@@ -238,18 +236,18 @@ export const attachQuery = z.strictObject({
     .describe('a whole number of at least 0')
     .transform(Number)
     .optional()
-    .describe('the first byte that is wanted, counted over both streams in the order in which they were written; default 0'),
-  follow: flag.optional().describe('go on with what it writes until it is over; default true'),
+    .describe('first byte to return, counted over both streams as they were written; default 0'),
+  follow: flag.optional().describe('continue with new output until the run ends; default true'),
 })
 
 export const runsWait = z.strictObject({
   request_ids: z.array(requestId).min(1).max(MAX_WAITED_RUNS),
-  timeout_ms: optional(z.int().min(1)).describe('answer then, whatever has not ended'),
+  timeout_ms: optional(z.int().min(1)).describe('answer by then even if runs have not ended'),
 })
 export const runCancel = z.strictObject({ request_id: requestId })
 export const runForget = z.strictObject({
   request_id: requestId,
-  here: optional(z.boolean()).describe('here alone: its host is not asked to let go of what it keeps'),
+  here: optional(z.boolean()).describe('forget it on this machine only; the target keeps its output'),
 })
 
 const detachedRun = zodOf(SHOWN_RUN).meta({ id: 'DetachedRun' })
@@ -270,19 +268,19 @@ export const rawAttachedEvent = eventOf(RAW_ATTACHED_EVENTS).meta({ id: 'RawAtta
 /** The executor checks the labels themselves. */
 export const contactLabel = z.strictObject({
   contact: agentName,
-  labels: z.record(z.string(), z.string().nullable()).describe('null takes the label away'),
+  labels: z.record(z.string(), z.string().nullable()).describe('null removes the label'),
 })
 
 export const hostTerm = z
   .string()
   .max(MAX_HOST_WORDS)
-  .describe('a name, an id, a node set such as web[1-20,30], @group, key=value, or several with commas between; ! before one leaves it out')
+  .describe('a name, an id, a node set such as web[1-20,30], @group, key=value, or several separated by commas; ! before one excludes it')
 
 /** `?expr=a&expr=b`. A single value is not a list. */
 export const selectQuery = z.strictObject({
   expr: z
     .union([hostTerm, z.array(hostTerm).min(1).max(MAX_FANOUT_HOSTS)])
-    .describe('words that say whom to ask')
+    .describe('host words')
     .transform((words) => (typeof words === 'string' ? [words] : words)),
 })
 
@@ -290,21 +288,21 @@ export const selectedHosts = zodOf(SELECTED_HOSTS).meta({ id: 'SelectedHosts' })
 
 export const fanoutRequest = z
   .strictObject({
-    hosts: z.array(hostTerm).min(1).max(MAX_FANOUT_HOSTS).describe('a list of words that say whom to ask'),
+    hosts: z.array(hostTerm).min(1).max(MAX_FANOUT_HOSTS).describe('a list of host words'),
     argv,
-    stdin_b64: optional(base64).describe('for each host'),
-    timeout_ms: optional(z.int().min(1)).describe('of each host'),
+    stdin_b64: optional(base64).describe('stdin of the command, for each host'),
+    timeout_ms: optional(z.int().min(1)).describe('timeout of the command, for each host'),
     clamp,
     cwd: optional(z.string().max(MAX_TEXT)),
     parallel: optional(z.int().min(1).max(MAX_FANOUT_PARALLEL)).describe('hosts at once'),
-    canary: optional(z.int().min(0)).describe('so many of the first must run and end with code 0 before the others begin'),
+    canary: optional(z.int().min(0)).describe('number of first hosts that must all end with code 0 before the others start'),
     max_failures: optional(
       z.union([z.int().min(1), z.string().regex(PERCENTAGE)]).describe('a whole number of at least 1, or a part of the hosts such as "5%"'),
-    ).describe('with so many hosts that did not end with code 0, no more begin'),
-    deadline_ms: optional(z.int().min(1)).describe('for all hosts: then no more begin, and what runs is cancelled'),
+    ).describe('after that many hosts without code 0 no more start'),
+    deadline_ms: optional(z.int().min(1)).describe('for all hosts: then no more start and running commands are cancelled'),
     session: optional(sessionName),
     fanout_id: optional(requestId),
-    request_ids: optional(z.record(hexId, requestId)).describe('the request ids of some hosts, by agent'),
+    request_ids: optional(z.record(hexId, requestId)).describe('request IDs of some hosts, by agent ID'),
   })
   .meta({ id: 'FanoutRequest' })
 export type FanoutRequest = z.infer<typeof fanoutRequest>

@@ -165,7 +165,7 @@ test('a body that is wrong is told what belongs there, field by field', async (t
   const { call } = await doorOf(t, fanoutsOf(new Writers(), clock), clock)
   const id = `${'0'.repeat(8)}-0000-7000-8000-${'0'.repeat(12)}`
   for (const [wrong, message] of [
-    [{ hosts: 'web1' }, 'hosts: expected a list of words that say whom to ask, not "web1"'],
+    [{ hosts: 'web1' }, 'hosts: expected a list of host words, not "web1"'],
     [{ max_failures: '5' }, 'max_failures: expected a whole number of at least 1, or a part of the hosts such as "5%", not "5"'],
     [{ request_ids: { web1: id } }, 'request_ids.web1: expected 64 lower-case hex characters as its name'],
     [{ request_ids: { [HOST.agent_id]: 'x' } }, `request_ids.${HOST.agent_id}: expected a UUID in lower case, not "x"`],
