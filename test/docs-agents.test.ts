@@ -8,7 +8,8 @@ import { MCP } from '../src/cli/programs.ts'
 import { mcpFlags } from '../src/programs/mcp/flags.ts'
 import { lineOf } from './support/line-of.ts'
 
-const PAGE = readFileSync(join(import.meta.dirname, '../docs/agents.md'), 'utf8')
+const PAGE = readFileSync(join(import.meta.dirname, '../docs/ai-agents.md'), 'utf8')
+const ACCEPTANCE = readFileSync(join(import.meta.dirname, 'acceptance.md'), 'utf8')
 
 /** Under which key each runtime has its servers. */
 const SERVERS = ['mcpServers', 'mcp_servers', 'servers', 'context_servers'] as const
@@ -44,7 +45,7 @@ test('every file for a runtime of agents that is shown is one, and starts the se
 })
 
 test('every requirement of both specifications has its one line, with where it is and what proves it', () => {
-  const rows = [...PAGE.matchAll(/^\| ([RX]\d+) \| (.+?) \| (.+?) \| (`(?:test|e2e)\/.+?) \| .*\|$/gm)]
+  const rows = [...ACCEPTANCE.matchAll(/^\| ([RX]\d+) \| (.+?) \| (.+?) \| (`(?:test|e2e)\/.+?) \| .*\|$/gm)]
   const numbered = (letter: string, count: number): string[] => Array.from({ length: count }, (_, at) => `${letter}${at + 1}`)
   assert.deepEqual(
     rows.map(([, id]) => id),
