@@ -8,12 +8,15 @@ import { dataFiles } from './files.ts'
 import { PAGES, referencePage } from '../../src/cli/man.ts'
 import type { Section } from './fill.ts'
 import { modeSections } from './modes.ts'
+import { MCP_SECTIONS } from './mcp.ts'
 import { OBSERVABILITY } from './observability.ts'
 import { limits, peerRates } from './limits.ts'
 import { libp2pMembers, libp2pVersions } from './libp2p.ts'
 import { violations } from './mesh.ts'
 import { signatureDomains } from './protocol.ts'
 import { reloadOutcomes } from './reload.ts'
+import { REST } from './rest.ts'
+import { REXD_SECTIONS } from './rexd.ts'
 import { code } from './table.ts'
 import { protocolVersions } from './versions.ts'
 
@@ -42,4 +45,7 @@ export const SECTIONS: Readonly<Record<string, Section>> = {
   'data-files': dataFiles,
   limits,
   'peer-rates': peerRates,
+  ...MCP_SECTIONS,
+  ...REST,
+  ...REXD_SECTIONS,
 }

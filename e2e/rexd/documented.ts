@@ -8,7 +8,9 @@ const DOCUMENT = fileURLToPath(new URL('../../docs/rexd.md', import.meta.url))
 /** The cells of the table below a heading, without its head. */
 const tableBelow = (markdown: string, heading: string): string[][] => {
   const section = markdown.split(/^## /m).find((part) => part.startsWith(`${heading}\n`)) ?? ''
-  const rows = section.split('\n').flatMap((line) => (line.startsWith('| ') ? [line.slice(2, -2).split(' | ')] : []))
+  const rows = section
+    .split('\n')
+    .flatMap((line) => (line.startsWith('| ') && !line.startsWith('| ---') ? [line.slice(2, -2).split(' | ')] : []))
   return rows.slice(1)
 }
 

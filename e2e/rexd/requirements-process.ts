@@ -49,7 +49,7 @@ const EVENTS: readonly Requirement[] = [
   requirement(
     'exec.exit/descendants',
     'processes that a command left running are ended, and their number is told',
-    'exec.exit:descendants_ended',
+    'exec.exit:descendants_ended exec.wait:descendants_ended',
     async (peer) => {
       const session = await peer.session()
       const log = await session.shell('setsid sleep 1000 </dev/null >/dev/null 2>&1 &')
