@@ -18,7 +18,7 @@ const missingTitles = (markdown: string, source: (file: string) => string | null
 const sourceOf = (file: string): string | null => (existsSync(join(ROOT, file)) ? readFileSync(join(ROOT, file), 'utf8') : null)
 
 test('every test that a page cites is there', () => {
-  const pages = globSync(['docs/**/*.md', 'test/*.md'], { cwd: ROOT })
+  const pages = globSync(['docs/**/*.md', 'test/acceptance.md'], { cwd: ROOT })
   const cited = pages.map((page) => readFileSync(join(ROOT, page), 'utf8'))
   assert.ok(cited.join('\n').match(CITATION)!.length > 40)
   assert.deepEqual(
