@@ -11,6 +11,8 @@ import { buildPreviousRelease, noPreviousRelease, start, type PreviousRelease, t
 import { tempDir } from '../../test/support/temp-dir.ts'
 
 // This release and the one before, beside each other and one after the other: docs/upgrade.md.
+// deploy/previous-release names the commit of the last release. Each release writes its own commit there, and a new version into
+// package.json, because `x0x version` cannot tell two releases of one version apart. A change of a version is in the changelog.
 
 const skip = noPreviousRelease()
 /** As a collector of traces says that a run belongs to one which is sampled. */
