@@ -5,7 +5,7 @@ import { test } from 'node:test'
 
 const ROOT = join(import.meta.dirname, '..')
 
-const PAGES = ['README.md', 'CHANGELOG.md', ...globSync(['docs/**/*.md', 'proto/**/*.md', 'bench/*.md'], { cwd: ROOT })]
+const PAGES = ['README.md', 'CHANGELOG.md', ...globSync(['docs/**/*.md', 'proto/**/*.md', 'bench/*.md', 'test/*.md'], { cwd: ROOT })]
 
 const withoutBlocks = (markdown: string): string => markdown.replaceAll(/^( *)```[^]*?^\1```$/gm, '')
 
