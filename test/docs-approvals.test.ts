@@ -14,7 +14,7 @@ interface Row {
 
 /** Rows of the two tables: number, what, how, and what shows it. Whether a test that is cited is there, test/docs-cited.test.ts says. */
 const rowsOf = (markdown: string): Row[] =>
-  [...markdown.matchAll(/^\| ([OB]\d+) \| (.+?) \| (.+?) \| (.+) \|$/gm)].map(([, id = '', what = '', how = '', shown = '']) => ({
+  [...markdown.matchAll(/^\| ([OB]\d+)(?: \||:) (.+?) \| (.+?) \| (.+) \|$/gm)].map(([, id = '', what = '', how = '', shown = '']) => ({
     id,
     what,
     how,
