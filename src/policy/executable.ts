@@ -14,7 +14,7 @@ export type ExecutableLookup =
   /** Another user could replace the program or its interpreter. */
   | { readonly kind: 'unsafe'; readonly path: string; readonly detail: string; readonly executable: Executable }
 
-/** Finds a program: an absolute path, or a bare name in `path`. Repeated for each permit, to pin the present file. */
+/** Finds a program by an absolute path, or by a bare name in `path`. Repeated for each permit, to pin the present file. */
 export const findExecutable = (name: string, path = SCRUBBED_PATH): ExecutableLookup => {
   const candidates = isAbsolute(name) ? [name] : path.split(':').map((directory) => join(directory, name))
   if (name === '' || (name.includes('/') && !isAbsolute(name)))
@@ -23,7 +23,7 @@ export const findExecutable = (name: string, path = SCRUBBED_PATH): ExecutableLo
     const executable = executableAt(candidate)
     if (executable) return judged(executable, path)
   }
-  // Like execvp(3): a file that is not executable is skipped, and reported if no other is found.
+  // Like execvp(3), skips a file that is not executable, and reports it if no other is found.
   const barred = candidates.find((candidate) => attempt(() => statSync(candidate)) !== null)
   if (barred !== undefined)
     return { kind: 'missing', why: 'not_executable', path: barred, detail: `${barred} exists, but is not executable` }
@@ -36,7 +36,7 @@ export const findExecutable = (name: string, path = SCRUBBED_PATH): ExecutableLo
   return { kind: 'missing', why: 'not_found', path: null, detail: `${JSON.stringify(name)} ${where}` }
 }
 
-/** True if the program is the file at an absolute path or at a bare name in a directory of `path`, whoever may write there. */
+/** True if the program is the file at an absolute path or at a bare name in a directory of `path`, even if others may write there. */
 export const isCalled = ({ dev, ino }: Executable, name: string, path = SCRUBBED_PATH): boolean =>
   filesCalled(name, path).has(`${dev}:${ino}`)
 

@@ -23,7 +23,7 @@ export interface RunCaps {
   readonly warn_stderr_bytes: number
   readonly warn_duration_ms: number
   readonly max_duration_ms: number
-  /** Duration after which the run is ended: the timeout of the request, else the maximum. */
+  /** Duration after which the run is ended. It is the timeout of the request, or else the maximum. */
   readonly timeout_ms: number
   /** True if the request exceeded the maximum and accepted the reduction. */
   readonly timeout_clamped: boolean
@@ -48,7 +48,7 @@ export interface SandboxGrant {
   readonly engine: 'bubblewrap' | 'podman' | 'docker'
   /** Null if this host's programs are shown. */
   readonly image: SandboxImage | null
-  /** True for the host's network, or false for none. */
+  /** True for the host's network, false for a run without network. */
   readonly network: boolean
   /** True if AF_UNIX sockets are allowed without the network. */
   readonly unix_sockets: boolean
@@ -91,7 +91,7 @@ export interface PermitFields {
   readonly argv: readonly string[]
   readonly executable: Executable
   readonly cwd: string
-  /** Descriptor of that directory, which prevents its replacement; null to open it by path. */
+  /** Descriptor of that directory, which prevents its replacement. Null means that it is opened by path. */
   readonly cwd_descriptor: number | null
   readonly env: Readonly<Record<string, string>>
   readonly caps: RunCaps
@@ -105,7 +105,7 @@ export interface PermitFields {
   readonly sandbox: SandboxGrant | null
   /** Files that must be as they were when the run was allowed. */
   readonly pins: readonly FilePin[]
-  /** Null if the requester can write none of the files, or no approver allowed their content. */
+  /** Null if the requester cannot write any of the files, or no approver allowed their content. */
   readonly stand_in: StandIn | null
   /** Description of the ACL entry that allows the run. */
   readonly matched_acl: string

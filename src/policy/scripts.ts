@@ -3,7 +3,7 @@ import { isMissing } from '../base/errors.ts'
 import { type ProgramFormat, programFormat } from '../base/executable-format.ts'
 import { writableByOthers } from '../base/file-permissions.ts'
 
-/** What an interpreter runs. */
+/** Code that an interpreter runs. */
 export type Given =
   /** The file that this argument names. */
   | { readonly kind: 'script'; readonly word: string }
@@ -13,14 +13,14 @@ export type Given =
   | { readonly kind: 'module'; readonly word: string }
   /** Text in the arguments or in stdin. */
   | { readonly kind: 'text' }
-  /** Nothing that the arguments show. */
+  /** The arguments show no code. */
   | { readonly kind: 'nothing' }
 
 interface Options {
   readonly names: readonly string[]
   /** Options without a value. */
   readonly flag: RegExp
-  /** Options with a value that is no file to run. */
+  /** Options with a value that is not a file to run. */
   readonly valued: RegExp
   /** Options whose value, or stdin, is the code to run. */
   readonly text: RegExp
@@ -71,10 +71,10 @@ export const isUnderstood = (interpreter: string): boolean => optionsOf(interpre
 
 /** With these options, Python does not look for modules in the working directory. */
 const ISOLATED = /^-[A-Za-z]*[IP]/
-/** The value of a long option that may be a file: `--require=./x.js`. */
+/** The value of a long option that may be a file, as in `--require=./x.js`. */
 const NAMED_FILE = /^--?[\w-]+=(\.{0,2}[^/=]*\/.*)$/
 
-/** Finds what an interpreter runs by the arguments after it. `interpreter`: usual name. */
+/** Finds what an interpreter runs by the arguments after it. `interpreter` is its usual name. */
 export const scriptOf = (interpreter: string, words: readonly string[]): Given => {
   const { flag, valued, text, module } = optionsOf(interpreter)
   let isSure = true
@@ -133,13 +133,13 @@ export const interpretersOf = (program: string, find: FindProgram, formatOf: For
   ])
 }
 
-/** Other users' ways to change any of them: one sentence each, with its remedy. */
+/** Other users' ways to change any of them. Each is one sentence with its remedy. */
 export const interpreterProblems = (path: string, find: FindProgram): string[] =>
   interpretersOf(path, find).flatMap(({ program, interpreter }) =>
     writableByOthers(interpreter).map((problem) => `${program} runs ${interpreter}, and ${problem}`),
   )
 
-/** Null for a missing file. The start reports it, and a writable directory is a problem of its own. */
+/** Null for a missing file. The start reports it, and a writable directory is a separate problem. */
 const ifThere = (formatOf: FormatOf, path: string): ProgramFormat | null => {
   try {
     return formatOf(path)
@@ -157,7 +157,7 @@ const ASSIGNMENT = /^[^-=]+=/
 /** Characters with a special meaning for env(1). */
 const ENV_QUOTING = /["'\\$#]/
 
-/** The program that env(1) starts, after its options and assignments, or null if none. Throws if this is uncertain. */
+/** The program that env(1) starts, after its options and assignments, or null without a program. Throws if this is uncertain. */
 const behindEnv = (script: string, argument: string, find: FindProgram): string | null => {
   const words = argument
     .replace(ENV_SPLIT, '')

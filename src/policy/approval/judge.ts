@@ -39,18 +39,18 @@ export interface StoreSnapshot {
   /** Settings by the label of a local agent or the ID of a mesh agent. */
   readonly agents: Readonly<Record<string, StoredAgent>>
   readonly grants: readonly StoredGrant[]
-  /** Directory that `~` stands for. */
+  /** Home directory, written as `~` in patterns. */
   readonly home: string
 }
 
 export type Judgement =
-  /** `by`: the `by` field of the answer. `grant_id`: the grant of which this is a use. */
+  /** `by` is the field of the answer. `grant_id` names the grant that this uses. */
   | { readonly kind: 'allow'; readonly by: string; readonly pattern: string | null; readonly grant_id: string | null }
   /** `mayLast`: true if a permission for longer would cover the same command. */
   | { readonly kind: 'ask'; readonly why: string; readonly mayLast: boolean }
   | { readonly kind: 'deny'; readonly reason: string }
 
-/** Row for clients whose label proves nothing, because they choose it for each call or session. */
+/** Row for clients with an unproven label, because they choose it for each call or session. */
 export const MAIN_AGENT = 'main'
 
 /** The settings and patterns that apply to the requester. */

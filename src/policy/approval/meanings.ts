@@ -14,13 +14,13 @@ export type Word = string | null
 
 /** Maximum number of arguments compared with rules, because the client chooses how many it sends. */
 const MAX_WORDS = 4_096
-/** Of those, maximum number that are looked up as programs. */
+/** Maximum number of words that are looked up as programs. */
 const MAX_LOOKED_FOR = 64
 /** Linux accepts no longer path, and no longer file name (limits.h). */
 const MAX_PATH = 4_096
 const MAX_NAME = 255
 
-/** Where the names and paths of a command are looked up. */
+/** Surroundings of a command, in which its names and paths are looked up. */
 export interface Surroundings {
   /** Working directory, or null if unknown. */
   readonly cwd: string | null
@@ -54,8 +54,8 @@ export interface Meaning {
 }
 
 /**
- * Finds what a command runs, by its arguments and the files that they name. `variables`: names that the client sets. `open`: further
- * arguments may follow.
+ * Finds what a command runs, by its arguments and the files that they name. `variables` are the names that the client sets. With `open`,
+ * further arguments may follow.
  */
 export const meaningOf = (argv: readonly Word[], variables: readonly string[], around: Surroundings, open = false): Meaning => {
   const [called, ...rest] = argv.slice(0, MAX_WORDS)
@@ -126,7 +126,9 @@ const isOfProcess = (path: string): boolean =>
     return false
   }) ?? true
 
-/** Resolves a path as the kernel does: `..` after a link leads elsewhere than its text says. Null if the directory is unknown. */
+/**
+ * Resolves a path as the kernel does, so that `..` after a link may lead elsewhere than its text says. Null if the directory is unknown.
+ */
 export const placeOf = (path: string, cwd: string | null): string | null => {
   if (isAbsolute(path)) return path
   return cwd === null ? null : ['', ...namesOf(cwd), ...namesOf(path)].join('/')

@@ -48,13 +48,13 @@ export interface LocalContext {
   readonly rights: SessionRights
   readonly slots: Slots
   readonly session_id: string
-  /** Modes in force for this call, absent or null if the configuration sets none, so that the policy alone decides. */
+  /** Modes in force for this call. Absent or null if the configuration sets no modes, so that the policy alone decides. */
   readonly exec?: ExecInForce | null
-  /** What a run in a sandbox may use, absent or null for a run on this host. */
+  /** Resources of a run in a sandbox. Absent or null for a run on this host. */
   readonly sandbox?: SandboxGrant | null
 }
 
-/** Decides the rights of a session. A request can only narrow them. `available`: what the interface can carry. */
+/** Decides the rights of a session. A request can only narrow them. `available` are the capabilities of the interface. */
 export const authorizeSession = (
   intent: SessionIntent,
   policy: LocalPolicy,
@@ -92,7 +92,7 @@ export const authorizeSession = (
 const withEvents = (wanted: readonly Capability[]): readonly Capability[] =>
   wanted.includes('exec') || wanted.includes('pty') ? [...wanted, 'events'] : wanted
 
-/** Path components from a directory to a path below it, or null if it is not below: `/srv/app2` is not below `/srv/app`. */
+/** Path components from a directory to a path below it, or null if it is not below. `/srv/app2` is not below `/srv/app`. */
 export const namesBelow = (path: string, directory: string): string[] | null => {
   if (path === directory) return []
   const prefix = directory === '/' ? '/' : `${directory}/`
@@ -104,7 +104,7 @@ const outside = (path: string, roots: readonly Root[]): Refused =>
 
 /**
  * Decides whether a file may be read or changed. A relative path starts at the session's first root. `.` and `..` are removed from the text
- * first; `fs/` checks links when it opens the file.
+ * first. `fs/` checks links when it opens the file.
  */
 export const authorizeFile = (
   { path, access }: { readonly path: string; readonly access: FileAccess },
@@ -174,7 +174,9 @@ export const authorizeLocalRun = (
   return { kind: 'permit', permit, slot }
 }
 
-/** Inspects each file of the run. Returns the files to check at the start and their replacements, or what prevents the run. */
+/**
+ * Inspects each file of the run. Returns the files to check at the start and their replacements, or the reason why the run cannot start.
+ */
 const lookAndAsk = (
   { fields, intent, policy }: { readonly fields: PermitFields; readonly intent: LocalRunIntent; readonly policy: LocalPolicy },
   exec: ExecInForce,
@@ -205,7 +207,7 @@ const lookAndAsk = (
   return facts.unheld === null ? { pins, stand_in } : refused('approval_denied', unheldText(facts.unheld))
 }
 
-/** `data.why`: the program does not exist, is not executable, or can be replaced by other users. */
+/** `data.why` says that the program does not exist, is not executable, or can be replaced by other users. */
 const notLaunchable = (name: string, lookup: Exclude<ExecutableLookup, { kind: 'found' }>): Refused =>
   refused('file_not_found', lookup.detail, { argv0: name, why: lookup.kind === 'missing' ? lookup.why : 'not_executable' })
 
@@ -280,11 +282,11 @@ const commandRule = (
 /** Resolves a path whose last components may not exist. */
 const leadsTo = (path: string): string => (existsSync(path) ? realPath(path) : join(leadsTo(dirname(path)), basename(path)))
 
-/** True if a path is a directory or below it after resolving links. Neither needs to exist. */
+/** True if a path is a directory or below it after resolving links. Both may be missing. */
 export const isWithin = (path: string, directory: string): boolean => namesBelow(leadsTo(path), leadsTo(directory)) !== null
 
 /**
- * Why approvals would not protect this host: a client that reads files gets the operator key from the data directory, and a client that
+ * Why approvals would not protect this host. A client that reads files gets the operator key from the data directory, and a client that
  * writes files can change the approval store. Null if the data directory is outside all roots or clients have no file access.
  */
 export const exposedDataDir = ({ roots, granted }: Pick<LocalPolicy, 'roots' | 'granted'>, dataDir: string): string | null => {
@@ -296,8 +298,8 @@ export const exposedDataDir = ({ roots, granted }: Pick<LocalPolicy, 'roots' | '
 }
 
 /**
- * Tests whether the requester can write a path: with `fs.write` all files below its roots, otherwise those in a directory that a sandbox
- * may use. Neither needs an approver.
+ * Tests whether the requester can write a path without an approver. With `fs.write` it can write all files below its roots, otherwise those
+ * in a directory that a sandbox may use.
  */
 const writesOf = ({ roots, granted }: Pick<LocalPolicy, 'roots' | 'granted'>): CanWrite => {
   const isBelow = (path: string): boolean => roots.some(({ real }) => path.startsWith(real === '/' ? real : `${real}/`))
@@ -313,7 +315,7 @@ const writesOf = ({ roots, granted }: Pick<LocalPolicy, 'roots' | 'granted'>): C
 /** A mesh agent on which a run is to execute. */
 export interface ResolvedNode {
   readonly agent_id: string
-  /** Name of the contact, or null if it has none. */
+  /** Name of the contact, or null. */
   readonly name: string | null
 }
 
@@ -321,9 +323,9 @@ export interface ResolvedNode {
 const THERE: readonly Capability[] = ['exec', 'events', 'target']
 
 /**
- * Decides what a session may do on the agent of one of its runs: no more than the session itself, and no more than a session for that
- * agent. `security.allow_targets` lists agents by contact name or ID. For a contact, a prefix of the ID is enough; an unlisted agent could
- * create an ID with any prefix. The name that an agent gives itself does not count.
+ * Decides what a session may do on the agent of one of its runs. It gets no more rights than the session itself, and no more than a session
+ * for that agent. `security.allow_targets` lists agents by contact name or ID. For a contact, a prefix of the ID is enough, but an unlisted
+ * agent could create an ID with any prefix. The name that an agent gives itself does not count.
  */
 export const rightsOnNode = (
   { agent_id, name }: ResolvedNode,

@@ -13,10 +13,10 @@ export interface Detaching {
   readonly max_output_bytes: number
 }
 
-/** Limits of an entry with `detach = true` and no others: an hour, and as much output as a person reads. */
+/** Default limits of an entry with `detach = true`. They allow an hour, and as much output as a person reads. */
 export const DEFAULT_DETACHING: Detaching = Object.freeze({ max_secs: 3_600, max_output_bytes: 8 * 1024 * 1024 })
 
-/** Maximum of `max_detach_secs`: a month. Run longer tasks as a service of that host. */
+/** Maximum of `max_detach_secs`, a month. Run longer tasks as a service of that host. */
 export const MAX_DETACH_SECS = 31 * 24 * 60 * 60
 
 export const DETACHING_KEYS = ['detach', 'max_detach_secs', 'max_detach_output_bytes'] as const
@@ -56,7 +56,7 @@ export interface RunLimits {
   readonly warn_duration_secs: number
 }
 
-/** Limits of `[exec]`: those of a run and the number of concurrent runs. */
+/** Limits of `[exec]` for a run and for the number of concurrent runs. */
 export interface Caps extends RunLimits {
   readonly max_concurrent_per_agent: number
   readonly max_concurrent_total: number
@@ -81,7 +81,7 @@ export const EXEC_CAP_KEYS = Object.keys(DEFAULT_CAPS) as (keyof Caps)[]
 export interface AllowedCommand {
   readonly argv: readonly string[]
   readonly tokens: readonly PatternToken[]
-  /** False if the requester may send no stdin, whatever the limit. */
+  /** False if the requester may not send stdin, even below the limit. */
   readonly stdin: boolean
   /** Line number in the file, from 1. */
   readonly line: number
@@ -96,10 +96,10 @@ export interface AskPattern extends AllowedCommand, CommandPattern {}
 
 /** Approvals that an entry requires. */
 export interface EntryAsking {
-  /** `always`: a local approver decides about each run. `on-miss`: only about runs that match a pattern. */
+  /** With `always`, a local approver decides about each run, and with `on-miss` only about runs that match a pattern. */
   readonly ask: 'off' | 'on-miss' | 'always'
   readonly patterns: readonly AskPattern[]
-  /** Mesh agents of which `approvals_needed` must approve each run. */
+  /** Mesh agents that may approve. Each run needs `approvals_needed` of them. */
   readonly approvers: readonly AgentId[]
   readonly approvals_needed: number
 }
@@ -124,7 +124,7 @@ export interface AllowEntry {
   readonly confinement: Confinement
   /** Approvals that its runs need. */
   readonly asking: EntryAsking
-  /** Limits of its detached runs, or null if none are allowed. */
+  /** Limits of its detached runs, or null if it allows no detached runs. */
   readonly detaching: Detaching | null
   /** Line number in the file, from 1. */
   readonly line: number
@@ -142,15 +142,15 @@ export interface Acl {
   readonly always_ask: readonly AlwaysAskRule[]
   /** Directory in which runs start, or null for the daemon's working directory. */
   readonly default_cwd: string | null
-  /** Null only without `[exec]`, when nothing can run. */
+  /** Null only without `[exec]`, when no command can run. */
   readonly audit_log_path: string | null
-  /** Reserved for a mirror of the audit log; unused. */
+  /** Reserved for a mirror of the audit log, and unused. */
   readonly audit_tasklist_id: string | null
-  /** Path of the file, or null if there was none. */
+  /** Path of the file, or null if it is missing. */
   readonly source: string | null
 }
 
-/** The ACL of a host without an ACL file: it allows nothing. */
+/** The ACL of a host without an ACL file. It allows no command. */
 export const closedAcl = (source: string | null): Acl =>
   Object.freeze({
     enabled: false,

@@ -29,7 +29,7 @@ export interface Principal {
 export interface PolicyContext {
   readonly acl: Acl
   readonly slots: Slots
-  /** The complete environment of a run: `scrubbedEnvironment()`, read once at start. */
+  /** The complete environment of a run, which is `scrubbedEnvironment()`, read once at start. */
   readonly env: Readonly<Record<string, string>>
 }
 
@@ -58,11 +58,11 @@ export interface Denied {
   readonly gate: Gate
   readonly reason: DenialReason
   readonly detail: string
-  /** Description of the matched entry, or null if none matched. */
+  /** Description of the matched entry, or null. */
   readonly matched_acl: string | null
   /** The matched command, if a later gate denied it. */
   readonly place: MatchedCommand | null
-  /** If no command matched: the one with the longest matching beginning. */
+  /** If no command matched, the command with the longest matching beginning. */
   readonly nearest: NearMiss | null
 }
 
@@ -75,7 +75,7 @@ export interface Permitted {
   readonly place: MatchedCommand
 }
 
-/** The run needs an approval. No slot is taken; call `authorize` again with the approval. */
+/** The run needs an approval. It has no slot. Call `authorize` again with the approval. */
 export interface ApprovalNeeded {
   readonly kind: 'ask'
   readonly question: ApprovalRequest
@@ -86,8 +86,8 @@ export interface ApprovalNeeded {
 export type Verdict = Denied | Permitted | ApprovalNeeded
 
 /**
- * The only function that permits a mesh run. Decision, slot reservation and permit are one uninterrupted step. It never throws: a denial is
- * a value. `agents`: the statements of the approvers in the ACL entry.
+ * The only function that permits a mesh run. Decision, slot reservation and permit are one uninterrupted step. It returns a denial and
+ * never throws. `agents` are the statements of the approvers in the ACL entry.
  */
 export const authorize = (
   intent: Intent,
@@ -170,7 +170,7 @@ const denied = (
   nearest: NearMiss | null = null,
 ): Denied => Object.freeze({ kind: 'denied', gate, reason, detail, matched_acl: place?.entry.description ?? null, place, nearest })
 
-/** The gates up to the command: requester and argv. */
+/** The gates for the requester and the argv. */
 const findCommand = (
   argv: readonly string[],
   principal: Principal,
@@ -191,7 +191,7 @@ const findCommand = (
   return denied('command', 'argv_not_allowed', nearest ? describeMismatch(nearest, argv) : 'the entry has no command', null, nearest)
 }
 
-/** True if the ACL lists the command for the pair, with or without approval. This permits nothing; `authorize` does. */
+/** True if the ACL lists the command for the pair, with or without approval. Only `authorize` permits a run. */
 export const isListed = (
   { argv, detached }: { readonly argv: readonly string[]; readonly detached: boolean },
   pair: { readonly agentId: AgentId; readonly machineId: MachineId },
@@ -203,8 +203,8 @@ export const isListed = (
 }
 
 /**
- * The gates before the ACL is read. Every failed verification has the same reason, so that a sender who proves nothing does not learn which
- * nonces and IDs are known.
+ * The gates before the ACL is read. Every failed verification has the same reason, so that an unverified sender does not learn which nonces
+ * and IDs are known.
  */
 export const senderDenial = ({ verified, trust }: Principal): Pick<Denied, 'gate' | 'reason' | 'detail'> | null => {
   if (verified !== true) return { gate: 'sender', reason: 'unverified_sender', detail: 'the sender did not prove its identity' }

@@ -14,7 +14,7 @@ import { type Confinement, confinementText } from './confinement.ts'
 import type { Intent } from './intent.ts'
 import { type MatchedCommand, describeMismatch } from './match.ts'
 
-/** A hypothetical request: this agent on this machine, authenticated and trusted, sends this argv now. */
+/** A hypothetical request, in which this agent on this machine, authenticated and trusted, sends this argv now. */
 export interface ExplainRequest {
   readonly acl: Acl
   readonly agent_id: AgentId
@@ -48,7 +48,7 @@ export interface Explanation {
   readonly detail: string | null
   readonly gates: readonly { readonly gate: Gate; readonly result: 'pass' | 'ask' | 'deny' | 'not_reached' }[]
   readonly matched: ExplainedCommand | null
-  /** Without a match: the command with the longest matching beginning, and the token that differs. */
+  /** Without a match, the command with the longest matching beginning and the token that differs. */
   readonly nearest: (ExplainedCommand & { readonly token: number; readonly why: string }) | null
   /** The run that would start. */
   readonly run: {
@@ -74,7 +74,7 @@ export interface ExplainedAsking {
   readonly may_last: boolean
 }
 
-/** Calls the daemon's `authorize` with slots of its own, so that nothing runs and no slot is taken. */
+/** Calls the daemon's `authorize` with separate slots, so that no program runs and no slot is taken. */
 export const explain = (request: ExplainRequest): Explanation => {
   const { acl, agent_id, machine_id, argv } = request
   const intent: Intent = {

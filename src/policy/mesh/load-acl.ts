@@ -33,7 +33,7 @@ export interface LoadAclInit {
   readonly path: string
   /** True if the operator configured the path, so that a missing file is an error. */
   readonly explicit: boolean
-  /** Probes whether this host can enforce the entries; without it, nothing is probed. */
+  /** Probes whether this host can enforce the entries. Without it, they are not probed. */
   readonly judge?: EnforcementProbe
 }
 
@@ -50,13 +50,15 @@ export interface AclInspection {
   /** Problems that prevent the daemon's start. */
   readonly problems: readonly string[]
   readonly warnings: readonly string[]
-  /** The problems that may be due to the present user: restrictions that it cannot enforce, and a log directory of another user. */
+  /**
+   * The problems that may be due to the present user. They are restrictions that it cannot enforce, and a log directory of another user.
+   */
   readonly unenforceable: readonly string[]
 }
 
 const NOTHING = { acl: null, missing: false, sha256: null, bytes: null, warnings: [], unenforceable: [] } as const
 
-/** Checks an ACL file: its write permissions, syntax, meaning and programs. `pipes`: as for `readToml`. */
+/** Checks an ACL file with its write permissions, syntax, meaning and programs. For `pipes`, see `readToml`. */
 export const inspectAcl = async (
   file: string,
   judge: EnforcementProbe | null = null,
@@ -116,7 +118,7 @@ const ownerOf = (path: string | null): number | undefined =>
 /** True if only this user may not read there. The daemon's user may. */
 const isHidden = (problem: string): boolean => problem.includes('EACCES: ')
 
-/** An audit log that other users can replace is no evidence. A missing directory is created as private. */
+/** An audit log that other users can replace proves little. A missing directory is created as private. */
 const judgeJournal = (document: TomlDocument, acl: Acl | null, owner?: number): string[] => {
   if (acl === null || acl.audit_log_path === null) return []
   const asProblem = (text: string): string => tomlError('bad_acl', document, ['exec', 'audit_log_path'], text).message
@@ -142,7 +144,7 @@ const programsOf = ({ commands, asking }: AllowEntry): (readonly ['commands' | '
   ...asking.patterns.map((pattern, index) => ['ask_patterns', index, pattern] as const),
 ]
 
-/** Checks each program once. A missing program is a warning; one that other users could replace is a problem. */
+/** Checks each program once. A missing program is a warning, but a program that other users could replace is a problem. */
 const judgePrograms = (document: TomlDocument, acl: Acl | null): { problems: string[]; warnings: string[] } => {
   const problems: string[] = []
   const warnings: string[] = []

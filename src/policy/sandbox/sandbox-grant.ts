@@ -28,7 +28,7 @@ const SYSTEM = [
   '/var/spool/at',
   '/var/spool/cron',
 ]
-/** Directories that several users share. Their entries may belong to other users; directories below them may be shown. */
+/** Directories that several users share. Their entries may belong to other users. Directories below them may be shown. */
 const SHARED = ['/', '/home', '/media', '/mnt', '/opt', '/root', '/srv', '/tmp', '/var', '/var/lib', '/var/tmp']
 /** Exceptions that a configuration may show read-only. */
 const SHOWABLE = ['/etc', '/media', '/mnt', '/opt', '/srv', '/usr']
@@ -106,7 +106,7 @@ export const sandboxPath = (further: readonly string[] = []): SandboxPath => {
 
 const ELSEWHERE = 'use a project directory'
 
-/** Why a directory may not be shown, or null if it may. `writable`: whether the run may change it. */
+/** Why a directory may not be shown, or null if it may. `writable` tells whether the run may change it. */
 const placeProblem = (path: string, { home, secrets }: SandboxPath, writable: boolean): string | null => {
   if (!isAbsolute(path)) return 'it is not an absolute path'
   const barred = (one: string): boolean => writable || !SHOWABLE.includes(one)
@@ -125,7 +125,7 @@ const placeProblem = (path: string, { home, secrets }: SandboxPath, writable: bo
 }
 
 /**
- * Grant of a run in a directory: it may write this directory, read the system's programs, and access nothing else. `cwd` must have no
+ * Grant of a run in a directory. It may write this directory and read the system's programs. All else is inaccessible. `cwd` must have no
  * links. Refuses a directory that would show more than a project.
  */
 export const sandboxGrant = (
@@ -181,8 +181,8 @@ export const seenFrom = (root: string, path: string, placeOf = (inside: string):
 type SandboxMount = Pick<SandboxGrant, 'image' | 'writable' | 'readable'>
 
 /**
- * The path on this host that `path` means in a sandbox: shown host directories at their own paths, all else in the image. Throws the
- * system's error.
+ * The path on this host that `path` means in a sandbox. Shown host directories have their own paths, and all else is in the image. Throws
+ * the system's error.
  */
 export const seenIn = ({ image, writable, readable }: SandboxMount, path: string): string => {
   if (image === null) return path
@@ -222,7 +222,7 @@ export const findInImage = (grant: SandboxGrant, name: string, path: string): Ex
   return { kind: 'missing', why: 'not_found', path: null, detail: `${JSON.stringify(name)} ${where} in the image ${grant.image?.name}` }
 }
 
-/** Names of a program in an image: the called name, and the name of its file behind links. */
+/** Names of a program in an image. They are the called name, and the name of its file behind links. */
 export const namesInImage = (grant: SandboxGrant, { path }: Executable): readonly string[] => [
   basename(path),
   basename(attempt(() => seenIn(grant, path)) ?? path),
