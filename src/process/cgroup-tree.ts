@@ -16,7 +16,7 @@ export const hasControl = (directory: string, file: string): boolean => existsSy
 export const readControl = (directory: string, file: string): string[] =>
   attempt(() => readFileSync(join(directory, file), 'utf8').split(/\s+/).filter(Boolean)) ?? []
 
-/** Processes of this group, without this process. 0 stands for one that our PID namespace does not show. */
+/** Processes of this group, without this process. A process that our PID namespace does not show is listed as 0. */
 export const membersOf = (directory: string): number[] => [...walkMembers(directory)].filter((pid) => pid !== null)
 
 /** The same one by one, or null for each further thread of a process. */
@@ -30,7 +30,7 @@ export function* walkMembers(directory: string): Generator<number | null> {
   }
 }
 
-/** A version 2 group whose members are threads: the kernel neither lists nor kills its processes. */
+/** A version 2 group whose members are threads, so that the kernel does not list or kill its processes. */
 const isThreaded = (directory: string): boolean => readControl(directory, 'cgroup.type')[0] === 'threaded'
 
 /** Child groups. Without `join`, which the runtime would recompile for the hundreds of paths at each start, at a cost of 5 MB. */
@@ -45,8 +45,8 @@ export const groupsBelow = (directory: string): string[] => {
 }
 
 /**
- * Sends SIGKILL to everything in the group and below it; call it again for what it misses. Groups of threads, version 1 and kernels before
- * 5.14 have no `cgroup.kill`: there each member is killed.
+ * Sends SIGKILL to everything in the group and below it. Call it again for what it misses. Groups of threads, version 1 and kernels before
+ * 5.14 have no `cgroup.kill`, so each member is killed.
  */
 export const killGroup = (directory: string): void => {
   try {
@@ -74,7 +74,7 @@ const removeNow = (directory: string): boolean => {
  * Kills everything in the group and removes it. True means that all are dead. False after TREE_END_MS, for a process that the kernel holds.
  */
 export const endGroup = async (directory: string): Promise<boolean> => {
-  // Most runs leave nothing behind.
+  // Most runs leave no processes.
   if (removeNow(directory)) return true
   const deadline = performance.now() + TREE_END_MS
   for (;;) {
@@ -111,7 +111,6 @@ export interface CgroupLocation {
   readonly controllers: readonly string[]
   /** Mount point of the hierarchy. */
   readonly mount: string
-  /** Directory of our own group. */
   readonly own: string
 }
 
@@ -184,7 +183,7 @@ export class Hierarchy {
   #own: string
   #threaded: boolean
 
-  /** `whole`: always move the whole process instead of one thread. */
+  /** With `whole`, always moves the whole process instead of one thread. */
   constructor(place: CgroupLocation, init: { parentName: string; whole?: boolean }) {
     const { version, own, controllers } = place
     this.version = version
@@ -219,7 +218,7 @@ export class Hierarchy {
     return directory
   }
 
-  /** Creates leaves for processes instead of threads from now on; no leaf may be in use. False if that is already so. */
+  /** Creates leaves for processes instead of threads from now on. No leaf may be in use. False if that is already so. */
   goWhole(): boolean {
     if (!this.#threaded) return false
     this.#threaded = false
@@ -227,7 +226,7 @@ export class Hierarchy {
     return true
   }
 
-  /** Version 2: enables a limit for our leaves. Returns why that fails. */
+  /** Enables a limit for our leaves in version 2. Returns the reason for a failure. */
   enable(controller: LimitController): string | null {
     if (this.limits.has(controller)) return null
     const there = readControl(this.#base, 'cgroup.controllers')
@@ -242,7 +241,7 @@ export class Hierarchy {
     try {
       rmdirSync(this.parent)
     } catch {
-      // It was never created, or is not empty: the next start tries again.
+      // The group is missing or not empty, and the next start tries again.
     }
   }
 

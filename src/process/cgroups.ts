@@ -60,7 +60,7 @@ export class CgroupLeaf {
   readonly #limits: LeafLimits
   #stuck = false
 
-  /** Creates all groups or none. Throws errors of the system. */
+  /** Creates all groups, or throws errors of the system and leaves no group. */
   constructor(hierarchies: readonly Hierarchy[], init: { name: string; limits: LeafLimits }) {
     const made: LeafLocation[] = []
     try {
@@ -153,7 +153,7 @@ export class CgroupLeaf {
   }
 }
 
-/** Memory limit of a probe: enough for any `true`. */
+/** Memory limit of a probe, enough for any `true`. */
 const PROBE_MEMORY_BYTES = 64 * 1024 * 1024
 
 const UNLIMITED: LeafLimits = { memory: null, processes: null }
@@ -174,8 +174,7 @@ export class Cgroups {
   #next = 1
 
   /**
-   * `parentName`: name of the parent of all leaves in every hierarchy. `whole`: use leaves that the kernel can kill, whatever the user of
-   * their members.
+   * `parentName` names the parent of all leaves in every hierarchy. With `whole`, the kernel can kill a leaf with members of any user.
    */
   constructor(init: { parentName: string; places: readonly CgroupLocation[]; whole?: boolean }) {
     this.#places = init.places.map((place) => new Hierarchy(place, init))
@@ -187,7 +186,7 @@ export class Cgroups {
     return this.#places.filter((hierarchy) => hierarchy === this.#holding || hierarchy.limits.size > 0).map(({ parent }) => parent)
   }
 
-  /** Tries the whole life of a leaf: create, enter, start, leave, kill, remove. Returns why that fails. */
+  /** Tries the whole life of a leaf, from its creation over a start and a kill to its removal. Returns the reason for a failure. */
   async holdingProblem(): Promise<string | null> {
     if (this.#holding === null) return 'no cgroup version 2 is mounted'
     const problem = await this.#try([this.#holding], UNLIMITED)
@@ -251,7 +250,7 @@ const tryLeaf = async (leaf: CgroupLeaf, program: string): Promise<string | null
   const child = leaf.enter(() => spawn(program, [], { env: {}, stdio: ['pipe', 'ignore', 'ignore'], detached: true }))
   child.stdin.on('error', () => {})
   const exit = once(child, 'exit', { signal: AbortSignal.timeout(PROBE_MS) })
-  // If nobody waits for it, `leaf.end` reports the failure.
+  // Without a waiting caller, `leaf.end` reports the failure.
   exit.catch(() => {})
   if (leaf.isStuck) {
     child.kill('SIGKILL')
@@ -268,8 +267,8 @@ const tryLeaf = async (leaf: CgroupLeaf, program: string): Promise<string | null
 }
 
 /**
- * Names of the parents of our groups in every hierarchy. The name alone says who owns a group. Each start has its own, so that the cleanup
- * process of an earlier start cannot reach runs of this one.
+ * Names of the parents of our groups in every hierarchy. The name alone identifies the owner of a group. Each start has another name, so
+ * that the cleanup process of an earlier start cannot reach runs of this one.
  */
 export interface ParentNames {
   readonly prefix: string
@@ -312,8 +311,8 @@ const isApart = (path: string, places: readonly CgroupLocation[]): boolean =>
   places.some(({ mount }) => `${dirname(path)}/`.startsWith(`${mount}/`)) && places.every(({ own }) => !`${own}/`.startsWith(`${path}/`))
 
 /**
- * Kills and removes groups of earlier starts: beside our own parents, and in sibling groups, which belong to other sessions of the same
- * user. Returns those that remain.
+ * Kills and removes groups of earlier starts, next to our parents and in sibling groups, which belong to other sessions of the same user.
+ * Returns those that remain.
  */
 export const endLeftovers = async (
   parents: readonly string[],

@@ -22,8 +22,8 @@ export const CLEANUP_TOOLS = ['cat', 'grep', 'rmdir', 'sleep', 'timeout', 'tr'] 
  * Reads `+ GROUP`, `- GROUP`, `= PARENT` (a control group with the groups of runs) and `? PREFIX` (of the marks of runs) until the daemon's
  * end of the pipe closes. Then it ends what is left and removes the empty groups. The kernel lists members of a control group by thread, so
  * only thread group leaders are signalled. A process that our PID namespace does not show is listed as 0, which `kill` would take for the
- * script itself. The text is constant: it contains no input of clients, and its input is neither split nor expanded. Environments are read
- * in portions, because a command line is limited (execve(2)), and with a timeout. Its argument is the path of /proc.
+ * script itself. The text is constant. It contains no input of clients, and does not split or expand its input. It reads environments in
+ * portions, because a command line is limited (execve(2)). It reads with a timeout. Its argument is the path of /proc.
  */
 export const CLEANUP_SCRIPT = `
 trap '' HUP INT QUIT TERM
@@ -140,7 +140,7 @@ export const CLEANUP_NAME = 'x0x-guardian'
 
 const TOOLS_PATH = '/usr/bin:/bin'
 
-/** Missing tools: without them, descendants outside of their process group outlive a killed daemon or get no SIGTERM first. */
+/** Missing tools. Without them, descendants outside of their process group outlive a killed daemon or get no SIGTERM first. */
 export const missingTools = (path = TOOLS_PATH): string[] => CLEANUP_TOOLS.filter((name) => findExecutable(name, path).kind === 'missing')
 
 /** Other paths for tests. */
@@ -150,7 +150,7 @@ export interface CleanupProcessInit {
   readonly proc?: string
 }
 
-/** Paths that `findCgroupPlaces` returns: absolute, without blanks and shell patterns. */
+/** Paths that `findCgroupPlaces` returns. They are absolute and have no blanks or shell patterns. */
 const PROCESS_TREES_PATH = /^\/[A-Za-z0-9/._@:,+~\\-]+$/
 
 /**
@@ -160,7 +160,7 @@ const PROCESS_TREES_PATH = /^\/[A-Za-z0-9/._@:,+~\\-]+$/
 export class CleanupProcess implements Startable {
   readonly #log: Logger
   readonly #init: Required<CleanupProcessInit>
-  /** Input lines of the script: what to end when the daemon dies. */
+  /** Input lines of the script. They name what it ends when the daemon dies. */
   readonly #watched = new Set<string>()
   #helper: ChildProcess | null = null
   #launchedAt = 0
@@ -180,7 +180,7 @@ export class CleanupProcess implements Startable {
     this.#launch()
   }
 
-  /** The cleanup process ends whatever still runs, as if the daemon had died. */
+  /** The cleanup process ends everything that still runs, as if the daemon had died. */
   async stop(): Promise<void> {
     this.#running = false
     const helper = this.#helper
@@ -198,7 +198,7 @@ export class CleanupProcess implements Startable {
 
   /** Registers a process group. Members of a watched control group need no registration. */
   protect(group: number): void {
-    // `kill` takes its negative: 0 and 1 would mean this process's group and all processes.
+    // `kill` takes its negative, so 0 and 1 would mean this process's group and all processes.
     if (!Number.isSafeInteger(group) || group <= 1) throw new RangeError(`not a process group: ${group}`)
     this.ensure()
     this.#watch(`+ ${group}`)
@@ -249,7 +249,7 @@ export class CleanupProcess implements Startable {
     // It must not keep the daemon alive.
     helper.unref()
     if (helper.stdin instanceof Socket) helper.stdin.unref()
-    // `exit` below reports its end; a failed write adds nothing.
+    // `exit` below reports its end, so a failed write need not.
     helper.stdin?.on('error', () => {})
     helper.once('error', (error) => this.#lost(helper, errorText(error)))
     helper.once('exit', () => this.#lost(helper, 'it ended'))

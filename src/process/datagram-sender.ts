@@ -9,9 +9,9 @@ import { MAX_DATAGRAM_BACKLOG } from '../protocol/limits/daemon.ts'
 /** Node.js cannot send datagrams on Unix sockets. */
 const PERL = '/usr/bin/perl'
 
-/** Delay before a dead helper is restarted; until then messages are lost. */
+/** Delay before a dead helper is restarted. Messages until then are lost. */
 export const HELPER_RETRY_MS = 5_000
-/** Time for pending messages at a stop: a receiver that takes nothing delays each message by a second. */
+/** Time for pending messages at a stop. A receiver that does not read delays each message by a second. */
 const HELPER_STOP_MS = 1_000
 
 /**
@@ -80,7 +80,7 @@ export class DatagramSocket implements Startable {
     timer.cancel()
   }
 
-  /** Returns false if there is no room. Then the message is not sent. */
+  /** Returns false, without sending the message, if the queue is full. */
   send(message: string): boolean {
     if (this.#helper === null && this.#running && this.#clock.monotonic() - this.#launchedAt >= HELPER_RETRY_MS) this.#launch()
     const stdin = this.#helper?.stdin

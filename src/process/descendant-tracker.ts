@@ -9,11 +9,11 @@ import { type Member, childrenOf, exists, inTurns, mayNotSignal, send } from './
 /** How long the end of a run waits for a killed process that the kernel holds. */
 export const TREE_END_MS = 2_000
 export const TREE_POLL_MS = 1
-/** Rounds of finding and stopping descendants before they are killed; each finds only those born since the last. */
+/** Rounds of finding and stopping descendants before they are killed. Each finds only those born since the last. */
 const FREEZE_ROUNDS = 16
 /** How long descendants are searched. Then the known ones are killed, so that the run ends in time. */
 const FREEZE_MS = 1_000
-/** The same after a program that ended by itself: nobody waits, and a busy machine is slow. */
+/** The same after a program that ended by itself. No client waits, and a busy machine is slow. */
 const SEARCH_MS = 2_500
 /** How often, and with which pause, a process that hides its environment is inspected again before the run warns. */
 export const HIDDEN_LOOKS = 4
@@ -23,7 +23,7 @@ const MAX_DESCENDANTS = 1_024
 /** Signals that ask a run to end. */
 export const ENDS: readonly NodeJS.Signals[] = ['SIGTERM', 'SIGKILL', 'SIGINT', 'SIGHUP', 'SIGQUIT']
 
-/** Living descendants of a process, without itself; at most `most`. */
+/** Living descendants of a process, without itself, up to `most`. */
 export const descendantsOf = (ancestor: number, most?: number): Member[] => [...walkDescendants(ancestor, most)]
 
 function* walkDescendants(ancestor: number, most = MAX_DESCENDANTS): Generator<Member> {
@@ -79,7 +79,7 @@ export class DescendantTracker {
   #ended = false
   /** The group has no members, so its number may be reused. */
   #isGroupGone = false
-  /** The last search found nothing alive. */
+  /** The last search found no living process. */
   #isEmpty = false
 
   constructor(pid: number, mark: RunMark | null = null) {
@@ -114,7 +114,7 @@ export class DescendantTracker {
     this.#isGroupGone ||= this.#isAnother || !exists(-this.#pid)
   }
 
-  /** After `reaped`: counts living processes of the group and marked ones outside of it. */
+  /** Counts living processes of the group and marked ones outside of it. Call it after `reaped`. */
   async living(): Promise<number> {
     if (this.#mark === null || this.#born === undefined) return 0
     await this.#due.stop()
@@ -137,7 +137,7 @@ export class DescendantTracker {
     this.#end = this.#mark === null || this.#isEmpty ? Promise.resolve() : this.#killRest()
   }
 
-  /** After `end`: resolves to true when all found processes are dead, or false if one lives or that is unknown. */
+  /** Resolves to true when all found processes are dead, or false if one lives or its state is unknown. Call it after `end`. */
   async gone(): Promise<boolean> {
     await this.#end
     const deadline = performance.now() + TREE_END_MS
@@ -193,8 +193,8 @@ export class DescendantTracker {
   }
 
   /**
-   * Stops known descendants until a search finds no new one, so that none forks between the last search and the kill. False if the time is
-   * up.
+   * Stops known descendants until a search finds no new one, so that no descendant forks between the last search and the kill. False if the
+   * time is up.
    */
   async #freeze(deadline: () => number): Promise<boolean> {
     const over = this.#ended

@@ -1,6 +1,6 @@
 import { closeSync, readFileSync, readdirSync } from 'node:fs'
 
-/** O_CLOEXEC in fdinfo, proc_pid_fdinfo(5); the same on all supported architectures. */
+/** O_CLOEXEC in fdinfo, proc_pid_fdinfo(5). It is the same on all supported architectures. */
 const CLOSE_ON_EXEC = 0o2000000
 
 const closesOnExec = (descriptor: number): boolean => {
@@ -8,7 +8,7 @@ const closesOnExec = (descriptor: number): boolean => {
   return flags === undefined || (Number.parseInt(flags, 8) & CLOSE_ON_EXEC) !== 0
 }
 
-/** With these variables, the runtime reads certificates in a thread of its own at its start. */
+/** With these variables, the runtime reads certificates in a separate thread at its start. */
 const READS_CERTIFICATES = ['NODE_EXTRA_CA_CERTS', 'NODE_USE_SYSTEM_CA', 'NODE_OPTIONS']
 
 /**

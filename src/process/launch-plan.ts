@@ -21,17 +21,17 @@ const placeOf = (): { readonly fromSources: boolean; readonly host: string } => 
 
 /**
  * Words before a program that runs it on a terminal. Each has a holder process, because the descriptor of a terminal would be inherited by
- * later children. `control`: descriptor that carries sizes and, before them, the environment of a program on a raw terminal.
+ * later children. `control` is the descriptor that carries sizes and, before them, the environment of a program on a raw terminal.
  */
 export const terminalWords = ({ cols, rows, raw = false }: Terminal, control: number): string[] => {
   const { fromSources, host } = placeOf()
-  // A main module does nothing when it is imported. A bundle calls its own.
+  // A main module has no effect when it is imported. A bundle calls its `main`.
   const text = `import { main } from ${JSON.stringify(host)}; process.exit(await main(process.argv.slice(1)))`
   const program = fromSources ? ['--input-type=module', '--eval', text, '--'] : [host]
   return [process.execPath, ...program, raw ? 'raw' : 'cooked', String(control), String(cols), String(rows)]
 }
 
-/** Files that the holder process reads besides the system's own: the runtime, its program and the native module. */
+/** Files that the holder process reads besides the system's files. They are the runtime, its program and the native module. */
 export const terminalFiles = (): string[] => {
   const { fromSources, host } = placeOf()
   // A single-file program contains them.
@@ -80,7 +80,7 @@ export const namespaceArguments = ({ no_network, read_only }: Pick<Confinement, 
   '--',
 ]
 
-/** The program to spawn, and what it becomes. */
+/** The program to spawn, and its later identity. */
 export interface LaunchPlan {
   readonly file: string
   readonly args: readonly string[]
@@ -107,7 +107,7 @@ export const toolsFor = (confinement: Confinement): { key: keyof Confinement; to
 ]
 
 interface Planned extends Pick<Permit, 'argv' | 'executable' | 'cwd' | 'cwd_descriptor' | 'env' | 'confinement' | 'terminal' | 'sandbox'> {
-  /** Private copies that a sandbox shows, or absent if there are none. */
+  /** Private copies that a sandbox shows, or absent without copies. */
   readonly copies?: readonly string[]
 }
 
@@ -134,7 +134,7 @@ const namespaceWords = (
   return { words: namespaceArguments(confinement, cwd), sandbox: null }
 }
 
-/** Plans how to start a program: directly or through confining tools. Returns which tool is missing. */
+/** Plans how to start a program, directly or through confining tools. Returns a missing tool by name. */
 export const planLaunch = (permit: Planned, namespaceForAll: boolean, userNamespace = true): LaunchPlan | { readonly problem: string } => {
   const { argv, executable, confinement, terminal } = permit
   const inNamespace = namespaceForAll || needsNamespace(confinement) || permit.sandbox !== null
@@ -158,7 +158,7 @@ export const planLaunch = (permit: Planned, namespaceForAll: boolean, userNamesp
 export const directoryOf = ({ cwd, cwd_descriptor }: Pick<Permit, 'cwd' | 'cwd_descriptor'>): string =>
   cwd_descriptor === null ? cwd : `/proc/self/fd/${cwd_descriptor}`
 
-/** A child inherits the umask, which all threads of this process share: `start` must be synchronous. */
+/** A child inherits the umask, which all threads of this process share, so `start` must be synchronous. */
 const withUmask = <T>(umask: number, start: () => T): T => {
   const own = process.umask(umask)
   try {
@@ -168,7 +168,7 @@ const withUmask = <T>(umask: number, start: () => T): T => {
   }
 }
 
-/** Spawns at once: its own session, no shell, and only the standard descriptors and bwrap's. */
+/** Spawns at once, in a new session, without a shell, and with only the standard descriptors and bwrap's. */
 export const launch = (
   plan: LaunchPlan,
   permit: Pick<Permit, 'argv' | 'cwd' | 'cwd_descriptor' | 'env' | 'account' | 'terminal' | 'confinement'>,

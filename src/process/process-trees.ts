@@ -55,7 +55,7 @@ export const readContainmentRecord = async (path: string): Promise<ContainmentRe
 export const writeContainmentRecord = async (path: string, record: ContainmentRecord): Promise<void> =>
   writeFileAtomic(path, `${JSON.stringify(record)}\n`)
 
-/** Processes that bwrap adds to a run: itself and the init of the namespace. */
+/** Processes that bwrap adds to a run, which are itself and the init of the namespace. */
 const NAMESPACE_PROCESSES = 2
 
 const REMEDIES: Readonly<Record<Containment, string>> = {
@@ -78,7 +78,7 @@ export type TreeOpening =
   | { readonly kind: 'open'; readonly tree: ProcessTree; readonly inNamespace: boolean }
   | { readonly kind: 'failed'; readonly detail: string }
 
-/** Limits of a sandbox: if one cannot be enforced, nothing runs. */
+/** Limits of a sandbox. If one cannot be enforced, the run is refused. */
 type SandboxBounds = Pick<SandboxGrant, 'max_memory_bytes' | 'max_processes'>
 
 /** Creates process trees. */
@@ -93,11 +93,11 @@ export interface ProcessTreesInit {
   readonly choice: ContainmentChoice
   /** Directory of the record, after which the groups are named. Null means no record, and groups named after this process. */
   readonly dataDir: string | null
-  /** Ends leftovers of earlier starts. Default: true if there is a data directory. */
+  /** Ends leftovers of earlier starts. By default true if there is a data directory. */
   readonly endsLeftovers?: boolean
   /** Limits of later sandboxes. Memory is tried before the first run, because it cannot be limited once runs use groups of threads. */
   readonly sandbox?: SandboxBounds | undefined
-  /** Where control groups are created. Default: below our own groups. */
+  /** Parents of new control groups. By default below our own groups. */
   readonly places?: readonly CgroupLocation[]
 }
 
@@ -151,7 +151,7 @@ export class ProcessTrees implements Startable {
     return this.#stronger
   }
 
-  /** After `sandboxSupport`: a control group can limit processes. */
+  /** True if a control group can limit processes. Call it after `sandboxSupport`. */
   get countsProcesses(): boolean {
     return this.#limits.get('pids') === null
   }
@@ -161,7 +161,7 @@ export class ProcessTrees implements Startable {
     return this.#cgroups.parents
   }
 
-  /** Tries what an ACL entry requires on this machine, as the user that it names. */
+  /** Tries the restrictions of an ACL entry on this machine, as the user that it names. */
   readonly judge: EnforcementProbe = async (confinement) => {
     const found: Unenforceable[] = []
     const note = (key: keyof Confinement, why: string | null): void => {
@@ -180,7 +180,7 @@ export class ProcessTrees implements Startable {
     return found
   }
 
-  /** Tries what a sandbox needs. Call it before `open` for a permit with a sandbox. */
+  /** Tries the needs of a sandbox. Call it before `open` for a permit with a sandbox. */
   async sandboxSupport(grant: SandboxNeed & SandboxBounds): Promise<SandboxSupport> {
     const pids = await this.#limitProblem('pids')
     const memory = grant.max_memory_bytes === null ? null : await this.#limitProblem('memory')
@@ -218,13 +218,13 @@ export class ProcessTrees implements Startable {
     }
   }
 
-  /** Removes empty groups; the next start removes the others. */
+  /** Removes empty groups. The next start removes the others. */
   async stop(): Promise<void> {
     this.#cgroups.close()
     if (this.#file !== null) await rm(this.#file, { force: true })
   }
 
-  /** From now on, runs that need a control group fail, and others get none. */
+  /** From now on, runs that need a control group fail, and other runs get no group. */
   #loseGroups(): void {
     const why = 'a run could be put into a control group, and the daemon could not come out of it again'
     this.#deps.log.warn({ why }, 'no control groups are made any more')

@@ -16,7 +16,7 @@ const hex = (): string => Buffer.from(randomBytes(8)).toString('hex')
 /** Creates the common prefix of one daemon's marks. */
 export const newMarkPrefix = hex
 
-/** Creates an unguessable mark: every process that carries it is ended with the run. */
+/** Creates an unguessable mark. Every process that carries it is ended with the run. */
 export const newMark = (prefix: string): string => `${prefix}-${hex()}`
 
 /** Values of the variable. A hand-made environment may have several. */
@@ -73,9 +73,9 @@ export const givenSince = (first: number, forks: number | null, now: PidNumbers 
   return first <= last ? (pid) => pid > first && pid <= last : (pid) => pid > first || pid <= last
 }
 
-/** How long one search of all processes may take: enough for about 10,000 new ones. */
+/** Time limit of one search of all processes, enough for about 10,000 new ones. */
 const MARK_LOOK_MS = 1_000
-/** Environments read at once: a blocked read holds one of the four pool threads, which also write the audit log. */
+/** Environments read at once. A blocked read holds one of the four pool threads, which also write the audit log. */
 const MAX_READS = 2
 
 /** A search for the descendants of one run. */
@@ -96,7 +96,7 @@ export interface Wanted {
 export interface SearchPass {
   /** All processes were inspected. Otherwise the time was up, and another search continues. */
   readonly whole: boolean
-  /** A new process, possibly of our user, hides its environment: it may belong to the run. */
+  /** True if a new process, possibly of our user, hides its environment, so that it may belong to the run. */
   readonly hidden: boolean
 }
 
@@ -130,7 +130,7 @@ export class MarkSearch {
   #looking = false
   #forks: { readonly count: number | null; readonly at: number } | null = null
 
-  /** `proc`: replaces /proc in tests. `lookMs`: time limit of a search. */
+  /** `proc` replaces /proc in tests. `lookMs` is the time limit of a search. */
   constructor(deps: { sharing: TimeSlicer }, init: { proc?: string; lookMs?: number } = {}) {
     this.#sharing = deps.sharing
     this.#proc = init.proc ?? '/proc'
@@ -144,7 +144,7 @@ export class MarkSearch {
     return this.#forks.count
   }
 
-  /** Time slice for work beside a search. */
+  /** Time slice for other work during a search. */
   share(signal: AbortSignal): TimeSlice {
     return this.#sharing.share(signal)
   }
@@ -189,7 +189,7 @@ export class MarkSearch {
     return asks.map(({ hidden }) => ({ whole: visits.every(({ status }) => status === 'fulfilled'), hidden }))
   }
 
-  /** Inspects one process for all searches. A null deadline means that nothing can be read now. Throws when the time is up. */
+  /** Inspects one process for all searches. A null deadline means that reading is impossible now. Throws when the time is up. */
   async #visit(pid: number, all: readonly Ask[], deadline: AbortSignal | null): Promise<void> {
     const near = Number.isSafeInteger(pid) ? all.filter(({ isSince, wanted }) => wanted.leader.pid !== pid && isSince(pid)) : []
     if (near.length === 0) return
@@ -226,7 +226,7 @@ export class MarkSearch {
   }
 }
 
-/** Few reads, because each waits for a pool thread. Nobody waits for the close. */
+/** Few reads, because each waits for a pool thread. The close is not awaited. */
 const readWhole = async (path: string): Promise<string> => {
   const file = await open(path)
   try {

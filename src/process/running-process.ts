@@ -13,7 +13,7 @@ import { type OutputLimits, OutputPump, type OutputTotals, StdinSink } from './s
 export interface DurationLimits {
   /** The requester's timeout, or the cap. */
   readonly timeout_ms: number
-  /** The operator's cap: nothing runs longer. */
+  /** The operator's cap. No run lasts longer. */
   readonly cap_ms: number
   /** When `onApproaching` is called, if that is before SIGTERM. */
   readonly warn_ms: number
@@ -27,7 +27,7 @@ export interface DurationHandlers {
   onKill(): void
 }
 
-/** SIGTERM precedes SIGKILL by 5 s, or comes at half the time if that is too early. */
+/** SIGTERM precedes SIGKILL by 5 s. If that is too early, it comes in the middle of the time. */
 const leadBefore = (kill: number): number => (kill < 2 * DURATION_TERM_LEAD_MS ? Math.floor(kill / 2) : kill - DURATION_TERM_LEAD_MS)
 
 /**
@@ -63,17 +63,18 @@ const KILL_DEAF_MS = 10_000
 export const DRAIN_TOTAL_MS = 2_000
 
 export interface ProcessHandlers {
-  /** Output in order per stream, at most MAX_FRAME_DATA bytes each; may call `pause`. */
+  /** Output in order per stream, at most MAX_FRAME_DATA bytes each. It may call `pause`. */
   onOutput(stream: 'stdout' | 'stderr', data: Uint8Array): void
   /**
-   * Called at most once per kind. `amount`: total bytes for a stream's warning, the number of processes for `descendants_ended`, else null.
+   * Called at most once per kind. `amount` is the total bytes for a stream's warning, the number of processes for `descendants_ended`, else
+   * null.
    */
   onWarning(kind: WarningKind, amount: number | null): void
 }
 
 /**
- * How reading ended after the exit: `ended` = end of file; `held` = a descendant keeps the pipes open without writing; `cut` = a descendant
- * kept writing, and output is lost.
+ * How reading ended after the exit. `ended` is the end of file. With `held`, a descendant keeps the pipes open without writing. With `cut`,
+ * a descendant kept writing, and output is lost.
  */
 type DrainOutcome = 'ended' | 'held' | 'cut'
 
@@ -135,8 +136,8 @@ export class RunningProcess {
   }
 
   /**
-   * Stops reading. The program blocks when its pipes are full. After the exit, the rest in the pipes is read all the same, because it is
-   * small and would be lost.
+   * Stops reading. The program blocks when its pipes are full. After the exit, the rest in the pipes is still read, because it is small and
+   * would be lost.
    */
   pause(): void {
     if (this.#exited && this.#leftover < MAX_LEFT_IN_PIPES) return
@@ -156,7 +157,7 @@ export class RunningProcess {
     if (!this.#paused) this.#stderr.resume()
   }
 
-  /** Null, except for a program that could not be killed and outlived its run: resolves when it is dead. */
+  /** For a program that could not be killed and outlived its run, resolves when it is dead. Otherwise null. */
   get dead(): Promise<unknown> | null {
     return this.#outlived ? this.#child.exited : null
   }
@@ -175,7 +176,7 @@ export class RunningProcess {
     this.#askToEnd('SIGHUP')
   }
 
-  /** Does nothing without a terminal. */
+  /** Has no effect without a terminal. */
   resize(size: TerminalSize): void {
     if (!this.#exited) this.#child.resize?.(size)
   }
@@ -187,7 +188,7 @@ export class RunningProcess {
     this.#killTimer = this.#clock.setTimeout(() => this.kill(), KILL_GRACE_MS)
   }
 
-  /** Signals the process tree. SIGKILL goes through `kill`; no other signal is followed by a second. */
+  /** Signals the process tree. SIGKILL goes through `kill`. No second signal follows the others. */
   signal(signal: ProcessSignal): void {
     if (signal === 'SIGKILL') this.kill()
     else if (!this.#exited) this.#child.signal(signal)
@@ -250,13 +251,13 @@ export class RunningProcess {
     return { ...exit, duration_ms: duration, stdout, stderr, truncated }
   }
 
-  /** A process that holds the output, without a control group or namespace, was neither found nor killed. */
+  /** True if a process may hold the output without being found or killed, for lack of a control group or namespace. */
   #maySurvive(outcome: DrainOutcome): boolean {
     const { containment, mayLeak } = this.#child.tree
     return mayLeak || (containment === 'group' && outcome !== 'ended')
   }
 
-  /** The program survived SIGKILL: the run ends without it and warns. */
+  /** The program survived SIGKILL, so the run ends without it and warns. */
   #abandon(duration_ms: number): ProcessEnd {
     this.#outlived = true
     this.#handlers.onWarning('descendants_may_survive', null)

@@ -19,7 +19,7 @@ import { launchObstacle } from './program-format.ts'
 import { standingProblem } from './sandbox/verify.ts'
 import type { ExitStatus, ProcessSignal } from './signals.ts'
 
-/** A started program, or its wrapper: the leader of its own session and group. */
+/** A started program or its wrapper, which leads a new session and group. */
 export interface SpawnedProgram {
   readonly pid: number
   readonly tree: Pick<ProcessTree, 'containment' | 'mayLeak' | 'leftBehind' | 'leaderLives' | 'refusesSignals'>
@@ -40,11 +40,11 @@ export interface ProgramStart {
   readonly containment: Containment
 }
 
-/** A failed start is a value: the requester is denied `spawn_failed`, `detail` stays on this machine. */
+/** A failed start is a value. The requester is denied `spawn_failed`, and `detail` stays on this machine. */
 export interface SpawnFailure {
   readonly kind: 'spawn_failed'
   readonly detail: string
-  /** A program that ran for a moment until it was killed, or null if none did. */
+  /** A program that ran for a moment until it was killed, or null. */
   readonly ran: ProgramStart | null
 }
 
@@ -94,8 +94,8 @@ const complaintOf = async (stderr: Readable): Promise<string> => {
 }
 
 /**
- * Starts a permit: no shell, its own session and group, exactly its environment, and no descriptor except the three standard ones. Accepts
- * only permits that `authorize` created.
+ * Starts a permit without a shell, in a new session and group, with exactly its environment, and with only the three standard descriptors.
+ * Accepts only permits that `authorize` created.
  */
 export const spawnPermitted = async (permit: Permit, deps: SpawnDeps, options: { stdin: boolean }): Promise<SpawnResult> => {
   if (!isPermit(permit)) throw new AppError('internal', 'only a permit can be run')
@@ -193,7 +193,7 @@ const spawnIn = async (
   }
   // At the exit of a child the runtime discards streams without listeners, and ours come later.
   for (const stream of [stdout, stderr]) stream.on('readable', () => {})
-  // Later errors come only from a kill through the runtime's handle, which nobody uses.
+  // Later errors come only from a kill through the runtime's handle, which is never used.
   child.on('error', () => {})
   const status = plan.inNamespace ? child.stdio[3] : null
   const namespace = status instanceof Readable ? new PidNamespace({ wrapper: pid, status }) : null

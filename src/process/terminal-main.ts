@@ -9,13 +9,13 @@ import { EXIT_FAILURE, type Ended, type NativePty, type OnTerminal, loadPty, rea
 
 /** After the program's end, output is read until it pauses for this long. A descendant may hold the terminal for ever. */
 const QUIET_MS = 50
-/** Pauses before writing to a full terminal again; they grow, because nothing reports free space. */
+/** Pauses before writing to a full terminal again. They grow, because free space is not reported. */
 const TYPE_PAUSE_MS = 1
 const MAX_TYPE_PAUSE_MS = 32
 /** End of file is a character on a terminal (termios, VEOF). */
 const END_OF_FILE = '\u0004'
 const LINE_FEED = 10
-/** Signals that are sent to this process and to the program; only the program acts on them. */
+/** Signals that are sent to this process and to the program. Only the program acts on them. */
 const LEFT_TO_THE_PROGRAM = ['SIGTERM', 'SIGHUP', 'SIGINT', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2'] as const
 
 /** Bytes of one read. */
@@ -32,12 +32,12 @@ const restOf = (fd: number): Buffer => {
   try {
     return rest.subarray(0, readSync(fd, rest))
   } catch {
-    // EAGAIN: nothing is available. EIO: nobody has the other side open.
+    // EAGAIN means that no output is available, and EIO that no process has the program's end open.
     return rest.subarray(0, 0)
   }
 }
 
-/** Copies the terminal's output to standard output at the speed of its reader. `quiet` resolves when nothing more comes. */
+/** Copies the terminal's output to standard output at the speed of its reader. `quiet` resolves when no more output comes. */
 const show = (terminal: ReadStream, fd: number): { quiet(): Promise<void> } => {
   const heard = { last: performance.now(), ended: false }
   const { promise: over, resolve } = Promise.withResolvers<void>()
@@ -51,7 +51,7 @@ const show = (terminal: ReadStream, fd: number): { quiet(): Promise<void> } => {
     })
   }
   terminal.on('data', take)
-  // EIO: nobody has the other side open.
+  // EIO means that no process has the program's end open.
   const end = (): void => {
     heard.ended = true
     resolve()
@@ -134,7 +134,7 @@ const startCooked = (
   return { fd, ended, release: () => closeSync(held) }
 }
 
-/** Ends like the program: with its status or by its signal. */
+/** Ends with the status or signal of the program. */
 const endAs = ({ code, signal }: Ended): number => {
   if (signal === 0) return code
   const name = signalName(signal)
@@ -146,8 +146,8 @@ const endAs = ({ code, signal }: Ended): number => {
 }
 
 /**
- * Holds the terminal of one program: `cooked|raw CONTROL COLS ROWS PROGRAM ARGUMENT…`. The terminal is the program's output and, unless it
- * is raw, also its input.
+ * Holds the terminal of one program, with the arguments `cooked|raw CONTROL COLS ROWS PROGRAM ARGUMENT…`. The terminal is the program's
+ * output and, unless it is raw, also its input.
  */
 export const main = async ([mode, control = '', cols = '', rows = '', ...words]: readonly string[]): Promise<number> => {
   const pty = loadPty()
@@ -156,14 +156,14 @@ export const main = async ([mode, control = '', cols = '', rows = '', ...words]:
     return EXIT_FAILURE
   }
   for (const signal of LEFT_TO_THE_PROGRAM) process.on(signal, () => undefined)
-  // The reader is gone: our exit closes the terminal, which hangs up the program.
+  // The reader is gone. Our exit closes the terminal, which hangs up the program.
   process.stdout.on('error', () => process.exit(EXIT_FAILURE))
   const [isRaw, wide, high] = [mode === 'raw', Number(cols), Number(rows)]
   const { env, rest } = isRaw ? readEnvironment(Number(control)) : { env: {}, rest: '' }
   const { fd, ended, release } = isRaw ? startRaw(pty.native, { words, env, cols: wide, rows: high }) : startCooked(pty, words, wide, high)
   const terminal = new ReadStream(fd)
   const screen = show(terminal, fd)
-  // Fails if standard input or the terminal is closed. Then nothing more is typed.
+  // Fails if standard input or the terminal is closed. Then no more input is typed.
   if (!isRaw) void passInput(fd, terminal).catch(() => undefined)
   followSize(Number(control), rest, (columns, lines) => void (terminal.destroyed || pty.native.resize(fd, columns, lines)))
   const end = await ended

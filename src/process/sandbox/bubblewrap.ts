@@ -30,7 +30,7 @@ const HOST_NAME = 'sandbox'
 
 const inMemory = (path: string): string[] => ['--size', String(SANDBOX_TMP_BYTES), '--tmpfs', path]
 
-/** Covers a directory with an empty one and a file with an empty one; skips missing paths. */
+/** Covers a directory with an empty directory and a file with an empty file. Skips missing paths. */
 const covered = (path: string): string[] => {
   const info = attempt(() => statSync(path))
   if (info === null) return []
@@ -47,9 +47,9 @@ const systemPlace = (path: string): string[] => {
 const OWN = ['/dev', '/proc', '/run', '/sys', '/tmp', '/var/tmp']
 
 /**
- * Mounts an image's files read-only. A directory that contains another mount is created anew, because nothing can be created in the image's
- * own. No link of the image may be on the way to a mount, because bwrap would follow it out of the new root and create directories on the
- * host.
+ * Mounts an image's files read-only. A directory that contains another mount is created as a new directory, because the image's own
+ * directory is read-only. No link of the image may be on the way to a mount, because bwrap would follow it out of the new root and create
+ * directories on the host.
  */
 const imageFiles = (root: string, mounted: readonly string[], at = '/'): string[] =>
   readdirSync(join(root, at), { withFileTypes: true }).flatMap((entry) => {
@@ -63,7 +63,7 @@ const imageFiles = (root: string, mounted: readonly string[], at = '/'): string[
 
 const readOnly = (path: string): string[] => ['--ro-bind', path, path]
 
-/** A user namespace is not available everywhere; without it only root can create the others. */
+/** A user namespace is not available everywhere. Without it only root can create the others. */
 const namespaces = (network: boolean, user: boolean): string[] => [
   ...(user ? ['--unshare-user', '--disable-userns'] : []),
   '--unshare-pid',
@@ -99,7 +99,7 @@ export interface BubblewrapInit {
   readonly env: Readonly<Record<string, string>>
   /** Additional visible files and directories. */
   readonly shown: readonly string[]
-  /** Name of a directory that exists only in the root of this sandbox: it identifies the sandbox. */
+  /** Name of a directory that exists only in the root of this sandbox and identifies it. */
   readonly marker: string
   readonly userNamespace: boolean
 }
@@ -146,7 +146,7 @@ export const bubblewrapArguments = ({ grant, writable, env, shown, marker, userN
 /** True for a path below the system's directories. */
 export const isOfSystem = (path: string): boolean => SYSTEM.some((one) => path.startsWith(`${one}/`))
 
-/** What bwrap reads on private descriptors, and how the program is released. */
+/** Input of bwrap on private descriptors, and how the program is released. */
 export interface SandboxPlan {
   readonly feeds: readonly { readonly descriptor: number; readonly bytes: Buffer }[]
   /** Writing a byte to this descriptor releases the program. */
@@ -163,7 +163,7 @@ interface PlanInit {
   readonly shown: readonly string[]
 }
 
-/** Plans the words before the program and what bwrap reads. */
+/** Plans the words before the program and the input of bwrap. */
 export const planSandbox = (
   { executable, cwd, env, terminal }: Pick<Permit, 'executable' | 'cwd' | 'env' | 'terminal'>,
   grant: SandboxGrant,

@@ -3,7 +3,7 @@
  * separate), type on terminals (ioctl_tty(2)), create set-id files, or reach beyond the granted network.
  */
 
-/** struct seccomp_data: call number, architecture, and the low half of each argument. */
+/** Offsets in struct seccomp_data of the call number, the architecture, and the low 32 bits of each argument. */
 const NUMBER = 0
 const ARCHITECTURE = 4
 const argument = (index: number): number => 16 + 8 * index
@@ -180,19 +180,19 @@ const REFUSED: readonly Call[] = [
 /** Their arguments are in memory, which a filter cannot read. Callers handle kernels without these calls. */
 const UNKNOWN: readonly Call[] = ['clone3', 'openat2']
 
-/** CLONE_NEW… of linux/sched.h; for clone(2) without CLONE_NEWTIME, whose bit belongs to the exit signal there. */
+/** CLONE_NEW… of linux/sched.h. For clone(2), without CLONE_NEWTIME, whose bit belongs to the exit signal in that call. */
 const NEW_NAMESPACES = 0x7e02_0000
 const NEW_TIME = 0x80
 /** S_ISUID and S_ISGID. */
 const SPECIAL_RIGHTS = 0o6000
-/** O_CREAT and the bit of O_TMPFILE: only with these the mode counts. */
+/** O_CREAT and the bit of O_TMPFILE. The mode counts only with these. */
 const MAKES_A_FILE = 0x40_0040
 /** TIOCSTI types on a terminal, TIOCLINUX pastes there. */
 const TYPING = [0x5412, 0x541c] as const
-/** AF_INET, AF_INET6, AF_NETLINK: separated by a network namespace. AF_VSOCK would reach the host of a virtual machine. */
+/** AF_INET, AF_INET6 and AF_NETLINK, which a network namespace separates. AF_VSOCK would reach the host of a virtual machine. */
 const FAMILIES = [2, 10, 16] as const
 const AF_UNIX = 1
-/** linux/net.h: socket type without flags; SOCK_DGRAM, and SOCK_RAW, which AF_UNIX treats the same. */
+/** linux/net.h. The socket type without flags, SOCK_DGRAM, and SOCK_RAW, which AF_UNIX treats the same. */
 const TYPE_BITS = 0xf
 const DATAGRAMS = [2, 3] as const
 
@@ -229,7 +229,7 @@ const onlyFamilies = (families: readonly number[]): Rule => [
   [load(argument(0)), ...families.flatMap((one): Instruction[] => [[IF_EQUAL, 0, 1, one], allow]), fail(EAFNOSUPPORT)],
 ]
 
-/** A connected pair of streams reaches nothing else. A datagram socket of a pair can be reconnected and send to any path. */
+/** A connected pair of streams has only itself as a peer. A datagram socket of a pair can be reconnected and send to any path. */
 const noDatagramPairs: Rule = [
   'socketpair',
   [
@@ -240,9 +240,7 @@ const noDatagramPairs: Rule = [
   ],
 ]
 
-/**
- * The filter for this architecture in bwrap's format, or null if the architecture is not supported. `unixSockets`: Unix sockets are allowed.
- */
+/** The filter for this architecture in bwrap's format, or null if the architecture is not supported. `unixSockets` allows Unix sockets. */
 export const callFilter = ({ unixSockets = false } = {}, architecture: string = process.arch): Buffer | null => {
   const known = Object.hasOwn(ARCHITECTURES, architecture) ? ARCHITECTURES[architecture] : undefined
   if (known === undefined) return null
