@@ -24,7 +24,7 @@ const files = (path) =>
 const textOf = (path) => {
   const text = readFileSync(path, 'utf8')
   if (!/\.tsx?$/.test(path)) return text
-  return [...text.matchAll(/\/\*\*?([\s\S]*?)\*\/|((?:^[ \t]*\/\/ ?.*\n)+)/gm)]
+  return [...text.matchAll(/(?<=^|[\s(])\/\*\*?([\s\S]*?)\*\/|((?:^[ \t]*\/\/ ?.*\n)+)/gm)]
     .map(([, a, b]) => (a ?? b).replace(/^\s*(\*|\/\/) ?/gm, ''))
     .join('\n\n')
 }
