@@ -18,7 +18,8 @@ const RESTART = 'takes effect at the next start of x0xd only: a restart is neede
 
 /**
  * Replaces the ACL in force by the one that `load` returns, if that is narrower. Otherwise the one in force stays. `journal` is the request
- * log if there is no audit log. `onNarrowed` is called in the same turn in which the new ACL takes effect, and returns how many runs it ends.
+ * log if there is no audit log. `onNarrowed` is called in the same turn in which the new ACL takes effect, and returns how many runs it
+ * ends.
  */
 export const reloadAcl = async (
   { inForce, journal, log }: Pick<ExecutorServices, 'inForce' | 'log'> & { readonly journal: Journal },
@@ -47,7 +48,7 @@ export const reloadAcl = async (
     return report('invalid', { file, sha256: null }, `the file is not valid, and the one in force stays: ${errorText(error)}`)
   }
   const is = { file: next.loaded_from, sha256: next.sha256 }
-  // An editor may remove or empty the file while it saves it. That decides nothing.
+  // An editor may remove or empty the file while it saves it, so the ACL in force stays.
   if (next.status === 'acl_missing' || next.status === 'missing_exec_section')
     return report('invalid', is, 'the file is missing or has no [exec], and the one in force stays; enabled = false turns exec off')
   if (next.sha256 === inForce.loaded.sha256) return report('unchanged', is, null)

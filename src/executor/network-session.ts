@@ -26,7 +26,7 @@ import type { Runs } from './runs/runs.ts'
 import type { ExecutorServices } from './services.ts'
 import type { Views } from './views.ts'
 
-/** The supervisor that started a network process: settings for it, and callbacks about its start. */
+/** The supervisor that started a network process, with its settings and callbacks about its start. */
 export interface NetworkHost {
   readonly settings: NetworkSettings
   /** Called once when the network process listens. */
@@ -49,7 +49,7 @@ export interface NetworkSessionDeps extends Pick<ExecutorServices, 'authority' |
   readonly views: Views
 }
 
-/** One network process on the executor API: its calls, links and relayed runs. */
+/** One network process on the executor API, with its calls, links and relayed runs. */
 export class NetworkSession {
   readonly #deps: NetworkSessionDeps
   readonly #channel: ExecutorChannel<ToExecutor, ToNetwork>
@@ -96,7 +96,7 @@ export class NetworkSession {
     return this.#pinged.promise
   }
 
-  /** Contacts or revocations have changed: evaluates the links again and informs the network process. */
+  /** Contacts or revocations have changed, so evaluates the links again and informs the network process. */
   trustChanged(): void {
     const changed = this.#deps.links.rejudge()
     for (const { number: link, decision } of changed) this.#channel.send({ type: 'link_decision', link, decision })
@@ -130,7 +130,7 @@ export class NetworkSession {
       case 'run_resume':
         return this.#admit(message, (arrival) => this.#deps.runs.resume(arrival))
       case 'run_frame': {
-        // The run may have just ended, so an unknown number is no error.
+        // The run may have just ended, so an unknown number is valid.
         const open = this.#runs.get(message.run)
         return open?.run.receive(message.frame)
       }
@@ -252,7 +252,7 @@ export class NetworkSession {
     if (items.length > 0) this.#channel.send({ type: 'link_revocations', link: link.number, items })
   }
 
-  /** Handles a message that breaks its schema: counts it, and fails the call or run that waits for it. */
+  /** Counts a message that breaks its schema, and fails the call or run that waits for it. */
   #salvage(payload: Uint8Array, error: unknown): void {
     const { counters, log } = this.#deps
     log.warn({ error: errorText(error) }, 'a malformed message of the network process')
@@ -276,7 +276,7 @@ export class NetworkSession {
   }
 
   #end(error: Error | null): void {
-    // The runs wait for their lease: another network process may resume them.
+    // The runs wait for their lease, because another network process may resume them.
     for (const open of this.#runs.values()) open?.run.lost(open.outlet)
     this.#runs.clear()
     this.#closed.resolve(error)

@@ -7,7 +7,7 @@ import type { FANOUT_OPERATION, RUN_OPERATION } from '../identity/operator-proof
 import { OPERATOR_PROOF_MS } from '../protocol/limits/daemon.ts'
 import { ROTATED_TOKENS } from '../protocol/reasons.ts'
 
-/** Remembered proofs: a thousand per second for as long as one is valid. */
+/** Limit on remembered proofs, enough for a thousand per second while they are valid. */
 export const MAX_USED_PROOFS = 131_072
 
 /** A proof may be dated ahead as far as it may be old, so it is never valid longer than this. */
@@ -18,12 +18,12 @@ export class OperatorGate {
   readonly #clock: Clock
   #key: Uint8Array
   readonly #most: number
-  /** Start of this executor: older proofs may have been used before it. */
+  /** Start of this executor. Older proofs may have been used before it. */
   readonly #since: number
   /** Used nonces of genuine proofs, oldest first, with the monotonic time until which each is remembered. */
   readonly #used = new Map<string, number>()
 
-  /** `most`: maximum number of remembered proofs. */
+  /** `most` is the maximum number of remembered proofs. */
   constructor(deps: { clock: Clock }, init: { key: Uint8Array; most?: number }) {
     this.#clock = deps.clock
     this.#key = init.key
@@ -70,7 +70,7 @@ export interface TokenFiles {
   readonly metrics: SeedFile | null
 }
 
-/** Current tokens of API clients. The executor renews them; the network process compares them. */
+/** Current tokens of API clients. The executor renews them, and the network process compares them. */
 export class ApiTokenStore {
   readonly #files: TokenFiles
   #now: ApiTokens
@@ -85,7 +85,7 @@ export class ApiTokenStore {
   }
 
   /**
-   * Returns a function that renews the token in its file and returns the path, or null if there is no such token. The old token is valid until
+   * Returns a function that renews the token in its file and returns the path, or null without such a token. The old token is valid until
    * the network process learns of the change.
    */
   renewalOf(which: 'api' | 'metrics'): (() => Promise<string>) | null {

@@ -92,7 +92,7 @@ export class Detached {
     return this.#runs.find(keptName(link.agentId, link.machineId, requestId))
   }
 
-  /** Admits a run that is permitted or needs an approval. A text says why there is no room. */
+  /** Admits a run that is permitted or needs an approval. A text says why it has no room. */
   admit(
     { key, requestSha256 }: RunSubject,
     request: ExecDetachRequest,
@@ -220,14 +220,14 @@ export class Detached {
 
 const keyOf = ({ agent_id, machine_id, request_id }: DetachedRecord): RunKey => ({ agent_id, machine_id, request_id })
 
-/** An unknown run and a run of another agent look alike, so that nobody can probe request IDs. */
+/** An unknown run and a run of another agent look alike, so that a requester cannot probe request IDs. */
 const frameOf = (kept: DetachedRunRecord | null, request_id: string): Uint8Array => {
   const nothing = { kept: 0, dropped: 0, keep_bytes: 0, lifetime_left_ms: null, kept_for_ms: null, stdout_before: 0, stderr_before: 0 }
   const unknown: ExecFrame = { type: 'detached', request_id, state: 'unknown', request_sha256: NO_HASH, ...nothing }
   return execFrame.encode(kept === null ? unknown : kept.frame())
 }
 
-/** A stream whose peer sends nothing more. */
+/** A stream whose peer sends no more frames. */
 const waiterOn = (outlet: PeerStreamWriter): AnsweredStream['stream'] => {
   const close = (): void => outlet.close()
   return { receive: () => undefined, end: () => undefined, lost: close, over: close, violated: close, kill: close }

@@ -18,7 +18,7 @@ export interface DetachedRunRecordInit {
   discard?(): Promise<void>
 }
 
-/** A detached run in memory and on disk: everything that its owner can still ask for. */
+/** A detached run in memory and on disk, with everything that its owner can still ask for. */
 export class DetachedRunRecord implements PeerRunOutput {
   readonly name: string
   readonly #deps: { readonly clock: Clock; readonly files: RecordFiles; readonly log: Logger }
@@ -33,7 +33,7 @@ export class DetachedRunRecord implements PeerRunOutput {
   /** Monotonic time at which the run is ended. */
   #endsAt: number | null = null
   /**
-   * Monotonic time of the end. The wall clock is used only across restarts, so that changing it neither expires a run early nor keeps it
+   * Monotonic time of the end. The wall clock is used only across restarts, so that a clock change does not expire a run early or keep it
    * longer.
    */
   #overSince: number | null = null
@@ -77,7 +77,7 @@ export class DetachedRunRecord implements PeerRunOutput {
     return this.#overSince === null ? null : this.#deps.clock.monotonic() - this.#overSince
   }
 
-  /** Bytes on disk; while the run goes on, also the output that it may still write. */
+  /** Bytes on disk. While the run goes on, also the output that it may still write. */
   get heldBytes(): number {
     const { written } = this
     return written.file + (this.over ? 0 : this.#record.keep_bytes - keptBefore(written))
@@ -142,8 +142,8 @@ export class DetachedRunRecord implements PeerRunOutput {
   }
 
   /**
-   * Records that the program starts: from now on a crash makes the run `lost`. False if that cannot be written. Then the program must not
-   * start.
+   * Records that the program starts, so that a crash from now on makes the run `lost`. False if that cannot be written. Then the program
+   * must not start.
    */
   async approved(): Promise<boolean> {
     this.#change({ state: 'running' })
@@ -195,7 +195,7 @@ export class DetachedRunRecord implements PeerRunOutput {
     await this.#saving
   }
 
-  /** Removes the output and remembers only the ID. If the file cannot be removed, throws the error and changes nothing. */
+  /** Removes the output and remembers only the ID. If the file cannot be removed, throws the error without a change. */
   async expire(): Promise<void> {
     await this.#deps.files.removeOutput(this.name)
     this.#place = SPOOL_START
@@ -212,15 +212,15 @@ export class DetachedRunRecord implements PeerRunOutput {
     return () => void this.#watchers.delete(onChange)
   }
 
-  /** Returns a reader of its own, which starts at the last indexed position up to `kept` bytes of output. */
+  /** Returns a new reader, which starts at the last indexed position up to `kept` bytes of output. */
   reader(kept: number): SpoolReader {
     const index = this.#spool?.index ?? this.#index
-    // A reader that wants only the end has nothing to read before it.
+    // A reader that wants only the end starts at the end.
     const place = keptBefore(this.written) <= kept ? this.written : index.before(kept)
     return new SpoolReader(this.#deps.files.outputOf(this.name), { index, place })
   }
 
-  /** State of the run as a frame for its owner. `before`: output of each stream that an attachment skips. */
+  /** State of the run as a frame for its owner. `before` is the output of each stream that an attachment skips. */
   frame(before: Pick<SpoolPosition, 'stdout' | 'stderr'> = SPOOL_START): Extract<ExecFrame, { type: 'detached' }> {
     const { clock } = this.#deps
     const { request_id, state, request_sha256, keep_bytes, dropped } = this.#record
@@ -242,7 +242,7 @@ export class DetachedRunRecord implements PeerRunOutput {
     }
   }
 
-  /** Keeps nothing of the run: its requester receives the Exit and may send the Request again. */
+  /** Discards the run. Its requester receives the Exit and may send the Request again. */
   async #refuse(exit: Uint8Array, discard: () => Promise<void>): Promise<void> {
     await discard()
     this.#refused = exit

@@ -24,7 +24,10 @@ export class SpoolIndex {
   }
 }
 
-/** The file holds output in order of arrival. Each piece has a two-byte header: the stream in the highest bit, the length in the others. */
+/**
+ * The file holds output in order of arrival. Each piece has a two-byte header with the stream in the highest bit and the length in the
+ * others.
+ */
 export const HEAD_BYTES = 2
 const MAX_PIECE = 0x7fff
 const STDERR_BIT = 0x8000
@@ -94,7 +97,7 @@ export interface SpoolInit {
   onRoom(): void
   /** Called when the file has grown or writing has failed. */
   onWritten(): void
-  /** Called once if the file system refuses a write; later output is dropped. */
+  /** Called once if the file system refuses a write. Later output is dropped. */
   onFailed(error: unknown): void
 }
 
@@ -226,7 +229,7 @@ export class SpoolReader {
   #opened: { readonly file: FileHandle; readonly block: Buffer } | null = null
   /** Position of the next piece. */
   #place: SpoolPosition
-  /** Where the block starts in the file, and how many bytes of it were read. */
+  /** Start of the block in the file, and the number of its bytes that were read. */
   #blockAt = 0
   #blockEnd = 0
 

@@ -24,7 +24,7 @@ import { DetachedRunRecord } from './record.ts'
 const LOOK_EVERY_MS = 60_000
 
 export interface DetachedRunStoreDeps extends Pick<ExecutorServices, 'clock' | 'log'> {
-  /** Logs that a run expires. False if that fails. Then nothing may be removed. */
+  /** Logs that a run expires. False if that fails. Then its files must stay. */
   forgotten(record: DetachedRecord): Promise<boolean>
   /** Returns the encoded Exit of a run that still waited for an approval when an executor died. */
   neverBegan(record: DetachedRecord): Promise<Uint8Array>
@@ -62,7 +62,7 @@ export class DetachedRunStore {
     this.#files = new RecordFiles(deps, { directory: join(init.dataDir, DETACHED_DIR) })
   }
 
-  /** Loads the runs of earlier executors. Running ones become lost; waiting ones never began. Throws `loose_permissions`. */
+  /** Loads the runs of earlier executors. Running ones become lost, and waiting ones never began. Throws `loose_permissions`. */
   async load(): Promise<void> {
     for (const [name, record] of await this.#files.load()) {
       const known = keptName(record.agent_id, record.machine_id, record.request_id) === name
@@ -85,7 +85,7 @@ export class DetachedRunStore {
     return this.#runs.get(name) ?? null
   }
 
-  /** Adds a run without files, replacing a denied one of the same name. A text says why there is no room. */
+  /** Adds a run without files, replacing a denied one of the same name. A text says why it has no room. */
   admit(init: DetachedOutputInit, waits: boolean): DetachedRunRecord | string {
     const refused = this.#fullness(init)
     if (refused !== null) return refused

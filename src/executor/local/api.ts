@@ -38,7 +38,7 @@ const endOf = (end: JournalledRun['end']): JournalledEnd => {
 /** Converts a run found in the audit log for local interfaces. */
 export const recalledRun = ({ request_id: _id, end, ...facts }: JournalledRun): JournalledRunHandle => ({ ...facts, end: endOf(end) })
 
-/** The `LocalExecutor` of this process: an engine with limits on concurrent calls and starts. */
+/** The `LocalExecutor` of this process, with limits on concurrent calls and starts. */
 export class LocalExecutorService implements LocalExecutor {
   readonly #engine: LocalEngine
   /** A start may wait for an approval, so starts are counted apart from other calls. */
@@ -128,7 +128,7 @@ export class LocalExecutorService implements LocalExecutor {
     return { target, targets }
   }
 
-  /** Calls the daemon. An error after the client has left is no internal failure. */
+  /** Calls the daemon. An error after the client has left does not count as an internal failure. */
   async #asked<T>(ask: () => Promise<T>, signal: AbortSignal): Promise<T> {
     return this.#call(async () => {
       try {

@@ -33,7 +33,7 @@ export class LocalRunReporter {
     this.#node = host === 'node' ? (agent_id ?? name ?? this.#node) : host
   }
 
-  /** The reporter, or null if there is no listener. The target is fixed from the first call on. */
+  /** The reporter, or null without a listener. The target is fixed from the first call on. */
   get reporter(): RunReporter | null {
     const { onEvent, key } = this.#session
     if (onEvent === null) return null

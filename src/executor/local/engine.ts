@@ -57,13 +57,13 @@ export class RunGroup {
   }
 }
 
-/** A session of a local client: its rights, runs, file calls and share of the event loop. */
+/** A session of a local client, with its rights, runs, file calls and share of the event loop. */
 export class LocalSession {
   readonly key: LocalKey
   readonly rights: SessionRights
   readonly slots: Slots
   readonly runs: RunGroup
-  /** Receives events of the session's runs, or null if there is no listener. */
+  /** Receives events of the session's runs, or null without a listener. */
   readonly onEvent: ((facts: LifecycleFacts) => void) | null
   readonly #clock: Clock
   readonly #share: TimeSlice
@@ -124,7 +124,7 @@ export class LocalSession {
     return ended
   }
 
-  /** Waits for running file calls, so that no file stays half written; not longer than SESSION_CLOSE_MS. */
+  /** Waits up to SESSION_CLOSE_MS for running file calls, so that they leave no partial files. */
   async #filesDone(): Promise<void> {
     await within(this.#clock, SESSION_CLOSE_MS, Promise.allSettled(this.#fileCalls))
   }
@@ -145,7 +145,7 @@ const rootAt = async (path: string, whole: SessionRights): Promise<Root> => {
 const eventOf = ({ key, rights: { roots, target } }: LocalSession, state: 'opened' | 'closed') =>
   ({ event: 'session', ...key, state, roots: roots.map((root) => root.path), target }) as const
 
-/** Sessions of local clients on this machine: their rights and running programs. */
+/** Sessions of local clients on this machine, with their rights and running programs. */
 export class LocalEngine implements Startable {
   readonly services: EngineServices
   /** Why terminals are impossible here, or null if they work. */

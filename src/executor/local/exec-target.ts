@@ -40,7 +40,7 @@ export interface SelectedNode {
 
 const HEX_PREFIX = /^[0-9a-f]{1,64}$/
 
-/** Normalizes names that a person confuses: case, blanks, `_`, `.` and `-` do not matter. */
+/** Normalizes names that a person confuses. Case, blanks, `_`, `.` and `-` do not matter. */
 export const normalName = (name: string): string =>
   name
     .normalize('NFKC')
@@ -56,7 +56,7 @@ const isAt = (address: string, text: string): boolean => {
   return text === address || text === host || text === `${host}:${port}` || text === `[${host}]:${port}`
 }
 
-/** Finds contacts by name: an exact match, else a normalized one. */
+/** Finds contacts by name, with an exact match before a normalized one. */
 const byName = (contacts: readonly KnownNode[], text: string): KnownNode[] => {
   const wanted = normalName(text)
   const exact = contacts.filter(({ contact }) => contact === text)
@@ -91,8 +91,8 @@ const fitting = (text: string, nodes: readonly KnownNode[]): KnownNode[] => {
 }
 
 /**
- * Resolves a text to an agent. In this order: a whole ID, a contact's name, a contact's address, the prefix of a contact's ID, the prefix
- * of another ID, the name that a contact gives itself. Throws `unknown_agent`, or `ambiguous_agent` with `data.candidates`.
+ * Resolves a text to an agent. It tries, in this order, a whole ID, a contact's name, a contact's address, the prefix of a contact's ID,
+ * the prefix of another ID, and the name that a contact gives itself. Throws `unknown_agent`, or `ambiguous_agent` with `data.candidates`.
  */
 export const selectNode = (text: string, nodes: readonly KnownNode[]): SelectedNode => {
   if (isHexId(text)) return { agent_id: text, name: nodes.find(({ agent_id }) => agent_id === text)?.contact ?? null }
@@ -117,7 +117,7 @@ export interface NodeDirectory {
 export interface EngineModesDeps {
   readonly tools: ToolsSettings
   readonly desk: DeskLink
-  /** Null if there is no mesh. */
+  /** Null without a mesh. */
   readonly nodes: NodeDirectory | null
   /** Directories with secrets of x0x, besides those in the home directory. */
   readonly secrets: readonly string[]
@@ -126,7 +126,7 @@ export interface EngineModesDeps {
   readonly log?: Logger
 }
 
-/** Where a run goes, and the modes in force for it. */
+/** Destination of a run, and the modes in force for it. */
 export interface ExecTarget {
   readonly exec: ResolvedExec
   readonly ranOn: RanOnJson
@@ -160,7 +160,7 @@ export const wishFor = (target: string | null, wish: ExecPreference | null): Exe
 /** Key under which the approval service knows a console client. It contains the console's ID, because client names are free text. */
 export const consoleSession = (console: string, name: string): string => `${console} ${name}`
 
-/** Resolves where commands run, what they may do and who must approve, from the configuration. */
+/** Resolves from the configuration the host of commands, their modes and the need for approvers. */
 export class EngineModes {
   readonly desk: DeskLink
   readonly tools: ToolsSettings

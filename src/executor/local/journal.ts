@@ -25,9 +25,9 @@ export interface LocalReportInit {
   readonly request: Omit<LocalRequestEvent, 'event' | keyof LocalRunKey>
   /** Null for a run on this machine. */
   readonly target: MeshProgram | null
-  /** Null if there is no listener. */
+  /** Null without a listener. */
   readonly reporter: RunReporter | null
-  /** Called when the program runs: resources of the start can be released. */
+  /** Called when the program runs, so that resources of the start can be released. */
   onStarted(): void
   /** Called when output is dropped. */
   onCapHit(): void
@@ -129,20 +129,23 @@ export class LocalJournal {
   readonly #deps: { readonly journal: Journal | null; readonly log: Logger }
   readonly #recalled: JournalledRuns | null
 
-  /** `journal`: null if the configuration wants no audit log. */
+  /** `journal` is null if the configuration wants no audit log. */
   constructor(deps: { journal: Journal | null; log: Logger }) {
     this.#deps = deps
     this.#recalled = deps.journal && new JournalledRuns({ path: deps.journal.path })
   }
 
-  /** Resolves when the line is written, and synced unless it is a note; at once without an audit log. Throws `journal_unavailable`. Then the logged action must not happen. */
+  /**
+   * Resolves when the line is written, and synced unless it is a note. Resolves at once without an audit log. Throws `journal_unavailable`.
+   * Then the logged action must not happen.
+   */
   async record(event: LocalEvent): Promise<void> {
     await this.#deps.journal?.append(event)
   }
 
   /**
-   * Finds the run that was started with this key. Returns null if there is no such run or no audit log. Throws `journal_unavailable` if the log cannot be
-   * read.
+   * Finds the run that was started with this key. Returns null for an unknown key or without an audit log. Throws `journal_unavailable` if
+   * the log cannot be read.
    */
   async recall(keySha256: string): Promise<JournalledRun | null> {
     try {
@@ -152,12 +155,12 @@ export class LocalJournal {
     }
   }
 
-  /** Like `record`, for something that has happened: an error is only logged. */
+  /** Like `record`, for an event that has already happened, so an error is only logged. */
   async note(event: LocalEvent): Promise<void> {
     return this.#logged(event, this.record(event))
   }
 
-  /** Like `note`, for a refusal: the audit log only counts refusals above the limit of their source. */
+  /** Like `note`, for a refusal. The audit log only counts refusals above the limit of their source. */
   async refused(event: RefusedEvent | HttpRefusedEvent): Promise<void> {
     return this.#logged(event, this.#deps.journal?.refuse(event))
   }

@@ -16,7 +16,7 @@ import type { Program } from '../runs/execution.ts'
 import type { TargetRunner } from './target-runner.ts'
 
 export interface TargetPatienceInit {
-  /** Called at most once per `start` if nothing was received in time although output was accepted. */
+  /** Called at most once per `start` if no data came in time although output was accepted. */
   onLate(): void
 }
 
@@ -36,7 +36,7 @@ export class MeshRunTimeout {
     this.#init = init
   }
 
-  /** Starts the timeout anew. */
+  /** Restarts the timeout. */
   start(ms: number): void {
     this.#timer?.cancel()
     this.#timer = this.#clock.setTimeout(() => (this.#isHeard || this.#isHeld ? this.again() : this.#init.onLate()), ms)
@@ -91,7 +91,7 @@ export class MeshProgram implements Program {
   readonly isDetached: boolean
   /** Set by `start`. */
   ended!: Promise<ProcessEnd>
-  /** The command did not run; `start` threw the reason. */
+  /** The command did not run. `start` threw the reason. */
   refused = false
   /** Why the end is unknown, or null if it is known or the run goes on. */
   lost: string | null = null

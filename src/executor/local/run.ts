@@ -31,7 +31,8 @@ export class SinkQueue {
   #closed = false
 
   /**
-   * `onRoom` is called once after each `push` that returned false. `onSinkError` is called when the sink rejects. It receives nothing more.
+   * `onRoom` is called once after each `push` that returned false. `onSinkError` is called when the sink rejects. After that, the sink gets
+   * no more calls.
    */
   constructor(deps: { sink: LocalRunSink }, init: { onRoom: () => void; onSinkError: () => void }) {
     this.#sink = deps.sink
@@ -53,7 +54,7 @@ export class SinkQueue {
     if (this.#delivering) await this.#idle.wait()
   }
 
-  /** Drops the rest, because nobody reads any more. */
+  /** Drops the rest, because the reader is gone. */
   close(): void {
     this.#closed = true
     this.#queue.length = 0
@@ -87,7 +88,7 @@ export class SinkQueue {
   }
 }
 
-/** Bytes that wait for the program; more are not accepted. */
+/** Limit on bytes that wait for the program. More are refused. */
 export const MAX_STDIN_UNACKED = 1024 * 1024
 /** Smaller waiting pieces are joined, so that many tiny ones do not cost memory. */
 const JOIN_BELOW = 4_096
@@ -101,7 +102,7 @@ export class OpenStdin {
   #stopped = false
   #ended: boolean
 
-  /** `first` came with the command and is bounded by the interface. `eof`: nothing follows. */
+  /** `first` came with the command and is bounded by the interface. `eof` means that it is complete. */
   constructor({ first, eof }: { readonly first: Uint8Array; readonly eof: boolean }) {
     if (first.length > 0) this.#keep(first)
     this.#ended = eof

@@ -26,7 +26,7 @@ export class ApprovalQuota {
     this.#rate = new RateLimit(deps, { burst: QUESTION_BURST, perSecond: QUESTIONS_PER_SECOND })
   }
 
-  /** Returns a function that leaves the quota, or a text that says why there is no room. `stdinLength`: announced bytes. */
+  /** Returns a function that leaves the quota, or a text that says why the run has no room. `stdinLength` is the announced bytes. */
   enter(agentId: AgentId, stdinLength: number): (() => void) | string {
     const all = [...this.#runs]
     const own = all.filter((run) => run.agentId === agentId)

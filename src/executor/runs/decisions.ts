@@ -80,10 +80,9 @@ export interface Dropped {
   readonly dropped: 'malformed_frames' | 'requests_ignored'
 }
 
-/** Key of a run: pair and request ID. */
+/** Key of a run, which consists of pair and request ID. */
 export const knownAs = (link: Pick<PeerLink, 'pair'>, requestId: RequestId): string => `${link.pair}:${requestId}`
 
-/** Decodes what arrived, verifies the sender and asks policy. */
 export class Decisions {
   readonly #deps: DecisionsDeps
   readonly #ruleBook: RuleBook
@@ -93,13 +92,13 @@ export class Decisions {
    * because a replay already fails on its nonce.
    */
   readonly #used = new BoundedMap<string, true>({ max: MAX_RECENT_RUNS })
-  /** Denials and rules for each accepted agent: each costs a signature and a line of the audit log. */
+  /** Limit on denials and rules for each accepted agent. Each costs a signature and a line of the audit log. */
   readonly #answers: RateLimit
   /** The same for all other agents together, because any peer can create another link. */
   readonly #unaccepted: TokenBucket
   readonly #approvals: Approvals
 
-  /** `time`: share of the event loop for long work. */
+  /** `time` is the share of the event loop for long work. */
   constructor(deps: DecisionsDeps & { readonly time: TimeSlice }, init: ApprovalsInit) {
     this.#deps = deps
     this.#own = init
@@ -124,7 +123,7 @@ export class Decisions {
     this.#used.delete(keyOf(agentId, name))
   }
 
-  /** `isFull`: no more requests can be answered now. `isKnown`: a run of this name exists. */
+  /** `isFull` means that no more requests can be answered now. `isKnown` means that a run of this name exists. */
   decide(
     arrival: RunArrival,
     { isFull, isKnown }: { isFull: boolean; isKnown(name: string): boolean },
@@ -168,12 +167,12 @@ export class Decisions {
     return decided
   }
 
-  /** Marks the ID as used: one ID never means two runs. */
+  /** Marks the ID as used, so that it never means another run. */
   #use(agentId: AgentId, name: string): void {
     this.#used.set(keyOf(agentId, name), true, agentId)
   }
 
-  /** An answer costs a signature and a log line, like a denial. So nothing above the limit is verified. */
+  /** An answer costs a signature and a log line, like a denial. So requests above the limit are not verified. */
   #mayAsk(read: Arrival, agentId: AgentId): boolean {
     return read.asks === 'detached' ? this.#deps.detached.mayAsk(agentId, read.request) : this.#answers.allows(agentId)
   }
@@ -259,7 +258,7 @@ export class Decisions {
     return 'reason' in answer ? { subject, ...answer } : answer
   }
 
-  /** `concurrency_limit_reached` takes no token, because the requester did nothing wrong. */
+  /** `concurrency_limit_reached` takes no token, because the requester made no mistake. */
   #mayDeny(agentId: AgentId, reason: DenialReason): boolean {
     return reason === 'concurrency_limit_reached' || this.#answers.allows(agentId)
   }

@@ -32,18 +32,18 @@ export interface Program extends Pick<RunningProcess, 'signal' | 'resize' | 'han
 export interface RunRecorder<Started, Last> {
   /** True when the line is on disk, so that the program may start. */
   requested(): Promise<boolean>
-  /** Called when nothing prevents the run any more. */
+  /** Called when all obstacles to the run are gone. */
   allowed(): void
   started(program: Started): void
   /** Output of either stream. */
   wrote?(data: Uint8Array): void
   warned(warning: Warning): void
   /**
-   * Resolves to the last frame when the line is on disk, as far as the disk allows. `detail` stays on this machine. `ran`: a program that
+   * Resolves to the last frame when the line is on disk, as far as the disk allows. `detail` stays on this machine. `ran` is a program that
    * was killed before it was reported.
    */
   denied(reason: DenialReason, detail: string | null, ran?: ProgramStart | null): Promise<Last>
-  /** Resolves to the last frame when the line is on disk. If the disk fails, the outcome is reported all the same. */
+  /** Resolves to the last frame when the line is on disk. If the disk fails, the outcome is still reported. */
   ended(facts: ExitFacts): Promise<Last>
   /** Called once for each `started` when its resources are free. */
   settled(how: { readonly cancelled: boolean }): void
@@ -114,7 +114,7 @@ export class Execution<P extends Program, Last> {
     this.#init = init
   }
 
-  /** Runs to the end and returns what the recorder builds. The slot is free when it resolves. Call it once. */
+  /** Runs to the end and returns the result of the recorder. The slot is free when it resolves. Call it once. */
   async run(): Promise<Last> {
     try {
       return await this.#run()

@@ -112,8 +112,9 @@ export interface OutboxInit {
 }
 
 /**
- * Everything that a run sends to its requester. Output is numbered and stored until it is acknowledged; notes and the Exit are stored to
- * the end. All of it can be sent again on another outlet. The outbox pauses the program while the window is full, also without an outlet.
+ * Everything that a run sends to its requester. Output is numbered and stored until it is acknowledged, but notes and the Exit are stored
+ * to the end. All of it can be sent again on another outlet. The outbox pauses the program while the window is full, also without an
+ * outlet.
  */
 export class Outbox {
   readonly #total: UnackedTotal
@@ -178,15 +179,15 @@ export class Outbox {
     const freed = this.#streams.stdout.ack(seqs.stdout) + this.#streams.stderr.ack(seqs.stderr)
     if (this.#closed) return
     this.#unacked -= freed
-    // Like TCP's slow start: a fast reader gets a large window; one that reads nothing costs little.
+    // As in TCP's slow start, a fast reader gets a large window, and a stalled one costs little.
     this.#window = Math.min(this.#window + freed, MAX_UNACKED_PER_RUN)
     this.#total.remove(freed)
     this.#check()
   }
 
   /**
-   * Sends everything to this outlet from now on: the greeting, all notes, and output from `from`. Throws `malformed` for numbers that were
-   * never sent or were acknowledged. Then nothing changes.
+   * Sends everything to this outlet from now on, which is the greeting, all notes, and output from `from`. Throws `malformed`, without a
+   * change, for numbers that were never sent or were acknowledged.
    */
   attach(outlet: FrameWriter, from: Position, greeting: readonly Uint8Array[] = []): void {
     const { stdout, stderr } = this.#streams
@@ -199,17 +200,16 @@ export class Outbox {
     this.#pump()
   }
 
-  /** The requester is disconnected; frames are stored. */
+  /** The requester is disconnected, so frames are stored. */
   detach(): void {
     this.#outlet = null
   }
 
-  /** Sends the rest even if the outlet is full, because there is no later chance. */
   flush(): void {
     if (this.#outlet !== null) this.#send(this.#outlet, () => true)
   }
 
-  /** Drops the rest, because nobody reads any more. */
+  /** Drops the rest, because the reader is gone. */
   close(): void {
     if (this.#closed) return
     this.#closed = true

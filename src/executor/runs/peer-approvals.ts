@@ -96,7 +96,7 @@ export class PeerApprovals {
     try {
       const service = { clock, desk, spent: this.#spent }
       const { opened, by } = await askApprovalService(service, read, AbortSignal.any([signal, until.signal]))
-      // The approval service is full or stopping. That is no refusal, so the request may be sent again.
+      // The approval service is full or stopping. The approver refused nothing, so the request may be sent again.
       if (!by.startsWith('human:')) return none('reason' in opened ? opened.detail : 'no approver decided it')
       if (opened.kind === 'approval')
         return spendApproval(opened.approval) ? await this.#sign(request, 'allow') : none('its answer was used')
@@ -179,8 +179,8 @@ class PeerApproval implements Carried, Pick<PeerRun, 'end' | 'kill'> {
 }
 
 /**
- * Builds what the approvers see: the target's claims about a run that another agent requested of it. Fields by which the target could avoid
- * asking the approvers are replaced.
+ * Builds an approval request from the target's claims about a run that another agent requested of it. Fields by which the target could
+ * avoid asking the approvers are replaced.
  */
 const readApprovalRequest = ({ request, link }: RequestedApproval, nameOf: (id: AgentId) => string | null): ApprovalRequest | string => {
   const fields = parseTable(Buffer.from(request.question), DESK_SHAPE)

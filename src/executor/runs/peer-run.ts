@@ -24,7 +24,7 @@ export interface RefusedRun {
   readonly exit: Uint8Array
 }
 
-/** What a requester learns about its waiting run. */
+/** State of a waiting run, as its requester learns it. */
 export interface WaitingState extends Pick<Extract<ExecFrame, { type: 'waiting' }>, 'approvals_needed' | 'approvals_given' | 'reason'> {
   /** Monotonic time. */
   readonly expiresAt: number
@@ -33,11 +33,11 @@ export interface WaitingState extends Pick<Extract<ExecFrame, { type: 'waiting' 
 /** A run that needs an approval. */
 export interface PendingApproval {
   /**
-   * Never rejects for a withdrawal. `notify` is called for each change of the state. `stdin` resolves when all of it has arrived, or null if
-   * there is none.
+   * Never rejects for a withdrawal. `notify` is called for each change of the state. `stdin` resolves when all of it has arrived, or null
+   * without stdin.
    */
   settle(notify: (state: WaitingState) => void, stdin: Promise<Uint8Array> | null): Promise<AdmittedRun | RefusedRun>
-  /** Withdraws the request; `settle` resolves soon after. */
+  /** Withdraws the request. `settle` resolves soon after. */
   withdraw(cause: EndCause): void
 }
 
@@ -94,11 +94,11 @@ export class ApprovalWait {
   }
 }
 
-/** Receives the output, the notes and the Exit of a run: its requester's stream, or the files of a detached run. */
+/** Receives the output, the notes and the Exit of a run. It is its requester's stream, or the files of a detached run. */
 export interface PeerRunOutput {
   /** Called before anything else. Throws why output cannot be kept. Then the program must not start. */
   open?(run: Pick<PeerRun, 'resume' | 'outputLost'>): Promise<void>
-  /** Sends the encoded frame that says for what the run waits. */
+  /** Sends the encoded frame with the reason why the run waits. */
   waiting(frame: Uint8Array): void
   /** Called when a waiting run was approved. False if that cannot be recorded. Then the program must not start. */
   approved?(): Promise<boolean>
@@ -109,7 +109,7 @@ export interface PeerRunOutput {
   note(frame: Uint8Array): void
   /** Takes the encoded Exit, or null after an internal error. */
   finish(exit: Uint8Array | null): Promise<void> | void
-  /** Called when the program is killed: a reader must not hold it up. */
+  /** Called when the program is killed. Readers must not delay it. */
   killed?(): void
 }
 
@@ -122,7 +122,7 @@ export interface PeerRunInit {
   readonly output: PeerRunOutput
   /** Null means /dev/null. */
   readonly stdin: Pick<StdinFeed, 'whole' | 'attach' | 'stop'> | null
-  /** Reports the run to approval clients of this machine, or null if there are none. */
+  /** Reports the run to approval clients of this machine. Null without such clients. */
   readonly reporter: RunReporter | null
 }
 

@@ -16,7 +16,7 @@ import type { RunRecorder } from './execution.ts'
 import { amountsOf } from './frames.ts'
 import { type ExitFacts, endOf, evidenceOf, neverRan } from './run-facts.ts'
 
-/** The verified requester of a request, and what it asked for. */
+/** The verified requester of a request, and the request. */
 export interface RunSubject {
   readonly key: RunKey
   readonly argv: readonly string[]
@@ -53,7 +53,7 @@ export class Reports {
     }
   }
 
-  /** `approvedBy`: null if no approval was needed. */
+  /** `approvedBy` is null if no approval was needed. */
   of(
     subject: RunSubject,
     permit: Permit,
@@ -100,12 +100,12 @@ export class Reports {
     return frame
   }
 
-  /** Resolves to the encoded Rules when the line is on disk or counted; to an encoded Exit if the audit log cannot be written. */
+  /** Resolves to the encoded Rules when the line is on disk or counted, or to an encoded Exit if the audit log cannot be written. */
   async answerRules(subject: RunSubject, { rules, left_out }: TellableRules): Promise<Uint8Array> {
     const { counters, journal, signatures } = this.#deps
     const { key, requestSha256 } = subject
     const event = { event: 'rules', ...key, listed: rules.length, left_out, detail: null } as const
-    // Without an audit log nothing can run, so no rules are revealed.
+    // Without an audit log no run can start, so no rules are revealed.
     if (journal !== null && !((await this.record(key, async () => journal.refuse(event))) && (await journal.status()).writable))
       return this.denied(subject, 'audit_unavailable', 'it asked which commands it may run')
     counters.count('rules_answered')
@@ -178,7 +178,7 @@ export class Reports {
     }
   }
 
-  /** False if the line is not on disk. Every failure is counted, unless there is no audit log by configuration. */
+  /** False if the line is not on disk. Every failure is counted, unless the configuration wants no audit log. */
   async record({ request_id }: RunKey, write: (journal: Journal) => Promise<void>): Promise<boolean> {
     const { journal, counters, log } = this.#deps
     if (journal === null) return false

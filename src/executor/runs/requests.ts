@@ -36,14 +36,14 @@ import { AuthorizedFanouts, type RequestToSign, checkProvenRequest } from './ope
 interface Waiting {
   readonly domain: string
   readonly body: Uint8Array
-  /** Resolves when the log line is on disk; to the error if it cannot be written. Never rejects. */
+  /** Resolves when the log line is on disk, or to the error if it cannot be written. Never rejects. */
   readonly recorded: Promise<{ readonly error: unknown } | null>
   readonly answer: PromiseWithResolvers<Uint8Array>
 }
 
 /**
  * Signs concurrent requests together. While one signature is made, new requests wait for the next, which covers all of them. A single
- * Request waits for nothing. A fan-out costs few signatures.
+ * Request is signed at once. A fan-out costs few signatures.
  */
 export class RequestBatches {
   readonly #signatures: Pick<Signatures, 'sign'>
@@ -54,7 +54,7 @@ export class RequestBatches {
     this.#signatures = deps.signatures
   }
 
-  /** Returns a signature for `verifyInBatch` when `recorded` has settled for the whole batch. Throws the error of its own `recorded`. */
+  /** Returns a signature for `verifyInBatch` when `recorded` has settled for the whole batch. Throws the error of its `recorded`. */
   async sign(domain: string, body: Uint8Array, recorded: Promise<void>): Promise<Uint8Array> {
     const answer = Promise.withResolvers<Uint8Array>()
     const settled = recorded.then(
@@ -120,12 +120,12 @@ export interface RequestsInit {
   known(): Pick<Snapshot, 'contacts' | 'groups'>
 }
 
-/** Rate of signed cancels: all runs that can be remembered at once. Each costs a log line of about 400 bytes. */
+/** Rate of signed cancels, with a burst for all runs that can be remembered at once. Each costs a log line of about 400 bytes. */
 const CANCELS = { burst: MAX_ASKED_RUNS, perSecond: 16 } as const
 
 const NO_NONCE = new Uint8Array(NONCE_BYTES)
 
-/** Digest of everything that a repeated Request must repeat: all but nonce and time. */
+/** Digest of everything that a repeated Request must repeat, which is all but nonce and time. */
 const digestOf = (content: Uint8Array, proof: string): string => toHex(sha256(content, Buffer.from(proof)))
 
 type Call<T extends ToExecutor['type']> = Extract<ToExecutor, { type: T }>
@@ -138,7 +138,7 @@ interface Signed {
 /** The operator proof of a Request. */
 type ProvenCall = RequestProof & { readonly fanout: RequestId | null }
 
-/** Requests of this agent: checks the operator proof if needed, logs, then signs. */
+/** Checks the operator proof of this agent's requests if needed, logs them, then signs. */
 export class Requests {
   readonly #deps: RequestsDeps
   readonly #init: RequestsInit
@@ -156,7 +156,7 @@ export class Requests {
     this.#cancels = new TokenBucket(deps, CANCELS)
   }
 
-  /** Throws `operator_proof_required`, `bad_request`, `conflict`, `rate_limited`. Then none of its Requests is proven. */
+  /** Throws `operator_proof_required`, `bad_request`, `conflict`, `rate_limited`. Then all of its Requests are unproven. */
   async proveFanout({ fanout, proven, proof }: Call<'prove_fanout'>): Promise<object> {
     const { authority, gate, signatures } = this.#deps
     try {
@@ -195,8 +195,8 @@ export class Requests {
   }
 
   /**
-   * Signs a request for the rules of this agent on a target. It runs nothing, so it needs no operator proof. Resolves when the log line is
-   * on disk. Throws `rate_limited`, `journal_unavailable`.
+   * Signs a request for the rules of this agent on a target. It needs no operator proof, because it runs no program. Resolves when the log
+   * line is on disk. Throws `rate_limited`, `journal_unavailable`.
    */
   async signRules(call: Call<'sign_rules_request'>, peer: PeerLink): Promise<Signed> {
     const { signatures } = this.#deps
@@ -207,7 +207,9 @@ export class Requests {
     return this.#signed(EXEC_RULES_REQUEST_DOMAIN, execRulesRequest.encode(fields), this.#append(event))
   }
 
-  /** Signs a request about a detached run of ours. It runs nothing, so it needs no operator proof. Throws like `signRules`. */
+  /**
+   * Signs a request about a detached run of this agent. It needs no operator proof, because it runs no program. Throws like `signRules`.
+   */
   async signDetachedAsk(call: Call<'sign_detached_ask'>, peer: PeerLink): Promise<Signed> {
     const { ask, from } = call
     this.#admitAsk(ask)
@@ -278,7 +280,7 @@ export class Requests {
     }
   }
 
-  /** Returns whether an operator proved the Request. A given proof is checked even if none is needed. */
+  /** Returns whether an operator proved the Request. A given proof is always checked. */
   #check(request: RequestToSign, content: () => Uint8Array, { proof, proven, fanout }: ProvenCall): boolean {
     const { clock, contacts, gate, signatures } = this.#deps
     const isOfProvenFanout = fanout !== null && this.#fanouts.has(fanout)

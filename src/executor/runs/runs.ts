@@ -89,7 +89,7 @@ export class ActiveRuns {
 
 /**
  * Ended runs whose Exit is stored for their requester. The owner is an agent, because an agent may have any number of machines. They share
- * half of the bytes that all runs may store; active runs have the other half.
+ * 50 % of the bytes that all runs may store, and active runs share the rest.
  */
 export const AWAITING_ACK = { count: 1_024, bytes: MAX_UNACKED_TOTAL / 2, countPerOwner: 64 } as const
 
@@ -99,13 +99,13 @@ export interface RunsDeps extends Pick<ExecutorServices, 'clock' | 'counters'>, 
   readonly watch: LiveRunFeed | null
 }
 
-/** All requests of all peers: denies each, or runs it to its end. */
+/** Handles all requests of all peers. Denies each, or runs it to its end. */
 export class Runs {
   readonly #deps: RunsDeps
   readonly #active = new ActiveRuns()
   /** Runs that a requester can still resume, by pair and request ID. */
   readonly #known = new Map<string, RequesterStream>()
-  /** Runs that were denied before a process began: their IDs are free while their Exits are still stored. */
+  /** Runs that were denied before a process began. Their IDs are free while their Exits are still stored. */
   readonly #denied = new WeakSet<RequesterStream>()
   readonly #lingering = new RetentionPool(AWAITING_ACK)
   readonly #decisions: Decisions
@@ -145,7 +145,7 @@ export class Runs {
   }
 
   /**
-   * Returns the resumed run, or null. Then `gone` is sent: for an unknown run, a run of another pair, or a used nonce. It also says whether
+   * Returns the resumed run, or null. Then `gone` is sent for an unknown run, a run of another pair, or a used nonce. It also says whether
    * the Request certainly never arrived. It is refused from then on. A peer that is not accepted gets no answer.
    */
   resume(arrival: RunArrival): Carried | null {
@@ -185,7 +185,7 @@ export class Runs {
     return this.#active.aclNarrowed(acl)
   }
 
-  /** Ends every program: SIGTERM at once, SIGKILL in time for SHUTDOWN_MS. Resolves when all are over. */
+  /** Ends every program by SIGTERM at once, and by SIGKILL in time for SHUTDOWN_MS. Resolves when all are over. */
   async stop(): Promise<void> {
     this.#stopping.abort(new AppError('shutting_down', 'the daemon is stopping'))
     this.#active.end('daemon_stopping')
