@@ -24,7 +24,7 @@ export interface ChainState {
   /** Number of lines in all files up to its last one. */
   at: number
   signer: JournalSigner | null
-  /** Its last line covered by its own or a later chain's signature, or -1 for none. */
+  /** Its last line covered by its own or a later chain's signature, or -1. */
   signedTo: number
   stopped: boolean
   /** The line before its first, or undefined if its first line was not read. */
@@ -40,7 +40,7 @@ export interface SignedThrough extends JournalPosition {
   readonly ts: string
 }
 
-/** Verifies the chains of a journal's writers as one history: where each began, and what their signatures cover. */
+/** Verifies the chains of a journal's writers as one history, with their beginnings and the lines that their signatures cover. */
 export class JournalChains {
   readonly #agentId: string | null
   readonly #continued: boolean
@@ -58,7 +58,7 @@ export class JournalChains {
   #unlinked = 0
   #through: SignedThrough | null = null
 
-  /** `agentId`: required signer, or null for any. `chains`: their state before each line. */
+  /** `agentId` is the required signer, or null for any. `chains` is their state before each line. */
   constructor(init: { agentId: string | null; continued: boolean; chains: ReadonlyMap<string, ChainState> }) {
     this.#agentId = init.agentId
     this.#continued = init.continued
@@ -83,7 +83,7 @@ export class JournalChains {
     if (this.#agentId !== null) this.#headless.set(chain, place)
   }
 
-  /** `read`: number of lines read before, `inFile` of them in this file. */
+  /** `read` lines were read before, `inFile` of them in this file. */
   start(chain: string, { after, signer }: BeganEvent, read: number, inFile: number): ChainFault[] {
     this.#started += 1
     const key = signer?.public_key ?? null
@@ -164,8 +164,8 @@ export class JournalChains {
   }
 
   /**
-   * Call this after the last line. A chain's signature also covers the line of an earlier chain that its `began` names. A chain whose
-   * beginning is missing and of which nothing is signed may be anyone's.
+   * Call this after the last line. A chain's signature also covers the line of an earlier chain that its `began` names. Any writer may have
+   * made an unsigned chain whose beginning is missing.
    */
   finish(): { place: JournalPosition; finding: ChainFault }[] {
     for (const state of [...this.#chains.values()].toReversed()) {
@@ -184,7 +184,7 @@ const unsigned = (message: string): ChainFault => ({ kind: 'signature', message 
 
 export interface LifeComponents {
   readonly clock: Clock
-  /** Null means that nothing is signed. */
+  /** Null for an unsigned journal. */
   readonly signer: AgentSigner | null
 }
 
@@ -193,12 +193,12 @@ export interface LifeInit {
   readonly policySha256: string | null
 }
 
-/** Writes one chain of a journal: its first line, its signatures, and its last line. */
+/** Writes the first line, the signatures and the last line of one chain of a journal. */
 export class ChainWriter {
   readonly chain = new Chain({ id: randomUUID() })
   readonly #components: LifeComponents
   readonly #init: LifeInit
-  /** The signer as written in lines, or null if nothing is signed. */
+  /** The signer as written in lines. Null for an unsigned journal. */
   readonly #signer: JournalSigner | null
 
   constructor(components: LifeComponents, init: LifeInit) {
@@ -212,7 +212,7 @@ export class ChainWriter {
     return this.#signer !== null
   }
 
-  /** Lines before the next ones: for a new chain `began`, which names the present last line of the file. */
+  /** Lines before the next ones. A new chain starts with `began`, which names the present last line of the file. */
   async opening(): Promise<PreparedLine[]> {
     if (!this.chain.isNew) return []
     const { path, policySha256 } = this.#init
@@ -221,7 +221,7 @@ export class ChainWriter {
     return [prepareLine(began, this.#components.clock.now())]
   }
 
-  /** The next line of the chain, signed if there is a key. Encode nothing else until it is committed or dropped. */
+  /** The next line of the chain, signed if a key exists. Encode no other line until it is committed or dropped. */
   async seal(event: SealEvent['event'], { introduce }: { introduce: boolean }): Promise<EncodedLine> {
     const { clock, signer } = this.#components
     const prepared = prepareLine({ event, signer: introduce ? this.#signer : null, signature: null }, clock.now())

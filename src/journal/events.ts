@@ -38,9 +38,12 @@ export interface AuthorityEvent {
   readonly agent: AgentId | null
   readonly machine: MachineId | null
   readonly level: TrustLevel | null
-  /** The ended run, or absent if none. */
+  /** The ended run, or absent. */
   readonly request_id?: RequestId
-  /** A code of the error table: the proof was refused and nothing is done. Null means that the proof is valid, and the operation follows. */
+  /**
+   * A code of the error table. The proof was refused, and the operation does not happen. Null means that the proof is valid, and the
+   * operation follows.
+   */
   readonly code: string | null
   readonly detail: string | null
 }
@@ -48,7 +51,7 @@ export interface AuthorityEvent {
 /** Result of an operator's request to read the ACL again (SIGHUP). */
 export interface ReloadEvent {
   readonly event: 'reload'
-  /** `taken`: narrower than before. `refused`: wider, so a restart is needed. `invalid`: missing or wrong. */
+  /** `taken` means narrower than before. `refused` means wider, so a restart is needed. `invalid` means missing or wrong. */
   readonly outcome: 'taken' | 'unchanged' | 'refused' | 'invalid'
   readonly file: string
   /** SHA-256 of the file as it was read, hex, or null if it could not be read. */
@@ -92,7 +95,7 @@ export interface RequestEvent extends RunKey {
   /** Description of the ACL entry that allowed it. */
   readonly matched_acl: string | null
   readonly stdin_bytes: number
-  /** SHA-256 of stdin, hex; above one mebibyte, of the concatenated hashes of its pieces. Null means that none was announced. */
+  /** SHA-256 of stdin, hex. Above one mebibyte, that of the concatenated hashes of its pieces. Null means that no stdin was announced. */
   readonly stdin_sha256: string | null
   /** Timeout in force in milliseconds. */
   readonly timeout_ms: number
@@ -127,7 +130,7 @@ export interface JournalWarning extends RunKey {
   readonly kind: WarningKind
   /** Bytes of the stream at the warning, or null if it does not concern a stream. */
   readonly bytes: number | null
-  /** Number of ended processes; only with `descendants_ended`. */
+  /** Number of ended processes, only with `descendants_ended`. */
   readonly processes?: number
 }
 
@@ -156,7 +159,7 @@ export interface DenialEvent extends RunKey {
   readonly detail: string | null
 }
 
-/** A run whose daemon or `rexd` died before it could record the end; written by the next start. */
+/** A run whose daemon or `rexd` died before it could record the end. The next start writes this event. */
 export interface LostEvent extends RunKey {
   readonly event: 'lost'
 }
@@ -220,7 +223,7 @@ export type LocalRequestEvent = OfLocalRun<RequestEvent> & {
   readonly tool?: ToolFacts
   /** Host of the run, or absent if the configuration does not choose among hosts. */
   readonly ran_on?: RanOnJson
-  /** Who approved it, or absent if no approval was needed. */
+  /** The approver, or absent if no approval was needed. */
   readonly approved_by?: string
 }
 
@@ -238,7 +241,7 @@ export interface FileEvent extends LocalKey {
   readonly method: string
   /** Absolute, without `.`, `..` and double slashes. */
   readonly path: string
-  /** For `fs.glob`: its first MAX_JOURNALLED_PATTERN characters. */
+  /** First MAX_JOURNALLED_PATTERN characters of the pattern of `fs.glob`. */
   readonly pattern?: string
   /** For `fs.list`. */
   readonly recursive?: boolean
@@ -283,7 +286,9 @@ export interface RefusalsSuppressedEvent {
   readonly event: 'refusals_suppressed'
   readonly count: number
   readonly sources: number
-  /** At most MAX_NAMED_SOURCES: an agent's ID, an interface, an event, or last `stranger AGENT.MACHINE` for unlisted peers. */
+  /**
+   * At most MAX_NAMED_SOURCES names. Each is an agent's ID, an interface, an event, or last `stranger AGENT.MACHINE` for unlisted peers.
+   */
   readonly named: readonly string[]
   /** Number for each denial reason or error code, and for `rules`. Beyond MAX_NAMED_REASONS they count as `other`. */
   readonly reasons: Readonly<Record<string, number>>
@@ -316,7 +321,7 @@ export type MeshEvent =
   | JournalRulesRequest
   | RulesEvent
 
-/** Metadata only: no output, stdin or secrets. */
+/** Metadata without output, stdin or secrets. */
 export type JournalEvent = MeshEvent | LocalEvent | ChainEvent | RefusalsSuppressedEvent | AuthorityEvent | ReloadEvent | ApprovalLogEvent
 export const isMeshEvent = <E extends JournalEvent>(event: E): event is E & MeshEvent => 'agent_id' in event
 
@@ -328,7 +333,7 @@ export interface LineHead {
   readonly chain: string
   /** Number in the chain, from 0. */
   readonly n: number
-  /** SHA-256 of the chain's previous line without its line feed, hex; zeros for the first. */
+  /** SHA-256 of the chain's previous line without its line feed, hex. Zeros for the first. */
   readonly prev: string
 }
 

@@ -48,7 +48,7 @@ export class AppendedFile {
     return lstatSync(this.path, { bigint: true, throwIfNoEntry: false })?.ino === this.#inode
   }
 
-  /** If it throws, the next append removes what was written. */
+  /** If it throws, the next append removes the partial line. */
   async append(bytes: Uint8Array): Promise<void> {
     await this.#mend()
     this.#torn = true
@@ -88,24 +88,24 @@ export class AppendedFile {
 /** Free space of a disk in bytes. */
 export interface FreeSpace {
   readonly free: number
-  /** Space above the floor; negative below it. */
+  /** Space above the floor, negative below it. */
   readonly spare: number
 }
 
-/** Free space of a directory's disk. `floors`: multiple of the floor to leave free. */
+/** Free space of a directory's disk. `floors` is the multiple of the floor to leave free. */
 export const freeSpace = async (directory: string, floors: number): Promise<FreeSpace> => {
   const { bavail, bfree, blocks, bsize } = await statfs(directory)
   const free = process.geteuid?.() === 0 ? bfree : bavail
-  // File systems without their own blocks report none.
+  // Some file systems have no blocks of their own and report 0.
   if (blocks === 0) return { free: Infinity, spare: Infinity }
   const floor = floors * Math.min(MIN_FREE_BYTES, blocks * bsize * MIN_FREE_SHARE)
   return { free: free * bsize, spare: free * bsize - floor }
 }
 
-/** O_NOFOLLOW against links of another user; O_NONBLOCK because a named pipe would block. */
+/** O_NOFOLLOW rejects links of another user, and O_NONBLOCK keeps a named pipe from blocking. */
 const OPEN_FLAGS = constants.O_RDWR | constants.O_APPEND | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK
 
-/** A file that other users can write is no evidence. */
+/** A file that other users can write proves little. */
 const checkTrustworthy = (path: string, info: Stats): void => {
   const problem = !info.isFile()
     ? 'is not a regular file'
@@ -118,8 +118,8 @@ const checkTrustworthy = (path: string, info: Stats): void => {
 }
 
 /**
- * The file of a journal: appends, syncs, and reopens when another file is at the path. Make one call at a time. After a failure it closes,
- * and the next call opens it again.
+ * Appends to the file of a journal, syncs it, and reopens it when another file is at the path. Make one call at a time. After a failure it
+ * closes, and the next call opens it again.
  */
 export class JournalFile {
   readonly path: string
@@ -134,7 +134,7 @@ export class JournalFile {
   readonly #floors: number
   #files = 0
 
-  /** `floors`: as in JournalInit. Other processes may append too, so `ready` checks the end of the file again. */
+  /** For `floors`, see JournalInit. Other processes may append too, so `ready` checks the end of the file again. */
   constructor(init: { path: string; floors: number }) {
     this.path = init.path
     this.#floors = init.floors
@@ -153,7 +153,7 @@ export class JournalFile {
       if (at.size !== this.#size) await this.#lookAtEnd(this.#handle, at.size)
       return
     }
-    // The file was rotated; unsynced notes are synced in it.
+    // The file was rotated, so unsynced notes are synced in it.
     await this.#handle?.datasync().catch(() => {})
     await this.close()
     await this.#open()

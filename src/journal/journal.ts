@@ -12,24 +12,24 @@ import type { RunMarks } from './running-marks.ts'
 import { JournalWriter, LineQueue, type QueuedLine } from './writer.ts'
 
 export interface JournalInit {
-  /** Absolute path: `audit_log_path` of the ACL, or `requests.jsonl` of the data directory. */
+  /** Absolute path of the log, which is `audit_log_path` of the ACL, or `requests.jsonl` of the data directory. */
   readonly path: string
   /** Marks of running runs, or null for a journal without runs. */
   readonly marks: RunMarks | null
-  /** SHA-256 of the policy in force, hex; null, the default, without one. */
+  /** SHA-256 of the policy in force, hex. Null, the default, without a policy. */
   readonly policySha256?: string | null
-  /** Rate limit in bytes for lines about outgoing requests. Refusals have limits of their own. Default: none. */
+  /** Rate limit in bytes for lines about outgoing requests. Refusals have separate limits. By default, there is no limit. */
   readonly rate?: TokenBucketInit
-  /** Multiple of the free-space floor to leave. Default: 1. */
+  /** Multiple of the free-space floor to leave, by default 1. */
   readonly floors?: number
 }
 
 export interface JournalComponents {
   readonly clock: Clock
   readonly log: Logger
-  /** Signer of the journal. Default: null, nothing is signed. */
+  /** Signer of the journal. Null, the default, means unsigned. */
   readonly signer?: AgentSigner | null
-  /** Called with each written line without its line feed. It must neither wait nor throw. */
+  /** Called with each written line without its line feed. It must not wait or throw. */
   readonly onWritten?: ((line: Uint8Array) => void) | null
 }
 
@@ -55,7 +55,7 @@ const isOperators = (event: JournalEvent): boolean => event.event === 'authority
 const HEAD_BYTES = 256
 
 /**
- * Append-only log of all decisions and runs. `append` settles when the line is on disk; concurrent lines share one write and one sync. Each
+ * Append-only log of all decisions and runs. `append` settles when the line is on disk. Concurrent lines share one write and one sync. Each
  * line has the hash of the line before it. The first line of a chain names the last line of the chain before.
  */
 export class Journal implements Startable {
@@ -66,7 +66,7 @@ export class Journal implements Startable {
   readonly #refusals: Refusals
   readonly #rate: TokenBucket | null
   readonly #queue = new LineQueue()
-  /** The present work on the file; never two at once. */
+  /** The present work on the file. There is one at a time. */
   #working: Promise<void> | null = null
   #problem: string | null = null
   #open = false
@@ -109,7 +109,7 @@ export class Journal implements Startable {
 
   /**
    * Settles when the event is on disk, or written if it is a note. Rejects with `journal_unavailable`. The line that begins a run also
-   * marks it as running; an `exit`, or a `denial` of a failed start, removes the mark.
+   * marks it as running. An `exit`, or a `denial` of a failed start, removes the mark.
    */
   async append(event: JournalEvent): Promise<void> {
     const marks = this.#marks
@@ -127,7 +127,7 @@ export class Journal implements Startable {
   }
 
   /**
-   * As `append`, for refused requests: the text is cut, and lines beyond the source's rate are only counted. The end of a run that this
+   * Like `append`, for refused requests. The text is cut, and lines beyond the source's rate are only counted. The end of a run that this
    * daemon started is always written.
    */
   async refuse(event: RefusalEvent): Promise<void> {

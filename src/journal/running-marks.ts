@@ -12,7 +12,7 @@ import { parseLine } from './parse-line.ts'
 import type { RunKey } from './run-key.ts'
 import { tailJournal } from './tail.ts'
 
-/** Lines searched for ends after a crash: three of the largest batches, which no mark outlives. */
+/** Lines searched for ends after a crash. They cover three of the largest batches, and no mark outlives those. */
 const MAX_RECOVERY_LINES = 10_000
 
 /** Another denial may be of a request that only used the ID of a running one. */
@@ -35,8 +35,8 @@ export const endedAmong = async (path: string, runs: readonly AnyRunKey[]): Prom
 }
 
 /**
- * Marks of running runs, beside the journal so that a start after a crash need not read all of it. Each run has one empty file whose name
- * contains all data, so a mark is complete as soon as it exists.
+ * Marks of running runs, next to the journal so that a start after a crash need not read all of it. Each run has one empty file whose name
+ * contains all data, so a mark is complete when it exists.
  */
 export abstract class RunMarks {
   protected readonly log: Logger
@@ -165,7 +165,7 @@ export class RunningMarks extends RunMarks {
   readonly #journal: string
   #syncs = false
 
-  /** `journal`: file of these runs. */
+  /** `journal` is the file of these runs. */
   constructor(components: { log: Logger }, init: { directory: string; journal: string }) {
     super(components, init)
     this.#journal = init.journal
@@ -219,7 +219,7 @@ const parseName = (name: string): LocalMark | null => {
   return { name, key, owner }
 }
 
-/** Directory of the marks of local runs, beside their journal. */
+/** Directory of the marks of local runs, next to their journal. */
 export const localMarksOf = (journal: string): string => `${journal}.running`
 
 const listMarks = async (directory: string): Promise<LocalMark[]> => (await readdir(directory)).flatMap((name) => parseName(name) ?? [])
@@ -240,7 +240,7 @@ export class LocalMarks extends RunMarks {
   readonly #us = ownIdentity()
   #usable = false
 
-  /** If no marks can be made, a warning is logged and runs have none. */
+  /** If marks cannot be made, a warning is logged and runs have no marks. */
   protected override async find(): Promise<readonly LocalRunKey[]> {
     try {
       await ensurePrivateDir(this.directory)
@@ -268,7 +268,7 @@ export class LocalMarks extends RunMarks {
     return 'session_id' in key ? nameOf(key, this.#us) : null
   }
 
-  /** Renames the mark to this process. False if another process was faster or the system refused; the next start retries. */
+  /** Renames the mark to this process. False if another process was faster or the system refused. The next start retries. */
   async #take({ name, key }: LocalMark): Promise<boolean> {
     const ours = nameOf(key, this.#us)
     try {

@@ -4,7 +4,7 @@ import type { Logger } from '../base/log.ts'
 import { visibleJson } from '../base/visible-text.ts'
 import type { JournalEvent } from './events.ts'
 
-/** `authpriv` (RFC 5424 §6.2.1): security messages, which readers of other logs may not see. */
+/** `authpriv` (RFC 5424 §6.2.1), for security messages, which readers of other logs may not see. */
 const FACILITY = 10
 const [WARNING, NOTICE, INFORMATIONAL] = [4, 5, 6]
 
@@ -25,7 +25,7 @@ const SEVERITIES: Readonly<Partial<Record<JournalEvent['event'], number>>> = {
 
 /** With the number that RFC 5612 reserves for examples. */
 const ELEMENT = 'x0x@32473'
-/** Maximum length of one value, and of a message: receivers accept 8 KiB by default (RFC 5424 §6.1, rsyslog). */
+/** Maximum length of one value, and of a message. Receivers accept 8 KiB by default (RFC 5424 §6.1, rsyslog). */
 const MAX_VALUE = 1_024
 const MAX_MESSAGE = 8_192
 
@@ -68,7 +68,7 @@ export const LOSS_TOLD_MS = 60_000
 
 /** Sends datagrams to one socket without waiting. */
 export interface DatagramSender {
-  /** False if there is no room and the message is not sent. */
+  /** Returns false, without sending the message, if the queue is full. */
   send(message: string): boolean
 }
 

@@ -21,7 +21,7 @@ export interface TailOptions {
   readonly follow: boolean
 }
 
-/** Beginning of the last `count` lines. Reads backwards, at most `maxBytes`, beyond which the result is no beginning of a line. */
+/** Beginning of the last `count` lines. Reads backwards, at most `maxBytes`. Beyond that, the result may be within a line. */
 export const startOfLast = async (file: FileHandle, size: number, count: number, maxBytes = size): Promise<number> => {
   const first = Math.max(0, size - maxBytes)
   let left = Math.min(count, MAX_TAIL_LINES)
@@ -31,7 +31,7 @@ export const startOfLast = async (file: FileHandle, size: number, count: number,
     const begin = Math.max(first, end - CHUNK_BYTES)
     const { bytesRead } = await file.read(buffer, 0, end - begin, begin)
     for (let at = bytesRead - 1; at >= 0; at--) {
-      // The line feed at the very end closes the last line and begins none.
+      // The line feed at the very end closes the last line.
       if (buffer[at] !== LINE_FEED || begin + at === size - 1) continue
       left -= 1
       if (left === 0) return begin + at + 1
@@ -166,7 +166,7 @@ const isSame = async (one: FileHandle, other: FileHandle): Promise<boolean> => {
 }
 
 /**
- * The last lines of a journal and of the last rotated file (`.1`), or empty if nothing was ever written. Throws `not_found` if the journal
+ * The last lines of a journal and of the last rotated file (`.1`), or empty if no line was ever written. Throws `not_found` if the journal
  * cannot be read.
  */
 export const lastLines = async (path: string, bounds: LastBounds): Promise<LastLines> => {

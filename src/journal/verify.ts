@@ -7,7 +7,7 @@ import { FIRST_PREV, hashLine } from './line.ts'
 import { type LaterLine, isTorn, parseLaterLine, parseLine } from './parse-line.ts'
 import { type RawLine, readLines } from './read.ts'
 
-/** One file of a journal: the chains in it, with the numbers of their lines. */
+/** One file of a journal, with its chains and the numbers of their lines. */
 export interface JournalPart {
   readonly path: string
   readonly chains: ReadonlyMap<string, { first: number; last: number }>
@@ -81,7 +81,7 @@ export const inOrder = (parts: readonly JournalPart[]): JournalPart[] => {
   return ordered
 }
 
-/** Listed problems of one verification; further ones are counted. */
+/** Listed problems of one verification. Further ones are counted. */
 export const MAX_VERIFY_PROBLEMS = 100
 /** Listed ends of chains. If several processes write one file, there are many that no later chain names. */
 export const MAX_VERIFY_HEADS = 1_000
@@ -89,10 +89,14 @@ export const MAX_VERIFY_HEADS = 1_000
 const MAX_CALLED = 64
 
 /**
- * `unreadable`: not a line of a journal, or one of a later version. `altered`: this line or the one before it in its chain was changed.
- * `missing`: lines of a chain, or a whole chain, are gone. `out_of_place`: a line or chain occurs twice, after its successors, or in the
- * wrong place. `head_missing`: the first lines are in none of the files. `signature`: invalid, missing, or of another agent than stated.
- * `unfinished`: a run that started, has no end, and is not running.
+ * Kinds of problems.
+ * `unreadable` is a line of a later version, or not a line of a journal.
+ * `altered` means that this line or the one before it in its chain was changed.
+ * `missing` means that lines of a chain, or a whole chain, are gone.
+ * `out_of_place` means that a line or chain occurs twice, after its successors, or in the wrong place.
+ * `head_missing` means that the first lines are in no file.
+ * `signature` means that it is invalid, missing, or of another agent than stated.
+ * `unfinished` is a run that started, has no end, and is not running.
  */
 export const PROBLEM_KINDS = ['unreadable', 'altered', 'missing', 'out_of_place', 'head_missing', 'signature', 'unfinished'] as const
 export type ProblemKind = (typeof PROBLEM_KINDS)[number]
@@ -114,9 +118,9 @@ export interface ChainHead {
 export interface SignedPart {
   /** Agents with valid signatures. */
   readonly agents: readonly AgentId[]
-  /** Lines covered by a signature, of their own chain or of a later chain that names them. */
+  /** Lines covered by a signature of their chain, or of a later chain that names them. */
   readonly lines: number
-  /** Position of the newest signature, or null if nothing is signed. */
+  /** Position of the newest signature, or null for an unsigned journal. */
   readonly through: SignedThrough | null
 }
 
@@ -128,11 +132,13 @@ export interface VerifyReport {
   readonly chains: number
   /** Number of chains that begin in these files. */
   readonly lives: number
-  /** Of these, chains that begin in a new file and name none before: a missing link to earlier files would not be noticed. */
+  /**
+   * Number of these chains that begin in a new file and do not name an earlier chain. A missing link to earlier files would not be noticed.
+   */
   readonly unlinked_lives: number
   /** Number of chains that have not stopped. */
   readonly open_chains: number
-  /** Ends of chains to compare with a separate copy: at most MAX_VERIFY_HEADS, with those that no later chain names last. */
+  /** Up to MAX_VERIFY_HEADS ends of chains to compare with a separate copy. Those that no later chain names are last. */
   readonly heads: readonly ChainHead[]
   readonly signed: SignedPart
   /** Lines that a crash or a full disk cut off, each at the end of the file at that time. */
@@ -290,9 +296,9 @@ const regular = async (path: string): Promise<string> => {
 
 /**
  * Verifies a journal from all its files in any order. Finds changed, removed, repeated and moved lines, and removed, shortened and moved
- * chains, and states what signatures cover. Memory grows with the chains and the runs without an end, not with the lines. It cannot detect
- * that the end of the last chain was cut off, or that a user with write access replaced unsigned lines. One file may be a pipe; several are
- * read twice, first to order them. Throws `not_found` for a file that cannot be read.
+ * chains, and states the lines that signatures cover. Memory grows with the chains and the runs without an end, not with the lines. It
+ * cannot detect that the end of the last chain was cut off, or that a user with write access replaced unsigned lines. One file may be a
+ * pipe. Several files are read twice, first to order them. Throws `not_found` for a file that cannot be read.
  */
 export const verifyJournal = async (paths: readonly string[], options: VerifyOptions = {}, signal?: AbortSignal): Promise<VerifyReport> => {
   const verifier = new Verifier(options)

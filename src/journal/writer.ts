@@ -14,7 +14,7 @@ const FREE_LOOK_MS = 1_000
 
 export interface JournalWriterInit extends LifeInit {
   readonly floors: number
-  /** A sync or a signature is due for which no line waits: call `doDue`. */
+  /** A sync or a signature is due without a waiting line. Call `doDue`. */
   onDue(): void
   /** Called with each written line, or null. */
   readonly onWritten: ((line: Uint8Array) => void) | null
@@ -26,8 +26,8 @@ const NOTES: ReadonlySet<string> = new Set<JournalEvent['event']>(['started', 'w
 const FULL = 'no space left on the disk'
 
 /**
- * Writes one chain to disk: in batches, synced and signed. Make one call at a time. Each throws if the disk fails, and the next one opens
- * the file again.
+ * Writes one chain to disk in synced and signed batches. Make one call at a time. Each throws if the disk fails, and the next one opens the
+ * file again.
  */
 export class JournalWriter {
   readonly #clock: Clock
@@ -94,7 +94,8 @@ export class JournalWriter {
   }
 
   /**
-   * Returns the number of lines written. If one of them has an effect that waits for it, all are synced. Fewer than all: the disk is full.
+   * Returns the number of lines written. If one of them has an effect that waits for it, all are synced. A lower number means that the disk
+   * is full.
    */
   async write(batch: readonly PreparedLine[]): Promise<number> {
     return this.#orClose(async () => {
@@ -192,7 +193,10 @@ export class JournalWriter {
     return whole
   }
 
-  /** Closes the file where `work` fails. Lines of it may be in the file and not synced: they keep their place in the chain, and count as not written. */
+  /**
+   * Closes the file if `work` fails. Its lines may be in the file without a sync. They keep their place in the chain, and count as not
+   * written.
+   */
   async #orClose<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await work()
@@ -203,15 +207,15 @@ export class JournalWriter {
   }
 }
 
-/** Lines that wait for the disk; beyond this it does not keep up and runs are denied. */
+/** Limit on lines that wait for the disk. Beyond this, runs are denied. */
 export const MAX_JOURNAL_QUEUE_BYTES = 16 * 1024 * 1024
-/** One write: larger batches gain nothing and make a torn one worse. */
+/** Size of one write. Larger batches would not be faster, and would tear more lines. */
 const MAX_JOURNAL_BATCH_BYTES = 1024 * 1024
 
 export interface QueuedLine {
   readonly line: PreparedLine
   readonly size: number
-  /** Written below the floor of free space, too. */
+  /** True if the line is also written below the floor of free space. */
   readonly belowFloor: boolean
   readonly resolve: () => void
   readonly reject: (error: unknown) => void
