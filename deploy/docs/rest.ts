@@ -25,9 +25,10 @@ const NOTES: Partial<Readonly<Record<RouteKey, string>>> = {
     'A contact that exists keeps its trust level and pins. Another `trust_level`, or a second name without `rename`, is a `conflict`.',
   'POST /agent/revoke': '`machine_id` null revokes the key itself.',
   'POST /keys/rotate-token':
-    'The old token is `unauthorized` at once, and event streams opened with it end. Runs continue. `conflict` without a metrics token.',
+    '`token` is `api_token`, `metrics_token` or `operator_key`. The old token is `unauthorized` at once, and event streams opened with it end. Runs continue. `conflict` without a metrics token.',
   'GET /contacts': 'You can block or remove a revoked contact. Import, trust and pin are a `conflict`.',
   'POST /contacts/meet': '`conflict` for a blocked or revoked agent.',
+  'POST /contacts/trust': '`level` is `blocked`, `unknown`, `known` or `trusted`.',
   'POST /contacts/unpin': 'A contact without pins is at most `known`.',
   'POST /contacts/label': 'A label with null is removed.',
   'GET /contacts/select':
@@ -102,10 +103,17 @@ const objectOf = (schema: Json, root: Json): Json | null => {
 
 const shownBefore = new Set<string>()
 
-/** A field of an answer; a list of objects with their fields where they come first. */
+/** The object that a field has, perhaps in a list or beside null. */
+const innerObject = (schema: Json, root: Json): Json | null => {
+  const { items, anyOf = [] } = schema
+  const inner = items === undefined ? anyOf.find((one) => one.type !== 'null') : items
+  return objectOf((inner ?? schema) as Json, root)
+}
+
+/** A field of an answer; an object with its fields where they come first. */
 const answerField = (name: string, schema: Json, root: Json): string => {
-  const element = schema.items === undefined ? null : objectOf(schema.items as Json, root)
-  const fields = element === null ? '' : Object.keys(element.properties!).map(code).join(' ')
+  const inner = innerObject(schema, root)
+  const fields = inner === null ? '' : Object.keys(inner.properties!).map(code).join(' ')
   if (fields === '' || shownBefore.has(fields)) return code(name)
   shownBefore.add(fields)
   return `${code(name)} (${fields})`
