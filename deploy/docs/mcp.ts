@@ -85,7 +85,8 @@ const RESULT: KeysOf<typeof TOOL_RESULT> = {
   stderr_truncated: 'Bytes are missing.',
   signal: 'Signal that ended it, such as `SIGTERM`.',
   denial_reason: 'The configuration, or the ACL of the target, refuses it: a reason of [errors.md](errors.md).',
-  launch_error: 'It never ran: `kind` and `message`. See [below](#launch-errors).',
+  launch_error:
+    'It never ran: `message`, and `kind`: `not_found`, `not_executable` (or replaceable by other users), `config` (wrong setting), `spawn` (system, audit log or connection).',
   denial_detail: 'Text of the denial.',
   target: 'Target, or null for this machine.',
   stdout_omitted_bytes: 'Number of missing bytes.',
@@ -105,14 +106,16 @@ const RESULT: KeysOf<typeof TOOL_RESULT> = {
   next: 'Only if it did not run: what to do next.',
 }
 
+const RESULT_OF_HOSTS = 'Number of hosts with this [result](fleets.md#read-the-output).'
+
 const FLEET: KeysOf<typeof FLEET_RESULT> = {
   asked: 'Number of hosts. The next six and `going` add up to it.',
-  ran: 'The command ran and ended.',
-  denied: 'A policy or an approver refused; it did not run.',
-  unreachable: 'It did not run.',
-  not_started: 'Its turn never came.',
-  cancelled: 'It was cancelled.',
-  unknown: 'It may have run.',
+  ran: RESULT_OF_HOSTS,
+  denied: RESULT_OF_HOSTS,
+  unreachable: RESULT_OF_HOSTS,
+  not_started: RESULT_OF_HOSTS,
+  cancelled: RESULT_OF_HOSTS,
+  unknown: RESULT_OF_HOSTS,
   failed: 'Ran, but with another exit status, a signal, or missing or cut output.',
   going: 'Hosts that have not ended.',
   running: 'Those that have started, as a node set, or null.',
