@@ -1,6 +1,6 @@
 /**
- * Whether a source that holds `own` of `all` places may take `more`. It holds at most half of the free places, so its share falls
- * as they fill. Each source gets its first `least` places, also where other sources hold all: use that only where sources are listed.
+ * Whether a source that holds `own` of `all` places may take `more`. It holds at most as many places as are free, so its share falls as
+ * they fill. Each source gets its first `least` places, even if other sources hold all, so use `least` only for listed sources.
  */
 export const hasShare = (own: number, all: number, max: number, { least = 0, more = 1 } = {}): boolean =>
   own + more <= least || (all + more <= max && own <= (max - all) / 2)

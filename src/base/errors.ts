@@ -1,4 +1,4 @@
-/** One row of the error table: how each interface reports a code. */
+/** One row of the error table, with the way in which each interface reports a code. */
 interface ErrorRow {
   /** HTTP status of the REST API. */
   readonly status: number
@@ -6,7 +6,6 @@ interface ErrorRow {
   readonly rpc: number
   /** Exit status of the command line. */
   readonly exit: number
-  /** Message for the user if the thrower gives none. */
   readonly text: string
 }
 
@@ -71,14 +70,14 @@ export const ERROR_TABLE = {
 
 export type ErrorCode = keyof typeof ERROR_TABLE
 
-/** The error code that another program reports; `internal` if the table does not have it. */
+/** The error code that another program reports, or `internal` if the table lacks it. */
 export const errorCodeOf = (code: unknown): ErrorCode =>
   typeof code === 'string' && Object.hasOwn(ERROR_TABLE, code) ? (code as ErrorCode) : 'internal'
 
 /** An error with a code of the table, the next step for the user, and data for programs. */
 export class AppError extends Error {
   readonly code: ErrorCode
-  /** Facts for programs: file, line, key, candidates… Never a secret. */
+  /** Facts for programs, such as file, line, key or candidates. They contain no secrets. */
   readonly data: Readonly<Record<string, unknown>>
 
   constructor(code: ErrorCode, message?: string, options: { cause?: unknown; data?: Record<string, unknown> } = {}) {
@@ -89,12 +88,12 @@ export class AppError extends Error {
   }
 }
 
-/** Tests the name, because each bundle has a class of its own and one bundle may report an error of another. */
+/** Tests the name, because each bundle has its own class and one bundle may report an error of another. */
 export const isAppError = (error: unknown, code?: ErrorCode): error is AppError =>
   error instanceof Error && error.name === 'AppError' && (code === undefined || (error as AppError).code === code)
 
 /**
- * The next step that an error names, as a field of its report. Absent if the error names none, or an empty one because its message says
+ * The next step that an error names, as a field of its report. Absent if the error names no step, or an empty one because its message says
  * it.
  */
 export const nextOf = (error: unknown): { readonly next?: string } => {
@@ -106,7 +105,6 @@ export const nextOf = (error: unknown): { readonly next?: string } => {
 export const errnoOf = (error: unknown): string | undefined =>
   isAppError(error) ? undefined : (error as NodeJS.ErrnoException | undefined)?.code
 
-/** Whether the error says that nothing exists at a path. */
 export const isMissing = (error: unknown): boolean => ['ENOENT', 'ENOTDIR'].includes(errnoOf(error) ?? '')
 
 /** The result of `work`, or null if it throws. For questions where "unknown" is an answer. */
@@ -128,6 +126,6 @@ export const textWithNext = (error: unknown): string => {
 
 export const asError = (error: unknown): Error => (error instanceof Error ? error : new Error(String(error)))
 
-/** Any thrown value as an AppError; one that is not becomes `internal`. */
+/** Any thrown value as an AppError. A value of another class becomes `internal`. */
 export const asAppError = (error: unknown): AppError =>
   isAppError(error) ? error : new AppError('internal', errorText(error), { cause: error })

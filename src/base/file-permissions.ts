@@ -27,7 +27,7 @@ export const assertOursAlone = (path: string, info: Stats, allowed: number): voi
   assertPrivate(path, info, allowed)
 }
 
-/** Makes the directory and its missing parents with `mode`. Checks that an existing one belongs to this user and is no looser. */
+/** Makes the directory and its missing parents with `mode`. Checks that an existing one belongs to this user and has no looser mode. */
 export const ensurePrivateDir = async (path: string, mode = 0o700): Promise<void> => {
   await mkdir(path, { recursive: true, mode })
   assertOursAlone(path, await stat(path), mode)
@@ -42,7 +42,7 @@ export const readPrivateFile = async (
   path: string,
   { groupMayRead = false }: { readonly groupMayRead?: boolean } = {},
 ): Promise<Buffer> => {
-  // O_NONBLOCK: a named pipe in place of the file must not block this process.
+  // O_NONBLOCK keeps a named pipe in place of the file from blocking this process.
   const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK).catch((error: unknown) => {
     if (isMissing(error)) throw new AppError('not_found', `${path} is missing`, { cause: error, data: { file: path } })
     if (errnoOf(error) !== 'EACCES') throw error
@@ -68,7 +68,9 @@ const problemOf = (path: string, info: Stats, owner: number): string | undefined
   return `${path} is writable by other users (mode ${octal(info.mode)}); fix it with: chmod go-w ${shellWord(path)}`
 }
 
-/** Who else could remove or replace a journal through its directory or a parent of it. The remedies never change a system directory. */
+/**
+ * Other users who could remove or replace a journal through its directory or a parent of it. The remedies never change a system directory.
+ */
 export const journalPlaceProblems = (path: string, owner?: number): string[] =>
   writableByOthers(dirname(path), owner).map(
     (problem) =>
@@ -76,9 +78,9 @@ export const journalPlaceProblems = (path: string, owner?: number): string[] =>
   )
 
 /**
- * Who else could change what exists at this path: one sentence with a remedy for the file, each directory above it and each link on the
- * way. Owners must be root or `owner` (default: this user). Parts that do not exist are not checked. A part that cannot be inspected is a
- * problem. Synchronous, so that nothing can change during a decision: a few lstat calls of some microseconds.
+ * Other users who could change the file at this path. Each problem is a sentence with a remedy for the file, a directory above it or a link
+ * on the way. Owners must be root or `owner` (default: this user). Missing parts are not checked. A part that cannot be inspected is a
+ * problem. Synchronous, so that no file can change during a decision. It takes a few lstat calls of some microseconds.
  */
 export const writableByOthers = (path: string, owner: number = ourUid()): string[] => {
   const problems = new Set<string>()
@@ -106,7 +108,7 @@ export interface PasswdEntry {
 
 const FIELDS = 7
 
-/** A user or group number that a kernel accepts. The highest one means "none". */
+/** A user or group number that a kernel accepts. The highest number means "no ID". */
 const idOf = (text: string | undefined): number | null =>
   /^[0-9]{1,10}$/.test(text ?? '') && Number(text) < 0xffff_ffff ? Number(text) : null
 

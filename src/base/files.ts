@@ -7,7 +7,7 @@ import { shellWord } from './format.ts'
 
 const TEMPORARY = /^\.(?<of>.+)\.[0-9a-f]{12}\.tmp$/
 
-/** Writes a temporary file beside `path`, with its mode from the first byte, and syncs it. Leaves no file if that fails. */
+/** Writes a temporary file in the directory of `path`, with its mode from the first byte, and syncs it. Leaves no file if that fails. */
 const writeBeside = async (path: string, data: string | Uint8Array, mode: number): Promise<string> => {
   const temporary = join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}.tmp`)
   try {
@@ -27,8 +27,8 @@ const writeBeside = async (path: string, data: string | Uint8Array, mode: number
 }
 
 /**
- * Replaces a file atomically: readers see the old content or the new, also after a power cut. If it throws, nothing has changed.
- * `beforehand` runs when the new content is on disk, so that hardly anything can fail after it.
+ * Replaces a file atomically, so that readers see the old content or the new, also after a power cut. If it throws, the file is unchanged.
+ * `beforehand` runs when the new content is on disk, so that a later failure is unlikely.
  */
 export const writeFileAtomic = async (
   path: string,
@@ -87,12 +87,12 @@ export interface BoundedRead {
   readonly pipes?: boolean
 }
 
-/** Reads a whole regular file through the descriptor that was checked. Throws what is wrong with it. */
+/** Reads a whole regular file through the descriptor that was checked. Throws the problem of the file. */
 export const readBounded = async (path: string, { max, pipes = false }: BoundedRead): Promise<Buffer> => {
   const file = await open(path, constants.O_RDONLY | constants.O_NOCTTY | (pipes ? 0 : constants.O_NONBLOCK))
   try {
     const info = await file.stat()
-    // Reading a directory fails with an error of its own.
+    // Reading a directory fails with a separate error.
     if (!pipes && !info.isFile() && !info.isDirectory()) throw new Error('is not a regular file')
     const parts: Buffer[] = []
     for (let bytes = 0; ;) {
@@ -115,8 +115,7 @@ const CAUSES: Readonly<Record<string, string>> = {
 }
 
 /**
- * The error for a file that a user named and that cannot be read: the reason, and the command that shows it. `name` is the file with its
- * option.
+ * The error for an unreadable file that a user named, with the reason and the command that shows it. `name` is the file with its option.
  */
 export const unreadable = (code: ErrorCode, path: string, error: unknown, name = path): AppError => {
   const errno = errnoOf(error) ?? ''
@@ -134,7 +133,7 @@ export const unreadable = (code: ErrorCode, path: string, error: unknown, name =
 export const laterVersion = (found: number, known: number | null): string =>
   `version ${found} is from a later x0x, and this one reads ${known === null ? 'files without a version' : `version ${known}`}: use the later x0x, or restore the file from before the upgrade; nothing was changed`
 
-/** What is wrong with the version of a file, or null. Checked first, because another version may have other keys. */
+/** The problem of a file's version, or null. Checked first, because another version may have other keys. */
 export const versionProblem = (found: unknown, known: number): string | null => {
   if (found === known) return null
   return Number.isSafeInteger(found) && Number(found) > known ? laterVersion(Number(found), known) : `expected ${known}`

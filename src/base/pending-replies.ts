@@ -40,7 +40,7 @@ export class PendingReplies<Reply, Context = null> {
     return this.drop(id)
   }
 
-  /** Forgets a request whose reply is no longer wanted. */
+  /** Forgets a request whose reply is not wanted any longer. */
   drop(id: number): boolean {
     return this.#pending.delete(id)
   }

@@ -33,14 +33,14 @@ export const isLiving = ({ pid, born }: { readonly pid: number; readonly born: s
 /** An ID that differs at each boot (random(4)), or null without /proc. */
 export const bootId = (): string | null => attempt(() => readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim())
 
-/** Identifies a process for ever. A pid alone does not, because it is reused and every host has it. `0` stands for an unknown value. */
+/** Identifies a process forever. A pid alone does not, because it is reused and every host has it. `0` means an unknown value. */
 export interface ProcessIdentity {
   readonly pid: number
   /** Clock ticks from the boot of the system to the start of the process. */
   readonly started: string
   /** The PID namespace that the pid belongs to. */
   readonly namespace: string
-  /** The boot of its kernel, which containers share; without a boot ID, the host name. 16 hex digits. */
+  /** The boot of its kernel, which containers share, or the host name without a boot ID. 16 hex digits. */
   readonly boot: string
   /** The installation of the system, which is the same after a reboot. 16 hex digits. */
   readonly machine: string
@@ -82,7 +82,7 @@ export const identityOf = (pid: number): ProcessIdentity => ({
   machine: digestOfId(machineId()),
 })
 
-/** `unknown`: the process is on another host, in another PID namespace, or hidden from this user. */
+/** `unknown` means that the process is on another host, in another PID namespace, or hidden from this user. */
 export const processState = (other: ProcessIdentity): 'alive' | 'gone' | 'unknown' => {
   const us = ownIdentity()
   // No process outlives a reboot of its installation.

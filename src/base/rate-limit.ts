@@ -29,7 +29,7 @@ export class TokenBucket {
     return this.#tokens / this.#burst
   }
 
-  /** Takes `count` tokens, or none if there are fewer. */
+  /** Takes `count` tokens. If there are fewer, takes no tokens and returns false. */
   take(count = 1): boolean {
     this.#refill()
     if (this.#tokens < count) return false
@@ -69,14 +69,14 @@ export class RateLimit {
     this.#init = init
   }
 
-  /** Takes `count` tokens of a source, or none if it has fewer. */
+  /** Takes `count` tokens of a source. If it has fewer, takes no tokens and returns false. */
   allows(source: string, count = 1): boolean {
     return this.#bucketOf(source).take(count)
   }
 
   /**
-   * Takes one token or refuses at random. It never refuses while half of the burst is left; below that, the fewer tokens are left, the
-   * more likely it refuses. So all callers have the same chance, and none can take everything by asking first (compare MaxStartups of
+   * Takes one token or refuses at random. It never refuses while 50 % of the burst is left. Below that, the fewer tokens are left, the more
+   * likely it refuses. So all callers have the same chance, and a caller that asks first cannot take everything (compare MaxStartups of
    * OpenSSH).
    */
   allowsByChance(source: string): boolean {
@@ -84,7 +84,7 @@ export class RateLimit {
     return this.#random() < 2 * bucket.level && bucket.take()
   }
 
-  /** Whether less than half of the burst is left, so that `allowsByChance` may refuse. */
+  /** Whether less than 50 % of the burst is left, so that `allowsByChance` may refuse. */
   isShort(source: string): boolean {
     return this.#bucketOf(source).level < 0.5
   }

@@ -6,10 +6,10 @@ import { type BoundedRead, readBounded, unreadable } from './files.ts'
 import { didYouMean } from './format.ts'
 import { isVisible } from './visible-text.ts'
 
-/** The path of a value: keys of tables, indices of arrays (also of arrays of tables). */
+/** The path of a value, with keys of tables and indices of arrays (also of arrays of tables). */
 export type KeyPath = readonly (string | number)[]
 
-/** Bare keys of TOML 1.0; anything else is quoted. */
+/** Bare keys of TOML 1.0. All others are quoted. */
 const BARE_KEY = /[A-Za-z0-9_-]+/y
 const SPACE = /[ \t]*/y
 const BLANK = /(?:[ \t\r\n]|#[^\n]*)*/y
@@ -19,8 +19,8 @@ const SCALAR = /[^,\]}\n#]*/y
 const keyOf = (path: KeyPath): string => JSON.stringify(path)
 
 /**
- * Finds the line on which each key, table and array element begins, in TOML that a parser has accepted. It validates nothing, and stops
- * early at invalid TOML. A library with positions would be a second parser of files that decide what runs.
+ * Finds the line on which each key, table and array element begins, in TOML that a parser has accepted. It does not validate, and stops
+ * early at invalid TOML. A library with positions would be a second parser of files that decide which commands run.
  */
 class TomlLines {
   readonly lines = new Map<string, number>()
@@ -186,7 +186,7 @@ export const parseToml = (text: string, path: string, code: ErrorCode, options: 
   }
 }
 
-/** Reads a TOML file with its bytes. A missing file is `not_found`; any other problem is `code`. */
+/** Reads a TOML file with its bytes. A missing file is `not_found`, and any other problem is `code`. */
 export const readToml = async (
   path: string,
   code: ErrorCode,
@@ -207,7 +207,7 @@ export const readToml = async (
   return { ...parseToml(text, path, code, options), sha256: sha256Of(bytes), bytes }
 }
 
-/** A semantic error in a TOML file, in the form that editors understand: `file:line: key: reason`. */
+/** A semantic error in a TOML file, in the form `file:line: key: reason` that editors understand. */
 export const tomlError = (code: ErrorCode, document: TomlDocument, keyPath: KeyPath, reason: string): AppError => {
   const line = document.lineOf(keyPath)
   const key = keyPath.reduce<string>((text, part) => (typeof part === 'number' ? `${text}[${part}]` : text ? `${text}.${part}` : part), '')

@@ -8,7 +8,7 @@ import { writableByOthers } from './file-permissions.ts'
 import { octal } from './format.ts'
 import type { Environment } from './runtime.ts'
 
-/** The size of sun_path without its final NUL: 104 bytes on macOS, 108 on Linux. */
+/** The size of sun_path without its final NUL, on macOS (104 bytes) and on Linux (108). */
 export const MAX_SOCKET_PATH = process.platform === 'darwin' ? 103 : 107
 
 /** Whether a server listens on the socket. */
@@ -49,7 +49,7 @@ export const claimSocketPath = async (path: string): Promise<void> => {
   await unlink(path)
 }
 
-/** The address of a server: on the network, or a unix socket. */
+/** The address of a server, which is on the network or a unix socket. */
 export type ListenAddress =
   | { readonly kind: 'tcp'; readonly host: string; readonly port: number }
   | { readonly kind: 'unix'; readonly path: string }
@@ -58,8 +58,8 @@ const ONLY_US = 0o700
 const OURS_ALONE = 0o600
 
 /**
- * Who else could connect, through the socket's directory, or replace the socket, by writing to that directory or one above: one sentence
- * each. A missing directory is no problem, because it is created private.
+ * Other users who could connect, through the socket's directory, or replace the socket, by writing to that directory or one above. Each
+ * problem is a sentence. A missing directory is fine, because it is created private.
  */
 export const socketDirProblems = async (path: string): Promise<string[]> => {
   const directory = dirname(path)
@@ -131,8 +131,8 @@ const takeAwayWith = (server: Server, path: string, { dev, ino }: { readonly dev
 }
 
 /**
- * Listens on a unix socket that nobody can connect to before it has its mode: until then it is in a private directory. The umask stays as
- * it is, because other parts create files with it. `inUse` is the message if the path is taken meanwhile. Throws `conflict`.
+ * Listens on a unix socket. Until the socket has its mode, it is in a private directory, so that other users cannot connect. The umask
+ * stays unchanged, because other parts create files with it. `inUse` is the message if the path is taken meanwhile. Throws `conflict`.
  */
 export const listenPrivately = async (server: Server, path: string, inUse: string, mode = OURS_ALONE): Promise<void> => {
   const room = await roomIn(dirname(path))
@@ -188,8 +188,8 @@ export const consoleSockets = (env: Environment, uid: number): ConsoleSockets =>
 }
 
 /**
- * Why the socket at this path may not be this user's console. Others can create it, and would then receive command lines. Undefined:
- * nothing exists there. Null means that it is a socket of this user that no other may connect to.
+ * Why the socket at this path may not be this user's console. Others can create it, and would then receive command lines. Undefined means
+ * that the path is missing. Null means that it is a socket of this user that no other may connect to.
  */
 export const foreignSocket = (path: string, uid: number): string | null | undefined => {
   try {
@@ -202,7 +202,7 @@ export const foreignSocket = (path: string, uid: number): string | null | undefi
   }
 }
 
-/** The warning that the host serves its private socket only; `problem` is the reason. */
+/** The warning that the host serves only its private socket. `problem` is the reason. */
 export const onlyOwn = (problem: string): string =>
   `${problem}: clients of other vendors only use that path and cannot connect. Remove it, then start the host again`
 
@@ -213,7 +213,7 @@ export const squatted = (problem: string): AppError =>
 /** Timeout for a connection. */
 const CONNECT_MS = 5_000
 
-/** Connects to a socket, or null if there is no listener. */
+/** Connects to a socket, or null without a listener. */
 export const dial = async (path: string): Promise<Socket | null> =>
   new Promise((resolve, reject) => {
     const socket = connect(path)
@@ -230,8 +230,8 @@ export const dial = async (path: string): Promise<Socket | null> =>
   })
 
 /**
- * Connects to a socket of this user. Returns null if there is no listener. If the socket may be another user's, throws the error that `foreign` makes of
- * the reason.
+ * Connects to a socket of this user. Returns null without a listener. If the socket may be another user's, throws the error that `foreign`
+ * makes of the reason.
  */
 export const dialOwn = async (path: string, foreign: (problem: string) => AppError): Promise<Socket | null> => {
   const uid = process.geteuid?.() ?? 0
@@ -249,7 +249,7 @@ export const dialOwn = async (path: string, foreign: (problem: string) => AppErr
 }
 
 /**
- * Like `dialOwn`, for a socket of a service: in a directory that only this user may enter, its mode does not matter. Throws
+ * Like `dialOwn`, for a socket of a service. In a directory that only this user may enter, its mode does not matter. Throws
  * `loose_permissions`.
  */
 export const dialService = async (path: string): Promise<Socket | null> =>

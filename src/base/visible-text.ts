@@ -1,6 +1,6 @@
 /**
- * Characters without a visible form: controls, format, bidirectional and zero-width marks, private, unassigned and lone surrogate code
- * points, line separators, and those that a renderer may leave out (Unicode UAX #44).
+ * Characters without a visible form. They are controls, format, bidirectional and zero-width marks, private, unassigned and lone surrogate
+ * code points, line separators, and those that a renderer may leave out (Unicode UAX #44).
  */
 const INVISIBLE = /[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu
 
@@ -23,8 +23,8 @@ const jsonEscape = (character: string): string =>
 export const visibleJson = (text: string): string => replaceInvisible(text, jsonEscape)
 
 /**
- * Invisible characters that are part of readable text: layout, joiners of scripts and emoji with their variations, glyphs of private
- * fonts.
+ * Invisible characters that are part of readable text. They are layout, joiners of scripts and emoji with their variations, and glyphs of
+ * private fonts.
  */
 const LEGIBLE = /[\t\n\p{Co}]|\u200c|\u200d|\ufe0e|\ufe0f/u
 
@@ -48,12 +48,12 @@ export const shownLine = (text: string): string =>
   )
 
 /**
- * Characters that Unicode counts as visible but that show nothing or a space: spaces except U+0020, and the blanks of braille, Khitan,
- * Egyptian and musical notation.
+ * Characters that Unicode counts as visible but that look empty. They are spaces except U+0020, and the blanks of braille, Khitan, Egyptian
+ * and musical notation.
  */
 const BLANK = /(?! )\p{Zs}|\u2800|\u{13441}|\u{13442}|\u{16fe4}|\u{1d159}/u
 
-/** Right-to-left characters: a terminal or page reorders the text beside them without a mark. */
+/** Right-to-left characters. A terminal or page reorders the text around them without a mark. */
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\u200f\ufb1d-\ufdff\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u
 
 const HIDES = new RegExp(INVISIBLE.source, 'u')
@@ -63,7 +63,7 @@ const NAMED_ESCAPES: Readonly<Record<string, string>> = { ...NAMED_CONTROLS, '\\
 /** Combining marks that one letter may have. More of them overlap the lines above and below. */
 const MAX_MARKS = 3
 
-/** The characters before one in its token: the last one, the last that is not a mark, and the number of marks after that. */
+/** The characters before one in its token, as the last one, the last that is not a mark, and the number of marks after that. */
 interface Before {
   readonly last: string
   readonly base: string
@@ -71,7 +71,7 @@ interface Before {
 }
 
 /**
- * Whether a mark is misleading. A mark is read as part of a letter of its script; over ASCII, over nothing, or around a character it
+ * Whether a mark is misleading. A mark is read as part of a letter of its script. Over ASCII, without a letter, or around a character it
  * imitates another character.
  */
 const isStrayMark = (character: string, { base, marks }: Before): boolean =>
@@ -100,12 +100,12 @@ const showing = (text: string, named: Readonly<Record<string, string>>): string 
 }
 
 /**
- * One token that an approver decides about, in quotes, so that nothing in it hides, moves, or imitates its end. Two different tokens never
+ * One token that an approver decides about, in quotes, so that no part of it hides, moves, or imitates its end. Two different tokens never
  * look alike, except for letters of other scripts, which `strangeLetters` names.
  */
 export const shownToken = (text: string): string => `"${showing(text, NAMED_ESCAPES)}"`
 
-/** A sentence beside such tokens, on one line. Its own quotes and backslashes stay. */
+/** A sentence next to such tokens, on one line. It keeps its quotes and backslashes. */
 export const shownSentence = (text: string): string => showing(text, NAMED_CONTROLS)
 
 /** The non-ASCII letters of a token that are shown unescaped, each once, as `U+0430`. Some look like ASCII letters. */
