@@ -28,12 +28,12 @@ export const removeMade = async (made: readonly Made[]): Promise<void> => {
   for (const { parent, name } of made.toReversed()) await rmdir(parent.at(name)).catch(() => {})
 }
 
-/** Result of a walk: an open directory, a name in it, and what the name leads to. Dispose of it. */
+/** Result of a walk, with an open directory, a name in it, and the file of the name. Dispose of it. */
 export class ResolvedPath implements Disposable {
-  /** Null if the path led to a directory otherwise than by its name: a root, or `..` of a link. */
+  /** Null if the path led to a directory otherwise than by its name, such as a root, or `..` of a link. */
   readonly directory: OpenHandle | null
   readonly name: string
-  /** Null if nothing exists there. */
+  /** Null if the name is unused. */
   readonly found: Found | null
   readonly made: readonly Made[]
 
@@ -51,7 +51,7 @@ export class ResolvedPath implements Disposable {
   }
 }
 
-/** A valid name: not empty, not `.` or `..`, without slash and NUL. */
+/** A valid name is well-formed, has no slash or NUL, and is not empty, `.` or `..`. */
 const isName = (name: string): boolean => !/^\.{0,2}$|[/\0]/.test(name) && name.isWellFormed()
 
 /** Target of a link, or null if it is not a link. */
@@ -78,8 +78,8 @@ const rootOf = (parts: readonly string[], roots: readonly Root[]): { root: Root;
 }
 
 /**
- * Walks from a root. Each step takes one name in an open directory. Links are read and followed here, never by the system. So neither a
- * link nor a concurrent rename leads out of the roots.
+ * Walks from a root. Each step takes one name in an open directory. This class reads and follows links itself. So a link or a concurrent
+ * rename cannot lead out of the roots.
  */
 class Walk {
   readonly #permit: FilePermit
@@ -189,7 +189,7 @@ class Walk {
     const { handle, info } = found
     if (!info.isSymbolicLink() || this.#options.followLast === false) return this.#place({ directory, name, found })
     handle[Symbol.dispose]()
-    // It is no longer a link: try again, within the limit of links.
+    // The link was replaced by something else, so try again, within the limit of links.
     if (!(await this.#follow(name))) this.#ahead.push(name)
     return null
   }
@@ -212,13 +212,13 @@ class Walk {
 
 /**
  * Walks to a permitted path. Throws `forbidden_path` if it leads out of the roots or the root was replaced, `resource_limit` if it is too
- * deep, and errors of the system: ENOENT if a directory on the way is missing.
+ * deep, and errors of the system, such as ENOENT if a directory on the way is missing.
  */
 export const beneath = async (permit: FilePermit, options: WalkOptions = {}): Promise<ResolvedPath> => new Walk(permit, options).run()
 
-/** A directory below a root; `path` is as the client knows it. Dispose of it. */
+/** A directory below a root. `path` is as the client knows it. Dispose of it. */
 export interface OpenDirectory extends Root, Disposable {
-  /** Open descriptor, or null if `filesProblem` is set: then the fields describe the directory at the time of the check. */
+  /** Open descriptor, or null if `filesProblem` is set. Then the fields describe the directory at the time of the check. */
   readonly descriptor: number | null
 }
 
@@ -245,7 +245,7 @@ const hold = async (permit: FilePermit): Promise<OpenDirectory> => {
   }
 }
 
-/** Without descriptors of directories there is no better check: a rename before the program starts is not noticed. */
+/** Without descriptors of directories, a rename before the program starts is not noticed. */
 const lookAt = async (permit: FilePermit): Promise<OpenDirectory> => {
   const path = pathOf(permit)
   const real = await realpath(path)

@@ -9,10 +9,10 @@ import { beneath } from './beneath.ts'
 import { forbidden, namingPath, pathOf, requireCount, requirePermit, systemError, tooMuch } from './refusals.ts'
 import { BoundedEntries, entriesBelow } from './tree.ts'
 
-/** Total characters of an expanded pattern: bounds the comparisons for one name. */
+/** Total characters of an expanded pattern. It bounds the comparisons for one name. */
 export const MAX_GLOB_EXPANDED = 16_384
 
-/** The first braces with a comma directly inside; others are plain characters. */
+/** The first braces with a comma directly inside. Others are plain characters. */
 const firstBraces = (text: string): { readonly before: string; readonly choices: readonly string[]; readonly after: string } | null => {
   for (let open = text.indexOf('{'); open !== -1; open = text.indexOf('{', open + 1)) {
     if (isEscaped(text, open)) continue
@@ -78,9 +78,9 @@ interface OneOf {
 /** A string is a literal character. */
 type Token = string | typeof MANY | typeof ONE | OneOf
 
-/** One name of a pattern; `next` is null at the end. */
+/** One name of a pattern. `next` is null at the end. */
 interface Step {
-  /** Null for `**`: any number of names. */
+  /** Null for `**`, which means any number of names. */
   readonly tokens: readonly Token[] | null
   readonly next: Step | null
   /** The pattern ends in a slash and matches only directories. Set for the last step. */
@@ -102,7 +102,7 @@ export class GlobWork {
     return this.#steps > this.#max
   }
 
-  /** Compares a name with a step. Once the budget is used up, nothing matches. */
+  /** Compares a name with a step. Returns false once the budget is used up. */
   async fits(step: Step, characters: readonly string[]): Promise<boolean> {
     if (this.isTooMuch) return false
     if (this.#share.shouldYield) await this.#share.yieldTurn()
@@ -115,7 +115,7 @@ export class GlobWork {
   }
 }
 
-/** Position in a pattern: the steps that a name in a directory may match. */
+/** Position in a pattern, with the steps that a name in a directory may match. */
 export class GlobPosition {
   readonly #steps: ReadonlySet<Step>
 
@@ -179,7 +179,7 @@ const tokensFit = (tokens: readonly Token[], characters: readonly string[]): { r
   return { isFit: token === tokens.length, steps }
 }
 
-/** Parses `[abc]`, `[a-z]`, `[!a]`, `[\]a]` at `open`. Null if it is not closed: then `[` is a plain character. */
+/** Parses `[abc]`, `[a-z]`, `[!a]`, `[\]a]` at `open`. Null if it is not closed, so that `[` is a plain character. */
 const oneOf = (characters: readonly string[], open: number): { token: OneOf; end: number } | null => {
   const negated = characters[open + 1] === '!' || characters[open + 1] === '^'
   const first = open + (negated ? 2 : 1)
@@ -205,7 +205,7 @@ const tokensOf = (segment: string): Token[] => {
   for (let at = 0; at < characters.length; at++) {
     const character = characters[at]!
     const set: ReturnType<typeof oneOf> = character === '[' && mayClose ? oneOf(characters, at) : null
-    // If nothing closes this bracket, nothing closes later ones.
+    // If this bracket is not closed, later ones are not either.
     if (character === '[') mayClose = set !== null
     if (set !== null) {
       tokens.push(set.token)
@@ -221,7 +221,7 @@ const tokensOf = (segment: string): Token[] => {
 
 const isParent = (tokens: readonly Token[]): boolean => tokens.length === 2 && tokens.every((token) => token === '.')
 
-/** Parses a pattern without braces: its first step, `none` if it has no name, null if it leads out of its directory. */
+/** Parses a pattern without braces. Returns its first step, `none` if it has no name, or null if it leads out of its directory. */
 const stepsOf = (pattern: string): Step | 'none' | null => {
   if (pattern.startsWith('/')) return null
   let next: Step | null = null
@@ -234,8 +234,8 @@ const stepsOf = (pattern: string): Step | 'none' | null => {
 }
 
 /**
- * Parses a pattern. `*` matches any characters of a name, `?` one, `[a-z]` one of a range, `[!a]` any other; `**` as a whole name matches
- * any directories or none, and at the end everything below; `{a,b}` matches either; `\` escapes; a final `/` matches only directories. A
+ * Parses a pattern. `*` matches any characters of a name, `?` one, `[a-z]` one of a range, `[!a]` any other. `**` as a whole name matches
+ * any number of directories, and at the end everything below. `{a,b}` matches either. `\` escapes. A final `/` matches only directories. A
  * leading dot must be explicit. Null if it starts with `/` or contains `..`. Throws `bad_request` for an empty pattern, `resource_limit`
  * above MAX_GLOB_PATTERN or MAX_GLOB_EXPANDED.
  */
@@ -258,13 +258,13 @@ export const splitPattern = (pattern: string): { readonly path: string; readonly
   return { path: names.slice(0, cut).join('/') || '/', pattern: names.slice(cut).join('/') }
 }
 
-/** Names compared with one pattern: ten times those of a large source tree. */
+/** Names compared with one pattern, ten times those of a large source tree. */
 const MAX_GLOB_LOOKS = 1_000_000
-/** Characters compared for one pattern: a second or two, and ten times a usual pattern's need for all names. */
+/** Characters compared for one pattern. They take a second or two, and are ten times a usual pattern's need for all names. */
 const MAX_GLOB_STEPS = 200_000_000
 
 export interface GlobOptions {
-  /** Pattern of paths below the permit's: see `globOf`. */
+  /** Pattern of paths below the permit's, as for `globOf`. */
   readonly pattern: string
   /** Default and maximum: MAX_LISTED. */
   readonly maxMatches?: number
@@ -273,7 +273,7 @@ export interface GlobOptions {
 export type Matches = Omit<Result<'fs.glob'>, 'path'>
 
 /**
- * Finds paths of any type below a directory. Links are matched but not followed; directories without possible matches are skipped. Throws
+ * Finds paths of any type below a directory. Links are matched but not followed. Directories without possible matches are skipped. Throws
  * `forbidden_path` for a pattern with `/` in front or `..`, `bad_request` for an empty one, `resource_limit` for one that is too long,
  * `file_error` ENOTDIR for a file, and the signal's reason. Above MAX_GLOB_LOOKS or MAX_GLOB_STEPS the answer is truncated.
  */

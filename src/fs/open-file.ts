@@ -10,7 +10,7 @@ import { conflict } from './refusals.ts'
 export const filesProblem = (): string | null =>
   process.platform === 'linux' ? null : 'files are served on Linux alone, where a directory can be held while its path is walked'
 
-/** Identifies a file without opening it, open(2); the same on all supported architectures. */
+/** Identifies a file without opening it, open(2). It is the same on all supported architectures. */
 const O_PATH = 0o10000000
 const HOLD = O_PATH | constants.O_NOFOLLOW
 const HOLD_DIRECTORY = HOLD | constants.O_DIRECTORY
@@ -20,7 +20,7 @@ const statDescriptor = promisify(fstat)
 const statPath = promisify(stat)
 
 /**
- * A file or directory held by an O_PATH descriptor, so a rename does not change what it means. /proc/self/fd replaces calls with a
+ * A file or directory held by an O_PATH descriptor, so a rename does not change its meaning. /proc/self/fd replaces calls with a
  * directory's descriptor and a name. Throws errors of the system.
  */
 export class OpenHandle implements Disposable {
@@ -34,12 +34,12 @@ export class OpenHandle implements Disposable {
     return this.#descriptor
   }
 
-  /** Path for one system call; never shown to a user. */
+  /** Path for one system call. Users never see it. */
   get self(): string {
     return `/proc/self/fd/${this.#descriptor}`
   }
 
-  /** Path of a name in this directory for one system call; no link precedes the name. */
+  /** Path of a name in this directory for one system call. No link precedes the name. */
   at(name: string): string {
     return `${this.self}/${name}`
   }
@@ -53,7 +53,7 @@ export class OpenHandle implements Disposable {
     return statDescriptor(this.#descriptor, { bigint: true })
   }
 
-  /** Opens the file itself; only for a regular file. */
+  /** Opens the held file, which must be a regular file. */
   open(flags: number): Promise<FileHandle> {
     return openHandle(this.self, flags | constants.O_NONBLOCK | constants.O_NOCTTY)
   }
@@ -63,7 +63,7 @@ export class OpenHandle implements Disposable {
     return new OpenHandle(await openDescriptor(this.at(name), HOLD_DIRECTORY))
   }
 
-  /** Opens what a name in this directory stands for. A link is opened itself. */
+  /** Opens the file of a name in this directory. A link is not followed. */
   async look(name: string): Promise<Found> {
     const handle = new OpenHandle(await openDescriptor(this.at(name), HOLD))
     try {
@@ -74,7 +74,7 @@ export class OpenHandle implements Disposable {
     }
   }
 
-  /** Synchronous, because closing such a descriptor flushes nothing. */
+  /** Synchronous, because closing such a descriptor does not flush. */
   [Symbol.dispose](): void {
     if (this.#descriptor === -1) return
     closeSync(this.#descriptor)
@@ -120,7 +120,7 @@ export const holdRoot = async (root: Root): Promise<OpenHandle | null> => {
   }
 }
 
-/** True if the name still leads to this file. Synchronous, so that nothing happens before the caller's next step. */
+/** True if the name still leads to this file. Synchronous, so that no event precedes the caller's next step. */
 export const isAt = (directory: OpenHandle, name: string, { dev, ino }: BigIntStats): boolean => {
   const now = lstatSync(directory.at(name), { bigint: true, throwIfNoEntry: false })
   return now?.dev === dev && now.ino === ino

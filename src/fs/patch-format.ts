@@ -3,7 +3,7 @@ import type { TimeSlice } from '../base/time-slices.ts'
 import { tooMuch } from './refusals.ts'
 import { Sequence } from './sequence.ts'
 
-/** Lines of one patch: each costs up to 160 bytes and 1 µs in one turn. */
+/** Lines of one patch. Each costs up to 160 bytes and 1 µs in one turn. */
 export const MAX_PATCH_TEXT_LINES = 200_000
 
 export interface PatchLine {
@@ -48,7 +48,7 @@ const requireFewLines = (text: string): void => {
   if (lines > MAX_PATCH_TEXT_LINES) throw tooMuch('patch_text_lines', lines, MAX_PATCH_TEXT_LINES)
 }
 
-/** Parses a patch line by line; errors name the current line. */
+/** Parses a patch line by line. Errors name the current line. */
 class Parser {
   readonly #lines: readonly string[]
   #at = 0
@@ -157,13 +157,13 @@ class Parser {
  */
 export const parsePatch = (text: string): PatchChange[] => new Parser(text).parse()
 
-/** Lines of a file times hunks: the search takes up to three times as many steps of about 10 ns. */
+/** Lines of a file times hunks. The search takes up to three times as many steps of about 10 ns. */
 const MAX_PATCH_STEPS = 50_000_000
 
 /** The new text, or the hunk that does not fit. */
 export type Patched = { readonly text: string } | { readonly unmatched: Hunk }
 
-/** Comparisons from strict to lenient: exact, without trailing blanks, without leading blanks either. */
+/** Comparisons from strict to lenient. They are exact, without trailing blanks, and without leading blanks either. */
 const READINGS: readonly ((line: string) => string)[] = [(line) => line, (line) => line.trimEnd(), (line) => line.trim()]
 
 /** Lines of a file, searched with the strictest comparison that finds them. */
@@ -205,11 +205,11 @@ const placeOf = async (lines: Lines, { contexts, atEnd }: Hunk, before: readonly
 }
 
 /**
- * Applies hunks in order, each below the last. Kept lines stay as they are in the file; line ends and a missing final one follow the file.
+ * Applies hunks in order, each below the last. Kept lines stay as they are in the file. Line ends and a missing final one follow the file.
  * Throws `resource_limit` for a search that would take too long, and the signal's reason.
  */
 export const applyHunks = async (text: string, hunks: readonly Hunk[], share: TimeSlice): Promise<Patched> => {
-  // Only if all lines agree, because a single different line end could not be told from text.
+  // Only if all lines agree, because a single different line end could be part of the text.
   const end = text.includes('\r\n') && !/(^|[^\r])\n/.test(text) ? '\r\n' : '\n'
   const all = text.split(end)
   const hasEnd = all.at(-1) === ''

@@ -10,10 +10,10 @@ import { overwrite } from './overwrite.ts'
 import { namingPath, pathOf, systemError, tooMuch } from './refusals.ts'
 import { type Staged, requireWritable, stage, stageMove, temporaryName } from './staged.ts'
 
-/** Directories that one patch creates: each stays open until the end. */
+/** Directories that one patch creates. Each stays open until the end. */
 export const MAX_PATCH_DIRECTORIES = 256
 
-/** Old and new content; the same object if it does not change. */
+/** Old and new content, which are the same object if unchanged. */
 export interface Content {
   readonly old: Uint8Array
   readonly new: Uint8Array
@@ -23,7 +23,7 @@ export interface Content {
 export type Effect =
   /** Creates a file that must not exist, and missing directories. */
   | { readonly kind: 'put'; readonly permit: FilePermit; readonly data: Uint8Array }
-  /** Adds a name to the found file; removing the old name is a separate effect. */
+  /** Adds a name to the found file. Removing the old name is a separate effect. */
   | { readonly kind: 'move'; readonly permit: FilePermit; readonly content: Content; readonly at: FoundFile }
   | { readonly kind: 'replace'; readonly permit: FilePermit; readonly content: Content; readonly at: FoundFile }
   | { readonly kind: 'remove'; readonly permit: FilePermit; readonly at: FoundFile }
@@ -66,7 +66,7 @@ class Plan {
     }
   }
 
-  /** Performs all steps. If one fails, undoes the others in reverse order and names in the error what could not be undone. */
+  /** Performs all steps. If one fails, undoes the others in reverse order and names in the error the effects that could not be undone. */
   async carryOut(signal: AbortSignal): Promise<void> {
     const done: Done[] = []
     await exclusively(
@@ -80,7 +80,7 @@ class Plan {
       },
       signal,
     )
-    // The patch is applied, so a backup that cannot be removed is no failure.
+    // The patch is applied, so a failure to remove a backup does not matter.
     for (const { settle } of done) await settle?.().catch(() => {})
   }
 
@@ -98,7 +98,7 @@ class Plan {
     this.#names.push({ permit, perform: async () => put(at, staged, pathOf(permit)) })
   }
 
-  /** Moves the file itself; on another file system, creates a new one. */
+  /** Moves the file itself. On another file system, creates a new one. */
   async #move(permit: FilePermit, to: FoundFile, { at, content }: Extract<Effect, { kind: 'move' }>): Promise<void> {
     await requireWritable(at.found)
     const same = await stageMove(to.directory, at)
@@ -172,8 +172,8 @@ const withLeftChanged = (error: unknown, left: readonly string[]): unknown => {
 }
 
 /**
- * Prepares all effects, then performs them in order. A failure undoes the completed ones; `data.left_changed` names what could not be
- * undone. A crash in between leaves the completed ones. Throws the signal's reason before anything changes.
+ * Prepares all effects, then performs them in order. A failure undoes the completed ones. `data.left_changed` names the paths that could
+ * not be undone. A crash in between leaves the completed ones. Throws the signal's reason before any change.
  */
 export const carryOut = async (effects: readonly Effect[], signal: AbortSignal): Promise<void> => {
   const plan = new Plan()

@@ -17,7 +17,7 @@ import { BoundedEntries, type TreeEntry, entriesBelow, entryTypeOf } from './tre
 export interface ReadRequest {
   /** First byte. Default: 0. */
   readonly offset?: number
-  /** Bytes, at most the permit's limit. Default: to the end, within that limit. */
+  /** Bytes, at most the permit's limit. By default, reads to the end within that limit. */
   readonly length?: number
 }
 
@@ -76,7 +76,7 @@ const MISSING: PathStatus = Object.freeze({
   symlink_target: null,
 })
 
-/** Status of a path. A final link is described itself. A missing directory on the way is no error. */
+/** Status of a path. A final link is not followed. A missing directory on the way does not throw. */
 export const statPath = async (permit: FilePermit): Promise<PathStatus> => {
   requirePermit(permit, 'read')
   try {
@@ -114,7 +114,7 @@ export interface ListOptions {
 export type Listing = Omit<Result<'fs.list'>, 'path'>
 
 /**
- * Lists a directory; links are entries and are not followed. An unreadable subdirectory is listed without content. A name that is not UTF-8
+ * Lists a directory. Links are entries and are not followed. An unreadable subdirectory is listed without content. A name that is not UTF-8
  * is left out. Throws `file_error` ENOTDIR for a file, and the signal's reason.
  */
 export const listDirectory = async (permit: FilePermit, options: ListOptions, share: TimeSlice): Promise<Listing> => {
