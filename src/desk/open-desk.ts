@@ -19,14 +19,14 @@ import type { DeskSessionDeps } from './sessions.ts'
 
 type LocalDeskLinkDeps = Pick<DeskServices, 'store'> & Pick<DeskSessionDeps, 'desk' | 'runs'>
 
-/** Connects an engine to the approval service of its own process. */
+/** Connects an engine to the approval service in the same process. */
 export class LocalDeskLink implements DeskLink {
   readonly #deps: LocalDeskLinkDeps
   readonly #name: string
   #key: Uint8Array | null = null
   #runs: EngineRuns | null = null
 
-  /** `name`: name of the engine. */
+  /** `name` is the name of the engine. */
   constructor(deps: LocalDeskLinkDeps, init: { readonly name: string }) {
     this.#deps = deps
     this.#name = init.name

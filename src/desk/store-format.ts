@@ -57,7 +57,7 @@ const AGENT_FIELDS = {
 }
 export type StoreAgent = Sent<typeof AGENT_FIELDS>
 
-/** A table by agent: IDs of mesh agents, or labels of local ones. */
+/** A table by agent, with IDs of mesh agents or labels of local ones. */
 const byAgent = <T>(value: JsonField<T>): JsonField<Readonly<Record<string, T>>> => map(agentName, value, { max: MAX_STORE_AGENTS })
 
 const isToken = (value: unknown): boolean => {
@@ -79,7 +79,7 @@ const STORE_FIELDS = {
   agents: byAgent(record(AGENT_FIELDS)),
   /** Exact permits that may run again without an approval. */
   grants: optional(listUpTo(grantCheck, MAX_GRANTS)),
-  /** Modes that release 0.2 saved for agents. They do not count, and an agent that has some may run nothing until they are removed. */
+  /** Modes that release 0.2 saved for agents. They have no effect. An agent with saved modes may run no command until they are removed. */
   modes: optional(byAgent(overrideCheck)),
 }
 
@@ -105,7 +105,7 @@ export const tokenBytes = ({ socket }: Pick<Store, 'socket'>): Uint8Array => new
 /** The text of the file, indented for people. */
 export const storeText = (store: Store): string => `${JSON.stringify(store, null, 2)}\n`
 
-/** The first store: it allows nothing, and asks on every miss. */
+/** The first store, which allows no run and asks on every miss. */
 export const newStore = (socketPath: string, token: Uint8Array): Store => ({
   version: STORE_VERSION,
   socket: { path: socketPath, token: Buffer.from(token).toString('base64') },
@@ -121,7 +121,7 @@ export interface StoredStore {
   readonly store: Store
   /** Device, inode, size and times of the file, which change with its content. */
   readonly identity: string
-  /** Of the file's bytes, in hex. */
+  /** SHA-256 of the file's bytes, hex. */
   readonly sha256: string
 }
 
@@ -146,8 +146,8 @@ const identityOf = async (file: FileHandle): Promise<{ readonly identity: string
 }
 
 /**
- * Reads the store through the descriptor that was checked. Returns `known` if the file is unchanged. Throws `not_found`; `bad_approvals`
- * for a link, invalid content or a file that is too large; `loose_permissions` if other users can read or write it.
+ * Reads the store through the descriptor that was checked. Returns `known` if the file is unchanged. Throws `not_found`, `bad_approvals`
+ * for a link, invalid content or a file that is too large, and `loose_permissions` if other users can read or write it.
  */
 export const loadStore = async (path: string, known: StoredStore | null = null): Promise<StoredStore> => {
   const file = await openStore(path)
@@ -178,7 +178,7 @@ export const replaceStore = async (
   const text = storeText(next)
   if (Buffer.byteLength(text) > MAX_STORE_BYTES)
     throw new AppError('resource_limit', `${path} would have more than ${MAX_STORE_BYTES} bytes; revoke grants that are not needed`)
-  // Writes only what can be read again.
+  // Checks that it can be read again.
   readStore(Buffer.from(text), path)
   const same = async (): Promise<void> => {
     const there = await loadStore(path, before)
@@ -234,7 +234,7 @@ export const withUse = (store: Store, grantId: string, now: number): Store | nul
 export const withoutGrant = (store: Store, grantId: string): Store | null =>
   store.grants.some(({ id }) => id === grantId) ? { ...store, grants: store.grants.filter(({ id }) => id !== grantId) } : null
 
-/** `opaque`: the pattern also covers programs that may run others. An existing pattern is extended. Null if nothing changes. */
+/** With `opaque`, the pattern also covers programs that may run others. An existing pattern is extended. Null if the store is unchanged. */
 export const withPattern = (store: Store, name: string, pattern: string, opaque: boolean): Store | null => {
   const row = rowOf(store, name)
   const allowlist = row.allowlist ?? []
@@ -254,7 +254,7 @@ export const withoutPattern = (store: Store, name: string, pattern: string): Sto
   return allowlist.length === (row.allowlist ?? []).length ? null : agentsWith(store, name, { ...row, allowlist })
 }
 
-/** Saves modes into the row of an agent. Null removes them: modes of release 0.2 if there are some, else `security` and `ask` of the row. */
+/** Saves modes into the row of an agent. Null removes any modes of release 0.2, else `security` and `ask` of the row. */
 export const withSaved = (store: Store, name: string, row: RowSettings | null): Store => {
   const { [name]: old, ...others } = store.modes ?? {}
   const next = { ...store, modes: Object.keys(others).length === 0 ? undefined : others }
@@ -271,7 +271,7 @@ const used = (entry: AllowedPattern, { at_ms, command, path }: LastUse): Allowed
   lastResolvedPath: path,
 })
 
-/** Only for patterns and grants that still exist. Null if none of them does. */
+/** Skips patterns and grants that were removed. Null if all were removed. */
 export const withLastUses = (store: Store, uses: readonly LastUse[]): Store | null => {
   let next = store
   for (const use of uses) {

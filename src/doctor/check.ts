@@ -70,7 +70,7 @@ export const aclCounts = (entries: number, commands: number): string =>
 export const aclDoubts = ({ path, warnings }: Pick<AclInspection, 'path' | 'warnings'>): Finding[] =>
   warnings.map((text) => warn('acl', text, `x0x acl check ${path}`))
 
-/** Checks the ACL as this daemon would load it: every problem, then what it allows. */
+/** Checks the ACL as this daemon would load it. Lists every problem, then the allowed commands. */
 export const checkAcl = async (path: string, explicit: boolean, judge: EnforcementProbe | null): Promise<Finding[]> => {
   const inspection = await inspectAcl(path, judge)
   const { acl, missing, problems } = inspection
@@ -119,7 +119,7 @@ export const checkDataDir = async (dir: string, mode: number): Promise<Finding> 
 
 const octal = (mode: number): string => (mode & 0o777).toString(8)
 
-/** Warns if the keys were first used on another machine: it is a clone, or a backup that was restored on new hardware. */
+/** Warns if the keys were first used on another machine, which means a clone, or a backup that was restored on new hardware. */
 export const checkMachineId = async (config: DaemonConfig): Promise<Finding[]> => {
   const { paths } = config
   const machine = await machineIdOfKeyFile(paths.dir).catch(() => null)
@@ -152,7 +152,7 @@ export const checkNetworkUser = async ({ executor_socket, network_user, paths }:
   }
 }
 
-/** Whether the parent of x0xd is process 1: the launcher remains its parent if it starts another Node.js. */
+/** Whether the parent of x0xd is process 1. The launcher remains its parent if it starts another Node.js. */
 const isStartedByProcessOne = (pid: number): boolean =>
   statOf(pid)[1] === '1' && basename(attempt(() => readlinkSync('/proc/1/exe')) ?? '') === basename(process.execPath)
 
@@ -198,7 +198,7 @@ export const checkSharing = async (config: DaemonConfig): Promise<Finding[]> => 
   return [warn('group', `share_with_group = true, but the group may not read ${closed.join(', ')}`, 'restart x0xd, which opens them')]
 }
 
-/** Checks the syslog socket, or empty if none is configured. */
+/** Checks the syslog socket. Empty if the configuration has no socket. */
 export const checkSyslog = async ({ syslog }: DaemonConfig): Promise<Finding[]> => {
   if (syslog === null) return []
   try {
@@ -212,7 +212,7 @@ export const checkSyslog = async ({ syslog }: DaemonConfig): Promise<Finding[]> 
 }
 
 /**
- * `x0xd --check`: whether a start would succeed, with all obstacles. It starts no daemon, and leaves nothing but the unpacked image of a
+ * `x0xd --check` reports whether a start would succeed, with all obstacles. It starts no daemon, and leaves only the unpacked image of a
  * sandbox that it tried.
  */
 export const check = async ({ config, problems }: ConfigReading): Promise<Finding[]> => [
@@ -226,7 +226,7 @@ export const check = async ({ config, problems }: ConfigReading): Promise<Findin
   ...(await checkSuccessors(config)),
   ...(await checkServedRexd(config, { strict: false })),
   ...(await checkSyslog(config)),
-  // A start succeeds all the same: runs are denied until this is repaired.
+  // A start still succeeds, but runs are denied until this is repaired.
   ...[...(await checkExecFiles(config.exec_acl)), await checkOutgoing(config.paths.outgoing)].flatMap(({ standing, topic, text, remedy }) =>
     standing === 'fail' && remedy !== null ? [warn(topic, text, remedy)] : [],
   ),

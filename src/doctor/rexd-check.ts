@@ -69,7 +69,7 @@ export const sandboxFinding = async (settings: SandboxSettings): Promise<Finding
   }
 }
 
-/** Where commands would run, and whether the sandbox works. Empty if the configuration does not choose among hosts. */
+/** Hosts of commands, and whether the sandbox works. Empty if the configuration does not choose among hosts. */
 export const placeFindings = async ({ tools, policy }: RexdConfig, dataDir: string): Promise<Finding[]> => {
   if (tools === undefined) return []
   const problem = exposedDataDir(policy, dataDir)
@@ -96,7 +96,7 @@ export interface RexdInspection {
   readonly warnings: readonly string[]
 }
 
-/** A configuration and the files that it names. Starts and makes nothing. `http`: whether it is for HTTP. */
+/** Inspects a configuration and the files that it names, without starting or creating anything. `http` tells whether it is for HTTP. */
 export const inspectRexd = async (file: string, env: Environment, { http }: { http: boolean }): Promise<RexdInspection> => {
   const { config, problems, warnings } = await readRexdConfig(file, env)
   const unserved = http && config?.http === null ? [withoutHttp(config).message] : []
@@ -140,11 +140,11 @@ export const rexdFindings = (
 /** The topic of REXD's lines among those of the daemon. */
 export const REXD_TOPIC = 'rexd'
 
-/** A line for a problem that only prevents REXD. The daemon starts all the same. */
+/** A line for a problem that only prevents REXD. The daemon still starts. */
 const doubt = (text: string): Finding => warn(REXD_TOPIC, text, 'fix it; until then, x0xd runs without REXD and tries again')
 const fault = (text: string): Finding => fail(REXD_TOPIC, text, 'fix it; x0xd tries again')
 
-/** The configuration of the served REXD, or empty if none is. */
+/** The configuration of the served REXD, or empty without one. */
 export const checkServedRexd = async ({ rexd_config: file, paths }: DaemonConfig, { strict }: { strict: boolean }): Promise<Finding[]> => {
   if (file === null) return []
   const inspection = await inspectRexd(file, process.env, { http: true })
