@@ -17,8 +17,8 @@ const MAX_DETAIL = 2_000
 const RESTART = 'takes effect at the next start of x0xd only: a restart is needed'
 
 /**
- * Replaces the ACL in force by the one that `load` returns, if that is narrower. Otherwise the one in force stays. `journal` is the request
- * log if there is no audit log. `onNarrowed` is called in the same turn in which the new ACL takes effect, and returns how many runs it
+ * Replaces the ACL in force by the one that `load` returns, if that is narrower. Otherwise the one in force stays. Without an audit log,
+ * `journal` is the request log. `onNarrowed` is called in the same turn in which the new ACL takes effect, and returns how many runs it
  * ends.
  */
 export const reloadAcl = async (

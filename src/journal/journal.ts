@@ -18,7 +18,7 @@ export interface JournalInit {
   readonly marks: RunMarks | null
   /** SHA-256 of the policy in force, hex. Null, the default, without a policy. */
   readonly policySha256?: string | null
-  /** Rate limit in bytes for lines about outgoing requests. Refusals have separate limits. By default, there is no limit. */
+  /** Rate limit in bytes for lines about outgoing requests, by default unlimited. Refusals have separate limits. */
   readonly rate?: TokenBucketInit
   /** Multiple of the free-space floor to leave, by default 1. */
   readonly floors?: number

@@ -207,7 +207,7 @@ export class JournalWriter {
   }
 }
 
-/** Limit on lines that wait for the disk. Beyond this, runs are denied. */
+/** Limit on lines that wait for the disk. Above it, runs are denied. */
 export const MAX_JOURNAL_QUEUE_BYTES = 16 * 1024 * 1024
 /** Size of one write. Larger batches would not be faster, and would tear more lines. */
 const MAX_JOURNAL_BATCH_BYTES = 1024 * 1024
