@@ -32,7 +32,7 @@ const NO_OTHERS: AllowedNames = { hosts: [], origins: [] }
 const foreign = (text: string, next: string): AppError => new AppError('forbidden_host', text, { data: { next } })
 
 /**
- * Refuses requests that a foreign page makes a browser send. DNS rebinding shows in Host, another site in Origin. `allowed`: null if no
+ * Refuses requests that a foreign page makes a browser send. DNS rebinding shows in Host, another site in Origin. `allowed` is null if no
  * configuration can allow names. Throws `forbidden_host`.
  */
 export const checkHost = (
@@ -87,7 +87,7 @@ export class TokenCheck {
   readonly #expected: readonly Uint8Array[]
   readonly #refusal: string
 
-  /** `others`: further valid tokens. `where`: the place of the token, for the error message. */
+  /** `others` are further valid tokens. `where` is the place of the token, for the error message. */
   constructor(init: { token: string; others?: readonly string[]; where?: string }) {
     this.#refusal = `the API token is missing or wrong (unauthorized); it is in ${init.where ?? 'the file api-token of the data directory'}`
     if (init.token.trim() === '') throw new AppError('bad_config', 'the API token is empty')
@@ -103,14 +103,14 @@ export class TokenCheck {
   }
 }
 
-/** Connections of one local listener: twice the number of runs, because each run may have its own connection. */
+/** Connections of one local listener. There are twice as many as runs, because each run may have its own connection. */
 export const MAX_LOCAL_CONNECTIONS = 2_048
 /** How long an idle connection of a local client stays open, so that the next call of a script can reuse it. */
 const LOCAL_KEEP_ALIVE_MS = 60_000
 /** How long a local client may take to send the head of a request. */
 export const REST_HEADERS_MS = 10_000
 
-/** PEM texts. `clientCa`: only clients with a certificate of this CA may connect. Null means no TLS. */
+/** PEM texts. With `clientCa`, only clients with a certificate of this CA may connect. Null means no TLS. */
 export type Tls = { readonly cert: string; readonly key: string; readonly clientCa: string | null } | null
 
 /** A server with the limits of all interfaces, unless `limits` replaces some. The number of connections is fixed. It does not listen yet. Throws `bad_config` for unusable certificates. */
@@ -145,7 +145,7 @@ const makeTlsServer = (tls: NonNullable<Tls>, options: object): Server => {
   return withCertificates(() => createTlsServer({ ...options, handshakeTimeout: REST_HEADERS_MS, ...contextOf(tls), ...clients }))
 }
 
-/** New handshakes use these certificates; open connections are unchanged. Throws `bad_config` and keeps the previous certificates. */
+/** New handshakes use these certificates. Open connections are unchanged. Throws `bad_config` and keeps the previous certificates. */
 export const renewCertificates = (server: Server, tls: NonNullable<Tls>): void => {
   if (!(server instanceof TlsServer)) throw new AppError('internal', 'this door has no certificates')
   withCertificates(() => server.setSecureContext(contextOf(tls)))
@@ -158,7 +158,7 @@ export const addressOf = (server: Server): AddressInfo => {
   return address
 }
 
-/** What clients put into the Host header. */
+/** Address that clients put into the Host header. */
 export const listenerOf = (server: Server, listen: ListenAddress): Listener =>
   listen.kind === 'unix' ? { kind: 'unix' } : { kind: 'tcp', port: addressOf(server).port }
 
@@ -174,7 +174,7 @@ export const closeServer = async (server: Server): Promise<void> => new Promise(
 
 const LOOPBACK = /^(?:::ffff:)?127\.|^::1$/
 
-/** The source of a connection for limits: an IPv4 address or an IPv6 /64. Null for this machine, whose users share an address. */
+/** The source of a connection for limits, which is an IPv4 address or an IPv6 /64. Null for this machine, whose users share an address. */
 export const sourceOf = (address: string | undefined): string | null => {
   if (address === undefined || LOOPBACK.test(address)) return null
   // A dot marks an IPv4 address in IPv6 notation, as dual-stack listeners report it.

@@ -36,8 +36,8 @@ const HANG_UP_MS = 1_000
 const MAX_UNREAD_ENTRIES = 8 * 1024 * 1024
 
 /**
- * One client. Callers of both generations are served: one that sends its command at once has one reply and the end of the
- * connection; one that sends a ping before each command goes on. The end of what it sends aborts its command, however it comes.
+ * One client. Callers of both generations are served. An old one sends its command at once and has one reply and the end of the connection.
+ * A new one sends a ping before each command and goes on. Any end of the client's data aborts its command.
  */
 export class ConsoleConnection {
   readonly #service: ConsoleService
@@ -45,7 +45,7 @@ export class ConsoleConnection {
   readonly #socket: Socket
   readonly #lines = new LineSplitter({ max: MAX_CONSOLE_LINE })
   readonly #gone = new AbortController()
-  /** `fresh`: nothing was requested yet. `pinged`: the next line may be a command. */
+  /** `fresh` means that no request has come yet. After `pinged`, the next line may be a command. */
   #state: 'fresh' | 'pinged' | 'resting' | 'running' | 'attached' | 'over' = 'fresh'
   #timer: Timer
   /** A line has begun. */
@@ -62,7 +62,7 @@ export class ConsoleConnection {
     this.#socket.on('error', () => this.#socket.destroy())
   }
 
-  /** The host is stopping: what was written is sent within a second, then the connection closes. */
+  /** Called when the host is stopping. Pending replies are sent within a second, then the connection closes. */
   hangUp(): void {
     this.#state = 'over'
     this.#wait(null)
@@ -127,7 +127,7 @@ export class ConsoleConnection {
     else this.#refuse('a connection has one command at a time')
   }
 
-  /** `once`: the client uses the connection for this command alone. */
+  /** `once` means that the client uses the connection for this command alone. */
   async #run(request: ConsoleRequest, once: boolean): Promise<void> {
     this.#state = 'running'
     this.#wait(null)
@@ -161,7 +161,7 @@ export class ConsoleConnection {
     this.#socket.write(consoleLine(value))
   }
 
-  /** Sends what was written and reads no more. */
+  /** Sends pending replies and reads no more. */
   #finish(): void {
     this.#state = 'over'
     this.#gone.abort()
@@ -190,8 +190,8 @@ export class ConsoleConnection {
 const IN_USE = 'another host of this user is running'
 
 /**
- * A socket in a directory that all users share. Others cannot take ours away there (the directory is sticky), but may have put one of
- * theirs first: answers what stands there then. Null means it listens. Throws `conflict` for another host of ours.
+ * A socket in a directory that all users share. The directory is sticky, so other users cannot remove our socket, but may have created
+ * theirs first. Returns the problem of such a socket, or null if it listens. Throws `conflict` for another host of this user.
  */
 const listenShared = async (server: Server, path: string, uid: number): Promise<string | null> => {
   const problem = foreignSocket(path, uid)

@@ -219,7 +219,7 @@ export class ConsoleRun {
   }
 }
 
-/** The end of a command that was refused. A missing program has an error of its own. A missing directory has not. */
+/** The end of a command that was refused. A missing program has a separate error, but a missing directory has not. */
 const notRun = (error: unknown, { exec: [name = ''] }: ConsoleRequest): Omit<ConsoleRunEnd, 'duration_ms'> => {
   const missing = isAppError(error, 'file_not_found') && error.data['argv0'] === name && error.data['why'] !== 'not_executable'
   return {

@@ -6,8 +6,8 @@ import { RunView } from './screen/run-view.ts'
 const BLOCK_BYTES = 4_096
 
 /**
- * Renders a command with raw output as the console shows it: the output goes through a separate terminal, and only text and colours of its
- * cells are kept.
+ * Renders a command with raw output as the console shows it. The output goes through a separate terminal, and only its text and colours are
+ * kept.
  */
 export async function* renderEntry(entry: TranscriptEntry, page: Page): AsyncGenerator<string> {
   const { before, after } = linesAround(entry, page.look)

@@ -88,7 +88,7 @@ export class LineTransport implements Transport {
     return this.#ended.promise
   }
 
-  /** Nothing is read or written any more. */
+  /** No more messages are read or written. */
   get closed(): boolean {
     return this.#closed
   }
@@ -133,8 +133,8 @@ export class LineTransport implements Transport {
   }
 
   /**
-   * Resolves when the answer may be made. Few answers are made at once, and none while others wait for the client. Throws the signal's
-   * reason.
+   * Resolves when the answer may be made. Few answers are made at once, and no new ones while others wait for the client. Throws the
+   * signal's reason.
    */
   async answering(id: RequestId, signal: AbortSignal): Promise<void> {
     const leave = await this.#answers.acquire(signal)

@@ -35,8 +35,8 @@ const one = (request: IncomingMessage, name: string): string | undefined => {
 const NEXT = 'follow the link that x0x ui prints'
 
 /**
- * Throws `forbidden_host` for requests that another site made a browser send. `own`: host name and port of the page; refusals do not reveal
- * it.
+ * Throws `forbidden_host` for requests that another site made a browser send. `own` is host name and port of the page. Refusals do not
+ * reveal it.
  */
 export const checkOrigin = (request: IncomingMessage, own: string): void => {
   // DNS rebinding shows in Host. A whole URL in place of a path could name another host.
@@ -45,7 +45,7 @@ export const checkOrigin = (request: IncomingMessage, own: string): void => {
   const origin = one(request, 'origin')
   if (origin === undefined ? request.method !== 'GET' : origin !== `http://${own}`)
     throw foreign(`requests of other origins are refused: ${NEXT}`)
-  // A link that a person opens has the value `none`; requests of the page have `same-origin`.
+  // A link that a person opens has the value `none`. Requests of the page have `same-origin`.
   const site = one(request, 'sec-fetch-site')
   if (site !== undefined && site !== 'same-origin' && site !== 'none') throw foreign(`requests of other sites are refused: ${NEXT}`)
 }
@@ -69,7 +69,7 @@ export const authenticatedSession = (request: IncomingMessage, port: number, ses
   return session
 }
 
-/** Nothing from other origins, no inline code, no embedding in frames. */
+/** Allows no other origins, no inline code, and no embedding in frames. */
 const POLICY = [
   "default-src 'none'",
   "script-src 'self'",
@@ -155,8 +155,8 @@ interface LoopbackServers {
 }
 
 /**
- * Listens on one port of both addresses of `localhost`. A browser connects to either, so another program that listens on one of
- * them could answer in place of the page. `port`: 0 for any. Throws `conflict` if the port is in use.
+ * Listens on one port of both addresses of `localhost`. A browser connects to either, so another program that listens on one of them could
+ * answer in place of the page. `port` is 0 for any. Throws `conflict` if the port is in use.
  */
 const listenOnLoopback = async ({ ip4, ip6 }: LoopbackServers, port: number): Promise<void> => {
   for (let attempt = 1; ; attempt++) {
@@ -268,7 +268,7 @@ export class PageServer implements Startable {
     if (url === '/sign-in' && method === 'POST') return this.#signIn(request, response)
     const session = sessionOf(request, this.port, this.#sessions)
     const file = Object.hasOwn(PAGE_FILES, url) ? PAGE_FILES[url] : undefined
-    // Public files are not rate-limited: they cost less than a refusal, and other users could otherwise block the sign-in page.
+    // Public files are not rate-limited, because they cost less than a refusal, and other users could otherwise block the sign-in page.
     if (session !== null || file?.open !== true) checkRate(session?.loads ?? this.#unlisted)
     if (file === undefined) throw new AppError('not_found')
     if (method !== 'GET') throw new AppError('method_not_allowed')

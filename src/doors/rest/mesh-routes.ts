@@ -21,7 +21,7 @@ import { ROUTES } from './routes.ts'
 import { closeSignal } from './run-response.ts'
 import { connectRequest, directEvent, openapiDocument, sendRequest } from './schemas.ts'
 
-/** Size of a JSON body with one direct message: the payload in base64 and the fields around it. */
+/** Size of a JSON body with one direct message. It has the payload in base64 and the fields around it. */
 const MAX_DIRECT_BODY = 68 * 1024
 
 const PAYLOAD_LIMIT = `a payload has at most ${MAX_DIRECT_PAYLOAD} bytes (48 KiB)`
@@ -112,7 +112,7 @@ interface ExecHealth {
 }
 
 /**
- * Answers without a token whether the daemon works, but not whom it serves. `ok` is false if the executor does not answer, no listener is
+ * Answers without a token whether the daemon works, without naming its users. `ok` is false if the executor does not answer, no listener is
  * open, or the audit log cannot be written.
  */
 const healthOf = async (services: RestServices, init: RestInit, startedAt: number): Promise<z.infer<typeof health>> => {

@@ -3,7 +3,7 @@ export type RouteCategory = 'status' | 'identity' | 'contacts' | 'mesh' | 'direc
 /** The public description of one route. */
 export interface Route {
   readonly method: 'GET' | 'POST'
-  /** A name in braces stands for a segment without a slash. */
+  /** A name in braces matches a segment without a slash. */
   readonly path: string
   /** The command that uses the route, or null if absent. */
   readonly cli: string | null

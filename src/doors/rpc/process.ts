@@ -58,7 +58,7 @@ export interface RpcProcessInit {
   readonly argv: readonly string[]
   /** Whether the process ends when output is dropped. */
   readonly failOnLimit: boolean
-  /** Whether the process runs on a terminal, which has events of its own. */
+  /** Whether the process runs on a terminal, which has separate events. */
   readonly terminal: boolean
   /** Whether the process continues after its session. */
   readonly detached: boolean
@@ -73,7 +73,7 @@ export interface WaitInit {
   readonly signal: AbortSignal
 }
 
-/** One process of a session: sends its output as events and keeps its result. */
+/** One process of a session. It sends its output as events and keeps its result. */
 export class RpcProcess implements LocalRunSink {
   readonly init: RpcProcessInit
   /** Size of the argv as JSON. */
@@ -102,7 +102,7 @@ export class RpcProcess implements LocalRunSink {
   #asked: string | null = null
   readonly #withdrawn = new AbortController()
 
-  /** Aborts when the start of the process is no longer awaited. */
+  /** Aborts when the client stops waiting for the start of the process. */
   readonly gone: AbortSignal
 
   constructor(deps: { emit: Emit; clock: Clock; gone?: AbortSignal }, init: RpcProcessInit) {
@@ -211,7 +211,7 @@ export class RpcProcess implements LocalRunSink {
 
   /**
    * Resolves with the status at the end or the timeout. Throws `output_limit_exceeded` if that ended the process. Without a timeout, throws
-   * `resource_limit` if the process was paused for `unreadMs` (null: the client has a connection).
+   * `resource_limit` if the process was paused for `unreadMs`, which is null if the client has a connection.
    */
   async wait({ timeoutMs, unreadMs, signal }: WaitInit): Promise<ProcessStatus> {
     let behind: Promise<void> | null

@@ -11,7 +11,7 @@ export const MAX_EVENTS_ANSWERED = 1_000
 /** Sends a message or its text. Returns a promise while the client is behind. */
 export type Send = (message: object | string) => void | Promise<void>
 
-/** Resolves when everything sent so far has arrived; never, if the connection breaks before. */
+/** Resolves when everything sent so far has arrived. Stays pending if the connection breaks first. */
 export type Arrived = () => Promise<void>
 
 /** An event of a session as a JSON-RPC notification. */
@@ -91,7 +91,7 @@ class Reader {
     this.#running = false
   }
 
-  /** Asks now and then what has arrived, because sent data may be lost with the connection. */
+  /** Checks at times how much has arrived, because sent data may be lost with the connection. */
   #sent(size: number): void {
     const { arrived } = this.#deps
     if (arrived === undefined) {
@@ -112,10 +112,10 @@ class Reader {
 }
 
 /**
- * The events of a session. Where they are kept, each has a cursor, and its caller may come back, on another connection
- * too, and go on behind the last that it has. An event that the caller may not have is never dropped: programs are paused
- * instead. But a caller that waits for the end of a program and has never read events would wait for itself, and nobody
- * waits for a session that is being closed: both have the oldest events dropped.
+ * The events of a session. In a kept session, each has a cursor, and a client may resume after the last event that it has, even on another
+ * connection. No event that the client may lack is dropped, and programs are paused instead. There are two exceptions, in which the oldest
+ * events are dropped. A client that waits for the end of a program without ever reading events would wait for itself, and a session that is
+ * being closed has no waiting client.
  */
 export class RpcSessionEvents {
   readonly #sessionId: string
@@ -177,14 +177,14 @@ export class RpcSessionEvents {
     this.#makeRoom()
   }
 
-  /** The connection is gone; what it was given may not have arrived. */
+  /** The connection is gone, and events that it was given may be lost. */
   detach(): void {
     this.#reader?.leave()
     this.#reader = null
     this.#direct = null
   }
 
-  /** Cursor of the last event, or 0 if there was none. */
+  /** Cursor of the last event, or 0 without events. */
   get last(): number {
     return this.#last
   }
@@ -212,13 +212,13 @@ export class RpcSessionEvents {
     this.#makeRoom()
   }
 
-  /** The session is being closed: no program is paused any more, and a waiting poll gets all events at the end. */
+  /** The session is being closed. No program is paused any longer, and a waiting poll gets all events at the end. */
   closing(): void {
     this.#closing = true
     this.#makeRoom()
   }
 
-  /** The session is closed; no more events follow. */
+  /** The session is closed, so no more events follow. */
   close(): void {
     this.closing()
     this.#waiters.notifyAll()

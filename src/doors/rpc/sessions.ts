@@ -12,7 +12,7 @@ export const MAX_ENDED_PROCESSES = 256
 /** Total size of their argv as JSON, because one answer lists all of them. */
 export const MAX_ENDED_ARGV = 4 * 1024 * 1024
 
-/** Processes by ID. Of those that have ended and were read, the oldest are dropped. */
+/** Processes by ID. Drops the oldest of those that have ended and were read. */
 export class SessionProcesses {
   readonly #processes = new Map<string, RpcProcess>()
 
@@ -53,7 +53,7 @@ export interface RpcSessionInit {
   readonly clientName: string
   /** ISO 8601. */
   readonly openedAt: string
-  /** Whether the session outlives its connection, or has none. */
+  /** Whether the session outlives its connection, or has no connection. */
   readonly kept: boolean
 }
 
@@ -96,7 +96,7 @@ export class RpcSession {
   }
 }
 
-/** The owner of a session: one connection, or all clients that use POST. */
+/** The owner of a session, which is one connection, or all clients that use POST. */
 interface Holder {
   readonly owner: object
   /** Calls in progress about this session, if the owner has no connection. */
@@ -198,7 +198,7 @@ export class RpcSessions {
     }
   }
 
-  /** The owner is gone: sessions that can be resumed wait for `windowMs`. The others are closed. */
+  /** The owner is gone. Sessions that can be resumed wait for `windowMs`. The others are closed. */
   async leave(owner: object, windowMs: number): Promise<void> {
     const entries = [...this.#entries.values()].filter(({ holder }) => holder?.owner === owner)
     for (const entry of entries.filter(({ tokenHash }) => tokenHash !== null)) {
@@ -229,7 +229,7 @@ export class RpcSessions {
     if (!this.has(session.id)) this.#detach(session)
   }
 
-  /** Whether the process or terminal belongs to another session, or to none. */
+  /** Whether the process or terminal belongs to another session or is detached. */
   isForeign(process: string, session: string): boolean {
     const owner = this.all.find(({ processes }) => (processes.find(process) ?? processes.terminal(process)) !== null)
     return owner === undefined ? this.detached.find(process) !== null : owner.id !== session

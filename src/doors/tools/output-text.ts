@@ -4,7 +4,7 @@ import { shown } from '../../base/visible-text.ts'
 import { RingBuffer } from '../../protocol/ring-buffer.ts'
 import { isContinuation, unfinished } from '../../protocol/text.ts'
 
-/** A part of a text. Offsets count bytes of its UTF-8 from 0; characters are never cut. */
+/** A part of a text. Offsets count bytes of its UTF-8 from 0. Characters are never cut. */
 export interface OutputTextPage {
   readonly text: string
   /** Offset of the first byte. It is later than requested if earlier text was dropped. */
@@ -57,7 +57,7 @@ export class HeadTailBuffer {
     this.#tail.push(bytes.subarray(first.length))
   }
 
-  /** The whole text as `head` if it fits into `max` bytes; else half of `max` from the beginning and half from the end. */
+  /** The whole text as `head` if it fits into `max` bytes, else equal parts of `max` from the beginning and from the end. */
   cut(max: number): TruncatedText {
     if (this.total <= max && this.#gap === 0) return { head: this.#part(0, this.total).text, tail: '', cut: 0 }
     const half = Math.floor(max / 2)
@@ -104,8 +104,8 @@ const leftOut = (bytes: number): string => `\n[… ${bytes} bytes are left out �
 const notKept = (bytes: number): string => (bytes === 0 ? '' : `\n[… ${bytes} more bytes were not kept …]\n`)
 
 /**
- * Text of at most `max` bytes with notes about missing parts, or only its beginning if the notes do not fit. `above`: bytes that arrived
- * and were not retained. `cut`: retained bytes that are left out.
+ * Text of at most `max` bytes with notes about missing parts, or only its beginning if the notes do not fit. `above` counts bytes that
+ * arrived and were not retained. `cut` counts retained bytes that are left out.
  */
 export const shownText = (kept: HeadTailBuffer, max: number, above: number): { readonly text: string; readonly cut: number } => {
   if (above === 0 && kept.cut(max).cut === 0) return { text: kept.cut(max).head, cut: 0 }
@@ -125,7 +125,10 @@ export const shownText = (kept: HeadTailBuffer, max: number, above: number): { r
 /** Bytes retained from each end of a stream, while the run is known. */
 export const KEPT_BYTES = 512 * 1024
 
-/** One output stream as text for a model: without terminal control sequences, other hidden characters escaped, and U+FFFD for invalid UTF-8. */
+/**
+ * One output stream as text for a model, without terminal control sequences, with other hidden characters escaped, and with U+FFFD for
+ * invalid UTF-8.
+ */
 export class ModelText {
   readonly kept = new HeadTailBuffer({ head: KEPT_BYTES, tail: KEPT_BYTES })
   readonly #decoder = new TextDecoder('utf-8', { ignoreBOM: true })

@@ -15,7 +15,7 @@ const MAX_TARGET_IN_NAME = 12
 const NAME_HASH = { short: 8, long: MAX_TOOL_NAME - MAX_TARGET_IN_NAME - 1 } as const
 /** Matches a name of literals that could also be the hashed name of another command. */
 const READS_AS_HASHED = new RegExp(`_(?:[0-9a-f]{${NAME_HASH.short}}|[0-9a-f]{${NAME_HASH.long}})$`, 'i')
-/** Characters of a target's id that stand for it. */
+/** Number of characters of a target's ID that represent it. */
 const SHOWN_ID = 8
 
 /** A slot of an argv, which the client fills. */
@@ -25,7 +25,7 @@ export interface RuleSlot {
   readonly kind: 'int' | 'url_path'
   /** Index of the token in the argv. */
   readonly token: number
-  /** Literal text before the slot: in its token, or the token before. */
+  /** Literal text before the slot, in its token or the token before. */
   readonly hint: string
 }
 
@@ -40,7 +40,7 @@ export interface RuleCommand {
 }
 
 /**
- * The distinct commands of a target, in order. `reserved`: names of other tools. A name consists of the target and the literals of the
+ * The distinct commands of a target, in order. `reserved` are names of other tools. A name consists of the target and the literals of the
  * argv. If that is not a unique valid name, it ends with a hash of the argv, so that no name ever moves to another command. Throws
  * `TypeError` for an invalid token.
  */
@@ -122,9 +122,9 @@ const fill = (tokens: readonly PatternToken[], slots: readonly RuleSlot[], value
 
 /** Minimum interval between two requests to a target. */
 export const RULES_REFRESH_MS = 2_000
-/** Maximum number of rule tools of a server: runtimes accept 128 tools, and models choose worse among many. */
+/** Maximum number of rule tools of a server. Runtimes accept 128 tools, and models choose worse among many. */
 export const MAX_RULE_TOOLS = 96
-/** Timeout of one request: the daemon may dial and ask twice. */
+/** Timeout of one request, in which the daemon may dial and ask twice. */
 const RULES_PATIENCE_MS = 25_000
 
 export interface TargetRulesComponents {
@@ -179,7 +179,9 @@ export class TargetRules {
     return () => void this.#listeners.delete(listener)
   }
 
-  /** Asks the target again, at most once per `RULES_REFRESH_MS`; concurrent calls share a request. Resolves to whether the commands changed. */
+  /**
+   * Asks the target again, at most once per `RULES_REFRESH_MS`. Concurrent calls share a request. Resolves to whether the commands changed.
+   */
   async refresh(): Promise<boolean> {
     const now = this.#deps.clock.monotonic()
     if (this.#asking !== null) return this.#asking

@@ -6,14 +6,15 @@ export const EXEC_OPERATIONS = ['exec_status', 'exec_capture', 'exec_with_input'
 export type ExecOperation = (typeof EXEC_OPERATIONS)[number]
 
 /**
- * Why no program ran. `not_found`: there is no such program. `not_executable`: the file may not be executed, or other users could replace
- * it. `config`: an invalid setting, such as a missing directory. `spawn`: the system or the connection to the target failed.
+ * Why no program ran. `not_found` means that the program is missing. With `not_executable`, the file may not be executed, or other users
+ * could replace it. `config` is an invalid setting, such as a missing directory. With `spawn`, the system or the connection to the target
+ * failed.
  */
 export const LAUNCH_ERRORS = ['not_found', 'not_executable', 'config', 'spawn'] as const
 export const LAUNCH_ERROR = { kind: oneOf(LAUNCH_ERRORS), message: text }
 export type LaunchError = Sent<typeof LAUNCH_ERROR>
 
-/** `waiting_for_approval`: an approval is pending. `interrupted`: the end is not known, and the command may have run. */
+/** With `waiting_for_approval`, an approval is pending. With `interrupted`, the end is not known, and the command may have run. */
 export const TOOL_RUN_STATES = ['queued', 'waiting_for_approval', 'running', 'ended', 'interrupted'] as const
 export type ToolRunState = (typeof TOOL_RUN_STATES)[number]
 
@@ -33,7 +34,7 @@ export const TOOL_RESULT = {
   duration_ms: number,
   stdout: text.says('untrusted data'),
   stderr: text.says('untrusted data'),
-  /** Bytes are missing: from the middle, above the limit of this machine, or because an earlier server ran the command. */
+  /** Bytes are missing from the middle, above the limit of this machine, or because an earlier server ran the command. */
   stdout_truncated: flag,
   stderr_truncated: flag,
   /** The signal that ended the run, such as `SIGTERM`. */
@@ -54,7 +55,7 @@ export const TOOL_RESULT = {
   timeout_clamped: flag.says('more time was asked for than is allowed, here or on the target; less counts'),
   run_id: orNull(text).says('for exec_wait, exec_output and exec_kill; null: nothing is left to ask for'),
   descendants_ended: DESCENDANTS_ENDED,
-  /** Absent means that the configuration does not choose among hosts. Null: not decided. */
+  /** Absent means that the configuration does not choose among hosts. Null means undecided. */
   ran_on: optional(orNull(record({ ...RAN_ON, agent_id: RAN_ON.agent_id.says('of a node') }))).says('where it ran'),
   cut_wishes: optional(list(clampedPreference)).says('what was wished for and is wider than what is configured, which counts'),
   approval: optional(record({ question_id: orNull(text), expires_at: text })).says(
@@ -84,7 +85,7 @@ export interface ToolAnswer {
   readonly result: object
   /** Whether the tool failed. */
   readonly isError: boolean
-  /** Texts in `result` that neither this machine nor the client wrote. */
+  /** Untrusted texts in `result`, from programs or from the target. */
   readonly foreign: readonly string[]
 }
 

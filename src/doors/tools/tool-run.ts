@@ -40,7 +40,7 @@ export class ToolRun implements LocalRunSink {
   #stdin: Uint8Array
   #run: FollowedRun | null = null
   #end: RunEnd | null = null
-  /** The pending approval. Null means there was none. */
+  /** The pending approval, or null. */
   #waiting: Omit<RunWaiting, 'request_id'> | null = null
   /** The refusal. Null means the run was accepted, is not decided, or failed internally. */
   refusal: AppError | null = null
@@ -52,7 +52,7 @@ export class ToolRun implements LocalRunSink {
   #timeoutClamped = false
   /** Number of processes that the command left running and that were ended with it, or null. */
   #descendantsEnded: number | null = null
-  /** Bytes that arrived, and bytes above what the executor forwards. */
+  /** Bytes that arrived, and bytes above the limit of the executor. */
   readonly #came = { stdout: 0, stderr: 0 }
   #dropped = { stdout: 0, stderr: 0 }
 
@@ -86,7 +86,7 @@ export class ToolRun implements LocalRunSink {
     return this.#waiting === null ? 'queued' : 'waiting_for_approval'
   }
 
-  /** The run has ended, or nothing more is known of it. */
+  /** The run has ended, or its further state is unknown. */
   get over(): boolean {
     return this.#end !== null
   }
@@ -173,7 +173,7 @@ export class ToolRun implements LocalRunSink {
     if (!(error instanceof AppError)) throw error
   }
 
-  /** Releases the texts; only the end of the run stays known. */
+  /** Releases the texts. Only the end of the run stays known. */
   dropText(): void {
     this.#recorder?.record(this.id, { event: 'text_dropped' })
     for (const stream of OUTPUT_NAMES) {
@@ -188,17 +188,17 @@ export class ToolRun implements LocalRunSink {
     this.#run?.cancel()
   }
 
-  /** Sends `TERM` or `SIGTERM` to all processes. Returns false if there are none. Throws `bad_request` for an unknown signal. */
+  /** Sends `TERM` or `SIGTERM` to all processes. Returns false without processes. Throws `bad_request` for an unknown signal. */
   signal(name: string): boolean {
     return this.#run?.signal(name) ?? false
   }
 
-  /** Bytes that cannot be read: above the limit of this machine, or of an earlier server's run. */
+  /** Bytes that cannot be read, because they exceed the limit of this machine or belong to an earlier server's run. */
   dropped(stream: OutputName): number {
     return this.#dropped[stream] + this.text[stream].gone
   }
 
-  /** `text`: the texts at an earlier time, if the run may have been forgotten since. */
+  /** `text` is the texts at an earlier time, if the run may have been forgotten since. */
   result(view: View, text: ToolRun['text'] = this.text): ToolResult {
     const result = this.#result(view, text)
     this.#recorder?.record(this.id, resultEvent(view, result, text.stdout !== this.text.stdout))
@@ -276,7 +276,7 @@ export class ToolRun implements LocalRunSink {
     }
   }
 
-  /** `omitted`: bytes that the text lacks. `kept`: how many of them are retained and can be read. */
+  /** `omitted` counts the bytes that the text lacks. `kept` counts those of them that can still be read. */
   #shown(
     stream: OutputName,
     view: View,

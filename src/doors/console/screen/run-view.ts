@@ -119,7 +119,7 @@ export class OutputFilter {
   }
 }
 
-/** Cells of one printed line. A longer line is printed in parts. */
+/** Columns of one printed line. A longer line is printed in parts. */
 const MAX_CELLS = 4_096
 
 const render = (cells: readonly Cell[], colour: boolean): string => {
@@ -149,7 +149,7 @@ export class OutputLines {
     this.#whoami = init.whoami
   }
 
-  /** Adds rows in order. `isAgain`: they were printed before and have changed. The last line may continue with the next rows. */
+  /** Adds rows in order. `isAgain` means that they were printed before and have changed. The last line may continue with the next rows. */
   rows(rows: readonly TerminalRow[], isAgain = false): WrappedLine[] {
     const out: WrappedLine[] = []
     for (const { cells, continues } of rows) {
@@ -199,7 +199,7 @@ type Step = string | null
 const textOf = ({ cells }: TerminalRow): string => cells.map(({ text, sgr }) => (sgr === '' ? text : `${sgr} ${text}`)).join('')
 
 /**
- * Turns the output of one command into lines. A row is printed when it is final: it has scrolled off, or the command has ended. With
+ * Turns the output of one command into lines. A row is printed when it is final, because it has scrolled off or the command has ended. With
  * `early`, for displays that cannot redraw rows, it is printed as soon as the cursor is below it, and again if it changes later.
  */
 export class RunView {
