@@ -32,7 +32,7 @@ const LEFT_OUT = new Set([
 const MULTIADDR = /\/(ip4|ip6|dns|dns4|dns6|dnsaddr)\/([^/\s]+)(?=\/)/g
 /** Patterns in the order of their application. */
 const NAMES: readonly RegExp[] = [
-  // A quote without an end may be cut off. An apostrophe within a word is no quote.
+  // A quote without an end may be cut off. An apostrophe within a word does not count as a quote.
   /"(?:[^"\\]|\\.)*(?:"|$)/g,
   /(?<![\w\ue000])'(?:[^']|'(?=\w))*(?:'|$)/g,
   /`[^`]*(?:`|$)/g,
@@ -88,7 +88,7 @@ export class Redactor {
     return left.replaceAll(/\ue000(\d+)\ue000/g, (_all, at: string) => marks[Number(at)] ?? '#').replaceAll('\ue000', '')
   }
 
-  /** Redacts a value of x0x: numbers and known words stay, other texts are hashed, and commands are dropped. */
+  /** Redacts a value of x0x. Numbers and known words stay, other texts are hashed, and commands are dropped. */
   value(value: unknown, depth = 0): unknown {
     if (value === null || typeof value === 'boolean' || typeof value === 'number') return value
     if (typeof value === 'string') return this.#text(value)

@@ -4,9 +4,9 @@ import type { Output } from '../../cli/output.ts'
 import { cutTo, textWidth } from '../../doors/console/screen/cells.ts'
 import { type Paint, painter } from './print.ts'
 
-/** Width if there is no terminal or it does not tell. */
+/** Width without a terminal, or on a terminal that does not report it. */
 const DEFAULT_COLUMNS = 80
-/** Limits of the width: narrower drawings are illegible, and longer lines hard to follow. */
+/** Limits of the width. Narrower drawings are illegible, and longer lines hard to follow. */
 const [MIN_COLUMNS, MAX_COLUMNS] = [40, 200]
 
 /** Characters of lines and bars. */

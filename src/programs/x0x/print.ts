@@ -23,7 +23,7 @@ export const printAnswer = async (context: CliContext, answer: unknown, forPeopl
   return 0
 }
 
-/** Like `printAnswer`, for a change; prints nothing with `--quiet`. */
+/** Like `printAnswer`, for a change. Prints only without `--quiet`. */
 export const printDone = async (context: CliContext, answer: unknown, forPeople: () => Promise<unknown>): Promise<number> =>
   printAnswer(context, answer, async () => (context.quiet ? undefined : forPeople()))
 
@@ -31,7 +31,7 @@ export const printDone = async (context: CliContext, answer: unknown, forPeople:
 export const printNotice = async (context: CliContext, text: string): Promise<boolean> =>
   context.quiet || write(context.stderr, `x0x: ${text}\n`)
 
-/** Columns padded to the widest cell. Cells are foreign text and escaped. */
+/** Columns padded to the widest entry. Entries are foreign text and escaped. */
 export const table = (header: readonly string[], rows: readonly (readonly string[])[]): string[] => {
   const lines = [header, ...rows].map((row) => row.map(shownLine))
   const widths = header.map((_, column) => Math.max(...lines.map((row) => row[column]?.length ?? 0)))

@@ -30,7 +30,7 @@ export class TerminalText {
 
 export type WaitingEventJson = Extract<RunEventJson, { type: 'waiting_for_approval' }>
 
-/** What a run waits for; `agent` as typed. An unknown reason comes from a newer daemon. */
+/** Text about a waiting run. `agent` is as typed. An unknown reason comes from a newer daemon. */
 export const waitingText = (event: WaitingEventJson, agent: string, leftMs: number): string => {
   const { reason, approvals_needed, approvals_given } = event
   const human = `an approver of ${shownLine(agent)}`
@@ -39,7 +39,7 @@ export const waitingText = (event: WaitingEventJson, agent: string, leftMs: numb
   return `waiting for approval: ${whom}; ${clockText(leftMs)} left, Ctrl-C withdraws it`
 }
 
-/** Shows on standard error that a run waits, and for whom. */
+/** Shows on standard error that a run waits, with its agent. */
 export class WaitingLine {
   readonly #line: CountdownLine
   readonly #agent: string
@@ -115,7 +115,7 @@ export class LiveOutput implements RunEventSink {
   }
 }
 
-/** `--json`: prints everything at the end, in the form of `POST /exec/run`. */
+/** `--json` prints everything at the end, in the form of `POST /exec/run`. */
 export class CollectedOutput implements RunEventSink {
   readonly #context: CliContext
   readonly #chunks = { stdout: [] as Uint8Array[], stderr: [] as Uint8Array[] }

@@ -93,7 +93,7 @@ export const openStdin = async (path: string, own: Readable, signal: AbortSignal
   if (path === '-') return new PipedStdin(() => own)
   try {
     const info = await stat(path)
-    // Reading a directory fails with an error of its own.
+    // Reading a directory fails with a separate error.
     if (info.isFile() || info.isDirectory()) return await fromFile(path, signal)
     return new PipedStdin(() => openPipe(path, info.isFIFO()))
   } catch (error) {
@@ -117,6 +117,6 @@ async function* bodyLines(head: string, chunks: AsyncIterable<Uint8Array>): Asyn
   }
 }
 
-/** The body of `POST /exec/run` as NDJSON: the request, then stdin, as fast as the daemon takes it. */
+/** The body of `POST /exec/run` as NDJSON, with the request, then stdin, as fast as the daemon takes it. */
 export const streamedBody = (head: string, stdin: CliStdin): Readable =>
   Readable.from(bodyLines(head, stdin.chunks()), { objectMode: true, highWaterMark: 2 })

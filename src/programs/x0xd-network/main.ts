@@ -16,10 +16,10 @@ import { activatedSocket } from '../../supervision/sockets.ts'
 import { type ComposedNetwork, composeNetwork } from './compose.ts'
 
 const NAME = 'x0xd-network'
-/** EX_TEMPFAIL of sysexits(3): there is no executor. The unit of the executor starts this process again. */
+/** EX_TEMPFAIL of sysexits(3), if the executor is missing. The unit of the executor starts this process again. */
 const EXIT_NO_EXECUTOR = 75
 
-/** Descriptors from the executor; the same numbers as in `network-supervisor.ts`, which must not be loaded here. */
+/** Descriptors from the executor. They are the same numbers as in `network-supervisor.ts`, which must not be loaded by this program. */
 const CHANNEL_FD = 3
 const API_SOCKET_FD = 4
 
@@ -35,7 +35,10 @@ const USAGE = `${NAME} is the network process of x0xd, which starts it. To start
 /** `--of` is set if the executor started this process and passed both descriptors. Its value only shows in the process list. */
 const OPTIONS = { of: { type: 'string' }, executor: { type: 'string' }, 'api-socket': { type: 'string' } } as const
 
-/** Connects to an executor of this user. The units of `deploy/` allow the runtime no file access; there, root owns the directory of the socket. */
+/**
+ * Connects to an executor of this user. The units of `deploy/` allow the runtime no file access. With them, root owns the directory of the
+ * socket.
+ */
 const executorAt = async (path: string): Promise<Socket> => {
   const isHidden = process.permission?.has('fs.read', path) === false
   const socket = await (isHidden ? dial(path) : dialService(path))
@@ -54,7 +57,10 @@ const placeOf = async (argv: readonly string[]): Promise<InheritedSockets> => {
   return { channel, apiSocket, standsAlone: true }
 }
 
-/** The executor decides when this process ends, so that programs end first. Only a process started on its own obeys its service manager. SIGHUP does nothing, because there is no file to reload. */
+/**
+ * The executor decides when this process ends, so that programs end first. Only a process started on its own obeys its service manager.
+ * SIGHUP has no effect, because there are no files to reload.
+ */
 const stopSignal = async (standsAlone: boolean): Promise<void> =>
   new Promise((resolve) => {
     onStopSignal((signal) => standsAlone && signal !== 'SIGHUP' && resolve())

@@ -35,7 +35,7 @@ export interface DaemonFlags extends ConfigFlags {
   readonly replace: boolean
 }
 
-/** Settings of config.toml with a flag of the same name; repeatable ones are in LISTS. */
+/** Settings of config.toml with a flag of the same name. Repeatable ones are in LISTS. */
 const SETTINGS = ['exec-acl', 'api-port']
 const LISTS = ['listen', 'bootstrap']
 
@@ -71,7 +71,7 @@ const stopSignal = async (): Promise<void> =>
     }, DAEMON_STOP_SIGNALS)
   })
 
-/** Resolves when a launcher with an IPC channel is gone, because nobody else would pass on signals. */
+/** Resolves when a launcher with an IPC channel is gone, because signals would no longer be passed on. */
 const launcherGone = async (): Promise<void> =>
   new Promise((resolve) => {
     if (process.send === undefined) return
@@ -81,13 +81,13 @@ const launcherGone = async (): Promise<void> =>
     process.channel?.unref()
   })
 
-/** What this daemon allows, or the next step if that is nothing. */
+/** The permissions of this daemon, or the next step if it allows no commands. */
 const allowsText = ({ allowedCommands: count }: Daemon, flags: DaemonFlags): string =>
   count === 0
     ? `Nothing is allowed yet. Next: ${shellWords(['x0x', 'invite', 'NAME', ...instanceFlags(flags)])}`
     : `The ACL allows ${counted(count, 'command')}`
 
-/** Two lines for programs: full IDs, and what is allowed. One short line on a terminal. */
+/** Two lines for programs, with full IDs and the permissions. One short line on a terminal. */
 const readyText = ({ paths }: DaemonConfig, daemon: Daemon, flags: DaemonFlags): string => {
   const allows = allowsText(daemon, flags)
   if (process.stdout.isTTY) return `x0xd ready. ${allows}\n`
@@ -144,7 +144,7 @@ const init = async (flags: DaemonFlags, env: Environment): Promise<void> => {
   await makeFirstFiles(paths, { name, displayName: null, reachable: true }, { dryRun: false })
 }
 
-/** For root without a daemon of its own, examines the machine's daemon as its unit starts it. */
+/** For root without a separate daemon, examines the machine's daemon as its unit starts it. */
 const ofMachine = (flags: DaemonFlags, env: Environment): DaemonFlags =>
   process.geteuid?.() === 0 && isMachineMeant(instanceChoice(flags, env))
     ? { ...flags, dataDir: MACHINE_DATA_DIR, config: flags.config ?? (existsSync(MACHINE_CONFIG) ? MACHINE_CONFIG : null) }
@@ -171,6 +171,6 @@ const dispatch = async (flags: DaemonFlags, env: Environment): Promise<number> =
   }
 }
 
-/** Runs `x0xd` and returns the exit status: 0; 2 for configuration, flags or ACL; 1 for anything else. */
+/** Runs `x0xd` and returns the exit status, which is 0 for success, 2 for configuration, flags or ACL, and 1 for other errors. */
 export const main = async (argv: readonly string[], env: Environment): Promise<number> =>
   runProgram(X0XD, argv, async (line) => dispatch(daemonFlags(line), env))

@@ -33,7 +33,7 @@ interface EventsAnswer {
 const MAX_EVENT_LINE = 256 * 1024
 const tooLong = (): Error => new RangeError(`a line is longer than ${MAX_EVENT_LINE} bytes`)
 
-/** Events of the approval service that wait for a slow reader; further ones are reported as a gap. */
+/** Events of the approval service that wait for a slow reader. Further ones are reported as a gap. */
 const MAX_UNPRINTED = 256
 
 /** Delay before a reconnect. */
@@ -107,7 +107,7 @@ const printStream = async (context: CliContext, options: EventsOptions, reading:
 
 const again = async (signal: AbortSignal): Promise<void> => new Condition().waitAtMost({ clock: systemClock, timeoutMs: AGAIN_MS, signal })
 
-/** Follows the daemon's runs, over its restarts. `isPatient`: there are other events to print, so a missing daemon is no error. */
+/** Follows the daemon's runs, over its restarts. `isPatient` means that other events can be printed, so a missing daemon is tolerated. */
 const followDaemon = async (context: CliContext, options: EventsOptions, isPatient: boolean, signal: AbortSignal): Promise<void> => {
   const reading: Reading = { at: options.since, isThere: false }
   for (let wasThere = isPatient; !signal.aborted; wasThere = true) {
@@ -159,7 +159,9 @@ const printDesk = async (context: CliContext, { session }: EventsOptions, desk: 
   if (!signal.aborted) await printNotice(context, `${shownLine(why.message)}; events of programs on this machine may be missing`)
 }
 
-/** `x0x events`: events of runs that this daemon requested; with `follow`, also those of local engines, until it is ended. */
+/**
+ * `x0x events` prints events of runs that this daemon requested. With `follow`, it also prints those of local engines, until it is ended.
+ */
 export const runEvents = async (context: CliContext, line: CommandLine): Promise<number> => {
   const options = { since: sinceOf(line.value('since')), session: line.value('session') }
   if (!line.has('follow')) return printKept(context, options)

@@ -13,7 +13,7 @@ import { wholeId } from './find-run.ts'
 const fanoutLine = ({ fanout_id, argv, asked, begun, ended }: FanoutSession): string =>
   `fan-out ${fanout_id}: of ${counted(asked, 'host')} ${begun} begun, ${ended} ended: ${shellWords(argv)}`
 
-/** `x0x exec sessions`: live runs that this daemon requested. */
+/** `x0x exec sessions` lists live runs that this daemon requested. */
 export const runSessions = async (context: CliContext): Promise<number> => {
   const answer = await context.api.read({ method: 'GET', path: '/exec/sessions' }, SESSIONS)
   return printAnswer(context, answer, async () => {
@@ -26,7 +26,7 @@ export const runSessions = async (context: CliContext): Promise<number> => {
   })
 }
 
-/** `x0x exec sessions --incoming`: live runs of other agents on this machine. */
+/** `x0x exec sessions --incoming` lists live runs of other agents on this machine. */
 export const runIncoming = async (context: CliContext): Promise<number> => {
   const answer = await operate<{ sessions: readonly IncomingRun[] }>(context, '/exec/incoming', {})
   return printAnswer(context, answer, async () => {
@@ -43,13 +43,13 @@ const rowOf = (run: IncomingRun): string[] => [run.request_id, whoseRun(run), ru
 const incomingOf = async (context: CliContext): Promise<readonly IncomingRun[]> =>
   (await operate<{ sessions: readonly IncomingRun[] }>(context, '/exec/incoming', {})).sessions
 
-/** All that cancelling needs to know: also a daemon of another release says it. */
+/** Fields that cancelling needs. A daemon of any release sends them. */
 const REQUESTED_IDS = { sessions: list(record({ request_id: requestId })), fanouts: list(record({ fanout_id: requestId })) }
 
 const requestedIds = async ({ api }: CliContext): Promise<Sent<typeof REQUESTED_IDS>> =>
   api.read({ method: 'GET', path: '/exec/sessions' }, REQUESTED_IDS)
 
-/** Completes the beginning of an ID: from requested runs, and from incoming ones if this user may see them. */
+/** Completes the beginning of an ID from requested runs, and from incoming ones if this user may see them. */
 const idOf = async (context: CliContext, beginning: string, withOurs: boolean): Promise<string> => {
   const none = { sessions: [], fanouts: [] }
   const { sessions, fanouts } = withOurs ? await requestedIds(context) : none
@@ -64,7 +64,7 @@ const idOf = async (context: CliContext, beginning: string, withOurs: boolean): 
 const cancelOurs = async (context: CliContext, body: object): Promise<number> =>
   printAnswer(context, await context.api.json<object>({ method: 'POST', path: '/exec/cancel', body }), async () => undefined)
 
-/** `x0x exec cancel ID`, for a requested run or fan-out, otherwise an incoming run. The waiting client is told how it ended. */
+/** `x0x exec cancel ID`, for a requested run or fan-out, otherwise an incoming run. The waiting client receives its end. */
 export const runCancel = async (context: CliContext, beginning: string): Promise<number> => {
   const id = isRequestId(beginning) ? beginning : await idOf(context, beginning, true)
   try {
@@ -90,7 +90,7 @@ const nowhere = (cause: AppError): AppError =>
     data: cause.data,
   })
 
-/** For a user who is no operator. */
+/** For a user who may not see incoming runs. */
 const unknownRun = (cause: AppError): AppError =>
   new AppError('unknown_run', 'no active run of this agent has that ID', {
     cause,

@@ -20,8 +20,8 @@ interface Found extends Difference {
 }
 
 /**
- * Why a record is not complete and correct. `differs`: a result does not follow. `not_finished`: the last line is missing, because the
- * server was killed or could not write. `altered`: the last line contradicts the earlier ones.
+ * Why a record is not complete and correct. With `differs`, a result does not follow. With `not_finished`, the last line is missing,
+ * because the server was killed or could not write. With `altered`, the last line contradicts the earlier ones.
  */
 type Reason = 'differs' | 'not_finished' | 'altered'
 
@@ -114,8 +114,8 @@ const notes = ({ interrupted, unchecked, complete }: Report): string[] => [
 ]
 
 /**
- * `x0x replay FILE`: 0 if every result follows from the record; 1 if one does not, or the record is incomplete; 2 if the file is no
- * record.
+ * `x0x replay FILE` returns 0 if every result follows from the record, 1 if one does not or the record is incomplete, and 2 for a file of
+ * another kind.
  */
 export const runReplay = async (context: CliContext, { words: [file = ''] }: CommandLine): Promise<number> => {
   const report = await replayed(file).catch(opened(file))

@@ -57,7 +57,7 @@ const EXIT_NOT_ALL_RAN = 3
 /** Exit status if it is unknown whether some hosts ran it. */
 const EXIT_UNKNOWN = 4
 
-/** The exit status of a fan-out: that of the worst host. */
+/** The exit status of a fan-out, which is that of the worst host. */
 export const fleetStatus = (ledger: Omit<FanoutLedgerJson, 'type' | 'fanout_id' | 'ok' | 'asked' | 'ran'>): number => {
   if (ledger.unknown > 0) return EXIT_UNKNOWN
   if (ledger.denied + ledger.unreachable + ledger.not_started + ledger.cancelled > 0) return EXIT_NOT_ALL_RAN
@@ -74,7 +74,7 @@ interface FleetRunComponents {
   readonly closing: AbortController
 }
 
-/** A fan-out: its request, its events, and the signals that end it. */
+/** A fan-out with its request, its events, and the signals that end it. */
 export class FleetRun {
   readonly #components: FleetRunComponents
   readonly #timed: boolean
@@ -128,7 +128,7 @@ export class FleetRun {
     return this.#finish(request)
   }
 
-  /** The ledger already records this: it names all hosts, and none has started. */
+  /** The ledger already records this, because it names all hosts and shows that no host has started. */
   async #nobodyAsked({ ledger }: FleetRequest, error: unknown): Promise<number> {
     await ledger?.close()
     if (this.#interrupted !== null) return exitOfSignal(this.#interrupted)
@@ -274,7 +274,7 @@ export class FleetRun {
     for (const end of left) progress.ended(end)
     progress.end()
     const all = this.#hosts.sums(fanoutId)
-    // An interrupted answer, or one with wrong sums, is not successful, whatever it said about the hosts.
+    // An interrupted answer, or one with wrong sums, is not successful, even if it reported success of the hosts.
     const sums = { ...all, ok: all.ok && this.#brokeOff === null }
     // Recorded before it is shown, because the reader may be slow.
     const whole = ledger === null ? sums : ledger.state.ledger()

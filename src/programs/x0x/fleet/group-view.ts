@@ -54,7 +54,7 @@ export class FoldedOutputs {
     }
   }
 
-  /** The largest group first; among equals, successful ones, then the order of hosts. */
+  /** The largest group first. Among equals, successful ones, then the order of hosts. */
   groups(): OutputGroup[] {
     const rank = ({ hosts }: OutputGroup): number => hosts.reduce((first, host) => Math.min(first, this.#ranks.get(host) ?? 0), Infinity)
     return [...this.#groups.values()].sort(
@@ -75,7 +75,7 @@ export const groupTitle = ({ hosts, end }: Pick<OutputGroup, 'hosts' | 'end'>): 
   return `${foldNodeSet(hosts)}${facts === '' ? '' : ` (${facts})`}`
 }
 
-/** Size of one write. The longest lines are half as long. */
+/** Size of one write, twice that of the longest line. */
 const BATCH_BYTES = 2 * MAX_LINE_PIECE
 /** Overhead of a line, in bytes. */
 const LINE_COST = 16
@@ -101,7 +101,7 @@ async function* batchesIn(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uin
   if (batch.length > 0) yield batch
 }
 
-/** Writes an output of a group: one line after its title, several below it. False if the output has no reader. */
+/** Writes an output of a group. One line is after its title, and several lines are below it. False if the output has no reader. */
 export const writeGroup = async (
   lines: ShownLines,
   stream: OutputName,
@@ -132,7 +132,7 @@ export const writeWholeGroup = async (lines: ShownLines, group: OutputGroup): Pr
   return !hasError || writeGroup(lines, 'stderr', { text: `${text} stderr`, style }, group.stderr)
 }
 
-/** `--group`: shows equal outputs once, after the end of all hosts. */
+/** `--group` shows equal outputs once, after the end of all hosts. */
 export class GroupView implements FleetView {
   readonly #lines: ShownLines
   readonly #held: OutputStore
@@ -178,7 +178,7 @@ export class GroupView implements FleetView {
 
 /** Size limit of outputs compared line by line, which are held in memory with the result. */
 export const MAX_COMPARED_BYTES = 1024 * 1024
-/** Limit on different lines in a comparison. Its cost grows with their square, and nobody reads more. */
+/** Limit on different lines in a comparison. Its cost grows with their square, and longer ones are unreadable. */
 export const MAX_DIFFERENCES = 2_000
 /** Time limit of a comparison. */
 const MAX_COMPARE_MS = 2_000
@@ -240,7 +240,7 @@ const lineStyle = (line: string): 'red' | 'green' | 'cyan' | undefined => {
   return line.startsWith('@@') ? 'cyan' : undefined
 }
 
-/** `--diff`: shows the output of most hosts, and how the others differ. */
+/** `--diff` shows the output of most hosts, and how the others differ. */
 export class DiffView extends GroupView {
   protected override async show(groups: readonly OutputGroup[]): Promise<boolean> {
     const [common, ...others] = [...groups].sort((a, b) => Number(b.end.end === 'ran') - Number(a.end.end === 'ran'))

@@ -13,12 +13,12 @@ import { type RequestedHost, LedgerChain, type LedgerHead, type LedgerRecord, Le
 
 const SUFFIX = '.writes'
 
-/** The process that claims `ledger` by a file of this name, or null if the name is no claim. */
+/** The process that claims `ledger` by a file of this name, or null for a file of another purpose. */
 const writerOf = (name: string, ledger: string): ProcessIdentity | null =>
   name.startsWith(`${ledger}.`) && name.endsWith(SUFFIX) ? identityFrom(name.slice(ledger.length + 1, -SUFFIX.length)) : null
 
 /**
- * Claims a ledger by a file beside it and returns the function that removes the claim. Each process claims before it looks for others, so
+ * Claims a ledger by a file next to it and returns the function that removes the claim. Each process claims before it looks for others, so
  * that at least one of two sees the other. It removes claims of dead processes. Throws `bad_request`.
  */
 export const claimLedger = async (path: string): Promise<() => Promise<void>> => {
@@ -53,12 +53,12 @@ export const claimLedger = async (path: string): Promise<() => Promise<void>> =>
   return release
 }
 
-/** Size limit of a ledger that is read: the largest fan-out, asked about ten times. */
+/** Size limit of a ledger that is read. It holds the largest fan-out, asked about ten times. */
 export const MAX_LEDGER_BYTES = 128 * 1024 * 1024
 /** Limit on its lines, most of which are short. */
 export const MAX_LEDGER_LINES = 500_000
 
-/** The contents of a ledger, and what is needed to continue it. */
+/** The contents of a ledger, with the data to continue it. */
 interface ReadLedger {
   readonly state: LedgerState
   readonly chain: LedgerChain
@@ -69,7 +69,7 @@ interface ReadLedger {
 const broken = (path: string, line: number, why: string): AppError =>
   usageError(`${shownLine(path)}, line ${line}: ${shownLine(why)}`, 'no host was asked: the file is not a valid ledger')
 
-/** Throws `bad_request` for a file that is no ledger or is inconsistent. */
+/** Throws `bad_request` for a file of another kind or an inconsistent ledger. */
 export const readLedger = async (path: string): Promise<ReadLedger> => {
   const bytes = await readBounded(path, { max: MAX_LEDGER_BYTES }).catch((error: unknown) => {
     throw unreadable('bad_request', path, error)
@@ -202,7 +202,7 @@ export class LedgerFile {
 
   async #append(bytes: Buffer): Promise<void> {
     const { nlink, size } = await this.#file.stat()
-    // Writes to a removed file would succeed, but nobody could read them.
+    // Writes to a removed file would succeed, but could never be read.
     this.#isGone = nlink === 0 || size !== this.#size
     if (this.#isGone) throw new Error(nlink === 0 ? 'it was removed meanwhile' : 'another program has changed it meanwhile')
     for (let done = 0; done < bytes.length;) {
