@@ -21,13 +21,13 @@ export class AclCopy implements Startable {
     this.#loaded = init.loaded
   }
 
-  /** Writes the content that was read at start, because the file may have changed. Without an ACL file, nothing is written. */
+  /** Writes the content that was read at start, because the file may have changed. Without an ACL file, removes the copy. */
   async start(): Promise<void> {
     const { bytes } = this.#loaded()
     await (bytes === null ? this.stop() : writeFileAtomic(this.#path, bytes))
   }
 
-  /** Writes the ACL after a reload. On failure the copy is removed, because the earlier content is no longer in force. */
+  /** Writes the ACL after a reload. On failure the copy is removed, because the earlier content is out of force. */
   async renew(): Promise<void> {
     await this.start().catch(async (error: unknown) => {
       this.#log.error({ err: errorText(error) }, 'the ACL in force could not be copied, so x0x acl diff has nothing to compare with')
@@ -47,7 +47,7 @@ export interface JournalCopy {
   readonly entries: readonly StartableEntry[]
 }
 
-/** Copies this process's audit log lines to the syslog at this socket; null copies nothing. Throws `bad_config`. */
+/** Copies this process's audit log lines to the syslog at this socket. Null means no copy. Throws `bad_config`. */
 export const copyToSyslog = (components: { clock: Clock; log: Logger; counters: ExecCounters }, path: string | null): JournalCopy => {
   if (path === null) return { onWritten: null, entries: [] }
   checkDatagrams()

@@ -36,7 +36,7 @@ interface LockPaths {
 export interface DataDirLockInit extends LockPaths {
   /** Null if a service manager listens on the socket, which it does before any daemon exists. */
   readonly apiSocket: string | null
-  /** Name of the locked object for messages; by default the data directory. */
+  /** Name of the locked object for messages, by default the data directory. */
   readonly what?: string
   /** Name of the holder for messages. */
   readonly holder?: string
@@ -44,7 +44,7 @@ export interface DataDirLockInit extends LockPaths {
   readonly restart?: string
 }
 
-/** Whether a daemon holds this data directory; `unknown`: not permitted to look. `holder`: from its pid file. */
+/** Whether a daemon holds this data directory. `unknown` means that this user may not look. `holder` comes from its pid file. */
 export type LockState = { readonly kind: 'free' | 'unknown' } | { readonly kind: 'held'; readonly holder: ProcessIdentity | null }
 
 /** Asks the kernel without changing anything. */
@@ -100,7 +100,7 @@ export class DataDirLock implements Startable {
     this.#database = database
   }
 
-  /** Releases only what `start` has acquired. */
+  /** Releases only the locks of `start`. */
   async stop(): Promise<void> {
     if (this.#database === null) return
     await rm(this.#paths.pid, { force: true })
@@ -132,7 +132,7 @@ const take = (path: string): DatabaseSync | null => {
   }
 }
 
-/** The holder for a message. The PID of a daemon in another PID namespace means nothing on this side. */
+/** The holder for a message. The PID of a daemon in another PID namespace is meaningless in this one. */
 export const holderText = (holder: ProcessIdentity | null, name = 'daemon'): string =>
   holder !== null && processState(holder) === 'alive' ? `the ${name} with pid ${holder.pid}` : `a ${name} of another container or host`
 

@@ -32,7 +32,7 @@ export interface NetworkProcess {
 
 const NAME = 'x0xd-network'
 
-/** The runtime's restrictions of the network process: it can open no file, start no program or thread, and load no native code. */
+/** The runtime's restrictions of the network process. It can open no file, start no program or thread, and load no native code. */
 export const NETWORK_RIGHTS = ['--permission']
 
 export interface NetworkProcessInit {
@@ -46,7 +46,7 @@ export interface NetworkProcessInit {
 
 /**
  * Starts the network process without the right to start programs or open files, without environment, and with two inherited descriptors. It
- * has a session of its own, because on Ctrl-C this process ends its children first. With `user`, it runs as that user without supplementary
+ * has a separate session, because on Ctrl-C this process ends its children first. With `user`, it runs as that user without supplementary
  * groups. Its program is passed as an open file on standard input.
  */
 export const startNetworkProcess = (components: { clock: Clock }, init: NetworkProcessInit): NetworkProcess => {
@@ -58,7 +58,7 @@ export const startNetworkProcess = (components: { clock: Clock }, init: NetworkP
   return { pid, channel, ended, kill: () => kill('SIGKILL') }
 }
 
-/** Arguments to run the program from standard input; from sources, which are many files, to import it. */
+/** Arguments to run the program from standard input, or to import it from its many source files. */
 const programWords = (): string[] =>
   fromSources ? ['--allow-fs-read=*', ...programArguments(networkProgram())] : ['--input-type=module', '-']
 
@@ -66,7 +66,7 @@ const networkProgram = (): string => ownProgram('x0xd-network')
 
 /**
  * The network program at the time of this process's start. An upgrade may replace the file by another release, which must not be started.
- * If the open file was overwritten or cannot be held open, none is started.
+ * If the open file was overwritten or cannot be held open, the start fails.
  */
 export class NetworkProgram {
   readonly #path = networkProgram()
@@ -176,7 +176,7 @@ export class LivenessProbe implements Startable {
 
 /** Time for the network process to exit after its channel is closed. */
 const NETWORK_EXIT_MS = 1_000
-/** Time until it listens, in multiples of the watchdog's time: a machine that starts many services at once is slow. */
+/** Time until it listens, in multiples of the watchdog's time. A machine that starts many services at once is slow. */
 const START_TIMES = 2
 
 export interface NetworkSupervisorComponents {
@@ -219,7 +219,7 @@ export class NetworkSupervisor implements Startable {
     })
   }
 
-  /** TCP port of the API; while there is no child, that of the last one. */
+  /** TCP port of the API. Without a child, that of the last one. */
   get apiPort(): number {
     if (this.#port === null) throw new AppError('internal', 'the network process never listened')
     return this.#port

@@ -16,13 +16,13 @@ export interface NetworkUser {
 
 const DEFAULT_USER = 'x0x'
 
-/** User IDs that neither distributions nor systemd assign (systemd's UIDS-GIDS table), available also in a small user namespace. */
+/** User IDs that distributions and systemd do not assign (systemd's UIDS-GIDS table), available also in a small user namespace. */
 const SPARE_FIRST = 60_578
 const SPARE_COUNT = 606
 
 export const userCommand = (name: string): string => `useradd --system --no-create-home --shell /usr/sbin/nologin ${name}`
 
-/** Empty if there is no passwd file. */
+/** Empty without a passwd file. */
 const users = (): PasswdEntry[] => attempt(readPasswd) ?? []
 
 /** User name of an ID, or the ID itself. */
@@ -38,7 +38,7 @@ const spareUser = (dataDir: string): NetworkUser => {
 export const ownName = (): string => attempt(() => userInfo().username) ?? String(process.geteuid?.())
 
 /**
- * Null for this process's user: it is not root, or `network_user = "root"` says so. By default the user x0x or, if it does not exist, an
+ * Null for this process's user, if it is not root or `network_user = "root"`. By default the user x0x or, if it does not exist, an
  * unassigned ID. Throws `bad_config`.
  */
 export const networkUserOf = (wanted: string | null, dataDir: string): NetworkUser | null => {
@@ -63,7 +63,7 @@ export const networkUserOf = (wanted: string | null, dataDir: string): NetworkUs
 const allows = (info: { mode: number; uid: number; gid: number }, { uid, gid }: NetworkUser, bit: 1 | 4): boolean =>
   (info.mode & (info.uid === uid ? bit << 6 : info.gid === gid ? bit << 3 : bit)) !== 0
 
-/** Why no process can start as that user: root without the right to change users, as in a container without capabilities. */
+/** Why no process can start as that user. Root may lack the right to change users, as in a container without capabilities. */
 export const cannotStart = (user: NetworkUser | null, error: unknown): AppError => {
   const as = user === null ? '' : ` as ${user.name ?? `uid ${user.uid}`}`
   const remedy =

@@ -13,7 +13,7 @@ export interface OwnProcess {
 }
 
 export interface OwnProcessInit {
-  /** Arguments of the runtime: its flags, the program, and the program's arguments. */
+  /** Arguments of the runtime, which are its flags, the program, and the program's arguments. */
   readonly argv: readonly string[]
   /** First word in the list of processes instead of the runtime's path. */
   readonly argv0?: string
@@ -25,21 +25,21 @@ export interface OwnProcessInit {
 /** True without bundles, in tests of the sources. */
 export const fromSources = import.meta.url.endsWith('.ts')
 
-/** Path of a program of this package: its bundle beside this one, or its source. */
+/** Path of a program of this package, which is its bundle or its source. */
 export const ownProgram = (name: 'x0xd-network' | 'rexd'): string =>
   fileURLToPath(new URL(fromSources ? `../programs/${name}/main.ts` : `./${name}.mjs`, import.meta.url))
 
-/** Arguments that run a program: a bundle calls its own `main`. That of a source is called by name. */
+/** Arguments that run a program. A bundle calls its own `main`. That of a source is called by name. */
 export const programArguments = (program: string): string[] => {
   if (!fromSources) return [program]
   const text = `import { main } from ${JSON.stringify(program)}; process.exit(await main(process.argv.slice(1), process.env))`
   return ['--input-type=module', '--eval', text, '--']
 }
 
-/** Linux: this runtime, even if the file was replaced or its user may not enter the parent directories. */
+/** On Linux, this runtime, even if the file was replaced or its user may not enter the parent directories. */
 const OWN_IMAGE = '/proc/self/exe'
 
-/** Starts the runtime in a session of its own, because on Ctrl-C this process decides the order of ending. Throws the errors of `spawn`. */
+/** Starts the runtime in a separate session, because on Ctrl-C this process decides the order of ending. Throws the errors of `spawn`. */
 export const startOwnProcess = ({ argv, argv0 = process.execPath, env, stdio, user }: OwnProcessInit): OwnProcess => {
   const child = spawn(existsSync(OWN_IMAGE) ? OWN_IMAGE : process.execPath, argv, {
     argv0,

@@ -6,7 +6,7 @@ import { assertOursAlone, ensurePrivateDir, writableByOthers } from '../base/fil
 import { unreadable } from '../base/files.ts'
 import { homeDirectory } from '../base/home.ts'
 
-/** `2026-05-21-09:42:18`: time of its beginning in UTC. */
+/** Time of its beginning in UTC, as in `2026-05-21-09:42:18`. */
 const NAME = /^\d{4}-\d\d-\d\d-\d\d:\d\d:\d\d$/
 const SUFFIX = '.jsonl'
 /** File of ended commands that wait for an earlier one. */
@@ -22,7 +22,7 @@ export const checkName = (name: string): void => {
   })
 }
 
-/** Null for a file that is no transcript. */
+/** Null for a file of another kind. */
 export const nameOfFile = (file: string): string | null => {
   const name = file.slice(0, -SUFFIX.length)
   return file.endsWith(SUFFIX) && NAME.test(name) ? name : null

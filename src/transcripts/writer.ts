@@ -104,7 +104,7 @@ const cutWords = (words: readonly string[]): string[] => words.slice(0, CUT_ARGV
 /** Order of an entry in the transcript. */
 export type Placing = Pick<TranscriptEntry, 'arrival' | 'missing_before'>
 
-/** Encodes a command as a transcript line, at most as long as readers accept. */
+/** Encodes a command as a transcript line, up to the length that readers accept. */
 export const encodeEntry = (command: EndedCommand, placing: Placing, { recordEnv }: { readonly recordEnv: boolean }): Buffer => {
   const { whoami, dir, envs, exec, exit, error, startedAt, duration_ms, output, ran_on, descendants_ended } = command
   const started_at = new Date(startedAt).toISOString()
@@ -174,7 +174,7 @@ const createFile = async (directory: string, from: number): Promise<{ readonly n
 
 /**
  * Writes the transcript of one console, with lines in the order of the commands' starts. An entry that waits for an earlier command is
- * written to a file of its own at once, and moves to the transcript when its turn comes. Readers combine both files.
+ * written to a separate file at once, and moves to the transcript when its turn comes. Readers combine both files.
  */
 export class TranscriptWriter {
   readonly #clock: Clock
@@ -228,8 +228,8 @@ export class TranscriptWriter {
   }
 
   /**
-   * Registers an end, or null for a command without an entry. Resolves with true when its line is on disk, or with false if the disk refuses
-   * it now: the line is then written later, or counted as missing. Never rejects.
+   * Registers an end, or null for a command without an entry. Resolves with true when its line is on disk, or with false if the disk
+   * refuses it now. Then the line is written later, or counted as missing. Never rejects.
    */
   async end(place: number, command: EndedCommand | null): Promise<boolean> {
     const takes = command !== null && !this.#closed && this.#queueBytes <= MAX_WAITING_BYTES
