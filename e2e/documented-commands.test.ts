@@ -144,7 +144,7 @@ test('every command that a sentence names is there, with its options', () => {
   const wrong = PAGES.flatMap((page) =>
     [...pageText(page).matchAll(INLINE)].flatMap(([, text = '']) => {
       try {
-        parseCall(text.replaceAll(/ \| .*| [0-9]?[>&].*|[[\]'"]/g, '').split(' ') as unknown as Call)
+        parseCall(text.replaceAll(/ \[(options|command)\]| \| .*| [0-9]?[>&].*|[[\]'"]/g, '').split(' ') as unknown as Call)
         return []
       } catch (error) {
         const { message } = error as Error
@@ -176,8 +176,8 @@ const NOT_THERE: readonly { readonly status: number; readonly said: RegExp; read
   { status: 2, said: /\/etc\/x0x\/exec-acl\.toml: no such file/, what: 'the ACL of a package' },
   { status: 1, said: /no active run or fan-out has that ID/, what: 'a run that goes on' },
   { status: 1, said: /no (approval request|grant) matches/, what: 'a question that waits' },
-  { status: 1, said: /no detached run matches/, what: 'a detached run' },
-  { status: 255, said: /no detached run matches/, what: 'one whose status is waited for' },
+  { status: 1, said: /no detached run (matches|has the)/, what: 'a detached run' },
+  { status: 255, said: /no detached run (matches|has the)/, what: 'one whose status is waited for' },
   { status: 1, said: /no program listens/, what: 'somebody who listens' },
   // A fleet is asked in e2e/fleet-command.test.ts.
   { status: 255, said: /no contact matches web|unknown group @/, what: 'a fleet that is asked' },
