@@ -32,7 +32,6 @@ export const formatOf = (beginning: Beginning): ProgramFormat => {
 }
 
 export interface Beginning {
-  /** The first bytes, at most `HEAD_BYTES`. */
   readonly head: Buffer
   /** Size of the whole file in bytes. */
   readonly size: number

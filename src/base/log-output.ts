@@ -126,7 +126,6 @@ export const printAtStart = (text: string): void => {
 
 let standardError: LogOutput | null = null
 
-/** The one log of this process. */
 export const standardErrorLog = (): LogOutput => {
   if (standardError !== null) return standardError
   const output = new LogOutput(openAgain(STDERR))

@@ -49,7 +49,6 @@ export interface Family {
   readonly samples: readonly Sample[]
 }
 
-/** A metric family and the source of its samples. */
 export interface Metric<Facts> extends Omit<Family, 'samples'> {
   readonly samples: (facts: Facts) => readonly Sample[]
 }
@@ -57,7 +56,6 @@ export interface Metric<Facts> extends Omit<Family, 'samples'> {
 export const familiesOf = <Facts>(metrics: readonly Metric<Facts>[], facts: Facts): Family[] =>
   metrics.map(({ name, type, help, samples }) => ({ name, type, help, samples: samples(facts) }))
 
-/** One metric for each counter of a table, under its own name. */
 export const counterMetrics = <Facts, Table extends Readonly<Record<string, string>>>(
   prefix: string,
   table: Table,
@@ -87,7 +85,6 @@ export const gauge = numbers('gauge')
 /** A value that only grows, divided by a label. */
 export const counter = numbers('counter')
 
-/** One sample for each key of a closed table. */
 export const byLabel = (label: string, values: Readonly<Record<string, number>>): Sample[] =>
   Object.entries(values).map(([key, value]) => ({ labels: { [label]: key }, value }))
 

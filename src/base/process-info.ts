@@ -52,7 +52,6 @@ const UNKNOWN = '0'
 export const identityText = ({ pid, started, namespace, boot, machine }: ProcessIdentity, between: ' ' | '-'): string =>
   [pid, started, namespace, boot, machine].join(between)
 
-/** Null if the text is not an identity. */
 export const identityFrom = (text: string): ProcessIdentity | null => {
   const [, pid, started = '', namespace = '', boot = '', machine = ''] =
     /^([1-9]\d{0,9})[ -](\d+)[ -](\d+)[ -]([0-9a-f]+)[ -]([0-9a-f]+)$/.exec(text) ?? []
@@ -73,7 +72,6 @@ const digestOfId = (id: string | null): string => (id !== null && /^[0-9a-f-]{32
 
 export const ownIdentity = (): ProcessIdentity => identityOf(process.pid)
 
-/** The identity of a process in this PID namespace. */
 export const identityOf = (pid: number): ProcessIdentity => ({
   pid,
   started: (procIsOurs() ? birthOf(pid) : undefined) ?? UNKNOWN,

@@ -99,7 +99,6 @@ export class RateLimit {
 export interface FairRateLimiterInit extends TokenBucketInit {
   /** The longest time that a call waits for its turn. */
   readonly patienceMs: number
-  /** The largest number of waiting calls of one caller. */
   readonly waiting: number
   /** The number of callers whose last turn is remembered. */
   readonly callers: number

@@ -44,7 +44,6 @@ export const reach = (stage: Stage, requestId: string): void => {
   if (stages.hasSubscribers) stages.publish({ stage, request_id: requestId, at_us: nowUs() } satisfies StageReached)
 }
 
-/** Publishes a stage that the other process has reached. */
 export const stageOfOtherProcess = (reached: StageReached): void => others.publish(reached)
 
 /** Subscribes to the stages of this process and to those that the other one reports. Returns the function that unsubscribes. */

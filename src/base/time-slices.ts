@@ -67,7 +67,6 @@ export class TimeSlicer {
   }
 }
 
-/** The share of one caller. */
 export class TimeSlice {
   readonly #sharing: TimeSlicer
   readonly signal: AbortSignal

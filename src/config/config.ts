@@ -127,7 +127,6 @@ export const SETTINGS = {
   exec_acl: { parse: path, fromText: same, flag: 'exec-acl' },
   /** TCP port on 127.0.0.1; 0 means any free one. */
   api_port: { parse: port, fromText: asNumber, flag: 'api-port' },
-  /** Addresses the mesh listens on. */
   listen: { parse: addresses, fromText: list, flag: 'listen' },
   /** Further addresses to announce, such as that of a port forward. */
   announce: { parse: dialled, fromText: list, flag: null },
@@ -196,14 +195,12 @@ export const OTHER_VARIABLES = [
   'X0X_OPEN_FILES',
 ] as const
 
-/** Mode of the data directory. */
 export const dataDirMode = (settings: Pick<Settings, 'share_with_group'>): number => (settings.share_with_group ? 0o750 : 0o700)
 
 /** The complete, checked configuration with its sources. */
 export interface DaemonConfig extends Settings {
   readonly name: string | null
   readonly paths: DataPaths
-  /** The configuration file that was read, or null if absent. */
   readonly config_file: string | null
   /** True if the user named the ACL, which then must exist. */
   readonly exec_acl_explicit: boolean
@@ -224,7 +221,6 @@ export interface ConfigFlags {
 /** The port of upstream's fleet, so that firewalls need one rule. A named instance takes any port. */
 const DEFAULT_MESH_PORT = 5483
 
-/** The default listen addresses. */
 export const defaultListen = (name: string | null): string => `/ip4/0.0.0.0/tcp/${name === null ? DEFAULT_MESH_PORT : 0}`
 
 const defaultsFor = (name: string | null, paths: DataPaths): Settings => ({

@@ -19,7 +19,6 @@ export interface FirstFilesOptions {
   readonly reachable: boolean
 }
 
-/** One of the first files of a data directory. */
 export interface FirstFile {
   readonly path: string
   readonly what: string

@@ -115,7 +115,6 @@ const readId = (toml: TomlReader, path: TomlPath, value: unknown): string | null
   return null
 }
 
-/** The whole configuration file of REXD. */
 export interface RexdConfig {
   readonly path: string
   /** Digest of the file that was read, in hex. */

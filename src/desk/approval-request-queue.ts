@@ -75,7 +75,6 @@ export class ApprovalRequestQueue {
     return isTaken
   }
 
-  /** Adds a request that has a slot. */
   add(waiting: QueuedApprovalRequest): void {
     this.#waiting.set(waiting.question_id, waiting)
   }

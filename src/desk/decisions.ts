@@ -16,7 +16,6 @@ import { newNonce } from './seal.ts'
 import { tokenBytes } from './store-format.ts'
 import type { DeskServices } from './services.ts'
 
-/** A decision and its author. */
 export interface Settled {
   readonly decision: string
   readonly by: string

@@ -12,7 +12,6 @@ export interface DeskChannelInit<Body> {
   readonly clock?: Clock
   readonly role: DeskRole
   readonly name: string
-  /** The key of this role. */
   key(): Uint8Array | Promise<Uint8Array>
   readonly maxLine: number
   /** Parses the body of a line; a text describes the problem. */

@@ -10,7 +10,6 @@ export interface WaitNotice {
 
 /** Runs of an engine. It reports their output only while an approval client shows them. */
 export interface LiveRunSource {
-  /** The runs that have not ended. */
   readonly running: readonly LifecycleEvent[]
   /** Replaces the set of followed runs (see `runOf`). The engine reports their output so far at once, and then new output. */
   follow(runs: readonly string[]): void

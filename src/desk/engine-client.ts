@@ -25,7 +25,6 @@ export interface DeskSocketLinkInit {
   /** The store, which contains the token. The socket is next to it. */
   readonly approvals: string
   readonly approvalsSocket: string
-  /** Name of this engine. */
   readonly name: string
 }
 

@@ -26,7 +26,6 @@ export class LocalDeskLink implements DeskLink {
   #key: Uint8Array | null = null
   #runs: EngineRuns | null = null
 
-  /** `name` is the name of the engine. */
   constructor(deps: LocalDeskLinkDeps, init: { readonly name: string }) {
     this.#deps = deps
     this.#name = init.name

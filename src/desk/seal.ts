@@ -61,7 +61,6 @@ export class Seal {
     this.#init = init
   }
 
-  /** The sealed line, with its line feed. */
   line(body: object): string {
     const { key, role, serverNonce, side, now } = this.#init
     const unsigned = { body: JSON.stringify(body), nonce: newNonce(), ts: now() }

@@ -6,7 +6,6 @@ import type { DeskJournal } from './journal.ts'
 /** What the parts of an approval service share. Each part takes a `Pick` of it. */
 export interface DeskServices {
   readonly clock: Clock
-  /** The approval log. */
   readonly journal: DeskJournal
   readonly log: Logger
   /** The file of grants, allowlists and saved modes. */

@@ -230,7 +230,6 @@ export const withUse = (store: Store, grantId: string, now: number): Store | nul
   return { ...store, grants: store.grants.map((one) => (one === grant ? used : one)) }
 }
 
-/** Null if the grant is missing. */
 export const withoutGrant = (store: Store, grantId: string): Store | null =>
   store.grants.some(({ id }) => id === grantId) ? { ...store, grants: store.grants.filter(({ id }) => id !== grantId) } : null
 

@@ -10,7 +10,6 @@ export type WatcherMessage = Extract<ToApprovalClientBody, { type: 'question' | 
 
 type WatchedEvent = Extract<WatcherMessage, { type: 'event' }>
 
-/** Whether the message is a run event. */
 export const isEvent = (message: object): message is WatchedEvent => 'type' in message && message.type === 'event'
 
 /** Whether the message is output of a run, which only its followers receive, and which is sent again. */
@@ -80,7 +79,6 @@ export class Watchers {
 /** Tells an engine which of its runs are followed. */
 type SendToWatcher = (runs: readonly string[]) => void
 
-/** The runs of one engine that have not ended. */
 export class EngineRuns {
   readonly #runs = new BoundedMap<string, LifecycleEvent>({ max: MAX_KNOWN_RUNS })
   readonly #init: { readonly tell: SendToWatcher; readonly onNew: () => void }
@@ -146,7 +144,6 @@ export class OutputSubscriptions {
     this.#engines.delete(engine)
   }
 
-  /** Replaces the runs that this client follows. */
   follow(client: object, runs: readonly string[]): void {
     const before = this.#clients.get(client)
     if (runs.length === 0) this.#clients.delete(client)

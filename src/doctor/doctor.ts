@@ -93,7 +93,6 @@ const checkDetachedRuns = async (path: string, clock: Clock): Promise<Finding> =
     : warn('detached runs', `${problem.message}; ${lost}`, 'fix the file or move it away')
 }
 
-/** Checks the revocations, and whether this agent is revoked. */
 const checkRevocations = async ({ paths }: DaemonConfig): Promise<Finding> => {
   const revocations = new Revocations({ path: paths.revocations })
   try {

@@ -9,7 +9,6 @@ import { type Finding, fail, ok } from './findings.ts'
 
 const isThere = async (path: string): Promise<boolean> => (await stat(path).catch(() => null)) !== null
 
-/** The directory, or its nearest existing parent. */
 const nearestExisting = async (directory: string): Promise<string> =>
   (await isThere(directory)) || dirname(directory) === directory ? directory : nearestExisting(dirname(directory))
 

@@ -78,7 +78,6 @@ export const ruleFindings = async (api: LocalApi, { agent, agentId, argv }: Rule
 /** Warns above this clock difference. Above MAX_CLOCK_SKEW_MS, cards and presences are refused. */
 const CLOCK_DOUBT_MS = 30_000
 
-/** The agent of this machine. */
 export interface OwnAgent {
   readonly agent_id: string
   readonly machine_id: string
@@ -120,7 +119,6 @@ const contactFinding = (agent: string, contact: ContactRecord | null): Finding =
   return ok('contact', `${name}: agent ${agent_id}, ${trust}, ${pins}`)
 }
 
-/** The known addresses of the agent. */
 const addressFinding = async (api: LocalApi, agent: string, contact: ContactRecord | null): Promise<Finding> => {
   const { peers } = await api.json<PeersAnswer>({ method: 'GET', path: '/peers' })
   const seen = peers.filter(({ agent_id }) => agent_id !== null && (agent_id === contact?.agent_id || agent_id.startsWith(agent)))

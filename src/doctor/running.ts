@@ -106,7 +106,6 @@ const uidOf = async (pid: number): Promise<number | null> => (await stat(`/proc/
 
 const withUser = (pid: number, uid: number | null): string => `pid ${pid}${uid === null ? '' : ` as ${userNameOf(uid)}`}`
 
-/** A process with its user. */
 const described = async (pid: number): Promise<string> => withUser(pid, await uidOf(pid))
 
 /** Both processes of a running daemon, and whether the network process runs as root. */
@@ -122,7 +121,6 @@ const checkHalves = async (paths: DataPaths, executorPid: number): Promise<Findi
   return warn('halves', `${text}: the network process runs as root`, `${userCommand('x0x')}, and leave network_user out`)
 }
 
-/** The REXD process of the running daemon. */
 const checkRunningRexd = async ({ rexd_config: file, paths }: DaemonConfig): Promise<Finding[]> => {
   const claim = await readPidFile(paths.rexdPid)
   if (claim === null && file === null) return []
@@ -132,7 +130,6 @@ const checkRunningRexd = async ({ rexd_config: file, paths }: DaemonConfig): Pro
   return [fail(REXD_TOPIC, 'it has ended and is being restarted', remedy)]
 }
 
-/** What the running daemon reports. */
 export const checkRunning = async (config: DaemonConfig, holder: ProcessIdentity | null, env: Environment): Promise<Finding[]> => {
   const pid = holder !== null && processState(holder) === 'alive' ? holder.pid : null
   try {

@@ -151,7 +151,6 @@ export const renewCertificates = (server: Server, tls: NonNullable<Tls>): void =
   withCertificates(() => server.setSecureContext(contextOf(tls)))
 }
 
-/** The TCP address of a listening server. */
 export const addressOf = (server: Server): AddressInfo => {
   const address = server.address()
   if (typeof address !== 'object' || address === null) throw new AppError('internal', 'the door does not listen')

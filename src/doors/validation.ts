@@ -74,7 +74,6 @@ const partOf = (whole: z.ZodType, at: PropertyKey): z.ZodType => {
   return outer instanceof z.ZodObject ? (outer.shape[String(at)] as z.ZodType) : outer
 }
 
-/** The schema and the value at a path. */
 const descend = (schema: z.ZodType, value: unknown, path: readonly PropertyKey[]): { schema: z.ZodType; value: unknown } => {
   const [first, ...rest] = path
   if (first === undefined) return { schema, value }

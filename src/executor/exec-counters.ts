@@ -134,7 +134,6 @@ export type ExecTotals = Record<ExecCounter, number> & {
 export interface ExecDiagnostics extends ExecState {
   readonly ok: true
   readonly active_sessions: number
-  /** Runs that wait for an approval. */
   readonly waiting_runs: number
   readonly active_per_agent: Record<AgentId, number>
   readonly totals: ExecTotals

@@ -42,7 +42,6 @@ export interface ExecutorDeps
     Pick<ExecutorServices, 'trees' | 'clock' | 'contacts' | 'counters' | 'cleanup' | 'journal' | 'log' | 'outgoing' | 'revocations'>,
     Partial<Pick<ExecutorServices, 'desk' | 'deskCounts'>> {
   readonly acl: LoadedAcl
-  /** Detached runs that this daemon requested. */
   readonly asked: DetachedRequestStore
   readonly signer: AgentSigner
   /** Statements by which earlier keys of this agent name their successors. */

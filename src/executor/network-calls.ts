@@ -44,7 +44,6 @@ export type Call = Extract<ToExecutor, { id: number }>
 
 export interface NetworkCallsDeps extends Pick<ExecutorServices, 'clock' | 'signatures'> {
   readonly approvers: ApproverAsks
-  /** Detached runs that this daemon requested. */
   readonly asked: DetachedRequestStore
   readonly links: ExecutorLinks
   readonly nonces: Nonces

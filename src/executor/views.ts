@@ -15,7 +15,6 @@ import type { ExecutorServices } from './services.ts'
 
 export type JournalLocation = Pick<JournalStatus, 'path' | 'writable'>
 
-/** The answer to `exec_diagnostics`. */
 export interface ExecutorDiagnostics extends ExecDiagnostics {
   readonly outgoing_journal: JournalLocation
   /** Null if no approval service is hosted here. */

@@ -12,7 +12,6 @@ import { type Effect, carryOut } from './patch-transaction.ts'
 import { conflict, namingPath, pathOf, requirePermit, requireRegular, systemError, tooMuch } from './refusals.ts'
 import { Sequence } from './sequence.ts'
 
-/** Files of one patch. */
 export const MAX_PATCH_FILES = 100
 /** Bytes that one patch reads and writes, all in memory at once. */
 const MAX_PATCH_BYTES = 64 * 1024 * 1024
@@ -24,7 +23,6 @@ export type PermitFor = (path: string, access: FileAccess) => FilePermit
 
 export type PatchResult = Omit<Result<'fs.patch'>, 'path'>
 
-/** A change with the permits for its paths. */
 type Permitted = { readonly change: PatchChange; readonly permit: FilePermit; readonly target: FilePermit | null }
 
 /**
@@ -84,7 +82,6 @@ const requireOneNameEach = (effects: readonly Effect[]): void => {
 interface Planning {
   readonly places: DisposableStack
   readonly share: TimeSlice
-  /** Bytes in memory. */
   bytes: number
 }
 

@@ -88,7 +88,6 @@ export interface Found {
   readonly info: BigIntStats
 }
 
-/** A found file and its directory. */
 export interface FoundFile {
   readonly directory: OpenHandle
   readonly name: string

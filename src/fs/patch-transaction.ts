@@ -19,7 +19,6 @@ export interface Content {
   readonly new: Uint8Array
 }
 
-/** One effect of a patch. */
 export type Effect =
   /** Creates a file that must not exist, and missing directories. */
   | { readonly kind: 'put'; readonly permit: FilePermit; readonly data: Uint8Array }

@@ -17,7 +17,6 @@ export const pathOf = ({ root, names }: FilePermit): string => posix.join(root.p
 export const forbidden = (permit: FilePermit, path: string, why: string): AppError =>
   new AppError('forbidden_path', `${path} ${why}`, { data: { path, allowed_roots: permit.roots.map((root) => root.path) } })
 
-/** `limit`: name of the limit. */
 export const tooMuch = (limit: string, asked: number, max: number): AppError =>
   new AppError('resource_limit', `${limit}: ${asked} is above the limit ${max}`, { data: { limit, asked, max } })
 
@@ -26,7 +25,6 @@ export const requireCount = (name: string, value: number): void => {
   if (!Number.isSafeInteger(value) || value < 0) throw new AppError('bad_request', `${name}: a whole number, 0 or more`)
 }
 
-/** An error like the system's. */
 export const systemError = (code: keyof typeof constants.errno): NodeJS.ErrnoException =>
   Object.assign(new Error(code), { code, errno: -constants.errno[code] })
 

@@ -19,7 +19,6 @@ export interface ChainState {
   /** Its first line in these files. */
   readonly first: number
   next: number
-  /** Hash of its last line. */
   prev: string
   /** Number of lines in all files up to its last one. */
   at: number

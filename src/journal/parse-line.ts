@@ -95,7 +95,6 @@ const parsed = (bytes: Uint8Array): unknown => {
   }
 }
 
-/** Parses a line, or null if it is not a complete line of a journal. */
 export const parseLine = (bytes: Uint8Array): JournalLine | null => {
   const value = parsed(bytes)
   return isLine(value) ? value : null

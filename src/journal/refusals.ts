@@ -103,7 +103,6 @@ class Counted {
     this.#to = now
   }
 
-  /** Adds a later count. */
   join(later: Counted | null): this {
     if (later === null) return this
     for (const kind of ['stranger', 'other'] as const) for (const name of later.#names[kind]) this.#record(kind, name)

@@ -116,7 +116,6 @@ export interface ChainHead {
 }
 
 export interface SignedPart {
-  /** Agents with valid signatures. */
   readonly agents: readonly AgentId[]
   /** Lines covered by a signature of their chain, or of a later chain that names them. */
   readonly lines: number

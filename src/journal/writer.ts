@@ -16,7 +16,6 @@ export interface JournalWriterInit extends LifeInit {
   readonly floors: number
   /** A sync or a signature is due without a waiting line. Call `doDue`. */
   onDue(): void
-  /** Called with each written line, or null. */
   readonly onWritten: ((line: Uint8Array) => void) | null
 }
 

@@ -66,7 +66,6 @@ export interface PreferenceRefused {
 }
 
 export interface SettingSources {
-  /** Settings of this call. */
   readonly parameter: ExecSettings
   /** Settings that a person made for the session. */
   readonly session: ExecSettings
@@ -138,7 +137,6 @@ export const resolveExec = (places: SettingSources): ({ readonly kind: 'resolved
   }
 }
 
-/** Execution settings of one table. */
 export interface ModeTable extends ExecSettings {
   /** Hosts that a call may choose, or null if the table has no such key. */
   readonly allowed_hosts: readonly Host[] | null

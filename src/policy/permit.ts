@@ -33,7 +33,6 @@ export interface RunCaps {
 
 /** Files of a container image, used in a sandbox instead of this host's programs. */
 export interface SandboxImage {
-  /** Name from the configuration. */
   readonly name: string
   /** SHA-256 of the image's configuration as hex, as the engine reports it. */
   readonly id: string
@@ -66,7 +65,6 @@ export interface SandboxGrant {
 
 /** A file that the requester can replace. A private copy or link runs in its place. */
 export interface PinnedFile {
-  /** Path without links. */
   readonly path: string
   /** SHA-256 of the copied bytes as hex, or null if the requester can replace only links to the file and a private link is enough. */
   readonly sha256: string | null

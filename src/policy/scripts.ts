@@ -5,7 +5,6 @@ import { writableByOthers } from '../base/file-permissions.ts'
 
 /** Code that an interpreter runs. */
 export type Given =
-  /** The file that this argument names. */
   | { readonly kind: 'script'; readonly word: string }
   /** Possibly the file that this argument names, because an unknown option precedes it. */
   | { readonly kind: 'unsure'; readonly word: string }
@@ -18,7 +17,6 @@ export type Given =
 
 interface Options {
   readonly names: readonly string[]
-  /** Options without a value. */
   readonly flag: RegExp
   /** Options with a value that is not a file to run. */
   readonly valued: RegExp

@@ -175,7 +175,6 @@ const DAEMON_GROUP = 'x0x-daemon'
 /** One hierarchy, and in it the parent of all leaves of one data directory. */
 export class Hierarchy {
   readonly version: 1 | 2
-  /** Parent group of our leaves. */
   readonly parent: string
   /** Limits that our leaves can have. */
   readonly limits = new Set<LimitController>()

@@ -29,7 +29,6 @@ import type { Member } from './signals.ts'
 export interface LeafLimits {
   /** Bytes. */
   readonly memory: number | null
-  /** Processes and threads. */
   readonly processes: number | null
 }
 

@@ -44,7 +44,6 @@ export const checkDatagrams = (): void => {
 }
 
 export interface DatagramSocketInit {
-  /** Path of the socket. */
   readonly path: string
   /** Called with the number of messages that were accepted and lost. */
   readonly onLost: (count: number, why: string) => void

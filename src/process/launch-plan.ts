@@ -89,7 +89,6 @@ export interface LaunchPlan {
   readonly inNamespace: boolean
   /** Descriptor of the terminal's holder for sizes, or null without a terminal. */
   readonly control: number | null
-  /** Null without a sandbox. */
   readonly sandbox: SandboxPlan | null
 }
 

@@ -41,7 +41,6 @@ export const startingLimit = (env: Environment, { soft }: OpenFiles): number => 
   return Math.min(soft, isKnown ? parent.soft : USUAL_OPEN_FILES)
 }
 
-/** Soft limit of commands. */
 export interface CommandLimit {
   readonly soft: number
   /** This process has the limit too. If not, `prlimit` sets it for each command. */

@@ -55,7 +55,6 @@ export class ServiceManager {
     this.#init = init
   }
 
-  /** The service manager that started this process. */
   static here(log: Logger, env: Environment = process.env): ServiceManager {
     const fd = notifySocket()
     if (fd === null && env['NOTIFY_SOCKET'] !== undefined)

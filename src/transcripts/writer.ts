@@ -101,7 +101,6 @@ const lineOf = (entry: TranscriptEntry): Buffer => Buffer.from(`${visibleJson(JS
 
 const cutWords = (words: readonly string[]): string[] => words.slice(0, CUT_ARGV.words).map((word) => word.slice(0, CUT_ARGV.characters))
 
-/** Order of an entry in the transcript. */
 export type Placing = Pick<TranscriptEntry, 'arrival' | 'missing_before'>
 
 /** Encodes a command as a transcript line, up to the length that readers accept. */
@@ -133,7 +132,6 @@ export const encodeEntry = (command: EndedCommand, placing: Placing, { recordEnv
   return lineOf({ ...entry, ...cut, whoami: whoami.slice(0, CUT_ARGV.characters), dir: dir.slice(0, CUT_ARGV.characters) })
 }
 
-/** The line with the name of the transcript that it continues. */
 export const continuing = (line: Buffer, name: string): Buffer =>
   Buffer.concat([line.subarray(0, -2), Buffer.from(`,"continues":${JSON.stringify(name)}}\n`)])
 

@@ -1,13 +1,11 @@
 import { shownToken } from '../base/visible-text.ts'
 import type { PendingApprovalRequest } from '../protocol/desk/messages.ts'
 
-/** A short name of the requester. */
 export const shortRequester = ({ asker }: PendingApprovalRequest['question']): string => {
   if (asker.kind === 'local') return shownToken(asker.label)
   return asker.name === null ? `agent ${asker.agent_id.slice(0, 12)}…` : shownToken(asker.name)
 }
 
-/** The requester on one line. */
 export const askerText = ({ asker, door, session_id }: PendingApprovalRequest['question']): string => {
   const session = session_id === null ? '' : `, session ${shownToken(session_id)}`
   if (asker.kind === 'local') return `${shownToken(asker.label)} (a label), through ${door}${session}`
@@ -41,7 +39,6 @@ export const stdinText = ({ stdin }: PendingApprovalRequest['question']): string
   return `${stdin.bytes} bytes${stdin.sha256 === null ? '' : `, SHA-256 ${stdin.sha256}`}${stdin.text === null ? ', which cannot be shown' : ''}`
 }
 
-/** The lines of the text on stdin. */
 export const stdinLines = ({ stdin }: PendingApprovalRequest['question']): readonly string[] =>
   stdin === null || stdin === 'open' ? [] : (stdin.text?.match(/[^\n]*\n|[^\n]+$/g) ?? [])
 

@@ -29,7 +29,6 @@ export class ConsoleRunOutput {
     this.#add(text, this.#filter.push(text))
   }
 
-  /** The output has ended. */
   end(): void {
     const text = this.#decoder.decode()
     this.#add(text, this.#filter.push(text) + this.#filter.end())

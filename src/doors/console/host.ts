@@ -43,7 +43,6 @@ export interface ConsoleSubscriber {
 /** To the second, as in transcripts and banners. */
 const timeOf = (ms: number): string => `${new Date(ms).toISOString().slice(0, 19)}Z`
 
-/** Maximum number of paused names. */
 const MAX_PAUSED = 256
 /** Maximum number of idle sessions of agents. */
 const MAX_RESTING = 16

@@ -160,7 +160,6 @@ const outputLines = (output: string, whoami: string, { look, columns }: Page): W
   return lines.map((line) => ({ first, next, text: columns === null ? line : withoutTabs(line) }))
 }
 
-/** The text of lines, wrapped to the page. */
 export const linesText = (lines: readonly WrappedLine[], { columns }: Page): string =>
   lines
     .flatMap((line) => (columns === null ? [line.first + startingLeft(line.text)] : rowsOf(line, { columns, careful: true })))

@@ -25,7 +25,6 @@ const ASKS = { readOnlyHint: true, destructiveHint: false, idempotentHint: true,
 
 const cut = (text: string, length: number): string => (text.length > length ? `${text.slice(0, length)}…` : text)
 
-/** The argv of a rule on one line. */
 const shownArgv = (argv: readonly string[]): string =>
   cut(argv.map((token) => (/<(?:INT|URL_PATH)>$/.test(token) ? shownLine(token) : shellWord(shownLine(token)))).join(' '), MAX_SHOWN_ARGV)
 

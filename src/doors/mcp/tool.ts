@@ -23,7 +23,6 @@ export interface ToolContext {
   isGone(): boolean
 }
 
-/** One call of a tool. */
 export interface ToolCall {
   /** Aborts when the client cancels the call or is gone. */
   readonly signal: AbortSignal
@@ -34,7 +33,6 @@ export interface ToolCall {
 /** Makes the answer when the client is ready to read it, so that waiting calls hold no answers. */
 export type DeferredAnswer = () => ToolAnswer | Promise<ToolAnswer>
 
-/** The definition of a tool. */
 export interface ToolSpec<I> {
   readonly name: string
   readonly title: string

@@ -29,13 +29,11 @@ const TOOLS: readonly (readonly [needs: Capability, tool: McpTool, also?: Capabi
   ['exec', execFleetWait, 'target'],
 ]
 
-/** The tools whose capabilities are granted. */
 export const toolsFor = (granted: ReadonlySet<Capability>): readonly McpTool[] =>
   TOOLS.flatMap(([needs, tool, also = needs]) => (granted.has(needs) && granted.has(also) ? [tool] : []))
 
 const numbered = (lines: readonly string[]): string => lines.map((line, at) => `${at + 1}. ${line}`).join('\n')
 
-/** Instructions for the model about all tools. */
 export const instructionsFor = (tools: readonly McpTool[]): string => {
   const choices = tools.flatMap(({ name, use }) => (use === null ? [] : [`${name}: ${use}`]))
   return [

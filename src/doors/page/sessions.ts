@@ -63,7 +63,6 @@ export class PageSession {
     this.#idleTimer = this.#startIdleTimer()
   }
 
-  /** Aborts when the session ends. */
   get signal(): AbortSignal {
     return this.#ended.signal
   }

@@ -63,7 +63,6 @@ export interface RestAppInit extends RestInit {
   readonly stopping: AbortSignal
 }
 
-/** Bodies of requests that are in progress. */
 interface Bodies {
   readonly raw: WeakMap<FastifyRequest, Uint8Array>
   readonly streamed: WeakMap<FastifyRequest, StreamedBody>

@@ -39,7 +39,6 @@ export const operatorRoute = (executor: RestServices['executor'], operation: Ope
     handle: async ({ rawBody, proof }) => ({ ok: true, ...((await executor.operate(operation, rawBody, proof)) as object) }),
   })
 
-/** Routes about this agent and its contacts. */
 export const contactRoutes = (services: RestServices, init: RestInit) => {
   const { executor, node } = services
   const operation = (name: Operation, body: z.ZodType): Definition => operatorRoute(executor, name, body, contactAnswer)

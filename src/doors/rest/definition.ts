@@ -7,7 +7,6 @@ import type { StreamedBody } from './run-request.ts'
 /** A request whose body fits the schema of its route. */
 export interface RestRequest<B, Q = undefined, P = undefined> {
   readonly body: B
-  /** Query parameters. */
   readonly query: Q
   /** Values of the names in braces in the path. */
   readonly params: P

@@ -122,7 +122,6 @@ const run = async (services: RestServices, request: RestRequest<RunRequest>, rep
   return reply
 }
 
-/** The trace in the client's `traceparent` header. */
 export const traceOf = ({ headers: { traceparent } }: RestRequest<unknown>): Pick<RunSpec, 'trace'> => {
   const trace = parseTraceparent(typeof traceparent === 'string' ? traceparent : undefined)
   return trace === null ? {} : { trace }

@@ -90,7 +90,6 @@ interface MetricSources {
   readonly view: Pick<MeshView, 'diagnostics'>
 }
 
-/** Metrics of both processes of the daemon. */
 export class DaemonMetrics {
   readonly #sources: MetricSources
   readonly #version: string

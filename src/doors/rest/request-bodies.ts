@@ -13,7 +13,6 @@ export const MAX_JSON_BODY = 96 * 1024 * 1024
  */
 export const MAX_HELD_BODIES = 2 * MAX_JSON_BODY
 
-/** The body of one request and its share of the budget. */
 export interface RequestBody {
   /** Counts bytes that are retained until the answer has ended. Throws `rate_limited`. */
   keep(bytes: number): void

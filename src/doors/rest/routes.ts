@@ -74,7 +74,6 @@ export const ROUTES: readonly Route[] = ROWS.map(([method, path, category, cli, 
 
 const NAME_IN_PATH = /\{(\w+)\}/g
 
-/** The path in the syntax of the router. */
 export const urlOf = ({ path }: Route): string => path.replaceAll(NAME_IN_PATH, ':$1')
 
 export const isPathOf = ({ path }: Route, requested: string): boolean =>

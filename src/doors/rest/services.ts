@@ -19,7 +19,6 @@ import type { DaemonMetrics } from './metrics.ts'
 /** What the parts of the REST server share. Each part takes a `Pick` of it. */
 export interface RestServices {
   readonly clock: Clock
-  /** Detached runs that this daemon requested. */
   readonly detached: Pick<DetachedRuns, 'start' | 'list' | 'get' | 'refresh' | 'attach' | 'wait' | 'cancel' | 'forget'>
   /** Finds agents by contact name, ID or node set. */
   readonly directory: Pick<AgentDirectory, 'resolve' | 'select'>

@@ -14,7 +14,6 @@ export interface MessageAnswer {
   readonly said: object | string | null
   /** Runs after the answer was sent. */
   afterwards(): void
-  /** The client has the answer. */
   taken(): void
   /** The client did not get the answer. */
   lost(): void

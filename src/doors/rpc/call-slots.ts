@@ -74,7 +74,6 @@ export class BatchAnswers {
 /** Maximum number of calls of one connection that wait for a program or an event. */
 export const MAX_RPC_WAITS = 1_024
 
-/** The slot of a call. */
 export interface CallSlot {
   /** Releases the slot while the call waits, and acquires one again. Throws `resource_limit` if too many calls wait, and the signal's reason. */
   outside<T>(wait: () => Promise<T>): Promise<T>
@@ -110,7 +109,6 @@ export class CallSlots {
     }
   }
 
-  /** Whether a slot is free. */
   get free(): boolean {
     return this.#turnstile.free
   }

@@ -235,7 +235,6 @@ export class RpcProcess implements LocalRunSink {
     return this.#limitHit && this.init.failOnLimit
   }
 
-  /** ID of the terminal. */
   get ptyId(): string {
     return `t_${this.run.requestId}`
   }

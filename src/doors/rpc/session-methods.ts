@@ -41,7 +41,6 @@ export interface MethodsInit {
   readonly resumes: boolean
 }
 
-/** Result of a method. */
 export interface Answered {
   readonly result: object
   /** Runs after the answer was sent. */
@@ -52,7 +51,6 @@ export interface Answered {
 
 /** How a call is awaited. */
 export interface CallContext {
-  /** ID of the call, or null. */
   readonly id: RpcId
   /** Aborts when the client of this call is gone. Null means only the connection tells. */
   readonly gone: AbortSignal | null

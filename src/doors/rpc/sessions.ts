@@ -24,7 +24,6 @@ export class SessionProcesses {
     return this.#processes.get(id) ?? null
   }
 
-  /** The process on the terminal of this ID. */
   terminal(id: string): RpcProcess | null {
     const process = this.find(id.replace(/^t_/, 'p_'))
     return process?.init.terminal === true && process.ptyId === id ? process : null

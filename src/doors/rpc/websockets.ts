@@ -57,13 +57,11 @@ export class WebSockets {
     this.#server.handleUpgrade(request, socket, head, (webSocket) => this.#serve(webSocket, socket))
   }
 
-  /** Closes all connections. */
   close(): void {
     for (const socket of this.#server.clients) socket.terminate()
     this.#server.close()
   }
 
-  /** `stream`: the transport of the socket. */
   #serve(socket: WebSocket, stream: Duplex): void {
     const deps = { ...this.#deps, send: sender(socket, stream), arrived: arrivalsAt(socket) }
     const connection = new RpcConnection(deps, { door: 'websocket', available: this.#available, resumes: true })

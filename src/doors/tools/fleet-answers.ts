@@ -5,7 +5,6 @@ import { type Sent, count, flag, integer, orNull, text } from '../../protocol/js
 import { DESCENDANTS_ENDED, type ToolResult } from './tool-result.ts'
 import { type ToolRun, type View } from './tool-run.ts'
 
-/** An answer that one or more hosts gave. */
 export const FLEET_ANSWER = {
   hosts: text.says('that gave this answer, as a node set'),
   count,
@@ -98,7 +97,6 @@ export class FleetAnswers {
   }
 }
 
-/** A result without its text. */
 const withoutText = ({ run, result }: Group): ToolResult => {
   const all = (stream: 'stdout' | 'stderr'): number =>
     Math.max(result[`${stream}_omitted_bytes`], run.text[stream].kept.total + run.dropped(stream))

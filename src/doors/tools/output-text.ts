@@ -153,7 +153,6 @@ export class ModelText {
     this.#keep(this.#decoder.decode(bytes, { stream: true }))
   }
 
-  /** The stream has ended. */
   end(): void {
     this.#invalid ||= this.#started.length > 0
     this.#keep(this.#decoder.decode())

@@ -55,7 +55,6 @@ export class Replay {
   #unchecked = 0
   #count = 0
 
-  /** Number of compared results. */
   get results(): number {
     return this.#results
   }

@@ -5,7 +5,6 @@ import type { LocalOutcome } from '../../executor-api/local.ts'
 import { MAX_NEXT } from '../../protocol/limits/tools.ts'
 import type { LaunchError, ToolResult } from './tool-result.ts'
 
-/** The end of a run, as in its result. */
 export type RunEnd = Pick<
   ToolResult,
   'exit_code' | 'signal' | 'duration_ms' | 'denial_reason' | 'denial_detail' | 'launch_error' | 'interruption'

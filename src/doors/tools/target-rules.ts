@@ -140,14 +140,12 @@ export interface TargetRulesInit {
   readonly reserved: readonly string[]
 }
 
-/** The known rules of one target. */
 export interface KnownRules {
   readonly commands: readonly RuleCommand[]
   /** Commands that did not fit into the target's answer, and those above MAX_RULE_TOOLS. */
   readonly left_out: number
   /** Why the last request failed. Null means it succeeded. The commands are those of the last answer. */
   readonly problem: string | null
-  /** Its error code, if it has one. */
   readonly code: ErrorCode | null
 }
 

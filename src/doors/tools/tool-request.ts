@@ -2,7 +2,6 @@ import { createHash } from 'node:crypto'
 import type { RequestId } from '../../protocol/ids.ts'
 import type { RecordedRequest } from '../../protocol/tool-record.ts'
 
-/** The run that a tool requests. */
 export interface ToolRequest extends Omit<RecordedRequest, 'env'> {
   readonly env: Readonly<Record<string, string>>
   readonly stdin: Uint8Array

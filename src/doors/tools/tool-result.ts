@@ -41,7 +41,6 @@ export const TOOL_RESULT = {
   signal: orNull(text),
   denial_reason: orNull(text).says('a policy, here or on the target, does not allow it'),
   launch_error: orNull(record(LAUNCH_ERROR)).says('the program never ran'),
-  /** Text of the denial. */
   denial_detail: orNull(text),
   target: orNull(text).says('null: this host'),
   stdout_omitted_bytes: count,
@@ -80,7 +79,6 @@ export const TOOL_OUTPUT_PART = {
 }
 export type ToolOutputPart = Sent<typeof TOOL_OUTPUT_PART>
 
-/** The answer of any tool. */
 export interface ToolAnswer {
   readonly result: object
   /** Whether the tool failed. */

@@ -122,7 +122,6 @@ export class ToolRun implements LocalRunSink {
     return this.text.stdout.kept.size + this.text.stderr.kept.size
   }
 
-  /** Returns stdin and releases it. */
   takeStdin(): Uint8Array {
     const stdin = this.#stdin
     this.#stdin = new Uint8Array(0)

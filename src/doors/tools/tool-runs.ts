@@ -26,7 +26,6 @@ export class KeyedRuns {
     if (oldest !== undefined) this.#runs.delete(oldest[0])
   }
 
-  /** Removes a key. */
   forget(key: string): void {
     this.#runs.delete(key)
   }
@@ -89,7 +88,6 @@ const MAX_WAITING_BYTES = 64 * 1024 * 1024
 const otherCommand = (): AppError =>
   new AppError('conflict', 'idempotency_key: it was given with another command; take a new one for a new command')
 
-/** The runs of one client of the tools. */
 export class ToolRuns {
   readonly #deps: ToolRunsComponents
   readonly #init: ToolRunsInit
@@ -155,7 +153,6 @@ export class ToolRuns {
     await this.#done.get(run)
   }
 
-  /** Forgets an ended run. */
   forget(run: ToolRun): void {
     this.#ended.delete(run)
     this.#runs.delete(run.id)

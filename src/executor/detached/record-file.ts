@@ -21,7 +21,6 @@ export const detachedRecord = record('detached-run', {
   machine_id: id32,
   /** SHA-256 of the Request without nonce and time: an equal hash means the same run. */
   content_sha256: sha256,
-  /** SHA-256 of the exact bytes of the Request. */
   request_sha256: sha256,
   keep_bytes: uint(),
   /** A record that says `running` at a start belongs to a dead executor: the run is lost. */

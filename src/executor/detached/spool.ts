@@ -43,7 +43,6 @@ export const SPOOL_START: SpoolPosition = Object.freeze({ file: 0, stdout: 0, st
 
 export const keptBefore = ({ stdout, stderr }: SpoolPosition): number => stdout + stderr
 
-/** Encodes output of one stream as pieces. */
 export const spoolPieces = (stream: OutputName, data: Uint8Array): Uint8Array[] => {
   const parts: Uint8Array[] = []
   for (let at = 0; at < data.length; at += MAX_PIECE) {
@@ -74,7 +73,6 @@ export const pieceAt = (bytes: Buffer, at: number, end: number): SpoolPiece | nu
   return to > end || to === from ? null : { stream: (head & STDERR_BIT) === 0 ? 'stdout' : 'stderr', from, to }
 }
 
-/** The position after a piece. */
 export const placeBehind = ({ file, stdout, stderr }: SpoolPosition, { stream, from, to }: SpoolPiece): SpoolPosition => ({
   file: file + HEAD_BYTES + to - from,
   stdout: stream === 'stdout' ? stdout + to - from : stdout,

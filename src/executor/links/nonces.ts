@@ -9,7 +9,6 @@ import { MAX_NONCES_PER_PEER, NONCE_BYTES } from '../../protocol/limits/wire.ts'
  */
 export const MAX_PAIRS_WITH_VOID_NONCES = 512
 
-/** Map key of an agent on a machine. */
 export const pairKey = (agentId: AgentId, machineId: MachineId): string => `${agentId}:${machineId}`
 const agentOfPair = (pair: string): AgentId => pair.split(':')[0]!
 

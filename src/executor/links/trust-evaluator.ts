@@ -20,7 +20,6 @@ export class TrustEvaluator {
     this.#own = own
   }
 
-  /** The contact's name, or null if the agent is not a contact. */
   nameOf(agentId: AgentId): string | null {
     return this.#deps.contacts.byAgent(agentId)?.name ?? null
   }

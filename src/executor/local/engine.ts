@@ -130,7 +130,6 @@ export class LocalSession {
   }
 }
 
-/** The error for a refusal. */
 export const errorOf = ({ code, message, data }: Refused): AppError => new AppError(code, message, { data })
 
 /** Returns a directory below the roots of the policy. Throws `forbidden_path`, `file_not_found`, `file_error`. */

@@ -21,7 +21,6 @@ const CHANGES: readonly FileCall['method'][] = ['fs.write', 'fs.edit', 'fs.patch
 
 const slotsOf = ({ method }: FileCall): number => (method === 'fs.read' || method === 'fs.stat' ? FILE_LOOK_PLACES : FILE_CALL_SLOTS)
 
-/** Bytes that the call writes. */
 const contentOf = (call: FileCall): number | null => {
   if (call.method === 'fs.write') return call.data.length
   if (call.method === 'fs.edit') return call.new_string.length

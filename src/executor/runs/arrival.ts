@@ -104,7 +104,6 @@ export const senderProblem = (arrival: Arrival, context: VerifyContext): 'replay
   return verifyInBatch(link.agentPublicKey, DOMAINS[asks], body, signature) ? null : 'wrong_signature'
 }
 
-/** Null if the bytes are not a Resume. */
 export const readResume = (bytes: Uint8Array): Extract<ExecFrame, { type: 'resume' }> | null => {
   try {
     const frame = execFrame.decode(bytes)

@@ -62,7 +62,6 @@ export class PeerApprovals {
     this.#room = new ApprovalQuota(deps)
   }
 
-  /** Returns the pending request, or the denial. */
   admit(asked: RequestedApproval): AnsweredStream | ApprovalDenial {
     const read = readApprovalRequest(asked, (id) => this.#deps.trustEvaluator.nameOf(id))
     if (typeof read === 'string') return { reason: 'approval_denied', detail: `it asked for an approval; its question is none: ${read}` }

@@ -160,7 +160,6 @@ export class Reports {
     return frame
   }
 
-  /** Returns the signed and encoded Exit. */
   async #exit(subject: RunSubject, facts: ExitFacts): Promise<Uint8Array> {
     const body = execExit.encode({ ...this.#from(subject), request_sha256: subject.requestSha256, ...facts })
     return execFrame.encode({ type: 'exit', body, signature: await this.#deps.signatures.sign(EXEC_EXIT_DOMAIN, body) })

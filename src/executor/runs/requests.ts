@@ -135,7 +135,6 @@ interface Signed {
   readonly signature: Uint8Array
 }
 
-/** The operator proof of a Request. */
 type ProvenCall = RequestProof & { readonly fanout: RequestId | null }
 
 /** Checks the operator proof of this agent's requests if needed, logs them, then signs. */

@@ -15,7 +15,6 @@ export type ExitFacts = Omit<
 
 const NO_OUTPUT = sha256()
 
-/** Facts of a request that never ran. */
 export const neverRan = (denialReason: DenialReason | null): ExitFacts => ({
   code: null,
   signal: null,

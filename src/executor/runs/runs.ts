@@ -93,7 +93,6 @@ export class ActiveRuns {
  */
 export const AWAITING_ACK = { count: 1_024, bytes: MAX_UNACKED_TOTAL / 2, countPerOwner: 64 } as const
 
-/** Services that all runs share. */
 export interface RunsDeps extends Pick<ExecutorServices, 'clock' | 'counters'>, DecisionsDeps, RequesterStreamDeps {
   /** Null if no approval client can watch. */
   readonly watch: LiveRunFeed | null

@@ -105,7 +105,6 @@ export class StdinFeed {
     return this.#whole.promise
   }
 
-  /** Number of the next frame. */
   get received(): number {
     return this.#next
   }

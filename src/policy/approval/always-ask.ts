@@ -10,7 +10,6 @@ import type { Meaning, Word } from './meanings.ts'
 export const ANY_TOKEN = '<ANY...>'
 /** First token of a pattern: any shell, interpreter or other program that runs code which its arguments do not show. */
 export const SHELL_TOKEN = '<shell>'
-/** Keys of a rule. */
 export const ALWAYS_ASK_KEYS = ['argv', 'reason'] as const
 /** Maximum number of rules in one file. */
 export const MAX_ALWAYS_ASK = 1_000

@@ -10,6 +10,5 @@ export interface CommandPattern {
 /** A command that needs an approver for each run, whatever else allows it. */
 export interface AlwaysAskRule extends CommandPattern {
   readonly reason: string
-  /** Line number in the file, from 1. */
   readonly line: number
 }

@@ -27,7 +27,6 @@ export interface Approver {
   readonly nonce: Uint8Array
 }
 
-/** A verified statement of one agent. */
 export interface ApproverStatement {
   readonly agent_id: AgentId
   readonly decision: 'allow' | 'deny'

@@ -51,7 +51,6 @@ export interface TargetGrant {
   readonly argv: readonly string[]
   readonly timeout_ms: number
   readonly max_output_bytes: number
-  /** True for a detached run. */
   readonly detach?: true
 }
 

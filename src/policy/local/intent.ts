@@ -55,7 +55,6 @@ export interface Refused {
 export const refused = (code: ErrorCode, message: string, data: Record<string, unknown> = {}): Refused =>
   Object.freeze({ kind: 'refused', code, message, data })
 
-/** `target`: the target of the session. */
 export const ungranted = (capability: Capability, target: string | null = null): Refused => {
   const here = `this session may not use ${capability}${KEYS[capability] ?? ''}`
   const there = `a session of a target has no ${capability}: the mesh carries whole commands and their output`
@@ -71,7 +70,6 @@ const KEYS: Readonly<Partial<Record<Capability, string>>> = {
   target: '; security.allow_targets grants it',
 }
 
-/** Refuses because all slots are in use. */
 export const noSlot = (limits: LocalLimits, detach: boolean): Refused => {
   const limit = detach ? 'max_detached_processes' : 'max_processes_per_session'
   const max = limits[limit]
@@ -93,7 +91,6 @@ export const tooLong = ({ argv, env }: LocalRunIntent): Refused | null => {
   return refused('resource_limit', text, { limit: 'argv', asked, max: MAX_COMMAND_JSON })
 }
 
-/** Refuses if the session lacks a capability that the run needs. */
 export const missingCapability = (intent: LocalRunIntent, { capabilities, target }: SessionRights): Refused | null => {
   const wanted: readonly [boolean, Capability][] = [
     [true, 'exec'],

@@ -22,7 +22,6 @@ export interface LocalApprovalNeeded {
   readonly question: ApprovalRequest
 }
 
-/** Refuses if the configuration or a mode says `deny`. */
 export const deniedByMode = ({ security, host }: ExecInForce): Refused | null =>
   security === 'deny'
     ? refused('command_denied', `security is "deny" for commands on the host ${host}; it was set in tools.exec or by x0x exec-mode`, {

@@ -15,13 +15,11 @@ export const DEFAULT_LOCAL_LIMITS: LocalLimits = Object.freeze({
   max_detached_ms: 86_400_000,
 })
 
-/** One command of `allow_commands` or `deny_commands`. */
 export interface CommandRule {
   readonly argv: readonly string[]
   readonly tokens: readonly PatternToken[]
   /** True if any further arguments match. */
   readonly anyArguments: boolean
-  /** Line number in the file, from 1. */
   readonly line: number
 }
 

@@ -56,7 +56,6 @@ export interface RunLimits {
   readonly warn_duration_secs: number
 }
 
-/** Limits of `[exec]` for a run and for the number of concurrent runs. */
 export interface Caps extends RunLimits {
   readonly max_concurrent_per_agent: number
   readonly max_concurrent_total: number
@@ -77,13 +76,11 @@ export const DEFAULT_CAPS: Caps = Object.freeze({
 /** Keys of the limits in `[exec]`. */
 export const EXEC_CAP_KEYS = Object.keys(DEFAULT_CAPS) as (keyof Caps)[]
 
-/** One allowed command. */
 export interface AllowedCommand {
   readonly argv: readonly string[]
   readonly tokens: readonly PatternToken[]
   /** False if the requester may not send stdin, even below the limit. */
   readonly stdin: boolean
-  /** Line number in the file, from 1. */
   readonly line: number
 }
 
@@ -126,7 +123,6 @@ export interface AllowEntry {
   readonly asking: EntryAsking
   /** Limits of its detached runs, or null if it allows no detached runs. */
   readonly detaching: Detaching | null
-  /** Line number in the file, from 1. */
   readonly line: number
 }
 

@@ -16,7 +16,6 @@ export const ASK_PATTERN_KEYS = ['argv', 'stdin'] as const
 
 const ASK_VALUES = ['on-miss', 'always'] as const
 
-/** Reads the approval keys of the entry at `path`. */
 export const readAsking = (toml: TomlReader, path: TomlPath, table: TomlTable): EntryAsking => {
   const ask = readAsk(toml, [...path, 'ask'], table['ask'])
   const at = [...path, 'ask_patterns']

@@ -24,7 +24,6 @@ export interface ExplainRequest {
   readonly timeout_ms?: number | null
   readonly cwd?: string | null
   readonly clamp?: boolean
-  /** True for a detached run. */
   readonly detach?: boolean
 }
 

@@ -38,7 +38,6 @@ const tokensOverlap = (one: PatternToken, other: PatternToken): boolean => {
   return matchesToken(one, `${other.prefix}/`) || matchesToken(other, `${one.prefix}/`)
 }
 
-/** A command and its entry. */
 export interface MatchedCommand {
   readonly entry: AllowEntry
   readonly command: AllowedCommand

@@ -21,7 +21,6 @@ export const findAskPattern = (entries: readonly MatchedCommand['entry'][], argv
 const fitsPattern = ({ tokens, anyArguments }: AskPattern, argv: readonly string[]): boolean =>
   firstMismatch(tokens, anyArguments ? argv.slice(0, tokens.length) : argv) === null
 
-/** A mesh run with the fields of its permit, and the rule that it matched. */
 export interface MeshRun {
   readonly fields: PermitFields
   readonly place: MatchedCommand

@@ -66,6 +66,5 @@ export const drawingFor = (output: Output, env: Environment): Drawing => {
   }
 }
 
-/** Width of the widest text, at most `most`. */
 export const widestOf = (texts: readonly string[], most: number): number =>
   Math.min(most, Math.max(0, ...texts.map((text) => textWidth(shownSentence(text)))))

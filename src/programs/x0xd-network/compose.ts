@@ -59,7 +59,6 @@ export interface ComposedNetwork {
   readonly entries: readonly StartableEntry[]
   /** The port of the REST API, once it has started. */
   apiPort(): number
-  /** Number of connections to other machines. */
   connections(): number
 }
 

@@ -28,7 +28,6 @@ type Style = keyof typeof STYLES
 export const styled = ({ colour }: TextStyle, style: Style, text: string): string =>
   colour && text !== '' ? `\u001b[${STYLES[style]}m${text}\u001b[m` : text
 
-/** Prints text in the colour of an agent. */
 export const inColourOf = ({ colour }: TextStyle, whoami: string, text: string): string =>
   colour ? `\u001b[1;38;5;${colourOfAgent(whoami)}m${text}\u001b[m` : text
 
@@ -216,7 +215,6 @@ export const isolated = (text: string): string => (RIGHT_TO_LEFT.test(text) ? te
 
 /** One line that may need several rows, each with a mark before it. */
 export interface WrappedLine {
-  /** Mark before the first row. */
   readonly first: string
   /** Mark before every other row. */
   readonly next: string

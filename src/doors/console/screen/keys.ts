@@ -12,7 +12,6 @@ const CTRL_C = '\u0003'
 /** The state of a line after a key. */
 export type Typed = 'goes_on' | 'done' | 'left'
 
-/** A line that the user types. */
 export class TypedLine {
   #text = ''
 
@@ -44,7 +43,6 @@ const MAX_LISTED = 9
 export interface KeyTargets {
   /** The command whose output is shown, while it runs. */
   readonly current: { readonly n: number; readonly whoami: string; readonly argv: readonly string[] } | null
-  /** Number of running commands. */
   readonly running: number
   /** Agents that have run commands, the latest first. */
   readonly agents: readonly string[]

@@ -96,7 +96,6 @@ export class RunTerminal {
     return rows.slice(0, rows.findLastIndex(({ cells }) => trimmed(cells).length > 0) + 1)
   }
 
-  /** Number of rows above the cursor. */
   get cursorRow(): number {
     return this.#terminal.buffer.active.cursorY
   }

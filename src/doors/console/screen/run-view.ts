@@ -21,7 +21,6 @@ const { cols, rows } = CONSOLE_TERMINAL
 /** Largest useful parameter of sequences that count rows or repeat. */
 const MOST: Readonly<Record<string, number>> = { S: rows, T: rows, L: rows, M: rows, b: cols, I: 10, Z: 10 }
 
-/** Receives the filtered output. */
 export interface FilteredOutput {
   /** Visible text, BS, HT, LF, CR and the permitted sequences. */
   text(text: string): void
@@ -165,7 +164,6 @@ export class OutputLines {
     return out
   }
 
-  /** Ends the open line and returns it. */
   end(): WrappedLine[] {
     if (!this.#isOpen) return []
     const rest = trimmed(this.#line)
@@ -255,7 +253,6 @@ export class RunView {
     return this.#early ? [...out, ...this.#settled()] : out
   }
 
-  /** Takes rows from the top of the screen. */
   #take(rows: readonly TerminalRow[]): WrappedLine[] {
     const early = this.#printed.splice(0, rows.length)
     const out: WrappedLine[] = []

@@ -65,7 +65,6 @@ interface PromptInit {
   readonly end: () => void
 }
 
-/** A request on the screen. */
 interface ShownRequest {
   readonly pending: PendingApprovalRequest
   readonly sinceMs: number

@@ -81,7 +81,6 @@ const signerOf = async (context: CliContext, line: CommandLine): Promise<AgentId
   return agent
 }
 
-/** The lines that a signature covers, and the signer. */
 const signedText = ({ signed, lines, torn_lines }: VerifyReport, agent: AgentId | null): string => {
   const { agents, through } = signed
   if (through === null) return 'none: anyone who can write the file can have rewritten it'

@@ -14,7 +14,6 @@ import { printAnswer, printDone, printJson, printLine, printTable } from '../pri
 import { factsOf, lostLines } from './attach.ts'
 import { type FoundRuns, findRuns } from './find-run.ts'
 
-/** A run after waiting. */
 export interface WaitedRun extends DetachedRunView {
   readonly over: boolean
   readonly outcome: Omit<ExitEvent, 'type'> | null

@@ -33,7 +33,6 @@ export class FleetHosts {
     }
   }
 
-  /** The event with the requested name of its host. */
   asAsked(event: FanoutEventJson): FanoutEventJson {
     const host = 'host' in event ? this.#asked.get(event.host) : undefined
     return host === undefined ? event : ({ ...event, host } as FanoutEventJson)

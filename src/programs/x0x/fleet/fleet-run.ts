@@ -105,7 +105,6 @@ export class FleetRun {
     }
   }
 
-  /** The exit status after a signal, otherwise null. */
   get interruptedStatus(): number | null {
     return this.#interrupted === null ? null : exitOfSignal(this.#interrupted)
   }

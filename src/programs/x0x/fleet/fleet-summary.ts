@@ -29,11 +29,9 @@ export type HostLineFacts = Pick<RunFacts, 'argv' | 'timed' | 'interrupted' | 'o
 export interface SummaryFacts extends HostLineFacts {
   /** Null for a ledger that was read. */
   readonly elapsedMs: number | null
-  /** The ledger with its ends, or null. */
   readonly ledger: { readonly path: string; readonly ends: readonly FanoutHostJson[]; readonly bounds: readonly string[] } | null
 }
 
-/** A host that has ended. */
 export type EndedHost = Pick<
   FanoutHostJson,
   | 'host'

@@ -14,7 +14,6 @@ type Outputs = Readonly<Record<OutputName, SpillableOutput>>
 /** Hosts with the same end and output. */
 export interface OutputGroup extends Outputs {
   readonly hosts: string[]
-  /** The end of the first host. */
   readonly end: FanoutHostJson
 }
 
@@ -29,7 +28,6 @@ export class FoldedOutputs {
     this.#held = components.held
   }
 
-  /** Sets the order of the hosts. */
   start(hosts: readonly string[]): void {
     for (const host of hosts) this.#ranks.set(host, this.#ranks.size)
   }
@@ -187,7 +185,6 @@ const STREAMS = ['stdout', 'stderr'] as const
 /** The beginning of an output that can be compared. */
 interface Compared {
   readonly bytes: Buffer
-  /** Whether it is the whole output. */
   readonly isWhole: boolean
 }
 

@@ -119,7 +119,6 @@ export const unheardEnd = (
 export const certainlyDidNotRun = ({ end, code, signal }: FanoutHostJson): boolean =>
   end === 'denied' || end === 'unreachable' || end === 'not_started' || (end === 'cancelled' && code === null && signal === null)
 
-/** Whether a retry asks hosts with this end. */
 const isMeant = (which: LedgerRetry['which'], end: FanoutHostJson): boolean =>
   which === 'unknown' ? end.end === 'unknown' : certainlyDidNotRun(end)
 
@@ -164,7 +163,6 @@ export class LedgerState {
     return this.#head
   }
 
-  /** Whether all hosts are named. */
   get isWhole(): boolean {
     return this.#hosts.size === this.head.asked
   }
@@ -173,7 +171,6 @@ export class LedgerState {
     return [...this.#hosts.values()].map(({ host, agent_id, request_id }) => ({ host, agent_id, request_id }))
   }
 
-  /** The hosts to ask again, each with its run ID. */
   askedAgain(which: LedgerRetry['which'], newId: () => string): RequestedHost[] {
     return [...this.#hosts.values()]
       .filter((host) => isMeant(which, endOf(host)))

@@ -114,7 +114,6 @@ export class LinePieces {
   }
 }
 
-/** The lines of complete bytes. */
 export function* linesOfWhole(bytes: Uint8Array): Generator<Uint8Array, void, undefined> {
   const pieces = new LinePieces()
   yield* pieces.push(bytes)

@@ -162,7 +162,6 @@ export class SpillableOutput {
     this.#memory = new ByteBuilder({ max: Number.MAX_SAFE_INTEGER })
   }
 
-  /** Number of all bytes. */
   get length(): number {
     return this.#length
   }
