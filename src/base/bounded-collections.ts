@@ -5,10 +5,7 @@
 export const hasShare = (own: number, all: number, max: number, { least = 0, more = 1 } = {}): boolean =>
   own + more <= least || (all + more <= max && own <= (max - all) / 2)
 
-/**
- * The items to drop so that at most `max` stay, oldest first. Owners with the most items lose theirs, so one owner cannot push out the
- * items of another.
- */
+/** The items to drop so that `max` stay, oldest first. The owners with most items lose theirs, to protect the items of others. */
 export const surplusOf = <T>(items: readonly T[], ownerOf: (item: T) => string, max: number): T[] => {
   const bySize = [...Map.groupBy(items, ownerOf).values()].toSorted((one, other) => one.length - other.length)
   let room = max

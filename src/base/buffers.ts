@@ -1,9 +1,6 @@
 import type { Writable } from 'node:stream'
 
-/**
- * Corks a stream until the end of the current event-loop turn, or until `over` calls back. Its writes become one system call, and its
- * reader wakes once.
- */
+/** Corks a stream until the end of this event-loop turn, or until `over` calls back. Its writes become one system call and one wake-up. */
 export const inOneWrite = (output: Writable, over: (goOn: () => void) => unknown = setImmediate): void => {
   if (output.writableCorked > 0) return
   output.cork()

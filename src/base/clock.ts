@@ -9,10 +9,7 @@ export interface Clock {
   now(): number
   /** Milliseconds since some fixed moment; never goes back. Use it for durations. */
   monotonic(): number
-  /**
-   * Calls once after `ms` milliseconds, which may exceed the runtime's limit. With `unref`, this timer alone does not keep the process
-   * alive.
-   */
+  /** Calls once after `ms` milliseconds, even above the runtime's limit. With `unref`, this timer alone does not keep the process alive. */
   setTimeout(callback: () => void, ms: number, options?: { readonly unref?: boolean }): Timer
 }
 

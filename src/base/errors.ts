@@ -92,10 +92,7 @@ export class AppError extends Error {
 export const isAppError = (error: unknown, code?: ErrorCode): error is AppError =>
   error instanceof Error && error.name === 'AppError' && (code === undefined || (error as AppError).code === code)
 
-/**
- * The next step that an error names, as a field of its report. Absent if the error names no step, or an empty one because its message says
- * it.
- */
+/** The next step that an error names, as a field of its report. Absent without a step, or if the message has it. */
 export const nextOf = (error: unknown): { readonly next?: string } => {
   const next = isAppError(error) ? error.data['next'] : null
   return typeof next === 'string' && next !== '' ? { next } : {}

@@ -69,7 +69,7 @@ const problemOf = (path: string, info: Stats, owner: number): string | undefined
 }
 
 /**
- * Other users who could remove or replace a journal through its directory or a parent of it. The remedies never change a system directory.
+ * Other users who could remove or replace a journal through its directory or one above it. The remedies never change a system directory.
  */
 export const journalPlaceProblems = (path: string, owner?: number): string[] =>
   writableByOthers(dirname(path), owner).map(

@@ -114,9 +114,7 @@ const CAUSES: Readonly<Record<string, string>> = {
   EISDIR: 'is a directory: name a file',
 }
 
-/**
- * The error for an unreadable file that a user named, with the reason and the command that shows it. `name` is the file with its option.
- */
+/** The error for an unreadable file that a user named, with the reason and the command that shows it. `name` is the file and its option. */
 export const unreadable = (code: ErrorCode, path: string, error: unknown, name = path): AppError => {
   const errno = errnoOf(error) ?? ''
   const [cause, shown] = [CAUSES[errno], errno === 'ENOENT' ? dirname(path) : path]
@@ -126,10 +124,7 @@ export const unreadable = (code: ErrorCode, path: string, error: unknown, name =
   })
 }
 
-/**
- * The error for a file that a later version wrote. It must not be guessed at or overwritten. `known` is null if this version has no
- * number.
- */
+/** The error for a file of a later version. It must not be guessed at or overwritten. `known` is null if this version has no number. */
 export const laterVersion = (found: number, known: number | null): string =>
   `version ${found} is from a later x0x, and this one reads ${known === null ? 'files without a version' : `version ${known}`}: use the later x0x, or restore the file from before the upgrade; nothing was changed`
 

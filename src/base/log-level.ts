@@ -8,9 +8,7 @@ export type LogLevel = (typeof LOG_LEVELS)[number]
 /** The syslog priorities (RFC 5424 §6.2.1) that sd-daemon(3) reads at the start of a line. */
 const PRIORITIES: Readonly<Record<LogLevel, number>> = { error: 3, warn: 4, info: 6, debug: 7 }
 
-/**
- * Whether standard error leads to systemd's journal. systemd gives the device and inode in JOURNAL_STREAM, and behind a pipe they differ.
- */
+/** Whether standard error leads to systemd's journal. systemd gives the device and inode in JOURNAL_STREAM. Behind a pipe they differ. */
 export const leadsToJournald = (env: Environment = process.env): boolean => {
   const said = env['JOURNAL_STREAM']
   if (said === undefined) return false

@@ -53,10 +53,7 @@ export interface RateLimitComponents {
   readonly random?: () => number
 }
 
-/**
- * A token bucket for each source. Above MAX_METERED_SOURCES it forgets the source that was quiet longest, whose bucket is full again by
- * then.
- */
+/** A token bucket for each source. Above MAX_METERED_SOURCES it forgets the source that was quiet longest, whose bucket is full again. */
 export class RateLimit {
   readonly #clock: Pick<Clock, 'monotonic'>
   readonly #random: () => number
@@ -112,10 +109,7 @@ interface Waiter {
 /** Interval at which waiting calls look for new tokens. */
 const LOOK_MS = 50
 
-/**
- * A rate limit that callers share fairly. The caller whose last turn was longest ago goes first, so a caller with many requests delays
- * only itself.
- */
+/** A rate limit that callers share fairly. The caller whose last turn is oldest goes first, so a busy caller delays only itself. */
 export class FairRateLimiter {
   readonly #clock: Clock
   readonly #init: FairRateLimiterInit

@@ -229,10 +229,7 @@ export const dial = async (path: string): Promise<Socket | null> =>
     })
   })
 
-/**
- * Connects to a socket of this user. Returns null without a listener. If the socket may be another user's, throws the error that `foreign`
- * makes of the reason.
- */
+/** Connects to a socket of this user, or null without a listener. If it may be another user's, throws the error that `foreign` makes. */
 export const dialOwn = async (path: string, foreign: (problem: string) => AppError): Promise<Socket | null> => {
   const uid = process.geteuid?.() ?? 0
   const before = foreignSocket(path, uid)
@@ -248,10 +245,7 @@ export const dialOwn = async (path: string, foreign: (problem: string) => AppErr
   throw foreign(after)
 }
 
-/**
- * Like `dialOwn`, for a socket of a service. In a directory that only this user may enter, its mode does not matter. Throws
- * `loose_permissions`.
- */
+/** Like `dialOwn`, for a service's socket, whose mode does not matter in a directory of this user alone. Throws `loose_permissions`. */
 export const dialService = async (path: string): Promise<Socket | null> =>
   (await socketDirProblems(path)).length === 0 ? dial(path) : dialOwn(path, (problem) => new AppError('loose_permissions', problem))
 

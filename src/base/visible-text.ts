@@ -34,10 +34,7 @@ const escapeOne = (character: string): string => {
   return code <= 0xffff ? `\\u${code.toString(16).padStart(4, '0')}` : `\\u{${code.toString(16)}}`
 }
 
-/**
- * Foreign text that is safe for a terminal. Invisible characters and controls are escaped. A carriage return before a line feed is
- * dropped.
- */
+/** Foreign text that is safe for a terminal. Invisible characters and controls are escaped. A line end of CR LF becomes LF. */
 export const shown = (text: string): string =>
   replaceInvisible(text.replaceAll('\r\n', '\n'), (character) => (LEGIBLE.test(character) ? character : escapeOne(character)))
 

@@ -139,9 +139,7 @@ export const checkMachineId = async (config: DaemonConfig): Promise<Finding[]> =
   ]
 }
 
-/**
- * Warns if the user of the network process may not execute the program that starts it. Empty if it may, or if no such user is configured.
- */
+/** Warns if the user of the network process may not execute the program that starts it. Empty if it may, or without such a user. */
 export const checkNetworkUser = async ({ executor_socket, network_user, paths }: DaemonConfig): Promise<Finding[]> => {
   try {
     const user = executor_socket === null ? networkUserOf(network_user, paths.dir) : null
@@ -156,9 +154,7 @@ export const checkNetworkUser = async ({ executor_socket, network_user, paths }:
 const isStartedByProcessOne = (pid: number): boolean =>
   statOf(pid)[1] === '1' && basename(attempt(() => readlinkSync('/proc/1/exe')) ?? '') === basename(process.execPath)
 
-/**
- * Warns if x0xd is process 1 of its PID namespace, where the kernel gives it every orphan. `pid` is the daemon's, or null for this process.
- */
+/** Warns if x0xd is process 1 of its PID namespace, where the kernel gives it every orphan. `pid` is the daemon's, or null for this one. */
 export const checkProcessOne = (pid: number | null): Finding[] =>
   pid !== null && (pid === 1 || isStartedByProcessOne(pid))
     ? [
@@ -211,10 +207,7 @@ export const checkSyslog = async ({ syslog }: DaemonConfig): Promise<Finding[]> 
   return [warn('syslog', `${syslog} is not a socket, so the logs are not copied to it`, "start this host's syslog")]
 }
 
-/**
- * `x0xd --check` reports whether a start would succeed, with all obstacles. It starts no daemon, and leaves only the unpacked image of a
- * sandbox that it tried.
- */
+/** `x0xd --check` reports all obstacles to a start, without starting. It leaves only the unpacked image of a sandbox that it tried. */
 export const check = async ({ config, problems }: ConfigReading): Promise<Finding[]> => [
   ...checkConfig({ config, problems }),
   await checkDataDir(config.paths.dir, dataDirMode(config)),

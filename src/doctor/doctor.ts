@@ -182,9 +182,7 @@ const checkUnlisted = ({ strangers, bootstrap }: DaemonConfig): Finding =>
     ? ok('strangers', 'unlisted peers may connect, within limits; strangers = false excludes them')
     : ok('strangers', `only machines in contacts, the ACL or ${bootstrap.length} bootstrap addresses may connect`)
 
-/**
- * Warns about an address of this machine in a list. It does not prevent a start, because the list may be the same for all hosts of a mesh.
- */
+/** Warns about an address of this machine in a list. A start is possible, because the list may be the same for all hosts of a mesh. */
 const checkOwnAddress = async ({ bootstrap, relays, paths }: DaemonConfig): Promise<Finding[]> => {
   const machineId = await machineIdOfKeyFile(paths.dir).catch(() => null)
   const own = machineId === null ? undefined : [...bootstrap, ...relays].find((address) => address.endsWith(`/p2p/${peerIdOf(machineId)}`))

@@ -180,10 +180,7 @@ export const sourceOf = (address: string | undefined): string | null => {
   return isIPv6(address) && !address.includes('.') ? networkOf(address) : address
 }
 
-/**
- * Connections of clients that have not shown the token. If there are too many, the oldest is closed, so that they cannot lock out other
- * clients.
- */
+/** Connections of clients that have not shown the token. The oldest surplus ones are closed, so that they cannot lock out other clients. */
 export class UnauthenticatedConnections {
   /** Oldest first. */
   readonly #sockets = new Map<Socket, string | null>()

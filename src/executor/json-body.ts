@@ -2,8 +2,7 @@ import { AppError, errorText } from '../base/errors.ts'
 import { type FieldTable, type Sent, closedProblemOf, isTable, withoutNulls } from '../protocol/json-table.ts'
 
 /**
- * Parses a JSON object with exactly these fields. Null means that an optional field is absent. Throws `bad_request` with the name of the
- * field.
+ * Parses a JSON object with exactly these fields. Null means that an optional field is absent. Throws `bad_request` with the field's name.
  */
 export const parseBody = <T extends FieldTable>(bytes: Uint8Array, stated: T): Sent<T> => {
   let value: unknown

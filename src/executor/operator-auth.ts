@@ -31,9 +31,7 @@ export class OperatorGate {
     this.#since = this.#clock.now()
   }
 
-  /**
-   * Throws `operator_proof_required` for a proof that is missing, wrong, stale or used, and `rate_limited` if no more can be remembered.
-   */
+  /** Throws `operator_proof_required` for a proof that is missing, wrong, stale or used, and `rate_limited` if the memory is full. */
   check(operation: Operation | typeof RUN_OPERATION | typeof FANOUT_OPERATION, body: Uint8Array, proof: string): void {
     if (proof === '') throw refused('this needs the proof of an operator; use the x0x command, which makes it from operator.key')
     const genuine = checkOperatorProof(this.#key, operation, body, proof, this.#clock.now())
@@ -115,9 +113,7 @@ export class ClientSecrets {
     this.#init = init
   }
 
-  /**
-   * Returns a function that renews the token and returns the path of its file. Throws `bad_request` or `conflict` before anything changes.
-   */
+  /** Returns a function that renews the token and returns its file's path. Throws `bad_request` or `conflict` before anything changes. */
   renewalOf(token: string): () => Promise<string> {
     const known = ROTATED_TOKENS.find((one) => one === token)
     if (known === undefined) throw new AppError('bad_request', `token: expected one of ${ROTATED_TOKENS.join(', ')}`)

@@ -64,10 +64,7 @@ export class DetachedRequestStore {
     this.#path = init.path
   }
 
-  /**
-   * Reads the file. If it is unusable, the error is returned here and thrown by every later use. The daemon serves and the file is not
-   * touched.
-   */
+  /** Reads the file. If it is unusable, the error is returned, and thrown by every later use. The daemon serves and keeps the file. */
   async load(): Promise<AppError | null> {
     try {
       const value = await readJsonFile(this.#path, 'bad_runs')

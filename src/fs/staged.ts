@@ -96,9 +96,7 @@ export class Staged {
   }
 }
 
-/**
- * Writes a file beside its destination. A new file gets its mode from umask and directory. A replacement gets at most the old one's rights.
- */
+/** Writes a file next to its destination. A new file gets its mode from umask and directory, a replacement at most the old one's rights. */
 export const stage = async (directory: OpenHandle, data: Uint8Array, old: BigIntStats | null): Promise<Staged> => {
   const temporary = temporaryName()
   const file = await openNew(directory, temporary, old === null ? 0o666 : 0o600)

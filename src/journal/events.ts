@@ -40,10 +40,7 @@ export interface AuthorityEvent {
   readonly level: TrustLevel | null
   /** The ended run, or absent. */
   readonly request_id?: RequestId
-  /**
-   * A code of the error table. The proof was refused, and the operation does not happen. Null means that the proof is valid, and the
-   * operation follows.
-   */
+  /** A code of the error table for a refused proof, so that the operation does not happen. Null for a valid proof, before the operation. */
   readonly code: string | null
   readonly detail: string | null
 }
@@ -287,7 +284,7 @@ export interface RefusalsSuppressedEvent {
   readonly count: number
   readonly sources: number
   /**
-   * At most MAX_NAMED_SOURCES names. Each is an agent's ID, an interface, an event, or last `stranger AGENT.MACHINE` for unlisted peers.
+   * At most MAX_NAMED_SOURCES names. Each is an agent's ID, an interface, an event, or `stranger AGENT.MACHINE` for unlisted peers (last).
    */
   readonly named: readonly string[]
   /** Number for each denial reason or error code, and for `rules`. Beyond MAX_NAMED_REASONS they count as `other`. */

@@ -165,10 +165,7 @@ const isSame = async (one: FileHandle, other: FileHandle): Promise<boolean> => {
   return dev === there.dev && ino === there.ino
 }
 
-/**
- * The last lines of a journal and of the last rotated file (`.1`), or empty if no line was ever written. Throws `not_found` if the journal
- * cannot be read.
- */
+/** The last lines of a journal and of the last rotated file (`.1`), or empty if it has none. Throws `not_found` if it cannot be read. */
 export const lastLines = async (path: string, bounds: LastBounds): Promise<LastLines> => {
   for (let attempts = 1; ; attempts++) {
     await using file = await openIfThere(path)

@@ -131,9 +131,7 @@ export interface VerifyReport {
   readonly chains: number
   /** Number of chains that begin in these files. */
   readonly lives: number
-  /**
-   * Number of these chains that begin in a new file and do not name an earlier chain. A missing link to earlier files would not be noticed.
-   */
+  /** Number of these chains that begin in a new file without naming an earlier chain. A missing link to earlier files is not noticed. */
   readonly unlinked_lives: number
   /** Number of chains that have not stopped. */
   readonly open_chains: number

@@ -24,10 +24,7 @@ const NOTES: ReadonlySet<string> = new Set<JournalEvent['event']>(['started', 'w
 
 const FULL = 'no space left on the disk'
 
-/**
- * Writes one chain to disk in synced and signed batches. Make one call at a time. Each throws if the disk fails, and the next one opens the
- * file again.
- */
+/** Writes one chain to disk in synced and signed batches, one call at a time. A call throws if the disk fails, and the next one reopens. */
 export class JournalWriter {
   readonly #clock: Clock
   readonly #file: JournalFile
@@ -92,10 +89,7 @@ export class JournalWriter {
     })
   }
 
-  /**
-   * Returns the number of lines written. If one of them has an effect that waits for it, all are synced. A lower number means that the disk
-   * is full.
-   */
+  /** Returns the number of lines written. If one has an effect that waits for it, all are synced. A lower number means a full disk. */
   async write(batch: readonly PreparedLine[]): Promise<number> {
     return this.#orClose(async () => {
       const opening = await this.#life.opening()
@@ -192,10 +186,7 @@ export class JournalWriter {
     return whole
   }
 
-  /**
-   * Closes the file if `work` fails. Its lines may be in the file without a sync. They keep their place in the chain, and count as not
-   * written.
-   */
+  /** Closes the file if `work` fails. Its lines may be in the file unsynced. They keep their place in the chain and count as unwritten. */
   async #orClose<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await work()

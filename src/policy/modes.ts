@@ -90,9 +90,7 @@ const configured = <K extends keyof ExecSettings>(places: SettingSources, key: K
   return source === undefined ? { value: DEFAULT_SETTINGS[key], source: 'default' } : { value: places[source][key], source }
 }
 
-/**
- * Resolves each setting separately by priority: call, session, agent, file, default. A call can choose an allowed host and narrow the rest.
- */
+/** Resolves each setting by priority: call, session, agent, file, default. A call can choose an allowed host and narrow the rest. */
 export const resolveExec = (places: SettingSources): ({ readonly kind: 'resolved' } & ResolvedExec) | PreferenceRefused => {
   const { parameter } = places
   const host = configured(places, 'host')

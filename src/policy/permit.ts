@@ -65,6 +65,7 @@ export interface SandboxGrant {
 
 /** A file that the requester can replace. A private copy or link runs in its place. */
 export interface PinnedFile {
+  /** Path without links. */
   readonly path: string
   /** SHA-256 of the copied bytes as hex, or null if the requester can replace only links to the file and a private link is enough. */
   readonly sha256: string | null

@@ -70,9 +70,7 @@ const removeNow = (directory: string): boolean => {
   }
 }
 
-/**
- * Kills everything in the group and removes it. True means that all are dead. False after TREE_END_MS, for a process that the kernel holds.
- */
+/** Kills everything in the group and removes it. True if all are dead. False after TREE_END_MS, for a process that the kernel holds. */
 export const endGroup = async (directory: string): Promise<boolean> => {
   // Most runs leave no processes.
   if (removeNow(directory)) return true
@@ -200,8 +198,7 @@ export class Hierarchy {
   }
 
   /**
-   * File that moves us in and out. A single thread moves at once. A process waits for a grace period of the kernel, 8 ms or more after idle
-   * time.
+   * File that moves us in and out. A thread moves at once. A process waits for a grace period of the kernel, 8 ms or more after idle time.
    */
   get entryFile(): string {
     if (this.version === 1) return 'tasks'

@@ -172,9 +172,7 @@ export class Cgroups {
   readonly #limiting: Partial<Record<LimitController, Hierarchy>> = {}
   #next = 1
 
-  /**
-   * `parentName` names the parent of all leaves in every hierarchy. With `whole`, the kernel can kill a leaf with members of any user.
-   */
+  /** `parentName` names the parent of all leaves in every hierarchy. With `whole`, the kernel can kill a leaf with members of any user. */
   constructor(init: { parentName: string; places: readonly CgroupLocation[]; whole?: boolean }) {
     this.#places = init.places.map((place) => new Hierarchy(place, init))
     this.#holding = this.#places.find(({ version }) => version === 2) ?? null

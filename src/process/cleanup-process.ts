@@ -153,10 +153,7 @@ export interface CleanupProcessInit {
 /** Paths that `findCgroupPlaces` returns. They are absolute and have no blanks or shell patterns. */
 const PROCESS_TREES_PATH = /^\/[A-Za-z0-9/._@:,+~\\-]+$/
 
-/**
- * A small process that outlives the daemon. When the daemon dies, it ends every process group that still runs. It costs one line on a pipe
- * per run.
- */
+/** A small process that outlives the daemon. If the daemon dies, it ends all running process groups. It costs a pipe line per run. */
 export class CleanupProcess implements Startable {
   readonly #log: Logger
   readonly #init: Required<CleanupProcessInit>

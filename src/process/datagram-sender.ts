@@ -14,9 +14,7 @@ export const HELPER_RETRY_MS = 5_000
 /** Time for pending messages at a stop. A receiver that does not read delays each message by a second. */
 const HELPER_STOP_MS = 1_000
 
-/**
- * Sends each input line as a datagram, reconnects if the receiver was replaced, and prints an error for each line that was not received.
- */
+/** Sends each input line as a datagram, reconnects to a replaced receiver, and prints an error for each line that was not received. */
 const SCRIPT = String.raw`
 use Socket;
 $| = 1;

@@ -65,10 +65,7 @@ export const DRAIN_TOTAL_MS = 2_000
 export interface ProcessHandlers {
   /** Output in order per stream, at most MAX_FRAME_DATA bytes each. It may call `pause`. */
   onOutput(stream: 'stdout' | 'stderr', data: Uint8Array): void
-  /**
-   * Called at most once per kind. `amount` is the total bytes for a stream's warning, the number of processes for `descendants_ended`, else
-   * null.
-   */
+  /** Called at most once per kind. `amount` is the total bytes for a stream, the number of processes for `descendants_ended`, else null. */
   onWarning(kind: WarningKind, amount: number | null): void
 }
 
@@ -135,10 +132,7 @@ export class RunningProcess {
     this.ended = this.#watch(this.#clock.monotonic())
   }
 
-  /**
-   * Stops reading. The program blocks when its pipes are full. After the exit, the rest in the pipes is still read, because it is small and
-   * would be lost.
-   */
+  /** Stops reading. The program blocks when its pipes are full. After the exit, the small rest in the pipes is still read to keep it. */
   pause(): void {
     if (this.#exited && this.#leftover < MAX_LEFT_IN_PIPES) return
     this.#stop()
@@ -275,8 +269,7 @@ export class RunningProcess {
   }
 
   /**
-   * Reads the rest of the output after the exit. Open pipes are abandoned after DRAIN_MS without a byte, and after DRAIN_TOTAL_MS in any
-   * case.
+   * Reads the rest of the output after the exit. Abandons open pipes after DRAIN_MS without a byte, and after DRAIN_TOTAL_MS in any case.
    */
   async #drain(): Promise<DrainOutcome> {
     const [stdout, stderr] = [this.#stdout, this.#stderr]

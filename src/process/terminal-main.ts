@@ -89,9 +89,7 @@ const followSize = (control: number, text: string, resize: (cols: number, rows: 
   sizes.on('error', () => undefined)
 }
 
-/**
- * Writes without the terminal's stream, which loops on a full terminal and blocks everything else, even the detection of the program's end.
- */
+/** Writes without the terminal's stream, which loops on a full terminal and blocks all else, even the detection of the program's end. */
 const type = async (fd: number, bytes: Uint8Array, terminal: ReadStream): Promise<void> => {
   let pause = TYPE_PAUSE_MS
   for (let at = 0; at < bytes.length && !terminal.destroyed;) {

@@ -46,10 +46,7 @@ export const heldModule = (name: string): unknown => {
   throw new AggregateError(problems, `none of ${PLACES.join(', ')} is one where programs may be run from`)
 }
 
-/**
- * The native part of `@lydell/node-pty`. Its JavaScript classes close a terminal with unread output, so the pinned version's native part is
- * used.
- */
+/** The native part of `@lydell/node-pty`, pinned to a version. Its JavaScript classes close a terminal with unread output. */
 export interface NativePty {
   fork(
     file: string,

@@ -151,9 +151,7 @@ const inUse = (
 const HOLDER_STOP_MS = 15_000
 const POLL_MS = 50
 
-/**
- * Stops the daemon that holds the data directory, if any, and waits for its end. Throws `bad_acl` before it stops anything, and `conflict`.
- */
+/** Stops the daemon that holds the data directory, if any, and waits for its end. Throws `bad_acl` before a stop, and `conflict`. */
 export const endHolder = async ({
   exec_acl,
   exec_acl_explicit,

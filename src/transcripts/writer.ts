@@ -201,8 +201,7 @@ export class TranscriptWriter {
   }
 
   /**
-   * Creates file and directory. Throws `conflict` if all names of the next minute are taken, `loose_permissions` if other users could read
-   * it.
+   * Creates file and directory. Throws `conflict` if all names of the next minute are taken, `loose_permissions` if others could read it.
    */
   static async start({ clock }: { readonly clock: Clock }, init: TranscriptWriterInit): Promise<TranscriptWriter> {
     await makeTranscriptsDir(init.directory)

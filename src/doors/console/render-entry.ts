@@ -5,10 +5,7 @@ import { RunView } from './screen/run-view.ts'
 /** Bytes that a view accepts at once. */
 const BLOCK_BYTES = 4_096
 
-/**
- * Renders a command with raw output as the console shows it. The output goes through a separate terminal, and only its text and colours are
- * kept.
- */
+/** Renders a command with raw output as the console shows it. A separate terminal reduces the output to its text and colours. */
 export async function* renderEntry(entry: TranscriptEntry, page: Page): AsyncGenerator<string> {
   const { before, after } = linesAround(entry, page.look)
   yield linesText(before, page)

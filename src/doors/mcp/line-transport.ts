@@ -132,10 +132,7 @@ export class LineTransport implements Transport {
     }
   }
 
-  /**
-   * Resolves when the answer may be made. Few answers are made at once, and no new ones while others wait for the client. Throws the
-   * signal's reason.
-   */
+  /** Resolves when the answer may be made. Few are made at once, and no new ones while others wait. Throws the signal's reason. */
   async answering(id: RequestId, signal: AbortSignal): Promise<void> {
     const leave = await this.#answers.acquire(signal)
     const call = this.#calls.get(id)

@@ -16,8 +16,7 @@ export interface ToolWait {
 }
 
 /**
- * Resolves with what `ask` returns, or null at the time limit. At the limit and on cancellation, the signal of `ask` aborts. Throws what
- * `ask` throws.
+ * Resolves with the result of `ask`, or null at the time limit. The limit and cancellation abort the signal of `ask`. Throws its errors.
  */
 export const inTime = async <T>(
   ask: (signal: AbortSignal) => Promise<T>,

@@ -62,8 +62,7 @@ export class DeskFeed {
   }
 
   /**
-   * Follows the output of runs that a page shows, until the page stops asking. Returns those that are running, or empty without an approval
-   * service.
+   * Follows the output of runs that a page shows, until it stops asking. Returns the running ones, or empty without an approval service.
    */
   async followRuns(runs: readonly string[]): Promise<readonly string[]> {
     const until = this.#deps.clock.monotonic() + PAGE_FOLLOW_MS

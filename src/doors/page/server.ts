@@ -34,10 +34,7 @@ const one = (request: IncomingMessage, name: string): string | undefined => {
 
 const NEXT = 'follow the link that x0x ui prints'
 
-/**
- * Throws `forbidden_host` for requests that another site made a browser send. `own` is host name and port of the page. Refusals do not
- * reveal it.
- */
+/** Throws `forbidden_host` for requests that another site caused. `own` is host name and port of the page, which refusals do not reveal. */
 export const checkOrigin = (request: IncomingMessage, own: string): void => {
   // DNS rebinding shows in Host. A whole URL in place of a path could name another host.
   if (one(request, 'host') !== own || request.url?.startsWith('/') !== true)
@@ -132,10 +129,7 @@ export interface PageServerInit {
   readonly loopbackIp?: boolean
 }
 
-/**
- * A random name below `localhost`, which browsers resolve to this machine. Data that other programs left in a browser does not apply to a
- * new name.
- */
+/** A random name below `localhost`, which browsers resolve to this machine. Other programs' data in a browser does not apply to it. */
 const newHostName = (): string => `${Buffer.from(randomBytes(PAGE_SECRET_BYTES)).toString('hex')}.localhost`
 
 /** Clears cached files and service workers of this origin. Cookies of 127.0.0.1 are shared by all ports and stay. */

@@ -119,8 +119,7 @@ const QUOTE = 0x22
 const BEGINNING = 64
 
 /**
- * Refuses too many values before they are created. A message that is only nested too deeply may also be invalid JSON, which the parser must
- * tell.
+ * Refuses too many values before they are created. A message that is only nested too deeply may be invalid JSON, which the parser reports.
  */
 const parseWhole = (message: Buffer): RpcMessage => {
   const fits = hasShape(message, MAX_RPC_SHAPE)

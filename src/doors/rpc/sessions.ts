@@ -180,10 +180,7 @@ export class RpcSessions {
     }, windowMs)
   }
 
-  /**
-   * Performs a call about a session of an owner without a connection. The session is not closed meanwhile, and its idle time restarts
-   * afterwards.
-   */
+  /** Performs a call about a session whose owner has no connection. It is not closed meanwhile, and its idle time restarts afterwards. */
   async during<T>(id: string, owner: object, windowMs: number, work: () => Promise<T>): Promise<T> {
     const entry = this.#entries.get(id)
     const holder = entry?.holder

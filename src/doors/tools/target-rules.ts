@@ -178,7 +178,7 @@ export class TargetRules {
   }
 
   /**
-   * Asks the target again, at most once per `RULES_REFRESH_MS`. Concurrent calls share a request. Resolves to whether the commands changed.
+   * Asks the target again, at most once per `RULES_REFRESH_MS`. Concurrent calls share a request. Resolves to true for changed commands.
    */
   async refresh(): Promise<boolean> {
     const now = this.#deps.clock.monotonic()

@@ -32,10 +32,7 @@ export class DetachedRunRecord implements PeerRunOutput {
   #measuring: Promise<void> | null = null
   /** Monotonic time at which the run is ended. */
   #endsAt: number | null = null
-  /**
-   * Monotonic time of the end. The wall clock is used only across restarts, so that a clock change does not expire a run early or keep it
-   * longer.
-   */
+  /** Monotonic time of the end. The wall clock is used only across restarts, so that a clock change does not alter the time of expiry. */
   #overSince: number | null = null
   readonly #watchers = new Set<() => void>()
   /** Serializes writes of the record. Resolves to whether the last one succeeded. */
@@ -70,8 +67,7 @@ export class DetachedRunRecord implements PeerRunOutput {
   }
 
   /**
-   * Milliseconds since the end, or null while the run is not over. The monotonic clock counts them, so that a changed wall clock removes no
-   * output.
+   * Milliseconds since the end, or null for an active run. The monotonic clock counts them, so that a changed wall clock removes no output.
    */
   get overFor(): number | null {
     return this.#overSince === null ? null : this.#deps.clock.monotonic() - this.#overSince
@@ -141,10 +137,7 @@ export class DetachedRunRecord implements PeerRunOutput {
     this.#started.resolve()
   }
 
-  /**
-   * Records that the program starts, so that a crash from now on makes the run `lost`. False if that cannot be written. Then the program
-   * must not start.
-   */
+  /** Records that the program starts. A crash from now on makes the run `lost`. If it returns false, the program must not start. */
   async approved(): Promise<boolean> {
     this.#change({ state: 'running' })
     return this.#saving

@@ -24,10 +24,7 @@ export class SpoolIndex {
   }
 }
 
-/**
- * The file holds output in order of arrival. Each piece has a two-byte header with the stream in the highest bit and the length in the
- * others.
- */
+/** The file holds output in order of arrival. Each piece has a two-byte header. Its highest bit is the stream, and the rest the length. */
 export const HEAD_BYTES = 2
 const MAX_PIECE = 0x7fff
 const STDERR_BIT = 0x8000

@@ -30,9 +30,7 @@ export class PeerRevocations {
     this.#init = init
   }
 
-  /**
-   * Returns how many were new and concern a known agent. Peers that are not accepted are ignored, because each item costs a verification.
-   */
+  /** Returns how many were new and concern a known agent. Peers that are not accepted are ignored, because an item costs a verification. */
   async take(link: PeerLink, items: readonly Uint8Array[]): Promise<number> {
     if (!isFriend(link)) return 0
     const { revocations } = this.#deps
@@ -78,7 +76,7 @@ export class PeerRevocations {
 }
 
 /**
- * Orders our own first, then whole keys, then one machine per agent in turn, so that an agent with many machines does not crowd out others.
+ * Orders our own first, then whole keys, then one machine per agent in turn, so that an agent with many machines does not crowd out any.
  */
 const roundRobin = (statements: readonly RevocationStatement[], self: AgentId): RevocationStatement[] => {
   const machines = new Map<AgentId, number>()

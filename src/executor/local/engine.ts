@@ -96,8 +96,7 @@ export class LocalSession {
   }
 
   /**
-   * Runs a file call that takes `places` of MAX_FILE_PLACES. Closing the session or `signal` aborts it, unless it has begun to change
-   * something.
+   * Runs a file call that takes `places` of MAX_FILE_PLACES. Closing the session or `signal` aborts it until it begins to change something.
    */
   async aboutFiles<T>(places: number, work: (share: TimeSlice) => Promise<T>, signal: AbortSignal | null = null): Promise<T> {
     const share = signal === null ? this.#share : this.#share.until(signal)

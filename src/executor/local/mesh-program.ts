@@ -121,10 +121,7 @@ export class MeshProgram implements Program {
     this.#cancels = new CoalescingQueue({ deliver: async () => this.#targets.cancel(asked) })
   }
 
-  /**
-   * Asks the target. Throws `command_denied`, or why the target was not reached. A target that was reached but did not answer may run the
-   * command.
-   */
+  /** Asks the target. Throws `command_denied`, or why the target was not reached. A reached target that is silent may run the command. */
   async start(handlers: ProcessHandlers): Promise<{ readonly kind: 'started'; readonly process: MeshProgram }> {
     const { requestId, grant, stdin } = this.#init
     const { target, argv, timeout_ms } = grant

@@ -31,8 +31,7 @@ export class SinkQueue {
   #closed = false
 
   /**
-   * `onRoom` is called once after each `push` that returned false. `onSinkError` is called when the sink rejects. After that, the sink gets
-   * no more calls.
+   * `onRoom` is called once after each `push` that returned false. `onSinkError` is called if the sink rejects, which gets no more calls.
    */
   constructor(deps: { sink: LocalRunSink }, init: { onRoom: () => void; onSinkError: () => void }) {
     this.#sink = deps.sink

@@ -76,8 +76,7 @@ const agentOf = ({ agent_id, agent }: Sent<typeof REQUEST_FIELDS>, known: Resolv
 }
 
 /**
- * Resolves a name like a person would, but for unlisted agents only a whole ID counts, because anybody can create an ID with a given
- * prefix.
+ * Resolves a name like a person would. For unlisted agents only a whole ID counts, because anybody can create an ID with a given prefix.
  */
 export const agentNamed = (text: string, { own, contacts }: ResolvableAgents): AgentId => {
   if (isHexId(text)) return text

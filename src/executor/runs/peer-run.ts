@@ -32,10 +32,7 @@ export interface WaitingState extends Pick<Extract<ExecFrame, { type: 'waiting' 
 
 /** A run that needs an approval. */
 export interface PendingApproval {
-  /**
-   * Never rejects for a withdrawal. `notify` is called for each change of the state. `stdin` resolves when all of it has arrived, or null
-   * without stdin.
-   */
+  /** Never rejects for a withdrawal. `notify` is called for each change of the state. `stdin` resolves when all has arrived, or is null. */
   settle(notify: (state: WaitingState) => void, stdin: Promise<Uint8Array> | null): Promise<AdmittedRun | RefusedRun>
   /** Withdraws the request. `settle` resolves soon after. */
   withdraw(cause: EndCause): void

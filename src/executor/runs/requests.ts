@@ -106,8 +106,7 @@ export class RequestBatches {
 }
 
 /**
- * How long after its signature a proven Request may be signed again for another stream of the same peer. A lost run is looked for that
- * long.
+ * How long after its signature a proven Request may be signed again for another stream of the same peer, while a lost run is looked for.
  */
 export const SIGN_AGAIN_MS = 15_000
 
@@ -206,9 +205,7 @@ export class Requests {
     return this.#signed(EXEC_RULES_REQUEST_DOMAIN, execRulesRequest.encode(fields), this.#append(event))
   }
 
-  /**
-   * Signs a request about a detached run of this agent. It needs no operator proof, because it runs no program. Throws like `signRules`.
-   */
+  /** Signs a request about a detached run of this agent. It needs no operator proof, as it runs no program. Throws like `signRules`. */
   async signDetachedAsk(call: Call<'sign_detached_ask'>, peer: PeerLink): Promise<Signed> {
     const { ask, from } = call
     this.#admitAsk(ask)

@@ -126,9 +126,7 @@ const isOfProcess = (path: string): boolean =>
     return false
   }) ?? true
 
-/**
- * Resolves a path as the kernel does, so that `..` after a link may lead elsewhere than its text says. Null if the directory is unknown.
- */
+/** Resolves a path as the kernel does, so that `..` after a link may lead elsewhere than its text. Null if the directory is unknown. */
 export const placeOf = (path: string, cwd: string | null): string | null => {
   if (isAbsolute(path)) return path
   return cwd === null ? null : ['', ...namesOf(cwd), ...namesOf(path)].join('/')

@@ -174,9 +174,7 @@ export const authorizeLocalRun = (
   return { kind: 'permit', permit, slot }
 }
 
-/**
- * Inspects each file of the run. Returns the files to check at the start and their replacements, or the reason why the run cannot start.
- */
+/** Inspects each file of the run. Returns the files to check at the start and their replacements, or why the run cannot start. */
 const lookAndAsk = (
   { fields, intent, policy }: { readonly fields: PermitFields; readonly intent: LocalRunIntent; readonly policy: LocalPolicy },
   exec: ExecInForce,

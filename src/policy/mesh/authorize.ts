@@ -202,10 +202,7 @@ export const isListed = (
   return !('kind' in found) && (!detached || found.place.entry.detaching !== null)
 }
 
-/**
- * The gates before the ACL is read. Every failed verification has the same reason, so that an unverified sender does not learn which nonces
- * and IDs are known.
- */
+/** The gates before the ACL is read. All failed verifications have one reason, so that a sender cannot find out known nonces and IDs. */
 export const senderDenial = ({ verified, trust }: Principal): Pick<Denied, 'gate' | 'reason' | 'detail'> | null => {
   if (verified !== true) return { gate: 'sender', reason: 'unverified_sender', detail: 'the sender did not prove its identity' }
   if (trust !== 'accept') return { gate: 'trust', reason: 'trust_rejected', detail: `trust says ${trust}; exec needs accept` }

@@ -111,8 +111,7 @@ const commandBeyond = (before: readonly MatchedCommand[], place: MatchedCommand,
 }
 
 /**
- * A pattern applies only if no command matches. The old ACL must have the pattern, and its rights must not exceed those of any entry of the
- * pair.
+ * A pattern applies only if no command matches. The old ACL must have it, with rights that do not exceed those of any entry of the pair.
  */
 const patternBeyond = (before: readonly AllowEntry[], entry: AllowEntry, pattern: AskPattern): Beyond[] => {
   const old = before.find(({ asking }) => asking.ask !== 'off' && asking.patterns.some((one) => samePattern(one, pattern)))

@@ -50,9 +50,7 @@ export interface AclInspection {
   /** Problems that prevent the daemon's start. */
   readonly problems: readonly string[]
   readonly warnings: readonly string[]
-  /**
-   * The problems that may be due to the present user. They are restrictions that it cannot enforce, and a log directory of another user.
-   */
+  /** The problems that may be due to the present user, which are unenforceable restrictions and a log directory of another user. */
   readonly unenforceable: readonly string[]
 }
 

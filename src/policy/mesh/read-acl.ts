@@ -128,10 +128,7 @@ class AclReader {
     return { ...limits, max_concurrent_per_agent: perAgent, max_concurrent_total: total }
   }
 
-  /**
-   * Limits of a run, from a table or else from its surroundings. A missing warning threshold is at most 50 % of the limit set by this
-   * table.
-   */
+  /** Limits of a run, from a table or else from its surroundings. A missing warning threshold is at most 50 % of this table's limit. */
   #limits(path: Path, table: Table, around: RunLimits, lowerOnly = false): RunLimits {
     const limits: { -readonly [key in keyof RunLimits]: number } = { ...around }
     for (const key of RUN_LIMIT_KEYS) {

@@ -181,8 +181,7 @@ export const seenFrom = (root: string, path: string, placeOf = (inside: string):
 type SandboxMount = Pick<SandboxGrant, 'image' | 'writable' | 'readable'>
 
 /**
- * The path on this host that `path` means in a sandbox. Shown host directories have their own paths, and all else is in the image. Throws
- * the system's error.
+ * The host path that `path` means in a sandbox. Shown host directories keep their paths. All else is in the image. Throws system errors.
  */
 export const seenIn = ({ image, writable, readable }: SandboxMount, path: string): string => {
   if (image === null) return path

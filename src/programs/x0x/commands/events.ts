@@ -159,9 +159,7 @@ const printDesk = async (context: CliContext, { session }: EventsOptions, desk: 
   if (!signal.aborted) await printNotice(context, `${shownLine(why.message)}; events of programs on this machine may be missing`)
 }
 
-/**
- * `x0x events` prints events of runs that this daemon requested. With `follow`, it also prints those of local engines, until it is ended.
- */
+/** `x0x events` prints events of runs that this daemon requested. With `follow`, also those of local engines, until it is ended. */
 export const runEvents = async (context: CliContext, line: CommandLine): Promise<number> => {
   const options = { since: sinceOf(line.value('since')), session: line.value('session') }
   if (!line.has('follow')) return printKept(context, options)

@@ -78,10 +78,7 @@ const BATCH_BYTES = 2 * MAX_LINE_PIECE
 /** Overhead of a line, in bytes. */
 const LINE_COST = 16
 
-/**
- * Joins lines into batches, because one write per line would dominate the cost. If there are several lines, the first batch has at least
- * two.
- */
+/** Joins lines into batches, because one write per line would dominate the cost. The first batch has at least two of several lines. */
 async function* batchesIn(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array[], void, undefined> {
   const pieces = new LinePieces()
   let [batch, cost]: [Uint8Array[], number] = [[], 0]
