@@ -1,18 +1,18 @@
 import { closeSync, constants, fstatSync, openSync, readSync, readdirSync } from 'node:fs'
 import { attempt, errnoOf } from './errors.ts'
 
-/** Bytes of a program that execve(2) reads for `#!`; they also hold the ELF header and its program headers. */
+/** Bytes of a program that execve(2) reads for `#!`. They also hold the ELF header and its program headers. */
 export const HEAD_BYTES = 4_096
 const PT_INTERP = 3
 const ELF_MAGIC = '\u007fELF'
-/** Mach-O magic numbers of macOS: both byte orders, and fat binaries. */
+/** Mach-O magic numbers of macOS, in both byte orders, and those of fat binaries. */
 const MACH_O = /^(feedface|feedfacf|cefaedfe|cffaedfe|cafebabe)$/
 
-/** What the kernel starts for an executable file. */
+/** The program that the kernel starts for an executable file. */
 export type ProgramFormat =
   /** The file itself. Also for a file that this user may not read, which the kernel may still execute. */
   | { readonly kind: 'direct' }
-  /** Another program: the loader of an ELF file, or a script's interpreter with its one argument. */
+  /** Another program, which is the loader of an ELF file, or a script's interpreter with its one argument. */
   | { readonly kind: 'through'; readonly interpreter: string; readonly argument: string; readonly isScript: boolean }
   /** A file that the kernel cannot execute. */
   | { readonly kind: 'foreign' }
@@ -25,7 +25,7 @@ export const programFormat = (path: string): ProgramFormat => {
   return beginning === null ? DIRECT : formatOf(beginning)
 }
 
-/** What the kernel starts for a file with this beginning. */
+/** The program that the kernel starts for a file with this beginning. */
 export const formatOf = (beginning: Beginning): ProgramFormat => {
   if (MACH_O.test(beginning.head.toString('hex', 0, 4))) return DIRECT
   return beginning.head.toString('latin1', 0, 4) === ELF_MAGIC ? loaderOf(beginning) : interpreterOf(beginning.head)
@@ -64,7 +64,7 @@ const FURTHER_FORMATS = '/proc/sys/fs/binfmt_misc'
 
 const hasFurtherFormats = (): boolean => (attempt(() => readdirSync(FURTHER_FORMATS)) ?? []).length > 2
 
-/** Whether this kernel knows the file: little-endian, of a supported machine, with program headers inside the file. */
+/** Whether this kernel knows the file. It must be little-endian, of a supported machine, and with program headers inside the file. */
 const isRunnable = (head: Buffer, size: number): boolean => {
   const wide = head[4] === 2
   if ((!wide && head[4] !== 1) || head[5] !== 1 || head.length < (wide ? 64 : 52)) return false

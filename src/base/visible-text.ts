@@ -60,7 +60,7 @@ const NAMED_ESCAPES: Readonly<Record<string, string>> = { ...NAMED_CONTROLS, '\\
 /** Combining marks that one letter may have. More of them overlap the lines above and below. */
 const MAX_MARKS = 3
 
-/** The characters before one in its token, as the last one, the last that is not a mark, and the number of marks after that. */
+/** In a token before one character, the last character, the last that is not a mark, and the number of marks after it. */
 interface Before {
   readonly last: string
   readonly base: string

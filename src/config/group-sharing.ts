@@ -28,7 +28,7 @@ interface Advice {
   readonly remedy: string
 }
 
-/** Advice for a file that the daemon did not make: chmod(1) would follow a link. */
+/** Advice for a file that the daemon did not make, because chmod(1) would follow a link. */
 const moveAway = (path: string): Advice => ({
   next: 'move it away, and the next start makes one',
   remedy: `mv ${shellWord(path)} ${shellWord(`${path}.old`)}`,
@@ -64,7 +64,7 @@ const unopened = (path: string, mode: number, cause: unknown): unknown => {
  * `loose_permissions` for links of both kinds, for special files, and for files of another user.
  */
 const openOwn = async (path: string, mode: number, dir: string): Promise<FileHandle> => {
-  // The operator chose the directory, which may be a link; the daemon made the files in it.
+  // The operator chose the directory, which may be a link, but the daemon made the files in it.
   const flags = path === dir ? constants.O_DIRECTORY : constants.O_NOFOLLOW | constants.O_NONBLOCK
   const file = await open(path, constants.O_RDONLY | flags).catch((error: unknown) => {
     throw unopened(path, mode, error)
@@ -92,7 +92,7 @@ export const shareWithGroup = async ({ share_with_group, paths }: Sharing): Prom
   }
 }
 
-/** What a start would open to the group, and what would prevent it. Changes nothing. */
+/** Files that a start would open to the group, and obstacles to that. Changes no file. */
 export const judgeSharing = async ({ share_with_group, paths }: Sharing): Promise<{ closed: string[]; problems: string[] }> => {
   const closed = share_with_group ? await closedToGroup(paths) : []
   const judged = closed.map(async ([path, mode]) => {

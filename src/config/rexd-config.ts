@@ -25,7 +25,7 @@ const MAX_AGENTS = 1_000
 
 const EXEC: TomlPath = ['tools', 'exec']
 
-/** The settings for where commands run, or null if the file has none, and `[security]` alone applies. Problems go to the reader. */
+/** The settings for hosts of commands, or null if the file has none, and `[security]` alone applies. Problems go to the reader. */
 export const readTools = (toml: TomlReader): ToolsSettings | null => {
   const { tools, agents } = toml.document.value
   if (tools === undefined && agents === undefined) return null
@@ -129,7 +129,7 @@ export interface RexdConfig {
   readonly policy: LocalPolicy
   /** Milliseconds within which a tool of `x0x mcp` answers. */
   readonly answer_within_ms: number
-  /** Where commands run, their limits, and who approves them. Absent means on this machine, as `policy` says. */
+  /** Hosts of commands, their limits, and their approvers. Absent means this machine with the rules of `policy`. */
   readonly tools?: ToolsSettings
 }
 
@@ -171,7 +171,7 @@ export const loadRexdConfig = async (file: string, env: Environment): Promise<{ 
   throw new AppError('bad_config', problems.join('\n'), { data: { file, problems } })
 }
 
-/** The error if HTTP is requested and the configuration has none. */
+/** The error for requested HTTP without a configuration. */
 export const withoutHttp = ({ path }: RexdConfig): AppError =>
   new AppError('bad_config', `${path}: server.http_listen is missing: it says where --http listens`)
 
@@ -215,7 +215,7 @@ const read = (toml: TomlReader, env: Environment): RexdConfig => {
   }
 }
 
-/** What is wrong with an answer time of tools in milliseconds, or null. */
+/** The problem of an answer time of tools in milliseconds, or null. */
 export const answerWithinProblem = (ms: number): string | null =>
   Number.isSafeInteger(ms) && ms >= MIN_ANSWER_WITHIN_MS && ms <= MAX_ANSWER_WITHIN_MS
     ? null

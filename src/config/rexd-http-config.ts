@@ -41,7 +41,7 @@ const WILDCARD = ['0.0.0.0', '[::]', '[::ffff:0:0]']
 /** `127.0.0.1:7680`, `[::1]:7680`. */
 const LISTEN = /^(?:\[([0-9a-f:.]+)\]|([0-9.]+)):([0-9]{1,5})$/
 const UNIX = 'unix:'
-/** Stands in for a wrong address, so that the other keys are checked too. */
+/** Replaces a wrong address, so that the other keys are checked too. */
 const NOWHERE: ListenAddress = { kind: 'tcp', host: '127.0.0.1', port: 0 }
 
 const at = (key: HttpKey) => ['server', key]
@@ -56,7 +56,7 @@ export const readHttpConfig = (toml: TomlReader, server: TomlTable): RexdHttpCon
   const texts = (name: 'allowed_hosts' | 'allowed_origins'): readonly string[] => toml.strings(at(name), server[name]) ?? []
   const [allowed_hosts, allowed_origins] = [texts('allowed_hosts'), texts('allowed_origins')]
   const given = HTTP_KEYS.filter((name) => server[name] !== undefined)
-  // An empty value means none, as in upstream's configurations.
+  // An empty value means no address, as in upstream's configurations.
   if (server['http_listen'] === '') return null
   if (!given.includes('http_listen')) {
     for (const name of given) toml.problem(at(name), 'means nothing without http_listen')
@@ -87,7 +87,7 @@ interface NetworkKeys {
   readonly tls: RexdHttpConfig['tls']
 }
 
-/** Checks who can reach an address, and who can read the traffic to it. */
+/** Checks which users can reach an address or read the traffic to it. */
 const judgeNetwork = (toml: TomlReader, host: string, { given, wildcard, tls }: NetworkKeys): void => {
   const hasCert = given.includes('tls_cert')
   if (hasCert !== given.includes('tls_key')) toml.problem(at('tls_cert'), 'tls_cert and tls_key belong together')

@@ -29,7 +29,7 @@ export interface ApprovalStoreInit {
 export type Change = Omit<StoreChangedEvent, 'event'>
 
 /**
- * Lasting approvals in a file, which is read again before each decision. A damaged file is never overwritten, and nothing is allowed until
+ * Lasting approvals in a file, which is read again before each decision. A damaged file is never overwritten, and no run is allowed until
  * it is repaired. Changes are made one after another. Each is logged before it is made, so a crash can leave an extra log line but never an
  * unlogged change.
  */
@@ -79,8 +79,8 @@ export class ApprovalStore implements Startable {
   }
 
   /**
-   * Changes the current store. `change` returns null if there is nothing to do. The result says whether a change was made. `announced` logs
-   * more before the change is made. Throws as `read`, what `change` throws, `journal_unavailable`, and `conflict` if other processes keep
+   * Changes the current store. `change` returns null for an unchanged store. The result says whether a change was made. `announced` logs
+   * more before the change is made. Throws errors of `read` and `change`, `journal_unavailable`, and `conflict` if other processes keep
    * changing the file.
    */
   async change(what: Change, change: (store: Store) => Store | null, announced?: () => Promise<void>): Promise<boolean> {

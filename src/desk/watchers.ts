@@ -5,7 +5,7 @@ import { type LifecycleEvent, isOver, runOf } from '../protocol/events/lifecycle
 import { FOLLOW_TELL_MS, MAX_KNOWN_RUNS, UI_GRACE_MS } from '../protocol/limits/approvals.ts'
 import type { DeskServices } from './services.ts'
 
-/** What approval clients receive without a request. */
+/** Messages that approval clients receive without a request. */
 export type WatcherMessage = Extract<ToApprovalClientBody, { type: 'question' | 'settled' | 'flood' | 'event' }>
 
 type WatchedEvent = Extract<WatcherMessage, { type: 'event' }>
@@ -28,7 +28,7 @@ export class Watchers {
   readonly #listeners = new Set<Watcher>()
   #leaving: Timer | null = null
 
-  /** `onNone`: called when the last client has been disconnected for `UI_GRACE_MS`. */
+  /** `onNone` is called when the last client has been disconnected for `UI_GRACE_MS`. */
   constructor(deps: Pick<DeskServices, 'clock'>, init: { readonly onNone: () => void }) {
     this.#deps = deps
     this.#init = init
@@ -107,7 +107,7 @@ export class EngineRuns {
     this.#isDue ||= this.#runs.has(run)
   }
 
-  /** `runs`: all followed runs, of any engine. */
+  /** `runs` are all followed runs, of any engine. */
   follow(runs: ReadonlySet<string>): void {
     const own = [...this.#runs.keys()].filter((run) => runs.has(run))
     const next = JSON.stringify(own)

@@ -159,7 +159,7 @@ const meshEndpoint = (address: string): Endpoint[] => {
   return kind.startsWith('ip') ? [['mesh port', host, Number(port)]] : []
 }
 
-/** Beyond this clock difference, other machines refuse presences and proofs. */
+/** Clock difference above which other machines refuse presences and proofs. */
 const CLOCK_SLACK_MS = 300_000
 
 const checkClock = async (config: DaemonConfig): Promise<Finding> => {
@@ -176,7 +176,7 @@ const checkClock = async (config: DaemonConfig): Promise<Finding> => {
   )
 }
 
-/** Who may connect. Permissions are another check. */
+/** Checks which peers may connect. Permissions are another check. */
 const checkUnlisted = ({ strangers, bootstrap }: DaemonConfig): Finding =>
   strangers
     ? ok('strangers', 'unlisted peers may connect, within limits; strangers = false excludes them')
@@ -191,7 +191,7 @@ const checkOwnAddress = async ({ bootstrap, relays, paths }: DaemonConfig): Prom
     : [warn('bootstrap', `${own} is an address of this machine, so it has no effect`, 'remove it on this machine')]
 }
 
-/** What a start would find. */
+/** Obstacles that a start would find. */
 const checkStart = async (config: DaemonConfig, daemon: Finding): Promise<Finding[]> => [
   ...checkProcessOne(process.pid),
   ...(await checkRuns(config)),
@@ -218,7 +218,7 @@ const checkDaemon = async (config: DaemonConfig, env: Environment): Promise<Find
   }
 }
 
-/** What a user other than the daemon's can find out. */
+/** Findings that a user other than the daemon's can make. */
 const checkFromOutside = async (config: DaemonConfig, user: string, env: Environment): Promise<Finding[]> => {
   const { dir } = config.paths
   const remedy = `run this as ${user}: sudo -u ${user} x0xd --doctor --data-dir ${dir}`
@@ -230,8 +230,7 @@ const checkFromOutside = async (config: DaemonConfig, user: string, env: Environ
 }
 
 /**
- * `x0xd --doctor`: checks each part of the installation and gives remedies. It changes nothing, except that it may unpack the image of a
- * sandbox that it tries.
+ * `x0xd --doctor` checks each part of the installation and gives remedies. It changes only the unpacked image of a sandbox that it tries.
  */
 export const doctor = async (reading: ConfigReading, examiner: Examiner, env: Environment): Promise<Finding[]> => {
   const { config } = reading

@@ -29,40 +29,40 @@ export interface ExecutorServices {
   readonly clock: Clock
   readonly contacts: Contacts
   readonly counters: ExecCounters
-  /** Asks the approvers of this machine. Null means nobody can be asked, so a run that needs an approval is denied. */
+  /** Asks the approvers of this machine. Null means that a run that needs an approval is denied. */
   readonly desk: DeskLink | null
-  /** Counts of an approval service that this process hosts. It returns null when it hosts none. */
+  /** Counts of an approval service in this process, or null without one. */
   readonly deskCounts: () => DeskCounts | null
   /** Checks operator proofs. */
   readonly gate: OperatorGate
   /** The loaded ACL, which a reload can only narrow. */
   readonly inForce: AclInForce
-  /** The audit log; null only when the ACL names none: then nothing can run. */
+  /** The audit log. Null only if the ACL has no audit log, so that no run can start. */
   readonly journal: Journal | null
   /** Decides by contacts and revocations whether an agent on a machine is trusted. */
   readonly trustEvaluator: TrustEvaluator
   readonly log: Logger
-  /** The request log: what this agent asks of others. */
+  /** The request log of this agent. */
   readonly outgoing: Journal
-  /** Input of every decision: ACL in force, slots, environment. */
+  /** Input of every decision, such as ACL in force, slots and environment. */
   readonly policy: PolicyContext
   readonly revocations: Revocations
-  /** Signs with the agent key; counted and rate-limited. */
+  /** Signs with the agent key, with counts and a rate limit. */
   readonly signatures: Signatures
   /** Starts process trees. It has checked that the ACL can be enforced. */
   readonly trees: ProcessTreeSource
 }
 
-/** Services of the engine that runs commands for local clients: in `rexd`, `x0x mcp` and the console. Each part takes a `Pick` of them. */
+/** Services of the engine that runs commands for local clients, in `rexd`, `x0x mcp` and the console. Each part takes a `Pick` of them. */
 export interface EngineServices extends Pick<ExecutorServices, 'cleanup' | 'clock' | 'log' | 'trees'> {
-  /** Holds private copies of files that a requester can change, or absent if nothing asks for approvals, because then no permit needs one. */
+  /** Holds private copies of files that a requester can change. Absent if no run can need an approval, so that no permit needs a copy. */
   readonly copies?: PrivateCopies
   readonly journal: LocalJournal
-  /** Decides where a command runs and who must approve it, or absent if the configuration has no modes: then `policy` alone decides. */
+  /** Decides about host and approvers of a command. Absent if the configuration has no modes, so that `policy` alone decides. */
   readonly modes?: EngineModes
   readonly policy: LocalPolicy
   /** Sends commands to other agents. Null means this engine has no mesh. */
   readonly targets: TargetRunner | null
-  /** Receives the events of every run for the approval clients of this machine. Absent means nobody does. It must not throw. */
+  /** Receives the events of every run for the approval clients of this machine. Absent without such clients. It must not throw. */
   readonly watched?: Pick<DeskLink, 'event' | 'serve'>
 }

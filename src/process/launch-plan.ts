@@ -80,7 +80,7 @@ export const namespaceArguments = ({ no_network, read_only }: Pick<Confinement, 
   '--',
 ]
 
-/** The program to spawn, and its later identity. */
+/** The program to spawn, which may be a wrapper of the run's program. */
 export interface LaunchPlan {
   readonly file: string
   readonly args: readonly string[]

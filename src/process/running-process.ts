@@ -132,7 +132,7 @@ export class RunningProcess {
     this.ended = this.#watch(this.#clock.monotonic())
   }
 
-  /** Stops reading. The program blocks when its pipes are full. After the exit, the small rest in the pipes is still read to keep it. */
+  /** Stops reading. The program blocks when its pipes are full. After the exit, the small rest in the pipes is still read, or it would be lost. */
   pause(): void {
     if (this.#exited && this.#leftover < MAX_LEFT_IN_PIPES) return
     this.#stop()

@@ -63,7 +63,7 @@ export const networkUserOf = (wanted: string | null, dataDir: string): NetworkUs
 const allows = (info: { mode: number; uid: number; gid: number }, { uid, gid }: NetworkUser, bit: 1 | 4): boolean =>
   (info.mode & (info.uid === uid ? bit << 6 : info.gid === gid ? bit << 3 : bit)) !== 0
 
-/** Why no process can start as that user. Root may lack the right to change users, as in a container without capabilities. */
+/** The error if the process cannot start as that user. In a container without capabilities, root may not change users. */
 export const cannotStart = (user: NetworkUser | null, error: unknown): AppError => {
   const as = user === null ? '' : ` as ${user.name ?? `uid ${user.uid}`}`
   const remedy =

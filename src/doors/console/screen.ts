@@ -1,6 +1,6 @@
 import type { ConsoleError } from '../../protocol/console/messages.ts'
 
-/** A run as the screen shows it. `n`: its number in the order of arrival, from 1. */
+/** A run as the screen shows it. `n` is its number in the order of arrival, from 1. */
 export interface ShownRun {
   readonly n: number
   readonly whoami: string
@@ -13,7 +13,7 @@ export interface ShownRun {
 }
 
 export interface ShownEnd {
-  /** Exit status as the client sees it: 128+N after signal N. */
+  /** Exit status as the client sees it, 128+N after signal N. */
   readonly exit: number
   /** Null means that the command ended by itself. */
   readonly error: ConsoleError | null
@@ -23,7 +23,7 @@ export interface ShownEnd {
 /** The screen of a host. No method blocks a run, and the screen bounds the output that it retains. */
 export interface ConsoleScreen {
   start(run: ShownRun): void
-  /** Bytes of the run's terminal; none after its `end`. */
+  /** Bytes of the run's terminal. None follow its `end`. */
   output(n: number, data: Uint8Array): void
   end(n: number, end: ShownEnd): void
   /** Shows a line of the host itself. */
@@ -32,7 +32,7 @@ export interface ConsoleScreen {
   close(): Promise<void>
 }
 
-/** What the user at the screen can do. */
+/** Actions of the user at the screen. */
 export interface ConsoleControls {
   /** No effect if the run has ended. */
   abort(n: number): void

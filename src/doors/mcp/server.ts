@@ -95,7 +95,7 @@ const register = (server: McpServer, tool: McpTool, components: McpServerCompone
   })
 }
 
-/** What a server offers to its client. */
+/** Tools and instructions of a server for its client. */
 export interface McpOffer {
   readonly tools: readonly McpTool[]
   /** Tools that can change, or null. */
@@ -104,7 +104,7 @@ export interface McpOffer {
   readonly instructions: string
 }
 
-/** Offers the current tools of a source and follows its changes. The listener is never removed, because servers live as long as the process. */
+/** Offers the current tools of a source and follows its changes. The listener stays, because servers live until the process ends. */
 const follow = (server: McpServer, source: NonNullable<McpOffer['source']>, components: McpServerComponents): void => {
   let offered: RegisteredTool[] = []
   const update = (): void => {
@@ -159,7 +159,7 @@ export interface ServeMcpInit {
 
 /**
  * Serves the Model Context Protocol over a pair of byte streams. Resolves when the input has ended, all runs are over and all calls
- * answered; or at once if the output is closed or the signal aborts.
+ * answered, or at once if the output is closed or the signal aborts.
  */
 export const serveMcp = async (components: ServeMcpComponents, init: ServeMcpInit, signal: AbortSignal): Promise<void> => {
   const { executor, clock, log, told } = components

@@ -10,7 +10,6 @@ import type { ToolAnswer } from '../tools/tool-result.ts'
 import type { ToolRuns } from '../tools/tool-runs.ts'
 import { checkWith } from '../validation.ts'
 
-/** What tools work with. */
 export interface ToolContext {
   readonly executor: Pick<LocalExecutor, 'file' | 'lookUp' | 'reach' | 'rules' | 'select'>
   readonly runs: ToolRuns

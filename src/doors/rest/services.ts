@@ -16,7 +16,7 @@ import type { LifecycleLog } from '../../protocol/events/event-log.ts'
 import type { AgentId } from '../../protocol/ids.ts'
 import type { DaemonMetrics } from './metrics.ts'
 
-/** What the parts of the REST server share. Each part takes a `Pick` of it. */
+/** Services that the parts of the REST server share. Each part takes a `Pick` of it. */
 export interface RestServices {
   readonly clock: Clock
   readonly detached: Pick<DetachedRuns, 'start' | 'list' | 'get' | 'refresh' | 'attach' | 'wait' | 'cancel' | 'forget'>
@@ -46,18 +46,18 @@ export interface RestServices {
   readonly view: Pick<MeshView, 'counts' | 'peers'> & { diagnostics(): object }
 }
 
-/** The Unix socket of the API: an inherited listening descriptor, or the path of a socket to create for this user alone. */
+/** The Unix socket of the API, which is an inherited listening descriptor, or the path of a socket to create for this user alone. */
 export type ApiSocket = { readonly fd: number } | { readonly path: string }
 
 export interface RestInit {
-  /** A loopback address; default 127.0.0.1. Any other address is refused. */
+  /** A loopback address, by default 127.0.0.1. Any other address is refused. */
   readonly host?: string
   /** 0 selects any free port. */
   readonly port: number
   readonly socket: ApiSocket
   /** The bearer token, until the executor announces another. */
   readonly token: string
-  /** A second token, which opens `GET /metrics` alone. Null means there is none. */
+  /** A second token, which opens `GET /metrics` alone, or null. */
   readonly metricsToken?: string | null
   /** Name on the card of this agent. */
   readonly displayName: string

@@ -10,7 +10,7 @@ import type { Answered } from './session-methods.ts'
 
 /** The answer to a message. It occupies a call slot until `taken` or `lost` is called. */
 export interface MessageAnswer {
-  /** The answer or its text, or null for notifications, which get none. */
+  /** The answer or its text, or null for notifications, which have no answer. */
   readonly said: object | string | null
   /** Runs after the answer was sent. */
   afterwards(): void
@@ -24,11 +24,13 @@ export interface AnswerComponents {
   readonly metrics: RpcMetrics | null
   readonly log: Logger
   readonly places: CallSlots
-  /** Aborts when the client no longer waits; calls without a slot are then dropped. Null means calls run even if the client disconnects. */
+  /**
+   * Aborts when the client no longer waits, so that calls without a slot are dropped. With null, calls run even if the client disconnects.
+   */
   readonly gone: AbortSignal | null
 }
 
-/** The end of one part of a message. `place`: the last part keeps its slot until the whole answer was sent. */
+/** The end of one part of a message. The last part keeps its slot, `place`, until the whole answer was sent. */
 interface Done {
   readonly response: RpcResponse | null
   readonly answered: Answered | null

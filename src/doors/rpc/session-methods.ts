@@ -12,14 +12,14 @@ import type { RpcMetrics } from './metrics.ts'
 import type { Arrived, EventsSince, Send, RpcSessionEvents } from './session-events.ts'
 import { RpcSession, type RpcSessions } from './sessions.ts'
 
-/** What the server reports when a session is opened or resumed. */
+/** Facts about the server in the answer that opens or resumes a session. */
 const SERVER = { protocol: PROTOCOL, server_version: VERSION, tells_waiting: true } as const
 
 /** How long a session waits for a client whose connection is gone, or that polls over HTTP. */
 export const RESUME_WINDOW_MS = 60_000
 export const HTTP_IDLE_MS = 600_000
 
-/** What the parts of a REXD server share. `send` and `arrived` belong to one connection. */
+/** Components that the parts of a REXD server share. `send` and `arrived` belong to one connection. */
 export interface RpcServices {
   readonly executor: LocalExecutor
   readonly clock: Clock
@@ -37,7 +37,7 @@ export interface MethodsInit {
   readonly door: LocalInterface
   /** Capabilities that this interface can carry. */
   readonly available: readonly Capability[]
-  /** Whether sessions can be resumed on another connection; else they end with their own. */
+  /** Whether sessions can be resumed on another connection. Otherwise they end with their connection. */
   readonly resumes: boolean
 }
 

@@ -19,8 +19,8 @@ export interface AttachmentInit {
 }
 
 /**
- * One stream on which the owner of a detached run reads its output. All output comes from the file, so nothing is skipped or sent twice.
- * Each attachment has its own window and holds up neither the program nor other readers.
+ * One stream on which the owner of a detached run reads its output. All output comes from the file, so it is complete and without repeats.
+ * Each attachment has its own window and does not delay the program or other readers.
  */
 export class Attachment implements Carried {
   readonly #deps: AttachmentDeps
@@ -89,7 +89,7 @@ export class Attachment implements Carried {
     this.#leave()
   }
 
-  /** A stop of the daemon does not detach the reader: it still receives how the run ends. */
+  /** A stop of the daemon does not detach the reader, which still receives the end of the run. */
   end(cause: EndCause): void {
     if (cause !== 'daemon_stopping') this.#leave()
   }
@@ -142,7 +142,7 @@ export class Attachment implements Carried {
     const { kept } = this.#init
     let left = cut
     while (!this.#gone) {
-      // Read `over` before the file size: what was written before the end is then included.
+      // Read `over` before the file size, so that everything written before the end is included.
       const { over } = kept
       this.#sendNotes()
       const end = kept.written.file

@@ -47,14 +47,14 @@ const REQUEST_FIELDS = {
   agent: optional(text),
   ...COMMAND_FIELDS,
   request_id: optional(text),
-  /** Not signed: only this daemon uses it. */
+  /** Unsigned, because only this daemon uses it. */
   session: optional(any()),
 }
 export const REQUEST_KEYS = Object.keys(REQUEST_FIELDS)
 
 /**
- * Compares every field of the request object that the operator proved with the Request to sign, so that the network process can change
- * nothing. Throws `operator_proof_required` for a difference and `bad_request` for an invalid object.
+ * Compares every field of the request object that the operator proved with the Request to sign, so that the network process cannot change
+ * it. Throws `operator_proof_required` for a difference and `bad_request` for an invalid object.
  */
 export const checkProvenRequest = (proven: Uint8Array, toSign: RequestToSign, known: ResolvableAgents): void => {
   const request = parseBody(proven, REQUEST_FIELDS)
@@ -127,7 +127,7 @@ const isSameDetach = (proven: RequestToSign['detach'], toSign: RequestToSign['de
     ? proven === toSign
     : proven.lifetime_ms === toSign.lifetime_ms && proven.keep_bytes === toSign.keep_bytes
 
-/** Stdin that the object describes, or null if it describes none. */
+/** Stdin that the object describes, or null. */
 const stdinOf = ({ stdin_b64: whole, stdin_len: len, stdin_sha256: hashes }: Sent<typeof COMMAND_FIELDS>): RequestToSign['stdin'] => {
   if (whole === undefined && len === undefined && hashes === undefined) return null
   if (whole !== undefined && len === undefined && hashes === undefined) {
@@ -167,7 +167,7 @@ const FANOUT_FIELDS = {
   fanout_id: optional(text),
   request_ids: optional(table),
   deadline_ms: optional(count),
-  // Not signed: these only limit when hosts are asked and who is informed.
+  // Unsigned, because these only limit when hosts are asked and which clients are informed.
   parallel: optional(any()),
   canary: optional(any()),
   max_failures: optional(any()),
@@ -197,8 +197,8 @@ export class AuthorizedFanouts {
   }
 
   /**
-   * Throws `bad_request` for an invalid object, `operator_proof_required` for the prefix of an unlisted agent's ID, `conflict`, and what
-   * `selectHosts` throws.
+   * Throws `bad_request` for an invalid object, `operator_proof_required` for a prefix of an unlisted ID, `conflict`, and `selectHosts`
+   * errors.
    */
   add(id: RequestId, proven: Uint8Array, known: ResolvableHosts): void {
     if (this.#fanouts.has(id)) throw new AppError('conflict', 'fanout_id: a fan-out with this ID is running')

@@ -7,7 +7,7 @@ import type { RunCaps } from '../permit.ts'
 import type { Root } from './file-permit.ts'
 import type { LocalLimits } from './policy.ts'
 
-/** What a client requests of a session; null requests all that is available. */
+/** A client's request for a session. Null requests everything that is available. */
 export interface SessionIntent {
   /** Roots that were resolved below the policy's roots with a permit of `authorizeFile`. */
   readonly roots: readonly Root[] | null
@@ -29,7 +29,7 @@ export interface SessionRights {
 /** A decoded request of a local client to run a program, not yet allowed. */
 export interface LocalRunIntent {
   readonly argv: readonly string[]
-  /** True if a shell was requested: argv is `/bin/sh -c TEXT`. */
+  /** True if a shell was requested, so that argv is `/bin/sh -c TEXT`. */
   readonly shell: boolean
   /** Null for pipes. */
   readonly terminal: Terminal | null
@@ -44,7 +44,7 @@ export interface LocalRunIntent {
   readonly max_output_bytes: number | null
 }
 
-/** A refusal: error code, message, and data for programs. */
+/** A refusal with error code, message, and data for programs. */
 export interface Refused {
   readonly kind: 'refused'
   readonly code: ErrorCode
@@ -103,7 +103,7 @@ export const missingCapability = (intent: LocalRunIntent, { capabilities, target
   return missing === undefined ? null : ungranted(missing[1], target)
 }
 
-/** The limits of a run: those of the client, cut to those of the session. */
+/** The limits of a run, which are those of the client, cut to those of the session. */
 export const capsOf = (intent: LocalRunIntent, limits: LocalLimits): RunCaps | Refused => {
   const [longest, usual] = intent.detach
     ? ([limits.max_detached_ms, limits.max_detached_ms] as const)

@@ -23,10 +23,7 @@ import type { TransportFactory } from '../../sdk/transport.ts'
 import { ownProgram, programArguments } from '../../supervision/own-process.ts'
 import { EXIT_FAILED, Interrupts } from './exec-interrupts.ts'
 
-/**
- * The failure, and the next step if the server names one. Both may be foreign text: control characters are escaped, and no line of it
- * imitates a line of rexd.
- */
+/** The failure, and any next step from the server. Foreign controls are escaped, and no line imitates a line of rexd. */
 export const failureText = (error: unknown): string => {
   const next = error instanceof RexdError ? error.data['next'] : null
   const lines = [errorText(error), ...(typeof next === 'string' && next !== '' ? [next] : [])].flatMap((text) => text.split('\n'))
@@ -42,7 +39,7 @@ export interface RexdExecFlags {
   readonly config: string
   readonly target: string | null
   readonly cwd: string | null
-  /** Where the command runs and who approves it. */
+  /** Host and approvers of the command. */
   readonly place: PlaceOptions
   /** Milliseconds, or null for the server's default. */
   readonly timeoutMs: number | null
@@ -66,7 +63,7 @@ const oneOf = <T extends string>(flag: string, text: string | null, choices: rea
   throw usage(`--${flag}: ${JSON.stringify(text)} is none of ${choices.join(', ')}`)
 }
 
-/** Throws `bad_config` naming what is wrong. */
+/** Throws `bad_config` with the wrong flag. */
 export const rexdExecFlags = (line: CommandLine): RexdExecFlags => {
   if (line.has('url') !== line.has('token-file')) throw usage('--url and --token-file belong together')
   return {
@@ -89,7 +86,7 @@ export const rexdExecFlags = (line: CommandLine): RexdExecFlags => {
   }
 }
 
-/** The status that a shell reports for a program whose output nobody reads. */
+/** The status that a shell reports for a program whose output has no reader. */
 const EXIT_NOT_READ = exitOfSignal('SIGPIPE')
 
 /** Limit on typed bytes in transit. */
@@ -208,7 +205,7 @@ const unknownStart = (error: unknown): never => {
   throw new Error(`${error.message}; whether the command was started is not known`, { cause: error })
 }
 
-/** Reports preferences that were cut. Users who chose where it runs know the place. */
+/** Reports preferences that were cut. Users who chose the host know it. */
 const tellPlace = ({ cutWishes }: RemoteProcess | RemoteTerminal): void => {
   for (const { key, asked, got } of cutWishes)
     process.stderr.write(shownLine(`rexd: --${key} ${asked} is more than the server allows; it runs with ${got}`) + '\n')
@@ -234,7 +231,7 @@ const follow = async (program: RemoteProcess | RemoteTerminal): Promise<number> 
   }
 }
 
-/** Runs `rexd exec` and returns the exit status: the command's own, 128+n, or 255. */
+/** Runs `rexd exec` and returns the exit status of the command, 128+n, or 255. */
 export const rexdExec = async (line: CommandLine): Promise<number> => {
   const flags = rexdExecFlags(line)
   const interrupts = new Interrupts({ node: flags.target ?? flags.place.node ?? 'its node' })

@@ -10,7 +10,7 @@ interface Warned {
 /** Warnings about lost output, which are also printed with --quiet and --json. */
 export const CUT_WARNINGS: readonly WarningKind[] = ['stdout_cap_hit', 'stderr_cap_hit']
 
-/** `stdout was cut (stdout_cap_hit)`, or null if nothing was cut. */
+/** Text such as `stdout was cut (stdout_cap_hit)`, or null for complete output. */
 export const cutText = ({ warnings }: Warned): string | null => {
   const kinds = CUT_WARNINGS.filter((kind) => warnings.includes(kind))
   if (kinds.length === 0) return null
@@ -22,7 +22,7 @@ export const cutText = ({ warnings }: Warned): string | null => {
 export const cutNext = (agent: string): string =>
   `Try: less output, or a larger max_stdout_bytes or max_stderr_bytes in the ACL on ${shellWord(agent)}`
 
-/** Lines for standard error about a detached run whose output is not printed. Empty if nothing was cut. */
+/** Lines for standard error about a detached run whose output is not printed. Empty for complete output. */
 export const detachedCutLines = (run: { readonly request_id: string; readonly outcome: Warned | null }): string[] => {
   const text = run.outcome && cutText(run.outcome)
   return text === null ? [] : [`${run.request_id}: ${text}`, 'Try: a larger --keep, up to max_detach_output_bytes of its ACL entry']
@@ -48,8 +48,8 @@ export const killedBy = (exit: Pick<ExitEvent, 'warnings'>): WarningKind | null 
   KILLED_BY.find((kind) => exit.warnings.includes(kind)) ?? null
 
 /**
- * The exit status of `x0x exec`: the remote one, 128+n for a signal, 255 if the command was ended. A cancelled run is not a success, even
- * if the command exits with 0 after SIGTERM.
+ * The exit status of `x0x exec`, which is the remote one, 128+n for a signal, or 255 if the command was ended. A cancelled run is not a
+ * success, even if the command exits with 0 after SIGTERM.
  */
 export const statusOf = (exit: ExitEvent): number => {
   if (exit.denial_reason !== null || exit.incomplete || killedBy(exit) !== null) return EXIT_NOT_RUN
@@ -96,7 +96,7 @@ export const denialLines = (reason: DenialReason, { agent, argv, own }: Pick<Run
   return [what, ...next]
 }
 
-/** The lines on stderr for an end that needs explanation: what happened, then the next steps. Empty for a plain end. */
+/** The lines on stderr for an end that needs explanation, followed by the next steps. Empty for a plain end. */
 export const outcomeLines = (exit: ExitEvent, facts: RunFacts): string[] => {
   if (exit.denial_reason === 'approval_denied' && facts.interrupted === true)
     return ['cancelled: nothing ran; the approval request was withdrawn']

@@ -91,7 +91,7 @@ interface NetworkSide {
   isInHand(): boolean
 }
 
-/** Starts the executor process and, unless somebody else does, the network process. Throws what failed. Then nothing is left running. */
+/** Starts the executor process and, unless a service manager does, the network process. After an error, no process is left. */
 export const startDaemon = async (config: DaemonConfig, log: Logger, watchdogMs = WATCHDOG_MS): Promise<Daemon> => {
   if (config.rexd_config !== null) await checkServedRexdConfig(config.rexd_config, process.env, config.paths.dir)
   const user = await chooseUser(config, log)
@@ -155,7 +155,7 @@ const startParts = async (
   const network = composeNetworkSide(dependencies, composed, settings, user)
   const agentKey = await seedPath(agentKeyFile(paths.dir), CREDENTIALS)
   const secrets = { start: async () => (user === null ? undefined : checkUnreadable([agentKey, paths.operatorKey], user)) }
-  // Started last and stopped first: no program outlives a stop, and its Exit still finds a network.
+  // Started last and stopped first, so that no program outlives a stop, and its Exit still finds a network.
   const programs = { name: 'programs', startable: { stop: () => composed.executor.endRuns() }, deadlineMs: EXECUTOR_STOP_MS }
   const rexd = composeRexdSide(dependencies)
   const started: StartableEntry[] = [
@@ -224,7 +224,7 @@ const composeRexdSide = ({ config: { rexd_config, paths }, clock, log }: Depende
 const allowedCommands = ({ acl, status }: LoadedAcl): number =>
   status === 'enabled' ? acl.allow.reduce((sum, { commands, asking }) => sum + commands.length + asking.patterns.length, 0) : 0
 
-/** Null if the ACL names none. */
+/** Null if the ACL has no audit log. */
 const journalOf = (components: JournalComponents, { acl, sha256 }: LoadedAcl, { runs }: DataPaths): Journal | null => {
   const { audit_log_path: path } = acl
   if (path === null) return null
@@ -279,7 +279,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
       return outcome
     },
     entries: [
-      // First, so that it is stopped whatever else fails.
+      // First, so that it is stopped even if a later start fails.
       { name: 'cells', startable: trees },
       ...copying,
       ...(journal === null ? [] : [{ name: 'journal', startable: journal }]),

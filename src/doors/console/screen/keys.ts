@@ -39,7 +39,7 @@ const LINE_MS = 60_000
 const CTRL_L = '\u000c'
 const MAX_LISTED = 9
 
-/** What the keys can act on. */
+/** Command and agents that the keys can act on. */
 export interface KeyTargets {
   /** The command whose output is shown, while it runs. */
   readonly current: { readonly n: number; readonly whoami: string; readonly argv: readonly string[] } | null
@@ -52,9 +52,9 @@ export interface ConsoleKeysInit {
   readonly clock: Clock
   readonly controls: ConsoleControls
   readonly targets: () => KeyTargets
-  /** Shows the rows of a prompt or a reply; an empty list removes them. */
+  /** Shows the rows of a prompt or a reply. An empty list removes them. */
   readonly ask: (rows: readonly string[]) => void
-  /** Shows or hides the help; an unknown key only hides it. */
+  /** Shows or hides the help. An unknown key only hides it. */
   readonly help: (isAsked: boolean) => void
   readonly record: (text: string) => void
   readonly repaint: () => void
@@ -174,7 +174,7 @@ export class ConsoleKeys {
     note(`${whoami} ${controls.paused.has(whoami) ? 'is paused: its next commands wait' : 'goes on'}`)
   }
 
-  /** `question`: null for a reply. */
+  /** `question` is null for a reply. */
   #ask(question: KeyPrompt | null, ...rows: readonly string[]): void {
     this.#question = question
     this.#init.ask(rows)

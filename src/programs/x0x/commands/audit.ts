@@ -24,7 +24,7 @@ interface JournalLocations {
   readonly outgoing_journal?: { readonly path?: string }
 }
 
-/** The journal of the running daemon: its audit log or its request log. */
+/** The audit log or request log of the running daemon. */
 export const runningJournal = async (context: CliContext, command: string, outgoing: boolean): Promise<string> => {
   const places = await context.api.json<JournalLocations>({ method: 'GET', path: '/diagnostics/exec' })
   const path = (outgoing ? places.outgoing_journal : places.journal)?.path
@@ -46,7 +46,7 @@ const withoutKeys = (line: JournalLine): JournalLine =>
       }
     : line
 
-/** One line for users: time, event, run, agents, then the fields of the event. */
+/** One line for users, with time, event, run, agents, then the fields of the event. */
 const renderLine = (line: JournalLine): string => {
   const { ts, event, chain: _chain, n: _n, prev: _prev, ...rest } = withoutKeys(line)
   const { request_id, agent_id, session_id, machine_id: _machine, ...fields } = rest as Partial<RunKey & LocalKey>
@@ -72,7 +72,7 @@ export const runAuditTail = async (context: CliContext, line: CommandLine): Prom
   })
 }
 
-/** The required signer: the named one, or the daemon that owns the journal, or null if nobody was named. */
+/** The required signer, which is named, or owns the journal as its daemon, or is null. */
 const signerOf = async (context: CliContext, line: CommandLine): Promise<AgentId | null> => {
   const agent = line.value('agent')
   if (agent === null)
@@ -91,7 +91,7 @@ const signedText = ({ signed, lines, torn_lines }: VerifyReport, agent: AgentId 
   return `${rest}; through ${through.file}:${through.line} (${through.ts}), by agent ${agents.join(', ')}${whose}`
 }
 
-/** `x0x audit verify`: 0 without a break, otherwise 1. Compare the heads with an older copy to detect a truncated end. */
+/** `x0x audit verify` returns 0 without a break, otherwise 1. Compare the heads with an older copy to detect a truncated end. */
 export const runAuditVerify = async (context: CliContext, line: CommandLine): Promise<number> => {
   const [files, outgoing] = [line.words, line.has('outgoing')]
   if (outgoing && files.length > 0) throw oneJournal()
@@ -134,7 +134,7 @@ const renderReport = (report: VerifyReport, agentId: AgentId | null, paint: Pain
   ]
 }
 
-/** Lines read from the end of a journal: about 3,300 runs, in less than a second. */
+/** Lines read from the end of a journal. They hold about 3,300 runs, and take less than a second. */
 const MAX_READ_LINES = 10_000
 /** Limit on rows of a picture. */
 const MAX_ROWS = 500
@@ -195,7 +195,7 @@ export interface TimelinePicture {
   whose(entry: TimelineEntry): string
 }
 
-/** A row for each entry: the agents, the command, a bar on a common time axis, and the end. */
+/** A row for each entry, with the agents, the command, a bar on a common time axis, and the end. */
 export const timelinePicture = ({ entries, suppressed, whose }: TimelinePicture, drawing: Drawing): string[] => {
   const { columns, glyphs, paint, cell } = drawing
   const [whoWidth, endWidth] = [widestOf(entries.map(whose), 14), widestOf(entries.map(outcomeOf), Math.floor(columns / 3))]

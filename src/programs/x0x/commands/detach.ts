@@ -23,7 +23,7 @@ export type DetachedAnswer = RunResultJson | (DetachedRunView & { readonly ok: t
 
 export const isDenied = (answer: DetachedAnswer): answer is RunResultJson => 'stdout_b64' in answer
 
-/** Sends a proof if one can be made at once; few daemons require it. */
+/** Sends a proof if it can be made at once. Few daemons require it. */
 export const askDetached = async (context: CliContext, agent: string, request: object, signal: AbortSignal): Promise<DetachedAnswer> => {
   const body = JSON.stringify(request)
   const prover = proverOf(context)
@@ -87,7 +87,7 @@ const askOne = async (context: CliContext, { host, agent_id }: Host, request: ob
       : { ...asked, ...NOTHING, end: 'started', state: answer.state }
   } catch (error) {
     const code = isAppError(error) ? error.code : 'internal'
-    // An internal error says nothing about the request.
+    // An internal error leaves the state of the request unknown.
     const end = signal.aborted || mayRun(error) || code === 'internal' ? 'unknown' : 'unreachable'
     return { ...asked, ...NOTHING, end, error: code, message: errorText(error), ...nextOf(error) }
   }
@@ -142,8 +142,8 @@ const printHosts = async (
 const nameOfThese = (): string => `detached-${uuidv7().slice(-12)}`
 
 /**
- * `Usage: x0x exec HOST... --detach -- COMMAND [ARGS...]` for many hosts: prints each run's ID and host, and one label for all of them. Each host is asked
- * separately, because each answers at once. Returns the exit status of a fan-out of starts.
+ * Runs `x0x exec HOST... --detach -- COMMAND [ARGS...]` for many hosts. Prints each run's ID and host, and one label for all of them. Each
+ * host is asked separately, because each answers at once. Returns the exit status of a fan-out of starts.
  */
 export const detachMany = async (
   context: CliContext,
@@ -199,9 +199,9 @@ const keepOf = (text: string): number => {
 const mayHaveStarted = async (context: CliContext, requestId: string): Promise<boolean> =>
   printProblem(context, [`Try: x0x runs --refresh   (whether ${requestId} started)`])
 
-/** `x0x exec AGENT --detach -- ARGV...`: the ID on standard output, the next command on standard error. */
+/** Runs `x0x exec AGENT --detach -- ARGV...`. Prints the ID on standard output and the next command on standard error. */
 const detachOne = async (context: CliContext, options: DetachOptions): Promise<number> => {
-  // Chosen here, so that a user who stops waiting can find the run.
+  // Chosen before the request, so that a user who stops waiting can find the run.
   const request_id = uuidv7()
   const leaving = new AbortController()
   let left: NodeJS.Signals | null = null
@@ -222,10 +222,10 @@ const detachOne = async (context: CliContext, options: DetachOptions): Promise<n
   }
 }
 
-/** A difference above this is a cut; smaller ones come from the delay of the answer. */
+/** A difference above this is a cut. Smaller ones come from the delay of the answer. */
 const CUT_MS = 1_000
 
-/** What the target's ACL has cut. */
+/** Limits that the target's ACL has lowered. */
 const cutsOf = ({ kept, lifetime_ms, keep_bytes }: DetachedRunView): string[] => {
   if (kept === null) return []
   const { lifetime_left_ms: left } = kept
