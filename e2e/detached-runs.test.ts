@@ -180,7 +180,7 @@ test('Ctrl-C leaves it, a cancel ends it, and who forgets it lets go of it there
   await alice.ok('runs', 'forget', id)
   const gone = await alice.cli(['attach', id])
   assert.equal(gone.status, 255)
-  assert.match(gone.stderr, /no detached run has the ID .*\n {5}which there are: x0x runs\n/)
+  assert.match(gone.stderr, /no detached run has the ID .*\n {5}See: x0x runs\n/)
 })
 
 test("somebody else's run is none: not by its id, and not by the file of who asked for it", async () => {

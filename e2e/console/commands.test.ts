@@ -47,7 +47,7 @@ test('statuses say how a command ended, or why it did not run', OPTIONS, async (
   assert.equal(directory.status, 127)
   assert.match(directory.stderr, /^rexec: spawn_failed: .*\/no\/such\/dir/)
   const timed = await place.run(['sleep', '600'], ['--timeout', '0.2'])
-  assert.deepEqual([timed.status, timed.stderr], [124, 'rexec: ended after 0.2 s (--timeout)\n'])
+  assert.deepEqual([timed.status, timed.stderr], [124, 'rexec: stopped after 0.2 s (--timeout)\n'])
   const entries = await place.entries(4)
   assert.deepEqual(
     entries.map(({ exit, error }) => [exit, error]),

@@ -39,7 +39,7 @@ test('three agents at once, one human: whole commands in the order of arrival, a
   assert.equal((await fast.ended).status, 3)
   const other = agent(place, 'Other', 'echo', 'of other')
   assert.equal((await other.ended).stdout, 'of other\n')
-  const meanwhile = await tmux.shows(/^ Slow: sh -c .* · \d+ s · behind it: 2 done · \? help/)
+  const meanwhile = await tmux.shows(/^ Slow: sh -c .* · \d+ s · next: 2 done · \? help/)
   assert.deepEqual(
     meanwhile.filter((line) => /of fast|of other/.test(line)),
     [],

@@ -114,6 +114,6 @@ test('where a human is asked, no server begins whose agent could read what he de
   for (const flags of [['--check'], ['--whoami', 'a']]) {
     const { status, stdout, stderr } = x0x(...flags, '--config', config)
     assert.equal(status, 2, stdout + stderr)
-    assert.match(stdout + stderr, /the data directory .* and the data directory .*operator\.key/)
+    assert.match(stdout + stderr, /the root .* and the data directory .*operator\.key/)
   }
 })

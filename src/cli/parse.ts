@@ -35,10 +35,16 @@ export const durationOf = (text: string): number | null => {
 const MAX_EDITS = 3
 const MIN_ALIKE = 0.4
 
+/** Edits to the whole candidate, or one more than to a part of it between dashes. */
+const distanceOf = (word: string, candidate: string): number => {
+  const parts = candidate.split('-')
+  return Math.min(edits(word, candidate), ...(parts.length === 1 ? [] : parts.map((part) => edits(word, part) + 1)))
+}
+
 /** `. Did you mean exec?`, or nothing without a close candidate. */
 export const didYouMean = (word: string, candidates: readonly string[], prefix = ''): string => {
   const close = candidates
-    .map((candidate) => ({ candidate, distance: edits(word, candidate), length: Math.max(word.length, candidate.length) }))
+    .map((candidate) => ({ candidate, distance: distanceOf(word, candidate), length: Math.max(word.length, candidate.length) }))
     .filter(({ candidate, distance, length }) => candidate.length > 1 && distance <= MAX_EDITS && 1 - distance / length > MIN_ALIKE)
   const best = Math.min(...close.map(({ distance }) => distance))
   const similar = close.filter(({ distance }) => distance === best).map(({ candidate }) => `${prefix}${candidate}`)

@@ -47,7 +47,7 @@ export const askerText = ({ asker, door, session_id: session, target }: Approval
 
 const HOSTS: Readonly<Record<ApprovalRequest['target']['host'], string>> = {
   gateway: 'this host',
-  sandbox: 'a sandbox of this host',
+  sandbox: 'a sandbox of this machine',
   node: 'another agent',
 }
 
@@ -56,7 +56,7 @@ export const targetText = ({ target: { host, agent_id: agent } }: ApprovalReques
 
 export const stdinText = ({ stdin }: ApprovalRequest): string => {
   if (stdin === null) return 'none'
-  if (stdin === 'open') return 'open: more may be written to it, which cannot be shown'
+  if (stdin === 'open') return 'open: it can receive more, which is not shown'
   return `${stdin.bytes} bytes${stdin.sha256 === null ? '' : `, sha256 ${stdin.sha256}`}${stdin.text === null ? ', which cannot be shown' : ''}`
 }
 

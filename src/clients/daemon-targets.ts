@@ -145,7 +145,7 @@ const withRemedy = (error: unknown): never => {
 
 const REMEDIES: Partial<Record<ErrorCode, string>> = {
   daemon_unreachable: 'a target needs x0xd on this machine: start it, or set X0X_DATA_DIR',
-  operator_proof_required: "callers of rexd speak with the operator's word where its configuration has security.targets_as_operator = true",
+  operator_proof_required: 'clients of rexd count as operators if its configuration has security.targets_as_operator = true',
 }
 
 /** The agents that the local daemon knows. They are contacts, and agents that it has heard of since its start. */

@@ -84,8 +84,8 @@ export class LocalApi {
     const answer = await this.json<Fields>(call)
     const problem = problemOf(answer, stated)
     if (problem === null) return answer as Sent<S>
-    throw new AppError('daemon_unreachable', `the answer of the daemon is not of this release: ${problem}`, {
-      data: { next: 'which it is: x0x version; start the daemon again after an upgrade: x0xd --replace, or its service' },
+    throw new AppError('daemon_unreachable', `the daemon has another release: ${problem}`, {
+      data: { next: 'Try: x0x version, then restart the daemon (x0xd --replace, or its service)' },
     })
   }
 
@@ -97,7 +97,7 @@ export class LocalApi {
     if (!Array.isArray(answer?.routes) || answer.routes.some((route: { path?: unknown }) => route.path === asked)) return error
     return new AppError('not_found', `this daemon has no route ${method} ${asked}: its release differs from that of this program`, {
       cause: error,
-      data: { next: 'which ones: x0x version; start the daemon again after an upgrade: x0xd --replace, or its service' },
+      data: { next: 'Try: x0x version, then restart the daemon (x0xd --replace, or its service)' },
     })
   }
 
@@ -207,6 +207,6 @@ export const selectPath = (who: readonly string[]): string => {
   const path = `/contacts/select?${who.map((word) => `expr=${encodeURIComponent(word)}`).join('&')}`
   if (path.length <= MAX_SELECT_PATH) return path
   throw new AppError('bad_request', 'the request has too many words', {
-    data: { next: 'name them as a node set, such as web[1-20], by a label or as a group' },
+    data: { next: 'Use a host pattern (web[1-20]), a label or a group' },
   })
 }

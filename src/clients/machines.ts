@@ -31,7 +31,7 @@ export const machineNamed = (text: string, known: readonly KnownMachine[]): stri
   const [first, ...others] = new Set(fitting.map(({ machine_id }) => machine_id))
   if (first !== undefined && others.length === 0) return first
   const ids = [...new Set((fitting.length > 0 ? fitting : known).map(({ machine_id }) => machine_id))]
-  const which = ids.length === 0 ? 'none of this agent is known: give all 64 characters' : `known: ${ids.join(', ')}`
+  const which = ids.length === 0 ? 'no machine of this agent is known: use all 64 characters' : `known: ${ids.join(', ')}`
   const why =
     first === undefined
       ? `matches no machine of this agent; use its name or at least ${MIN_ID_PREFIX} characters of its ID`

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs'
-import { AppError, errnoOf } from '../base/errors.ts'
+import { AppError, errnoOf, isAppError } from '../base/errors.ts'
 import { OPERATOR_PROOF_HEADER, RUN_OPERATION, decodeOperatorKey, proveOperation } from '../identity/operator-proof.ts'
 import type { LocalApi } from './daemon.ts'
 
@@ -31,6 +31,18 @@ export const operatorKey = (path: string): Uint8Array => {
   return key
 }
 
+/** Reads the operator key. Without a key, a daemon that does not run is the error to report. */
+const keyOf = async (api: LocalApi): Promise<ReturnType<typeof operatorKey>> => {
+  try {
+    return operatorKey(api.paths.operatorKey)
+  } catch (error) {
+    await api.json({ method: 'GET', path: '/agent' }).catch((unreachable: unknown) => {
+      if (isAppError(unreachable, 'daemon_unreachable')) throw unreachable
+    })
+    throw error
+  }
+}
+
 /** Calls such a route. The body carries a proof over its exact bytes, which only a reader of `operator.key` can make. */
 export const operate = async <T>({ api }: { readonly api: LocalApi }, path: keyof typeof OPERATION_OF, body: object): Promise<T> => {
   if (!api.isLocal)
@@ -39,7 +51,7 @@ export const operate = async <T>({ api }: { readonly api: LocalApi }, path: keyo
       'an operator proves changes on the machine of the daemon only, not through --api to another',
     )
   const text = JSON.stringify(body)
-  const proof = proveOperation(operatorKey(api.paths.operatorKey), OPERATION_OF[path], Buffer.from(text), Date.now())
+  const proof = proveOperation(await keyOf(api), OPERATION_OF[path], Buffer.from(text), Date.now())
   return api.json<T>({ method: 'POST', path, body: text, headers: { [OPERATOR_PROOF_HEADER]: proof } })
 }
 

@@ -25,14 +25,14 @@ export const evaluateTrust = async (api: Pick<LocalApi, 'json'>, agent: string, 
 
 export const CAUSE_TEXT: Readonly<Record<TrustCause, string>> = {
   own_agent: 'it is this agent, on this machine',
-  revoked: 'it has declared its key, or its presence on that machine, void for ever',
+  revoked: 'it has revoked its key, or its presence on that machine',
   no_contact: 'it is not a contact',
   blocked: 'its trust level is blocked',
-  pinned_elsewhere: 'it is pinned, and not to that machine',
+  pinned_elsewhere: 'it is pinned to another machine',
   level_unknown: 'it is a contact whose trust level is unknown',
   known: 'its trust level is known, and it is not pinned to that machine',
   known_and_pinned: 'its trust level is known, and it is pinned to that machine',
-  trusted: 'its trust level is trusted, on any machine: it is not pinned',
+  trusted: 'its trust level is trusted, and it is not pinned to a machine',
   trusted_and_pinned: 'its trust level is trusted, and it is pinned to that machine',
 }
 
@@ -45,7 +45,7 @@ export const trustRemedy = ({ cause, contact, machine_id }: Pick<TrustEvaluation
     case 'trusted_and_pinned':
       return null
     case 'revoked':
-      return 'it has to make a new identity; import the card of that: x0x contacts import LINK'
+      return 'x0x contacts import LINK   (the card of its new agent)'
     case 'no_contact':
       return 'x0x contacts import LINK --as NAME (LINK: x0x card on its machine), then x0x contacts trust NAME trusted'
     case 'pinned_elsewhere':

@@ -78,12 +78,12 @@ export const makeFirstFiles = async (
   { dryRun }: { readonly dryRun: boolean },
 ): Promise<FirstFile[]> => {
   const files: readonly (readonly [path: string, what: string, make: () => Promise<unknown>])[] = [
-    [paths.dir, 'data directory, for this user alone', async () => ensurePrivateDir(paths.dir)],
-    [paths.agentKey, "this agent's key", async () => loadOrCreateAgentKey(paths.dir)],
-    [paths.machineKey, "this machine's key", async () => rememberMachineId(paths.dir, (await loadOrCreateMachineKey(paths.dir)).machineId)],
-    [paths.operatorKey, "the operator's key", async () => loadOrCreateSeed({ path: paths.operatorKey, header: null })],
+    [paths.dir, 'data directory, private', async () => ensurePrivateDir(paths.dir)],
+    [paths.agentKey, 'agent key', async () => loadOrCreateAgentKey(paths.dir)],
+    [paths.machineKey, 'machine key', async () => rememberMachineId(paths.dir, (await loadOrCreateMachineKey(paths.dir)).machineId)],
+    [paths.operatorKey, 'operator key', async () => loadOrCreateSeed({ path: paths.operatorKey, header: null })],
     [paths.config, 'configuration', async () => createFileAtomic(paths.config, configText(wishes), 0o600)],
-    [paths.execAcl, 'ACL, which allows nothing', async () => createFileAtomic(paths.execAcl, aclText(paths), 0o600)],
+    [paths.execAcl, 'ACL (allows nothing)', async () => createFileAtomic(paths.execAcl, aclText(paths), 0o600)],
   ]
   const found: FirstFile[] = []
   for (const [path, what, make] of files) {

@@ -179,7 +179,7 @@ export class ApprovalService implements Startable {
     } catch (error) {
       waiting.decider = null
       // A second log line corrects the first.
-      if (isWritten) await this.#end(open, denial('deny', `the grant could not be written: ${errorText(error)}`))
+      if (isWritten) await this.#end(open, denial('deny', `cannot write the grant: ${errorText(error)}`))
       else this.#catchUp(open)
       throw error
     }

@@ -102,7 +102,7 @@ export class ApprovalStore implements Startable {
     this.#uses.clear()
     const what: Change = { change: 'last_used', by: 'desk', agent: null, detail: `${uses.length}` }
     await this.change(what, (store) => withLastUses(store, uses)).catch((error: unknown) =>
-      this.#deps.log.warn({ err: errorText(error) }, 'what was last used was not written to the store of approvals'),
+      this.#deps.log.warn({ err: errorText(error) }, 'the last uses were not written to the approval store'),
     )
   }
 
@@ -136,7 +136,7 @@ export class ApprovalStore implements Startable {
       await journal.append({ event: 'store_changed', change: 'created', by: 'desk', agent: null, detail: path })
       await createFileAtomic(path, storeText(newStore(socketPath, randomBytes(TOKEN_BYTES))), PRIVATE)
     } catch (error) {
-      log.error({ err: errorText(error) }, 'the store of approvals could not be made')
+      log.error({ err: errorText(error) }, 'cannot create the approval store')
     }
   }
 
@@ -145,11 +145,11 @@ export class ApprovalStore implements Startable {
     if (problem === this.#problem) return
     const { log } = this.#deps
     if (problem !== null) log.error({ problem }, 'the approval store cannot be used: requests that need approval are denied')
-    else log.warn({}, 'the store of approvals can be used again')
+    else log.warn({}, 'the approval store can be used again')
     this.#problem = problem
   }
 }
 
 /** The message for requesters while the store cannot be used. */
 export const storeProblem = (error: unknown): string =>
-  error instanceof AppError ? `the store of approvals cannot be used: ${error.message}` : 'the store of approvals cannot be used'
+  error instanceof AppError ? `the approval store cannot be used: ${error.message}` : 'the approval store cannot be used'

@@ -58,7 +58,7 @@ export const withdrawn = (engine: string): Ending => ({
   decision: 'deny',
   outcome: 'withdrawn',
   by: engine,
-  reason: 'the asker does not wait any more',
+  reason: 'its requester has gone',
 })
 
 export const decidedBy = ({ decision, by }: Settled): AppError =>
@@ -76,7 +76,7 @@ export const checkDecision = (
   if (problem !== null) throw new AppError('bad_request', `it cannot be allowed: ${problem}`)
   if (decision !== 'allow_always') {
     if (lasts !== undefined || uses !== undefined)
-      throw new AppError('bad_request', `an expiry and uses are of allow_always, and this is ${decision}`)
+      throw new AppError('bad_request', `an expiry and uses need allow_always, not ${decision}`)
     return
   }
   if (decisions.includes(decision)) {

@@ -178,7 +178,9 @@ const trustFindings = async (api: LocalApi, agent: string, machine: string): Pro
   }
   const pin = remedy === null ? ok('trust here', text) : warn('trust here', `${text}, so a stolen key works on any machine`, remedy)
   const whose = contact?.name ?? 'it'
-  const acl = in_acl ? `has an entry for ${whose} on its machine` : `has no entry for ${whose} on its machine, so it may not run commands`
+  const acl = in_acl
+    ? `has an entry for ${whose} on that machine`
+    : `has no entry for ${whose} on that machine, so ${whose} may not run commands`
   return [pin, ok('acl here', `the ACL of this machine ${acl}`)]
 }
 
@@ -202,7 +204,7 @@ export const relationFindings = async (api: LocalApi, { agent, argv }: RelationQ
     const trust = contact === null || pinned === undefined ? [] : await trustFindings(api, contact.agent_id, pinned)
     return [...findings, linkFailure(error, own), ...trust]
   }
-  findings.push(ok('link', `agent and machine have proven themselves: machine ${link.machine_id}`))
+  findings.push(ok('link', `agent and machine are verified: machine ${link.machine_id}`))
   findings.push(...(await trustFindings(api, link.agent_id, link.machine_id)), ...(await pingFindings(api, link.agent_id, own)))
   const remedies = { trust: trustThere(own), explain: `Try, on ${agent}: x0x acl explain --last` }
   return [...findings, ...(await ruleFindings(api, { agent, agentId: link.agent_id, argv }, remedies))]

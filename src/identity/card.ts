@@ -25,7 +25,7 @@ export interface VerifiedCard {
 const MAX_LINK_CHARS = CARD_LINK_PREFIX.length + Math.ceil((MAX_CARD_BYTES * 4) / 3)
 
 const badCard = (reason: string, cause?: unknown): AppError =>
-  new AppError('bad_card', `the agent card is not valid: ${reason}`, { cause, data: { next: 'ask for a fresh one: x0x card' } })
+  new AppError('bad_card', `invalid card: ${reason}`, { cause, data: { next: 'Try, on the other machine: x0x card' } })
 
 /** Turns a decoder's `malformed` into `bad_card`, which the user of a card understands. */
 const asBadCard = <T>(decode: () => T): T => {
@@ -64,7 +64,7 @@ export const decodeCardLink = (link: string): SignedCard => {
   const bytes = Buffer.from(text, 'base64url')
   // Node skips invalid characters, so the text is compared. A link then has one spelling only.
   const card = bytes.toString('base64url') === text ? attempt(() => signedCard.decode(bytes)) : null
-  if (card === null) throw badCard('its text is damaged or incomplete: copy it whole, and only it')
+  if (card === null) throw badCard('the text is damaged or incomplete')
   return card
 }
 

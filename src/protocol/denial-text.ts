@@ -120,7 +120,11 @@ export const denialText = (reason: string, request: DeniedRequest): DenialText =
   const cause = said === null ? reason : `${reason}: ${said}`
   const subject = argv.length === 0 ? 'the request' : `"${commandText(argv)}"`
   const hint = AFTER_THE_PAIR.includes(reason) && isQuotedLine(argv) ? quotedLine(request) : []
-  return { what: `${host} denied ${subject} (${reason})${said === null ? '' : `: ${said}`}`, cause, next: [...hint, ...next] }
+  const what =
+    reason === 'spawn_failed'
+      ? `${host} could not start ${JSON.stringify(argv[0] ?? '')} (${reason})`
+      : `${host} denied ${subject} (${reason})${said === null ? '' : `: ${said}`}`
+  return { what, cause, next: [...hint, ...next] }
 }
 
 /** Why this side closes a link to `host`, and how to change that. `named` is the agent in a command. */

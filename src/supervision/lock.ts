@@ -143,7 +143,7 @@ const inUse = (
 ): AppError => {
   const isHere = restart !== undefined && holder !== null && processState(holder) === 'alive'
   return new AppError('conflict', `${what} by ${holderText(holder, name)} (${file})`, {
-    data: { file, ...(isHere && { next: `Try: ${restart}   (ends that one and starts this one)` }) },
+    data: { file, ...(isHere && { next: `Try: ${restart}   (stops that one and starts this one)` }) },
   })
 }
 

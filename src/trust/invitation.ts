@@ -50,7 +50,7 @@ const bad = (reason: string): AppError => new AppError('bad_request', reason)
 /** A part of a line is missing or was changed. */
 export class TruncatedInvitation extends AppError {
   constructor(next = '') {
-    super('bad_request', 'the line was changed or cut: copy it whole, and only it', { data: { next } })
+    super('bad_request', 'the line is damaged or incomplete: copy the whole line', { data: { next } })
   }
 }
 

@@ -179,7 +179,7 @@ test('a word that is no command is refused beside --help and behind help as it i
     for (const line of lines) assert.throws(() => parse(line), { message: text }, line)
   for (const program of [X0XD, REXD])
     for (const line of ['frobnicate', 'frobnicate --help', '--help frobnicate'])
-      assert.throws(() => parse(line, program), { message: `${program.name}: too many arguments: it takes 0, and not 1` }, line)
+      assert.throws(() => parse(line, program), { message: `${program.name}: too many arguments: expected 0, got 1` }, line)
   assert.throws(() => parse('frobnicate --help', REXEC), AppError)
   for (const line of ['help contacts pin', 'contacts pin --help', 'contacts help pin']) {
     const parsed = parse(line)

@@ -37,5 +37,5 @@ test('what is no machine of the agent, too short, or several is refused with tho
       message: new RegExp(`no machine of this agent.*known: ${PINNED}, ${SEEN}$`),
     })
   assert.throws(() => machineNamed('aaaaaa', ofBob), { code: 'bad_request', message: /could be several; known: a+1/ })
-  assert.throws(() => machineNamed('aaaaaa', []), { message: /none of this agent is known: give all 64 characters$/ })
+  assert.throws(() => machineNamed('aaaaaa', []), { message: /no machine of this agent is known: use all 64 characters$/ })
 })

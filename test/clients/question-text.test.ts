@@ -50,7 +50,7 @@ test('what is there only sometimes is shown where it is: script, what a wrapper 
     'starts      "/srv/app/deploy.sh"',
     'beware      a shell runs what the script says',
     `script      "/srv/app/deploy.sh" sha256 ${'c'.repeat(64)}`,
-    'stdin       open: more may be written to it, which cannot be shown',
+    'stdin       open: it can receive more, which is not shown',
     `outlives    ${OUTLIVES_REQUESTER}`,
     'always asks publishes',
     `also needs  2 of ${'d'.repeat(64)}, ${'e'.repeat(64)}`,

@@ -173,7 +173,7 @@ test('ports and addresses are refused just beyond their edges', async () => {
     assert.deepEqual(await problemsOf(['--data-dir', '/d', '--listen', `/${host}/tcp/5`]), [], host)
 })
 
-test('an empty data directory is not a directory, and not where we happen to be', async () => {
+test('an empty data directory is no directory, and not where we happen to be', async () => {
   for (const [argv, env] of [
     [['--data-dir', ''], {}],
     [[], { X0X_DATA_DIR: '' }],

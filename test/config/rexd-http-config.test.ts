@@ -32,7 +32,7 @@ const hasProblem = (lines: string, problem: RegExp): void => {
   assert.match(problems[0] ?? '', problem)
 }
 
-test('an empty http_listen is none, whatever', () => {
+test('an empty http_listen is none, whatever stands beside it', () => {
   assert.deepEqual(readHttp(`http_listen = ""\n${TOKEN}`), { http: null, problems: [], warnings: [] })
 })
 

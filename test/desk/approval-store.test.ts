@@ -65,22 +65,22 @@ const storeWith = (parts: object): Buffer =>
     }),
   )
 const WRONG: readonly (readonly [parts: object, problem: string])[] = [
-  [{ agents: { main: { allowlist: [{ pattern: '/a', id: 1 }] } } }, 'agents.main.allowlist[0]: "id"'],
+  [{ agents: { main: { allowlist: [{ pattern: '/a', id: 1 }] } } }, 'agents.main.allowlist[0]: unknown key "id"'],
   [{ agents: { main: { allowlist: [{ pattern: '/a' }, { pattern: 7 }] } } }, 'agents.main.allowlist[1].pattern is not a text'],
   [{ agents: { main: { allowlist: [{ pattern: '/a', lastUsedAt: null }] } } }, 'agents.main.allowlist[0].lastUsedAt is not a whole number'],
   [{ agents: { main: { allowlist: [7] } } }, 'agents.main.allowlist[0] is not a table'],
   [{ agents: { 'a b': { ask: 'never' } } }, 'agents["a b"].ask is not one of'],
-  [{ agents: { main: { asks: 'off' } } }, 'agents.main: "asks"'],
+  [{ agents: { main: { asks: 'off' } } }, 'agents.main: unknown key "asks"'],
   [{ agents: { main: null } }, 'agents.main is not a table'],
   [{ agents: { '*': { ask: 'always' } } }, 'agents: "*" is not the name of one agent'],
   [{ agents: { '': {} } }, 'agents: "" is not the name of one agent'],
   [{ agents: { [`n${'x'.repeat(MAX_QUESTION_TEXT)}`]: {} } }, 'agents: "nxxx'],
   [{ agents: [] }, 'agents is not a table'],
-  [{ modes: { main: { hosts: 'sandbox' } } }, 'modes.main: "hosts"'],
+  [{ modes: { main: { hosts: 'sandbox' } } }, 'modes.main: unknown key "hosts"'],
   [{ modes: { '*': {} } }, 'modes: "*" is not the name of one agent'],
   [{ grants: [{}] }, 'grants[0].'],
   [{ grants: [null] }, 'grants[0] is not a table'],
-  [{ defaults: { security: 'deny', ask: 'on-miss', askFallback: 'deny', skills: 1 } }, 'defaults: "skills"'],
+  [{ defaults: { security: 'deny', ask: 'on-miss', askFallback: 'deny', skills: 1 } }, 'defaults: unknown key "skills"'],
 ]
 
 for (const [parts, problem] of WRONG)

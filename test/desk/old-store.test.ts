@@ -50,7 +50,7 @@ test('the doctor and the list name every row of an old store that does not count
     const line = remedy.replaceAll('x0x ', `x0x --data-dir ${place.paths.dir} `)
     assert.ok(text.includes(`  Try: ${line}\n`), line)
   }
-  assert.match(text, /^does not count: saved host=sandbox security=deny of reviewer: /m)
+  assert.match(text, /^has no effect: saved host=sandbox security=deny of reviewer: /m)
 })
 
 test('no agent may do more by an old store than before: one with saved modes runs nothing, with a desk and without', async (t) => {

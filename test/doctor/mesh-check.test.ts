@@ -22,7 +22,7 @@ test('of a running daemon the doctor says how much of the mesh it sees, what sta
   await server.stop()
   await until(() => client.node.connections().length === 0)
   const [meshAfter, tableAfter] = linesOf(client.view.diagnostics())
-  assert.match(meshAfter!, /^warn mesh: .*0 of 1 standing connection, 0 connected$/)
+  assert.match(meshAfter!, /^warn mesh: .*0 of 1 persistent connection, 0 connected$/)
   assert.match(tableAfter!, /^ok hash table: DHT client: 1 peer \(0 connected\)/, 'it keeps its place in the table')
 })
 

@@ -207,7 +207,7 @@ test('a run whose output cannot be removed stays as it was, which its owner is t
     await assert.rejects(
       pair.detached.forget(target, never()),
       (error) =>
-        isAppError(error, 'conflict') && /cannot remove its output/.test(error.message) && /ask again/.test(String(error.data['next'])),
+        isAppError(error, 'conflict') && /cannot remove its output/.test(error.message) && /try again/.test(String(error.data['next'])),
     )
   assert.equal(errors.length, 1, 'said once')
   assert.ok(JSON.stringify(errors).includes(output) && JSON.stringify(errors).includes(target.request_id))

@@ -88,7 +88,7 @@ const LIES: Record<string, readonly [(peer: ScriptedPeer) => void | Promise<void
   ],
   'a hash of other bytes behind a cut': [
     async (peer) => (peer.output('stdout', 0, 'a'), peer.exit('b', '', { truncated: true, stdout_bytes_total: 9 })),
-    /stdout is not what/,
+    /stdout differs from what/,
   ],
   'a signature of another agent': [async (peer) => peer.exit('', '', {}, other.signer), /not signed by the agent/],
   'an Exit of another request': [
@@ -102,18 +102,18 @@ const LIES: Record<string, readonly [(peer: ScriptedPeer) => void | Promise<void
     /comes from another agent/,
   ],
   'an Exit to another agent': [async (peer) => peer.exit('', '', { to_agent: other.signer.agentId }), /another agent/],
-  'an Exit to another machine': [async (peer) => peer.exit('', '', { to_machine: other.machine.machineId }), /somebody else/],
+  'an Exit to another machine': [async (peer) => peer.exit('', '', { to_machine: other.machine.machineId }), /another agent/],
   'an Exit of another version': [async (peer) => peer.exit('', '', { version: 0 as never }), /version/],
   'output that was cut, and not by a cap': [
     async (peer) => peer.exit('', '', { truncated: true, stdout_bytes_total: 9 }),
-    /lost over there/,
+    /lost the end of the output/,
   ],
   'output that was lost': [
     async (peer) => {
       peer.say({ type: 'warning', request_id: peer.id, kind: 'output_lost', message: '' })
       await peer.exit('', '', { truncated: true })
     },
-    /lost over there/,
+    /lost the end of the output/,
   ],
   'a second start': [(peer) => peer.started(), /started twice/],
   'a frame of another run': [
@@ -121,7 +121,7 @@ const LIES: Record<string, readonly [(peer: ScriptedPeer) => void | Promise<void
     /another run/,
   ],
   "a requester's frame": [(peer) => peer.say({ type: 'cancel', request_id: peer.id }), /unexpected cancel frame/],
-  'a request of its own': [(peer) => peer.say(peer.request), /request frame came/],
+  'a request of its own': [(peer) => peer.say(peer.request), /unexpected request frame/],
   'an acknowledgement of stdin that was never sent': [
     (peer) => peer.say({ type: 'ack', request_id: peer.id, stdin: 1, stdout: 0, stderr: 0 }),
     /was not sent/,

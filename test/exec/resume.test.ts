@@ -309,7 +309,7 @@ test('a run that is not there any more is incomplete at once, in words that say 
   second.say({ type: 'gone', request_id: peer.id, unseen: false })
   const { incomplete, message } = await outcome
   assert.equal(incomplete, true)
-  assert.match(message ?? '', /lost \(reset\), and the run is not there any more/)
+  assert.match(message ?? '', /lost \(reset\), and the target does not have the run any more/)
   assert.deepEqual([second.left, tries.length, clock.pending], ['aborted', 1, 0])
 })
 

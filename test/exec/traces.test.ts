@@ -260,7 +260,7 @@ test('nobody waits for a collector that is not there, refuses, or never answers:
   assert.ok(performance.now() - began < patient(4_000))
 })
 
-test('a word of the requester that comes when the run has ended still counts, the first one; and runs are followed in bounded number', () => {
+test('a word of the requester that comes when the run is over still counts, the first one; and runs are followed in bounded number', () => {
   const counters = new RequesterCounters()
   const ended: TracedRun[] = []
   const traces = new RunTraces({ sink: { add: (run) => void ended.push(run) }, counters, clock: systemClock })

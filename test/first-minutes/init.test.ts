@@ -8,7 +8,7 @@ import { fakeDaemon, json, runCli } from '../support/fake-daemon.ts'
 import { tempDir } from '../support/temp-dir.ts'
 import { typedCli } from '../support/typed-cli.ts'
 
-const QUESTIONS = [/Name of this agent[^\n]*: $/, /Does it only ask others[^\n]*y\/N $/, /Is it to run as a service[^\n]*y\/N $/]
+const QUESTIONS = [/Name of this agent[^\n]*: $/, /Only send requests[^\n]*y\/N $/, /Run as a system service[^\n]*y\/N $/]
 
 test('init asks three questions at a terminal, makes what is missing, and asks and changes nothing where it is there', async (t) => {
   const dir = join(await tempDir(t), 'data')

@@ -45,7 +45,7 @@ test('a line that is changed, cut, of another kind, too old, or the answer to an
     `${invited.line}A`,
     `${invited.line}!`,
   ])
-    assert.throws(() => readInvitation(line, NOW), /the line was changed or cut: copy it whole/, line)
+    assert.throws(() => readInvitation(line, NOW), /the line is damaged or incomplete: copy the whole line/, line)
   const [firstPart = ''] = wrapped(invited.line)
   assert.throws(
     () => readInvitation(firstPart, NOW),
@@ -143,7 +143,7 @@ test('whatever is pasted is refused as such, or is the line itself: any text, an
       assert.throws(() => (before.includes('invite') ? readInvitation(plain, NOW) : readReply(plain, invited.encoded, NOW)), isRefusal)
     }
   }
-  assert.throws(() => readInvitation(`x0x://invite/${'A'.repeat(5_000)}`, NOW), /copy it whole/)
+  assert.throws(() => readInvitation(`x0x://invite/${'A'.repeat(5_000)}`, NOW), /copy the whole line/)
 })
 
 test('each changed bit of either line, with its sum mended, gives other codes', () => {

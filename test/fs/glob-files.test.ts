@@ -106,7 +106,7 @@ test('a directory that may not be read is passed by', async (t) => {
   await chmod(join(inside, 'shut'), 0o700)
 })
 
-test('what is not a directory or is not there is refused', async (t) => {
+test('what is no directory or is not there is refused', async (t) => {
   const { inside, permit } = await fileScene(t)
   await writeFile(join(inside, 'a'), '')
   await refuses(globFiles(permit('a'), { pattern: '*' }), 'file_error', { path: join(inside, 'a'), errno: 'ENOTDIR' })

@@ -160,7 +160,7 @@ test('a name that is no UTF-8 is left out; one with a byte order mark or a repla
   assert.ok(entries.every(({ size }) => size === 0))
 })
 
-test('what is not a directory or is not there is refused', async (t) => {
+test('what is no directory or is not there is refused', async (t) => {
   const { inside, permit } = await fileScene(t)
   await writeFile(join(inside, 'a'), '')
   await refuses(listDirectory(permit('a')), 'file_error', { path: join(inside, 'a'), errno: 'ENOTDIR' })

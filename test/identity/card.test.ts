@@ -43,7 +43,7 @@ const forced = async (changes: Partial<CardBody>): Promise<SignedCard> => {
 const badCard = (reason: RegExp) => (error: unknown) => {
   assert.ok(error instanceof AppError)
   assert.equal(error.code, 'bad_card')
-  assert.equal(error.data['next'], 'ask for a fresh one: x0x card')
+  assert.equal(error.data['next'], 'Try, on the other machine: x0x card')
   assert.match(error.message, reason)
   return true
 }

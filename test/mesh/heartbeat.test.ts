@@ -97,7 +97,7 @@ test('where something has just come no ping is sent, and one again after silence
   assert.equal(await after(1, true), 4, 'it is heard all the time, and its round trip is old')
 })
 
-test('an answer that lies there when the time limit was reached counts: this process may have been held up', async (t) => {
+test('an answer that lies there when the time is up counts: this process may have been held up', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] })
   const answer = Promise.withResolvers<number>()
   const abort = (): never => assert.fail('it has answered')

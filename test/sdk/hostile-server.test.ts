@@ -16,8 +16,8 @@ const endedBy = (text: RegExp) => (error: unknown) =>
   error instanceof RexdDisconnected && error.cause instanceof RexdProtocolError && text.test(error.message)
 
 const ENDING: readonly (readonly [string, object | string, RegExp])[] = [
-  ['garbage', 'Last login: Tue', /does not speak JSON-RPC; it says "Last login: Tue"/],
-  ["garbage with a terminal's controls", '\u001b]0;x\u0007{', /it says "\]0;x \{"/],
+  ['garbage', 'Last login: Tue', /does not speak JSON-RPC; it sent "Last login: Tue"/],
+  ["garbage with a terminal's controls", '\u001b]0;x\u0007{', /it sent "\]0;x \{"/],
   ['half a message', '{"jsonrpc":"2.0","id":1', /does not speak JSON-RPC/],
   ['a list', '[]', /a message: not an object/],
   ['a number', '7', /not an object/],
@@ -42,7 +42,7 @@ const ENDING: readonly (readonly [string, object | string, RegExp])[] = [
   [
     'an exit without its fields',
     { jsonrpc: '2.0', method: 'exec.exit', params: { ...OF_1, ...EXIT, bytes_stdout: null } },
-    /bytes_stdout is no number/,
+    /bytes_stdout is not a number/,
   ],
 ]
 
@@ -86,7 +86,7 @@ test('a hole in what a process wrote is an error of that process, which is ended
   const other = await others
   line.event('exec.stdout', output(1, 'first'))
   line.event('exec.stdout', output(3, 'third'))
-  const hole = protocolError(/stdout of p_1 goes on with 3 instead of 2/)
+  const hole = protocolError(/stdout of p_1 continues with 3 instead of 2/)
   await assert.rejects(process.exited, hole)
   const seen: string[] = []
   await assert.rejects(async () => {
@@ -230,7 +230,7 @@ test('a file that never ends, and more of it than was asked for', async (t) => {
   await assert.rejects(more, protocolError(/3 bytes, where 2 were asked for/))
   const wrong = session.files.list('a')
   line.answer(await line.next('fs.list'), { path: 'a', entries: {}, truncated: false })
-  await assert.rejects(wrong, protocolError(/fs\.list: entries is no list/))
+  await assert.rejects(wrong, protocolError(/fs\.list: entries is not a list/))
 })
 
 test("names of errors are the server's, or the usual ones of their numbers", async (t) => {

@@ -103,7 +103,7 @@ test('a server that was killed and came back knows no session: everything of it 
   assert.equal(Buffer.from((await output.next()).value ?? []).toString(), 'ready\n')
   const pid = await pidIn(join(server.root, 'pid'))
   const waiting = [output.next(), process.exited, process.wait(), session.info()]
-  const over = lost(true, /the session could not be come back to: the server refuses: there is no such session/)
+  const over = lost(true, /the session could not be come back to: the server refuses: this client has no such session/)
   const ended = Promise.all(waiting.slice(0, 2).map(async (promise) => assert.rejects(promise, over)))
   const refused = Promise.all(waiting.slice(2).map(async (promise) => assert.rejects(promise, RexdDisconnected)))
   const listen = server.url.replace('http://', '')

@@ -89,7 +89,7 @@ test('the nearest file of a project is the one', async (t) => {
 const BAD: readonly (readonly [string, string | null, RegExp])[] = [
   ['no JSON', '{target: 1}', /\.rexd\.json: /],
   ['no object', '["server-a"]', /not an object/],
-  ['an unknown key', '{"target": "server-a", "host": "x"}', /"host" is no key of it/],
+  ['an unknown key', '{"target": "server-a", "host": "x"}', /unknown key "host"/],
   ['no target', '{}', /target: must be the name of a target/],
   ['a target that is no name', '{"target": 1}', /target: must be/],
   ['a directory that is none', '{"target": "server-a", "cwd": ""}', /cwd: must be a path/],

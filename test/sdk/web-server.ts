@@ -8,7 +8,7 @@ import { webSocket, type WebSocketOptions } from '../../src/sdk/web-socket.ts'
 import { CuttableProxy } from '../support/cuttable-proxy.ts'
 import { startRexd, type RexdServer, type RexdSettings } from '../support/rexd-server.ts'
 
-/** That not connected, for this reason; `sent`: and nobody knows whether it was done. */
+/** That there is no connection, for this reason; `sent`: and nobody knows whether it was done. */
 export const lost =
   (sent: boolean, text: RegExp) =>
   (error: unknown): boolean => {

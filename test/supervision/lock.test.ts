@@ -76,7 +76,7 @@ test('one that is to make way is asked to, and waited for; not where the ACL is 
   const pid = await readFile(pathsIn(dir).pid, 'utf8')
   for (const text of ['', pid.replace(/^(\d+) \d+/, '$1 1')]) {
     await writeFile(pathsIn(dir).pid, text)
-    await refused('conflict', /cannot be ended from here/)
+    await refused('conflict', /cannot stop/)
   }
   await writeFile(pathsIn(dir).pid, pid)
   const gone = once(child, 'exit')
@@ -100,7 +100,7 @@ test('one that ends before it can be asked to make way has made way; one that ma
   })
   await assert.rejects(
     end(),
-    (error: Error) => isAppError(error, 'conflict') && /the daemon with pid \d+, which cannot be ended/.test(error.message),
+    (error: Error) => isAppError(error, 'conflict') && /the daemon with pid \d+, which this program cannot stop/.test(error.message),
   )
   const gone = once(child, 'exit')
   code = 'ESRCH'

@@ -159,7 +159,7 @@ for (const what of ['is a full device', 'is a pipe that nobody reads']) {
     const desk = spawn(file, words, { stdio: ['ignore', 'pipe', 'ignore'] })
     t.after(() => desk.kill('SIGKILL'))
     const ended = once(desk, 'exit')
-    assert.match(String(await Promise.race([once(desk.stdout, 'data'), ended])), /asks humans/)
+    assert.match(String(await Promise.race([once(desk.stdout, 'data'), ended])), /approval service for/)
     await log.lose()
     for (let round = 0; round < 3; round += 1) await disturb(pathsIn(dir).approvalsSocket)
     desk.kill('SIGTERM')

@@ -195,7 +195,7 @@ test('a configuration of REXD that is wrong keeps x0xd from starting, and --chec
     [good.replace(/"unix:[^"]*"/, '"unix:rexd.sock"'), 2, /server\.http_listen: "rexd\.sock" must be an absolute path/],
     [good.replace(/^(http_listen|token_file).*\n/gm, ''), null, /server\.http_listen is missing/],
     ['[server\n', 1, /./],
-    [null, null, /missing\.toml: there is no configuration; .*x0x mcp --init makes one.*rexd_config of x0xd/],
+    [null, null, /missing\.toml: no such file; .*x0x mcp --init DIR.*rexd_config of x0xd/],
   ] as const) {
     if (text === null) await writeFile(join(daemon.dir, 'config.toml'), `rexd_config = "${config}.missing.toml"\n`)
     else await writeFile(config, text)
@@ -215,7 +215,7 @@ test('a configuration of REXD that is wrong keeps x0xd from starting, and --chec
   for (const mode of [[], ['--check'], ['--doctor']]) {
     const { status, stdout, stderr } = await runDaemonCommand([...mode, '--data-dir', daemon.dir, ...quiet])
     assert.equal(status, 2, stdout + stderr)
-    assert.match(stdout + stderr, /the data directory .* and the data directory .*operator\.key/)
+    assert.match(stdout + stderr, /the root .* and the data directory .*operator\.key/)
   }
   assert.deepEqual(await readdir(daemon.dir), ['config.toml'], 'it was refused before anything was made')
 })

@@ -46,7 +46,7 @@ test(
     assert.match(await daemon.says(/^RELOADING=1/), /^RELOADING=1\|MONOTONIC_USEC=\d+$/)
     assert.match(
       await daemon.says(/^READY=1/),
-      /network half up; the ACL file allows more than the loaded one and was not loaded: restart x0xd$/,
+      /network process up; the ACL file allows more than the loaded one and was not loaded: restart x0xd$/,
     )
     const networkPid = async (): Promise<string> => (await readFile(join(dir, 'network.pid'), 'utf8')).split(' ')[0]!
     let now = await networkPid()
@@ -56,7 +56,7 @@ test(
       process.kill(Number(before), 'SIGSTOP')
       await until(`a ${which} network half`, async () => (now = await networkPid().catch(() => before)) !== before)
     }
-    await daemon.says(/network half up/)
+    await daemon.says(/network process up/)
     await daemon.says(/^WATCHDOG=1$/)
     assert.ok(!daemon.messages.some((message) => message.startsWith('STOPPING')), 'the executor has gone on')
     process.kill(daemon.pid, 'SIGTERM')

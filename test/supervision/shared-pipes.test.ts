@@ -110,7 +110,7 @@ test('x0xd, x0x mcp, rexd --stdio, x0x desk and a console leave shared pipes blo
   await looksAt(t, [REXD, '--stdio', '--config', config], /"id":1/, {
     typed: '{"jsonrpc":"2.0","id":1,"method":"server.ping"}\n',
   })
-  await looksAt(t, [X0X, 'desk', '--data-dir', data], /asks humans/)
+  await looksAt(t, [X0X, 'desk', '--data-dir', data], /approval service for/)
   await looksAt(t, [REXEC, '--start-host', '--plain'], /listening/)
 })
 

@@ -69,7 +69,7 @@ export const fleetDaemon = async (
       json(response, 200, { ok: true })
       return cancelled(JSON.parse(request.body) as Record<string, unknown>)
     }
-    if (refuses()) return json(response, 429, { ok: false, error: 'rate_limited', message: '16 fan-outs are going on' })
+    if (refuses()) return json(response, 429, { ok: false, error: 'rate_limited', message: '16 fan-outs are running, which is the limit' })
     return asked(askedFanout(hosts, request, response, called))
   })
 

@@ -145,7 +145,7 @@ export class ConsoleConnection {
       else this.#write({ event: 'transcript', entry })
     }
     const detach = this.#service.attach({ ansi, emit: tell })
-    if (detach === null) return this.#refuse(`${MAX_CONSOLE_ATTACHED} are attached, which is all that may`)
+    if (detach === null) return this.#refuse(`${MAX_CONSOLE_ATTACHED} are attached; no others are allowed`)
     this.#state = 'attached'
     this.#wait(null)
     this.#socket.once('close', detach)
@@ -256,7 +256,7 @@ export class ConsoleListeners {
   #accept(socket: Socket): void {
     if (this.#connections.size >= MAX_CONSOLE_CONNECTIONS) {
       socket.on('error', () => undefined)
-      socket.end(consoleLine(refusalOf(`${MAX_CONSOLE_CONNECTIONS} clients are connected, which is all that may`)))
+      socket.end(consoleLine(refusalOf(`${MAX_CONSOLE_CONNECTIONS} clients are connected; no others are allowed`)))
       socket.destroySoon()
       return
     }

@@ -91,7 +91,7 @@ export class Fanouts implements Startable {
   /** Throws as `run` if there are too many fan-outs. */
   checkRoom(): void {
     if (this.#stopping) throw new AppError('shutting_down')
-    if (this.#going.size >= MAX_FANOUTS) throw new AppError('rate_limited', `${MAX_FANOUTS} fan-outs are going on`)
+    if (this.#going.size >= MAX_FANOUTS) throw new AppError('rate_limited', `${MAX_FANOUTS} fan-outs are running, which is the limit`)
   }
 
   /**

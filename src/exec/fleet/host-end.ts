@@ -35,9 +35,9 @@ const endOf = (
   return incomplete ? 'unknown' : 'denied'
 }
 
-const USED_BEFORE = 'its agent refused the id of the run, under which the command may have run before'
-const USED_HERE = 'a run of this daemon has had the id, and under it the command may have run before'
-export const NOT_BEGUN = 'its agent ended the run before a process began'
+const USED_BEFORE = 'its agent refused the run ID: the command may have run before'
+const USED_HERE = 'another run of this daemon had this ID: the command may have run before'
+export const NOT_BEGUN = 'its agent stopped the run before a process started'
 
 const nextOfDenial = ({ host }: FanoutHost, reason: string, { argv }: RequestedMode): string =>
   denialText(reason, { host, argv }).next.join('\n')
@@ -82,9 +82,9 @@ export const hostCancelled = (host: FanoutHost, request_id: RequestId): FanoutHo
 })
 
 const WHY_STOPPED: Readonly<Record<NotStartedReason, string>> = {
-  canary_failed: 'one of the first hosts, which all must succeed before others begin, did not',
-  max_failures_reached: 'as many hosts as were allowed to fail had failed',
-  deadline_over: 'the time for all hosts was up',
+  canary_failed: 'a canary host failed',
+  max_failures_reached: '--max-failures was reached',
+  deadline_over: '--deadline was reached',
   caller_left: 'the client has gone',
   fanout_cancelled: 'the fan-out was cancelled',
   shutting_down: 'the daemon was stopping',

@@ -195,7 +195,7 @@ export class LocalEngine implements Startable {
     // A program that could not be killed keeps the place of its session.
     this.#outlived = this.#outlived.filter(({ slots }) => slots.active > 0)
     if (this.#sessions.size + this.#outlived.length >= max)
-      throw new AppError('resource_limit', `${max} sessions are open, which is all that may be`, { data })
+      throw new AppError('resource_limit', `${max} sessions are open, which is the limit`, { data })
     this.#sessions.set(session.key.session_id, session)
     return session
   }

@@ -88,7 +88,7 @@ export class JournalRuns {
 
 const follow = async (file: string, screen: OrderedScreen, signal: AbortSignal): Promise<void> => {
   const runs = new JournalRuns(screen.look)
-  screen.record(`runs of other doors are shown from ${file}: when they begin and how they end; a journal has no output`)
+  screen.record(`runs of other interfaces are shown from ${file}, without output`)
   try {
     for await (const text of tailJournal(file, { lines: 0, follow: true }, signal)) {
       const line: JournalLine | null = parseLine(Buffer.from(text))
@@ -96,7 +96,7 @@ const follow = async (file: string, screen: OrderedScreen, signal: AbortSignal):
       if (shown !== null) screen.line(shown)
     }
   } catch (error) {
-    screen.record(`${file} is not watched any more: ${errorText(error)}`)
+    screen.record(`stopped watching ${file}: ${errorText(error)}`)
   }
 }
 

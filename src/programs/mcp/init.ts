@@ -105,10 +105,7 @@ export const init = async ({ directory, whoami, config }: Extract<McpFlags, { mo
     throw new AppError('bad_config', `${path} is below ${root}, where the AI agent may write: name a file outside of it with --config`)
   const keys = dataDirOf(instanceChoice({ name: null, dataDir: null }, env))
   if (isWithin(keys, root) || isWithin(root, keys))
-    throw new AppError(
-      'bad_config',
-      `--init: the agent could read the keys of x0x in ${keys}; name a directory that has nothing to do with it`,
-    )
+    throw new AppError('bad_config', `--init: the AI agent could read the keys of x0x in ${keys}; choose another directory`)
   await write(path, configText(root, journal))
   try {
     await loadRexdConfig(path, env)
@@ -127,7 +124,7 @@ export const init = async ({ directory, whoami, config }: Extract<McpFlags, { mo
   const output = outputFile()
   if (output !== null && isWithin(output, root))
     process.stderr.write(
-      `${output} is below ${root}, where the agent may write: it could have its runtime start another program the next time. Keep it where the agent cannot write.\n`,
+      `${output} is below ${root}, where the AI agent may write, so it could change what its runtime starts. Keep the file where the AI agent cannot write.\n`,
     )
   process.stdout.write(entryText(whoami, path, env))
   return 0

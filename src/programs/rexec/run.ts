@@ -88,7 +88,7 @@ const showReply = async (reply: ConsoleReply, { argv0, timeout }: RunFlags): Pro
   await write(process.stdout, output)
   if (typeof left === 'number') tell(`rexec: ${leftBehindText(left)}`)
   if (error === 'not_found') tell(`${argv0}: not found`)
-  else if (error === 'timeout') tell(`rexec: ended after ${timeout} s (--timeout)`)
+  else if (error === 'timeout') tell(`rexec: stopped after ${timeout} s (--timeout)`)
   else if (error === 'aborted') tell('rexec: aborted')
   else if (error !== undefined) tell(`rexec: ${String(error)}${message === undefined ? '' : `: ${String(message)}`}`)
   return exit >= 0 && exit <= 255 ? exit : EXIT_NO_HOST

@@ -1,4 +1,5 @@
 import { AppError, ERROR_TABLE, errorText, isAppError } from '../../base/errors.ts'
+import { shellWord, shellWords } from '../../base/format.ts'
 import { pasteable } from '../../base/hint.ts'
 import { shownLine, visibleJson } from '../../base/visible-text.ts'
 import { write } from '../../cli/output.ts'
@@ -94,7 +95,7 @@ const nextLines = (error: AppError): string[] => {
       return ['Try: set X0X_API_TOKEN to the content of DATA_DIR/api-token']
     case 'ambiguous_agent':
       return [
-        'it could be:',
+        'It could be:',
         ...(Array.isArray(error.data['candidates']) ? error.data['candidates'] : []).map((item) => `  ${candidateText(item)}`),
       ]
     case 'unknown_agent':
@@ -146,11 +147,15 @@ export const reportFailure = async (
   await printProblem(context, failureLines(error))
 }
 
+const exampleLine = ([host = 'bob', ...command]: readonly string[]): string =>
+  `Try: x0x exec ${shellWord(host)} -- ${command.length === 0 ? 'uptime' : shellWords(command)}`
+
 /** The command for another host, after `--`; `own` words come before it. */
-export const carriedCommand = ({ words, behindDashes }: CommandLine, own: number): readonly string[] => {
-  const next = 'Put the command after "--", such as: -- uptime'
-  if (behindDashes === null || behindDashes.length === 0) throw usageError('no command given', next)
-  if (words.length > own) throw usageError(`${JSON.stringify(words[own])} is before "--", so it is not part of the command`, next)
+export const carriedCommand = ({ command, words, behindDashes }: CommandLine, own: number): readonly string[] => {
+  if (behindDashes === null || behindDashes.length === 0)
+    throw usageError('no command given. Put it after "--"', command === 'exec' ? exampleLine(words) : undefined)
+  if (words.length > own)
+    throw usageError(`${JSON.stringify(words[own])} is before "--", so it is not part of the command`, 'Put the whole command after "--"')
   return behindDashes
 }
 

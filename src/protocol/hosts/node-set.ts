@@ -35,7 +35,7 @@ const TOO_LONG = new RegExp(`[0-9]{${MAX_NODE_DIGITS + 1}}`)
 /** Throws with the reason and the character of the text, counted from one. */
 const refuse = (text: string, at: number, why: string): never => {
   const around = JSON.stringify(text.slice(Math.max(0, at - 20), at + 20))
-  throw new AppError('bad_request', `${why}, at character ${at + 1} of the node set: ${around}`, { data: { at: at + 1 } })
+  throw new AppError('bad_request', `invalid host pattern ${around}: ${why} (character ${at + 1})`, { data: { at: at + 1 } })
 }
 
 const isPadded = (digits: string): boolean => digits.length > 1 && digits.startsWith('0')
@@ -98,7 +98,7 @@ class PatternReader {
 
   #readBracket(): void {
     const end = this.#text.indexOf(']', this.at)
-    if (end === -1) refuse(this.#text, this.at, 'a bracket is not closed')
+    if (end === -1) refuse(this.#text, this.at, 'missing "]"')
     const ranges: Range[] = []
     let count = 0
     let at = this.at
@@ -132,7 +132,7 @@ class PatternReader {
  * expanding. Throws `bad_request` with the position, also for more than `max` names.
  */
 export const parseNodeSet = (text: string, max = MAX_FANOUT_HOSTS): NodeSet => {
-  if (text.length > MAX_HOST_WORDS) refuse(text, MAX_HOST_WORDS, `a node set has at most ${MAX_HOST_WORDS} characters`)
+  if (text.length > MAX_HOST_WORDS) refuse(text, MAX_HOST_WORDS, `it has more than ${MAX_HOST_WORDS} characters`)
   const patterns: NodePattern[] = []
   let count = 0
   let at = -1

@@ -150,6 +150,6 @@ test('more clients than may are told so', async (t) => {
     await client.next()
   }
   const more = new RawClient(path)
-  assert.match(String((await more.next())?.['message']), /which is all that may/)
+  assert.match(String((await more.next())?.['message']), /no others are allowed/)
   assert.equal(await more.next(), null)
 })

@@ -103,7 +103,7 @@ test('property: a status takes one row of whatever width', () => {
       },
       100,
     ),
-    ' codex: make test · 1:02:05 · behind it: 2 running, 1 done · paused: gemini · ? help ',
+    ' codex: make test · 1:02:05 · next: 2 running, 1 done · paused: gemini · ? help ',
   )
 })
 

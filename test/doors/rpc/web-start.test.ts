@@ -51,7 +51,7 @@ test('it listens where it was told, on IPv6 too, and says where', TIMEOUT, async
     const taken = await rexdPlace(t, { listen: `${host}:${server.port}` })
     const second = await runRexd('--http', '--config', taken.config)
     assert.deepEqual([second.status, second.stdout], [1, ''])
-    assert.match(second.stderr, /in use/)
+    assert.match(second.stderr, /another program uses/)
   }
 })
 

@@ -274,7 +274,7 @@ test('what is no record is 2, with the line and what is wrong with it, in bounde
     [lines[0]!, /:1: the line is cut off/],
     [`${finished(record)}{"event":`, /:15: the line is cut off/],
     [`${finished(record)}${lines[1]}\n`, /:15: the record ended before/],
-    [`${finished(record).slice(0, -2)},"more":1}\n`, /:14: "more"/],
+    [`${finished(record).slice(0, -2)},"more":1}\n`, /:14: unknown field "more"/],
     [`${'x'.repeat(MAX_RECORD_LINE + 1)}\n`, /:1: it is longer than \d+ bytes/],
     ['x'.repeat(MAX_RECORD_LINE + 1), /:1: the line is cut off/],
     [`${lines[0]}\n${'['.repeat(1_000)}\n`, /:2: it is nested too deeply/],
@@ -282,7 +282,7 @@ test('what is no record is 2, with the line and what is wrong with it, in bounde
     [`${lines[0]}\n{"event":"\u001b[2J"}\n`, /:2: event is none that is known|:2: it is not JSON/],
     [`${lines[0]}\n{"event":"toString"}\n`, /:2: event is none that is known/],
     [`${lines[0]}\n${lines[1]!.replace('"args"', '"argv"')}\n`, /:2: request\.args is missing/],
-    [`${lines[0]}\n${lines[1]!.replace('{', '{"more":1,')}\n`, /:2: "more"/],
+    [`${lines[0]}\n${lines[1]!.replace('{', '{"more":1,')}\n`, /:2: unknown field "more"/],
     [lines.slice(2).join('\n'), /:1: a record begins with its "record"/],
   ]
   for (const [text, reason] of bad) {
@@ -312,7 +312,10 @@ test('a record that was cut at the end of any line, or within its last one, is c
   }
   const { status, stdout } = await replayed(t, record)
   assert.equal(status, 1)
-  assert.match(stdout, /5 results of 1 run follow.*\nfails {4}\S+record\.jsonl is not finished: its server was killed or could not write/)
+  assert.match(
+    stdout,
+    /5 results of 1 run are equal to the record\nfails {4}\S+record\.jsonl is not finished: its server was killed or could not write/,
+  )
   const differs = await outcomeOf(t, record.replace('"exit_code":2', '"exit_code":3'))
   assert.deepEqual([differs.status, differs.reason], [1, 'differs'])
 })

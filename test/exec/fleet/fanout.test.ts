@@ -208,7 +208,7 @@ describe('a deadline', () => {
     assert.deepEqual([ledger.cancelled, ledger.not_started, clock.pending], [4, 6, 0])
     assert.ok(scripted.notStarted.every(({ error }) => error === 'deadline_over'))
     const cancelled = scripted.told.filter(({ end }) => end === 'cancelled')
-    assert.ok(cancelled.every(({ message }) => message === 'it was stopped: the time for all hosts was up'))
+    assert.ok(cancelled.every(({ message }) => message === 'it was stopped: --deadline was reached'))
   })
 
   it('over which the first failure came does not say that what it cancels was that', async () => {
@@ -218,7 +218,7 @@ describe('a deadline', () => {
     while (scripted.told.length === 0) await nextTurn()
     await clock.advance(1_000)
     assert.deepEqual([(await ended).cancelled, scripted.notStarted[0]?.error], [1, 'max_failures_reached'])
-    assert.match(scripted.told.find(({ end }) => end === 'cancelled')?.message ?? '', /: the time for all hosts was up$/)
+    assert.match(scripted.told.find(({ end }) => end === 'cancelled')?.message ?? '', /: --deadline was reached$/)
   })
 
   it('that is not met leaves no timer either', async () => {

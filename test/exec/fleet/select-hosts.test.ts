@@ -107,11 +107,11 @@ const REFUSED: readonly [readonly string[], string, RegExp][] = [
   [['constructor=x'], 'unknown_agent', /^no contact has the label constructor=x$/],
   [['eeeeee'], 'unknown_agent', /no contact or agent matches/],
   [['000000'], 'ambiguous_agent', /could be/],
-  [['@drained'], 'no_hosts', /mean nobody/],
-  [['web1', '!web1'], 'no_hosts', /mean nobody/],
-  [['role=db', '!role=db'], 'no_hosts', /mean nobody/],
+  [['@drained'], 'no_hosts', /no host is left/],
+  [['web1', '!web1'], 'no_hosts', /no host is left/],
+  [['role=db', '!role=db'], 'no_hosts', /no host is left/],
   [['web[3-1]'], 'bad_request', /goes backwards/],
-  [['web[1-99999]'], 'bad_request', /means 99999 hosts/],
+  [['web[1-99999]'], 'bad_request', /selects 99999 hosts/],
 ]
 
 test('whoever names nobody, or somebody that is not there, is told so', () => {
@@ -146,7 +146,7 @@ test('what would take long is refused: beginnings of ids, and groups that mean o
   assert.equal(directoryOf(many, {}).select(prefixes.slice(1)).length, 100)
   assert.throws(() => directoryOf(many, {}).select(prefixes), { code: 'bad_request', message: /beginning of an id/ })
   const chain = Object.fromEntries(Array.from({ length: 900 }, (_, index) => [`g${index}`, index === 0 ? ['all=yes'] : [`@g${index - 1}`]]))
-  assert.throws(() => directoryOf(many, chain).select(['@g899']), { code: 'bad_request', message: /too much/ })
+  assert.throws(() => directoryOf(many, chain).select(['@g899']), { code: 'bad_request', message: /select too many hosts/ })
   assert.equal(directoryOf(many, chain).select(['@g5']).length, MAX_FANOUT_HOSTS)
 })
 

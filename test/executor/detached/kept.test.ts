@@ -171,7 +171,7 @@ const isTold = async (pair: ExecPair, target: DetachedTarget, from: number): Pro
   const sink = new DetachedMemory()
   await assert.rejects(
     pair.detached.attach(target, from, sink, never()),
-    (error) => isAppError(error, 'conflict') && /cannot read/.test(error.message) && /ask again/.test(String(error.data['next'])),
+    (error) => isAppError(error, 'conflict') && /cannot read/.test(error.message) && /try again/.test(String(error.data['next'])),
   )
   assert.deepEqual([pair.channels.length - asked, sink.text('stdout')], [1, ''])
 }
@@ -299,7 +299,10 @@ test('how many are kept and how much they may hold is bounded, of one agent and 
   assert.match(String(runs.admit(initOf(0, MAX_DETACHED_BYTES_PER_AGENT + 1, OTHERS[0]), false)), /of this agent already reserve 0 bytes/)
   const kept = OTHERS.slice(0, 3).map((agent) => runs.admit(initOf(0, MAX_DETACHED_BYTES_PER_AGENT, agent), false))
   assert.ok(kept.every((one) => typeof one === 'object'))
-  assert.match(String(runs.admit(initOf(0, MAX_DETACHED_BYTES_PER_AGENT, OTHERS[3]), false)), /may keep 0 bytes on this machine, of \d+/)
+  assert.match(
+    String(runs.admit(initOf(0, MAX_DETACHED_BYTES_PER_AGENT, OTHERS[3]), false)),
+    /already reserve 0 bytes on this machine, of \d+/,
+  )
   assert.equal(typeof runs.admit(initOf(0, 1_000, OTHERS[3]), false), 'object')
 })
 
@@ -331,7 +334,7 @@ test('however many agents keep all bytes that they may, a late agent keeps its l
   })
   assert.deepEqual([held[0], held.at(-1)], [MAX_DETACHED_BYTES_PER_AGENT, least])
   assert.equal(typeof runs.admit(initOf(1, least), false), 'object')
-  assert.match(String(runs.admit(initOf(2, 1), false)), /may keep \d+ bytes on this machine, of \d+/)
+  assert.match(String(runs.admit(initOf(2, 1), false)), /already reserve \d+ bytes on this machine, of \d+/)
 })
 
 test('what one holds is what is in its file, heads of single bytes too, and while it goes on what may come', async (t) => {

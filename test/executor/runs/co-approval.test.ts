@@ -42,7 +42,7 @@ const collecting = (question: unknown = { argv: ['deploy'] }) => {
   return { clock, asks, co, say }
 }
 
-test('when the time limit was reached, those of whom no answer came are named, and nobody is asked any more', async () => {
+test('when the time is up, those of whom no answer came are named, and nobody is asked any more', async () => {
   const { clock, asks, co, say } = collecting()
   const result = co.collect(new AbortController().signal)
   assert.deepEqual([...asks.keys()], ids)

@@ -192,7 +192,7 @@ test('nobody there: output is kept up to the window, and nothing else than that 
   assert.equal(state.rooms, 1)
 })
 
-test('cannot continue from what was never sent, though it is kept, nor from what was acknowledged', () => {
+test('there is no going on from what was never sent, though it is kept, nor from what was acknowledged', () => {
   const { outbox, line } = boxOf()
   outbox.push('stdout', DATA)
   outbox.push('stdout', DATA)

@@ -90,7 +90,7 @@ test('what was refused is approval_denied, and the journal says by whom', async 
   )
 })
 
-test('when the time limit was reached it is approval_timeout', async (t) => {
+test('when the time is up it is approval_timeout', async (t) => {
   const place = await askingHost(t, { askTimeoutMs: 300 })
   const run = await hello(place)
   await run.frame('waiting')
@@ -110,7 +110,7 @@ test('without a desk nothing runs that must be asked about', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { entryKeys: 'ask = "always"' })
   const run = await hello({ host, link })
   assert.equal(await run.denial(), 'approval_unavailable')
-  assert.match(await detailOf({ host }, run), /no desk/)
+  assert.match(await detailOf({ host }, run), /no approval service/)
 })
 
 test('a run that waits is resumed on another stream, is told again that it waits, and runs there', async (t) => {
@@ -224,5 +224,5 @@ test('so many of one agent may wait and no more, and who asks again and again is
     }
   }
   assert.ok(last)
-  assert.match(await detailOf(place, last), /too often/)
+  assert.match(await detailOf(place, last), /too many approval requests/)
 })

@@ -24,7 +24,7 @@ test('callers may set exactly the variables that are listed', () => {
 })
 
 for (const key of ['allow_env', 'pass_env'])
-  test(`what is not a variable name is refused in ${key}`, () => {
+  test(`what is no name of a variable is refused in ${key}`, () => {
     for (const name of ['', '1A', 'A B', 'A=B', 'A*', 'LC_*', 'É', 'A\n', 'A\0', ' A', 'A-B', 'X'.repeat(129)]) {
       const problems = problemsOf(key, ['CI', name])
       assert.equal(problems.length, 1, JSON.stringify(name))

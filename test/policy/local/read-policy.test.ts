@@ -153,7 +153,7 @@ test('a root that is not absolute is refused for that, and is looked for nowhere
   }
 })
 
-test('a root that is missing, or is not a directory, is refused', async (t) => {
+test('a root that is missing, or is no directory, is refused', async (t) => {
   const dir = await tempDir(t)
   await writeFile(join(dir, 'file'), '')
   await symlink('nowhere', join(dir, 'dangling'))

@@ -93,7 +93,7 @@ test('without a daemon x0x ui shows what the files of this host say, and ends as
   assert.match(no.text, /argv_not_allowed/)
   const runs = await call<PageRuns>('runs', { followed: [] })
   assert.deepEqual([runs.running, runs.recent], [[], []])
-  assert.ok(runs.problems.some((text) => text.includes('no daemon answers')))
+  assert.ok(runs.problems.some((text) => text.includes('cannot connect to x0xd')))
 
   ui.child.stdin.write('\n')
   const second = linkOf(await ui.next())

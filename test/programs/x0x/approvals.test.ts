@@ -217,8 +217,8 @@ test('grants and patterns are listed, and a grant is taken back by the beginning
   assert.match(stdout, /codex {2}\/usr\/bin\/make {2}--opaque\n/)
   // What a release took that gave each pattern every program: why it does not count, and the line that restores what was meant.
   for (const line of [
-    "does not count: /usr/bin/* of codex: it covers whole directories: its last part must name a program, as /usr/bin/df does\n  Try: x0x approvals allowlist remove codex '/usr/bin/*' && x0x approvals allowlist add codex /usr/bin/rg --opaque\n",
-    'does not count: /usr/bin/git of codex: git can start other programs, so codex could run anything with it\n  Try: x0x approvals allowlist add codex /usr/bin/git --opaque\n',
+    "has no effect: /usr/bin/* of codex: it covers whole directories: its last part must name a program, as /usr/bin/df does\n  Try: x0x approvals allowlist remove codex '/usr/bin/*' && x0x approvals allowlist add codex /usr/bin/rg --opaque\n",
+    'has no effect: /usr/bin/git of codex: git can start other programs, so codex could run anything with it\n  Try: x0x approvals allowlist add codex /usr/bin/git --opaque\n',
   ])
     assert.ok(stdout.replaceAll(` --data-dir ${dir}`, '').includes(line), stdout)
   assert.doesNotMatch(stdout, /has no effect: \/usr\/bin\/(make|df)/)
@@ -363,7 +363,7 @@ test('a notice goes to the desktop by notify-send as it is written, and the term
   const [socket] = await heard
   const argv = JSON.parse(Buffer.concat(await socket.toArray()).toString()) as string[]
   assert.deepEqual(argv.slice(0, 4), ['--app-name=x0x', '--urgency=critical', '--', 'x0x: a command needs your approval'])
-  assert.match(argv[4]!, /^&lt;b&gt;\$\(id\)\?\]0,x\? asks for \/[ -~]+$/)
+  assert.match(argv[4]!, /^&lt;b&gt;\$\(id\)\?\]0,x\? requests \/[ -~]+$/)
   await cli.until(/a once/)
   cli.type('q')
   assert.equal(await cli.status, 0)
@@ -516,5 +516,5 @@ test('no command sets anything for an agent "*"', async (t) => {
   )
   const set = await tried('exec-mode', 'show', '--agent', '*')
   assert.deepEqual([added.status, set.status], [2, 2])
-  assert.match(set.stderr, /"\*" names no agent/)
+  assert.match(set.stderr, /"\*" is not an agent/)
 })

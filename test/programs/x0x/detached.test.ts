@@ -186,7 +186,7 @@ test('the beginning of an id is enough where one run begins so', async (t) => {
   assert.match(seen.at(-1)?.path ?? '', new RegExp(`^/runs/${THIRD_ID}/output`))
   // Any other number may be the command's.
   assert.equal((await attach(RUN_ID.slice(0, -2))).status, 255)
-  assert.match((await attach(RUN_ID.slice(0, -2))).stderr, new RegExp(`2 runs begin with .*\\n.*${RUN_ID}, ${OTHER_ID}`))
+  assert.match((await attach(RUN_ID.slice(0, -2))).stderr, new RegExp(`2 runs match .*\\n.*${RUN_ID}, ${OTHER_ID}`))
   const none = await attach('0000')
   assert.equal(none.status, 255)
   assert.match(none.stderr, /no detached run matches "0000"\n {5}Try: x0x --data-dir \S+ runs/)
@@ -232,7 +232,7 @@ test('a daemon that goes away in the middle is asked again, from the byte behind
 
 test('an end without an Exit, and an error in the middle, are 255 and say so', async (t) => {
   for (const [last, says] of [
-    [{ type: 'end', request_id: RUN_ID, state: 'lost', from: 0, next: 2 }, /^x0x: lost: .*\n {5}on bob: x0x audit tail {3}\(request /],
+    [{ type: 'end', request_id: RUN_ID, state: 'lost', from: 0, next: 2 }, /^x0x: lost: .*\n {5}Try, on bob: x0x audit tail {3}\(request /],
     [{ type: 'end', request_id: RUN_ID, state: 'expired', from: 0, next: 2 }, /^x0x: expired: .* ends at byte 2\n$/],
     [
       { type: 'error', request_id: RUN_ID, error: 'peer_rejected', message: 'no more', data: { next: 'wait' }, next: 2 },
@@ -349,7 +349,7 @@ test('one that was forgotten while it was waited for is told as that, as it was 
     json(response, 200, { ok: true, ...(path === '/runs/wait' ? { runs: [{ ...run({ problem }), over: false, outcome: null }] } : run()) }),
   )
   const { status, stderr } = await runCli(['--data-dir', dir, 'runs', 'wait', RUN_ID])
-  assert.deepEqual([status, stderr], [255, 'x0x: running: it was forgotten while it was waited for\n'])
+  assert.deepEqual([status, stderr], [255, 'x0x: running: it was deleted while x0x waited\n'])
 })
 
 test('of several ids one that is not known is named, and keeps no other from being waited for or ended', async (t) => {
@@ -537,7 +537,7 @@ test('those of a session are waited for, ended and forgotten together, and one t
   const forgotten = await runCli(['--data-dir', dir, '--json', 'runs', 'forget', RUN_ID, OTHER_ID, THIRD_ID])
   const { ok, runs, failed } = JSON.parse(forgotten.stdout) as { ok: boolean; runs: DetachedRunView[]; failed: object[] }
   assert.deepEqual([forgotten.status, ok, runs.map(({ request_id }) => request_id)], [255, false, [RUN_ID, OTHER_ID]])
-  const next = `Try: x0x runs forget --here ${THIRD_ID}`
+  const next = `Try: x0x runs forget --here ${THIRD_ID}   (deletes only the record on this machine)`
   assert.deepEqual(failed, [{ request_id: THIRD_ID, error: 'peer_unreachable', message: 'gone', next }])
 
   const none = await runCli(['--data-dir', dir, 'runs', 'wait', '--session', 'day'])
@@ -565,7 +565,7 @@ test('more of a session than are waited for at once are waited for one after the
   assert.ok(asked.every(({ timeout_ms }) => timeout_ms > 0 && timeout_ms <= 60_000))
 })
 
-test('of a host where internal error nobody knows whether it started', async (t) => {
+test('of a host where something went wrong inside nobody knows whether it started', async (t) => {
   const { dir } = await fakeDaemon(t, ({ path }, response) =>
     path.startsWith('/contacts/select')
       ? json(response, 200, { ok: true, hosts: HOSTS.slice(0, 1) })

@@ -50,7 +50,7 @@ test('peers are drawn nearest first within the columns of the terminal, whatever
     '├══  far                       linked     aaaaaaaaaaaa  ━━━━━━━ 80 ms',
     '├──  carol                     connected  aaaaaaaaaaaa  ━ 9 ms',
     '└╌╌  x\\x1b[2J\\u202e\\n\\u05d0\\…  announced  aaaaaaaaaaaa  seen 2026-05-01…',
-    '══ both ends proven, ── connected, ╌╌ heard of, ━ round trip',
+    '══ linked, ── connected, ╌╌ discovered, ━ round trip',
   ])
   for (const columns of [1, 40, 55, 80, 200])
     assertFits(peersGraph({ self: 'alice', peers: PEERS }, drawing(columns)), Math.max(40, columns))
@@ -98,7 +98,7 @@ test('a timeline has a row for each run and each refusal, in the order of their 
     ['━  exit 0, 2 s', '━›  no end yet', '✗  argv_not_allowed', '━  SIGTERM, 1 s', '╸  lost'],
   )
   assert.ok(lines[1]!.indexOf('━') < lines[3]!.indexOf('✗') && lines[3]!.indexOf('✗') < lines[5]!.indexOf('╸'))
-  assert.match(lines.at(-1)!, /^2 refusals more/)
+  assert.match(lines.at(-1)!, /^2 denials more/)
   for (const columns of [1, 40, 61, 80, 200]) assertFits(timelinePicture(picture, drawing(columns)), Math.max(40, columns))
   assert.match(timelinePicture(picture, drawing(80, { LANG: 'C', NO_COLOR: '1' })).join('\n'), /^[ -~\n]+$/)
 
@@ -140,8 +140,8 @@ test('peers --graph says whose they are by the names that we gave them; --json i
 
 test('peers counts one as one', async (t) => {
   const counts = [
-    [{ heard: 1, known: 1, standing: 1, connected: 1 }, '1 machine heard of, 1 agent known, 1 standing connection, 1 connected'],
-    [{ heard: 2, known: 0, standing: 3, connected: 2 }, '2 machines heard of, 0 agents known, 3 standing connections, 2 connected'],
+    [{ heard: 1, known: 1, standing: 1, connected: 1 }, '1 machine heard of, 1 agent known, 1 persistent connection, 1 connected'],
+    [{ heard: 2, known: 0, standing: 3, connected: 2 }, '2 machines heard of, 0 agents known, 3 persistent connections, 2 connected'],
   ] as const
   for (const [mesh, line] of counts) {
     const { dir } = await fakeDaemon(t, (_call, response) => json(response, 200, { ok: true, peers: [], mesh }))

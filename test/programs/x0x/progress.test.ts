@@ -71,8 +71,8 @@ test('the version is of the command, its runtime and the daemon; where none answ
   const { dir } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, version: '9.9.9' }))
   const told = JSON.parse((await runCli(['--data-dir', dir, 'version', '--json'])).stdout) as Record<string, unknown>
   assert.deepEqual([told['ok'], told['daemon_version'], told['runtime']], [true, '9.9.9', `node ${process.versions.node}`])
-  assert.match((await runCli(['--data-dir', dir, 'version'])).stdout, /^x0x \S+ \(node .*\)\nx0xd 9\.9\.9: another version/)
+  assert.match((await runCli(['--data-dir', dir, 'version'])).stdout, /^x0x \S+ \(node .*\)\nx0xd 9\.9\.9: its version differs/)
   const alone = await runCli(['--data-dir', `${dir}/none`, 'version'])
   assert.deepEqual([alone.status, alone.stderr], [0, ''])
-  assert.match(alone.stdout, /\nno daemon answers\n$/)
+  assert.match(alone.stdout, /\nx0xd does not answer\n$/)
 })

@@ -26,7 +26,7 @@ const REFUSED: Readonly<Record<string, readonly [text: string, says: RegExp]>> =
     /: version 2 is from a later x0x, and this one reads version 1: .*; nothing was changed/,
   ],
   'machine.key': [`x0x-machine-key-v12\n${SECRET}\n`, /: version 12 is from a later x0x, and this one reads version 1: /],
-  'operator.key': [`x0x-operator-key-v2\n${SECRET}\n`, /: version 2 is from a later x0x, and this one reads none that has a version: /],
+  'operator.key': [`x0x-operator-key-v2\n${SECRET}\n`, /: version 2 is from a later x0x, and this one reads files without a version: /],
   'contacts.json': [json({ contacts: [] }), /: version: version 2 is from a later x0x, and this one reads version 1: /],
   'revocations.json': [json({ revocations: [] }), /: version: version 2 is from a later x0x, and this one reads version 1: /],
   'successions.json': [json({ successions: [] }), /: version: version 2 is from a later x0x, and this one reads version 1: /],

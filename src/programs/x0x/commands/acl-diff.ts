@@ -14,8 +14,8 @@ const STATUS = { equal: 0, narrows: 3, widens: 4 } as const
 
 const WORDS: Readonly<Record<AclComparison['verdict'], string>> = {
   equal: 'equal    they allow the same',
-  narrows: 'narrows  all that the new one allows the old one allows too: a reload takes it',
-  widens: 'widens   the new one allows more, or cannot be proven not to: a restart is needed',
+  narrows: 'narrows  the new one allows less: a reload is enough',
+  widens: 'widens   the new one may allow more: restart x0xd',
 }
 
 /** Reads a file. Throws `bad_acl` with all problems. Whether this host can enforce it is the daemon's check. */
@@ -35,9 +35,9 @@ const loadedAcl = async (context: CliContext): Promise<Acl> => {
     return await readAclFile(path)
   } catch (error) {
     if (!isAppError(error, 'bad_acl')) throw error
-    throw new AppError('not_found', `the running daemon has no ACL that this user may read (${path})`, {
+    throw new AppError('not_found', `this user cannot read the ACL of the running daemon (${path})`, {
       cause: error,
-      data: { next: 'compare two files: x0x acl diff OLD NEW' },
+      data: { next: 'Try: x0x acl diff OLD NEW' },
     })
   }
 }

@@ -23,7 +23,7 @@ const checkId = (id: string, flag: string): string => {
   if (isHexId(id)) return id
   throw usageError(
     `${flag}: ${JSON.stringify(id)} is not an id of 64 lower-case hex characters`,
-    'x0x id prints both, on the machine that asks',
+    'x0x id on the machine of the requester prints both',
   )
 }
 
@@ -107,8 +107,7 @@ const explainLast = async (context: CliContext, file: string | null, agent: stri
   const about = { lines, fields: { denial } }
   if (argv_cut !== undefined) {
     if (context.json) await printJson(context, about.fields)
-    else
-      await printLine(context, [...lines, 'the audit log has only the beginning of this command, so the ACL says nothing of it'].join('\n'))
+    else await printLine(context, [...lines, 'the audit log has only the beginning of this command, so it cannot be explained'].join('\n'))
     return 1
   }
   const asked = { agent_id, machine_id, argv, detach: reason === 'detach_not_allowed' }

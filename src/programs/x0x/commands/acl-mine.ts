@@ -82,6 +82,6 @@ const printRules = async (context: CliContext, agent: string, { rules, left_out 
   const used = Object.entries(GRAMMAR).filter(([template]) => rules.some(({ argv }) => argv.some((token) => token.endsWith(template))))
   await printLine(context, '')
   for (const [template, text] of used) await printLine(context, `${template}: ${text}`)
-  if (left_out > 0) await printLine(context, `${counted(left_out, 'command')} more did not fit the answer; they run all the same`)
-  await printLine(context, shownLine(`run one: x0x exec ${shellWord(agent)} -- COMMAND`))
+  if (left_out > 0) await printLine(context, `${counted(left_out, 'command')} more are not listed, because the answer is full`)
+  await printLine(context, shownLine(`Try: x0x exec ${shellWord(agent)} -- COMMAND`))
 }

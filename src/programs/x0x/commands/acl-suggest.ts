@@ -19,13 +19,13 @@ const assertHelps = ({ reason, argv, argv_cut, detail }: DenialEvent): void => {
   // A second entry of the pair would come after the one that already has the command.
   if (reason === 'detach_not_allowed')
     throw new AppError('conflict', `the entry exists, and does not allow a detached run: ${detail ?? reason}`, {
-      data: { next: 'write detach = true into the entry that x0x acl explain --detach names, and max_detach_output_bytes for more output' },
+      data: { next: 'Add detach = true to the entry (see x0x acl explain --detach), and max_detach_output_bytes for more output' },
     })
   if (!ABOUT_THE_ACL.includes(reason))
     throw new AppError('conflict', `it was denied for ${reason}, which no entry of the ACL changes`, {
       data: { next: 'see docs/errors.md' },
     })
-  const problem = argv_cut === undefined ? unsuggestable(argv) : 'the journal has its beginning only'
+  const problem = argv_cut === undefined ? unsuggestable(argv) : 'the audit log has only its beginning'
   if (problem !== null) throw new AppError('conflict', `no entry can allow exactly this: ${problem}`)
 }
 

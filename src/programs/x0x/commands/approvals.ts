@@ -121,7 +121,7 @@ const lastingOf = (line: CommandLine): { readonly expires_in_ms?: number; readon
 const lastingText = ({ question: { opaque } }: PendingApprovalRequest): string =>
   opaque === null
     ? ''
-    : ` (each run may do something else, so it ends in ${counted(OPAQUE_GRANT_MS / 3_600_000, 'hour')} unless --for says less or more)`
+    : ` (each run can differ, so the grant ends in ${counted(OPAQUE_GRANT_MS / 3_600_000, 'hour')}; change this with --for)`
 
 /** `x0x approvals approve|deny|allow-always ID`: shows the complete request first, and decides exactly that one. */
 const runDecide = async (context: CliContext, line: CommandLine, decision: Decision): Promise<number> => {
@@ -178,7 +178,7 @@ export const runList = async (context: CliContext): Promise<number> =>
       const patterns = Object.entries(agents).flatMap(([agent, { allowlist = [] }]) =>
         allowlist.map(({ pattern, opaque }) => [agent, opaque === true ? `${pattern}  --opaque` : pattern]),
       )
-      if (grants.length + patterns.length === 0) await printLine(context, 'nothing is allowed for longer than once')
+      if (grants.length + patterns.length === 0) await printLine(context, 'no grants and no allowed patterns')
       if (grants.length > 0) await printTable(context, ['GRANT', 'AGENT', 'USES', 'UNTIL', 'BY', 'COMMAND'], grants.map(grantRow))
       if (patterns.length > 0) await printTable(context, ['AGENT', 'PATTERN'], patterns)
       for (const { agent, row, why, remedy } of ineffective) {
@@ -192,7 +192,7 @@ export const runRevokeGrant = async (context: CliContext, { words: [id = ''] }: 
   atDesk(context, async (desk) => {
     const grant = oneOf(await desk.grants(), (one) => one.id, id, 'grant')
     const { revoked } = await desk.revoke(grant.id)
-    if (!revoked) throw new AppError('conflict', `${grant.id} is gone already`, { data: { next: '' } })
+    if (!revoked) throw new AppError('conflict', `${grant.id} was revoked already`, { data: { next: '' } })
     return printDone(context, { ok: true, revoked: grant }, async () =>
       printLine(context, `revoked: ${grant.id}  ${shownLine(shellWords(grant.argv))}`),
     )

@@ -35,7 +35,7 @@ export const attachCommand = (id: string, next: number): string => `x0x attach $
 /** The text for an end without a signed Exit. */
 export const lostLines = (run: DetachedRunView): string[] => [
   `lost: the executor of the target was restarted during the run; the result is not known`,
-  `on ${shellWord(run.agent ?? run.agent_id)}: x0x audit tail   (request ${run.request_id})`,
+  `Try, on ${shellWord(run.agent ?? run.agent_id)}: x0x audit tail   (request ${run.request_id})`,
 ]
 
 export const factsOf = (run: DetachedRunView, own: RunFacts['own'] = null): RunFacts => ({

@@ -29,12 +29,12 @@ export const runningJournal = async (context: CliContext, command: string, outgo
   const places = await context.api.json<JournalLocations>({ method: 'GET', path: '/diagnostics/exec' })
   const path = (outgoing ? places.outgoing_journal : places.journal)?.path
   if (typeof path === 'string') return path
-  throw new AppError('not_found', 'this daemon keeps no journal: exec is not configured', {
-    data: { next: `name the file: ${command} FILE` },
+  throw new AppError('not_found', 'this daemon has no audit log: exec is not configured', {
+    data: { next: `Try: ${command} FILE` },
   })
 }
 
-const oneJournal = (): Error => usageError('--outgoing names a journal already: leave out the file')
+const oneJournal = (): Error => usageError('--outgoing selects the request log: remove the file')
 
 /** Removes keys and signatures, which are thousands of characters. */
 const withoutKeys = (line: JournalLine): JournalLine =>
@@ -115,9 +115,11 @@ const renderReport = (report: VerifyReport, agentId: AgentId | null, paint: Pain
   const notes = [
     ...(torn_lines > 0 ? [`${counted(torn_lines, 'line')} cut off by a crash or a full disk`] : []),
     ...(open_chains > 0 ? [`${counted(open_chains, 'daemon lifetime')} without an end: still running, killed, or cut off`] : []),
-    ...(unlinked_lives > 0 ? [`${counted(unlinked_lives, 'life', 'lives')} begun in a new file, with no word of the file before`] : []),
+    ...(unlinked_lives > 0
+      ? [`${counted(unlinked_lives, 'daemon lifetime')} started in a new file without a link to the file before`]
+      : []),
   ]
-  const counts = [counted(report.lines, 'line'), counted(lives, 'life', 'lives'), `${counted(report.running, 'run')} going on`].join(', ')
+  const counts = [counted(report.lines, 'line'), counted(lives, 'life', 'lives'), `${counted(report.running, 'run')} active`].join(', ')
   return [
     ...problems.map(({ file, line, message }) => `${paint('red', 'problem')}  ${shownLine(`${file}:${line}: ${message}`)}`),
     ...heads
@@ -214,12 +216,12 @@ export const timelinePicture = ({ entries, suppressed, whose }: TimelinePicture,
       paint(colourOf(entry), cell(outcomeOf(entry), endWidth).trimEnd()),
     ].join('  '),
   )
-  const key = `${clock(axis.from, true).slice(0, 10)} UTC, ${glyphs.bar} ran, ${glyphs.denied} refused, ${glyphs.open} no end yet`
+  const key = `${clock(axis.from, true).slice(0, 10)} UTC, ${glyphs.bar} ran, ${glyphs.denied} denied, ${glyphs.open} active`
   return [
     paint('dim', `${' '.repeat(whoWidth + commandWidth + 4)}${axisOf(axis, drawing)}`),
     ...rows,
     paint('dim', cell(key, columns).trimEnd()),
-    ...(suppressed > 0 ? [`${counted(suppressed, 'refusal')} more, counted only`] : []),
+    ...(suppressed > 0 ? [`${counted(suppressed, 'denial')} more, only counted`] : []),
   ]
 }
 

@@ -111,7 +111,7 @@ const lineOf = ([word, text]: CompletionCandidate): string => `${word}\t${shownL
 /** `x0x completion SHELL`, and `x0x completion words -- LINE...`, which the scripts of all shells call. */
 export const runCompletion = async (context: CliContext, { words: [what = ''], behindDashes }: CommandLine): Promise<number> => {
   const shell = SHELLS.find((name) => name === what)
-  if (shell === undefined && what !== 'words') throw usageError(`unknown shell ${JSON.stringify(what)}`, `one of ${SHELLS.join(', ')}`)
+  if (shell === undefined && what !== 'words') throw usageError(`unknown shell ${JSON.stringify(what)}`, `Use one of ${SHELLS.join(', ')}`)
   if (shell !== undefined) {
     await write(context.stdout, COMPLETION_SCRIPTS[shell])
     return 0
@@ -125,7 +125,7 @@ export const runCompletion = async (context: CliContext, { words: [what = ''], b
 export const runMan = async (context: CliContext, line: CommandLine): Promise<number> => {
   const [program = 'x0x'] = line.words
   const parts = Object.hasOwn(PAGES, program) ? PAGES[program] : undefined
-  if (parts === undefined) throw usageError(`${JSON.stringify(program)} has no manual page`, `one of ${Object.keys(PAGES).join(', ')}`)
+  if (parts === undefined) throw usageError(`${JSON.stringify(program)} has no manual page`, `Use one of ${Object.keys(PAGES).join(', ')}`)
   await write(context.stdout, line.has('markdown') ? referencePage(Object.values(PAGES).flat()) : manualPage(parts))
   return 0
 }

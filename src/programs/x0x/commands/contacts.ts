@@ -43,13 +43,13 @@ export const runContactsList = async (context: CliContext): Promise<number> => {
 const cutByTerminal = (card: string, error: AppError): AppError =>
   new AppError(
     'bad_card',
-    `${errorText(error)}\nthe terminal cuts long lines, and passed on ${card.length} characters; use a file or a pipe: x0x contacts import - < FILE`,
+    `${errorText(error)}\nthe terminal cut the line after ${card.length} characters\nTry: x0x contacts import - < FILE`,
     { cause: error, data: error.data },
   )
 
 const checkLevel = (level: string): string => {
   if ((TRUST_LEVELS as readonly string[]).includes(level)) return level
-  throw usageError(`unknown trust level ${JSON.stringify(level)}`, `one of ${TRUST_LEVELS.join(', ')}`)
+  throw usageError(`unknown trust level ${JSON.stringify(level)}. Use ${TRUST_LEVELS.join(', ')}`)
 }
 
 /** Size limit of a card with line breaks. */
@@ -57,7 +57,7 @@ const MAX_CARD_TEXT = 64 * 1024
 
 const textOf = async (stdin: CliContext['stdin']): Promise<string> => {
   const bytes = await readUpTo(stdin as AsyncIterable<Uint8Array>, MAX_CARD_TEXT)
-  if (bytes === null) throw new AppError('too_large', `standard input is longer than ${MAX_CARD_TEXT} bytes, and no card is`)
+  if (bytes === null) throw new AppError('too_large', `standard input has more than ${MAX_CARD_TEXT} bytes, so it is not a card`)
   return bytes.toString('utf8')
 }
 
@@ -114,7 +114,7 @@ export const runContactsLabel = async (context: CliContext, { words: [contact = 
   for (const word of words) {
     const [, key, value] = /^([^=]+)=(.*)$/su.exec(word) ?? []
     if (key === undefined || value === undefined || key === '__proto__')
-      throw usageError(`${JSON.stringify(word)} is not a label`, 'key=value gives one, key= takes it away')
+      throw usageError(`${JSON.stringify(word)} is not a label`, 'Use KEY=VALUE to add a label, KEY= to remove it')
     if (Object.hasOwn(labels, key)) throw usageError(`the label ${key} is named twice`)
     labels[key] = value === '' ? null : value
   }

@@ -248,7 +248,7 @@ const printDetached = async (context: CliContext, { agent, argv }: DetachOptions
   if (context.json) return 0
   await printLine(context, answer.request_id)
   const where = shownLine(answer.agent ?? agent)
-  const what = answer.state === 'waiting' ? `waits to be allowed on ${where}` : `running detached on ${where}`
+  const what = answer.state === 'waiting' ? `waiting for approval on ${where}` : `running detached on ${where}`
   await printNotice(context, pasteable(`${what}. Next: x0x attach ${answer.request_id}`, context.given))
   for (const cut of cutsOf(answer)) await printNotice(context, `warning: ${cut}`)
   return 0

@@ -88,8 +88,8 @@ export const runVersion = async (context: CliContext): Promise<number> => {
   const runtime = `node ${process.versions.node}`
   return printAnswer(context, { ok: true, version: VERSION, runtime, daemon_version: daemon }, async () => {
     await printLine(context, `x0x ${VERSION} (${runtime})`)
-    if (daemon === null) return printLine(context, 'no daemon answers')
-    const other = daemon === VERSION ? '' : ': another version than this command; restart it, or update one of them'
+    if (daemon === null) return printLine(context, 'x0xd does not answer')
+    const other = daemon === VERSION ? '' : ': its version differs from that of this command; restart x0xd, or update one of them'
     return printLine(context, shownLine(`x0xd ${daemon}${other}`))
   })
 }

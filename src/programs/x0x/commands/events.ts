@@ -116,7 +116,7 @@ const followDaemon = async (context: CliContext, options: EventsOptions, isPatie
     } catch (error) {
       if (signal.aborted || !isDaemonGone(error) || !(wasThere || reading.isThere)) throw error
     }
-    if (reading.isThere) await printNotice(context, 'the daemon went away; its events are read again when it is back')
+    if (reading.isThere) await printNotice(context, 'lost contact with x0xd; events continue when it is back')
     reading.isThere = false
     await again(signal)
   }
@@ -180,5 +180,5 @@ export const runEvents = async (context: CliContext, line: CommandLine): Promise
 /** Throws `bad_request` for an invalid event number. */
 const sinceOf = (text: string | null): string | null => {
   if (text === null || /^([0-9a-f]{12}\.)?[0-9]{1,15}$/.test(text)) return text
-  throw new AppError('bad_request', `--since: the number of an event, not ${JSON.stringify(text)}`)
+  throw new AppError('bad_request', `--since must be the number of an event, not ${JSON.stringify(text)}`)
 }

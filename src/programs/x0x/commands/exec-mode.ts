@@ -36,7 +36,7 @@ const whoseOf = (line: CommandLine): Whose => {
       'no agent given',
       'Usage: x0x exec-mode … --agent LABEL [--session ID]\nSee: x0x exec-mode list, x0x approvals pending',
     )
-  if (agent === '*') throw usageError('--agent "*" names no agent: modes are set for one agent', 'Try: x0x exec-mode … --agent LABEL')
+  if (agent === '*') throw usageError('--agent "*" is not an agent: modes are set for one agent', 'Try: x0x exec-mode … --agent LABEL')
   if (name.length > MAX_SESSION_NAME || (agent ?? '').length > MAX_SESSION_NAME)
     throw usageError(`a name has at most ${MAX_SESSION_NAME} characters`)
   return { session: name, agent: agent ?? name }
@@ -77,7 +77,7 @@ const list = async (context: CliContext): Promise<number> =>
   atDesk(context, async (desk) => {
     const { sessions, saved, left_out } = await desk.allModes()
     return printAnswer(context, { ok: true, sessions, left_out, saved }, async () => {
-      if (sessions.length + saved.length === 0) return printLine(context, 'nothing is set for a session, and nothing is saved for an agent')
+      if (sessions.length + saved.length === 0) return printLine(context, 'no modes are set for a session or saved for an agent')
       const rows = [
         ...sessions.map(({ session, override, by, set_at_ms }) => [
           session,
@@ -121,7 +121,7 @@ const save = async (context: CliContext, whose: Whose): Promise<number> =>
   })
 
 const run = async (context: CliContext, whose: Whose, command: ModeCommand): Promise<number> => {
-  if (command.kind === 'problem') throw usageError(command.problem, 'how to use it: x0x exec-mode --help')
+  if (command.kind === 'problem') throw usageError(command.problem, 'See: x0x exec-mode --help')
   if (command.kind === 'change') return change(context, whose, command.change)
   return atDesk(context, async (desk) => shownModes(context, whose, await modesOf(desk, whose)))
 }
@@ -134,7 +134,7 @@ export const runExecMode = async (context: CliContext, line: CommandLine): Promi
   const words = line.words.flatMap((word) => word.split(' ')).filter((word) => word !== '')
   const command =
     what === '' && words.length > 0 ? readModeCommand(words) : what === 'set' ? readSettings(words) : { kind: 'show' as const }
-  if (command.kind === 'problem') throw usageError(command.problem, 'how to use it: x0x exec-mode --help')
+  if (command.kind === 'problem') throw usageError(command.problem, 'See: x0x exec-mode --help')
   const whose = whoseOf(line)
   if (what === 'off') return off(context, whose, line.has('saved'))
   return what === 'save' ? save(context, whose) : run(context, whose, command)

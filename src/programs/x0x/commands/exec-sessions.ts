@@ -22,7 +22,7 @@ export const runSessions = async (context: CliContext): Promise<number> => {
     if (rows.length === 0 && fanouts.length === 0) return printLine(context, 'no command is running')
     if (rows.length > 0) await printTable(context, ['REQUEST', 'AGENT', 'STATE', 'SINCE', 'COMMAND'], rows)
     for (const fanout of fanouts) await printLine(context, shownLine(fanoutLine(fanout)))
-    return fanouts.length === 0 || printLine(context, 'end one host, or all of a fan-out: x0x exec cancel ID')
+    return fanouts.length === 0 || printLine(context, 'To stop a run, or all of a fan-out: x0x exec cancel ID')
   })
 }
 

@@ -133,7 +133,7 @@ class ExecCommand {
 
   async #leave(): Promise<void> {
     this.#closing.abort()
-    await write(this.#context.stderr, 'x0x: not waiting; the remote command is being ended, which may take up to 5 s\n')
+    await write(this.#context.stderr, 'x0x: stopped waiting; the target stops the command, which can take up to 5 s\n')
   }
 
   async #cancel(): Promise<void> {

@@ -39,12 +39,12 @@ export interface FoundRuns {
  */
 export const findRuns = async (context: CliContext, line: CommandLine): Promise<FoundRuns> => {
   const [ids, session] = [line.words, line.value('session')]
-  if (ids.length > 0 === (session !== null)) throw usageError('name either ids of runs, or those of a session: --session NAME')
+  if (ids.length > 0 === (session !== null)) throw usageError('give run IDs, or --session NAME')
   if (session !== null) {
     const all = await listRuns(context, `?${new URLSearchParams({ session }).toString()}`)
     if (all.length > 0) return { runs: all, unknown: [] }
     throw new AppError('unknown_run', `no detached run has the label ${session}`, {
-      data: { next: 'which there are: x0x runs' },
+      data: { next: 'See: x0x runs' },
     })
   }
   const found = new Map<string, DetachedRunView>()
@@ -66,8 +66,7 @@ export const findRuns = async (context: CliContext, line: CommandLine): Promise<
 export const wholeId = (id: string, among: readonly string[]): string => {
   if (!BEGINNING.test(id)) throw usageError(`${JSON.stringify(id)} is neither a run ID nor at least its first 4 characters`)
   const found = [...new Set(among)].filter((one) => one.startsWith(id))
-  if (found.length !== 1)
-    throw notOne(id, found, { what: `no running command has an id that begins with ${id}`, next: 'x0x exec sessions' })
+  if (found.length !== 1) throw notOne(id, found, { what: `no active run matches ${JSON.stringify(id)}`, next: 'x0x exec sessions' })
   return found[0]!
 }
 
@@ -80,6 +79,6 @@ interface NoneText {
 const notOne = (id: string, found: readonly string[], { what, next }: NoneText): AppError =>
   found.length === 0
     ? new AppError('unknown_run', what, { data: { next: `Try: ${next}` } })
-    : new AppError('conflict', `${found.length} runs begin with ${id}`, {
-        data: { next: `name one: ${found.slice(0, MAX_CANDIDATES).join(', ')}` },
+    : new AppError('conflict', `${found.length} runs match ${JSON.stringify(id)}`, {
+        data: { next: `It could be: ${found.slice(0, MAX_CANDIDATES).join(', ')}` },
       })

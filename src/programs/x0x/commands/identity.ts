@@ -42,8 +42,7 @@ export const runRevoke = async (context: CliContext, line: CommandLine): Promise
 
 export const runRotateToken = async (context: CliContext, { words: [which = 'api-token'] }: CommandLine): Promise<number> => {
   const token = TOKEN_NAMES.find((name) => name === which)
-  if (token === undefined)
-    throw usageError(`${JSON.stringify(which)} is none of the secrets that callers have`, `one of ${TOKEN_NAMES.join(', ')}`)
+  if (token === undefined) throw usageError(`unknown secret ${JSON.stringify(which)}`, `Use one of ${TOKEN_NAMES.join(', ')}`)
   const answer = await operate<{ file: string }>(context, '/keys/rotate-token', { token: token.replace('-', '_') })
   return printDone(context, answer, async () => {
     await printLine(context, shownLine(`replaced: ${answer.file}; the old one is invalid`))
@@ -63,7 +62,7 @@ export const runRotate = async (context: CliContext, line: CommandLine): Promise
   const rotated = await rotateAgentKey({ log: TOLD }, context.api.paths)
   return printDone(context, { ok: true, ...rotated }, async () => {
     await printLine(context, `agent ${rotated.agent_id}, formerly ${rotated.formerly}`)
-    await printLine(context, 'start x0xd: contacts learn it when they are linked; their ACLs need an entry for the new id')
+    await printLine(context, 'start x0xd: contacts receive the new key when they connect; their ACLs need an entry for the new ID')
   })
 }
 
@@ -77,9 +76,9 @@ const STATUS: Readonly<Record<TrustDecision, number>> = {
 }
 
 const MEANING: Readonly<Record<TrustDecision, string>> = {
-  accept: 'its requests are judged by the ACL, its messages are taken',
-  accept_with_flag: 'its messages are taken, its commands are denied (trust_rejected)',
-  unknown: 'its commands are denied (trust_rejected), and its messages are not taken',
+  accept: 'the ACL decides about its requests; its messages are accepted',
+  accept_with_flag: 'its messages are accepted; its commands are denied (trust_rejected)',
+  unknown: 'its commands and messages are denied (trust_rejected)',
   reject_blocked: 'links to it are closed',
   reject_machine_mismatch: 'links to it from that machine are closed',
   reject_revoked: 'links to it are closed, for ever',

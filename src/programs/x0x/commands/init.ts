@@ -43,11 +43,11 @@ const choiceOf = async (context: CliContext, { as, reachable, service }: InitOpt
   const dialogue = new Dialogue(context)
   const yes = async (question: string): Promise<boolean> => /^y(es)?$/i.test(await dialogue.ask(question))
   try {
-    const name = as ?? (await dialogue.ask('Name of this agent (empty: the name of this host): '))
+    const name = as ?? (await dialogue.ask('Name of this agent (empty: host name): '))
     return {
       displayName: name === '' ? null : checkName(name),
-      reachable: reachable ?? !(await yes('Does it only ask others, and never run anything for them? y/N ')),
-      service: service ?? (await yes('Is it to run as a service of the system, and not as you? y/N ')),
+      reachable: reachable ?? !(await yes('Only send requests, and never run commands for others? y/N ')),
+      service: service ?? (await yes('Run as a system service instead of as this user? y/N ')),
     }
   } finally {
     dialogue.close()

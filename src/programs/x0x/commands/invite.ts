@@ -94,7 +94,7 @@ const askFor = async <T>(
 
 /** Returns the number of tries left. Throws after the last one. */
 const failed = async (dialogue: Dialogue, error: AppError, left: number): Promise<number> => {
-  if (left === 1) throw new AppError(error.code, `${error.message}\nnothing was changed; x0x invite begins again`, { data: error.data })
+  if (left === 1) throw new AppError(error.code, `${error.message}\nnothing was changed; start again with x0x invite`, { data: error.data })
   await dialogue.say(shownLine(errorText(error)))
   return left - 1
 }
@@ -116,7 +116,7 @@ export const runInvite = async (context: CliContext, line: CommandLine): Promise
   assertName(name, 'NAME')
   const { line: invitation, encoded } = makeInvitation(await ownParty(context), Date.now())
   const { party } = await inDialogue(context, async (dialogue) => {
-    await dialogue.say(`On the other machine, within the hour:\n\n  x0x join ${invitation}\n`)
+    await dialogue.say(`On the other machine, within an hour:\n\n  x0x join ${invitation}\n`)
     const reply = await askFor(dialogue, 'Paste the line that it prints: ', (text) => readReply(text, encoded, Date.now()), isReplyPart)
     await assertMeetable(context, name, reply.party)
     await compareAsInviter(dialogue, encoded, reply)

@@ -73,7 +73,7 @@ export const lastDenial = async (
     if (request === null ? fits(line) : line.request_id === request) denial = line
   }
   if (denial === null)
-    throw new AppError('not_found', `no such denial is among the last lines of ${path}`, {
+    throw new AppError('not_found', `no such denial in the last lines of ${path}`, {
       data: { next: 'Try: x0x audit tail --lines 1000' },
     })
   const { agent_id } = denial

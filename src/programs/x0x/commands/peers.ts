@@ -62,7 +62,7 @@ export const peersGraph = ({ self, peers }: PeersGraph, { columns, glyphs, paint
     return `${paint(COLOURS[state], line)}  ${told}${bar === '' ? '' : `${paint(COLOURS[state], bar)} `}${far}`.trimEnd()
   })
   const left = peers.length - drawn.length
-  const key = `${lines.linked} both ends proven, ${lines.connected} connected, ${lines.announced} heard of, ${glyphs.bar} round trip`
+  const key = `${lines.linked} linked, ${lines.connected} connected, ${lines.announced} discovered, ${glyphs.bar} round trip`
   return [
     cell(self, columns).trimEnd(),
     ...rows,
@@ -91,7 +91,7 @@ export const runPeers = async (context: CliContext, line: CommandLine): Promise<
   const answer = await context.api.read({ method: 'GET', path: '/peers' }, PEERS)
   return printAnswer(context, answer, async () => {
     await (graph ? drawPeers : printPeers)(context, answer.peers)
-    if (!graph) await printLine(context, meshSizeText(answer.mesh, counted(answer.mesh.standing, 'standing connection')))
+    if (!graph) await printLine(context, meshSizeText(answer.mesh, counted(answer.mesh.standing, 'persistent connection')))
   })
 }
 
@@ -108,7 +108,7 @@ const drawPeers = async (context: CliContext, peers: readonly PeerJson[]): Promi
 }
 
 const printPeers = async (context: CliContext, peers: readonly PeerJson[]): Promise<unknown> => {
-  if (peers.length === 0) return printLine(context, 'no peers; import a card (x0x contacts import LINK) or give the daemon --bootstrap')
+  if (peers.length === 0) return printLine(context, 'no peers; import a card (x0x contacts import LINK), or start x0xd with --bootstrap')
   const contacts = await context.api.read({ method: 'GET', path: '/contacts' }, CONTACTS)
   const rows = peers.map((peer) => [
     nameOf(peer, contacts),

@@ -91,12 +91,12 @@ export const runPing = async (context: CliContext, line: CommandLine): Promise<n
   else if (last !== undefined && rtt_ms !== null) {
     await printLine(
       context,
-      `${sent} asked, ${answered.length} answered; min/avg/max ${ms(rtt_ms.min)} / ${ms(rtt_ms.avg)} / ${ms(rtt_ms.max)}`,
+      `${sent} sent, ${answered.length} answered; min/avg/max ${ms(rtt_ms.min)} / ${ms(rtt_ms.avg)} / ${ms(rtt_ms.max)}`,
     )
     const { decision, machine_id, version, own_version, clock_ahead_ms } = last
     await printLine(
       context,
-      shownLine(`machine ${machine_id}, here ${decision}; x0x ${version} there, ${own_version} here; ${clockText(clock_ahead_ms)}`),
+      shownLine(`machine ${machine_id}, trust ${decision}; its x0x ${version}, this one ${own_version}; ${clockText(clock_ahead_ms)}`),
     )
   }
   if (rtt_ms !== null || failure === null) return rtt_ms === null ? 1 : 0

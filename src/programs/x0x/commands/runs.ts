@@ -69,14 +69,14 @@ const UNASKED = 'it may still run on its target; to see connected agents: x0x pe
 /** Empty if the exit status says everything. */
 const linesOf = (run: WaitedRun): string[] => {
   if (run.outcome !== null) return outcomeLines({ type: 'exit', ...run.outcome }, factsOf(run))
-  if (run.problem?.error === 'unknown_run') return [`${run.state}: it was forgotten while it was waited for`]
+  if (run.problem?.error === 'unknown_run') return [`${run.state}: it was deleted while x0x waited`]
   if (run.problem !== null)
     return failureLines(new AppError('peer_unreachable', run.problem.message, { data: { next: run.problem.next ?? UNASKED } }))
   if (run.state === 'unknown') return ['unknown: its target does not know it: it never started, or was deleted']
   if (!run.over) return ['timeout: it has not ended; it continues']
   if (run.state === 'lost') return lostLines(run)
   if (run.denial_reason !== null) return denialLines(run.denial_reason, factsOf(run))
-  return hasEnd(run) ? [] : ['expired: its host has forgotten how it ended']
+  return hasEnd(run) ? [] : ['expired: its target has deleted the result']
 }
 
 const timeoutOf = (text: string): number => {

@@ -92,7 +92,7 @@ export const runTranscriptsExport = async (context: CliContext, given: CommandLi
   checkName(name)
   const asked = given.value('format') ?? (context.json ? 'jsonl' : 'asciicast')
   const format = FORMATS.find((one) => one === asked)
-  if (format === undefined) throw usageError(`--format: unknown format ${JSON.stringify(asked)}`, `one of ${FORMATS.join(', ')}`)
+  if (format === undefined) throw usageError(`--format: unknown format ${JSON.stringify(asked)}`, `Use one of ${FORMATS.join(', ')}`)
   const lines = readTranscript(pathOf(given), name)
   if (format === 'asciicast') await asciicast(context, name, lines)
   else for await (const line of lines) if (!(await write(context.stdout, EXPORTED[format](line)))) break

@@ -48,7 +48,7 @@ const countOf = (line: CommandLine, name: string, max: number): number | null =>
   if (text === null) return null
   const count = /^[0-9]{1,9}$/.test(text) ? Number(text) : 0
   if (count >= 1 && count <= max) return count
-  throw usageError(`--${name}: ${JSON.stringify(text)} is not a number from 1 to ${max}`)
+  throw usageError(`--${name} must be a number from 1 to ${max}, not ${JSON.stringify(text)}`)
 }
 
 const timeOf = (line: CommandLine, name: string): number | null => {
@@ -70,7 +70,7 @@ const failuresOf = (line: CommandLine): number | string | null => {
 /** An empty name usually comes from an unset shell variable. */
 const fileOf = (line: CommandLine, name: string): string | null => {
   const file = line.value(name)
-  if (file === '') throw usageError(`--${name}: the name of a file is missing`)
+  if (file === '') throw usageError(`--${name}: a file name is missing`)
   return file
 }
 

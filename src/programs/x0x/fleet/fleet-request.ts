@@ -33,8 +33,8 @@ export interface FleetRequest {
 
 /** Stdin is sent in one piece with the request. */
 const tooLong = (): AppError =>
-  new AppError('too_large', `stdin for many hosts is longer than ${MAX_STDIN_SPOOL} bytes`, {
-    data: { next: 'of one host a file may be longer: x0x exec AGENT --stdin-file FILE -- ARGV...' },
+  new AppError('too_large', `stdin for a fan-out has more than ${MAX_STDIN_SPOOL} bytes`, {
+    data: { next: 'For one host, a file can be larger: x0x exec HOST --stdin-file FILE -- COMMAND' },
   })
 
 const stdinOf = async (context: CliContext, path: string, signal: AbortSignal): Promise<Buffer> => {
@@ -109,9 +109,9 @@ const assertSame = ({ head }: LedgerState, line: FleetLine, stdin: Buffer | null
   if (line.argv !== null && (line.argv.length !== head.argv.length || line.argv.some((word, at) => word !== head.argv[at])))
     throw usageError(`the ledger has another command: ${shellWords(head.argv)}`, 'Remove the command: --retry repeats that of the ledger')
   if (hashOf(stdin) === head.stdin_sha256) return
-  if (head.stdin_sha256 === null) throw usageError('the command of the ledger had no stdin', 'leave --stdin-file out')
-  const given = stdin === null ? 'and none is given' : 'but the command line has another one'
-  throw usageError(`the command of the ledger had ${head.stdin_bytes} bytes of stdin, ${given}`, 'give the same again: --stdin-file FILE')
+  if (head.stdin_sha256 === null) throw usageError('the command of the ledger had no stdin', 'Remove --stdin-file')
+  const given = stdin === null ? 'but the command line has none' : 'but the command line has another one'
+  throw usageError(`the command of the ledger had ${head.stdin_bytes} bytes of stdin, ${given}`, 'Use --stdin-file with the same file')
 }
 
 const retried = async (line: FleetLine, { file, which }: RetryOf, stdin: Buffer | null): Promise<FleetRequest | LedgerState> => {

@@ -212,8 +212,8 @@ export class FleetRun {
   #sumsCame(ledger: FanoutLedgerJson): true {
     const ours = this.#hosts.sums(ledger.fanout_id)
     const differs = [...FANOUT_ENDS, 'failed' as const].some((sum) => ours[sum] !== ledger[sum])
-    const problem = ledgerProblem(ledger) ?? (differs ? 'not those of its hosts' : null)
-    if (problem !== null) this.#brokeOff = `the sums of the daemon are wrong: ${problem}`
+    const problem = ledgerProblem(ledger) ?? (differs ? 'different from those of its hosts' : null)
+    if (problem !== null) this.#brokeOff = `the totals of the daemon are wrong: ${problem}`
     return true
   }
 
@@ -269,7 +269,7 @@ export class FleetRun {
 
   async #finish({ argv, fanoutId, ledger }: FleetRequest): Promise<number> {
     const { context, view, held, progress } = this.#components
-    const left = this.#hosts.abandon(this.#brokeOff ?? 'the daemon did not say how it ended')
+    const left = this.#hosts.abandon(this.#brokeOff ?? 'the daemon did not report the result')
     for (const end of left) progress.ended(end)
     progress.end()
     const all = this.#hosts.sums(fanoutId)

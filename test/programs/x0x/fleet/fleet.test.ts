@@ -365,15 +365,15 @@ test('sums of a daemon that do not fit its hosts are said, and not believed', as
     fanout.response.end()
   })
   assert.equal(status, 3)
-  assert.match(stderr, /^x0x: it broke off: the sums of the daemon are wrong/)
+  assert.match(stderr, /^x0x: it broke off: the totals of the daemon are wrong/)
 })
 
 test('where each host ended well, an answer without right sums is not well, and a quiet command says so', async (t) => {
   const wrong = { asked: 3, ran: 3, denied: 0, unreachable: 0, not_started: 0, cancelled: 0, unknown: 0, failed: 0 }
   const failed = { ...wrong, asked: 2, ran: 2, failed: 1 }
   for (const [sums, why] of [
-    [{ ok: true, ...wrong }, /sums of the daemon are wrong/],
-    [{ ok: false, ...failed }, /sums of the daemon are wrong/],
+    [{ ok: true, ...wrong }, /totals of the daemon are wrong/],
+    [{ ok: false, ...failed }, /totals of the daemon are wrong/],
     [null, /stopped before the end/],
   ] as const) {
     const ends = (fanout: AskedFanout): void => {

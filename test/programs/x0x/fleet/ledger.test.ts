@@ -207,13 +207,13 @@ test('another command, other stdin, another file: nobody is asked', async (t) =>
   for (const [argv, why] of [
     [['--retry', here.file, '--stdin-file', stdin, '--', 'deploy', '43'], /has another command: deploy 42/],
     [['--retry', here.file, '--stdin-file', stdin, '--', 'deploy', '42', ''], /has another command/],
-    [['--retry', here.file], /had 5 bytes of stdin, and none is given/],
+    [['--retry', here.file], /had 5 bytes of stdin, but the command line has none/],
     [['--retry', here.file, '--stdin-file', here.file], /but the command line has another one/],
-    [['--retry', stdin], /no ledger that can be believed/],
+    [['--retry', stdin], /not a valid ledger/],
     [['@all', '--ledger', here.file, '--', 'deploy', '42'], /the ledger of another fan-out/],
     [['@all', '--ledger', stdin, '--', 'deploy', '42'], /is there, and is no ledger\n {5}name a file that is not there, such as/],
-    [['@all', '--ledger', '', '--', 'deploy', '42'], /--ledger: the name of a file is missing/],
-    [['--retry', ''], /--retry: the name of a file is missing/],
+    [['@all', '--ledger', '', '--', 'deploy', '42'], /--ledger: a file name is missing/],
+    [['--retry', ''], /--retry: a file name is missing/],
   ] as const) {
     const { status, stderr } = await here.exec(...argv)
     assert.equal(status, 2, argv.join(' '))
@@ -254,7 +254,7 @@ test('stdin that is too long for many hosts is told so, and not what helps for o
   const here = await place(t)
   const { status, stderr } = await here.exec('@all', '--stdin-file', '/dev/zero', '--', 'deploy', '42')
   assert.equal(status, 255)
-  assert.match(stderr, /^x0x: stdin for many hosts is longer than 67108864 bytes\n {5}of one host a file may be longer: /)
+  assert.match(stderr, /^x0x: stdin for a fan-out has more than 67108864 bytes\n {5}For one host, a file can be larger: /)
   assert.equal(here.asked.length, 0)
 })
 
@@ -287,7 +287,7 @@ test('a daemon that refuses leaves a ledger of which nobody was asked', async (t
   const file = join(dir, 'x.ledger')
   const refused = await runCli(['--data-dir', dir, 'exec', '@all', '--ledger', file, '--', 'x'])
   assert.equal(refused.status, 255)
-  assert.match(refused.stderr, /^x0x: 16 fan-outs are going on\n {5}no host was asked\. Try: x0x exec --retry /)
+  assert.match(refused.stderr, /^x0x: 16 fan-outs are running, which is the limit\n {5}no host was asked\. Try: x0x exec --retry /)
   refusing = false
   assert.equal((await runCli(['--data-dir', dir, 'exec', '--retry', file])).status, 0)
 })
