@@ -137,7 +137,7 @@ test('x0x desk that is killed denies what waited; the next one takes its place a
   let said = ''
   third.stderr.setEncoding('utf8').on('data', (text: string) => (said += text))
   assert.deepEqual(await once(third, 'close'), [1, null])
-  assert.match(said, new RegExp(`hosted by .*pid ${second.pid}`))
+  assert.match(said, new RegExp(`run by .*pid ${second.pid}`))
   const over = once(second, 'exit')
   second.kill('SIGINT')
   assert.deepEqual(await over, [130, null])

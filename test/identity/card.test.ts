@@ -166,7 +166,7 @@ test('a link has one spelling', async () => {
     ['', /does not begin with/],
     [text, /does not begin with/],
     [link.toUpperCase(), /does not begin with/],
-    [CARD_LINK_PREFIX, /malformed|not valid/],
+    [CARD_LINK_PREFIX, /malformed|invalid/],
     [`${link}=`, /damaged or incomplete/],
     [`${link}\n`, /damaged or incomplete/],
     [`${link}!`, /damaged or incomplete/],

@@ -64,7 +64,7 @@ const WRONG: readonly [readonly string[], RegExp][] = [
   [[`a=${'b'.repeat(65)}`], /not a label value/],
   [[`${'a'.repeat(65)}=b`], /not a label key/],
   [['a=[1-3]'], /not a label value/],
-  [['web[1-3'], /is not closed/],
+  [['web[1-3'], /missing "\]"/],
   [['web1-3]'], /closed that was not opened/],
   [['a;b'], /no name has the character ";"/],
   [['../a'], /no name has the character "\/"/],

@@ -79,7 +79,7 @@ test('what is wrong is said with its place', () => {
     [{ names: { 'a b': '' } }, 'names["a b"] is not a count or null'],
     [{ two: 'x' }, 'two is not true or false or a count'],
     [{ maybe: 1 }, 'maybe is not a table or null'],
-    [{ x: 1 }, '"x"'],
+    [{ x: 1 }, 'unknown key "x"'],
   ] as const)
     assert.equal(closedProblemOf({ ...GOOD, ...change }, TABLE), says)
 })

@@ -37,7 +37,7 @@ const ENDING: readonly (readonly [string, object | string, RegExp])[] = [
   [
     'an event without its fields',
     { jsonrpc: '2.0', method: 'exec.stdout', params: { ...OF_1, seq: 1 } },
-    /exec\.stdout: data is no string/,
+    /exec\.stdout: data is not a string/,
   ],
   [
     'an exit without its fields',

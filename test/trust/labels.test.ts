@@ -120,7 +120,7 @@ test('a file that was altered stops the start, and the message says where', asyn
     [{ ...entry, labels: { role: 1 } }, /contacts\[0\]\.labels\.role: expected a text/],
     [{ ...entry, labels: { role: null } }, /contacts\[0\]\.labels\.role: expected a text/],
     [{ ...entry, labels: { 'role,': 'db' } }, /contacts\[0\]\.labels: "role," is not a label key/],
-    [{ ...entry, labels: { role: 'a b' } }, /contacts\[0\]\.labels: "a b" is no value/],
+    [{ ...entry, labels: { role: 'a b' } }, /contacts\[0\]\.labels: "a b" is not a label value/],
     [{ ...entry, labels: many(MAX_LABELS + 1) }, /contacts\[0\]\.labels: a contact has at most 32 labels/],
   ]
   for (const [contact, reason] of cases) {

@@ -129,7 +129,7 @@ const sizeProblem = (exec: readonly string[], envs: Readonly<Record<string, stri
   const size = commandSize(exec, Object.keys({ ...envs, REXEC_WHOAMI: '' }))
   return size <= MAX_COMMAND_JSON
     ? null
-    : `exec: with the names of envs ${size} bytes as JSON, where ${MAX_COMMAND_JSON} are allowed; give more by stdin`
+    : `exec: with the names of envs ${size} bytes as JSON, more than ${MAX_COMMAND_JSON}; send more through stdin`
 }
 
 const stdinProblem = (stdin: unknown): string | null => {

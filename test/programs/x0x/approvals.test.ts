@@ -346,7 +346,7 @@ test('a notice at a terminal says who asks for what, once for each question, and
   assert.equal(await cli.status, 0)
   const notices = cli.text().split('\u001b]9;').slice(1)
   assert.equal(notices.length, 1)
-  assert.match(notices[0]!, new RegExp(`^x0x: a command waits for you: a\\?\\]0,x\\?b asks for /[ -~]+${BELL}${BELL}`))
+  assert.match(notices[0]!, new RegExp(`^x0x: a command needs your approval: a\\?\\]0,x\\?b requests /[ -~]+${BELL}${BELL}`))
 })
 
 test('a notice goes to the desktop by notify-send as it is written, and the terminal then has none', async (t) => {
@@ -502,7 +502,7 @@ test('what the desk does not offer is not asked for: nothing is sent to it, and 
   assert.match(shown.stdout, /left, then it is denied; it can be allowed only once\n/)
   const { status, stderr } = await runCli(['--data-dir', dir, 'approvals', 'allow-always', FIRST])
   assert.equal(status, 2)
-  assert.match(stderr, new RegExp(`once only[^]*x0x approvals approve ${FIRST}`))
+  assert.match(stderr, new RegExp(`only once[^]*x0x .*approvals approve ${FIRST}`))
   assert.ok(!asked.some(({ type }) => type === 'decide'))
 })
 

@@ -211,7 +211,7 @@ test('another command, other stdin, another file: nobody is asked', async (t) =>
     [['--retry', here.file, '--stdin-file', here.file], /but the command line has another one/],
     [['--retry', stdin], /not a valid ledger/],
     [['@all', '--ledger', here.file, '--', 'deploy', '42'], /the ledger of another fan-out/],
-    [['@all', '--ledger', stdin, '--', 'deploy', '42'], /is there, and is no ledger\n {5}name a file that is not there, such as/],
+    [['@all', '--ledger', stdin, '--', 'deploy', '42'], /exists, and is not a ledger\n {5}Try: a new file, such as/],
     [['@all', '--ledger', '', '--', 'deploy', '42'], /--ledger: a file name is missing/],
     [['--retry', ''], /--retry: a file name is missing/],
   ] as const) {
