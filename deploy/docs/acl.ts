@@ -44,7 +44,7 @@ const EXEC: Rows<(typeof EXEC_KEYS)[number]> = {
   ],
   max_duration_secs: [
     DEFAULT_CAPS.max_duration_secs,
-    'Longest duration of a command, and the timeout of a request without one. SIGTERM comes 5 seconds earlier than SIGKILL, or when a time below 10 seconds is 50 % over.',
+    'Longest duration of a command, and the timeout of a request without one. SIGKILL comes at this time. SIGTERM comes 5 seconds earlier, or at 50 % of a time below 10 seconds.',
   ],
   max_concurrent_per_agent: [
     DEFAULT_CAPS.max_concurrent_per_agent,

@@ -36,7 +36,7 @@ const SETTING_TEXTS: Readonly<Record<SettingKey, KeyText>> = {
   strangers:
     'Accept unlisted peers. With `false`, only machines connect that a contact, the ACL or `bootstrap` names. Bootstrap peers of newcomers need `true`.',
   network_user: [
-    'User of the [network process](architecture.md) if root starts `x0xd`. It must not be able to read the keys. `root` removes this protection, with a warning. Other users can only name themselves.',
+    'User of the [network process](architecture.md) if root starts `x0xd`. It must not be able to read the keys. `root` removes this protection, with a warning. If another user starts `x0xd`, you can set only that user.',
     '`x0x`; without that user a spare number from 60578 to 61183',
   ],
   share_with_group:

@@ -24,7 +24,7 @@ const CONTENT: Readonly<Record<Exclude<keyof DataPaths, 'dir'>, string>> = {
   outgoing: 'Request log: each request of this agent to others.',
   detachedRuns: 'Detached runs that this agent requested.',
   runs: 'Empty files that name the active runs.',
-  approvals: 'Grants of approvers.',
+  approvals: '[Approval store](modes.md#the-approval-store): grants, lists and saved modes.',
   approvalsSocket: 'Socket of the approval service.',
   approvalsJournal: 'Approval log.',
   lock: 'Locks. Never remove them.',

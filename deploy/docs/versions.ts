@@ -9,7 +9,7 @@ const PROTOCOLS: readonly (readonly [between: string, version: number, otherwise
   [
     'the two processes of a daemon',
     PORT_VERSION,
-    'The network process ends with status 1 and is started again every 2 seconds. Both logs name both versions.',
+    'The network process ends with status 1. systemd starts it again every 2 seconds, and `x0xd` with growing pauses up to 10 seconds. Both logs name both versions.',
   ],
   ['the approval service and the programs that use it', DESK_VERSION, 'The connection ends. Each run that needs an approval is denied.'],
 ]
