@@ -94,7 +94,7 @@ test('what would be decided is told with its reason and what changes it, and the
   const shown = await alice.cli(['trust', 'evaluate', 'bob', bob.machineId])
   assert.match(
     shown.stdout.toString(),
-    /^accept_with_flag .*trust_rejected.*\nagent +bob \([0-9a-f]{64}\)\nwhy .*\nacl .*\nmend +x0x contacts trust bob trusted\n$/,
+    /^accept_with_flag .*trust_rejected.*\nagent +bob \([0-9a-f]{64}\)\nwhy .*\nacl .*\nfix +x0x contacts trust bob trusted\n$/,
   )
 })
 

@@ -103,7 +103,7 @@ test('what other doors of this host run is seen from their journal, marked as th
   await journal.run(['true'])
   const file = join(journal.dir, 'home', '.rexec', 'audit.log')
   const { place, tmux } = await begin(t, ['--watch-journal', file])
-  await tmux.shows(/^\[… runs of other doors are shown from/)
+  await tmux.shows(/^\[… runs of other interfaces are shown from/)
   const id = '01990000-0000-7000-8000-000000000001'
   const head = { ts: '2026-11-23T10:00:00.000Z', chain: id, n: 0, prev: '0'.repeat(64) }
   const key = { agent_id: 'a'.repeat(64), machine_id: 'b'.repeat(64), request_id: id }

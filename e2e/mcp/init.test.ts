@@ -65,10 +65,10 @@ test('--init writes over nothing, and no configuration that its agent could writ
   await symlink(work, join(dir, 'link'))
   await mkdir(join(home, '.x0x', 'below'), { recursive: true })
   const refusals: readonly (readonly [RegExp, ...string[]])[] = [
-    [/where the agent may write/, home],
-    [/where the agent may write/, '/'],
-    [/where the agent may write/, work, '--config', join(work, 'mcp.toml')],
-    [/where the agent may write/, work, '--config', join(dir, 'link', 'below', 'mcp.toml')],
+    [/where the AI agent may write/, home],
+    [/where the AI agent may write/, '/'],
+    [/where the AI agent may write/, work, '--config', join(work, 'mcp.toml')],
+    [/where the AI agent may write/, work, '--config', join(dir, 'link', 'below', 'mcp.toml')],
     [/could read the keys of x0x/, join(home, '.x0x', 'below'), '--config', join(dir, 'mcp.toml')],
     [/could read the keys of x0x/, home, '--config', join(dir, 'mcp.toml')],
     [/is not a directory/, join(dir, 'none')],

@@ -73,7 +73,7 @@ test(withPodman('a run has the files of the image, its own directory, and nothin
   const foreign = await startSandboxed(t, house, ['./foreign'], options)
   assert.match('failed' in foreign ? foreign.failed : 'it ran', /names \/usr\/bin\/perl, which the sandbox does not show/)
   const shown = await startSandboxed(t, house, ['ls'], { ...options, terminal: { cols: 80, rows: 24 } })
-  assert.match('failed' in shown ? shown.failed : 'it ran', /there is no terminal/)
+  assert.match('failed' in shown ? shown.failed : 'it ran', /has no terminal/)
 
   // What stands in the image's place later is not what was permitted.
   const replaced = await startSandboxed(t, house, ['owner'], {

@@ -97,7 +97,7 @@ export const runTrustEvaluate = async (context: CliContext, { words: [agent = ''
     await printLine(context, `why      ${CAUSE_TEXT[cause]}`)
     await printLine(context, `acl      it ${in_acl ? 'has' : 'has no'} entry for this agent on that machine`)
     const remedy = trustRemedy(evaluation)
-    if (remedy !== null) await printLine(context, shownLine(`${decision === 'accept' ? 'safer' : 'mend '}    ${remedy}`))
+    if (remedy !== null) await printLine(context, shownLine(`${decision === 'accept' ? 'safer' : 'fix  '}    ${remedy}`))
   }
   return STATUS[decision]
 }
