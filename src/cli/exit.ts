@@ -7,7 +7,7 @@ import type { StopFailure } from '../base/startable.ts'
 /** Signals that stop a program. */
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const
 
-/** Signals that stop a daemon; SIGHUP makes it reload its files. */
+/** Signals that stop a daemon. SIGHUP makes it reload its files. */
 export const DAEMON_STOP_SIGNALS = ['SIGTERM', 'SIGINT'] as const
 
 /** Calls `listener` for each signal until the returned function is called. */
@@ -49,8 +49,8 @@ export const logStopFailures = (log: Logger, failures: readonly StopFailure[]): 
 
 /**
  * Resolves with the first uncaught error. The process must then stop, because its state is unknown. `unhandledRejections` says whether a
- * rejected promise without a handler counts. In the network process it is only logged: bytes of an unlisted peer may cause one in a
- * library, and that process decides nothing.
+ * rejected promise without a handler counts. The network process only logs it, because bytes of an unlisted peer may cause one in a
+ * library, and that process makes no decisions.
  */
 export const firstCrash = (log: Logger, { unhandledRejections }: { readonly unhandledRejections: 'stop' | 'log' }): Promise<Error> =>
   new Promise((resolve) => {
@@ -61,14 +61,14 @@ export const firstCrash = (log: Logger, { unhandledRejections }: { readonly unha
     }
     const note = (reason: unknown): void => log.error({ err: errorText(reason) }, 'a promise was rejected and had no handler')
     process.on('unhandledRejection', unhandledRejections === 'stop' ? stop : note)
-    // A daemon outlives its terminal, its log and their readers, so lost output is no error.
+    // A daemon outlives its terminal, its log and their readers, so lost output is not an error.
     for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined)
     process.on('uncaughtException', stop)
   })
 
 /**
- * Aborts at the first of `signals`, at an uncaught error, or, with `untilEof`, at the end of standard input. `status` is the exit status;
- * null if nothing stopped the program.
+ * Aborts at the first of `signals`, at an uncaught error, or, with `untilEof`, at the end of standard input. `status` is the exit status,
+ * or null if the program was not stopped.
  */
 export const stopConditions = (
   log: Logger,

@@ -41,7 +41,7 @@ const distanceOf = (word: string, candidate: string): number => {
   return Math.min(edits(word, candidate), ...(parts.length === 1 ? [] : parts.map((part) => edits(word, part) + 1)))
 }
 
-/** `. Did you mean exec?`, or nothing without a close candidate. */
+/** The suggestion `. Did you mean exec?`, or an empty text without a close candidate. */
 export const didYouMean = (word: string, candidates: readonly string[], prefix = ''): string => {
   const close = candidates
     .map((candidate) => ({ candidate, distance: distanceOf(word, candidate), length: Math.max(word.length, candidate.length) }))
@@ -55,12 +55,12 @@ export const didYouMean = (word: string, candidates: readonly string[], prefix =
 /** Makes the error of an invalid line. `command` is the one whose help to read. */
 export type UsageError = (problem: string, command: string) => AppError
 
-/** Makes a suggestion, such as `. Did you mean exec?`, or nothing. */
+/** Makes such a suggestion or an empty text. */
 type Suggest = typeof didYouMean
 
 type Values = ReadonlyMap<string, readonly string[]>
 
-/** A parsed line: a command, its options and its words. */
+/** A parsed line with a command, its options and its words. */
 export class CommandLine {
   /** The words of the command after the program's name, such as `contacts pin`, or empty for the program itself. */
   readonly command: string
