@@ -50,6 +50,8 @@ const failed = [
   fails('--check', limits('limits-guides'), ...instructions),
   fails('--check', limits('limits-docs'), ...others),
   fails('--words', limits('retired-words'), ...pages),
+  fails('--comments', '--check', limits('limits-comments'), 'src'),
+  fails('--comments', '--words', limits('retired-words'), 'src'),
   subjects.length > 0,
 ]
 process.exitCode = failed.includes(true) ? 1 : 0
