@@ -30,11 +30,11 @@ const SETTING_TEXTS: Readonly<Record<SettingKey, KeyText>> = {
   keep: 'IDs of contacts that always keep a connection, also in a [large mesh](large-meshes.md).',
   relay: 'Relay connections between contacts of level `known` or `trusted` ([nat.md](nat.md)).',
   relays:
-    'Relays that make this daemon reachable, each ending in `/p2p/…`. If empty, it uses contacts that relay, if no direct path is known.',
+    'Relays that make this daemon reachable, each ending in `/p2p/…`. If the list is empty and no direct path is known, it uses contacts that relay.',
   dht: 'Use of the [DHT](connections.md): `off`, `client` (publish and look up cards) or `server` (also store cards of others). `auto` means `off` without `bootstrap`, `server` with `bootstrap` and `announce`, else `client`.',
   mdns: 'Find peers on the local network.',
   strangers:
-    'Accept unlisted peers. With `false`, only machines connect that a contact, the ACL or `bootstrap` names. Bootstrap peers of newcomers need `true`.',
+    'Accept unlisted peers. With `false`, only machines connect that a contact, the ACL or `bootstrap` names. A bootstrap peer needs `true` if new machines use it.',
   network_user: [
     'User of the [network process](architecture.md) if root starts `x0xd`. It must not be able to read the keys. `root` removes this protection, with a warning. If another user starts `x0xd`, you can set only that user.',
     '`x0x`; without that user a spare number from 60578 to 61183',

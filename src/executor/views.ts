@@ -55,7 +55,7 @@ export const EXEC_METRICS: readonly Metric<ExecFacts>[] = [
   counter('x0x_exec_cap_warnings_total', 'Limits that a run approached, by cap', ({ diagnostics }) =>
     byLabel('cap', { ...diagnostics.totals.cap_warnings }),
   ),
-  gauge('x0x_journal_writable', '1 if the journal can be written, by journal; no command runs without exec', ({ diagnostics }) => {
+  gauge('x0x_journal_writable', '1 if the journal can be written, by journal. If it is 0 for exec, no command runs', ({ diagnostics }) => {
     const { journal, outgoing_journal } = diagnostics
     return byLabel('journal', { ...(journal && { exec: Number(journal.writable) }), requests: Number(outgoing_journal.writable) })
   }),
