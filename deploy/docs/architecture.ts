@@ -12,7 +12,7 @@ const FOLDERS: Readonly<Record<string, readonly [owns: string, limit: string]>> 
   identity: ['keys, signatures, cards, encryption', 'holds no rule'],
   trust: ['contacts, pins, revocations', 'does not read the ACL'],
   policy: ['the ACL, execution modes and `authorize`', 'starts no program'],
-  journal: ['audit log and request log', 'holds no output'],
+  journal: ['audit log, request log and approval log', 'holds no output'],
   transcripts: ['transcripts of consoles', 'is not evidence'],
   desk: ['approval requests, the store of approvals, the socket for both', 'policy judges each request'],
   process: ['programs, their terminals and process trees', 'accepts only a permit'],
