@@ -45,14 +45,14 @@ const one = (title: string, who: Machine, ...steps: Step[]): Scene => ({ title, 
 /** Each is a file of docs/images; in the order in which they are played: the last show what the first left behind. */
 export const SCENES: Readonly<Record<string, Scene>> = {
   'terminal-readme': {
-    title: 'alice runs what the ACL of bob lists, and nothing else; bob has all of it in his journal',
+    title: 'alice runs only the commands that the ACL of bob lists; bob has all requests in his audit log',
     panes: [
       {
         who: 'alice',
-        title: 'alice, who asks',
+        title: 'alice, the requester',
         steps: [{ line: 'x0x exec bob -- df -h /' }, { line: 'x0x exec bob -- du -sh /usr' }, { line: 'x0x exec bob -- rm -rf /' }],
       },
-      { who: 'bob', title: 'bob, who decides and runs', steps: [{ line: 'x0x audit timeline' }] },
+      { who: 'bob', title: 'bob, the target', steps: [{ line: 'x0x audit timeline' }] },
     ],
   },
   'terminal-help': one('x0x --help', 'dora', { line: 'x0x --help' }),
@@ -60,17 +60,17 @@ export const SCENES: Readonly<Record<string, Scene>> = {
     line: 'x0x init',
     answers: [
       [/Name of this agent[^\n]*: $/, 'dora'],
-      [/Does it only ask others[^\n]*y\/N $/, 'n'],
-      [/Is it to run as a service[^\n]*y\/N $/, 'n'],
+      [/Only send requests[^\n]*y\/N $/, 'n'],
+      [/Run as a system service[^\n]*y\/N $/, 'n'],
     ],
   }),
-  'terminal-long-run': one('A command that says nothing yet, and for how long', 'alice', {
+  'terminal-long-run': one('A command without output, and its running time', 'alice', {
     line: 'x0x exec bob -- sleep 60',
     until: /no output of bob yet, 5 s/,
   }),
   'terminal-denial': one('A command that the ACL does not list', 'alice', { line: 'x0x exec bob -- df -h /home' }, { line: 'echo $?' }),
   'terminal-fleet': one(
-    'One command on six machines: equal answers once, and what became of each',
+    'One command on six machines: equal outputs are grouped',
     'alice',
     { line: "x0x exec 'web[1-6]' --group -- cat release" },
     { line: 'echo $?' },
@@ -78,5 +78,5 @@ export const SCENES: Readonly<Record<string, Scene>> = {
   'terminal-timeline': one('x0x audit timeline', 'bob', { line: 'x0x audit timeline' }),
   'terminal-peers': one('x0x peers --graph', 'alice', { line: 'x0x peers --graph' }),
   'terminal-doctor': one('x0xd --doctor', 'bob', { line: 'x0xd --doctor' }),
-  'terminal-doctor-two': one('x0x doctor, of two machines', 'charlie', { line: 'x0x doctor bob -- df -h /' }),
+  'terminal-doctor-two': one('x0x doctor for two machines', 'charlie', { line: 'x0x doctor bob -- df -h /' }),
 }
