@@ -50,7 +50,7 @@ const fieldsIn = (fields: FieldTable, without: readonly string[] = []): string =
 const answerOf = (method: Method): string => {
   const fields = RESULTS[method]
   if (method === 'session.resume') return `as \`session.info\`, with ${fieldsIn(fields, Object.keys(RESULTS['session.info']))}`
-  if (method === 'pty.open') return `${fieldsIn(fields, ['ran_on', 'cut_wishes'])}: and the optional ones of \`exec.start\``
+  if (method === 'pty.open') return `${fieldsIn(fields, ['ran_on', 'cut_wishes'])}, optional as \`exec.start\``
   return fieldsIn(fields)
 }
 
