@@ -99,11 +99,11 @@ test('which_command says of a target which commands of the program it tells that
     details.push([answer['allowed_arguments'], answer['detail']])
   }
   assert.deepEqual(details, [
-    ['some', "a target does not tell which programs it has; bob allows: git status, git log -n '<INT>'"],
-    [null, 'a target does not tell which programs it has, and no command that it says it allows begins with this one; it may allow others'],
+    ['some', "a target does not list its programs; bob allows: git status, git log -n '<INT>'"],
+    [null, 'a target does not list its programs, and none of the commands that it lists begins with this one; it may allow others'],
     [
       null,
-      'a target does not tell which programs it has, nor which commands it allows (trust_rejected): exec_status runs it, or says that it is denied or not there',
+      'a target does not list its programs, nor the commands that it allows (trust_rejected): exec_status runs it, or says that it is denied or not there',
     ],
   ])
   assert.deepEqual(

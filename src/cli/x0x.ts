@@ -241,7 +241,7 @@ const transcripts: CommandSpec = {
 
 const replay: CommandSpec = {
   name: 'replay',
-  text: 'Repeat recorded results and compare them',
+  text: 'Compute recorded results again and compare them',
   arguments: [{ flags: '<file>', text: 'Record written by x0x mcp --record' }],
   examples: ['x0x mcp --whoami reviewer --record run.jsonl', 'x0x replay run.jsonl'],
   exits: [

@@ -131,7 +131,7 @@ const serverOf = (tools: ConsoleTools): McpServer => {
   const server = new McpServer(
     { name: 'rexec', title: 'rexec', version: VERSION },
     {
-      instructions: 'Commands run on the console of a human, who sees each of them and its output, and may end it.',
+      instructions: 'Commands run in the console of the user, who sees each command with its output, and can stop it.',
       capabilities: { tools: { listChanged: false } },
       jsonSchemaValidator: NO_VALIDATOR,
     },

@@ -15,7 +15,7 @@ const targetField = (text: string) => z.string().min(1).max(MAX_NAME).optional()
 
 const PROBLEM = z.strictObject({ code: z.string(), message: z.string(), next: z.string().optional() }).nullable()
 
-const UNTOLD = 'a target does not tell which programs it has'
+const UNTOLD = 'a target does not list its programs'
 const TRY_IT = 'exec_status runs it, or says that it is denied or not there'
 /** Maximum number of a target's commands in one answer. */
 const MAX_COMMANDS = 20
@@ -56,10 +56,11 @@ const toldBy = (
     return { isAllowed: false, detail: `${UNTOLD}, and was not reached: ${[message, next ?? []].flat().join('; ')}` }
   }
   const { denial_reason, rules } = asked.value
-  if (denial_reason !== null) return { isAllowed: false, detail: `${UNTOLD}, nor which commands it allows (${denial_reason}): ${TRY_IT}` }
+  if (denial_reason !== null)
+    return { isAllowed: false, detail: `${UNTOLD}, nor the commands that it allows (${denial_reason}): ${TRY_IT}` }
   const commands = rules.filter(({ argv }) => argv[0] === command).map(({ argv }) => shellWords(argv))
   if (commands.length === 0)
-    return { isAllowed: false, detail: `${UNTOLD}, and no command that it says it allows begins with this one; it may allow others` }
+    return { isAllowed: false, detail: `${UNTOLD}, and none of the commands that it lists begins with this one; it may allow others` }
   const more = commands.length > MAX_COMMANDS ? `, and ${commands.length - MAX_COMMANDS} more` : ''
   return { isAllowed: true, detail: shown(`${UNTOLD}; ${target} allows: ${commands.slice(0, MAX_COMMANDS).join(', ')}${more}`) }
 }

@@ -109,9 +109,9 @@ const run = async (
 
 const REFRESHED = z.strictObject({
   target: z.string(),
-  changed: z.boolean().describe('the tools are others than before'),
+  changed: z.boolean().describe('true: the list of tools changed'),
   tools: z.array(z.string()).describe('one for each command that the target allows'),
-  left_out: z.int().describe('commands that the target counts, or tells of, and that are no tools: there are too many'),
+  left_out: z.int().describe('allowed commands that are above the limit of tools'),
   problem: z.string().nullable().describe('why the target did not answer; the tools are those of its last answer'),
 })
 

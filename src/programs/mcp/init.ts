@@ -18,37 +18,37 @@ const ruleText = (argv: readonly string[]): string => `[[security.allow_commands
 const configText = (
   root: string,
   journal: string,
-): string => `# What an AI agent may do by the tools of \`x0x mcp\`. See docs/ai-agents.md and docs/rexd.md.
+): string => `# Rights of an AI agent that uses the tools of \`x0x mcp\`. See docs/ai-agents.md and docs/config.md.
 
 [security]
 allow_shell = false
 allow_pty = false
-# true: a command for a target may outlive its session, as a detached run (docs/mcp.md).
+# true: a command on a target can continue after its session, as a detached run (docs/mcp.md).
 allow_detach = false
-# false: files are read, and not changed.
+# false: the AI agent can read files, but not change them.
 allow_write = true
-# Variables that the agent may set, and those of ours that its commands have.
+# allow_env: variables that the AI agent may set. pass_env: variables of \`x0x mcp\` that commands get.
 allow_env = []
 pass_env = []
-# Agents of the mesh that commands may run on, where their own ACLs allow them.
+# Agents of the mesh that may run commands. Their ACLs also decide.
 allow_targets = []
 
-# Where commands run, how far they may go and whom to ask (docs/modes.md). Without this table they run on this host, as the
-# rules below say, and nobody is asked. A desk must be there for the host "gateway": x0xd, or x0x desk.
+# Where commands run, and which of them need approval (docs/modes.md). Without this table, commands run on this machine within
+# the rules below, without approval. The host "gateway" needs an approval service: x0xd, or x0x desk.
 # [tools.exec]
-# host = "sandbox"          # bubblewrap: only the working directory is writable, and there is no network; or "gateway", this host
-# security = "allowlist"    # on this host: what a human has listed or allowed; "full": all that the rules below allow
-# ask = "on-miss"           # a human is asked about the rest; "always": about everything
+# host = "sandbox"          # bubblewrap: only the working directory is writable, no network; or "gateway": this machine
+# security = "allowlist"    # on this machine: commands that an approver listed or granted; "full": all that the rules below allow
+# ask = "on-miss"           # other commands need approval; "always": all commands need it
 # [[tools.exec.always_ask]]
 # argv = ["git", "push", "<ANY...>"]
 # reason = "others see what is pushed"
 
-# Files are read and changed below these directories, and commands start in them.
+# The AI agent reads and changes files below these directories. Commands start in them.
 [[security.allowed_roots]]
 path = ${JSON.stringify(root)}
 
-# Only these commands, token by token; args = "any" lets anything follow. A program that takes orders from files in the directory
-# (git, make, npm and others do) can be made to run anything by who may write there.
+# Only these commands are allowed, token by token; args = "any" allows any further arguments. Programs such as git, make and npm
+# read orders from files in the directory. An AI agent that can write these files can make them run anything.
 ${FIRST_COMMANDS.map(ruleText).join('')}
 [audit]
 path = ${JSON.stringify(journal)}
@@ -115,8 +115,9 @@ export const init = async ({ directory, whoami, config }: Extract<McpFlags, { mo
   }
   process.stderr.write(
     [
-      `${path} is written: files below ${root}, no shell, and these commands: ${FIRST_COMMANDS.map((argv) => argv.join(' ')).join(', ')}; the journal is ${journal}.`,
-      'Give this to your runtime of agents (docs/ai-agents.md says in which file), then try it:',
+      `Wrote ${path}: files below ${root}, no shell, and these commands: ${FIRST_COMMANDS.map((argv) => argv.join(' ')).join(', ')}.`,
+      `The audit log is ${journal}.`,
+      'Add the JSON to the file of your AI runtime (docs/ai-agents.md lists the files), then check it:',
       `x0x mcp --check --config ${path}`,
       '',
     ].join('\n'),

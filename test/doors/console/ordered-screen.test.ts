@@ -337,14 +337,14 @@ test('where nothing is drawn anew, each ? writes the keys once, and no other key
   for (const key of ['?', 'y', '?', 'n']) screen.press(key)
   screen.record('the end')
   await terminal.shows('[… the end]')
-  assert.equal(terminal.lines().filter((line) => line.includes('abort the command that is shown')).length, 2)
+  assert.equal(terminal.lines().filter((line) => line.includes('stop the command that is shown')).length, 2)
 })
 
 test('? shows the keys above the status, and hides them', async (t) => {
   const { terminal, screen } = open(t, { columns: 60, rows: 12 })
   screen.press('?')
-  await terminal.shows('x   abort the command that is shown')
+  await terminal.shows('x   stop the command that is shown')
   screen.press('?')
-  for (; terminal.seen().some((line) => line.startsWith('x   abort'));) await sleep(10)
+  for (; terminal.seen().some((line) => line.startsWith('x   stop'));) await sleep(10)
   assert.equal(terminal.seen().filter((line) => line.includes('nothing runs')).length, 1)
 })

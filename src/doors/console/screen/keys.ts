@@ -61,12 +61,12 @@ export interface ConsoleKeysInit {
 }
 
 export const HELP = [
-  'x   abort the command that is shown: asks, and x again does it',
-  'p   pause or resume an agent',
-  '^C  end the host and all that runs: asks, and ^C again does it',
+  'x   stop the command that is shown; x again confirms',
+  'p   pause an AI agent, or let it continue',
+  '^C  stop the console and all commands; ^C again confirms',
   '/   set modes: /exec host=… security=… ask=…, /elevated on|ask|full|off',
   '^L  redraw the screen',
-  '?   show this, or hide it',
+  '?   show or hide the keys',
 ] as const
 
 type KeyPrompt =
