@@ -180,7 +180,7 @@ test('Ctrl-C leaves it, a cancel ends it, and who forgets it lets go of it there
   await alice.ok('runs', 'forget', id)
   const gone = await alice.cli(['attach', id])
   assert.equal(gone.status, 255)
-  assert.match(gone.stderr, /no detached run has the ID .*\n {5}See: x0x runs\n/)
+  assert.match(gone.stderr, /no detached run has the ID .*\n {5}See: x0x .*runs\n/)
 })
 
 test("somebody else's run is none: not by its id, and not by the file of who asked for it", async () => {
@@ -205,7 +205,7 @@ test('a host whose executor was started anew has lost it, and says so; what it h
   await bob.start()
   const { status, stdout, stderr } = await attached.finished
   assert.deepEqual([status, stdout.toString()], [255, 'ready\n'])
-  assert.match(stderr, /x0x: lost: .*\n {5}on bob: x0x audit tail {3}\(request /)
+  assert.match(stderr, /x0x: lost: .*\n {5}Try, on bob: x0x audit tail {3}\(request /)
   assert.match(await alice.ok('runs'), new RegExp(`${id} +bob +lost `))
   const again = await alice.cli(['attach', id])
   assert.deepEqual([again.status, again.stdout.toString()], [255, 'ready\n'])

@@ -55,7 +55,7 @@ after(async () => mesh.stop())
 const denialOf = (result: CliResult): string => {
   assert.equal(result.status, 255, result.stderr)
   assert.equal(result.stdout.length, 0)
-  const reason = /^x0x: \S+ denied .* \((\w+)\): /.exec(result.stderr)?.[1]
+  const reason = /^x0x: \S+ (?:denied|could not start) .* \((\w+)\)(?:: |$)/m.exec(result.stderr)?.[1]
   assert.ok(reason, result.stderr)
   return reason
 }
@@ -113,7 +113,7 @@ test('a denial names the commands that explain it on the target', async () => {
     stderr,
     /^x0x: bob denied "echo 'it is' x" \(argv_not_allowed\): .*\n {5}Try: x0x --data-dir \S+ acl mine bob\n {5}Try, on bob: x0x acl explain --last\n/,
   )
-  assert.match((await bob.cli(['acl', 'explain', '--last'])).stdout.toString(), /^last denial, .*: echo 'it is' x\nasked by alice /)
+  assert.match((await bob.cli(['acl', 'explain', '--last'])).stdout.toString(), /^last denial, .*: echo 'it is' x\nrequested by alice /)
 })
 
 test('that command explains it, with the function that the daemon uses', async () => {
@@ -178,7 +178,7 @@ test('a second Ctrl-C does not wait', async () => {
   running.child.kill('SIGINT')
   const result = await running.finished
   assert.equal(result.status, 128 + 2)
-  assert.match(result.stderr, /^x0x: not waiting; .* up to 5 s\n$/)
+  assert.match(result.stderr, /^x0x: stopped waiting; .* up to 5 s\n$/)
   await until('it is killed after its grace', async () => (await bob.diagnostics()).active_sessions === 0)
 })
 

@@ -45,7 +45,7 @@ test('a token that got out is made anew without a restart: 401 for the old one, 
   stream.end()
   const events = await response(stream)
   const ended = new Promise((resolve) => events.resume().once('end', resolve))
-  assert.match(await alice.ok('keys', 'rotate-token'), /^made anew: .*api-token; the old one is invalid\n$/)
+  assert.match(await alice.ok('keys', 'rotate-token'), /^replaced: .*api-token; the old one is invalid\n$/)
   await ended
   const renewed = await secretOf(alice, 'api-token')
   assert.notEqual(renewed, api)
@@ -77,7 +77,7 @@ test("an operator's key is made anew for the API and for the desk; who kept the 
   const renewed = await readFile(file)
   assert.notDeepEqual(renewed, old)
   await alice.ok('contacts', 'trust', 'bob', 'known')
-  assert.match(await alice.ok('approvals', 'pending'), /nothing/)
+  assert.match(await alice.ok('approvals', 'pending'), /no open approval requests/)
   await writeFile(file, old)
   const refused = await alice.cli(['contacts', 'trust', 'bob', 'trusted'])
   assert.match(refused.stderr, /proof is wrong/)
@@ -211,7 +211,10 @@ test('an agent gets a new key: not under a running daemon; a contact follows it 
   assert.ok((await readFile(bob.journalFile, 'utf8')).includes(`agent_id = \\"${restored.agentId}\\"`), 'the line to write')
   const { stdout } = await runDaemonCommand(['--check', '--data-dir', bob.dir, '--exec-acl', bob.aclFile])
   assert.match(stdout, new RegExp(`has a new key[^]*agent_id = "${restored.agentId}"`))
-  assert.match(await bob.ok('acl', 'check', bob.aclFile), new RegExp(`has a new key: alice; write there: agent_id = "${restored.agentId}"`))
+  assert.match(
+    await bob.ok('acl', 'check', bob.aclFile),
+    new RegExp(`has a new key: alice; write into the file: agent_id = "${restored.agentId}"`),
+  )
   await bob.writeAcl([{ agent: restored, commands: [['echo', '<INT>']] }])
   await bob.restart()
   assert.equal((await restored.exec('bob', ['echo', '6'])).status, 0)

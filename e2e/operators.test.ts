@@ -57,7 +57,7 @@ test('what runs here for another is listed and ended by its id; the other side i
   const id = sessions[0]!.request_id
   assert.match(
     await bob.ok('exec', 'sessions', '--incoming'),
-    new RegExp(`^REQUEST .*\\n${id} +alice +running +\\S+ +${waits}\\nend one: `),
+    new RegExp(`^REQUEST .*\\n${id} +alice +running +\\S+ +${waits}\\nTo stop one: `),
   )
   const key = join(bob.dir, 'operator.key')
   await rename(key, `${key}.away`)
@@ -107,7 +107,7 @@ test('a ping tells the round trip, the way, both versions; who is not accepted t
   const shown = await alice.ok('ping', 'bob', '-c', '1')
   assert.match(
     shown,
-    /^bob: seq=1 time=\S+ ms  \/ip4\/\S+ direct.*\n1 asked, 1 answered; [^\n]*\nmachine [0-9a-f]{64}, here accept_with_flag; [^\n]*its clock is equal\n$/,
+    /^bob: seq=1 time=\S+ ms  \/ip4\/\S+ direct.*\n1 sent, 1 answered; [^\n]*\nmachine [0-9a-f]{64}, trust accept_with_flag; [^\n]*its clock is equal\n$/,
   )
   assert.match(await alice.ok('ping', alice.agentId, '-c', '1'), /this agent/)
   // Charlie knows bob, and alice knows nobody of that name.

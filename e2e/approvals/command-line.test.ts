@@ -95,7 +95,7 @@ test('O7: modes are set for a session, shown, taken back by off, and stored only
   assert.match((await cli('exec-mode', 'save', '--agent', 'reviewer')).stderr, /host and node are not saved/)
   await mode('off', '--saved')
   assert.equal((await cli('exec-mode', 'save', '--agent', 'reviewer')).status, 1)
-  assert.match((await cli('exec-mode', 'list')).stdout, /^nothing is set/)
+  assert.match((await cli('exec-mode', 'list')).stdout, /^no modes are set/)
   assert.equal(await place.engine().override('s_1', 'reviewer'), null)
 })
 

@@ -63,8 +63,8 @@ test('statuses say how a command ended, or why it did not run', OPTIONS, async (
 const WRONG_LINES: readonly (readonly [readonly string[], RegExp])[] = [
   [['--dir', '.', '--', 'true'], /--whoami NAME is missing/],
   [['--whoami', 'C', '--', 'true'], /--dir DIR is missing/],
-  [['--whoami', 'C', '--dir', '.', 'true'], /two dashes/],
-  [['--whoami', 'C', '--dir', '.', '--'], /two dashes/],
+  [['--whoami', 'C', '--dir', '.', 'true'], /after "--"/],
+  [['--whoami', 'C', '--dir', '.', '--'], /after "--"/],
   [['--whoami', 'C', '--dir', '.', '--env', 'NOVALUE', '--', 'true'], /no VARIABLE=VALUE/],
   [['--whoami', 'C', '--dir', '.', '--timeout', 'soon', '--', 'true'], /must be a number of seconds/],
   [['--whoami', 'a\nb', '--dir', '.', '--', 'true'], /visible/],

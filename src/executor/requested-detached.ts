@@ -32,7 +32,7 @@ export const askedRunsOf = (value: unknown, file: string): readonly DetachedRequ
 /** The row of a new run, without the fields that only its target knows. */
 export type NewDetachedRequest = Omit<DetachedRequest, keyof DetachedRunUpdate | 'heard_at_ms' | 'requests'> & { readonly request: string }
 
-const NEXT = { next: 'which there are: x0x runs' }
+const NEXT = { next: 'See: x0x runs' }
 const NOTHING_HEARD = { state: 'unknown', code: null, signal: null, denial_reason: null, heard_at_ms: null } as const
 const UPDATED_FIELDS = ['state', 'code', 'signal', 'denial_reason'] as const
 

@@ -17,19 +17,19 @@ test('the doctor says who would be asked, what waits, and the modes of each agen
   await desk.writeStore((store) => (store['agents'] = { 'a\u001b[2J': { ask: 'always' } }))
   const { approvals, approvalsSocket } = desk.paths
   assert.deepEqual(await linesOf(desk.paths), [
-    `ok desk the approval service answers at ${approvalsSocket}; open: 0 questions`,
+    `ok desk the approval service answers at ${approvalsSocket}; open: 0 approval requests`,
     'ok humans no approver is connected, so requests that need approval are denied: run x0x approvals watch, or open x0x ui',
-    `ok store ${approvals} is sound`,
+    `ok store ${approvals} is valid`,
     'ok modes default: security allowlist, ask on-miss, no approver connected: deny',
-    'ok modes of a\\x1b[2J: security allowlist, ask always, no approver connected: deny',
+    'ok modes a\\x1b[2J: security allowlist, ask always, no approver connected: deny',
   ])
   const { next } = await watching(desk)
   const ending = new AbortController()
   const asked = desk.link.ask(questionOf(), ending.signal, () => undefined)
   await next()
   assert.deepEqual((await linesOf(desk.paths)).slice(0, 2), [
-    `ok desk the approval service answers at ${approvalsSocket}; open: 1 question`,
-    'ok humans 1 window connected; the first answer counts',
+    `ok desk the approval service answers at ${approvalsSocket}; open: 1 approval request`,
+    'ok humans 1 approval client connected; the first answer counts',
   ])
   ending.abort()
   await asked.catch(() => undefined)

@@ -17,7 +17,7 @@ test('of a running daemon the doctor says how much of the mesh it sees, what sta
   assert.equal(mesh, 'ok mesh: 1 machine heard of, 1 agent known, 1 of 1 persistent connection, 1 connected')
   assert.equal(
     table,
-    'ok hash table: DHT client: 1 peer (1 connected), 0 records stored, own record published 0 times, 0 of 0 look-ups found one',
+    'ok hash table: DHT client: 1 peer (1 connected), 0 records stored, own record published 0 times, 0 of 0 look-ups succeeded',
   )
   await server.stop()
   await until(() => client.node.connections().length === 0)
@@ -30,5 +30,5 @@ test('who has nobody to ask in the hash table is told so, and who takes no part 
   const alone = await startPeer(t, { name: 'alone', dht: 'client' })
   assert.match(linesOf(alone.view.diagnostics())[1]!, /^warn hash table: DHT client: 0 peers \(0 connected\)/)
   const off = await startPeer(t, { name: 'off' })
-  assert.match(linesOf(off.view.diagnostics())[1]!, /^ok hash table: off: /)
+  assert.match(linesOf(off.view.diagnostics())[1]!, /^ok hash table: DHT off: /)
 })
