@@ -1,4 +1,5 @@
-// Checks the language of the README, the pages and decisions of docs, the comments of src and the commit subjects: `npm run check language`.
+// Checks the language of the README, the changelog, the pages and decisions of docs, the comments of src and the commit subjects:
+// `npm run check language`.
 import { execFileSync, spawnSync } from 'node:child_process'
 import { existsSync, globSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -34,6 +35,15 @@ const longSubjects = () => {
     .filter((subject) => subject.length > MAX_SUBJECT)
 }
 
+/** Most words of one change in the changelog. */
+const MAX_CHANGE = 40
+
+/** Numbers of the lines of the changelog that describe a change in too many words. */
+const longChanges = () =>
+  readFileSync(join(packageRoot, 'CHANGELOG.md'), 'utf8')
+    .split('\n')
+    .flatMap((line, index) => (line.startsWith('- ') && line.slice(2).trim().split(/\s+/).length > MAX_CHANGE ? [index + 1] : []))
+
 /** Runs the measurement. Prints what it says and returns whether it found a fault. */
 const fails = (...args) => {
   const { status, stdout, stderr } = spawnSync(process.execPath, [MEASURE, ...args], { cwd: packageRoot, encoding: 'utf8' })
@@ -46,12 +56,15 @@ const told = guides()
 const [instructions, others] = [pages.filter((page) => told.includes(page)), pages.filter((page) => !told.includes(page))]
 const subjects = longSubjects()
 for (const subject of subjects) console.log(`commit subject over ${MAX_SUBJECT} characters: ${subject}`)
+const changes = longChanges()
+for (const line of changes) console.log(`CHANGELOG.md:${line}: over ${MAX_CHANGE} words`)
 const failed = [
   fails('--check', limits('limits-guides'), ...instructions),
   fails('--check', limits('limits-docs'), ...others),
-  fails('--words', limits('retired-words'), ...pages),
+  fails('--words', limits('retired-words'), 'CHANGELOG.md', ...pages),
   fails('--comments', '--check', limits('limits-comments'), 'src'),
   fails('--comments', '--words', limits('retired-words'), 'src'),
   subjects.length > 0,
+  changes.length > 0,
 ]
 process.exitCode = failed.includes(true) ? 1 : 0
