@@ -160,7 +160,7 @@ test('a relation is examined from both ends, each finding with what mends it; a 
   const gone = await examined(alice, 'charlie')
   assert.deepEqual([gone.status, gone.of('link')?.standing], [1, 'fail'])
   assert.match(gone.of('link')?.remedy ?? '', /x0xd --doctor/)
-  assert.match((await alice.cli(['doctor', 'charlie'])).stdout.toString(), /\nfail +link +[^\n]*\n +-> on that machine/)
+  assert.match((await alice.cli(['doctor', 'charlie'])).stdout.toString(), /\nfail +link +[^\n]*\n +-> on its machine/)
   await charlie.start()
 })
 
