@@ -56,7 +56,7 @@ test('each command that the target tells is a tool with its slots as parameters,
   assert.deepEqual(echo?.inputSchema.required, ['int_1', 'int_2'])
   const fields = propertiesOf(echo)
   assert.deepEqual([fields['int_1']?.['type'], fields['int_1']?.['minimum'], fields['int_1']?.['maximum']], ['integer', 1, 999_999])
-  assert.match(String(fields['int_2']?.['description']), /it stands behind "and"/)
+  assert.match(String(fields['int_2']?.['description']), /it follows "and"/)
   const [seconds] = (fields['timeout_seconds'] ?? {})['anyOf'] as [{ maximum?: number }]
   assert.deepEqual([seconds.maximum, fields['timeout_seconds']?.['default']], [9, 9])
   const path = propertiesOf(tools.find(({ name }) => name === 'bob_printf_s_p'))['url_path']

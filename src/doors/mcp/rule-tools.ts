@@ -42,7 +42,7 @@ const describeSlot = ({ kind, hint }: RuleSlot): string => {
     kind === 'int'
       ? `a whole number from ${INT_RANGE.min} to ${INT_RANGE.max}`
       : 'a path: / and up to 256 of A-Z a-z 0-9 / _ . -, without ..'
-  return hint === '' ? takes : `${takes}; it stands behind ${JSON.stringify(cut(shownLine(hint), MAX_TITLE))}`
+  return hint === '' ? takes : `${takes}; it follows ${JSON.stringify(cut(shownLine(hint), MAX_TITLE))}`
 }
 
 const fieldOf = (slot: RuleSlot): z.ZodType =>
