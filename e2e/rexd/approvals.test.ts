@@ -142,7 +142,7 @@ test('rexd exec says that its command waits and what was cut of its wishes, and 
   assert.deepEqual(await waiting.ended, [130, null])
   assert.match(
     waiting.said(),
-    new RegExp(`^rexd: waiting for approval: an approver on that machine \\(${id}\\); [12]:\\d\\d left, Ctrl-C withdraws it\n`),
+    new RegExp(`^rexd: waiting for approval: an approver on its machine \\(${id}\\); [12]:\\d\\d left, Ctrl-C withdraws it\n`),
   )
   assert.match(waiting.said(), /rexd: withdrawn before it began\n$/)
   assert.ok(await soon(() => settled.includes(id)), 'the question still waits')
