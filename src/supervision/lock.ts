@@ -1,7 +1,7 @@
 import { open, readFile, rm, stat } from 'node:fs/promises'
-import { DatabaseSync } from 'node:sqlite'
+import type { DatabaseSync } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { AppError, errnoOf, errorText } from '../base/errors.ts'
+import { AppError, errnoOf, errorText, isAppError } from '../base/errors.ts'
 import { writeFileAtomic } from '../base/files.ts'
 import { type ProcessIdentity, identityFrom, identityOf, identityText, processState } from '../base/process-info.ts'
 import type { Startable } from '../base/startable.ts'
@@ -22,6 +22,17 @@ export const readPidFile = async (path: string): Promise<ProcessIdentity | null>
 
 /** Time that a start waits for a lock, because `inspectLock` holds it for a moment. */
 const LOOK_MS = 500
+
+/** Oldest Node.js with SQLite and without a flag for it. */
+const SQLITE_NODE = '22.13'
+
+/** Opens an SQLite file. The module is loaded here, because the command line also runs on a Node.js without it. Throws `conflict` there. */
+const openDatabase = (path: string, options: { readOnly?: boolean; timeout: number }): DatabaseSync => {
+  const sqlite = process.getBuiltinModule('node:sqlite') as typeof import('node:sqlite') | undefined
+  if (sqlite === undefined)
+    throw new AppError('conflict', `the lock of a data directory needs Node.js ${SQLITE_NODE} or later; this is ${process.versions.node}`)
+  return new sqlite.DatabaseSync(path, options)
+}
 
 /** SQLITE_BUSY of sqlite3(3). */
 const BUSY = 5
@@ -55,7 +66,7 @@ export const inspectLock = async ({ lock, pid }: LockPaths): Promise<LockState> 
     return { kind: errnoOf(error) === 'ENOENT' ? 'free' : 'unknown' }
   }
   try {
-    const database = new DatabaseSync(lock, { readOnly: true, timeout: 0 })
+    const database = openDatabase(lock, { readOnly: true, timeout: 0 })
     try {
       database.prepare('SELECT count(*) FROM sqlite_schema').get()
     } finally {
@@ -122,12 +133,13 @@ const makeFile = async (path: string): Promise<void> => {
 const take = (path: string): DatabaseSync | null => {
   let database: DatabaseSync | null = null
   try {
-    database = new DatabaseSync(path, { timeout: LOOK_MS })
+    database = openDatabase(path, { timeout: LOOK_MS })
     database.exec('BEGIN EXCLUSIVE')
     return database
   } catch (error) {
     database?.close()
     if (isBusy(error)) return null
+    if (isAppError(error)) throw error
     throw new AppError('conflict', `${path} cannot be locked: ${errorText(error)}`, { cause: error, data: { file: path } })
   }
 }

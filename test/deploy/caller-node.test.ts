@@ -8,14 +8,23 @@ import { test } from 'node:test'
 import { bundle, TARGETS } from '../../deploy/build.mjs'
 import { tempDir } from '../support/temp-dir.ts'
 
-/** What came after Node 20, by the names under which our sources could use it. */
+/** What came after Node 20, by the names under which our sources could use it, and the built-in modules. */
 const TAKEN_AWAY = `
 for (const [of, name] of [
   [Map, 'groupBy'], [Object, 'groupBy'], [Promise, 'withResolvers'], [Promise, 'try'], [Array, 'fromAsync'], [RegExp, 'escape'], [Error, 'isError'],
   [Uint8Array, 'fromHex'], [Uint8Array, 'fromBase64'], [Uint8Array.prototype, 'toHex'], [Uint8Array.prototype, 'toBase64'],
   ...['union', 'intersection', 'difference', 'isSubsetOf', 'isSupersetOf', 'isDisjointFrom'].map((name) => [Set.prototype, name]),
   ...['map', 'filter', 'take', 'drop', 'flatMap', 'reduce', 'toArray', 'forEach', 'some', 'every', 'find'].map((name) => [Iterator.prototype, name]),
-]) delete of[name]`
+]) delete of[name]
+const modules = require('node:module')
+const load = modules._load
+const isLater = (name) => name === 'node:sqlite'
+modules._load = function (name, ...rest) {
+  if (isLater(name)) throw new Error('No such built-in module: ' + name)
+  return load.call(this, name, ...rest)
+}
+const builtin = process.getBuiltinModule
+process.getBuiltinModule = (name) => (isLater(name) ? undefined : builtin(name))`
 
 test('commands run on the oldest Node that may call them: what came later is brought along', async (t) => {
   const dir = await tempDir(t)
