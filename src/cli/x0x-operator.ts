@@ -168,7 +168,7 @@ export const CONTACTS: CommandSpec = {
       name: 'select',
       text: 'List the hosts of a fan-out, without asking them',
       arguments: [{ flags: '<hosts...>', completes: 'hosts', text: 'Names, IDs, web[1-20], @group or KEY=VALUE; ! excludes' }],
-      options: [{ flags: '--fold', text: 'Print the names as one host pattern' }],
+      options: [{ flags: '--fold', text: 'Print the names as one node set' }],
       examples: ["x0x contacts select 'web[1-20]' '!web7'", 'x0x contacts select @prod role=db --fold'],
       notes: ['It prints one host per line, with its labels.'],
     },

@@ -207,6 +207,6 @@ export const selectPath = (who: readonly string[]): string => {
   const path = `/contacts/select?${who.map((word) => `expr=${encodeURIComponent(word)}`).join('&')}`
   if (path.length <= MAX_SELECT_PATH) return path
   throw new AppError('bad_request', 'the request has too many words', {
-    data: { next: 'Use a host pattern (web[1-20]), a label or a group' },
+    data: { next: 'Use a node set (web[1-20]), a label or a group' },
   })
 }

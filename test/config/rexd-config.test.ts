@@ -224,7 +224,7 @@ test('words that do not go together, or say nothing, are refused with where to r
   for (const argv of [...wrong, ['--stdio', 'x'], ['--studio'], ['--config', 'a.toml'], ['-c']])
     assert.throws(
       () => flags(...argv),
-      (error) => isAppError(error, 'bad_config') && error.message.endsWith('\n  See: rexd --help'),
+      (error) => isAppError(error, 'bad_config') && error.data['next'] === 'See: rexd --help',
       argv.join(' '),
     )
   assert.throws(() => flags('--studio'), /--stdio/)

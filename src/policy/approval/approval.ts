@@ -100,11 +100,11 @@ export const openApproval = (
     case 'allow':
       return { kind: 'approval', approval: sealApproval({ question_id: answer.question_id, permit_sha256: answer.permit_sha256, by }) }
     case 'deny':
-      return none('approval_denied', `${by} refused it${why}`)
+      return none('approval_denied', `${by === 'desk' ? 'the approval service' : by} refused it${why}`)
     case 'timeout':
       return none('approval_timeout', `no approver answered in time${why}`)
     case 'no_ui':
-      return none('approval_unavailable', `no approver is connected${why}; open x0x ui or run x0x approvals watch`)
+      return none('approval_unavailable', `${reason === '' ? 'no approver is connected' : reason}; open x0x ui or run x0x approvals watch`)
     case 'mismatch':
       return none('approval_mismatch', `the command has changed since it was requested${why}; try again`)
   }

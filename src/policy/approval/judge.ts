@@ -164,7 +164,7 @@ export const judgeFallback = (request: ApprovalRequest, store: StoreSnapshot, no
     force.security === 'deny' ||
     force.ask === 'always'
   )
-    return deny('it needs approval each time')
+    return deny('no approver is connected, and the command needs approval each time')
   switch (force.fallback) {
     case 'deny':
       return deny('no approver is connected, and the fallback is "deny"')

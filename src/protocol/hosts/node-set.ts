@@ -35,7 +35,7 @@ const TOO_LONG = new RegExp(`[0-9]{${MAX_NODE_DIGITS + 1}}`)
 /** Throws with the reason and the character of the text, counted from one. */
 const refuse = (text: string, at: number, why: string): never => {
   const around = JSON.stringify(text.slice(Math.max(0, at - 20), at + 20))
-  throw new AppError('bad_request', `invalid host pattern ${around}: ${why} (character ${at + 1})`, { data: { at: at + 1 } })
+  throw new AppError('bad_request', `invalid node set ${around}: ${why} (character ${at + 1})`, { data: { at: at + 1 } })
 }
 
 const isPadded = (digits: string): boolean => digits.length > 1 && digits.startsWith('0')

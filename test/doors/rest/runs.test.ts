@@ -137,7 +137,7 @@ test('what a detached run cannot have is refused before anybody is asked', async
   for (const [more, says] of [
     [{ stdin_b64: 'AA==' }, /reads no stdin/],
     [{ timeout_ms: 5 }, /detach\.lifetime_ms/],
-    [{ session: 'two words' }, /^session: expected a name that its caller chose, 1 to 64 letters, digits, .*, not "two words"$/],
+    [{ session: 'two words' }, /^session: expected a run label, 1 to 64 letters, digits, .*, not "two words"$/],
     [{ detach: { lifetime_ms: 0 } }, /^detach\.lifetime_ms: expected a whole number of at least 1, not 0$/],
     [{ detach: { lifetime_ms: '2h' } }, /^detach\.lifetime_ms: expected a whole number of at least 1, not "2h"$/],
     [{ detach: { keep_bytes: 0 } }, /^detach\.keep_bytes: expected a whole number of at least 1, not 0$/],

@@ -59,7 +59,7 @@ export const runAclCheck = async (context: CliContext, { words }: CommandLine): 
     context,
     report.ok
       ? `${paint('green', 'ok')}       ${shownLine(file)}: ${countsText(report.summary)}`
-      : `${paint('red', 'refused')}  x0xd would not start with ${shownLine(file)}`,
+      : `${paint('red', 'refused')}  x0xd cannot use ${shownLine(file)}`,
   )
   if (report.ok && !report.summary.enabled)
     await printLine(context, `${paint('yellow', 'off')}      exec is off: the file has no [exec] with enabled = true, so no command runs`)

@@ -1,4 +1,5 @@
 import { AppError, errorText, isAppError } from '../../../base/errors.ts'
+import { pasteable } from '../../../base/hint.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
@@ -159,6 +160,6 @@ export const runJoin = async (context: CliContext, line: CommandLine): Promise<n
     await dialogue.say(met(name, invitation.party))
   })
   if (context.json) await printJson(context, { ok: true, ...invitation.party, name })
-  else await printLine(context, shownLine(`next: x0x exec ${name} -- COMMAND, when ${name} allows it`))
+  else await printLine(context, shownLine(pasteable(`Next: x0x exec ${name} -- COMMAND, when ${name} allows it`, context.given)))
   return 0
 }
