@@ -224,7 +224,7 @@ test('with a list of commands, a program that callers could rewrite keeps rexd f
   for (const how of ['--check', '--stdio']) {
     const { status, stdout, stderr } = await runRexd(home, [how, '--config', home.configFile])
     assert.equal(status, 2)
-    assert.match(stdout + stderr, /run-tests\.sh and the data directory .*: clients could replace the program of this rule/)
+    assert.match(stdout + stderr, /run-tests\.sh is below the root .*: clients could replace the program of this rule/)
   }
   await home.configure({ security: [...security, 'allow_write = false'] })
   assert.equal((await runRexd(home, ['--check', '--config', home.configFile])).status, 0)

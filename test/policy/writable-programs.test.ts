@@ -28,7 +28,7 @@ const judged = (root: string, argv: readonly string[], security = ''): { problem
   return { problems: problems.join('\n'), warnings: warnings.join('\n') }
 }
 
-test('a rule whose program callers could rewrite keeps the configuration from counting', async (t) => {
+test('a rule whose program clients could rewrite keeps the configuration from counting', async (t) => {
   const { root, beside } = await places(t)
   const inside = await program(join(root, 'run-tests.sh'))
   const problem = new RegExp(
@@ -38,7 +38,7 @@ test('a rule whose program callers could rewrite keeps the configuration from co
   assert.equal(problemsOf(root, [inside], 'allow_write = false'), '', 'who writes nothing rewrites nothing')
   assert.equal(problemsOf(root, [await program(join(beside, 'tool'))]), '')
   assert.equal(problemsOf(root, ['true']), '')
-  // Not there yet, so that callers could make it.
+  // Not there yet, so that clients could make it.
   assert.match(problemsOf(root, [join(root, 'later')]), /later is below the root/)
   const { problems } = readPolicy([root], { rules: ruleText('deny_commands', [inside], 'any') })
   assert.deepEqual(problems, [], 'where anything may run, nothing is got around')
@@ -91,7 +91,7 @@ test('… by a script that its interpreter looks for where the command starts, w
   for (const argv of refused) {
     assert.match(
       judged(root, argv).problems,
-      /argv: ".*" is looked for where the command starts.* callers could write the script/,
+      /argv: ".*" is looked for where the command starts.* clients could write the script/,
       argv.join(' '),
     )
     assert.deepEqual(judged(root, argv, 'allow_write = false'), { problems: '', warnings: '' })
@@ -125,7 +125,7 @@ test('… but no text and no word of an option is taken for one; what cannot be 
   ]
   for (const argv of fine) assert.deepEqual(judged(root, argv), { problems: '', warnings: '' }, argv.join(' '))
   const told: readonly (readonly [string[], RegExp])[] = [
-    [['python3', '-m', 'pytest'], /"pytest" is looked for where the command starts, below a root: callers could write that module; say -I/],
+    [['python3', '-m', 'pytest'], /"pytest" is looked for where the command starts, below a root: clients could write that module; say -I/],
     [['node', '-r', './x.js', tool], /if it is a script, "\.\/x\.js" is looked for/],
     [['node', '--import=./x.js', tool], /if it is a script, "\.\/x\.js" is looked for/],
     [['php', '-d', 'a=1', 'x.php'], /if it is a script, "a=1" is looked for/],
@@ -158,7 +158,7 @@ test('… by a script behind another absolute path: the value of an option is no
   ]) {
     const { problems, warnings } = judged(root, words)
     assert.deepEqual([problems, warnings.split('\n').length], ['', 1], words.join(' '))
-    assert.match(warnings, /argv: if it is a script, .*inner and the data directory .*: callers could rewrite it/)
+    assert.match(warnings, /argv: if it is a script, .*inner is below the root .*: clients could rewrite it/)
   }
   for (const words of [
     ['perl', '-I', beside, tool, inside],
@@ -170,7 +170,7 @@ test('… by a script behind another absolute path: the value of an option is no
 test('an interpreter is known where a directory of path has it under another name', async (t) => {
   const { root, beside } = await places(t)
   await symlink('/bin/sh', join(beside, 'runner'))
-  assert.match(judged(root, ['runner', 'x.sh'], `path = ["${beside}"]`).problems, /callers could write the script/)
+  assert.match(judged(root, ['runner', 'x.sh'], `path = ["${beside}"]`).problems, /clients could write the script/)
 })
 
 test(

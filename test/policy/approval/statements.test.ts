@@ -80,7 +80,7 @@ test('a statement that was forged, or given for another request, target, permit,
   assert.match(String(await say(carol, { target_machine: dave.machine.machineId })), /another target/)
   assert.match(String(await say(carol, { approver_agent: idOf(dave) })), /from another agent/)
   assert.match(String(await say(carol, { approver_machine: dave.machine.machineId })), /from another agent/)
-  assert.match(String(await say(carol, { nonce: randomBytes(32) })), /another question/)
+  assert.match(String(await say(carol, { nonce: randomBytes(32) })), /another approval request/)
   assert.match(String(await say(carol, { expires_at_ms: of.expires_at_ms + 1 })), /expired/)
   assert.match(String(await say(carol, {}, { now: of.expires_at_ms })), /expired/)
 })

@@ -63,7 +63,7 @@ test('a limit above that of the server is refused, not lowered, and says which a
     refused(
       askSession(policy, { limits: { [limit]: asked } }),
       'resource_limit',
-      new RegExp(`^${limit}: ${asked} is above the limit ${max}$`),
+      new RegExp(`^${limit}: ${asked} is above the limit ${max} of the server$`),
       {
         limit,
         asked,
