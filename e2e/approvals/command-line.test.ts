@@ -122,7 +122,7 @@ test('O8: the store has the specified shape, begins with the safest, and is for 
 test('a window at a terminal decides what a real desk asks, and its end is nobody any more', async (t) => {
   const place = await deskPlace(t)
   const cli = typedCli(['--data-dir', place.paths.dir, 'approvals', 'watch'])
-  await cli.until(/nothing waits/)
+  await cli.until(/no open requests/)
   const first = ask(place)
   await cli.until(/a once/)
   cli.type('a')

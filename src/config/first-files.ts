@@ -29,42 +29,43 @@ const configText = ({
   name,
   displayName,
   reachable,
-}: FirstFilesOptions): string => `# x0xd: the settings of this daemon; docs/config.md has all of them. Unknown keys are errors: x0xd --check tries it.
+}: FirstFilesOptions): string => `# Settings of x0xd. docs/config.md lists all of them. To find wrong or unknown keys, run: x0xd --check
 
-# The name in this machine's card; others see it, and it proves nothing.
+# The name that other agents see. It proves nothing.
 ${displayName === null ? '# display_name = "…"' : `display_name = ${JSON.stringify(displayName)}`}
 
-# Where other agents reach this one. [] = nowhere: it asks others, and nobody can ask it. Port 0 = any free one, another at each start.
+# Addresses on which other agents reach this one. [] = none: this agent can ask others, and no agent can ask it.
+# Port 0 = a free port, another one at each start.
 listen = ${JSON.stringify(reachable ? [defaultListen(name)] : [])}
 
-# Find agents on the local network, and be found.
+# Find agents on the local network, and be found by them.
 mdns = ${reachable}
 
-# The API for this user's programs, on 127.0.0.1 only. 0 = any free port.
+# Port of the API for local programs, on 127.0.0.1 only. 0 = a free port.
 api_port = 0
 
-# Who may run what here: the file beside this one, which allows nothing yet.
+# The ACL file: who may run which commands on this machine. It allows nothing yet.
 exec_acl = "exec-acl.toml"
 `
 
 const aclText = ({
   dir,
-}: DataPaths): string => `# Which agent, on which machine, may run exactly which commands here: docs/acl.md. This file allows nothing yet.
-# What allows more is read when x0xd starts; a reload (SIGHUP) takes only what allows less.
+}: DataPaths): string => `# The ACL: which agent, on which machine, may run exactly which commands. See docs/acl.md. It allows nothing yet.
+# New permissions need a restart of x0xd. A reload (SIGHUP) only removes permissions.
 
 [exec]
-# Exec is on, and no entry below lists a command: everything is denied, and the journal says what.
+# Exec is on, but no entry lists a command, so every request is denied and recorded in the audit log.
 enabled = true
 
-# The journal: a line for every request, denial, start and end. Nothing runs where it cannot be written.
+# The audit log of every request, denial, start and end. If it cannot be written, nothing runs.
 audit_log_path = ${JSON.stringify(`${dir}/exec.log`)}
 
-# Where programs start.
+# Working directory of programs.
 default_cwd = "/"
 
-# An entry for each agent on each machine. These print one:
-#   x0x invite NAME -- COMMAND...     for a machine that is invited
-#   x0x acl suggest                   for what was denied last
+# Add one entry for each agent and machine. These commands print one:
+#   x0x invite NAME -- COMMAND...     for a new machine
+#   x0x acl suggest                   for the last denied command
 `
 
 const isThere = (path: string): boolean => attempt(() => statSync(path)) !== null

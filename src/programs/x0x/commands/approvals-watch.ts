@@ -282,7 +282,7 @@ const attend = async (desk: ApprovalClient, window: Window): Promise<void> => {
   for (const news of early) window.news(news)
 }
 
-/** Follows the approval service and its successors until the signal. Throws if absent at first. */
+/** Follows the approval service and its successors until the signal. Throws if none runs at the first attempt. */
 const follow = async (context: CliContext, window: Window, signal: AbortSignal): Promise<void> => {
   const paths = deskPathsOf(context)
   for (let first = true; !signal.aborted; first = false) {
