@@ -118,7 +118,7 @@ test('mixed ends: each host is named with its reason, and --retry asks again whe
     await endsIn(path),
     NAMES.map((name) => `${name} ran`),
   )
-  assert.match((await alice.cli(['exec', '--retry', path])).stderr, /nobody is asked/)
+  assert.match((await alice.cli(['exec', '--retry', path])).stderr, /no host to retry/)
 })
 
 test('a reader that goes away ends it quietly, and what runs there', async () => {

@@ -177,7 +177,7 @@ test(
     // Both are asked; bob's human has allowed it, and it waits on until charlie's has.
     const run = alice.startCli(['exec', 'bob', '--', 'echo', 'both'])
     await waiting(ofBob).getByText(`1 of these agents: ${charlie.agentId}`).waitFor()
-    await waiting(ofBob).getByText(`A request signed by agent key, over a link that proved machine ${alice.machineId}.`).waitFor()
+    await waiting(ofBob).getByText(`A request signed by this agent's key, over a link that proved machine ${alice.machineId}.`).waitFor()
     await press(ofBob, 'Allow once')
     assert.match(await alice.ok('exec', 'sessions'), /waiting_for_approval/)
     await waiting(ofCharlie).getByText(`on agent ${bob.agentId}`).first().waitFor()

@@ -170,7 +170,7 @@ test('edit_file changes the one place that is named, apply_patch several files o
     server,
     'apply_patch',
     { patch: '*** Begin Patch\n*** Add File: other\n+x\n*** Update File: a\n@@\n-nothing\n+x\n*** End Patch' },
-    /^conflict: path: .*fits nowhere; read_file it again, and give the text to be replaced exactly/,
+    /^conflict: path: .*does not match the file; read_file it again, and give the text to be replaced exactly/,
   )
   const there = '*** Begin Patch\n*** Add File: a\n+x\n*** End Patch'
   await refused(server, 'apply_patch', { patch: there }, /^conflict: path: .*; write_file with mode "replace" writes over it/)

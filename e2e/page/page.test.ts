@@ -226,7 +226,7 @@ it('always has an end and a count; what is asked each time offers no always; wha
   const long = pendingOf('three', { argv: ['echo', 'x'.repeat(40_000)], asker: { kind: 'local', label: 'three' } })
   desk.ask(long)
   const longCard = page.locator(`[data-question="${long.question_id}"]`)
-  await longCard.getByText('too long to be shown').waitFor()
+  await longCard.getByText('too long to show').waitFor()
   assert.deepEqual(await longCard.getByRole('button').allTextContents(), ['Deny'])
 })
 

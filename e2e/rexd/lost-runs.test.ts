@@ -51,7 +51,7 @@ test('what a killed rexd ran is called lost by the next, and what another runs i
   t.after(() => other.kill('SIGKILL'))
   const ended = once(other, 'close')
   await pidIn(join(server.root, 'other'))
-  await until(async () => (await verify()).said.includes('2 runs going on'))
+  await until(async () => (await verify()).said.includes('2 runs active'))
   assert.equal((await verify()).status, 0)
   await server.stop('SIGKILL')
   await gone(pid)
@@ -61,7 +61,7 @@ test('what a killed rexd ran is called lost by the next, and what another runs i
   assert.equal((await run('rexd.mjs', 'exec', '--config', server.config, '--', 'touch', 'go')).status, 0)
   assert.deepEqual(await ended, [0, null])
   const after = await verify()
-  assert.deepEqual([after.status, after.said.includes('0 runs going on')], [0, true], after.said)
+  assert.deepEqual([after.status, after.said.includes('0 runs active')], [0, true], after.said)
   const { said } = await run('x0x.cjs', '--json', 'audit', 'tail', '--lines', '1000', journal)
   const lost = said.split('\n').flatMap((line) => (line.includes('"lost"') ? [JSON.parse(line) as Record<string, unknown>] : []))
   assert.deepEqual(

@@ -99,7 +99,7 @@ export async function* readLines(path: string, { signal, atEnd, max }: JournalRe
 const WINDOW_BYTES = 2 * (MAX_JOURNAL_LINE + 1)
 const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK
 
-/** The last complete line of a file, or null if absent or no file. */
+/** The last complete line of a file, or null if there is none. */
 const lastOfFile = async (path: string): Promise<LineRef | null> => {
   const file = await open(path, FLAGS).catch(() => null)
   if (file === null) return null

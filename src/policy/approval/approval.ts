@@ -36,6 +36,7 @@ export const ANSWER_FRESH_MS = 10_000
 /** Answers that are remembered to prevent a second use. When full, no answer is accepted until some have expired. */
 export const MAX_SPENT_ANSWERS = 4_096
 const DOMAIN = 'x0x-approval-v1'
+const NO_APPROVER = 'no approver is connected'
 
 /** Why an answer permits no run: a denial reason and a sentence. */
 export interface NoApproval {
@@ -104,7 +105,10 @@ export const openApproval = (
     case 'timeout':
       return none('approval_timeout', `no approver answered in time${why}`)
     case 'no_ui':
-      return none('approval_unavailable', `${reason === '' ? 'no approver is connected' : reason}; open x0x ui or run x0x approvals watch`)
+      return none(
+        'approval_unavailable',
+        `${reason.startsWith(NO_APPROVER) ? reason : NO_APPROVER + why}; open x0x ui or run x0x approvals watch`,
+      )
     case 'mismatch':
       return none('approval_mismatch', `the command has changed since it was requested${why}; try again`)
   }

@@ -626,7 +626,7 @@ test('audit verify prints the head of the journal and claims no more than it saw
       `head     chain ${ID}: 2 lines, SHA-256 of the last ${sha256}`,
       'signed   none: anyone who can write the file can have rewritten it',
       'note     1 daemon lifetime without an end: still running, killed, or cut off',
-      'ok       no break found: 2 lines, 1 life, 0 runs active\n',
+      'ok       no break found: 2 lines, 1 daemon lifetime, 0 runs active\n',
     ].join('\n'),
   )
   assert.equal((await runCli(['audit', 'verify', '--agent', 'bob', file])).status, 2)

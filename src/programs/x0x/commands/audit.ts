@@ -119,7 +119,7 @@ const renderReport = (report: VerifyReport, agentId: AgentId | null, paint: Pain
       ? [`${counted(unlinked_lives, 'daemon lifetime')} started in a new file without a link to the file before`]
       : []),
   ]
-  const counts = [counted(report.lines, 'line'), counted(lives, 'life', 'lives'), `${counted(report.running, 'run')} active`].join(', ')
+  const counts = [counted(report.lines, 'line'), counted(lives, 'daemon lifetime'), `${counted(report.running, 'run')} active`].join(', ')
   return [
     ...problems.map(({ file, line, message }) => `${paint('red', 'problem')}  ${shownLine(`${file}:${line}: ${message}`)}`),
     ...heads

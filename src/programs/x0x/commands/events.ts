@@ -122,7 +122,7 @@ const followDaemon = async (context: CliContext, options: EventsOptions, isPatie
   }
 }
 
-/** Null if absent or it does not accept this user. */
+/** Null if there is none, or if it does not accept this user. */
 const deskOf = async (context: CliContext): Promise<ApprovalClient | null> => {
   if (!context.api.isOwn) return null
   return openDesk(context.api.paths, 'x0x events').catch(() => null)
