@@ -136,7 +136,8 @@ export class World {
   async networkOf(daemon: TestDaemon): Promise<number | null> {
     if (!daemon.running) return null
     const pid = await daemon.networkPid().catch(() => 0)
-    return pid > 0 && descendantsOf(daemon.pid).some((member) => member.pid === pid) && isRunning(pid) ? pid : null
+    // The daemon may have ended meanwhile.
+    return pid > 0 && daemon.running && descendantsOf(daemon.pid).some((member) => member.pid === pid) && isRunning(pid) ? pid : null
   }
 
   /** What descends from this process now has to be gone at the end. */

@@ -149,7 +149,7 @@ test('O4: a call narrows what is configured, is told where it asked for more, an
   const denied = await server.run('exec_capture', { command: 'echo', args: ['1'], security: 'deny' })
   assert.equal(denied.denial_reason, 'command_denied')
   const closed = await server.run('exec_capture', { command: 'echo', args: ['1'], host: 'sandbox' })
-  assert.deepEqual([closed.denial_reason, /open: gateway/.test(String(closed.denial_detail))], ['command_denied', true])
+  assert.deepEqual([closed.denial_reason, /allowed: gateway/.test(String(closed.denial_detail))], ['command_denied', true])
   const both = await server.ask('exec_capture', { command: 'echo', host: 'node', target: 'bob' })
   assert.equal(both.isError, true)
 })

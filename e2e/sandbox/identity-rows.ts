@@ -42,7 +42,7 @@ export const IDENTITY_ROWS: readonly Row[] = [
     await symlink(tool, join(house.project, 'link'))
     assert.match(
       await failureOf(t, house, [join(house.project, 'link')], {}),
-      form === 'host' ? /the sandbox could not be looked at: ENOENT/ : /link" is no program in the image/,
+      form === 'host' ? /the sandbox could not be looked at: ENOENT/ : /link" is not a program in the image/,
     )
   }),
 
@@ -77,7 +77,7 @@ export const IDENTITY_ROWS: readonly Row[] = [
     'a program from elsewhere is none of the image',
     async (t, house) => {
       const tool = await program(join(house.home, 'tool'), '#!/bin/sh\necho ran\n')
-      assert.match(await failureOf(t, house, [tool], {}), /tool" is no program in the image/)
+      assert.match(await failureOf(t, house, [tool], {}), /tool" is not a program in the image/)
     },
     { only: 'image' },
   ),

@@ -25,7 +25,7 @@ test('a directory that somebody else made between the look and our own mkdir is 
   const server = createServer()
   await assert.rejects(
     listenAt(server, { kind: 'unix', path }, ''),
-    (error) => isAppError(error, 'loose_permissions') && /so other users can access it/.test(error.message),
+    (error) => isAppError(error, 'loose_permissions') && /is open to other users/.test(error.message),
   )
   mock.mock.restore()
   syncBuiltinESMExports()

@@ -227,7 +227,7 @@ test('a file that others may write, a link or a directory in its place is no jou
   await rm(path)
   await writeFile(path, '')
   await chmod(path, 0o620)
-  await assert.rejects(journal.append(denialEvent(0)), { ...unavailable, message: /writable by other users/ })
+  await assert.rejects(journal.append(denialEvent(0)), { ...unavailable, message: /writable by others/ })
   await rm(path)
   await writeFile(join(directory, 'elsewhere'), '')
   await symlink(join(directory, 'elsewhere'), path)
