@@ -1,5 +1,5 @@
 import { open, readFile, rm, stat } from 'node:fs/promises'
-import type { DatabaseSync } from 'node:sqlite'
+import type * as Sqlite from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AppError, errnoOf, errorText, isAppError } from '../base/errors.ts'
 import { writeFileAtomic } from '../base/files.ts'
@@ -27,8 +27,8 @@ const LOOK_MS = 500
 const SQLITE_NODE = '22.13'
 
 /** Opens an SQLite file. The module is loaded here, because the command line also runs on a Node.js without it. Throws `conflict` there. */
-const openDatabase = (path: string, options: { readOnly?: boolean; timeout: number }): DatabaseSync => {
-  const sqlite = process.getBuiltinModule('node:sqlite') as typeof import('node:sqlite') | undefined
+const openDatabase = (path: string, options: { readOnly?: boolean; timeout: number }): Sqlite.DatabaseSync => {
+  const sqlite = process.getBuiltinModule('node:sqlite') as typeof Sqlite | undefined
   if (sqlite === undefined)
     throw new AppError('conflict', `the lock of a data directory needs Node.js ${SQLITE_NODE} or later; this is ${process.versions.node}`)
   return new sqlite.DatabaseSync(path, options)
@@ -85,7 +85,7 @@ export const inspectLock = async ({ lock, pid }: LockPaths): Promise<LockState> 
  */
 export class DataDirLock implements Startable {
   readonly #paths: DataDirLockInit
-  #database: DatabaseSync | null = null
+  #database: Sqlite.DatabaseSync | null = null
 
   constructor(paths: DataDirLockInit) {
     this.#paths = paths
@@ -130,8 +130,8 @@ const makeFile = async (path: string): Promise<void> => {
 }
 
 /** Null if another process has the lock. Throws if the file system has no locks. */
-const take = (path: string): DatabaseSync | null => {
-  let database: DatabaseSync | null = null
+const take = (path: string): Sqlite.DatabaseSync | null => {
+  let database: Sqlite.DatabaseSync | null = null
   try {
     database = openDatabase(path, { timeout: LOOK_MS })
     database.exec('BEGIN EXCLUSIVE')
