@@ -60,6 +60,8 @@ test('a machine that we know and that misbehaves is refused by itself', LIMIT, a
     await introduce(friend, bob, 'trusted')
     await introduce(bob, friend, 'trusted')
   }
+  // Until his network process knows her machine, violations count against her host.
+  await until(() => bob.node.isKnown(mallory.machineId))
   const isRefused = (): boolean => bob.node.refusals().penalties.some(({ refused }) => refused)
   while (!isRefused()) {
     const failed = bob.counters.get('links_failed')
