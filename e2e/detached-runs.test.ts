@@ -161,7 +161,7 @@ test('Ctrl-C leaves it, a cancel ends it, and who forgets it lets go of it there
   const left = await attached.finished
   assert.deepEqual(
     [left.status, left.stderr],
-    [130, `x0x: detached; the command continues. To see more output: x0x attach ${id} --from 6\n`],
+    [130, `x0x: detached; the command continues. To see more output: x0x --data-dir ${alice.dir} attach ${id} --from 6\n`],
   )
   assert.equal((await known(alice, id, '?refresh=true')).state, 'running')
 

@@ -320,7 +320,7 @@ test('acl mine shows what the target tells, a human and a program, and what it s
     'printf n%s <URL_PATH>  7 s   16 MiB  16 MiB  none   60 s, 8 MiB  Echoes a number.',
   ])
   assert.match(shown, /^<INT>: 1 to 999999/m)
-  assert.match(shown, /^Try: x0x exec bob -- COMMAND$/m)
+  assert.match(shown, /^Try: x0x --data-dir \S+ exec bob -- COMMAND$/m)
   assert.doesNotMatch(shown, /hostname|not told/)
   const answer = JSON.parse(await alice.ok('acl', 'mine', bob.agentId.slice(0, 12), '--json')) as Told
   assert.deepEqual(

@@ -155,8 +155,8 @@ const withoutTabs = (text: string): string => {
 const outputLines = (output: string, whoami: string, { look, columns }: Page): WrappedLine[] => {
   const text = shown(output)
   const lines = text === '' ? [] : (text.endsWith('\n') ? text.slice(0, -1) : text).split('\n')
-  const { output: mark, continued: goesOn } = marksOf(look)
-  const [first, next] = [inColourOf(look, whoami, mark), inColourOf(look, whoami, goesOn)]
+  const marks = marksOf(look)
+  const [first, next] = [inColourOf(look, whoami, marks.output), inColourOf(look, whoami, marks.continued)]
   return lines.map((line) => ({ first, next, text: columns === null ? line : withoutTabs(line) }))
 }
 

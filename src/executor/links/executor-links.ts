@@ -210,7 +210,7 @@ export class ExecutorLinks {
   #add(number: number, machineId: MachineId, agentPublicKey: Uint8Array): PeerLink {
     const agentId = agentIdOf(agentPublicKey)
     const decision = this.#deps.trustEvaluator.decide(agentId, machineId)
-    const unlistedRequests = new TokenBucket(this.#deps, { burst: UNACCEPTED_REQUEST_BURST, perSecond: UNACCEPTED_REQUESTS_PER_SECOND })
+    const unacceptedRequests = new TokenBucket(this.#deps, { burst: UNACCEPTED_REQUEST_BURST, perSecond: UNACCEPTED_REQUESTS_PER_SECOND })
     const pair = pairKey(agentId, machineId)
     const link: PeerLink = {
       number,
@@ -219,7 +219,7 @@ export class ExecutorLinks {
       agentPublicKey,
       heardSuccessions: false,
       pair,
-      unacceptedRequests: unlistedRequests,
+      unacceptedRequests,
       sentRevocations: null,
       decision,
     }

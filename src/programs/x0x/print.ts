@@ -1,3 +1,4 @@
+import { pasteable } from '../../base/hint.ts'
 import type { Environment } from '../../base/runtime.ts'
 import { shownLine, visibleJson } from '../../base/visible-text.ts'
 import { type Output, write } from '../../cli/output.ts'
@@ -27,9 +28,13 @@ export const printAnswer = async (context: CliContext, answer: unknown, forPeopl
 export const printDone = async (context: CliContext, answer: unknown, forPeople: () => Promise<unknown>): Promise<number> =>
   printAnswer(context, answer, async () => (context.quiet ? undefined : forPeople()))
 
-/** Prints on standard error, except with `--quiet`. */
+/** Prints advice. Its commands repeat the options that the user gave. */
+export const printHint = async (context: CliContext, text: string): Promise<boolean> =>
+  printLine(context, shownLine(pasteable(text, context.given)))
+
+/** Prints on standard error, except with `--quiet`. Commands in it repeat the options that the user gave. */
 export const printNotice = async (context: CliContext, text: string): Promise<boolean> =>
-  context.quiet || write(context.stderr, `x0x: ${text}\n`)
+  context.quiet || write(context.stderr, `x0x: ${pasteable(text, context.given)}\n`)
 
 /** Columns padded to the widest entry. Entries are foreign text and escaped. */
 export const table = (header: readonly string[], rows: readonly (readonly string[])[]): string[] => {

@@ -43,7 +43,7 @@ test(
       last.stdout,
       /^last denial, \S+: df -h\nrequested by alice \(\w{64}\) on machine \w{64}, request \S+\nreason {3}agent_machine_not_in_acl/,
     )
-    assert.match(last.stdout, /^Try: x0x acl suggest --request \S+$/m)
+    assert.match(last.stdout, /^Try: x0x --data-dir \S+ acl suggest --request \S+$/m)
     assert.equal((await said(bob, 'acl', 'explain', '--last', '--agent', 'alice')).stdout, last.stdout)
     const entry = await said(bob, 'acl', 'suggest')
     assert.match(entry.stdout, /^argv = \["df", "-h"\]$/m)

@@ -207,7 +207,7 @@ test('Ctrl-C leaves it, cancels nothing, and says from which byte to go on', asy
     onOutput: () => setImmediate(() => interrupt('SIGINT')),
   })
   assert.deepEqual([status, stdout], [130, 'hello'])
-  assert.equal(stderr, `x0x: detached; the command continues. To see more output: x0x attach ${RUN_ID} --from 5\n`)
+  assert.equal(stderr, `x0x: detached; the command continues. To see more output: x0x --data-dir ${dir} attach ${RUN_ID} --from 5\n`)
   assert.ok(!seen.some(({ path }) => path.includes('cancel')))
 })
 
@@ -236,7 +236,7 @@ test('an end without an Exit, and an error in the middle, are 255 and say so', a
     [{ type: 'end', request_id: RUN_ID, state: 'expired', from: 0, next: 2 }, /^x0x: expired: .* ends at byte 2\n$/],
     [
       { type: 'error', request_id: RUN_ID, error: 'peer_rejected', message: 'no more', data: { next: 'wait' }, next: 2 },
-      new RegExp(`no more\\n {5}wait\\n[^]*x0x: to continue: x0x attach ${RUN_ID} --from 2\\n$`),
+      new RegExp(`no more\\n {5}wait\\n[^]*x0x: to continue: x0x --data-dir \\S+ attach ${RUN_ID} --from 2\\n$`),
     ],
   ] as const) {
     const { dir } = await fakeDaemon(t, ({ path }, response) =>
@@ -257,7 +257,7 @@ test('without following, what there is is shown, and where to go on', async (t) 
   const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'attach', RUN_ID, '--no-follow'])
   assert.deepEqual(
     [status, stdout, stderr],
-    [0, 'hello', `x0x: the command continues. To see more output: x0x attach ${RUN_ID} --from 5\n`],
+    [0, 'hello', `x0x: the command continues. To see more output: x0x --data-dir ${dir} attach ${RUN_ID} --from 5\n`],
   )
   assert.equal(seen.at(-1)?.path, `/runs/${RUN_ID}/output?from=0&follow=false`)
 })

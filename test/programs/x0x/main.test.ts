@@ -525,10 +525,7 @@ test('a fan-out that goes on is shown, and ended as a whole by its id', async (t
     else json(response, 200, { ok: true, fanout_id: ID })
   })
   const shown = await runCli(['--data-dir', dir, 'exec', 'sessions'])
-  assert.equal(
-    shown.stdout,
-    `fan-out ${ID}: of 3 hosts 2 begun, 1 ended: make all\nTo stop a run, or all of a fan-out: x0x exec cancel ID\n`,
-  )
+  assert.equal(shown.stdout, `fan-out ${ID}: of 3 hosts 2 begun, 1 ended: make all\nTo stop one: x0x --data-dir ${dir} exec cancel ID\n`)
   assert.equal((await runCli(['--data-dir', dir, 'exec', 'cancel', ID])).status, 0)
   assert.deepEqual(JSON.parse(seen.at(-1)!.body), { fanout_id: ID })
 })

@@ -1,5 +1,6 @@
 import { errorText } from '../../../base/errors.ts'
 import { shellWords } from '../../../base/format.ts'
+import { pasteable } from '../../../base/hint.ts'
 import { shown, shownLine } from '../../../base/visible-text.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import { type AclBesideDaemon, notInForceLines } from '../../../doctor/loaded-acl.ts'
@@ -101,7 +102,7 @@ const explainLast = async (context: CliContext, file: string | null, agent: stri
     `last denial, ${ts}: ${shellWords(argv)}${argv_cut === undefined ? '' : ' …'}`,
     `requested by ${name === null ? agent_id : `${name} (${agent_id})`} on machine ${machine_id}, request ${request_id}`,
     `reason   ${reason}${detail === null ? '' : `: ${detail}`}`,
-    ...nextOf(denial, acl),
+    ...nextOf(denial, acl).map((hint) => pasteable(hint, context.given)),
     '',
   ].map(shownLine)
   const about = { lines, fields: { denial } }

@@ -8,7 +8,7 @@ import type { ExecRule } from '../../../protocol/wire/exec.ts'
 import type { CliContext } from '../context.ts'
 import { printProblem } from '../failure.ts'
 import { EXIT_NOT_RUN, type RunFacts, denialLines } from '../outcome.ts'
-import { printJson, printLine, printTable } from '../print.ts'
+import { printHint, printJson, printLine, printTable } from '../print.ts'
 
 type Own = NonNullable<RunFacts['own']>
 
@@ -83,5 +83,5 @@ const printRules = async (context: CliContext, agent: string, { rules, left_out 
   await printLine(context, '')
   for (const [template, text] of used) await printLine(context, `${template}: ${text}`)
   if (left_out > 0) await printLine(context, `${counted(left_out, 'command')} more are not listed, because the answer is full`)
-  await printLine(context, shownLine(`Try: x0x exec ${shellWord(agent)} -- COMMAND`))
+  await printHint(context, `Try: x0x exec ${shellWord(agent)} -- COMMAND`)
 }

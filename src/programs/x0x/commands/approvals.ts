@@ -1,6 +1,5 @@
 import { AppError, isAppError } from '../../../base/errors.ts'
 import { counted, shellWords } from '../../../base/format.ts'
-import { pasteable } from '../../../base/hint.ts'
 import { homeDirectory } from '../../../base/home.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { write } from '../../../cli/output.ts'
@@ -15,7 +14,7 @@ import type { Grant, PendingApprovalRequest } from '../../../protocol/desk/messa
 import { MAX_GRANT_MS, MAX_GRANT_USES, MAX_HISTORY, OPAQUE_GRANT_MS } from '../../../protocol/limits/approvals.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
-import { painter, printAnswer, printDone, printLine, printTable } from '../print.ts'
+import { painter, printAnswer, printDone, printHint, printLine, printTable } from '../print.ts'
 import { confirmed, isAtTerminal } from '../prompts.ts'
 
 /** Length of the shortest accepted beginning of an ID. */
@@ -183,7 +182,7 @@ export const runList = async (context: CliContext): Promise<number> =>
       if (patterns.length > 0) await printTable(context, ['AGENT', 'PATTERN'], patterns)
       for (const { agent, row, why, remedy } of ineffective) {
         await printLine(context, shownLine(`has no effect: ${row} of ${agent}: ${why}`))
-        await printLine(context, shownLine(pasteable(`  Try: ${remedy}`, context.given)))
+        await printHint(context, `  Try: ${remedy}`)
       }
     })
   })

@@ -3,7 +3,6 @@ import { AppError, errorCodeOf, isAppError } from '../../../base/errors.ts'
 import { shellWord } from '../../../base/format.ts'
 import { Condition } from '../../../base/wait-queue.ts'
 import { exitOfSignal } from '../../../cli/exit.ts'
-import { write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import { isDaemonGone } from '../../../clients/daemon.ts'
 import type { AttachedEventJson } from '../../../protocol/api/attached-events.ts'
@@ -75,7 +74,7 @@ class Attachment {
       if (this.#left !== null) return await this.#detached(this.#left)
       await printProblem(this.#context, failureLines(error))
       if (isAppError(error, 'bad_request')) return EXIT_NOT_RUN
-      await write(this.#context.stderr, `x0x: to continue: ${attachCommand(this.#run.request_id, this.#next)}\n`)
+      await printProblem(this.#context, [`to continue: ${attachCommand(this.#run.request_id, this.#next)}`])
       return EXIT_NOT_RUN
     } finally {
       stopListening()
@@ -84,7 +83,7 @@ class Attachment {
 
   async #detached(signal: NodeJS.Signals): Promise<number> {
     const goOn = attachCommand(this.#run.request_id, this.#next)
-    await write(this.#context.stderr, `x0x: detached; the command continues. To see more output: ${goOn}\n`)
+    await printProblem(this.#context, [`detached; the command continues. To see more output: ${goOn}`])
     return exitOfSignal(signal)
   }
 

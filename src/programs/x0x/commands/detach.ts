@@ -1,7 +1,6 @@
 import { v7 as uuidv7 } from 'uuid'
 import { errorText, isAppError, nextOf } from '../../../base/errors.ts'
 import { shellWords } from '../../../base/format.ts'
-import { pasteable } from '../../../base/hint.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { exitOfSignal } from '../../../cli/exit.ts'
 import { type CommandLine, durationOf, sizeOf } from '../../../cli/parse.ts'
@@ -249,7 +248,7 @@ const printDetached = async (context: CliContext, { agent, argv }: DetachOptions
   await printLine(context, answer.request_id)
   const where = shownLine(answer.agent ?? agent)
   const what = answer.state === 'waiting' ? `waiting for approval on ${where}` : `running detached on ${where}`
-  await printNotice(context, pasteable(`${what}. Next: x0x attach ${answer.request_id}`, context.given))
+  await printNotice(context, `${what}. Next: x0x attach ${answer.request_id}`)
   for (const cut of cutsOf(answer)) await printNotice(context, `warning: ${cut}`)
   return 0
 }

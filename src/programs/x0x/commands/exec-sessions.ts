@@ -7,7 +7,7 @@ import { type FanoutSession, type IncomingRun, SESSIONS } from '../../../protoco
 import { type Sent, list, record } from '../../../protocol/json-table.ts'
 import { isRequestId } from '../../../protocol/ids.ts'
 import type { CliContext } from '../context.ts'
-import { printAnswer, printDone, printLine, printTable } from '../print.ts'
+import { printAnswer, printDone, printHint, printLine, printTable } from '../print.ts'
 import { wholeId } from './find-run.ts'
 
 const fanoutLine = ({ fanout_id, argv, asked, begun, ended }: FanoutSession): string =>
@@ -22,7 +22,7 @@ export const runSessions = async (context: CliContext): Promise<number> => {
     if (rows.length === 0 && fanouts.length === 0) return printLine(context, 'no command is running')
     if (rows.length > 0) await printTable(context, ['REQUEST', 'AGENT', 'STATE', 'SINCE', 'COMMAND'], rows)
     for (const fanout of fanouts) await printLine(context, shownLine(fanoutLine(fanout)))
-    return fanouts.length === 0 || printLine(context, 'To stop a run, or all of a fan-out: x0x exec cancel ID')
+    return fanouts.length === 0 || printHint(context, 'To stop one: x0x exec cancel ID')
   })
 }
 
@@ -32,7 +32,7 @@ export const runIncoming = async (context: CliContext): Promise<number> => {
   return printAnswer(context, answer, async () => {
     if (answer.sessions.length === 0) return printLine(context, 'no runs of other agents on this machine')
     await printTable(context, ['REQUEST', 'FOR', 'STATE', 'SINCE', 'COMMAND'], answer.sessions.map(rowOf))
-    return printLine(context, 'To stop one: x0x exec cancel REQUEST')
+    return printHint(context, 'To stop one: x0x exec cancel REQUEST')
   })
 }
 

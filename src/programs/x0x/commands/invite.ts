@@ -1,5 +1,4 @@
 import { AppError, errorText, isAppError } from '../../../base/errors.ts'
-import { pasteable } from '../../../base/hint.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
@@ -22,7 +21,7 @@ import {
 } from '../../../trust/invitation.ts'
 import type { CliContext } from '../context.ts'
 import { carriedCommand, usageError } from '../failure.ts'
-import { printJson, printLine } from '../print.ts'
+import { printHint, printJson } from '../print.ts'
 import { Dialogue } from '../prompts.ts'
 
 /** How often a line or code may be mistyped. */
@@ -160,6 +159,6 @@ export const runJoin = async (context: CliContext, line: CommandLine): Promise<n
     await dialogue.say(met(name, invitation.party))
   })
   if (context.json) await printJson(context, { ok: true, ...invitation.party, name })
-  else await printLine(context, shownLine(pasteable(`Next: x0x exec ${name} -- COMMAND, when ${name} allows it`, context.given)))
+  else await printHint(context, `Next: x0x exec ${name} -- COMMAND, when ${name} allows it`)
   return 0
 }

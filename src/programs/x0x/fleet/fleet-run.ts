@@ -1,5 +1,6 @@
 import { AppError, errorCodeOf, isAppError } from '../../../base/errors.ts'
 import { counted } from '../../../base/format.ts'
+import { pasteable } from '../../../base/hint.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { exitOfSignal } from '../../../cli/exit.ts'
 import { isGone, write } from '../../../cli/output.ts'
@@ -134,7 +135,8 @@ export class FleetRun {
     if (ledger === null) throw error
     const { context } = this.#components
     await reportFailure(context, error)
-    if (!context.json) await write(context.stderr, `     no host was asked. Try: ${retryLine(ledger.path, false, this.#bounds)}\n`)
+    if (!context.json)
+      await write(context.stderr, pasteable(`     no host was asked. Try: ${retryLine(ledger.path, false, this.#bounds)}\n`, context.given))
     return EXIT_NOT_RUN
   }
 

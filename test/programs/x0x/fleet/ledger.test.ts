@@ -287,7 +287,10 @@ test('a daemon that refuses leaves a ledger of which nobody was asked', async (t
   const file = join(dir, 'x.ledger')
   const refused = await runCli(['--data-dir', dir, 'exec', '@all', '--ledger', file, '--', 'x'])
   assert.equal(refused.status, 255)
-  assert.match(refused.stderr, /^x0x: 16 fan-outs are running, which is the limit\n {5}no host was asked\. Try: x0x exec --retry /)
+  assert.match(
+    refused.stderr,
+    /^x0x: 16 fan-outs are running, which is the limit\n {5}no host was asked\. Try: x0x --data-dir \S+ exec --retry /,
+  )
   refusing = false
   assert.equal((await runCli(['--data-dir', dir, 'exec', '--retry', file])).status, 0)
 })
