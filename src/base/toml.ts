@@ -163,15 +163,6 @@ export interface TomlOptions {
 
 export interface TomlFileOptions extends TomlOptions, Pick<BoundedRead, 'pipes'> {}
 
-/** The known key that is similar or begins alike, else all known keys. */
-const suggestion = (key: string, known: readonly string[]): string => {
-  const alike = known.find((one) => one.length >= MIN_ALIKE && key.startsWith(one))
-  return didYouMean(key, known) || (alike === undefined ? `; known keys: ${known.join(', ')}` : `. Did you mean ${alike}?`)
-}
-
-/** A shorter key begins like too many others. */
-const MIN_ALIKE = 3
-
 /** Size limit in bytes. An ACL of a hundred thousand commands is smaller. */
 const MAX_TOML_BYTES = 16 * 1024 * 1024
 
@@ -317,7 +308,8 @@ export class TomlReader {
   }
 
   knownKeys(path: TomlPath, table: TomlTable, known: readonly string[]): void {
-    for (const key of Object.keys(table)) if (!known.includes(key)) this.problem([...path, key], `unknown key${suggestion(key, known)}`)
+    for (const key of Object.keys(table))
+      if (!known.includes(key)) this.problem([...path, key], `unknown key${didYouMean(key, known) || `; known keys: ${known.join(', ')}`}`)
   }
 
   problem(path: TomlPath, reason: string): void {
