@@ -28,7 +28,8 @@ const SQLITE_NODE = '22.13'
 
 /** Opens an SQLite file. The module is loaded here, because the command line also runs on a Node.js without it. Throws `conflict` there. */
 const openDatabase = (path: string, options: { readOnly?: boolean; timeout: number }): Sqlite.DatabaseSync => {
-  const sqlite = process.getBuiltinModule('node:sqlite') as typeof Sqlite | undefined
+  const { getBuiltinModule }: { getBuiltinModule?: (id: string) => unknown } = process
+  const sqlite = getBuiltinModule?.('node:sqlite') as typeof Sqlite | undefined
   if (sqlite === undefined)
     throw new AppError('conflict', `the lock of a data directory needs Node.js ${SQLITE_NODE} or later; this is ${process.versions.node}`)
   return new sqlite.DatabaseSync(path, options)
