@@ -128,7 +128,8 @@ test('a connection that goes silent ends the command there, and the caller is to
   await journalled(stage, 'warning', 'kind', 'lease_expired')
   const result = await stage.running.finished
   assert.equal(result.status, 255)
-  assert.match(result.stderr, /lost contact with bob \(incomplete\): .*the target did not answer in time/)
+  // The attempt to resume and the handshake of a new link have limits of their own. Either may end last.
+  assert.match(result.stderr, /lost contact with bob \(incomplete\): .*the (target|peer) did not answer in time/)
   const { peers } = await stage.alice.json<{ peers: { agent_id: string; connected: boolean; last_heard: string | null }[] }>('peers')
   const silent = peers.find(({ agent_id }) => agent_id === stage.bob.agentId)
   if (silent?.connected === true) assert.ok(Date.parse(silent.last_heard ?? '') <= Date.now() - 4_000, 'bob was silent for a lease')
