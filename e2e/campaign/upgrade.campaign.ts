@@ -121,7 +121,8 @@ suite(`this release and the previous one${skip === false ? '' : ` (${skip})`}`, 
         if (release === null) assert.deepEqual([status, /has another release/.test(stderr)], [255, true], stderr)
       }
       // Each release has its own words for it.
-      const refusal = release === null ? /the approval service sent an invalid line: .*version/ : /the desk sent what is none of its lines: version /
+      const refusal =
+        release === null ? /the approval service sent an invalid line: .*version/ : /the desk sent what is none of its lines: version /
       assert.match((await daemon.cli(['approvals', 'list'], { release })).stderr, refusal)
     }
   })

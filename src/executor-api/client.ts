@@ -138,7 +138,11 @@ export class ExecutorClient implements Startable {
   /** Says hello. Afterwards `identity` is set, and the first snapshot follows. */
   async start(): Promise<void> {
     const welcome = await this.#call('hello', { version: PORT_VERSION })
-    if (welcome.version !== PORT_VERSION) throw new AppError('internal', `the executor uses version ${welcome.version} of the executor socket, and the network process version ${PORT_VERSION}`)
+    if (welcome.version !== PORT_VERSION)
+      throw new AppError(
+        'internal',
+        `the executor uses version ${welcome.version} of the executor socket, and the network process version ${PORT_VERSION}`,
+      )
     this.#identity = { agentId: welcome.agent_id, machineId: welcome.machine_id, agentPublicKey: welcome.agent_public_key }
   }
 
