@@ -31,6 +31,7 @@ const ROWS: Readonly<Record<string, readonly Row[]>> = {
     ['Time after SIGTERM', '{KILL_GRACE_MS}', 'SIGKILL'],
     ['SIGTERM before the time limit of the ACL', '{DURATION_TERM_LEAD_MS}, or 50 % of a short limit', 'SIGKILL at the limit'],
     ['Time for all commands when the daemon stops', '{SHUTDOWN_MS}', 'SIGKILL comes after {SHUTDOWN_KILL_MS}'],
+    ['Time to take the results of commands that such a stop ended', '{SHUTDOWN_EXITS_MS}', 'the requester reports `incomplete`'],
     ['Output after the program has ended', '{MAX_LEFT_IN_PIPES bytes}', '`output_lost`'],
     ['Remembered request IDs', '{MAX_RECENT_RUNS}', 'x0x forgets the oldest'],
     ['Description of an ACL entry', '{MAX_DESCRIPTION_BYTES bytes}', '`bad_acl`'],

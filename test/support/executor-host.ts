@@ -83,6 +83,8 @@ export class ExecutorHost {
     }
     await writeFile(host.aclPath, host.#aclText(), { mode: 0o600 })
     t.after(async () => {
+      // Without their network, requesters cannot take Exits, and a stop does not wait for them.
+      await Promise.all(host.sessions.map(async (session) => session.finish()))
       await host.stop()
       await rm(host.dir, { recursive: true, force: true, maxRetries: 10 })
     })

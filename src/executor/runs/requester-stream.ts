@@ -47,6 +47,7 @@ export class RequesterStream implements PeerRunOutput, Evictable {
   /** The outbox has the Exit. */
   #finished = false
   #forgotten = false
+  readonly #taken = Promise.withResolvers<void>()
 
   constructor(deps: RequesterStreamDeps, init: RequesterStreamInit) {
     const { requestId, stdin: announced, outlet } = init
@@ -73,6 +74,11 @@ export class RequesterStream implements PeerRunOutput, Evictable {
   /** The program has ended, and the requester does not have the Exit yet. */
   get awaitsAck(): boolean {
     return this.#finished && !this.#forgotten
+  }
+
+  /** Resolves when the run is forgotten, or its requester is disconnected. */
+  async taken(): Promise<void> {
+    if (this.#outlet !== null) await this.#taken.promise
   }
 
   /** Not stored in the outbox, because a later stream receives the state of that time. */
@@ -195,6 +201,7 @@ export class RequesterStream implements PeerRunOutput, Evictable {
   #detach(): void {
     const outlet = this.#outlet
     this.#outlet = null
+    this.#taken.resolve()
     this.#outbox.detach()
     outlet?.close()
   }

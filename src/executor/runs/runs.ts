@@ -1,4 +1,5 @@
 import { RetentionPool } from '../../base/bounded-collections.ts'
+import { within } from '../../base/clock.ts'
 import { AppError, errorText } from '../../base/errors.ts'
 import { TimeSlicer } from '../../base/time-slices.ts'
 import type { RunKey } from '../../journal/run-key.ts'
@@ -7,7 +8,7 @@ import { isListed } from '../../policy/mesh/authorize.ts'
 import { HERE } from '../../protocol/events/lifecycle.ts'
 import type { RunReporter } from '../../protocol/events/run-reporter.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
-import { MAX_PORT_RUNS, MAX_RUNS_PER_PEER, MAX_UNACKED_TOTAL, SHUTDOWN_KILL_MS } from '../../protocol/limits/wire.ts'
+import { MAX_PORT_RUNS, MAX_RUNS_PER_PEER, MAX_UNACKED_TOTAL, SHUTDOWN_EXITS_MS, SHUTDOWN_KILL_MS } from '../../protocol/limits/wire.ts'
 import { execFrame } from '../../protocol/wire/exec.ts'
 import { OWN_LINK, type PeerLink } from '../links/executor-links.ts'
 import { pairKey } from '../links/nonces.ts'
@@ -184,13 +185,16 @@ export class Runs {
     return this.#active.aclNarrowed(acl)
   }
 
-  /** Ends every program by SIGTERM at once, and by SIGKILL in time for SHUTDOWN_MS. Resolves when all are over. */
+  /** Ends every program by SIGTERM at once, and by SIGKILL in time for SHUTDOWN_MS. Resolves when all are over and their Exits were taken. */
   async stop(): Promise<void> {
+    const { clock } = this.#deps
     this.#stopping.abort(new AppError('shutting_down', 'the daemon is stopping'))
     this.#active.end('daemon_stopping')
-    const timer = this.#deps.clock.setTimeout(() => this.#active.kill(), SHUTDOWN_KILL_MS)
+    const timer = clock.setTimeout(() => this.#active.kill(), SHUTDOWN_KILL_MS)
     await this.#active.settled()
     timer.cancel()
+    const untaken = [...this.#known.values()].filter(({ awaitsAck }) => awaitsAck)
+    if (untaken.length > 0) await within(clock, SHUTDOWN_EXITS_MS, Promise.all(untaken.map(async (stream) => stream.taken())))
     for (const run of this.#known.values()) run.dismiss()
   }
 

@@ -122,6 +122,8 @@ export const DRAIN_MS = 250
 export const SHUTDOWN_MS = 3_000
 /** Time after which a shutdown sends SIGKILL. It leaves time for the audit log and the Exits. */
 export const SHUTDOWN_KILL_MS = 2_000
+/** Time that a stopping daemon waits until connected requesters have taken their Exits. A closing connection can lose what it still carries. */
+export const SHUTDOWN_EXITS_MS = 800
 /** Time that a stopping executor waits for the network process to read what it was sent. */
 export const PORT_FINISH_MS = 500
 /** SIGTERM precedes the maximum duration by this. If the duration is shorter than twice this, SIGTERM is sent at its middle. */

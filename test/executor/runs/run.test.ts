@@ -7,9 +7,10 @@ import { test } from 'node:test'
 import { sha256 } from '../../../src/identity/hash.ts'
 import { execFrame, execRequest } from '../../../src/protocol/wire/exec.ts'
 import { toHex } from '../../../src/protocol/ids.ts'
-import { KILL_GRACE_MS, LEASE_EXPIRES_MS } from '../../../src/protocol/limits/wire.ts'
+import { KILL_GRACE_MS, LEASE_EXPIRES_MS, SHUTDOWN_EXITS_MS } from '../../../src/protocol/limits/wire.ts'
 import { ExecutorHost } from '../../support/executor-host.ts'
 import { FakeLink, type ProbeRun } from '../../support/fake-network.ts'
+import { ManualClock } from '../../support/manual-clock.ts'
 
 /** Tells that it runs, then stays; a trap says what ended it. */
 const WAITS = 'trap "echo trapped; exit 9" TERM; echo ready; while :; do sleep 0.05; done'
@@ -195,3 +196,24 @@ test('a stop ends every child within three seconds, also one that ignores SIGTER
   assert.deepEqual(await host.events(deaf.id), ['request', 'started', 'warning', 'exit'])
   assert.equal((await readFile(host.journalPath, 'utf8')).endsWith('\n'), true)
 })
+
+for (const [title, settle] of [
+  ['has taken the Exit', async (run: ProbeRun) => run.over()],
+  ['is disconnected', async (run: ProbeRun) => run.lost()],
+  ['has had its time', async (_run: ProbeRun, clock: ManualClock) => clock.advance(SHUTDOWN_EXITS_MS)],
+] as const)
+  test(`a stop waits until the requester ${title}`, async (t) => {
+    const clock = new ManualClock()
+    const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS }, clock })
+    const run = await link.ask([host.program('waits')], { over: false })
+    await ready(run)
+    let stopped = false
+    const stop = host.executor.endRuns().then(() => (stopped = true))
+    await run.frame('exit')
+    // The executor answers in order, so a stop that does not wait would be over.
+    await link.client.query('contacts')
+    assert.equal(stopped, false)
+    await settle(run, clock)
+    await Promise.race([stop, link.client.closed])
+    assert.equal(stopped, true)
+  })
