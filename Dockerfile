@@ -22,6 +22,7 @@ COPY --from=build /src/package.json /src/LICENSE /opt/x0x/
 COPY --from=build /src/deploy/bin /opt/x0x/deploy/bin
 COPY --from=build /src/deploy/runtime.mjs /opt/x0x/deploy/
 COPY --from=build /src/node_modules/@lydell /opt/x0x/node_modules/@lydell
+COPY --from=build /src/node_modules/@koromix /opt/x0x/node_modules/@koromix
 COPY --from=build /src/dist /opt/x0x/dist
 # An empty configuration, until another is mounted there; without an ACL nothing is allowed.
 RUN for name in x0x.cjs x0xd.mjs rexd.mjs rexec.cjs; do ln -s "/opt/x0x/deploy/bin/$name" "/usr/local/bin/${name%.*}" || exit 1; done \

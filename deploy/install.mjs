@@ -14,7 +14,7 @@ const readLock = (path) => {
 }
 
 const fits = (name) => {
-  const [, platform, arch] = /^node_modules\/node-(linux|darwin|win)-(\w+)$/.exec(name) ?? []
+  const [, platform, arch] = /^node_modules\/(?:node|@koromix\/koffi)-(linux|darwin|win)-(\w+)$/.exec(name) ?? []
   return platform === process.platform && arch === process.arch
 }
 

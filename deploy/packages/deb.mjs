@@ -58,13 +58,14 @@ class Tree {
 /** What the built x0x prints, under the runtime of this machine. */
 const printed = (...words) => ran(process.execPath, [from('dist', 'x0x.cjs'), ...words])
 
-const programs = async (tree, { node, terminals }, isOurs) => {
+const programs = async (tree, { node, terminals, koffi }, isOurs) => {
   tree.copy(node, `${LIB}/bin/node`, 0o755)
   for (const [name, path] of [
     ['@lydell/node-pty', from('node_modules', '@lydell', 'node-pty')],
     [terminals.name, terminals.path],
   ])
     tree.copyAll(path, `${LIB}/node_modules/${name}`)
+  tree.copy(koffi.path, `${LIB}/node_modules/${koffi.name}`)
   tree.copyAll(from('deploy', 'bin'), `${LIB}/deploy/bin`)
   tree.copy(from('deploy', 'runtime.mjs'), `${LIB}/deploy/runtime.mjs`)
   tree.copy(from('package.json'), `${LIB}/package.json`)

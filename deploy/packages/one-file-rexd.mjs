@@ -22,7 +22,7 @@ const START = {
 }
 
 /** What is written into the runtime of this architecture; how it was compiled is of the one that it was built on. */
-const blobOf = async (place, arch, terminals) => {
+const blobOf = async (place, arch, { terminals, koffi }) => {
   const compiled = join(place, 'rexd.cache')
   writeFileSync(compiled, arch === process.arch ? readFileSync(dist('rexd.cache')) : '')
   const configuration = {
@@ -36,6 +36,7 @@ const blobOf = async (place, arch, terminals) => {
       'rexd.cache': compiled,
       'terminal-host.cjs': dist('terminal-host.cjs'),
       'pty.node': join(terminals.path, 'pty.node'),
+      'koffi.node': koffi.path,
     },
   }
   const file = join(place, `${arch}.json`)
@@ -57,10 +58,10 @@ export const makeOneFileRexd = async (inside) => {
   const made = ARCHITECTURES.map(async (arch) => {
     const name = `rexd-linux-${arch}`
     const file = join(OUT, name)
-    const { node, terminals, parts } = await pinnedRuntime(arch)
+    const { node, parts, ...native } = await pinnedRuntime(arch)
     copyFileSync(node, file)
     chmodSync(file, 0o755)
-    const blob = await blobOf(place, arch, terminals)
+    const blob = await blobOf(place, arch, native)
     await ran(process.execPath, ['--eval', INJECT, api, file, blob, FUSE])
     return { names: [name], inside: [...inside, ...parts] }
   })

@@ -59,8 +59,19 @@ const locked = async (name) => {
 
 /** What the daemons of an architecture need that is compiled: where it stands, and what it is called in lists. */
 export const pinnedRuntime = async (arch) => {
-  const [runtime, terminals] = [`node-linux-${arch}`, `@lydell/node-pty-linux-${arch}`]
-  const [node, pty] = [await locked(runtime), await locked(terminals)]
-  const parts = [runtime, '@lydell/node-pty'].map((name) => ({ name, version: lock[`node_modules/${name}`].version, license: 'MIT' }))
-  return { node: join(node, 'bin', 'node'), licence: join(node, 'LICENSE'), terminals: { name: terminals, path: pty }, parts }
+  const [runtime, terminals, calls] = [`node-linux-${arch}`, `@lydell/node-pty-linux-${arch}`, `@koromix/koffi-linux-${arch}`]
+  const [node, pty, koffi] = [await locked(runtime), await locked(terminals), await locked(calls)]
+  const parts = [runtime, '@lydell/node-pty', calls].map((name) => ({
+    name,
+    version: lock[`node_modules/${name}`].version,
+    license: 'MIT',
+  }))
+  const file = `linux_${arch}/koffi.node`
+  return {
+    node: join(node, 'bin', 'node'),
+    licence: join(node, 'LICENSE'),
+    terminals: { name: terminals, path: pty },
+    koffi: { name: `${calls}/${file}`, path: join(koffi, file) },
+    parts,
+  }
 }

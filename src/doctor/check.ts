@@ -21,7 +21,7 @@ import { inspectGroups } from '../trust/groups.ts'
 import { checkExecFiles, checkOutgoing } from './exec-files.ts'
 import { type Finding, fail, ok, warn } from './findings.ts'
 import { checkSuccessors } from './mesh-check.ts'
-import { checkServedRexd } from './rexd-check.ts'
+import { checkProgramStart, checkServedRexd } from './rexd-check.ts'
 
 const REMEDY = 'see "Containment" in docs/config.md'
 
@@ -210,6 +210,7 @@ export const checkSyslog = async ({ syslog }: DaemonConfig): Promise<Finding[]> 
 /** `x0xd --check` reports all obstacles to a start, without starting. It leaves only the unpacked image of a sandbox that it tried. */
 export const check = async ({ config, problems }: ConfigReading): Promise<Finding[]> => [
   ...checkConfig({ config, problems }),
+  ...checkProgramStart(),
   await checkDataDir(config.paths.dir, dataDirMode(config)),
   ...(await checkMachineId(config)),
   ...(await checkNetworkUser(config)),

@@ -32,7 +32,7 @@ import type { Examiner } from './examiner.ts'
 import { checkExecFiles, checkOutgoing } from './exec-files.ts'
 import { type Finding, fail, ok, warn } from './findings.ts'
 import { checkSuccessors } from './mesh-check.ts'
-import { checkRexdSocket, checkServedRexd, rexdListen } from './rexd-check.ts'
+import { checkProgramStart, checkRexdSocket, checkServedRexd, rexdListen } from './rexd-check.ts'
 import { askWhoRuns, checkRunning } from './running.ts'
 
 const checkRuntime = (): Finding => {
@@ -237,6 +237,7 @@ export const doctor = async (reading: ConfigReading, examiner: Examiner, env: En
   if (examiner.kind === 'stranger') return [checkRuntime(), ...(await checkFromOutside(config, examiner.user, env))]
   return [
     checkRuntime(),
+    ...checkProgramStart(),
     ...checkConfig(reading),
     ...(examiner.kind === 'became' ? [ok('user', `checked as ${examiner.user}, the owner of ${config.paths.dir}`)] : []),
     await checkDataDir(config.paths.dir, dataDirMode(config)),

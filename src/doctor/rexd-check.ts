@@ -11,6 +11,8 @@ import { exposedDataDir } from '../policy/local/authorize.ts'
 import { NO_SETTINGS, type ToolsSettings, placesOf, resolveExec } from '../policy/modes.ts'
 import { IMAGES_DIRECTORY, sandboxPath } from '../policy/sandbox/sandbox-grant.ts'
 import type { SandboxSettings } from '../policy/sandbox/sandbox-settings.ts'
+import { slowStartProblem } from '../process/child.ts'
+import { KOFFI_PACKAGE } from '../process/posix-spawn.ts'
 import { ProcessTrees } from '../process/process-trees.ts'
 import { ImageStore } from '../process/sandbox/images.ts'
 import { DEFAULT_SANDBOX_PROCESSES } from '../protocol/limits/daemon.ts'
@@ -67,6 +69,14 @@ export const sandboxFinding = async (settings: SandboxSettings): Promise<Finding
   } finally {
     await trees.stop()
   }
+}
+
+/** Whether programs start slowly. Empty if they do not. */
+export const checkProgramStart = (): Finding[] => {
+  const problem = slowStartProblem()
+  return problem === null
+    ? []
+    : [warn('programs', `each start of a program takes about 10 ms longer: ${problem}`, `npm install ${KOFFI_PACKAGE}`)]
 }
 
 /** Hosts of commands, and whether the sandbox works. Empty if the configuration does not choose among hosts. */

@@ -1,17 +1,18 @@
-import { type ChildProcess, type StdioOptions, spawn } from 'node:child_process'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
-import { Writable } from 'node:stream'
+import type { Writable } from 'node:stream'
 import { fileURLToPath } from 'node:url'
 import { attempt } from '../base/errors.ts'
 import { findExecutable } from '../policy/executable.ts'
 import { type Confinement, needsNamespace, umaskOf } from '../policy/mesh/confinement.ts'
 import type { Terminal } from '../executor-api/local.ts'
 import type { Permit } from '../policy/permit.ts'
+import { type Child, type ChildInit, startChild } from './child.ts'
 import { commandLimit } from './open-files.ts'
 import { MARK_VARIABLE } from './run-mark.ts'
 import { type SandboxPlan, planSandbox } from './sandbox/bubblewrap.ts'
-import { PTY_PACKAGE, isOneFile } from './terminal.ts'
+import { isOneFile } from './native-modules.ts'
+import { PTY_PACKAGE } from './terminal.ts'
 
 /** Whether the sources or a bundle run. Evaluated on demand, because the CLI's bundle has no URL and needs no terminals. */
 const placeOf = (): { readonly fromSources: boolean; readonly host: string } => {
@@ -167,40 +168,35 @@ const withUmask = <T>(umask: number, start: () => T): T => {
   }
 }
 
-/** Spawns at once, in a new session, without a shell, and with only the standard descriptors and bwrap's. */
+/** Starts at once, in a new session, without a shell, and with only the standard descriptors and bwrap's. Throws or rejects as `startChild`. */
 export const launch = (
   plan: LaunchPlan,
   permit: Pick<Permit, 'argv' | 'cwd' | 'cwd_descriptor' | 'env' | 'account' | 'terminal' | 'confinement'>,
   { stdin, mark }: { readonly stdin: boolean; readonly mark: string | null },
-): ChildProcess => {
+): Child | Promise<Child> => {
   const { argv, account } = permit
   const marked = mark === null ? {} : { [MARK_VARIABLE]: mark }
   const env = { ...permit.env, ...marked }
-  const cwd = directoryOf(permit)
   const extra = [plan.inNamespace, plan.control !== null, ...(plan.sandbox === null ? [] : [true, true, true])]
-  const pipes = extra.filter(Boolean).map(() => 'pipe' as const)
-  const stdio: StdioOptions = [stdin ? 'pipe' : 'ignore', 'pipe', 'pipe', ...pipes]
-  const user = account === null ? {} : { uid: account.uid, gid: account.gid }
   // A wrapper has its own name. A program has the name in argv.
   const argv0 = plan.isWrapped ? plan.file : (argv[0] ?? plan.file)
   const raw = permit.terminal?.raw === true
-  // A raw terminal's holder and the setup of a sandbox must not obey variables that are meant for the program.
-  const own = plan.sandbox !== null ? {} : raw ? marked : env
-  const child = withUmask(umaskOf(permit.confinement), () =>
-    spawn(plan.file, plan.args, { argv0, cwd, env: own, stdio, shell: false, detached: true, ...user }),
-  )
-  const control = !raw || plan.control === null ? null : writableOf(child, plan.control)
-  control?.on('error', () => undefined).write(`${JSON.stringify(env)}\n`)
-  if (plan.sandbox !== null)
-    for (const { descriptor, bytes } of plan.sandbox.feeds)
-      writableOf(child, descriptor)
-        ?.on('error', () => undefined)
-        .end(bytes)
+  const init: ChildInit = {
+    file: plan.file,
+    argv: [argv0, ...plan.args],
+    // A raw terminal's holder and the setup of a sandbox must not obey variables that are meant for the program.
+    env: plan.sandbox !== null ? {} : raw ? marked : env,
+    cwd: directoryOf(permit),
+    stdin,
+    descriptors: 3 + extra.filter(Boolean).length,
+    account,
+  }
+  const child = withUmask(umaskOf(permit.confinement), () => startChild(init))
+  if (child instanceof Promise) return child
+  if (raw && plan.control !== null) feed(child, plan.control)?.write(`${JSON.stringify(env)}\n`)
+  for (const { descriptor, bytes } of plan.sandbox?.feeds ?? []) feed(child, descriptor)?.end(bytes)
   return child
 }
 
-/** Our end of a pipe to the child. */
-export const writableOf = ({ stdio }: ChildProcess, descriptor: number): Writable | null => {
-  const end = (stdio as readonly unknown[])[descriptor]
-  return end instanceof Writable ? end : null
-}
+/** Our end of a pipe to the child, which may end before it reads. */
+export const feed = ({ stdio }: Child, descriptor: number): Writable | null => stdio[descriptor]?.on('error', () => undefined) ?? null

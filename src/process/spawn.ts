@@ -1,8 +1,6 @@
-import type { ChildProcess } from 'node:child_process'
-import { once } from 'node:events'
 import { statSync } from 'node:fs'
 import { constants } from 'node:os'
-import { Readable, Writable } from 'node:stream'
+import type { Readable, Writable } from 'node:stream'
 import { AppError, errorText } from '../base/errors.ts'
 import { changedPin } from '../policy/file-mark.ts'
 import type { TerminalSize } from '../executor-api/local.ts'
@@ -12,7 +10,8 @@ import type { Containment } from '../protocol/reasons.ts'
 import type { ProcessTree } from './process-tree.ts'
 import type { TreeOpening, ProcessTreeSource } from './process-trees.ts'
 import type { CleanupProcess } from './cleanup-process.ts'
-import { type LaunchPlan, directoryOf, launch, planLaunch, writableOf } from './launch-plan.ts'
+import type { Child } from './child.ts'
+import { type LaunchPlan, directoryOf, feed, launch, planLaunch } from './launch-plan.ts'
 import { MAX_WRAPPER_TEXT, PidNamespace } from './pid-namespace.ts'
 import type { PrivateCopies, ProgramFiles } from './private-copies.ts'
 import { launchObstacle } from './program-format.ts'
@@ -83,9 +82,6 @@ const pinProblem = ({ pins }: Permit): string | null => {
   return changed === null ? null : `${changed} was changed after it was permitted`
 }
 
-const toExit = (code: number | null, signal: NodeJS.Signals | null): ExitStatus =>
-  signal === null ? { code, signal: null } : { code: null, signal: constants.signals[signal] }
-
 /** A wrapper's error output when it does not execute the program. */
 const complaintOf = async (stderr: Readable): Promise<string> => {
   let text = ''
@@ -128,21 +124,16 @@ const copiesFor = (permit: Permit, { copies }: SpawnDeps): ReturnType<PrivateCop
 }
 
 /** Resolves when the child was reaped and its tree is empty, or null if a wrapper never executed the program. */
-const endOf = async (child: ChildProcess, tree: ProcessTree, namespace: PidNamespace | null): Promise<ExitStatus | null> =>
+const endOf = async (child: Child, tree: ProcessTree, namespace: PidNamespace | null): Promise<ExitStatus | null> =>
   new Promise((resolve) => {
-    child.once('exit', (code, signal) => {
-      const exit = toExit(code, signal)
-      // Called at once, because the PID may be reused from now on.
-      resolve(tree.end().then(() => (namespace === null ? exit : namespace.translate(exit))))
-    })
+    // The tree ends at once, because the PID may be reused from now on.
+    child.onExit = (exit) => resolve(tree.end().then(() => (namespace === null ? exit : namespace.translate(exit))))
   })
 
 /** Sends sizes to the holder of the program's terminal. */
-const resizerOf = ({ stdio }: ChildProcess, { control }: LaunchPlan): SpawnedProgram['resize'] => {
-  const sizes = control === null ? null : stdio[control]
-  if (!(sizes instanceof Writable)) return null
-  sizes.on('error', () => undefined)
-  return ({ cols, rows }) => void sizes.write(`${cols} ${rows}\n`)
+const resizerOf = (child: Child, { control }: LaunchPlan): SpawnedProgram['resize'] => {
+  const sizes = control === null ? null : feed(child, control)
+  return sizes && (({ cols, rows }) => void sizes.write(`${cols} ${rows}\n`))
 }
 
 /** The permit, and the files that are started for it. */
@@ -153,7 +144,7 @@ interface Run {
 
 /** Releases the program of a sandbox after the sandbox was compared with the permit. Returns why it must not start. */
 const letBegin = async (
-  child: ChildProcess,
+  child: Child,
   { run, plan, namespace, ended }: { run: Run; plan: LaunchPlan; namespace: PidNamespace | null; ended: Promise<unknown> },
 ): Promise<string | null> => {
   if (plan.sandbox === null || namespace === null) return null
@@ -161,10 +152,7 @@ const letBegin = async (
   const { permit, starting } = run
   const standing = await standingProblem(namespace, { permit: { ...permit, ...starting }, marker, ended })
   const problem = standing ?? pinProblem(permit)
-  if (problem === null)
-    writableOf(child, gate)
-      ?.on('error', () => {})
-      .end('\n')
+  if (problem === null) feed(child, gate)?.end('\n')
   return problem
 }
 
@@ -185,18 +173,11 @@ const spawnIn = async (
       permit.sandbox === null || starting.copies.includes(path) ? path : seenIn(permit.sandbox, path),
     ) ?? launchProblem(permit)
   if (problem !== null) return failed(problem)
-  const child = tree.enter(() => launch(plan, started, { stdin: options.stdin, mark: tree.mark }))
-  const { pid, stdin, stdout, stderr } = child
-  if (pid === undefined || stdout === null || stderr === null) {
-    const [error] = await once(child, 'error')
-    return failed(errorText(error))
-  }
-  // At the exit of a child the runtime discards streams without listeners, and ours come later.
-  for (const stream of [stdout, stderr]) stream.on('readable', () => {})
-  // Later errors come only from a kill through the runtime's handle, which is never used.
-  child.on('error', () => {})
-  const status = plan.inNamespace ? child.stdio[3] : null
-  const namespace = status instanceof Readable ? new PidNamespace({ wrapper: pid, status }) : null
+  const child = await tree.enter(() => launch(plan, started, { stdin: options.stdin, mark: tree.mark }))
+  const { pid } = child
+  const [stdin = null, stdout, stderr, status] = child.stdio
+  if (!stdout || !stderr) throw new AppError('internal', 'a program was started without its output')
+  const namespace = plan.inNamespace && status ? new PidNamespace({ wrapper: pid, status }) : null
   const exited = endOf(child, tree, namespace).finally(() => cleanup.release(pid))
   try {
     // In the same turn, so that the daemon cannot die in between.

@@ -1,50 +1,10 @@
 import { spawn, spawnSync } from 'node:child_process'
-import { closeSync, constants as files, mkdtempSync, openSync, readSync, rmSync, writeFileSync } from 'node:fs'
+import { closeSync, constants as files, openSync, readSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { constants } from 'node:os'
-import { join } from 'node:path'
 import { errorText } from '../base/errors.ts'
 import { SCRUBBED_PATH } from '../policy/environment.ts'
-
-/** Directories where every user can create a private one; no client's variable selects them. The first is in memory. */
-const PLACES = ['/dev/shm', '/tmp', '/var/tmp']
-
-const loadFrom = (place: string, bytes: Uint8Array): unknown => {
-  const directory = mkdtempSync(join(place, 'x0x-'))
-  try {
-    const file = join(directory, 'module.node')
-    writeFileSync(file, bytes, { flag: 'wx', mode: 0o600 })
-    const module = { exports: {} as unknown }
-    process.dlopen(module, file)
-    return module.exports
-  } finally {
-    rmSync(directory, { recursive: true, force: true })
-  }
-}
-
-/** True if the program, its runtime and its modules are one file. */
-export const isOneFile = (): boolean => process.getBuiltinModule('node:sea').isSea()
-
-let loaded: { readonly exports: unknown } | null = null
-
-/**
- * Loads a native module of a single-file program; undefined otherwise. The system loads modules only from files, so it is written to one
- * for that moment.
- */
-export const heldModule = (name: string): unknown => {
-  if (!isOneFile()) return undefined
-  if (loaded !== null) return loaded.exports
-  const bytes = new Uint8Array(process.getBuiltinModule('node:sea').getRawAsset(name))
-  const problems: unknown[] = []
-  for (const place of PLACES)
-    try {
-      loaded = { exports: loadFrom(place, bytes) }
-      return loaded.exports
-    } catch (error) {
-      problems.push(error)
-    }
-  throw new AggregateError(problems, `none of ${PLACES.join(', ')} is one where programs may be run from`)
-}
+import { containedModule } from './native-modules.ts'
 
 /** The native part of `@lydell/node-pty`, pinned to a version. Its JavaScript classes close a terminal with unread output. */
 export interface NativePty {
@@ -83,7 +43,7 @@ const installed = (require: NodeJS.Require): unknown => {
 export const loadPty = (): { readonly native: NativePty; readonly helper: string } | { readonly problem: string } => {
   try {
     const require = createRequire(import.meta.url)
-    const native = heldModule(PTY_BINARY) ?? installed(require)
+    const native = containedModule(PTY_BINARY) ?? installed(require)
     if (!isNative(native)) return { problem: `${PTY_PACKAGE} has an unknown version` }
     const darwin = process.platform === 'darwin'
     return { native, helper: darwin ? require.resolve(`${PTY_PACKAGE}-darwin-${process.arch}/spawn-helper`) : 'none' }

@@ -64,9 +64,10 @@ test('the lockfile holds the optional packages of every platform, as npm ci dema
   assert.deepEqual(missing, [])
 })
 
-test('a packed x0x brings along nothing but its runtime, and what terminals need, where they can be had', () => {
+test('a packed x0x brings along nothing but its runtime and two native modules, where they can be had', () => {
   assert.equal(manifest.dependencies, undefined)
-  for (const name of Object.keys(manifest.optionalDependencies)) assert.match(name, /^(node-(linux|darwin)-(x64|arm64)|@lydell\/node-pty)$/)
+  for (const name of Object.keys(manifest.optionalDependencies))
+    assert.match(name, /^(node-(linux|darwin)-(x64|arm64)|@lydell\/node-pty|@koromix\/koffi-linux-(x64|arm64))$/)
   for (const script of ['preinstall', 'install', 'postinstall', 'prepare']) assert.equal(manifest.scripts[script], undefined)
 })
 

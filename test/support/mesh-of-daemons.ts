@@ -125,8 +125,11 @@ export const cleanEnvironment = (): Record<string, string> => ({
 const daemonEnvironment = (): Record<string, string> => ({ ...cleanEnvironment(), X0X_MDNS: 'false' })
 
 /** Runs `x0xd` to its end: for what does not go on. One that does is killed, and its status is null. */
-export const runDaemonCommand = async (argv: readonly string[]): Promise<{ status: number | null; stdout: string; stderr: string }> => {
-  const child = spawn(process.execPath, [DAEMON, ...argv], {
+export const runDaemonCommand = async (
+  argv: readonly string[],
+  daemon = DAEMON,
+): Promise<{ status: number | null; stdout: string; stderr: string }> => {
+  const child = spawn(process.execPath, [daemon, ...argv], {
     env: daemonEnvironment(),
     stdio: ['ignore', 'pipe', 'pipe'],
   })

@@ -1,6 +1,6 @@
 import type { Environment } from '../../base/runtime.ts'
 import { fail, reportFindings } from '../../doctor/findings.ts'
-import { inspectRexd, modesFindings, rexdFindings } from '../../doctor/rexd-check.ts'
+import { checkProgramStart, inspectRexd, modesFindings, rexdFindings } from '../../doctor/rexd-check.ts'
 import type { McpFlags } from './flags.ts'
 import { writableRules } from './own-files.ts'
 
@@ -13,5 +13,5 @@ export const check = async (flags: Extract<McpFlags, { mode: 'check' }>, env: En
   const findings = rexdFindings(inspection, { topic: TOPIC, obstacle: (text) => fail(TOPIC, text, null) })
   const { config } = inspection
   const modes = config === null ? [] : await modesFindings(config, env)
-  return reportFindings([...findings, ...modes], flags)
+  return reportFindings([...findings, ...checkProgramStart(), ...modes], flags)
 }

@@ -14,7 +14,7 @@ import { DEFAULT_REXD_CONFIG } from '../../clients/paths.ts'
 import { type RexdConfig, loadRexdConfig, withoutHttp } from '../../config/rexd-config.ts'
 import { type RexdHttpConfig, type TlsMaterial, readTlsMaterial } from '../../config/rexd-http-config.ts'
 import { fail, reportFindings } from '../../doctor/findings.ts'
-import { inspectRexd, modesFindings, rexdFindings } from '../../doctor/rexd-check.ts'
+import { checkProgramStart, inspectRexd, modesFindings, rexdFindings } from '../../doctor/rexd-check.ts'
 import { serveLines } from '../../doors/rpc/stdio.ts'
 import { loadOrCreateSeed } from '../../identity/key-file.ts'
 import { toHex } from '../../protocol/ids.ts'
@@ -127,7 +127,7 @@ const check = async (flags: RexdFlags, env: Environment): Promise<number> => {
   const inspection = await inspectRexd(flags.config, env, { http: false })
   const findings = rexdFindings(inspection, { topic: TOPIC, obstacle: (text) => fail(TOPIC, text, null) })
   const modes = inspection.config === null ? [] : await modesFindings(inspection.config, env)
-  return reportFindings([...findings, ...modes], flags)
+  return reportFindings([...findings, ...checkProgramStart(), ...modes], flags)
 }
 
 export const serveRexd = async (line: CommandLine, env: Environment): Promise<number> => {
