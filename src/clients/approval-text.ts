@@ -119,7 +119,7 @@ export const questionLines = (question: ApprovalRequest, columns = USUAL_COLUMNS
     ...fact('timeout', secondsText(question.timeout_ms)),
     ...fact('outlives', question.outlives ? OUTLIVES_REQUESTER : ''),
     ...fact('mode', `security ${question.security}, ask ${question.ask}, no approver connected: ${question.ask_fallback}`),
-    ...fact('asked since', shownSentence(question.why)),
+    ...fact('reason', shownSentence(question.why)),
     ...fact('always asks', question.always_ask === null ? '' : shownSentence(question.always_ask)),
     ...fact('also needs', approversText(question)),
     ...fact('not allowed', unallowable(question) ?? ''),

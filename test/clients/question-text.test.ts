@@ -23,7 +23,7 @@ test('a question is shown whole: who asks and what proves it, where it runs, eve
     'stdin       none',
     'timeout     30 s',
     'mode        security allowlist, ask on-miss, no approver connected: deny',
-    'asked since no pattern of the allowlist fits it',
+    'reason      no pattern of the allowlist fits it',
     `permit      sha256 ${'a'.repeat(64)}`,
   ])
 })
