@@ -69,11 +69,11 @@ export const askForMesh = (run: MeshRun, acl: Acl, given: MeshApprovals): MeshAp
   if ((needsHuman && given.human === null) || (question.approvers !== null && given.agents === null)) {
     // Any approval given is used up, whatever the result.
     if (given.human === null && given.agents === null) return { kind: 'ask', question }
-    return { kind: 'mismatch', detail: 'it needs the word of others too, and came with that of some' }
+    return { kind: 'mismatch', detail: 'a person and other agents must allow it, and only one of these approvals was given' }
   }
   // The ACL may have become narrower since the approval request.
   if (question.approvers !== null && given.agents !== null && !areEnough(given.agents, question.approvers))
-    return { kind: 'mismatch', detail: 'the ACL needs the word of more agents, or of others, than have allowed it' }
+    return { kind: 'mismatch', detail: 'the ACL needs approvals of more agents, or of other agents, than have allowed it' }
   const problem = problemOf(needsHuman ? given.human : null, question.approvers === null ? null : given.agents, facts.permit_sha256)
   return problem === null ? { kind: 'clear', pins } : { kind: 'mismatch', detail: problem }
 }
@@ -121,6 +121,6 @@ const whyOf = ({ entry, command }: MatchedCommand, alwaysAsk: string | null, isM
 const problemOf = (human: Approval | null, agents: AgentsApproval | null, permitSha256: string): string | null => {
   const changed = 'the command, its program, script or directory has changed since it was approved'
   if (human !== null && !spendApproval(human)) return 'this approval was used before'
-  if (agents !== null && !spendAgentsApproval(agents)) return 'the word of the approvers was used before'
+  if (agents !== null && !spendAgentsApproval(agents)) return 'the approval of these agents was used before'
   return [human, agents].every((one) => one === null || one.permit_sha256 === permitSha256) ? null : changed
 }
