@@ -48,7 +48,7 @@ allow_targets = []
 path = ${JSON.stringify(root)}
 
 # Only these commands are allowed, token by token; args = "any" allows any further arguments. Programs such as git, make and npm
-# read orders from files in the directory. An AI agent that can write these files can make them run anything.
+# take commands from files in the directory. An AI agent that can write these files can make them run anything.
 ${FIRST_COMMANDS.map(ruleText).join('')}
 [audit]
 path = ${JSON.stringify(journal)}
