@@ -73,6 +73,8 @@ export interface InProcess {
 
 export interface InProcessOptions {
   readonly stdin?: string
+  /** Variables of the command line; without colours if absent. */
+  readonly env?: Readonly<Record<string, string>>
   /** All three streams are terminals. */
   readonly terminal?: boolean
   readonly onSignal?: CliIo['onSignal']
@@ -103,7 +105,7 @@ export const runCli = async (argv: readonly string[], options: InProcessOptions 
     stderr: stderr.stream,
     onSignal: options.onSignal ?? (() => () => undefined),
   }
-  const status = await main(argv, { NO_COLOR: '1' }, io)
+  const status = await main(argv, options.env ?? { NO_COLOR: '1' }, io)
   await new Promise((resolve) => setImmediate(resolve))
   return { status, stdout: stdout.text(), stderr: stderr.text() }
 }

@@ -4,6 +4,7 @@ import { test, type TestContext } from 'node:test'
 import { LocalApi } from '../../../src/clients/daemon.ts'
 import { pageSources } from '../../../src/programs/ui/page-sources.ts'
 import { restartCommandIn } from '../../../src/supervision/restart-command.ts'
+import { runCli } from '../../support/fake-daemon.ts'
 import { MeshOfDaemons, type TestDaemon } from '../../support/mesh-of-daemons.ts'
 
 // The ACL commands beside a daemon that has read another file than the one that is there now. Real daemons.
@@ -68,6 +69,8 @@ test(
     const checked = await said(bob, 'acl', 'check')
     assert.equal(checked.status, 0)
     assert.match(checked.stdout, new RegExp(`^warning +${notInForce.source}; Try: x0xd .*--replace &$`, 'm'))
+    const coloured = await runCli([...bob.selector, 'acl', 'check'], { terminal: true, env: { X0X_EXEC_ACL: bob.aclFile } })
+    assert.match(coloured.stdout, new RegExp(`^\u001b\\[33mwarning\u001b\\[0m +${notInForce.source}`, 'm'), 'colours are not shown as text')
     const suggested = await said(bob, 'acl', 'suggest')
     assert.deepEqual([suggested.status, suggested.stdout], [1, ''])
     assert.match(suggested.stderr, new RegExp(`already has this command: ${notInForce.source}\n +Try: x0xd `))

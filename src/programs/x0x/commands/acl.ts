@@ -64,6 +64,6 @@ export const runAclCheck = async (context: CliContext, { words }: CommandLine): 
   if (report.ok && !report.summary.enabled)
     await printLine(context, `${paint('yellow', 'off')}      exec is off: the file has no [exec] with enabled = true, so no command runs`)
   if (inForce !== null && inForce.difference !== null)
-    await printLine(context, shownLine(`${paint('yellow', 'warning')}  ${notInForceLines(inForce).join('; ')}`))
+    await printLine(context, `${paint('yellow', 'warning')}  ${shownLine(notInForceLines(inForce).join('; '))}`)
   return status
 }
