@@ -148,7 +148,7 @@ const heard = (code: string): string => [...code.toLowerCase().replaceAll(/[\s-]
 export const codeProblem = (text: string, what: 'code' | 'answer'): string | null => {
   const expected = what === 'code' ? KEY_CHARACTERS + PROOF_CHARACTERS : PROOF_CHARACTERS
   const got = heard(text).length
-  return got === expected ? null : `that has ${got} characters, and ${expected} were read aloud`
+  return got === expected ? null : `the code has ${expected} characters, and you typed ${got}`
 }
 
 const sameText = (one: string, other: string): boolean => equalBytes(Buffer.from(one), Buffer.from(other))

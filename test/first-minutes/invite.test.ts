@@ -44,6 +44,20 @@ test('two machines know, trust and pin each other; who stands between them is fo
     await unchanged()
   })
 
+  await t.test('an agent does not pair with itself: join and invite refuse its own line before any code', async () => {
+    const invite = talkTo([...bob.selector, 'invite', 'alice'])
+    const line = await invite.until(/x0x:\/\/invite\/\S+/)
+    const join = talkTo([...bob.selector, 'join', line, '--as', 'bob'])
+    const itself = /this line is from this agent itself[^]*add --name NAME/
+    assert.equal((await join.ended).status, 1)
+    assert.match((await join.ended).text, itself)
+    const { agent_id, machine_id, name, addresses } = await bob.get<typeof mallory>('/agent')
+    await invite.type(makeReply({ agent_id, machine_id, name, addresses }, readInvitation(line, Date.now()).encoded).line)
+    assert.equal((await invite.ended).status, 1)
+    assert.match((await invite.ended).text, itself)
+    await unchanged()
+  })
+
   await t.test('Ctrl-C at each question', async () => {
     const invite = talkTo([...bob.selector, 'invite', 'alice'])
     const line = await invite.until(/x0x:\/\/invite\/\S+/)
@@ -69,11 +83,11 @@ test('two machines know, trust and pin each other; who stands between them is fo
     for (const line of ['', ...quotedPrintable(reply)]) await invite.type(line)
     const code = await invite.until(/\w{4}-\w{4}-\w{4}/)
     for (const typed of ['', code.slice(1)]) await join.type(typed)
-    await join.until(/that has 11 characters, and 12 were read aloud/)
+    await join.until(/the code has 12 characters, and you typed 11/)
     await join.type(code)
     await invite.type(await join.until(/(?<=Read this back aloud: {2})\w{4}/))
     assert.deepEqual([(await invite.ended).status, (await join.ended).status], [0, 0])
-    assert.match((await invite.ended).text, /next, when the entry is in the ACL: x0xd --data-dir \S+ --replace &/)
+    assert.match((await invite.ended).text, /Next, when the entry is in the ACL: x0xd --data-dir \S+ --replace &/)
     const seen = async (daemon: TestDaemon) =>
       (await contactsOf(daemon)).map(({ name, trust, machines, agent_id }) => ({ name, trust, machines, agent_id }))
     assert.deepEqual(await seen(bob), [{ name: 'alice', trust: 'trusted', machines: [alice.machineId], agent_id: alice.agentId }])
@@ -81,6 +95,9 @@ test('two machines know, trust and pin each other; who stands between them is fo
     const replayed = talkTo([...bob.selector, 'invite', 'alice'])
     for (let n = 0; n < 3; n++) await replayed.type(reply)
     assert.equal((await replayed.ended).status, 2)
-    assert.match((await replayed.ended).text, /this answers another invitation[^]*nothing was changed; start again with x0x invite/)
+    assert.match(
+      (await replayed.ended).text,
+      /this answers another invitation[^]*Nothing was changed on this machine\. Start again with x0x invite/,
+    )
   })
 })

@@ -27,11 +27,19 @@ import { Dialogue } from '../prompts.ts'
 /** How often a line or code may be mistyped. */
 const TRIES = 3
 
-const MIDDLE =
-  'the code is wrong: it was probably misheard or mistyped. If it was not, a line was changed on its way or is not the right one. Nothing was changed on this machine; start again with x0x invite'
+const START_AGAIN = 'Nothing was changed on this machine. Start again with x0x invite'
+
+const wrongCode = (): AppError =>
+  new AppError('conflict', 'the code is wrong: it was misheard or mistyped, or a line was changed on its way', {
+    data: { next: START_AGAIN },
+  })
 
 /** Checks that the daemon would accept the contact, before two people compare codes. */
-const assertMeetable = async (context: CliContext, name: string, { agent_id }: InvitedParty): Promise<void> => {
+const assertMeetable = async (context: CliContext, name: string, { agent_id }: InvitedParty, own: InvitedParty): Promise<void> => {
+  if (agent_id === own.agent_id)
+    throw new AppError('conflict', 'this line is from this agent itself, which cannot pair with itself', {
+      data: { next: 'Use the other machine. To use another daemon of this machine, add --name NAME' },
+    })
   const { contacts } = await context.api.json<{ contacts: readonly Contact[] }>({ method: 'GET', path: '/contacts' })
   const problem = meetProblem(contacts, name, agent_id)
   if (problem !== null) throw new AppError('conflict', problem)
@@ -94,7 +102,7 @@ const askFor = async <T>(
 
 /** Returns the number of tries left. Throws after the last one. */
 const failed = async (dialogue: Dialogue, error: AppError, left: number): Promise<number> => {
-  if (left === 1) throw new AppError(error.code, `${error.message}\nnothing was changed; start again with x0x invite`, { data: error.data })
+  if (left === 1) throw new AppError(error.code, error.message, { data: { ...error.data, next: START_AGAIN } })
   await dialogue.say(shownLine(errorText(error)))
   return left - 1
 }
@@ -114,16 +122,17 @@ export const runInvite = async (context: CliContext, line: CommandLine): Promise
   const problem = argv === null ? null : unsuggestable(argv)
   if (problem !== null) throw new AppError('bad_request', `no entry can allow this command: ${problem}`)
   assertName(name, 'NAME')
-  const { line: invitation, encoded } = makeInvitation(await ownParty(context), Date.now())
+  const own = await ownParty(context)
+  const { line: invitation, encoded } = makeInvitation(own, Date.now())
   const { party } = await inDialogue(context, async (dialogue) => {
     await dialogue.say(`On the other machine, within an hour:\n\n  x0x join ${invitation}\n`)
     const reply = await askFor(dialogue, 'Paste the line that it prints: ', (text) => readReply(text, encoded, Date.now()), isReplyPart)
-    await assertMeetable(context, name, reply.party)
+    await assertMeetable(context, name, reply.party, own)
     await compareAsInviter(dialogue, encoded, reply)
     await meet(context, name, reply.party)
     await dialogue.say(met(name, reply.party))
     if (argv !== null)
-      await dialogue.say(shownLine(`next, when the entry is in the ACL: ${await restartCommand(context.instance, context.api.paths)}`))
+      await dialogue.say(shownLine(`Next, when the entry is in the ACL: ${await restartCommand(context.instance, context.api.paths)}`))
     for (const warning of suggestionWarnings(argv ?? [])) await dialogue.say(`careful: ${shownLine(warning)}`)
     return reply
   })
@@ -140,20 +149,21 @@ const compareAsInviter = async (dialogue: Dialogue, invited: Uint8Array, { encod
   const answer = await askFor(dialogue, question, (text) => (text.toLowerCase() === 'no' ? null : whole(text, 'answer')))
   if (answer === null)
     throw new AppError('conflict', 'the other machine refused: nothing was changed on this one; find out why, then start again')
-  if (!codes.isAnswer(answer, code)) throw new AppError('conflict', MIDDLE)
+  if (!codes.isAnswer(answer, code)) throw wrongCode()
 }
 
 export const runJoin = async (context: CliContext, line: CommandLine): Promise<number> => {
   const invitation = readInvitation(line.words.join(''), Date.now())
   const name = line.value('as') ?? invitation.party.name
   assertName(name, '--as')
-  await assertMeetable(context, name, invitation.party)
-  const reply = makeReply(await ownParty(context), invitation.encoded)
+  const own = await ownParty(context)
+  await assertMeetable(context, name, invitation.party, own)
+  const reply = makeReply(own, invitation.encoded)
   await inDialogue(context, async (dialogue) => {
     await dialogue.say(`Paste this line where x0x invite waits:\n\n  ${reply.line}\n`)
     const codes = new SpokenCodes({ invited: invitation.encoded, replied: reply.encoded })
     const answer = codes.answerTo(await askFor(dialogue, 'Type the code that is read to you: ', (text) => whole(text, 'code')))
-    if (answer === null) throw new AppError('conflict', MIDDLE)
+    if (answer === null) throw wrongCode()
     await meet(context, name, invitation.party)
     await dialogue.say(`\nRead this back aloud:  ${answer}\n`)
     await dialogue.say(met(name, invitation.party))
