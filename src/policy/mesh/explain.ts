@@ -195,7 +195,10 @@ export const unsuggestable = (argv: readonly string[]): string | null => {
 
 /** Warnings for the operator about an argv with closed stdin. */
 export const suggestionWarnings = (argv: readonly string[]): string[] => {
-  const note = argv[0] === undefined ? null : opaqueNote(argv[0], false)
+  const [program] = argv
+  if (program === undefined) return []
+  if (argv.length === 1 && /\S\s+\S/.test(program)) return [`${quote(program)} is one word: the command was probably typed within quotes`]
+  const note = opaqueNote(program, false)
   return note === null ? [] : [note]
 }
 

@@ -26,6 +26,7 @@ test('what no entry can allow says why', () => {
 test('a program that can be bent to more is named, and one that cannot is not', () => {
   assert.match(suggestionWarnings(['less', 'x']).join('\n'), /^less may start other programs/)
   assert.deepEqual([suggestionWarnings(['df', '-h']), suggestionWarnings([])], [[], []])
+  assert.deepEqual(suggestionWarnings(['df -h']), ['"df -h" is one word: the command was probably typed within quotes'])
 })
 
 test('what a stranger asked for stands in the entry as ASCII that shows itself: nothing turns, hides or steers', () => {
