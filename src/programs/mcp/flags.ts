@@ -42,7 +42,7 @@ export const mcpFlags = (line: CommandLine): McpFlags => {
     return { mode: 'init', directory, whoami: whoamiOf(line.value('whoami') ?? FIRST_NAME), config: line.has('config') ? config : null }
   return {
     mode: 'serve',
-    whoami: whoamiOf(line.value('whoami') ?? ''),
+    whoami: whoamiOf(line.value('whoami')),
     config: config ?? DEFAULT_REXD_CONFIG,
     answerWithinMs: answerWithinOf(line.value('answer-within-ms')),
     record: line.value('record'),
@@ -53,7 +53,8 @@ export const mcpFlags = (line: CommandLine): McpFlags => {
 /** The name of an agent without one. */
 const FIRST_NAME = 'agent'
 
-const whoamiOf = (name: string): string => {
+const whoamiOf = (name: string | null): string => {
+  if (name === null) throw usage('missing --whoami NAME: the name of the AI agent in the audit log, such as --whoami reviewer')
   if (name !== '' && name !== '*' && name.length <= MAX_NAME && isVisible(name)) return name
   throw usage(`--whoami: ${JSON.stringify(name)} is not a name of 1 to ${MAX_NAME} visible characters, such as reviewer`)
 }

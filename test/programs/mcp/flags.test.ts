@@ -27,3 +27,8 @@ test('options of a server mean nothing where none is to be, and are refused ther
     rules: 'bob',
   })
 })
+
+test('a server without --whoami says that it is missing; an empty name is another mistake', () => {
+  assert.throws(() => flags('--config', '/etc/x'), { code: 'bad_config', message: /^missing --whoami NAME: / })
+  assert.throws(() => flags('--whoami', ''), { code: 'bad_config', message: /^--whoami: "" is not a name of 1 to/ })
+})
