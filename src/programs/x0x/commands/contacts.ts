@@ -34,7 +34,7 @@ export const runContactsList = async (context: CliContext): Promise<number> => {
       contact.machines.map((machine) => pinShown(contact, machine)).join(' ') || '(any machine)',
       labelsText(contact.labels),
     ])
-    const none = 'no contacts. Run x0x card on another machine, then on this one: x0x contacts import LINK'
+    const none = 'no contacts. To pair with another machine: x0x invite NAME'
     return rows.length === 0 ? printLine(context, none) : printTable(context, ['NAME', 'TRUST', 'AGENT', 'PINNED TO', 'LABELS'], rows)
   })
 }
