@@ -55,19 +55,19 @@ const configure = async (stage: Stage, directory: string): Promise<string[]> => 
   const { stdout, stderr } = await promisify(execFile)(process.execPath, [X0X, ...init], { env: cleanEnvironment() })
   stage.command('alice', 'x0x mcp --init work --whoami reviewer', stderr.split('\n')[0]?.replaceAll(`${directory}/`, '') ?? '')
   await writeFile(config, (await readFile(config, 'utf8')).replace('allow_targets = []', 'allow_targets = ["bob"]'))
-  stage.note('then, in that file: allow_targets = ["bob"]')
+  stage.note('Then, in that file: allow_targets = ["bob"]')
   return (JSON.parse(stdout) as { mcpServers: { x0x: { args: string[] } } }).mcpServers.x0x.args
 }
 
 const showTools = async (stage: Stage, { call }: Agent): Promise<void> => {
   const here = await call('exec_status', { command: 'sh', args: ['-c', 'id'] })
-  stage.expect('no shell here: command_denied', here.result.denial_reason === 'command_denied', here.ms)
+  stage.expect('the AI agent gets no shell: command_denied', here.result.denial_reason === 'command_denied', here.ms)
   const file = await call('read_file', { path: '../reviewer.toml' })
-  stage.expect('and no file outside its directory', file.isError, file.ms)
+  stage.expect('it cannot read a file outside its directory', file.isError, file.ms)
   const there = await call('exec_capture', { command: 'echo', args: ['42'], target: 'bob' })
-  stage.expect("bob's, under his ACL", there.result.success === true && there.result.stdout === '42\n', there.ms)
+  stage.expect('it can run a command on bob that his ACL allows', there.result.success === true && there.result.stdout === '42\n', there.ms)
   const refused = await call('exec_capture', { command: 'echo', args: ['hello'], target: 'bob' })
-  stage.expect('and nothing else of his: argv_not_allowed', refused.result.denial_reason === 'argv_not_allowed', refused.ms)
+  stage.expect('other commands on bob are denied: argv_not_allowed', refused.result.denial_reason === 'argv_not_allowed', refused.ms)
 }
 
 const showRules = async (stage: Stage, { client, call }: Agent, narrow: () => Promise<void>): Promise<void> => {
@@ -77,27 +77,31 @@ const showRules = async (stage: Stage, { client, call }: Agent, narrow: () => Pr
     (await client.listTools()).tools.map(({ name }) => name).filter((name) => name.startsWith('bob_'))
   stage.command('alice', 'x0x mcp --whoami reviewer --rules bob', `tools: ${(await names()).join('  ')}`)
   const allowed = await call('bob_echo', { int: 42 })
-  stage.expect('the agent fills in a slot, and bob runs it', allowed.result.stdout === '42\n', allowed.ms)
+  stage.expect('the AI agent fills in the number, and bob runs the command', allowed.result.stdout === '42\n', allowed.ms)
   const other = await call('bob_echo', { int: 'hello; ls' })
-  stage.expect('what is no <INT> never leaves this host', other.isError && other.text.includes('int: expected'), other.ms)
+  stage.expect('a value that is not an <INT> is refused before it is sent', other.isError && other.text.includes('int: expected'), other.ms)
   told = false
   await narrow()
   const denied = await call('bob_printenv_PATH', {})
-  stage.expect('what bob does not allow any more is his denial', denied.result.denial_reason === 'argv_not_allowed', denied.ms)
+  stage.expect('bob removed that rule, so he denies the command', denied.result.denial_reason === 'argv_not_allowed', denied.ms)
   const began = performance.now()
   await until('the list has changed', async () => told || (await client.callTool({ name: 'rules_refresh', arguments: {} }), false))
   const left = await names()
-  stage.expect('and the tool is gone', !left.includes('bob_printenv_PATH') && left.includes('bob_echo'), performance.now() - began)
+  stage.expect(
+    'the tool is removed from the list',
+    !left.includes('bob_printenv_PATH') && left.includes('bob_echo'),
+    performance.now() - began,
+  )
 }
 
 /** What an AI agent of alice's gets, here and of bob. `narrow`: he allows less from now on. */
 export const showAgent = async (stage: Stage, alice: TestDaemon, directory: string, narrow: () => Promise<void>): Promise<void> => {
-  stage.section('For AI agents: bounded tools, here and on the mesh, by the Model Context Protocol')
+  stage.section('For AI agents: limited tools for one directory and for bob (MCP)')
   const args = await configure(stage, directory)
   await serve(stage, alice, args, async (agent) => showTools(stage, agent))
-  stage.section("For AI agents: bob's rules as typed tools")
+  stage.section('For AI agents: one tool for each rule of bob')
   const mine = await alice.cli(['acl', 'mine', 'bob'], { env: { NO_COLOR: '1' } })
   stage.command('alice', 'x0x acl mine bob', mine.stdout.toString() + mine.stderr)
-  stage.expect('bob tells alice, and nobody else, what she may run', mine.status === 0 && mine.stdout.includes('echo <INT>'), mine.ms)
+  stage.expect('bob lists the commands that alice may run', mine.status === 0 && mine.stdout.includes('echo <INT>'), mine.ms)
   await serve(stage, alice, [...args, '--rules', 'bob'], async (agent) => showRules(stage, agent, narrow))
 }

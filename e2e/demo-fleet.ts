@@ -25,7 +25,7 @@ const timesRun = async (host: TestDaemon, word: string): Promise<number> =>
 /** One command for several machines: equal answers once, and a ledger of what became of each. */
 export const showFleet = async (stage: Stage, cast: Fleet, root: string): Promise<void> => {
   const { alice, bob, charlie } = cast
-  stage.section('A fleet: one command for many, equal answers once, and a ledger that adds up')
+  stage.section('Fleets: one command on many hosts, grouped output, and a ledger')
   await enlist(cast)
   const ledger = join(root, 'deploy.ledger')
   const show = async (...words: readonly string[]): Promise<CliResult> => {
@@ -36,7 +36,7 @@ export const showFleet = async (stage: Stage, cast: Fleet, root: string): Promis
   }
   const folded = await show('bob', 'charlie', '--group', '--', 'echo', '42')
   stage.expect(
-    'both ran it and answer the same: said once, behind both names',
+    'both ran it, and their equal output is printed once',
     folded.status === 0 && folded.stdout.toString() === 'bob,charlie (2): 42\n',
     folded.ms,
   )
@@ -44,14 +44,14 @@ export const showFleet = async (stage: Stage, cast: Fleet, root: string): Promis
   const partly = await show('bob', 'charlie', '--ledger', ledger, '--', 'echo', '2026')
   const ends = (await readLedger(ledger)).state.ends().map(({ host, end }) => `${host} ${end}`)
   stage.expect(
-    'charlie is down: exit status 3, and the ledger has bob as ran, charlie as unreachable',
+    'charlie is stopped: exit status 3; the ledger says that bob ran it and charlie was unreachable',
     partly.status === 3 && ends.join() === 'bob ran,charlie unreachable',
     partly.ms,
   )
   await charlie.start()
   const again = await show('--retry', ledger)
-  stage.expect('up again, and asked again by the ledger: exit status 0 for all of it', again.status === 0, again.ms)
+  stage.expect('charlie runs again, and the retry asks only charlie: exit status 0', again.status === 0, again.ms)
   const times = [await timesRun(bob, '2026'), await timesRun(charlie, '2026')]
-  stage.expect('it ran once on each, say their journals', times.join() === '1,1')
+  stage.expect('the audit logs show that it ran once on each host', times.join() === '1,1')
   await rm(ledger)
 }

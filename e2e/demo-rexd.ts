@@ -38,16 +38,19 @@ const configure = async (directory: string, work: string): Promise<string> => {
 
 /** What a program of alice's gets: files and commands within one directory, and bob's through his ACL. */
 export const showRexd = async (stage: Stage, alice: TestDaemon, directory: string): Promise<void> => {
-  stage.section('For programs: REXD, files and commands within one directory, as JSON-RPC')
+  stage.section('For programs: files and commands of one directory over JSON-RPC (REXD)')
   const work = join(directory, 'work')
   const config = await configure(directory, work)
   const client = await connect({ transport: stdio({ command: [process.execPath, REXD, '--stdio', '--config', config] }) })
   try {
     const session = await client.open({ clientName: 'demo' })
     await session.files.write('notes.txt', 'feed the cat\n')
-    stage.expect('notes.txt is written and read', (await session.files.readText('notes.txt')) === 'feed the cat\n')
+    stage.expect('a program writes and reads notes.txt', (await session.files.readText('notes.txt')) === 'feed the cat\n')
     const outside = await session.files.readText('../rexd.toml').catch((error: unknown) => error)
-    stage.expect('what is outside is not', outside instanceof RexdError && outside.name === 'forbidden_path')
+    stage.expect(
+      'a file outside the directory is refused: forbidden_path',
+      outside instanceof RexdError && outside.name === 'forbidden_path',
+    )
   } finally {
     await client.close()
   }
@@ -62,11 +65,15 @@ export const showRexd = async (stage: Stage, alice: TestDaemon, directory: strin
     return { status: status as number | null, stdout, stderr, ms: performance.now() - began }
   }
   const counted = await show('--', 'wc', '-c', 'notes.txt')
-  stage.expect('a command of its list, in its directory', counted.stdout === '13 notes.txt\n', counted.ms)
+  stage.expect('a command that rexd.toml lists', counted.stdout === '13 notes.txt\n', counted.ms)
   const refused = await show('--', 'cat', 'notes.txt')
-  stage.expect('no other: command_denied', refused.status === 255 && refused.stdout === '', refused.ms)
+  stage.expect('a command that it does not list: command_denied', refused.status === 255 && refused.stdout === '', refused.ms)
   const remote = await show('--target', 'bob', '--', 'echo', '42')
-  stage.expect("bob's, under his ACL", remote.stdout === '42\n', remote.ms)
+  stage.expect('a command on bob that his ACL allows', remote.stdout === '42\n', remote.ms)
   const denied = await show('--target', 'bob', '--', 'echo', 'hello')
-  stage.expect('and nothing else of his: argv_not_allowed', denied.status === 255 && denied.stderr.includes('argv_not_allowed'), denied.ms)
+  stage.expect(
+    'a command on bob that his ACL does not allow: argv_not_allowed',
+    denied.status === 255 && denied.stderr.includes('argv_not_allowed'),
+    denied.ms,
+  )
 }

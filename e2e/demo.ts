@@ -81,7 +81,7 @@ const allowed = ({ alice, bob }: Pick<Cast, 'alice' | 'bob'>, programs: Programs
 ]
 
 const introduce = async ({ alice, bob, charlie }: Cast, programs: Programs): Promise<void> => {
-  stage.section('Introductions: signed cards, and what bob makes of them')
+  stage.section('Contacts: signed cards, trust and pins')
   await bob.writeAcl(allowed({ alice, bob }, programs, [['printenv', 'PATH']]))
   const [, ms] = await timed(bob.restart())
   stage.rows([
@@ -90,7 +90,7 @@ const introduce = async ({ alice, bob, charlie }: Cast, programs: Programs): Pro
     ['', '', 'ticker'],
     ['', '', 'x0x --data-dir … diagnostics exec --json'],
   ])
-  stage.expect('bob started again with it (the file is read once, at start)', bob.running, ms)
+  stage.expect('bob restarted, because new permissions are loaded only at start', bob.running, ms)
   const link = (await bob.ok('card')).trim()
   for (const guest of [alice, charlie]) {
     const result = await show(guest, ['contacts', 'import', link, '--as', 'bob'], `x0x contacts import ${link.slice(0, 28)}… --as bob`)
@@ -106,7 +106,7 @@ const introduce = async ({ alice, bob, charlie }: Cast, programs: Programs): Pro
       ['contacts', 'pin', guest.name, guest.machineId],
       `x0x contacts pin ${guest.name} ${guest.machineId.slice(0, 12)}…`,
     )
-    stage.expect(`bob trusts ${guest.name}, from that machine only`, result.status === 0 && result.stdout.includes('trusted'), result.ms)
+    stage.expect(`bob trusts ${guest.name} on that machine only`, result.status === 0 && result.stdout.includes('trusted'), result.ms)
   }
 }
 
@@ -114,32 +114,28 @@ const showAllowed = async ({ alice }: Cast): Promise<void> => {
   stage.section('Allowed: exactly what the ACL lists')
   const first = await showExec(alice, ['echo', '42'])
   stage.expect(
-    '42, exit status 0; before it, both agents and both machines proved who they are',
+    '42, exit status 0; both agents and both machines were authenticated first',
     first.status === 0 && first.stdout.toString() === '42\n',
     first.ms,
   )
   const second = await showExec(alice, ['echo', '7'])
-  stage.expect('again, on the link that is up', second.status === 0 && second.stdout.toString() === '7\n', second.ms)
+  stage.expect('again, over the same link', second.status === 0 && second.stdout.toString() === '7\n', second.ms)
   const path = await showExec(alice, ['printenv', 'PATH'])
-  stage.expect(
-    "the environment is built from nothing: not the daemon's PATH",
-    path.status === 0 && path.stdout.toString() === SCRUBBED,
-    path.ms,
-  )
+  stage.expect('the command does not inherit the PATH of the daemon', path.status === 0 && path.stdout.toString() === SCRUBBED, path.ms)
 }
 
 const SCRUBBED = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n'
 
 const showDenied = async ({ alice, charlie }: Cast): Promise<void> => {
-  stage.section('Refused: everything else')
-  await denied(alice, ['echo', 'hello'], 'argv_not_allowed', 'hello is no <INT>')
-  await denied(alice, ['echo', '99', ';', 'ls'], 'shell_metachar_in_argv', 'no shell, and its characters are refused all the same')
-  await denied(alice, ['rm', '-rf', '/'], 'argv_not_allowed', 'not in the allowlist')
-  await denied(charlie, ['echo', '42'], 'agent_machine_not_in_acl', 'charlie is trusted, but no entry names him')
+  stage.section('Denied: everything else')
+  await denied(alice, ['echo', 'hello'], 'argv_not_allowed', 'hello is not an <INT>')
+  await denied(alice, ['echo', '99', ';', 'ls'], 'shell_metachar_in_argv', 'x0x uses no shell, and also denies its characters')
+  await denied(alice, ['rm', '-rf', '/'], 'argv_not_allowed', 'not in the ACL')
+  await denied(charlie, ['echo', '42'], 'agent_machine_not_in_acl', 'bob trusts charlie, but no ACL entry names him')
 }
 
 const showCancel = async ({ alice, bob }: Cast, programs: Programs): Promise<void> => {
-  stage.section('Cancelled: Ctrl-C here ends the process there')
+  stage.section('Cancelled: Ctrl-C on alice ends the process on bob')
   const running = alice.startCli(['exec', 'bob', '--', programs.ticker], { env })
   await running.printed('tick 3')
   const started = (await bob.journal()).findLast((line) => line.event === 'started')
@@ -150,8 +146,8 @@ const showCancel = async ({ alice, bob }: Cast, programs: Programs): Promise<voi
   const result = await running.finished
   const ms = performance.now() - pressed
   stage.command('alice', 'x0x exec bob -- ticker', `${result.stdout.toString()}^C\n${result.stderr}`)
-  stage.expect(`the lines came as they were printed, from pid ${pid} of bob`, alive && result.stdout.includes('tick 3'))
-  stage.expect('SIGTERM ended it, exit status 128 + 15, and the process is gone', result.status === 143 && !isRunning(pid), ms)
+  stage.expect(`each line arrived as soon as process ${pid} on bob printed it`, alive && result.stdout.includes('tick 3'))
+  stage.expect('SIGTERM ended the process, exit status 128 + 15', result.status === 143 && !isRunning(pid), ms)
 }
 
 interface Totals {
@@ -167,18 +163,18 @@ const counters = ({ totals }: Totals): string =>
   `received ${totals.requests_received}, allowed ${totals.requests_allowed}, denied ${totals.requests_denied}, cancelled ${totals.sessions_cancelled}`
 
 const showEvidence = async ({ alice, bob }: Cast, programs: Programs): Promise<void> => {
-  stage.section('Evidence: what bob counted and wrote down')
+  stage.section('Evidence: the counters and the audit log of bob')
   const remote = await alice.exec('bob', [programs.x0x, '--data-dir', bob.dir, 'diagnostics', 'exec', '--json'], [], { env })
   const seen = remote.status === 0 ? counters(JSON.parse(remote.stdout.toString()) as Totals) : remote.stderr
   stage.command('alice', 'x0x exec bob -- x0x --data-dir … diagnostics exec --json', seen)
   stage.expect(
-    "bob's own counters, read by alice: 9 requests, 5 allowed, 4 denied, 1 cancelled",
+    'alice reads the counters of bob: 9 requests, 5 allowed, 4 denied, 1 cancelled',
     seen === 'received 9, allowed 5, denied 4, cancelled 1',
     remote.ms,
   )
   const journal = await show(bob, ['audit', 'verify'])
   stage.expect(
-    'the journal shows no break, and all but the last minute is signed: every line names the hash of the one before',
+    'no break: each line holds the hash of the line before it, and lines not signed yet are counted',
     journal.status === 0,
     journal.ms,
   )
@@ -193,7 +189,7 @@ const showEvidence = async ({ alice, bob }: Cast, programs: Programs): Promise<v
       .join('\n'),
   )
   const events = (await bob.journal()).map((line) => line.event)
-  stage.expect('with every denial in it', events.filter((event) => event === 'denial').length === 4)
+  stage.expect('the audit log has all four denials', events.filter((event) => event === 'denial').length === 4)
 }
 
 interface PeersAnswer {
@@ -201,18 +197,18 @@ interface PeersAnswer {
 }
 
 const showDiscovery = async ({ alice, charlie }: Cast): Promise<void> => {
-  stage.section('Discovery: bob introduces those who were never told of each other')
+  stage.section('Discovery: alice and charlie find each other through bob')
   const knows = async (who: TestDaemon, whom: TestDaemon): Promise<boolean> =>
     (await who.json<PeersAnswer>('peers')).peers.some((peer) => peer.agent_id === whom.agentId)
   const [, ms] = await timed(
     until('alice and charlie hear of each other', async () => (await knows(alice, charlie)) && (await knows(charlie, alice))),
   )
   await show(alice, ['peers'])
-  stage.expect('alice and charlie know each other, by presences and signed cards through bob', true, ms)
+  stage.expect('bob forwarded their presence messages and signed cards', true, ms)
   const id = charlie.agentId.slice(0, 12)
   const result = await show(alice, ['exec', id, '--', 'echo', '42'])
   stage.expect(
-    'alice reaches charlie, who has not said that he trusts her',
+    'alice reaches charlie, who denies the request because he does not trust her',
     result.status === 255 && result.stderr.includes('trust_rejected'),
     result.ms,
   )
@@ -227,12 +223,12 @@ const printHowToGoOn = async (mesh: MeshOfDaemons, cast: Cast): Promise<void> =>
       .join(' ')}\nsleep 1\nrm -rf '${mesh.root}'\n`,
     { mode: 0o755 },
   )
-  stage.section('They go on running')
+  stage.section('The daemons continue to run')
   stage.note('as alice:        '.concat(`npx x0x --data-dir ${cast.alice.dir} exec bob -- echo 42`))
   stage.note('as bob:          '.concat(`npx x0x --data-dir ${cast.bob.dir} audit tail --follow`))
   stage.note('as charlie:      '.concat(`npx x0x --data-dir ${cast.charlie.dir} peers`))
   stage.note("bob's ACL:       ".concat(cast.bob.aclFile))
-  stage.note('stop and tidy:   '.concat(stop))
+  stage.note('stop and remove: '.concat(stop))
 }
 
 const play = async (mesh: MeshOfDaemons): Promise<void> => {
@@ -268,12 +264,11 @@ const main = async (): Promise<number> => {
     if (!keep || !played) {
       const [, ms] = await timed(mesh.stop())
       stage.section('Afterwards')
-      stage.expect('the daemons stopped; no process and no file is left', true, ms)
+      stage.expect('the daemons stopped, and their processes and files are gone', true, ms)
     }
   }
   stage.close()
-  if (stage.failed === 0 && !keep)
-    process.stdout.write('\nnext: docs/quickstart.md; the three daemons to play with: npm run demo -- --keep\n')
+  if (stage.failed === 0 && !keep) process.stdout.write('\nNext: docs/quickstart.md. To keep the three daemons: npm run demo -- --keep\n')
   return stage.failed === 0 ? 0 : 1
 }
 
