@@ -27,6 +27,10 @@ test('every picture of a terminal is of a scene that is played, and is shown on 
   for (const name of drawn) assert.ok(pages.includes(`images/${name}.svg`), `no page shows ${name}`)
 })
 
+test('every picture of the page is shown in the documentation', () => {
+  for (const file of globSync('page-*.png', { cwd: IMAGES })) assert.ok(pages.includes(`images/${file}`), `no page shows ${file}`)
+})
+
 test('the lines typed in a picture are those of its scene, and the programs still take them', () => {
   for (const [name, { panes }] of Object.entries(SCENES)) {
     const typed = svgRows(svgOf(name)).flatMap((row) => /^(\w+)\$ (.+)$/.exec(row)?.slice(1, 3).join(' ') ?? [])

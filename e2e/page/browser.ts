@@ -54,7 +54,10 @@ export const seriousFaults = async (page: Page): Promise<string[]> => {
     .map(({ id, nodes }) => `${id}: ${nodes[0]?.html ?? ''} ${nodes[0]?.failureSummary ?? ''}`)
 }
 
-/** Where X0X_SCREENSHOTS says so, what the page looks like is kept, at two widths in light and dark. */
+/**
+ * Writes pictures of the page, at two widths in light and dark, into the directory that X0X_SCREENSHOTS names. Without it,
+ * writes none. Pages of docs/ show one of those that e2e/page/story.test.ts takes.
+ */
 export const screenshots = async (page: Page, name: string): Promise<void> => {
   const directory = process.env['X0X_SCREENSHOTS']
   if (directory === undefined) return

@@ -280,6 +280,23 @@ it('keys move and deny, and no single key allows', async (t) => {
   await until(async () => page.evaluate('document.activeElement.matches("[data-search]")'))
 })
 
+it('no view is wider than the screen of a phone, also with a long path in the list of journals', async (t) => {
+  const journal = `/var/lib/x0x/${'a-long-name/'.repeat(8)}exec.log`
+  const host = await pageHost(t, {
+    files: await files(),
+    sources: { journal: async () => ({ journals: ['approvals', journal], lines: [], more: false, unread: 0, problem: null }) },
+  })
+  const { page } = await openPage(t, { viewport: { width: 390, height: 844 } })
+  await page.goto(host.server.newLink())
+  await page.getByText('Approval service connected').waitFor()
+  for (const view of ['Approvals', 'Runs', 'Peers', 'Policy', 'Journal']) {
+    await page.getByRole('navigation').getByRole('button', { name: view }).click()
+    await page.locator('main h2').first().waitFor()
+    if (view === 'Journal') await page.getByRole('option', { name: journal }).waitFor({ state: 'attached' })
+    assert.equal(await page.evaluate('document.documentElement.scrollWidth'), 390, view)
+  }
+})
+
 it('no view has a fault that axe-core calls serious, in light or dark', async (t) => {
   const { page, desk, complaints } = await signedIn(t)
   desk.ask(pendingOf('one', { always_ask: 'it leaves this host', argv: ['git', 'p\u0430sh'], opaque: 'a hook may run anything' }))

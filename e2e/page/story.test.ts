@@ -117,7 +117,7 @@ test(
     // How far it may go, and why.
     await page.getByRole('button', { name: 'Policy' }).click()
     await page.getByText('by [tools.exec] of the file').first().waitFor()
-    await page.getByText('All agents', { exact: true }).waitFor()
+    await page.getByText('All AI agents', { exact: true }).waitFor()
     assert.deepEqual(await seriousFaults(page), [])
     await screenshots(page, 'policy')
 

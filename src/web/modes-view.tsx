@@ -18,7 +18,7 @@ const Agent = ({ modes, isOnly, change }: { readonly modes: PageAgentModes; read
   return (
     <article class="card small">
       <header>
-        <h3>{agent === null ? isOnly ? 'All agents' : 'All other agents' : <Token text={agent} />}</h3>
+        <h3>{agent === null ? isOnly ? 'All AI agents' : 'All other AI agents' : <Token text={agent} />}</h3>
         <span class="quiet">
           by <Token text={config} />
         </span>
@@ -131,7 +131,7 @@ export const ModesView = () => {
           <More all={value.others} of="others" show={(other) => <Other key={other.name} other={other} change={change} />} />
         </>
       )}
-      <h2>Standing permissions</h2>
+      <h2>Grants</h2>
       {value?.grants.length === 0 && <p class="quiet">None.</p>}
       <More all={value?.grants ?? []} of="grants" show={(grant) => <Grant key={grant.id} grant={grant} change={change} />} />
     </>
