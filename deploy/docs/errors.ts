@@ -248,7 +248,7 @@ const DENIALS: Readonly<Record<DenialReason, readonly [cause: string, remedy: st
     'Upgrade both machines. If it happens again, an attacker may be replaying requests: check the audit log.',
   ],
   trust_rejected: [
-    'The requester is verified, but is not a trusted contact, is pinned to another machine, or is revoked.',
+    'The requester is verified, but its [trust level](security.md#trust-levels) is too low, it is pinned to another machine, or it is revoked.',
     'On the target: `x0x contacts trust NAME trusted`, `x0x contacts pin NAME MACHINE`.',
   ],
   request_id_used: [
