@@ -18,9 +18,12 @@ const WITHOUT_INSTANCE = ['x0x mcp', 'x0x rexd', 'x0x console', 'rexd', 'rexec']
 /** The same program under a second name. */
 const ALIASES: Readonly<Record<string, string>> = { 'x0x console': 'rexec', 'x0x rexd': 'rexd' }
 
-/** A command of this machine in a hint. A command for another machine has another lead-in, because another daemon is meant there. */
+/**
+ * A command of this machine in a hint, after a lead-in or an opening parenthesis. A command for another machine has another lead-in, because
+ * another daemon is meant there.
+ */
 const COMMAND =
-  /(?<=\b(?:Try|Next|See|[Tt]o (?:continue|rename it|see more output|stop one|wait)|Retry the hosts where it (?:did not run|may have run)): |-> |&& )(?:x0x (?:ui|desk|bundle|mcp|rexd|console)|x0xd?|rexd|rexec)(?= )/g
+  /(?<=\b(?:Try|Next|See|[Tt]o (?:continue|rename it|see (?:connected agents|more output)|stop one|wait)|Retry the hosts where it (?:did not run|may have run)|[Oo]n this (?:machine|one)|[Ff]or requests of this agent|[Tt]ake it back|[Tt]o pair with another machine|not listed): |-> |&& |\((?:see )?)(?:x0x (?:ui|desk|bundle|mcp|rexd|console)|x0xd?|rexd|rexec)(?= )/g
 
 export const givenOptions = (
   program: string,

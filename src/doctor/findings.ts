@@ -24,7 +24,7 @@ export const findingsText = (findings: readonly Finding[], given = NONE_GIVEN): 
   const width = Math.max(...findings.map(({ topic }) => topic.length))
   return findings
     .flatMap(({ standing, topic, text, remedy }) => [
-      `${standing.padEnd(4)}  ${topic.padEnd(width)}  ${text}`,
+      `${standing.padEnd(4)}  ${topic.padEnd(width)}  ${pasteable(text, given)}`,
       ...(remedy === null ? [] : remedy.split('\n').map((line) => pasteable(`${' '.repeat(width + 8)}-> ${line}`, given))),
     ])
     .join('\n')

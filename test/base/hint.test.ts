@@ -24,7 +24,19 @@ test('a command of a hint has the options of the line that it answers, each once
     ['Next: x0x invite NAME', daemon, "Next: x0x --data-dir '/a b' invite NAME"],
     ['Try: x0xd --replace', daemon, "Try: x0xd --data-dir '/a b' --config c.toml --replace"],
     ['      -> x0x acl check F', daemon, "      -> x0x --data-dir '/a b' acl check F"],
+    [
+      'Use a contact name (x0x contacts list), or an agent ID (x0x peers)',
+      daemon,
+      "Use a contact name (x0x --data-dir '/a b' contacts list), or an agent ID (x0x --data-dir '/a b' peers)",
+    ],
+    [
+      'Add detach = true (see x0x acl explain --detach)',
+      cli,
+      'Add detach = true (see x0x --name lab --api http://127.0.0.1:1 acl explain --detach)',
+    ],
+    ['To pair with another machine: x0x invite NAME', daemon, "To pair with another machine: x0x --data-dir '/a b' invite NAME"],
     // On another machine, another daemon is meant.
+    ['(LINK: x0x card on its machine)', cli, '(LINK: x0x card on its machine)'],
     ['Try, on bob: x0x acl suggest', cli, 'Try, on bob: x0x acl suggest'],
     ['Try: on bob, check that x0xd is running', cli, 'Try: on bob, check that x0xd is running'],
     ['there: x0x card', cli, 'there: x0x card'],

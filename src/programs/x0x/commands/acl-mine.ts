@@ -1,5 +1,4 @@
 import { counted, shellWord } from '../../../base/format.ts'
-import { shownLine } from '../../../base/visible-text.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import { askRules } from '../../../clients/rules.ts'
 import type { RulesJson } from '../../../protocol/api/rules.ts'
@@ -46,7 +45,7 @@ const printNothing = async (context: CliContext, agent: string): Promise<void> =
     '',
     `An allowed command runs even if it is not listed: x0x exec ${shellWord(agent)} -- ARGV...`,
   ]
-  for (const line of lines) await printLine(context, shownLine(line))
+  for (const line of lines) await printHint(context, line)
 }
 
 /** Shows a template as it is, and any other word quoted for a shell. */

@@ -11,7 +11,7 @@ import { TRUST_LEVELS } from '../../../protocol/reasons.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { selectHosts } from '../fleet/fleet-request.ts'
-import { printAnswer, printDone, printLine, printNotice, printTable } from '../print.ts'
+import { printAnswer, printDone, printHint, printLine, printNotice, printTable } from '../print.ts'
 
 const levelShown = ({ trust, revoked }: ContactRecord): string => (revoked ? `revoked (was ${trust})` : trust)
 
@@ -35,7 +35,7 @@ export const runContactsList = async (context: CliContext): Promise<number> => {
       labelsText(contact.labels),
     ])
     const none = 'no contacts. To pair with another machine: x0x invite NAME'
-    return rows.length === 0 ? printLine(context, none) : printTable(context, ['NAME', 'TRUST', 'AGENT', 'PINNED TO', 'LABELS'], rows)
+    return rows.length === 0 ? printHint(context, none) : printTable(context, ['NAME', 'TRUST', 'AGENT', 'PINNED TO', 'LABELS'], rows)
   })
 }
 

@@ -112,7 +112,7 @@ const save = async (context: CliContext, whose: Whose): Promise<number> =>
     const { security, ask, host, node } = settingsOf((await modesOf(desk, whose)).session)
     if (security === null && ask === null)
       throw new AppError('conflict', `neither security nor ask is set for ${whose.session}`, {
-        data: { next: 'x0x exec-mode set security=… ask=… --agent LABEL' },
+        data: { next: 'Try: x0x exec-mode set security=… ask=… --agent LABEL' },
       })
     await desk.saveModes(whose.agent, { security, ask })
     if (host !== null || node !== null)

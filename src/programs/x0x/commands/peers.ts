@@ -5,7 +5,7 @@ import { meshSizeText } from '../../../doctor/mesh-check.ts'
 import { type AgentAnswer, CONTACTS, type ContactsAnswer, type PeerJson, PEERS } from '../../../protocol/api-answers.ts'
 import type { CliContext } from '../context.ts'
 import { type Drawing, drawingFor, widestOf } from '../drawing.ts'
-import { printAnswer, printLine, printTable } from '../print.ts'
+import { printAnswer, printHint, printLine, printTable } from '../print.ts'
 
 /** Limit on peers in the picture. The nearest are drawn. */
 const MAX_DRAWN_PEERS = 100
@@ -108,7 +108,7 @@ const drawPeers = async (context: CliContext, peers: readonly PeerJson[]): Promi
 }
 
 const printPeers = async (context: CliContext, peers: readonly PeerJson[]): Promise<unknown> => {
-  if (peers.length === 0) return printLine(context, 'no peers; import a card (x0x contacts import LINK), or start x0xd with --bootstrap')
+  if (peers.length === 0) return printHint(context, 'no peers; import a card (x0x contacts import LINK), or start x0xd with --bootstrap')
   const contacts = await context.api.read({ method: 'GET', path: '/contacts' }, CONTACTS)
   const rows = peers.map((peer) => [
     nameOf(peer, contacts),

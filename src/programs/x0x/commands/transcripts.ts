@@ -49,7 +49,7 @@ const rendering = (context: CliContext): ((line: TranscriptLine) => string) => {
 /** `x0x transcripts search`: 0 if something was found, otherwise 1. */
 export const runTranscriptsSearch = async (context: CliContext, given: CommandLine): Promise<number> => {
   const [text = '', name = null] = given.words
-  if (text === '') throw usageError('nothing to search for', 'x0x transcripts search TEXT')
+  if (text === '') throw usageError('nothing to search for', 'Try: x0x transcripts search TEXT')
   if (name !== null) checkName(name)
   const max = countOf(given)
   const matches: Match[] = []
