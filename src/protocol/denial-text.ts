@@ -31,7 +31,7 @@ const commandText = (argv: readonly string[]): string => {
 }
 
 /** A whole command line in one argument, a habit from ssh. */
-const isQuotedLine = (argv: readonly string[]): boolean => argv.length === 1 && /\S\s+\S/.test(argv[0]!)
+export const isQuotedLine = (argv: readonly string[]): boolean => argv.length === 1 && /\S\s+\S/.test(argv[0]!)
 
 const trustLines = ({ own }: DeniedRequest, on: string): string[] => [
   `Try, ${on}, with LINK from x0x card on this machine:`,

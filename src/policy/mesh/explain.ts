@@ -1,5 +1,7 @@
 import { isAbsolute } from 'node:path'
+import { shellWords } from '../../base/format.ts'
 import { findMetacharacter, parseToken } from '../../protocol/argv-template.ts'
+import { isQuotedLine } from '../../protocol/denial-text.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { ApprovalRequest } from '../approval/approval.ts'
@@ -167,7 +169,7 @@ const placeText = (place: ExplainedCommand, source: string | null): string =>
   `${source ?? 'the ACL'}:${place.line}: ${quoteArgv(place.argv)} of ${quote(place.description)}`
 
 const limitsText = (caps: RunCaps): string => {
-  const time = `${caps.timeout_ms} ms${caps.timeout_clamped ? ' (clamped to the cap)' : ''}`
+  const time = `${caps.timeout_ms} ms${caps.timeout_clamped ? ' (clamped to the limit)' : ''}`
   const kept = caps.keep_bytes === null ? '' : `, outlives its caller and keeps ${caps.keep_bytes} B of output`
   return `${time}, stdout ${caps.max_stdout_bytes} B, stderr ${caps.max_stderr_bytes} B, stdin ${caps.max_stdin_bytes === 0 ? 'closed' : `${caps.max_stdin_bytes} B`}${kept}`
 }
@@ -197,7 +199,10 @@ export const unsuggestable = (argv: readonly string[]): string | null => {
 export const suggestionWarnings = (argv: readonly string[]): string[] => {
   const [program] = argv
   if (program === undefined) return []
-  if (argv.length === 1 && /\S\s+\S/.test(program)) return [`${quote(program)} is one word: the command was probably typed within quotes`]
+  if (isQuotedLine(argv))
+    return [
+      `${quote(program)} is one word: the command was probably typed within quotes, so the entry is commented out. Without the quotes: -- ${shellWords(program.trim().split(/\s+/))}`,
+    ]
   const note = opaqueNote(program, false)
   return note === null ? [] : [note]
 }
@@ -210,8 +215,16 @@ const tomlEscape = (character: string): string => `\\U${character.codePointAt(0)
  */
 const tomlText = (text: string): string => JSON.stringify(text).replaceAll(/[^ -~]/gu, tomlEscape)
 
-/** An ACL entry that allows the pair exactly this argv, without templates and stdin, and lets the pair query it. */
-export const entryText = ({ agent_id, machine_id, description }: SuggestedFor, argv: readonly string[]): string => `
+/**
+ * An ACL entry that allows the pair exactly this argv, without templates and stdin, and lets the pair query it. It is commented out if the
+ * argv looks like a command line in quotes, which names no program.
+ */
+export const entryText = (suggested: SuggestedFor, argv: readonly string[]): string => {
+  const entry = liveEntryText(suggested, argv)
+  return isQuotedLine(argv) ? entry.replaceAll(/^(?=.)/gm, '# ') : entry
+}
+
+const liveEntryText = ({ agent_id, machine_id, description }: SuggestedFor, argv: readonly string[]): string => `
 [[exec.allow]]
 description = ${tomlText(description)}
 agent_id = ${tomlText(agent_id)}

@@ -26,7 +26,18 @@ test('what no entry can allow says why', () => {
 test('a program that can be bent to more is named, and one that cannot is not', () => {
   assert.match(suggestionWarnings(['less', 'x']).join('\n'), /^less may start other programs/)
   assert.deepEqual([suggestionWarnings(['df', '-h']), suggestionWarnings([])], [[], []])
-  assert.deepEqual(suggestionWarnings(['df -h']), ['"df -h" is one word: the command was probably typed within quotes'])
+})
+
+test('a command line in quotes is suggested as a comment, with the words that were meant', () => {
+  for (const line of ['df -h', '/usr/bin/df  -h']) {
+    assert.match(
+      suggestionWarnings([line]).join('\n'),
+      /is one word: the command was probably typed within quotes, so the entry is commented out\. Without the quotes: -- \S+ -h$/,
+    )
+    assert.match(suggested([line]), /^# argv = \["\S+ +-h"\]$/m)
+    assert.deepEqual(aclOf(aclText([suggested([line])])).allow, [])
+  }
+  assert.doesNotMatch(suggested(['echo', 'a b']), /#/)
 })
 
 test('what a stranger asked for stands in the entry as ASCII that shows itself: nothing turns, hides or steers', () => {

@@ -31,6 +31,11 @@ test(
   TIMEOUT,
   async (t) => {
     const { alice, bob } = await pairOf(t)
+    assert.equal((await alice.cli(['exec', 'bob', '--', 'df -h'])).status, 255)
+    const quoted = await said(bob, 'acl', 'suggest')
+    assert.match(quoted.stderr, /^x0x: careful: "df -h" is one word: .* -- df -h$/m)
+    assert.match(quoted.stdout, /^# argv = \["df -h"\]$/m)
+    assert.match((await said(alice, 'acl', 'mine', 'bob')).stdout, /even if it is not listed: x0x --data-dir \S+ exec bob -- ARGV\.\.\.$/m)
     const denied = await alice.cli(['exec', 'bob', '--', 'df', '-h'])
     assert.equal(denied.status, 255)
     assert.match(
