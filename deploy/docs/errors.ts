@@ -106,8 +106,8 @@ const ERRORS: Readonly<Record<ErrorCode, ErrorText>> = {
   ],
   bad_key_file: [
     'Configuration and data files',
-    '`agent.key`, `machine.key` or `operator.key` does not contain a key.',
-    'Restore it from a backup. Without it, the daemon makes a new identity.',
+    'A key file or token file does not contain a key or token.',
+    'Restore `agent.key` and `machine.key` from a backup. Without them, the daemon makes a new identity. Delete `operator.key` or a token; the next start makes a new one.',
   ],
   loose_permissions: [
     'Configuration and data files',

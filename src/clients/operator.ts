@@ -27,7 +27,8 @@ export const operatorKey = (path: string): Uint8Array => {
     throw new AppError('operator_proof_required', `${path} ${missing ? 'is missing' : 'may not be read by this user'}`, { cause: error })
   }
   const key = decodeOperatorKey(text)
-  if (key === null) throw new AppError('bad_key_file', `${path} is not an operator key`)
+  if (key === null)
+    throw new AppError('bad_key_file', `${path} is not an operator key; delete it, and the next start of x0xd makes a new one`)
   return key
 }
 

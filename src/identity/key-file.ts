@@ -80,11 +80,16 @@ export const loadSeed = async (file: SeedFile): Promise<Uint8Array> => {
   if (text !== `${head}${seed}\n` || !/^[0-9a-f]{64}$/.test(seed)) {
     const later = laterThan(file.header, text)
     if (later !== null) throw new AppError('bad_key_file', `${file.path}: ${later}`, { data: { file: file.path } })
-    const form = file.header === null ? '64 hex digits' : `"${file.header}", then 64 hex digits`
-    throw new AppError('bad_key_file', `${file.path} is not a key file (${form}); restore it from a backup`, { data: { file: file.path } })
+    throw new AppError('bad_key_file', `${file.path} is not a ${formOf(file)}`, { data: { file: file.path } })
   }
   return fromHex(seed)
 }
+
+/** The right form, and how to repair the file. A key is an identity. Any other secret serves only programs of this machine, so a new one does. */
+const formOf = ({ header }: SeedFile): string =>
+  header === null
+    ? 'secret of x0x (64 hex digits); delete it, and the next start makes a new one'
+    : `key file ("${header}", then 64 hex digits); restore it from a backup`
 
 const HEADER = /^(x0x-[a-z-]+-v)(\d+)$/
 

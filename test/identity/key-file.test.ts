@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmod, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { pathToFileURL } from 'node:url'
@@ -86,9 +86,22 @@ test('a broken key file is refused and left as it is', async (t) => {
   for (const text of broken) {
     await writeFile(path, text, { mode: 0o600 })
     await assert.rejects(loadOrCreateAgentKey(directory), (error) => isAppError(error, 'bad_key_file') && error.message.includes(path))
+    await assert.rejects(loadOrCreateAgentKey(directory), /restore it from a backup|from a later x0x/)
     assert.equal(await readFile(path, 'latin1'), text)
     assert.deepEqual(await readdir(directory), ['agent.key'])
   }
+})
+
+test('a broken secret of local programs is deleted for a new one, and a backup of it is not asked for', async (t) => {
+  const path = join(await tempDir(t), 'api-token')
+  await writeFile(path, 'nonsense', { mode: 0o600 })
+  await assert.rejects(loadOrCreateSeed({ path, header: null }), (error) => {
+    assert.ok(isAppError(error, 'bad_key_file'))
+    assert.equal(error.message, `${path} is not a secret of x0x (64 hex digits); delete it, and the next start makes a new one`)
+    return true
+  })
+  await rm(path)
+  assert.equal((await loadOrCreateSeed({ path, header: null })).length, 32)
 })
 
 test('a secret without a header, shared with a group, is digits alone with mode 0640', async (t) => {
