@@ -1,3 +1,4 @@
+import { REFUSAL_LINES, REFUSAL_TOTAL_LINES } from '../../src/journal/refusals.ts'
 import * as approvals from '../../src/protocol/limits/approvals.ts'
 import * as daemon from '../../src/protocol/limits/daemon.ts'
 import * as detached from '../../src/protocol/limits/detached.ts'
@@ -10,7 +11,8 @@ import * as tools from '../../src/protocol/limits/tools.ts'
 import * as wire from '../../src/protocol/limits/wire.ts'
 import { table } from './table.ts'
 
-const MODULES = { approvals, daemon, detached, events, fleet, mesh, page, rexd, tools, wire } as const
+const refusals = { REFUSAL_LINES, REFUSAL_TOTAL_LINES } as const
+const MODULES = { approvals, daemon, detached, events, fleet, mesh, page, refusals, rexd, tools, wire } as const
 
 /**
  * A limit in plain words, its value, and what happens when it is reached. In the value, `{NAME}` stands for a constant, `{NAME bytes}`
@@ -81,6 +83,8 @@ const ROWS: Readonly<Record<string, readonly Row[]>> = {
       '{MIN_FREE_BYTES bytes}, or {MIN_FREE_SHARE percent} of a smaller disk; request log {ASKED_FLOORS} times as much',
       '`journal_unavailable`',
     ],
+    ['Refusals of one source in a log', '{REFUSAL_LINES}', '`refusals_suppressed` counts the rest'],
+    ['Refusals of all trusted agents; of all unlisted peers', '{REFUSAL_TOTAL_LINES}', 'the same'],
     ['Unread events of `/direct/events`', '{MAX_EVENT_BACKLOG}', 'x0x disconnects the reader'],
     ['Run events per label', '{MAX_KEPT_EVENTS}, {MAX_EVENT_SESSIONS} labels', 'x0x drops the oldest'],
     ['Characters of a run label', '{events.MAX_SESSION_NAME}', '`bad_request`'],

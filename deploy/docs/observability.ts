@@ -41,15 +41,15 @@ const EVENTS: { readonly [Name in EventName]: readonly [log: Log, meaning: strin
     'Policy allowed the command. Nothing has started yet.',
     {
       argv: '',
-      matched_acl: 'description of the ACL entry',
+      matched_acl: 'description of the entry',
       stdin_bytes: '',
       stdin_sha256: 'above 1 MiB: of the concatenated hashes of its MiB',
       timeout_ms: '',
       request_sha256: 'of the signed request',
-      executable: 'the program found: `path`, `dev`, `ino`',
-      account: "user of the command; null for the daemon's",
-      approved_by: 'who approved it',
-      keep_bytes: 'detached runs only',
+      executable: '`path`, `dev`, `ino`',
+      account: "user; null for the daemon's",
+      approved_by: '',
+      keep_bytes: 'detached runs',
       cwd: 'REXD only, as the next four',
       env: 'names only',
       target: 'agent; null for this machine',
@@ -57,7 +57,7 @@ const EVENTS: { readonly [Name in EventName]: readonly [log: Log, meaning: strin
       ran_on: '`host`, `agent_id`, `name`',
     },
   ],
-  started: ['audit', 'The process runs.', { pid: '', containment: '`cgroup`, `pid_namespace` or `group`' }],
+  started: ['audit', 'The process runs.', { pid: '', containment: '`cgroup`, `pid_namespace`, `group`' }],
   warning: [
     'audit',
     'A limit was approached or reached, or the run is being ended.',
@@ -79,7 +79,7 @@ const EVENTS: { readonly [Name in EventName]: readonly [log: Log, meaning: strin
   ],
   denial: [
     'audit',
-    'The request was denied. After `started`: the run was killed at once, because its limits could not be set.',
+    'The request was denied. After `started`: its limits could not be set, so the run was killed.',
     {
       argv: 'its first 256 bytes',
       argv_cut: 'of a longer one: `tokens`, `bytes`, `sha256`',
@@ -87,29 +87,25 @@ const EVENTS: { readonly [Name in EventName]: readonly [log: Log, meaning: strin
       detail: 'for the operator only',
     },
   ],
-  lost: ['audit', 'The run was active when the daemon died. The next start writes this line.', {}],
+  lost: ['audit', 'The run was active when the daemon died. Written at the next start.', {}],
   attach: ['audit', 'The requester is about to receive output of a detached run.', { from: 'first byte' }],
   forget: ['audit', 'The output of a detached run is about to be removed.', { by: '`requester` or `time`' }],
-  rules: [
-    'audit',
-    'The requester is about to receive its permitted commands.',
-    { listed: '', left_out: 'those that did not fit', detail: '' },
-  ],
+  rules: ['audit', 'The requester is about to receive its permitted commands.', { listed: '', left_out: 'did not fit', detail: '' }],
   asked: [
     'requests',
-    'This agent is about to send a request. One that did not arrive and is sent again has a second line.',
+    'A request is about to be sent. A resent one has a second line.',
     {
       argv: '',
       stdin_bytes: '',
       timeout_ms: '',
       fanout_id: 'of a fan-out',
-      proven: 'true if the operator proved the request with `operator.key`',
+      proven: 'true: proved with `operator.key`',
       detach: 'of a detached run: `lifetime_ms`, `keep_bytes`',
     },
   ],
   detached_asked: [
     'requests',
-    'This agent is about to query one of its detached runs.',
+    'This agent is about to query a detached run.',
     { ask: '`state`, `attach`, `cancel` or `forget`', from: '' },
   ],
   rules_asked: ['requests', 'This agent is about to ask for its permitted commands.', {}],
@@ -130,11 +126,11 @@ const EVENTS: { readonly [Name in EventName]: readonly [log: Log, meaning: strin
     'An approval is requested. Nothing is decided yet.',
     {
       question_id: '',
-      permit_sha256: 'identifies exactly this command',
+      permit_sha256: 'identifies this command',
       door: 'interface',
       session: '',
-      asker: 'agent, or label of a local client',
-      engine: 'program that requests it',
+      asker: 'agent or client label',
+      engine: 'requesting program',
       argv: '',
       argv_cut: '',
       executable: '',
@@ -160,31 +156,27 @@ const EVENTS: { readonly [Name in EventName]: readonly [log: Log, meaning: strin
   ],
   store_changed: [
     'approvals',
-    'The approval store or the modes of a session are about to change.',
+    'The approval store or modes are about to change.',
     { change: 'such as `grant`, `revoke` or `modes`', by: '', agent: '', detail: '' },
   ],
-  desk_refused: [
-    'approvals',
-    'A message to the approval service was refused.',
-    { code: '', role: 'authenticated role; null for none', name: '', detail: '' },
-  ],
+  desk_refused: ['approvals', 'A message to the approval service was refused.', { code: '', role: 'null for none', name: '', detail: '' }],
   began: [
     'all',
-    'First line of a chain: the program has started.',
+    'First line: the program has started.',
     {
       version: '',
-      policy_sha256: 'of the ACL or configuration in force',
+      policy_sha256: 'of the ACL or configuration',
       signer: '`agent_id`, `public_key`; null: nothing is signed',
-      after: 'line before this one: `chain`, `n`, `sha256`',
+      after: 'line before: `chain`, `n`, `sha256`',
     },
   ],
-  head: ['all', 'All lines of the chain so far are signed.', { signer: '', signature: '' }],
+  head: ['all', 'All lines so far are signed.', { signer: '', signature: '' }],
   stopped: ['all', 'The same, and the program has stopped normally.', { signer: '', signature: '' }],
   authority: [
     'all',
     'Trust or keys are about to change, or an operator ends a run. With `code`: the proof was invalid, and nothing changes.',
     {
-      operation: 'such as `contact_trust`, `identity_revoke`, `token_rotate` or `exec_incoming_cancel`',
+      operation: 'such as `contact_trust` or `exec_incoming_cancel`',
       agent: '',
       machine: '',
       level: '',
@@ -197,7 +189,7 @@ const EVENTS: { readonly [Name in EventName]: readonly [log: Log, meaning: strin
     'all',
     'The ACL was read again (SIGHUP).',
     {
-      outcome: '`taken`: it allows less; `unchanged`; `refused`: it allows more and needs a restart; `invalid`',
+      outcome: 'see [acl.md](acl.md#reload)',
       file: '',
       sha256: '',
       detail: '',
@@ -213,11 +205,11 @@ const EVENTS: { readonly [Name in EventName]: readonly [log: Log, meaning: strin
     'Refusals that were counted instead of written.',
     {
       count: '',
-      sources: 'number of sources',
+      sources: 'their number',
       named: 'the first 8; unlisted peers, as `stranger AGENT.MACHINE`, last',
-      reasons: 'count of each',
-      from: 'time',
-      to: 'time',
+      reasons: 'counts',
+      from: '',
+      to: '',
     },
   ],
 }
@@ -255,7 +247,7 @@ const otherMetrics = (): string => {
   const misnamed = others.filter(({ name, type }) => name.endsWith('_total') !== (type === 'counter'))
   if (misnamed.length > 0) throw new Error(`only counters end in _total: ${misnamed.map(({ name }) => name).join(', ')}`)
   return [
-    `Names of counters end in \`_total\`. Histograms: ${histograms.join(', ')}. All others are gauges.`,
+    `Counters end in \`_total\`. Histograms: ${histograms.join(', ')}. Others are gauges.`,
     table(
       ['Metric', 'Meaning'],
       others.map(({ name, help }) => [code(name), help]),
@@ -265,38 +257,36 @@ const otherMetrics = (): string => {
 
 const LIVE_EVENTS: Readonly<Record<(typeof WATCHED_TYPES)[number], string>> = {
   'exec.started': 'The program runs.',
-  'exec.waiting': 'The run waits for an approval. At most once, before `exec.started`.',
-  'exec.finished': 'The run has ended. Always the last event of a run that was not denied.',
-  'exec.denied': 'The command did not run. Always the last event of such a run.',
+  'exec.waiting': 'The run waits for approval. At most once, as its first event.',
+  'exec.finished': 'The run has ended. Its last event.',
+  'exec.denied': 'The command did not run. Its last event.',
   'exec.output': 'New output. Only for approval clients that show the run.',
 }
 
 const LIVE_FIELDS: Readonly<Record<keyof typeof LIFECYCLE_FIELDS, string>> = {
-  type: 'One of the types above.',
-  n: 'Number of the event, from 1.',
+  type: 'See above.',
+  n: 'Number, from 1.',
   ts: 'Time, ISO 8601.',
-  owner: 'Requester: label of a local client, or agent ID.',
+  owner: 'Requester: client label or agent ID.',
   session: 'Label of the run (`--session`), or session.',
-  door: 'Interface: `rest` for the API, `mesh` for a run of another agent, or the interface of REXD.',
+  door: 'Interface: `rest` (API), `mesh` (run of another agent), or that of REXD.',
   run_id: 'Request ID.',
   node: 'Target: agent ID or name, `gateway` (this machine) or `sandbox`.',
   code: 'Exit status.',
-  signal: 'Number of the signal that ended the program.',
+  signal: 'Signal that ended the program.',
   duration_ms: 'Duration.',
-  expires_in_ms: 'Of `exec.waiting`: longest time to wait.',
-  tail: 'End of the output of both streams. Untrusted text.',
-  tail_truncated: 'True if `tail` is not the whole output.',
-  incomplete: 'True if the result is unknown or output is missing. Never a success.',
-  denial_reason: 'Of `exec.denied`: a denial reason or an error code ([errors.md](errors.md)).',
+  expires_in_ms: 'Longest time to wait for approval.',
+  tail: 'End of both outputs. Untrusted text.',
+  tail_truncated: '`tail` is not the whole output.',
+  incomplete: 'The result is unknown or output is missing. Never a success.',
+  denial_reason: 'Denial reason or error code ([errors.md](errors.md)).',
 }
 
+/** The text of an event without its parentheses, which the page describes once. */
 const sampleOf = (type: (typeof WATCHED_TYPES)[number]): string =>
   lifecycleText(
-    lifecycleEvent(
-      { type, owner: '', session: null, door: 'rest', run_id: 'RUN', node: 'NODE', code: 0, denial_reason: 'REASON' },
-      { n: 1, ts: '' },
-    ),
-  )
+    lifecycleEvent({ type, owner: '', session: null, door: 'rest', run_id: '', node: '', code: 0, denial_reason: '' }, { n: 1, ts: '' }),
+  ).replace(/ \(.*/, '')
 
 const liveEvents = (): string =>
   table(
@@ -314,12 +304,14 @@ export const OBSERVABILITY: Readonly<Record<string, Section>> = {
   'audit-events': () => eventsOf('audit'),
   'request-log-events': () => eventsOf('requests'),
   'rexd-events': () => eventsOf('rexd'),
-  'approval-events': () => eventsOf('approvals'),
-  'approval-outcomes': () => `Outcomes: ${Object.entries(OUTCOMES).map(noted).join('; ')}.`,
+  'approval-events': () => `${eventsOf('approvals')}\n\nOutcomes: ${Object.entries(OUTCOMES).map(noted).join('; ')}.`,
   'common-events': () => eventsOf('all'),
-  'exec-counters': () => counters(EXEC_COUNTERS),
-  'requester-counters': () => counters(REQUESTER_COUNTERS),
-  'link-counters': () => counters(DM_COUNTERS),
+  counters: () =>
+    [
+      `### Runs on this machine\n\n${counters(EXEC_COUNTERS)}`,
+      `### Requested runs\n\n${counters(REQUESTER_COUNTERS)}`,
+      `### Links and messages\n\n${counters(DM_COUNTERS)}`,
+    ].join('\n\n'),
   metrics: otherMetrics,
   'live-events': liveEvents,
   'live-event-fields': liveFields,

@@ -150,10 +150,10 @@ export const usageMetrics = <Facts extends { readonly usage: ProcessUsage }>(pro
   return [
     gauge(
       'x0x_process_start_time_seconds',
-      'Start of the process, in Unix time',
+      'Start, in Unix time',
       of(({ started_at }) => started_at),
     ),
-    counter('x0x_process_cpu_seconds_total', 'CPU time of the process, by mode', cpu),
+    counter('x0x_process_cpu_seconds_total', 'CPU time, by mode', cpu),
     gauge(
       'x0x_process_resident_memory_bytes',
       'Resident memory',
@@ -161,27 +161,27 @@ export const usageMetrics = <Facts extends { readonly usage: ProcessUsage }>(pro
     ),
     gauge(
       'x0x_process_heap_bytes',
-      'Used heap of the runtime',
+      'Used heap',
       of(({ heap }) => heap),
     ),
     counter(
       'x0x_process_event_loop_busy_seconds_total',
-      'Time for which the event loop was busy',
+      'Busy time of the event loop',
       of(({ busy }) => busy),
     ),
     gauge(
       'x0x_process_event_loop_delay_p99_seconds',
-      'Delay of the event loop since the last scrape, 99th percentile',
+      'Event loop delay, 99th percentile',
       of(({ delay }) => delay.p99),
     ),
     gauge(
       'x0x_process_event_loop_delay_max_seconds',
-      'Longest delay of the event loop since the last scrape',
+      'Longest event loop delay',
       of(({ delay }) => delay.max),
     ),
     counter(
       'x0x_process_log_lines_lost_total',
-      'Log lines dropped because the log could not be written',
+      'Dropped log lines',
       of(({ lost_log_lines: lost }) => lost),
     ),
   ]

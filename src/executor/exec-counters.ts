@@ -10,33 +10,33 @@ export const MAX_SUMMARY_TEXT = 128
 
 /** All plain counters of `totals` with their help texts. `docs/observability.md` is generated from them. */
 export const EXEC_COUNTERS = {
-  requests_received: 'Requests that arrived, including queries for the permitted commands',
+  requests_received: 'Requests that arrived, with queries for permitted commands',
   requests_allowed: 'Requests that policy allowed',
-  requests_denied: 'Requests that were denied',
-  rules_answered: 'Queries for the permitted commands that were answered',
-  sessions_started: 'Runs whose process was started',
+  requests_denied: 'Denied requests',
+  rules_answered: 'Answered queries for permitted commands',
+  sessions_started: 'Runs whose process started',
   sessions_completed: 'Runs that ended',
-  sessions_cancelled: 'Runs ended by the requester, its disappearance, an operator, withdrawn access or a stop of the daemon',
-  malformed_frames: 'Malformed messages that were dropped',
-  audit_write_failures: 'Audit log lines that could not be written',
-  signatures_issued: 'Signatures made for requests, exits, cards and links; one for requests that are signed together',
-  signatures_refused: 'Signatures refused because too many were requested at once',
-  requests_ignored: 'Requests dropped without an answer, because of a rate limit or a stop of the daemon',
-  links_refused: 'Messages of the network process for a link that is unknown or unauthenticated',
-  proofs_refused: 'Operator proofs that were missing, wrong, too old or already used',
-  requests_replayed: 'Requests whose nonce or ID had been used before',
-  runs_resumed: 'Times that a run continued over another connection',
-  runs_detached: 'Detached runs that were started or wait for an approval',
-  runs_attached: 'Times that a requester read the output of a detached run',
-  detached_unknown: 'Queries for detached runs that are unknown or belong to another agent',
-  runs_waited: 'Requests that waited for an approval',
-  waits_allowed: 'Waiting requests that were allowed',
-  waits_refused: 'Waiting requests that were denied or withdrawn',
-  approvals_asked: 'Requests of other hosts for the approval of this agent',
-  statements_refused: 'Invalid answers of approvers: forged, or for another request, target, permit or time',
-  resumes_refused: 'Attempts to resume a run that is unknown, belongs to another peer, or reuses a nonce',
-  syslog_lost: 'Audit log lines that did not reach syslog',
-  network_halves: 'Starts of the network process; more than 1 means that it was restarted',
+  sessions_cancelled: 'Runs ended by requester, lost requester, operator, withdrawn access or daemon stop',
+  malformed_frames: 'Malformed messages, dropped',
+  audit_write_failures: 'Failed writes of the audit log or request log',
+  signatures_issued: 'Signatures of requests (a batch has one), exits, cards and links',
+  signatures_refused: 'Signatures refused: too many at once',
+  requests_ignored: 'Unanswered requests: rate limit or daemon stop',
+  links_refused: 'Messages for unknown or unauthenticated links',
+  proofs_refused: 'Missing, wrong, old or reused operator proofs',
+  requests_replayed: 'Requests with a used nonce or ID',
+  runs_resumed: 'Runs resumed over another connection',
+  runs_detached: 'Detached runs, started or waiting for approval',
+  runs_attached: 'Reads of detached output',
+  detached_unknown: 'Queries for unknown detached runs, or those of another agent',
+  runs_waited: 'Requests that waited for approval',
+  waits_allowed: 'Waiting requests, allowed',
+  waits_refused: 'Waiting requests, denied or withdrawn',
+  approvals_asked: "Requests of other hosts for this agent's approval",
+  statements_refused: 'Forged, late or unrelated answers of approvers',
+  resumes_refused: 'Resumptions refused: unknown run, another peer, or reused nonce',
+  syslog_lost: 'Journal lines that did not reach syslog',
+  network_halves: 'Starts of the network process; above 1: restarts',
 } as const
 export type ExecCounter = keyof typeof EXEC_COUNTERS
 
@@ -123,7 +123,7 @@ export interface ExecState {
 export type ExecTotals = Record<ExecCounter, number> & {
   denial_breakdown: Partial<Record<DenialReason, number>>
   outcome_breakdown: Outcomes
-  /** Output of ended programs, including bytes beyond a cap. */
+  /** Output of ended programs, including bytes beyond a limit. */
   output_bytes: { stdout: number; stderr: number }
   duration_secs: HistogramSnapshot
   cap_breaches: CapBreaches

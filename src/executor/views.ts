@@ -32,15 +32,15 @@ const denials = ({ diagnostics: { totals } }: ExecFacts): Record<string, number>
 
 /** Metrics of the executor process: the counters of `/diagnostics/exec` and its resource usage. */
 export const EXEC_METRICS: readonly Metric<ExecFacts>[] = [
-  gauge('x0x_exec_enabled', '1 if policy lets commands run on this machine', ({ diagnostics }) => diagnostics.enabled),
-  gauge('x0x_exec_sessions_active', 'Runs whose program is running', ({ diagnostics }) => diagnostics.active_sessions),
-  gauge('x0x_exec_runs_waiting', 'Runs that wait for an approval', ({ diagnostics }) => diagnostics.waiting_runs),
+  gauge('x0x_exec_enabled', '1 if commands may run', ({ diagnostics }) => diagnostics.enabled),
+  gauge('x0x_exec_sessions_active', 'Running programs', ({ diagnostics }) => diagnostics.active_sessions),
+  gauge('x0x_exec_runs_waiting', 'Runs that wait for approval', ({ diagnostics }) => diagnostics.waiting_runs),
   ...counterMetrics('x0x_exec', EXEC_COUNTERS, ({ diagnostics }: ExecFacts) => diagnostics.totals),
-  counter('x0x_exec_denials_total', 'Requests that were denied, by reason', (facts) => byLabel('reason', denials(facts))),
-  counter('x0x_exec_outcomes_total', 'Programs that ended, by outcome', ({ diagnostics }) =>
+  counter('x0x_exec_denials_total', 'Denied requests, by reason', (facts) => byLabel('reason', denials(facts))),
+  counter('x0x_exec_outcomes_total', 'Ended programs, by outcome', ({ diagnostics }) =>
     byLabel('outcome', { ...diagnostics.totals.outcome_breakdown }),
   ),
-  counter('x0x_exec_output_bytes_total', 'Bytes that ended programs wrote, including dropped ones, by stream', ({ diagnostics }) =>
+  counter('x0x_exec_output_bytes_total', 'Output of ended programs, with dropped bytes, by stream', ({ diagnostics }) =>
     byLabel('stream', diagnostics.totals.output_bytes),
   ),
   {
@@ -49,23 +49,19 @@ export const EXEC_METRICS: readonly Metric<ExecFacts>[] = [
     help: 'Duration of programs',
     samples: ({ diagnostics }) => histogramSamples(diagnostics.totals.duration_secs),
   },
-  counter('x0x_exec_cap_breaches_total', 'Limits that a run reached, by cap', ({ diagnostics }) =>
+  counter('x0x_exec_cap_breaches_total', 'Limits reached, by cap', ({ diagnostics }) =>
     byLabel('cap', { ...diagnostics.totals.cap_breaches }),
   ),
-  counter('x0x_exec_cap_warnings_total', 'Limits that a run approached, by cap', ({ diagnostics }) =>
+  counter('x0x_exec_cap_warnings_total', 'Limits approached, by cap', ({ diagnostics }) =>
     byLabel('cap', { ...diagnostics.totals.cap_warnings }),
   ),
-  gauge('x0x_journal_writable', '1 if the journal can be written, by journal. If it is 0 for exec, no command runs', ({ diagnostics }) => {
+  gauge('x0x_journal_writable', '1 if writable, by journal. With 0 for exec, no command runs', ({ diagnostics }) => {
     const { journal, outgoing_journal } = diagnostics
     return byLabel('journal', { ...(journal && { exec: Number(journal.writable) }), requests: Number(outgoing_journal.writable) })
   }),
-  gauge('x0x_desk_questions_waiting', 'Approval requests that wait at the approval service of this daemon', ({ diagnostics: { desk } }) =>
-    desk === null ? [] : desk.waiting,
-  ),
-  gauge('x0x_desk_windows', 'Approval clients connected to that service', ({ diagnostics: { desk } }) =>
-    desk === null ? [] : desk.windows,
-  ),
-  counter('x0x_desk_decisions_total', 'Approval requests decided at that service, by outcome', ({ diagnostics: { desk } }) =>
+  gauge('x0x_desk_questions_waiting', 'Waiting approval requests', ({ diagnostics: { desk } }) => (desk === null ? [] : desk.waiting)),
+  gauge('x0x_desk_windows', 'Connected approval clients', ({ diagnostics: { desk } }) => (desk === null ? [] : desk.windows)),
+  counter('x0x_desk_decisions_total', 'Approval requests decided, by outcome', ({ diagnostics: { desk } }) =>
     desk === null ? [] : byLabel('outcome', desk.outcomes),
   ),
   ...usageMetrics<ExecFacts>('executor'),

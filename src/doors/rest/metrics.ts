@@ -35,34 +35,34 @@ export const NETWORK_METRICS: readonly Metric<NetworkFacts>[] = [
   ...counterMetrics('x0x_requester', REQUESTER_COUNTERS, ({ requester }: NetworkFacts) => requester),
   gauge('x0x_dm_links', 'Open links', ({ links }) => links),
   ...counterMetrics('x0x_dm', DM_COUNTERS, ({ dm }: NetworkFacts) => dm),
-  counter('x0x_dm_link_failures_total', 'Link handshakes that failed, by error code', (facts) => byLabel('code', linkFailures(facts))),
+  counter('x0x_dm_link_failures_total', 'Failed link handshakes, by error code', (facts) => byLabel('code', linkFailures(facts))),
   gauge('x0x_mesh_listening', '1 if peers can connect', ({ mesh }) => mesh.listening),
   gauge('x0x_mesh_connections', 'Open connections, by direction', (facts) => byLabel('direction', directions(facts))),
   gauge('x0x_mesh_known_agents', 'Agents with a known valid card', ({ mesh }) => mesh.cards.known),
-  gauge('x0x_mesh_standing_connections', 'Machines to which the daemon keeps a connection', ({ mesh }) => mesh.standing.wanted),
-  gauge('x0x_mesh_heard_machines', 'Machines that recently announced their presence', ({ mesh }) => mesh.presences.heard),
+  gauge('x0x_mesh_standing_connections', 'Persistent connections wanted', ({ mesh }) => mesh.standing.wanted),
+  gauge('x0x_mesh_heard_machines', 'Machines heard recently', ({ mesh }) => mesh.presences.heard),
   gauge(
     'x0x_mesh_penalised_sources',
-    'Sources refused at present because of violations',
+    'Sources refused because of violations',
     ({ mesh }) => mesh.penalties.filter(({ refused }) => refused).length,
   ),
   counter('x0x_mesh_presences_total', 'Presence messages received, by verdict', ({ mesh: { presences } }) => {
     const { heard: _heard, ...verdicts } = presences
     return byLabel('verdict', verdicts)
   }),
-  counter('x0x_mesh_cards_total', 'Cards requested, learnt, refused as invalid, and sent to others', ({ mesh: { cards } }) => {
+  counter('x0x_mesh_cards_total', 'Cards requested, learnt, refused and sent', ({ mesh: { cards } }) => {
     const { known: _known, ...counts } = cards
     return byLabel('what', counts)
   }),
   counter('x0x_mesh_records_total', 'DHT records published, looked up, found and refused', ({ mesh }) => byLabel('what', mesh.records)),
-  gauge('x0x_mesh_hash_table_peers', 'DHT servers that are queried first', ({ mesh }) => mesh.hash_table.peers),
-  gauge('x0x_mesh_hash_table_connected', 'Those DHT servers that are connected', ({ mesh }) => mesh.hash_table.connected),
-  gauge('x0x_mesh_hash_table_records', 'DHT records that this daemon stores', ({ mesh }) => mesh.hash_table.records),
+  gauge('x0x_mesh_hash_table_peers', 'DHT servers queried first', ({ mesh }) => mesh.hash_table.peers),
+  gauge('x0x_mesh_hash_table_connected', 'Connected DHT servers of those queried first', ({ mesh }) => mesh.hash_table.connected),
+  gauge('x0x_mesh_hash_table_records', 'Stored DHT records', ({ mesh }) => mesh.hash_table.records),
   counter('x0x_mesh_refused_connections_total', 'Connections refused, or closed to make room, by reason', ({ mesh }) =>
     byLabel('reason', mesh.refused),
   ),
-  counter('x0x_mesh_metered_total', 'Actions of peers refused by a rate limit, by kind', ({ mesh }) => byLabel('kind', mesh.metered)),
-  counter('x0x_mesh_offences_total', 'Violations of sources, by kind', ({ mesh }) => byLabel('offence', mesh.offences)),
+  counter('x0x_mesh_metered_total', 'Actions refused by a rate limit, by kind', ({ mesh }) => byLabel('kind', mesh.metered)),
+  counter('x0x_mesh_offences_total', 'Violations, by kind', ({ mesh }) => byLabel('offence', mesh.offences)),
   gauge(
     'x0x_mesh_relayed_connections',
     'Connections through a relay',
@@ -70,15 +70,11 @@ export const NETWORK_METRICS: readonly Metric<NetworkFacts>[] = [
   ),
   gauge(
     'x0x_mesh_relay_places',
-    'Relays through which this daemon can be reached',
+    'Relays that lead to this daemon',
     ({ mesh }) => mesh.reach.relays.filter(({ reserved_until: until }) => until !== null).length,
   ),
-  gauge(
-    'x0x_mesh_carried_connections',
-    'Connections that this daemon relays for others',
-    ({ mesh }) => mesh.reach.carrying?.carried.length ?? 0,
-  ),
-  counter('x0x_mesh_carried_bytes_total', 'Bytes that this daemon relayed', ({ mesh }) => mesh.reach.carrying?.carried_bytes_total ?? 0),
+  gauge('x0x_mesh_carried_connections', 'Connections relayed for others', ({ mesh }) => mesh.reach.carrying?.carried.length ?? 0),
+  counter('x0x_mesh_carried_bytes_total', 'Bytes relayed for others', ({ mesh }) => mesh.reach.carrying?.carried_bytes_total ?? 0),
   ...usageMetrics<NetworkFacts>('network'),
 ]
 
