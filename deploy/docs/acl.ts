@@ -34,13 +34,13 @@ const EXEC: Rows<(typeof EXEC_KEYS)[number]> = {
   ],
   default_cwd: [
     '',
-    'Absolute path of the directory in which commands start. Without it, the directory in which `x0xd` was started. A requester cannot choose one.',
+    'Absolute path of the directory in which commands start. Default: that in which `x0xd` was started. A requester cannot choose one.',
   ],
   max_stdout_bytes: [DEFAULT_CAPS.max_stdout_bytes, 'Further output is counted and dropped. The command continues.'],
   max_stderr_bytes: [DEFAULT_CAPS.max_stderr_bytes, 'The same for stderr.'],
   max_stdin_bytes: [
     DEFAULT_CAPS.max_stdin_bytes,
-    `More stdin is denied. With 0, any stdin is denied and commands read \`/dev/null\`. Maximum: ${MAX_STDIN_BYTES}.`,
+    `More is denied. With 0, any stdin is denied and commands read \`/dev/null\`. Maximum: ${MAX_STDIN_BYTES}.`,
   ],
   max_duration_secs: [
     DEFAULT_CAPS.max_duration_secs,
@@ -53,10 +53,10 @@ const EXEC: Rows<(typeof EXEC_KEYS)[number]> = {
   max_concurrent_total: [DEFAULT_CAPS.max_concurrent_total, 'Commands of all agents at the same time.'],
   warn_stdout_bytes: [
     DEFAULT_CAPS.warn_stdout_bytes,
-    'The run gets a warning at this size. Must not exceed its cap. If only the cap is set: the lower of this default and 50 % of the cap.',
+    'The run gets a warning at this size. At most its limit. If only the limit is set: the lower of this default and 50 % of the limit.',
   ],
   warn_stderr_bytes: [DEFAULT_CAPS.warn_stderr_bytes, 'The same for stderr.'],
-  warn_duration_secs: [DEFAULT_CAPS.warn_duration_secs, 'The run gets a warning after this time. Must not exceed its cap.'],
+  warn_duration_secs: [DEFAULT_CAPS.warn_duration_secs, 'The run gets a warning after this time. At most its limit.'],
   contain: [
     'best_effort',
     '`"required"`: a run is denied if only its process group would hold its processes together. See [config.md](config.md).',
@@ -66,11 +66,11 @@ const EXEC: Rows<(typeof EXEC_KEYS)[number]> = {
   audit_tasklist_id: ['', 'Reserved. It has no effect.'],
 }
 
-const LOWER = 'Cap of this entry. It may only be lower than that of `[exec]`.'
+const LOWER = 'Limit of this entry. It may only be lower than that of `[exec]`.'
 
 const ENTRY: Rows<(typeof ENTRY_KEYS)[number]> = {
   agent_id: ['required', 'AgentID of the requester: 64 lower-case hex digits.'],
-  machine_id: ['required', 'MachineID of the requester. The entry does not apply to the same agent on another machine.'],
+  machine_id: ['required', 'MachineID of the requester. On another machine, the same agent needs another entry.'],
   description: ['allow[N]', `Label for the audit log, at most ${MAX_DESCRIPTION_BYTES} bytes of visible characters. \`N\` counts from 0.`],
   discoverable: [false, '`true`: the requester can list the commands of this entry, with `description`. It allows nothing.'],
   commands: ['required', 'One `[[exec.allow.commands]]` block for each rule. Optional if the entry has `ask_patterns`.'],
@@ -78,7 +78,7 @@ const ENTRY: Rows<(typeof ENTRY_KEYS)[number]> = {
   max_stderr_bytes: ['', 'The same.'],
   max_stdin_bytes: ['', 'The same.'],
   max_duration_secs: ['', 'The same.'],
-  warn_stdout_bytes: ['', 'Warning threshold. Without it, that of `[exec]`, but at most 50 % of a cap that is set here.'],
+  warn_stdout_bytes: ['', 'Warning threshold. Without it, that of `[exec]`, but at most 50 % of a limit that is set here.'],
   warn_stderr_bytes: ['', 'The same.'],
   warn_duration_secs: ['', 'The same.'],
   ask: [
@@ -98,7 +98,7 @@ const ENTRY: Rows<(typeof ENTRY_KEYS)[number]> = {
   ],
   max_detach_output_bytes: [
     DEFAULT_DETACHING.max_output_bytes,
-    `Stored output of a detached run, both streams together. The stream caps apply too. Maximum: ${MAX_DETACHED_BYTES_PER_AGENT}.`,
+    `Stored output of a detached run, both streams together. The stream limits apply too. Maximum: ${MAX_DETACHED_BYTES_PER_AGENT}.`,
   ],
   contain: ['', 'As in `[exec]`. An entry may only be stricter.'],
   max_memory_bytes: ['', `Memory of all processes together, without swap. Minimum: ${MIN_MEMORY_BYTES}.`],
@@ -140,8 +140,8 @@ const GATE_ROWS: Readonly<Record<Gate, readonly [check: string, ...denials: read
   command: ['A command or an ask pattern matches.', 'argv_not_allowed'],
   cwd: ['The request names no working directory.', 'cwd_not_allowed'],
   detach: ['For a detached run: the entry allows it, with this much stored output.', 'detach_not_allowed'],
-  stdin: ['Stdin is open and within the cap.', 'stdin_too_large'],
-  timeout: ['The timeout or lifetime is between 1 ms and the cap.', 'timeout_too_large'],
+  stdin: ['Stdin is open and within the limit.', 'stdin_too_large'],
+  timeout: ['The timeout or lifetime is between 1 ms and the limit.', 'timeout_too_large'],
   slots: ['A concurrency slot is free. A run that waits for approval takes it after the approval.', 'concurrency_limit_reached'],
   executable: [
     "The program exists. Only root and the daemon's user can replace it, the interpreter of its `#!` line or its ELF loader.",

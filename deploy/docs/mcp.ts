@@ -84,7 +84,7 @@ const RESULT: KeysOf<typeof TOOL_RESULT> = {
   stdout_truncated: 'Bytes are missing.',
   stderr_truncated: 'Bytes are missing.',
   signal: 'Signal that ended it, such as `SIGTERM`.',
-  denial_reason: 'The configuration, or the ACL of the target, refuses it: a reason of [errors.md](errors.md).',
+  denial_reason: 'Reason of [errors.md](errors.md) why the configuration, or the ACL of the target, refuses it.',
   launch_error:
     'It never ran: `message`, and `kind`: `not_found`, `not_executable` (or replaceable by other users), `config` (wrong setting), `spawn` (system, audit log or connection).',
   denial_detail: 'Text of the denial.',
@@ -95,15 +95,15 @@ const RESULT: KeysOf<typeof TOOL_RESULT> = {
   stderr_invalid_utf8: 'U+FFFD replaces bytes that are not UTF-8.',
   state: '`queued`, `waiting_for_approval`, `running`, `ended`, or `interrupted` (the end is unknown; it may have run).',
   interruption: 'Why the end is unknown.',
-  timeout_ms: 'Timeout in force. Null if it has not started, or the target does not report it.',
-  timeout_clamped: 'The requested timeout exceeded a limit and was reduced.',
-  run_id: 'For `exec_wait`, `exec_output` and `exec_kill`. Null if nothing is left to ask for.',
+  timeout_ms: 'Timeout in force, or null if unknown or not started.',
+  timeout_clamped: 'The timeout exceeded a limit and was reduced.',
+  run_id: 'For `exec_wait`, `exec_output` and `exec_kill`. Null if nothing is left.',
   descendants_ended:
     'Only if processes were [left running](run-commands.md#keep-a-process-running-after-its-command) and ended: their number.',
   ran_on: 'Only with `[tools.exec]`: `host`, `agent_id` of a node, `name`.',
   cut_wishes: 'Only if a preference exceeded the configuration: `key`, `asked`, `got`.',
   approval: 'Only while it waits: `question_id` (null if the target asks) and `expires_at`.',
-  next: 'Only if it did not run: what to do next.',
+  next: 'Only if it did not run: what to do.',
 }
 
 const RESULT_OF_HOSTS = 'Number of hosts with this [result](fleets.md#read-the-output).'

@@ -10,7 +10,7 @@ const docs = await readFile(new URL('../../../docs/acl.md', import.meta.url), 'u
 test('the example of docs/acl.md is a valid file without warnings', () => {
   const [, text] = /```toml\n([\s\S]*?)```/.exec(docs) ?? []
   assert.ok(text)
-  assert.equal(aclOf(text).allow.length, 2)
+  assert.equal(aclOf(text).allow.length, 1)
   assert.deepEqual(readText(text).warnings, [])
 })
 
