@@ -57,10 +57,10 @@ export const partiesProblem = (answer: Parties, expected: Expected): string | nu
 /** The received output. `before` counts bytes at its beginning that were skipped. `bytes` includes them. */
 export type ReceivedOutput = Readonly<Record<OutputName, Pick<ReceivedStream, 'bytes' | 'sha256'> & { readonly before?: number }>>
 
-/** Warnings that a cap cut something. The remaining output is complete. */
+/** Warnings that a limit cut something. The remaining output is complete. */
 const CUTS: readonly WarningKind[] = ['stdout_cap_hit', 'stderr_cap_hit', 'duration_cap_hit']
 
-/** Returns null if exactly the output that the Exit names was received, except for bytes that a cap cut. Otherwise returns the problem. */
+/** Returns null if exactly the output that the Exit names was received, except for bytes that a limit cut. Otherwise returns the problem. */
 export const compareOutput = (exit: ExecExit, received: ReceivedOutput, warnings: readonly WarningKind[]): string | null => {
   for (const name of ['stdout', 'stderr'] as const) {
     const { bytes, sha256, before = 0 } = received[name]

@@ -21,11 +21,11 @@ export interface RunSpec {
   readonly argv: readonly string[]
   /** Null is /dev/null. */
   readonly stdin: StdinSource | null
-  /** Milliseconds. Null is the target's cap. */
+  /** Milliseconds. Null is the target's limit. */
   readonly timeout_ms: number | null
   /** Always denied. It is sent so that the target's executor denies and records it. */
   readonly cwd: string | null
-  /** A timeout above the cap is reduced to it with a warning, instead of a denial. */
+  /** A timeout above the limit is reduced to it with a warning, instead of a denial. */
   readonly clamp: boolean
   /** Default: a new UUIDv7. */
   readonly request_id?: RequestId

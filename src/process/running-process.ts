@@ -11,9 +11,9 @@ import { type OutputLimits, OutputPump, type OutputTotals, StdinSink } from './s
 
 /** All in milliseconds from the start. */
 export interface DurationLimits {
-  /** The requester's timeout, or the cap. */
+  /** The requester's timeout, or the limit. */
   readonly timeout_ms: number
-  /** The operator's cap. No run lasts longer. */
+  /** The operator's limit. No run lasts longer. */
   readonly cap_ms: number
   /** When `onApproaching` is called, if that is before SIGTERM. */
   readonly warn_ms: number
@@ -31,8 +31,8 @@ export interface DurationHandlers {
 const leadBefore = (kill: number): number => (kill < 2 * DURATION_TERM_LEAD_MS ? Math.floor(kill / 2) : kill - DURATION_TERM_LEAD_MS)
 
 /**
- * When the signals are due. At the cap SIGKILL is sent, and SIGTERM before it. A shorter timeout sends SIGTERM itself, and SIGKILL after
- * the grace period as far as the cap allows.
+ * When the signals are due. At the limit SIGKILL is sent, and SIGTERM before it. A shorter timeout sends SIGTERM itself, and SIGKILL after
+ * the grace period as far as the limit allows.
  */
 export const endsOf = ({ timeout_ms, cap_ms }: Omit<DurationLimits, 'warn_ms'>): { terminate: number; kill: number } => {
   const kill = Math.min(timeout_ms + DURATION_TERM_LEAD_MS, cap_ms)
@@ -80,7 +80,7 @@ export interface ProcessEnd extends ExitStatus {
   readonly duration_ms: number
   readonly stdout: OutputTotals
   readonly stderr: OutputTotals
-  /** Bytes were dropped or lost, or the duration cap ended the run. */
+  /** Bytes were dropped or lost, or the time limit ended the run. */
   readonly truncated: boolean
 }
 
@@ -88,7 +88,7 @@ export type ProcessDeps = SpawnDeps & { readonly clock: Clock; readonly handlers
 
 export type StartResult = { readonly kind: 'started'; readonly process: RunningProcess } | SpawnFailure
 
-/** Starts a permitted program within its caps. Output is read from the first `resume` or the exit. */
+/** Starts a permitted program within its limits. Output is read from the first `resume` or the exit. */
 export const startProcess = async (permit: Permit, deps: ProcessDeps, options: { stdin: boolean }): Promise<StartResult> => {
   const spawned = await spawnPermitted(permit, deps, options)
   if (spawned.kind === 'spawn_failed') return spawned

@@ -21,7 +21,7 @@ export interface OutputHandlers {
   onData(data: Uint8Array): void
   /** Called once when the total reaches `warn`. */
   onApproaching(total: number): void
-  /** Called once when a byte beyond the cap is dropped. */
+  /** Called once when a byte beyond the limit is dropped. */
   onCapHit(total: number): void
 }
 
@@ -31,12 +31,12 @@ export interface OutputTotals {
   readonly bytes_forwarded: number
   /** Hash of the forwarded bytes. */
   readonly sha256: Uint8Array
-  /** Bytes were dropped. Output of exactly the cap is complete. */
+  /** Bytes were dropped. Output of exactly the limit is complete. */
   readonly truncated: boolean
 }
 
 /**
- * Reads one output stream of a child: counts, caps and hashes. While it is paused, the bytes stay in the pipe and the child blocks when
+ * Reads one output stream of a child: counts, limits and hashes. While it is paused, the bytes stay in the pipe and the child blocks when
  * that is full. It starts paused.
  */
 export class OutputPump {
@@ -76,7 +76,7 @@ export class OutputPump {
     return this.#ended
   }
 
-  /** All bytes read, including those beyond the cap. */
+  /** All bytes read, including those beyond the limit. */
   get total(): number {
     return this.#total
   }

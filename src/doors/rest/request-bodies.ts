@@ -5,7 +5,7 @@ import { HTTP_TRANSFER_MS } from '../../protocol/limits/rexd.ts'
 import { ByteBuilder } from '../../protocol/lines.ts'
 import type { RestServices } from './services.ts'
 
-/** Maximum size of a JSON body: 1 MiB of stdin in base64 and the fields around it, with room for a raised cap. */
+/** Maximum size of a JSON body: 1 MiB of stdin in base64 and the fields around it, with room for a raised limit. */
 export const MAX_JSON_BODY = 96 * 1024 * 1024
 /**
  * Maximum size of all retained bodies together: two of the largest, or one of 1 MiB for each of 192 runs. As bytes, text and value they

@@ -45,7 +45,7 @@ export class RetainedOutput {
     return { stdout_b64: toBase64(Buffer.concat(stdout)), stderr_b64: toBase64(Buffer.concat(stderr)) }
   }
 
-  /** Marks output that did not fit: `truncated`, and the warning of the stream's cap. */
+  /** Marks output that did not fit: `truncated`, and the warning of the stream's limit. */
   cut({ truncated, warnings }: Pick<RunOutcome, 'truncated' | 'warnings'>): { truncated: boolean; warnings: WarningKind[] } {
     return {
       truncated: truncated || this.#cut.size > 0,

@@ -36,7 +36,7 @@ export const sessionName = z
   .describe(`a run label, 1 to ${MAX_SESSION_NAME} letters, digits, "_", ".", ":" or "-"; it selects the events of its runs`)
 
 export const argv = z.array(z.string().refine((token) => token.isWellFormed(), 'not valid Unicode')).min(1)
-export const clamp = optional(z.boolean()).describe('if timeout_ms exceeds the cap of the target, run with the cap and warn')
+export const clamp = optional(z.boolean()).describe('if timeout_ms exceeds the limit of the target, run with the limit and warn')
 
 /** A request names its agent with exactly one of the two. */
 const target = { agent_id: optional(hexId), agent: optional(agentName) }

@@ -11,7 +11,7 @@ export const FLEET_ANSWER = {
   exit_code: orNull(integer),
   signal: orNull(text),
   timed_out: flag,
-  incomplete: flag.says('output is missing or a cap cut it, and the host counts as failed'),
+  incomplete: flag.says('output is missing or a limit cut it, and the host counts as failed'),
   stdout: text.says('untrusted data'),
   stderr: text.says('untrusted data'),
   stdout_omitted_bytes: count,

@@ -115,7 +115,7 @@ export const FLEET_RESULT = {
   not_started: count.says('its turn never came'),
   cancelled: count,
   unknown: count.says('it may have run'),
-  failed: count.says('of those that ran: another exit status, a signal, or output that is missing or that a cap cut'),
+  failed: count.says('of those that ran: another exit status, a signal, or output that is missing or that a limit cut'),
   going: count.says('hosts that have not ended yet'),
   running: orNull(text).says('those of them that have begun, or wait for an approval, as a node set'),
   answers: list(record(FLEET_ANSWER)).says('equal answers once, that of most hosts first, of equal counts whose host the words name first'),

@@ -45,7 +45,7 @@ export class ToolRun implements LocalRunSink {
   /** The refusal. Null means the run was accepted, is not decided, or failed internally. */
   refusal: AppError | null = null
   #timedOut = false
-  /** A cap cut the output, or the timeout ended the run. */
+  /** A limit cut the output, or the timeout ended the run. */
   #truncated = false
   #cancelledThere = false
   /** The target reduced the timeout. */
@@ -96,7 +96,7 @@ export class ToolRun implements LocalRunSink {
     return this.#end
   }
 
-  /** Whether a cap of this machine or the target cut the output. */
+  /** Whether a limit of this machine or the target cut the output. */
   get isCut(): boolean {
     return this.#truncated && !this.#timedOut
   }

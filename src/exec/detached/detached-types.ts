@@ -19,11 +19,11 @@ export interface DetachedSpec {
   readonly argv: readonly string[]
   /** Always denied. It is sent so that the target's executor denies and records it. */
   readonly cwd: string | null
-  /** Values above the cap are reduced to it, instead of a denial. */
+  /** Values above the limit are reduced to it, instead of a denial. */
   readonly clamp: boolean
-  /** Milliseconds. Null is the target's cap. */
+  /** Milliseconds. Null is the target's limit. */
   readonly lifetime_ms: number | null
-  /** Bytes of output. Null is the target's cap. */
+  /** Bytes of output. Null is the target's limit. */
   readonly keep_bytes: number | null
   /** By default a new UUIDv7. Repeating it with the same content runs it once. */
   readonly request_id?: RequestId

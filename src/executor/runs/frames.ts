@@ -52,7 +52,7 @@ export const WARNING_TEXT: Readonly<Record<WarningKind, string>> = {
   stdout_cap_hit: 'stdout reached its limit; the rest is counted and dropped',
   stderr_cap_hit: 'stderr reached its limit; the rest is counted and dropped',
   duration_cap_hit: 'the time limit was reached; the process received SIGTERM',
-  timeout_clamped: 'the timeout is above the cap; the cap applies',
+  timeout_clamped: 'the timeout is above the limit; the limit applies',
   cancelled: 'the requester cancelled the run',
   lease_expired: 'the requester fell silent',
   peer_disconnected: 'the connection to the requester is gone',

@@ -46,7 +46,7 @@ export const resolveCaps = (intent: Intent, place: MatchedCommand): RunCaps | Ca
   if (!open && intent.stdin_len !== null) return tooMuchStdin('stdin is closed for this command')
   const stdin = intent.stdin_len ?? 0
   if (!Number.isSafeInteger(stdin) || stdin < 0 || stdin > limits.max_stdin_bytes)
-    return tooMuchStdin(`${stdin} bytes of stdin; the cap is ${limits.max_stdin_bytes}`)
+    return tooMuchStdin(`${stdin} bytes of stdin; the limit is ${limits.max_stdin_bytes}`)
   const cap = (kept?.max_secs ?? limits.max_duration_secs) * 1000
   const asked = (detach === null ? intent.timeout_ms : detach.lifetime_ms) ?? cap
   const tooLong = asked > cap

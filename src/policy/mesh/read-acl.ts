@@ -142,7 +142,7 @@ class AclReader {
       const cap = CAP_OF_WARNING[key]
       if (table[key] === undefined) {
         if (table[cap] !== undefined) limits[key] = Math.min(limits[key], Math.max(1, Math.floor(limits[cap] / 2)))
-      } else if (limits[key] > limits[cap]) this.#toml.problem([...path, key], `is ${limits[key]}, above its cap ${cap} (${limits[cap]})`)
+      } else if (limits[key] > limits[cap]) this.#toml.problem([...path, key], `is ${limits[key]}, above its limit ${cap} (${limits[cap]})`)
     }
     return limits
   }

@@ -83,7 +83,7 @@ const LEDGER = {
   not_started: count,
   cancelled: count,
   unknown: count.says('it may have run'),
-  failed: count.says('of those that ran: a code that is not 0, a signal, or output that is missing or that a cap cut'),
+  failed: count.says('of those that ran: a code that is not 0, a signal, or output that is missing or that a limit cut'),
 }
 export type FanoutLedgerJson = Sent<typeof LEDGER>
 

@@ -196,9 +196,9 @@ test('a lower total lowers what an agent gets where the file does not say', () =
 test('a warning threshold above its cap is a problem; at the cap it is none', () => {
   hasProblem(
     withKey('max_stdout_bytes = 10\nwarn_stdout_bytes = 11'),
-    /:5: exec\.warn_stdout_bytes: is 11, above its cap max_stdout_bytes \(10\)/,
+    /:5: exec\.warn_stdout_bytes: is 11, above its limit max_stdout_bytes \(10\)/,
   )
-  hasProblem(withKey('warn_duration_secs = 301'), /exec\.warn_duration_secs: is 301, above its cap max_duration_secs \(300\)/)
+  hasProblem(withKey('warn_duration_secs = 301'), /exec\.warn_duration_secs: is 301, above its limit max_duration_secs \(300\)/)
   assert.equal(aclOf(withKey('max_stderr_bytes = 10\nwarn_stderr_bytes = 10')).caps.warn_stderr_bytes, 10)
 })
 
@@ -252,7 +252,7 @@ test('an entry may not raise a cap or a threshold', () => {
 test('a threshold of an entry may not exceed the cap of that entry', () => {
   hasProblem(
     aclText([entryText([['true']], { max_stdout_bytes: 10, warn_stdout_bytes: 11 })]),
-    /exec\.allow\[0\]\.warn_stdout_bytes: is 11, above its cap max_stdout_bytes \(10\)/,
+    /exec\.allow\[0\]\.warn_stdout_bytes: is 11, above its limit max_stdout_bytes \(10\)/,
   )
 })
 
