@@ -389,7 +389,7 @@ test('of a run whose host did not answer it is said that it may go on, and not w
       : json(response, 200, { ok: true, ...run() }),
   )
   const { status, stderr } = await runCli(['--data-dir', dir, 'runs', 'wait', RUN_ID])
-  const next = 'it may still run on its target; to see connected agents: x0x peers'
+  const next = `it may still run on its target; to see connected agents: x0x --data-dir ${dir} peers`
   assert.deepEqual([status, stderr], [255, `x0x: no address answered\n     ${next}\n`])
 })
 
