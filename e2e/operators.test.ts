@@ -143,10 +143,10 @@ const examined = async (who: TestDaemon, ...argv: readonly string[]) => {
 test('a relation is examined from both ends, each finding with what mends it; a command by the rules that are told', async () => {
   const good = await examined(alice, 'bob', '--', 'echo', '7')
   assert.deepEqual([good.status, good.ok], [0, true], JSON.stringify(good.findings))
-  for (const topic of ['here', 'contact', 'addresses', 'link', 'ping', 'versions', 'clock', 'trust there', 'command'])
+  for (const topic of ['this agent', 'contact', 'addresses', 'link', 'ping', 'versions', 'clock', 'remote trust', 'command'])
     assert.equal(good.of(topic)?.standing, 'ok', topic)
   // Alice only knows bob: what he asked of her would be denied.
-  const { standing, remedy } = good.of('trust here') ?? {}
+  const { standing, remedy } = good.of('local trust') ?? {}
   assert.deepEqual([standing, remedy], ['warn', 'x0x contacts trust bob trusted'])
   const other = await examined(alice, 'bob', '--', 'date')
   assert.match(`${other.of('command')?.standing} ${other.of('command')?.remedy}`, /^warn Try, on bob: x0x acl explain --last$/)
@@ -155,7 +155,7 @@ test('a relation is examined from both ends, each finding with what mends it; a 
   const stranger = await examined(alice, 'charlie')
   assert.equal(stranger.status, 1)
   assert.equal(stranger.of('ping')?.standing, 'fail')
-  assert.match(stranger.of('trust there')?.remedy ?? '', new RegExp(`x0x contacts pin NAME ${alice.machineId}$`))
+  assert.match(stranger.of('remote trust')?.remedy ?? '', new RegExp(`x0x contacts pin NAME ${alice.machineId}$`))
   await charlie.stop()
   const gone = await examined(alice, 'charlie')
   assert.deepEqual([gone.status, gone.of('link')?.standing], [1, 'fail'])
@@ -236,7 +236,7 @@ test('a support bundle has what helps, and of this stage no key, token, id, name
   const told = JSON.parse(text) as Bundle
   assert.deepEqual([told.processes['daemon']?.life, told.processes['network']?.life], ['alive', 'alive'])
   const topics = told.findings.map(({ topic }) => topic)
-  for (const topic of ['runtime', 'daemon', 'acl', 'groups', 'journal', 'contacts']) assert.ok(topics.includes(topic), topic)
+  for (const topic of ['runtime', 'daemon', 'ACL', 'groups', 'audit log', 'contacts']) assert.ok(topics.includes(topic), topic)
   assert.equal(told.diagnostics.exec.totals.denial_breakdown.argv_not_allowed, 1)
   assert.ok(told.journal.some(({ reason }) => reason === 'argv_not_allowed'))
   assert.match(told.log[0]?.msg ?? '', /^a request was denied$/)

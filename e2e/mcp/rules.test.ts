@@ -193,5 +193,5 @@ test('the entry that x0x invite prints makes a tool, and the doctor warns of not
   assert.ok(names.includes('bob_df_h'), names.join(' '))
   const told = await alice.ok('doctor', 'bob', '--', 'df', '-h')
   assert.match(told, /^ok +command +df -h is allowed: /m)
-  assert.doesNotMatch(told, /^warn +(rules there|command|trust there) /m)
+  assert.doesNotMatch(told, /^warn +(remote rules|command|remote trust) /m)
 })

@@ -68,22 +68,22 @@ export const aclCounts = (entries: number, commands: number): string =>
 
 /** Entries of the ACL that do not work as written. */
 export const aclDoubts = ({ path, warnings }: Pick<AclInspection, 'path' | 'warnings'>): Finding[] =>
-  warnings.map((text) => warn('acl', text, `x0x acl check ${path}`))
+  warnings.map((text) => warn('ACL', text, `x0x acl check ${path}`))
 
 /** Checks the ACL as this daemon would load it. Lists every problem, then the allowed commands. */
 export const checkAcl = async (path: string, explicit: boolean, judge: EnforcementProbe | null): Promise<Finding[]> => {
   const inspection = await inspectAcl(path, judge)
   const { acl, missing, problems } = inspection
-  if (missing && !explicit) return [ok('acl', `${path} does not exist, so exec is disabled`)]
-  const bad = problems.map((problem) => fail('acl', problem, null))
+  if (missing && !explicit) return [ok('ACL', `${path} does not exist, so exec is disabled`)]
+  const bad = problems.map((problem) => fail('ACL', problem, null))
   const doubtful = aclDoubts(inspection)
   if (bad.length > 0) return [...bad, ...doubtful]
-  if (acl === null) return [warn('acl', `${path} has no [exec] section, so exec is disabled`, 'see docs/acl.md'), ...doubtful]
+  if (acl === null) return [warn('ACL', `${path} has no [exec] section, so exec is disabled`, 'see docs/acl.md'), ...doubtful]
   const counts = aclCounts(
     acl.allow.length,
     acl.allow.reduce((sum, entry) => sum + entry.commands.length, 0),
   )
-  return [ok('acl', `${path}: exec ${acl.enabled ? 'enabled' : 'disabled by enabled = false'}, ${counts}`), ...doubtful]
+  return [ok('ACL', `${path}: exec ${acl.enabled ? 'enabled' : 'disabled by enabled = false'}, ${counts}`), ...doubtful]
 }
 
 /** Warns about an ACL in the data directory that is not read, because the daemon uses another path. */
@@ -92,7 +92,7 @@ export const checkUnreadAcl = async ({ paths, config_file }: DaemonConfig, read:
   const file = config_file ?? paths.config
   return [
     warn(
-      'acl',
+      'ACL',
       `${paths.execAcl} is not read: x0xd reads ${read}`,
       `write into ${file}: exec_acl = ${JSON.stringify(paths.execAcl)}; then restart x0xd`,
     ),
@@ -129,7 +129,7 @@ export const checkMachineId = async (config: DaemonConfig): Promise<Finding[]> =
   const remove = (...files: readonly string[]): string => `${shellWords(['rm', '-f', ...files])} && ${restart}`
   return [
     warn(
-      'machine id',
+      'machine ID',
       `the keys in ${paths.dir} were first used on another machine (/etc/machine-id differs). Two machines with the same keys take each other's connections`,
       [
         `${remove(paths.agentKey, paths.machineKey, paths.operatorKey, paths.apiToken)}   (a clone: make new keys for this machine)`,
@@ -168,8 +168,8 @@ export const checkProcessOne = (pid: number | null): Finding[] =>
 
 export const checkConfig = ({ config, problems }: ConfigReading): Finding[] =>
   problems.length > 0
-    ? problems.map((problem) => fail('config', problem, null))
-    : [ok('config', config.config_file ?? 'no file; flags, environment and defaults')]
+    ? problems.map((problem) => fail('configuration', problem, null))
+    : [ok('configuration', config.config_file ?? 'no file; flags, environment and defaults')]
 
 /** The containment of runs, and the ACL entries that need it. */
 export const checkRuns = async (config: DaemonConfig): Promise<Finding[]> =>

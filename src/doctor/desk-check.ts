@@ -9,17 +9,17 @@ import { type AskFallback, stricterFallback } from '../policy/modes.ts'
 import type { Fields } from '../protocol/json-table.ts'
 import { type Finding, fail, ok, warn } from './findings.ts'
 
-const TOPIC = 'desk'
+const TOPIC = 'approval service'
 const NO_DESK = 'start x0xd --init, or x0x desk without a daemon; until then, requests that need approval are denied'
 const LOG = 'see the log of x0xd or x0x desk'
 
 /** Limit on agents with a line of their own. */
 const MAX_NAMED = 32
 
-const humansFinding = (windows: number): Finding =>
+const approversFinding = (windows: number): Finding =>
   windows === 0
-    ? ok('humans', 'no approver is connected, so requests that need approval are denied: run x0x approvals watch, or open x0x ui')
-    : ok('humans', `${counted(windows, 'approval client')} connected; the first answer counts`)
+    ? ok('approvers', 'none is connected, so requests that need approval are denied: run x0x approvals watch, or open x0x ui')
+    : ok('approvers', `${counted(windows, 'approval client')} connected; the first answer counts`)
 
 /** The default modes of the store, and those of each agent with a row. */
 const modeFindings = ({ defaults, agents }: Fields): Finding[] => {
@@ -39,16 +39,20 @@ const modeFindings = ({ defaults, agents }: Fields): Finding[] => {
 /** Rows without effect, such as patterns of a release in which every pattern was valid for every program. */
 const rowFindings = (store: Fields): Finding[] =>
   ineffectiveRows(store, homeDirectory(), Date.now()).map(({ agent, row, why, remedy }) =>
-    warn('store', shownLine(`${row} of ${agent} has no effect: ${why}`), shownLine(remedy)),
+    warn('approval store', shownLine(`${row} of ${agent} has no effect: ${why}`), shownLine(remedy)),
   )
 
 const storeFindings = async (desk: ApprovalClient, path: string): Promise<Finding[]> => {
   try {
     const store = await desk.store()
-    return [ok('store', `${path} is valid`), ...rowFindings(store), ...modeFindings(store)]
+    return [ok('approval store', `${path} is valid`), ...rowFindings(store), ...modeFindings(store)]
   } catch (error) {
     return [
-      fail('store', errorText(error), `fix ${path}, or move it away and restart the approval service; until then, all requests are denied`),
+      fail(
+        'approval store',
+        errorText(error),
+        `fix ${path}, or move it away and restart the approval service; until then, all requests are denied`,
+      ),
     ]
   }
 }
@@ -56,8 +60,8 @@ const storeFindings = async (desk: ApprovalClient, path: string): Promise<Findin
 const askedFindings = async (desk: ApprovalClient, { approvals, approvalsSocket }: DataPaths): Promise<Finding[]> => {
   try {
     const { questions, windows } = await desk.pending()
-    const there = ok(TOPIC, `the approval service answers at ${approvalsSocket}; open: ${counted(questions.length, 'approval request')}`)
-    return [there, humansFinding(windows), ...(await storeFindings(desk, approvals))]
+    const there = ok(TOPIC, `it answers at ${approvalsSocket}; open: ${counted(questions.length, 'approval request')}`)
+    return [there, approversFinding(windows), ...(await storeFindings(desk, approvals))]
   } catch (error) {
     return [fail(TOPIC, errorText(error), LOG)]
   } finally {

@@ -60,7 +60,7 @@ const checkKeys = async ({ metrics_token, paths, share_with_group }: DaemonConfi
     checkKey('agent key', paths.agentKey, AGENT_HEADER),
     checkKey('machine key', paths.machineKey, 'x0x-machine-key-v1'),
     checkKey('operator key', paths.operatorKey, null, share_with_group),
-    checkKey('api token', paths.apiToken, null, share_with_group),
+    checkKey('API token', paths.apiToken, null, share_with_group),
     ...(metrics_token ? [checkKey('metrics token', paths.metricsToken, null, share_with_group)] : []),
   ])
 
@@ -130,7 +130,7 @@ const bindError = async (host: string, port: number): Promise<string | null> =>
   })
 
 /** The setting of each port that the daemon listens on. */
-const CHOSEN_BY = { 'api port': '--api-port', 'mesh port': '--listen', 'rexd port': 'server.http_listen of rexd_config' } as const
+const CHOSEN_BY = { 'API port': '--api-port', 'mesh port': '--listen', 'REXD port': 'server.http_listen of rexd_config' } as const
 
 type Endpoint = readonly [keyof typeof CHOSEN_BY, host: string, port: number]
 
@@ -138,9 +138,9 @@ type Endpoint = readonly [keyof typeof CHOSEN_BY, host: string, port: number]
 const checkPorts = async (config: DaemonConfig): Promise<Finding[]> => {
   const rexd = await rexdListen(config)
   const wanted: Endpoint[] = [
-    ['api port', '127.0.0.1', config.api_port],
+    ['API port', '127.0.0.1', config.api_port],
     ...config.listen.flatMap(meshEndpoint),
-    ...(rexd?.kind === 'tcp' ? [['rexd port', rexd.host, rexd.port] as const] : []),
+    ...(rexd?.kind === 'tcp' ? [['REXD port', rexd.host, rexd.port] as const] : []),
   ]
   const sockets = rexd?.kind === 'unix' ? [await checkRexdSocket(rexd.path)] : []
   const ports = await Promise.all(
@@ -179,8 +179,8 @@ const checkClock = async (config: DaemonConfig): Promise<Finding> => {
 /** Checks which peers may connect. Permissions are another check. */
 const checkUnlisted = ({ strangers, bootstrap }: DaemonConfig): Finding =>
   strangers
-    ? ok('strangers', 'unlisted peers may connect, within limits; strangers = false excludes them')
-    : ok('strangers', `only machines in contacts, the ACL or ${bootstrap.length} bootstrap addresses may connect`)
+    ? ok('unlisted peers', 'they may connect, within limits; strangers = false excludes them')
+    : ok('unlisted peers', `only machines in contacts, the ACL or ${bootstrap.length} bootstrap addresses may connect`)
 
 /** Warns about an address of this machine in a list. A start is possible, because the list may be the same for all hosts of a mesh. */
 const checkOwnAddress = async ({ bootstrap, relays, paths }: DaemonConfig): Promise<Finding[]> => {

@@ -34,19 +34,19 @@ interface JournalKind {
 }
 
 const RUNS: JournalKind = {
-  topic: 'journal',
+  topic: 'audit log',
   loss: 'every request would be denied',
   elsewhere: 'let audit_log_path name a file in a directory that this user may write',
 }
 
 const OF_REXD: JournalKind = {
-  topic: 'rexd journal',
+  topic: 'REXD audit log',
   loss: 'every session would be refused',
   elsewhere: 'let audit.path name a file in a directory that this user may write',
 }
 
 const ASKED: JournalKind = {
-  topic: 'outgoing journal',
+  topic: 'request log',
   loss: 'this agent could not send requests',
   elsewhere: 'let this user write its data directory',
 }
@@ -81,7 +81,7 @@ const checkDirectory = async (directory: string): Promise<Finding> => {
 /** Runs need a journal that this user can write and a directory to start in. */
 export const checkExecFiles = async (aclPath: string): Promise<Finding[]> => {
   const { acl } = await inspectAcl(aclPath)
-  if (acl === null || acl.audit_log_path === null) return [ok('journal', 'none is configured, none is needed while exec is disabled')]
+  if (acl === null || acl.audit_log_path === null) return [ok('audit log', 'none is configured, and none is needed while exec is disabled')]
   return [await checkJournal(acl.audit_log_path, RUNS), ...(acl.default_cwd === null ? [] : [await checkDirectory(acl.default_cwd)])]
 }
 

@@ -42,22 +42,22 @@ export const checkPeers = ({ peers }: PeerConnections): Finding => {
 }
 
 /** How others reach the daemon: directly, through relays, or not as far as it knows. */
-const checkReach = ({ connections, reach }: MeshReport): Finding => {
+const checkReachability = ({ connections, reach }: MeshReport): Finding => {
   const places = reach.relays.filter(({ reserved_until: until }) => until !== null).length
-  if (places > 0) return ok('reach', `other machines reach it through ${counted(places, 'relay')}`)
+  if (places > 0) return ok('reachability', `other machines reach it through ${counted(places, 'relay')}`)
   const [wanted] = reach.relays
   if (wanted !== undefined)
     return warn(
-      'reach',
+      'reachability',
       `no configured relay accepts it: ${wanted.last_error ?? (wanted.connected ? 'it does not relay' : 'not connected')}`,
       'on the relay: relay = true, and this agent as a known or trusted contact; see x0x diagnostics mesh',
     )
   if (reach.public)
-    return ok('reach', 'other machines can connect: it relays, announces an address, or a contact has used its public address')
+    return ok('reachability', 'other machines can connect: it relays, announces an address, or a contact has used its public address')
   const came = connections.filter(({ direction, relay }) => direction === 'inbound' && relay === null).length
-  if (came > 0) return ok('reach', `other machines connect to it (${came}); it has no known public address and no relay`)
+  if (came > 0) return ok('reachability', `other machines connect to it (${came}); it has no known public address and no relay`)
   return warn(
-    'reach',
+    'reachability',
     'no machine has connected to it, and it has no known public address and no relay: with NAT, other machines cannot reach it',
     'set relay = true on a contact that both can reach, or forward a port and set announce: docs/nat.md',
   )
@@ -75,19 +75,19 @@ const checkSize = ({ connections, presences, cards, standing }: MeshReport): Fin
   ]
 }
 
-const checkHashTable = ({ hash_table: table, records }: MeshReport): Finding[] => {
-  if (table.mode === 'off') return [ok('hash table', 'DHT off: only contacts and nearby peers can be found')]
+const checkDht = ({ hash_table: table, records }: MeshReport): Finding[] => {
+  if (table.mode === 'off') return [ok('DHT', 'off: only contacts and nearby peers can be found')]
   const asked = `${records.found} of ${counted(records.looked_for, 'look-up')} succeeded`
-  const text = `DHT ${table.mode}: ${counted(table.peers, 'peer')} (${table.connected} connected), ${counted(table.records, 'record')} stored, own record published ${counted(records.published, 'time')}, ${asked}`
+  const text = `${table.mode}: ${counted(table.peers, 'peer')} (${table.connected} connected), ${counted(table.records, 'record')} stored, own record published ${counted(records.published, 'time')}, ${asked}`
   return [
     table.mode === 'client' && table.peers === 0
-      ? warn('hash table', text, 'set dht = "server", or announce, on a daemon of the bootstrap list; see docs/large-meshes.md')
-      : ok('hash table', text),
+      ? warn('DHT', text, 'set dht = "server", or announce, on a daemon of the bootstrap list; see docs/large-meshes.md')
+      : ok('DHT', text),
   ]
 }
 
 /** The size and the reachability of a running daemon. */
-export const checkMesh = (mesh: MeshReport): Finding[] => [...checkSize(mesh), ...checkHashTable(mesh), checkReach(mesh)]
+export const checkMesh = (mesh: MeshReport): Finding[] => [...checkSize(mesh), ...checkDht(mesh), checkReachability(mesh)]
 
 /** ACL entries for former keys of a contact, each with the line to write. Other findings report problems of the files. */
 export const successorDoubts = async (
@@ -110,4 +110,4 @@ export const successorDoubts = async (
 }
 
 export const checkSuccessors = async ({ exec_acl, paths }: DaemonConfig): Promise<Finding[]> =>
-  (await successorDoubts(exec_acl, paths.contacts)).map(({ text, remedy }) => warn('acl', text, remedy))
+  (await successorDoubts(exec_acl, paths.contacts)).map(({ text, remedy }) => warn('ACL', text, remedy))

@@ -58,20 +58,20 @@ export const ruleFindings = async (api: LocalApi, { agent, agentId, argv }: Rule
   try {
     const { denial_reason, rules, left_out } = await askRules(api, agentId)
     if (denial_reason === 'trust_rejected' || denial_reason === 'unverified_sender')
-      return [fail('trust there', `it does not trust this agent on this machine (${denial_reason})`, remedies.trust)]
-    if (denial_reason !== null) return [fail('rules there', `it does not answer: ${denial_reason}`, 'on its machine: x0xd --doctor')]
-    const trusted = ok('trust there', 'it trusts this agent on this machine')
+      return [fail('remote trust', `it does not trust this agent on this machine (${denial_reason})`, remedies.trust)]
+    if (denial_reason !== null) return [fail('remote rules', `it does not answer: ${denial_reason}`, 'on its machine: x0xd --doctor')]
+    const trusted = ok('remote trust', 'it trusts this agent on this machine')
     const count = rules.length + left_out
     const told =
       count === 0
         ? {
-            ...ok('rules there', `${agent} does not list the commands that you may run. This is not an error`),
+            ...ok('remote rules', `${agent} does not list the commands that you may run. This is not an error`),
             remedy: `Try, on ${agent}: ${HOW_TO_LIST}`,
           }
-        : ok('rules there', `it lists ${counted(count, 'command')}: x0x acl mine ${shellWord(agent)}`)
+        : ok('remote rules', `it lists ${counted(count, 'command')}: x0x acl mine ${shellWord(agent)}`)
     return [trusted, told, ...(argv === null ? [] : [commandFinding(argv, rules, remedies)])]
   } catch (error) {
-    return [warn('rules there', errorText(error), 'on its machine: x0xd --doctor, x0x audit tail')]
+    return [warn('remote rules', errorText(error), 'on its machine: x0xd --doctor, x0x audit tail')]
   }
 }
 
@@ -93,11 +93,11 @@ export interface RelationQuestion {
 }
 
 /** The command on the target that trusts this agent. */
-const trustThere = ({ machine_id }: OwnAgent): string =>
+const remoteTrustRemedy = ({ machine_id }: OwnAgent): string =>
   `on its machine: x0x contacts import LINK --as NAME (LINK: x0x card on this machine), x0x contacts trust NAME trusted, x0x contacts pin NAME ${machine_id}`
 
 /** The command on the target that shows its decision and the reason. */
-const lookThere = ({ agent_id, machine_id }: OwnAgent): string => `on its machine: x0x trust evaluate ${agent_id} ${machine_id}`
+const remoteDecisionRemedy = ({ agent_id, machine_id }: OwnAgent): string => `on its machine: x0x trust evaluate ${agent_id} ${machine_id}`
 
 const NEW_CARD = 'on its machine: x0x card; then on this machine: x0x contacts import LINK'
 
@@ -132,7 +132,7 @@ const REACH =
 
 const linkFailure = (error: unknown, own: OwnAgent): Finding => {
   if (isAppError(error, 'peer_unreachable') || isAppError(error, 'timeout')) return fail('link', errorText(error), REACH)
-  if (isAppError(error, 'peer_rejected')) return fail('link', errorText(error), lookThere(own))
+  if (isAppError(error, 'peer_rejected')) return fail('link', errorText(error), remoteDecisionRemedy(own))
   if (isAppError(error, 'upgrade')) return fail('link', errorText(error), nextOf(error).next ?? '')
   return fail('link', errorText(error), isAppError(error, 'unknown_agent') ? NEW_CARD : 'x0x diagnostics mesh, x0x diagnostics dm')
 }
@@ -155,7 +155,7 @@ const pingFindings = async (api: LocalApi, agent: string, own: OwnAgent): Promis
   try {
     pinged = await api.json<Pinged>({ method: 'POST', path: '/agents/ping', body: { agent } })
   } catch (error) {
-    if (isAppError(error, 'peer_rejected')) return [fail('ping', 'it does not accept this agent on this machine', trustThere(own))]
+    if (isAppError(error, 'peer_rejected')) return [fail('ping', 'it does not accept this agent on this machine', remoteTrustRemedy(own))]
     return [fail('ping', errorText(error), REACH)]
   }
   const { path, rtt_ms } = pinged
@@ -169,19 +169,19 @@ const trustFindings = async (api: LocalApi, agent: string, machine: string): Pro
   const { decision, cause, contact, in_acl } = evaluation
   const [text, remedy] = [`${decision}: ${CAUSE_TEXT[cause]}`, trustRemedy(evaluation)]
   if (decision !== 'accept') {
-    const mend = remedy ?? 'x0x contacts list'
+    const fix = remedy ?? 'x0x contacts list'
     return [
       decision.startsWith('reject_')
-        ? fail('trust here', text, mend)
-        : warn('trust here', `${text}; its requests to this machine are denied`, mend),
+        ? fail('local trust', text, fix)
+        : warn('local trust', `${text}; its requests to this machine are denied`, fix),
     ]
   }
-  const pin = remedy === null ? ok('trust here', text) : warn('trust here', `${text}, so a stolen key works on any machine`, remedy)
+  const pin = remedy === null ? ok('local trust', text) : warn('local trust', `${text}, so a stolen key works on any machine`, remedy)
   const whose = contact?.name ?? 'it'
   const acl = in_acl
     ? `has an entry for ${whose} on that machine`
     : `has no entry for ${whose} on that machine, so ${whose} may not run commands`
-  return [pin, ok('acl here', `the ACL of this machine ${acl}`)]
+  return [pin, ok('local ACL', `the ACL of this machine ${acl}`)]
 }
 
 const ownOf = async (api: LocalApi): Promise<OwnAgent> => api.json<OwnAgent>({ method: 'GET', path: '/agent' })
@@ -189,11 +189,11 @@ const ownOf = async (api: LocalApi): Promise<OwnAgent> => api.json<OwnAgent>({ m
 /** Checks both sides of a relation as far as this machine can see them. Throws the daemon's error for an invalid question. */
 export const relationFindings = async (api: LocalApi, { agent, argv }: RelationQuestion): Promise<Finding[]> => {
   const own = await ownOf(api)
-  const here = own.revoked
-    ? fail('here', 'this agent has been revoked for ever: no other agent accepts it', 'start x0xd with a new data directory')
-    : ok('here', `agent ${own.agent_id}, machine ${own.machine_id}, x0x ${own.version}`)
+  const ownFinding = own.revoked
+    ? fail('this agent', 'this agent has been revoked for ever: no other agent accepts it', 'start x0xd with a new data directory')
+    : ok('this agent', `agent ${own.agent_id}, machine ${own.machine_id}, x0x ${own.version}`)
   const contact = await contactOf(api, agent)
-  const findings = [here, contactFinding(agent, contact), await addressFinding(api, agent, contact)]
+  const findings = [ownFinding, contactFinding(agent, contact), await addressFinding(api, agent, contact)]
   let link: { readonly agent_id: string; readonly machine_id: string }
   try {
     link = await api.json({ method: 'POST', path: '/agents/connect', body: { agent } })
@@ -206,6 +206,6 @@ export const relationFindings = async (api: LocalApi, { agent, argv }: RelationQ
   }
   findings.push(ok('link', `agent and machine are verified: machine ${link.machine_id}`))
   findings.push(...(await trustFindings(api, link.agent_id, link.machine_id)), ...(await pingFindings(api, link.agent_id, own)))
-  const remedies = { trust: trustThere(own), explain: `Try, on ${agent}: x0x acl explain --last` }
+  const remedies = { trust: remoteTrustRemedy(own), explain: `Try, on ${agent}: x0x acl explain --last` }
   return [...findings, ...(await ruleFindings(api, { agent, agentId: link.agent_id, argv }, remedies))]
 }

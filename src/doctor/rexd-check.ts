@@ -148,7 +148,7 @@ export const rexdFindings = (
 ]
 
 /** The topic of REXD's lines among those of the daemon. */
-export const REXD_TOPIC = 'rexd'
+export const REXD_TOPIC = 'REXD'
 
 /** A line for a problem that only prevents REXD. The daemon still starts. */
 const doubt = (text: string): Finding => warn(REXD_TOPIC, text, 'fix it; until then, x0xd runs without REXD and tries again')
@@ -169,5 +169,5 @@ export const rexdListen = async ({ rexd_config: file }: DaemonConfig): Promise<L
 /** Whether another process uses its socket. */
 export const checkRexdSocket = async (path: string): Promise<Finding> =>
   (await answers(path).catch(() => false))
-    ? fail('rexd socket', `another program answers on ${path}`, 'choose another in server.http_listen, or stop that program')
-    : ok('rexd socket', `${path} is free`)
+    ? fail('REXD socket', `another program answers on ${path}`, 'choose another in server.http_listen, or stop that program')
+    : ok('REXD socket', `${path} is free`)

@@ -54,14 +54,14 @@ const checkLoadedAcl = async (summary: RunningAnswers['exec']['acl_summary'], re
   const state = disabled_reason === null ? 'enabled' : `disabled (${disabled_reason})`
   const loaded =
     disabled_reason === 'acl_missing'
-      ? ok('acl', `the running daemon found no ACL file at ${path}, so exec is disabled`)
-      : ok('acl', `the running daemon uses ${path}, read ${loaded_at}: exec ${state}, ${counts}`)
+      ? ok('ACL', `the running daemon found no ACL file at ${path}, so exec is disabled`)
+      : ok('ACL', `the running daemon uses ${path}, read ${loaded_at}: exec ${state}, ${counts}`)
   const now = await inspectAcl(path)
   const difference = differenceOf(summary, now)
-  if (difference !== null) return [loaded, warn('acl', `not in force: ${difference}`, remedyOf(now, restart))]
+  if (difference !== null) return [loaded, warn('ACL', `not in force: ${difference}`, remedyOf(now, restart))]
   if (now.missing) return [loaded]
   // The daemon reports itself whether it can write. This process may be another user.
-  const files = (await checkExecFiles(path)).filter(({ topic }) => topic !== 'journal')
+  const files = (await checkExecFiles(path)).filter(({ topic }) => topic !== 'audit log')
   return [loaded, ...aclDoubts(now), ...files]
 }
 
@@ -69,7 +69,7 @@ const checkLoadedAcl = async (summary: RunningAnswers['exec']['acl_summary'], re
 const checkLoadedConfig = async ({ config_file, paths }: DaemonConfig, restart: string): Promise<Finding[]> => {
   const [config, start] = await Promise.all([stat(config_file ?? '').catch(() => null), stat(paths.pid).catch(() => null)])
   if (config === null || start === null || config.mtimeMs <= start.mtimeMs) return []
-  return [warn('config', `not in force: ${config_file} has changed since x0xd started`, restart)]
+  return [warn('configuration', `not in force: ${config_file} has changed since x0xd started`, restart)]
 }
 
 const wordsByName = (groups: readonly Group[]): Map<string, readonly string[]> => new Map(groups.map(({ name, words }) => [name, words]))
@@ -82,17 +82,17 @@ const checkLoadedGroups = async ({ paths }: DaemonConfig, loaded: readonly Group
 }
 
 const checkJournal = (journal: RunningAnswers['exec']['journal']): Finding[] => {
-  if (journal === null || journal.path === null) return [ok('journal', 'the running daemon does not need one')]
-  if (journal.writable) return [ok('journal', `${journal.path}; the running daemon can write it`)]
+  if (journal === null || journal.path === null) return [ok('audit log', 'the running daemon does not need one')]
+  if (journal.writable) return [ok('audit log', `${journal.path}; the running daemon can write it`)]
   return [
-    fail('journal', `the running daemon cannot write ${journal.path}: every request is denied`, 'free disk space or fix its permissions'),
+    fail('audit log', `the running daemon cannot write ${journal.path}: every request is denied`, 'free disk space or fix its permissions'),
   ]
 }
 
 const checkRequestLog = ({ path, writable }: RunningAnswers['exec']['outgoing_journal']): Finding =>
   writable
-    ? ok('outgoing journal', `${path}; the running daemon can write it`)
-    : fail('outgoing journal', `the running daemon cannot write ${path}: it sends no requests`, 'free disk space or fix its permissions')
+    ? ok('request log', `${path}; the running daemon can write it`)
+    : fail('request log', `the running daemon cannot write ${path}: it sends no requests`, 'free disk space or fix its permissions')
 
 const whoRuns = (where: string, { agent_id, machine_id }: RunningAnswers['agent']): Finding =>
   ok('daemon', `runs${where}: agent ${shortId(agent_id)}, machine ${shortId(machine_id)}`)
@@ -109,16 +109,16 @@ const withUser = (pid: number, uid: number | null): string => `pid ${pid}${uid =
 const described = async (pid: number): Promise<string> => withUser(pid, await uidOf(pid))
 
 /** Both processes of a running daemon, and whether the network process runs as root. */
-const checkHalves = async (paths: DataPaths, executorPid: number): Promise<Finding> => {
+const checkProcesses = async (paths: DataPaths, executorPid: number): Promise<Finding> => {
   const executor = `executor ${await described(executorPid)}`
   const claim = await readPidFile(paths.networkPid)
-  if (claim === null) return ok('halves', `${executor}; the network process is started separately`)
+  if (claim === null) return ok('processes', `${executor}; the network process is started separately`)
   if (processState(claim) === 'gone')
-    return fail('halves', `${executor}; the network process has ended and is being restarted`, 'see its log')
+    return fail('processes', `${executor}; the network process has ended and is being restarted`, 'see its log')
   const networkUid = await uidOf(claim.pid)
   const text = `${executor}; network ${withUser(claim.pid, networkUid)}`
-  if (networkUid !== 0) return ok('halves', text)
-  return warn('halves', `${text}: the network process runs as root`, `${userCommand('x0x')}, and leave network_user out`)
+  if (networkUid !== 0) return ok('processes', text)
+  return warn('processes', `${text}: the network process runs as root`, `${userCommand('x0x')}, and leave network_user out`)
 }
 
 const checkRunningRexd = async ({ rexd_config: file, paths }: DaemonConfig): Promise<Finding[]> => {
@@ -137,7 +137,7 @@ export const checkRunning = async (config: DaemonConfig, holder: ProcessIdentity
     const restart = await restartCommand(instanceAt(config), config.paths)
     return [
       whoRuns(pid === null ? ' in another container or on another host' : ` with pid ${pid}`, agent),
-      ...(pid === null ? [] : [await checkHalves(config.paths, pid), ...(await checkRunningRexd(config))]),
+      ...(pid === null ? [] : [await checkProcesses(config.paths, pid), ...(await checkRunningRexd(config))]),
       checkPeers(peers),
       ...checkMesh(mesh),
       ...(await checkLoadedAcl(exec.acl_summary, restart)),

@@ -34,7 +34,7 @@ const REMEDIES = [
 
 test('the doctor and the list name every row of an old store that does not count, with the command that restores it', async (t) => {
   const place = await oldPlace(t)
-  const warned = (await deskFindings(place.paths)).filter(({ standing, topic }) => standing === 'warn' && topic === 'store')
+  const warned = (await deskFindings(place.paths)).filter(({ standing, topic }) => standing === 'warn' && topic === 'approval store')
   assert.deepEqual(
     warned.map(({ remedy }) => remedy),
     REMEDIES,

@@ -29,7 +29,7 @@ const checkAcl = async (t: TestContext, text: string) => {
 test('a good ACL and no configuration are well, and nothing is made', async (t) => {
   const { status, stdout, dir } = await checkAcl(t, acl())
   assert.equal(status, 0, stdout)
-  assert.match(stdout, /ok {4}acl .*: exec enabled, 1 allow entry, 1 command/)
+  assert.match(stdout, /ok {4}ACL .*: exec enabled, 1 allow entry, 1 command/)
   assert.deepEqual(await readdir(dir), ['acl.toml'])
 })
 
@@ -107,7 +107,7 @@ test('a bad ACL file is refused with its place and reason: missing key, bad hex,
   }
   const started = await checkAcl(t, cases[0]!.text)
   assert.equal(started.status, 2)
-  assert.ok(started.stdout.includes(`fail  acl`) && started.stdout.includes(`${started.file}:1:`), started.stdout)
+  assert.ok(started.stdout.includes(`fail  ACL`) && started.stdout.includes(`${started.file}:1:`), started.stdout)
 })
 
 test('every problem of configuration and ACL is told at once', async (t) => {
@@ -130,8 +130,8 @@ test('every problem of configuration and ACL is told at once', async (t) => {
   const { ok, findings } = JSON.parse(stdout) as { ok: boolean; findings: { standing: string; topic: string; text: string }[] }
   assert.equal(ok, false)
   const failures = findings.filter(({ standing }) => standing === 'fail')
-  assert.equal(failures.filter(({ topic }) => topic === 'config').length, 2)
-  assert.ok(failures.filter(({ topic }) => topic === 'acl').length >= 3, stdout)
+  assert.equal(failures.filter(({ topic }) => topic === 'configuration').length, 2)
+  assert.ok(failures.filter(({ topic }) => topic === 'ACL').length >= 3, stdout)
 })
 
 test('a missing ACL is a choice at its default place and a mistake where it was named', async (t) => {
@@ -181,21 +181,21 @@ test('the doctor names each part of an installation that is not there yet, and f
   const topics = new Set(findings.map(({ topic }) => topic))
   for (const topic of [
     'runtime',
-    'config',
+    'configuration',
     'data',
     'agent key',
     'machine key',
-    'api token',
+    'API token',
     'contacts',
     'revocations',
     'detached runs',
-    'strangers',
-    'acl',
-    'journal',
-    'outgoing journal',
+    'unlisted peers',
+    'ACL',
+    'audit log',
+    'request log',
     'clock',
     'daemon',
-    'api port',
+    'API port',
     'mesh port',
   ])
     assert.ok(topics.has(topic), topic)
@@ -239,7 +239,7 @@ test('the doctor tells a port that is taken', async (t) => {
   const { port } = server.address() as { port: number }
   const { status, stdout } = await runDaemonCommand(['--doctor', '--data-dir', join(await tempDir(t), 'd'), '--api-port', String(port)])
   assert.equal(status, 2)
-  assert.match(stdout, new RegExp(`fail {2}api port .*127\\.0\\.0\\.1:${port} cannot be taken: EADDRINUSE`))
+  assert.match(stdout, new RegExp(`fail {2}API port .*127\\.0\\.0\\.1:${port} cannot be taken: EADDRINUSE`))
 })
 
 test('a journal that cannot be written and a missing default_cwd warn before a start and fail the doctor, with what mends them', async (t) => {
@@ -257,7 +257,7 @@ test('a journal that cannot be written and a missing default_cwd warn before a s
     assert.equal(result.status, status, result.stdout)
     const { findings } = JSON.parse(result.stdout) as { findings: Record<'standing' | 'topic' | 'text' | 'remedy', string>[] }
     for (const [topic, place] of [
-      ['journal', join(dir, 'file', 'logs')],
+      ['audit log', join(dir, 'file', 'logs')],
       ['default_cwd', cwd],
     ] as const) {
       const finding = findings.find((one) => one.topic === topic)
@@ -280,7 +280,7 @@ test('a journal of what is asked that cannot be written warns before a start and
     const result = await runDaemonCommand([mode, ...flags])
     assert.equal(result.status, status, result.stdout)
     const { findings } = JSON.parse(result.stdout) as { findings: Record<'standing' | 'topic' | 'text', string>[] }
-    const finding = findings.find(({ topic }) => topic === 'outgoing journal')
+    const finding = findings.find(({ topic }) => topic === 'request log')
     assert.equal(finding?.standing, standing)
     assert.match(finding.text, /requests\.jsonl cannot be written: .*; this agent could not send requests/)
   }

@@ -17,9 +17,9 @@ test('the doctor says who would be asked, what waits, and the modes of each agen
   await desk.writeStore((store) => (store['agents'] = { 'a\u001b[2J': { ask: 'always' } }))
   const { approvals, approvalsSocket } = desk.paths
   assert.deepEqual(await linesOf(desk.paths), [
-    `ok desk the approval service answers at ${approvalsSocket}; open: 0 approval requests`,
-    'ok humans no approver is connected, so requests that need approval are denied: run x0x approvals watch, or open x0x ui',
-    `ok store ${approvals} is valid`,
+    `ok approval service it answers at ${approvalsSocket}; open: 0 approval requests`,
+    'ok approvers none is connected, so requests that need approval are denied: run x0x approvals watch, or open x0x ui',
+    `ok approval store ${approvals} is valid`,
     'ok modes default: security allowlist, ask on-miss, no approver connected: deny',
     'ok modes a\\x1b[2J: security allowlist, ask always, no approver connected: deny',
   ])
@@ -28,8 +28,8 @@ test('the doctor says who would be asked, what waits, and the modes of each agen
   const asked = desk.link.ask(questionOf(), ending.signal, () => undefined)
   await next()
   assert.deepEqual((await linesOf(desk.paths)).slice(0, 2), [
-    `ok desk the approval service answers at ${approvalsSocket}; open: 1 approval request`,
-    'ok humans 1 approval client connected; the first answer counts',
+    `ok approval service it answers at ${approvalsSocket}; open: 1 approval request`,
+    'ok approvers 1 approval client connected; the first answer counts',
   ])
   ending.abort()
   await asked.catch(() => undefined)
@@ -80,13 +80,13 @@ test('a store that is not sound, a desk that is none and none at all each say wh
   const desk = await deskPlace(t)
   await writeFile(desk.paths.approvals, '{')
   const broken = await deskFindings(desk.paths)
-  assert.deepEqual([broken[2]?.standing, broken[2]?.topic], ['fail', 'store'])
+  assert.deepEqual([broken[2]?.standing, broken[2]?.topic], ['fail', 'approval store'])
   assert.match(broken[2]?.remedy ?? '', /^fix .*exec-approvals\.json, or move it away/)
   await writeFile(desk.paths.operatorKey, `${'08'.repeat(32)}\n`)
   const [foreign] = await deskFindings(desk.paths)
   assert.deepEqual([foreign?.standing, foreign?.remedy], ['warn', 'run this as the user of the approval service'])
   await rm(desk.paths.approvals)
   const [none] = await deskFindings(pathsIn(await tempDir(t)))
-  assert.deepEqual([none?.standing, none?.topic], ['warn', 'desk'])
+  assert.deepEqual([none?.standing, none?.topic], ['warn', 'approval service'])
   assert.match(`${none?.text} ${none?.remedy}`, /^no approval service answers at .* start x0xd --init, or x0x desk/)
 })

@@ -35,11 +35,11 @@ test('of the ACL it says what the daemon has loaded, and that the file has chang
   const choice = ['--name', 'lab']
   const daemon = (await meshOf(t)).add('alice', { flags: choice })
   await daemon.start()
-  assert.match(await doctor(daemon.dir, ...choice), /ok {4}acl +the running daemon found no ACL file/)
+  assert.match(await doctor(daemon.dir, ...choice), /ok {4}ACL +the running daemon found no ACL file/)
   await daemon.writeAcl([{ agent: daemon, commands: [['echo']] }])
-  assert.match(await doctor(daemon.dir, ...choice), /warn {2}acl +not in force: .* and it exists now\n +-> x0xd .*--replace &\n/)
+  assert.match(await doctor(daemon.dir, ...choice), /warn {2}ACL +not in force: .* and it exists now\n +-> x0xd .*--replace &\n/)
   await daemon.restart()
-  const loaded = /ok {4}acl +the running daemon uses \S+, read \S+: exec enabled, 1 allow entry, 1 command\n/
+  const loaded = /ok {4}ACL +the running daemon uses \S+, read \S+: exec enabled, 1 allow entry, 1 command\n/
   const before = await doctor(daemon.dir, ...choice)
   assert.match(before, loaded)
   assert.doesNotMatch(before, /since/)
@@ -48,11 +48,11 @@ test('of the ACL it says what the daemon has loaded, and that the file has chang
   const off = await doctor(daemon.dir, ...choice)
   assert.match(off, loaded, 'it is on until the restart')
   assert.doesNotMatch(off, /disabled/)
-  assert.match(off, /warn {2}acl +not in force: x0xd read \S+ at \S+, and it has changed since\n +-> x0xd .*--replace &\n/)
+  assert.match(off, /warn {2}ACL +not in force: x0xd read \S+ at \S+, and it has changed since\n +-> x0xd .*--replace &\n/)
   await rm(daemon.aclFile)
   const gone = await doctor(daemon.dir, ...choice)
   assert.match(gone, loaded)
-  assert.match(gone, /warn {2}acl +not in force: .* the file is gone; x0xd uses its copy/)
+  assert.match(gone, /warn {2}ACL +not in force: .* the file is gone; x0xd uses its copy/)
   await writeFile(daemon.aclFile, text, { mode: 0o600 })
   assert.doesNotMatch(await doctor(daemon.dir, ...choice), /since|gone/, 'the very text is back')
 })

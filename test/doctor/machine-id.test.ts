@@ -83,7 +83,7 @@ test('keys that move to another machine are told at the start and by both checks
   assert.equal(said.split('warning').length, 2)
   assert.deepEqual([daemon.agentId, daemon.machineId], before)
   for (const mode of ['--check', '--doctor'] as const)
-    assert.match(examine(mode), /^warn {2}machine id +the keys in .*\n +-> rm .*\n +-> rm .*\n/m)
+    assert.match(examine(mode), /^warn {2}machine ID +the keys in .*\n +-> rm .*\n +-> rm .*\n/m)
 
   removeBy(said, REPLACEMENT)
   assert.doesNotMatch(await restarted(daemon), SPOKEN)

@@ -15,20 +15,17 @@ test('of a running daemon the doctor says how much of the mesh it sees, what sta
   await until(() => client.view.diagnostics().cards.known === 1)
   const [mesh, table] = linesOf(client.view.diagnostics())
   assert.equal(mesh, 'ok mesh: 1 machine heard of, 1 agent known, 1 of 1 persistent connection, 1 connected')
-  assert.equal(
-    table,
-    'ok hash table: DHT client: 1 peer (1 connected), 0 records stored, own record published 0 times, 0 of 0 look-ups succeeded',
-  )
+  assert.equal(table, 'ok DHT: client: 1 peer (1 connected), 0 records stored, own record published 0 times, 0 of 0 look-ups succeeded')
   await server.stop()
   await until(() => client.node.connections().length === 0)
   const [meshAfter, tableAfter] = linesOf(client.view.diagnostics())
   assert.match(meshAfter!, /^warn mesh: .*0 of 1 persistent connection, 0 connected$/)
-  assert.match(tableAfter!, /^ok hash table: DHT client: 1 peer \(0 connected\)/, 'it keeps its place in the table')
+  assert.match(tableAfter!, /^ok DHT: client: 1 peer \(0 connected\)/, 'it keeps its place in the table')
 })
 
 test('who has nobody to ask in the hash table is told so, and who takes no part in it', async (t) => {
   const alone = await startPeer(t, { name: 'alone', dht: 'client' })
-  assert.match(linesOf(alone.view.diagnostics())[1]!, /^warn hash table: DHT client: 0 peers \(0 connected\)/)
+  assert.match(linesOf(alone.view.diagnostics())[1]!, /^warn DHT: client: 0 peers \(0 connected\)/)
   const off = await startPeer(t, { name: 'off' })
-  assert.match(linesOf(off.view.diagnostics())[1]!, /^ok hash table: DHT off: /)
+  assert.match(linesOf(off.view.diagnostics())[1]!, /^ok DHT: off: /)
 })

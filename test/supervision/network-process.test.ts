@@ -69,7 +69,7 @@ test('the network half runs with exactly those rights, without an environment, a
   )
   for (const set of ['CapPrm', 'CapEff', 'CapInh', 'CapAmb']) assert.match(ids(set)[0] ?? '', /^0+$/, set)
   const doctor = await runDaemonCommand(['--doctor', '--data-dir', daemon.dir])
-  assert.match(doctor.stdout, new RegExp(`ok {4}halves +executor pid ${daemon.pid} as root; network pid ${pid} as (?!root)`))
+  assert.match(doctor.stdout, new RegExp(`ok {4}processes +executor pid ${daemon.pid} as root; network pid ${pid} as (?!root)`))
 })
 
 test('the API listens on the socket that the executor made: its path and its mode are the executor’s', async (t) => {

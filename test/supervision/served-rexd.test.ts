@@ -35,7 +35,7 @@ test('without rexd_config there is no REXD: no process, no line, nothing that li
   )
   assert.ok(!(await readdir(daemon.dir)).includes('rexd.pid'))
   const { stdout } = await runDaemonCommand(['--doctor', '--data-dir', daemon.dir])
-  assert.doesNotMatch(stdout, /rexd/)
+  assert.doesNotMatch(stdout, /rexd/i)
 })
 
 test('with it POST /rpc and /ws are there, for who has the token, and for no foreign Host and no page', TIMEOUT, async (t) => {
@@ -61,7 +61,7 @@ test('with it POST /rpc and /ws are there, for who has the token, and for no for
   }
   const { status, stdout } = await runDaemonCommand(['--doctor', '--data-dir', daemon.dir])
   assert.equal(status, 0, stdout)
-  assert.match(stdout, new RegExp(`ok {4}rexd +pid ${await pid()} as `))
+  assert.match(stdout, new RegExp(`ok {4}REXD +pid ${await pid()} as `))
 })
 
 test('of x0xd REXD gets the data directory and what pass_env names, and nothing else of its environment', TIMEOUT, async (t) => {
@@ -204,7 +204,7 @@ test('a configuration of REXD that is wrong keeps x0xd from starting, and --chec
       assert.equal(status, 2, stdout + stderr)
       const told = (stdout + stderr).split('\n').filter((one) => one.includes(`${config}${line === null ? '' : `:${line}:`}`))
       assert.ok(
-        told.some((one) => said.test(one) && one.startsWith(mode.length === 0 ? 'x0xd: ' : 'fail  rexd')),
+        told.some((one) => said.test(one) && one.startsWith(mode.length === 0 ? 'x0xd: ' : 'fail  REXD')),
         stdout + stderr,
       )
     }

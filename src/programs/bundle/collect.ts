@@ -99,13 +99,13 @@ const MAX_BUNDLE_BYTES = 8 * 1024 * 1024
 
 /** Topics of findings that contain no foreign text, apart from names that can be found and hashed. */
 const TOLD_TOPICS = new Set(
-  'runtime,data,user,group,agent key,machine key,operator key,api token,contacts,revocations,detached runs,strangers,clock,daemon,halves,peers,mesh,hash table,journal,outgoing journal,containment,desk,humans,api port,api socket,mesh port'.split(
+  'runtime,data,user,group,agent key,machine key,operator key,API token,contacts,revocations,detached runs,unlisted peers,clock,daemon,processes,peers,mesh,DHT,audit log,request log,containment,approval service,approvers,API port,mesh port'.split(
     ',',
   ),
 )
 
 /** Topics that are only included if nothing is wrong. */
-const TOLD_WHEN_WELL = new Set(['config', 'acl', 'reach'])
+const TOLD_WHEN_WELL = new Set(['configuration', 'ACL', 'reachability'])
 
 const DIAGNOSTICS = { exec: '/diagnostics/exec', dm: '/diagnostics/dm', mesh: '/diagnostics/mesh', health: '/health' } as const
 

@@ -83,7 +83,7 @@ test(
     assert.deepEqual([diff.status, diff.stdout.split(' ')[0]], [4, 'widens'])
 
     const doctor = await said(bob, 'doctor', 'alice')
-    assert.match(doctor.stdout, /^warn +acl here +not in force: .* it has changed since\n +-> x0xd .*--replace &$/m)
+    assert.match(doctor.stdout, /^warn +local ACL +not in force: .* it has changed since\n +-> x0xd .*--replace &$/m)
     const instance = { name: null, dataDir: bob.dir }
     const flags = { instance, env: {}, execAcl: null, config: null }
     const page = pageSources(new LocalApi({ instance, url: null, env: {} }), flags)

@@ -12,7 +12,7 @@ import { printAnswer } from '../print.ts'
 const aclFindings = async ({ api, instance, env }: CliContext): Promise<Finding[]> => {
   if (!api.isOwn) return []
   const { difference, remedy } = await aclInForce(api, instance, env)
-  return difference === null ? [] : [warn('acl here', `not in force: ${difference}`, remedy)]
+  return difference === null ? [] : [warn('local ACL', `not in force: ${difference}`, remedy)]
 }
 
 /** `x0x doctor AGENT`: 0, or 1 if a check fails. */
