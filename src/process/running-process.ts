@@ -7,7 +7,7 @@ import { DRAIN_MS, DURATION_TERM_LEAD_MS, FRAME_COST, KILL_GRACE_MS } from '../p
 import type { Containment, WarningKind } from '../protocol/reasons.ts'
 import type { ExitStatus, ProcessSignal } from './signals.ts'
 import { type SpawnedProgram, type SpawnDeps, type SpawnFailure, spawnPermitted } from './spawn.ts'
-import { type OutputLimits, OutputPump, type OutputTotals, StdinSink } from './streams.ts'
+import { type OutputLimits, OutputPump, type OutputPumpDeps, type OutputTotals, StdinSink } from './streams.ts'
 
 /** All in milliseconds from the start. */
 export interface DurationLimits {
@@ -84,7 +84,7 @@ export interface ProcessEnd extends ExitStatus {
   readonly truncated: boolean
 }
 
-export type ProcessDeps = SpawnDeps & { readonly clock: Clock; readonly handlers: ProcessHandlers }
+export type ProcessDeps = SpawnDeps & { readonly clock: Clock; readonly handlers: ProcessHandlers } & Pick<OutputPumpDeps, 'frames'>
 
 export type StartResult = { readonly kind: 'started'; readonly process: RunningProcess } | SpawnFailure
 
@@ -102,6 +102,7 @@ export class RunningProcess {
   /** Resolves when the program has exited, its output was read and the pipes are closed. */
   readonly ended: Promise<ProcessEnd>
   readonly #clock: Clock
+  readonly #deps: Pick<ProcessDeps, 'frames'>
   readonly #handlers: ProcessHandlers
   readonly #child: SpawnedProgram
   readonly #stdout: OutputPump
@@ -123,6 +124,7 @@ export class RunningProcess {
     this.pid = child.pid
     this.stdin = child.stdin && new StdinSink(child.stdin)
     this.#clock = deps.clock
+    this.#deps = deps
     this.#handlers = deps.handlers
     this.#child = child
     const budget = caps.max_output_bytes === null ? null : { left: caps.max_output_bytes }
@@ -205,7 +207,7 @@ export class RunningProcess {
       onApproaching: (total: number) => this.#handlers.onWarning(`${stream}_approaching_cap`, total),
       onCapHit: (total: number) => this.#handlers.onWarning(`${stream}_cap_hit`, total),
     }
-    return new OutputPump({ source: this.#child[stream], handlers }, limits)
+    return new OutputPump({ ...this.#deps, source: this.#child[stream], handlers }, limits)
   }
 
   #limitDuration(limits: DurationLimits): DurationLimit {

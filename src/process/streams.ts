@@ -1,5 +1,6 @@
 import { type Hash, createHash } from 'node:crypto'
 import type { Readable, Writable } from 'node:stream'
+import { type BufferPool, giveBack } from '../base/buffers.ts'
 import { MAX_FRAME_DATA } from '../protocol/limits/wire.ts'
 
 /** Bytes that several streams may still forward together. */
@@ -35,6 +36,13 @@ export interface OutputTotals {
   readonly truncated: boolean
 }
 
+export interface OutputPumpDeps {
+  readonly source: Readable
+  readonly handlers: OutputHandlers
+  /** Source of buffers of MAX_FRAME_DATA bytes, to which the receiver may return them. Absent means that each frame has a new one. */
+  readonly frames?: BufferPool
+}
+
 /**
  * Reads one output stream of a child: counts, limits and hashes. While it is paused, the bytes stay in the pipe and the child blocks when
  * that is full. It starts paused.
@@ -43,6 +51,11 @@ export class OutputPump {
   readonly #source: Readable
   readonly #limits: OutputLimits
   readonly #handlers: OutputHandlers
+  readonly #frames: BufferPool | null
+  /** Chunks of the source, to be joined to frames. `#waiting` is their size without the first `#taken` bytes, which were forwarded. */
+  readonly #chunks: Buffer[] = []
+  #waiting = 0
+  #taken = 0
   readonly #hash: Hash = createHash('sha256')
   #total = 0
   #forwarded = 0
@@ -50,26 +63,32 @@ export class OutputPump {
   /** `finish` was called: later bytes are not counted. */
   #finished = false
   #flushing = false
+  /** True if a whole frame was forwarded since the last turn. Then more probably follows. */
+  #busy = false
+  /** True after the end of the source. */
+  #over = false
   #approached = false
   #capHit = false
   #ended = false
-  /** Resolves when the stream has ended, failed or been destroyed. */
+  readonly #ending = Promise.withResolvers<void>()
+  /** Resolves when the stream has ended, failed or been destroyed, and its bytes were forwarded. */
   readonly ended: Promise<void>
 
-  constructor(deps: { source: Readable; handlers: OutputHandlers }, limits: OutputLimits) {
+  constructor(deps: OutputPumpDeps, limits: OutputLimits) {
     this.#source = deps.source
     this.#handlers = deps.handlers
+    this.#frames = deps.frames ?? null
     this.#limits = limits
-    this.ended = new Promise((resolve) => {
-      const end = (): void => {
-        this.#ended = true
-        resolve()
-      }
-      this.#source.once('end', end).once('close', end).once('error', end)
-      // A program behind a wrapper may end before its start is reported.
-      if (this.#source.readableEnded || this.#source.destroyed) end()
-    })
-    this.#source.on('readable', () => this.#pullSoon())
+    this.ended = this.#ending.promise
+    const over = (): void => {
+      this.#over = true
+      this.#pull()
+      this.#flush()
+    }
+    this.#source.once('end', over).once('close', over).once('error', over)
+    // A program behind a wrapper may end before its start is reported.
+    if (this.#source.readableEnded || this.#source.destroyed) over()
+    this.#source.on('readable', () => this.#pull())
   }
 
   get isEnded(): boolean {
@@ -88,7 +107,7 @@ export class OutputPump {
   resume(): void {
     if (!this.#paused || this.#finished) return
     this.#paused = false
-    this.#pull(0)
+    this.#pull()
   }
 
   /** Closes our end of the pipe. */
@@ -108,43 +127,87 @@ export class OutputPump {
     }
   }
 
-  /** Joins small pieces of one turn of the event loop. */
-  #pullSoon(): void {
-    if (this.#source.readableLength >= MAX_FRAME_DATA) this.#pull(MAX_FRAME_DATA)
-    if (this.#flushing) return
+  /** Reads the available bytes and forwards whole frames. The rest waits for the end of the turn. */
+  #pull(): void {
+    this.#forwardFrames()
+    while (!this.#paused) {
+      // A read without a size also lets the stream refill or end.
+      const chunk: Buffer | null = this.#source.read()
+      if (chunk === null) break
+      this.#chunks.push(chunk)
+      this.#waiting += chunk.length
+      this.#forwardFrames()
+    }
+    if (this.#flushing || this.#paused || (this.#waiting === 0 && !this.#over)) return
     this.#flushing = true
-    setImmediate(() => {
-      this.#flushing = false
-      this.#pull(0)
-    })
+    setImmediate(() => this.#turn())
   }
 
-  /** Reads what is available, if that is at least `least` bytes. */
-  #pull(least: number): void {
-    while (!this.#paused && this.#source.readableLength >= least) {
-      // Requesting more than is available would wait. A read without a size lets the stream refill or end.
-      const available = Math.min(this.#source.readableLength, MAX_FRAME_DATA)
-      const chunk: Buffer | null = available > 0 ? this.#source.read(available) : this.#source.read()
-      if (chunk === null) return
-      this.#take(chunk)
+  #forwardFrames(): void {
+    while (!this.#paused && this.#waiting >= MAX_FRAME_DATA) {
+      this.#busy = true
+      this.#forward(this.#join(this.#frames?.take() ?? Buffer.allocUnsafeSlow(MAX_FRAME_DATA)))
     }
   }
 
-  #take(chunk: Buffer): void {
+  /** Forwards an incomplete frame only after a turn without a whole one. Otherwise every second frame of a fast program would be short. */
+  #turn(): void {
+    this.#flushing = false
+    if (!this.#busy) return this.#flush()
+    this.#busy = false
+    this.#pull()
+  }
+
+  #flush(): void {
+    this.#forwardFrames()
+    if (this.#waiting > 0 && !this.#paused) this.#forward(this.#rest())
+    if (!this.#over || this.#waiting > 0) return
+    this.#ended = true
+    this.#ending.resolve()
+  }
+
+  /** Takes all waiting bytes, which are less than a frame. */
+  #rest(): Uint8Array {
+    const [first, second] = this.#chunks
+    if (second !== undefined || this.#taken > 0) return this.#join(new Uint8Array(this.#waiting))
+    this.#chunks.length = 0
+    this.#waiting = 0
+    return first!
+  }
+
+  /** Fills `target` with waiting bytes. Call it only if there are enough. */
+  #join<Target extends Uint8Array>(target: Target): Target {
+    for (let at = 0; at < target.length;) {
+      const chunk = this.#chunks[0]!
+      const part = chunk.subarray(this.#taken, this.#taken + target.length - at)
+      target.set(part, at)
+      at += part.length
+      this.#taken += part.length
+      if (this.#taken < chunk.length) break
+      this.#taken = 0
+      this.#chunks.shift()
+      giveBack(chunk)
+    }
+    this.#waiting -= target.length
+    return target
+  }
+
+  #forward(bytes: Uint8Array): void {
     const { cap, warn, budget } = this.#limits
-    this.#total += chunk.length
-    const data = chunk.subarray(0, Math.min(cap - this.#forwarded, budget?.left ?? Number.MAX_SAFE_INTEGER))
-    if (budget !== null) budget.left -= data.length
-    if (data.length > 0) {
-      this.#forwarded += data.length
+    this.#total += bytes.length
+    const length = Math.min(bytes.length, cap - this.#forwarded, budget?.left ?? Number.MAX_SAFE_INTEGER)
+    if (budget !== null) budget.left -= length
+    if (length > 0) {
+      const data = length === bytes.length ? bytes : bytes.subarray(0, length)
+      this.#forwarded += length
       this.#hash.update(data)
       this.#handlers.onData(data)
-    }
+    } else this.#frames?.give(bytes)
     if (!this.#approached && this.#total >= warn) {
       this.#approached = true
       this.#handlers.onApproaching(this.#total)
     }
-    if (!this.#capHit && data.length < chunk.length) {
+    if (!this.#capHit && length < bytes.length) {
       this.#capHit = true
       this.#handlers.onCapHit(this.#total)
     }
