@@ -1,3 +1,4 @@
+import { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { inOneWrite } from '../base/buffers.ts'
 import { AppError } from '../base/errors.ts'
@@ -22,6 +23,8 @@ export interface ExecutorChannelInit<In> {
   /** Stops reading while more than `MAX_PORT_BACKLOG` is unread. Only one process may do so, or both could wait for each other. */
   readonly holdWhenBehind: boolean
 }
+
+const nothing = (): void => undefined
 
 /** One end of the executor API. It carries whole messages over a byte stream, bounded in both directions. */
 export class ExecutorChannel<In, Out> {
@@ -58,23 +61,44 @@ export class ExecutorChannel<In, Out> {
    * holds the bytes of the message's last field in parts. The message then has an empty one there.
    */
   send(message: Out, ...tail: readonly Uint8Array[]): boolean {
-    if (this.#closed || this.#duplex.writableEnded) return false
+    return this.#send(message, tail, nothing)
+  }
+
+  /** As `send`. Calls `released` once nothing here reads the tail any more. If the tail may still be read, it never does. */
+  sendAndRelease(released: () => void, message: Out, ...tail: readonly Uint8Array[]): boolean {
+    return this.#send(message, tail, released)
+  }
+
+  #send(message: Out, tail: readonly Uint8Array[], released: () => void): boolean {
+    if (this.#closed || this.#duplex.writableEnded) {
+      released()
+      return false
+    }
     const following = lengthOf(tail)
     const head = following === 0 ? this.#deps.outgoing.encode(message) : this.#deps.outgoing.encodeHead(message, following)
     const length = head.length + following
     if (length > MAX_PORT_MESSAGE) throw new AppError('too_large', `a port message of ${length} bytes`)
-    const free = this.#write(head, tail, length)
+    const free = this.#write(head, tail, length, released)
     if (this.#init.holdWhenBehind && this.#duplex.writableLength > MAX_PORT_BACKLOG) this.#duplex.pause()
     return free
   }
 
   /** Writes of one turn leave together, up to the limit of the buffer. A large tail is written separately, to avoid a copy. */
-  #write(head: Uint8Array, tail: readonly Uint8Array[], length: number): boolean {
+  #write(head: Uint8Array, tail: readonly Uint8Array[], length: number, released: () => void): boolean {
     inOneWrite(this.#duplex)
-    let free = this.#duplex.write(length < LARGE_FRAME ? encodeFrame(head, ...tail) : encodeFrameHead(length, head))
-    if (length >= LARGE_FRAME) for (const part of tail) free = this.#duplex.write(part)
+    const isCopied = length < LARGE_FRAME
+    let free = this.#duplex.write(isCopied ? encodeFrame(head, ...tail) : encodeFrameHead(length, head))
+    if (isCopied) released()
+    else for (const part of tail) free = this.#duplex.write(part, part === tail.at(-1) ? this.#onWritten(released) : undefined)
     if (!free) this.#duplex.uncork()
     return free
+  }
+
+  /** Only a socket copies the bytes. Another duplex passes them on to its reader. */
+  #onWritten(released: () => void): (error?: Error | null) => void {
+    return (error) => {
+      if (!error && this.#duplex instanceof Socket) released()
+    }
   }
 
   /** Resolves when there is room again or the channel has ended. */

@@ -1,5 +1,6 @@
 import { join } from 'node:path'
 import type { Duplex } from 'node:stream'
+import { BufferPool } from '../base/buffers.ts'
 import { AppError } from '../base/errors.ts'
 import type { Startable } from '../base/startable.ts'
 import type { ApiTokens } from '../executor-api/messages.ts'
@@ -10,6 +11,7 @@ import { scrubbedEnvironment } from '../policy/environment.ts'
 import { AclInForce, type LoadedAcl } from '../policy/mesh/load-acl.ts'
 import { Slots } from '../policy/slots.ts'
 import type { MachineId } from '../protocol/ids.ts'
+import { MAX_FRAME_DATA, MAX_UNACKED_PER_RUN } from '../protocol/limits/wire.ts'
 import type { Group } from '../trust/groups.ts'
 import { type Succession, previousKeys } from '../trust/successions.ts'
 import { type ReloadOutcome, reloadAcl } from './acl-reload.ts'
@@ -35,6 +37,9 @@ import { Requests } from './runs/requests.ts'
 import { Runs } from './runs/runs.ts'
 import type { ExecutorServices } from './services.ts'
 import { Views } from './views.ts'
+
+/** Free buffers for output, as many as one run with the largest window uses. */
+const MAX_FREE_FRAMES = Math.ceil(MAX_UNACKED_PER_RUN / MAX_FRAME_DATA)
 
 /** Before the executor starts, contacts and revocations are loaded, and journals and cleanup process are started. */
 export interface ExecutorDeps
@@ -105,7 +110,8 @@ export class Executor implements Startable {
     this.#views = new Views(services, { ...own, requireOperatorProof, groups })
     this.#revocations = new PeerRevocations(services, { agentId: own.agentId, onRevoked: () => this.#trustChanged() })
     this.#approvers = new ApproverAsks(services, own)
-    const shared = { ...services, reports: new Reports(services, own), total: new UnackedTotal(), approvers: this.#approvers }
+    const output = { total: new UnackedTotal(), frames: new BufferPool({ size: MAX_FRAME_DATA, max: MAX_FREE_FRAMES }) }
+    const shared = { ...services, ...output, reports: new Reports(services, own), approvers: this.#approvers }
     this.#detached = new Detached(shared, { dataDir })
     const approvalRequests = new PeerApprovals(shared, own)
     const watch = desk && new LiveRunFeed({ clock, desk })

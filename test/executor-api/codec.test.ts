@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
+import type { Socket } from 'node:net'
 import { duplexPair, type Duplex } from 'node:stream'
 import { test } from 'node:test'
 
@@ -8,6 +9,7 @@ import { toExecutor, toNetwork, type ToExecutor, type ToNetwork } from '../../sr
 import { MAX_FRAME_DATA, MAX_PORT_BACKLOG, MAX_PORT_MESSAGE, MAX_SEALED_FRAME } from '../../src/protocol/limits/wire.ts'
 import { NO_BYTES } from '../../src/protocol/wire/schema.ts'
 import { CountedWrites } from '../support/counted-writes.ts'
+import { socketPair } from '../support/socket-pair.ts'
 
 interface Seen {
   messages: ToExecutor[]
@@ -181,4 +183,61 @@ test('a large frame given in parts arrives whole, and who sends it copies none o
   t.mock.reset()
   assert.deepEqual(seen.messages, [{ type: 'run_frame', run: 7, frame: Buffer.concat(parts) }])
   writer.close()
+})
+
+const LARGE = { type: 'run_frame', run: 1, frame: NO_BYTES } as const
+
+/** Sends large frames until the other end must read before more can leave. Returns how many were released so far. */
+const fill = async (socket: Socket, channel: ExecutorChannel<ToExecutor, ToNetwork>, onReleased: () => void): Promise<number> => {
+  let sent = 0
+  while (socket.writableLength < 4 * MAX_FRAME_DATA) {
+    channel.sendAndRelease(onReleased, LARGE, Buffer.alloc(MAX_FRAME_DATA, ++sent))
+    await new Promise(setImmediate)
+  }
+  return sent
+}
+
+test('a large tail is released when the kernel has it, and not before', async (t) => {
+  const [ours, theirs] = await socketPair(t)
+  const { channel } = executorEnd(ours)
+  theirs.pause()
+  let released = 0
+  const sent = await fill(ours, channel, () => released++)
+  assert.ok(released < sent - 3, `${released} of ${sent}`)
+  let received = 0
+  const all = Promise.withResolvers<void>()
+  networkEnd(theirs, () => void (++received === sent && all.resolve()))
+  theirs.resume()
+  await all.promise
+  await channel.drained()
+  assert.equal(released, sent)
+  channel.close()
+})
+
+test('a tail whose write did not end is never released', async (t) => {
+  const [ours, theirs] = await socketPair(t)
+  const { channel, ended } = executorEnd(ours)
+  theirs.pause()
+  let released = 0
+  await fill(ours, channel, () => released++)
+  const before = released
+  theirs.destroy()
+  await ended
+  await new Promise(setImmediate)
+  assert.equal(released, before)
+})
+
+test('a duplex that passes its bytes on releases no large tail; small and unsent ones are released at once', async () => {
+  const [a, b] = duplexPair()
+  const { channel } = executorEnd(b)
+  let released = 0
+  channel.sendAndRelease(() => released++, LARGE, Buffer.alloc(MAX_FRAME_DATA))
+  a.resume()
+  await new Promise(setImmediate)
+  assert.equal(released, 0)
+  channel.sendAndRelease(() => released++, LARGE, Buffer.alloc(100))
+  assert.equal(released, 1)
+  channel.close()
+  channel.sendAndRelease(() => released++, LARGE, Buffer.alloc(MAX_FRAME_DATA))
+  assert.equal(released, 2)
 })

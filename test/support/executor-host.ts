@@ -182,8 +182,7 @@ export class ExecutorHost {
   }
 
   /** A greeted network half. */
-  async connect(): Promise<FakeNetwork> {
-    const [ours, theirs] = portPair()
+  async connect([ours, theirs] = portPair()): Promise<FakeNetwork> {
     this.sessions.push(this.executor.attach(ours))
     const network = new FakeNetwork(theirs)
     await network.client.start()

@@ -6,7 +6,7 @@ import { leftBehindText, type WarningKind } from '../../protocol/reasons.ts'
 import type { ExecFrame } from '../../protocol/wire/exec.ts'
 import { NO_BYTES } from '../../protocol/wire/schema.ts'
 
-type OutletChannel = Pick<ExecutorChannel<ToExecutor, ToNetwork>, 'closed' | 'full' | 'send' | 'drained'>
+type OutletChannel = Pick<ExecutorChannel<ToExecutor, ToNetwork>, 'closed' | 'full' | 'send' | 'sendAndRelease' | 'drained'>
 
 /** Writes the frames of one run to the stream of its requester. */
 export class PeerStreamWriter {
@@ -29,6 +29,12 @@ export class PeerStreamWriter {
   /** Sends one frame, which may be given in parts. */
   send(...frame: readonly Uint8Array[]): void {
     if (!this.#closed) this.#channel.send({ type: 'run_frame', run: this.#run, frame: NO_BYTES }, ...frame)
+  }
+
+  /** As `send`. Calls `released` once nothing reads the frame any more, see `ExecutorChannel.sendAndRelease`. */
+  sendAndRelease(released: () => void, ...frame: readonly Uint8Array[]): void {
+    if (this.#closed) released()
+    else this.#channel.sendAndRelease(released, { type: 'run_frame', run: this.#run, frame: NO_BYTES }, ...frame)
   }
 
   async drained(): Promise<void> {

@@ -1,4 +1,5 @@
 import type { OutputName } from '../../protocol/reasons.ts'
+import type { BufferPool } from '../../base/buffers.ts'
 import { AppError } from '../../base/errors.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import {
@@ -43,10 +44,39 @@ export class UnackedTotal {
   }
 }
 
-interface Frame {
+/** Data of one frame. Its buffer returns to the pool when the frame is acknowledged and all of its writes have ended. */
+class Frame {
   readonly data: Uint8Array
   /** Position among the frames of both streams. */
   readonly order: number
+  readonly #frames: BufferPool | null
+  #reads = 0
+  #isDropped = false
+
+  constructor(deps: { readonly frames: BufferPool | null }, init: { readonly data: Uint8Array; readonly order: number }) {
+    this.#frames = deps.frames
+    this.data = init.data
+    this.order = init.order
+  }
+
+  /** Announces a write of the data. Call the returned function once, when the write has ended. */
+  read(): () => void {
+    this.#reads += 1
+    return () => {
+      this.#reads -= 1
+      this.#release()
+    }
+  }
+
+  /** The frame is acknowledged, or its reader is gone. Do not send it again. */
+  drop(): void {
+    this.#isDropped = true
+    this.#release()
+  }
+
+  #release(): void {
+    if (this.#isDropped && this.#reads === 0) this.#frames?.give(this.data)
+  }
 }
 
 const costOf = ({ data }: Frame): number => data.length + FRAME_COST
@@ -79,6 +109,7 @@ class UnackedFrames {
     if (seq < this.#first || seq > this.#sent) throw new AppError('malformed', `ack ${seq} outside ${this.#first}..${this.#sent}`)
     const frames = this.#frames.splice(0, seq - this.#first)
     this.#first = seq
+    for (const frame of frames) frame.drop()
     return frames.reduce((sum, frame) => sum + costOf(frame), 0)
   }
 
@@ -92,17 +123,23 @@ class UnackedFrames {
   }
 
   clear(): void {
-    this.#frames.length = 0
+    for (const frame of this.#frames.splice(0)) frame.drop()
   }
 }
 
 /** The current stream of the requester. */
-export type FrameWriter = Pick<PeerStreamWriter, 'send' | 'full' | 'drained'>
+export type FrameWriter = Pick<PeerStreamWriter, 'send' | 'sendAndRelease' | 'full' | 'drained'>
 
 /** Number of the next frame of each stream. */
 export interface Position {
   readonly stdout: number
   readonly stderr: number
+}
+
+export interface OutboxDeps {
+  readonly total: UnackedTotal
+  /** Receives the buffers of acknowledged frames. Absent means that they are garbage. */
+  readonly frames?: BufferPool
 }
 
 export interface OutboxInit {
@@ -118,6 +155,7 @@ export interface OutboxInit {
  */
 export class Outbox {
   readonly #total: UnackedTotal
+  readonly #frames: BufferPool | null
   readonly #init: OutboxInit
   readonly #streams = { stdout: new UnackedFrames(), stderr: new UnackedFrames() }
   readonly #notes: Uint8Array[] = []
@@ -134,8 +172,9 @@ export class Outbox {
   #waiting = false
   #closed = false
 
-  constructor(deps: { readonly total: UnackedTotal }, init: OutboxInit) {
+  constructor(deps: OutboxDeps, init: OutboxInit) {
     this.#total = deps.total
+    this.#frames = deps.frames ?? null
     this.#init = init
   }
 
@@ -149,10 +188,13 @@ export class Outbox {
     return this.#unacked
   }
 
-  /** False means to read no more before `onRoom`. */
+  /** Takes over the data. False means to read no more before `onRoom`. */
   push(stream: OutputName, data: Uint8Array): boolean {
-    if (this.#closed) return true
-    const frame = { data, order: this.#order++ }
+    const frame = new Frame({ frames: this.#frames }, { data, order: this.#order++ })
+    if (this.#closed) {
+      frame.drop()
+      return true
+    }
     this.#streams[stream].push(frame)
     this.#unacked += costOf(frame)
     this.#total.add(costOf(frame))
@@ -240,9 +282,9 @@ export class Outbox {
     for (let stream = this.#nextStream(); stream !== null; stream = this.#nextStream()) {
       if (!mayGoOn()) return false
       const frames = this.#streams[stream]
-      const { data } = frames.unsent!
+      const frame = frames.unsent!
       const head = { type: stream, request_id: this.#init.requestId, seq: frames.sendNext(), data: NO_BYTES }
-      outlet.send(execFrame.encodeHead(head, data.length), data)
+      outlet.sendAndRelease(frame.read(), execFrame.encodeHead(head, frame.data.length), frame.data)
     }
     if (this.#exit !== null && this.#exitSentTo !== outlet) {
       this.#exitSentTo = outlet

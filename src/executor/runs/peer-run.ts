@@ -2,7 +2,7 @@ import type { Clock } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
 import type { Permit, RunCaps } from '../../policy/permit.ts'
 import type { Slot } from '../../policy/slots.ts'
-import type { RunningProcess } from '../../process/running-process.ts'
+import type { ProcessDeps, RunningProcess } from '../../process/running-process.ts'
 import type { RunReporter } from '../../protocol/events/run-reporter.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_APPROVAL_WAIT_MS } from '../../protocol/limits/approvals.ts'
@@ -110,7 +110,7 @@ export interface PeerRunOutput {
   killed?(): void
 }
 
-export type PeerRunDeps = Pick<ExecutorServices, 'trees' | 'clock' | 'cleanup' | 'log'>
+export type PeerRunDeps = Pick<ExecutorServices, 'trees' | 'clock' | 'cleanup' | 'log'> & Pick<ProcessDeps, 'frames'>
 
 export interface PeerRunInit {
   readonly requestId: RequestId

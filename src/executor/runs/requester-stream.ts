@@ -8,7 +8,7 @@ import type { ExecutorServices } from '../services.ts'
 import type { EndCause } from './execution.ts'
 import type { PeerStreamWriter } from './frames.ts'
 import { Lease } from './lease.ts'
-import { Outbox, type Position, type UnackedTotal } from './outbox.ts'
+import { Outbox, type OutboxDeps, type Position } from './outbox.ts'
 import { PeerRun, type PeerRunDeps, type PeerRunInit, type PeerRunOutput } from './peer-run.ts'
 import { StdinFeed } from './stdin-feed.ts'
 
@@ -16,7 +16,7 @@ import { StdinFeed } from './stdin-feed.ts'
 export const RESUME_BURST = 32
 const RESUMES_PER_SECOND = 8
 
-export type RequesterStreamDeps = Pick<ExecutorServices, 'counters'> & PeerRunDeps & { readonly total: UnackedTotal }
+export type RequesterStreamDeps = Pick<ExecutorServices, 'counters'> & PeerRunDeps & OutboxDeps
 
 export interface RequesterStreamInit extends Pick<PeerRunInit, 'requestId' | 'admission' | 'reporter'> {
   /** Announced stdin. Null means /dev/null. */

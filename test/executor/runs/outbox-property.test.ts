@@ -22,11 +22,13 @@ class Reader {
     const number = ++this.#line
     const drained = Promise.withResolvers<void>()
     let left = room
+    const send = (...parts: readonly Uint8Array[]): void => {
+      left -= 1
+      if (number === this.#line) this.#take(execFrame.decode(Buffer.concat(parts)))
+    }
     return {
-      send: (...parts: readonly Uint8Array[]): void => {
-        left -= 1
-        if (number === this.#line) this.#take(execFrame.decode(Buffer.concat(parts)))
-      },
+      send,
+      sendAndRelease: (_released: () => void, ...parts: readonly Uint8Array[]) => send(...parts),
       get full() {
         return left <= 0
       },

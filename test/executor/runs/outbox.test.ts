@@ -26,11 +26,13 @@ const EXIT = execFrame.encode({ type: 'exit', body: new Uint8Array(1), signature
 const boxOf = (total = new UnackedTotal()) => {
   const sent: { type: string; seq: number }[] = []
   const state = { rooms: 0, full: false, drained: Promise.withResolvers<void>() }
+  const send = (...parts: readonly Uint8Array[]): void => {
+    const frame = execFrame.decode(Buffer.concat(parts))
+    sent.push({ type: frame.type, seq: 'seq' in frame ? frame.seq : -1 })
+  }
   const line = {
-    send: (...parts: readonly Uint8Array[]): void => {
-      const frame = execFrame.decode(Buffer.concat(parts))
-      sent.push({ type: frame.type, seq: 'seq' in frame ? frame.seq : -1 })
-    },
+    send,
+    sendAndRelease: (_released: () => void, ...parts: readonly Uint8Array[]) => send(...parts),
     get full() {
       return state.full
     },

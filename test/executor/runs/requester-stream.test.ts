@@ -14,7 +14,7 @@ import { groupCells, script, silent, startGuardian } from '../../support/process
 /** The stream of a requester that acknowledges nothing, and the run on it, whose program is `text`. */
 const begin = async (t: TestContext, text: string, resumable: boolean) => {
   const events: string[] = []
-  const channel = { closed: false, full: false, send: () => true, drained: async () => undefined }
+  const channel = { closed: false, full: false, send: () => true, sendAndRelease: () => true, drained: async () => undefined }
   const stream: RequesterStream = new RequesterStream(
     {
       trees: await groupCells(),
