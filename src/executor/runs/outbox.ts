@@ -240,11 +240,13 @@ export class Outbox {
     this.#outlet = outlet
     for (const frame of [...greeting, ...this.#notes]) outlet.send(frame)
     this.#pump()
+    this.#check()
   }
 
   /** The requester is disconnected, so frames are stored. */
   detach(): void {
     this.#outlet = null
+    this.#check()
   }
 
   flush(): void {
@@ -275,6 +277,7 @@ export class Outbox {
     await outlet.drained()
     if (this.#draining === outlet) this.#draining = null
     this.#pump()
+    this.#check()
   }
 
   /** Sends in order while `mayGoOn` is true. Returns true when everything was sent. */
@@ -301,7 +304,12 @@ export class Outbox {
   }
 
   get #full(): boolean {
-    return this.#unacked >= this.#window || this.#othersFill
+    return this.#unacked >= this.#window || this.#othersFill || this.#isBehind
+  }
+
+  /** The outlet takes no more for now. Meanwhile bytes wait in the program's pipe, to be read in large pieces. */
+  get #isBehind(): boolean {
+    return this.#outlet !== null && this.#draining === this.#outlet
   }
 
   /** A run whose reader keeps up has a minimum window, however much other runs leave unread. */
@@ -311,7 +319,7 @@ export class Outbox {
 
   #wait(): void {
     this.#waiting = true
-    if (this.#unacked < this.#window) this.#total.whenRoom(this.#resume)
+    if (this.#unacked < this.#window && this.#othersFill) this.#total.whenRoom(this.#resume)
   }
 
   #check(): void {

@@ -143,19 +143,46 @@ test('readers that do not read cannot stop one that does', () => {
   }
 })
 
-test('a full port gets nothing until it has drained; the run goes on to its window', async () => {
+test('a full port gets nothing until it has drained, and the run reads no more meanwhile', async () => {
   const { outbox, state, sent } = boxOf()
   state.full = true
-  for (let i = 1; i < FIRST; i++) assert.equal(outbox.push('stdout', DATA), true)
   assert.equal(outbox.push('stdout', DATA), false)
+  outbox.ack(START)
+  assert.deepEqual([sent.length, state.rooms], [0, 0])
+  state.full = false
+  state.drained.resolve()
+  await state.drained.promise
+  await Promise.resolve()
+  assert.deepEqual([sent.length, state.rooms], [1, 1])
+  assert.equal(outbox.push('stdout', DATA), true)
+})
+
+test('what a full port did not get is sent when it has drained, and the Exit after it', async () => {
+  const { outbox, state, sent } = boxOf()
+  state.full = true
+  for (let i = 0; i < FIRST; i++) outbox.push('stdout', DATA)
   outbox.finish(EXIT)
   assert.equal(sent.length, 0)
   state.full = false
   state.drained.resolve()
   await state.drained.promise
+  await Promise.resolve()
   assert.equal(sent.length, FIRST + 1)
   assert.deepEqual(sent[FIRST], { type: 'exit', seq: -1 })
-  assert.equal(state.rooms, 0)
+  assert.equal(state.rooms, 0, 'the window is full')
+})
+
+test('a run whose full stream is lost, or replaced, goes on to its window', () => {
+  for (const again of [false, true]) {
+    const { outbox, state } = boxOf()
+    state.full = true
+    assert.equal(outbox.push('stdout', DATA), false)
+    if (again) outbox.attach(boxOf().line, START)
+    else outbox.detach()
+    assert.equal(state.rooms, 1)
+    for (let i = 2; i < FIRST; i++) assert.equal(outbox.push('stdout', DATA), true)
+    assert.equal(outbox.push('stdout', DATA), false)
+  }
 })
 
 test('what was written first is sent first again, after the notes and before the Exit', () => {
