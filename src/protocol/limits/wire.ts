@@ -79,7 +79,7 @@ export const MAX_CARD_BYTES = 12 * 1024
 
 // ---- flow ----
 /** Maximum unacknowledged data before an acknowledgement, … */
-export const ACK_EVERY_BYTES = 256 * 1024
+export const ACK_EVERY_BYTES = 512 * 1024
 /** … and the longest time before one. */
 export const ACK_EVERY_MS = 50
 /** Unacknowledged output of one run before its pipe is paused. At 40 MB/s, 8 MiB last 200 ms. */
