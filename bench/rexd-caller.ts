@@ -5,6 +5,7 @@ import { WebSocket } from 'ws'
 
 import { LineSplitter } from '../src/protocol/lines.ts'
 import { MAX_RPC_MESSAGE } from '../src/protocol/limits/rexd.ts'
+import { splitContent } from '../src/protocol/rexd/binary-message.ts'
 import type { Reached } from '../test/support/rexd-callers.ts'
 
 interface Message {
@@ -41,13 +42,19 @@ export class RexdCaller {
     return caller.#opened()
   }
 
-  /** `compressed`: with permessage-deflate, which browsers and most libraries offer by themselves. */
-  static async overWebSocket({ url, token }: Reached, { compressed }: { readonly compressed: boolean }): Promise<RexdCaller> {
-    const headers = { authorization: `Bearer ${token}` }
+  /** `compressed`: with permessage-deflate, which browsers and most libraries offer by themselves. `bytes`: files are not in base64. */
+  static async overWebSocket(
+    { url, token }: Reached,
+    { compressed, bytes = false }: { readonly compressed: boolean; readonly bytes?: boolean },
+  ): Promise<RexdCaller> {
+    const headers = { authorization: `Bearer ${token}`, ...(bytes ? { 'rexd-content': 'bytes' } : {}) }
     const socket = new WebSocket(`${url.replace('http', 'ws')}/ws`, { headers, perMessageDeflate: compressed })
     await once(socket, 'open')
     const caller = new RexdCaller((text) => socket.send(text))
-    socket.on('message', (data: Buffer) => caller.#receive(data))
+    socket.on('message', (data: Buffer, isBinary: boolean) => {
+      const { json, content } = (isBinary ? splitContent(data) : null) ?? { json: data, content: undefined }
+      caller.#receive(json, content)
+    })
     socket.on('close', () => caller.#lose())
     return caller.#opened()
   }
@@ -64,6 +71,13 @@ export class RexdCaller {
     return String((await this.#call('fs.read', params))['content'])
   }
 
+  /** A part of a file, decoded to where it belongs. */
+  async readTo(target: Buffer, { path, offset, length }: { path: string; offset: number; length: number }): Promise<void> {
+    const { content } = await this.#call('fs.read', { path, offset, length, encoding: 'base64' })
+    if (content instanceof Uint8Array) target.set(content, offset)
+    else target.write(String(content), offset, 'base64')
+  }
+
   async #opened(): Promise<RexdCaller> {
     this.#session = String((await this.#call('session.open', { client_name: 'bench' }))['session_id'])
     return this
@@ -78,14 +92,14 @@ export class RexdCaller {
     return answer.promise
   }
 
-  #receive(bytes: Buffer): void {
+  #receive(bytes: Buffer, content?: Buffer): void {
     const { id, result, error, method, params } = JSON.parse(bytes.toString()) as Message
     if (method === 'exec.exit') return this.#exitOf(String(params?.['process_id'])).resolve(params!)
     if (id === undefined) return
     const answer = this.#answers.get(id)
     this.#answers.delete(id)
     if (result === undefined) answer?.reject(new Error(JSON.stringify(error)))
-    else answer?.resolve(result)
+    else answer?.resolve(content === undefined ? result : { ...result, content })
   }
 
   /** An end may be told in the same breath as the answer to the start. */

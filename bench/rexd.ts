@@ -36,6 +36,8 @@ interface Callers {
   /** `rexd --http`, with the compression that is agreed on, and without. */
   readonly socket: RexdCaller
   readonly plainSocket: RexdCaller
+  /** With files as bytes. */
+  readonly byteSocket: RexdCaller
 }
 
 type Ending = Parameters<typeof rexdPlace>[0]
@@ -63,6 +65,7 @@ const openCallers = async (t: Ending, ssh: SshPath, files: string): Promise<Call
     overSsh: await overLines((argv) => ssh.open(argv)),
     socket: await RexdCaller.overWebSocket(server, { compressed: true }),
     plainSocket: await RexdCaller.overWebSocket(server, { compressed: false }),
+    byteSocket: await RexdCaller.overWebSocket(server, { compressed: true, bytes: true }),
   }
 }
 
@@ -114,7 +117,7 @@ const readInto = async (caller: RexdCaller, path: string, target: Buffer): Promi
   await sustained(Math.ceil(target.length / CHUNK), CHUNKS_AT_ONCE, async () => {
     const offset = next
     next += CHUNK
-    target.write(await caller.read({ path, offset, length: CHUNK, encoding: 'base64' }), offset, 'base64')
+    await caller.readTo(target, { path, offset, length: CHUNK })
   })
 }
 
@@ -127,8 +130,8 @@ const throughputRows = async (ssh: SshPath, callers: Callers, dir: string, { byt
   await writeFile(path, target)
   const batch = join(dir, 'large.sftp')
   await writeFile(batch, `get ${path} /dev/null\n`)
-  const { overSsh, socket, plainSocket } = callers
-  for (const caller of [overSsh, socket, plainSocket]) {
+  const { overSsh, socket, plainSocket, byteSocket } = callers
+  for (const caller of [overSsh, socket, plainSocket, byteSocket]) {
     await readInto(caller, path, target.fill(0))
     if (sha256(target) !== wanted) throw new Error('what was read is not what was written')
   }
@@ -137,13 +140,16 @@ const throughputRows = async (ssh: SshPath, callers: Callers, dir: string, { byt
     sftp: async () => ssh.sftp(batch),
     plainSocket: async () => readInto(plainSocket, path, target),
     cat: async () => ssh.drain(['cat', path]),
+    byteSocket: async () => readInto(byteSocket, path, target),
     socket: async () => readInto(socket, path, target),
   })
-  const what = `\`fs.read\` of ${bytes / MiB} MiB in base64, ${CHUNK / MiB} MiB each, ${CHUNKS_AT_ONCE} at once`
+  const chunks = `${CHUNK / MiB} MiB each, ${CHUNKS_AT_ONCE} at once`
+  const what = `\`fs.read\` of ${bytes / MiB} MiB in base64, ${chunks}`
   const common = { unit: 'MB/s', theirs: results.sftp, peer: '`sftp`, to /dev/null' } as const
   return [
     { what: `${what}, through \`ssh -T\``, ours: results.overSsh, ...common, limit: results.cat, limitOf: '`cat` over ssh' },
     { what: `${what}, WebSocket`, ours: results.socket, ...common },
+    { what: `\`fs.read\` of ${bytes / MiB} MiB as bytes, ${chunks}, WebSocket`, ours: results.byteSocket, ...common, target: '≥ 0.7' },
     { what: `${what}, WebSocket without permessage-deflate`, ours: results.plainSocket, ...common },
   ]
 }

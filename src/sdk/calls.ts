@@ -2,6 +2,7 @@ import { MAX_RPC_MESSAGE } from '../protocol/limits/rexd.ts'
 import { jsonText } from '../protocol/lines.ts'
 import type { Method, Params } from '../protocol/rexd/methods.ts'
 import type { EventParams } from '../protocol/rexd/results.ts'
+import { toBase64 } from '../protocol/text.ts'
 import { RexdDisconnected, RexdError } from './errors.ts'
 import type { IncomingMessage } from './incoming.ts'
 import { whenAborted } from './promises.ts'
@@ -31,8 +32,12 @@ export interface CallInit<M extends Method, T> {
   readonly params: Params<M>
   readonly signal?: AbortSignal | undefined
   readonly scope?: CallScope | undefined
+  /** Bytes to send as `params.content` in base64, or as they are if the transport can. */
+  readonly content?: Uint8Array | undefined
   /** Makes the caller's result, before any later message is processed. May throw. */
   accept(result: unknown): T
+  /** Does the same for an answer that carries its content as bytes. Absent means that `accept` gets it in base64. */
+  acceptContent?(result: unknown, content: Uint8Array): T
   /** Called instead if the caller has aborted. */
   late?(result: unknown): void
   /** Called when an approver is asked, also if the caller has aborted. */
@@ -41,12 +46,17 @@ export interface CallInit<M extends Method, T> {
 
 export type CallWaiting = (waiting: EventParams<'exec.waiting'>) => void
 
-interface Call {
+export interface SendableCall {
+  readonly content: Uint8Array | null
+  /** Its JSON. `content` replaces that of its parameters. */
+  text(content?: string): string
+}
+
+interface Call extends SendableCall {
   readonly id: number
   readonly method: Method
-  readonly text: string
   readonly scope: CallScope | undefined
-  readonly accept: (result: unknown) => void
+  readonly accept: (answer: Succeeded) => void
   readonly reject: (error: unknown) => void
   readonly late: ((result: unknown) => void) | undefined
   readonly waiting: CallWaiting | undefined
@@ -55,6 +65,7 @@ interface Call {
 }
 
 type Answer = Extract<IncomingMessage, { kind: 'result' | 'failure' }>
+type Succeeded = Extract<IncomingMessage, { kind: 'result' }>
 
 /** The calls of a connection, first those that wait to be sent, in order, then those that wait for an answer. */
 export class Calls {
@@ -74,13 +85,15 @@ export class Calls {
 
   /** Rejects with the error of the server, with `RexdDisconnected`, or with the signal's reason. */
   async add<M extends Method, T>(init: CallInit<M, T>): Promise<T> {
-    const { method, params, signal, scope, waiting } = init
+    const { method, params, signal, scope, waiting, content = null } = init
     signal?.throwIfAborted()
     const id = ++this.#last
-    const text = jsonText({ jsonrpc: '2.0', id, method, params })
-    requireSendable(text, method)
+    const json = jsonText({ jsonrpc: '2.0', id, method, params })
+    const text = (sent?: string): string =>
+      sent === undefined ? json : jsonText({ jsonrpc: '2.0', id, method, params: { ...params, content: sent } })
+    requireSendable(json, method)
     return new Promise<T>((resolve, reject) => {
-      const accept = (result: unknown): void => resolve(init.accept(result))
+      const accept = (answer: Succeeded): void => resolve(acceptAnswer(init, answer))
       const late = init.late === undefined ? undefined : (result: unknown): void => init.late?.(result)
       let release = (): void => undefined
       const settling =
@@ -89,19 +102,30 @@ export class Calls {
           release()
           settle(value)
         }
-      const call: Call = { id, method, text, scope, accept: settling(accept), reject: settling(reject), late, waiting, abandoned: false }
+      const call: Call = {
+        id,
+        method,
+        content,
+        text,
+        scope,
+        accept: settling(accept),
+        reject: settling(reject),
+        late,
+        waiting,
+        abandoned: false,
+      }
       this.#waiting.push(call)
       release = whenAborted(signal, (reason) => this.#abandon(call, reason))
     })
   }
 
   /** The next call for this transport, which counts as sent from now on. */
-  take(transport: object): string | null {
+  take(transport: object): SendableCall | null {
     const at = this.#waiting.findIndex(({ scope }) => scope === undefined || scope.transport === transport)
     const [call] = at === -1 ? [] : this.#waiting.splice(at, 1)
     if (call === undefined) return null
     this.#sent.set(call.id, call)
-    return call.text
+    return call
   }
 
   /** An approver is asked about a call. False if no caller listens. */
@@ -118,7 +142,7 @@ export class Calls {
     this.#sent.delete(answer.id)
     if (answer.kind === 'failure') call.reject(answer.error)
     else if (call.abandoned) call.late?.(answer.result)
-    else this.#accept(call, answer.result)
+    else this.#accept(call, answer)
     return call.method
   }
 
@@ -150,9 +174,9 @@ export class Calls {
     for (const call of dropped) call.reject(new RexdDisconnected(`${call.method}: ${message}`, { sent: false, cause }))
   }
 
-  #accept(call: Call, result: unknown): void {
+  #accept(call: Call, answer: Succeeded): void {
     try {
-      call.accept(result)
+      call.accept(answer)
     } catch (error) {
       call.reject(error)
     }
@@ -164,6 +188,11 @@ export class Calls {
     if (at !== -1) this.#waiting.splice(at, 1)
     call.reject(reason)
   }
+}
+
+const acceptAnswer = <M extends Method, T>(init: CallInit<M, T>, { result, content }: Succeeded): T => {
+  if (content === null) return init.accept(result)
+  return init.acceptContent?.(result, content) ?? init.accept({ ...(result as object), content: toBase64(content) })
 }
 
 /** Throws `resource_limit`. A server cannot name the call of a message that is too long, and closes the connection. */

@@ -1,7 +1,8 @@
 import type { Method } from '../protocol/rexd/methods.ts'
 import type { RexdEvent } from '../protocol/rexd/results.ts'
+import { toBase64 } from '../protocol/text.ts'
 import type { Backoff } from './backoff.ts'
-import { type CallInit, Calls } from './calls.ts'
+import { type CallInit, Calls, type SendableCall } from './calls.ts'
 import { RexdDisconnected, RexdError, RexdProtocolError, textOf } from './errors.ts'
 import { parseIncoming, resultOf } from './incoming.ts'
 import { orAborted, pause } from './promises.ts'
@@ -39,16 +40,19 @@ export class OpenTransport {
 
   /** Rejects if the server cannot be reached. */
   async open(factory: TransportFactory, signal: AbortSignal): Promise<void> {
-    const events = { onMessage: (text: string) => this.#receive(text), onClosed: (error: Error | null) => this.#lose(error) }
+    const events = {
+      onMessage: (text: string, content?: Uint8Array) => this.#receive(text, content),
+      onClosed: (error: Error | null) => this.#lose(error),
+    }
     this.#transport = await factory.open(events, signal)
   }
 
   /** Sends waiting calls. */
   pump(): void {
     while (this.#transport !== null && !this.#ended && !this.#behind) {
-      const text = this.#calls.take(this)
-      if (text === null) return
-      const sent = this.#transport.send(text)
+      const call = this.#calls.take(this)
+      if (call === null) return
+      const sent = sendTo(this.#transport, call)
       if (sent !== undefined) void this.#catchUp(sent)
     }
   }
@@ -79,10 +83,10 @@ export class OpenTransport {
     this.pump()
   }
 
-  #receive(text: string): void {
+  #receive(text: string, content: Uint8Array | undefined): void {
     if (this.#ended) return
     try {
-      const incoming = parseIncoming(text)
+      const incoming = parseIncoming(text, content)
       if (incoming.kind === 'unknown_event') return
       if (incoming.kind === 'event') return this.#init.onEvent(incoming.event)
       const method = this.#calls.settle(incoming)
@@ -99,6 +103,11 @@ export class OpenTransport {
     this.#loss = { error }
     this.#init.onLost(this)
   }
+}
+
+const sendTo = (transport: Transport, { text, content }: SendableCall): void | Promise<void> => {
+  if (content === null) return transport.send(text())
+  return transport.sendContent === undefined ? transport.send(text(toBase64(content))) : transport.sendContent(text(), content)
 }
 
 /** How full the unread output of a process is. */

@@ -5,7 +5,7 @@ import { RexdError, RexdProtocolError, quote } from './errors.ts'
 
 /** The kind of a message of the server. */
 export type IncomingMessage =
-  | { readonly kind: 'result'; readonly id: number; readonly result: unknown }
+  | { readonly kind: 'result'; readonly id: number; readonly result: unknown; readonly content: Uint8Array | null }
   | { readonly kind: 'failure'; readonly id: number; readonly error: RexdError }
   | { readonly kind: 'event'; readonly event: RexdEvent }
   /** An event of a newer server. */
@@ -66,7 +66,7 @@ const errorOf = (value: unknown): RexdError => {
 }
 
 /** Throws `RexdProtocolError` for an invalid message, and for the report that a message of this client was invalid. */
-export const parseIncoming = (text: string): IncomingMessage => {
+export const parseIncoming = (text: string, content: Uint8Array | null = null): IncomingMessage => {
   let value: unknown
   try {
     value = JSON.parse(text)
@@ -80,5 +80,7 @@ export const parseIncoming = (text: string): IncomingMessage => {
     throw new RexdProtocolError(`the server could not read a message: ${quote(errorOf(error).message)}`)
   if (typeof id !== 'number' || method !== undefined || (result === undefined) === (error === undefined))
     throw new RexdProtocolError(`a message is neither an answer nor an event: ${quote(text)}`)
-  return error === undefined ? { kind: 'result', id, result } : { kind: 'failure', id, error: errorOf(error) }
+  if (content !== null && !(isFields(result) && result['content'] === ''))
+    throw new RexdProtocolError(`a message with bytes of a file is no answer with an empty content: ${quote(text)}`)
+  return error === undefined ? { kind: 'result', id, result, content } : { kind: 'failure', id, error: errorOf(error) }
 }

@@ -1,7 +1,6 @@
 import { posix } from 'node:path'
 import type { Method, Params } from '../protocol/rexd/methods.ts'
 import type { Result } from '../protocol/rexd/results.ts'
-import { toBase64 } from '../protocol/text.ts'
 import type { Connection } from './connection.ts'
 import { type DataSource, contentChunks, toText } from './data.ts'
 import { RexdError, RexdProtocolError } from './errors.ts'
@@ -22,6 +21,9 @@ export interface ReadOptions extends CallOptions {
   readonly mayChange?: boolean
 }
 
+/** An answer of `fs.read`. `bytes` replace its empty content if they came as they are. */
+export type ReadAnswer = Result<'fs.read'> & { readonly bytes?: Uint8Array }
+
 /** The part of a file in one message. */
 export interface FilePart {
   readonly data: Uint8Array
@@ -32,12 +34,12 @@ export interface FilePart {
 
 interface ExpectedMtime {
   readonly length: number
-  readonly answer: Promise<Result<'fs.read'>>
+  readonly answer: Promise<ReadAnswer>
 }
 
 /** Reads a range of a file in one or more messages. Once the size is known, it requests some ahead to hide the round trips. */
 export async function* fileParts(
-  read: (offset: number, length: number) => Promise<Result<'fs.read'>>,
+  read: (offset: number, length: number) => Promise<ReadAnswer>,
   { path, chunk, offset: first = 0, length = Infinity, mayChange = false }: ReadOptions & { readonly path: string; readonly chunk: number },
 ): AsyncGenerator<FilePart, void, undefined> {
   let before: Result<'fs.read'> | null = null
@@ -52,9 +54,9 @@ export async function* fileParts(
   for (let at = 0; ;) {
     if (ahead.length === 0) ask(at)
     const { length: asked, answer } = ahead.shift()!
-    const result: Result<'fs.read'> = await answer
+    const result: ReadAnswer = await answer
     if (before !== null && !mayChange) requireSame(before, result, path)
-    const data = bytesOf(result.content, result.encoding, 'fs.read')
+    const data = result.bytes ?? bytesOf(result.content, result.encoding, 'fs.read')
     if (data.length > asked) throw new RexdProtocolError(`fs.read: ${data.length} bytes, where ${asked} were asked for`)
     at += data.length
     const isLast = !result.truncated || at >= length
@@ -194,7 +196,7 @@ export class RemoteFiles {
     const written: Result<'fs.write'>[] = []
     for await (const data of contentChunks(content, this.#init.writeChunk)) {
       signal?.throwIfAborted()
-      const answer = await this.#call('fs.write', { ...fixed, ...how, content: toBase64(data) }, signal)
+      const answer = await this.#call('fs.write', { ...fixed, ...how, content: '' }, signal, data)
       how = { mode: 'append', expected_mtime: answer.mtime }
       written.push(answer)
     }
@@ -234,8 +236,12 @@ export class RemoteFiles {
 
   async *#parts(path: string, options: ReadOptions): AsyncGenerator<FilePart, void, undefined> {
     const whole = this.#path(path)
-    const read = async (offset: number, length: number): Promise<Result<'fs.read'>> =>
-      this.#call('fs.read', { path: whole, offset, length, encoding: 'base64' }, options.signal)
+    const read = async (offset: number, length: number): Promise<ReadAnswer> => {
+      const params = this.#params('fs.read', { path: whole, offset, length, encoding: 'base64' })
+      const accept = (result: unknown): ReadAnswer => resultOf(result, 'fs.read', NEEDED['fs.read'])
+      const acceptContent = (result: unknown, bytes: Uint8Array): ReadAnswer => ({ ...accept(result), bytes })
+      return this.#connection.request({ method: 'fs.read', params, scope: this.#link, signal: options.signal, accept, acceptContent })
+    }
     yield* fileParts(read, { ...options, path, chunk: this.#init.readChunk })
   }
 
@@ -249,9 +255,17 @@ export class RemoteFiles {
     return cwd === undefined ? (this.#init.cwd ?? undefined) : this.#path(cwd)
   }
 
-  async #call<M extends FileMethod>(method: M, fields: Fields<M>, signal: AbortSignal | undefined): Promise<Result<M>> {
-    const params = present({ ...fields, session_id: this.#link.id }) as unknown as Params<M>
+  async #call<M extends FileMethod>(
+    method: M,
+    fields: Fields<M>,
+    signal: AbortSignal | undefined,
+    content?: Uint8Array,
+  ): Promise<Result<M>> {
     const accept = (result: unknown): Result<M> => resultOf(result, method, NEEDED[method])
-    return this.#connection.request({ method, params, scope: this.#link, signal, accept })
+    return this.#connection.request({ method, params: this.#params(method, fields), scope: this.#link, signal, accept, content })
+  }
+
+  #params<M extends FileMethod>(_method: M, fields: Fields<M>): Params<M> {
+    return present({ ...fields, session_id: this.#link.id }) as unknown as Params<M>
   }
 }

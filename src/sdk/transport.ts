@@ -10,7 +10,8 @@ export const CLOSE_KILL_MS = 2_000
 export const DRAIN_MS = 1_000
 
 export interface TransportEvents {
-  onMessage(text: string): void
+  /** `content` has the bytes of the answer's `content`, which is empty in the text, see `Transport.sendContent`. */
+  onMessage(text: string, content?: Uint8Array): void
   /** Called once when no more can be received or sent. The error is null after an orderly end. */
   onClosed(error: Error | null): void
 }
@@ -19,6 +20,8 @@ export interface TransportEvents {
 export interface Transport {
   /** If it returns a promise, send no more before it settles. It never throws or rejects, because `onClosed` reports failures. */
   send(text: string): void | Promise<void>
+  /** Sends a message with these bytes in place of its empty `content`. Absent if the server reads contents only in base64. */
+  readonly sendContent?: ((text: string, content: Uint8Array) => void | Promise<void>) | undefined
   /** Stops reading, so that the server blocks. Messages that were already read may still be delivered. */
   pause(): void
   resume(): void

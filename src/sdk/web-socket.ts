@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http'
 import { connect as connectSocket } from 'node:net'
 import { type ClientOptions, WebSocket } from 'ws'
+import { CONTENT_AS_BYTES, CONTENT_HEADER, contentHead, splitContent } from '../protocol/rexd/binary-message.ts'
 import { MAX_QUOTED, RexdProtocolError, quote, textOf } from './errors.ts'
 import { type Deferred, deferred, pause, whenAborted } from './promises.ts'
 import { CLOSE_KILL_MS, MAX_INCOMING_MESSAGE, type Transport, type TransportEvents, type TransportFactory } from './transport.ts'
@@ -60,8 +61,9 @@ const addressOf = ({ url, tls = {} }: WebSocketOptions): Address => {
   return { name: quote(parsed.href), url: parsed.href, options: { ...tls, perMessageDeflate: !isLoopback(parsed.hostname) } }
 }
 
-/** One message in each text frame. */
+/** One message in each text or binary message. */
 class SocketTransport implements Transport {
+  readonly sendContent: Transport['sendContent']
   readonly #socket: WebSocket
   readonly #name: string
   readonly #events: TransportEvents
@@ -72,8 +74,9 @@ class SocketTransport implements Transport {
   #heard = true
   #ended = false
 
-  constructor(socket: WebSocket, events: TransportEvents, init: { name: string; silenceMs: number }) {
+  constructor(socket: WebSocket, events: TransportEvents, init: { name: string; silenceMs: number; takesBytes: boolean }) {
     this.#socket = socket
+    this.sendContent = init.takesBytes ? (text, content) => this.#sendContent(text, content) : undefined
     this.#events = events
     this.#name = init.name
     socket.on('message', (data: Buffer, isBinary: boolean) => this.#read(data, isBinary))
@@ -88,9 +91,7 @@ class SocketTransport implements Transport {
   send(text: string): void | Promise<void> {
     if (this.#socket.readyState !== WebSocket.OPEN) return undefined
     this.#socket.send(text, () => this.#settle())
-    if (this.#socket.bufferedAmount <= MAX_UNSENT) return undefined
-    this.#drained ??= deferred<void>()
-    return this.#drained.promise
+    return this.#room()
   }
 
   pause(): void {
@@ -112,10 +113,26 @@ class SocketTransport implements Transport {
     await pause(CLOSE_KILL_MS, this.#closed.signal)
   }
 
+  /** Like base64, contents are not compressed. */
+  #sendContent(text: string, content: Uint8Array): void | Promise<void> {
+    if (this.#socket.readyState !== WebSocket.OPEN) return undefined
+    this.#socket.send(contentHead(text), { binary: true, compress: false, fin: false })
+    this.#socket.send(content, { binary: true, compress: false }, () => this.#settle())
+    return this.#room()
+  }
+
+  #room(): void | Promise<void> {
+    if (this.#socket.bufferedAmount <= MAX_UNSENT) return undefined
+    this.#drained ??= deferred<void>()
+    return this.#drained.promise
+  }
+
   #read(data: Buffer, isBinary: boolean): void {
     this.#heard = true
     if (this.#ended) return
     if (!isBinary) return this.#events.onMessage(data.toString('utf8'))
+    const split = this.sendContent === undefined ? null : splitContent(data)
+    if (split !== null) return this.#events.onMessage(split.json.toString('utf8'), split.content)
     this.#fail(new RexdProtocolError('a message is not text'))
     this.#socket.terminate()
   }
@@ -181,7 +198,7 @@ export const webSocket = (options: WebSocketOptions): TransportFactory => {
     signal.throwIfAborted()
     const socket = new WebSocket(url, {
       ...address.options,
-      headers: { authorization: `Bearer ${secret}` },
+      headers: { authorization: `Bearer ${secret}`, [CONTENT_HEADER]: CONTENT_AS_BYTES },
       handshakeTimeout: HANDSHAKE_MS,
       maxPayload: MAX_INCOMING_MESSAGE,
     })
@@ -194,8 +211,10 @@ export const webSocket = (options: WebSocketOptions): TransportFactory => {
             .finally(() => socket.terminate())
         })
         socket.once('error', reject)
+        let takesBytes = false
+        socket.once('upgrade', ({ headers }) => (takesBytes = headers[CONTENT_HEADER] === CONTENT_AS_BYTES))
         // In the same call, because messages may follow the handshake in the same read.
-        socket.once('open', () => resolve(new SocketTransport(socket, events, { name, silenceMs })))
+        socket.once('open', () => resolve(new SocketTransport(socket, events, { name, silenceMs, takesBytes })))
       })
     } catch (error) {
       throw new Error(`${name} cannot be reached: ${reasonOf(error)}`, { cause: error })

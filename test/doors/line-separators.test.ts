@@ -47,7 +47,7 @@ test('the console, the approval service and the log write none', () => {
 test('the client writes none into its requests', () => {
   const calls = new Calls()
   void calls.add({ method: 'fs.stat', params: { session_id: 's_1', path: TEXT }, accept: () => null })
-  const text = calls.take({}) ?? ''
+  const text = calls.take({})?.text() ?? ''
   assertWhole(text)
   assert.doesNotMatch(text, /\n/)
 })

@@ -92,7 +92,7 @@ const NOTHING = { response: null, answered: null } as const
 
 /** A notification is performed but not answered (JSON-RPC 2.0, 4.1). */
 const perform = async (
-  { id, method, params }: RpcCall,
+  { id, method, params, content }: RpcCall,
   place: CallSlot,
   { methods, metrics, log, gone }: AnswerComponents,
 ): Promise<Omit<Done, 'place'>> => {
@@ -101,7 +101,7 @@ const perform = async (
     return { response: id === undefined ? null : methodNotFound(id, method, METHODS), answered: null }
   }
   try {
-    const answered = await methods.call(method, params, { id: id ?? null, gone, place })
+    const answered = await methods.call(method, params, { id: id ?? null, gone, place, content })
     metrics?.answered(method, 'ok')
     return { response: id === undefined ? null : success(id, answered.result), answered }
   } catch (error) {

@@ -4,16 +4,19 @@ import { AppError, ERROR_TABLE, type ErrorCode, isAppError } from '../../base/er
 import { type JsonShape, hasShape } from '../../protocol/json-shape.ts'
 import { MAX_RPC_BATCH, MAX_RPC_ID, MAX_RPC_SHAPE } from '../../protocol/limits/rexd.ts'
 import { jsonText } from '../../protocol/lines.ts'
+import { type ContentMessage, contentHead, splitContent } from '../../protocol/rexd/binary-message.ts'
 import { fromBase64, toBase64, utf8Text } from '../../protocol/text.ts'
 
 /** A string, an integer or null (JSON-RPC 2.0, 4). */
 export type RpcId = string | number | null
 
-/** A valid request. `id` undefined: a notification. */
+/** A valid request. A notification has no `id`. */
 export interface RpcCall {
   readonly id: RpcId | undefined
   readonly method: string
   readonly params: Readonly<Record<string, unknown>>
+  /** Content of a file that a binary message carries instead of `params.content`. */
+  readonly content?: Uint8Array
 }
 
 export interface RpcError {
@@ -26,7 +29,7 @@ export type RpcResponse =
   | { readonly jsonrpc: '2.0'; readonly id: RpcId; readonly result: unknown }
   | { readonly jsonrpc: '2.0'; readonly id: RpcId; readonly error: RpcError }
 
-/** The parts of one message, in order: valid calls, and error responses to invalid ones. */
+/** The parts of one message, in order. They are valid calls, and error responses to invalid ones. */
 export interface RpcMessage {
   readonly batch: boolean
   /** The receiver removes the parts, so that a call that waits does not retain the others. */
@@ -54,7 +57,7 @@ const limited = (message: string, data: Record<string, unknown>, id: RpcId = nul
   parts: [refusal(id, ERROR_TABLE.resource_limit.rpc, message, { code: 'resource_limit', ...data })],
 })
 
-/** For a message that exceeds the size limit. `id`: of its request, if it could be read. */
+/** For a message that exceeds the size limit. `id` is that of its request, if it could be read. */
 export const tooLong = (max: number, id: RpcId = null): RpcMessage =>
   limited(`a message has at most ${max} bytes`, { max }, isId(id) ? id : null)
 
@@ -97,7 +100,7 @@ const partOf = (value: unknown): RpcCall | RpcResponse | null => {
   return id === undefined ? null : failure(named, new AppError('bad_request', 'params: by name, as an object'))
 }
 
-/** Parses any text; invalid text becomes an error response. */
+/** Parses any text. Invalid text becomes an error response. */
 export const parseMessage = (text: string): RpcMessage => {
   let value: unknown
   try {
@@ -151,11 +154,32 @@ const parseAround = (message: Buffer): RpcMessage | null => {
   return { batch, parts: [{ ...call, params: { ...call.params, content } }] }
 }
 
-/** Parses any bytes; invalid bytes become an error response. Releases the memory of the bytes. */
+/** Parses any bytes. Invalid bytes become an error response. Releases the memory of the bytes. */
 export const parseBytes = (bytes: Buffer): RpcMessage => {
   const message = (bytes.length < LONG ? null : parseAround(bytes)) ?? parseWhole(bytes)
   giveBack(bytes)
   return message
+}
+
+const NO_CONTENT = 'a binary message has one request of fs.write, with encoding base64 and an empty content'
+
+/** Parses a binary message. Invalid bytes become an error response. Releases the memory of the bytes. */
+export const parseBinary = (message: Buffer): RpcMessage => {
+  const split = splitContent(message)
+  const said = split === null ? parseFailure('the JSON of a binary message is not complete') : parseSplit(split)
+  giveBack(message)
+  return said
+}
+
+const parseSplit = ({ json, content: bytes }: ContentMessage): RpcMessage => {
+  const { batch, parts } = parseWhole(json)
+  const [call] = parts
+  if (batch) return { batch: false, parts: [refusal(null, INVALID_REQUEST, NO_CONTENT)] }
+  if (call === undefined || !isCall(call)) return { batch, parts }
+  const { encoding, content } = call.params
+  if (call.method === 'fs.write' && encoding === 'base64' && content === '')
+    return { batch, parts: [{ ...call, content: new Uint8Array(bytes) }] }
+  return { batch, parts: call.id === undefined ? [] : [failure(call.id, new AppError('bad_request', NO_CONTENT))] }
 }
 
 /** Bytes that are serialized as base64, without a search for characters to escape. */
@@ -164,6 +188,11 @@ export class Base64 {
 
   constructor(bytes: Uint8Array) {
     this.#bytes = bytes
+  }
+
+  /** Nothing else reads them. */
+  get bytes(): Uint8Array {
+    return this.#bytes
   }
 
   toJSON(): string {
@@ -181,7 +210,14 @@ const hasContent = (message: object): message is { readonly result: { readonly c
 /** Inside a JSON string the quotes would be escaped, so this is the member. */
 const CONTENT_TEXT = '"content":"'
 
-/** Serializes a message: a string, or bytes if it contains a file in base64. A string is already serialized. `end` is appended. */
+/** The parts of the binary message that carries an answer with a file in base64. Null means that the message is sent as text. */
+export const writtenAsBinary = (message: object | string): { readonly head: Uint8Array; readonly content: Uint8Array } | null => {
+  if (typeof message === 'string' || !hasContent(message)) return null
+  const { result } = message
+  return { head: contentHead(jsonText({ ...message, result: { ...result, content: '' } })), content: result.content.bytes }
+}
+
+/** Serializes a message to a string, or to bytes if it contains a file in base64. A string is already serialized. `end` is appended. */
 export const written = (message: object | string, end = ''): string | Buffer => {
   if (typeof message === 'string') return `${message}${end}`
   if (!hasContent(message)) return `${jsonText(message)}${end}`

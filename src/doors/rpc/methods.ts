@@ -9,7 +9,7 @@ import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS } from '../../protocol/limits/wire.ts'
 import type { FullParams as Params, Method } from '../../protocol/rexd/methods.ts'
 import { unfinished } from '../../protocol/text.ts'
 import { NO_BYTES } from '../../protocol/wire/schema.ts'
-import { contentBytes } from '../content-bytes.ts'
+import { bounded, contentBytes } from '../content-bytes.ts'
 import { parseWith } from '../validation.ts'
 import { Base64 } from './message.ts'
 import { RpcProcess } from './process.ts'
@@ -152,8 +152,9 @@ export class Methods {
       return { result: { ok: true } }
     },
     'fs.read': async (params) => this.#read(params),
-    'fs.write': async ({ session_id, path, content, encoding, expected_mtime, ...rest }) => {
-      const data = contentBytes(content, encoding, 'content', MAX_FILE_CHUNK)
+    'fs.write': async ({ session_id, path, content, encoding, expected_mtime, ...rest }, { content: sent }) => {
+      const data =
+        sent === undefined ? contentBytes(content, encoding, 'content', MAX_FILE_CHUNK) : bounded(sent, 'content', MAX_FILE_CHUNK)
       const call = { method: 'fs.write', session: session_id, path, ...rest, expected_mtime: timeText(expected_mtime), data } as const
       const written = await this.#file(call)
       giveBack(data)

@@ -52,6 +52,8 @@ export interface Answered {
 /** How a call is awaited. */
 export interface CallContext {
   readonly id: RpcId
+  /** See `RpcCall`. */
+  readonly content?: Uint8Array | undefined
   /** Aborts when the client of this call is gone. Null means only the connection tells. */
   readonly gone: AbortSignal | null
   /** The slot, which a call leaves while it waits. */
