@@ -179,14 +179,7 @@ const NETWORK_EXIT_MS = 1_000
 /** Time until it listens, in multiples of the watchdog's time. A machine that starts many services at once is slow. */
 const START_TIMES = 2
 
-export interface NetworkSupervisorComponents {
-  readonly executor: Executor
-  readonly clock: Clock
-  readonly log: Logger
-}
-
 export interface NetworkSupervisorInit {
-  readonly settings: NetworkSettings
   /** Null for this process's user. */
   readonly user: NetworkUser | null
   readonly paths: DataPaths
@@ -196,18 +189,32 @@ export interface NetworkSupervisorInit {
   readonly watchdogMs: number
 }
 
+/** What a child needs to serve. */
+interface Served {
+  readonly executor: Executor
+  readonly settings: NetworkSettings
+}
+
+/** A child with its session. `port` rejects if the child could not listen. */
+interface AttachedChild {
+  readonly session: NetworkSession
+  readonly port: Promise<number>
+}
+
 /** Supervises the network process, with a new executor session for each child. */
-export class NetworkSupervisor implements Startable {
-  readonly #components: NetworkSupervisorComponents
+export class NetworkSupervisor {
+  readonly #components: { readonly clock: Clock; readonly log: Logger }
   readonly #init: NetworkSupervisorInit
   readonly #supervisor: Supervisor
+  readonly #served = Promise.withResolvers<Served>()
   /** Files created by this process, which are removed at the end. */
   readonly #made = new Set<string>()
   #pulse: LivenessProbe | null = null
   #port: number | null = null
   #program: NetworkProgram | null = null
+  #started: Promise<void> | null = null
 
-  constructor(components: NetworkSupervisorComponents, init: NetworkSupervisorInit) {
+  constructor(components: { readonly clock: Clock; readonly log: Logger }, init: NetworkSupervisorInit) {
     this.#components = components
     this.#init = init
     this.#supervisor = new Supervisor(components, {
@@ -234,44 +241,77 @@ export class NetworkSupervisor implements Startable {
     return this.#pulse === null || !this.#pulse.isBeyondHelp
   }
 
-  /** Throws the error that kept the first child from listening. */
-  async start(): Promise<void> {
-    await this.#supervisor.start()
+  /**
+   * Starts the first child while the executor still starts, because a child needs longer to load its program. Until `serve`, the child
+   * knows no settings and no client reaches it. `serve` throws the errors of this start.
+   */
+  startAhead(): void {
+    this.#started ??= this.#supervisor.start()
+    this.#started.catch(() => undefined)
+  }
+
+  /** Serves the children. Throws the error that kept the first child from listening. */
+  async serve(executor: Executor, settings: NetworkSettings): Promise<void> {
+    this.startAhead()
+    this.#served.resolve({ executor, settings })
+    await this.#started
   }
 
   async stop(): Promise<void> {
     await this.#supervisor.stop()
     this.#program?.close()
+    this.#program = null
     // Other files belong to another daemon.
     await Promise.all([...this.#made].map(async (path) => rm(path, { force: true })))
   }
 
   async #start(): Promise<SupervisedChild> {
-    const { executor } = this.#components
-    const { settings, paths, socketMode } = this.#init
+    const { paths, socketMode } = this.#init
     const socket = await HandedSocket.bind(paths.apiSocket, socketMode)
     const child = this.#spawn(socket)
-    const { promise: listening, resolve, reject } = Promise.withResolvers<number>()
-    const session = executor.attach(child.channel, { settings, onReady: resolve, onFailed: reject })
-    void child.ended.then((how) => reject(new AppError('internal', `the network process ended before it listened: ${how}`)))
-    void this.#endWithChannel(session, child)
-    const ready = this.#serves(listening, session, child)
     const { pid, ended } = child
-    return { pid, ended, ready, askToStop: () => session.askToStop(), kill: () => child.kill() }
+    let session: NetworkSession | null = null
+    const serve = async (): Promise<void> => {
+      const attached = await this.#attach(child, socket)
+      session = attached.session
+      await this.#serves(attached, child)
+    }
+    return {
+      pid,
+      ended,
+      ready: serve(),
+      askToStop: () => (session === null ? child.kill() : session.askToStop()),
+      kill: () => child.kill(),
+    }
   }
 
   #spawn(socket: HandedSocket): NetworkProcess {
     const { user, paths } = this.#init
     try {
       const program = (this.#program ??= new NetworkProgram())
-      const child = startNetworkProcess(this.#components, { program, user, apiSocketFd: socket.fd, dataDir: paths.dir })
-      socket.handOver()
-      this.#made.add(paths.apiSocket)
-      return child
+      return startNetworkProcess(this.#components, { program, user, apiSocketFd: socket.fd, dataDir: paths.dir })
     } catch (error) {
       socket.abandon()
       throw error
     }
+  }
+
+  /** Waits for the executor. Then the socket gets its path and the child its session. Throws if the child has ended before. */
+  async #attach(child: NetworkProcess, socket: HandedSocket): Promise<AttachedChild> {
+    const { promise: listening, resolve, reject } = Promise.withResolvers<number>()
+    void child.ended.then((how) => reject(new AppError('internal', `the network process ended before it listened: ${how}`)))
+    try {
+      await Promise.race([this.#served.promise, listening])
+      socket.handOver()
+    } catch (error) {
+      socket.abandon()
+      throw error
+    }
+    this.#made.add(this.#init.paths.apiSocket)
+    const { executor, settings } = await this.#served.promise
+    const session = executor.attach(child.channel, { settings, onReady: resolve, onFailed: reject })
+    void this.#endWithChannel(session, child)
+    return { session, port: listening }
   }
 
   /** A child whose channel is closed should exit. If it does not, it is killed. */
@@ -306,7 +346,7 @@ export class NetworkSupervisor implements Startable {
     return port.finally(() => timer.cancel())
   }
 
-  async #serves(port: Promise<number>, session: NetworkSession, child: NetworkProcess): Promise<void> {
+  async #serves({ session, port }: AttachedChild, child: NetworkProcess): Promise<void> {
     this.#port = await this.#inTime(port, child)
     void this.#watch(session, child)
     this.#made.add(this.#init.paths.apiPort)

@@ -40,15 +40,15 @@ export class HandedSocket {
   }
 
   /**
-   * Call this in the same turn as the start of the network process, which owns the path from then on. This process accepts no connections.
-   * `close` would remove the bound name, which the rename has already replaced.
+   * Gives the socket its path when the network process, which has inherited it, may serve clients. Until then no client knows the path, so
+   * this process accepts no connections. `close` would remove the bound name, which the rename has already replaced.
    */
   handOver(): void {
     renameSync(this.#draft, this.#path)
     this.#server.close()
   }
 
-  /** Call this if the network process was not started. */
+  /** Call this instead of `handOver` if the network process does not serve. */
   abandon(): void {
     this.#server.close()
   }

@@ -47,6 +47,7 @@ export class Supervisor implements Startable {
   #child: SupervisedChild | null = null
   /** Clock reading at the start of `#child`. */
   #began = 0
+  #beginning: Promise<SupervisedChild | null> = Promise.resolve(null)
   #keeping: Promise<void> = Promise.resolve()
 
   constructor(components: { clock: Clock; log: Logger }, init: SupervisorInit) {
@@ -57,8 +58,7 @@ export class Supervisor implements Startable {
 
   async start(): Promise<void> {
     const { patienceMs } = this.#init
-    await this.#endOrphan()
-    const first = patienceMs === null ? await this.#start() : await this.#again()
+    const first = await (this.#beginning = this.#begin())
     if (patienceMs === null) await first?.ready
     else if (first !== null) await this.#wait(patienceMs, first.ready)
     this.#keeping = this.#keep(first)
@@ -78,9 +78,18 @@ export class Supervisor implements Startable {
 
   async stop(): Promise<void> {
     this.askToStop()
+    // A start that is still under way may have begun a child.
+    await this.#beginning.catch(() => undefined)
     await this.#child?.ended
     await this.#keeping
     if (this.#child !== null) await rm(this.#init.pidFile, { force: true })
+  }
+
+  /** The first child, or null if it could not be started or was stopped before. */
+  async #begin(): Promise<SupervisedChild | null> {
+    await this.#endOrphan()
+    if (this.#stopped) return null
+    return this.#init.patienceMs === null ? this.#start() : this.#again()
   }
 
   /** Ends a child of a killed daemon, which would hold the ports of the next one. */

@@ -84,7 +84,12 @@ interface ComposedExecutor {
 }
 
 interface NetworkSide {
-  readonly startable: Startable
+  /** Starts the network process before the executor, so that both load at the same time. */
+  startAhead(): void
+  /** Throws the errors of `startAhead`, too. */
+  serve(executor: Executor, settings: NetworkSettings): Promise<void>
+  /** Safe at any time, and more than once. */
+  stop(): Promise<void>
   /** Available after the start. */
   where(): string
   isUp(): boolean
@@ -100,8 +105,10 @@ export const startDaemon = async (config: DaemonConfig, log: Logger, watchdogMs 
   const restart = await restartCommand(instanceAt(config), config.paths)
   const lock = [{ name: 'data directory', startable: new DataDirLock({ ...config.paths, apiSocket, restart }) }]
   await startAll(lock)
-  return startParts({ config, log, watchdogMs }, lock, user).catch(async (error: unknown) => {
-    await stopAll(lock)
+  const components = { config, clock: systemClock, log, watchdogMs }
+  const network = composeNetworkSide(components, user)
+  return startParts(components, lock, { network, user }).catch(async (error: unknown) => {
+    await stopAll([...lock, { name: 'network', startable: network }])
     throw error
   })
 }
@@ -136,23 +143,25 @@ const OWN_FILES = [
 ] as const satisfies readonly (keyof DataPaths)[]
 
 const startParts = async (
-  { config, log, watchdogMs }: Pick<Dependencies, 'config' | 'log' | 'watchdogMs'>,
+  components: Omit<Dependencies, 'machineKey'>,
   lock: readonly StartableEntry[],
-  user: NetworkUser | null,
+  { network, user }: { readonly network: NetworkSide; readonly user: NetworkUser | null },
 ): Promise<Daemon> => {
+  const { config } = components
   const { paths } = config
   await removeTemporaries(
     paths.dir,
     OWN_FILES.map((name) => paths[name]),
   )
   await shareWithGroup(config)
+  network.startAhead()
   const machineKey = await loadOrCreateMachineKey(config.paths.dir, dataDirMode(config), CREDENTIALS)
   await rememberMachineId(config.paths.dir, machineKey.machineId)
-  const dependencies: Dependencies = { config, clock: systemClock, log, machineKey, watchdogMs }
+  const dependencies: Dependencies = { ...components, machineKey }
   const tokens = await tokensOf(config)
   const settings = networkSettings({ config, machineKey, tokens })
   const composed = await composeExecutor(dependencies, tokens)
-  const network = composeNetworkSide(dependencies, composed, settings, user)
+  const serving: Startable = { start: async () => network.serve(composed.executor, settings), stop: async () => network.stop() }
   const agentKey = await seedPath(agentKeyFile(paths.dir), CREDENTIALS)
   const secrets = { start: async () => (user === null ? undefined : checkUnreadable([agentKey, paths.operatorKey], user)) }
   // Started last and stopped first, so that no program outlives a stop, and its Exit still finds a network.
@@ -162,7 +171,7 @@ const startParts = async (
     ...composed.entries,
     { name: 'secrets', startable: secrets },
     ...(rexd?.awaited ?? []),
-    { name: 'network', startable: network.startable, deadlineMs: NETWORK_START_MS },
+    { name: 'network', startable: serving, deadlineMs: NETWORK_START_MS },
     programs,
     ...(rexd?.asked ?? []),
   ]
@@ -191,21 +200,32 @@ const startParts = async (
 }
 
 const composeNetworkSide = (
-  { config, clock, log, watchdogMs }: Dependencies,
-  { executor }: ComposedExecutor,
-  settings: NetworkSettings,
+  { config, clock, log, watchdogMs }: Omit<Dependencies, 'machineKey'>,
   user: NetworkUser | null,
 ): NetworkSide => {
   const { executor_socket: path, paths, share_with_group } = config
   if (path !== null) {
-    const socket = new NetworkSocket({ executor, clock, log }, { settings, path })
-    // Its service manager supervises the network process.
-    return { startable: socket, where: () => `executor ${path}`, isUp: () => socket.isUp, isInHand: () => true }
+    const socket = new NetworkSocket({ clock, log }, { path })
+    // Its service manager starts and supervises the network process.
+    return {
+      startAhead: () => undefined,
+      serve: async (executor, settings) => socket.serve(executor, settings),
+      stop: async () => socket.stop(),
+      where: () => `executor ${path}`,
+      isUp: () => socket.isUp,
+      isInHand: () => true,
+    }
   }
   const [socketMode, portFileMode] = share_with_group ? [0o660, 0o640] : [0o600, 0o600]
-  const supervisor = new NetworkSupervisor({ executor, clock, log }, { settings, user, paths, socketMode, portFileMode, watchdogMs })
-  const where = (): string => `api 127.0.0.1:${supervisor.apiPort}`
-  return { startable: supervisor, where, isUp: () => supervisor.isUp, isInHand: () => supervisor.isInHand }
+  const supervisor = new NetworkSupervisor({ clock, log }, { user, paths, socketMode, portFileMode, watchdogMs })
+  return {
+    startAhead: () => supervisor.startAhead(),
+    serve: async (executor, settings) => supervisor.serve(executor, settings),
+    stop: async () => supervisor.stop(),
+    where: () => `api 127.0.0.1:${supervisor.apiPort}`,
+    isUp: () => supervisor.isUp,
+    isInHand: () => supervisor.isInHand,
+  }
 }
 
 /** Its programs have five seconds to end, so REXD is asked first and awaited last. */

@@ -1,0 +1,19 @@
+import { once } from 'node:events'
+
+import { systemClock } from '../../src/base/clock.ts'
+import { pathsIn } from '../../src/clients/paths.ts'
+import { NetworkSupervisor } from '../../src/supervision/network-supervisor.ts'
+import { silent } from './processes.ts'
+
+/** Supervises the network process of this directory, before there is an executor. */
+export const supervisorIn = (dir: string): NetworkSupervisor => {
+  const init = { user: null, paths: pathsIn(dir), socketMode: 0o600, portFileMode: 0o600, watchdogMs: 30_000 }
+  return new NetworkSupervisor({ clock: systemClock, log: silent }, init)
+}
+
+/** As a program: starts the network process of a directory ahead, and waits to be killed. */
+if (process.argv[1] === import.meta.filename) {
+  supervisorIn(process.argv[2] ?? '').startAhead()
+  setInterval(() => undefined, 60_000)
+  await once(process, 'SIGUSR2')
+}
