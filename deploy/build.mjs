@@ -6,13 +6,13 @@ import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 
 import { buildPage } from './build-page.mjs'
-import { noteBuild, noted } from './built.mjs'
+import { CACHES, noteBuild, noted } from './built.mjs'
 import { licences, packagesIn } from './licences.mjs'
-import { FUNCTION } from './rexd-script.mjs'
+import { FUNCTION, STANDALONE } from './compiled-script.mjs'
 import { findRuntime, packageRoot } from './runtime.mjs'
 import { LATER_BUILTINS } from './later-builtins.mjs'
 
-/** To use rexd a few times, on a machine that does much else. */
+/** To use a program a few times, on a machine that does much else. */
 const CACHE_MS = 60_000
 const SHEBANG = '#!/usr/bin/env node\n'
 /** The bundled CommonJS packages expect these three, which ES modules lack. */
@@ -36,27 +36,38 @@ const AT_ONCE = 'process.exit(status)'
 const PROGRAM = { format: 'esm', target: 'node24', banner: DAEMON_PRELUDE, supported: { 'dynamic-import': true } }
 /** Of what is started for every command, on whatever Node there is, and of what such a one loads where it needs more. */
 const LOADED = { format: 'cjs', target: 'node20', banner: LATER_BUILTINS, supported: { 'dynamic-import': false } }
+/** A function, which a loader compiles with a cache, see compiled-script.mjs. */
+const SCRIPT = {
+  format: 'cjs',
+  target: 'node24',
+  banner: FUNCTION.head,
+  footer: FUNCTION.tail,
+  supported: { 'dynamic-import': false },
+  define: { 'import.meta.url': '__url' },
+  isScript: true,
+}
+/** Loads such a function. */
+const LOADER = { ...PROGRAM, entry: 'deploy/start-program.mjs', banner: SHEBANG, supported: {} }
 const COMMAND = { ...LOADED, banner: SHEBANG, end: AT_ONCE }
 
 export const TARGETS = {
   x0x: { ...COMMAND, entry: 'src/programs/x0x/main.ts', out: 'dist/x0x.cjs' },
   // All commands but a plain exec.
   'x0x-other-commands': { ...LOADED, entry: 'src/programs/x0x/other-commands.ts', out: 'dist/x0x-other-commands.cjs' },
-  x0xd: { ...PROGRAM, entry: 'src/programs/x0xd/main.ts', out: 'dist/x0xd.mjs' },
-  'x0xd-network': { ...PROGRAM, entry: 'src/programs/x0xd-network/main.ts', out: 'dist/x0xd-network.mjs' },
-  // Loads rexd.cjs.
-  rexd: { ...PROGRAM, entry: 'deploy/start-rexd.mjs', out: 'dist/rexd.mjs', banner: SHEBANG, supported: {} },
-  // A function, which rexd-script.mjs calls.
-  'rexd-script': {
-    entry: 'src/programs/rexd/main.ts',
-    out: 'dist/rexd.cjs',
-    format: 'cjs',
-    target: 'node24',
-    banner: FUNCTION.head,
-    supported: { 'dynamic-import': false },
-    define: { 'import.meta.url': '__url' },
-    isScript: true,
+  x0xd: { ...LOADER, out: 'dist/x0xd.mjs' },
+  'x0xd-script': { ...SCRIPT, entry: 'src/programs/x0xd/main.ts', out: 'dist/x0xd.cjs' },
+  'x0xd-network': {
+    ...SCRIPT,
+    entry: 'src/programs/x0xd-network/main.ts',
+    out: 'dist/x0xd-network.mjs',
+    banner: `${STANDALONE.head}${FUNCTION.head}`,
+    footer: `${FUNCTION.tail}${STANDALONE.tail}`,
+    opensPipes: true,
   },
+  // Standard input of the network process where the executor process starts it.
+  'x0xd-network-start': { ...PROGRAM, entry: 'deploy/start-network.mjs', out: 'dist/x0xd-network-start.mjs', banner: '' },
+  rexd: { ...LOADER, out: 'dist/rexd.mjs' },
+  'rexd-script': { ...SCRIPT, entry: 'src/programs/rexd/main.ts', out: 'dist/rexd.cjs' },
   'x0x-mcp': { ...PROGRAM, entry: 'src/programs/mcp/main.ts', out: 'dist/x0x-mcp.mjs', end: AT_ONCE },
   // Serves the page, whose files are in dist/page.
   'x0x-ui': { ...PROGRAM, entry: 'src/programs/ui/main.ts', out: 'dist/x0x-ui.mjs', end: AT_ONCE },
@@ -207,14 +218,17 @@ export const bundle = async ({
   target,
   banner,
   supported,
+  footer = '',
   isScript = false,
+  opensPipes = false,
   readable = false,
   define = {},
   plugins = [],
   end = 'process.exitCode = status',
 }) => {
   const { build } = await import('esbuild')
-  const contents = entry.endsWith('main.ts') && !isScript ? starter(entry, end) : library(entry)
+  const contents =
+    entry.endsWith('main.ts') && !isScript ? starter(entry, end) : `${opensPipes ? "import 'own-pipes'\n" : ''}${library(entry)}`
   const result = await build({
     stdin: { contents, resolveDir: packageRoot, sourcefile: 'start.js' },
     absWorkingDir: packageRoot,
@@ -232,7 +246,7 @@ export const bundle = async ({
     target,
     supported,
     banner: { js: banner },
-    ...(isScript ? { footer: { js: FUNCTION.tail } } : {}),
+    footer: { js: footer },
     define,
     // Prefer ES modules: what is not used is left out.
     mainFields: ['module', 'main'],
@@ -263,17 +277,20 @@ export const replace = async (path, text, mode) => {
   }
 }
 
-const REXD_CACHE = join(packageRoot, 'dist', 'rexd.cache')
+/** Programs of deploy/ that use a built program and write its caches. */
+const CACHE_MAKERS = ['cache-rexd.mjs', 'cache-daemon.mjs']
 
-const writeCache = async (directory) => {
+const writeCaches = async (directory) => {
   // A flag of ours would make a cache that fits no other start.
   const { NODE_OPTIONS: _flags, ...env } = process.env
-  const argv = [join(packageRoot, 'deploy', 'cache-rexd.mjs'), directory]
-  // Other signals are handled by the rexd that runs in that process.
-  const options = { env, encoding: 'utf8', timeout: CACHE_MS, killSignal: 'SIGKILL' }
-  const { status, error, stderr } = spawnSync(findRuntime() ?? process.execPath, argv, options)
-  if (status !== 0) throw error ?? new Error(stderr)
-  await replace(REXD_CACHE, await readFile(join(directory, 'rexd.cache')), 0o644)
+  for (const maker of CACHE_MAKERS) {
+    const argv = [join(packageRoot, 'deploy', maker), directory]
+    // Other signals are handled by the program that runs in that process.
+    const options = { env, encoding: 'utf8', timeout: CACHE_MS, killSignal: 'SIGKILL' }
+    const { status, error, stderr } = spawnSync(findRuntime() ?? process.execPath, argv, options)
+    if (status !== 0) throw error ?? new Error(stderr)
+  }
+  for (const name of CACHES) await replace(join(packageRoot, 'dist', name), await readFile(join(directory, name)), 0o644)
 }
 
 /** Does work in a directory that is gone afterwards, also where what ran there was killed. */
@@ -286,11 +303,11 @@ const inTemporary = async (work) => {
   }
 }
 
-/** Keeps how the runtime compiles rexd, which takes half of its start. Where that cannot be, it starts all the same. */
-const cacheRexd = async () =>
-  inTemporary(writeCache).catch(async (error) => {
-    await rm(REXD_CACHE, { force: true })
-    console.error(`rexd will start slower, for how it is compiled could not be kept: ${error.message}`)
+/** Keeps the code that the runtime compiles, which takes half of a start. If that fails, the programs start without it. */
+const keepCompiled = async () =>
+  inTemporary(writeCaches).catch(async (error) => {
+    for (const name of CACHES) await rm(join(packageRoot, 'dist', name), { force: true })
+    console.error(`rexd and x0xd will start slower, because their compiled code could not be kept: ${error.message}`)
   })
 
 /** The declarations of what the package exports, and whatever of it a runtime of 20 does not have is an error. */
@@ -315,7 +332,7 @@ const make = async () => {
   const ours = new Set(targets.map(({ out }) => basename(out)))
   for (const name of await readdir(join(packageRoot, 'dist')))
     if (/\.[cm]js$/.test(name) && !ours.has(name)) await rm(join(packageRoot, 'dist', name), { force: true })
-  await cacheRexd()
+  await keepCompiled()
   await declarations()
   const packages = await packagesIn([...page.metafiles, ...bundles.map(({ metafile }) => metafile)])
   await replace(join(packageRoot, 'dist', 'THIRD-PARTY-LICENSES.txt'), await licences(packages), 0o644)

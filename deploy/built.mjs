@@ -5,6 +5,9 @@ import { join, relative } from 'node:path'
 
 import { findRuntime, packageRoot } from './runtime.mjs'
 
+/** Compiled code that a build makes where it can. */
+export const CACHES = ['rexd.cache', 'x0xd.cache', 'x0xd-network.cache']
+
 /** What bundles and declarations are made of, and the packages that are installed. */
 const MADE_OF = ['src', 'deploy', 'package.json', 'package-lock.json', 'tsconfig.json', 'node_modules/.package-lock.json']
 /** Below node_modules: nothing of it is packed, and a copy of the packages brings it along. */
@@ -37,11 +40,11 @@ const digestOf = (root) => {
   return digest.digest('hex')
 }
 
-/** What the build of what stands here answered. Undefined where that is another, or cannot be read, or rexd could not be compiled: then a build says why, or mends it. */
+/** What the build of what stands here answered. Undefined where that is another, or cannot be read, or a cache is missing: then a build says why, or mends it. */
 export const noted = (root = packageRoot) => {
   try {
     const { digest, made } = JSON.parse(readFileSync(join(root, NOTE), 'utf8'))
-    return existsSync(join(root, 'dist', 'rexd.cache')) && digest === digestOf(root) ? made : undefined
+    return CACHES.every((name) => existsSync(join(root, 'dist', name))) && digest === digestOf(root) ? made : undefined
   } catch {
     return undefined
   }

@@ -6,7 +6,7 @@ import { PassThrough } from 'node:stream'
 import { pathToFileURL } from 'node:url'
 import { Script } from 'node:vm'
 
-import { keyOf, mainOf } from './rexd-script.mjs'
+import { keyOf, mainOf } from './compiled-script.mjs'
 import { packageRoot } from './runtime.mjs'
 
 const dist = (name) => join(packageRoot, 'dist', name)

@@ -69,8 +69,8 @@ const programs = async (tree, { node, terminals, koffi }, isOurs) => {
   tree.copyAll(from('deploy', 'bin'), `${LIB}/deploy/bin`)
   tree.copy(from('deploy', 'runtime.mjs'), `${LIB}/deploy/runtime.mjs`)
   tree.copy(from('package.json'), `${LIB}/package.json`)
-  // How rexd was compiled is of the runtime of this machine.
-  const apart = isOurs ? /dist\/(packages|types|client\.mjs|THIRD-PARTY)/ : /dist\/(packages|types|client\.mjs|THIRD-PARTY|rexd\.cache)/
+  // Compiled code is for the runtime of this machine.
+  const apart = isOurs ? /dist\/(packages|types|client\.mjs|THIRD-PARTY)/ : /dist\/(packages|types|client\.mjs|THIRD-PARTY|[\w-]+\.cache)/
   cpSync(from('dist'), join(tree.root, LIB, 'dist'), {
     recursive: true,
     filter: (source) => !apart.test(source) && !source.endsWith('.tmp'),

@@ -1,6 +1,6 @@
 // Becomes the program inside of the one file `rexd`. What stands beside rexd.mjs in a package is inside of it, under names below
 // the file's own path: by those it starts itself, for a terminal, and as the server of `rexd exec`.
-import { runRexd } from '../rexd-script.mjs'
+import { loadProgram } from '../compiled-script.mjs'
 
 const builtin = process.getBuiltinModule
 const { join } = builtin('node:path')
@@ -20,5 +20,15 @@ if (process.argv[1] === terminal) {
   const script = new Script(`${head}${getAsset('terminal-host.cjs', 'utf8')}\n})`, { filename: terminal })
   script.runInThisContext()(builtin('node:module').createRequire(terminal), terminal)
 } else {
-  runRexd({ text: bytesOf('rexd.cjs'), cache: bytesOf('rexd.cache'), file: inside('rexd.cjs'), url: pathToFileURL(rexd).href })
+  const [text, cache] = ['rexd.cjs', 'rexd.cache'].map(bytesOf)
+  loadProgram({ name: 'rexd', text, cache, file: inside('rexd.cjs'), url: pathToFileURL(rexd).href })(
+    process.argv.slice(2),
+    process.env,
+  ).then(
+    (status) => process.exit(status),
+    (error) => {
+      console.error(error)
+      process.exitCode = 70
+    },
+  )
 }

@@ -19,7 +19,7 @@ import { relayLog } from './relayed-log.ts'
 import { HandedSocket } from './sockets.ts'
 import { type SupervisedChild, Supervisor } from './supervisor.ts'
 
-/** Descriptor of the channel in the child. That of the API's socket is the next. */
+/** Descriptor of the channel in the child. That of the API's socket is the next. Those of the program and its compiled code may follow. */
 const CHANNEL_FD = 3
 
 export interface NetworkProcess {
@@ -45,9 +45,9 @@ export interface NetworkProcessInit {
 }
 
 /**
- * Starts the network process without the right to start programs or open files, without environment, and with two inherited descriptors. It
+ * Starts the network process without the right to start programs or open files, without environment, and with inherited descriptors only. It
  * has a separate session, because on Ctrl-C this process ends its children first. With `user`, it runs as that user without supplementary
- * groups. Its program is passed as an open file on standard input.
+ * groups. Its files are passed open, the first on standard input.
  */
 export const startNetworkProcess = (components: { clock: Clock }, init: NetworkProcessInit): NetworkProcess => {
   const { pid, stdio, ended, kill } = launch(init)
@@ -65,15 +65,28 @@ const programWords = (): string[] =>
 const networkProgram = (): string => ownProgram('x0xd-network')
 
 /**
- * The network program at the time of this process's start. An upgrade may replace the file by another release, which must not be started.
- * If the open file was overwritten or cannot be held open, the start fails.
+ * Files of the network process, its standard input first: the program, or its loader, the program and its compiled code. Only the program
+ * must exist.
  */
-export class NetworkProgram {
-  readonly #path = networkProgram()
-  readonly #fd = openSync(this.#path, 'r')
-  readonly #was = identityOf(this.#fd)
+const networkFiles = (): string[] => {
+  const program = networkProgram()
+  const [loader, compiled] = ['-start.mjs', '.cache'].map((ending) => program.replace(/\.mjs$/, ending)) as [string, string]
+  return !fromSources && existsSync(loader) && existsSync(compiled) ? [loader, program, compiled] : [program]
+}
 
-  /** A new descriptor at the file's beginning. Throws `conflict`. */
+/** A file at the time of this process's start. An upgrade may replace it by that of another release. */
+class HeldFile {
+  readonly #path: string
+  readonly #fd: number
+  readonly #was: string
+
+  constructor(path: string) {
+    this.#path = path
+    this.#fd = openSync(path, 'r')
+    this.#was = identityOf(this.#fd)
+  }
+
+  /** A new descriptor at the file's beginning. Throws `conflict` if the file was overwritten or cannot be held open. */
   open(): number {
     const held = `/proc/self/fd/${this.#fd}`
     const fd = openSync(existsSync(held) ? held : this.#path, 'r')
@@ -87,29 +100,48 @@ export class NetworkProgram {
   }
 }
 
+/** The network program at the time of this process's start. No other release is started. */
+export class NetworkProgram {
+  readonly #files = networkFiles().map((path) => new HeldFile(path))
+
+  /** Calls `work` with new descriptors of the files, which are closed afterwards. */
+  withFiles<T>(work: (stdin: number, others: readonly number[]) => T): T {
+    const fds: number[] = []
+    try {
+      for (const file of this.#files) fds.push(file.open())
+      const [stdin, ...others] = fds as [number, ...number[]]
+      return work(stdin, others)
+    } finally {
+      for (const fd of fds) closeSync(fd)
+    }
+  }
+
+  close(): void {
+    for (const file of this.#files) file.close()
+  }
+}
+
 /** Identity of the file and its content. */
 const identityOf = (fd: number): string => {
   const { dev, ino, size, mtimeNs } = fstatSync(fd, { bigint: true })
   return [dev, ino, size, mtimeNs].join(' ')
 }
 
-const launch = ({ program: held, user, apiSocketFd, dataDir }: NetworkProcessInit): OwnProcess => {
-  const program = held.open()
-  try {
-    return startOwnProcess({
-      argv: [...NETWORK_RIGHTS, ...programWords(), '--of', dataDir],
-      argv0: NAME,
-      env: process.env['X0X_CRYPTO'] === undefined ? {} : { X0X_CRYPTO: process.env['X0X_CRYPTO'] },
-      // Standard error is a pipe, because a process could read typed text from a terminal.
-      stdio: [program, 'ignore', 'pipe', 'pipe', apiSocketFd],
-      user,
-    })
-  } catch (error) {
-    throw cannotStart(user, error)
-  } finally {
-    closeSync(program)
-  }
-}
+const launch = ({ program, user, apiSocketFd, dataDir }: NetworkProcessInit): OwnProcess =>
+  program.withFiles((stdin, others) => {
+    try {
+      return startOwnProcess({
+        argv: [...NETWORK_RIGHTS, ...programWords(), '--of', dataDir],
+        argv0: NAME,
+        env: process.env['X0X_CRYPTO'] === undefined ? {} : { X0X_CRYPTO: process.env['X0X_CRYPTO'] },
+        // Standard error is a pipe, because a process could read typed text from a terminal.
+        stdio: [stdin, 'ignore', 'pipe', 'pipe', apiSocketFd, ...others],
+        user,
+      })
+    } catch (error) {
+      throw cannotStart(user, error)
+    }
+  })
 
 /** Intervals without an answer after which a process counts as hung. */
 const MISSED = 3
@@ -189,7 +221,7 @@ export interface NetworkSupervisorInit {
   readonly watchdogMs: number
 }
 
-/** What a child needs to serve. */
+/** The executor that children serve, and their settings. */
 interface Served {
   readonly executor: Executor
   readonly settings: NetworkSettings

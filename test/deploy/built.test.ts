@@ -3,7 +3,7 @@ import { appendFile, mkdir, rm, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
-import { noteBuild, noted } from '../../deploy/built.mjs'
+import { CACHES, noteBuild, noted } from '../../deploy/built.mjs'
 import { tempDir } from '../support/temp-dir.ts'
 
 const SOURCES = [
@@ -14,7 +14,7 @@ const SOURCES = [
   'tsconfig.json',
   'node_modules/.package-lock.json',
 ]
-const MADE = ['dist/x0x.cjs', 'dist/page/page.js', 'dist/rexd.cache']
+const MADE = ['dist/x0x.cjs', 'dist/page/page.js', ...CACHES.map((name) => `dist/${name}`)]
 
 const ANSWER = [{ name: 'zod', version: '4.0.0' }]
 
@@ -57,7 +57,7 @@ test('a file that comes among the sources or into dist is another build, and pac
   assert.deepEqual(noted(root), ANSWER)
 })
 
-test('a build that fails, or that could not compile rexd, is none', async (t) => {
+test('a build that fails, or that could not keep compiled code, is none', async (t) => {
   const root = await built(t)
   await assert.rejects(
     noteBuild(async () => {
@@ -65,6 +65,9 @@ test('a build that fails, or that could not compile rexd, is none', async (t) =>
     }, root),
   )
   assert.equal(noted(root), undefined)
-  await noteBuild(async () => rm(join(root, 'dist/rexd.cache')), root)
-  assert.equal(noted(root), undefined)
+  for (const name of CACHES) {
+    await put(root, MADE)
+    await noteBuild(async () => rm(join(root, 'dist', name)), root)
+    assert.equal(noted(root), undefined)
+  }
 })

@@ -138,7 +138,7 @@ test('the command line is bundled without the mesh, the doors and the log', asyn
 
 test('the executor is bundled without what parses the network, and the network half without the command line and what fastify would compile schemas with', async () => {
   const network = /libp2p|chainsafe|multiformats|fastify|^zod$|^ajv/
-  const executor = [...(await packagesIn(TARGETS.x0xd))]
+  const executor = [...(await packagesIn(TARGETS['x0xd-script']))]
   assert.deepEqual(
     executor.filter((name) => network.test(name)),
     [],
@@ -156,7 +156,7 @@ test('the executor is bundled without what parses the network, and the network h
   )
 })
 
-for (const name of ['x0xd', 'x0xd-network'] as const)
+for (const name of ['x0xd-script', 'x0xd-network'] as const)
   test(`${name} is bundled whole, without native code`, async () => {
     const { metafile } = await bundle(TARGETS[name])
     const outside = Object.values(metafile.outputs).flatMap(({ imports }) => imports.map(({ path }) => path))

@@ -168,7 +168,7 @@ test(
     const place = await mkdtemp(join(tmpdir(), 'x0x-test-'))
     t.after(async () => rm(place, { recursive: true, force: true }))
     await chmod(place, 0o755)
-    for (const name of ['x0xd.mjs', 'x0xd-network.mjs']) await copyFile(join(DIST, name), join(place, name))
+    for (const name of ['x0xd.mjs', 'x0xd.cjs', 'x0xd-network.mjs']) await copyFile(join(DIST, name), join(place, name))
     const data = join(place, 'data')
     await mkdir(data, { mode: 0o700 })
     await chown(data, NOBODY.uid, NOBODY.gid)

@@ -22,7 +22,7 @@ const installIn = async (dir: string, networkHalf: string | null): Promise<{ rea
   const [runtime, program, network] = ['node', 'x0xd.mjs', 'x0xd-network.mjs'].map((name) => join(place, name)) as [string, string, string]
   await link(process.execPath, runtime).catch(async () => copyFile(process.execPath, runtime))
   await chmod(runtime, 0o755)
-  await copyFile(dist('x0xd.mjs'), program)
+  for (const name of ['x0xd.mjs', 'x0xd.cjs']) await copyFile(dist(name), join(place, name))
   if (networkHalf === null) await copyFile(dist('x0xd-network.mjs'), network)
   else await writeFile(network, networkHalf, { mode: 0o600 })
   return { runtime, program }
