@@ -1,7 +1,7 @@
 import { yamux } from '@chainsafe/libp2p-yamux'
 import { type AutoNATv2Components, autoNATv2 } from '@libp2p/autonat-v2'
 import type { CircuitRelayServerComponents } from '@libp2p/circuit-relay-v2'
-import { generateKeyPairFromSeed } from '@libp2p/crypto/keys'
+import { privateKeyFromRaw } from '@libp2p/crypto/keys'
 import { type DCUtRServiceComponents, dcutr } from '@libp2p/dcutr'
 import type { GossipSub } from '@libp2p/gossipsub'
 import { type Identify, identify } from '@libp2p/identify'
@@ -13,6 +13,8 @@ import type { Multiaddr } from '@multiformats/multiaddr'
 import { MemoryDatastore } from 'datastore-core'
 import type { Libp2pOptions } from 'libp2p'
 import { AppError, errorText } from '../../base/errors.ts'
+import { machineKeyOf } from '../../identity/machine-key.ts'
+import { fromHex } from '../../protocol/ids.ts'
 import {
   ADDRESS_DIAL_MS,
   DIAL_MS,
@@ -126,7 +128,8 @@ const USER_AGENT = 'x0x'
  * anything from an unbounded queue. `docs/libp2p.md` lists the private members that this folder uses.
  */
 export const libp2pOptions = async (options: MeshOptions): Promise<Libp2pOptions<Libp2pServices>> => ({
-  privateKey: await generateKeyPairFromSeed('Ed25519', options.seed),
+  // The runtime derives the public key. libp2p would do so in JavaScript, which takes a tenth of the start.
+  privateKey: privateKeyFromRaw(Buffer.concat([options.seed, fromHex(machineKeyOf(options.seed).machineId)])),
   start: false,
   nodeInfo: { userAgent: USER_AGENT },
   logger: { forComponent: () => nothing },
