@@ -67,16 +67,20 @@ const schemaOf = (kind: Kind): z.ZodType => described(bareOf(kind), kind)
 
 export const zodFor = <T>({ kind }: JsonField<T>): z.ZodType<T> => schemaOf(kind) as z.ZodType<T>
 
-export const shapeOf = (fields: FieldTable): Record<string, z.ZodType> =>
-  Object.fromEntries(
-    Object.entries(fields).map(([name, { kind, presence, byDefault }]) => {
-      const schema = bareOf(kind)
-      return [
-        name,
-        described(presence === 'required' ? schema : presence === 'optional' ? schema.optional() : schema.default(byDefault), kind),
-      ]
-    }),
-  )
+const fieldOf = ({ kind, presence, byDefault }: FieldTable[string]): z.ZodType => {
+  const schema = bareOf(kind)
+  return described(presence === 'required' ? schema : presence === 'optional' ? schema.optional() : schema.default(byDefault), kind)
+}
+
+/** The schema of a field is made when it is first read. Most schemas only describe answers, and a start reads none of them. */
+export const shapeOf = (fields: FieldTable): Record<string, z.ZodType> => {
+  const shape: Record<string, z.ZodType> = {}
+  for (const [name, field] of Object.entries(fields)) {
+    let schema: z.ZodType | undefined
+    Object.defineProperty(shape, name, { enumerable: true, configurable: true, get: () => (schema ??= fieldOf(field)) })
+  }
+  return shape
+}
 
 /** A closed object with the fields of the table. */
 export const zodOf = (fields: FieldTable): z.ZodObject => z.strictObject(shapeOf(fields))
