@@ -8,7 +8,7 @@ import { basename, join } from 'node:path'
 import { buildPage } from './build-page.mjs'
 import { CACHES, noteBuild, noted } from './built.mjs'
 import { licences, packagesIn } from './licences.mjs'
-import { FUNCTION, STANDALONE } from './compiled-script.mjs'
+import { FUNCTION, SMALL_YOUNG_GENERATION, STANDALONE } from './compiled-script.mjs'
 import { findRuntime, packageRoot } from './runtime.mjs'
 import { LATER_BUILTINS } from './later-builtins.mjs'
 
@@ -22,13 +22,9 @@ const REQUIRE_PRELUDE = [
 ].join('\n')
 const ESM_PRELUDE = [REQUIRE_PRELUDE, 'const __filename = import.meta.filename, __dirname = import.meta.dirname'].join('\n')
 
-/**
- * Keeps V8's young generation at its first size, 1 MiB. Buffers of 64 KiB die within a millisecond, and a small young generation reuses their
- * memory while it is cached: a third less processor time at full output. The flag must be set before anything is loaded.
- */
 const DAEMON_PRELUDE = `${ESM_PRELUDE}
 import { setFlagsFromString as __setFlags } from 'node:v8'
-__setFlags('--semi-space-growth-factor=1')`
+__setFlags('${SMALL_YOUNG_GENERATION}')`
 
 /** All that was written is flushed by then; to wait for the runtime to tidy up takes two milliseconds, and input may be a pipe that nobody closes. */
 const AT_ONCE = 'process.exit(status)'
@@ -151,7 +147,8 @@ const builtins = {
 }
 
 /**
- * What fastify loads only where nobody gives it something else, and we do: compilers of JSON Schema, and a client for tests.
+ * What fastify loads only where nobody gives it something else, and we do: compilers of JSON Schema, and a client for tests. Its servers of
+ * HTTPS and HTTP/2, which no program of ours asks it for.
  * What pino loads for those who write by a thread of their own. What the library of the Model Context Protocol evaluates schemas of
  * others with, which it would only ask for by a question to a person.
  */
@@ -162,6 +159,9 @@ const leftOut = {
       path,
       namespace: 'left-out',
     }))
+    onResolve({ filter: /^node:http(s|2)$/ }, ({ path, importer }) =>
+      /node_modules\/fastify\//.test(importer) ? { path, namespace: 'left-out' } : null,
+    )
     onResolve({ filter: /^\.\/(lib\/)?transport$/ }, ({ path, importer }) =>
       /node_modules\/pino\//.test(importer) ? { path, namespace: 'left-out' } : null,
     )

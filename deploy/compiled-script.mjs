@@ -12,19 +12,22 @@ export const mainOf = (script, file, url) => {
   return module.exports.main
 }
 
+const words = (text) => text.split(' ')
+
 /** Modules of the runtime that each start of a program needs. */
 const NEEDED = {
-  rexd: ['assert', 'child_process', 'crypto', 'fs/promises', 'module', 'net', 'perf_hooks', 'timers/promises', 'worker_threads'],
-  x0xd: ['assert', 'child_process', 'crypto', 'fs/promises', 'module', 'net', 'perf_hooks', 'sqlite', 'timers/promises', 'url'],
-  'x0xd-network':
-    'async_hooks child_process crypto dgram diagnostics_channel dns dns/promises events fs/promises http http2 https module net os perf_hooks querystring stream stream/promises string_decoder timers/promises tls url zlib'.split(
-      ' ',
-    ),
+  rexd: words('assert child_process crypto fs/promises module net perf_hooks timers/promises worker_threads'),
+  x0xd: words('assert child_process crypto fs/promises module net perf_hooks sqlite timers/promises url'),
+  'x0xd-network': words(
+    'async_hooks child_process crypto dgram diagnostics_channel dns dns/promises events fs/promises http module net os perf_hooks stream timers/promises url worker_threads',
+  ),
 }
 
-/** Keeps V8's young generation at its first size, 1 MiB. Buffers of 64 KiB die within a millisecond, and a small young generation reuses their
- * memory while it is cached: a third less processor time at full output. */
-const SMALL_YOUNG_GENERATION = '--semi-space-growth-factor=1'
+/**
+ * Keeps V8's young generation at its first size, 1 MiB. Buffers of 64 KiB die within a millisecond, and a small young generation reuses their
+ * memory while it is cached: a third less processor time at full output. The flag must be set before a program allocates much.
+ */
+export const SMALL_YOUNG_GENERATION = '--semi-space-growth-factor=1'
 
 const imported = NEEDED['x0xd-network'].map((name) => `import 'node:${name}'\n`).join('')
 

@@ -1,5 +1,4 @@
 import { type IncomingMessage, type Server, type ServerOptions, createServer } from 'node:http'
-import { Server as TlsServer, createServer as createTlsServer } from 'node:https'
 import { type AddressInfo, type Socket, isIPv6 } from 'node:net'
 import { AppError, errorText } from '../base/errors.ts'
 import { networkOf } from '../base/ip-network.ts'
@@ -113,6 +112,9 @@ export const REST_HEADERS_MS = 10_000
 /** PEM texts. With `clientCa`, only clients with a certificate of this CA may connect. Null means no TLS. */
 export type Tls = { readonly cert: string; readonly key: string; readonly clientCa: string | null } | null
 
+/** The module is loaded where it is used, because it takes four megabytes. */
+const https = () => process.getBuiltinModule('node:https')
+
 /** A server with the limits of all interfaces, unless `limits` replaces some. The number of connections is fixed. It does not listen yet. Throws `bad_config` for unusable certificates. */
 export const makeServer = (tls: Tls, limits: ServerOptions = {}): Server => {
   const options = {
@@ -142,12 +144,12 @@ const contextOf = ({ cert, key, clientCa }: NonNullable<Tls>) =>
 
 const makeTlsServer = (tls: NonNullable<Tls>, options: object): Server => {
   const clients = tls.clientCa === null ? {} : { requestCert: true, rejectUnauthorized: true }
-  return withCertificates(() => createTlsServer({ ...options, handshakeTimeout: REST_HEADERS_MS, ...contextOf(tls), ...clients }))
+  return withCertificates(() => https().createServer({ ...options, handshakeTimeout: REST_HEADERS_MS, ...contextOf(tls), ...clients }))
 }
 
 /** New handshakes use these certificates. Open connections are unchanged. Throws `bad_config` and keeps the previous certificates. */
 export const renewCertificates = (server: Server, tls: NonNullable<Tls>): void => {
-  if (!(server instanceof TlsServer)) throw new AppError('internal', 'this door has no certificates')
+  if (!(server instanceof https().Server)) throw new AppError('internal', 'this door has no certificates')
   withCertificates(() => server.setSecureContext(contextOf(tls)))
 }
 

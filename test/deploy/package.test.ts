@@ -154,6 +154,12 @@ test('the executor is bundled without what parses the network, and the network h
     Object.keys(metafile.inputs).filter((path) => /^src\/cli\/(?!exit|output)/.test(path)),
     [],
   )
+  const outside = Object.values(metafile.outputs).flatMap(({ imports }) => imports.map(({ path }) => path))
+  assert.deepEqual(
+    outside.filter((path) => /^(node:)?(https|http2|tls)$/.test(path)),
+    [],
+    'modules of several megabytes that it never uses',
+  )
 })
 
 for (const name of ['x0xd-script', 'x0xd-network'] as const)
