@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { chmod, chown, copyFile, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
+import { chmod, chown, copyFile, mkdir, readdir, readFile, readlink, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
@@ -59,6 +59,9 @@ test('the network half runs with exactly those rights, without an environment, a
   const argv = (await readFile(`/proc/${pid}/cmdline`, 'utf8')).split('\0')
   assert.deepEqual(argv, ['x0xd-network', ...NETWORK_RIGHTS, '--input-type=module', '-', '--of', daemon.dir, ''])
   assert.equal(await readFile(`/proc/${pid}/environ`, 'utf8'), '')
+  const targets = (await readdir(`/proc/${pid}/fd`)).map(async (fd) => readlink(`/proc/${pid}/fd/${fd}`).catch(() => ''))
+  const open = (await Promise.all(targets)).filter((target) => target.startsWith('/') && !target.startsWith('/dev/'))
+  assert.deepEqual(open, [join(DIST, 'x0xd-network-start.mjs')], 'of its files only standard input stays open')
   const status = await readFile(`/proc/${pid}/status`, 'utf8')
   const ids = (name: string): string[] => new RegExp(`^${name}:[ \\t]*(.*)$`, 'm').exec(status)?.[1]?.split(/\s+/).filter(Boolean) ?? []
   if (!IS_ROOT) return
