@@ -7,12 +7,13 @@ import { wholeLines } from '../test/support/journal.ts'
 import { MeshOfDaemons, type JournalLineJson } from '../test/support/mesh-of-daemons.ts'
 import { straceNeeds, systemCalls } from '../test/support/strace.ts'
 import { NOTE_SYNC_MS } from '../src/journal/writer.ts'
+import { CONTAINMENT_FILE, readContainmentRecord } from '../src/process/process-trees.ts'
 
 // What a run asks of the kernel is counted, not timed: what waits for a disk, and what starts a process.
 
 const needs = straceNeeds()
 const RUNS = 20
-const COUNTED = ['fsync', 'fdatasync', 'sync_file_range', 'fork', 'vfork', 'clone', 'clone3', 'execve']
+const COUNTED = ['fsync', 'fdatasync', 'sync_file_range', 'fork', 'vfork', 'clone', 'clone3', 'execve', 'mkdir', 'rmdir']
 
 /** What a journal was synced for by itself at most: a signed head each minute, and `started` of a run that lasts longer than notes wait. */
 const besideRuns = (journal: string): number => {
@@ -52,7 +53,9 @@ test(
       return { ...counts, ...starts, fdatasync: fdatasync >= syncs && fdatasync <= syncs + beside ? syncs : fdatasync }
     }
     const ran = await ofRuns(bob.pid, bob.journalFile, 2)
-    assert.deepEqual(ran, { execve: 1, starts: 1, fdatasync: 2 }, 'where it runs: its request, its end')
+    const containment = await readContainmentRecord(join(bob.dir, CONTAINMENT_FILE))
+    const group = containment?.in_force === 'cgroup' ? { mkdir: 1, rmdir: 1 } : {}
+    assert.deepEqual(ran, { ...group, execve: 1, starts: 1, fdatasync: 2 }, 'where it runs: its request, its end, its control group')
     const asked = await ofRuns(alice.pid, join(alice.dir, 'requests.jsonl'), 1)
     assert.deepEqual(asked, { fdatasync: 1 }, 'where it is asked for: what is signed')
     assert.deepEqual(await perRun(await bob.networkPid()), {}, 'the half that faces the network does neither')

@@ -61,12 +61,12 @@ export const killGroup = (directory: string): void => {
 }
 
 /** Removes the group, or true if it is gone. The kernel refuses while a process lives in it or below. */
-const removeNow = (directory: string): boolean => {
+export const removeNow = (directory: string): boolean => {
   try {
     rmdirSync(directory)
     return true
-  } catch {
-    return !existsSync(directory)
+  } catch (error) {
+    return errnoOf(error) === 'ENOENT'
   }
 }
 
@@ -207,9 +207,8 @@ export class Hierarchy {
 
   /** Creates a leaf and returns its path. Throws errors of the system. */
   makeLeaf(name: string): string {
-    this.#makeParent()
     const directory = join(this.parent, name)
-    if (!makeGroup(directory)) throw new Error(`${directory} exists already`)
+    if (!this.#makeInParent(directory)) throw new Error(`${directory} exists already`)
     if (this.#threaded) writeControl(directory, 'cgroup.type', 'threaded')
     return directory
   }
@@ -238,6 +237,17 @@ export class Hierarchy {
       rmdirSync(this.parent)
     } catch {
       // The group is missing or not empty, and the next start tries again.
+    }
+  }
+
+  /** Makes the parent for the first leaf only. */
+  #makeInParent(directory: string): boolean {
+    try {
+      return makeGroup(directory)
+    } catch (error) {
+      if (errnoOf(error) !== 'ENOENT') throw error
+      this.#makeParent()
+      return makeGroup(directory)
     }
   }
 

@@ -18,6 +18,7 @@ import {
   hasControl,
   killGroup,
   livingIn,
+  removeNow,
   readControl,
   walkMembers,
   writeControl,
@@ -57,6 +58,8 @@ const setMemory = (directory: string, bytes: number): void => {
 export class CgroupLeaf {
   readonly #places: readonly LeafLocation[]
   readonly #limits: LeafLimits
+  /** Places that were not removed yet. */
+  #remaining: readonly LeafLocation[]
   #stuck = false
 
   /** Creates all groups, or throws errors of the system and leaves no group. */
@@ -71,6 +74,7 @@ export class CgroupLeaf {
       throw error
     }
     this.#places = made
+    this.#remaining = made
     this.#limits = init.limits
   }
 
@@ -139,15 +143,17 @@ export class CgroupLeaf {
     if (!this.#stuck) for (const { directory } of this.#places) killGroup(directory)
   }
 
-  /** Counts living members, which are the same in each hierarchy. */
+  /** Counts living members, which are the same in each hierarchy. Removes an empty group, so that most runs need no search. */
   living(): number {
-    return this.#stuck ? 0 : Math.max(0, ...this.#places.map(({ directory }) => livingIn(directory)))
+    if (this.#stuck) return 0
+    this.#remaining = this.#remaining.filter(({ directory }) => !removeNow(directory))
+    return Math.max(0, ...this.#remaining.map(({ directory }) => livingIn(directory)))
   }
 
   /** Kills and removes. Returns true when all members are dead. */
   async end(): Promise<boolean> {
     if (this.#stuck) return false
-    const ended = await Promise.all(this.#places.map(({ directory }) => endGroup(directory)))
+    const ended = await Promise.all(this.#remaining.map(({ directory }) => endGroup(directory)))
     return ended.every(Boolean)
   }
 }

@@ -115,6 +115,19 @@ test('a leaf that we cannot come out of is never killed', async (t) => {
   assert.equal(await readFile(join(directory, 'cgroup.kill'), 'utf8'), '')
 })
 
+test('the parent of the leaves is made again if it is gone', async (t) => {
+  const own = await temporaryDirectory(t)
+  const hierarchy = new Hierarchy({ version: 1, controllers: ['pids'], mount: own, own }, { parentName: 'x0x-p' })
+  for (const name of ['run-1', 'run-2']) {
+    const leaf = new CgroupLeaf([hierarchy], { name, limits: { memory: null, processes: null } })
+    assert.equal(existsSync(join(own, 'x0x-p', name)), true)
+    // An empty group is removed when it is counted.
+    assert.deepEqual([leaf.living(), existsSync(join(own, 'x0x-p', name)), await leaf.end()], [0, false, true])
+    hierarchy.close()
+  }
+  assert.equal(existsSync(join(own, 'x0x-p')), false)
+})
+
 test('a leaf that cannot be made leaves nothing half made', async (t) => {
   const [one, other] = [await temporaryDirectory(t), await temporaryDirectory(t)]
   const good = new Hierarchy({ version: 1, controllers: ['pids'], mount: one, own: one }, { parentName: 'x0x-p' })
