@@ -14,9 +14,10 @@ import { isAlive, until } from '../../test/support/processes.ts'
 
 const OPTIONS = { timeout: 60_000, skip: terminalProblem() ?? false }
 
-/** A client of a command that says its pid and goes on; `script` is what it does then. */
-const goingOn = async (place: ConsolePlace, host: Watched, script = 'exec sleep 600'): Promise<{ client: Watched; pid: number }> => {
-  const client = place.begin(['--whoami', 'Codex', '--dir', place.dir, '--', 'sh', '-c', `echo pid-$$; ${script}`])
+/** A client of a command that says its pid and goes on. `first` is what it does before. */
+const goingOn = async (place: ConsolePlace, host: Watched, first = ':'): Promise<{ client: Watched; pid: number }> => {
+  const script = `${first}; echo pid-$$; while :; do sleep 1; done`
+  const client = place.begin(['--whoami', 'Codex', '--dir', place.dir, '--', 'sh', '-c', script])
   const [, pid] = await host.printed(/^\| pid-(\d+)$/m)
   return { client, pid: Number(pid) }
 }
@@ -35,7 +36,7 @@ for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
 
 test('a client that is killed takes its command along, one that ignores SIGTERM too', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
-  const { client, pid } = await goingOn(place, await place.host(), 'trap "" TERM HUP; while :; do sleep 1; done')
+  const { client, pid } = await goingOn(place, await place.host(), 'trap "" TERM HUP')
   client.child.kill('SIGKILL')
   await until(() => !isAlive(pid))
   const [entry] = await place.entries(1)
