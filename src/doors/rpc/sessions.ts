@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import type { Clock, Timer } from '../../base/clock.ts'
+import { type Clock, type Timer, within } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import type { LocalExecutor } from '../../executor-api/local.ts'
 import { equalBytes, sha256 } from '../../identity/hash.ts'
@@ -112,6 +112,9 @@ interface Entry {
   timer: Timer | null
 }
 
+/** How long the end of a session waits for a client that reads the last events of its programs. */
+const LAST_EVENTS_MS = 1_000
+
 const digest = (token: string): Uint8Array => sha256(new TextEncoder().encode(token))
 
 /** The open sessions of all clients of one server. */
@@ -206,16 +209,19 @@ export class RpcSessions {
     await Promise.all(others.map(async ({ session }) => this.end(session).catch(() => 0)))
   }
 
-  /** Returns how many programs were ended. */
+  /** Returns how many programs were ended. Their last events come first if the client reads them. */
   async end(session: RpcSession): Promise<number> {
     this.#entries.get(session.id)?.timer?.cancel()
     this.#entries.delete(session.id)
     this.#detach(session)
     session.events.closing()
+    const lastEvents = async (): Promise<unknown> => Promise.all(session.processes.all.map(async (process) => process.ended))
     try {
-      return await this.#executor.close(session.id)
+      const ended = await this.#executor.close(session.id)
+      await within(this.#clock, LAST_EVENTS_MS, lastEvents())
+      return ended
     } finally {
-      void Promise.all(session.processes.all.map(async (process) => process.ended)).then(() => session.events.close())
+      void lastEvents().then(() => session.events.close())
     }
   }
 
