@@ -1,6 +1,5 @@
 import { type StdioOptions, spawn } from 'node:child_process'
 import { constants } from 'node:os'
-import { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { type PosixSpawn, type Spawn, posixSpawn } from './posix-spawn.ts'
 import type { ExitStatus } from './signals.ts'
@@ -57,9 +56,7 @@ const unheard = (): void => undefined
 
 const startNatively = (posix: PosixSpawn, init: ChildInit): Child => {
   reaper ??= new Reaper(posix)
-  const { pid, ends } = posix.start(init)
-  const stdio = ends.map((fd, at) => (fd === null ? null : new Socket({ fd, readable: at > 0, writable: true })))
-  const child: Child = { pid, stdio, onExit: unheard }
+  const child: Child = { ...posix.start(init), onExit: unheard }
   reaper.add(child)
   return child
 }

@@ -1,5 +1,6 @@
 import { closeSync } from 'node:fs'
 import { createRequire } from 'node:module'
+import { Socket } from 'node:net'
 import { getSystemErrorName } from 'node:util'
 import { errorText } from '../base/errors.ts'
 import { containedModule } from './native-modules.ts'
@@ -60,7 +61,7 @@ export interface Spawn {
 export interface Spawned {
   readonly pid: number
   /** Our ends by descriptor of the program. */
-  readonly ends: readonly (number | null)[]
+  readonly stdio: readonly (Socket | null)[]
 }
 
 const failure = (call: string, errno: number): Error => {
@@ -95,21 +96,21 @@ export class PosixSpawn {
     this.#check('setDefault', this.#attributes, signals)
   }
 
-  /** Returns after the program was executed. Throws the error of the system. */
+  /** Returns after the program was executed. Throws the error of the system, and then no program runs. */
   start(spawn: Spawn): Spawned {
-    const pairs: (readonly [ours: number, its: number] | null)[] = []
+    const [stdio, its]: [(Socket | null)[], (number | null)[]] = [[], []]
     try {
-      for (let at = 0; at < spawn.descriptors; at++) pairs.push(at === 0 && !spawn.stdin ? null : this.#pair(spawn.descriptors))
-      const pid = this.#spawn(
-        spawn,
-        pairs.map((pair) => pair?.[1] ?? null),
-      )
-      return { pid, ends: pairs.map((pair) => pair?.[0] ?? null) }
+      for (let at = 0; at < spawn.descriptors; at++) {
+        const pair = at === 0 && !spawn.stdin ? null : this.#pair(spawn.descriptors)
+        its.push(pair?.[1] ?? null)
+        stdio.push(pair && new Socket({ fd: pair[0], readable: at > 0, writable: true }))
+      }
+      return { pid: this.#spawn(spawn, its), stdio }
     } catch (error) {
-      for (const pair of pairs) if (pair !== null) closeSync(pair[0])
+      for (const end of stdio) end?.destroy()
       throw error
     } finally {
-      for (const pair of pairs) if (pair !== null) closeSync(pair[1])
+      for (const end of its) if (end !== null) closeSync(end)
     }
   }
 
