@@ -91,7 +91,7 @@ export class Calls {
     const json = jsonText({ jsonrpc: '2.0', id, method, params })
     const text = (sent?: string): string =>
       sent === undefined ? json : jsonText({ jsonrpc: '2.0', id, method, params: { ...params, content: sent } })
-    requireSendable(json, method)
+    requireSendable(json, content, method)
     return new Promise<T>((resolve, reject) => {
       const accept = (answer: Succeeded): void => resolve(acceptAnswer(init, answer))
       const late = init.late === undefined ? undefined : (result: unknown): void => init.late?.(result)
@@ -192,14 +192,17 @@ export class Calls {
 
 const acceptAnswer = <M extends Method, T>(init: CallInit<M, T>, { result, content }: Succeeded): T => {
   if (content === null) return init.accept(result)
-  return init.acceptContent?.(result, content) ?? init.accept({ ...(result as object), content: toBase64(content) })
+  if (init.acceptContent !== undefined) return init.acceptContent(result, content)
+  return init.accept({ ...(result as object), content: toBase64(content) })
 }
 
 /** Throws `resource_limit`. A server cannot name the call of a message that is too long, and closes the connection. */
-const requireSendable = (text: string, method: Method): void => {
+const requireSendable = (text: string, content: Uint8Array | null, method: Method): void => {
+  // It may be sent in base64.
+  const following = content === null ? 0 : Math.ceil(content.length / 3) * 4
   // A UTF-16 code unit has at most three bytes in UTF-8, so most texts need not be measured.
-  if (text.length * 3 <= MAX_RPC_MESSAGE) return
-  const bytes = Buffer.byteLength(text)
+  if (text.length * 3 + following <= MAX_RPC_MESSAGE) return
+  const bytes = Buffer.byteLength(text) + following
   if (bytes <= MAX_RPC_MESSAGE) return
   const data = { code: 'resource_limit', limit: 'message', asked: bytes, max: MAX_RPC_MESSAGE }
   throw new RexdError({ code: -32_008, message: `${method}: a message has at most ${MAX_RPC_MESSAGE} bytes, not ${bytes}`, data })

@@ -8,6 +8,8 @@ import fc from 'fast-check'
 import { WebSocketServer, type WebSocket } from 'ws'
 
 import { contentHead, splitContent } from '../../src/protocol/rexd/binary-message.ts'
+import { MAX_RPC_MESSAGE } from '../../src/protocol/limits/rexd.ts'
+import { Calls } from '../../src/sdk/calls.ts'
 import { RexdProtocolError } from '../../src/sdk/errors.ts'
 import { parseIncoming } from '../../src/sdk/incoming.ts'
 import { startRexd } from '../support/rexd-server.ts'
@@ -117,4 +119,15 @@ test('any text beside bytes is an answer with an empty content, or breaks the pr
     }),
     { seed: 20_261_128, examples: [['{"jsonrpc":"2.0","id":1,"result":{"content":""}}', new Uint8Array(0)]] },
   )
+})
+
+test('a content counts with its size in base64 before it is sent', async () => {
+  const calls = new Calls()
+  const params = { session_id: 's_1', path: '/a', content: '', encoding: 'base64' } as const
+  const add = async (bytes: number): Promise<unknown> =>
+    calls.add({ method: 'fs.write', params, content: new Uint8Array(bytes), accept: () => null })
+  await assert.rejects(add((MAX_RPC_MESSAGE / 4) * 3), /resource_limit: fs.write: a message has at most/)
+  assert.equal(calls.waiting, false)
+  void add((MAX_RPC_MESSAGE / 4) * 3 - 1_024)
+  assert.equal(calls.waiting, true)
 })
