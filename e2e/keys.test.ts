@@ -219,4 +219,9 @@ test('an agent gets a new key: not under a running daemon; a contact follows it 
   await bob.restart()
   assert.equal((await restored.exec('bob', ['echo', '6'])).status, 0)
   assert.equal((await restored.cli(['audit', 'verify', join(restored.dir, 'requests.jsonl')])).status, 0)
+  const own = await restored.ok('audit', 'verify', '--outgoing')
+  assert.ok(
+    [formerly, restored.agentId].every((agentId) => own.includes(agentId)),
+    own,
+  )
 })

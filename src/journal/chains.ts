@@ -41,7 +41,7 @@ export interface SignedThrough extends JournalPosition {
 
 /** Verifies the chains of a journal's writers as one history, with their beginnings and the lines that their signatures cover. */
 export class JournalChains {
-  readonly #agentId: string | null
+  readonly #agentIds: readonly string[] | null
   readonly #continued: boolean
   readonly #chains: ReadonlyMap<string, ChainState>
   readonly #agents = new Set<string>()
@@ -49,17 +49,20 @@ export class JournalChains {
   readonly #newest = new Map<string, ChainState>()
   /** Each key once, for any number of chains. */
   readonly #signers = new Map<string, JournalSigner>()
-  /** Chains whose beginning is not in the files and which `agentId` must have signed, with the position of their first line. */
+  /** Chains whose beginning is not in the files and which one of `agentIds` must have signed, with the position of their first line. */
   readonly #headless = new Map<string, JournalPosition>()
   /** The chain that continues from a file before these. */
   #outside: string | null = null
+  /** Place in `agentIds` of the newest signer that has begun a chain. No earlier one may begin a chain after it. */
+  #newestAgent: number
   #started = 0
   #unlinked = 0
   #through: SignedThrough | null = null
 
-  /** `agentId` is the required signer, or null for any. `chains` is their state before each line. */
-  constructor(init: { agentId: string | null; continued: boolean; chains: ReadonlyMap<string, ChainState> }) {
-    this.#agentId = init.agentId
+  /** `agentIds` are the accepted signers, the newest first, or null for any. `chains` is their state before each line. */
+  constructor(init: { agentIds: readonly string[] | null; continued: boolean; chains: ReadonlyMap<string, ChainState> }) {
+    this.#agentIds = init.agentIds
+    this.#newestAgent = init.agentIds?.length ?? 0
     this.#continued = init.continued
     this.#chains = init.chains
   }
@@ -79,7 +82,7 @@ export class JournalChains {
 
   /** Registers a chain whose first given line is not its beginning. */
   resume(chain: string, place: JournalPosition): void {
-    if (this.#agentId !== null) this.#headless.set(chain, place)
+    if (this.#agentIds !== null) this.#headless.set(chain, place)
   }
 
   /** `read` lines were read before, `inFile` of them in this file. */
@@ -130,11 +133,14 @@ export class JournalChains {
   }
 
   #judgeSigner(signer: JournalSigner | null, chain: string): ChainFault[] {
-    if (signer === null) return this.#agentId === null ? [] : [unsigned(`chain ${chain} is not signed`)]
+    if (signer === null) return this.#agentIds === null ? [] : [unsigned(`chain ${chain} is not signed`)]
     const key = Buffer.from(signer.public_key, 'base64')
     if (agentIdOf(key) !== signer.agent_id) return [unsigned(`the key in chain ${chain} is not that of agent ${signer.agent_id}`)]
-    if (this.#agentId !== null && signer.agent_id !== this.#agentId)
-      return [unsigned(`chain ${chain} is signed by agent ${signer.agent_id}`)]
+    if (this.#agentIds === null) return []
+    const rank = this.#agentIds.indexOf(signer.agent_id)
+    if (rank < 0) return [unsigned(`chain ${chain} is signed by agent ${signer.agent_id}`)]
+    if (rank > this.#newestAgent) return [unsigned(`chain ${chain} is signed by agent ${signer.agent_id}, whose key was replaced before`)]
+    this.#newestAgent = rank
     return []
   }
 

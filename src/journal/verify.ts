@@ -151,8 +151,11 @@ export interface VerifyOptions {
   readonly running?: () => Promise<readonly AnyRunKey[]>
   /** True if older files were removed, so that a chain may begin in its middle. */
   readonly continued?: boolean
-  /** Required signer. Null means any signer, and that unsigned journals are accepted. */
-  readonly agentId?: AgentId | null
+  /**
+   * Accepted signers, the newest first: an agent, and the keys that it replaced. An earlier key may not begin a chain after a newer one.
+   * Null means any signer, and that unsigned journals are accepted.
+   */
+  readonly agentIds?: readonly AgentId[] | null
 }
 
 /** Checks line after line. Keeps one entry of some hundred bytes for each chain and each run without an end. */
@@ -173,7 +176,7 @@ class Verifier {
 
   constructor(options: VerifyOptions) {
     this.#options = options
-    this.#lives = new JournalChains({ agentId: options.agentId ?? null, continued: options.continued ?? false, chains: this.#chains })
+    this.#lives = new JournalChains({ agentIds: options.agentIds ?? null, continued: options.continued ?? false, chains: this.#chains })
   }
 
   /** Reads the running runs. Any run that started before and is still running is included. */

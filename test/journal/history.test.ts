@@ -76,7 +76,7 @@ test('each life says what begins, behind which line, and that it ends; its heads
   const [first, second] = lives.map(([at]) => JSON.parse(lines[at!]!) as JournalLine & { event: 'began' })
   assert.deepEqual([first!.after, first!.policy_sha256, first!.signer?.agent_id], [null, 'a'.repeat(64), AGENT.agentId])
   assert.deepEqual([second!.after?.chain, second!.after?.n], [first!.chain, 5])
-  const report = await verifyJournal([path], { agentId: AGENT.agentId })
+  const report = await verifyJournal([path], { agentIds: [AGENT.agentId] })
   assert.deepEqual([report.ok, report.lives, report.lines, report.signed.lines], [true, 3, 17, 17])
   assert.deepEqual([report.signed.agents, report.signed.through?.line], [[AGENT.agentId], 17])
   assert.deepEqual(
@@ -170,14 +170,14 @@ test('whatever line is changed, removed, doubled or moved is found; only an end 
   )
   await fc.assert(
     fc.asyncProperty(change, async (changed) => {
-      const report = await check(changed, { agentId: AGENT.agentId })
+      const report = await check(changed, { agentIds: [AGENT.agentId] })
       const whole = changed.filter((_line, n) => n < changed.length - report.torn_lines)
       const isBeginning = whole.every((line, n) => line === lines[n])
       assert.equal(report.ok, isBeginning, JSON.stringify(report.problems))
     }),
     { seed: 7, numRuns: 400 },
   )
-  const cut = await check(lines.slice(0, 14), { agentId: AGENT.agentId })
+  const cut = await check(lines.slice(0, 14), { agentIds: [AGENT.agentId] })
   assert.deepEqual([cut.ok, cut.heads.at(-1)?.stopped, cut.lines - cut.signed.lines], [true, false, 1])
 })
 
@@ -186,9 +186,9 @@ test('who writes the whole journal anew without the key is found, and what nobod
   const other = agentSignerOf(randomBytes(32))
   const forged = await history(t, other)
   const unsigned = await history(t, null)
-  assert.ok(kinds(await check(forged.lines, { agentId: AGENT.agentId })).every((kind) => kind === 'signature'))
-  assert.equal((await check(forged.lines, { agentId: AGENT.agentId })).ok, false)
-  assert.equal((await check(unsigned.lines, { agentId: AGENT.agentId })).ok, false)
+  assert.ok(kinds(await check(forged.lines, { agentIds: [AGENT.agentId] })).every((kind) => kind === 'signature'))
+  assert.equal((await check(forged.lines, { agentIds: [AGENT.agentId] })).ok, false)
+  assert.equal((await check(unsigned.lines, { agentIds: [AGENT.agentId] })).ok, false)
   const told = await check(unsigned.lines)
   assert.deepEqual([told.ok, told.signed], [true, { agents: [], lines: 0, through: null }])
   const stripped = (await history(t)).lines.map((line) => line.replace(/"signature":"[^"]*"/, '"signature":null'))
@@ -211,11 +211,11 @@ test('one history across files, in whatever order they are given and whatever th
   await second.journal.stop()
   const files = [`${path}.2`, `${path}.1`, path]
   for (const given of [files, files.toReversed(), [files[1]!, files[2]!, files[0]!]]) {
-    const report = await verifyJournal(given, { agentId: AGENT.agentId })
+    const report = await verifyJournal(given, { agentIds: [AGENT.agentId] })
     assert.deepEqual([report.ok, report.files, report.unlinked_lives, report.lines - report.signed.lines], [true, files, 0, 0])
   }
   assert.deepEqual(kinds(await verifyJournal([files[0]!, files[2]!])), ['missing'])
-  const newest = await verifyJournal([files[1]!, files[2]!], { continued: true, agentId: AGENT.agentId })
+  const newest = await verifyJournal([files[1]!, files[2]!], { continued: true, agentIds: [AGENT.agentId] })
   assert.deepEqual([newest.ok, newest.signed.agents], [true, [AGENT.agentId]])
 })
 
@@ -242,9 +242,9 @@ test('a line before the first of its chain is no line, so that none comes in wit
   const { lines, check } = await history(t)
   const { signer: _signer, ...line } = JSON.parse(lines[2]!) as JournalLine & { signer?: unknown }
   const forged = (n: number): string => JSON.stringify({ ...line, chain: randomUUID(), n, prev: 'a'.repeat(64) })
-  assert.equal((await check(lines, { agentId: AGENT.agentId })).ok, true)
+  assert.equal((await check(lines, { agentIds: [AGENT.agentId] })).ok, true)
   for (const n of [-1, -1_000_000]) {
-    const report = await check([...lines, forged(n)], { agentId: AGENT.agentId })
+    const report = await check([...lines, forged(n)], { agentIds: [AGENT.agentId] })
     assert.deepEqual([kinds(report), report.signed.lines], [['unreadable'], lines.length])
   }
 })
@@ -257,7 +257,7 @@ test('a life that begins costs the same however many were before', () => {
       return super.values()
     }
   }
-  const lives = new JournalChains({ agentId: null, continued: false, chains: new Chains() })
+  const lives = new JournalChains({ agentIds: null, continued: false, chains: new Chains() })
   const began = { event: 'began', version: '1', policy_sha256: null, after: null } as const
   for (const signer of [null, { agent_id: AGENT.agentId, public_key: Buffer.from(AGENT.publicKey).toString('base64') }])
     for (let n = 0; n < 10; n++) lives.start(randomUUID(), { ...began, signer }, n, n)

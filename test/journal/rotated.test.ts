@@ -34,8 +34,8 @@ const begin = async (
 }
 
 /** A whole life of so many lines. */
-const live = async (t: TestContext, path: string, lines: number): Promise<void> => {
-  const { journal } = await begin(t, path)
+const live = async (t: TestContext, path: string, lines: number, signer = AGENT): Promise<void> => {
+  const { journal } = await begin(t, path, signer)
   for (let n = 0; n < lines; n++) await journal.append(denialEvent(n))
   await journal.stop()
 }
@@ -64,9 +64,9 @@ test('a file that was rotated by a copy says anew who signs', async (t) => {
   await clock.advance(JOURNAL_HEAD_MS)
   await until(async () => (await headsIn(path)) === 1)
   await journal.stop()
-  const newest = await verifyJournal([path], { continued: true, agentId: AGENT.agentId })
+  const newest = await verifyJournal([path], { continued: true, agentIds: [AGENT.agentId] })
   assert.deepEqual([newest.problems, newest.signed.lines, newest.lines], [[], 3, 3])
-  const all = await verifyJournal([path, `${path}.1`], { agentId: AGENT.agentId })
+  const all = await verifyJournal([path, `${path}.1`], { agentIds: [AGENT.agentId] })
   assert.deepEqual([all.problems, all.signed.lines === all.lines], [[], true])
 })
 
@@ -93,6 +93,22 @@ test('a line is synced in the file that has it, also where that is renamed befor
   assert.deepEqual((await verifyJournal([`${path}.1`, `${path}.2`, path])).problems, [])
 })
 
+test('an agent whose key was replaced accepts its earlier keys, and none of them after a newer one', async (t) => {
+  const directory = await temporaryDirectory(t)
+  const path = join(directory, 'exec.log')
+  const [first, second, third] = [AGENT, agentSignerOf(randomBytes(32)), agentSignerOf(randomBytes(32))]
+  for (const signer of [first, first, second, third]) await live(t, path, 1, signer)
+  const newestFirst = [third, second, first].map(({ agentId }) => agentId)
+  const honest = await verifyJournal([path], { agentIds: newestFirst })
+  assert.deepEqual([honest.problems, honest.signed.lines === honest.lines, honest.signed.agents.length], [[], true, 3])
+  assert.deepEqual(kinds(await verifyJournal([path], { agentIds: newestFirst.slice(0, 2) })), ['signature', 'signature'])
+  // Who still has the old key cannot write with it what the new one did.
+  await live(t, path, 1, second)
+  const forged = await verifyJournal([path], { agentIds: newestFirst })
+  assert.ok(!forged.ok && kinds(forged).every((kind) => kind === 'signature'))
+  assert.match(forged.problems[0]!.message, new RegExp(`signed by agent ${second.agentId}, whose key was replaced before`))
+})
+
 test('a copy that somebody made of the journal is not taken for the file before it', async (t) => {
   const path = join(await temporaryDirectory(t), 'exec.log')
   await live(t, path, 1)
@@ -103,7 +119,7 @@ test('a copy that somebody made of the journal is not taken for the file before 
   const later = new Date(Date.now() + 60_000)
   for (const copy of copies) await utimes(copy, later, later)
   await live(t, path, 3)
-  const report = await verifyJournal([`${path}.1`, path], { agentId: AGENT.agentId })
+  const report = await verifyJournal([`${path}.1`, path], { agentIds: [AGENT.agentId] })
   assert.deepEqual([report.problems, report.unlinked_lives, report.lives], [[], 0, 3])
   // With a date, as logrotate may name them.
   await rename(path, `${path}-20261122-1700000000`)
@@ -116,7 +132,7 @@ test('whose signatures are demanded, of that agent is also what goes on from a f
   const { journal, clock } = await begin(t, path)
   await rename(path, `${path}.1`)
   await journal.append(denialEvent(1))
-  const demanded = { continued: true, agentId: AGENT.agentId }
+  const demanded = { continued: true, agentIds: [AGENT.agentId] }
   // Nobody has signed it yet.
   assert.deepEqual(kinds(await verifyJournal([path], demanded)), ['signature'])
   assert.deepEqual(kinds(await verifyJournal([path, `${path}.1`], demanded)), [])
@@ -142,7 +158,7 @@ test('of a killed life whose file was rotated away, what the next one names is s
   await rename(path, `${path}.1`)
   await killed.journal.append(denialEvent(1))
   await live(t, path, 1)
-  const report = await verifyJournal([path], { continued: true, agentId: AGENT.agentId })
+  const report = await verifyJournal([path], { continued: true, agentIds: [AGENT.agentId] })
   assert.deepEqual([report.problems, report.lines - report.signed.lines], [[], 0])
 })
 
@@ -153,7 +169,7 @@ test('a chain without a beginning is altered, whoever should have signed it and 
   assert.deepEqual(kinds(await verifyJournal([path])), ['altered'])
   await live(t, path, 1)
   await writeFile(path, (await readFile(path, 'utf8')) + unbegun())
-  for (const agentId of [null, AGENT.agentId]) assert.deepEqual(kinds(await verifyJournal([path], { agentId })), ['altered', 'altered'])
+  for (const agentIds of [null, [AGENT.agentId]]) assert.deepEqual(kinds(await verifyJournal([path], { agentIds })), ['altered', 'altered'])
 })
 
 test('lives without number are counted, and the ends of the newest are listed', async (t) => {

@@ -14,6 +14,7 @@ import { Timeline, type TimelineEntry } from '../../../journal/timeline.ts'
 import { type VerifyReport, verifyJournal } from '../../../journal/verify.ts'
 import type { ContactsAnswer } from '../../../protocol/api-answers.ts'
 import { type AgentId, isHexId, shortId } from '../../../protocol/ids.ts'
+import { loadSuccessions, previousKeys } from '../../../trust/successions.ts'
 import type { CliContext } from '../context.ts'
 import { type Drawing, drawingFor, widestOf } from '../drawing.ts'
 import { usageError } from '../failure.ts'
@@ -72,22 +73,24 @@ export const runAuditTail = async (context: CliContext, line: CommandLine): Prom
   })
 }
 
-/** The required signer, which is named, or owns the journal as its daemon, or is null. */
-const signerOf = async (context: CliContext, line: CommandLine): Promise<AgentId | null> => {
+/** The accepted signers, the newest first: the named agent, or this daemon's agent with the keys that it replaced. Null accepts any. */
+const signersOf = async (context: CliContext, line: CommandLine): Promise<AgentId[] | null> => {
   const agent = line.value('agent')
-  if (agent === null)
-    return line.words.length > 0 ? null : (await context.api.json<{ agent_id: AgentId }>({ method: 'GET', path: '/agent' })).agent_id
-  if (!isHexId(agent)) throw usageError(`--agent: ${JSON.stringify(agent)} is not the 64 hex digits of an agent's id`)
-  return agent
+  if (agent !== null && !isHexId(agent)) throw usageError(`--agent: ${JSON.stringify(agent)} is not the 64 hex digits of an agent's id`)
+  if (agent !== null) return [agent]
+  if (line.words.length > 0) return null
+  const { agent_id } = await context.api.json<{ agent_id: AgentId }>({ method: 'GET', path: '/agent' })
+  const successions = await loadSuccessions(context.api.paths.successions)
+  return [agent_id, ...previousKeys(successions, agent_id).map(({ from }) => from)]
 }
 
-const signedText = ({ signed, lines, torn_lines }: VerifyReport, agent: AgentId | null): string => {
+const signedText = ({ signed, lines, torn_lines }: VerifyReport, required: boolean): string => {
   const { agents, through } = signed
   if (through === null) return 'none: anyone who can write the file can have rewritten it'
   const left = lines - torn_lines - signed.lines
   const rest =
     left === 0 ? 'all of it' : `${counted(signed.lines, 'line')}; ${counted(left, 'line')} not signed yet, and can have been rewritten`
-  const whose = agent === null ? `; use --agent to require one agent` : ''
+  const whose = required ? '' : '; use --agent to require one agent'
   return `${rest}; through ${through.file}:${through.line} (${through.ts}), by agent ${agents.join(', ')}${whose}`
 }
 
@@ -95,8 +98,8 @@ const signedText = ({ signed, lines, torn_lines }: VerifyReport, agent: AgentId 
 export const runAuditVerify = async (context: CliContext, line: CommandLine): Promise<number> => {
   const [files, outgoing] = [line.words, line.has('outgoing')]
   if (outgoing && files.length > 0) throw oneJournal()
-  const agentId = await signerOf(context, line)
   await loadPrimitives()
+  const agentIds = await signersOf(context, line)
   const paths = files.length > 0 ? files : [await runningJournal(context, 'x0x audit verify', outgoing)]
   // Live runs have no end yet. If their marks cannot be read, they are shown as unfinished.
   const running = async (): Promise<AnyRunKey[]> => {
@@ -104,13 +107,13 @@ export const runAuditVerify = async (context: CliContext, line: CommandLine): Pr
     const ofSessions = paths.map(async (path) => listLocalRuns(localMarksOf(path)))
     return (await Promise.all<AnyRunKey[]>([ofAgents, ...ofSessions])).flat()
   }
-  const report = await verifyJournal(paths, { running, continued: line.has('continued'), agentId })
+  const report = await verifyJournal(paths, { running, continued: line.has('continued'), agentIds })
   if (context.json) await printJson(context, report)
-  else for (const text of renderReport(report, agentId, painter(context.stdout, context.env))) await printLine(context, text)
+  else for (const text of renderReport(report, agentIds !== null, painter(context.stdout, context.env))) await printLine(context, text)
   return report.ok ? 0 : 1
 }
 
-const renderReport = (report: VerifyReport, agentId: AgentId | null, paint: Paint): string[] => {
+const renderReport = (report: VerifyReport, required: boolean, paint: Paint): string[] => {
   const { problems, heads, lives, unlinked_lives, torn_lines, open_chains } = report
   const notes = [
     ...(torn_lines > 0 ? [`${counted(torn_lines, 'line')} cut off by a crash or a full disk`] : []),
@@ -128,7 +131,7 @@ const renderReport = (report: VerifyReport, agentId: AgentId | null, paint: Pain
         ({ chain, lines, sha256 }) =>
           `${paint('dim', 'head')}     chain ${chain}: ${counted(lines, 'line')}, SHA-256 of the last ${sha256}`,
       ),
-    `${paint('dim', 'signed')}   ${shownLine(signedText(report, agentId))}`,
+    `${paint('dim', 'signed')}   ${shownLine(signedText(report, required))}`,
     ...notes.map((note) => `${paint('dim', 'note')}     ${note}`),
     report.ok
       ? `${paint('green', 'ok')}       no break found: ${counts}`
