@@ -31,12 +31,15 @@ const STAGES_OF: Readonly<Record<string, number>> = { alice: 7, bob: 6 }
 const nowUs = (): number => Number(process.hrtime.bigint() / 1_000n)
 
 /** When each run reached each stage, as the log of a daemon says. */
-const readStages = async (daemon: TestDaemon, into: Map<string, Map<Reached, number>>): Promise<void> => {
+const readStages = async (daemon: TestDaemon): Promise<Map<string, Map<Reached, number>>> => {
+  const runs = new Map<string, Map<Reached, number>>()
   for (const line of (await daemon.log()).split('\n')) {
-    if (!line.includes('"run stage"')) continue
-    const { stage, request_id, at_us } = JSON.parse(line) as { stage: RunStage; request_id: string; at_us: number }
-    into.get(request_id)?.set(stage, at_us)
+    if (!line.includes('"run stages"')) continue
+    const { stages } = JSON.parse(line) as { stages: Record<string, Partial<Record<RunStage, number>>> }
+    for (const [id, reached] of Object.entries(stages))
+      runs.set(id, new Map([...(runs.get(id) ?? []), ...(Object.entries(reached) as [RunStage, number][])]))
   }
+  return runs
 }
 
 /** Where the time of one warm run goes. */
@@ -62,12 +65,10 @@ export const breakdown = async ({ mesh, plan }: Stage): Promise<Omit<Section, 't
   client.close()
   // A daemon writes the stages of a run some time after its end. Those of the last run come last.
   const last = [...runs.keys()].at(-1)!
-  const isStage = (line: string): boolean => line.includes('"run stage"') && line.includes(last)
   for (const daemon of [alice, bob]) {
-    const isLogged = async (): Promise<boolean> => (await daemon.log()).split('\n').filter(isStage).length === STAGES_OF[daemon.name]
-    await until('the last run is logged', isLogged)
+    await until('the last run is logged', async () => (await readStages(daemon)).get(last)?.size === STAGES_OF[daemon.name])
+    for (const [id, reached] of await readStages(daemon)) for (const [stage, at] of reached) runs.get(id)?.set(stage, at)
   }
-  for (const daemon of [alice, bob]) await readStages(daemon, runs)
   const between = (from: Reached, to: Reached): number[] =>
     [...runs.values()].map((stages) => (stages.get(to)! - stages.get(from)!) / 1_000)
   const whole = summarize(between('called', 'returned'))
