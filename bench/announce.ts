@@ -51,7 +51,7 @@ export const announce = async ({ plan }: Stage): Promise<Omit<Section, 'title'>>
     ])
   }
   return {
-    intro: `One node alone in a process, with ${NEIGHBOURS} neighbours in another: all real, with TCP, Noise, yamux and gossipsub. Of the nodes beyond there is what they say: their keys, signatures and bytes are real, at their own rate, brought by the neighbours. All are strangers to one another. ${measureMs / 1000} s, after ${settleMs / 1000} s.`,
-    table: tableOf(['nodes', 'kB/s in', 'kB/s out', 'ms CPU/s', 'presences/s', 'machines heard of', 'agents known by their cards'], lines),
+    intro: `One node alone in a process, with ${NEIGHBOURS} neighbours in another: all of them real, with TCP, Noise, yamux and gossipsub. The neighbours relay the messages of all other nodes, with real keys and signatures, at the real rate. No node knows another one. ${measureMs / 1000} s, after ${settleMs / 1000} s.`,
+    table: tableOf(['nodes', 'kB/s in', 'kB/s out', 'ms CPU/s', 'presences/s', 'machines known', 'agents with a card'], lines),
   }
 }

@@ -77,6 +77,6 @@ export const breakdown = async ({ mesh, plan }: Stage): Promise<Omit<Section, 't
     return [`${from} → ${to}`, what, median.toFixed(2), p99.toFixed(2), `${Math.round((100 * median) / whole.median)} %`]
   })
   lines.push(['called → returned', 'the whole', whole.median.toFixed(2), whole.p99.toFixed(2), ''])
-  const intro = `\`/bin/true\` over REST, one run after the other; the stages as both daemons log them at level debug, by the clock that all processes of a machine share. Medians of ${plan.rounds} runs.`
+  const intro = `\`/bin/true\` over REST, one run after the other. Both daemons log the stages at level debug, with the common clock of the machine. Medians of ${plan.rounds} runs.`
   return { intro, table: tableOf(['from → to', 'what happens', 'median, ms', 'p99, ms', 'of the whole'], lines) }
 }

@@ -24,18 +24,18 @@ interface Contender {
 
 const CONTENDERS: Readonly<Record<string, Contender>> = {
   group: { what: 'process group (weak)', choice: 'group', confinement: {} },
-  cgroup: { what: 'cgroup v2 leaf', choice: 'cgroup', confinement: {} },
-  processes: { what: 'cgroup v2 leaf, `max_processes`', choice: 'cgroup', confinement: { max_processes: 64 } },
+  cgroup: { what: 'cgroup', choice: 'cgroup', confinement: {} },
+  processes: { what: 'cgroup, `max_processes`', choice: 'cgroup', confinement: { max_processes: 64 } },
   memory: {
-    what: 'cgroup v2 leaf, `max_processes`, `max_memory_bytes`',
+    what: 'cgroup, `max_processes`, `max_memory_bytes`',
     choice: 'cgroup',
     confinement: { max_processes: 64, max_memory_bytes: 64 * 1024 * 1024 },
   },
-  cpu: { what: 'cgroup v2 leaf, `max_cpu_secs` (prlimit)', choice: 'cgroup', confinement: { max_cpu_secs: 10 } },
-  nice: { what: 'cgroup v2 leaf, `nice`', choice: 'cgroup', confinement: { nice: 5 } },
+  cpu: { what: 'cgroup, `max_cpu_secs` (prlimit)', choice: 'cgroup', confinement: { max_cpu_secs: 10 } },
+  nice: { what: 'cgroup, `nice`', choice: 'cgroup', confinement: { nice: 5 } },
   namespace: { what: 'PID namespace (bwrap)', choice: 'pid_namespace', confinement: {} },
   closed: {
-    what: 'cgroup v2 leaf, `no_network`, `read_only` (bwrap)',
+    what: 'cgroup, `no_network`, `read_only` (bwrap)',
     choice: 'cgroup',
     confinement: { no_network: true, read_only: true },
   },
@@ -89,13 +89,13 @@ export const containment = async ({ plan }: Stage): Promise<Omit<Section, 'title
     const results: Record<string, Summary> = await interleaved(rounds, { direct, ...calls })
     const base = results['direct']!
     const lines = [
-      lineOf('bare spawn', base, base),
+      lineOf('no containment', base, base),
       ...Object.entries(CONTENDERS).map(([name, { what }]) => lineOf(what, results[name]!, base)),
-      lineOf(`bare spawn, after ${QUIET_MS} ms of quiet`, await afterQuiet(direct), base),
-      lineOf(`cgroup v2 leaf, after ${QUIET_MS} ms of quiet`, await afterQuiet(calls['cgroup']!), base),
+      lineOf(`no containment, after ${QUIET_MS} ms of quiet`, await afterQuiet(direct), base),
+      lineOf(`cgroup, after ${QUIET_MS} ms of quiet`, await afterQuiet(calls['cgroup']!), base),
     ]
-    const intro = `\`/bin/true\`, from the call until the last process is dead and its group is gone, ${rounds} rounds in turn. With other work on the same cores the figures grow, and the p99 with them first.`
-    return { intro, table: tableOf(['what', 'median, ms', 'p99, ms', 'above bare spawn, ms'], lines) }
+    const intro = `\`/bin/true\`, from the call until the last process has ended and its group is removed, ${rounds} rounds in turn. Other work on the same cores makes all times longer, p99 most.`
+    return { intro, table: tableOf(['what', 'median, ms', 'p99, ms', 'more than without, ms'], lines) }
   } finally {
     for (const { trees } of runners.values()) await trees.stop()
     await cleanup.stop()

@@ -37,10 +37,10 @@ const callsPerRun = async (
   const rows: Row[] = []
   for (const [who, name] of [
     ['requester', 'alice'],
-    ['responder', 'bob'],
+    ['target', 'bob'],
   ] as const)
     for (const [half, pid] of [
-      ['network half', await pair[name].networkPid()],
+      ['network process', await pair[name].networkPid()],
       [name === 'bob' ? 'executor, with the command' : 'executor', pair[name].pid],
     ] as const) {
       const calls = await systemCalls(pid, work)
@@ -91,20 +91,23 @@ export const cost = async ({ mesh, openSsh, plan, after }: Stage): Promise<Omit<
   })
   const rows: Row[] = [
     side(
-      'requester: both halves of its daemon; ssh: the master, the client process, and our own starting of it',
+      'requester: both processes of its daemon. ssh: the master, the client process and its start',
       cpu.aliceExecutor + cpu.aliceNetwork,
       sshCpu.client,
     ),
-    { what: 'of it the executor, which signs', unit: 'ms CPU', ours: one(cpu.aliceExecutor) },
+    { what: 'of this, the executor process, which signs', unit: 'ms CPU', ours: one(cpu.aliceExecutor) },
     side(
-      'responder: both halves and the command; ssh: sshd, the login shell and the command',
+      'target: both processes and the command. ssh: sshd, the login shell and the command',
       cpu.bobExecutor + cpu.bobNetwork,
       sshCpu.server,
     ),
-    { what: 'of it the executor and the command', unit: 'ms CPU', ours: one(cpu.bobExecutor) },
-    { what: 'on the wire, to the responder', ...wire('up') },
-    { what: 'on the wire, from the responder', ...wire('down') },
+    { what: 'of this, the executor process and the command', unit: 'ms CPU', ours: one(cpu.bobExecutor) },
+    { what: 'bytes to the target', ...wire('up') },
+    { what: 'bytes from the target', ...wire('down') },
     ...calls,
   ]
-  return { intro: `\`/bin/true\` over REST, ${plan.runs} runs one after the other; the wire also carries what keeps the link alive.`, rows }
+  return {
+    intro: `\`/bin/true\` over REST, ${plan.runs} runs one after the other. The bytes include those that keep the link alive.`,
+    rows,
+  }
 }

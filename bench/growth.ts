@@ -74,14 +74,14 @@ export const growth = async ({ mesh, plan, after }: Stage): Promise<Omit<Section
   }
   await writeFile(bob.journalFile, '')
   await bob.writeAcl([ours])
-  await look('an empty journal, an ACL of 1 entry')
+  await look('an empty audit log, an ACL of 1 entry')
   await writeFile(bob.journalFile, journalOf(lines))
-  await look(`a journal of ${lines} lines`)
+  await look(`an audit log of ${lines} lines`)
   await writeFile(bob.journalFile, '')
   await bob.writeAcl([...Array.from({ length: entries - 1 }, () => entryFor(toHex(randomBytes(32)))), ours])
-  await look(`an ACL of ${entries} entries, ours the last`)
+  await look(`an ACL of ${entries} entries, the requester's last`)
   client.close()
   const intro =
-    'Runs of `/bin/true` on bob. Memory is that of both halves of bob; the start ends when the daemon says that it is ready. The peers are machines that its ACL names.'
+    'Runs of `/bin/true` on bob. The memory is that of both processes of bob. The start ends when the daemon reports that it is ready. The ACL of bob lists the peers.'
   return { intro, table: tableOf(['bob has', 'run, median ms', 'p99, ms', 'bob resident, MB', 'start, ms'], rows) }
 }

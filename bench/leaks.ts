@@ -77,7 +77,7 @@ const measure = async (stage: Runs, after: string): Promise<Count> => {
     rss: halves.map((_half, index) => Math.min(...looks.map((look) => look[index]!))),
     fds: halves.map(({ pid }) => readdirSync(`/proc/${pid}/fd`).length),
     zombies: below.filter((pid) => stateOf(pid) === 'Z').length,
-    // Beside a network half and a guardian each.
+    // Beside a network process and a guardian each.
     strangers: Math.max(0, below.length - 2 * daemons.length),
     files: await filesOf(stage),
   }
@@ -93,7 +93,7 @@ const runsOf = async (mesh: MeshOfDaemons): Promise<Runs & { client: RestClient;
   const halves = await Promise.all(
     daemons.map(async (daemon) => [
       { name: `${daemon.name}, executor`, pid: daemon.pid },
-      { name: `${daemon.name}, network half`, pid: await until('a network half', async () => daemon.networkPid()) },
+      { name: `${daemon.name}, network process`, pid: await until('a network process', async () => daemon.networkPid()) },
     ]),
   )
   return { mesh, daemons, halves: halves.flat(), client, agentId: bob.agentId }
@@ -140,7 +140,7 @@ export const leaks = async ({ mesh, plan }: Stage): Promise<Omit<Section, 'title
     counts.push(await measure(stage, after))
     process.stderr.write(`${lineOf(counts.at(-1)!).join(' | ')}\n`)
   }
-  await look(`${warm} to warm up`)
+  await look(`${warm} for warm-up`)
   for (let step = 1; step <= steps; step++) {
     await runs(perStep, 1)
     await look(`${step * perStep} one after the other`)
@@ -152,6 +152,6 @@ export const leaks = async ({ mesh, plan }: Stage): Promise<Omit<Section, 'title
   stage.client.close()
   const problems = left(counts[0]!, counts.at(-1)!)
   if (problems.length > 0) throw new Error(`left behind: ${problems.join('; ')}`)
-  const intro = `Runs of \`/bin/true\` on bob, asked for through alice's REST door. Resident memory is the least of ${LOOKS} looks in ${(LOOKS * LOOK_MS) / 1_000} s after the runs. The two journals grow, as they must.`
+  const intro = `Runs of \`/bin/true\` on bob, requested by REST from alice. The memory is the lowest of ${LOOKS} measurements in ${(LOOKS * LOOK_MS) / 1_000} s after the runs. The two logs grow.`
   return { intro, table: tableOf(headOf(stage), counts.map(lineOf)) }
 }

@@ -31,7 +31,7 @@ export const loss = async ({ mesh, openSsh, plan, after }: Stage): Promise<Omit<
   }
   return {
     intro:
-      "Through a network namespace and back: this kernel's own TCP over a link that delays each packet and loses one in a hundred in each direction. The link is three more processes on the same cores, which every packet passes, and a request of ours is three packets: the figures are higher than on the path above, and ours more so. `/bin/true` where nothing else is said; every call is a process of its own.",
+      'The TCP of the kernel over a link through a network namespace. The link delays each packet and loses one in a hundred in each direction. It needs three more processes on the same cores, and a request of x0x has three packets. So the times are longer than above, for x0x more than for ssh. Each call runs `/bin/true` in a new client process.',
     rows,
   }
 }

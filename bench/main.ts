@@ -8,7 +8,7 @@ import { containment } from './containment.ts'
 import { cost } from './cost.ts'
 import { fanout, fleet } from './fanout.ts'
 import { growth } from './growth.ts'
-import { halves } from './halves.ts'
+import { memory } from './memory.ts'
 import { latency } from './latency.ts'
 import { leaks } from './leaks.ts'
 import { loss } from './loss.ts'
@@ -32,33 +32,34 @@ interface Measurement {
 
 /** In the order of the report. */
 const MEASUREMENTS: Readonly<Record<string, Measurement>> = {
-  latency: { title: 'One run, loopback', measure: latency },
+  latency: { title: 'One run on this machine', measure: latency },
   breakdown: { title: 'Where the time of one run goes', measure: breakdown },
-  rate: { title: 'Many runs, loopback', measure: rate },
-  cost: { title: 'What one run takes', measure: cost },
-  bulk: { title: 'Output of one run, loopback', measure: bulk },
+  rate: { title: 'Many runs on this machine', measure: rate },
+  cost: { title: 'Cost of one run', measure: cost },
+  bulk: { title: 'Output of one run on this machine', measure: bulk },
   wan: { title: 'Over a distance', measure: wan },
   loss: { title: 'Over a path that loses packets', measure: loss, onRequest: 'quick' },
   fanout: { title: 'Many hosts', measure: fanout },
-  fleet: { title: 'A fleet', measure: fleet },
-  start: { title: 'From nothing', measure: start },
-  halves: { title: 'The two halves', measure: halves },
-  growth: { title: 'As things grow', measure: growth },
-  announce: { title: 'A node among many', measure: announce, onRequest: 'quick' },
+  fleet: { title: 'A thousand hosts', measure: fleet },
+  start: { title: 'Start to first run', measure: start },
+  memory: { title: 'Memory of the two processes', measure: memory },
+  growth: { title: 'Growth of peers, logs and ACLs', measure: growth },
+  announce: { title: 'One node in a large mesh', measure: announce, onRequest: 'quick' },
   containment: { title: 'Containment', measure: containment },
-  sandbox: { title: 'A sandbox', measure: sandbox },
+  sandbox: { title: 'Sandbox', measure: sandbox },
   rexd: { title: 'REXD', measure: rexd },
-  mcp: { title: 'Tools for agents', measure: mcp },
-  'one-file': { title: 'The command line as one file', measure: oneFile, onRequest: 'always' },
-  packages: { title: 'From nothing, by each package', measure: packages, onRequest: 'always' },
-  leaks: { title: 'What runs leave behind', measure: leaks, onRequest: 'always' },
+  mcp: { title: 'Tools for AI agents', measure: mcp },
+  'one-file': { title: 'The command line as a single file', measure: oneFile, onRequest: 'always' },
+  packages: { title: 'Start to first run, by package', measure: packages, onRequest: 'always' },
+  leaks: { title: 'Leftovers of runs', measure: leaks, onRequest: 'always' },
 }
 
 const USAGE = `npm run bench [-- [quick] [NAME…] | charts]
 
-Measures x0x beside OpenSSH and writes bench/RESULTS.md, bench/results.json and bench/charts. Without a name: all but leaks, and one-file and packages, which need npm run packages.
-With quick: fewer rounds, without loss, printed and not written. With charts: nothing is measured,
-and what bench/results.json has is drawn again.
+Measures x0x beside OpenSSH and writes bench/RESULTS.md, bench/results.json and bench/charts.
+Without a name it measures all except leaks, one-file and packages. The last two need npm run packages.
+With quick it measures fewer rounds, prints the results and writes nothing. It leaves out loss.
+With charts it draws the charts of bench/results.json again.
 
 ${Object.entries(MEASUREMENTS)
   .map(([name, { title }]) => `  ${name.padEnd(12)} ${title}`)

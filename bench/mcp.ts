@@ -15,7 +15,7 @@ import type { Row, Section } from './report.ts'
 import type { Stage } from './stage.ts'
 import { interleaved, summarize } from './stats.ts'
 
-/** A server of the same protocol that runs whatever it is given by a shell: what agents have otherwise. */
+/** A server of the same protocol that runs whatever it is given through a shell: what agents have otherwise. */
 const REFERENCE = 'mcp-server-commands@0.5.0'
 const INSTALL_MS = 120_000
 const MB = 1_000_000
@@ -69,11 +69,11 @@ const callRows = async (stage: Stage, ours: Server, theirs: Server | null): Prom
     reference: async () => (theirs === null ? undefined : call(theirs, 'run_command', { command: 'true' })),
     spawned: spawnTrue,
   })
-  const peer = theirs === null ? {} : { theirs: results.reference, peer: `\`run_command\` of \`${REFERENCE}\`, by a shell` }
-  const limit = { limit: results.spawned, limitOf: 'spawn alone' }
+  const peer = theirs === null ? {} : { theirs: results.reference, peer: `\`run_command\` of \`${REFERENCE}\`, through a shell` }
+  const limit = { limit: results.spawned, limitOf: '`/bin/true` started by Node.js' }
   return [
-    { what: '`exec_status` of `true`, through `x0x mcp`', unit: 'ms', ours: results.status, ...peer, ...limit },
-    { what: '`which_command` of `true`, through `x0x mcp`', unit: 'ms', ours: results.which },
+    { what: '`exec_status` of `true`, by `x0x mcp`', unit: 'ms', ours: results.status, ...peer, ...limit, target: '≤ 1.3' },
+    { what: '`which_command` of `true`, by `x0x mcp`', unit: 'ms', ours: results.which },
   ]
 }
 
@@ -100,10 +100,10 @@ const consoleRows = async (t: Ending, stage: Stage): Promise<Row[]> => {
     },
     terminal: inTerminal,
   })
-  const peer = { theirs: results.terminal, peer: '`script -qec true /dev/null`, a terminal and nobody who watches' } as const
+  const peer = { theirs: results.terminal, peer: '`script -qec true /dev/null`, a terminal without a viewer' } as const
   return [
-    { what: '`true` by the console, over its socket', unit: 'ms', ours: results.socket, ...peer },
-    { what: '`true` by the console, by `rexec`', unit: 'ms', ours: results.program, ...peer },
+    { what: '`true` in the console, over its socket', unit: 'ms', ours: results.socket, ...peer, target: '≤ 1.2' },
+    { what: '`true` in the console, with `rexec`', unit: 'ms', ours: results.program, ...peer },
   ]
 }
 
@@ -111,7 +111,7 @@ const memoryRow = async (ours: Server, theirs: Server | null): Promise<Row> => {
   await new Promise((resolve) => setTimeout(resolve, IDLE_MS))
   const [mine, other] = [await memoryOf(ours), theirs === null ? null : await memoryOf(theirs)]
   const peer = other === null ? {} : { theirs: summarize([other]), peer: `\`${REFERENCE}\`` }
-  return { what: 'memory of `x0x mcp` that has nothing to do', unit: 'MB', ours: summarize([mine]), ...peer }
+  return { what: 'memory of an idle `x0x mcp`', unit: 'MB', ours: summarize([mine]), ...peer }
 }
 
 /** Tools for agents, beside a server of the same protocol without rules, and the console beside a terminal. */
@@ -122,6 +122,6 @@ export const mcp = async (stage: Stage): Promise<Omit<Section, 'title'>> => {
   const theirs = await serveReference(stage)
   const rows = [...(await callRows(stage, ours, theirs)), ...(await consoleRows(t, stage)), await memoryRow(ours, theirs)]
   const intro =
-    'One client of the protocol asks both servers over standard streams that stand. `x0x mcp` has a policy, a journal on disk and a cell for each run; the other has a shell. `rexec` is a process of its own for each command, as agents call it.'
+    'One client calls both servers over standard streams that are already open. `x0x mcp` has a policy, an audit log on disk and a control group for each run. The other server uses a shell. `rexec` is a new process for each command, as AI agents call it.'
   return { intro, rows }
 }

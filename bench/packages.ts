@@ -20,7 +20,7 @@ const ROUNDS = { full: 12, quick: 2 }
 const ARCHITECTURE = DEBIAN[process.arch as keyof typeof DEBIAN]
 
 const INTRO =
-  '`/bin/true`, from the start of `x0xd`, whose keys and contacts are there, to the end of a first `x0x exec` on a peer that is up; for `rexd --stdio` here, from its start to `exec.exit`. All files were read before.'
+  '`/bin/true`, from the start of `x0xd`, with existing keys and contacts, to the end of the first `x0x exec` on a running peer. For `rexd --stdio` on this machine, from its start to `exec.exit`. All files are in the page cache.'
 
 const run = promisify(execFile)
 /** A program and the words with which it is started. */
@@ -36,7 +36,7 @@ export const packaged = (name: string): string => {
 /** What npm links to in a directory of programs. */
 const npmProgram = (script: string): Program => [process.execPath, join(packageRoot, 'deploy', 'bin', script)]
 
-/** The tree of the .deb in a directory, by which its scripts then name it. */
+/** Unpacks the Debian package into a directory. Its scripts then use the names there. */
 const unpacked = async (dir: string): Promise<(name: string) => Program> => {
   const deb = readdirSync(packaged('.')).find((name) => name.endsWith(`_${ARCHITECTURE}.deb`)) ?? `x0x_VERSION_${ARCHITECTURE}.deb`
   await run('dpkg-deb', ['--extract', packaged(deb), dir])
@@ -98,11 +98,11 @@ export const packages = async (stage: Stage): Promise<Omit<Section, 'title'>> =>
   return {
     intro: INTRO,
     rows: [
-      { what: 'npm package', unit: 'ms', ours: took.npm, theirs: took.cold, peer: 'ssh, cold, its sshd up' },
-      { what: '`x0x` as one file, the daemon of the npm package', ours: took.oneFile, ...besideNpm },
-      { what: 'tree of the .deb', ours: took.deb, ...besideNpm },
+      { what: 'npm package', unit: 'ms', ours: took.npm, theirs: took.cold, peer: 'a new ssh connection' },
+      { what: '`x0x` as a single file, with the daemon of the npm package', ours: took.oneFile, ...besideNpm },
+      { what: 'Debian package', ours: took.deb, ...besideNpm },
       {
-        what: '`rexd --stdio` as one file',
+        what: '`rexd --stdio` as a single file',
         unit: 'ms',
         ours: took.oneFileRexd,
         theirs: took.rexd,

@@ -40,14 +40,14 @@ export const rate = async ({ mesh, openSsh, plan }: Stage): Promise<Omit<Section
       theirs: of(theirs),
       peer: 'ssh ControlMaster',
       limit: of(limit),
-      limitOf: 'spawn alone',
-      ...(width === 32 && unit === '1/s' ? { target: '≥ 500 /s' } : {}),
+      limitOf: '`/bin/true` started by Node.js',
+      ...(width === 32 && unit === '1/s' ? { target: '≥ 2 × before' } : {}),
     })
     rows.push(
       row('runs per second', '1/s', (one) => one.perSecond),
-      row('each of them', 'ms', (one) => one.latency),
+      row('time of each run', 'ms', (one) => one.latency),
     )
   }
   client.close()
-  return { intro: `\`/bin/true\` over REST, ${plan.runs} runs each, after as many to warm up.`, rows }
+  return { intro: `\`/bin/true\` over REST, ${plan.runs} runs each, after as many for warm-up.`, rows }
 }

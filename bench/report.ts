@@ -15,11 +15,11 @@ export interface Row {
   /** The same with no containment beyond the process group. */
   readonly uncontained?: Summary
   readonly theirs?: Summary
-  /** Whom we are measured against. */
+  /** The program that this is compared with. */
   readonly peer?: string
-  /** Of the design: a ratio where there is a peer, else a figure. */
+  /** A ratio if there is a peer, else a figure. */
   readonly target?: string
-  /** What cannot be beaten, measured in the same run. */
+  /** Measured in the same run. Nothing can be faster. */
   readonly limit?: Summary
   readonly limitOf?: string
 }
@@ -44,31 +44,58 @@ const cell = (summary: Summary | undefined): string =>
 export const tableOf = (head: readonly string[], lines: readonly (readonly (string | number)[])[]): string =>
   [head, head.map(() => '---'), ...lines].map((cells) => `| ${cells.join(' | ')} |`).join('\n')
 
-const HEAD = ['what', 'unit', 'ours', 'ours, process group only', 'theirs', 'ours ÷ theirs', 'target', 'limit']
+const ratioOf = ({ ours, theirs }: Row): string => (theirs === undefined ? '' : (ours.median / theirs.median).toFixed(2))
 
-const rowCells = ({ what, unit, ours, uncontained, theirs, peer, target, limit, limitOf }: Row): string[] => [
-  what,
-  unit,
-  cell(ours),
-  cell(uncontained),
-  theirs === undefined ? '' : `${cell(theirs)} ${peer ?? ''}`,
-  theirs === undefined ? '' : `**${(ours.median / theirs.median).toFixed(2)}**`,
-  target ?? '',
-  limit === undefined ? '' : `${figure(limit.median)} (${limitOf})`,
+/** A column of a table. It is left out if all its cells are empty. */
+type Column = readonly [head: string, cell: (row: Row) => string]
+
+const COLUMNS: readonly Column[] = [
+  ['measured', ({ what }) => what],
+  ['unit', ({ unit }) => unit],
+  ['x0x', ({ ours }) => cell(ours)],
+  ['x0x, process group only', ({ uncontained }) => cell(uncontained)],
+  ['compared with', ({ theirs, peer }) => (theirs === undefined ? '' : `${cell(theirs)} ${peer ?? ''}`)],
+  ['ratio', (row) => (row.theirs === undefined ? '' : `**${ratioOf(row)}**`)],
+  ['target', ({ target }) => target ?? ''],
+  ['limit', ({ limit, limitOf }) => (limit === undefined ? '' : `${figure(limit.median)} (${limitOf})`)],
 ]
+
+const isSame = (one: Row, other: Row): boolean => one.what === other.what && one.unit === other.unit && one.peer === other.peer
+
+/** What an earlier build measured, with its ratio. */
+const beforeColumn = (earlier: readonly Row[]): Column => [
+  'before',
+  (row) => {
+    const before = earlier.find((one) => isSame(one, row))
+    if (before === undefined) return ''
+    return before.theirs === undefined ? figure(before.ours.median) : `${figure(before.ours.median)} (ratio ${ratioOf(before)})`
+  },
+]
+
+/** The rows of a section as a table. `earlier` are those of an earlier build. */
+export const rowsTable = (rows: readonly Row[], earlier: readonly Row[]): string => {
+  const columns = [...COLUMNS, beforeColumn(earlier)].filter(([, cellOf]) => rows.some((row) => cellOf(row) !== ''))
+  return tableOf(
+    columns.map(([head]) => head),
+    rows.map((row) => columns.map(([, cellOf]) => cellOf(row))),
+  )
+}
 
 /** Of a section's picture, by the word that measures it. */
 const chartFile = ({ command }: Written): string => `charts/${command.split(' ').at(-1)}.svg`
 
-const textOf = (written: Written): string => {
+const textOf = (written: Written, earlier: readonly Written[]): string => {
   const { title, intro, rows, table, on, command } = written
-  const chart = ratioChart(title, rows ?? []) === null ? [] : [`![${title}: ours beside theirs](${chartFile(written)})`]
-  const figures = rows === undefined ? (table ?? '') : tableOf(HEAD, rows.map(rowCells))
+  const chart = ratioChart(title, rows ?? []) === null ? [] : [`![${title}: x0x compared with others](${chartFile(written)})`]
+  const before = earlier.find((section) => section.title === title)?.rows ?? []
+  const figures = rows === undefined || rows.length === 0 ? (table ?? '') : rowsTable(rows, before)
   return [`## ${title}`, `\`${command}\`, ${on}. ${intro}`, ...chart, figures].join('\n\n')
 }
 
 const RESULTS = new URL('RESULTS.md', import.meta.url)
 const RAW = new URL('results.json', import.meta.url)
+/** Measured with an earlier build on the same machine. */
+const BEFORE = new URL('before.json', import.meta.url)
 
 const machine = async (): Promise<string> => {
   const ssh = await promisify(execFile)('ssh', ['-V']).then(
@@ -78,18 +105,24 @@ const machine = async (): Promise<string> => {
   return `${cpus().length} × ${cpus()[0]?.model ?? 'unknown'}, ${(totalmem() / 2 ** 30).toFixed(0)} GiB, Linux ${release()}, Node ${process.version}, ${ssh}`
 }
 
-const headOf = async (): Promise<string> => `# Results
+const headOf = async (earlier: readonly Written[]): Promise<string> => {
+  const [first] = earlier
+  const before =
+    first === undefined
+      ? ''
+      : `\nThe column *before* has the same measurement of an earlier build on the same machine, ${first.on}, with its ratio.`
+  return `# Results
 
-Written by \`npm run bench\`; \`npm run bench -- --help\` says what can be measured alone.
+\`npm run bench\` writes this page. \`npm run bench -- --help\` lists the measurements.
 ${await machine()}.
 
-All daemons, clients and sshd share these cores over loopback, measured in turn in the same minute: trust the
-ratios, not the figures. The account's shell start-up files are switched off for ssh. Runs are held together by what
-\`containment = "auto"\` finds here, and where a second column says so by their process group only. Raw figures are in
-\`results.json\` beside this file.`
+All daemons, clients and sshd share these cores and are measured in turn. Compare the ratios, not the times.
+Shell start-up files are switched off for ssh. Runs use the containment that \`containment = "auto"\` selects here.
+A second column has the same with the process group only. \`results.json\` has the raw figures.${before}`
+}
 
-const written = async (): Promise<Written[]> =>
-  readFile(RAW, 'utf8').then(
+const written = async (file = RAW): Promise<Written[]> =>
+  readFile(file, 'utf8').then(
     (text) => JSON.parse(text) as Written[],
     () => [],
   )
@@ -104,7 +137,7 @@ const chartsOf = (sections: readonly Written[]): [file: string, svg: string][] =
 /** What `bench/results.json` says, as pictures. */
 export const charts = async (): Promise<[file: string, svg: string][]> => chartsOf(await written())
 
-/** Draws `bench/results.json` again. */
+/** Draws the charts of `bench/results.json` again. */
 export const drawCharts = async (): Promise<void> => {
   await mkdir(new URL('charts/', import.meta.url), { recursive: true })
   for (const [file, svg] of await charts()) await writeFile(new URL(file, import.meta.url), svg)
@@ -117,12 +150,13 @@ export const publish = async (
 ): Promise<void> => {
   const command = `npm run bench -- ${init.name}${init.mode === 'quick' ? ' quick' : ''}`
   const measured: Written = { ...section, on: new Date().toISOString().slice(0, 10), command }
-  process.stdout.write(`${textOf(measured)}\n\n`)
+  const earlier = await written(BEFORE)
+  process.stdout.write(`${textOf(measured, earlier)}\n\n`)
   if (init.mode === 'quick') return
   const last = await written()
   const all = [...last.filter(({ title }) => title !== section.title && init.titles.includes(title)), measured]
   all.sort((a, b) => init.titles.indexOf(a.title) - init.titles.indexOf(b.title))
   await writeFile(RAW, `${JSON.stringify(all, null, 1)}\n`)
-  await writeFile(RESULTS, `${[await headOf(), ...all.map(textOf)].join('\n\n')}\n`)
+  await writeFile(RESULTS, `${[await headOf(earlier), ...all.map((one) => textOf(one, earlier))].join('\n\n')}\n`)
   await drawCharts()
 }

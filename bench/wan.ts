@@ -57,17 +57,17 @@ export const callsOver = async (
     first.push(await timed(ours))
   }
   const warm = await interleaved(plan.rounds, { ours, master: async () => ssh.master(TRUE), cold: async () => ssh.cold(TRUE) })
-  const warmRow = { what: `${at}: warm exec, CLI`, unit: 'ms', ours: warm.ours } as const
+  const warmRow = { what: `${at}: one run, \`x0x exec\` (Node.js)`, unit: 'ms', ours: warm.ours } as const
   const target = (index: 0 | 1 | 2): Pick<Row, 'target'> => (plan.targets === undefined ? {} : { target: plan.targets[index] })
   return [
     { ...warmRow, theirs: warm.master, peer: 'ssh ControlMaster', ...target(0) },
-    { ...warmRow, theirs: warm.cold, peer: 'ssh, cold', ...target(1) },
+    { ...warmRow, theirs: warm.cold, peer: 'a new ssh connection', ...target(1) },
     {
-      what: `${at}: first exec to a peer never dialled, CLI`,
+      what: `${at}: first run on a new peer, \`x0x exec\` (Node.js)`,
       unit: 'ms',
       ours: summarize(first),
       theirs: warm.cold,
-      peer: 'ssh, cold',
+      peer: 'a new ssh connection',
       ...target(2),
     },
   ]
@@ -83,7 +83,7 @@ export const outputOver = async (
     theirs: async () => ssh.drain(zeros(plan.bytes)),
   })
   return {
-    what: `${at}: stdout of one run, ${plan.bytes / 1024 / 1024} MiB, CLI`,
+    what: `${at}: stdout of one run, ${plan.bytes / 1024 / 1024} MiB, \`x0x exec\``,
     unit: 'MB/s',
     ...rates,
     peer: 'ssh ControlMaster',
@@ -113,7 +113,7 @@ export const wan = async (stage: Stage): Promise<Omit<Section, 'title'>> => {
   }
   return {
     intro:
-      'By way of a proxy that delays what passes, and the first bytes of a connection by the round trip that a handshake takes; it has no bandwidth and no congestion window. `/bin/true` where nothing else is said; every call is a process of its own.',
+      'A proxy delays all bytes, and the first bytes of a connection by one more round trip, as a TCP handshake does. It has no limit of bandwidth and no congestion window. Each call runs `/bin/true` in a new client process.',
     rows,
   }
 }
