@@ -56,7 +56,15 @@ const endingsIn = async (t: TestContext): Promise<[Partial<ChildInit>, Ending][]
 const signalName = (number: number): string | undefined => Object.entries(constants.signals).find(([, value]) => value === number)?.[0]
 
 const endingOf = async (init: Partial<ChildInit>, way: Way): Promise<number | string | undefined> => {
-  const common = { argv: ['program'], env: { PATH: '/usr/bin:/bin' }, cwd: '/', descriptors: 3, stdin: false, account: null }
+  const common = {
+    argv: ['program'],
+    env: { PATH: '/usr/bin:/bin' },
+    cwd: '/',
+    descriptors: 3,
+    stdin: false,
+    terminal: null,
+    account: null,
+  }
   try {
     const child = await startChild({ file: '/bin/true', ...common, ...init }, way)
     const exited = new Promise<number | string | undefined>((resolve) => {

@@ -12,7 +12,7 @@ import { NO_SETTINGS, type ToolsSettings, placesOf, resolveExec } from '../polic
 import { IMAGES_DIRECTORY, sandboxPath } from '../policy/sandbox/sandbox-grant.ts'
 import type { SandboxSettings } from '../policy/sandbox/sandbox-settings.ts'
 import { slowStartProblem } from '../process/child.ts'
-import { KOFFI_PACKAGE } from '../process/posix-spawn.ts'
+import { KOFFI_PACKAGE } from '../process/c-library.ts'
 import { ProcessTrees } from '../process/process-trees.ts'
 import { ImageStore } from '../process/sandbox/images.ts'
 import { DEFAULT_SANDBOX_PROCESSES } from '../protocol/limits/daemon.ts'

@@ -1,6 +1,7 @@
 import { type StdioOptions, spawn } from 'node:child_process'
 import { constants } from 'node:os'
 import type { Duplex } from 'node:stream'
+import type { TerminalSize } from '../executor-api/local.ts'
 import { type PosixSpawn, type Spawn, posixSpawn } from './posix-spawn.ts'
 import type { ExitStatus } from './signals.ts'
 
@@ -9,12 +10,14 @@ export interface Child {
   readonly pid: number
   /** Our ends by descriptor of the program. Null means it reads /dev/null. */
   readonly stdio: readonly (Duplex | null)[]
+  /** Sets the size of a terminal that this process holds. Otherwise null. */
+  readonly resize: ((size: TerminalSize) => void) | null
   /** Called once, in the turn in which the process is reaped. Its PID may be reused from then on. */
   onExit: (exit: ExitStatus) => void
 }
 
 export interface ChildInit extends Spawn {
-  /** Starts as another user, which posix_spawn(3) cannot do. */
+  /** Starts as another user, which posix_spawn(3) cannot do. Then `terminal` is null. */
   readonly account: { readonly uid: number; readonly gid: number } | null
 }
 
@@ -23,7 +26,7 @@ const LOOK_MS = 1_000
 
 /** Reaps the children that posix_spawn(3) started. The runtime reaps only its own. */
 class Reaper {
-  readonly #children = new Map<number, Child>()
+  readonly #children = new Map<number, (exit: ExitStatus) => void>()
   readonly #posix: PosixSpawn
   #timer: NodeJS.Timeout | null = null
 
@@ -32,17 +35,18 @@ class Reaper {
     process.on('SIGCHLD', () => this.#reap())
   }
 
-  add(child: Child): void {
-    this.#children.set(child.pid, child)
+  /** Calls `onExit` in the turn in which the child is reaped. */
+  add(pid: number, onExit: (exit: ExitStatus) => void): void {
+    this.#children.set(pid, onExit)
     this.#timer ??= setInterval(() => this.#reap(), LOOK_MS)
   }
 
   #reap(): void {
-    for (const [pid, child] of this.#children) {
+    for (const [pid, onExit] of this.#children) {
       const exit = this.#posix.reap(pid)
       if (exit === null) continue
       this.#children.delete(pid)
-      child.onExit(exit)
+      onExit(exit)
     }
     if (this.#children.size > 0 || this.#timer === null) return
     clearInterval(this.#timer)
@@ -56,8 +60,12 @@ const unheard = (): void => undefined
 
 const startNatively = (posix: PosixSpawn, init: ChildInit): Child => {
   reaper ??= new Reaper(posix)
-  const child: Child = { ...posix.start(init), onExit: unheard }
-  reaper.add(child)
+  const { pid, stdio, terminal } = posix.start(init)
+  const child: Child = { pid, stdio, resize: terminal && ((size) => terminal.resize(size)), onExit: unheard }
+  reaper.add(pid, (exit) => {
+    void terminal?.stream.finish()
+    child.onExit(exit)
+  })
   return child
 }
 
@@ -77,7 +85,7 @@ const startByRuntime = ({ file, argv, env, cwd, descriptors, stdin, account }: C
   started.on('error', () => {})
   // At the exit of a child the runtime discards streams without listeners, and ours come later.
   for (const stream of streams.slice(1, 3)) stream?.on('readable', () => {})
-  const child: Child = { pid, stdio: streams, onExit: unheard }
+  const child: Child = { pid, stdio: streams, resize: null, onExit: unheard }
   started.once('exit', (code, signal) => child.onExit({ code, signal: signal === null ? null : constants.signals[signal] }))
   return child
 }

@@ -9,6 +9,7 @@ import type { Terminal } from '../executor-api/local.ts'
 import type { Permit } from '../policy/permit.ts'
 import { type Child, type ChildInit, startChild } from './child.ts'
 import { commandLimit } from './open-files.ts'
+import { posixSpawn } from './posix-spawn.ts'
 import { MARK_VARIABLE } from './run-mark.ts'
 import { type SandboxPlan, planSandbox } from './sandbox/bubblewrap.ts'
 import { isOneFile } from './native-modules.ts'
@@ -21,8 +22,8 @@ const placeOf = (): { readonly fromSources: boolean; readonly host: string } => 
 }
 
 /**
- * Words before a program that runs it on a terminal. Each has a holder process, because the descriptor of a terminal would be inherited by
- * later children. `control` is the descriptor that carries sizes and, before them, the environment of a program on a raw terminal.
+ * Words before a program that start a process that holds its terminal. `control` is the descriptor that carries sizes
+ * and, before them, the environment of a program on a raw terminal.
  */
 export const terminalWords = ({ cols, rows, raw = false }: Terminal, control: number): string[] => {
   const { fromSources, host } = placeOf()
@@ -88,7 +89,9 @@ export interface LaunchPlan {
   /** Another program starts it, so a failed start is harder to recognize. */
   readonly isWrapped: boolean
   readonly inNamespace: boolean
-  /** Descriptor of the terminal's holder for sizes, or null without a terminal. */
+  /** Terminal that this process holds, or null. */
+  readonly ownTerminal: Terminal | null
+  /** Descriptor of the terminal's holder for sizes, or null without a holder. */
   readonly control: number | null
   readonly sandbox: SandboxPlan | null
 }
@@ -106,7 +109,10 @@ export const toolsFor = (confinement: Confinement): { key: keyof Confinement; to
   ...(confinement.max_cpu_secs === null ? [] : [{ key: 'max_cpu_secs', tool: 'prlimit' } as const]),
 ]
 
-interface Planned extends Pick<Permit, 'argv' | 'executable' | 'cwd' | 'cwd_descriptor' | 'env' | 'confinement' | 'terminal' | 'sandbox'> {
+interface Planned extends Pick<
+  Permit,
+  'argv' | 'executable' | 'cwd' | 'cwd_descriptor' | 'env' | 'confinement' | 'terminal' | 'sandbox' | 'account'
+> {
   /** Private copies that a sandbox shows, or absent without copies. */
   readonly copies?: readonly string[]
 }
@@ -134,10 +140,24 @@ const namespaceWords = (
   return { words: namespaceArguments(confinement, cwd), sandbox: null }
 }
 
+/**
+ * True if this process can hold the program's terminal. A namespace has private terminals, so their holder runs in it. Node.js cannot open a
+ * terminal, and it starts the programs of other users.
+ */
+const canHoldTerminal = (posix: ReturnType<typeof posixSpawn>, { account }: Planned, inNamespace: boolean): boolean =>
+  account === null && !inNamespace && !('problem' in posix)
+
 /** Plans how to start a program, directly or through confining tools. Returns a missing tool by name. */
-export const planLaunch = (permit: Planned, namespaceForAll: boolean, userNamespace = true): LaunchPlan | { readonly problem: string } => {
-  const { argv, executable, confinement, terminal } = permit
+export const planLaunch = (
+  permit: Planned,
+  namespaceForAll: boolean,
+  userNamespace = true,
+  posix = posixSpawn(),
+): LaunchPlan | { readonly problem: string } => {
+  const { argv, executable, confinement } = permit
   const inNamespace = namespaceForAll || needsNamespace(confinement) || permit.sandbox !== null
+  const ownTerminal = canHoldTerminal(posix, permit, inNamespace) ? permit.terminal : null
+  const terminal = ownTerminal === null ? permit.terminal : null
   const wrappers = wrappersOf(confinement)
   const namespace = inNamespace ? namespaceWords(permit, userNamespace) : { words: [], sandbox: null }
   if ('problem' in namespace) return namespace
@@ -151,7 +171,7 @@ export const planLaunch = (permit: Planned, namespaceForAll: boolean, userNamesp
   const control = terminal === null ? null : inNamespace ? STATUS_DESCRIPTOR + 1 : STATUS_DESCRIPTOR
   if (terminal !== null && control !== null) words.push(...terminalWords(terminal, control), ...openFilesWords(true))
   const [file = executable.path, ...args] = [...words, executable.path, ...argv.slice(1)]
-  return { file, args, isWrapped: words.length > 0, inNamespace, control, sandbox: namespace.sandbox }
+  return { file, args, isWrapped: words.length > 0, inNamespace, ownTerminal, control, sandbox: namespace.sandbox }
 }
 
 /** A held directory is used by its descriptor, because its path may have changed. */
@@ -180,20 +200,21 @@ export const launch = (
   const extra = [plan.inNamespace, plan.control !== null, ...(plan.sandbox === null ? [] : [true, true, true])]
   // A wrapper has its own name. A program has the name in argv.
   const argv0 = plan.isWrapped ? plan.file : (argv[0] ?? plan.file)
-  const raw = permit.terminal?.raw === true
+  const isHeldRaw = plan.control !== null && permit.terminal?.raw === true
   const init: ChildInit = {
     file: plan.file,
     argv: [argv0, ...plan.args],
     // A raw terminal's holder and the setup of a sandbox must not obey variables that are meant for the program.
-    env: plan.sandbox !== null ? {} : raw ? marked : env,
+    env: plan.sandbox !== null ? {} : isHeldRaw ? marked : env,
     cwd: directoryOf(permit),
     stdin,
     descriptors: 3 + extra.filter(Boolean).length,
+    terminal: plan.ownTerminal,
     account,
   }
   const child = withUmask(umaskOf(permit.confinement), () => startChild(init))
   if (child instanceof Promise) return child
-  if (raw && plan.control !== null) feed(child, plan.control)?.write(`${JSON.stringify(env)}\n`)
+  if (isHeldRaw && plan.control !== null) feed(child, plan.control)?.write(`${JSON.stringify(env)}\n`)
   for (const { descriptor, bytes } of plan.sandbox?.feeds ?? []) feed(child, descriptor)?.end(bytes)
   return child
 }

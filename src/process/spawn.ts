@@ -130,8 +130,9 @@ const endOf = async (child: Child, tree: ProcessTree, namespace: PidNamespace | 
     child.onExit = (exit) => resolve(tree.end().then(() => (namespace === null ? exit : namespace.translate(exit))))
   })
 
-/** Sends sizes to the holder of the program's terminal. */
+/** Sets the size of the program's terminal, or sends it to the terminal's holder. */
 const resizerOf = (child: Child, { control }: LaunchPlan): SpawnedProgram['resize'] => {
+  if (child.resize !== null) return child.resize
   const sizes = control === null ? null : feed(child, control)
   return sizes && (({ cols, rows }) => void sizes.write(`${cols} ${rows}\n`))
 }

@@ -5,6 +5,7 @@ import { constants } from 'node:os'
 import { errorText } from '../base/errors.ts'
 import { SCRUBBED_PATH } from '../policy/environment.ts'
 import { containedModule } from './native-modules.ts'
+import type { TerminalSides } from './terminal-stream.ts'
 
 /** The native part of `@lydell/node-pty`, pinned to a version. Its JavaScript classes close a terminal with unread output. */
 export interface NativePty {
@@ -64,11 +65,9 @@ export interface Ended {
   readonly signal: number
 }
 
-/** A program on its terminal. `release` closes the descriptor that keeps the terminal from being hung up. */
-export interface OnTerminal {
-  readonly fd: number
+/** A program on its terminal. */
+export interface OnTerminal extends TerminalSides {
   readonly ended: Promise<Ended>
-  release(): void
 }
 
 /** Settings that pass bytes unchanged (termios(3)). */
@@ -124,5 +123,5 @@ export const startRaw = (native: NativePty, { words, env, cols, rows }: RawStart
     resolve({ code: EXIT_FAILURE, signal: 0 })
   })
   closeSync(nothing)
-  return { fd: master, ended, release: () => closeSync(own) }
+  return { master, slave: own, ended }
 }

@@ -31,6 +31,7 @@ const initOf = (argv: readonly string[], more: Partial<ChildInit> = {}): ChildIn
   cwd: '/',
   descriptors: 3,
   stdin: false,
+  terminal: null,
   account: null,
   ...more,
 })

@@ -47,7 +47,7 @@ const { UNCONFINED } = await import(${JSON.stringify(join(import.meta.dirname, '
 await setOpenFilesOfCommands(process.env, Number(process.argv[1]), { warn: (facts) => console.log(facts) })
 const executable = { path: '/bin/sh' }
 const argv = ['sh', '-c', 'ulimit -Sn; ulimit -Hn']
-const { file, args } = planLaunch({ argv, executable, cwd: '/', cwd_descriptor: null, env: {}, confinement: UNCONFINED, terminal: null, sandbox: null }, false)
+const { file, args } = planLaunch({ argv, executable, cwd: '/', cwd_descriptor: null, env: {}, confinement: UNCONFINED, terminal: null, sandbox: null, account: null }, false)
 process.stdout.write((await import('node:child_process')).execFileSync(file, args))
 console.log(openFilesOf('self').soft)`
 
