@@ -15,6 +15,8 @@ import { rexdPlace } from '../test/support/rexd-server.ts'
 
 const TEXT = '1 process that the command left running was ended with it'
 const LEAVES = 'setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!'
+/** On a terminal, the end of the command hangs up what it left in its process group, unless that ignores it. */
+const LEAVES_ON_TERMINAL = `trap '' HUP; ${LEAVES}`
 
 let mesh: MeshOfDaemons
 let [alice, bob, charlie]: TestDaemon[] = []
@@ -77,7 +79,7 @@ test('MCP has it in the result', async (t) => {
 test('a console has it in its reply, in its transcript and on its screen', { skip: terminalProblem() ?? false }, async (t) => {
   const place = await ConsolePlace.make(t)
   const host = await place.host()
-  const { status, stdout, stderr } = await place.run(['sh', '-c', LEAVES])
+  const { status, stdout, stderr } = await place.run(['sh', '-c', LEAVES_ON_TERMINAL])
   assert.deepEqual([status, isAlive(Number(stdout)), stderr], [0, false, `rexec: ${TEXT}\n`])
   const [entry] = await place.entries(1)
   assert.equal(entry?.descendants_ended, 1)
