@@ -53,7 +53,7 @@ export class JournalChains {
   readonly #headless = new Map<string, JournalPosition>()
   /** The chain that continues from a file before these. */
   #outside: string | null = null
-  /** Place in `agentIds` of the newest signer that has begun a chain. No earlier one may begin a chain after it. */
+  /** Place in `agentIds` of the newest signer that has begun a chain. No earlier one may sign after it. */
   #newestAgent: number
   #started = 0
   #unlinked = 0
@@ -139,9 +139,14 @@ export class JournalChains {
     if (this.#agentIds === null) return []
     const rank = this.#agentIds.indexOf(signer.agent_id)
     if (rank < 0) return [unsigned(`chain ${chain} is signed by agent ${signer.agent_id}`)]
-    if (rank > this.#newestAgent) return [unsigned(`chain ${chain} is signed by agent ${signer.agent_id}, whose key was replaced before`)]
-    this.#newestAgent = rank
-    return []
+    const replaced = this.#judgeAge(signer, chain)
+    if (replaced.length === 0) this.#newestAgent = rank
+    return replaced
+  }
+
+  #judgeAge({ agent_id }: JournalSigner, chain: string): ChainFault[] {
+    const isReplaced = this.#agentIds !== null && this.#agentIds.indexOf(agent_id) > this.#newestAgent
+    return isReplaced ? [unsigned(`chain ${chain} is signed by agent ${agent_id}, whose key was replaced before`)] : []
   }
 
   /** `state` excludes the line. */
@@ -158,6 +163,8 @@ export class JournalChains {
     // The key is stated in another file.
     if (signer === null)
       return this.#continued ? [] : [unsigned(`line ${line.n} of chain ${line.chain} has a signature, but no agent is named for it`)]
+    const replaced = this.#judgeAge(signer, line.chain)
+    if (replaced.length > 0) return replaced
     const signed = signatureOf(bytes)
     const key = Buffer.from(signer.public_key, 'base64')
     if (signed === null || !verifyAgent(key, JOURNAL_HEAD_DOMAIN, signed.body, signed.signature))

@@ -152,7 +152,7 @@ export interface VerifyOptions {
   /** True if older files were removed, so that a chain may begin in its middle. */
   readonly continued?: boolean
   /**
-   * Accepted signers, the newest first: an agent, and the keys that it replaced. An earlier key may not begin a chain after a newer one.
+   * Accepted signers, the newest first: an agent, and the keys that it replaced. An earlier key may not sign after a newer one has begun a chain.
    * Null means any signer, and that unsigned journals are accepted.
    */
   readonly agentIds?: readonly AgentId[] | null

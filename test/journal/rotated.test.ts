@@ -109,6 +109,25 @@ test('an agent whose key was replaced accepts its earlier keys, and none of them
   assert.match(forged.problems[0]!.message, new RegExp(`signed by agent ${second.agentId}, whose key was replaced before`))
 })
 
+test('a killed life of an earlier key that goes on after a newer key has begun is not accepted', async (t) => {
+  const path = join(await temporaryDirectory(t), 'exec.log')
+  const [first, second] = [AGENT, agentSignerOf(randomBytes(32))]
+  const { journal, clock } = await begin(t, path, first)
+  await live(t, path, 1, second)
+  const agentIds = [second.agentId, first.agentId]
+  assert.deepEqual(kinds(await verifyJournal([path], { agentIds })), [])
+  const heads = await headsIn(path)
+  await journal.append(denialEvent(2))
+  await clock.advance(JOURNAL_HEAD_MS)
+  await until(async () => (await headsIn(path)) > heads)
+  const { problems } = await verifyJournal([path], { agentIds })
+  assert.ok(
+    problems.some(({ message }) => message.includes('whose key was replaced before')),
+    JSON.stringify(problems),
+  )
+  assert.ok(problems.every(({ kind }) => kind === 'signature'))
+})
+
 test('a copy that somebody made of the journal is not taken for the file before it', async (t) => {
   const path = join(await temporaryDirectory(t), 'exec.log')
   await live(t, path, 1)
