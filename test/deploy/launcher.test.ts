@@ -94,6 +94,23 @@ test('a runtime that is as good as the pinned one starts no other', async () => 
   assert.deepEqual(await finish(child), { code: 0, stdout: `${child.pid} ${process.pid} ${process.execPath}\n`, stderr: '' })
 })
 
+test('a command that takes the lock of a data directory runs under the runtime of the package, and no other command does', async () => {
+  const root = await installed({ 'x0x.cjs': "console.log('here', ...process.argv.slice(2))" })
+  const pinned = join(root, 'node_modules', `node-${process.platform}-${process.arch}`)
+  await mkdir(join(pinned, 'bin'), { recursive: true })
+  await writeFile(join(pinned, 'package.json'), '{}')
+  await writeFile(join(pinned, 'bin', 'node'), '#!/bin/sh\nshift\necho package "$@"\n', { mode: 0o755 })
+  const older = join(dir, 'older.cjs')
+  await writeFile(older, "Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '20.1.0' } })\n")
+  for (const [runtime, ...words] of [
+    ['package', '--data-dir', 'd', 'keys', 'rotate', '--yes'],
+    ['here', 'keys', 'rotate-token'],
+  ]) {
+    const result = await finish(start(['-r', older, join(root, 'deploy', 'bin', 'x0x.cjs'), ...words]))
+    assert.deepEqual(result, { code: 0, stdout: `${[runtime, ...words].join(' ')}\n`, stderr: '' })
+  }
+})
+
 for (const name of ['x0x.cjs', 'x0xd.mjs', 'rexd.mjs']) {
   test(`${name} of a package without its bundle says so`, async () => {
     const root = await installed({})
