@@ -201,9 +201,16 @@ export class DescendantTracker {
     await this.#signalOutside(['SIGSTOP'])
     for (let round = 0; round < FREEZE_ROUNDS && performance.now() < deadline(); round++) {
       const { fresh, whole } = await this.#poll(stop)
-      if ((whole && !fresh) || this.#ended !== over) return true
+      if (this.#ended !== over) return true
+      if (whole && !fresh && (await this.#allStopped())) return true
     }
     return false
+  }
+
+  /** A process that runs although it was sent SIGSTOP may be inside fork(2), and its child appears after the search. */
+  async #allStopped(): Promise<boolean> {
+    for await (const { pid } of this.#outside()) if (statOf(pid)[0] === 'R') return false
+    return true
   }
 
   async #poll(onFresh: (member: Member) => void, group: number | null = null): Promise<Found> {

@@ -94,7 +94,7 @@ export interface Wanted {
 }
 
 export interface SearchPass {
-  /** All processes were inspected. Otherwise the time was up, and another search continues. */
+  /** All processes were inspected. Otherwise the time was up or one was inside execve(2), and another search continues. */
   readonly whole: boolean
   /** True if a new process, possibly of our user, hides its environment, so that it may belong to the run. */
   readonly hidden: boolean
@@ -104,6 +104,8 @@ interface Ask {
   readonly wanted: Wanted
   readonly isSince: (pid: number) => boolean
   hidden: boolean
+  /** A process was executing a program and had no environment at this moment. */
+  changing: boolean
 }
 
 interface Waiting {
@@ -174,7 +176,12 @@ export class MarkSearch {
     const names = await readdir(this.#proc).catch(() => null)
     if (names === null) return null
     const numbers = readPidNumbers(this.#proc)
-    const asks = all.map((wanted): Ask => ({ wanted, isSince: givenSince(wanted.leader.pid, wanted.forks, numbers), hidden: false }))
+    const asks = all.map((wanted): Ask => ({
+      wanted,
+      isSince: givenSince(wanted.leader.pid, wanted.forks, numbers),
+      hidden: false,
+      changing: false,
+    }))
     const deadline = AbortSignal.timeout(this.#lookMs)
     const share = this.share(deadline)
     const free = MAX_READS - this.#reading.size
@@ -186,7 +193,8 @@ export class MarkSearch {
       }
     }
     const visits = await Promise.allSettled(Array.from({ length: Math.max(free, 1) }, visitRest))
-    return asks.map(({ hidden }) => ({ whole: visits.every(({ status }) => status === 'fulfilled'), hidden }))
+    const inTime = visits.every(({ status }) => status === 'fulfilled')
+    return asks.map(({ hidden, changing }) => ({ whole: inTime && !changing, hidden }))
   }
 
   /** Inspects one process for all searches. A null deadline means that reading is impossible now. Throws when the time is up. */
@@ -205,10 +213,15 @@ export class MarkSearch {
     if (others.length === 0) return
     const environment = await this.#environmentOf(member, deadline)
     if (environment === null) for (const ask of others) ask.hidden = true
+    else if (environment === '' && this.#mayRead(pid) && isExecuting(pid, this.#proc)) for (const ask of others) ask.changing = true
     else {
       const marks = marksIn(environment)
       for (const { wanted } of others) if (marks.includes(wanted.mark)) wanted.onFound(member)
     }
+  }
+
+  #mayRead(pid: number): boolean {
+    return process.getuid?.() === 0 || isOurUsers(pid, this.#proc)
   }
 
   /**
@@ -217,13 +230,22 @@ export class MarkSearch {
    */
   async #environmentOf({ pid, born }: Member, deadline: AbortSignal | null): Promise<string | null> {
     const name = `${pid}-${born}`
-    if (deadline === null || this.#reading.has(name)) return process.getuid?.() === 0 || isOurUsers(pid, this.#proc) ? null : ''
+    if (deadline === null || this.#reading.has(name)) return this.#mayRead(pid) ? null : ''
     this.#reading.add(name)
     const reading = readWhole(join(this.#proc, String(pid), 'environ'))
       .catch((error: NodeJS.ErrnoException) => (error.code === 'EACCES' && isOurUsers(pid, this.#proc) ? null : ''))
       .finally(() => this.#reading.delete(name))
     return unlessAborted(reading, deadline)
   }
+}
+
+/** Flag of a kernel thread (PF_KTHREAD), which has no environment. */
+const KERNEL_THREAD = 0x20_00_00
+
+/** Inside execve(2), a process has a new memory whose environment the kernel has not placed yet: `env_end` is 0 (proc_pid_stat(5)). */
+const isExecuting = (pid: number, proc: string): boolean => {
+  const stat = statOf(pid, proc)
+  return stat[48] === '0' && stat[0] !== 'Z' && stat[0] !== 'X' && (Number(stat[6]) & KERNEL_THREAD) === 0
 }
 
 /** Few reads, because each waits for a pool thread. The close is not awaited. */

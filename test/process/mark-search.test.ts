@@ -52,6 +52,16 @@ const wantedBy = (found: number[], forks: number | null, known: readonly number[
   onFound: ({ pid }) => found.push(pid),
 })
 
+test('a process inside execve(2) is searched again', linuxOnly, async (t) => {
+  const proc = await likeProc(t, { 101: '' })
+  const whole = async (flags: number, envEnd: number, state = 'S'): Promise<boolean | undefined> => {
+    const before = `101 (a) ${state} 1 101 101 0 0 ${flags}${' 0'.repeat(12)} 77`
+    await writeFile(join(proc, '101/stat'), `${before}${' 0'.repeat(28)} ${envEnd} 0\n`)
+    return (await new MarkSearch({ sharing }, { proc }).find(wantedBy([], 990)))?.whole
+  }
+  assert.deepEqual([await whole(0, 0), await whole(0, 4096), await whole(0x20_00_00, 0), await whole(0, 0, 'Z')], [false, true, true, true])
+})
+
 test('whole variables alone are marks', () => {
   assert.deepEqual(marksIn(`A=1\0X0X_RUN=a-1\0B=X0X_RUN=b\0QUERY_STRING=\nX0X_RUN=c\0X0X_RUN=d\0`), ['a-1', 'd'])
   fc.assert(fc.property(fc.string(), fc.string(), (before, after) => !marksIn(`Q=${before}X0X_RUN=${MARK}${after}`).includes(MARK)))
