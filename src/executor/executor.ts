@@ -3,7 +3,9 @@ import type { Duplex } from 'node:stream'
 import { BufferPool } from '../base/buffers.ts'
 import { AppError } from '../base/errors.ts'
 import type { Startable } from '../base/startable.ts'
+import { TimeSlicer } from '../base/time-slices.ts'
 import type { ApiTokens } from '../executor-api/messages.ts'
+import { Uploads } from '../fs/uploads.ts'
 import { loadOrCreateSeed } from '../identity/key-file.ts'
 import { OPERATOR_KEY_FILE } from '../identity/operator-proof.ts'
 import type { AgentSigner } from '../identity/signing.ts'
@@ -79,6 +81,7 @@ export class Executor implements Startable {
   readonly #own: OwnIds
   readonly #services: Omit<ExecutorServices, 'authority' | 'gate'>
   readonly #runs: Runs
+  readonly #uploads: Uploads
   readonly #detached: Detached
   readonly #approvers: ApproverAsks
   readonly #revocations: PeerRevocations
@@ -111,7 +114,9 @@ export class Executor implements Startable {
     this.#revocations = new PeerRevocations(services, { agentId: own.agentId, onRevoked: () => this.#trustChanged() })
     this.#approvers = new ApproverAsks(services, own)
     const output = { total: new UnackedTotal(), frames: new BufferPool({ size: MAX_FRAME_DATA, max: MAX_FREE_FRAMES }) }
-    const shared = { ...services, ...output, reports: new Reports(services, own), approvers: this.#approvers }
+    this.#uploads = new Uploads({ clock })
+    const files = { uploads: this.#uploads, sharing: new TimeSlicer({ clock }) }
+    const shared = { ...services, ...output, ...files, reports: new Reports(services, own), approvers: this.#approvers }
     this.#detached = new Detached(shared, { dataDir })
     const approvalRequests = new PeerApprovals(shared, own)
     const watch = desk && new LiveRunFeed({ clock, desk })
@@ -150,6 +155,7 @@ export class Executor implements Startable {
 
   async stop(): Promise<void> {
     await this.endRuns()
+    this.#uploads.stop()
     this.#detached.stop()
     this.#unsubscribe()
     await Promise.all([...this.#sessions].map((session) => session.finish()))

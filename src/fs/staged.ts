@@ -22,7 +22,7 @@ const SAME_OWNER = -1
 const narrowed = (mode: bigint): bigint => (mode & 0o707n) | (mode & 0o070n & ((mode & 0o007n) << 3n))
 
 /** Copies owner and group as far as allowed, then the permission bits, so that nobody gains rights. */
-const takeAfter = async (file: FileHandle, old: BigIntStats): Promise<void> => {
+export const takeAfter = async (file: FileHandle, old: BigIntStats): Promise<void> => {
   const { uid, gid } = await file.stat({ bigint: true })
   if (uid !== old.uid || gid !== old.gid) {
     const isOurs = await allowed(() => file.chown(Number(old.uid), Number(old.gid)))

@@ -186,6 +186,8 @@ export class Approvals {
     if (verdict.kind === 'permit') return { permitted: verdict, by: said.join('+') }
     if (verdict.kind === 'ask')
       return { reason: 'approval_denied', detail: `it was approved, and needs approval again: ${verdict.question.why}` }
+    // A file command needs no approval, so it never gets here.
+    if (verdict.kind === 'files') throw new AppError('internal', 'a file command was approved')
     return { reason: sentReason(verdict.reason), detail: verdict.detail }
   }
 }

@@ -1,7 +1,7 @@
 import { BoundedMap } from '../../base/bounded-collections.ts'
 import { RateLimit, TokenBucket } from '../../base/rate-limit.ts'
 import type { TimeSlice } from '../../base/time-slices.ts'
-import { type ApprovalNeeded, type Permitted, type Principal, authorize, senderDenial } from '../../policy/mesh/authorize.ts'
+import { type ApprovalNeeded, type FilesPermitted, type Permitted, type Principal, authorize, senderDenial } from '../../policy/mesh/authorize.ts'
 import { RuleBook, type TellableRules } from '../../policy/mesh/tellable-rules.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
 import {
@@ -198,7 +198,7 @@ export class Decisions {
     }
     const asked = { subject, intent, link, stdin }
     const { argv } = request
-    if (read.asks === 'run') {
+    if (read.asks === 'run' || verdict.kind === 'files') {
       const admission = this.#admissionOf(verdict, asked)
       return 'detail' in admission ? this.#refused(subject, admission) : { subject, argv, stdin, admission, kept: null }
     }
@@ -212,14 +212,14 @@ export class Decisions {
 
   /** Takes a place among detached runs, then those of any run. */
   #detach(
-    verdict: Permitted | ApprovalNeeded,
+    verdict: Permitted | ApprovalNeeded | FilesPermitted,
     asked: Omit<UnapprovedRequest, 'question'>,
     request: ExecDetachRequest,
   ): Pick<RunAdmission, 'kept' | 'admission'> | ApprovalDenial {
     const { detached } = this.#deps
     const kept = detached.admit(asked.subject, request, verdict)
     if (typeof kept === 'string') {
-      if (verdict.kind === 'permit') verdict.slot.release()
+      if (verdict.kind !== 'ask') verdict.slot.release()
       return { reason: 'concurrency_limit_reached', detail: kept }
     }
     const admission = this.#admissionOf(verdict, asked)
@@ -231,7 +231,7 @@ export class Decisions {
   }
 
   #admissionOf(
-    verdict: Permitted | ApprovalNeeded,
+    verdict: Permitted | ApprovalNeeded | FilesPermitted,
     request: Omit<UnapprovedRequest, 'question'>,
   ): PeerRunInit['admission'] | ApprovalDenial {
     if (verdict.kind === 'ask') return this.#approvals.admit({ ...request, question: verdict.question })

@@ -1,21 +1,29 @@
 import type { Clock } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
+import type { TimeSlicer } from '../../base/time-slices.ts'
+import type { Uploads } from '../../fs/uploads.ts'
+import type { FileRunPermit } from '../../policy/mesh/authorize-file.ts'
 import type { Permit, RunCaps } from '../../policy/permit.ts'
 import type { Slot } from '../../policy/slots.ts'
-import type { ProcessDeps, RunningProcess } from '../../process/running-process.ts'
+import type { ProcessDeps, ProcessHandlers } from '../../process/running-process.ts'
+import type { ProgramStart, SpawnFailure } from '../../process/spawn.ts'
 import type { RunReporter } from '../../protocol/events/run-reporter.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_APPROVAL_WAIT_MS } from '../../protocol/limits/approvals.ts'
 import type { DenialReason, OutputName, RunState } from '../../protocol/reasons.ts'
 import { type ExecFrame, execFrame } from '../../protocol/wire/exec.ts'
 import type { ExecutorServices } from '../services.ts'
-import { type EndCause, Execution, type RunRecorder, reportTo, starterOf } from './execution.ts'
+import { type EndCause, Execution, type Program, type RunRecorder, reportTo, starterOf } from './execution.ts'
+import { FileTask } from './file-task.ts'
 import { type Warning, warningFrame } from './frames.ts'
 import type { StdinFeed } from './stdin-feed.ts'
 
+/** A program, or a file command that this process does. */
+type PeerProgram = Program & ProgramStart
+
 export interface AdmittedRun {
-  readonly permit: Permit
-  readonly report: RunRecorder<RunningProcess, Uint8Array>
+  readonly permit: Permit | FileRunPermit
+  readonly report: RunRecorder<PeerProgram, Uint8Array>
   readonly slot: Slot
 }
 
@@ -110,7 +118,12 @@ export interface PeerRunOutput {
   killed?(): void
 }
 
-export type PeerRunDeps = Pick<ExecutorServices, 'trees' | 'clock' | 'cleanup' | 'log'> & Pick<ProcessDeps, 'frames'>
+export type PeerRunDeps = Pick<ExecutorServices, 'trees' | 'clock' | 'cleanup' | 'log'> &
+  Pick<ProcessDeps, 'frames'> & {
+    readonly uploads: Uploads
+    /** Divides long work into turns of the event loop. */
+    readonly sharing: Pick<TimeSlicer, 'share'>
+  }
 
 export interface PeerRunInit {
   readonly requestId: RequestId
@@ -130,7 +143,7 @@ export class PeerRun {
   /** Null means that the run was permitted at once. */
   readonly #wait: ApprovalWait | null
   /** Null until the run may start. */
-  #execution: Execution<RunningProcess, Uint8Array> | null = null
+  #execution: Execution<PeerProgram, Uint8Array> | null = null
   #cause: EndCause | null = null
   #killed = false
 
@@ -223,11 +236,11 @@ export class PeerRun {
     return reportTo(this.#init.reporter, report).denied('spawn_failed', detail)
   }
 
-  #executionOf({ permit, report, slot }: AdmittedRun): Execution<RunningProcess, Uint8Array> {
+  #executionOf({ permit, report, slot }: AdmittedRun): Execution<PeerProgram, Uint8Array> {
     const { requestId, output, stdin, reporter } = this.#init
     const { caps } = permit
     return new Execution({
-      start: starterOf(this.#deps, permit, { stdin: stdin !== null }),
+      start: 'command' in permit ? this.#fileTaskOf(permit) : starterOf(this.#deps, permit, { stdin: stdin !== null }),
       starting: null,
       stdin,
       report: reportTo(reporter, report),
@@ -241,6 +254,14 @@ export class PeerRun {
       },
       slot,
       timeoutClamped: caps.timeout_clamped,
+    })
+  }
+
+  #fileTaskOf(permit: FileRunPermit) {
+    const stdin = this.#init.stdin !== null
+    return async (handlers: ProcessHandlers): Promise<{ kind: 'started'; process: PeerProgram } | SpawnFailure> => ({
+      kind: 'started',
+      process: new FileTask({ ...this.#deps, handlers }, { permit, stdin }),
     })
   }
 

@@ -4,6 +4,7 @@ import type { Journal } from '../../journal/journal.ts'
 import { lastBegun } from '../../journal/past-runs.ts'
 import type { RunKey } from '../../journal/run-key.ts'
 import type { TellableRules } from '../../policy/mesh/tellable-rules.ts'
+import type { FileRunPermit } from '../../policy/mesh/authorize-file.ts'
 import type { Permit } from '../../policy/permit.ts'
 import type { ProgramStart } from '../../process/spawn.ts'
 import { shortId, toHex } from '../../protocol/ids.ts'
@@ -56,7 +57,7 @@ export class Reports {
   /** `approvedBy` is null if no approval was needed. */
   of(
     subject: RunSubject,
-    permit: Permit,
+    permit: Permit | FileRunPermit,
     stdin: ExecRequest['stdin'],
     approvedBy: string | null = null,
   ): RunRecorder<ProgramStart, Uint8Array> {
@@ -116,7 +117,7 @@ export class Reports {
 
   async #requested(
     { key, argv, requestSha256 }: RunSubject,
-    permit: Permit,
+    permit: Permit | FileRunPermit,
     stdin: ExecRequest['stdin'],
     approvedBy: string | null,
   ): Promise<boolean> {

@@ -1,6 +1,7 @@
 import { sha256 } from '../../identity/hash.ts'
 import type { JournalExit } from '../../journal/events.ts'
 import type { RunKey } from '../../journal/run-key.ts'
+import type { FileRunPermit } from '../../policy/mesh/authorize-file.ts'
 import type { Permit } from '../../policy/permit.ts'
 import type { ProcessEnd } from '../../process/running-process.ts'
 import { toHex } from '../../protocol/ids.ts'
@@ -56,10 +57,15 @@ export const stdinDigest = (pieces: readonly Uint8Array[]): string | null =>
   pieces.length === 0 ? null : toHex(pieces.length === 1 ? pieces[0]! : sha256(...pieces))
 
 /** Fields of a `request` line from permit and stdin. */
-export const evidenceOf = ({ executable: { path, dev, ino }, account, matched_acl, caps }: Permit, stdin: readonly Uint8Array[]) => ({
-  matched_acl,
+export const evidenceOf = (permit: Permit | FileRunPermit, stdin: readonly Uint8Array[]) => ({
+  matched_acl: permit.matched_acl,
   stdin_sha256: stdinDigest(stdin),
-  timeout_ms: caps.timeout_ms,
+  timeout_ms: permit.caps.timeout_ms,
+  // A file command starts no program.
+  ...('command' in permit ? { executable: null, account: null } : programOf(permit)),
+})
+
+const programOf = ({ executable: { path, dev, ino }, account }: Permit) => ({
   executable: { path, dev: `${dev}`, ino: `${ino}` },
   account: account?.name ?? null,
 })

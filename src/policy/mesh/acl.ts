@@ -4,6 +4,7 @@ import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { MAX_DETACHED_BYTES_PER_AGENT } from '../../protocol/limits/detached.ts'
 import type { AlwaysAskRule, CommandPattern } from '../approval/ask-rules.ts'
 import type { Confinement, Contain } from './confinement.ts'
+import type { FileGrant } from './file-grants.ts'
 
 /** Limits of an entry's detached runs. */
 export interface Detaching {
@@ -115,6 +116,8 @@ export interface AllowEntry {
   readonly agent_id: AgentId
   readonly machine_id: MachineId
   readonly commands: readonly AllowedCommand[]
+  /** Files that the pair may read or write. */
+  readonly files: readonly FileGrant[]
   /** Limits of `[exec]`, replaced by lower ones of this entry. */
   readonly limits: RunLimits
   /** Restrictions that the system enforces on its runs. */

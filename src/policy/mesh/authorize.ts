@@ -1,4 +1,5 @@
 import { findMetacharacter } from '../../protocol/argv-template.ts'
+import { isFileCommand } from '../../protocol/file-command.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { MAX_STDIN_HELD } from '../../protocol/limits/wire.ts'
 import type { DenialReason, TrustDecision } from '../../protocol/reasons.ts'
@@ -9,6 +10,7 @@ import { findExecutable } from '../executable.ts'
 import { type Permit, type PermitFields, type RunCaps, sealPermit } from '../permit.ts'
 import type { Slot, Slots } from '../slots.ts'
 import type { Acl, AllowEntry } from './acl.ts'
+import { type FileRunPermit, findFileGrant, permitFileCommand } from './authorize-file.ts'
 import { type Intent, resolveCaps } from './intent.ts'
 import { type MatchedCommand, type NearMiss, describeMismatch, searchCommands } from './match.ts'
 import { type MeshApprovals, askForMesh, findAskPattern, mayAsk } from './mesh-asking.ts'
@@ -83,7 +85,14 @@ export interface ApprovalNeeded {
   readonly place: MatchedCommand
 }
 
-export type Verdict = Denied | Permitted | ApprovalNeeded
+/** A file command is permitted. Release the slot when the run ends. */
+export interface FilesPermitted {
+  readonly kind: 'files'
+  readonly permit: FileRunPermit
+  readonly slot: Slot
+}
+
+export type Verdict = Denied | Permitted | ApprovalNeeded | FilesPermitted
 
 /**
  * The only function that permits a mesh run. Decision, slot reservation and permit are one uninterrupted step. It returns a denial and
@@ -97,6 +106,7 @@ export const authorize = (
   agents: AgentsApproval | null = null,
 ): Verdict => {
   const { acl } = context
+  if (isFileCommand(intent.argv)) return authorizeFiles(intent, principal, context)
   const found = findCommand(intent.argv, principal, acl)
   if ('kind' in found) return found
   const { place, isMiss } = found
@@ -104,6 +114,16 @@ export const authorize = (
   if ('gate' in caps) return denied(caps.gate, caps.reason, caps.detail, place)
   const run = { intent, principal, context, place, caps }
   return mayAsk(place, acl, isMiss) ? permitApproved(run, isMiss, { human: approval, agents }) : permitAtOnce(run)
+}
+
+const authorizeFiles = (intent: Intent, principal: Principal, context: PolicyContext): Denied | FilesPermitted => {
+  const entries = entriesOf(principal, context.acl)
+  if ('kind' in entries) return entries
+  const permit = permitFileCommand(intent, principal, entries)
+  if ('gate' in permit) return denied(permit.gate, permit.reason, permit.detail)
+  const slot = context.slots.reserve(principal.agent_id, intent.stdin_len ?? 0)
+  if (!slot) return denied('slots', 'concurrency_limit_reached', fullness(principal, context))
+  return Object.freeze({ kind: 'files', permit, slot })
 }
 
 interface Resolved {
@@ -170,18 +190,24 @@ const denied = (
   nearest: NearMiss | null = null,
 ): Denied => Object.freeze({ kind: 'denied', gate, reason, detail, matched_acl: place?.entry.description ?? null, place, nearest })
 
+/** The gates for the requester. Returns the entries of its pair. */
+const entriesOf = (principal: Principal, acl: Acl, argv?: readonly string[]): readonly AllowEntry[] | Denied => {
+  const sender = senderDenial(principal)
+  if (sender !== null) return denied(sender.gate, sender.reason, sender.detail)
+  if (acl.enabled !== true) return denied('enabled', 'exec_disabled', `exec is not enabled in ${acl.source ?? 'any ACL file'}`)
+  if (argv?.length === 0) return denied('argv', 'argv_not_allowed', 'argv is empty')
+  const entries = acl.allow.filter((entry) => entry.agent_id === principal.agent_id && entry.machine_id === principal.machine_id)
+  return entries.length === 0 ? denied('pair', 'agent_machine_not_in_acl', unlistedDetail(principal, acl)) : entries
+}
+
 /** The gates for the requester and the argv. */
 const findCommand = (
   argv: readonly string[],
   principal: Principal,
   acl: Acl,
 ): { readonly place: MatchedCommand; readonly isMiss: boolean } | Denied => {
-  const sender = senderDenial(principal)
-  if (sender !== null) return denied(sender.gate, sender.reason, sender.detail)
-  if (acl.enabled !== true) return denied('enabled', 'exec_disabled', `exec is not enabled in ${acl.source ?? 'any ACL file'}`)
-  if (argv.length === 0) return denied('argv', 'argv_not_allowed', 'argv is empty')
-  const entries = acl.allow.filter((entry) => entry.agent_id === principal.agent_id && entry.machine_id === principal.machine_id)
-  if (entries.length === 0) return denied('pair', 'agent_machine_not_in_acl', unlistedDetail(principal, acl))
+  const entries = entriesOf(principal, acl, argv)
+  if ('kind' in entries) return entries
   const meta = findMetacharacter(argv)
   if (meta) return denied('metacharacters', 'shell_metachar_in_argv', `token ${meta.token} contains ${JSON.stringify(meta.character)}`)
   const { match, nearest } = searchCommands(entries, argv)
@@ -198,6 +224,10 @@ export const isListed = (
   acl: Acl,
 ): boolean => {
   const principal = { kind: 'mesh', agent_id: pair.agentId, machine_id: pair.machineId, verified: true, trust: 'accept' } as const
+  if (isFileCommand(argv)) {
+    const entries = entriesOf(principal, acl)
+    return !('kind' in entries) && !('gate' in findFileGrant(argv, entries))
+  }
   const found = findCommand(argv, principal, acl)
   return !('kind' in found) && (!detached || found.place.entry.detaching !== null)
 }

@@ -1,5 +1,6 @@
 import { type TomlDocument, type TomlPath as Path, TomlReader, type TomlTable as Table, deepFreeze, nameOf } from '../../base/toml.ts'
 import type { PatternToken } from '../../protocol/argv-template.ts'
+import { isFileCommand } from '../../protocol/file-command.ts'
 import { isHexId } from '../../protocol/ids.ts'
 import { MAX_DESCRIPTION_BYTES, MAX_STDIN_BYTES } from '../../protocol/limits/wire.ts'
 import { readAlwaysAsk } from '../approval/always-ask.ts'
@@ -16,6 +17,7 @@ import {
   readDetaching,
 } from './acl.ts'
 import { ASKING_KEYS, readAsking } from './asking-rules.ts'
+import { readFileGrant } from './file-grants.ts'
 import { CONFINEMENT_KEYS, type Contain, readConfinement, readContain } from './confinement.ts'
 
 export const EXEC_KEYS = [
@@ -43,6 +45,7 @@ export const ENTRY_KEYS = [
   'description',
   'discoverable',
   'commands',
+  'files',
   ...RUN_LIMIT_KEYS,
   ...ASKING_KEYS,
   ...DETACHING_KEYS,
@@ -153,8 +156,10 @@ class AclReader {
     const { max_concurrent_per_agent: _perAgent, max_concurrent_total: _total, ...around } = caps
     const commands = this.#toml.tables([...path, 'commands'], table['commands'])
     const asking = readAsking(this.#toml, path, table)
-    if (commands.length === 0 && asking.patterns.length === 0 && (table['commands'] === undefined || Array.isArray(table['commands'])))
-      this.#toml.problem([...path, 'commands'], 'has no command: an entry lists at least one')
+    const files = this.#toml.tables([...path, 'files'], table['files'])
+    const isEmpty = commands.length === 0 && asking.patterns.length === 0 && files.length === 0
+    if (isEmpty && (table['commands'] === undefined || Array.isArray(table['commands'])))
+      this.#toml.problem([...path, 'commands'], 'has no command: an entry lists at least one command or files table')
     const described = this.#description([...path, 'description'], table['description'])
     return {
       description: described ?? `allow[${path.at(-1)}]`,
@@ -163,6 +168,7 @@ class AclReader {
       agent_id: this.#id([...path, 'agent_id'], table['agent_id']),
       machine_id: this.#id([...path, 'machine_id'], table['machine_id']),
       commands: commands.flatMap((command, index) => this.#command([...path, 'commands', index], command)),
+      files: files.flatMap((grant, index) => readFileGrant(this.#toml, [...path, 'files', index], grant)),
       limits: this.#limits(path, table, around, true),
       confinement: readConfinement(this.#toml, path, table, contain),
       asking,
@@ -182,6 +188,7 @@ class AclReader {
     const table = this.#toml.table(path, value, COMMAND_KEYS)
     if (!table) return []
     const argv = readArgv(this.#toml, [...path, 'argv'], table['argv'])
+    if (isFileCommand(argv)) this.#toml.problem([...path, 'argv'], `${argv[0]} names a file command; allow those by [[exec.allow.files]]`)
     const tokens = argv.map((text, index) => this.#token([...path, 'argv', index], text, index))
     const stdin = this.#toml.boolean([...path, 'stdin'], table['stdin']) ?? true
     return { argv, tokens, stdin, line: this.#toml.document.lineOf([...path, 'argv']) }

@@ -1,0 +1,118 @@
+import { realpathSync, statSync } from 'node:fs'
+import { errorText } from '../../base/errors.ts'
+import { namesOf } from '../../base/path-resolution.ts'
+import {
+  type FileCommand,
+  MAX_FILE_CHUNK_BYTES,
+  MAX_FILE_ERROR_BYTES,
+  changesFiles,
+  parseFileCommand,
+} from '../../protocol/file-command.ts'
+import type { AgentId, MachineId } from '../../protocol/ids.ts'
+import type { DenialReason } from '../../protocol/reasons.ts'
+import { type Account, findAccount } from '../account.ts'
+import { type FilePermit, type Root, sealFilePermit } from '../local/file-permit.ts'
+import type { PermitPrincipal, RunCaps } from '../permit.ts'
+import type { AllowEntry } from './acl.ts'
+import { type FileGrant, type MatchedGrant, describeNoGrant, findGrant } from './file-grants.ts'
+import type { Intent } from './intent.ts'
+
+/** What an ACL entry allows of one file command. Deeply frozen. */
+export interface FileRunPermit {
+  readonly command: FileCommand
+  /** Access to the path, below the root of the grant. */
+  readonly files: FilePermit
+  readonly limits: Pick<FileGrant, 'create_dirs' | 'max_file_bytes' | 'max_total_bytes' | 'mode'> & { readonly account: Account | null }
+  /** Agent and machine of the requester. */
+  readonly owner: string
+  readonly caps: RunCaps
+  readonly matched_acl: string
+  readonly principal: PermitPrincipal
+}
+
+/** A denial by one of these gates. */
+export interface FilesDenied {
+  readonly gate: 'argv' | 'command' | 'cwd' | 'detach' | 'stdin' | 'timeout' | 'executable'
+  readonly reason: DenialReason
+  readonly detail: string
+}
+
+const refused = (gate: FilesDenied['gate'], reason: DenialReason, detail: string): FilesDenied => ({ gate, reason, detail })
+
+/** Finds the file command of argv and the table that allows it. */
+export const findFileGrant = (
+  argv: readonly string[],
+  entries: readonly AllowEntry[],
+): (MatchedGrant & { readonly command: FileCommand }) | FilesDenied => {
+  const command = parseFileCommand(argv)
+  if (command === null) return refused('argv', 'argv_not_allowed', 'it is not a valid file command')
+  const found = findGrant(entries, command)
+  return found === null ? refused('command', 'argv_not_allowed', describeNoGrant(entries, command)) : { ...found, command }
+}
+
+/** Permits a file command of a verified requester. Only `authorize` may call it, because it checks the requester first. */
+export const permitFileCommand = (
+  intent: Intent,
+  { agent_id, machine_id }: { readonly agent_id: AgentId; readonly machine_id: MachineId },
+  entries: readonly AllowEntry[],
+): FileRunPermit | FilesDenied => {
+  const found = findFileGrant(intent.argv, entries)
+  if ('gate' in found) return found
+  const { command, entry, grant } = found
+  const caps = capsOf(intent, command, entry)
+  if ('gate' in caps) return caps
+  const account = grant.owner === null ? null : findAccount(grant.owner)
+  if (account?.kind === 'refused') return refused('executable', 'spawn_failed', `owner: ${account.detail}`)
+  const root = rootOf(grant.root)
+  if (typeof root === 'string') return refused('executable', 'spawn_failed', root)
+  const { create_dirs, max_file_bytes, max_total_bytes, mode } = grant
+  const access = changesFiles(command) ? 'write' : 'read'
+  const names = namesOf(command.path).slice(namesOf(grant.root).length)
+  return Object.freeze({
+    command: Object.freeze(command),
+    files: sealFilePermit({ access, root, names, roots: [root], max_read_bytes: MAX_FILE_CHUNK_BYTES }),
+    limits: Object.freeze({ create_dirs, max_file_bytes, max_total_bytes, mode, account: account?.account ?? null }),
+    owner: `${agent_id} ${machine_id}`,
+    caps: Object.freeze(caps),
+    matched_acl: entry.description,
+    principal: Object.freeze({ kind: 'mesh', agent_id, machine_id }),
+  })
+}
+
+/** The root as it is now, or why it cannot be used. */
+const rootOf = (path: string): Root | string => {
+  try {
+    const real = realpathSync(path)
+    const { dev, ino } = statSync(real, { bigint: true })
+    return { path, real, dev, ino }
+  } catch (error) {
+    return `root ${path}: ${errorText(error)}`
+  }
+}
+
+const capsOf = (intent: Intent, command: FileCommand, { limits }: AllowEntry): RunCaps | FilesDenied => {
+  if (intent.cwd !== null) return refused('cwd', 'cwd_not_allowed', 'a requester may not choose the working directory')
+  if ((intent.detach ?? null) !== null) return refused('detach', 'detach_not_allowed', 'a file command cannot run detached')
+  const max_stdin_bytes = command.op === 'write' ? MAX_FILE_CHUNK_BYTES : 0
+  const stdin = intent.stdin_len ?? 0
+  if (stdin > max_stdin_bytes || (intent.stdin_len !== null && max_stdin_bytes === 0))
+    return refused('stdin', 'stdin_too_large', `${stdin} bytes of stdin; the limit of this file command is ${max_stdin_bytes}`)
+  const cap = limits.max_duration_secs * 1000
+  const asked = intent.timeout_ms ?? cap
+  if (asked < 1 || (asked > cap && intent.clamp !== true))
+    return refused('timeout', 'timeout_too_large', `a timeout of ${asked} ms; it must be from 1 to ${cap}`)
+  return {
+    max_stdout_bytes: MAX_FILE_CHUNK_BYTES,
+    max_stderr_bytes: MAX_FILE_ERROR_BYTES,
+    max_output_bytes: null,
+    max_stdin_bytes,
+    // A large file is no reason for a warning.
+    warn_stdout_bytes: MAX_FILE_CHUNK_BYTES + 1,
+    warn_stderr_bytes: MAX_FILE_ERROR_BYTES + 1,
+    warn_duration_ms: cap,
+    max_duration_ms: cap,
+    timeout_ms: Math.min(asked, cap),
+    timeout_clamped: asked > cap,
+    keep_bytes: null,
+  }
+}

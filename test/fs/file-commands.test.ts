@@ -1,0 +1,331 @@
+import assert from 'node:assert/strict'
+import { createHash, randomBytes } from 'node:crypto'
+import { chmod, link, mkdir, open, readFile, rm, stat, symlink, truncate, utimes, writeFile } from 'node:fs/promises'
+import { spawnSync } from 'node:child_process'
+import { join } from 'node:path'
+import { type TestContext, test } from 'node:test'
+
+import { systemClock } from '../../src/base/clock.ts'
+import { TimeSlicer } from '../../src/base/time-slices.ts'
+import { failureLine, performFileCommand } from '../../src/fs/file-commands.ts'
+import { type UploadLimits, Uploads } from '../../src/fs/uploads.ts'
+import { type FileCommand, type FileStatus, changesFiles, fileCommandArgv, parseFileCommand, readFileError } from '../../src/protocol/file-command.ts'
+import { everythingIn, fileScene, type Scene } from '../support/file-permit.ts'
+import { hasProc } from '../support/processes.ts'
+
+const linuxOnly = hasProc ? {} : { skip: 'needs /proc' }
+const UPLOAD = 'a'.repeat(32)
+const LIMITS: UploadLimits = { create_dirs: false, max_file_bytes: 1_000_000, max_total_bytes: null, mode: 0o644, account: null }
+const sha256 = (data: Uint8Array): string => createHash('sha256').update(data).digest('hex')
+
+interface Outcome {
+  readonly stdout: Buffer
+  /** Code of the failure, or null. */
+  readonly code: string | null
+}
+
+interface Files extends Scene {
+  readonly uploads: Uploads
+  run(command: FileCommand, options?: { stdin?: readonly Uint8Array[]; limits?: Partial<UploadLimits>; owner?: string }): Promise<Outcome>
+}
+
+const filesOf = async (t: TestContext): Promise<Files> => {
+  const scene = await fileScene(t)
+  const uploads = new Uploads({ clock: systemClock })
+  t.after(() => uploads.stop())
+  const sharing = new TimeSlicer({ clock: systemClock })
+  const run: Files['run'] = async (command, { stdin = [], limits = {}, owner = 'bob' } = {}) => {
+    const parsed = parseFileCommand(fileCommandArgv(command))
+    assert.deepEqual(parsed, command)
+    const below = command.path.slice(scene.inside.length + 1)
+    const files = scene.permit(below, changesFiles(command) ? 'write' : 'read')
+    const output: Uint8Array[] = []
+    const source = async function* (): AsyncGenerator<Uint8Array> {
+      yield* stdin
+    }
+    const streams = {
+      stdin: source(),
+      share: sharing.share(AbortSignal.timeout(60_000)),
+      write: async (data: Uint8Array) => void output.push(data),
+    }
+    let code: string | null = null
+    try {
+      await performFileCommand({ command, files, owner, limits: { ...LIMITS, ...limits } }, streams, uploads)
+    } catch (error) {
+      const line = failureLine(error, command.path)
+      assert.ok(line.startsWith(`${command.path}: `) && !line.includes('/proc/'), line)
+      code = readFileError(line)?.code ?? line
+    }
+    return { stdout: Buffer.concat(output), code }
+  }
+  return { ...scene, uploads, run }
+}
+
+const statusOf = async ({ run }: Files, path: string): Promise<FileStatus> =>
+  JSON.parse((await run({ op: 'stat', path })).stdout.toString()) as FileStatus
+
+/** One `@write` that is a whole file. */
+const wholeWrite = (path: string, data: Uint8Array, fields: { mode?: number; mtime_ms?: number } = {}): FileCommand => ({
+  op: 'write',
+  path,
+  upload: UPLOAD,
+  offset: 0,
+  finish: { sha256: sha256(data), mode: fields.mode ?? null, mtime_ms: fields.mtime_ms ?? null },
+})
+
+test('a file is read in parts, and its status and hash tell what it is', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  const path = join(files.inside, 'data')
+  const data = randomBytes(1_500_000)
+  await writeFile(path, data, { mode: 0o640 })
+  const { version, ...status } = await statusOf(files, path)
+  assert.deepEqual([status.type, status.size, status.mode], ['file', data.length, 0o640])
+  const parts = await Promise.all(
+    [0, 700_000, 1_400_000].map(async (offset) => (await files.run({ op: 'read', path, offset, length: 700_000, version })).stdout),
+  )
+  assert.ok(Buffer.concat(parts).equals(data))
+  assert.deepEqual(JSON.parse((await files.run({ op: 'hash', path, version })).stdout.toString()), { size: data.length, sha256: sha256(data) })
+  assert.deepEqual(await files.run({ op: 'read', path, offset: data.length, length: 10, version }), { stdout: Buffer.alloc(0), code: null })
+})
+
+test('a file that changed since its status is an error', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  const path = join(files.inside, 'data')
+  for (const change of [
+    async () => writeFile(path, 'other'),
+    async () => chmod(path, 0o600),
+    async () => utimes(path, 1, 1),
+    async () => truncate(path, 1),
+    async () => rm(path).then(async () => writeFile(path, 'first')),
+  ]) {
+    await writeFile(path, 'first')
+    const { version } = await statusOf(files, path)
+    await change()
+    const { code, stdout } = await files.run({ op: 'read', path, offset: 0, length: 10, version })
+    assert.deepEqual([code, stdout.length], ['ESTALE', 0])
+    assert.equal((await files.run({ op: 'hash', path, version })).code, 'ESTALE')
+  }
+})
+
+test('what is no regular file is never read, and no link leads out', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  const at = (name: string): string => join(files.inside, name)
+  await writeFile(join(files.outside, 'secret'), 'secret')
+  await symlink(join(files.outside, 'secret'), at('link'))
+  await symlink('../app2', at('way'))
+  await symlink('data', at('inner'))
+  await writeFile(at('data'), 'data')
+  assert.equal(spawnSync('mkfifo', [at('pipe')]).status, 0)
+  const read = async (path: string): Promise<string | null> => {
+    const { code, stdout } = await files.run({ op: 'read', path, offset: 0, length: 100, version: null })
+    return code ?? stdout.toString()
+  }
+  assert.equal(await read(at('inner')), 'data')
+  assert.equal(await read(at('link')), 'forbidden_path')
+  assert.equal(await read(at('way/secret')), 'forbidden_path')
+  assert.equal(await read(at('pipe')), 'EINVAL')
+  assert.equal(await read(files.inside), 'EISDIR')
+  assert.equal(await read(at('none')), 'ENOENT')
+  for (const op of ['stat', 'hash'] as const) {
+    const command: FileCommand = op === 'stat' ? { op, path: at('link') } : { op, path: at('link'), version: null }
+    assert.equal((await files.run(command)).code, 'forbidden_path')
+  }
+})
+
+test('a listing names entries below a directory, with what they are, and never follows a link', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  await mkdir(join(files.inside, 'sub'))
+  await writeFile(join(files.inside, 'sub/a\nb'), '12')
+  await symlink(files.outside, join(files.inside, 'out'))
+  await writeFile(join(files.outside, 'secret'), 'x')
+  await writeFile(Buffer.concat([Buffer.from(`${files.inside}/`), Buffer.from([0xff, 0xfe])]), 'not UTF-8')
+  const list = async (recursive: boolean): Promise<Record<string, unknown>[]> =>
+    (await files.run({ op: 'list', path: files.inside, recursive })).stdout
+      .toString()
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line) as Record<string, unknown>)
+  const plain = await list(false)
+  assert.deepEqual(plain.map(({ path }) => path).toSorted(), ['out', 'sub', undefined])
+  const whole = await list(true)
+  assert.deepEqual(whole.map(({ path }) => path).toSorted(), ['out', 'sub', 'sub/a\nb', undefined])
+  assert.deepEqual(whole.find(({ path }) => path === 'out')?.['type'], 'symlink')
+  assert.deepEqual(whole.find(({ path }) => path === 'sub/a\nb')?.['size'], 2)
+  assert.deepEqual(whole.at(-1), { left_out: 0 })
+  assert.equal((await files.run({ op: 'list', path: join(files.inside, 'sub/a\nb'), recursive: false })).code, 'ENOTDIR')
+})
+
+test('a file arrives whole, with the mode of the ACL, and leaves nothing else', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  const path = join(files.inside, 'new')
+  const data = randomBytes(100_000)
+  const written = await files.run(wholeWrite(path, data, { mtime_ms: 1_234_567 }), { stdin: [data.subarray(0, 60_000), data.subarray(60_000)] })
+  assert.deepEqual([written.code, JSON.parse(written.stdout.toString())], [null, { size: data.length, sha256: sha256(data) }])
+  assert.ok((await readFile(path)).equals(data))
+  const { mode, mtimeMs } = await stat(path)
+  assert.deepEqual([mode & 0o7777, mtimeMs], [0o644, 1_234_567])
+  // A requester can only take rights away.
+  await files.run(wholeWrite(join(files.inside, 'wide'), data, { mode: 0o4777 }), { stdin: [data] })
+  assert.equal((await stat(join(files.inside, 'wide'))).mode & 0o7777, 0o644)
+  await files.run(wholeWrite(join(files.inside, 'narrow'), data, { mode: 0o600 }), { stdin: [data] })
+  assert.equal((await stat(join(files.inside, 'narrow'))).mode & 0o7777, 0o600)
+  assert.deepEqual(await everythingIn(files.inside), ['narrow', 'new', 'wide'])
+})
+
+test('an upload in several commands is one file, also when they come in the wrong order', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  const path = join(files.inside, 'new')
+  const data = randomBytes(300_000)
+  const part = (offset: number, finish: boolean): FileCommand => ({
+    ...(wholeWrite(path, data) as Extract<FileCommand, { op: 'write' }>),
+    offset,
+    ...(finish ? {} : { finish: null }),
+  })
+  const last = files.run(part(200_000, true), { stdin: [data.subarray(200_000)] })
+  const second = files.run(part(100_000, false), { stdin: [data.subarray(100_000, 200_000)] })
+  assert.deepEqual(JSON.parse((await files.run(part(0, false), { stdin: [data.subarray(0, 100_000)] })).stdout.toString()), { received: 100_000 })
+  assert.deepEqual(JSON.parse((await second).stdout.toString()), { received: 200_000 })
+  assert.equal((await last).code, null)
+  assert.ok((await readFile(path)).equals(data))
+})
+
+test('an upload goes on after a restart, and only for its requester', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  const path = join(files.inside, 'new')
+  const data = randomBytes(100_000)
+  const first: FileCommand = { op: 'write', path, upload: UPLOAD, offset: 0, finish: null }
+  await files.run(first, { stdin: [data.subarray(0, 40_000)] })
+  const [partial] = await everythingIn(files.inside)
+  assert.match(partial!, /^\.x0x-[0-9a-f]{32}\.part$/)
+  assert.equal((await stat(join(files.inside, partial!))).mode & 0o7777, 0o600)
+  const received = async (owner: string, others = files): Promise<unknown> =>
+    JSON.parse((await others.run({ op: 'upload', path, upload: UPLOAD }, { owner })).stdout.toString())
+  assert.deepEqual([await received('bob'), await received('carol')], [{ received: 40_000 }, { received: 0 }])
+  // Another daemon knows nothing of it except the file.
+  const uploads = new Uploads({ clock: systemClock })
+  t.after(() => uploads.stop())
+  const again = { ...files, uploads }
+  assert.deepEqual(await received('bob', again), { received: 40_000 })
+  const rest = { ...(wholeWrite(path, data) as Extract<FileCommand, { op: 'write' }>), offset: 40_000 }
+  assert.equal((await files.run(rest, { stdin: [data.subarray(40_000)] })).code, null)
+  assert.ok((await readFile(path)).equals(data))
+  assert.deepEqual(await everythingIn(files.inside), ['new'])
+})
+
+test('a wrong hash, a limit or a place that cannot be written leaves the old file as it was', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  const path = join(files.inside, 'old')
+  await writeFile(path, 'old', { mode: 0o600 })
+  const data = Buffer.from('new content')
+  const wrong = { ...(wholeWrite(path, Buffer.from('else')) as Extract<FileCommand, { op: 'write' }>) }
+  assert.equal((await files.run(wrong, { stdin: [data] })).code, 'EBADMSG')
+  assert.deepEqual(await everythingIn(files.inside), ['old'])
+  assert.equal((await files.run(wholeWrite(path, data), { stdin: [data], limits: { max_file_bytes: data.length - 1 } })).code, 'EFBIG')
+  assert.equal((await files.run(wholeWrite(path, data), { stdin: [data], limits: { max_total_bytes: data.length - 1 } })).code, 'EDQUOT')
+  assert.equal(await readFile(path, 'utf8'), 'old')
+  assert.equal((await files.run(wholeWrite(path, data), { stdin: [data], limits: { max_file_bytes: data.length } })).code, null)
+  // The replaced file keeps its rights.
+  assert.deepEqual([await readFile(path, 'utf8'), (await stat(path)).mode & 0o777], ['new content', 0o600])
+  await mkdir(join(files.inside, 'directory'))
+  assert.equal((await files.run(wholeWrite(join(files.inside, 'directory'), data), { stdin: [data] })).code, 'EISDIR')
+  assert.equal((await files.run(wholeWrite(join(files.inside, 'none/new'), data), { stdin: [data] })).code, 'ENOENT')
+  assert.equal((await files.run(wholeWrite(join(files.inside, 'n'.repeat(300)), data), { stdin: [data] })).code, 'ENAMETOOLONG')
+  assert.equal(spawnSync('mkfifo', [join(files.inside, 'pipe')]).status, 0)
+  assert.equal((await files.run(wholeWrite(join(files.inside, 'pipe'), data), { stdin: [data] })).code, 'EINVAL')
+})
+
+test('a hard link to a file outside is replaced, not written', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  const outside = join(files.outside, 'file')
+  await writeFile(outside, 'outside')
+  await link(outside, join(files.inside, 'file'))
+  const data = Buffer.from('new')
+  assert.equal((await files.run(wholeWrite(join(files.inside, 'file'), data), { stdin: [data] })).code, null)
+  assert.deepEqual([await readFile(outside, 'utf8'), await readFile(join(files.inside, 'file'), 'utf8')], ['outside', 'new'])
+  await symlink(files.outside, join(files.inside, 'way'))
+  assert.equal((await files.run(wholeWrite(join(files.inside, 'way/new'), data), { stdin: [data] })).code, 'forbidden_path')
+  assert.deepEqual(await everythingIn(files.outside), ['file'])
+})
+
+test('a partial file that this daemon did not make is not used', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  const path = join(files.inside, 'new')
+  await files.run({ op: 'write', path, upload: UPLOAD, offset: 0, finish: null }, { stdin: [Buffer.from('a')] })
+  const [partial] = await everythingIn(files.inside)
+  const place = join(files.inside, partial!)
+  const data = Buffer.from('data')
+  for (const put of [
+    async () => symlink(join(files.outside, 'target'), place),
+    async () => writeFile(place, '', { mode: 0o600 }).then(async () => chmod(place, 0o666)),
+    async () => writeFile(join(files.outside, 'other'), 'x', { mode: 0o600 }).then(async () => link(join(files.outside, 'other'), place)),
+  ]) {
+    await rm(place)
+    await put()
+    assert.match(String((await files.run(wholeWrite(path, data), { stdin: [data] })).code), /^(ELOOP|EPERM)$/)
+  }
+  assert.deepEqual(await everythingIn(files.outside), ['other'])
+})
+
+test('directories are created where the ACL says so', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  const at = (name: string): string => join(files.inside, name)
+  const data = Buffer.from('x')
+  const limits = { create_dirs: true, mode: 0o640 }
+  assert.equal((await files.run(wholeWrite(at('a/b/c'), data), { stdin: [data], limits })).code, null)
+  assert.equal((await files.run({ op: 'mkdir', path: at('d'), mode: null }, { limits })).code, null)
+  assert.equal((await files.run({ op: 'mkdir', path: at('d'), mode: null }, { limits })).code, null)
+  assert.equal((await stat(at('d'))).mode & 0o777, 0o750)
+  assert.equal((await files.run({ op: 'mkdir', path: at('a/b/c'), mode: null }, { limits })).code, 'EEXIST')
+})
+
+test('a sparse file stays sparse', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  const path = join(files.inside, 'sparse')
+  const frame = Buffer.alloc(61_440)
+  const frames = [...Array<Buffer>(99).fill(frame), Buffer.from('end'), Buffer.alloc(5)]
+  const limits = { max_file_bytes: 10_000_000 }
+  assert.equal((await files.run(wholeWrite(path, Buffer.concat(frames)), { stdin: frames, limits })).code, null)
+  const { size, blocks } = await stat(path)
+  assert.ok(size === 99 * 61_440 + 8 && blocks * 512 < 100_000, `${blocks} blocks`)
+  assert.ok((await readFile(path)).equals(Buffer.concat(frames)))
+})
+
+test('unfinished uploads are bounded for each requester, and expire', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  const begin = async (index: number, owner: string): Promise<string | null> =>
+    (await files.run({ op: 'write', path: join(files.inside, `f${index}`), upload: UPLOAD, offset: 0, finish: null }, { owner, stdin: [Buffer.from('x')] })).code
+  const codes = []
+  for (let index = 0; index < 70; index++) codes.push(await begin(index, 'bob'))
+  assert.deepEqual([codes.slice(0, 64).every((code) => code === null), codes.slice(64).every((code) => code === 'EDQUOT')], [true, true])
+  assert.equal(await begin(100, 'carol'), null)
+  // Partial files of an earlier daemon are removed a day later.
+  const day = Date.now() / 1000 - 25 * 60 * 60
+  for (const name of await everythingIn(files.inside)) await utimes(join(files.inside, name), day, day)
+  await utimes(files.inside, day, day)
+  const other = await filesOf(t)
+  const permit = { files: files.permit('late', 'write'), limits: LIMITS, owner: 'bob' }
+  const share = new TimeSlicer({ clock: systemClock }).share(AbortSignal.timeout(60_000))
+  const stdin = (async function* () {
+    yield Buffer.from('late')
+  })()
+  await other.uploads.write(permit, wholeWrite(join(files.inside, 'late'), Buffer.from('late')) as Extract<FileCommand, { op: 'write' }>, { stdin, share })
+  assert.deepEqual(await everythingIn(files.inside), ['late'])
+})
+
+test('a full disk is an error of one file', { ...linuxOnly, ...(process.geteuid?.() === 0 ? {} : { skip: 'needs root to mount' }) }, async (t) => {
+  const files = await filesOf(t)
+  const small = join(files.inside, 'small')
+  await mkdir(small)
+  if (spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'none', small]).status !== 0) return t.skip('nothing can be mounted')
+  try {
+    const data = randomBytes(900_000)
+    const limits = { max_file_bytes: 10_000_000 }
+    assert.equal((await files.run(wholeWrite(join(small, 'one'), data), { stdin: [data], limits })).code, null)
+    assert.equal((await files.run(wholeWrite(join(small, 'two'), data), { stdin: [data], limits })).code, 'ENOSPC')
+    assert.ok((await readFile(join(small, 'one'))).equals(data))
+    const held = await open(small, 'r')
+    await held.close()
+  } finally {
+    spawnSync('umount', [small])
+  }
+})

@@ -1,0 +1,90 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import * as fc from 'fast-check'
+
+import {
+  type FileCommand,
+  MAX_FILE_CHUNK_BYTES,
+  fileCommandArgv,
+  fileErrorLine,
+  isFileCommand,
+  isPlainPath,
+  parseFileCommand,
+  readFileError,
+} from '../../src/protocol/file-command.ts'
+
+const hex = (length: number) => fc.string({ unit: fc.constantFrom(...'0123456789abcdef'), minLength: length, maxLength: length })
+const name = fc.string({ minLength: 1, maxLength: 20 }).filter((text) => !/[/\0]/.test(text) && text !== '.' && text !== '..' && text.isWellFormed())
+const path = fc.array(name, { maxLength: 5 }).map((names) => `/${names.join('/')}`)
+const offset = fc.nat()
+const mode = fc.option(fc.nat(0o7777))
+const version = fc.option(hex(20))
+const finish = fc.option(fc.record({ sha256: hex(64), mode, mtime_ms: fc.option(offset) }))
+
+const command: fc.Arbitrary<FileCommand> = fc.oneof(
+  fc.record({ op: fc.constant('stat' as const), path }),
+  fc.record({ op: fc.constant('list' as const), path, recursive: fc.boolean() }),
+  fc.record({ op: fc.constant('read' as const), path, offset, length: fc.nat(MAX_FILE_CHUNK_BYTES), version }),
+  fc.record({ op: fc.constant('hash' as const), path, version }),
+  fc.record({ op: fc.constant('upload' as const), path, upload: hex(32) }),
+  fc.record({ op: fc.constant('write' as const), path, upload: hex(32), offset, finish }),
+  fc.record({ op: fc.constant('mkdir' as const), path, mode }),
+)
+
+test('each command is the same after its argv was parsed', () => {
+  fc.assert(fc.property(command, (one) => assert.deepEqual(parseFileCommand(fileCommandArgv(one)), one)))
+})
+
+test('any other argv is null, and nothing throws', () => {
+  fc.assert(
+    fc.property(fc.array(fc.string(), { maxLength: 6 }), (argv) => {
+      const parsed = parseFileCommand(argv)
+      if (parsed !== null) assert.ok(isFileCommand(argv) && isPlainPath(parsed.path))
+    }),
+  )
+  fc.assert(
+    fc.property(command, fc.nat(5), fc.string(), (one, at, text) => {
+      const argv = fileCommandArgv(one)
+      argv[at % argv.length] = text
+      const parsed = parseFileCommand(argv)
+      // What is accepted means exactly what it says.
+      if (parsed !== null) assert.deepEqual(parseFileCommand(fileCommandArgv(parsed)), parsed)
+    }),
+  )
+})
+
+test('an option comes once, is known, and belongs to its command', () => {
+  const upload = `upload=${'a'.repeat(32)}`
+  for (const argv of [
+    ['@stat', '/a', 'offset=1'],
+    ['@read', '/a', 'offset=1', 'offset=2'],
+    ['@read', '/a', 'offset=01'],
+    ['@read', '/a', 'offset=9007199254740993'],
+    ['@read', '/a', `length=${MAX_FILE_CHUNK_BYTES + 1}`],
+    ['@write', '/a', upload, 'mode=0644'],
+    ['@write', '/a', upload, 'mtime_ms=5'],
+    ['@write', '/a', upload, `sha256=${'A'.repeat(64)}`],
+    ['@write', '/a'],
+    ['@upload', '/a'],
+    ['@mkdir', '/a', 'mode=644'],
+    ['@mkdir', '/a', 'mode=8644'],
+  ])
+    assert.equal(parseFileCommand(argv), null, argv.join(' '))
+})
+
+test('only a plain absolute path names a file', () => {
+  for (const bad of ['', 'a', './a', '/a/', '/a//b', '/a/./b', '/a/../b', '/..', '/a\0', '/\ud800', `/${'a'.repeat(4_096)}`])
+    assert.equal(isPlainPath(bad), false, JSON.stringify(bad))
+  for (const good of ['/', '/a', '/a b', '/a\nb', '/ä/…', '/-rf', '/...']) assert.equal(isPlainPath(good), true, good)
+})
+
+test('the line of a failure is read back', () => {
+  fc.assert(
+    fc.property(path, fc.string(), hex(6), (at, text, code) => {
+      const read = readFileError(fileErrorLine(at, text, code))
+      assert.deepEqual(read, { message: `${at}: ${text}`, code })
+    }),
+  )
+  for (const other of ['', 'text', 'text (a b)', '(ENOENT)']) assert.equal(readFileError(other), null)
+})
