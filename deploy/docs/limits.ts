@@ -3,6 +3,7 @@ import * as approvals from '../../src/protocol/limits/approvals.ts'
 import * as daemon from '../../src/protocol/limits/daemon.ts'
 import * as detached from '../../src/protocol/limits/detached.ts'
 import * as events from '../../src/protocol/limits/events.ts'
+import * as files from '../../src/protocol/limits/files.ts'
 import * as fleet from '../../src/protocol/limits/fleet.ts'
 import * as mesh from '../../src/protocol/limits/mesh.ts'
 import * as page from '../../src/protocol/limits/page.ts'
@@ -12,7 +13,7 @@ import * as wire from '../../src/protocol/limits/wire.ts'
 import { table } from './table.ts'
 
 const refusals = { REFUSAL_LINES, REFUSAL_TOTAL_LINES } as const
-const MODULES = { approvals, daemon, detached, events, fleet, mesh, page, refusals, rexd, tools, wire } as const
+const MODULES = { approvals, daemon, detached, events, files, fleet, mesh, page, refusals, rexd, tools, wire } as const
 
 /**
  * A limit in plain words, its value, and what happens when it is reached. In the value, `{NAME}` stands for a constant, `{NAME bytes}`

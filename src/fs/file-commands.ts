@@ -42,11 +42,7 @@ export interface FileCommandStreams {
 type CommandOf<O extends FileCommand['op']> = Extract<FileCommand, { op: O }>
 
 /** Performs a file command. Throws errors of the system and of the error table; `failureLine` makes them the line for stderr. */
-export const performFileCommand = async (
-  permitted: PermittedFileCommand,
-  streams: FileCommandStreams,
-  uploads: Uploads,
-): Promise<void> => {
+export const performFileCommand = async (permitted: PermittedFileCommand, streams: FileCommandStreams, uploads: Uploads): Promise<void> => {
   const { command, files } = permitted
   switch (command.op) {
     case 'stat':
@@ -125,7 +121,11 @@ const withVersion = async <T>(
   return result
 }
 
-const read = async (found: FoundFile, { offset, length, version }: CommandOf<'read'>, { write, share }: FileCommandStreams): Promise<void> =>
+const read = async (
+  found: FoundFile,
+  { offset, length, version }: CommandOf<'read'>,
+  { write, share }: FileCommandStreams,
+): Promise<void> =>
   withVersion(found, version, async (file, size) => {
     const end = Math.min(size, offset + length)
     for (let at = offset; at < end;) {

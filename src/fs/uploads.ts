@@ -53,7 +53,9 @@ const PARTIAL = /^\.x0x-[0-9a-f]{32}\.part$/
 
 /** The same requester, upload and path always have the same name, so that an upload continues after a restart of the daemon. */
 const partialName = ({ owner, files }: UploadPermit, upload: string): string => {
-  const key = createHash('sha256').update(JSON.stringify([owner, upload, pathOf(files)])).digest('hex')
+  const key = createHash('sha256')
+    .update(JSON.stringify([owner, upload, pathOf(files)]))
+    .digest('hex')
   return `.x0x-${key.slice(0, 32)}.part`
 }
 
@@ -141,7 +143,7 @@ export class Uploads {
   }
 
   stop(): void {
-    this.#timers.stop()
+    this.#timers.cancelAll()
   }
 
   async #placeOf({ files, limits }: UploadPermit): Promise<ResolvedPath> {

@@ -9,7 +9,14 @@ import { systemClock } from '../../src/base/clock.ts'
 import { TimeSlicer } from '../../src/base/time-slices.ts'
 import { failureLine, performFileCommand } from '../../src/fs/file-commands.ts'
 import { type UploadLimits, Uploads } from '../../src/fs/uploads.ts'
-import { type FileCommand, type FileStatus, changesFiles, fileCommandArgv, parseFileCommand, readFileError } from '../../src/protocol/file-command.ts'
+import {
+  type FileCommand,
+  type FileStatus,
+  changesFiles,
+  fileCommandArgv,
+  parseFileCommand,
+  readFileError,
+} from '../../src/protocol/file-command.ts'
 import { everythingIn, fileScene, type Scene } from '../support/file-permit.ts'
 import { hasProc } from '../support/processes.ts'
 
@@ -84,7 +91,10 @@ test('a file is read in parts, and its status and hash tell what it is', linuxOn
     [0, 700_000, 1_400_000].map(async (offset) => (await files.run({ op: 'read', path, offset, length: 700_000, version })).stdout),
   )
   assert.ok(Buffer.concat(parts).equals(data))
-  assert.deepEqual(JSON.parse((await files.run({ op: 'hash', path, version })).stdout.toString()), { size: data.length, sha256: sha256(data) })
+  assert.deepEqual(JSON.parse((await files.run({ op: 'hash', path, version })).stdout.toString()), {
+    size: data.length,
+    sha256: sha256(data),
+  })
   assert.deepEqual(await files.run({ op: 'read', path, offset: data.length, length: 10, version }), { stdout: Buffer.alloc(0), code: null })
 })
 
@@ -159,7 +169,9 @@ test('a file arrives whole, with the mode of the ACL, and leaves nothing else', 
   const files = await filesOf(t)
   const path = join(files.inside, 'new')
   const data = randomBytes(100_000)
-  const written = await files.run(wholeWrite(path, data, { mtime_ms: 1_234_567 }), { stdin: [data.subarray(0, 60_000), data.subarray(60_000)] })
+  const written = await files.run(wholeWrite(path, data, { mtime_ms: 1_234_567 }), {
+    stdin: [data.subarray(0, 60_000), data.subarray(60_000)],
+  })
   assert.deepEqual([written.code, JSON.parse(written.stdout.toString())], [null, { size: data.length, sha256: sha256(data) }])
   assert.ok((await readFile(path)).equals(data))
   const { mode, mtimeMs } = await stat(path)
@@ -183,7 +195,9 @@ test('an upload in several commands is one file, also when they come in the wron
   })
   const last = files.run(part(200_000, true), { stdin: [data.subarray(200_000)] })
   const second = files.run(part(100_000, false), { stdin: [data.subarray(100_000, 200_000)] })
-  assert.deepEqual(JSON.parse((await files.run(part(0, false), { stdin: [data.subarray(0, 100_000)] })).stdout.toString()), { received: 100_000 })
+  assert.deepEqual(JSON.parse((await files.run(part(0, false), { stdin: [data.subarray(0, 100_000)] })).stdout.toString()), {
+    received: 100_000,
+  })
   assert.deepEqual(JSON.parse((await second).stdout.toString()), { received: 200_000 })
   assert.equal((await last).code, null)
   assert.ok((await readFile(path)).equals(data))
@@ -293,7 +307,12 @@ test('a sparse file stays sparse', linuxOnly, async (t) => {
 test('unfinished uploads are bounded for each requester, and expire', linuxOnly, async (t) => {
   const files = await filesOf(t)
   const begin = async (index: number, owner: string): Promise<string | null> =>
-    (await files.run({ op: 'write', path: join(files.inside, `f${index}`), upload: UPLOAD, offset: 0, finish: null }, { owner, stdin: [Buffer.from('x')] })).code
+    (
+      await files.run(
+        { op: 'write', path: join(files.inside, `f${index}`), upload: UPLOAD, offset: 0, finish: null },
+        { owner, stdin: [Buffer.from('x')] },
+      )
+    ).code
   const codes = []
   for (let index = 0; index < 70; index++) codes.push(await begin(index, 'bob'))
   assert.deepEqual([codes.slice(0, 64).every((code) => code === null), codes.slice(64).every((code) => code === 'EDQUOT')], [true, true])
@@ -308,24 +327,31 @@ test('unfinished uploads are bounded for each requester, and expire', linuxOnly,
   const stdin = (async function* () {
     yield Buffer.from('late')
   })()
-  await other.uploads.write(permit, wholeWrite(join(files.inside, 'late'), Buffer.from('late')) as Extract<FileCommand, { op: 'write' }>, { stdin, share })
+  await other.uploads.write(permit, wholeWrite(join(files.inside, 'late'), Buffer.from('late')) as Extract<FileCommand, { op: 'write' }>, {
+    stdin,
+    share,
+  })
   assert.deepEqual(await everythingIn(files.inside), ['late'])
 })
 
-test('a full disk is an error of one file', { ...linuxOnly, ...(process.geteuid?.() === 0 ? {} : { skip: 'needs root to mount' }) }, async (t) => {
-  const files = await filesOf(t)
-  const small = join(files.inside, 'small')
-  await mkdir(small)
-  if (spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'none', small]).status !== 0) return t.skip('nothing can be mounted')
-  try {
-    const data = randomBytes(900_000)
-    const limits = { max_file_bytes: 10_000_000 }
-    assert.equal((await files.run(wholeWrite(join(small, 'one'), data), { stdin: [data], limits })).code, null)
-    assert.equal((await files.run(wholeWrite(join(small, 'two'), data), { stdin: [data], limits })).code, 'ENOSPC')
-    assert.ok((await readFile(join(small, 'one'))).equals(data))
-    const held = await open(small, 'r')
-    await held.close()
-  } finally {
-    spawnSync('umount', [small])
-  }
-})
+test(
+  'a full disk is an error of one file',
+  { ...linuxOnly, ...(process.geteuid?.() === 0 ? {} : { skip: 'needs root to mount' }) },
+  async (t) => {
+    const files = await filesOf(t)
+    const small = join(files.inside, 'small')
+    await mkdir(small)
+    if (spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'none', small]).status !== 0) return t.skip('nothing can be mounted')
+    try {
+      const data = randomBytes(900_000)
+      const limits = { max_file_bytes: 10_000_000 }
+      assert.equal((await files.run(wholeWrite(join(small, 'one'), data), { stdin: [data], limits })).code, null)
+      assert.equal((await files.run(wholeWrite(join(small, 'two'), data), { stdin: [data], limits })).code, 'ENOSPC')
+      assert.ok((await readFile(join(small, 'one'))).equals(data))
+      const held = await open(small, 'r')
+      await held.close()
+    } finally {
+      spawnSync('umount', [small])
+    }
+  },
+)

@@ -106,7 +106,11 @@ const filesWith = (text: string | RegExp): string[] => files.filter((path) => re
 
 test('only the authorize files make permits, by whatever name they would import it, and no other claims to have one', () => {
   assert.ok(files.length > 200, `saw only ${files.length} files`)
-  assert.deepEqual(filesWith('sealFilePermit'), ['policy/local/authorize.ts', 'policy/local/file-permit.ts', 'policy/mesh/authorize-file.ts'])
+  assert.deepEqual(filesWith('sealFilePermit'), [
+    'policy/local/authorize.ts',
+    'policy/local/file-permit.ts',
+    'policy/mesh/authorize-file.ts',
+  ])
   assert.deepEqual(filesWith('sealPermit'), ['policy/local/authorize.ts', 'policy/mesh/authorize.ts', 'policy/permit.ts'])
   assert.deepEqual(filesWith(/(import|export) \*[^'"]*['"][^'"]*permit\.ts['"]|import\(['"][^'"]*permit\.ts/), [])
   assert.deepEqual(filesWith(/\bas (unknown as )?(File)?Permit\b/), ['policy/local/file-permit.ts', 'policy/permit.ts'])

@@ -1,7 +1,14 @@
 import { BoundedMap } from '../../base/bounded-collections.ts'
 import { RateLimit, TokenBucket } from '../../base/rate-limit.ts'
 import type { TimeSlice } from '../../base/time-slices.ts'
-import { type ApprovalNeeded, type FilesPermitted, type Permitted, type Principal, authorize, senderDenial } from '../../policy/mesh/authorize.ts'
+import {
+  type ApprovalNeeded,
+  type FilesPermitted,
+  type Permitted,
+  type Principal,
+  authorize,
+  senderDenial,
+} from '../../policy/mesh/authorize.ts'
 import { RuleBook, type TellableRules } from '../../policy/mesh/tellable-rules.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
 import {
@@ -212,14 +219,14 @@ export class Decisions {
 
   /** Takes a place among detached runs, then those of any run. */
   #detach(
-    verdict: Permitted | ApprovalNeeded | FilesPermitted,
+    verdict: Permitted | ApprovalNeeded,
     asked: Omit<UnapprovedRequest, 'question'>,
     request: ExecDetachRequest,
   ): Pick<RunAdmission, 'kept' | 'admission'> | ApprovalDenial {
     const { detached } = this.#deps
     const kept = detached.admit(asked.subject, request, verdict)
     if (typeof kept === 'string') {
-      if (verdict.kind !== 'ask') verdict.slot.release()
+      if (verdict.kind === 'permit') verdict.slot.release()
       return { reason: 'concurrency_limit_reached', detail: kept }
     }
     const admission = this.#admissionOf(verdict, asked)

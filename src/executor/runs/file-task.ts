@@ -20,7 +20,8 @@ export interface FileTaskDeps {
   readonly clock: Clock
   readonly uploads: Uploads
   readonly sharing: Pick<TimeSlicer, 'share'>
-  readonly frames: BufferPool
+  /** Buffers for output, or absent for new ones. */
+  readonly frames?: BufferPool
   readonly handlers: ProcessHandlers
 }
 
@@ -45,7 +46,7 @@ export class FileTask implements Program, ProgramStart {
   #outOfTime = false
 
   constructor(deps: FileTaskDeps, init: { readonly permit: FileRunPermit; readonly stdin: boolean }) {
-    const { handlers, clock, frames } = deps
+    const { handlers, clock } = deps
     const { caps } = init.permit
     this.#deps = deps
     this.#permit = init.permit
@@ -60,7 +61,7 @@ export class FileTask implements Program, ProgramStart {
       onApproaching: (total: number) => handlers.onWarning('stdout_approaching_cap', total),
       onCapHit: (total: number) => handlers.onWarning('stdout_cap_hit', total),
     }
-    this.#pump = new OutputPump({ source: this.#output, frames, handlers: pumped }, limits)
+    this.#pump = new OutputPump({ ...deps, source: this.#output, handlers: pumped }, limits)
     this.#startedAt = clock.monotonic()
     const times = { timeout_ms: caps.timeout_ms, cap_ms: caps.max_duration_ms, warn_ms: caps.warn_duration_ms }
     const timed = {

@@ -94,6 +94,7 @@ export const explain = (request: ExplainRequest): Explanation => {
 const outcome = (verdict: Verdict): Pick<Explanation, 'allowed' | 'reason' | 'detail' | 'run' | 'asks'> => {
   if (verdict.kind === 'denied') return { allowed: false, reason: verdict.reason, detail: verdict.detail, run: null, asks: null }
   if (verdict.kind === 'ask') return { allowed: false, reason: null, detail: null, run: null, asks: askingOf(verdict.question) }
+  if (verdict.kind === 'files') return { allowed: true, reason: null, detail: null, run: null, asks: null }
   const { executable, cwd, caps, confinement } = verdict.permit
   return { allowed: true, reason: null, detail: null, run: { executable: executable.path, cwd, caps, confinement }, asks: null }
 }
@@ -118,7 +119,8 @@ const gatesOf = (verdict: Verdict): Explanation['gates'] => {
   }))
 }
 
-const places = ({ acl, argv }: ExplainRequest, { place, ...verdict }: Verdict): Pick<Explanation, 'matched' | 'nearest'> => {
+const places = ({ acl, argv }: ExplainRequest, verdict: Verdict): Pick<Explanation, 'matched' | 'nearest'> => {
+  const place = verdict.kind === 'files' ? null : verdict.place
   const miss = verdict.kind === 'denied' ? verdict.nearest : null
   return {
     matched: place && placeOf(acl, place),

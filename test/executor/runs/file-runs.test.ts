@@ -38,7 +38,13 @@ const sendStdin = (run: ProbeRun, data: Buffer, ends = true): void => {
   const FRAME = 32 * 1024
   const count = Math.max(1, Math.ceil(data.length / FRAME))
   for (let seq = 0; seq < count; seq++)
-    run.send({ type: 'stdin', request_id: run.id, seq, data: data.subarray(seq * FRAME, (seq + 1) * FRAME), eof: ends && seq === count - 1 })
+    run.send({
+      type: 'stdin',
+      request_id: run.id,
+      seq,
+      data: data.subarray(seq * FRAME, (seq + 1) * FRAME),
+      eof: ends && seq === count - 1,
+    })
 }
 
 test('a file is read by a run like any other: signed, and in the audit log before', linuxOnly, async (t) => {
@@ -53,7 +59,10 @@ test('a file is read by a run like any other: signed, and in the audit log befor
   const [asked, ...others] = (await host.lines()).filter((line) => line.request_id === run.id)
   assert.ok(asked?.event === 'request')
   assert.deepEqual([asked.argv[0], asked.executable, asked.matched_acl], ['@read', null, 'a peer'])
-  assert.deepEqual(others.map(({ event }) => event), ['started', 'exit'])
+  assert.deepEqual(
+    others.map(({ event }) => event),
+    ['started', 'exit'],
+  )
 })
 
 test('a failed file command exits with 1 and says why in one line', linuxOnly, async (t) => {
@@ -113,7 +122,15 @@ test('only a well-formed file command with its limits is done', linuxOnly, async
   const { link, root, ask } = await hostWith(t)
   await writeFile(join(root, 'file'), 'x')
   const path = join(root, 'file')
-  for (const argv of [['@stat'], ['@stat', `${root}/../srv/file`], ['@stat', path, 'x=1'], ['@exec', path], ['@', path], ['@read', path, 'offset=-1'], ['@write', path]])
+  for (const argv of [
+    ['@stat'],
+    ['@stat', `${root}/../srv/file`],
+    ['@stat', path, 'x=1'],
+    ['@exec', path],
+    ['@', path],
+    ['@read', path, 'offset=-1'],
+    ['@write', path],
+  ])
     assert.equal(await (await link.ask(argv)).denial(), 'argv_not_allowed', argv.join(' '))
   assert.equal(await (await link.ask(['@stat', path], { stdin: Buffer.from('x') })).denial(), 'stdin_too_large')
   assert.equal(await (await link.ask(['@stat', path], { fields: { cwd: '/' } })).denial(), 'cwd_not_allowed')
@@ -132,7 +149,10 @@ test('a cancelled file command ends, and its upload can be continued', linuxOnly
   const state = await ask({ op: 'upload', path: join(root, 'file'), upload: 'b'.repeat(32) })
   assert.equal((await state.exit()).code, 0)
   const { received } = JSON.parse(state.output().toString()) as { received: number }
-  const rest = await ask({ ...(write(join(root, 'file'), data) as Extract<FileCommand, { op: 'write' }>), offset: received }, data.subarray(received))
+  const rest = await ask(
+    { ...(write(join(root, 'file'), data) as Extract<FileCommand, { op: 'write' }>), offset: received },
+    data.subarray(received),
+  )
   sendStdin(rest, data.subarray(received))
   assert.equal((await rest.exit()).code, 0)
   assert.ok((await readFile(join(root, 'file'))).equals(data))

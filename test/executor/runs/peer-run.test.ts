@@ -9,6 +9,7 @@ import { execFrame } from '../../../src/protocol/wire/exec.ts'
 import { RunReporter } from '../../../src/protocol/events/run-reporter.ts'
 import { soon } from '../../support/local-engine.ts'
 import { permitFor } from '../../support/permit.ts'
+import { noFileRuns } from '../../support/file-runs.ts'
 import { groupCells, script, silent, startGuardian } from '../../support/processes.ts'
 
 const REQUEST_ID = '01890a5d-ac96-774b-bcce-b302099a8057'
@@ -73,7 +74,7 @@ class Recorder {
       { tell: ({ type }) => void events.push(type) },
       { owner: 'bob', session: null, door: 'mesh', run_id: REQUEST_ID, node: 'here' },
     )
-    const components = { trees: await groupCells(), clock: systemClock, cleanup: startGuardian(this.#t), log }
+    const components = { trees: await groupCells(), clock: systemClock, cleanup: startGuardian(this.#t), log, ...noFileRuns() }
     return new PeerRun(components, { requestId: REQUEST_ID, admission, output, stdin: this.stdin, reporter })
   }
 }

@@ -7,6 +7,7 @@ import { UnackedTotal } from '../../../src/executor/runs/outbox.ts'
 import { PeerStreamWriter } from '../../../src/executor/runs/frames.ts'
 import { RequesterStream } from '../../../src/executor/runs/requester-stream.ts'
 import { FIRST_UNACKED_PER_RUN } from '../../../src/protocol/limits/wire.ts'
+import { noFileRuns } from '../../support/file-runs.ts'
 import { soon } from '../../support/local-engine.ts'
 import { permitFor } from '../../support/permit.ts'
 import { groupCells, script, silent, startGuardian } from '../../support/processes.ts'
@@ -23,6 +24,7 @@ const begin = async (t: TestContext, text: string, resumable: boolean) => {
       cleanup: startGuardian(t),
       log: silent,
       total: new UnackedTotal(),
+      ...noFileRuns(),
     },
     {
       requestId: '01890a5d-ac96-774b-bcce-b302099a8057',
