@@ -1,7 +1,9 @@
+import { createHash } from 'node:crypto'
 import { constants } from 'node:fs'
 import type { FileHandle } from 'node:fs/promises'
+import type { TimeSlice } from '../base/time-slices.ts'
 import type { Found } from './open-file.ts'
-import { tooMuch } from './refusals.ts'
+import { systemError, tooMuch } from './refusals.ts'
 
 /** Size of an edited or patched text, before and after: it is in memory as a whole. */
 export const MAX_EDIT_BYTES = 16 * 1024 * 1024
@@ -38,4 +40,22 @@ export const readWhole = async ({ handle, info }: Found, name: string, max: numb
   const data = await readFrom(file, 0, max + 1, size)
   if (data.length > max) throw tooMuch(name, data.length, max)
   return data
+}
+
+/** Bytes read at once. */
+const HASH_BYTES = 512 * 1024
+
+/** SHA-256 of the first bytes of a file, as hex. Throws ESTALE if it has fewer, and the signal's reason. */
+export const hashOf = async (file: FileHandle, size: number, share: TimeSlice): Promise<string> => {
+  const digest = createHash('sha256')
+  const buffer = Buffer.allocUnsafeSlow(HASH_BYTES)
+  for (let at = 0; at < size;) {
+    share.signal.throwIfAborted()
+    if (share.shouldYield) await share.yieldTurn()
+    const { bytesRead } = await file.read(buffer, 0, Math.min(HASH_BYTES, size - at), at)
+    if (bytesRead === 0) throw systemError('ESTALE')
+    at += bytesRead
+    digest.update(buffer.subarray(0, bytesRead))
+  }
+  return digest.digest('hex')
 }

@@ -10,11 +10,11 @@ import {
   type FileListEnd,
   type FileListEntry,
   type FileStatus,
-  MAX_FILE_LIST,
   fileErrorLine,
 } from '../protocol/file-command.ts'
+import { MAX_FILE_LIST } from '../protocol/limits/files.ts'
 import { beneath } from './beneath.ts'
-import { hashOf } from './file-hash.ts'
+import { hashOf } from './content.ts'
 import { mtimeMs } from './mtime.ts'
 import type { Found } from './open-file.ts'
 import { pathOf, requirePermit, requireRegular, systemError } from './refusals.ts'

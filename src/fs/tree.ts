@@ -1,11 +1,14 @@
 import type { BigIntStats, Dir, Dirent } from 'node:fs'
-import { opendir } from 'node:fs/promises'
-import { errnoOf } from '../base/errors.ts'
+import { lstat, opendir } from 'node:fs/promises'
+import { AppError, errnoOf } from '../base/errors.ts'
 import type { TimeSlice } from '../base/time-slices.ts'
+import type { Root } from '../policy/local/file-permit.ts'
+import { MAX_COUNTED_FILES } from '../protocol/limits/files.ts'
 import { MAX_LISTED_BYTES } from '../protocol/limits/rexd.ts'
 import type { FsEntry } from '../protocol/rexd/results.ts'
 import { utf8Text } from '../protocol/text.ts'
-import type { OpenHandle } from './open-file.ts'
+import { type OpenHandle, holdRoot } from './open-file.ts'
+import { systemError } from './refusals.ts'
 
 /** Depth of a listing or pattern. Each level holds two descriptors. */
 const MAX_TREE_DEPTH = 64
@@ -124,4 +127,20 @@ export class BoundedEntries<T extends { readonly path: string }> {
   sorted(): T[] {
     return this.#things.sort((a, b) => (a.path < b.path ? -1 : 1))
   }
+}
+
+/** Bytes of all regular files below a root. Links are not followed. Throws `resource_limit` if there are too many files. */
+export const bytesBelow = async (root: Root, share: TimeSlice): Promise<number> => {
+  using handle = await holdRoot(root)
+  if (handle === null) throw systemError('ENOENT')
+  let [bytes, files] = [0, 0]
+  const tooMany = (): never => {
+    throw new AppError('resource_limit', `${root.path}: too many files or directories to count for max_total_bytes`)
+  }
+  for await (const { directory, name, type } of entriesBelow(handle, { carried: true, enter: () => true, onTooDeep: tooMany, share })) {
+    if (type !== 'file') continue
+    if (++files > MAX_COUNTED_FILES) tooMany()
+    bytes += Number((await lstat(directory.at(name), { bigint: true }).catch(() => null))?.size ?? 0n)
+  }
+  return bytes
 }

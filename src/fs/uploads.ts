@@ -12,10 +12,10 @@ import type { FileCommand, FileDigest, UploadState } from '../protocol/file-comm
 import { MAX_UPLOADS_PER_OWNER, UPLOAD_EXPIRES_MS, UPLOAD_WAIT_MS } from '../protocol/limits/files.ts'
 import { MAX_FRAME_DATA } from '../protocol/limits/wire.ts'
 import { type ResolvedPath, beneath } from './beneath.ts'
-import { hashOf } from './file-hash.ts'
+import { hashOf } from './content.ts'
 import { pathOf, requirePermit, requireRegular, systemError } from './refusals.ts'
 import { takeAfter } from './staged.ts'
-import { bytesBelow } from './tree-size.ts'
+import { bytesBelow } from './tree.ts'
 
 /** Limits and attributes of new files, from the ACL. */
 export interface UploadLimits {
@@ -200,7 +200,7 @@ export class Uploads {
   #release(upload: Upload): void {
     upload.busy = false
     upload.usedAt = this.#clock.monotonic()
-    for (const wake of [...upload.waiting]) wake()
+    for (const wake of upload.waiting) wake()
   }
 
   #sweepLater(): void {
@@ -209,7 +209,7 @@ export class Uploads {
 
   async #sweep(): Promise<void> {
     const now = this.#clock.monotonic()
-    for (const upload of [...this.#all.values()]) {
+    for (const upload of this.#all.values()) {
       if (upload.busy || upload.waiting.size > 0 || now - upload.usedAt < UPLOAD_EXPIRES_MS) continue
       this.#all.delete(upload.path)
       await unlink(upload.path).catch(() => {})
@@ -257,7 +257,7 @@ class Content {
   readonly #file: FileHandle
   readonly #permit: UploadPermit
   readonly #command: WriteCommand
-  /** Hash of what was written, if that is the whole content. */
+  /** Hash of the written bytes, used if they are the whole content. */
   readonly #hash = createHash('sha256')
   size: number
 

@@ -1,4 +1,4 @@
-import { posix } from 'node:path'
+import { MAX_FILE_CHUNK_BYTES, MAX_FILE_PATH_BYTES } from './limits/files.ts'
 
 /**
  * File commands of the mesh. A file copy is a series of runs of these commands. The target's executor process does them itself, without a
@@ -8,15 +8,6 @@ import { posix } from 'node:path'
 
 /** First character of a file command. A command of an ACL cannot begin with it. */
 export const FILE_COMMAND_PREFIX = '@'
-
-/** Most bytes that one `@read` returns or one `@write` takes. */
-export const MAX_FILE_CHUNK_BYTES = 64 * 1024 * 1024
-/** Bytes of stderr of a file command. */
-export const MAX_FILE_ERROR_BYTES = 16 * 1024
-/** Most entries of one `@list`. */
-export const MAX_FILE_LIST = 100_000
-/** Longest path in bytes, PATH_MAX of Linux. */
-export const MAX_FILE_PATH_BYTES = 4_096
 
 /** Status of a file, as `@stat` prints it, in one line of JSON. */
 export interface FileStatus {
@@ -83,7 +74,7 @@ export type FileCommand =
       readonly offset: number
       readonly finish: (FileAttributes & { readonly sha256: string }) | null
     }
-  /** Creates a directory, and those above it below the root. An existing directory is no error. */
+  /** Creates a directory, and those above it below the root. Does nothing if the directory exists. */
   | { readonly op: 'mkdir'; readonly path: string; readonly mode: number | null }
 
 export type FileOperation = FileCommand['op']
@@ -183,14 +174,15 @@ class OptionReader {
   }
 }
 
+const isPlainName = (name: string): boolean => !/^\.{0,2}$|\0/.test(name)
+
 /** An absolute path without `.`, `..`, double slashes, NUL and a slash at its end. */
 export const isPlainPath = (path: string): boolean =>
-  path.startsWith('/') &&
-  !path.includes('\0') &&
-  path.isWellFormed() &&
-  Buffer.byteLength(path) <= MAX_FILE_PATH_BYTES &&
-  posix.normalize(path) === path &&
-  (path === '/' || !path.endsWith('/'))
+  path === '/' ||
+  (path.startsWith('/') &&
+    path.isWellFormed() &&
+    Buffer.byteLength(path) <= MAX_FILE_PATH_BYTES &&
+    path.slice(1).split('/').every(isPlainName))
 
 const isKnown = (op: string): op is FileOperation => ['stat', 'list', 'read', 'hash', 'upload', 'write', 'mkdir'].includes(op)
 

@@ -5,7 +5,6 @@ import * as fc from 'fast-check'
 
 import {
   type FileCommand,
-  MAX_FILE_CHUNK_BYTES,
   fileCommandArgv,
   fileErrorLine,
   isFileCommand,
@@ -13,6 +12,7 @@ import {
   parseFileCommand,
   readFileError,
 } from '../../src/protocol/file-command.ts'
+import { MAX_FILE_CHUNK_BYTES } from '../../src/protocol/limits/files.ts'
 
 const hex = (length: number) => fc.string({ unit: fc.constantFrom(...'0123456789abcdef'), minLength: length, maxLength: length })
 const name = fc

@@ -1,13 +1,8 @@
-import { realpathSync, statSync } from 'node:fs'
+import { statSync } from 'node:fs'
 import { errorText } from '../../base/errors.ts'
-import { namesOf } from '../../base/path-resolution.ts'
-import {
-  type FileCommand,
-  MAX_FILE_CHUNK_BYTES,
-  MAX_FILE_ERROR_BYTES,
-  changesFiles,
-  parseFileCommand,
-} from '../../protocol/file-command.ts'
+import { namesOf, realPath } from '../../base/path-resolution.ts'
+import { type FileCommand, changesFiles, parseFileCommand } from '../../protocol/file-command.ts'
+import { MAX_FILE_CHUNK_BYTES, MAX_FILE_ERROR_BYTES } from '../../protocol/limits/files.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import { type Account, findAccount } from '../account.ts'
@@ -43,7 +38,7 @@ const refused = (gate: FilesDenied['gate'], reason: DenialReason, detail: string
 export const findFileGrant = (
   argv: readonly string[],
   entries: readonly AllowEntry[],
-): (MatchedGrant & { readonly command: FileCommand }) | FilesDenied => {
+): (MatchedGrant<AllowEntry> & { readonly command: FileCommand }) | FilesDenied => {
   const command = parseFileCommand(argv)
   if (command === null) return refused('argv', 'argv_not_allowed', 'it is not a valid file command')
   const found = findGrant(entries, command)
@@ -82,7 +77,7 @@ export const permitFileCommand = (
 /** The root as it is now, or why it cannot be used. */
 const rootOf = (path: string): Root | string => {
   try {
-    const real = realpathSync(path)
+    const real = realPath(path)
     const { dev, ino } = statSync(real, { bigint: true })
     return { path, real, dev, ino }
   } catch (error) {
@@ -106,7 +101,7 @@ const capsOf = (intent: Intent, command: FileCommand, { limits }: AllowEntry): R
     max_stderr_bytes: MAX_FILE_ERROR_BYTES,
     max_output_bytes: null,
     max_stdin_bytes,
-    // A large file is no reason for a warning.
+    // Large files need no warning.
     warn_stdout_bytes: MAX_FILE_CHUNK_BYTES + 1,
     warn_stderr_bytes: MAX_FILE_ERROR_BYTES + 1,
     warn_duration_ms: cap,

@@ -1,7 +1,6 @@
 import type { TomlPath, TomlReader } from '../../base/toml.ts'
 import { type FileCommand, changesFiles, isPlainPath } from '../../protocol/file-command.ts'
 import { quote } from '../tokens.ts'
-import type { AllowEntry } from './acl.ts'
 
 /** One `[[exec.allow.files]]` table: file commands that a pair may run below one directory. */
 export interface FileGrant {
@@ -30,7 +29,7 @@ const WRITE_KEYS = ['create_dirs', 'max_file_bytes', 'max_total_bytes', 'mode', 
 const DEFAULT_MAX_FILE_BYTES = 1024 * 1024 * 1024
 const DEFAULT_MODE = 0o644
 
-/** Reads one table. Empty if it is no table. */
+/** Reads one table. Returns an empty list for other values. */
 export const readFileGrant = (toml: TomlReader, path: TomlPath, value: unknown): FileGrant | [] => {
   const table = toml.table(path, value, FILE_GRANT_KEYS)
   if (!table) return []
@@ -69,9 +68,14 @@ const readMode = (toml: TomlReader, path: TomlPath, value: unknown): number => {
   return DEFAULT_MODE
 }
 
+/** An ACL entry, as far as files matter. */
+interface FileEntry {
+  readonly files: readonly FileGrant[]
+}
+
 /** A table, and the entry that holds it. */
-export interface MatchedGrant {
-  readonly entry: AllowEntry
+export interface MatchedGrant<Entry extends FileEntry> {
+  readonly entry: Entry
   readonly grant: FileGrant
 }
 
@@ -84,14 +88,14 @@ const allows = (grant: FileGrant, command: FileCommand): boolean => {
 }
 
 /** The first table, in the order of the file, that allows the command. */
-export const findGrant = (entries: readonly AllowEntry[], command: FileCommand): MatchedGrant | null => {
+export const findGrant = <Entry extends FileEntry>(entries: readonly Entry[], command: FileCommand): MatchedGrant<Entry> | null => {
   for (const entry of entries)
     for (const grant of entry.files) if (isBelow(grant.root, command.path) && allows(grant, command)) return { entry, grant }
   return null
 }
 
 /** Why no table allows a command, for the operator. */
-export const describeNoGrant = (entries: readonly AllowEntry[], command: FileCommand): string => {
+export const describeNoGrant = (entries: readonly FileEntry[], command: FileCommand): string => {
   const grants = entries.flatMap(({ files }) => files)
   if (grants.length === 0) return 'no entry of this pair has a [[exec.allow.files]] table'
   const around = grants.find(({ root }) => isBelow(root, command.path))
