@@ -51,6 +51,16 @@ const ROWS: Readonly<Record<string, readonly Row[]>> = {
     ['Labels of a contact', '{MAX_LABELS} of {MAX_LABEL_TEXT} characters', '`bad_request`'],
     ['Hosts of `exec_fleet`', '{MAX_FLEET_HOSTS}; at once {DEFAULT_FLEET_PARALLEL}, at most {MAX_FLEET_PARALLEL}', 'invalid call'],
   ],
+  'Files of other agents': [
+    ['Bytes of one `@read` or `@write`', '{MAX_FILE_CHUNK_BYTES bytes}', '`argv_not_allowed`, `stdin_too_large`'],
+    ['Entries of one listing', '{MAX_FILE_LIST}', 'x0x counts the rest'],
+    ['Path', '{MAX_FILE_PATH_BYTES bytes}', '`argv_not_allowed`'],
+    ['Error of a file command', '{MAX_FILE_ERROR_BYTES bytes}', 'the text is cut'],
+    ['Unfinished uploads of a requester', '{MAX_UPLOADS_PER_OWNER}', '`EDQUOT`'],
+    ['Time that an unfinished upload is kept', '{UPLOAD_EXPIRES_MS}', 'the target removes it'],
+    ['Time that a `@write` waits for the one before it', '{UPLOAD_WAIT_MS}', '`ESPIPE`'],
+    ['Files that `max_total_bytes` counts', '{MAX_COUNTED_FILES}', '`resource_limit`'],
+  ],
   'Detached runs': [
     [
       'Runs that a target keeps',
