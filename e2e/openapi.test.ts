@@ -52,7 +52,7 @@ const send = async (route: string, { body, query = '', headers = {} }: Sent): Pr
     host: '127.0.0.1',
     port: alice.apiPort,
     method,
-    path: `${path!.replace('{request_id}', detachedRun)}${query}`,
+    path: `${path!.replace('{request_id}', detachedRun).replace('{agent}', alice.agentId)}${query}`,
     agent: false,
     headers: { ...type, ...headers },
   })
@@ -142,6 +142,9 @@ const goodRequests = async (): Promise<Record<Exclude<RouteKey, 'GET /direct/eve
     'POST /direct/send': { body: { agent: 'bob', payload_b64: 'AA==' } },
     'POST /exec/run': { body: run },
     'POST /exec/fanout': { body: { hosts: [alice.agentId, 'bob'], argv: ['echo', '7'] } },
+    'GET /agents/{agent}/files': { query: `?path=${FILES}&stat=true` },
+    'PUT /agents/{agent}/files': { query: `?path=${FILES}/new&mode=0600` },
+    'POST /agents/{agent}/files/directory': { body: { path: `${FILES}/directory` } },
     'GET /runs': { query: '?refresh=true' },
     'GET /runs/{request_id}': { query: '?refresh=false' },
     'GET /runs/{request_id}/output': { query: '?from=0&follow=false' },

@@ -212,11 +212,16 @@ const ERRORS: Readonly<Record<ErrorCode, ErrorText>> = {
     'The path, or the target of a link on it, is outside the roots of the session. `data` has `path` and `allowed_roots`.',
     'Use a path inside a root, or add a root.',
   ],
-  file_not_found: ['REXD sessions and files', 'The path does not exist.', 'Call `fs.list`.'],
+  file_not_found: ['REXD sessions and files', 'The path does not exist.', 'Call `fs.list`. On an agent: `x0x ls`.'],
   file_error: [
     'REXD sessions and files',
     'The file system refused: no permission, no space, or a directory in place of a file. `data.errno` names the cause.',
     'Follow the message.',
+  ],
+  bad_range: [
+    'REXD sessions and files',
+    'The range of a download begins after the end of the file. `data.size` is its size.',
+    'Ask for the status of the file, and download it again.',
   ],
   daemon_unreachable: [
     'The daemon',

@@ -45,6 +45,11 @@ const NOTES: Partial<Readonly<Record<RouteKey, string>>> = {
   'POST /exec/incoming': '`argv` above 256 bytes is cut, and `argv_cut` has its size.',
   'POST /exec/incoming/cancel': 'The requester gets `ended_by_operator`. `conflict` if two agents use this ID and `agent_id` is absent.',
   'GET /exec/events': 'See [Follow run events](#follow-run-events).',
+  'GET /agents/{agent}/files':
+    'At most one of `stat`, `list`, `digest` and `upload`. Without them: the bytes, with `Content-Length`, `ETag` (the version), `Last-Modified`, `X0X-File-Mode` and `X0X-File-Mtime-Ms`. `Range: bytes=N-` and `bytes=N-M` with `If-Match` return a part (206). The last bytes of a whole file come when its SHA-256 fits. If the copy fails after the head, the connection ends early.',
+  'PUT /agents/{agent}/files':
+    'The body has the bytes, of any length and type. The file gets its name when all have arrived. To resume, ask for `upload`, and send the rest with `offset` and `sha256`.',
+  'POST /agents/{agent}/files/directory': 'Directories above it are created too. An existing directory is not an error.',
   'GET /runs': 'Oldest first. See [Detached runs](#detached-runs).',
   'GET /runs/{request_id}/output': 'See [Detached runs](#detached-runs).',
   'POST /runs/wait': '`outcome` is null if the end was not seen just now. A run forgotten meanwhile has `problem` `unknown_run`.',
@@ -60,6 +65,7 @@ const ANSWERS: Partial<Readonly<Record<RouteKey, string>>> = {
   'POST /exec/run': 'a result or a stream',
   'POST /exec/cancel': 'the same ID',
   'POST /exec/fanout': 'a stream, or the ledger with `hosts`',
+  'GET /agents/{agent}/files': 'the bytes, a status, `entries` and `left_out`, a digest, or `received`',
   'GET /runs': '`runs`',
   'GET /runs/{request_id}': 'a detached run',
   'GET /runs/{request_id}/output': 'a stream, or one object',
@@ -135,6 +141,7 @@ const TITLES: Readonly<Record<RouteCategory, string>> = {
   mesh: 'Mesh',
   direct: 'Direct messages',
   exec: 'Runs',
+  files: 'Files on an agent',
   runs: 'Detached runs and their output',
   diagnostics: 'Diagnostics',
 }

@@ -53,6 +53,7 @@ export const ERROR_TABLE = {
   file_not_found: { status: 404, rpc: -32009, exit: 1, text: 'no such file' },
   file_error: { status: 409, rpc: -32010, exit: 1, text: 'the file system reported an error' },
   unknown_run: { status: 404, rpc: -32005, exit: 1, text: 'no run has that ID' },
+  bad_range: { status: 416, rpc: -32602, exit: 1, text: 'the range begins after the end of the file' },
   ambiguous_agent: { status: 409, rpc: -32602, exit: 255, text: 'more than one agent matches' },
   conflict: { status: 409, rpc: -32006, exit: 1, text: 'the state does not allow this' },
   too_large: { status: 413, rpc: -32008, exit: 1, text: 'the body is too large' },

@@ -2,6 +2,7 @@ import { APPROVALS, EXEC_MODE } from './approvals.ts'
 import type { CommandSpec, OptionSpec } from './command.ts'
 import { SHELLS } from './completion.ts'
 import { EXEC } from './exec.ts'
+import { CP, LS } from './files.ts'
 import { PLAIN_OPTIONS } from './plain-exec.ts'
 import { ATTACH, RUNS } from './runs.ts'
 import { ACL, AUDIT, CONTACTS } from './x0x-operator.ts'
@@ -311,6 +312,8 @@ const X0X_WHOLE: CommandSpec = {
     EXEC,
     RUNS,
     ATTACH,
+    CP,
+    LS,
     id,
     KEYS,
     { name: 'card', text: "Print this agent's card, for x0x contacts import" },
@@ -342,6 +345,7 @@ const X0X_WHOLE: CommandSpec = {
     'x0x invite bob                  pair with another machine',
     'x0x exec bob -- uptime          run a command on bob',
     "x0x exec 'web[1-20]' -g -- df   run it on many, group equal outputs",
+    'x0x cp report.pdf bob:/srv/     copy a file to bob',
     'x0x acl mine bob                list what you may run on bob',
     'x0x doctor bob                  find out why bob does not answer',
     'x0x audit timeline              show what ran on this machine',

@@ -26,7 +26,7 @@ export interface LocalApiInit {
 }
 
 export interface ApiCall {
-  readonly method: 'GET' | 'POST'
+  readonly method: 'GET' | 'POST' | 'PUT'
   readonly path: string
   /** A value for JSON, text sent unchanged, or a stream. */
   readonly body?: unknown
@@ -67,12 +67,17 @@ export class LocalApi {
 
   /** The unread body of a 2xx answer. Throws as `json` does. */
   async open(call: ApiCall): Promise<AsyncIterable<Uint8Array>> {
+    return (await this.answer(call)).body
+  }
+
+  /** A 2xx answer with its headers and unread body. Throws as `json` does. */
+  async answer(call: ApiCall): Promise<HttpAnswer> {
     const url = this.#init.url === null ? null : parseUrl(this.#init.url)
     // Without a URL, only the socket in the private directory is used. The port of a dead daemon may belong to another program, which
     // would receive the token.
     const to = url === null ? { path: this.paths.apiSocket } : { host: hostOf(url), port: url.port === '' ? 80 : Number(url.port) }
     try {
-      return await bodyOf(call, await httpCall(to, this.#request(call, url)))
+      return await checked(call, await httpCall(to, this.#request(call, url)))
     } catch (error) {
       if (isAppError(error, 'not_found')) throw await this.#notFound(call, error)
       throw NO_DAEMON.has(errnoOf(error) ?? '') ? this.#notRunning() : asUnreachable(error, call.signal)
@@ -159,10 +164,10 @@ const hostOf = (url: URL): string => url.hostname.replaceAll(/[[\]]/g, '')
 const isLoopback = (host: string): boolean => host === 'localhost' || host === '::1' || (isIPv4(host) && host.startsWith('127.'))
 
 /** An error may come before the whole body was read. The answer of a run starts while its stdin is still sent. */
-const bodyOf = async (call: ApiCall, { status, body }: HttpAnswer): Promise<AsyncIterable<Uint8Array>> => {
-  if (status < 300) return body
+const checked = async (call: ApiCall, answer: HttpAnswer): Promise<HttpAnswer> => {
+  if (answer.status < 300) return answer
   call.stream?.destroy()
-  throw errorOf(status, await readAll(body))
+  throw errorOf(answer.status, await readAll(answer.body))
 }
 
 const readAll = async (body: AsyncIterable<Uint8Array>): Promise<string> => {

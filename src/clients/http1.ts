@@ -3,7 +3,7 @@ import type { Readable } from 'node:stream'
 import { AppError } from '../base/errors.ts'
 
 export interface HttpCall {
-  readonly method: 'GET' | 'POST'
+  readonly method: 'GET' | 'POST' | 'PUT'
   /** Path and query, escaped. */
   readonly path: string
   readonly headers: Readonly<Record<string, string>>
@@ -16,6 +16,8 @@ export interface HttpCall {
 
 export interface HttpAnswer {
   readonly status: number
+  /** By their names in lower case. */
+  readonly headers: ReadonlyMap<string, string>
   /** To be read once. Stopping early closes the connection. */
   readonly body: AsyncIterable<Uint8Array>
 }
@@ -185,7 +187,7 @@ const headText = ({ method, path, headers }: HttpCall, length: string): string =
 
 const sendChunks = (socket: Socket, stream: Readable): void => {
   stream.on('data', (part: string | Uint8Array) => {
-    const bytes = Buffer.from(part as string)
+    const bytes = typeof part === 'string' ? Buffer.from(part) : part
     if (bytes.length === 0) return
     socket.cork()
     socket.write(`${bytes.length.toString(16)}\r\n`)
@@ -231,7 +233,7 @@ export const httpCall = async (to: NetConnectOpts, call: HttpCall): Promise<Http
     const incoming = new Incoming(socket)
     send(socket, call)
     const { status, headers } = await readHead(incoming)
-    return { status, body: closing(socket, bodyOf(incoming, status, headers)) }
+    return { status, headers, body: closing(socket, bodyOf(incoming, status, headers)) }
   } catch (error) {
     socket.destroy()
     throw error

@@ -6,6 +6,7 @@ import type { Startable } from '../base/startable.ts'
 import { newRequestId } from '../identity/request-id.ts'
 import type { RunSession } from '../protocol/api-answers.ts'
 import { RunReporter } from '../protocol/events/run-reporter.ts'
+import { isFileCommand } from '../protocol/file-command.ts'
 import type { MachineId, RequestId } from '../protocol/ids.ts'
 import { MAX_FANOUT_DIALS, MAX_FANOUT_SIGNING } from '../protocol/limits/fleet.ts'
 import { SHUTDOWN_MS } from '../protocol/limits/wire.ts'
@@ -19,11 +20,12 @@ import { type OutgoingRunEntry, OutgoingRuns } from './outgoing-runs.ts'
 import type { NetworkServices } from './services.ts'
 import { type RunTransport, Transports } from './transport.ts'
 
-/** Wraps a sink, so that the reporter sees each event first. */
-export const withReporter = (reporter: RunReporter, sink: RunSink): RunSink => ({
+/** Wraps a sink, so that the reporter sees each event first. Without `showsOutput`, events have no output of the run. */
+export const withReporter = (reporter: RunReporter, sink: RunSink, showsOutput = true): RunSink => ({
   event: (event) => {
-    if (event.type === 'stdout' || event.type === 'stderr') reporter.output(event.data)
-    else if (event.type === 'started') reporter.started()
+    if (event.type === 'stdout' || event.type === 'stderr') {
+      if (showsOutput) reporter.output(event.data)
+    } else if (event.type === 'started') reporter.started()
     else if (event.type === 'waiting_for_approval') reporter.waits(event.expires_in_ms)
     return sink.event(event)
   },
@@ -83,7 +85,7 @@ export class ExecClient implements Startable {
     )
     session.reporter = reporter
     const run = async (trace: TraceContext | null): Promise<RunOutcome> =>
-      this.#run(spec, withReporter(reporter, sink), session, trace, signal)
+      this.#run(spec, withReporter(reporter, sink, !isFileCommand(spec.argv)), session, trace, signal)
     try {
       const outcome = await traced(this.#deps.traces, { requestId: run_id, trace: spec.trace }, run, outcomeOfTrace)
       if (outcome.never_arrived === true) session.neverArrived()

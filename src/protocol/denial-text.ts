@@ -1,5 +1,6 @@
 import { shellWord, shellWords } from '../base/format.ts'
 import { findMetacharacter } from './argv-template.ts'
+import { isFileCommand } from './file-command.ts'
 import type { DenialReason } from './reasons.ts'
 
 export interface DeniedRequest {
@@ -26,7 +27,8 @@ export interface DenialText {
 const MAX_SHOWN_COMMAND = 200
 
 const commandText = (argv: readonly string[]): string => {
-  const text = shellWords(argv)
+  // The options of a file command mean nothing to a user.
+  const text = shellWords(isFileCommand(argv) ? argv.slice(0, 2) : argv)
   return text.length > MAX_SHOWN_COMMAND ? `${text.slice(0, MAX_SHOWN_COMMAND)}…` : text
 }
 
@@ -60,8 +62,8 @@ const WORDS: Readonly<Record<DenialReason, (request: DeniedRequest, the: string,
     `Try, ${on}: x0x acl explain --last`,
     `Try, ${on}: x0x acl suggest`,
   ],
-  argv_not_allowed: ({ host }, _the, on) => [
-    'no ACL entry for this agent matches that command',
+  argv_not_allowed: ({ host, argv }, _the, on) => [
+    isFileCommand(argv) ? 'no ACL entry for this agent allows that with this path' : 'no ACL entry for this agent matches that command',
     `Try: x0x acl mine ${shellWord(host)}`,
     `Try, ${on}: x0x acl explain --last`,
     `Try, ${on}: x0x acl suggest`,

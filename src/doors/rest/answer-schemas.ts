@@ -57,7 +57,7 @@ export const routesAnswer = z
     ok,
     routes: z.array(
       z.strictObject({
-        method: z.enum(['GET', 'POST']),
+        method: z.enum(['GET', 'POST', 'PUT']),
         path: z.string(),
         category: z.string(),
         cli: z.string().nullable(),

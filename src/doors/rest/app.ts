@@ -16,6 +16,7 @@ import { eventRoutes } from './event-routes.ts'
 import { parseJson } from './event-stream.ts'
 import { execRoutes } from './exec-routes.ts'
 import { fanoutRoutes } from './fanout.ts'
+import { fileRoutes } from './file-routes.ts'
 import { RequestBodyBudget, type RequestBody, counted } from './request-bodies.ts'
 import { meshRoutes, statusRoutes } from './mesh-routes.ts'
 import { openapi } from './openapi.ts'
@@ -88,6 +89,7 @@ export const routeDefinitions = (
     ...meshRoutes(services, tokens),
     ...execRoutes(services),
     ...fanoutRoutes(services),
+    ...fileRoutes(services),
     ...runsRoutes(services),
     ...eventRoutes(services, tokens),
   }
@@ -186,13 +188,14 @@ const isLines = ({ headers }: FastifyRequest): boolean => headers['content-type'
 const addLimits = (app: FastifyInstance, services: RestServices, definitions: Record<string, Definition>, bodies: Bodies): void => {
   const all = new RequestBodyBudget(services)
   app.addHook('preParsing', async (request, reply, payload) => {
-    definitionOf(request, definitions)?.checkRoom?.()
+    const definition = definitionOf(request, definitions)
+    definition?.checkRoom?.()
     const length = Number(request.headers['content-length'] ?? (request.headers['transfer-encoding'] === undefined ? 0 : Infinity))
     if (length === 0) return payload
     const held = all.admit(request.raw, reply.raw)
     bodies.held.set(request, held)
-    // `StreamedBody` counts the lines that it keeps.
-    if (isLines(request)) return payload
+    // `StreamedBody` counts what it keeps.
+    if (isLines(request) || definition?.takesBytes === true) return payload
     request.raw.once('end', () => held.whole())
     return length <= MAX_SMALL_BODY ? payload : payload.pipe(counted(held))
   })
@@ -222,11 +225,22 @@ const addLinesParser = (scope: FastifyInstance, bodies: Bodies): void => {
   })
 }
 
+/** Passes on a body of any type, or of none, without reading it. */
+const addBytesParser = (scope: FastifyInstance, bodies: Bodies): void => {
+  scope.addHook('onSend', async (request) => bodies.discardRest(bodies.streamed.get(request)))
+  scope.removeAllContentTypeParsers()
+  scope.addContentTypeParser('*', async (request: FastifyRequest, payload: IncomingMessage) => {
+    bodies.streamed.set(request, new StreamedBody({ body: payload, held: bodies.held.get(request) ?? null }))
+    return undefined
+  })
+}
+
 const proofOf = (header: string | string[] | undefined): string => (typeof header === 'string' ? header : '')
 
 const addRoute = (parent: FastifyInstance, row: Route, definition: Definition, bodies: Bodies): void => {
   parent.register(async (scope) => {
     if (definition.takesLines === true) addLinesParser(scope, bodies)
+    if (definition.takesBytes === true) addBytesParser(scope, bodies)
     scope.route({
       method: row.method,
       url: urlOf(row),

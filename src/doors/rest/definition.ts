@@ -44,6 +44,8 @@ export interface Definition {
   checkRoom?(): void
   /** Whether the route also accepts `application/x-ndjson` bodies. */
   readonly takesLines?: boolean
+  /** Whether the body is bytes of any type, which the handler reads as `streamed`. */
+  readonly takesBytes?: boolean
   /** Whether the route needs no token. */
   readonly open?: boolean
   /** Whether the metrics token is sufficient. */

@@ -51,6 +51,9 @@ const operationOf = (row: Route, definition: Definition, components: Components)
     tags: [row.category],
     security: securityOf(definition),
     ...((query || params) && { parameters: [...components.parameters('path', params), ...components.parameters('query', query)] }),
+    ...(definition.takesBytes === true && {
+      requestBody: { required: true, content: { 'application/octet-stream': { schema: { type: 'string', format: 'binary' } } } },
+    }),
     ...(body !== undefined && {
       requestBody: {
         required: true,

@@ -16,6 +16,8 @@ export const MAX_HELD_BODIES = 2 * MAX_JSON_BODY
 export interface RequestBody {
   /** Counts bytes that are retained until the answer has ended. Throws `rate_limited`. */
   keep(bytes: number): void
+  /** Bytes that are not retained any more. */
+  release(bytes: number): void
   /** Ends the time limit, because the required part of the body has arrived. */
   whole(): void
 }
@@ -51,7 +53,12 @@ export class RequestBodyBudget {
       own += bytes
       this.#held += bytes
     }
-    return { keep, whole: () => timer.cancel() }
+    const release = (bytes: number): void => {
+      const counted = Math.min(bytes, own)
+      own -= counted
+      this.#held -= counted
+    }
+    return { keep, release, whole: () => timer.cancel() }
   }
 }
 

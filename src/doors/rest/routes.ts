@@ -1,8 +1,8 @@
-export type RouteCategory = 'status' | 'identity' | 'contacts' | 'mesh' | 'direct' | 'exec' | 'runs' | 'diagnostics'
+export type RouteCategory = 'status' | 'identity' | 'contacts' | 'mesh' | 'direct' | 'exec' | 'files' | 'runs' | 'diagnostics'
 
 /** The public description of one route. */
 export interface Route {
-  readonly method: 'GET' | 'POST'
+  readonly method: 'GET' | 'POST' | 'PUT'
   /** A name in braces matches a segment without a slash. */
   readonly path: string
   /** The command that uses the route, or null if absent. */
@@ -45,6 +45,9 @@ const ROWS = [
   ['POST', '/exec/incoming', 'exec', 'x0x exec sessions --incoming', 'List runs on this machine for other agents'],
   ['POST', '/exec/incoming/cancel', 'exec', 'x0x exec cancel', 'End a run on this machine for another agent'],
   ['GET', '/exec/events', 'exec', 'x0x events', 'Return the events of runs that this daemon requested'],
+  ['GET', '/agents/{agent}/files', 'files', 'x0x cp, x0x ls', 'Return a file of an agent, its status, its digest or a directory listing'],
+  ['PUT', '/agents/{agent}/files', 'files', 'x0x cp', 'Write a file of an agent'],
+  ['POST', '/agents/{agent}/files/directory', 'files', 'x0x cp', 'Create a directory on an agent'],
   ['GET', '/runs', 'runs', 'x0x runs', 'List detached runs that this daemon requested'],
   ['GET', '/runs/{request_id}', 'runs', null, 'Return one detached run'],
   ['GET', '/runs/{request_id}/output', 'runs', 'x0x attach', 'Return or follow the output of a detached run'],

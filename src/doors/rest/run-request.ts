@@ -16,7 +16,7 @@ import { type RunRequest, stdinLine } from './schemas.ts'
 /** How long the server reads and drops the rest of a body after its answer, so that the client can read the answer. */
 const DISCARD_MS = 2_000
 
-/** A body in lines: the request object, then stdin. */
+/** A body that is read while its request is answered: lines with the request object and then stdin, or the bytes of a file. */
 export class StreamedBody {
   readonly #body: Readable
   readonly #lines: AsyncGenerator<Uint8Array, void, undefined>
@@ -60,6 +60,17 @@ export class StreamedBody {
   passOn(): void {
     this.#keeping = false
     this.#held?.whole()
+  }
+
+  /** The body as it comes, if it is not in lines. Its reader counts the parts that it holds with `memory`. */
+  bytes(): AsyncIterable<Uint8Array> {
+    this.passOn()
+    return this.#body.iterator({ destroyOnReturn: false }) as AsyncIterable<Uint8Array>
+  }
+
+  /** The budget that counts parts in memory, or null if the body is empty. */
+  get memory(): Pick<RequestBody, 'keep' | 'release'> | null {
+    return this.#held
   }
 
   async *#counted(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer, void, undefined> {

@@ -220,7 +220,7 @@ export const runOutput = z
 export const openapiDocument = z.looseObject({ openapi: z.string() })
 
 /** A boolean query parameter. */
-const flag = z.enum(['true', 'false']).transform((value) => value === 'true')
+export const flag = z.enum(['true', 'false']).transform((value) => value === 'true')
 
 export const runsQuery = z.strictObject({
   refresh: flag.optional().describe('ask the hosts of runs whose end is unknown'),

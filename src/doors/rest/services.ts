@@ -4,6 +4,7 @@ import type { AgentDirectory } from '../../exec/agents.ts'
 import type { ExecClient } from '../../exec/client.ts'
 import type { DetachedRuns } from '../../exec/detached-runs.ts'
 import type { Fanouts } from '../../exec/fleet/fanouts.ts'
+import type { FileClient } from '../../exec/files/file-client.ts'
 import type { RulesClient } from '../../exec/rules-client.ts'
 import type { ExecutorClient } from '../../executor-api/client.ts'
 import type { Link } from '../../links/link.ts'
@@ -31,6 +32,7 @@ export interface RestServices {
     'identity' | 'snapshot' | 'query' | 'evaluateTrust' | 'operate' | 'signCard' | 'httpRefused' | 'tokens' | 'onTokens'
   >
   readonly fanouts: Pick<Fanouts, 'run' | 'checkRoom' | 'cancel' | 'sessions' | 'stopAll'>
+  readonly files: Pick<FileClient, 'stat' | 'list' | 'digest' | 'received' | 'mkdir' | 'download' | 'upload'>
   readonly links: Pick<Links, 'list'> & {
     /** The open link to an agent, or a new one. */
     link(agentId: AgentId, signal: AbortSignal): Promise<Pick<Link, 'agentId' | 'machineId' | 'decision'>>

@@ -67,6 +67,8 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   'runs cancel': from(runs, 'runCancelDetached'),
   'runs forget': from(runs, 'runForget'),
   attach: async (context, line) => notingStdin(context, (await import('./commands/attach.ts')).runAttach(context, line), NO_STDIN),
+  cp: from(async () => import('./commands/cp.ts'), 'runCp'),
+  ls: from(async () => import('./commands/ls.ts'), 'runLs'),
   id: from(identity, 'runId'),
   'id revoke': from(identity, 'runRevoke'),
   'keys rotate': from(keys, 'runRotate'),

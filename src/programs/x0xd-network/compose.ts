@@ -14,6 +14,7 @@ import { DetachedRuns } from '../../exec/detached-runs.ts'
 import { DetachedClient } from '../../exec/detached/detached-client.ts'
 import { DetachedRunEvents } from '../../exec/detached/detached-events.ts'
 import { Fanouts } from '../../exec/fleet/fanouts.ts'
+import { FileClient } from '../../exec/files/file-client.ts'
 import { RulesClient } from '../../exec/rules-client.ts'
 import { RunTraces } from '../../exec/run-traces.ts'
 import { ExecService } from '../../exec/service.ts'
@@ -137,6 +138,7 @@ const composeExec = (
     }),
     directory,
     events,
+    files: new FileClient({ clock, runner }),
     fanouts: new Fanouts({ ...services, runner }),
     rules: new RulesClient(services),
     runner,

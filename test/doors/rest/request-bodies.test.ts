@@ -49,7 +49,7 @@ const answerOf = async (request: ClientRequest) => readAnswer(await response(req
 
 test('a body in pieces of one byte is kept in few', async () => {
   let kept = 0
-  const passing = counted({ keep: (bytes) => void (kept += bytes), whole: () => undefined })
+  const passing = counted({ keep: (bytes) => void (kept += bytes), release: () => undefined, whole: () => undefined })
   const parts: Buffer[] = []
   passing.on('data', (part: Buffer) => parts.push(part))
   const all = Buffer.from(Array.from({ length: 200_000 }, (_, at) => at % 251))

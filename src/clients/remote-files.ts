@@ -1,0 +1,117 @@
+import type { Readable } from 'node:stream'
+import { AppError } from '../base/errors.ts'
+import { octal } from '../base/format.ts'
+import {
+  FILE_ANSWERS,
+  FILE_MODE_HEADER,
+  FILE_TIME_HEADER,
+  type FileDigestJson,
+  type FileListJson,
+  type FileStatusJson,
+  isPathBelow,
+} from '../protocol/api/files.ts'
+import type { LocalApi } from './daemon.ts'
+
+/** A file of an agent, from a certain byte on. */
+export interface RemoteContent {
+  readonly status: Pick<FileStatusJson, 'size' | 'mode' | 'mtime_ms' | 'version'>
+  /** To be read once. It throws if it does not arrive whole. */
+  readonly body: AsyncIterable<Uint8Array>
+}
+
+/** Content for a file of an agent. */
+export interface SentContent {
+  /** 32 hex digits that name the upload. */
+  readonly upload: string
+  /** Bytes that the agent already has. `stream` has the rest. */
+  readonly offset: number
+  readonly mode: number | null
+  readonly mtimeMs: number | null
+  /** SHA-256 of the whole, or null if it is not known. */
+  readonly sha256: string | null
+  readonly stream: Readable
+}
+
+const notX0xd = (what: string): AppError => new AppError('daemon_unreachable', `the server is not x0xd: ${what}`)
+
+/** Files on one agent, through the daemon. All methods throw the daemon's errors, and `daemon_unreachable` for an invalid answer. */
+export class RemoteFiles {
+  readonly #api: Pick<LocalApi, 'answer' | 'read'>
+  readonly #route: string
+
+  constructor(components: { readonly api: Pick<LocalApi, 'answer' | 'read'> }, init: { readonly agent: string }) {
+    this.#api = components.api
+    this.#route = `/agents/${encodeURIComponent(init.agent)}/files`
+  }
+
+  async stat(path: string, signal: AbortSignal): Promise<FileStatusJson> {
+    const { ok: _ok, ...status } = await this.#api.read(this.#get({ path, stat: 'true' }, signal), FILE_ANSWERS.status)
+    return status
+  }
+
+  async list(path: string, recursive: boolean, signal: AbortSignal): Promise<FileListJson> {
+    const query = { path, list: 'true', ...(recursive && { recursive: 'true' }) }
+    const { entries, left_out } = await this.#api.read(this.#get(query, signal), FILE_ANSWERS.list)
+    // Checked again, because files get these names, and the API may be any server.
+    if (!entries.every((entry) => isPathBelow(entry.path))) throw notX0xd('a path leads out of the directory')
+    return { entries, left_out }
+  }
+
+  /** SHA-256 of the whole file, if it has this version. */
+  async digest(path: string, version: string, signal: AbortSignal): Promise<FileDigestJson> {
+    const { size, sha256 } = await this.#api.read(this.#get({ path, digest: 'true', version }, signal), FILE_ANSWERS.digest)
+    return { size, sha256 }
+  }
+
+  /** Bytes of an unfinished upload that the agent has. */
+  async received(path: string, upload: string, signal: AbortSignal): Promise<number> {
+    return (await this.#api.read(this.#get({ path, upload }, signal), FILE_ANSWERS.upload)).received
+  }
+
+  async mkdir(path: string, mode: number | null, signal: AbortSignal): Promise<void> {
+    const body = { path, ...(mode !== null && { mode: octal(mode) }) }
+    await this.#api.read({ method: 'POST', path: `${this.#route}/directory`, body, signal }, FILE_ANSWERS.made)
+  }
+
+  /** Opens a file at a byte of a version, or a whole file of any version. */
+  async download(path: string, from: { version: string; offset: number } | null, signal: AbortSignal): Promise<RemoteContent> {
+    const headers = from === null ? {} : { 'if-match': `"${from.version}"`, range: `bytes=${from.offset}-` }
+    const answer = await this.#api.answer({ ...this.#get({ path }, signal), headers })
+    const numberOf = (name: string): number => {
+      const value = answer.headers.get(name)
+      if (value === undefined || !/^-?[0-9]{1,16}$/.test(value)) throw notX0xd(`the header ${name} is missing`)
+      return Number(value)
+    }
+    const version = /^"([0-9a-f.-]{1,128})"$/.exec(answer.headers.get('etag') ?? '')?.[1]
+    const mode = answer.headers.get(FILE_MODE_HEADER)
+    if (version === undefined || mode === undefined || !/^[0-7]{4}$/.test(mode)) throw notX0xd('its answer is not a file')
+    if (answer.status !== (from === null ? 200 : 206)) throw notX0xd('it returned another part of the file')
+    const size = numberOf('content-length') + (from?.offset ?? 0)
+    return { status: { size, mode: Number.parseInt(mode, 8), mtime_ms: numberOf(FILE_TIME_HEADER), version }, body: answer.body }
+  }
+
+  /** Sends a file. It has its name on the agent when this resolves. */
+  async upload(path: string, { upload, offset, mode, mtimeMs, sha256, stream }: SentContent, signal: AbortSignal): Promise<FileDigestJson> {
+    const query = this.#query({
+      path,
+      upload,
+      ...(offset > 0 && { offset: String(offset) }),
+      ...(mode !== null && { mode: octal(mode) }),
+      ...(mtimeMs !== null && { mtime_ms: String(mtimeMs) }),
+      ...(sha256 !== null && { sha256 }),
+    })
+    const headers = { 'content-type': 'application/octet-stream' }
+    const answer = await this.#api.read({ method: 'PUT', path: query, headers, stream, signal }, FILE_ANSWERS.digest)
+    return { size: answer.size, sha256: answer.sha256 }
+  }
+
+  #get(query: Readonly<Record<string, string>>, signal: AbortSignal) {
+    return { method: 'GET', path: this.#query(query), signal } as const
+  }
+
+  #query(query: Readonly<Record<string, string>>): string {
+    return `${this.#route}?${Object.entries(query)
+      .map(([name, value]) => `${name}=${encodeURIComponent(value)}`)
+      .join('&')}`
+  }
+}

@@ -1,0 +1,163 @@
+import type { FastifyReply } from 'fastify'
+import { Readable } from 'node:stream'
+import * as z from 'zod'
+import { AppError } from '../../base/errors.ts'
+import { octal } from '../../base/format.ts'
+import type { FileTarget } from '../../exec/files/file-runs.ts'
+import { randomBytes } from '../../identity/hash.ts'
+import { FILE_MODE_HEADER, FILE_TIME_HEADER, type FileStatusJson } from '../../protocol/api/files.ts'
+import { toHex } from '../../protocol/ids.ts'
+import { askNamed } from './agents.ts'
+import { type Definitions, type RestRequest, define } from './definition.ts'
+import {
+  type FileWriteQuery,
+  type FilesQuery,
+  directoryAnswer,
+  directoryRequest,
+  fileDigest,
+  fileWriteQuery,
+  filesAnswer,
+  filesParams,
+  filesQuery,
+} from './file-schemas.ts'
+import { targetOf } from './run-request.ts'
+import { closeSignal } from './run-response.ts'
+import type { RestServices } from './services.ts'
+
+type Params = z.infer<typeof filesParams>
+
+export const fileRoutes = (services: RestServices) =>
+  ({
+    'GET /agents/{agent}/files': define({
+      params: filesParams,
+      query: filesQuery,
+      response: filesAnswer,
+      streams: { 'application/octet-stream': z.string().describe('the bytes of the file') },
+      checkRoom: () => services.runner.checkRoom(),
+      handle: async (request, reply) => answerFile(services, request, reply),
+    }),
+    'PUT /agents/{agent}/files': define({
+      params: filesParams,
+      query: fileWriteQuery,
+      response: fileDigest,
+      takesBytes: true,
+      checkRoom: () => services.runner.checkRoom(),
+      handle: async (request, reply) => writeFile(services, request, closeSignal(reply)),
+    }),
+    'POST /agents/{agent}/files/directory': define({
+      params: filesParams,
+      body: directoryRequest,
+      response: directoryAnswer,
+      checkRoom: () => services.runner.checkRoom(),
+      handle: async ({ params, body: { path, mode } }, reply) => {
+        checkProof(services)
+        await onTarget(services, params, closeSignal(reply), async (target, signal) =>
+          services.files.mkdir(target, { path, mode: modeOf(mode) }, signal),
+        )
+        return { ok: true, path }
+      },
+    }),
+  }) satisfies Definitions
+
+/** A proof of an operator covers one run, and a copy has many. */
+const checkProof = ({ executor }: Pick<RestServices, 'executor'>): void => {
+  if (executor.snapshot.require_operator_proof)
+    throw new AppError('operator_proof_required', 'this daemon has require_operator_proof, which copies of files do not support', {
+      data: { next: '' },
+    })
+}
+
+const modeOf = (mode: string | null | undefined): number | null => (typeof mode === 'string' ? Number.parseInt(mode, 8) : null)
+
+/** Calls `ask` for the agent, as `askNamed` does. */
+const onTarget = async <T>(
+  services: RestServices,
+  { agent }: Params,
+  signal: AbortSignal,
+  ask: (target: FileTarget, signal: AbortSignal) => Promise<T>,
+): Promise<T> => askNamed(services, { agent }, signal, async (agent_id, signal) => ask({ agent_id, host: agent }, signal))
+
+const answerFile = async (
+  services: RestServices,
+  { query, params, headers }: RestRequest<undefined, FilesQuery, Params>,
+  reply: FastifyReply,
+): Promise<unknown> => {
+  checkProof(services)
+  const { path, list = false, recursive = false, stat = false, digest = false, upload } = query
+  if ([list, stat, digest, upload !== undefined].filter(Boolean).length > 1)
+    throw new AppError('bad_request', 'list, stat, digest, upload: give at most one of them')
+  const version = query.version ?? versionOf(headers['if-match'])
+  const { files } = services
+  return onTarget(services, params, closeSignal(reply), async (target, signal) => {
+    if (list) return { ok: true, ...(await files.list(target, { path, recursive }, signal)) }
+    if (digest) return { ok: true, ...(await files.digest(target, { path, version }, signal)) }
+    if (upload !== undefined) return { ok: true, ...(await files.received(target, { path, upload }, signal)) }
+    const status = await files.stat(target, path, signal)
+    if (stat) return { ok: true, ...status }
+    checkFile(path, status, version)
+    const { offset, end } = sendHead(reply, status, headers.range)
+    const range = { path, version: status.version, size: status.size, offset, end }
+    return reply.send(Readable.from(files.download(target, range, signal)))
+  })
+}
+
+/** The version in `If-Match`, which is an ETag. */
+const versionOf = (header: string | undefined): string | null => /^"([0-9a-f.-]{1,128})"$/.exec(header ?? '')?.[1] ?? null
+
+const checkFile = (path: string, { type, version }: FileStatusJson, expected: string | null): void => {
+  if (type === 'directory') throw new AppError('file_error', `${path}: is a directory (EISDIR)`, { data: { code: 'EISDIR', path } })
+  if (type !== 'file') throw new AppError('file_error', `${path}: is not a regular file (EINVAL)`, { data: { code: 'EINVAL', path } })
+  if (expected !== null && expected !== version)
+    throw new AppError('file_error', `${path}: the file has changed (ESTALE)`, { data: { code: 'ESTALE', path, version } })
+}
+
+/** The part that a Range header names, from `offset` up to `end`. Null for none, or one of another form, which RFC 9110 allows to ignore. */
+const rangeOf = (header: string | undefined, size: number): { readonly offset: number; readonly end: number } | null => {
+  const [, first, last = ''] = /^bytes=([0-9]{1,15})-([0-9]{0,15})$/.exec(header ?? '') ?? []
+  if (first === undefined) return null
+  const end = last === '' ? size : Math.min(size, Number(last) + 1)
+  return last !== '' && Number(last) < Number(first) ? null : { offset: Number(first), end }
+}
+
+/** Sets status and headers. Throws `bad_range`. */
+const sendHead = (
+  reply: FastifyReply,
+  { size, mode, mtime_ms, version }: FileStatusJson,
+  header: string | undefined,
+): { readonly offset: number; readonly end: number } => {
+  const range = rangeOf(header, size)
+  if (range !== null && range.offset >= size) {
+    reply.header('content-range', `bytes */${size}`)
+    throw new AppError('bad_range', `the range begins at ${range.offset}, and the file has ${size} bytes`, { data: { size } })
+  }
+  const { offset, end } = range ?? { offset: 0, end: size }
+  if (range !== null) reply.code(206).header('content-range', `bytes ${offset}-${end - 1}/${size}`)
+  reply.headers({
+    'content-type': 'application/octet-stream',
+    'content-length': end - offset,
+    'accept-ranges': 'bytes',
+    etag: `"${version}"`,
+    'last-modified': new Date(mtime_ms).toUTCString(),
+    [FILE_MODE_HEADER]: octal(mode),
+    [FILE_TIME_HEADER]: Math.round(mtime_ms),
+  })
+  return { offset, end }
+}
+
+const UPLOAD_ID_BYTES = 16
+
+const writeFile = async (
+  services: RestServices,
+  { query, params, streamed }: RestRequest<undefined, FileWriteQuery, Params>,
+  signal: AbortSignal,
+): Promise<unknown> => {
+  checkProof(services)
+  const { path, mode, mtime_ms = null, upload = toHex(randomBytes(UPLOAD_ID_BYTES)), offset = 0, sha256 = null } = query
+  // The body can be read only once, so a successor of the agent is not asked.
+  const target = { agent_id: targetOf(services.directory, params), host: params.agent }
+  const content = { bytes: streamed?.bytes() ?? Readable.from([]), memory: streamed?.memory ?? NO_MEMORY }
+  const digest = await services.files.upload(target, { path, upload, offset, mode: modeOf(mode), mtime_ms, sha256 }, content, signal)
+  return { ok: true, ...digest }
+}
+
+const NO_MEMORY = { keep: () => undefined, release: () => undefined }

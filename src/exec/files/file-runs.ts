@@ -1,0 +1,150 @@
+import type { Clock } from '../../base/clock.ts'
+import { AppError } from '../../base/errors.ts'
+import { Semaphore } from '../../base/semaphore.ts'
+import { Condition } from '../../base/wait-queue.ts'
+import { denialText } from '../../protocol/denial-text.ts'
+import { type FileCommand, MAX_FILE_ERROR_BYTES, fileCommandArgv, readFileError } from '../../protocol/file-command.ts'
+import type { AgentId } from '../../protocol/ids.ts'
+import type { FieldTable, Sent } from '../../protocol/json-table.ts'
+import type { ExecClient } from '../client.ts'
+import type { RunEvent, RunOutcome, StdinSource } from '../run-spec.ts'
+import { ObjectOutput } from './file-answers.ts'
+
+/** Runs of file commands on one agent at once: the default of `max_concurrent_per_agent`. */
+const MAX_FILE_RUNS_PER_AGENT = 4
+/** How long a file command is repeated while the target has too many runs, … */
+const BUSY_MS = 30_000
+/** … with pauses from this, … */
+const FIRST_PAUSE_MS = 100
+/** … doubled each time, up to this. */
+const LONGEST_PAUSE_MS = 4_000
+
+export interface FileTarget {
+  readonly agent_id: AgentId
+  /** The name that the user gave, for messages. */
+  readonly host: string
+}
+
+/** One run of a file command. */
+export interface FileRun {
+  readonly target: FileTarget
+  readonly command: FileCommand
+  /** Makes stdin, again for each attempt. Default: none. */
+  readonly stdin?: () => StdinSource
+  /** The target has begun to perform it. */
+  readonly onStarted?: () => void
+  readonly onOutput: (data: Uint8Array) => void | Promise<void>
+}
+
+/** The error of a denial. `data` has what the result of a denied run has. */
+const denialOf = ({ target, command }: FileRun, { request_id, agent_id, machine_id }: RunOutcome, denial_reason: string): AppError => {
+  const argv = fileCommandArgv(command)
+  const { what, next } = denialText(denial_reason, { host: target.host, argv })
+  return new AppError('command_denied', what, { data: { denial_reason, request_id, agent_id, machine_id, argv, next: next.join('\n') } })
+}
+
+/** The error that the target wrote, by its code. */
+const fileErrorOf = ({ command: { path } }: FileRun, { request_id }: RunOutcome, stderr: string): AppError | null => {
+  const told = readFileError(stderr)
+  if (told === null) return null
+  const { message, code } = told
+  return new AppError(code === 'ENOENT' ? 'file_not_found' : 'file_error', `${message} (${code})`, { data: { code, path, request_id } })
+}
+
+/** Why a run did not do its command, or null if it did. */
+const failureOf = (run: FileRun, outcome: RunOutcome, stderr: string): AppError | null => {
+  const { target, command } = run
+  const { denial_reason, incomplete, code, signal, truncated, warnings, request_id } = outcome
+  if (denial_reason !== null) return denialOf(run, outcome, denial_reason)
+  if (incomplete) {
+    const why = outcome.message ?? 'the connection was lost'
+    const data = { request_id, incomplete: true, next: 'Try: run the same command again' }
+    return new AppError('peer_unreachable', `lost contact with ${target.host} (incomplete): ${why}`, { data })
+  }
+  if (code === 0 && !truncated) return null
+  const said = code === 1 && warnings.length === 0 ? fileErrorOf(run, outcome, stderr) : null
+  if (said !== null) return said
+  const end = warnings.length > 0 ? warnings.join(', ') : signal === null ? `exit status ${code}` : `signal ${signal}`
+  return new AppError('file_error', `${command.path}: ${target.host} stopped @${command.op} (${end})`, { data: { warnings, request_id } })
+}
+
+interface Slots {
+  readonly semaphore: Semaphore
+  users: number
+}
+
+/** Performs file commands on other agents, each as a run. */
+export class FileRuns {
+  readonly #deps: { readonly runner: Pick<ExecClient, 'run'>; readonly clock: Clock }
+  readonly #slots = new Map<AgentId, Slots>()
+
+  constructor(deps: { readonly runner: Pick<ExecClient, 'run'>; readonly clock: Clock }) {
+    this.#deps = deps
+  }
+
+  /**
+   * Resolves when the target has performed the command and all output was taken. Waits while the target has too many runs. Throws
+   * `command_denied` (with `data.denial_reason`), `file_not_found` and `file_error` (with `data.code`), `peer_unreachable`, the errors of
+   * `ExecClient.run`, and the signal's reason.
+   */
+  async run(run: FileRun, signal: AbortSignal): Promise<void> {
+    const { agent_id } = run.target
+    const slots = this.#slots.get(agent_id) ?? { semaphore: new Semaphore({ limit: MAX_FILE_RUNS_PER_AGENT }), users: 0 }
+    this.#slots.set(agent_id, slots)
+    slots.users += 1
+    try {
+      await slots.semaphore.use(signal, async () => this.#whileBusy(run, signal))
+    } finally {
+      slots.users -= 1
+      if (slots.users === 0) this.#slots.delete(agent_id)
+    }
+  }
+
+  /** Runs a command that prints one object, and returns the object. Throws as `run`, and `file_error` for other output. */
+  async ask<S extends FieldTable>(run: Omit<FileRun, 'onOutput'>, stated: S, signal: AbortSignal): Promise<Sent<S>> {
+    const output = new ObjectOutput()
+    await this.run({ ...run, onOutput: (data) => output.push(data) }, signal)
+    return output.result(stated)
+  }
+
+  async #whileBusy(run: FileRun, signal: AbortSignal): Promise<void> {
+    const { clock } = this.#deps
+    const end = clock.monotonic() + BUSY_MS
+    for (let pause = FIRST_PAUSE_MS; ; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
+      const { outcome, stderr } = await this.#once(run, signal)
+      // A cancelled run has an outcome too.
+      signal.throwIfAborted()
+      const isBusy = outcome.denial_reason === 'concurrency_limit_reached'
+      if (!isBusy || clock.monotonic() + pause > end) {
+        const failure = failureOf(run, outcome, stderr)
+        if (failure !== null) throw failure
+        return
+      }
+      await new Condition().waitAtMost({ clock, timeoutMs: pause, signal })
+      signal.throwIfAborted()
+    }
+  }
+
+  async #once(run: FileRun, signal: AbortSignal): Promise<{ readonly outcome: RunOutcome; readonly stderr: string }> {
+    const { target, command, stdin } = run
+    const stderr: Uint8Array[] = []
+    let room = MAX_FILE_ERROR_BYTES
+    const event = (event: RunEvent): void | Promise<void> => {
+      if (event.type === 'started') run.onStarted?.()
+      if (event.type === 'stdout') return run.onOutput(event.data)
+      if (event.type !== 'stderr' || room === 0) return undefined
+      stderr.push(event.data.subarray(0, room))
+      room = Math.max(0, room - event.data.length)
+    }
+    const spec = {
+      agent_id: target.agent_id,
+      argv: fileCommandArgv(command),
+      stdin: stdin?.() ?? null,
+      timeout_ms: null,
+      cwd: null,
+      clamp: true,
+    }
+    const outcome = await this.#deps.runner.run(spec, { event }, signal)
+    return { outcome, stderr: Buffer.concat(stderr).toString('utf8') }
+  }
+}

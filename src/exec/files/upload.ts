@@ -1,0 +1,139 @@
+import { unlessAborted } from '../../base/abort.ts'
+import type { Clock } from '../../base/clock.ts'
+import { AppError } from '../../base/errors.ts'
+import { Semaphore } from '../../base/semaphore.ts'
+import { newSha256 } from '../../identity/hash.ts'
+import { FILE_DIGEST, type FileDigestJson, UPLOAD_STATE } from '../../protocol/api/files.ts'
+import { type ChunkMemory, type GatheredChunk, type GatheringInit, chunksOf } from './chunk-gathering.ts'
+import type { FileRuns, FileTarget } from './file-runs.ts'
+
+/** Chunks of one upload under way at once. A chunk that comes early waits at the target. */
+const CHUNKS_AT_ONCE = 2
+/** Chunks of all uploads in memory, 16 MiB each. */
+const MAX_CHUNKS_HELD = 6
+
+export interface UploadRequest {
+  readonly path: string
+  /** 32 hex digits that name the upload, so that it can continue later. */
+  readonly upload: string
+  /** Bytes that the target already has. */
+  readonly offset: number
+  readonly mode: number | null
+  readonly mtime_ms: number | null
+  /** SHA-256 of the whole content. Required if `offset` is not 0. */
+  readonly sha256: string | null
+}
+
+export interface UploadContent {
+  /** From `offset` to the end. Its error ends the upload. */
+  readonly bytes: AsyncIterable<Uint8Array>
+  /** Counts the bytes of chunks in memory. */
+  readonly memory: ChunkMemory
+}
+
+/** One upload, from its first chunk to the digest of the file. */
+class Upload {
+  readonly #runs: FileRuns
+  readonly #target: FileTarget
+  readonly #request: UploadRequest
+  readonly #ending = new AbortController()
+  readonly #signal: AbortSignal
+  readonly #underWay = new Semaphore({ limit: CHUNKS_AT_ONCE })
+  readonly #hash = newSha256()
+  #sent: number
+  #digest: FileDigestJson | null = null
+
+  constructor(deps: { readonly runs: FileRuns }, of: { target: FileTarget; request: UploadRequest; signal: AbortSignal }) {
+    this.#runs = deps.runs
+    this.#target = of.target
+    this.#request = of.request
+    this.#sent = of.request.offset
+    this.#signal = AbortSignal.any([of.signal, this.#ending.signal])
+  }
+
+  async send({ bytes, memory }: UploadContent, deps: Pick<GatheringInit, 'clock' | 'held'>): Promise<FileDigestJson> {
+    const writes: Promise<void>[] = []
+    try {
+      // A chunk is sent when the target has begun to take the one before it. Otherwise early chunks could take all slots of the target.
+      let begun: Promise<void> = Promise.resolve()
+      for await (const chunk of chunksOf(bytes, { ...deps, memory, hash: this.#hash, signal: this.#signal })) {
+        const leave = await this.#turn(begun).catch((error: unknown) => {
+          chunk.release()
+          throw error
+        })
+        const started = Promise.withResolvers<void>()
+        begun = started.promise
+        const write = this.#write(chunk, started.resolve).finally(leave)
+        // `#ending` has its error.
+        write.catch(() => undefined)
+        writes.push(write)
+      }
+      await Promise.all(writes)
+    } catch (error) {
+      this.#ending.abort(error)
+    }
+    await Promise.allSettled(writes)
+    this.#signal.throwIfAborted()
+    return this.#digest!
+  }
+
+  async #turn(begun: Promise<void>): Promise<() => void> {
+    const leave = await this.#underWay.acquire(this.#signal)
+    await unlessAborted(begun, this.#signal)
+    return leave
+  }
+
+  async #write(chunk: GatheredChunk, onStarted: () => void): Promise<void> {
+    const { path, upload } = this.#request
+    const offset = this.#sent
+    this.#sent += chunk.length
+    try {
+      const finish = chunk.isLast ? this.#finish() : null
+      const run = {
+        target: this.#target,
+        command: { op: 'write', path, upload, offset, finish },
+        stdin: () => chunk.stdin(),
+        onStarted,
+      } as const
+      if (finish === null) await this.#runs.ask(run, UPLOAD_STATE, this.#signal)
+      else this.#digest = this.#checked(await this.#runs.ask(run, FILE_DIGEST, this.#signal), finish.sha256)
+    } catch (error) {
+      this.#ending.abort(error)
+      throw error
+    } finally {
+      onStarted()
+      chunk.release()
+    }
+  }
+
+  #finish(): { readonly sha256: string; readonly mode: number | null; readonly mtime_ms: number | null } {
+    const { path, offset, mode, mtime_ms } = this.#request
+    const given = this.#request.sha256
+    // The content of an upload that continues is only the rest of the file.
+    const sha256 = offset > 0 && given !== null ? given : this.#hash.digest('hex')
+    if (given !== null && given !== sha256) throw new AppError('file_error', `${path}: the content differs from the given SHA-256`)
+    return { sha256, mode, mtime_ms }
+  }
+
+  #checked(digest: FileDigestJson, sha256: string): FileDigestJson {
+    if (digest.sha256 === sha256 && digest.size === this.#sent) return digest
+    throw new AppError('file_error', `${this.#request.path}: the file of the agent differs from the content`)
+  }
+}
+
+/** Sends content to files of other agents chunk by chunk. */
+export class Uploads {
+  readonly #deps: { readonly runs: FileRuns; readonly clock: Clock }
+  readonly #held = new Semaphore({ limit: MAX_CHUNKS_HELD })
+
+  constructor(deps: { readonly runs: FileRuns; readonly clock: Clock }) {
+    this.#deps = deps
+  }
+
+  /** Throws as `FileRuns.run`, `bad_request` without a required SHA-256, and the error of the content. */
+  async upload(target: FileTarget, request: UploadRequest, content: UploadContent, signal: AbortSignal): Promise<FileDigestJson> {
+    if (request.offset > 0 && request.sha256 === null)
+      throw new AppError('bad_request', 'sha256: missing; an upload that continues needs the SHA-256 of the whole file')
+    return new Upload(this.#deps, { target, request, signal }).send(content, { clock: this.#deps.clock, held: this.#held })
+  }
+}

@@ -1,0 +1,70 @@
+import { systemClock } from '../../../base/clock.ts'
+import { AppError, isAppError } from '../../../base/errors.ts'
+import { exitOfSignal } from '../../../cli/exit.ts'
+import type { CommandLine } from '../../../cli/parse.ts'
+import { LocalApi, selectPath } from '../../../clients/daemon.ts'
+import { RemoteFiles } from '../../../clients/remote-files.ts'
+import { SELECTED_HOSTS } from '../../../protocol/api-answers.ts'
+import type { CliContext } from '../context.ts'
+import type { CopyPlan } from '../copy/copy-job.ts'
+import { CopyProgress } from '../copy/copy-progress.ts'
+import { CopyRun } from '../copy/copy-run.ts'
+import { DownloadPlan } from '../copy/download-plan.ts'
+import { type CopyOrder, copyOrderOf } from '../copy/places.ts'
+import { UploadPlan } from '../copy/upload-plan.ts'
+
+/** The same agent has the same ID under each of its names, so that another command can resume a copy. */
+const agentIdOf = async (api: LocalApi, host: string, signal: AbortSignal): Promise<string> => {
+  const { hosts } = await api.read({ method: 'GET', path: selectPath([host]), signal }, SELECTED_HOSTS)
+  const [agent] = hosts
+  if (agent === undefined) throw new AppError('unknown_agent')
+  return agent.agent_id
+}
+
+const planOf = async (
+  context: CliContext,
+  line: CommandLine,
+  order: CopyOrder,
+  { api, signal }: { readonly api: LocalApi; readonly signal: AbortSignal },
+): Promise<CopyPlan> => {
+  const options = { recursive: line.has('recursive'), preserve: line.has('preserve') }
+  const agentId = await agentIdOf(api, order.host, signal)
+  const files = new RemoteFiles({ api }, { agent: order.host })
+  if (order.direction === 'upload')
+    return new UploadPlan({ files, stdin: () => context.stdin }, order, { ...options, agentId }).make(signal)
+  return new DownloadPlan({ files, stdout: context.stdout }, order, { ...options, agentId, hashes: context.json }).make(signal)
+}
+
+/** Whether the progress line would mix with the content of the file. */
+const isOnScreen = ({ stdout }: CliContext, { destination }: CopyOrder): boolean =>
+  destination.kind === 'stream' && stdout.isTTY === true
+
+/** `x0x cp SOURCE... DESTINATION`. */
+export const runCp = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const order = copyOrderOf(line.words, { recursive: line.has('recursive'), json: context.json })
+  const { instance, env, stderr } = context
+  // Without the line about a daemon that does not answer, in whose place is the progress of the copy.
+  const api = new LocalApi({ instance, url: line.value('api') ?? env['X0X_API'] ?? null, env })
+  const off = context.quiet || env['TERM'] === 'dumb' || isOnScreen(context, order)
+  const progress = new CopyProgress({ stderr, clock: systemClock }, { off })
+  const run = new CopyRun({ context, progress }, order)
+  const ending = new AbortController()
+  let interrupted: NodeJS.Signals | null = null
+  const stopListening = context.onSignal((signal) => {
+    interrupted ??= signal
+    ending.abort(new AppError('conflict', 'interrupted'))
+  })
+  try {
+    await run.copy(await planOf(context, line, order, { api, signal: ending.signal }), ending.signal)
+  } catch (error) {
+    if (isAppError(error, 'bad_request')) throw error
+    // The destination or the agent was not reached.
+    if (interrupted === null) await run.report({ source: line.words.at(-1)!, destination: line.words.at(-1)!, error })
+  } finally {
+    progress.end()
+    stopListening()
+  }
+  if (interrupted === null) return run.finish()
+  await run.interrupted()
+  return exitOfSignal(interrupted)
+}

@@ -1,0 +1,65 @@
+import { type AppError, ERROR_TABLE, errorText, isAppError } from '../../../base/errors.ts'
+import { visibleJson } from '../../../base/visible-text.ts'
+import { DENIAL_REASONS, type DenialReason } from '../../../protocol/reasons.ts'
+import type { CliContext } from '../context.ts'
+import { failureLines, printProblem, withAgent } from '../failure.ts'
+import { EXIT_NOT_RUN, type RunFacts, denialLines } from '../outcome.ts'
+import { printLine } from '../print.ts'
+
+/** Why a file was not copied or listed: the agent denied it, x0x cannot connect, or the file itself. */
+export type FailureKind = 'denied' | 'not_connected' | 'file'
+
+const denialOf = (error: unknown): DenialReason | null => {
+  const reason = isAppError(error, 'command_denied') ? error.data['denial_reason'] : null
+  return DENIAL_REASONS.find((one) => one === reason) ?? null
+}
+
+export const failureKindOf = (error: unknown): FailureKind => {
+  if (denialOf(error) !== null) return 'denied'
+  return isAppError(error) && ERROR_TABLE[error.code].exit === EXIT_NOT_RUN ? 'not_connected' : 'file'
+}
+
+/** Prints failures of files on one agent, each with its lines. */
+export class FileFailures {
+  readonly #context: CliContext
+  readonly #host: string
+  #own: Promise<RunFacts['own']> | null = null
+
+  constructor(components: { readonly context: CliContext }, init: { readonly host: string }) {
+    this.#context = components.context
+    this.#host = init.host
+  }
+
+  /** Prints the lines, and with `--json` an object with the `facts`. `source` is the file as the user would type it. */
+  async print(source: string, error: unknown, facts: object): Promise<void> {
+    if (this.#context.json) {
+      const { code, data } = isAppError(error) ? error : { code: 'internal', data: {} }
+      const told = { ok: false, ...facts, error: code, message: errorText(error), ...(Object.keys(data).length > 0 && { data }) }
+      await printLine(this.#context, visibleJson(JSON.stringify(told)))
+    }
+    await printProblem(this.#context, await this.#linesOf(source, error))
+  }
+
+  async #linesOf(source: string, error: unknown): Promise<string[]> {
+    const reason = denialOf(error)
+    if (reason !== null) {
+      const { argv } = (error as AppError).data
+      return denialLines(reason, { agent: this.#host, argv: Array.isArray(argv) ? argv.map(String) : [], own: await this.#ownAgent() })
+    }
+    if (failureKindOf(error) === 'not_connected') return failureLines(withAgent(error, this.#host))
+    const [first = '', ...rest] = failureLines(error)
+    return [this.#named(source, first), ...rest]
+  }
+
+  /** A message that begins with its path on the agent gets the host before it, and one without a path gets the source. */
+  #named(source: string, message: string): string {
+    const isRemote = source.startsWith(`${this.#host}:`)
+    if (isRemote && message.startsWith(`${source.slice(this.#host.length + 1)}:`)) return `${this.#host}:${message}`
+    return /^[^:]*\/[^:]*: /.test(message) || message.startsWith(`${source}:`) ? message : `${source}: ${message}`
+  }
+
+  async #ownAgent(): Promise<RunFacts['own']> {
+    this.#own ??= this.#context.api.json<RunFacts['own']>({ method: 'GET', path: '/agent' }).catch(() => null)
+    return this.#own
+  }
+}

@@ -1,0 +1,127 @@
+import { readdir, stat } from 'node:fs/promises'
+import { basename, join, posix } from 'node:path'
+import type { Readable } from 'node:stream'
+import { AppError, isAppError } from '../../../base/errors.ts'
+import type { RemoteFiles } from '../../../clients/remote-files.ts'
+import { usageError } from '../failure.ts'
+import { type CopyOptions, type CopyPlan, PlanBuilder, atPath } from './copy-job.ts'
+import type { CopyOrder, RemotePlace } from './places.ts'
+import { UploadFile, UploadStdin } from './upload-file.ts'
+
+type UploadOrder = Extract<CopyOrder, { direction: 'upload' }>
+
+interface UploadPlanInit extends CopyOptions {
+  readonly agentId: string
+}
+
+/** A directory of this machine, and the one that it becomes on the agent. */
+interface DirectoryPair {
+  readonly from: string
+  readonly to: string
+  readonly mode: number
+  /** It has no directory in it. */
+  isLeaf: boolean
+}
+
+/** Finds the files of an upload, and makes their directories on the agent. */
+export class UploadPlan {
+  readonly #components: { readonly files: RemoteFiles; stdin(): Readable }
+  readonly #order: UploadOrder
+  readonly #init: UploadPlanInit
+  readonly #plan = new PlanBuilder()
+
+  constructor(components: { readonly files: RemoteFiles; stdin(): Readable }, order: UploadOrder, init: UploadPlanInit) {
+    this.#components = components
+    this.#order = order
+    this.#init = init
+  }
+
+  /** Throws `bad_request`, denials, connection errors, and the error of the destination. */
+  async make(signal: AbortSignal): Promise<CopyPlan> {
+    const { host, sources, destination } = this.#order
+    const into = await this.#goesInto(destination, signal)
+    for (const source of sources) {
+      if (source.kind === 'stream') {
+        if (into) throw usageError(`${host}:${destination.path}: is a directory, and standard input becomes one file: name it`)
+        const components = { files: this.#components.files, stdin: this.#components.stdin() }
+        this.#plan.jobs.push(new UploadStdin(components, { host, path: destination.path }))
+        continue
+      }
+      const name = /^\.{0,2}$/.test(basename(source.path)) ? '' : basename(source.path)
+      const to = into ? posix.join(destination.path, name).replace(/(.)\/$/, '$1') : destination.path
+      try {
+        await atPath(source.path, async () => this.#addSource(source.path, to, signal))
+      } catch (error) {
+        signal.throwIfAborted()
+        if (!isAppError(error, 'file_error') && !isAppError(error, 'file_not_found')) throw error
+        this.#plan.fail(source.path, `${host}:${to}`, error)
+      }
+    }
+    return this.#plan
+  }
+
+  /** Whether the sources go into the destination. A directory with a slash at its end is made. */
+  async #goesInto({ path, slash }: RemotePlace, signal: AbortSignal): Promise<boolean> {
+    const { host, sources } = this.#order
+    const found = await this.#components.files.stat(path, signal).catch((error: unknown) => {
+      if (isAppError(error, 'file_not_found')) return null
+      throw error
+    })
+    if (found?.type === 'directory') return true
+    if (slash && found !== null) throw new AppError('file_error', `${path}: is not a directory`)
+    if (slash) {
+      await this.#components.files.mkdir(path, null, signal)
+      return true
+    }
+    if (sources.length > 1)
+      throw usageError(`${host}:${path}: several sources need a directory as destination`, `Try: ${host}:${path}/`)
+    return false
+  }
+
+  async #addSource(from: string, to: string, signal: AbortSignal): Promise<void> {
+    const info = await stat(from)
+    if (info.isFile()) return this.#addFile(from, to, info.size)
+    if (!info.isDirectory()) throw new AppError('file_error', `${from}: is not a regular file`)
+    if (!this.#init.recursive) throw new AppError('file_error', `${from}: is a directory`, { data: { next: 'Try: x0x cp -r' } })
+    const directories = [{ from, to, mode: info.mode & 0o777, isLeaf: true }]
+    // The list grows while it is walked.
+    for (const directory of directories) await this.#walk(directory, directories).catch((error: unknown) => this.#failWalk(directory, error))
+    await this.#makeDirectories(directories, signal)
+  }
+
+  #failWalk({ from, to }: DirectoryPair, error: unknown): void {
+    this.#plan.fail(from, `${this.#order.host}:${to}`, error)
+  }
+
+  async #walk(directory: DirectoryPair, directories: DirectoryPair[]): Promise<void> {
+    const { from, to } = directory
+    for (const entry of await atPath(from, async () => readdir(from, { withFileTypes: true }))) {
+      const [path, target] = [join(from, entry.name), posix.join(to, entry.name)]
+      if (entry.isSymbolicLink()) this.#plan.skip(path, 'a symbolic link')
+      else if (entry.isDirectory()) {
+        directory.isLeaf = false
+        directories.push({ from: path, to: target, mode: (await atPath(path, async () => stat(path))).mode & 0o777, isLeaf: true })
+      } else if (entry.isFile()) this.#addFile(path, target, (await atPath(path, async () => stat(path))).size)
+      else this.#plan.skip(path, 'not a regular file')
+    }
+  }
+
+  /** A directory is made with those above it, so only the last ones need a command, unless each has bits of its own. */
+  async #makeDirectories(directories: readonly DirectoryPair[], signal: AbortSignal): Promise<void> {
+    const { preserve } = this.#init
+    for (const directory of directories) {
+      const { to, mode, isLeaf } = directory
+      if (!preserve && !isLeaf) continue
+      await this.#components.files.mkdir(to, preserve ? mode | 0o700 : null, signal).catch((error: unknown) => {
+        signal.throwIfAborted()
+        if (!isAppError(error, 'file_error')) throw error
+        this.#failWalk(directory, error)
+      })
+    }
+  }
+
+  #addFile(source: string, path: string, size: number): void {
+    const { agentId, preserve } = this.#init
+    this.#plan.jobs.push(new UploadFile(this.#components, { host: this.#order.host, agentId, source, path, size, preserve }))
+  }
+}
