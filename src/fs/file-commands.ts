@@ -9,7 +9,7 @@ import {
   type FileDigest,
   type FileListEnd,
   type FileListEntry,
-  type FileStatus,
+  type FileFacts,
   fileErrorLine,
 } from '../protocol/file-command.ts'
 import { MAX_FILE_LIST } from '../protocol/limits/files.ts'
@@ -81,7 +81,7 @@ const TYPES = { file: 'file', dir: 'directory', symlink: 'symlink', other: 'othe
 const PERMISSION_BITS = 0o777
 const ALL_BITS = 0o7777n
 
-const attributesOf = (info: BigIntStats): Omit<FileStatus, 'version'> => ({
+const attributesOf = (info: BigIntStats): Omit<FileFacts, 'version'> => ({
   type: TYPES[entryTypeOf(info)],
   size: Number(info.size),
   mode: Number(info.mode & ALL_BITS),
@@ -92,7 +92,7 @@ const attributesOf = (info: BigIntStats): Omit<FileStatus, 'version'> => ({
 const versionOf = ({ dev, ino, size, mtimeNs, ctimeNs }: BigIntStats): string =>
   [dev, ino, size, mtimeNs, ctimeNs].map((part) => part.toString(16)).join('.')
 
-const statusOf = (info: BigIntStats): FileStatus => ({ ...attributesOf(info), version: versionOf(info) })
+const statusOf = (info: BigIntStats): FileFacts => ({ ...attributesOf(info), version: versionOf(info) })
 
 interface FoundFile extends Found {
   /** The permitted path, for errors. */

@@ -10,7 +10,7 @@ import { MAX_FILE_CHUNK_BYTES, MAX_FILE_PATH_BYTES } from './limits/files.ts'
 export const FILE_COMMAND_PREFIX = '@'
 
 /** Status of a file, as `@stat` prints it, in one line of JSON. */
-export interface FileStatus {
+export interface FileFacts {
   readonly type: 'file' | 'directory' | 'symlink' | 'other'
   readonly size: number
   /** Permission bits, such as 0o644. */
@@ -22,7 +22,7 @@ export interface FileStatus {
 }
 
 /** One line of `@list`. */
-export interface FileListEntry extends Omit<FileStatus, 'version'> {
+export interface FileListEntry extends Omit<FileFacts, 'version'> {
   /** Path from the listed directory. */
   readonly path: string
 }
@@ -52,7 +52,7 @@ export interface FileAttributes {
 }
 
 export type FileCommand =
-  /** Prints a `FileStatus`. A final link is followed. */
+  /** Prints a `FileFacts`. A final link is followed. */
   | { readonly op: 'stat'; readonly path: string }
   /** Prints a `FileListEntry` per line, then a `FileListEnd`. */
   | { readonly op: 'list'; readonly path: string; readonly recursive: boolean }

@@ -11,7 +11,7 @@ import { failureLine, performFileCommand } from '../../src/fs/file-commands.ts'
 import { type UploadLimits, Uploads } from '../../src/fs/uploads.ts'
 import {
   type FileCommand,
-  type FileStatus,
+  type FileFacts,
   changesFiles,
   fileCommandArgv,
   parseFileCommand,
@@ -68,8 +68,8 @@ const filesOf = async (t: TestContext): Promise<Files> => {
   return { ...scene, uploads, run }
 }
 
-const statusOf = async ({ run }: Files, path: string): Promise<FileStatus> =>
-  JSON.parse((await run({ op: 'stat', path })).stdout.toString()) as FileStatus
+const statusOf = async ({ run }: Files, path: string): Promise<FileFacts> =>
+  JSON.parse((await run({ op: 'stat', path })).stdout.toString()) as FileFacts
 
 /** One `@write` that is a whole file. */
 const wholeWrite = (path: string, data: Uint8Array, fields: { mode?: number; mtime_ms?: number } = {}): FileCommand => ({

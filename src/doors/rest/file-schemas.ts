@@ -56,7 +56,7 @@ export const directoryRequest = z.strictObject({ path: filePath, mode: fileMode.
 
 export const fileDigest = zodOf(FILE_ANSWERS.digest).meta({ id: 'FileDigest' })
 export const filesAnswer = z.union([
-  zodOf(FILE_ANSWERS.status).meta({ id: 'FileStatus' }),
+  zodOf(FILE_ANSWERS.status).meta({ id: 'FileFacts' }),
   zodOf(FILE_ANSWERS.list).meta({ id: 'FileList' }),
   fileDigest,
   zodOf(FILE_ANSWERS.upload).meta({ id: 'UploadState' }),

@@ -1,6 +1,6 @@
 import { AppError, attempt } from '../../base/errors.ts'
 import { FILE_ENTRY, FILE_LIST_END, type FileEntryJson, type FileListJson, isPathBelow } from '../../protocol/api/files.ts'
-import { MAX_FILE_LIST, MAX_FILE_PATH_BYTES } from '../../protocol/file-command.ts'
+import { MAX_FILE_LIST, MAX_FILE_PATH_BYTES } from '../../protocol/limits/files.ts'
 import { type FieldTable, type Fields, type Sent, isTable, problemOf } from '../../protocol/json-table.ts'
 import { LineSplitter } from '../../protocol/lines.ts'
 
