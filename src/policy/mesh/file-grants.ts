@@ -29,8 +29,8 @@ export const FILE_GRANT_KEYS = ['root', 'read', 'write', 'create_dirs', 'max_fil
 /** Keys that only mean something with `write = true`. */
 const WRITE_KEYS = ['create_dirs', 'max_file_bytes', 'max_total_bytes', 'mode', 'owner'] as const
 
-const DEFAULT_MAX_FILE_BYTES = 1024 * 1024 * 1024
-const DEFAULT_MODE = 0o644
+export const DEFAULT_MAX_FILE_BYTES = 1024 * 1024 * 1024
+export const DEFAULT_MODE = 0o644
 
 /** Adds a problem if a rule names a file command. Rules never apply to those. */
 export const refuseFileCommand = (toml: TomlReader, path: TomlPath, argv: readonly string[]): void => {
@@ -84,17 +84,17 @@ const readOwner = (toml: TomlReader, path: TomlPath, value: unknown): string | n
   return null
 }
 
-/** Operations that a table allows or not. `create` is `@mkdir`. */
-export const FILE_RIGHTS = ['read', 'write', 'create'] as const
+/** Rights of a table, named after the file command that needs them. */
+export const FILE_RIGHTS = ['read', 'write', 'mkdir'] as const
 export type FileRight = (typeof FILE_RIGHTS)[number]
 
-export const rightOf = (command: FileCommand): FileRight => (!changesFiles(command) ? 'read' : command.op === 'mkdir' ? 'create' : 'write')
+export const rightOf = (command: FileCommand): FileRight => (!changesFiles(command) ? 'read' : command.op === 'mkdir' ? 'mkdir' : 'write')
 
 export const hasRight = ({ read, write, create_dirs }: FileGrant, right: FileRight): boolean =>
   right === 'read' ? read : write && (right === 'write' || create_dirs)
 
 /** A table as a rule, such as `@read /srv/app/`. No request has this argv, because a path has no slash at its end. */
-export const ruleOf = ({ root }: FileGrant, right: 'read' | 'write'): string[] => [
+export const ruleOf = ({ root }: FileGrant, right: FileRight): string[] => [
   `${FILE_COMMAND_PREFIX}${right}`,
   root === '/' ? root : `${root}/`,
 ]

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { isListed } from '../../../src/policy/mesh/authorize.ts'
-import { entryText, suggestionWarnings, unsuggestable } from '../../../src/policy/mesh/explain.ts'
+import { entryText, suggestionWarnings, unsuggestable } from '../../../src/policy/mesh/suggest.ts'
 import { aclOf, aclText, ALICE, LAPTOP, MALLORY } from '../../support/acl-text.ts'
 
 const suggested = (argv: readonly string[]): string => entryText({ agent_id: ALICE, machine_id: LAPTOP, description: 'alice' }, argv)
