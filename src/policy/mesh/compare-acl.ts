@@ -18,7 +18,7 @@ export interface Beyond {
   /** Null if it concerns the whole file. */
   readonly agent_id: string | null
   readonly machine_id: string | null
-  /** The argv in the file, `ruleOf` a files table, or null if it concerns none of both. */
+  /** The argv in the file, the rule of a files table, or null if it concerns neither. */
   readonly argv: readonly string[] | null
   /** Line number of the permission, from 1, or null if it concerns the whole file. */
   readonly line: number | null

@@ -3,13 +3,15 @@ import { isWithin } from '../sandbox/autostart-places.ts'
 import type { AllowEntry } from './acl.ts'
 import { FILE_RIGHTS, type FileRight, type MatchedGrant, hasRight } from './file-grants.ts'
 
+type PlacedGrant = MatchedGrant<AllowEntry>
+
 /** A right of a files table that another file does not have. */
-export interface WiderGrant extends MatchedGrant {
+export interface WiderGrant extends PlacedGrant {
   readonly right: FileRight
   readonly why: string
 }
 
-const placesOf = (entries: readonly AllowEntry[]): MatchedGrant[] =>
+const placesOf = (entries: readonly AllowEntry[]): PlacedGrant[] =>
   entries.flatMap((entry) => entry.files.map((grant) => ({ entry, grant })))
 
 /**
@@ -18,7 +20,7 @@ const placesOf = (entries: readonly AllowEntry[]): MatchedGrant[] =>
  */
 export const filesBeyond = (old: readonly AllowEntry[], next: readonly AllowEntry[]): WiderGrant[] =>
   FILE_RIGHTS.flatMap((right) => {
-    const has = ({ grant }: MatchedGrant): boolean => hasRight(grant, right)
+    const has = ({ grant }: PlacedGrant): boolean => hasRight(grant, right)
     const [before, after] = [placesOf(old).filter(has), placesOf(next).filter(has)]
     return after.flatMap((place, index) =>
       grantBeyond(before, place, { right, earlier: after.slice(0, index) }).map((why) => ({ ...place, right, why })),
@@ -27,9 +29,9 @@ export const filesBeyond = (old: readonly AllowEntry[], next: readonly AllowEntr
 
 /** Paths that an `earlier` table of the new file takes are judged there. */
 const grantBeyond = (
-  before: readonly MatchedGrant[],
-  next: MatchedGrant,
-  { right, earlier }: { readonly right: FileRight; readonly earlier: readonly MatchedGrant[] },
+  before: readonly PlacedGrant[],
+  next: PlacedGrant,
+  { right, earlier }: { readonly right: FileRight; readonly earlier: readonly PlacedGrant[] },
 ): string[] => {
   const { root } = next.grant
   const isTheirs = (path: string): boolean => earlier.some(({ grant }) => isWithin(path, grant.root))
@@ -44,7 +46,7 @@ const grantBeyond = (
   return ['no single files table of the other file has all of this']
 }
 
-const widerThan = (old: MatchedGrant, next: MatchedGrant, right: FileRight): string[] => {
+const widerThan = (old: PlacedGrant, next: PlacedGrant, right: FileRight): string[] => {
   const [was, is] = [old.entry.limits.max_duration_secs, next.entry.limits.max_duration_secs]
   return [
     ...(is > was ? [`max_duration_secs is ${is}, and was ${was}`] : []),
@@ -53,7 +55,7 @@ const widerThan = (old: MatchedGrant, next: MatchedGrant, right: FileRight): str
   ]
 }
 
-const widerWrite = ({ grant: old }: MatchedGrant, { grant: next }: MatchedGrant): string[] => [
+const widerWrite = ({ grant: old }: PlacedGrant, { grant: next }: PlacedGrant): string[] => [
   ...(next.create_dirs && !old.create_dirs ? ['create_dirs is true, and was not'] : []),
   ...(next.max_file_bytes > old.max_file_bytes ? [`max_file_bytes is ${next.max_file_bytes}, and was ${old.max_file_bytes}`] : []),
   ...((next.max_total_bytes ?? Infinity) > (old.max_total_bytes ?? Infinity)

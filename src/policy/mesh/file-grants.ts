@@ -2,7 +2,6 @@ import { type TomlPath, type TomlReader, nameOf } from '../../base/toml.ts'
 import { FILE_COMMAND_PREFIX, type FileCommand, changesFiles, isFileCommand, isPlainPath } from '../../protocol/file-command.ts'
 import { isWithin } from '../sandbox/autostart-places.ts'
 import { quote } from '../tokens.ts'
-import type { AllowEntry } from './acl.ts'
 import { isUserName } from './confinement.ts'
 
 /** One `[[exec.allow.files]]` table: file commands that a pair may run below one directory. */
@@ -37,7 +36,7 @@ export const refuseFileCommand = (toml: TomlReader, path: TomlPath, argv: readon
   if (isFileCommand(argv)) toml.problem(path, `${quote(argv[0])} is a file command; allow it with [[exec.allow.files]]`)
 }
 
-/** Reads one table. Empty if it is no table or its root is invalid. */
+/** Reads one table. Returns an empty list for other values and for an invalid root. */
 export const readFileGrant = (toml: TomlReader, path: TomlPath, value: unknown): FileGrant | [] => {
   const table = toml.table(path, value, FILE_GRANT_KEYS)
   if (!table) return []
@@ -99,14 +98,19 @@ export const ruleOf = ({ root }: FileGrant, right: FileRight): string[] => [
   root === '/' ? root : `${root}/`,
 ]
 
+/** An ACL entry, as far as files matter. */
+interface FileEntry {
+  readonly files: readonly FileGrant[]
+}
+
 /** A table, and the entry that holds it. */
-export interface MatchedGrant {
-  readonly entry: AllowEntry
+export interface MatchedGrant<Entry extends FileEntry> {
+  readonly entry: Entry
   readonly grant: FileGrant
 }
 
 /** The first table, in the order of the file, that allows the command. */
-export const findGrant = (entries: readonly AllowEntry[], command: FileCommand): MatchedGrant | null => {
+export const findGrant = <Entry extends FileEntry>(entries: readonly Entry[], command: FileCommand): MatchedGrant<Entry> | null => {
   const right = rightOf(command)
   for (const entry of entries)
     for (const grant of entry.files) if (isWithin(command.path, grant.root) && hasRight(grant, right)) return { entry, grant }
@@ -114,7 +118,7 @@ export const findGrant = (entries: readonly AllowEntry[], command: FileCommand):
 }
 
 /** Why no table allows a command, for the operator. */
-export const describeNoGrant = (entries: readonly AllowEntry[], command: FileCommand): string => {
+export const describeNoGrant = (entries: readonly FileEntry[], command: FileCommand): string => {
   const grants = entries.flatMap(({ files }) => files)
   if (grants.length === 0) return 'no entry of this pair has a [[exec.allow.files]] table'
   const around = grants.filter(({ root }) => isWithin(command.path, root))
