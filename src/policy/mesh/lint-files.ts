@@ -1,4 +1,3 @@
-import { isVisible } from '../../base/visible-text.ts'
 import { isWithin } from '../sandbox/autostart-places.ts'
 import { quote } from '../tokens.ts'
 import type { Acl, AllowEntry } from './acl.ts'
@@ -14,7 +13,7 @@ export const lintFiles = (acl: Acl): string[] => {
     earlier.set(key, before)
     return entry.files.flatMap((grant, index) => {
       const place = `${acl.source ?? ''}:${grant.line}: exec.allow[${entryIndex}].files[${index}]: `
-      const found = [...lintEntry(entry, index), ...lintRoot(grant), ...lintUnreached(before, grant)]
+      const found = [...lintEntry(entry, index), ...lintUnreached(before, grant)]
       before.push(grant)
       return found.map((text) => place + text)
     })
@@ -28,9 +27,6 @@ const lintEntry = ({ confinement }: AllowEntry, index: number): string[] => {
     ? []
     : [`${keys.join(', ')} of the entry does not apply to files: x0xd reads and writes them itself; "owner" names the owner of new files`]
 }
-
-const lintRoot = ({ root }: FileGrant): string[] =>
-  isVisible(root) ? [] : [`root ${quote(root)} has invisible characters: it does not allow what it seems to`]
 
 /** The first table whose root contains the path and that has the right applies. */
 const lintUnreached = (earlier: readonly FileGrant[], grant: FileGrant): string[] =>
