@@ -1,8 +1,10 @@
+import { octal } from '../../src/base/format.ts'
 import { ALWAYS_ASK_KEYS, MAX_ALWAYS_ASK, MAX_REASON_BYTES } from '../../src/policy/approval/always-ask.ts'
 import { DEFAULT_CAPS, DEFAULT_DETACHING, MAX_DETACH_SECS } from '../../src/policy/mesh/acl.ts'
 import { ASK_PATTERN_KEYS } from '../../src/policy/mesh/asking-rules.ts'
 import { GATES, type Gate } from '../../src/policy/mesh/authorize.ts'
 import { MIN_MEMORY_BYTES } from '../../src/policy/mesh/confinement.ts'
+import { DEFAULT_MAX_FILE_BYTES, DEFAULT_MODE, FILE_GRANT_KEYS } from '../../src/policy/mesh/file-grants.ts'
 import { COMMAND_KEYS, ENTRY_KEYS, EXEC_KEYS } from '../../src/policy/mesh/read-acl.ts'
 import { MAX_MESH_APPROVERS } from '../../src/protocol/limits/approvals.ts'
 import { MAX_DETACHED_BYTES_PER_AGENT } from '../../src/protocol/limits/detached.ts'
@@ -73,8 +75,8 @@ const ENTRY: Rows<(typeof ENTRY_KEYS)[number]> = {
   machine_id: ['required', 'MachineID of the requester. On another machine, the same agent needs another entry.'],
   description: ['allow[N]', `Label for the audit log, at most ${MAX_DESCRIPTION_BYTES} bytes of visible characters. \`N\` counts from 0.`],
   discoverable: [false, '`true`: the requester can list the commands of this entry, with `description`. It allows nothing.'],
-  commands: ['required', 'One `[[exec.allow.commands]]` block for each rule. Optional if the entry has `ask_patterns` or files.'],
-  files: ['', 'One `[[exec.allow.files]]` block for each directory of [files](#files) that the requester may read or write.'],
+  commands: ['required', 'One `[[exec.allow.commands]]` block for each rule. Optional if the entry has `ask_patterns` or `files`.'],
+  files: ['', 'Files that the requester may read or write: one `[[exec.allow.files]]` block for each root. See [Files](#keys-of-execallowfiles).'],
   max_stdout_bytes: ['', LOWER],
   max_stderr_bytes: ['', 'The same.'],
   max_stdin_bytes: ['', 'The same.'],
@@ -117,6 +119,17 @@ const COMMAND: Rows<(typeof COMMAND_KEYS)[number]> = {
   stdin: [true, '`false`: a request with stdin is denied, and the command reads `/dev/null`.'],
 }
 
+const FILES: Rows<(typeof FILE_GRANT_KEYS)[number]> = {
+  root: ['required', 'Absolute path of a directory, without `/` at its end. The block applies to it and to all below it.'],
+  read: [false, '`true`: the requester may read and list files. At least one of `read` and `write` is `true`.'],
+  write: [false, '`true`: the requester may create and replace files. It cannot delete them. The keys below need it.'],
+  create_dirs: [false, '`true`: the requester may create directories below the root.'],
+  max_file_bytes: [DEFAULT_MAX_FILE_BYTES, 'Largest size of a new file.'],
+  max_total_bytes: ['', 'Size of all files below the root together. A new file that exceeds it is refused.'],
+  mode: [octal(DEFAULT_MODE), 'Permission bits of new files, as octal digits in a string. A requester can only ask for fewer.'],
+  owner: ['', 'A user of `/etc/passwd` that owns new files. Needs a daemon that runs as root. Not user 0 or group 0.'],
+}
+
 const ASK_PATTERN: Rows<(typeof ASK_PATTERN_KEYS)[number]> = {
   argv: ['required', 'Tokens as in a command. `<ANY...>` as the last token matches any further arguments, or none.'],
   stdin: [true, 'As in a command.'],
@@ -138,7 +151,7 @@ const GATE_ROWS: Readonly<Record<Gate, readonly [check: string, ...denials: read
   argv: ['The request has a command.', 'argv_not_allowed'],
   pair: ['An entry lists this agent on this machine.', 'agent_machine_not_in_acl'],
   metacharacters: ['No token has a shell metacharacter.', 'shell_metachar_in_argv'],
-  command: ['A command or an ask pattern matches.', 'argv_not_allowed'],
+  command: ['A command or an ask pattern matches. For a file command: a root with this right contains the path.', 'argv_not_allowed'],
   cwd: ['The request names no working directory.', 'cwd_not_allowed'],
   detach: ['For a detached run: the entry allows it, with this much stored output.', 'detach_not_allowed'],
   stdin: ['Stdin is open and within the limit.', 'stdin_too_large'],
@@ -161,6 +174,7 @@ export const aclSections = {
   'acl-exec-keys': () => keyTable(EXEC_KEYS, EXEC),
   'acl-entry-keys': () => keyTable(ENTRY_KEYS, ENTRY),
   'acl-command-keys': () => keyTable(COMMAND_KEYS, COMMAND),
+  'acl-files-keys': () => keyTable(FILE_GRANT_KEYS, FILES),
   'acl-ask-pattern-keys': () => keyTable(ASK_PATTERN_KEYS, ASK_PATTERN),
   'acl-always-ask-keys': () => keyTable(ALWAYS_ASK_KEYS, ALWAYS_ASK),
   'acl-gates': () =>

@@ -6,7 +6,7 @@ import { after, before, test } from 'node:test'
 
 import type { Tool } from '@modelcontextprotocol/client'
 
-import { entryText } from '../../src/policy/mesh/explain.ts'
+import { entryText } from '../../src/policy/mesh/suggest.ts'
 import { mcpPlace, startMcp, X0X } from '../../test/support/mcp-server.ts'
 import { aliceBobCharlie, MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 

@@ -14,19 +14,21 @@ export const ACL: CommandSpec = {
     },
     {
       name: 'explain',
-      text: 'Explain whether an ACL allows a command',
-      usage: '[FILE] (--last [--agent AGENT] | --agent ID --machine ID -- COMMAND [ARGS...])',
+      text: 'Explain whether an ACL allows a command or a file',
+      usage: '[FILE] (--last [--agent AGENT] | --agent ID --machine ID (--file PATH [--write] | -- COMMAND [ARGS...]))',
       arguments: [{ flags: '[file]', text: 'ACL file (default: that of the running daemon)' }, { flags: '[argv...]' }],
       carries: true,
       options: [
         {
           flags: '--last',
           text: 'Explain the last denial in the audit log',
-          conflicts: ['machine', 'detach'],
+          conflicts: ['machine', 'detach', 'file'],
         },
         { flags: '--agent <id>', text: 'Agent that requests the command' },
         { flags: '--machine <id>', text: 'Machine of that agent' },
-        { flags: '--detach', text: 'Check a detached run' },
+        { flags: '--detach', text: 'Check a detached run', conflicts: ['file'] },
+        { flags: '--file <path>', text: 'Explain whether the agent may read this file' },
+        { flags: '--write', text: 'Explain whether it may write the file', goesWith: ['file'] },
       ],
       exits: [
         ['0', 'Allowed'],
@@ -36,6 +38,7 @@ export const ACL: CommandSpec = {
       examples: [
         'x0x acl explain --last',
         'x0x acl explain --agent 3f2a… --machine 6e1f… -- echo 42',
+        'x0x acl explain --agent 3f2a… --machine 6e1f… --file /srv/app/app.tar --write',
         'x0x acl explain /etc/x0x/exec-acl.toml --agent 3f2a… --machine 6e1f… -- echo 42',
       ],
     },

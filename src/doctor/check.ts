@@ -63,16 +63,19 @@ export const runningContainment = async (dataDir: string): Promise<Finding> => {
   return findingOf(record, 'the running daemon contains runs by')
 }
 
-export const aclCounts = (entries: number, commands: number): string =>
-  `${counted(entries, 'allow entry', 'allow entries')}, ${counted(commands, 'command')}`
+export const aclCounts = (entries: number, commands: number, roots = 0): string =>
+  `${counted(entries, 'allow entry', 'allow entries')}, ${counted(commands, 'command')}${roots === 0 ? '' : `, ${counted(roots, 'root')} of files`}`
 
 /** Entries of the ACL that do not work as written. */
 export const aclDoubts = ({ path, warnings }: Pick<AclInspection, 'path' | 'warnings'>): Finding[] =>
   warnings.map((text) => warn('ACL', text, `x0x acl check ${path}`))
 
 /** Checks the ACL as this daemon would load it. Lists every problem, then the allowed commands. */
-export const checkAcl = async (path: string, explicit: boolean, judge: EnforcementProbe | null): Promise<Finding[]> => {
-  const inspection = await inspectAcl(path, judge)
+export const checkAcl = async (
+  { exec_acl: path, exec_acl_explicit: explicit, paths }: Pick<DaemonConfig, 'exec_acl' | 'exec_acl_explicit' | 'paths'>,
+  judge: EnforcementProbe | null,
+): Promise<Finding[]> => {
+  const inspection = await inspectAcl(path, judge, { dataDir: paths.dir })
   const { acl, missing, problems } = inspection
   if (missing && !explicit) return [ok('ACL', `${path} does not exist, so exec is disabled`)]
   const bad = problems.map((problem) => fail('ACL', problem, null))
@@ -82,6 +85,7 @@ export const checkAcl = async (path: string, explicit: boolean, judge: Enforceme
   const counts = aclCounts(
     acl.allow.length,
     acl.allow.reduce((sum, entry) => sum + entry.commands.length, 0),
+    acl.allow.reduce((sum, entry) => sum + entry.files.length, 0),
   )
   return [ok('ACL', `${path}: exec ${acl.enabled ? 'enabled' : 'disabled by enabled = false'}, ${counts}`), ...doubtful]
 }
@@ -175,7 +179,7 @@ export const checkConfig = ({ config, problems }: ConfigReading): Finding[] =>
 export const checkRuns = async (config: DaemonConfig): Promise<Finding[]> =>
   tryContainment(config, async (finding, judge) => [
     finding,
-    ...(await checkAcl(config.exec_acl, config.exec_acl_explicit, judge)),
+    ...(await checkAcl(config, judge)),
     ...(await checkUnreadAcl(config, config.exec_acl)),
   ])
 

@@ -170,7 +170,7 @@ export const endHolder = async ({
   exec_acl_explicit,
   paths,
 }: Pick<DaemonConfig, 'exec_acl' | 'exec_acl_explicit' | 'paths'>): Promise<void> => {
-  const { missing, problems } = await inspectAcl(exec_acl)
+  const { missing, problems } = await inspectAcl(exec_acl, null, { dataDir: paths.dir })
   if (problems.length > 0 && (exec_acl_explicit || !missing))
     throw new AppError('bad_acl', problems.join('\n'), { data: { file: exec_acl } })
   const before = await inspectLock(paths)

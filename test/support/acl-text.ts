@@ -16,6 +16,12 @@ const list = (tokens: readonly string[]): string => `[${tokens.map((token) => JS
 /** One `[[exec.allow.commands]]`. */
 export const commandText = (argv: readonly string[]): string => `[[exec.allow.commands]]\nargv = ${list(argv)}\n`
 
+/** One `[[exec.allow.files]]` that allows reading, or with other keys. */
+export const filesText = (root: string, keys: Record<string, string | number | boolean> = {}): string => {
+  const lines = Object.entries({ root, read: true, ...keys }).map(([key, value]) => `${key} = ${JSON.stringify(value)}\n`)
+  return `[[exec.allow.files]]\n${lines.join('')}`
+}
+
 /** One `[[exec.allow]]` of ALICE on LAPTOP, or with other keys. */
 export const entryText = (commands: readonly (readonly string[])[], keys: Record<string, string | number> = {}): string => {
   const all = { description: 'alice on her laptop', agent_id: ALICE, machine_id: LAPTOP, ...keys }

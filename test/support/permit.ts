@@ -27,7 +27,7 @@ export const permitFor = (argv: readonly string[], options: PermitOptions = {}):
     enabled: true,
     caps: DEFAULT_CAPS,
     contain: 'best_effort',
-    allow: [{ ...ENTRY, commands: [command], limits, confinement, asking: NOBODY_ASKED, files: [], detaching: null, line: 1 }],
+    allow: [{ ...ENTRY, commands: [command], files: [], limits, confinement, asking: NOBODY_ASKED, detaching: null, line: 1 }],
     always_ask: [],
     default_cwd: options.cwd ?? '/',
     audit_log_path: '/var/lib/x0x/exec.log',

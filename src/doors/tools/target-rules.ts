@@ -4,6 +4,7 @@ import type { Clock } from '../../base/clock.ts'
 import { AppError, type ErrorCode, errorText, isAppError, nextOf } from '../../base/errors.ts'
 import type { RulesJson } from '../../protocol/api/rules.ts'
 import { type PatternToken, matchesToken, parseToken } from '../../protocol/argv-template.ts'
+import { isFileCommand } from '../../protocol/file-command.ts'
 import { isHexId } from '../../protocol/ids.ts'
 import type { ExecRule } from '../../protocol/wire/exec.ts'
 
@@ -45,7 +46,9 @@ export interface RuleCommand {
  * `TypeError` for an invalid token.
  */
 export const ruleCommands = (target: string, rules: readonly ExecRule[], reserved: readonly string[]): RuleCommand[] => {
-  const unique = [...new Map(rules.map((rule) => [JSON.stringify(rule.argv), rule] as const).toReversed()).values()].toReversed()
+  // A rule of files names a root, which is not an argv to run.
+  const commands = rules.filter(({ argv }) => !isFileCommand(argv))
+  const unique = [...new Map(commands.map((rule) => [JSON.stringify(rule.argv), rule] as const).toReversed()).values()].toReversed()
   const parsed = unique.map((rule) => ({ rule, tokens: rule.argv.map(parse) }))
   const words = parsed.map(({ tokens }) => wordsOf(target, tokens))
   const isAlone = onceIn([...reserved, ...words])

@@ -7,6 +7,7 @@ import { type Meaning, meaningOf } from '../approval/meanings.ts'
 import { SCRUBBED_PATH } from '../environment.ts'
 import { quoteArgv, warnOfMetacharacter } from '../tokens.ts'
 import type { Acl, AllowEntry, AllowedCommand, AskPattern, EntryAsking } from './acl.ts'
+import { refuseFileCommand } from './file-grants.ts'
 import { coversAll } from './match.ts'
 
 export const ASKING_KEYS = ['ask', 'ask_patterns', 'approvers', 'approvals_needed'] as const
@@ -39,6 +40,7 @@ const readAskPattern = (toml: TomlReader, path: TomlPath, value: unknown): AskPa
   if (table === null) return []
   const at = [...path, 'argv']
   const pattern = readPattern(toml, at, table['argv'], false)
+  refuseFileCommand(toml, at, pattern.argv)
   for (const [index, token] of pattern.tokens.entries()) warnOfMetacharacter(toml, [...at, index], token)
   return { ...pattern, stdin: toml.boolean([...path, 'stdin'], table['stdin']) ?? true, line: toml.document.lineOf(at) }
 }

@@ -10,6 +10,7 @@ import { type Acl, type AllowEntry, type AllowedCommand, isStdinOpen } from './a
 import { type AskingCounts, countAsking, lintAsking } from './asking-rules.ts'
 import type { EnforcementProbe } from './confinement.ts'
 import { inspectAcl } from './load-acl.ts'
+import { lintFiles } from './lint-files.ts'
 import { coversAll } from './match.ts'
 
 /** Result of `acl check`, as `--json` prints it. */
@@ -23,6 +24,8 @@ export interface AclCheck {
     readonly enabled: boolean
     readonly allow_entry_count: number
     readonly command_entry_count: number
+    /** Number of `[[exec.allow.files]]` tables. */
+    readonly files_entry_count: number
   }
 }
 
@@ -30,8 +33,12 @@ export interface AclCheck {
  * Checks a file like the daemon at start, and its commands from an attacker's view. A missing file is a problem. A restriction that this
  * user cannot enforce is a warning, because the daemon may run as another user.
  */
-export const checkAclFile = async (path: string, judge: EnforcementProbe | null = null): Promise<AclCheck> => {
-  const { acl, problems: all, warnings, unenforceable } = await inspectAcl(path, judge, { pipes: true })
+export const checkAclFile = async (
+  path: string,
+  judge: EnforcementProbe | null = null,
+  dataDir: string | null = null,
+): Promise<AclCheck> => {
+  const { acl, problems: all, warnings, unenforceable } = await inspectAcl(path, judge, { pipes: true, dataDir })
   const problems = all.filter((problem) => !unenforceable.includes(problem))
   const beyond = unenforceable.map((text) => `${text} (as this user; a daemon that cannot either would not start)`)
   return {
@@ -42,6 +49,7 @@ export const checkAclFile = async (path: string, judge: EnforcementProbe | null 
       enabled: acl?.enabled ?? false,
       allow_entry_count: acl?.allow.length ?? 0,
       command_entry_count: acl?.allow.reduce((sum, entry) => sum + entry.commands.length, 0) ?? 0,
+      files_entry_count: acl?.allow.reduce((sum, entry) => sum + entry.files.length, 0) ?? 0,
       ...countAsking(acl),
     },
   }
@@ -62,7 +70,7 @@ const lint = (acl: Acl): string[] => {
       for (const text of lintWords(pattern)) warnings.push(place + text)
     }
   }
-  return [...warnings, ...lintAsking(acl)]
+  return [...warnings, ...lintFiles(acl), ...lintAsking(acl)]
 }
 
 const UNDESCRIBED = 'is missing, and the entry is discoverable: requesters see the commands without a description'

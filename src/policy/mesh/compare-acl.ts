@@ -8,7 +8,9 @@ import {
   isStdinOpen,
   outlivesLonger,
 } from './acl.ts'
+import { filesBeyond } from './compare-files.ts'
 import { type Confinement, umaskOf } from './confinement.ts'
+import { ruleOf } from './file-grants.ts'
 import { type MatchedCommand, coversAll, overlap } from './match.ts'
 
 /** A permission that one ACL has and another lacks. */
@@ -16,7 +18,7 @@ export interface Beyond {
   /** Null if it concerns the whole file. */
   readonly agent_id: string | null
   readonly machine_id: string | null
-  /** The argv in the file, or null if it concerns no single command. */
+  /** The argv in the file, the rule of a files table, or null if it concerns neither. */
   readonly argv: readonly string[] | null
   /** Line number of the permission, from 1, or null if it concerns the whole file. */
   readonly line: number | null
@@ -58,8 +60,19 @@ const beyond = (old: Acl, next: Acl): Beyond[] => {
     if (entry.asking.ask === 'off') continue
     for (const pattern of entry.asking.patterns) found.push(...patternBeyond(old.enabled ? before : [], entry, pattern))
   }
-  return found
+  return next.enabled ? [...found, ...filesOfPairs(old.enabled ? pairs : new Map<string, AllowEntry[]>(), next)] : found
 }
+
+const filesOfPairs = (old: ReadonlyMap<string, readonly AllowEntry[]>, { allow }: Acl): Beyond[] =>
+  [...Map.groupBy(allow, pairOf)].flatMap(([pair, entries]) =>
+    filesBeyond(old.get(pair) ?? [], entries).map(({ entry: { agent_id, machine_id }, grant, right, why }) => ({
+      agent_id,
+      machine_id,
+      argv: ruleOf(grant, right),
+      line: grant.line,
+      why,
+    })),
+  )
 
 const pairOf = ({ agent_id, machine_id }: AllowEntry): string => `${agent_id}:${machine_id}`
 

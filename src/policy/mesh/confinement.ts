@@ -64,6 +64,8 @@ const RANGES = {
 /** Names that useradd(8) accepts. */
 const USER_NAME = /^[a-z_][a-z0-9_.-]{0,31}$/i
 
+export const isUserName = (text: string): boolean => USER_NAME.test(text)
+
 /** Like umask(1): three octal digits, optionally after a zero. */
 const UMASK = /^0?([0-7]{3})$/
 
@@ -88,7 +90,7 @@ export const readConfinement = (toml: TomlReader, path: TomlPath, table: TomlTab
   const umask = typeof mask === 'string' ? UMASK.exec(mask)?.[1] : undefined
   if (mask !== undefined && umask === undefined) toml.problem([...path, 'umask'], 'must be three octal digits as a string, such as "027"')
   const user = table['run_as']
-  const named = typeof user === 'string' && USER_NAME.test(user)
+  const named = typeof user === 'string' && isUserName(user)
   if (user !== undefined && !named) toml.problem([...path, 'run_as'], 'must be the name of a user')
   return {
     contain: readContain(toml, path, table['contain'], contain),

@@ -1,18 +1,16 @@
-import { isAbsolute } from 'node:path'
-import { shellWords } from '../../base/format.ts'
-import { findMetacharacter, parseToken } from '../../protocol/argv-template.ts'
-import { isQuotedLine } from '../../protocol/denial-text.ts'
+import { octal } from '../../base/format.ts'
+import { isFileCommand, parseFileCommand } from '../../protocol/file-command.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { ApprovalRequest } from '../approval/approval.ts'
 import { scrubbedEnvironment } from '../environment.ts'
-import { opaqueNote } from '../escapes.ts'
 import type { RunCaps } from '../permit.ts'
 import { Slots } from '../slots.ts'
 import { quote, quoteArgv } from '../tokens.ts'
 import type { Acl } from './acl.ts'
 import { GATES, type Gate, type Verdict, authorize } from './authorize.ts'
 import { type Confinement, confinementText } from './confinement.ts'
+import { type FileGrant, findGrant } from './file-grants.ts'
 import type { Intent } from './intent.ts'
 import { type MatchedCommand, describeMismatch } from './match.ts'
 
@@ -42,6 +40,15 @@ export interface ExplainedCommand {
   readonly argv: readonly string[]
 }
 
+/** A files table of the file. Indices count from 0, lines from 1. */
+export interface ExplainedGrant extends FileGrant {
+  readonly entry: number
+  readonly table: number
+  readonly description: string
+  /** True if the pair may query it. */
+  readonly discoverable: boolean
+}
+
 /** The result, as `--json` prints it. */
 export interface Explanation {
   readonly allowed: boolean
@@ -51,7 +58,9 @@ export interface Explanation {
   readonly matched: ExplainedCommand | null
   /** Without a match, the command with the longest matching beginning and the token that differs. */
   readonly nearest: (ExplainedCommand & { readonly token: number; readonly why: string }) | null
-  /** The run that would start. */
+  /** The files table that applies to a file command, or null for a program. */
+  readonly grant: ExplainedGrant | null
+  /** The run that would start, or null for a file command. */
   readonly run: {
     readonly executable: string
     readonly cwd: string
@@ -88,7 +97,20 @@ export const explain = (request: ExplainRequest): Explanation => {
   }
   const principal = { kind: 'mesh', agent_id, machine_id, verified: true, trust: 'accept' } as const
   const verdict = authorize(intent, principal, { acl, slots: new Slots(acl.caps), env: scrubbedEnvironment() })
-  return Object.freeze({ ...outcome(verdict), gates: gatesOf(verdict), ...places(request, verdict), source: acl.source })
+  return Object.freeze({ ...outcome(verdict), gates: gatesOf(verdict), ...places(request, verdict), grant: grantOf(request), source: acl.source })
+}
+
+const grantOf = ({ acl, agent_id, machine_id, argv }: ExplainRequest): ExplainedGrant | null => {
+  const command = acl.enabled ? parseFileCommand(argv) : null
+  if (command === null) return null
+  const found = findGrant(
+    acl.allow.filter((entry) => entry.agent_id === agent_id && entry.machine_id === machine_id),
+    command,
+  )
+  if (found === null) return null
+  const { entry, grant } = found
+  const { description, discoverable } = entry
+  return { entry: acl.allow.indexOf(entry), table: entry.files.indexOf(grant), description, discoverable, ...grant }
 }
 
 const outcome = (verdict: Verdict): Pick<Explanation, 'allowed' | 'reason' | 'detail' | 'run' | 'asks'> => {
@@ -120,8 +142,8 @@ const gatesOf = (verdict: Verdict): Explanation['gates'] => {
 }
 
 const places = ({ acl, argv }: ExplainRequest, verdict: Verdict): Pick<Explanation, 'matched' | 'nearest'> => {
-  const place = verdict.kind === 'files' ? null : verdict.place
   const miss = verdict.kind === 'denied' ? verdict.nearest : null
+  const place = verdict.kind === 'files' ? null : verdict.place
   return {
     matched: place && placeOf(acl, place),
     nearest: miss && { ...placeOf(acl, miss), token: miss.token, why: describeMismatch(miss, argv) },
@@ -140,14 +162,16 @@ const placeOf = (acl: Acl, { entry, command }: MatchedCommand): ExplainedCommand
 
 /** The result as text, one line each, the verdict first. */
 export const explanationText = (explanation: Explanation, argv: readonly string[]): string => {
-  const { allowed, reason, detail, matched, nearest, run, asks, source } = explanation
+  const { allowed, reason, detail, matched, nearest, grant, run, asks, source } = explanation
   const verdict = allowed ? 'allowed ' : asks === null ? 'denied  ' : 'asks    '
-  const lines = [`${verdict} ${quoteArgv(argv)}`]
+  // The options of a file command do not change the decision.
+  const lines = [`${verdict} ${quoteArgv(isFileCommand(argv) ? argv.slice(0, 2) : argv)}`]
   if (reason !== null) lines.push(`reason   ${reason}`)
   if (detail !== null) lines.push(`why      ${detail}`)
   if (asks) lines.push(...askingText(asks))
   if (matched) lines.push(`matched  ${placeText(matched, source)}`)
   if (matched) lines.push(`listed   ${matched.discoverable ? 'yes: its entry is discoverable' : 'no: its entry is not discoverable'}`)
+  if (grant) lines.push(...grantText(grant, source))
   if (nearest) lines.push(`nearest  ${placeText(nearest, source)}`)
   if (run) {
     lines.push(`runs     ${run.executable} in ${run.cwd}`)
@@ -167,6 +191,21 @@ const askingText = ({ human, why, approvers, approvals_needed, may_last }: Expla
   ...(approvers.length === 0 ? [] : [`agents   ${approvals_needed} of ${approvers.join(', ')} must allow it each time`]),
 ]
 
+const grantText = ({ discoverable, line, root, description, ...grant }: ExplainedGrant, source: string | null): string[] => [
+  `matched  ${source ?? 'the ACL'}:${line}: root ${quote(root)} of ${quote(description)}`,
+  `listed   ${discoverable ? 'yes: its entry is discoverable' : 'no: its entry is not discoverable'}`,
+  `rights   ${(['read', 'write', 'create_dirs'] as const).filter((key) => grant[key]).join(', ')}`,
+  ...(grant.write ? [`limits   ${writeLimitsText(grant)}`] : []),
+]
+
+const writeLimitsText = ({ max_file_bytes, max_total_bytes, mode, owner }: Omit<FileGrant, 'root' | 'line'>): string =>
+  [
+    `${max_file_bytes} B per file`,
+    ...(max_total_bytes === null ? [] : [`${max_total_bytes} B below the root`]),
+    `mode ${octal(mode)}`,
+    ...(owner === null ? [] : [`owner ${owner}`]),
+  ].join(', ')
+
 const placeText = (place: ExplainedCommand, source: string | null): string =>
   `${source ?? 'the ACL'}:${place.line}: ${quoteArgv(place.argv)} of ${quote(place.description)}`
 
@@ -175,65 +214,3 @@ const limitsText = (caps: RunCaps): string => {
   const kept = caps.keep_bytes === null ? '' : `, outlives its caller and keeps ${caps.keep_bytes} B of output`
   return `${time}, stdout ${caps.max_stdout_bytes} B, stderr ${caps.max_stderr_bytes} B, stdin ${caps.max_stdin_bytes === 0 ? 'closed' : `${caps.max_stdin_bytes} B`}${kept}`
 }
-
-/** The pair for which an entry is suggested. */
-export interface SuggestedFor {
-  readonly agent_id: AgentId
-  readonly machine_id: MachineId
-  readonly description: string
-}
-
-/** Why no entry can allow exactly this argv, or null if one can. */
-export const unsuggestable = (argv: readonly string[]): string | null => {
-  if (argv.some((text) => !text.isWellFormed())) return 'it is not valid Unicode'
-  const meta = findMetacharacter(argv)
-  if (meta !== null) return `token ${meta.token} contains ${JSON.stringify(meta.character)}, which every request is refused for`
-  const [program = ''] = argv
-  if (argv.length > 0 && (program === '' || (program.includes('/') && !isAbsolute(program))))
-    return 'its program is neither an absolute path nor a bare name'
-  const slot = argv.find((text) => typeof parseToken(text) === 'string' || (parseToken(text) as { kind: string }).kind !== 'literal')
-  return argv.length === 0 || slot !== undefined
-    ? `it has ${slot === undefined ? 'no program' : `${slot}, which means more in a file`}`
-    : null
-}
-
-/** Warnings for the operator about an argv with closed stdin. */
-export const suggestionWarnings = (argv: readonly string[]): string[] => {
-  const [program] = argv
-  if (program === undefined) return []
-  if (isQuotedLine(argv))
-    return [
-      `${quote(program)} is one word: the command was probably typed within quotes, so the entry is commented out. Without the quotes: -- ${shellWords(program.trim().split(/\s+/))}`,
-    ]
-  const note = opaqueNote(program, false)
-  return note === null ? [] : [note]
-}
-
-const tomlEscape = (character: string): string => `\\U${character.codePointAt(0)!.toString(16).padStart(8, '0')}`
-
-/**
- * A TOML string on one line. All characters except printable ASCII are escaped, because a remote agent chose the text. A JSON string is a
- * valid basic string of TOML except for DEL.
- */
-const tomlText = (text: string): string => JSON.stringify(text).replaceAll(/[^ -~]/gu, tomlEscape)
-
-/**
- * An ACL entry that allows the pair exactly this argv, without templates and stdin, and lets the pair query it. It is commented out if the
- * argv looks like a command line in quotes, which names no program.
- */
-export const entryText = (suggested: SuggestedFor, argv: readonly string[]): string => {
-  const entry = liveEntryText(suggested, argv)
-  return isQuotedLine(argv) ? entry.replaceAll(/^(?=.)/gm, '# ') : entry
-}
-
-const liveEntryText = ({ agent_id, machine_id, description }: SuggestedFor, argv: readonly string[]): string => `
-[[exec.allow]]
-description = ${tomlText(description)}
-agent_id = ${tomlText(agent_id)}
-machine_id = ${tomlText(machine_id)}
-discoverable = true
-
-[[exec.allow.commands]]
-argv = [${argv.map(tomlText).join(', ')}]
-stdin = false
-`

@@ -1,10 +1,12 @@
-import type { TomlPath, TomlReader } from '../../base/toml.ts'
-import { type FileCommand, changesFiles, isPlainPath } from '../../protocol/file-command.ts'
+import { type TomlPath, type TomlReader, nameOf } from '../../base/toml.ts'
+import { FILE_COMMAND_PREFIX, type FileCommand, changesFiles, isFileCommand, isPlainPath } from '../../protocol/file-command.ts'
+import { isWithin } from '../sandbox/autostart-places.ts'
 import { quote } from '../tokens.ts'
+import { isUserName } from './confinement.ts'
 
 /** One `[[exec.allow.files]]` table: file commands that a pair may run below one directory. */
 export interface FileGrant {
-  /** Absolute directory. */
+  /** Absolute directory, in plain form. */
   readonly root: string
   readonly read: boolean
   readonly write: boolean
@@ -14,7 +16,7 @@ export interface FileGrant {
   readonly max_file_bytes: number
   /** Most bytes of all files below the root, checked before a new file takes its name. Null means no limit. */
   readonly max_total_bytes: number | null
-  /** Permission bits of new files. */
+  /** Maximum permission bits of new files. */
   readonly mode: number
   /** Name of the user that owns new files, or null for the daemon's user. */
   readonly owner: string | null
@@ -26,10 +28,15 @@ export const FILE_GRANT_KEYS = ['root', 'read', 'write', 'create_dirs', 'max_fil
 /** Keys that only mean something with `write = true`. */
 const WRITE_KEYS = ['create_dirs', 'max_file_bytes', 'max_total_bytes', 'mode', 'owner'] as const
 
-const DEFAULT_MAX_FILE_BYTES = 1024 * 1024 * 1024
-const DEFAULT_MODE = 0o644
+export const DEFAULT_MAX_FILE_BYTES = 1024 * 1024 * 1024
+export const DEFAULT_MODE = 0o644
 
-/** Reads one table. Returns an empty list for other values. */
+/** Adds a problem if a rule names a file command. Rules never apply to those. */
+export const refuseFileCommand = (toml: TomlReader, path: TomlPath, argv: readonly string[]): void => {
+  if (isFileCommand(argv)) toml.problem(path, `${quote(argv[0])} is a file command; allow it with [[exec.allow.files]]`)
+}
+
+/** Reads one table. Returns an empty list for other values and for an invalid root. */
 export const readFileGrant = (toml: TomlReader, path: TomlPath, value: unknown): FileGrant | [] => {
   const table = toml.table(path, value, FILE_GRANT_KEYS)
   if (!table) return []
@@ -39,34 +46,57 @@ export const readFileGrant = (toml: TomlReader, path: TomlPath, value: unknown):
   const [read, write] = [flag('read'), flag('write')]
   if (!read && !write) toml.problem(path, 'allows nothing: set read = true or write = true')
   for (const key of WRITE_KEYS) if (table[key] !== undefined && !write) toml.problem([...path, key], 'needs write = true')
-  return {
-    root: readRoot(toml, [...path, 'root'], table['root']),
+  const grant = {
     read,
     write,
     create_dirs: flag('create_dirs'),
     max_file_bytes: count('max_file_bytes') ?? DEFAULT_MAX_FILE_BYTES,
     max_total_bytes: count('max_total_bytes'),
     mode: readMode(toml, [...path, 'mode'], table['mode']),
-    owner: toml.text([...path, 'owner'], table['owner']),
+    owner: readOwner(toml, [...path, 'owner'], table['owner']),
     line: toml.document.lineOf(path),
   }
+  const root = readRoot(toml, [...path, 'root'], table['root'])
+  return root === null ? [] : { root, ...grant }
 }
 
-const readRoot = (toml: TomlReader, path: TomlPath, value: unknown): string => {
+const readRoot = (toml: TomlReader, path: TomlPath, value: unknown): string | null => {
   const text = toml.text(path, value)
   if (value === undefined) toml.problem(path, 'is required')
-  else if (text !== null && !isPlainPath(text))
-    toml.problem(path, `must be an absolute path without "." and ".." and without "/" at its end, not ${quote(text)}`)
-  return text ?? ''
+  if (text === null || isPlainPath(text)) return text
+  toml.problem(path, `must be an absolute path without "." and ".." and without "/" at its end, not ${quote(text)}`)
+  return null
 }
 
 const readMode = (toml: TomlReader, path: TomlPath, value: unknown): number => {
-  const text = toml.text(path, value)
-  if (text === null) return DEFAULT_MODE
-  if (/^0[0-7]{3}$/.test(text)) return Number.parseInt(text, 8)
-  toml.problem(path, `must be four octal digits that begin with 0, such as "0644", not ${quote(text)}`)
+  if (value === undefined) return DEFAULT_MODE
+  const [, special, bits] = (typeof value === 'string' && /^([0-7]?)([0-7]{3})$/.exec(value)) || []
+  if (bits === undefined) toml.problem(path, `must be octal digits as a string, such as "0644", not ${nameOf(value)}`)
+  else if (special !== '' && special !== '0') toml.problem(path, `is ${nameOf(value)}; setuid, setgid and sticky bits are not allowed`)
+  else return Number.parseInt(bits, 8)
   return DEFAULT_MODE
 }
+
+const readOwner = (toml: TomlReader, path: TomlPath, value: unknown): string | null => {
+  if (value === undefined || (typeof value === 'string' && isUserName(value))) return value ?? null
+  toml.problem(path, 'must be the name of a user')
+  return null
+}
+
+/** Rights of a table, named after the file command that needs them. */
+export const FILE_RIGHTS = ['read', 'write', 'mkdir'] as const
+export type FileRight = (typeof FILE_RIGHTS)[number]
+
+export const rightOf = (command: FileCommand): FileRight => (!changesFiles(command) ? 'read' : command.op === 'mkdir' ? 'mkdir' : 'write')
+
+export const hasRight = ({ read, write, create_dirs }: FileGrant, right: FileRight): boolean =>
+  right === 'read' ? read : write && (right === 'write' || create_dirs)
+
+/** A table as a rule, such as `@read /srv/app/`. No request has this argv, because a path has no slash at its end. */
+export const ruleOf = ({ root }: FileGrant, right: FileRight): string[] => [
+  `${FILE_COMMAND_PREFIX}${right}`,
+  root === '/' ? root : `${root}/`,
+]
 
 /** An ACL entry, as far as files matter. */
 interface FileEntry {
@@ -79,18 +109,11 @@ export interface MatchedGrant<Entry extends FileEntry> {
   readonly grant: FileGrant
 }
 
-/** True for the root itself and everything below it. */
-export const isBelow = (root: string, path: string): boolean => path === root || path.startsWith(root === '/' ? '/' : `${root}/`)
-
-const allows = (grant: FileGrant, command: FileCommand): boolean => {
-  if (!changesFiles(command)) return grant.read
-  return grant.write && (command.op !== 'mkdir' || grant.create_dirs)
-}
-
 /** The first table, in the order of the file, that allows the command. */
 export const findGrant = <Entry extends FileEntry>(entries: readonly Entry[], command: FileCommand): MatchedGrant<Entry> | null => {
+  const right = rightOf(command)
   for (const entry of entries)
-    for (const grant of entry.files) if (isBelow(grant.root, command.path) && allows(grant, command)) return { entry, grant }
+    for (const grant of entry.files) if (isWithin(command.path, grant.root) && hasRight(grant, right)) return { entry, grant }
   return null
 }
 
@@ -98,8 +121,10 @@ export const findGrant = <Entry extends FileEntry>(entries: readonly Entry[], co
 export const describeNoGrant = (entries: readonly FileEntry[], command: FileCommand): string => {
   const grants = entries.flatMap(({ files }) => files)
   if (grants.length === 0) return 'no entry of this pair has a [[exec.allow.files]] table'
-  const around = grants.find(({ root }) => isBelow(root, command.path))
-  if (around === undefined) return `${quote(command.path)} is below none of the roots ${grants.map(({ root }) => quote(root)).join(', ')}`
-  const right = !changesFiles(command) ? 'read' : around.write ? 'create_dirs' : 'write'
-  return `line ${around.line} (root ${quote(around.root)}) does not say ${right} = true`
+  const around = grants.filter(({ root }) => isWithin(command.path, root))
+  // A table with write and without create_dirs is nearer to @mkdir than one without write.
+  const nearest = around.find(({ write }) => write) ?? around[0]
+  if (nearest === undefined) return `${quote(command.path)} is below none of the roots ${grants.map(({ root }) => quote(root)).join(', ')}`
+  const key = !changesFiles(command) ? 'read' : nearest.write ? 'create_dirs' : 'write'
+  return `line ${nearest.line} (root ${quote(nearest.root)}) does not say ${key} = true`
 }

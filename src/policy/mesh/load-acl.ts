@@ -9,6 +9,7 @@ import { findExecutable } from '../executable.ts'
 import { type Acl, type AllowEntry, type AllowedCommand, closedAcl } from './acl.ts'
 import { type AclComparison, compareAcl } from './compare-acl.ts'
 import { CONFINEMENT_KEYS, type EnforcementProbe, UNCONFINED } from './confinement.ts'
+import { judgeFileRoots, ownerProblem } from './judge-file-roots.ts'
 import { readAcl } from './read-acl.ts'
 
 export type AclStatus = 'enabled' | 'exec_disabled' | 'acl_missing' | 'missing_exec_section'
@@ -35,6 +36,8 @@ export interface LoadAclInit {
   readonly explicit: boolean
   /** Probes whether this host can enforce the entries. Without it, they are not probed. */
   readonly judge?: EnforcementProbe
+  /** Data directory of the daemon, which no root of files may contain. Null or absent if unknown. */
+  readonly dataDir?: string | null
 }
 
 /** All problems and warnings of an ACL file. */
@@ -56,11 +59,16 @@ export interface AclInspection {
 
 const NOTHING = { acl: null, missing: false, sha256: null, bytes: null, warnings: [], unenforceable: [] } as const
 
-/** Checks an ACL file with its write permissions, syntax, meaning and programs. For `pipes`, see `readToml`. */
+export interface InspectAclOptions extends Pick<LoadAclInit, 'dataDir'> {
+  /** See `readToml`. */
+  readonly pipes?: boolean
+}
+
+/** Checks an ACL file with its write permissions, syntax, meaning, programs and the roots of files. */
 export const inspectAcl = async (
   file: string,
   judge: EnforcementProbe | null = null,
-  { pipes = false }: { readonly pipes?: boolean } = {},
+  { pipes = false, dataDir = null }: InspectAclOptions = {},
 ): Promise<AclInspection> => {
   const path = absolutePath('the ACL', file)
   const problems = writableByOthers(path)
@@ -73,6 +81,7 @@ export const inspectAcl = async (
   }
   const reading = readAcl(document)
   const programs = judgePrograms(document, reading.acl)
+  const roots = judgeFileRoots(document, reading.acl, { acl: path, dataDir })
   const place = judgeJournal(document, reading.acl)
   const ofAnyOwner = judgeJournal(document, reading.acl, ownerOf(reading.acl?.audit_log_path ?? null))
   const beyond = reading.acl === null || judge === null ? [] : await unenforceable(document, reading.acl, judge)
@@ -82,8 +91,8 @@ export const inspectAcl = async (
     missing: false,
     sha256: document.sha256,
     bytes: document.bytes,
-    problems: [...problems, ...reading.problems, ...place, ...programs.problems, ...beyond],
-    warnings: [...reading.warnings, ...programs.warnings],
+    problems: [...problems, ...reading.problems, ...place, ...programs.problems, ...roots.problems, ...beyond],
+    warnings: [...reading.warnings, ...programs.warnings, ...roots.warnings],
     unenforceable: [...beyond, ...place.filter((problem) => isHidden(problem) || !ofAnyOwner.includes(problem))],
   }
 }
@@ -93,7 +102,8 @@ export const inspectAcl = async (
  * `bad_acl`, with one line for each problem.
  */
 export const loadAcl = async (init: LoadAclInit, clock: Pick<Clock, 'now'> = systemClock): Promise<LoadedAcl> => {
-  const { path, acl, missing, sha256, bytes, problems, warnings } = await inspectAcl(init.path, init.judge)
+  const { dataDir = null } = init
+  const { path, acl, missing, sha256, bytes, problems, warnings } = await inspectAcl(init.path, init.judge, { dataDir })
   const read = { loaded_from: path, sha256, bytes, loaded_at: new Date(clock.now()).toISOString() }
   if (missing && !init.explicit) return { ...read, acl: closedAcl(null), status: 'acl_missing', warnings: [] }
   if (problems.length > 0) throw new AppError('bad_acl', problems.join('\n'), { data: { file: path, problems } })
@@ -126,7 +136,12 @@ const judgeJournal = (document: TomlDocument, acl: Acl | null, owner?: number): 
 /** Restrictions that this host cannot enforce, as `file:line: key: reason`. Runs of these entries must not start. */
 const unenforceable = async (document: TomlDocument, acl: Acl, judge: EnforcementProbe): Promise<string[]> => {
   const problems: string[] = []
-  for (const [index, { confinement, description }] of acl.allow.entries()) {
+  for (const [index, { confinement, description, files }] of acl.allow.entries()) {
+    for (const [fileIndex, { owner }] of files.entries()) {
+      const why = owner === null ? null : ownerProblem(owner)
+      const place = ['exec', 'allow', index, 'files', fileIndex, 'owner']
+      if (why !== null) problems.push(tomlError('bad_acl', document, place, `cannot be enforced on this host: ${why}`).message)
+    }
     if (CONFINEMENT_KEYS.every((key) => confinement[key] === UNCONFINED[key])) continue
     for (const { key, why } of await judge(confinement)) {
       const text = `cannot be enforced on this host for ${JSON.stringify(description)}: ${why}`

@@ -1,6 +1,5 @@
 import { type TomlDocument, type TomlPath as Path, TomlReader, type TomlTable as Table, deepFreeze, nameOf } from '../../base/toml.ts'
 import type { PatternToken } from '../../protocol/argv-template.ts'
-import { isFileCommand } from '../../protocol/file-command.ts'
 import { isHexId } from '../../protocol/ids.ts'
 import { MAX_DESCRIPTION_BYTES, MAX_STDIN_BYTES } from '../../protocol/limits/wire.ts'
 import { readAlwaysAsk } from '../approval/always-ask.ts'
@@ -17,8 +16,8 @@ import {
   readDetaching,
 } from './acl.ts'
 import { ASKING_KEYS, readAsking } from './asking-rules.ts'
-import { readFileGrant } from './file-grants.ts'
 import { CONFINEMENT_KEYS, type Contain, readConfinement, readContain } from './confinement.ts'
+import { readFileGrant, refuseFileCommand } from './file-grants.ts'
 
 export const EXEC_KEYS = [
   'enabled',
@@ -158,8 +157,12 @@ class AclReader {
     const asking = readAsking(this.#toml, path, table)
     const files = this.#toml.tables([...path, 'files'], table['files'])
     const isEmpty = commands.length === 0 && asking.patterns.length === 0 && files.length === 0
-    if (isEmpty && (table['commands'] === undefined || Array.isArray(table['commands'])))
+    const isList = (key: 'commands' | 'files'): boolean => table[key] === undefined || Array.isArray(table[key])
+    if (isEmpty && isList('commands') && isList('files'))
       this.#toml.problem([...path, 'commands'], 'has no command: an entry lists at least one command or files table')
+    // Nobody is asked about a file command, so the entry would promise an approval that does not happen.
+    if (files.length > 0 && (asking.ask === 'always' || asking.approvers.length > 0))
+      this.#toml.problem([...path, 'files'], 'needs an entry without approvals: file commands are not asked about')
     const described = this.#description([...path, 'description'], table['description'])
     return {
       description: described ?? `allow[${path.at(-1)}]`,
@@ -188,7 +191,7 @@ class AclReader {
     const table = this.#toml.table(path, value, COMMAND_KEYS)
     if (!table) return []
     const argv = readArgv(this.#toml, [...path, 'argv'], table['argv'])
-    if (isFileCommand(argv)) this.#toml.problem([...path, 'argv'], `${argv[0]} names a file command; allow those by [[exec.allow.files]]`)
+    refuseFileCommand(this.#toml, [...path, 'argv'], argv)
     const tokens = argv.map((text, index) => this.#token([...path, 'argv', index], text, index))
     const stdin = this.#toml.boolean([...path, 'stdin'], table['stdin']) ?? true
     return { argv, tokens, stdin, line: this.#toml.document.lineOf([...path, 'argv']) }

@@ -1,11 +1,12 @@
 import type { TimeSlice } from '../../base/time-slices.ts'
-import { findMetacharacter, literalOf } from '../../protocol/argv-template.ts'
+import { findMetacharacter, literalOf, parseForeignArgv } from '../../protocol/argv-template.ts'
 import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS, MAX_RULES, MAX_RULES_BYTES, MAX_RULES_ITEMS } from '../../protocol/limits/wire.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { ExecRule } from '../../protocol/wire/exec.ts'
 import { type Acl, type AllowEntry, isStdinOpen } from './acl.ts'
 import { type Principal, senderDenial } from './authorize.ts'
 import { type MatchedCommand, coversAll, overlap } from './match.ts'
+import { type Reached, type RuleCaps as Caps, reachedFiles } from './tellable-files.ts'
 
 /** Commands that a pair may know of. */
 export interface TellableRules {
@@ -69,11 +70,11 @@ const tellable = async (entries: readonly AllowEntry[], time: TimeSlice): Promis
   const rules: ExecRule[] = []
   const room = { bytes: MAX_RULES_BYTES, items: MAX_RULES_ITEMS, rules: MAX_RULES }
   let leftOut = 0
-  for (const { entry, command, caps } of await reached(entries, time)) {
+  for (const { entry, argv, caps } of inOrder(entries, [...(await reached(entries, time)), ...(await reachedFiles(entries, time))])) {
     if (!entry.discoverable) continue
-    const bytes = Buffer.byteLength(entry.described ?? '') + sizeOf(command.argv) + RULE_BYTES
-    const items = command.argv.length + RULE_ITEMS
-    const fits = isSendable(command.argv) && bytes <= room.bytes && items <= room.items && room.rules > 0
+    const bytes = Buffer.byteLength(entry.described ?? '') + sizeOf(argv) + RULE_BYTES
+    const items = argv.length + RULE_ITEMS
+    const fits = isSendable(argv) && bytes <= room.bytes && items <= room.items && room.rules > 0
     if (!fits) {
       leftOut += 1
       continue
@@ -81,16 +82,15 @@ const tellable = async (entries: readonly AllowEntry[], time: TimeSlice): Promis
     room.bytes -= bytes
     room.items -= items
     room.rules -= 1
-    rules.push({ description: entry.described, argv: [...command.argv], ...caps })
+    rules.push({ description: entry.described, argv: [...argv], ...caps })
   }
   return Object.freeze({ rules: Object.freeze(rules), left_out: leftOut })
 }
 
-type Caps = Omit<ExecRule, 'description' | 'argv'>
-
-interface Reached extends MatchedCommand {
-  /** Minimum limits of all requests that match the command. */
-  readonly caps: Caps
+/** Each entry has its commands before its files. */
+const inOrder = (entries: readonly AllowEntry[], rules: readonly Reached[]): Reached[] => {
+  const byEntry = Map.groupBy(rules, ({ entry }) => entry)
+  return entries.flatMap((entry) => byEntry.get(entry) ?? [])
 }
 
 /**
@@ -110,15 +110,16 @@ const reached = async (entries: readonly AllowEntry[], time: TimeSlice): Promise
     if (before.some(({ command }) => coversAll(command.tokens, tokens))) continue
     const sharers = before.filter(({ command }) => overlap(command.tokens, tokens))
     before.push(place)
-    found.push({ ...place, caps: sharers.map(capsOf).reduce(leastCaps, capsOf(place)) })
+    found.push({ entry: place.entry, argv, caps: sharers.map(capsOf).reduce(leastCaps, capsOf(place)) })
   }
   return found
 }
 
 const sizeOf = (argv: readonly string[]): number => argv.reduce((sum, token) => sum + Buffer.byteLength(token) + TOKEN_BYTES, 0)
 
-/** True if a Request can carry the argv. */
-const isSendable = (argv: readonly string[]): boolean => argv.length <= MAX_ARGV_TOKENS && sizeOf(argv) <= MAX_ARGV_BYTES
+/** True if a Request can carry the argv, and its recipient can read it. */
+const isSendable = (argv: readonly string[]): boolean =>
+  argv.length <= MAX_ARGV_TOKENS && sizeOf(argv) <= MAX_ARGV_BYTES && typeof parseForeignArgv(argv) !== 'string'
 
 const detachOf = ({ detaching }: AllowEntry): Caps['detach'] =>
   detaching && { lifetime_ms: detaching.max_secs * 1000, keep_bytes: detaching.max_output_bytes }

@@ -57,7 +57,11 @@ export const knownNames = async (config: DaemonConfig, acl: Acl | null, lines: r
   const { groups } = await inspectGroups(config.paths.groups)
   const store = await jsonOf(config.paths.approvals)
   const ofLines = (keys: readonly string[]): string[] => lines.flatMap((line) => keys.flatMap((key) => textsOf(line?.[key])))
-  const ofAcl = (acl?.allow ?? []).flatMap(({ described, commands }) => [...textsOf(described), ...commands.flatMap(({ argv }) => argv)])
+  const ofAcl = (acl?.allow ?? []).flatMap(({ described, commands, files }) => [
+    ...textsOf(described),
+    ...commands.flatMap(({ argv }) => argv),
+    ...files.flatMap(({ root, owner }) => [root, ...textsOf(owner)]),
+  ])
   const persons = (attempt(readPasswd) ?? []).flatMap(({ name, uid }) => (isPerson(uid) ? [name] : []))
   return {
     names: [

@@ -10,6 +10,7 @@ import type { PageSources } from '../../doors/page/services.ts'
 import type { ExecDiagnostics } from '../../executor/exec-counters.ts'
 import type { Acl, AllowEntry } from '../../policy/mesh/acl.ts'
 import { explain, explanationText } from '../../policy/mesh/explain.ts'
+import { type FileGrant, ruleOf } from '../../policy/mesh/file-grants.ts'
 import { type LoadAclInit, loadAcl } from '../../policy/mesh/load-acl.ts'
 import type { ContactsAnswer, PeersAnswer } from '../../protocol/api-answers.ts'
 import type { PageExplainQuery, PageExplanation, PagePeer, PagePolicy, PageRule } from '../../protocol/page.ts'
@@ -69,7 +70,15 @@ const noteOf = (entry: AllowEntry, isStdinOpen: boolean, isPattern: boolean): st
 const rulesOf = (entry: AllowEntry): PageRule[] => [
   ...entry.commands.map(({ argv, stdin }) => ({ argv, note: noteOf(entry, stdin, false) })),
   ...entry.asking.patterns.map(({ argv, stdin }) => ({ argv, note: noteOf(entry, stdin, true) })),
+  ...entry.files.flatMap((grant) =>
+    (['read', 'write'] as const)
+      .filter((right) => grant[right])
+      .map((right) => ({ argv: ruleOf(grant, right), note: fileNoteOf(entry, grant, right) })),
+  ),
 ]
+
+const fileNoteOf = ({ description, limits }: AllowEntry, grant: FileGrant, right: 'read' | 'write'): string =>
+  `${description}; ${limits.max_duration_secs} s${right === 'write' ? `, ${grant.max_file_bytes} B per file` : ''}`
 
 /** What each pair of agent and machine may run on this host, in the order of the file. */
 export const policyHere = async (init: LoadAclInit, contacts: readonly Named[]): Promise<PagePolicy> => {

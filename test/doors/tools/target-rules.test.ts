@@ -92,3 +92,9 @@ test('a question that takes too long is given up', async () => {
   assert.match(rules.known.problem ?? '', /did not answer/)
   assert.equal(asked.count, 1)
 })
+
+test('the rules of files are not offered as tools', async () => {
+  const { rules } = rulesWith(async () => answerOf(['uptime'], ['@read', '/srv/app/'], ['@write', '/srv/app/']))
+  await rules.refresh()
+  assert.deepEqual(namesOf(rules), ['bob_uptime'])
+})

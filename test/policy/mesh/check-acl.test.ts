@@ -41,6 +41,7 @@ test('a good file is ok and counted', async () => {
       enabled: true,
       allow_entry_count: 1,
       command_entry_count: 2,
+      files_entry_count: 0,
       asking_entry_count: 0,
       ask_pattern_count: 0,
       always_ask_count: 0,

@@ -7,7 +7,7 @@ import { authorize } from '../../../src/policy/mesh/authorize.ts'
 import { scrubbedEnvironment } from '../../../src/policy/environment.ts'
 import { explain, explanationText, type Explanation } from '../../../src/policy/mesh/explain.ts'
 import { Slots } from '../../../src/policy/slots.ts'
-import { ALICE, aclAllowing, aclOf, aclText, alice, asking, ELSEWHERE, entryText, LAPTOP, MALLORY } from '../../support/acl-text.ts'
+import { ALICE, aclAllowing, aclOf, aclText, alice, asking, ELSEWHERE, entryText, filesText, LAPTOP, MALLORY } from '../../support/acl-text.ts'
 
 const acl = aclOf(
   aclText([
@@ -123,4 +123,41 @@ test('explain says what authorize says, whatever is asked', () => {
     { seed: 20_260_104, numRuns: 3_000 },
   )
   assert.ok(seen.size >= 8, `only saw ${[...seen].join(' ')}`)
+})
+
+const files = aclOf(
+  aclText([
+    entryText([], { description: 'readers' }) + filesText('/usr'),
+    entryText([], { description: 'writers' }) +
+      filesText('/usr', { read: false, write: true, create_dirs: true, max_file_bytes: 5, max_total_bytes: 9, mode: '0600' }),
+  ]),
+)
+const WRITE = ['@write', '/usr/lib/x', `upload=${'0'.repeat(32)}`, 'offset=0']
+
+test('an allowed file command is shown with its table and its limits, and starts no program', () => {
+  const argv = ['@read', '/usr/lib', 'offset=0', 'length=1']
+  const answer = explain({ acl: files, agent_id: ALICE, machine_id: LAPTOP, argv })
+  assert.deepEqual([answer.allowed, answer.run, answer.matched, answer.nearest], [true, null, null, null])
+  assert.deepEqual([answer.grant?.entry, answer.grant?.table, answer.grant?.line, answer.grant?.root], [0, 0, 9, '/usr'])
+  assert.deepEqual(explanationText(answer, argv).split('\n').slice(0, 4), [
+    'allowed  ["@read", "/usr/lib"]',
+    'matched  acl.toml:9: root "/usr" of "readers"',
+    'listed   no: its entry is not discoverable',
+    'rights   read',
+  ])
+  const written = explain({ acl: files, agent_id: ALICE, machine_id: LAPTOP, argv: WRITE })
+  assert.match(
+    explanationText(written, WRITE),
+    /of "writers"\n.*\nrights {3}write, create_dirs\nlimits {3}5 B per file, 9 B below the root, mode 0600\ngates/,
+  )
+})
+
+test('a refused file command says what is missing', () => {
+  const answer = explain({ acl: files, agent_id: ALICE, machine_id: LAPTOP, argv: ['@stat', '/etc/passwd'] })
+  assert.deepEqual([answer.allowed, answer.reason, answer.grant], [false, 'argv_not_allowed', null])
+  assert.equal(answer.detail, '"/etc/passwd" is below none of the roots "/usr", "/usr"')
+  assert.equal(explain({ acl: files, agent_id: MALLORY, machine_id: LAPTOP, argv: ['@stat', '/usr'] }).reason, 'agent_machine_not_in_acl')
+  const late = explain({ acl: files, agent_id: ALICE, machine_id: LAPTOP, argv: ['@stat', '/usr'], cwd: '/' })
+  assert.deepEqual([late.reason, late.grant?.line], ['cwd_not_allowed', 9], 'a later gate shows the table')
+  assert.equal(explain({ acl, agent_id: ALICE, machine_id: LAPTOP, argv: ['@nothing'] }).detail, 'it is not a valid file command')
 })

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 
 import { isListed } from '../../../src/policy/mesh/authorize.ts'
-import { entryText, suggestionWarnings, unsuggestable } from '../../../src/policy/mesh/explain.ts'
+import { entryText, suggestionWarnings, unsuggestable } from '../../../src/policy/mesh/suggest.ts'
 import { aclOf, aclText, ALICE, LAPTOP, MALLORY } from '../../support/acl-text.ts'
 
 const suggested = (argv: readonly string[]): string => entryText({ agent_id: ALICE, machine_id: LAPTOP, description: 'alice' }, argv)
@@ -76,4 +76,32 @@ test('whatever is suggested is read as exactly that argv for that pair, without 
     { numRuns: 150 },
   )
   assert.ok(made > 60, `${made}`)
+})
+
+test('a file command is suggested as the smallest table that allows it', () => {
+  const write = ['@write', '/srv/app/x', `upload=${'0'.repeat(32)}`, 'offset=0']
+  for (const [argv, table] of [
+    [['@read', '/srv/app/x', 'offset=0', 'length=5'], { root: '/srv/app', read: true, write: false, create_dirs: false }],
+    [['@list', '/srv/app'], { root: '/srv/app', read: true, write: false, create_dirs: false }],
+    [write, { root: '/srv/app', read: false, write: true, create_dirs: false }],
+    [['@mkdir', '/srv/app/d'], { root: '/srv/app', read: false, write: true, create_dirs: true }],
+  ] as const) {
+    assert.equal(unsuggestable(argv), null)
+    const read = aclOf(aclText([suggested(argv)]))
+    const [{ root, read: reads, write: writes, create_dirs } = {}] = read.allow[0]?.files ?? []
+    assert.deepEqual({ root, read: reads, write: writes, create_dirs }, table)
+    assert.ok(isListed({ argv, detached: false }, { agentId: ALICE, machineId: LAPTOP }, read))
+  }
+  assert.deepEqual(suggestionWarnings(write), ['the entry allows all files below "/srv/app", not only this one'])
+})
+
+test('a table of all files, or of no valid file command, is not suggested', () => {
+  assert.match(unsuggestable(['@read', '/x', 'offset=0', 'length=5']) ?? '', /the root would be "\/"/)
+  assert.match(unsuggestable(['@list', '/']) ?? '', /the root would be "\/"/)
+  for (const argv of [['@read', '/srv/../x'], ['@what', '/srv/x'], ['@']]) assert.equal(unsuggestable(argv), 'it is not a valid file command')
+})
+
+test('the path of a suggested table is ASCII that shows itself', () => {
+  const text = suggested(['@list', '/srv/\u202egol/p\u0430y"'])
+  assert.match(text, /^[ -~\n]+$/)
 })

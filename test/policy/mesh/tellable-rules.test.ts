@@ -13,7 +13,7 @@ import { Slots } from '../../../src/policy/slots.ts'
 import { matchesToken, parseToken } from '../../../src/protocol/argv-template.ts'
 import { execDetachRules } from '../../../src/protocol/wire/exec.ts'
 import { MAX_DESCRIPTION_BYTES, MAX_FRAME_DATA, MAX_RULES } from '../../../src/protocol/limits/wire.ts'
-import { aclOf, aclText, alice, asking, ELSEWHERE, entryText, MALLORY, readText } from '../../support/acl-text.ts'
+import { aclOf, aclText, alice, asking, ELSEWHERE, entryText, filesText, MALLORY, readText } from '../../support/acl-text.ts'
 
 /** One discoverable entry of ALICE on LAPTOP. */
 const told = (commands: readonly (readonly string[])[], keys: Record<string, string | number> = {}): string =>
@@ -272,4 +272,46 @@ test('discoverable and description are read strictly, with file, line and key', 
   for (const text of ['a\\u001bb', 'a\\nb', 'a\\u202eb', 'a\\u200bb'])
     assert.match(problemsOf(`description = "${text}"`).join(), /contains a control or invisible character/)
   assert.match(problemsOf('description = ""').join(), /is empty/)
+})
+
+/** The entry of `told`, with tables of files. */
+const toldFiles = (tables: string, commands: readonly (readonly string[])[] = []): string => told(commands) + tables
+
+test('files are told as rules of their roots, after the commands of the entry', async () => {
+  const both = filesText('/srv/app', { write: true, max_file_bytes: 5 })
+  const { rules, left_out } = await rulesOf(
+    aclOf(aclText([toldFiles(both, [['uptime']]), entryText([]) + filesText('/secret'), toldFiles(filesText('/'))])),
+  )
+  assert.equal(left_out, 0)
+  assert.deepEqual(
+    rules.map(({ argv }) => argv),
+    [['uptime'], ['@read', '/srv/app/'], ['@write', '/srv/app/'], ['@read', '/']],
+  )
+  const chunk = 64 * 1024 * 1024
+  const caps = { description: 'alice on her laptop', timeout_ms: 300_000, max_stdout_bytes: chunk, max_stderr_bytes: 16_384, detach: null }
+  assert.deepEqual(rules[1], { argv: ['@read', '/srv/app/'], ...caps, max_stdin_bytes: 0 })
+  assert.deepEqual(rules[2], { argv: ['@write', '/srv/app/'], ...caps, max_stdin_bytes: chunk })
+})
+
+test('a root below an earlier one is not told, and the shortest time of all tables below a root is', async () => {
+  assert.deepEqual(argvs(await rulesOf(aclOf(aclText([entryText([]) + filesText('/srv'), toldFiles(filesText('/srv/app', { write: true }))])))), [
+    ['@write', '/srv/app/'],
+  ])
+  const short = entryText([], { max_duration_secs: 7 }) + filesText('/srv/app')
+  const { rules } = await rulesOf(aclOf(aclText([short, toldFiles(filesText('/srv', { write: true }) + filesText('/application'))])))
+  assert.deepEqual(
+    rules.map(({ argv, timeout_ms }) => [argv.join(' '), timeout_ms]),
+    [
+      ['@read /srv/', 7_000],
+      ['@read /application/', 300_000],
+      ['@write /srv/', 300_000],
+    ],
+  )
+})
+
+test('a root that a requester cannot read as a rule is left out and counted', async () => {
+  for (const root of ['/srv/<INT>', '/srv/a;b', '/srv/<URL_PATH>', '/srv/$HOME']) {
+    const answer = await rulesOf(aclOf(aclText([toldFiles(filesText(root) + filesText('/a'))])))
+    assert.deepEqual([argvs(answer), answer.left_out], [[['@read', '/a/']], 1], root)
+  }
 })

@@ -8,6 +8,7 @@ import type { DenialEvent } from '../../../journal/events.ts'
 import type { Acl } from '../../../policy/mesh/acl.ts'
 import { type ExplainRequest, type Explanation, explain, explanationText } from '../../../policy/mesh/explain.ts'
 import { loadAcl } from '../../../policy/mesh/load-acl.ts'
+import { fileCommandArgv, isPlainPath } from '../../../protocol/file-command.ts'
 import { isHexId } from '../../../protocol/ids.ts'
 import type { CliContext } from '../context.ts'
 import { carriedCommand, usageError } from '../failure.ts'
@@ -79,11 +80,26 @@ export const runAclExplain = async (context: CliContext, line: CommandLine): Pro
   if (line.has('last') && line.behindDashes === null) return explainLast(context, file, agent)
   if (line.has('last')) throw usageError('--last takes the command from the audit log: leave out the words after "--"')
   if (agent === null || machine === null) throw usageError('name the requester: --agent ID --machine ID, or --last for the last denial')
-  const [argv, detach] = [carriedCommand(line, 1), line.has('detach')]
+  const [argv, detach] = [fileArgv(line) ?? carriedCommand(line, 1), line.has('detach')]
   const asked = { agent_id: checkId(agent, '--agent'), machine_id: checkId(machine, '--machine'), argv, detach }
   if (file !== null) return explainFile(context, file, asked, NOTHING)
   return explainAsked(context, await aclInForceHere(context), asked, NOTHING)
 }
+
+/** The file command that `--file` and `--write` stand for, or null without `--file`. */
+const fileArgv = (line: CommandLine): string[] | null => {
+  const path = line.value('file')
+  if (path === null) return null
+  if (line.behindDashes !== null || line.words.length > 1) throw usageError('--file takes the place of a command: leave out the command')
+  if (!isPlainPath(path)) throw usageError(`--file: ${JSON.stringify(path)} is not an absolute path without "." and ".."`)
+  const command = line.has('write')
+    ? ({ op: 'write', path, upload: NO_UPLOAD, offset: 0, finish: null } as const)
+    : ({ op: 'read', path, offset: 0, length: 1, version: null } as const)
+  return fileCommandArgv(command)
+}
+
+/** The name of an upload, which does not change the decision. */
+const NO_UPLOAD = '0'.repeat(32)
 
 /** The next step after a denial that the ACL alone does not explain, or empty if a restart comes first. */
 const nextOf = ({ reason, agent_id, machine_id, request_id }: DenialEvent, { difference }: AclBesideDaemon): string[] => {

@@ -3,6 +3,7 @@ import type { CommandLine } from '../../../cli/parse.ts'
 import { askRules } from '../../../clients/rules.ts'
 import type { RulesJson } from '../../../protocol/api/rules.ts'
 import { TEMPLATE_TEXT, parseToken } from '../../../protocol/argv-template.ts'
+import { isFileCommand } from '../../../protocol/file-command.ts'
 import type { ExecRule } from '../../../protocol/wire/exec.ts'
 import type { CliContext } from '../context.ts'
 import { printProblem } from '../failure.ts'
@@ -81,6 +82,10 @@ const printRules = async (context: CliContext, agent: string, { rules, left_out 
   const used = Object.entries(GRAMMAR).filter(([template]) => rules.some(({ argv }) => argv.some((token) => token.endsWith(template))))
   await printLine(context, '')
   for (const [template, text] of used) await printLine(context, `${template}: ${text}`)
+  if (rules.some(({ argv }) => isFileCommand(argv))) {
+    await printLine(context, '@read, @write: files in this directory and below')
+    await printHint(context, `Try: x0x ls ${shellWord(agent)}:DIRECTORY`)
+  }
   if (left_out > 0) await printLine(context, `${counted(left_out, 'command')} more are not listed, because the answer is full`)
-  await printHint(context, `Try: x0x exec ${shellWord(agent)} -- COMMAND`)
+  if (!rules.every(({ argv }) => isFileCommand(argv))) await printHint(context, `Try: x0x exec ${shellWord(agent)} -- COMMAND`)
 }

@@ -4,8 +4,9 @@ import { write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import { type AclBesideDaemon, notInForceLines } from '../../../doctor/loaded-acl.ts'
 import type { DenialEvent } from '../../../journal/events.ts'
-import { entryText, explain, suggestionWarnings, unsuggestable } from '../../../policy/mesh/explain.ts'
+import { explain } from '../../../policy/mesh/explain.ts'
 import { inspectAcl } from '../../../policy/mesh/load-acl.ts'
+import { entryText, suggestionWarnings, unsuggestable } from '../../../policy/mesh/suggest.ts'
 import type { DenialReason } from '../../../protocol/reasons.ts'
 import type { CliContext } from '../context.ts'
 import { printJson } from '../print.ts'
@@ -32,7 +33,8 @@ const assertHelps = ({ reason, argv, argv_cut, detail }: DenialEvent): void => {
 /** Throws if the file already has such an entry, because a second one would change nothing. */
 const assertNew = async (acl: AclBesideDaemon, { agent_id, machine_id, argv }: DenialEvent): Promise<void> => {
   const { acl: read } = await inspectAcl(acl.file)
-  const matched = read === null ? null : explain({ acl: read, agent_id, machine_id, argv }).matched
+  const explanation = read === null ? null : explain({ acl: read, agent_id, machine_id, argv })
+  const matched = explanation?.matched ?? explanation?.grant ?? null
   if (matched === null) return
   const [difference = 'it is in force, so this denial no longer happens', ...next] = notInForceLines(acl)
   throw new AppError('conflict', `${acl.file}:${matched.line} already has this command: ${difference}`, {

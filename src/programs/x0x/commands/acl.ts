@@ -11,14 +11,14 @@ import { painter, printJson, printLine } from '../print.ts'
 import { aclInForceHere } from './last-denial.ts'
 
 /** Tries the containment that entries require, if any does. */
-const checkHere = async (file: string): Promise<AclCheck> => {
+const checkHere = async (file: string, dataDir: string): Promise<AclCheck> => {
   let trees: ProcessTrees | null = null
   const judge: EnforcementProbe = async (confinement) => {
     trees ??= await ProcessTrees.open({ cleanup: null, log: { warn: () => undefined } }, { choice: 'auto', dataDir: null })
     return trees.judge(confinement)
   }
   try {
-    return await checkAclFile(file, judge)
+    return await checkAclFile(file, judge, dataDir)
   } finally {
     await (trees as ProcessTrees | null)?.stop()
   }
@@ -36,6 +36,7 @@ const countsText = (summary: AclCheck['summary']): string => {
   return [
     counted(summary.allow_entry_count, 'allow entry', 'allow entries'),
     counted(summary.command_entry_count, 'command'),
+    ...(summary.files_entry_count === 0 ? [] : [`${counted(summary.files_entry_count, 'root')} of files`]),
     ...asking.flatMap(([count, text]) => (count === 0 ? [] : [text])),
   ].join(', ')
 }
@@ -45,7 +46,7 @@ export const runAclCheck = async (context: CliContext, { words }: CommandLine): 
   const [named = null] = words
   const inForce = named === null ? await aclInForceHere(context) : null
   const file = named ?? inForce!.file
-  const [checked, successors] = [await checkHere(file), await successorDoubts(file, context.api.paths.contacts)]
+  const [checked, successors] = [await checkHere(file, context.api.paths.dir), await successorDoubts(file, context.api.paths.contacts)]
   const report = { ...checked, warnings: [...checked.warnings, ...successors.map(({ text, remedy }) => `${text}; ${remedy}`)] }
   const status = report.ok ? 0 : 2
   if (context.json) {

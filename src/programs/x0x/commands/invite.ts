@@ -3,7 +3,7 @@ import { shownLine } from '../../../base/visible-text.ts'
 import { write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import { operate } from '../../../clients/operator.ts'
-import { entryText, suggestionWarnings, unsuggestable } from '../../../policy/mesh/explain.ts'
+import { entryText, suggestionWarnings, unsuggestable } from '../../../policy/mesh/suggest.ts'
 import { restartCommand } from '../../../supervision/restart-command.ts'
 import { type Contact, meetProblem, nameProblem } from '../../../trust/contact.ts'
 import {
