@@ -44,6 +44,8 @@ let token: string
 let document: Document
 /** Of alice by herself; forgotten last of its routes. */
 let detachedRun: string
+/** A directory whose files alice may use. */
+let files: string
 
 const send = async (route: string, { body, query = '', headers = {} }: Sent): Promise<IncomingMessage> => {
   const [method, path] = route.split(' ')
@@ -106,7 +108,10 @@ before(async () => {
   mesh = await MeshOfDaemons.create()
   ;[alice, bob] = [mesh.add('alice'), mesh.add('bob')]
   await Promise.all([alice.start(), bob.start()])
-  await alice.writeAcl([{ agent: alice, commands: [['echo', '<INT>']], keys: 'detach = true' }])
+  files = join(mesh.root, 'files')
+  await mkdir(files)
+  const table = `[[exec.allow.files]]\nroot = "${files}"\nread = true\nwrite = true\ncreate_dirs = true\n`
+  await alice.writeAcl([{ agent: alice, commands: [['echo', '<INT>']], keys: `detach = true\n${table}` }])
   await alice.restart()
   await alice.meet(bob, 'trusted')
   await bob.meet(alice, 'trusted')
@@ -142,9 +147,9 @@ const goodRequests = async (): Promise<Record<Exclude<RouteKey, 'GET /direct/eve
     'POST /direct/send': { body: { agent: 'bob', payload_b64: 'AA==' } },
     'POST /exec/run': { body: run },
     'POST /exec/fanout': { body: { hosts: [alice.agentId, 'bob'], argv: ['echo', '7'] } },
-    'GET /agents/{agent}/files': { query: `?path=${FILES}&stat=true` },
-    'PUT /agents/{agent}/files': { query: `?path=${FILES}/new&mode=0600` },
-    'POST /agents/{agent}/files/directory': { body: { path: `${FILES}/directory` } },
+    'GET /agents/{agent}/files': { query: `?path=${files}&stat=true` },
+    'PUT /agents/{agent}/files': { query: `?path=${files}/new&mode=0600` },
+    'POST /agents/{agent}/files/directory': { body: { path: `${files}/directory` } },
     'GET /runs': { query: '?refresh=true' },
     'GET /runs/{request_id}': { query: '?refresh=false' },
     'GET /runs/{request_id}/output': { query: '?from=0&follow=false' },

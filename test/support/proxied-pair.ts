@@ -32,9 +32,21 @@ export const acquaint = async (
   commands: readonly (readonly string[])[],
   keys?: string,
 ): Promise<void> => {
+  await meetOn({ alice, bob, proxy }, { commands }, keys)
+}
+
+/** The same for tables of files instead of commands. */
+export const acquaintFiles = async ({ alice, bob, proxy }: ProxiedPair<TcpProxy>, tables: string): Promise<void> =>
+  meetOn({ alice, bob, proxy }, { commands: [], keys: tables })
+
+const meetOn = async (
+  { alice, bob, proxy }: Omit<ProxiedPair<TcpProxy>, 'mesh'>,
+  entry: { readonly commands: readonly (readonly string[])[]; readonly keys?: string },
+  keys?: string,
+): Promise<void> => {
   await Promise.all([alice, bob].map(announceNowhere))
   await alice.start()
-  await bob.writeAcl([{ agent: alice, commands }], keys)
+  await bob.writeAcl([{ agent: alice, ...entry }], keys)
   await bob.start()
   // A contact of no trust is dialled when it is asked, and not before.
   await alice.take(await bob.cardVia([`/ip4/127.0.0.1/tcp/${proxy.port}${await bob.peerSuffix()}`]), 'bob')

@@ -109,7 +109,8 @@ const placesOf = (acl: Acl, { acl: file }: OwnFiles): Place[] => {
     { path: file, name: 'the ACL' },
     ...(acl.audit_log_path === null ? [] : [{ path: acl.audit_log_path, name: 'the audit log' }]),
     { path: process.execPath, name: `${process.execPath}, which runs x0x` },
-    { path: import.meta.filename, name: 'the program files of x0x' },
+    // A single executable file has no script.
+    { path: process.argv[1] ?? process.execPath, name: 'the program files of x0x' },
   ]
   const system = [...SCRUBBED_PATH.split(':'), ...SYSTEM_PLACES].map((path) => ({ path, name: `${path} of the system` }))
   return [...rules, ...own, ...system].flatMap(({ path, name }) => stepsTo(path).map((step) => ({ path: step, name })))
