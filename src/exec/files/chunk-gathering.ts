@@ -103,7 +103,7 @@ export async function* chunksOf(
         continue
       }
       if (next.done === true) break
-      for (let rest: Uint8Array = next.value; rest.length > 0; ) {
+      for (let rest: Uint8Array = next.value; rest.length > 0;) {
         if (open?.isFull === true) yield closed(open, false)
         open ??= await openChunk()
         rest = open.add(rest)

@@ -72,7 +72,8 @@ class ChunkRead {
 
   /** The run has ended. */
   end(failure: { readonly error: unknown } | null): void {
-    this.#failure = failure ?? (this.#missing === 0 ? null : { error: new AppError('file_error', 'the agent sent less than was asked for') })
+    this.#failure =
+      failure ?? (this.#missing === 0 ? null : { error: new AppError('file_error', 'the agent sent less than was asked for') })
     this.#missing = 0
     this.#isOver = true
     this.#news.notifyAll()
@@ -122,7 +123,10 @@ class ChunkReads {
   readonly #reads: ChunkRead[] = []
   #next: number
 
-  constructor(deps: { readonly runs: FileRuns; readonly ahead: ReadAhead }, of: { target: FileTarget; range: FileRange; signal: AbortSignal }) {
+  constructor(
+    deps: { readonly runs: FileRuns; readonly ahead: ReadAhead },
+    of: { target: FileTarget; range: FileRange; signal: AbortSignal },
+  ) {
     this.#deps = deps
     this.#of = of
     this.#next = of.range.offset
@@ -204,9 +208,7 @@ export class Downloads {
   }
 
   #digest(target: FileTarget, { path, version }: FileRange, signal: AbortSignal): Promise<string> {
-    const digest = this.#deps.runs
-      .ask({ target, command: { op: 'hash', path, version } }, FILE_DIGEST, signal)
-      .then(({ sha256 }) => sha256)
+    const digest = this.#deps.runs.ask({ target, command: { op: 'hash', path, version } }, FILE_DIGEST, signal).then(({ sha256 }) => sha256)
     // A failed chunk is reported first.
     digest.catch(() => undefined)
     return digest

@@ -97,7 +97,13 @@ export const explain = (request: ExplainRequest): Explanation => {
   }
   const principal = { kind: 'mesh', agent_id, machine_id, verified: true, trust: 'accept' } as const
   const verdict = authorize(intent, principal, { acl, slots: new Slots(acl.caps), env: scrubbedEnvironment() })
-  return Object.freeze({ ...outcome(verdict), gates: gatesOf(verdict), ...places(request, verdict), grant: grantOf(request), source: acl.source })
+  return Object.freeze({
+    ...outcome(verdict),
+    gates: gatesOf(verdict),
+    ...places(request, verdict),
+    grant: grantOf(request),
+    source: acl.source,
+  })
 }
 
 const grantOf = ({ acl, agent_id, machine_id, argv }: ExplainRequest): ExplainedGrant | null => {

@@ -266,7 +266,8 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
   setUmaskOfCommands()
   // This is the last step that can fail without cleanup below, because it creates groups that must be removed.
   const trees = await ProcessTrees.open({ cleanup, log }, { choice: config.containment, dataDir: paths.dir })
-  const load = async () => loadAcl({ path: config.exec_acl, explicit: config.exec_acl_explicit, judge: trees.judge, dataDir: paths.dir }, clock)
+  const load = async () =>
+    loadAcl({ path: config.exec_acl, explicit: config.exec_acl_explicit, judge: trees.judge, dataDir: paths.dir }, clock)
   const acl = await load().catch(async (error: unknown) => {
     await trees.stop()
     throw error

@@ -33,7 +33,13 @@ const verdicts: readonly (readonly [what: string, old: Acl, next: Acl, verdict: 
   ['smaller files', plain('/a', WRITE), plain('/a', { ...WRITE, max_file_bytes: 5 }), 'narrows'],
   ['larger files', plain('/a', { ...WRITE, max_file_bytes: 5 }), plain('/a', WRITE), 'widens', /max_file_bytes is 1073741824, and was 5/],
   ['a total', plain('/a', WRITE), plain('/a', { ...WRITE, max_total_bytes: 9 }), 'narrows'],
-  ['no total any more', plain('/a', { ...WRITE, max_total_bytes: 9 }), plain('/a', WRITE), 'widens', /max_total_bytes is not set, and was 9/],
+  [
+    'no total any more',
+    plain('/a', { ...WRITE, max_total_bytes: 9 }),
+    plain('/a', WRITE),
+    'widens',
+    /max_total_bytes is not set, and was 9/,
+  ],
   [
     'a smaller root with the same total, which counts fewer files',
     plain('/a', { ...WRITE, max_total_bytes: 9 }),
@@ -48,7 +54,12 @@ const verdicts: readonly (readonly [what: string, old: Acl, next: Acl, verdict: 
   ['no owner any more', plain('/a', { ...WRITE, owner: 'app' }), plain('/a', WRITE), 'widens', /owner is another/],
   ['less time', entry({}), entry({ max_duration_secs: 5 }), 'narrows'],
   ['discoverable', entry({}), entry({}, 'discoverable = true\n'), 'widens', /discoverable is true, and was not/],
-  ['two tables in another order, whose roots have nothing in common', of(filesText('/a'), filesText('/b')), of(filesText('/b'), filesText('/a')), 'equal'],
+  [
+    'two tables in another order, whose roots have nothing in common',
+    of(filesText('/a'), filesText('/b')),
+    of(filesText('/b'), filesText('/a')),
+    'equal',
+  ],
   ['one table in two', plain('/a', WRITE), of(filesText('/a'), filesText('/a', { read: false, ...WRITE })), 'equal'],
   ['exec off', plain('/a'), aclOf(aclText([entryText([['true']])]).replace('enabled = true', 'enabled = false')), 'narrows'],
 ]
@@ -78,7 +89,10 @@ test('a difference names the pair, the rule and the line of the table', () => {
 
 test('tables of another pair are no excuse', () => {
   const mallory = aclOf(aclText([entryText([['true']]), entryText([], { agent_id: MALLORY }) + filesText('/a')]))
-  assert.equal(compareAcl(mallory, aclOf(aclText([entryText([['true']]) + filesText('/a'), entryText([['true']], { agent_id: MALLORY })]))).verdict, 'widens')
+  assert.equal(
+    compareAcl(mallory, aclOf(aclText([entryText([['true']]) + filesText('/a'), entryText([['true']], { agent_id: MALLORY })]))).verdict,
+    'widens',
+  )
 })
 
 test('what a smaller root of the pair took first keeps its limits', () => {
@@ -101,7 +115,9 @@ const keys = fc.record({
 })
 const anyAcl = fc
   .array(fc.array(keys, { maxLength: 3 }), { minLength: 1, maxLength: 2 })
-  .map((entries) => aclOf(aclText(entries.map((tables) => entryText([['true']]) + tables.map(({ root, ...rest }) => filesText(root, rest)).join('')))))
+  .map((entries) =>
+    aclOf(aclText(entries.map((tables) => entryText([['true']]) + tables.map(({ root, ...rest }) => filesText(root, rest)).join('')))),
+  )
 
 const commands = ['/', '/a', '/a/b', '/ab', '/a/b/c', '/a/x', '/a/b/x', '/a/b/c/x', '/x'].flatMap((path): FileCommand[] => [
   { op: 'stat', path },
@@ -123,7 +139,9 @@ test('property: if a file narrows another, each command that it allows was allow
         const before = grantOf(old.allow, command)
         assert.ok(before, `${command.op} ${command.path}`)
         if (command.op === 'stat') continue
-        assert.ok(now.max_file_bytes <= before.max_file_bytes && (now.mode & ~before.mode) === 0 && (before.create_dirs || !now.create_dirs))
+        assert.ok(
+          now.max_file_bytes <= before.max_file_bytes && (now.mode & ~before.mode) === 0 && (before.create_dirs || !now.create_dirs),
+        )
       }
     }),
     { numRuns: 3_000 },

@@ -7,7 +7,19 @@ import { authorize } from '../../../src/policy/mesh/authorize.ts'
 import { scrubbedEnvironment } from '../../../src/policy/environment.ts'
 import { explain, explanationText, type Explanation } from '../../../src/policy/mesh/explain.ts'
 import { Slots } from '../../../src/policy/slots.ts'
-import { ALICE, aclAllowing, aclOf, aclText, alice, asking, ELSEWHERE, entryText, filesText, LAPTOP, MALLORY } from '../../support/acl-text.ts'
+import {
+  ALICE,
+  aclAllowing,
+  aclOf,
+  aclText,
+  alice,
+  asking,
+  ELSEWHERE,
+  entryText,
+  filesText,
+  LAPTOP,
+  MALLORY,
+} from '../../support/acl-text.ts'
 
 const acl = aclOf(
   aclText([

@@ -48,9 +48,9 @@ test('a table says what it says', () => {
 })
 
 test('tables are frozen', () => {
-  const [entry] = aclOf(textOf(filesText('/srv'))).allow
-  assert.throws(() => (entry?.files as unknown[]).push({}), TypeError)
-  assert.throws(() => Object.assign(entry?.files[0] ?? {}, { root: '/' }), TypeError)
+  const files = grantsOf(filesText('/srv'))
+  assert.throws(() => (files as unknown[]).push({}), TypeError)
+  assert.throws(() => Object.assign(files[0] ?? {}, { root: '/' }), TypeError)
 })
 
 for (const [what, lines, problem] of [
@@ -117,7 +117,8 @@ test('an entry whose runs need approval has no files, because nobody is asked ab
 test('a root contains itself and what is below, and not what begins with the same letters', () => {
   const { allow } = aclOf(textOf(filesText('/srv/app')))
   for (const path of ['/srv/app', '/srv/app/a', '/srv/app/a/b', '/srv/app/..x']) assert.ok(findGrant(allow, read(path)), path)
-  for (const path of ['/srv/application', '/srv/app2/a', '/srv', '/', '/srv/ap', '/x/srv/app']) assert.equal(findGrant(allow, read(path)), null)
+  for (const path of ['/srv/application', '/srv/app2/a', '/srv', '/', '/srv/ap', '/x/srv/app'])
+    assert.equal(findGrant(allow, read(path)), null)
   const all = aclOf(textOf(filesText('/'))).allow
   for (const path of ['/', '/a', '/srv/app']) assert.ok(findGrant(all, read(path)), path)
 })
@@ -148,15 +149,21 @@ test('reading and writing are separate rights of all operations', () => {
     { op: 'hash', path: '/a/x', version: null },
   ]
   const writing: FileCommand[] = [write('/a/x'), { op: 'upload', path: '/a/x', upload: '0'.repeat(32) }]
-  for (const command of reading) assert.deepEqual([findGrant(readers, command) !== null, findGrant(writers, command)], [true, null], command.op)
-  for (const command of writing) assert.deepEqual([findGrant(readers, command), findGrant(writers, command) !== null], [null, true], command.op)
+  for (const command of reading)
+    assert.deepEqual([findGrant(readers, command) !== null, findGrant(writers, command)], [true, null], command.op)
+  for (const command of writing)
+    assert.deepEqual([findGrant(readers, command), findGrant(writers, command) !== null], [null, true], command.op)
   for (const allow of [readers, writers]) assert.equal(findGrant(allow, mkdir('/a/x')), null)
 })
 
 test('a denial names the table that is nearest, and the key that is missing', () => {
-  const why = (command: FileCommand, ...tables: string[]): string => describeNoGrant(tables.length === 0 ? [] : aclOf(textOf(...tables)).allow, command)
+  const why = (command: FileCommand, ...tables: string[]): string =>
+    describeNoGrant(tables.length === 0 ? [] : aclOf(textOf(...tables)).allow, command)
   assert.equal(why(read('/a')), 'no entry of this pair has a [[exec.allow.files]] table')
-  assert.equal(why(read('/srv/application'), filesText('/srv/app'), filesText('/b')), '"/srv/application" is below none of the roots "/srv/app", "/b"')
+  assert.equal(
+    why(read('/srv/application'), filesText('/srv/app'), filesText('/b')),
+    '"/srv/application" is below none of the roots "/srv/app", "/b"',
+  )
   assert.equal(why(write('/a/x'), filesText('/a')), 'line 9 (root "/a") does not say write = true')
   assert.equal(why(read('/a/x'), filesText('/a', { read: false, write: true })), 'line 9 (root "/a") does not say read = true')
   assert.equal(why(mkdir('/a/x'), filesText('/a'), filesText('/a', { write: true })), 'line 12 (root "/a") does not say create_dirs = true')
@@ -164,10 +171,13 @@ test('a denial names the table that is nearest, and the key that is missing', ()
 
 test('the rule of a table is no request, also of the root /', () => {
   const [all, app] = grantsOf(filesText('/'), filesText('/srv/app'))
-  assert.deepEqual([all && ruleOf(all, 'read'), app && ruleOf(app, 'write')], [
-    ['@read', '/'],
-    ['@write', '/srv/app/'],
-  ])
+  assert.deepEqual(
+    [all && ruleOf(all, 'read'), app && ruleOf(app, 'write')],
+    [
+      ['@read', '/'],
+      ['@write', '/srv/app/'],
+    ],
+  )
   assert.equal(parseFileCommand(app ? ruleOf(app, 'read') : []), null)
 })
 
@@ -176,7 +186,18 @@ const value: fc.Arbitrary<string> = fc.oneof(
   fc.constantFrom('1979-05-27', '9223372036854775807', '{ root = "/" }', '[{ root = "/", read = true }]'),
   fc.string({ maxLength: 8 }).map((text) => JSON.stringify(text)),
 )
-const key = fc.constantFrom('root', 'read', 'write', 'create_dirs', 'max_file_bytes', 'max_total_bytes', 'mode', 'owner', 'ask', '__proto__')
+const key = fc.constantFrom(
+  'root',
+  'read',
+  'write',
+  'create_dirs',
+  'max_file_bytes',
+  'max_total_bytes',
+  'mode',
+  'owner',
+  'ask',
+  '__proto__',
+)
 
 test('property: whatever stands there is read without an exception, and a table with a problem never comes into force', () => {
   let valid = 0
@@ -201,7 +222,9 @@ test('property: whatever stands there is read without an exception, and a table 
   assert.ok(valid > 0)
   fc.assert(
     fc.property(value, (text) => {
-      const { acl, problems } = readText(aclText([`${entryText([['true']]).replace('[[exec.allow.commands]]', `files = ${text}\n[[exec.allow.commands]]`)}`]))
+      const { acl, problems } = readText(
+        aclText([entryText([['true']]).replace('[[exec.allow.commands]]', `files = ${text}\n[[exec.allow.commands]]`)]),
+      )
       if (problems.length === 0) for (const { root } of acl?.allow[0]?.files ?? []) assert.equal(root, '/')
     }),
   )

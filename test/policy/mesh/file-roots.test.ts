@@ -40,7 +40,10 @@ test('a plain directory is no problem, to read and to write', async () => {
 })
 
 test('a root that does not exist, or that is a file, is a warning', async () => {
-  assert.match((await check(join(dir, 'gone'))).warnings.join('\n'), /:10: exec\.allow\[0\]\.files\[0\]\.root: no file command can use it: .*ENOENT/)
+  assert.match(
+    (await check(join(dir, 'gone'))).warnings.join('\n'),
+    /:10: exec\.allow\[0\]\.files\[0\]\.root: no file command can use it: .*ENOENT/,
+  )
   await writeFile(join(dir, 'file'), '')
   const { ok, warnings } = await check(join(dir, 'file'))
   assert.equal(ok, true)
@@ -55,7 +58,10 @@ test('a writable root with the program of a rule is a problem, for rules of any 
   assert.equal(problems.length, 1, problems.join('\n'))
   assert.match(problems[0] ?? '', /files\[0\]\.root: a requester could replace .*\/tool, which line 10 runs: that is as good as a shell/)
   assert.deepEqual((await check(root, {}, [[program]])).problems, [], 'only writable roots')
-  const other = await checkText([entryText([[program]], { agent_id: MALLORY }), entryText([], { agent_id: ALICE }) + filesText(root, WRITE)])
+  const other = await checkText([
+    entryText([[program]], { agent_id: MALLORY }),
+    entryText([], { agent_id: ALICE }) + filesText(root, WRITE),
+  ])
   assert.equal(other.problems.length, 1)
   await assert.rejects(loadAcl({ path, explicit: true }), /as good as a shell/)
 })
@@ -67,7 +73,13 @@ test('a program, interpreter or script of a rule counts behind links, and before
   await writeFile(join(dir, 'script'), `#!${program}\n`, { mode: 0o755 })
   await symlink('/bin/true', join(root, 'true'))
   await symlink(root, join(dir, 'other-name'))
-  for (const argv of [[join(dir, 'link')], [join(dir, 'script')], [join(root, 'true')], [join(root, 'not-yet')], ['/bin/sh', join(root, 'run.sh')]]) {
+  for (const argv of [
+    [join(dir, 'link')],
+    [join(dir, 'script')],
+    [join(root, 'true')],
+    [join(root, 'not-yet')],
+    ['/bin/sh', join(root, 'run.sh')],
+  ]) {
     const { problems } = await check(root, WRITE, [argv])
     assert.match(problems.join('\n'), /a requester could replace .*, which line 10 runs/, argv.join(' '))
   }
@@ -95,7 +107,10 @@ test('a root with the data directory is a problem, also to read', async () => {
   const text = aclText([entryText([]) + filesText(dir)])
   await writeFile(path, text, { mode: 0o600 })
   for (const dataDir of [dir, join(dir, 'data'), join(dir, 'a', 'b')])
-    assert.match((await checkAclFile(path, null, dataDir)).problems.join('\n'), /root: contains the data directory .*: a requester could read/)
+    assert.match(
+      (await checkAclFile(path, null, dataDir)).problems.join('\n'),
+      /root: contains the data directory .*: a requester could read/,
+    )
   assert.deepEqual((await checkAclFile(path, null, `${dir}-2`)).problems, [])
   await assert.rejects(loadAcl({ path, explicit: true, dataDir: join(dir, 'data') }), /contains the data directory/)
   await loadAcl({ path, explicit: true })
@@ -119,7 +134,8 @@ test('a directory that other users may write, and virtual file systems, are warn
   await chmod(root, 0o775)
   assert.match((await check(root, WRITE)).warnings.join('\n'), /other users can write .*\(mode 0775\)/)
   assert.deepEqual((await check(root)).warnings, [])
-  for (const place of ['/proc', '/proc/self', '/dev']) assert.match((await check(place)).warnings.join('\n'), /lies in \/(proc|dev), whose files/, place)
+  for (const place of ['/proc', '/proc/self', '/dev'])
+    assert.match((await check(place)).warnings.join('\n'), /lies in \/(proc|dev), whose files/, place)
 })
 
 test('a writable root with default_cwd is a warning', async () => {
@@ -152,6 +168,8 @@ test('a table behind a wider one is a warning for each right that it does not de
 })
 
 test('confinement of an entry with files is a warning, because files are not confined', async () => {
-  const { warnings } = await checkText([entryText([], { max_processes: 9, no_network: 1 }).replace('no_network = 1', 'no_network = true') + filesText(root)])
+  const { warnings } = await checkText([
+    entryText([], { max_processes: 9, no_network: 1 }).replace('no_network = 1', 'no_network = true') + filesText(root),
+  ])
   assert.match(warnings.join('\n'), /max_processes, no_network of the entry does not apply to files/)
 })

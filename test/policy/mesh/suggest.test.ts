@@ -98,7 +98,8 @@ test('a file command is suggested as the smallest table that allows it', () => {
 test('a table of all files, or of no valid file command, is not suggested', () => {
   assert.match(unsuggestable(['@read', '/x', 'offset=0', 'length=5']) ?? '', /the root would be "\/"/)
   assert.match(unsuggestable(['@list', '/']) ?? '', /the root would be "\/"/)
-  for (const argv of [['@read', '/srv/../x'], ['@what', '/srv/x'], ['@']]) assert.equal(unsuggestable(argv), 'it is not a valid file command')
+  for (const argv of [['@read', '/srv/../x'], ['@what', '/srv/x'], ['@']])
+    assert.equal(unsuggestable(argv), 'it is not a valid file command')
 })
 
 test('the path of a suggested table is ASCII that shows itself', () => {

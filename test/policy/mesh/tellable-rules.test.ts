@@ -294,9 +294,10 @@ test('files are told as rules of their roots, after the commands of the entry', 
 })
 
 test('a root below an earlier one is not told, and the shortest time of all tables below a root is', async () => {
-  assert.deepEqual(argvs(await rulesOf(aclOf(aclText([entryText([]) + filesText('/srv'), toldFiles(filesText('/srv/app', { write: true }))])))), [
-    ['@write', '/srv/app/'],
-  ])
+  assert.deepEqual(
+    argvs(await rulesOf(aclOf(aclText([entryText([]) + filesText('/srv'), toldFiles(filesText('/srv/app', { write: true }))])))),
+    [['@write', '/srv/app/']],
+  )
   const short = entryText([], { max_duration_secs: 7 }) + filesText('/srv/app')
   const { rules } = await rulesOf(aclOf(aclText([short, toldFiles(filesText('/srv', { write: true }) + filesText('/application'))])))
   assert.deepEqual(

@@ -36,7 +36,10 @@ test('acl explain --file: tells whether a pair may read or write a path', async 
   assert.match(read.stdout, /^allowed {2}\["@read", ".*\/files\/a"\]\nmatched .*:9: root ".*\/files" of "alice on her laptop"$/m)
   const written = await explained(...ids, '--file', path, '--write')
   assert.equal(written.status, 1)
-  assert.match(written.stdout, /^denied {3}\["@write", ".*\/files\/a"\]\nreason {3}argv_not_allowed\nwhy {6}line 9 .* does not say write = true$/m)
+  assert.match(
+    written.stdout,
+    /^denied {3}\["@write", ".*\/files\/a"\]\nreason {3}argv_not_allowed\nwhy {6}line 9 .* does not say write = true$/m,
+  )
   assert.equal((await explained('--agent', ALICE, '--machine', ELSEWHERE, '--file', path)).status, 1)
   const { grant } = JSON.parse((await explained(...ids, '--file', path, '--json')).stdout) as { grant: { root: string } }
   assert.equal(grant.root, join(dir, 'files'))

@@ -36,8 +36,7 @@ const planOf = async (
 }
 
 /** Whether the progress line would mix with the content of the file. */
-const isOnScreen = ({ stdout }: CliContext, { destination }: CopyOrder): boolean =>
-  destination.kind === 'stream' && stdout.isTTY === true
+const isOnScreen = ({ stdout }: CliContext, { destination }: CopyOrder): boolean => destination.kind === 'stream' && stdout.isTTY === true
 
 /** `x0x cp SOURCE... DESTINATION`. */
 export const runCp = async (context: CliContext, line: CommandLine): Promise<number> => {

@@ -31,9 +31,7 @@ const nameText = ({ path, type }: FileEntryJson): string => `${shownLine(path)}$
 const linesOf = (entries: readonly FileEntryJson[], long: boolean): string[] => {
   if (!long) return entries.map(nameText)
   const width = entries.reduce((most, { size }) => Math.max(most, String(size).length), 0)
-  return entries.map((entry) =>
-    [modeText(entry), String(entry.size).padStart(width), timeText(entry.mtime_ms), nameText(entry)].join('  '),
-  )
+  return entries.map((entry) => [modeText(entry), String(entry.size).padStart(width), timeText(entry.mtime_ms), nameText(entry)].join('  '))
 }
 
 /** The entries of a directory, or the one of a file. */

@@ -66,7 +66,10 @@ export const localError = (path: string, error: unknown): unknown => {
   const code = errnoOf(error)
   if (code === undefined) return error
   const why = /^[A-Z0-9_]+: ([^,]+)/.exec(errorText(error))?.[1] ?? errorText(error)
-  return new AppError(code === 'ENOENT' ? 'file_not_found' : 'file_error', `${path}: ${why} (${code})`, { cause: error, data: { code, path } })
+  return new AppError(code === 'ENOENT' ? 'file_not_found' : 'file_error', `${path}: ${why} (${code})`, {
+    cause: error,
+    data: { code, path },
+  })
 }
 
 /** Calls `work` and names the path in an error of the local file system. */

@@ -191,4 +191,3 @@ const placeFor = async (destination: string): Promise<LocalFile> => {
     throw error
   }
 }
-

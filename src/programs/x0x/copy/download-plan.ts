@@ -91,7 +91,9 @@ export class DownloadPlan {
     if (entry.type === 'other') return this.#plan.skip(source, 'not a regular file')
     // Its user must be able to write into it.
     const mode = this.#init.preserve ? (entry.mode & 0o777) | 0o700 : 0o777
-    await atPath(place, async () => mkdir(place, { recursive: true, mode })).catch((error: unknown) => this.#plan.fail(source, place, error))
+    await atPath(place, async () => mkdir(place, { recursive: true, mode })).catch((error: unknown) =>
+      this.#plan.fail(source, place, error),
+    )
   }
 
   #addFile(path: string, destination: string, size: number | null): void {

@@ -13,7 +13,10 @@ export class DownloadToStdout implements CopyJob {
   readonly #components: { readonly files: RemoteFiles; readonly stdout: Output }
   readonly #path: string
 
-  constructor(components: { readonly files: RemoteFiles; readonly stdout: Output }, init: { readonly host: string; readonly path: string }) {
+  constructor(
+    components: { readonly files: RemoteFiles; readonly stdout: Output },
+    init: { readonly host: string; readonly path: string },
+  ) {
     this.#components = components
     this.#path = init.path
     this.source = `${init.host}:${init.path}`

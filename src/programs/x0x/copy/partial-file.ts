@@ -73,7 +73,7 @@ export class PartialFile {
   /** The bytes so far, of which there are `length`. */
   async *content(length: number): AsyncGenerator<Uint8Array, void, undefined> {
     const buffer = Buffer.allocUnsafeSlow(1024 * 1024)
-    for (let at = 0; at < length; ) {
+    for (let at = 0; at < length;) {
       const { bytesRead } = await this.#open.read(buffer, 0, Math.min(buffer.length, length - at), at)
       if (bytesRead === 0) throw new AppError('file_error', `${this.path}: it was changed by another program`)
       at += bytesRead
@@ -82,7 +82,7 @@ export class PartialFile {
   }
 
   async write(data: Uint8Array, offset: number): Promise<void> {
-    for (let at = 0; at < data.length; ) {
+    for (let at = 0; at < data.length;) {
       const { bytesWritten } = await this.#open.write(data, at, data.length - at, offset + at)
       at += bytesWritten
     }
@@ -96,7 +96,8 @@ export class PartialFile {
     const { ino, dev } = await file.stat()
     const named = await lstat(this.path)
     // Two copies to one destination at the same time would otherwise mix their bytes.
-    if (named.ino !== ino || named.dev !== dev) throw new AppError('file_error', `${this.path}: another copy to this destination has replaced it`)
+    if (named.ino !== ino || named.dev !== dev)
+      throw new AppError('file_error', `${this.path}: another copy to this destination has replaced it`)
     await this.close()
     await rename(this.path, destination)
     await rm(this.#note, { force: true })

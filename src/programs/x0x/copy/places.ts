@@ -68,9 +68,7 @@ const placeOf = (word: string): Place => {
   if (word === '-') return { kind: 'stream' }
   if (word === '') throw usageError('a path is empty')
   const [, host, path] = /^([^/:]*):(.*)$/s.exec(word) ?? []
-  return host === undefined || path === undefined
-    ? { kind: 'local', path: word, slash: endsAsDirectory(word) }
-    : remotePlace(host, path)
+  return host === undefined || path === undefined ? { kind: 'local', path: word, slash: endsAsDirectory(word) } : remotePlace(host, path)
 }
 
 const isRemote = (place: Place): place is RemotePlace => place.kind === 'remote'

@@ -24,13 +24,16 @@ export interface UploadInit {
 
 /** Names an upload by what it copies, so that the same command continues it. */
 const uploadIdOf = ({ agentId, path }: UploadInit, real: string, { size, mtimeNs }: BigIntStats): string =>
-  createHash('sha256').update(JSON.stringify([agentId, path, real, `${size}`, `${mtimeNs}`])).digest('hex').slice(0, 32)
+  createHash('sha256')
+    .update(JSON.stringify([agentId, path, real, `${size}`, `${mtimeNs}`]))
+    .digest('hex')
+    .slice(0, 32)
 
 /** The bytes of an open file from an offset. Throws at the end if the file has changed meanwhile. */
 async function* contentOf(file: FileHandle, path: string, from: number, before: BigIntStats): AsyncGenerator<Buffer, void, undefined> {
   const size = Number(before.size)
   const changed = (): AppError => new AppError('file_error', `${path}: it changed while it was copied`)
-  for (let at = from; at < size; ) {
+  for (let at = from; at < size;) {
     // A buffer of its own for each part, because the connection keeps it until it is sent.
     const buffer = Buffer.allocUnsafeSlow(Math.min(READ_BYTES, size - at))
     const { bytesRead } = await file.read(buffer, 0, buffer.length, at)
@@ -137,7 +140,10 @@ export class UploadStdin implements CopyJob {
   readonly #components: { readonly files: RemoteFiles; readonly stdin: Readable }
   readonly #path: string
 
-  constructor(components: { readonly files: RemoteFiles; readonly stdin: Readable }, init: { readonly host: string; readonly path: string }) {
+  constructor(
+    components: { readonly files: RemoteFiles; readonly stdin: Readable },
+    init: { readonly host: string; readonly path: string },
+  ) {
     this.#components = components
     this.#path = init.path
     this.destination = `${init.host}:${init.path}`

@@ -73,8 +73,7 @@ export class UploadPlan {
       await this.#components.files.mkdir(path, null, signal)
       return true
     }
-    if (sources.length > 1)
-      throw usageError(`${host}:${path}: several sources need a directory as destination`, `Try: ${host}:${path}/`)
+    if (sources.length > 1) throw usageError(`${host}:${path}: several sources need a directory as destination`, `Try: ${host}:${path}/`)
     return false
   }
 
@@ -85,7 +84,8 @@ export class UploadPlan {
     if (!this.#init.recursive) throw new AppError('file_error', `${from}: is a directory`, { data: { next: 'Try: x0x cp -r' } })
     const directories = [{ from, to, mode: info.mode & 0o777, isLeaf: true }]
     // The list grows while it is walked.
-    for (const directory of directories) await this.#walk(directory, directories).catch((error: unknown) => this.#failWalk(directory, error))
+    for (const directory of directories)
+      await this.#walk(directory, directories).catch((error: unknown) => this.#failWalk(directory, error))
     await this.#makeDirectories(directories, signal)
   }
 
