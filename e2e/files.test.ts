@@ -91,7 +91,7 @@ test('standard input and output are copied, and a listing shows what is there', 
 
 test('the ACL decides, each file has its own error, and the status says so', async (t) => {
   const stage = await stageOf(t, 'read = true\nwrite = true\nmax_file_bytes = 100')
-  const { alice, bob, here, there, mesh } = stage
+  const { bob, here, there, mesh } = stage
   await writeFile(join(here, 'small'), 'small')
   await writeFile(join(here, 'large'), randomBytes(101))
   await mkdir(join(mesh.root, 'elsewhere'))
@@ -110,7 +110,7 @@ test('the ACL decides, each file has its own error, and the status says so', asy
   // Everything was in the audit log before, and the log is whole.
   const asked = (await bob.journal()).filter(({ event }) => event === 'request')
   assert.ok(asked.some(({ argv }) => Array.isArray(argv) && argv[0] === '@write' && argv[1] === `${there}/small`))
-  await Promise.all([alice.ok('audit', 'verify'), bob.ok('audit', 'verify')])
+  await bob.ok('audit', 'verify')
 })
 
 /** Waits until the unfinished file has some bytes. */
@@ -168,7 +168,7 @@ for (const [direction, title] of [
   test(`${title} survives cuts of its connection`, async (t) => {
     const { alice, to, source, words, proxy } = await begin(t)
     const running = start(alice, ...words)
-    for (const part of [1, 40, 80]) {
+    for (const part of [1, 20, 40]) {
       await begun(to, part * MIB)
       proxy.cut()
     }

@@ -76,7 +76,10 @@ const ENTRY: Rows<(typeof ENTRY_KEYS)[number]> = {
   description: ['allow[N]', `Label for the audit log, at most ${MAX_DESCRIPTION_BYTES} bytes of visible characters. \`N\` counts from 0.`],
   discoverable: [false, '`true`: the requester can list the commands of this entry, with `description`. It allows nothing.'],
   commands: ['required', 'One `[[exec.allow.commands]]` block for each rule. Optional if the entry has `ask_patterns` or `files`.'],
-  files: ['', 'Files that the requester may read or write: one `[[exec.allow.files]]` block for each root. See [Files](#keys-of-execallowfiles).'],
+  files: [
+    '',
+    'Files that the requester may read or write: one `[[exec.allow.files]]` block for each root. See [Files](#keys-of-execallowfiles).',
+  ],
   max_stdout_bytes: ['', LOWER],
   max_stderr_bytes: ['', 'The same.'],
   max_stdin_bytes: ['', 'The same.'],

@@ -124,8 +124,11 @@ export class Uploads {
     try {
       await using file = (await openPartial(path)) ?? (await createPartial(path))
       const content = new Content(file, permit, command)
-      await content.take(streams)
-      upload.size = content.size
+      try {
+        await content.take(streams)
+      } finally {
+        upload.size = content.size
+      }
       if (command.finish === null) return { received: content.size }
       const digest = await content.finish(found?.info ?? null, streams.share)
       renameSync(path, directory!.at(name))

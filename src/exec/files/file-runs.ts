@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
-import { AppError } from '../../base/errors.ts'
+import { AppError, type ErrorCode, isAppError } from '../../base/errors.ts'
 import { Semaphore } from '../../base/semaphore.ts'
 import { Condition } from '../../base/wait-queue.ts'
 import { denialText } from '../../protocol/denial-text.ts'
@@ -13,12 +13,15 @@ import { ObjectOutput } from './file-answers.ts'
 
 /** Runs of file commands on one agent at once: the default of `max_concurrent_per_agent`. */
 const MAX_FILE_RUNS_PER_AGENT = 4
-/** How long a file command is repeated while the target has too many runs, … */
-const BUSY_MS = 30_000
+/** How long a file command is repeated while the target has too many runs or cannot be reached, … */
+const REPEAT_MS = 30_000
 /** … with pauses from this, … */
 const FIRST_PAUSE_MS = 100
 /** … doubled each time, up to this. */
 const LONGEST_PAUSE_MS = 4_000
+
+/** Errors of a connection that was lost a moment ago. */
+const LOST: readonly ErrorCode[] = ['peer_unreachable', 'peer_rejected', 'timeout']
 
 export interface FileTarget {
   readonly agent_id: AgentId
@@ -69,6 +72,13 @@ const failureOf = (run: FileRun, outcome: RunOutcome, stderr: string): AppError 
   return new AppError('file_error', `${command.path}: ${target.host} stopped @${command.op} (${end})`, { data: { warnings, request_id } })
 }
 
+/** How one attempt ended. */
+interface Attempt {
+  readonly failure: AppError | null
+  /** The failure may be over soon. */
+  readonly mayRepeat: boolean
+}
+
 interface Slots {
   readonly semaphore: Semaphore
   users: number
@@ -84,7 +94,7 @@ export class FileRuns {
   }
 
   /**
-   * Resolves when the target has performed the command and all output was taken. Waits while the target has too many runs. Throws
+   * Resolves when the target has performed the command and all output was taken. Repeats it while the target has too many runs, or after a lost connection. Throws
    * `command_denied` (with `data.denial_reason`), `file_not_found` and `file_error` (with `data.code`), `peer_unreachable`, the errors of
    * `ExecClient.run`, and the signal's reason.
    */
@@ -94,7 +104,7 @@ export class FileRuns {
     this.#slots.set(agent_id, slots)
     slots.users += 1
     try {
-      await slots.semaphore.use(signal, async () => this.#whileBusy(run, signal))
+      await slots.semaphore.use(signal, async () => this.#untilDone(run, signal))
     } finally {
       slots.users -= 1
       if (slots.users === 0) this.#slots.delete(agent_id)
@@ -108,31 +118,32 @@ export class FileRuns {
     return output.result(stated)
   }
 
-  async #whileBusy(run: FileRun, signal: AbortSignal): Promise<void> {
+  async #untilDone(run: FileRun, signal: AbortSignal): Promise<void> {
     const { clock } = this.#deps
-    const end = clock.monotonic() + BUSY_MS
+    const end = clock.monotonic() + REPEAT_MS
     for (let pause = FIRST_PAUSE_MS; ; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
-      const { outcome, stderr } = await this.#once(run, signal)
+      const { failure, mayRepeat } = await this.#once(run, signal)
       // A cancelled run has an outcome too.
       signal.throwIfAborted()
-      const isBusy = outcome.denial_reason === 'concurrency_limit_reached'
-      if (!isBusy || clock.monotonic() + pause > end) {
-        const failure = failureOf(run, outcome, stderr)
-        if (failure !== null) throw failure
-        return
-      }
+      if (failure === null) return
+      if (!mayRepeat || clock.monotonic() + pause > end) throw failure
       await new Condition().waitAtMost({ clock, timeoutMs: pause, signal })
       signal.throwIfAborted()
     }
   }
 
-  async #once(run: FileRun, signal: AbortSignal): Promise<{ readonly outcome: RunOutcome; readonly stderr: string }> {
+  /** A repeated command has the same effect, but its output must not be taken twice. */
+  async #once(run: FileRun, signal: AbortSignal): Promise<Attempt> {
     const { target, command, stdin } = run
     const stderr: Uint8Array[] = []
     let room = MAX_FILE_ERROR_BYTES
+    let hasOutput = false
     const event = (event: RunEvent): void | Promise<void> => {
       if (event.type === 'started') run.onStarted?.()
-      if (event.type === 'stdout') return run.onOutput(event.data)
+      if (event.type === 'stdout') {
+        hasOutput = true
+        return run.onOutput(event.data)
+      }
       if (event.type !== 'stderr' || room === 0) return undefined
       stderr.push(event.data.subarray(0, room))
       room = Math.max(0, room - event.data.length)
@@ -145,7 +156,16 @@ export class FileRuns {
       cwd: null,
       clamp: true,
     }
-    const outcome = await this.#deps.runner.run(spec, { event }, signal)
-    return { outcome, stderr: Buffer.concat(stderr).toString('utf8') }
+    try {
+      const outcome = await this.#deps.runner.run(spec, { event }, signal)
+      const failure = failureOf(run, outcome, Buffer.concat(stderr).toString('utf8'))
+      const isBusy = outcome.denial_reason === 'concurrency_limit_reached'
+      return { failure, mayRepeat: isBusy || (outcome.incomplete && !hasOutput) }
+    } catch (error) {
+      // In the middle of a copy, the target was reachable a moment ago.
+      const isMidway = 'offset' in command && command.offset > 0
+      if (isMidway && !hasOutput && isAppError(error) && LOST.includes(error.code)) return { failure: error, mayRepeat: true }
+      throw error
+    }
   }
 }

@@ -4,13 +4,14 @@ import { errorText } from '../../base/errors.ts'
 import { writableByOthers } from '../../base/file-permissions.ts'
 import { isVisible } from '../../base/visible-text.ts'
 import { interpreterName, opaqueNote } from '../escapes.ts'
+import { isWithin } from '../sandbox/autostart-places.ts'
 import { pathsIn, scriptOf } from '../scripts.ts'
 import { quote, quoteArgv } from '../tokens.ts'
 import { type Acl, type AllowEntry, type AllowedCommand, isStdinOpen } from './acl.ts'
 import { type AskingCounts, countAsking, lintAsking } from './asking-rules.ts'
-import type { EnforcementProbe } from './confinement.ts'
+import { CONFINEMENT_KEYS, type EnforcementProbe, UNCONFINED } from './confinement.ts'
+import { type FileGrant, hasRight } from './file-grants.ts'
 import { inspectAcl } from './load-acl.ts'
-import { lintFiles } from './lint-files.ts'
 import { coversAll } from './match.ts'
 
 /** Result of `acl check`, as `--json` prints it. */
@@ -153,3 +154,36 @@ const lintSlot = (prefix: string): string[] => {
   const where = prefix === '' ? 'any absolute path of this host' : `any path that begins with ${quote(`${prefix}/`)}`
   return [`<URL_PATH> lets the caller name ${where}; links are followed`]
 }
+
+/** Reports files tables that have no effect, or that allow something other than they seem to, each with file, line and key. */
+const lintFiles = (acl: Acl): string[] => {
+  const earlier = new Map<string, FileGrant[]>()
+  return acl.allow.flatMap((entry, entryIndex) => {
+    const key = `${entry.agent_id}:${entry.machine_id}`
+    const before = earlier.get(key) ?? []
+    earlier.set(key, before)
+    return entry.files.flatMap((grant, index) => {
+      const place = `${acl.source ?? ''}:${grant.line}: exec.allow[${entryIndex}].files[${index}]: `
+      const found = [...lintFilesEntry(entry, index), ...lintUnreachedFiles(before, grant)]
+      before.push(grant)
+      return found.map((text) => place + text)
+    })
+  })
+}
+
+/** Confinement restricts processes. A file command is not a process. */
+const lintFilesEntry = ({ confinement }: AllowEntry, index: number): string[] => {
+  const keys = CONFINEMENT_KEYS.filter((key) => key !== 'contain' && confinement[key] !== UNCONFINED[key])
+  return index > 0 || keys.length === 0
+    ? []
+    : [`${keys.join(', ')} of the entry does not apply to files: x0xd reads and writes them itself; "owner" names the owner of new files`]
+}
+
+/** The first table whose root contains the path and that has the right applies. */
+const lintUnreachedFiles = (earlier: readonly FileGrant[], grant: FileGrant): string[] =>
+  (['read', 'write'] as const).flatMap((right) => {
+    const first = hasRight(grant, right) ? earlier.find((one) => hasRight(one, right) && isWithin(grant.root, one.root)) : undefined
+    return first === undefined
+      ? []
+      : [`${right} = true has no effect: line ${first.line} already allows it below ${quote(first.root)}; put the smaller root first`]
+  })

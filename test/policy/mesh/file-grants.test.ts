@@ -48,9 +48,9 @@ test('a table says what it says', () => {
 })
 
 test('tables are frozen', () => {
-  const [entry] = aclOf(textOf(filesText('/srv'))).allow
-  assert.throws(() => (entry?.files as unknown[]).push({}), TypeError)
-  assert.throws(() => Object.assign(entry?.files[0] ?? {}, { root: '/' }), TypeError)
+  const files = grantsOf(filesText('/srv'))
+  assert.throws(() => (files as unknown[]).push({}), TypeError)
+  assert.throws(() => Object.assign(files[0] ?? {}, { root: '/' }), TypeError)
 })
 
 for (const [what, lines, problem] of [
@@ -223,7 +223,7 @@ test('property: whatever stands there is read without an exception, and a table 
   fc.assert(
     fc.property(value, (text) => {
       const { acl, problems } = readText(
-        aclText([`${entryText([['true']]).replace('[[exec.allow.commands]]', `files = ${text}\n[[exec.allow.commands]]`)}`]),
+        aclText([entryText([['true']]).replace('[[exec.allow.commands]]', `files = ${text}\n[[exec.allow.commands]]`)]),
       )
       if (problems.length === 0) for (const { root } of acl?.allow[0]?.files ?? []) assert.equal(root, '/')
     }),

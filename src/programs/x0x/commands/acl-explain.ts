@@ -86,7 +86,7 @@ export const runAclExplain = async (context: CliContext, line: CommandLine): Pro
   return explainAsked(context, await aclInForceHere(context), asked, NOTHING)
 }
 
-/** The file command that `--file` and `--write` stand for, or null without `--file`. */
+/** The file command of `--file` and `--write`, or null without `--file`. */
 const fileArgv = (line: CommandLine): string[] | null => {
   const path = line.value('file')
   if (path === null) return null
