@@ -12,19 +12,19 @@ import type { ExecClient } from '../client.ts'
 import { Downloads, type FileRange } from './download.ts'
 import { ListOutput } from './file-answers.ts'
 import { FileRuns, type FileTarget } from './file-runs.ts'
-import { type UploadContent, type UploadRequest, Uploads } from './upload.ts'
+import { type UploadContent, type UploadRequest, UploadClient } from './upload.ts'
 
 /** Looks at files on other agents, and copies them in both directions. All methods throw as `FileRuns.run`. */
 export class FileClient {
   readonly #runs: FileRuns
   readonly #downloads: Downloads
-  readonly #uploads: Uploads
+  readonly #uploads: UploadClient
 
   constructor(deps: { readonly runner: Pick<ExecClient, 'run'>; readonly clock: Clock }) {
     const runs = new FileRuns(deps)
     this.#runs = runs
     this.#downloads = new Downloads({ runs })
-    this.#uploads = new Uploads({ runs, clock: deps.clock })
+    this.#uploads = new UploadClient({ runs, clock: deps.clock })
   }
 
   async stat(target: FileTarget, path: string, signal: AbortSignal): Promise<FileStatusJson> {

@@ -122,7 +122,7 @@ class Upload {
 }
 
 /** Sends content to files of other agents chunk by chunk. */
-export class Uploads {
+export class UploadClient {
   readonly #deps: { readonly runs: FileRuns; readonly clock: Clock }
   readonly #held = new Semaphore({ limit: MAX_CHUNKS_HELD })
 

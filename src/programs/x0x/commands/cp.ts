@@ -3,7 +3,7 @@ import { AppError, isAppError } from '../../../base/errors.ts'
 import { exitOfSignal } from '../../../cli/exit.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import { LocalApi, selectPath } from '../../../clients/daemon.ts'
-import { RemoteFiles } from '../../../clients/remote-files.ts'
+import { FileApi } from '../../../clients/file-api.ts'
 import { SELECTED_HOSTS } from '../../../protocol/api-answers.ts'
 import type { CliContext } from '../context.ts'
 import type { CopyPlan } from '../copy/copy-job.ts'
@@ -29,7 +29,7 @@ const planOf = async (
 ): Promise<CopyPlan> => {
   const options = { recursive: line.has('recursive'), preserve: line.has('preserve') }
   const agentId = await agentIdOf(api, order.host, signal)
-  const files = new RemoteFiles({ api }, { agent: order.host })
+  const files = new FileApi({ api }, { agent: order.host })
   if (order.direction === 'upload')
     return new UploadPlan({ files, stdin: () => context.stdin }, order, { ...options, agentId }).make(signal)
   return new DownloadPlan({ files, stdout: context.stdout }, order, { ...options, agentId, hashes: context.json }).make(signal)

@@ -4,7 +4,7 @@ import { counted } from '../../../base/format.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { write } from '../../../cli/output.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
-import { RemoteFiles } from '../../../clients/remote-files.ts'
+import { FileApi } from '../../../clients/file-api.ts'
 import type { FileEntryJson, FileListJson } from '../../../protocol/api/files.ts'
 import type { CliContext } from '../context.ts'
 import { FileFailures, failureKindOf } from '../copy/file-failure.ts'
@@ -35,7 +35,7 @@ const linesOf = (entries: readonly FileEntryJson[], long: boolean): string[] => 
 }
 
 /** The entries of a directory, or the one of a file. */
-const listingOf = async (files: RemoteFiles, { path }: RemotePlace, recursive: boolean, signal: AbortSignal): Promise<FileListJson> => {
+const listingOf = async (files: FileApi, { path }: RemotePlace, recursive: boolean, signal: AbortSignal): Promise<FileListJson> => {
   try {
     return await files.list(path, recursive, signal)
   } catch (error) {
@@ -50,7 +50,7 @@ export const runLs = async (context: CliContext, line: CommandLine): Promise<num
   const place = listedPlace(line.words[0] ?? '')
   const { host, path } = place
   try {
-    const files = new RemoteFiles(context, { agent: host })
+    const files = new FileApi(context, { agent: host })
     const { entries, left_out } = await listingOf(files, place, line.has('recursive'), NEVER)
     const sorted = entries.toSorted((a, b) => (a.path < b.path ? -1 : 1))
     if (context.json) await printJson(context, { ok: true, entries: sorted, left_out })

@@ -87,7 +87,7 @@ export class CopyProgress implements CopyMeter {
     this.clear()
   }
 
-  /** A line about the whole copy, or null if the output is no terminal. */
+  /** A line about the whole copy, or null without a terminal. */
   summary(): string | null {
     if (this.#off) return null
     const ms = this.#components.clock.monotonic() - this.#began

@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto'
 import { realpath, stat } from 'node:fs/promises'
 import { AppError, errorText, isAppError, isMissing } from '../../../base/errors.ts'
-import type { RemoteFiles } from '../../../clients/remote-files.ts'
+import { type Output, write } from '../../../cli/output.ts'
+import type { FileApi } from '../../../clients/file-api.ts'
 import { type CopiedFile, type CopyJob, type CopyMeter, localError } from './copy-job.ts'
 import { bytesText } from './copy-progress.ts'
 import { type PartStatus, PartialFile } from './partial-file.ts'
@@ -19,7 +20,7 @@ export interface DownloadInit {
 }
 
 /** Why the bytes of a file stopped: the daemon says it to the next question only. */
-const breakReason = async (files: RemoteFiles, path: string, version: string, signal: AbortSignal): Promise<AppError> => {
+const breakReason = async (files: FileApi, path: string, version: string, signal: AbortSignal): Promise<AppError> => {
   try {
     const now = await files.stat(path, signal)
     if (now.version !== version)
@@ -34,7 +35,7 @@ const breakReason = async (files: RemoteFiles, path: string, version: string, si
 /** The bytes of an answer. An error of the connection becomes its reason. */
 export async function* unbroken(
   body: AsyncIterable<Uint8Array>,
-  { files, path, version, signal }: { files: RemoteFiles; path: string; version: string; signal: AbortSignal },
+  { files, path, version, signal }: { files: FileApi; path: string; version: string; signal: AbortSignal },
 ): AsyncGenerator<Uint8Array, void, undefined> {
   const iterator = body[Symbol.asyncIterator]()
   try {
@@ -63,11 +64,11 @@ interface Opened {
 
 /** Copies one file of an agent to this machine. */
 export class DownloadFile implements CopyJob {
-  readonly #files: RemoteFiles
+  readonly #files: FileApi
   readonly #init: DownloadInit
   kept: string | null = null
 
-  constructor(components: { readonly files: RemoteFiles }, init: DownloadInit) {
+  constructor(components: { readonly files: FileApi }, init: DownloadInit) {
     this.#files = components.files
     this.#init = init
   }
@@ -189,5 +190,36 @@ const placeFor = async (destination: string): Promise<LocalFile> => {
   } catch (error) {
     if (isMissing(error)) return { path: destination, mode: null }
     throw error
+  }
+}
+
+/** Copies a file of an agent to standard output. Its last bytes come when the SHA-256 of the whole fits. */
+export class DownloadToStdout implements CopyJob {
+  readonly destination = '-'
+  readonly size = null
+  readonly kept = null
+  readonly source: string
+  readonly #components: { readonly files: FileApi; readonly stdout: Output }
+  readonly #path: string
+
+  constructor(components: { readonly files: FileApi; readonly stdout: Output }, init: { readonly host: string; readonly path: string }) {
+    this.#components = components
+    this.#path = init.path
+    this.source = `${init.host}:${init.path}`
+  }
+
+  async run(meter: CopyMeter, signal: AbortSignal): Promise<CopiedFile> {
+    const { files, stdout } = this.#components
+    const path = this.#path
+    const { status, body } = await files.download(path, null, signal)
+    let bytes = 0
+    for await (const data of unbroken(body, { files, path, version: status.version, signal })) {
+      // `OutputWatch` reports the lost reader.
+      if (!(await write(stdout, data))) return { bytes, sha256: null }
+      bytes += data.length
+      meter.moved(data.length)
+    }
+    if (bytes !== status.size) throw new AppError('file_error', `${path}: ${bytes} of ${status.size} bytes arrived`)
+    return { bytes, sha256: null }
   }
 }

@@ -2,12 +2,11 @@ import { mkdir, stat } from 'node:fs/promises'
 import { join, posix } from 'node:path'
 import { AppError, isAppError, isMissing } from '../../../base/errors.ts'
 import type { Output } from '../../../cli/output.ts'
-import type { RemoteFiles } from '../../../clients/remote-files.ts'
+import type { FileApi } from '../../../clients/file-api.ts'
 import type { FileEntryJson, FileStatusJson } from '../../../protocol/api/files.ts'
 import { usageError } from '../failure.ts'
 import { type CopyOptions, type CopyPlan, PlanBuilder, atPath } from './copy-job.ts'
-import { DownloadFile } from './download-file.ts'
-import { DownloadToStdout } from './download-stdout.ts'
+import { DownloadFile, DownloadToStdout } from './download-file.ts'
 import type { CopyOrder, LocalPlace } from './places.ts'
 
 type DownloadOrder = Extract<CopyOrder, { direction: 'download' }>
@@ -41,12 +40,12 @@ const goesInto = async ({ path, slash }: LocalPlace, sources: number): Promise<b
 
 /** Finds the files of a download, and makes their directories. */
 export class DownloadPlan {
-  readonly #components: { readonly files: RemoteFiles; readonly stdout: Output }
+  readonly #components: { readonly files: FileApi; readonly stdout: Output }
   readonly #order: DownloadOrder
   readonly #init: DownloadPlanInit
   readonly #plan = new PlanBuilder()
 
-  constructor(components: { readonly files: RemoteFiles; readonly stdout: Output }, order: DownloadOrder, init: DownloadPlanInit) {
+  constructor(components: { readonly files: FileApi; readonly stdout: Output }, order: DownloadOrder, init: DownloadPlanInit) {
     this.#components = components
     this.#order = order
     this.#init = init

@@ -3,7 +3,7 @@ import { type BigIntStats, constants } from 'node:fs'
 import { type FileHandle, open, realpath } from 'node:fs/promises'
 import { Readable } from 'node:stream'
 import { AppError } from '../../../base/errors.ts'
-import type { RemoteFiles } from '../../../clients/remote-files.ts'
+import type { FileApi } from '../../../clients/file-api.ts'
 import { FILE_CHUNK_BYTES } from '../../../protocol/api/files.ts'
 import { type CopiedFile, type CopyJob, type CopyMeter, localError } from './copy-job.ts'
 import { bytesText } from './copy-progress.ts'
@@ -34,7 +34,7 @@ async function* contentOf(file: FileHandle, path: string, from: number, before: 
   const size = Number(before.size)
   const changed = (): AppError => new AppError('file_error', `${path}: it changed while it was copied`)
   for (let at = from; at < size;) {
-    // A buffer of its own for each part, because the connection keeps it until it is sent.
+    // A new buffer for each part, because the connection keeps it until it is sent.
     const buffer = Buffer.allocUnsafeSlow(Math.min(READ_BYTES, size - at))
     const { bytesRead } = await file.read(buffer, 0, buffer.length, at)
     if (bytesRead === 0) throw changed()
@@ -47,11 +47,11 @@ async function* contentOf(file: FileHandle, path: string, from: number, before: 
 
 /** Copies one file of this machine to an agent. */
 export class UploadFile implements CopyJob {
-  readonly #files: RemoteFiles
+  readonly #files: FileApi
   readonly #init: UploadInit
   kept: string | null = null
 
-  constructor(components: { readonly files: RemoteFiles }, init: UploadInit) {
+  constructor(components: { readonly files: FileApi }, init: UploadInit) {
     this.#files = components.files
     this.#init = init
   }
@@ -137,13 +137,10 @@ export class UploadStdin implements CopyJob {
   readonly size = null
   readonly kept = null
   readonly destination: string
-  readonly #components: { readonly files: RemoteFiles; readonly stdin: Readable }
+  readonly #components: { readonly files: FileApi; readonly stdin: Readable }
   readonly #path: string
 
-  constructor(
-    components: { readonly files: RemoteFiles; readonly stdin: Readable },
-    init: { readonly host: string; readonly path: string },
-  ) {
+  constructor(components: { readonly files: FileApi; readonly stdin: Readable }, init: { readonly host: string; readonly path: string }) {
     this.#components = components
     this.#path = init.path
     this.destination = `${init.host}:${init.path}`

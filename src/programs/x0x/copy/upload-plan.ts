@@ -2,7 +2,7 @@ import { readdir, stat } from 'node:fs/promises'
 import { basename, join, posix } from 'node:path'
 import type { Readable } from 'node:stream'
 import { AppError, isAppError } from '../../../base/errors.ts'
-import type { RemoteFiles } from '../../../clients/remote-files.ts'
+import type { FileApi } from '../../../clients/file-api.ts'
 import { usageError } from '../failure.ts'
 import { type CopyOptions, type CopyPlan, PlanBuilder, atPath } from './copy-job.ts'
 import type { CopyOrder, RemotePlace } from './places.ts'
@@ -25,12 +25,12 @@ interface DirectoryPair {
 
 /** Finds the files of an upload, and makes their directories on the agent. */
 export class UploadPlan {
-  readonly #components: { readonly files: RemoteFiles; stdin(): Readable }
+  readonly #components: { readonly files: FileApi; stdin(): Readable }
   readonly #order: UploadOrder
   readonly #init: UploadPlanInit
   readonly #plan = new PlanBuilder()
 
-  constructor(components: { readonly files: RemoteFiles; stdin(): Readable }, order: UploadOrder, init: UploadPlanInit) {
+  constructor(components: { readonly files: FileApi; stdin(): Readable }, order: UploadOrder, init: UploadPlanInit) {
     this.#components = components
     this.#order = order
     this.#init = init
@@ -106,7 +106,7 @@ export class UploadPlan {
     }
   }
 
-  /** A directory is made with those above it, so only the last ones need a command, unless each has bits of its own. */
+  /** A directory is made with those above it, so only the last ones need a command, unless each has other bits. */
   async #makeDirectories(directories: readonly DirectoryPair[], signal: AbortSignal): Promise<void> {
     const { preserve } = this.#init
     for (const directory of directories) {

@@ -35,7 +35,7 @@ export interface SentContent {
 const notX0xd = (what: string): AppError => new AppError('daemon_unreachable', `the server is not x0xd: ${what}`)
 
 /** Files on one agent, through the daemon. All methods throw the daemon's errors, and `daemon_unreachable` for an invalid answer. */
-export class RemoteFiles {
+export class FileApi {
   readonly #api: Pick<LocalApi, 'answer' | 'read'>
   readonly #route: string
 
