@@ -7,6 +7,7 @@ import { bulk } from './bulk.ts'
 import { containment } from './containment.ts'
 import { cost } from './cost.ts'
 import { fanout, fleet } from './fanout.ts'
+import { files } from './files.ts'
 import { growth } from './growth.ts'
 import { memory } from './memory.ts'
 import { latency } from './latency.ts'
@@ -39,6 +40,7 @@ const MEASUREMENTS: Readonly<Record<string, Measurement>> = {
   bulk: { title: 'Output of one run on this machine', measure: bulk },
   wan: { title: 'Over a distance', measure: wan },
   loss: { title: 'Over a path that loses packets', measure: loss, onRequest: 'quick' },
+  files: { title: 'Files', measure: files, onRequest: 'quick' },
   fanout: { title: 'Many hosts', measure: fanout },
   fleet: { title: 'A thousand hosts', measure: fleet },
   start: { title: 'Start to first run', measure: start },
@@ -58,7 +60,7 @@ const USAGE = `npm run bench [-- [quick] [NAME…] | charts]
 
 Measures x0x beside OpenSSH and writes bench/RESULTS.md, bench/results.json and bench/charts.
 Without a name it measures all except leaks, one-file and packages. The last two need npm run packages.
-With quick it measures fewer rounds, prints the results and writes nothing. It leaves out loss.
+With quick it measures fewer rounds, prints the results and writes nothing. It leaves out files and loss.
 With charts it draws the charts of bench/results.json again.
 
 ${Object.entries(MEASUREMENTS)

@@ -74,6 +74,16 @@ export class SshPath {
     return spawn('ssh', ['-T', ...this.#common, '-S', this.#control, this.#host, ...argv], { stdio: ['pipe', 'pipe', 'inherit'] })
   }
 
+  /** Copies files to a path of the server, by a new connection. */
+  async scp(files: readonly string[], path: string): Promise<void> {
+    await launch('scp', ['-q', ...this.#common, ...files, `${this.#host}:${path}`])
+  }
+
+  /** Copies a file of the server. */
+  async scpFrom(path: string, file: string): Promise<void> {
+    await launch('scp', ['-q', ...this.#common, `${this.#host}:${path}`, file])
+  }
+
   /** The client alone: it asks the master whether it is there, and nobody else. */
   async clientAlone(): Promise<void> {
     await launch('ssh', [...this.#common, '-S', this.#control, '-O', 'check', this.#host])
