@@ -1,9 +1,10 @@
 import { writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 
 import { shellWords } from '../src/base/format.ts'
 import { CLI, isRunning, MeshOfDaemons, until, type AclEntry, type CliResult, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { showAgent } from './demo-agent.ts'
+import { filesTable, showFiles } from './demo-files.ts'
 import { showFleet } from './demo-fleet.ts'
 import { showRexd } from './demo-rexd.ts'
 import { Stage } from './stage.ts'
@@ -77,7 +78,11 @@ const allowed = ({ alice, bob }: Pick<Cast, 'alice' | 'bob'>, programs: Programs
     description: 'Says what it is given. Changes nothing.',
     keys: 'discoverable = true\n',
   },
-  { agent: alice, commands: [[programs.ticker], [programs.x0x, '--data-dir', bob.dir, 'diagnostics', 'exec', '--json']] },
+  {
+    agent: alice,
+    commands: [[programs.ticker], [programs.x0x, '--data-dir', bob.dir, 'diagnostics', 'exec', '--json']],
+    keys: filesTable(dirname(bob.dir)),
+  },
 ]
 
 const introduce = async ({ alice, bob, charlie }: Cast, programs: Programs): Promise<void> => {
@@ -89,6 +94,7 @@ const introduce = async ({ alice, bob, charlie }: Cast, programs: Programs): Pro
     ['', '', 'printenv PATH'],
     ['', '', 'ticker'],
     ['', '', 'x0x --data-dir … diagnostics exec --json'],
+    ['', 'may read and write files below', '/srv/site'],
   ])
   stage.expect('bob restarted, because new permissions are loaded only at start', bob.running, ms)
   const link = (await bob.ok('card')).trim()
@@ -242,6 +248,7 @@ const play = async (mesh: MeshOfDaemons): Promise<void> => {
   await showDenied(cast)
   await showCancel(cast, programs)
   await showEvidence(cast, programs)
+  await showFiles(stage, cast, mesh.root)
   await showDiscovery(cast)
   await showFleet(stage, cast, mesh.root)
   await showRexd(stage, cast.alice, mesh.root)

@@ -125,7 +125,7 @@ for (const [direction, title] of [
   ['up', 'an upload'],
   ['down', 'a download'],
 ] as const) {
-  const LARGE = 200 * MIB
+  const LARGE = 120 * MIB
   const begin = async (t: TestContext): Promise<Stage & { words: [string, string]; to: string; source: string }> => {
     const stage = await stageOf(t)
     const { here, there } = stage
@@ -196,7 +196,7 @@ test('a copy needs no more memory than its chunks', async (t) => {
   assert.equal((await copy(stage, join(here, 'first'), `bob:${there}/`)).status, 0)
   const before = await Promise.all([alice.memory(), bob.memory()])
   await writeFile(join(here, 'large'), '')
-  await truncate(join(here, 'large'), 600 * MIB)
+  await truncate(join(here, 'large'), 300 * MIB)
   assert.equal((await copy(stage, join(here, 'large'), `bob:${there}/`)).status, 0)
   assert.equal((await copy(stage, `bob:${there}/large`, join(here, 'back'))).status, 0)
   const after = await Promise.all([alice.memory(), bob.memory()])
