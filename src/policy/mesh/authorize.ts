@@ -46,6 +46,7 @@ export const GATES = [
   'command',
   'cwd',
   'detach',
+  'terminal',
   'stdin',
   'timeout',
   'slots',
@@ -152,7 +153,8 @@ const permitApproved = ({ intent, principal, context, place, caps }: Resolved, i
   const fields = fieldsOf({ intent, principal, place, caps }, launch)
   const { stdin_len, stdin_sha256 = null } = intent
   // The text of stdin arrives after the Request. The code that asks the approvers adds it.
-  const stdin = stdin_len === null ? null : { bytes: stdin_len, sha256: stdin_sha256, text: null }
+  const sent = stdin_len === null ? null : { bytes: stdin_len, sha256: stdin_sha256, text: null }
+  const stdin = intent.terminal ? 'open' : sent
   const answer = askForMesh({ fields, place, isMiss, stdin, name: principal.name ?? null }, context.acl, given)
   if (answer.kind === 'ask') return Object.freeze({ kind: 'ask', question: answer.question, place })
   if (answer.kind === 'mismatch') return denied('approval', 'approval_mismatch', answer.detail, place)
@@ -167,11 +169,13 @@ const fieldsOf = (
 ): PermitFields => {
   const { agent_id, machine_id } = principal
   const { confinement, description: matched_acl } = place.entry
+  const { terminal = null } = intent
   return {
     argv: intent.argv,
     ...launch,
+    ...(terminal && { env: { ...launch.env, TERM: terminal.term } }),
     cwd_descriptor: null,
-    terminal: null,
+    terminal: terminal && { cols: terminal.columns, rows: terminal.rows },
     caps,
     confinement,
     sandbox: null,
@@ -219,7 +223,7 @@ const findCommand = (
 
 /** True if the ACL lists the command for the pair, with or without approval. Only `authorize` permits a run. */
 export const isListed = (
-  { argv, detached }: { readonly argv: readonly string[]; readonly detached: boolean },
+  { argv, detached, terminal }: { readonly argv: readonly string[]; readonly detached: boolean; readonly terminal?: boolean },
   pair: { readonly agentId: AgentId; readonly machineId: MachineId },
   acl: Acl,
 ): boolean => {
@@ -229,7 +233,8 @@ export const isListed = (
     return !('kind' in entries) && !('gate' in findFileGrant(argv, entries))
   }
   const found = findCommand(argv, principal, acl)
-  return !('kind' in found) && (!detached || found.place.entry.detaching !== null)
+  if ('kind' in found) return false
+  return (!detached || found.place.entry.detaching !== null) && (terminal !== true || found.place.command.terminal)
 }
 
 /** The gates before the ACL is read. All failed verifications have one reason, so that a sender cannot find out known nonces and IDs. */

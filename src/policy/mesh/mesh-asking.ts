@@ -88,8 +88,9 @@ const questionOf = (
   ask: ApprovalRequest['ask'],
 ): ApprovalRequest | null => {
   const { approvers, approvals_needed } = place.entry.asking
-  const why = whyOf(place, facts.always_ask, isMiss)
-  if (why === null) return null
+  const asked = whyOf(place, facts.always_ask, isMiss)
+  if (asked === null) return null
+  const why = fields.terminal === null ? asked : `${asked}${ON_A_TERMINAL}`
   const question: ApprovalRequest = {
     ...facts,
     door: 'mesh',
@@ -108,6 +109,9 @@ const questionOf = (
   }
   return Object.freeze(question)
 }
+
+/** Follows the reason of an approval request. The approver cannot see what will be typed. */
+const ON_A_TERMINAL = '; it runs on a terminal, so the requester types into it while it runs'
 
 /** Null if the ACL alone allows the run. */
 const whyOf = ({ entry, command }: MatchedCommand, alwaysAsk: string | null, isMiss: boolean): string | null => {
