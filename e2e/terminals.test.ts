@@ -3,6 +3,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { existsSync, readFileSync } from 'node:fs'
+import { readFile, writeFile } from 'node:fs/promises'
 import { request } from 'node:http'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
@@ -295,3 +296,17 @@ for (const { argv, shows, keys } of DRAWING)
     assert.equal(await tmux.variable('alternate_on'), '0')
     assert.equal(await tmux.variable('mouse_any_flag'), '0')
   })
+
+test('an ACL that is read again without terminal = true ends the runs on terminals, and no others', async () => {
+  const typed = new Typed(alice, ['--', 'cat'])
+  typed.type('one\n')
+  await typed.shows('one')
+  const piped = alice.startCli(['exec', 'bob', '--', 'cat'])
+  await piped.finished
+  await writeFile(bob.aclFile, (await readFile(bob.aclFile, 'utf8')).replaceAll('terminal = true\n', ''))
+  process.kill(bob.pid, 'SIGHUP')
+  assert.equal(await typed.status, 255)
+  assert.match(typed.stderr, /access_revoked/)
+  const again = await alice.cli(['exec', '-tt', 'bob', '--', 'cat'], { stdin: new Uint8Array(0) })
+  assert.match(again.stderr, /terminal_not_allowed/)
+})

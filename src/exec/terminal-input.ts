@@ -118,6 +118,7 @@ export class TerminalInputSender {
     if (this.#acked > 0) return false
     this.#request += 1
     this.#ahead.putBack([...this.#kept.splice(0), ...(this.#signing === null ? [] : [this.#signing])])
+    this.#signing = null
     this.#nextSeq = 0
     this.#unacked = 0
     this.#changed.notifyAll()

@@ -153,8 +153,7 @@ const permitApproved = ({ intent, principal, context, place, caps }: Resolved, i
   const fields = fieldsOf({ intent, principal, place, caps }, launch)
   const { stdin_len, stdin_sha256 = null } = intent
   // The text of stdin arrives after the Request. The code that asks the approvers adds it.
-  const sent = stdin_len === null ? null : { bytes: stdin_len, sha256: stdin_sha256, text: null }
-  const stdin = intent.terminal ? 'open' : sent
+  const stdin = stdin_len === null ? null : { bytes: stdin_len, sha256: stdin_sha256, text: null }
   const answer = askForMesh({ fields, place, isMiss, stdin, name: principal.name ?? null }, context.acl, given)
   if (answer.kind === 'ask') return Object.freeze({ kind: 'ask', question: answer.question, place })
   if (answer.kind === 'mismatch') return denied('approval', 'approval_mismatch', answer.detail, place)

@@ -88,11 +88,12 @@ const questionOf = (
   ask: ApprovalRequest['ask'],
 ): ApprovalRequest | null => {
   const { approvers, approvals_needed } = place.entry.asking
-  const asked = whyOf(place, facts.always_ask, isMiss)
-  if (asked === null) return null
-  const why = fields.terminal === null ? asked : `${asked}${ON_A_TERMINAL}`
+  const why = whyOf(place, facts.always_ask, isMiss)
+  if (why === null) return null
   const question: ApprovalRequest = {
     ...facts,
+    // No pattern of an allowlist covers what will be typed.
+    ...(fields.terminal !== null && { opaque: [ON_A_TERMINAL, ...(facts.opaque === null ? [] : [facts.opaque])].join('; '), programs: [] }),
     door: 'mesh',
     session_id: null,
     asker,
@@ -110,8 +111,8 @@ const questionOf = (
   return Object.freeze(question)
 }
 
-/** Follows the reason of an approval request. The approver cannot see what will be typed. */
-const ON_A_TERMINAL = '; it runs on a terminal, so the requester types into it while it runs'
+/** Why the arguments of a command on a terminal do not show all that it does. */
+const ON_A_TERMINAL = 'it runs on a terminal: the requester types into it while it runs, and no approver sees that'
 
 /** Null if the ACL alone allows the run. */
 const whyOf = ({ entry, command }: MatchedCommand, alwaysAsk: string | null, isMiss: boolean): string | null => {
