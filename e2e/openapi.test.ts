@@ -262,7 +262,12 @@ test('every route succeeds and refuses as the document says', async () => {
     await refusesAsDocumented(route, text, query, operation !== undefined)
     const proof = text === null || operation === undefined ? {} : await proofOf(operation, text)
     // Of the run there is nothing left to cancel; a terminal needs lines.
-    const status = route === 'POST /exec/terminal' ? 400 : ['POST /exec/cancel', 'POST /exec/incoming/cancel', 'GET /exec/output'].includes(route) ? 404 : 200
+    const status =
+      route === 'POST /exec/terminal'
+        ? 400
+        : ['POST /exec/cancel', 'POST /exec/incoming/cancel', 'GET /exec/output'].includes(route)
+          ? 404
+          : 200
     const sent = { ...(text !== null && { body: text }), ...(query !== undefined && { query }) }
     await answers(route, { ...sent, headers: { ...withToken(), accept: 'application/json', ...proof } }, status)
   }

@@ -85,7 +85,9 @@ class Typed {
   }
 
   async shows(text: string): Promise<void> {
-    await until(`it shows ${JSON.stringify(text)}, not ${JSON.stringify(this.stdout.slice(-300))} ${this.stderr}`, () => this.stdout.includes(text))
+    await until(`it shows ${JSON.stringify(text)}, not ${JSON.stringify(this.stdout.slice(-300))} ${this.stderr}`, () =>
+      this.stdout.includes(text),
+    )
   }
 }
 
@@ -103,23 +105,27 @@ const typeLine = async (tmux: Tmux, text: string): Promise<void> => {
   await tmux.press('Enter')
 }
 
-test('a shell on a terminal of tmux: its size, a new size, Ctrl-C, its exit status, and the terminal as before', { skip: NO_TMUX }, async (t) => {
-  const tmux = await Tmux.make(t)
-  await inTmux(tmux, '-t bob -- sh')
-  await tmux.shows(/^[#$]/)
-  await typeLine(tmux, 'stty size')
-  await tmux.shows(/^24 80$/)
-  await tmux.resize(100, 30)
-  await typeLine(tmux, 'stty size')
-  await tmux.shows(/^30 100$/)
-  await typeLine(tmux, 'sleep 1000')
-  await tmux.press('C-c')
-  await typeLine(tmux, 'echo after=$? $TERM')
-  await tmux.shows(/^after=130 \S*xterm\S*|^after=130 tmux\S*|^after=130 screen\S*/)
-  await typeLine(tmux, 'exit 9')
-  await tmux.shows(/^status=9$/)
-  await tmux.shows(/^icanon$/)
-})
+test(
+  'a shell on a terminal of tmux: its size, a new size, Ctrl-C, its exit status, and the terminal as before',
+  { skip: NO_TMUX },
+  async (t) => {
+    const tmux = await Tmux.make(t)
+    await inTmux(tmux, '-t bob -- sh')
+    await tmux.shows(/^[#$]/)
+    await typeLine(tmux, 'stty size')
+    await tmux.shows(/^24 80$/)
+    await tmux.resize(100, 30)
+    await typeLine(tmux, 'stty size')
+    await tmux.shows(/^30 100$/)
+    await typeLine(tmux, 'sleep 1000')
+    await tmux.press('C-c')
+    await typeLine(tmux, 'echo after=$? $TERM')
+    await tmux.shows(/^after=130 \S*xterm\S*|^after=130 tmux\S*|^after=130 screen\S*/)
+    await typeLine(tmux, 'exit 9')
+    await tmux.shows(/^status=9$/)
+    await tmux.shows(/^icanon$/)
+  },
+)
 
 test('Enter ~ . ends the connection and the program, ~? helps and ~~ is a tilde', { skip: NO_TMUX }, async (t) => {
   const tmux = await Tmux.make(t)
@@ -236,7 +242,10 @@ test('POST /exec/terminal answers with events, and its body takes keys and sizes
   let text = ''
   for await (const part of answer as AsyncIterable<Buffer>) text += part.toString()
   call.end()
-  const events = text.trimEnd().split('\n').map((one) => JSON.parse(one) as { type: string; data_b64?: string; code?: number })
+  const events = text
+    .trimEnd()
+    .split('\n')
+    .map((one) => JSON.parse(one) as { type: string; data_b64?: string; code?: number })
   assert.equal(events[0]?.type, 'started')
   const output = events.map(({ data_b64 = '' }) => Buffer.from(data_b64, 'base64').toString()).join('')
   assert.match(output, /11 33/)

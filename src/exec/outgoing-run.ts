@@ -132,8 +132,8 @@ export class OutgoingRun {
     reach('sent', this.#id)
     this.#awaitExit(0)
     this.#stdin?.run().then(
-      // Who closes a terminal ends its program.
-      () => void (this.#init.spec.terminal && this.#cancel()),
+      // The client has closed its terminal, so the program ends.
+      () => this.#init.spec.terminal && this.#cancel(),
       (error: unknown) => this.#clientFailed(error),
     )
   }

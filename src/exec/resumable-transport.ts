@@ -80,7 +80,7 @@ export class ResumableTransport {
   readonly #liveness = new Liveness()
   #resumes = 0
   #silent = false
-  /** The owner was told that the connection is lost. */
+  /** The owner knows that the connection is lost. */
   #isLost = false
   /** Why the last transport was lost, or the last attempt failed. */
   #cause = ''

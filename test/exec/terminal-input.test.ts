@@ -228,7 +228,8 @@ test('over any cuts and restarts the target gets each byte once and in order', a
       deliver()
     }
     if (lost) resume()
-    for (let turn = 0; turn < 100 && (got !== typed || size !== wanted); turn++) {
+    const isBehind = (): boolean => got !== typed || size !== wanted
+    for (let turn = 0; turn < 100 && isBehind(); turn++) {
       signing.splice(0).forEach(({ done }) => done())
       await settle()
       deliver()

@@ -371,9 +371,7 @@ export class TestDaemon {
     const blocks = entries.map(({ agent, commands, description = agent.name ?? '', keys: own = '', terminals = false }) =>
       [
         `[[exec.allow]]\ndescription = ${toml(description)}\nagent_id = ${toml(agent.agentId)}\nmachine_id = ${toml(agent.machineId)}\n${own}`,
-        ...commands.map(
-          (argv) => `[[exec.allow.commands]]\nargv = [${argv.map(toml).join(', ')}]${terminals ? '\nterminal = true' : ''}`,
-        ),
+        ...commands.map((argv) => `[[exec.allow.commands]]\nargv = [${argv.map(toml).join(', ')}]${terminals ? '\nterminal = true' : ''}`),
       ].join('\n'),
     )
     await mkdir(this.dir, { recursive: true, mode: 0o700 })

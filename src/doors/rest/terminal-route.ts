@@ -5,7 +5,7 @@ import type { RunOutcome, RunSink, TerminalInput } from '../../exec/run-spec.ts'
 import { newRequestId } from '../../identity/request-id.ts'
 import { RAW_RUN_TYPE, RAW_TERMINAL_EVENTS, TERMINAL_EVENTS, type TerminalEventJson } from '../../protocol/api/run-events.ts'
 import type { AgentId } from '../../protocol/ids.ts'
-import { MAX_TERMINAL_SIDE, MAX_TERM_NAME } from '../../protocol/limits/terminal.ts'
+import { MAX_MESH_TERMINAL_SIDE, MAX_TERM_NAME } from '../../protocol/limits/terminal.ts'
 import { isTermName } from '../../protocol/wire/terminal.ts'
 import { parseWith } from '../validation.ts'
 import { askNamed } from './agents.ts'
@@ -18,7 +18,7 @@ import { StreamedRun, closeSignal, streamFormat } from './run-response.ts'
 import { base64, eventOf, runRequest } from './schemas.ts'
 import type { RestServices } from './services.ts'
 
-const side = z.int().min(1).max(MAX_TERMINAL_SIDE)
+const side = z.int().min(1).max(MAX_MESH_TERMINAL_SIDE)
 
 const { agent_id, agent, argv, timeout_ms, clamp, request_id, session } = runRequest.shape
 
@@ -35,11 +35,7 @@ export const terminalRequest = z
     terminal: z.strictObject({
       columns: side,
       rows: side,
-      term: z
-        .string()
-        .max(MAX_TERM_NAME)
-        .refine(isTermName, 'not the name of a terminal type')
-        .describe('the variable TERM on the target'),
+      term: z.string().max(MAX_TERM_NAME).refine(isTermName, 'not the name of a terminal type').describe('the variable TERM on the target'),
     }),
   })
   .meta({ id: 'TerminalRequest' })

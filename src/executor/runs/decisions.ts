@@ -186,12 +186,7 @@ export class Decisions {
     return read.asks === 'detached' ? this.#deps.detached.mayAsk(agentId, read.request) : this.#answers.allows(agentId)
   }
 
-  #decideRun(
-    read: RunRequestArrival,
-    principal: Principal,
-    { link }: RunArrival,
-    problem: string | null,
-  ): RunAdmission | Denial | Dropped {
+  #decideRun(read: RunRequestArrival, principal: Principal, { link }: RunArrival, problem: string | null): RunAdmission | Denial | Dropped {
     const { agent_id, machine_id, trust } = principal
     const { request } = read
     const subject: RunSubject = {

@@ -70,7 +70,7 @@ export const reportTo = <S, L>(reporter: RunReporter | null, report: RunRecorder
         },
       }
 
-export interface StdinSource {
+export interface InputSource {
   /** The program has started. */
   attach(sink: StdinSink, program: Pick<Program, 'resize'>): void
   stop(): void
@@ -89,7 +89,7 @@ export interface ExecutionInit<P extends Program, Last> {
   /** Ends a pending `start`. Null for a process of this machine, which cannot be ended before it exists. */
   readonly starting: Pick<Program, 'terminate' | 'kill'> | null
   /** Null means the program reads /dev/null. */
-  readonly stdin: StdinSource | null
+  readonly stdin: InputSource | null
   /** Ends the program by SIGHUP in place of SIGTERM, like the closing of a terminal. A shell of a person ignores SIGTERM. Absent means false. */
   readonly hangsUp?: boolean
   readonly report: RunRecorder<P, Last>

@@ -13,7 +13,7 @@ import { MAX_APPROVAL_WAIT_MS } from '../../protocol/limits/approvals.ts'
 import type { DenialReason, OutputName, RunState } from '../../protocol/reasons.ts'
 import { type ExecFrame, execFrame } from '../../protocol/wire/exec.ts'
 import type { ExecutorServices } from '../services.ts'
-import { type EndCause, Execution, type Program, type RunRecorder, type StdinSource, reportTo, starterOf } from './execution.ts'
+import { type EndCause, Execution, type Program, type RunRecorder, type InputSource, reportTo, starterOf } from './execution.ts'
 import { FileTask } from './file-task.ts'
 import { type Warning, warningFrame } from './frames.ts'
 
@@ -130,7 +130,7 @@ export interface PeerRunInit {
   readonly admission: AdmittedRun | PendingApproval
   readonly output: PeerRunOutput
   /** Stdin, or the input of a terminal. `whole` resolves when all of it has arrived, null if an approver cannot see it. Null means /dev/null. */
-  readonly stdin: (StdinSource & { readonly whole: Promise<Uint8Array> | null }) | null
+  readonly stdin: (InputSource & { readonly whole: Promise<Uint8Array> | null }) | null
   /** Reports the run to approval clients of this machine. Null without such clients. */
   readonly reporter: RunReporter | null
 }

@@ -246,7 +246,14 @@ export class Requests {
     const content = (): Uint8Array => message.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 })
     const proven = await this.#believed(toSign, content, call)
     const ofFanout = call.fanout === null ? {} : { fanout_id: call.fanout }
-    const asked = { argv, stdin_bytes: stdin?.len ?? 0, timeout_ms, proven, ...(detach && { detach }), ...(terminal && { terminal: true as const }) }
+    const asked = {
+      argv,
+      stdin_bytes: stdin?.len ?? 0,
+      timeout_ms,
+      proven,
+      ...(detach && { detach }),
+      ...(terminal && { terminal: true as const }),
+    }
     const body = message.encode(request)
     const signed = await this.#signed(
       domain,

@@ -14,7 +14,12 @@ import {
 } from '../../protocol/limits/terminal.ts'
 import { ACK_EVERY_MS } from '../../protocol/limits/wire.ts'
 import type { ExecFrame } from '../../protocol/wire/exec.ts'
-import { EXEC_TERMINAL_INPUT_DOMAIN, type ExecTerminalInput, type WireTerminalSize, execTerminalInput } from '../../protocol/wire/terminal.ts'
+import {
+  EXEC_TERMINAL_INPUT_DOMAIN,
+  type ExecTerminalInput,
+  type WireTerminalSize,
+  execTerminalInput,
+} from '../../protocol/wire/terminal.ts'
 import type { Program } from './execution.ts'
 
 /** The agent that may type, and the request that its input must name. */

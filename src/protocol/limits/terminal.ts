@@ -1,7 +1,7 @@
 /** Limits of runs on a terminal. Times are milliseconds unless the name says seconds. Sizes are bytes. */
 
 /** Columns or rows of a terminal. */
-export const MAX_TERMINAL_SIDE = 1_000
+export const MAX_MESH_TERMINAL_SIDE = 1_000
 /** Name of a terminal type, such as `xterm-256color`. */
 export const MAX_TERM_NAME = 64
 /** Typed bytes of one signed frame. It fits one encrypted frame with its signature. */

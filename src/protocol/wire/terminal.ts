@@ -1,5 +1,5 @@
 import { AppError } from '../../base/errors.ts'
-import { MAX_TERMINAL_DATA, MAX_TERMINAL_SIDE, MAX_TERM_NAME } from '../limits/terminal.ts'
+import { MAX_TERMINAL_DATA, MAX_MESH_TERMINAL_SIDE, MAX_TERM_NAME } from '../limits/terminal.ts'
 import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS, NONCE_BYTES } from '../limits/wire.ts'
 import { PARTIES } from './exec.ts'
 import { type Field, type ValueOf, bool, bytes, list, nullable, range, record, text, uint } from './schema.ts'
@@ -9,7 +9,7 @@ export const EXEC_TERMINAL_REQUEST_DOMAIN = 'x0x-exec-terminal-request-v1'
 /** Domain of the agent key's signature over the exact bytes of an encoded `exec-terminal-input`. */
 export const EXEC_TERMINAL_INPUT_DOMAIN = 'x0x-exec-terminal-input-v1'
 
-const side = range(1, MAX_TERMINAL_SIDE)
+const side = range(1, MAX_MESH_TERMINAL_SIDE)
 const TERM_NAME = new RegExp(`^[A-Za-z0-9._+-]{1,${MAX_TERM_NAME}}$`)
 
 /** True for a name that the variable TERM may have on a target. It is looked up in a database of files there. */

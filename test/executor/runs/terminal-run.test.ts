@@ -18,7 +18,8 @@ const SCRIPTS = {
   hup: "trap 'exit 5' HUP; trap '' TERM; echo ready; while :; do sleep 0.05; done",
 }
 
-const hostOf = async (t: TestContext, options: HostOptions = {}) => ExecutorHost.linked(t, { scripts: SCRIPTS, terminals: true, ...options })
+const hostOf = async (t: TestContext, options: HostOptions = {}) =>
+  ExecutorHost.linked(t, { scripts: SCRIPTS, terminals: true, ...options })
 
 const open = async ({ host, link }: { host: ExecutorHost; link: FakeLink }, name: keyof typeof SCRIPTS): Promise<ProbeTerminal> =>
   ProbeTerminal.open(link, [host.program(name)])
@@ -51,7 +52,11 @@ test('the size is that of the request, and each new one arrives; ten thousand at
   terminal.run.cancel()
   await exitOf(terminal)
   // Those in between were joined, so the program was not kept busy.
-  const sizes = terminal.run.output().toString().match(/^\d+ \d+/gm) ?? []
+  const sizes =
+    terminal.run
+      .output()
+      .toString()
+      .match(/^\d+ \d+/gm) ?? []
   assert.ok(sizes.length < MAX_TERMINAL_FRAMES_UNACKED / 2, `${sizes.length} sizes`)
 })
 
@@ -85,7 +90,10 @@ for (const [what, inputs] of Object.entries(ATTACKS))
     const all = inputs(terminal, other)
     for (const [at, input] of all.entries()) terminal.run.sendBytes(await terminal.frame({ data: Buffer.from(`EVIL${at}`), ...input }))
     await terminal.run.closed
-    const typed = terminal.run.output().toString().replace(/^ready\r?\n/, '')
+    const typed = terminal.run
+      .output()
+      .toString()
+      .replace(/^ready\r?\n/, '')
     assert.ok(all.length === 1 ? typed === '' : ['', 'EVIL0'].includes(typed), typed)
     // The other run was not disturbed.
     await other.type('fine')
@@ -117,7 +125,9 @@ test('more input than the window, in bytes or frames, ends the run', async (t) =
   const frames = await open(parts, 'idle')
   await frames.shows('ready')
   // Signed before the first is sent, so that none is acknowledged between two.
-  const all = await Promise.all(Array.from({ length: MAX_TERMINAL_FRAMES_UNACKED + 8 }, async (_none, seq) => frames.frame({ seq, data: Buffer.from('x') })))
+  const all = await Promise.all(
+    Array.from({ length: MAX_TERMINAL_FRAMES_UNACKED + 8 }, async (_none, seq) => frames.frame({ seq, data: Buffer.from('x') })),
+  )
   for (const frame of all) frames.run.sendBytes(frame)
   await frames.run.closed
 })

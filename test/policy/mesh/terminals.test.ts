@@ -50,7 +50,10 @@ test('a detached run and a command of ask_patterns have no terminal', () => {
   const asked = aclOf(aclText([entryText([['false']], { ask: 'on-miss' }) + pattern]))
   const miss = decide(asked, { terminal: TERMINAL })
   assert.deepEqual(miss.kind === 'denied' && miss.reason, 'terminal_not_allowed')
-  assert.match(readText(aclText([entryText([['false']], { ask: 'on-miss' }) + pattern + 'terminal = true\n'])).problems[0] ?? '', /unknown key/)
+  assert.match(
+    readText(aclText([entryText([['false']], { ask: 'on-miss' }) + pattern + 'terminal = true\n'])).problems[0] ?? '',
+    /unknown key/,
+  )
 })
 
 test('an ACL with a terminal is wider, and one without it is narrower', () => {

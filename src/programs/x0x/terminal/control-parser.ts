@@ -179,9 +179,7 @@ export class ControlParser {
     const raw = this.#taken()
     if (!isWhole) return this.#to.text(controls)
     const [, parameters = '', intermediates = '', final = ''] =
-      /^([0-?]*)([ -/]*)([@-~])$/.exec(
-        Buffer.from(raw.subarray(startOf(raw)).filter((byte) => byte >= 0x20)).toString('latin1'),
-      ) ?? []
+      /^([0-?]*)([ -/]*)([@-~])$/.exec(Buffer.from(raw.subarray(startOf(raw)).filter((byte) => byte >= 0x20)).toString('latin1')) ?? []
     // The parts of a malformed sequence are in another order. No program needs one.
     if (final === '') this.#to.text(controls)
     else this.#to.sequence({ raw, parameters, intermediates, final, controls })

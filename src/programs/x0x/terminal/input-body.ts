@@ -31,7 +31,7 @@ export class InputBody extends PassThrough {
     this.#line({ columns, rows })
   }
 
-  /** Standard input is no terminal and has ended. The program is told so; the body stays open, because its end would end the program. */
+  /** Types the end of file after standard input that is not a terminal. The body stays open, because its end cancels the run. */
   endOfFile(): void {
     this.type(Buffer.from(this.#lastTyped === LINE_FEED ? END_OF_FILE : END_OF_FILE.repeat(2)))
   }

@@ -1,7 +1,7 @@
 import { writeSync } from 'node:fs'
 import type { Readable } from 'node:stream'
 import type { Output } from '../../../cli/output.ts'
-import { MAX_TERMINAL_SIDE } from '../../../protocol/limits/terminal.ts'
+import { MAX_MESH_TERMINAL_SIDE } from '../../../protocol/limits/terminal.ts'
 
 export interface LocalSize {
   readonly columns: number
@@ -15,11 +15,11 @@ export interface LocalTerminalIo {
   readonly stderr: Output & { readonly rows?: number }
 }
 
-/** Size of an output that is no terminal. */
+/** Size without a local terminal. */
 const USUAL_SIZE: LocalSize = { columns: 80, rows: 24 }
 
 const side = (value: number | undefined, usual: number): number =>
-  value === undefined || value < 1 ? usual : Math.min(value, MAX_TERMINAL_SIDE)
+  value === undefined || value < 1 ? usual : Math.min(value, MAX_MESH_TERMINAL_SIDE)
 
 /** The user's terminal: raw while a remote program has it, and as before at every end of this process except SIGKILL. */
 export class LocalTerminal {

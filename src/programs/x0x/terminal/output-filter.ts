@@ -47,7 +47,7 @@ const passesEscape = (intermediates: string, final: string): boolean => !interme
  * Output of a remote program for a local terminal. Without what sets the title or the clipboard, moves the window, prints, or makes the
  * terminal type an answer. Everything else passes unchanged. The result does not depend on how the output is cut.
  */
-export class OutputFilter {
+export class TerminalOutputFilter {
   readonly #modes = new TerminalModes()
   readonly #parser: ControlParser
   readonly #isRaw: boolean

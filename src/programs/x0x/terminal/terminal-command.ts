@@ -18,8 +18,8 @@ import { ID_BEGINNING, proverOf, traceHeader } from '../request-headers.ts'
 import { WaitingLine, type WarningEvent, warningText } from '../run-output.ts'
 import { ESCAPE_HELP, EscapeKeys } from './escape-keys.ts'
 import { InputBody } from './input-body.ts'
-import { LocalTerminal, type LocalTerminalIo } from './local-terminal.ts'
-import { OutputFilter } from './output-filter.ts'
+import { LocalTerminal } from './local-terminal.ts'
+import { TerminalOutputFilter } from './output-filter.ts'
 
 interface TerminalOptions {
   readonly agent: string
@@ -54,7 +54,7 @@ type Ending = 'closed' | 'output_limit' | 'output_lost' | NodeJS.Signals
 class TerminalCommand {
   readonly #context: CliContext
   readonly #options: TerminalOptions
-  readonly #filter: OutputFilter
+  readonly #filter: TerminalOutputFilter
   readonly #terminal: LocalTerminal
   readonly #keys = new EscapeKeys()
   readonly #waiting: WaitingLine
@@ -68,13 +68,13 @@ class TerminalCommand {
   constructor(context: CliContext, options: TerminalOptions) {
     this.#context = context
     this.#options = options
-    this.#filter = new OutputFilter(options)
-    this.#terminal = new LocalTerminal(context as LocalTerminalIo, { undo: () => this.#filter.end() })
+    this.#filter = new TerminalOutputFilter(options)
+    this.#terminal = new LocalTerminal(context, { undo: () => this.#filter.end() })
     this.#waiting = new WaitingLine({ stderr: context.stderr, clock: systemClock }, options)
   }
 
   async run(): Promise<number> {
-    const { context } = { context: this.#context }
+    const context = this.#context
     const stopListening = context.onSignal((signal) => this.#end(signal))
     for (const output of [context.stdout, context.stderr]) output.on('error', () => this.#end('output_lost'))
     const heard = context.progress.start(`no answer of ${this.#options.agent} yet`)
@@ -186,7 +186,7 @@ class TerminalCommand {
 
   /** The program runs. Until now, Ctrl-C was for this command. */
   #start(): void {
-    const { stdin } = this.#context as unknown as { stdin: Readable }
+    const { stdin } = this.#context
     const stopResizing = this.#terminal.onResize(() => this.#body?.resize(this.#terminal.size))
     const type = (bytes: Buffer): void => void this.#type(bytes, stdin)
     const close = (): void => this.#body?.endOfFile()

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { OutputFilter } from '../../../../src/programs/x0x/terminal/output-filter.ts'
+import { TerminalOutputFilter } from '../../../../src/programs/x0x/terminal/output-filter.ts'
 import { HumanTerminal } from '../../../support/human-terminal.ts'
 
 const ESC = '\u001b'
@@ -11,7 +11,7 @@ const ESC = '\u001b'
 const bytesOf = (text: string): Buffer => Buffer.from(text, 'utf8')
 
 const filtered = (bytes: Uint8Array, cuts: readonly number[] = [], raw = false): Buffer => {
-  const filter = new OutputFilter({ raw })
+  const filter = new TerminalOutputFilter({ raw })
   const edges = [0, ...cuts.map((cut) => cut % (bytes.length + 1)).toSorted((a, b) => a - b), bytes.length]
   return Buffer.concat(edges.slice(1).map((end, at) => Buffer.from(filter.push(bytes.subarray(edges[at], end)))))
 }
@@ -41,6 +41,7 @@ const anyOutput = fc.array(anyPart, { maxLength: 12 }).map((parts) => Buffer.con
 test('plain text and UTF-8 pass unchanged, also where a character has the byte of a control', () => {
   for (const text of ['', 'plain\r\n\ttext\b\u0007', 'grüße ✜ 中文 𝄞', '\u0085\u0084', 'Ý›œ✜'])
     assert.equal(passed(text), text, JSON.stringify(text))
+  // oxlint-disable-next-line no-control-regex
   const plain = fc.string({ unit: 'grapheme', maxLength: 40 }).filter((text) => !/[\u0005\u001b\u0080-\u009f]/u.test(text))
   fc.assert(
     fc.property(plain, fc.array(fc.nat(), { maxLength: 5 }), (text, cuts) => {
@@ -132,11 +133,13 @@ test('whatever a program sends, a terminal neither gets a title nor types more t
 })
 
 test('--raw-terminal passes everything', () => {
-  fc.assert(fc.property(anyOutput, fc.array(fc.nat(), { maxLength: 5 }), (bytes, cuts) => assert.deepEqual(filtered(bytes, cuts, true), bytes)))
+  fc.assert(
+    fc.property(anyOutput, fc.array(fc.nat(), { maxLength: 5 }), (bytes, cuts) => assert.deepEqual(filtered(bytes, cuts, true), bytes)),
+  )
 })
 
 test('a command without an end costs bounded memory', () => {
-  const filter = new OutputFilter({ raw: false })
+  const filter = new TerminalOutputFilter({ raw: false })
   filter.push(bytesOf(`${ESC}]0;`))
   const before = process.memoryUsage().heapUsed
   const chunk = Buffer.alloc(1024 * 1024, 'a')
@@ -150,7 +153,7 @@ test('a command without an end costs bounded memory', () => {
 for (const raw of [false, true])
   test(`the end undoes what the program changed${raw ? ', also of all output' : ''}`, async () => {
     const terminal = new HumanTerminal()
-    const filter = new OutputFilter({ raw })
+    const filter = new TerminalOutputFilter({ raw })
     const show = async (bytes: Uint8Array | string): Promise<void> => new Promise((resolve) => terminal.write(bytes, () => resolve()))
     const modes = [1, 1000, 1002, 1003, 1004, 1006, 1049, 2004, 6].map((mode) => `${ESC}[?${mode}h`).join('')
     await show(filter.push(bytesOf(`${modes}${ESC}[?7l${ESC}[?25l${ESC}[4h${ESC}=${ESC}[3;5r${ESC}[31m${ESC}(0`)))
@@ -163,7 +166,7 @@ for (const raw of [false, true])
   })
 
 test('the end of a program that changed nothing leaves the alternate screen and the cursor alone', () => {
-  const filter = new OutputFilter({ raw: false })
+  const filter = new TerminalOutputFilter({ raw: false })
   filter.push(bytesOf(`text${ESC}[?1049h${ESC}[?1000h${ESC}[?1000l${ESC}[?1049l`))
   assert.equal(filter.end(), `${ESC}[0m`)
 })
