@@ -186,6 +186,7 @@ const NOT_THERE: readonly { readonly status: number; readonly said: RegExp; read
     said: /no contact (matches "web|has the label role)/,
     what: 'a fleet that is selected',
   },
+  { status: 2, said: /standard input is not a terminal/, what: 'a terminal of the reader' },
   { status: 2, said: /deploy\.ledger: no such file/, what: 'a ledger of it' },
 ]
 

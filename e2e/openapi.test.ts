@@ -146,6 +146,7 @@ const goodRequests = async (): Promise<Record<Exclude<RouteKey, 'GET /direct/eve
     'POST /agents/ping': { body: { agent_id: alice.agentId } },
     'POST /direct/send': { body: { agent: 'bob', payload_b64: 'AA==' } },
     'POST /exec/run': { body: run },
+    'POST /exec/terminal': { body: { ...run, terminal: { columns: 80, rows: 24, term: 'dumb' } } },
     'POST /exec/fanout': { body: { hosts: [alice.agentId, 'bob'], argv: ['echo', '7'] } },
     'GET /agents/{agent}/files': { query: `?path=${files}&stat=true` },
     'PUT /agents/{agent}/files': { query: `?path=${files}/new&mode=0600` },
@@ -260,8 +261,13 @@ test('every route succeeds and refuses as the document says', async () => {
     const text = body === undefined ? null : JSON.stringify(body)
     await refusesAsDocumented(route, text, query, operation !== undefined)
     const proof = text === null || operation === undefined ? {} : await proofOf(operation, text)
-    // Of the run there is nothing left to cancel.
-    const status = ['POST /exec/cancel', 'POST /exec/incoming/cancel', 'GET /exec/output'].includes(route) ? 404 : 200
+    // Of the run there is nothing left to cancel; a terminal needs lines.
+    const status =
+      route === 'POST /exec/terminal'
+        ? 400
+        : ['POST /exec/cancel', 'POST /exec/incoming/cancel', 'GET /exec/output'].includes(route)
+          ? 404
+          : 200
     const sent = { ...(text !== null && { body: text }), ...(query !== undefined && { query }) }
     await answers(route, { ...sent, headers: { ...withToken(), accept: 'application/json', ...proof } }, status)
   }

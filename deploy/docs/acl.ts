@@ -120,6 +120,10 @@ const ENTRY: Rows<(typeof ENTRY_KEYS)[number]> = {
 const COMMAND: Rows<(typeof COMMAND_KEYS)[number]> = {
   argv: ['required', 'The tokens of the command. See [How commands match](#how-commands-match).'],
   stdin: [true, '`false`: a request with stdin is denied, and the command reads `/dev/null`.'],
+  terminal: [
+    false,
+    '`true`: the requester may run the command on a terminal and type into it. Most programs are then as good as a shell. See [terminals.md](terminals.md).',
+  ],
 }
 
 const FILES: Rows<(typeof FILE_GRANT_KEYS)[number]> = {
@@ -157,6 +161,7 @@ const GATE_ROWS: Readonly<Record<Gate, readonly [check: string, ...denials: read
   command: ['A command or an ask pattern matches. For a file command: a root with this right contains the path.', 'argv_not_allowed'],
   cwd: ['The request names no working directory.', 'cwd_not_allowed'],
   detach: ['For a detached run: the entry allows it, with this much stored output.', 'detach_not_allowed'],
+  terminal: ['For a terminal: the command has `terminal = true`.', 'terminal_not_allowed'],
   stdin: ['Stdin is open and within the limit.', 'stdin_too_large'],
   timeout: ['The timeout or lifetime is between 1 ms and the limit.', 'timeout_too_large'],
   slots: ['A concurrency slot is free. A run that waits for approval takes it after the approval.', 'concurrency_limit_reached'],

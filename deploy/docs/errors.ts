@@ -281,6 +281,10 @@ const DENIALS: Readonly<Record<DenialReason, readonly [cause: string, remedy: st
     'The entry does not have `detach = true`, or the request wants to keep more output than `max_detach_output_bytes`.',
     'Run it attached, ask for less output, or set `detach = true` in the entry.',
   ],
+  terminal_not_allowed: [
+    'The command does not have `terminal = true`. A command of `ask_patterns` never runs on a terminal.',
+    'Run it without `-t`, or set `terminal = true` in its `[[exec.allow.commands]]` block ([terminals.md](terminals.md)).',
+  ],
   stdin_too_large: [
     'Stdin is larger than `max_stdin_bytes` of the entry, or the command has `stdin = false`.',
     'Send less, or raise the limit in the ACL.',

@@ -8,12 +8,13 @@ import * as fleet from '../../src/protocol/limits/fleet.ts'
 import * as mesh from '../../src/protocol/limits/mesh.ts'
 import * as page from '../../src/protocol/limits/page.ts'
 import * as rexd from '../../src/protocol/limits/rexd.ts'
+import * as terminal from '../../src/protocol/limits/terminal.ts'
 import * as tools from '../../src/protocol/limits/tools.ts'
 import * as wire from '../../src/protocol/limits/wire.ts'
 import { table } from './table.ts'
 
 const refusals = { REFUSAL_LINES, REFUSAL_TOTAL_LINES } as const
-const MODULES = { approvals, daemon, detached, events, files, fleet, mesh, page, refusals, rexd, tools, wire } as const
+const MODULES = { approvals, daemon, detached, events, files, fleet, mesh, page, refusals, rexd, terminal, tools, wire } as const
 
 /**
  * A limit in plain words, its value, and what happens when it is reached. In the value, `{NAME}` stands for a constant, `{NAME bytes}`
@@ -83,6 +84,17 @@ const ROWS: Readonly<Record<string, readonly Row[]>> = {
     ['Queries of one agent', '{DETACHED_ASKS}', 'no answer'],
     ['Cancellations of one agent', '{DETACHED_CANCELS}', 'no answer'],
     ['Reconnection of an attached client', '{REATTACH_MS}', 'the client gives up; the run continues'],
+  ],
+  Terminals: [
+    ['Columns or rows', '{MAX_MESH_TERMINAL_SIDE}', '`bad_request`'],
+    ['Typed bytes that the program has not read', '{MAX_TERMINAL_UNACKED bytes}', 'x0x stops reading your keys'],
+    ['Frames of input per second', '{TERMINAL_FRAMES_PER_SECOND}, after {TERMINAL_FRAME_BURST}', 'the rest waits'],
+    ['Time between two changes of the size', '{TERMINAL_RESIZE_MS}', 'the last size counts'],
+    [
+      'Input of all terminals of a daemon',
+      '{TERMINAL_BYTE_BURST bytes}, then {TERMINAL_BYTES_PER_SECOND bytes} per second',
+      'the rest waits',
+    ],
   ],
   'REST API': [
     ['Request body without stdin', '{MAX_SMALL_BODY bytes}', '`too_large`'],
@@ -163,6 +175,7 @@ const ROWS: Readonly<Record<string, readonly Row[]>> = {
  * matter.
  */
 const INTERNAL = `
+  MAX_TERM_NAME MAX_TERMINAL_DATA MAX_TERMINAL_FRAMES_UNACKED MAX_OWN_TERMINALS TERMINAL_SIGNATURES_PER_SECOND TERMINAL_SIGNATURE_BURST
   MAX_DESK_LINE DESK_SHAPE DESK_FRESH_MS DESK_OPEN_MS DESK_ANSWER_MS MAX_DESK_CONNECTIONS DESK_LINES DESK_EVENTS DESK_OUTPUTS
   DESK_REQUESTS MAX_DESK_NONCES MAX_DESK_UNREAD MAX_DESK_EVENTS_UNREAD MAX_DESK_REPLY MAX_APPROVAL_CLIENT_REQUESTS MAX_DESK_NAME
   DESK_RETRY_MS MAX_RUN_NAME MAX_FOLLOWED_RUNS MAX_KNOWN_RUNS MAX_TOLD_RUNNING FOLLOW_TELL_MS MAX_WAITING_JSON_OF_ASKER MAX_WAITING_JSON

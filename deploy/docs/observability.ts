@@ -50,6 +50,7 @@ const EVENTS: { readonly [Name in EventName]: readonly [log: Log, meaning: strin
       account: "user; null for the daemon's",
       approved_by: '',
       keep_bytes: 'detached runs',
+      terminal: '`true`: on a terminal; else absent',
       cwd: 'REXD only, as the next four',
       env: 'names only',
       target: 'agent; null for this machine',
@@ -101,6 +102,7 @@ const EVENTS: { readonly [Name in EventName]: readonly [log: Log, meaning: strin
       fanout_id: 'of a fan-out',
       proven: 'true: proved with `operator.key`',
       detach: 'of a detached run: `lifetime_ms`, `keep_bytes`',
+      terminal: '`true`: on a terminal; else absent',
     },
   ],
   detached_asked: [

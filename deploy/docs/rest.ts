@@ -63,6 +63,7 @@ const NOTES: Partial<Readonly<Record<RouteKey, string>>> = {
 const ANSWERS: Partial<Readonly<Record<RouteKey, string>>> = {
   'GET /openapi.json': 'the document',
   'POST /exec/run': 'a result or a stream',
+  'POST /exec/terminal': 'a stream',
   'POST /exec/cancel': 'the same ID',
   'POST /exec/fanout': 'a stream, or the ledger with `hosts`',
   'GET /agents/{agent}/files': 'the bytes, a status, `entries` and `left_out`, a digest, or `received`',
@@ -92,6 +93,7 @@ const requestFields = (schema: z.ZodType | undefined): string[] => {
 /** Routes whose request has a table of its own, below this heading. */
 const OWN_TABLES: Readonly<Partial<Record<string, string>>> = {
   'POST /exec/run': 'run-a-command',
+  'POST /exec/terminal': 'run-on-a-terminal',
   'POST /exec/fanout': 'run-on-many-agents',
 }
 

@@ -2,6 +2,16 @@ import type { CommandSpec, OptionSpec } from './command.ts'
 import { PLAIN_EXEC } from './plain-exec.ts'
 import { DETACH_OPTIONS } from './runs.ts'
 
+/** Options of a run on a terminal, which a plain `exec` does not have. */
+const TERMINAL_OPTIONS: readonly OptionSpec[] = [
+  {
+    flags: '-t, --terminal',
+    text: 'Run it on a terminal; -tt also without a local one',
+    conflicts: 'json stdin-file cancel raw detach parallel canary max-failures deadline group diff ledger retry retry-unknown'.split(' '),
+  },
+  { flags: '--raw-terminal', text: 'With -t, pass titles, clipboard and queries too', goesWith: ['terminal'] },
+]
+
 /** Any of these options makes a line a fan-out, also with one host. */
 export const FLEET_OPTIONS: readonly OptionSpec[] = [
   { flags: '--parallel <n>', text: 'Run on n hosts at once, at most 512 (default: 64)' },
@@ -36,7 +46,12 @@ export const EXEC: CommandSpec = {
     { flags: '[agent]', completes: 'hosts' },
     { flags: '[argv...]', completes: 'hosts' },
   ],
-  options: [...PLAIN_EXEC.options!.map((option) => ({ ...option, text: TEXTS[option.flags] ?? '' })), ...FLEET_OPTIONS, ...DETACH_OPTIONS],
+  options: [
+    ...PLAIN_EXEC.options!.map((option) => ({ ...option, text: TEXTS[option.flags] ?? '' })),
+    ...TERMINAL_OPTIONS,
+    ...FLEET_OPTIONS,
+    ...DETACH_OPTIONS,
+  ],
   examples: [
     'x0x exec bob -- echo 42',
     'x0x exec bob --timeout 30 -- journalctl -u x0xd -n 100',
@@ -47,6 +62,7 @@ export const EXEC: CommandSpec = {
     "x0x exec 'web[1-20]' --group -- uname -r",
     'x0x exec @web --canary 2 --max-failures 10% --ledger deploy.ledger -- deploy 42',
     'x0x exec --retry deploy.ledger',
+    'x0x exec -t bob -- htop',
     'x0x exec bob --detach --lifetime 2h -- make all',
     "x0x exec 'web[1-20]' --detach -- make all",
   ],
@@ -64,6 +80,7 @@ export const EXEC: CommandSpec = {
     'HOST is a contact, or at least 6 characters of an agent ID. For a fan-out, name several of them, contacts with numbers (web[1-20,30]), groups (@db) or labels (role=web). !HOST excludes a host.',
     'The ACL of the target can set a lower limit than --timeout.',
     'Ctrl-C cancels the run and waits for its end. Press it again to stop waiting.',
+    'With -t, Ctrl-C goes to the command. After Enter, ~. ends the connection and ~? shows these keys. The ACL of the target needs terminal = true.',
   ],
   commands: [
     {

@@ -22,11 +22,12 @@ export const ACL: CommandSpec = {
         {
           flags: '--last',
           text: 'Explain the last denial in the audit log',
-          conflicts: ['machine', 'detach', 'file'],
+          conflicts: ['machine', 'detach', 'terminal', 'file'],
         },
         { flags: '--agent <id>', text: 'Agent that requests the command' },
         { flags: '--machine <id>', text: 'Machine of that agent' },
         { flags: '--detach', text: 'Check a detached run', conflicts: ['file'] },
+        { flags: '--terminal', text: 'Check a run on a terminal', conflicts: ['detach', 'file'] },
         { flags: '--file <path>', text: 'Explain whether the agent may read this file' },
         { flags: '--write', text: 'Explain whether it may write the file', goesWith: ['file'] },
       ],

@@ -2,6 +2,7 @@ import { within } from '../base/clock.ts'
 import { isAppError } from '../base/errors.ts'
 import { Semaphore } from '../base/semaphore.ts'
 import { reach } from '../base/run-stages.ts'
+import { NO_PROOF } from '../executor-api/messages.ts'
 import type { Startable } from '../base/startable.ts'
 import { newRequestId } from '../identity/request-id.ts'
 import type { RunSession } from '../protocol/api-answers.ts'
@@ -30,6 +31,7 @@ export const withReporter = (reporter: RunReporter, sink: RunSink, showsOutput =
     return sink.event(event)
   },
   sent: () => sink.sent?.(),
+  connection: (state) => sink.connection?.(state),
 })
 
 export const reportEnd = (reporter: RunReporter, { denial_reason, duration_ms, ...end }: RunOutcome): void => {
@@ -153,7 +155,7 @@ export class ExecClient implements Startable {
       const expected = { requestId, from: transport.peer, to: executor.identity }
       const reopen = this.#transports.reopenerOf(transport, requestId)
       const run = new OutgoingRun(
-        { transport, reopen, clock, counters, sink, session, sign },
+        { transport, reopen, clock, counters, sink, session, sign, signInput: async (call) => executor.signTerminalInput(call) },
         { spec, expected, request, trace: traceFrame(transport.peer, requestId, trace) },
       )
       session.requested(transport.peer.machineId)
@@ -165,12 +167,14 @@ export class ExecClient implements Startable {
   }
 
   async #sign({ peer, streamNonce }: RunTransport, spec: RunSpec, requestId: RequestId): Promise<SignedBody> {
-    const { argv, stdin, timeout_ms, cwd, clamp, proof, fanout } = spec
+    const { argv, stdin, terminal, timeout_ms, cwd, clamp, proof = NO_PROOF, fanout } = spec
+    const asked = { link: peer.number, request_id: requestId, stream_nonce: streamNonce, argv: [...argv] }
+    if (terminal !== undefined) {
+      const { columns, rows, term } = terminal
+      return this.#deps.executor.signTerminalRequest({ ...asked, timeout_ms, clamp, columns, rows, term, ...proof })
+    }
     const request = {
-      link: peer.number,
-      request_id: requestId,
-      stream_nonce: streamNonce,
-      argv: [...argv],
+      ...asked,
       stdin: stdin === null ? null : { len: stdin.len, pieces: [...stdin.pieces] },
       timeout_ms,
       cwd,

@@ -5,12 +5,14 @@ import { sha256 } from '../identity/hash.ts'
 import { MAX_APPROVAL_WAIT_MS } from '../protocol/limits/approvals.ts'
 import { EXIT_WAIT_SLACK_MS, KILL_GRACE_MS, MAX_UNACKED_PER_RUN, UNACKED_SLACK } from '../protocol/limits/wire.ts'
 import type { ExecExit, ExecFrame } from '../protocol/wire/exec.ts'
+import type { ExecTerminalInput } from '../protocol/wire/terminal.ts'
 import type { RequesterCounters } from './counters.ts'
 import { type Expected, type SignedBody, compareOutput, outcomeOf, readExit } from './exit.ts'
 import { Delivery, StdinSender } from './flow.ts'
 import { ReceivedRun } from './received.ts'
 import { ResumableTransport } from './resumable-transport.ts'
 import type { RunEvent, RunOutcome, RunSink, RunSpec } from './run-spec.ts'
+import { TerminalInputSender } from './terminal-input.ts'
 import type { OutgoingRunEntry } from './outgoing-runs.ts'
 import type { ResumableTransportComponents, RunTransport } from './transport.ts'
 
@@ -20,6 +22,8 @@ export interface OutgoingRunDeps extends ResumableTransportComponents {
   readonly session: OutgoingRunEntry
   /** Makes the executor sign the Request for another transport. */
   readonly sign: (transport: RunTransport) => Promise<SignedBody>
+  /** Makes the executor sign input of a terminal. Absent if no run is on a terminal. */
+  readonly signInput?: (input: ExecTerminalInput) => Promise<SignedBody>
 }
 
 export interface OutgoingRunInit {
@@ -41,7 +45,7 @@ export class OutgoingRun {
   readonly #deps: OutgoingRunDeps
   readonly #init: OutgoingRunInit
   readonly #delivery: Delivery
-  readonly #stdin: StdinSender | null
+  readonly #stdin: StdinSender | TerminalInputSender | null
   readonly #received = new ReceivedRun()
   readonly #done = Promise.withResolvers<RunOutcome>()
   readonly #timers: NamedTimers<'wait' | 'cancel'>
@@ -75,7 +79,8 @@ export class OutgoingRun {
       onFrame: (frame) => this.#receive(frame),
       onResumed: (stdin) => this.#onResumed(stdin),
       signAgain: async (transport) => this.#signAgain(transport),
-      onSentAgain: () => this.#resendStdin(0),
+      onSentAgain: () => this.#resendStdin(0, true),
+      onConnection: (state) => deps.sink.connection?.(state),
       onLost: (message, foreign) => this.#lost(message, foreign),
     })
     deps.session.move = () => void this.#transport.move()
@@ -121,16 +126,33 @@ export class OutgoingRun {
 
   #start(): void {
     this.#deps.counters.add('runs_requested')
-    this.#transport.send({ type: 'request', ...this.#request })
+    this.#transport.send(this.#requestFrame())
     this.#deps.sink.sent?.()
     if (this.#init.trace) this.#transport.send(this.#init.trace)
     reach('sent', this.#id)
     this.#awaitExit(0)
-    this.#stdin?.run().catch((error: unknown) => this.#clientFailed(error))
+    this.#stdin?.run().then(
+      // The client has closed its terminal, so the program ends.
+      () => this.#init.spec.terminal && this.#cancel(),
+      (error: unknown) => this.#clientFailed(error),
+    )
   }
 
-  #makeStdin(): StdinSender | null {
-    const source = this.#init.spec.stdin
+  #requestFrame(): ExecFrame {
+    return { type: this.#init.spec.terminal === undefined ? 'request' : 'terminal_request', ...this.#request }
+  }
+
+  #makeStdin(): StdinSender | TerminalInputSender | null {
+    const { stdin: source, terminal } = this.#init.spec
+    const { clock, signInput } = this.#deps
+    if (terminal !== undefined && signInput !== undefined)
+      return new TerminalInputSender({
+        source: terminal.input,
+        clock,
+        sign: async (seq, frame) => signInput({ request_sha256: sha256(this.#request.body), seq, ...frame }),
+        send: (seq, signed) => this.#transport.send({ type: 'terminal_input', request_id: this.#id, seq, ...signed }),
+        drained: async () => this.#transport.drained(),
+      })
     if (source === null) return null
     return new StdinSender({
       source,
@@ -147,8 +169,11 @@ export class OutgoingRun {
     this.#resendStdin(stdin)
   }
 
-  #resendStdin(from: number): void {
-    if (this.#stdin === null ? from !== 0 : !this.#stdin.resume(from)) this.#wrong('stdin is said to have come that was not sent')
+  /** `isNew` means that the request was signed again, and with it all input of a terminal. */
+  #resendStdin(from: number, isNew = false): void {
+    const stdin = this.#stdin
+    const sent = stdin instanceof TerminalInputSender && isNew ? stdin.restart() : (stdin?.resume(from) ?? from === 0)
+    if (!sent) this.#wrong('stdin is said to have come that was not sent')
   }
 
   /** Signs the Request again. Throws if the target has already shown that it knew the run, or if the run is cancelled before the signature is there. */
@@ -157,7 +182,7 @@ export class OutgoingRun {
     if (!this.#cancelled) this.#request = await this.#deps.sign(transport)
     if (this.#cancelled) throw new AppError('conflict', 'it was cancelled')
     this.#deps.counters.add('requests_sent_again')
-    return { type: 'request', ...this.#request }
+    return this.#requestFrame()
   }
 
   #receive(frame: ExecFrame): void {

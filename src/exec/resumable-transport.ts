@@ -80,6 +80,8 @@ export class ResumableTransport {
   readonly #liveness = new Liveness()
   #resumes = 0
   #silent = false
+  /** The owner knows that the connection is lost. */
+  #isLost = false
   /** Why the last transport was lost, or the last attempt failed. */
   #cause = ''
   #ended = false
@@ -117,7 +119,7 @@ export class ResumableTransport {
   send(frame: ExecFrame): boolean {
     const carrier = this.#carrier
     if (carrier === null) return true
-    if (frame.type === 'request') this.neverArrived = false
+    if (frame.type === 'request' || frame.type === 'terminal_request') this.neverArrived = false
     this.#sentAt = this.#clock.monotonic()
     return carrier.send(frame)
   }
@@ -197,6 +199,8 @@ export class ResumableTransport {
 
   #reached(): void {
     this.#attached = true
+    if (this.#isLost) this.#init.onConnection?.('resumed')
+    this.#isLost = false
     this.#timers.cancel('deadline', 'attempt', 'pause')
   }
 
@@ -262,6 +266,8 @@ export class ResumableTransport {
       this.#attached = false
       this.#limitSearch()
     }
+    if (!this.#isLost) this.#init.onConnection?.('disconnected')
+    this.#isLost = true
     const pause = this.#attemptedAt + RESUME_PAUSE_MS - this.#clock.monotonic()
     if (pause > 0) this.#timers.set('pause', pause, () => void this.#try())
     else void this.#try()

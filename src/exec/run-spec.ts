@@ -6,6 +6,7 @@ import { MAX_TEXT } from '../protocol/limits/wire.ts'
 import type { WaitingReason, WarningKind } from '../protocol/reasons.ts'
 import type { TraceContext } from '../protocol/trace-context.ts'
 import { checkArgvSize } from '../protocol/wire/exec.ts'
+import type { WireTerminalSize } from '../protocol/wire/terminal.ts'
 
 /** Stdin of a run. Its length and the hashes of its pieces are known before the first byte is sent, because the Request signs them. */
 export interface StdinSource {
@@ -15,12 +16,25 @@ export interface StdinSource {
   readonly chunks: AsyncIterable<Uint8Array>
 }
 
+/** What the user of a terminal typed, or its new size. */
+export type TerminalInput = { readonly data: Uint8Array } | WireTerminalSize
+
+/** A terminal that a client shows. */
+export interface TerminalSpec extends WireTerminalSize {
+  /** Value of the variable TERM on the target. */
+  readonly term: string
+  /** Read at the speed of the program. Its end cancels the run. */
+  readonly input: AsyncIterable<TerminalInput>
+}
+
 /** A run that a client requests. */
 export interface RunSpec {
   readonly agent_id: AgentId
   readonly argv: readonly string[]
   /** Null is /dev/null. */
   readonly stdin: StdinSource | null
+  /** Terminal of the run. Absent for pipes. */
+  readonly terminal?: TerminalSpec
   /** Milliseconds. Null is the target's limit. */
   readonly timeout_ms: number | null
   /** Always denied. It is sent so that the target's executor denies and records it. */
@@ -72,6 +86,8 @@ export interface RunSink {
   event(event: RunEvent): void | Promise<void>
   /** Called after the Request was sent. From now on only the target knows whether it ran. */
   sent?(): void
+  /** Called when the connection is lost, and when it is there again. */
+  connection?(state: 'disconnected' | 'resumed'): void
 }
 
 /** The result of `POST /exec/run` without the output. */

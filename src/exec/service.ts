@@ -22,6 +22,7 @@ export const UNREAD = {
 /** Frames that open a stream, with the counter of each. */
 const ARRIVALS: Partial<Record<ExecFrame['type'], RequesterCounter>> = {
   request: 'peer_runs',
+  terminal_request: 'peer_runs',
   detach_request: 'peer_runs',
   detached_ask: 'peer_detached_asked',
   rules_request: 'peer_rules_asked',

@@ -193,6 +193,8 @@ export interface ResumableTransportInit {
   signAgain(transport: RunTransport): Promise<ExecFrame>
   /** The Request of `signAgain` was sent, as the first frame on this transport. */
   onSentAgain(): void
+  /** Called when the connection is lost, and when the run continues. Not called for a move to another connection. */
+  onConnection?(state: 'disconnected' | 'resumed'): void
   /** Called once, when the run can no longer be followed. `foreign` means that the peer sent an invalid frame. */
   onLost(message: string, foreign: boolean): void
 }

@@ -19,6 +19,8 @@ export const ANSWERS = {
   revocations: 'result',
   sign_detach_request: 'signed',
   sign_detached_ask: 'signed',
+  sign_terminal_request: 'signed',
+  sign_terminal_input: 'signed',
   evaluate_trust: 'result',
   prove_fanout: 'result',
   fanout_over: 'result',

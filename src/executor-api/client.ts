@@ -92,6 +92,8 @@ export class ExecutorClient implements Startable {
   readonly settings = async (): Promise<NetworkSettings> => this.#call('settings', {})
   readonly signDetachRequest = this.#callOf('sign_detach_request')
   readonly signDetachedAsk = this.#callOf('sign_detached_ask')
+  readonly signTerminalRequest = this.#callOf('sign_terminal_request')
+  readonly signTerminalInput = this.#callOf('sign_terminal_input')
   readonly signRulesRequest = this.#callOf('sign_rules_request')
   readonly asked = new DetachedRequestCalls(async (type, call) => this.#call(type, call))
   readonly #channel: ExecutorChannel<ToNetwork, ToExecutor>

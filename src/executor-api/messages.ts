@@ -30,6 +30,7 @@ import {
 import { DENIAL_REASONS, DETACHED_STATES, DHT_CHOICES, HTTP_REFUSALS, TRUST_DECISIONS } from '../protocol/reasons.ts'
 import { DETACHED_ASKS } from '../protocol/wire/detached.ts'
 import { signedStdin } from '../protocol/wire/exec.ts'
+import { TERMINAL_FIELDS, newTerminalSize, typedBytes } from '../protocol/wire/terminal.ts'
 import { NO_BYTES, type ValueOf, bool, bytes, id32, list, nullable, oneOf, requestId, text, uint, union } from '../protocol/wire/schema.ts'
 
 const call = { id: uint() }
@@ -83,7 +84,7 @@ const address = text(MAX_ADDRESS_TEXT)
 const httpText = text(MAX_REFUSED_HTTP_TEXT)
 
 /** Version of this API. Both processes are of one release, so any other version is refused. */
-export const PORT_VERSION = 10
+export const PORT_VERSION = 11
 
 /** Number of a link, given by the executor. 0 is the daemon's link to itself. */
 const link = { link: uint() }
@@ -239,6 +240,24 @@ export const toExecutor = union('to-executor', {
     36,
     { ...call, ...link, request_id: requestId, stream_nonce: bytes(NONCE_BYTES), ask: oneOf(DETACHED_ASKS), from: uint() },
   ],
+  /** Like sign_request, for a run on a terminal. Reply: signed. */
+  sign_terminal_request: [
+    37,
+    {
+      ...call,
+      ...link,
+      request_id: requestId,
+      stream_nonce: bytes(NONCE_BYTES),
+      argv: list(text(MAX_ARGV_BYTES), MAX_ARGV_TOKENS),
+      timeout_ms: nullable(uint()),
+      clamp: bool,
+      ...TERMINAL_FIELDS,
+      proven: bytes(0, MAX_PROVEN_REQUEST),
+      proof: text(MAX_TEXT),
+    },
+  ],
+  /** Sign input of a terminal whose request this executor process signed. Reply: signed. */
+  sign_terminal_input: [38, { ...call, request_sha256: bytes(32), seq: uint(), data: typedBytes, size: newTerminalSize }],
 })
 /** Tags of messages whose number is a run's, and of messages without a reply. */
 export const RUN_TAGS: readonly number[] = [11, 12, 13, 17, 18]

@@ -96,6 +96,10 @@ export class NetworkCalls {
         return { type: 'signed', id, ...(await requests.signDetach(call, links.get(call.link))) }
       case 'sign_detached_ask':
         return { type: 'signed', id, ...(await requests.signDetachedAsk(call, links.get(call.link))) }
+      case 'sign_terminal_request':
+        return { type: 'signed', id, ...(await requests.signTerminal(call, links.get(call.link))) }
+      case 'sign_terminal_input':
+        return { type: 'signed', id, ...(await requests.terminals.sign(call)) }
       case 'sign_rules_request':
         return { type: 'signed', id, ...(await requests.signRules(call, links.get(call.link))) }
       case 'sign_approval_request':

@@ -106,6 +106,8 @@ export interface RequestEvent extends RunKey {
   readonly approved_by?: string
   /** Maximum stored output of a detached run, or absent for other runs. */
   readonly keep_bytes?: number
+  /** The requester types into a terminal of the run. Absent for pipes. */
+  readonly terminal?: true
 }
 
 /** Device and inode as decimal text, because they may exceed a number. */
@@ -174,6 +176,8 @@ export interface JournalRequest extends RunKey {
   readonly proven: boolean
   /** Limits of a detached run, or absent for other runs. */
   readonly detach?: { readonly lifetime_ms: number | null; readonly keep_bytes: number | null }
+  /** A run on a terminal. Absent for pipes. */
+  readonly terminal?: true
 }
 
 /** An own query for permitted commands, about to be signed. The IDs are those of the target. */

@@ -83,6 +83,11 @@ const WORDS: Readonly<Record<DenialReason, (request: DeniedRequest, the: string,
     'Try: run it without --detach',
     `Try, ${on}: detach = true in the ACL entry (see x0x acl mine ${shellWord(host)})`,
   ],
+  terminal_not_allowed: ({ host }, _the, on) => [
+    'the ACL does not let this command run on a terminal',
+    'Try: run it without -t',
+    `Try, ${on}: terminal = true in its [[exec.allow.commands]] block (see x0x acl mine ${shellWord(host)})`,
+  ],
   stdin_too_large: (_request, _the, on) => [
     'stdin is larger than the limit',
     `Try: send less stdin, or, ${on}: raise max_stdin_bytes in the ACL (stdin = false closes it)`,

@@ -9,6 +9,7 @@ export const DENIAL_REASONS = [
   'argv_not_allowed',
   'cwd_not_allowed',
   'detach_not_allowed',
+  'terminal_not_allowed',
   'stdin_too_large',
   'timeout_too_large',
   'concurrency_limit_reached',

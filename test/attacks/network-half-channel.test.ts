@@ -97,7 +97,9 @@ test('no message to the executor names a file, an environment, a program to star
     'timeout_ms cwd clamp proven proof kind name addresses ttl_ms run frame operation body what items api_port code message ask agent machine fanout after from'
   const detached = 'agent_id machine_id lifetime_ms keep_bytes session digest request state signal denial_reason'
   const refused = 'method path host origin remote'
-  assert.deepEqual([...fields].toSorted(), `${known} ${others} ${detached} ${refused}`.split(' ').toSorted())
+  // Of a terminal: its size and type, and what is typed, which is signed for a request that is in the request log.
+  const terminal = 'columns rows term request_sha256 seq data size'
+  assert.deepEqual([...fields].toSorted(), `${known} ${others} ${detached} ${refused} ${terminal}`.split(' ').toSorted())
 })
 
 interface Recording {

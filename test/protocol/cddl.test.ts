@@ -9,6 +9,7 @@ import * as dm from '../../src/protocol/wire/dm.ts'
 import * as exec from '../../src/protocol/wire/exec.ts'
 import * as invitation from '../../src/protocol/wire/invitation.ts'
 import * as link from '../../src/protocol/wire/link.ts'
+import * as terminal from '../../src/protocol/wire/terminal.ts'
 
 const folder = new URL('../../proto/', import.meta.url)
 
@@ -34,7 +35,7 @@ const declared = (module: object): Map<string, string> =>
       .map((message) => [message.name, message.cddl.replaceAll(/\s+/g, '')]),
   )
 
-for (const [file, module] of Object.entries({ approval, card, detached, dm, exec, invitation, link, port })) {
+for (const [file, module] of Object.entries({ approval, card, detached, dm, exec, invitation, link, port, terminal })) {
   test(`proto/${file}.cddl describes exactly the messages that the code declares`, async () => {
     const messages = declared(module)
     assert.ok(messages.size > 0)
@@ -53,5 +54,6 @@ test('every CDDL file is held against the code', async () => {
     'invitation.cddl',
     'link.cddl',
     'port.cddl',
+    'terminal.cddl',
   ])
 })

@@ -84,7 +84,7 @@ export const anyExecFrame: fc.Arbitrary<ExecFrame> = fc.oneof(
     type: fc.constantFrom(...(['exit', 'rules_request', 'rules', 'approval_request', 'approval_statement'] as const)),
     ...signed,
   }),
-  fc.record({ type: fc.constantFrom(...(['detach_request', 'detached_ask'] as const)), ...signed }),
+  fc.record({ type: fc.constantFrom(...(['detach_request', 'detached_ask', 'terminal_request'] as const)), ...signed }),
   fc.record({
     type: fc.constant('detached' as const),
     request_id,
@@ -98,6 +98,7 @@ export const anyExecFrame: fc.Arbitrary<ExecFrame> = fc.oneof(
     stdout_before: uint,
     stderr_before: uint,
   }),
+  fc.record({ type: fc.constant('terminal_input' as const), request_id, seq: uint, ...signed }),
   fc.record({ type: fc.constant('cancel' as const), request_id }),
   fc.record({ type: fc.constant('stdin' as const), ...chunk, eof: fc.boolean() }),
   fc.record({ type: fc.constant('ack' as const), request_id, stdin: uint, stdout: uint, stderr: uint }),

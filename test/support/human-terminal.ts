@@ -26,6 +26,7 @@ export class HumanTerminal extends Writable {
       scrollback: 200_000,
       allowProposedApi: true,
       convertEol: true,
+      logLevel: 'off',
     })
     this.#terminal.onData((data) => (this.answers += data))
     this.#terminal.onTitleChange((title) => this.titles.push(title))

@@ -31,8 +31,9 @@ export const acquaint = async (
   { alice, bob, proxy }: ProxiedPair<TcpProxy>,
   commands: readonly (readonly string[])[],
   keys?: string,
+  terminals = false,
 ): Promise<void> => {
-  await meetOn({ alice, bob, proxy }, { commands }, keys)
+  await meetOn({ alice, bob, proxy }, { commands, terminals }, keys)
 }
 
 /** The same for tables of files instead of commands. */
@@ -41,7 +42,7 @@ export const acquaintFiles = async ({ alice, bob, proxy }: ProxiedPair<TcpProxy>
 
 const meetOn = async (
   { alice, bob, proxy }: Omit<ProxiedPair<TcpProxy>, 'mesh'>,
-  entry: { readonly commands: readonly (readonly string[])[]; readonly keys?: string },
+  entry: { readonly commands: readonly (readonly string[])[]; readonly keys?: string; readonly terminals?: boolean },
   keys?: string,
 ): Promise<void> => {
   await Promise.all([alice, bob].map(announceNowhere))

@@ -81,6 +81,11 @@ export class Tmux {
     await this.#do('send-keys', '-t', '0', key)
   }
 
+  /** Another size of the window. */
+  async resize(columns: number, rows: number): Promise<void> {
+    await this.#do('resize-window', '-t', '0', '-x', String(columns), '-y', String(rows))
+  }
+
   /** A variable of the pane, such as `pane_title`. */
   async variable(name: string): Promise<string> {
     return (await this.#do('display-message', '-p', '-t', '0', `#{${name}}`)).trimEnd()

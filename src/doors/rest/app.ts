@@ -22,6 +22,7 @@ import { meshRoutes, statusRoutes } from './mesh-routes.ts'
 import { openapi } from './openapi.ts'
 import { ROUTES, type Route, type RouteKey, isPathOf, urlOf } from './routes.ts'
 import { StreamedBody } from './run-request.ts'
+import { terminalRoutes } from './terminal-route.ts'
 
 /** Translates errors that fastify itself raises. */
 const toAppError = (error: FastifyError, route: FastifyRequest['routeOptions']): AppError => {
@@ -88,6 +89,7 @@ export const routeDefinitions = (
     ...contactRoutes(services, init),
     ...meshRoutes(services, tokens),
     ...execRoutes(services),
+    ...terminalRoutes(services),
     ...fanoutRoutes(services),
     ...fileRoutes(services),
     ...runsRoutes(services),
@@ -239,7 +241,7 @@ const proofOf = (header: string | string[] | undefined): string => (typeof heade
 
 const addRoute = (parent: FastifyInstance, row: Route, definition: Definition, bodies: Bodies): void => {
   parent.register(async (scope) => {
-    if (definition.takesLines === true) addLinesParser(scope, bodies)
+    if (definition.takesLines !== undefined) addLinesParser(scope, bodies)
     if (definition.takesBytes === true) addBytesParser(scope, bodies)
     scope.route({
       method: row.method,

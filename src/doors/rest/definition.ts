@@ -42,8 +42,8 @@ export interface Definition {
   readonly bodyValues?: number
   /** Throws if the server has no capacity for another request of this kind. Called before the body is read. */
   checkRoom?(): void
-  /** Whether the route also accepts `application/x-ndjson` bodies. */
-  readonly takesLines?: boolean
+  /** Whether the route also accepts `application/x-ndjson` bodies, or `always` needs one. */
+  readonly takesLines?: true | 'always'
   /** Whether the body is bytes of any type, which the handler reads as `streamed`. */
   readonly takesBytes?: boolean
   /** Whether the route needs no token. */

@@ -39,7 +39,11 @@ const securityOf = ({ open, proof }: Definition): object[] => [
 
 const operationOf = (row: Route, definition: Definition, components: Components): object => {
   const { body, query, params, response, streams = {}, text, unavailable } = definition
-  const bodyTypes = definition.takesLines === true ? ['application/json', 'application/x-ndjson'] : ['application/json']
+  const { takesLines } = definition
+  const bodyTypes = [
+    ...(takesLines === 'always' ? [] : ['application/json']),
+    ...(takesLines === undefined ? [] : ['application/x-ndjson']),
+  ]
   const answers = Object.entries({
     ...(response && { 'application/json': response }),
     ...streams,

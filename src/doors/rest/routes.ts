@@ -37,6 +37,7 @@ const ROWS = [
   ['POST', '/direct/send', 'direct', 'x0x direct send', 'Send a direct message'],
   ['GET', '/direct/events', 'direct', 'x0x direct listen', 'Stream direct messages (server-sent events)'],
   ['POST', '/exec/run', 'exec', 'x0x exec', 'Run a command on an agent'],
+  ['POST', '/exec/terminal', 'exec', 'x0x exec', 'Run a command on an agent, on a terminal'],
   ['POST', '/exec/fanout', 'exec', 'x0x exec', 'Run a command on many agents, with a result for each'],
   ['POST', '/exec/cancel', 'exec', 'x0x exec cancel', 'Cancel a run or fan-out that this daemon requested'],
   ['GET', '/exec/rules', 'exec', 'x0x acl mine', 'Ask an agent which commands this agent may run there'],

@@ -81,10 +81,15 @@ export class StreamedBody {
     this.#held?.whole()
   }
 
+  /** The objects after the first. */
+  async *values(): AsyncGenerator<unknown, void, undefined> {
+    for await (const line of this.#lines) yield parseJson(line)
+  }
+
   /** Stdin: the bytes of the lines after the first. */
   async *stdin(): AsyncGenerator<Uint8Array, void, undefined> {
-    for await (const line of this.#lines) {
-      const bytes = decodeBase64(parseWith(stdinLine, parseJson(line)).stdin_b64, 'stdin_b64')
+    for await (const value of this.values()) {
+      const bytes = decodeBase64(parseWith(stdinLine, value).stdin_b64, 'stdin_b64')
       if (bytes.length > 0) yield bytes
     }
   }

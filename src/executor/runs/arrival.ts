@@ -22,20 +22,27 @@ import {
   execRequest,
   execRulesRequest,
 } from '../../protocol/wire/exec.ts'
+import { EXEC_TERMINAL_REQUEST_DOMAIN, type ExecTerminalRequest, execTerminalRequest } from '../../protocol/wire/terminal.ts'
 import type { PeerLink } from '../links/executor-links.ts'
 import type { Nonces } from '../links/nonces.ts'
 import type { OwnIds } from '../links/trust-evaluator.ts'
 import { stdinDigest } from './run-facts.ts'
 
-/** A decoded but unverified Request, or a signed request for rules, for an approval, or about a detached run. */
+/** A decoded but unverified Request, also for a terminal, or a signed request for rules, for an approval, or about a detached run. */
 export type Arrival = ArrivedBytes &
   (
     | { readonly asks: 'run'; readonly request: ExecRequest }
+    | { readonly asks: 'terminal'; readonly request: ExecTerminalRequest }
     | { readonly asks: 'rules'; readonly request: ExecRulesRequest }
     | { readonly asks: 'approval'; readonly request: SignedApprovalRequest }
     | { readonly asks: 'detach'; readonly request: ExecDetachRequest }
     | { readonly asks: 'detached'; readonly request: ExecDetachedAsk }
   )
+
+/** A request that runs a command. */
+export type RunRequestArrival = Extract<Arrival, { asks: 'run' | 'terminal' | 'detach' }>
+
+export const asksForRun = (arrival: Arrival): arrival is RunRequestArrival => ['run', 'terminal', 'detach'].includes(arrival.asks)
 
 interface ArrivedBytes {
   /** The signed bytes. */
@@ -61,6 +68,8 @@ export const readArrival = (frame: Uint8Array): Arrival | null => {
         return { asks: 'detached', request: execDetachedAsk.decode(body), ...bytes }
       case 'detach_request':
         return { asks: 'detach', request: withArgv(execDetachRequest.decode(body)), ...bytes }
+      case 'terminal_request':
+        return { asks: 'terminal', request: withArgv(execTerminalRequest.decode(body)), ...bytes }
       case 'request':
         return { asks: 'run', request: withArgv(execRequest.decode(body)), ...bytes }
       default:
@@ -87,6 +96,7 @@ export interface VerifyContext {
 
 const DOMAINS = {
   run: EXEC_REQUEST_DOMAIN,
+  terminal: EXEC_TERMINAL_REQUEST_DOMAIN,
   rules: EXEC_RULES_REQUEST_DOMAIN,
   approval: APPROVAL_REQUEST_DOMAIN,
   detach: EXEC_DETACH_REQUEST_DOMAIN,
@@ -115,7 +125,12 @@ export const readResume = (bytes: Uint8Array): Extract<ExecFrame, { type: 'resum
 }
 
 /** Converts a Request for policy. */
-export const intentOf = (arrival: Extract<Arrival, { asks: 'run' | 'detach' }>): { intent: Intent; stdin: ExecRequest['stdin'] } => {
+export const intentOf = (arrival: RunRequestArrival): { intent: Intent; stdin: ExecRequest['stdin'] } => {
+  if (arrival.asks === 'terminal') {
+    const { argv, timeout_ms, clamp, columns, rows, term } = arrival.request
+    const terminal = { columns, rows, term }
+    return { intent: { argv, cwd: null, stdin_len: null, stdin_sha256: null, timeout_ms, clamp, terminal }, stdin: null }
+  }
   if (arrival.asks === 'detach') {
     const { argv, cwd, clamp, lifetime_ms, keep_bytes } = arrival.request
     const detach = { lifetime_ms, keep_bytes }

@@ -27,7 +27,7 @@ import type { PeerLink } from '../links/executor-links.ts'
 import { type Nonces, pairKey } from '../links/nonces.ts'
 import type { ExecutorServices } from '../services.ts'
 import { Approvals, type ApprovalsDeps, type ApprovalsInit, type UnapprovedRequest, type ApprovalDenial } from './approvals.ts'
-import { type Arrival, type VerifyContext, intentOf, readArrival, senderProblem } from './arrival.ts'
+import { type Arrival, type RunRequestArrival, type VerifyContext, asksForRun, intentOf, readArrival, senderProblem } from './arrival.ts'
 import type { PeerStreamWriter } from './frames.ts'
 import type { AnsweredStream, PeerApprovals } from './peer-approvals.ts'
 import type { PeerRunInit } from './peer-run.ts'
@@ -58,6 +58,8 @@ export interface RunAdmission {
   readonly argv: readonly string[]
   readonly stdin: SignedStdin | null
   readonly admission: PeerRunInit['admission']
+  /** Digest of the request if the run is on a terminal, which its input names. Otherwise null. */
+  readonly terminal: Uint8Array | null
   /** Record of a detached run, or null if the run ends with its requester. */
   readonly kept: DetachedRunRecord | null
 }
@@ -143,7 +145,7 @@ export class Decisions {
     if (read === null) return { dropped: 'malformed_frames' }
     // Requests about detached runs have their own limits, so that an owner can end its runs at any load.
     if (isFull && read.asks !== 'detached') return { dropped: 'requests_ignored' }
-    if (read.asks !== 'run' && read.asks !== 'detach' && trust === 'accept' && !this.#mayAsk(read, link.agentId)) {
+    if (!asksForRun(read) && trust === 'accept' && !this.#mayAsk(read, link.agentId)) {
       arrival.nonces.consume(link.pair, arrival.streamNonce)
       return { dropped: 'requests_ignored' }
     }
@@ -184,12 +186,7 @@ export class Decisions {
     return read.asks === 'detached' ? this.#deps.detached.mayAsk(agentId, read.request) : this.#answers.allows(agentId)
   }
 
-  #decideRun(
-    read: Extract<Arrival, { asks: 'run' | 'detach' }>,
-    principal: Principal,
-    { link }: RunArrival,
-    problem: string | null,
-  ): RunAdmission | Denial | Dropped {
+  #decideRun(read: RunRequestArrival, principal: Principal, { link }: RunArrival, problem: string | null): RunAdmission | Denial | Dropped {
     const { agent_id, machine_id, trust } = principal
     const { request } = read
     const subject: RunSubject = {
@@ -205,12 +202,13 @@ export class Decisions {
     }
     const asked = { subject, intent, link, stdin }
     const { argv } = request
-    if (read.asks === 'run' || verdict.kind === 'files') {
+    if (read.asks !== 'detach' || verdict.kind === 'files') {
       const admission = this.#admissionOf(verdict, asked)
-      return 'detail' in admission ? this.#refused(subject, admission) : { subject, argv, stdin, admission, kept: null }
+      const terminal = read.asks === 'terminal' ? read.sha256 : null
+      return 'detail' in admission ? this.#refused(subject, admission) : { subject, argv, stdin, terminal, admission, kept: null }
     }
     const begun = this.#detach(verdict, asked, read.request)
-    return 'detail' in begun ? this.#refused(subject, begun) : { subject, argv, stdin, ...begun }
+    return 'detail' in begun ? this.#refused(subject, begun) : { subject, argv, stdin, terminal: null, ...begun }
   }
 
   #refused(subject: RunSubject, why: ApprovalDenial): Denial | Dropped {

@@ -70,8 +70,9 @@ export const reportTo = <S, L>(reporter: RunReporter | null, report: RunRecorder
         },
       }
 
-interface StdinSource {
-  attach(sink: StdinSink): void
+export interface InputSource {
+  /** The program has started. */
+  attach(sink: StdinSink, program: Pick<Program, 'resize'>): void
   stop(): void
 }
 
@@ -88,7 +89,9 @@ export interface ExecutionInit<P extends Program, Last> {
   /** Ends a pending `start`. Null for a process of this machine, which cannot be ended before it exists. */
   readonly starting: Pick<Program, 'terminate' | 'kill'> | null
   /** Null means the program reads /dev/null. */
-  readonly stdin: StdinSource | null
+  readonly stdin: InputSource | null
+  /** Ends the program by SIGHUP in place of SIGTERM, like the closing of a terminal. A shell of a person ignores SIGTERM. Absent means false. */
+  readonly hangsUp?: boolean
   readonly report: RunRecorder<P, Last>
   readonly output: ExecutionOutput<P>
   readonly slot: Slot
@@ -144,10 +147,15 @@ export class Execution<P extends Program, Last> {
     if (this.#ended || this.#cause !== null) return
     this.#cause = cause
     const { starting } = this.#init
-    const target = this.#process ?? starting
-    target?.terminate()
+    if (this.#process !== null) this.#askToEnd(this.#process)
+    else starting?.terminate()
     // A target sends the warning itself.
     if (starting === null) this.warn({ kind: cause, amount: null })
+  }
+
+  #askToEnd(process: P): void {
+    if (this.#init.hangsUp === true) process.hangUp()
+    else process.terminate()
   }
 
   /** Reports a warning to the audit log and to the requester. */
@@ -197,8 +205,8 @@ export class Execution<P extends Program, Last> {
     if (timeoutClamped) this.warn({ kind: 'timeout_clamped', amount: null })
     // The run was ended while its program started.
     if (this.#killed) process.kill()
-    else if (this.#cause !== null) process.terminate()
-    if (process.stdin !== null) stdin?.attach(process.stdin)
+    else if (this.#cause !== null) this.#askToEnd(process)
+    if (process.stdin !== null) stdin?.attach(process.stdin, process)
     process.resume()
   }
 

@@ -12,6 +12,7 @@ import { MAX_FANOUTS } from '../../protocol/limits/fleet.ts'
 import { MIN_ID_PREFIX } from '../../protocol/limits/wire.ts'
 import { fromBase64 } from '../../protocol/text.ts'
 import { type ExecRequest, stdinPieces } from '../../protocol/wire/exec.ts'
+import type { ExecTerminalRequest } from '../../protocol/wire/terminal.ts'
 import type { Contact } from '../../trust/contact.ts'
 import { parseBody } from '../json-body.ts'
 
@@ -19,6 +20,8 @@ import { parseBody } from '../json-body.ts'
 export interface RequestToSign extends Pick<ExecRequest, 'request_id' | 'to_agent' | 'argv' | 'stdin' | 'timeout_ms' | 'cwd' | 'clamp'> {
   /** Null if the run ends with its requester. */
   readonly detach: { readonly lifetime_ms: number | null; readonly keep_bytes: number | null } | null
+  /** Null for a run on pipes. */
+  readonly terminal: Pick<ExecTerminalRequest, 'columns' | 'rows' | 'term'> | null
 }
 
 /** Agents that the field `agent` can name. */
@@ -39,9 +42,10 @@ export const COMMAND_FIELDS = {
   cwd: optional(text),
   clamp: optional(flag),
   detach: optional(either(flag, record(DETACH))),
+  terminal: optional(record({ columns: count, rows: count, term: text })),
 }
 
-/** Fields of a request object, as in `POST /exec/run`. */
+/** Fields of a request object, as in `POST /exec/run` and `POST /exec/terminal`. */
 const REQUEST_FIELDS = {
   agent_id: optional(text),
   agent: optional(text),
@@ -100,6 +104,7 @@ export const commandOf = (command: Sent<typeof COMMAND_FIELDS>): ProvenCommand =
   cwd: command.cwd ?? null,
   clamp: command.clamp ?? false,
   detach: detachOf(command.detach),
+  terminal: command.terminal ?? null,
 })
 
 const detachOf = (detach: Sent<typeof COMMAND_FIELDS>['detach'] = false): RequestToSign['detach'] => {
@@ -118,6 +123,7 @@ export const differencesOf = (proven: ProvenCommand, toSign: ProvenCommand): str
     cwd: proven.cwd === toSign.cwd,
     clamp: proven.clamp === toSign.clamp,
     detach: isSameDetach(proven.detach, toSign.detach),
+    terminal: isSameTerminal(proven.terminal, toSign.terminal),
   }
   return Object.keys(same).filter((key) => !same[key])
 }
@@ -126,6 +132,11 @@ const isSameDetach = (proven: RequestToSign['detach'], toSign: RequestToSign['de
   proven === null || toSign === null
     ? proven === toSign
     : proven.lifetime_ms === toSign.lifetime_ms && proven.keep_bytes === toSign.keep_bytes
+
+const isSameTerminal = (proven: RequestToSign['terminal'], toSign: RequestToSign['terminal']): boolean =>
+  proven === null || toSign === null
+    ? proven === toSign
+    : proven.columns === toSign.columns && proven.rows === toSign.rows && proven.term === toSign.term
 
 /** Stdin that the object describes, or null. */
 const stdinOf = ({ stdin_b64: whole, stdin_len: len, stdin_sha256: hashes }: Sent<typeof COMMAND_FIELDS>): RequestToSign['stdin'] => {

@@ -13,10 +13,9 @@ import { MAX_APPROVAL_WAIT_MS } from '../../protocol/limits/approvals.ts'
 import type { DenialReason, OutputName, RunState } from '../../protocol/reasons.ts'
 import { type ExecFrame, execFrame } from '../../protocol/wire/exec.ts'
 import type { ExecutorServices } from '../services.ts'
-import { type EndCause, Execution, type Program, type RunRecorder, reportTo, starterOf } from './execution.ts'
+import { type EndCause, Execution, type Program, type RunRecorder, type InputSource, reportTo, starterOf } from './execution.ts'
 import { FileTask } from './file-task.ts'
 import { type Warning, warningFrame } from './frames.ts'
-import type { StdinFeed } from './stdin-feed.ts'
 
 /** A program, or a file command that this process does. */
 type PeerProgram = Program & ProgramStart
@@ -130,8 +129,8 @@ export interface PeerRunInit {
   /** A permit, or the approval that the run waits for. */
   readonly admission: AdmittedRun | PendingApproval
   readonly output: PeerRunOutput
-  /** Null means /dev/null. */
-  readonly stdin: Pick<StdinFeed, 'whole' | 'attach' | 'stop'> | null
+  /** Stdin, or the input of a terminal. `whole` resolves when all of it has arrived, null if an approver cannot see it. Null means /dev/null. */
+  readonly stdin: (InputSource & { readonly whole: Promise<Uint8Array> | null }) | null
   /** Reports the run to approval clients of this machine. Null without such clients. */
   readonly reporter: RunReporter | null
 }
@@ -243,6 +242,7 @@ export class PeerRun {
       start: 'command' in permit ? this.#fileTaskOf(permit) : starterOf(this.#deps, permit, { stdin: stdin !== null }),
       starting: null,
       stdin,
+      hangsUp: 'terminal' in permit && permit.terminal !== null,
       report: reportTo(reporter, report),
       output: {
         push: (stream, data) => output.push(stream, data),

@@ -131,6 +131,7 @@ export class Reports {
         ...facts,
         ...(approvedBy !== null && { approved_by: approvedBy }),
         ...(keep_bytes !== null && { keep_bytes }),
+        ...('terminal' in permit && permit.terminal !== null && { terminal: true as const }),
       }),
     )
     reach('journalled', key.request_id)

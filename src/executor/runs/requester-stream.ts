@@ -11,6 +11,7 @@ import { Lease } from './lease.ts'
 import { Outbox, type OutboxDeps, type Position } from './outbox.ts'
 import { PeerRun, type PeerRunDeps, type PeerRunInit, type PeerRunOutput } from './peer-run.ts'
 import { StdinFeed } from './stdin-feed.ts'
+import { TerminalFeed, type TerminalInputSigner } from './terminal-feed.ts'
 
 /** Resumes answered per run: burst and rate are above what a requester with pauses can reach. */
 export const RESUME_BURST = 32
@@ -21,6 +22,8 @@ export type RequesterStreamDeps = Pick<ExecutorServices, 'counters'> & PeerRunDe
 export interface RequesterStreamInit extends Pick<PeerRunInit, 'requestId' | 'admission' | 'reporter'> {
   /** Announced stdin. Null means /dev/null. */
   readonly stdin: SignedStdin | null
+  /** Signer of the terminal's input. Null for a run on pipes. */
+  readonly terminal?: TerminalInputSigner | null
   readonly outlet: PeerStreamWriter
   /** False for our own runs, which have no stream to lose. */
   readonly resumable: boolean
@@ -41,6 +44,7 @@ export class RequesterStream implements PeerRunOutput, Evictable {
   readonly #outbox: Outbox
   readonly #lease: Lease
   readonly #stdin: StdinFeed | null
+  readonly #terminal: TerminalFeed | null
   readonly #resumes: TokenBucket
   /** Null while the requester is disconnected. */
   #outlet: PeerStreamWriter | null
@@ -50,7 +54,7 @@ export class RequesterStream implements PeerRunOutput, Evictable {
   readonly #taken = Promise.withResolvers<void>()
 
   constructor(deps: RequesterStreamDeps, init: RequesterStreamInit) {
-    const { requestId, stdin: announced, outlet } = init
+    const { requestId, stdin: announced, terminal = null, outlet } = init
     this.#deps = deps
     this.#requestId = requestId
     this.#resumable = init.resumable
@@ -63,7 +67,9 @@ export class RequesterStream implements PeerRunOutput, Evictable {
     const onAck = (stdin: number): void =>
       this.#outlet?.send(execFrame.encode({ type: 'ack', request_id: requestId, stdin, stdout: 0, stderr: 0 }))
     this.#stdin = announced && new StdinFeed(deps, { announced, onAck, onMismatch: () => this.run.end('stdin_mismatch') })
-    this.run = new PeerRun(deps, { ...init, output: this, stdin: this.#stdin })
+    const onViolated = (what: string): void => this.violated(what)
+    this.#terminal = terminal && new TerminalFeed(deps, { ...terminal, onAck, onViolated })
+    this.run = new PeerRun(deps, { ...init, output: this, stdin: this.#stdin ?? this.#terminal })
   }
 
   /** Bytes stored for the requester. */
@@ -158,7 +164,7 @@ export class RequesterStream implements PeerRunOutput, Evictable {
     this.#lease.renew()
     try {
       const frame = execFrame.decode(bytes)
-      if ('body' in frame) return this.violated(`a second ${frame.type}`)
+      if ('body' in frame && frame.type !== 'terminal_input') return this.violated(`a second ${frame.type}`)
       // A frame of another run affects neither run.
       if (frame.request_id !== this.#requestId) return this.#deps.counters.count('malformed_frames')
       switch (frame.type) {
@@ -171,6 +177,9 @@ export class RequesterStream implements PeerRunOutput, Evictable {
         case 'stdin':
           if (this.#stdin === null) throw new AppError('malformed', 'stdin that was not announced')
           return this.#stdin.accept(frame)
+        case 'terminal_input':
+          if (this.#terminal === null) throw new AppError('malformed', 'terminal input for a run on pipes')
+          return this.#terminal.accept(frame)
         default:
           return this.violated(`${frame.type} from a requester`)
       }
@@ -187,9 +196,9 @@ export class RequesterStream implements PeerRunOutput, Evictable {
     this.#detach()
   }
 
-  /** How far stdin was received and acknowledged, for a resuming requester. */
+  /** How far the input was received and acknowledged, for a resuming requester. */
   #greeting(): Uint8Array[] {
-    const { received, acked } = this.#stdin ?? { received: 0, acked: 0 }
+    const { received, acked } = this.#stdin ?? this.#terminal ?? { received: 0, acked: 0 }
     const of = { request_id: this.#requestId }
     const frames: ExecFrame[] = [
       { type: 'resumed', ...of, stdin: received },

@@ -27,10 +27,12 @@ import {
   execRequest,
   execRulesRequest,
 } from '../../protocol/wire/exec.ts'
+import { EXEC_TERMINAL_REQUEST_DOMAIN, type ExecTerminalRequest, execTerminalRequest } from '../../protocol/wire/terminal.ts'
 import type { Message } from '../../protocol/wire/schema.ts'
 import type { PeerLink } from '../links/executor-links.ts'
 import type { Signatures } from '../links/signatures.ts'
 import type { ExecutorServices } from '../services.ts'
+import { TerminalInputs } from './terminal-inputs.ts'
 import { AuthorizedFanouts, type RequestToSign, checkProvenRequest } from './operator-proofs.ts'
 
 interface Waiting {
@@ -138,6 +140,8 @@ type ProvenCall = RequestProof & { readonly fanout: RequestId | null }
 
 /** Checks the operator proof of this agent's requests if needed, logs them, then signs. */
 export class Requests {
+  /** Signs what local clients type into the terminals of their runs. */
+  readonly terminals: TerminalInputs
   readonly #deps: RequestsDeps
   readonly #init: RequestsInit
   /** Recently proven Requests, oldest first. A proof is valid once, but a Request that never arrived is sent again. */
@@ -152,6 +156,7 @@ export class Requests {
     this.#fanouts = new AuthorizedFanouts(deps)
     this.#batches = new RequestBatches(deps)
     this.#cancels = new TokenBucket(deps, CANCELS)
+    this.terminals = new TerminalInputs(deps)
   }
 
   /** Throws `operator_proof_required`, `bad_request`, `conflict`, `rate_limited`. Then all of its Requests are unproven. */
@@ -180,16 +185,27 @@ export class Requests {
   async sign(call: Call<'sign_request'>, peer: PeerLink): Promise<Signed> {
     const { argv, stdin, timeout_ms, cwd, clamp } = call
     const request: ExecRequest = { ...this.#asked(call, peer), argv, stdin, timeout_ms, cwd, clamp }
-    return this.#signRun({ domain: EXEC_REQUEST_DOMAIN, message: execRequest, request }, { ...request, detach: null }, call)
+    return this.#signRun({ domain: EXEC_REQUEST_DOMAIN, message: execRequest, request }, { ...request, detach: null, terminal: null }, call)
   }
 
   /** Like `sign`, for a detached run. */
   async signDetach(call: Call<'sign_detach_request'>, peer: PeerLink): Promise<Signed> {
     const { argv, cwd, clamp, lifetime_ms, keep_bytes } = call
     const request: ExecDetachRequest = { ...this.#asked(call, peer), argv, cwd, clamp, lifetime_ms, keep_bytes }
-    const toSign = { ...request, stdin: null, timeout_ms: null, detach: { lifetime_ms, keep_bytes } }
+    const toSign = { ...request, stdin: null, timeout_ms: null, detach: { lifetime_ms, keep_bytes }, terminal: null }
     const signed = { domain: EXEC_DETACH_REQUEST_DOMAIN, message: execDetachRequest, request }
     return this.#signRun(signed, toSign, { ...call, fanout: null })
+  }
+
+  /** Like `sign`, for a run on a terminal. */
+  async signTerminal(call: Call<'sign_terminal_request'>, peer: PeerLink): Promise<Signed> {
+    const { argv, timeout_ms, clamp, columns, rows, term } = call
+    const terminal = { columns, rows, term }
+    const request: ExecTerminalRequest = { ...this.#asked(call, peer), argv, timeout_ms, clamp, ...terminal }
+    const signed = { domain: EXEC_TERMINAL_REQUEST_DOMAIN, message: execTerminalRequest, request }
+    const answer = await this.#signRun(signed, { ...request, stdin: null, cwd: null, detach: null, terminal }, { ...call, fanout: null })
+    this.terminals.opened(answer.body)
+    return answer
   }
 
   /**
@@ -221,7 +237,7 @@ export class Requests {
     call: ProvenCall,
   ): Promise<Signed> {
     const { request_id, to_agent: agent_id, to_machine: machine_id } = request
-    const { argv, stdin, timeout_ms, detach } = toSign
+    const { argv, stdin, timeout_ms, detach, terminal } = toSign
     reach('sign_asked', request_id)
     checkArgvSize(argv)
     // Before the log line, so that the network process fills the disk no faster than it may have signatures. Before the proof, which is
@@ -230,7 +246,14 @@ export class Requests {
     const content = (): Uint8Array => message.encode({ ...request, stream_nonce: NO_NONCE, created_at_ms: 0 })
     const proven = await this.#believed(toSign, content, call)
     const ofFanout = call.fanout === null ? {} : { fanout_id: call.fanout }
-    const asked = { argv, stdin_bytes: stdin?.len ?? 0, timeout_ms, proven, ...(detach && { detach }) }
+    const asked = {
+      argv,
+      stdin_bytes: stdin?.len ?? 0,
+      timeout_ms,
+      proven,
+      ...(detach && { detach }),
+      ...(terminal && { terminal: true as const }),
+    }
     const body = message.encode(request)
     const signed = await this.#signed(
       domain,

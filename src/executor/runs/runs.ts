@@ -39,6 +39,7 @@ export interface ActiveCommand {
   readonly since: number
   /** The run outlives its requester. */
   readonly detached: boolean
+  readonly terminal: boolean
 }
 
 /** Requests that are being answered. */
@@ -198,14 +199,14 @@ export class Runs {
     for (const run of this.#known.values()) run.dismiss()
   }
 
-  #start({ subject, argv, stdin, admission, kept }: RunAdmission, { link, outlet }: RunArrival): Carried {
+  #start({ subject, argv, stdin, terminal, admission, kept }: RunAdmission, { link, outlet }: RunArrival): Carried {
     const { clock, detached } = this.#deps
     const { request_id: requestId } = subject.key
     const init = { requestId, admission, reporter: this.#reporterOf(link, requestId) }
     const since = clock.now()
     if (kept !== null) {
       const run = new PeerRun(this.#deps, { ...init, output: kept, stdin: null })
-      this.#active.track({ link, run, command: { argv, run, since, detached: true } }, detached.execute(run, kept, outlet))
+      this.#active.track({ link, run, command: { argv, run, since, detached: true, terminal: false } }, detached.execute(run, kept, outlet))
       return detached.streamOf(outlet)
     }
     const key = knownAs(link, requestId)
@@ -213,10 +214,13 @@ export class Runs {
       if (this.#known.get(key) === stream) this.#known.delete(key)
       this.#lingering.delete(stream)
     }
-    const stream = new RequesterStream(this.#deps, { ...init, stdin, outlet, resumable: link.number !== OWN_LINK, onForgotten })
+    const input = terminal && { publicKey: link.agentPublicKey, requestSha256: terminal }
+    const resumable = link.number !== OWN_LINK
+    const stream = new RequesterStream(this.#deps, { ...init, stdin, terminal: input, outlet, resumable, onForgotten })
     this.#known.set(key, stream)
     const { run } = stream
-    this.#active.track({ link, run, command: { argv, run, since, detached: false } }, this.#execute(link.agentId, stream))
+    const command = { argv, run, since, detached: false, terminal: terminal !== null }
+    this.#active.track({ link, run, command }, this.#execute(link.agentId, stream))
     return stream
   }
 

@@ -82,6 +82,8 @@ export interface AllowedCommand {
   readonly tokens: readonly PatternToken[]
   /** False if the requester may not send stdin, even below the limit. */
   readonly stdin: boolean
+  /** True if the requester may run it on a terminal and type while it runs. */
+  readonly terminal: boolean
   readonly line: number
 }
 

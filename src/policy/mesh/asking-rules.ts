@@ -42,7 +42,8 @@ const readAskPattern = (toml: TomlReader, path: TomlPath, value: unknown): AskPa
   const pattern = readPattern(toml, at, table['argv'], false)
   refuseFileCommand(toml, at, pattern.argv)
   for (const [index, token] of pattern.tokens.entries()) warnOfMetacharacter(toml, [...at, index], token)
-  return { ...pattern, stdin: toml.boolean([...path, 'stdin'], table['stdin']) ?? true, line: toml.document.lineOf(at) }
+  const stdin = toml.boolean([...path, 'stdin'], table['stdin']) ?? true
+  return { ...pattern, stdin, terminal: false, line: toml.document.lineOf(at) }
 }
 
 const readApprovers = (toml: TomlReader, path: TomlPath, table: TomlTable): AgentId[] => {

@@ -27,7 +27,7 @@ export interface FileRunPermit {
 
 /** A denial by one of these gates. */
 export interface FilesDenied {
-  readonly gate: 'argv' | 'command' | 'cwd' | 'detach' | 'stdin' | 'timeout' | 'executable'
+  readonly gate: 'argv' | 'command' | 'cwd' | 'detach' | 'terminal' | 'stdin' | 'timeout' | 'executable'
   readonly reason: DenialReason
   readonly detail: string
 }
@@ -88,6 +88,7 @@ const rootOf = (path: string): Root | string => {
 const capsOf = (intent: Intent, command: FileCommand, { limits }: AllowEntry): RunCaps | FilesDenied => {
   if (intent.cwd !== null) return refused('cwd', 'cwd_not_allowed', 'a requester may not choose the working directory')
   if ((intent.detach ?? null) !== null) return refused('detach', 'detach_not_allowed', 'a file command cannot run detached')
+  if ((intent.terminal ?? null) !== null) return refused('terminal', 'terminal_not_allowed', 'a file command has no terminal')
   const max_stdin_bytes = command.op === 'write' ? MAX_FILE_CHUNK_BYTES : 0
   const stdin = intent.stdin_len ?? 0
   if (stdin > max_stdin_bytes || (intent.stdin_len !== null && max_stdin_bytes === 0))

@@ -46,6 +46,7 @@ export const GATES = [
   'command',
   'cwd',
   'detach',
+  'terminal',
   'stdin',
   'timeout',
   'slots',
@@ -167,11 +168,13 @@ const fieldsOf = (
 ): PermitFields => {
   const { agent_id, machine_id } = principal
   const { confinement, description: matched_acl } = place.entry
+  const { terminal = null } = intent
   return {
     argv: intent.argv,
     ...launch,
+    ...(terminal && { env: { ...launch.env, TERM: terminal.term } }),
     cwd_descriptor: null,
-    terminal: null,
+    terminal: terminal && { cols: terminal.columns, rows: terminal.rows },
     caps,
     confinement,
     sandbox: null,
@@ -219,7 +222,7 @@ const findCommand = (
 
 /** True if the ACL lists the command for the pair, with or without approval. Only `authorize` permits a run. */
 export const isListed = (
-  { argv, detached }: { readonly argv: readonly string[]; readonly detached: boolean },
+  { argv, detached, terminal }: { readonly argv: readonly string[]; readonly detached: boolean; readonly terminal?: boolean },
   pair: { readonly agentId: AgentId; readonly machineId: MachineId },
   acl: Acl,
 ): boolean => {
@@ -229,7 +232,8 @@ export const isListed = (
     return !('kind' in entries) && !('gate' in findFileGrant(argv, entries))
   }
   const found = findCommand(argv, principal, acl)
-  return !('kind' in found) && (!detached || found.place.entry.detaching !== null)
+  if ('kind' in found) return false
+  return (!detached || found.place.entry.detaching !== null) && (terminal !== true || found.place.command.terminal)
 }
 
 /** The gates before the ACL is read. All failed verifications have one reason, so that a sender cannot find out known nonces and IDs. */

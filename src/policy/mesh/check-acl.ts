@@ -3,7 +3,7 @@ import { isAbsolute } from 'node:path'
 import { errorText } from '../../base/errors.ts'
 import { writableByOthers } from '../../base/file-permissions.ts'
 import { isVisible } from '../../base/visible-text.ts'
-import { interpreterName, opaqueNote } from '../escapes.ts'
+import { interpreterName, mayRunOthers, opaqueNote } from '../escapes.ts'
 import { isWithin } from '../sandbox/autostart-places.ts'
 import { pathsIn, scriptOf } from '../scripts.ts'
 import { quote, quoteArgv } from '../tokens.ts'
@@ -109,8 +109,12 @@ const lintUnreached = (entry: AllowEntry, command: AllowedCommand, earlier: Map<
 const lintCommand = (entry: AllowEntry, command: AllowedCommand): string[] => {
   const [program] = command.argv
   const note = program === undefined ? null : opaqueNote(program, isStdinOpen(entry, command))
-  return [...(note === null ? [] : [`${quoteArgv(command.argv)}: ${note}`]), ...lintWords(command)]
+  return [...(note === null ? [] : [`${quoteArgv(command.argv)}: ${note}`]), ...lintTerminal(command), ...lintWords(command)]
 }
+
+/** Many programs start a shell or an editor when their user types so. */
+const lintTerminal = ({ argv, terminal }: AllowedCommand): string[] =>
+  terminal && mayRunOthers(argv[0] ?? '') ? [`${quoteArgv(argv)}: with terminal = true it is as good as a shell for the requester`] : []
 
 /** Warnings about the tokens of a command, with or without approval. */
 const lintWords = (command: AllowedCommand): string[] => [...lintInvisible(command), ...lintScript(command), ...lintSlots(command)]

@@ -153,6 +153,7 @@ const widerRights = (old: MatchedCommand, next: MatchedCommand, asking: readonly
     (key) => `${key} is ${next.entry.limits[key]}, and was ${old.entry.limits[key]}`,
   ),
   ...(isStdinOpen(next.entry, next.command) && !isStdinOpen(old.entry, old.command) ? ['stdin is open, and was not'] : []),
+  ...(next.command.terminal && !old.command.terminal ? ['terminal is true, and was not'] : []),
   ...(next.entry.discoverable && !old.entry.discoverable ? ['discoverable is true, and was not'] : []),
   ...looser(old.entry.confinement, next.entry.confinement),
   ...outlivesLonger(old.entry.detaching, next.entry.detaching),

@@ -25,6 +25,7 @@ export interface ExplainRequest {
   readonly cwd?: string | null
   readonly clamp?: boolean
   readonly detach?: boolean
+  readonly terminal?: boolean
 }
 
 /** A command of the file. Indices count from 0, lines from 1. */
@@ -84,6 +85,9 @@ export interface ExplainedAsking {
   readonly may_last: boolean
 }
 
+/** Size and type do not affect the verdict. */
+const USUAL_TERMINAL = { columns: 80, rows: 24, term: 'xterm-256color' } as const
+
 /** Calls the daemon's `authorize` with separate slots, so that no program runs and no slot is taken. */
 export const explain = (request: ExplainRequest): Explanation => {
   const { acl, agent_id, machine_id, argv } = request
@@ -94,6 +98,7 @@ export const explain = (request: ExplainRequest): Explanation => {
     timeout_ms: request.timeout_ms ?? null,
     clamp: request.clamp ?? false,
     detach: request.detach === true ? { lifetime_ms: null, keep_bytes: null } : null,
+    terminal: request.terminal === true ? USUAL_TERMINAL : null,
   }
   const principal = { kind: 'mesh', agent_id, machine_id, verified: true, trust: 'accept' } as const
   const verdict = authorize(intent, principal, { acl, slots: new Slots(acl.caps), env: scrubbedEnvironment() })

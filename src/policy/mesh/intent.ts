@@ -18,6 +18,16 @@ export interface Intent {
   readonly clamp: boolean
   /** Detached run, absent or null for others. Its lifetime replaces `timeout_ms`, which is then null. */
   readonly detach?: DetachIntent | null
+  /** Terminal of the run, absent or null for pipes. */
+  readonly terminal?: TerminalIntent | null
+}
+
+/** Initial size and type of a terminal. */
+export interface TerminalIntent {
+  readonly columns: number
+  readonly rows: number
+  /** Value of the variable TERM. */
+  readonly term: string
 }
 
 /** Lifetime and output storage of a detached run. */
@@ -30,18 +40,19 @@ export interface DetachIntent {
 
 /** A denial by one of these gates. */
 export interface CapsDenied {
-  readonly gate: 'cwd' | 'detach' | 'stdin' | 'timeout'
+  readonly gate: 'cwd' | 'detach' | 'terminal' | 'stdin' | 'timeout'
   readonly reason: DenialReason
   readonly detail: string
 }
 
-/** Checks the gates for cwd, detached runs, stdin and timeout. Returns the limits of the run. */
+/** Checks the gates for cwd, detached runs, terminals, stdin and timeout. Returns the limits of the run. */
 export const resolveCaps = (intent: Intent, place: MatchedCommand): RunCaps | CapsDenied => {
   const { limits, detaching } = place.entry
   if (intent.cwd !== null) return { gate: 'cwd', reason: 'cwd_not_allowed', detail: 'a requester may not choose the working directory' }
   const { detach = null } = intent
   const kept = detach === null ? null : keptOf(detach, detaching, intent.clamp)
   if (kept !== null && 'gate' in kept) return kept
+  if (intent.terminal && !(place.command.terminal && detach === null)) return NO_TERMINAL
   const open = isStdinOpen(place.entry, place.command)
   if (!open && intent.stdin_len !== null) return tooMuchStdin('stdin is closed for this command')
   const stdin = intent.stdin_len ?? 0
@@ -56,6 +67,12 @@ export const resolveCaps = (intent: Intent, place: MatchedCommand): RunCaps | Ca
   if (kept === null) return caps
   // A detached run has no stdin.
   return { ...caps, max_stdin_bytes: 0, max_duration_ms: cap, max_output_bytes: kept.keep_bytes, keep_bytes: kept.keep_bytes }
+}
+
+const NO_TERMINAL: CapsDenied = {
+  gate: 'terminal',
+  reason: 'terminal_not_allowed',
+  detail: 'its command does not say terminal = true: no run of it may be on a terminal',
 }
 
 const tooMuchStdin = (detail: string): CapsDenied => ({ gate: 'stdin', reason: 'stdin_too_large', detail })

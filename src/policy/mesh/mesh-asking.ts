@@ -92,6 +92,8 @@ const questionOf = (
   if (why === null) return null
   const question: ApprovalRequest = {
     ...facts,
+    // No pattern of an allowlist covers what will be typed.
+    ...(fields.terminal !== null && { opaque: [ON_A_TERMINAL, ...(facts.opaque === null ? [] : [facts.opaque])].join('; '), programs: [] }),
     door: 'mesh',
     session_id: null,
     asker,
@@ -108,6 +110,9 @@ const questionOf = (
   }
   return Object.freeze(question)
 }
+
+/** Why the arguments of a command on a terminal do not show all that it does. */
+const ON_A_TERMINAL = 'it runs on a terminal: the requester types into it while it runs, and no approver sees that'
 
 /** Null if the ACL alone allows the run. */
 const whyOf = ({ entry, command }: MatchedCommand, alwaysAsk: string | null, isMiss: boolean): string | null => {

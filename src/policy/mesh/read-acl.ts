@@ -50,7 +50,7 @@ export const ENTRY_KEYS = [
   ...DETACHING_KEYS,
   ...CONFINEMENT_KEYS,
 ] as const
-export const COMMAND_KEYS = ['argv', 'stdin'] as const
+export const COMMAND_KEYS = ['argv', 'stdin', 'terminal'] as const
 
 /** The limit that each warning threshold belongs to. */
 const CAP_OF_WARNING = {
@@ -194,7 +194,8 @@ class AclReader {
     refuseFileCommand(this.#toml, [...path, 'argv'], argv)
     const tokens = argv.map((text, index) => this.#token([...path, 'argv', index], text, index))
     const stdin = this.#toml.boolean([...path, 'stdin'], table['stdin']) ?? true
-    return { argv, tokens, stdin, line: this.#toml.document.lineOf([...path, 'argv']) }
+    const terminal = this.#toml.boolean([...path, 'terminal'], table['terminal']) ?? false
+    return { argv, tokens, stdin, terminal, line: this.#toml.document.lineOf([...path, 'argv']) }
   }
 
   #token(path: Path, text: string, index: number): PatternToken {

@@ -58,6 +58,7 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   exec: async (context, line) => {
     const id = line.value('cancel')
     if (id !== null) return (await import('./commands/exec-sessions.ts')).runCancel(context, id)
+    if (line.has('terminal')) return (await import('./terminal/terminal-command.ts')).runTerminal(context, line)
     if (line.has('detach')) return notingStdin(context, (await import('./commands/detach.ts')).runDetached(context, line), NO_STDIN)
     const ended = (await import('./fleet/fleet-command.ts')).runFleet(context, line)
     return line.has('stdin-file') ? ended : notingStdin(context, ended, '--stdin-file - sends it')

@@ -73,7 +73,7 @@ export interface RunEventSink {
   exit(event: ExitEvent): Promise<void>
 }
 
-const warningText = ({ kind, message }: WarningEvent): string => `x0x: warning: ${kind}: ${shownLine(message)}\n`
+export const warningText = ({ kind, message }: WarningEvent): string => `x0x: warning: ${kind}: ${shownLine(message)}\n`
 
 /** Copies output as it comes. On a terminal, control characters are escaped. */
 export class LiveOutput implements RunEventSink {

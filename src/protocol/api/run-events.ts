@@ -82,6 +82,15 @@ export const RUN_EVENTS = runEvents(OUTPUT)
 export const RAW_RUN_EVENTS = runEvents(RAW_OUTPUT)
 export type RunEventJson = EventOf<typeof RUN_EVENTS>
 type RawRunEvent = EventOf<typeof RAW_RUN_EVENTS>
+
+/** The connection to the target was lost, or is there again. The run continues. */
+const CONNECTION = { request_id: requestId }
+const CONNECTION_EVENTS = { disconnected: CONNECTION, resumed: CONNECTION }
+/** Lines of a run on a terminal. All output is stdout. */
+export const TERMINAL_EVENTS = { ...RUN_EVENTS, ...CONNECTION_EVENTS }
+export const RAW_TERMINAL_EVENTS = { ...RAW_RUN_EVENTS, ...CONNECTION_EVENTS }
+export type TerminalEventJson = EventOf<typeof TERMINAL_EVENTS>
+type RawTerminalEvent = EventOf<typeof RAW_TERMINAL_EVENTS>
 type RawOutput = Extract<RawRunEvent, { type: 'stdout' | 'stderr' }>
 
 export interface OutputPart {
@@ -91,14 +100,26 @@ export interface OutputPart {
 
 /** Parts of a run's streamed response, in order. */
 export type RunPart = OutputPart | Exclude<RawRunEvent, RawOutput>
+/** Parts of the streamed response of a run on a terminal. */
+export type TerminalPart = OutputPart | Exclude<RawTerminalEvent, RawOutput>
+
+type RunLine = Exclude<RawRunEvent, RawOutput>
+type TerminalLine = Exclude<RawTerminalEvent, RawOutput>
 
 /** Throws SyntaxError for a line that does not have an event. Does not check further fields of an event. */
-const asEvent = eventReader('a run', RAW_RUN_EVENTS)
+type ReadEvent<E> = (value: unknown) => E | RawOutput
+const runEvent: ReadEvent<RunLine> = eventReader('a run', RAW_RUN_EVENTS)
+const terminalEvent: ReadEvent<TerminalLine> = eventReader('a run on a terminal', RAW_TERMINAL_EVENTS)
 
 /** Parses a response in chunks. Between chunks it is inside a line or inside announced output. */
-class RunEventDecoder {
+class RunEventDecoder<E extends { readonly type: string }> {
+  readonly #asEvent: ReadEvent<E>
   readonly #lines = new LineSplitter({ max: MAX_RUN_LINE })
   #output: { readonly type: OutputPart['type']; left: number } | null = null
+
+  constructor(asEvent: ReadEvent<E>) {
+    this.#asEvent = asEvent
+  }
 
   #part(output: { readonly type: OutputPart['type']; left: number }, data: Uint8Array): OutputPart {
     output.left -= data.length
@@ -107,7 +128,7 @@ class RunEventDecoder {
   }
 
   /** Throws SyntaxError for a line that does not have an event, RangeError for an over-long line. */
-  *push(chunk: Uint8Array): Generator<RunPart, void, undefined> {
+  *push(chunk: Uint8Array): Generator<OutputPart | E, void, undefined> {
     for (let rest = chunk; rest.length > 0;) {
       if (this.#output !== null) {
         const data = rest.subarray(0, this.#output.left)
@@ -119,7 +140,7 @@ class RunEventDecoder {
       const [line] = this.#lines.pushStrictly(end === -1 ? rest : rest.subarray(0, end + 1), lineTooLong)
       if (line === undefined) return
       rest = rest.subarray(end + 1)
-      const event = asEvent(JSON.parse(line.toString('utf8')))
+      const event = this.#asEvent(JSON.parse(line.toString('utf8')))
       if (isOutput(event)) this.#announced(event)
       else yield event
     }
@@ -130,10 +151,16 @@ class RunEventDecoder {
   }
 }
 
-const isOutput = (event: RawRunEvent): event is RawOutput => event.type === 'stdout' || event.type === 'stderr'
+const isOutput = (event: { readonly type: string }): event is RawOutput => event.type === 'stdout' || event.type === 'stderr'
 
 /** The events of a streamed response of type `RAW_RUN_TYPE`. Stops reading while its consumer works. */
 export async function* runEventsOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<RunPart, void, undefined> {
-  const decoder = new RunEventDecoder()
+  const decoder = new RunEventDecoder(runEvent)
+  for await (const chunk of chunks) yield* decoder.push(chunk)
+}
+
+/** The same for a run on a terminal. */
+export async function* terminalEventsOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<TerminalPart, void, undefined> {
+  const decoder = new RunEventDecoder(terminalEvent)
   for await (const chunk of chunks) yield* decoder.push(chunk)
 }

@@ -256,6 +256,10 @@ export const execFrame = union('exec-frame', {
   detached_ask: [20, asked],
   /** Server to client. State of a detached run. The reply to both of the above, unless the request is denied. */
   detached: [21, detachedRun],
+  /** Client to server, the first frame of a new stream, as `request`. `body` is an encoded `exec-terminal-request`. */
+  terminal_request: [22, asked],
+  /** Client to server. `body` is an encoded `exec-terminal-input` with the same number. Ack counts it in `stdin`. */
+  terminal_input: [23, { request_id: requestId, seq: uint(), ...signed }],
 })
 export type ExecFrame = ValueOf<typeof execFrame>
 export type ExecFrameType = ExecFrame['type']

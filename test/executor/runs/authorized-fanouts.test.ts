@@ -35,7 +35,7 @@ const KNOWN = {
   groups: [{ name: 'web', words: ['web[1-2]'] }],
 }
 
-const COMMAND = { argv: ['uptime'], stdin: null, timeout_ms: null, cwd: null, clamp: false, detach: null }
+const COMMAND = { argv: ['uptime'], stdin: null, timeout_ms: null, cwd: null, clamp: false, detach: null, terminal: null }
 const asking = (to_agent: string, more: Partial<RequestToSign> = {}): RequestToSign => ({ ...COMMAND, to_agent, request_id: ID, ...more })
 
 const proven = (body: object, clock = new ManualClock()): AuthorizedFanouts => {

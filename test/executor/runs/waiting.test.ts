@@ -11,6 +11,7 @@ import { deskPlace, type DeskPlaceHandle } from '../../support/desk-place.ts'
 import { ExecutorHost, type HostOptions } from '../../support/executor-host.ts'
 import type { FakeLink, FakeNetwork, ProbeRun } from '../../support/fake-network.ts'
 import { until } from '../../support/mesh-of-daemons.ts'
+import { ProbeTerminal } from '../../support/probe-terminal.ts'
 
 interface Place {
   readonly desk: DeskPlaceHandle
@@ -225,4 +226,24 @@ test('so many of one agent may wait and no more, and who asks again and again is
   }
   assert.ok(last)
   assert.match(await detailOf(place, last), /too many approval requests/)
+})
+
+test('a run on a terminal waits for its approval, the question says what it is, and keys typed meanwhile arrive', async (t) => {
+  const place = await askingHost(t, { terminals: true, scripts: { raw: 'stty raw -echo; exec cat' } })
+  const terminal = await ProbeTerminal.open(place.link, [place.host.program('raw')])
+  const { question: asked } = await place.question()
+  // It cannot be allowed for longer, because no approver sees what will be typed.
+  assert.deepEqual([asked.grant_sha256, asked.programs], [null, []])
+  assert.match(asked.opaque ?? '', /^it runs on a terminal: the requester types into it/)
+  await terminal.resize(100, 30)
+  await terminal.type('early')
+  await place.decide('allow_once')
+  await terminal.run.frame('started')
+  await terminal.shows('early')
+  terminal.run.cancel()
+  await terminal.run.frame('exit')
+  const denied = await ProbeTerminal.open(place.link, [place.host.program('raw')])
+  await place.decide('deny')
+  await denied.run.closed
+  assert.ok(!denied.run.frames.some(({ type }) => type === 'started'))
 })

@@ -91,7 +91,7 @@ test('the text says verdict, reason, place and gates, one line each', () => {
     'reason   argv_not_allowed',
     'why      token 2 is "hello", the command has "<INT>" (1 to 999999, no sign, no leading zero)',
     'nearest  acl.toml:18: ["echo", "-n", "<INT>"] of "alice on her laptop"',
-    'gates    sender > trust > enabled > argv > pair > metacharacters > command DENIES > (cwd) > (detach) > (stdin) > (timeout) > (slots) > (executable) > (approval)',
+    'gates    sender > trust > enabled > argv > pair > metacharacters > command DENIES > (cwd) > (detach) > (terminal) > (stdin) > (timeout) > (slots) > (executable) > (approval)',
     'assumed  the sender is verified, trust accepts it, and no other run is going on',
   ])
   const allowed = explanationText(ask('echo', '-n', '5'), ['echo', '-n', '5'])

@@ -80,8 +80,8 @@ export const runAclExplain = async (context: CliContext, line: CommandLine): Pro
   if (line.has('last') && line.behindDashes === null) return explainLast(context, file, agent)
   if (line.has('last')) throw usageError('--last takes the command from the audit log: leave out the words after "--"')
   if (agent === null || machine === null) throw usageError('name the requester: --agent ID --machine ID, or --last for the last denial')
-  const [argv, detach] = [fileArgv(line) ?? carriedCommand(line, 1), line.has('detach')]
-  const asked = { agent_id: checkId(agent, '--agent'), machine_id: checkId(machine, '--machine'), argv, detach }
+  const [argv, detach, terminal] = [fileArgv(line) ?? carriedCommand(line, 1), line.has('detach'), line.has('terminal')]
+  const asked = { agent_id: checkId(agent, '--agent'), machine_id: checkId(machine, '--machine'), argv, detach, terminal }
   if (file !== null) return explainFile(context, file, asked, NOTHING)
   return explainAsked(context, await aclInForceHere(context), asked, NOTHING)
 }
@@ -127,6 +127,6 @@ const explainLast = async (context: CliContext, file: string | null, agent: stri
     else await printLine(context, [...lines, 'the audit log has only the beginning of this command, so it cannot be explained'].join('\n'))
     return 1
   }
-  const asked = { agent_id, machine_id, argv, detach: reason === 'detach_not_allowed' }
+  const asked = { agent_id, machine_id, argv, detach: reason === 'detach_not_allowed', terminal: reason === 'terminal_not_allowed' }
   return file === null ? explainAsked(context, acl, asked, about) : explainFile(context, file, asked, about)
 }

@@ -13,7 +13,12 @@ import { printJson } from '../print.ts'
 import { aclInForceHere, lastDenial } from './last-denial.ts'
 
 /** Denials that an ACL entry would change. */
-export const ABOUT_THE_ACL: readonly DenialReason[] = ['argv_not_allowed', 'agent_machine_not_in_acl', 'detach_not_allowed']
+export const ABOUT_THE_ACL: readonly DenialReason[] = [
+  'argv_not_allowed',
+  'agent_machine_not_in_acl',
+  'detach_not_allowed',
+  'terminal_not_allowed',
+]
 
 /** Throws the reason if an entry would not help. */
 const assertHelps = ({ reason, argv, argv_cut, detail }: DenialEvent): void => {
@@ -21,6 +26,10 @@ const assertHelps = ({ reason, argv, argv_cut, detail }: DenialEvent): void => {
   if (reason === 'detach_not_allowed')
     throw new AppError('conflict', `the entry exists, and does not allow a detached run: ${detail ?? reason}`, {
       data: { next: 'Add detach = true to the entry (see x0x acl explain --detach), and max_detach_output_bytes for more output' },
+    })
+  if (reason === 'terminal_not_allowed')
+    throw new AppError('conflict', `the entry exists, and does not allow a terminal: ${detail ?? reason}`, {
+      data: { next: 'Add terminal = true to its command (see x0x acl explain --terminal)' },
     })
   if (!ABOUT_THE_ACL.includes(reason))
     throw new AppError('conflict', `it was denied for ${reason}, which no entry of the ACL changes`, {

@@ -1,0 +1,321 @@
+import assert from 'node:assert/strict'
+import { type ChildProcess, spawn } from 'node:child_process'
+import { createHash, randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { existsSync, readFileSync } from 'node:fs'
+import { readFile, writeFile } from 'node:fs/promises'
+import { request } from 'node:http'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+
+import { CuttableProxy } from '../test/support/cuttable-proxy.ts'
+import { MeshOfDaemons, cliCommand, isRunning, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { acquaint, proxiedPair } from '../test/support/proxied-pair.ts'
+import { response } from '../test/support/rest-server.ts'
+import { NO_TMUX, Tmux } from '../test/support/tmux.ts'
+
+// A terminal of bob that alice types into: through a real terminal of tmux, and through pipes where every byte counts.
+
+const MIB = 1024 * 1024
+const PASTE = 10 * MIB
+/** A requester that is gone counts as such after four seconds, and its program has five to end. */
+const GONE_MS = 30_000
+const CUTS = 10
+
+/** Programs that draw the whole screen: how each is called, what it shows, and the keys that end it. */
+const DRAWING = [
+  { program: '/usr/bin/vim', argv: ['vim', '-u', 'NONE', '/etc/passwd'], shows: /^root:/, keys: [':', 'q', '!', 'Enter'] },
+  { program: '/usr/bin/less', argv: ['less', '/etc/passwd'], shows: /^root:/, keys: ['q'] },
+  { program: '/usr/bin/htop', argv: ['htop'], shows: /F10Quit|Quit/, keys: ['q'] },
+  { program: '/usr/bin/top', argv: ['top'], shows: /PID\s+USER/, keys: ['q'] },
+].filter(({ program }) => existsSync(program))
+
+let mesh: MeshOfDaemons
+let alice: TestDaemon
+let bob: TestDaemon
+let programs: Record<'killed' | 'hears' | 'floods' | 'takes' | 'ignores', string>
+
+before(async () => {
+  mesh = await MeshOfDaemons.create()
+  ;[alice, bob] = [mesh.add('alice'), mesh.add('bob')]
+  programs = {
+    killed: await mesh.program('killed', 'kill -TERM $$; sleep 60'),
+    hears: await mesh.program('hears', `trap 'echo hup > ${mesh.root}/heard; exit 1' HUP; echo ready; while :; do sleep 0.1; done`),
+    floods: await mesh.program('floods', 'exec yes'),
+    takes: await mesh.program('takes', `stty raw -echo; echo ready; head -c ${PASTE} | sha256sum`),
+    ignores: await mesh.program('ignores', 'stty raw -echo; echo ready; sleep 3; head -c 5 > /dev/null; echo over'),
+  }
+  await alice.start()
+  const commands = [['sh'], ['cat'], ...DRAWING.map(({ argv }) => argv), ...Object.values(programs).map((path) => [path])]
+  await bob.writeAcl(
+    [
+      { agent: alice, commands, terminals: true },
+      { agent: alice, commands: [['tty']] },
+    ],
+    `max_stdout_bytes = ${4 * MIB}\nmax_concurrent_per_agent = 16`,
+  )
+  await bob.start()
+  await alice.meet(bob, 'known')
+  await bob.meet(alice, 'trusted')
+})
+
+after(async () => mesh.stop())
+
+/** `x0x exec -tt` with open standard input. */
+class Typed {
+  readonly child: ChildProcess
+  readonly status: Promise<number>
+  stdout = ''
+  stderr = ''
+
+  constructor(daemon: TestDaemon, words: readonly string[]) {
+    const [file, ...own] = cliCommand
+    this.child = spawn(file, [...own, ...daemon.selector, 'exec', '-tt', 'bob', ...words], {
+      env: { ...process.env, TERM: 'xterm-256color' },
+      stdio: ['pipe', 'pipe', 'pipe'],
+    })
+    this.child.stdin?.on('error', () => undefined)
+    this.child.stdout?.setEncoding('latin1').on('data', (text: string) => (this.stdout += text))
+    this.child.stderr?.setEncoding('utf8').on('data', (text: string) => (this.stderr += text))
+    this.status = once(this.child, 'close').then(([code]) => Number(code))
+  }
+
+  type(text: string | Uint8Array): void {
+    this.child.stdin?.write(text)
+  }
+
+  async shows(text: string): Promise<void> {
+    await until(`it shows ${JSON.stringify(text)}, not ${JSON.stringify(this.stdout.slice(-300))} ${this.stderr}`, () =>
+      this.stdout.includes(text),
+    )
+  }
+}
+
+/** A shell of tmux with the command line, then what it ended with. */
+const inTmux = async (tmux: Tmux, words: string): Promise<void> => {
+  const [file, ...own] = cliCommand
+  const x0x = [file, ...own, ...alice.selector].map((word) => `'${word}'`).join(' ')
+  const env = { PATH: process.env['PATH'] ?? '', HOME: process.env['HOME'] ?? '' }
+  await tmux.begin({ env, argv: ['sh', '-c', `${x0x} exec ${words}; echo "status=$?"; stty -a | tr ' ' '\\n' | grep icanon; read end`] })
+}
+
+/** Types a line as a person does. */
+const typeLine = async (tmux: Tmux, text: string): Promise<void> => {
+  for (const key of text) await tmux.press(key === ' ' ? 'Space' : key)
+  await tmux.press('Enter')
+}
+
+test(
+  'a shell on a terminal of tmux: its size, a new size, Ctrl-C, its exit status, and the terminal as before',
+  { skip: NO_TMUX },
+  async (t) => {
+    const tmux = await Tmux.make(t)
+    await inTmux(tmux, '-t bob -- sh')
+    await tmux.shows(/^[#$]/)
+    await typeLine(tmux, 'stty size')
+    await tmux.shows(/^24 80$/)
+    await tmux.resize(100, 30)
+    await typeLine(tmux, 'stty size')
+    await tmux.shows(/^30 100$/)
+    await typeLine(tmux, 'sleep 1000')
+    await tmux.press('C-c')
+    await typeLine(tmux, 'echo after=$? $TERM')
+    await tmux.shows(/^after=130 \S*xterm\S*|^after=130 tmux\S*|^after=130 screen\S*/)
+    await typeLine(tmux, 'exit 9')
+    await tmux.shows(/^status=9$/)
+    await tmux.shows(/^icanon$/)
+  },
+)
+
+test('Enter ~ . ends the connection and the program, ~? helps and ~~ is a tilde', { skip: NO_TMUX }, async (t) => {
+  const tmux = await Tmux.make(t)
+  await inTmux(tmux, '-t bob -- cat')
+  await until('it runs', async () => (await bob.diagnostics()).active_sessions > 0)
+  await typeLine(tmux, '~~a')
+  await tmux.shows(/^~a$/)
+  await tmux.press('~')
+  await tmux.press('?')
+  await tmux.shows(/end the connection/)
+  await tmux.press('~')
+  await tmux.press('.')
+  await tmux.shows(/^status=255$/)
+  await tmux.shows(/^icanon$/)
+  await until('it has ended', async () => (await bob.diagnostics()).active_sessions === 0)
+})
+
+test('the exit status is that of the program, or of its signal', async () => {
+  const shell = new Typed(alice, ['--', 'sh'])
+  shell.type('exit 7\n')
+  assert.equal(await shell.status, 7)
+  const killed = new Typed(alice, ['--', programs.killed])
+  assert.equal(await killed.status, 143)
+})
+
+test('a command without terminal = true is denied, and -t needs a terminal and one host', async () => {
+  const denied = await alice.cli(['exec', '-tt', 'bob', '--', 'tty'], { stdin: new Uint8Array(0) })
+  assert.equal(denied.status, 255)
+  assert.match(denied.stderr, /bob denied "tty" \(terminal_not_allowed\)/)
+  for (const [words, problem] of [
+    [['-t', 'bob', '--', 'cat'], /standard input is not a terminal[\s\S]*-tt/],
+    [['-tt', 'bob', 'alice', '--', 'cat'], /-t needs one host/],
+    [['-tt', 'bob', '-g', '--', 'cat'], /cannot be used with/],
+    [['-tt', 'bob', '--detach', '--', 'cat'], /cannot be used with/],
+    [['-tt', 'bob', '--json', '--', 'cat'], /cannot be used with/],
+  ] as const) {
+    const result = await alice.cli(['exec', ...words])
+    assert.equal(result.status, 2, words.join(' '))
+    assert.match(result.stderr, problem)
+  }
+})
+
+test('the end of the client, even by SIGKILL, hangs up the program', async () => {
+  const typed = new Typed(alice, ['--', programs.hears])
+  await typed.shows('ready')
+  const pid = await until('it is in the journal', async () => {
+    const starts = (await bob.journal()).filter(({ event }) => event === 'started')
+    return Number(starts.at(-1)?.['pid']) || null
+  })
+  typed.child.kill('SIGKILL')
+  await until('it has ended', () => !isRunning(pid), GONE_MS)
+  assert.equal(readFileSync(join(mesh.root, 'heard'), 'utf8'), 'hup\n')
+})
+
+test('SIGTERM ends the command line with its status, and the program', async () => {
+  const typed = new Typed(alice, ['--', 'cat'])
+  typed.type('one\n')
+  await typed.shows('one')
+  typed.child.kill('SIGTERM')
+  assert.equal(await typed.status, 143)
+  await until('it has ended', async () => (await bob.diagnostics()).active_sessions === 0)
+})
+
+test('a paste of ten mebibytes arrives whole with few signatures', async (t) => {
+  const data = randomBytes(PASTE)
+  const signed = async (): Promise<number> => (await alice.diagnostics()).totals['signatures_issued'] ?? 0
+  const earlier = await signed()
+  const typed = new Typed(alice, ['--', programs.takes])
+  await typed.shows('ready')
+  const begun = performance.now()
+  // A tilde after a line end would be for x0x itself.
+  for (let at = 0; at < data.length; at++) if (data[at] === 0x7e) data[at] = 0
+  typed.type(data)
+  await typed.shows(createHash('sha256').update(data).digest('hex'))
+  assert.equal(await typed.status, 0)
+  const count = (await signed()) - earlier
+  t.diagnostic(`${count} signatures, ${Math.round(performance.now() - begun)} ms`)
+  assert.ok(count < 1_000, `${count} signatures`)
+})
+
+test('a program that floods is ended at the limit of its output, and nothing is typed into it any more', async () => {
+  const typed = new Typed(alice, ['--', programs.floods])
+  assert.equal(await typed.status, 255)
+  assert.match(typed.stderr, /the output limit of the target was reached \(stdout_cap_hit\)/)
+  assert.ok(typed.stdout.length <= 4 * MIB)
+  await until('it has ended', async () => (await bob.diagnostics()).active_sessions === 0)
+})
+
+test('a program that does not read stops neither its requester nor another run', async () => {
+  const typed = new Typed(alice, ['--', programs.ignores])
+  await typed.shows('ready')
+  typed.type(Buffer.alloc(2 * MIB, 'x'))
+  const shell = new Typed(alice, ['--', 'sh'])
+  shell.type('exit 3\n')
+  assert.equal(await shell.status, 3)
+  await typed.shows('over')
+  assert.equal(await typed.status, 0)
+})
+
+test('POST /exec/terminal answers with events, and its body takes keys and sizes', async () => {
+  const token = readFileSync(join(alice.dir, 'api-token'), 'utf8').trim()
+  const call = request({
+    host: '127.0.0.1',
+    port: alice.apiPort,
+    method: 'POST',
+    path: '/exec/terminal',
+    headers: { authorization: `Bearer ${token}`, 'content-type': 'application/x-ndjson' },
+  })
+  const line = (value: object): void => void call.write(`${JSON.stringify(value)}\n`)
+  line({ agent: 'bob', argv: ['sh'], terminal: { columns: 80, rows: 24, term: 'dumb' } })
+  line({ columns: 33, rows: 11 })
+  line({ data: Buffer.from('stty size\nexit 4\n').toString('base64') })
+  const answer = await response(call)
+  let text = ''
+  for await (const part of answer as AsyncIterable<Buffer>) text += part.toString()
+  call.end()
+  const events = text
+    .trimEnd()
+    .split('\n')
+    .map((one) => JSON.parse(one) as { type: string; data_b64?: string; code?: number })
+  assert.equal(events[0]?.type, 'started')
+  const output = events.map(({ data_b64 = '' }) => Buffer.from(data_b64, 'base64').toString()).join('')
+  assert.match(output, /11 33/)
+  assert.deepEqual([events.at(-1)?.type, events.at(-1)?.code], ['exit', 4])
+})
+
+test('an ended body of POST /exec/terminal ends the program', async () => {
+  const token = readFileSync(join(alice.dir, 'api-token'), 'utf8').trim()
+  const call = request({
+    host: '127.0.0.1',
+    port: alice.apiPort,
+    method: 'POST',
+    path: '/exec/terminal',
+    headers: { authorization: `Bearer ${token}`, 'content-type': 'application/x-ndjson' },
+  })
+  call.write(`${JSON.stringify({ agent: 'bob', argv: ['cat'], terminal: { columns: 80, rows: 24, term: 'dumb' } })}\n`)
+  const answer = await response(call)
+  call.end()
+  let text = ''
+  for await (const part of answer as AsyncIterable<Buffer>) text += part.toString()
+  const exit = JSON.parse(text.trimEnd().split('\n').at(-1)!) as { type: string; signal: number; warnings: string[] }
+  assert.deepEqual([exit.type, exit.signal, exit.warnings.includes('cancelled')], ['exit', 1, true])
+})
+
+test('over a path that is cut again and again, each key arrives once and the user is told', async (t) => {
+  const stage = await proxiedPair(t, (port) => new CuttableProxy(port))
+  await acquaint(stage, [['cat']], '', true)
+  const typed = new Typed(stage.alice, ['--', 'cat'])
+  // Once as the terminal echoes it, once as the program writes it.
+  const countOf = (text: string): number => typed.stdout.split('\r\n').filter((line) => line === text).length
+  const isWritten = async (text: string): Promise<unknown> => until(`${text} is written: ${typed.stdout}`, () => countOf(text) >= 2)
+  typed.type('line 0\n')
+  await isWritten('line 0')
+  for (let at = 1; at <= CUTS; at++) {
+    typed.type(`before ${at}\n`)
+    stage.proxy.cut()
+    typed.type(`line ${at}\n`)
+    await isWritten(`line ${at}`)
+  }
+  typed.type('\u0004')
+  assert.equal(await typed.status, 0)
+  for (let at = 1; at <= CUTS; at++)
+    for (const text of [`before ${at}`, `line ${at}`]) assert.equal(countOf(text), 2, `${text}: ${JSON.stringify(typed.stdout)}`)
+  assert.match(typed.stderr, /\[x0x: connection to bob lost, retrying\]\r\n/)
+  assert.match(typed.stderr, /\[x0x: connected again\]\r\n/)
+  assert.equal((await stage.bob.cli(['audit', 'verify'])).status, 0)
+})
+
+for (const { argv, shows, keys } of DRAWING)
+  test(`${argv[0]} draws its screen and leaves the terminal as it was`, { skip: NO_TMUX }, async (t) => {
+    const tmux = await Tmux.make(t)
+    await inTmux(tmux, `-t bob -- ${argv.join(' ')}`)
+    await tmux.shows(shows)
+    for (const key of keys) await tmux.press(key)
+    await tmux.shows(/^status=0$/)
+    await tmux.shows(/^icanon$/)
+    assert.equal(await tmux.variable('alternate_on'), '0')
+    assert.equal(await tmux.variable('mouse_any_flag'), '0')
+  })
+
+test('an ACL that is read again without terminal = true ends the runs on terminals, and no others', async () => {
+  const typed = new Typed(alice, ['--', 'cat'])
+  typed.type('one\n')
+  await typed.shows('one')
+  const piped = alice.startCli(['exec', 'bob', '--', 'cat'])
+  await piped.finished
+  await writeFile(bob.aclFile, (await readFile(bob.aclFile, 'utf8')).replaceAll('terminal = true\n', ''))
+  process.kill(bob.pid, 'SIGHUP')
+  assert.equal(await typed.status, 255)
+  assert.match(typed.stderr, /access_revoked/)
+  const again = await alice.cli(['exec', '-tt', 'bob', '--', 'cat'], { stdin: new Uint8Array(0) })
+  assert.match(again.stderr, /terminal_not_allowed/)
+})
