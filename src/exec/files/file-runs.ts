@@ -94,9 +94,9 @@ export class FileRuns {
   }
 
   /**
-   * Resolves when the target has performed the command and all output was taken. Repeats it while the target has too many runs, or after a lost connection. Throws
-   * `command_denied` (with `data.denial_reason`), `file_not_found` and `file_error` (with `data.code`), `peer_unreachable`, the errors of
-   * `ExecClient.run`, and the signal's reason.
+   * Resolves when the target has performed the command and all output was taken. Repeats it while the target has too many runs, or after a
+   * lost connection. Throws `command_denied` (with `data.denial_reason`), `file_not_found` and `file_error` (with `data.code`),
+   * `peer_unreachable`, the errors of `ExecClient.run`, and the signal's reason.
    */
   async run(run: FileRun, signal: AbortSignal): Promise<void> {
     const { agent_id } = run.target

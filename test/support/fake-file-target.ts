@@ -1,0 +1,121 @@
+import { createHash } from 'node:crypto'
+
+import type { ExecClient } from '../../src/exec/client.ts'
+import type { RunOutcome, RunSink, RunSpec } from '../../src/exec/run-spec.ts'
+import { fileErrorLine, parseFileCommand, type FileCommand } from '../../src/protocol/file-command.ts'
+import { AGENT, MACHINE } from './rest-server.ts'
+
+const RUN_ID = '01890a5d-ac96-774b-bcce-b302099a8057'
+
+export const sha256Of = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
+
+const outcomeOf = (over: Partial<RunOutcome>): RunOutcome => ({
+  ok: true,
+  request_id: RUN_ID,
+  agent_id: AGENT,
+  machine_id: MACHINE,
+  code: 0,
+  signal: null,
+  duration_ms: 1,
+  stdout_bytes_total: 0,
+  stderr_bytes_total: 0,
+  truncated: false,
+  incomplete: false,
+  denial_reason: null,
+  warnings: [],
+  ...over,
+})
+
+/** What a test makes of one run: its outcome, without performing it. */
+export type Verdict = Partial<RunOutcome> & { readonly stderr?: string }
+
+/** Performs file commands on files in memory, as the runs of a requester show them. */
+export class FakeFileTarget implements Pick<ExecClient, 'run'> {
+  readonly files = new Map<string, Buffer>()
+  /** Unfinished uploads by their IDs. */
+  readonly uploads = new Map<string, Buffer>()
+  readonly commands: FileCommand[] = []
+  /** Most runs at once so far. */
+  mostAtOnce = 0
+  /** Decides a run instead of performing it. */
+  judge: (command: FileCommand, at: number) => Verdict | null = () => null
+  /** Waited for before a command begins. */
+  starting: (command: FileCommand) => Promise<void> = async () => undefined
+  /** Waited for before a command is performed. */
+  before: (command: FileCommand) => Promise<void> = async () => undefined
+  /** Changes the output of a command. */
+  falsify: (command: FileCommand, output: Buffer) => Buffer = (_command, output) => output
+  #running = 0
+
+  /** Commands of one kind, in the order in which they came. */
+  of<O extends FileCommand['op']>(op: O): Extract<FileCommand, { op: O }>[] {
+    return this.commands.filter((command) => command.op === op) as Extract<FileCommand, { op: O }>[]
+  }
+
+  async run(spec: RunSpec, sink: RunSink, signal?: AbortSignal): Promise<RunOutcome> {
+    const command = parseFileCommand(spec.argv)
+    if (command === null) throw new Error(`not a file command: ${spec.argv.join(' ')}`)
+    this.commands.push(command)
+    this.#running += 1
+    this.mostAtOnce = Math.max(this.mostAtOnce, this.#running)
+    try {
+      return await this.#run(command, spec, sink, signal)
+    } finally {
+      this.#running -= 1
+    }
+  }
+
+  async #run(command: FileCommand, spec: RunSpec, sink: RunSink, signal?: AbortSignal): Promise<RunOutcome> {
+    const verdict = this.judge(command, this.commands.length - 1)
+    if (verdict?.denial_reason !== undefined || verdict?.incomplete === true) return outcomeOf({ ok: false, code: null, ...verdict })
+    await this.starting(command)
+    await sink.event({ type: 'started', request_id: RUN_ID, agent_id: AGENT, machine_id: MACHINE, pid: 1 })
+    await this.before(command)
+    if (signal?.aborted === true) return outcomeOf({ warnings: ['cancelled'], code: null, signal: 15 })
+    const stdin: Uint8Array[] = []
+    if (spec.stdin !== null) for await (const part of spec.stdin.chunks) stdin.push(part)
+    const { stderr, ...told } = verdict ?? this.#perform(command, Buffer.concat(stdin))
+    if (stderr !== undefined) {
+      await sink.event({ type: 'stderr', request_id: RUN_ID, seq: 0, data: Buffer.from(stderr) })
+      return outcomeOf({ code: 1, ...told })
+    }
+    if (verdict !== null) return outcomeOf(told)
+    await this.#write(sink, this.falsify(command, (told as { output?: Buffer }).output ?? Buffer.alloc(0)), signal)
+    return outcomeOf({})
+  }
+
+  async #write(sink: RunSink, output: Buffer, signal?: AbortSignal): Promise<void> {
+    for (let [at, seq] = [0, 0]; at < output.length && signal?.aborted !== true; at += 60 * 1024, seq += 1)
+      await sink.event({ type: 'stdout', request_id: RUN_ID, seq, data: output.subarray(at, at + 60 * 1024) })
+  }
+
+  #perform(command: FileCommand, stdin: Buffer): Verdict & { output?: Buffer } {
+    const { path } = command
+    const line = (value: object): { output: Buffer } => ({ output: Buffer.from(`${JSON.stringify(value)}\n`) })
+    const file = this.files.get(path)
+    const facts = (bytes: Buffer) => ({ type: 'file', size: bytes.length, mode: 0o644, mtime_ms: 1_000, version: versionOf(bytes) })
+    if (command.op === 'upload') return line({ received: this.uploads.get(command.upload)?.length ?? 0 })
+    if (command.op === 'write') return this.#take(command, stdin)
+    if (command.op === 'mkdir' || command.op === 'list') return {}
+    if (file === undefined) return { stderr: fileErrorLine(path, 'no such file or directory', 'ENOENT') }
+    if (command.op === 'stat') return line(facts(file))
+    if (command.version !== null && command.version !== versionOf(file))
+      return { stderr: fileErrorLine(path, 'the file has changed', 'ESTALE') }
+    if (command.op === 'hash') return line({ size: file.length, sha256: sha256Of(file) })
+    return { output: file.subarray(command.offset, command.offset + command.length) }
+  }
+
+  #take({ path, upload, offset, finish }: Extract<FileCommand, { op: 'write' }>, stdin: Buffer): Verdict & { output?: Buffer } {
+    const had = this.uploads.get(upload) ?? Buffer.alloc(0)
+    if (offset !== had.length) return { stderr: fileErrorLine(path, `the upload has ${had.length} bytes`, 'EINVAL') }
+    const bytes = Buffer.concat([had, stdin])
+    this.uploads.set(upload, bytes)
+    if (finish === null) return { output: Buffer.from(`{"received":${bytes.length}}\n`) }
+    if (finish.sha256 !== sha256Of(bytes)) return { stderr: fileErrorLine(path, 'the SHA-256 differs', 'EBADMSG') }
+    this.uploads.delete(upload)
+    this.files.set(path, bytes)
+    return { output: Buffer.from(`${JSON.stringify({ size: bytes.length, sha256: finish.sha256 })}\n`) }
+  }
+}
+
+export const versionOf = (bytes: Uint8Array): string => sha256Of(bytes).slice(0, 16)
