@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto'
+import { constants } from 'node:fs'
 import { type FileHandle, lstat, open, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { AppError, attempt, isMissing } from '../../../base/errors.ts'
@@ -49,16 +50,14 @@ export class PartialFile {
   async resume(): Promise<{ readonly status: PartStatus; readonly offset: number } | null> {
     const status = await this.#readNote()
     if (status === null) return null
-    try {
-      const info = await lstat(this.path)
-      if (!info.isFile() || info.size === 0 || info.size > status.size) return null
-      this.#file = await open(this.path, 'r+')
-      this.#resumable = true
-      return { status, offset: info.size }
-    } catch (error) {
-      if (isMissing(error)) return null
-      throw error
-    }
+    const file = await open(this.path, constants.O_RDWR | constants.O_NOFOLLOW | constants.O_NONBLOCK).catch(() => null)
+    if (file === null) return null
+    this.#file = file
+    const info = await file.stat()
+    // In a directory such as /tmp, another user could have made it.
+    if (!info.isFile() || info.uid !== process.getuid?.() || info.size === 0 || info.size > status.size) return null
+    this.#resumable = true
+    return { status, offset: info.size }
   }
 
   /** Begins an empty file for this version. */
