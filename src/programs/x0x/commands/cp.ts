@@ -35,6 +35,10 @@ const planOf = async (
   return new DownloadPlan({ files, stdout: context.stdout }, order, { ...options, agentId, hashes: context.json }).make(signal)
 }
 
+/** The destination as the user would type it. */
+const placeText = ({ host, destination }: CopyOrder): string =>
+  destination.kind === 'stream' ? '-' : destination.kind === 'local' ? destination.path : `${host}:${destination.path}`
+
 /** Whether the progress line would mix with the content of the file. */
 const isOnScreen = ({ stdout }: CliContext, { destination }: CopyOrder): boolean => destination.kind === 'stream' && stdout.isTTY === true
 
@@ -58,7 +62,8 @@ export const runCp = async (context: CliContext, line: CommandLine): Promise<num
   } catch (error) {
     if (isAppError(error, 'bad_request')) throw error
     // The destination or the agent was not reached.
-    if (interrupted === null) await run.report({ source: line.words.at(-1)!, destination: line.words.at(-1)!, error })
+    const place = placeText(order)
+    if (interrupted === null) await run.report({ source: place, destination: place, error })
   } finally {
     progress.end()
     stopListening()

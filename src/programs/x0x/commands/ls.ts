@@ -60,7 +60,7 @@ export const runLs = async (context: CliContext, line: CommandLine): Promise<num
     return 1
   } catch (error) {
     if (isAppError(error, 'bad_request')) throw error
-    await new FileFailures({ context }, { host }).print(`${host}:${path}`, error, {})
+    await new FileFailures({ context }, { host }).print([`${host}:${path}`], error, {})
     return failureKindOf(error) === 'file' ? 1 : EXIT_NOT_RUN
   }
 }

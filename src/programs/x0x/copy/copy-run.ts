@@ -53,7 +53,7 @@ export class CopyRun {
   async report({ source, destination, error }: CopyFailure): Promise<void> {
     this.#failures.add(failureKindOf(error))
     this.#progress.clear()
-    await this.#reports.print(source, error, { source, destination })
+    await this.#reports.print([source, destination], error, { source, destination })
   }
 
   /** Prints the last lines, and returns the exit status. */

@@ -30,17 +30,17 @@ export class FileFailures {
     this.#host = init.host
   }
 
-  /** Prints the lines, and with `--json` an object with the `facts`. `source` is the file as the user would type it. */
-  async print(source: string, error: unknown, facts: object): Promise<void> {
+  /** Prints the lines, and with `--json` an object with the `facts`. `places` are the files as the user would type them, the source first. */
+  async print(places: readonly string[], error: unknown, facts: object): Promise<void> {
     if (this.#context.json) {
       const { code, data } = isAppError(error) ? error : { code: 'internal', data: {} }
       const told = { ok: false, ...facts, error: code, message: errorText(error), ...(Object.keys(data).length > 0 && { data }) }
       await printLine(this.#context, visibleJson(JSON.stringify(told)))
     }
-    await printProblem(this.#context, await this.#linesOf(source, error))
+    await printProblem(this.#context, await this.#linesOf(places, error))
   }
 
-  async #linesOf(source: string, error: unknown): Promise<string[]> {
+  async #linesOf(places: readonly string[], error: unknown): Promise<string[]> {
     const reason = denialOf(error)
     if (reason !== null) {
       const { argv } = (error as AppError).data
@@ -48,14 +48,15 @@ export class FileFailures {
     }
     if (failureKindOf(error) === 'not_connected') return failureLines(withAgent(error, this.#host))
     const [first = '', ...rest] = failureLines(error)
-    return [this.#named(source, first), ...rest]
+    const next = isAppError(error) && error.data['code'] === 'EISDIR' ? ['Try: x0x cp -r'] : []
+    return [this.#named(places, first), ...rest, ...next]
   }
 
   /** A message that begins with its path on the agent gets the host before it, and one without a path gets the source. */
-  #named(source: string, message: string): string {
-    const isRemote = source.startsWith(`${this.#host}:`)
-    if (isRemote && message.startsWith(`${source.slice(this.#host.length + 1)}:`)) return `${this.#host}:${message}`
-    return /^[^:]*\/[^:]*: /.test(message) || message.startsWith(`${source}:`) ? message : `${source}: ${message}`
+  #named(places: readonly string[], message: string): string {
+    const [source = ''] = places
+    if (places.some((place) => `${this.#host}:${message}`.startsWith(`${place}: `))) return `${this.#host}:${message}`
+    return /^[^:]*\/[^:]*: /.test(message) || message.startsWith(`${source}: `) ? message : `${source}: ${message}`
   }
 
   async #ownAgent(): Promise<RunFacts['own']> {

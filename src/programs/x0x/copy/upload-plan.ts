@@ -81,7 +81,8 @@ export class UploadPlan {
     const info = await stat(from)
     if (info.isFile()) return this.#addFile(from, to, info.size)
     if (!info.isDirectory()) throw new AppError('file_error', `${from}: is not a regular file`)
-    if (!this.#init.recursive) throw new AppError('file_error', `${from}: is a directory`, { data: { next: 'Try: x0x cp -r' } })
+    if (!this.#init.recursive)
+      throw new AppError('file_error', `${from}: is a directory (EISDIR)`, { data: { code: 'EISDIR', path: from } })
     const directories = [{ from, to, mode: info.mode & 0o777, isLeaf: true }]
     // The list grows while it is walked.
     for (const directory of directories)
