@@ -1,10 +1,12 @@
 import { createHash } from 'node:crypto'
+import { dirname } from 'node:path'
 
 import type { ExecClient } from '../../src/exec/client.ts'
 import type { RunOutcome, RunSink, RunSpec } from '../../src/exec/run-spec.ts'
 import { fileErrorLine, parseFileCommand, type FileCommand } from '../../src/protocol/file-command.ts'
 import { AGENT, MACHINE } from './rest-server.ts'
 
+const DIRECTORY = { type: 'directory', size: 0, mode: 0o755, mtime_ms: 1_000 }
 const RUN_ID = '01890a5d-ac96-774b-bcce-b302099a8057'
 
 export const sha256Of = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
@@ -32,6 +34,7 @@ export type Verdict = Partial<RunOutcome> & { readonly stderr?: string }
 /** Performs file commands on files in memory, as the runs of a requester show them. */
 export class FakeFileTarget implements Pick<ExecClient, 'run'> {
   readonly files = new Map<string, Buffer>()
+  readonly directories = new Set<string>()
   /** Unfinished uploads by their IDs. */
   readonly uploads = new Map<string, Buffer>()
   readonly commands: FileCommand[] = []
@@ -96,13 +99,29 @@ export class FakeFileTarget implements Pick<ExecClient, 'run'> {
     const facts = (bytes: Buffer) => ({ type: 'file', size: bytes.length, mode: 0o644, mtime_ms: 1_000, version: versionOf(bytes) })
     if (command.op === 'upload') return line({ received: this.uploads.get(command.upload)?.length ?? 0 })
     if (command.op === 'write') return this.#take(command, stdin)
-    if (command.op === 'mkdir' || command.op === 'list') return {}
+    if (command.op === 'mkdir') {
+      for (let parent = path; parent !== '/'; parent = dirname(parent)) this.directories.add(parent)
+      return {}
+    }
+    if (command.op === 'list') return this.#list(path, command.recursive)
+    if (command.op === 'stat' && this.directories.has(path)) return line({ ...DIRECTORY, version: '0' })
     if (file === undefined) return { stderr: fileErrorLine(path, 'no such file or directory', 'ENOENT') }
     if (command.op === 'stat') return line(facts(file))
     if (command.version !== null && command.version !== versionOf(file))
       return { stderr: fileErrorLine(path, 'the file has changed', 'ESTALE') }
     if (command.op === 'hash') return line({ size: file.length, sha256: sha256Of(file) })
     return { output: file.subarray(command.offset, command.offset + command.length) }
+  }
+
+  #list(path: string, recursive: boolean): Verdict & { output?: Buffer } {
+    if (!this.directories.has(path))
+      return { stderr: fileErrorLine(path, 'is not a directory', this.files.has(path) ? 'ENOTDIR' : 'ENOENT') }
+    const below = [
+      ...[...this.directories].map((name) => [name, DIRECTORY] as const),
+      ...[...this.files].map(([name, { length: size }]) => [name, { type: 'file', size, mode: 0o644, mtime_ms: 1_000 }] as const),
+    ].flatMap(([name, facts]) => (name.startsWith(`${path}/`) ? { path: name.slice(path.length + 1), ...facts } : []))
+    const entries = below.filter((entry) => recursive || !entry.path.includes('/'))
+    return { output: Buffer.from([...entries, { left_out: 0 }].map((entry) => `${JSON.stringify(entry)}\n`).join('')) }
   }
 
   #take({ path, upload, offset, finish }: Extract<FileCommand, { op: 'write' }>, stdin: Buffer): Verdict & { output?: Buffer } {

@@ -129,6 +129,7 @@ test('at most four commands run on one agent at once, and other agents do not wa
 
 test('a listing is read to its end, and may name nothing outside the directory', async () => {
   const { target, files } = stage()
+  target.directories.add('/srv')
   const entry = { path: 'a/b', type: 'file', size: 1, mode: 0o600, mtime_ms: 1.5 }
   const list = async (...lines: object[]) => {
     target.falsify = () => Buffer.from(lines.map((line) => `${JSON.stringify(line)}\n`).join(''))

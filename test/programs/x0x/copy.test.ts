@@ -1,0 +1,296 @@
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { chmod, mkdir, readFile, readdir, stat, symlink, utimes, writeFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { type TestContext, test } from 'node:test'
+
+import { systemClock } from '../../../src/base/clock.ts'
+import { AppError } from '../../../src/base/errors.ts'
+import { FileClient } from '../../../src/exec/files/file-client.ts'
+import { FILE_CHUNK_BYTES } from '../../../src/protocol/api/files.ts'
+import { type InProcess, type InProcessOptions, runCli } from '../../support/fake-daemon.ts'
+import { FakeFileTarget, sha256Of } from '../../support/fake-file-target.ts'
+import { AGENT, TOKEN, startDoor } from '../../support/rest-server.ts'
+import { tempDir } from '../../support/temp-dir.ts'
+
+// The command line against the real routes and the real engine. Only the target is a fake.
+
+interface Stage {
+  readonly target: FakeFileTarget
+  /** A directory of this machine. */
+  readonly here: string
+  cli(argv: readonly string[], options?: InProcessOptions): Promise<InProcess>
+}
+
+const stageOf = async (t: TestContext): Promise<Stage> => {
+  const target = new FakeFileTarget()
+  target.directories.add('/srv')
+  const directory = {
+    resolve: (agent: string) => {
+      if (agent === 'bob' || agent === AGENT) return AGENT
+      throw new AppError('unknown_agent', `no contact or agent matches "${agent}" (unknown_agent)`)
+    },
+    select: ([host = '']: readonly string[]) => [{ host, agent_id: directory.resolve(host), name: host, trust: 'trusted', labels: {} }],
+  }
+  const files = new FileClient({ runner: target, clock: systemClock })
+  const { socketPath } = await startDoor(t, { directory: directory as never, files })
+  const env = { X0X_API_TOKEN: TOKEN, NO_COLOR: '1' }
+  return {
+    target,
+    here: await tempDir(t),
+    cli: async (argv, options = {}) => runCli(['--data-dir', dirname(socketPath), ...argv], { ...options, env }),
+  }
+}
+
+const SILENT = { status: 0, stdout: '', stderr: '' }
+
+test('one file is copied in both directions, under the name that is given', async (t) => {
+  const { target, here, cli } = await stageOf(t)
+  await writeFile(join(here, 'a'), 'hello')
+  assert.deepEqual(await cli(['cp', join(here, 'a'), 'bob:/srv']), SILENT)
+  assert.deepEqual(await cli(['cp', join(here, 'a'), 'bob:/srv/b']), SILENT)
+  assert.deepEqual(
+    [...target.files].map(([path, bytes]) => [path, bytes.toString()]),
+    [
+      ['/srv/a', 'hello'],
+      ['/srv/b', 'hello'],
+    ],
+  )
+  assert.deepEqual(await cli(['cp', 'bob:/srv/a', join(here, 'c')]), SILENT)
+  await mkdir(join(here, 'into'))
+  assert.deepEqual(await cli(['cp', 'bob:/srv/a', 'bob:/srv/b', join(here, 'into')]), SILENT)
+  assert.equal(await readFile(join(here, 'c'), 'utf8'), 'hello')
+  assert.deepEqual((await readdir(join(here, 'into'))).toSorted(), ['a', 'b'])
+})
+
+test('a destination with a slash is a directory, which is made', async (t) => {
+  const { target, here, cli } = await stageOf(t)
+  await writeFile(join(here, 'a'), 'hello')
+  assert.deepEqual(await cli(['cp', join(here, 'a'), 'bob:/srv/new/']), SILENT)
+  assert.deepEqual([target.files.has('/srv/new/a'), target.of('mkdir').length], [true, 1])
+  assert.deepEqual(await cli(['cp', 'bob:/srv/new/a', `${join(here, 'new')}/`]), SILENT)
+  assert.deepEqual(await readdir(join(here, 'new')), ['a'])
+  const file = await cli(['cp', join(here, 'a'), 'bob:/srv/new/a/'])
+  assert.deepEqual([file.status, file.stderr], [1, 'x0x: bob:/srv/new/a: is not a directory\n'])
+  for (const words of [
+    [join(here, 'a'), join(here, 'a'), 'bob:/srv/none'],
+    ['bob:/srv/new/a', 'bob:/srv/new/a', join(here, 'none')],
+  ]) {
+    const { status, stderr } = await cli(['cp', ...words])
+    assert.deepEqual([status, /several sources need a directory/.test(stderr)], [2, true], stderr)
+  }
+})
+
+test('without -p a new file has the bits that the umask leaves, and an existing one keeps its own', async (t) => {
+  const { target, here, cli } = await stageOf(t)
+  target.files.set('/srv/a', Buffer.from('new'))
+  target.falsify = ({ op }, output) => (op === 'stat' ? Buffer.from(output.toString().replace('"mode":420', '"mode":2541')) : output)
+  const mode = async (name: string): Promise<number> => (await stat(join(here, name))).mode & 0o7777
+  await cli(['cp', 'bob:/srv/a', join(here, 'new')])
+  assert.equal(await mode('new'), 0o755 & ~process.umask(), 'without the bit for set-user-ID')
+  await writeFile(join(here, 'old'), 'old')
+  await chmod(join(here, 'old'), 0o604)
+  await cli(['cp', 'bob:/srv/a', join(here, 'old')])
+  assert.deepEqual([await mode('old'), await readFile(join(here, 'old'), 'utf8')], [0o604, 'new'])
+  await cli(['cp', '-p', 'bob:/srv/a', join(here, 'kept')])
+  assert.deepEqual([await mode('kept'), (await stat(join(here, 'kept'))).mtimeMs], [0o755, 1_000])
+  await chmod(join(here, 'old'), 0o777)
+  await utimes(join(here, 'old'), 5, 5)
+  await cli(['cp', '-p', join(here, 'old'), 'bob:/srv/up'])
+  await cli(['cp', join(here, 'old'), 'bob:/srv/up'])
+  assert.deepEqual(
+    target.of('write').map(({ finish }) => [finish?.mode, finish?.mtime_ms]),
+    [
+      [0o777, 5_000],
+      [0o777 & ~process.umask(), null],
+    ],
+  )
+})
+
+test('a link to a file is written through, and a device is not replaced', async (t) => {
+  const { target, here, cli } = await stageOf(t)
+  target.files.set('/srv/a', Buffer.from('new'))
+  await writeFile(join(here, 'real'), 'old')
+  await symlink('real', join(here, 'link'))
+  assert.deepEqual(await cli(['cp', 'bob:/srv/a', join(here, 'link')]), SILENT)
+  assert.equal(await readFile(join(here, 'real'), 'utf8'), 'new')
+  const device = await cli(['cp', 'bob:/srv/a', '/dev/null'])
+  assert.deepEqual([device.status, device.stderr], [1, 'x0x: /dev/null: is not a regular file\n     Use "-" for standard output\n'])
+  assert.ok((await stat('/dev/null')).isCharacterDevice())
+})
+
+test('a tree is copied with its empty directories, and links are skipped', async (t) => {
+  const { target, here, cli } = await stageOf(t)
+  await mkdir(join(here, 'tree/deep/er'), { recursive: true })
+  await mkdir(join(here, 'tree/empty'))
+  await writeFile(join(here, 'tree/a'), 'a')
+  await writeFile(join(here, 'tree/deep/er/b'), 'b')
+  await symlink('/etc/passwd', join(here, 'tree/link'))
+  const up = await cli(['cp', '-r', join(here, 'tree'), 'bob:/srv'])
+  assert.deepEqual(up, { ...SILENT, stderr: `x0x: ${here}/tree/link: a symbolic link, skipped\n` })
+  assert.deepEqual([...target.files.keys()].toSorted(), ['/srv/tree/a', '/srv/tree/deep/er/b'])
+  assert.ok(['/srv/tree/empty', '/srv/tree/deep/er'].every((path) => target.directories.has(path)))
+  assert.deepEqual(await cli(['cp', '-r', 'bob:/srv/tree', join(here, 'back')]), SILENT)
+  assert.deepEqual((await readdir(join(here, 'back'), { recursive: true })).toSorted(), ['a', 'deep', 'deep/er', 'deep/er/b', 'empty'])
+  const plain = await cli(['cp', join(here, 'tree'), 'bob:/srv'])
+  assert.equal(plain.status, 1)
+  assert.match(plain.stderr, /^x0x: \S*\/tree: is a directory \(EISDIR\)\n {5}Try: x0x .*cp -r\n$/)
+  const directory = await cli(['cp', 'bob:/srv/tree', join(here, 'other')])
+  assert.equal(directory.status, 1)
+  assert.match(directory.stderr, /^x0x: bob:\/srv\/tree: is a directory \(EISDIR\)\n {5}Try: x0x .*cp -r\n$/)
+})
+
+test('each file that fails has one line, the others go on, and --json has an object for each', async (t) => {
+  const { target, here, cli } = await stageOf(t)
+  target.files.set('/srv/a', Buffer.from('a'))
+  const { status, stdout, stderr } = await cli(['cp', '--json', 'bob:/srv/none', 'bob:/srv/a', here])
+  assert.deepEqual([status, stderr], [1, 'x0x: bob:/srv/none: no such file or directory (ENOENT)\n'])
+  const lines = stdout
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line) as Record<string, unknown>)
+    .toSorted((one) => (one['ok'] === true ? 1 : -1))
+  assert.deepEqual(
+    lines.map(({ ok, source, destination, bytes, sha256, error }) => [ok, source, destination, bytes, sha256, error]),
+    [
+      [false, 'bob:/srv/none', join(here, 'none'), undefined, undefined, 'file_not_found'],
+      [true, 'bob:/srv/a', join(here, 'a'), 1, sha256Of(Buffer.from('a')), undefined],
+    ],
+  )
+  const local = await cli(['cp', join(here, 'a'), join(here, 'nothing'), 'bob:/srv'])
+  assert.deepEqual([local.status, local.stderr], [1, `x0x: ${here}/nothing: no such file or directory (ENOENT)\n`])
+})
+
+test('a denial says what that of a command says, and is 255; so is an agent that is not known', async (t) => {
+  const { target, here, cli } = await stageOf(t)
+  target.judge = () => ({ denial_reason: 'argv_not_allowed' })
+  for (const words of [
+    ['cp', 'bob:/etc/shadow', here],
+    ['ls', 'bob:/etc'],
+  ]) {
+    const { status, stdout, stderr } = await cli(words)
+    assert.deepEqual([status, stdout], [255, ''])
+    assert.match(stderr, /^x0x: bob denied "@(stat|list) \/etc.*" \(argv_not_allowed\): no ACL entry.*\n {5}Try: x0x .*acl mine bob\n/)
+  }
+  const unknown = await cli(['cp', 'nobody:/a', here])
+  assert.deepEqual([unknown.status, /^x0x: no contact or agent matches "nobody"/.test(unknown.stderr)], [255, true])
+  const none = await runCli(['--data-dir', here, 'cp', 'bob:/a', here])
+  assert.deepEqual([none.status, /cannot connect to x0xd/.test(none.stderr)], [255, true])
+})
+
+test('an interrupted copy keeps its parts, says so, and goes on from them', async (t) => {
+  const { target, here, cli } = await stageOf(t)
+  const content = randomBytes(2 * FILE_CHUNK_BYTES + 5)
+  target.files.set('/srv/large', content)
+  const words = ['cp', 'bob:/srv/large', join(here, 'large')]
+  let interrupt: (signal: NodeJS.Signals) => void = () => undefined
+  target.before = async (command) => {
+    if (command.op !== 'read' || command.offset !== 2 * FILE_CHUNK_BYTES) return
+    // The first chunks must be on the disk.
+    while ((await stat(join(here, '.large.x0x-part'))).size < FILE_CHUNK_BYTES) await new Promise((resolve) => setTimeout(resolve, 5))
+    interrupt('SIGINT')
+    await new Promise((resolve) => setTimeout(resolve, 50))
+  }
+  const onSignal = (listener: (signal: NodeJS.Signals) => void) => {
+    interrupt = listener
+    return () => undefined
+  }
+  const first = await cli(words, { onSignal })
+  assert.equal(first.status, 130)
+  assert.match(
+    first.stderr,
+    /^x0x: interrupted: 0 of 1 file copied\n.*\.large\.x0x-part has [\d.]+ MiB of 32\.0 MiB\n.*run the same command again\n$/,
+  )
+  assert.equal((await stat(join(here, '.large.x0x-part'))).mode & 0o777, 0o600)
+  assert.deepEqual((await readdir(here)).toSorted(), ['.large.x0x-part', '.large.x0x-part.json'])
+  target.before = async () => undefined
+  target.commands.length = 0
+  assert.deepEqual(await cli(words), SILENT)
+  assert.ok(target.of('read')[0]!.offset >= FILE_CHUNK_BYTES)
+  assert.deepEqual(await readdir(here), ['large'])
+  assert.ok((await readFile(join(here, 'large'))).equals(content))
+})
+
+test('a part of another version, of another file or with other bytes is not continued', async (t) => {
+  const { target, here, cli } = await stageOf(t)
+  const content = randomBytes(FILE_CHUNK_BYTES + 5)
+  target.files.set('/srv/large', content)
+  const version = sha256Of(content).slice(0, 16)
+  const note = { agent: AGENT, path: '/srv/large', size: content.length, mode: 0o644, mtime_ms: 1_000, version }
+  const part = join(here, '.large.x0x-part')
+  const copy = async (): Promise<InProcess> => cli(['cp', 'bob:/srv/large', join(here, 'large')])
+  for (const other of [{ version: '0' }, { path: '/srv/other' }, { agent: 'c'.repeat(64) }, { size: 3 }]) {
+    await writeFile(part, randomBytes(1_000))
+    await writeFile(`${part}.json`, JSON.stringify({ ...note, ...other }))
+    assert.deepEqual(await copy(), SILENT, JSON.stringify(other))
+    assert.ok((await readFile(join(here, 'large'))).equals(content))
+    assert.deepEqual(await readdir(here), ['large'])
+  }
+  await writeFile(part, randomBytes(1_000))
+  await writeFile(`${part}.json`, JSON.stringify(note))
+  const mixed = await copy()
+  assert.deepEqual([mixed.status, /SHA-256 of the copy differs/.test(mixed.stderr)], [1, true], mixed.stderr)
+  assert.deepEqual(await copy(), SILENT)
+  // A link in a directory of all users leads to a file of another.
+  await writeFile(join(here, 'victim'), 'x'.repeat(1_000))
+  await symlink('victim', part)
+  await writeFile(`${part}.json`, JSON.stringify(note))
+  assert.deepEqual(await copy(), SILENT)
+  assert.equal(await readFile(join(here, 'victim'), 'utf8'), 'x'.repeat(1_000))
+})
+
+test('an upload goes on with what the agent has', async (t) => {
+  const { target, here, cli } = await stageOf(t)
+  const content = randomBytes(2 * FILE_CHUNK_BYTES + 5)
+  await writeFile(join(here, 'large'), content)
+  const words = ['cp', join(here, 'large'), 'bob:/srv/large']
+  target.judge = (command) =>
+    command.op === 'write' && command.offset > 0 ? { stderr: `${command.path}: no space left (ENOSPC)\n` } : null
+  const first = await cli(words)
+  assert.equal(first.status, 1)
+  assert.match(first.stderr, /^x0x: bob:\/srv\/large: no space left \(ENOSPC\)\n(.*\n)*.*run the same command again\n$/)
+  target.judge = () => null
+  target.commands.length = 0
+  assert.deepEqual(await cli(words), SILENT)
+  assert.equal(target.of('write')[0]?.offset, FILE_CHUNK_BYTES)
+  assert.ok(target.files.get('/srv/large')!.equals(content))
+})
+
+test('standard input and output are files too', async (t) => {
+  const { target, cli } = await stageOf(t)
+  assert.deepEqual(await cli(['cp', '-', 'bob:/srv/in'], { stdin: 'typed' }), SILENT)
+  assert.equal(target.files.get('/srv/in')?.toString(), 'typed')
+  assert.deepEqual(await cli(['cp', 'bob:/srv/in', '-']), { ...SILENT, stdout: 'typed' })
+  const into = await cli(['cp', '-', 'bob:/srv'], { stdin: 'typed' })
+  assert.deepEqual([into.status, /is a directory/.test(into.stderr)], [2, true])
+})
+
+test('a listing has names, or all that is known, and a file lists itself', async (t) => {
+  const { target, cli } = await stageOf(t)
+  target.directories.add('/srv/dir')
+  target.files.set('/srv/b\nc', Buffer.alloc(1_234))
+  target.files.set('/srv/dir/a', Buffer.alloc(5))
+  assert.deepEqual(await cli(['ls', 'bob:/srv']), { ...SILENT, stdout: 'b\\nc\ndir/\n' })
+  assert.equal((await cli(['ls', '-r', 'bob:/srv/'])).stdout, 'b\\nc\ndir/\ndir/a\n')
+  assert.equal(
+    (await cli(['ls', '-l', 'bob:/srv'])).stdout,
+    '-rw-r--r--  1234  1970-01-01 00:00:01  b\\nc\ndrwxr-xr-x     0  1970-01-01 00:00:01  dir/\n',
+  )
+  assert.equal((await cli(['ls', 'bob:/srv/dir/a'])).stdout, '/srv/dir/a\n')
+  const { entries, left_out } = JSON.parse((await cli(['ls', '--json', 'bob:/srv/dir'])).stdout) as { entries: object[]; left_out: number }
+  assert.deepEqual([entries.length, left_out], [1, 0])
+  const missing = await cli(['ls', 'bob:/none'])
+  assert.deepEqual([missing.status, missing.stderr], [1, 'x0x: bob:/none: is not a directory (ENOENT)\n'])
+  target.falsify = (_command, output) => Buffer.from(output.toString().replace('"left_out":0', '"left_out":3'))
+  const cut = await cli(['ls', 'bob:/srv'])
+  assert.deepEqual([cut.status, cut.stderr], [1, 'x0x: bob:/srv: the agent left 3 entries out\n'])
+})
+
+test('a terminal gets a line at the end, and -q nothing', async (t) => {
+  const { target, here, cli } = await stageOf(t)
+  target.files.set('/srv/a', Buffer.alloc(2_048))
+  const { status, stderr } = await cli(['cp', 'bob:/srv/a', join(here, 'a')], { terminal: true })
+  assert.equal(status, 0)
+  assert.match(stderr, /^x0x: 1 of 1 file, 2\.0 KiB in \d+ s, [\d.]+ [KM]?i?B\/s\n$/)
+  assert.deepEqual(await cli(['-q', 'cp', 'bob:/srv/a', join(here, 'a')], { terminal: true }), SILENT)
+})
