@@ -88,8 +88,10 @@ export class FakeFileTarget implements Pick<ExecClient, 'run'> {
   }
 
   async #write(sink: RunSink, output: Buffer, signal?: AbortSignal): Promise<void> {
-    for (let [at, seq] = [0, 0]; at < output.length && signal?.aborted !== true; at += 60 * 1024, seq += 1)
+    for (let [at, seq] = [0, 0]; at < output.length; at += 60 * 1024, seq += 1) {
+      if (signal?.aborted === true) return
       await sink.event({ type: 'stdout', request_id: RUN_ID, seq, data: output.subarray(at, at + 60 * 1024) })
+    }
   }
 
   #perform(command: FileCommand, stdin: Buffer): Verdict & { output?: Buffer } {

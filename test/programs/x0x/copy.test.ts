@@ -173,7 +173,7 @@ test('a denial says what that of a command says, and is 255; so is an agent that
     assert.match(stderr, /^x0x: bob denied "@(stat|list) \/etc.*" \(argv_not_allowed\): no ACL entry.*\n {5}Try: x0x .*acl mine bob\n/)
   }
   const unknown = await cli(['cp', 'nobody:/a', here])
-  assert.deepEqual([unknown.status, /^x0x: no contact or agent matches "nobody"/.test(unknown.stderr)], [255, true])
+  assert.deepEqual([unknown.status, unknown.stderr.startsWith('x0x: no contact or agent matches "nobody"')], [255, true])
   const none = await runCli(['--data-dir', here, 'cp', 'bob:/a', here])
   assert.deepEqual([none.status, /cannot connect to x0xd/.test(none.stderr)], [255, true])
 })
