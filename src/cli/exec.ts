@@ -6,7 +6,7 @@ import { DETACH_OPTIONS } from './runs.ts'
 const TERMINAL_OPTIONS: readonly OptionSpec[] = [
   {
     flags: '-t, --terminal',
-    text: 'Run it on a terminal; -tt also without a local one',
+    text: 'Run on a terminal; -tt also without a local one',
     conflicts: 'json stdin-file cancel raw detach parallel canary max-failures deadline group diff ledger retry retry-unknown'.split(' '),
   },
   { flags: '--raw-terminal', text: 'With -t, pass titles, clipboard and queries too', goesWith: ['terminal'] },
