@@ -4,9 +4,9 @@ import type { FanoutHostJson } from '../../../protocol/api/fanout.ts'
 import type { CliContext } from '../context.ts'
 import { statusAsExec } from '../failure.ts'
 import { printJson, printNotice } from '../print.ts'
-import { type FleetLine, fleetLine, retryLine } from './fleet-line.ts'
+import { type FleetLine, type RetryOf, fleetLine, retryLine } from './fleet-line.ts'
 import { FleetProgress } from './fleet-progress.ts'
-import { fleetRequest } from './fleet-request.ts'
+import { type SourcedRequest, fleetRequest } from './fleet-request.ts'
 import { FleetRun, fleetStatus } from './fleet-run.ts'
 import { summaryLines } from './fleet-summary.ts'
 import { DiffView, GroupView } from './group-view.ts'
@@ -15,8 +15,18 @@ import { type FleetView, JsonView, PrefixedView } from './line-views.ts'
 import { ShownLines } from './lines.ts'
 import { OutputStore, SpillFile } from './output-store.ts'
 
+/** How a fan-out is shown. */
+interface FanoutDisplay extends Pick<FleetLine, 'shape' | 'raw' | 'bounds' | 'retry'> {
+  /** Whether `--timeout` was given. */
+  readonly timed: boolean
+}
+
 /** Selects the view. `held` stores outputs for later, or null for a view that prints at once. */
-const viewOf = (context: CliContext, { shape, raw }: FleetLine, beside: FleetProgress): { view: FleetView; held: OutputStore | null } => {
+const viewOf = (
+  context: CliContext,
+  { shape, raw }: FanoutDisplay,
+  beside: FleetProgress,
+): { view: FleetView; held: OutputStore | null } => {
   const lines = new ShownLines({ context, beside }, { raw })
   if (shape === 'prefix') return { view: new PrefixedView({ lines }), held: null }
   const held = new OutputStore({ file: new SpillFile() })
@@ -32,23 +42,34 @@ const withoutOutput = (host: FanoutHostJson): object => ({
   output_cut: host.stdout_bytes_total + host.stderr_bytes_total > 0,
 })
 
+const NOTHING_TO_RETRY: Readonly<Record<RetryOf['which'], string>> = {
+  certain: 'no command of this ledger certainly did not run',
+  unknown: 'no command of this ledger is unknown',
+  unsuccessful: 'each host has the whole copy',
+}
+
 /** The result of the ledger if no host has to be asked again. */
-const nothingToAsk = async (context: CliContext, state: LedgerState, { file, which }: NonNullable<FleetLine['retry']>): Promise<number> => {
+const nothingToAsk = async (context: CliContext, state: LedgerState, { file, which }: RetryOf): Promise<number> => {
   const ledger = state.ledger()
+  const { argv } = state.head
   if (context.json) await printJson(context, { ...ledger, hosts: state.ends().map(withoutOutput) })
   else {
-    const unknown = which === 'certain' && ledger.unknown > 0 ? `; where it may have run: ${retryLine(file, true)}` : ''
-    await printNotice(
-      context,
-      `no host to retry: no command of this ledger ${which === 'certain' ? 'certainly did not run' : 'is unknown'}${unknown}`,
-    )
-    const facts = { argv: state.head.argv, timed: false, own: null, elapsedMs: null, ledger: null }
+    const unknown = which === 'certain' && ledger.unknown > 0 ? `; where it may have run: ${retryLine(file, argv, { unknown: true })}` : ''
+    await printNotice(context, `no host to retry: ${NOTHING_TO_RETRY[which]}${unknown}`)
+    const facts = { argv, timed: false, own: null, elapsedMs: null, ledger: null }
     for (const line of summaryLines(ledger, state.ends(), facts)) await printNotice(context, line)
   }
   return fleetStatus(ledger)
 }
 
-const run = async (context: CliContext, line: FleetLine): Promise<number> => {
+/** Finds the hosts and the source; if a ledger has no host to ask again, its state. */
+type RequestMaker = (signal: AbortSignal) => Promise<SourcedRequest | LedgerState>
+
+/** Runs a fan-out that `make` describes. Returns the exit status, 255 if no host could be asked. */
+export const runFanout = async (context: CliContext, line: FanoutDisplay, make: RequestMaker): Promise<number> =>
+  statusAsExec(context, async () => follow(context, line, make))
+
+const follow = async (context: CliContext, line: FanoutDisplay, make: RequestMaker): Promise<number> => {
   const closing = new AbortController()
   const progress = new FleetProgress(
     { stderr: context.stderr, clock: systemClock },
@@ -56,11 +77,11 @@ const run = async (context: CliContext, line: FleetLine): Promise<number> => {
   )
   const { view, held } = viewOf(context, line, progress)
   // Created first, so that a signal while the ledger is written does not leave it without an end.
-  const fleet = new FleetRun({ context, view, held, progress, closing }, { timed: line.timeoutMs !== null, bounds: line.bounds })
+  const fleet = new FleetRun({ context, view, held, progress, closing }, { timed: line.timed, bounds: line.bounds })
   try {
-    const request = await fleetRequest(context, line, closing.signal)
-    if (request instanceof LedgerState) return await nothingToAsk(context, request, line.retry!)
-    return await fleet.run(request)
+    const made = await make(closing.signal)
+    if (made instanceof LedgerState) return await nothingToAsk(context, made, line.retry!)
+    return await fleet.run(made.request, made.source)
   } catch (error) {
     // A signal came before any host was asked.
     if (closing.signal.aborted && fleet.interruptedStatus !== null) return fleet.interruptedStatus
@@ -75,5 +96,5 @@ const run = async (context: CliContext, line: FleetLine): Promise<number> => {
 /** `x0x exec WHO... -- ARGV...` for many hosts. Returns the exit status; 255 if no host could be asked. */
 export const runFleet = async (context: CliContext, commandLine: CommandLine): Promise<number> => {
   const line = fleetLine(commandLine)
-  return statusAsExec(context, async () => run(context, line))
+  return runFanout(context, { ...line, timed: line.timeoutMs !== null }, async (signal) => fleetRequest(context, line, signal))
 }

@@ -4,35 +4,40 @@ import { type CommandLine, millisecondsOf } from '../../../cli/parse.ts'
 import { failuresAllowed } from '../../../protocol/api/fanout.ts'
 import { MAX_FANOUT_HOSTS, MAX_FANOUT_PARALLEL } from '../../../protocol/limits/fleet.ts'
 import { carriedCommand, usageError } from '../failure.ts'
+import { type LedgerRetry, isCopyCommand } from './ledger-state.ts'
 
 /** How the outputs of the hosts are shown. */
 export type FleetLineFormat = 'prefix' | 'group' | 'diff' | 'json'
 
-/** A ledger, and which of its hosts to ask again: those whose command certainly did not run, or those where that is unknown. */
+/** A ledger, and which of its hosts to ask again. A copy asks all `unsuccessful` ones, a command the other kinds. */
 export interface RetryOf {
   readonly file: string
-  readonly which: 'certain' | 'unknown'
+  readonly which: LedgerRetry['which']
+}
+
+/** Options that limit a fan-out or record it. */
+export interface FleetLimits {
+  readonly parallel: number | null
+  readonly canary: number | null
+  readonly maxFailures: number | string | null
+  readonly ledger: string | null
+  /** Limits as typed, which no ledger records. */
+  readonly bounds: readonly string[]
 }
 
 /** The parsed line of a fan-out. */
-export interface FleetLine {
+export interface FleetLine extends FleetLimits {
   /** Empty with `retry`. */
   readonly who: readonly string[]
   /** Null for the ledger's command with `retry`. */
   readonly argv: readonly string[] | null
-  readonly parallel: number | null
-  readonly canary: number | null
-  readonly maxFailures: number | string | null
   readonly timeoutMs: number | null
   readonly deadlineMs: number | null
   readonly session: string | null
   readonly stdinFile: string | null
   readonly raw: boolean
   readonly shape: FleetLineFormat
-  readonly ledger: string | null
   readonly retry: RetryOf | null
-  /** Limits as typed, which no ledger records. */
-  readonly bounds: readonly string[]
 }
 
 const BOUNDS = ['canary', 'max-failures', 'parallel', 'timeout', 'deadline'] as const
@@ -68,14 +73,14 @@ const failuresOf = (line: CommandLine): number | string | null => {
 }
 
 /** An empty name usually comes from an unset shell variable. */
-const fileOf = (line: CommandLine, name: string): string | null => {
+export const namedFile = (line: CommandLine, name: string): string | null => {
   const file = line.value(name)
   if (file === '') throw usageError(`--${name}: a file name is missing`)
   return file
 }
 
 const retryOf = (line: CommandLine): RetryOf | null => {
-  const [certain, unknown] = [fileOf(line, 'retry'), fileOf(line, 'retry-unknown')]
+  const [certain, unknown] = [namedFile(line, 'retry'), namedFile(line, 'retry-unknown')]
   if (certain !== null) return { file: certain, which: 'certain' }
   return unknown === null ? null : { file: unknown, which: 'unknown' }
 }
@@ -84,6 +89,15 @@ const shapeOf = (line: CommandLine): FleetLineFormat => {
   if (line.has('json')) return 'json'
   return line.has('group') ? 'group' : line.has('diff') ? 'diff' : 'prefix'
 }
+
+/** Throws `bad_request`. */
+export const fleetLimits = (line: CommandLine, maxParallel: number): FleetLimits => ({
+  parallel: countOf(line, 'parallel', maxParallel),
+  canary: countOf(line, 'canary', MAX_FANOUT_HOSTS),
+  maxFailures: failuresOf(line),
+  ledger: namedFile(line, 'ledger'),
+  bounds: boundsOf(line),
+})
 
 /** Throws for an invalid line, before any host is asked. */
 export const fleetLine = (line: CommandLine): FleetLine => {
@@ -98,21 +112,20 @@ export const fleetLine = (line: CommandLine): FleetLine => {
   return {
     who: line.words,
     argv: retry !== null && line.behindDashes === null ? null : carriedCommand(line, Infinity),
-    parallel: countOf(line, 'parallel', MAX_FANOUT_PARALLEL),
-    canary: countOf(line, 'canary', MAX_FANOUT_HOSTS),
-    maxFailures: failuresOf(line),
+    ...fleetLimits(line, MAX_FANOUT_PARALLEL),
     timeoutMs: timeOf(line, 'timeout'),
     deadlineMs: timeOf(line, 'deadline'),
     session: line.value('session'),
-    stdinFile: fileOf(line, 'stdin-file'),
+    stdinFile: namedFile(line, 'stdin-file'),
     raw: line.has('raw'),
     shape: shapeOf(line),
-    ledger: fileOf(line, 'ledger'),
     retry,
-    bounds: boundsOf(line),
   }
 }
 
-/** The command that asks hosts again whose command certainly did not run, or may have run, with the same limits. */
-export const retryLine = (file: string, unknown = false, bounds: readonly string[] = []): string =>
-  shellWords(['x0x', 'exec', `--retry${unknown ? '-unknown' : ''}`, file, ...bounds])
+/** The command that asks hosts of a ledger again: those where it certainly did not run, or may have run. `argv` is that of the ledger. */
+export const retryLine = (
+  file: string,
+  argv: readonly string[],
+  { unknown = false, bounds = [] }: { readonly unknown?: boolean; readonly bounds?: readonly string[] } = {},
+): string => shellWords(['x0x', isCopyCommand(argv) ? 'cp' : 'exec', `--retry${unknown ? '-unknown' : ''}`, file, ...bounds])

@@ -8,9 +8,10 @@ import { MAX_STDIN_SPOOL } from '../../../protocol/limits/wire.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { openStdin } from '../stdin-source.ts'
-import type { FleetLine, RetryOf } from './fleet-line.ts'
+import { DaemonFanout, type FanoutSource, type FleetRequest } from './fanout-source.ts'
+import { type FleetLine, type RetryOf, retryLine } from './fleet-line.ts'
 import { LedgerFile } from './ledger-file.ts'
-import { type RequestedHost, LEDGER_VERSION, type LedgerState } from './ledger-state.ts'
+import { type RequestedHost, LEDGER_VERSION, LedgerState, isCopyCommand } from './ledger-state.ts'
 
 /** The daemon's answer to which hosts the words mean. */
 export const selectHosts = async <T>({ api }: CliContext, who: readonly string[]): Promise<T> =>
@@ -19,17 +20,6 @@ export const selectHosts = async <T>({ api }: CliContext, who: readonly string[]
 /** The hosts that the words mean. */
 export const selectedHosts = async (context: CliContext, who: readonly string[]): Promise<SelectedHosts['hosts']> =>
   (await selectHosts<SelectedHosts>(context, who)).hosts
-
-/** The request, its hosts, and its ledger. */
-export interface FleetRequest {
-  readonly argv: readonly string[]
-  readonly fanoutId: string
-  /** Requested names by agent ID. Hosts keep them, even if a contact is renamed meanwhile. */
-  readonly names: ReadonlyMap<string, string>
-  /** The body of `POST /exec/fanout`. */
-  readonly body: object
-  readonly ledger: LedgerFile | null
-}
 
 /** Stdin is sent in one piece with the request. */
 const tooLong = (): AppError =>
@@ -79,23 +69,31 @@ const whom = (hosts: readonly RequestedHost[], chosen: boolean): object => ({
   ...(chosen && { request_ids: Object.fromEntries(hosts.map(({ agent_id, request_id }) => [agent_id, request_id])) }),
 })
 
-const namesOf = (hosts: readonly RequestedHost[]): FleetRequest['names'] => new Map(hosts.map(({ host, agent_id }) => [agent_id, host]))
-
 /** The hosts with new run IDs, so that the ledger has them before any host is asked. */
 const selected = async (context: CliContext, who: readonly string[]): Promise<RequestedHost[]> =>
   (await selectedHosts(context, who)).map(({ host, agent_id }) => ({ host, agent_id, request_id: uuidv7() }))
 
-const first = async (context: CliContext, line: FleetLine, stdin: Buffer | null): Promise<FleetRequest> => {
-  const [argv, fanoutId] = [line.argv ?? [], uuidv7()]
-  const hosts = await selected(context, line.who)
-  const body = { ...bodyOf(line, argv, fanoutId, stdin), ...whom(hosts, line.ledger !== null) }
-  const names = namesOf(hosts)
-  if (line.ledger === null) return { argv, fanoutId, names, body, ledger: null }
+interface FirstRequest {
+  readonly argv: readonly string[]
+  readonly stdin: Buffer | null
+  /** Path of a new ledger, or null. */
+  readonly ledger: string | null
+}
+
+/** Selects the hosts, and writes them to a new ledger before any is asked. */
+export const firstRequest = async (
+  context: CliContext,
+  who: readonly string[],
+  { argv, stdin, ledger: path }: FirstRequest,
+): Promise<FleetRequest> => {
+  const fanoutId = uuidv7()
+  const hosts = await selected(context, who)
+  if (path === null) return { argv, fanoutId, hosts, ledger: null }
   const at = new Date().toISOString()
   const of = { stdin_bytes: stdin?.length ?? 0, stdin_sha256: hashOf(stdin), asked: hosts.length }
-  const ledger = await LedgerFile.create(line.ledger, { version: LEDGER_VERSION, fanout_id: fanoutId, at, argv, ...of }, hosts)
+  const ledger = await LedgerFile.create(path, { version: LEDGER_VERSION, fanout_id: fanoutId, at, argv, ...of }, hosts)
   await assertWritten(ledger)
-  return { argv, fanoutId, names, body, ledger }
+  return { argv, fanoutId, hosts, ledger }
 }
 
 const assertWritten = async (ledger: LedgerFile): Promise<void> => {
@@ -106,6 +104,8 @@ const assertWritten = async (ledger: LedgerFile): Promise<void> => {
 
 /** Throws if the command differs from the ledger's, because one file must not have two commands. */
 const assertSame = ({ head }: LedgerState, line: FleetLine, stdin: Buffer | null): void => {
+  if (isCopyCommand(head.argv))
+    throw usageError('the ledger is one of x0x cp', line.retry === null ? undefined : `Try: ${retryLine(line.retry.file, head.argv)}`)
   if (line.argv !== null && (line.argv.length !== head.argv.length || line.argv.some((word, at) => word !== head.argv[at])))
     throw usageError(`the ledger has another command: ${shellWords(head.argv)}`, 'Remove the command: --retry repeats that of the ledger')
   if (hashOf(stdin) === head.stdin_sha256) return
@@ -114,10 +114,15 @@ const assertSame = ({ head }: LedgerState, line: FleetLine, stdin: Buffer | null
   throw usageError(`the command of the ledger had ${head.stdin_bytes} bytes of stdin, ${given}`, 'Use --stdin-file with the same file')
 }
 
-const retried = async (line: FleetLine, { file, which }: RetryOf, stdin: Buffer | null): Promise<FleetRequest | LedgerState> => {
+/** Continues a ledger that `check` accepts. Returns its state if no host has to be asked again. */
+export const repeatedRequest = async (
+  { file, which }: RetryOf,
+  check: (state: LedgerState) => void | Promise<void>,
+): Promise<FleetRequest | LedgerState> => {
   const ledger = await LedgerFile.resume(file)
   try {
-    const request = await askedAgain(ledger, which, line, stdin)
+    await check(ledger.state)
+    const request = await askedAgain(ledger, which)
     if (request === null) await ledger.close()
     return request ?? ledger.state
   } catch (error) {
@@ -127,28 +132,33 @@ const retried = async (line: FleetLine, { file, which }: RetryOf, stdin: Buffer 
 }
 
 /** Null if no host has to be asked again. */
-const askedAgain = async (
-  ledger: LedgerFile,
-  which: RetryOf['which'],
-  line: FleetLine,
-  stdin: Buffer | null,
-): Promise<FleetRequest | null> => {
+const askedAgain = async (ledger: LedgerFile, which: RetryOf['which']): Promise<FleetRequest | null> => {
   const { state } = ledger
-  assertSame(state, line, stdin)
   const hosts = state.askedAgain(which, uuidv7)
   if (hosts.length === 0) return null
-  const { argv } = state.head
   const fanoutId = uuidv7()
   const asked = hosts.map(({ host, request_id }) => ({ host, request_id }))
   ledger.add({ type: 'retry', which, fanout_id: fanoutId, at: new Date().toISOString(), hosts: asked })
   await ledger.flush()
   await assertWritten(ledger)
-  const body = { ...bodyOf(line, argv, fanoutId, stdin), ...whom(hosts, true) }
-  return { argv, fanoutId, names: namesOf(hosts), body, ledger }
+  return { argv: state.head.argv, fanoutId, hosts, ledger }
+}
+
+/** A request, and what does its work. */
+export interface SourcedRequest {
+  readonly request: FleetRequest
+  readonly source: FanoutSource
 }
 
 /** The request of a line; if a ledger has no host to ask again, its state. */
-export const fleetRequest = async (context: CliContext, line: FleetLine, signal: AbortSignal): Promise<FleetRequest | LedgerState> => {
+export const fleetRequest = async (context: CliContext, line: FleetLine, signal: AbortSignal): Promise<SourcedRequest | LedgerState> => {
   const stdin = line.stdinFile === null ? null : await stdinOf(context, line.stdinFile, signal)
-  return line.retry === null ? first(context, line, stdin) : retried(line, line.retry, stdin)
+  const { who, argv, ledger, retry } = line
+  const request =
+    retry === null
+      ? await firstRequest(context, who, { argv: argv ?? [], stdin, ledger })
+      : await repeatedRequest(retry, (state) => assertSame(state, line, stdin))
+  if (request instanceof LedgerState) return request
+  const body = { ...bodyOf(line, request.argv, request.fanoutId, stdin), ...whom(request.hosts, request.ledger !== null) }
+  return { request, source: new DaemonFanout({ context }, { body }) }
 }

@@ -4,28 +4,23 @@ import { pasteable } from '../../../base/hint.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { exitOfSignal } from '../../../cli/exit.ts'
 import { isGone, write } from '../../../cli/output.ts'
-import { runProver } from '../../../clients/operator.ts'
-import { FANOUT_OPERATION } from '../../../identity/operator-proof.ts'
 import {
   FANOUT_ENDS,
   type FanoutEventJson,
   type FanoutHostJson,
   type FanoutLedgerJson,
-  fanoutEventsOf,
   ledgerProblem,
 } from '../../../protocol/api/fanout.ts'
 import { foldNodeSet } from '../../../protocol/hosts/node-set.ts'
-import { MAX_PROVEN_REQUEST } from '../../../protocol/limits/daemon.ts'
 import type { WarningKind } from '../../../protocol/reasons.ts'
 import type { CliContext } from '../context.ts'
 import { printProblem, reportFailure } from '../failure.ts'
 import { EXIT_NOT_RUN, KILLED_BY, type RunFacts } from '../outcome.ts'
-import { traceHeader } from '../request-headers.ts'
 import { waitingText } from '../run-output.ts'
+import type { FanoutSource, FleetRequest } from './fanout-source.ts'
 import { FleetHosts } from './fleet-hosts.ts'
 import { type FleetLine, retryLine } from './fleet-line.ts'
 import type { FleetProgress } from './fleet-progress.ts'
-import type { FleetRequest } from './fleet-request.ts'
 import { WENT_AWAY, brokenBy, countsLine, fittedLines, summaryLines } from './fleet-summary.ts'
 import type { FleetView } from './line-views.ts'
 import type { OutputStore } from './output-store.ts'
@@ -84,6 +79,7 @@ export class FleetRun {
   readonly #warnings = new FleetWarnings()
   readonly #stopListening: () => void
   #request: FleetRequest | null = null
+  #source: FanoutSource | null = null
   #interrupted: NodeJS.Signals | null = null
   /** Standard output has no reader, so output is only counted in the ledger. */
   #readerGone = false
@@ -116,11 +112,12 @@ export class FleetRun {
   }
 
   /** Returns the exit status. Throws if no host was asked, or if the asked hosts are unknown. */
-  async run(request: FleetRequest): Promise<number> {
+  async run(request: FleetRequest, source: FanoutSource): Promise<number> {
     this.#request = request
+    this.#source = source
     request.ledger?.onFailure(() => void this.#ledgerFailed())
     try {
-      await this.#follow(await this.#ask(request))
+      await this.#follow(await source.open(request, this.#components.closing.signal))
     } catch (error) {
       if (this.#hosts.isEmpty) return this.#nobodyAsked(request, error)
       this.#brokeOff ??= this.#components.closing.signal.aborted ? 'x0x did not wait for its end' : brokenBy(error)
@@ -129,38 +126,22 @@ export class FleetRun {
   }
 
   /** The ledger already records this, because it names all hosts and shows that no host has started. */
-  async #nobodyAsked({ ledger }: FleetRequest, error: unknown): Promise<number> {
+  async #nobodyAsked({ argv, ledger }: FleetRequest, error: unknown): Promise<number> {
     await ledger?.close()
     if (this.#interrupted !== null) return exitOfSignal(this.#interrupted)
     if (ledger === null) throw error
     const { context } = this.#components
     await reportFailure(context, error)
     if (!context.json)
-      await write(context.stderr, pasteable(`     no host was asked. Try: ${retryLine(ledger.path, false, this.#bounds)}\n`, context.given))
+      await write(
+        context.stderr,
+        pasteable(`     no host was asked. Try: ${retryLine(ledger.path, argv, { bounds: this.#bounds })}\n`, context.given),
+      )
     return EXIT_NOT_RUN
   }
 
-  async #ask({ body }: FleetRequest): Promise<AsyncIterable<Uint8Array>> {
-    const { context, closing } = this.#components
-    const text = JSON.stringify(body)
-    const call = { method: 'POST', path: '/exec/fanout', body: text, signal: closing.signal } as const
-    const headers = { accept: 'application/x-ndjson', ...this.#proof(text), ...traceHeader(context.env) }
-    return context.api.open({ ...call, headers: { 'content-type': 'application/json', ...headers } })
-  }
-
-  /** Proves the request if possible and not too large, so that the daemon's journal has the operator. */
-  #proof(text: string): Readonly<Record<string, string>> {
-    if (Buffer.byteLength(text) > MAX_PROVEN_REQUEST) return {}
-    try {
-      return runProver(this.#components.context, FANOUT_OPERATION)(text)
-    } catch (error) {
-      if (isAppError(error)) return {}
-      throw error
-    }
-  }
-
-  async #follow(answer: AsyncIterable<Uint8Array>): Promise<void> {
-    for await (const event of fanoutEventsOf(answer)) {
+  async #follow(events: AsyncIterable<FanoutEventJson>): Promise<void> {
+    for await (const event of events) {
       const goesOn = await this.#event(this.#hosts.asAsked(event))
       if (event.type === 'ledger') return
       if (!goesOn && !(await this.#readerLeft())) return
@@ -174,7 +155,7 @@ export class FleetRun {
     const { view, progress } = this.#components
     switch (event.type) {
       case 'fanout':
-        this.#hosts.add(event.hosts, this.#request!.names)
+        this.#hosts.add(event.hosts, new Map(this.#request!.hosts.map(({ host, agent_id }) => [agent_id, host])))
         if (event.more === true) return true
         view.start(this.#hosts.names)
         progress.asked(this.#hosts.names.length)
@@ -259,9 +240,9 @@ export class FleetRun {
   }
 
   async #cancel(): Promise<void> {
-    const { context, closing } = this.#components
+    const { closing } = this.#components
     try {
-      await context.api.json({ method: 'POST', path: '/exec/cancel', body: { fanout_id: this.#request?.fanoutId } })
+      await this.#source?.cancel(this.#request!)
     } catch (error) {
       // The fan-out has ended and its last events are on the way. In any other case the closed request cancels it too.
       if (!this.#hosts.isEmpty && isAppError(error, 'unknown_run')) return

@@ -7,7 +7,7 @@ import { foldNodeSet } from '../../../protocol/hosts/node-set.ts'
 import { type RunFacts, cutNext, cutText, killedBy, killedText } from '../outcome.ts'
 import { retryLine } from './fleet-line.ts'
 import { timeText } from './fleet-progress.ts'
-import { certainlyDidNotRun } from './ledger-state.ts'
+import { certainlyDidNotRun, isCopyCommand } from './ledger-state.ts'
 
 type Ended = Pick<FanoutHostJson, 'end' | 'code' | 'signal' | 'incomplete' | 'warnings'>
 
@@ -112,6 +112,7 @@ const linesFor = (label: Label, hosts: readonly EndedHost[], facts: HostLineFact
     case 'cancelled':
       return [first.message ?? 'it was stopped']
     case 'unknown':
+      if (isCopyCommand(facts.argv)) return [errorLine(hosts, 'some files may be missing')]
       return [errorLine(hosts, 'it may have run'), `Try, ${on}: x0x audit tail   (whether request ${first.request_id} ran)`]
   }
 }
@@ -137,10 +138,14 @@ const toldLines = ({ label, hosts, lines: [what = '', ...next] }: ToldTogether):
 /** Every unsuccessful host, with the next step. */
 export const unsuccessfulLines = (hosts: readonly EndedHost[], facts: HostLineFacts): string[] => toldOf(hosts, facts).flatMap(toldLines)
 
-const nextLines = ({ path, ends, bounds }: NonNullable<SummaryFacts['ledger']>): string[] => [
-  ...(ends.some(certainlyDidNotRun) ? [`Retry the hosts where it did not run: ${retryLine(path, false, bounds)}`] : []),
-  ...(ends.some(({ end }) => end === 'unknown') ? [`Retry the hosts where it may have run: ${retryLine(path, true, bounds)}`] : []),
-]
+const nextLines = ({ path, ends, bounds }: NonNullable<SummaryFacts['ledger']>, argv: readonly string[]): string[] => {
+  const line = (unknown: boolean): string => retryLine(path, argv, { unknown, bounds })
+  if (isCopyCommand(argv)) return ends.every(isSuccess) ? [] : [`To continue: ${line(false)}`]
+  return [
+    ...(ends.some(certainlyDidNotRun) ? [`Retry the hosts where it did not run: ${line(false)}`] : []),
+    ...(ends.some(({ end }) => end === 'unknown') ? [`Retry the hosts where it may have run: ${line(true)}`] : []),
+  ]
+}
 
 /** `20 hosts asked: 17 ran (1 failed), 1 denied, …`: always all six counts. */
 export const countsLine = ({ asked, ran, failed, denied, unreachable, not_started, cancelled, unknown }: FanoutLedgerJson): string => {
@@ -159,7 +164,7 @@ export const countsLine = ({ asked, ran, failed, denied, unreachable, not_starte
 export const summaryLines = (ledger: FanoutLedgerJson, hosts: readonly EndedHost[], facts: SummaryFacts): string[] => [
   `${countsLine(ledger)}${facts.elapsedMs === null ? '' : `; ${timeText(facts.elapsedMs)}`}`,
   ...unsuccessfulLines(hosts, facts),
-  ...(facts.ledger === null ? [] : nextLines(facts.ledger)),
+  ...(facts.ledger === null ? [] : nextLines(facts.ledger, facts.argv)),
 ]
 
 /** Width of the prefix that `printProblem` adds. */

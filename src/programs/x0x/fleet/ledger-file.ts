@@ -225,11 +225,11 @@ const claimed = async (path: string, work: (release: Release) => Promise<LedgerF
 }
 
 const taken = async (path: string): Promise<AppError> => {
-  const isLedger = await readLedger(path).then(
-    () => true,
-    () => false,
+  const argv = await readLedger(path).then(
+    ({ state }) => state.head.argv,
+    () => null,
   )
-  return isLedger
-    ? usageError(`--ledger: ${shownLine(path)} is the ledger of another fan-out`, `Try: ${retryLine(path)}, or another file`)
+  return argv !== null
+    ? usageError(`--ledger: ${shownLine(path)} is the ledger of another fan-out`, `Try: ${retryLine(path, argv)}, or another file`)
     : usageError(`--ledger: ${shownLine(path)} exists, and is not a ledger`, 'Try: a new file, such as deploy.ledger')
 }

@@ -7,6 +7,7 @@ import {
   type FanoutLedgerJson,
   NO_FACTS,
   asFanoutEvent,
+  isSuccess,
   sumsOf,
 } from '../../../protocol/api/fanout.ts'
 import {
@@ -34,7 +35,12 @@ const ASKED_HOST = { host: text, agent_id: text, request_id: text }
 const HEAD = { version: number, fanout_id: text, at: text, argv: texts, stdin_bytes: count, stdin_sha256: orNull(text), asked: count }
 const HOSTS = { hosts: list(record(ASKED_HOST)) }
 /** These hosts are asked again from here on. Their earlier ends hold until they start. */
-const RETRY = { which: oneOf(['certain', 'unknown']), fanout_id: text, at: text, hosts: list(record({ host: text, request_id: text })) }
+const RETRY = {
+  which: oneOf(['certain', 'unknown', 'unsuccessful']),
+  fanout_id: text,
+  at: text,
+  hosts: list(record({ host: text, request_id: text })),
+}
 
 export type LedgerHead = Sent<typeof HEAD>
 export type RequestedHost = Sent<typeof ASKED_HOST>
@@ -49,6 +55,11 @@ export type LedgerRecord =
 
 const OWN: Readonly<Record<string, FieldTable>> = { x0x_ledger: HEAD, hosts: HOSTS, retry: RETRY }
 const OF_DAEMON = ['begun', 'host', 'ledger']
+
+/** First word of the command in a ledger of `x0x cp`. No target runs it as a command. */
+export const COPY_WORD = '@cp'
+
+export const isCopyCommand = ([word]: readonly string[]): boolean => word === COPY_WORD
 
 /** The `chain` before the first line. */
 const FIRST = '0'.repeat(32)
@@ -119,8 +130,11 @@ export const unheardEnd = (
 export const certainlyDidNotRun = ({ end, code, signal }: FanoutHostJson): boolean =>
   end === 'denied' || end === 'unreachable' || end === 'not_started' || (end === 'cancelled' && code === null && signal === null)
 
-const isMeant = (which: LedgerRetry['which'], end: FanoutHostJson): boolean =>
-  which === 'unknown' ? end.end === 'unknown' : certainlyDidNotRun(end)
+const isMeant = (which: LedgerRetry['which'], end: FanoutHostJson): boolean => {
+  // Only a copy is repeated after a failure, because it can do no harm twice.
+  if (which === 'unsuccessful') return !isSuccess(end)
+  return which === 'unknown' ? end.end === 'unknown' : certainlyDidNotRun(end)
+}
 
 /**
  * Whether the ID of the last attempt is used again. If no host has answered under it, a host that did start it unnoticed refuses to run it
