@@ -1,12 +1,16 @@
 import { systemClock } from '../../../base/clock.ts'
 import { AppError, isAppError } from '../../../base/errors.ts'
+import { optionParts } from '../../../cli/command.ts'
 import { exitOfSignal } from '../../../cli/exit.ts'
+import { COPY_FLEET_OPTIONS } from '../../../cli/files.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import { LocalApi, selectPath } from '../../../clients/daemon.ts'
 import { FileApi } from '../../../clients/file-api.ts'
 import { SELECTED_HOSTS } from '../../../protocol/api-answers.ts'
 import type { CliContext } from '../context.ts'
+import { usageError } from '../failure.ts'
 import type { CopyPlan } from '../copy/copy-job.ts'
+import { runCopyFleet } from '../copy/copy-fleet.ts'
 import { CopyProgress } from '../copy/copy-progress.ts'
 import { CopyRun } from '../copy/copy-run.ts'
 import { DownloadPlan } from '../copy/download-plan.ts'
@@ -44,10 +48,23 @@ const isOnScreen = ({ stdout }: CliContext, { destination }: CopyOrder): boolean
 
 /** `x0x cp SOURCE... DESTINATION`. */
 export const runCp = async (context: CliContext, line: CommandLine): Promise<number> => {
-  const order = copyOrderOf(line.words, { recursive: line.has('recursive'), json: context.json })
-  const { instance, env, stderr } = context
+  const { instance, env } = context
   // Without the line about a daemon that does not answer, in whose place is the progress of the copy.
   const api = new LocalApi({ instance, url: line.value('api') ?? env['X0X_API'] ?? null, env })
+  if (line.has('retry')) {
+    const [first] = line.words
+    if (first === undefined) return runCopyFleet({ context, api }, line, null)
+    throw usageError(`--retry takes its files and hosts from the ledger; remove ${JSON.stringify(first)}`)
+  }
+  const fanout = COPY_FLEET_OPTIONS.some((option) => line.has(optionParts(option).name))
+  const order = copyOrderOf(line.words, { recursive: line.has('recursive'), json: context.json, fanout })
+  if (order.direction === 'upload' && order.isFanout) return runCopyFleet({ context, api }, line, order)
+  return copyOnce(context, line, order, api)
+}
+
+/** Copies to or from one host. */
+const copyOnce = async (context: CliContext, line: CommandLine, order: CopyOrder, api: LocalApi): Promise<number> => {
+  const { env, stderr } = context
   const off = context.quiet || env['TERM'] === 'dumb' || isOnScreen(context, order)
   const progress = new CopyProgress({ stderr, clock: systemClock }, { off })
   const run = new CopyRun({ context, progress }, order)

@@ -46,6 +46,24 @@ export interface CopyPlan {
   readonly skipped: readonly string[]
 }
 
+/** Files copied at once. A target runs four commands of one agent at once by default. */
+const FILES_AT_ONCE = 4
+
+/** Calls `copyOne` for each job, several at once, until `isOver`. */
+export const copyJobs = async (
+  jobs: readonly CopyJob[],
+  { copyOne, isOver }: { copyOne(job: CopyJob): Promise<void>; isOver(): boolean },
+): Promise<void> => {
+  const next = jobs.values()
+  const work = async (): Promise<void> => {
+    for (const job of next) {
+      if (isOver()) return
+      await copyOne(job)
+    }
+  }
+  await Promise.all(Array.from({ length: FILES_AT_ONCE }, work))
+}
+
 /** Collects a plan. */
 export class PlanBuilder {
   readonly jobs: CopyJob[] = []

@@ -34,6 +34,12 @@ interface CopySize {
   readonly bytes: number | null
 }
 
+/** Such as `2 of 2 files, 1.5 MiB in 3 s, 512 KiB/s`. */
+export const copySummary = ({ copied, files, bytes, ms }: { copied: number; files: number; bytes: number; ms: number }): string => {
+  const rate = ms > 0 ? `, ${bytesText((bytes / ms) * 1_000)}/s` : ''
+  return `${copied} of ${files} ${files === 1 ? 'file' : 'files'}, ${bytesText(bytes)} in ${timeText(ms)}${rate}`
+}
+
 /** Shows how far a copy is in a terminal's last line, which is erased for other output. */
 export class CopyProgress implements CopyMeter {
   readonly #components: { readonly stderr: Output; readonly clock: Clock }
@@ -91,9 +97,7 @@ export class CopyProgress implements CopyMeter {
   summary(): string | null {
     if (this.#off) return null
     const ms = this.#components.clock.monotonic() - this.#began
-    const rate = ms > 0 ? `, ${bytesText((this.#movedBytes / ms) * 1_000)}/s` : ''
-    const { files } = this.#of
-    return `${this.#files} of ${files} ${files === 1 ? 'file' : 'files'}, ${bytesText(this.#movedBytes)} in ${timeText(ms)}${rate}`
+    return copySummary({ copied: this.#files, files: this.#of.files, bytes: this.#movedBytes, ms })
   }
 
   #drawIn(ms: number): void {

@@ -4,12 +4,9 @@ import type { CliContext } from '../context.ts'
 import { printProblem } from '../failure.ts'
 import { EXIT_NOT_RUN } from '../outcome.ts'
 import { printLine, printNotice } from '../print.ts'
-import type { CopiedFile, CopyFailure, CopyJob, CopyPlan } from './copy-job.ts'
+import { type CopiedFile, type CopyFailure, type CopyJob, type CopyPlan, copyJobs } from './copy-job.ts'
 import type { CopyProgress } from './copy-progress.ts'
 import { type FailureKind, FileFailures, failureKindOf } from './file-failure.ts'
-
-/** Files copied at once. A target runs four commands of one agent at once by default. */
-const FILES_AT_ONCE = 4
 
 const RESUME_HINT = 'To resume, run the same command again'
 
@@ -38,14 +35,10 @@ export class CopyRun {
     for (const failure of failures) await this.report(failure)
     const bytes = jobs.reduce<number | null>((sum, { size }) => (sum === null || size === null ? null : sum + size), 0)
     this.#progress.start({ files: jobs.length, bytes })
-    const next = jobs.values()
-    const work = async (): Promise<void> => {
-      for (const job of next) {
-        if (signal.aborted || this.#failures.has('not_connected')) return
-        await this.#copyOne(job, signal)
-      }
-    }
-    await Promise.all(Array.from({ length: FILES_AT_ONCE }, work))
+    await copyJobs(jobs, {
+      copyOne: async (job) => this.#copyOne(job, signal),
+      isOver: () => signal.aborted || this.#failures.has('not_connected'),
+    })
     this.#progress.end()
   }
 

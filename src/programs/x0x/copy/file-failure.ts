@@ -9,14 +9,28 @@ import { printLine } from '../print.ts'
 /** Why a file was not copied or listed: the agent denied it, x0x cannot connect, or the file itself. */
 export type FailureKind = 'denied' | 'not_connected' | 'file'
 
-const denialOf = (error: unknown): DenialReason | null => {
+export const fileDenialOf = (error: unknown): DenialReason | null => {
   const reason = isAppError(error, 'command_denied') ? error.data['denial_reason'] : null
   return DENIAL_REASONS.find((one) => one === reason) ?? null
 }
 
 export const failureKindOf = (error: unknown): FailureKind => {
-  if (denialOf(error) !== null) return 'denied'
+  if (fileDenialOf(error) !== null) return 'denied'
   return isAppError(error) && ERROR_TABLE[error.code].exit === EXIT_NOT_RUN ? 'not_connected' : 'file'
+}
+
+/** A message that begins with its path on the agent gets the host before it, and one without a path gets the source. */
+const named = (host: string, places: readonly string[], message: string): string => {
+  const [source = ''] = places
+  if (places.some((place) => `${host}:${message}`.startsWith(`${place}: `))) return `${host}:${message}`
+  return /^[^:]*\/[^:]*: /.test(message) || message.startsWith(`${source}: `) ? message : `${source}: ${message}`
+}
+
+/** The lines about a file that was neither denied nor without a connection. `places` are as the user would type them, the source first. */
+export const fileFailureLines = (host: string, places: readonly string[], error: unknown): string[] => {
+  const [first = '', ...rest] = failureLines(error)
+  const next = isAppError(error) && error.data['code'] === 'EISDIR' ? ['Try: x0x cp -r'] : []
+  return [named(host, places, first), ...rest, ...next]
 }
 
 /** Prints failures of files on one agent, each with its lines. */
@@ -41,22 +55,13 @@ export class FileFailures {
   }
 
   async #linesOf(places: readonly string[], error: unknown): Promise<string[]> {
-    const reason = denialOf(error)
+    const reason = fileDenialOf(error)
     if (reason !== null) {
       const { argv } = (error as AppError).data
       return denialLines(reason, { agent: this.#host, argv: Array.isArray(argv) ? argv.map(String) : [], own: await this.#ownAgent() })
     }
     if (failureKindOf(error) === 'not_connected') return failureLines(withAgent(error, this.#host))
-    const [first = '', ...rest] = failureLines(error)
-    const next = isAppError(error) && error.data['code'] === 'EISDIR' ? ['Try: x0x cp -r'] : []
-    return [this.#named(places, first), ...rest, ...next]
-  }
-
-  /** A message that begins with its path on the agent gets the host before it, and one without a path gets the source. */
-  #named(places: readonly string[], message: string): string {
-    const [source = ''] = places
-    if (places.some((place) => `${this.#host}:${message}`.startsWith(`${place}: `))) return `${this.#host}:${message}`
-    return /^[^:]*\/[^:]*: /.test(message) || message.startsWith(`${source}: `) ? message : `${source}: ${message}`
+    return fileFailureLines(this.#host, places, error)
   }
 
   async #ownAgent(): Promise<RunFacts['own']> {

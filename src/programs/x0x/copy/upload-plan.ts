@@ -5,10 +5,8 @@ import { AppError, isAppError } from '../../../base/errors.ts'
 import type { FileApi } from '../../../clients/file-api.ts'
 import { usageError } from '../failure.ts'
 import { type CopyOptions, type CopyPlan, PlanBuilder, atPath } from './copy-job.ts'
-import type { CopyOrder, RemotePlace } from './places.ts'
+import type { RemotePlace, UploadOrder } from './places.ts'
 import { UploadFile, UploadStdin } from './upload-file.ts'
-
-type UploadOrder = Extract<CopyOrder, { direction: 'upload' }>
 
 interface UploadPlanInit extends CopyOptions {
   readonly agentId: string
@@ -26,11 +24,15 @@ interface DirectoryPair {
 /** Finds the files of an upload, and makes their directories on the agent. */
 export class UploadPlan {
   readonly #components: { readonly files: FileApi; stdin(): Readable }
-  readonly #order: UploadOrder
+  readonly #order: Omit<UploadOrder, 'direction' | 'isFanout'>
   readonly #init: UploadPlanInit
   readonly #plan = new PlanBuilder()
 
-  constructor(components: { readonly files: FileApi; stdin(): Readable }, order: UploadOrder, init: UploadPlanInit) {
+  constructor(
+    components: { readonly files: FileApi; stdin(): Readable },
+    order: Omit<UploadOrder, 'direction' | 'isFanout'>,
+    init: UploadPlanInit,
+  ) {
     this.#components = components
     this.#order = order
     this.#init = init
