@@ -187,7 +187,8 @@ const NOT_THERE: readonly { readonly status: number; readonly said: RegExp; read
     what: 'a fleet that is selected',
   },
   { status: 2, said: /standard input is not a terminal/, what: 'a terminal of the reader' },
-  { status: 2, said: /deploy\.ledger: no such file/, what: 'a ledger of it' },
+  { status: 2, said: /(deploy|copy)\.ledger: no such file/, what: 'a ledger of it' },
+  { status: 255, said: /app\.tar: no such file/, what: 'a file to copy to a fleet' },
 ]
 
 const OTHERS = ['alice', 'bob', 'laptop', 'saorsa-7']

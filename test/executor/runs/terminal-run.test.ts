@@ -83,7 +83,7 @@ const ATTACKS: Readonly<Record<string, (terminal: ProbeTerminal, other: ProbeTer
 }
 
 for (const [what, inputs] of Object.entries(ATTACKS))
-  test(`input is not typed, and ends the run: ${what}`, async (t) => {
+  test(`${what}: input is not typed, and ends the run`, async (t) => {
     const parts = await hostOf(t)
     const [terminal, other] = [await open(parts, 'raw'), await open(parts, 'raw')]
     await Promise.all([terminal.shows('ready'), other.shows('ready')])
