@@ -121,8 +121,10 @@ export class Uploads {
     const path = directory!.at(partial)
     await this.#sweepDirectory(place)
     const upload = await this.#claim(join(await directory!.real(), partial), path, permit.owner, command.offset, streams.share.signal)
+    let isOurs = false
     try {
       await using file = (await openPartial(path)) ?? (await createPartial(path))
+      isOurs = true
       const content = new Content(file, permit, command)
       try {
         await content.take(streams)
@@ -135,8 +137,9 @@ export class Uploads {
       this.#all.delete(upload.path)
       return digest
     } catch (error) {
-      if (endsUpload(error)) {
-        await unlink(path).catch(() => {})
+      // An upload without bytes does not count as unfinished.
+      if (endsUpload(error) || upload.size === 0) {
+        if (isOurs) await unlink(path).catch(() => {})
         this.#all.delete(upload.path)
       }
       throw error
@@ -156,8 +159,18 @@ export class Uploads {
     throw systemError('EISDIR')
   }
 
-  /** Waits until the upload is free and has this many bytes. */
+  /** Waits until the upload is free and has this many bytes. An upload that got none is forgotten. */
   async #claim(key: string, path: string, owner: string, offset: number, signal: AbortSignal): Promise<Upload> {
+    try {
+      return await this.#wait(key, path, owner, offset, signal)
+    } catch (error) {
+      const upload = this.#all.get(key)
+      if (upload?.busy === false && upload.size === 0 && upload.waiting.size === 0) this.#all.delete(key)
+      throw error
+    }
+  }
+
+  async #wait(key: string, path: string, owner: string, offset: number, signal: AbortSignal): Promise<Upload> {
     const deadline = this.#clock.monotonic() + UPLOAD_WAIT_MS
     for (;;) {
       signal.throwIfAborted()

@@ -334,6 +334,29 @@ test('unfinished uploads are bounded for each requester, and expire', linuxOnly,
   assert.deepEqual(await everythingIn(files.inside), ['late'])
 })
 
+test('an upload without bytes does not count as unfinished', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  const sharing = new TimeSlicer({ clock: systemClock })
+  for (const offset of [0, 1])
+    for (let index = 0; index < 64; index++) {
+      const name = `f${index}`
+      const ending = new AbortController()
+      const stdin = (async function* (): AsyncGenerator<Uint8Array> {
+        ending.abort(new Error('ended'))
+        yield Buffer.from('x')
+      })()
+      const permit = { files: files.permit(name, 'write'), limits: LIMITS, owner: 'bob' }
+      const command = { op: 'write', path: join(files.inside, name), upload: UPLOAD, offset, finish: null } as const
+      const write = files.uploads.write(permit, command, { stdin, share: sharing.share(ending.signal) })
+      // A command that waits for the one before it does not read its input.
+      if (offset > 0) setImmediate(() => ending.abort(new Error('ended')))
+      await assert.rejects(write, /ended/)
+    }
+  assert.deepEqual(await everythingIn(files.inside), [])
+  const data = Buffer.from('data')
+  assert.equal((await files.run(wholeWrite(join(files.inside, 'new'), data), { stdin: [data] })).code, null)
+})
+
 test(
   'a full disk is an error of one file',
   { ...linuxOnly, ...(process.geteuid?.() === 0 ? {} : { skip: 'needs root to mount' }) },
