@@ -4,6 +4,7 @@ import { globSync } from 'node:fs'
 export const CAMPAIGN_FILES = [
   'e2e/campaign/**/*.campaign.ts',
   'e2e/chaos.test.ts',
+  'e2e/copy-chaos.test.ts',
   'e2e/fleet-chaos.test.ts',
   'e2e/rexd/fuzz.test.ts',
   'test/executor/local/many-runs.test.ts',
