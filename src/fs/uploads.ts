@@ -13,6 +13,7 @@ import { MAX_UPLOADS_PER_OWNER, UPLOAD_EXPIRES_MS, UPLOAD_WAIT_MS } from '../pro
 import { MAX_FRAME_DATA } from '../protocol/limits/wire.ts'
 import { type ResolvedPath, beneath } from './beneath.ts'
 import { hashOf } from './content.ts'
+import type { Found } from './open-file.ts'
 import { pathOf, requirePermit, requireRegular, systemError } from './refusals.ts'
 import { takeAfter } from './staged.ts'
 import { bytesBelow } from './tree.ts'
@@ -120,7 +121,14 @@ export class Uploads {
     const partial = partialName(permit, command.upload)
     const path = directory!.at(partial)
     await this.#sweepDirectory(place)
-    const upload = await this.#claim(join(await directory!.real(), partial), path, permit.owner, command.offset, streams.share.signal)
+    let upload: Upload
+    try {
+      upload = await this.#claim(join(await directory!.real(), partial), path, permit.owner, command.offset, streams.share.signal)
+    } catch (error) {
+      if (errnoOf(error) === 'ESPIPE' && found !== null && (await isFinished(found, command, streams.share)))
+        return digestOf(found, command)
+      throw error
+    }
     let isOurs = false
     try {
       await using file = (await openPartial(path)) ?? (await createPartial(path))
@@ -267,6 +275,15 @@ const openPartial = async (path: string): Promise<FileHandle | null> => {
 
 const createPartial = async (path: string): Promise<FileHandle> =>
   open(path, constants.O_RDWR | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW, 0o600)
+
+const digestOf = ({ info }: Found, { finish }: WriteCommand): FileDigest => ({ size: Number(info.size), sha256: finish!.sha256 })
+
+/** True if an earlier attempt gave the file its name, and the requester did not learn of it. */
+const isFinished = async ({ handle, info }: Found, { finish }: WriteCommand, share: TimeSlice): Promise<boolean> => {
+  if (finish === null) return false
+  await using file = await handle.open(constants.O_RDONLY)
+  return (await hashOf(file, Number(info.size), share)) === finish.sha256
+}
 
 /** The content of one upload: written from an offset, then checked and completed. */
 class Content {

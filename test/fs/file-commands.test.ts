@@ -5,7 +5,7 @@ import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 
-import { systemClock } from '../../src/base/clock.ts'
+import { type Clock, systemClock } from '../../src/base/clock.ts'
 import { TimeSlicer } from '../../src/base/time-slices.ts'
 import { failureLine, performFileCommand } from '../../src/fs/file-commands.ts'
 import { type UploadLimits, Uploads } from '../../src/fs/uploads.ts'
@@ -17,8 +17,10 @@ import {
   parseFileCommand,
   readFileError,
 } from '../../src/protocol/file-command.ts'
+import { UPLOAD_WAIT_MS } from '../../src/protocol/limits/files.ts'
 import { everythingIn, fileScene, type Scene } from '../support/file-permit.ts'
-import { hasProc } from '../support/processes.ts'
+import { ManualClock } from '../support/manual-clock.ts'
+import { hasProc, until } from '../support/processes.ts'
 
 const linuxOnly = hasProc ? {} : { skip: 'needs /proc' }
 const UPLOAD = 'a'.repeat(32)
@@ -36,9 +38,9 @@ interface Files extends Scene {
   run(command: FileCommand, options?: { stdin?: readonly Uint8Array[]; limits?: Partial<UploadLimits>; owner?: string }): Promise<Outcome>
 }
 
-const filesOf = async (t: TestContext): Promise<Files> => {
+const filesOf = async (t: TestContext, clock: Clock = systemClock): Promise<Files> => {
   const scene = await fileScene(t)
-  const uploads = new Uploads({ clock: systemClock })
+  const uploads = new Uploads({ clock })
   t.after(() => uploads.stop())
   const sharing = new TimeSlicer({ clock: systemClock })
   const run: Files['run'] = async (command, { stdin = [], limits = {}, owner = 'bob' } = {}) => {
@@ -201,6 +203,25 @@ test('an upload in several commands is one file, also when they come in the wron
   assert.deepEqual(JSON.parse((await second).stdout.toString()), { received: 200_000 })
   assert.equal((await last).code, null)
   assert.ok((await readFile(path)).equals(data))
+})
+
+test('a last command that is repeated after its file has its name succeeds, and one of other content does not', linuxOnly, async (t) => {
+  const clock = new ManualClock()
+  const files = await filesOf(t, clock)
+  const path = join(files.inside, 'new')
+  const data = randomBytes(50_000)
+  await writeFile(path, data)
+  const repeated = async (content: Buffer): Promise<Outcome> => {
+    const command = { ...(wholeWrite(path, content) as Extract<FileCommand, { op: 'write' }>), offset: 40_000 }
+    const outcome = files.run(command, { stdin: [content.subarray(40_000)] })
+    // One timer removes expired uploads, the other ends the wait.
+    await until(() => clock.pending >= 2)
+    await clock.advance(UPLOAD_WAIT_MS)
+    return outcome
+  }
+  const { code, stdout } = await repeated(data)
+  assert.deepEqual([code, JSON.parse(stdout.toString())], [null, { size: data.length, sha256: sha256(data) }])
+  assert.equal((await repeated(randomBytes(50_000))).code, 'ESPIPE')
 })
 
 test('an upload goes on after a restart, and only for its requester', linuxOnly, async (t) => {
