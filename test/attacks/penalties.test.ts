@@ -68,9 +68,10 @@ test('a machine that we know and that misbehaves is refused by itself', LIMIT, a
     await handshake(mallory, bob, { sent: (frame) => flip(frame) }).catch(() => undefined)
     await until(() => bob.counters.get('links_failed') > failed || isRefused())
   }
+  // On a busy machine a connection may be given up before it is complete, which counts against the host, and refuses nobody.
   assert.deepEqual(
-    bob.node.refusals().penalties.map(({ source, refused }) => ({ source, refused })),
-    [{ source: mallory.machineId, refused: true }],
+    bob.node.refusals().penalties.flatMap(({ source, refused }) => (refused ? [source] : [])),
+    [mallory.machineId],
   )
   // Bob may dial his contact, and still answers no handshake of hers.
   const opened = bob.counters.get('links_opened')
@@ -96,7 +97,10 @@ test('a peer of another version that asks again and again is refused if it is un
   }
   const refused = (): string[] => bob.node.refusals().penalties.flatMap((one) => (one.refused ? [one.source] : []))
   for (let n = 0; n < 2 * (MIN_PENALTY_MS / PENALTY_MS.handshake_failed); n++) await ask(dave)
-  assert.deepEqual(bob.node.refusals().penalties, [])
+  assert.deepEqual(
+    bob.node.refusals().penalties.filter(({ offence }) => offence !== 'unfinished'),
+    [],
+  )
   // What comes while bob's event loop is late is pardoned.
   for (let n = 0; n < 30 && refused().length === 0; n++) await ask(mallory)
   assert.deepEqual(refused(), ['127.0.0.1'])
