@@ -4,12 +4,12 @@ import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { existsSync, readFileSync } from 'node:fs'
 import { readFile, writeFile } from 'node:fs/promises'
-import { request } from 'node:http'
+import { type ClientRequest, request } from 'node:http'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
 import { CuttableProxy } from '../test/support/cuttable-proxy.ts'
-import { MeshOfDaemons, cliCommand, isRunning, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { MeshOfDaemons, cliCommand, isRunning, processesNaming, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { acquaint, proxiedPair } from '../test/support/proxied-pair.ts'
 import { response } from '../test/support/rest-server.ts'
 import { NO_TMUX, Tmux } from '../test/support/tmux.ts'
@@ -21,6 +21,8 @@ const PASTE = 10 * MIB
 /** A requester that is gone counts as such after four seconds, and its program has five to end. */
 const GONE_MS = 30_000
 const CUTS = 10
+/** Seconds that no other process has in its arguments. */
+const LONG = '7461234'
 
 /** Programs that draw the whole screen: how each is called, what it shows, and the keys that end it. */
 const DRAWING = [
@@ -117,7 +119,8 @@ test(
     await tmux.resize(100, 30)
     await typeLine(tmux, 'stty size')
     await tmux.shows(/^30 100$/)
-    await typeLine(tmux, 'sleep 1000')
+    await typeLine(tmux, `sleep ${LONG}`)
+    await until('it sleeps', async () => (await processesNaming(LONG)).length > 0)
     await tmux.press('C-c')
     await typeLine(tmux, 'echo after=$? $TERM')
     await tmux.shows(/^after=130 \S*xterm\S*|^after=130 tmux\S*|^after=130 screen\S*/)
@@ -180,6 +183,16 @@ test('the end of the client, even by SIGKILL, hangs up the program', async () =>
   assert.equal(readFileSync(join(mesh.root, 'heard'), 'utf8'), 'hup\n')
 })
 
+test('closing the window ends the command line and the program', { skip: NO_TMUX }, async (t) => {
+  const tmux = await Tmux.make(t)
+  await inTmux(tmux, '-t bob -- cat')
+  await typeLine(tmux, 'one')
+  await until('it runs', async () => (await tmux.lines()).filter((line) => line === 'one').length >= 2)
+  // Waits until no process of the window is left.
+  await tmux.close()
+  await until('it has ended', async () => (await bob.diagnostics()).active_sessions === 0)
+})
+
 test('SIGTERM ends the command line with its status, and the program', async () => {
   const typed = new Typed(alice, ['--', 'cat'])
   typed.type('one\n')
@@ -225,15 +238,20 @@ test('a program that does not read stops neither its requester nor another run',
   assert.equal(await typed.status, 0)
 })
 
-test('POST /exec/terminal answers with events, and its body takes keys and sizes', async () => {
+/** An open request, whose body the test writes. The daemon may close it while the body is open. */
+const terminalCall = (): ClientRequest => {
   const token = readFileSync(join(alice.dir, 'api-token'), 'utf8').trim()
-  const call = request({
+  return request({
     host: '127.0.0.1',
     port: alice.apiPort,
     method: 'POST',
     path: '/exec/terminal',
     headers: { authorization: `Bearer ${token}`, 'content-type': 'application/x-ndjson' },
-  })
+  }).on('error', () => undefined)
+}
+
+test('POST /exec/terminal answers with events, and its body takes keys and sizes', async () => {
+  const call = terminalCall()
   const line = (value: object): void => void call.write(`${JSON.stringify(value)}\n`)
   line({ agent: 'bob', argv: ['sh'], terminal: { columns: 80, rows: 24, term: 'dumb' } })
   line({ columns: 33, rows: 11 })
@@ -253,14 +271,7 @@ test('POST /exec/terminal answers with events, and its body takes keys and sizes
 })
 
 test('an ended body of POST /exec/terminal ends the program', async () => {
-  const token = readFileSync(join(alice.dir, 'api-token'), 'utf8').trim()
-  const call = request({
-    host: '127.0.0.1',
-    port: alice.apiPort,
-    method: 'POST',
-    path: '/exec/terminal',
-    headers: { authorization: `Bearer ${token}`, 'content-type': 'application/x-ndjson' },
-  })
+  const call = terminalCall()
   call.write(`${JSON.stringify({ agent: 'bob', argv: ['cat'], terminal: { columns: 80, rows: 24, term: 'dumb' } })}\n`)
   const answer = await response(call)
   call.end()

@@ -83,10 +83,10 @@ const WORDS: Readonly<Record<DenialReason, (request: DeniedRequest, the: string,
     'Try: run it without --detach',
     `Try, ${on}: detach = true in the ACL entry (see x0x acl mine ${shellWord(host)})`,
   ],
-  terminal_not_allowed: ({ host }, _the, on) => [
+  terminal_not_allowed: (_request, _the, on) => [
     'the ACL does not let this command run on a terminal',
     'Try: run it without -t',
-    `Try, ${on}: terminal = true in its [[exec.allow.commands]] block (see x0x acl mine ${shellWord(host)})`,
+    `Try, ${on}: terminal = true in its [[exec.allow.commands]] block, then restart x0xd`,
   ],
   stdin_too_large: (_request, _the, on) => [
     'stdin is larger than the limit',

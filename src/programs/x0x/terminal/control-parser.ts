@@ -13,7 +13,7 @@ export interface ControlSequence {
 
 /** Receives the parts of terminal output in order. */
 export interface OutputParts {
-  /** Text and controls that start nothing. */
+  /** Text, and controls of one character. */
   text(bytes: Uint8Array): void
   /** A control of C0 or C1 that makes a terminal answer. */
   query(raw: Uint8Array): void
@@ -40,13 +40,15 @@ const isC1 = (byte: number): boolean => byte >= 0x80 && byte <= 0x9f
 /** Continuation bytes that follow a lead byte of UTF-8. */
 const continuations = (byte: number): number => (byte < 0xc2 ? 0 : byte < 0xe0 ? 1 : byte < 0xf0 ? 2 : byte < 0xf5 ? 3 : 0)
 
-/** Where the content of a control function begins, and ends. Each mark has one byte or two. */
+/** Start and end of the content of a control function. Each mark has one byte or two. */
 const startOf = (raw: Uint8Array): number => (raw[0] === ESC || raw[0] === C1_LEAD ? 2 : 1)
 const endOf = (raw: Uint8Array): number => {
   const [before, last] = raw.subarray(-2)
   const isTwo = (before === ESC && last === 0x5c) || (before === C1_LEAD && last === ST)
   return raw.length - (isTwo ? 2 : 1)
 }
+
+const NO_CONTROLS = new Uint8Array(0)
 
 const bytesOf = (held: readonly number[]): Uint8Array => Uint8Array.from(held)
 
@@ -71,9 +73,23 @@ export class ControlParser {
     for (let at = 0; at < bytes.length;) {
       const end = this.#state === 'text' ? this.#textEnd(bytes, at) : at
       if (end > at) this.#to.text(bytes.subarray(at, end))
-      at = end
-      if (at < bytes.length && this.#take(bytes[at]!)) at += 1
+      at = this.#wholeSequence(bytes, end)
+      if (at === end && at < bytes.length && this.#take(bytes[at]!)) at += 1
     }
+  }
+
+  /** Takes a common sequence that begins here and is whole. Others are read byte by byte. Returns where it ends. */
+  #wholeSequence(bytes: Uint8Array, from: number): number {
+    if (this.#state !== 'text' || this.#held.length > 0 || bytes[from] !== ESC || bytes[from + 1] !== 0x5b) return from
+    const last = Math.min(bytes.length, from + MAX_SEQUENCE) - 1
+    let at = from + 2
+    while (at < last && bytes[at]! >= 0x30 && bytes[at]! <= 0x3f) at += 1
+    const byte = bytes[at] ?? 0
+    if (at > last || byte < 0x40 || byte >= DEL) return from
+    const raw = bytes.subarray(from, at + 1)
+    const parameters = String.fromCharCode(...bytes.subarray(from + 2, at))
+    this.#to.sequence({ raw, parameters, intermediates: '', final: String.fromCharCode(byte), controls: NO_CONTROLS })
+    return at + 1
   }
 
   /** Finds the next byte that is not plain text. */
@@ -180,7 +196,7 @@ export class ControlParser {
     if (!isWhole) return this.#to.text(controls)
     const [, parameters = '', intermediates = '', final = ''] =
       /^([0-?]*)([ -/]*)([@-~])$/.exec(Buffer.from(raw.subarray(startOf(raw)).filter((byte) => byte >= 0x20)).toString('latin1')) ?? []
-    // The parts of a malformed sequence are in another order. No program needs one.
+    // The parts of a malformed sequence are in another order.
     if (final === '') this.#to.text(controls)
     else this.#to.sequence({ raw, parameters, intermediates, final, controls })
   }
@@ -204,7 +220,7 @@ export class ControlParser {
     return true
   }
 
-  /** True for ST in its form of one byte or two. A continuation byte of another character is none. */
+  /** True for ST in its form of one byte or two. False for a continuation byte of another character. */
   #endsInC1(byte: number): boolean {
     if (this.#expected > 0 && byte >= 0x80 && byte <= 0xbf) {
       this.#expected -= 1

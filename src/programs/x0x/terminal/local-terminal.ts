@@ -53,6 +53,8 @@ export class LocalTerminal {
   enterRaw(): void {
     if (this.#io.stdin.isTTY !== true) return
     this.#isRaw = true
+    // A terminal that is gone cannot be restored.
+    this.#io.stdin.on('error', () => undefined)
     process.on('exit', this.#onExit)
     // A shell sets its own modes while this process is stopped.
     process.on('SIGCONT', this.#onContinue)

@@ -59,23 +59,23 @@ export class TerminalOutputFilter {
     this.#parser = new ControlParser({
       text: (bytes) => {
         this.#modes.text(bytes)
-        this.#out.push(bytes)
+        this.#pass(bytes)
       },
       query: () => undefined,
       escape: (bytes, intermediates, final) => {
         if (!passesEscape(intermediates, final)) return
         this.#modes.escape(intermediates, final)
-        this.#out.push(bytes)
+        this.#pass(bytes)
       },
       sequence: (sequence) => {
         const passes = passesSequence(sequence)
         if (passes || raw) this.#modes.sequence(sequence)
-        this.#out.push(passes ? sequence.raw : sequence.controls)
+        this.#pass(passes ? sequence.raw : sequence.controls)
       },
       command: (bytes, body) => {
         if (!passesCommand(body)) return
         this.#modes.command(body ?? '')
-        this.#out.push(bytes)
+        this.#pass(bytes)
       },
     })
   }
@@ -90,6 +90,14 @@ export class TerminalOutputFilter {
     const out = this.#out
     this.#out = []
     return this.#isRaw ? bytes : out.length === 1 ? out[0]! : Buffer.concat(out)
+  }
+
+  /** Parts that follow one another in the output stay one part. */
+  #pass(bytes: Uint8Array): void {
+    const last = this.#out.at(-1)
+    if (last !== undefined && last.buffer === bytes.buffer && last.byteOffset + last.length === bytes.byteOffset)
+      this.#out[this.#out.length - 1] = new Uint8Array(last.buffer, last.byteOffset, last.length + bytes.length)
+    else if (bytes.length > 0) this.#out.push(bytes)
   }
 
   /** Undoes what the program changed in the terminal. */

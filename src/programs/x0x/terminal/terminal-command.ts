@@ -188,7 +188,7 @@ class TerminalCommand {
   #start(): void {
     const { stdin } = this.#context
     const stopResizing = this.#terminal.onResize(() => this.#body?.resize(this.#terminal.size))
-    const type = (bytes: Buffer): void => void this.#type(bytes, stdin)
+    const type = (bytes: Buffer): void => this.#type(bytes, stdin)
     const close = (): void => this.#body?.endOfFile()
     this.#terminal.enterRaw()
     // The window may have changed since the request.
@@ -202,7 +202,7 @@ class TerminalCommand {
   }
 
   /** A program that reads slowly stops the reading of keys and pastes. */
-  async #type(bytes: Uint8Array, stdin: Readable): Promise<void> {
+  #type(bytes: Uint8Array, stdin: Readable): void {
     for (let rest = bytes; rest.length > 0;) {
       const { data, does, rest: after } = this.#keys.take(rest)
       rest = after
@@ -211,7 +211,7 @@ class TerminalCommand {
         this.#body.once('drain', () => stdin.resume())
       }
       if (does === 'end') return this.#end('closed')
-      if (does === 'help') await write(this.#context.stderr, ['', ...ESCAPE_HELP, ''].join('\r\n'))
+      if (does === 'help') void write(this.#context.stderr, ['', ...ESCAPE_HELP, ''].join('\r\n'))
     }
   }
 
