@@ -1,5 +1,5 @@
 import { type BigIntStats, constants } from 'node:fs'
-import { type FileHandle, chmod, lchown, lstat, mkdir } from 'node:fs/promises'
+import { type FileHandle, lstat, mkdir } from 'node:fs/promises'
 import { getSystemErrorMessage } from 'node:util'
 import { errorText, isAppError } from '../base/errors.ts'
 import type { TimeSlice } from '../base/time-slices.ts'
@@ -15,6 +15,7 @@ import {
 import { MAX_FILE_LIST } from '../protocol/limits/files.ts'
 import { beneath } from './beneath.ts'
 import { hashOf } from './content.ts'
+import { giveMade } from './made-directories.ts'
 import { mtimeMs } from './mtime.ts'
 import type { Found } from './open-file.ts'
 import { pathOf, requirePermit, requireRegular, systemError } from './refusals.ts'
@@ -70,7 +71,8 @@ export const failureLine = (error: unknown, path: string): string => {
     return fileErrorLine(path, errorText(error), 'internal')
   }
   const { errno: name } = error.data as { readonly errno?: unknown }
-  const message = error.message.startsWith(`${path}: `) ? error.message.slice(path.length + 2) : error.message
+  // Most messages name the path already.
+  const message = error.message.startsWith(path) ? error.message.slice(path.length).replace(/^:? /, '') : error.message
   return fileErrorLine(path, message, typeof name === 'string' ? name : error.code === 'file_not_found' ? 'ENOENT' : error.code)
 }
 
@@ -78,7 +80,6 @@ const writeJson = async ({ write }: FileCommandStreams, value: object): Promise<
 
 const TYPES = { file: 'file', dir: 'directory', symlink: 'symlink', other: 'other' } as const
 
-const PERMISSION_BITS = 0o777
 const ALL_BITS = 0o7777n
 
 const attributesOf = (info: BigIntStats): Omit<FileFacts, 'version'> => ({
@@ -146,10 +147,12 @@ const list = async (permit: FilePermit, { recursive }: CommandOf<'list'>, { writ
     if (!info.isDirectory()) throw systemError('ENOTDIR')
     let [text, count, left_out] = ['', 0, 0]
     const enter = (): true | null => (recursive ? true : null)
-    for await (const { directory, name, path } of entriesBelow(handle, { carried: true, enter, onTooDeep: () => left_out++, share })) {
+    const leaveOut = (): void => void left_out++
+    const options = { carried: true, enter, onTooDeep: leaveOut, onUnnamed: leaveOut, share } as const
+    for await (const { directory, name, path } of entriesBelow(handle, options)) {
       if (count >= MAX_FILE_LIST) {
-        left_out++
-        break
+        leaveOut()
+        continue
       }
       const status = await lstat(directory.at(name), { bigint: true }).catch(() => null)
       if (status === null) continue
@@ -164,20 +167,15 @@ const list = async (permit: FilePermit, { recursive }: CommandOf<'list'>, { writ
     await write(Buffer.from(`${text}${JSON.stringify(end)}\n`))
   })
 
-/** A directory may be entered by all who may read it. */
-const directoryMode = (mode: number): number => mode | ((mode & 0o444) >> 2)
-
 const makeDirectory = async ({ files, limits }: PermittedFileCommand, { mode }: CommandOf<'mkdir'>): Promise<void> => {
   requirePermit(files, 'write')
   using place = await beneath(files, { makeParents: true })
-  if (place.found !== null) {
-    if (place.found.info.isDirectory()) return
+  await giveMade(place.made, limits)
+  const { directory, name, found } = place
+  if (found !== null) {
+    if (found.info.isDirectory()) return
     throw systemError('EEXIST')
   }
-  const path = place.directory!.at(place.name)
-  await mkdir(path)
-  const { account } = limits
-  if (account !== null) await lchown(path, account.uid, account.gid)
-  // The umask does not apply to what the ACL says.
-  await chmod(path, directoryMode(limits.mode) & (mode ?? PERMISSION_BITS))
+  await mkdir(directory!.at(name))
+  await giveMade([{ parent: directory!, name }], limits, mode ?? undefined)
 }

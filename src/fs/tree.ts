@@ -47,6 +47,8 @@ export interface TreeOptions<T> {
   readonly enter: (entry: TreeEntry<T>) => T | null | Promise<T | null>
   /** Called when a subdirectory is too deep to enter. */
   readonly onTooDeep: () => void
+  /** Called for a name that is not UTF-8, which is skipped. */
+  readonly onUnnamed?: () => void
   readonly share: TimeSlice
 }
 
@@ -56,7 +58,7 @@ export interface TreeOptions<T> {
  */
 export async function* entriesBelow<T>(
   start: OpenHandle,
-  { carried, enter, onTooDeep, share }: TreeOptions<T>,
+  { carried, enter, onTooDeep, onUnnamed, share }: TreeOptions<T>,
 ): AsyncGenerator<TreeEntry<T>> {
   const levels: Level<T>[] = [{ handle: start, reader: await readerOf(start), prefix: '', carried }]
   try {
@@ -70,7 +72,10 @@ export async function* entriesBelow<T>(
         continue
       }
       const name = utf8Text(next.name)
-      if (name === null) continue
+      if (name === null) {
+        onUnnamed?.()
+        continue
+      }
       const entry = { directory: level.handle, name, path: level.prefix + name, type: entryTypeOf(next), carried: level.carried }
       yield entry
       const onward = entry.type === 'dir' ? await enter(entry) : null

@@ -199,10 +199,13 @@ export class DescendantTracker {
   async #freeze(deadline: () => number): Promise<boolean> {
     const over = this.#ended
     await this.#signalOutside(['SIGSTOP'])
-    for (let round = 0; round < FREEZE_ROUNDS && performance.now() < deadline(); round++) {
+    for (let round = 0; round < FREEZE_ROUNDS && performance.now() < deadline();) {
       const { fresh, whole } = await this.#poll(stop)
       if (this.#ended !== over) return true
-      if (whole && !fresh && (await this.#allStopped())) return true
+      if (fresh) round += 1
+      else if (whole && (await this.#allStopped())) return true
+      // A process inside execve(2) or fork(2) needs a moment.
+      else await sleep(TREE_POLL_MS)
     }
     return false
   }

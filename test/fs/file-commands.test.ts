@@ -8,6 +8,8 @@ import { type TestContext, test } from 'node:test'
 import { type Clock, systemClock } from '../../src/base/clock.ts'
 import { TimeSlicer } from '../../src/base/time-slices.ts'
 import { failureLine, performFileCommand } from '../../src/fs/file-commands.ts'
+import { giveMade } from '../../src/fs/made-directories.ts'
+import { holdRoot } from '../../src/fs/open-file.ts'
 import { type UploadLimits, Uploads } from '../../src/fs/uploads.ts'
 import {
   type FileCommand,
@@ -35,7 +37,10 @@ interface Outcome {
 
 interface Files extends Scene {
   readonly uploads: Uploads
-  run(command: FileCommand, options?: { stdin?: readonly Uint8Array[]; limits?: Partial<UploadLimits>; owner?: string }): Promise<Outcome>
+  run(
+    command: FileCommand,
+    options?: { stdin?: Iterable<Uint8Array> | AsyncIterable<Uint8Array>; limits?: Partial<UploadLimits>; owner?: string },
+  ): Promise<Outcome>
 }
 
 const filesOf = async (t: TestContext, clock: Clock = systemClock): Promise<Files> => {
@@ -163,7 +168,8 @@ test('a listing names entries below a directory, with what they are, and never f
   assert.deepEqual(whole.map(({ path }) => path).toSorted(), ['out', 'sub', 'sub/a\nb', undefined])
   assert.deepEqual(whole.find(({ path }) => path === 'out')?.['type'], 'symlink')
   assert.deepEqual(whole.find(({ path }) => path === 'sub/a\nb')?.['size'], 2)
-  assert.deepEqual(whole.at(-1), { left_out: 0 })
+  // The name that is not UTF-8 is counted.
+  assert.deepEqual(whole.at(-1), { left_out: 1 })
   assert.equal((await files.run({ op: 'list', path: join(files.inside, 'sub/a\nb'), recursive: false })).code, 'ENOTDIR')
 })
 
@@ -222,6 +228,62 @@ test('a last command that is repeated after its file has its name succeeds, and 
   const { code, stdout } = await repeated(data)
   assert.deepEqual([code, JSON.parse(stdout.toString())], [null, { size: data.length, sha256: sha256(data) }])
   assert.equal((await repeated(randomBytes(50_000))).code, 'ESPIPE')
+})
+
+/** A source of stdin that says when it is read, and waits for more. */
+const heldStdin = (data: Buffer) => {
+  const [begun, rest] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  const chunks = (async function* () {
+    yield data.subarray(0, 1_000)
+    begun.resolve()
+    await rest.promise
+    yield data.subarray(1_000)
+  })()
+  return { chunks, begun: begun.promise, goOn: rest.resolve }
+}
+
+test('a last command that comes again while the first one runs has the same answer', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  const path = join(files.inside, 'new')
+  const data = randomBytes(50_000)
+  const command = wholeWrite(path, data)
+  const stdin = heldStdin(data)
+  const first = files.run(command, { stdin: stdin.chunks })
+  await stdin.begun
+  const second = files.run(command, { stdin: [data] })
+  stdin.goOn()
+  const [one, two] = await Promise.all([first, second])
+  assert.deepEqual([one.code, two.code, two.stdout.toString()], [null, null, one.stdout.toString()])
+  assert.deepEqual(await everythingIn(files.inside), ['new'])
+})
+
+test('a part that comes again keeps the parts after it', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  const path = join(files.inside, 'new')
+  const data = randomBytes(90_000)
+  const part = async (offset: number, length: number, finish = false): Promise<string> => {
+    const whole = wholeWrite(path, data) as Extract<FileCommand, { op: 'write' }>
+    const command = { ...whole, offset, ...(finish ? {} : { finish: null }) }
+    const { code, stdout } = await files.run(command, { stdin: [data.subarray(offset, offset + length)] })
+    return code ?? stdout.toString()
+  }
+  await part(0, 30_000)
+  await part(30_000, 30_000)
+  assert.equal(await part(0, 30_000), '{"received":30000}\n')
+  assert.match(await part(60_000, 30_000, true), /"size":90000/)
+  assert.ok((await readFile(path)).equals(data))
+})
+
+test('unfinished files count for the limit of all files', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  const data = randomBytes(40_000)
+  const limits = { max_total_bytes: 100_000 }
+  const codes = []
+  for (const name of ['a', 'b', 'c']) {
+    const command: FileCommand = { op: 'write', path: join(files.inside, name), upload: UPLOAD, offset: 0, finish: null }
+    codes.push((await files.run(command, { stdin: [data], limits })).code)
+  }
+  assert.deepEqual([codes, (await everythingIn(files.inside)).length], [[null, null, 'EDQUOT'], 2])
 })
 
 test('an upload goes on after a restart, and only for its requester', linuxOnly, async (t) => {
@@ -310,7 +372,19 @@ test('directories are created where the ACL says so', linuxOnly, async (t) => {
   assert.equal((await files.run({ op: 'mkdir', path: at('d'), mode: null }, { limits })).code, null)
   assert.equal((await files.run({ op: 'mkdir', path: at('d'), mode: null }, { limits })).code, null)
   assert.equal((await stat(at('d'))).mode & 0o777, 0o750)
+  assert.deepEqual([(await stat(at('a'))).mode & 0o777, (await stat(at('a/b'))).mode & 0o777], [0o750, 0o750])
+  assert.equal((await files.run({ op: 'upload', path: at('e/f'), upload: UPLOAD }, { limits })).code, null)
+  assert.ok(!(await everythingIn(files.inside)).includes('e'))
   assert.equal((await files.run({ op: 'mkdir', path: at('a/b/c'), mode: null }, { limits })).code, 'EEXIST')
+})
+
+test('a link that replaces a new directory is not followed', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  await mkdir(join(files.outside, 'secret'), { mode: 0o700 })
+  await symlink(join(files.outside, 'secret'), join(files.inside, 'new'))
+  using root = await holdRoot(files.root)
+  await assert.rejects(giveMade([{ parent: root!, name: 'new' }], { mode: 0o777, account: null }), { code: 'ENOTDIR' })
+  assert.equal((await stat(join(files.outside, 'secret'))).mode & 0o777, 0o700)
 })
 
 test('a sparse file stays sparse', linuxOnly, async (t) => {

@@ -4,29 +4,14 @@ import { dirname } from 'node:path'
 import type { ExecClient } from '../../src/exec/client.ts'
 import type { RunOutcome, RunSink, RunSpec } from '../../src/exec/run-spec.ts'
 import { fileErrorLine, parseFileCommand, type FileCommand } from '../../src/protocol/file-command.ts'
+import { RUN_ID, runOutcome } from './journal-exit.ts'
 import { AGENT, MACHINE } from './rest-server.ts'
 
 const DIRECTORY = { type: 'directory', size: 0, mode: 0o755, mtime_ms: 1_000 }
-const RUN_ID = '01890a5d-ac96-774b-bcce-b302099a8057'
 
 export const sha256Of = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
 
-const outcomeOf = (over: Partial<RunOutcome>): RunOutcome => ({
-  ok: true,
-  request_id: RUN_ID,
-  agent_id: AGENT,
-  machine_id: MACHINE,
-  code: 0,
-  signal: null,
-  duration_ms: 1,
-  stdout_bytes_total: 0,
-  stderr_bytes_total: 0,
-  truncated: false,
-  incomplete: false,
-  denial_reason: null,
-  warnings: [],
-  ...over,
-})
+const outcomeOf = (over: Partial<RunOutcome>): RunOutcome => runOutcome({ agent_id: AGENT, machine_id: MACHINE, ...over })
 
 /** What a test makes of one run: its outcome, without performing it. */
 export type Verdict = Partial<RunOutcome> & { readonly stderr?: string }

@@ -66,7 +66,8 @@ export class Reports {
     return {
       requested: async () => this.#requested(subject, permit, stdin, approvedBy),
       allowed: () => counters.count('requests_allowed'),
-      started: (process) => this.#started(subject, process),
+      // A file command starts no program.
+      started: (process) => ('command' in permit ? counters.sessionStarted(key.agent_id) : this.#started(subject, process)),
       warned: (warning) => {
         const facts = { kind: warning.kind, ...amountsOf(warning) }
         counters.warned({ ...facts, agent_id: key.agent_id, request_id: key.request_id, argv })

@@ -1,4 +1,5 @@
 import { type Clock, systemClock } from '../../base/clock.ts'
+import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import { shown, shownLine, visibleJson } from '../../base/visible-text.ts'
 import { type Output, write } from '../../cli/output.ts'
 import type { OutputPart, RunEventJson, RunResultJson } from '../../protocol/api/run-events.ts'
@@ -26,6 +27,28 @@ export class TerminalText {
     this.#held = text.endsWith('\r') ? '\r' : ''
     return shown(this.#held === '' ? text : text.slice(0, -1))
   }
+}
+
+/**
+ * Handles the events of a run until `handle` returns an exit status. Throws `daemon_unreachable` if they stop before. `closing` is aborted
+ * when the command itself ends the connection.
+ */
+export const followEvents = async <E>(
+  events: AsyncIterable<E>,
+  closing: AbortSignal,
+  handle: (event: E) => Promise<number | null>,
+): Promise<number> => {
+  let brokeOff = ''
+  try {
+    for await (const event of events) {
+      const status = await handle(event)
+      if (status !== null) return status
+    }
+  } catch (error) {
+    if (isAppError(error) || closing.aborted) throw error
+    brokeOff = ` (${errorText(error)})`
+  }
+  throw new AppError('daemon_unreachable', `incomplete: the local daemon stopped before the command ended${brokeOff}; it cancels the run`)
 }
 
 export type WaitingEventJson = Extract<RunEventJson, { type: 'waiting_for_approval' }>

@@ -1,6 +1,6 @@
 import type { Readable } from 'node:stream'
 import { v7 as uuidv7 } from 'uuid'
-import { AppError, errorCodeOf, errorText, isAppError } from '../../../base/errors.ts'
+import { AppError, errorCodeOf, isAppError } from '../../../base/errors.ts'
 import { exitOfSignal } from '../../../cli/exit.ts'
 import { write } from '../../../cli/output.ts'
 import { millisecondsOf } from '../../../cli/parse.ts'
@@ -12,7 +12,7 @@ import type { CliContext } from '../context.ts'
 import { usageError, withAgent } from '../failure.ts'
 import { EXIT_NOT_RUN, type ExitEvent, type RunFacts, endLines, statusOf } from '../outcome.ts'
 import { ID_BEGINNING, proverOf, traceHeader } from '../request-headers.ts'
-import { CollectedOutput, LiveOutput, type RunEventSink } from '../run-output.ts'
+import { CollectedOutput, LiveOutput, type RunEventSink, followEvents } from '../run-output.ts'
 import type * as StdinSource from '../stdin-source.ts'
 
 export interface ExecCommandOptions {
@@ -148,17 +148,7 @@ class ExecCommand {
   }
 
   async #follow(answer: AsyncIterable<Uint8Array>): Promise<number> {
-    let brokeOff = ''
-    try {
-      for await (const event of runEventsOf(answer)) {
-        const status = await this.#event(event)
-        if (status !== null) return status
-      }
-    } catch (error) {
-      if (isAppError(error) || this.#closing.signal.aborted) throw error
-      brokeOff = ` (${errorText(error)})`
-    }
-    throw new AppError('daemon_unreachable', `incomplete: the local daemon stopped before the command ended${brokeOff}; it cancels the run`)
+    return followEvents(runEventsOf(answer), this.#closing.signal, async (event) => this.#event(event))
   }
 
   /** The exit status when the run has ended or its output cannot be written; otherwise null. */

@@ -92,6 +92,7 @@ export class PartialFile {
     const file = this.#open
     await file.chmod(mode)
     if (mtimeMs !== null) await file.utimes(mtimeMs / 1000, mtimeMs / 1000)
+    await file.datasync()
     const { ino, dev } = await file.stat()
     const named = await lstat(this.path)
     // Two copies to one destination at the same time would otherwise mix their bytes.

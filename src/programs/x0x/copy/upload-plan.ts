@@ -1,3 +1,4 @@
+import type { Dirent } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
 import { basename, join, posix } from 'node:path'
 import type { Readable } from 'node:stream'
@@ -92,21 +93,30 @@ export class UploadPlan {
     await this.#makeDirectories(directories, signal)
   }
 
-  #failWalk({ from, to }: DirectoryPair, error: unknown): void {
+  #failWalk({ from, to }: Pick<DirectoryPair, 'from' | 'to'>, error: unknown): void {
     this.#plan.fail(from, `${this.#order.host}:${to}`, error)
   }
 
   async #walk(directory: DirectoryPair, directories: DirectoryPair[]): Promise<void> {
     const { from, to } = directory
     for (const entry of await atPath(from, async () => readdir(from, { withFileTypes: true }))) {
-      const [path, target] = [join(from, entry.name), posix.join(to, entry.name)]
-      if (entry.isSymbolicLink()) this.#plan.skip(path, 'a symbolic link')
-      else if (entry.isDirectory()) {
-        directory.isLeaf = false
-        directories.push({ from: path, to: target, mode: (await atPath(path, async () => stat(path))).mode & 0o777, isLeaf: true })
-      } else if (entry.isFile()) this.#addFile(path, target, (await atPath(path, async () => stat(path))).size)
-      else this.#plan.skip(path, 'not a regular file')
+      const pair = { from: join(from, entry.name), to: posix.join(to, entry.name) }
+      // For example a file that is gone, or a name that is not UTF-8.
+      await this.#walkEntry(entry, pair, { directory, directories }).catch((error: unknown) => this.#failWalk(pair, error))
     }
+  }
+
+  async #walkEntry(
+    entry: Dirent,
+    { from, to }: Pick<DirectoryPair, 'from' | 'to'>,
+    { directory, directories }: { readonly directory: DirectoryPair; readonly directories: DirectoryPair[] },
+  ): Promise<void> {
+    if (entry.isSymbolicLink()) return this.#plan.skip(from, 'a symbolic link')
+    if (!entry.isDirectory() && !entry.isFile()) return this.#plan.skip(from, 'not a regular file')
+    const { mode, size } = await atPath(from, async () => stat(from))
+    if (entry.isFile()) return this.#addFile(from, to, size)
+    directory.isLeaf = false
+    directories.push({ from, to, mode: mode & 0o777, isLeaf: true })
   }
 
   /** A directory is made with those above it, so only the last ones need a command, unless each has other bits. */

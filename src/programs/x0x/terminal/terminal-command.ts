@@ -1,7 +1,7 @@
 import type { Readable } from 'node:stream'
 import { v7 as uuidv7 } from 'uuid'
 import { systemClock } from '../../../base/clock.ts'
-import { AppError, errorCodeOf, errorText, isAppError } from '../../../base/errors.ts'
+import { AppError, errorCodeOf, isAppError } from '../../../base/errors.ts'
 import { shellWord } from '../../../base/format.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { exitOfSignal } from '../../../cli/exit.ts'
@@ -15,7 +15,7 @@ import type { CliContext } from '../context.ts'
 import { carriedCommand, printProblem, reportFailure, usageError, withAgent } from '../failure.ts'
 import { EXIT_NOT_RUN, type ExitEvent, type RunFacts, outcomeLines, statusOf } from '../outcome.ts'
 import { ID_BEGINNING, proverOf, traceHeader } from '../request-headers.ts'
-import { WaitingLine, type WarningEvent, warningText } from '../run-output.ts'
+import { WaitingLine, type WarningEvent, warningText, followEvents } from '../run-output.ts'
 import { ESCAPE_HELP, EscapeKeys } from './escape-keys.ts'
 import { InputBody } from './input-body.ts'
 import { LocalTerminal } from './local-terminal.ts'
@@ -137,18 +137,10 @@ class TerminalCommand {
   }
 
   async #follow(answer: AsyncIterable<Uint8Array>, heard: () => void): Promise<number> {
-    let brokeOff = ''
-    try {
-      for await (const event of terminalEventsOf(answer)) {
-        heard()
-        const status = await this.#event(event)
-        if (status !== null) return status
-      }
-    } catch (error) {
-      if (isAppError(error) || this.#closing.signal.aborted) throw error
-      brokeOff = ` (${errorText(error)})`
-    }
-    throw new AppError('daemon_unreachable', `incomplete: the local daemon stopped before the command ended${brokeOff}; it cancels the run`)
+    return followEvents(terminalEventsOf(answer), this.#closing.signal, async (event) => {
+      heard()
+      return this.#event(event)
+    })
   }
 
   /** The exit status when the run has ended, otherwise null. */
