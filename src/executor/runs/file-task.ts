@@ -1,4 +1,5 @@
 import { PassThrough } from 'node:stream'
+import { unlessAborted } from '../../base/abort.ts'
 import type { BufferPool } from '../../base/buffers.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { TimeSlicer } from '../../base/time-slices.ts'
@@ -120,16 +121,15 @@ export class FileTask implements Program, ProgramStart {
     let problem = ''
     try {
       await performFileCommand(this.#permit, streams, uploads)
-      this.#output.end()
-      await this.#pump.ended
+      await this.#outputTaken()
     } catch (error) {
       if (!signal.aborted) problem = failureLine(error, this.#permit.command.path)
     }
     this.#duration.stop()
     this.#input.destroy()
+    if (problem !== '') await this.#outputTaken().catch(() => undefined)
     const wasEnded = signal.aborted
-    if (!wasEnded && problem !== '') await this.#outputTaken()
-    const stderr = this.#report(problem)
+    const stderr = this.#report(wasEnded ? '' : problem)
     const end = wasEnded ? { code: null, signal: SIGTERM } : { code: problem === '' ? 0 : FAILED, signal: null }
     const duration_ms = Math.round(clock.monotonic() - this.#startedAt)
     const stdout = this.#pump.finish()
@@ -137,10 +137,10 @@ export class FileTask implements Program, ProgramStart {
     this.#end.resolve({ ...end, duration_ms, stdout, stderr, truncated: stdout.truncated || this.#outOfTime })
   }
 
-  /** Output that came before a failure goes first. */
+  /** Resolves when the requester has taken all output. Rejects if the command is ended before, so that a requester cannot hold it. */
   async #outputTaken(): Promise<void> {
     this.#output.end()
-    await this.#pump.ended
+    await unlessAborted(this.#pump.ended, this.#stop.signal)
   }
 
   #report(problem: string): OutputTotals {

@@ -5,10 +5,10 @@ import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 
 import { type FileCommand, fileCommandArgv, readFileError } from '../../../src/protocol/file-command.ts'
-import { STDIN_PIECE_BYTES } from '../../../src/protocol/limits/wire.ts'
+import { FIRST_UNACKED_PER_RUN, MAX_FRAME_DATA, STDIN_PIECE_BYTES } from '../../../src/protocol/limits/wire.ts'
 import { ExecutorHost } from '../../support/executor-host.ts'
 import type { FakeLink, ProbeRun } from '../../support/fake-network.ts'
-import { hasProc, temporaryDirectory } from '../../support/processes.ts'
+import { hasProc, temporaryDirectory, until } from '../../support/processes.ts'
 
 const linuxOnly = hasProc ? {} : { skip: 'needs /proc' }
 
@@ -156,4 +156,19 @@ test('a cancelled file command ends, and its upload can be continued', linuxOnly
   sendStdin(rest, data.subarray(received))
   assert.equal((await rest.exit()).code, 0)
   assert.ok((await readFile(join(root, 'file'))).equals(data))
+})
+
+test('a requester that takes no output cannot hold a file command that it cancels', linuxOnly, async (t) => {
+  const { host, link, root } = await hostWith(t)
+  const path = join(root, 'large')
+  // The window takes the first part. The rest fits into what a file command writes ahead, so that its work is done.
+  const length = FIRST_UNACKED_PER_RUN + STDIN_PIECE_BYTES / 2
+  await writeFile(path, randomBytes(length))
+  const argv = fileCommandArgv({ op: 'read', path, offset: 0, length, version: null })
+  const run = await link.ask(argv, { ack: false })
+  await run.frame('stdout')
+  await until(() => run.output().length > FIRST_UNACKED_PER_RUN - MAX_FRAME_DATA)
+  run.cancel()
+  await until(async () => (await host.events(run.id)).includes('exit'))
+  assert.equal(host.counters.activeSessions, 0)
 })
