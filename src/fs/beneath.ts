@@ -1,7 +1,8 @@
 import type { BigIntStats } from 'node:fs'
-import { mkdir, readlink, realpath, rmdir, stat } from 'node:fs/promises'
+import { chmod, chown, mkdir, readlink, realpath, rmdir, stat } from 'node:fs/promises'
 import { AppError, errnoOf } from '../base/errors.ts'
 import { MAX_PATH_LINKS, namesOf } from '../base/path-resolution.ts'
+import type { Account } from '../policy/account.ts'
 import { namesBelow } from '../policy/local/authorize.ts'
 import { type FilePermit, type Root, isFilePermit } from '../policy/local/file-permit.ts'
 import { utf8Text } from '../protocol/text.ts'
@@ -26,6 +27,27 @@ export interface Made {
 /** Removes the directories that a walk created, unless they contain something. */
 export const removeMade = async (made: readonly Made[]): Promise<void> => {
   for (const { parent, name } of made.toReversed()) await rmdir(parent.at(name)).catch(() => {})
+}
+
+/** A directory may be entered by all who may read it. */
+const directoryMode = (mode: number): number => mode | ((mode & 0o444) >> 2)
+
+/**
+ * Gives new directories the mode and the owner of new files, as far as `requested` bits allow. Each is held by its descriptor, so that a
+ * link that replaces it meanwhile changes nothing else. Throws EPERM if it is not ours any more.
+ */
+export const giveMade = async (
+  made: readonly Made[],
+  { mode, account }: { readonly mode: number; readonly account: Account | null },
+  requested = 0o777,
+): Promise<void> => {
+  // The last first, because its directory may become one that the daemon's user cannot enter.
+  for (const { parent, name } of made.toReversed()) {
+    using directory = await parent.enter(name)
+    if ((await directory.stat()).uid !== BigInt(process.geteuid!())) throw systemError('EPERM')
+    await chmod(directory.self, directoryMode(mode) & requested)
+    if (account !== null) await chown(directory.self, account.uid, account.gid)
+  }
 }
 
 /** Result of a walk, with an open directory, a name in it, and the file of the name. Dispose of it. */

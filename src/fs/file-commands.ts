@@ -13,9 +13,8 @@ import {
   fileErrorLine,
 } from '../protocol/file-command.ts'
 import { MAX_FILE_LIST } from '../protocol/limits/files.ts'
-import { beneath } from './beneath.ts'
+import { beneath, giveMade } from './beneath.ts'
 import { hashOf } from './content.ts'
-import { giveMade } from './made-directories.ts'
 import { mtimeMs } from './mtime.ts'
 import type { Found } from './open-file.ts'
 import { pathOf, requirePermit, requireRegular, systemError } from './refusals.ts'

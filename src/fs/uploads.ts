@@ -9,9 +9,8 @@ import type { Account } from '../policy/account.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
 import type { FileCommand, FileDigest, UploadState } from '../protocol/file-command.ts'
 import { MAX_FRAME_DATA } from '../protocol/limits/wire.ts'
-import { beneath } from './beneath.ts'
+import { beneath, giveMade } from './beneath.ts'
 import { hashOf } from './content.ts'
-import { giveMade } from './made-directories.ts'
 import type { OpenHandle } from './open-file.ts'
 import { pathOf, requirePermit, requireRegular, systemError } from './refusals.ts'
 import { takeAfter } from './staged.ts'
@@ -54,7 +53,7 @@ type WriteCommand = Extract<FileCommand, { op: 'write' }>
 const ZEROS = Buffer.alloc(MAX_FRAME_DATA)
 const isZero = (data: Uint8Array): boolean => data.length <= ZEROS.length && ZEROS.subarray(0, data.length).equals(data)
 
-/** Where an upload goes. */
+/** The place of an upload. */
 interface Destination extends Disposable {
   readonly directory: OpenHandle
   readonly name: string

@@ -29,7 +29,7 @@ export interface FileListEntry extends Omit<FileFacts, 'version'> {
 
 /** Last line of `@list`. */
 export interface FileListEnd {
-  /** Entries that were left out: too many, too deep, or with names that are not UTF-8. */
+  /** Entries that were left out for their number, their depth, or a name that is not UTF-8. */
   readonly left_out: number
 }
 

@@ -8,7 +8,7 @@ import { type TestContext, test } from 'node:test'
 import { type Clock, systemClock } from '../../src/base/clock.ts'
 import { TimeSlicer } from '../../src/base/time-slices.ts'
 import { failureLine, performFileCommand } from '../../src/fs/file-commands.ts'
-import { giveMade } from '../../src/fs/made-directories.ts'
+import { giveMade } from '../../src/fs/beneath.ts'
 import { holdRoot } from '../../src/fs/open-file.ts'
 import { type UploadLimits, Uploads } from '../../src/fs/uploads.ts'
 import {
