@@ -1,7 +1,7 @@
 import { type BigIntStats, constants } from 'node:fs'
 import { type FileHandle, lstat, mkdir } from 'node:fs/promises'
 import { getSystemErrorMessage } from 'node:util'
-import { errorText, isAppError } from '../base/errors.ts'
+import { AppError, errorText, isAppError } from '../base/errors.ts'
 import type { TimeSlice } from '../base/time-slices.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
 import {
@@ -16,7 +16,7 @@ import { MAX_FILE_LIST } from '../protocol/limits/files.ts'
 import { beneath, giveMade } from './beneath.ts'
 import { hashOf } from './content.ts'
 import { mtimeMs } from './mtime.ts'
-import type { Found } from './open-file.ts'
+import { type Found, filesProblem } from './open-file.ts'
 import { pathOf, requirePermit, requireRegular, systemError } from './refusals.ts'
 import { entriesBelow, entryTypeOf } from './tree.ts'
 import type { UploadPermit, Uploads } from './uploads.ts'
@@ -44,6 +44,8 @@ type CommandOf<O extends FileCommand['op']> = Extract<FileCommand, { op: O }>
 /** Performs a file command. Throws errors of the system and of the error table; `failureLine` makes them the line for stderr. */
 export const performFileCommand = async (permitted: PermittedFileCommand, streams: FileCommandStreams, uploads: Uploads): Promise<void> => {
   const { command, files } = permitted
+  const problem = filesProblem()
+  if (problem !== null) throw new AppError('unsupported_capability', problem, { data: { capability: 'fs' } })
   switch (command.op) {
     case 'stat':
       return writeJson(streams, await withFile(files, async ({ info }) => statusOf(info)))
