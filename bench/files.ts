@@ -14,11 +14,13 @@ import { delayed } from './wan.ts'
 
 const MIB = 1024 * 1024
 const SIZES = {
-  full: { local: 1024, far: 64, files: 1_000, rounds: 3 },
-  quick: { local: 64, far: 16, files: 100, rounds: 1 },
+  full: { local: 1024, far: 64, files: 1_000, rounds: 3, hosts: 20 },
+  quick: { local: 64, far: 16, files: 100, rounds: 1, hosts: 4 },
 }
 const FAR_MS = 100
 const SMALL_BYTES = 4_096
+/** For each of many hosts. */
+const SHARED_MIB = 16
 
 interface Copies {
   /** Name of the target. */
@@ -73,10 +75,32 @@ const startNear = async (mesh: MeshOfDaemons, keys: string): Promise<TestDaemon>
   return requester
 }
 
+/** One file to many hosts of this machine. All have the same path, so the last one keeps it. */
+const toMany = async (
+  mesh: MeshOfDaemons,
+  { requester, ssh, cp }: { requester: TestDaemon } & Pick<Copies, 'ssh' | 'cp'>,
+  { here, there, hosts, keys }: { here: string; there: string; hosts: number; keys: string },
+): Promise<Row> => {
+  const file = join(here, 'shared')
+  await writeFile(file, randomBytes(SHARED_MIB * MIB))
+  for (let at = 1; at <= hosts; at++) {
+    const host = mesh.add(`host${at}`)
+    await host.writeAcl([{ agent: requester, commands: [], keys }])
+    await host.start()
+    await requester.meet(host, 'known')
+    await host.meet(requester, 'trusted')
+  }
+  const { ours, theirs } = await interleaved(3, {
+    ours: async () => cp(file, `host[1-${hosts}]:${there}/`, '--parallel', String(hosts)),
+    theirs: async () => void (await Promise.all(Array.from({ length: hosts }, async (_, at) => ssh.scp([file], join(there, `scp${at}`))))),
+  })
+  return { what: `here: ${SHARED_MIB} MiB to ${hosts} hosts, \`x0x cp\``, unit: 'ms', ours, theirs, peer: `${hosts} scp at once` }
+}
+
 /** Files to and from another agent, beside scp with its default cipher. */
 export const files = async (stage: Stage): Promise<Omit<Section, 'title'>> => {
   const { mesh, openSsh, plan } = stage
-  const { local, far, files: count, rounds } = SIZES[plan.mode]
+  const { local, far, files: count, rounds, hosts } = SIZES[plan.mode]
   const sshd = await openSsh()
   const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
   const [here, there] = [join(mesh.root, 'here'), join(mesh.root, 'there')]
@@ -93,6 +117,7 @@ export const files = async (stage: Stage): Promise<Omit<Section, 'title'>> => {
     { at: 'here', host: 'target', ssh: sshd.direct, cp: cpOf(near) },
     { here, there, mib: local, rounds, target: '≥ 0.4' },
   )
+  rows.push(await toMany(mesh, { requester: near, ssh: sshd.direct, cp: cpOf(near) }, { here, there, hosts, keys }))
   await acquaintFiles({ mesh, alice, bob, proxy }, keys)
   roundTripMs = FAR_MS
   const copies = { at: `${FAR_MS} ms`, host: 'bob', ssh: await sshd.via(sshProxy.port), cp: cpOf(alice) }

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { mkdir, readFile, rm, rmdir } from 'node:fs/promises'
+import { mkdir, readFile, rm, rmdir, utimes, writeFile } from 'node:fs/promises'
 import { request as httpRequest, type IncomingMessage } from 'node:http'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
@@ -110,6 +110,8 @@ before(async () => {
   await Promise.all([alice.start(), bob.start()])
   files = join(mesh.root, 'files')
   await mkdir(files)
+  await writeFile(join(files, 'log'), 'log')
+  await utimes(join(files, 'log'), 1_000_000, 1_000_000)
   const table = `[[exec.allow.files]]\nroot = "${files}"\nread = true\nwrite = true\ncreate_dirs = true\n`
   await alice.writeAcl([{ agent: alice, commands: [['echo', '<INT>']], keys: `detach = true\n${table}` }])
   await alice.restart()
@@ -150,6 +152,7 @@ const goodRequests = async (): Promise<Record<Exclude<RouteKey, 'GET /direct/eve
     'POST /exec/fanout': { body: { hosts: [alice.agentId, 'bob'], argv: ['echo', '7'] } },
     'GET /agents/{agent}/files': { query: `?path=${files}&stat=true` },
     'PUT /agents/{agent}/files': { query: `?path=${files}/new&mode=0600` },
+    'POST /agents/{agent}/files/append': { query: `?path=${files}/log&mtime=1970-01-12T13:46:40.000000000Z` },
     'POST /agents/{agent}/files/directory': { body: { path: `${files}/directory` } },
     'GET /runs': { query: '?refresh=true' },
     'GET /runs/{request_id}': { query: '?refresh=false' },

@@ -54,6 +54,7 @@ const ROWS: Readonly<Record<string, readonly Row[]>> = {
   ],
   'Files of other agents': [
     ['Bytes of one `@read` or `@write`', '{MAX_FILE_CHUNK_BYTES bytes}', '`argv_not_allowed`, `stdin_too_large`'],
+    ['Bytes of one `@append`', '{MAX_APPEND_BYTES bytes}', '`EFBIG`, `too_large`'],
     ['Entries of one listing', '{MAX_FILE_LIST}', 'x0x counts the rest'],
     ['Path', '{MAX_FILE_PATH_BYTES bytes}', '`argv_not_allowed`'],
     ['Error of a file command', '{MAX_FILE_ERROR_BYTES bytes}', 'the text is cut'],

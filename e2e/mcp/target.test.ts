@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict'
+import { mkdir, readFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { after, before, test, type TestContext } from 'node:test'
 
 import type { LocalRequestEvent } from '../../src/journal/events.ts'
@@ -11,10 +13,18 @@ import { aliceBobCharlie, MeshOfDaemons, type TestDaemon } from '../../test/supp
 let mesh: MeshOfDaemons
 let alice: TestDaemon
 let bob: TestDaemon
+/** A root on bob. */
+let files: string
 
 before(async () => {
   mesh = await MeshOfDaemons.create()
-  ;({ alice, bob } = await aliceBobCharlie(mesh, [['echo', '<INT>'], ['sha256sum'], ['sleep', '<INT>'], ['seq', '<INT>'], ['false']]))
+  files = join(mesh.root, 'files')
+  await mkdir(files)
+  const commands = [['echo', '<INT>'], ['sha256sum'], ['sleep', '<INT>'], ['seq', '<INT>'], ['false']]
+  ;({ alice, bob } = await aliceBobCharlie(mesh, commands))
+  const keys = `[[exec.allow.files]]\nroot = "${files}"\nread = true\nwrite = true\n`
+  await bob.writeAcl([{ agent: alice, commands, keys }])
+  await bob.restart()
 })
 
 after(async () => mesh.stop())
@@ -77,6 +87,39 @@ test('a target is reached and proves itself without a run, our own daemon too, a
   const which = await ask('which_command', { command: 'echo', target: 'bob' })
   assert.equal((which.structuredContent as Record<string, unknown>)['found'], null)
   assert.equal(await runs(), before)
+})
+
+test('the tools for files work on a target, whose ACL decides, and the audit log has the client and the target', async (t) => {
+  const { ask, lines } = await beside(t)
+  const told = async (name: string, args: Record<string, unknown>): Promise<Record<string, unknown>> => {
+    const { structuredContent, content, isError } = await ask(name, { target: 'bob', ...args })
+    assert.equal(isError, false, JSON.stringify(content))
+    return structuredContent as Record<string, unknown>
+  }
+  const path = join(files, 'a.txt')
+  assert.equal((await told('write_file', { path, content: 'one two' }))['created'], true)
+  assert.equal((await told('edit_file', { path, old_string: 'two', new_string: 'three' }))['replacements'], 1)
+  const { content, mtime } = await told('read_file', { path, offset: 4 })
+  assert.equal(content, 'three')
+  assert.equal((await told('stat_file', { path }))['mtime'], mtime)
+  assert.deepEqual((await told('glob_files', { pattern: '*.txt', path: files }))['matches'], [path])
+  assert.equal(((await told('list_directory', { path: files }))['entries'] as unknown[]).length, 1)
+  const patch = `*** Begin Patch\n*** Update File: a.txt\n@@\n-one three\n+four\n*** End Patch`
+  assert.deepEqual((await told('apply_patch', { patch, path: files }))['updated'], [path])
+  assert.equal(await readFile(path, 'utf8'), 'four')
+  const refused = async (name: string, args: Record<string, unknown>, pattern: RegExp): Promise<void> => {
+    const answer = await ask(name, args)
+    assert.equal(answer.isError, true)
+    assert.match(JSON.stringify(answer.content), pattern)
+  }
+  await refused('read_file', { path: '/etc/passwd', target: 'bob' }, /command_denied.*argv_not_allowed/)
+  await refused('read_file', { path: 'a.txt', target: 'bob' }, /must be absolute/)
+  await refused('write_file', { path, content: 'x', target: 'bob' }, /conflict.*replace/)
+  await refused('read_file', { path, target: 'charlie' }, /unsupported_capability/)
+  const written = (await lines()).filter(({ event }) => event === 'file_write')
+  assert.deepEqual(new Set(written.map((line) => ('path' in line ? line.path : null))), new Set([path]))
+  const targets = (await lines()).flatMap((line) => (line.event === 'session' ? [line.target] : []))
+  assert.ok(targets.includes('bob'))
 })
 
 // O13: a command on an agent of the mesh that a call, or the configuration, names.

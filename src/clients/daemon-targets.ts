@@ -1,6 +1,7 @@
 import { AppError, type ErrorCode, errorText, isAppError } from '../base/errors.ts'
 import type { ReachedTarget } from '../executor-api/local.ts'
 import type { KnownNode, NodeDirectory } from '../executor/local/exec-target.ts'
+import type { TargetFiles } from '../executor/local/target-files.ts'
 import type { SelectedTarget, TargetRequest, TargetRunner } from '../executor/local/target-runner.ts'
 import type { ContactsAnswer, PeersAnswer } from '../protocol/api-answers.ts'
 import { ATTACHED_EVENTS, type AttachedEventJson } from '../protocol/api/attached-events.ts'
@@ -11,6 +12,7 @@ import { eventReader, isTable, isText } from '../protocol/json-table.ts'
 import { linesOf } from '../protocol/lines.ts'
 import { fromBase64 } from '../protocol/text.ts'
 import { type ApiCall, type LocalApi, selectPath } from './daemon.ts'
+import { FileApi } from './file-api.ts'
 import { runProver } from './operator.ts'
 import { askRules } from './rules.ts'
 
@@ -59,6 +61,17 @@ export class DaemonTargets implements TargetRunner {
 
   async rules(target: string, signal: AbortSignal): Promise<RulesJson> {
     return askRules(this.#daemon(), target, signal).catch(withRemedy)
+  }
+
+  files(target: string): TargetFiles {
+    const files = new FileApi({ api: this.#daemon() }, { agent: target })
+    return {
+      stat: async (...call) => files.stat(...call).catch(withRemedy),
+      list: async (...call) => files.list(...call).catch(withRemedy),
+      download: async (...call) => files.download(...call).catch(withRemedy),
+      upload: async (...call) => files.upload(...call).catch(withRemedy),
+      append: async (...call) => files.append(...call).catch(withRemedy),
+    }
   }
 
   async select(words: readonly string[], signal: AbortSignal): Promise<readonly SelectedTarget[]> {

@@ -1,15 +1,18 @@
-import type { Readable } from 'node:stream'
+import { Readable } from 'node:stream'
 import { AppError } from '../base/errors.ts'
 import { octal } from '../base/format.ts'
 import {
   FILE_ANSWERS,
   FILE_MODE_HEADER,
   FILE_TIME_HEADER,
+  type FileChangeJson,
   type FileDigestJson,
   type FileListJson,
   type FileStatusJson,
+  type WrittenFileJson,
   isPathBelow,
 } from '../protocol/api/files.ts'
+import type { ExpectedFile } from '../protocol/file-command.ts'
 import type { LocalApi } from './daemon.ts'
 
 /** A file of an agent, from a certain byte on. */
@@ -17,6 +20,14 @@ export interface RemoteContent {
   readonly status: Pick<FileStatusJson, 'size' | 'mode' | 'mtime_ms' | 'version'>
   /** To be read once. It throws if it does not arrive whole. */
   readonly body: AsyncIterable<Uint8Array>
+}
+
+/** A part of a file of a certain version. */
+export interface FileSpan {
+  readonly version: string
+  readonly offset: number
+  /** Bytes, at least 1. Default: to the end. */
+  readonly length?: number
 }
 
 /** Content for a file of an agent. */
@@ -29,10 +40,16 @@ export interface SentContent {
   readonly mtimeMs: number | null
   /** SHA-256 of the whole, or null if it is not known. */
   readonly sha256: string | null
+  /** Default: null. */
+  readonly expect?: ExpectedFile
+  /** Whether missing directories are made. Default: true. */
+  readonly parents?: boolean
   readonly stream: Readable
 }
 
 const notX0xd = (what: string): AppError => new AppError('daemon_unreachable', `the server is not x0xd: ${what}`)
+
+const AS_BYTES = { 'content-type': 'application/octet-stream' }
 
 /** Files on one agent, through the daemon. All methods throw the daemon's errors, and `daemon_unreachable` for an invalid answer. */
 export class FileApi {
@@ -74,8 +91,9 @@ export class FileApi {
   }
 
   /** Opens a file at a byte of a version, or a whole file of any version. */
-  async download(path: string, from: { version: string; offset: number } | null, signal: AbortSignal): Promise<RemoteContent> {
-    const headers = from === null ? {} : { 'if-match': `"${from.version}"`, range: `bytes=${from.offset}-` }
+  async download(path: string, from: FileSpan | null, signal: AbortSignal): Promise<RemoteContent> {
+    const last = from?.length === undefined ? '' : from.offset + from.length - 1
+    const headers = from === null ? {} : { 'if-match': `"${from.version}"`, range: `bytes=${from.offset}-${last}` }
     const answer = await this.#api.answer({ ...this.#get({ path }, signal), headers })
     const numberOf = (name: string): number => {
       const value = answer.headers.get(name)
@@ -86,12 +104,15 @@ export class FileApi {
     const mode = answer.headers.get(FILE_MODE_HEADER)
     if (version === undefined || mode === undefined || !/^[0-7]{4}$/.test(mode)) throw notX0xd('its answer is not a file')
     if (answer.status !== (from === null ? 200 : 206)) throw notX0xd('it returned another part of the file')
-    const size = numberOf('content-length') + (from?.offset ?? 0)
+    const whole = /\/([0-9]{1,16})$/.exec(answer.headers.get('content-range') ?? '')?.[1]
+    const size = from === null ? numberOf('content-length') : Number(whole)
+    if (!Number.isSafeInteger(size)) throw notX0xd('its answer has no size')
     return { status: { size, mode: Number.parseInt(mode, 8), mtime_ms: numberOf(FILE_TIME_HEADER), version }, body: answer.body }
   }
 
   /** Sends a file. It has its name on the agent when this resolves. */
-  async upload(path: string, { upload, offset, mode, mtimeMs, sha256, stream }: SentContent, signal: AbortSignal): Promise<FileDigestJson> {
+  async upload(path: string, content: SentContent, signal: AbortSignal): Promise<WrittenFileJson> {
+    const { upload, offset, mode, mtimeMs, sha256, expect = null, parents = true, stream } = content
     const query = this.#query({
       path,
       upload,
@@ -99,10 +120,28 @@ export class FileApi {
       ...(mode !== null && { mode: octal(mode) }),
       ...(mtimeMs !== null && { mtime_ms: String(mtimeMs) }),
       ...(sha256 !== null && { sha256 }),
+      ...(expect !== null && { expect }),
+      ...(!parents && { parents: 'false' }),
     })
-    const headers = { 'content-type': 'application/octet-stream' }
-    const answer = await this.#api.read({ method: 'PUT', path: query, headers, stream, signal }, FILE_ANSWERS.digest)
-    return { size: answer.size, sha256: answer.sha256 }
+    const { ok: _ok, ...written } = await this.#api.read(
+      { method: 'PUT', path: query, headers: AS_BYTES, stream, signal },
+      FILE_ANSWERS.written,
+    )
+    return written
+  }
+
+  /** Adds bytes to the end of a file with this modification time. */
+  async append(path: string, mtime: string, data: Uint8Array, signal: AbortSignal): Promise<FileChangeJson> {
+    const query = `path=${encodeURIComponent(path)}&mtime=${encodeURIComponent(mtime)}`
+    const call = {
+      method: 'POST',
+      path: `${this.#route}/append?${query}`,
+      headers: AS_BYTES,
+      stream: Readable.from([data]),
+      signal,
+    } as const
+    const { ok: _ok, ...change } = await this.#api.read(call, FILE_ANSWERS.appended)
+    return change
   }
 
   #get(query: Readonly<Record<string, string>>, signal: AbortSignal) {

@@ -14,7 +14,7 @@ import { Sequence } from './sequence.ts'
 
 export const MAX_PATCH_FILES = 100
 /** Bytes that one patch reads and writes, all in memory at once. */
-const MAX_PATCH_BYTES = 64 * 1024 * 1024
+export const MAX_PATCH_BYTES = 64 * 1024 * 1024
 /** Lines of a patched file: each costs some hundred bytes and 0.1 µs. */
 const MAX_PATCH_LINES = 1_000_000
 
@@ -63,7 +63,8 @@ const permit = (change: PatchChange, permitFor: PermitFor): Permitted => {
   return { change, permit, target }
 }
 
-const requireOnce = (paths: readonly string[]): void => {
+/** Throws `conflict` if a path occurs twice. */
+export const requireOnce = (paths: readonly string[]): void => {
   const twice = paths.find((path, i) => paths.indexOf(path) !== i)
   if (twice !== undefined) throw conflict(twice, 'named_twice', 'the patch names it twice')
 }
@@ -115,7 +116,8 @@ const plan = async ({ change, permit, target }: Permitted, planning: Planning): 
 
 const NEWLINE = new Sequence(Buffer.from('\n'))
 
-const patched = async (old: Buffer, hunks: readonly Hunk[], path: string, share: TimeSlice): Promise<Buffer> => {
+/** Applies the changes of one file in memory. */
+export const patched = async (old: Buffer, hunks: readonly Hunk[], path: string, share: TimeSlice): Promise<Buffer> => {
   if (!isUtf8(old)) throw new AppError('bad_request', `${path}: not UTF-8 text`, { data: { path } })
   let lines = 0
   await NEWLINE.each(old, 0, share, () => ++lines <= MAX_PATCH_LINES)

@@ -32,13 +32,18 @@ export type Edited = Omit<Result<'fs.edit'>, 'path'>
  */
 export const editFile = async (permit: FilePermit, options: EditRequest, share: TimeSlice): Promise<Edited> => {
   requirePermit(permit, 'write')
+  requireEdit(options)
   const { old_string, new_string, expected_mtime } = options
-  if (old_string === new_string) throw new AppError('bad_request', 'new_string: the same as old_string')
-  if (!new_string.isWellFormed()) throw new AppError('bad_request', 'new_string: not Unicode text')
   if (old_string !== '') return namingPath(permit, () => edit(permit, options, share))
   const whole = { data: Buffer.from(new_string), mode: 'replace', mkdir_parents: true, atomic: false, expected_mtime } as const
   const { atomic: _, ...written } = await writeFile(permit, whole, share.signal)
   return { ...written, replacements: 1 }
+}
+
+/** Throws `bad_request` for an edit that is never possible. */
+export const requireEdit = ({ old_string, new_string }: Pick<EditRequest, 'old_string' | 'new_string'>): void => {
+  if (old_string === new_string) throw new AppError('bad_request', 'new_string: the same as old_string')
+  if (!new_string.isWellFormed()) throw new AppError('bad_request', 'new_string: not Unicode text')
 }
 
 const edit = async (permit: FilePermit, options: EditRequest, share: TimeSlice): Promise<Edited> => {
@@ -54,7 +59,6 @@ const edit = async (permit: FilePermit, options: EditRequest, share: TimeSlice):
       const standing: FoundFile = { directory, name, found: { ...found, info: await statBehind(found.handle) } }
       requireUnchangedSince(options.expected_mtime, standing.found.info.mtimeNs, path)
       const old = await readWhole(standing.found, 'edit_bytes', MAX_EDIT_BYTES)
-      if (!isUtf8(old)) throw new AppError('bad_request', `${path}: not UTF-8 text`, { data: { path } })
       const { data, replacements } = await edited(old, options, path, share)
       share.signal.throwIfAborted()
       const info = await overwrite(standing, data, { path, old })
@@ -64,13 +68,14 @@ const edit = async (permit: FilePermit, options: EditRequest, share: TimeSlice):
   )
 }
 
-/** Searches bytes: in UTF-8 no character is part of another. */
-const edited = async (
+/** Returns the new content. Throws as `editFile`. It searches bytes, because in UTF-8 no character is part of another. */
+export const edited = async (
   old: Buffer,
-  options: EditRequest,
+  options: Omit<EditRequest, 'expected_mtime'>,
   path: string,
   share: TimeSlice,
 ): Promise<{ readonly data: Buffer; readonly replacements: number }> => {
+  if (!isUtf8(old)) throw new AppError('bad_request', `${path}: not UTF-8 text`, { data: { path } })
   const { old_string, new_string } = options
   const wanted = new Sequence(Buffer.from(old_string))
   const instead = Buffer.from(new_string)
@@ -93,7 +98,7 @@ const edited = async (
   return { data, replacements }
 }
 
-const requireMatches = (matches: number, { replace_all }: EditRequest, path: string): void => {
+const requireMatches = (matches: number, { replace_all }: Pick<EditRequest, 'replace_all'>, path: string): void => {
   if (matches === 0) throw conflict(path, 'no_match', 'old_string is not in it', { matches })
   if (matches > 1 && !replace_all) throw conflict(path, 'ambiguous', `old_string is in it ${matches} times`, { matches })
 }

@@ -13,9 +13,10 @@ import {
   fileErrorLine,
 } from '../protocol/file-command.ts'
 import { MAX_FILE_LIST } from '../protocol/limits/files.ts'
+import { appendFile } from './append-file.ts'
 import { beneath, giveMade } from './beneath.ts'
 import { hashOf } from './content.ts'
-import { mtimeMs } from './mtime.ts'
+import { mtimeOf, versionOf } from './mtime.ts'
 import { type Found, filesProblem } from './open-file.ts'
 import { pathOf, requirePermit, requireRegular, systemError } from './refusals.ts'
 import { entriesBelow, entryTypeOf } from './tree.ts'
@@ -59,6 +60,8 @@ export const performFileCommand = async (permitted: PermittedFileCommand, stream
       return writeJson(streams, await uploads.state(permitted, command.upload))
     case 'write':
       return writeJson(streams, await uploads.write(permitted, command, streams))
+    case 'append':
+      return writeJson(streams, await appendFile(permitted, command, streams))
     case 'mkdir':
       return makeDirectory(permitted, command)
   }
@@ -68,6 +71,9 @@ export const performFileCommand = async (permitted: PermittedFileCommand, stream
 export const failureLine = (error: unknown, path: string): string => {
   const { code, errno } = error as NodeJS.ErrnoException
   if (!isAppError(error)) {
+    // Node.js has no text for it.
+    if (code === 'EDQUOT')
+      return fileErrorLine(path, 'above max_total_bytes of the ACL, above the disk quota, or too many unfinished uploads', code)
     if (typeof errno === 'number') return fileErrorLine(path, getSystemErrorMessage(errno), code ?? 'EIO')
     return fileErrorLine(path, errorText(error), 'internal')
   }
@@ -87,12 +93,8 @@ const attributesOf = (info: BigIntStats): Omit<FileFacts, 'version'> => ({
   type: TYPES[entryTypeOf(info)],
   size: Number(info.size),
   mode: Number(info.mode & ALL_BITS),
-  mtime_ms: mtimeMs(info.mtimeNs),
+  ...mtimeOf(info),
 })
-
-/** Differs after each change of content, rights or owner, and for each other file. */
-const versionOf = ({ dev, ino, size, mtimeNs, ctimeNs }: BigIntStats): string =>
-  [dev, ino, size, mtimeNs, ctimeNs].map((part) => part.toString(16)).join('.')
 
 const statusOf = (info: BigIntStats): FileFacts => ({ ...attributesOf(info), version: versionOf(info) })
 

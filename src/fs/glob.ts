@@ -272,6 +272,29 @@ export interface GlobOptions {
 
 export type Matches = Omit<Result<'fs.glob'>, 'path'>
 
+/** Finds the matching paths in a listing of a directory, in which a directory precedes its entries. Throws as `globFiles`. */
+export const matchesIn = async (
+  entries: Iterable<{ readonly path: string; readonly isDirectory: boolean }>,
+  { directory, pattern, maxMatches }: { readonly directory: string; readonly pattern: string; readonly maxMatches: number },
+  share: TimeSlice,
+): Promise<Matches> => {
+  const glob = globOf(pattern)
+  if (glob === null) throw new AppError('forbidden_path', `${pattern} is a pattern that leads out of its directory`)
+  const answer = new BoundedEntries<{ path: string }>(maxMatches)
+  const work = new GlobWork({ share }, { max: MAX_GLOB_STEPS })
+  const positions = new Map<string, GlobPosition | null>([['.', glob]])
+  for (const { path, isDirectory } of entries) {
+    const position = positions.get(posix.dirname(path)) ?? null
+    const name = posix.basename(path)
+    if (position === null) continue
+    if (isDirectory) positions.set(path, await position.below(name, work))
+    const isFit = await position.fits(name, isDirectory, work)
+    if (work.isTooMuch) answer.truncated = true
+    if (work.isTooMuch || (isFit && !answer.add({ path: posix.join(directory, path) }))) break
+  }
+  return { matches: answer.sorted().map(({ path }) => path), truncated: answer.truncated }
+}
+
 /**
  * Finds paths of any type below a directory. Links are matched but not followed. Directories without possible matches are skipped. Throws
  * `forbidden_path` for a pattern with `/` in front or `..`, `bad_request` for an empty one, `resource_limit` for one that is too long,

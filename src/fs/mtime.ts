@@ -34,6 +34,10 @@ export const mtimeOf = ({ mtimeNs }: { readonly mtimeNs: bigint }): Mtime => ({ 
 export const isTime = (expected: string, nanoseconds: bigint): boolean =>
   expected === mtimeText(nanoseconds) || expected === String(mtimeMs(nanoseconds))
 
+/** The version of a file. It differs after each change of content, rights or owner, and for each other file. */
+export const versionOf = ({ dev, ino, size, mtimeNs, ctimeNs }: BigIntStats): string =>
+  [dev, ino, size, mtimeNs, ctimeNs].map((part) => part.toString(16)).join('.')
+
 /**
  * Waits until a change gives the file a later `mtime_ms`. File system clocks are coarse, so a client that expects a time would miss a
  * second change within one tick. The wait precedes the change, because only a change advances the time. True if it waited. The file may

@@ -161,7 +161,8 @@ const undoAll = async (done: readonly Done[]): Promise<string[]> => {
   return left
 }
 
-const withLeftChanged = (error: unknown, left: readonly string[]): unknown => {
+/** Adds paths to `data.left_changed` of an error. */
+export const withLeftChanged = (error: unknown, left: readonly string[]): unknown => {
   if (left.length === 0 || !(error instanceof AppError)) return error
   const all = [...((error.data['left_changed'] as string[] | undefined) ?? []), ...left]
   return new AppError(error.code, `${errorText(error)}; not brought back: ${all.join(', ')}`, {

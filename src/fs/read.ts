@@ -64,7 +64,8 @@ export const readFile = async (permit: FilePermit, options: ReadRequest = {}, si
 
 type PathStatus = Omit<Result<'fs.stat'>, 'path'>
 
-const MISSING: PathStatus = Object.freeze({
+/** Status of a path that does not exist. */
+export const MISSING: PathStatus = Object.freeze({
   exists: false,
   type: null,
   size: null,

@@ -5,7 +5,7 @@ import { BoundedSet } from '../base/bounded-collections.ts'
 import { type Clock, NamedTimers } from '../base/clock.ts'
 import { errnoOf } from '../base/errors.ts'
 import { Condition } from '../base/wait-queue.ts'
-import type { FileDigest } from '../protocol/file-command.ts'
+import type { WrittenFile } from '../protocol/file-command.ts'
 import { MAX_UPLOADS_PER_OWNER, UPLOAD_EXPIRES_MS, UPLOAD_WAIT_MS } from '../protocol/limits/files.ts'
 import type { OpenHandle } from './open-file.ts'
 import { systemError } from './refusals.ts'
@@ -65,7 +65,7 @@ export class Upload {
   /** Bytes in the partial file. */
   size: number
   /** Set when the file has its name. */
-  done: FileDigest | null = null
+  done: WrittenFile | null = null
   /** A command writes to it. */
   busy = false
   /** Commands that write or wait. */

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { type BigIntStats, constants, renameSync } from 'node:fs'
+import { type BigIntStats, constants, lstatSync, renameSync } from 'node:fs'
 import { type FileHandle, unlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Clock } from '../base/clock.ts'
@@ -7,10 +7,11 @@ import { AppError, errnoOf, isAppError } from '../base/errors.ts'
 import type { TimeSlice } from '../base/time-slices.ts'
 import type { Account } from '../policy/account.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
-import type { FileCommand, FileDigest, UploadState } from '../protocol/file-command.ts'
+import type { FileCommand, UploadState, WrittenFile } from '../protocol/file-command.ts'
 import { MAX_FRAME_DATA } from '../protocol/limits/wire.ts'
 import { beneath, giveMade } from './beneath.ts'
 import { hashOf } from './content.ts'
+import { mtimeOf, versionOf } from './mtime.ts'
 import type { OpenHandle } from './open-file.ts'
 import { pathOf, requirePermit, requireRegular, systemError } from './refusals.ts'
 import { takeAfter } from './staged.ts'
@@ -42,7 +43,7 @@ export interface UploadStreams {
 }
 
 /** Errors after which an upload cannot be continued, or must not occupy the disk. */
-const ENDS_UPLOAD: readonly (string | undefined)[] = ['EBADMSG', 'EFBIG', 'ENOSPC', 'EDQUOT']
+const ENDS_UPLOAD: readonly (string | undefined)[] = ['EBADMSG', 'EFBIG', 'ENOSPC', 'EDQUOT', 'EEXIST', 'ESTALE']
 
 const endsUpload = (error: unknown): boolean =>
   ENDS_UPLOAD.includes(errnoOf(error)) || (isAppError(error) && ENDS_UPLOAD.includes(String(error.data['errno'])))
@@ -103,12 +104,12 @@ export class Uploads {
 
   /**
    * Adds stdin at the offset. With `finish`, checks the whole and gives the file its name. Throws `EDQUOT` with too many unfinished uploads,
-   * EFBIG, EDQUOT and ENOSPC above a limit, `file_error` if the content has another SHA-256, and errors of the system. Then the old file is
-   * as it was.
+   * EFBIG, EDQUOT and ENOSPC above a limit, EEXIST or ESTALE if the old file is not the expected one, `file_error` if the content has
+   * another SHA-256, and errors of the system. Then the old file is as it was.
    */
-  async write(permit: UploadPermit, command: WriteCommand, streams: UploadStreams): Promise<UploadState | FileDigest> {
+  async write(permit: UploadPermit, command: WriteCommand, streams: UploadStreams): Promise<UploadState | WrittenFile> {
     requirePermit(permit.files, 'write')
-    using place = await destinationOf(permit, command.upload, permit.limits.create_dirs)
+    using place = await destinationOf(permit, command.upload, command.parents && permit.limits.create_dirs)
     const { directory, partial } = place
     await this.#unfinished.sweepDirectory(directory)
     const at = { path: join(await directory.real(), partial), at: directory.at(partial), owner: permit.owner }
@@ -135,10 +136,11 @@ export class Uploads {
     upload: Upload,
     { directory, name, partial, old }: Destination,
     { permit, command, streams }: { permit: UploadPermit; command: WriteCommand; streams: UploadStreams },
-  ): Promise<UploadState | FileDigest> {
+  ): Promise<UploadState | WrittenFile> {
     const path = directory.at(partial)
     let isOurs = false
     try {
+      requireExpected(old, command)
       await using file = (await openPartial(path)) ?? (await createPartial(path))
       isOurs = true
       const content = new Content(file, { permit, command, old })
@@ -149,10 +151,12 @@ export class Uploads {
       }
       await content.checkTotal(streams.share)
       if (command.finish === null) return { received: content.size }
-      const digest = await content.finish(streams.share)
+      const written = await content.finish(streams.share)
+      // Synchronous with the rename, so that other commands of this process cannot come between.
+      if (command.finish.expect !== null) requireExpected(statusAt(directory.at(name)), command)
       renameSync(path, directory.at(name))
-      upload.done = digest
-      return digest
+      upload.done = written
+      return written
     } catch (error) {
       if (endsUpload(error)) upload.size = 0
       // An upload without bytes has no partial file.
@@ -162,14 +166,27 @@ export class Uploads {
   }
 }
 
+const statusAt = (path: string): BigIntStats | null => lstatSync(path, { bigint: true, throwIfNoEntry: false }) ?? null
+
+/** Throws EEXIST or ESTALE if the file is not as the command expects. */
+const requireExpected = (old: BigIntStats | null, { finish }: WriteCommand): void => {
+  const expect = finish?.expect ?? null
+  if (expect === 'absent' && old !== null) throw systemError('EEXIST')
+  if (expect !== null && expect !== 'absent' && (old === null || versionOf(old) !== expect)) throw systemError('ESTALE')
+}
+
 /** A command that was sent again while its first attempt ended. */
-const repeated = (done: FileDigest, { finish }: WriteCommand): FileDigest => {
+const repeated = (done: WrittenFile, { finish }: WriteCommand): WrittenFile => {
   if (finish?.sha256 === done.sha256) return done
   throw systemError('ESPIPE')
 }
 
-/** The digest if an earlier attempt gave the file its name, and the requester did not learn of it. */
-const finishedBefore = async ({ directory, name }: Destination, { finish }: WriteCommand, share: TimeSlice): Promise<FileDigest | null> => {
+/** The result if an earlier attempt gave the file its name, and the requester did not learn of it. */
+const finishedBefore = async (
+  { directory, name }: Destination,
+  { finish }: WriteCommand,
+  share: TimeSlice,
+): Promise<WrittenFile | null> => {
   if (finish === null) return null
   const found = await directory.look(name).catch(() => null)
   if (found === null) return null
@@ -177,7 +194,8 @@ const finishedBefore = async ({ directory, name }: Destination, { finish }: Writ
   if (!found.info.isFile()) return null
   await using file = await handle.open(constants.O_RDONLY)
   const size = Number(found.info.size)
-  return (await hashOf(file, size, share)) === finish.sha256 ? { size, sha256: finish.sha256 } : null
+  if ((await hashOf(file, size, share)) !== finish.sha256) return null
+  return { size, sha256: finish.sha256, ...mtimeOf(found.info), created: finish.expect === 'absent' }
 }
 
 interface ContentInit {
@@ -230,7 +248,7 @@ class Content {
   }
 
   /** Compares the SHA-256, sets time, syncs, and sets owner and rights. */
-  async finish(share: TimeSlice): Promise<FileDigest> {
+  async finish(share: TimeSlice): Promise<WrittenFile> {
     const { permit, command, old } = this.#init
     const { sha256, mode, mtime_ms } = command.finish!
     const found = command.offset === 0 ? this.#hash.digest('hex') : await hashOf(this.#file, this.size, share)
@@ -247,7 +265,7 @@ class Content {
       if (account !== null) await this.#file.chown(account.uid, account.gid)
       await this.#file.chmod(allowed & (mode ?? 0o777))
     }
-    return { size: this.size, sha256 }
+    return { size: this.size, sha256, ...mtimeOf(await this.#file.stat({ bigint: true })), created: old === null }
   }
 
   async #write(data: Uint8Array): Promise<void> {

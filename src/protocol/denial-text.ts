@@ -1,6 +1,6 @@
 import { shellWord, shellWords } from '../base/format.ts'
 import { findMetacharacter } from './argv-template.ts'
-import { isFileCommand } from './file-command.ts'
+import { changesFiles, isFileCommand, parseFileCommand } from './file-command.ts'
 import type { DenialReason } from './reasons.ts'
 
 export interface DeniedRequest {
@@ -27,9 +27,16 @@ export interface DenialText {
 const MAX_SHOWN_COMMAND = 200
 
 const commandText = (argv: readonly string[]): string => {
-  // The options of a file command mean nothing to a user.
-  const text = shellWords(isFileCommand(argv) ? argv.slice(0, 2) : argv)
+  const text = shellWords(argv)
   return text.length > MAX_SHOWN_COMMAND ? `${text.slice(0, MAX_SHOWN_COMMAND)}…` : text
+}
+
+/** The request in a sentence. The name and the options of a file command mean nothing to a user. */
+const subjectOf = (argv: readonly string[]): string => {
+  if (argv.length === 0) return 'the request'
+  const command = parseFileCommand(argv)
+  if (command === null) return `"${commandText(argv)}"`
+  return `${changesFiles(command) ? 'writing' : 'reading'} ${commandText([command.path])}`
 }
 
 /** A whole command line in one argument, a habit from ssh. */
@@ -63,7 +70,7 @@ const WORDS: Readonly<Record<DenialReason, (request: DeniedRequest, the: string,
     `Try, ${on}: x0x acl suggest`,
   ],
   argv_not_allowed: ({ host, argv }, _the, on) => [
-    isFileCommand(argv) ? 'no ACL entry for this agent allows that with this path' : 'no ACL entry for this agent matches that command',
+    isFileCommand(argv) ? 'no files table for this agent in the ACL allows that' : 'no ACL entry for this agent matches that command',
     `Try: x0x acl mine ${shellWord(host)}`,
     `Try, ${on}: x0x acl explain --last`,
     `Try, ${on}: x0x acl suggest`,
@@ -125,12 +132,11 @@ export const denialText = (reason: string, request: DeniedRequest): DenialText =
   const words = Object.hasOwn(WORDS, reason) ? WORDS[reason as DenialReason] : null
   const [said, ...next] = words === null ? [null, `Try, ${on}: x0x audit tail`] : words(request, others ? 'the host' : host, on)
   const cause = said === null ? reason : `${reason}: ${said}`
-  const subject = argv.length === 0 ? 'the request' : `"${commandText(argv)}"`
   const hint = AFTER_THE_PAIR.includes(reason) && isQuotedLine(argv) ? quotedLine(request) : []
   const what =
     reason === 'spawn_failed'
       ? `${host} could not start ${JSON.stringify(argv[0] ?? '')} (${reason})`
-      : `${host} denied ${subject} (${reason})${said === null ? '' : `: ${said}`}`
+      : `${host} denied ${subjectOf(argv)} (${reason})${said === null ? '' : `: ${said}`}`
   return { what, cause, next: [...hint, ...next] }
 }
 

@@ -17,6 +17,8 @@ export interface FileFacts {
   readonly mode: number
   /** Milliseconds since 1970. */
   readonly mtime_ms: number
+  /** The same time in ISO 8601 with nine decimals, so that equal texts are equal times. */
+  readonly mtime: string
   /** Changes with each change of the file. */
   readonly version: string
 }
@@ -33,11 +35,20 @@ export interface FileListEnd {
   readonly left_out: number
 }
 
-/** Output of `@hash` and of the last `@write` of a file, in one line of JSON. */
+/** Output of `@hash`, in one line of JSON. */
 export interface FileDigest {
   readonly size: number
   readonly sha256: string
 }
+
+/** Output of `@append`, in one line of JSON. */
+export interface FileChange extends Pick<FileFacts, 'mtime' | 'mtime_ms'> {
+  /** The file is new. */
+  readonly created: boolean
+}
+
+/** Output of the last `@write` of a file, in one line of JSON. */
+export type WrittenFile = FileDigest & FileChange
 
 /** Output of `@upload`, and of each `@write` that is not the last, in one line of JSON. */
 export interface UploadState {
@@ -49,6 +60,15 @@ export interface UploadState {
 export interface FileAttributes {
   readonly mode: number | null
   readonly mtime_ms: number | null
+}
+
+/** An upload fails if something has the name and it must be `absent`, or if the file has another version. Null accepts any file. */
+export type ExpectedFile = 'absent' | (string & {}) | null
+
+/** Content and attributes of a finished file. */
+export interface FileFinish extends FileAttributes {
+  readonly sha256: string
+  readonly expect: ExpectedFile
 }
 
 export type FileCommand =
@@ -72,19 +92,26 @@ export type FileCommand =
       /** Chosen by the requester: 32 hex digits. */
       readonly upload: string
       readonly offset: number
-      readonly finish: (FileAttributes & { readonly sha256: string }) | null
+      /** Whether missing directories are made, if the ACL has `create_dirs`. */
+      readonly parents: boolean
+      readonly finish: FileFinish | null
     }
+  /** Adds stdin to the end of an existing file. The file must have this modification time, so that a repeated command fails. */
+  | { readonly op: 'append'; readonly path: string; readonly mtime: string }
   /** Creates a directory, and those above it below the root. Does nothing if the directory exists. */
   | { readonly op: 'mkdir'; readonly path: string; readonly mode: number | null }
 
 export type FileOperation = FileCommand['op']
 
 /** True for operations that need `write = true`. */
-export const changesFiles = ({ op }: Pick<FileCommand, 'op'>): boolean => op === 'write' || op === 'upload' || op === 'mkdir'
+export const changesFiles = ({ op }: Pick<FileCommand, 'op'>): boolean => op !== 'stat' && op !== 'list' && op !== 'read' && op !== 'hash'
 
 const HEX_32 = /^[0-9a-f]{32}$/
 const HEX_64 = /^[0-9a-f]{64}$/
 const VERSION = /^[0-9a-f.-]{1,128}$/
+const EXPECTED = /^(absent|[0-9a-f.-]{1,128})$/
+/** A modification time, as `FileFacts.mtime` has it. */
+export const MTIME = /^[+-]?\d{4,6}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z$/
 
 /** True if argv names a file command, valid or not. */
 export const isFileCommand = (argv: readonly string[]): boolean => argv[0]?.startsWith(FILE_COMMAND_PREFIX) === true
@@ -108,16 +135,20 @@ export const fileCommandArgv = (command: FileCommand): string[] => {
     case 'upload':
       return [...words, ...option('upload', command.upload)]
     case 'write': {
-      const { sha256, mode, mtime_ms } = command.finish ?? { sha256: null, mode: null, mtime_ms: null }
+      const { sha256, mode, mtime_ms, expect } = command.finish ?? { sha256: null, mode: null, mtime_ms: null, expect: null }
       return [
         ...words,
         ...option('upload', command.upload),
         ...option('offset', command.offset),
+        ...option('parents', command.parents ? null : 'false'),
         ...option('sha256', sha256),
         ...option('mode', modeText(mode)),
         ...option('mtime_ms', mtime_ms),
+        ...option('expect', expect),
       ]
     }
+    case 'append':
+      return [...words, ...option('mtime', command.mtime)]
     case 'mkdir':
       return [...words, ...option('mode', modeText(command.mode))]
   }
@@ -184,7 +215,7 @@ export const isPlainPath = (path: string): boolean =>
     Buffer.byteLength(path) <= MAX_FILE_PATH_BYTES &&
     path.slice(1).split('/').every(isPlainName))
 
-const isKnown = (op: string): op is FileOperation => ['stat', 'list', 'read', 'hash', 'upload', 'write', 'mkdir'].includes(op)
+const isKnown = (op: string): op is FileOperation => ['stat', 'list', 'read', 'hash', 'upload', 'write', 'append', 'mkdir'].includes(op)
 
 /** Null if it is not exactly a file command. */
 export const parseFileCommand = (argv: readonly string[]): FileCommand | null => {
@@ -216,11 +247,15 @@ const read = (op: FileOperation, path: string, options: OptionReader): FileComma
       return { op, path, upload: upload() }
     case 'write': {
       const sha256 = options.text('sha256', HEX_64)
-      const fields = { op, path, upload: upload(), offset: options.number('offset') ?? 0 } as const
-      // Rights and time belong to a finished file.
+      const parents = options.text('parents', /^false$/) === null
+      const fields = { op, path, upload: upload(), offset: options.number('offset') ?? 0, parents } as const
+      // The other options belong to a finished file.
       if (sha256 === null) return { ...fields, finish: null }
-      return { ...fields, finish: { sha256, mode: options.mode(), mtime_ms: options.number('mtime_ms') } }
+      const [mode, mtime_ms, expect] = [options.mode(), options.number('mtime_ms'), options.text('expect', EXPECTED)]
+      return { ...fields, finish: { sha256, mode, mtime_ms, expect } }
     }
+    case 'append':
+      return { op, path, mtime: options.required(options.text('mtime', MTIME), '') }
     case 'mkdir':
       return { op, path, mode: options.mode() }
   }

@@ -12,20 +12,23 @@ import { giveMade } from '../../src/fs/beneath.ts'
 import { holdRoot } from '../../src/fs/open-file.ts'
 import { type UploadLimits, Uploads } from '../../src/fs/uploads.ts'
 import {
+  type FileChange,
   type FileCommand,
   type FileFacts,
+  type WrittenFile,
   changesFiles,
   fileCommandArgv,
   parseFileCommand,
   readFileError,
 } from '../../src/protocol/file-command.ts'
-import { UPLOAD_WAIT_MS } from '../../src/protocol/limits/files.ts'
+import { MAX_APPEND_BYTES, UPLOAD_WAIT_MS } from '../../src/protocol/limits/files.ts'
 import { everythingIn, fileScene, type Scene } from '../support/file-permit.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { hasProc, until } from '../support/processes.ts'
 
 const linuxOnly = hasProc ? {} : { skip: 'needs /proc' }
 const UPLOAD = 'a'.repeat(32)
+const OTHER_UPLOAD = 'b'.repeat(32)
 const LIMITS: UploadLimits = { create_dirs: false, max_file_bytes: 1_000_000, max_total_bytes: null, mode: 0o644, account: null }
 const sha256 = (data: Uint8Array): string => createHash('sha256').update(data).digest('hex')
 
@@ -84,7 +87,8 @@ const wholeWrite = (path: string, data: Uint8Array, fields: { mode?: number; mti
   path,
   upload: UPLOAD,
   offset: 0,
-  finish: { sha256: sha256(data), mode: fields.mode ?? null, mtime_ms: fields.mtime_ms ?? null },
+  finish: { sha256: sha256(data), mode: fields.mode ?? null, mtime_ms: fields.mtime_ms ?? null, expect: null },
+  parents: true,
 })
 
 test('a file is read in parts, and its status and hash tell what it is', linuxOnly, async (t) => {
@@ -180,7 +184,9 @@ test('a file arrives whole, with the mode of the ACL, and leaves nothing else', 
   const written = await files.run(wholeWrite(path, data, { mtime_ms: 1_234_567 }), {
     stdin: [data.subarray(0, 60_000), data.subarray(60_000)],
   })
-  assert.deepEqual([written.code, JSON.parse(written.stdout.toString())], [null, { size: data.length, sha256: sha256(data) }])
+  const { mtime, mtime_ms } = await statusOf(files, path)
+  const expected = { size: data.length, sha256: sha256(data), mtime, mtime_ms, created: true }
+  assert.deepEqual([written.code, JSON.parse(written.stdout.toString())], [null, expected])
   assert.ok((await readFile(path)).equals(data))
   const { mode, mtimeMs } = await stat(path)
   assert.deepEqual([mode & 0o7777, mtimeMs], [0o644, 1_234_567])
@@ -190,6 +196,60 @@ test('a file arrives whole, with the mode of the ACL, and leaves nothing else', 
   await files.run(wholeWrite(join(files.inside, 'narrow'), data, { mode: 0o600 }), { stdin: [data] })
   assert.equal((await stat(join(files.inside, 'narrow'))).mode & 0o7777, 0o600)
   assert.deepEqual(await everythingIn(files.inside), ['narrow', 'new', 'wide'])
+})
+
+test('a file is replaced only if it is the expected one, also when it changes during the upload', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  const path = join(files.inside, 'file')
+  const write = (expect: string, upload = UPLOAD): FileCommand => {
+    const command = wholeWrite(path, Buffer.from('new')) as Extract<FileCommand, { op: 'write' }>
+    return { ...command, upload, finish: { ...command.finish!, expect } }
+  }
+  const stdin = [Buffer.from('new')]
+  assert.equal((await files.run(write('1.2.3'), { stdin })).code, 'ESTALE')
+  assert.equal((await files.run(write('absent'), { stdin })).code, null)
+  assert.equal((await files.run(write('absent', OTHER_UPLOAD), { stdin })).code, 'EEXIST')
+  const { version } = await statusOf(files, path)
+  async function* late(): AsyncGenerator<Uint8Array> {
+    yield Buffer.from('n')
+    await writeFile(path, 'other')
+    yield Buffer.from('ew')
+  }
+  assert.equal((await files.run(write(version, OTHER_UPLOAD), { stdin: late() })).code, 'ESTALE')
+  assert.equal(await readFile(path, 'utf8'), 'other')
+  const now = await statusOf(files, path)
+  assert.equal((await files.run(write(now.version, OTHER_UPLOAD), { stdin })).code, null)
+  assert.deepEqual([await readFile(path, 'utf8'), await everythingIn(files.inside)], ['new', ['file']])
+})
+
+test('directories are made only if the command and the ACL say so', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  const command = wholeWrite(join(files.inside, 'a/b'), Buffer.from('x')) as Extract<FileCommand, { op: 'write' }>
+  const stdin = [Buffer.from('x')]
+  assert.equal((await files.run({ ...command, parents: false }, { stdin, limits: { create_dirs: true } })).code, 'ENOENT')
+  assert.equal((await files.run(command, { stdin, limits: { create_dirs: false } })).code, 'ENOENT')
+  assert.equal((await files.run(command, { stdin, limits: { create_dirs: true } })).code, null)
+})
+
+test('bytes are added to a file of this time only, and within the limits', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  const path = join(files.inside, 'log')
+  const append = async (mtime: string, data: Uint8Array, limits = {}) => files.run({ op: 'append', path, mtime }, { stdin: [data], limits })
+  assert.equal((await append('2026-01-01T00:00:00.000000000Z', Buffer.from('x'))).code, 'ENOENT')
+  await writeFile(path, 'one')
+  const { mtime } = await statusOf(files, path)
+  const answer = await append(mtime, Buffer.from('two'))
+  assert.equal(answer.code, null)
+  const change = JSON.parse(answer.stdout.toString()) as FileChange
+  assert.deepEqual([change.created, change.mtime], [false, (await statusOf(files, path)).mtime])
+  // The same command twice: the second one finds another time.
+  assert.equal((await append(mtime, Buffer.from('two'))).code, 'ESTALE')
+  assert.equal((await append(change.mtime, Buffer.alloc(5), { max_file_bytes: 10 })).code, 'EFBIG')
+  assert.equal((await append(change.mtime, Buffer.alloc(5), { max_total_bytes: 10 })).code, 'EDQUOT')
+  assert.equal((await append(change.mtime, Buffer.alloc(MAX_APPEND_BYTES + 1), { max_file_bytes: 2 * MAX_APPEND_BYTES })).code, 'EFBIG')
+  assert.equal((await files.run({ op: 'append', path: files.inside, mtime }, { stdin: [] })).code, 'EISDIR')
+  assert.equal(await readFile(path, 'utf8'), 'onetwo')
+  assert.equal((await append(change.mtime, Buffer.alloc(4), { max_file_bytes: 10, max_total_bytes: 10 })).code, null)
 })
 
 test('an upload in several commands is one file, also when they come in the wrong order', linuxOnly, async (t) => {
@@ -226,7 +286,8 @@ test('a last command that is repeated after its file has its name succeeds, and 
     return outcome
   }
   const { code, stdout } = await repeated(data)
-  assert.deepEqual([code, JSON.parse(stdout.toString())], [null, { size: data.length, sha256: sha256(data) }])
+  const written = JSON.parse(stdout.toString()) as WrittenFile
+  assert.deepEqual([code, written.size, written.sha256], [null, data.length, sha256(data)])
   assert.equal((await repeated(randomBytes(50_000))).code, 'ESPIPE')
 })
 
@@ -280,7 +341,7 @@ test('unfinished files count for the limit of all files', linuxOnly, async (t) =
   const limits = { max_total_bytes: 100_000 }
   const codes = []
   for (const name of ['a', 'b', 'c']) {
-    const command: FileCommand = { op: 'write', path: join(files.inside, name), upload: UPLOAD, offset: 0, finish: null }
+    const command: FileCommand = { op: 'write', path: join(files.inside, name), upload: UPLOAD, offset: 0, parents: true, finish: null }
     codes.push((await files.run(command, { stdin: [data], limits })).code)
   }
   assert.deepEqual([codes, (await everythingIn(files.inside)).length], [[null, null, 'EDQUOT'], 2])
@@ -290,7 +351,7 @@ test('an upload goes on after a restart, and only for its requester', linuxOnly,
   const files = await filesOf(t)
   const path = join(files.inside, 'new')
   const data = randomBytes(100_000)
-  const first: FileCommand = { op: 'write', path, upload: UPLOAD, offset: 0, finish: null }
+  const first: FileCommand = { op: 'write', path, upload: UPLOAD, offset: 0, parents: true, finish: null }
   await files.run(first, { stdin: [data.subarray(0, 40_000)] })
   const [partial] = await everythingIn(files.inside)
   assert.match(partial!, /^\.x0x-[0-9a-f]{32}\.part$/)
@@ -347,7 +408,7 @@ test('a hard link to a file outside is replaced, not written', linuxOnly, async 
 test('a partial file that this daemon did not make is not used', linuxOnly, async (t) => {
   const files = await filesOf(t)
   const path = join(files.inside, 'new')
-  await files.run({ op: 'write', path, upload: UPLOAD, offset: 0, finish: null }, { stdin: [Buffer.from('a')] })
+  await files.run({ op: 'write', path, upload: UPLOAD, offset: 0, parents: true, finish: null }, { stdin: [Buffer.from('a')] })
   const [partial] = await everythingIn(files.inside)
   const place = join(files.inside, partial!)
   const data = Buffer.from('data')
@@ -404,7 +465,7 @@ test('unfinished uploads are bounded for each requester, and expire', linuxOnly,
   const begin = async (index: number, owner: string): Promise<string | null> =>
     (
       await files.run(
-        { op: 'write', path: join(files.inside, `f${index}`), upload: UPLOAD, offset: 0, finish: null },
+        { op: 'write', path: join(files.inside, `f${index}`), upload: UPLOAD, offset: 0, parents: true, finish: null },
         { owner, stdin: [Buffer.from('x')] },
       )
     ).code
@@ -441,7 +502,7 @@ test('an upload without bytes does not count as unfinished', linuxOnly, async (t
         yield Buffer.from('x')
       })()
       const permit = { files: files.permit(name, 'write'), limits: LIMITS, owner: 'bob' }
-      const command = { op: 'write', path: join(files.inside, name), upload: UPLOAD, offset, finish: null } as const
+      const command = { op: 'write', path: join(files.inside, name), upload: UPLOAD, offset, parents: true, finish: null } as const
       const write = files.uploads.write(permit, command, { stdin, share: sharing.share(ending.signal) })
       // A command that waits for the one before it does not read its input.
       if (offset > 0) setImmediate(() => ending.abort(new Error('ended')))

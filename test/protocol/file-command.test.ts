@@ -12,6 +12,7 @@ import {
   parseFileCommand,
   readFileError,
 } from '../../src/protocol/file-command.ts'
+import { mtimeText } from '../../src/fs/mtime.ts'
 import { MAX_FILE_CHUNK_BYTES } from '../../src/protocol/limits/files.ts'
 
 const hex = (length: number) => fc.string({ unit: fc.constantFrom(...'0123456789abcdef'), minLength: length, maxLength: length })
@@ -22,7 +23,10 @@ const path = fc.array(name, { maxLength: 5 }).map((names) => `/${names.join('/')
 const offset = fc.nat()
 const mode = fc.option(fc.nat(0o7777))
 const version = fc.option(hex(20))
-const finish = fc.option(fc.record({ sha256: hex(64), mode, mtime_ms: fc.option(offset) }))
+const finish = fc.option(
+  fc.record({ sha256: hex(64), mode, mtime_ms: fc.option(offset), expect: fc.option(fc.oneof(fc.constant('absent'), hex(20))) }),
+)
+const mtime = fc.bigInt({ min: -(10n ** 21n), max: 10n ** 21n }).map(mtimeText)
 
 const command: fc.Arbitrary<FileCommand> = fc.oneof(
   fc.record({ op: fc.constant('stat' as const), path }),
@@ -30,7 +34,8 @@ const command: fc.Arbitrary<FileCommand> = fc.oneof(
   fc.record({ op: fc.constant('read' as const), path, offset, length: fc.nat(MAX_FILE_CHUNK_BYTES), version }),
   fc.record({ op: fc.constant('hash' as const), path, version }),
   fc.record({ op: fc.constant('upload' as const), path, upload: hex(32) }),
-  fc.record({ op: fc.constant('write' as const), path, upload: hex(32), offset, finish }),
+  fc.record({ op: fc.constant('write' as const), path, upload: hex(32), offset, parents: fc.boolean(), finish }),
+  fc.record({ op: fc.constant('append' as const), path, mtime }),
   fc.record({ op: fc.constant('mkdir' as const), path, mode }),
 )
 
@@ -73,6 +78,10 @@ test('an option comes once, is known, and belongs to its command', () => {
     ['@read', '/a', `length=${MAX_FILE_CHUNK_BYTES + 1}`],
     ['@write', '/a', upload, 'mode=0644'],
     ['@write', '/a', upload, 'mtime_ms=5'],
+    ['@write', '/a', upload, 'expect=absent'],
+    ['@write', '/a', upload, 'parents=true'],
+    ['@append', '/a'],
+    ['@append', '/a', 'mtime=2026-01-01T00:00:00Z'],
     ['@write', '/a', upload, `sha256=${'A'.repeat(64)}`],
     ['@write', '/a'],
     ['@upload', '/a'],

@@ -7,7 +7,10 @@ import { fileErrorLine, parseFileCommand, type FileCommand } from '../../src/pro
 import { RUN_ID, runOutcome } from './journal-exit.ts'
 import { AGENT, MACHINE } from './rest-server.ts'
 
-const DIRECTORY = { type: 'directory', size: 0, mode: 0o755, mtime_ms: 1_000 }
+/** The time of all files. */
+export const MTIME = '1970-01-01T00:00:01.000000000Z'
+const TIME = { mtime_ms: 1_000, mtime: MTIME }
+const DIRECTORY = { type: 'directory', size: 0, mode: 0o755, ...TIME }
 
 export const sha256Of = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
 
@@ -83,7 +86,7 @@ export class FakeFileTarget implements Pick<ExecClient, 'run'> {
     const { path } = command
     const line = (value: object): { output: Buffer } => ({ output: Buffer.from(`${JSON.stringify(value)}\n`) })
     const file = this.files.get(path)
-    const facts = (bytes: Buffer) => ({ type: 'file', size: bytes.length, mode: 0o644, mtime_ms: 1_000, version: versionOf(bytes) })
+    const facts = (bytes: Buffer) => ({ type: 'file', size: bytes.length, mode: 0o644, ...TIME, version: versionOf(bytes) })
     if (command.op === 'upload') return line({ received: this.uploads.get(command.upload)?.length ?? 0 })
     if (command.op === 'write') return this.#take(command, stdin)
     if (command.op === 'mkdir') {
@@ -94,6 +97,10 @@ export class FakeFileTarget implements Pick<ExecClient, 'run'> {
     if (command.op === 'stat' && this.directories.has(path)) return line({ ...DIRECTORY, version: '0' })
     if (file === undefined) return { stderr: fileErrorLine(path, 'no such file or directory', 'ENOENT') }
     if (command.op === 'stat') return line(facts(file))
+    if (command.op === 'append') {
+      this.files.set(path, Buffer.concat([file, stdin]))
+      return line({ ...TIME, created: false })
+    }
     if (command.version !== null && command.version !== versionOf(file))
       return { stderr: fileErrorLine(path, 'the file has changed', 'ESTALE') }
     if (command.op === 'hash') return line({ size: file.length, sha256: sha256Of(file) })
@@ -105,7 +112,7 @@ export class FakeFileTarget implements Pick<ExecClient, 'run'> {
       return { stderr: fileErrorLine(path, 'is not a directory', this.files.has(path) ? 'ENOTDIR' : 'ENOENT') }
     const below = [
       ...[...this.directories].map((name) => [name, DIRECTORY] as const),
-      ...[...this.files].map(([name, { length: size }]) => [name, { type: 'file', size, mode: 0o644, mtime_ms: 1_000 }] as const),
+      ...[...this.files].map(([name, { length: size }]) => [name, { type: 'file', size, mode: 0o644, ...TIME }] as const),
     ].flatMap(([name, facts]) => (name.startsWith(`${path}/`) ? { path: name.slice(path.length + 1), ...facts } : []))
     const entries = below.filter((entry) => recursive || !entry.path.includes('/'))
     return { output: Buffer.from([...entries, { left_out: 0 }].map((entry) => `${JSON.stringify(entry)}\n`).join('')) }
@@ -118,9 +125,10 @@ export class FakeFileTarget implements Pick<ExecClient, 'run'> {
     this.uploads.set(upload, bytes)
     if (finish === null) return { output: Buffer.from(`{"received":${bytes.length}}\n`) }
     if (finish.sha256 !== sha256Of(bytes)) return { stderr: fileErrorLine(path, 'the SHA-256 differs', 'EBADMSG') }
+    const written = { size: bytes.length, sha256: finish.sha256, ...TIME, created: !this.files.has(path) }
     this.uploads.delete(upload)
     this.files.set(path, bytes)
-    return { output: Buffer.from(`${JSON.stringify({ size: bytes.length, sha256: finish.sha256 })}\n`) }
+    return { output: Buffer.from(`${JSON.stringify(written)}\n`) }
   }
 }
 

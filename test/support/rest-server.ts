@@ -53,6 +53,7 @@ export const restComponents = (over: Partial<RestServices> = {}): RestServices =
     digest: refuse('a digest'),
     received: refuse('a question for an upload'),
     mkdir: refuse('a directory'),
+    append: refuse('bytes for a file'),
     download: refuse('a download'),
     upload: refuse('an upload'),
   },

@@ -8,19 +8,27 @@ import type { FileAnswer, FileCall } from '../../executor-api/local.ts'
 import { text } from '../../protocol/json-table.ts'
 import { MAX_FILE_CHUNK, MAX_PATH } from '../../protocol/limits/rexd.ts'
 import { DEFAULT_LISTED, DEFAULT_READ_BYTES, MAX_TOOL_LISTED, MAX_VIEW_BYTES } from '../../protocol/limits/tools.ts'
+import { MAX_NAME } from '../../protocol/limits/wire.ts'
 import { RESULTS, type Result, type SessionGrant } from '../../protocol/rexd/results.ts'
 import { toBase64, unfinished } from '../../protocol/text.ts'
 import { contentBytes } from '../content-bytes.ts'
 import { zodOf } from '../zod-of.ts'
 import { type McpTool, type ToolCall, type ToolContext, tool } from './tool.ts'
 
-/** Reading changes nothing, and files are on this machine only. */
+/** Reading changes nothing. */
 export const LOOKS = { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false }
 /** A change can destroy data, and repeating it is not the same as doing it once. */
 export const CHANGES = { readOnlyHint: false, destructiveHint: true, idempotentHint: false, openWorldHint: false }
 
+export const TARGET_FIELD = z
+  .string()
+  .min(1)
+  .max(MAX_NAME)
+  .optional()
+  .describe('the name or ID of the mesh agent that has the files, whose paths are absolute (default: this host)')
+
 export const pathField = (text: string) => z.string().min(1).max(MAX_PATH).describe(text)
-export const PATH_FIELD = pathField('a path below an allowed root, absolute or from the first root')
+export const PATH_FIELD = pathField('a path below an allowed root, absolute or from the first root; on a target, an absolute path')
 
 export const MAX_LISTED_FIELD = z
   .int()
@@ -94,12 +102,12 @@ const GIVEN_UP_MS = 1_000
 type SessionlessCall = FileCall extends infer C ? (C extends FileCall ? Omit<C, 'session'> : never) : never
 
 /**
- * Calls the executor about files, in the session of this client. Throws refusals with the argument and advice. Throws `timeout` on
+ * Calls the executor about files, in the session of this client for this host or a target. Throws refusals with the argument and advice. Throws `timeout` on
  * cancellation and at the time limit. The call then changes nothing unless it had already begun.
  */
 export const callFiles = async (
   { sessions, executor, clock, answerWithinMs }: ToolContext,
-  { signal }: ToolCall,
+  { signal, target }: Pick<ToolCall, 'signal'> & { readonly target?: string | undefined },
   callOf: (limits: SessionGrant['limits']) => SessionlessCall,
 ): Promise<FileAnswer> => {
   const given = new AbortController()
@@ -107,7 +115,7 @@ export const callFiles = async (
   const cancel = (): void => giveUp('the call was cancelled')
   if (signal.aborted) cancel()
   signal.addEventListener('abort', cancel, { once: true })
-  const work = sessions.use(null, async ({ id, grant }) => executor.file({ ...callOf(grant.limits), session: id }, given.signal))
+  const work = sessions.use(target ?? null, async ({ id, grant }) => executor.file({ ...callOf(grant.limits), session: id }, given.signal))
   try {
     const answer = await within(clock, answerWithinMs, work)
     if (answer !== null) return answer
@@ -147,6 +155,7 @@ export const readFileTool: McpTool = tool({
     offset: z.int().min(0).default(0).describe('a whole number: offset of the first byte (default 0)'),
     length: z.int().min(1).max(MAX_VIEW_BYTES).optional().describe(`a whole number: maximum bytes (default ${DEFAULT_READ_BYTES})`),
     encoding: z.enum(['utf8', 'base64']).default('utf8').describe('"utf8" for text (default), or "base64" for exact bytes'),
+    target: TARGET_FIELD,
   }),
   output: z.strictObject({
     operation: z.string(),
@@ -161,8 +170,8 @@ export const readFileTool: McpTool = tool({
     altered: z.boolean().describe('control sequences are left out, hidden characters are escapes; base64 has what is there'),
   }),
   annotations: LOOKS,
-  call: async ({ path, offset, length, encoding }, context, call) => {
-    const { result, data } = await callFiles(context, call, ({ max_file_read_bytes: max }) => {
+  call: async ({ path, offset, length, encoding, target }, context, { signal }) => {
+    const { result, data } = await callFiles(context, { signal, target }, ({ max_file_read_bytes: max }) => {
       if (length !== undefined && length > max) throw new AppError('resource_limit', `length: at most ${max} bytes may be read at once`)
       return { method: 'fs.read', path, offset, length: length ?? Math.min(DEFAULT_READ_BYTES, max) }
     })
@@ -184,6 +193,7 @@ export const listDirectoryTool: McpTool = tool({
     path: pathField('a directory below an allowed root (default: the first root)').default('.'),
     recursive: z.boolean().default(false).describe('true: the whole tree (default false)'),
     max_entries: MAX_LISTED_FIELD,
+    target: TARGET_FIELD,
   }),
   output: z.strictObject({
     operation: z.string(),
@@ -192,8 +202,8 @@ export const listDirectoryTool: McpTool = tool({
     truncated: z.boolean().describe('there are more, and these need not be the first'),
   }),
   annotations: LOOKS,
-  call: async ({ path, recursive, max_entries }, context, call) => {
-    const { result } = await callFiles(context, call, () => ({ method: 'fs.list', path, recursive, max_entries }))
+  call: async ({ path, recursive, max_entries, target }, context, { signal }) => {
+    const { result } = await callFiles(context, { signal, target }, () => ({ method: 'fs.list', path, recursive, max_entries }))
     const { entries, truncated } = result as Result<'fs.list'>
     const told = entries.map((entry) => ({ path: shownLine(entry.path), type: entry.type, size: entry.size, mtime: entry.mtime }))
     const answer = { operation: 'list_directory', path, entries: told, truncated }
@@ -211,6 +221,7 @@ export const globFilesTool: McpTool = tool({
     pattern: z.string().min(1).max(1_024).describe('a pattern such as **/*.ts; it must spell a leading dot'),
     path: pathField('the directory to search (default: the first root)').default('.'),
     max_matches: MAX_LISTED_FIELD,
+    target: TARGET_FIELD,
   }),
   output: z.strictObject({
     operation: z.string(),
@@ -220,8 +231,8 @@ export const globFilesTool: McpTool = tool({
     truncated: z.boolean().describe('there are more, and these need not be the first'),
   }),
   annotations: LOOKS,
-  call: async ({ pattern, path, max_matches }, context, call) => {
-    const { result } = await callFiles(context, call, () => ({ method: 'fs.glob', path, pattern, max_matches }))
+  call: async ({ pattern, path, max_matches, target }, context, { signal }) => {
+    const { result } = await callFiles(context, { signal, target }, () => ({ method: 'fs.glob', path, pattern, max_matches }))
     const { matches, truncated } = result as Result<'fs.glob'>
     const told = matches.map(shownLine)
     return () => ({ result: { operation: 'glob_files', pattern, path, matches: told, truncated }, isError: false, foreign: told })
@@ -233,11 +244,14 @@ export const statFileTool: McpTool = tool({
   title: 'Is it there?',
   description: 'Reports whether a path exists, with type, size, modification time, mode and owner. A missing path is not an error.',
   use: 'check that a path exists, and its type, size and time.',
-  input: z.strictObject({ path: PATH_FIELD }),
+  input: z.strictObject({
+    path: PATH_FIELD,
+    target: TARGET_FIELD,
+  }),
   output: zodOf({ operation: text, ...RESULTS['fs.stat'] }),
   annotations: LOOKS,
-  call: async ({ path }, context, call) => {
-    const { result } = await callFiles(context, call, () => ({ method: 'fs.stat', path }))
+  call: async ({ path, target }, context, { signal }) => {
+    const { result } = await callFiles(context, { signal, target }, () => ({ method: 'fs.stat', path }))
     const { symlink_target, ...status } = result as Result<'fs.stat'>
     const link = symlink_target === null ? null : shownLine(symlink_target)
     const answer = { operation: 'stat_file', ...status, path, symlink_target: link }
@@ -262,13 +276,14 @@ export const writeFileTool: McpTool = tool({
       ),
     make_directories: z.boolean().default(false).describe('true: create missing directories (default false)'),
     expected_mtime: MTIME_FIELD,
+    target: TARGET_FIELD,
   }),
   output: z.strictObject({ operation: z.string(), ...CHANGED, bytes_written: z.int(), created: z.boolean() }),
   annotations: CHANGES,
-  call: async ({ path, content, encoding, mode, make_directories: mkdir_parents, expected_mtime = null }, context, call) => {
+  call: async ({ path, content, encoding, mode, make_directories: mkdir_parents, expected_mtime = null, target }, context, { signal }) => {
     const data = contentBytes(content, encoding, 'content', MAX_FILE_CHUNK)
     const how = { mode, mkdir_parents, atomic: false, expected_mtime, data }
-    const { result } = await callFiles(context, call, () => ({ method: 'fs.write', path, ...how }))
+    const { result } = await callFiles(context, { signal, target }, () => ({ method: 'fs.write', path, ...how }))
     const { mtime, mtime_ms, bytes_written, created } = result as Result<'fs.write'>
     return () => ({ result: { operation: 'write_file', path, mtime, mtime_ms, bytes_written, created }, isError: false, foreign: [] })
   },
@@ -285,13 +300,14 @@ export const editFileTool: McpTool = tool({
     new_string: textField('the new text'),
     replace_all: z.boolean().default(false).describe('true: replace every occurrence of old_string (default false)'),
     expected_mtime: MTIME_FIELD,
+    target: TARGET_FIELD,
   }),
   output: z.strictObject({ operation: z.string(), ...CHANGED, bytes_written: z.int(), replacements: z.int(), created: z.boolean() }),
   annotations: CHANGES,
-  call: async ({ path, old_string, new_string, replace_all, expected_mtime = null }, context, call) => {
+  call: async ({ path, old_string, new_string, replace_all, expected_mtime = null, target }, context, { signal }) => {
     const [from, to] = [textBytes(old_string, 'old_string'), textBytes(new_string, 'new_string')]
     const change = { old_string: from, new_string: to, replace_all, expected_mtime }
-    const { result } = await callFiles(context, call, () => ({ method: 'fs.edit', path, ...change }))
+    const { result } = await callFiles(context, { signal, target }, () => ({ method: 'fs.edit', path, ...change }))
     const { mtime, mtime_ms, bytes_written, replacements, created } = result as Result<'fs.edit'>
     const answer = { operation: 'edit_file', path, mtime, mtime_ms, bytes_written, replacements, created }
     return () => ({ result: answer, isError: false, foreign: [] })
@@ -307,12 +323,13 @@ export const applyPatchTool: McpTool = tool({
   input: z.strictObject({
     patch: textField('the patch'),
     path: pathField('the directory of its relative paths (default: the first root)').default('.'),
+    target: TARGET_FIELD,
   }),
   output: zodOf({ operation: text, ...RESULTS['fs.patch'] }),
   annotations: CHANGES,
-  call: async ({ patch, path }, context, call) => {
+  call: async ({ patch, path, target }, context, { signal }) => {
     const patch_text = textBytes(patch, 'patch')
-    const { result } = await callFiles(context, call, () => ({ method: 'fs.patch', path, patch_text }))
+    const { result } = await callFiles(context, { signal, target }, () => ({ method: 'fs.patch', path, patch_text }))
     const { added, updated, deleted, moved } = result as Result<'fs.patch'>
     return () => ({ result: { operation: 'apply_patch', path, added, updated, deleted, moved }, isError: false, foreign: [] })
   },

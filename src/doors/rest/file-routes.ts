@@ -7,18 +7,23 @@ import type { FileTarget } from '../../exec/files/file-runs.ts'
 import { randomBytes } from '../../identity/hash.ts'
 import { FILE_MODE_HEADER, FILE_TIME_HEADER, type FileStatusJson } from '../../protocol/api/files.ts'
 import { toHex } from '../../protocol/ids.ts'
+import { MAX_APPEND_BYTES } from '../../protocol/limits/files.ts'
+import { ByteBuilder } from '../../protocol/lines.ts'
 import { askNamed } from './agents.ts'
 import { type Definitions, type RestRequest, define } from './definition.ts'
 import {
+  type FileAppendQuery,
   type FileWriteQuery,
   type FilesQuery,
+  appendedFile,
   directoryAnswer,
   directoryRequest,
-  fileDigest,
+  fileAppendQuery,
   fileWriteQuery,
   filesAnswer,
   filesParams,
   filesQuery,
+  writtenFile,
 } from './file-schemas.ts'
 import { targetOf } from './run-request.ts'
 import { closeSignal } from './run-response.ts'
@@ -39,10 +44,18 @@ export const fileRoutes = (services: RestServices) =>
     'PUT /agents/{agent}/files': define({
       params: filesParams,
       query: fileWriteQuery,
-      response: fileDigest,
+      response: writtenFile,
       takesBytes: true,
       checkRoom: () => services.runner.checkRoom(),
       handle: async (request, reply) => writeFile(services, request, closeSignal(reply)),
+    }),
+    'POST /agents/{agent}/files/append': define({
+      params: filesParams,
+      query: fileAppendQuery,
+      response: appendedFile,
+      takesBytes: true,
+      checkRoom: () => services.runner.checkRoom(),
+      handle: async (request, reply) => appendFile(services, request, closeSignal(reply)),
     }),
     'POST /agents/{agent}/files/directory': define({
       params: filesParams,
@@ -153,11 +166,29 @@ const writeFile = async (
 ): Promise<unknown> => {
   checkProof(services)
   const { path, mode, mtime_ms = null, upload = toHex(randomBytes(UPLOAD_ID_BYTES)), offset = 0, sha256 = null } = query
+  const { expect = null, parents = true } = query
   // The body can be read only once, so a successor of the agent is not asked.
   const target = { agent_id: targetOf(services.directory, params), host: params.agent }
   const content = { bytes: streamed?.bytes() ?? Readable.from([]), memory: streamed?.memory ?? NO_MEMORY }
-  const digest = await services.files.upload(target, { path, upload, offset, mode: modeOf(mode), mtime_ms, sha256 }, content, signal)
-  return { ok: true, ...digest }
+  const file = { path, upload, offset, mode: modeOf(mode), mtime_ms, sha256, expect, parents }
+  return { ok: true, ...(await services.files.upload(target, file, content, signal)) }
+}
+
+/** The data is in memory at once, because the Request signs its hashes. */
+const appendFile = async (
+  services: RestServices,
+  { query, params, streamed }: RestRequest<undefined, FileAppendQuery, Params>,
+  signal: AbortSignal,
+): Promise<unknown> => {
+  checkProof(services)
+  const data = new ByteBuilder({ max: MAX_APPEND_BYTES })
+  for await (const part of streamed?.bytes() ?? []) {
+    if (data.length + part.length > MAX_APPEND_BYTES)
+      throw new AppError('too_large', `the body has more than ${MAX_APPEND_BYTES} bytes; append it in parts`)
+    data.add(part)
+  }
+  const target = { agent_id: targetOf(services.directory, params), host: params.agent }
+  return { ok: true, ...(await services.files.append(target, query, data.take(), signal)) }
 }
 
 const NO_MEMORY = { keep: () => undefined, release: () => undefined }

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { FILE_ANSWERS } from '../../protocol/api/files.ts'
-import { isPlainPath } from '../../protocol/file-command.ts'
+import { MTIME, isPlainPath } from '../../protocol/file-command.ts'
 import { zodOf } from '../zod-of.ts'
 import { agentName, flag, hexId } from './schemas.ts'
 
@@ -49,12 +49,25 @@ export const fileWriteQuery = z.strictObject({
   upload: uploadId.optional().describe('names the upload, so that it can continue later; default: a random one'),
   offset: wholeNumber.optional().describe('bytes of this upload that the agent has; the body is the rest; default 0'),
   sha256: hexId.optional().describe('SHA-256 of the whole file; required with an offset'),
+  expect: z
+    .union([z.literal('absent'), fileVersion])
+    .optional()
+    .describe('fail unless the file does not exist (absent), or has this version; default: anything'),
+  parents: flag.optional().describe('make missing directories, if the ACL of the agent allows it; default true'),
 })
 export type FileWriteQuery = z.infer<typeof fileWriteQuery>
+
+export const fileAppendQuery = z.strictObject({
+  path: filePath,
+  mtime: z.string().regex(MTIME).describe('the modification time that the file must have, as its status has it'),
+})
+export type FileAppendQuery = z.infer<typeof fileAppendQuery>
 
 export const directoryRequest = z.strictObject({ path: filePath, mode: fileMode.nullish() })
 
 export const fileDigest = zodOf(FILE_ANSWERS.digest).meta({ id: 'FileDigest' })
+export const writtenFile = zodOf(FILE_ANSWERS.written).meta({ id: 'WrittenFile' })
+export const appendedFile = zodOf(FILE_ANSWERS.appended).meta({ id: 'FileChange' })
 export const filesAnswer = z.union([
   zodOf(FILE_ANSWERS.status).meta({ id: 'FileFacts' }),
   zodOf(FILE_ANSWERS.list).meta({ id: 'FileList' }),

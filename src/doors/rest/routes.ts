@@ -48,6 +48,7 @@ const ROWS = [
   ['GET', '/exec/events', 'exec', 'x0x events', 'Return the events of runs that this daemon requested'],
   ['GET', '/agents/{agent}/files', 'files', 'x0x cp, x0x ls', 'Return a file of an agent, its status, its digest or a directory listing'],
   ['PUT', '/agents/{agent}/files', 'files', 'x0x cp', 'Write a file of an agent'],
+  ['POST', '/agents/{agent}/files/append', 'files', null, 'Add bytes to a file of an agent'],
   ['POST', '/agents/{agent}/files/directory', 'files', 'x0x cp', 'Create a directory on an agent'],
   ['GET', '/runs', 'runs', 'x0x runs', 'List detached runs that this daemon requested'],
   ['GET', '/runs/{request_id}', 'runs', null, 'Return one detached run'],

@@ -32,7 +32,7 @@ export interface RestServices {
     'identity' | 'snapshot' | 'query' | 'evaluateTrust' | 'operate' | 'signCard' | 'httpRefused' | 'tokens' | 'onTokens'
   >
   readonly fanouts: Pick<Fanouts, 'run' | 'checkRoom' | 'cancel' | 'sessions' | 'stopAll'>
-  readonly files: Pick<FileClient, 'stat' | 'list' | 'digest' | 'received' | 'mkdir' | 'download' | 'upload'>
+  readonly files: Pick<FileClient, 'stat' | 'list' | 'digest' | 'received' | 'mkdir' | 'download' | 'upload' | 'append'>
   readonly links: Pick<Links, 'list'> & {
     /** The open link to an agent, or a new one. */
     link(agentId: AgentId, signal: AbortSignal): Promise<Pick<Link, 'agentId' | 'machineId' | 'decision'>>

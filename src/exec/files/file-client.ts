@@ -1,14 +1,19 @@
 import type { Clock } from '../../base/clock.ts'
+import { pieceHashes } from '../../identity/piece-hashes.ts'
 import {
+  FILE_CHANGE,
   FILE_DIGEST,
   FILE_STATUS,
+  type FileChangeJson,
   type FileDigestJson,
   type FileListJson,
   type FileStatusJson,
   UPLOAD_STATE,
   type UploadStateJson,
+  type WrittenFileJson,
 } from '../../protocol/api/files.ts'
 import type { ExecClient } from '../client.ts'
+import { type StdinSource, bufferedStdin } from '../run-spec.ts'
 import { Downloads, type FileRange } from './download.ts'
 import { ListOutput } from './file-answers.ts'
 import { FileRuns, type FileTarget } from './file-runs.ts'
@@ -56,8 +61,14 @@ export class FileClient {
     return this.#downloads.download(target, range, signal)
   }
 
+  /** Adds at most MAX_APPEND_BYTES to the end of a file with this modification time. */
+  async append(target: FileTarget, of: { path: string; mtime: string }, data: Uint8Array, signal: AbortSignal): Promise<FileChangeJson> {
+    const stdin = (): StdinSource => bufferedStdin(data, pieceHashes(data))
+    return this.#runs.ask({ target, command: { op: 'append', ...of }, stdin }, FILE_CHANGE, signal)
+  }
+
   /** Sends content. The file gets its name when all of it has arrived and its SHA-256 fits. */
-  async upload(target: FileTarget, request: UploadRequest, content: UploadContent, signal: AbortSignal): Promise<FileDigestJson> {
+  async upload(target: FileTarget, request: UploadRequest, content: UploadContent, signal: AbortSignal): Promise<WrittenFileJson> {
     return this.#uploads.upload(target, request, content, signal)
   }
 }

@@ -3,7 +3,8 @@ import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
 import { Semaphore } from '../../base/semaphore.ts'
 import { newSha256 } from '../../identity/hash.ts'
-import { FILE_DIGEST, type FileDigestJson, UPLOAD_STATE } from '../../protocol/api/files.ts'
+import { UPLOAD_STATE, WRITTEN_FILE, type WrittenFileJson } from '../../protocol/api/files.ts'
+import type { ExpectedFile, FileFinish } from '../../protocol/file-command.ts'
 import { type ChunkMemory, type GatheredChunk, type GatheringInit, chunksOf } from './chunk-gathering.ts'
 import type { FileRuns, FileTarget } from './file-runs.ts'
 
@@ -22,6 +23,9 @@ export interface UploadRequest {
   readonly mtime_ms: number | null
   /** SHA-256 of the whole content. Required if `offset` is not 0. */
   readonly sha256: string | null
+  readonly expect: ExpectedFile
+  /** Whether missing directories are made, if the ACL of the target has `create_dirs`. */
+  readonly parents: boolean
 }
 
 export interface UploadContent {
@@ -41,7 +45,7 @@ class Upload {
   readonly #underWay = new Semaphore({ limit: CHUNKS_AT_ONCE })
   readonly #hash = newSha256()
   #sent: number
-  #digest: FileDigestJson | null = null
+  #written: WrittenFileJson | null = null
 
   constructor(deps: { readonly runs: FileRuns }, of: { target: FileTarget; request: UploadRequest; signal: AbortSignal }) {
     this.#runs = deps.runs
@@ -51,7 +55,7 @@ class Upload {
     this.#signal = AbortSignal.any([of.signal, this.#ending.signal])
   }
 
-  async send({ bytes, memory }: UploadContent, deps: Pick<GatheringInit, 'clock' | 'held'>): Promise<FileDigestJson> {
+  async send({ bytes, memory }: UploadContent, deps: Pick<GatheringInit, 'clock' | 'held'>): Promise<WrittenFileJson> {
     const writes: Promise<void>[] = []
     try {
       // A chunk is sent when the target has begun to take the one before it. Otherwise early chunks could take all slots of the target.
@@ -74,7 +78,7 @@ class Upload {
     }
     await Promise.allSettled(writes)
     this.#signal.throwIfAborted()
-    return this.#digest!
+    return this.#written!
   }
 
   async #turn(begun: Promise<void>): Promise<() => void> {
@@ -84,19 +88,19 @@ class Upload {
   }
 
   async #write(chunk: GatheredChunk, onStarted: () => void): Promise<void> {
-    const { path, upload } = this.#request
+    const { path, upload, parents } = this.#request
     const offset = this.#sent
     this.#sent += chunk.length
     try {
       const finish = chunk.isLast ? this.#finish() : null
       const run = {
         target: this.#target,
-        command: { op: 'write', path, upload, offset, finish },
+        command: { op: 'write', path, upload, offset, parents, finish },
         stdin: () => chunk.stdin(),
         onStarted,
       } as const
       if (finish === null) await this.#runs.ask(run, UPLOAD_STATE, this.#signal)
-      else this.#digest = this.#checked(await this.#runs.ask(run, FILE_DIGEST, this.#signal), finish.sha256)
+      else this.#written = this.#checked(await this.#runs.ask(run, WRITTEN_FILE, this.#signal), finish.sha256)
     } catch (error) {
       this.#ending.abort(error)
       throw error
@@ -106,17 +110,17 @@ class Upload {
     }
   }
 
-  #finish(): { readonly sha256: string; readonly mode: number | null; readonly mtime_ms: number | null } {
-    const { path, offset, mode, mtime_ms } = this.#request
+  #finish(): FileFinish {
+    const { path, offset, mode, mtime_ms, expect } = this.#request
     const given = this.#request.sha256
     // The content of an upload that continues is only the rest of the file.
     const sha256 = offset > 0 && given !== null ? given : this.#hash.digest('hex')
     if (given !== null && given !== sha256) throw new AppError('file_error', `${path}: the content differs from the given SHA-256`)
-    return { sha256, mode, mtime_ms }
+    return { sha256, mode, mtime_ms, expect }
   }
 
-  #checked(digest: FileDigestJson, sha256: string): FileDigestJson {
-    if (digest.sha256 === sha256 && digest.size === this.#sent) return digest
+  #checked(written: WrittenFileJson, sha256: string): WrittenFileJson {
+    if (written.sha256 === sha256 && written.size === this.#sent) return written
     throw new AppError('file_error', `${this.#request.path}: the file of the agent differs from the content`)
   }
 }
@@ -131,7 +135,7 @@ export class UploadClient {
   }
 
   /** Throws as `FileRuns.run`, `bad_request` without a required SHA-256, and the error of the content. */
-  async upload(target: FileTarget, request: UploadRequest, content: UploadContent, signal: AbortSignal): Promise<FileDigestJson> {
+  async upload(target: FileTarget, request: UploadRequest, content: UploadContent, signal: AbortSignal): Promise<WrittenFileJson> {
     if (request.offset > 0 && request.sha256 === null)
       throw new AppError('bad_request', 'sha256: missing; an upload that continues needs the SHA-256 of the whole file')
     return new Upload(this.#deps, { target, request, signal }).send(content, { clock: this.#deps.clock, held: this.#held })

@@ -257,7 +257,8 @@ export class LocalEngine implements Startable {
     const lacking = new Set<Capability>([
       ...(this.terminalProblem === null ? [] : ['pty' as const]),
       ...(targets === null ? ['target' as const] : []),
-      ...(filesProblem() === null ? [] : CAPABILITY_GROUPS.fs),
+      // The files of a target are opened there.
+      ...(filesProblem() === null || target !== null ? [] : CAPABILITY_GROUPS.fs),
     ])
     const carried = available.filter((one) => !lacking.has(one))
     const verdict = authorizeSession(intent, policy, new Set(carried))

@@ -2,6 +2,7 @@ import type { ReachedTarget } from '../../executor-api/local.ts'
 import type { RulesJson } from '../../protocol/api/rules.ts'
 import type { RunPart } from '../../protocol/api/run-events.ts'
 import type { RequestId } from '../../protocol/ids.ts'
+import type { TargetFiles } from './target-files.ts'
 
 /** A command for another agent. */
 export interface TargetRequest {
@@ -25,6 +26,8 @@ export interface TargetRunner {
   reach(target: string, signal: AbortSignal): Promise<ReachedTarget>
   /** Asks the target which commands it allows. Throws why it does not answer. */
   rules(target: string, signal: AbortSignal): Promise<RulesJson>
+  /** Files of the target. */
+  files(target: string): TargetFiles
   /** Resolves words to contacts without asking them. Throws what is wrong with the words. */
   select(words: readonly string[], signal: AbortSignal): Promise<readonly SelectedTarget[]>
 }

@@ -1,3 +1,5 @@
+import { posix } from 'node:path'
+import { isPlainPath } from '../../protocol/file-command.ts'
 import { type RequestId, isHexId } from '../../protocol/ids.ts'
 import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS } from '../../protocol/limits/wire.ts'
 import type { Capability } from '../../protocol/rexd/fields.ts'
@@ -20,10 +22,11 @@ import {
   ungranted,
 } from './intent.ts'
 import { type ExecInForce, type LocalApprovalNeeded, askLocally, deniedByMode } from './local-asking.ts'
+import type { FileAccess } from './file-permit.ts'
 import type { LocalPolicy } from './policy.ts'
 
-/** Capabilities of a session for another agent, whose ACL accepts whole commands and returns their output. */
-export const THROUGH_THE_MESH: readonly Capability[] = ['exec', 'events']
+/** Capabilities of a session for another agent. The ACL of that agent decides about each command and file. */
+export const THROUGH_THE_MESH: readonly Capability[] = ['exec', 'events', 'fs.read', 'fs.write']
 
 /** Why a session for this agent is refused, or null if it is allowed. */
 export const forbiddenTarget = (
@@ -44,6 +47,19 @@ export const forbiddenTarget = (
 /** The name by which a session is opened: the one in `security.allow_targets`, else the contact's name. */
 export const targetNameOf = ({ host, agent_id }: { readonly host: string; readonly agent_id: string }, { targets }: LocalPolicy): string =>
   targets !== null && !targets.includes(host) && targets.includes(agent_id) ? agent_id : host
+
+/** Decides whether the mesh may be asked for a file. Returns the absolute path without `.` and `..`. The target's ACL decides about it. */
+export const authorizeTargetFile = (
+  { path, access }: { readonly path: string; readonly access: FileAccess },
+  { capabilities, target }: SessionRights,
+): { readonly kind: 'permit'; readonly path: string } | Refused => {
+  const capability = access === 'write' ? 'fs.write' : 'fs.read'
+  if (target === null || !capabilities.has(capability)) return ungranted(capability)
+  if (!posix.isAbsolute(path)) return refused('bad_request', `path: must be absolute for a target, not ${JSON.stringify(path)}`)
+  const whole = posix.normalize(path)
+  const plain = whole.length > 1 && whole.endsWith('/') ? whole.slice(0, -1) : whole
+  return isPlainPath(plain) ? { kind: 'permit', path: plain } : refused('bad_request', 'path: too long, or with a NUL character')
+}
 
 /** A run to request from the mesh. The target's ACL decides about it. */
 export interface TargetGrant {

@@ -57,7 +57,7 @@ export const refused = (code: ErrorCode, message: string, data: Record<string, u
 
 export const ungranted = (capability: Capability, target: string | null = null): Refused => {
   const here = `this session may not use ${capability}${KEYS[capability] ?? ''}`
-  const there = `a session of a target has no ${capability}: the mesh carries whole commands and their output`
+  const there = `a session of a target has no ${capability}`
   return refused('unsupported_capability', target === null ? here : there, { capability })
 }
 

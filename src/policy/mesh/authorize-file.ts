@@ -2,7 +2,7 @@ import { statSync } from 'node:fs'
 import { errorText } from '../../base/errors.ts'
 import { namesOf, realPath } from '../../base/path-resolution.ts'
 import { type FileCommand, changesFiles, parseFileCommand } from '../../protocol/file-command.ts'
-import { MAX_FILE_CHUNK_BYTES, MAX_FILE_ERROR_BYTES } from '../../protocol/limits/files.ts'
+import { MAX_APPEND_BYTES, MAX_FILE_CHUNK_BYTES, MAX_FILE_ERROR_BYTES } from '../../protocol/limits/files.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import { type Account, findAccount } from '../account.ts'
@@ -89,7 +89,7 @@ const capsOf = (intent: Intent, command: FileCommand, { limits }: AllowEntry): R
   if (intent.cwd !== null) return refused('cwd', 'cwd_not_allowed', 'a requester may not choose the working directory')
   if ((intent.detach ?? null) !== null) return refused('detach', 'detach_not_allowed', 'a file command cannot run detached')
   if ((intent.terminal ?? null) !== null) return refused('terminal', 'terminal_not_allowed', 'a file command has no terminal')
-  const max_stdin_bytes = command.op === 'write' ? MAX_FILE_CHUNK_BYTES : 0
+  const max_stdin_bytes = command.op === 'write' ? MAX_FILE_CHUNK_BYTES : command.op === 'append' ? MAX_APPEND_BYTES : 0
   const stdin = intent.stdin_len ?? 0
   if (stdin > max_stdin_bytes || (intent.stdin_len !== null && max_stdin_bytes === 0))
     return refused('stdin', 'stdin_too_large', `${stdin} bytes of stdin; the limit of this file command is ${max_stdin_bytes}`)

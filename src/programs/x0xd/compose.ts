@@ -242,7 +242,9 @@ const composeRexdSide = ({ config: { rexd_config, paths }, clock, log }: Depende
 }
 
 const allowedCommands = ({ acl, status }: LoadedAcl): number =>
-  status === 'enabled' ? acl.allow.reduce((sum, { commands, asking }) => sum + commands.length + asking.patterns.length, 0) : 0
+  status === 'enabled'
+    ? acl.allow.reduce((sum, { commands, asking, files }) => sum + commands.length + asking.patterns.length + files.length, 0)
+    : 0
 
 /** Null if the ACL has no audit log. */
 const journalOf = (components: JournalComponents, { acl, sha256 }: LoadedAcl, { runs }: DataPaths): Journal | null => {

@@ -1,4 +1,5 @@
-import { type Sent, count, list, matching, number, oneOf, record, text, yes } from '../json-table.ts'
+import { MTIME } from '../file-command.ts'
+import { type Sent, count, flag, list, matching, number, oneOf, record, text, yes } from '../json-table.ts'
 
 /** Answers of the routes for files on an agent. Names of files are foreign texts. */
 
@@ -13,6 +14,7 @@ const FACTS = {
   size: count,
   mode: count.says('permission bits'),
   mtime_ms: number.says('milliseconds since 1970'),
+  mtime: matching(MTIME, 'a time').says('the same time in ISO 8601 with nine decimals'),
 }
 
 export const FILE_STATUS = { ...FACTS, version: matching(/^[0-9a-f.-]{1,128}$/, 'a version').says('changes with each change of the file') }
@@ -28,6 +30,13 @@ export type FileListJson = Sent<typeof FILE_LIST>
 export const FILE_DIGEST = { size: count, sha256: matching(/^[0-9a-f]{64}$/, 'a SHA-256') }
 export type FileDigestJson = Sent<typeof FILE_DIGEST>
 
+/** The answer to a change of a file. */
+export const FILE_CHANGE = { mtime: FACTS.mtime, mtime_ms: FACTS.mtime_ms, created: flag.says('the file is new') }
+export type FileChangeJson = Sent<typeof FILE_CHANGE>
+
+export const WRITTEN_FILE = { ...FILE_DIGEST, ...FILE_CHANGE }
+export type WrittenFileJson = Sent<typeof WRITTEN_FILE>
+
 export const UPLOAD_STATE = { received: count.says('bytes that the target has') }
 export type UploadStateJson = Sent<typeof UPLOAD_STATE>
 
@@ -37,6 +46,8 @@ export const FILE_ANSWERS = {
   list: { ok: yes, ...FILE_LIST },
   digest: { ok: yes, ...FILE_DIGEST },
   upload: { ok: yes, ...UPLOAD_STATE },
+  written: { ok: yes, ...WRITTEN_FILE },
+  appended: { ok: yes, ...FILE_CHANGE },
   made: { ok: yes, path: text },
 }
 

@@ -2,6 +2,8 @@
 
 /** Most bytes that one `@read` returns or one `@write` takes. Both ends hold far less at once. */
 export const MAX_FILE_CHUNK_BYTES = 64 * 1024 * 1024
+/** Most bytes that one `@append` takes, because the target holds them in memory. A client of REXD sends at most this much at once. */
+export const MAX_APPEND_BYTES = 4 * 1024 * 1024
 /** Bytes of stderr of a file command, for one line with the longest path. */
 export const MAX_FILE_ERROR_BYTES = 16 * 1024
 /** Most entries of one `@list`. With names of 100 bytes it has 20 MiB. */

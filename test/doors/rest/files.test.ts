@@ -5,7 +5,8 @@ import { type TestContext, test } from 'node:test'
 import { systemClock } from '../../../src/base/clock.ts'
 import { FileClient } from '../../../src/exec/files/file-client.ts'
 import { FILE_CHUNK_BYTES } from '../../../src/protocol/api/files.ts'
-import { FakeFileTarget, sha256Of, versionOf } from '../../support/fake-file-target.ts'
+import { MAX_APPEND_BYTES } from '../../../src/protocol/limits/files.ts'
+import { FakeFileTarget, MTIME, sha256Of, versionOf } from '../../support/fake-file-target.ts'
 import { until } from '../../support/processes.ts'
 import { AGENT, readAnswer, response, restComponents, startDoor, type TestDoor } from '../../support/rest-server.ts'
 
@@ -57,12 +58,12 @@ test('status, digest, listing and state of an upload are JSON', async (t) => {
   const { door, target } = await stage(t)
   const version = versionOf(CONTENT)
   const ask = async (query: string) => (await door.call('GET', `${FILE}&${query}`)).json as object
-  const facts = { type: 'file', size: CONTENT.length, mode: 0o644, mtime_ms: 1_000, version }
+  const facts = { type: 'file', size: CONTENT.length, mode: 0o644, mtime_ms: 1_000, mtime: MTIME, version }
   assert.deepEqual(await ask('stat=true'), { ok: true, ...facts })
   assert.deepEqual(await ask(`digest=true&version=${version}`), { ok: true, size: CONTENT.length, sha256: sha256Of(CONTENT) })
   target.uploads.set(UPLOAD, Buffer.alloc(7))
   assert.deepEqual(await ask(`upload=${UPLOAD}`), { ok: true, received: 7 })
-  const entry = { path: 'a', type: 'directory', size: 0, mode: 0o755, mtime_ms: 0 }
+  const entry = { path: 'a', type: 'directory', size: 0, mode: 0o755, mtime_ms: 0, mtime: MTIME }
   target.directories.add('/srv/file')
   target.falsify = () => Buffer.from(`${JSON.stringify(entry)}\n{"left_out":1}\n`)
   assert.deepEqual(await ask('list=true&recursive=true'), { ok: true, entries: [entry], left_out: 1 })
@@ -135,15 +136,33 @@ test('a client that leaves ends the runs of its download', async (t) => {
   await until(() => left > 0)
 })
 
+test('an upload can expect a version, and bytes are added to the end of a file', async (t) => {
+  const { door, target } = await stage(t)
+  for (const expect of ['absent', versionOf(CONTENT)]) {
+    const { status } = await door.call('PUT', `${FILE}&expect=${expect}&parents=false`, { body: 'x' })
+    assert.equal(status, 200)
+    const [command] = target.of('write').slice(-1)
+    assert.deepEqual([command?.finish?.expect, command?.parents], [expect, false])
+  }
+  const append = async (query: string, body: Buffer | string) => door.call('POST', `${FILES}/append?path=/srv/file&${query}`, { body })
+  assert.deepEqual((await append(`mtime=${MTIME}`, 'yz')).json, { ok: true, mtime: MTIME, mtime_ms: 1_000, created: false })
+  assert.equal(target.files.get('/srv/file')?.toString(), 'xyz')
+  assert.equal((await append(`mtime=${MTIME}`, Buffer.alloc(MAX_APPEND_BYTES))).status, 200)
+  const { status, json } = await append(`mtime=${MTIME}`, Buffer.alloc(MAX_APPEND_BYTES + 1))
+  assert.deepEqual([status, json.error], [413, 'too_large'])
+  for (const wrong of ['', 'mtime=5', `mtime=${MTIME}&x=1`]) assert.equal((await append(wrong, 'x')).status, 400, wrong)
+  assert.equal(target.of('append').length, 2)
+})
+
 test('a body of any type, in pieces or with a length, becomes a file', async (t) => {
   const { door, target } = await stage(t)
   const put = async (query: string, body: Buffer | string, headers: Record<string, string> = {}) =>
     door.call('PUT', `${FILES}?path=/srv/new${query}`, { body, headers })
   for (const type of ['application/octet-stream', 'application/json', 'text/plain; charset=utf-8', 'application/x-www-form-urlencoded']) {
     const { status, json } = await put('&mode=0755&mtime_ms=9', '{"no', { 'content-type': type })
-    assert.deepEqual([status, json], [200, { ok: true, size: 4, sha256: sha256Of(Buffer.from('{"no')) }], type)
+    assert.deepEqual([status, json.size, json.sha256, json.mtime], [200, 4, sha256Of(Buffer.from('{"no')), MTIME], type)
   }
-  assert.deepEqual(target.of('write').at(-1)?.finish, { sha256: sha256Of(Buffer.from('{"no')), mode: 0o755, mtime_ms: 9 })
+  assert.deepEqual(target.of('write').at(-1)?.finish, { sha256: sha256Of(Buffer.from('{"no')), mode: 0o755, mtime_ms: 9, expect: null })
   const chunked = door.open('PUT', `${FILES}?path=/srv/new`, { headers: { 'transfer-encoding': 'chunked' } })
   for (let at = 0; at < CONTENT.length; at += 1_000_003) chunked.write(CONTENT.subarray(at, at + 1_000_003))
   chunked.end()

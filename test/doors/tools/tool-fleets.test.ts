@@ -59,6 +59,7 @@ const fleetsOn = async (t: TestContext, answer: (asked: TargetRequest) => AsyncI
     },
     cancel: async () => undefined,
     reach: none,
+    files: () => assert.fail('it is asked to run'),
     rules: none,
     select: none,
   }

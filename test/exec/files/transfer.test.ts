@@ -146,7 +146,17 @@ const upload = async (
   over: { offset?: number; sha256?: string | null } = {},
   memory = new Memory(),
 ) => {
-  const request = { path: PATH, upload: UPLOAD, offset: 0, mode: 0o640, mtime_ms: 5_000, sha256: null, ...over }
+  const request = {
+    path: PATH,
+    upload: UPLOAD,
+    offset: 0,
+    mode: 0o640,
+    mtime_ms: 5_000,
+    sha256: null,
+    expect: null,
+    parents: true,
+    ...over,
+  }
   return files.upload(BOB, request, { bytes, memory }, NEVER)
 }
 
@@ -154,14 +164,14 @@ test('an upload sends chunk after chunk, the last with the hash of the whole', a
   const { target, files } = stage()
   const memory = new Memory()
   const digest = await upload(files, inParts(CONTENT), {}, memory)
-  assert.deepEqual(digest, { size: CONTENT.length, sha256: sha256Of(CONTENT) })
+  assert.deepEqual([digest.size, digest.sha256, digest.created], [CONTENT.length, sha256Of(CONTENT), false])
   assert.ok(target.files.get(PATH)!.equals(CONTENT))
   const writes = target.of('write')
   assert.deepEqual(
     writes.map(({ offset, finish }) => [offset, finish]),
     [0, 1, 2, 3].map((chunk) => [
       chunk * FILE_CHUNK_BYTES,
-      chunk === 3 ? { sha256: sha256Of(CONTENT), mode: 0o640, mtime_ms: 5_000 } : null,
+      chunk === 3 ? { sha256: sha256Of(CONTENT), mode: 0o640, mtime_ms: 5_000, expect: null } : null,
     ]),
   )
   assert.ok(target.mostAtOnce <= 2)
@@ -177,7 +187,8 @@ test('empty content, and content of whole chunks, end with a last chunk', async 
   ] as const) {
     const { target, files } = stage()
     const bytes = CONTENT.subarray(0, size)
-    assert.deepEqual(await upload(files, inParts(bytes, 1_000_003)), { size, sha256: sha256Of(bytes) })
+    const written = await upload(files, inParts(bytes, 1_000_003))
+    assert.deepEqual([written.size, written.sha256], [size, sha256Of(bytes)])
     assert.equal(target.of('write').length, writes, `${size} bytes`)
   }
 })

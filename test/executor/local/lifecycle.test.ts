@@ -123,6 +123,7 @@ test('a target that waits for its human, runs, denies or is lost is told by the 
     },
     cancel: async () => undefined,
     reach: async () => assert.fail(),
+    files: () => assert.fail(),
     rules: async () => assert.fail(),
     select: async () => assert.fail(),
   }

@@ -17,7 +17,8 @@ import { refuses } from '../../support/file-permit.ts'
 import { LocalHost, startOf, WatchedRun } from '../../support/local-engine.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
-const NOT_ASKED: Pick<TargetRunner, 'reach' | 'rules' | 'select'> = {
+const NOT_ASKED: Pick<TargetRunner, 'reach' | 'rules' | 'select' | 'files'> = {
+  files: () => assert.fail('it is asked to run, and not for files'),
   select: async () => assert.fail('it is asked to run, and not whom words mean'),
   reach: async () => assert.fail('it is asked to run, and not whether it answers'),
   rules: async () => assert.fail('it is asked to run, and not what it allows'),

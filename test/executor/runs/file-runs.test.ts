@@ -31,7 +31,14 @@ const hostWith = async (t: TestContext, keys = 'read = true\nwrite = true'): Pro
 
 const write = (path: string, data: Buffer): FileCommand => {
   const sha256 = createHash('sha256').update(data).digest('hex')
-  return { op: 'write', path, upload: 'b'.repeat(32), offset: 0, finish: { sha256, mode: null, mtime_ms: null } }
+  return {
+    op: 'write',
+    path,
+    upload: 'b'.repeat(32),
+    offset: 0,
+    parents: true,
+    finish: { sha256, mode: null, mtime_ms: null, expect: null },
+  }
 }
 
 const sendStdin = (run: ProbeRun, data: Buffer, ends = true): void => {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { authorizeFile } from '../../../src/policy/local/authorize.ts'
-import { authorizeTargetRun } from '../../../src/policy/local/authorize-target.ts'
+import { authorizeTargetFile, authorizeTargetRun } from '../../../src/policy/local/authorize-target.ts'
 import type { LocalRunIntent, SessionIntent, SessionRights } from '../../../src/policy/local/intent.ts'
 import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS } from '../../../src/protocol/limits/wire.ts'
 import { CAPABILITY_NAMES, type Capability } from '../../../src/protocol/rexd/fields.ts'
@@ -23,9 +23,9 @@ const targetRights = (): SessionRights => {
 const askTarget = (intent: Partial<LocalRunIntent & { cwd: string | null }>, rights = targetRights(), slots = slotsOf(rights.limits)) =>
   authorizeTargetRun({ ...ASKING, cwd: null, ...intent }, { rights, slots })
 
-test('a session of a target has commands and events, no root, and says whose it is', () => {
+test('a session of a target has commands, files and events, no root, and says whose it is', () => {
   const { roots, capabilities, target, limits } = targetRights()
-  assert.deepEqual([roots, capabilities, target, limits], [[], new Set(['exec', 'events']), 'bob', policy.limits])
+  assert.deepEqual([roots, capabilities, target, limits], [[], new Set(['exec', 'fs.read', 'fs.write', 'events']), 'bob', policy.limits])
 })
 
 test('only agents that the configuration names are targets, any where it says so, and none where it says nothing', () => {
@@ -68,10 +68,30 @@ test('what this host has and the mesh does not carry is refused, whatever the co
     [{ cwd: '/usr' }, 'cwd'],
   ]
   for (const [intent, capability] of cases) refused(askTarget(intent), 'unsupported_capability', /target/, { capability })
+})
+
+test('a file of a target has an absolute path, and needs the capability; no root of this host counts', () => {
+  const rights = targetRights()
+  const cases = [
+    ['/srv/a', '/srv/a'],
+    ['/srv//x/../a/', '/srv/a'],
+    ['/', '/'],
+  ] as const
   for (const access of ['read', 'write'] as const) {
-    const verdict = authorizeFile({ path: '/usr', access }, targetRights())
-    refused(verdict, 'unsupported_capability', /target/, { capability: `fs.${access}` })
+    for (const [path, plain] of cases) assert.deepEqual(authorizeTargetFile({ path, access }, rights), { kind: 'permit', path: plain })
+    for (const path of ['', '.', 'a', '/a\0b', `/${'x'.repeat(5_000)}`])
+      refused(authorizeTargetFile({ path, access }, rights), 'bad_request', /path/, {})
+    // The functions for this host and for a target do not accept each other's sessions.
+    refused(authorizeFile({ path: '/usr', access }, rights), 'forbidden_path', /outside/, { path: '/usr', allowed_roots: [] })
+    const verdict = askSession(policy)
+    assert.ok(verdict.kind === 'rights')
+    refused(authorizeTargetFile({ path: '/usr', access }, verdict.rights), 'unsupported_capability', /fs/, { capability: `fs.${access}` })
   }
+  const reader = forTarget('bob', { capabilities: ['fs.read'] })
+  assert.ok(reader.kind === 'rights')
+  refused(authorizeTargetFile({ path: '/a', access: 'write' }, reader.rights), 'unsupported_capability', /fs\.write/, {
+    capability: 'fs.write',
+  })
 })
 
 test('a command for a target has the limits of its session, and takes one of its places', () => {

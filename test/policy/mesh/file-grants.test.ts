@@ -13,7 +13,7 @@ const table = (lines: string): string => `[[exec.allow.files]]\n${lines}\n`
 const grantsOf = (...tables: string[]): readonly FileGrant[] => aclOf(textOf(...tables)).allow[0]?.files ?? []
 
 const read = (path: string): FileCommand => ({ op: 'read', path, offset: 0, length: 1, version: null })
-const write = (path: string): FileCommand => ({ op: 'write', path, upload: '0'.repeat(32), offset: 0, finish: null })
+const write = (path: string): FileCommand => ({ op: 'write', path, upload: '0'.repeat(32), offset: 0, parents: true, finish: null })
 const mkdir = (path: string): FileCommand => ({ op: 'mkdir', path, mode: null })
 
 test('a table has the documented defaults', () => {

@@ -93,7 +93,7 @@ const fileArgv = (line: CommandLine): string[] | null => {
   if (line.behindDashes !== null || line.words.length > 1) throw usageError('--file takes the place of a command: leave out the command')
   if (!isPlainPath(path)) throw usageError(`--file: ${JSON.stringify(path)} is not an absolute path without "." and ".."`)
   const command = line.has('write')
-    ? ({ op: 'write', path, upload: NO_UPLOAD, offset: 0, finish: null } as const)
+    ? ({ op: 'write', path, upload: NO_UPLOAD, offset: 0, parents: true, finish: null } as const)
     : ({ op: 'read', path, offset: 0, length: 1, version: null } as const)
   return fileCommandArgv(command)
 }

@@ -3,15 +3,17 @@ import { constants } from 'node:fs'
 import { type FileHandle, lstat, open, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { AppError, attempt, isMissing } from '../../../base/errors.ts'
-import { FILE_CHUNK_BYTES, FILE_STATUS, type FileStatusJson } from '../../../protocol/api/files.ts'
-import { isTable, problemOf } from '../../../protocol/json-table.ts'
+import { FILE_CHUNK_BYTES, FILE_STATUS } from '../../../protocol/api/files.ts'
+import { type Sent, isTable, problemOf } from '../../../protocol/json-table.ts'
 
 /** Only its user may read a file before it has the bits of the whole one. */
 const PRIVATE = 0o600
 /** Bytes of a name to which `.` and `.x0x-part.json` still fit in most file systems. */
 const MAX_NAME_BYTES = 230
 
-export type PartStatus = Pick<FileStatusJson, 'size' | 'mode' | 'mtime_ms' | 'version'>
+const { size, mode, mtime_ms, version } = FILE_STATUS
+const PART_STATUS = { size, mode, mtime_ms, version }
+export type PartStatus = Sent<typeof PART_STATUS>
 
 /** The remote file of a partial file. */
 export interface PartOrigin {
@@ -128,7 +130,7 @@ export class PartialFile {
       const note = attempt(() => JSON.parse(text) as unknown)
       const { agent, path } = this.#origin
       if (!isTable(note) || note['agent'] !== agent || note['path'] !== path) return null
-      return problemOf({ type: 'file', ...note }, FILE_STATUS) === null ? (note as unknown as PartStatus) : null
+      return problemOf(note, PART_STATUS) === null ? (note as unknown as PartStatus) : null
     } catch (error) {
       if (isMissing(error)) return null
       throw error
