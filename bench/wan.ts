@@ -108,7 +108,7 @@ export const wan = async (stage: Stage): Promise<Omit<Section, 'title'>> => {
     const [rounds, firsts] = [Math.ceil(plan.rounds / 10), Math.max(2, plan.rounds / 40)]
     rows.push(...(await callsOver(over, { rounds, firsts, ...targets })))
     const target = roundTripMs >= 100 ? { target: '≥ 1.5' } : {}
-    if (roundTripMs > 0) rows.push(await outputOver(over, { bytes, rounds: 2, ...target }))
+    if (roundTripMs > 0) rows.push(await outputOver(over, { bytes, rounds: 5, ...target }))
     await ssh.closeMaster()
   }
   return {
