@@ -62,6 +62,7 @@ export const ERROR_TABLE = {
   bad_approvals: { status: 500, rpc: -32603, exit: 2, text: 'the approvals file is not valid' },
   journal_unavailable: { status: 503, rpc: -32603, exit: 1, text: 'the journal cannot be written' },
   shutting_down: { status: 503, rpc: -32603, exit: 1, text: 'the daemon is stopping' },
+  draining: { status: 503, rpc: -32603, exit: 255, text: 'the daemon is draining: it restarts and accepts no new command' },
   peer_unreachable: { status: 502, rpc: -32603, exit: 255, text: 'the agent cannot be reached' },
   peer_rejected: { status: 502, rpc: -32603, exit: 255, text: 'the agent refused the link' },
   upgrade: { status: 502, rpc: -32603, exit: 255, text: 'the releases of x0x on the two machines cannot work together' },

@@ -7,6 +7,7 @@ import type { Startable } from '../base/startable.ts'
 import type { TrustEvaluation } from '../protocol/api-answers.ts'
 import type { DetachedRunUpdate, DetachedRequestPage, DetachedRequest } from '../protocol/api/detached-run.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
+import type { WorkList } from '../protocol/handover.ts'
 import { MAX_TEXT } from '../protocol/limits/wire.ts'
 import type { TrustDecision } from '../protocol/reasons.ts'
 import { ANSWERS, type ReplyOf, type Arguments, type CallType, Listeners, portError } from './calls.ts'
@@ -108,6 +109,8 @@ export class ExecutorClient implements Startable {
   readonly onLinkRevocations = this.#onRevocations.add
   readonly #onTokens = new Listeners<[tokens: ApiTokens]>()
   readonly onTokens = this.#onTokens.add
+  readonly #onDrain = new Listeners<[isDraining: boolean]>()
+  readonly onDrain = this.#onDrain.add
   readonly #onApprovalAsk = new Listeners<[ask: number, agentId: AgentId | null]>()
   /** `agentId` is the agent to ask, or null when the request is withdrawn. */
   readonly onApprovalAsk = this.#onApprovalAsk.add
@@ -123,6 +126,7 @@ export class ExecutorClient implements Startable {
   #identity: ExecutorIdentity | null = null
   #tokens: ApiTokens | null = null
   #snapshot = NO_SNAPSHOT
+  #isDraining = false
 
   constructor(deps: { readonly duplex: Duplex; readonly log: Logger }) {
     this.#log = deps.log
@@ -165,6 +169,21 @@ export class ExecutorClient implements Startable {
   /** Tokens that replaced those of the settings, or null if they were not renewed. */
   get tokens(): ApiTokens | null {
     return this.#tokens
+  }
+
+  /** Whether the daemon accepts no new run, because it restarts when the others have ended. */
+  get isDraining(): boolean {
+    return this.#isDraining
+  }
+
+  /** Reports what local clients wait for, during a drain. */
+  clientWork(work: WorkList): void {
+    this.#channel.send({ type: 'client_work', json: JSON.stringify(work) })
+  }
+
+  /** Reports a signed Exit with `draining`, so that a Request that an operator proved can be signed once more. */
+  requestDenied(request_id: RequestId, exit: { readonly body: Uint8Array; readonly signature: Uint8Array }): void {
+    this.#channel.send({ type: 'request_denied', request_id, ...exit })
   }
 
   /** Reports that this process listens. */
@@ -312,6 +331,9 @@ export class ExecutorClient implements Startable {
       case 'caller_tokens':
         this.#tokens = message
         return this.#onTokens.emit(message)
+      case 'drain':
+        this.#isDraining = message.on
+        return this.#onDrain.emit(message.on)
       case 'stop':
         return this.#stopAsked.resolve()
       case 'ping':

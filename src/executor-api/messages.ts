@@ -1,6 +1,6 @@
 import { LOG_LEVELS } from '../base/log-level.ts'
 import { STAGES } from '../base/run-stages.ts'
-import { MAX_CONFIG_ADDRESSES, MAX_PROVEN_REQUEST, MAX_REFUSED_HTTP_TEXT } from '../protocol/limits/daemon.ts'
+import { MAX_CONFIG_ADDRESSES, MAX_PROVEN_REQUEST, MAX_REFUSED_HTTP_TEXT, MAX_WORK_JSON } from '../protocol/limits/daemon.ts'
 import { MAX_SESSION_NAME } from '../protocol/limits/events.ts'
 import {
   AGENT_PUBLIC_KEY_BYTES,
@@ -14,6 +14,7 @@ import {
   MAX_CARD_ADDRESSES,
   MAX_CARD_BYTES,
   MAX_EXIT_STATUS,
+  MAX_FRAME_DATA,
   MAX_KEPT_AGENTS,
   MAX_LINK_FRAME,
   MAX_NAME,
@@ -84,7 +85,7 @@ const address = text(MAX_ADDRESS_TEXT)
 const httpText = text(MAX_REFUSED_HTTP_TEXT)
 
 /** Version of this API. Both processes are of one release, so any other version is refused. */
-export const PORT_VERSION = 11
+export const PORT_VERSION = 12
 
 /** Number of a link, given by the executor. 0 is the daemon's link to itself. */
 const link = { link: uint() }
@@ -258,10 +259,14 @@ export const toExecutor = union('to-executor', {
   ],
   /** Sign input of a terminal whose request this executor process signed. Reply: signed. */
   sign_terminal_input: [38, { ...call, request_sha256: bytes(32), seq: uint(), data: typedBytes, size: newTerminalSize }],
+  /** A target denied a Request with `draining`. `body` is its encoded Exit. A Request that an operator proved may then be signed again. */
+  request_denied: [39, { request_id: requestId, body: bytes(1, MAX_FRAME_DATA), signature: bytes(AGENT_SIGNATURE_BYTES) }],
+  /** What local clients wait for, as a `WorkList` in JSON. Sent after `drain`, and after each change until the drain is over. */
+  client_work: [40, { json: text(MAX_WORK_JSON) }],
 })
 /** Tags of messages whose number is a run's, and of messages without a reply. */
 export const RUN_TAGS: readonly number[] = [11, 12, 13, 17, 18]
-export const UNANSWERED_TAGS: readonly number[] = [5, 6, 8, 20, 21, 22, 25, 26]
+export const UNANSWERED_TAGS: readonly number[] = [5, 6, 8, 20, 21, 22, 25, 26, 39, 40]
 export type ToExecutor = ValueOf<typeof toExecutor>
 
 export type HttpRefused = Omit<Extract<ToExecutor, { type: 'http_refused' }>, 'type'>
@@ -338,6 +343,8 @@ export const toNetwork = union('to-network', {
   run_stage: [18, { request_id: requestId, stage: oneOf(STAGES), at_us: uint() }],
   /** Tokens that replace those of `settings`. */
   caller_tokens: [19, apiTokens],
+  /** While true, refuse new requests of local clients, and report the others with `client_work`. Sent after hello if true, and after each change. */
+  drain: [20, { on: bool }],
 })
 export type ToNetwork = ValueOf<typeof toNetwork>
 

@@ -13,6 +13,7 @@ import { scrubbedEnvironment } from '../policy/environment.ts'
 import { AclInForce, type LoadedAcl } from '../policy/mesh/load-acl.ts'
 import { Slots } from '../policy/slots.ts'
 import type { MachineId } from '../protocol/ids.ts'
+import { type WorkList, joinedWork } from '../protocol/handover.ts'
 import { MAX_FRAME_DATA, MAX_UNACKED_PER_RUN } from '../protocol/limits/wire.ts'
 import type { Group } from '../trust/groups.ts'
 import { type Succession, previousKeys } from '../trust/successions.ts'
@@ -21,7 +22,7 @@ import { AuthorityJournal } from './authority-journal.ts'
 import { Detached } from './detached/detached.ts'
 import { IncomingRuns } from './incoming-runs.ts'
 import { ExecutorLinks } from './links/executor-links.ts'
-import { Nonces } from './links/nonces.ts'
+import { Nonces, newLife } from './links/nonces.ts'
 import { Signatures } from './links/signatures.ts'
 import { PeerRevocations, PeerSuccessions } from './links/statements.ts'
 import { type OwnIds, TrustEvaluator } from './links/trust-evaluator.ts'
@@ -81,12 +82,14 @@ export class Executor implements Startable {
   readonly #own: OwnIds
   readonly #services: Omit<ExecutorServices, 'authority' | 'gate'>
   readonly #runs: Runs
+  readonly #incoming: IncomingRuns
   readonly #uploads: Uploads
   readonly #detached: Detached
   readonly #approvers: ApproverAsks
   readonly #revocations: PeerRevocations
   readonly #views: Views
   readonly #sessions = new Set<NetworkSession>()
+  readonly #life = newLife()
   /** Services that need `operator.key`, or null until `start`. */
   #proven: (Pick<NetworkCallsDeps, 'operations' | 'requests' | 'successions'> & Pick<ExecutorServices, 'authority'>) | null = null
   #unsubscribe: () => void = () => undefined
@@ -110,7 +113,7 @@ export class Executor implements Startable {
     this.#init = init
     this.#own = own
     this.#services = services
-    this.#views = new Views(services, { ...own, requireOperatorProof, groups })
+    this.#views = new Views(services, { ...own, requireOperatorProof, groups, isDraining: () => this.#runs.isDraining })
     this.#revocations = new PeerRevocations(services, { agentId: own.agentId, onRevoked: () => this.#trustChanged() })
     this.#approvers = new ApproverAsks(services, own)
     const output = { total: new UnackedTotal(), frames: new BufferPool({ size: MAX_FRAME_DATA, max: MAX_FREE_FRAMES }) }
@@ -121,6 +124,7 @@ export class Executor implements Startable {
     const approvalRequests = new PeerApprovals(shared, own)
     const watch = desk && new LiveRunFeed({ clock, desk })
     this.#runs = new Runs({ ...shared, detached: this.#detached, approvalRequests, watch }, { ...own, askTimeoutMs })
+    this.#incoming = new IncomingRuns({ trustEvaluator, runs: this.#runs })
   }
 
   /** Creates `operator.key` on the first start. Throws `loose_permissions` and `bad_key_file`. */
@@ -135,10 +139,9 @@ export class Executor implements Startable {
     const authority = new AuthorityJournal({ ...this.#services, journal: journal ?? outgoing })
     const services = { ...this.#services, authority, gate }
     const secrets = new ClientSecrets({ gate, tokens }, { operatorKey: file, onTokens: (renewed) => this.#sendTokens(renewed) })
-    const incoming = new IncomingRuns({ trustEvaluator: services.trustEvaluator, runs: this.#runs })
     this.#proven = {
       authority,
-      operations: new Operations({ ...services, incoming, secrets }, { onRevoked: () => this.#ownRevoked() }),
+      operations: new Operations({ ...services, incoming: this.#incoming, secrets }, { onRevoked: () => this.#ownRevoked() }),
       successions: new PeerSuccessions(services, { own: previousKeys(said, signatures.agentId) }),
       requests: new Requests(services, { machineId, requireOperatorProof, known: () => this.#views.snapshot() }),
     }
@@ -151,6 +154,21 @@ export class Executor implements Startable {
    */
   async endRuns(): Promise<void> {
     await this.#runs.stop()
+  }
+
+  /** Denies new runs with `draining`, or accepts them again. Runs that have begun go on. */
+  drain(isDraining: boolean): void {
+    this.#runs.drain(isDraining)
+    const operation = isDraining ? 'drain' : 'drain_cancelled'
+    void this.#proven?.authority.announce({ operation, agent: null, machine: null, level: null }, { widens: false })
+    for (const session of this.#sessions) session.drain(isDraining)
+  }
+
+  /** What has not ended, or null while a network process has not reported the work of its clients. Valid during a drain. */
+  get work(): WorkList | null {
+    const clients = [...this.#sessions].map(({ clientWork }) => clientWork)
+    if (clients.includes(null)) return null
+    return joinedWork([this.#incoming.work, ...clients.filter((list) => list !== null)])
   }
 
   async stop(): Promise<void> {
@@ -175,7 +193,7 @@ export class Executor implements Startable {
   attach(duplex: Duplex, host: NetworkHost | null = null): NetworkSession {
     if (this.#proven === null) throw new AppError('internal', 'the executor was not started')
     const { signatures, counters } = this.#services
-    const nonces = new Nonces()
+    const nonces = new Nonces({ life: this.#life })
     const links = new ExecutorLinks({ ...this.#services, nonces }, { ...this.#own, agentPublicKey: signatures.publicKey })
     const shared = {
       ...this.#services,

@@ -1,10 +1,18 @@
 import { AppError } from '../base/errors.ts'
 import { cutOf } from '../journal/refusals.ts'
 import type { IncomingRun } from '../protocol/api-answers.ts'
+import { type Work, type WorkList, shortArgv, workListOf } from '../protocol/handover.ts'
 import type { AgentId, RequestId } from '../protocol/ids.ts'
 import { OWN_LINK } from './links/executor-links.ts'
 import type { TrustEvaluator } from './links/trust-evaluator.ts'
 import type { Active, ActiveCommand, Runs } from './runs/runs.ts'
+
+const workOf = ({ argv, run, detached }: ActiveCommand, who: string): Work => ({
+  kind: detached ? 'detached' : 'run',
+  id: run.requestId,
+  who,
+  argv: shortArgv(argv),
+})
 
 type Incoming = Active & { readonly command: ActiveCommand }
 
@@ -41,6 +49,18 @@ export class IncomingRuns {
     }
     for (const { command } of found) command.run.end('ended_by_operator')
     return this.#shown(first)
+  }
+
+  /** All runs of this machine for a drain, also detached ones of this agent. Its other runs are work of local clients. */
+  get work(): WorkList {
+    const all = this.#deps.runs.active.flatMap(({ link, command }) =>
+      command === null || (link.number === OWN_LINK && !command.detached) ? [] : [workOf(command, this.#nameOf(link.agentId))],
+    )
+    return workListOf(all)
+  }
+
+  #nameOf(agentId: AgentId): string {
+    return this.#deps.trustEvaluator.nameOf(agentId) ?? agentId
   }
 
   #all(): Incoming[] {

@@ -13,6 +13,7 @@ import {
   toExecutor,
   toNetwork,
 } from '../executor-api/messages.ts'
+import { NO_WORK, type WorkList, readWorkList } from '../protocol/handover.ts'
 import { MAX_PORT_CALLS, MAX_SNAPSHOT_PART, PORT_FINISH_MS } from '../protocol/limits/wire.ts'
 import type { ExecutorLinks, PeerLink } from './links/executor-links.ts'
 import type { Nonces } from './links/nonces.ts'
@@ -22,6 +23,7 @@ import type { ApproverAsks } from './runs/agent-approvals.ts'
 import type { RunArrival } from './runs/decisions.ts'
 import { PeerStreamWriter } from './runs/frames.ts'
 import type { Carried } from './runs/peer-approvals.ts'
+import type { Requests } from './runs/requests.ts'
 import type { Runs } from './runs/runs.ts'
 import type { ExecutorServices } from './services.ts'
 import type { Views } from './views.ts'
@@ -43,6 +45,7 @@ export interface NetworkSessionDeps extends Pick<ExecutorServices, 'authority' |
   /** Null if this process did not start the network process. */
   readonly host: NetworkHost | null
   readonly nonces: Nonces
+  readonly requests: Requests
   readonly revocations: PeerRevocations
   readonly runs: Runs
   readonly successions: PeerSuccessions
@@ -61,6 +64,8 @@ export class NetworkSession {
   #pinged: PromiseWithResolvers<void> | null = null
   #greeted = false
   #calls = 0
+  /** Null until the network process reports during a drain. */
+  #clientWork: WorkList | null = null
 
   constructor(deps: NetworkSessionDeps) {
     this.#deps = deps
@@ -101,6 +106,17 @@ export class NetworkSession {
     const changed = this.#deps.links.rejudge()
     for (const { number: link, decision } of changed) this.#channel.send({ type: 'link_decision', link, decision })
     this.#pushSnapshot()
+  }
+
+  /** Lets the network process refuse new requests of local clients, or accept them again. */
+  drain(on: boolean): void {
+    this.#clientWork = null
+    if (this.#greeted && !this.#channel.closed) this.#channel.send({ type: 'drain', on })
+  }
+
+  /** Work of local clients during a drain, or null if it is not known yet. */
+  get clientWork(): WorkList | null {
+    return this.#greeted ? this.#clientWork : NO_WORK
   }
 
   /** Sent before the answer to the call that changed the tokens. */
@@ -147,6 +163,11 @@ export class NetworkSession {
         return void this.#deps.authority.httpRefused(message)
       case 'approval_answer':
         return this.#deps.approvers.answered(message.ask, message.frame)
+      case 'request_denied':
+        return this.#deps.requests.denied(message)
+      case 'client_work':
+        this.#clientWork = readWorkList(message.json)
+        return
       case 'pong':
         this.#pinged?.resolve()
         this.#pinged = null
@@ -188,6 +209,7 @@ export class NetworkSession {
       this.#channel.send(answer)
       if (answer.type === 'welcome') {
         this.#greeted = true
+        if (this.#deps.runs.isDraining) this.drain(true)
         this.#attachApprovers()
         this.#pushSnapshot()
       }

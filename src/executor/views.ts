@@ -17,6 +17,8 @@ export type JournalLocation = Pick<JournalStatus, 'path' | 'writable'>
 
 export interface ExecutorDiagnostics extends ExecDiagnostics {
   readonly outgoing_journal: JournalLocation
+  /** New runs are denied, because the daemon restarts when the others have ended. */
+  readonly draining: boolean
   /** Null if no approval service is hosted here. */
   readonly desk: DeskCounts | null
 }
@@ -33,6 +35,7 @@ const denials = ({ diagnostics: { totals } }: ExecFacts): Record<string, number>
 /** Metrics of the executor process: the counters of `/diagnostics/exec` and its resource usage. */
 export const EXEC_METRICS: readonly Metric<ExecFacts>[] = [
   gauge('x0x_exec_enabled', '1 if commands may run', ({ diagnostics }) => diagnostics.enabled),
+  gauge('x0x_exec_draining', '1 while the daemon accepts no new run before a restart', ({ diagnostics }) => diagnostics.draining),
   gauge('x0x_exec_sessions_active', 'Running programs', ({ diagnostics }) => diagnostics.active_sessions),
   gauge('x0x_exec_runs_waiting', 'Runs that wait for approval', ({ diagnostics }) => diagnostics.waiting_runs),
   ...counterMetrics('x0x_exec', EXEC_COUNTERS, ({ diagnostics }: ExecFacts) => diagnostics.totals),
@@ -76,6 +79,7 @@ export interface ViewsInit extends OwnIds {
   readonly requireOperatorProof: boolean
   /** Groups at the start of the daemon. */
   readonly groups: readonly Group[]
+  isDraining(): boolean
 }
 
 /** What the network process may see. */
@@ -147,7 +151,7 @@ export class Views {
       acl_summary: { ...summary, disabled_reason: status === 'enabled' ? null : status },
       journal: journal && placeOf(journal),
     })
-    return { ...diagnostics, outgoing_journal: placeOf(outgoing_journal), desk: deskCounts() }
+    return { ...diagnostics, outgoing_journal: placeOf(outgoing_journal), draining: this.#init.isDraining(), desk: deskCounts() }
   }
 
   /** The answer to `acl_status`, for checks of the daemon. It has no ACL content. */

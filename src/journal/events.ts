@@ -29,10 +29,10 @@ export interface JournalDetachedRequest extends RunKey {
 /** Events of detached runs, on either side. */
 export type JournalDetachedEvent = AttachEvent | ForgetEvent | JournalDetachedRequest
 
-/** An operator's change of trust, a run that an operator ended, or a request with an invalid operator proof. */
+/** An operator's change of trust, a run that an operator ended, a drain before a restart, or a request with an invalid operator proof. */
 export interface AuthorityEvent {
   readonly event: 'authority'
-  /** As `Operation` of the executor API, or `exec_run`. */
+  /** As `Operation` of the executor API, or `exec_run`, `drain` or `drain_cancelled`. */
   readonly operation: string
   /** Agent that it concerns, or null if unknown or this agent itself. */
   readonly agent: AgentId | null

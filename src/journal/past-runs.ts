@@ -8,7 +8,7 @@ import type { RunKey } from './run-key.ts'
 import { isMarked, localMarksOf } from './running-marks.ts'
 import { lastLines, startOfLast } from './tail.ts'
 
-/** Lines searched for a key: some 40 MB of a journal, read once. */
+/** Lines searched for a key. They are some 40 MB of a journal, read once. */
 const MAX_RECALLED_LINES = 50_000
 
 const HEX_64 = /^[0-9a-f]{64}$/
@@ -78,7 +78,7 @@ interface ReadPosition {
   readonly position: number
 }
 
-/** At most MAX_JOURNAL_KEYS runs with an idempotency key: those of the last MAX_RECALLED_LINES lines, and all later ones. */
+/** At most MAX_JOURNAL_KEYS runs with an idempotency key, from the last MAX_RECALLED_LINES lines and all later ones. */
 export class JournalledRuns {
   readonly #path: string
   /** By the hash of the key, the oldest first. */
@@ -104,7 +104,7 @@ export class JournalledRuns {
     return this.#runs.get(key) ?? null
   }
 
-  /** Reads all lines written before this call: waits for a reading in progress, and shares the next one. */
+  /** Reads all lines written before this call. Waits for a reading in progress, and shares the next one. */
   async #readOn(): Promise<void> {
     this.#next ??= this.#last.then(async () => {
       this.#next = null
@@ -169,7 +169,7 @@ export class JournalledRuns {
   }
 }
 
-/** Lines of a run without warnings: its request, its start and its end. */
+/** Lines of a run without warnings, which are its request, its start and its end. */
 const LINES_OF_RUN = 3
 /** Twice the size of those lines, so that long commands hide few others. */
 const BYTES_OF_RUN = 4 * 1024
@@ -179,21 +179,40 @@ const BEGINS = '"event":"request"'
 const STARTED = '"event":"started"'
 const NOT_STARTED = '"reason":"spawn_failed"'
 
+const firstParsed = (lines: readonly Uint8Array[]): ReturnType<typeof parseLine> => {
+  for (const line of lines) {
+    const parsed = parseLine(Buffer.from(line))
+    if (parsed !== null) return parsed
+  }
+  return null
+}
+
+export interface LastBegun {
+  /** The last runs that began, oldest first. */
+  readonly runs: readonly RunKey[]
+  /** They are all that began after this time, in milliseconds since 1970, or null for the whole journal. NaN means unknown. */
+  readonly since: number | null
+}
+
 /**
- * The last `count` or so started runs of other agents, the oldest first. Only the end of a large journal is read. Throws `not_found` if the
- * journal cannot be read. A missing one has none.
+ * The last `count` or so started runs of other agents. Only the end of a large journal is read. Throws `not_found` if the journal cannot be
+ * read. A missing journal has no runs.
  */
-export const lastBegun = async (path: string, count: number): Promise<RunKey[]> => {
-  const { lines } = await lastLines(path, { lines: count * LINES_OF_RUN, maxBytes: count * BYTES_OF_RUN })
-  const begun = new Map<string, RunKey>()
+export const lastBegun = async (path: string, count: number): Promise<LastBegun> => {
+  const { lines, older } = await lastLines(path, { lines: count * LINES_OF_RUN, maxBytes: count * BYTES_OF_RUN })
+  const begun = new Map<string, { readonly run: RunKey; readonly ts: string }>()
   const started = new Set<string>()
   for (const line of lines.filter((bytes) => [BEGINS, STARTED, NOT_STARTED].some((text) => bytes.includes(text))).map(parseLine)) {
     if (line === null || !('request_id' in line) || !('machine_id' in line) || !isMeshEvent(line)) continue
     const { request_id, agent_id, machine_id } = line
     const name = `${agent_id}:${machine_id}:${request_id}`
-    if (line.event === 'request') begun.set(name, { request_id, agent_id, machine_id })
+    if (line.event === 'request') begun.set(name, { run: { request_id, agent_id, machine_id }, ts: line.ts })
     else if (line.event === 'started') started.add(name)
     else if (line.event === 'denial' && line.reason === 'spawn_failed' && !started.has(name)) begun.delete(name)
   }
-  return [...begun.values()].slice(-count)
+  const all = [...begun.values()]
+  const kept = all.slice(-count)
+  const oldest = kept.length < all.length ? kept[0] : firstParsed(lines)
+  const isWhole = !older && kept.length === all.length
+  return { runs: kept.map(({ run }) => run), since: isWhole ? null : Date.parse(oldest?.ts ?? '') }
 }

@@ -77,7 +77,12 @@ const MESH_COUNTS = {
 }
 export type MeshCounts = Sent<typeof MESH_COUNTS>
 
-export const PEERS = { ok: yes, peers: list(record(PEER)), mesh: record(MESH_COUNTS) }
+export const PEERS = {
+  ok: yes,
+  peers: list(record(PEER)),
+  mesh: record(MESH_COUNTS),
+  draining: optional(yes).says('this daemon accepts no new run, because it restarts; absent otherwise'),
+}
 export type PeersAnswer = Sent<typeof PEERS>
 
 /** A requested run that has not ended. */

@@ -63,6 +63,12 @@ const WORDS: Readonly<Record<DenialReason, (request: DeniedRequest, the: string,
     `Try: x0x exec ${shellWord(host)} -- ${commandText(argv)}   (a new request ID)`,
     `Try, ${on}: x0x audit tail   (how that run ended)`,
   ],
+  draining: ({ host, argv }, the) => [
+    `${the} is draining: it restarts and accepts no new command until it is back. Nothing ran`,
+    ...(argv.length === 0 || isFileCommand(argv)
+      ? ['Try: the same command again']
+      : [`Try: x0x exec ${shellWord(host)} -- ${commandText(argv)}`]),
+  ],
   exec_disabled: (_request, the, on) => [`${the} does not run commands for anyone`, `Try, ${on}: x0xd --doctor`],
   agent_machine_not_in_acl: (_request, the, on) => [
     `the ACL of ${the} has no entry for this agent and machine`,

@@ -3,6 +3,7 @@ export const DENIAL_REASONS = [
   'unverified_sender',
   'trust_rejected',
   'request_id_used',
+  'draining',
   'exec_disabled',
   'agent_machine_not_in_acl',
   'shell_metachar_in_argv',
@@ -49,6 +50,7 @@ export const WARNING_KINDS = [
   'ended_by_operator',
   'descendants_may_survive',
   'descendants_ended',
+  'target_draining',
 ] as const
 export type WarningKind = (typeof WARNING_KINDS)[number]
 

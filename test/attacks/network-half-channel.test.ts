@@ -62,6 +62,7 @@ const TO_NETWORK: Record<ToNetwork['type'], Readonly<Record<string, string>>> = 
   ping: {},
   run_stage: { request_id: 'of a run that this half carries', stage: 'of thirteen words', at_us: NUMBER },
   caller_tokens: { api_token: 'a secret: as in settings', metrics_token: 'a secret: as in settings' },
+  drain: { on: 'whether this daemon accepts new runs, which it tells everybody who asks for one' },
 }
 
 /** Names of the fields of each variant, as its description in CDDL has them. */
@@ -99,7 +100,9 @@ test('no message to the executor names a file, an environment, a program to star
   const refused = 'method path host origin remote'
   // Of a terminal: its size and type, and what is typed, which is signed for a request that is in the request log.
   const terminal = 'columns rows term request_sha256 seq data size'
-  assert.deepEqual([...fields].toSorted(), `${known} ${others} ${detached} ${refused} ${terminal}`.split(' ').toSorted())
+  // Of a drain: the signed Exit of a target, and a list of work that an operator is shown.
+  const drain = 'signature json'
+  assert.deepEqual([...fields].toSorted(), `${known} ${others} ${detached} ${refused} ${terminal} ${drain}`.split(' ').toSorted())
 })
 
 interface Recording {

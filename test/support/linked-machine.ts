@@ -8,7 +8,7 @@ import { FrameStream } from '../../src/links/frame-stream.ts'
 import { LinkHandshake } from '../../src/links/link-handshake.ts'
 import type { LinkExecutor } from '../../src/links/link.ts'
 import { ExecutorLinks } from '../../src/executor/links/executor-links.ts'
-import { Nonces } from '../../src/executor/links/nonces.ts'
+import { newLife, Nonces } from '../../src/executor/links/nonces.ts'
 import type { agentSignerOf } from '../../src/identity/agent-key.ts'
 import { machineKeyOf, type MachineKey } from '../../src/identity/machine-key.ts'
 import { primitives } from '../../src/identity/primitives.ts'
@@ -31,7 +31,7 @@ export class LinkedMachine {
       {
         signatures: { sign: signer.sign, limited: signer } as never,
         trustEvaluator: { decide: () => 'accept' } as never,
-        nonces: new Nonces(),
+        nonces: new Nonces({ life: newLife() }),
         clock: systemClock,
       },
       { agentId: signer.agentId, agentPublicKey: signer.publicKey, machineId: key.machineId },

@@ -1,11 +1,11 @@
 import { AppError } from '../../base/errors.ts'
 import { TokenBucket } from '../../base/rate-limit.ts'
 import { agentIdOf, verifyAgent, verifyMachine } from '../../identity/signing.ts'
-import { equalBytes, randomBytes } from '../../identity/hash.ts'
+import { equalBytes } from '../../identity/hash.ts'
 import { type LinkMachines, initiatorTranscript, responderTranscript } from '../../identity/link-crypto.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { MAX_CONNECTIONS_PER_AGENT, MAX_UNPROVEN_CONNECTIONS } from '../../protocol/limits/mesh.ts'
-import { LINK_HANDSHAKE_MS, LINK_VERSION, MAX_CONNECTIONS, NONCE_BYTES } from '../../protocol/limits/wire.ts'
+import { LINK_HANDSHAKE_MS, LINK_VERSION, MAX_CONNECTIONS } from '../../protocol/limits/wire.ts'
 import type { TrustDecision } from '../../protocol/reasons.ts'
 import { LINK_DOMAINS, demandLinkVersion, linkM1, linkM2, linkM2Core, linkM3 } from '../../protocol/wire/link.ts'
 import type { ExecutorServices } from '../services.ts'
@@ -96,7 +96,7 @@ export class ExecutorLinks {
       versions: [LINK_VERSION],
       agent_public_key: this.#own.agentPublicKey,
       kem_public_key: kemPublicKey,
-      nonce: randomBytes(NONCE_BYTES),
+      nonce: this.#deps.nonces.make(),
     })
     return { handle: this.#start({ role: 'initiator', peerMachine, m1, reply: null }), m1 }
   }
@@ -124,7 +124,7 @@ export class ExecutorLinks {
   ): Promise<{ handle: number; core: Uint8Array; agentSignature: Uint8Array }> {
     const { agent_public_key: agentPublicKey } = linkM1.decode(m1)
     this.#checkNotOurselves(peerMachine)
-    const nonce = randomBytes(NONCE_BYTES)
+    const nonce = this.#deps.nonces.make()
     const core = linkM2Core.encode({
       versions: [LINK_VERSION],
       agent_public_key: this.#own.agentPublicKey,

@@ -1,5 +1,5 @@
 import { BoundedMap, BoundedSet } from '../../base/bounded-collections.ts'
-import { randomBytes } from '../../identity/hash.ts'
+import { equalBytes, randomBytes } from '../../identity/hash.ts'
 import { type AgentId, type MachineId, toHex } from '../../protocol/ids.ts'
 import { MAX_NONCES_PER_PEER, NONCE_BYTES } from '../../protocol/limits/wire.ts'
 
@@ -9,6 +9,10 @@ import { MAX_NONCES_PER_PEER, NONCE_BYTES } from '../../protocol/limits/wire.ts'
  */
 export const MAX_PAIRS_WITH_VOID_NONCES = 512
 
+/** The first bytes of all nonces of one executor process. The other 24 are random for each. */
+const LIFE_BYTES = 8
+export const newLife = (): Uint8Array => randomBytes(LIFE_BYTES)
+
 export const pairKey = (agentId: AgentId, machineId: MachineId): string => `${agentId}:${machineId}`
 const agentOfPair = (pair: string): AgentId => pair.split(':')[0]!
 
@@ -17,14 +21,30 @@ const agentOfPair = (pair: string): AgentId => pair.split(':')[0]!
  * memory, so a restart rejects all earlier Requests.
  */
 export class Nonces {
+  readonly #life: Uint8Array
   readonly #byPair = new Map<string, BoundedSet<string>>()
   /** Nonces that became void unused: nothing signed with one was or will be accepted. The newest pairs come last. */
   readonly #void = new BoundedMap<string, ReadonlySet<string>>({ max: MAX_PAIRS_WITH_VOID_NONCES })
 
+  /** `life` is that of the executor process. */
+  constructor({ life }: { readonly life: Uint8Array }) {
+    this.#life = life
+  }
+
+  /** A new nonce that is not issued yet. */
+  make(): Uint8Array {
+    return Buffer.concat([this.#life, randomBytes(NONCE_BYTES - this.#life.length)])
+  }
+
+  /** Whether this executor process cannot have made the nonce, so that it is not valid and never will be. */
+  isOfOther(nonce: Uint8Array): boolean {
+    return !equalBytes(nonce.subarray(0, this.#life.length), this.#life)
+  }
+
   /** Issues nonces for a pair. Above the limit, the oldest nonces of that pair become void. */
   mint(pair: string, count: number): Uint8Array[] {
     return Array.from({ length: count }, () => {
-      const nonce = randomBytes(NONCE_BYTES)
+      const nonce = this.make()
       this.add(pair, nonce)
       return nonce
     })

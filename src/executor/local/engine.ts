@@ -15,6 +15,8 @@ import type { LocalLimits } from '../../policy/local/policy.ts'
 import { Slots } from '../../policy/slots.ts'
 import { terminalProblem } from '../../process/terminal.ts'
 import type { LifecycleFacts } from '../../protocol/events/lifecycle.ts'
+import { type Work, type WorkList, shortArgv, workListOf } from '../../protocol/handover.ts'
+import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_FILE_PLACES, SESSION_CLOSE_MS } from '../../protocol/limits/rexd.ts'
 import { CAPABILITY_GROUPS, type Capability } from '../../protocol/rexd/fields.ts'
 import { LiveRunFeed } from '../live-run-feed.ts'
@@ -22,6 +24,7 @@ import type { EndCause } from '../runs/execution.ts'
 import type { EngineServices } from '../services.ts'
 
 interface SessionRun {
+  readonly requestId: RequestId
   readonly over: boolean
   end(cause: EndCause): void
   kill(): void
@@ -30,18 +33,21 @@ interface SessionRun {
 /** Runs that are ended together. */
 export class RunGroup {
   readonly #clock: Clock
-  readonly #runs = new Map<SessionRun, Promise<void>>()
+  readonly #runs = new Map<SessionRun, { readonly work: Promise<void>; readonly argv: readonly string[] }>()
 
   constructor(deps: { clock: Clock }) {
     this.#clock = deps.clock
   }
 
   /** Holds the run until `work` settles. */
-  add(run: SessionRun, work: Promise<void>): void {
-    this.#runs.set(
-      run,
-      work.finally(() => this.#runs.delete(run)),
-    )
+  add(run: SessionRun, argv: readonly string[], work: Promise<void>): void {
+    this.#runs.set(run, { argv, work: work.finally(() => this.#runs.delete(run)) })
+  }
+
+  /** Runs that have not ended, for a drain. */
+  work(who: string | null): Work[] {
+    const going = [...this.#runs].filter(([{ over }]) => !over)
+    return going.map(([{ requestId }, { argv }]) => ({ kind: 'rexd', id: requestId, who, argv: shortArgv(argv) }))
   }
 
   /** Ends every program and resolves to their number when all are over. */
@@ -51,7 +57,7 @@ export class RunGroup {
     const timer = this.#clock.setTimeout(() => {
       for (const run of runs) run.kill()
     }, SESSION_CLOSE_MS)
-    await Promise.all(this.#runs.values())
+    await Promise.all([...this.#runs.values()].map(async ({ work }) => work))
     timer.cancel()
     return runs.length
   }
@@ -156,6 +162,7 @@ export class LocalEngine implements Startable {
   /** Null if no approval client can watch. */
   readonly watch: LiveRunFeed | null
   #stopping = false
+  #isDraining = false
 
   constructor(services: EngineServices) {
     this.services = services
@@ -167,7 +174,7 @@ export class LocalEngine implements Startable {
     this.terminalProblem = policy.granted.has('pty') ? terminalProblem() : null
   }
 
-  /** Throws `resource_limit`, `forbidden_path`, `file_not_found`, `shutting_down`, `journal_unavailable`. */
+  /** Throws `resource_limit`, `forbidden_path`, `file_not_found`, `shutting_down`, `draining`, `journal_unavailable`. */
   async open(opening: SessionOpening): Promise<LocalSession> {
     const { policy, journal, clock } = this.services
     const timeSharing = this.#timeSharing
@@ -191,6 +198,7 @@ export class LocalEngine implements Startable {
   /** Synchronous, so that two sessions cannot take the last place. */
   #place(session: LocalSession, max: number): LocalSession {
     if (this.#stopping) throw new AppError('shutting_down')
+    this.checkDraining()
     const data = { limit: 'max_concurrent_sessions', max }
     // A program that could not be killed keeps the place of its session.
     this.#outlived = this.#outlived.filter(({ slots }) => slots.active > 0)
@@ -198,6 +206,22 @@ export class LocalEngine implements Startable {
       throw new AppError('resource_limit', `${max} sessions are open, which is the limit`, { data })
     this.#sessions.set(session.key.session_id, session)
     return session
+  }
+
+  /** While true, new sessions and commands are refused. Commands that run go on. */
+  drain(isDraining: boolean): void {
+    this.#isDraining = isDraining
+  }
+
+  /** Throws `draining`. */
+  checkDraining(): void {
+    if (this.#isDraining) throw new AppError('draining')
+  }
+
+  /** Programs that run. */
+  get work(): WorkList {
+    const ofSessions = [...this.#sessions.values()].flatMap(({ key, runs }) => runs.work(key.client_name))
+    return workListOf([...ofSessions, ...this.detached.runs.work(null)])
   }
 
   session(id: string): LocalSession {

@@ -120,6 +120,8 @@ const beginByModes = async (asked: StartQuery, modes: EngineModes, allowed: Allo
 
 const beginHere = async (asked: StartQuery, routed: Routed | null): Promise<LocalRun> => {
   const { engine, session, start } = asked
+  // Also after an approval, which may have taken long.
+  engine.checkDraining()
   const directory = await workingDirectory(session, start.cwd)
   let isKept = false
   try {
@@ -134,7 +136,7 @@ const beginHere = async (asked: StartQuery, routed: Routed | null): Promise<Loca
     // The session was closed meanwhile, so nothing may start.
     if (session.closed) run.end('cancelled')
     const runs = start.detach ? engine.detached.runs : session.runs
-    runs.add(run, run.execute().finally(directory.release))
+    runs.add(run, start.argv, run.execute().finally(directory.release))
     return run
   } finally {
     if (!isKept) directory.release()
@@ -189,6 +191,7 @@ const permittedRun = (
 const beginThere = async (asked: StartQuery, rights: SessionRights, routed: Routed | null): Promise<LocalRun> => {
   const { engine, session, start, sink, reporting } = asked
   const { targets, clock } = engine.services
+  engine.checkDraining()
   if (session.closed) throw new AppError('unknown_session')
   if (targets === null) throw new AppError('unsupported_capability', 'this program has no mesh', { data: { capability: 'target' } })
   const exec = routed && inForce(routed.place, session, start, routed.modes.tools)
@@ -233,7 +236,7 @@ const beginThere = async (asked: StartQuery, rights: SessionRights, routed: Rout
     target,
     ...placeOf(routed),
   })
-  session.runs.add(run, run.execute())
+  session.runs.add(run, start.argv, run.execute())
   return run
 }
 

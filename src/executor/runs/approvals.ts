@@ -245,8 +245,10 @@ class Withdrawal extends AppError {
 }
 
 const withdrawalOf = (reason: unknown): ApprovalDenial => {
-  const revoked = reason instanceof Withdrawal && reason.by === 'access_revoked'
-  return { reason: revoked ? 'trust_rejected' : 'approval_denied', detail: `the approval request was withdrawn: ${errorText(reason)}` }
+  const by = reason instanceof Withdrawal ? reason.by : null
+  // The requester of a stopping daemon asks its successor.
+  const denial = by === 'access_revoked' ? 'trust_rejected' : by === 'daemon_stopping' ? 'draining' : 'approval_denied'
+  return { reason: denial, detail: `the approval request was withdrawn: ${errorText(reason)}` }
 }
 
 /** A requester learns whether it was refused, too late, or no approver was connected. A mismatch concerns only this machine. */

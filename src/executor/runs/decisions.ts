@@ -11,6 +11,7 @@ import {
 } from '../../policy/mesh/authorize.ts'
 import { RuleBook, type TellableRules } from '../../policy/mesh/tellable-rules.ts'
 import type { AgentId, RequestId } from '../../protocol/ids.ts'
+import { RESTART_WAIT_MS } from '../../protocol/limits/daemon.ts'
 import {
   DENIALS_PER_SECOND,
   DENIAL_BURST,
@@ -39,6 +40,17 @@ const SENDER_PROBLEMS = {
   wrong_party: 'it names other parties than those of the link',
   wrong_signature: 'its signature does not fit',
 } as const
+
+/** Requesters look for a lost run no longer than this after a start. */
+const KNOWN_AFTER_START_MS = RESTART_WAIT_MS
+/** The audit log must cover this time before the start. A Request is under way for some seconds. */
+const COVERED_MS = 60_000
+
+interface KnownBefore {
+  readonly until: number
+  left: number
+}
+const NOTHING_BEFORE: KnownBefore = { until: 0, left: 0 }
 
 const keyOf = (agentId: AgentId, name: string): string => `${agentId} ${name}`
 
@@ -70,6 +82,7 @@ export interface DecisionsDeps extends Pick<ExecutorServices, 'clock'>, Approval
   readonly approvalRequests: PeerApprovals
 }
 
+const DRAINING: ApprovalDenial = { reason: 'draining', detail: 'this daemon restarts when its runs have ended' }
 const ID_USED: ApprovalDenial = { reason: 'request_id_used', detail: 'this agent and machine used the request id before' }
 
 export interface Denial {
@@ -101,6 +114,8 @@ export class Decisions {
    * because a replay already fails on its nonce.
    */
   readonly #used = new BoundedMap<string, true>({ max: MAX_RECENT_RUNS })
+  /** How long, and for how many further runs, the IDs from before this start are surely remembered. */
+  #knowsBefore: KnownBefore = NOTHING_BEFORE
   /** Limit on denials and rules for each accepted agent. Each costs a signature and a line of the audit log. */
   readonly #answers: RateLimit
   /** The same for all other agents together, because any peer can create another link. */
@@ -119,8 +134,21 @@ export class Decisions {
 
   /** Loads the IDs of runs that began before this start. */
   async load(): Promise<void> {
-    for (const { agent_id, machine_id, request_id } of await this.#deps.reports.lastBegun())
+    const { clock, reports } = this.#deps
+    const { runs, since } = await reports.lastBegun()
+    for (const { agent_id, machine_id, request_id } of runs)
       this.#use(agent_id, knownAs({ pair: pairKey(agent_id, machine_id) }, request_id))
+    const isCovered = since === null || since <= clock.now() - COVERED_MS
+    this.#knowsBefore = isCovered ? { until: clock.monotonic() + KNOWN_AFTER_START_MS, left: MAX_RECENT_RUNS / 2 } : NOTHING_BEFORE
+  }
+
+  /**
+   * Whether all IDs are known under which runs began shortly before this start, because the audit log has them. True for a while after a
+   * start, for Requests that were under way. Their nonces died with the earlier process.
+   */
+  get knowsBefore(): boolean {
+    const { until, left } = this.#knowsBefore
+    return left > 0 && this.#deps.clock.monotonic() < until
   }
 
   hasUsed(agentId: AgentId, name: string): boolean {
@@ -132,10 +160,13 @@ export class Decisions {
     this.#used.delete(keyOf(agentId, name))
   }
 
-  /** `isFull` means that no more requests can be answered now. `isKnown` means that a run of this name exists. */
+  /**
+   * `isFull` means that no more requests can be answered now. `isDraining` means that no new run may begin. `isKnown` means that a run of
+   * this name exists.
+   */
   decide(
     arrival: RunArrival,
-    { isFull, isKnown }: { isFull: boolean; isKnown(name: string): boolean },
+    { isFull, isDraining, isKnown }: { isFull: boolean; isDraining: boolean; isKnown(name: string): boolean },
   ): RunAdmission | AnsweredStream | Denial | RulesAnswer | Dropped {
     const { counters, detached, trustEvaluator } = this.#deps
     const { link } = arrival
@@ -169,6 +200,8 @@ export class Decisions {
         counters.count('requests_replayed')
         return this.#refused({ key, argv: read.request.argv, requestSha256: read.sha256 }, ID_USED)
       }
+      // It takes no token of the rate limit, because the requester made no mistake.
+      if (isDraining) return { subject: { key, argv: read.request.argv, requestSha256: read.sha256 }, ...DRAINING }
     }
     const decided = this.#decideRun(read, principal, arrival, problem === null ? null : SENDER_PROBLEMS[problem])
     // In the same turn, so that only one of two Requests with the same ID can begin.
@@ -179,6 +212,7 @@ export class Decisions {
   /** Marks the ID as used, so that it never means another run. */
   #use(agentId: AgentId, name: string): void {
     this.#used.set(keyOf(agentId, name), true, agentId)
+    this.#knowsBefore.left -= 1
   }
 
   /** An answer costs a signature and a log line, like a denial. So requests above the limit are not verified. */

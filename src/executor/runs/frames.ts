@@ -71,6 +71,7 @@ export const WARNING_TEXT: Readonly<Record<WarningKind, string>> = {
   ended_by_operator: 'the operator of the executing host ended the run',
   descendants_may_survive: 'a process that the run started may still live: it was not found, or may not be killed',
   descendants_ended: 'the command ended and left processes running; they were ended',
+  target_draining: 'the target is draining; the requester asks again when it is back',
 }
 
 export interface Warning {

@@ -1,7 +1,7 @@
 import { errorText } from '../../base/errors.ts'
 import { reach } from '../../base/run-stages.ts'
 import type { Journal } from '../../journal/journal.ts'
-import { lastBegun } from '../../journal/past-runs.ts'
+import { type LastBegun, lastBegun } from '../../journal/past-runs.ts'
 import type { RunKey } from '../../journal/run-key.ts'
 import type { TellableRules } from '../../policy/mesh/tellable-rules.ts'
 import type { FileRunPermit } from '../../policy/mesh/authorize-file.ts'
@@ -43,14 +43,14 @@ export class Reports {
     return this.#deps.journal !== null
   }
 
-  /** The last runs that began on this machine, also before this start. An unreadable audit log does not prevent the start. */
-  async lastBegun(): Promise<RunKey[]> {
+  /** The last runs that began on this machine, also before this start. An unreadable audit log does not prevent the start, and tells nothing. */
+  async lastBegun(): Promise<LastBegun> {
     const { journal, log } = this.#deps
     try {
-      return journal === null ? [] : await lastBegun(journal.path, MAX_RECENT_RUNS)
+      return journal === null ? { runs: [], since: null } : await lastBegun(journal.path, MAX_RECENT_RUNS)
     } catch (error) {
       log.error({ error: errorText(error) }, 'which runs began before this start cannot be read: an id of theirs may run again')
-      return []
+      return { runs: [], since: Number.POSITIVE_INFINITY }
     }
   }
 

@@ -33,6 +33,7 @@ import type { PeerLink } from '../links/executor-links.ts'
 import type { Signatures } from '../links/signatures.ts'
 import type { ExecutorServices } from '../services.ts'
 import { TerminalInputs } from './terminal-inputs.ts'
+import { ProvenRequests } from './proven-requests.ts'
 import { AuthorizedFanouts, type RequestToSign, checkProvenRequest } from './operator-proofs.ts'
 
 interface Waiting {
@@ -107,11 +108,6 @@ export class RequestBatches {
   }
 }
 
-/**
- * How long after its signature a proven Request may be signed again for another stream of the same peer, while a lost run is looked for.
- */
-export const SIGN_AGAIN_MS = 15_000
-
 export type RequestsDeps = Pick<ExecutorServices, 'authority' | 'clock' | 'contacts' | 'counters' | 'gate' | 'outgoing' | 'signatures'>
 
 export interface RequestsInit {
@@ -144,8 +140,7 @@ export class Requests {
   readonly terminals: TerminalInputs
   readonly #deps: RequestsDeps
   readonly #init: RequestsInit
-  /** Recently proven Requests, oldest first. A proof is valid once, but a Request that never arrived is sent again. */
-  readonly #proven = new Map<RequestId, { readonly digest: string; readonly until: number }>()
+  readonly #proven: ProvenRequests
   readonly #fanouts: AuthorizedFanouts
   readonly #batches: RequestBatches
   readonly #cancels: TokenBucket
@@ -153,6 +148,7 @@ export class Requests {
   constructor(deps: RequestsDeps, init: RequestsInit) {
     this.#deps = deps
     this.#init = init
+    this.#proven = new ProvenRequests(deps)
     this.#fanouts = new AuthorizedFanouts(deps)
     this.#batches = new RequestBatches(deps)
     this.#cancels = new TokenBucket(deps, CANCELS)
@@ -173,6 +169,11 @@ export class Requests {
     return {}
   }
 
+  /** A target denied a Request with `draining`, so that it may be signed once more. Throws `malformed`. */
+  denied({ request_id, ...exit }: Call<'request_denied'>): void {
+    this.#proven.denied(request_id, exit)
+  }
+
   fanoutOver(fanout: RequestId): object {
     this.#fanouts.over(fanout)
     return {}
@@ -185,7 +186,12 @@ export class Requests {
   async sign(call: Call<'sign_request'>, peer: PeerLink): Promise<Signed> {
     const { argv, stdin, timeout_ms, cwd, clamp } = call
     const request: ExecRequest = { ...this.#asked(call, peer), argv, stdin, timeout_ms, cwd, clamp }
-    return this.#signRun({ domain: EXEC_REQUEST_DOMAIN, message: execRequest, request }, { ...request, detach: null, terminal: null }, call)
+    return this.#signRun(
+      { domain: EXEC_REQUEST_DOMAIN, message: execRequest, request },
+      { ...request, detach: null, terminal: null },
+      call,
+      peer,
+    )
   }
 
   /** Like `sign`, for a detached run. */
@@ -194,7 +200,7 @@ export class Requests {
     const request: ExecDetachRequest = { ...this.#asked(call, peer), argv, cwd, clamp, lifetime_ms, keep_bytes }
     const toSign = { ...request, stdin: null, timeout_ms: null, detach: { lifetime_ms, keep_bytes }, terminal: null }
     const signed = { domain: EXEC_DETACH_REQUEST_DOMAIN, message: execDetachRequest, request }
-    return this.#signRun(signed, toSign, { ...call, fanout: null })
+    return this.#signRun(signed, toSign, { ...call, fanout: null }, peer)
   }
 
   /** Like `sign`, for a run on a terminal. */
@@ -203,7 +209,12 @@ export class Requests {
     const terminal = { columns, rows, term }
     const request: ExecTerminalRequest = { ...this.#asked(call, peer), argv, timeout_ms, clamp, ...terminal }
     const signed = { domain: EXEC_TERMINAL_REQUEST_DOMAIN, message: execTerminalRequest, request }
-    const answer = await this.#signRun(signed, { ...request, stdin: null, cwd: null, detach: null, terminal }, { ...call, fanout: null })
+    const answer = await this.#signRun(
+      signed,
+      { ...request, stdin: null, cwd: null, detach: null, terminal },
+      { ...call, fanout: null },
+      peer,
+    )
     this.terminals.opened(answer.body)
     return answer
   }
@@ -235,6 +246,7 @@ export class Requests {
     { domain, message, request }: { readonly domain: string; readonly message: Pick<Message<T>, 'encode'>; readonly request: T },
     toSign: RequestToSign,
     call: ProvenCall,
+    { agentPublicKey }: PeerLink,
   ): Promise<Signed> {
     const { request_id, to_agent: agent_id, to_machine: machine_id } = request
     const { argv, stdin, timeout_ms, detach, terminal } = toSign
@@ -255,6 +267,7 @@ export class Requests {
       ...(terminal && { terminal: true as const }),
     }
     const body = message.encode(request)
+    if (proven) this.#proven.signed(request_id, body, agentPublicKey)
     const signed = await this.#signed(
       domain,
       body,
@@ -301,30 +314,18 @@ export class Requests {
 
   /** Returns whether an operator proved the Request. A given proof is always checked. */
   #check(request: RequestToSign, content: () => Uint8Array, { proof, proven, fanout }: ProvenCall): boolean {
-    const { clock, contacts, gate, signatures } = this.#deps
+    const { contacts, gate, signatures } = this.#deps
     const isOfProvenFanout = fanout !== null && this.#fanouts.has(fanout)
     if (proof === '' && !isOfProvenFanout && !this.#init.requireOperatorProof) return false
     const digest = digestOf(content(), isOfProvenFanout ? fanout : proof)
-    if (this.#wasProven(request.request_id, digest)) return true
+    if (this.#proven.take(request.request_id, digest)) return true
     if (isOfProvenFanout) this.#fanouts.spend(fanout, request)
     else {
       gate.check(RUN_OPERATION, proven, proof)
       checkProvenRequest(proven, request, { own: signatures.agentId, contacts: contacts.list() })
     }
-    // A repeated proof becomes the newest.
-    this.#proven.delete(request.request_id)
-    this.#proven.set(request.request_id, { digest, until: clock.monotonic() + SIGN_AGAIN_MS })
+    this.#proven.add(request.request_id, digest)
     return true
-  }
-
-  /** True once if the same Request to the same peer was proven a moment ago, so that only its stream differs. */
-  #wasProven(requestId: RequestId, digest: string): boolean {
-    const now = this.#deps.clock.monotonic()
-    for (const [id, { until }] of this.#proven) {
-      if (until > now) break
-      this.#proven.delete(id)
-    }
-    return this.#proven.get(requestId)?.digest === digest && this.#proven.delete(requestId)
   }
 
   async #append(event: JournalRequest | JournalRulesRequest | JournalDetachedRequest): Promise<void> {

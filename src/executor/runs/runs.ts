@@ -111,6 +111,7 @@ export class Runs {
   readonly #lingering = new RetentionPool(AWAITING_ACK)
   readonly #decisions: Decisions
   readonly #stopping = new AbortController()
+  #isDraining = false
 
   constructor(deps: RunsDeps, init: ApprovalsInit) {
     this.#deps = deps
@@ -128,12 +129,13 @@ export class Runs {
     const { counters } = this.#deps
     const { link, outlet } = arrival
     counters.count('requests_received')
-    const verdict = this.#stopping.signal.aborted
-      ? ({ dropped: 'requests_ignored' } as const)
-      : this.#decisions.decide(arrival, { isFull: this.#active.isFullFor(link), isKnown: (name) => this.#isKnown(name) })
+    const isFull = this.#active.isFullFor(link)
+    const isDraining = this.#isDraining || this.#stopping.signal.aborted
+    const verdict = this.#decisions.decide(arrival, { isFull, isDraining, isKnown: (name) => this.#isKnown(name) })
     if ('admission' in verdict) return this.#start(verdict, arrival)
     if ('stream' in verdict) {
       this.#active.track({ link, run: verdict.stream, command: null }, verdict.answered)
+      if (this.#stopping.signal.aborted) verdict.stream.end('daemon_stopping')
       return verdict.stream
     }
     if ('dropped' in verdict) {
@@ -163,7 +165,10 @@ export class Runs {
     counters.count(frame === null ? 'malformed_frames' : 'resumes_refused')
     if (accepted) {
       const { request_id, request_nonce } = frame
-      const unseen = fresh && !this.#decisions.hasUsed(link.agentId, knownAs(link, request_id)) && nonces.void(link.pair, request_nonce)
+      const name = knownAs(link, request_id)
+      const isVoid = nonces.void(link.pair, request_nonce)
+      const isKnown = isVoid || (nonces.isOfOther(request_nonce) && this.#decisions.knowsBefore)
+      const unseen = fresh && isKnown && !this.#decisions.hasUsed(link.agentId, name)
       outlet.send(execFrame.encode({ type: 'gone', request_id, unseen }))
     }
     outlet.close()
@@ -184,6 +189,17 @@ export class Runs {
     const { acl, slots } = this.#deps.policy
     slots.limit(acl.caps)
     return this.#active.aclNarrowed(acl)
+  }
+
+  get isDraining(): boolean {
+    return this.#isDraining
+  }
+
+  /** While true, new requests are denied with `draining`, and so is each run that waits for an approval. Its requester asks again. */
+  drain(isDraining: boolean): void {
+    this.#isDraining = isDraining
+    if (!isDraining) return
+    for (const { command } of this.#active.all) if (command?.run.state === 'waiting_for_approval') command.run.end('daemon_stopping')
   }
 
   /** Ends every program by SIGTERM at once, and by SIGKILL in time for SHUTDOWN_MS. Resolves when all are over and their Exits were taken. */

@@ -60,6 +60,33 @@ export const WATCHDOG_MS = 30_000
 /** Status text for the service manager. */
 export const MAX_STATUS_TEXT = 400
 
+// ---- drain before a restart ----
+/** Longest drain. A daemon that waits longer for its runs is one that somebody forgot. */
+export const MAX_DRAIN_MS = 24 * 3_600_000
+/** Pieces of work that a draining daemon lists. Further ones are counted. */
+export const MAX_WORK_LISTED = 64
+/** Tokens of a listed command, and characters of a token. The beginnings of commands are much shorter. */
+export const MAX_WORK_ARGV = 512
+/** One such list as JSON, in which a character may be escaped as six. */
+export const MAX_WORK_JSON = 1024 * 1024
+/** Interval at which a draining daemon looks for the end of its work. */
+export const DRAIN_POLL_MS = 100
+/** Interval of its progress reports. */
+export const DRAIN_REPORT_MS = 1_000
+/** Time to find out what a stop will end, if nobody waits for it. */
+export const DRAIN_COUNT_MS = 300
+/** Time for a program that connects to the handover socket to send its request. */
+export const HANDOVER_OPEN_MS = 5_000
+/** Programs connected to the handover socket at once: the one that drains, and some that are refused. */
+export const MAX_HANDOVER_CONNECTIONS = 4
+/** How long a requester repeats a request that its target denies with `draining`. Twice the drain that the manual suggests. */
+export const DRAIN_WAIT_MS = 600_000
+/** … and how long after the last such denial, while the target cannot be reached. A start takes seconds. */
+export const RESTART_WAIT_MS = 120_000
+/** First pause between these requests, doubled each time up to the longest. */
+export const DRAIN_FIRST_PAUSE_MS = 250
+export const DRAIN_LONGEST_PAUSE_MS = 4_000
+
 // ---- other processes ----
 /** Time that the daemon's start waits for REXD to listen before it continues without it. */
 export const REXD_START_MS = 10_000

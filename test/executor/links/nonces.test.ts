@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { Nonces } from '../../../src/executor/links/nonces.ts'
+import { newLife, Nonces } from '../../../src/executor/links/nonces.ts'
 import { randomBytes } from '../../../src/identity/hash.ts'
 import { MAX_NONCES_PER_PEER } from '../../../src/protocol/limits/wire.ts'
 
 test('a nonce is good once, for the pair it was given to', () => {
-  const nonces = new Nonces()
+  const nonces = new Nonces({ life: newLife() })
   const [nonce] = nonces.mint('a', 1)
   assert.equal(nonces.consume('b', nonce!), false)
   assert.equal(nonces.consume('a', nonce!), true)
@@ -15,7 +15,7 @@ test('a nonce is good once, for the pair it was given to', () => {
 })
 
 test('a pair holds no more nonces than the limit: its oldest become void, and nobody else is touched', () => {
-  const nonces = new Nonces()
+  const nonces = new Nonces({ life: newLife() })
   const [other] = nonces.mint('b', 1)
   const first = nonces.mint('a', MAX_NONCES_PER_PEER)
   const [last] = nonces.mint('a', 1)

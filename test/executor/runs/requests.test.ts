@@ -9,10 +9,10 @@ import type { RequestProof } from '../../../src/executor-api/messages.ts'
 import { sha256 } from '../../../src/identity/hash.ts'
 import { pieceHashes } from '../../../src/identity/piece-hashes.ts'
 import { verifyAgent } from '../../../src/identity/signing.ts'
-import { EXEC_REQUEST_DOMAIN, execRequest } from '../../../src/protocol/wire/exec.ts'
+import { EXEC_EXIT_DOMAIN, EXEC_REQUEST_DOMAIN, type ExecExit, execExit, execRequest } from '../../../src/protocol/wire/exec.ts'
 import { MAX_ASKED_RUNS } from '../../../src/protocol/limits/detached.ts'
 import { toHex } from '../../../src/protocol/ids.ts'
-import { SIGN_AGAIN_MS } from '../../../src/executor/runs/requests.ts'
+import { PROVEN_FOR_MS, SIGN_AGAIN_MS } from '../../../src/executor/runs/proven-requests.ts'
 import { ExecutorHost, type HostOptions } from '../../support/executor-host.ts'
 import { newParty, uptimeCall, type FakeLink, type FakeNetwork } from '../../support/fake-network.ts'
 import { linesOf, isLifeEvent } from '../../support/journal.ts'
@@ -250,6 +250,50 @@ test('a proven request is signed once more for another stream of the same machin
   await sign({}, late)
   await clock.advance(SIGN_AGAIN_MS)
   await assert.rejects(sign({}, late), usedBefore)
+})
+
+test('a proven request is signed again twice for each draining that its target signed, and for nothing else', async (t) => {
+  const clock = new ManualClock(Date.now())
+  const { host, network, sign, prove } = await asking(t, { requireOperatorProof: true, clock })
+  const proof = await prove({ agent_id: host.peer.signer.agentId, argv: ['uptime'] })
+  const usedBefore = refused('operator_proof_required', /used before/)
+  const exitOf = (request: Uint8Array, fields: Partial<ExecExit> = {}): Uint8Array => {
+    const { request_id, from_agent, from_machine, to_agent, to_machine } = execRequest.decode(request)
+    const parties = { from_agent: to_agent, from_machine: to_machine, to_agent: from_agent, to_machine: from_machine }
+    const nothing = { code: null, signal: null, duration_ms: 0, stdout_bytes_total: 0, stderr_bytes_total: 0, truncated: false }
+    const hashes = { stdout_sha256: sha256(new Uint8Array(0)), stderr_sha256: sha256(new Uint8Array(0)) }
+    const exit = { version: 1 as const, request_id, ...parties, request_sha256: sha256(request), ...nothing, ...hashes }
+    return execExit.encode({ ...exit, denial_reason: 'draining', ...fields })
+  }
+  const deny = async (body: Uint8Array, { signer } = host.peer, id = ID): Promise<void> =>
+    network.client.requestDenied(id, { body, signature: await signer.sign(EXEC_EXIT_DOMAIN, body) })
+
+  await sign({}, proof)
+  const second = await sign({}, proof)
+  await assert.rejects(sign({}, proof), usedBefore)
+  // Each of these lies.
+  await deny(exitOf(second.body), newParty())
+  await deny(exitOf(second.body, { denial_reason: 'argv_not_allowed' }))
+  await deny(exitOf(second.body, { denial_reason: null, code: 0 }))
+  await deny(exitOf(second.body, { request_sha256: new Uint8Array(32) }))
+  await deny(exitOf(second.body), host.peer, ID.replace(/.$/, '0'))
+  network.client.requestDenied(ID, { body: new Uint8Array([1, 2, 3]), signature: new Uint8Array(3309) })
+  await assert.rejects(sign({}, proof), usedBefore)
+  for (let n = 0, last = second; n < 3; n++) {
+    await deny(exitOf(last.body))
+    await deny(exitOf(last.body))
+    await clock.advance(2 * SIGN_AGAIN_MS)
+    await assert.rejects(sign({ argv: ['id'] }, proof), refused('operator_proof_required'))
+    await sign({}, proof)
+    last = await sign({}, proof)
+    await assert.rejects(sign({}, proof), refused('operator_proof_required'))
+  }
+  const { proven } = proof
+  const final = { proven, proof: await host.prove('exec_run', proven, clock.now()) }
+  const { body } = await sign({}, final)
+  await deny(exitOf(body))
+  await clock.advance(PROVEN_FOR_MS)
+  await assert.rejects(sign({}, final), refused('operator_proof_required'))
 })
 
 test('a cancel of a detached run is signed and written however much else is asked, and has a bound of its own', async (t) => {

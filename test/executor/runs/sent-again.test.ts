@@ -1,13 +1,16 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
+import { readFile, writeFile } from 'node:fs/promises'
 import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { Nonces, MAX_PAIRS_WITH_VOID_NONCES } from '../../../src/executor/links/nonces.ts'
+import { newLife, Nonces, MAX_PAIRS_WITH_VOID_NONCES } from '../../../src/executor/links/nonces.ts'
 import type { ExecRequest } from '../../../src/protocol/wire/exec.ts'
 import { MAX_NONCES_PER_PEER } from '../../../src/protocol/limits/wire.ts'
+import { RESTART_WAIT_MS } from '../../../src/protocol/limits/daemon.ts'
 import { ExecutorHost } from '../../support/executor-host.ts'
+import { ManualClock } from '../../support/manual-clock.ts'
 import { newParty, signedFrame, type FakeLink, type ProbeRun } from '../../support/fake-network.ts'
 
 /** A signed Request that has not been handed over. */
@@ -61,25 +64,58 @@ test('also when the stream that it went out on, or the whole connection, is know
   assert.equal((await again.exit()).code, 0)
 })
 
-test('nothing is certain of a Request that was taken or denied, of another life, or of a nonce that was never given out', async (t) => {
-  const { host, network, link } = await ExecutorHost.linked(t)
+test('nothing is certain of a Request that was taken or denied, or of a nonce that was never given out', async (t) => {
+  const { host, link } = await ExecutorHost.linked(t)
   const taken = await copyOf(host, link)
   await deliver(link, taken).exit()
   const denied = await copyOf(host, link)
   const other = { ...denied, frame: await signedFrame({ ...denied.request, argv: ['never'] }, link.peer.signer) }
   await deliver(link, other).closed
   const invented = await copyOf(host, link)
-  invented.request.stream_nonce.fill(7)
+  invented.request.stream_nonce.fill(7, 8)
   for (const copy of [taken, denied, invented]) assert.equal(await unseen(await resume(link, copy)), false)
   // Its id was used, whatever nonce is named for it.
   const renamed = { ...taken, request: { ...taken.request, stream_nonce: await link.nonce() } }
   assert.equal(await unseen(await resume(link, renamed)), false)
-  const before = await copyOf(host, link)
+})
+
+test('after a restart, a Request without a line in the audit log never began, and it is taken once', async (t) => {
+  const { host, network, link } = await ExecutorHost.linked(t)
+  const [lost, taken] = [await copyOf(host, link), await copyOf(host, link)]
+  await deliver(link, taken).exit()
   network.client.stop()
   await host.stop()
   await host.boot()
   const next = await (await host.connect()).link(host.peer)
-  assert.equal(await unseen(await resume(next, before)), false)
+  assert.equal(await unseen(await resume(next, taken)), false)
+  assert.equal(await unseen(await resume(next, lost)), true)
+  assert.equal(await deliver(next, lost).denial(), 'unverified_sender', 'the nonce is not valid any more')
+  const again = await copyOf(host, next, lost.request.request_id)
+  assert.equal((await deliver(next, again).exit()).code, 0)
+  assert.equal(await unseen(await resume(next, lost)), false)
+  assert.equal(await deliver(next, await copyOf(host, next, lost.request.request_id)).denial(), 'request_id_used')
+  assert.equal(await deliver(next, await copyOf(host, next, taken.request.request_id)).denial(), 'request_id_used')
+})
+
+test('an audit log that does not tell of the time before the start makes nothing certain, nor does a start that is long ago', async (t) => {
+  const clock = new ManualClock(Date.now())
+  const { host, network, link } = await ExecutorHost.linked(t, { clock })
+  const lost = await copyOf(host, link)
+  network.client.stop()
+  await host.stop()
+  await host.boot()
+  const next = await (await host.connect()).link(host.peer)
+  assert.equal(await unseen(await resume(next, lost)), true)
+  await clock.advance(RESTART_WAIT_MS)
+  assert.equal(await unseen(await resume(next, lost)), false)
+
+  await host.stop()
+  // Only its last line is left.
+  const lines = (await readFile(host.journalPath, 'utf8')).split('\n')
+  await writeFile(host.journalPath, lines.slice(-2).join('\n'))
+  await host.boot()
+  const last = await (await host.connect()).link(host.peer)
+  assert.equal(await unseen(await resume(last, lost)), false)
 })
 
 test("a stranger is told nothing, and another pair nothing of this pair's nonces, which stay good", async (t) => {
@@ -135,7 +171,7 @@ test('whatever is lost, doubled or late, one id is executed once at most, and on
 })
 
 test('void nonces are remembered within bounds, of the newest pairs and the newest of each', () => {
-  const nonces = new Nonces()
+  const nonces = new Nonces({ life: newLife() })
   const [oldest] = nonces.mint('pair 0', 1)
   assert.equal(nonces.void('pair 0', oldest!), true)
   const many = Array.from({ length: 2 }, () => nonces.mint('pair 1', MAX_NONCES_PER_PEER)).flat()

@@ -152,7 +152,7 @@ test('a cancelled run, a stream closed in peace and a daemon that stops take the
   const stopped = await hello(place)
   await place.question()
   await place.host.executor.endRuns()
-  assert.equal(await stopped.denial(), 'approval_denied')
+  assert.equal(await stopped.denial(), 'draining')
   await place.nothingWaits()
 })
 
