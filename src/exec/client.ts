@@ -1,5 +1,5 @@
 import { within } from '../base/clock.ts'
-import { isAppError } from '../base/errors.ts'
+import { AppError, isAppError } from '../base/errors.ts'
 import { Semaphore } from '../base/semaphore.ts'
 import { reach } from '../base/run-stages.ts'
 import { NO_PROOF } from '../executor-api/messages.ts'
@@ -9,17 +9,20 @@ import type { RunSession } from '../protocol/api-answers.ts'
 import { RunReporter } from '../protocol/events/run-reporter.ts'
 import { isFileCommand } from '../protocol/file-command.ts'
 import type { MachineId, RequestId } from '../protocol/ids.ts'
+import { DRAIN_WAIT_MS } from '../protocol/limits/daemon.ts'
 import { MAX_FANOUT_DIALS, MAX_FANOUT_SIGNING } from '../protocol/limits/fleet.ts'
-import { SHUTDOWN_MS } from '../protocol/limits/wire.ts'
+import { EXIT_WAIT_SLACK_MS, SHUTDOWN_MS } from '../protocol/limits/wire.ts'
 import type { TraceContext } from '../protocol/trace-context.ts'
 import type { RequesterCounter } from './counters.ts'
 import type { SignedBody } from './exit.ts'
 import { OutgoingRun } from './outgoing-run.ts'
+import { untilBack } from './drain-wait.ts'
+import { RepeatableSpec } from './repeatable-input.ts'
 import { type RunOutcome, type RunSink, type RunSpec, checkSpec } from './run-spec.ts'
 import { outcomeOfTrace, traceFrame, traced } from './run-traces.ts'
 import { type OutgoingRunEntry, OutgoingRuns } from './outgoing-runs.ts'
 import type { NetworkServices } from './services.ts'
-import { type RunTransport, Transports } from './transport.ts'
+import { type RunTransport, Transports, isTargetGone } from './transport.ts'
 
 /** Wraps a sink, so that the reporter sees each event first. Without `showsOutput`, events have no output of the run. */
 export const withReporter = (reporter: RunReporter, sink: RunSink, showsOutput = true): RunSink => ({
@@ -31,6 +34,7 @@ export const withReporter = (reporter: RunReporter, sink: RunSink, showsOutput =
     return sink.event(event)
   },
   sent: () => sink.sent?.(),
+  notSent: () => sink.notSent?.(),
   connection: (state) => sink.connection?.(state),
 })
 
@@ -54,6 +58,14 @@ export class FanoutLimits {
 /** Runs work in a slot of this semaphore, or directly if it is null. */
 export const withSlot = async <T>(semaphore: Semaphore | null, signal: AbortSignal, work: () => Promise<T>): Promise<T> =>
   semaphore === null ? work() : semaphore.use(signal, work)
+
+const DRAINING_TEXT = `the target is draining (restarting); asking again for up to ${DRAIN_WAIT_MS / 60_000} minutes`
+
+interface RunTies {
+  readonly trace: TraceContext | null
+  /** Aborts when the client disconnects. */
+  readonly left: AbortSignal | undefined
+}
 
 type ExecClientDeps = Pick<NetworkServices, 'clock' | 'counters' | 'executor' | 'lifecycle' | 'links' | 'traces'>
 
@@ -87,7 +99,7 @@ export class ExecClient implements Startable {
     )
     session.reporter = reporter
     const run = async (trace: TraceContext | null): Promise<RunOutcome> =>
-      this.#run(spec, withReporter(reporter, sink, !isFileCommand(spec.argv)), session, trace, signal)
+      this.#untilBack(spec, withReporter(reporter, sink, !isFileCommand(spec.argv)), session, { trace, left: signal })
     try {
       const outcome = await traced(this.#deps.traces, { requestId: run_id, trace: spec.trace }, run, outcomeOfTrace)
       if (outcome.never_arrived === true) session.neverArrived()
@@ -99,6 +111,11 @@ export class ExecClient implements Startable {
     } finally {
       session.close()
     }
+  }
+
+  /** While true, new runs are refused, but not those of fan-outs and copies. */
+  drain(isDraining: boolean): void {
+    this.#sessions.isDraining = isDraining
   }
 
   /** Throws as `run` if there are too many runs, before the client's body is read. */
@@ -135,8 +152,87 @@ export class ExecClient implements Startable {
     this.#sessions.move(machineId)
   }
 
+  /**
+   * Repeats the run under the same request ID while its target drains. A run of this daemon itself is not repeated, because its own drain
+   * waits for the client.
+   */
+  async #untilBack(spec: RunSpec, sink: RunSink, session: OutgoingRunEntry, { trace, left }: RunTies): Promise<RunOutcome> {
+    const { clock, counters, executor } = this.#deps
+    const { requestId } = session
+    const input = new RepeatableSpec(spec)
+    let lastMachine: MachineId | null = null
+    const repeatable: RunSink = {
+      ...sink,
+      event: (event) => {
+        if (event.type === 'started') input.release()
+        return sink.event(event)
+      },
+    }
+    let hasWaited = false
+    /** A run whose fate is not known, until the target says that it never began. */
+    const lost: { run: { readonly outcome: RunOutcome; readonly nonce: Uint8Array } | null } = { run: null }
+    const onWait = async (): Promise<void> => {
+      if (lost.run !== null) return
+      counters.add('requests_denied_for_now')
+      lastMachine = session.info.machine_id ?? lastMachine
+      session.deniedForNow()
+      sink.notSent?.()
+      if (!hasWaited) await sink.event({ type: 'warning', request_id: requestId, kind: 'target_draining', message: DRAINING_TEXT })
+      hasWaited = true
+    }
+    const isOwn = spec.agent_id === executor.identity.agentId
+    const signal = left === undefined ? session.cancelled : AbortSignal.any([session.cancelled, left])
+    const attempt = async (): Promise<RunOutcome> => {
+      if (lost.run !== null && !(await this.#isUnseen(lost.run.outcome, lost.run.nonce, signal))) return lost.run.outcome
+      lost.run = null
+      let nonce: Uint8Array | null = null
+      const ties = { trace, left, machineId: lastMachine, onEnded: (run: OutgoingRun) => void (nonce = run.unheardNonce) }
+      const outcome = await this.#run(input.again(), repeatable, session, ties)
+      if (!hasWaited || !outcome.incomplete || nonce === null || signal.aborted) return outcome
+      lost.run = { outcome, nonce }
+      throw new AppError('peer_unreachable', 'the target stopped before it answered')
+    }
+    const isDraining = ({ denial_reason }: RunOutcome): boolean => denial_reason === 'draining' && !isOwn
+    const neverArrived = ({ never_arrived }: RunOutcome): boolean => never_arrived === true
+    try {
+      const answer = untilBack({ clock, signal }, { attempt, isDraining, neverArrived, isGone: isTargetGone, onWait })
+      const outcome = await answer.then(
+        (last) => lost.run?.outcome ?? last,
+        (error: unknown) => {
+          if (lost.run === null) throw error
+          return lost.run.outcome
+        },
+      )
+      return hasWaited ? { ...outcome, warnings: ['target_draining', ...outcome.warnings] } : outcome
+    } finally {
+      input.close()
+    }
+  }
+
+  /** Whether the target certainly never began a run whose Request was lost. Throws dial errors. */
+  async #isUnseen({ agent_id, machine_id, request_id }: RunOutcome, request_nonce: Uint8Array, signal: AbortSignal): Promise<boolean> {
+    const { clock } = this.#deps
+    const transport = await this.#transports.openAt({ agentId: agent_id, machineId: machine_id }, request_id, signal)
+    const { promise, resolve, reject } = Promise.withResolvers<boolean>()
+    transport.onFrame = (frame) => resolve(frame.type === 'gone' && frame.unseen)
+    transport.onClosed = () => reject(new AppError('peer_unreachable', 'the target closed the stream without an answer'))
+    try {
+      transport.send({ type: 'resume', request_id, stdout: 0, stderr: 0, request_nonce })
+      const unseen = await within(clock, EXIT_WAIT_SLACK_MS, promise)
+      if (unseen === null) throw new AppError('timeout', 'the target did not answer')
+      return unseen
+    } finally {
+      transport.abort()
+    }
+  }
+
   /** Until the Request is sent, a cancellation or a disconnected client makes this throw the signal's reason. */
-  async #run(spec: RunSpec, sink: RunSink, session: OutgoingRunEntry, trace: TraceContext | null, left?: AbortSignal): Promise<RunOutcome> {
+  async #run(
+    spec: RunSpec,
+    sink: RunSink,
+    session: OutgoingRunEntry,
+    { trace, left, machineId, onEnded }: RunTies & { readonly machineId: MachineId | null; onEnded(run: OutgoingRun): void },
+  ): Promise<RunOutcome> {
     const { clock, counters, executor } = this.#deps
     const { requestId } = session
     const unsent = left === undefined ? session.cancelled : AbortSignal.any([session.cancelled, left])
@@ -144,7 +240,11 @@ export class ExecClient implements Startable {
     reach('asked', requestId)
     const limits = spec.fanout === undefined ? null : this.#fanoutLimits
     const dials = limits !== null && this.#transports.mustDial(spec.agent_id) ? limits.dials : null
-    const transport = await withSlot(dials, unsent, async () => this.#transports.open(spec.agent_id, requestId, unsent))
+    const open = async (): Promise<RunTransport> =>
+      machineId === null
+        ? this.#transports.open(spec.agent_id, requestId, unsent)
+        : this.#transports.openAt({ agentId: spec.agent_id, machineId }, requestId, unsent)
+    const transport = await withSlot(dials, unsent, open)
     reach('connected', requestId)
     try {
       // A Request that is signed again takes a slot too, because many runs may lose their connection together.
@@ -155,11 +255,23 @@ export class ExecClient implements Startable {
       const expected = { requestId, from: transport.peer, to: executor.identity }
       const reopen = this.#transports.reopenerOf(transport, requestId)
       const run = new OutgoingRun(
-        { transport, reopen, clock, counters, sink, session, sign, signInput: async (call) => executor.signTerminalInput(call) },
+        {
+          transport,
+          reopen,
+          clock,
+          counters,
+          sink,
+          session,
+          sign,
+          signInput: async (call) => executor.signTerminalInput(call),
+          onDraining: (exit) => executor.requestDenied(requestId, exit),
+        },
         { spec, expected, request, trace: traceFrame(transport.peer, requestId, trace) },
       )
       session.requested(transport.peer.machineId)
-      return await run.run(left)
+      const outcome = await run.run(left)
+      onEnded(run)
+      return outcome
     } catch (error) {
       transport.abort()
       throw error

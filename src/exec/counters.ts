@@ -7,6 +7,7 @@ export const REQUESTER_COUNTERS = {
   runs_denied: 'Denied runs',
   runs_incomplete: 'Runs with an unknown result, or missing or altered output',
   runs_resumed: 'Runs resumed over another connection',
+  requests_denied_for_now: 'Requests that a draining target denied and that were repeated',
   requests_sent_again: 'Requests that did not arrive and were resent',
   runs_cancelled: 'Runs cancelled by request or client disconnect',
   fanouts: 'Fan-outs; asked hosts also count as runs',

@@ -22,6 +22,8 @@ export interface OutgoingRunDeps extends ResumableTransportComponents {
   readonly session: OutgoingRunEntry
   /** Makes the executor sign the Request for another transport. */
   readonly sign: (transport: RunTransport) => Promise<SignedBody>
+  /** Called for a denial with `draining`, with the signed Exit. */
+  readonly onDraining?: (exit: SignedBody) => void
   /** Makes the executor sign input of a terminal. Absent if no run is on a terminal. */
   readonly signInput?: (input: ExecTerminalInput) => Promise<SignedBody>
 }
@@ -106,6 +108,11 @@ export class OutgoingRun {
     } finally {
       left?.removeEventListener('abort', abandon)
     }
+  }
+
+  /** The nonce of a Request that was sent and to which the target never replied, or null. */
+  get unheardNonce(): Uint8Array | null {
+    return this.#received.begun || this.#transport.neverArrived ? null : this.#transport.requestNonce
   }
 
   /** Sends Cancel, and waits a bounded time for the Exit. */
@@ -263,6 +270,7 @@ export class OutgoingRun {
     const exit = readExit(frame, { ...this.#init.expected, requestSha256: sha256(this.#request.body) })
     if (typeof exit === 'string') return this.#wrong(exit)
     reach('exit_verified', this.#id)
+    if (exit.denial_reason === 'draining') this.#deps.onDraining?.({ body: frame.body, signature: frame.signature })
     this.#end()
     this.#transport.close()
     this.#settle(exit, compareOutput(exit, this.#received.output, this.#received.warnings))

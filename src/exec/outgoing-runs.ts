@@ -4,6 +4,7 @@ import { AppError, isAppError } from '../base/errors.ts'
 import type { RunSession } from '../protocol/api-answers.ts'
 import type { LifecycleFacts } from '../protocol/events/lifecycle.ts'
 import type { RunReporter } from '../protocol/events/run-reporter.ts'
+import { isFileCommand } from '../protocol/file-command.ts'
 import type { MachineId, RequestId } from '../protocol/ids.ts'
 import { MAX_RECENT_RUNS } from '../protocol/limits/wire.ts'
 import type { RunSpec } from './run-spec.ts'
@@ -17,6 +18,12 @@ const cancelledUnsent = (): AppError =>
 
 /** Whether the run was cancelled before its Request was sent. */
 export const isCancelledUnsent = (error: unknown): boolean => isAppError(error) && error.data['cancelled_unsent'] === true
+
+/** The error for a local client while this daemon drains. */
+export const drainingHere = (): AppError =>
+  new AppError('draining', 'x0xd on this machine is draining (draining): it restarts and accepts no new command until then. Nothing ran', {
+    data: { next: 'Try: the same command in a moment' },
+  })
 
 /** Whether another run has, or had, this request ID. The command may then have run under it. */
 export const isIdUsed = (error: unknown): boolean => isAppError(error) && error.data['id_used'] === true
@@ -48,6 +55,11 @@ export class OutgoingRunEntry {
 
   requested(machineId: MachineId): void {
     this.#info = { ...this.#info, machine_id: machineId, state: 'requested' }
+  }
+
+  /** Records that the target denied the Request for now, so that the same ID is asked again. */
+  deniedForNow(): void {
+    if (this.#info.state !== 'cancelling') this.#info = { ...this.#info, machine_id: null, state: 'connecting' }
   }
 
   /** Records that the Request certainly did not arrive. */
@@ -92,9 +104,17 @@ export class OutgoingRuns {
     this.#clock = clock
   }
 
-  /** Throws `shutting_down`, or `rate_limited` if there are too many. */
+  /** While true, new runs are refused, but not those of fan-outs and copies, which began before. */
+  isDraining = false
+
+  /** Throws `shutting_down`, `draining`, or `rate_limited` if there are too many. */
   checkRoom(): void {
     this.#checkGoing()
+    if (this.isDraining) throw drainingHere()
+    this.#checkCount()
+  }
+
+  #checkCount(): void {
     if (this.#sessions.size - this.#inFanouts >= MAX_LOCAL_RUNS)
       throw new AppError('rate_limited', `${MAX_LOCAL_RUNS} runs are waiting for their end`)
   }
@@ -103,10 +123,11 @@ export class OutgoingRuns {
     if (this.#stopped !== null) throw new AppError('shutting_down')
   }
 
-  /** Throws `conflict` if the ID is or was in use, `rate_limited` if there are too many, and `shutting_down`. */
+  /** Throws `conflict` if the ID is or was in use, and as `checkRoom`. */
   open(requestId: RequestId, spec: RunSpec): OutgoingRunEntry {
-    if (spec.fanout === undefined) this.checkRoom()
-    else this.#checkGoing()
+    this.#checkGoing()
+    if (spec.fanout === undefined && isFileCommand(spec.argv)) this.#checkCount()
+    else if (spec.fanout === undefined) this.checkRoom()
     if (this.#sessions.has(requestId)) throw inUse('has not ended')
     if (this.#used.has(requestId)) throw inUse('has ended')
     const info: RunSession = {

@@ -102,6 +102,11 @@ export class ResumableTransport {
     return this.#peer
   }
 
+  /** The nonce of the Request that was sent last. */
+  get requestNonce(): Uint8Array {
+    return this.#requestNonce
+  }
+
   /** True after the run was resumed on another transport. */
   get resumed(): boolean {
     return this.#resumes > 0

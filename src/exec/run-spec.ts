@@ -16,7 +16,7 @@ export interface StdinSource {
   readonly chunks: AsyncIterable<Uint8Array>
 }
 
-/** What the user of a terminal typed, or its new size. */
+/** Text that the user of a terminal typed, or the new size of the terminal. */
 export type TerminalInput = { readonly data: Uint8Array } | WireTerminalSize
 
 /** A terminal that a client shows. */
@@ -86,6 +86,8 @@ export interface RunSink {
   event(event: RunEvent): void | Promise<void>
   /** Called after the Request was sent. From now on only the target knows whether it ran. */
   sent?(): void
+  /** Called when the target denied the Request for now. It did not run and will be sent again. */
+  notSent?(): void
   /** Called when the connection is lost, and when it is there again. */
   connection?(state: 'disconnected' | 'resumed'): void
 }

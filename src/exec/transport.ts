@@ -1,5 +1,5 @@
 import type { Clock } from '../base/clock.ts'
-import { AppError } from '../base/errors.ts'
+import { AppError, type ErrorCode, isAppError } from '../base/errors.ts'
 import type { ExecutorClient } from '../executor-api/client.ts'
 import type { PeerRunHandle } from '../executor-api/peer-run.ts'
 import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
@@ -212,6 +212,12 @@ type TransportsDeps = {
   readonly links: ChannelSource | null
   readonly executor: Pick<ExecutorClient, 'identity' | 'mintNonces' | 'openRun' | 'drained'>
 }
+
+/** Errors of a target that restarts. */
+const GONE: readonly ErrorCode[] = ['peer_unreachable', 'peer_rejected', 'timeout']
+
+/** Whether the target could not be asked, because it restarts. With `may_run`, it may have begun the run. */
+export const isTargetGone = (error: unknown): boolean => isAppError(error) && GONE.includes(error.code) && error.data['may_run'] !== true
 
 /** Number of this daemon's link to itself. */
 export const OWN_LINK = 0

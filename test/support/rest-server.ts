@@ -62,6 +62,7 @@ export const restComponents = (over: Partial<RestServices> = {}): RestServices =
   directory: { resolve: (agent) => agent, select: refuse('a choice of hosts') },
   executor: {
     identity: { agentId: AGENT, machineId: MACHINE, agentPublicKey: new Uint8Array(1952) },
+    isDraining: false,
     snapshot: NO_SNAPSHOT,
     query: async () => ({ status: 'enabled', journal: { writable: true } }),
     operate: refuse('an operation'),

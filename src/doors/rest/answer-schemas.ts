@@ -108,6 +108,7 @@ export const execDiagnosticsAnswer = z
     }),
     journal: journalPlace.nullable(),
     outgoing_journal: journalPlace,
+    draining: z.boolean().describe('new runs are denied, because the daemon restarts when the others have ended'),
     desk: z
       .strictObject({ waiting: z.int(), windows: z.int(), outcomes: counters })
       .nullable()
@@ -188,9 +189,10 @@ export const meshDiagnosticsAnswer = z
 
 export const health = z
   .strictObject({
-    ok: z.boolean(),
+    ok: z.boolean().describe('false while it drains'),
     version: z.string(),
     agent: z.string().describe('the first characters of its id'),
+    draining: z.boolean().describe('it accepts no new run, because it restarts when the others have ended'),
     uptime_secs: z.int(),
     mesh: z.strictObject({ listening: z.boolean(), linked_peers: z.int() }),
     exec: z.strictObject({ status: z.string(), journal_writable: z.boolean().nullable() }),

@@ -26,11 +26,18 @@ const MAX_DIRECT_BODY = 68 * 1024
 
 const PAYLOAD_LIMIT = `a payload has at most ${MAX_DIRECT_PAYLOAD} bytes (48 KiB)`
 
+const peersOf = ({ executor, view }: RestServices): z.infer<typeof peersAnswer> => ({
+  ok: true,
+  peers: view.peers(),
+  mesh: view.counts(),
+  ...(executor.isDraining && { draining: true }),
+})
+
 /** Routes for links, pings and direct messages. `tokens` ends the event streams of replaced tokens. */
 export const meshRoutes = (services: RestServices, tokens: Pick<ClientTokens, 'signal'>) => {
   const { links, messages, pings, view } = services
   return {
-    'GET /peers': define({ response: peersAnswer, handle: async () => ({ ok: true, peers: view.peers(), mesh: view.counts() }) }),
+    'GET /peers': define({ response: peersAnswer, handle: async () => peersOf(services) }),
     'POST /agents/connect': define({
       body: connectRequest,
       response: connectedAnswer,
@@ -113,16 +120,17 @@ interface ExecHealth {
 
 /**
  * Answers without a token whether the daemon works, without naming its users. `ok` is false if the executor does not answer, no listener is
- * open, or the audit log cannot be written.
+ * open, the audit log cannot be written, or the daemon drains.
  */
 const healthOf = async (services: RestServices, init: RestInit, startedAt: number): Promise<z.infer<typeof health>> => {
   const { executor, node, links, clock } = services
   const exec = (await executor.query('acl_status').catch(() => null)) as ExecHealth | null
   const writable = exec?.journal?.writable ?? null
   return {
-    ok: exec !== null && node.listening && writable !== false,
+    ok: exec !== null && node.listening && writable !== false && !executor.isDraining,
     version: init.version,
     agent: shortId(executor.identity.agentId),
+    draining: executor.isDraining,
     uptime_secs: Math.floor((clock.monotonic() - startedAt) / 1000),
     mesh: { listening: node.listening, linked_peers: links.list().length },
     exec: { status: exec?.status ?? 'executor_unreachable', journal_writable: writable },

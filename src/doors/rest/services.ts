@@ -29,7 +29,7 @@ export interface RestServices {
   readonly events: Pick<LifecycleLog, 'id' | 'last' | 'readSince' | 'wait'>
   readonly executor: Pick<
     ExecutorClient,
-    'identity' | 'snapshot' | 'query' | 'evaluateTrust' | 'operate' | 'signCard' | 'httpRefused' | 'tokens' | 'onTokens'
+    'identity' | 'isDraining' | 'snapshot' | 'query' | 'evaluateTrust' | 'operate' | 'signCard' | 'httpRefused' | 'tokens' | 'onTokens'
   >
   readonly fanouts: Pick<Fanouts, 'run' | 'checkRoom' | 'cancel' | 'sessions' | 'stopAll'>
   readonly files: Pick<FileClient, 'stat' | 'list' | 'digest' | 'received' | 'mkdir' | 'download' | 'upload' | 'append'>

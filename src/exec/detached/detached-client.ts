@@ -14,11 +14,12 @@ import type { TraceContext } from '../../protocol/trace-context.ts'
 import type { DetachedAsk } from '../../protocol/wire/detached.ts'
 import type { ExecFrame } from '../../protocol/wire/exec.ts'
 import { type SignedBody, outcomeOf } from '../exit.ts'
+import { untilBack } from '../drain-wait.ts'
 import { ReceivedStream } from '../received.ts'
 import { type RunOutcome, checkSpec } from '../run-spec.ts'
 import { outcomeOfTrace, traceFrame, traced } from '../run-traces.ts'
 import type { NetworkServices } from '../services.ts'
-import { OWN_LINK, type RunPeer, type RunTransport, Transports } from '../transport.ts'
+import { OWN_LINK, type RunPeer, type RunTransport, Transports, isTargetGone } from '../transport.ts'
 import { AttachedRun, AttachedStream, type StreamEnd, hashOf, readExitOf } from './attached-run.ts'
 import type { AttachOutcome, DetachedInfo, DetachedSink, DetachedSpec, DetachedTarget } from './detached-types.ts'
 import { known, mayRun, refusal, saysNothing, stateOf, wrong, AnswerLost, requestOnce, pause } from './host-replies.ts'
@@ -90,7 +91,19 @@ export class DetachedClient {
   ): Promise<StartedDetached> {
     checkSpec(spec)
     const requestId = spec.request_id ?? newRequestId()
-    const start = async (trace: TraceContext | null): Promise<StartedDetached> => this.#start(spec, requestId, trace, onSigned, signal)
+    const { clock, executor } = this.#deps
+    const isOwn = spec.agent_id === executor.identity.agentId
+    const start = async (trace: TraceContext | null): Promise<StartedDetached> =>
+      untilBack(
+        { clock, signal },
+        {
+          attempt: async () => this.#start(spec, requestId, trace, onSigned, signal),
+          isDraining: (answer) => 'denied' in answer && answer.denied.denial_reason === 'draining' && !isOwn,
+          neverArrived: () => false,
+          isGone: isTargetGone,
+          onWait: () => this.#deps.counters.add('requests_denied_for_now'),
+        },
+      )
     return traced(this.#deps.traces, { requestId, trace: spec.trace }, start, (answer) =>
       'denied' in answer ? outcomeOfTrace(answer.denied) : { attributes: { 'x0x.outcome': 'begun' }, failed: false },
     )
@@ -276,6 +289,7 @@ export class DetachedClient {
     const read = readExitOf(frame, target, peer, this.#deps.executor.identity)
     if (typeof read === 'string') throw wrong(read)
     const { denial_reason } = read.exit
+    if (denial_reason === 'draining') this.#deps.executor.requestDenied(target.request_id, { body: frame.body, signature: frame.signature })
     const wasAsked = target.request_sha256.length > 1
     if (wasAsked && denial_reason !== null && HIDES_A_RUN.includes(denial_reason)) throw saysNothing(denial_reason)
     const received = { stdout: new ReceivedStream(), stderr: new ReceivedStream() }

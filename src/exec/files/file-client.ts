@@ -19,11 +19,18 @@ import { ListOutput } from './file-answers.ts'
 import { FileRuns, type FileTarget } from './file-runs.ts'
 import { type UploadContent, type UploadRequest, UploadClient } from './upload.ts'
 
+export interface Copy {
+  readonly target: FileTarget
+  readonly path: string
+}
+
 /** Looks at files on other agents, and copies them in both directions. All methods throw as `FileRuns.run`. */
 export class FileClient {
   readonly #runs: FileRuns
   readonly #downloads: Downloads
   readonly #uploads: UploadClient
+  /** Copies under way. Between their runs they wait for their client. */
+  readonly #underWay = new Set<Copy>()
 
   constructor(deps: { readonly runner: Pick<ExecClient, 'run'>; readonly clock: Clock }) {
     const runs = new FileRuns(deps)
@@ -58,7 +65,7 @@ export class FileClient {
 
   /** The bytes of a file. A whole file ends only if its SHA-256 fits. For a part of one, the caller compares `digest`. */
   download(target: FileTarget, range: FileRange, signal: AbortSignal): AsyncGenerator<Uint8Array, void, undefined> {
-    return this.#downloads.download(target, range, signal)
+    return this.#counted({ target, path: range.path }, this.#downloads.download(target, range, signal))
   }
 
   /** Adds at most MAX_APPEND_BYTES to the end of a file with this modification time. */
@@ -69,6 +76,25 @@ export class FileClient {
 
   /** Sends content. The file gets its name when all of it has arrived and its SHA-256 fits. */
   async upload(target: FileTarget, request: UploadRequest, content: UploadContent, signal: AbortSignal): Promise<WrittenFileJson> {
-    return this.#uploads.upload(target, request, content, signal)
+    const copy = { target, path: request.path }
+    this.#underWay.add(copy)
+    try {
+      return await this.#uploads.upload(target, request, content, signal)
+    } finally {
+      this.#underWay.delete(copy)
+    }
+  }
+
+  get underWay(): readonly Copy[] {
+    return [...this.#underWay]
+  }
+
+  async *#counted(copy: Copy, bytes: AsyncGenerator<Uint8Array, void, undefined>): AsyncGenerator<Uint8Array, void, undefined> {
+    this.#underWay.add(copy)
+    try {
+      yield* bytes
+    } finally {
+      this.#underWay.delete(copy)
+    }
   }
 }

@@ -58,7 +58,9 @@ const fileErrorOf = ({ command: { path } }: FileRun, { request_id }: RunOutcome,
 /** Why a run did not do its command, or null if it did. */
 const failureOf = (run: FileRun, outcome: RunOutcome, stderr: string): AppError | null => {
   const { target, command } = run
-  const { denial_reason, incomplete, code, signal, truncated, warnings, request_id } = outcome
+  const { denial_reason, incomplete, code, signal, truncated, request_id } = outcome
+  // It says nothing about the run.
+  const warnings = outcome.warnings.filter((kind) => kind !== 'target_draining')
   if (denial_reason !== null) return denialOf(run, outcome, denial_reason)
   if (incomplete) {
     const why = outcome.message ?? 'the connection was lost'

@@ -9,6 +9,7 @@ import { FANOUT_LEAST_RUNS, MAX_FANOUTS, MAX_FANOUT_RUNS } from '../../protocol/
 import { SHUTDOWN_MS } from '../../protocol/limits/wire.ts'
 import type { ExecClient } from '../client.ts'
 import type { RequesterCounters } from '../counters.ts'
+import { drainingHere } from '../outgoing-runs.ts'
 import { checkSpec } from '../run-spec.ts'
 import type { NetworkServices } from '../services.ts'
 import { Fanout, type FanoutPlan, type FanoutSlotSource } from './fanout.ts'
@@ -82,6 +83,8 @@ export class Fanouts implements Startable {
   readonly #going = new Map<string, Going>()
   readonly #fewer = new Condition()
   #stopping = false
+  /** While true, new fan-outs are refused. */
+  isDraining = false
 
   constructor(deps: FanoutsDeps) {
     this.#deps = deps
@@ -91,6 +94,7 @@ export class Fanouts implements Startable {
   /** Throws as `run` if there are too many fan-outs. */
   checkRoom(): void {
     if (this.#stopping) throw new AppError('shutting_down')
+    if (this.isDraining) throw drainingHere()
     if (this.#going.size >= MAX_FANOUTS) throw new AppError('rate_limited', `${MAX_FANOUTS} fan-outs are running, which is the limit`)
   }
 

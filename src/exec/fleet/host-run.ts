@@ -40,7 +40,11 @@ export const startHost = (
     try {
       await sink.begun(host, request_id)
       if (cancelled) return hostCancelled(host, request_id)
-      const outcome = await runner.run(spec, { event: (event) => sink.event(host, event), sent: () => void (sent = true) })
+      const outcome = await runner.run(spec, {
+        event: (event) => sink.event(host, event),
+        sent: () => void (sent = true),
+        notSent: () => void (sent = false),
+      })
       return hostOfOutcome(host, outcome, { argv: command.argv, weCancelled: cancelled, idIsChosen: chosen !== undefined })
     } catch (error) {
       return hostOfError(host, request_id, error, sent)

@@ -6,6 +6,7 @@ import { write } from '../../cli/output.ts'
 import { type CommandLine, parseCommandLine } from '../../cli/parse.ts'
 import { X0X } from '../../cli/x0x.ts'
 import { type CliContext, type CliIo, contextOf } from './context.ts'
+import { askUntilBack } from './draining.ts'
 import { exitStatusOf, printProblem, reportFailure, usageError } from './failure.ts'
 import { outcomeLines } from './outcome.ts'
 import { noteUnsentStdin } from './unsent-stdin.ts'
@@ -14,7 +15,7 @@ import { noteUnsentStdin } from './unsent-stdin.ts'
 type Command = (context: CliContext, line: CommandLine) => Promise<number>
 
 /** A plain `exec` loads these when it needs them. */
-export { exitStatusOf, outcomeLines, printProblem, reportFailure }
+export { askUntilBack, exitStatusOf, outcomeLines, printProblem, reportFailure }
 
 const NO_STDIN = 'a detached run has none'
 

@@ -3,6 +3,7 @@ import { AppError, errorText, isAppError } from '../../base/errors.ts'
 import { shown, shownLine, visibleJson } from '../../base/visible-text.ts'
 import { type Output, write } from '../../cli/output.ts'
 import type { OutputPart, RunEventJson, RunResultJson } from '../../protocol/api/run-events.ts'
+import { DRAIN_WAIT_MS } from '../../protocol/limits/daemon.ts'
 import { CountdownLine, clockText } from '../../supervision/countdown-line.ts'
 import type { CliContext } from './context.ts'
 import { CUT_WARNINGS, type ExitEvent, KILLED_BY } from './outcome.ts'
@@ -98,15 +99,21 @@ export interface RunEventSink {
 
 export const warningText = ({ kind, message }: WarningEvent): string => `x0x: warning: ${kind}: ${shownLine(message)}\n`
 
+/** `who` in a sentence, such as "bob". */
+export const drainingText = (who: string): string =>
+  `x0x: ${shownLine(who)} is draining (restarting); asking again for up to ${DRAIN_WAIT_MS / 60_000} minutes, Ctrl-C stops\n`
+
 /** Copies output as it comes. On a terminal, control characters are escaped. */
 export class LiveOutput implements RunEventSink {
   readonly #context: CliContext
+  readonly #agent: string
   readonly #waiting: WaitingLine
   readonly #terminal: { readonly stdout: TerminalText | null; readonly stderr: TerminalText | null }
 
   constructor(context: CliContext, init: { readonly raw: boolean; readonly agent: string }) {
     const safe = (output: Output): TerminalText | null => (output.isTTY === true && !init.raw ? new TerminalText() : null)
     this.#context = context
+    this.#agent = init.agent
     this.#waiting = new WaitingLine({ stderr: context.stderr, clock: systemClock }, init)
     this.#terminal = { stdout: safe(context.stdout), stderr: safe(context.stderr) }
   }
@@ -119,6 +126,7 @@ export class LiveOutput implements RunEventSink {
     // The reason for an end is printed once, at the end.
     if (event.kind === 'cancelled' || KILLED_BY.includes(event.kind)) return true
     if (this.#context.quiet && !CUT_WARNINGS.includes(event.kind)) return true
+    if (event.kind === 'target_draining') return write(this.#context.stderr, drainingText(this.#agent))
     return write(this.#context.stderr, warningText(event))
   }
 

@@ -8,6 +8,7 @@ import { DaemonMetrics } from '../../doors/rest/metrics.ts'
 import { RestServer } from '../../doors/rest/server.ts'
 import { AgentDirectory } from '../../exec/agents.ts'
 import { ApproverClient } from '../../exec/approver-client.ts'
+import { ClientWork } from '../../exec/client-work.ts'
 import { ExecClient } from '../../exec/client.ts'
 import { RequesterCounters } from '../../exec/counters.ts'
 import { DetachedRuns } from '../../exec/detached-runs.ts'
@@ -181,6 +182,7 @@ export const composeNetwork = (dependencies: NetworkDependencies, executor: Exec
       named('runs', exec.runner),
       named('fan-outs', exec.fanouts),
       named('approvers', exec.approvers),
+      named('work of clients', new ClientWork({ ...exec, clock, executor })),
       named('api', rest),
     ],
   }

@@ -69,9 +69,15 @@ test('every answer of the OpenAPI document has a closed schema, streamed ones an
 test('health tells the truth, and nothing that needs a token', async (t) => {
   const parts = restComponents()
   let acl: unknown = { status: 'exec_disabled', journal: null, loaded_from: '/secret/path' }
-  let listening = true
+  let [listening, isDraining] = [true, false]
   const door = await startDoor(t, {
-    executor: { ...parts.executor, query: async () => (acl instanceof Error ? Promise.reject(acl) : acl) },
+    executor: {
+      ...parts.executor,
+      get isDraining() {
+        return isDraining
+      },
+      query: async () => (acl instanceof Error ? Promise.reject(acl) : acl),
+    },
     node: {
       addresses: () => [],
       get listening() {
@@ -88,12 +94,17 @@ test('health tells the truth, and nothing that needs a token', async (t) => {
     ok: true,
     version: '1.2.3',
     agent: AGENT.slice(0, 8),
+    draining: false,
     mesh: { listening: true, linked_peers: 0 },
     exec: { status: 'exec_disabled', journal_writable: null },
   })
   listening = false
   assert.equal((await health()).status, 503)
   listening = true
+  isDraining = true
+  const draining = await health()
+  assert.deepEqual([draining.status, draining.json['ok'], draining.json['draining']], [503, false, true])
+  isDraining = false
   acl = { status: 'enabled', journal: { writable: false } }
   assert.deepEqual([(await health()).status, (await health()).json['ok']], [503, false])
   acl = new AppError('shutting_down')

@@ -68,7 +68,7 @@ class ExecCommand {
     try {
       // No progress line while a user types stdin at the terminal.
       if (stdinFile === null) this.#heard = this.#context.progress.start(`no output of ${agent} yet`)
-      return await this.#follow(await this.#ask())
+      return await this.#follow(await this.#askUntilBack())
     } catch (error) {
       // A signal before the start, or the second one, gives the status that a shell reports for a signal.
       const unheard = !this.#started || this.#closing.signal.aborted
@@ -81,6 +81,17 @@ class ExecCommand {
       this.#closing.abort()
       this.#body?.destroy()
       this.#stdin?.destroy()
+    }
+  }
+
+  /** Waits for the successor of a daemon that drains. Stdin can be sent only once. */
+  async #askUntilBack(): Promise<AsyncIterable<Uint8Array>> {
+    try {
+      return await this.#ask()
+    } catch (error) {
+      if (!isAppError(error, 'draining') || this.#options.stdinFile !== null) throw error
+      const { askUntilBack } = await import('../other-commands.ts')
+      return askUntilBack(this.#context, this.#closing.signal, async () => this.#ask())
     }
   }
 

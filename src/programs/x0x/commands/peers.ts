@@ -91,6 +91,7 @@ export const runPeers = async (context: CliContext, line: CommandLine): Promise<
   const answer = await context.api.read({ method: 'GET', path: '/peers' }, PEERS)
   return printAnswer(context, answer, async () => {
     await (graph ? drawPeers : printPeers)(context, answer.peers)
+    if (answer.draining === true) await printLine(context, 'this daemon is draining: it restarts and accepts no new run until then')
     if (!graph) await printLine(context, meshSizeText(answer.mesh, counted(answer.mesh.standing, 'persistent connection')))
   })
 }

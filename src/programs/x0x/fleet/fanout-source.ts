@@ -4,6 +4,7 @@ import { FANOUT_OPERATION } from '../../../identity/operator-proof.ts'
 import { type FanoutEventJson, fanoutEventsOf } from '../../../protocol/api/fanout.ts'
 import { MAX_PROVEN_REQUEST } from '../../../protocol/limits/daemon.ts'
 import type { CliContext } from '../context.ts'
+import { askUntilBack } from '../draining.ts'
 import { traceHeader } from '../request-headers.ts'
 import type { LedgerFile } from './ledger-file.ts'
 import type { RequestedHost } from './ledger-state.ts'
@@ -37,6 +38,10 @@ export class DaemonFanout implements FanoutSource {
   }
 
   async open(_request: FleetRequest, signal: AbortSignal): Promise<AsyncIterable<FanoutEventJson>> {
+    return askUntilBack(this.#context, signal, async () => this.#ask(signal))
+  }
+
+  async #ask(signal: AbortSignal): Promise<AsyncIterable<FanoutEventJson>> {
     const { api, env } = this.#context
     const body = JSON.stringify(this.#body)
     const headers = { accept: 'application/x-ndjson', ...this.#proof(body), ...traceHeader(env) }

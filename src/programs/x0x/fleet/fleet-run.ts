@@ -171,6 +171,7 @@ export class FleetRun {
       case 'stderr':
         return this.#readerGone || view.output(event.host, { type: event.type, data: Buffer.from(event.data_b64, 'base64') })
       case 'warning':
+        if (event.kind === 'target_draining') return this.#waiting(event.host, event.message)
         this.#warnings.add(event)
         return true
       case 'waiting_for_approval':

@@ -15,7 +15,7 @@ import type { CliContext } from '../context.ts'
 import { carriedCommand, printProblem, reportFailure, usageError, withAgent } from '../failure.ts'
 import { EXIT_NOT_RUN, type ExitEvent, type RunFacts, outcomeLines, statusOf } from '../outcome.ts'
 import { ID_BEGINNING, proverOf, traceHeader } from '../request-headers.ts'
-import { WaitingLine, type WarningEvent, warningText, followEvents } from '../run-output.ts'
+import { WaitingLine, type WarningEvent, drainingText, followEvents, warningText } from '../run-output.ts'
 import { ESCAPE_HELP, EscapeKeys } from './escape-keys.ts'
 import { InputBody } from './input-body.ts'
 import { LocalTerminal } from './local-terminal.ts'
@@ -159,6 +159,10 @@ class TerminalCommand {
         await write(this.#context.stdout, this.#filter.push(event.data))
         return null
       case 'warning':
+        if (event.kind === 'target_draining') {
+          if (!this.#context.quiet) await write(this.#context.stderr, drainingText(this.#options.agent))
+          return null
+        }
         this.#warnings.push(event)
         // A program whose output is not seen must not be typed into.
         if (event.kind === 'stdout_cap_hit') this.#end('output_limit')
