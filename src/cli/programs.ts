@@ -140,6 +140,8 @@ export const X0XD: CommandSpec = {
     { flags: '--executor-socket <path>', text: 'Wait on this socket for a separate network process' },
     { flags: '--init', text: 'First create missing files, as x0x init does', conflicts: ['check', 'doctor'] },
     { flags: '--replace', text: 'First stop the daemon that uses the data directory', conflicts: ['check', 'doctor'] },
+    { flags: '--drain <duration>', text: 'Let its runs end first, up to this time (90s, 5m)', goesWith: ['replace'] },
+    { flags: '--drain-timeout <secs>', text: 'On SIGTERM, let runs end first, up to this time' },
     { flags: '--check', text: 'Check configuration and ACL, and exit', conflicts: ['doctor'] },
     { flags: '--doctor', text: 'Check this installation, and exit' },
     { flags: '--json', text: 'Print one JSON object', goesWith: ['check', 'doctor'] },
@@ -150,10 +152,12 @@ export const X0XD: CommandSpec = {
     'x0xd --name lab --init                   start a second one, with data in ~/.x0x-lab',
     'x0xd --listen /ip4/0.0.0.0/tcp/5483 --bootstrap /ip4/192.0.2.7/tcp/5483/p2p/12D3Koo…',
     'x0xd --check --exec-acl ./exec-acl.toml  check a configuration and an ACL',
+    'x0xd --replace --drain 5m                restart; runs have 5 minutes to end, new ones wait',
     'x0xd --doctor                            check the installation and print remedies',
   ],
   notes: [
     'An option overrides an X0X_* variable, which overrides config.toml. See docs/config.md.',
+    'With --drain, Ctrl-C cancels the restart, and the running daemon accepts new runs again. See docs/upgrade.md.',
     'The default ACL is /etc/x0x/exec-acl.toml; with --name, it is exec-acl.toml in the data directory. --api-port 0 selects a free port.',
   ],
 }

@@ -100,6 +100,12 @@ export const pathsIn = (dir: string) => {
     loadedAcl: `${inside}exec-acl.loaded.toml`,
     /** Locked while a daemon uses the directory. The empty file is never removed. */
     lock: `${inside}daemon.lock`,
+    /** Locked by a process that replaces the daemon, so that no other one takes its place. The empty file is never removed. */
+    successorLock: `${inside}successor.lock`,
+    /** That process. */
+    successorPid: `${inside}successor.pid`,
+    /** The socket on which the daemon hears that it is replaced. */
+    handoverSocket: `${inside}handover.sock`,
     /** The process of the daemon. */
     pid: `${inside}x0xd.pid`,
     networkPid: `${inside}network.pid`,

@@ -12,7 +12,7 @@ import { HOSTS, dialProblem } from '../identity/address.ts'
 import { machineIdOfText } from '../identity/machine-key.ts'
 import { type AgentId, isHexId } from '../protocol/ids.ts'
 import { ASK_TIMEOUT_MS, MAX_ASK_TIMEOUT_MS } from '../protocol/limits/approvals.ts'
-import { DEFAULT_API_PORT, MAX_CONFIG_ADDRESSES } from '../protocol/limits/daemon.ts'
+import { DEFAULT_API_PORT, MAX_CONFIG_ADDRESSES, MAX_DRAIN_MS } from '../protocol/limits/daemon.ts'
 import { MAX_ADDRESS_TEXT, MAX_KEPT_AGENTS } from '../protocol/limits/wire.ts'
 import { CONTAINMENT_CHOICES, DHT_CHOICES } from '../protocol/reasons.ts'
 
@@ -114,6 +114,11 @@ const askTimeout = (value: unknown): Parsed<number> =>
     ? { value }
     : { problem: `must be whole seconds, 1 to ${MAX_ASK_TIMEOUT_MS / 1000}` }
 
+const drainTimeout = (value: unknown): Parsed<number> =>
+  typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= MAX_DRAIN_MS / 1000
+    ? { value }
+    : { problem: `must be whole seconds, 0 (off) to ${MAX_DRAIN_MS / 1000}` }
+
 const boolean = (value: unknown): Parsed<boolean> => (typeof value === 'boolean' ? { value } : { problem: 'must be true or false' })
 
 /** Every setting, with its parser. `deploy/docs/config.ts` has the text of each. */
@@ -156,6 +161,8 @@ export const SETTINGS = {
   require_operator_proof: { parse: boolean, fromText: asBoolean, flag: null },
   /** Seconds that approvers on this machine and on other agents have to decide. */
   ask_timeout: { parse: askTimeout, fromText: asNumber, flag: null },
+  /** Seconds that runs may go on after SIGTERM, while new ones are refused. 0 ends them at once. */
+  drain_timeout: { parse: drainTimeout, fromText: asNumber, flag: 'drain-timeout' },
   /** Configuration of the REXD that the daemon also serves, or null. */
   rexd_config: { parse: path, fromText: same, flag: null },
   /** A datagram socket on this host that receives a copy of each journal line, or null. */
@@ -247,6 +254,7 @@ const defaultsFor = (name: string | null, paths: DataPaths): Settings => ({
   network_user: null,
   require_operator_proof: false,
   ask_timeout: ASK_TIMEOUT_MS / 1000,
+  drain_timeout: 0,
   rexd_config: null,
   metrics_token: false,
   syslog: null,

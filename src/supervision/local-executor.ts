@@ -8,6 +8,7 @@ import { LocalApi } from '../clients/daemon.ts'
 import { dataDirOf, instanceChoice, pathsIn } from '../clients/paths.ts'
 import type { RexdConfig } from '../config/rexd-config.ts'
 import { DeskSocketLink } from '../desk/engine-client.ts'
+import type { WorkList } from '../protocol/handover.ts'
 import type { HttpRefusal } from '../doors/http.ts'
 import type { LocalExecutor } from '../executor-api/local.ts'
 import { LocalExecutorService } from '../executor/local/api.ts'
@@ -27,6 +28,10 @@ import { PrivateCopies } from '../process/private-copies.ts'
 export interface RunningExecutor {
   /** Service that the interfaces call. */
   readonly executor: LocalExecutor
+  /** While true, refuses new sessions and commands. */
+  drain(isDraining: boolean): void
+  /** Programs that run. */
+  work(): WorkList
   /** Records an HTTP request that was refused before it had any effect. */
   refused(refusal: HttpRefusal): void
   stop(): Promise<readonly StopFailure[]>
@@ -108,5 +113,11 @@ export const startLocalExecutor = async (init: EngineInit, env: Environment, log
   ]
   await startAll(entries)
   const refused = (refusal: HttpRefusal): void => void engine.services.journal.refused({ event: 'http_refused', ...refusal, detail: null })
-  return { executor: new LocalExecutorService({ engine }), refused, stop: async () => stopAll(entries) }
+  return {
+    executor: new LocalExecutorService({ engine }),
+    drain: (isDraining) => engine.drain(isDraining),
+    work: () => engine.work,
+    refused,
+    stop: async () => stopAll(entries),
+  }
 }

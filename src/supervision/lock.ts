@@ -1,13 +1,10 @@
 import { open, readFile, rm, stat } from 'node:fs/promises'
 import type * as Sqlite from 'node:sqlite'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { AppError, errnoOf, errorText, isAppError } from '../base/errors.ts'
 import { writeFileAtomic } from '../base/files.ts'
 import { type ProcessIdentity, identityFrom, identityOf, identityText, processState } from '../base/process-info.ts'
 import type { Startable } from '../base/startable.ts'
 import { answers } from '../base/unix-sockets.ts'
-import type { DaemonConfig } from '../config/config.ts'
-import { inspectAcl } from '../policy/mesh/load-acl.ts'
 
 /** Writes the process ID and start time of the lock's holder, for other programs and the next start. */
 export const writePidFile = async (path: string, pid: number): Promise<void> => {
@@ -40,7 +37,9 @@ const BUSY = 5
 
 const isBusy = (error: unknown): boolean => (error as { errcode?: number }).errcode === BUSY
 
-interface LockPaths {
+const WHAT = 'the data directory is in use'
+
+export interface LockPaths {
   readonly lock: string
   readonly pid: string
 }
@@ -54,6 +53,8 @@ export interface DataDirLockInit extends LockPaths {
   readonly holder?: string
   /** Command that restarts a holder on this host. */
   readonly restart?: string
+  /** The lock of a process that replaces a holder. While it is held, other processes do not start. Absent for that process itself. */
+  readonly successor?: LockPaths
 }
 
 /** Whether a daemon holds this data directory. `unknown` means that this user may not look. `holder` comes from its pid file. */
@@ -100,6 +101,7 @@ export class DataDirLock implements Startable {
     const database = take(lock)
     if (database === null) throw inUse(this.#paths, before, lock)
     try {
+      await refuseOthers(this.#paths)
       // A file system without locks between containers or hosts may still share sockets. A user may also have removed the lock file, so
       // that this lock is of another file than the holder's.
       if (apiSocket !== null && before !== null && processState(before) !== 'gone' && (await answers(apiSocket)))
@@ -119,6 +121,13 @@ export class DataDirLock implements Startable {
     this.#database.close()
     this.#database = null
   }
+}
+
+/** Throws `conflict` if another process is about to take this place. It holds its lock as a successor until it has this one. */
+const refuseOthers = async ({ successor, lock, what = WHAT }: DataDirLockInit): Promise<void> => {
+  const state = successor === undefined ? null : await inspectLock(successor)
+  if (state?.kind !== 'held') return
+  throw new AppError('conflict', `${what}: ${holderText(state.holder, 'x0xd')} is replacing its daemon (${lock})`, { data: { file: lock } })
 }
 
 /** An existing file is not opened, because closing it would release all locks that this process has on it (fcntl_locking(2)). */
@@ -149,45 +158,9 @@ const take = (path: string): Sqlite.DatabaseSync | null => {
 export const holderText = (holder: ProcessIdentity | null, name = 'daemon'): string =>
   holder !== null && processState(holder) === 'alive' ? `the ${name} with pid ${holder.pid}` : `a ${name} of another container or host`
 
-const inUse = (
-  { what = 'the data directory is in use', holder: name, restart }: DataDirLockInit,
-  holder: ProcessIdentity | null,
-  file: string,
-): AppError => {
+const inUse = ({ what = WHAT, holder: name, restart }: DataDirLockInit, holder: ProcessIdentity | null, file: string): AppError => {
   const isHere = restart !== undefined && holder !== null && processState(holder) === 'alive'
   return new AppError('conflict', `${what} by ${holderText(holder, name)} (${file})`, {
     data: { file, ...(isHere && { next: `Try: ${restart}   (stops that one and starts this one)` }) },
   })
-}
-
-/** Time for a daemon to stop. */
-const HOLDER_STOP_MS = 15_000
-const POLL_MS = 50
-
-/** Stops the daemon that holds the data directory, if any, and waits for its end. Throws `bad_acl` before a stop, and `conflict`. */
-export const endHolder = async ({
-  exec_acl,
-  exec_acl_explicit,
-  paths,
-}: Pick<DaemonConfig, 'exec_acl' | 'exec_acl_explicit' | 'paths'>): Promise<void> => {
-  const { missing, problems } = await inspectAcl(exec_acl, null, { dataDir: paths.dir })
-  if (problems.length > 0 && (exec_acl_explicit || !missing))
-    throw new AppError('bad_acl', problems.join('\n'), { data: { file: exec_acl } })
-  const before = await inspectLock(paths)
-  if (before.kind !== 'held') return
-  const { holder } = before
-  const cannotEnd = (): string => `${paths.dir} is in use by ${holderText(holder)}, which this program cannot stop`
-  // If the system does not tell when a process began, the process may be any.
-  if (holder === null || holder.started === '0' || processState(holder) !== 'alive') throw new AppError('conflict', cannotEnd())
-  try {
-    process.kill(holder.pid, 'SIGTERM')
-  } catch (error) {
-    // It may have ended a moment ago.
-    if (errnoOf(error) !== 'ESRCH') throw new AppError('conflict', cannotEnd(), { cause: error })
-  }
-  for (let waited = 0; waited < HOLDER_STOP_MS; waited += POLL_MS) {
-    if ((await inspectLock(paths)).kind === 'free') return
-    await sleep(POLL_MS)
-  }
-  throw new AppError('conflict', `${holderText(holder)} does not end; nothing was started`)
 }

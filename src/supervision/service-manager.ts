@@ -8,6 +8,8 @@ import { MAX_STATUS_TEXT, WATCHDOG_MS } from '../protocol/limits/daemon.ts'
 import { notifySocket } from './sockets.ts'
 
 const US_PER_MS = 1_000
+/** Time to stop after a drain: that of the units without one. */
+const STOP_RESERVE_MS = 15_000
 /** Notifications in each watchdog interval, because the first may be late. */
 const WORDS_PER_TIME = 3
 
@@ -87,6 +89,12 @@ export class ServiceManager {
       this.#told = this.#service?.status() ?? ''
       this.#send('READY=1', this.#statusLine())
     }
+  }
+
+  /** The service stops, and lets its work end first. Called at least each second, so that systemd waits longer. */
+  draining(text: string, leftMs: number): void {
+    const us = Math.round((leftMs + STOP_RESERVE_MS) * US_PER_MS)
+    this.#send('STOPPING=1', `STATUS=${plainText(text).slice(0, MAX_STATUS_TEXT)}`, `EXTEND_TIMEOUT_USEC=${us}`)
   }
 
   stopping(): void {

@@ -11,8 +11,9 @@ import { fileURLToPath } from 'node:url'
 
 import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
 import { identityOf } from '../../src/base/process-info.ts'
-import { endHolder } from '../../src/supervision/lock.ts'
+import { systemClock } from '../../src/base/clock.ts'
 import { DataDirLock, inspectLock } from '../../src/supervision/lock.ts'
+import { replaceHolder } from '../../src/supervision/replace.ts'
 import { pathsIn } from '../../src/clients/paths.ts'
 import { isRunning, until } from '../support/mesh-of-daemons.ts'
 import { asOtherUser } from '../support/other-user.ts'
@@ -43,6 +44,13 @@ const holder = (t: TestContext, dir: string, wrapper: readonly string[] = []): H
   return { child, take, give: () => child.stdin.write('stop\n') }
 }
 
+/** Ends the holder of the directory, which tells nothing about its runs. */
+const endingIn = (dir: string, exec_acl: string, exec_acl_explicit: boolean) => async (): Promise<void> => {
+  const told = { onProgress: async () => undefined, onEnding: async () => undefined }
+  const lock = await replaceHolder({ exec_acl, exec_acl_explicit, paths: pathsIn(dir), drainMs: 0, ...told }, systemClock)
+  await lock?.stop()
+}
+
 test('the second daemon on a data directory is told who holds it, until that gives it back', async (t) => {
   const dir = await tempDir(t)
   const [first, second] = [holder(t, dir), holder(t, dir)]
@@ -63,7 +71,7 @@ test('one that is to make way is asked to, and waited for; not where the ACL is 
   const dir = await tempDir(t)
   const { child, take } = holder(t, dir)
   const exec_acl = join(dir, 'exec-acl.toml')
-  const end = async (): Promise<void> => endHolder({ exec_acl, exec_acl_explicit: true, paths: pathsIn(dir) })
+  const end = endingIn(dir, exec_acl, true)
   const refused = async (code: ErrorCode, text: RegExp): Promise<void> => {
     await assert.rejects(end(), (error: Error) => isAppError(error, code) && text.test(error.message))
     assert.equal((await inspectLock(pathsIn(dir))).kind, 'held')
@@ -89,7 +97,7 @@ test('one that ends before it can be asked to make way has made way; one that ma
   const dir = await tempDir(t)
   const { child, take } = holder(t, dir)
   const exec_acl = join(dir, 'exec-acl.toml')
-  const end = async (): Promise<void> => endHolder({ exec_acl, exec_acl_explicit: false, paths: pathsIn(dir) })
+  const end = endingIn(dir, exec_acl, false)
   assert.equal(await take(), 'held')
   const kill = process.kill.bind(process)
   let code = 'EPERM'

@@ -20,6 +20,7 @@ import { loadOrCreateSeed } from '../../identity/key-file.ts'
 import { toHex } from '../../protocol/ids.ts'
 import { CAPABILITY_NAMES } from '../../protocol/rexd/fields.ts'
 import { type RunningExecutor, startLocalExecutor } from '../../supervision/local-executor.ts'
+import { obeyDaemon } from '../../supervision/rexd-drain.ts'
 import { ReloadSignal } from '../../supervision/reload-signal.ts'
 import { ServiceManager } from '../../supervision/service-manager.ts'
 
@@ -82,9 +83,11 @@ const overStdio: Serve = async ({ config, log, rexd }, signal) => {
   await serveLines(door, { door: 'stdio', available: OVER_STDIO }, signal)
 }
 
+/** `isServed` means that a daemon started this process and writes to its standard input. */
 const overHttp =
-  (reloads: ReloadSignal): Serve =>
+  (reloads: ReloadSignal, isServed: boolean): Serve =>
   async ({ config, log, rexd }, signal) => {
+    if (isServed) obeyDaemon({ rexd, clock: systemClock }, process)
     const { http } = config
     if (http === null) throw withoutHttp(config)
     const { listen, token_file: tokenFile, allowed_hosts: hosts, allowed_origins: origins } = http
@@ -139,6 +142,6 @@ export const serveRexd = async (line: CommandLine, env: Environment): Promise<nu
       return run(flags, env, overStdio)
     case 'http':
       // The signal handler comes first, so that a reload signal does not end a start.
-      return run(flags, env, overHttp(new ReloadSignal()), DAEMON_STOP_SIGNALS)
+      return run(flags, env, overHttp(new ReloadSignal(), flags.exitOnEof), DAEMON_STOP_SIGNALS)
   }
 }

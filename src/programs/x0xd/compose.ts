@@ -27,6 +27,8 @@ import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { ASKED_BYTES, ASKED_FLOORS, NETWORK_START_MS, REXD_START_MS, REXD_STOP_MS, WATCHDOG_MS } from '../../protocol/limits/daemon.ts'
 import { AclCopy, copyToSyslog } from '../../supervision/copies.ts'
 import { DeskHost } from '../../supervision/desk-host.ts'
+import { Drain, type DrainedPart } from '../../supervision/drain.ts'
+import { HandoverServer } from '../../supervision/handover-server.ts'
 import { DataDirLock } from '../../supervision/lock.ts'
 import { networkSettings, tokensOf } from '../../supervision/network-settings.ts'
 import { NetworkSocket } from '../../supervision/network-socket.ts'
@@ -53,6 +55,10 @@ export interface Daemon {
   readonly networkIsUp: boolean
   /** False if a part was lost that should have been restarted. */
   readonly isWell: boolean
+  /** Lets work end before a stop. */
+  readonly drain: Drain
+  /** Resolves when another process replaces the daemon, which must then stop. */
+  readonly replaced: Promise<void>
   /** Replaces the ACL by a narrower one, and lets REXD reload its certificates. */
   reload(): Promise<ReloadOutcome>
   /** Ends every program first, then everything else. */
@@ -86,7 +92,7 @@ interface ComposedExecutor {
 interface NetworkSide {
   /** Starts the network process before the executor, so that both load at the same time. */
   startAhead(): void
-  /** Throws the errors of `startAhead`, too. */
+  /** Also throws the errors of `startAhead`. */
   serve(executor: Executor, settings: NetworkSettings): Promise<void>
   /** Safe at any time, and more than once. */
   stop(): Promise<void>
@@ -96,15 +102,28 @@ interface NetworkSide {
   isInHand(): boolean
 }
 
+interface StartInit {
+  readonly watchdogMs?: number
+  /** Keeps other processes away until this one has the lock of the data directory. Null if it replaces no daemon. */
+  readonly successor?: DataDirLock | null
+}
+
 /** Starts the executor process and, unless a service manager does, the network process. After an error, no process is left. */
-export const startDaemon = async (config: DaemonConfig, log: Logger, watchdogMs = WATCHDOG_MS): Promise<Daemon> => {
+export const startDaemon = async (
+  config: DaemonConfig,
+  log: Logger,
+  { watchdogMs = WATCHDOG_MS, successor = null }: StartInit = {},
+): Promise<Daemon> => {
   if (config.rexd_config !== null) await checkServedRexdConfig(config.rexd_config, process.env, config.paths.dir)
   const user = await chooseUser(config, log)
   await ensurePrivateDir(config.paths.dir, dataDirMode(config))
   const apiSocket = config.executor_socket === null ? config.paths.apiSocket : null
   const restart = await restartCommand(instanceAt(config), config.paths)
-  const lock = [{ name: 'data directory', startable: new DataDirLock({ ...config.paths, apiSocket, restart }) }]
+  const { paths } = config
+  const others = successor === null ? { successor: { lock: paths.successorLock, pid: paths.successorPid } } : {}
+  const lock = [{ name: 'data directory', startable: new DataDirLock({ ...paths, apiSocket, restart, ...others }) }]
   await startAll(lock)
+  await successor?.stop()
   const components = { config, clock: systemClock, log, watchdogMs }
   const network = composeNetworkSide(components, user)
   return startParts(components, lock, { network, user }).catch(async (error: unknown) => {
@@ -167,6 +186,7 @@ const startParts = async (
   // Started last and stopped first, so that no program outlives a stop, and its Exit still finds a network.
   const programs = { name: 'programs', startable: { stop: () => composed.executor.endRuns() }, deadlineMs: EXECUTOR_STOP_MS }
   const rexd = composeRexdSide(dependencies)
+  const { drain, replaced, handover } = composeDrain(dependencies, [composed.executor, ...(rexd === null ? [] : [rexd.supervisor])])
   const started: StartableEntry[] = [
     ...composed.entries,
     { name: 'secrets', startable: secrets },
@@ -174,6 +194,7 @@ const startParts = async (
     { name: 'network', startable: serving, deadlineMs: NETWORK_START_MS },
     programs,
     ...(rexd?.asked ?? []),
+    handover,
   ]
   await startAll(started)
   let stopping: Promise<readonly StopFailure[]> | null = null
@@ -190,6 +211,8 @@ const startParts = async (
     get isWell() {
       return network.isInHand()
     },
+    drain,
+    replaced,
     reload: async () => {
       if (stopping !== null) return 'unchanged'
       rexd?.supervisor.reload()
@@ -197,6 +220,14 @@ const startParts = async (
     },
     stop: async () => (stopping ??= stopAll([...lock, ...started])),
   }
+}
+
+const composeDrain = (dependencies: Dependencies, parts: readonly DrainedPart[]) => {
+  const drain = new Drain(dependencies, parts)
+  const { promise: replaced, resolve: onReplaced } = Promise.withResolvers<void>()
+  const { handoverSocket: path } = dependencies.config.paths
+  const server = new HandoverServer({ ...dependencies, drain }, { path, onReplaced })
+  return { drain, replaced, handover: { name: 'handover', startable: server } }
 }
 
 const composeNetworkSide = (

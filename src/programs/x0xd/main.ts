@@ -1,14 +1,16 @@
 import { existsSync } from 'node:fs'
+import { NEVER } from '../../base/abort.ts'
+import { systemClock } from '../../base/clock.ts'
 import { counted, shellWords } from '../../base/format.ts'
 import { type GivenOptions, pasteable } from '../../base/hint.ts'
 import { printAtStart } from '../../base/log-output.ts'
-import { createLogger } from '../../base/log.ts'
+import { type Logger, createLogger } from '../../base/log.ts'
 import { type Environment, VERSION } from '../../base/runtime.ts'
 import { logStages } from '../../base/run-stages.ts'
-import { DAEMON_STOP_SIGNALS, EXIT_FAILURE, firstCrash, logStopFailures, onStopSignal } from '../../cli/exit.ts'
-import type { CommandLine } from '../../cli/parse.ts'
+import { DAEMON_STOP_SIGNALS, EXIT_FAILURE, exitOfSignal, firstCrash, logStopFailures, onStopSignal } from '../../cli/exit.ts'
+import { type CommandLine, durationOf } from '../../cli/parse.ts'
 import { X0XD } from '../../cli/programs.ts'
-import { runProgram } from '../../cli/program-line.ts'
+import { badFlags, runProgram } from '../../cli/program-line.ts'
 import { MACHINE_CONFIG, MACHINE_DATA_DIR, instanceChoice, instanceFlags, isMachineMeant } from '../../clients/paths.ts'
 import { type ConfigFlags, type DaemonConfig, instanceOf, loadConfig, readConfig } from '../../config/config.ts'
 import { makeFirstFiles } from '../../config/first-files.ts'
@@ -18,10 +20,15 @@ import { examinerOf } from '../../doctor/examiner.ts'
 import { type Finding, reportFindings } from '../../doctor/findings.ts'
 import type { ReloadOutcome } from '../../executor/acl-reload.ts'
 import { loadPrimitives } from '../../identity/primitives.ts'
-import { endHolder } from '../../supervision/lock.ts'
+import type { WorkList } from '../../protocol/handover.ts'
+import { MAX_DRAIN_MS } from '../../protocol/limits/daemon.ts'
+import type { Drain } from '../../supervision/drain.ts'
+import type { DataDirLock } from '../../supervision/lock.ts'
 import { ReloadSignal } from '../../supervision/reload-signal.ts'
+import { replaceHolder } from '../../supervision/replace.ts'
 import { ServiceManager } from '../../supervision/service-manager.ts'
 import { type Daemon, startDaemon } from './compose.ts'
+import { ReplaceProgress, drainText } from './replace-progress.ts'
 
 /** Parsed command line of `x0xd`, or null or empty for missing options. */
 export interface DaemonFlags extends ConfigFlags {
@@ -33,11 +40,19 @@ export interface DaemonFlags extends ConfigFlags {
   readonly init: boolean
   /** Ends the running daemon first. */
   readonly replace: boolean
+  /** Time for its runs to end by themselves. */
+  readonly drainMs: number
 }
 
 /** Settings of config.toml with a flag of the same name. Repeatable ones are in LISTS. */
-const SETTINGS = ['exec-acl', 'api-port']
+const SETTINGS = ['exec-acl', 'api-port', 'drain-timeout']
 const LISTS = ['listen', 'bootstrap']
+
+const drainOf = (text: string): number => {
+  const ms = durationOf(text)
+  if (ms !== null && ms <= MAX_DRAIN_MS) return ms
+  throw badFlags(`--drain must be a duration up to 24h (90s, 5m), not ${JSON.stringify(text)}`, X0XD.name)
+}
 
 export const daemonFlags = (line: CommandLine): DaemonFlags => {
   const mode = line.has('check') ? 'check' : line.has('doctor') ? 'doctor' : 'run'
@@ -49,6 +64,7 @@ export const daemonFlags = (line: CommandLine): DaemonFlags => {
     given: line.given,
     init: line.has('init'),
     replace: line.has('replace'),
+    drainMs: line.has('drain') ? drainOf(line.value('drain') ?? '') : 0,
     name: line.value('name'),
     config: line.value('config'),
     dataDir: line.value('data-dir'),
@@ -60,16 +76,24 @@ export const daemonFlags = (line: CommandLine): DaemonFlags => {
 /** Time for the last output on standard error. */
 const LINGER_MS = 50
 
-/** Resolves at the first stop signal. The second ends the process at once. */
-const stopSignal = async (): Promise<void> =>
-  new Promise((resolve) => {
-    let stopping = false
-    onStopSignal(() => {
-      if (stopping) process.exit(EXIT_FAILURE)
-      stopping = true
-      resolve()
-    }, DAEMON_STOP_SIGNALS)
-  })
+interface StopRequests {
+  /** Resolves when work should end first. */
+  readonly drain: Promise<void>
+  /** Resolves when the daemon must stop at once. */
+  readonly stop: Promise<void>
+}
+
+/** With `drains`, the first SIGTERM lets work end. Any other signal stops at once, and one during the stop ends the process. */
+const stopRequests = (drains: boolean): StopRequests => {
+  const [drain, stop] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  let state: 'serving' | 'draining' | 'stopping' = 'serving'
+  onStopSignal((signal) => {
+    if (state === 'stopping') process.exit(EXIT_FAILURE)
+    state = drains && state === 'serving' && signal === 'SIGTERM' ? 'draining' : 'stopping'
+    ;(state === 'draining' ? drain : stop).resolve()
+  }, DAEMON_STOP_SIGNALS)
+  return { drain: drain.promise, stop: stop.promise }
+}
 
 /** Resolves when a launcher with an IPC channel is gone, because signals would no longer be passed on. */
 const launcherGone = async (): Promise<void> =>
@@ -106,23 +130,38 @@ export const RELOADED: Readonly<Record<ReloadOutcome, string>> = {
   invalid: '; the ACL file is not valid and was not taken',
 }
 
-const statusLine = ({ agentId, where, execStatus, networkIsUp }: Daemon, reloaded: ReloadOutcome): string =>
-  `agent ${agentId}, ${where}, exec ${execStatus}, network process ${networkIsUp ? 'up' : 'down'}${RELOADED[reloaded]}`
+const statusLine = ({ agentId, where, execStatus, networkIsUp, drain }: Daemon, reloaded: ReloadOutcome): string =>
+  `${drain.isOn ? 'draining; ' : ''}agent ${agentId}, ${where}, exec ${execStatus}, network process ${networkIsUp ? 'up' : 'down'}${RELOADED[reloaded]}`
 
-const run = async (config: DaemonConfig, flags: DaemonFlags, reloads: ReloadSignal): Promise<number> => {
+/** Lets work end after a signal, unless another process drains the daemon already. */
+const drainFor = async ({ drain }: Daemon, ms: number, manager: ServiceManager): Promise<void> => {
+  const onProgress = (leftMs: number, { total }: WorkList): void => manager.draining(drainText(total, leftMs), leftMs)
+  if (!drain.isOn) await drain.run({ ms, signal: NEVER, onProgress })
+}
+
+const logEnded = (log: Logger, { isOn, work }: Drain): void => {
+  if (!isOn || work.total === 0) return
+  log.warn({ runs: work.total }, 'the drain is over, and ends what still runs')
+  for (const { kind, id, who, argv } of work.work) log.warn({ kind, id, who, argv }, 'ended by the end of a drain')
+}
+
+const run = async ({ config, successor }: Start, flags: DaemonFlags, reloads: ReloadSignal): Promise<number> => {
   const log = createLogger({ name: 'x0xd', level: config.log_level })
   if (config.log_level === 'debug') logStages(log)
   // Before anything starts, so that no signal comes before its handler.
-  const stopping = Promise.race([stopSignal(), launcherGone()])
+  const drainMs = config.drain_timeout * 1000
+  const asked = stopRequests(drainMs > 0)
   const crash = firstCrash(log, { unhandledRejections: 'stop' })
   const manager = ServiceManager.here(log)
-  const daemon = await startDaemon(config, log, manager.watchdogMs)
+  const daemon = await startDaemon(config, log, { watchdogMs: manager.watchdogMs, successor })
   const warnings = [...(await checkMachineId(config)), ...(await checkUnreadAcl(config, config.exec_acl))]
   printAtStart(readyText(config, daemon, flags) + pasteable(warnings.map(warningText).join(''), flags.given))
   let reloaded: ReloadOutcome = 'unchanged'
   manager.ready({ status: () => statusLine(daemon, reloaded), isWell: () => daemon.isWell })
   reloads.serve({ log, manager, work: async () => (reloaded = await daemon.reload()) })
-  const reason = await Promise.race([stopping, crash])
+  const drained = asked.drain.then(async () => drainFor(daemon, drainMs, manager))
+  const reason = await Promise.race([asked.stop, launcherGone(), drained, daemon.replaced, crash])
+  logEnded(log, daemon.drain)
   manager.stopping()
   const failures = await daemon.stop()
   logStopFailures(log, failures)
@@ -132,11 +171,31 @@ const run = async (config: DaemonConfig, flags: DaemonFlags, reloads: ReloadSign
   return status
 }
 
-/** With `--replace`, ends the running daemon after our own configuration was checked. */
-const configOf = async (flags: DaemonFlags, env: Environment): Promise<DaemonConfig> => {
+/** A start, with the lock of a successor that replaced a daemon. */
+interface Start {
+  readonly config: DaemonConfig
+  readonly successor: DataDirLock | null
+}
+
+/** With `--replace`, ends the running daemon after our own configuration was checked. Until it ends, a signal leaves it running. */
+const startOf = async (flags: DaemonFlags, env: Environment): Promise<Start> => {
   const config = await loadConfig(flags, env)
-  if (flags.replace) await endHolder(config)
-  return config
+  if (!flags.replace) return { config, successor: null }
+  const shown = new ReplaceProgress(process.stderr)
+  const stopListening = onStopSignal((signal) => {
+    void shown.cancelled().finally(() => process.exit(exitOfSignal(signal)))
+  }, DAEMON_STOP_SIGNALS)
+  const onEnding = async (ended: WorkList | null): Promise<void> => {
+    stopListening()
+    await shown.ending(ended)
+  }
+  try {
+    const { drainMs } = flags
+    const replace = { ...config, drainMs, onProgress: async (ms: number, work: WorkList) => shown.progress(ms, work), onEnding }
+    return { config, successor: await replaceHolder(replace, systemClock) }
+  } finally {
+    stopListening()
+  }
 }
 
 const init = async (flags: DaemonFlags, env: Environment): Promise<void> => {
@@ -167,7 +226,7 @@ const dispatch = async (flags: DaemonFlags, env: Environment): Promise<number> =
       return examine(flags, env)
     case 'run':
       if (flags.init) await init(flags, env)
-      return run(await configOf(flags, env), flags, reloads)
+      return run(await startOf(flags, env), flags, reloads)
   }
 }
 
