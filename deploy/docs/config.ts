@@ -45,6 +45,8 @@ const SETTING_TEXTS: Readonly<Record<SettingKey, KeyText>> = {
     'Require a proof by `operator.key` for each run on other agents. `x0x exec` makes it. The bearer token alone then runs nothing.',
   ask_timeout:
     'Seconds in which approvers must decide, from 1 to 1800. No answer is a denial. If `x0x desk` hosts the approval service, its option applies.',
+  drain_timeout:
+    'Seconds that runs may go on after SIGTERM, while new ones are refused ([upgrade.md](upgrade.md#restart-without-losing-runs)). With 0, they end at once. At most 86400.',
   rexd_config: 'Serve [REXD](rexd.md) with this [configuration](#rexd). If it is not valid, the daemon does not start.',
   syslog: 'Datagram socket, such as `/dev/log`, for a [copy](monitor.md) of each log line. Needs `/usr/bin/perl`.',
   otlp: 'Collector on this machine for [traces](monitor.md), such as `http://127.0.0.1:4318/v1/traces`.',

@@ -228,6 +228,11 @@ const ERRORS: Readonly<Record<ErrorCode, ErrorText>> = {
     'The command line cannot reach the local daemon.',
     'Start `x0xd`. Check `--name`, `--data-dir` and `--api`.',
   ],
+  draining: [
+    'The daemon',
+    'The daemon of this machine is draining for a restart. It finishes what runs and accepts no new command. Nothing ran.',
+    'Try again when it is back. `x0x exec` without stdin does so by itself ([upgrade.md](upgrade.md#restart-without-losing-runs)).',
+  ],
   shutting_down: ['The daemon', 'The daemon is stopping and accepts no new calls.', 'Try again after its start.'],
   internal: ['The daemon', 'This is a defect in x0x.', 'Run the daemon with `X0X_LOG_LEVEL=debug`, and report the log.'],
 }
@@ -259,6 +264,10 @@ const DENIALS: Readonly<Record<DenialReason, readonly [cause: string, remedy: st
   request_id_used: [
     'A run of this agent and machine has begun under this request ID. Requests that were denied before their program started do not count.',
     'Use a new request ID, or none. The audit log of the target shows how the run ended.',
+  ],
+  draining: [
+    'The target is draining for a restart. It finishes what runs and accepts no new command. Nothing ran.',
+    'Requesters repeat the request by themselves until the target is back ([upgrade.md](upgrade.md#restart-without-losing-runs)). After that, run it again.',
   ],
   exec_disabled: [
     'The target has no ACL file, the file has no `[exec]`, or `enabled = false`.',
@@ -375,6 +384,10 @@ const WARNINGS: Readonly<Record<WarningKind, readonly [meaning: string, remedy: 
   descendants_ended: [
     'The command ended and left processes running. x0x ended them. The message begins with their number.',
     'Start a service with its manager (`systemctl start NAME`), let the command wait, or use `x0x exec --detach`.',
+  ],
+  target_draining: [
+    'The target denied the request with `draining`. The requester waits and repeats it. The run has not started.',
+    'Nothing, or Ctrl-C to stop waiting.',
   ],
 }
 

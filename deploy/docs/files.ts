@@ -27,11 +27,14 @@ const CONTENT: Readonly<Record<Exclude<keyof DataPaths, 'dir'>, string>> = {
   approvals: '[Approval store](modes.md#the-approval-store): grants, lists and saved modes.',
   approvalsSocket: 'Socket of the approval service.',
   approvalsJournal: 'Approval log.',
+  handoverSocket: 'Socket on which the daemon hears that `x0xd --replace` takes its place.',
   lock: 'Locks. Never remove them.',
+  successorLock: 'Locks. Never remove them.',
   deskLock: 'Locks. Never remove them.',
   pid: 'Process IDs. The first word is the ID.',
   networkPid: 'Process IDs. The first word is the ID.',
   rexdPid: 'Process IDs. The first word is the ID.',
+  successorPid: 'Process IDs. The first word is the ID.',
   deskPid: 'Process IDs. The first word is the ID.',
 }
 

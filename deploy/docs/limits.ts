@@ -36,6 +36,10 @@ const ROWS: Readonly<Record<string, readonly Row[]>> = {
     ['SIGTERM before the time limit of the ACL', '{DURATION_TERM_LEAD_MS}, or 50 % of a short limit', 'SIGKILL at the limit'],
     ['Time for all commands when the daemon stops', '{SHUTDOWN_MS}', 'SIGKILL comes after {SHUTDOWN_KILL_MS}'],
     ['Time to take the results of commands that such a stop ended', '{SHUTDOWN_EXITS_MS}', 'the requester reports `incomplete`'],
+    ['Time for runs to end before a restart (`--drain`)', 'at most {MAX_DRAIN_MS}', 'x0x ends the rest, and reports it'],
+    ['Requests to a draining target', '{DRAIN_WAIT_MS}; {RESTART_WAIT_MS} while it does not answer', '`draining`'],
+    ['Pause between such requests', '{DRAIN_FIRST_PAUSE_MS}, doubled up to {DRAIN_LONGEST_PAUSE_MS}', 'the requester waits'],
+    ['Work that a drain lists', '{MAX_WORK_LISTED} runs', 'x0x counts the rest'],
     ['Output after the program has ended', '{MAX_LEFT_IN_PIPES bytes}', '`output_lost`'],
     ['Remembered request IDs', '{MAX_RECENT_RUNS}', 'x0x forgets the oldest'],
     ['Description of an ACL entry', '{MAX_DESCRIPTION_BYTES bytes}', '`bad_acl`'],
@@ -187,6 +191,7 @@ const INTERNAL = `
   MAX_APPROVER_ASKS MAX_WAITING_STDIN MAX_WAITING_STDIN_OF_AGENT MAX_WAITING_FRAMES
   MAX_PROVEN_REQUEST TARGET_SILENCE_MS MAX_JOURNAL_LINE MAX_COMMAND_JSON MAX_REFUSED_HTTP_TEXT MAX_JOURNALLED_PATTERN MAX_NAMED_SOURCES
   MAX_NAMED_REASONS MAX_DATAGRAM_BACKLOG MAX_TRACED_RUNS MAX_TRACED_DETACHED NETWORK_START_MS NETWORK_STOP_MS MAX_CONFIG_ADDRESSES
+  DRAIN_COUNT_MS DRAIN_POLL_MS DRAIN_REPORT_MS HANDOVER_OPEN_MS MAX_HANDOVER_CONNECTIONS MAX_WORK_ARGV MAX_WORK_JSON
   WATCHDOG_MS MAX_STATUS_TEXT REXD_START_MS REXD_STOP_MS DEFAULT_API_PORT MAX_SANDBOX_READABLE SANDBOX_RETRY_MS SANDBOX_START_MS
   MAX_SANDBOX_LINKS IMAGE_ASK_MS IMAGE_KEPT_MS IMAGE_LEFT_MS IMAGE_SPARED_MS MAX_IMAGES_KEPT
   ASKED_PAGE MAX_ASKED_REQUESTS MAX_ASKED_AT_ONCE MAX_WAITED_RUNS ASK_HOST_MS LEAST_ATTACHED_PER_AGENT ASK_PACE MAX_SPOOL_QUEUE

@@ -176,9 +176,9 @@ const EVENTS: { readonly [Name in EventName]: readonly [log: Log, meaning: strin
   stopped: ['all', 'The same, and the program has stopped normally.', { signer: '', signature: '' }],
   authority: [
     'all',
-    'Trust or keys are about to change, or an operator ends a run. With `code`: the proof was invalid, and nothing changes.',
+    'Trust or keys are about to change, an operator ends a run, or the daemon drains before a restart. With `code`: the proof was invalid, and nothing changes.',
     {
-      operation: 'such as `contact_trust` or `exec_incoming_cancel`',
+      operation: 'such as `contact_trust`, `exec_incoming_cancel`, `drain` or `drain_cancelled`',
       agent: '',
       machine: '',
       level: '',
