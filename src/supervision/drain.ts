@@ -56,7 +56,8 @@ export class Drain {
     while (!signal.aborted) {
       const now = clock.monotonic()
       const { work } = this
-      if (work.total !== toldTotal || now - toldAt >= DRAIN_REPORT_MS) {
+      const isKnown = this.#parts.every((part) => part.work !== null)
+      if (isKnown && (work.total !== toldTotal || now - toldAt >= DRAIN_REPORT_MS)) {
         onProgress(Math.max(0, Math.round(end - now)), work)
         ;[toldTotal, toldAt] = [work.total, now]
       }
