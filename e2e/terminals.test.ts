@@ -1,7 +1,5 @@
 import assert from 'node:assert/strict'
-import { type ChildProcess, spawn } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
-import { once } from 'node:events'
 import { existsSync, readFileSync } from 'node:fs'
 import { readFile, writeFile } from 'node:fs/promises'
 import { type ClientRequest, request } from 'node:http'
@@ -9,10 +7,12 @@ import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
 import { CuttableProxy } from '../test/support/cuttable-proxy.ts'
-import { MeshOfDaemons, cliCommand, isRunning, processesNaming, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
+import { MeshOfDaemons, isRunning, processesNaming, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { acquaint, proxiedPair } from '../test/support/proxied-pair.ts'
 import { response } from '../test/support/rest-server.ts'
+import { inTmux, typeLine } from '../test/support/terminal-in-tmux.ts'
 import { NO_TMUX, Tmux } from '../test/support/tmux.ts'
+import { Typed } from '../test/support/typed-terminal.ts'
 
 // A terminal of bob that alice types into: through a real terminal of tmux, and through pipes where every byte counts.
 
@@ -21,6 +21,7 @@ const PASTE = 10 * MIB
 /** A requester that is gone counts as such after four seconds, and its program has five to end. */
 const GONE_MS = 30_000
 const CUTS = 10
+const RESIZES = 10_000
 /** Seconds that no other process has in its arguments. */
 const LONG = '7461234'
 
@@ -63,56 +64,12 @@ before(async () => {
 
 after(async () => mesh.stop())
 
-/** `x0x exec -tt` with open standard input. */
-class Typed {
-  readonly child: ChildProcess
-  readonly status: Promise<number>
-  stdout = ''
-  stderr = ''
-
-  constructor(daemon: TestDaemon, words: readonly string[]) {
-    const [file, ...own] = cliCommand
-    this.child = spawn(file, [...own, ...daemon.selector, 'exec', '-tt', 'bob', ...words], {
-      env: { ...process.env, TERM: 'xterm-256color' },
-      stdio: ['pipe', 'pipe', 'pipe'],
-    })
-    this.child.stdin?.on('error', () => undefined)
-    this.child.stdout?.setEncoding('latin1').on('data', (text: string) => (this.stdout += text))
-    this.child.stderr?.setEncoding('utf8').on('data', (text: string) => (this.stderr += text))
-    this.status = once(this.child, 'close').then(([code]) => Number(code))
-  }
-
-  type(text: string | Uint8Array): void {
-    this.child.stdin?.write(text)
-  }
-
-  async shows(text: string): Promise<void> {
-    await until(`it shows ${JSON.stringify(text)}, not ${JSON.stringify(this.stdout.slice(-300))} ${this.stderr}`, () =>
-      this.stdout.includes(text),
-    )
-  }
-}
-
-/** A shell of tmux with the command line, then what it ended with. */
-const inTmux = async (tmux: Tmux, words: string): Promise<void> => {
-  const [file, ...own] = cliCommand
-  const x0x = [file, ...own, ...alice.selector].map((word) => `'${word}'`).join(' ')
-  const env = { PATH: process.env['PATH'] ?? '', HOME: process.env['HOME'] ?? '' }
-  await tmux.begin({ env, argv: ['sh', '-c', `${x0x} exec ${words}; echo "status=$?"; stty -a | tr ' ' '\\n' | grep icanon; read end`] })
-}
-
-/** Types a line as a person does. */
-const typeLine = async (tmux: Tmux, text: string): Promise<void> => {
-  for (const key of text) await tmux.press(key === ' ' ? 'Space' : key)
-  await tmux.press('Enter')
-}
-
 test(
   'a shell on a terminal of tmux: its size, a new size, Ctrl-C, its exit status, and the terminal as before',
   { skip: NO_TMUX },
   async (t) => {
     const tmux = await Tmux.make(t)
-    await inTmux(tmux, '-t bob -- sh')
+    await inTmux(tmux, alice, '-t bob -- sh')
     await tmux.shows(/^[#$]/)
     await typeLine(tmux, 'stty size')
     await tmux.shows(/^24 80$/)
@@ -132,7 +89,7 @@ test(
 
 test('Enter ~ . ends the connection and the program, ~? helps and ~~ is a tilde', { skip: NO_TMUX }, async (t) => {
   const tmux = await Tmux.make(t)
-  await inTmux(tmux, '-t bob -- cat')
+  await inTmux(tmux, alice, '-t bob -- cat')
   await until('it runs', async () => (await bob.diagnostics()).active_sessions > 0)
   await typeLine(tmux, '~~a')
   await tmux.shows(/^~a$/)
@@ -185,7 +142,7 @@ test('the end of the client, even by SIGKILL, hangs up the program', async () =>
 
 test('closing the window ends the command line and the program', { skip: NO_TMUX }, async (t) => {
   const tmux = await Tmux.make(t)
-  await inTmux(tmux, '-t bob -- cat')
+  await inTmux(tmux, alice, '-t bob -- cat')
   await typeLine(tmux, 'one')
   await until('it runs', async () => (await tmux.lines()).filter((line) => line === 'one').length >= 2)
   // Waits until no process of the window is left.
@@ -270,6 +227,27 @@ test('POST /exec/terminal answers with events, and its body takes keys and sizes
   assert.deepEqual([events.at(-1)?.type, events.at(-1)?.code], ['exit', 4])
 })
 
+test('ten thousand sizes in one second neither hold up the keys nor the program, and the last one stays', async () => {
+  const call = terminalCall()
+  const line = (value: object): void => void call.write(`${JSON.stringify(value)}\n`)
+  line({ agent: 'bob', argv: ['sh'], terminal: { columns: 80, rows: 24, term: 'dumb' } })
+  const answer = await response(call)
+  const begun = performance.now()
+  for (let at = 0; at < RESIZES; at++) line({ columns: 10 + (at % 500), rows: 10 })
+  line({ columns: 77, rows: 22 })
+  line({ data: Buffer.from('sleep 0.1; stty size; exit 4\n').toString('base64') })
+  let text = ''
+  for await (const part of answer as AsyncIterable<Buffer>) text += part.toString()
+  call.end()
+  const events = text
+    .trimEnd()
+    .split('\n')
+    .map((one) => JSON.parse(one) as { type: string; data_b64?: string; code?: number })
+  assert.match(events.map(({ data_b64 = '' }) => Buffer.from(data_b64, 'base64').toString()).join(''), /22 77/)
+  assert.equal(events.at(-1)?.code, 4)
+  assert.ok(performance.now() - begun < 10_000)
+})
+
 test('an ended body of POST /exec/terminal ends the program', async () => {
   const call = terminalCall()
   call.write(`${JSON.stringify({ agent: 'bob', argv: ['cat'], terminal: { columns: 80, rows: 24, term: 'dumb' } })}\n`)
@@ -308,7 +286,7 @@ test('over a path that is cut again and again, each key arrives once and the use
 for (const { argv, shows, keys } of DRAWING)
   test(`${argv[0]} draws its screen and leaves the terminal as it was`, { skip: NO_TMUX }, async (t) => {
     const tmux = await Tmux.make(t)
-    await inTmux(tmux, `-t bob -- ${argv.join(' ')}`)
+    await inTmux(tmux, alice, `-t bob -- ${argv.join(' ')}`)
     await tmux.shows(shows)
     for (const key of keys) await tmux.press(key)
     await tmux.shows(/^status=0$/)

@@ -124,6 +124,14 @@ const COMMAND: Rows<(typeof COMMAND_KEYS)[number]> = {
     false,
     '`true`: the requester may run the command on a terminal and type into it. Most programs are then as good as a shell. See [terminals.md](terminals.md).',
   ],
+  record: [
+    false,
+    '`true`: x0x keeps what each run of the command shows, and runs it only if it can. Needs `terminal = true`. See [Record a command](terminals.md#record-a-command).',
+  ],
+  watch: [
+    false,
+    '`true`: operators of this machine may look on while the command runs. Needs `terminal = true`. See [Look on](terminals.md#look-on).',
+  ],
 }
 
 const FILES: Rows<(typeof FILE_GRANT_KEYS)[number]> = {

@@ -13,7 +13,7 @@ const FOLDERS: Readonly<Record<string, readonly [owns: string, limit: string]>> 
   trust: ['contacts, pins, revocations', 'does not read the ACL'],
   policy: ['the ACL, execution modes and `authorize`', 'starts no program'],
   journal: ['audit log, request log and approval log', 'holds no output'],
-  transcripts: ['transcripts of consoles', 'is not evidence'],
+  transcripts: ['transcripts of consoles, recordings of terminals', 'the audit log has the hash of a recording'],
   desk: ['approval requests, the store of approvals, the socket for both', 'policy judges each request'],
   process: ['programs, their terminals and process trees', 'accepts only a permit'],
   fs: ['files below roots, through open descriptors', 'checks each link that it follows'],

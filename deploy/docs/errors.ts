@@ -317,6 +317,10 @@ const DENIALS: Readonly<Record<DenialReason, readonly [cause: string, remedy: st
     'The target cannot write its audit log. It runs nothing, and does not list its rules.',
     'See `journal_unavailable` above, for the target.',
   ],
+  recording_unavailable: [
+    'The command has `record = true`, and the target cannot record it: its disk is full, or the recordings of the agent or of all agents reached their [limit](limits.md).',
+    'On the target: `x0x transcripts list --terminals`, then `x0x transcripts remove --terminals NAME`.',
+  ],
   spawn_failed: [
     'The program is missing, is not executable, or changed after the ACL was read. Or the required containment, limits or user are not available.',
     'On the target: `x0x audit tail` shows the cause. Check the program.',
@@ -380,6 +384,19 @@ const WARNINGS: Readonly<Record<WarningKind, readonly [meaning: string, remedy: 
   descendants_may_survive: [
     'A process of the run may still be alive: it holds the output, hides its environment, or runs as another user, and the daemon is not root. Outside Linux, x0x also sends this for every run that it ended by force.',
     'Look for the process on the target. Set a stronger [`containment`](config.md#containment).',
+  ],
+  session_recorded: [
+    'The ACL entry of the command says `record = true`. The target keeps what the command shows, and not what is typed.',
+    'Do not show what must not be kept ([terminals.md](terminals.md#record-a-command)).',
+  ],
+  session_watchable: [
+    'The ACL entry of the command says `watch = true`. Operators of the target may look on.',
+    'Do not show what they must not see ([terminals.md](terminals.md#look-on)).',
+  ],
+  session_watched: ['An operator of the target looks on now.', 'Do not show what that person must not see.'],
+  recording_failed: [
+    'The target must record the command. Its disk became full, or the recording reached its limit, so it ended the program.',
+    'On the target, remove recordings: `x0x transcripts remove --terminals NAME`.',
   ],
   descendants_ended: [
     'The command ended and left processes running. x0x ended them. The message begins with their number.',

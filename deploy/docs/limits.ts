@@ -100,6 +100,12 @@ const ROWS: Readonly<Record<string, readonly Row[]>> = {
       '{TERMINAL_BYTE_BURST bytes}, then {TERMINAL_BYTES_PER_SECOND bytes} per second',
       'the rest waits',
     ],
+    ['One recording', '{MAX_RECORDING bytes}', 'the command is ended (`recording_failed`)'],
+    ['Recordings of an agent', '{MAX_AGENT_RECORDINGS bytes}', '`recording_unavailable`'],
+    ['All recordings', '{MAX_RECORDINGS bytes}, {MAX_RECORDING_FILES} files', '`recording_unavailable`'],
+    ['Age of a recording', '{RECORDING_DAYS} days', 'x0x removes it'],
+    ['Output that is not on disk', '{MAX_RECORDING_UNWRITTEN bytes}', 'the program waits'],
+    ['Time until output is on disk', '{RECORDING_WRITE_MS}', 'a power failure loses it'],
   ],
   'REST API': [
     ['Request body without stdin', '{MAX_SMALL_BODY bytes}', '`too_large`'],

@@ -51,6 +51,7 @@ const EVENTS: { readonly [Name in EventName]: readonly [log: Log, meaning: strin
       approved_by: '',
       keep_bytes: 'detached runs',
       terminal: '`true`: on a terminal; else absent',
+      recording: 'name of its recording; else absent',
       cwd: 'REXD only, as the next four',
       env: 'names only',
       target: 'agent; null for this machine',
@@ -76,6 +77,7 @@ const EVENTS: { readonly [Name in EventName]: readonly [log: Log, meaning: strin
       stdout_sha256: 'of the bytes sent, as for stderr',
       stderr_sha256: '',
       truncated: '',
+      recording: '`name`, `bytes`, `sha256`, `complete`; absent without a recording',
     },
   ],
   denial: [

@@ -80,6 +80,9 @@ test('which_command says of a target which commands of the program it tells that
     description: null,
     argv,
     detach: null,
+    terminal: false,
+    record: false,
+    watch: false,
     ...limits,
   }))
   const ids = { request_id: '01890a5d-ac96-774b-bcce-b302099a8057', agent_id: 'a'.repeat(64), machine_id: 'b'.repeat(64), left_out: 0 }

@@ -90,6 +90,15 @@ export const EXEC: CommandSpec = {
       examples: ['x0x exec sessions', 'x0x exec sessions --incoming --json'],
     },
     {
+      name: 'watch',
+      text: 'Look on at a command of another agent here',
+      arguments: [{ flags: '<id>', text: 'Run ID, or at least its first 4 characters' }],
+      examples: ['x0x exec sessions --incoming', 'x0x exec watch 01890a5d'],
+      notes: [
+        'The ACL must have watch = true for a command on a terminal. You must be able to read operator.key. The requester is notified.',
+      ],
+    },
+    {
       name: 'cancel',
       text: 'Stop a run, or all runs of a fan-out',
       arguments: [

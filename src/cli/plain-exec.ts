@@ -23,7 +23,7 @@ export const PLAIN_EXEC: CommandSpec = {
     { flags: '--cancel <id>', completes: 'runs', text: '' },
     { flags: '--raw', text: '' },
   ],
-  commands: ['sessions', 'cancel'].map((name) => ({ name, text: '' })),
+  commands: ['sessions', 'watch', 'cancel'].map((name) => ({ name, text: '' })),
 }
 
 /** The part of `x0x` that a plain `exec` needs. Any other line uses the table of all commands. */

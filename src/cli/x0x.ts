@@ -1,10 +1,11 @@
 import { APPROVALS, EXEC_MODE } from './approvals.ts'
-import type { CommandSpec, OptionSpec } from './command.ts'
+import type { CommandSpec } from './command.ts'
 import { SHELLS } from './completion.ts'
 import { EXEC } from './exec.ts'
 import { CP, LS } from './files.ts'
 import { PLAIN_OPTIONS } from './plain-exec.ts'
 import { ATTACH, RUNS } from './runs.ts'
+import { TRANSCRIPTS } from './transcripts.ts'
 import { ACL, AUDIT, CONTACTS } from './x0x-operator.ts'
 
 export const DOCTOR: CommandSpec = {
@@ -181,65 +182,6 @@ const diagnostics: CommandSpec = {
   ],
 }
 
-const DIR: OptionSpec = { flags: '--dir <dir>', text: 'Use this directory (default: ~/.rexec)' }
-
-const transcripts: CommandSpec = {
-  name: 'transcripts',
-  text: 'List and print transcripts of a console',
-  group: true,
-  examples: ['x0x transcripts list', 'x0x transcripts print 2026-05-21-09:42:18', 'x0x transcripts follow'],
-  commands: [
-    {
-      name: 'list',
-      text: 'List the newest transcripts',
-      options: [{ flags: '-n, --count <count>', text: 'Limit the number of transcripts', default: '10' }, DIR],
-    },
-    {
-      name: 'print',
-      text: 'Print a transcript; --json prints one object per command',
-      arguments: [{ flags: '[name]', text: 'Transcript (default: the newest)' }],
-      options: [{ flags: '-f, --follow', text: 'Continue to print new commands' }, DIR],
-    },
-    {
-      name: 'follow',
-      text: 'Print a transcript and follow it until Ctrl-C',
-      arguments: [{ flags: '[name]', text: 'Transcript (default: the newest)' }],
-      options: [DIR],
-    },
-    {
-      name: 'search',
-      text: 'Search transcripts for a text',
-      arguments: [
-        { flags: '<text>', text: 'Text to find; not a pattern' },
-        { flags: '[name]', text: 'Transcript (default: all)' },
-      ],
-      options: [
-        { flags: '-i, --ignore-case', text: 'Ignore upper and lower case' },
-        { flags: '-n, --count <count>', text: 'Limit the number of results', default: '1000' },
-        DIR,
-      ],
-    },
-    {
-      name: 'export',
-      text: 'Export a transcript for other programs',
-      arguments: [{ flags: '<name>' }],
-      options: [
-        {
-          flags: '--format <format>',
-          text: 'Choose asciicast, jsonl or text (default: asciicast)',
-        },
-        DIR,
-      ],
-    },
-    {
-      name: 'remove',
-      text: 'Delete transcripts',
-      arguments: [{ flags: '<names...>' }],
-      options: [DIR],
-    },
-  ],
-}
-
 const replay: CommandSpec = {
   name: 'replay',
   text: 'Compute recorded results again and compare them',
@@ -335,7 +277,7 @@ const X0X_WHOLE: CommandSpec = {
     AUDIT,
     APPROVALS,
     EXEC_MODE,
-    transcripts,
+    TRANSCRIPTS,
     replay,
     completion,
     man,

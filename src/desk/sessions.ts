@@ -172,7 +172,7 @@ export class ApproverSession implements DeskSession {
       case 'listen':
         // A subscribed client already receives run events.
         if (!this.#isOver)
-          this.#unlisten ??= desk.listen({ emit: (message) => this.#leave === null && !isOutput(message) && this.#init.send(message) })
+          this.#unlisten ??= desk.listen({ emit: (message) => this.#leave === null && this.#receives(message) && this.#init.send(message) })
         return {}
       case 'follow':
         if (!this.#isOver) runs.follow(this, body.runs)

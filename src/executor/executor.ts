@@ -15,6 +15,7 @@ import { Slots } from '../policy/slots.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { type WorkList, joinedWork } from '../protocol/handover.ts'
 import { MAX_FRAME_DATA, MAX_UNACKED_PER_RUN } from '../protocol/limits/wire.ts'
+import { Recordings, recordingsDirIn } from '../transcripts/recordings.ts'
 import type { Group } from '../trust/groups.ts'
 import { type Succession, previousKeys } from '../trust/successions.ts'
 import { type ReloadOutcome, reloadAcl } from './acl-reload.ts'
@@ -84,6 +85,7 @@ export class Executor implements Startable {
   readonly #runs: Runs
   readonly #incoming: IncomingRuns
   readonly #uploads: Uploads
+  readonly #recordings: Recordings
   readonly #detached: Detached
   readonly #approvers: ApproverAsks
   readonly #revocations: PeerRevocations
@@ -118,7 +120,8 @@ export class Executor implements Startable {
     this.#approvers = new ApproverAsks(services, own)
     const output = { total: new UnackedTotal(), frames: new BufferPool({ size: MAX_FRAME_DATA, max: MAX_FREE_FRAMES }) }
     this.#uploads = new Uploads({ clock })
-    const files = { uploads: this.#uploads, sharing: new TimeSlicer({ clock }) }
+    this.#recordings = new Recordings(deps, { directory: recordingsDirIn(dataDir) })
+    const files = { uploads: this.#uploads, recordings: this.#recordings, sharing: new TimeSlicer({ clock }) }
     const shared = { ...services, ...output, ...files, reports: new Reports(services, own), approvers: this.#approvers }
     this.#detached = new Detached(shared, { dataDir })
     const approvalRequests = new PeerApprovals(shared, own)
@@ -132,7 +135,7 @@ export class Executor implements Startable {
     const { clock, contacts, signatures, journal, outgoing } = this.#services
     const { successions: said = [], tokens = null } = this.#deps
     const { dataDir, groupMayRead = false, machineId, requireOperatorProof = false } = this.#init
-    await Promise.all([this.#detached.load(), this.#runs.load()])
+    await Promise.all([this.#detached.load(), this.#runs.load(), this.#recordings.start()])
     const file = { path: join(dataDir, OPERATOR_KEY_FILE), header: null, groupMayRead }
     const key = groupMayRead ? await loadOrCreateSeed(file, SHARED_DIR) : await loadOrCreateSeed(file)
     const gate = new OperatorGate({ clock }, { key })
@@ -174,6 +177,7 @@ export class Executor implements Startable {
   async stop(): Promise<void> {
     await this.endRuns()
     this.#uploads.stop()
+    this.#recordings.stop()
     this.#detached.stop()
     this.#unsubscribe()
     await Promise.all([...this.#sessions].map((session) => session.finish()))

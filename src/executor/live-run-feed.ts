@@ -9,6 +9,8 @@ export class LiveRunFeed implements LiveRunSource {
   readonly #deps: { readonly clock: Clock; readonly desk: Pick<DeskLink, 'event' | 'serve'> }
   /** Active runs by `runOf`. */
   readonly #reporters = new Map<string, RunReporter>()
+  /** Called when somebody begins to follow the run, by `runOf`. */
+  readonly #onFollowed = new Map<string, () => void>()
   /** Followed runs and when output was last sent, longest ago first. */
   #followed = new Map<string, number>()
   /** Number of the last event. */
@@ -22,14 +24,18 @@ export class LiveRunFeed implements LiveRunSource {
 
   emit(facts: LifecycleFacts): void {
     this.#n += 1
-    if (isOver(facts)) this.#reporters.delete(runOf(facts))
+    if (isOver(facts)) {
+      this.#reporters.delete(runOf(facts))
+      this.#onFollowed.delete(runOf(facts))
+    }
     this.#deps.desk.event(this.#event(facts))
   }
 
-  /** Returns a reporter for a run that has no other listener. */
-  reporter(about: ConstructorParameters<typeof RunReporter>[1]): RunReporter {
+  /** Returns a reporter for a run that has no other listener. `onFollowed` is called each time that somebody begins to follow it. */
+  reporter(about: ConstructorParameters<typeof RunReporter>[1], onFollowed: (() => void) | null = null): RunReporter {
     const reporter = new RunReporter({ tell: (facts) => this.emit(facts) }, about)
     this.add(reporter)
+    if (onFollowed !== null) this.#onFollowed.set(reporter.run, onFollowed)
     return reporter
   }
 
@@ -43,6 +49,7 @@ export class LiveRunFeed implements LiveRunSource {
   }
 
   follow(runs: readonly string[]): void {
+    for (const run of runs) if (!this.#followed.has(run)) this.#onFollowed.get(run)?.()
     this.#followed = new Map(runs.map((run) => [run, -LIVE_AGAIN_MS]))
     this.#timer?.cancel()
     this.#poll()

@@ -108,6 +108,8 @@ export interface RequestEvent extends RunKey {
   readonly keep_bytes?: number
   /** The requester types into a terminal of the run. Absent for pipes. */
   readonly terminal?: true
+  /** Name of its recording. Absent if none is kept. */
+  readonly recording?: string
 }
 
 /** Device and inode as decimal text, because they may exceed a number. */
@@ -146,6 +148,16 @@ export interface JournalExit extends RunKey {
   readonly stdout_sha256: string | null
   readonly stderr_sha256: string | null
   readonly truncated: boolean
+  /** Its recording. Absent if none is kept. */
+  readonly recording?: JournalRecording
+}
+
+/** A recording after its end, as `RecordingEnd`. */
+export interface JournalRecording {
+  readonly name: string
+  readonly bytes: number
+  readonly sha256: string
+  readonly complete: boolean
 }
 
 export interface DenialEvent extends RunKey {

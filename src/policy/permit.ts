@@ -96,6 +96,10 @@ export interface PermitFields {
   readonly caps: RunCaps
   /** Initial size of the run's terminal, or null for pipes. */
   readonly terminal: Terminal | null
+  /** True if it must not run without a transcript. Absent means false. */
+  readonly record?: boolean
+  /** True if operators may look on. Absent means false. */
+  readonly watch?: boolean
   /** Restrictions that the system enforces on its processes. */
   readonly confinement: Confinement
   /** User of the run, or null for the daemon's user. */
@@ -140,6 +144,8 @@ export const sealPermit = (fields: PermitFields): Permit => {
     env: Object.freeze({ ...fields.env }),
     caps: Object.freeze({ ...fields.caps }),
     terminal: fields.terminal && Object.freeze({ ...fields.terminal }),
+    record: fields.record ?? false,
+    watch: fields.watch ?? false,
     confinement: Object.freeze({ ...fields.confinement }),
     account: fields.account && Object.freeze({ ...fields.account }),
     sandbox: fields.sandbox && frozenGrant(fields.sandbox),

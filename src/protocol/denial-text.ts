@@ -119,6 +119,11 @@ const WORDS: Readonly<Record<DenialReason, (request: DeniedRequest, the: string,
   approval_unavailable: (_request, _the, on) => ['no approver was connected', `Try, ${on}: x0x approvals watch`],
   approval_mismatch: () => ['the command has changed since it was approved', 'Try: run it again, for a new approval'],
   audit_unavailable: (_request, the, on) => [`${the} cannot write its audit log, so nothing may run`, `Try, ${on}: x0xd --doctor`],
+  recording_unavailable: (_request, the, on) => [
+    `${the} must record this command and cannot: its disk or its room for recordings is full`,
+    `Try, ${on}: x0x audit tail -n 5   (the reason)`,
+    `Try, ${on}: x0x transcripts list --terminals`,
+  ],
   spawn_failed: (_request, _the, on) => ['the program could not be started', `Try, ${on}: x0x audit tail -n 5   (the reason)`],
 }
 

@@ -19,6 +19,7 @@ export const DENIAL_REASONS = [
   'approval_unavailable',
   'approval_mismatch',
   'audit_unavailable',
+  'recording_unavailable',
   'spawn_failed',
 ] as const
 export type DenialReason = (typeof DENIAL_REASONS)[number]
@@ -51,8 +52,16 @@ export const WARNING_KINDS = [
   'descendants_may_survive',
   'descendants_ended',
   'target_draining',
+  'session_recorded',
+  'session_watchable',
+  'session_watched',
+  'recording_failed',
 ] as const
 export type WarningKind = (typeof WARNING_KINDS)[number]
+
+/** Warnings that tell the requester who else sees what a command shows. They say nothing about its end. */
+export const SESSION_NOTICES = ['session_recorded', 'session_watchable', 'session_watched'] as const satisfies readonly WarningKind[]
+export type SessionNotice = (typeof SESSION_NOTICES)[number]
 
 /** Text of the warning `descendants_ended`. It begins with the number, because the wire format has no other place for it. */
 export const leftBehindText = (count: number): string =>

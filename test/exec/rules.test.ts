@@ -29,7 +29,16 @@ import { ManualClock } from '../support/manual-clock.ts'
 import { fake } from '../support/fake.ts'
 
 const TOLD: PairOptions = { scripts: {}, commands: [['/bin/echo', '<INT>']], entryKeys: 'discoverable = true\n' }
-const CAPS = { timeout_ms: 300_000, max_stdout_bytes: 16_777_216, max_stderr_bytes: 16_777_216, max_stdin_bytes: 1_048_576, detach: null }
+const CAPS = {
+  timeout_ms: 300_000,
+  max_stdout_bytes: 16_777_216,
+  max_stderr_bytes: 16_777_216,
+  max_stdin_bytes: 1_048_576,
+  detach: null,
+  terminal: false,
+  record: false,
+  watch: false,
+}
 
 const ask = async (pair: ExecPair) => pair.rules.ask(pair.responder.own.signer.agentId)
 

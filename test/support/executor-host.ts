@@ -37,6 +37,8 @@ export interface HostOptions {
   readonly entryKeys?: string
   /** Commands may run on a terminal. */
   readonly terminals?: boolean
+  /** Lines of each command. */
+  readonly commandKeys?: string
   readonly enabled?: boolean
   /** The host itself is in its ACL too. */
   readonly listOwn?: boolean
@@ -243,7 +245,7 @@ export class ExecutorHost {
     const commands = [...Object.keys(this.scripts).map((name) => [this.program(name)]), ...(this.#options.commands ?? [])]
     const entry = (peer: Party): string =>
       `[[exec.allow]]\ndescription = "a peer"\nagent_id = "${peer.signer.agentId}"\nmachine_id = "${peer.machine.machineId}"\n` +
-      `${this.#options.entryKeys ?? ''}\n${commands.map((argv) => commandText(argv) + (this.#options.terminals === true ? 'terminal = true\n' : '')).join('')}`
+      `${this.#options.entryKeys ?? ''}\n${commands.map((argv) => `${commandText(argv)}${this.#options.terminals === true ? 'terminal = true\n' : ''}${this.#options.commandKeys ?? ''}`).join('')}`
     const listed = this.#options.listOwn ? [...this.peers, this.own] : this.peers
     const head = `[exec]\nenabled = ${this.#options.enabled ?? true}\naudit_log_path = "${this.journalPath}"\ndefault_cwd = "/"\n`
     return `${head}${this.#options.keys ?? ''}\n${listed.map(entry).join('\n')}`

@@ -23,7 +23,7 @@ export const fakeDaemon = async (
   t: TestContext,
   answer: Answer,
   /** A request began; its body may never end. */
-  asked: () => void = () => undefined,
+  asked: (() => void) | ((request: IncomingMessage, response: ServerResponse) => void) = () => undefined,
 ): Promise<{ dir: string; seen: SeenRequest[] }> => {
   const dir = await tempDir(t)
   await writeFile(join(dir, 'api-token'), `${'7'.repeat(64)}\n`, { mode: 0o600 })
@@ -31,12 +31,12 @@ export const fakeDaemon = async (
   const seen: SeenRequest[] = []
   const server = createServer((request, response) => {
     const parts: Buffer[] = []
-    asked()
+    asked(request, response)
     request.on('data', (part: Buffer) => parts.push(part))
     request.on('end', () => {
       const one = { method: request.method ?? '', path: request.url ?? '', headers: request.headers, body: Buffer.concat(parts).toString() }
       seen.push(one)
-      answer(one, response)
+      if (!response.headersSent) answer(one, response)
     })
   })
   await new Promise<void>((resolve) => server.listen(join(dir, 'api.sock'), resolve))

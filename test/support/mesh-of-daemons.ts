@@ -150,6 +150,8 @@ export interface AclEntry {
   readonly keys?: string
   /** Its commands may run on a terminal. */
   readonly terminals?: boolean
+  /** Lines of each of its commands. */
+  readonly commandKeys?: string
 }
 
 export interface DaemonOptions {
@@ -368,10 +370,12 @@ export class TestDaemon {
   /** Writes the ACL; read at the next start. */
   async writeAcl(entries: readonly AclEntry[], keys = ''): Promise<void> {
     const head = `[exec]\nenabled = true\naudit_log_path = ${toml(this.journalFile)}\ndefault_cwd = "/"\n${keys}\n`
-    const blocks = entries.map(({ agent, commands, description = agent.name ?? '', keys: own = '', terminals = false }) =>
+    const blocks = entries.map(({ agent, commands, description = agent.name ?? '', keys: own = '', terminals = false, commandKeys = '' }) =>
       [
         `[[exec.allow]]\ndescription = ${toml(description)}\nagent_id = ${toml(agent.agentId)}\nmachine_id = ${toml(agent.machineId)}\n${own}`,
-        ...commands.map((argv) => `[[exec.allow.commands]]\nargv = [${argv.map(toml).join(', ')}]${terminals ? '\nterminal = true' : ''}`),
+        ...commands.map(
+          (argv) => `[[exec.allow.commands]]\nargv = [${argv.map(toml).join(', ')}]${terminals ? '\nterminal = true' : ''}\n${commandKeys}`,
+        ),
       ].join('\n'),
     )
     await mkdir(this.dir, { recursive: true, mode: 0o700 })

@@ -22,7 +22,15 @@ const ENTRY = { description: 'a test', described: null, discoverable: false, age
 export const permitFor = (argv: readonly string[], options: PermitOptions = {}): Permit => {
   const limits: RunLimits = { ...DEFAULT_CAPS, ...options.limits }
   const confinement: Confinement = { ...UNCONFINED, ...options.confinement }
-  const command = { argv, tokens: argv.map((text) => ({ kind: 'literal', text }) as const), stdin: true, terminal: false, line: 1 }
+  const command = {
+    argv,
+    tokens: argv.map((text) => ({ kind: 'literal', text }) as const),
+    stdin: true,
+    terminal: false,
+    record: false,
+    watch: false,
+    line: 1,
+  }
   const acl: Acl = {
     enabled: true,
     caps: DEFAULT_CAPS,

@@ -1,7 +1,7 @@
 import { shown } from '../../base/visible-text.ts'
+import { castEvent, castHeader } from '../../protocol/console/asciicast.ts'
 import { CONSOLE_TERMINAL } from '../../protocol/console/messages.ts'
 import type { TranscriptEntry } from '../../protocol/console/transcript.ts'
-import { jsonText } from '../../protocol/lines.ts'
 import { FILE_PAGE, linesAround, linesText } from './transcript-text.ts'
 import type { WrappedLine } from './screen/cells.ts'
 
@@ -24,8 +24,7 @@ const partsOf = ({ output, timing = [], duration_ms = 0 }: TranscriptEntry): { r
 }
 
 /**
- * A transcript as an asciicast of version 2 (docs.asciinema.org/manual/asciicast/v2): lines of JSON, a header and then events.
- * Commands follow one another as on the console, each with the times that its output had.
+ * A transcript as an asciicast. Commands follow one another as on the console, each with the times that its output had.
  */
 export class Asciicast {
   /** Start of the first command in milliseconds since the Unix epoch, or null yet. */
@@ -36,7 +35,7 @@ export class Asciicast {
   /** The first line. `first`: null for a transcript without a command. */
   header(title: string, first: TranscriptEntry | null): string {
     const timestamp = first === null ? {} : { timestamp: Math.floor(startOf(first) / 1_000) }
-    return `${jsonText({ version: 2, ...SIZE, ...timestamp, idle_time_limit: IDLE_SECONDS, title, env: { TERM: 'xterm-256color' } })}\n`
+    return castHeader({ ...SIZE, ...timestamp, idle_time_limit: IDLE_SECONDS, title, term: 'xterm-256color' })
   }
 
   /** The lines of one command. */
@@ -55,6 +54,6 @@ export class Asciicast {
 
   #event(ms: number, text: string): string {
     this.#now = Math.max(this.#now, ms)
-    return `${jsonText([Math.round(this.#now) / 1_000, 'o', text.replaceAll('\n', '\r\n')])}\n`
+    return castEvent({ ms: this.#now, kind: 'o', text: text.replaceAll('\n', '\r\n') })
   }
 }

@@ -1,3 +1,4 @@
+import type { TerminalSize } from '../../executor-api/local.ts'
 import type { Permit } from '../../policy/permit.ts'
 import type { Slot } from '../../policy/slots.ts'
 import {
@@ -10,28 +11,39 @@ import {
 import type { ProgramStart, SpawnFailure } from '../../process/spawn.ts'
 import type { StdinSink } from '../../process/streams.ts'
 import type { RunReporter } from '../../protocol/events/run-reporter.ts'
-import type { DenialReason, WarningKind } from '../../protocol/reasons.ts'
+import type { DenialReason, OutputName, SessionNotice, WarningKind } from '../../protocol/reasons.ts'
+import type { RecordingEnd } from '../../transcripts/recording.ts'
 import type { Warning } from './frames.ts'
 import { type ExitFacts, factsOf, neverRan } from './run-facts.ts'
 
 /** Why a run was ended early. Each is also a warning. */
 export type EndCause = Extract<
   WarningKind,
-  'cancelled' | 'lease_expired' | 'peer_disconnected' | 'stdin_mismatch' | 'daemon_stopping' | 'access_revoked' | 'ended_by_operator'
+  | 'cancelled'
+  | 'lease_expired'
+  | 'peer_disconnected'
+  | 'stdin_mismatch'
+  | 'daemon_stopping'
+  | 'access_revoked'
+  | 'ended_by_operator'
+  | 'recording_failed'
 >
+
+/** Takes the input of a program. */
+export type InputSink = Pick<StdinSink, 'write' | 'end'>
 
 /** A process of this machine, or a command that another agent runs. */
 export interface Program extends Pick<RunningProcess, 'signal' | 'resize' | 'hangUp' | 'terminate' | 'kill' | 'pause' | 'resume'> {
   readonly ended: Promise<ProcessEnd>
-  readonly stdin: StdinSink | null
+  readonly stdin: InputSink | null
   /** See `RunningProcess.dead`. */
   readonly dead: Promise<unknown> | null
 }
 
 /** Records one run in audit log, counters and log in the required order, and builds its last frame. */
 export interface RunRecorder<Started, Last> {
-  /** True when the line is on disk, so that the program may start. */
-  requested(): Promise<boolean>
+  /** True when the line is on disk, so that the program may start. `recording` is the name of its recording. */
+  requested(recording?: string): Promise<boolean>
   /** Called when all obstacles to the run are gone. */
   allowed(): void
   started(program: Started): void
@@ -44,13 +56,17 @@ export interface RunRecorder<Started, Last> {
    */
   denied(reason: DenialReason, detail: string | null, ran?: ProgramStart | null): Promise<Last>
   /** Resolves to the last frame when the line is on disk. If the disk fails, the outcome is still reported. */
-  ended(facts: ExitFacts): Promise<Last>
+  ended(facts: ExitFacts, recording?: RecordingEnd): Promise<Last>
   /** Called once for each `started` when its resources are free. */
   settled(how: { readonly cancelled: boolean }): void
 }
 
-/** Also reports the run to `reporter`. */
-export const reportTo = <S, L>(reporter: RunReporter | null, report: RunRecorder<S, L>): RunRecorder<S, L> =>
+/** Also reports the run to `reporter`, with its output or only its beginning and end. */
+export const reportTo = <S, L>(
+  reporter: RunReporter | null,
+  report: RunRecorder<S, L>,
+  { output }: { readonly output: boolean } = { output: true },
+): RunRecorder<S, L> =>
   reporter === null
     ? report
     : {
@@ -59,20 +75,36 @@ export const reportTo = <S, L>(reporter: RunReporter | null, report: RunRecorder
           reporter.started()
           report.started(program)
         },
-        wrote: (data) => reporter.output(data),
+        wrote: (data) => {
+          if (output) reporter.output(data)
+        },
         denied: async (reason, detail, ran) => {
           reporter.denied(reason)
           return report.denied(reason, detail, ran)
         },
-        ended: async (facts) => {
+        ended: async (facts, recording) => {
           reporter.finished({ ...facts, incomplete: false })
-          return report.ended(facts)
+          return report.ended(facts, recording)
         },
       }
 
+/** Keeps what a program shows. Without it, the program must not run. */
+export interface RunRecording {
+  /** Returns why it cannot be kept, or null. */
+  begin(): Promise<string | null>
+  /** Null before `begin`. */
+  readonly name: string | null
+  /** False means that the program is paused until `Execution.recordingHasRoom`. */
+  output(stream: OutputName, data: Uint8Array): boolean
+  resized(size: TerminalSize): void
+  finish(): Promise<RecordingEnd>
+  /** The program did not run. */
+  discard(): Promise<void>
+}
+
 export interface InputSource {
   /** The program has started. */
-  attach(sink: StdinSink, program: Pick<Program, 'resize'>): void
+  attach(sink: InputSink, program: Pick<Program, 'resize'>): void
   stop(): void
 }
 
@@ -93,6 +125,10 @@ export interface ExecutionInit<P extends Program, Last> {
   /** Ends the program by SIGHUP in place of SIGTERM, like the closing of a terminal. A shell of a person ignores SIGTERM. Absent means false. */
   readonly hangsUp?: boolean
   readonly report: RunRecorder<P, Last>
+  /** Null or absent if no recording is kept. */
+  readonly recording?: RunRecording | null
+  /** Told to the requester before the program starts. */
+  readonly notices?: readonly SessionNotice[]
   readonly output: ExecutionOutput<P>
   readonly slot: Slot
   readonly timeoutClamped: boolean
@@ -112,6 +148,8 @@ export class Execution<P extends Program, Last> {
   #killed = false
   /** The program has ended or never started. */
   #ended = false
+  /** The parts that have no room for output. */
+  readonly #full = new Set<'output' | 'recording'>()
 
   constructor(init: ExecutionInit<P, Last>) {
     this.#init = init
@@ -124,6 +162,7 @@ export class Execution<P extends Program, Last> {
     } catch (error) {
       this.#process?.kill()
       await this.#process?.ended.catch(() => undefined)
+      await this.#init.recording?.finish().catch(() => undefined)
       throw error
     } finally {
       this.#settle()
@@ -138,8 +177,23 @@ export class Execution<P extends Program, Last> {
     return this.#cause !== null
   }
 
+  /** The requester has room again. */
   resume(): void {
-    this.#process?.resume()
+    this.#hasRoom('output')
+  }
+
+  recordingHasRoom(): void {
+    this.#hasRoom('recording')
+  }
+
+  #note(part: 'output' | 'recording', hasRoom: boolean): void {
+    if (hasRoom) this.#full.delete(part)
+    else this.#full.add(part)
+  }
+
+  #hasRoom(part: 'output' | 'recording'): void {
+    this.#note(part, true)
+    if (this.#full.size === 0) this.#process?.resume()
   }
 
   /** Ends the program, then warns. Only the first cause counts. */
@@ -172,26 +226,42 @@ export class Execution<P extends Program, Last> {
   }
 
   async #run(): Promise<Last> {
-    const { report, start } = this.#init
-    if (!(await report.requested())) return report.denied('audit_unavailable', null)
+    const { report, start, recording = null, notices = [], output } = this.#init
+    // Without a recording, the request is logged in this turn.
+    const problem = recording === null ? null : await recording.begin()
+    if (problem !== null) return report.denied('recording_unavailable', problem)
+    if (!(await report.requested(recording?.name ?? undefined))) {
+      await recording?.discard()
+      return report.denied('audit_unavailable', null)
+    }
     if (this.#cause !== null) {
       report.allowed()
-      return report.ended(neverRan(null))
+      return report.ended(neverRan(null), await recording?.finish())
     }
+    for (const kind of notices) output.warning({ kind, amount: null })
     const started = await start(this.#handlers())
-    if (started.kind === 'spawn_failed') return report.denied('spawn_failed', started.detail, started.ran)
+    if (started.kind === 'spawn_failed') {
+      await recording?.discard()
+      return report.denied('spawn_failed', started.detail, started.ran)
+    }
     report.allowed()
     this.#began(started.process)
     const end = await started.process.ended
     this.#settle()
-    return report.ended(factsOf(end))
+    const kept = await recording?.finish()
+    // The last output could not be written after the end of the program.
+    if (kept?.complete === false && this.#cause !== 'recording_failed') this.warn({ kind: 'recording_failed', amount: null })
+    return report.ended(factsOf(end), kept)
   }
 
   #handlers(): ProcessHandlers {
     return {
       onOutput: (stream, data) => {
-        this.#init.report.wrote?.(data)
-        if (!this.#init.output.push(stream, data)) this.#process?.pause()
+        const { report, recording = null, output } = this.#init
+        report.wrote?.(data)
+        this.#note('recording', recording?.output(stream, data) ?? true)
+        this.#note('output', output.push(stream, data))
+        if (this.#full.size > 0) this.#process?.pause()
       },
       onWarning: (kind, amount) => this.warn({ kind, amount }),
     }
@@ -206,8 +276,19 @@ export class Execution<P extends Program, Last> {
     // The run was ended while its program started.
     if (this.#killed) process.kill()
     else if (this.#cause !== null) this.#askToEnd(process)
-    if (process.stdin !== null) stdin?.attach(process.stdin, process)
+    if (process.stdin !== null) stdin?.attach(process.stdin, this.#resizable(process))
     process.resume()
+  }
+
+  #resizable(process: P): Pick<Program, 'resize'> {
+    const { recording = null } = this.#init
+    if (recording === null) return process
+    return {
+      resize: (size) => {
+        process.resize(size)
+        recording.resized(size)
+      },
+    }
   }
 
   /** Stops stdin and frees the slot, once. */

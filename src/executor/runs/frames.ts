@@ -72,6 +72,10 @@ export const WARNING_TEXT: Readonly<Record<WarningKind, string>> = {
   descendants_may_survive: 'a process that the run started may still live: it was not found, or may not be killed',
   descendants_ended: 'the command ended and left processes running; they were ended',
   target_draining: 'the target is draining; the requester asks again when it is back',
+  session_recorded: 'the target records what this session shows, and not what is typed',
+  session_watchable: 'operators of the target may look on',
+  session_watched: 'an operator of the target looks on',
+  recording_failed: 'the target must record this session and could not go on; the program was ended',
 }
 
 export interface Warning {

@@ -10,12 +10,14 @@ import type { ProgramStart, SpawnFailure } from '../../process/spawn.ts'
 import type { RunReporter } from '../../protocol/events/run-reporter.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { MAX_APPROVAL_WAIT_MS } from '../../protocol/limits/approvals.ts'
-import type { DenialReason, OutputName, RunState } from '../../protocol/reasons.ts'
+import type { DenialReason, OutputName, RunState, SessionNotice } from '../../protocol/reasons.ts'
 import { type ExecFrame, execFrame } from '../../protocol/wire/exec.ts'
+import type { Recordings } from '../../transcripts/recordings.ts'
 import type { ExecutorServices } from '../services.ts'
 import { type EndCause, Execution, type Program, type RunRecorder, type InputSource, reportTo, starterOf } from './execution.ts'
 import { FileTask } from './file-task.ts'
 import { type Warning, warningFrame } from './frames.ts'
+import { PermitRecording } from './run-recording.ts'
 
 /** A program, or a file command that this process does. */
 type PeerProgram = Program & ProgramStart
@@ -120,6 +122,7 @@ export interface PeerRunOutput {
 export type PeerRunDeps = Pick<ExecutorServices, 'trees' | 'clock' | 'cleanup' | 'log'> &
   Pick<ProcessDeps, 'frames'> & {
     readonly uploads: Uploads
+    readonly recordings: Pick<Recordings, 'begin' | 'ended'>
     /** Divides long work into turns of the event loop. */
     readonly sharing: Pick<TimeSlicer, 'share'>
   }
@@ -145,6 +148,9 @@ export class PeerRun {
   #execution: Execution<PeerProgram, Uint8Array> | null = null
   #cause: EndCause | null = null
   #killed = false
+  #isRecorded = false
+  #isWatchable = false
+  #isWatched = false
 
   constructor(deps: PeerRunDeps, init: PeerRunInit) {
     this.#deps = deps
@@ -161,6 +167,11 @@ export class PeerRun {
   get state(): RunState {
     if (this.#wait !== null && this.#execution === null) return 'waiting_for_approval'
     return this.#cause === null ? 'running' : 'ending'
+  }
+
+  /** False for a run without a recording. A waiting run is decided again, so it counts as recorded. */
+  get recorded(): boolean {
+    return this.#execution === null || this.#isRecorded
   }
 
   /** Frames for a stream that joins while the run waits. */
@@ -197,6 +208,13 @@ export class PeerRun {
     if (this.#wait?.withdraw(cause) !== true) return
     this.#init.stdin?.stop()
     this.#warn({ kind: cause, amount: null }, null)
+  }
+
+  /** Notifies the requester once that an operator of this machine looks on. */
+  watched(): void {
+    if (!this.#isWatchable || this.#isWatched) return
+    this.#isWatched = true
+    this.#execution?.warn({ kind: 'session_watched', amount: null })
   }
 
   kill(): void {
@@ -238,12 +256,18 @@ export class PeerRun {
   #executionOf({ permit, report, slot }: AdmittedRun): Execution<PeerProgram, Uint8Array> {
     const { requestId, output, stdin, reporter } = this.#init
     const { caps } = permit
+    const recording = 'command' in permit ? null : this.#recordingOf(permit)
+    this.#isRecorded = recording !== null
+    this.#isWatchable = !('command' in permit) && permit.watch === true
     return new Execution({
       start: 'command' in permit ? this.#fileTaskOf(permit) : starterOf(this.#deps, permit, { stdin: stdin !== null }),
       starting: null,
       stdin,
       hangsUp: 'terminal' in permit && permit.terminal !== null,
-      report: reportTo(reporter, report),
+      // The output of a terminal is private, unless the requester knows that operators may look on.
+      report: reportTo(reporter, report, { output: 'command' in permit || permit.terminal === null || permit.watch === true }),
+      recording,
+      notices: 'command' in permit ? [] : noticesOf(permit),
       output: {
         push: (stream, data) => output.push(stream, data),
         started: ({ pid }) => {
@@ -254,6 +278,18 @@ export class PeerRun {
       },
       slot,
       timeoutClamped: caps.timeout_clamped,
+    })
+  }
+
+  #recordingOf(permit: Permit): PermitRecording | null {
+    const { principal } = permit
+    if (permit.record !== true || principal.kind !== 'mesh') return null
+    const { agent_id, machine_id } = principal
+    return new PermitRecording(this.#deps, {
+      key: { agent_id, machine_id, request_id: this.requestId },
+      permit,
+      onRoom: () => this.#execution?.recordingHasRoom(),
+      onFailed: () => this.#execution?.end('recording_failed'),
     })
   }
 
@@ -273,3 +309,9 @@ export class PeerRun {
     this.#init.output.note(execFrame.encode(frame))
   }
 }
+
+/** Notices about other readers of the output. */
+const noticesOf = ({ record = false, watch = false }: Permit): readonly SessionNotice[] => [
+  ...(record ? ['session_recorded' as const] : []),
+  ...(watch ? ['session_watchable' as const] : []),
+]

@@ -11,6 +11,7 @@ import { shortId, toHex } from '../../protocol/ids.ts'
 import { MAX_RECENT_RUNS } from '../../protocol/limits/wire.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import { EXEC_EXIT_DOMAIN, EXEC_RULES_DOMAIN, type ExecRequest, execDetachRules, execExit, execFrame } from '../../protocol/wire/exec.ts'
+import type { RecordingEnd } from '../../transcripts/recording.ts'
 import type { OwnIds } from '../links/trust-evaluator.ts'
 import type { ExecutorServices } from '../services.ts'
 import type { RunRecorder } from './execution.ts'
@@ -64,7 +65,7 @@ export class Reports {
     const { counters } = this.#deps
     const { key, argv } = subject
     return {
-      requested: async () => this.#requested(subject, permit, stdin, approvedBy),
+      requested: async (recording) => this.#requested(subject, permit, stdin, { approvedBy, recording }),
       allowed: () => counters.count('requests_allowed'),
       // A file command starts no program.
       started: (process) => ('command' in permit ? counters.sessionStarted(key.agent_id) : this.#started(subject, process)),
@@ -78,7 +79,7 @@ export class Reports {
         void this.record(key, async (journal) => journal.append({ event: 'started', ...key, ...ran }))
         return this.denied(subject, reason, detail)
       },
-      ended: async (facts) => this.#ended(subject, facts),
+      ended: async (facts, recording) => this.#ended(subject, facts, recording),
       settled: (how) => counters.sessionEnded(key.agent_id, how),
     }
   }
@@ -120,7 +121,7 @@ export class Reports {
     { key, argv, requestSha256 }: RunSubject,
     permit: Permit | FileRunPermit,
     stdin: ExecRequest['stdin'],
-    approvedBy: string | null,
+    { approvedBy, recording }: { readonly approvedBy: string | null; readonly recording: string | undefined },
   ): Promise<boolean> {
     reach('permitted', key.request_id)
     const { keep_bytes } = permit.caps
@@ -133,6 +134,7 @@ export class Reports {
         ...(approvedBy !== null && { approved_by: approvedBy }),
         ...(keep_bytes !== null && { keep_bytes }),
         ...('terminal' in permit && permit.terminal !== null && { terminal: true as const }),
+        ...(recording !== undefined && { recording }),
       }),
     )
     reach('journalled', key.request_id)
@@ -148,7 +150,7 @@ export class Reports {
     void this.record(key, async (journal) => journal.append({ event: 'started', ...key, pid, containment }))
   }
 
-  async #ended(subject: RunSubject, facts: ExitFacts): Promise<Uint8Array> {
+  async #ended(subject: RunSubject, facts: ExitFacts, recording?: RecordingEnd): Promise<Uint8Array> {
     const { key } = subject
     const { counters, log } = this.#deps
     reach('ended', key.request_id)
@@ -157,7 +159,7 @@ export class Reports {
     log.info({ agent: shortId(key.agent_id), request_id: key.request_id, code, signal, duration_ms }, 'a program has ended')
     const [frame] = await Promise.all([
       this.#exit(subject, facts),
-      this.record(key, async (journal) => journal.append({ event: 'exit', ...key, ...endOf(facts) })),
+      this.record(key, async (journal) => journal.append({ event: 'exit', ...key, ...endOf(facts), ...(recording && { recording }) })),
     ])
     reach('exit_signed', key.request_id)
     return frame

@@ -34,7 +34,7 @@ export interface Active {
 
 export interface ActiveCommand {
   readonly argv: readonly string[]
-  readonly run: Pick<PeerRun, 'requestId' | 'state' | 'end'>
+  readonly run: Pick<PeerRun, 'requestId' | 'state' | 'end' | 'recorded'>
   /** Wall-clock time of the request. */
   readonly since: number
   /** The run outlives its requester. */
@@ -71,7 +71,9 @@ export class ActiveRuns {
 
   /** Ends runs that this ACL does not list, waiting ones too. Returns their number. */
   aclNarrowed(acl: Acl): number {
-    const gone = this.all.filter(({ link, command }) => command !== null && !isListed(command, link, acl))
+    const gone = this.all.filter(
+      ({ link, command }) => command !== null && !isListed({ ...command, recorded: command.run.recorded }, link, acl),
+    )
     for (const { run } of gone) run?.end('access_revoked')
     return gone.length
   }
@@ -218,7 +220,8 @@ export class Runs {
   #start({ subject, argv, stdin, terminal, admission, kept }: RunAdmission, { link, outlet }: RunArrival): Carried {
     const { clock, detached } = this.#deps
     const { request_id: requestId } = subject.key
-    const init = { requestId, admission, reporter: this.#reporterOf(link, requestId) }
+    let onWatched = (): void => undefined
+    const init = { requestId, admission, reporter: this.#reporterOf(link, requestId, () => onWatched()) }
     const since = clock.now()
     if (kept !== null) {
       const run = new PeerRun(this.#deps, { ...init, output: kept, stdin: null })
@@ -235,6 +238,7 @@ export class Runs {
     const stream = new RequesterStream(this.#deps, { ...init, stdin, terminal: input, outlet, resumable, onForgotten })
     this.#known.set(key, stream)
     const { run } = stream
+    onWatched = () => run.watched()
     const command = { argv, run, since, detached: false, terminal: terminal !== null }
     this.#active.track({ link, run, command }, this.#execute(link.agentId, stream))
     return stream
@@ -272,8 +276,8 @@ export class Runs {
   }
 
   /** Null if no approval client can watch, or the requester is this agent. */
-  #reporterOf(link: PeerLink, run_id: RequestId): RunReporter | null {
+  #reporterOf(link: PeerLink, run_id: RequestId, onFollowed: () => void): RunReporter | null {
     if (link.number === OWN_LINK) return null
-    return this.#deps.watch?.reporter({ owner: link.agentId, session: null, door: 'mesh', run_id, node: HERE }) ?? null
+    return this.#deps.watch?.reporter({ owner: link.agentId, session: null, door: 'mesh', run_id, node: HERE }, onFollowed) ?? null
   }
 }

@@ -162,7 +162,7 @@ const frameOf = (domain: string, fields: PermitFields, by: RequestedBy): Framed 
 /** Fields of the digest for one use only: the directory, the limits, the session, and why an approver is needed. */
 const frameOnce = (
   framed: Framed,
-  { cwd, cwd_descriptor, caps, terminal, matched_acl, principal }: PermitFields,
+  { cwd, cwd_descriptor, caps, terminal, record = false, watch = false, matched_acl, principal }: PermitFields,
   { ask }: RequestedBy,
   alwaysAsk: string | null,
 ): Framed =>
@@ -172,6 +172,7 @@ const frameOnce = (
     .tree('directory', directoryOf(cwd, cwd_descriptor))
     .tree('caps', caps)
     .tree('terminal_size', terminal)
+    .add('observed', record, watch)
     .add('matched_acl', matched_acl)
     .tree('principal', principal)
 

@@ -84,6 +84,10 @@ export interface AllowedCommand {
   readonly stdin: boolean
   /** True if the requester may run it on a terminal and type while it runs. */
   readonly terminal: boolean
+  /** True if a transcript of each run is kept on this machine. */
+  readonly record: boolean
+  /** True if operators of this machine may look on while it runs. */
+  readonly watch: boolean
   readonly line: number
 }
 

@@ -43,7 +43,7 @@ const readAskPattern = (toml: TomlReader, path: TomlPath, value: unknown): AskPa
   refuseFileCommand(toml, at, pattern.argv)
   for (const [index, token] of pattern.tokens.entries()) warnOfMetacharacter(toml, [...at, index], token)
   const stdin = toml.boolean([...path, 'stdin'], table['stdin']) ?? true
-  return { ...pattern, stdin, terminal: false, line: toml.document.lineOf(at) }
+  return { ...pattern, stdin, terminal: false, record: false, watch: false, line: toml.document.lineOf(at) }
 }
 
 const readApprovers = (toml: TomlReader, path: TomlPath, table: TomlTable): AgentId[] => {

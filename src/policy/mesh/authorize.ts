@@ -175,6 +175,8 @@ const fieldsOf = (
     ...(terminal && { env: { ...launch.env, TERM: terminal.term } }),
     cwd_descriptor: null,
     terminal: terminal && { cols: terminal.columns, rows: terminal.rows },
+    record: place.command.record,
+    watch: place.command.watch,
     caps,
     confinement,
     sandbox: null,
@@ -220,9 +222,17 @@ const findCommand = (
   return denied('command', 'argv_not_allowed', nearest ? describeMismatch(nearest, argv) : 'the entry has no command', null, nearest)
 }
 
+export interface ListedRun {
+  readonly argv: readonly string[]
+  readonly detached: boolean
+  readonly terminal?: boolean
+  /** False if the run keeps no transcript. Absent means true. */
+  readonly recorded?: boolean
+}
+
 /** True if the ACL lists the command for the pair, with or without approval. Only `authorize` permits a run. */
 export const isListed = (
-  { argv, detached, terminal }: { readonly argv: readonly string[]; readonly detached: boolean; readonly terminal?: boolean },
+  { argv, detached, terminal, recorded = true }: ListedRun,
   pair: { readonly agentId: AgentId; readonly machineId: MachineId },
   acl: Acl,
 ): boolean => {
@@ -233,7 +243,8 @@ export const isListed = (
   }
   const found = findCommand(argv, principal, acl)
   if ('kind' in found) return false
-  return (!detached || found.place.entry.detaching !== null) && (terminal !== true || found.place.command.terminal)
+  const { entry, command } = found.place
+  return (!detached || entry.detaching !== null) && (terminal !== true || command.terminal) && (recorded || !command.record)
 }
 
 /** The gates before the ACL is read. All failed verifications have one reason, so that a sender cannot find out known nonces and IDs. */

@@ -113,8 +113,12 @@ const lintCommand = (entry: AllowEntry, command: AllowedCommand): string[] => {
 }
 
 /** Many programs start a shell or an editor when their user types so. */
-const lintTerminal = ({ argv, terminal }: AllowedCommand): string[] =>
-  terminal && mayRunOthers(argv[0] ?? '') ? [`${quoteArgv(argv)}: with terminal = true it is as good as a shell for the requester`] : []
+const lintTerminal = ({ argv, terminal, record }: AllowedCommand): string[] =>
+  terminal && mayRunOthers(argv[0] ?? '')
+    ? [
+        `${quoteArgv(argv)}: with terminal = true it is as good as a shell for the requester${record ? '' : '; record = true keeps what it shows'}`,
+      ]
+    : []
 
 /** Warnings about the tokens of a command, with or without approval. */
 const lintWords = (command: AllowedCommand): string[] => [...lintInvisible(command), ...lintScript(command), ...lintSlots(command)]

@@ -154,6 +154,7 @@ const widerRights = (old: MatchedCommand, next: MatchedCommand, asking: readonly
   ),
   ...(isStdinOpen(next.entry, next.command) && !isStdinOpen(old.entry, old.command) ? ['stdin is open, and was not'] : []),
   ...(next.command.terminal && !old.command.terminal ? ['terminal is true, and was not'] : []),
+  ...(['record', 'watch'] as const).filter((key) => old.command[key] && !next.command[key]).map((key) => `${key} is no longer true`),
   ...(next.entry.discoverable && !old.entry.discoverable ? ['discoverable is true, and was not'] : []),
   ...looser(old.entry.confinement, next.entry.confinement),
   ...outlivesLonger(old.entry.detaching, next.entry.detaching),

@@ -39,6 +39,10 @@ export interface ExplainedCommand {
   readonly discoverable: boolean
   readonly line: number
   readonly argv: readonly string[]
+  /** It may run on a terminal, its runs are recorded, and operators may look on. */
+  readonly terminal: boolean
+  readonly record: boolean
+  readonly watch: boolean
 }
 
 /** A files table of the file. Indices count from 0, lines from 1. */
@@ -169,6 +173,9 @@ const placeOf = (acl: Acl, { entry, command }: MatchedCommand): ExplainedCommand
   discoverable: entry.discoverable,
   line: command.line,
   argv: command.argv,
+  terminal: command.terminal,
+  record: command.record,
+  watch: command.watch,
 })
 
 /** The result as text, one line each, the verdict first. */
@@ -182,6 +189,7 @@ export const explanationText = (explanation: Explanation, argv: readonly string[
   if (asks) lines.push(...askingText(asks))
   if (matched) lines.push(`matched  ${placeText(matched, source)}`)
   if (matched) lines.push(`listed   ${matched.discoverable ? 'yes: its entry is discoverable' : 'no: its entry is not discoverable'}`)
+  if (matched?.terminal === true) lines.push(`terminal ${terminalText(matched)}`)
   if (grant) lines.push(...grantText(grant, source))
   if (nearest) lines.push(`nearest  ${placeText(nearest, source)}`)
   if (run) {
@@ -195,6 +203,9 @@ export const explanationText = (explanation: Explanation, argv: readonly string[
   lines.push(`gates    ${gates.join(' > ')}`, 'assumed  the sender is verified, trust accepts it, and no other run is going on')
   return lines.join('\n')
 }
+
+const terminalText = ({ record, watch }: ExplainedCommand): string =>
+  ['allowed', ...(record ? ['runs are recorded'] : []), ...(watch ? ['operators may look on'] : [])].join(', ')
 
 const askingText = ({ human, why, approvers, approvals_needed, may_last }: ExplainedAsking): string[] => [
   `why      ${why}`,

@@ -50,7 +50,7 @@ export const ENTRY_KEYS = [
   ...DETACHING_KEYS,
   ...CONFINEMENT_KEYS,
 ] as const
-export const COMMAND_KEYS = ['argv', 'stdin', 'terminal'] as const
+export const COMMAND_KEYS = ['argv', 'stdin', 'terminal', 'record', 'watch'] as const
 
 /** The limit that each warning threshold belongs to. */
 const CAP_OF_WARNING = {
@@ -195,7 +195,13 @@ class AclReader {
     const tokens = argv.map((text, index) => this.#token([...path, 'argv', index], text, index))
     const stdin = this.#toml.boolean([...path, 'stdin'], table['stdin']) ?? true
     const terminal = this.#toml.boolean([...path, 'terminal'], table['terminal']) ?? false
-    return { argv, tokens, stdin, terminal, line: this.#toml.document.lineOf([...path, 'argv']) }
+    const ofTerminal = (key: 'record' | 'watch'): boolean => {
+      const value = this.#toml.boolean([...path, key], table[key]) ?? false
+      if (value && !terminal) this.#toml.problem([...path, key], 'is true, and the command does not say terminal = true')
+      return value
+    }
+    const [record, watch] = [ofTerminal('record'), ofTerminal('watch')]
+    return { argv, tokens, stdin, terminal, record, watch, line: this.#toml.document.lineOf([...path, 'argv']) }
   }
 
   #token(path: Path, text: string, index: number): PatternToken {

@@ -42,4 +42,7 @@ const capsOf = (right: 'read' | 'write', seconds: number): RuleCaps => ({
   max_stderr_bytes: MAX_FILE_ERROR_BYTES,
   max_stdin_bytes: right === 'write' ? MAX_FILE_CHUNK_BYTES : 0,
   detach: null,
+  terminal: false,
+  record: false,
+  watch: false,
 })

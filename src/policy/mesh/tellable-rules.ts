@@ -20,8 +20,8 @@ const NOTHING: TellableRules = Object.freeze({ rules: Object.freeze([]), left_ou
 
 /** Bytes of an encoded rule without its tokens: field headers, and numbers of up to nine bytes. */
 const RULE_BYTES = 64
-/** CBOR items of a rule without its tokens: the rule, its argv, five fields, and three for detached runs. */
-const RULE_ITEMS = 10
+/** CBOR items of a rule without its tokens: the rule, its argv, eight fields, and three for detached runs. */
+const RULE_ITEMS = 13
 const TOKEN_BYTES = 5
 
 export interface RuleBookComponents {
@@ -130,6 +130,9 @@ const capsOf = ({ entry, command }: MatchedCommand): Caps => ({
   max_stderr_bytes: entry.limits.max_stderr_bytes,
   max_stdin_bytes: isStdinOpen(entry, command) ? entry.limits.max_stdin_bytes : 0,
   detach: detachOf(entry),
+  terminal: command.terminal,
+  record: command.record,
+  watch: command.watch,
 })
 
 const leastDetach = (one: Caps['detach'], other: Caps['detach']): Caps['detach'] =>
@@ -141,4 +144,8 @@ const leastCaps = (one: Caps, other: Caps): Caps => ({
   max_stderr_bytes: Math.min(one.max_stderr_bytes, other.max_stderr_bytes),
   max_stdin_bytes: Math.min(one.max_stdin_bytes, other.max_stdin_bytes),
   detach: leastDetach(one.detach, other.detach),
+  terminal: one.terminal && other.terminal,
+  // The requester must know of what may happen.
+  record: one.record || other.record,
+  watch: one.watch || other.watch,
 })

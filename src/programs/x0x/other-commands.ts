@@ -50,6 +50,7 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
     const { runIncoming, runSessions } = await import('./commands/exec-sessions.ts')
     return line.has('incoming') ? runIncoming(context) : runSessions(context)
   },
+  'exec watch': from(async () => import('./commands/exec-watch.ts'), 'runExecWatch'),
   'exec cancel': async (context, line) => {
     const { runCancel, runCancelIncoming } = await import('./commands/exec-sessions.ts')
     const [id = ''] = line.words
@@ -124,6 +125,7 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   'exec-mode save': execMode,
   'transcripts list': from(transcripts, 'runTranscriptsList'),
   'transcripts print': from(transcripts, 'runTranscriptsPrint'),
+  'transcripts play': from(async () => import('./commands/recordings.ts'), 'runRecordingsPlay'),
   'transcripts follow': from(transcripts, 'runTranscriptsPrint'),
   'transcripts search': from(transcripts, 'runTranscriptsSearch'),
   'transcripts remove': from(transcripts, 'runTranscriptsRemove'),

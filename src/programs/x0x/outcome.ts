@@ -42,6 +42,7 @@ export const KILLED_BY: readonly WarningKind[] = [
   'access_revoked',
   'ended_by_operator',
   'daemon_stopping',
+  'recording_failed',
 ]
 
 export const killedBy = (exit: Pick<ExitEvent, 'warnings'>): WarningKind | null =>

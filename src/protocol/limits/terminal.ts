@@ -26,3 +26,18 @@ export const TERMINAL_SIGNATURE_BURST = 2_000
 export const TERMINAL_BYTES_PER_SECOND = 16 * 1024 * 1024
 /** … and after a pause. A large paste fits. */
 export const TERMINAL_BYTE_BURST = 32 * 1024 * 1024
+
+/** One recording of a command with `record = true`. When it is full, the command is ended. It holds an hour of a busy screen. */
+export const MAX_RECORDING = 64 * 1024 * 1024
+/** All recordings of one agent. Without room for one more, its commands that must be recorded do not start. */
+export const MAX_AGENT_RECORDINGS = 512 * 1024 * 1024
+/** All recordings of a machine. Old ones are not removed for new ones, because an agent could remove evidence that way. */
+export const MAX_RECORDINGS = 4 * 1024 * 1024 * 1024
+/** Their number, so that a directory can be read at each start of a command. */
+export const MAX_RECORDING_FILES = 4_000
+/** Days after which a recording is removed. */
+export const RECORDING_DAYS = 90
+/** Output that is not on disk yet. The program waits beyond it. */
+export const MAX_RECORDING_UNWRITTEN = 1024 * 1024
+/** Longest time until output is on disk. Each write is synced. */
+export const RECORDING_WRITE_MS = 250

@@ -64,7 +64,7 @@ export const MAX_RULES = 256
 /** … and their size, so that they fit one frame with a signature. Omitted ones are counted. */
 export const MAX_RULES_BYTES = 48 * 1024
 /** … and their CBOR items, below MAX_CBOR_ITEMS. */
-export const MAX_RULES_ITEMS = 3584
+export const MAX_RULES_ITEMS = 3840
 /** Time to wait for such a reply on one stream. */
 export const RULES_ANSWER_MS = 5_000
 export const MAX_WARNING_TEXT = 512

@@ -145,6 +145,12 @@ const detachRule = record('exec-detach-rule', {
   ...RULE,
   /** Limits of a detached run, with one limit for stdout and stderr together. Null means not allowed. */
   detach: nullable(record('exec-rule-detach', { lifetime_ms: uint(), keep_bytes: uint() })),
+  /** It may run on a terminal. */
+  terminal: bool,
+  /** The host keeps a transcript of each run. */
+  record: bool,
+  /** Operators of the host may look on. */
+  watch: bool,
 })
 /** One command that a pair may run, as its host reports it. */
 export type ExecRule = ValueOf<typeof detachRule>

@@ -11,7 +11,16 @@ import type { McpTool } from '../../../src/doors/mcp/tool.ts'
 import { MAX_DESCRIPTION_BYTES } from '../../../src/protocol/limits/wire.ts'
 import type { ExecRule } from '../../../src/protocol/wire/exec.ts'
 
-const CAPS = { timeout_ms: 90_000, max_stdout_bytes: 1, max_stderr_bytes: 2, max_stdin_bytes: 3, detach: null }
+const CAPS = {
+  timeout_ms: 90_000,
+  max_stdout_bytes: 1,
+  max_stderr_bytes: 2,
+  max_stdin_bytes: 3,
+  detach: null,
+  terminal: false,
+  record: false,
+  watch: false,
+}
 
 /** The tools of a target that tells these. */
 const toolsOf = async (...rules: readonly Partial<ExecRule>[]): Promise<readonly McpTool[]> => (await sourceOf(...rules)).tools

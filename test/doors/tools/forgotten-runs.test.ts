@@ -87,6 +87,9 @@ test('a call of a rule that is answered late has all that its command wrote', as
     max_stderr_bytes: STREAM,
     max_stdin_bytes: 0,
     detach: null,
+    terminal: false,
+    record: false,
+    watch: false,
   }
   const clock = new ManualClock()
   const rules = {

@@ -15,6 +15,9 @@ const ruleOf = (argv: readonly string[]): ExecRule => ({
   max_stderr_bytes: 1,
   max_stdin_bytes: 0,
   detach: null,
+  terminal: false,
+  record: false,
+  watch: false,
 })
 
 const commandsOf = (target: string, ...argvs: readonly (readonly string[])[]): RuleCommand[] =>

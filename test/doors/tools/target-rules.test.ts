@@ -20,6 +20,9 @@ const answerOf = (...argvs: readonly (readonly string[])[]): RulesJson => ({
     max_stderr_bytes: 1,
     max_stdin_bytes: 0,
     detach: null,
+    terminal: false,
+    record: false,
+    watch: false,
   })),
   left_out: 2,
 })

@@ -57,6 +57,7 @@ const fleetsOn = async (t: TestContext, answer: (asked: TargetRequest) => AsyncI
         yield part
       }
     },
+    openTerminal: () => assert.fail('no terminal is asked for'),
     cancel: async () => undefined,
     reach: none,
     files: () => assert.fail('it is asked to run'),

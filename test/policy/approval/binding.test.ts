@@ -57,6 +57,8 @@ const setUp = async (t: TestContext): Promise<{ dir: string; run: Run }> => {
       keep_bytes: null,
     },
     terminal: { cols: 80, rows: 24, raw: true },
+    record: true,
+    watch: true,
     confinement: { ...UNCONFINED, max_memory_bytes: 1, max_processes: 1, max_cpu_secs: 1, nice: 1, run_as: 'ann' },
     account: { name: 'ann', uid: 1000, gid: 1000, home: '/home/ann' },
     sandbox: {
@@ -150,7 +152,8 @@ test('B13 B14: whatever part of a run is another, in a sandbox or on the host, f
 })
 
 /** What "always" is not about. */
-const isOfOneRun = (at: string): boolean => /^fields\.(caps|principal|matched_acl|terminal\.(cols|rows))(\.|$)|^by\.ask$/.test(at)
+const isOfOneRun = (at: string): boolean =>
+  /^fields\.(caps|record|watch|principal|matched_acl|terminal\.(cols|rows))(\.|$)|^by\.ask$/.test(at)
 
 test('B11: whatever else of a run is another, "always" is of something else, or cannot be', async (t) => {
   const { run } = await setUp(t)

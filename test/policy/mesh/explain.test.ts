@@ -46,6 +46,9 @@ test('an allowed command is shown with its entry, its line and what would run', 
     discoverable: false,
     line: 24,
     argv: ['echo', '-n', 'done'],
+    terminal: false,
+    record: false,
+    watch: false,
   })
   assert.equal(answer.nearest, null)
   assert.match(answer.run?.executable ?? '', /\/echo$/)
@@ -65,6 +68,9 @@ test('a refused command is shown with the one that agrees for longest and the to
     discoverable: false,
     line: 18,
     argv: ['echo', '-n', '<INT>'],
+    terminal: false,
+    record: false,
+    watch: false,
     token: 2,
     why: 'token 2 is "hello", the command has "<INT>" (1 to 999999, no sign, no leading zero)',
   })

@@ -42,7 +42,16 @@ test('an entry is told with its templates, its description and the caps that cou
     ],
     'max_stdout_bytes = 1000\n',
   )
-  const caps = { timeout_ms: 10_000, max_stdout_bytes: 1000, max_stderr_bytes: 16_777_216, max_stdin_bytes: 7, detach: null }
+  const caps = {
+    timeout_ms: 10_000,
+    max_stdout_bytes: 1000,
+    max_stderr_bytes: 16_777_216,
+    max_stdin_bytes: 7,
+    detach: null,
+    terminal: false,
+    record: false,
+    watch: false,
+  }
   const description = 'Health. Reads only.'
   assert.deepEqual(await rulesOf(aclOf(text)), {
     rules: [
@@ -162,7 +171,7 @@ test('what does not fit one answer is left out and counted, and what is left fit
   const wide = await rulesOf(
     aclOf(aclText([told(Array.from({ length: 8 }, (_, at) => [`p${at}`, ...Array.from({ length: 900 }, () => '')]))])),
   )
-  assert.deepEqual([wide.rules.length, wide.left_out], [3, 5])
+  assert.deepEqual([wide.rules.length, wide.left_out], [4, 4])
   for (const { rules, left_out } of [first, long, wide]) {
     const ids = { from_agent: MALLORY, from_machine: MALLORY, to_agent: MALLORY, to_machine: MALLORY }
     const body = execDetachRules.encode({
@@ -288,7 +297,16 @@ test('files are told as rules of their roots, after the commands of the entry', 
     [['uptime'], ['@read', '/srv/app/'], ['@write', '/srv/app/'], ['@read', '/']],
   )
   const chunk = 64 * 1024 * 1024
-  const caps = { description: 'alice on her laptop', timeout_ms: 300_000, max_stdout_bytes: chunk, max_stderr_bytes: 16_384, detach: null }
+  const caps = {
+    description: 'alice on her laptop',
+    timeout_ms: 300_000,
+    max_stdout_bytes: chunk,
+    max_stderr_bytes: 16_384,
+    detach: null,
+    terminal: false,
+    record: false,
+    watch: false,
+  }
   assert.deepEqual(rules[1], { argv: ['@read', '/srv/app/'], ...caps, max_stdin_bytes: 0 })
   assert.deepEqual(rules[2], { argv: ['@write', '/srv/app/'], ...caps, max_stdin_bytes: chunk })
 })

@@ -6,7 +6,7 @@ import { test } from 'node:test'
 import { authorize, isListed, type Verdict } from '../../../src/policy/mesh/authorize.ts'
 import { checkAclFile } from '../../../src/policy/mesh/check-acl.ts'
 import { compareAcl } from '../../../src/policy/mesh/compare-acl.ts'
-import { explain } from '../../../src/policy/mesh/explain.ts'
+import { explain, explanationText } from '../../../src/policy/mesh/explain.ts'
 import { Slots } from '../../../src/policy/slots.ts'
 import { ALICE, LAPTOP, aclOf, aclText, alice, asking, entryText, readText } from '../../support/acl-text.ts'
 import { tempDir } from '../../support/temp-dir.ts'
@@ -27,7 +27,12 @@ test('terminal is false without the key, and must be true or false', () => {
   assert.equal(aclOf(text('terminal = false\n')).allow[0]?.commands[0]?.terminal, false)
   assert.equal(ALLOWED.allow[0]?.commands[0]?.terminal, true)
   assert.match(readText(text('terminal = "yes"\n')).problems[0] ?? '', /terminal: must be/)
-  for (const key of ['record', 'watch']) assert.match(readText(text(`${key} = true\n`)).problems[0] ?? '', /unknown key/)
+  for (const key of ['record', 'watch'] as const) {
+    assert.match(readText(text(`${key} = true\n`)).problems[0] ?? '', new RegExp(`${key}: .*terminal = true`))
+    assert.match(readText(text(`terminal = true\n${key} = 1\n`)).problems[0] ?? '', new RegExp(`${key}: must be`))
+    assert.equal(ALLOWED.allow[0]?.commands[0]?.[key], false)
+    assert.equal(aclOf(text(`terminal = true\n${key} = true\n`)).allow[0]?.commands[0]?.[key], true)
+  }
 })
 
 test('only a command with terminal = true runs on one, with its size and TERM, and it also runs without', () => {
@@ -66,10 +71,27 @@ test('an ACL with a terminal is wider, and one without it is narrower', () => {
   assert.deepEqual([isListed(run, pair, ALLOWED), isListed(run, pair, REFUSED)], [true, false])
 })
 
+test('an ACL that records less, or lets nobody look on, is wider, and a permit says both', () => {
+  const [both, record] = [aclOf(text('terminal = true\nrecord = true\nwatch = true\n')), aclOf(text('terminal = true\nrecord = true\n'))]
+  assert.equal(compareAcl(ALLOWED, both).verdict, 'narrows')
+  assert.match(compareAcl(both, record).more[0]?.why ?? '', /^watch is no longer true$/)
+  assert.match(compareAcl(both, ALLOWED).more[0]?.why ?? '', /^record is no longer true; watch is no longer true$/)
+  for (const terminal of [TERMINAL, null]) {
+    const permitted = decide(both, { terminal })
+    assert.ok(permitted.kind === 'permit')
+    assert.deepEqual([permitted.permit.record, permitted.permit.watch], [true, true])
+  }
+  const pair = { agentId: ALICE, machineId: LAPTOP }
+  const listed = (recorded: boolean, acl = both): boolean => isListed({ argv: ['true'], detached: false, recorded }, pair, acl)
+  assert.deepEqual([listed(true), listed(false), listed(false, ALLOWED)], [true, false, true])
+})
+
 test('acl explain answers for a terminal', () => {
   const of = { agent_id: ALICE, machine_id: LAPTOP, argv: ['true'], terminal: true }
   assert.equal(explain({ acl: ALLOWED, ...of }).allowed, true)
   assert.equal(explain({ acl: REFUSED, ...of }).reason, 'terminal_not_allowed')
+  const explained = explain({ acl: aclOf(text('terminal = true\nrecord = true\nwatch = true\n')), ...of })
+  assert.match(explanationText(explained, ['true']), /^terminal allowed, runs are recorded, operators may look on$/m)
 })
 
 test('acl check warns about each program on a terminal that may run others', async (t) => {
@@ -83,5 +105,5 @@ test('acl check warns about each program on a terminal that may run others', asy
     ['less', 'htop'],
     warnings.join('\n'),
   )
-  assert.match(found[0] ?? '', /as good as a shell for the requester$/)
+  assert.match(found[0] ?? '', /as good as a shell for the requester; record = true keeps what it shows$/)
 })

@@ -14,6 +14,9 @@ const RULE = {
   max_stderr_bytes: 1024,
   max_stdin_bytes: 0,
   detach: null,
+  terminal: false,
+  record: false,
+  watch: false,
 }
 
 /** A directory with `files`, `data` and an ACL that allows ALICE to read `files`. */

@@ -350,6 +350,9 @@ const RULE = {
   max_stderr_bytes: 2048,
   max_stdin_bytes: 0,
   detach: null,
+  terminal: false,
+  record: false,
+  watch: false,
 }
 const LASTING = { ...RULE, argv: ['make', 'all'], detach: { lifetime_ms: 7_200_000, keep_bytes: 8_388_608 } }
 
@@ -364,8 +367,8 @@ test('acl mine: a hostile target writes nothing on the terminal but text', async
     assert.equal(status, 0)
     const lines = stdout.split('\n')
     assert.ok(lines.every(isVisible), stdout)
-    assert.match(lines[1] ?? '', /^echo 'a b' <INT> +1500 ms +1025 B +2 KiB +none +no +-$/)
-    assert.match(lines[3] ?? '', /^make all +1500 ms +1025 B +2 KiB +none +7200 s, 8 MiB +-$/)
+    assert.match(lines[1] ?? '', /^echo 'a b' <INT> +1500 ms +1025 B +2 KiB +none +no +no +-$/)
+    assert.match(lines[3] ?? '', /^make all +1500 ms +1025 B +2 KiB +none +7200 s, 8 MiB +no +-$/)
     assert.ok(lines[2]?.includes('\\u001b') || lines[2]?.includes('\\x1b'), stdout)
     assert.ok(!lines.some((line) => line.startsWith('x0x:')), stdout)
     assert.match(stdout, /^3 commands more are not listed/m)

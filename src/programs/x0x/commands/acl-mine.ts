@@ -65,6 +65,9 @@ const sizeText = (bytes: number): string => {
 
 const timeText = (ms: number): string => (ms % 1000 === 0 ? `${ms / 1000} s` : `${ms} ms`)
 
+const terminalText = ({ terminal, record, watch }: ExecRule): string =>
+  terminal ? ['yes', ...(record ? ['recorded'] : []), ...(watch ? ['watched'] : [])].join(', ') : 'no'
+
 const rowOf = (rule: ExecRule): string[] => [
   rule.argv.map(tokenText).join(' '),
   timeText(rule.timeout_ms),
@@ -72,13 +75,18 @@ const rowOf = (rule: ExecRule): string[] => [
   sizeText(rule.max_stderr_bytes),
   sizeText(rule.max_stdin_bytes),
   rule.detach === null ? 'no' : `${timeText(rule.detach.lifetime_ms)}, ${sizeText(rule.detach.keep_bytes)}`,
+  terminalText(rule),
   rule.description ?? '-',
 ]
 
 const GRAMMAR = { '<INT>': TEMPLATE_TEXT.int, '<URL_PATH>': TEMPLATE_TEXT.url_path }
 
 const printRules = async (context: CliContext, agent: string, { rules, left_out }: RulesJson): Promise<void> => {
-  await printTable(context, ['COMMAND', 'TIME', 'STDOUT', 'STDERR', 'STDIN', 'DETACH', 'DESCRIPTION (by its operator)'], rules.map(rowOf))
+  await printTable(
+    context,
+    ['COMMAND', 'TIME', 'STDOUT', 'STDERR', 'STDIN', 'DETACH', 'TERMINAL', 'DESCRIPTION (by its operator)'],
+    rules.map(rowOf),
+  )
   const used = Object.entries(GRAMMAR).filter(([template]) => rules.some(({ argv }) => argv.some((token) => token.endsWith(template))))
   await printLine(context, '')
   for (const [template, text] of used) await printLine(context, `${template}: ${text}`)

@@ -29,7 +29,7 @@ const assertHelps = ({ reason, argv, argv_cut, detail }: DenialEvent): void => {
     })
   if (reason === 'terminal_not_allowed')
     throw new AppError('conflict', `the entry exists, and does not allow a terminal: ${detail ?? reason}`, {
-      data: { next: 'Add terminal = true to its command (see x0x acl explain --terminal)' },
+      data: { next: 'Add terminal = true to its command, and record = true to keep what it shows (see x0x acl explain --terminal)' },
     })
   if (!ABOUT_THE_ACL.includes(reason))
     throw new AppError('conflict', `it was denied for ${reason}, which no entry of the ACL changes`, {

@@ -17,6 +17,9 @@ import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { printJson, printLine, printNotice } from '../print.ts'
 
+/** Recorded terminals, in place of the transcripts of consoles. */
+const recordings = async () => import('./recordings.ts')
+
 const pathOf = (line: CommandLine): string => line.value('dir') ?? transcriptsDir()
 
 const countOf = (line: CommandLine): number => {
@@ -26,6 +29,7 @@ const countOf = (line: CommandLine): number => {
 }
 
 export const runTranscriptsList = async (context: CliContext, line: CommandLine): Promise<number> => {
+  if (line.has('terminals')) return (await recordings()).runRecordingsList(context, line, countOf(line))
   const directory = pathOf(line)
   const transcripts = await listTranscripts(directory, countOf(line))
   if (context.json) await printJson(context, { directory, transcripts })
@@ -88,6 +92,7 @@ const asciicast = async (context: CliContext, name: string, lines: AsyncIterable
 }
 
 export const runTranscriptsExport = async (context: CliContext, given: CommandLine): Promise<number> => {
+  if (given.has('terminals')) return (await recordings()).runRecordingsExport(context, given)
   const [name = ''] = given.words
   checkName(name)
   const asked = given.value('format') ?? (context.json ? 'jsonl' : 'asciicast')
@@ -106,6 +111,7 @@ const EXPORTED: Readonly<Record<Exclude<Format, 'asciicast'>, (line: TranscriptL
 }
 
 export const runTranscriptsRemove = async (context: CliContext, line: CommandLine): Promise<number> => {
+  if (line.has('terminals')) return (await recordings()).runRecordingsRemove(context, line)
   const names = line.words
   for (const name of names) checkName(name)
   for (const name of names) await removeTranscript(pathOf(line), name)
@@ -115,6 +121,7 @@ export const runTranscriptsRemove = async (context: CliContext, line: CommandLin
 
 /** `x0x transcripts print` and `follow`: 0, also after Ctrl-C. */
 export const runTranscriptsPrint = async (context: CliContext, given: CommandLine): Promise<number> => {
+  if (given.has('terminals')) return (await recordings()).runRecordingsPrint(context, given)
   const [named = null] = given.words
   if (named !== null) checkName(named)
   const directory = pathOf(given)

@@ -35,9 +35,9 @@ const QUERIES: ReadonlySet<string> = new Set(['$p', '$u', '$w', '*y', "'|", '&u'
 const leavesAnsi = (parameters: string, final: string): boolean =>
   final === 'l' && parameters.startsWith('?') && parameters.slice(1).split(';').includes('2')
 
-const passesSequence = ({ parameters, intermediates, final }: ControlSequence): boolean => {
+const passesSequence = ({ parameters, intermediates, final }: ControlSequence, answers: boolean): boolean => {
   if (intermediates !== '') return !QUERIES.has(intermediates + final)
-  return ANSWERS.has(parameters + final) || !(isQuery(parameters, final) || leavesAnsi(parameters, final))
+  return (answers && ANSWERS.has(parameters + final)) || !(isQuery(parameters, final) || leavesAnsi(parameters, final))
 }
 
 /** `ESC %` leaves UTF-8. `ESC Z` is a question. */
@@ -53,8 +53,8 @@ export class TerminalOutputFilter {
   readonly #isRaw: boolean
   #out: Uint8Array[] = []
 
-  /** With `raw`, all output passes. */
-  constructor({ raw }: { readonly raw: boolean }) {
+  /** With `raw`, all output passes. Without `answers`, a terminal is asked nothing, because no program reads the answer. */
+  constructor({ raw, answers = true }: { readonly raw: boolean; readonly answers?: boolean }) {
     this.#isRaw = raw
     this.#parser = new ControlParser({
       text: (bytes) => {
@@ -68,7 +68,7 @@ export class TerminalOutputFilter {
         this.#pass(bytes)
       },
       sequence: (sequence) => {
-        const passes = passesSequence(sequence)
+        const passes = passesSequence(sequence, answers)
         if (passes || raw) this.#modes.sequence(sequence)
         this.#pass(passes ? sequence.raw : sequence.controls)
       },

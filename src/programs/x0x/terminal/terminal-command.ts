@@ -9,7 +9,9 @@ import { write } from '../../../cli/output.ts'
 import { type CommandLine, millisecondsOf } from '../../../cli/parse.ts'
 import { MANY_HOSTS } from '../../../cli/plain-exec.ts'
 import type { RunProver } from '../../../clients/operator.ts'
-import { RAW_RUN_TYPE, type TerminalPart, terminalEventsOf } from '../../../protocol/api/run-events.ts'
+import { TerminalBody, openTerminal } from '../../../clients/terminal-call.ts'
+import type { TerminalPart } from '../../../protocol/api/run-events.ts'
+import { SESSION_NOTICES, type SessionNotice } from '../../../protocol/reasons.ts'
 import { isTermName } from '../../../protocol/wire/terminal.ts'
 import type { CliContext } from '../context.ts'
 import { carriedCommand, printProblem, reportFailure, usageError, withAgent } from '../failure.ts'
@@ -17,7 +19,6 @@ import { EXIT_NOT_RUN, type ExitEvent, type RunFacts, outcomeLines, statusOf } f
 import { ID_BEGINNING, proverOf, traceHeader } from '../request-headers.ts'
 import { WaitingLine, type WarningEvent, drainingText, followEvents, warningText } from '../run-output.ts'
 import { ESCAPE_HELP, EscapeKeys } from './escape-keys.ts'
-import { InputBody } from './input-body.ts'
 import { LocalTerminal } from './local-terminal.ts'
 import { TerminalOutputFilter } from './output-filter.ts'
 
@@ -61,7 +62,7 @@ class TerminalCommand {
   readonly #warnings: WarningEvent[] = []
   readonly #closing = new AbortController()
   readonly #requestId = uuidv7()
-  #body: InputBody | null = null
+  #body: TerminalBody | null = null
   #ending: Ending | null = null
   #stopTyping: () => void = () => undefined
 
@@ -95,7 +96,7 @@ class TerminalCommand {
   }
 
   /** Sends a proof if one can be made at once, because the daemon's journal then has the operator. */
-  async #ask(): Promise<AsyncIterable<Uint8Array>> {
+  async #ask(): Promise<AsyncIterable<TerminalPart>> {
     const { agent } = this.#options
     const prover = proverOf(this.#context)
     const able = typeof prover === 'function'
@@ -109,35 +110,22 @@ class TerminalCommand {
     }
   }
 
-  async #open(prover: RunProver | null): Promise<AsyncIterable<Uint8Array>> {
+  async #open(prover: RunProver | null): Promise<AsyncIterable<TerminalPart>> {
     const { agent, argv, timeoutMs, session } = this.#options
     const terminal = { ...this.#terminal.size, term: termOf(this.#context.env) }
-    const head = JSON.stringify({
+    this.#body = new TerminalBody({
       agent,
       argv,
-      clamp: true,
       request_id: this.#requestId,
       ...(session !== null && { session }),
       ...(timeoutMs !== null && { timeout_ms: timeoutMs }),
       terminal,
     })
-    this.#body = new InputBody(head)
-    return this.#context.api.open({
-      method: 'POST',
-      path: '/exec/terminal',
-      stream: this.#body,
-      headers: {
-        accept: RAW_RUN_TYPE,
-        'content-type': 'application/x-ndjson',
-        ...prover?.(head),
-        ...traceHeader(this.#context.env),
-      },
-      signal: this.#closing.signal,
-    })
+    return openTerminal(this.#context, this.#body, { prover, headers: traceHeader(this.#context.env), signal: this.#closing.signal })
   }
 
-  async #follow(answer: AsyncIterable<Uint8Array>, heard: () => void): Promise<number> {
-    return followEvents(terminalEventsOf(answer), this.#closing.signal, async (event) => {
+  async #follow(parts: AsyncIterable<TerminalPart>, heard: () => void): Promise<number> {
+    return followEvents(parts, this.#closing.signal, async (event) => {
       heard()
       return this.#event(event)
     })
@@ -158,15 +146,18 @@ class TerminalCommand {
       case 'stderr':
         await write(this.#context.stdout, this.#filter.push(event.data))
         return null
-      case 'warning':
+      case 'warning': {
         if (event.kind === 'target_draining') {
           if (!this.#context.quiet) await write(this.#context.stderr, drainingText(this.#options.agent))
           return null
         }
+        const notice = SESSION_NOTICES.find((kind) => kind === event.kind)
+        if (notice !== undefined) return this.#tell(NOTICES[notice](shownLine(this.#options.agent)))
         this.#warnings.push(event)
         // A program whose output is not seen must not be typed into.
         if (event.kind === 'stdout_cap_hit') this.#end('output_limit')
         return null
+      }
       case 'disconnected':
         return this.#tell(`connection to ${shownLine(this.#options.agent)} lost, retrying`)
       case 'resumed':
@@ -267,6 +258,13 @@ class TerminalCommand {
     if (event.denial_reason === null) return { ...facts, own: null }
     return { ...facts, own: await this.#context.api.json<RunFacts['own']>({ method: 'GET', path: '/agent' }).catch(() => null) }
   }
+}
+
+/** Notices about other readers of the output. */
+const NOTICES: Readonly<Record<SessionNotice, (agent: string) => string>> = {
+  session_recorded: (agent) => `${agent} records what this command shows, and not what you type`,
+  session_watchable: (agent) => `operators of ${agent} may look on`,
+  session_watched: (agent) => `an operator of ${agent} looks on`,
 }
 
 /** A target applies a new size at once, and the next one some time later. */
