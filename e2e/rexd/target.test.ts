@@ -62,7 +62,7 @@ test('a command of a session for another agent runs there, with its stdin, outpu
   const opened = await openFor(peer, 'bob')
   assert.deepEqual(
     [opened['target'], opened['workspace_roots'], opened['capabilities']],
-    ['bob', [], ['exec', 'fs.read', 'events', 'fs.write', 'fs']],
+    ['bob', [], ['exec', 'fs.read', 'events', 'pty', 'fs.write', 'fs']],
   )
   const session_id = String(opened['session_id'])
   const { log, status } = await run(peer, session_id, ['echo', '42'])
@@ -183,7 +183,6 @@ test('what the mesh does not carry is refused before anybody is asked', async (t
     ['exec.start', { argv, env: { CI: '1' } }, 'env'],
     ['exec.start', { argv, cwd: '/' }, 'cwd'],
     ['exec.start', { argv, detach: true }, 'exec.detach'],
-    ['pty.open', { argv }, 'pty'],
   ]
   for (const [method, params, capability] of refused) {
     const { data, message } = await peer.failure(-32_007, method, { session_id, ...params })

@@ -1,20 +1,31 @@
 import { AppError, type ErrorCode, errorText, isAppError } from '../base/errors.ts'
-import type { ReachedTarget } from '../executor-api/local.ts'
+import type { ReachedTarget, TerminalSize } from '../executor-api/local.ts'
 import type { KnownNode, NodeDirectory } from '../executor/local/exec-target.ts'
 import type { TargetFiles } from '../executor/local/target-files.ts'
-import type { SelectedTarget, TargetRequest, TargetRunner } from '../executor/local/target-runner.ts'
+import type { SelectedTarget, TargetRequest, TargetRunner, TargetTerminal, TargetTerminalRequest } from '../executor/local/target-runner.ts'
 import type { ContactsAnswer, PeersAnswer } from '../protocol/api-answers.ts'
 import { ATTACHED_EVENTS, type AttachedEventJson } from '../protocol/api/attached-events.ts'
 import type { RulesJson } from '../protocol/api/rules.ts'
-import { MAX_RUN_LINE, RAW_RUN_TYPE, type RunPart, type RunResultJson, lineTooLong, runEventsOf } from '../protocol/api/run-events.ts'
+import {
+  MAX_RUN_LINE,
+  RAW_RUN_TYPE,
+  type RunPart,
+  type RunResultJson,
+  type TerminalPart,
+  lineTooLong,
+  runEventsOf,
+} from '../protocol/api/run-events.ts'
 import { type RequestId, isHexId } from '../protocol/ids.ts'
 import { eventReader, isTable, isText } from '../protocol/json-table.ts'
+import { MAX_MESH_TERMINAL_SIDE } from '../protocol/limits/terminal.ts'
 import { linesOf } from '../protocol/lines.ts'
 import { fromBase64 } from '../protocol/text.ts'
+import type { WireTerminalSize } from '../protocol/wire/terminal.ts'
 import { type ApiCall, type LocalApi, selectPath } from './daemon.ts'
 import { FileApi } from './file-api.ts'
-import { runProver } from './operator.ts'
+import { type RunProver, runProver } from './operator.ts'
 import { askRules } from './rules.ts'
+import { TerminalBody, openTerminal } from './terminal-call.ts'
 
 /** Starts runs on other agents through the local daemon, as `x0x exec` does. */
 export class DaemonTargets implements TargetRunner {
@@ -36,6 +47,20 @@ export class DaemonTargets implements TargetRunner {
     const given = stdin === null ? {} : { stdin_b64: Buffer.from(stdin).toString('base64') }
     const call = this.#call({ ...asked, timeout_ms, ...given }, signal)
     yield* runEventsOf(await this.#daemon().open(call).catch(withRemedy))
+  }
+
+  openTerminal({ target, argv, timeout_ms, request_id, terminal }: TargetTerminalRequest, signal: AbortSignal): TargetTerminal {
+    const size = { ...meshSize(terminal), term: TERM }
+    const body = new TerminalBody({ agent: target, argv, request_id, timeout_ms, terminal: size })
+    const type = async (data: Uint8Array): Promise<void> => {
+      if (!body.type(data)) await body.drained()
+    }
+    return {
+      parts: this.#partsOf(body, signal),
+      type,
+      endOfFile: () => body.endOfFile(),
+      resize: (to) => body.resize(meshSize(to)),
+    }
   }
 
   async cancel({ request_id, detach }: Pick<TargetRequest, 'request_id' | 'detach'>): Promise<void> {
@@ -107,12 +132,34 @@ export class DaemonTargets implements TargetRunner {
     }
   }
 
+  async *#partsOf(body: TerminalBody, signal: AbortSignal): AsyncGenerator<TerminalPart, void, undefined> {
+    try {
+      const api = this.#daemon()
+      yield* await openTerminal({ api }, body, { prover: this.#prover(api), signal }).catch(withRemedy)
+    } finally {
+      body.destroy()
+    }
+  }
+
   #call(request: object, signal: AbortSignal): ApiCall {
     const body = JSON.stringify(request)
-    const proof = this.#asOperator ? runProver({ api: this.#daemon() })(body) : {}
+    const proof = this.#prover(this.#daemon())?.(body)
     return { method: 'POST', path: '/exec/run', body, headers: { accept: RAW_RUN_TYPE, ...proof }, signal }
   }
+
+  #prover(api: LocalApi): RunProver | null {
+    return this.#asOperator ? runProver({ api }) : null
+  }
 }
+
+/** The type of a terminal of REXD. */
+const TERM = 'xterm-256color'
+
+/** The mesh carries smaller terminals than REXD. */
+const meshSize = ({ cols, rows }: TerminalSize): WireTerminalSize => ({
+  columns: Math.min(cols, MAX_MESH_TERMINAL_SIDE),
+  rows: Math.min(rows, MAX_MESH_TERMINAL_SIDE),
+})
 
 const asAttachedEvent = eventReader('a detached run', ATTACHED_EVENTS)
 

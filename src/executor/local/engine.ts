@@ -279,7 +279,7 @@ export class LocalEngine implements Startable {
     for (const error of leftOut) await this.refused(key, { method: 'session.open', argv: null }, error)
     const intent = { roots: roots === null ? null : narrowed, capabilities, limits: asked, target }
     const lacking = new Set<Capability>([
-      ...(this.terminalProblem === null ? [] : ['pty' as const]),
+      ...(this.terminalProblem === null || target !== null ? [] : ['pty' as const]),
       ...(targets === null ? ['target' as const] : []),
       // The files of a target are opened there.
       ...(filesProblem() === null || target !== null ? [] : CAPABILITY_GROUPS.fs),

@@ -1,10 +1,11 @@
-import type { Clock, Timer } from '../../base/clock.ts'
+import type { Clock } from '../../base/clock.ts'
 import { AppError, errnoOf, errorCodeOf, errorText } from '../../base/errors.ts'
 import { CoalescingQueue } from '../../base/wait-queue.ts'
+import type { TerminalSize } from '../../executor-api/local.ts'
 import type { TargetGrant } from '../../policy/local/authorize-target.ts'
 import type { ProcessEnd, ProcessHandlers } from '../../process/running-process.ts'
 import type { ProcessSignal } from '../../process/signals.ts'
-import type { RunPart } from '../../protocol/api/run-events.ts'
+import type { TerminalPart } from '../../protocol/api/run-events.ts'
 import { denialText } from '../../protocol/denial-text.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { leftBehindIn } from '../../protocol/reasons.ts'
@@ -12,61 +13,9 @@ import { MAX_APPROVAL_WAIT_MS } from '../../protocol/limits/approvals.ts'
 import { TARGET_SILENCE_MS } from '../../protocol/limits/daemon.ts'
 import { MAX_FRAME_DATA } from '../../protocol/limits/wire.ts'
 import { NO_BYTES } from '../../protocol/wire/schema.ts'
-import type { Program } from '../runs/execution.ts'
-import type { TargetRunner } from './target-runner.ts'
-
-export interface TargetPatienceInit {
-  /** Called at most once per `start` if no data came in time although output was accepted. */
-  onLate(): void
-}
-
-/** How long the daemon may be silent about a run on a target. */
-export class MeshRunTimeout {
-  readonly #clock: Clock
-  readonly #init: TargetPatienceInit
-  /** Received output waits because the client does not read. */
-  #isHeld = false
-  /** Something was received since the timer started. */
-  #isHeard = false
-  /** Null before the request and after the end. */
-  #timer: Timer | null = null
-
-  constructor(deps: { readonly clock: Clock }, init: TargetPatienceInit) {
-    this.#clock = deps.clock
-    this.#init = init
-  }
-
-  /** Restarts the timeout. */
-  start(ms: number): void {
-    this.#timer?.cancel()
-    this.#timer = this.#clock.setTimeout(() => (this.#isHeard || this.#isHeld ? this.again() : this.#init.onLate()), ms)
-  }
-
-  /** Restarts the timeout with TARGET_SILENCE_MS, if it is running. */
-  again(): void {
-    if (this.#timer === null) return
-    this.#isHeard = false
-    this.start(TARGET_SILENCE_MS)
-  }
-
-  heard(): void {
-    this.#isHeard = true
-  }
-
-  /** Until `release` the client does not read, so silence is not the daemon's fault. */
-  hold(): void {
-    this.#isHeld = true
-  }
-
-  release(): void {
-    this.#isHeld = false
-  }
-
-  end(): void {
-    this.#timer?.cancel()
-    this.#timer = null
-  }
-}
+import type { InputSink, Program } from '../runs/execution.ts'
+import { MeshRunTimeout } from './mesh-run-timeout.ts'
+import type { TargetRunner, TargetTerminal } from './target-runner.ts'
 
 export interface TargetProgramInit {
   readonly requestId: RequestId
@@ -78,14 +27,13 @@ export interface TargetProgramInit {
   readonly gone?: AbortSignal | undefined
 }
 
-type Exit = Extract<RunPart, { type: 'exit' }>
+type Exit = Extract<TerminalPart, { type: 'exit' }>
 
 /** The mesh can only end a run, so only these signals are accepted. */
 const ENDS: readonly ProcessSignal[] = ['SIGTERM', 'SIGINT', 'SIGKILL', 'SIGHUP']
 
 /** A command that runs on another agent as a run of the mesh. */
 export class MeshProgram implements Program {
-  readonly stdin = null
   readonly dead = null
   /** The run continues without its session. */
   readonly isDetached: boolean
@@ -110,6 +58,8 @@ export class MeshProgram implements Program {
   #dropped = false
   /** Sends one `cancel` at a time, however often the client asks. */
   readonly #cancels: CoalescingQueue<'cancel'>
+  /** Null for a command without a terminal, and before the request. */
+  #terminal: TargetTerminal | null = null
 
   constructor(deps: { readonly targets: TargetRunner; readonly clock: Clock }, init: TargetProgramInit) {
     this.#targets = deps.targets
@@ -123,13 +73,12 @@ export class MeshProgram implements Program {
 
   /** Asks the target. Throws `command_denied`, or why the target was not reached. A reached target that is silent may run the command. */
   async start(handlers: ProcessHandlers): Promise<{ readonly kind: 'started'; readonly process: MeshProgram }> {
-    const { requestId, grant, stdin } = this.#init
-    const { target, argv, timeout_ms } = grant
+    const { grant } = this.#init
+    const { target, timeout_ms } = grant
     // A detached run does not report in time whether an approver of the target is asked.
     this.#patience.start(timeout_ms + TARGET_SILENCE_MS + (this.isDetached ? MAX_APPROVAL_WAIT_MS : 0))
+    const parts = this.#request()[Symbol.asyncIterator]()
     try {
-      const asked = { target, argv, stdin, timeout_ms, request_id: requestId, detach: this.isDetached }
-      const parts = this.#targets.run(asked, this.#givenUp.signal)[Symbol.asyncIterator]()
       const { first, warnings } = await this.#first(parts)
       if (first === null) return this.#unheard('the daemon did not report the result')
       if (first.type === 'error') throw new AppError(errorCodeOf(first.error), first.message, { data: { ...first.data } })
@@ -140,12 +89,29 @@ export class MeshProgram implements Program {
       this.ended = this.#follow([...warnings, first], parts, handlers)
       return { kind: 'started', process: this }
     } catch (error) {
+      leave(parts)
       if (this.#givenUp.signal.aborted) return this.#unheard(errorText(this.#givenUp.signal.reason))
       if (mayRun(error)) return this.#unheard(errnoOf(error) === undefined ? errorText(error) : WENT_AWAY)
       this.refused = true
       this.#patience.end()
       throw error
     }
+  }
+
+  /** Sends typed input to the target. A command without a terminal got its whole stdin with the request. */
+  get stdin(): InputSink | null {
+    const terminal = this.#terminal
+    return terminal && { write: async (data) => terminal.type(data), end: () => terminal.endOfFile() }
+  }
+
+  #request(): AsyncIterable<TerminalPart> {
+    const { requestId, grant, stdin } = this.#init
+    const { target, argv, timeout_ms, terminal } = grant
+    const asked = { target, argv, timeout_ms, request_id: requestId }
+    const { signal } = this.#givenUp
+    if (terminal === undefined) return this.#targets.run({ ...asked, stdin, detach: this.isDetached }, signal)
+    this.#terminal = this.#targets.openTerminal({ ...asked, terminal }, signal)
+    return this.#terminal.parts
   }
 
   #unheard(lost: string): { readonly kind: 'started'; readonly process: MeshProgram } {
@@ -185,7 +151,9 @@ export class MeshProgram implements Program {
     this.terminate()
   }
 
-  resize(): void {}
+  resize(size: TerminalSize): void {
+    this.#terminal?.resize(size)
+  }
 
   #abandon(why: string): void {
     this.#patience.end()
@@ -193,20 +161,23 @@ export class MeshProgram implements Program {
     this.resume()
   }
 
-  async #next(parts: AsyncIterator<RunPart>): Promise<RunPart | null> {
+  async #next(parts: AsyncIterator<TerminalPart>): Promise<TerminalPart | null> {
     const { done, value } = await parts.next()
     this.#patience.heard()
     return done === true ? null : value
   }
 
   /** Returns the first part that says whether the command runs, which may take an approval. */
-  async #first(parts: AsyncIterator<RunPart>): Promise<{ readonly first: RunPart | null; readonly warnings: readonly RunPart[] }> {
-    const warnings: RunPart[] = []
+  async #first(
+    parts: AsyncIterator<TerminalPart>,
+  ): Promise<{ readonly first: TerminalPart | null; readonly warnings: readonly TerminalPart[] }> {
+    const warnings: TerminalPart[] = []
     const leave = new AbortController()
     let isAsked = false
     try {
       for (;;) {
         const part = await this.#next(parts)
+        if (part?.type === 'disconnected' || part?.type === 'resumed') continue
         if (part?.type === 'warning') warnings.push(part)
         else if (part?.type !== 'waiting_for_approval') return { first: part, warnings }
         else {
@@ -239,7 +210,7 @@ export class MeshProgram implements Program {
     this.#patience.release()
   }
 
-  async #follow(first: readonly RunPart[], rest: AsyncIterator<RunPart>, handlers: ProcessHandlers): Promise<ProcessEnd> {
+  async #follow(first: readonly TerminalPart[], rest: AsyncIterator<TerminalPart>, handlers: ProcessHandlers): Promise<ProcessEnd> {
     let lost = WENT_AWAY
     try {
       const early = [...first]
@@ -259,6 +230,7 @@ export class MeshProgram implements Program {
       else if (errnoOf(error) === undefined) lost = errorText(error)
     } finally {
       this.#patience.end()
+      leave(rest)
     }
     return this.#endUnknown(lost)
   }
@@ -276,7 +248,7 @@ export class MeshProgram implements Program {
     })
   }
 
-  async #output({ type, data }: Extract<RunPart, { data: Uint8Array }>, handlers: ProcessHandlers): Promise<void> {
+  async #output({ type, data }: Extract<TerminalPart, { data: Uint8Array }>, handlers: ProcessHandlers): Promise<void> {
     this.#came[type] += data.length
     const taken = data.subarray(0, this.#left)
     this.#left -= taken.length
@@ -298,6 +270,9 @@ export class MeshProgram implements Program {
   }
 }
 
+/** Stops reading the answer, which ends the request. The daemon may be slow, so this is not awaited. */
+const leave = (parts: AsyncIterator<unknown>): void => void parts.return?.().catch(() => undefined)
+
 const GOES_ON = 'its session has ended, but the detached run continues: repeat the call in a new session to follow it'
 const WENT_AWAY = 'the daemon stopped before it reported the result'
 
@@ -314,7 +289,7 @@ const denied = ({ target, argv }: TargetGrant, { denial_reason, request_id }: Ex
 }
 
 /** The target sends the number at the beginning of the text. */
-const amountOf = ({ kind, message }: Extract<RunPart, { type: 'warning' }>): number | null =>
+const amountOf = ({ kind, message }: Extract<TerminalPart, { type: 'warning' }>): number | null =>
   kind === 'descendants_ended' ? leftBehindIn(message) : null
 
 /** The command certainly did not run. */

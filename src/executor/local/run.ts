@@ -5,11 +5,10 @@ import { Condition } from '../../base/wait-queue.ts'
 import type { LocalOutcome, LocalRunHandle, LocalRunEvent, LocalRunSink, TerminalSize } from '../../executor-api/local.ts'
 import type { Slot } from '../../policy/slots.ts'
 import { PROCESS_SIGNALS, type ProcessSignal } from '../../process/signals.ts'
-import type { StdinSink } from '../../process/streams.ts'
 import type { ClampedPreferenceJson, RanOnJson } from '../../protocol/api/exec-target.ts'
 import type { RequestId } from '../../protocol/ids.ts'
 import { FRAME_COST, MIN_UNACKED_PER_RUN } from '../../protocol/limits/wire.ts'
-import { type EndCause, Execution, type ExecutionInit } from '../runs/execution.ts'
+import { type EndCause, Execution, type ExecutionInit, type InputSink } from '../runs/execution.ts'
 import type { Warning } from '../runs/frames.ts'
 import type { LocalProgram, LocalReport } from './journal.ts'
 import type { MeshProgram } from './mesh-program.ts'
@@ -95,7 +94,7 @@ const JOIN_BELOW = 4_096
 /** The stdin of a local program, sent piece by piece without being announced. */
 export class OpenStdin {
   readonly #queue: Uint8Array[] = []
-  #sink: StdinSink | null = null
+  #sink: InputSink | null = null
   #bytes = 0
   #writing = false
   #stopped = false
@@ -123,7 +122,7 @@ export class OpenStdin {
   }
 
   /** The program has started. */
-  attach(sink: StdinSink): void {
+  attach(sink: InputSink): void {
     this.#sink = sink
     void this.#write()
   }

@@ -219,6 +219,7 @@ const beginThere = async (asked: StartQuery, rights: SessionRights, routed: Rout
     cwd: '',
     env: [],
     target: grant.target,
+    ...(grant.terminal !== undefined && { terminal: true as const }),
     // Only the target's audit log has these.
     stdin_sha256: null,
     request_sha256: null,
@@ -230,7 +231,8 @@ const beginThere = async (asked: StartQuery, rights: SessionRights, routed: Rout
   const run = runOf(asked, request, () => undefined, {
     cwd: null,
     caps: { timeout_ms: grant.timeout_ms, max_output_bytes: grant.max_output_bytes },
-    stdin: null,
+    // A terminal takes its input later, as a local one does.
+    stdin: grant.terminal === undefined ? null : new OpenStdin({ first: start.stdin, eof: !start.input }),
     slot,
     start: async (handlers) => target.start(handlers),
     target,

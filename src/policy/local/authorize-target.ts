@@ -1,4 +1,5 @@
 import { posix } from 'node:path'
+import type { TerminalSize } from '../../executor-api/local.ts'
 import { isPlainPath } from '../../protocol/file-command.ts'
 import { type RequestId, isHexId } from '../../protocol/ids.ts'
 import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS } from '../../protocol/limits/wire.ts'
@@ -25,8 +26,8 @@ import { type ExecInForce, type LocalApprovalNeeded, askLocally, deniedByMode } 
 import type { FileAccess } from './file-permit.ts'
 import type { LocalPolicy } from './policy.ts'
 
-/** Capabilities of a session for another agent. The ACL of that agent decides about each command and file. */
-export const THROUGH_THE_MESH: readonly Capability[] = ['exec', 'events', 'fs.read', 'fs.write']
+/** Capabilities of a session for another agent. The ACL of that agent decides about each command, terminal and file. */
+export const THROUGH_THE_MESH: readonly Capability[] = ['exec', 'pty', 'events', 'fs.read', 'fs.write']
 
 /** Why a session for this agent is refused, or null if it is allowed. */
 export const forbiddenTarget = (
@@ -68,6 +69,8 @@ export interface TargetGrant {
   readonly timeout_ms: number
   readonly max_output_bytes: number
   readonly detach?: true
+  /** First size of the terminal. Absent for pipes. */
+  readonly terminal?: TerminalSize
 }
 
 export interface TargetContext {
@@ -92,12 +95,21 @@ export const authorizeTargetRun = (
   if (problem !== null) return problem
   const detach = intent.detached_id !== undefined
   if (detach && !may_detach) return ungranted('exec.detach')
+  const terminal = terminalOf(intent)
+  if (terminal !== null && 'kind' in terminal) return terminal
   const denial = exec === null ? null : deniedByMode(exec)
   if (denial !== null) return denial
   const caps = capsOf({ ...intent, detach }, rights.limits)
   if ('kind' in caps) return caps
   const { timeout_ms, max_output_bytes } = caps
-  const grant = Object.freeze({ target, argv: intent.argv, timeout_ms, max_output_bytes: max_output_bytes ?? 0, ...(detach && { detach }) })
+  const grant = Object.freeze({
+    target,
+    argv: intent.argv,
+    timeout_ms,
+    max_output_bytes: max_output_bytes ?? 0,
+    ...(detach && { detach }),
+    ...(terminal && { terminal }),
+  })
   const asked = exec === null ? null : askAbout(grant, exec, session_id ?? null, approval)
   if (asked !== null) return asked
   const slot = slots.reserve('')
@@ -137,6 +149,14 @@ const askAbout = (
     always_ask,
   }
   return askLocally({ argv, cwd: '/', env: {}, session_id, agent_id: isHexId(target) ? target : null }, facts, exec, approval)
+}
+
+/** A detached run has no terminal, and the terminal of a target is not raw. */
+const terminalOf = ({ terminal, detached_id }: LocalRunIntent & { readonly detached_id?: RequestId }): TerminalSize | Refused | null => {
+  if (terminal === null) return null
+  if (detached_id !== undefined || terminal.raw === true)
+    return refused('unsupported_capability', 'a raw or detached run of a target has no terminal', { capability: 'pty' })
+  return Object.freeze({ cols: terminal.cols, rows: terminal.rows })
 }
 
 /** A Request must fit one frame. */

@@ -97,10 +97,12 @@ export const missingCapability = (intent: LocalRunIntent, { capabilities, target
     [intent.shell, 'exec.shell'],
     [intent.terminal !== null, 'pty'],
     [intent.detach, 'exec.detach'],
-    [intent.input, 'exec.input'],
+    // A terminal of a target is typed into, and its other commands get their whole stdin with the request.
+    [intent.input && (target === null || intent.terminal === null), 'exec.input'],
   ]
   const missing = wanted.find(([asked, capability]) => asked && !capabilities.has(capability))
-  return missing === undefined ? null : ungranted(missing[1], target)
+  // A target has terminals, so the configuration does not grant them.
+  return missing === undefined ? null : ungranted(missing[1], missing[1] === 'pty' ? null : target)
 }
 
 /** The limits of a run, which are those of the client, cut to those of the session. */

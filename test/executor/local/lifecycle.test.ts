@@ -121,6 +121,7 @@ test('a target that waits for its human, runs, denies or is lost is told by the 
     async *run({ argv }: { argv: readonly string[] }): AsyncGenerator<RunPart> {
       yield* stories[argv[0]!] as RunPart[]
     },
+    openTerminal: () => assert.fail(),
     cancel: async () => undefined,
     reach: async () => assert.fail(),
     files: () => assert.fail(),

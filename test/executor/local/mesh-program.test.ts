@@ -7,18 +7,20 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { AppError } from '../../../src/base/errors.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { LocalJournal, LocalReport } from '../../../src/executor/local/journal.ts'
-import { LocalRun } from '../../../src/executor/local/run.ts'
+import { LocalRun, MAX_STDIN_UNACKED } from '../../../src/executor/local/run.ts'
 import { MeshProgram } from '../../../src/executor/local/mesh-program.ts'
 import type { TargetRunner } from '../../../src/executor/local/target-runner.ts'
+import type { TerminalSize } from '../../../src/executor-api/local.ts'
 import type { RequestId } from '../../../src/protocol/ids.ts'
 import { MAX_PORT_CALLS } from '../../../src/protocol/limits/wire.ts'
 import { TARGET_SILENCE_MS } from '../../../src/protocol/limits/daemon.ts'
 import { refuses } from '../../support/file-permit.ts'
-import { LocalHost, startOf, WatchedRun } from '../../support/local-engine.ts'
+import { LocalHost, soon, startOf, WatchedRun } from '../../support/local-engine.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
-const NOT_ASKED: Pick<TargetRunner, 'reach' | 'rules' | 'select' | 'files'> = {
+const NOT_ASKED: Pick<TargetRunner, 'openTerminal' | 'reach' | 'rules' | 'select' | 'files'> = {
   files: () => assert.fail('it is asked to run, and not for files'),
+  openTerminal: () => assert.fail('no terminal is asked for'),
   select: async () => assert.fail('it is asked to run, and not whom words mean'),
   reach: async () => assert.fail('it is asked to run, and not whether it answers'),
   rules: async () => assert.fail('it is asked to run, and not what it allows'),
@@ -280,4 +282,81 @@ test('a daemon that is killed is said to have gone away, and not what the system
   other.target.resume()
   await other.started
   assert.equal(other.target.lost, 'an event is longer than 1 bytes')
+})
+
+const OVER = { type: 'exit', denial_reason: null, code: 0, signal: null, duration_ms: 1, truncated: false, incomplete: false }
+
+/** A session of bob with a terminal whose far side takes nothing before `take`. Its parts are these, and then its exit on `end`. */
+const onTerminal = async (t: TestContext, parts: readonly unknown[]) => {
+  const [typed, sizes, cancels]: [string[], TerminalSize[], RequestId[]] = [[], [], []]
+  const [taking, ending] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  let isLeft = false
+  const targets: TargetRunner = {
+    ...NOT_ASKED,
+    run: () => assert.fail('a terminal is asked for'),
+    openTerminal: ({ terminal }) => {
+      sizes.push(terminal)
+      return {
+        parts: (async function* () {
+          try {
+            yield* parts as never[]
+            await ending.promise
+            yield { ...OVER, stdout_bytes_total: 0, stderr_bytes_total: 0 } as never
+          } finally {
+            isLeft = true
+          }
+        })(),
+        type: async (data) => {
+          typed.push(Buffer.from(data).toString())
+          await taking.promise
+        },
+        endOfFile: () => typed.push('EOF'),
+        resize: (size) => sizes.push(size),
+      }
+    },
+    cancel: async ({ request_id }) => {
+      cancels.push(request_id)
+      ending.resolve()
+    },
+  }
+  const host = await LocalHost.start(t, { targets, security: 'allow_targets = ["bob"]\nallow_pty = true' })
+  const session = await host.open({ target: 'bob' })
+  const start = async () => host.run(session, ['sh'], { terminal: { cols: 80, rows: 24 }, input: true })
+  return { start, typed, sizes, cancels, take: taking.resolve, end: ending.resolve, isLeft: () => isLeft, host, session }
+}
+
+test('what is typed into a terminal of a target waits in bounded memory, and its size and end reach the target', async (t) => {
+  const { start, typed, sizes, take, end, isLeft } = await onTerminal(t, [STARTED, { type: 'disconnected' }, { type: 'resumed' }])
+  const watched = await start()
+  const { run } = watched
+  assert.equal(run.input(Buffer.from('first'), false), 5)
+  let taken = 0
+  for (let accepted = 1; accepted > 0; taken += accepted) accepted = run.input(Buffer.alloc(100_000, 'x'), false)
+  assert.ok(taken + 5 <= MAX_STDIN_UNACKED, String(taken))
+  run.resize({ cols: 100, rows: 30 })
+  assert.deepEqual([typed, sizes.map(({ cols }) => cols)], [['first'], [80, 100]])
+  take()
+  await soon(() => typed.join('').length === taken + 5)
+  end()
+  assert.deepEqual([(await run.ended)?.code, isLeft()], [0, true])
+  assert.deepEqual(watched.events, [])
+})
+
+test('hanging up a terminal of a target, or closing its session, cancels the run', async (t) => {
+  const hung = await onTerminal(t, [STARTED])
+  const { run } = await hung.start()
+  run.hangUp()
+  assert.equal((await run.ended)?.code, 0)
+  assert.equal(hung.cancels.length, 1)
+  const closed = await onTerminal(t, [STARTED])
+  const other = await closed.start()
+  assert.equal(await closed.host.close(closed.session), 1)
+  assert.equal((await other.run.ended)?.code, 0)
+})
+
+test('a denial after a lost connection is a denial, and the request is left', async (t) => {
+  const denied = { ...OVER, code: null, denial_reason: 'terminal_not_allowed' }
+  const { start, isLeft } = await onTerminal(t, [{ type: 'disconnected' }, { type: 'resumed' }, denied])
+  await refuses(start(), 'command_denied')
+  assert.equal(await soon(isLeft), true)
 })

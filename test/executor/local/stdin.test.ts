@@ -53,7 +53,7 @@ test('what is taken of a piece does not keep the rest of it', async () => {
     end() {},
     destroy() {},
   }
-  stdin.attach(slow as unknown as StdinSink)
+  stdin.attach(slow)
   await new Promise(setImmediate)
   while (writes.length > 0) {
     writes.shift()!()
@@ -127,7 +127,7 @@ test('a flood of single bytes is joined, and arrives in order', async () => {
   const data = randomBytes(20_000)
   for (let at = 0; at < data.length; at++) stdin.give(data.subarray(at, at + 1), at === data.length - 1)
   const taken: Uint8Array[] = []
-  stdin.attach({ write: async (bytes: Uint8Array) => void taken.push(bytes), end: () => undefined } as unknown as StdinSink)
+  stdin.attach({ write: async (bytes: Uint8Array) => void taken.push(bytes), end: () => undefined })
   await new Promise(setImmediate)
   assert.ok(taken.length < 20)
   assert.deepEqual(Buffer.concat(taken), data)

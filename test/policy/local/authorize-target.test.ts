@@ -23,9 +23,9 @@ const targetRights = (): SessionRights => {
 const askTarget = (intent: Partial<LocalRunIntent & { cwd: string | null }>, rights = targetRights(), slots = slotsOf(rights.limits)) =>
   authorizeTargetRun({ ...ASKING, cwd: null, ...intent }, { rights, slots })
 
-test('a session of a target has commands, files and events, no root, and says whose it is', () => {
+test('a session of a target has commands, terminals, files and events, no root, and says whose it is', () => {
   const { roots, capabilities, target, limits } = targetRights()
-  assert.deepEqual([roots, capabilities, target, limits], [[], new Set(['exec', 'fs.read', 'fs.write', 'events']), 'bob', policy.limits])
+  assert.deepEqual([roots, capabilities, target, limits], [[], new Set(['exec', 'pty', 'fs.read', 'fs.write', 'events']), 'bob', policy.limits])
 })
 
 test('only agents that the configuration names are targets, any where it says so, and none where it says nothing', () => {
@@ -61,7 +61,7 @@ test('names of targets have 1 to 64 bytes', () => {
 test('what this host has and the mesh does not carry is refused, whatever the configuration grants here', () => {
   const cases: readonly [Partial<LocalRunIntent & { cwd: string | null }>, string][] = [
     [{ shell: true }, 'exec.shell'],
-    [{ terminal: { cols: 80, rows: 24 } }, 'pty'],
+    [{ terminal: { cols: 80, rows: 24, raw: true } }, 'pty'],
     [{ detach: true }, 'exec.detach'],
     [{ input: true }, 'exec.input'],
     [{ env: { CI: '1' } }, 'env'],
@@ -111,6 +111,22 @@ test('a command for a target has the limits of its session, and takes one of its
   for (const text of ['a\0b', 'a\ud800b']) refused(askTarget({ argv: [text] }), 'bad_request', /Unicode, or with a NUL/, {})
   for (let more = 1; more < rights.limits.max_processes_per_session; more++) assert.equal(askTarget({}, rights, slots).kind, 'permit')
   refused(askTarget({}, rights, slots), 'resource_limit', /8 processes/, { limit: 'max_processes_per_session', max: 8 })
+})
+
+test('a terminal of a target needs pty of the configuration, is open to input, and is none of a detached run', () => {
+  const terminal = { cols: 80, rows: 24 }
+  const granted = askTarget({ terminal, input: true })
+  assert.ok(granted.kind === 'permit')
+  assert.deepEqual([granted.grant.terminal, Object.isFrozen(granted.grant.terminal)], [terminal, true])
+  const verdict = forTarget('bob', {}, policyOf(['/usr'], { security: 'allow_targets = ["bob"]' }))
+  assert.ok(verdict.kind === 'rights')
+  refused(askTarget({ terminal, input: true }, verdict.rights), 'unsupported_capability', /security\.allow_pty grants it/, {
+    capability: 'pty',
+  })
+  const detached = { ...ASKING, cwd: null, terminal, input: true, detached_id: '0198f3c2-0000-7000-8000-000000000000' }
+  const rights = targetRights()
+  const asked = authorizeTargetRun(detached, { rights, slots: slotsOf(rights.limits), may_detach: true })
+  refused(asked, 'unsupported_capability', /no terminal/, { capability: 'pty' })
 })
 
 test('an argv that the mesh does not carry is refused with what it does carry', () => {
