@@ -22,6 +22,7 @@ import { rexd } from './rexd.ts'
 import { sandbox } from './sandbox.ts'
 import { PLANS, Stage } from './stage.ts'
 import { start } from './start.ts'
+import { terminal } from './terminal.ts'
 import { wan } from './wan.ts'
 
 interface Measurement {
@@ -39,6 +40,7 @@ const MEASUREMENTS: Readonly<Record<string, Measurement>> = {
   cost: { title: 'Cost of one run', measure: cost },
   bulk: { title: 'Output of one run on this machine', measure: bulk },
   wan: { title: 'Over a distance', measure: wan },
+  terminal: { title: 'Keys on a terminal', measure: terminal, onRequest: 'quick' },
   loss: { title: 'Over a path that loses packets', measure: loss, onRequest: 'quick' },
   files: { title: 'Files', measure: files, onRequest: 'quick' },
   fanout: { title: 'Many hosts', measure: fanout },
@@ -60,7 +62,7 @@ const USAGE = `npm run bench [-- [quick] [NAME…] | charts]
 
 Measures x0x beside OpenSSH and writes bench/RESULTS.md, bench/results.json and bench/charts.
 Without a name it measures all except leaks, one-file and packages. The last two need npm run packages.
-With quick it measures fewer rounds, prints the results and writes nothing. It leaves out files and loss.
+With quick it measures fewer rounds, prints the results and writes nothing. It leaves out files, loss and terminal.
 With charts it draws the charts of bench/results.json again.
 
 ${Object.entries(MEASUREMENTS)

@@ -74,6 +74,12 @@ export class SshPath {
     return spawn('ssh', ['-T', ...this.#common, '-S', this.#control, this.#host, ...argv], { stdio: ['pipe', 'pipe', 'inherit'] })
   }
 
+  /** Words of ssh for a program on a terminal, by a new connection. Releases that hide the times of keys send them later. */
+  terminalWords(argv: readonly string[]): readonly string[] {
+    const plain = ['-o', 'IgnoreUnknown=ObscureKeystrokeTiming', '-o', 'ObscureKeystrokeTiming=no']
+    return ['-t', ...this.#common, ...plain, this.#host, ...argv]
+  }
+
   /** Copies files to a path of the server, by a new connection. */
   async scp(files: readonly string[], path: string): Promise<void> {
     await launch('scp', ['-q', ...this.#common, ...files, `${this.#host}:${path}`])
