@@ -93,7 +93,12 @@ suite(`this release and the previous one${skip === false ? '' : ` (${skip})`}`, 
       const { status, stdout, stderr } = await asker.exec(host, ['echo', '42'], [], { env: TRACED })
       assert.deepEqual([status, stdout.toString()], [255, ''])
       if (asker === then) assert.match(stderr, /speaks no version of the link that we speak/)
-      else assert.match(stderr, /upgrade|the peer ended it/)
+      else {
+        assert.match(stderr, /upgrade|the peer ended it/)
+        const terminal = await asker.cli(['exec', '-tt', host.name, '--', 'cat'], { stdin: new Uint8Array(0) })
+        assert.equal(terminal.status, 255)
+        assert.match(terminal.stderr, /upgrade|the peer ended it/)
+      }
       assert.deepEqual(
         (await host.journal()).filter(({ event }) => event === 'started'),
         [],
