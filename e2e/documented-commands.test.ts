@@ -167,6 +167,7 @@ const NOT_ASKED: Readonly<Record<string, string>> = {
   'transcripts list': 'reads the home of its user: test/doors/console',
   'transcripts print': 'the same',
   'transcripts follow': 'the same',
+  'transcripts play': 'reads recordings: e2e/terminals-observed.test.ts',
 }
 
 /** What a stage without it says in place of 0: each of these is said to some line. */
@@ -177,6 +178,7 @@ const NOT_THERE: readonly { readonly status: number; readonly said: RegExp; read
   { status: 1, said: /no active run or fan-out has that ID/, what: 'a run that goes on' },
   { status: 1, said: /no (approval request|grant) matches/, what: 'a question that waits' },
   { status: 1, said: /no detached run (matches|has the)/, what: 'a detached run' },
+  { status: 1, said: /no run of another agent on this machine matches/, what: 'a run to look on at' },
   { status: 255, said: /no detached run (matches|has the)/, what: 'one whose status is waited for' },
   { status: 1, said: /no program listens/, what: 'somebody who listens' },
   // A fleet is asked in e2e/fleet-command.test.ts.

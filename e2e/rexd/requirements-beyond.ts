@@ -61,6 +61,15 @@ export const BEYOND_REQUIREMENTS: readonly Requirement[] = [
     { config: { security: ['allow_targets = ["bob"]', 'allow_pty = true'] } },
   ),
   requirement(
+    'exec.start/notices',
+    'a program of this host has no other readers, and its answer says nothing of any',
+    'exec.start:notices pty.open:notices',
+    async (peer) => {
+      const session = await peer.session()
+      assert.equal('notices' in (await session.call('exec.start', { argv: ['true'] })), false)
+    },
+  ),
+  requirement(
     'session.open/target-refused',
     'a session for another agent, or where none is named, is -32007, and both are in the journal',
     'session.open.target -32007',

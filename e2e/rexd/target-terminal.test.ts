@@ -38,6 +38,7 @@ before(async () => {
   await bob.writeAcl([
     { agent: alice, commands: [['sh'], ['cat'], ...Object.values(programs).map((path) => [path])], terminals: true },
     { agent: alice, commands: [['tty']] },
+    { agent: alice, commands: [['bash']], terminals: true, commandKeys: 'record = true\nwatch = true' },
   ])
   await bob.start()
   await alice.meet(bob, 'known')
@@ -138,6 +139,15 @@ test('the configuration must grant pty, and the ACL of the target must say termi
     assert.equal(refusal.data['capability'], capability)
   }
   await peer.close()
+})
+
+test('the answer says that the target records the command and that its operators may look on', async (t) => {
+  const client = await Client.open(t, alice)
+  const both = ['session_recorded', 'session_watchable']
+  assert.deepEqual((await client.call('pty.open', { argv: ['bash'] }))['notices'], both)
+  assert.deepEqual((await client.call('exec.start', { argv: ['bash'] }))['notices'], both)
+  assert.equal('notices' in (await client.call('pty.open', { argv: ['sh'] })), false)
+  await client.peer.close()
 })
 
 test('a paste waits for the program in bounded memory and arrives whole', async (t) => {

@@ -91,7 +91,7 @@ export const EXEC: CommandSpec = {
     },
     {
       name: 'watch',
-      text: 'Look on at a command of another agent here',
+      text: 'Look on at a command that another agent runs',
       arguments: [{ flags: '<id>', text: 'Run ID, or at least its first 4 characters' }],
       examples: ['x0x exec sessions --incoming', 'x0x exec watch 01890a5d'],
       notes: [

@@ -3,7 +3,7 @@ import type { ClampedPreferenceJson, RanOnJson, JournalledFacts, ExecPreference,
 import type { CommandLookup, RulesJson } from '../protocol/api/rules.ts'
 import type { LifecycleFacts } from '../protocol/events/lifecycle.ts'
 import type { RequestId } from '../protocol/ids.ts'
-import type { DenialReason, LocalInterface, WarningKind } from '../protocol/reasons.ts'
+import type { DenialReason, LocalInterface, SessionNotice, WarningKind } from '../protocol/reasons.ts'
 import type { Capability, LimitName } from '../protocol/rexd/fields.ts'
 import type { SessionGrant } from '../protocol/rexd/results.ts'
 import type { RecordedOutcome } from '../protocol/tool-record.ts'
@@ -139,6 +139,8 @@ export interface LocalRunHandle {
   readonly ranOn?: RanOnJson | null
   /** Preferences that were clamped to the configured modes. */
   readonly cuts?: readonly ClampedPreferenceJson[]
+  /** Other readers of the output on the target, known when it has begun. Absent for a run on this machine. */
+  readonly notices?: readonly SessionNotice[]
   /** Limits in force, in milliseconds and in bytes of both streams. */
   readonly caps: { readonly timeout_ms: number; readonly max_output_bytes: number }
   /** Null when the program runs, or the outcome if it never ran. */

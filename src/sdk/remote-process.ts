@@ -1,5 +1,6 @@
 import type { Params } from '../protocol/rexd/methods.ts'
 import type { ProcessStatus } from '../protocol/rexd/results.ts'
+import type { SessionNotice } from '../protocol/reasons.ts'
 import { toBase64 } from '../protocol/text.ts'
 import type { Connection } from './connection.ts'
 import { type Data, type DataSource, toBytes, untilAborted } from './data.ts'
@@ -137,6 +138,8 @@ export class RemoteProgram implements RunPlacement {
   readonly startedAt: string
   readonly ranOn: RanOn | null
   readonly cutWishes: readonly ClampedPreference[]
+  /** Other readers of its output on the target: `session_recorded`, `session_watchable`. */
+  readonly notices: readonly SessionNotice[]
   /**
    * How the program ended, after all of its output. Rejects with `RexdError` if it could not start or was ended for its output. Rejects
    * with `RexdDisconnected` if its session is lost, and with `RexdGap` or `RexdProtocolError` if output is missing. If its signal was
@@ -156,6 +159,7 @@ export class RemoteProgram implements RunPlacement {
     this.exited = record.exited
     this.ranOn = record.place.ranOn
     this.cutWishes = record.place.cutWishes
+    this.notices = record.init.notices ?? []
   }
 
   /**

@@ -114,7 +114,7 @@ const words = (...line: string[]): string[] => completions(PROGRAMS, line).candi
 
 test('what may stand next is completed: commands, options, and nothing where a value or a file belongs', () => {
   assert.deepEqual(words('x0x', 'con'), ['contacts'])
-  assert.deepEqual(words('/usr/bin/x0x', '--json', 'exec', ''), ['sessions', 'cancel'])
+  assert.deepEqual(words('/usr/bin/x0x', '--json', 'exec', ''), ['sessions', 'watch', 'cancel'])
   assert.deepEqual(words('x0x', 'contacts', 'p'), ['pin'])
   assert.deepEqual(words('x0x', 'exec', 'bob', '--st'), ['--stdin-file'])
   assert.deepEqual(words('x0x', 'exec', 'bob', '--j'), ['--json'])
@@ -200,6 +200,7 @@ test('what the daemon knows is asked of it alone, and one that does not answer s
     until(async () => (await asked(...line)).stdout === expected)
   await comesTo(
     `sessions\tList runs that have not ended
+watch\tLook on at a command that another agent runs
 cancel\tStop a run, or all runs of a fan-out
 bob\ttrusted
 ${AGENT}\tevil\\nbox rm x

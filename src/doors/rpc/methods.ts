@@ -294,9 +294,10 @@ export class Methods {
   }
 }
 
-const startedOf = ({ startedAt, caps, ranOn = null, cuts = [] }: LocalRunHandle) => ({
+const startedOf = ({ startedAt, caps, ranOn = null, cuts = [], notices = [] }: LocalRunHandle) => ({
   started_at: startedAt,
   ...caps,
   ...(ranOn === null ? {} : { ran_on: ranOn }),
   ...(cuts.length === 0 ? {} : { cut_wishes: cuts }),
+  ...(notices.length === 0 ? {} : { notices }),
 })

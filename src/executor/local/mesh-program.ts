@@ -8,7 +8,7 @@ import type { ProcessSignal } from '../../process/signals.ts'
 import type { TerminalPart } from '../../protocol/api/run-events.ts'
 import { denialText } from '../../protocol/denial-text.ts'
 import type { RequestId } from '../../protocol/ids.ts'
-import { leftBehindIn } from '../../protocol/reasons.ts'
+import { SESSION_NOTICES, type SessionNotice, leftBehindIn } from '../../protocol/reasons.ts'
 import { MAX_APPROVAL_WAIT_MS } from '../../protocol/limits/approvals.ts'
 import { TARGET_SILENCE_MS } from '../../protocol/limits/daemon.ts'
 import { MAX_FRAME_DATA } from '../../protocol/limits/wire.ts'
@@ -43,6 +43,8 @@ export class MeshProgram implements Program {
   refused = false
   /** Why the end is unknown, or null if it is known or the run goes on. */
   lost: string | null = null
+  /** Other readers of the output, as the target reported before the start. */
+  notices: readonly SessionNotice[] = []
   readonly #targets: TargetRunner
   readonly #init: TargetProgramInit
   readonly #givenUp = new AbortController()
@@ -84,6 +86,7 @@ export class MeshProgram implements Program {
       if (first.type === 'error') throw new AppError(errorCodeOf(first.error), first.message, { data: { ...first.data } })
       if (first.type === 'exit' && first.denial_reason !== null) throw this.#withdrawn ?? denied(grant, first)
       if (first.type === 'exit' && first.never_arrived === true) throw this.#withdrawn ?? notReached(target, first)
+      this.notices = warnings.flatMap(noticeIn)
       // The daemon may not have known the run when `terminate` was called.
       if (this.#isEnding) this.#cancels.ask('cancel')
       this.ended = this.#follow([...warnings, first], parts, handlers)
@@ -269,6 +272,9 @@ export class MeshProgram implements Program {
     return { code, signal, duration_ms, stdout: totals(stdout_bytes_total), stderr: totals(stderr_bytes_total), truncated }
   }
 }
+
+const noticeIn = (part: TerminalPart): SessionNotice[] =>
+  part.type === 'warning' ? SESSION_NOTICES.filter((kind) => kind === part.kind) : []
 
 /** Stops reading the answer, which ends the request. The daemon may be slow, so this is not awaited. */
 const leave = (parts: AsyncIterator<unknown>): void => void parts.return?.().catch(() => undefined)

@@ -7,6 +7,7 @@ import type { Slot } from '../../policy/slots.ts'
 import { PROCESS_SIGNALS, type ProcessSignal } from '../../process/signals.ts'
 import type { ClampedPreferenceJson, RanOnJson } from '../../protocol/api/exec-target.ts'
 import type { RequestId } from '../../protocol/ids.ts'
+import type { SessionNotice } from '../../protocol/reasons.ts'
 import { FRAME_COST, MIN_UNACKED_PER_RUN } from '../../protocol/limits/wire.ts'
 import { type EndCause, Execution, type ExecutionInit, type InputSink } from '../runs/execution.ts'
 import type { Warning } from '../runs/frames.ts'
@@ -178,6 +179,7 @@ export class LocalRun implements LocalRunHandle {
   readonly cuts: readonly ClampedPreferenceJson[]
   /** The run is on a target. */
   readonly isThere: boolean
+  notices: readonly SessionNotice[] = []
   readonly begun: Promise<LocalOutcome | null>
   readonly ended: Promise<LocalOutcome | null>
   readonly #log: Logger
@@ -202,7 +204,10 @@ export class LocalRun implements LocalRunHandle {
     this.#queue = new SinkQueue({ sink }, { onRoom: () => this.#parts?.execution.resume(), onSinkError: () => this.end('cancelled') })
     const output = {
       push: (type: 'stdout' | 'stderr', data: Uint8Array) => this.#queue.push({ type, data }),
-      started: () => this.#started.resolve(null),
+      started: () => {
+        this.notices = target?.notices ?? []
+        this.#started.resolve(null)
+      },
       warning: (warning: Warning) => void this.#queue.push({ type: 'warning', ...warning }),
     }
     const execution = new Execution({ start, starting: target, stdin, report, output, slot, timeoutClamped: false })

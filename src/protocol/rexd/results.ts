@@ -1,6 +1,22 @@
 import { HOSTS } from '../desk/approval-request.ts'
-import { ENCODING, type Sent, any, count, flag, integer, list, oneOf, optional, orNull, record, text, textOf } from '../json-table.ts'
+import {
+  ENCODING,
+  type Sent,
+  any,
+  count,
+  flag,
+  integer,
+  list,
+  nameOf,
+  oneOf,
+  optional,
+  orNull,
+  record,
+  text,
+  textOf,
+} from '../json-table.ts'
 import type { CapabilityName, LimitName } from './fields.ts'
+import { SESSION_NOTICES } from '../reasons.ts'
 import type { Method } from './methods.ts'
 
 /** Number of processes that the command left running and that were ended, or absent. */
@@ -78,6 +94,8 @@ const STARTED = {
   ran_on: optional(record({ host: oneOf(HOSTS), agent_id: orNull(text), name: orNull(text) })),
   /** Preferences that exceeded the configuration and were reduced, or absent. */
   cut_wishes: optional(list(record({ key: text, asked: text, got: text }))),
+  /** The target records the output, or its operators may look on. Absent if neither is so. */
+  notices: optional(list(nameOf(SESSION_NOTICES))),
 }
 
 /** Number of accepted bytes of `data`. Send the rest again. */
