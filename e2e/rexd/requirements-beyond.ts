@@ -47,16 +47,19 @@ export const BEYOND_REQUIREMENTS: readonly Requirement[] = [
   ),
   requirement(
     'session.open/target',
-    'a session for an agent that the configuration names has its commands, terminals and their events, and nothing of this host',
+    'a session for an agent that the configuration names has its commands, terminals and files, and nothing of this host',
     'session.open.target session.open:target session.info:target session.open:capabilities',
     async (peer) => {
       const answer = await open(peer, { target: 'bob' })
-      assert.deepEqual([answer['target'], answer['workspace_roots'], answer['capabilities']], ['bob', [], ['exec', 'events', 'pty']])
+      assert.deepEqual(
+        [answer['target'], answer['workspace_roots'], answer['capabilities']],
+        ['bob', [], ['exec', 'fs.read', 'events', 'pty', 'fs.write', 'fs']],
+      )
       const { session_id } = answer
       const info = await peer.call('session.info', { session_id })
       assert.deepEqual([info['target'], info['cwd']], ['bob', null])
-      for (const method of ['fs.stat', 'fs.list', 'fs.read']) await peer.failure(-32_007, method, { session_id, path: '/' })
-      await peer.failure(-32_007, 'exec.start', { session_id, argv: ['true'], stdin_open: true })
+      for (const params of [{ stdin_open: true }, { cwd: '/' }])
+        await peer.failure(-32_007, 'exec.start', { session_id, argv: ['true'], ...params })
     },
     { config: { security: ['allow_targets = ["bob"]', 'allow_pty = true'] } },
   ),

@@ -25,7 +25,10 @@ const askTarget = (intent: Partial<LocalRunIntent & { cwd: string | null }>, rig
 
 test('a session of a target has commands, terminals, files and events, no root, and says whose it is', () => {
   const { roots, capabilities, target, limits } = targetRights()
-  assert.deepEqual([roots, capabilities, target, limits], [[], new Set(['exec', 'pty', 'fs.read', 'fs.write', 'events']), 'bob', policy.limits])
+  assert.deepEqual(
+    [roots, capabilities, target, limits],
+    [[], new Set(['exec', 'pty', 'fs.read', 'fs.write', 'events']), 'bob', policy.limits],
+  )
 })
 
 test('only agents that the configuration names are targets, any where it says so, and none where it says nothing', () => {
