@@ -77,3 +77,38 @@ export class Semaphore {
     signal.throwIfAborted()
   }
 }
+
+/** A semaphore for each key, while it is used. */
+export class KeyedSemaphore<K> {
+  readonly #limit: number
+  readonly #used = new Map<K, { readonly semaphore: Semaphore; users: number }>()
+
+  /** `limit` is that of each key. */
+  constructor(init: { limit: number }) {
+    this.#limit = init.limit
+  }
+
+  /** Like `Semaphore.acquire` for one slot of the key. */
+  async acquire(key: K, signal: AbortSignal): Promise<() => void> {
+    const used = this.#used.get(key) ?? { semaphore: new Semaphore({ limit: this.#limit }), users: 0 }
+    this.#used.set(key, used)
+    used.users += 1
+    let isCounted = true
+    const left = (): void => {
+      if (!isCounted) return
+      isCounted = false
+      used.users -= 1
+      if (used.users === 0) this.#used.delete(key)
+    }
+    try {
+      const leave = await used.semaphore.acquire(signal)
+      return () => {
+        leave()
+        left()
+      }
+    } catch (error) {
+      left()
+      throw error
+    }
+  }
+}

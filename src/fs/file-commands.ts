@@ -67,13 +67,18 @@ export const performFileCommand = async (permitted: PermittedFileCommand, stream
   }
 }
 
+/** Errors for which Node.js has no text. */
+const TEXTS: Readonly<Record<string, string>> = {
+  EDQUOT: 'above max_total_bytes of the ACL, above the disk quota, or too many unfinished uploads',
+  ESTALE: 'the file was changed meanwhile',
+}
+
 /** The line that the requester gets on stderr. */
 export const failureLine = (error: unknown, path: string): string => {
   const { code, errno } = error as NodeJS.ErrnoException
   if (!isAppError(error)) {
-    // Node.js has no text for it.
-    if (code === 'EDQUOT')
-      return fileErrorLine(path, 'above max_total_bytes of the ACL, above the disk quota, or too many unfinished uploads', code)
+    const text = TEXTS[code ?? '']
+    if (text !== undefined) return fileErrorLine(path, text, code!)
     if (typeof errno === 'number') return fileErrorLine(path, getSystemErrorMessage(errno), code ?? 'EIO')
     return fileErrorLine(path, errorText(error), 'internal')
   }

@@ -21,14 +21,26 @@ const SAME_OWNER = -1
 /** The group's bits reduced to those of others, because they may be the mask of an ACL that the new file lacks. */
 const narrowed = (mode: bigint): bigint => (mode & 0o707n) | (mode & 0o070n & ((mode & 0o007n) << 3n))
 
-/** Copies owner and group as far as allowed, then the permission bits, so that nobody gains rights. */
-export const takeAfter = async (file: FileHandle, old: BigIntStats): Promise<void> => {
+/** Copies owner and group as far as allowed. */
+const takeOwnerOf = async (file: FileHandle, old: BigIntStats): Promise<void> => {
   const { uid, gid } = await file.stat({ bigint: true })
-  if (uid !== old.uid || gid !== old.gid) {
-    const isOurs = await allowed(() => file.chown(Number(old.uid), Number(old.gid)))
-    if (!isOurs) await allowed(() => file.chown(SAME_OWNER, Number(old.gid)))
-  }
+  if (uid === old.uid && gid === old.gid) return
+  const isOurs = await allowed(() => file.chown(Number(old.uid), Number(old.gid)))
+  if (!isOurs) await allowed(() => file.chown(SAME_OWNER, Number(old.gid)))
+}
+
+/** Copies owner and group as far as allowed, then the permission bits, narrowed so that nobody gains rights. */
+export const takeAfter = async (file: FileHandle, old: BigIntStats): Promise<void> => {
+  await takeOwnerOf(file, old)
   await allowed(() => file.chmod(Number(narrowed(old.mode))))
+}
+
+/** Like `takeAfter`. With the same owner and group, the permission bits are exactly those of the old file, also if it has an ACL. */
+export const takeRightsOf = async (file: FileHandle, old: BigIntStats): Promise<void> => {
+  await takeOwnerOf(file, old)
+  const { uid, gid } = await file.stat({ bigint: true })
+  const mode = uid === old.uid && gid === old.gid ? old.mode & 0o777n : narrowed(old.mode)
+  await allowed(() => file.chmod(Number(mode)))
 }
 
 /** False if it is not allowed, the user is unknown in this namespace, or the file system does not support it. */

@@ -49,6 +49,8 @@ export interface TreeOptions<T> {
   readonly onTooDeep: () => void
   /** Called for a name that is not UTF-8, which is skipped. */
   readonly onUnnamed?: () => void
+  /** Called for a directory that may not be read. */
+  readonly onUnreadable?: (path: string) => void
   readonly share: TimeSlice
 }
 
@@ -58,7 +60,7 @@ export interface TreeOptions<T> {
  */
 export async function* entriesBelow<T>(
   start: OpenHandle,
-  { carried, enter, onTooDeep, onUnnamed, share }: TreeOptions<T>,
+  { carried, enter, onTooDeep, onUnnamed, onUnreadable, share }: TreeOptions<T>,
 ): AsyncGenerator<TreeEntry<T>> {
   const levels: Level<T>[] = [{ handle: start, reader: await readerOf(start), prefix: '', carried }]
   try {
@@ -81,7 +83,7 @@ export async function* entriesBelow<T>(
       const onward = entry.type === 'dir' ? await enter(entry) : null
       if (onward === null) continue
       if (levels.length >= MAX_TREE_DEPTH) onTooDeep()
-      else await descend(levels, entry, onward)
+      else if (!(await descended(levels, entry, onward))) onUnreadable?.(entry.path)
     }
   } finally {
     for (const level of levels) await leave(level, start)
@@ -92,14 +94,17 @@ const readerOf = (handle: OpenHandle): Promise<Dir> =>
   // The types do not know names as bytes, the function does.
   opendir(handle.self, { encoding: 'buffer' as BufferEncoding, bufferSize: READ_AHEAD })
 
-const descend = async <T>(levels: Level<T>[], { directory, name, path }: TreeEntry<T>, carried: T): Promise<void> => {
+/** False for a directory that may not be read. One that is gone has no entries. */
+const descended = async <T>(levels: Level<T>[], { directory, name, path }: TreeEntry<T>, carried: T): Promise<boolean> => {
   let handle: OpenHandle | undefined
   try {
     handle = await directory.enter(name)
     levels.push({ handle, reader: await readerOf(handle), prefix: `${path}/`, carried })
+    return true
   } catch (error) {
     handle?.[Symbol.dispose]()
     if (!PASSED_BY.includes(errnoOf(error))) throw error
+    return errnoOf(error) !== 'EACCES' && errnoOf(error) !== 'EPERM'
   }
 }
 
@@ -138,13 +143,17 @@ export class BoundedEntries<T extends { readonly path: string }> {
 export const bytesBelow = async (root: Root, share: TimeSlice): Promise<number> => {
   using handle = await holdRoot(root)
   if (handle === null) throw systemError('ENOENT')
-  let [bytes, files] = [0, 0]
+  let [bytes, entries] = [0, 0]
   const tooMany = (): never => {
     throw new AppError('resource_limit', `${root.path}: too many files or directories to count for max_total_bytes`)
   }
-  for await (const { directory, name, type } of entriesBelow(handle, { carried: true, enter: () => true, onTooDeep: tooMany, share })) {
+  const unreadable = (path: string): never => {
+    throw new AppError('resource_limit', `${path}: cannot be read, so that its files cannot be counted for max_total_bytes`)
+  }
+  const options = { carried: true, enter: () => true, onTooDeep: tooMany, onUnreadable: unreadable, share } as const
+  for await (const { directory, name, type } of entriesBelow(handle, options)) {
+    if (++entries > MAX_COUNTED_FILES) tooMany()
     if (type !== 'file') continue
-    if (++files > MAX_COUNTED_FILES) tooMany()
     bytes += Number((await lstat(directory.at(name), { bigint: true }).catch(() => null))?.size ?? 0n)
   }
   return bytes

@@ -62,7 +62,7 @@ export class Upload {
   readonly owner: string
   readonly path: string
   readonly changed = new Condition()
-  /** Bytes in the partial file. */
+  /** Bytes in the partial file. 0 also if the upload cannot be continued. */
   size: number
   /** Set when the file has its name. */
   done: WrittenFile | null = null
@@ -129,13 +129,13 @@ export class UnfinishedUploads {
     const { dev, ino } = await directory.stat()
     const key = `${dev}:${ino}`
     if (this.#swept.has(key)) return
-    this.#swept.add(key)
     for await (const { name } of await opendir(directory.self)) {
       if (!PARTIAL.test(name)) continue
       const info = await lstat(directory.at(name), { bigint: true }).catch(() => null)
       const expired = info !== null && isOurPartial(info) && this.#clock.now() - Number(info.mtimeMs) > UPLOAD_EXPIRES_MS
       if (expired) await unlink(directory.at(name)).catch(() => {})
     }
+    this.#swept.add(key)
   }
 
   async #turn(upload: Upload, offset: number, signal: AbortSignal): Promise<void> {

@@ -12,9 +12,9 @@ import { MAX_FRAME_DATA } from '../protocol/limits/wire.ts'
 import { beneath, giveMade } from './beneath.ts'
 import { hashOf } from './content.ts'
 import { mtimeOf, versionOf } from './mtime.ts'
-import type { OpenHandle } from './open-file.ts'
+import type { Found, OpenHandle } from './open-file.ts'
 import { pathOf, requirePermit, requireRegular, systemError } from './refusals.ts'
-import { takeAfter } from './staged.ts'
+import { requireWritable, takeRightsOf } from './staged.ts'
 import { bytesBelow } from './tree.ts'
 import { UnfinishedUploads, type Upload, createPartial, openPartial, partialName, partialSize } from './unfinished-uploads.ts'
 
@@ -61,7 +61,7 @@ interface Destination extends Disposable {
   /** Name of the partial file. */
   readonly partial: string
   /** The file that it replaces, or null. */
-  readonly old: BigIntStats | null
+  readonly old: Found | null
 }
 
 const destinationOf = async ({ files, limits, owner }: UploadPermit, upload: string, makeParents: boolean): Promise<Destination> => {
@@ -72,7 +72,7 @@ const destinationOf = async ({ files, limits, owner }: UploadPermit, upload: str
     if (found !== null) requireRegular(found.info, pathOf(files))
     await giveMade(place.made, limits)
     const partial = partialName({ owner, upload, path: pathOf(files) })
-    return { directory, name, partial, old: found?.info ?? null, [Symbol.dispose]: () => place[Symbol.dispose]() }
+    return { directory, name, partial, old: found, [Symbol.dispose]: () => place[Symbol.dispose]() }
   } catch (error) {
     place[Symbol.dispose]()
     throw error
@@ -140,16 +140,18 @@ export class Uploads {
     const path = directory.at(partial)
     let isOurs = false
     try {
-      requireExpected(old, command)
+      requireExpected(old?.info ?? null, command)
+      // The system would let anybody replace the file who may write its directory.
+      if (old !== null) await requireWritable(old)
       await using file = (await openPartial(path)) ?? (await createPartial(path))
       isOurs = true
-      const content = new Content(file, { permit, command, old })
+      const content = new Content(file, { permit, command, old: old?.info ?? null, present: Number((await file.stat()).size) })
       try {
         await content.take(streams)
       } finally {
         upload.size = Math.max(upload.size, content.size)
       }
-      await content.checkTotal(streams.share)
+      await content.checkTotal(directory.at(name), streams.share)
       if (command.finish === null) return { received: content.size }
       const written = await content.finish(streams.share)
       // Synchronous with the rename, so that other commands of this process cannot come between.
@@ -203,6 +205,8 @@ interface ContentInit {
   readonly command: WriteCommand
   /** The file that it replaces, or null. */
   readonly old: BigIntStats | null
+  /** Bytes in the partial file before. */
+  readonly present: number
 }
 
 /** The content of one upload: written from an offset, then checked and completed. */
@@ -238,20 +242,21 @@ class Content {
     if (command.finish !== null) await this.#file.truncate(this.size)
   }
 
-  /** Throws EDQUOT if all files are too large. The file that is replaced counts no more, and the partial file counts already. */
-  async checkTotal(share: TimeSlice): Promise<void> {
-    const { permit, old } = this.#init
-    const { limits, files } = permit
+  /** Throws EDQUOT if all files are too large. The file at `path` is replaced and counts no more. The partial file counts already. */
+  async checkTotal(path: string, share: TimeSlice): Promise<void> {
+    const { limits, files } = this.#init.permit
     if (limits.max_total_bytes === null) return
     const total = await bytesBelow(files.root, share)
-    if (total - Number(old?.size ?? 0n) > limits.max_total_bytes) throw systemError('EDQUOT')
+    if (total - Number(statusAt(path)?.size ?? 0n) > limits.max_total_bytes) throw systemError('EDQUOT')
   }
 
   /** Compares the SHA-256, sets time, syncs, and sets owner and rights. */
   async finish(share: TimeSlice): Promise<WrittenFile> {
-    const { permit, command, old } = this.#init
+    const { permit, command, old, present } = this.#init
     const { sha256, mode, mtime_ms } = command.finish!
-    const found = command.offset === 0 ? this.#hash.digest('hex') : await hashOf(this.#file, this.size, share)
+    // The hash of stdin is not that of the file if the file had other bytes before.
+    const isAllNew = command.offset === 0 && present === 0
+    const found = isAllNew ? this.#hash.digest('hex') : await hashOf(this.#file, this.size, share)
     if (found !== sha256)
       throw new AppError('file_error', `${pathOf(permit.files)}: the content differs from what the requester announced`, {
         data: { errno: 'EBADMSG' },
@@ -260,7 +265,7 @@ class Content {
     await this.#file.datasync()
     // Last, because after a crash a partial file that is not private is not continued.
     const { account, mode: allowed } = permit.limits
-    if (old !== null) await takeAfter(this.#file, old)
+    if (old !== null) await takeRightsOf(this.#file, old)
     else {
       if (account !== null) await this.#file.chown(account.uid, account.gid)
       await this.#file.chmod(allowed & (mode ?? 0o777))
@@ -270,7 +275,9 @@ class Content {
 
   async #write(data: Uint8Array): Promise<void> {
     this.#hash.update(data)
-    for (let at = isZero(data) ? data.length : 0; at < data.length;) {
+    // Zeros are skipped only where the partial file has no bytes yet.
+    const isHole = this.size >= this.#init.present && isZero(data)
+    for (let at = isHole ? data.length : 0; at < data.length;) {
       const { bytesWritten } = await this.#file.write(data, at, data.length - at, this.size + at)
       at += bytesWritten
     }

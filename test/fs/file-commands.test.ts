@@ -198,6 +198,38 @@ test('a file arrives whole, with the mode of the ACL, and leaves nothing else', 
   assert.deepEqual(await everythingIn(files.inside), ['narrow', 'new', 'wide'])
 })
 
+test('zeros replace the bytes that an earlier attempt has left', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  const path = join(files.inside, 'file')
+  const [ones, zeros] = [Buffer.alloc(200_000, 1), Buffer.alloc(200_000)]
+  const first = { ...(wholeWrite(path, ones) as Extract<FileCommand, { op: 'write' }>), finish: null }
+  assert.equal((await files.run(first, { stdin: [ones] })).code, null)
+  assert.equal((await files.run(wholeWrite(path, zeros), { stdin: [zeros.subarray(0, 61_440), zeros.subarray(61_440)] })).code, null)
+  assert.ok((await readFile(path)).equals(zeros))
+})
+
+test('a file that is replaced keeps exactly its mode', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  const path = join(files.inside, 'file')
+  for (const mode of [0o640, 0o660, 0o775, 0o600]) {
+    await writeFile(path, 'old')
+    await chmod(path, mode)
+    assert.equal((await files.run(wholeWrite(path, Buffer.from('new')), { stdin: [Buffer.from('new')] })).code, null)
+    assert.deepEqual([(await stat(path)).mode & 0o777, await readFile(path, 'utf8')], [mode, 'new'])
+  }
+})
+
+test('directories count for the limit of all files, and one that cannot be read ends the count', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  const write = async (name: string) =>
+    files.run(wholeWrite(join(files.inside, name), Buffer.from('x')), { stdin: [Buffer.from('x')], limits: { max_total_bytes: 1_000 } })
+  assert.equal((await write('first')).code, null)
+  await mkdir(join(files.inside, 'hidden'), { mode: 0o300 })
+  // Root reads everything.
+  assert.equal((await write('second')).code, process.getuid!() === 0 ? null : 'resource_limit')
+  await chmod(join(files.inside, 'hidden'), 0o700)
+})
+
 test('a file is replaced only if it is the expected one, also when it changes during the upload', linuxOnly, async (t) => {
   const files = await filesOf(t)
   const path = join(files.inside, 'file')

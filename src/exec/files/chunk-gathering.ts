@@ -1,7 +1,6 @@
 import type { Hash } from 'node:crypto'
 import { unlessAborted } from '../../base/abort.ts'
 import { type Clock, within } from '../../base/clock.ts'
-import type { Semaphore } from '../../base/semaphore.ts'
 import { PieceHashes } from '../../identity/piece-hashes.ts'
 import { FILE_CHUNK_BYTES } from '../../protocol/api/files.ts'
 import { ByteBuilder } from '../../protocol/lines.ts'
@@ -29,8 +28,8 @@ export interface GatheredChunk {
 
 export interface GatheringInit {
   readonly clock: Clock
-  /** Chunks in memory, of all uploads. */
-  readonly held: Semaphore
+  /** Waits for the place of a chunk in memory. Returns a function that frees it. */
+  readonly hold: () => Promise<() => void>
   readonly memory: ChunkMemory
   /** Hash of all content so far. */
   readonly hash: Hash
@@ -85,10 +84,10 @@ class OpenChunk {
 /** Divides content into chunks. The last one has `isLast`, and may be empty. The consumer releases each. */
 export async function* chunksOf(
   content: AsyncIterable<Uint8Array>,
-  { clock, held, memory, hash, signal }: GatheringInit,
+  { clock, hold, memory, hash, signal }: GatheringInit,
 ): AsyncGenerator<GatheredChunk, void, undefined> {
   const iterator = content[Symbol.asyncIterator]()
-  const openChunk = async (): Promise<OpenChunk> => new OpenChunk({ memory, leave: await held.acquire(signal) })
+  const openChunk = async (): Promise<OpenChunk> => new OpenChunk({ memory, leave: await hold() })
   let open: OpenChunk | null = null
   const closed = (chunk: OpenChunk, isLast: boolean): GatheredChunk => {
     open = null

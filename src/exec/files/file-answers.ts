@@ -1,6 +1,6 @@
 import { AppError, attempt } from '../../base/errors.ts'
 import { FILE_ENTRY, FILE_LIST_END, type FileEntryJson, type FileListJson, isPathBelow } from '../../protocol/api/files.ts'
-import { MAX_FILE_LIST, MAX_FILE_PATH_BYTES } from '../../protocol/limits/files.ts'
+import { MAX_FILE_CHUNK_BYTES, MAX_FILE_LIST, MAX_FILE_PATH_BYTES } from '../../protocol/limits/files.ts'
 import { type FieldTable, type Fields, type Sent, isTable, problemOf } from '../../protocol/json-table.ts'
 import { LineSplitter } from '../../protocol/lines.ts'
 
@@ -46,8 +46,11 @@ export class ListOutput {
   readonly #lines = new LineSplitter({ max: MAX_ENTRY_LINE })
   readonly #entries: FileEntryJson[] = []
   #leftOut: number | null = null
+  #bytes = 0
 
   push(data: Uint8Array): void {
+    this.#bytes += data.length
+    if (this.#bytes > MAX_FILE_CHUNK_BYTES) throw malformed('it is too long')
     for (const line of this.#lines.push(data)) {
       if (line === 'too_long') throw malformed('a line is too long')
       this.#add(tableOf(line.toString('utf8')))
@@ -68,7 +71,8 @@ export class ListOutput {
     }
     const entry = fieldsOf(value, FILE_ENTRY)
     // A client creates files with these names.
-    if (!isPathBelow(entry.path)) throw malformed('a path leads out of the directory')
+    if (!isPathBelow(entry.path) || Buffer.byteLength(entry.path) > MAX_FILE_PATH_BYTES)
+      throw malformed('a path leads out of the directory')
     this.#entries.push(entry)
   }
 }

@@ -1,6 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
 import { AppError, type ErrorCode, isAppError } from '../../base/errors.ts'
-import { Semaphore } from '../../base/semaphore.ts'
+import { KeyedSemaphore } from '../../base/semaphore.ts'
 import { Condition } from '../../base/wait-queue.ts'
 import { denialText } from '../../protocol/denial-text.ts'
 import { type FileCommand, fileCommandArgv, readFileError } from '../../protocol/file-command.ts'
@@ -19,6 +19,9 @@ const REPEAT_MS = 30_000
 const FIRST_PAUSE_MS = 100
 /** … doubled each time, up to this. */
 const LONGEST_PAUSE_MS = 4_000
+
+/** How long a `@write` may take, because its chunk is in memory. At 10 kB/s, a chunk takes as long. */
+const WRITE_TIMEOUT_MS = 30 * 60_000
 
 /** Errors of a connection that was lost a moment ago. */
 const LOST: readonly ErrorCode[] = ['peer_unreachable', 'peer_rejected', 'timeout']
@@ -60,7 +63,7 @@ const failureOf = (run: FileRun, outcome: RunOutcome, stderr: string): AppError 
   const { target, command } = run
   const { denial_reason, incomplete, code, signal, truncated, request_id } = outcome
   // It says nothing about the run.
-  const warnings = outcome.warnings.filter((kind) => kind !== 'target_draining')
+  const warnings = outcome.warnings.filter((kind) => kind !== 'target_draining' && kind !== 'timeout_clamped')
   if (denial_reason !== null) return denialOf(run, outcome, denial_reason)
   if (incomplete) {
     const why = outcome.message ?? 'the connection was lost'
@@ -81,15 +84,14 @@ interface Attempt {
   readonly mayRepeat: boolean
 }
 
-interface Slots {
-  readonly semaphore: Semaphore
-  users: number
-}
+/** False for a change that fails if it was made already. */
+const isRepeatable = (command: FileCommand): boolean =>
+  command.op !== 'append' && (command.op !== 'write' || (command.finish?.expect ?? null) === null)
 
 /** Performs file commands on other agents, each as a run. */
 export class FileRuns {
   readonly #deps: { readonly runner: Pick<ExecClient, 'run'>; readonly clock: Clock }
-  readonly #slots = new Map<AgentId, Slots>()
+  readonly #slots = new KeyedSemaphore<AgentId>({ limit: MAX_FILE_RUNS_PER_AGENT })
 
   constructor(deps: { readonly runner: Pick<ExecClient, 'run'>; readonly clock: Clock }) {
     this.#deps = deps
@@ -101,15 +103,11 @@ export class FileRuns {
    * `peer_unreachable`, the errors of `ExecClient.run`, and the signal's reason.
    */
   async run(run: FileRun, signal: AbortSignal): Promise<void> {
-    const { agent_id } = run.target
-    const slots = this.#slots.get(agent_id) ?? { semaphore: new Semaphore({ limit: MAX_FILE_RUNS_PER_AGENT }), users: 0 }
-    this.#slots.set(agent_id, slots)
-    slots.users += 1
+    const leave = await this.#slots.acquire(run.target.agent_id, signal)
     try {
-      await slots.semaphore.use(signal, async () => this.#untilDone(run, signal))
+      await this.#untilDone(run, signal)
     } finally {
-      slots.users -= 1
-      if (slots.users === 0) this.#slots.delete(agent_id)
+      leave()
     }
   }
 
@@ -134,7 +132,7 @@ export class FileRuns {
     }
   }
 
-  /** A repeated command has the same effect, but its output must not be taken twice. */
+  /** A repeated command must have the same effect, and its output must not be taken twice. */
   async #once(run: FileRun, signal: AbortSignal): Promise<Attempt> {
     const { target, command, stdin } = run
     const stderr: Uint8Array[] = []
@@ -154,7 +152,7 @@ export class FileRuns {
       agent_id: target.agent_id,
       argv: fileCommandArgv(command),
       stdin: stdin?.() ?? null,
-      timeout_ms: null,
+      timeout_ms: command.op === 'write' ? WRITE_TIMEOUT_MS : null,
       cwd: null,
       clamp: true,
     }
@@ -162,7 +160,7 @@ export class FileRuns {
       const outcome = await this.#deps.runner.run(spec, { event }, signal)
       const failure = failureOf(run, outcome, Buffer.concat(stderr).toString('utf8'))
       const isBusy = outcome.denial_reason === 'concurrency_limit_reached'
-      return { failure, mayRepeat: isBusy || (outcome.incomplete && !hasOutput) }
+      return { failure, mayRepeat: isBusy || (outcome.incomplete && !hasOutput && isRepeatable(command)) }
     } catch (error) {
       // In the middle of a copy, the target was reachable a moment ago.
       const isMidway = 'offset' in command && command.offset > 0

@@ -1,8 +1,9 @@
 import { unlessAborted } from '../../base/abort.ts'
 import type { Clock } from '../../base/clock.ts'
 import { AppError } from '../../base/errors.ts'
-import { Semaphore } from '../../base/semaphore.ts'
+import { KeyedSemaphore, Semaphore } from '../../base/semaphore.ts'
 import { newSha256 } from '../../identity/hash.ts'
+import type { AgentId } from '../../protocol/ids.ts'
 import { UPLOAD_STATE, WRITTEN_FILE, type WrittenFileJson } from '../../protocol/api/files.ts'
 import type { ExpectedFile, FileFinish } from '../../protocol/file-command.ts'
 import { type ChunkMemory, type GatheredChunk, type GatheringInit, chunksOf } from './chunk-gathering.ts'
@@ -10,8 +11,10 @@ import type { FileRuns, FileTarget } from './file-runs.ts'
 
 /** Chunks of one upload under way at once. A chunk that comes early waits at the target. */
 const CHUNKS_AT_ONCE = 2
-/** Chunks of all uploads in memory, 16 MiB each. */
-const MAX_CHUNKS_HELD = 6
+/** Chunks of all uploads in memory, 16 MiB each, … */
+const MAX_CHUNKS_HELD = 12
+/** … and of those to one agent, so that an agent that does not read cannot stop uploads to others. */
+const MAX_CHUNKS_PER_AGENT = 4
 
 export interface UploadRequest {
   readonly path: string
@@ -55,7 +58,7 @@ class Upload {
     this.#signal = AbortSignal.any([of.signal, this.#ending.signal])
   }
 
-  async send({ bytes, memory }: UploadContent, deps: Pick<GatheringInit, 'clock' | 'held'>): Promise<WrittenFileJson> {
+  async send({ bytes, memory }: UploadContent, deps: Pick<GatheringInit, 'clock' | 'hold'>): Promise<WrittenFileJson> {
     const writes: Promise<void>[] = []
     try {
       // A chunk is sent when the target has begun to take the one before it. Otherwise early chunks could take all slots of the target.
@@ -129,6 +132,7 @@ class Upload {
 export class UploadClient {
   readonly #deps: { readonly runs: FileRuns; readonly clock: Clock }
   readonly #held = new Semaphore({ limit: MAX_CHUNKS_HELD })
+  readonly #heldPerAgent = new KeyedSemaphore<AgentId>({ limit: MAX_CHUNKS_PER_AGENT })
 
   constructor(deps: { readonly runs: FileRuns; readonly clock: Clock }) {
     this.#deps = deps
@@ -138,6 +142,23 @@ export class UploadClient {
   async upload(target: FileTarget, request: UploadRequest, content: UploadContent, signal: AbortSignal): Promise<WrittenFileJson> {
     if (request.offset > 0 && request.sha256 === null)
       throw new AppError('bad_request', 'sha256: missing; an upload that continues needs the SHA-256 of the whole file')
-    return new Upload(this.#deps, { target, request, signal }).send(content, { clock: this.#deps.clock, held: this.#held })
+    return new Upload(this.#deps, { target, request, signal }).send(content, {
+      clock: this.#deps.clock,
+      hold: async () => this.#hold(target.agent_id, signal),
+    })
+  }
+
+  async #hold(agent: AgentId, signal: AbortSignal): Promise<() => void> {
+    const leaveAgent = await this.#heldPerAgent.acquire(agent, signal)
+    try {
+      const leave = await this.#held.acquire(signal)
+      return () => {
+        leave()
+        leaveAgent()
+      }
+    } catch (error) {
+      leaveAgent()
+      throw error
+    }
   }
 }

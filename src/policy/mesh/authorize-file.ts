@@ -1,5 +1,7 @@
 import { statSync } from 'node:fs'
+import { dirname } from 'node:path'
 import { errorText } from '../../base/errors.ts'
+import { writableByOthers } from '../../base/file-permissions.ts'
 import { namesOf, realPath } from '../../base/path-resolution.ts'
 import { type FileCommand, changesFiles, parseFileCommand } from '../../protocol/file-command.ts'
 import { MAX_APPEND_BYTES, MAX_FILE_CHUNK_BYTES, MAX_FILE_ERROR_BYTES } from '../../protocol/limits/files.ts'
@@ -77,6 +79,9 @@ export const permitFileCommand = (
 /** The root as it is now, or why it cannot be used. */
 const rootOf = (path: string): Root | string => {
   try {
+    // A user who can replace the root, or a directory above it, chooses where the daemon reads and writes.
+    const [loose] = writableByOthers(dirname(path))
+    if (loose !== undefined) return `root ${path}: ${loose}`
     const real = realPath(path)
     const { dev, ino } = statSync(real, { bigint: true })
     return { path, real, dev, ino }

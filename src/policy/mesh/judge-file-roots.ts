@@ -1,6 +1,7 @@
 import { type Stats, statSync } from 'node:fs'
-import { isAbsolute } from 'node:path'
+import { dirname, isAbsolute } from 'node:path'
 import { attempt, errorText } from '../../base/errors.ts'
+import { writableByOthers } from '../../base/file-permissions.ts'
 import { octal } from '../../base/format.ts'
 import { resolveSteps } from '../../base/path-resolution.ts'
 import { type TomlDocument, tomlError } from '../../base/toml.ts'
@@ -155,6 +156,8 @@ const rootWarnings = ({ root, write }: FileGrant): string[] => {
     return [`no file command can use it: ${errorText(error)}`]
   }
   if (!info.isDirectory()) return ['is not a directory: no file command can use it']
+  const [place] = writableByOthers(dirname(root))
+  if (place !== undefined) return [`no file command can use it: ${place}`]
   const isLoose = write && (info.mode & 0o022) !== 0
   return isLoose ? [`other users can write ${root} (mode ${octal(info.mode)}), so they can replace its files; fix it with: chmod go-w`] : []
 }

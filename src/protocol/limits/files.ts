@@ -16,5 +16,5 @@ export const UPLOAD_EXPIRES_MS = 24 * 60 * 60 * 1000
 export const MAX_UPLOADS_PER_OWNER = 64
 /** How long a `@write` waits for the one before it. */
 export const UPLOAD_WAIT_MS = 30_000
-/** Entries that are counted for `max_total_bytes`. A larger tree is refused, because counting it would take too long. */
+/** Files and directories that are looked at for `max_total_bytes`. A larger tree is refused, because counting it would take too long. */
 export const MAX_COUNTED_FILES = 200_000

@@ -4,6 +4,7 @@ import { test } from 'node:test'
 import type { AppError } from '../../../src/base/errors.ts'
 import { NEVER } from '../../../src/base/abort.ts'
 import { FileClient } from '../../../src/exec/files/file-client.ts'
+import { MAX_FILE_CHUNK_BYTES } from '../../../src/protocol/limits/files.ts'
 import { FakeFileTarget, MTIME } from '../../support/fake-file-target.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { AGENT } from '../../support/rest-server.ts'
@@ -125,6 +126,25 @@ test('at most four commands run on one agent at once, and other agents do not wa
   waiting.resolve()
   await Promise.all([...asked, other])
   assert.deepEqual([target.mostAtOnce, target.commands.length], [5, 11])
+})
+
+test('a change that would fail the second time is not repeated after a lost connection', async () => {
+  const { target, files } = stage()
+  target.judge = (command) => (command.op === 'append' ? { incomplete: true } : null)
+  const { code } = await failureOf(files.append(BOB, { path: PATH, mtime: MTIME }, Buffer.from('x'), NEVER))
+  assert.deepEqual([code, target.of('append').length], ['peer_unreachable', 1])
+})
+
+test('a listing has bounded bytes and names', async () => {
+  const { target, files } = stage()
+  const entry = { type: 'file', size: 1, mode: 0o600, mtime_ms: 1, mtime: MTIME }
+  target.falsify = () => Buffer.from(`${JSON.stringify({ path: 'x'.repeat(4_097), ...entry })}\n{"left_out":0}\n`)
+  target.directories.add('/srv')
+  const list = async () => failureOf(files.list(BOB, { path: '/srv', recursive: true }, NEVER))
+  assert.match((await list()).message, /leads out/)
+  const line = `${JSON.stringify({ path: 'x', ...entry, padding: 'p'.repeat(25_000) })}\n`
+  target.falsify = () => Buffer.from(line.repeat(Math.ceil(MAX_FILE_CHUNK_BYTES / line.length) + 1))
+  assert.match((await list()).message, /too long/)
 })
 
 test('a listing is read to its end, and may name nothing outside the directory', async () => {

@@ -210,6 +210,32 @@ test('a given hash that differs from the content ends the upload before its last
   assert.ok(target.of('write').every(({ finish }) => finish === null))
 })
 
+test('agents that do not read cannot stop uploads to another', async () => {
+  const { target, files } = stage()
+  const stuck = new AbortController()
+  target.before = async (command) => {
+    if (command.op === 'write' && command.path === '/stuck') await new Promise((resolve) => stuck.signal.addEventListener('abort', resolve))
+  }
+  const of = (path: string, upload: string) => ({
+    path,
+    upload,
+    offset: 0,
+    mode: null,
+    mtime_ms: null,
+    sha256: null,
+    expect: null,
+    parents: true,
+  })
+  const others = Array.from({ length: 6 }, async (_, at) =>
+    files.upload(BOB, of('/stuck', `${at}`.repeat(32)), { bytes: inParts(CONTENT), memory: new Memory() }, stuck.signal).catch(() => null),
+  )
+  const carol = { agent_id: 'c'.repeat(64) as typeof BOB.agent_id, host: 'carol' }
+  const written = await files.upload(carol, of('/free', UPLOAD), { bytes: inParts(CONTENT), memory: new Memory() }, NEVER)
+  assert.equal(written.size, CONTENT.length)
+  stuck.abort(new Error('over'))
+  await Promise.all(others)
+})
+
 test('a chunk is sent when the target has begun to take the one before it', async () => {
   const { target, files } = stage()
   const [begun, taken] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { createHash, randomBytes } from 'node:crypto'
-import { mkdir, readFile, readdir, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { chmod, mkdir, readFile, readdir, writeFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 
 import { type FileCommand, fileCommandArgv, readFileError } from '../../../src/protocol/file-command.ts'
@@ -143,6 +143,16 @@ test('only a well-formed file command with its limits is done', linuxOnly, async
   assert.equal(await (await link.ask(['@stat', path], { fields: { cwd: '/' } })).denial(), 'cwd_not_allowed')
   assert.equal(await (await link.ask(['@stat', path], { fields: { timeout_ms: 10_000_000 } })).denial(), 'timeout_too_large')
   assert.equal((await (await ask({ op: 'stat', path })).exit()).code, 0)
+})
+
+test('a root below a directory that others may change is not used', linuxOnly, async (t) => {
+  const { root, ask } = await hostWith(t)
+  await writeFile(join(root, 'file'), 'x')
+  await chmod(dirname(root), 0o777)
+  const run = await ask({ op: 'stat', path: join(root, 'file') })
+  assert.equal(await run.denial(), 'spawn_failed')
+  await chmod(dirname(root), 0o700)
+  assert.equal((await (await ask({ op: 'stat', path: join(root, 'file') })).exit()).code, 0)
 })
 
 test('a cancelled file command ends, and its upload can be continued', linuxOnly, async (t) => {

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { chmod, mkdir, readFile, readdir, stat, symlink, utimes, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
@@ -9,7 +10,7 @@ import { AppError } from '../../../src/base/errors.ts'
 import { FileClient } from '../../../src/exec/files/file-client.ts'
 import { FILE_CHUNK_BYTES } from '../../../src/protocol/api/files.ts'
 import { type InProcess, type InProcessOptions, runCli } from '../../support/fake-daemon.ts'
-import { FakeFileTarget, sha256Of } from '../../support/fake-file-target.ts'
+import { FakeFileTarget, MTIME, sha256Of } from '../../support/fake-file-target.ts'
 import { AGENT, TOKEN, startDoor } from '../../support/rest-server.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
@@ -237,6 +238,41 @@ test('a part of another version, of another file or with other bytes is not cont
   await writeFile(`${part}.json`, JSON.stringify(note))
   assert.deepEqual(await copy(), SILENT)
   assert.equal(await readFile(join(here, 'victim'), 'utf8'), 'x'.repeat(1_000))
+})
+
+test('a whole part of a version that is gone is not continued, and a part that is no file of this user is none', async (t) => {
+  const { target, here, cli } = await stageOf(t)
+  const content = randomBytes(FILE_CHUNK_BYTES + 5)
+  target.files.set('/srv/large', content)
+  const part = join(here, '.large.x0x-part')
+  const old = randomBytes(content.length)
+  const note = { agent: AGENT, path: '/srv/large', size: old.length, mode: 0o644, mtime_ms: 1_000, version: sha256Of(old).slice(0, 16) }
+  await writeFile(part, old)
+  await writeFile(`${part}.json`, JSON.stringify(note))
+  assert.deepEqual(await cli(['cp', 'bob:/srv/large', join(here, 'large')]), SILENT)
+  assert.ok((await readFile(join(here, 'large'))).equals(content))
+  // Reading a pipe would wait for ever.
+  await writeFile(part, content.subarray(0, 1_000))
+  spawnSync('mkfifo', [`${part}.json`])
+  assert.deepEqual(await cli(['cp', 'bob:/srv/large', join(here, 'large')]), SILENT)
+})
+
+test('a foreign name or content never reaches a terminal as control characters', async (t) => {
+  const { target, here, cli } = await stageOf(t)
+  const evil = 'a\u001b]52;c;ZXZpbA==\u0007b'
+  target.directories.add('/srv/tree')
+  target.falsify = (command, output) =>
+    command.op === 'list'
+      ? Buffer.from(`${JSON.stringify({ path: evil, type: 'symlink', size: 1, mode: 0o777, mtime_ms: 0, mtime: MTIME })}\n{"left_out":0}\n`)
+      : output
+  const { stderr } = await cli(['cp', '-r', 'bob:/srv/tree', join(here, 'tree')])
+  assert.match(stderr, /a symbolic link, skipped/)
+  assert.ok(!stderr.includes('\u001b') && !stderr.includes('\u0007'), JSON.stringify(stderr))
+  target.files.set('/srv/evil', Buffer.from(`log ${evil}\n`))
+  const shown = await cli(['cp', 'bob:/srv/evil', '-'], { terminal: true })
+  assert.match(shown.stdout, /^log a/)
+  assert.ok(!shown.stdout.includes('\u001b'), JSON.stringify(shown.stdout))
+  assert.equal((await cli(['cp', 'bob:/srv/evil', '-'])).stdout, `log ${evil}\n`)
 })
 
 test('an upload goes on with what the agent has', async (t) => {

@@ -1,5 +1,5 @@
 import { counted } from '../../../base/format.ts'
-import { visibleJson } from '../../../base/visible-text.ts'
+import { shownLine, visibleJson } from '../../../base/visible-text.ts'
 import type { CliContext } from '../context.ts'
 import { printProblem } from '../failure.ts'
 import { EXIT_NOT_RUN } from '../outcome.ts'
@@ -31,7 +31,7 @@ export class CopyRun {
   /** Stops at the first failure of the connection, and when the signal aborts. */
   async copy({ jobs, failures, skipped }: CopyPlan, signal: AbortSignal): Promise<void> {
     this.#files = jobs.length + failures.length
-    for (const line of skipped) await printNotice(this.#context, line)
+    for (const line of skipped) await printNotice(this.#context, shownLine(line))
     for (const failure of failures) await this.report(failure)
     const bytes = jobs.reduce<number | null>((sum, { size }) => (sum === null || size === null ? null : sum + size), 0)
     this.#progress.start({ files: jobs.length, bytes })

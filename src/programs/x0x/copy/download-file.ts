@@ -3,6 +3,7 @@ import { realpath, stat } from 'node:fs/promises'
 import { AppError, errorText, isAppError, isMissing } from '../../../base/errors.ts'
 import { type Output, write } from '../../../cli/output.ts'
 import type { FileApi } from '../../../clients/file-api.ts'
+import { TerminalText } from '../run-output.ts'
 import { type CopiedFile, type CopyJob, type CopyMeter, localError } from './copy-job.ts'
 import { bytesText } from './copy-progress.ts'
 import { type PartStatus, PartialFile } from './partial-file.ts'
@@ -143,7 +144,10 @@ export class DownloadFile implements CopyJob {
     const { status, offset } = left
     const { path } = this.#init
     try {
-      if (offset === status.size) return { status, offset, body: NOTHING }
+      if (offset === status.size) {
+        const { version } = await this.#files.stat(path, signal)
+        return version === status.version ? { status, offset, body: NOTHING } : null
+      }
       const { body } = await this.#files.download(path, { version: status.version, offset }, signal)
       return { status, offset, body: this.#unbroken(body, status.version, signal) }
     } catch (error) {
@@ -193,7 +197,10 @@ const placeFor = async (destination: string): Promise<LocalFile> => {
   }
 }
 
-/** Copies a file of an agent to standard output. Its last bytes come when the SHA-256 of the whole fits. */
+/**
+ * Copies a file of an agent to standard output. Its last bytes come when the SHA-256 of the whole fits. On a terminal, control characters
+ * are shown as escapes.
+ */
 export class DownloadToStdout implements CopyJob {
   readonly destination = '-'
   readonly size = null
@@ -212,13 +219,15 @@ export class DownloadToStdout implements CopyJob {
     const { files, stdout } = this.#components
     const path = this.#path
     const { status, body } = await files.download(path, null, signal)
+    const terminal = stdout.isTTY === true ? new TerminalText() : null
     let bytes = 0
     for await (const data of unbroken(body, { files, path, version: status.version, signal })) {
       // `OutputWatch` reports the lost reader.
-      if (!(await write(stdout, data))) return { bytes, sha256: null }
+      if (!(await write(stdout, terminal?.push(data) ?? data))) return { bytes, sha256: null }
       bytes += data.length
       meter.moved(data.length)
     }
+    await write(stdout, terminal?.end() ?? '')
     if (bytes !== status.size) throw new AppError('file_error', `${path}: ${bytes} of ${status.size} bytes arrived`)
     return { bytes, sha256: null }
   }

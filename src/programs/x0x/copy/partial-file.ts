@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { constants } from 'node:fs'
-import { type FileHandle, lstat, open, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { type FileHandle, lstat, open, rename, rm, writeFile } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { AppError, attempt, isMissing } from '../../../base/errors.ts'
 import { FILE_CHUNK_BYTES, FILE_STATUS } from '../../../protocol/api/files.ts'
@@ -8,6 +8,8 @@ import { type Sent, isTable, problemOf } from '../../../protocol/json-table.ts'
 
 /** Only its user may read a file before it has the bits of the whole one. */
 const PRIVATE = 0o600
+/** Bytes of a note: a path with each byte escaped, and the fields around it. */
+const MAX_NOTE_BYTES = 64 * 1024
 /** Bytes of a name to which `.` and `.x0x-part.json` still fit in most file systems. */
 const MAX_NAME_BYTES = 230
 
@@ -19,6 +21,13 @@ export type PartStatus = Sent<typeof PART_STATUS>
 export interface PartOrigin {
   readonly agent: string
   readonly path: string
+}
+
+/** Null for anything but a small regular file of this user. In a directory such as /tmp, another user could have made it. */
+const readOwn = async (path: string): Promise<string | null> => {
+  await using file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK)
+  const info = await file.stat()
+  return info.isFile() && info.uid === process.getuid?.() && info.size <= MAX_NOTE_BYTES ? file.readFile('utf8') : null
 }
 
 const nameOf = (destination: string): string => {
@@ -126,7 +135,8 @@ export class PartialFile {
 
   async #readNote(): Promise<PartStatus | null> {
     try {
-      const text = await readFile(this.#note, 'utf8')
+      const text = await readOwn(this.#note)
+      if (text === null) return null
       const note = attempt(() => JSON.parse(text) as unknown)
       const { agent, path } = this.#origin
       if (!isTable(note) || note['agent'] !== agent || note['path'] !== path) return null

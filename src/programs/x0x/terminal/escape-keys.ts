@@ -42,4 +42,11 @@ export class EscapeKeys {
     }
     return { data: Uint8Array.from(data), does: null, rest: new Uint8Array(0) }
   }
+
+  /** The key that waits for another one, at the end of input. */
+  end(): Uint8Array {
+    const waits = this.#hasTilde
+    this.#hasTilde = false
+    return Uint8Array.from(waits ? [TILDE] : [])
+  }
 }

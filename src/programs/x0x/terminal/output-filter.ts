@@ -20,24 +20,33 @@ const ANSWERS: ReadonlySet<string> = new Set(['6n', '?6n', 'c', '0c', '>c', '>0c
 
 /**
  * Finals without intermediates that report, print, or change the window: attributes (c), status (n), print (i), window (t), parameters (x),
- * and with a private marker also graphics (S), keys (m, u) and version (q).
+ * and with a private marker also graphics (S), keys (m, u), version (q), and saved modes (s, r), which nobody could undo.
  */
 const isQuery = (parameters: string, final: string): boolean => {
   if ('citx'.includes(final) || (final === 'n' && !parameters.startsWith('>'))) return true
-  if (parameters.startsWith('?')) return 'Smu'.includes(final)
+  if (parameters.startsWith('?')) return 'Smursu'.includes(final)
   return final === 'q' && parameters.startsWith('>')
 }
 
 /** The same with intermediates: modes ($p, $w), checksums (*y), locators ('|), characters (&u), and reports of xterm (#). */
-const QUERIES: ReadonlySet<string> = new Set(['$p', '$u', '$w', '*y', "'|", '&u', '#|', '#R', '#S', '#P', '#Q'])
+const QUERIES: ReadonlySet<string> = new Set(['$p', '$u', '$w', '*y', "'|", '&u', '"v', '#|', '#R', '#S', '#P', '#Q'])
 
-/** A terminal of 1975 (VT52) reads other sequences, so it would see what this filter does not. */
-const leavesAnsi = (parameters: string, final: string): boolean =>
-  final === 'l' && parameters.startsWith('?') && parameters.slice(1).split(';').includes('2')
+/** These change the size of the window. */
+const RESIZES: ReadonlySet<string> = new Set(['$|', '*|'])
+
+/**
+ * A terminal of 1975 (VT52, mode 2 off) reads other sequences, so it would see what this filter does not. Modes 3 and 40 change the width of
+ * the window.
+ */
+const isRefusedMode = (parameters: string, final: string): boolean => {
+  if ((final !== 'h' && final !== 'l') || !parameters.startsWith('?')) return false
+  const modes = parameters.slice(1).split(';').map(Number)
+  return (final === 'l' && modes.includes(2)) || modes.includes(3) || modes.includes(40)
+}
 
 const passesSequence = ({ parameters, intermediates, final }: ControlSequence, answers: boolean): boolean => {
-  if (intermediates !== '') return !QUERIES.has(intermediates + final)
-  return (answers && ANSWERS.has(parameters + final)) || !(isQuery(parameters, final) || leavesAnsi(parameters, final))
+  if (intermediates !== '') return !QUERIES.has(intermediates + final) && !RESIZES.has(intermediates + final)
+  return (answers && ANSWERS.has(parameters + final)) || !(isQuery(parameters, final) || isRefusedMode(parameters, final))
 }
 
 /** `ESC %` leaves UTF-8. `ESC Z` is a question. */

@@ -176,7 +176,10 @@ class TerminalCommand {
     const { stdin } = this.#context
     const stopResizing = this.#terminal.onResize(() => this.#body?.resize(this.#terminal.size))
     const type = (bytes: Buffer): void => this.#type(bytes, stdin)
-    const close = (): void => this.#body?.endOfFile()
+    const close = (): void => {
+      this.#body?.type(this.#keys.end())
+      this.#body?.endOfFile()
+    }
     this.#terminal.enterRaw()
     // The window may have changed since the request.
     this.#body?.resize(this.#terminal.size)

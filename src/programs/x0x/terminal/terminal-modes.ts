@@ -43,7 +43,8 @@ export class TerminalModes {
     if (intermediates === ' ' && final === 'q') this.#changed(`${CSI}0 q`, !['', '0'].includes(parameters))
     if (intermediates !== '') return
     if ((final === 'h' || final === 'l') && parameters.startsWith('?'))
-      for (const mode of parameters.slice(1).split(';')) this.#mode(mode, final)
+      // A terminal reads 01003 as 1003.
+      for (const mode of parameters.slice(1).split(';')) this.#mode(String(Number(mode)), final)
     if (final === 'r' && /^[0-9;]*$/.test(parameters)) this.#changed(WHOLE_REGION, parameters !== '')
     if ((final === 'h' || final === 'l') && parameters === '4') this.#changed(`${CSI}4l`, final === 'h')
     if (final === 'm' && parameters.startsWith('>4')) this.#changed(`${CSI}>4m`, parameters !== '>4')

@@ -40,6 +40,13 @@ test('a tilde elsewhere, and every other byte, is for the program', () => {
   fc.assert(fc.property(noTilde, (bytes) => assert.deepEqual(typed(bytes), { data: Buffer.from(bytes).toString('latin1'), does: [] })))
 })
 
+test('a tilde that waits for another key comes at the end of input', () => {
+  const keys = new EscapeKeys()
+  assert.equal(Buffer.from(keys.take(Buffer.from('a\n~')).data).toString(), 'a\n')
+  assert.equal(Buffer.from(keys.end()).toString(), '~')
+  assert.equal(keys.end().length, 0)
+})
+
 test('the result does not depend on how the keys are cut', () => {
   const keys = fc.array(fc.constantFrom(0x7e, 0x0d, 0x0a, 0x2e, 0x3f, 0x61), { maxLength: 20 }).map((list) => Uint8Array.from(list))
   fc.assert(fc.property(keys, fc.array(fc.nat(), { maxLength: 6 }), (bytes, cuts) => assert.deepEqual(typed(bytes, cuts), typed(bytes))))
