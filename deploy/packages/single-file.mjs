@@ -12,25 +12,26 @@ import { ARCHITECTURES, OUT, ran, WORK } from './place.mjs'
 const THEIRS = { x64: 'x64', arm64: 'aarch64' }
 
 /** What stands for a module where the runtime is Bun. */
-const INSTEAD = [
-  [/\/light-hash\.ts$/, 'bun-hash.mjs'],
-  [/^node:(net|tty)$/, 'bun-net.mjs'],
-]
-const forBun = {
+const STDIN = [/\/stdin-data\.ts$/, 'bun-stdin.mjs']
+const INSTEAD = [STDIN, [/\/light-hash\.ts$/, 'bun-hash.mjs'], [/^node:(net|tty)$/, 'bun-net.mjs']]
+const forBun = (instead) => ({
   name: 'for-bun',
   setup: ({ onResolve }) => {
-    for (const [filter, name] of INSTEAD) {
+    for (const [filter, name] of instead) {
       const path = join(packageRoot, 'deploy', 'packages', name)
       onResolve({ filter }, ({ importer }) => (importer === path ? null : { path }))
     }
   },
-}
+})
 
 /** A program that ends before it has said how is no success. */
 const UNTOLD = 'process.exitCode = 70'
 
 /** The bundle that starts at once, and the one that it loads for all but a plain exec. */
-const PARTS = [{ ...TARGETS.x0x, banner: UNTOLD, plugins: [forBun] }, TARGETS['x0x-other-commands']]
+const PARTS = [
+  { ...TARGETS.x0x, banner: UNTOLD, plugins: [forBun(INSTEAD)] },
+  { ...TARGETS['x0x-other-commands'], plugins: [forBun([STDIN])] },
+]
 
 /** Makes `x0x-linux-ARCH` for each architecture; answers their names and what is inside. */
 export const makeSingleFiles = async () => {

@@ -5,17 +5,7 @@ import { monitorEventLoopDelay, performance } from 'node:perf_hooks'
 import { attempt, errnoOf } from './errors.ts'
 import { lostLogLines } from './log-output.ts'
 import { type Metric, type Sample, counter, gauge } from './metrics.ts'
-
-/** The fields of proc_pid_stat(5) after the name. Empty if the process is gone or hidden, or if the system has no /proc. */
-export const statOf = (pid: number, proc = '/proc'): string[] => {
-  try {
-    const stat = readFileSync(`${proc}/${pid}/stat`, 'latin1')
-    // The name in parentheses may itself hold blanks and parentheses.
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-  } catch {
-    return []
-  }
-}
+import { statOf } from './process-stat.ts'
 
 /** When a process started, in clock ticks since boot. Undefined if it is gone or the system has no /proc. */
 export const birthOf = (pid: number): string | undefined => statOf(pid)[19]

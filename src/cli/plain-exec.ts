@@ -29,5 +29,8 @@ export const PLAIN_EXEC: CommandSpec = {
 /** The part of `x0x` that a plain `exec` needs. Any other line uses the table of all commands. */
 export const PLAIN_X0X: CommandSpec = { name: 'x0x', text: '', group: true, options: PLAIN_OPTIONS, commands: [PLAIN_EXEC] }
 
+/** Options that send standard input to the command. */
+export const SEND_STDIN = ['--stdin-file', '-'] as const
+
 /** Characters of an expression for several hosts, which names of agents rarely have. */
 export const MANY_HOSTS = /[[\]@=!,]/

@@ -65,7 +65,8 @@ export const REXD_EXEC: CommandSpec = {
   exits: [
     ['0-254', 'Exit status of the command; 128+n after signal n'],
     ['141', 'The reader of the output has gone'],
-    ['255', 'The command could not run, or its end is not known'],
+    ['255', 'The command could not run, its end is not known, or its input was not sent'],
+    ['2', 'The command line is wrong, or there is input that would not be sent'],
   ],
   notes: [
     'URLs are ws://HOST:PORT, wss://HOST:PORT or unix:/PATH. --target needs security.allow_targets; --host needs [tools.exec].',

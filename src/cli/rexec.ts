@@ -84,7 +84,8 @@ export const REXEC: CommandSpec = {
     ['0-255', 'Exit status of the command; 128+n after signal n'],
     ['124', 'The time of --timeout was up'],
     ['127', 'The command could not start, or no host is running'],
-    ['2', 'The command line is wrong'],
+    ['255', 'Standard input got data during the run, which was not sent'],
+    ['2', 'The command line is wrong, or there is input that would not be sent'],
   ],
   notes: [
     'These options need --start-host: --silent, --plain, --watch-journal, --no-add-path, --record-env and --config. --follow needs --print. The options for colors need --start-host or --attach.',

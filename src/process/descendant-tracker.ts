@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { NEVER } from '../base/abort.ts'
-import { birthOf, isLiving, statOf } from '../base/process-info.ts'
+import { birthOf, isLiving } from '../base/process-info.ts'
+import { statOf } from '../base/process-stat.ts'
 import type { TimeSlice } from '../base/time-slices.ts'
 import { CoalescingQueue } from '../base/wait-queue.ts'
 import type { MarkSearch } from './run-mark.ts'

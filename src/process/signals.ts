@@ -1,6 +1,7 @@
 import { readFileSync, readdirSync, readlinkSync } from 'node:fs'
 import { attempt, errnoOf } from '../base/errors.ts'
-import { birthOf, statOf } from '../base/process-info.ts'
+import { birthOf } from '../base/process-info.ts'
+import { statOf } from '../base/process-stat.ts'
 import type { TimeSlice } from '../base/time-slices.ts'
 
 /** A process by number and start time, so that a reused number is not mistaken for it. */

@@ -8,7 +8,7 @@ import { test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 
-import { statOf } from '../../src/base/process-info.ts'
+import { statOf } from '../../src/base/process-stat.ts'
 import { findExecutable } from '../../src/policy/executable.ts'
 import { CleanupProcess, CLEANUP_NAME, CLEANUP_LIVED_MS } from '../../src/process/cleanup-process.ts'
 import { killMarked, marked } from '../support/marked.ts'

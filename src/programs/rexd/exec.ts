@@ -8,6 +8,7 @@ import { exitOfSignal } from '../../cli/exit.ts'
 import { type CommandLine, millisecondsOf } from '../../cli/parse.ts'
 import { badFlags } from '../../cli/program-line.ts'
 import { REXD_EXEC } from '../../cli/rexd.ts'
+import { withoutStdin } from '../../cli/unsent-stdin.ts'
 import { DEFAULT_REXD_CONFIG } from '../../clients/paths.ts'
 import { ASKS, HOSTS, SECURITIES } from '../../protocol/desk/approval-request.ts'
 import { leftBehindText } from '../../protocol/reasons.ts'
@@ -211,7 +212,7 @@ const tellPlace = ({ cutWishes }: RemoteProcess | RemoteTerminal): void => {
     process.stderr.write(shownLine(`rexd: --${key} ${asked} is more than the server allows; it runs with ${got}`) + '\n')
 }
 
-const follow = async (program: RemoteProcess | RemoteTerminal): Promise<number> => {
+const follow = async (program: RemoteProcess | RemoteTerminal, readsStdin: boolean): Promise<number> => {
   try {
     const copied = await copyOutput(program)
     const { exitCode, signal, timedOut, truncated, bytesStdout, bytesStderr, descendantsEnded = 0 } = await program.exited
@@ -225,15 +226,23 @@ const follow = async (program: RemoteProcess | RemoteTerminal): Promise<number> 
     }
     return exitCode ?? 128 + (constants.signals[signal as NodeJS.Signals] ?? 0)
   } finally {
-    if (process.stdin.isTTY) process.stdin.setRawMode(false)
+    if (readsStdin && process.stdin.isTTY) process.stdin.setRawMode(false)
     // Unread input must not keep this process alive.
-    process.stdin.destroy()
+    if (readsStdin) process.stdin.destroy()
   }
 }
 
-/** Runs `rexd exec` and returns the exit status of the command, 128+n, or 255. */
+const readsStdin = ({ stdin, tty }: RexdExecFlags): boolean => stdin || tty
+
+/** Runs `rexd exec` and returns the exit status of the command, 128+n, or 255. Throws `bad_request` if stdin would be lost. */
 export const rexdExec = async (line: CommandLine): Promise<number> => {
   const flags = rexdExecFlags(line)
+  const run = async (): Promise<number> => execute(flags)
+  const init = { program: 'rexd', argv: process.argv.slice(2), send: ['--stdin'], stderr: process.stderr, quiet: true }
+  return readsStdin(flags) ? run() : withoutStdin(init, run)
+}
+
+const execute = async (flags: RexdExecFlags): Promise<number> => {
   const interrupts = new Interrupts({ node: flags.target ?? flags.place.node ?? 'its node' })
   // A reader such as `head` may stop early. The failed write then ends the copy silently.
   for (const output of [process.stdout, process.stderr]) output.on('error', () => undefined)
@@ -246,7 +255,7 @@ export const rexdExec = async (line: CommandLine): Promise<number> => {
       const program = await (flags.tty ? onTerminal(session, flags, interrupts) : onPipes(session, flags, interrupts)).catch(unknownStart)
       interrupts.follow(program)
       tellPlace(program)
-      return await follow(program)
+      return await follow(program, readsStdin(flags))
     } finally {
       await client.close()
     }

@@ -8,6 +8,7 @@ import { write } from '../../cli/output.ts'
 import type { CommandLine } from '../../cli/parse.ts'
 import { badFlags } from '../../cli/program-line.ts'
 import { REXEC } from '../../cli/rexec.ts'
+import { withoutStdin } from '../../cli/unsent-stdin.ts'
 import { type ConsoleLink, openConsole, replyOn } from '../../clients/console.ts'
 import { type ConsoleReply, MAX_CONSOLE_LINE, MAX_CONSOLE_STDIN, readConsoleLine, whoamiProblem } from '../../protocol/console/messages.ts'
 import { leftBehindText } from '../../protocol/reasons.ts'
@@ -94,8 +95,14 @@ const showReply = async (reply: ConsoleReply, { argv0, timeout }: RunFlags): Pro
   return exit >= 0 && exit <= 255 ? exit : EXIT_NO_HOST
 }
 
-/** Runs a command through the host and returns its exit status. */
+/** Runs a command through the host and returns its exit status. Throws `bad_request` if stdin would be lost. */
 export const runCommand = async (flags: RunFlags, env: Environment): Promise<number> => {
+  const run = async (): Promise<number> => runOnHost(flags, env)
+  const init = { program: REXEC.name, argv: process.argv.slice(2), send: ['--read-stdin'], stderr: process.stderr, quiet: true }
+  return flags.readStdin ? run() : withoutStdin(init, run)
+}
+
+const runOnHost = async (flags: RunFlags, env: Environment): Promise<number> => {
   const stdin = flags.readStdin ? { stdin: await readInput() } : {}
   const request = { ...flags.request, ...stdin }
   if (Buffer.byteLength(JSON.stringify(request)) > MAX_CONSOLE_LINE)

@@ -2,11 +2,11 @@ import { isAppError } from '../../base/errors.ts'
 import type { Environment } from '../../base/runtime.ts'
 import { OutputWatch } from '../../cli/output.ts'
 import { type CommandLine, parseQuietly } from '../../cli/parse.ts'
-import { MANY_HOSTS, PLAIN_X0X } from '../../cli/plain-exec.ts'
+import { MANY_HOSTS, PLAIN_X0X, SEND_STDIN } from '../../cli/plain-exec.ts'
+import { withoutStdin } from '../../cli/unsent-stdin.ts'
 import { runExec } from './commands/exec.ts'
 import { type CliIo, contextOf, processIo } from './context.ts'
 import { usageError } from './failure.ts'
-import { noteUnsentStdin } from './unsent-stdin.ts'
 
 /** Runs a command line (the words after the program's name) and returns the exit status. Never throws. */
 export const main = async (argv: readonly string[], env: Environment, io: CliIo = processIo()): Promise<number> => {
@@ -23,11 +23,12 @@ const runLine = async (argv: readonly string[], env: Environment, io: CliIo): Pr
   try {
     const [timeout, stdinFile] = [line.value('timeout'), line.value('stdin-file')]
     const session = line.value('session')
-    const [agent, argv] = [line.words[0]!, line.behindDashes!]
+    const options = { agent: line.words[0]!, argv: line.behindDashes!, timeout, session, stdinFile, raw: line.has('raw') }
     const context = contextOf(io, env, line)
-    const status = await runExec(context, { agent, argv, timeout, session, stdinFile, raw: line.has('raw') })
-    if (stdinFile === null) await noteUnsentStdin(context, '--stdin-file - sends it')
-    return status
+    const run = async (): Promise<number> => runExec(context, options)
+    if (stdinFile !== null || io.ownsStdin !== true) return await run()
+    const { stderr, quiet } = context
+    return await withoutStdin({ program: 'x0x', argv, send: SEND_STDIN, stderr, quiet }, run)
   } catch (error) {
     const { exitStatusOf, reportFailure } = await import('./other-commands.ts')
     await reportFailure({ stdout: io.stdout, stderr: io.stderr, given: line.given, json: line.has('json') }, error)

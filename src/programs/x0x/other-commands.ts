@@ -4,26 +4,19 @@ import type { CommandPath } from '../../cli/command.ts'
 import { helpText } from '../../cli/help.ts'
 import { write } from '../../cli/output.ts'
 import { type CommandLine, parseCommandLine } from '../../cli/parse.ts'
+import { SEND_STDIN } from '../../cli/plain-exec.ts'
+import { withoutStdin } from '../../cli/unsent-stdin.ts'
 import { X0X } from '../../cli/x0x.ts'
 import { type CliContext, type CliIo, contextOf } from './context.ts'
 import { askUntilBack } from './draining.ts'
 import { exitStatusOf, printProblem, reportFailure, usageError } from './failure.ts'
 import { outcomeLines } from './outcome.ts'
-import { noteUnsentStdin } from './unsent-stdin.ts'
 
 /** Returns the exit status. */
 type Command = (context: CliContext, line: CommandLine) => Promise<number>
 
 /** A plain `exec` loads these when it needs them. */
 export { askUntilBack, exitStatusOf, outcomeLines, printProblem, reportFailure }
-
-const NO_STDIN = 'a detached run has none'
-
-const notingStdin = async (context: CliContext, ended: Promise<number>, hint: string): Promise<number> => {
-  const status = await ended
-  await noteUnsentStdin(context, hint)
-  return status
-}
 
 /** A command in a file that is loaded when it runs. */
 const from =
@@ -61,15 +54,14 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
     const id = line.value('cancel')
     if (id !== null) return (await import('./commands/exec-sessions.ts')).runCancel(context, id)
     if (line.has('terminal')) return (await import('./terminal/terminal-command.ts')).runTerminal(context, line)
-    if (line.has('detach')) return notingStdin(context, (await import('./commands/detach.ts')).runDetached(context, line), NO_STDIN)
-    const ended = (await import('./fleet/fleet-command.ts')).runFleet(context, line)
-    return line.has('stdin-file') ? ended : notingStdin(context, ended, '--stdin-file - sends it')
+    if (line.has('detach')) return (await import('./commands/detach.ts')).runDetached(context, line)
+    return (await import('./fleet/fleet-command.ts')).runFleet(context, line)
   },
   runs: from(runs, 'runRuns'),
   'runs wait': from(runs, 'runWait'),
   'runs cancel': from(runs, 'runCancelDetached'),
   'runs forget': from(runs, 'runForget'),
-  attach: async (context, line) => notingStdin(context, (await import('./commands/attach.ts')).runAttach(context, line), NO_STDIN),
+  attach: from(async () => import('./commands/attach.ts'), 'runAttach'),
   cp: from(async () => import('./commands/cp.ts'), 'runCp'),
   ls: from(async () => import('./commands/ls.ts'), 'runLs'),
   id: from(identity, 'runId'),
@@ -136,6 +128,19 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   man: from(async () => import('./commands/completion.ts'), 'runMan'),
 }
 
+/** Whether the command of the line could be meant to read standard input, which the line does not send. */
+const leavesStdin = (line: CommandLine): boolean => {
+  if (line.command === 'attach') return true
+  return line.command === 'exec' && !['cancel', 'terminal', 'stdin-file'].some((option) => line.has(option))
+}
+
+const runCommand = async (run: Command, context: CliContext, line: CommandLine, argv: readonly string[]): Promise<number> => {
+  const { ownsStdin, stderr, quiet } = context
+  if (ownsStdin !== true || !leavesStdin(line)) return run(context, line)
+  const send = line.command === 'attach' || line.has('detach') ? null : SEND_STDIN
+  return withoutStdin({ program: 'x0x', argv, send, stderr, quiet }, async () => run(context, line))
+}
+
 /** Runs a line that is not a plain `exec`. It reports its own failures, because the error class of another bundle differs. */
 export const runOther = async (io: CliIo, env: Environment, argv: readonly string[]): Promise<number> => {
   const dashes = argv.indexOf('--')
@@ -152,7 +157,7 @@ export const runOther = async (io: CliIo, env: Environment, argv: readonly strin
     given = line.given
     const run = OTHER_COMMANDS[line.command]
     if (run === undefined) throw new Error(`${line.command} is in the table, and nothing runs it`)
-    return await run(contextOf(io, env, line), line)
+    return await runCommand(run, contextOf(io, env, line), line, argv)
   } catch (error) {
     await reportFailure({ stdout: io.stdout, stderr: io.stderr, given, json }, error)
     return exitStatusOf(error)
