@@ -13,7 +13,7 @@ import { findRuntime, packageRoot } from './runtime.mjs'
 import { LATER_BUILTINS } from './later-builtins.mjs'
 
 /** To use a program a few times, on a machine that does much else. */
-const CACHE_MS = 60_000
+const CACHE_MS = 300_000
 const SHEBANG = '#!/usr/bin/env node\n'
 /** The bundled CommonJS packages expect these three, which ES modules lack. */
 const REQUIRE_PRELUDE = [
@@ -277,14 +277,15 @@ export const replace = async (path, text, mode) => {
   }
 }
 
-/** Programs of deploy/ that use a built program and write its caches. */
-const CACHE_MAKERS = ['cache-rexd.mjs', 'cache-daemon.mjs']
-
 const writeCaches = async (directory) => {
   // A flag of ours would make a cache that fits no other start.
   const { NODE_OPTIONS: _flags, ...env } = process.env
-  for (const maker of CACHE_MAKERS) {
-    const argv = [join(packageRoot, 'deploy', maker), directory]
+  // Loaded here, because the parser is one of the packages that a first start installs.
+  const { PROFILED, placesOf } = await import('./profiled-functions.mjs')
+  for (const name of PROFILED) {
+    await writeFile(join(directory, `${name}.json`), JSON.stringify(placesOf(name)))
+    // Else a random number in the process would decide the order of names in the compiled code.
+    const argv = ['--predictable', join(packageRoot, 'deploy', 'compile.mjs'), name, directory]
     // Other signals are handled by the program that runs in that process.
     const options = { env, encoding: 'utf8', timeout: CACHE_MS, killSignal: 'SIGKILL' }
     const { status, error, stderr } = spawnSync(findRuntime() ?? process.execPath, argv, options)
@@ -303,7 +304,7 @@ const inTemporary = async (work) => {
   }
 }
 
-/** Keeps the code that the runtime compiles, which takes half of a start. If that fails, the programs start without it. */
+/** Compiles the functions of deploy/profiles, which would take a third of a start. If that fails, the programs start without them. */
 const keepCompiled = async () =>
   inTemporary(writeCaches).catch(async (error) => {
     for (const name of CACHES) await rm(join(packageRoot, 'dist', name), { force: true })

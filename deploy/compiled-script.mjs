@@ -49,6 +49,15 @@ process.exitCode = await __module.exports.main(process.argv.slice(2), process.en
 /** The function in the bytes of such a file. */
 export const functionIn = (bytes) => bytes.subarray(bytes.indexOf(FUNCTION.head), bytes.lastIndexOf(STANDALONE.tail))
 
+/** A program in dist/: its file, the bytes of its function, and the URL of the program. */
+export const scriptOf = (name) => {
+  const dist = (file) => builtin('path').join(import.meta.dirname, '..', 'dist', file)
+  const isNetwork = name === 'x0xd-network'
+  const file = dist(isNetwork ? 'x0xd-network.mjs' : `${name}.cjs`)
+  const bytes = builtin('fs').readFileSync(file)
+  return { file, bytes: isNetwork ? functionIn(bytes) : bytes, url: builtin('url').pathToFileURL(dist(`${name}.mjs`)).href }
+}
+
 /** The first line of the cache. `text` is the bytes of the function, and `compiled` those of the cache after this line. */
 export const keyOf = (text, compiled) => {
   const [first, second] = [text, compiled].map((bytes) => builtin('crypto').hash('sha256', bytes))

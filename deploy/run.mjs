@@ -25,6 +25,7 @@ const TASKS = {
   },
   campaign: { builds: true, run: (args) => ['deploy/run-campaign.mjs', ...args], env: { ...KEPT_CODE, X0X_TEST_CAMPAIGN: 'true' } },
   pictures: { builds: true, run: (args) => ['e2e/pictures/main.ts', ...args] },
+  profile: { builds: true, run: () => ['deploy/profile.mjs'] },
   packages: { run: (args) => ['deploy/packages/main.mjs', ...args] },
   bench: { builds: true, run: (args) => ['bench/main.ts', ...args] },
   docs: { run: (args) => ['deploy/docs/main.ts', ...args] },

@@ -111,7 +111,9 @@ const documents = (tree, seconds, licence) => {
 }
 
 const control = async (tree, arch) => {
-  const size = [...tree.entries()].reduce((sum, path) => sum + Math.ceil(lstatSync(join(tree.root, path)).size / 1024), 0)
+  // As dpkg-gencontrol counts. The size of a directory differs between file systems.
+  const kibibytesOf = (info) => (info.isFile() ? Math.ceil(info.size / 1024) : 1)
+  const size = [...tree.entries()].reduce((sum, path) => sum + kibibytesOf(lstatSync(join(tree.root, path))), 0)
   const fields = {
     Package: 'x0x',
     Version: manifest.version,

@@ -1,12 +1,14 @@
-// `npm run packages [-- --check | --lintian]`: everything that people install, into dist/packages. Needs Linux, tar and dpkg-deb, no root.
+// `npm run packages [-- --check | --lintian | --compare]`: everything that people install, into dist/packages. Needs Linux, tar and dpkg-deb, no root.
 import { createHash } from 'node:crypto'
-import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 
 import { buildWhatIsNew } from '../build.mjs'
+import { CACHES } from '../built.mjs'
 import { packageRoot } from '../runtime.mjs'
 import { Check } from './check.mjs'
+import { comparePackages } from './compare.mjs'
 import { makeDebs } from './deb.mjs'
 import { makeClient, makePackage } from './npm.mjs'
 import { makeOneFileRexd } from './one-file-rexd.mjs'
@@ -23,6 +25,8 @@ const make = async () => {
   }
   try {
     const inside = await buildWhatIsNew()
+    const missing = CACHES.filter((name) => !existsSync(join(packageRoot, 'dist', name)))
+    if (missing.length > 0) throw new Error(`the build could not compile ${missing.join(', ')}, so the packages would differ from others`)
     const making = [makePackage(inside), makeClient(), makeSingleFiles(), makeOneFileRexd(inside), makeDebs(inside)]
     const made = (await Promise.all(making)).flat()
     const seconds = await sourceDate()
@@ -48,11 +52,13 @@ const make = async () => {
   }
 }
 
-const { check, lintian } = parseArgs({ options: { check: { type: 'boolean' }, lintian: { type: 'boolean' } } }).values
+const flag = { type: 'boolean' }
+const { check, lintian, compare } = parseArgs({ options: { check: flag, lintian: flag, compare: flag } }).values
 const checking = check || lintian ? new Check() : undefined
 try {
   await make()
   await checking?.run(version, lintian)
+  if (compare) await comparePackages()
 } catch (error) {
   console.error(error)
   process.exitCode = 1

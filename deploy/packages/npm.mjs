@@ -1,6 +1,7 @@
 // What npm installs: the whole, and the library for programs alone.
 import { cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
+import { gzipSync } from 'node:zlib'
 
 import { bundle, TARGETS } from '../build.mjs'
 import { packagesIn } from '../licences.mjs'
@@ -9,11 +10,26 @@ import { OUT, ran, WORK } from './place.mjs'
 
 const manifest = JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf8'))
 
+/** The time that npm gives each file of a package. */
+const NPM_TIME = '1985-10-26T08:15:00Z'
+
+/** Packs a tarball again, with modes that do not depend on the user mask under which the sources were written. */
+const withPlainModes = async (tarball) => {
+  const place = `${join(WORK, basename(tarball))}.tree`
+  mkdirSync(place, { recursive: true })
+  await ran('tar', ['-xzf', tarball, '-C', place, '--no-same-owner'])
+  await ran('chmod', ['-R', 'u=rwX,go=rX', place])
+  const how = ['--sort=name', `--mtime=${NPM_TIME}`, '--owner=0', '--group=0', '--numeric-owner', '--format=ustar']
+  await ran('tar', [...how, '-cf', `${place}.tar`, '-C', place, 'package'])
+  writeFileSync(tarball, gzipSync(readFileSync(`${place}.tar`), { level: 9 }))
+}
+
 /** Packs a directory; answers the tarball's name. */
 const pack = async (directory) => {
   const [{ filename }] = JSON.parse(
     await ran('npm', ['pack', '--json', '--silent', '--ignore-scripts', '--pack-destination', OUT], { cwd: directory }),
   )
+  await withPlainModes(join(OUT, filename))
   return filename
 }
 

@@ -26,7 +26,8 @@ const blobOf = async (place, arch, { terminals, koffi }) => {
   const compiled = join(place, 'rexd.cache')
   writeFileSync(compiled, arch === process.arch ? readFileSync(dist('rexd.cache')) : '')
   const configuration = {
-    main: join(place, 'start.cjs'),
+    // The path becomes a part of the file, so it must not depend on where the sources are.
+    main: 'start.cjs',
     output: join(place, `${arch}.blob`),
     disableExperimentalSEAWarning: true,
     // Neither NODE_OPTIONS nor a first word of ours is for the runtime.
@@ -41,7 +42,7 @@ const blobOf = async (place, arch, { terminals, koffi }) => {
   }
   const file = join(place, `${arch}.json`)
   writeFileSync(file, JSON.stringify(configuration))
-  await ran(process.execPath, ['--experimental-sea-config', file])
+  await ran(process.execPath, ['--experimental-sea-config', file], { cwd: place })
   return configuration.output
 }
 

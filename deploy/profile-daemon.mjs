@@ -1,31 +1,24 @@
-// Run by the build, under the runtime that is to run x0xd: starts both processes of a daemon, runs a command, and stops them. Each process
-// writes NAME.cache, the code that the runtime compiled, into the given directory.
+// Run by `npm run profile`: starts both processes of a daemon, runs a command, and stops them. Each process writes NAME.txt, the list of its
+// functions that ran, into the given directory.
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { pathToFileURL } from 'node:url'
 import { promisify } from 'node:util'
 import { Script } from 'node:vm'
 
-import { functionIn, keyOf, mainOf } from './compiled-script.mjs'
+import { mainOf, scriptOf } from './compiled-script.mjs'
+import { profileFunctions } from './profiled-functions.mjs'
 import { packageRoot } from './runtime.mjs'
 
 const dist = (name) => join(packageRoot, 'dist', name)
 
-/** Runs one of the processes in this one, and writes its cache at the end. */
+/** Runs one of the processes in this one, and writes its list at the end. */
 const runProcess = async (name, directory, words) => {
-  const isNetwork = name === 'x0xd-network'
-  const file = dist(isNetwork ? 'x0xd-network.mjs' : 'x0xd.cjs')
-  const bytes = readFileSync(file)
-  const text = isNetwork ? functionIn(bytes) : bytes
-  const script = new Script(text.toString(), { filename: file })
-  process.once('exit', () => {
-    const compiled = script.createCachedData()
-    writeFileSync(join(directory, `${name}.cache`), Buffer.concat([Buffer.from(keyOf(text, compiled)), compiled]))
-  })
-  process.exitCode = await mainOf(script, file, pathToFileURL(dist(`${name}.mjs`)).href)(words, process.env)
+  process.once('exit', await profileFunctions(name, directory))
+  const { file, bytes, url } = scriptOf(name)
+  process.exitCode = await mainOf(new Script(bytes.toString(), { filename: file }), file, url)(words, process.env)
 }
 
 const POLL_MS = 50

@@ -1,12 +1,13 @@
-// Run by the build, under the runtime that is to run rexd: uses the built rexd as its callers do, and writes rexd.cache, how the
-// runtime compiled it, into the directory that it is given.
-import { readFile, writeFile } from 'node:fs/promises'
+// Run by `npm run profile`: uses the built rexd as its callers do, and writes rexd.txt, the list of its functions that ran, into the given
+// directory.
+import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import { pathToFileURL } from 'node:url'
 import { Script } from 'node:vm'
 
-import { keyOf, mainOf } from './compiled-script.mjs'
+import { mainOf, scriptOf } from './compiled-script.mjs'
+import { profileFunctions } from './profiled-functions.mjs'
 import { packageRoot } from './runtime.mjs'
 
 const dist = (name) => join(packageRoot, 'dist', name)
@@ -33,12 +34,10 @@ const keep = async (directory) => {
   const [root, journal] = [directory, join(directory, 'audit.log')].map((path) => JSON.stringify(path))
   const settings = `[[security.allowed_roots]]\npath = ${root}\n[security]\nallow_write = true\n[audit]\npath = ${journal}\n`
   await writeFile(config, settings, { mode: 0o600 })
-  const [file, url] = [dist('rexd.cjs'), pathToFileURL(dist('rexd.mjs')).href]
-  const text = await readFile(file)
-  const script = new Script(text.toString(), { filename: file })
-  await use(mainOf(script, file, url), config)
-  const compiled = script.createCachedData()
-  await writeFile(join(directory, 'rexd.cache'), Buffer.concat([Buffer.from(keyOf(text, compiled)), compiled]))
+  const { file, bytes, url } = scriptOf('rexd')
+  const writeList = await profileFunctions('rexd', directory)
+  await use(mainOf(new Script(bytes.toString(), { filename: file }), file, url), config)
+  writeList()
 }
 
 // What nobody catches here would be for rexd to catch.
