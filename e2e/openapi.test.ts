@@ -175,6 +175,7 @@ const goodRequests = async (): Promise<Record<Exclude<RouteKey, 'GET /direct/eve
     'GET /diagnostics/mesh': {},
     'GET /metrics': {},
     'POST /keys/rotate-token': { body: { token: 'operator_key' }, operation: 'token_rotate' },
+    'POST /acl/sign': { body: { acl_version: 1, acl_sha256: '0'.repeat(64) }, operation: 'acl_sign' },
     'POST /contacts/unpin': { body: pin, operation: 'contact_unpin' },
     'POST /contacts/label': { body: { contact: 'bob', labels: { role: 'db' } }, operation: 'contact_label' },
     'GET /contacts/select': { query: '?expr=bob&expr=role=db' },

@@ -22,6 +22,8 @@ const SETTING_TEXTS: Readonly<Record<SettingKey, KeyText>> = {
     'The [ACL](acl.md). If the default file is missing, nobody can run commands. If you name a file that is missing, the daemon does not start.',
     '`/etc/x0x/exec-acl.toml`; macOS `/usr/local/etc/x0x/exec-acl.toml`; with a name: in the data directory',
   ],
+  acl_signers:
+    'Agents that sign the ACL ([fleet-acls.md](fleet-acls.md)). The daemon then uses only an ACL that one of them signed, and none with an older version than the last one.',
   api_port: ['Port of the API on 127.0.0.1. 0 means any free port; the file `api.port` contains it.', '`12700`; with a name `0`'],
   listen: ['Addresses where peers connect.', '`["/ip4/0.0.0.0/tcp/5483"]`; with a name port 0'],
   announce: 'More addresses to publish, such as that of a port forward.',

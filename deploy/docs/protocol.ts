@@ -1,4 +1,5 @@
 import { APPROVAL_REQUEST_DOMAIN, APPROVAL_STATEMENT_DOMAIN } from '../../src/protocol/wire/approval-statement.ts'
+import { ACL_BUNDLE_DOMAIN } from '../../src/policy/mesh/acl-bundle.ts'
 import { ANNOUNCE_DOMAIN, CARD_DOMAIN } from '../../src/protocol/wire/card.ts'
 import { EXEC_DETACHED_ASK_DOMAIN, EXEC_DETACH_REQUEST_DOMAIN } from '../../src/protocol/wire/detached.ts'
 import { REVOCATION_DOMAIN, SUCCESSION_DOMAIN } from '../../src/protocol/wire/dm.ts'
@@ -30,6 +31,7 @@ const ROWS: readonly (readonly [domain: string, key: string, body: string])[] = 
   [EXEC_DETACHED_ASK_DOMAIN, 'requester', '`exec-detached-ask`'],
   [APPROVAL_REQUEST_DOMAIN, 'target', '`approval-request`'],
   [APPROVAL_STATEMENT_DOMAIN, 'approver', '`approval-statement`'],
+  [ACL_BUNDLE_DOMAIN, "the operator's agent", '`acl-statement`, in a [file](fleet-acls.md)'],
   [BATCH_DOMAIN, 'requester', 'size and root of a batch'],
 ]
 

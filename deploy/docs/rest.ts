@@ -26,6 +26,7 @@ const NOTES: Partial<Readonly<Record<RouteKey, string>>> = {
   'POST /agent/revoke': '`machine_id` null revokes the key itself.',
   'POST /keys/rotate-token':
     '`token` is `api_token`, `metrics_token` or `operator_key`. The old token is `unauthorized` at once, and event streams opened with it end. Runs continue. `conflict` without a metrics token.',
+  'POST /acl/sign': 'The audit log has version and hash first. `conflict` if this agent is revoked.',
   'GET /contacts': 'You can block or remove a revoked contact. Import, trust and pin are a `conflict`.',
   'POST /contacts/meet': '`conflict` for a blocked or revoked agent.',
   'POST /contacts/trust': '`level` is `blocked`, `unknown`, `known` or `trusted`.',

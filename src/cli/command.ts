@@ -70,10 +70,12 @@ export const optionParts = ({
 export const argumentName = ({ flags }: ArgumentSpec): string => flags.slice(1, -1).replace('...', '')
 export const isVariadic = ({ flags }: ArgumentSpec): boolean => flags.includes('...')
 
-/** The options that the last command of a path takes: its own and the program's. */
+/** The options that the last command of a path takes: its own, and those of the program that have another name. */
 export const optionsOf = (path: CommandPath): readonly OptionSpec[] => {
   const own = path.at(-1)?.options ?? []
-  return path.length === 1 ? own : [...own, ...(path[0].options ?? [])]
+  if (path.length === 1) return own
+  const names = own.map((option) => optionParts(option).name)
+  return [...own, ...(path[0].options ?? []).filter((option) => !names.includes(optionParts(option).name))]
 }
 
 /** `x0x contacts pin` */

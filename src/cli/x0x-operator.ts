@@ -3,7 +3,7 @@ import type { ArgumentSpec, CommandSpec, OptionSpec } from './command.ts'
 
 export const ACL: CommandSpec = {
   name: 'acl',
-  text: 'Check, explain and compare ACL files',
+  text: 'Check, explain, compare and sign ACL files',
   group: true,
   examples: ['x0x acl check /etc/x0x/exec-acl.toml', 'x0x acl mine bob'],
   commands: [
@@ -11,6 +11,25 @@ export const ACL: CommandSpec = {
       name: 'check',
       text: 'Check an ACL file for errors and risks',
       arguments: [{ flags: '[file]', text: 'ACL file (default: that of the running daemon)' }],
+      notes: ['If the file is signed, the signature must be valid. It prints the version and the signer.'],
+    },
+    {
+      name: 'sign',
+      text: 'Sign an ACL for hosts that accept this agent',
+      arguments: [{ flags: '<file>', text: 'ACL, or a signed ACL whose text you have changed' }],
+      options: [
+        { flags: '--version <n>', text: 'Version of this ACL (default: UTC time as YYYYMMDDhhmmss)' },
+        { flags: '--out <file>', text: 'Write the signed ACL to this file' },
+      ],
+      examples: ['x0x acl sign web.toml --out web.acl', 'x0x acl sign web.toml --version 7 > web.acl', 'x0x acl check web.acl'],
+      exits: [
+        ['1', 'The daemon does not run, or you cannot read operator.key'],
+        ['2', 'The file is not valid, or the version is not above that of the file of --out'],
+      ],
+      notes: [
+        'The key is that of the agent of this daemon. On each host, acl_signers in config.toml names that agent. See docs/fleet-acls.md.',
+        'A host refuses a version below the last one that it accepted.',
+      ],
     },
     {
       name: 'explain',

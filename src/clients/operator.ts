@@ -8,6 +8,7 @@ const OPERATION_OF = {
   '/agent/card/import': 'card_import',
   '/agent/revoke': 'identity_revoke',
   '/keys/rotate-token': 'token_rotate',
+  '/acl/sign': 'acl_sign',
   '/contacts/meet': 'contact_meet',
   '/contacts/trust': 'contact_trust',
   '/contacts/pin': 'contact_pin',

@@ -96,6 +96,8 @@ export const pathsIn = (dir: string) => {
     apiPort: `${inside}api.port`,
     config: `${inside}config.toml`,
     execAcl: `${inside}exec-acl.toml`,
+    /** The version of the last signed ACL that took effect. */
+    aclVersion: `${inside}acl-version.json`,
     /** A copy of the ACL that the running daemon has loaded. */
     loadedAcl: `${inside}exec-acl.loaded.toml`,
     /** Locked while a daemon uses the directory. The empty file is never removed. */

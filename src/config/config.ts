@@ -80,6 +80,12 @@ const agents = (value: unknown): Parsed<readonly AgentId[]> => {
     : { problem: `${JSON.stringify(bad)} is not an agent id: 64 lower-case hex digits, as x0x contacts list --json prints them` }
 }
 
+const signers = (value: unknown): Parsed<readonly AgentId[]> => {
+  const parsed = agents(value)
+  // An empty list could be a wish to refuse all.
+  return 'value' in parsed && parsed.value.length === 0 ? { problem: 'must name an agent; leave it out to accept unsigned ACLs' } : parsed
+}
+
 const list = (text: string): string[] =>
   text
     .split(',')
@@ -130,6 +136,8 @@ export const SETTINGS = {
     flag: null,
   },
   exec_acl: { parse: path, fromText: same, flag: 'exec-acl' },
+  /** Agents whose signature the ACL needs. None: it need not be signed. */
+  acl_signers: { parse: signers, fromText: list, flag: null },
   /** TCP port on 127.0.0.1; 0 means any free one. */
   api_port: { parse: port, fromText: asNumber, flag: 'api-port' },
   listen: { parse: addresses, fromText: list, flag: 'listen' },
@@ -238,6 +246,7 @@ const defaultsFor = (name: string | null, paths: DataPaths): Settings => ({
       .slice(0, 64) ||
       'x0x'),
   exec_acl: defaultAclPath(name, paths),
+  acl_signers: [],
   api_port: name === null ? DEFAULT_API_PORT : 0,
   listen: [defaultListen(name)],
   announce: [],

@@ -10,6 +10,7 @@ import { type ConfigReading, type DaemonConfig, dataDirMode } from '../config/co
 import { judgeSharing } from '../config/group-sharing.ts'
 import { foreignMachineIdHash } from '../identity/machine-id-hash.ts'
 import { machineIdOfKeyFile } from '../identity/machine-key.ts'
+import { type AclSigning, aclSigningOf, signatureText } from '../policy/mesh/accepted-acl.ts'
 import type { EnforcementProbe } from '../policy/mesh/confinement.ts'
 import { type AclInspection, inspectAcl } from '../policy/mesh/load-acl.ts'
 import { missingTools } from '../process/cleanup-process.ts'
@@ -72,11 +73,18 @@ export const aclDoubts = ({ path, warnings }: Pick<AclInspection, 'path' | 'warn
 
 /** Checks the ACL as this daemon would load it. Lists every problem, then the allowed commands. */
 export const checkAcl = async (
-  { exec_acl: path, exec_acl_explicit: explicit, paths }: Pick<DaemonConfig, 'exec_acl' | 'exec_acl_explicit' | 'paths'>,
+  config: Pick<DaemonConfig, 'acl_signers' | 'exec_acl' | 'exec_acl_explicit' | 'paths'>,
   judge: EnforcementProbe | null,
 ): Promise<Finding[]> => {
-  const inspection = await inspectAcl(path, judge, { dataDir: paths.dir })
-  const { acl, missing, problems } = inspection
+  const { exec_acl: path, exec_acl_explicit: explicit, paths } = config
+  let signing: AclSigning | null
+  try {
+    signing = await aclSigningOf(config)
+  } catch (error) {
+    return [fail('ACL', errorText(error), null)]
+  }
+  const inspection = await inspectAcl(path, judge, { dataDir: paths.dir, signing })
+  const { acl, missing, problems, signature } = inspection
   if (missing && !explicit) return [ok('ACL', `${path} does not exist, so exec is disabled`)]
   const bad = problems.map((problem) => fail('ACL', problem, null))
   const doubtful = aclDoubts(inspection)
@@ -87,7 +95,8 @@ export const checkAcl = async (
     acl.allow.reduce((sum, entry) => sum + entry.commands.length, 0),
     acl.allow.reduce((sum, entry) => sum + entry.files.length, 0),
   )
-  return [ok('ACL', `${path}: exec ${acl.enabled ? 'enabled' : 'disabled by enabled = false'}, ${counts}`), ...doubtful]
+  const signed = signature === null ? '' : `, ${signatureText(signature)}`
+  return [ok('ACL', `${path}: exec ${acl.enabled ? 'enabled' : 'disabled by enabled = false'}, ${counts}${signed}`), ...doubtful]
 }
 
 /** Warns about an ACL in the data directory that is not read, because the daemon uses another path. */

@@ -111,6 +111,7 @@ export const OPERATIONS = [
   'exec_incoming',
   'exec_incoming_cancel',
   'token_rotate',
+  'acl_sign',
 ] as const
 export type Operation = (typeof OPERATIONS)[number]
 

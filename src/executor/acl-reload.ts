@@ -2,6 +2,7 @@ import { errorText } from '../base/errors.ts'
 import { plainText } from '../base/visible-text.ts'
 import type { ReloadEvent } from '../journal/events.ts'
 import type { Journal } from '../journal/journal.ts'
+import { signatureText } from '../policy/mesh/accepted-acl.ts'
 import type { Beyond } from '../policy/mesh/compare-acl.ts'
 import type { LoadedAcl } from '../policy/mesh/load-acl.ts'
 import { quoteArgv } from '../policy/tokens.ts'
@@ -57,7 +58,8 @@ export const reloadAcl = async (
     return report('refused', is, `the file allows more than the one in force, which stays; it ${RESTART}. ${moreText(more)}`)
   const ended = onNarrowed()
   const lost = ended === 0 ? '' : `; it has not what ${ended} of the commands that run are, and they were ended`
-  return report('taken', is, `in force from now on${lost}`)
+  const signed = next.signature === null ? '' : `: ${signatureText(next.signature)}`
+  return report('taken', is, `in force from now on${signed}${lost}`)
 }
 
 const moreText = (more: readonly Beyond[]): string => {

@@ -111,6 +111,8 @@ export interface ExecState {
     readonly loaded_at: string | null
     /** SHA-256 of the ACL file. */
     readonly sha256: string | null
+    /** Null if the file is not signed. */
+    readonly signature: { readonly version: number; readonly signer: AgentId } | null
     readonly allow_entry_count: number
     readonly command_entry_count: number
     /** Why exec is off: `acl_missing`, `missing_exec_section` or `exec_disabled`, or null while it is on. */

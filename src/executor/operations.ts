@@ -3,10 +3,11 @@ import type { Operation } from '../executor-api/messages.ts'
 import { addressProblem, dialProblem } from '../identity/address.ts'
 import { decodeCardLink, dialableCard, verifyCard } from '../identity/card.ts'
 import { peerIdOf } from '../identity/machine-key.ts'
+import { signAcl } from '../policy/mesh/acl-bundle.ts'
 import type { ContactRecord } from '../protocol/api-answers.ts'
 import { labelChangesProblem, labelsText } from '../protocol/hosts/contact-index.ts'
-import { type AgentId, type MachineId, isHexId, isRequestId } from '../protocol/ids.ts'
-import { type Sent, flag, map, optional, orNull, text, texts } from '../protocol/json-table.ts'
+import { type AgentId, type MachineId, fromHex, isHexId, isRequestId } from '../protocol/ids.ts'
+import { type Sent, flag, map, matching, optional, orNull, positive, text, texts } from '../protocol/json-table.ts'
 import { MAX_CARD_ADDRESSES } from '../protocol/limits/wire.ts'
 import { TRUST_LEVELS, type TrustLevel } from '../protocol/reasons.ts'
 import { CARD_DOMAIN } from '../protocol/wire/card.ts'
@@ -31,6 +32,7 @@ const CARD_IMPORT = { card: text, name: optional(text), rename: optional(flag), 
 const CONTACT_MEET = { name: text, agent_id: text, machine_id: text, addresses: texts }
 const CONTACT_PIN = { contact: text, machine_id: text }
 const CONTACT_LABEL = { contact: text, labels: map(text, orNull(text)) }
+const ACL_SIGN = { acl_version: positive, acl_sha256: matching(/^[0-9a-f]{64}$/, '64 lower-case hex digits') }
 const INCOMING_CANCEL = { request_id: text, agent_id: optional(text) }
 
 /** What the network process may know of a contact. */
@@ -104,6 +106,8 @@ export class Operations {
         return this.#endRun(parseBody(body, INCOMING_CANCEL))
       case 'token_rotate':
         return this.#rotate(parseBody(body, { token: text }).token)
+      case 'acl_sign':
+        return this.#signAcl(parseBody(body, ACL_SIGN))
     }
   }
 
@@ -162,6 +166,17 @@ export class Operations {
     const change = { operation: 'token_rotate', agent: null, machine: null, level: null, detail: token }
     await authority.announce(change, { widens: false })
     return { ok: true, token, file: await renewing() }
+  }
+
+  /** Signs an ACL for hosts that name this agent as a signer. */
+  async #signAcl({ acl_version: version, acl_sha256: sha256 }: Sent<typeof ACL_SIGN>): Promise<unknown> {
+    const { authority, signatures } = this.#deps
+    this.#refuseRevoked(signatures.agentId)
+    const detail = `version ${version}, SHA-256 ${sha256}`
+    await authority.announce({ operation: 'acl_sign', agent: null, machine: null, level: null, detail }, { widens: true })
+    const signature = await signAcl(signatures, version, fromHex(sha256))
+    const [public_key, signed] = [signatures.publicKey, signature].map((bytes) => Buffer.from(bytes).toString('base64url'))
+    return { ok: true, agent_id: signatures.agentId, public_key, signature: signed }
   }
 
   /** Explains the refusal to the operator. Every request checks revocation again. */

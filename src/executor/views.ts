@@ -159,11 +159,13 @@ export class Views {
     const { inForce, journal, outgoing } = this.#deps
     const acl = inForce.loaded
     const { allow } = acl.acl
+    const { signature } = acl
     return {
       status: acl.status,
       loaded_from: acl.loaded_from,
       loaded_at: acl.loaded_at,
       sha256: acl.sha256,
+      signature: signature && { version: signature.version, signer: signature.signer },
       allow_entry_count: allow.length,
       command_entry_count: allow.reduce((sum, entry) => sum + entry.commands.length, 0),
       journal: journal && (await journal.status()),

@@ -6,31 +6,44 @@ import type { Logger } from '../base/log.ts'
 import type { Startable, StartableEntry } from '../base/startable.ts'
 import type { ExecCounters } from '../executor/exec-counters.ts'
 import { SyslogCopy } from '../journal/syslog.ts'
+import type { AclSigning } from '../policy/mesh/accepted-acl.ts'
 import type { LoadedAcl } from '../policy/mesh/load-acl.ts'
 import { DatagramSocket, checkDatagrams } from '../process/datagram-sender.ts'
 
-/** The ACL in force as a file, which `x0x acl diff` compares with the configured file. Private to this user. */
+interface AclCopyComponents {
+  readonly log: Logger
+  /** Null if the host names no signers. */
+  readonly signing: Pick<AclSigning, 'remember'> | null
+}
+
+/**
+ * The ACL in force as a file, which `x0x acl diff` compares with the configured file. Private to this user. Also remembers the version of a
+ * signed one, so that no later start takes an older one.
+ */
 export class AclCopy implements Startable {
   readonly #log: Logger
+  readonly #signing: Pick<AclSigning, 'remember'> | null
   readonly #path: string
   readonly #loaded: () => LoadedAcl
 
-  constructor(components: { readonly log: Logger }, init: { readonly path: string; readonly loaded: () => LoadedAcl }) {
+  constructor(components: AclCopyComponents, init: { readonly path: string; readonly loaded: () => LoadedAcl }) {
     this.#log = components.log
+    this.#signing = components.signing
     this.#path = init.path
     this.#loaded = init.loaded
   }
 
   /** Writes the content that was read at start, because the file may have changed. Without an ACL file, removes the copy. */
   async start(): Promise<void> {
-    const { bytes } = this.#loaded()
+    const { bytes, signature } = this.#loaded()
+    await this.#signing?.remember(signature)
     await (bytes === null ? this.stop() : writeFileAtomic(this.#path, bytes))
   }
 
   /** Writes the ACL after a reload. On failure the copy is removed, because the earlier content is out of force. */
   async renew(): Promise<void> {
     await this.start().catch(async (error: unknown) => {
-      this.#log.error({ err: errorText(error) }, 'the ACL in force could not be copied, so x0x acl diff has nothing to compare with')
+      this.#log.error({ err: errorText(error) }, 'the ACL in force could not be copied, or its version not be kept')
       await this.stop()
     })
   }

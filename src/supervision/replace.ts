@@ -6,6 +6,7 @@ import { within, type Clock } from '../base/clock.ts'
 import { dialService } from '../base/unix-sockets.ts'
 import type { DataPaths } from '../clients/paths.ts'
 import type { DaemonConfig } from '../config/config.ts'
+import { aclSigningOf } from '../policy/mesh/accepted-acl.ts'
 import { inspectAcl } from '../policy/mesh/load-acl.ts'
 import { type HandoverEvent, type WorkList, readHandoverEvent } from '../protocol/handover.ts'
 import { DRAIN_REPORT_MS, HANDOVER_OPEN_MS, MAX_WORK_JSON } from '../protocol/limits/daemon.ts'
@@ -18,7 +19,7 @@ const POLL_MS = 50
 /** A draining daemon reports each second. One that is silent for this long hangs. */
 const SILENCE_MS = 30 * DRAIN_REPORT_MS
 
-export interface ReplaceInit extends Pick<DaemonConfig, 'exec_acl' | 'exec_acl_explicit' | 'paths'> {
+export interface ReplaceInit extends Pick<DaemonConfig, 'acl_signers' | 'exec_acl' | 'exec_acl_explicit' | 'paths'> {
   /** How long the daemon may finish its work. With 0, it stops at once. */
   readonly drainMs: number
   /** Called while the daemon finishes its work. */
@@ -33,7 +34,7 @@ export interface ReplaceInit extends Pick<DaemonConfig, 'exec_acl' | 'exec_acl_e
  */
 export const replaceHolder = async (init: ReplaceInit, clock: Clock): Promise<DataDirLock | null> => {
   const { exec_acl, exec_acl_explicit, paths } = init
-  const { missing, problems } = await inspectAcl(exec_acl, null, { dataDir: paths.dir })
+  const { missing, problems } = await inspectAcl(exec_acl, null, { dataDir: paths.dir, signing: await aclSigningOf(init) })
   if (problems.length > 0 && (exec_acl_explicit || !missing))
     throw new AppError('bad_acl', problems.join('\n'), { data: { file: exec_acl } })
   if ((await inspectLock(paths)).kind !== 'held') return null

@@ -21,6 +21,7 @@ const state: ExecState = {
     loaded_from: '/etc/x0x/exec-acl.toml',
     loaded_at: null,
     sha256: null,
+    signature: null,
     allow_entry_count: 1,
     command_entry_count: 2,
     disabled_reason: null,

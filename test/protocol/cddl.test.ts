@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { readdir, readFile } from 'node:fs/promises'
 import { test } from 'node:test'
 import * as port from '../../src/executor-api/messages.ts'
+import * as acl from '../../src/policy/mesh/acl-bundle.ts'
 import * as approval from '../../src/protocol/wire/approval-statement.ts'
 import * as card from '../../src/protocol/wire/card.ts'
 import * as detached from '../../src/protocol/wire/detached.ts'
@@ -35,7 +36,7 @@ const declared = (module: object): Map<string, string> =>
       .map((message) => [message.name, message.cddl.replaceAll(/\s+/g, '')]),
   )
 
-for (const [file, module] of Object.entries({ approval, card, detached, dm, exec, invitation, link, port, terminal })) {
+for (const [file, module] of Object.entries({ acl, approval, card, detached, dm, exec, invitation, link, port, terminal })) {
   test(`proto/${file}.cddl describes exactly the messages that the code declares`, async () => {
     const messages = declared(module)
     assert.ok(messages.size > 0)
@@ -46,6 +47,7 @@ for (const [file, module] of Object.entries({ approval, card, detached, dm, exec
 test('every CDDL file is held against the code', async () => {
   const files = (await readdir(folder)).filter((name) => name.endsWith('.cddl'))
   assert.deepEqual(files.toSorted(), [
+    'acl.cddl',
     'approval.cddl',
     'card.cddl',
     'detached.cddl',

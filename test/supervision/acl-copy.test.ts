@@ -21,7 +21,7 @@ test('a copy of the ACL that cannot be made anew is gone, and the log says that 
     ['c'.repeat(250), false],
   ] as const) {
     const path = join(dir, name)
-    const copy = new AclCopy({ log }, { path, loaded: () => loaded as unknown as LoadedAcl })
+    const copy = new AclCopy({ log, signing: null }, { path, loaded: () => loaded as unknown as LoadedAcl })
     await writeFile(path, 'wide')
     loaded = { bytes: Buffer.from('narrow') }
     await copy.renew()
@@ -41,7 +41,7 @@ test('what the copy has is what was loaded: a pipe in the place of the file hold
   const loaded = await loadAcl({ path: file, explicit: true })
   await rm(file)
   execFileSync('mkfifo', [file])
-  await new AclCopy({ log: silent }, { path, loaded: () => loaded }).start()
+  await new AclCopy({ log: silent, signing: null }, { path, loaded: () => loaded }).start()
   assert.equal(await readFile(path, 'utf8'), text)
   await assert.rejects(loadAcl({ path: file, explicit: true }), /exec-acl\.toml: is not a regular file/)
   await rm(file)

@@ -47,7 +47,7 @@ const holder = (t: TestContext, dir: string, wrapper: readonly string[] = []): H
 /** Ends the holder of the directory, which tells nothing about its runs. */
 const endingIn = (dir: string, exec_acl: string, exec_acl_explicit: boolean) => async (): Promise<void> => {
   const told = { onProgress: async () => undefined, onEnding: async () => undefined }
-  const lock = await replaceHolder({ exec_acl, exec_acl_explicit, paths: pathsIn(dir), drainMs: 0, ...told }, systemClock)
+  const lock = await replaceHolder({ acl_signers: [], exec_acl, exec_acl_explicit, paths: pathsIn(dir), drainMs: 0, ...told }, systemClock)
   await lock?.stop()
 }
 

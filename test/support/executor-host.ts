@@ -223,6 +223,7 @@ export class ExecutorHost {
       loaded_from: '',
       loaded_at: null,
       sha256: null,
+      signature: null,
       allow_entry_count: 0,
       command_entry_count: 0,
       disabled_reason: null,

@@ -18,6 +18,17 @@ export const tokenRotated = z.strictObject({
   file: z.string().describe('where the new one is'),
 })
 
+export const aclSign = z.strictObject({
+  acl_version: z.int().min(1).describe('hosts refuse a number below the last one that they accepted'),
+  acl_sha256: hexId.describe('of the text below the header of the bundle'),
+})
+export const aclSigned = z.strictObject({
+  ok: z.literal(true),
+  agent_id: hexId,
+  public_key: z.string().describe('base64url'),
+  signature: z.string().describe('base64url; domain x0x-acl-bundle-v1'),
+})
+
 export const trustQuery = z.strictObject({ agent_id: hexId.optional(), agent: agentName.optional(), machine_id: hexId })
 
 export const contactRecord = zodOf(CONTACT)
@@ -102,6 +113,7 @@ export const execDiagnosticsAnswer = z
       loaded_from: z.string(),
       loaded_at: dateTime.nullable(),
       sha256: hexId.nullable(),
+      signature: z.strictObject({ version: z.int(), signer: hexId }).nullable().describe('null: the ACL is not signed'),
       allow_entry_count: z.int(),
       command_entry_count: z.int(),
       disabled_reason: z.string().nullable().describe('null: exec is enabled'),

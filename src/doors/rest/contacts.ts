@@ -5,6 +5,8 @@ import { announceable } from '../../mesh/addresses.ts'
 import { foldNodeSet } from '../../protocol/hosts/node-set.ts'
 import { CARD_TTL_MS } from '../../protocol/limits/wire.ts'
 import {
+  aclSign,
+  aclSigned,
   agentAnswer,
   cardAnswer,
   contactAnswer,
@@ -85,6 +87,7 @@ export const contactRoutes = (services: RestServices, init: RestInit) => {
     'POST /agent/card/import': operation('card_import', cardImport),
     'POST /agent/revoke': operatorRoute(executor, 'identity_revoke', identityRevoke, revokeAnswer),
     'POST /keys/rotate-token': operatorRoute(executor, 'token_rotate', tokenRotate, tokenRotated),
+    'POST /acl/sign': operatorRoute(executor, 'acl_sign', aclSign, aclSigned),
     'POST /contacts/meet': operation('contact_meet', contactMeet),
     'POST /contacts/trust': operation('contact_trust', contactTrust),
     'POST /contacts/pin': operation('contact_pin', contactPin),

@@ -22,6 +22,7 @@ const ROWS = [
   ['POST', '/agent/card/import', 'contacts', 'x0x contacts import', "Verify another agent's card and save it as a contact"],
   ['POST', '/agent/revoke', 'identity', 'x0x id revoke', 'Revoke this agent, or its presence on one machine, permanently'],
   ['POST', '/keys/rotate-token', 'identity', 'x0x keys rotate-token', 'Replace a secret of local clients'],
+  ['POST', '/acl/sign', 'identity', 'x0x acl sign', 'Sign the hash of an ACL for hosts that accept it'],
   ['GET', '/contacts', 'contacts', 'x0x contacts list', 'List contacts, with trust levels and pins'],
   ['POST', '/contacts/meet', 'contacts', 'x0x invite, x0x join', 'Save, trust and pin a newly paired agent in one step'],
   ['POST', '/contacts/trust', 'contacts', 'x0x contacts trust', "Set a contact's trust level"],

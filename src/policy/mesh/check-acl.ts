@@ -8,6 +8,7 @@ import { isWithin } from '../sandbox/autostart-places.ts'
 import { pathsIn, scriptOf } from '../scripts.ts'
 import { quote, quoteArgv } from '../tokens.ts'
 import { type Acl, type AllowEntry, type AllowedCommand, isStdinOpen } from './acl.ts'
+import type { AclSignature } from './acl-bundle.ts'
 import { type AskingCounts, countAsking, lintAsking } from './asking-rules.ts'
 import { CONFINEMENT_KEYS, type EnforcementProbe, UNCONFINED } from './confinement.ts'
 import { type FileGrant, hasRight } from './file-grants.ts'
@@ -21,6 +22,8 @@ export interface AclCheck {
   readonly problems: readonly string[]
   /** Commands that cannot run, or that allow more than they say. */
   readonly warnings: readonly string[]
+  /** Null if the file is not signed. */
+  readonly signature: AclSignature | null
   readonly summary: AskingCounts & {
     readonly enabled: boolean
     readonly allow_entry_count: number
@@ -39,13 +42,14 @@ export const checkAclFile = async (
   judge: EnforcementProbe | null = null,
   dataDir: string | null = null,
 ): Promise<AclCheck> => {
-  const { acl, problems: all, warnings, unenforceable } = await inspectAcl(path, judge, { pipes: true, dataDir })
+  const { acl, problems: all, warnings, unenforceable, signature } = await inspectAcl(path, judge, { pipes: true, dataDir })
   const problems = all.filter((problem) => !unenforceable.includes(problem))
   const beyond = unenforceable.map((text) => `${text} (as this user; a daemon that cannot either would not start)`)
   return {
     ok: problems.length === 0,
     problems,
     warnings: [...warnings, ...beyond, ...(acl ? lint(acl) : [])],
+    signature,
     summary: {
       enabled: acl?.enabled ?? false,
       allow_entry_count: acl?.allow.length ?? 0,

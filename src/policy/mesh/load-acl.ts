@@ -6,6 +6,8 @@ import { journalPlaceProblems, writableByOthers } from '../../base/file-permissi
 import { absolutePath } from '../../base/home.ts'
 import { type TomlDocument, readToml, tomlError } from '../../base/toml.ts'
 import { findExecutable } from '../executable.ts'
+import type { AclSigning } from './accepted-acl.ts'
+import { type AclSignature, verifyAclBundle } from './acl-bundle.ts'
 import { type Acl, type AllowEntry, type AllowedCommand, closedAcl } from './acl.ts'
 import { type AclComparison, compareAcl } from './compare-acl.ts'
 import { CONFINEMENT_KEYS, type EnforcementProbe, UNCONFINED } from './confinement.ts'
@@ -24,6 +26,8 @@ export interface LoadedAcl {
   readonly sha256: string | null
   /** Content of the file, or null without a file. */
   readonly bytes: Uint8Array | null
+  /** Null if the file is not signed. */
+  readonly signature: AclSignature | null
   /** ISO 8601. */
   readonly loaded_at: string
   /** Settings without the intended effect, each as `file:line: key: text`. */
@@ -38,6 +42,8 @@ export interface LoadAclInit {
   readonly judge?: EnforcementProbe
   /** Data directory of the daemon, which no root of files may contain. Null or absent if unknown. */
   readonly dataDir?: string | null
+  /** Rules about signers and versions. Without them, an ACL need not be signed. */
+  readonly signing?: AclSigning | null
 }
 
 /** All problems and warnings of an ACL file. */
@@ -50,6 +56,8 @@ export interface AclInspection {
   readonly sha256: string | null
   /** Content of the file, if it is TOML. */
   readonly bytes: Uint8Array | null
+  /** The valid signature of the file, or null. */
+  readonly signature: AclSignature | null
   /** Problems that prevent the daemon's start. */
   readonly problems: readonly string[]
   readonly warnings: readonly string[]
@@ -57,18 +65,30 @@ export interface AclInspection {
   readonly unenforceable: readonly string[]
 }
 
-const NOTHING = { acl: null, missing: false, sha256: null, bytes: null, warnings: [], unenforceable: [] } as const
+const NOTHING = { acl: null, missing: false, sha256: null, bytes: null, signature: null, warnings: [], unenforceable: [] } as const
 
-export interface InspectAclOptions extends Pick<LoadAclInit, 'dataDir'> {
+export interface InspectAclOptions extends Pick<LoadAclInit, 'dataDir' | 'signing'> {
   /** See `readToml`. */
   readonly pipes?: boolean
 }
 
-/** Checks an ACL file with its write permissions, syntax, meaning, programs and the roots of files. */
+/** The signature of a file, and why it may not be used. A file that says that it is signed must be. */
+const judgeSignature = async (
+  bytes: Uint8Array,
+  path: string,
+  signing: AclSigning | null,
+): Promise<Pick<AclInspection, 'signature' | 'problems'>> => {
+  const verified = await verifyAclBundle(bytes)
+  if (typeof verified === 'string') return { signature: null, problems: [`${path}: ${verified}`] }
+  const problem = signing?.problem(verified) ?? null
+  return { signature: verified, problems: problem === null ? [] : [`${path}: ${problem}`] }
+}
+
+/** Checks an ACL file with its write permissions, signature, syntax, meaning, programs and the roots of files. */
 export const inspectAcl = async (
   file: string,
   judge: EnforcementProbe | null = null,
-  { pipes = false, dataDir = null }: InspectAclOptions = {},
+  { pipes = false, dataDir = null, signing = null }: InspectAclOptions = {},
 ): Promise<AclInspection> => {
   const path = absolutePath('the ACL', file)
   const problems = writableByOthers(path)
@@ -79,6 +99,7 @@ export const inspectAcl = async (
     if (isAppError(error, 'not_found')) return { ...NOTHING, path, missing: true, problems: [`cannot read ${path}: no such file`] }
     return { ...NOTHING, path, problems: [...problems, errorText(error)] }
   }
+  const { signature, problems: unsigned } = await judgeSignature(document.bytes, path, signing)
   const reading = readAcl(document)
   const programs = judgePrograms(document, reading.acl)
   const roots = judgeFileRoots(document, reading.acl, { acl: path, dataDir })
@@ -91,7 +112,8 @@ export const inspectAcl = async (
     missing: false,
     sha256: document.sha256,
     bytes: document.bytes,
-    problems: [...problems, ...reading.problems, ...place, ...programs.problems, ...roots.problems, ...beyond],
+    signature,
+    problems: [...problems, ...unsigned, ...reading.problems, ...place, ...programs.problems, ...roots.problems, ...beyond],
     warnings: [...reading.warnings, ...programs.warnings, ...roots.warnings],
     unenforceable: [...beyond, ...place.filter((problem) => isHidden(problem) || !ofAnyOwner.includes(problem))],
   }
@@ -102,9 +124,9 @@ export const inspectAcl = async (
  * `bad_acl`, with one line for each problem.
  */
 export const loadAcl = async (init: LoadAclInit, clock: Pick<Clock, 'now'> = systemClock): Promise<LoadedAcl> => {
-  const { dataDir = null } = init
-  const { path, acl, missing, sha256, bytes, problems, warnings } = await inspectAcl(init.path, init.judge, { dataDir })
-  const read = { loaded_from: path, sha256, bytes, loaded_at: new Date(clock.now()).toISOString() }
+  const { dataDir = null, signing = null } = init
+  const { path, acl, missing, sha256, bytes, signature, problems, warnings } = await inspectAcl(init.path, init.judge, { dataDir, signing })
+  const read = { loaded_from: path, sha256, bytes, signature, loaded_at: new Date(clock.now()).toISOString() }
   if (missing && !init.explicit) return { ...read, acl: closedAcl(null), status: 'acl_missing', warnings: [] }
   if (problems.length > 0) throw new AppError('bad_acl', problems.join('\n'), { data: { file: path, problems } })
   if (!acl) return { ...read, acl: closedAcl(path), status: 'missing_exec_section', warnings }

@@ -92,6 +92,7 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   'diagnostics mesh': from(diagnostics, 'runDiagnostics'),
   routes: from(diagnostics, 'runRoutes'),
   'acl check': from(async () => import('./commands/acl.ts'), 'runAclCheck'),
+  'acl sign': from(async () => import('./commands/acl-sign.ts'), 'runAclSign'),
   'acl explain': from(async () => import('./commands/acl-explain.ts'), 'runAclExplain'),
   'acl diff': from(async () => import('./commands/acl-diff.ts'), 'runAclDiff'),
   'acl suggest': from(async () => import('./commands/acl-suggest.ts'), 'runAclSuggest'),

@@ -19,6 +19,7 @@ import { rememberMachineId } from '../../identity/machine-id-hash.ts'
 import { type MachineKey, loadOrCreateMachineKey } from '../../identity/machine-key.ts'
 import { Journal, type JournalComponents } from '../../journal/journal.ts'
 import { RunningMarks } from '../../journal/running-marks.ts'
+import { AclSigning } from '../../policy/mesh/accepted-acl.ts'
 import { type AclStatus, type LoadedAcl, loadAcl } from '../../policy/mesh/load-acl.ts'
 import { ProcessTrees } from '../../process/process-trees.ts'
 import { setOpenFilesOfCommands, setUmaskOfCommands } from '../../process/command-settings.ts'
@@ -158,6 +159,7 @@ const OWN_FILES = [
   'contacts',
   'revocations',
   'successions',
+  'aclVersion',
   'detachedRuns',
 ] as const satisfies readonly (keyof DataPaths)[]
 
@@ -297,10 +299,11 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
   const { onWritten, entries: copying } = copyToSyslog({ clock, log, counters }, config.syslog)
   const cleanup = new CleanupProcess({ log })
   setUmaskOfCommands()
+  const signing = await AclSigning.open({ signers: config.acl_signers, path: paths.aclVersion, revocations })
   // This is the last step that can fail without cleanup below, because it creates groups that must be removed.
   const trees = await ProcessTrees.open({ cleanup, log }, { choice: config.containment, dataDir: paths.dir })
   const load = async () =>
-    loadAcl({ path: config.exec_acl, explicit: config.exec_acl_explicit, judge: trees.judge, dataDir: paths.dir }, clock)
+    loadAcl({ path: config.exec_acl, explicit: config.exec_acl_explicit, judge: trees.judge, dataDir: paths.dir, signing }, clock)
   const acl = await load().catch(async (error: unknown) => {
     await trees.stop()
     throw error
@@ -322,7 +325,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
     { ...held, acl, trees, clock, counters, desk, deskCounts: () => desk.counts(), cleanup, journal, log, outgoing },
     { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead, requireOperatorProof, askTimeoutMs, groups },
   )
-  const aclCopy = new AclCopy({ log }, { path: paths.loadedAcl, loaded: () => executor.acl })
+  const aclCopy = new AclCopy({ log, signing }, { path: paths.loadedAcl, loaded: () => executor.acl })
   return {
     executor,
     agentId: signer.agentId,

@@ -37,6 +37,7 @@ test('a good file is ok and counted', async () => {
     ok: true,
     problems: [],
     warnings: [],
+    signature: null,
     summary: {
       enabled: true,
       allow_entry_count: 1,

@@ -44,6 +44,7 @@ test('an enabled file is loaded with where and when', async () => {
       .update(await readFile(path))
       .digest('hex'),
     bytes: await readFile(path),
+    signature: null,
     loaded_at: '2026-05-01T09:00:00.000Z',
     warnings: [],
   })

@@ -62,6 +62,8 @@ export const runAclCheck = async (context: CliContext, { words }: CommandLine): 
       ? `${paint('green', 'ok')}       ${shownLine(file)}: ${countsText(report.summary)}`
       : `${paint('red', 'refused')}  x0xd cannot use ${shownLine(file)}`,
   )
+  const { signature } = report
+  if (signature !== null) await printLine(context, `${paint('dim', 'signed')}   version ${signature.version}, by agent ${signature.signer}`)
   if (report.ok && !report.summary.enabled)
     await printLine(context, `${paint('yellow', 'off')}      exec is off: the file has no [exec] with enabled = true, so no command runs`)
   if (inForce !== null && inForce.difference !== null)

@@ -1,0 +1,178 @@
+import assert from 'node:assert/strict'
+import { readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+
+import { aliceBobCharlie, MeshOfDaemons, runDaemonCommand, type TestDaemon, until } from '../test/support/mesh-of-daemons.ts'
+
+// ACLs that an operator signs, on real daemons: alice is the operator, bob a host that names her as a signer, charlie signs without being named.
+
+const OPTIONS = { timeout: 120_000 }
+
+let mesh: MeshOfDaemons
+let alice: TestDaemon
+let bob: TestDaemon
+let charlie: TestDaemon
+/** The text of bob's ACL, which lists `true` and `echo 42`. */
+let text: string
+const at = (name: string): string => join(mesh.root, name)
+
+before(async () => {
+  mesh = await MeshOfDaemons.create()
+  ;({ alice, bob, charlie } = await aliceBobCharlie(mesh, [['true'], ['echo', '42'], ['sleep', '600']]))
+  text = await readFile(bob.aclFile, 'utf8')
+  await bob.stop()
+  await writeFile(join(bob.dir, 'config.toml'), `acl_signers = ["${alice.agentId}"]\n`, { mode: 0o600 })
+})
+
+after(async () => mesh.stop())
+
+const only = (...kept: readonly string[]): string =>
+  text.replaceAll(/\[\[exec\.allow\.commands\]\]\nargv = \["(\w+)".*\n?/g, (rule, program: string) => (kept.includes(program) ? rule : ''))
+
+/** The text signed by a daemon's agent. */
+const signed = async (by: TestDaemon, version: number, acl = text): Promise<string> => {
+  const file = at('acl.toml')
+  await writeFile(file, acl)
+  return by.ok('-q', 'acl', 'sign', file, '--version', String(version))
+}
+
+const place = async (acl: string): Promise<void> => writeFile(bob.aclFile, acl, { mode: 0o600 })
+
+/** How often bob has reported a reload. */
+const reloads = async (): Promise<string[]> => (await bob.log()).split('\n').filter((line) => line.includes('the ACL was'))
+
+/** Places a file and lets bob read it. Returns what bob logs about it. */
+const reload = async (acl: string): Promise<string> => {
+  const before = (await reloads()).length
+  await place(acl)
+  process.kill(bob.pid, 'SIGHUP')
+  return until('bob has read the ACL', async () => (await reloads()).at(before) ?? null)
+}
+
+const acceptedVersion = async (): Promise<unknown> => JSON.parse(await readFile(join(bob.dir, 'acl-version.json'), 'utf8'))['acl_version']
+
+test('a host that names signers does not start with an ACL that is not signed, altered or from another agent', OPTIONS, async () => {
+  const bundle = await signed(alice, 5)
+  for (const [acl, problem] of [
+    [text, /exec-acl\.toml: is not signed, and acl_signers requires a signature/],
+    [bundle.replace('"42"', '"43"'), /the signature does not fit/],
+    [bundle.replaceAll('\n', '\r\n'), /CR LF/],
+    [`${bundle}# more\n`, /the signature does not fit/],
+    [await signed(charlie, 6), /which acl_signers does not name/],
+    [bundle.slice(0, 2000), /the header of the bundle is damaged/],
+  ] as const) {
+    await place(acl)
+    await assert.rejects(bob.start(), problem)
+    const check = await runDaemonCommand([...bob.selector, '--check', '--exec-acl', bob.aclFile])
+    assert.match(check.stdout, problem)
+    assert.notEqual(check.status, 0)
+  }
+})
+
+test('it starts with what the operator signed, and every command reads it', OPTIONS, async () => {
+  const signing = await alice.cli(['acl', 'sign', at('acl.toml'), '--version', '7', '--out', bob.aclFile])
+  assert.equal(signing.status, 0, signing.stderr)
+  assert.match(signing.stderr, new RegExp(`^x0x: signed version 7 by agent ${alice.agentId}\nx0x: on each host, place .*\n$`))
+  await bob.start()
+  assert.equal((await alice.exec(bob, ['echo', '42'])).stdout.toString(), '42\n')
+  assert.equal(await acceptedVersion(), 7)
+  const { acl_summary } = await bob.diagnostics()
+  assert.deepEqual(acl_summary['signature'], { version: 7, signer: alice.agentId })
+  const lines = (await alice.journal()).length
+  assert.equal(lines, 0, 'alice has no ACL, so her request log has the signatures')
+  assert.match(
+    await readFile(join(alice.dir, 'requests.jsonl'), 'utf8'),
+    /"operation":"acl_sign".*"detail":"version 7, SHA-256 [0-9a-f]{64}"/,
+  )
+
+  const checked = await alice.cli(['acl', 'check', bob.aclFile])
+  assert.match(checked.stdout.toString(), new RegExp(`^signed {3}version 7, by agent ${alice.agentId}$`, 'm'))
+  assert.deepEqual((await bob.json<{ signature: unknown }>('acl', 'check')).signature, {
+    version: 7,
+    signer: alice.agentId,
+    sha256: (await bob.json<{ signature: { sha256: string } }>('acl', 'check')).signature.sha256,
+  })
+  const check = await runDaemonCommand([...bob.selector, '--check', '--exec-acl', bob.aclFile])
+  assert.match(check.stdout, new RegExp(`version 7, signed by agent ${alice.agentId.slice(0, 8)}`))
+  const ids = ['--agent', alice.agentId, '--machine', alice.machineId]
+  assert.equal((await bob.cli(['acl', 'explain', ...ids, '--', 'echo', '42'])).status, 0)
+  await writeFile(at('plain.toml'), text)
+  assert.equal((await bob.cli(['acl', 'diff', bob.aclFile, at('plain.toml')])).status, 0)
+  assert.equal((await bob.cli(['acl', 'diff'])).status, 0)
+})
+
+test('a reload takes a newer ACL that allows less, and ends what it no longer lists', OPTIONS, async () => {
+  const sleeping = alice.startCli(['exec', 'bob', '--', 'sleep', '600'])
+  await until('the program runs', async () => (await bob.diagnostics()).active_sessions === 1)
+  assert.match(await reload(await signed(alice, 8, only('true', 'echo'))), /in force from now on: version 8, signed by agent/)
+  assert.equal((await sleeping.finished).status, 255)
+  await until('the version is kept', async () => (await acceptedVersion()) === 8)
+})
+
+test('a reload keeps the ACL in force and says why it does not take another', OPTIONS, async () => {
+  const narrower = only('echo')
+  for (const [acl, why] of [
+    [narrower, /is not signed, and acl_signers requires a signature/],
+    [await signed(alice, 7, narrower), /has version 7, and this host has accepted version 8/],
+    [await signed(alice, 8, narrower), /has version 8, but not the text that was accepted/],
+    [await signed(charlie, 9, narrower), /which acl_signers does not name/],
+    [(await signed(alice, 9, narrower)).replace('= 9', '= 10'), /the signature does not fit/],
+    [(await signed(alice, 9, narrower)).slice(0, 500), /the header of the bundle is damaged/],
+    ['', /is not signed|missing/],
+    [await signed(alice, 9), /allows more than the one in force, which stays/],
+  ] as const) {
+    assert.match(await reload(acl), why)
+    assert.equal((await alice.exec(bob, ['true'])).status, 0)
+    assert.equal(await acceptedVersion(), 8)
+  }
+})
+
+test('a new daemon does not take the place of one that runs if it could not start with the ACL', OPTIONS, async () => {
+  await place(await signed(alice, 6))
+  const replaced = await runDaemonCommand([...bob.selector, '--replace', '--exec-acl', bob.aclFile])
+  assert.equal(replaced.status, 2)
+  assert.match(replaced.stderr, /has version 6, and this host has accepted version 8/)
+  assert.equal((await alice.exec(bob, ['true'])).status, 0)
+})
+
+test('no start goes back to an earlier version, and a start can go on with more permissions', OPTIONS, async () => {
+  await bob.stop()
+  await assert.rejects(bob.start(), /has version 6, and this host has accepted version 8/)
+  await place(await signed(alice, 9))
+  await bob.start()
+  assert.equal(await acceptedVersion(), 9)
+  await bob.restart()
+  assert.equal((await alice.exec(bob, ['echo', '42'])).status, 0)
+})
+
+test('what the operator signs is checked first, and a second version is above the first', OPTIONS, async () => {
+  const [file, out] = [at('fleet.toml'), at('fleet.acl')]
+  await writeFile(file, '[exec]\nenabled = maybe\n')
+  const invalid = await alice.cli(['acl', 'sign', file])
+  assert.deepEqual([invalid.status, invalid.stdout.length], [2, 0])
+  assert.match(invalid.stderr, /fleet\.toml:2:\d+/)
+  assert.equal((await alice.cli(['acl', 'sign', at('none')])).status, 2)
+  await writeFile(file, text)
+  for (const version of ['0', '-1', '1.5', 'x', '9007199254740993'])
+    assert.equal((await alice.cli(['acl', 'sign', file, `--version=${version}`])).status, 2, version)
+  // Without a version, the time is the version; the text of a bundle is changed and signed again in its place.
+  await alice.ok('acl', 'sign', file, '--out', out)
+  const first = Number(/^# version = (\d{14})$/m.exec(await readFile(out, 'utf8'))?.[1])
+  assert.ok(first > 20_260_000_000_000)
+  await writeFile(out, `${await readFile(out, 'utf8')}# more\n`)
+  assert.equal((await alice.cli(['acl', 'check', out])).status, 2)
+  const older = await alice.cli(['acl', 'sign', out, '--out', out, '--version', String(first)])
+  assert.equal(older.status, 2)
+  assert.match(older.stderr, new RegExp(`Try: --version ${first + 1}`))
+  const { acl_version } = await alice.json<{ acl_version: number }>('acl', 'sign', out, '--out', out, '--version', String(first + 1))
+  assert.equal(acl_version, first + 1)
+  assert.equal((await alice.cli(['acl', 'check', out])).status, 0)
+  assert.ok((await readFile(out, 'utf8')).endsWith(`---\n${text}# more\n`))
+  assert.equal((await charlie.cli(['--version'])).status, 0)
+})
+
+test('a call without the proof of an operator signs nothing', OPTIONS, async () => {
+  const body = { acl_version: 7, acl_sha256: '0'.repeat(64) }
+  await assert.rejects(alice.api.json({ method: 'POST', path: '/acl/sign', body }), { code: 'operator_proof_required' })
+})
