@@ -62,6 +62,14 @@ test('standard input goes through whole, and output of many megabytes comes back
   assert.deepEqual([status, stdout.length, sum(stdout)], [0, bytes.length, sum(bytes)])
 })
 
+test('standard input that would not be sent is no silent loss', TIMEOUT, async (t) => {
+  const { config } = await rexdPlace(t)
+  // The data may arrive before or after the command has started.
+  const { status, stderr } = await run(['--config', config, '--', 'true'], 'text')
+  assert.ok(status === 2 || status === 255, String(status))
+  assert.match(stderr, /^rexd: standard input .*\(stdin_not_sent\)(?:.*\n)+.*Try: rexd exec .* --stdin -- true/)
+})
+
 test('output that was cut off is not taken for all there was', TIMEOUT, async (t) => {
   const { config } = await rexdPlace(t)
   await writeFile(config, (await readFile(config, 'utf8')).replace('max_output_bytes = 268435456', 'max_output_bytes = 4096'))
