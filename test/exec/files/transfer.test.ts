@@ -229,7 +229,7 @@ test('agents that do not read cannot stop uploads to another', async () => {
   const others = Array.from({ length: 6 }, async (_, at) =>
     files.upload(BOB, of('/stuck', `${at}`.repeat(32)), { bytes: inParts(CONTENT), memory: new Memory() }, stuck.signal).catch(() => null),
   )
-  const carol = { agent_id: 'c'.repeat(64) as typeof BOB.agent_id, host: 'carol' }
+  const carol = { agent_id: 'c'.repeat(64), host: 'carol' }
   const written = await files.upload(carol, of('/free', UPLOAD), { bytes: inParts(CONTENT), memory: new Memory() }, NEVER)
   assert.equal(written.size, CONTENT.length)
   stuck.abort(new Error('over'))
