@@ -95,6 +95,11 @@ export class CommandLine {
     return this.#values.get(name)?.at(-1) ?? optionsOf(this.#path).find((option) => optionParts(option).name === name)?.default ?? null
   }
 
+  /** The last value given after the command, for an option that the program has by the same name. */
+  ownValue(name: string): string | null {
+    return this.#values.get(ownKey(name))?.at(-1) ?? null
+  }
+
   /** All values given. */
   values(name: string): readonly string[] {
     return this.#values.get(name) ?? []
@@ -231,6 +236,15 @@ const unknownCommand = (path: CommandPath, word: string, usage: UsageError): App
 export const parseCommandLine = (program: CommandSpec, argv: readonly string[], usage: UsageError): ParsedLine =>
   parseWith(program, argv, usage, { suggest: didYouMean, asked, helpBelow, unknownCommand })
 
+const hasOption = ({ options = [] }: CommandSpec, name: string): boolean => options.some((option) => optionParts(option).name === name)
+
+/** True if the command has an option with the name of one of its program. After the command, the name means that of the command. */
+const hidesOption = (path: CommandPath, name: string): boolean =>
+  path.length > 1 && hasOption(path.at(-1)!, name) && hasOption(path[0], name)
+
+/** No option has a space in its name. */
+const ownKey = (name: string): string => `own ${name}`
+
 const helpOf = (path: CommandPath): ParsedLine => ({ kind: 'help', path, asked: true })
 
 /** Like `parseCommandLine`, for a caller that discards the message. */
@@ -266,7 +280,10 @@ const parseWith = (program: CommandSpec, argv: readonly string[], usage: UsageEr
   for (let args = argv; ;) {
     const level = readLevel(path, argv, argv.length - args.length, telling.suggest)
     const { below, words, behindDashes, asks } = level
-    for (const [name, given] of level.values) values.set(name, [...(values.get(name) ?? []), ...given])
+    for (const [name, given] of level.values) {
+      const key = hidesOption(path, name) ? ownKey(name) : name
+      values.set(key, [...(values.get(key) ?? []), ...given])
+    }
     if (below !== null) {
       path = [...path, below.command]
       const stray = [...values.keys()].find((name) => !optionsOf(path).some((option) => optionParts(option).name === name))
