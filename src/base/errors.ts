@@ -23,6 +23,8 @@ export const ERROR_TABLE = {
   bad_revocations: { status: 500, rpc: -32603, exit: 2, text: 'the revocations file is not valid' },
   bad_runs: { status: 500, rpc: -32603, exit: 1, text: 'the file of detached runs cannot be used' },
   bad_card: { status: 400, rpc: -32602, exit: 1, text: 'the agent card is not valid' },
+  bad_enrolment: { status: 400, rpc: -32602, exit: 2, text: 'the enrolment token or file is not valid' },
+  enrolment_refused: { status: 403, rpc: -32001, exit: 2, text: 'the operator did not enrol this machine' },
   bad_key_file: { status: 500, rpc: -32603, exit: 2, text: 'the key file is not valid' },
   loose_permissions: { status: 500, rpc: -32603, exit: 2, text: 'a file is readable or writable by other users' },
   malformed: { status: 400, rpc: -32602, exit: 1, text: 'the bytes are not a valid message' },

@@ -169,3 +169,33 @@ export const rejectionText = (decision: string, host: string, named: string, mac
       }
   }
 }
+
+/** An address that was tried, as an error has it. */
+export interface Tried {
+  readonly address?: unknown
+  readonly reason?: unknown
+  readonly error?: unknown
+}
+
+const CAUSES: Readonly<Record<string, string>> = {
+  ECONNREFUSED: 'connection refused',
+  EHOSTUNREACH: 'no route to the host',
+  ENETUNREACH: 'no route to its network',
+  ETIMEDOUT: 'no answer in time',
+}
+
+/** `127.0.0.1:5483` for a simple multiaddr; others unchanged. */
+const placeOf = (address: string): string => {
+  const [, kind, host = '', transport, port = ''] = address.split('/')
+  if (transport !== 'tcp' || address.includes('/p2p-circuit')) return address
+  return kind === 'ip6' ? `[${host}]:${port}` : `${host}:${port}`
+}
+
+/** `127.0.0.1:5483: connection refused` */
+export const triedText = (tried: unknown): string => {
+  if (typeof tried === 'string') return tried
+  const { address, reason, error } = (tried ?? {}) as Tried
+  const why = typeof reason === 'string' ? reason : error
+  if (typeof why !== 'string') return placeOf(String(address))
+  return `${placeOf(String(address))}: ${CAUSES[/\bE[A-Z]{5,}\b/.exec(why)?.[0] ?? ''] ?? why}`
+}

@@ -134,3 +134,20 @@ export type TrustDecision = (typeof TRUST_DECISIONS)[number]
 
 /** Local secrets that an operator can renew. */
 export const ROTATED_TOKENS = ['api_token', 'metrics_token', 'operator_key'] as const
+
+/** Why an operator refuses to enrol a host. `busy` and `failed` mean that the host may ask again. */
+export const ENROL_REFUSALS = [
+  'unknown_key',
+  'wrong_proof',
+  'expired',
+  'revoked',
+  'used_up',
+  'already_enrolled',
+  'already_contact',
+  'agent_revoked',
+  'name_taken',
+  'name_unknown',
+  'busy',
+  'failed',
+] as const
+export type EnrolRefusal = (typeof ENROL_REFUSALS)[number]
