@@ -199,7 +199,7 @@ const judgePrograms = (document: TomlDocument, acl: Acl | null): { problems: str
   return { problems, warnings }
 }
 
-/** The ACL that decides. A running daemon can only replace it by a narrower one. */
+/** The ACL that decides. A running daemon can only replace it by a narrower one, or by one that an enrolment extended. */
 export class AclInForce {
   #loaded: LoadedAcl
 
@@ -220,5 +220,14 @@ export class AclInForce {
     const comparison = compareAcl(this.#loaded.acl, next.acl)
     if (comparison.verdict !== 'widens') this.#loaded = next
     return comparison
+  }
+
+  /** Replaces the ACL at once if the new one allows the same, and in addition only something to this agent on this machine. */
+  extend(next: LoadedAcl, { agent_id, machine_id }: Pick<AllowEntry, 'agent_id' | 'machine_id'>): boolean {
+    const { more, less } = compareAcl(this.#loaded.acl, next.acl)
+    const isOnlyFor = more.every((one) => one.agent_id === agent_id && one.machine_id === machine_id)
+    if (less.length > 0 || !isOnlyFor || next.status !== this.#loaded.status) return false
+    this.#loaded = next
+    return true
   }
 }
